@@ -1,0 +1,21 @@
+# Warnings and sanitizers live on one interface target; a room is a static library under cpp/.
+
+add_library(router_flags INTERFACE)
+target_compile_options(router_flags INTERFACE -Wall -Wextra -Wpedantic -Wno-missing-field-initializers)
+if(ROUTER_WARNINGS_AS_ERRORS)
+  target_compile_options(router_flags INTERFACE -Werror)
+endif()
+if(ROUTER_SANITIZE)
+  target_compile_options(router_flags INTERFACE -fsanitize=${ROUTER_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(router_flags INTERFACE -fsanitize=${ROUTER_SANITIZE})
+endif()
+target_include_directories(router_flags INTERFACE ${PROJECT_SOURCE_DIR}/cpp)
+
+# router_room(NAME SOURCES a.cc … ROOMS rooms it may include… LIBRARIES third-party targets…)
+# The ROOMS of each call are the arrows of docs/explanation/architecture.md; tests/repo checks them.
+function(router_room name)
+  cmake_parse_arguments(ROOM "" "" "SOURCES;ROOMS;LIBRARIES;PUBLIC_LIBRARIES" ${ARGN})
+  add_library(router_${name} STATIC ${ROOM_SOURCES})
+  list(TRANSFORM ROOM_ROOMS PREPEND router_)
+  target_link_libraries(router_${name} PUBLIC router_flags ${ROOM_ROOMS} ${ROOM_PUBLIC_LIBRARIES} PRIVATE ${ROOM_LIBRARIES})
+endfunction()

@@ -1,0 +1,12 @@
+#include "base/clock.h"
+
+#include <chrono>
+
+namespace vllm_router {
+
+int64_t SteadyClock::NowNanos() const {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace vllm_router

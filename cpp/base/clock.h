@@ -1,0 +1,31 @@
+// Clock: the time of day is passed in, so that whatever waits or expires can be tested without waiting.
+// Monotonic nanoseconds from an arbitrary origin. Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace vllm_router {
+
+class Clock {
+ public:
+  virtual ~Clock() = default;
+  virtual int64_t NowNanos() const = 0;
+};
+
+class SteadyClock final : public Clock {
+ public:
+  int64_t NowNanos() const override;
+};
+
+// Stands still until told to move.
+class ManualClock final : public Clock {
+ public:
+  int64_t NowNanos() const override { return now_.load(std::memory_order_relaxed); }
+  void Advance(int64_t nanos) { now_.fetch_add(nanos, std::memory_order_relaxed); }
+
+ private:
+  std::atomic<int64_t> now_{0};
+};
+
+}  // namespace vllm_router

@@ -1,0 +1,41 @@
+// Everything that grows has a limit, and here is its name. What an operator may want to change is a flag instead
+// (python/vllm_router/router_args.py); these are the fixed ones, each with the reason for its size.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace vllm_router {
+
+// HTTP heads. 64 KiB is four times what the common servers accept; real clients send under 2 KiB.
+inline constexpr size_t kMaxHeadBytes = 64 * 1024;
+inline constexpr size_t kMaxHeadFields = 100;
+inline constexpr size_t kMaxTargetBytes = 8 * 1024;
+inline constexpr size_t kMaxFieldNameBytes = 256;
+inline constexpr size_t kMaxConnectionTokens = 16;
+inline constexpr int kMaxInformationalHeads = 8;   // 1xx answers a worker may send before its final head
+inline constexpr int kMaxLeadingEmptyLines = 2;    // CRLFs that old clients send after a body
+
+// Chunked framing. An extension or trailer this long means something else than HTTP is being sent.
+inline constexpr size_t kMaxChunkExtensionBytes = 256;
+inline constexpr size_t kMaxTrailerBytes = 8 * 1024;
+
+// Relaying. A buffer starts small, since most of a stream's life is small events, and grows when a read fills it.
+inline constexpr size_t kRelayBufferFirst = 4 * 1024;
+inline constexpr size_t kRelayBufferMost = 64 * 1024;
+inline constexpr size_t kFairnessBytes = 64 * 1024;      // moved per wake-up before others get their turn
+inline constexpr size_t kMaxPipelinedBytes = 16 * 1024;  // read ahead of the request being answered
+inline constexpr size_t kSmallBodyBytes = 64 * 1024;     // read whole even when the policy does not need it
+inline constexpr size_t kLingerBytes = 256 * 1024;       // discarded after an early answer, so that it is not reset
+inline constexpr int kLingerSeconds = 2;
+inline constexpr size_t kStreamTailBytes = 2 * 1024;     // end of a body kept for `usage`
+inline constexpr int kMaxAcceptsPerWakeup = 64;
+
+// Weights are kept in thousandths so that policies compare loads in integers.
+inline constexpr uint32_t kWeightOne = 1000;
+inline constexpr uint32_t kMinWeight = 10;       // 0.01
+inline constexpr uint32_t kMaxWeight = 100'000;  // 100
+
+inline constexpr size_t kMaxWorkers = 4096;  // ids are dense, and per-worker arrays are sized by them
+
+}  // namespace vllm_router

@@ -1,0 +1,29 @@
+// Small questions about strings that several rooms ask.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace vllm_router {
+
+// ASCII only; other bytes are left alone.
+std::string AsciiLower(std::string_view text);
+bool EqualsIgnoreCase(std::string_view a, std::string_view b);
+
+// Without spaces and tabs at both ends.
+std::string_view TrimBlanks(std::string_view text);
+
+// Decimal digits only, no sign, no blanks; empty or too large is a miss.
+std::optional<uint64_t> ParseDecimal(std::string_view digits);
+
+// 16 lower-case hex digits.
+std::string Hex16(uint64_t value);
+
+// The candidate with the smallest edit distance to `name`, '-' and '_' being the same; for error messages.
+// Empty if there are no candidates or the nearest is no more like `name` than chance (distance > half its length).
+std::string_view NearestName(std::string_view name, std::span<const std::string_view> candidates);
+
+}  // namespace vllm_router
