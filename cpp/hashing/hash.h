@@ -1,0 +1,28 @@
+// Hashes of strings: XXH3-64 for everything of ours, and furc-then-Murmur, the reference router's ring hash, so
+// that sessions keep their worker on the day of the switch.
+//
+// furc ("fast universal rendezvous consistent" hash) is mcrouter's: it walks a virtual binary tree by a bit stream
+// drawn from MurmurHash64A and returns a number below m; here m = 2^23 - 1, so a ring has at most 8,388,607 points.
+// Cost for 50 bytes: about 65 ns for kFurc, 4 ns for kXxh3. Pure functions; any thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace vllm_router {
+
+enum class HashFunction : uint8_t { kFurc, kXxh3 };
+
+uint64_t Xxh3(std::string_view bytes);
+uint64_t Xxh3(const void* bytes, size_t size);
+uint64_t Murmur64A(std::string_view bytes, uint64_t seed);
+uint32_t FurcHash(std::string_view bytes, uint32_t m = (1u << 23) - 1);
+
+// The point of a key or of a virtual node on a ring.
+uint64_t RingHash(HashFunction function, std::string_view bytes);
+
+std::string_view HashFunctionName(HashFunction function);
+std::optional<HashFunction> HashFunctionByName(std::string_view name);
+
+}  // namespace vllm_router

@@ -1,0 +1,63 @@
+// The heads that we send: written from parsed values, never copied, so that nothing smuggled through one parser
+// reaches another. Which field goes where is the table of proxy.md 3.5.
+//
+// All functions append to `out`. Pure; any thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "http/head.h"
+
+namespace vllm_router {
+
+struct UpstreamHeadParts {
+  std::string_view prefix;             // path of the worker's URL, in front of the target
+  std::string_view authority;          // Host of the worker
+  std::string_view client_address;     // appended to X-Forwarded-For
+  std::string_view forwarded_proto;    // "http" or "https"; set if absent
+  bool trust_forwarded = true;         // false: incoming X-Forwarded-* are replaced
+  std::string_view request_id_name;    // the incoming field that held the id, dropped in favour of X-Request-Id; may be empty
+  std::string_view request_id;         // sent as X-Request-Id
+  std::optional<uint32_t> data_parallel_rank;  // X-Data-Parallel-Rank, replacing the client's
+  std::string_view authorization;      // "Bearer …" to use when the client sent none; may be empty
+  BodyFraming framing = BodyFraming::kNone;  // of the body as we send it
+  uint64_t content_length = 0;
+};
+
+// Hop-by-hop fields, the tokens that Connection names, Expect, Host and x-vllm-router-* stay behind.
+void WriteUpstreamHead(const RequestHead& head, const UpstreamHeadParts& parts, std::string* out);
+
+struct ClientHeadParts {
+  std::string_view request_id;               // x-request-id, replacing the worker's
+  BodyFraming framing = BodyFraming::kNone;  // of the body as we send it
+  uint64_t content_length = 0;               // with kLength
+  bool close = false;                        // Connection: close
+  bool keep_alive_10 = false;                // HTTP/1.0 client that may keep the connection
+  std::span<const HeaderField> extra;        // x-vllm-router-*; the worker's fields of these names stay behind
+};
+
+void WriteClientHead(const ResponseHead& head, const ClientHeadParts& parts, std::string* out);
+
+// A whole small response of our own, body included (left out when `to_head`).
+struct OwnResponse {
+  int status = 200;
+  std::string_view content_type = "application/json";
+  std::string_view request_id;          // may be empty
+  std::span<const HeaderField> extra;   // Retry-After, Allow, …
+  std::string_view body;
+  bool close = false;
+  bool to_head = false;
+};
+void WriteOwnResponse(const OwnResponse& response, std::string* out);
+
+// "OK", "Bad Request", …; "Unknown" for codes without a registered phrase.
+std::string_view ReasonPhrase(int status);
+
+// Size line of a chunk, CRLF included: "1a\r\n".
+void WriteChunkSize(uint64_t size, std::string* out);
+
+}  // namespace vllm_router

@@ -1,0 +1,50 @@
+// Decision: a policy's answer, and why. Outcome: how it worked out. Both are plain values.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "worker/worker.h"
+
+namespace vllm_router {
+
+// Stable names: a metric label, `ticket.reason`, and a response header. Meanings: docs/reference/policies.md.
+enum class Reason : uint8_t {
+  kRandom, kRoundRobin, kLeastLoaded, kPowerOfTwo,
+  kSessionHash,  // owner of the session key
+  kBodyHash,     // owner of the body's digest
+  kFailover,     // the key's home is not eligible; the next one took it
+  kOverflow,     // the preferred worker had no room
+  kFallback,     // the key part was missing; the fallback policy decided
+  kPinned,       // the caller named the worker
+};
+inline constexpr int kReasonCount = static_cast<int>(Reason::kPinned) + 1;
+std::string_view ReasonName(Reason reason);
+
+enum class MatchUnit : uint8_t { kNone, kBytes, kTokens, kBlocks };
+std::string_view MatchUnitName(MatchUnit unit);
+
+struct Decision {
+  uint32_t position = 0;  // in FleetView::members() of the view that was asked
+  WorkerId worker{};      // the same worker, for good
+  Reason reason = Reason::kRandom;
+  MatchUnit unit = MatchUnit::kNone;
+  uint64_t matched = 0;  // of the chosen worker, in units; 0 <= matched <= total
+  uint64_t total = 0;
+};
+
+struct Outcome {
+  enum class End : uint8_t { kFinished, kClientGone, kWorkerFailed, kNotSent };
+  End end = End::kFinished;
+  int status = 0;  // HTTP status of the worker's answer; 0 when there was none
+  std::optional<double> first_token_ms;
+  std::optional<uint64_t> prompt_tokens;
+  std::optional<uint64_t> cached_tokens;
+  std::optional<uint64_t> output_tokens;
+};
+
+std::string_view EndName(Outcome::End end);                       // finished, client_gone, worker_failed, not_sent
+std::optional<Outcome::End> EndByName(std::string_view name);
+
+}  // namespace vllm_router

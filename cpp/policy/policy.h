@@ -1,0 +1,38 @@
+// Policy answers one question, "which worker?", and hears once how the answer worked out.
+//
+// Thread rule: Choose() and Observe() from any thread at once, never blocking on a writer; Plan() from one thread
+// at a time, before the view it plans for is published. A policy has no health code and no retry code: the view
+// holds only workers that may be chosen now, and a retry is the same question with a smaller fleet.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "policy/decision.h"
+#include "policy/routing_key.h"
+#include "worker/fleet_view.h"
+
+namespace vllm_router {
+
+class Policy {
+ public:
+  virtual ~Policy() = default;
+
+  virtual std::string_view name() const = 0;
+
+  // What it may read of a request; nothing else is computed.
+  virtual KeyParts Needs() const = 0;
+
+  // Empty only when nobody is eligible.
+  virtual std::optional<Decision> Choose(const RoutingKey& key, const FleetView& fleet) = 0;
+
+  // Once per decision, after the request ended.
+  virtual void Observe(const Decision& /*decision*/, const Outcome& /*outcome*/) {}
+
+  // What Choose() will want to find in next.plan(), worked out once per change of the fleet; next.plan() is still
+  // the previous view's (or null). Returning that one again is right when nothing it depends on has changed.
+  virtual std::shared_ptr<const FleetPlan> Plan(const FleetView& /*next*/) { return nullptr; }
+};
+
+}  // namespace vllm_router

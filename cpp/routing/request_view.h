@@ -1,0 +1,27 @@
+// RequestView: what the caller of a routing decision knows of the request, whether it came over HTTP or from Python.
+// All views; they must outlive the call they are passed to.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "base/header_field.h"
+
+namespace vllm_router {
+
+struct RequestView {
+  std::span<const HeaderField> headers;
+  std::string_view path;                                  // target without query; empty outside HTTP
+  std::optional<std::string_view> body;                   // whole JSON body, if it is at hand
+  uint64_t body_bytes = 0;                                // its length if known, even when it is not at hand
+  std::optional<std::string_view> prompt;                 // plain text instead of a body
+  std::optional<std::span<const uint32_t>> token_ids;     // or token ids
+  bool body_is_padded = false;                            // kBodyPadding readable bytes follow the body
+};
+
+// What simdjson may read (not interpret) past the end of a JSON text.
+inline constexpr size_t kBodyPadding = 64;
+
+}  // namespace vllm_router

@@ -1,0 +1,67 @@
+// Router: the whole decision as a library call. Fleet, policy and load in one object; no sockets, no Python.
+//
+//   auto router = Router::Create({.policy = {.policy = "least_load"}, .worker_urls = {"http://a:8000"}});
+//   FleetView view = *router->fleet();
+//   StatusOr<Ticket> ticket = router->Select(router->MakeKey(request), view);
+//
+// Thread-safe throughout: selection never waits for a change of the fleet.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "policy/policy.h"
+#include "policy/policy_factory.h"
+#include "routing/request_view.h"
+#include "routing/session_key.h"
+#include "routing/ticket.h"
+#include "worker/worker_registry.h"
+
+namespace vllm_router {
+
+struct RouterOptions {
+  PolicyOptions policy;
+  SessionKeyOptions session_key;
+  std::vector<std::string> worker_urls;
+  uint32_t data_parallel_size = 1;  // > 1: every URL without @rank becomes URL@0 .. URL@n-1
+};
+
+class Router {
+ public:
+  static StatusOr<std::shared_ptr<Router>> Create(const RouterOptions& options);
+
+  const Policy& policy() const { return *policy_; }
+  const RouterOptions& options() const { return options_; }
+
+  // The fleet. Add expands data-parallel ranks as Create does.
+  Status AddWorker(std::string_view url, double weight = 1.0);
+  Status RemoveWorker(std::string_view url) { return registry_->Remove(url); }
+  Status DrainWorker(std::string_view url) { return registry_->SetDraining(url, true); }
+  Status SetHealthy(std::string_view url, bool healthy) { return registry_->SetHealthy(url, healthy); }
+  const Snapshot<FleetView>& fleet_snapshot() const { return registry_->snapshot(); }
+  std::shared_ptr<const FleetView> fleet() const { return registry_->snapshot().Load(); }
+
+  // True when the policy cannot decide on these headers alone, so the body must be read first.
+  bool NeedsBody(std::span<const HeaderField> headers) const;
+
+  // Only the parts that the policy needs.
+  RoutingKey MakeKey(const RequestView& request) const;
+
+  // Unavailable when nobody in `fleet` is eligible; the message says how many there are and why not.
+  StatusOr<Ticket> Select(const RoutingKey& key, const FleetView& fleet);
+
+ private:
+  Router(RouterOptions options, std::shared_ptr<Policy> policy);
+
+  const RouterOptions options_;
+  const std::shared_ptr<Policy> policy_;
+  const KeyParts needs_;
+  const SessionKeyFinder session_keys_;
+  std::unique_ptr<WorkerRegistry> registry_;
+};
+
+}  // namespace vllm_router

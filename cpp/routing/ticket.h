@@ -1,0 +1,53 @@
+// Ticket: the promise that load returns. Made by Router::Select, it adds this request's load to its worker; Finish
+// or destruction takes it away again, exactly once, whatever happened in between. Nothing else touches the counters.
+//
+//   StatusOr<Ticket> ticket = router->Select(key, view);
+//   ... ticket->FirstToken();                                  // prefill is done; its share goes back early
+//   ticket->Finish({.end = Outcome::End::kFinished, .status = 200});
+//
+// Move-only. Not thread-safe except Finish()/FirstToken(), which may race: an atomic flag decides. Outlives the
+// router and the worker's membership: it shares ownership of both policy and worker.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "policy/decision.h"
+#include "policy/policy.h"
+#include "worker/worker.h"
+
+namespace vllm_router {
+
+class Ticket {
+ public:
+  Ticket() = default;  // holds nothing; already finished
+  // Reserves `share` on the worker.
+  Ticket(std::shared_ptr<Policy> policy, std::shared_ptr<Worker> worker, const Decision& decision, LoadShare share);
+  Ticket(Ticket&& other) noexcept;
+  Ticket& operator=(Ticket&& other) noexcept;
+  ~Ticket();  // as Finish({kNotSent}) when nobody finished it
+
+  const Worker& worker() const { return *worker_; }
+  const std::shared_ptr<Worker>& shared_worker() const { return worker_; }
+  const Decision& decision() const { return decision_; }
+  bool finished() const { return (state_.load(std::memory_order_acquire) & kFinished) != 0; }
+
+  // Returns the prefill share, once.
+  void FirstToken();
+  // Returns the load and tells the policy. True for the call that did it.
+  bool Finish(const Outcome& outcome);
+
+ private:
+  static constexpr uint8_t kFirstToken = 1;
+  static constexpr uint8_t kFinished = 2;
+
+  std::shared_ptr<Policy> policy_;
+  std::shared_ptr<Worker> worker_;
+  Decision decision_;
+  LoadShare share_;
+  std::atomic<uint8_t> state_{kFinished};
+};
+
+}  // namespace vllm_router

@@ -1,0 +1,71 @@
+// FleetView: the fleet as one request sees it, an immutable snapshot. Policies read members() and eligible() and
+// nothing else: health, draining and "tried already" have been decided before they are asked.
+//
+//   position       0      1      2      3          fleet order: order of registration
+//   members       w0     w1     w2     w3
+//   eligible      [0,            2,     3]          w1 is unhealthy
+//   Without({0})  [              2,     3]          a retry is the same question with a smaller fleet
+//
+// `plan` is what the policy worked out for exactly this view (a hash ring, a schedule), so view and plan can never
+// disagree. Cost: Without() copies O(members); everything else is O(1). Const is shareable.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "worker/worker.h"
+
+namespace vllm_router {
+
+// Base of what a policy precomputes for a view.
+struct FleetPlan {
+  virtual ~FleetPlan() = default;
+};
+
+class FleetView {
+ public:
+  struct Member {
+    std::shared_ptr<Worker> worker;
+    bool healthy = true;
+    bool draining = false;
+    bool serves() const { return healthy && !draining; }
+  };
+
+  FleetView() = default;
+  // `membership` changes exactly when a member joins or leaves; equal numbers mean equal members in equal order.
+  FleetView(std::vector<Member> members, uint64_t membership);
+
+  std::span<const Member> members() const { return members_; }
+  std::span<const uint32_t> eligible() const { return eligible_; }  // positions, ascending
+  bool IsEligible(uint32_t position) const { return is_eligible_[position] != 0; }
+  const Worker& worker(uint32_t position) const { return *members_[position].worker; }
+  std::optional<uint32_t> Find(std::string_view url) const;  // O(members)
+
+  uint64_t membership() const { return membership_; }
+  bool equal_weights() const { return equal_weights_; }         // among the eligible
+  uint64_t eligible_weight() const { return eligible_weight_; }  // their sum, in thousandths
+
+  const FleetPlan* plan() const { return plan_.get(); }
+  const std::shared_ptr<const FleetPlan>& shared_plan() const { return plan_; }
+  void set_plan(std::shared_ptr<const FleetPlan> plan) { plan_ = std::move(plan); }  // before it is published
+
+  // The same fleet with some members not eligible. Positions and plan stay.
+  FleetView Without(std::span<const uint32_t> positions) const;
+
+ private:
+  void FindEligible();
+
+  std::vector<Member> members_;
+  std::vector<uint32_t> eligible_;
+  std::vector<uint8_t> is_eligible_;  // by position
+  uint64_t membership_ = 0;
+  uint64_t eligible_weight_ = 0;
+  bool equal_weights_ = true;
+  std::shared_ptr<const FleetPlan> plan_;
+};
+
+}  // namespace vllm_router

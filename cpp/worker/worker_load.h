@@ -1,0 +1,58 @@
+// WorkerLoad: what a worker has in hand through us, in four counters (policies.md 1.3: r, q, e, c).
+//
+//   counter              unit      grows when a ticket is made by    shrinks
+//   open_requests        requests  1                                 when the ticket ends
+//   queued_prefill       tokens    prompt tokens to compute          at the first token, or at the end
+//   expected_output      tokens    estimated output                  when the ticket ends
+//   context              tokens    prompt tokens                     when the ticket ends
+//
+// Only a Ticket writes them, and it subtracts what it added; nothing resets them. Thread-safe, relaxed:
+// a reader sees every counter as it was a moment ago.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace vllm_router {
+
+// What one request adds to its worker.
+struct LoadShare {
+  uint32_t queued_prefill = 0;
+  uint32_t expected_output = 0;
+  uint32_t context = 0;
+};
+
+class alignas(64) WorkerLoad {
+ public:
+  int64_t open_requests() const { return open_requests_.load(std::memory_order_relaxed); }
+  int64_t queued_prefill() const { return queued_prefill_.load(std::memory_order_relaxed); }
+  int64_t expected_output() const { return expected_output_.load(std::memory_order_relaxed); }
+  int64_t context() const { return context_.load(std::memory_order_relaxed); }
+  int64_t outstanding_tokens() const { return queued_prefill() + expected_output(); }
+
+ private:
+  friend class Ticket;
+
+  void Take(const LoadShare& share) {
+    open_requests_.fetch_add(1, std::memory_order_relaxed);
+    if (share.queued_prefill != 0) queued_prefill_.fetch_add(share.queued_prefill, std::memory_order_relaxed);
+    if (share.expected_output != 0) expected_output_.fetch_add(share.expected_output, std::memory_order_relaxed);
+    if (share.context != 0) context_.fetch_add(share.context, std::memory_order_relaxed);
+  }
+  void ReturnPrefill(uint32_t tokens) {
+    if (tokens != 0) queued_prefill_.fetch_sub(tokens, std::memory_order_relaxed);
+  }
+  void Return(const LoadShare& share) {
+    open_requests_.fetch_sub(1, std::memory_order_relaxed);
+    ReturnPrefill(share.queued_prefill);
+    if (share.expected_output != 0) expected_output_.fetch_sub(share.expected_output, std::memory_order_relaxed);
+    if (share.context != 0) context_.fetch_sub(share.context, std::memory_order_relaxed);
+  }
+
+  std::atomic<int64_t> open_requests_{0};
+  std::atomic<int64_t> queued_prefill_{0};
+  std::atomic<int64_t> expected_output_{0};
+  std::atomic<int64_t> context_{0};
+};
+
+}  // namespace vllm_router

@@ -1,0 +1,29 @@
+// WorkerUrl: where a worker listens and, for a data-parallel engine, which rank of it is meant.
+//
+//   http://[::1]:8000/prefix@2   ->   host "::1", port 8000, prefix "/prefix", rank 2
+//   `-------- base --------'`-'rank
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+
+namespace vllm_router {
+
+struct WorkerUrl {
+  std::string url;     // as registered, with @rank, without a trailing slash; a worker's name everywhere
+  std::string base;    // url without @rank: ranks of one host share it
+  std::string host;    // without brackets
+  uint16_t port = 80;
+  std::string prefix;  // path in front of every request target; usually empty
+  std::string authority;  // what `Host` says: host[:port], bracketed for IPv6, port omitted when 80
+  std::optional<uint32_t> rank;
+};
+
+// InvalidArgument names the URL, what is wrong with it and what a good one looks like.
+StatusOr<WorkerUrl> ParseWorkerUrl(std::string_view url);
+
+}  // namespace vllm_router
