@@ -1,0 +1,24 @@
+// One function per source file of this room; module.cc calls them in order.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace vllm_router {
+
+void BindErrors(pybind11::module_& module);      // errors.cc: the one table Status -> exception
+void BindRouter(pybind11::module_& module);      // router.cc: Router, Ticket, batch selection
+void BindServer(pybind11::module_& module);      // server.cc: the HTTP server
+void BindSimulation(pybind11::module_& module);  // simulation.cc: SimulatedWorker
+// testing_<room>.cc: internals that only tests see, in the submodule `_core.testing`
+void BindTestingBase(pybind11::module_& testing);
+void BindTestingHashing(pybind11::module_& testing);
+void BindTestingHttp(pybind11::module_& testing);
+void BindTestingIndex(pybind11::module_& testing);
+void BindTestingNet(pybind11::module_& testing);
+void BindTestingPolicy(pybind11::module_& testing);
+void BindTestingProxy(pybind11::module_& testing);
+void BindTestingRouting(pybind11::module_& testing);
+void BindTestingSimulation(pybind11::module_& testing);
+void BindTestingWorker(pybind11::module_& testing);
+
+}  // namespace vllm_router
