@@ -26,13 +26,14 @@ class Dice {
 
   // Uniform in [0, bound), bias below bound / 2^64. REQUIRES: bound > 0.
   uint64_t Below(uint64_t bound) {
-    return static_cast<uint64_t>((static_cast<unsigned __int128>(Next()) * bound) >> 64);
+    return static_cast<uint64_t>((static_cast<Wide>(Next()) * bound) >> 64);
   }
 
   // A seed that no other process is likely to have.
   static uint64_t EntropySeed();
 
  private:
+  __extension__ using Wide = unsigned __int128;
   static constexpr uint64_t kGamma = 0x9e3779b97f4a7c15u;
   alignas(64) std::atomic<uint64_t> state_;
 };

@@ -1,10 +1,19 @@
-// Log: one line for a person, or one JSON object for a machine, per thing that happened. spdlog does the work in
-// log.cc; the header stays light. Messages go to stderr, access lines to stdout, and both to a daily file when a
-// directory is set. Thread-safe; configure once, before the threads start.
+// Log: one line for a person, or one JSON object for a machine, per thing that happened. Messages go to stderr,
+// access lines to stdout, and both to a daily file `vllm-router.<date>` when a directory is set. spdlog does the
+// work in log.cc; the header stays light.
+//
+//   text   2026-11-21 10:50:37 WARNING worker http://a:8000 refused the connection
+//   json   {"time":"2026-11-21T10:50:37Z","level":"warning","message":"worker http://a:8000 refused the connection"}
+//
+// Whatever a message contains, it stays one line. Cost: a disabled level costs one relaxed load; a line costs a lock
+// and a write, so the request path batches its access lines. The file is flushed after a warning and every second.
+// Thread-safe; configure before the threads start, since lines written meanwhile may go either way.
 #pragma once
 
 #include <string>
 #include <string_view>
+
+#include "base/status.h"
 
 namespace vllm_router {
 
@@ -17,7 +26,8 @@ struct LogOptions {
   std::string directory;  // empty: no file
 };
 
-void ConfigureLog(const LogOptions& options);
+// InvalidArgument when the directory cannot be written; the log then stays as it was.
+Status ConfigureLog(const LogOptions& options);
 LogFormat log_format();
 bool LogEnabled(LogLevel level);
 

@@ -62,6 +62,20 @@ std::string Hex16(uint64_t value) {
   return hex;
 }
 
+std::string JsonQuoted(std::string_view text) {
+  std::string quoted = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      quoted.append(1, '\\').append(1, c);
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      quoted.append("\\u").append(Hex16(static_cast<unsigned char>(c)).substr(12));
+    } else {
+      quoted += c;
+    }
+  }
+  return quoted += '"';
+}
+
 std::string_view NearestName(std::string_view name, std::span<const std::string_view> candidates) {
   std::string_view nearest;
   size_t best = name.size() / 2 + 1;

@@ -22,6 +22,9 @@ std::optional<uint64_t> ParseDecimal(std::string_view digits);
 // 16 lower-case hex digits.
 std::string Hex16(uint64_t value);
 
+// A JSON string with its quotes. Bytes from 0x80 up are kept, so UTF-8 stays readable.
+std::string JsonQuoted(std::string_view text);
+
 // The candidate with the smallest edit distance to `name`, '-' and '_' being the same; for error messages.
 // Empty if there are no candidates or the nearest is no more like `name` than chance (distance > half its length).
 std::string_view NearestName(std::string_view name, std::span<const std::string_view> candidates);

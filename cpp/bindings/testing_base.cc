@@ -16,6 +16,7 @@ void BindTestingBase(py::module_& testing) {
   testing.def("trim_blanks", [](const std::string& text) { return py::bytes(std::string(TrimBlanks(text))); });
   testing.def("parse_decimal", [](const std::string& digits) { return ParseDecimal(digits); });
   testing.def("hex16", &Hex16);
+  testing.def("entropy_seed", &Dice::EntropySeed);
   py::class_<Dice>(testing, "Dice")
       .def(py::init<uint64_t>(), py::arg("seed"))
       .def("next", &Dice::Next)
