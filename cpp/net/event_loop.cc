@@ -1,0 +1,73 @@
+#include "net/event_loop.h"
+
+#include <time.h>
+
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+namespace vllm_router {
+namespace asio = boost::asio;
+namespace {
+
+// Coarse on purpose: a deadline of seconds does not need a precise clock, and this one costs 5 ns.
+int64_t CoarseNowMs() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+  return static_cast<int64_t>(now.tv_sec) * 1000 + now.tv_nsec / 1'000'000;
+}
+
+}  // namespace
+
+struct EventLoop::Impl {
+  // UNSAFE_IO: sockets are used by the loop's thread only, while Post() may come from any; so the reactor needs no
+  // locks and the queue does.
+  asio::io_context context{BOOST_ASIO_CONCURRENCY_HINT_UNSAFE_IO};
+  asio::executor_work_guard<asio::io_context::executor_type> work{context.get_executor()};
+  asio::steady_timer ticker{context};
+};
+
+EventLoop::EventLoop()
+    : impl_(std::make_unique<Impl>()), wheel_(std::make_unique<TimerWheel>(CoarseNowMs, [this] { Tick(); })) {}
+
+EventLoop::~EventLoop() = default;
+
+void EventLoop::Run() { impl_->context.run(); }
+
+void EventLoop::Stop() { impl_->context.stop(); }
+
+void EventLoop::Post(std::function<void()> function) { asio::post(impl_->context, std::move(function)); }
+
+void EventLoop::Resume(std::coroutine_handle<> waiter) {
+  asio::post(impl_->context, [waiter] { waiter.resume(); });
+}
+
+void EventLoop::Tick() {
+  impl_->ticker.expires_after(std::chrono::milliseconds(TimerWheel::kTickMs));
+  impl_->ticker.async_wait([this](const boost::system::error_code& error) {
+    if (!error && wheel_->Tick()) Tick();
+  });
+}
+
+asio::io_context& EventLoop::context() { return impl_->context; }
+
+struct Delay::Impl {
+  asio::steady_timer timer;
+};
+
+Delay::Delay(EventLoop& loop) : impl_(new Impl{asio::steady_timer(loop.context())}) {}
+
+Delay::~Delay() = default;
+
+void Delay::Start(int64_t nanos, std::coroutine_handle<> waiter) {
+  impl_->timer.expires_after(std::chrono::nanoseconds(nanos));
+  impl_->timer.async_wait([this, waiter](const boost::system::error_code& error) {
+    elapsed_ = !error;
+    waiter.resume();
+  });
+}
+
+void Delay::Cancel() { impl_->timer.cancel(); }
+
+}  // namespace vllm_router

@@ -1,0 +1,171 @@
+#include "net/listener.h"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <cerrno>
+#include <cstring>
+
+#include "base/limits.h"
+#include "base/log.h"
+
+namespace vllm_router {
+namespace asio = boost::asio;
+namespace {
+
+constexpr int kPauseMs = 100;  // after running out of descriptors
+
+std::string Describe(const Listener::Where& where) {
+  const bool v6 = where.host.find(':') != std::string::npos;
+  return (v6 ? "[" + where.host + "]" : where.host) + ":" + std::to_string(where.port);
+}
+
+Status CannotListen(const Listener::Where& where, std::string_view why, std::string_view remedy) {
+  std::string message = "cannot listen on " + Describe(where) + ": ";
+  message.append(why).append("; ").append(remedy);
+  return absl::UnavailableError(message);
+}
+
+Endpoint PeerOf(const sockaddr_storage& name) {
+  Address address;
+  if (name.ss_family == AF_INET6) {
+    const auto& v6 = reinterpret_cast<const sockaddr_in6&>(name);
+    if (IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr)) {
+      std::memcpy(address.bytes, v6.sin6_addr.s6_addr + 12, 4);
+    } else {
+      address.v6 = true;
+      std::memcpy(address.bytes, &v6.sin6_addr, 16);
+    }
+    return {FormatAddress(address), ntohs(v6.sin6_port)};
+  }
+  const auto& v4 = reinterpret_cast<const sockaddr_in&>(name);
+  std::memcpy(address.bytes, &v4.sin_addr, 4);
+  return {FormatAddress(address), ntohs(v4.sin_port)};
+}
+
+}  // namespace
+
+struct Listener::Impl {
+  Impl(EventLoop& loop, int descriptor, OnAccept on_accept)
+      : loop(loop), listening(loop.context(), descriptor), on_accept(std::move(on_accept)) {}
+  ~Impl() {
+    if (reserve >= 0) ::close(reserve);
+  }
+
+  // Returns false when the port should rest for a while.
+  bool AcceptSome(int most) {
+    for (int accepted = 0; accepted < most; ++accepted) {
+      sockaddr_storage name{};
+      socklen_t size = sizeof name;
+      const int descriptor = ::accept4(listening.native_handle(), reinterpret_cast<sockaddr*>(&name), &size,
+                                       SOCK_NONBLOCK | SOCK_CLOEXEC);
+      if (descriptor >= 0) {
+        on_accept(Socket(loop, descriptor), PeerOf(name));
+      } else if (errno == EMFILE || errno == ENFILE) {
+        ShedOne();
+        return false;
+      } else if (errno != EINTR && errno != ECONNABORTED) {
+        return true;  // EAGAIN: all taken
+      }
+    }
+    return true;
+  }
+
+  // Without a spare descriptor a waiting client cannot even be told to go; that is what the reserve is for.
+  void ShedOne() {
+    if (reserve >= 0) ::close(reserve);
+    const int descriptor = ::accept4(listening.native_handle(), nullptr, nullptr, SOCK_CLOEXEC);
+    if (descriptor >= 0) ::close(descriptor);
+    reserve = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+    Log(LogLevel::kWarning, "out of file descriptors: a new connection was closed; raise the limit (ulimit -n)");
+  }
+
+  static void Wait(const std::shared_ptr<Impl>& self) {
+    self->listening.async_wait(asio::posix::stream_descriptor::wait_read,
+                               [self](const boost::system::error_code& error) {
+                                 if (error || self->stopped) return;
+                                 if (self->AcceptSome(kMaxAcceptsPerWakeup)) {
+                                   Wait(self);
+                                 } else {
+                                   self->pause.Arm(self->loop.timers(), kPauseMs, &Impl::Resume, self.get());
+                                 }
+                               });
+  }
+
+  static void Resume(void* context) {
+    auto* self = static_cast<Impl*>(context);
+    Wait(self->weak_self.lock());
+  }
+
+  EventLoop& loop;
+  asio::posix::stream_descriptor listening;
+  OnAccept on_accept;
+  uint16_t port = 0;
+  bool stopped = false;
+  int reserve = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  Timer pause;
+  std::weak_ptr<Impl> weak_self;
+};
+
+StatusOr<std::unique_ptr<Listener>> Listener::Open(EventLoop& loop, const Where& where, OnAccept on_accept) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  const std::string service = std::to_string(where.port);
+  if (const int error = ::getaddrinfo(where.host.c_str(), service.c_str(), &hints, &found); error != 0) {
+    return CannotListen(where, ::gai_strerror(error), "give a local address such as 127.0.0.1 or 0.0.0.0");
+  }
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> guard(found, &::freeaddrinfo);
+
+  const int descriptor = ::socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (descriptor < 0) return CannotListen(where, std::strerror(errno), "raise the limit of open files");
+  const int on = 1;
+  ::setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (where.share_port) ::setsockopt(descriptor, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on);
+  if (::bind(descriptor, found->ai_addr, found->ai_addrlen) != 0 || ::listen(descriptor, SOMAXCONN) != 0) {
+    const int error = errno;
+    ::close(descriptor);
+    return CannotListen(where, std::strerror(error),
+                        error == EADDRINUSE ? "stop the process that uses it, or choose another port"
+                        : error == EACCES   ? "choose a port above 1023, or run with the right to bind it"
+                                            : "choose an address of this machine");
+  }
+  sockaddr_storage name{};
+  socklen_t size = sizeof name;
+  ::getsockname(descriptor, reinterpret_cast<sockaddr*>(&name), &size);
+
+  auto impl = std::make_shared<Impl>(loop, descriptor, std::move(on_accept));
+  impl->weak_self = impl;
+  impl->port = PeerOf(name).port;
+  return std::unique_ptr<Listener>(new Listener(std::move(impl)));
+}
+
+Listener::Listener(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Listener::~Listener() {
+  impl_->stopped = true;
+  boost::system::error_code ignored;
+  impl_->listening.close(ignored);
+}
+
+uint16_t Listener::port() const { return impl_->port; }
+
+void Listener::Start() { Impl::Wait(impl_); }
+
+void Listener::Stop() {
+  if (impl_->stopped) return;
+  impl_->stopped = true;
+  impl_->pause.Disarm();
+  impl_->AcceptSome(SOMAXCONN);
+  boost::system::error_code ignored;
+  impl_->listening.close(ignored);
+}
+
+}  // namespace vllm_router

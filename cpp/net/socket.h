@@ -1,0 +1,141 @@
+// Socket: one TCP connection on a loop. Bytes move by the Try… calls, which never wait; waiting is a separate step.
+//
+//   for (;;) {
+//     const IoResult read = socket.TryRead(buffer.room());
+//     if (read.would_block()) { if (!co_await socket.Readable()) break; continue; }
+//     …
+//   }
+//
+// There is at most one wait for reading, and it stays armed until something arrives: a connection that rests between
+// two requests, one whose client might leave while we work, and one whose answer we await all hold the same wait,
+// so that it is neither armed twice nor cancelled. While nobody awaits it, it may instead call a function
+// (WatchReadable), or just be remembered.
+//
+// Closing ends all waits: whoever awaits resumes with false in a later turn of the loop. One thread. Cost: idle, the
+// object and one registered wait, no buffer.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <coroutine>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "net/event_loop.h"
+
+namespace vllm_router {
+
+// What a non-blocking call did.
+struct IoResult {
+  int64_t bytes = 0;  // > 0: moved
+  int error = 0;      // errno; EAGAIN: would block
+  bool eof = false;   // the peer will send no more
+  bool would_block() const;
+  bool ok() const { return error == 0 && !eof; }
+};
+
+struct Endpoint {
+  std::string address;  // literal, as for X-Forwarded-For
+  uint16_t port = 0;
+};
+
+class Socket {
+ public:
+  Socket() = default;  // not open
+  Socket(EventLoop& loop, int descriptor);  // takes over a connected, non-blocking descriptor
+  Socket(Socket&&) noexcept = default;
+  Socket& operator=(Socket&& other) noexcept;
+  ~Socket() { Close(); }
+
+  bool is_open() const;
+  void Close();
+  // RST instead of FIN, so that the peer cannot mistake this for a proper end.
+  void Abort();
+  void ShutdownWrite();
+
+  IoResult TryRead(std::span<char> room);
+  IoResult TryWrite(std::span<const iovec> pieces);
+  // Whether the peer has closed or reset, as far as is known now, without taking bytes.
+  bool PeerGone();
+
+  struct ReadableAwaiter {
+    Socket* socket;
+    bool await_ready();
+    void await_suspend(std::coroutine_handle<> waiter);
+    bool await_resume() const;
+  };
+  // True: there is something to read (or an end to be read). False: the socket was closed on this side.
+  ReadableAwaiter Readable() { return {this}; }
+
+  struct WritableAwaiter {
+    Socket* socket;
+    bool await_ready() const;
+    void await_suspend(std::coroutine_handle<> waiter);
+    bool await_resume() const;
+  };
+  WritableAwaiter Writable() { return {this}; }
+
+  // Reads as soon as there is something, one system call fewer per wait than Readable() and TryRead() when data keeps
+  // coming. REQUIRES: no other wait for reading, no watcher.
+  struct ReadAwaiter {
+    Socket* socket;
+    std::span<char> room;
+    IoResult result;
+    bool await_ready() const { return false; }
+    void await_suspend(std::coroutine_handle<> waiter);
+    IoResult await_resume() const { return result; }
+  };
+  ReadAwaiter Read(std::span<char> room) { return {this, room, {}}; }
+
+  // Arms the wait for reading now, without anybody waiting yet.
+  void ArmReadable();
+  // `callback` is called (once) instead of resuming anybody when there is something to read. Null: no longer.
+  using Callback = void (*)(void* context);
+  void WatchReadable(Callback callback, void* context);
+
+ private:
+  friend class Connector;
+  struct Impl;
+  std::shared_ptr<Impl> impl_;  // waits that are still in the loop's queues share it
+};
+
+// Connecting: the addresses in turn, until one answers.
+struct Address {
+  bool v6 = false;
+  uint8_t bytes[16] = {};
+};
+
+// Literal addresses only; nullopt for a name.
+std::optional<Address> ParseAddress(std::string_view text);
+std::string FormatAddress(const Address& address);
+
+// A connect in progress, which can be cut short.
+class Connector {
+ public:
+  explicit Connector(EventLoop& loop);
+  ~Connector();
+
+  struct Awaiter {
+    Connector* connector;
+    Address address;
+    uint16_t port;
+    bool await_ready() const noexcept { return false; }
+    void await_suspend(std::coroutine_handle<> waiter);
+    int await_resume() const { return connector->error_; }
+  };
+  // errno of the attempt, 0 when connected, ECANCELED after Cancel().
+  Awaiter Connect(const Address& address, uint16_t port) { return {this, address, port}; }
+  void Cancel();
+  Socket TakeSocket();
+
+ private:
+  EventLoop& loop_;
+  Socket socket_;
+  int error_ = 0;
+};
+
+}  // namespace vllm_router

@@ -1,0 +1,127 @@
+// Task<T>: a coroutine that starts when it is awaited and resumes its awaiter when it ends. One thread: the loop's.
+//
+//   Task<int> Twice(Task<int> inner) { int value = co_await std::move(inner); co_return 2 * value; }
+//   Spawn(Serve(connection));            // runs by itself and frees itself at the end
+//
+// No executor, no cancellation inside: what a task waits for (a socket, a sleep) belongs to this room, and a task is
+// cancelled by closing what it waits for. Cost: one allocation per task. Exceptions do not cross: one that escapes
+// ends the process, since our code reports by value.
+#pragma once
+
+#include <coroutine>
+#include <exception>
+#include <optional>
+#include <utility>
+
+namespace vllm_router {
+
+template <typename T>
+class Task;
+
+namespace task_internal {
+
+// Resumes whoever awaited the task; symmetric transfer, so chains of tasks do not grow the stack.
+struct ResumeAwaiter {
+  bool await_ready() const noexcept { return false; }
+  template <typename Promise>
+  std::coroutine_handle<> await_suspend(std::coroutine_handle<Promise> ended) noexcept {
+    return ended.promise().awaiter;
+  }
+  void await_resume() const noexcept {}
+};
+
+struct PromiseBase {
+  std::coroutine_handle<> awaiter;
+  std::suspend_always initial_suspend() noexcept { return {}; }
+  ResumeAwaiter final_suspend() noexcept { return {}; }
+  void unhandled_exception() noexcept { std::terminate(); }
+};
+
+template <typename T>
+struct Promise : PromiseBase {
+  std::optional<T> value;
+  Task<T> get_return_object() noexcept;
+  void return_value(T result) { value.emplace(std::move(result)); }
+  T Take() { return std::move(*value); }
+};
+
+template <>
+struct Promise<void> : PromiseBase {
+  Task<void> get_return_object() noexcept;
+  void return_void() noexcept {}
+  void Take() noexcept {}
+};
+
+}  // namespace task_internal
+
+template <typename T = void>
+class [[nodiscard]] Task {
+ public:
+  using promise_type = task_internal::Promise<T>;
+
+  explicit Task(std::coroutine_handle<promise_type> handle) noexcept : handle_(handle) {}
+  Task(Task&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  Task& operator=(Task&&) = delete;
+  ~Task() {
+    if (handle_) handle_.destroy();
+  }
+
+  bool await_ready() const noexcept { return false; }
+  std::coroutine_handle<> await_suspend(std::coroutine_handle<> awaiter) noexcept {
+    handle_.promise().awaiter = awaiter;
+    return handle_;
+  }
+  T await_resume() { return handle_.promise().Take(); }
+
+ private:
+  std::coroutine_handle<promise_type> handle_;
+};
+
+namespace task_internal {
+
+template <typename T>
+Task<T> Promise<T>::get_return_object() noexcept {
+  return Task<T>(std::coroutine_handle<Promise>::from_promise(*this));
+}
+inline Task<void> Promise<void>::get_return_object() noexcept {
+  return Task<void>(std::coroutine_handle<Promise>::from_promise(*this));
+}
+
+struct Detached {
+  struct promise_type {
+    Detached get_return_object() noexcept { return {}; }
+    std::suspend_never initial_suspend() noexcept { return {}; }
+    std::suspend_never final_suspend() noexcept { return {}; }
+    void return_void() noexcept {}
+    void unhandled_exception() noexcept { std::terminate(); }
+  };
+};
+
+}  // namespace task_internal
+
+// Starts the task now, on this thread; it frees itself when it ends.
+inline void Spawn(Task<void> task) {
+  [](Task<void> owned) -> task_internal::Detached { co_await std::move(owned); }(std::move(task));
+}
+
+// Signal: one coroutine waits, somebody on the same loop notifies; a notification before the wait is kept.
+class Signal {
+ public:
+  void Notify() {
+    if (waiter_) {
+      std::exchange(waiter_, nullptr).resume();
+    } else {
+      notified_ = true;
+    }
+  }
+
+  bool await_ready() noexcept { return std::exchange(notified_, false); }
+  void await_suspend(std::coroutine_handle<> waiter) noexcept { waiter_ = waiter; }
+  void await_resume() const noexcept {}
+
+ private:
+  std::coroutine_handle<> waiter_;
+  bool notified_ = false;
+};
+
+}  // namespace vllm_router
