@@ -1,8 +1,12 @@
 // Router: the whole decision as a library call. Fleet, policy and load in one object; no sockets, no Python.
 //
+//   RequestView -> MakeKey -> RoutingKey -> Select -> Ticket
+//                                ^            ^
+//                     what Needs() names    a FleetView: one snapshot, or a smaller one for a retry
+//
 //   auto router = Router::Create({.policy = {.policy = "least_load"}, .worker_urls = {"http://a:8000"}});
-//   FleetView view = *router->fleet();
-//   StatusOr<Ticket> ticket = router->Select(router->MakeKey(request), view);
+//   auto fleet = (*router)->fleet();
+//   StatusOr<Ticket> ticket = (*router)->Select((*router)->MakeKey(request), *fleet);
 //
 // Thread-safe throughout: selection never waits for a change of the fleet.
 #pragma once
@@ -37,31 +41,35 @@ class Router {
   const Policy& policy() const { return *policy_; }
   const RouterOptions& options() const { return options_; }
 
-  // The fleet. Add expands data-parallel ranks as Create does.
+  // The fleet. Add expands data-parallel ranks as Create does: all ranks or none.
   Status AddWorker(std::string_view url, double weight = 1.0);
-  Status RemoveWorker(std::string_view url) { return registry_->Remove(url); }
-  Status DrainWorker(std::string_view url) { return registry_->SetDraining(url, true); }
-  Status SetHealthy(std::string_view url, bool healthy) { return registry_->SetHealthy(url, healthy); }
-  const Snapshot<FleetView>& fleet_snapshot() const { return registry_->snapshot(); }
-  std::shared_ptr<const FleetView> fleet() const { return registry_->snapshot().Load(); }
+  Status RemoveWorker(std::string_view url) { return registry_.Remove(url); }
+  Status DrainWorker(std::string_view url) { return registry_.SetDraining(url, true); }
+  Status SetHealthy(std::string_view url, bool healthy) { return registry_.SetHealthy(url, healthy); }
+  const Snapshot<FleetView>& fleet_snapshot() const { return registry_.snapshot(); }
+  std::shared_ptr<const FleetView> fleet() const { return registry_.snapshot().Load(); }
+
+  // What MakeKey reads; nothing else of a request matters to this router.
+  KeyParts needs() const { return needs_; }
 
   // True when the policy cannot decide on these headers alone, so the body must be read first.
   bool NeedsBody(std::span<const HeaderField> headers) const;
 
-  // Only the parts that the policy needs.
+  // Only the parts that the policy needs. The second form writes into a key whose memory is used again.
   RoutingKey MakeKey(const RequestView& request) const;
+  void MakeKey(const RequestView& request, RoutingKey* key) const;
 
   // Unavailable when nobody in `fleet` is eligible; the message says how many there are and why not.
   StatusOr<Ticket> Select(const RoutingKey& key, const FleetView& fleet);
 
  private:
-  Router(RouterOptions options, std::shared_ptr<Policy> policy);
+  Router(const RouterOptions& options, std::shared_ptr<Policy> policy);
 
   const RouterOptions options_;
   const std::shared_ptr<Policy> policy_;
   const KeyParts needs_;
   const SessionKeyFinder session_keys_;
-  std::unique_ptr<WorkerRegistry> registry_;
+  WorkerRegistry registry_;
 };
 
 }  // namespace vllm_router

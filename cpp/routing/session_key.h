@@ -4,9 +4,15 @@
 //   body      session_params.session_id, user, session_id, user_id     top-level JSON members only
 //   digest    request_hash:<16 hex> over the raw body, else prompt, else token ids
 //
-// Pure functions; any thread.
+// Of a header that is sent twice the first counts; blanks at both ends are trimmed; an empty value is no hit.
+//
+//   SessionKeyFinder finder({});
+//   finder.FindInHeaders({{"X-Session-ID", "abc"}})     ->  "header:x-session-id:abc"
+//
+// Cost: one pass over the headers, 2 ns each (names are told apart by length first). Const is shareable; any thread.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,16 +20,20 @@
 #include "base/header_field.h"
 #include "hashing/hash.h"
 #include "policy/routing_key.h"
+#include "routing/request_fields.h"
 #include "routing/request_view.h"
 
 namespace vllm_router {
 
+// A list of header names longer than this is a mistake; Router::Create refuses it.
+inline constexpr size_t kMaxKeyHeaders = 64;
+
 struct SessionKeyOptions {
   enum class Order : uint8_t { kSeed, kReference };
   Order order = Order::kSeed;         // which of x-request-id and x-correlation-id comes first
-  std::vector<std::string> headers;   // not empty: replaces the header ranks
+  std::vector<std::string> headers;   // not empty: replaces the header ranks, aliases included
   bool aliases = true;                // x-claude-code-session-id and friends count as x-session-id when it is absent
-  bool compat = false;                // places keys as the reference does (policies.md 3.5)
+  bool compat = false;                // keys as the reference's: its order, no aliases, "request:S" (policies.md 3.5)
   HashFunction digest_function = HashFunction::kFurc;
 };
 
@@ -31,15 +41,27 @@ class SessionKeyFinder {
  public:
   explicit SessionKeyFinder(const SessionKeyOptions& options);
 
+  // Whether the headers are enough, so that nobody needs to read the body.
+  bool HasHeader(std::span<const HeaderField> headers) const { return Locate(headers).has_value(); }
+
   // From the headers alone; empty if none of them has a value.
   std::string FindInHeaders(std::span<const HeaderField> headers) const;
 
-  // Headers, then body, then digest. Fills key->hash_key and hash_key_source.
-  void Find(const RequestView& request, RoutingKey* key) const;
+  // Headers, then body, then digest. Fills key->hash_key and hash_key_source. `fields` is set if this had to parse
+  // the body.
+  void Find(const RequestView& request, RoutingKey* key, std::optional<RequestFields>* fields = nullptr) const;
 
  private:
-  std::vector<std::string> ranked_headers_;  // lower case, aliases in their place
-  size_t first_rank_end_ = 0;                // [0, first_rank_end_) are x-session-id and its aliases
+  struct Hit {
+    std::string_view name;  // lower case
+    std::string_view value;
+  };
+  std::optional<Hit> Locate(std::span<const HeaderField> headers) const;
+  bool FindInFields(const RequestFields& fields, std::string_view path, std::string* key) const;
+  bool FindDigest(const RequestView& request, std::string* key) const;
+
+  std::vector<std::string> ranked_headers_;  // lower case, best first, aliases in their place
+  uint64_t lengths_ = 0;                     // bit n: some ranked header's name has n bytes
   bool compat_;
   HashFunction digest_function_;
 };

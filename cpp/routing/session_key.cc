@@ -1,0 +1,148 @@
+#include "routing/session_key.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "base/check.h"
+#include "base/text.h"
+
+namespace vllm_router {
+namespace {
+
+// What coding assistants and other routers send where x-session-id is meant.
+constexpr std::string_view kAliases[] = {"x-claude-code-session-id", "x-dynamo-session-id", "x-smg-routing-key",
+                                         "session-id"};
+
+// The reference replaces a routing text longer than this by its digest.
+constexpr size_t kLongestPlainText = 100;
+
+std::vector<std::string> RankedHeaders(const SessionKeyOptions& options) {
+  std::vector<std::string> ranked;
+  for (const std::string& name : options.headers) ranked.push_back(AsciiLower(name));
+  ROUTER_CHECK(ranked.size() <= kMaxKeyHeaders, "Router::Create lets no longer list through");
+  if (!ranked.empty()) return ranked;
+  ranked.emplace_back("x-session-id");
+  if (options.aliases && !options.compat) ranked.insert(ranked.end(), std::begin(kAliases), std::end(kAliases));
+  ranked.emplace_back("x-user-id");
+  ranked.emplace_back("x-tenant-id");
+  const bool reference_order = options.compat || options.order == SessionKeyOptions::Order::kReference;
+  ranked.emplace_back(reference_order ? "x-correlation-id" : "x-request-id");
+  ranked.emplace_back(reference_order ? "x-request-id" : "x-correlation-id");
+  ranked.emplace_back("x-trace-id");
+  return ranked;
+}
+
+uint64_t LengthBit(size_t length) { return length < 64 ? uint64_t{1} << length : uint64_t{1} << 63; }
+
+void Compose(std::string* key, std::string_view kind, std::string_view value) {
+  key->assign(kind).append(value);  // in place: a key that is used again keeps its memory
+}
+
+}  // namespace
+
+SessionKeyFinder::SessionKeyFinder(const SessionKeyOptions& options)
+    : ranked_headers_(RankedHeaders(options)), compat_(options.compat), digest_function_(options.digest_function) {
+  for (const std::string& name : ranked_headers_) lengths_ |= LengthBit(name.size());
+}
+
+std::optional<SessionKeyFinder::Hit> SessionKeyFinder::Locate(std::span<const HeaderField> headers) const {
+  size_t best = ranked_headers_.size();
+  std::string_view best_value;
+  uint64_t seen = 0;  // names that have occurred: only the first occurrence counts, even an empty one
+  for (const HeaderField& header : headers) {
+    if ((lengths_ & LengthBit(header.name.size())) == 0) continue;
+    for (size_t rank = 0; rank < best; ++rank) {
+      if (!EqualsIgnoreCase(header.name, ranked_headers_[rank])) continue;
+      const uint64_t bit = uint64_t{1} << rank;
+      if ((seen & bit) != 0) break;
+      seen |= bit;
+      const std::string_view value = TrimBlanks(header.value);
+      if (!value.empty()) {
+        best = rank;
+        best_value = value;
+      }
+      break;
+    }
+    if (best == 0) break;
+  }
+  if (best == ranked_headers_.size()) return std::nullopt;
+  return Hit{ranked_headers_[best], best_value};
+}
+
+std::string SessionKeyFinder::FindInHeaders(std::span<const HeaderField> headers) const {
+  std::string key;
+  if (const std::optional<Hit> hit = Locate(headers)) {
+    Compose(&key, "header:", hit->name);
+    key.append(":").append(hit->value);
+  }
+  return key;
+}
+
+bool SessionKeyFinder::FindInFields(const RequestFields& fields, std::string_view path, std::string* key) const {
+  if (fields.session_params_session_id) {
+    const std::string& session = *fields.session_params_session_id;
+    if (compat_ && path == "/v1/chat/completions") {
+      // The reference routes typed chat by this one string, in place of a text.
+      if (session.size() <= kLongestPlainText) {
+        Compose(key, "request:", session);
+      } else {
+        Compose(key, "request_hash:", Hex16(RingHash(digest_function_, session)));
+      }
+    } else {
+      Compose(key, "session:", session);
+    }
+  } else if (fields.user) {
+    Compose(key, "user:", *fields.user);
+  } else if (fields.session_id) {
+    Compose(key, "session:", *fields.session_id);
+  } else if (fields.user_id) {
+    Compose(key, "user:", *fields.user_id);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+bool SessionKeyFinder::FindDigest(const RequestView& request, std::string* key) const {
+  std::string_view bytes;
+  if (request.body && !request.body->empty()) {
+    bytes = *request.body;
+  } else if (request.prompt && !request.prompt->empty()) {
+    bytes = *request.prompt;
+  } else if (request.token_ids && !request.token_ids->empty()) {
+    static_assert(std::endian::native == std::endian::little, "token ids are hashed as little-endian u32");
+    bytes = {reinterpret_cast<const char*>(request.token_ids->data()), request.token_ids->size_bytes()};
+  } else {
+    return false;
+  }
+  Compose(key, "request_hash:", Hex16(RingHash(digest_function_, bytes)));
+  return true;
+}
+
+void SessionKeyFinder::Find(const RequestView& request, RoutingKey* key, std::optional<RequestFields>* fields) const {
+  using Source = RoutingKey::HashKeySource;
+  key->hash_key_source = Source::kSession;
+  if (request.session_id) {
+    const std::string_view session = TrimBlanks(*request.session_id);
+    if (!session.empty()) return Compose(&key->hash_key, "header:x-session-id:", session);
+  }
+  if (const std::optional<Hit> hit = Locate(request.headers)) {
+    Compose(&key->hash_key, "header:", hit->name);
+    key->hash_key.append(":").append(hit->value);
+    return;
+  }
+  if (request.fields != nullptr) {
+    if (FindInFields(*request.fields, request.path, &key->hash_key)) return;
+  } else if (request.body) {
+    RequestFields parsed = ParseRequestFields(*request.body, request.body_is_padded);
+    const bool found = FindInFields(parsed, request.path, &key->hash_key);
+    if (fields != nullptr) *fields = std::move(parsed);
+    if (found) return;
+  }
+  key->hash_key_source = Source::kBody;
+  if (FindDigest(request, &key->hash_key)) return;
+  key->hash_key.clear();
+  key->hash_key_source = Source::kMissing;
+}
+
+}  // namespace vllm_router

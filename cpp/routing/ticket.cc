@@ -1,0 +1,51 @@
+#include "routing/ticket.h"
+
+#include <utility>
+
+namespace vllm_router {
+
+Ticket::Ticket(std::shared_ptr<Policy> policy, std::shared_ptr<Worker> worker, const Decision& decision,
+               LoadShare share)
+    : policy_(std::move(policy)), worker_(std::move(worker)), decision_(decision), share_(share), state_(0) {
+  worker_->load.Take(share_);
+}
+
+// What was moved from is finished, so its destructor returns nothing.
+Ticket::Ticket(Ticket&& other) noexcept
+    : policy_(std::move(other.policy_)),
+      worker_(std::move(other.worker_)),
+      decision_(other.decision_),
+      share_(other.share_),
+      state_(other.state_.exchange(kFinished, std::memory_order_acq_rel)) {}
+
+Ticket& Ticket::operator=(Ticket&& other) noexcept {
+  if (this == &other) return *this;
+  Finish({.end = Outcome::End::kNotSent});
+  policy_ = std::move(other.policy_);
+  worker_ = std::move(other.worker_);
+  decision_ = other.decision_;
+  share_ = other.share_;
+  state_.store(other.state_.exchange(kFinished, std::memory_order_acq_rel), std::memory_order_release);
+  return *this;
+}
+
+Ticket::~Ticket() { Finish({.end = Outcome::End::kNotSent}); }
+
+void Ticket::FirstToken() {
+  const uint8_t before = state_.fetch_or(kFirstToken, std::memory_order_acq_rel);
+  if (before == 0) worker_->load.ReturnPrefill(share_.queued_prefill);
+}
+
+bool Ticket::Finish(const Outcome& outcome) {
+  // Whoever sets the bit returns the load. A first token that lost the race against it leaves its share to us; one
+  // that won has returned it, or is about to.
+  const uint8_t before = state_.fetch_or(kFinished, std::memory_order_acq_rel);
+  if ((before & kFinished) != 0) return false;
+  LoadShare rest = share_;
+  if ((before & kFirstToken) != 0) rest.queued_prefill = 0;
+  worker_->load.Return(rest);
+  policy_->Observe(decision_, outcome);
+  return true;
+}
+
+}  // namespace vllm_router
