@@ -76,6 +76,24 @@ std::string JsonQuoted(std::string_view text) {
   return quoted += '"';
 }
 
+std::string Quoted(std::string_view text) {
+  constexpr size_t kMost = 200;
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string quoted = "\"";
+  for (const char c : text.substr(0, kMost)) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x20 && byte < 0x7f) {
+      quoted += c;
+    } else {
+      quoted += "\\x";
+      quoted += kDigits[byte >> 4];
+      quoted += kDigits[byte & 15];
+    }
+  }
+  quoted += text.size() > kMost ? "...\"" : "\"";
+  return quoted;
+}
+
 std::string_view NearestName(std::string_view name, std::span<const std::string_view> candidates) {
   std::string_view nearest;
   size_t best = name.size() / 2 + 1;

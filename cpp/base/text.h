@@ -1,11 +1,13 @@
 // Small questions about strings that several rooms ask.
 #pragma once
 
+#include <charconv>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 namespace vllm_router {
 
@@ -24,6 +26,25 @@ std::string Hex16(uint64_t value);
 
 // A JSON string with its quotes. Bytes from 0x80 up are kept, so UTF-8 stays readable.
 std::string JsonQuoted(std::string_view text);
+
+// For messages: in double quotes, whatever is not printable ASCII as \xNN, cut after 200 bytes.
+std::string Quoted(std::string_view text);
+
+// For messages: texts and numbers in a row. (absl::StrCat of the reference platform does not take std::string_view.)
+template <typename... Parts>
+std::string Concat(const Parts&... parts) {
+  std::string text;
+  const auto append = [&text](const auto& part) {
+    if constexpr (std::is_convertible_v<decltype(part), std::string_view>) {
+      text.append(std::string_view(part));
+    } else {
+      char digits[32];
+      text.append(digits, std::to_chars(digits, digits + sizeof(digits), part).ptr);
+    }
+  };
+  (append(parts), ...);
+  return text;
+}
 
 // The candidate with the smallest edit distance to `name`, '-' and '_' being the same; for error messages.
 // Empty if there are no candidates or the nearest is no more like `name` than chance (distance > half its length).

@@ -6,6 +6,7 @@
 // Cost for 50 bytes: about 65 ns for kFurc, 4 ns for kXxh3. Pure functions; any thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string_view>

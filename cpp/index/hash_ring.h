@@ -8,6 +8,7 @@
 // Const is shareable. Karger et al., "Consistent Hashing and Random Trees" (STOC 1997).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -33,6 +34,7 @@ class HashRing {
 
   // Index of the first point at or after `hash`, wrapping. REQUIRES: !empty().
   size_t FindPoint(uint64_t hash) const;
+  uint64_t hash(size_t point) const { return hashes_[point]; }
   uint32_t owner(size_t point) const { return owners_[point]; }
 
   // The first owner at or after `hash`, clockwise, that `accepts(owner)`; kNone if none does. Each point is asked

@@ -1,5 +1,10 @@
 // The two questions about load that policies share (policies.md 1.4): who is least loaded, and who has room.
-// Integers in thousandths throughout, no floating point. Pure functions over a view; any thread.
+// Integers throughout (weights are thousandths), no floating point. Pure functions over a view; any thread.
+//
+//   requests order   r/s, then (q+e)/s      r open requests, q+e outstanding tokens, s weight
+//   tokens order     (q+e)/s, then r/s
+//
+// Cost: O(eligible) for LeastLoaded and for the construction of a Room.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +15,17 @@
 
 namespace vllm_router {
 
-// -1, 0 or 1 as a is less, equally or more loaded than b: open requests per weight, then outstanding tokens per weight.
-int CompareLoad(const Worker& a, const Worker& b);
+enum class LeastLoadMetric : uint8_t { kRequests, kTokens };  // what is compared first; the other breaks ties
+
+// -1, 0 or 1 as a is less, equally or more loaded than b.
+int CompareLoad(const Worker& a, const Worker& b, LeastLoadMetric metric = LeastLoadMetric::kRequests);
 
 // Position of the least loaded eligible worker. Among equals one is drawn; the dice are thrown only then.
-std::optional<uint32_t> LeastLoaded(const FleetView& fleet, Dice& dice);
+std::optional<uint32_t> LeastLoaded(const FleetView& fleet, Dice& dice,
+                                    LeastLoadMetric metric = LeastLoadMetric::kRequests);
 
-// Room under factor f: open requests < ceil(f * (R + 1) * weight / S), R and S summed over the eligible. Somebody
-// always has room when f >= 1.
+// Room under factor f: open requests < ceil(f * (R + 1) * weight / S), R and S summed over the eligible. The caps sum
+// to more than R, so while loads stand still somebody has room. REQUIRES: somebody is eligible.
 class Room {
  public:
   Room(const FleetView& fleet, uint32_t factor_thousandths);
@@ -25,9 +33,8 @@ class Room {
   bool Has(const Worker& worker) const { return worker.load.open_requests() < Cap(worker); }
 
  private:
-  int64_t requests_;  // R
-  uint64_t weight_;   // S
-  uint32_t factor_;
+  uint64_t share_;   // f * (R + 1)
+  uint64_t weight_;  // S, as f in thousandths
 };
 
 }  // namespace vllm_router

@@ -8,15 +8,13 @@
 #include <string>
 #include <string_view>
 
-#include "base/dice.h"
 #include "base/status.h"
 #include "hashing/hash.h"
+#include "policy/consistent_hash.h"
+#include "policy/load_order.h"
 #include "policy/policy.h"
 
 namespace vllm_router {
-
-enum class LeastLoadMetric : uint8_t { kRequests, kTokens };
-enum class HashFailover : uint8_t { kNext, kFirst };
 
 struct PolicyOptions {
   std::string policy = "least_load";           // '-' and '_' are the same; aliases of policies.md are accepted
@@ -32,12 +30,21 @@ struct PolicyOptions {
   uint32_t hash_load_factor = 0;  // thousandths, 1000..10000; 0 = loads are ignored
 };
 
-// InvalidArgument names what is wrong, the limit, and the nearest known name.
+// InvalidArgument names the thing, its value, the limit and the remedy; Unimplemented is for what is planned.
 StatusOr<std::unique_ptr<Policy>> MakePolicy(const PolicyOptions& options);
 
-std::span<const std::string_view> PolicyNames();  // canonical, in the order of the documents
+// Canonical names of the policies that can be made, in the order of the documents.
+std::span<const std::string_view> PolicyNames();
+// Those of them that may be a fallback_policy.
+std::span<const std::string_view> FallbackPolicyNames();
 
-// Canonical spelling of a name or alias; InvalidArgument with the nearest name otherwise.
+// Canonical spelling of a name or alias, '-' and '_' and upper and lower case being the same. Unimplemented for a
+// policy that is planned but not built yet; InvalidArgument with the nearest name for any other.
 StatusOr<std::string_view> CanonicalPolicyName(std::string_view name);
+
+// Options that are words: InvalidArgument (Unimplemented for drain_time) names those that are accepted.
+StatusOr<LeastLoadMetric> ParseLeastLoadMetric(std::string_view word);
+StatusOr<HashFunction> ParseHashFunction(std::string_view word);
+StatusOr<HashFailover> ParseHashFailover(std::string_view word);
 
 }  // namespace vllm_router

@@ -15,15 +15,22 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "worker/worker.h"
 
 namespace vllm_router {
 
-// Base of what a policy precomputes for a view.
+// Base of what a policy precomputes for a view. A policy may own another (its fallback), so plans form a chain, and
+// each policy knows its own by the owner: FindPlan<RingPlan>(fleet, this).
 struct FleetPlan {
+  explicit FleetPlan(const void* owner, std::shared_ptr<const FleetPlan> inner = nullptr)
+      : owner(owner), inner(std::move(inner)) {}
   virtual ~FleetPlan() = default;
+
+  const void* const owner;                        // the policy that made it; compared, never followed
+  const std::shared_ptr<const FleetPlan> inner;  // of a policy that the owner owns
 };
 
 class FleetView {
@@ -67,5 +74,14 @@ class FleetView {
   bool equal_weights_ = true;
   std::shared_ptr<const FleetPlan> plan_;
 };
+
+// The plan that `owner` made for this view (or, while planning, for the previous one); null if there is none.
+template <typename Plan>
+const Plan* FindPlan(const FleetView& fleet, const void* owner) {
+  for (const FleetPlan* plan = fleet.plan(); plan != nullptr; plan = plan->inner.get()) {
+    if (plan->owner == owner) return static_cast<const Plan*>(plan);
+  }
+  return nullptr;
+}
 
 }  // namespace vllm_router

@@ -32,6 +32,7 @@ class alignas(64) WorkerLoad {
 
  private:
   friend class Ticket;
+  friend struct LoadForTest;  // defined by tests and benchmarks, to set a load without making tickets
 
   void Take(const LoadShare& share) {
     open_requests_.fetch_add(1, std::memory_order_relaxed);

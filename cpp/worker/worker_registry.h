@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -26,17 +27,26 @@ class WorkerRegistry {
 
   // InvalidArgument for a bad URL or weight, AlreadyExists, ResourceExhausted at kMaxWorkers.
   Status Add(std::string_view url, double weight = 1.0);
-  // A URL without @rank also means all its ranks. NotFound names the nearest known URL.
+
+  // Many at once, planned and published once: all of them or, when one is refused, none.
+  struct NewWorker {
+    std::string_view url;
+    double weight = 1.0;
+  };
+  Status AddAll(std::span<const NewWorker> workers);
+
+  // Here and below a URL without @rank also means all its ranks, and the spelling of a known URL may differ in case
+  // of the host, in ":80" and in a trailing slash. NotFound names the nearest known URL.
   Status Remove(std::string_view url);
   Status SetDraining(std::string_view url, bool draining);
-  Status SetHealthy(std::string_view url, bool healthy);  // all ranks of a host share its health
+  Status SetHealthy(std::string_view url, bool healthy);  // of the host: all its ranks share it
 
   const Snapshot<FleetView>& snapshot() const { return snapshot_; }
 
  private:
-  std::vector<uint32_t> Matching(std::string_view url) const;  // positions of `url` or of its ranks
-  Status Change(std::string_view url, const std::function<void(FleetView::Member&)>& change);
-  void PublishLocked();
+  // All are called with the mutex held.
+  StatusOr<std::vector<uint32_t>> Find(std::string_view url) const;  // positions of `url` or of its ranks
+  void Publish();
 
   const Planner planner_;
   std::mutex mutex_;  // guards what follows; held while the policy plans

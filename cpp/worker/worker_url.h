@@ -2,6 +2,8 @@
 //
 //   http://[::1]:8000/prefix@2   ->   host "::1", port 8000, prefix "/prefix", rank 2
 //   `-------- base --------'`-'rank
+//
+// The spelling is kept as it was registered, because ring points are hashes of it. Pure functions; any thread.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +25,11 @@ struct WorkerUrl {
   std::optional<uint32_t> rank;
 };
 
-// InvalidArgument names the URL, what is wrong with it and what a good one looks like.
+// InvalidArgument (Unimplemented for schemes that may come) names the URL, what is wrong with it and the remedy. A
+// password in the URL is not repeated in the message.
 StatusOr<WorkerUrl> ParseWorkerUrl(std::string_view url);
+
+// Whether two URLs lead to the same server: the case of the host, ":80" and a trailing slash make no difference.
+bool SameHost(const WorkerUrl& a, const WorkerUrl& b);
 
 }  // namespace vllm_router

@@ -1,0 +1,22 @@
+#include <pybind11/stl.h>
+
+#include "bindings/bindings.h"
+#include "hashing/hash.h"
+
+namespace vllm_router {
+
+namespace py = pybind11;
+
+void BindTestingHashing(py::module_& testing) {
+  py::enum_<HashFunction>(testing, "HashFunction")
+      .value("furc", HashFunction::kFurc)
+      .value("xxh3", HashFunction::kXxh3);
+  testing.def("hash_function_name", &HashFunctionName);
+  testing.def("hash_function_by_name", &HashFunctionByName);
+  testing.def("xxh3", [](std::string_view bytes) { return Xxh3(bytes); });
+  testing.def("murmur64a", &Murmur64A, py::arg("bytes"), py::arg("seed"));
+  testing.def("furc_hash", &FurcHash, py::arg("bytes"), py::arg("m") = (1u << 23) - 1);
+  testing.def("ring_hash", &RingHash, py::arg("function"), py::arg("bytes"));
+}
+
+}  // namespace vllm_router

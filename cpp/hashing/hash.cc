@@ -1,0 +1,124 @@
+#include "hashing/hash.h"
+
+#include <array>
+#include <cstring>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "base/check.h"
+
+namespace vllm_router {
+namespace {
+
+constexpr uint64_t kMurmurMultiplier = 0xc6a4a7935bd1e995u;
+constexpr int kMurmurShift = 47;
+
+// mcrouter's constants. They are part of the hash: another value is another hash.
+constexpr uint64_t kFurcSeed = 4193360111u;
+constexpr uint32_t kFurcTries = 32;
+constexpr uint32_t kFurcShift = 23;
+constexpr uint32_t kFurcMaxDepth = 23;
+
+// A try reads at most one bit per level, kFurcShift apart.
+constexpr uint32_t kFurcMaxBits = kFurcMaxDepth + kFurcTries * kFurcMaxDepth * kFurcShift + 1;
+constexpr uint32_t kFurcMaxWords = (kFurcMaxBits + 63) / 64;
+
+// The hash is defined on little-endian words; memcpy reads them so on every machine we build for.
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the hashes read words in little-endian order");
+
+uint64_t MurmurWord(uint64_t word) {
+  word *= kMurmurMultiplier;
+  word ^= word >> kMurmurShift;
+  return word * kMurmurMultiplier;
+}
+
+uint64_t MurmurEnd(uint64_t h) {
+  h ^= h >> kMurmurShift;
+  h *= kMurmurMultiplier;
+  return h ^ (h >> kMurmurShift);
+}
+
+uint64_t Murmur64A(const void* bytes, size_t size, uint64_t seed) {
+  const auto* next = static_cast<const unsigned char*>(bytes);
+  uint64_t h = seed ^ (size * kMurmurMultiplier);
+  for (; size >= 8; size -= 8, next += 8) {
+    uint64_t word;
+    std::memcpy(&word, next, 8);
+    h = (h ^ MurmurWord(word)) * kMurmurMultiplier;
+  }
+  if (size > 0) {
+    uint64_t tail = 0;
+    for (size_t i = 0; i < size; ++i) tail |= static_cast<uint64_t>(next[i]) << (8 * i);
+    h = (h ^ tail) * kMurmurMultiplier;
+  }
+  return MurmurEnd(h);
+}
+
+// The stream of bits that furc reads, in words made on demand: word 0 is the hash of the key, each further word the
+// hash of the one before it. Bits are asked for out of order, so words already made are kept.
+class FurcBits {
+ public:
+  explicit FurcBits(std::string_view key) : count_(1) { words_[0] = Murmur64A(key.data(), key.size(), kFurcSeed); }
+
+  uint32_t operator[](uint32_t i) {
+    for (const uint32_t word = i >> 6; count_ <= word; ++count_) words_[count_] = HashOfWord(words_[count_ - 1]);
+    return static_cast<uint32_t>(words_[i >> 6] >> (i & 63)) & 1;
+  }
+
+ private:
+  static uint64_t HashOfWord(uint64_t word) {
+    return MurmurEnd((kFurcSeed ^ (8 * kMurmurMultiplier) ^ MurmurWord(word)) * kMurmurMultiplier);
+  }
+
+  std::array<uint64_t, kFurcMaxWords> words_;
+  uint32_t count_;
+};
+
+}  // namespace
+
+uint64_t Xxh3(std::string_view bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
+
+uint64_t Xxh3(const void* bytes, size_t size) { return XXH3_64bits(bytes, size); }
+
+uint64_t Murmur64A(std::string_view bytes, uint64_t seed) { return Murmur64A(bytes.data(), bytes.size(), seed); }
+
+uint32_t FurcHash(std::string_view bytes, uint32_t m) {
+  ROUTER_CHECK(m <= 1u << kFurcMaxDepth, "furc can tell at most 2^23 places apart");
+  if (m <= 1) return 0;
+  uint32_t depth = 0;
+  while (m > 1u << depth) ++depth;
+
+  FurcBits bits(bytes);
+  uint32_t at = depth;
+  for (uint32_t attempt = 0; attempt < kFurcTries; ++attempt) {
+    while (bits[at] == 0) {
+      if (--depth == 0) return 0;
+      at = depth;
+    }
+    at += kFurcShift;
+    uint32_t place = 1;
+    for (uint32_t level = 1; level < depth; ++level, at += kFurcShift) place = 2 * place + bits[at];
+    if (place < m) return place;
+  }
+  return 0;
+}
+
+uint64_t RingHash(HashFunction function, std::string_view bytes) {
+  if (function == HashFunction::kXxh3) return Xxh3(bytes);
+  const uint32_t place = FurcHash(bytes);
+  return Murmur64A(&place, sizeof(place), kFurcSeed);
+}
+
+std::string_view HashFunctionName(HashFunction function) {
+  return function == HashFunction::kFurc ? "furc" : "xxh3";
+}
+
+std::optional<HashFunction> HashFunctionByName(std::string_view name) {
+  for (const HashFunction function : {HashFunction::kFurc, HashFunction::kXxh3}) {
+    if (name == HashFunctionName(function)) return function;
+  }
+  return std::nullopt;
+}
+
+}  // namespace vllm_router

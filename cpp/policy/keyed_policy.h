@@ -1,0 +1,36 @@
+// KeyedPolicy: what the policies that need a hash key have in common. A request without a key goes to the fallback
+// policy, which it owns; so do the fallback's plan and what the fallback's decisions led to.
+#pragma once
+
+#include <memory>
+
+#include "policy/policy.h"
+
+namespace vllm_router {
+
+class KeyedPolicy : public Policy {
+ public:
+  explicit KeyedPolicy(std::unique_ptr<Policy> fallback) : fallback_(std::move(fallback)) {}
+
+  KeyParts Needs() const final { return KeyParts::kSession | KeyParts::kBodyDigest; }
+  std::optional<Decision> Choose(const RoutingKey& key, const FleetView& fleet) final;
+  void Observe(const Decision& decision, const Outcome& outcome) final;
+  std::shared_ptr<const FleetPlan> Plan(const FleetView& next) final;
+
+ protected:
+  struct Owner {
+    uint32_t position;
+    // kSessionHash stands for "its home"; the key's source makes it kBodyHash where that is true.
+    Reason reason;
+  };
+
+  // Called with a key, and with somebody eligible.
+  virtual Owner ChooseOwner(std::string_view key, const FleetView& fleet) = 0;
+  // As Policy::Plan, keeping the fallback's plan as the inner one.
+  virtual std::shared_ptr<const FleetPlan> PlanOwners(const FleetView& next, std::shared_ptr<const FleetPlan> inner) = 0;
+
+ private:
+  const std::unique_ptr<Policy> fallback_;
+};
+
+}  // namespace vllm_router

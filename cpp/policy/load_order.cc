@@ -1,0 +1,88 @@
+#include "policy/load_order.h"
+
+#include "base/limits.h"
+
+namespace vllm_router {
+namespace {
+
+// Wide enough that no load times no weight overflows; the compiler's, which -Wpedantic wants marked.
+__extension__ using Wide = __int128;
+
+// What decides, read once: other threads change the counters while we compare.
+struct Load {
+  int64_t first;
+  int64_t second;
+  uint32_t weight;
+
+  Load(const Worker& worker, LeastLoadMetric metric) : weight(worker.weight) {
+    const int64_t requests = worker.load.open_requests();
+    const int64_t tokens = worker.load.outstanding_tokens();
+    first = metric == LeastLoadMetric::kRequests ? requests : tokens;
+    second = metric == LeastLoadMetric::kRequests ? tokens : requests;
+  }
+};
+
+// Sign of a/wa - b/wb.
+int CompareShares(int64_t a, uint32_t wa, int64_t b, uint32_t wb) {
+  if (wa == wb) return (a > b) - (a < b);
+  const Wide left = static_cast<Wide>(a) * wb;
+  const Wide right = static_cast<Wide>(b) * wa;
+  return (left > right) - (left < right);
+}
+
+int Compare(const Load& a, const Load& b) {
+  const int first = CompareShares(a.first, a.weight, b.first, b.weight);
+  return first != 0 ? first : CompareShares(a.second, a.weight, b.second, b.weight);
+}
+
+}  // namespace
+
+int CompareLoad(const Worker& a, const Worker& b, LeastLoadMetric metric) {
+  return Compare(Load(a, metric), Load(b, metric));
+}
+
+std::optional<uint32_t> LeastLoaded(const FleetView& fleet, Dice& dice, LeastLoadMetric metric) {
+  const auto eligible = fleet.eligible();
+  if (eligible.empty()) return std::nullopt;
+  uint32_t best = eligible.front();
+  Load least(fleet.worker(best), metric);
+  uint64_t equals = 1;
+  for (const uint32_t position : eligible.subspan(1)) {
+    const Load load(fleet.worker(position), metric);
+    const int order = Compare(load, least);
+    if (order < 0) {
+      best = position;
+      least = load;
+      equals = 1;
+    } else if (order == 0) {
+      ++equals;
+    }
+  }
+  if (equals == 1) return best;
+
+  // A second look finds the equal that was drawn, without a list of them. Loads may have moved in between; then the
+  // last one that is still equal serves as well as the drawn one.
+  uint64_t skip = dice.Below(equals);
+  for (const uint32_t position : eligible) {
+    if (Compare(Load(fleet.worker(position), metric), least) != 0) continue;
+    best = position;
+    if (skip-- == 0) break;
+  }
+  return best;
+}
+
+Room::Room(const FleetView& fleet, uint32_t factor_thousandths)
+    : weight_(fleet.eligible_weight() * kWeightOne) {
+  uint64_t requests = 0;
+  for (const uint32_t position : fleet.eligible()) {
+    requests += static_cast<uint64_t>(fleet.worker(position).load.open_requests());
+  }
+  share_ = factor_thousandths * (requests + 1);
+}
+
+int64_t Room::Cap(const Worker& worker) const {
+  // f <= 10^4 and weight <= 10^5, so 64 bits are enough up to 10^10 open requests.
+  return static_cast<int64_t>((share_ * worker.weight + weight_ - 1) / weight_);
+}
+
+}  // namespace vllm_router

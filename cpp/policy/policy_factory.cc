@@ -1,0 +1,180 @@
+#include "policy/policy_factory.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <utility>
+
+#include "base/text.h"
+#include "policy/least_load.h"
+#include "policy/power_of_two.h"
+#include "policy/random.h"
+#include "policy/rendezvous_hash.h"
+#include "policy/round_robin.h"
+
+namespace vllm_router {
+namespace {
+
+constexpr std::array<std::string_view, 6> kBuilt = {"random",       "round_robin",     "least_load",
+                                                    "power_of_two", "consistent_hash", "rendezvous_hash"};
+constexpr std::array<std::string_view, 4> kFallbacks = {"random", "round_robin", "least_load", "power_of_two"};
+constexpr std::array<std::string_view, 8> kPlanned = {"prefix_hash", "cache_aware", "vllm_cache_aware",
+                                                      "prefix_aware", "kv_overlap", "kv_logit",
+                                                      "auto", "sticky_least_loaded"};
+
+struct Alias {
+  std::string_view alias;
+  std::string_view name;
+};
+constexpr std::array<Alias, 6> kAliases = {{{"least_loaded", "least_load"},
+                                            {"least_request", "least_load"},
+                                            {"consistent_hashing", "consistent_hash"},
+                                            {"manual", "sticky_least_loaded"},
+                                            {"chwbl", "prefix_aware"},
+                                            {"kv", "kv_logit"}}};
+// Names of other routers that stand for something else there, and what comes nearest here.
+constexpr std::array<Alias, 6> kNotOffered = {{{"passthrough", "random"},
+                                               {"bucket", "least_load"},
+                                               {"ttft_aware", "auto"},
+                                               {"smetric", "auto"},
+                                               {"kv_aware", "kv_overlap"},
+                                               {"precise_cache_aware", "kv_overlap"}}};
+
+std::string Listed(std::span<const std::string_view> names) {
+  std::string list;
+  for (const std::string_view name : names) {
+    if (!list.empty()) list += ", ";
+    list += name;
+  }
+  return list;
+}
+
+std::string_view Lookup(std::span<const Alias> table, std::string_view name) {
+  for (const Alias& entry : table) {
+    if (entry.alias == name) return entry.name;
+  }
+  return {};
+}
+
+// The element of `names` that equals `name`, so that the view returned outlives the caller's text.
+std::string_view Find(std::span<const std::string_view> names, std::string_view name) {
+  const auto found = std::find(names.begin(), names.end(), name);
+  return found == names.end() ? std::string_view() : *found;
+}
+
+// Over every name that means something, also those of policies that are still to come.
+std::string_view NearestPolicyName(std::string_view name) {
+  std::vector<std::string_view> known(kBuilt.begin(), kBuilt.end());
+  known.insert(known.end(), kPlanned.begin(), kPlanned.end());
+  for (const Alias& entry : kAliases) known.push_back(entry.alias);
+  return NearestName(name, known);
+}
+
+Status WordIsUnknown(std::string_view thing, std::string_view word, std::span<const std::string_view> words) {
+  const std::string_view nearest = NearestName(word, words);
+  std::string sentence = std::string(thing) + " is " + Quoted(word) + "; it must be one of " + Listed(words);
+  if (!nearest.empty()) sentence += " (did you mean " + std::string(nearest) + "?)";
+  return absl::InvalidArgumentError(sentence);
+}
+
+std::unique_ptr<Policy> MakeKeyless(std::string_view name, const PolicyOptions& options) {
+  if (name == "random") return MakeRandom(options.seed);
+  if (name == "round_robin") return MakeRoundRobin();
+  if (name == "power_of_two") return MakePowerOfTwo(options.seed);
+  return MakeLeastLoad(options.seed, options.least_load_metric);
+}
+
+Status CheckRanges(const PolicyOptions& options) {
+  if (options.virtual_nodes < 1 || options.virtual_nodes > kMaxVirtualNodes) {
+    return absl::InvalidArgumentError("virtual_nodes is " + std::to_string(options.virtual_nodes) +
+                                      "; it is the number of ring points per weight 1 and must be between 1 and " +
+                                      std::to_string(kMaxVirtualNodes) + " (default 160)");
+  }
+  const uint32_t factor = options.hash_load_factor;
+  if (factor != 0 && (factor < 1000 || factor > 10'000)) {
+    std::string value = std::to_string(factor / 1000) + "." + std::to_string(1000 + factor % 1000).substr(1);
+    while (value.back() == '0') value.pop_back();
+    if (value.back() == '.') value.pop_back();
+    return absl::InvalidArgumentError("hash_load_factor is " + value +
+                                      "; it is a multiple of the mean load and must be between 1 and 10, or 0 to ignore "
+                                      "loads (default 0)");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::span<const std::string_view> PolicyNames() { return kBuilt; }
+
+std::span<const std::string_view> FallbackPolicyNames() { return kFallbacks; }
+
+StatusOr<std::string_view> CanonicalPolicyName(std::string_view name) {
+  std::string wanted = AsciiLower(name);
+  std::replace(wanted.begin(), wanted.end(), '-', '_');
+  if (const std::string_view meant = Lookup(kAliases, wanted); !meant.empty()) wanted = meant;
+  if (const std::string_view built = Find(kBuilt, wanted); !built.empty()) return built;
+
+  const std::string built_are = "policies that are: " + Listed(kBuilt);
+  if (!Find(kPlanned, wanted).empty()) {
+    const std::string aka = wanted == AsciiLower(name) ? "" : " (" + wanted + ")";
+    return absl::UnimplementedError("policy " + Quoted(name) + aka + " is known but not built yet; " + built_are);
+  }
+  if (const std::string_view nearest = Lookup(kNotOffered, wanted); !nearest.empty()) {
+    const std::string when = Find(kBuilt, nearest).empty() ? ", which is not built yet; " : "; ";
+    return absl::InvalidArgumentError("policy " + Quoted(name) + " is not offered; the nearest to it is " +
+                                      std::string(nearest) + when + built_are);
+  }
+  const std::string_view nearest = NearestPolicyName(wanted);
+  return absl::InvalidArgumentError("policy " + Quoted(name) + " is unknown" +
+                                    (nearest.empty() ? "" : "; did you mean " + std::string(nearest) + "?") +
+                                    (nearest.empty() ? "; known " : " Known ") + "policies: " + Listed(kBuilt));
+}
+
+StatusOr<LeastLoadMetric> ParseLeastLoadMetric(std::string_view word) {
+  constexpr std::array<std::string_view, 2> kWords = {"requests", "tokens"};
+  if (word == "requests") return LeastLoadMetric::kRequests;
+  if (word == "tokens") return LeastLoadMetric::kTokens;
+  if (word == "drain_time") {
+    return absl::UnimplementedError(
+        "least_load_metric is \"drain_time\", which needs the throughput that engines report, and reports are not read "
+        "yet; use requests or tokens");
+  }
+  return WordIsUnknown("least_load_metric", word, kWords);
+}
+
+StatusOr<HashFunction> ParseHashFunction(std::string_view word) {
+  constexpr std::array<std::string_view, 2> kWords = {"furc", "xxh3"};
+  if (const std::optional<HashFunction> function = HashFunctionByName(word)) return *function;
+  return WordIsUnknown("hash_function", word, kWords);
+}
+
+StatusOr<HashFailover> ParseHashFailover(std::string_view word) {
+  constexpr std::array<std::string_view, 2> kWords = {"next", "first"};
+  if (word == "next") return HashFailover::kNext;
+  if (word == "first") return HashFailover::kFirst;
+  return WordIsUnknown("hash_failover", word, kWords);
+}
+
+StatusOr<std::unique_ptr<Policy>> MakePolicy(const PolicyOptions& options) {
+  const StatusOr<std::string_view> name = CanonicalPolicyName(options.policy);
+  if (!name.ok()) return name.status();
+  ROUTER_RETURN_IF_ERROR(CheckRanges(options));
+  const StatusOr<std::string_view> fallback = CanonicalPolicyName(options.fallback_policy);
+  if (!fallback.ok() || Find(kFallbacks, *fallback).empty()) {
+    return WordIsUnknown("fallback_policy", options.fallback_policy, kFallbacks);
+  }
+
+  if (*name == "consistent_hash") {
+    return MakeConsistentHash({.virtual_nodes = options.virtual_nodes,
+                               .hash_function = options.hash_function,
+                               .failover = options.hash_failover,
+                               .load_factor = options.hash_load_factor},
+                              MakeKeyless(*fallback, options));
+  }
+  if (*name == "rendezvous_hash") {
+    return MakeRendezvousHash(options.hash_function, MakeKeyless(*fallback, options));
+  }
+  return MakeKeyless(*name, options);
+}
+
+}  // namespace vllm_router

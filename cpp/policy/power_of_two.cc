@@ -1,0 +1,39 @@
+#include "policy/power_of_two.h"
+
+#include "base/dice.h"
+#include "policy/load_order.h"
+
+namespace vllm_router {
+namespace {
+
+class PowerOfTwo final : public Policy {
+ public:
+  explicit PowerOfTwo(uint64_t seed) : dice_(seed) {}
+
+  std::string_view name() const override { return "power_of_two"; }
+  KeyParts Needs() const override { return KeyParts::kPromptTokens; }
+
+  std::optional<Decision> Choose(const RoutingKey& /*key*/, const FleetView& fleet) override {
+    const auto eligible = fleet.eligible();
+    if (eligible.empty()) return std::nullopt;
+    uint32_t position = eligible[0];
+    if (eligible.size() > 1) {
+      // The second is drawn from the others: those at or after the first stand one place further on.
+      const uint64_t first = dice_.Below(eligible.size());
+      uint64_t second = dice_.Below(eligible.size() - 1);
+      if (second >= first) ++second;
+      const bool second_is_less = CompareLoad(fleet.worker(eligible[second]), fleet.worker(eligible[first])) < 0;
+      position = eligible[second_is_less ? second : first];
+    }
+    return Decision{.position = position, .worker = fleet.worker(position).id, .reason = Reason::kPowerOfTwo};
+  }
+
+ private:
+  Dice dice_;
+};
+
+}  // namespace
+
+std::unique_ptr<Policy> MakePowerOfTwo(uint64_t seed) { return std::make_unique<PowerOfTwo>(seed); }
+
+}  // namespace vllm_router

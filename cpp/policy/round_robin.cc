@@ -1,0 +1,95 @@
+#include "policy/round_robin.h"
+
+#include <algorithm>
+#include <atomic>
+#include <numeric>
+
+namespace vllm_router {
+namespace {
+
+struct Schedule final : FleetPlan {
+  using FleetPlan::FleetPlan;
+  std::vector<uint32_t> positions;  // one per turn
+};
+
+class RoundRobin final : public Policy {
+ public:
+  std::string_view name() const override { return "round_robin"; }
+  KeyParts Needs() const override { return KeyParts::kNone; }
+
+  std::optional<Decision> Choose(const RoutingKey& /*key*/, const FleetView& fleet) override {
+    const auto eligible = fleet.eligible();
+    if (eligible.empty()) return std::nullopt;
+    const uint64_t turn = turns_.fetch_add(1, std::memory_order_relaxed);
+    const uint32_t position = fleet.equal_weights() ? eligible[turn % eligible.size()] : Scheduled(fleet, turn);
+    return Decision{.position = position, .worker = fleet.worker(position).id, .reason = Reason::kRoundRobin};
+  }
+
+  std::shared_ptr<const FleetPlan> Plan(const FleetView& next) override {
+    if (next.equal_weights()) return nullptr;
+    auto schedule = std::make_shared<Schedule>(this);
+    std::vector<uint32_t> weights;
+    for (const uint32_t position : next.eligible()) weights.push_back(next.worker(position).weight);
+    schedule->positions = SmoothSchedule(weights);
+    for (uint32_t& slot : schedule->positions) slot = next.eligible()[slot];
+    return schedule;
+  }
+
+ private:
+  // The slot of this turn. On a retry it may belong to a worker that was tried already: the next slot of another one
+  // takes it.
+  uint32_t Scheduled(const FleetView& fleet, uint64_t turn) const {
+    const auto* schedule = FindPlan<Schedule>(fleet, this);
+    if (schedule == nullptr) return fleet.eligible()[turn % fleet.eligible().size()];
+    const std::vector<uint32_t>& positions = schedule->positions;
+    size_t slot = turn % positions.size();
+    for (size_t steps = 0; steps < positions.size(); ++steps) {
+      if (fleet.IsEligible(positions[slot])) return positions[slot];
+      if (++slot == positions.size()) slot = 0;
+    }
+    return fleet.eligible().front();
+  }
+
+  alignas(64) std::atomic<uint64_t> turns_{0};
+};
+
+// How many turns each worker gets in one round.
+std::vector<uint32_t> TurnsPerRound(std::span<const uint32_t> weights) {
+  uint64_t divisor = 0;
+  uint64_t sum = 0;
+  for (const uint32_t weight : weights) {
+    divisor = std::gcd(divisor, uint64_t{weight});
+    sum += weight;
+  }
+  std::vector<uint32_t> turns(weights.begin(), weights.end());
+  if (sum / divisor <= kMaxSlots) {
+    for (uint32_t& turn : turns) turn = static_cast<uint32_t>(turn / divisor);
+    return turns;
+  }
+  // Rounding down to one turn at least adds fewer than n turns to what is shared out, so that much is kept back.
+  const uint64_t n = weights.size();
+  const uint64_t shared = n <= kMaxSlots / 2 ? kMaxSlots - n : n;
+  for (uint32_t& turn : turns) turn = static_cast<uint32_t>(std::max<uint64_t>(1, turn * shared / sum));
+  return turns;
+}
+
+}  // namespace
+
+std::vector<uint32_t> SmoothSchedule(std::span<const uint32_t> weights) {
+  const std::vector<uint32_t> turns = TurnsPerRound(weights);
+  const int64_t sum = std::accumulate(turns.begin(), turns.end(), int64_t{0});
+  std::vector<int64_t> credit(turns.size());
+  std::vector<uint32_t> schedule;
+  schedule.reserve(static_cast<size_t>(sum));
+  while (schedule.size() < static_cast<size_t>(sum)) {
+    for (size_t i = 0; i < turns.size(); ++i) credit[i] += turns[i];
+    const auto richest = std::max_element(credit.begin(), credit.end());  // the first of equals
+    *richest -= sum;
+    schedule.push_back(static_cast<uint32_t>(richest - credit.begin()));
+  }
+  return schedule;
+}
+
+std::unique_ptr<Policy> MakeRoundRobin() { return std::make_unique<RoundRobin>(); }
+
+}  // namespace vllm_router

@@ -1,0 +1,38 @@
+#include "worker/fleet_view.h"
+
+namespace vllm_router {
+
+FleetView::FleetView(std::vector<Member> members, uint64_t membership)
+    : members_(std::move(members)), is_eligible_(members_.size()), membership_(membership) {
+  for (size_t i = 0; i < members_.size(); ++i) is_eligible_[i] = members_[i].serves() ? 1 : 0;
+  FindEligible();
+}
+
+std::optional<uint32_t> FleetView::Find(std::string_view url) const {
+  for (uint32_t position = 0; position < members_.size(); ++position) {
+    if (worker(position).url.url == url) return position;
+  }
+  return std::nullopt;
+}
+
+FleetView FleetView::Without(std::span<const uint32_t> positions) const {
+  FleetView smaller(*this);
+  for (const uint32_t position : positions) smaller.is_eligible_[position] = 0;
+  smaller.FindEligible();
+  return smaller;
+}
+
+void FleetView::FindEligible() {
+  eligible_.clear();
+  eligible_weight_ = 0;
+  equal_weights_ = true;
+  for (uint32_t position = 0; position < members_.size(); ++position) {
+    if (!IsEligible(position)) continue;
+    const uint32_t weight = worker(position).weight;
+    if (!eligible_.empty() && weight != worker(eligible_.front()).weight) equal_weights_ = false;
+    eligible_.push_back(position);
+    eligible_weight_ += weight;
+  }
+}
+
+}  // namespace vllm_router

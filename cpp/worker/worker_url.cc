@@ -1,0 +1,197 @@
+#include "worker/worker_url.h"
+
+#include <arpa/inet.h>
+
+#include <algorithm>
+
+#include "base/text.h"
+
+namespace vllm_router {
+namespace {
+
+constexpr size_t kMaxUrlBytes = 2048;  // generous; anything longer is not a URL but a mistake
+constexpr size_t kMaxHostBytes = 253;  // the longest name that DNS can carry
+constexpr uint64_t kMaxRank = 65'535;
+
+bool IsDigit(char c) { return c >= '0' && c <= '9'; }
+bool IsAlphanumeric(char c) { return IsDigit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+bool IsHexDigit(char c) { return IsDigit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
+
+template <typename... Parts>
+Status Bad(std::string_view url, const Parts&... parts) {
+  return absl::InvalidArgumentError(Concat("worker URL ", Quoted(url), " ", parts...));
+}
+
+// Splits "http://" off. Other schemes each get the sentence that helps most.
+Status TakeScheme(std::string_view url, std::string_view* rest) {
+  const size_t end = url.find("://");
+  if (end == std::string_view::npos) {
+    return Bad(url, "has no scheme; write it as http://host:port, for example http://10.0.0.1:8000");
+  }
+  *rest = url.substr(end + 3);
+  const std::string scheme = AsciiLower(url.substr(0, end));
+  if (scheme == "http") return absl::OkStatus();
+  if (scheme == "https") {
+    return absl::UnimplementedError(Concat(
+        "worker URL ", Quoted(url), ": TLS to workers is not built yet; use http:// over a network that you trust"));
+  }
+  if (scheme == "grpc" || scheme == "grpcs") {
+    return absl::UnimplementedError(Concat(
+        "worker URL ", Quoted(url), ": workers are reached over HTTP, not gRPC; give the engine's http:// address"));
+  }
+  if (scheme == "unix") {
+    return absl::UnimplementedError(Concat(
+        "worker URL ", Quoted(url), ": Unix sockets are not built yet; let the worker listen on http://127.0.0.1:port"));
+  }
+  return Bad(url, "has the scheme ", Quoted(scheme), "; workers are reached over http://");
+}
+
+// "@2" at the end. A '@' that is followed by anything but digits is left to the parts before it.
+Status TakeRank(std::string_view url, std::string_view* rest, std::optional<uint32_t>* rank) {
+  const size_t at = rest->rfind('@');
+  if (at == std::string_view::npos) return absl::OkStatus();
+  const std::string_view digits = rest->substr(at + 1);
+  if (digits.empty() || !std::all_of(digits.begin(), digits.end(), IsDigit)) return absl::OkStatus();
+  const std::optional<uint64_t> value = ParseDecimal(digits);
+  if (!value || *value > kMaxRank) {
+    return Bad(url, "has the data-parallel rank ", digits, "; ranks are at most ", kMaxRank);
+  }
+  *rank = static_cast<uint32_t>(*value);
+  rest->remove_suffix(digits.size() + 1);
+  return absl::OkStatus();
+}
+
+Status CheckPrefix(std::string_view url, std::string_view prefix) {
+  constexpr std::string_view kAllowed = "/-._~!$&'()*+,;=:@%";
+  for (size_t i = 0; i < prefix.size(); ++i) {
+    const char c = prefix[i];
+    if (!IsAlphanumeric(c) && kAllowed.find(c) == std::string_view::npos) {
+      return Bad(url, "has ", Quoted(prefix.substr(i, 1)), " in its path; write it percent-encoded");
+    }
+    if (c != '%') continue;
+    if (i + 2 >= prefix.size() || !IsHexDigit(prefix[i + 1]) || !IsHexDigit(prefix[i + 2])) {
+      return Bad(url, "has a '%' in its path that two hexadecimal digits do not follow; write %25 for a percent sign");
+    }
+    if (prefix.substr(i + 1, 2) == "00") return Bad(url, "has an encoded NUL (%00) in its path; remove it");
+  }
+  return absl::OkStatus();
+}
+
+Status TakePort(std::string_view url, std::string_view digits, uint16_t* port) {
+  const std::optional<uint64_t> value = ParseDecimal(digits);
+  if (!value || *value < 1 || *value > 65'535) {
+    return Bad(url, "has the port ", Quoted(digits), "; a port is a number from 1 to 65535 (without one, 80 is meant)");
+  }
+  *port = static_cast<uint16_t>(*value);
+  return absl::OkStatus();
+}
+
+Status CheckName(std::string_view url, std::string_view host) {
+  if (host.empty()) return Bad(url, "has no host; write it as http://host:port");
+  if (host.size() > kMaxHostBytes) {
+    return Bad(url, "has a host of ", host.size(), " bytes; a host name has at most ", kMaxHostBytes);
+  }
+  for (const char c : host) {
+    if (IsAlphanumeric(c) || c == '-' || c == '.' || c == '_') continue;
+    if (c == ':') return Bad(url, "has more than one ':' after the host; write an IPv6 address as http://[::1]:8000");
+    return Bad(url, "has ", Quoted(std::string_view(&c, 1)),
+               " in its host; a host is letters, digits, '-', '.' and '_' (other names in their xn-- form)");
+  }
+  if (host.front() == '.' || host.find("..") != std::string_view::npos) {
+    return Bad(url, "has an empty label in its host ", Quoted(host));
+  }
+  // A name that ends in a number is an IPv4 address to every resolver, so it must be a whole one.
+  const std::string_view last = host.substr(host.rfind('.') + 1);
+  in_addr address;
+  if (!last.empty() && std::all_of(last.begin(), last.end(), IsDigit) &&
+      inet_pton(AF_INET, std::string(host).c_str(), &address) != 1) {
+    return Bad(url, "has the host ", host, ", which is not an IPv4 address such as 10.0.0.1");
+  }
+  return absl::OkStatus();
+}
+
+// "host", "host:port", "[v6]", "[v6]:port".
+Status TakeAuthority(std::string_view url, std::string_view authority, WorkerUrl* parsed) {
+  std::string_view after_host;
+  if (!authority.empty() && authority.front() == '[') {
+    const size_t end = authority.find(']');
+    if (end == std::string_view::npos) return Bad(url, "opens '[' without ']'; write http://[::1]:8000");
+    parsed->host = std::string(authority.substr(1, end - 1));
+    after_host = authority.substr(end + 1);
+    in6_addr address;
+    if (inet_pton(AF_INET6, parsed->host.c_str(), &address) != 1) {
+      return Bad(url, "has ", Quoted(parsed->host), " in brackets, which is not an IPv6 address (zones are not supported)");
+    }
+    if (!after_host.empty() && after_host.front() != ':') {
+      return Bad(url, "has ", Quoted(after_host), " after the address; only a port may follow, as in http://[::1]:8000");
+    }
+    parsed->authority = Concat("[", parsed->host, "]");
+  } else {
+    const size_t colon = authority.rfind(':');
+    parsed->host = std::string(authority.substr(0, colon));
+    if (colon != std::string_view::npos) after_host = authority.substr(colon);
+    ROUTER_RETURN_IF_ERROR(CheckName(url, parsed->host));
+    parsed->authority = parsed->host;
+  }
+  if (!after_host.empty()) {
+    ROUTER_RETURN_IF_ERROR(TakePort(url, after_host.substr(1), &parsed->port));
+    if (parsed->port != 80) parsed->authority += Concat(":", parsed->port);
+  }
+  return absl::OkStatus();
+}
+
+Status CheckBytes(std::string_view url) {
+  if (url.empty()) return absl::InvalidArgumentError("a worker URL is empty; write it as http://host:port");
+  if (url.size() > kMaxUrlBytes) {
+    return Bad(url, "is ", url.size(), " bytes long; the limit is ", kMaxUrlBytes);
+  }
+  for (const char c : url) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == ' ' || c == '\t') return Bad(url, "contains a blank; remove it, or give two URLs as two values");
+    if (c == '\0') return Bad(url, "contains a NUL byte; remove it");
+    if (byte < 0x20 || byte == 0x7f) return Bad(url, "contains a control character; remove it");
+    if (byte >= 0x80) return Bad(url, "contains a character outside ASCII; write the host in its xn-- form");
+    if (c == ',') return Bad(url, "contains a comma; give several URLs as several values");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+StatusOr<WorkerUrl> ParseWorkerUrl(std::string_view url) {
+  ROUTER_RETURN_IF_ERROR(CheckBytes(url));
+  std::string_view rest;
+  ROUTER_RETURN_IF_ERROR(TakeScheme(url, &rest));
+  const std::string_view scheme = url.substr(0, url.size() - rest.size());
+
+  WorkerUrl parsed;
+  ROUTER_RETURN_IF_ERROR(TakeRank(url, &rest, &parsed.rank));
+  while (!rest.empty() && rest.back() == '/') rest.remove_suffix(1);
+
+  std::string_view authority = rest.substr(0, rest.find_first_of("/?#"));
+  if (const size_t at = authority.rfind('@'); at != std::string_view::npos) {
+    const std::string shown = Concat(scheme, "…", rest.substr(at));
+    return Bad(shown, "has something before '@' that reads as a user name; workers take no user names or passwords (a ",
+               "data-parallel rank is a number at the end, as in http://host:8000@2)");
+  }
+  std::string_view prefix = rest.substr(authority.size());
+  if (prefix.find('?') != std::string_view::npos) {
+    return Bad(url, "has a query; a worker is a base address, so end it before '?'");
+  }
+  if (prefix.find('#') != std::string_view::npos) {
+    return Bad(url, "has a fragment; a worker is a base address, so end it before '#'");
+  }
+  ROUTER_RETURN_IF_ERROR(TakeAuthority(url, authority, &parsed));
+  ROUTER_RETURN_IF_ERROR(CheckPrefix(url, prefix));
+
+  parsed.prefix = std::string(prefix);
+  parsed.base = Concat(scheme, rest);
+  parsed.url = parsed.rank ? Concat(parsed.base, "@", *parsed.rank) : parsed.base;
+  return parsed;
+}
+
+bool SameHost(const WorkerUrl& a, const WorkerUrl& b) {
+  return a.port == b.port && a.prefix == b.prefix && EqualsIgnoreCase(a.host, b.host);
+}
+
+}  // namespace vllm_router
