@@ -3,9 +3,9 @@
 //   5;x=1\r\n hello \r\n 0\r\n trailer: y\r\n \r\n
 //             `---' data                          `- end, bytes_used says how far
 //
-// Feed() consumes up to the next stretch of data, so the caller loops. A size is at most 16 hex digits, an extension
-// at most kMaxChunkExtensionBytes of visible characters, lines end with CRLF, the trailer section is at most
-// kMaxTrailerBytes of "name: value" lines. Cost: 11..15 ns per 200-byte chunk. One thread; no allocation.
+// Feed() consumes up to the next stretch of data, so the caller loops. A size is at most 16 hex digits and at most
+// kMaxContentLength, an extension at most kMaxChunkExtensionBytes of visible characters, lines end with CRLF, the
+// trailer section is at most kMaxTrailerBytes of "name: value" lines, none of which is about framing. Cost: 11..15 ns per 200-byte chunk. One thread; no allocation.
 #pragma once
 
 #include <cstddef>
@@ -25,23 +25,34 @@ class ChunkedScanner {
 
   Step Feed(std::string_view input);
   bool ended() const { return state_ == State::kDone; }
+  // True once the size line of the last chunk has ended: what follows are trailers and the final empty line.
+  bool in_trailers() const { return state_ >= State::kTrailerStart && state_ < State::kDone; }
   // True between a chunk's last byte and the next chunk's first: nothing of a chunk is half sent.
   bool at_chunk_edge() const;
   std::string_view error() const { return error_; }  // a sentence, after kBad
   void Reset() { *this = ChunkedScanner(); }
 
  private:
+  // In the order in which they occur; the kExt... states are the grammar *( ";" name [ "=" token / quoted ] ).
   enum class State : uint8_t {
-    kSizeFirst, kSize, kExtension, kSizeLf, kData, kDataCr, kDataLf,
+    kSizeFirst, kSize,
+    kExtNameStart, kExtName, kExtNameBlank, kExtValueStart, kExtToken, kExtQuoted, kExtEscape, kExtEnd, kExtEndBlank,
+    kSizeLf, kData, kDataCr, kDataLf,
     kTrailerStart, kTrailerName, kTrailerValue, kTrailerLf, kFinalLf, kDone, kBad,
   };
+  static constexpr size_t kNameKept = 17;  // "transfer-encoding"
+
   Step Bad(size_t used, std::string_view why);
+  bool Extension(char c);
+  bool TrailerNameIsForbidden() const;
 
   State state_ = State::kSizeFirst;
   uint8_t digits_ = 0;
-  uint32_t extension_bytes_ = 0;
-  uint32_t trailer_bytes_ = 0;
-  uint64_t left_ = 0;  // data bytes of the current chunk still to come
+  uint16_t extension_bytes_ = 0;
+  uint16_t trailer_bytes_ = 0;
+  uint16_t name_bytes_ = 0;
+  char name_[kNameKept] = {};  // of the trailer field being read, in lower case, as far as it fits
+  uint64_t left_ = 0;          // data bytes of the current chunk still to come
   std::string_view error_;
 };
 

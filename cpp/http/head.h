@@ -11,6 +11,9 @@
 
 namespace vllm_router {
 
+// The longest body that can be announced: 15 decimal digits, so that sums of lengths never overflow.
+inline constexpr uint64_t kMaxContentLength = 999'999'999'999'999;
+
 // How the bytes after a head are delimited.
 enum class BodyFraming : uint8_t {
   kNone,         // no body
@@ -21,8 +24,8 @@ enum class BodyFraming : uint8_t {
 
 struct RequestHead {
   std::string_view method;
-  std::string_view target;     // as received; for absolute form only path and query
-  std::string_view path;       // target up to '?'
+  std::string_view target;     // as received; for absolute form only path and query (from '?' if it has no path)
+  std::string_view path;       // target up to '?', "/" if that is empty
   std::string_view query;      // after '?', may be empty
   std::string_view authority;  // Host, or the authority of an absolute target
   int minor_version = 1;
@@ -31,7 +34,7 @@ struct RequestHead {
   uint64_t content_length = 0;
   bool keep_alive = true;        // what the client asks for, by version and Connection
   bool expects_continue = false;  // Expect: 100-continue, never set for HTTP/1.0
-  std::vector<std::string_view> connection_tokens;  // fields nominated as hop-by-hop, as received
+  std::vector<std::string_view> connection_tokens;  // fields nominated as hop-by-hop; without close, keep-alive
   size_t size = 0;               // bytes of the head in the buffer, leading empty lines included
 };
 

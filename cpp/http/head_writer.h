@@ -1,7 +1,11 @@
 // The heads that we send: written from parsed values, never copied, so that nothing smuggled through one parser
 // reaches another. Which field goes where is the table of proxy.md 3.5.
 //
-// All functions append to `out`. Pure; any thread.
+// Field order and spelling are kept; what we add comes last. Values are trusted to hold no control bytes, which
+// HeadParser has made sure of for everything received.
+//
+// All functions append to `out`. Cost: one pass over the fields and one allocation at most, when `out` has to grow;
+// about 0.2 us for 17 fields. Pure; any thread.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +21,7 @@ namespace vllm_router {
 struct UpstreamHeadParts {
   std::string_view prefix;             // path of the worker's URL, in front of the target
   std::string_view authority;          // Host of the worker
+  bool preserve_host = false;          // true: the client's Host instead
   std::string_view client_address;     // appended to X-Forwarded-For
   std::string_view forwarded_proto;    // "http" or "https"; set if absent
   bool trust_forwarded = true;         // false: incoming X-Forwarded-* are replaced
@@ -24,11 +29,12 @@ struct UpstreamHeadParts {
   std::string_view request_id;         // sent as X-Request-Id
   std::optional<uint32_t> data_parallel_rank;  // X-Data-Parallel-Rank, replacing the client's
   std::string_view authorization;      // "Bearer …" to use when the client sent none; may be empty
+  bool drop_authorization = false;     // the client's was meant for us: it stays behind
   BodyFraming framing = BodyFraming::kNone;  // of the body as we send it
   uint64_t content_length = 0;
 };
 
-// Hop-by-hop fields, the tokens that Connection names, Expect, Host and x-vllm-router-* stay behind.
+// Hop-by-hop fields, the fields that Connection names, Expect, Host and x-vllm-router-* stay behind. Always HTTP/1.1.
 void WriteUpstreamHead(const RequestHead& head, const UpstreamHeadParts& parts, std::string* out);
 
 struct ClientHeadParts {
@@ -40,6 +46,7 @@ struct ClientHeadParts {
   std::span<const HeaderField> extra;        // x-vllm-router-*; the worker's fields of these names stay behind
 };
 
+// The worker's Content-Length passes only where no body follows whatever it says: answers to HEAD, and 304.
 void WriteClientHead(const ResponseHead& head, const ClientHeadParts& parts, std::string* out);
 
 // A whole small response of our own, body included (left out when `to_head`).

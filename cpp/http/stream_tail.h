@@ -1,10 +1,20 @@
 // StreamTail: the last bytes of an answer, kept while it streams by, and what they say about it: token usage, whether
-// the stream ended with [DONE], whether it carried an error. The stream itself is neither delayed nor copied.
+// the stream ended with [DONE], whether it carried an error. The stream itself is neither delayed nor copied whole.
 //
-// Works for SSE (last `data:` events) and for a plain JSON answer (the `usage` object near its end).
-// Cost: a memcpy of at most kStreamTailBytes per read. One thread.
+//   body   ...data: {"choices":[...]}\n\n data: {"choices":[],"usage":{...}}\n\n data: [DONE]\n\n
+//   tail        `-- the last kStreamTailBytes, in a ring ----------------------------------------'
+//
+// Works for SSE (last `data:` events) and for a plain JSON answer, whose beginning is cut off when it is longer than
+// the tail: the brackets that close at the end say how deep each member was. Text inside JSON strings is never mistaken
+// for a member. Numbers are taken from the outermost `usage` (OpenAI, Anthropic, Responses) or `meta_info` (SGLang
+// /generate) object; input_tokens, output_tokens and cache_read_input_tokens count as what OpenAI calls
+// prompt_tokens, completion_tokens and cached_tokens.
+//
+// Cost: Add() a memcpy of at most kStreamTailBytes; Summarize() one pass over the tail, once per answer; one
+// allocation per object, kept by Reset(). One thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -14,7 +24,7 @@ namespace vllm_router {
 
 struct StreamSummary {
   bool done = false;   // "data: [DONE]" was the last event
-  bool error = false;  // the last event or the body is {"error": …}
+  bool error = false;  // the last event ([DONE] aside) or the body is {"error": …}, not null
   std::optional<uint64_t> prompt_tokens;
   std::optional<uint64_t> completion_tokens;
   std::optional<uint64_t> cached_tokens;  // usage.prompt_tokens_details.cached_tokens
@@ -24,10 +34,16 @@ class StreamTail {
  public:
   void Add(std::string_view body_data);
   StreamSummary Summarize() const;
-  void Reset() { tail_.clear(); }
+  void Reset() {
+    tail_.clear();
+    oldest_ = 0;
+    cut_ = false;
+  }
 
  private:
-  std::string tail_;
+  std::string tail_;   // a ring once it is full
+  size_t oldest_ = 0;  // where the ring starts
+  bool cut_ = false;   // bytes before the tail were forgotten
 };
 
 }  // namespace vllm_router

@@ -1,0 +1,109 @@
+# vllm-router. `make` alone lists what can be made; `make test` and `make demo` set up whatever they need.
+
+PYTHON ?= python3
+VENV ?= .venv
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+PYTEST_ARGS ?=
+DEMO_ARGS ?=
+BENCH_ARGS ?=
+FUZZ_SECONDS ?= 60
+
+venv_python = $(abspath $(VENV))/bin/python
+launcher = $(if $(shell command -v ccache),-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
+# The package as a preset built it, in front of any that is installed.
+package = PYTHONPATH=$(CURDIR)/build/$(1)/python
+cxx_files = $(shell git ls-files '*.h' '*.cc')
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.SUFFIXES:
+.PHONY: help deps deps-bench build demo test bench bench-smoke sanitize sanitize-asan sanitize-tsan fuzz lint tidy format wheel clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# What is needed. Stamps make the second time fast.
+
+deps: build/.deps-build $(VENV)/.deps ## install system packages (Debian, Ubuntu) and the Python parts in .venv
+
+deps-bench: build/.deps-bench $(VENV)/.deps ## also nginx, HAProxy, wrk and Google Benchmark
+
+build/.deps-%: scripts/install_deps.sh
+	@scripts/install_deps.sh $*
+	@mkdir -p $(@D) && touch $@
+
+$(VENV)/.deps: pyproject.toml | build/.deps-build
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
+	  echo "vllm-router needs Python 3.10 or newer; name one with: make PYTHON=/path/to/python3" >&2; exit 1; }
+	test -x $(venv_python) || $(PYTHON) -m venv $(VENV)
+	$(venv_python) -m pip install --quiet --disable-pip-version-check 'pip>=25.1'
+	$(venv_python) -m pip install --quiet --group dev
+	@touch $@
+
+# Building: build/<preset>/python holds a complete package.
+
+build/%/.configured: CMakePresets.json build/.deps-build $(VENV)/.deps
+	cmake --preset $* -DPython_EXECUTABLE=$(venv_python) $(launcher)
+	@touch $@
+
+.PRECIOUS: build/%/.configured build/.deps-%
+
+build-%: build/%/.configured
+	cmake --build build/$* -j $(JOBS)
+
+build/bench/.configured: build/.deps-bench
+build/fuzz/.configured: build/.deps-fuzz
+build/tidy/.configured: build/.deps-lint
+
+build: build-release ## build the package in build/release/python
+
+# Using it.
+
+demo: build-release ## route chats over three simulated workers and watch
+	$(call package,release) $(venv_python) -m vllm_router.launch_router demo $(DEMO_ARGS)
+
+test: build-release ## run the tests (PYTEST_ARGS="-k name" chooses)
+	$(call package,release) $(venv_python) -m pytest $(PYTEST_ARGS)
+
+bench: build-bench ## measure each step, then the proxy against nginx and HAProxy
+	for program in build/bench/benchmarks/micro/*_bench; do $$program || exit 1; done
+	$(call package,bench) $(venv_python) benchmarks/end_to_end/run.py $(BENCH_ARGS)
+
+bench-smoke: build-bench ## run every benchmark once, small, so that none rots
+	$(call package,bench) $(venv_python) -m pytest benchmarks $(PYTEST_ARGS)
+
+sanitize: sanitize-asan sanitize-tsan ## stress programs and proxy tests under ASan+UBSan, then TSan
+
+sanitize-asan sanitize-tsan: sanitize-%: build-%
+	scripts/sanitized.sh $* $(venv_python) -m pytest tests/stress $(wildcard tests/proxy) $(PYTEST_ARGS)
+
+fuzz: build-fuzz ## feed hostile bytes to each target for FUZZ_SECONDS
+	scripts/fuzz.sh build/fuzz/tests/fuzz $(FUZZ_SECONDS)
+
+# Keeping it tidy.
+
+lint: build/.deps-lint $(VENV)/.deps ## ruff, mypy --strict and clang-format, changing nothing
+	$(venv_python) -m ruff check
+	$(venv_python) -m ruff format --check
+	$(venv_python) -m mypy
+	clang-format-14 --dry-run -Werror $(cxx_files)
+
+format: build/.deps-lint $(VENV)/.deps ## let ruff and clang-format rewrite the sources
+	$(venv_python) -m ruff check --fix
+	$(venv_python) -m ruff format
+	clang-format-14 -i $(cxx_files)
+
+tidy: build-tidy ## build with clang-tidy beside the compiler (slow)
+
+# Shipping it.
+
+wheel: $(VENV)/.deps ## a self-contained wheel in dist/, installed and tried in a fresh environment
+	rm -rf build/wheelhouse dist
+	CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) CMAKE_ARGS="$(launcher)" \
+	  $(venv_python) -m build --wheel --no-isolation --outdir build/wheelhouse
+	PATH=$(dir $(venv_python)):$$PATH $(venv_python) -m auditwheel repair --wheel-dir dist build/wheelhouse/*.whl
+	$(venv_python) -m pytest -m wheel tests/wheel $(PYTEST_ARGS)
+
+clean: ## remove what was built; .venv stays
+	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -not -path './.venv*' -prune -exec rm -rf {} +

@@ -1,0 +1,23 @@
+"""Runs the C++ stress programs of the build that is under test; `make sanitize` does so with a sanitizer's build."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import vllm_router._core
+
+SOURCES = sorted(Path(__file__).parent.glob("*.cc"))
+
+
+def program(stem: str) -> Path:
+    """Where the build of the imported extension, build/<preset>/python/vllm_router/_core.so, put the program."""
+    default = Path(vllm_router._core.__file__).parents[2] / "tests" / "stress"
+    return Path(os.environ.get("ROUTER_STRESS_DIR", default)) / f"stress_{stem}"
+
+
+@pytest.mark.parametrize("stem", [source.stem for source in SOURCES])
+def test_threads_that_run_into_each_other_do_no_harm(stem):
+    run = subprocess.run([program(stem)], capture_output=True, text=True, timeout=110, check=False)
+    assert run.returncode == 0, f"{stem} ended with {run.returncode}\n{run.stdout}{run.stderr}"
