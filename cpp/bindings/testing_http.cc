@@ -1,0 +1,294 @@
+#include <pybind11/stl.h>
+
+#include "bindings/bindings.h"
+#include "http/body_reader.h"
+#include "http/chunked.h"
+#include "http/head_parser.h"
+#include "http/head_writer.h"
+#include "http/stream_tail.h"
+
+namespace vllm_router {
+
+namespace py = pybind11;
+
+namespace {
+
+// Where to cut an input into pieces: ends of the pieces but the last, ascending.
+using Cuts = std::vector<size_t>;
+using Fields = std::vector<std::pair<std::string, std::string>>;
+
+py::bytes Bytes(std::string_view text) { return py::bytes(text.data(), text.size()); }
+
+const char* FramingName(BodyFraming framing) {
+  switch (framing) {
+    case BodyFraming::kNone:
+      return "none";
+    case BodyFraming::kLength:
+      return "length";
+    case BodyFraming::kChunked:
+      return "chunked";
+    case BodyFraming::kUntilClose:
+      return "until_close";
+  }
+  return "";
+}
+
+BodyFraming FramingFrom(const std::string& name) {
+  for (const BodyFraming framing :
+       {BodyFraming::kNone, BodyFraming::kLength, BodyFraming::kChunked, BodyFraming::kUntilClose}) {
+    if (name == FramingName(framing)) return framing;
+  }
+  throw py::value_error("framing is none, length, chunked or until_close, not " + name);
+}
+
+// Feeds ever longer beginnings of `data`. With `move`, each is a new copy that ends where its allocation ends, so that
+// AddressSanitizer sees a byte read too far and a view kept from the buffer before.
+template <typename Parser>
+std::pair<ParseState, std::string> FeedPieces(Parser* parser, const std::string& data, Cuts cuts, bool move) {
+  cuts.push_back(data.size());
+  std::string buffer = move ? std::string() : data;
+  ParseState state = ParseState::kNeedMore;
+  for (const size_t cut : cuts) {
+    if (move) buffer = std::string(data, 0, cut);
+    state = parser->Feed(std::string_view(buffer).substr(0, cut));
+    if (state != ParseState::kNeedMore) break;
+  }
+  return {state, std::move(buffer)};
+}
+
+template <typename Head>
+void SetCommon(const Head& head, py::dict* result) {
+  py::list fields;
+  for (const HeaderField& field : head.fields) fields.append(py::make_tuple(Bytes(field.name), Bytes(field.value)));
+  py::list tokens;
+  for (const std::string_view token : head.connection_tokens) tokens.append(Bytes(token));
+  py::dict& r = *result;
+  r["fields"] = fields;
+  r["connection_tokens"] = tokens;
+  r["minor_version"] = head.minor_version;
+  r["framing"] = FramingName(head.framing);
+  r["content_length"] = head.content_length;
+  r["keep_alive"] = head.keep_alive;
+  r["size"] = head.size;
+}
+
+template <typename Parser>
+py::dict StateDict(ParseState state, const Parser& parser) {
+  py::dict r;
+  r["state"] = state == ParseState::kDone ? "done" : state == ParseState::kBad ? "bad" : "need_more";
+  if (state == ParseState::kBad) {
+    r["status"] = parser.error().status;
+    r["rule"] = std::string(parser.error().rule);
+    r["message"] = std::string(parser.error().message);
+  }
+  return r;
+}
+
+py::dict ParseRequest(RequestHeadParser& parser, const std::string& data, const Cuts& cuts, bool move) {
+  parser.Reset();
+  const auto [state, buffer] = FeedPieces(&parser, data, cuts, move);
+  py::dict r = StateDict(state, parser);
+  if (state != ParseState::kDone) return r;
+  const RequestHead& head = parser.head();
+  SetCommon(head, &r);
+  r["method"] = Bytes(head.method);
+  r["target"] = Bytes(head.target);
+  r["path"] = Bytes(head.path);
+  r["query"] = Bytes(head.query);
+  r["authority"] = Bytes(head.authority);
+  r["expects_continue"] = head.expects_continue;
+  return r;
+}
+
+py::dict ParseResponse(ResponseHeadParser& parser, const std::string& data, bool to_head, const Cuts& cuts, bool move) {
+  parser.Reset(to_head);
+  const auto [state, buffer] = FeedPieces(&parser, data, cuts, move);
+  py::dict r = StateDict(state, parser);
+  if (state != ParseState::kDone) return r;
+  const ResponseHead& head = parser.head();
+  SetCommon(head, &r);
+  r["status"] = head.status;
+  r["reason"] = Bytes(head.reason);
+  r["event_stream"] = head.event_stream;
+  return r;
+}
+
+const char* const kEventNames[] = {"need_more", "data", "end", "bad"};
+
+// Feeds a reader piece by piece until the input is used up, the body has ended, or it is refused.
+template <typename Reader>
+py::dict ReadPieces(Reader* reader, const std::string& data, Cuts cuts) {
+  cuts.push_back(data.size());
+  using Event = typename Reader::Event;
+  std::string body;
+  std::vector<size_t> edges;  // offsets in `data` where a step ended at a chunk edge
+  Event event = Event::kNeedMore;
+  size_t used = 0;
+  for (const size_t cut : cuts) {
+    std::string piece(data, used, cut - used);
+    std::string_view rest = piece;
+    do {
+      const auto step = reader->Feed(rest);
+      event = step.event;
+      used += step.used;
+      rest.remove_prefix(step.used);
+      body += step.data;
+      if constexpr (std::is_same_v<Reader, ChunkedScanner>) {
+        if (reader->at_chunk_edge()) edges.push_back(used);
+      }
+    } while (event == Event::kData);
+    if (event != Event::kNeedMore) break;
+  }
+  py::dict r;
+  r["event"] = kEventNames[static_cast<int>(event)];
+  r["used"] = used;
+  r["body"] = Bytes(body);
+  r["ended"] = reader->ended();
+  r["error"] = std::string(reader->error());
+  r["edges"] = edges;
+  return r;
+}
+
+std::vector<HeaderField> Views(const Fields& fields) {
+  std::vector<HeaderField> views;
+  for (const auto& [name, value] : fields) views.push_back({name, value});
+  return views;
+}
+
+template <typename Parser>
+void MustParse(Parser* parser, const std::string& data) {
+  if (parser->Feed(data) != ParseState::kDone) throw py::value_error("not an acceptable head");
+}
+
+}  // namespace
+
+void BindTestingHttp(py::module_& testing) {
+  py::class_<RequestHeadParser>(testing, "RequestHeadParser")
+      .def(py::init())
+      .def("parse", &ParseRequest, py::arg("data"), py::arg("cuts") = Cuts(), py::arg("move") = true);
+  py::class_<ResponseHeadParser>(testing, "ResponseHeadParser")
+      .def(py::init())
+      .def("parse", &ParseResponse, py::arg("data"), py::arg("to_head") = false, py::arg("cuts") = Cuts(),
+           py::arg("move") = true);
+
+  testing.def(
+      "scan_chunked",
+      [](const std::string& data, const Cuts& cuts) {
+        ChunkedScanner scanner;
+        py::dict r = ReadPieces(&scanner, data, cuts);
+        r["in_trailers"] = scanner.in_trailers();
+        return r;
+      },
+      py::arg("data"), py::arg("cuts") = Cuts());
+  testing.def(
+      "read_body",
+      [](const std::string& framing, uint64_t content_length, const std::string& data, const Cuts& cuts) {
+        BodyReader reader(FramingFrom(framing), content_length);
+        py::dict r;
+        const bool empty = reader.ended();
+        r = ReadPieces(&reader, data, cuts);
+        r["ended_from_the_start"] = empty;
+        r["left"] = reader.left();
+        r["proper_end_of_connection"] = reader.EndOfConnection();
+        return r;
+      },
+      py::arg("framing"), py::arg("content_length"), py::arg("data"), py::arg("cuts") = Cuts());
+
+  testing.def(
+      "write_upstream_head",
+      [](const std::string& request, const std::string& prefix, const std::string& authority, bool preserve_host,
+         const std::string& client_address, const std::string& forwarded_proto, bool trust_forwarded,
+         const std::string& request_id_name, const std::string& request_id, std::optional<uint32_t> rank,
+         const std::string& authorization, bool drop_authorization, const std::string& framing,
+         uint64_t content_length, const std::string& before) {
+        RequestHeadParser parser;
+        MustParse(&parser, request);
+        std::string out = before;
+        WriteUpstreamHead(parser.head(),
+                          {.prefix = prefix,
+                           .authority = authority,
+                           .preserve_host = preserve_host,
+                           .client_address = client_address,
+                           .forwarded_proto = forwarded_proto,
+                           .trust_forwarded = trust_forwarded,
+                           .request_id_name = request_id_name,
+                           .request_id = request_id,
+                           .data_parallel_rank = rank,
+                           .authorization = authorization,
+                           .drop_authorization = drop_authorization,
+                           .framing = FramingFrom(framing),
+                           .content_length = content_length},
+                          &out);
+        return Bytes(out);
+      },
+      py::arg("request"), py::kw_only(), py::arg("prefix") = "", py::arg("authority") = "worker:8000",
+      py::arg("preserve_host") = false, py::arg("client_address") = "", py::arg("forwarded_proto") = "",
+      py::arg("trust_forwarded") = true, py::arg("request_id_name") = "", py::arg("request_id") = "",
+      py::arg("data_parallel_rank") = std::nullopt, py::arg("authorization") = "",
+      py::arg("drop_authorization") = false, py::arg("framing") = "none", py::arg("content_length") = 0,
+      py::arg("before") = "");
+  testing.def(
+      "write_client_head",
+      [](const std::string& response, bool to_head, const std::string& request_id, const std::string& framing,
+         uint64_t content_length, bool close, bool keep_alive_10, const Fields& extra) {
+        ResponseHeadParser parser;
+        parser.Reset(to_head);
+        MustParse(&parser, response);
+        const std::vector<HeaderField> views = Views(extra);
+        std::string out;
+        WriteClientHead(parser.head(),
+                        {.request_id = request_id,
+                         .framing = FramingFrom(framing),
+                         .content_length = content_length,
+                         .close = close,
+                         .keep_alive_10 = keep_alive_10,
+                         .extra = views},
+                        &out);
+        return Bytes(out);
+      },
+      py::arg("response"), py::kw_only(), py::arg("to_head") = false, py::arg("request_id") = "",
+      py::arg("framing") = "none", py::arg("content_length") = 0, py::arg("close") = false,
+      py::arg("keep_alive_10") = false, py::arg("extra") = Fields());
+  testing.def(
+      "write_own_response",
+      [](int status, const std::string& content_type, const std::string& request_id, const Fields& extra,
+         const std::string& body, bool close, bool to_head) {
+        const std::vector<HeaderField> views = Views(extra);
+        std::string out;
+        WriteOwnResponse({.status = status,
+                          .content_type = content_type,
+                          .request_id = request_id,
+                          .extra = views,
+                          .body = body,
+                          .close = close,
+                          .to_head = to_head},
+                         &out);
+        return Bytes(out);
+      },
+      py::kw_only(), py::arg("status") = 200, py::arg("content_type") = "application/json", py::arg("request_id") = "",
+      py::arg("extra") = Fields(), py::arg("body") = "", py::arg("close") = false, py::arg("to_head") = false);
+  testing.def("reason_phrase", [](int status) { return std::string(ReasonPhrase(status)); });
+  testing.def("write_chunk_size", [](uint64_t size) {
+    std::string out;
+    WriteChunkSize(size, &out);
+    return Bytes(out);
+  });
+
+  testing.def("summarize_tail", [](const std::vector<std::string>& pieces) {
+    StreamTail tail;
+    // What an earlier answer left behind must not show.
+    tail.Add(std::string(5000, 'x'));
+    tail.Reset();
+    for (const std::string& piece : pieces) tail.Add(piece);
+    const StreamSummary summary = tail.Summarize();
+    py::dict r;
+    r["done"] = summary.done;
+    r["error"] = summary.error;
+    r["prompt_tokens"] = summary.prompt_tokens;
+    r["completion_tokens"] = summary.completion_tokens;
+    r["cached_tokens"] = summary.cached_tokens;
+    return r;
+  });
+}
+
+}  // namespace vllm_router
