@@ -16,5 +16,6 @@ PYBIND11_MODULE(_core, module) {
   BindTestingHttp(testing);
   BindTestingIndex(testing);
   BindTestingPolicy(testing);
+  BindTestingSimulation(testing);
   BindTestingWorker(testing);
 }

@@ -1,0 +1,80 @@
+#include "simulation/answer_text.h"
+
+#include <bit>
+#include <cstring>
+
+#include "hashing/hash.h"
+#include "simulation/prefix_cache.h"
+
+namespace vllm_router {
+
+static_assert(std::endian::native == std::endian::little, "token ids are windows of text as they lie in memory");
+
+namespace {
+
+constexpr size_t kWords = 64;
+constexpr std::string_view kText =  // 64 windows of four bytes
+    " air ant ark art ash bay bed bee bow box cat cow cup dew dog dry"
+    " ear elm eye far fig fir fly fog fox gem get hay hen hop hut ice"
+    " ink ivy jam jar joy key kit lap leg log map may net new nut oak"
+    " oar old own pea pen pie ram ray red run sea sky sun tea two way";
+static_assert(kText.size() == kWords * Prompt::kTokenBytes);
+
+// SplitMix64's finaliser: one word drawn per token costs nanoseconds, whatever the token's number.
+uint64_t Mix(uint64_t z) {
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
+}  // namespace
+
+std::vector<uint32_t> TokensOfText(std::string_view text) {
+  std::vector<uint32_t> tokens((text.size() + Prompt::kTokenBytes - 1) / Prompt::kTokenBytes);
+  if (!text.empty()) std::memcpy(tokens.data(), text.data(), text.size());
+  return tokens;
+}
+
+Prompt Prompt::FromText(std::string_view text) {
+  const size_t rest = text.size() % kTokenBytes;
+  return {TokensOfText(text), rest == 0 ? kTokenBytes : rest};
+}
+
+std::string TextOfTokens(std::span<const uint32_t> tokens) {
+  std::string text(tokens.size() * Prompt::kTokenBytes, '\0');
+  if (!tokens.empty()) std::memcpy(text.data(), tokens.data(), text.size());
+  while (!text.empty() && text.back() == '\0') text.pop_back();
+  return text;
+}
+
+uint64_t AnswerSeed(const Prompt& prompt, size_t choice) {
+  return Mix(Xxh3(prompt.tokens.data(), prompt.tokens.size() * sizeof(uint32_t)) + choice);
+}
+
+uint64_t AnswerDraw(uint64_t seed, size_t number) { return Mix(seed + number * 0x9e3779b97f4a7c15u); }
+
+std::string_view AnswerToken(uint64_t seed, size_t token) {
+  const size_t word = AnswerDraw(seed, token) % kWords;
+  return kText.substr(word * Prompt::kTokenBytes, Prompt::kTokenBytes);
+}
+
+void AppendAnswer(uint64_t seed, size_t tokens, std::string* text) {
+  text->reserve(text->size() + tokens * Prompt::kTokenBytes);
+  for (size_t token = 0; token < tokens; ++token) text->append(AnswerToken(seed, token));
+}
+
+void AppendAnswerChain(const Prompt& prompt, uint64_t seed, size_t answer_tokens, size_t block_tokens,
+                       std::vector<uint64_t>* chain) {
+  // From the end of the last full block on: the prompt's last tokens as text, then the answer, cut anew, because an
+  // answer fills up the prompt's last window before it opens its own.
+  std::span<const uint32_t> tail(prompt.tokens);
+  tail = tail.subspan(tail.size() / block_tokens * block_tokens);
+  if (tail.empty() && prompt.last_token_bytes != Prompt::kTokenBytes) return;  // its last block ended with a padded token
+  std::string text(reinterpret_cast<const char*>(tail.data()), tail.size_bytes());
+  text.resize(text.size() - (Prompt::kTokenBytes - prompt.last_token_bytes));
+  AppendAnswer(seed, answer_tokens, &text);
+  text.resize(text.size() / Prompt::kTokenBytes * Prompt::kTokenBytes);
+  AppendBlockChain(TokensOfText(text), block_tokens, chain);
+}
+
+}  // namespace vllm_router
