@@ -8,7 +8,7 @@ for link in target.rglob("*"):
     if link.is_symlink() and not link.exists():
         link.unlink()
 for file in source.rglob("*"):
-    if file.is_dir() or file.suffix not in (".py", ".pyi", ".typed") and file.name != "py.typed":
+    if file.is_dir() or (file.suffix not in (".py", ".pyi") and file.name != "py.typed"):
         continue
     link = target / file.relative_to(source)
     link.parent.mkdir(parents=True, exist_ok=True)

@@ -9,15 +9,15 @@ from collections.abc import Iterator
 import hypothesis
 import pytest
 
-# In CI a red build should mean that the change is wrong, so the examples are the same on every run; at a desk they
-# are new each time. Machines differ in speed, so no example has a deadline: the test's own timeout is enough.
+# In CI a red build should mean that the change is wrong, so examples are the same on every run; at a desk
+# they are new each time. Machines differ in speed, so no example has a deadline: the test has one.
 hypothesis.settings.register_profile("desk", print_blob=True, deadline=None)
 hypothesis.settings.register_profile("ci", parent=hypothesis.settings.get_profile("desk"), derandomize=True)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "desk")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--seed", type=int, default=None, help="seed of the fixtures `seed` and `rng`; default: a new one")
+    parser.addoption("--seed", type=int, default=None, help="seed of the fixtures `seed` and `rng`")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -40,7 +40,9 @@ def pytest_report_header(config: pytest.Config) -> str:
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     report = yield
     if report.failed and "seed" in getattr(item, "fixturenames", ()):
-        command = f"{shlex.quote(sys.executable)} -m pytest {shlex.quote(item.nodeid)} --seed {item.config.option.seed}"
+        command = shlex.join(
+            [sys.executable, "-m", "pytest", item.nodeid, "--seed", str(item.config.option.seed)]
+        )
         report.sections.append(("Replay with", command))
     return report
 

@@ -2,8 +2,8 @@
 // mistakes only; what a user, a worker or the network may do is answered with a Status.
 #pragma once
 
-#define ROUTER_CHECK(condition, sentence)                                             \
-  (static_cast<bool>(condition) ? static_cast<void>(0)                                \
+#define ROUTER_CHECK(condition, sentence)              \
+  (static_cast<bool>(condition) ? static_cast<void>(0) \
                                 : ::vllm_router::CheckFailed(#condition, sentence, __FILE__, __LINE__))
 
 namespace vllm_router {

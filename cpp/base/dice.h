@@ -25,9 +25,7 @@ class Dice {
   }
 
   // Uniform in [0, bound), bias below bound / 2^64. REQUIRES: bound > 0.
-  uint64_t Below(uint64_t bound) {
-    return static_cast<uint64_t>((static_cast<Wide>(Next()) * bound) >> 64);
-  }
+  uint64_t Below(uint64_t bound) { return static_cast<uint64_t>((static_cast<Wide>(Next()) * bound) >> 64); }
 
   // A seed that no other process is likely to have.
   static uint64_t EntropySeed();

@@ -15,7 +15,8 @@ struct HeaderField {
 };
 
 // Value of the first field with this name (any case), or nullopt.
-inline std::optional<std::string_view> FindHeader(std::span<const HeaderField> fields, std::string_view name) {
+inline std::optional<std::string_view> FindHeader(
+    std::span<const HeaderField> fields, std::string_view name) {
   for (const HeaderField& field : fields) {
     if (EqualsIgnoreCase(field.name, name)) return field.value;
   }

@@ -13,8 +13,8 @@ inline constexpr size_t kMaxHeadFields = 100;
 inline constexpr size_t kMaxTargetBytes = 8 * 1024;
 inline constexpr size_t kMaxFieldNameBytes = 256;
 inline constexpr size_t kMaxConnectionTokens = 16;
-inline constexpr int kMaxInformationalHeads = 8;   // 1xx answers a worker may send before its final head
-inline constexpr int kMaxLeadingEmptyLines = 2;    // CRLFs that old clients send after a body
+inline constexpr int kMaxInformationalHeads = 8;  // 1xx answers a worker may send before its final head
+inline constexpr int kMaxLeadingEmptyLines = 2;   // CRLFs that old clients send after a body
 
 // Chunked framing. An extension or trailer this long means something else than HTTP is being sent.
 inline constexpr size_t kMaxChunkExtensionBytes = 256;
@@ -26,9 +26,10 @@ inline constexpr size_t kRelayBufferMost = 64 * 1024;
 inline constexpr size_t kFairnessBytes = 64 * 1024;      // moved per wake-up before others get their turn
 inline constexpr size_t kMaxPipelinedBytes = 16 * 1024;  // read ahead of the request being answered
 inline constexpr size_t kSmallBodyBytes = 64 * 1024;     // read whole even when the policy does not need it
-inline constexpr size_t kLingerBytes = 256 * 1024;       // discarded after an early answer, so that it is not reset
+inline constexpr size_t kLingerBytes =
+    256 * 1024;  // discarded after an early answer, so that it is not reset
 inline constexpr int kLingerSeconds = 2;
-inline constexpr size_t kStreamTailBytes = 2 * 1024;     // end of a body kept for `usage`
+inline constexpr size_t kStreamTailBytes = 2 * 1024;  // end of a body kept for `usage`
 inline constexpr int kMaxAcceptsPerWakeup = 64;
 
 // Weights are kept in thousandths so that policies compare loads in integers.

@@ -55,12 +55,13 @@ std::shared_ptr<const Loggers> MakeLoggers(const std::string& directory) {
   std::vector<spdlog::sink_ptr> messages = {std::make_shared<spdlog::sinks::stderr_sink_mt>()};
   std::vector<spdlog::sink_ptr> access = {std::make_shared<spdlog::sinks::stdout_sink_mt>()};
   if (!directory.empty()) {
-    auto file = std::make_shared<DailyFile>(directory + "/vllm-router", /*rotation_hour=*/0, /*rotation_minute=*/0);
+    auto file =
+        std::make_shared<DailyFile>(directory + "/vllm-router", /*rotation_hour=*/0, /*rotation_minute=*/0);
     messages.push_back(file);
     access.push_back(file);
   }
-  return std::make_shared<const Loggers>(
-      Loggers{MakeLogger("vllm-router", std::move(messages)), MakeLogger("vllm-router-access", std::move(access))});
+  return std::make_shared<const Loggers>(Loggers{
+      MakeLogger("vllm-router", std::move(messages)), MakeLogger("vllm-router-access", std::move(access))});
 }
 
 // Never destroyed: a thread that ends late may still log.
@@ -80,8 +81,8 @@ std::string UtcTime(const char* format) {
 std::string ComposeLine(LogLevel level, std::string_view message) {
   const std::string_view name = kLevelNames[static_cast<size_t>(level)];
   if (log_format() == LogFormat::kJson) {
-    return UtcTime("{\"time\":\"%Y-%m-%dT%H:%M:%SZ\",\"level\":\"") + AsciiLower(name) + "\",\"message\":" +
-           JsonQuoted(message) + "}\n";
+    return "{\"time\":\"" + UtcTime("%Y-%m-%dT%H:%M:%SZ") + "\",\"level\":\"" + AsciiLower(name) +
+           "\",\"message\":" + JsonQuoted(message) + "}\n";
   }
   std::string line = UtcTime("%Y-%m-%d %H:%M:%S ");
   line.append(name).append(" ");
@@ -103,8 +104,9 @@ Status ConfigureLog(const LogOptions& options) {
   try {
     loggers = MakeLoggers(options.directory);
   } catch (const spdlog::spdlog_ex& error) {
-    return absl::InvalidArgumentError("log directory '" + options.directory + "' cannot be written (" + error.what() +
-                                      "); choose a directory that this user may write to, or none");
+    return absl::InvalidArgumentError(
+        "log directory '" + options.directory + "' cannot be written (" + error.what() +
+        "); choose a directory that this user may write to, or none");
   }
   level_.store(options.level, std::memory_order_relaxed);
   format_.store(options.format, std::memory_order_relaxed);
@@ -120,7 +122,9 @@ Status ConfigureLog(const LogOptions& options) {
 
 LogFormat log_format() { return format_.load(std::memory_order_relaxed); }
 
-bool LogEnabled(LogLevel level) { return level != LogLevel::kOff && level >= level_.load(std::memory_order_relaxed); }
+bool LogEnabled(LogLevel level) {
+  return level != LogLevel::kOff && level >= level_.load(std::memory_order_relaxed);
+}
 
 void Log(LogLevel level, std::string_view message) {
   if (!LogEnabled(level)) return;
@@ -130,7 +134,8 @@ void Log(LogLevel level, std::string_view message) {
 
 void LogAccess(std::string_view lines) {
   if (lines.empty() || !LogEnabled(LogLevel::kInfo)) return;
-  CurrentLoggers().Load()->access->log(spdlog::level::info, spdlog::string_view_t(lines.data(), lines.size()));
+  CurrentLoggers().Load()->access->log(
+      spdlog::level::info, spdlog::string_view_t(lines.data(), lines.size()));
 }
 
 void FlushLog() {

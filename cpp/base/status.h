@@ -12,8 +12,7 @@ using absl::StatusOr;
 
 }  // namespace vllm_router
 
-#define ROUTER_RETURN_IF_ERROR(expression)                   \
-  do {                                                       \
-    if (::absl::Status status_ = (expression); !status_.ok()) \
-      return status_;                                        \
+#define ROUTER_RETURN_IF_ERROR(expression)                                    \
+  do {                                                                        \
+    if (::absl::Status status_ = (expression); !status_.ok()) return status_; \
   } while (false)

@@ -1,26 +1,154 @@
+// base/ as its tests see it.
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include <pybind11/stl.h>
 
+#include "base/check.h"
+#include "base/clock.h"
 #include "base/dice.h"
+#include "base/header_field.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/snapshot.h"
+#include "base/status.h"
 #include "base/text.h"
+#include "base/version.h"
 #include "bindings/bindings.h"
 
 namespace vllm_router {
 
 namespace py = pybind11;
 
+namespace {
+
+using StringSnapshot = Snapshot<std::string>;
+
+// Runs steps until one fails, as code between rooms does. An empty step succeeds; another fails with its text.
+Status RunSteps(const std::vector<std::string>& steps, int* done) {
+  for (const std::string& step : steps) {
+    ROUTER_RETURN_IF_ERROR(step.empty() ? absl::OkStatus() : absl::InvalidArgumentError(step));
+    ++*done;
+  }
+  return absl::OkStatus();
+}
+
+std::map<std::string, int64_t> Limits() {
+  return {
+      {"kMaxHeadBytes", kMaxHeadBytes},
+      {"kMaxHeadFields", kMaxHeadFields},
+      {"kMaxTargetBytes", kMaxTargetBytes},
+      {"kMaxFieldNameBytes", kMaxFieldNameBytes},
+      {"kMaxConnectionTokens", kMaxConnectionTokens},
+      {"kMaxChunkExtensionBytes", kMaxChunkExtensionBytes},
+      {"kMaxTrailerBytes", kMaxTrailerBytes},
+      {"kRelayBufferFirst", kRelayBufferFirst},
+      {"kRelayBufferMost", kRelayBufferMost},
+      {"kFairnessBytes", kFairnessBytes},
+      {"kMaxPipelinedBytes", kMaxPipelinedBytes},
+      {"kSmallBodyBytes", kSmallBodyBytes},
+      {"kStreamTailBytes", kStreamTailBytes},
+      {"kWeightOne", kWeightOne},
+      {"kMinWeight", kMinWeight},
+      {"kMaxWeight", kMaxWeight},
+      {"kMaxWorkers", kMaxWorkers},
+  };
+}
+
+}  // namespace
+
 void BindTestingBase(py::module_& testing) {
-  testing.def("nearest_name", [](const std::string& name, const std::vector<std::string>& candidates) {
-    std::vector<std::string_view> views(candidates.begin(), candidates.end());
-    return std::string(NearestName(name, views));
-  });
-  testing.def("trim_blanks", [](const std::string& text) { return py::bytes(std::string(TrimBlanks(text))); });
-  testing.def("parse_decimal", [](const std::string& digits) { return ParseDecimal(digits); });
-  testing.def("hex16", &Hex16);
+  testing.def("check", [](bool condition) { ROUTER_CHECK(condition, "the caller wanted to see it fail"); });
+
+  testing.def("steady_now_nanos", [] { return SteadyClock().NowNanos(); });
+  py::class_<ManualClock>(testing, "ManualClock")
+      .def(py::init<>())
+      .def("now_nanos", &ManualClock::NowNanos)
+      .def("advance", &ManualClock::Advance);
+
   testing.def("entropy_seed", &Dice::EntropySeed);
   py::class_<Dice>(testing, "Dice")
       .def(py::init<uint64_t>(), py::arg("seed"))
       .def("next", &Dice::Next)
       .def("below", &Dice::Below);
+
+  using Pairs = std::vector<std::pair<std::string, std::string>>;
+  testing.def("find_header", [](const Pairs& pairs, const std::string& name) -> std::optional<py::bytes> {
+    const std::vector<HeaderField> fields = [&] {
+      std::vector<HeaderField> views;
+      for (const auto& [key, value] : pairs) views.push_back({key, value});
+      return views;
+    }();
+    const std::optional<std::string_view> value = FindHeader(fields, name);
+    if (!value) return std::nullopt;
+    return py::bytes(value->data(), value->size());
+  });
+
+  testing.def("limits", &Limits);
+
+  py::enum_<LogLevel>(testing, "LogLevel")
+      .value("DEBUG", LogLevel::kDebug)
+      .value("INFO", LogLevel::kInfo)
+      .value("WARNING", LogLevel::kWarning)
+      .value("ERROR", LogLevel::kError)
+      .value("OFF", LogLevel::kOff);
+  testing.def(
+      "configure_log",
+      [](LogLevel level, bool json, const std::string& directory) {
+        const LogFormat format = json ? LogFormat::kJson : LogFormat::kText;
+        return std::string(
+            ConfigureLog({.level = level, .format = format, .directory = directory}).message());
+      },
+      py::arg("level") = LogLevel::kInfo, py::arg("json") = false, py::arg("directory") = "");
+  testing.def("log_enabled", &LogEnabled);
+  testing.def("log", [](LogLevel level, const std::string& message) { Log(level, message); });
+  testing.def("log_access", [](const std::string& lines) { LogAccess(lines); });
+  testing.def("flush_log", &FlushLog);
+
+  py::class_<StringSnapshot::Cached>(testing, "CachedString").def("get", [](StringSnapshot::Cached& cached) {
+    return *cached.Get();
+  });
+  py::class_<StringSnapshot>(testing, "StringSnapshot")
+      .def(py::init([](const std::string& value) {
+        return std::make_unique<StringSnapshot>(std::make_shared<const std::string>(value));
+      }))
+      .def("load", [](const StringSnapshot& snapshot) { return *snapshot.Load(); })
+      .def(
+          "publish",
+          [](StringSnapshot& snapshot, const std::string& next) {
+            snapshot.Publish(std::make_shared<const std::string>(next));
+          })
+      .def("holders", [](const StringSnapshot& snapshot) { return snapshot.Load().use_count() - 1; })
+      .def(
+          "cached", [](const StringSnapshot& s) { return StringSnapshot::Cached(&s); },
+          py::keep_alive<0, 1>())
+      .def_property_readonly("version", &StringSnapshot::version);
+
+  testing.def("run_steps", [](const std::vector<std::string>& steps) {
+    int done = 0;
+    const Status status = RunSteps(steps, &done);
+    return std::make_pair(done, status.ok() ? std::string("ok") : std::string(status.message()));
+  });
+
+  testing.def("ascii_lower", [](const std::string& text) { return py::bytes(AsciiLower(text)); });
+  testing.def("equals_ignore_case", [](const std::string& a, const std::string& b) {
+    return EqualsIgnoreCase(a, b);
+  });
+  testing.def(
+      "trim_blanks", [](const std::string& text) { return py::bytes(std::string(TrimBlanks(text))); });
+  testing.def("parse_decimal", [](const std::string& digits) { return ParseDecimal(digits); });
+  testing.def("hex16", &Hex16);
+  testing.def("json_quoted", [](const std::string& text) { return py::bytes(JsonQuoted(text)); });
+  testing.def("nearest_name", [](const std::string& name, const std::vector<std::string>& candidates) {
+    const std::vector<std::string_view> views(candidates.begin(), candidates.end());
+    return std::string(NearestName(name, views));
+  });
+
+  testing.def("version", [] { return std::string(Version()); });
 }
 
 }  // namespace vllm_router

@@ -33,7 +33,8 @@ void ReadersSeeWholeValuesInOrder() {
   std::atomic<uint64_t> reads{0};
   RunTogether(1 + kReaders, [&](int thread) {
     if (thread == 0) {
-      for (uint64_t next = 1; next <= kVersions; ++next) snapshot.Publish(std::make_shared<const Value>(next));
+      for (uint64_t next = 1; next <= kVersions; ++next)
+        snapshot.Publish(std::make_shared<const Value>(next));
       return;
     }
     Snapshot<Value>::Cached cached(&snapshot);

@@ -9,12 +9,12 @@
 
 namespace vllm_router {
 
-#define STRESS_CHECK(condition)                                                           \
-  do {                                                                                    \
-    if (!(condition)) {                                                                   \
-      std::fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #condition);      \
-      std::abort();                                                                       \
-    }                                                                                     \
+#define STRESS_CHECK(condition)                                                      \
+  do {                                                                               \
+    if (!(condition)) {                                                              \
+      std::fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #condition); \
+      std::abort();                                                                  \
+    }                                                                                \
   } while (false)
 
 // Runs body(0) .. body(threads - 1) at once, each on its own thread, and waits for all.

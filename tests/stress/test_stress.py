@@ -1,4 +1,4 @@
-"""Runs the C++ stress programs of the build that is under test; `make sanitize` does so with a sanitizer's build."""
+"""Runs the C++ stress programs of the build under test; `make sanitize` does so with a sanitizer's build."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ SOURCES = sorted(Path(__file__).parent.glob("*.cc"))
 
 
 def program(stem: str) -> Path:
-    """Where the build of the imported extension, build/<preset>/python/vllm_router/_core.so, put the program."""
+    """Where the build of the extension, build/<preset>/python/vllm_router/_core.so, put the program."""
     default = Path(vllm_router._core.__file__).parents[2] / "tests" / "stress"
     return Path(os.environ.get("ROUTER_STRESS_DIR", default)) / f"stress_{stem}"
 
