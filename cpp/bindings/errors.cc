@@ -1,8 +1,53 @@
-// The one table from Status to Python exceptions.
+// The one table from Status to Python exceptions. The classes are those of python/vllm_router/errors.py, which says
+// when each is raised.
+#include "bindings/errors.h"
+
+#include <string>
+
 #include "bindings/bindings.h"
 
 namespace vllm_router {
 
-void BindErrors(pybind11::module_& /*module*/) {}
+namespace py = pybind11;
+
+namespace {
+
+struct Row {
+  absl::StatusCode code;
+  const char* module;
+  const char* exception;
+};
+
+constexpr const char kBuiltins[] = "builtins";
+constexpr const char kOurs[] = "vllm_router.errors";
+
+constexpr Row kTable[] = {
+    {absl::StatusCode::kInvalidArgument, kBuiltins, "ValueError"},
+    {absl::StatusCode::kOutOfRange, kBuiltins, "ValueError"},
+    {absl::StatusCode::kUnimplemented, kBuiltins, "ValueError"},  // an option that names what is not built yet
+    {absl::StatusCode::kDeadlineExceeded, kBuiltins, "TimeoutError"},
+    {absl::StatusCode::kUnavailable, kOurs, "NoWorkersError"},
+    {absl::StatusCode::kNotFound, kOurs, "WorkerNotFoundError"},
+    {absl::StatusCode::kAlreadyExists, kOurs, "WorkerExistsError"},
+};
+constexpr Row kAnyOther = {absl::StatusCode::kUnknown, kOurs, "RouterError"};
+
+const Row& Find(absl::StatusCode code) {
+  for (const Row& row : kTable) {
+    if (row.code == code) return row;
+  }
+  return kAnyOther;
+}
+
+}  // namespace
+
+void Throw(const Status& status) {
+  const Row& row = Find(status.code());
+  const py::object type = py::module_::import(row.module).attr(row.exception);
+  py::set_error(type, std::string(status.message()).c_str());
+  throw py::error_already_set();
+}
+
+void BindErrors(py::module_& /*module*/) {}
 
 }  // namespace vllm_router

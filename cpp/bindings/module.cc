@@ -9,6 +9,7 @@ PYBIND11_MODULE(_core, module) {
   module.doc() = "C++ core of vllm-router; use the names in `vllm_router` instead.";
   module.attr("__version__") = std::string(Version());
   BindErrors(module);
+  BindRouter(module);
 
   pybind11::module_ testing = module.def_submodule("testing", "Internals for the project's own tests.");
   BindTestingBase(testing);

@@ -1,0 +1,23 @@
+// How a Status leaves C++: as the Python exception that errors.cc's table names, with the status's sentence.
+#pragma once
+
+#include <utility>
+
+#include "base/status.h"
+
+namespace vllm_router {
+
+// REQUIRES: !status.ok(), and the GIL.
+[[noreturn]] void Throw(const Status& status);
+
+inline void ThrowIfError(const Status& status) {
+  if (!status.ok()) Throw(status);
+}
+
+template <typename T>
+T ValueOrThrow(StatusOr<T> result) {
+  if (!result.ok()) Throw(result.status());
+  return *std::move(result);
+}
+
+}  // namespace vllm_router

@@ -1,0 +1,125 @@
+#include "bindings/json_text.h"
+
+#include <cmath>
+#include <string_view>
+
+namespace vllm_router {
+
+namespace py = pybind11;
+
+namespace {
+
+std::string_view Utf8(py::handle text) {
+  Py_ssize_t size = 0;
+  const char* data = PyUnicode_AsUTF8AndSize(text.ptr(), &size);
+  if (data == nullptr) throw py::error_already_set();  // a lone surrogate
+  return {data, static_cast<size_t>(size)};
+}
+
+void AppendQuoted(std::string_view raw, std::string* text) {
+  constexpr char kHex[] = "0123456789abcdef";
+  text->push_back('"');
+  size_t copied = 0;
+  for (size_t i = 0; i < raw.size(); ++i) {
+    const unsigned char c = static_cast<unsigned char>(raw[i]);
+    if (c >= 0x20 && c != '"' && c != '\\') continue;
+    text->append(raw.substr(copied, i - copied));
+    copied = i + 1;
+    text->push_back('\\');
+    switch (c) {
+      case '"': case '\\': text->push_back(static_cast<char>(c)); break;
+      case '\b': text->push_back('b'); break;
+      case '\t': text->push_back('t'); break;
+      case '\n': text->push_back('n'); break;
+      case '\f': text->push_back('f'); break;
+      case '\r': text->push_back('r'); break;
+      default: text->append("u00").append({kHex[c >> 4], kHex[c & 15]});
+    }
+  }
+  text->append(raw.substr(copied)).push_back('"');
+}
+
+// A subclass of int may print itself in any way; JSON wants the number.
+void AppendInteger(py::handle value, std::string* text) {
+  int overflow = 0;
+  const long long small = PyLong_AsLongLongAndOverflow(value.ptr(), &overflow);
+  if (overflow == 0) {
+    text->append(std::to_string(small));
+    return;
+  }
+  const auto digits = py::reinterpret_steal<py::object>(PyLong_Type.tp_repr(value.ptr()));
+  if (!digits) throw py::error_already_set();
+  text->append(Utf8(digits));
+}
+
+void AppendFloat(py::handle value, std::string* text) {
+  const double number = PyFloat_AS_DOUBLE(value.ptr());
+  if (!std::isfinite(number)) {
+    throw py::value_error("a number in the request is " + std::string(py::str(value)) +
+                          "; JSON has finite numbers only: send null or leave it out");
+  }
+  char* digits = PyOS_double_to_string(number, 'r', 0, Py_DTSF_ADD_DOT_0, nullptr);
+  if (digits == nullptr) throw py::error_already_set();
+  text->append(digits);
+  PyMem_Free(digits);
+}
+
+void AppendKey(py::handle key, std::string* text) {
+  if (PyUnicode_Check(key.ptr())) return AppendQuoted(Utf8(key), text);
+  if (!key.is_none() && !PyLong_Check(key.ptr()) && !PyFloat_Check(key.ptr())) {
+    throw py::type_error("a member name in the request is of type " + std::string(Py_TYPE(key.ptr())->tp_name) +
+                         "; JSON has strings only: use str");
+  }
+  text->push_back('"');
+  AppendJson(key, text);
+  text->push_back('"');
+}
+
+// Calls Python's own guard against endless recursion, for values that contain themselves.
+struct RecursionGuard {
+  RecursionGuard() {
+    if (Py_EnterRecursiveCall(" while writing a request as JSON") != 0) throw py::error_already_set();
+  }
+  ~RecursionGuard() { Py_LeaveRecursiveCall(); }
+};
+
+}  // namespace
+
+void AppendJson(py::handle value, std::string* text) {
+  PyObject* const object = value.ptr();
+  if (PyUnicode_Check(object)) return AppendQuoted(Utf8(value), text);
+  if (object == Py_None) return static_cast<void>(text->append("null"));
+  if (object == Py_True) return static_cast<void>(text->append("true"));
+  if (object == Py_False) return static_cast<void>(text->append("false"));
+  if (PyLong_Check(object)) return AppendInteger(value, text);
+  if (PyFloat_Check(object)) return AppendFloat(value, text);
+  const RecursionGuard guard;
+  if (PyDict_Check(object)) {
+    text->push_back('{');
+    bool first = true;
+    PyObject* key = nullptr;
+    PyObject* member = nullptr;
+    Py_ssize_t position = 0;
+    while (PyDict_Next(object, &position, &key, &member) != 0) {
+      if (!first) text->push_back(',');
+      first = false;
+      AppendKey(key, text);
+      text->push_back(':');
+      AppendJson(member, text);
+    }
+    text->push_back('}');
+  } else if (PyList_Check(object) || PyTuple_Check(object)) {
+    text->push_back('[');
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i) {
+      if (i != 0) text->push_back(',');
+      AppendJson(PySequence_Fast_GET_ITEM(object, i), text);
+    }
+    text->push_back(']');
+  } else {
+    throw py::type_error("a value in the request is of type " + std::string(Py_TYPE(object)->tp_name) +
+                         ", which JSON does not have; use dict, list, str, int, float, bool or None (a pydantic "
+                         "model has .model_dump())");
+  }
+}
+
+}  // namespace vllm_router

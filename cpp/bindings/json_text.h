@@ -1,0 +1,18 @@
+// JSON text of a Python value: what `json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)`
+// gives in UTF-8, which is also what the openai client puts on the wire. So a dict, and the bytes it is sent as, are
+// the same request to the router, down to the digest of its body.
+//
+// Written here because json.dumps with these arguments costs 3 us before the first byte; this costs 0.1 us and
+// then what copying costs. With the GIL; runs no Python code unless a key or a number is of a subclass.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <string>
+
+namespace vllm_router {
+
+// Appends. TypeError for a value that JSON does not have, ValueError for NaN and infinities.
+void AppendJson(pybind11::handle value, std::string* text);
+
+}  // namespace vllm_router

@@ -1,0 +1,29 @@
+// PyRouter: a Router as Python holds it; what `_core.Router` is made of. Server and tests take the Router out of it.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <memory>
+#include <utility>
+
+#include "routing/router.h"
+
+namespace vllm_router {
+
+class PyRouter {
+ public:
+  explicit PyRouter(std::shared_ptr<Router> router)
+      : router_(std::move(router)), fleet_(&router_->fleet_snapshot()) {}
+
+  Router& router() const { return *router_; }
+  const std::shared_ptr<Router>& shared() const { return router_; }
+
+  // The newest fleet. With the GIL, which guards the cache.
+  const std::shared_ptr<const FleetView>& fleet() { return fleet_.Get(); }
+
+ private:
+  const std::shared_ptr<Router> router_;
+  Snapshot<FleetView>::Cached fleet_;
+};
+
+}  // namespace vllm_router
