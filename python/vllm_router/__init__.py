@@ -1,13 +1,36 @@
 """One address in front of many LLM workers: routing by prefix cache and load, as a command and a library."""
 
-try:
-    from vllm_router._core import __version__
-except ModuleNotFoundError as error:
-    if error.name != "vllm_router._core":
-        raise
-    raise ImportError(
-        "vllm_router's C++ extension is not built. Run `pip install .` in the source tree, or `make build` "
-        "and set PYTHONPATH=build/release/python."
-    ) from error
+from __future__ import annotations
 
-__all__ = ["__version__"]
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from vllm_router._version import __version__
+
+# Names are imported when first used, so that `vllm-router --help` need not wait for the C++ extension.
+if TYPE_CHECKING:
+    from vllm_router.router_args import RouterArgs as RouterArgs
+
+__all__ = ["RouterArgs", "__version__"]
+
+_HOMES = {"RouterArgs": "router_args"}
+
+
+def __getattr__(name: str) -> Any:
+    if name != "_core" and name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        if name == "_core":
+            return import_module("vllm_router._core")
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    except ModuleNotFoundError as error:
+        if error.name != "vllm_router._core":
+            raise
+        raise ImportError(
+            "vllm_router's C++ extension is not built. Run `pip install .` in the source tree, or `make build` "
+            "and set PYTHONPATH=build/release/python."
+        ) from error
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
