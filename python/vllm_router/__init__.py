@@ -27,8 +27,8 @@ def __getattr__(name: str) -> Any:
         if error.name != "vllm_router._core":
             raise
         raise ImportError(
-            "vllm_router's C++ extension is not built. Run `pip install .` in the source tree, or `make build` "
-            "and set PYTHONPATH=build/release/python."
+            "vllm_router's C++ extension is not built. Run `pip install .` in the source tree, or "
+            "`make build` and set PYTHONPATH=build/release/python."
         ) from error
 
 

@@ -1,0 +1,468 @@
+"""Flag: one setting, written down once and used in four places.
+
+    a field of RouterArgs ──▶ Flag ─┬─▶ command line   --virtual-nodes 200
+                                    ├─▶ YAML           virtual_nodes: 200
+                                    ├─▶ Python         Router(virtual_nodes=200)
+                                    └─▶ document       docs/reference/cli.md
+
+A `Flag` knows its spellings, its default, what its values look like (a `Kind`), what to say when a value does
+not fit, and whether its function is built yet. `router_args.py` holds the table; nothing here knows a single
+flag.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import difflib
+import math
+import numbers
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from vllm_router._version import __version__
+
+
+class Unfit(Exception):  # noqa: N818, it never leaves this module
+    """A value does not fit. The text completes "it must be …", where the kind knows more than its limits."""
+
+
+class NotYet(Unfit):
+    """A value is right but what it names is not built. The text says what to do."""
+
+
+def nearest_name(name: str, known: Iterable[str]) -> str | None:
+    """The known name most like `name`, '-' and '_' being the same; None when nothing is like it."""
+    by_plain = {candidate.replace("-", "_"): candidate for candidate in known}
+    close = difflib.get_close_matches(name.replace("-", "_").lower(), by_plain, n=1, cutoff=0.6)
+    return by_plain[close[0]] if close else None
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
+    """`; did you mean X?`, or `otherwise`."""
+    nearest = nearest_name(name, known)
+    return f"; did you mean {nearest}?" if nearest else otherwise
+
+
+class Kind:
+    """What the values of a flag look like: on the command line, in YAML, in Python."""
+
+    metavar: str = ""
+    nargs: str | int | None = None  # as argparse means it
+    accumulates: bool = False  # a repeated flag adds to the list instead of replacing it
+
+    @property
+    def limits(self) -> str:
+        """Completes "it must be …"."""
+        raise NotImplementedError
+
+    def parse(self, tokens: Sequence[str]) -> Any:
+        """The meaning of one appearance on the command line; raises Unfit."""
+        return self.check(tokens[0])
+
+    def from_config(self, value: object) -> object:
+        """A value of a YAML file in the form that check() takes."""
+        return value
+
+    def check(self, value: object) -> Any:
+        """The value in its one canonical form; raises Unfit."""
+        raise NotImplementedError
+
+
+@dataclasses.dataclass(frozen=True)
+class Number(Kind):
+    """A number between `low` and `high`; 0 too when `zero` says what it means."""
+
+    low: float = 0
+    high: float | None = None
+    zero: str = ""
+    whole: bool = True
+    metavar: str = "N"
+
+    @property
+    def limits(self) -> str:
+        name = "a whole number" if self.whole else "a number"
+        span = f"at least {self.low}" if self.high is None else f"between {self.low} and {self.high}"
+        return f"0 ({self.zero}) or {name} {span}" if self.zero else f"{name} {span}"
+
+    def parse(self, tokens: Sequence[str]) -> Any:
+        text = tokens[0]
+        # int() would also read "1_000", blanks and digits of other scripts; a typing error should stay one.
+        if re.fullmatch(r"[+-]?[0-9]+", text):
+            return self.check(int(text))
+        if not self.whole and re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", text):
+            return self.check(float(text))
+        raise Unfit
+
+    def check(self, value: object) -> Any:
+        if isinstance(value, numbers.Integral) and not isinstance(value, bool):
+            number: float = int(value)
+        elif isinstance(value, numbers.Real) and not isinstance(value, bool) and not self.whole:
+            number = float(value)
+        else:
+            raise Unfit
+        if self.zero and number == 0:
+            return number
+        if not math.isfinite(number) or number < self.low or (self.high is not None and number > self.high):
+            raise Unfit
+        return number
+
+
+def Seconds(zero: str = "", low: float = 0.001) -> Number:  # noqa: N802, reads as the kinds beside it
+    """A duration: whole or fractional seconds, up to a year. `low=0` lets 0 mean just that."""
+    return Number(low=low, high=31_536_000, zero=zero, whole=False, metavar="SECS")
+
+
+@dataclasses.dataclass(frozen=True)
+class Text(Kind):
+    """Any text but the empty one."""
+
+    metavar: str = "TEXT"
+
+    @property
+    def limits(self) -> str:
+        return "a text that is not empty"
+
+    def check(self, value: object) -> str:
+        if not isinstance(value, str) or not value.strip():
+            raise Unfit
+        return value
+
+
+@dataclasses.dataclass(frozen=True)
+class Switch(Kind):
+    """On or off; on the command line the flag alone."""
+
+    @property
+    def limits(self) -> str:
+        return "true or false"
+
+    def check(self, value: object) -> bool:
+        if not isinstance(value, bool):
+            raise Unfit
+        return value
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice(Kind):
+    """One of some names. Case does not matter, and `-` is `_`.
+
+    `later` holds names that are planned but not built, `foreign` those that other routers know, each with
+    what to do.
+    """
+
+    names: tuple[str, ...]
+    aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    later: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    foreign: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    metavar: str = "NAME"
+
+    @property
+    def limits(self) -> str:
+        return "one of " + ", ".join(self.names)
+
+    def check(self, value: object) -> str:
+        if not isinstance(value, str):
+            raise Unfit
+        name = value.strip().lower().replace("-", "_")
+        name = self.aliases.get(name, name)
+        if name in self.names:
+            return name
+        if name in self.later:
+            raise NotYet(self.later[name])
+        if name in self.foreign:
+            raise Unfit(f"{self.limits}; {name} itself is not offered, {self.foreign[name]}")
+        raise Unfit(self.limits + did_you_mean(name, [*self.names, *self.aliases, *self.later]))
+
+
+@dataclasses.dataclass(frozen=True)
+class Words(Kind):
+    """A list of words, separated by blanks or commas, in one flag or in several."""
+
+    metavar: str = "NAME"
+    commas: bool = True
+    each: Callable[[str], str] | None = None  # canonical form of one word; raises Unfit
+    nargs: str | int | None = "*"
+    accumulates: bool = True
+
+    @property
+    def limits(self) -> str:
+        return "a list of texts"
+
+    def parse(self, tokens: Sequence[str]) -> list[str]:
+        pieces = [piece for token in tokens for piece in (token.split(",") if self.commas else [token])]
+        return self.check([piece.strip() for piece in pieces if piece.strip()])
+
+    def from_config(self, value: object) -> object:
+        return self.parse(value.split()) if isinstance(value, str) else value
+
+    def check(self, value: object) -> list[str]:
+        # A bare string would be taken letter by letter: the classic mistake, so it is named.
+        if isinstance(value, str) or not isinstance(value, Sequence):
+            raise Unfit
+        words = []
+        for word in value:
+            if not isinstance(word, str) or not word.strip():
+                raise Unfit
+            words.append(self.each(word.strip()) if self.each else word)
+        return words
+
+
+@dataclasses.dataclass(frozen=True)
+class Raw(Kind):
+    """Words that RouterArgs itself makes sense of (`_parse_selector` and its like), kept as they were given.
+
+    `rows`: each appearance is one row of words (`--prefill URL PORT`). `split`: each word is a row of its
+    own.
+    """
+
+    metavar: str = "WORD"
+    nargs: str | int | None = "+"
+    rows: bool = False
+    split: bool = False
+    accumulates: bool = True
+
+    @property
+    def limits(self) -> str:
+        return "a list"
+
+    def parse(self, tokens: Sequence[str]) -> list[Any]:
+        if self.split:
+            return [[word] for token in tokens for word in token.split(",") if word]
+        return [list(tokens)] if self.rows else list(tokens)
+
+    def check(self, value: object) -> Any:
+        return value
+
+
+@dataclasses.dataclass(frozen=True)
+class NotBuilt:
+    """A function that is known and wanted but not there yet: its name, and what happens today."""
+
+    function: str
+    today: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Alias:
+    """One more spelling. With `kind` its values look different; with `meaning` they are translated."""
+
+    name: str
+    kind: Kind | None = None
+    meaning: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+class _Same:
+    """`cli_default` left out."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Flag:
+    """One setting; see the head of this file."""
+
+    kind: Kind
+    what: str  # noun phrase: opens the help, and completes "it is …" in messages
+    group: str
+    default: Any = None  # of the dataclass field
+    more: str = ""  # further sentences of help
+    spelled: str = ""  # on the command line, when it is not the field's name
+    aliases: tuple[str | Alias, ...] = ()
+    cli_default: Any = _Same  # on the command line, when it is not the field's default
+    scope: str = ""  # "routing": an option of Router; "server": an option of the server
+    policies: tuple[str, ...] = ()  # the policies that read it; empty: all, or none of their business
+    not_built: NotBuilt | None = None
+    satisfied: tuple[Any, ...] = ()  # values beside the default that ask for what happens anyway
+    no_effect: str = ""  # why it is accepted and does nothing
+    on_command_line: bool = True
+    field: str = ""  # name in RouterArgs, YAML and Python
+
+    @property
+    def spelling(self) -> str:
+        """`--virtual-nodes`."""
+        return "--" + (self.spelled or self.field).replace("_", "-")
+
+    @property
+    def spellings(self) -> list[str]:
+        """Every name on the command line without its dashes, the ordinary one first."""
+        names = [self.spelling[2:], *(alias.name.replace("_", "-") for alias in self.all_aliases)]
+        return list(dict.fromkeys(names))
+
+    @property
+    def can_be_denied(self) -> bool:
+        """Whether there is a `--no-…` form: a file may say yes, and the command line wins."""
+        return isinstance(self.kind, Switch) and not self.not_built and not self.no_effect
+
+    @property
+    def dest(self) -> str:
+        """Attribute of the argparse namespace, without prefix."""
+        return self.spelled.replace("-", "_") if isinstance(self.kind, Raw) and self.spelled else self.field
+
+    @property
+    def command_default(self) -> Any:
+        """Its value when the command line does not name it."""
+        return self.default if self.cli_default is _Same else self.cli_default
+
+    @property
+    def all_aliases(self) -> list[Alias]:
+        """Every further spelling, the field's own name included where the flag is spelled differently."""
+        aliases = [Alias(alias) if isinstance(alias, str) else alias for alias in self.aliases]
+        return [Alias(self.field), *aliases] if self.spelled else aliases
+
+    def complaint(self, value: object, unfit: Unfit, alias: Alias | None = None) -> str:
+        """What to tell a person: the thing, the value, the limit, the remedy."""
+        if isinstance(unfit, NotYet):
+            return f"{self.spelling} {show(value)} is not built into vllm-router {__version__} yet; {unfit}"
+        if alias and alias.kind:
+            return f"--{alias.name} is {show(value)}; it must be {str(unfit) or alias.kind.limits}"
+        limits = str(unfit) or f"{self.kind.limits} (default {show(self.command_default)})"
+        return f"{self.field} is {show(value)}; it is {self.what} and must be {limits}"
+
+    def check(self, value: object) -> Any:
+        """The value in its canonical form, whether or not the function is built.
+
+        Raises:
+            ValueError: it does not fit; the sentence names the thing, the value, the limit and the remedy.
+        """
+        if value is None and self.default is None:
+            return None
+        try:
+            return self.kind.check(value)
+        except Unfit as unfit:
+            raise ValueError(self.complaint(value, unfit)) from None
+
+    def is_default(self, value: object) -> bool:
+        """Whether the value asks for nothing beyond the default."""
+        nothing: tuple[Any, ...] = (None, [], {}, ())
+        return value in (self.default, self.command_default) or (value in nothing and self.default in nothing)
+
+    def check_built(self, value: object) -> None:
+        """Refuse to pretend: raises ValueError when the value asks for a function that is not there yet."""
+        if self.not_built is None or self.is_default(value) or value in self.satisfied:
+            return
+        given = self.spelling if value is True else f"{self.spelling} {show(value)}"
+        remedy = "remove it"
+        if self.default not in (None, False, [], {}):
+            remedy += f" or leave it at its default, {show(self.default)}"
+        raise ValueError(
+            f"{given} is not built into vllm-router {__version__} yet ({self.not_built.function}): "
+            f"{self.not_built.today}; {remedy}"
+        )
+
+
+def show(value: object) -> str:
+    """A value as a person would write it in a sentence."""
+    if value is None:
+        return "unset"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (list, tuple)):
+        return " ".join(show(item) for item in value) or "empty"
+    if isinstance(value, dict):
+        return " ".join(f"{key}={show(item)}" for key, item in value.items()) or "empty"
+    return repr(value) if isinstance(value, str) and (not value.strip() or " " in value) else str(value)
+
+
+def option(default: Any, kind: Kind, what: str, *, group: str, **details: Any) -> Any:
+    """A dataclass field that carries its Flag; takes the fields of Flag by name."""
+    flag = Flag(kind=kind, what=what, group=group, default=default, **details)
+    if isinstance(default, (list, dict)):
+        return dataclasses.field(default_factory=lambda: type(default)(default), metadata={"flag": flag})
+    return dataclasses.field(default=default, metadata={"flag": flag})
+
+
+def flags_of(cls: Any) -> dict[str, Flag]:
+    """The flags of a dataclass made of option()s, by field name, in their order."""
+    return {
+        field.name: dataclasses.replace(field.metadata["flag"], field=field.name)
+        for field in dataclasses.fields(cls)
+    }
+
+
+class _Store(argparse.Action):
+    """Checks a value where it is read, and lets a repeated list grow."""
+
+    def __init__(self, *, flag: Flag, alias: Alias | None = None, **arguments: Any) -> None:
+        self.flag = flag
+        self.alias = alias
+        self.kind = (alias and alias.kind) or flag.kind
+        self.meaning = alias.meaning if alias else {}
+        super().__init__(nargs=self.kind.nargs, metavar=self.kind.metavar, **arguments)
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,  # noqa: ARG002
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,  # noqa: ARG002
+    ) -> None:
+        tokens = [values] if isinstance(values, str) else list(values or [])
+        try:
+            value = self.kind.parse(tokens)
+        except Unfit as unfit:
+            raise argparse.ArgumentError(
+                None, self.flag.complaint(" ".join(tokens), unfit, self.alias)
+            ) from None
+        if self.meaning:
+            value = self.meaning[value]
+        # The default belongs to the parser: an explicit list takes its place, and later ones are added to it.
+        before = getattr(namespace, self.dest, None)
+        if self.kind.accumulates and before is not self.default:
+            value = [*(before or ()), *value]
+        setattr(namespace, self.dest, value)
+
+
+def add_flag(parser: Any, flag: Flag, prefix: str) -> None:
+    """Add a flag with all its spellings to an argparse parser or group. `prefix` is "" or "router"."""
+    default = flag.command_default
+    dest = f"{prefix}_{flag.dest}" if prefix else flag.dest
+    dashed_prefix = f"--{prefix}-" if prefix else "--"
+
+    def spellings(name: str, no: str = "") -> list[str]:
+        dashed = dashed_prefix + no + name.replace("_", "-")
+        return list(dict.fromkeys([dashed, "--" + dashed[2:].replace("-", "_")]))
+
+    def add(names: list[str], alias: Alias | None, help_text: str) -> None:
+        if isinstance((alias and alias.kind) or flag.kind, Switch):
+            parser.add_argument(
+                *names, dest=dest, action="store_const", const=True, default=default, help=help_text
+            )
+        else:
+            parser.add_argument(
+                *names, dest=dest, action=_Store, flag=flag, alias=alias, default=default, help=help_text
+            )
+
+    dashed, *others = spellings(flag.spelled or flag.field)
+    add([dashed], None, argparse.SUPPRESS if flag.not_built else help_of(flag))
+    if others:
+        add(others, None, argparse.SUPPRESS)
+    for alias in flag.all_aliases:
+        add(spellings(alias.name), alias, argparse.SUPPRESS)
+    if flag.can_be_denied:
+        no = spellings(flag.spelled or flag.field, "no-")
+        parser.add_argument(
+            *no, dest=dest, action="store_const", const=False, default=default, help=argparse.SUPPRESS
+        )
+
+
+def help_of(flag: Flag) -> str:
+    """The help text of a flag, escaped for argparse."""
+    return plain_help(flag).replace("%", "%%")
+
+
+def plain_help(flag: Flag) -> str:
+    """What it is, what more there is to know, how else it is spelled, its default."""
+    sentences = [flag.what[0].upper() + flag.what[1:] + "."]
+    if flag.more:
+        sentences.append(flag.more)
+    if flag.no_effect:
+        sentences.append(f"{flag.no_effect[0].upper()}{flag.no_effect[1:]}.")
+    also = [f"--{alias.name}".replace("_", "-") for alias in flag.all_aliases if alias.name != flag.field]
+    if flag.can_be_denied:
+        also.append("--no-" + flag.spelling[2:])
+    if also:
+        sentences.append(f"Also {', '.join(also)}.")
+    default = flag.command_default
+    if not (isinstance(flag.kind, Switch) and default is False) and default not in (None, []):
+        sentences.append(f"Default: {'on' if default is True else show(default)}.")
+    return " ".join(sentences)

@@ -1,0 +1,239 @@
+"""The `vllm-router` command, and launch_router() for those who start a router from Python.
+
+    vllm-router --worker-urls http://a:8000 http://b:8000     serve until SIGTERM
+    vllm-router --config router.yaml --port 8080              settings from a file; the command line wins
+    vllm-router demo                                          watch requests routed over a simulated fleet
+    vllm-router simulate-worker --port 0                      one simulated worker
+
+Exit status: 0 after a clean end, 1 when the router could not start, 2 for a mistake on the command line or in
+the file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import logging
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from vllm_router._flags import did_you_mean
+from vllm_router._version import __version__
+from vllm_router.errors import RouterError, UnusedOptionWarning
+from vllm_router.router_args import FLAGS, RouterArgs, unknown_name
+
+logger = logging.getLogger("vllm_router")
+
+# Each is a module with main(argv) -> exit status, imported only when asked for.
+COMMANDS = {"demo": "vllm_router.demo", "simulate-worker": "vllm_router.simulate_worker"}
+
+_DESCRIPTION = """\
+One address in front of many LLM workers: picks the worker for each request and streams its answer through.
+
+  vllm-router --worker-urls http://a:8000 http://b:8000 --policy consistent_hash
+  vllm-router --config router.yaml          the same names in a file; the command line wins
+  vllm-router demo                          requests routed over a small simulated fleet, live
+  vllm-router simulate-worker --help        a worker without a GPU
+
+Names may be written with - or _, lists with blanks or commas."""
+
+
+class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """One line per flag: its name and its value, then the text."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=34, width=min(110, _terminal_width()))
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        names = ", ".join(action.option_strings)
+        several = " ..." if action.nargs in ("*", "+") else ""
+        return f"{names} {action.metavar}{several}" if action.nargs != 0 and action.metavar else names
+
+
+def _terminal_width() -> int:
+    try:
+        return max(60, os.get_terminal_size().columns)
+    except OSError:
+        return 110
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse with errors for people: one sentence, the nearest name, exit status 2."""
+
+    def parse(self, args: Sequence[str]) -> argparse.Namespace:
+        parsed, strangers = self.parse_known_args(args)
+        if strangers:
+            self.error(_unknown(strangers))
+        return parsed
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {message}\n")
+
+
+def _unknown(strangers: Sequence[str]) -> str:
+    flag = next((word for word in strangers if word.startswith("-")), None)
+    if flag is None:
+        word = strangers[0]
+        if "://" in word:
+            return f"{word} is not a flag; URLs of workers come after --worker-urls"
+        return f"{word} is neither a flag nor a command" + did_you_mean(
+            word, COMMANDS, "; see vllm-router --help"
+        )
+    name = flag.split("=", 1)[0]
+    known = [f"--{spelling}" for flag in FLAGS.values() for spelling in flag.spellings] + [
+        "--config",
+        "--version",
+    ]
+    sentence = unknown_name(name.lstrip("-"))
+    if "is not a known setting" in sentence:
+        return f"{name} is not a flag of vllm-router" + did_you_mean(name, known, "; see vllm-router --help")
+    return f"--{sentence}"
+
+
+def _make_parser() -> _Parser:
+    parser = _Parser(
+        prog="vllm-router",
+        description=_DESCRIPTION,
+        usage="vllm-router [--worker-urls URL ...] [--policy NAME] [--port PORT] [flags]",
+        formatter_class=_HelpFormatter,
+        allow_abbrev=False,
+        add_help=False,
+    )
+    general = parser.add_argument_group("General")
+    general.add_argument("-h", "--help", action="help", help="Show this text and leave.")
+    general.add_argument(
+        "-V", "--version", action="version", version=f"vllm-router {__version__}", help="Show the version."
+    )
+    general.add_argument(
+        "--config",
+        metavar="FILE",
+        help="A YAML file of settings, by the same names; the command line wins over it.",
+    )
+    RouterArgs.add_cli_args(parser)
+    unbuilt = " ".join(flag.spelling for flag in FLAGS.values() if flag.not_built and flag.on_command_line)
+    parser.epilog = _filled(
+        "Known from vllm-project/router but not built yet, so accepted at their defaults only "
+        f"(docs/reference/cli.md says more): {unbuilt}"
+    )
+    return parser
+
+
+def _filled(text: str) -> str:
+    import textwrap
+
+    return textwrap.fill(text, min(110, _terminal_width()), break_on_hyphens=False)
+
+
+def parse_router_args(args: Sequence[str]) -> RouterArgs:
+    """The settings that a command line (and its `--config` file) asks for.
+
+    A mistake in either ends the process with a sentence on stderr and status 2, as argparse does. Whether the
+    settings make sense together is `launch_router`'s question.
+    """
+    parser = _make_parser()
+    namespace = parser.parse(args)
+    try:
+        if namespace.config is not None:
+            # What the file says becomes the parser's defaults, and the line is read again: so the line wins.
+            parser.set_defaults(**_config_defaults(namespace.config))
+            namespace = parser.parse(args)
+        return RouterArgs.from_cli_args(namespace)
+    except ValueError as error:
+        parser.error(str(error))
+
+
+def _config_defaults(path: str) -> dict[str, object]:
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise ValueError(f"--config {path} cannot be read: {reason}") from None
+    return {FLAGS[name].dest: value for name, value in RouterArgs.values_of_yaml(text, path).items()}
+
+
+def launch_router(args: argparse.Namespace | RouterArgs) -> int | None:
+    """Start a router and serve until it is told to stop.
+
+    Args:
+        args: settings, or the namespace of a parser to which `RouterArgs.add_cli_args` added them.
+
+    Returns:
+        What `Router.start()` returns: the exit status of the server, or None.
+
+    Raises:
+        ValueError: a setting is out of range, or its function is not built yet.
+        OSError, RuntimeError, RouterError: the router could not start, for example because its port is taken.
+    """
+    router_args = args if isinstance(args, RouterArgs) else RouterArgs.from_cli_args(args)
+    router_args._validate_router_args()
+    if os.environ.get("API_KEY_VALIDATION_URLS"):
+        # The reference would check clients' keys now. Serving without the check would open what was meant to
+        # be shut.
+        raise ValueError(
+            "API_KEY_VALIDATION_URLS is set, and checking clients' keys is not built into vllm-router "
+            f"{__version__} yet: anybody who reaches the port would be served; unset it if that is meant"
+        )
+    for sentence in router_args.warnings():
+        logger.warning("%s", sentence)
+    _set_process_title()
+    from vllm_router.router import Router
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnusedOptionWarning)  # they have been logged just now
+        router = Router.from_args(router_args)
+    status: int | None = router.start()
+    return status
+
+
+def _set_process_title() -> None:
+    try:
+        setproctitle = importlib.import_module("setproctitle")
+    except ImportError:
+        return  # a nicety of `ps`, not worth a dependency
+    setproctitle.setproctitle("vllm::router")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command. Returns the exit status; bad usage raises SystemExit(2) as argparse does."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    logging.basicConfig(
+        format="vllm-router: %(levelname)s: %(message)s", level=logging.WARNING, stream=sys.stderr
+    )
+    if arguments and arguments[0] in COMMANDS:
+        return _run_command(arguments[0], arguments[1:])
+    router_args = parse_router_args(arguments)
+    try:
+        return launch_router(router_args) or 0
+    except (TypeError, ValueError) as error:
+        return _failure(error, 2)
+    except (ImportError, OSError, RuntimeError, RouterError) as error:
+        return _failure(error, 1)
+    except KeyboardInterrupt:
+        return 130
+
+
+def _run_command(command: str, arguments: list[str]) -> int:
+    module_name = COMMANDS[command]
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == module_name:
+            return _failure(f"{command} is not part of this build: the module {module_name} is missing", 1)
+        return _failure(error, 1)
+    try:
+        return int(module.main(arguments) or 0)
+    except KeyboardInterrupt:
+        return 130
+
+
+def _failure(error: object, status: int) -> int:
+    print("vllm-router: error:", " ".join(str(error).split()), file=sys.stderr)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

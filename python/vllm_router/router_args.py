@@ -1,0 +1,1267 @@
+"""RouterArgs: every flag of the command, key of its YAML file and option of `Router`, defined once.
+
+    RouterArgs.add_cli_args(parser)          the flags, in groups
+    RouterArgs.from_cli_args(namespace)      what the command line said
+    RouterArgs.from_yaml(text)               the same names in a file
+    RouterArgs(policy="round_robin", …)      the same names in Python
+    check_policy_options({…})                those of them that `Router(**options)` takes
+
+Names and defaults are those of vllm-project/router, so that scripts and frameworks keep working; the fields
+that only we have follow in the same groups. A flag whose function is not built yet is known and accepted at
+its default; any other value is refused with a sentence that says so, because a router that silently does less
+than it was told is worse than one that does not start. This module needs neither the C++ extension nor any
+package beyond Python's own, except PyYAML where YAML is read or written.
+"""
+
+from __future__ import annotations
+
+# ruff: noqa: RUF009, since option() is how this class makes its fields
+import argparse
+import dataclasses
+import math
+import os
+import re
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from vllm_router._flags import (
+    Alias,
+    Choice,
+    Flag,
+    NotBuilt,
+    NotYet,
+    Number,
+    Raw,
+    Seconds,
+    Switch,
+    Text,
+    Unfit,
+    Words,
+    add_flag,
+    did_you_mean,
+    flags_of,
+    option,
+    show,
+)
+from vllm_router._version import __version__
+from vllm_router.errors import UnusedOptionWarning
+
+BUILT_POLICIES = ("random", "round_robin", "least_load", "power_of_two", "consistent_hash", "rendezvous_hash")
+HASH_POLICIES = ("consistent_hash", "rendezvous_hash")
+
+# Canonical names of policies.md, section 3.
+_USE_SESSIONS = "for chats use consistent_hash, which keeps a session on one worker, otherwise least_load"
+_LATER_POLICIES = dict.fromkeys(
+    (
+        "cache_aware",
+        "vllm_cache_aware",
+        "prefix_hash",
+        "prefix_aware",
+        "kv_overlap",
+        "kv_logit",
+        "auto",
+        "sticky_least_loaded",
+    ),
+    _USE_SESSIONS,
+)
+_POLICY_ALIASES = {
+    "least_loaded": "least_load",
+    "least_request": "least_load",
+    "consistent_hashing": "consistent_hash",
+    "kv": "kv_logit",
+    "manual": "sticky_least_loaded",
+}
+_NEAREST_KV = "and its nearest here, kv_overlap, is not built yet"
+_NEAREST_AUTO = "and its nearest here, auto, is not built yet"
+_FOREIGN_POLICIES = {
+    "passthrough": "since with one worker every policy passes requests through",
+    "bucket": "and its nearest here is least_load",
+    "ttft_aware": _NEAREST_AUTO,
+    "smetric": _NEAREST_AUTO,
+    "kv_aware": _NEAREST_KV,
+    "precise_cache_aware": _NEAREST_KV,
+}
+
+
+def _policy(**more: Any) -> Choice:
+    return Choice(
+        BUILT_POLICIES, aliases=_POLICY_ALIASES, later=_LATER_POLICIES, foreign=_FOREIGN_POLICIES, **more
+    )
+
+
+def _worker_url(url: str) -> str:
+    """A worker's URL, checked as far as is possible without the C++ parser, which decides."""
+    base = re.sub(r"@[0-9]+$", "", url)
+    scheme, separator, rest = base.partition("://")
+    if separator and scheme.lower() in ("https", "grpc", "grpcs", "unix"):
+        raise NotYet(f"workers are reached by plain HTTP: use http://{rest}")
+    if scheme != "http" or not separator:
+        raise Unfit(f"URLs like http://host:8000, and {url!r} is not one")
+    try:
+        parts = urlsplit(base)
+        usable = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if (
+        not usable
+        or parts.query
+        or parts.fragment
+        or "@" in parts.netloc
+        or re.search(r"[\x00-\x20\x7f]", url)
+    ):
+        raise Unfit(f"URLs like http://host:8000, with a port between 1 and 65535, and {url!r} is not one")
+    return url
+
+
+# What is not built, by function: its name, and what happens today.
+_RETRIES = NotBuilt("retries", "a request is sent to one worker, once")
+_BREAKER = NotBuilt("circuit breakers", "health checks alone decide which workers are chosen")
+_ADMISSION = NotBuilt("admission control", "requests go to workers at once, without a cap or a queue")
+_RATE_LIMIT = NotBuilt("rate limits", "requests go to workers at once")
+_CORS = NotBuilt("CORS", "the workers' own Access-Control headers pass through unchanged")
+_AUTH = NotBuilt("checking clients' keys", "anybody who reaches the port is served, so keep it private")
+_TLS = NotBuilt("TLS", "clients and workers are spoken to by plain HTTP; put a TLS proxy in front")
+_PD = NotBuilt("prefill/decode disaggregation", "every worker in --worker-urls does both stages")
+_DISCOVERY = NotBuilt("Kubernetes discovery", "workers are named by --worker-urls and POST /add_worker")
+_TRACING = NotBuilt("OpenTelemetry tracing", "traceparent and its like pass through unchanged")
+_WASM = NotBuilt("WASM middleware", "requests pass through unchanged")
+_IGW = NotBuilt("multi-model gateway mode", "all workers are one pool that serves the same models")
+_PROGRAMS = NotBuilt("program scheduling", "each request is routed on its own")
+_MINI_LB = NotBuilt("the mini load balancer", "the ordinary router is small enough for debugging")
+_BACKENDS = NotBuilt("backends other than vllm", "any worker that speaks HTTP is served by the default")
+_PROFILE = NotBuilt(
+    "profiling around requests", "POST /start_profile reaches one worker, as any other path does"
+)
+_CACHE_AWARE = NotBuilt("the policy cache_aware", "no policy keeps a tree of prefixes")
+
+# Groups, in the order of --help.
+_SERVER = "Server"
+_WORKERS = "Workers"
+_POLICY = "Routing policy"
+_TIMEOUTS = "Timeouts"
+_LIMITS = "Connections and limits"
+_HEALTH = "Health checks"
+_SHUTDOWN = "Shutdown"
+_LOGS = "Logging and metrics"
+_PD_GROUP = "Prefill/decode"
+_KUBERNETES = "Kubernetes discovery"
+_RESILIENCE = "Retries, breaker, admission"
+_SECURITY = "Security"
+_TRACES = "Tracing and middleware"
+_PROGRAM_GROUP = "Program scheduling"
+_OTHER = "Other modes"
+_NO_EFFECT = "Accepted from older scripts, without effect"
+
+DEFAULT_REQUEST_ID_HEADERS = ("x-request-id", "x-correlation-id", "x-trace-id", "request-id")
+
+# Flags of forks, of unmerged proposals and of other documents: known, so that the answer is better than
+# "unknown".
+KNOWN_ELSEWHERE: dict[str, str] = {
+    "extra_generate_paths": "is not needed: every path goes through the policy; remove it",
+    **dict.fromkeys(
+        (
+            "kv_model",
+            "kv_tokenizer_path",
+            "kv_hash_algo",
+            "kv_block_size",
+            "kv_hash_seed",
+            "kv_events_topic_filter",
+            "kv_events_port",
+            "kv_events_endpoint",
+        ),
+        f"belongs to routing by KV events, which is not built into vllm-router {__version__} yet; remove it",
+    ),
+    **dict.fromkeys(
+        ("shared_cache_type", "shared_cache_multiplier"),
+        f"belongs to the policy kv_logit, which is not built into vllm-router {__version__} yet; remove it",
+    ),
+    "epd_config": "belongs to encode/prefill/decode mode, which is not built into vllm-router "
+    f"{__version__}; remove it",
+}
+
+
+@dataclasses.dataclass
+class RouterArgs:
+    """Settings of one router; see the head of this module.
+
+    Field names and defaults are those of vllm-project/router's class of the same name, and the fields that it
+    does not have follow ours of the same group. Three defaults differ from the command's, as they do there:
+    `log_level`, `prometheus_port` and `prometheus_host` are None here, so a router made in Python opens no
+    metrics listener unless told to. Values are checked when they are used, by `_validate_router_args()`.
+    """
+
+    worker_urls: list[str] = option(
+        [],
+        Words("URL", each=_worker_url),
+        "the workers' base URLs, in fleet order",
+        group=_WORKERS,
+        scope="routing",
+        more="Separated by blanks or commas; may be repeated. http://host:8000@2 is data-parallel rank 2 of "
+        "a host. "
+        "Without any, requests get 503 until POST /add_worker names one.",
+    )
+
+    host: str = option(
+        "127.0.0.1", Text("ADDRESS"), "the address to listen on", group=_SERVER, scope="server"
+    )
+    port: int = option(
+        30000,
+        Number(0, 65535),
+        "the HTTP port to listen on",
+        group=_SERVER,
+        scope="server",
+        more="0 takes any free port and logs which.",
+    )
+    threads: int = option(
+        0,
+        Number(0, 1024),
+        "the number of proxy threads",
+        group=_SERVER,
+        scope="server",
+        more="0 means min(4, CPUs this process may use). One core carries tens of thousands of requests per "
+        "second, "
+        "and upstream connections are pooled per thread, so more is seldom better.",
+    )
+    api_key: str | None = option(
+        None,
+        Text("KEY"),
+        "the bearer key sent to workers",
+        group=_SERVER,
+        scope="server",
+        more="Used where a request brings no Authorization of its own, and for health checks.",
+    )
+    preserve_host: bool = option(
+        False,
+        Switch(),
+        "whether workers see the client's Host header instead of their own address",
+        group=_SERVER,
+        scope="server",
+    )
+    trust_forwarded: bool = option(
+        True,
+        Switch(),
+        "whether incoming X-Forwarded-* headers are kept and extended",
+        group=_SERVER,
+        scope="server",
+        more="Turn it off where clients reach the router without a proxy of yours in between.",
+    )
+    request_id_headers: list[str] | None = option(
+        None,
+        Words("HEADER"),
+        "the headers that may carry a request id, the first found wins",
+        group=_SERVER,
+        scope="server",
+        more=f"Unset means {' '.join(DEFAULT_REQUEST_ID_HEADERS)}.",
+    )
+
+    intra_node_data_parallel_size: int = option(
+        1,
+        Number(1, 4096),
+        "the number of data-parallel ranks behind each worker URL",
+        group=_WORKERS,
+        scope="routing",
+        aliases=("data_parallel_size",),
+        more="Above 1, each URL becomes URL@0 … URL@N-1, and the rank is sent as X-data-parallel-rank.",
+    )
+    dp_aware: bool = option(
+        False,
+        Switch(),
+        "the older way to ask for data-parallel ranks",
+        group=_WORKERS,
+        no_effect="--intra-node-data-parallel-size (formerly --data-parallel-size) alone says how many "
+        "ranks there are",
+    )
+    worker_startup_timeout_secs: float = option(
+        600,
+        Seconds(),
+        "how long to wait for the first healthy worker at start, and for a worker that is added",
+        group=_WORKERS,
+        scope="server",
+    )
+    worker_startup_check_interval: float = option(
+        30,
+        Seconds(),
+        "the time between two looks at workers that are starting, in seconds",
+        group=_WORKERS,
+        scope="server",
+        aliases=("worker_startup_check_interval_secs",),
+    )
+    model_path: str | None = option(
+        None,
+        Text("PATH"),
+        "the model's path, known from older releases",
+        group=_WORKERS,
+        no_effect="it named a tokenizer for gRPC workers; HTTP workers need none",
+    )
+    tokenizer_path: str | None = option(
+        None,
+        Text("PATH"),
+        "the tokenizer's path, known from older releases",
+        group=_WORKERS,
+        no_effect="it was for gRPC workers; HTTP workers need none",
+    )
+
+    policy: str = option(
+        "least_load",
+        _policy(),
+        "the policy that chooses the worker",
+        group=_POLICY,
+        scope="routing",
+        more=f"One of {', '.join(BUILT_POLICIES)}.",
+    )
+    seed: int | None = option(
+        None,
+        Number(0, 2**64 - 1),
+        "the seed of all random choices",
+        group=_POLICY,
+        scope="routing",
+        more="With it, the same requests in the same order are routed alike. Unset: different in every run.",
+    )
+    fallback_policy: str = option(
+        "least_load",
+        Choice(
+            ("least_load", "random", "round_robin", "power_of_two"),
+            aliases={"least_loaded": "least_load", "least_request": "least_load"},
+        ),
+        "the policy for requests without the key that the policy needs",
+        group=_POLICY,
+        scope="routing",
+        policies=HASH_POLICIES,
+        more="One of least_load, random, round_robin, power_of_two.",
+    )
+    least_load_metric: str = option(
+        "requests",
+        Choice(
+            ("requests", "tokens"),
+            later={"drain_time": "requests is exact without any report from engines; use it or tokens"},
+        ),
+        "what least_load compares first",
+        group=_POLICY,
+        scope="routing",
+        policies=("least_load",),
+        more="requests: open requests, then outstanding tokens. tokens: the other way round.",
+    )
+    virtual_nodes: int = option(
+        160,
+        Number(1, 65536),
+        "the number of points on the hash ring per worker",
+        group=_POLICY,
+        scope="routing",
+        policies=("consistent_hash",),
+        more="More points make the shares more equal; changing it moves sessions.",
+    )
+    hash_function: str = option(
+        "furc",
+        Choice(("furc", "xxh3")),
+        "the hash of keys and ring points",
+        group=_POLICY,
+        scope="routing",
+        policies=HASH_POLICIES,
+        more="furc places sessions as vllm-project/router does; xxh3 is faster, most of all for "
+        "rendezvous_hash.",
+    )
+    hash_failover: str = option(
+        "next",
+        Choice(("next", "first")),
+        "who takes a session whose worker cannot be chosen",
+        group=_POLICY,
+        scope="routing",
+        policies=("consistent_hash",),
+        more="next: the next worker on the ring, so the load spreads. first: the first in fleet order.",
+    )
+    hash_load_factor: float = option(
+        0,
+        Number(1.0, 10.0, zero="off", whole=False),
+        "how far above the average load a worker may be before its sessions overflow to the next",
+        group=_POLICY,
+        scope="routing",
+        policies=("consistent_hash",),
+        more="1.25 is a good value; 0 ignores load.",
+    )
+    hash_key_order: str = option(
+        "seed",
+        Choice(("seed", "reference")),
+        "which comes first where a request has both",
+        group=_POLICY,
+        scope="routing",
+        policies=HASH_POLICIES,
+        more="seed: X-Request-ID before X-Correlation-ID. reference: the other way round.",
+    )
+    hash_key_headers: list[str] = option(
+        [],
+        Words("HEADER"),
+        "the headers that carry a session key, in this order",
+        group=_POLICY,
+        scope="routing",
+        policies=HASH_POLICIES,
+        more="Replaces X-Session-ID X-User-ID X-Tenant-ID X-Request-ID X-Correlation-ID X-Trace-ID.",
+    )
+    session_header_aliases: bool = option(
+        True,
+        Switch(),
+        "whether session headers of coding assistants and other routers count as X-Session-ID where that is "
+        "absent",
+        group=_POLICY,
+        scope="routing",
+        policies=HASH_POLICIES,
+    )
+    hash_key_fallback: str = option(
+        "body",
+        Choice(
+            ("body",),
+            later={
+                "conversation": "let clients send X-Session-ID, or leave it at body, the digest of the "
+                "whole body"
+            },
+        ),
+        "what stands in for a session key that is missing",
+        group=_POLICY,
+        scope="routing",
+        policies=HASH_POLICIES,
+        more="body: a digest of the whole body.",
+    )
+    consistent_hash_compat: bool = option(
+        False,
+        Switch(),
+        "whether keys are found exactly as vllm-project/router finds them",
+        group=_POLICY,
+        scope="routing",
+        policies=HASH_POLICIES,
+        more="Sets --hash-key-order reference and --no-session-header-aliases, and keeps its request: key "
+        "for chats. "
+        "For a switch during which both routers run.",
+    )
+    cache_threshold: float = option(
+        0.3,
+        Number(0, 1, whole=False),
+        "the share of the prompt that must match",
+        group=_POLICY,
+        not_built=_CACHE_AWARE,
+    )
+    balance_abs_threshold: int = option(
+        64, Number(0), "the difference of load that ends affinity", group=_POLICY, not_built=_CACHE_AWARE
+    )
+    balance_rel_threshold: float = option(
+        1.5,
+        Number(1, whole=False),
+        "the ratio of load that ends affinity",
+        group=_POLICY,
+        not_built=_CACHE_AWARE,
+    )
+    eviction_interval_secs: int = option(
+        120,
+        Number(1),
+        "the time between two trimmings of the prefix tree",
+        group=_POLICY,
+        aliases=("eviction_interval",),
+        not_built=_CACHE_AWARE,
+    )
+    max_tree_size: int = option(
+        2**26, Number(1024), "the size limit of the prefix tree", group=_POLICY, not_built=_CACHE_AWARE
+    )
+
+    connect_timeout_secs: float = option(
+        5, Seconds(), "how long connecting to a worker may take", group=_TIMEOUTS, scope="server"
+    )
+    first_byte_timeout_secs: float = option(
+        0,
+        Seconds("as --request-timeout-secs"),
+        "how long a worker may take to its first byte",
+        group=_TIMEOUTS,
+        scope="server",
+        more="Waiting in the engine's queue and prefill are in it. 0 means --request-timeout-secs.",
+    )
+    request_timeout_secs: float = option(
+        1800,
+        Seconds(),
+        "how long an answer that does not stream may take",
+        group=_TIMEOUTS,
+        scope="server",
+    )
+    stream_idle_timeout_secs: float = option(
+        600,
+        Seconds("no limit"),
+        "how long a worker may pause within an answer",
+        group=_TIMEOUTS,
+        scope="server",
+        more="0 sets no limit.",
+    )
+    stream_total_timeout_secs: float = option(
+        0,
+        Seconds("no limit"),
+        "how long a stream (text/event-stream) may take",
+        group=_TIMEOUTS,
+        scope="server",
+        more="0 sets no limit.",
+    )
+    upstream_write_timeout_secs: float = option(
+        60,
+        Seconds(),
+        "how long a worker may take no byte of a request",
+        group=_TIMEOUTS,
+        scope="server",
+    )
+    client_head_timeout_secs: float = option(
+        30,
+        Seconds(),
+        "how long a request's head may take from its first byte",
+        group=_TIMEOUTS,
+        scope="server",
+    )
+    client_body_timeout_secs: float = option(
+        60,
+        Seconds(),
+        "how long a client may pause within a request's body",
+        group=_TIMEOUTS,
+        scope="server",
+    )
+    client_idle_timeout_secs: float = option(
+        620,
+        Seconds(),
+        "how long a client's connection may lie idle between requests",
+        group=_TIMEOUTS,
+        scope="server",
+        more="Longer than the 600 s of common load balancers, so that they close first and no request is "
+        "lost.",
+    )
+    client_write_timeout_secs: float = option(
+        300,
+        Seconds(),
+        "how long a client may take no byte of an answer",
+        group=_TIMEOUTS,
+        scope="server",
+    )
+
+    max_payload_size: int = option(
+        512 * 2**20,
+        Number(1, 2**50),
+        "the largest request body, in bytes",
+        group=_LIMITS,
+        scope="server",
+        more="Larger ones get 413.",
+    )
+    max_connections: int = option(
+        0,
+        Number(0),
+        "the most client connections at once",
+        group=_LIMITS,
+        scope="server",
+        more="0 means what the limit of open files allows.",
+    )
+    upstream_pool_size: int = option(
+        256,
+        Number(0, 65536),
+        "the most idle connections kept per worker and thread",
+        group=_LIMITS,
+        scope="server",
+    )
+    upstream_pool_idle_secs: float = option(
+        4,
+        Seconds(),
+        "how long an idle connection to a worker is kept",
+        group=_LIMITS,
+        scope="server",
+        more="Shorter than the 5 s after which uvicorn closes, so that no request meets a closing "
+        "connection.",
+    )
+
+    health_check_interval_secs: float = option(
+        60, Seconds(), "the time between two health checks of a worker", group=_HEALTH, scope="server"
+    )
+    health_check_timeout_secs: float = option(
+        5, Seconds(), "how long a health check may take", group=_HEALTH, scope="server"
+    )
+    health_check_endpoint: str = option(
+        "/health", Text("PATH"), "the path of health checks; 2xx is healthy", group=_HEALTH, scope="server"
+    )
+    health_failure_threshold: int = option(
+        3,
+        Number(1, 2**31 - 1),
+        "the number of failed checks in a row that make a worker unhealthy",
+        group=_HEALTH,
+        scope="server",
+    )
+    health_success_threshold: int = option(
+        2,
+        Number(1, 2**31 - 1),
+        "the number of good checks in a row that make it healthy again",
+        group=_HEALTH,
+        scope="server",
+    )
+
+    shutdown_grace_period_secs: float = option(
+        180,
+        Seconds(low=0),
+        "how long requests in flight may finish after SIGTERM",
+        group=_SHUTDOWN,
+        scope="server",
+    )
+    shutdown_settle_secs: float = option(
+        0,
+        Seconds(low=0),
+        "how long to go on accepting after SIGTERM, with /readiness already at 503",
+        group=_SHUTDOWN,
+        scope="server",
+        more="About 5 behind Kubernetes.",
+    )
+
+    log_level: str | None = option(
+        None,
+        Choice(("debug", "info", "warn", "error", "critical"), aliases={"warning": "warn"}),
+        "the least level that is logged",
+        group=_LOGS,
+        scope="server",
+        cli_default="info",
+        more="One of debug, info, warn (or warning), error, critical.",
+    )
+    log_dir: str | None = option(
+        None, Text("DIRECTORY"), "where log files go", group=_LOGS, scope="server", more="Unset: to stderr."
+    )
+    log_format: str = option(
+        "text",
+        Choice(("text", "json")),
+        "the form of log lines, the access log included",
+        group=_LOGS,
+        scope="server",
+        more="text or json.",
+    )
+    prometheus_host: str | None = option(
+        None,
+        Text("ADDRESS"),
+        "the address of the metrics listener",
+        group=_LOGS,
+        scope="server",
+        cli_default="127.0.0.1",
+    )
+    prometheus_port: int | None = option(
+        None,
+        Number(0, 65535),
+        "the port of the metrics listener, which answers GET /metrics",
+        group=_LOGS,
+        scope="server",
+        cli_default=29000,
+        more="0 takes any free port and logs which.",
+    )
+
+    max_concurrent_requests: int = option(
+        32768, Number(1), "the most requests at once", group=_RESILIENCE, not_built=_ADMISSION
+    )
+    queue_size: int = option(
+        100, Number(0), "the most requests that wait for their turn", group=_RESILIENCE, not_built=_ADMISSION
+    )
+    queue_timeout_secs: int = option(
+        60, Number(1), "how long a request may wait for its turn", group=_RESILIENCE, not_built=_ADMISSION
+    )
+    rate_limit_tokens_per_second: int | None = option(
+        None, Number(1), "the most requests begun per second", group=_RESILIENCE, not_built=_RATE_LIMIT
+    )
+    retry_max_retries: int = option(
+        5,
+        Number(1),
+        "the most times a request is sent",
+        group=_RESILIENCE,
+        not_built=_RETRIES,
+        satisfied=(1,),
+    )
+    retry_initial_backoff_ms: int = option(
+        50, Number(1), "the pause before the first retry", group=_RESILIENCE, not_built=_RETRIES
+    )
+    retry_max_backoff_ms: int = option(
+        30000, Number(1), "the longest pause before a retry", group=_RESILIENCE, not_built=_RETRIES
+    )
+    retry_backoff_multiplier: float = option(
+        1.5,
+        Number(1, whole=False),
+        "the growth of the pause from retry to retry",
+        group=_RESILIENCE,
+        not_built=_RETRIES,
+    )
+    retry_jitter_factor: float = option(
+        0.2, Number(0, 1, whole=False), "the random share of the pause", group=_RESILIENCE, not_built=_RETRIES
+    )
+    disable_retries: bool = option(
+        False,
+        Switch(),
+        "whether requests are sent once only",
+        group=_RESILIENCE,
+        no_effect="there are no retries yet, so a request is sent once anyway",
+    )
+    cb_failure_threshold: int = option(
+        10, Number(1), "the failures in a row that open the breaker", group=_RESILIENCE, not_built=_BREAKER
+    )
+    cb_success_threshold: int = option(
+        3, Number(1), "the successes in a row that close it", group=_RESILIENCE, not_built=_BREAKER
+    )
+    cb_timeout_duration_secs: int = option(
+        60, Number(1), "how long the breaker stays open", group=_RESILIENCE, not_built=_BREAKER
+    )
+    cb_window_duration_secs: int = option(
+        120, Number(1), "how long a failure counts", group=_RESILIENCE, not_built=_BREAKER
+    )
+    disable_circuit_breaker: bool = option(
+        False,
+        Switch(),
+        "whether breakers never open",
+        group=_RESILIENCE,
+        no_effect="there are no circuit breakers yet, so none opens",
+    )
+
+    api_key_validation_urls: list[str] = option(
+        [], Words("URL"), "the URLs that judge clients' keys", group=_SECURITY, not_built=_AUTH
+    )
+    cors_allowed_origins: list[str] = option(
+        [], Words("ORIGIN"), "the origins that browsers may call from", group=_SECURITY, not_built=_CORS
+    )
+    tls_cert_path: str | None = option(
+        None, Text("PATH"), "the certificate shown to clients", group=_SECURITY, not_built=_TLS
+    )
+    tls_key_path: str | None = option(
+        None, Text("PATH"), "the key of that certificate", group=_SECURITY, not_built=_TLS
+    )
+    worker_ca_file: str | None = option(
+        None, Text("PATH"), "the authorities that vouch for workers", group=_SECURITY, not_built=_TLS
+    )
+    worker_tls_insecure: bool = option(
+        False, Switch(), "whether workers' certificates go unchecked", group=_SECURITY, not_built=_TLS
+    )
+
+    vllm_pd_disaggregation: bool = option(
+        False,
+        Switch(),
+        "whether prefill and decode run on different workers",
+        group=_PD_GROUP,
+        not_built=_PD,
+        aliases=(
+            "pd_disaggregation",
+            Alias("mode", kind=Choice(("regular", "pd")), meaning={"regular": False, "pd": True}),
+        ),
+    )
+    prefill_urls: list[tuple[str, int | None]] = option(
+        [],
+        Raw("URL [PORT]", rows=True),
+        "the prefill workers, each with a bootstrap port or none",
+        group=_PD_GROUP,
+        spelled="prefill",
+        aliases=(Alias("prefill_workers", kind=Raw("URL", split=True)),),
+        not_built=_PD,
+    )
+    decode_urls: list[str] = option(
+        [],
+        Raw("URL", nargs=1, rows=True),
+        "the decode workers",
+        group=_PD_GROUP,
+        spelled="decode",
+        aliases=(Alias("decode_workers", kind=Raw("URL", split=True)),),
+        not_built=_PD,
+    )
+    prefill_policy: str | None = option(
+        None, _policy(), "the policy of the prefill stage", group=_PD_GROUP, not_built=_PD
+    )
+    decode_policy: str | None = option(
+        None, _policy(), "the policy of the decode stage", group=_PD_GROUP, not_built=_PD
+    )
+    vllm_discovery_address: str | None = option(
+        None, Text("HOST:PORT"), "where workers announce themselves", group=_PD_GROUP, not_built=_PD
+    )
+    kv_connector: str = option(
+        "nixl",
+        Choice(("nixl", "mooncake", "moriio")),
+        "how KV caches travel from prefill to decode",
+        group=_PD_GROUP,
+        not_built=_PD,
+    )
+    profile: bool = option(
+        False, Switch(), "whether workers are profiled around requests", group=_PD_GROUP, not_built=_PROFILE
+    )
+
+    service_discovery: bool = option(
+        False, Switch(), "whether workers are found in Kubernetes", group=_KUBERNETES, not_built=_DISCOVERY
+    )
+    selector: dict[str, str] = option(
+        {}, Raw("KEY=VALUE", "*"), "the labels of the workers' pods", group=_KUBERNETES, not_built=_DISCOVERY
+    )
+    service_discovery_port: int = option(
+        80, Number(1, 65535), "the workers' port", group=_KUBERNETES, not_built=_DISCOVERY
+    )
+    service_discovery_namespace: str | None = option(
+        None, Text("NAME"), "the namespace to look in", group=_KUBERNETES, not_built=_DISCOVERY
+    )
+    prefill_selector: dict[str, str] = option(
+        {}, Raw("KEY=VALUE", "*"), "the labels of prefill pods", group=_KUBERNETES, not_built=_DISCOVERY
+    )
+    decode_selector: dict[str, str] = option(
+        {}, Raw("KEY=VALUE", "*"), "the labels of decode pods", group=_KUBERNETES, not_built=_DISCOVERY
+    )
+    bootstrap_port_annotation: str = option(
+        "vllm.ai/bootstrap-port",
+        Text(),
+        "the annotation with a prefill pod's bootstrap port",
+        group=_KUBERNETES,
+        not_built=_DISCOVERY,
+        on_command_line=False,
+    )
+
+    enable_trace: bool = option(
+        False, Switch(), "whether requests are traced", group=_TRACES, not_built=_TRACING
+    )
+    otlp_traces_endpoint: str | None = option(
+        None, Text("HOST:PORT"), "where traces go", group=_TRACES, not_built=_TRACING
+    )
+    otel_sampling_ratio: float = option(
+        1.0,
+        Number(0, 1, whole=False),
+        "the share of requests that are traced",
+        group=_TRACES,
+        not_built=_TRACING,
+    )
+    otel_excluded_paths: list[str] = option(
+        ["/health", "/health_generate", "/liveness", "/readiness"],
+        Words("PATH", commas=False),
+        "the paths that are not traced",
+        group=_TRACES,
+        not_built=_TRACING,
+    )
+    wasm_middleware: str | None = option(
+        None, Text("PATH"), "the module that sees requests first", group=_TRACES, not_built=_WASM
+    )
+    wasm_middleware_sha256: str | None = option(
+        None, Text("HEX"), "the digest of that module", group=_TRACES, not_built=_WASM
+    )
+    wasm_middleware_routes: list[str] = option(
+        [],
+        Words("PATH", commas=False),
+        "the routes that the module sees",
+        group=_TRACES,
+        spelled="wasm_middleware_route",
+        not_built=_WASM,
+    )
+
+    enable_program_scheduling: bool = option(
+        False,
+        Switch(),
+        "whether requests of one program are scheduled together",
+        group=_PROGRAM_GROUP,
+        not_built=_PROGRAMS,
+    )
+    program_scheduling_config_json: str | None = option(
+        None, Text("JSON"), "the settings of program scheduling", group=_PROGRAM_GROUP, not_built=_PROGRAMS
+    )
+
+    enable_igw: bool = option(
+        False,
+        Switch(),
+        "whether workers of several models form pools of their own",
+        group=_OTHER,
+        not_built=_IGW,
+    )
+    mini_lb: bool = option(
+        False,
+        Switch(),
+        "whether a small balancer for debugging runs instead",
+        group=_OTHER,
+        not_built=_MINI_LB,
+    )
+    backend: str = option(
+        "vllm",
+        Choice(("vllm", "trtllm", "openai", "anthropic")),
+        "the kind of worker",
+        group=_OTHER,
+        aliases=("runtime",),
+        not_built=_BACKENDS,
+    )
+    history_backend: str = option(
+        "memory",
+        Choice(("memory", "none")),
+        "where answers of /v1/responses are kept",
+        group=_OTHER,
+        no_effect="the router keeps no answers; /v1/responses reaches a worker as any other path does",
+    )
+
+    # Command line
+
+    @staticmethod
+    def add_cli_args(
+        parser: argparse.ArgumentParser, use_router_prefix: bool = False, exclude_host_port: bool = False
+    ) -> None:
+        """Add every flag to `parser`, in groups.
+
+        Args:
+            parser: yours or the command's.
+            use_router_prefix: spell the flags `--router-…`, for a parser that has flags of its own.
+                `--worker-urls`, `--host` and `--port` are left as they are.
+            exclude_host_port: leave out `--host` and `--port`.
+        """
+        groups: dict[str, Any] = {}
+        for flag in sorted(FLAGS.values(), key=lambda flag: bool(flag.no_effect)):
+            if not flag.on_command_line or (exclude_host_port and flag.field in ("host", "port")):
+                continue
+            title = _NO_EFFECT if flag.no_effect else flag.group
+            title = f"Router: {title}" if use_router_prefix else title
+            if title not in groups:
+                groups[title] = parser.add_argument_group(title)
+            prefix = "router" if use_router_prefix and flag.field not in _NEVER_PREFIXED else ""
+            add_flag(groups[title], flag, prefix)
+
+    @classmethod
+    def from_cli_args(cls, args: argparse.Namespace, use_router_prefix: bool = False) -> RouterArgs:
+        """Settings from a parsed command line; what it does not name has its default.
+
+        Raises:
+            ValueError: a bootstrap port of `--prefill` is neither a number nor `none`.
+        """
+        values: dict[str, Any] = {}
+        for flag in FLAGS.values():
+            prefix = "router_" if use_router_prefix and flag.field not in _NEVER_PREFIXED else ""
+            name = prefix + flag.dest
+            if hasattr(args, name):
+                values[flag.field] = cls._from_raw(flag, getattr(args, name))
+        return cls(**values)
+
+    @classmethod
+    def _from_raw(cls, flag: Flag, value: Any) -> Any:
+        parse = _RAW_PARSERS.get(flag.field)
+        if parse is not None:
+            return parse(value)
+        # Lists are copied: the parser's default must not be changed by whoever changes these settings.
+        return list(value) if isinstance(value, list) else value
+
+    @staticmethod
+    def _parse_selector(selector: Sequence[str] | Mapping[str, str] | None) -> dict[str, str]:
+        """`["app=vllm", "tier=a=b"]` as `{"app": "vllm", "tier": "a=b"}`; items without `=` are skipped."""
+        if isinstance(selector, Mapping):
+            return dict(selector)
+        return dict(item.split("=", 1) for item in selector or () if "=" in item)
+
+    @staticmethod
+    def _parse_prefill_urls(prefill: Sequence[Any] | None) -> list[tuple[str, int | None]]:
+        """`[["http://a", "8998"], ["http://b", "none"], ["http://c"]]` as (URL, bootstrap port or None)."""
+        pairs: list[tuple[str, int | None]] = []
+        for row in prefill or ():
+            url, *more = (row,) if isinstance(row, str) else row
+            port = more[0] if more else None
+            if isinstance(port, str) and port.lower() == "none":
+                port = None
+            if len(more) > 1:
+                raise ValueError(f"--prefill takes one URL and one bootstrap port, not {show([url, *more])}")
+            if port is not None:
+                try:
+                    port = int(port)
+                except ValueError:
+                    port = 0
+                if not 1 <= port <= 65535:
+                    raise ValueError(
+                        f"Invalid bootstrap port {more[0]!r} of prefill worker {url}: it must be a number "
+                        "between 1 and 65535, or none"
+                    )
+            pairs.append((url, port))
+        return pairs
+
+    @staticmethod
+    def _parse_decode_urls(decode: Sequence[Any] | None) -> list[str]:
+        """`[["http://a"], ["http://b"]]` as a list of URLs."""
+        return [row if isinstance(row, str) else row[0] for row in decode or ()]
+
+    # YAML
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any], source: str = "the settings") -> RouterArgs:
+        """Settings by name, in any accepted spelling.
+
+        Raises:
+            ValueError: an unknown name (with the nearest known one), a name given twice, or a value that does
+                not fit.
+        """
+        return cls(**cls.values_of_dict(values, source))
+
+    @classmethod
+    def from_yaml(cls, text: str, source: str = "the YAML text") -> RouterArgs:
+        """Settings from YAML: one mapping, names as in Python or as flags. Raises as from_dict() does."""
+        return cls(**cls.values_of_yaml(text, source))
+
+    def to_yaml(self) -> str:
+        """YAML that from_yaml() reads back: the settings that differ from their defaults."""
+        import yaml
+
+        values: dict[str, Any] = {}
+        for name, flag in FLAGS.items():
+            value = getattr(self, name)
+            if value != flag.default:
+                values[name] = [_plain(item) for item in value] if isinstance(value, list) else value
+        text: str = yaml.safe_dump(values, sort_keys=False)
+        return text
+
+    @classmethod
+    def values_of_dict(cls, values: Mapping[str, Any], source: str) -> dict[str, Any]:
+        """Field name to checked value, of the names that are given. Raises as from_dict() does."""
+        found: dict[str, Any] = {}
+        for given, value in values.items():
+            spelling = _SPELLINGS.get(str(given).replace("-", "_"))
+            if spelling is None:
+                raise ValueError(f"{source}: {unknown_name(str(given))}")
+            flag, alias = spelling
+            if flag.field in found:
+                raise ValueError(f"{source}: {given} sets {flag.field} a second time; leave one of them")
+            kind = (alias and alias.kind) or flag.kind
+            try:
+                checked = (
+                    None if value is None and flag.default is None else kind.check(kind.from_config(value))
+                )
+                if alias and alias.meaning:
+                    checked = alias.meaning[str(checked)]
+                found[flag.field] = cls._from_raw(flag, checked)
+            except Unfit as unfit:
+                raise ValueError(f"{source}: {flag.complaint(value, unfit, alias)}") from None
+            except (TypeError, AttributeError, IndexError):
+                raise ValueError(
+                    f"{source}: {given} is {show(value)}; write it as {_YAML_FORMS[flag.field]}"
+                ) from None
+        return found
+
+    @classmethod
+    def values_of_yaml(cls, text: str, source: str) -> dict[str, Any]:
+        """Field name to checked value, of the names that the text has. Raises as from_yaml() does."""
+        try:
+            import yaml
+        except ImportError as error:
+            raise ValueError("YAML settings need the package PyYAML: pip install PyYAML") from error
+        try:
+            node = yaml.compose(text, Loader=yaml.SafeLoader)
+            values = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise ValueError(f"{source} is not YAML: {' '.join(str(error).split())}") from None
+        if values is None:
+            return {}
+        if not isinstance(values, dict):
+            raise ValueError(f"{source} must be a mapping of names to values, such as `port: 30000`")
+        # PyYAML lets the last of two equal keys win; somebody meant the first one.
+        keys = [str(key.value) for key, _ in getattr(node, "value", ())]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise ValueError(f"{source}: {key} is there twice; leave one of them")
+        return cls.values_of_dict(values, source)
+
+    # Checks
+
+    def _validate_router_args(self) -> None:
+        """Check every value, and refuse what is not built.
+
+        Raises:
+            ValueError: names the thing, the value, the limit and the remedy; or the flag whose function is
+                not built.
+        """
+        for name, flag in FLAGS.items():
+            value = getattr(self, name)
+            flag.check_built(value)
+            flag.check(value)
+        if self.health_check_endpoint[:1] != "/":
+            raise ValueError(
+                f"health_check_endpoint is {self.health_check_endpoint}; it is a path and must begin with /, "
+                "as /health does"
+            )
+
+    def warnings(self) -> list[str]:
+        """Sentences about settings that are accepted and will not do what somebody may expect."""
+        sentences = _unread_options({name: getattr(self, name) for name in POLICY_OPTIONS})
+        if self.dp_aware and self.intra_node_data_parallel_size == 1:
+            sentences.append(
+                "--dp-aware has no effect by itself; --intra-node-data-parallel-size says how many ranks "
+                "each URL has"
+            )
+        sentences += [
+            f"{flag.spelling} has no effect: {flag.no_effect}"
+            for name, flag in FLAGS.items()
+            if flag.no_effect and isinstance(flag.kind, Text) and getattr(self, name) is not None
+        ]
+        alone = len(self.worker_urls) == self.intra_node_data_parallel_size == 1
+        if alone and FLAGS["policy"].check(self.policy) == "power_of_two":
+            sentences.append("power_of_two has nothing to choose between while there is one worker")
+        if not self.worker_urls:
+            sentences.append(
+                "no worker URLs are given: requests get 503 until POST /add_worker?url=http://host:8000 "
+                "names one"
+            )
+        return sentences
+
+    # What the C++ core takes
+
+    def router_options(self) -> dict[str, Any]:
+        """Options of the routing core: `worker_urls` and everything that check_policy_options() returns."""
+        options = check_policy_options({name: getattr(self, name) for name in POLICY_OPTIONS}, warn=_ignore)
+        return {"worker_urls": FLAGS["worker_urls"].check(self.worker_urls), **options}
+
+    def server_options(self) -> dict[str, Any]:
+        """Options of the server, by field name; nothing is left open but keys and places that are unset.
+
+        `threads` is above 0; `log_level` one of debug, info, warn, error, critical; `request_id_headers` a
+        list in lower case. `prometheus_host` and `prometheus_port` are both None when metrics are off.
+        """
+        options = {
+            name: flag.check(getattr(self, name)) for name, flag in FLAGS.items() if flag.scope == "server"
+        }
+        options["threads"] = options["threads"] or min(4, available_cpus())
+        options["log_level"] = options["log_level"] or "info"
+        headers = options["request_id_headers"] or DEFAULT_REQUEST_ID_HEADERS
+        options["request_id_headers"] = [header.lower() for header in headers]
+        if options["prometheus_host"] is None or options["prometheus_port"] is None:
+            options["prometheus_host"] = options["prometheus_port"] = None
+        return options
+
+
+_NEVER_PREFIXED = ("worker_urls", "host", "port")
+
+FLAGS: dict[str, Flag] = flags_of(RouterArgs)
+
+# What Router(policy, worker_urls, **options) takes: the fleet itself is an argument of its own there.
+POLICY_OPTIONS = tuple(
+    name
+    for name, flag in FLAGS.items()
+    if name != "worker_urls" and (flag.scope == "routing" or flag.not_built is _CACHE_AWARE)
+)
+
+_RAW_PARSERS: dict[str, Callable[[Any], Any]] = {
+    "selector": RouterArgs._parse_selector,
+    "prefill_selector": RouterArgs._parse_selector,
+    "decode_selector": RouterArgs._parse_selector,
+    "prefill_urls": RouterArgs._parse_prefill_urls,
+    "decode_urls": RouterArgs._parse_decode_urls,
+}
+_YAML_FORMS = {
+    "selector": "{app: vllm}",
+    "prefill_selector": "{app: vllm}",
+    "decode_selector": "{app: vllm}",
+    "prefill_urls": "[[http://host:8000, 8998], [http://host:8001, none]]",
+    "decode_urls": "[http://host:8000, http://host:8001]",
+}
+
+
+class _Spelling(NamedTuple):
+    flag: Flag
+    alias: Alias | None
+
+
+_SPELLINGS: dict[str, _Spelling] = {
+    name: _Spelling(flag, alias)
+    for flag in FLAGS.values()
+    for name, alias in [
+        (flag.field, None),
+        *((a.name.replace("-", "_"), a) for a in flag.all_aliases if a.name != flag.field),
+        *([(flag.spelled, None)] if flag.spelled else []),
+    ]
+}
+
+
+def unknown_name(name: str, known: Sequence[str] | None = None) -> str:
+    """A sentence about a name that is no setting: what it may have meant, or that other routers have it."""
+    plain = name.replace("-", "_")
+    if plain in KNOWN_ELSEWHERE:
+        return f"{name} {KNOWN_ELSEWHERE[plain]}"
+    return f"{name} is not a known setting" + did_you_mean(
+        name, list(_SPELLINGS) if known is None else known, "; docs/reference/cli.md lists them all"
+    )
+
+
+def _plain(item: Any) -> Any:
+    """A tuple as the list that YAML knows."""
+    return list(item) if isinstance(item, tuple) else item
+
+
+def _ignore(_sentence: str) -> None:
+    """For those who have been warned already."""
+
+
+def _warn(sentence: str) -> None:
+    # Past this function and check_policy_options, to the line that called it.
+    warnings.warn(sentence, UnusedOptionWarning, stacklevel=3)
+
+
+def _unread_options(options: Mapping[str, Any]) -> list[str]:
+    """Sentences about options that the chosen policy does not read."""
+    policy = FLAGS["policy"].check(options.get("policy", FLAGS["policy"].default))
+    return [
+        f"{name} has no effect on the policy {policy}; it belongs to {' and '.join(FLAGS[name].policies)}"
+        for name, value in options.items()
+        if FLAGS[name].policies and policy not in FLAGS[name].policies and not FLAGS[name].is_default(value)
+    ]
+
+
+def check_policy_options(options: Mapping[str, Any], warn: Callable[[str], None] = _warn) -> dict[str, Any]:
+    """The options of `Router(**options)`, checked and complete.
+
+    Args:
+        options: by field name; `policy` and `seed` may be among them. Accepted aliases count too.
+        warn: hears of options that the policy does not read; they are accepted, since scripts share them.
+
+    Returns:
+        Every routing option that is built, in canonical form: `policy` without aliases, `hash_load_factor` 0
+        or 1.0 to 10.0, `seed` None or 0 to 2^64-1. `consistent_hash_compat` has set what it implies.
+
+    Raises:
+        TypeError: an unknown name, with the nearest known one; or a setting of the server.
+        ValueError: a value out of range, or one whose function is not built yet.
+    """
+    given: dict[str, Any] = {}
+    for name, value in options.items():
+        spelling = _SPELLINGS.get(name)
+        if spelling is None:
+            raise TypeError(unknown_name(name, POLICY_OPTIONS))
+        flag = spelling.flag
+        if flag.field not in POLICY_OPTIONS:
+            raise TypeError(
+                f"{name} is not an option of Router but of the server; RouterArgs and Router.serve() take it"
+            )
+        if flag.field in given:
+            raise TypeError(f"{name} sets {flag.field} a second time; leave one of them")
+        flag.check_built(value)
+        given[flag.field] = flag.check(value)
+    for sentence in _unread_options(given):
+        warn(sentence)
+    complete = {
+        name: given.get(
+            name, [*FLAGS[name].default] if isinstance(FLAGS[name].default, list) else FLAGS[name].default
+        )
+        for name in POLICY_OPTIONS
+        if FLAGS[name].not_built is None
+    }
+    if complete["consistent_hash_compat"]:
+        complete["hash_key_order"] = "reference"
+        complete["session_header_aliases"] = False
+    return complete
+
+
+def available_cpus(root: str = "/") -> int:
+    """How many CPUs this process may use: its affinity and its cgroup's quota, rounded up, at least 1."""
+    cpus = len(os.sched_getaffinity(0))
+    for quota in _cgroup_quotas(Path(root)):
+        cpus = min(cpus, max(1, math.ceil(quota)))
+    return cpus
+
+
+def _cgroup_quotas(root: Path) -> list[float]:
+    """CPU quotas of the process's cgroup and those above it, in CPUs; version 2, else version 1."""
+    quotas = []
+    try:
+        groups = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        groups = []
+    path = next((line[3:] for line in groups if line.startswith("0::")), "/")
+    group = root / "sys/fs/cgroup" / path.lstrip("/")
+    for directory in [group, *group.parents]:
+        try:
+            quota, period = (directory / "cpu.max").read_text().split()
+            if quota != "max":
+                quotas.append(int(quota) / int(period))
+        except (OSError, ValueError):
+            pass
+        if directory == root / "sys/fs/cgroup":
+            break
+    try:
+        cpu = root / "sys/fs/cgroup/cpu"
+        quota_us = int((cpu / "cpu.cfs_quota_us").read_text())
+        if quota_us > 0:
+            quotas.append(quota_us / int((cpu / "cpu.cfs_period_us").read_text()))
+    except (OSError, ValueError):
+        pass
+    return quotas

@@ -1,0 +1,99 @@
+"""RouterArgs -> YAML -> RouterArgs, and RouterArgs -> command line -> RouterArgs, for all that fits."""
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vllm_router._flags import Choice, Flag, Number, Raw, Switch, Text, Words
+from vllm_router.launch_router import parse_router_args
+from vllm_router.router_args import FLAGS, RouterArgs
+
+WORD = st.text(
+    st.characters(codec="utf-8", exclude_categories=["C", "Z"], exclude_characters=","), min_size=1
+)
+LINE = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=1).filter(str.strip)
+URL = st.builds("http://{}:{}".format, st.from_regex(r"[a-z0-9]{1,8}", fullmatch=True), st.integers(1, 65535))
+RAW: dict[str, st.SearchStrategy[Any]] = {
+    "prefill_urls": st.lists(st.tuples(URL, st.none() | st.integers(1, 65535))),
+    "decode_urls": st.lists(URL),
+    "selector": st.dictionaries(WORD, WORD),
+    "prefill_selector": st.dictionaries(WORD, WORD),
+    "decode_selector": st.dictionaries(WORD, WORD),
+}
+
+
+def values(flag: Flag) -> st.SearchStrategy[Any]:
+    kind = flag.kind
+    match kind:
+        case Raw():
+            fit = RAW[flag.field]
+        case Number(whole=True):
+            fit = st.integers(int(kind.low), None if kind.high is None else int(kind.high))
+        case Number():
+            fit = st.floats(kind.low, kind.high, allow_nan=False, allow_infinity=False)
+        case Switch():
+            fit = st.booleans()
+        case Choice():
+            fit = st.sampled_from(kind.names)
+        case Words():
+            fit = st.lists(URL if flag.field == "worker_urls" else WORD)
+        case Text():
+            fit = LINE
+        case _:
+            raise AssertionError(f"no strategy for {kind}")
+    if isinstance(kind, Number) and kind.zero:
+        fit |= st.just(0)
+    return fit | st.none() if flag.default is None else fit
+
+
+SETTINGS = st.fixed_dictionaries({}, optional={name: values(flag) for name, flag in FLAGS.items()})
+
+
+@given(SETTINGS)
+def test_yaml_gives_back_what_it_was_given(settings: dict[str, Any]) -> None:
+    args = RouterArgs(**settings)
+    assert RouterArgs.from_yaml(args.to_yaml()) == args
+
+
+@given(SETTINGS)
+def test_a_mapping_gives_back_what_it_was_given(settings: dict[str, Any]) -> None:
+    assert RouterArgs.from_dict(settings) == RouterArgs(**settings)
+
+
+def command_line(settings: dict[str, Any]) -> list[str]:
+    line: list[str] = []
+    for name, value in settings.items():
+        flag = FLAGS[name]
+        match flag.kind:
+            case Switch():
+                line.append(flag.spelling if value else f"--no-{flag.spelling[2:]}")
+            case Words():
+                line += [flag.spelling, *value]
+            case _:
+                line.append(f"{flag.spelling}={value}")
+    return line
+
+
+BUILT = {name: values(flag) for name, flag in FLAGS.items() if flag.scope}
+
+
+@given(st.fixed_dictionaries({}, optional=BUILT), st.randoms(use_true_random=False))
+def test_the_command_line_gives_back_what_it_was_given(settings: dict[str, Any], random: Any) -> None:
+    def awkward(value: Any) -> bool:
+        # None cannot be written, and argparse takes a word with a dash in front for a flag.
+        return value is None or (isinstance(value, list) and any(word.startswith("-") for word in value))
+
+    settings = {name: value for name, value in settings.items() if not awkward(value)}
+    names = list(settings)
+    random.shuffle(names)
+    args = parse_router_args(command_line({name: settings[name] for name in names}))
+    assert {name: getattr(args, name) for name in settings} == settings
+
+
+@given(st.fixed_dictionaries({}, optional=BUILT))
+def test_what_fits_is_accepted_and_reaches_the_core(settings: dict[str, Any]) -> None:
+    args = RouterArgs(**{**settings, "health_check_endpoint": "/health"})
+    args._validate_router_args()
+    handed_on = {**args.router_options(), **args.server_options()}
+    assert handed_on.keys() == BUILT.keys()

@@ -1,0 +1,779 @@
+"""vllm_router.router_args: flags, YAML, Python options; names and defaults against the reference's table."""
+
+import argparse
+import dataclasses
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vllm_router._version import __version__
+from vllm_router.errors import UnusedOptionWarning
+from vllm_router.launch_router import parse_router_args
+from vllm_router.router_args import FLAGS, KNOWN_ELSEWHERE, RouterArgs, available_cpus, check_policy_options
+
+ROOT = Path(__file__).parents[3]
+
+# The flags of vllm-project/router 0.1.15, its native and its Python launcher together, and what their command
+# line gives when they are left out. `policy` is cache_aware there, which is not built here yet.
+REFERENCE_DEFAULTS: dict[str, Any] = {
+    "host": "127.0.0.1",
+    "port": 30000,
+    "max-payload-size": 536870912,
+    "request-timeout-secs": 1800,
+    "max-concurrent-requests": 32768,
+    "queue-size": 100,
+    "queue-timeout-secs": 60,
+    "rate-limit-tokens-per-second": None,
+    "cors-allowed-origins": [],
+    "worker-urls": [],
+    "worker-startup-timeout-secs": 600,
+    "worker-startup-check-interval": 30,
+    "intra-node-data-parallel-size": 1,
+    "backend": "vllm",
+    "mini-lb": False,
+    "enable-igw": False,
+    "history-backend": "memory",
+    "profile": False,
+    "api-key": None,
+    "api-key-validation-urls": [],
+    "policy": "least_load",
+    "prefill-policy": None,
+    "decode-policy": None,
+    "cache-threshold": 0.3,
+    "balance-abs-threshold": 64,
+    "balance-rel-threshold": 1.5,
+    "eviction-interval-secs": 120,
+    "max-tree-size": 67108864,
+    "vllm-pd-disaggregation": False,
+    "prefill": [],
+    "decode": [],
+    "vllm-discovery-address": None,
+    "kv-connector": "nixl",
+    "enable-program-scheduling": False,
+    "program-scheduling-config-json": None,
+    "service-discovery": False,
+    "selector": {},
+    "service-discovery-port": 80,
+    "service-discovery-namespace": None,
+    "prefill-selector": {},
+    "decode-selector": {},
+    "retry-max-retries": 5,
+    "retry-initial-backoff-ms": 50,
+    "retry-max-backoff-ms": 30000,
+    "retry-backoff-multiplier": 1.5,
+    "retry-jitter-factor": 0.2,
+    "disable-retries": False,
+    "cb-failure-threshold": 10,
+    "cb-success-threshold": 3,
+    "cb-timeout-duration-secs": 60,
+    "cb-window-duration-secs": 120,
+    "disable-circuit-breaker": False,
+    "health-failure-threshold": 3,
+    "health-success-threshold": 2,
+    "health-check-timeout-secs": 5,
+    "health-check-interval-secs": 60,
+    "health-check-endpoint": "/health",
+    "log-dir": None,
+    "log-level": "info",
+    "prometheus-port": 29000,
+    "prometheus-host": "127.0.0.1",
+    "request-id-headers": None,
+    "enable-trace": False,
+    "otlp-traces-endpoint": None,
+    "otel-sampling-ratio": 1.0,
+    "otel-excluded-paths": ["/health", "/health_generate", "/liveness", "/readiness"],
+    "wasm-middleware": None,
+    "wasm-middleware-sha256": None,
+    "wasm-middleware-route": [],
+    # older releases
+    "dp-aware": False,
+    "model-path": None,
+    "tokenizer-path": None,
+}
+
+# Where the reference's dataclass, as Python makes it, differs from its command line.
+REFERENCE_CLASS_DEFAULTS = {"log_level": None, "prometheus_port": None, "prometheus_host": None}
+
+# Other spellings of its launchers and releases: what is written, and the same in the ordinary spelling.
+OTHER_SPELLINGS = {
+    "--eviction-interval 120": "--eviction-interval-secs 120",
+    "--runtime vllm": "--backend vllm",
+    "--data-parallel-size 4": "--intra-node-data-parallel-size 4",
+    "--log-level warning": "--log-level warn",
+    "--pd-disaggregation": "--vllm-pd-disaggregation",
+    "--mode pd": "--vllm-pd-disaggregation",
+    "--mode regular": "",
+    "--prefill-workers http://p1,http://p2": "--prefill http://p1 --prefill http://p2 none",
+    "--decode-workers http://d1:8000 http://d2:8000": "--decode http://d1:8000 --decode http://d2:8000",
+    "--policy round-robin": "--policy round_robin",
+    "--policy least_request": "--policy least_load",
+    "--policy consistent-hashing": "--policy consistent_hash",
+}
+
+# One value per flag that is not its default, as the command line has it and as Python sees it.
+OTHER_VALUES: dict[str, tuple[str, Any]] = {
+    "host": ("0.0.0.0", "0.0.0.0"),
+    "port": ("8080", 8080),
+    "threads": ("3", 3),
+    "api-key": ("secret", "secret"),
+    "preserve-host": ("", True),
+    "request-id-headers": ("x-a x-b,x-c", ["x-a", "x-b", "x-c"]),
+    "worker-urls": ("http://a:1,http://b:2 http://c:3@1", ["http://a:1", "http://b:2", "http://c:3@1"]),
+    "intra-node-data-parallel-size": ("8", 8),
+    "dp-aware": ("", True),
+    "worker-startup-timeout-secs": ("1.5", 1.5),
+    "worker-startup-check-interval": ("1", 1),
+    "model-path": ("meta/llama", "meta/llama"),
+    "tokenizer-path": ("meta/llama", "meta/llama"),
+    "policy": ("rendezvous_hash", "rendezvous_hash"),
+    "seed": ("18446744073709551615", 2**64 - 1),
+    "fallback-policy": ("random", "random"),
+    "least-load-metric": ("tokens", "tokens"),
+    "virtual-nodes": ("200", 200),
+    "hash-function": ("xxh3", "xxh3"),
+    "hash-failover": ("first", "first"),
+    "hash-load-factor": ("1.25", 1.25),
+    "hash-key-order": ("reference", "reference"),
+    "hash-key-headers": ("x-team,x-user", ["x-team", "x-user"]),
+    "consistent-hash-compat": ("", True),
+    "connect-timeout-secs": ("0.25", 0.25),
+    "first-byte-timeout-secs": ("30", 30),
+    "request-timeout-secs": ("14400", 14400),
+    "stream-idle-timeout-secs": ("0", 0),
+    "stream-total-timeout-secs": ("3600", 3600),
+    "upstream-write-timeout-secs": ("10", 10),
+    "client-head-timeout-secs": ("10", 10),
+    "client-body-timeout-secs": ("10", 10),
+    "client-idle-timeout-secs": ("75", 75),
+    "client-write-timeout-secs": ("10", 10),
+    "max-payload-size": ("1024", 1024),
+    "max-connections": ("1000", 1000),
+    "upstream-pool-size": ("0", 0),
+    "upstream-pool-idle-secs": ("50", 50),
+    "health-check-interval-secs": ("5", 5),
+    "health-check-timeout-secs": ("1", 1),
+    "health-check-endpoint": ("/healthz", "/healthz"),
+    "health-failure-threshold": ("1", 1),
+    "health-success-threshold": ("1", 1),
+    "shutdown-grace-period-secs": ("0", 0),
+    "shutdown-settle-secs": ("5", 5),
+    "log-level": ("debug", "debug"),
+    "log-dir": ("/var/log/router", "/var/log/router"),
+    "log-format": ("json", "json"),
+    "prometheus-host": ("0.0.0.0", "0.0.0.0"),
+    "prometheus-port": ("0", 0),
+    "max-concurrent-requests": ("16", 16),
+    "queue-size": ("0", 0),
+    "queue-timeout-secs": ("5", 5),
+    "rate-limit-tokens-per-second": ("10", 10),
+    "retry-max-retries": ("3", 3),
+    "retry-initial-backoff-ms": ("10", 10),
+    "retry-max-backoff-ms": ("1000", 1000),
+    "retry-backoff-multiplier": ("2", 2),
+    "retry-jitter-factor": ("0", 0),
+    "disable-retries": ("", True),
+    "cb-failure-threshold": ("3", 3),
+    "cb-success-threshold": ("1", 1),
+    "cb-timeout-duration-secs": ("5", 5),
+    "cb-window-duration-secs": ("30", 30),
+    "disable-circuit-breaker": ("", True),
+    "api-key-validation-urls": ("http://auth/v", ["http://auth/v"]),
+    "cors-allowed-origins": ("https://chat.example", ["https://chat.example"]),
+    "tls-cert-path": ("cert.pem", "cert.pem"),
+    "tls-key-path": ("key.pem", "key.pem"),
+    "worker-ca-file": ("ca.pem", "ca.pem"),
+    "worker-tls-insecure": ("", True),
+    "vllm-pd-disaggregation": ("", True),
+    "prefill": ("http://p:8000 8998", [("http://p:8000", 8998)]),
+    "decode": ("http://d:8000", ["http://d:8000"]),
+    "prefill-policy": ("random", "random"),
+    "decode-policy": ("round_robin", "round_robin"),
+    "vllm-discovery-address": ("0.0.0.0:30001", "0.0.0.0:30001"),
+    "kv-connector": ("mooncake", "mooncake"),
+    "profile": ("", True),
+    "service-discovery": ("", True),
+    "selector": ("app=vllm tier=a=b junk", {"app": "vllm", "tier": "a=b"}),
+    "service-discovery-port": ("8000", 8000),
+    "service-discovery-namespace": ("prod", "prod"),
+    "prefill-selector": ("stage=p", {"stage": "p"}),
+    "decode-selector": ("stage=d", {"stage": "d"}),
+    "enable-trace": ("", True),
+    "otlp-traces-endpoint": ("otel:4317", "otel:4317"),
+    "otel-sampling-ratio": ("0.1", 0.1),
+    "otel-excluded-paths": ("/a /b", ["/a", "/b"]),
+    "wasm-middleware": ("m.wasm", "m.wasm"),
+    "wasm-middleware-sha256": ("ab", "ab"),
+    "wasm-middleware-route": ("/v1/a", ["/v1/a"]),
+    "enable-program-scheduling": ("", True),
+    "program-scheduling-config-json": ("{}", "{}"),
+    "enable-igw": ("", True),
+    "mini-lb": ("", True),
+    "backend": ("openai", "openai"),
+    "history-backend": ("none", "none"),
+    "cache-threshold": ("0.5", 0.5),
+    "balance-abs-threshold": ("32", 32),
+    "balance-rel-threshold": ("1.1", 1.1),
+    "eviction-interval-secs": ("30", 30),
+    "max-tree-size": ("10000", 10000),
+    "trust-forwarded": ("", True),  # on anyway; --no-… is the one that changes something
+    "session-header-aliases": ("", True),
+    "hash-key-fallback": ("body", "body"),  # the other name is not built yet
+}
+
+BY_SPELLING = {flag.spelling[2:]: flag for flag in FLAGS.values() if flag.on_command_line}
+NOT_BUILT = {spelling: flag for spelling, flag in BY_SPELLING.items() if flag.not_built}
+
+
+def parsed(line: str) -> RouterArgs:
+    return parse_router_args(line.split())
+
+
+def errors_of(line: str, capsys: pytest.CaptureFixture[str]) -> str:
+    with pytest.raises(SystemExit) as stop:
+        parse_router_args(line.split())
+    assert stop.value.code == 2
+    return capsys.readouterr().err
+
+
+def test_every_flag_of_the_reference_is_known_and_has_its_default() -> None:
+    args = parsed("")
+    ours = {spelling: getattr(args, flag.field) for spelling, flag in BY_SPELLING.items()}
+    assert {name: ours.get(name, "unknown") for name in REFERENCE_DEFAULTS} == REFERENCE_DEFAULTS
+
+
+def test_the_dataclass_has_the_reference_s_field_names_and_defaults() -> None:
+    renamed = {
+        "prefill": "prefill_urls",
+        "decode": "decode_urls",
+        "wasm-middleware-route": "wasm_middleware_routes",
+    }
+    expected = {renamed.get(k, k.replace("-", "_")): v for k, v in REFERENCE_DEFAULTS.items()}
+    expected |= REFERENCE_CLASS_DEFAULTS | {"bootstrap_port_annotation": "vllm.ai/bootstrap-port"}
+    args = RouterArgs()
+    assert {name: getattr(args, name, "missing") for name in expected} == expected
+
+
+def test_the_first_three_fields_can_be_given_in_order_as_in_the_reference() -> None:
+    args = RouterArgs(["http://a:1"], "0.0.0.0", 80)
+    assert (args.worker_urls, args.host, args.port) == (["http://a:1"], "0.0.0.0", 80)
+
+
+@pytest.mark.parametrize("spelling", sorted(BY_SPELLING))
+def test_every_flag_is_read_in_both_spellings(spelling: str) -> None:
+    text, value = OTHER_VALUES[spelling]
+    for name in (spelling, spelling.replace("-", "_")):
+        assert getattr(parsed(f"--{name} {text}"), BY_SPELLING[spelling].field) == value
+
+
+@pytest.mark.parametrize("spelling", sorted(s for s, f in BY_SPELLING.items() if f.kind.nargs != 0))
+def test_a_value_may_follow_an_equals_sign(spelling: str) -> None:
+    text, value = OTHER_VALUES[spelling]
+    if " " not in text and text:
+        assert getattr(parsed(f"--{spelling}={text}"), BY_SPELLING[spelling].field) == value
+
+
+@pytest.mark.parametrize(("written", "ordinary"), OTHER_SPELLINGS.items())
+def test_other_spellings_mean_the_same(written: str, ordinary: str) -> None:
+    assert parsed(written) == parsed(ordinary)
+
+
+def test_settings_of_two_parsers_do_not_share_their_lists() -> None:
+    parsed("").worker_urls.append("http://a:1")
+    RouterArgs().otel_excluded_paths.clear()
+    assert parsed("").worker_urls == []
+    assert len(RouterArgs().otel_excluded_paths) == 4
+
+
+def test_worker_urls_accumulate_over_blanks_commas_and_repetition() -> None:
+    line = "--worker-urls http://a:1,http://b:1 http://c:1 --worker-urls=http://d:1, --worker_urls http://e:1"
+    assert parsed(line).worker_urls == [f"http://{host}:1" for host in "abcde"]
+
+
+def test_prefill_rows_accumulate_and_read_ports_as_the_reference_does() -> None:
+    args = parsed(
+        "--prefill http://a:1 8998 --prefill http://b:1 NONE --prefill http://c:1 --decode http://d:1"
+    )
+    assert args.prefill_urls == [("http://a:1", 8998), ("http://b:1", None), ("http://c:1", None)]
+    assert args.decode_urls == ["http://d:1"]
+
+
+@pytest.mark.parametrize("port", ["x", "0", "65536", "-1"])
+def test_a_bad_bootstrap_port_is_named(port: str) -> None:
+    with pytest.raises(ValueError, match=r"Invalid bootstrap port '.*' of prefill worker http://a"):
+        RouterArgs._parse_prefill_urls([["http://a", port]])
+
+
+def test_a_repeated_scalar_keeps_the_last() -> None:
+    assert parsed("--port 1 --port 2").port == 2
+
+
+def test_a_switch_can_be_denied_again() -> None:
+    assert parsed("--preserve-host --no-preserve-host").preserve_host is False
+    assert parsed("--no-trust-forwarded").trust_forwarded is False
+    assert parsed("--no_session_header_aliases").session_header_aliases is False
+
+
+@pytest.mark.parametrize("spelling", sorted(NOT_BUILT))
+def test_a_flag_that_is_not_built_is_accepted_at_its_default_only(spelling: str) -> None:
+    flag = NOT_BUILT[spelling]
+    RouterArgs(**{flag.field: flag.default})._validate_router_args()
+
+    args = parsed(f"--{spelling} {OTHER_VALUES[spelling][0]}")
+    with pytest.raises(ValueError, match="is not built into") as refusal:
+        args._validate_router_args()
+    sentence = str(refusal.value)
+    assert sentence.startswith(f"--{spelling}")
+    assert f"not built into vllm-router {__version__} yet ({flag.not_built.function})" in sentence
+    assert flag.not_built.today in sentence
+    assert "; remove it" in sentence
+
+
+def test_a_field_without_a_flag_is_refused_as_well() -> None:
+    with pytest.raises(ValueError, match="is not built into"):
+        RouterArgs(bootstrap_port_annotation="mine")._validate_router_args()
+
+
+def test_a_value_that_asks_for_what_happens_anyway_is_accepted() -> None:
+    parsed("--retry-max-retries 1 --disable-retries --disable-circuit-breaker")._validate_router_args()
+
+
+def test_every_flag_without_effect_says_why() -> None:
+    silent = [f.spelling for f in FLAGS.values() if not f.not_built and not f.scope and len(f.no_effect) < 20]
+    assert silent == []
+
+
+@pytest.mark.parametrize("spelling", sorted(BY_SPELLING.keys() - NOT_BUILT.keys()))
+def test_every_other_flag_is_accepted_away_from_its_default(spelling: str) -> None:
+    parsed(f"--{spelling} {OTHER_VALUES[spelling][0]}")._validate_router_args()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["cache_aware", "vllm_cache_aware", "prefix_hash", "prefix-aware", "kv_overlap", "kv", "auto", "manual"],
+)
+def test_a_policy_that_is_not_built_is_refused_by_name(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert f"--policy {name} is not built into vllm-router {__version__} yet;" in errors_of(
+        f"--policy {name}", capsys
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("--polcy random", "--polcy is not a flag of vllm-router; did you mean --policy?"),
+        ("--max-payload 1", "--max-payload is not a flag of vllm-router; did you mean --max-payload-size?"),
+        ("--health_check_timeout=1", "did you mean --health-check-timeout-secs?"),
+        ("--zzz", "--zzz is not a flag of vllm-router; see vllm-router --help"),
+        ("http://a:1", "http://a:1 is not a flag; URLs of workers come after --worker-urls"),
+        (
+            "--policy consistant_hash",
+            "must be one of random, round_robin, least_load, power_of_two, consistent_hash",
+        ),
+        ("--policy consistant_hash", "did you mean consistent_hash?"),
+        ("--policy smetric", "smetric itself is not offered, and its nearest here, auto, is not built yet"),
+        (
+            "--port 70000",
+            "port is 70000; it is the HTTP port to listen on and must be a whole number between 0 and",
+        ),
+        ("--port 1_0", "port is 1_0; it is the HTTP port to listen on and must be a whole number"),
+        ("--port -1", "port is -1; "),
+        ("--virtual-nodes 0", "must be a whole number between 1 and 65536 (default 160)"),
+        ("--hash-load-factor 0.5", "must be 0 (off) or a number between 1.0 and 10.0 (default 0)"),
+        ("--hash-load-factor nan", "hash_load_factor is nan; "),
+        ("--connect-timeout-secs 0", "must be a number between 0.001 and 31536000 (default 5)"),
+        ("--least-load-metric drain_time", "--least-load-metric drain_time is not built into vllm-router"),
+        (
+            "--hash-key-fallback conversation",
+            "--hash-key-fallback conversation is not built into vllm-router",
+        ),
+        ("--worker-urls a:8000", "must be URLs like http://host:8000, and 'a:8000' is not one"),
+        ("--worker-urls http://a:99999", "'http://a:99999' is not one"),
+        ("--worker-urls http://", "'http://' is not one"),
+        ("--worker-urls http://u:p@a", "'http://u:p@a' is not one"),
+        ("--worker-urls https://a", "workers are reached by plain HTTP: use http://a"),
+        ("--worker-urls grpc://a:1", "workers are reached by plain HTTP: use http://a:1"),
+        ("--mode pdd", "--mode is pdd; it must be one of regular, pd; did you mean pd?"),
+        ("--prefill http://a x", "Invalid bootstrap port 'x' of prefill worker http://a"),
+        ("--prefill http://a 1 2", "--prefill takes one URL and one bootstrap port, not http://a 1 2"),
+        ("--host", "argument --host: expected one argument"),
+        ("--config /no/such/file", "--config /no/such/file cannot be read: No such file or directory"),
+    ],
+)
+def test_mistakes_end_with_a_sentence_and_status_2(
+    line: str, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = errors_of(line, capsys)
+    assert sentence in said
+    assert said.startswith("vllm-router: error: ")
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", sorted(KNOWN_ELSEWHERE))
+def test_flags_of_forks_and_proposals_are_known_by_name(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dashed = "--" + name.replace("_", "-")
+    assert f"error: {dashed} {KNOWN_ELSEWHERE[name]}" in errors_of(f"{dashed} 1", capsys)
+
+
+def test_abbreviations_are_not_guessed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "did you mean --prometheus-port?" in errors_of("--prometheus-por 1", capsys)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"port": "30000"}, "port is 30000; it is the HTTP port to listen on and must be a whole number"),
+        ({"port": True}, "port is true; "),
+        ({"port": 1.0}, "port is 1.0; "),
+        ({"worker_urls": "http://a:1"}, "worker_urls is http://a:1; it is the workers' base URLs"),
+        ({"worker_urls": [1]}, "worker_urls is 1; "),
+        (
+            {"host": None},
+            "host is unset; it is the address to listen on and must be a text that is not empty",
+        ),
+        ({"host": " "}, "host is ' '; "),
+        ({"preserve_host": 1}, "preserve_host is 1; "),
+        ({"request_timeout_secs": float("inf")}, "request_timeout_secs is inf; "),
+        (
+            {"health_check_endpoint": "health"},
+            "health_check_endpoint is health; it is a path and must begin with /",
+        ),
+        ({"log_level": "loud"}, "log_level is loud; "),
+        ({"policy": 3}, "policy is 3; it is the policy that chooses the worker and must be one of random"),
+    ],
+)
+def test_wrong_values_from_python_are_refused_when_they_are_used(
+    settings: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        RouterArgs(**settings)._validate_router_args()
+
+
+def test_numpy_like_numbers_are_numbers() -> None:
+    np = pytest.importorskip("numpy")
+    args = RouterArgs(port=np.int64(8080), connect_timeout_secs=np.float64(0.5))
+    args._validate_router_args()
+    assert args.server_options()["port"] == 8080
+
+
+# Foreign parsers
+
+
+def test_a_foreign_parser_takes_the_flags_with_a_prefix() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--policy")  # the trainer's own
+    parser.add_argument("--seed", type=int, default=1)
+    RouterArgs.add_cli_args(parser, use_router_prefix=True, exclude_host_port=True)
+    namespace = parser.parse_args(
+        [
+            "--policy",
+            "ppo",
+            "--router-policy",
+            "round_robin",
+            "--worker-urls",
+            "http://a:1",
+            "--router-prefill",
+            "http://p",
+            "1",
+            "--router_max_payload_size",
+            "7",
+            "--router-data-parallel-size",
+            "2",
+        ]
+    )
+    args = RouterArgs.from_cli_args(namespace, use_router_prefix=True)
+    assert namespace.policy == "ppo"
+    assert namespace.router_policy == "round_robin"
+    assert (args.policy, args.worker_urls, args.max_payload_size) == ("round_robin", ["http://a:1"], 7)
+    assert args.intra_node_data_parallel_size == 2
+    assert args.prefill_urls == [("http://p", 1)]
+    assert args.seed is None
+    assert (args.host, args.port) == ("127.0.0.1", 30000)
+
+
+def test_host_and_port_are_never_prefixed() -> None:
+    parser = argparse.ArgumentParser()
+    RouterArgs.add_cli_args(parser, use_router_prefix=True)
+    args = RouterArgs.from_cli_args(parser.parse_args(["--host", "h", "--port", "1"]), use_router_prefix=True)
+    assert (args.host, args.port) == ("h", 1)
+
+
+def test_an_empty_namespace_gives_the_class_s_defaults() -> None:
+    assert RouterArgs.from_cli_args(argparse.Namespace()) == RouterArgs()
+
+
+def test_a_foreign_parser_prints_its_help() -> None:
+    parser = argparse.ArgumentParser(prog="train")
+    RouterArgs.add_cli_args(parser, use_router_prefix=True)
+    text = parser.format_help()
+    assert "--router-policy NAME" in text
+    assert "--router-enable-trace" not in text
+
+
+# YAML
+
+
+def test_yaml_takes_the_names_of_python_and_of_the_command_line() -> None:
+    text = """
+        worker-urls: http://a:1, http://b:1
+        policy: consistent-hash
+        eviction-interval: 120
+        health_check_interval_secs: 2.5
+        api_key: null
+        preserve_host: true
+        selector: {}
+    """
+    args = RouterArgs.from_yaml(text)
+    assert args == RouterArgs(
+        worker_urls=["http://a:1", "http://b:1"],
+        policy="consistent_hash",
+        health_check_interval_secs=2.5,
+        preserve_host=True,
+    )
+
+
+def test_yaml_takes_prefill_rows_and_selectors() -> None:
+    args = RouterArgs.from_yaml(
+        "prefill: [[http://a, 1], [http://b, none], http://c]\nselector: {app: vllm}\nmode: pd"
+    )
+    assert args.prefill_urls == [("http://a", 1), ("http://b", None), ("http://c", None)]
+    assert args.selector == {"app": "vllm"}
+    assert args.vllm_pd_disaggregation is True
+
+
+def test_an_empty_file_changes_nothing() -> None:
+    assert RouterArgs.from_yaml("# nothing\n") == RouterArgs()
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("polcy: random", "f.yaml: polcy is not a known setting; did you mean policy?"),
+        ("kv-model: x", "f.yaml: kv-model belongs to routing by KV events"),
+        ("zzzzz: 1", "f.yaml: zzzzz is not a known setting; docs/reference/cli.md lists them all"),
+        ("port: '1'", "f.yaml: port is 1; it is the HTTP port to listen on and must be a whole number"),
+        ("port: null", "f.yaml: port is unset; "),
+        ("port: yes", "f.yaml: port is true; "),
+        ("port: 1\nport: 2", "f.yaml: port is there twice; leave one of them"),
+        ("worker_urls: []\nworker-urls: []", "f.yaml: worker-urls sets worker_urls a second time"),
+        ("worker_urls: [https://a]", "f.yaml: --worker-urls https://a is not built into vllm-router"),
+        ("selector: 7", "f.yaml: selector is 7; write it as {app: vllm}"),
+        ("prefill: 7", "f.yaml: prefill is 7; write it as [[http://host:8000, 8998]"),
+        ("- port", "f.yaml must be a mapping of names to values"),
+        ("port: [", "f.yaml is not YAML: "),
+        (
+            "policy: cache_aware",
+            f"f.yaml: --policy cache_aware is not built into vllm-router {__version__} yet",
+        ),
+    ],
+)
+def test_mistakes_in_yaml_are_named_with_their_file(text: str, sentence: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        RouterArgs.from_yaml(text, "f.yaml")
+
+
+def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "router.yaml"
+    file.write_text(
+        "port: 1\npolicy: random\nworker_urls: [http://file:1]\npreserve_host: true\nlog_level: warning\n"
+        "request_timeout_secs: 7\nprefill: [[http://p, 1]]\n"
+    )
+    args = parsed(
+        f"--port 2 --config {file} --worker-urls http://line:1 --no-preserve-host --worker-urls http://l:2"
+    )
+    assert (args.port, args.policy, args.request_timeout_secs) == (2, "random", 7)
+    assert args.worker_urls == ["http://line:1", "http://l:2"]
+    assert args.preserve_host is False
+    assert args.log_level == "warn"
+    assert args.prefill_urls == [("http://p", 1)]
+    assert args.prometheus_port == 29000
+
+
+def test_mistakes_in_the_file_end_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "router.yaml"
+    file.write_text("polcy: random\n")
+    assert f"{file}: polcy is not a known setting; did you mean policy?" in errors_of(
+        f"--config {file}", capsys
+    )
+    file.write_bytes(b"\xff")
+    assert "cannot be read: it is not UTF-8 text" in errors_of(f"--config {file}", capsys)
+
+
+# Options of Router
+
+
+def test_policy_options_are_filled_with_defaults() -> None:
+    assert check_policy_options({}) == {
+        "intra_node_data_parallel_size": 1,
+        "policy": "least_load",
+        "seed": None,
+        "fallback_policy": "least_load",
+        "least_load_metric": "requests",
+        "virtual_nodes": 160,
+        "hash_function": "furc",
+        "hash_failover": "next",
+        "hash_load_factor": 0,
+        "hash_key_order": "seed",
+        "hash_key_headers": [],
+        "session_header_aliases": True,
+        "hash_key_fallback": "body",
+        "consistent_hash_compat": False,
+    }
+
+
+def test_policy_options_come_back_in_canonical_form() -> None:
+    options = check_policy_options(
+        {"policy": "Consistent-Hashing", "hash_function": "XXH3", "data_parallel_size": 2}
+    )
+    assert (options["policy"], options["hash_function"]) == ("consistent_hash", "xxh3")
+    assert options["intra_node_data_parallel_size"] == 2
+
+
+def test_defaults_are_not_shared_between_two_calls() -> None:
+    check_policy_options({})["hash_key_headers"].append("x")
+    assert check_policy_options({})["hash_key_headers"] == []
+
+
+def test_compat_sets_what_it_implies() -> None:
+    options = check_policy_options({"policy": "consistent_hash", "consistent_hash_compat": True})
+    assert options["hash_key_order"] == "reference"
+    assert options["session_header_aliases"] is False
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "sentence"),
+    [
+        ({"virtual_node": 1}, TypeError, "virtual_node is not a known setting; did you mean virtual_nodes?"),
+        ({"port": 1}, TypeError, "port is not an option of Router but of the server"),
+        ({"kv_model": 1}, TypeError, "kv_model belongs to routing by KV events"),
+        ({"data_parallel_size": 1, "intra_node_data_parallel_size": 1}, TypeError, "a second time"),
+        (
+            {"virtual_nodes": 0},
+            ValueError,
+            "virtual_nodes is 0; it is the number of points on the hash ring per worker",
+        ),
+        ({"cache_threshold": 0.5}, ValueError, "--cache-threshold 0.5 is not built into vllm-router"),
+        ({"policy": "cache_aware"}, ValueError, "--policy cache_aware is not built into vllm-router"),
+        ({"policy": "least_lod"}, ValueError, "did you mean least_load?"),
+    ],
+)
+def test_bad_policy_options_are_refused(
+    options: dict[str, Any], error: type[Exception], sentence: str
+) -> None:
+    with pytest.raises(error, match=re.escape(sentence)):
+        check_policy_options(options)
+
+
+def test_an_option_of_another_policy_is_accepted_with_a_warning() -> None:
+    sentence = "virtual_nodes has no effect on the policy round_robin; it belongs to consistent_hash"
+    with pytest.warns(UnusedOptionWarning, match=sentence) as caught:
+        options = check_policy_options(
+            {"policy": "round_robin", "virtual_nodes": 200, "cache_threshold": 0.3}
+        )
+    assert options["virtual_nodes"] == 200
+    assert [Path(warning.filename) for warning in caught] == [Path(__file__)]
+
+
+def test_warnings_name_what_will_not_do_what_it_seems_to() -> None:
+    assert RouterArgs(worker_urls=["http://a:1"]).warnings() == []
+    said = RouterArgs(
+        policy="power-of-two",
+        worker_urls=["http://a:1"],
+        dp_aware=True,
+        model_path="m",
+        hash_failover="first",
+    )
+    assert said.warnings() == [
+        "hash_failover has no effect on the policy power_of_two; it belongs to consistent_hash",
+        "--dp-aware has no effect by itself; --intra-node-data-parallel-size says how many ranks each "
+        "URL has",
+        "--model-path has no effect: it named a tokenizer for gRPC workers; HTTP workers need none",
+        "power_of_two has nothing to choose between while there is one worker",
+    ]
+    assert "requests get 503 until POST /add_worker" in RouterArgs().warnings()[0]
+
+
+# What the core takes
+
+
+def test_router_options_are_the_fleet_and_the_policy_options() -> None:
+    args = RouterArgs(worker_urls=["http://a:1"], policy="round-robin", seed=7)
+    assert args.router_options() == {
+        "worker_urls": ["http://a:1"],
+        **check_policy_options({"policy": "round_robin", "seed": 7}),
+    }
+
+
+def test_server_options_are_the_server_s_fields_with_nothing_left_open() -> None:
+    options = parsed("--log-level WARNING --request-id-headers X-Trace").server_options()
+    assert set(options) == {name for name, flag in FLAGS.items() if flag.scope == "server"}
+    assert options["threads"] == min(4, available_cpus())
+    assert options["log_level"] == "warn"
+    assert options["request_id_headers"] == ["x-trace"]
+    assert (options["prometheus_host"], options["prometheus_port"]) == ("127.0.0.1", 29000)
+    defaults = RouterArgs().server_options()
+    assert defaults["request_id_headers"] == ["x-request-id", "x-correlation-id", "x-trace-id", "request-id"]
+    assert defaults["log_level"] == "info"
+
+
+def test_metrics_need_both_host_and_port_as_in_the_reference() -> None:
+    options = RouterArgs(prometheus_port=9000).server_options()
+    assert (options["prometheus_host"], options["prometheus_port"]) == (None, None)
+
+
+def cgroup_tree(root: Path, **files: str) -> str:
+    for name, text in files.items():
+        path = root / name.replace("__", "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return str(root)
+
+
+def test_cpus_are_bounded_by_the_quotas_of_every_group_above(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _pid: set(range(64)))
+    files = {"proc__self__cgroup": "0::/pod/box\n", "sys__fs__cgroup__pod__box__cpu.max": "max 100000\n"}
+    assert available_cpus(cgroup_tree(tmp_path, **files)) == 64
+    assert available_cpus(cgroup_tree(tmp_path, **{"sys__fs__cgroup__pod__cpu.max": "250000 100000\n"})) == 3
+    assert available_cpus(cgroup_tree(tmp_path, **{"sys__fs__cgroup__cpu.max": "50000 100000\n"})) == 1
+
+
+def test_cpus_are_bounded_by_a_version_1_quota(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _pid: set(range(64)))
+    unlimited = {
+        "sys__fs__cgroup__cpu__cpu.cfs_quota_us": "-1",
+        "sys__fs__cgroup__cpu__cpu.cfs_period_us": "100000",
+    }
+    assert available_cpus(cgroup_tree(tmp_path, **unlimited)) == 64
+    assert available_cpus(cgroup_tree(tmp_path, **{"sys__fs__cgroup__cpu__cpu.cfs_quota_us": "200000"})) == 2
+
+
+# The module itself
+
+
+def test_settings_are_a_plain_dataclass_that_frameworks_may_change() -> None:
+    args = RouterArgs()
+    args.port = 8080
+    assert dataclasses.replace(args, policy="random").port == 8080
+
+
+def test_it_is_imported_without_the_extension_and_without_packages() -> None:
+    code = (
+        "import sys, vllm_router.router_args, vllm_router.launch_router as l;"
+        "l.parse_router_args(['--policy', 'random']);"
+        "bad = [m for m in ('vllm_router._core', 'numpy', 'yaml', 'rich') if m in sys.modules];"
+        "sys.exit(f'imported: {bad}' if bad else 0)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_the_version_is_the_project_s() -> None:
+    version = re.search(r'^version = "(.*)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert version is not None
+    assert version[1] == __version__
