@@ -17,6 +17,7 @@ PYBIND11_MODULE(_core, module) {
   BindTestingHttp(testing);
   BindTestingIndex(testing);
   BindTestingPolicy(testing);
+  BindTestingRouting(testing);
   BindTestingSimulation(testing);
   BindTestingWorker(testing);
 }

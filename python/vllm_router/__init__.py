@@ -9,11 +9,46 @@ from vllm_router._version import __version__
 
 # Names are imported when first used, so that `vllm-router --help` need not wait for the C++ extension.
 if TYPE_CHECKING:
+    from vllm_router.errors import NoWorkersError as NoWorkersError
+    from vllm_router.errors import RouterError as RouterError
+    from vllm_router.errors import UnusedOptionWarning as UnusedOptionWarning
+    from vllm_router.errors import WorkerExistsError as WorkerExistsError
+    from vllm_router.errors import WorkerNotFoundError as WorkerNotFoundError
+    from vllm_router.router import Batch as Batch
+    from vllm_router.router import PolicyType as PolicyType
+    from vllm_router.router import Router as Router
+    from vllm_router.router import Ticket as Ticket
+    from vllm_router.router import WorkerInfo as WorkerInfo
     from vllm_router.router_args import RouterArgs as RouterArgs
 
-__all__ = ["RouterArgs", "__version__"]
+__all__ = [
+    "Batch",
+    "NoWorkersError",
+    "PolicyType",
+    "Router",
+    "RouterArgs",
+    "RouterError",
+    "Ticket",
+    "UnusedOptionWarning",
+    "WorkerExistsError",
+    "WorkerInfo",
+    "WorkerNotFoundError",
+    "__version__",
+]
 
-_HOMES = {"RouterArgs": "router_args"}
+_HOMES = {
+    "Batch": "router",
+    "NoWorkersError": "errors",
+    "PolicyType": "router",
+    "Router": "router",
+    "RouterArgs": "router_args",
+    "RouterError": "errors",
+    "Ticket": "router",
+    "UnusedOptionWarning": "errors",
+    "WorkerExistsError": "errors",
+    "WorkerInfo": "router",
+    "WorkerNotFoundError": "errors",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,3 +1,258 @@
 """C++ core of vllm-router; use the names in `vllm_router` instead."""
 
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import Buffer, Self
+
 __version__: str
+
+testing: Any
+"""Internals for the project's own tests."""
+
+_Text: TypeAlias = str | bytes
+_Headers: TypeAlias = Mapping[str, str] | Mapping[bytes, bytes] | Iterable[tuple[_Text, _Text]]
+_End: TypeAlias = Literal["finished", "client_gone", "worker_failed", "not_sent"]
+_Reason: TypeAlias = Literal[
+    "random",
+    "round_robin",
+    "least_loaded",
+    "power_of_two",
+    "session_hash",
+    "body_hash",
+    "failover",
+    "overflow",
+    "fallback",
+    "pinned",
+]
+
+class Ticket:
+    """One decision, and the promise that the load it reserved returns.
+
+    It returns by `finish()`, by leaving a `with` block, or when the ticket is dropped, exactly once. A ticket
+    refers to no Python object, so no reference cycle of its own can keep it alive; one that sits in somebody
+    else's cycle ends when the garbage collector finds that. Thread-safe. Made by `Router.select()` only.
+    """
+
+    @property
+    def worker_url(self) -> str:
+        """The chosen worker as registered, with `@rank`; what `exclude` takes."""
+
+    @property
+    def base_url(self) -> str:
+        """Where to send the request: `worker_url` without `@rank`."""
+
+    @property
+    def rank(self) -> int | None:
+        """Data-parallel rank, to be sent as the header `X-data-parallel-rank`; None for a worker without."""
+
+    @property
+    def reason(self) -> _Reason:
+        """Why this worker; stable names."""
+
+    @property
+    def unit(self) -> Literal["none", "bytes", "tokens", "blocks"]:
+        """What `matched` and `total` count; `none` for policies that match nothing."""
+
+    @property
+    def matched(self) -> int:
+        """How much of the prompt the worker is thought to hold, in `unit`s; 0 <= matched <= total."""
+
+    @property
+    def total(self) -> int:
+        """Length of the prompt in `unit`s."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether the load has been returned."""
+
+    def first_token(self) -> None:
+        """The first output token has come: the share of load that stands for prefill returns now, once."""
+
+    def finish(
+        self,
+        *,
+        status: int | None = None,
+        end: _End | None = None,
+        first_token_ms: float | None = None,
+        prompt_tokens: int | None = None,
+        cached_tokens: int | None = None,
+        output_tokens: int | None = None,
+    ) -> bool:
+        """Return the load and tell the policy how the request went.
+
+        Args:
+            status: HTTP status of the worker's answer, 100 to 599, or 0 for none. Default: 200 when `end` is
+                `finished`, else 0.
+            end: `finished` (default), `client_gone`, `worker_failed` or `not_sent`.
+            first_token_ms: Time to the first token, in milliseconds.
+            prompt_tokens: Tokens of the prompt, as the worker counted them.
+            cached_tokens: Those of them that the worker had in its cache.
+            output_tokens: Tokens of the answer.
+
+        Returns:
+            True for the call that returned the load, False when it had been returned before.
+
+        Raises:
+            ValueError: `status` out of range or `end` unknown. The load is still reserved then.
+        """
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Finish, unless that has been done.
+
+        Without an exception as `finished` (status 200); with an `Exception` as `worker_failed`; with any
+        other `BaseException` (`asyncio.CancelledError`, `GeneratorExit`, `KeyboardInterrupt`) as
+        `client_gone`.
+        """
+
+class Batch:
+    """The decisions of one `select_batch()`, and the load that they reserved; ends like a `Ticket`."""
+
+    @property
+    def workers(self) -> NDArray[np.int32]:
+        """Shape (n,): the chosen workers, as indices into `worker_urls`."""
+
+    @property
+    def matched(self) -> NDArray[np.int64]:
+        """Shape (n,): as `Ticket.matched`."""
+
+    @property
+    def total(self) -> NDArray[np.int64]:
+        """Shape (n,): as `Ticket.total`."""
+
+    @property
+    def worker_urls(self) -> list[str]:
+        """`Router.worker_urls` when the batch was decided; stays right when the fleet changes afterwards."""
+
+    def finish(self, *, status: int | None = None, end: _End = "finished") -> int:
+        """Return the loads still reserved, and how many those were. Arguments as in `Ticket.finish()`."""
+
+    def __len__(self) -> int: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Finish, as `Ticket.__exit__()` does."""
+
+class Router:
+    """The C++ part of `vllm_router.Router`."""
+
+    def __init__(self, worker_urls: list[str], options: dict[str, Any]) -> None:
+        """`options` is what `router_args.check_policy_options()` returns."""
+
+    def select(
+        self,
+        body: _Text | Buffer | dict[str, Any] | None = None,
+        *,
+        prompt: _Text | Buffer | None = None,
+        messages: Sequence[Mapping[str, Any]] | None = None,
+        token_ids: NDArray[np.uint32] | list[int] | tuple[int, ...] | None = None,
+        headers: _Headers | None = None,
+        model: str | None = None,
+        exclude: Iterable[str] = (),
+    ) -> Ticket:
+        """Choose a worker for one request and reserve the load there.
+
+        Say what you have of the request; only what the policy needs is read. One of `body`, `prompt` and
+        `messages` at most, since they say the same thing.
+
+        Args:
+            body: The JSON body as it will be sent: bytes, str, or a dict, which is read as the text
+                `json.dumps(body, separators=(",", ":"), ensure_ascii=False)`, the openai client's spelling,
+                so that a dict and the bytes it is sent as are one request. Bytes you have already are
+                cheaper than a dict.
+            prompt: Plain text of a completion.
+            messages: Messages of a chat; with `model`, the same request as the body
+                `{"model": model, "messages": messages}`.
+            token_ids: The prompt as token ids: a contiguous uint32 array, not copied, or a list. They make
+                the estimated size of the prompt exact and may come beside one of the others.
+            headers: Request headers, a mapping or pairs; names in any case, the first of equal names counts.
+            model: Name of the model, for `messages`.
+            exclude: URLs of workers that must not be chosen, such as those that have failed already. A URL
+                without `@rank` means all its ranks; URLs that are not in the fleet are ignored.
+
+        Raises:
+            NoWorkersError: nobody may be chosen; the message counts workers by the reason.
+            TypeError: an argument of the wrong type, or two that exclude each other.
+            ValueError: token ids out of range, an array of the wrong shape, a number that JSON does not have.
+        """
+
+    def select_batch(
+        self,
+        prompts: Sequence[_Text] | None = None,
+        *,
+        token_ids: NDArray[np.uint32] | None = None,
+        offsets: NDArray[np.int64] | None = None,
+        session_ids: Sequence[_Text | None] | None = None,
+    ) -> Batch:
+        """Choose workers for many requests, in order, each seeing the load of those before it.
+
+        All are decided on the fleet as it is at the start. The GIL is released.
+
+        Args:
+            prompts: n texts.
+            token_ids: The ids of all rows, one row after the other; shape (m,), uint32, contiguous, not
+                copied.
+            offsets: Row i is `token_ids[offsets[i]:offsets[i + 1]]`; shape (n + 1,), int64, never falling,
+                within 0 to m.
+            session_ids: n values of `X-Session-ID`; None or blank for a request without one.
+
+        Raises:
+            NoWorkersError: nobody may be chosen; no load stays reserved.
+            TypeError: no rows at all, `token_ids` without `offsets`, or the wrong type or dtype.
+            ValueError: different numbers of rows, wrong shape, offsets out of order or out of range.
+        """
+
+    def add_worker(self, url: str, weight: float = 1.0) -> None:
+        """Add a worker at the end of the fleet: `http://host:port[/prefix][@rank]`.
+
+        With `intra_node_data_parallel_size` above 1 a URL without `@rank` adds all its ranks, or none.
+
+        Args:
+            url: Its name in every later call, without a trailing slash.
+            weight: Relative capacity, 0.01 to 100; loads are compared as load / weight.
+
+        Raises:
+            ValueError: a bad URL or weight.
+            WorkerExistsError: it is in the fleet already.
+            RouterError: the fleet is full.
+        """
+
+    def remove_worker(self, url: str) -> None:
+        """Take a worker out of the fleet; a URL without `@rank` means all its ranks.
+
+        Open tickets end as usual.
+
+        Raises:
+            WorkerNotFoundError: it is not in the fleet.
+        """
+
+    def drain_worker(self, url: str) -> None:
+        """Choose a worker no more, and let it finish what it has; `remove_worker()` when its load is 0.
+
+        Raises:
+            WorkerNotFoundError: it is not in the fleet.
+        """
+
+    def set_healthy(self, url: str, healthy: bool) -> None:
+        """Whether a worker may be chosen; ranks of one host share their health. Hash policies keep its place.
+
+        Raises:
+            WorkerNotFoundError: it is not in the fleet.
+        """
+
+    @property
+    def policy(self) -> str:
+        """Canonical name of the policy."""
+
+    @property
+    def worker_urls(self) -> list[str]:
+        """URLs of all workers, in fleet order; what `Batch.workers` indexes."""
+
+    def _worker_rows(self) -> list[tuple[str, bool, bool, int, float, int | None, int, int, int, int]]: ...

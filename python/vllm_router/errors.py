@@ -1,16 +1,15 @@
 """What can go wrong, as a tree. Every message names the thing, the value, the limit and the remedy.
 
-    Exception
-    ├── RouterError                    anything that only a router can raise; also a full fleet
-    │   ├── NoWorkersError             nobody may be chosen now: no workers, all unhealthy, draining or excluded
-    │   ├── WorkerNotFoundError        remove, drain or set_healthy of a URL that is not in the fleet  (a LookupError too)
-    │   └── WorkerExistsError          add_worker of a URL that is in the fleet already                (a ValueError too)
-    ├── ValueError                     a value out of its range, a bad URL, an unknown policy
-    └── TypeError                      an unknown option, an argument of the wrong type
+Exception
+├── RouterError                   what only a router can raise; also a fleet that is full
+│   ├── NoWorkersError            nobody may be chosen: no workers, all unhealthy, draining or excluded
+│   ├── WorkerNotFoundError       the URL is not in the fleet; also a LookupError
+│   └── WorkerExistsError         the URL is in the fleet already; also a ValueError
+├── ValueError                    a value out of its range, a bad URL, an unknown policy
+└── TypeError                     an unknown option, an argument of the wrong type
 
-    Warning
-    └── UserWarning
-        └── UnusedOptionWarning        a known option that the chosen policy does not read
+UserWarning
+└── UnusedOptionWarning           an option that is known, and that the chosen policy does not read
 """
 
 
@@ -19,7 +18,7 @@ class RouterError(Exception):
 
 
 class NoWorkersError(RouterError):
-    """No worker may be chosen now. The message says how many there are and why not; no load was reserved."""
+    """No worker may be chosen now. The message counts workers by the reason; no load was reserved."""
 
 
 class WorkerNotFoundError(RouterError, LookupError):

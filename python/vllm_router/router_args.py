@@ -310,6 +310,7 @@ class RouterArgs:
         "the policy that chooses the worker",
         group=_POLICY,
         scope="routing",
+        more=f"One of {', '.join(BUILT_POLICIES)}.",
     )
     seed: int | None = option(
         None,
@@ -329,6 +330,7 @@ class RouterArgs:
         group=_POLICY,
         scope="routing",
         policies=HASH_POLICIES,
+        more="One of least_load, random, round_robin, power_of_two.",
     )
     least_load_metric: str = option(
         "requests",
@@ -613,7 +615,7 @@ class RouterArgs:
         group=_LOGS,
         scope="server",
         cli_default="info",
-        more="warning is read as warn.",
+        more="One of debug, info, warn (or warning), error, critical.",
     )
     log_dir: str | None = option(
         None, Text("DIRECTORY"), "where log files go", group=_LOGS, scope="server", more="Unset: to stderr."
@@ -624,6 +626,7 @@ class RouterArgs:
         "the form of log lines, the access log included",
         group=_LOGS,
         scope="server",
+        more="text or json.",
     )
     prometheus_host: str | None = option(
         None,
@@ -1144,7 +1147,7 @@ _SPELLINGS: dict[str, _Spelling] = {
     for flag in FLAGS.values()
     for name, alias in [
         (flag.field, None),
-        *((alias.name.replace("-", "_"), alias) for alias in flag.all_aliases),
+        *((a.name.replace("-", "_"), a) for a in flag.all_aliases if a.name != flag.field),
         *([(flag.spelled, None)] if flag.spelled else []),
     ]
 }

@@ -384,7 +384,7 @@ def test_a_policy_that_is_not_built_is_refused_by_name(name: str, capsys: pytest
         ("--virtual-nodes 0", "must be a whole number between 1 and 65536 (default 160)"),
         ("--hash-load-factor 0.5", "must be 0 (off) or a number between 1.0 and 10.0 (default 0)"),
         ("--hash-load-factor nan", "hash_load_factor is nan; "),
-        ("--connect-timeout-secs 0", "must be a number of seconds between 0.001 and 31536000 (default 5)"),
+        ("--connect-timeout-secs 0", "must be a number between 0.001 and 31536000 (default 5)"),
         ("--least-load-metric drain_time", "--least-load-metric drain_time is not built into vllm-router"),
         (
             "--hash-key-fallback conversation",

@@ -1,0 +1,245 @@
+#include <pybind11/stl.h>
+
+#include <atomic>
+#include <cstring>
+#include <thread>
+
+#include "bindings/bindings.h"
+#include "bindings/errors.h"
+#include "bindings/json_text.h"
+#include "bindings/py_router.h"
+#include "routing/request_fields.h"
+#include "routing/session_key.h"
+#include "routing/ticket.h"
+
+namespace vllm_router {
+namespace {
+
+namespace py = pybind11;
+using namespace py::literals;
+
+using Pairs = std::vector<std::pair<std::string, std::string>>;
+
+// A request with storage of its own.
+struct OwnedRequest {
+  Pairs headers;
+  std::string path;
+  std::optional<std::string> session_id;
+  std::optional<std::string> body;
+  uint64_t body_bytes;
+  std::optional<std::string> prompt;
+  std::optional<std::vector<uint32_t>> token_ids;
+  std::vector<HeaderField> fields;
+
+  RequestView View() {
+    for (const auto& [name, value] : headers) fields.push_back({name, value});
+    RequestView view{.headers = fields, .path = path, .session_id = session_id, .body = body,
+                     .body_bytes = body_bytes, .prompt = prompt};
+    if (token_ids) view.token_ids = *token_ids;
+    return view;
+  }
+};
+
+OwnedRequest RequestFrom(const py::kwargs& parts) {
+  OwnedRequest request{};
+  for (const auto& [key, value] : parts) {
+    const auto name = key.cast<std::string>();
+    if (name == "headers") {
+      request.headers = value.cast<Pairs>();
+    } else if (name == "path") {
+      request.path = value.cast<std::string>();
+    } else if (name == "session_id") {
+      request.session_id = value.cast<std::string>();
+    } else if (name == "body") {
+      request.body = value.cast<std::string>();
+    } else if (name == "body_bytes") {
+      request.body_bytes = value.cast<uint64_t>();
+    } else if (name == "prompt") {
+      request.prompt = value.cast<std::string>();
+    } else if (name == "token_ids") {
+      request.token_ids = value.cast<std::vector<uint32_t>>();
+    } else {
+      throw py::type_error("a request has no " + name);
+    }
+  }
+  return request;
+}
+
+const char* SourceName(RoutingKey::HashKeySource source) {
+  switch (source) {
+    case RoutingKey::HashKeySource::kMissing: return "missing";
+    case RoutingKey::HashKeySource::kSession: return "session";
+    case RoutingKey::HashKeySource::kBody: return "body";
+  }
+  return "?";
+}
+
+py::object FieldsOf(const std::string& body, bool padded) {
+  std::string roomy = body;
+  // What follows the body must be readable and must not matter, so it is made as misleading as possible.
+  if (padded) roomy.append(kBodyPadding, '"');
+  const RequestFields fields = ParseRequestFields({roomy.data(), body.size()}, padded);
+  if (!fields.is_object) return py::none();
+  return py::dict("session_params_session_id"_a = fields.session_params_session_id, "user"_a = fields.user,
+                  "session_id"_a = fields.session_id, "user_id"_a = fields.user_id, "model"_a = fields.model,
+                  "stream"_a = fields.stream, "max_tokens"_a = fields.max_tokens);
+}
+
+SessionKeyFinder MakeFinder(const std::string& order, std::vector<std::string> headers, bool aliases, bool compat,
+                            const std::string& digest_function) {
+  SessionKeyOptions options;
+  options.order = order == "reference" ? SessionKeyOptions::Order::kReference : SessionKeyOptions::Order::kSeed;
+  options.headers = std::move(headers);
+  options.aliases = aliases;
+  options.compat = compat;
+  options.digest_function = ValueOrThrow(ParseHashFunction(digest_function));
+  return SessionKeyFinder(options);
+}
+
+// Chooses nothing; remembers how its decisions ended.
+class Listener final : public Policy {
+ public:
+  std::string_view name() const override { return "listener"; }
+  KeyParts Needs() const override { return KeyParts::kNone; }
+  std::optional<Decision> Choose(const RoutingKey&, const FleetView&) override { return std::nullopt; }
+  void Observe(const Decision&, const Outcome& outcome) override {
+    heard[static_cast<size_t>(outcome.end)].fetch_add(1, std::memory_order_relaxed);
+  }
+
+  std::array<std::atomic<int>, 4> heard{};
+};
+
+// Tickets on one worker, by number, so that a test can move and drop them as C++ code would.
+class TicketHarness {
+ public:
+  size_t Make(uint32_t prefill, uint32_t output, uint32_t context) {
+    tickets_.push_back(std::make_unique<Ticket>(listener_, worker_, Decision{},
+                                                LoadShare{.queued_prefill = prefill,
+                                                          .expected_output = output,
+                                                          .context = context}));
+    return tickets_.size() - 1;
+  }
+  size_t MakeEmpty() {
+    tickets_.push_back(std::make_unique<Ticket>());
+    return tickets_.size() - 1;
+  }
+  void FirstToken(size_t number) { tickets_.at(number)->FirstToken(); }
+  bool Finish(size_t number, const std::string& end) {
+    return tickets_.at(number)->Finish({.end = EndByName(end).value()});
+  }
+  bool Finished(size_t number) { return tickets_.at(number)->finished(); }
+  size_t Move(size_t number) {
+    tickets_.push_back(std::make_unique<Ticket>(std::move(*tickets_.at(number))));
+    return tickets_.size() - 1;
+  }
+  void Assign(size_t to, size_t from) { *tickets_.at(to) = std::move(*tickets_.at(from)); }
+  void Drop(size_t number) { tickets_.at(number).reset(); }
+
+  py::tuple Load() const {
+    const WorkerLoad& load = worker_->load;
+    return py::make_tuple(load.open_requests(), load.queued_prefill(), load.expected_output(), load.context());
+  }
+  py::dict Heard() const {
+    py::dict heard;
+    for (size_t end = 0; end < listener_->heard.size(); ++end) {
+      heard[py::str(std::string(EndName(static_cast<Outcome::End>(end))))] = listener_->heard[end].load();
+    }
+    return heard;
+  }
+  // Whoever else holds the worker and the policy are tickets.
+  py::tuple Owners() const { return py::make_tuple(worker_.use_count() - 1, listener_.use_count() - 1); }
+
+  // Each round: one ticket, and two threads per call that race for it. Returns how often Finish() said "I did it".
+  int Race(int rounds) {
+    std::atomic<int> wins{0};
+    for (int round = 0; round < rounds; ++round) {
+      Ticket ticket(listener_, worker_, Decision{}, {.queued_prefill = 5, .expected_output = 3, .context = 5});
+      std::atomic<int> ready{0};
+      const auto start = [&ready] {
+        ready.fetch_add(1);
+        while (ready.load() < 4) std::this_thread::yield();
+      };
+      std::vector<std::thread> threads;
+      for (int i = 0; i < 2; ++i) {
+        threads.emplace_back([&] {
+          start();
+          if (ticket.Finish({})) wins.fetch_add(1);
+        });
+        threads.emplace_back([&] {
+          start();
+          ticket.FirstToken();
+        });
+      }
+      for (std::thread& thread : threads) thread.join();
+    }
+    return wins.load();
+  }
+
+ private:
+  std::shared_ptr<Worker> worker_ = std::make_shared<Worker>(WorkerId{0}, WorkerUrl{}, kWeightOne);
+  std::shared_ptr<Listener> listener_ = std::make_shared<Listener>();
+  std::vector<std::unique_ptr<Ticket>> tickets_;
+};
+
+}  // namespace
+
+void BindTestingRouting(py::module_& testing) {
+  testing.attr("MAX_PARSED_BODY_BYTES") = kMaxParsedBodyBytes;
+  testing.attr("BODY_PADDING") = kBodyPadding;
+  testing.def("request_fields", &FieldsOf, "body"_a, "padded"_a = false);
+
+  py::class_<SessionKeyFinder>(testing, "SessionKeyFinder")
+      .def(py::init(&MakeFinder), py::kw_only(), "order"_a = "seed", "headers"_a = std::vector<std::string>{},
+           "aliases"_a = true, "compat"_a = false, "digest_function"_a = "furc")
+      .def("find_in_headers",
+           [](const SessionKeyFinder& finder, Pairs headers) {
+             OwnedRequest request{.headers = std::move(headers)};
+             return finder.FindInHeaders(request.View().headers);
+           })
+      .def("has_header",
+           [](const SessionKeyFinder& finder, Pairs headers) {
+             OwnedRequest request{.headers = std::move(headers)};
+             return finder.HasHeader(request.View().headers);
+           })
+      // (key, where it came from, whether the body was parsed for it)
+      .def("find", [](const SessionKeyFinder& finder, const py::kwargs& parts) {
+        OwnedRequest request = RequestFrom(parts);
+        RoutingKey key;
+        std::optional<RequestFields> parsed;
+        finder.Find(request.View(), &key, &parsed);
+        return py::make_tuple(key.hash_key, SourceName(key.hash_key_source), parsed.has_value());
+      });
+
+  py::class_<TicketHarness>(testing, "TicketHarness")
+      .def(py::init<>())
+      .def("make", &TicketHarness::Make, "prefill"_a, "output"_a, "context"_a)
+      .def("make_empty", &TicketHarness::MakeEmpty)
+      .def("first_token", &TicketHarness::FirstToken)
+      .def("finish", &TicketHarness::Finish, "number"_a, "end"_a = "finished")
+      .def("finished", &TicketHarness::Finished)
+      .def("move", &TicketHarness::Move)
+      .def("assign", &TicketHarness::Assign, "to"_a, "from_"_a)
+      .def("drop", &TicketHarness::Drop)
+      .def("race", &TicketHarness::Race, py::call_guard<py::gil_scoped_release>())
+      .def_property_readonly("load", &TicketHarness::Load)
+      .def_property_readonly("heard", &TicketHarness::Heard)
+      .def_property_readonly("owners", &TicketHarness::Owners);
+
+  testing.def("make_key", [](const PyRouter& router, const py::kwargs& parts) {
+    OwnedRequest request = RequestFrom(parts);
+    const RoutingKey key = router.router().MakeKey(request.View());
+    return py::dict("hash_key"_a = key.hash_key, "source"_a = SourceName(key.hash_key_source),
+                    "prompt_tokens"_a = key.prompt_tokens, "expected_output"_a = key.expected_output);
+  });
+  testing.def("needs_body", [](const PyRouter& router, Pairs headers) {
+    OwnedRequest request{.headers = std::move(headers)};
+    return router.router().NeedsBody(request.View().headers);
+  });
+  testing.def("json_text", [](const py::object& value) {
+    std::string text;
+    AppendJson(value, &text);
+    return py::bytes(text);
+  });
+}
+
+}  // namespace vllm_router

@@ -1,0 +1,128 @@
+"""Router: routing as a library, over the same C++ core as the server.
+
+    router = Router(policy="consistent_hash", worker_urls=["http://w1:8000", "http://w2:8000"])
+    with router.select(prompt="Hello", headers={"X-Session-ID": "s1"}) as ticket:
+        answer = post(ticket.worker_url, ...)
+    # leaving the block returns the load that select() reserved
+
+A `Ticket` is a promise that load returns: by `finish()`, by leaving its `with` block, or when it is dropped,
+exactly once. Everything here is thread-safe.
+"""
+
+from __future__ import annotations
+
+import enum
+import warnings
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from vllm_router import _core
+from vllm_router._core import Batch, Ticket
+from vllm_router.errors import UnusedOptionWarning
+from vllm_router.router_args import RouterArgs, check_policy_options
+
+__all__ = ["Batch", "PolicyType", "Router", "Ticket", "WorkerInfo", "policy_from_str"]
+
+
+class PolicyType(enum.Enum):
+    """Policies by the names that `vllm_router_rs.PolicyType` has; accepted wherever a policy's name is."""
+
+    Random = "random"
+    RoundRobin = "round_robin"
+    CacheAware = "cache_aware"
+    PowerOfTwo = "power_of_two"
+    ConsistentHash = "consistent_hash"
+    RendezvousHash = "rendezvous_hash"
+
+
+def policy_from_str(policy: str | None) -> PolicyType | None:
+    """The PolicyType of a canonical policy name; None for None.
+
+    Raises:
+        KeyError: the name has no PolicyType. (`Router` takes more names: every policy and alias.)
+    """
+    if policy is None:
+        return None
+    try:
+        return PolicyType(policy)
+    except ValueError:
+        known = ", ".join(member.value for member in PolicyType)
+        raise KeyError(f"policy {policy!r} has no PolicyType; those that have one are {known}") from None
+
+
+class WorkerInfo(NamedTuple):
+    """One worker as it was when `Router.workers` was read. Tokens are estimates."""
+
+    url: str
+    """As registered, with `@rank`; its name in every call."""
+    healthy: bool
+    """False after `set_healthy(url, False)`: not chosen until it is True again."""
+    draining: bool
+    """True after `drain_worker(url)`: not chosen any more."""
+    load: int
+    """Open requests: tickets that are not finished."""
+    weight: float
+    """Relative capacity, 0.01 to 100."""
+    rank: int | None
+    """Data-parallel rank, for `http://host:8000@2`."""
+    queued_prefill_tokens: int
+    """Prompt tokens of open requests before their first token."""
+    expected_output_tokens: int
+    """Output tokens that open requests are expected to make."""
+    context_tokens: int
+    """Prompt tokens of open requests."""
+    selections: int
+    """Decisions that chose this worker, ever."""
+
+
+class Router(_core.Router):
+    """Chooses a worker for each request, and keeps count of what every worker has in hand.
+
+    Args:
+        policy: A policy's name or alias (`-` and `_` are the same), or a `PolicyType`: `random`,
+            `round_robin`, `least_load`, `power_of_two`, `consistent_hash`, `rendezvous_hash`.
+        worker_urls: URLs of the first workers, in fleet order: `http://host:port[/prefix][@rank]`.
+        seed: 0 to 2^64-1 makes random choices repeat; None draws one.
+        **options: The routing flags of the command line by name, such as `virtual_nodes=160`; `vllm-router
+            --help` and docs/reference/cli.md describe them. An option that the policy does not read is
+            accepted with an `UnusedOptionWarning`.
+
+    Raises:
+        TypeError: an unknown option; the message names the nearest one.
+        ValueError: an unknown policy, a value out of range, a bad URL.
+        WorkerExistsError: a URL appears twice.
+    """
+
+    def __init__(
+        self,
+        policy: str | PolicyType = "least_load",
+        worker_urls: Iterable[str] = (),
+        *,
+        seed: int | None = None,
+        **options: Any,
+    ) -> None:
+        if isinstance(worker_urls, str):
+            raise TypeError(
+                f"worker_urls is {worker_urls!r}; it must be a list of URLs: pass [{worker_urls!r}]"
+            )
+        name = policy.value if isinstance(policy, PolicyType) else policy
+        checked = check_policy_options({"policy": name, "seed": seed, **options}, warn=_warn)
+        super().__init__(list(worker_urls), checked)
+
+    @classmethod
+    def from_args(cls, args: RouterArgs) -> Router:
+        """A router with the settings of `args`, as the command line makes them."""
+        return cls(**args.router_options())
+
+    @property
+    def workers(self) -> list[WorkerInfo]:
+        """Every worker of the fleet, in fleet order, as it is now."""
+        return [WorkerInfo(*row) for row in self._worker_rows()]
+
+    def __repr__(self) -> str:
+        return f"<Router {self.policy}, {len(self.worker_urls)} workers>"
+
+
+def _warn(sentence: str) -> None:
+    # Past this function, check_policy_options and Router.__init__, to the line that made the router.
+    warnings.warn(sentence, UnusedOptionWarning, stacklevel=4)

@@ -1,0 +1,221 @@
+"""cpp/routing/session_key.h: policies.md 2.1, 2.2 and the vectors of 3.5."""
+
+import json
+
+import pytest
+
+from vllm_router._core import testing
+
+FURC = testing.HashFunction.furc
+XXH3 = testing.HashFunction.xxh3
+HELLO = b'{"model":"llama-3","messages":[{"role":"user","content":"Hello!"}]}'
+RANKS = ["x-session-id", "x-user-id", "x-tenant-id", "x-request-id", "x-correlation-id", "x-trace-id"]
+ALIASES = ["x-claude-code-session-id", "x-dynamo-session-id", "x-smg-routing-key", "session-id"]
+CHAT = "/v1/chat/completions"
+
+
+def finder(**options):
+    return testing.SessionKeyFinder(**options)
+
+
+def key(request=None, **options):
+    """(key, source) of a request given as the keywords of find()."""
+    return finder(**options).find(**(request or {}))[:2]
+
+
+def of_body(body, **options):
+    return key({"body": json.dumps(body).encode()}, **options)
+
+
+def digest(raw, function=FURC):
+    return f"request_hash:{testing.ring_hash(function, raw):016x}"
+
+
+def test_headers_rank_as_in_the_seed():
+    sent = [(name, f"v{i}") for i, name in enumerate(RANKS)]
+    for first in range(len(RANKS)):
+        expected = f"header:{RANKS[first]}:v{first}"
+        assert key({"headers": sent[first:]}) == (expected, "session")
+        assert key({"headers": sent[first:][::-1]}) == (expected, "session")
+
+
+def test_reference_order_swaps_correlation_and_request():
+    sent = [("X-Request-ID", "req-789"), ("X-Correlation-ID", "corr-001")]
+    assert key({"headers": sent}) == ("header:x-request-id:req-789", "session")
+    assert key({"headers": sent}, order="reference") == ("header:x-correlation-id:corr-001", "session")
+    assert key({"headers": sent}, compat=True) == ("header:x-correlation-id:corr-001", "session")
+
+
+@pytest.mark.parametrize("name", ["X-Session-ID", "x-session-id", "X-SESSION-ID"])
+def test_case_of_names_changes_nothing(name):
+    assert key({"headers": [(name, "AbC")]}) == ("header:x-session-id:AbC", "session")
+
+
+def test_values_are_trimmed_of_blanks_and_empty_ones_are_no_hit():
+    assert key({"headers": [("x-session-id", " \t a b \t")]}) == ("header:x-session-id:a b", "session")
+    sent = [("x-session-id", " \t"), ("x-user-id", "u")]
+    assert key({"headers": sent}) == ("header:x-user-id:u", "session")
+
+
+def test_of_a_header_sent_twice_the_first_counts():
+    assert key({"headers": [("x-user-id", "a"), ("X-User-ID", "b")]}) == ("header:x-user-id:a", "session")
+    assert key({"headers": [("x-user-id", ""), ("x-user-id", "b")]}) == ("", "missing")
+
+
+def test_headers_with_similar_names_are_others():
+    sent = [("x-session-i", "1"), ("x-session-idd", "2"), ("x_session_id", "3"), ("", "4"), ("x" * 500, "5")]
+    assert key({"headers": sent}) == ("", "missing")
+
+
+@pytest.mark.parametrize("alias", ALIASES)
+def test_an_alias_counts_as_the_session_header_when_that_is_absent(alias):
+    sent = [("x-user-id", "u"), (alias.title(), "s")]
+    assert key({"headers": sent}) == (f"header:{alias}:s", "session")
+    assert key({"headers": [*sent, ("x-session-id", "real")]}) == ("header:x-session-id:real", "session")
+    assert key({"headers": [*sent, ("x-session-id", "")]}) == (f"header:{alias}:s", "session")
+    assert key({"headers": sent}, aliases=False) == ("header:x-user-id:u", "session")
+    assert key({"headers": sent}, compat=True) == ("header:x-user-id:u", "session")
+
+
+def test_key_headers_replace_all_ranks_and_keep_their_order():
+    mine = ["X-Conversation", "x-shop"]
+    sent = [("x-session-id", "s"), ("session-id", "t"), ("X-Shop", "b"), ("x-conversation", "a")]
+    assert key({"headers": sent}, headers=mine) == ("header:x-conversation:a", "session")
+    assert key({"headers": sent[:3]}, headers=mine) == ("header:x-shop:b", "session")
+    assert key({"headers": sent[:2]}, headers=mine) == ("", "missing")
+
+
+def test_find_in_headers_and_has_header_agree_with_find():
+    for sent in ([], [("x-trace-id", "t")], [("x-trace-id", " ")]):
+        expected = key({"headers": sent})[0]
+        assert finder().find_in_headers(sent) == expected
+        assert finder().has_header(sent) == bool(expected)
+
+
+def test_a_session_id_of_the_caller_is_the_session_header_whatever_the_headers_say():
+    request = {"session_id": " s ", "headers": [("x-session-id", "h")]}
+    assert key(request) == ("header:x-session-id:s", "session")
+    assert key(request, headers=["x-shop"]) == ("header:x-session-id:s", "session")
+    assert key({"session_id": " "}) == ("", "missing")
+
+
+def test_members_of_the_body_rank_after_headers():
+    body = {"session_params": {"session_id": "a"}, "user": "b", "session_id": "c", "user_id": "d"}
+    assert of_body(body) == ("session:a", "session")
+    del body["session_params"]
+    assert of_body(body) == ("user:b", "session")
+    del body["user"]
+    assert of_body(body) == ("session:c", "session")
+    del body["session_id"]
+    assert of_body(body) == ("user:d", "session")
+    request = {"body": json.dumps(body).encode(), "headers": [("x-trace-id", "t")]}
+    assert key(request) == ("header:x-trace-id:t", "session")
+
+
+def test_a_member_that_names_nobody_is_passed_over():
+    assert of_body({"user": " ", "session_id": None, "user_id": 5}) == ("user:5", "session")
+
+
+def test_the_body_is_parsed_only_when_no_header_decides():
+    body = json.dumps({"user": "u"}).encode()
+    assert finder().find(body=body) == ("user:u", "session", True)
+    assert finder().find(body=body, headers=[("x-user-id", "h")]) == ("header:x-user-id:h", "session", False)
+
+
+def test_a_keyless_request_is_known_by_the_digest_of_its_body():
+    assert len(HELLO) == 67
+    assert key({"body": HELLO}) == ("request_hash:45341b7a824b0d89", "body")
+    assert key({"body": HELLO}, compat=True) == ("request_hash:45341b7a824b0d89", "body")
+    assert key({"body": HELLO}, digest_function="xxh3") == (digest(HELLO, XXH3), "body")
+
+
+@pytest.mark.parametrize("body", [b"[1]", b"hello", b'{"user":"a"', b"\xff\xfe"])
+def test_a_body_that_is_no_object_is_known_by_its_digest(body):
+    assert key({"body": body}) == (digest(body), "body")
+
+
+def test_without_a_body_the_digest_is_of_the_prompt_else_of_the_token_ids():
+    ids = [1, 2, 2**32 - 1]
+    little_endian = b"".join(i.to_bytes(4, "little") for i in ids)
+    everything = {"body": HELLO, "prompt": "Hello!", "token_ids": ids}
+    assert key(everything) == (digest(HELLO), "body")
+    assert key({**everything, "body": b""}) == (digest(b"Hello!"), "body")
+    assert key({"body": b"", "prompt": "", "token_ids": ids}) == (digest(little_endian), "body")
+    assert key({"body": b"", "prompt": "", "token_ids": []}) == ("", "missing")
+
+
+def test_compat_keeps_the_reference_key_of_chats_with_a_session():
+    body = json.dumps({"session_params": {"session_id": "conversation-12345"}}).encode()
+    assert key({"body": body, "path": CHAT}) == ("session:conversation-12345", "session")
+    assert key({"body": body, "path": CHAT}, compat=True) == ("request:conversation-12345", "session")
+    for path in ("", "/v1/completions", "/v1/responses"):
+        assert key({"body": body, "path": path}, compat=True) == ("session:conversation-12345", "session")
+
+
+def test_compat_digests_a_chat_session_that_is_longer_than_100_bytes():
+    for session, expected in [("é" * 50, "request:" + "é" * 50), ("x" * 101, digest(b"x" * 101))]:
+        body = json.dumps({"session_params": {"session_id": session}}).encode()
+        assert key({"body": body, "path": CHAT}, compat=True) == (expected, "session")
+
+
+@pytest.mark.parametrize(
+    ("request_", "options", "key_string", "furc", "point"),
+    [
+        ({"headers": [("X-Session-ID", "abc")]}, {}, "header:x-session-id:abc", 1770962, "543d9eea8d6f5317"),
+        (
+            {"headers": [("X-Session-ID", "conversation-12345")]},
+            {},
+            "header:x-session-id:conversation-12345",
+            427258,
+            "70213e269ee10eb2",
+        ),
+        (
+            {"headers": [("X-Correlation-ID", "corr-001"), ("X-Request-ID", "req-789")]},
+            {},
+            "header:x-request-id:req-789",
+            5735937,
+            "4f8e98b2f70e0524",
+        ),
+        (
+            {"headers": [("X-Correlation-ID", "corr-001"), ("X-Request-ID", "req-789")]},
+            {"compat": True},
+            "header:x-correlation-id:corr-001",
+            7095979,
+            "75ca81747ea5991e",
+        ),
+        (
+            {"body": b'{"session_params":{"session_id":"conversation-12345"}}', "path": CHAT},
+            {},
+            "session:conversation-12345",
+            3492762,
+            "392628d52028defd",
+        ),
+        (
+            {"body": b'{"session_params":{"session_id":"conversation-12345"}}', "path": CHAT},
+            {"compat": True},
+            "request:conversation-12345",
+            4535462,
+            "1b29273bb9f9db89",
+        ),
+        ({"body": b'{"user":"user-67890"}'}, {}, "user:user-67890", 2841289, "0bf0e4e297f556d0"),
+        (
+            {"headers": [("X-User-ID", "user-456")]},
+            {},
+            "header:x-user-id:user-456",
+            2244113,
+            "671c72bf1a57461f",
+        ),
+        (
+            {"headers": [("X-Tenant-ID", "tenant-xyz")]},
+            {},
+            "header:x-tenant-id:tenant-xyz",
+            7054215,
+            "417e59d50a0b64b6",
+        ),
+        ({"body": HELLO}, {}, "request_hash:45341b7a824b0d89", 1014237, "a761052e59e947b8"),
+    ],
+)
+def test_keys_and_their_points_are_pinned_by_the_vectors(request_, options, key_string, furc, point):
+    assert key(request_, **options)[0] == key_string
+    assert testing.furc_hash(key_string) == furc
+    assert f"{testing.ring_hash(FURC, key_string):016x}" == point
