@@ -71,6 +71,7 @@ _POLICY_ALIASES = {
     "least_loaded": "least_load",
     "least_request": "least_load",
     "consistent_hashing": "consistent_hash",
+    "chwbl": "prefix_aware",
     "kv": "kv_logit",
     "manual": "sticky_least_loaded",
 }
@@ -93,25 +94,22 @@ def _policy(**more: Any) -> Choice:
 
 
 def _worker_url(url: str) -> str:
-    """A worker's URL, checked as far as is possible without the C++ parser, which decides."""
+    """A worker's URL, checked as far as is possible without the C++ parser, which decides.
+
+    User names and passwords are left to that parser, which keeps them out of its message.
+    """
     base = re.sub(r"@[0-9]+$", "", url)
     scheme, separator, rest = base.partition("://")
     if separator and scheme.lower() in ("https", "grpc", "grpcs", "unix"):
         raise NotYet(f"workers are reached by plain HTTP: use http://{rest}")
-    if scheme != "http" or not separator:
+    if scheme.lower() != "http" or not separator:
         raise Unfit(f"URLs like http://host:8000, and {url!r} is not one")
     try:
         parts = urlsplit(base)
         usable = bool(parts.hostname) and parts.port != 0
     except ValueError:
         usable = False
-    if (
-        not usable
-        or parts.query
-        or parts.fragment
-        or "@" in parts.netloc
-        or re.search(r"[\x00-\x20\x7f]", url)
-    ):
+    if not usable or parts.query or parts.fragment or re.search(r"[\x00-\x20\x7f]", url):
         raise Unfit(f"URLs like http://host:8000, with a port between 1 and 65535, and {url!r} is not one")
     return url
 

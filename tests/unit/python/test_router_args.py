@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from vllm_router._core import testing
 from vllm_router._version import __version__
 from vllm_router.errors import UnusedOptionWarning
 from vllm_router.launch_router import parse_router_args
@@ -393,7 +394,6 @@ def test_a_policy_that_is_not_built_is_refused_by_name(name: str, capsys: pytest
         ("--worker-urls a:8000", "must be URLs like http://host:8000, and 'a:8000' is not one"),
         ("--worker-urls http://a:99999", "'http://a:99999' is not one"),
         ("--worker-urls http://", "'http://' is not one"),
-        ("--worker-urls http://u:p@a", "'http://u:p@a' is not one"),
         ("--worker-urls https://a", "workers are reached by plain HTTP: use http://a"),
         ("--worker-urls grpc://a:1", "workers are reached by plain HTTP: use http://a:1"),
         ("--mode pdd", "--mode is pdd; it must be one of regular, pd; did you mean pd?"),
@@ -752,6 +752,51 @@ def test_cpus_are_bounded_by_a_version_1_quota(tmp_path: Path, monkeypatch: pyte
     }
     assert available_cpus(cgroup_tree(tmp_path, **unlimited)) == 64
     assert available_cpus(cgroup_tree(tmp_path, **{"sys__fs__cgroup__cpu__cpu.cfs_quota_us": "200000"})) == 2
+
+
+# The core has names of its own, for those who come without this module
+
+
+def test_policies_have_the_core_s_names() -> None:
+    policy, fallback = FLAGS["policy"].kind, FLAGS["fallback_policy"].kind
+    assert list(policy.names) == testing.policy_names()
+    assert sorted(fallback.names) == sorted(testing.fallback_policy_names())
+    for alias, name in policy.aliases.items():
+        if name in policy.names:
+            assert testing.canonical_policy_name(alias) == name
+
+
+def test_policies_that_are_not_built_or_not_offered_are_so_in_the_core() -> None:
+    policy = FLAGS["policy"].kind
+    aliases = [alias for alias, name in policy.aliases.items() if name in policy.later]
+    for name in [*policy.later, *policy.foreign, *aliases]:
+        with pytest.raises(ValueError, match=r"not built yet|not offered"):
+            testing.canonical_policy_name(name)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://a",
+        "HTTP://a:8000",
+        "http://a:8000/",
+        "http://a:8000/v1/models@7",
+        "http://10.0.0.1:65535@0",
+        "http://[::1]:8000@2",
+        "http://under_score.svc.cluster.local:80/p",
+        "http://h/a@b",
+    ],
+)
+def test_a_url_that_the_core_takes_is_taken_here(url: str) -> None:
+    testing.parse_worker_url(url)
+    RouterArgs(worker_urls=[url])._validate_router_args()
+
+
+@pytest.mark.parametrize("url", ["a:1", "ftp://a", "http://", "http://a:0", "http://a:65536", "http://a b"])
+def test_a_url_that_is_refused_here_is_refused_by_the_core(url: str) -> None:
+    for check in (testing.parse_worker_url, FLAGS["worker_urls"].kind.each):
+        with pytest.raises(Exception, match=re.escape(url)):
+            check(url)
 
 
 # The module itself
