@@ -12,6 +12,9 @@ venv_python = $(abspath $(VENV))/bin/python
 launcher = $(if $(shell command -v ccache),-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
 # The package as a preset built it, in front of any that is installed.
 package = PYTHONPATH=$(CURDIR)/build/$(1)/python
+# With ccache, builds that compile alike share objects, in whatever directory they are.
+export CCACHE_NOHASHDIR = 1
+export CCACHE_BASEDIR = $(CURDIR)
 cxx_files = $(shell git ls-files '*.h' '*.cc')
 
 .DEFAULT_GOAL := help
@@ -63,7 +66,7 @@ demo: build-release ## route chats over three simulated workers and watch
 	$(call package,release) $(venv_python) -m vllm_router.launch_router demo $(DEMO_ARGS)
 
 test: build-release ## run the tests (PYTEST_ARGS="-k name" chooses)
-	$(call package,release) $(venv_python) -m pytest $(PYTEST_ARGS)
+	$(call package,release) $(venv_python) -m pytest -m "not wheel" $(PYTEST_ARGS)
 
 bench: build-bench ## measure each step, then the proxy against nginx and HAProxy
 	for program in build/bench/benchmarks/micro/*_bench; do $$program || exit 1; done
@@ -99,7 +102,7 @@ tidy: build-tidy ## build with clang-tidy beside the compiler (slow)
 
 wheel: $(VENV)/.deps ## a self-contained wheel in dist/, installed and tried in a fresh environment
 	rm -rf build/wheelhouse dist
-	CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) CMAKE_ARGS="$(launcher)" \
+	CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) CMAKE_ARGS="$(launcher) -DROUTER_WARNINGS_AS_ERRORS=ON" \
 	  $(venv_python) -m build --wheel --no-isolation --outdir build/wheelhouse
 	PATH=$(dir $(venv_python)):$$PATH $(venv_python) -m auditwheel repair --wheel-dir dist build/wheelhouse/*.whl
 	$(venv_python) -m pytest -m wheel tests/wheel $(PYTEST_ARGS)

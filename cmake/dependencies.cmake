@@ -1,38 +1,51 @@
-# System packages. Each miss is one sentence that says what to install; `make deps` installs all of them.
+# System packages. What is missing is collected and named in one sentence; `make deps` installs all of it.
+set(missing "")
+set(missing_packages "")
 
-function(router_require package target debian_package)
-  find_package(${package} QUIET)
+macro(router_want what target debian_package)
   if(NOT TARGET ${target})
-    message(FATAL_ERROR
-      "vllm-router needs ${package}, which was not found. On Debian/Ubuntu: apt-get install ${debian_package} "
-      "(or `make deps` in the source tree for everything at once).")
+    list(APPEND missing "${what}")
+    list(APPEND missing_packages ${debian_package})
   endif()
-endfunction()
+endmacro()
 
 set(THREADS_PREFER_PTHREAD_FLAG ON)
 find_package(Threads REQUIRED)
-router_require(absl absl::status libabsl-dev)
-router_require(simdjson simdjson::simdjson libsimdjson-dev)
-router_require(spdlog spdlog::spdlog libspdlog-dev)
-router_require(prometheus-cpp prometheus-cpp::core prometheus-cpp-dev)
-
+find_package(absl QUIET)
+router_want(Abseil absl::status libabsl-dev)
+find_package(simdjson QUIET)
+router_want(simdjson simdjson::simdjson libsimdjson-dev)
+find_package(spdlog QUIET)
+router_want(spdlog spdlog::spdlog libspdlog-dev)
+find_package(prometheus-cpp QUIET)
+router_want(prometheus-cpp prometheus-cpp::core prometheus-cpp-dev)
 find_package(Boost 1.81 QUIET)
-if(NOT TARGET Boost::headers)
-  message(FATAL_ERROR
-    "vllm-router needs the Boost headers, 1.81 or newer, which were not found. On Debian/Ubuntu: "
-    "apt-get install libboost1.81-dev (or `make deps` in the source tree for everything at once).")
-endif()
+router_want("the Boost headers, 1.81 or newer" Boost::headers libboost1.81-dev)
 
 find_path(XXHASH_INCLUDE_DIR xxhash.h)
-if(NOT XXHASH_INCLUDE_DIR)
+if(XXHASH_INCLUDE_DIR)
+  add_library(router_xxhash INTERFACE)
+  target_include_directories(router_xxhash SYSTEM INTERFACE ${XXHASH_INCLUDE_DIR})
+endif()
+router_want(xxHash router_xxhash libxxhash-dev)
+
+if(ROUTER_BENCHMARKS)
+  find_package(benchmark QUIET)
+  router_want("Google Benchmark" benchmark::benchmark libbenchmark-dev)
+endif()
+
+find_package(Python 3.10 QUIET COMPONENTS Interpreter Development.Module)
+router_want("Python's headers, 3.10 or newer" Python::Module python3-dev)
+
+if(missing)
+  list(JOIN missing ", " missing)
+  list(JOIN missing_packages " " missing_packages)
   message(FATAL_ERROR
-    "vllm-router needs xxHash, which was not found. On Debian/Ubuntu: apt-get install libxxhash-dev "
+    "vllm-router needs what was not found here: ${missing}. On Debian/Ubuntu: apt-get install ${missing_packages} "
     "(or `make deps` in the source tree for everything at once).")
 endif()
-add_library(router_xxhash INTERFACE)
-target_include_directories(router_xxhash SYSTEM INTERFACE ${XXHASH_INCLUDE_DIR})
 
-find_package(Python 3.10 REQUIRED COMPONENTS Interpreter Development.Module)
+# pybind11 comes from PyPI with the build's own Python.
 execute_process(
   COMMAND ${Python_EXECUTABLE} -c "import pybind11; print(pybind11.get_cmake_dir())"
   OUTPUT_VARIABLE ROUTER_PYBIND11_DIR OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
