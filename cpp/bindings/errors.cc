@@ -26,6 +26,7 @@ constexpr Row kTable[] = {
     {absl::StatusCode::kOutOfRange, kBuiltins, "ValueError"},
     {absl::StatusCode::kUnimplemented, kBuiltins, "ValueError"},  // an option that names what is not built yet
     {absl::StatusCode::kDeadlineExceeded, kBuiltins, "TimeoutError"},
+    {absl::StatusCode::kFailedPrecondition, kBuiltins, "OSError"},  // a port that cannot be had
     {absl::StatusCode::kUnavailable, kOurs, "NoWorkersError"},
     {absl::StatusCode::kNotFound, kOurs, "WorkerNotFoundError"},
     {absl::StatusCode::kAlreadyExists, kOurs, "WorkerExistsError"},

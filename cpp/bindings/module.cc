@@ -10,6 +10,7 @@ PYBIND11_MODULE(_core, module) {
   module.attr("__version__") = std::string(Version());
   BindErrors(module);
   BindRouter(module);
+  BindServer(module);
 
   pybind11::module_ testing = module.def_submodule("testing", "Internals for the project's own tests.");
   BindTestingBase(testing);

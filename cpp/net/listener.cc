@@ -28,7 +28,7 @@ std::string Describe(const Listener::Where& where) {
 Status CannotListen(const Listener::Where& where, std::string_view why, std::string_view remedy) {
   std::string message = "cannot listen on " + Describe(where) + ": ";
   message.append(why).append("; ").append(remedy);
-  return absl::UnavailableError(message);
+  return absl::FailedPreconditionError(message);
 }
 
 Endpoint PeerOf(const sockaddr_storage& name) {

@@ -27,7 +27,7 @@ class Listener {
     uint16_t port = 0;       // 0: any free port
     bool share_port = true;  // SO_REUSEPORT
   };
-  // Unavailable, in a sentence with the address and the reason, if it cannot listen there.
+  // FailedPrecondition, in a sentence with the address and the reason, if it cannot listen there.
   static StatusOr<std::unique_ptr<Listener>> Open(EventLoop& loop, const Where& where, OnAccept on_accept);
   ~Listener();
 

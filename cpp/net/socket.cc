@@ -9,6 +9,7 @@
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -47,6 +48,7 @@ struct Socket::Impl {
   bool read_armed = false;
   bool readable = false;  // the wait ended while nobody wanted to know
   bool closed = false;
+  bool interrupted = false;
   std::coroutine_handle<> reader;
   std::coroutine_handle<> writer;
   Callback watcher = nullptr;
@@ -151,7 +153,15 @@ void Socket::ReadableAwaiter::await_suspend(std::coroutine_handle<> waiter) {
   Impl::ArmRead(socket->impl_);
 }
 
-bool Socket::ReadableAwaiter::await_resume() const { return socket->is_open(); }
+bool Socket::ReadableAwaiter::await_resume() const {
+  return socket->is_open() && !std::exchange(socket->impl_->interrupted, false);
+}
+
+void Socket::InterruptRead() {
+  if (!is_open() || !impl_->reader) return;
+  impl_->interrupted = true;
+  asio::post(impl_->socket.get_executor(), [waiter = std::exchange(impl_->reader, nullptr)] { waiter.resume(); });
+}
 
 bool Socket::WritableAwaiter::await_ready() const { return !socket->is_open(); }
 

@@ -70,8 +70,11 @@ class Socket {
     void await_suspend(std::coroutine_handle<> waiter);
     bool await_resume() const;
   };
-  // True: there is something to read (or an end to be read). False: the socket was closed on this side.
+  // True: there is something to read (or an end to be read). False: the socket was closed on this side, or
+  // InterruptRead() came first.
   ReadableAwaiter Readable() { return {this}; }
+  // Resumes whoever awaits Readable(), in the loop's next turn; the wait itself stays armed.
+  void InterruptRead();
 
   struct WritableAwaiter {
     Socket* socket;

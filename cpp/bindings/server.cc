@@ -1,0 +1,147 @@
+// The HTTP server, as Python starts and stops it. Options are the flags' names; times in seconds, fractions allowed.
+#include "proxy/server.h"
+
+#include <pybind11/functional.h>
+#include <pybind11/stl.h>
+
+#include <cmath>
+#include <functional>
+#include <map>
+
+#include "base/log.h"
+#include "bindings/bindings.h"
+#include "bindings/errors.h"
+#include "bindings/py_router.h"
+
+namespace vllm_router {
+namespace py = pybind11;
+namespace {
+
+using Setter = std::function<void(ServerOptions&, const py::handle&)>;
+
+template <typename T>
+Setter Set(T ServerOptions::*member) {
+  return [member](ServerOptions& options, const py::handle& value) { options.*member = value.cast<T>(); };
+}
+
+Setter SetSeconds(int64_t ServerOptions::*member) {
+  return [member](ServerOptions& options, const py::handle& value) {
+    // Rounded up, so that a tiny limit does not become none.
+    options.*member = static_cast<int64_t>(std::ceil(value.cast<double>() * 1000));
+  };
+}
+
+const std::map<std::string, Setter>& Setters() {
+  static const auto* setters = new std::map<std::string, Setter>{
+      {"host", Set(&ServerOptions::host)},
+      {"port", Set(&ServerOptions::port)},
+      {"threads", Set(&ServerOptions::threads)},
+      {"max_payload_size", Set(&ServerOptions::max_payload_size)},
+      {"max_connections", Set(&ServerOptions::max_connections)},
+      {"client_head_timeout_secs", SetSeconds(&ServerOptions::client_head_timeout_ms)},
+      {"client_body_timeout_secs", SetSeconds(&ServerOptions::client_body_timeout_ms)},
+      {"client_idle_timeout_secs", SetSeconds(&ServerOptions::client_idle_timeout_ms)},
+      {"client_write_timeout_secs", SetSeconds(&ServerOptions::client_write_timeout_ms)},
+      {"connect_timeout_secs", SetSeconds(&ServerOptions::connect_timeout_ms)},
+      {"upstream_write_timeout_secs", SetSeconds(&ServerOptions::upstream_write_timeout_ms)},
+      {"request_timeout_secs", SetSeconds(&ServerOptions::request_timeout_ms)},
+      {"first_byte_timeout_secs", SetSeconds(&ServerOptions::first_byte_timeout_ms)},
+      {"stream_idle_timeout_secs", SetSeconds(&ServerOptions::stream_idle_timeout_ms)},
+      {"stream_total_timeout_secs", SetSeconds(&ServerOptions::stream_total_timeout_ms)},
+      {"upstream_pool_size", Set(&ServerOptions::upstream_pool_size)},
+      {"upstream_pool_idle_secs", SetSeconds(&ServerOptions::upstream_pool_idle_ms)},
+      {"api_key",
+       [](ServerOptions& options, const py::handle& value) {
+         if (!value.is_none()) options.api_key = value.cast<std::string>();
+       }},
+      {"preserve_host", Set(&ServerOptions::preserve_host)},
+      {"trust_forwarded", Set(&ServerOptions::trust_forwarded)},
+      {"request_id_headers",
+       [](ServerOptions& options, const py::handle& value) {
+         if (!value.is_none()) options.request_id_headers = value.cast<std::vector<std::string>>();
+       }},
+      {"prometheus_host",
+       [](ServerOptions& options, const py::handle& value) {
+         if (!value.is_none()) options.prometheus_host = value.cast<std::string>();
+       }},
+      {"prometheus_port",
+       [](ServerOptions& options, const py::handle& value) {
+         if (!value.is_none()) options.prometheus_port = value.cast<uint16_t>();
+       }},
+      {"worker_startup_timeout_secs", SetSeconds(&ServerOptions::worker_startup_timeout_ms)},
+      {"worker_startup_check_interval", SetSeconds(&ServerOptions::worker_startup_check_ms)},
+      {"health_check_interval_secs", SetSeconds(&ServerOptions::health_check_interval_ms)},
+      {"health_check_timeout_secs", SetSeconds(&ServerOptions::health_check_timeout_ms)},
+      {"health_failure_threshold", Set(&ServerOptions::health_failure_threshold)},
+      {"health_success_threshold", Set(&ServerOptions::health_success_threshold)},
+      {"health_check_endpoint", Set(&ServerOptions::health_check_endpoint)},
+      {"shutdown_settle_secs", SetSeconds(&ServerOptions::shutdown_settle_ms)},
+      {"shutdown_grace_period_secs", SetSeconds(&ServerOptions::shutdown_grace_ms)},
+      {"access_log", Set(&ServerOptions::access_log)},
+  };
+  return *setters;
+}
+
+ServerOptions ToServerOptions(const py::kwargs& given) {
+  ServerOptions options;
+  for (const auto& [key, value] : given) {
+    const auto name = key.cast<std::string>();
+    const auto setter = Setters().find(name);
+    if (setter == Setters().end()) throw py::type_error("the server has no option '" + name + "'");
+    try {
+      setter->second(options, value);
+    } catch (const py::cast_error&) {
+      throw py::value_error(name + " is " + py::repr(value).cast<std::string>() +
+                            ", which is not of its type or range; see docs/reference/cli.md");
+    }
+  }
+  return options;
+}
+
+}  // namespace
+
+void BindServer(py::module_& module) {
+  py::class_<Server>(module, "Server")
+      .def(py::init([](const PyRouter& router, const py::kwargs& kwargs) {
+             const ServerOptions options = ToServerOptions(kwargs);
+             StatusOr<std::unique_ptr<Server>> server = absl::UnknownError("");
+             {
+               py::gil_scoped_release release;
+               server = Server::Start(router.shared(), options);
+             }
+             return ValueOrThrow(std::move(server));
+           }),
+           py::arg("router"))
+      .def_property_readonly("port", &Server::port)
+      .def_property_readonly("metrics_port", &Server::metrics_port)
+      .def_property_readonly("host", [](const Server& server) { return server.options().host; })
+      .def("metrics_text", &Server::MetricsText, py::call_guard<py::gil_scoped_release>())
+      .def("shutdown", &Server::Shutdown)
+      .def(
+          "wait", [](Server& server, double seconds) { return server.Wait(static_cast<int64_t>(seconds * 1000)); },
+          py::arg("timeout_secs") = -1.0, py::call_guard<py::gil_scoped_release>())
+      .def_property_readonly("exchanges_cut", &Server::exchanges_cut)
+      .def_property_readonly_static("option_names", [](const py::object&) {
+        std::vector<std::string> names;
+        for (const auto& [name, setter] : Setters()) names.push_back(name);
+        return names;
+      });
+
+  module.def(
+      "configure_log",
+      [](const std::string& level, const std::string& format, const std::string& directory) {
+        LogOptions options;
+        options.level = level == "debug"                         ? LogLevel::kDebug
+                        : level == "info"                        ? LogLevel::kInfo
+                        : level == "warn" || level == "warning"  ? LogLevel::kWarning
+                        : level == "error" || level == "critical" ? LogLevel::kError
+                                                                 : LogLevel::kOff;
+        options.format = format == "json" ? LogFormat::kJson : LogFormat::kText;
+        options.directory = directory;
+        ThrowIfError(ConfigureLog(options));
+      },
+      py::arg("level") = "info", py::arg("format") = "text", py::arg("directory") = "");
+  module.def("flush_log", &FlushLog);
+}
+
+}  // namespace vllm_router

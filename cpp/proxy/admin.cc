@@ -1,0 +1,296 @@
+#include "proxy/admin.h"
+
+#include <boost/json.hpp>
+#include <boost/json/src.hpp>  // Boost.JSON's one translation unit in this extension
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "net/task.h"
+#include "proxy/error_response.h"
+#include "proxy/fetch.h"
+#include "proxy/metrics.h"
+
+namespace vllm_router {
+namespace json = boost::json;
+namespace {
+
+constexpr std::string_view kText = "text/plain; charset=utf-8";
+constexpr int64_t kModelsTimeoutMs = 5'000;
+constexpr int64_t kSliceNanos = 100'000'000;  // a wait for a worker looks up this often whether the server is stopping
+
+AdminReply Json(int status, const json::value& value) { return {.status = status, .body = json::serialize(value)}; }
+
+AdminReply Text(int status, std::string text) {
+  return {.status = status, .body = std::move(text), .content_type = kText};
+}
+
+AdminReply Error(HttpError error, std::string_view message, int status = 0) {
+  const ErrorRow& row = ErrorOf(error);
+  return {.status = status != 0 ? status : row.status,
+          .body = ErrorBody(message, row.type, row.code),
+          .error_code = row.code};
+}
+
+int HexDigit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+// nullopt for a '%' that is not followed by two hex digits.
+std::optional<std::string> PercentDecoded(std::string_view text, bool plus_is_space) {
+  std::string decoded;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '%') {
+      if (i + 2 >= text.size() || HexDigit(text[i + 1]) < 0 || HexDigit(text[i + 2]) < 0) return std::nullopt;
+      decoded.push_back(static_cast<char>(HexDigit(text[i + 1]) * 16 + HexDigit(text[i + 2])));
+      i += 2;
+    } else {
+      decoded.push_back(plus_is_space && text[i] == '+' ? ' ' : text[i]);
+    }
+  }
+  return decoded;
+}
+
+// Value of `name` in a query string, decoded; nullopt if it is absent or malformed.
+std::optional<std::string> QueryValue(std::string_view query, std::string_view name) {
+  while (!query.empty()) {
+    const size_t end = std::min(query.find('&'), query.size());
+    const std::string_view pair = query.substr(0, end);
+    query.remove_prefix(std::min(end + 1, query.size()));
+    const size_t equals = std::min(pair.find('='), pair.size());
+    if (pair.substr(0, equals) == name && equals < pair.size()) return PercentDecoded(pair.substr(equals + 1), true);
+  }
+  return std::nullopt;
+}
+
+json::object Describe(const FleetView::Member& member) {
+  const Worker& worker = *member.worker;
+  return {{"url", worker.url.url},
+          {"model_id", "unknown"},
+          {"worker_type", "regular"},
+          {"is_healthy", member.healthy},
+          {"load", worker.load.open_requests()},
+          {"connection_mode", "Http"},
+          {"priority", 50},
+          {"cost", 1.0},
+          {"draining", member.draining},
+          {"weight", static_cast<double>(worker.weight) / kWeightOne}};
+}
+
+}  // namespace
+
+Task<AdminReply> Admin::Answer(Lane& lane, AdminRequest request) {
+  switch (request.route) {
+    case Route::kLiveness: co_return Text(200, "OK");
+    case Route::kHealth: co_return Health();
+    case Route::kReadiness: co_return Readiness();
+    case Route::kListWorkers: co_return ListWorkers();
+    case Route::kMetrics:
+      co_return AdminReply{.body = metrics_->Text(), .content_type = "text/plain; version=0.0.4; charset=utf-8"};
+    case Route::kServerOptions: co_return Text(200, "");
+    case Route::kModels: {
+      AdminReply reply = co_await Models(lane);
+      co_return reply;
+    }
+    case Route::kWorkers: {
+      if (request.method != "POST") co_return Workers();
+      AdminReply reply = co_await AddFromBody(lane, std::string(request.body));
+      co_return reply;
+    }
+    case Route::kWorker: {
+      const std::string_view encoded = request.path.substr(std::string_view("/workers/").size());
+      if (request.method != "DELETE") co_return OneWorker(encoded);
+      const std::optional<std::string> url = PercentDecoded(encoded, false);
+      co_return Remove(url.value_or(""), /*as_json=*/true);
+    }
+    case Route::kAddWorker:
+    case Route::kRemoveWorker: {
+      const std::optional<std::string> url = QueryValue(request.query, "url");
+      if (!url.has_value() || url->empty()) {
+        co_return Error(HttpError::kInvalidArgument,
+                        "The query parameter 'url' is missing; say for example ?url=http://gpu-0:8000.");
+      }
+      if (request.route == Route::kRemoveWorker) co_return Remove(*url, /*as_json=*/false);
+      AdminReply reply = co_await Add(lane, *url, 1.0, /*as_json=*/false);
+      co_return reply;
+    }
+    default: co_return Error(HttpError::kNotFound, ErrorOf(HttpError::kNotFound).message);
+  }
+}
+
+// 200 while any worker serves: one sick worker must not take the whole router out of a load balancer.
+AdminReply Admin::Health() const {
+  const std::shared_ptr<const FleetView> fleet = router_->fleet();
+  json::array unhealthy;
+  for (const FleetView::Member& member : fleet->members()) {
+    if (!member.healthy) unhealthy.emplace_back(member.worker->url.url);
+  }
+  const bool serves = !fleet->eligible().empty() || fleet->members().empty();
+  if (unhealthy.empty() && serves) return Text(200, "All servers healthy");
+  if (unhealthy.empty()) return Text(503, "All servers are draining");
+  return Text(serves ? 200 : 503, (serves ? "Serving. Unhealthy servers: " : "Unhealthy servers: ") +
+                                      json::serialize(unhealthy));
+}
+
+AdminReply Admin::Readiness() const {
+  const std::shared_ptr<const FleetView> fleet = router_->fleet();
+  const size_t total = fleet->members().size();
+  if (draining_.load(std::memory_order_relaxed)) {
+    return Json(503, {{"status", "not_ready"}, {"reason", "shutting down"}, {"total_workers", total}});
+  }
+  if (fleet->eligible().empty()) {
+    return Json(503, {{"status", "not_ready"}, {"reason", "no healthy workers available"}, {"total_workers", total}});
+  }
+  return Json(200, {{"status", "ready"}, {"healthy_workers", fleet->eligible().size()}, {"total_workers", total}});
+}
+
+AdminReply Admin::ListWorkers() const {
+  json::array urls;
+  const std::shared_ptr<const FleetView> fleet = router_->fleet();
+  for (const FleetView::Member& member : fleet->members()) urls.emplace_back(member.worker->url.url);
+  return Json(200, json::object{{"urls", std::move(urls)}});
+}
+
+AdminReply Admin::Workers() const {
+  json::array workers;
+  const std::shared_ptr<const FleetView> fleet = router_->fleet();
+  for (const FleetView::Member& member : fleet->members()) workers.emplace_back(Describe(member));
+  const size_t total = workers.size();
+  return Json(200, {{"workers", std::move(workers)},
+                    {"total", total},
+                    {"stats", {{"prefill_count", 0}, {"decode_count", 0}, {"regular_count", total}}}});
+}
+
+AdminReply Admin::OneWorker(std::string_view encoded_url) const {
+  const std::string url = PercentDecoded(encoded_url, false).value_or("");
+  const std::shared_ptr<const FleetView> fleet = router_->fleet();
+  const std::optional<uint32_t> position = fleet->Find(url);
+  if (!position.has_value()) {
+    return Json(404, {{"error", "Worker " + url + " not found"}, {"code", "WORKER_NOT_FOUND"}});
+  }
+  return Json(200, Describe(fleet->members()[*position]));
+}
+
+AdminReply Admin::Remove(std::string_view url, bool as_json) {
+  const Status removed = router_->RemoveWorker(url);
+  const std::string message = removed.ok() ? "Successfully removed worker: " + std::string(url)
+                                           : std::string(removed.message());
+  if (as_json) {
+    return removed.ok() ? Json(200, {{"success", true}, {"message", message}})
+                        : Json(404, {{"error", message}, {"code", "WORKER_NOT_FOUND"}});
+  }
+  if (removed.ok()) return Text(200, message);
+  return Error(absl::IsNotFound(removed) ? HttpError::kNotFound : HttpError::kInvalidArgument, message);
+}
+
+// A worker joins when it answers its health check, so that adding it never makes a request fail.
+Task<AdminReply> Admin::Add(Lane& lane, std::string url, double weight, bool as_json) {
+  Status status;
+  StatusOr<WorkerUrl> parsed = ParseWorkerUrl(url);
+  if (!parsed.ok()) {
+    status = parsed.status();
+  } else if (lane.router->fleet()->Find(parsed->url).has_value()) {
+    status = absl::AlreadyExistsError("worker " + parsed->url + " is in the fleet already; remove it first");
+  } else {
+    const ServerOptions& options = lane.options;
+    const int64_t give_up = lane.clock.NowNanos() + options.worker_startup_timeout_ms * 1'000'000;
+    Delay delay(lane.loop);
+    bool healthy = false;
+    for (;;) {
+      const StatusOr<Fetched> answer =
+          co_await Fetch(lane, *parsed, options.health_check_endpoint, options.health_check_timeout_ms);
+      healthy = answer.ok() && answer->status >= 200 && answer->status < 300;
+      int64_t wait = options.worker_startup_check_ms * 1'000'000;
+      while (!healthy && wait > 0 && !lane.draining && lane.clock.NowNanos() < give_up) {
+        const int64_t slice = std::min(wait, kSliceNanos);
+        co_await delay.For(slice);
+        wait -= slice;
+      }
+      if (healthy || lane.draining || lane.clock.NowNanos() >= give_up) break;
+    }
+    if (healthy) {
+      status = router_->AddWorker(url, weight);
+    } else {
+      status = absl::DeadlineExceededError(
+          "worker " + parsed->url + " did not answer its health check (" + options.health_check_endpoint + ") within " +
+          std::to_string(options.worker_startup_timeout_ms / 1000) +
+          " s (--worker-startup-timeout-secs); start it, then add it again");
+    }
+  }
+  const std::string message = status.ok() ? "Successfully added worker: " + url : std::string(status.message());
+  if (as_json) {
+    co_return status.ok() ? Json(200, {{"success", true}, {"message", message}})
+                          : Json(400, {{"error", message}, {"code", "ADD_WORKER_FAILED"}});
+  }
+  if (status.ok()) co_return Text(200, message);
+  co_return Error(HttpError::kInvalidArgument, message);
+}
+
+Task<AdminReply> Admin::AddFromBody(Lane& lane, std::string body) {
+  boost::system::error_code error;
+  const json::value parsed = json::parse(body, error);
+  const json::object* object = error ? nullptr : parsed.if_object();
+  const json::value* url = object == nullptr ? nullptr : object->if_contains("url");
+  if (url == nullptr || !url->is_string()) {
+    co_return Json(400, {{"error", "the body must be a JSON object with a string member 'url'"},
+                         {"code", "ADD_WORKER_FAILED"}});
+  }
+  double weight = 1.0;
+  if (const json::value* given = object->if_contains("weight")) {
+    weight = given->to_number<double>(error);
+    if (error) {
+      co_return Json(400, {{"error", "'weight' must be a number"}, {"code", "ADD_WORKER_FAILED"}});
+    }
+  }
+  AdminReply reply = co_await Add(lane, std::string(url->as_string()), weight, /*as_json=*/true);
+  co_return reply;
+}
+
+// Asked of all at once; those that are down or slow are left out.
+Task<AdminReply> Admin::Models(Lane& lane) {
+  struct Gathering {
+    std::vector<StatusOr<Fetched>> answers;
+    size_t open = 0;
+    Signal all_in;
+  } gathering;
+  const std::shared_ptr<const FleetView> fleet = router_->fleet();
+  std::set<std::string> asked;
+  std::vector<WorkerUrl> hosts;
+  for (const uint32_t position : fleet->eligible()) {
+    const WorkerUrl& url = fleet->worker(position).url;
+    if (asked.insert(url.base).second) hosts.push_back(url);
+  }
+  gathering.answers.assign(hosts.size(), absl::UnknownError("not asked"));
+  gathering.open = hosts.size();
+  for (size_t i = 0; i < hosts.size(); ++i) {
+    Spawn([](Lane& lane, WorkerUrl url, Gathering& gathering, size_t i) -> Task<void> {
+      gathering.answers[i] = co_await Fetch(lane, url, "/v1/models", kModelsTimeoutMs);
+      if (--gathering.open == 0) gathering.all_in.Notify();
+    }(lane, hosts[i], gathering, i));
+  }
+  while (gathering.open > 0) co_await gathering.all_in;
+
+  json::array data;
+  std::set<std::string> seen;
+  bool any = false;
+  for (const StatusOr<Fetched>& answer : gathering.answers) {
+    if (!answer.ok() || answer->status != 200) continue;
+    boost::system::error_code error;
+    const json::value models = json::parse(answer->body, error);
+    if (error || !models.is_object()) continue;
+    const json::value* list = models.as_object().if_contains("data");
+    if (list == nullptr || !list->is_array()) continue;
+    any = true;
+    for (const json::value& model : list->as_array()) {
+      const json::value* id = model.is_object() ? model.as_object().if_contains("id") : nullptr;
+      if (id != nullptr && id->is_string() && seen.insert(std::string(id->as_string())).second) data.push_back(model);
+    }
+  }
+  if (!any) co_return Error(HttpError::kNoWorkers, "No worker could say which models it serves.");
+  co_return Json(200, {{"object", "list"}, {"data", std::move(data)}});
+}
+
+}  // namespace vllm_router

@@ -1,0 +1,60 @@
+// Admin: what the router answers itself: health, the model list, the fleet, metrics. Shared by all lanes; each call
+// runs on the lane that received it.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "http/head.h"
+#include "net/task.h"
+#include "proxy/lane.h"
+#include "proxy/routes.h"
+
+namespace vllm_router {
+
+struct AdminReply {
+  int status = 200;
+  std::string body;
+  std::string_view content_type = "application/json";
+  std::string_view error_code;  // for the record; empty unless it is an error
+};
+
+struct AdminRequest {
+  Route route;
+  std::string_view method;
+  std::string_view path;
+  std::string_view query;
+  std::string_view body;
+};
+
+class Metrics;
+
+class Admin {
+ public:
+  explicit Admin(std::shared_ptr<Router> router) : router_(std::move(router)) {}
+
+  void set_metrics(const Metrics* metrics) { metrics_ = metrics; }  // before the lanes run
+  void set_draining() { draining_.store(true, std::memory_order_relaxed); }
+
+  // REQUIRES: RouteOf(route).own, and the method is one of its `allow`.
+  Task<AdminReply> Answer(Lane& lane, AdminRequest request);
+
+ private:
+  AdminReply Health() const;
+  AdminReply Readiness() const;
+  AdminReply ListWorkers() const;
+  AdminReply Workers() const;
+  AdminReply OneWorker(std::string_view encoded_url) const;
+  Task<AdminReply> Models(Lane& lane);
+  Task<AdminReply> Add(Lane& lane, std::string url, double weight, bool as_json);
+  AdminReply Remove(std::string_view url, bool as_json);
+  Task<AdminReply> AddFromBody(Lane& lane, std::string body);
+
+  const std::shared_ptr<Router> router_;
+  const Metrics* metrics_ = nullptr;
+  std::atomic<bool> draining_{false};
+};
+
+}  // namespace vllm_router

@@ -1,0 +1,82 @@
+#include "proxy/connection.h"
+
+#include <utility>
+
+#include "base/limits.h"
+#include "proxy/exchange.h"
+
+namespace vllm_router {
+
+Connection::Connection(Lane& lane, Socket socket, Endpoint peer, Door door)
+    : lane(lane), socket(std::move(socket)), peer(std::move(peer)), door(door), in(lane.buffers) {
+  lane.connections.insert(this);
+  lane.recorder.client_connections.fetch_add(1, std::memory_order_relaxed);
+}
+
+Connection::~Connection() {
+  lane.connections.erase(this);
+  lane.recorder.client_connections.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void Connection::Serve(Lane& lane, Socket socket, Endpoint peer, Door door) {
+  if (lane.draining && door == Door::kPublic) return;
+  auto* connection = new Connection(lane, std::move(socket), std::move(peer), door);
+  Spawn([](std::unique_ptr<Connection> owned) -> Task<void> { co_await owned->Run(); }(
+      std::unique_ptr<Connection>(connection)));
+}
+
+Task<void> Connection::Run() {
+  while (keep) {
+    if (in.empty()) {
+      if (lane.draining) break;
+      in.Release();
+      resting_ = true;
+      timer_.Arm(lane.loop.timers(), lane.options.client_idle_timeout_ms, &Connection::OnTimeout, this);
+      const bool readable = co_await socket.Readable();
+      timer_.Disarm();
+      resting_ = false;
+      if (!readable) break;
+    }
+    keep = false;
+    exchange_ = std::make_unique<Exchange>(*this);  // not in this frame, which has to be small while resting
+    co_await exchange_->Run();
+    exchange_.reset();
+  }
+  if (linger && socket.is_open()) co_await Linger();
+  socket.Close();
+}
+
+// Closing with unread bytes makes the kernel send a reset, which can overtake our answer and destroy it.
+Task<void> Connection::Linger() {
+  socket.ShutdownWrite();
+  timer_.Arm(lane.loop.timers(), kLingerSeconds * 1000, &Connection::OnTimeout, this);
+  in.Clear();
+  in.Reserve(kRelayBufferFirst);
+  for (size_t discarded = 0; discarded < kLingerBytes;) {
+    const IoResult read = socket.TryRead(in.room());
+    if (read.would_block()) {
+      const bool readable = co_await socket.Readable();
+      if (!readable) break;
+      continue;
+    }
+    if (!read.ok()) break;
+    discarded += static_cast<size_t>(read.bytes);
+  }
+  timer_.Disarm();
+}
+
+void Connection::OnTimeout(void* connection) { static_cast<Connection*>(connection)->socket.Close(); }
+
+void Connection::Drain(bool cut) {
+  if (resting_) {
+    socket.Close();
+  } else if (cut) {
+    if (exchange_ != nullptr) {
+      exchange_->Cancel(CancelReason::kShutdown);
+    } else {
+      socket.Close();  // lingering
+    }
+  }
+}
+
+}  // namespace vllm_router

@@ -1,0 +1,47 @@
+#include "proxy/error_response.h"
+
+#include "base/text.h"
+
+namespace vllm_router {
+namespace {
+
+constexpr std::string_view kInvalid = "invalid_request_error";
+constexpr std::string_view kServer = "server_error";
+
+// In the order of HttpError.
+constexpr ErrorRow kRows[] = {
+    {400, kInvalid, "bad_request", "The request is not valid HTTP/1.1."},
+    {408, kInvalid, "head_timeout", "The request head did not arrive in time; send it faster."},
+    {408, kInvalid, "body_timeout", "The request body stopped arriving; send it without long pauses."},
+    {400, kInvalid, "bad_chunk", "The chunked request body is malformed."},
+    {413, kInvalid, "body_too_large", "The request body is larger than this router accepts."},
+    {400, kInvalid, "nul_in_path", "The path contains an encoded NUL (%00), which no worker can serve."},
+    {405, kInvalid, "method_not_allowed", "This method is not allowed on this path; see the Allow header."},
+    {404, kInvalid, "not_found", "There is no such thing here."},
+    {400, kInvalid, "invalid_argument", "An argument is missing or wrong."},
+    {503, kServer, "no_workers", "No available workers (all circuits open or unhealthy).", true},
+    {502, kServer, "worker_unreachable", "The chosen worker could not be reached."},
+    {504, kServer, "connect_timeout", "The chosen worker did not accept the connection in time."},
+    {502, kServer, "worker_closed", "The worker closed the connection before it answered."},
+    {502, kServer, "worker_bad_answer", "The worker answered with something that is not valid HTTP/1.1."},
+    {504, kServer, "worker_write_timeout", "The worker stopped taking the request."},
+    {504, kServer, "first_byte_timeout", "The worker did not begin to answer in time."},
+    {503, kServer, "shutting_down", "The router is shutting down.", true},
+};
+
+}  // namespace
+
+const ErrorRow& ErrorOf(HttpError error) { return kRows[static_cast<size_t>(error)]; }
+
+std::string ErrorBody(std::string_view message, std::string_view type, std::string_view code) {
+  std::string body = R"({"error":{"message":)";
+  body += JsonQuoted(message);
+  body += R"(,"type":)";
+  body += JsonQuoted(type);
+  body += R"(,"param":null,"code":)";
+  body += JsonQuoted(code);
+  body += "}}";
+  return body;
+}
+
+}  // namespace vllm_router

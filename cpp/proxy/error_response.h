@@ -1,0 +1,45 @@
+// The one table from what went wrong to what an HTTP client is told: a status and an OpenAI-style JSON body,
+//
+//   {"error":{"message":"…","type":"invalid_request_error","param":null,"code":"body_too_large"}}
+//
+// Messages never contain a worker's URL. Documented, row by row, in docs/reference/errors.md.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace vllm_router {
+
+enum class HttpError : uint8_t {
+  kBadRequest,          // the parser's own status and message apply
+  kHeadTimeout,
+  kBodyTimeout,
+  kBadChunk,
+  kBodyTooLarge,
+  kNulInPath,
+  kMethodNotAllowed,
+  kNotFound,
+  kInvalidArgument,     // admin calls
+  kNoWorkers,
+  kConnectFailed,
+  kConnectTimeout,
+  kWorkerClosed,        // before a complete answer head
+  kWorkerBadAnswer,
+  kWorkerWriteTimeout,
+  kFirstByteTimeout,
+  kShuttingDown,
+};
+
+struct ErrorRow {
+  int status;
+  std::string_view type;
+  std::string_view code;
+  std::string_view message;  // used when the caller has none of its own
+  bool retry_after = false;  // Retry-After: 1
+};
+
+const ErrorRow& ErrorOf(HttpError error);
+std::string ErrorBody(std::string_view message, std::string_view type, std::string_view code);
+
+}  // namespace vllm_router

@@ -1,0 +1,702 @@
+#include "proxy/exchange.h"
+
+#include <array>
+#include <chrono>
+#include <utility>
+
+#include "base/limits.h"
+#include "http/head_writer.h"
+#include "proxy/admin.h"
+#include "proxy/connection.h"
+#include "proxy/relay.h"
+
+namespace vllm_router {
+namespace {
+
+int64_t UnixMs() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+iovec Piece(std::string_view bytes) { return {const_cast<char*>(bytes.data()), bytes.size()}; }
+
+bool ContainsEncodedNul(std::string_view path) { return path.find("%00") != std::string_view::npos; }
+
+// Streams of these routes end with "data: [DONE]".
+bool EndsWithDone(Route route) { return route == Route::kChatCompletions || route == Route::kCompletions; }
+
+}  // namespace
+
+Exchange::Exchange(Connection& connection) : connection_(connection), lane_(connection.lane) {}
+
+Exchange::~Exchange() {
+  lane_.request_parsers.Give(std::move(head_parser_));
+  lane_.response_parsers.Give(std::move(answer_parser_));
+}
+
+Task<void> Exchange::Run() {
+  Next next = co_await ReadHead();                      // 1 HEAD
+  if (next == Next::kOn) next = co_await PassGate();    // 2 GATE
+  if (next == Next::kOn) next = co_await ReadBody();    // 3 BODY, 4 FIELDS
+  if (next == Next::kOn) {                              // 5 SEAT: admission control takes its place here
+    if (!Select()) {                                    // 6 SELECT: a retry comes back to here, with a smaller fleet
+      co_await ReplyError(HttpError::kNoWorkers, select_error_);
+    } else {
+      next = co_await Ask();                            // 7 LEASE, 8 SEND, 9 AWAIT
+      if (next == Next::kOn) co_await RelayAnswer();    // 10 RELAY
+    }
+  }
+  co_await StopSender();
+  Finish();                                             // 11 FINISH
+}
+
+// ---- 1 HEAD
+
+Task<Exchange::Next> Exchange::ReadHead() {
+  head_parser_ = lane_.request_parsers.Take();
+  head_parser_->Reset();
+  Buffer& in = connection_.in;
+  Socket& socket = connection_.socket;
+  for (;;) {
+    if (!in.empty()) {
+      const ParseState state = head_parser_->Feed(in.view());
+      if (state == ParseState::kDone) break;
+      if (state == ParseState::kBad) {
+        const HeadError& error = head_parser_->error();
+        record_.bad_request_rule = error.rule;
+        connection_.linger = error.status != 0;
+        if (error.status == 0) {
+          record_.error = "not_http";
+        } else {
+          co_await ReplyError(HttpError::kBadRequest, std::string(error.message), {}, error.status);
+        }
+        co_return Next::kFinish;
+      }
+    }
+    if (!in.empty() && !deadline_.armed()) ArmDeadline(lane_.options.client_head_timeout_ms, &Exchange::OnClientTooSlow);
+    in.Reserve(in.empty() ? BufferPool::kSmallest : in.size());
+    const IoResult read = socket.TryRead(in.room());
+    if (read.ok()) {
+      in.Commit(static_cast<size_t>(read.bytes));
+      continue;
+    }
+    if (!read.would_block()) co_return Next::kFinish;
+    const bool readable = co_await socket.Readable();
+    if (client_too_slow_) {
+      connection_.linger = true;
+      co_await ReplyError(HttpError::kHeadTimeout);
+      co_return Next::kFinish;
+    }
+    if (!readable) co_return Next::kFinish;
+  }
+  deadline_.Disarm();
+  head_ = &head_parser_->head();
+  record_.head_ns = lane_.clock.NowNanos();
+  record_.wall_ms = UnixMs();
+  co_return Next::kOn;
+}
+
+void Exchange::OnClientTooSlow(void* context) {
+  auto* exchange = static_cast<Exchange*>(context);
+  exchange->client_too_slow_ = true;
+  exchange->connection_.socket.InterruptRead();
+}
+
+// ---- 2 GATE
+
+Task<Exchange::Next> Exchange::PassGate() {
+  const ServerOptions& options = lane_.options;
+  const bool metrics_door = connection_.door == Connection::Door::kMetrics;
+  record_.method = head_->method;
+  record_.path = head_->path;
+  record_.client = connection_.peer.address;
+  record_.route = metrics_door ? (head_->path == "/metrics" ? Route::kMetrics : Route::kOther)
+                  : head_->method == "OPTIONS" && head_->path == "*" ? Route::kServerOptions
+                                                                     : FindRoute(head_->path);
+  const RouteInfo& route = RouteOf(record_.route);
+  request_id_ = ChooseRequestId(head_->fields, options.request_id_headers, route.id_prefix, lane_.ids);
+  connection_.keep = head_->keep_alive;
+  body_.emplace(connection_, head_->framing, head_->content_length, head_->size);
+
+  if (ContainsEncodedNul(head_->path)) {
+    co_await ReplyError(HttpError::kNulInPath);
+    co_return Next::kFinish;
+  }
+  if (metrics_door && record_.route != Route::kMetrics) {
+    co_await ReplyError(HttpError::kNotFound, "Only /metrics is served on this port.");
+    co_return Next::kFinish;
+  }
+  if (route.own && !MethodAllowed(route.allow, head_->method)) {
+    const HeaderField allow{"Allow", route.allow};
+    co_await ReplyError(HttpError::kMethodNotAllowed, {}, {&allow, 1});
+    co_return Next::kFinish;
+  }
+  const uint64_t most = route.own ? kSmallBodyBytes : options.max_payload_size;
+  if (head_->framing == BodyFraming::kLength && head_->content_length > most) {
+    const std::string message = "The request body has " + std::to_string(head_->content_length) +
+                                " bytes; this router accepts at most " + std::to_string(most) +
+                                (route.own ? "." : " (--max-payload-size).");
+    co_await ReplyError(HttpError::kBodyTooLarge, message);
+    co_return Next::kFinish;
+  }
+  if (head_->expects_continue && !body_->complete()) {
+    const bool written = co_await WriteToClient("HTTP/1.1 100 Continue\r\n\r\n");
+    if (!written) co_return Next::kFinish;
+  }
+  if (route.own) {
+    co_await AnswerHere();
+    co_return Next::kFinish;
+  }
+  proxied_ = true;
+  lane_.recorder.in_flight.fetch_add(1, std::memory_order_relaxed);
+  co_return Next::kOn;
+}
+
+Task<void> Exchange::AnswerHere() {
+  const RequestBody::End end = co_await body_->Fill(kSmallBodyBytes);
+  if (end != RequestBody::End::kOk || !body_->complete()) {
+    co_await ReplyBodyFailed(end == RequestBody::End::kOk ? RequestBody::End::kTooLarge : end);
+    co_return;
+  }
+  const AdminRequest request{record_.route, head_->method, head_->path, head_->query, body_->held()};
+  const AdminReply reply = co_await lane_.admin.Answer(lane_, request);
+  record_.error = reply.error_code;
+  co_await Reply(reply.status, reply.body, reply.content_type);
+}
+
+// ---- 3 BODY, 4 FIELDS
+
+Task<Exchange::Next> Exchange::ReadBody() {
+  const bool needed = lane_.router->NeedsBody(head_->fields);
+  if (!needed && head_->framing == BodyFraming::kLength && head_->content_length > kSmallBodyBytes) {
+    stream_body_ = true;
+  } else if (!body_->complete()) {
+    const RequestBody::End end = co_await body_->Fill(needed ? lane_.options.max_payload_size : kSmallBodyBytes);
+    if (end != RequestBody::End::kOk) {
+      co_await ReplyBodyFailed(end);
+      co_return Next::kFinish;
+    }
+    stream_body_ = !body_->complete();
+  }
+  if (!stream_body_) WatchClient();
+  record_.body_ns = lane_.clock.NowNanos();
+
+  RequestView request{.headers = head_->fields, .path = head_->path};
+  request.body_bytes = head_->framing == BodyFraming::kLength ? head_->content_length : body_->bytes();
+  if (!stream_body_ && head_->framing != BodyFraming::kNone) {
+    request.body = body_->held();
+    request.body_is_padded = true;
+  }
+  key_ = lane_.router->MakeKey(request);
+  co_return Next::kOn;
+}
+
+Task<void> Exchange::ReplyBodyFailed(RequestBody::End end) {
+  switch (end) {
+    case RequestBody::End::kTimeout: return ReplyError(HttpError::kBodyTimeout);
+    case RequestBody::End::kBadChunk: return ReplyError(HttpError::kBadChunk);
+    case RequestBody::End::kTooLarge:
+      return ReplyError(HttpError::kBodyTooLarge,
+                        "The request body is longer than the " + std::to_string(lane_.options.max_payload_size) +
+                            " bytes that this router accepts (--max-payload-size).");
+    default: Cancel(CancelReason::kClientGone); return ReplyCancelled();
+  }
+}
+
+// ---- 6 SELECT
+
+bool Exchange::Select() {
+  fleet_ = lane_.fleet.Get();
+  StatusOr<Ticket> ticket = lane_.router->Select(key_, *fleet_);
+  record_.chosen_ns = lane_.clock.NowNanos();
+  if (!ticket.ok()) {
+    select_error_ = std::string(ticket.status().message());
+    return false;
+  }
+  ticket_ = *std::move(ticket);
+  record_.worker = ticket_.shared_worker();
+  record_.decision = ticket_.decision();
+  return true;
+}
+
+// ---- 7 LEASE, 8 SEND, 9 AWAIT
+
+Task<Exchange::Next> Exchange::Ask() {
+  total_deadline_.Arm(lane_.loop.timers(), lane_.options.request_timeout_ms, &Exchange::OnTotalDeadline, this);
+  // A body that cannot be sent twice must not meet a connection that its worker is just closing.
+  bool fresh = stream_body_;
+  for (;;) {
+    if (!fresh) lease_ = lane_.upstreams.Take(ticket_.worker().id);
+    if (lease_ == nullptr) {
+      const bool connected = co_await Connect();
+      if (!connected) co_return Next::kFinish;
+    }
+    record_.connected_ns = lane_.clock.NowNanos();
+    record_.reused = lease_->reused;
+    Send();
+    const Awaited awaited = co_await AwaitHead();
+    if (awaited == Awaited::kHead) co_return Next::kOn;
+    if (cancelled_ != CancelReason::kNone) {
+      co_await ReplyCancelled();
+      co_return Next::kFinish;
+    }
+    const bool stale = awaited == Awaited::kEnded && lease_->reused && answer_in_->empty() && !stream_body_;
+    co_await StopSender();
+    lease_.reset();
+    if (stale) {  // the worker closed a resting connection while we wrote: not its failure, and not an attempt
+      fresh = true;
+      record_.stale_retry = true;
+      continue;
+    }
+    worker_failed_ = true;
+    co_await ReplyError(awaited == Awaited::kBad ? HttpError::kWorkerBadAnswer : HttpError::kWorkerClosed);
+    co_return Next::kFinish;
+  }
+}
+
+Task<bool> Exchange::Connect() {
+  const WorkerUrl& url = ticket_.worker().url;
+  connect_timed_out_ = false;
+  ArmDeadline(lane_.options.connect_timeout_ms, &Exchange::OnConnectTimeout);
+  StatusOr<std::vector<Address>> addresses = co_await lane_.resolver.Resolve(url.host);
+  int error = 0;
+  if (addresses.ok()) {
+    for (const Address& address : *addresses) {
+      if (cancelled_ != CancelReason::kNone || connect_timed_out_) break;
+      Connector connector(lane_.loop);
+      connector_ = &connector;
+      error = co_await connector.Connect(address, url.port);
+      connector_ = nullptr;
+      if (error == 0 && cancelled_ == CancelReason::kNone) {
+        deadline_.Disarm();
+        lane_.recorder.connects_ok.fetch_add(1, std::memory_order_relaxed);
+        lease_ = lane_.upstreams.Adopt(connector.TakeSocket(), ticket_.worker().id);
+        co_return true;
+      }
+    }
+  }
+  deadline_.Disarm();
+  if (cancelled_ != CancelReason::kNone) {
+    co_await ReplyCancelled();
+    co_return false;
+  }
+  lane_.recorder.connects_failed.fetch_add(1, std::memory_order_relaxed);
+  worker_failed_ = true;
+  co_await ReplyError(connect_timed_out_ ? HttpError::kConnectTimeout : HttpError::kConnectFailed);
+  co_return false;
+}
+
+void Exchange::OnConnectTimeout(void* context) {
+  auto* exchange = static_cast<Exchange*>(context);
+  exchange->connect_timed_out_ = true;
+  if (exchange->connector_ != nullptr) exchange->connector_->Cancel();
+}
+
+// The whole request in one write if the socket takes it; what it does not take, and a streamed body, is the sender's.
+void Exchange::Send() {
+  const Worker& worker = ticket_.worker();
+  const ServerOptions& options = lane_.options;
+  const bool has_body = head_->framing != BodyFraming::kNone;
+  const bool chunked = has_body && stream_body_ && head_->framing == BodyFraming::kChunked;
+  const std::string_view body = has_body && !stream_body_ ? body_->held() : std::string_view();
+  upstream_head_.clear();
+  WriteUpstreamHead(*head_,
+                    {.prefix = worker.url.prefix,
+                     .authority = worker.url.authority,
+                     .preserve_host = options.preserve_host,
+                     .client_address = connection_.peer.address,
+                     .forwarded_proto = "http",
+                     .trust_forwarded = options.trust_forwarded,
+                     .request_id_name = request_id_.header_name,
+                     .request_id = request_id_.to_worker(),
+                     .data_parallel_rank = worker.url.rank,
+                     .authorization = lane_.bearer,
+                     .framing = !has_body ? BodyFraming::kNone : chunked ? BodyFraming::kChunked : BodyFraming::kLength,
+                     .content_length = stream_body_ ? head_->content_length : body.size()},
+                    &upstream_head_);
+  ++record_.attempts;
+  request_sent_ = false;
+  record_.sent_ns = lane_.clock.NowNanos();
+
+  std::array<iovec, 2> pieces = {Piece(upstream_head_), Piece(body)};
+  const IoResult write = lease_->socket.TryWrite(pieces);
+  if (write.error != 0 && !write.would_block()) return;  // AWAIT finds out, and may still find an answer
+  const size_t written = static_cast<size_t>(write.bytes);
+  if (!stream_body_ && written == upstream_head_.size() + body.size()) {
+    request_sent_ = true;
+    return;
+  }
+  sender_running_ = true;
+  Spawn(SendRest(written));
+}
+
+// Runs beside AWAIT and RELAY: a worker may answer before it has read everything.
+Task<void> Exchange::SendRest(size_t written) {
+  const std::string_view body = stream_body_ ? std::string_view() : body_->held();
+  std::array<iovec, 3> pieces = {Piece(upstream_head_), Piece(body)};
+  bool sent = co_await SendPieces(SkipWritten({pieces.data(), 2}, written));
+  if (stream_body_) {
+    const bool chunked = head_->framing == BodyFraming::kChunked;
+    std::string size_line;
+    while (sent) {
+      const RequestBody::End end = co_await body_->Next();
+      if (end != RequestBody::End::kOk) {
+        body_end_ = end;
+        sent = false;
+        if (end == RequestBody::End::kClientGone) {
+          Cancel(CancelReason::kClientGone);
+        } else if (end != RequestBody::End::kStopped) {
+          Cancel(CancelReason::kBodyFailed);
+        }
+        break;
+      }
+      const std::string_view piece = body_->piece();
+      if (!piece.empty()) {
+        size_t count = 0;
+        if (chunked) {
+          size_line.clear();
+          WriteChunkSize(piece.size(), &size_line);
+          pieces[count++] = Piece(size_line);
+        }
+        pieces[count++] = Piece(piece);
+        if (chunked) pieces[count++] = Piece("\r\n");
+        sent = co_await SendPieces({pieces.data(), count});
+      }
+      if (piece.empty() || (!chunked && body_->complete())) {
+        if (chunked) {
+          pieces[0] = Piece("0\r\n\r\n");
+          sent = co_await SendPieces({pieces.data(), 1});
+        }
+        break;
+      }
+    }
+    if (sent) WatchClient();
+  }
+  request_sent_ = sent;
+  sender_running_ = false;
+  sender_done_.Notify();
+}
+
+Task<bool> Exchange::SendPieces(std::span<iovec> pieces) {
+  Socket& socket = lease_->socket;
+  while (!pieces.empty()) {
+    const IoResult write = socket.TryWrite(pieces);
+    if (write.would_block()) {
+      send_deadline_.Arm(lane_.loop.timers(), lane_.options.upstream_write_timeout_ms, &Exchange::OnSendStalled, this);
+      const bool writable = co_await socket.Writable();
+      send_deadline_.Disarm();
+      if (!writable) co_return false;
+      continue;
+    }
+    if (write.error != 0) co_return false;
+    pieces = SkipWritten(pieces, static_cast<size_t>(write.bytes));
+  }
+  co_return true;
+}
+
+void Exchange::OnSendStalled(void* context) {
+  auto* exchange = static_cast<Exchange*>(context);
+  // A worker that has begun to answer need not read the rest of the request.
+  if (!exchange->client_has_bytes_) exchange->Cancel(CancelReason::kWorkerWriteTimeout);
+}
+
+Task<void> Exchange::StopSender() {
+  if (!sender_running_) co_return;
+  lease_->socket.Close();
+  body_->Stop();
+  while (sender_running_) co_await sender_done_;
+}
+
+Task<Exchange::Awaited> Exchange::AwaitHead() {
+  if (answer_parser_ == nullptr) answer_parser_ = lane_.response_parsers.Take();
+  const bool to_head = head_->method == "HEAD";
+  answer_parser_->Reset(to_head);
+  if (!answer_in_.has_value()) answer_in_.emplace(lane_.buffers);
+  answer_in_->Clear();
+  const ServerOptions& options = lane_.options;
+  ArmDeadline(options.first_byte_timeout_ms != 0 ? options.first_byte_timeout_ms : options.request_timeout_ms,
+              &Exchange::OnFirstByteTimeout);
+  Socket& socket = lease_->socket;
+  int informational = 0;
+  for (;;) {
+    const bool readable = co_await socket.Readable();
+    if (!readable) co_return Awaited::kEnded;  // cancelled_ says why
+    answer_in_->Reserve(answer_in_->empty() ? BufferPool::kSmallest : answer_in_->size());
+    const IoResult read = socket.TryRead(answer_in_->room());
+    if (read.would_block()) continue;
+    if (!read.ok()) {
+      deadline_.Disarm();
+      co_return Awaited::kEnded;
+    }
+    answer_in_->Commit(static_cast<size_t>(read.bytes));
+    while (!answer_in_->empty()) {
+      const ParseState state = answer_parser_->Feed(answer_in_->view());
+      if (state == ParseState::kNeedMore) break;
+      const bool informational_head = state == ParseState::kDone && answer_parser_->head().status < 200;
+      if (!informational_head || answer_parser_->head().status == 101 || ++informational > kMaxInformationalHeads) {
+        deadline_.Disarm();
+        co_return state == ParseState::kDone && !informational_head ? Awaited::kHead : Awaited::kBad;
+      }
+      answer_in_->Consume(answer_parser_->head().size);
+      answer_parser_->Reset(to_head);
+    }
+  }
+}
+
+void Exchange::OnFirstByteTimeout(void* context) {
+  static_cast<Exchange*>(context)->Cancel(CancelReason::kFirstByteTimeout);
+}
+
+// ---- 10 RELAY
+
+Task<void> Exchange::RelayAnswer() {
+  const ResponseHead& answer = answer_parser_->head();
+  const bool old_client = head_->minor_version == 0;
+  const bool worker_keeps = answer.keep_alive && answer.framing != BodyFraming::kUntilClose;
+  const bool until_close = answer.framing == BodyFraming::kChunked || answer.framing == BodyFraming::kUntilClose;
+  const bool chunked = until_close && !old_client;
+  if (lane_.draining || !RequestFullyRead() || (until_close && old_client)) connection_.keep = false;
+
+  record_.answered_ns = lane_.clock.NowNanos();
+  record_.status = answer.status;
+  record_.stream = answer.event_stream;
+  if (answer.event_stream) {
+    total_deadline_.Arm(lane_.loop.timers(), lane_.options.stream_total_timeout_ms, &Exchange::OnTotalDeadline, this);
+  }
+  std::string client_head;
+  WriteClientHead(answer,
+                  {.request_id = request_id_.id,
+                   .framing = chunked ? BodyFraming::kChunked : answer.framing,
+                   .content_length = answer.content_length,
+                   .close = !connection_.keep,
+                   .keep_alive_10 = old_client && connection_.keep},
+                  &client_head);
+  BodyReader reader(answer.framing, answer.content_length);
+  answer_in_->Consume(answer.size);
+  lane_.response_parsers.Give(std::move(answer_parser_));
+  if (RequestFullyRead()) {  // nothing is sent again from here on, and a stream may last for minutes
+    head_ = nullptr;
+    body_->Release();
+    if (connection_.in.empty()) connection_.in.Release();
+    lane_.request_parsers.Give(std::move(head_parser_));
+    std::string().swap(upstream_head_);
+  }
+
+  client_has_bytes_ = true;
+  Relay relay(lane_.loop.timers(), lease_->socket, connection_.socket,
+              {.idle_ms = lane_.options.stream_idle_timeout_ms, .client_write_ms = lane_.options.client_write_timeout_ms},
+              {.worker_idle = &Exchange::OnWorkerIdle,
+               .client_stalled = &Exchange::OnClientStalled,
+               .first_byte = &Exchange::OnFirstBodyByte,
+               .context = this});
+  const Relay::End end = co_await relay.Run(client_head, *answer_in_, reader, chunked);
+
+  record_.bytes_out = relay.bytes();
+  const StreamSummary summary = relay.tail().Summarize();
+  record_.prompt_tokens = summary.prompt_tokens;
+  record_.completion_tokens = summary.completion_tokens;
+  record_.cached_tokens = summary.cached_tokens;
+  switch (end) {
+    case Relay::End::kDone:
+      lease_reusable_ = worker_keeps && request_sent_ && answer_in_->empty();
+      if (record_.stream && !summary.done && EndsWithDone(record_.route)) record_.end = ExchangeEnd::kNoDone;
+      if (!chunked && until_close) connection_.keep = false;
+      break;
+    case Relay::End::kClientGone: Cancel(CancelReason::kClientGone); break;
+    case Relay::End::kWorkerGone:
+    case Relay::End::kBadFraming:
+      worker_failed_ = true;
+      record_.end = ExchangeEnd::kWorkerGone;
+      record_.error = end == Relay::End::kWorkerGone ? "worker_closed" : "worker_bad_framing";
+      CutClient(old_client && until_close);
+      break;
+    case Relay::End::kClosed: CutClient(old_client && until_close); break;
+  }
+}
+
+// The client must not mistake a broken answer for a whole one: the framing is left open, and where the end of the
+// connection is the framing, the connection is reset.
+void Exchange::CutClient(bool delimited_by_close) {
+  connection_.keep = false;
+  if (delimited_by_close) {
+    connection_.socket.Abort();
+  } else {
+    connection_.socket.Close();
+  }
+}
+
+void Exchange::OnFirstBodyByte(void* context) {
+  auto* exchange = static_cast<Exchange*>(context);
+  exchange->record_.first_body_ns = exchange->lane_.clock.NowNanos();
+  if (exchange->record_.stream) exchange->ticket_.FirstToken();
+}
+
+void Exchange::OnWorkerIdle(void* context) { static_cast<Exchange*>(context)->Cancel(CancelReason::kIdleTimeout); }
+
+void Exchange::OnClientStalled(void* context) { static_cast<Exchange*>(context)->Cancel(CancelReason::kSlowClient); }
+
+void Exchange::OnTotalDeadline(void* context) { static_cast<Exchange*>(context)->Cancel(CancelReason::kTotalTimeout); }
+
+// ---- 11 FINISH
+
+void Exchange::Finish() {
+  deadline_.Disarm();
+  total_deadline_.Disarm();
+  connection_.socket.WatchReadable(nullptr, nullptr);
+  record_.end_ns = lane_.clock.NowNanos();
+
+  switch (cancelled_) {
+    case CancelReason::kNone: break;
+    case CancelReason::kClientGone: record_.end = ExchangeEnd::kClientGone; break;
+    case CancelReason::kSlowClient: record_.end = ExchangeEnd::kSlowClient; break;
+    case CancelReason::kBodyFailed: break;  // answered with its own status
+    case CancelReason::kWorkerWriteTimeout:
+    case CancelReason::kFirstByteTimeout:
+    case CancelReason::kIdleTimeout:
+    case CancelReason::kTotalTimeout: record_.end = ExchangeEnd::kTimeout; break;
+    case CancelReason::kShutdown: record_.end = ExchangeEnd::kDrain; break;
+  }
+  if (!ticket_.finished()) {
+    Outcome outcome{.status = record_.worker != nullptr && client_has_bytes_ ? record_.status : 0};
+    outcome.end = record_.end == ExchangeEnd::kClientGone || record_.end == ExchangeEnd::kSlowClient
+                      ? Outcome::End::kClientGone
+                  : worker_failed_ || record_.end == ExchangeEnd::kTimeout ? Outcome::End::kWorkerFailed
+                  : record_.attempts == 0                                  ? Outcome::End::kNotSent
+                                                                           : Outcome::End::kFinished;
+    if (record_.first_body_ns != 0) {
+      outcome.first_token_ms = static_cast<double>(record_.first_body_ns - record_.head_ns) / 1e6;
+    }
+    outcome.prompt_tokens = record_.prompt_tokens;
+    outcome.cached_tokens = record_.cached_tokens;
+    outcome.output_tokens = record_.completion_tokens;
+    ticket_.Finish(outcome);
+  }
+  if (lease_ != nullptr && lease_reusable_) lane_.upstreams.Give(std::move(lease_));
+  lease_.reset();
+
+  if (body_.has_value()) {
+    record_.bytes_in = body_->bytes();
+    if (!body_->complete()) connection_.keep = false;
+    body_->Release();
+    connection_.in.Append(ahead_);
+  }
+  if (!connection_.socket.is_open()) connection_.keep = false;
+  if (proxied_) lane_.recorder.in_flight.fetch_sub(1, std::memory_order_relaxed);
+  // A connection that ended before it said anything was no exchange.
+  if (record_.head_ns != 0 || record_.status != 0 || !record_.bad_request_rule.empty()) {
+    record_.request_id = std::move(request_id_.id);
+    lane_.recorder.Record(record_);
+    lane_.FlushLogSoon();
+  }
+}
+
+// ---- cancelling, and answers made here
+
+void Exchange::Cancel(CancelReason reason) {
+  if (cancelled_ != CancelReason::kNone) return;
+  cancelled_ = reason;
+  if (connector_ != nullptr) connector_->Cancel();
+  if (lease_ != nullptr) lease_->socket.Close();
+  const bool client_is_lost = reason == CancelReason::kClientGone || reason == CancelReason::kSlowClient;
+  if (client_is_lost || client_has_bytes_) {
+    connection_.keep = false;
+    if (client_is_lost) connection_.socket.Close();
+  }
+  if (body_.has_value() && !body_->complete()) body_->Stop();
+}
+
+void Exchange::WatchClient() { connection_.socket.WatchReadable(&Exchange::OnClientReadable, this); }
+
+// While we work for it, a client may leave, or send its next requests; only reading tells which.
+void Exchange::OnClientReadable(void* context) {
+  auto* exchange = static_cast<Exchange*>(context);
+  std::array<char, 4096> bytes;
+  for (;;) {
+    const IoResult read = exchange->connection_.socket.TryRead(bytes);
+    if (read.would_block()) break;
+    if (!read.ok()) {
+      exchange->Cancel(CancelReason::kClientGone);
+      return;
+    }
+    exchange->ahead_.append(bytes.data(), static_cast<size_t>(read.bytes));
+    if (exchange->ahead_.size() >= kMaxPipelinedBytes) return;  // it may wait; its leaving is then seen by a write
+  }
+  exchange->WatchClient();
+}
+
+void Exchange::ArmDeadline(int64_t ms, Timer::Callback callback) {
+  deadline_.Arm(lane_.loop.timers(), ms, callback, this);
+}
+
+Task<void> Exchange::ReplyCancelled() {
+  switch (cancelled_) {
+    case CancelReason::kBodyFailed: return ReplyBodyFailed(body_end_);
+    case CancelReason::kWorkerWriteTimeout: worker_failed_ = true; return ReplyError(HttpError::kWorkerWriteTimeout);
+    case CancelReason::kTotalTimeout:
+    case CancelReason::kFirstByteTimeout: worker_failed_ = true; return ReplyError(HttpError::kFirstByteTimeout);
+    case CancelReason::kShutdown: return ReplyError(HttpError::kShuttingDown);
+    default: return ReplyNothing();
+  }
+}
+
+// The client is gone.
+Task<void> Exchange::ReplyNothing() {
+  connection_.keep = false;
+  co_return;
+}
+
+Task<void> Exchange::ReplyError(HttpError error, std::string message, std::span<const HeaderField> extra,
+                                int status) {
+  const ErrorRow& row = ErrorOf(error);
+  record_.error = row.code;
+  const std::string body = ErrorBody(message.empty() ? row.message : std::string_view(message), row.type, row.code);
+  const HeaderField retry_after{"Retry-After", "1"};
+  if (row.retry_after) extra = {&retry_after, 1};
+  co_await Reply(status != 0 ? status : row.status, body, "application/json", extra);
+}
+
+Task<void> Exchange::Reply(int status, std::string_view body, std::string_view content_type,
+                           std::span<const HeaderField> extra) {
+  if (request_id_.id.empty()) request_id_ = ChooseRequestId({}, {}, RouteOf(Route::kOther).id_prefix, lane_.ids);
+  if (lane_.draining || (head_ != nullptr && head_->minor_version == 0)) connection_.keep = false;
+  if (!RequestFullyRead()) {
+    connection_.keep = false;
+    connection_.linger = true;
+  }
+  record_.status = status;
+  std::string out;
+  WriteOwnResponse({.status = status,
+                    .content_type = content_type,
+                    .request_id = request_id_.id,
+                    .extra = extra,
+                    .body = body,
+                    .close = !connection_.keep,
+                    .to_head = head_ != nullptr && head_->method == "HEAD"},
+                   &out);
+  client_has_bytes_ = true;
+  record_.bytes_out = body.size();
+  co_await WriteToClient(out);
+}
+
+Task<bool> Exchange::WriteToClient(std::string_view bytes) {
+  Socket& socket = connection_.socket;
+  while (!bytes.empty()) {
+    const iovec piece = Piece(bytes);
+    const IoResult write = socket.TryWrite({&piece, 1});
+    if (write.would_block()) {
+      ArmDeadline(lane_.options.client_write_timeout_ms, &Exchange::OnClientStalled);
+      const bool writable = co_await socket.Writable();
+      deadline_.Disarm();
+      if (!writable) co_return false;
+      continue;
+    }
+    if (write.error != 0) {
+      Cancel(CancelReason::kClientGone);
+      co_return false;
+    }
+    bytes.remove_prefix(static_cast<size_t>(write.bytes));
+  }
+  co_return true;
+}
+
+}  // namespace vllm_router

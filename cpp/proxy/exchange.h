@@ -1,0 +1,140 @@
+// Exchange: one request and its answer, from the first byte of the head to the last byte relayed. Run() is the table
+// of contents; its numbered steps are those of docs/explanation/life_of_a_request.md.
+//
+//   1 HEAD  2 GATE  3 BODY  4 FIELDS  5 SEAT  6 SELECT  7 LEASE  8 SEND  9 AWAIT  10 RELAY  11 FINISH
+//
+// Whatever happens, it gets to FINISH: load is returned by the Ticket, the connection to the worker by its Lease, and
+// one record is written. Something that ends it early (the client leaves, a deadline passes, the server stops) calls
+// Cancel(), which closes what the exchange is waiting for; the coroutine wakes, sees why, and unwinds. One lane.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "http/head_parser.h"
+#include "net/socket.h"
+#include "net/task.h"
+#include "proxy/error_response.h"
+#include "proxy/exchange_record.h"
+#include "proxy/request_body.h"
+#include "proxy/request_id.h"
+#include "proxy/upstream_pool.h"
+#include "routing/ticket.h"
+
+namespace vllm_router {
+
+class Connection;
+struct Lane;
+
+enum class CancelReason : uint8_t {
+  kNone,
+  kClientGone,
+  kSlowClient,
+  kBodyFailed,         // the request body broke off while it was being streamed
+  kWorkerWriteTimeout,
+  kFirstByteTimeout,
+  kIdleTimeout,
+  kTotalTimeout,
+  kShutdown,
+};
+
+class Exchange {
+ public:
+  explicit Exchange(Connection& connection);
+  ~Exchange();
+  Exchange(const Exchange&) = delete;
+  Exchange& operator=(const Exchange&) = delete;
+
+  // Afterwards connection.keep says whether another request may follow.
+  Task<void> Run();
+
+  // The first reason counts. Any time on the lane's thread.
+  void Cancel(CancelReason reason);
+
+ private:
+  // Where a step leads: on to the next one, or to FINISH because the exchange is over (answered or cut).
+  enum class Next : uint8_t { kOn, kFinish };
+
+  Task<Next> ReadHead();
+  Task<Next> PassGate();
+  Task<void> AnswerHere();
+  Task<Next> ReadBody();
+  bool Select();
+  Task<Next> Ask();  // LEASE, SEND, AWAIT
+  Task<bool> Connect();
+  void Send();
+  Task<void> SendRest(size_t written);
+  Task<bool> SendPieces(std::span<iovec> pieces);
+  Task<void> StopSender();
+  enum class Awaited : uint8_t { kHead, kEnded, kBad };
+  Task<Awaited> AwaitHead();
+  Task<void> RelayAnswer();
+  void CutClient(bool delimited_by_close);
+  void Finish();
+
+  // Answers made here.
+  Task<void> Reply(int status, std::string_view body, std::string_view content_type = "application/json",
+                   std::span<const HeaderField> extra = {});
+  Task<void> ReplyError(HttpError error, std::string message = {}, std::span<const HeaderField> extra = {},
+                        int status = 0);
+  Task<void> ReplyBodyFailed(RequestBody::End end);
+  Task<void> ReplyCancelled();
+  Task<void> ReplyNothing();
+  Task<bool> WriteToClient(std::string_view bytes);
+
+  void WatchClient();
+  void ArmDeadline(int64_t ms, Timer::Callback callback);
+  bool RequestFullyRead() const { return body_.has_value() && body_->complete(); }
+
+  // What sockets and timers call, with the exchange as context.
+  static void OnClientReadable(void* context);
+  static void OnClientTooSlow(void* context);
+  static void OnClientStalled(void* context);
+  static void OnConnectTimeout(void* context);
+  static void OnFirstByteTimeout(void* context);
+  static void OnSendStalled(void* context);
+  static void OnFirstBodyByte(void* context);
+  static void OnWorkerIdle(void* context);
+  static void OnTotalDeadline(void* context);
+
+  Connection& connection_;
+  Lane& lane_;
+  std::unique_ptr<RequestHeadParser> head_parser_;
+  const RequestHead* head_ = nullptr;  // null before HEAD, and in RELAY once the request is not needed any more
+  std::optional<RequestBody> body_;
+  bool stream_body_ = false;           // the body plan
+  RequestId request_id_;
+  std::string ahead_;                  // pipelined bytes that arrived meanwhile
+  bool client_too_slow_ = false;
+  bool proxied_ = false;               // counted in in_flight
+
+  std::shared_ptr<const FleetView> fleet_;
+  RoutingKey key_;
+  std::string select_error_;
+  Ticket ticket_;
+
+  UpstreamPool::Lease lease_;
+  Connector* connector_ = nullptr;     // a connect in progress
+  bool connect_timed_out_ = false;
+  bool lease_reusable_ = false;
+  std::string upstream_head_;
+  bool request_sent_ = false;          // to its last byte
+  bool sender_running_ = false;
+  Signal sender_done_;
+  RequestBody::End body_end_ = RequestBody::End::kOk;
+
+  std::unique_ptr<ResponseHeadParser> answer_parser_;
+  std::optional<Buffer> answer_in_;
+  bool client_has_bytes_ = false;      // of an answer: no other answer is possible any more
+  bool worker_failed_ = false;
+
+  CancelReason cancelled_ = CancelReason::kNone;
+  Timer deadline_;                     // of the step
+  Timer send_deadline_;                // of the sender, which runs beside the steps
+  Timer total_deadline_;               // of the answer
+  ExchangeRecord record_;
+};
+
+}  // namespace vllm_router

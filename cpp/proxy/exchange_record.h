@@ -1,0 +1,67 @@
+// ExchangeRecord: all that is remembered of one exchange: the access log's line and the metrics' increments are both
+// made from it, at FINISH, by Recorder. Times are nanoseconds of the steady clock, 0 where the step was not reached.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "policy/decision.h"
+#include "proxy/routes.h"
+#include "worker/worker.h"
+
+namespace vllm_router {
+
+// How an exchange ended; a metric label and a field of the log.
+enum class ExchangeEnd : uint8_t {
+  kDone,        // a complete answer, ours or a worker's, whatever its status
+  kNoDone,      // complete, but an event stream without its [DONE]
+  kClientGone,  // the client left first
+  kSlowClient,  // the client took nothing for too long
+  kWorkerGone,  // the worker broke off in the middle of its answer
+  kTimeout,     // the answer was cut by a deadline
+  kDrain,       // cut by our shutdown
+};
+inline constexpr int kExchangeEndCount = static_cast<int>(ExchangeEnd::kDrain) + 1;
+std::string_view ExchangeEndName(ExchangeEnd end);
+
+struct ExchangeRecord {
+  int64_t wall_ms = 0;         // Unix time of the head, milliseconds
+  int64_t head_ns = 0;         // request head complete
+  int64_t body_ns = 0;         // request body complete, or streaming began
+  int64_t chosen_ns = 0;       // decision made
+  int64_t connected_ns = 0;    // connection to the worker at hand
+  int64_t sent_ns = 0;         // first byte to the worker
+  int64_t answered_ns = 0;     // the worker's final head complete
+  int64_t first_body_ns = 0;   // its first body byte
+  int64_t end_ns = 0;
+
+  std::string request_id;
+  std::string client;
+  std::string method;
+  std::string path;  // without query
+  Route route = Route::kOther;
+  std::string model;
+  bool stream = false;         // the answer is an event stream
+
+  int status = 0;              // sent to the client; 0: none
+  ExchangeEnd end = ExchangeEnd::kDone;
+  std::string_view error;      // code of our own error answer, or why the exchange was cut; empty if neither
+  std::string_view bad_request_rule;  // rule of http_parsing.md that refused the request; usually empty
+
+  std::shared_ptr<Worker> worker;  // null: no worker was asked
+  std::optional<Decision> decision;
+  uint32_t attempts = 0;       // sends to a worker
+  bool reused = false;         // the connection to the worker had served before
+  bool stale_retry = false;    // a kept connection turned out closed; sent again on a fresh one
+
+  uint64_t bytes_in = 0;       // request body
+  uint64_t bytes_out = 0;      // response body
+  std::optional<uint64_t> prompt_tokens;
+  std::optional<uint64_t> completion_tokens;
+  std::optional<uint64_t> cached_tokens;
+};
+
+}  // namespace vllm_router

@@ -1,0 +1,96 @@
+#include "proxy/fetch.h"
+
+#include "http/head_parser.h"
+#include "http/head_writer.h"
+#include "http/unframe.h"
+#include "net/socket.h"
+#include "proxy/lane.h"
+
+namespace vllm_router {
+namespace {
+
+constexpr size_t kMostBytes = 8 << 20;
+
+Status Failed(const FetchDeadline& deadline, std::string_view what) {
+  if (deadline.passed) return absl::DeadlineExceededError("no complete answer in time");
+  return absl::UnavailableError(std::string(what));
+}
+
+}  // namespace
+
+FetchDeadline::FetchDeadline(Lane& lane) : lane(lane) { lane.fetches.insert(this); }
+
+FetchDeadline::~FetchDeadline() { lane.fetches.erase(this); }
+
+void FetchDeadline::Pass(void* deadline) {
+  auto* self = static_cast<FetchDeadline*>(deadline);
+  self->passed = true;
+  if (self->connector != nullptr) self->connector->Cancel();
+  if (self->socket != nullptr) self->socket->Close();
+}
+
+Task<StatusOr<Fetched>> Fetch(Lane& lane, WorkerUrl url, std::string target, int64_t timeout_ms) {
+  FetchDeadline deadline(lane);
+  deadline.timer.Arm(lane.loop.timers(), timeout_ms, &FetchDeadline::Pass, &deadline);
+  StatusOr<std::vector<Address>> addresses = co_await lane.resolver.Resolve(url.host);
+  if (!addresses.ok()) co_return addresses.status();
+
+  Socket socket;
+  for (const Address& address : *addresses) {
+    if (deadline.passed) break;
+    Connector connector(lane.loop);
+    deadline.connector = &connector;
+    const int error = co_await connector.Connect(address, url.port);
+    deadline.connector = nullptr;
+    if (error != 0) continue;
+    socket = connector.TakeSocket();
+    break;
+  }
+  if (!socket.is_open()) co_return Failed(deadline, "the connection was refused");
+  deadline.socket = &socket;
+
+  std::string request = "GET " + url.prefix + target + " HTTP/1.1\r\nHost: " + url.authority +
+                        "\r\nUser-Agent: vllm-router\r\nAccept: */*\r\nConnection: close\r\n";
+  if (!lane.bearer.empty()) request += "Authorization: " + lane.bearer + "\r\n";
+  request += "\r\n";
+  const iovec piece{request.data(), request.size()};
+  const IoResult write = socket.TryWrite({&piece, 1});
+  if (write.bytes != static_cast<int64_t>(request.size())) co_return Failed(deadline, "the request was not taken");
+
+  ResponseHeadParser parser;
+  parser.Reset(/*to_head=*/false);
+  Buffer in(lane.buffers);
+  Fetched fetched;
+  BodyReader body;
+  bool in_body = false;
+  bool closed = false;
+  while (!in_body || !body.ended()) {
+    if (closed && !(in_body && body.EndOfConnection())) co_return Failed(deadline, "the connection was closed early");
+    if (closed) break;
+    in.Reserve(BufferPool::kSmallest);
+    const IoResult read = co_await socket.Read(in.room());
+    if (read.error != 0) co_return Failed(deadline, "the connection broke");
+    closed = read.eof;
+    in.Commit(static_cast<size_t>(read.bytes));
+    while (!in_body && !in.empty()) {
+      const ParseState state = parser.Feed(in.view());
+      if (state == ParseState::kNeedMore) break;
+      if (state == ParseState::kBad) co_return absl::FailedPreconditionError("the answer is not HTTP");
+      fetched.status = parser.head().status;
+      in_body = fetched.status >= 200;
+      if (in_body) body = BodyReader(parser.head().framing, parser.head().content_length);
+      in.Consume(parser.head().size);
+      parser.Reset(/*to_head=*/false);
+    }
+    if (in_body) {
+      const Unframed part = Unframe(body, {in.data(), in.size()});
+      if (part.bad) co_return absl::FailedPreconditionError("the answer's body is malformed");
+      fetched.body.append(part.data);
+      in.Consume(part.used);
+    }
+    if (fetched.body.size() + in.size() > kMostBytes) co_return absl::FailedPreconditionError("the answer is too long");
+  }
+  co_return fetched;
+}
+
+}  // namespace vllm_router

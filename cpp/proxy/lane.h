@@ -1,0 +1,81 @@
+// Lane: one thread of the server and everything that belongs to it alone: its loop, its buffers, its client
+// connections, its connections to workers. Lanes share the Router (fleet snapshots and load counters) and nothing else.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "base/clock.h"
+#include "http/head_parser.h"
+#include "net/buffer.h"
+#include "net/event_loop.h"
+#include "net/resolver.h"
+#include "proxy/recorder.h"
+#include "proxy/server_options.h"
+#include "proxy/upstream_pool.h"
+#include "routing/router.h"
+
+namespace vllm_router {
+
+class Connection;
+class Admin;
+struct FetchDeadline;
+
+// Objects that are dear to make and used once per request, kept for the next one.
+template <typename T>
+class Spares {
+ public:
+  std::unique_ptr<T> Take() {
+    if (spares_.empty()) return std::make_unique<T>();
+    std::unique_ptr<T> spare = std::move(spares_.back());
+    spares_.pop_back();
+    return spare;
+  }
+  void Give(std::unique_ptr<T> spare) {
+    if (spare != nullptr && spares_.size() < kMost) spares_.push_back(std::move(spare));
+  }
+
+ private:
+  static constexpr size_t kMost = 64;
+  std::vector<std::unique_ptr<T>> spares_;
+};
+
+struct Lane {
+  Lane(const ServerOptions& options, std::shared_ptr<Router> router, Admin& admin);
+  ~Lane();
+
+  const ServerOptions& options;
+  const std::string bearer;  // "Bearer …" for workers, or empty
+  const std::shared_ptr<Router> router;
+  Admin& admin;
+  SteadyClock clock;
+
+  EventLoop loop;
+  BufferPool buffers;
+  Resolver resolver;
+  UpstreamPool upstreams;
+  Snapshot<FleetView>::Cached fleet;
+  Recorder recorder;
+  Dice ids;  // request ids
+  Spares<RequestHeadParser> request_parsers;
+  Spares<ResponseHeadParser> response_parsers;
+
+  std::unordered_set<Connection*> connections;
+  bool draining = false;  // answers announce Connection: close; idle connections are closed
+  std::atomic<bool> stopped_listening{false};
+
+  // Requests of our own under way, so that a stop need not wait for their deadlines.
+  std::unordered_set<FetchDeadline*> fetches;
+  void CancelFetches();
+
+  // Writes the access log out soon.
+  void FlushLogSoon();
+
+ private:
+  Timer log_timer_;
+};
+
+}  // namespace vllm_router

@@ -1,0 +1,73 @@
+// Relay: one answer's body from a worker's socket to a client's, as it comes.
+//
+//   worker --read--> [4..64 KiB] --unframe in place--> one piece --frame--> client
+//
+// Each read is written at once, in one call, with our own framing around it; nothing is held back, and nothing more is
+// read while the client has not taken what was. So memory is one buffer, and a slow client slows its worker down.
+// The last bytes are kept beside the stream for token counts (http/stream_tail.h).
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "http/body_reader.h"
+#include "http/stream_tail.h"
+#include "net/buffer.h"
+#include "net/socket.h"
+#include "net/task.h"
+#include "net/timer_wheel.h"
+
+namespace vllm_router {
+
+class Relay {
+ public:
+  enum class End : uint8_t {
+    kDone,
+    kClientGone,
+    kWorkerGone,  // reset, or end before the framed end
+    kBadFraming,
+    kClosed,      // somebody closed a socket on our side; they know why
+  };
+
+  struct Limits {
+    int64_t idle_ms;           // between the worker's bytes
+    int64_t client_write_ms;   // without the client taking any
+  };
+  // Called with `context`. Those for deadlines are expected to close sockets.
+  struct Hooks {
+    Timer::Callback worker_idle;
+    Timer::Callback client_stalled;
+    Timer::Callback first_byte;  // of the body, once, before it is written
+    void* context;
+  };
+
+  Relay(TimerWheel& timers, Socket& worker, Socket& client, const Limits& limits, const Hooks& hooks);
+
+  // `head` is written in front of the first body bytes. `in` holds what was read behind the worker's head. `chunked`:
+  // the client gets chunks; else the bytes as they are. Afterwards `in` holds what came after the framed end.
+  Task<End> Run(std::string_view head, Buffer& in, BodyReader& reader, bool chunked);
+
+  uint64_t bytes() const { return bytes_; }            // body data written to the client
+  bool head_sent() const { return head_sent_; }
+  uint64_t stalls() const { return stalls_; }          // times that the client's socket was full
+  const StreamTail& tail() const { return tail_; }
+
+ private:
+  Task<End> WriteAll(std::span<iovec> pieces);
+
+  TimerWheel& timers_;
+  Socket& worker_;
+  Socket& client_;
+  const Limits limits_;
+  const Hooks hooks_;
+  Timer timer_;
+  StreamTail tail_;
+  uint64_t bytes_ = 0;
+  uint64_t stalls_ = 0;
+  bool head_sent_ = false;
+};
+
+// Drops `written` bytes from the front of `pieces`.
+std::span<iovec> SkipWritten(std::span<iovec> pieces, size_t written);
+
+}  // namespace vllm_router

@@ -1,0 +1,152 @@
+#include "proxy/request_body.h"
+
+#include <algorithm>
+
+#include "base/limits.h"
+#include "http/unframe.h"
+#include "proxy/connection.h"
+
+namespace vllm_router {
+
+RequestBody::RequestBody(Connection& connection, BodyFraming framing, uint64_t content_length, size_t head_bytes)
+    : connection_(connection),
+      reader_(framing, content_length),
+      framing_(framing),
+      content_length_(content_length),
+      head_bytes_(head_bytes),
+      held_(connection.lane.buffers),
+      raw_(connection.lane.buffers) {
+  Buffer& in = connection.in;
+  const size_t behind = in.size() - head_bytes;
+  if (framing == BodyFraming::kLength) {
+    in_place_ = std::min<uint64_t>(behind, content_length);
+    bytes_ = in_place_;
+    Unframe(reader_, {in.data() + head_bytes, in_place_});
+  } else if (framing == BodyFraming::kChunked) {
+    in_place_ = behind;  // all of it, for now; Release() puts back what turns out to be the next request's
+    raw_.Append(in.view().substr(head_bytes));
+  }
+}
+
+std::string_view RequestBody::held() const {
+  if (!held_.empty() || framing_ != BodyFraming::kLength) return held_.view();
+  return connection_.in.view().substr(head_bytes_, in_place_);
+}
+
+// Reads once, waiting for the client if need be. `most` bounds what is taken from the socket.
+Task<RequestBody::End> RequestBody::ReadMore(Buffer& into, size_t most) {
+  Socket& socket = connection_.socket;
+  for (;;) {
+    const std::span<char> room = into.room().first(std::min(most, into.room().size()));
+    const IoResult read = socket.TryRead(room);
+    if (read.ok()) {
+      into.Commit(static_cast<size_t>(read.bytes));
+      co_return End::kOk;
+    }
+    if (!read.would_block()) co_return End::kClientGone;
+    timer_.Arm(connection_.lane.loop.timers(), connection_.lane.options.client_body_timeout_ms,
+               &RequestBody::OnTimeout, this);
+    const bool readable = co_await socket.Readable();
+    timer_.Disarm();
+    if (stopped_) co_return End::kStopped;
+    if (timed_out_) co_return End::kTimeout;
+    if (!readable) co_return End::kClientGone;
+  }
+}
+
+Task<RequestBody::End> RequestBody::Fill(uint64_t limit) {
+  const uint64_t most = connection_.lane.options.max_payload_size;
+  if (framing_ == BodyFraming::kLength) {
+    if (complete()) co_return End::kOk;
+    const size_t missing = static_cast<size_t>(content_length_ - in_place_);
+    // The head is in use until the answer comes, so connection.in may be filled further, but must not move.
+    const bool in_place = connection_.in.room().size() >= missing;
+    Buffer& into = in_place ? connection_.in : held_;
+    if (!in_place) {
+      held_.Reserve(static_cast<size_t>(content_length_));
+      held_.Append(connection_.in.view().substr(head_bytes_, in_place_));
+    }
+    while (!complete()) {
+      const size_t before = into.size();
+      const End end = co_await ReadMore(into, static_cast<size_t>(content_length_ - bytes_));
+      if (end != End::kOk) co_return end;
+      const size_t read = into.size() - before;
+      Unframe(reader_, {into.data() + before, read});
+      bytes_ += read;
+      if (in_place) in_place_ += read;
+    }
+    co_return End::kOk;
+  }
+  while (!complete()) {
+    if (!raw_.empty()) {
+      const Unframed part = Unframe(reader_, {raw_.data(), raw_.size()});
+      if (part.bad) co_return End::kBadChunk;
+      held_.Append(part.data);
+      bytes_ += part.data.size();
+      raw_.Consume(part.used);
+      if (bytes_ > most) co_return End::kTooLarge;
+      if (complete() || bytes_ > limit) co_return End::kOk;
+    }
+    raw_.Reserve(kRelayBufferFirst);
+    const End end = co_await ReadMore(raw_, SIZE_MAX);
+    if (end != End::kOk) co_return end;
+  }
+  co_return End::kOk;
+}
+
+Task<RequestBody::End> RequestBody::Next() {
+  piece_ = {};
+  if (!streaming_) {
+    streaming_ = true;
+    piece_ = held();
+    if (!piece_.empty()) co_return End::kOk;
+  }
+  if (handed_out_ == false) {
+    handed_out_ = true;
+    held_.Release();
+  }
+  size_t window = kRelayBufferFirst;
+  while (piece_.empty() && !complete()) {
+    if (raw_.empty()) {
+      // A window that was filled to the brim last time may well be filled again.
+      window = std::clamp(raw_.capacity(), kRelayBufferFirst, kRelayBufferMost);
+      if (brimful_) window = std::min(window * 4, kRelayBufferMost);
+      raw_.Reserve(window);
+      const uint64_t left = framing_ == BodyFraming::kLength ? reader_.left() : UINT64_MAX;
+      const End end = co_await ReadMore(raw_, static_cast<size_t>(std::min<uint64_t>(left, window)));
+      if (end != End::kOk) co_return end;
+      brimful_ = raw_.room().empty();
+    }
+    const Unframed part = Unframe(reader_, {raw_.data(), raw_.size()});
+    if (part.bad) co_return End::kBadChunk;
+    piece_ = part.data;
+    bytes_ += piece_.size();
+    raw_.Consume(part.used);  // the bytes stay where they are until the next read
+    if (bytes_ > connection_.lane.options.max_payload_size) co_return End::kTooLarge;
+  }
+  co_return End::kOk;
+}
+
+void RequestBody::Stop() {
+  stopped_ = true;
+  connection_.socket.InterruptRead();
+}
+
+void RequestBody::OnTimeout(void* context) {
+  auto* body = static_cast<RequestBody*>(context);
+  body->timed_out_ = true;
+  body->connection_.socket.InterruptRead();
+}
+
+void RequestBody::Release() {
+  if (released_) return;
+  released_ = true;
+  Buffer& in = connection_.in;
+  in.Consume(head_bytes_ + in_place_);
+  if (complete()) in.Append(raw_.view());
+  raw_.Release();
+  held_.Release();
+  piece_ = {};
+}
+
+}  // namespace vllm_router

@@ -1,0 +1,78 @@
+// RequestBody: the bytes after a request head, read according to the exchange's body plan.
+//
+//   plan    when                                        held               may be sent again
+//   none    no body                                     nothing            yes
+//   buffer  at most 64 KiB, or the policy needs it      the whole body     yes, until the answer's first byte
+//   stream  longer, and the head is enough to route     a 64 KiB window    no
+//
+// A body with a length that lies wholly behind its head in the connection's buffer is used where it is; a longer one
+// is read straight into a block of its size; a chunked one is decoded as it arrives. Belongs to one exchange.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "http/body_reader.h"
+#include "net/buffer.h"
+#include "net/task.h"
+#include "net/timer_wheel.h"
+#include "proxy/error_response.h"
+
+namespace vllm_router {
+
+class Connection;
+
+class RequestBody {
+ public:
+  enum class End : uint8_t {
+    kOk,          // what was asked for is there
+    kClientGone,
+    kTimeout,
+    kBadChunk,
+    kTooLarge,
+    kStopped,     // Stop() was called
+  };
+
+  // `head_bytes`: where in connection.in the body begins.
+  RequestBody(Connection& connection, BodyFraming framing, uint64_t content_length, size_t head_bytes);
+
+  // Reads until the body is complete or more than `limit` bytes of it are held.
+  Task<End> Fill(uint64_t limit);
+  // Instead, piece by piece: piece() is the next stretch, empty when complete() and all of it has been handed out.
+  Task<End> Next();
+  std::string_view piece() const { return piece_; }
+
+  bool complete() const { return reader_.ended(); }
+  // Everything read so far, decoded. Padded as simdjson wants it. REQUIRES: Next() has not been called.
+  std::string_view held() const;
+  uint64_t bytes() const { return bytes_; }  // decoded, so far
+
+  // Ends a Fill() or Next() that waits for the client.
+  void Stop();
+  // What is held is not needed any more; connection.in is left at the first byte after the body.
+  void Release();
+
+ private:
+  Task<End> ReadMore(Buffer& into, size_t most);
+  static void OnTimeout(void* body);
+
+  Connection& connection_;
+  BodyReader reader_;
+  const BodyFraming framing_;
+  const uint64_t content_length_;
+  const size_t head_bytes_;
+  size_t in_place_ = 0;  // body bytes that lie in connection.in behind the head
+  Buffer held_;
+  Buffer raw_;           // chunked bytes not decoded yet, or the window of a stream
+  std::string_view piece_;
+  uint64_t bytes_ = 0;
+  bool streaming_ = false;
+  bool handed_out_ = false;  // what was held when streaming began
+  bool brimful_ = false;     // the last read filled its window
+  bool timed_out_ = false;
+  bool stopped_ = false;
+  bool released_ = false;
+  Timer timer_;
+};
+
+}  // namespace vllm_router

@@ -1,0 +1,28 @@
+// The request id: the client's if it sent one, else made here, so that one string finds a request in the client's log,
+// in ours and in the worker's.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/dice.h"
+#include "base/header_field.h"
+
+namespace vllm_router {
+
+struct RequestId {
+  std::string id;                // sent to the client: "chatcmpl-" and 24 letters and digits, or the client's own
+  std::string_view header_name;  // the field that carried it, empty if made here
+  size_t own_prefix = 0;         // length of the prefix that we put in front
+
+  // Without our prefix, since vLLM adds its own.
+  std::string_view to_worker() const { return std::string_view(id).substr(own_prefix); }
+};
+
+// `ranked_names`: the first of these that is present and not empty wins. `prefix`: by route, see RouteInfo.
+RequestId ChooseRequestId(std::span<const HeaderField> fields, const std::vector<std::string>& ranked_names,
+                          std::string_view prefix, Dice& dice);
+
+}  // namespace vllm_router

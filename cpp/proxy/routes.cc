@@ -1,0 +1,72 @@
+#include "proxy/routes.h"
+
+#include <array>
+
+namespace vllm_router {
+namespace {
+
+struct Row {
+  Route route;
+  RouteInfo info;
+};
+
+constexpr RouteInfo Inference(std::string_view path, std::string_view id_prefix = "req-") {
+  return {.label = path, .inference = true, .id_prefix = id_prefix};
+}
+constexpr RouteInfo Own(std::string_view path, std::string_view allow) {
+  return {.label = path, .own = true, .allow = allow};
+}
+
+// Indexed by Route.
+constexpr std::array<Row, kRouteCount> kRoutes = {{
+    {Route::kChatCompletions, Inference("/v1/chat/completions", "chatcmpl-")},
+    {Route::kCompletions, Inference("/v1/completions", "cmpl-")},
+    {Route::kEmbeddings, Inference("/v1/embeddings")},
+    {Route::kGenerate, Inference("/generate", "gnt-")},
+    {Route::kInferenceGenerate, Inference("/inference/v1/generate", "gnt-")},
+    {Route::kRerank, Inference("/rerank")},
+    {Route::kV1Rerank, Inference("/v1/rerank")},
+    {Route::kResponses, Inference("/v1/responses")},
+    {Route::kMessages, Inference("/v1/messages")},
+    {Route::kScore, Inference("/score")},
+    {Route::kTokenize, Inference("/tokenize")},
+    {Route::kDetokenize, Inference("/detokenize")},
+    {Route::kHealth, Own("/health", "GET, HEAD")},
+    {Route::kLiveness, Own("/liveness", "GET, HEAD")},
+    {Route::kReadiness, Own("/readiness", "GET, HEAD")},
+    {Route::kModels, Own("/v1/models", "GET, HEAD")},
+    {Route::kListWorkers, Own("/list_workers", "GET, HEAD")},
+    {Route::kWorkers, Own("/workers", "GET, HEAD, POST")},
+    {Route::kWorker, Own("/workers/{url}", "GET, HEAD, DELETE")},
+    {Route::kAddWorker, Own("/add_worker", "POST")},
+    {Route::kRemoveWorker, Own("/remove_worker", "POST")},
+    {Route::kMetrics, Own("/metrics", "GET, HEAD")},
+    {Route::kServerOptions, Own("*", "OPTIONS")},
+    {Route::kOther, {.label = "other"}},
+}};
+
+}  // namespace
+
+Route FindRoute(std::string_view path) {
+  constexpr std::string_view kWorkerPrefix = "/workers/";
+  if (path.starts_with(kWorkerPrefix) && path.size() > kWorkerPrefix.size()) return Route::kWorker;
+  for (const Row& row : kRoutes) {
+    // Metrics have a listener of their own; on this one the path belongs to the workers.
+    if (row.info.label == path && row.route != Route::kMetrics) return row.route;
+  }
+  return Route::kOther;
+}
+
+const RouteInfo& RouteOf(Route route) { return kRoutes[static_cast<size_t>(route)].info; }
+
+bool MethodAllowed(std::string_view allow, std::string_view method) {
+  while (!allow.empty()) {
+    const size_t comma = allow.find(", ");
+    if (allow.substr(0, comma) == method) return true;
+    if (comma == std::string_view::npos) break;
+    allow.remove_prefix(comma + 2);
+  }
+  return false;
+}
+
+}  // namespace vllm_router

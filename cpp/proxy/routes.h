@@ -1,0 +1,36 @@
+// Routes: the paths that mean something to the router, in one table: which label a request has in metrics and log,
+// and which requests are answered here instead of by a worker.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace vllm_router {
+
+enum class Route : uint8_t {
+  // inference; served by workers
+  kChatCompletions, kCompletions, kEmbeddings, kGenerate, kInferenceGenerate, kRerank, kV1Rerank, kResponses, kMessages,
+  kScore, kTokenize, kDetokenize,
+  // answered here
+  kHealth, kLiveness, kReadiness, kModels, kListWorkers, kWorkers, kWorker, kAddWorker, kRemoveWorker, kMetrics,
+  kServerOptions,  // OPTIONS *
+  // everything else goes to a worker as well
+  kOther,
+};
+inline constexpr int kRouteCount = static_cast<int>(Route::kOther) + 1;
+
+struct RouteInfo {
+  std::string_view label;    // metric label: the path, or "other"
+  bool own = false;          // answered here
+  bool inference = false;    // counted in requests_total
+  std::string_view allow;    // methods, for own routes: "GET, HEAD"
+  std::string_view id_prefix = "req-";  // of a generated request id
+};
+
+Route FindRoute(std::string_view path);
+const RouteInfo& RouteOf(Route route);
+
+// Whether `method` is one of the comma-separated `allow`.
+bool MethodAllowed(std::string_view allow, std::string_view method);
+
+}  // namespace vllm_router

@@ -1,0 +1,219 @@
+#include "proxy/server.h"
+
+#include <sched.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "base/log.h"
+
+namespace vllm_router {
+namespace {
+
+constexpr int64_t kShutdownPollNanos = 5'000'000;
+constexpr int64_t kCutNanos = 3'000'000'000;  // for cut exchanges to unwind and lingering connections to end
+
+// CPUs by affinity, and no more than the cgroup's quota pays for.
+uint32_t UsableCpus() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  uint32_t cpus = ::sched_getaffinity(0, sizeof set, &set) == 0 ? static_cast<uint32_t>(CPU_COUNT(&set)) : 1;
+  if (std::FILE* file = std::fopen("/sys/fs/cgroup/cpu.max", "r")) {
+    unsigned long long quota = 0, period = 0;
+    if (std::fscanf(file, "%llu %llu", &quota, &period) == 2 && period > 0) {
+      cpus = std::min<uint32_t>(cpus, static_cast<uint32_t>((quota + period - 1) / period));
+    }
+    std::fclose(file);
+  }
+  return std::max(1u, cpus);
+}
+
+void RaiseFileLimit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
+  limit.rlim_cur = limit.rlim_max;
+  if (::setrlimit(RLIMIT_NOFILE, &limit) == 0) {
+    Log(LogLevel::kDebug, "raised the limit of open files to " + std::to_string(limit.rlim_cur));
+  }
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<Server>> Server::Start(std::shared_ptr<Router> router, const ServerOptions& options) {
+  std::unique_ptr<Server> server(new Server(std::move(router), options));
+  ROUTER_RETURN_IF_ERROR(server->Open());
+  server->Run();
+  return server;
+}
+
+Server::Server(std::shared_ptr<Router> router, const ServerOptions& options)
+    : options_(options), router_(std::move(router)), admin_(router_) {
+  const uint32_t threads = options.threads != 0 ? options.threads : std::min(4u, UsableCpus());
+  std::vector<const Recorder*> recorders;
+  for (uint32_t i = 0; i <= threads; ++i) {
+    lanes_.push_back(std::make_unique<Lane>(options_, router_, admin_));
+    recorders.push_back(&lanes_.back()->recorder);
+  }
+  metrics_ = std::make_unique<Metrics>(router_, recorders);
+  admin_.set_metrics(metrics_.get());
+  health_ = std::make_unique<HealthChecker>(*lanes_.back());
+}
+
+Status Server::Open() {
+  RaiseFileLimit();
+  port_ = options_.port;
+  for (size_t i = 0; i + 1 < lanes_.size(); ++i) {
+    Lane& lane = *lanes_[i];
+    StatusOr<std::unique_ptr<Listener>> listener =
+        Listener::Open(lane.loop, {.host = options_.host, .port = port_}, [this, &lane](Socket socket, Endpoint peer) {
+          if (TooManyConnections()) {
+            lane.recorder.connections_rejected.fetch_add(1, std::memory_order_relaxed);
+            return;
+          }
+          Connection::Serve(lane, std::move(socket), std::move(peer), Connection::Door::kPublic);
+        });
+    if (!listener.ok()) return listener.status();
+    listeners_.push_back(*std::move(listener));
+    port_ = listeners_.back()->port();
+  }
+  if (options_.prometheus_port >= 0) {
+    Lane& lane = *lanes_.back();
+    StatusOr<std::unique_ptr<Listener>> listener = Listener::Open(
+        lane.loop,
+        {.host = options_.prometheus_host, .port = static_cast<uint16_t>(options_.prometheus_port), .share_port = false},
+        [&lane](Socket socket, Endpoint peer) {
+          Connection::Serve(lane, std::move(socket), std::move(peer), Connection::Door::kMetrics);
+        });
+    if (!listener.ok()) return listener.status();
+    metrics_listener_ = *std::move(listener);
+  }
+  return absl::OkStatus();
+}
+
+void Server::Run() {
+  for (const std::unique_ptr<Listener>& listener : listeners_) listener->Start();
+  if (metrics_listener_ != nullptr) metrics_listener_->Start();
+  lanes_.back()->loop.Post([this] { health_->Start(); });
+  for (const std::unique_ptr<Lane>& lane : lanes_) {
+    threads_.emplace_back([this, &lane = *lane] {
+      lane.loop.Run();
+      lane.recorder.Flush();
+      if (&lane != lanes_.back().get()) return;
+      std::lock_guard lock(mutex_);
+      ended_ = true;
+      ended_signal_.notify_all();
+    });
+  }
+}
+
+Server::~Server() {
+  if (!threads_.empty()) {
+    Shutdown();
+    Shutdown();
+    Wait(-1);
+  }
+  for (std::thread& thread : threads_) thread.join();
+  metrics_listener_.reset();
+  listeners_.clear();
+}
+
+std::optional<uint16_t> Server::metrics_port() const {
+  if (metrics_listener_ == nullptr) return std::nullopt;
+  return metrics_listener_->port();
+}
+
+bool Server::TooManyConnections() const {
+  return options_.max_connections != 0 && OpenConnections() >= options_.max_connections;
+}
+
+int64_t Server::OpenConnections() const {
+  int64_t sum = 0;
+  for (size_t i = 0; i + 1 < lanes_.size(); ++i) {
+    sum += lanes_[i]->recorder.client_connections.load(std::memory_order_relaxed);
+  }
+  return sum;
+}
+
+bool Server::Wait(int64_t timeout_ms) {
+  std::unique_lock lock(mutex_);
+  if (timeout_ms < 0) {
+    ended_signal_.wait(lock, [this] { return ended_; });
+    return true;
+  }
+  return ended_signal_.wait_for(lock, std::chrono::milliseconds(timeout_ms), [this] { return ended_; });
+}
+
+void Server::Shutdown() {
+  if (shutting_down_.exchange(true)) {
+    cut_now_.store(true);
+    return;
+  }
+  lanes_.back()->loop.Post([this] { Spawn(ShutDown()); });
+}
+
+void Server::ForEachDataLane(const std::function<void(Lane&, Listener&)>& action) {
+  for (size_t i = 0; i + 1 < lanes_.size(); ++i) {
+    lanes_[i]->loop.Post([action, lane = lanes_[i].get(), listener = listeners_[i].get()] { action(*lane, *listener); });
+  }
+}
+
+// Waits until `done`, the time is over, or a second Shutdown() wants it now.
+Task<void> Server::WaitUntil(std::function<bool()> done, int64_t nanos, bool may_hurry) {
+  Delay delay(lanes_.back()->loop);
+  const int64_t end = lanes_.back()->clock.NowNanos() + nanos;
+  while (!done() && lanes_.back()->clock.NowNanos() < end && !(may_hurry && cut_now_.load())) {
+    co_await delay.For(kShutdownPollNanos);
+  }
+}
+
+Task<void> Server::ShutDown() {
+  Lane& control = *lanes_.back();
+  // Not ready any more, but still accepting: load balancers need time to hear of it.
+  admin_.set_draining();
+  co_await WaitUntil([] { return false; }, options_.shutdown_settle_ms * 1'000'000, true);
+
+  // No new connections; those that rest are closed, those that work close after their answer.
+  ForEachDataLane([](Lane& lane, Listener& listener) {
+    listener.Stop();
+    lane.draining = true;
+    for (Connection* connection : lane.connections) connection->Drain(false);
+    lane.stopped_listening.store(true);
+  });
+  const auto all_closed = [this] {
+    for (size_t i = 0; i + 1 < lanes_.size(); ++i) {
+      if (!lanes_[i]->stopped_listening.load()) return false;
+    }
+    return OpenConnections() == 0;
+  };
+  co_await WaitUntil(all_closed, options_.shutdown_grace_ms * 1'000'000, true);
+
+  if (!all_closed()) {
+    for (size_t i = 0; i + 1 < lanes_.size(); ++i) {
+      cut_ += static_cast<uint64_t>(std::max<int64_t>(0, lanes_[i]->recorder.in_flight.load()));
+    }
+    if (cut_ > 0) Log(LogLevel::kWarning, "shutting down: " + std::to_string(cut_) + " exchanges are cut");
+    ForEachDataLane([](Lane& lane, Listener&) {
+      for (Connection* connection : lane.connections) connection->Drain(true);
+      lane.CancelFetches();
+    });
+    co_await WaitUntil(all_closed, kCutNanos, false);
+  }
+
+  // The control lane's own affairs, and then the loops.
+  health_->Stop();
+  if (metrics_listener_ != nullptr) metrics_listener_->Stop();
+  control.draining = true;
+  for (Connection* connection : control.connections) connection->Drain(true);
+  control.CancelFetches();
+  co_await WaitUntil([&control, this] { return control.connections.empty() && health_->ended(); }, kCutNanos, false);
+  for (const std::unique_ptr<Lane>& lane : lanes_) {
+    lane->loop.Post([&lane = *lane] {
+      lane.upstreams.CloseAll();
+      lane.loop.Stop();
+    });
+  }
+}
+
+}  // namespace vllm_router

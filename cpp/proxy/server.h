@@ -1,0 +1,78 @@
+// Server: the router with sockets. N lanes serve clients; one more thread, the control lane, serves metrics, checks
+// the workers' health and carries out shutdown.
+//
+//   StatusOr<std::unique_ptr<Server>> server = Server::Start(router, {.port = 0});
+//   … (*server)->port() …
+//   (*server)->Shutdown();            // SIGTERM: settle, stop accepting, finish what is in flight, then cut
+//   int cut = (*server)->Wait();      // exchanges that had to be cut
+//
+// Start() returns when every port is open. All methods from any thread. Destruction cuts whatever is left.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "base/status.h"
+#include "net/listener.h"
+#include "proxy/admin.h"
+#include "proxy/connection.h"
+#include "proxy/health_checker.h"
+#include "proxy/lane.h"
+#include "proxy/metrics.h"
+#include "proxy/server_options.h"
+
+namespace vllm_router {
+
+class Server {
+ public:
+  static StatusOr<std::unique_ptr<Server>> Start(std::shared_ptr<Router> router, const ServerOptions& options);
+  ~Server();
+
+  uint16_t port() const { return port_; }
+  std::optional<uint16_t> metrics_port() const;
+  const ServerOptions& options() const { return options_; }
+  std::string MetricsText() const { return metrics_->Text(); }
+
+  // Begins a graceful stop; the second call cuts what is still in flight.
+  void Shutdown();
+  // True when everything has ended; false after `timeout_ms` (negative: no limit).
+  bool Wait(int64_t timeout_ms);
+  // Exchanges that the end of the grace period cut. REQUIRES: Wait() returned true.
+  uint64_t exchanges_cut() const { return cut_; }
+
+ private:
+  Server(std::shared_ptr<Router> router, const ServerOptions& options);
+  Status Open();
+  void Run();
+  Task<void> ShutDown();
+  Task<void> WaitUntil(std::function<bool()> done, int64_t nanos, bool may_hurry);
+  void ForEachDataLane(const std::function<void(Lane&, Listener&)>& action);  // on each lane's thread
+  int64_t OpenConnections() const;
+  bool TooManyConnections() const;
+
+  const ServerOptions options_;
+  const std::shared_ptr<Router> router_;
+  Admin admin_;
+  std::vector<std::unique_ptr<Lane>> lanes_;  // the last one is the control lane
+  std::vector<std::unique_ptr<Listener>> listeners_;
+  std::unique_ptr<Listener> metrics_listener_;
+  std::unique_ptr<Metrics> metrics_;
+  std::unique_ptr<HealthChecker> health_;
+  std::vector<std::thread> threads_;
+  uint16_t port_ = 0;
+
+  std::atomic<bool> shutting_down_{false};
+  std::atomic<bool> cut_now_{false};
+  std::atomic<uint64_t> cut_{0};
+  std::mutex mutex_;  // guards ended_
+  std::condition_variable ended_signal_;
+  bool ended_ = false;
+};
+
+}  // namespace vllm_router

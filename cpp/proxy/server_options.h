@@ -1,0 +1,56 @@
+// ServerOptions: what an operator may set about the server; names, defaults and checks are those of
+// python/vllm_router/router_args.py, times in milliseconds here. 0 means "no limit" where a time may be 0.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace vllm_router {
+
+struct ServerOptions {
+  std::string host = "127.0.0.1";
+  uint16_t port = 30000;  // 0: any free port
+  uint32_t threads = 0;   // 0: as many as CPUs, at most 4, since each thread has its own connections to the workers
+
+  uint64_t max_payload_size = 512ull << 20;  // bytes
+  uint32_t max_connections = 0;              // client connections; 0: bounded by open files only
+
+  int64_t client_head_timeout_ms = 30'000;   // from the first byte of a head to its last
+  int64_t client_body_timeout_ms = 60'000;   // between bytes of a request body
+  int64_t client_idle_timeout_ms = 620'000;  // between requests
+  int64_t client_write_timeout_ms = 300'000; // without progress
+
+  int64_t connect_timeout_ms = 5'000;
+  int64_t upstream_write_timeout_ms = 60'000;  // without progress
+  int64_t request_timeout_ms = 1'800'000;      // whole answer, unless it is an event stream
+  int64_t first_byte_timeout_ms = 0;           // 0: as request_timeout_ms
+  int64_t stream_idle_timeout_ms = 600'000;    // between bytes of an answer
+  int64_t stream_total_timeout_ms = 0;         // whole event stream
+
+  uint32_t upstream_pool_size = 256;       // idle connections kept per worker and thread
+  int64_t upstream_pool_idle_ms = 4'000;   // below the 5 s after which uvicorn closes
+
+  std::string api_key;  // bearer token for workers when the client sends none
+  bool preserve_host = false;
+  bool trust_forwarded = true;
+  std::vector<std::string> request_id_headers = {"x-request-id", "x-correlation-id", "x-trace-id", "request-id"};
+
+  std::string prometheus_host = "127.0.0.1";
+  int32_t prometheus_port = -1;  // -1: no metrics listener; 0: any free port
+
+  int64_t worker_startup_timeout_ms = 600'000;
+  int64_t worker_startup_check_ms = 30'000;
+  int64_t health_check_interval_ms = 60'000;  // 0: no checks
+  int64_t health_check_timeout_ms = 5'000;
+  uint32_t health_failure_threshold = 3;
+  uint32_t health_success_threshold = 2;
+  std::string health_check_endpoint = "/health";
+
+  int64_t shutdown_settle_ms = 0;
+  int64_t shutdown_grace_ms = 180'000;
+
+  bool access_log = true;
+};
+
+}  // namespace vllm_router

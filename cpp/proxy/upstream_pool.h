@@ -1,0 +1,61 @@
+// UpstreamPool: connections to workers that rest between two requests. One per lane, so no locks.
+//
+//   worker 3:  [oldest … newest]   Take() gives the newest, so that the oldest expire
+//
+// A resting connection keeps its wait for reading armed: a worker that closes it (uvicorn does after 5 s, without a
+// word) or speaks out of turn takes it out of the pool at once. What is left of that race is answered by the
+// exchange, which sends again on a fresh connection when a reused one ends before the first byte of an answer.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "net/socket.h"
+#include "net/timer_wheel.h"
+#include "worker/worker.h"
+
+namespace vllm_router {
+
+class UpstreamPool;
+
+struct UpstreamConnection {
+  Socket socket;
+  WorkerId worker{};
+  bool reused = false;  // has carried a whole exchange before
+
+ private:
+  friend class UpstreamPool;
+  UpstreamPool* pool_ = nullptr;
+  Timer idle_;
+};
+
+class UpstreamPool {
+ public:
+  using Lease = std::unique_ptr<UpstreamConnection>;
+
+  UpstreamPool(TimerWheel& timers, size_t most_per_worker, int64_t idle_ms);
+
+  // The connection that rested last, or null.
+  Lease Take(WorkerId worker);
+  // A new one.
+  Lease Adopt(Socket socket, WorkerId worker);
+  // REQUIRES: an exchange has ended exactly at the framed end of its answer, and both sides keep the connection.
+  void Give(Lease lease);
+
+  void CloseWorker(WorkerId worker);
+  void CloseAll() { idle_.clear(); }
+  size_t idle() const;
+
+ private:
+  static void OnExpired(void* connection);
+  void Drop(UpstreamConnection* connection);
+
+  TimerWheel& timers_;
+  const size_t most_per_worker_;
+  const int64_t idle_ms_;
+  std::unordered_map<uint32_t, std::vector<Lease>> idle_;  // by worker id; newest last
+};
+
+}  // namespace vllm_router
