@@ -11,6 +11,7 @@ PYBIND11_MODULE(_core, module) {
   BindErrors(module);
   BindRouter(module);
   BindServer(module);
+  BindSimulation(module);
 
   pybind11::module_ testing = module.def_submodule("testing", "Internals for the project's own tests.");
   BindTestingBase(testing);

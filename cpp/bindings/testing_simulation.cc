@@ -16,8 +16,12 @@ using Chain = std::vector<uint64_t>;
 
 Api ApiByName(const std::string& name) {
   constexpr std::pair<std::string_view, Api> kApis[] = {
-      {"chat", Api::kChat},           {"completions", Api::kCompletions}, {"responses", Api::kResponses},
-      {"messages", Api::kMessages},   {"embeddings", Api::kEmbeddings},   {"tokenize", Api::kTokenize},
+      {"chat", Api::kChat},
+      {"completions", Api::kCompletions},
+      {"responses", Api::kResponses},
+      {"messages", Api::kMessages},
+      {"embeddings", Api::kEmbeddings},
+      {"tokenize", Api::kTokenize},
       {"detokenize", Api::kDetokenize},
   };
   for (const auto& [known, api] : kApis) {
@@ -40,10 +44,11 @@ void BindTestingSimulation(py::module_& testing) {
   testing.def("block_chain", [](const std::vector<uint32_t>& tokens, size_t block_tokens) {
     return BlockChain(tokens, block_tokens);
   });
-  testing.def("append_block_chain", [](const std::vector<uint32_t>& tokens, size_t block_tokens, Chain chain) {
-    AppendBlockChain(tokens, block_tokens, &chain);
-    return chain;
-  });
+  testing.def(
+      "append_block_chain", [](const std::vector<uint32_t>& tokens, size_t block_tokens, Chain chain) {
+        AppendBlockChain(tokens, block_tokens, &chain);
+        return chain;
+      });
   py::class_<PrefixCache>(testing, "PrefixCache")
       .def(py::init<size_t>(), py::arg("capacity_blocks"))
       .def("match", [](const PrefixCache& cache, const Chain& chain) { return cache.Match(chain); })
@@ -78,9 +83,9 @@ void BindTestingSimulation(py::module_& testing) {
           },
           py::arg("prompt_tokens"), py::arg("output_tokens"), py::arg("chain"), py::arg("now"))
       .def("timeline", [](const Engine& engine, uint64_t id) { return engine.TimelineOf(id); })
-      .def("leave", [](Engine& engine, uint64_t id, const Chain& chain, int64_t now) {
-        return engine.Leave(id, chain, now);
-      })
+      .def(
+          "leave", [](Engine& engine, uint64_t id, const Chain& chain,
+                      int64_t now) { return engine.Leave(id, chain, now); })
       .def("clear_cache", &Engine::ClearCache)
       .def("load", [](const Engine& engine, int64_t now) {
         const Engine::Load load = engine.LoadAt(now);
@@ -88,12 +93,16 @@ void BindTestingSimulation(py::module_& testing) {
       });
 
   testing.def("tokens_of_text", [](const py::bytes& text) { return TokensOfText(std::string(text)); });
-  testing.def("text_of_tokens", [](const std::vector<uint32_t>& tokens) { return py::bytes(TextOfTokens(tokens)); });
-  testing.def("answer_text", [](const py::bytes& prompt, size_t tokens, size_t choice) {
-    std::string text;
-    AppendAnswer(AnswerSeed(Prompt::FromText(std::string(prompt)), choice), tokens, &text);
-    return text;
-  }, py::arg("prompt"), py::arg("tokens"), py::arg("choice") = 0);
+  testing.def(
+      "text_of_tokens", [](const std::vector<uint32_t>& tokens) { return py::bytes(TextOfTokens(tokens)); });
+  testing.def(
+      "answer_text",
+      [](const py::bytes& prompt, size_t tokens, size_t choice) {
+        std::string text;
+        AppendAnswer(AnswerSeed(Prompt::FromText(std::string(prompt)), choice), tokens, &text);
+        return text;
+      },
+      py::arg("prompt"), py::arg("tokens"), py::arg("choice") = 0);
   testing.def("chain_with_answer", [](const py::bytes& text, size_t tokens, size_t block_tokens) {
     const Prompt prompt = Prompt::FromText(std::string(text));
     Chain chain = BlockChain(prompt.tokens, block_tokens);
@@ -107,12 +116,13 @@ void BindTestingSimulation(py::module_& testing) {
       .def_readwrite("max_model_len", &SimModel::max_model_len);
   py::class_<SimRequest>(testing, "SimRequest")
       .def_readonly("model", &SimRequest::model)
-      .def_property_readonly("prompts",
-                             [](const SimRequest& request) {
-                               std::vector<std::vector<uint32_t>> prompts;
-                               for (const Prompt& prompt : request.prompts) prompts.push_back(prompt.tokens);
-                               return prompts;
-                             })
+      .def_property_readonly(
+          "prompts",
+          [](const SimRequest& request) {
+            std::vector<std::vector<uint32_t>> prompts;
+            for (const Prompt& prompt : request.prompts) prompts.push_back(prompt.tokens);
+            return prompts;
+          })
       .def_readonly("answer_tokens", &SimRequest::answer_tokens)
       .def_readonly("length_was_asked", &SimRequest::length_was_asked)
       .def_readonly("stream", &SimRequest::stream)
@@ -120,21 +130,23 @@ void BindTestingSimulation(py::module_& testing) {
       .def_property_readonly("choices", &SimRequest::choices);
   // ValueError with the JSON error body.
   testing.def("parse_sim_request", &Parse, py::arg("api"), py::arg("body"), py::arg("model") = SimModel());
-  testing.def("sim_answer", [](const SimRequest& request, const std::string& request_id, size_t cached_tokens) {
-    std::string out;
-    const Usage usage{request.prompt_tokens(), cached_tokens, request.answer_tokens * request.choices()};
-    WriteAnswer(request, {request_id, 1700000000}, usage, &out);
-    return out;
-  });
-  testing.def("sim_stream", [](const SimRequest& request, const std::string& request_id, size_t cached_tokens) {
-    std::string out;
-    const Usage usage{request.prompt_tokens(), cached_tokens, request.answer_tokens * request.choices()};
-    const AnswerStream stream(request, {request_id, 1700000000});
-    stream.Begin(usage, &out);
-    for (size_t token = 0; token < request.answer_tokens; ++token) stream.Token(token, &out);
-    stream.End(usage, &out);
-    return out;
-  });
+  testing.def(
+      "sim_answer", [](const SimRequest& request, const std::string& request_id, size_t cached_tokens) {
+        std::string out;
+        const Usage usage{request.prompt_tokens(), cached_tokens, request.answer_tokens * request.choices()};
+        WriteAnswer(request, {request_id, 1700000000}, usage, &out);
+        return out;
+      });
+  testing.def(
+      "sim_stream", [](const SimRequest& request, const std::string& request_id, size_t cached_tokens) {
+        std::string out;
+        const Usage usage{request.prompt_tokens(), cached_tokens, request.answer_tokens * request.choices()};
+        const AnswerStream stream(request, {request_id, 1700000000});
+        stream.Begin(usage, &out);
+        for (size_t token = 0; token < request.answer_tokens; ++token) stream.Token(token, &out);
+        stream.End(usage, &out);
+        return out;
+      });
 }
 
 }  // namespace vllm_router

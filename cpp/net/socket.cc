@@ -139,7 +139,10 @@ void Socket::WatchReadable(Callback callback, void* context) {
   if (!is_open()) return;
   impl_->watcher = callback;
   impl_->watcher_context = context;
-  if (callback != nullptr) Impl::ArmRead(impl_);
+  if (callback == nullptr) return;
+  // What an earlier wait found may have been read since; a new wait finds it again if not.
+  impl_->readable = false;
+  Impl::ArmRead(impl_);
 }
 
 bool Socket::ReadableAwaiter::await_ready() {

@@ -8,7 +8,8 @@
 
 namespace vllm_router {
 
-static_assert(std::endian::native == std::endian::little, "token ids are windows of text as they lie in memory");
+static_assert(
+    std::endian::native == std::endian::little, "token ids are windows of text as they lie in memory");
 
 namespace {
 
@@ -63,13 +64,15 @@ void AppendAnswer(uint64_t seed, size_t tokens, std::string* text) {
   for (size_t token = 0; token < tokens; ++token) text->append(AnswerToken(seed, token));
 }
 
-void AppendAnswerChain(const Prompt& prompt, uint64_t seed, size_t answer_tokens, size_t block_tokens,
-                       std::vector<uint64_t>* chain) {
-  // From the end of the last full block on: the prompt's last tokens as text, then the answer, cut anew, because an
-  // answer fills up the prompt's last window before it opens its own.
+void AppendAnswerChain(
+    const Prompt& prompt, uint64_t seed, size_t answer_tokens, size_t block_tokens,
+    std::vector<uint64_t>* chain) {
+  // From the end of the last full block on: the prompt's last tokens as text, then the answer, cut anew,
+  // because an answer fills up the prompt's last window before it opens its own.
   std::span<const uint32_t> tail(prompt.tokens);
   tail = tail.subspan(tail.size() / block_tokens * block_tokens);
-  if (tail.empty() && prompt.last_token_bytes != Prompt::kTokenBytes) return;  // its last block ended with a padded token
+  if (tail.empty() && prompt.last_token_bytes != Prompt::kTokenBytes)
+    return;  // its last block ended with a padded token
   std::string text(reinterpret_cast<const char*>(tail.data()), tail.size_bytes());
   text.resize(text.size() - (Prompt::kTokenBytes - prompt.last_token_bytes));
   AppendAnswer(seed, answer_tokens, &text);

@@ -1,13 +1,15 @@
 // The simulated worker's stand-ins for a tokenizer and for a model, both pure functions.
 //
-// Tokenizer: text is cut into windows of four bytes; a token's id is its window read as a little-endian number, the
-// last one filled up with zeros. About as many tokens as a real tokenizer gives for English, reversible, and the tokens
-// of a text's beginning are the beginning of the tokens: what a prefix cache needs.
+// Tokenizer: text is cut into windows of four bytes; a token's id is its window read as a little-endian
+// number, the last one filled up with zeros. About as many tokens as a real tokenizer gives for English,
+// reversible, and the tokens of a text's beginning are the beginning of the tokens: what a prefix cache
+// needs.
 //
 //   "Hello worlds"  ->  "Hell" "o wo" "rlds"  ->  0x6c6c6548 0x6f77206f 0x73646c72
 //
-// Model: token k of an answer is one of 64 words of three letters behind a blank, four bytes and therefore exactly one
-// token, drawn by a hash of (seed, k). The seed is a hash of the prompt: the same prompt always has the same answer.
+// Model: token k of an answer is one of 64 words of three letters behind a blank, four bytes and therefore
+// exactly one token, drawn by a hash of (seed, k). The seed is a hash of the prompt: the same prompt always
+// has the same answer.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +25,8 @@ struct Prompt {
   static constexpr size_t kTokenBytes = 4;
 
   std::vector<uint32_t> tokens;
-  size_t last_token_bytes = kTokenBytes;  // 1..4: how much of the last token is text; 4 when given as token ids
+  size_t last_token_bytes =
+      kTokenBytes;  // 1..4: how much of the last token is text; 4 when given as token ids
 
   static Prompt FromText(std::string_view text);
 };
@@ -40,9 +43,10 @@ uint64_t AnswerDraw(uint64_t seed, size_t number);
 std::string_view AnswerToken(uint64_t seed, size_t token);
 void AppendAnswer(uint64_t seed, size_t tokens, std::string* text);
 
-// Continues `chain`, the prompt's block chain, over the first `answer_tokens` tokens of its answer, so that a prompt
-// that repeats both finds both in the cache.
-void AppendAnswerChain(const Prompt& prompt, uint64_t seed, size_t answer_tokens, size_t block_tokens,
-                       std::vector<uint64_t>* chain);
+// Continues `chain`, the prompt's block chain, over the first `answer_tokens` tokens of its answer, so that a
+// prompt that repeats both finds both in the cache.
+void AppendAnswerChain(
+    const Prompt& prompt, uint64_t seed, size_t answer_tokens, size_t block_tokens,
+    std::vector<uint64_t>* chain);
 
 }  // namespace vllm_router

@@ -32,7 +32,8 @@ Engine::Started Engine::Start(const Request& request, int64_t now) {
   }
 
   Started started;
-  const size_t most_blocks = request.prompt_tokens == 0 ? 0 : (request.prompt_tokens - 1) / options_.block_tokens;
+  const size_t most_blocks =
+      request.prompt_tokens == 0 ? 0 : (request.prompt_tokens - 1) / options_.block_tokens;
   started.cached_tokens = std::min(cache_.Match(request.chain), most_blocks) * options_.block_tokens;
   cache_.Use(request.chain);
 

@@ -1,21 +1,22 @@
-// Engine: what an LLM engine does with a request, as far as a router can tell from outside: how much of the prompt it
-// finds in its prefix cache, when the first token comes, and when each further one. No sockets, no clock, no chance:
-// the time is passed in, and the same calls give the same answers.
+// Engine: what an LLM engine does with a request, as far as a router can tell from outside: how much of the
+// prompt it finds in its prefix cache, when the first token comes, and when each further one. No sockets, no
+// clock, no chance: the time is passed in, and the same calls give the same answers.
 //
-//   time ->        |--- prefill of A ---|                     one prefill lane, first come first served; only tokens
-//                       |.... wait .....|-- prefill of B --|  that are not cached take time on it
+//   time ->        |--- prefill of A ---|                     one prefill lane, first come first served;
+//                       |.... wait .....|-- prefill of B --|  only uncached tokens take time on it
 //   A              start                 +base  t0   t1   t2   t3      tokens follow at an even pace
 //   B                   start                              +base  t0   t1   t2
 //
 //   time to first token = wait for the lane + prefill_us_per_token * uncached tokens + ttft_ms
 //   time per further token = tpot_ms + tpot_us_per_running * others in flight when the request came
 //
-// As in vLLM, only full blocks are cached, and at least the last token of a prompt is always computed. A request's
-// blocks are hit by every later one at once: on one lane the later one is computed later anyway. They count as used
-// again when the request leaves, then with those of its answer, so that the next turn of a chat finds its own history.
+// As in vLLM, only full blocks are cached, and at least the last token of a prompt is always computed. A
+// request's blocks are hit by every later one at once: on one lane the later one is computed later anyway.
+// They count as used again when the request leaves, then with those of its answer, so that the next turn of a
+// chat finds its own history.
 //
-// A request's whole future (its Timeline) is known when it starts, and changes only when another one leaves the lane
-// before its prefill is over: then everything behind moves up.
+// A request's whole future (its Timeline) is known when it starts, and changes only when another one leaves
+// the lane before its prefill is over: then everything behind moves up.
 //
 // Cost: Start and Leave one hash lookup per block; Leave also walks the lane if the request was still on it.
 // One thread.
@@ -38,17 +39,19 @@
 namespace vllm_router {
 
 struct EngineOptions {
-  // Part of the time to first token that no cache saves and nobody else waits for: scheduling, tokenising, the first
-  // step. The default is a small model's on a quiet GPU.
+  // Part of the time to first token that no cache saves and nobody else waits for: scheduling, tokenising,
+  // the first step. The default is a small model's on a quiet GPU.
   double ttft_ms = 20;
   // 1 / prefill speed. 80 us is 12,500 tokens/s: 64 GFLOP per token of a 32B dense model at 0.8 PFLOP/s.
   double prefill_us_per_token = 80;
-  // Time between two tokens of one answer while nobody else runs. 5 ms is quick, so that tests are; a 32B model on one
-  // GPU needs about 12 ms to read its weights.
+  // Time between two tokens of one answer while nobody else runs. 5 ms is quick, so that tests are; a 32B
+  // model on one GPU needs about 12 ms to read its weights.
   double tpot_ms = 5;
-  // Added to it for each other request in flight (50 us: sampling and small kernels). Zero keeps timings independent.
+  // Added to it for each other request in flight (50 us: sampling and small kernels). Zero keeps timings
+  // independent.
   double tpot_us_per_running = 0;
-  // Size of the KV cache. 4096 blocks of 16 tokens are 65,536 tokens: enough to show hits, small enough to show misses.
+  // Size of the KV cache. 4096 blocks of 16 tokens are 65,536 tokens: enough to show hits, small enough to
+  // show misses.
   size_t cache_blocks = 4096;
   size_t block_tokens = 16;
 };
@@ -88,8 +91,8 @@ class Engine {
   // The timeline as it stands now. REQUIRES: started and not left.
   const Timeline& TimelineOf(uint64_t id) const;
 
-  // The request is done, or has been given up. `chain` is its prompt's, continued over the part of the answer that was
-  // generated. Returns whether timelines of others moved. REQUIRES: started and not left.
+  // The request is done, or has been given up. `chain` is its prompt's, continued over the part of the answer
+  // that was generated. Returns whether timelines of others moved. REQUIRES: started and not left.
   bool Leave(uint64_t id, std::span<const uint64_t> chain, int64_t now);
 
   // Forgets the cache, as /reset_prefix_cache does.

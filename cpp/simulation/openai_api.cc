@@ -35,14 +35,16 @@ std::string Brief(dom::element element) {
 }
 
 // Leaves `value` alone when the field is absent.
-Status ReadCount(const dom::object& object, std::string_view name, uint64_t least, uint64_t most, size_t* value,
-                 bool* present = nullptr) {
+Status ReadCount(
+    const dom::object& object, std::string_view name, uint64_t least, uint64_t most, size_t* value,
+    bool* present = nullptr) {
   const std::optional<dom::element> field = Field(object, name);
   if (!field) return absl::OkStatus();
   uint64_t number = 0;
   if (field->get(number) != simdjson::SUCCESS || number < least || number > most) {
-    return Invalid("`" + std::string(name) + "` must be an integer from " + std::to_string(least) + " to " +
-                   std::to_string(most) + ", but is " + Brief(*field) + ".");
+    return Invalid(
+        "`" + std::string(name) + "` must be an integer from " + std::to_string(least) + " to " +
+        std::to_string(most) + ", but is " + Brief(*field) + ".");
   }
   *value = number;
   if (present != nullptr) *present = true;
@@ -58,8 +60,8 @@ Status ReadFlag(const dom::object& object, std::string_view name, bool* value) {
   return absl::OkStatus();
 }
 
-// Text of a message's content: a string, or a list of parts whose text is taken and whose other kinds (images, tool
-// results) stand as their own JSON.
+// Text of a message's content: a string, or a list of parts whose text is taken and whose other kinds
+// (images, tool results) stand as their own JSON.
 void AppendContent(dom::element content, std::string* text) {
   std::string_view string;
   if (content.get(string) == simdjson::SUCCESS) {
@@ -85,7 +87,8 @@ void OpenTurn(std::string_view role, std::string* text) { text->append("<|").app
 Status AppendMessages(dom::element list, std::string_view name, std::string* text) {
   dom::array messages;
   if (list.get(messages) != simdjson::SUCCESS || messages.size() == 0) {
-    return Invalid("`" + std::string(name) + "` must be a list of at least one message, but is " + Brief(list) + ".");
+    return Invalid(
+        "`" + std::string(name) + "` must be a list of at least one message, but is " + Brief(list) + ".");
   }
   for (const dom::element message : messages) {
     std::string_view role;
@@ -105,7 +108,8 @@ Status AppendMessages(dom::element list, std::string_view name, std::string* tex
 }
 
 // The chat as text, ready for the assistant to go on.
-StatusOr<Prompt> ReadChat(const dom::object& object, std::string_view list_name, std::string_view system_name) {
+StatusOr<Prompt> ReadChat(
+    const dom::object& object, std::string_view list_name, std::string_view system_name) {
   std::string text;
   if (const auto tools = Field(object, "tools")) {
     OpenTurn("tools", &text);
@@ -136,8 +140,9 @@ StatusOr<Prompt> ReadTokenIds(dom::array ids, std::string_view name) {
   for (const dom::element id : ids) {
     uint64_t number = 0;
     if (id.get(number) != simdjson::SUCCESS || number > std::numeric_limits<uint32_t>::max()) {
-      return Invalid("`" + std::string(name) + "` must hold token ids from 0 to 4294967295, but holds " + Brief(id) +
-                     ".");
+      return Invalid(
+          "`" + std::string(name) + "` must hold token ids from 0 to 4294967295, but holds " + Brief(id) +
+          ".");
     }
     prompt.tokens.push_back(static_cast<uint32_t>(number));
   }
@@ -154,8 +159,9 @@ Status ReadPrompts(const dom::object& object, std::string_view name, std::vector
   }
   dom::array list;
   if (!field || field->get(list) != simdjson::SUCCESS || list.size() == 0) {
-    return Invalid("`" + std::string(name) + "` must be a string, a list of strings, or a list of token ids, but is " +
-                   (field ? Brief(*field) : "missing") + ".");
+    return Invalid(
+        "`" + std::string(name) + "` must be a string, a list of strings, or a list of token ids, but is " +
+        (field ? Brief(*field) : "missing") + ".");
   }
   if (list.at(0).is_number()) {
     StatusOr<Prompt> prompt = ReadTokenIds(list, name);
@@ -172,13 +178,15 @@ Status ReadPrompts(const dom::object& object, std::string_view name, std::vector
       if (!prompt.ok()) return prompt.status();
       prompts->push_back(*std::move(prompt));
     } else {
-      return Invalid("an item of `" + std::string(name) + "` must be a string or a list of token ids, but is " +
-                     Brief(item) + ".");
+      return Invalid(
+          "an item of `" + std::string(name) + "` must be a string or a list of token ids, but is " +
+          Brief(item) + ".");
     }
   }
   if (prompts->size() > kMaxPrompts) {
-    return Invalid("`" + std::string(name) + "` holds " + std::to_string(prompts->size()) + " prompts; at most " +
-                   std::to_string(kMaxPrompts) + " are allowed. Send them in several requests.");
+    return Invalid(
+        "`" + std::string(name) + "` holds " + std::to_string(prompts->size()) + " prompts; at most " +
+        std::to_string(kMaxPrompts) + " are allowed. Send them in several requests.");
   }
   return absl::OkStatus();
 }
@@ -188,10 +196,11 @@ Status ReadModel(const dom::object& object, const SimModel& model, std::string* 
   const std::optional<dom::element> field = Field(object, "model");
   if (!field) return absl::OkStatus();
   std::string_view name;
-  if (field->get(name) != simdjson::SUCCESS) return Invalid("`model` must be a string, but is " + Brief(*field) + ".");
+  if (field->get(name) != simdjson::SUCCESS)
+    return Invalid("`model` must be a string, but is " + Brief(*field) + ".");
   if (name != model.name && model.name != "*") {
-    return absl::NotFoundError("The model `" + std::string(name) + "` does not exist; this worker serves `" +
-                               model.name + "`.");
+    return absl::NotFoundError(
+        "The model `" + std::string(name) + "` does not exist; this worker serves `" + model.name + "`.");
   }
   *asked = name;
   return absl::OkStatus();
@@ -203,7 +212,8 @@ Status ReadLength(const dom::object& object, const SimModel& model, SimRequest* 
   request->answer_tokens =
       request->api == Api::kCompletions ? model.default_completion_tokens : model.default_chat_tokens;
   for (const std::string_view name : {"max_tokens", "max_completion_tokens", "max_output_tokens"}) {
-    ROUTER_RETURN_IF_ERROR(ReadCount(object, name, 1, most, &request->answer_tokens, &request->length_was_asked));
+    ROUTER_RETURN_IF_ERROR(
+        ReadCount(object, name, 1, most, &request->answer_tokens, &request->length_was_asked));
   }
   size_t longest = 0;
   for (const Prompt& prompt : request->prompts) longest = std::max(longest, prompt.tokens.size());
@@ -211,10 +221,11 @@ Status ReadLength(const dom::object& object, const SimModel& model, SimRequest* 
     request->answer_tokens = std::min(request->answer_tokens, model.max_model_len - longest);
   }
   if (longest + request->answer_tokens > model.max_model_len) {
-    return Invalid("This model's maximum context length is " + std::to_string(model.max_model_len) +
-                   " tokens. However, you requested " + std::to_string(longest + request->answer_tokens) + " tokens (" +
-                   std::to_string(longest) + " in the prompt, " + std::to_string(request->answer_tokens) +
-                   " in the completion). Please reduce the length of the prompt or of the completion.");
+    return Invalid(
+        "This model's maximum context length is " + std::to_string(model.max_model_len) +
+        " tokens. However, you requested " + std::to_string(longest + request->answer_tokens) + " tokens (" +
+        std::to_string(longest) + " in the prompt, " + std::to_string(request->answer_tokens) +
+        " in the completion). Please reduce the length of the prompt or of the completion.");
   }
   return absl::OkStatus();
 }
@@ -254,7 +265,8 @@ Status ReadPromptsOf(const dom::object& object, SimRequest* request) {
     case Api::kDetokenize: {
       dom::array ids;
       const std::optional<dom::element> field = Field(object, "tokens");
-      if (!field || field->get(ids) != simdjson::SUCCESS) return Invalid("`tokens` must be a list of token ids.");
+      if (!field || field->get(ids) != simdjson::SUCCESS)
+        return Invalid("`tokens` must be a list of token ids.");
       chat = ReadTokenIds(ids, "tokens");
       break;
     }
@@ -279,13 +291,19 @@ Status ReadPromptsOf(const dom::object& object, SimRequest* request) {
 
 std::string_view IdPrefix(Api api) {
   switch (api) {
-    case Api::kChat: return "chatcmpl-";
-    case Api::kCompletions: return "cmpl-";
-    case Api::kResponses: return "resp_";
-    case Api::kMessages: return "msg_";
-    case Api::kEmbeddings: return "embd-";
+    case Api::kChat:
+      return "chatcmpl-";
+    case Api::kCompletions:
+      return "cmpl-";
+    case Api::kResponses:
+      return "resp_";
+    case Api::kMessages:
+      return "msg_";
+    case Api::kEmbeddings:
+      return "embd-";
     case Api::kTokenize:
-    case Api::kDetokenize: break;
+    case Api::kDetokenize:
+      break;
   }
   return "";
 }
@@ -314,8 +332,9 @@ struct Text {  // a string that is appended to, with numbers among it
 
 void WriteUsage(const Usage& usage, std::string* out) {
   Text{out} << R"({"prompt_tokens":)" << usage.prompt_tokens << R"(,"total_tokens":)"
-            << usage.prompt_tokens + usage.completion_tokens << R"(,"completion_tokens":)" << usage.completion_tokens
-            << R"(,"prompt_tokens_details":{"cached_tokens":)" << usage.cached_tokens << "}}";
+            << usage.prompt_tokens + usage.completion_tokens << R"(,"completion_tokens":)"
+            << usage.completion_tokens << R"(,"prompt_tokens_details":{"cached_tokens":)"
+            << usage.cached_tokens << "}}";
 }
 
 void WriteResponsesUsage(const Usage& usage, std::string* out) {
@@ -326,20 +345,23 @@ void WriteResponsesUsage(const Usage& usage, std::string* out) {
 }
 
 void WriteMessagesUsage(const Usage& usage, std::string* out) {
-  Text{out} << R"({"input_tokens":)" << usage.prompt_tokens << R"(,"output_tokens":)" << usage.completion_tokens
-            << R"(,"cache_creation_input_tokens":0,"cache_read_input_tokens":)" << usage.cached_tokens << "}";
+  Text{out} << R"({"input_tokens":)" << usage.prompt_tokens << R"(,"output_tokens":)"
+            << usage.completion_tokens << R"(,"cache_creation_input_tokens":0,"cache_read_input_tokens":)"
+            << usage.cached_tokens << "}";
 }
 
 // A whole answer of /v1/responses, or the frame of one that has no text yet (`text` empty).
-void WriteResponsesObject(std::string_view id, int64_t created, std::string_view model, std::string_view status,
-                          std::string_view text, const Usage* usage, std::string* out) {
-  Text{out} << R"({"id":")" << id << R"(","object":"response","created_at":)" << created << R"(,"status":")" << status
-            << R"(","model":)" << model
+void WriteResponsesObject(
+    std::string_view id, int64_t created, std::string_view model, std::string_view status,
+    std::string_view text, const Usage* usage, std::string* out) {
+  Text{out} << R"({"id":")" << id << R"(","object":"response","created_at":)" << created << R"(,"status":")"
+            << status << R"(","model":)" << model
             << R"(,"parallel_tool_calls":true,"tool_choice":"auto","tools":[],"output":[)";
   if (usage != nullptr) {
-    Text{out} << R"({"type":"message","id":"msg_)" << id
-              << R"(","role":"assistant","status":"completed","content":[{"type":"output_text","annotations":[],"text":")"
-              << text << R"("}]})";
+    Text{out}
+        << R"({"type":"message","id":"msg_)" << id
+        << R"(","role":"assistant","status":"completed","content":[{"type":"output_text","annotations":[],"text":")"
+        << text << R"("}]})";
   }
   out->append("]");
   if (usage != nullptr) {
@@ -364,7 +386,8 @@ void AppendBase64(std::string_view bytes, std::string* out) {
   }
 }
 
-void WriteEmbeddings(const SimRequest& request, const AnswerStamp& stamp, const Usage& usage, std::string* out) {
+void WriteEmbeddings(
+    const SimRequest& request, const AnswerStamp& stamp, const Usage& usage, std::string* out) {
   Text{out} << R"({"id":")" << AnswerId(request.api, stamp.request_id) << R"(","object":"list","created":)"
             << stamp.created << R"(,"model":)" << JsonQuoted(request.model) << R"(,"data":[)";
   for (size_t i = 0; i < request.prompts.size(); ++i) {
@@ -460,8 +483,8 @@ void WriteAnswer(const SimRequest& request, const AnswerStamp& stamp, const Usag
     case Api::kChat:
     case Api::kCompletions:
       text << R"({"id":")" << id << R"(","object":")"
-           << (request.api == Api::kChat ? "chat.completion" : "text_completion") << R"(","created":)" << stamp.created
-           << R"(,"model":)" << model << R"(,"choices":[)";
+           << (request.api == Api::kChat ? "chat.completion" : "text_completion") << R"(","created":)"
+           << stamp.created << R"(,"model":)" << model << R"(,"choices":[)";
       WriteChoices(request, out);
       text << R"(],"usage":)";
       WriteUsage(usage, out);
@@ -487,7 +510,8 @@ void WriteAnswer(const SimRequest& request, const AnswerStamp& stamp, const Usag
       return;
     case Api::kTokenize: {
       const std::vector<uint32_t>& tokens = request.prompts[0].tokens;
-      text << R"({"count":)" << tokens.size() << R"(,"max_model_len":)" << request.max_model_len << R"(,"tokens":[)";
+      text << R"({"count":)" << tokens.size() << R"(,"max_model_len":)" << request.max_model_len
+           << R"(,"tokens":[)";
       for (size_t i = 0; i < tokens.size(); ++i) text << (i == 0 ? "" : ",") << uint64_t{tokens[i]};
       text << R"(],"token_strs":null})";
       return;
@@ -526,10 +550,11 @@ data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text
       return;
     default:
       before << R"(data: {"id":")" << id_ << R"(","object":")"
-             << (api_ == Api::kChat ? "chat.completion.chunk" : "text_completion") << R"(","created":)" << created_
-             << R"(,"model":)" << model_ << R"(,"choices":[{"index":)";
+             << (api_ == Api::kChat ? "chat.completion.chunk" : "text_completion") << R"(","created":)"
+             << created_ << R"(,"model":)" << model_ << R"(,"choices":[{"index":)";
       middle_ = api_ == Api::kChat ? R"(,"delta":{"content":")" : R"(,"text":")";
-      after_ = api_ == Api::kChat ? R"("},"logprobs":null,"finish_reason":null}]})" : R"(","logprobs":null,"finish_reason":null}]})";
+      after_ = api_ == Api::kChat ? R"("},"logprobs":null,"finish_reason":null}]})"
+                                  : R"(","logprobs":null,"finish_reason":null}]})";
       after_ += "\n\n";
   }
 }
@@ -561,7 +586,8 @@ void AnswerStream::End(const Usage& usage, std::string* out) const {
 
 void AnswerStream::ChatBegin(std::string* out) const {
   for (size_t choice = 0; choice < seeds_.size(); ++choice) {
-    Text{out} << before_ << choice << R"(,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]})"
+    Text{out} << before_ << choice
+              << R"(,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]})"
               << "\n\n";
   }
 }
@@ -585,15 +611,17 @@ void AnswerStream::ChatEnd(const Usage& usage, std::string* out) const {
 
 void AnswerStream::ResponsesBegin(std::string* out) const {
   Text text{out};
-  text << "event: response.created\ndata: " << R"({"type":"response.created","sequence_number":0,"response":)";
+  text << "event: response.created\ndata: "
+       << R"({"type":"response.created","sequence_number":0,"response":)";
   WriteResponsesObject(id_, created_, model_, "in_progress", "", nullptr, out);
-  text << "}\n\nevent: response.output_item.added\ndata: "
-       << R"({"type":"response.output_item.added","sequence_number":1,"output_index":0,"item":{"type":"message","id":"msg_)"
-       << id_ << R"(","role":"assistant","status":"in_progress","content":[]}})"
-       << "\n\nevent: response.content_part.added\ndata: "
-       << R"({"type":"response.content_part.added","sequence_number":2,"item_id":"msg_)" << id_
-       << R"(","output_index":0,"content_index":0,"part":{"type":"output_text","annotations":[],"text":""}})"
-       << "\n\n";
+  text
+      << "}\n\nevent: response.output_item.added\ndata: "
+      << R"({"type":"response.output_item.added","sequence_number":1,"output_index":0,"item":{"type":"message","id":"msg_)"
+      << id_ << R"(","role":"assistant","status":"in_progress","content":[]}})"
+      << "\n\nevent: response.content_part.added\ndata: "
+      << R"({"type":"response.content_part.added","sequence_number":2,"item_id":"msg_)" << id_
+      << R"(","output_index":0,"content_index":0,"part":{"type":"output_text","annotations":[],"text":""}})"
+      << "\n\n";
 }
 
 void AnswerStream::ResponsesEnd(const Usage& usage, std::string* out) const {
@@ -602,24 +630,26 @@ void AnswerStream::ResponsesEnd(const Usage& usage, std::string* out) const {
   Text text{out};
   const uint64_t next = answer_tokens_ + 3;
   const std::string part = R"({"type":"output_text","annotations":[],"text":")" + answer + R"("})";
-  text << "event: response.output_text.done\ndata: " << R"({"type":"response.output_text.done","sequence_number":)" << next
-       << R"(,"item_id":"msg_)" << id_ << R"(","output_index":0,"content_index":0,"text":")" << answer << R"("})"
+  text << "event: response.output_text.done\ndata: "
+       << R"({"type":"response.output_text.done","sequence_number":)" << next << R"(,"item_id":"msg_)" << id_
+       << R"(","output_index":0,"content_index":0,"text":")" << answer << R"("})"
        << "\n\nevent: response.content_part.done\ndata: "
-       << R"({"type":"response.content_part.done","sequence_number":)" << next + 1 << R"(,"item_id":"msg_)" << id_
-       << R"(","output_index":0,"content_index":0,"part":)" << part
+       << R"({"type":"response.content_part.done","sequence_number":)" << next + 1 << R"(,"item_id":"msg_)"
+       << id_ << R"(","output_index":0,"content_index":0,"part":)" << part
        << "}\n\nevent: response.output_item.done\ndata: "
        << R"({"type":"response.output_item.done","sequence_number":)" << next + 2
        << R"(,"output_index":0,"item":{"type":"message","id":"msg_)" << id_
        << R"(","role":"assistant","status":"completed","content":[)" << part
-       << "]}}\n\nevent: response.completed\ndata: " << R"({"type":"response.completed","sequence_number":)" << next + 3
-       << R"(,"response":)";
+       << "]}}\n\nevent: response.completed\ndata: "
+       << R"({"type":"response.completed","sequence_number":)" << next + 3 << R"(,"response":)";
   WriteResponsesObject(id_, created_, model_, "completed", answer, &usage, out);
   text << "}\n\n";
 }
 
 void AnswerStream::MessagesBegin(const Usage& usage, std::string* out) const {
   Text text{out};
-  text << "event: message_start\ndata: " << R"({"type":"message_start","message":{"id":")" << id_
+  text << "event: message_start\ndata: "
+       << R"({"type":"message_start","message":{"id":")" << id_
        << R"(","type":"message","role":"assistant","model":)" << model_
        << R"(,"content":[],"stop_reason":null,"stop_sequence":null,"usage":)";
   WriteMessagesUsage({usage.prompt_tokens, usage.cached_tokens, 0}, out);
@@ -630,18 +660,23 @@ void AnswerStream::MessagesBegin(const Usage& usage, std::string* out) const {
 
 void AnswerStream::MessagesEnd(const Usage& usage, std::string* out) const {
   Text text{out};
-  text << "event: content_block_stop\ndata: " << R"({"type":"content_block_stop","index":0})"
-       << "\n\nevent: message_delta\ndata: " << R"({"type":"message_delta","delta":{"stop_reason":")"
+  text << "event: content_block_stop\ndata: "
+       << R"({"type":"content_block_stop","index":0})"
+       << "\n\nevent: message_delta\ndata: "
+       << R"({"type":"message_delta","delta":{"stop_reason":")"
        << (length_was_asked_ ? "max_tokens" : "end_turn") << R"(","stop_sequence":null},"usage":)";
   WriteMessagesUsage(usage, out);
-  text << "}\n\nevent: message_stop\ndata: " << R"({"type":"message_stop"})"
+  text << "}\n\nevent: message_stop\ndata: "
+       << R"({"type":"message_stop"})"
        << "\n\n";
 }
 
 void WriteError(Api api, int status, std::string_view message, std::string* out) {
   if (api == Api::kMessages) {
     Text{out} << R"({"type":"error","error":{"type":")"
-              << (status == 404 ? "not_found_error" : status < 500 ? "invalid_request_error" : "api_error")
+              << (status == 404  ? "not_found_error"
+                  : status < 500 ? "invalid_request_error"
+                                 : "api_error")
               << R"(","message":)" << JsonQuoted(message) << "}}";
     return;
   }

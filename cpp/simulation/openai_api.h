@@ -1,9 +1,10 @@
-// The HTTP APIs that a simulated worker speaks, as pure functions between bytes and values: request bodies in, answers
-// and SSE events out, in the shapes of vLLM.
+// The HTTP APIs that a simulated worker speaks, as pure functions between bytes and values: request bodies
+// in, answers and SSE events out, in the shapes of vLLM.
 //
 //   StatusOr<SimRequest> request = ParseRequest(Api::kChat, body, model);
 //   WriteAnswer(*request, stamp, usage, &json);                        // not streamed, or
-//   AnswerStream stream(*request, stamp); stream.Begin(&events); stream.Token(0, &events); … stream.End(usage, &events);
+//   AnswerStream stream(*request, stamp);
+//   stream.Begin(usage, &events); stream.Token(0, &events); … stream.End(usage, &events);
 //
 // Chats become text by a plain template, so that a chat's next turn begins with everything before it:
 //
@@ -37,22 +38,22 @@ enum class Api : uint8_t {
 // What the simulated model is called and can do.
 struct SimModel {
   std::string name = "simulated-model";
-  size_t max_model_len = 131072;  // tokens of prompt and answer together
+  size_t max_model_len = 131072;          // tokens of prompt and answer together
   size_t default_chat_tokens = 64;        // length of an answer when the request does not say
   size_t default_completion_tokens = 16;  // vLLM's and OpenAI's own default for completions
 };
 
 struct SimRequest {
   Api api = Api::kChat;
-  std::string model;                // as asked for; the served one if the request names none
-  std::vector<Prompt> prompts;      // more than one for completions and embeddings
-  size_t choices_per_prompt = 1;    // `n`
-  size_t answer_tokens = 0;         // of each choice
-  bool length_was_asked = false;    // finish_reason "length", not "stop"
+  std::string model;              // as asked for; the served one if the request names none
+  std::vector<Prompt> prompts;    // more than one for completions and embeddings
+  size_t choices_per_prompt = 1;  // `n`
+  size_t answer_tokens = 0;       // of each choice
+  bool length_was_asked = false;  // finish_reason "length", not "stop"
   bool stream = false;
-  bool include_usage = false;       // stream_options.include_usage
+  bool include_usage = false;  // stream_options.include_usage
   size_t embedding_dimensions = 64;
-  bool base64 = false;              // encoding_format
+  bool base64 = false;  // encoding_format
   size_t max_model_len = 0;
 
   size_t choices() const { return prompts.size() * choices_per_prompt; }
@@ -77,8 +78,8 @@ struct Usage {
 // A whole JSON body.
 void WriteAnswer(const SimRequest& request, const AnswerStamp& stamp, const Usage& usage, std::string* out);
 
-// The events of one streamed answer, each in full: "data: {…}\n\n". Holds what they have in common; the request need
-// not outlive it. Call Begin, then Token for 0, 1, … answer_tokens - 1, then End.
+// The events of one streamed answer, each in full: "data: {…}\n\n". Holds what they have in common; the
+// request need not outlive it. Call Begin, then Token for 0, 1, … answer_tokens - 1, then End.
 class AnswerStream {
  public:
   AnswerStream(const SimRequest& request, const AnswerStamp& stamp);
@@ -101,8 +102,8 @@ class AnswerStream {
   Api api_;
   bool include_usage_;
   bool length_was_asked_;
-  std::string id_;      // without quotes; needs no escaping
-  std::string model_;   // JSON, quotes included
+  std::string id_;     // without quotes; needs no escaping
+  std::string model_;  // JSON, quotes included
   int64_t created_;
   std::string before_;  // of a token's event: up to the number of the choice (or of the event)
   std::string middle_;  // from there up to the text
@@ -111,7 +112,8 @@ class AnswerStream {
   std::vector<uint64_t> seeds_;  // one per choice
 };
 
-// {"error": {"message", "type", "param", "code"}} as vLLM writes it since 0.10.1; in Anthropic's shape for kMessages.
+// {"error": {"message", "type", "param", "code"}} as vLLM writes it since 0.10.1; in Anthropic's shape for
+// kMessages.
 void WriteError(Api api, int status, std::string_view message, std::string* out);
 int HttpStatusOf(const Status& status);
 

@@ -26,7 +26,8 @@ std::vector<uint64_t> BlockChain(std::span<const uint32_t> tokens, size_t block_
 }
 
 PrefixCache::PrefixCache(size_t capacity_blocks) : capacity_(capacity_blocks), nodes_(1) {
-  ROUTER_CHECK(capacity_blocks < std::numeric_limits<uint32_t>::max(), "a cache has fewer than 2^32 - 1 blocks");
+  ROUTER_CHECK(
+      capacity_blocks < std::numeric_limits<uint32_t>::max(), "a cache has fewer than 2^32 - 1 blocks");
 }
 
 size_t PrefixCache::Match(std::span<const uint64_t> chain) const {
@@ -37,7 +38,8 @@ size_t PrefixCache::Match(std::span<const uint64_t> chain) const {
 
 void PrefixCache::Use(std::span<const uint64_t> chain) {
   if (chain.size() > capacity_) chain = chain.first(capacity_);
-  // What is resident moves to the front before anything is evicted, so that a block of this very chain never is.
+  // What is resident moves to the front before anything is evicted, so that a block of this very chain never
+  // is.
   uint32_t before = 0;
   size_t i = 0;
   for (; i < chain.size(); ++i) {

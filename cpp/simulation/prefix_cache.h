@@ -1,5 +1,5 @@
-// PrefixCache: which prompt prefixes a simulated engine still has in its KV cache. It keeps no tokens, only the
-// hashes of full blocks, each chained to the one before it, so that a hash names its whole prefix:
+// PrefixCache: which prompt prefixes a simulated engine still has in its KV cache. It keeps no tokens, only
+// the hashes of full blocks, each chained to the one before it, so that a hash names its whole prefix:
 //
 //   tokens   | a a a a | b b b b | c c        block_tokens = 4; the last two tokens fill no block
 //   chain      h0 ----->  h1                  h1 = XXH3(h0, XXH3(b b b b))
@@ -7,9 +7,10 @@
 //   most recent  h0 h1 | g0 g1 g2  least recent
 //                `-----------------------> evicted from here
 //
-// A use makes the blocks of a request most recent, its first block before its last. So the last block of a request
-// goes first, as in vLLM, and no block outlives the one before it: what is left of a chain is always a prefix.
-// Blocks of running requests are not pinned; a fleet so full that this matters has lost its cache anyway.
+// A use makes the blocks of a request most recent, its first block before its last. So the last block of a
+// request goes first, as in vLLM, and no block outlives the one before it: what is left of a chain is always
+// a prefix. Blocks of running requests are not pinned; a fleet so full that this matters has lost its cache
+// anyway.
 //
 // Cost: Match and Use one hash lookup per block; 48 bytes per resident block. One thread.
 //
@@ -28,8 +29,8 @@
 
 namespace vllm_router {
 
-// Appends the hashes of the full blocks of `tokens` to `chain`, whose last hash is the block before the first of them.
-// REQUIRES: block_tokens > 0.
+// Appends the hashes of the full blocks of `tokens` to `chain`, whose last hash is the block before the first
+// of them. REQUIRES: block_tokens > 0.
 void AppendBlockChain(std::span<const uint32_t> tokens, size_t block_tokens, std::vector<uint64_t>* chain);
 std::vector<uint64_t> BlockChain(std::span<const uint32_t> tokens, size_t block_tokens);
 
@@ -41,8 +42,8 @@ class PrefixCache {
   // Number of leading blocks of the chain that are resident. Changes nothing.
   size_t Match(std::span<const uint64_t> chain) const;
 
-  // Makes the chain resident and most recent, and evicts what no longer fits. Of a chain longer than the cache only
-  // the beginning stays.
+  // Makes the chain resident and most recent, and evicts what no longer fits. Of a chain longer than the
+  // cache only the beginning stays.
   void Use(std::span<const uint64_t> chain);
 
   void Clear();

@@ -256,3 +256,39 @@ class Router:
         """URLs of all workers, in fleet order; what `Batch.workers` indexes."""
 
     def _worker_rows(self) -> list[tuple[str, bool, bool, int, float, int | None, int, int, int, int]]: ...
+
+class SimulatedWorkerOptions:
+    host: str
+    port: int
+    threads: int
+    model: str
+    max_model_len: int
+    ttft_ms: float
+    prefill_us_per_token: float
+    tpot_ms: float
+    tpot_us_per_running: float
+    cache_blocks: int
+    block_tokens: int
+    fixed_response_bytes: int
+    keep_alive_s: float
+    late_head: bool
+    status_code: int
+    fail_first_n: int
+    retry_after_s: int
+    latency_ms: float
+    crash_after: int
+    hang: bool
+    garbage: bool
+    close_early: bool
+    close_after_bytes: int
+    health_status: int
+
+class SimulatedWorker:
+    def __init__(self, options: SimulatedWorkerOptions) -> None: ...
+    @property
+    def port(self) -> int: ...
+    @property
+    def crashed(self) -> bool: ...
+    def stop(self) -> None: ...
+    def set_faults(self, options: SimulatedWorkerOptions) -> None: ...
+    def stats_json(self) -> str: ...

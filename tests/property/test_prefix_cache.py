@@ -2,9 +2,9 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from vllm_router._core import testing
 
 from tests.models.prefix_cache import PrefixCache as SlowCache
+from vllm_router._core import testing
 
 # Few token values, so that prompts share prefixes of every length.
 PROMPTS = st.lists(st.lists(st.integers(0, 1), max_size=14), max_size=40)

@@ -1,6 +1,7 @@
 """cpp/simulation/engine.h. Times in microseconds here; the engine counts nanoseconds."""
 
 import pytest
+
 from vllm_router._core import testing
 
 US = 1000

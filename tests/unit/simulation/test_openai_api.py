@@ -6,6 +6,7 @@ import struct
 from typing import Any
 
 import pytest
+
 from vllm_router._core import testing
 
 

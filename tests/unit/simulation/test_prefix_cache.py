@@ -1,6 +1,7 @@
 """cpp/simulation/prefix_cache.h; tests/property/test_prefix_cache.py compares it with its slow twin."""
 
 import pytest
+
 from vllm_router._core import testing
 
 BLOCK = 4

@@ -1,0 +1,88 @@
+#include <type_traits>
+
+#include "bindings/bindings.h"
+#include "bindings/errors.h"
+#include "simulation/simulated_worker.h"
+
+namespace vllm_router {
+
+namespace py = pybind11;
+
+namespace {
+
+// Options of all parts side by side, as keyword arguments and flags are.
+class OptionsClass {
+ public:
+  explicit OptionsClass(py::module_& module) : class_(module, "SimulatedWorkerOptions") {
+    class_.def(py::init<>());
+  }
+
+  template <typename Value>
+  void Add(const char* name, Value SimulatedWorkerOptions::*member) {
+    class_.def_readwrite(name, member);
+  }
+  template <typename Part, typename Value>
+  void Add(const char* name, Part SimulatedWorkerOptions::*part, Value Part::*member) {
+    class_.def_property(
+        name, [=](const SimulatedWorkerOptions& options) { return options.*part.*member; },
+        [=](SimulatedWorkerOptions& options, const Value& value) { options.*part.*member = value; });
+  }
+
+ private:
+  py::class_<SimulatedWorkerOptions> class_;
+};
+
+std::unique_ptr<SimulatedWorker> StartWorker(const SimulatedWorkerOptions& options) {
+  StatusOr<std::unique_ptr<SimulatedWorker>> worker = SimulatedWorker::Start(options);
+  if (absl::IsUnavailable(worker.status())) {  // the port, not the fleet
+    py::set_error(PyExc_OSError, std::string(worker.status().message()).c_str());
+    throw py::error_already_set();
+  }
+  return ValueOrThrow(std::move(worker));
+}
+
+}  // namespace
+
+void BindSimulation(py::module_& module) {
+  using Options = SimulatedWorkerOptions;
+  OptionsClass options(module);
+  options.Add("host", &Options::host);
+  options.Add("port", &Options::port);
+  options.Add("threads", &Options::threads);
+  options.Add("model", &Options::model, &SimModel::name);
+  options.Add("max_model_len", &Options::model, &SimModel::max_model_len);
+  options.Add("ttft_ms", &Options::engine, &EngineOptions::ttft_ms);
+  options.Add("prefill_us_per_token", &Options::engine, &EngineOptions::prefill_us_per_token);
+  options.Add("tpot_ms", &Options::engine, &EngineOptions::tpot_ms);
+  options.Add("tpot_us_per_running", &Options::engine, &EngineOptions::tpot_us_per_running);
+  options.Add("cache_blocks", &Options::engine, &EngineOptions::cache_blocks);
+  options.Add("block_tokens", &Options::engine, &EngineOptions::block_tokens);
+  options.Add("fixed_response_bytes", &Options::fixed_response_bytes);
+  options.Add("keep_alive_s", &Options::keep_alive_s);
+  options.Add("late_head", &Options::late_head);
+  options.Add("status_code", &Options::faults, &Faults::status_code);
+  options.Add("fail_first_n", &Options::faults, &Faults::fail_first_n);
+  options.Add("retry_after_s", &Options::faults, &Faults::retry_after_s);
+  options.Add("latency_ms", &Options::faults, &Faults::latency_ms);
+  options.Add("crash_after", &Options::faults, &Faults::crash_after);
+  options.Add("hang", &Options::faults, &Faults::hang);
+  options.Add("garbage", &Options::faults, &Faults::garbage);
+  options.Add("close_early", &Options::faults, &Faults::close_early);
+  options.Add("close_after_bytes", &Options::faults, &Faults::close_after_bytes);
+  options.Add("health_status", &Options::faults, &Faults::health_status);
+
+  py::class_<SimulatedWorker>(module, "SimulatedWorker")
+      .def(py::init(&StartWorker), py::arg("options"))
+      .def_property_readonly("port", &SimulatedWorker::port)
+      .def_property_readonly("crashed", &SimulatedWorker::crashed)
+      .def("stop", &SimulatedWorker::Stop, py::call_guard<py::gil_scoped_release>())
+      .def(
+          "set_faults",
+          [](SimulatedWorker& worker, const Options& options) {
+            ThrowIfError(worker.SetFaults(options.faults));
+          },
+          py::arg("options"))
+      .def("stats_json", &SimulatedWorker::StatsJson);
+}
+
+}  // namespace vllm_router

@@ -1,0 +1,141 @@
+#include "simulation/simulated_worker.h"
+
+#include <cstdio>
+#include <thread>
+#include <vector>
+
+#include "net/listener.h"
+#include "simulation/worker_connection.h"
+
+namespace vllm_router {
+
+namespace {
+
+constexpr double kDayMs = 24 * 3600 * 1e3;  // a longer time is a slip of the finger
+
+std::string Plain(double number) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.15g", number);
+  return text;
+}
+
+Status InRange(const char* name, double value, double least, double most) {
+  if (value >= least && value <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      std::string(name) + " is " + Plain(value) + "; it must be from " + Plain(least) + " to " + Plain(most));
+}
+
+Status Check(const Faults& faults) {
+  ROUTER_RETURN_IF_ERROR(InRange("latency_ms", faults.latency_ms, 0, kDayMs));
+  if (faults.status_code != 0) ROUTER_RETURN_IF_ERROR(InRange("status_code", faults.status_code, 200, 599));
+  ROUTER_RETURN_IF_ERROR(InRange("health_status", faults.health_status, 200, 599));
+  return InRange("retry_after_s", faults.retry_after_s, 0, 1e9);
+}
+
+Status Check(const SimulatedWorkerOptions& options) {
+  const EngineOptions& engine = options.engine;
+  ROUTER_RETURN_IF_ERROR(InRange("threads", options.threads, 1, 256));
+  ROUTER_RETURN_IF_ERROR(InRange("keep_alive_s", options.keep_alive_s, 0, kDayMs));
+  ROUTER_RETURN_IF_ERROR(InRange("ttft_ms", engine.ttft_ms, 0, kDayMs));
+  ROUTER_RETURN_IF_ERROR(InRange("prefill_us_per_token", engine.prefill_us_per_token, 0, 1e6));
+  ROUTER_RETURN_IF_ERROR(InRange("tpot_ms", engine.tpot_ms, 0, kDayMs));
+  ROUTER_RETURN_IF_ERROR(InRange("tpot_us_per_running", engine.tpot_us_per_running, 0, 1e6));
+  ROUTER_RETURN_IF_ERROR(InRange("block_tokens", static_cast<double>(engine.block_tokens), 1, 65536));
+  ROUTER_RETURN_IF_ERROR(InRange("cache_blocks", static_cast<double>(engine.cache_blocks), 0, 1e9));
+  ROUTER_RETURN_IF_ERROR(InRange("max_model_len", static_cast<double>(options.model.max_model_len), 1, 1e9));
+  ROUTER_RETURN_IF_ERROR(
+      InRange("fixed_response_bytes", static_cast<double>(options.fixed_response_bytes), 0, 1e9));
+  return Check(options.faults);
+}
+
+}  // namespace
+
+struct SimulatedWorker::Impl {
+  // One loop with what belongs to it.
+  struct Lane {
+    Lane(WorkerState& state, size_t number) : thread(state, loop, state.counts(number)) {}
+    EventLoop loop;
+    WorkerThread thread;
+    std::unique_ptr<Listener> listener;
+    std::thread runner;
+  };
+
+  explicit Impl(const SimulatedWorkerOptions& options) : state(options) {}
+
+  void OnEveryLoop(std::function<void(Lane&)> function) {
+    for (const std::unique_ptr<Lane>& lane : lanes) {
+      lane->loop.Post([function, lane = lane.get()] { function(*lane); });
+    }
+  }
+
+  WorkerState state;
+  std::vector<std::unique_ptr<Lane>> lanes;
+  uint16_t port = 0;
+  bool stopped = false;
+};
+
+StatusOr<std::unique_ptr<SimulatedWorker>> SimulatedWorker::Start(const SimulatedWorkerOptions& options) {
+  ROUTER_RETURN_IF_ERROR(Check(options));
+  auto impl = std::make_unique<Impl>(options);
+  impl->port = options.port;
+  for (int i = 0; i < options.threads; ++i) {
+    auto lane = std::make_unique<Impl::Lane>(impl->state, static_cast<size_t>(i));
+    // The first listener finds the port, the others share it; a lone one shares with nobody, and so notices a
+    // port in use.
+    StatusOr<std::unique_ptr<Listener>> listener = Listener::Open(
+        lane->loop, {options.host, impl->port, options.threads > 1},
+        [thread = &lane->thread](Socket socket, Endpoint) {
+          WorkerConnection::Serve(*thread, std::move(socket));
+        });
+    if (!listener.ok()) return listener.status();
+    lane->listener = *std::move(listener);
+    impl->port = lane->listener->port();
+    impl->lanes.push_back(std::move(lane));
+  }
+  Impl* shared = impl.get();
+  shared->state.OnTimelinesMoved(
+      [shared] { shared->OnEveryLoop([](Impl::Lane& lane) { lane.thread.WakeWaiting(); }); });
+  shared->state.OnCrash([shared] {
+    shared->OnEveryLoop([](Impl::Lane& lane) {
+      lane.listener.reset();
+      lane.thread.CloseAll(true);
+    });
+  });
+  for (const std::unique_ptr<Impl::Lane>& lane : impl->lanes) {
+    lane->thread.port = impl->port;
+    lane->runner = std::thread([lane = lane.get()] {
+      lane->listener->Start();
+      lane->loop.Run();
+    });
+  }
+  return std::unique_ptr<SimulatedWorker>(new SimulatedWorker(std::move(impl)));
+}
+
+SimulatedWorker::SimulatedWorker(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+SimulatedWorker::~SimulatedWorker() { Stop(); }
+
+uint16_t SimulatedWorker::port() const { return impl_->port; }
+
+void SimulatedWorker::Stop() {
+  if (std::exchange(impl_->stopped, true)) return;
+  impl_->OnEveryLoop([](Impl::Lane& lane) {
+    lane.listener.reset();
+    lane.thread.stopping = true;
+    lane.thread.CloseAll(false);
+    if (lane.thread.open.empty()) lane.loop.Stop();
+  });
+  for (const std::unique_ptr<Impl::Lane>& lane : impl_->lanes) lane->runner.join();
+}
+
+Status SimulatedWorker::SetFaults(const Faults& faults) {
+  ROUTER_RETURN_IF_ERROR(Check(faults));
+  impl_->state.SetFaults(faults);
+  return absl::OkStatus();
+}
+
+bool SimulatedWorker::crashed() const { return impl_->state.crashed(); }
+
+std::string SimulatedWorker::StatsJson() const { return impl_->state.StatsJson(); }
+
+}  // namespace vllm_router

@@ -1,0 +1,98 @@
+// SimulatedWorker: what looks like a vLLM server from outside, for tests, demos and benchmarks: an HTTP/1.1
+// server whose answers come from an Engine (engine.h), with faults on request.
+//
+//   client --- POST /v1/chat/completions ---> worker     its head at once, the first event when the engine's
+//          <-- 200, events at the pace of tpot ---       clock says so, [DONE]; a client that leaves: aborted
+//
+//   SimulatedWorkerOptions options;
+//   options.engine.ttft_ms = 20;
+//   StatusOr<std::unique_ptr<SimulatedWorker>> worker = SimulatedWorker::Start(options);
+//   (*worker)->port();   // any free one
+//
+// | path                                                    | answer                                         |
+// |---------------------------------------------------------|------------------------------------------------|
+// | POST /v1/chat/completions /v1/completions /v1/responses | as vLLM's, streamed or whole; `usage` says how |
+// |   /v1/messages /v1/embeddings /tokenize /detokenize     |   many prompt tokens were cached               |
+// | GET /v1/models /health /ping /version /load /metrics    | as vLLM's                                      |
+// | POST /reset_prefix_cache                                | forgets the cache                              |
+// | GET /stats                                              | what happened here, as JSON (StatsJson)        |
+// | any method, /echo and what is below it                  | what arrived: method, path, query, headers     |
+//
+// Any request of the first row may carry its own fault: x-sim-status, x-sim-delay-ms, x-sim-hang,
+// x-sim-garbage, x-sim-close-early, x-sim-close-after-bytes.
+//
+// Threads: each has a loop and its own connections; the engine is one, behind a mutex. All methods may be
+// called from any thread but the loops'.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/status.h"
+#include "simulation/engine.h"
+#include "simulation/openai_api.h"
+
+namespace vllm_router {
+
+// What goes wrong, with requests of the first row only: /health and /stats keep telling the truth.
+struct Faults {
+  int status_code = 0;             // answer with this error instead; 0: none
+  uint64_t fail_first_n = 0;       // only that many requests, then well again; without a status code: 500
+  int retry_after_s = 0;           // Retry-After on such answers; 0: no such header
+  double latency_ms = 0;           // wait before anything is sent
+  uint64_t crash_after = 0;        // after that many requests: connections reset, port closed; 0: never
+  bool hang = false;               // never answer
+  bool garbage = false;            // send bytes that are no HTTP, then close
+  bool close_early = false;        // close in the middle of the answer's body
+  int64_t close_after_bytes = -1;  // close after that many bytes of the answer, its head included; -1: never
+  int health_status = 200;         // what /health and /ping say
+
+  bool operator==(const Faults&) const = default;
+};
+
+struct SimulatedWorkerOptions {
+  std::string host = "127.0.0.1";
+  uint16_t port = 0;  // 0: any free port
+  int threads = 1;
+  SimModel model;
+  EngineOptions engine;
+  Faults faults;
+  // Any POST is answered at once with constant JSON of this many bytes, unread: for benchmarks that want no
+  // engine. 0: off.
+  size_t fixed_response_bytes = 0;
+  // Connections idle this long between two requests are closed without a word, as uvicorn does. 0: never.
+  double keep_alive_s = 5;
+  // The head of a stream waits for the first token (SGLang) instead of being sent at once (vLLM).
+  bool late_head = false;
+};
+
+class SimulatedWorker {
+ public:
+  // InvalidArgument for an option out of range, Unavailable when it cannot listen; the message says what to
+  // change.
+  static StatusOr<std::unique_ptr<SimulatedWorker>> Start(const SimulatedWorkerOptions& options);
+  ~SimulatedWorker();  // Stop()
+
+  uint16_t port() const;
+
+  // Closes the port and all connections, and joins the threads. Again: nothing.
+  void Stop();
+
+  // From the next request on. Counts of fail_first_n and crash_after begin anew.
+  Status SetFaults(const Faults& faults);
+  bool crashed() const;
+
+  // An object of numbers: requests, running, waiting, finished, aborted, failed, prompt_tokens, cached_tokens,
+  // generation_tokens, cache_blocks, evicted_blocks, connections, open_connections; and paths, an object of
+  // requests per path.
+  std::string StatsJson() const;
+
+ private:
+  struct Impl;
+  explicit SimulatedWorker(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace vllm_router

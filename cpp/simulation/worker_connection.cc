@@ -1,0 +1,594 @@
+#include "simulation/worker_connection.h"
+
+#include <algorithm>
+#include <boost/crc.hpp>
+#include <cmath>
+#include <cstring>
+#include <ctime>
+#include <utility>
+
+#include "base/limits.h"
+#include "base/text.h"
+#include "http/head_writer.h"
+
+namespace vllm_router {
+
+namespace {
+
+constexpr size_t kFirstRead = 4 * 1024;
+constexpr uint64_t kMaxBodyBytes = uint64_t{1} << 30;  // more is a mistake, even in a test
+constexpr size_t kMaxBatchBytes = 64 * 1024;           // of events that are due together
+constexpr int64_t kHangNanos = int64_t{3600} * 1'000'000'000;
+constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+constexpr std::string_view kGarbage = "\x16\x03\x01 this is not HTTP\r\n\r\n";
+constexpr std::string_view kStreamHead =
+    "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\n"
+    "Transfer-Encoding: chunked\r\n\r\n";
+constexpr std::string_view kStreamHeadUntilClose =
+    "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\n"
+    "Connection: close\r\n\r\n";
+
+int64_t NanosOfMs(double ms) { return std::llround(ms * 1e6); }
+
+void Count(std::atomic<uint64_t>& counter, uint64_t by = 1) {
+  // Only this thread writes: no locked instruction needed.
+  counter.store(counter.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
+}
+
+// A header field's bytes as a JSON string: bytes that are no ASCII stand for Latin-1 characters.
+std::string QuotedLatin1(std::string_view text) {
+  std::string utf8;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x80) {
+      utf8 += c;
+    } else {
+      utf8 += static_cast<char>(0xc0 | byte >> 6);
+      utf8 += static_cast<char>(0x80 | (byte & 0x3f));
+    }
+  }
+  return JsonQuoted(utf8);
+}
+
+// Leaves the fault alone when the value makes no sense.
+void ReadFaultField(std::string_view name, std::string_view value, Faults* faults) {
+  const std::optional<uint64_t> number = ParseDecimal(value);
+  if (!number || *number > 1'000'000'000) return;
+  if (EqualsIgnoreCase(name, "x-sim-status") && *number >= 200 && *number <= 599) {
+    faults->status_code = static_cast<int>(*number);
+    faults->fail_first_n = 0;
+  } else if (EqualsIgnoreCase(name, "x-sim-delay-ms")) {
+    faults->latency_ms = static_cast<double>(*number);
+  } else if (EqualsIgnoreCase(name, "x-sim-close-after-bytes")) {
+    faults->close_after_bytes = static_cast<int64_t>(*number);
+  } else if (EqualsIgnoreCase(name, "x-sim-close-early")) {
+    faults->close_early = *number != 0;
+  } else if (EqualsIgnoreCase(name, "x-sim-hang")) {
+    faults->hang = *number != 0;
+  } else if (EqualsIgnoreCase(name, "x-sim-garbage")) {
+    faults->garbage = *number != 0;
+  } else if (EqualsIgnoreCase(name, "x-sim-retry-after")) {
+    faults->retry_after_s = static_cast<int>(*number);
+  }
+}
+
+}  // namespace
+
+void WorkerThread::WakeWaiting() {
+  for (WorkerConnection* connection : awaiting_first_token) connection->WakeEarly();
+}
+
+void WorkerThread::CloseAll(bool reset) {
+  for (WorkerConnection* connection : open) connection->Kill(reset);
+}
+
+WorkerConnection::WorkerConnection(WorkerThread& thread, Socket socket)
+    : thread_(thread),
+      state_(thread.state),
+      socket_(std::move(socket)),
+      buffer_(thread.pool),
+      delay_(thread.loop) {
+  thread_.open.insert(this);
+  Count(thread_.counts.connections);
+}
+
+WorkerConnection::~WorkerConnection() {
+  thread_.open.erase(this);
+  Count(thread_.counts.closed_connections);
+  if (thread_.stopping && thread_.open.empty()) thread_.loop.Stop();
+}
+
+void WorkerConnection::Kill(bool reset) {
+  gone_ = true;
+  if (reset) socket_.Abort();
+  socket_.Close();
+  delay_.Cancel();
+}
+
+Task<void> WorkerConnection::Live(WorkerThread& thread, Socket socket) {
+  WorkerConnection connection(thread, std::move(socket));
+  co_await connection.Run();
+}
+
+Task<void> WorkerConnection::Run() {
+  for (;;) {
+    const bool arrived = co_await ReadHead();
+    if (!arrived) break;
+    const bool keep = co_await Answer();
+    Unwatch();
+    served_ = true;
+    if (!keep || gone_) break;
+  }
+  socket_.Close();
+}
+
+Task<bool> WorkerConnection::ReadHead() {
+  parser_.Reset();
+  for (;;) {
+    if (!buffer_.empty()) {
+      const ParseState state = parser_.Feed(buffer_.view());
+      if (state == ParseState::kDone) co_return true;
+      if (state == ParseState::kBad) {
+        answering_ = Answering{.close = true};
+        if (parser_.error().status != 0) co_await SendError(parser_.error().status, parser_.error().message);
+        co_return false;
+      }
+    } else {
+      buffer_.Release();
+      if (served_ && state_.options().keep_alive_s > 0) {
+        const int64_t idle_ms = std::llround(state_.options().keep_alive_s * 1e3);
+        idle_.Arm(thread_.loop.timers(), std::max<int64_t>(1, idle_ms), &WorkerConnection::OnIdle, this);
+      }
+      const bool open = co_await socket_.Readable();
+      idle_.Disarm();
+      if (!open) co_return false;
+    }
+    const bool more = co_await ReadMore();
+    if (!more) co_return false;
+  }
+}
+
+Task<bool> WorkerConnection::ReadMore() {
+  if (buffer_.room().empty()) buffer_.Reserve(std::max(kFirstRead, buffer_.size()));
+  for (;;) {
+    const IoResult read = socket_.TryRead(buffer_.room());
+    if (read.bytes > 0) {
+      buffer_.Commit(static_cast<size_t>(read.bytes));
+      co_return true;
+    }
+    if (!read.would_block()) co_return false;
+    const bool open = co_await socket_.Readable();
+    if (!open) co_return false;
+  }
+}
+
+Task<WorkerConnection::BodyResult> WorkerConnection::ReadBody(
+    BodyReader* reader, std::string* kept, uint64_t* bytes, uint32_t* crc) {
+  boost::crc_32_type sum;
+  for (;;) {
+    const BodyReader::Step step = reader->Feed(buffer_.view());
+    if (step.event == BodyReader::Event::kBad) {
+      answering_.close = true;
+      co_await SendError(400, reader->error());
+      co_return BodyResult::kBad;
+    }
+    *bytes += step.data.size();
+    if (crc != nullptr) sum.process_bytes(step.data.data(), step.data.size());
+    if (kept != nullptr) kept->append(step.data);
+    buffer_.Consume(step.used);
+    if (reader->ended()) break;
+    if (*bytes > kMaxBodyBytes) {
+      answering_.close = true;
+      co_await SendError(413, "The body is longer than 1 GiB, the most that a simulated worker reads.");
+      co_return BodyResult::kBad;
+    }
+    if (step.event != BodyReader::Event::kNeedMore) continue;
+    if (buffer_.empty()) buffer_.Reserve(kRelayBufferMost);
+    const bool more = co_await ReadMore();
+    if (!more) co_return BodyResult::kGone;
+  }
+  if (crc != nullptr) *crc = sum.checksum();
+  co_return BodyResult::kRead;
+}
+
+void WorkerConnection::ReadHeadFields(const RequestHead& head) {
+  answering_ = Answering{
+      .route = FindRoute(head.path),
+      .post = head.method == "POST",
+      .to_head = head.method == "HEAD",
+      .http_10 = head.minor_version == 0,
+      .close = !head.keep_alive || head.minor_version == 0,
+      .faults = *thread_.faults.Get(),
+  };
+  for (const HeaderField& field : head.fields) {
+    // Two letters decide for nearly all fields.
+    if (field.name.size() < 6 || (field.name[0] | 0x20) != 'x' || field.name[1] != '-') continue;
+    if (EqualsIgnoreCase(field.name.substr(0, 6), "x-sim-")) {
+      ReadFaultField(field.name, field.value, &answering_.faults);
+    } else if (EqualsIgnoreCase(field.name, "x-request-id")) {
+      answering_.request_id = field.value;
+    }
+  }
+}
+
+Task<bool> WorkerConnection::Answer() {
+  const RequestHead& head = parser_.head();
+  ReadHeadFields(head);
+  const Route route = answering_.route;
+  Count(thread_.counts.routes[static_cast<size_t>(route)]);
+  if (head.expects_continue) {
+    const bool sent = co_await Send(kContinue);
+    if (!sent) co_return false;
+  }
+  if (route == Route::kEcho) {
+    const bool keep = co_await AnswerEcho();
+    co_return keep;
+  }
+
+  const bool fixed = answering_.post && !state_.fixed_response().empty();
+  const bool api = answering_.post && IsApi(route);
+  StatusOr<SimRequest> request = absl::InternalError("not parsed");
+  if (head.framing == BodyFraming::kLength && head.content_length <= kMaxBodyBytes) {
+    // The usual case: the body is read behind its head, and used where it lies.
+    const size_t length = head.content_length;
+    buffer_.Consume(head.size);
+    if (buffer_.size() < length) buffer_.Reserve(length - buffer_.size());
+    while (buffer_.size() < length) {
+      const bool more = co_await ReadMore();
+      if (!more) co_return false;
+    }
+    if (api && !fixed)
+      request = ParseRequest(ApiOf(route), buffer_.view().substr(0, length), state_.options().model);
+    buffer_.Consume(length);
+  } else {
+    BodyReader reader(head.framing, head.content_length);
+    buffer_.Consume(head.size);
+    std::string body;
+    uint64_t bytes = 0;
+    const BodyResult result = co_await ReadBody(&reader, &body, &bytes, nullptr);
+    if (result != BodyResult::kRead) co_return false;
+    if (api && !fixed) request = ParseRequest(ApiOf(route), body, state_.options().model);
+  }
+
+  if (fixed || api) {
+    if (answering_.faults != Faults{}) {
+      bool keep = false;
+      const bool done = co_await Misbehave(&keep);
+      if (done) co_return keep;
+    }
+    if (fixed) {
+      const bool keep = co_await AnswerFixed();
+      co_return keep;
+    }
+    const bool keep = co_await AnswerApi(std::move(request));
+    co_return keep;
+  }
+  const bool keep = co_await AnswerPlain();
+  co_return keep;
+}
+
+Task<bool> WorkerConnection::Misbehave(bool* keep) {
+  const Faults& faults = answering_.faults;
+  const uint64_t number = state_.NumberForFaults();
+  *keep = false;
+  if (faults.crash_after > 0 && number > faults.crash_after) {
+    state_.Crash();
+    co_return true;
+  }
+  if (faults.latency_ms > 0) {
+    const bool here = co_await WaitUntil(state_.Now() + NanosOfMs(faults.latency_ms));
+    if (!here) co_return CountGone();
+  }
+  if (faults.hang) {
+    bool here = true;
+    while (here) here = co_await WaitUntil(state_.Now() + kHangNanos);
+    co_return CountGone();
+  }
+  if (faults.garbage) {
+    Count(thread_.counts.failed);
+    co_await Send(kGarbage);
+    co_return true;
+  }
+  answering_.bytes_left = faults.close_after_bytes;
+  const int status = faults.status_code != 0 ? faults.status_code : faults.fail_first_n > 0 ? 500 : 0;
+  if (status != 0 && (faults.fail_first_n == 0 || number <= faults.fail_first_n)) {
+    *keep = co_await SendError(status, "The simulated worker was asked to answer with this status.");
+    co_return true;
+  }
+  co_return false;
+}
+
+bool WorkerConnection::CountGone() {
+  Count(thread_.counts.aborted);
+  return true;
+}
+
+Task<bool> WorkerConnection::AnswerFixed() {
+  const bool sent = co_await Send(state_.fixed_response());
+  Count(sent ? thread_.counts.finished : thread_.counts.aborted);
+  co_return sent && !answering_.close;
+}
+
+Task<bool> WorkerConnection::AnswerApi(StatusOr<SimRequest> parsed) {
+  if (!parsed.ok()) {
+    const std::string message(parsed.status().message());
+    const bool keep = co_await SendError(HttpStatusOf(parsed.status()), message);
+    co_return keep;
+  }
+  const SimRequest& request = *parsed;
+  const std::string id =
+      answering_.request_id.empty() ? Hex16(state_.NextRequestNumber()) : std::move(answering_.request_id);
+  const AnswerStamp stamp{id, std::time(nullptr)};
+  if (request.api == Api::kTokenize || request.api == Api::kDetokenize) {
+    std::string body;
+    WriteAnswer(request, stamp, {}, &body);
+    Count(thread_.counts.finished);
+    const bool keep = co_await SendOwn(200, body);
+    co_return keep;
+  }
+
+  WorkGuard guard(state_, request);
+  const Usage usage{
+      request.prompt_tokens(), guard.work.cached_tokens, request.answer_tokens * request.choices()};
+  Count(thread_.counts.prompt_tokens, usage.prompt_tokens);
+  Count(thread_.counts.cached_tokens, usage.cached_tokens);
+  const bool streamed = request.stream && request.answer_tokens > 0;
+  bool complete;
+  if (streamed) {
+    complete = co_await AnswerStreamed(request, guard, stamp, usage);
+  } else {
+    complete = co_await AnswerWhole(request, guard, stamp, usage);
+  }
+  if (complete) {
+    Count(thread_.counts.finished);
+    Count(thread_.counts.generation_tokens, usage.completion_tokens);
+  } else {
+    Count(answering_.broken ? thread_.counts.failed : thread_.counts.aborted);
+    Count(thread_.counts.generation_tokens, guard.work.timeline.TokensAt(state_.Now()) * request.choices());
+  }
+  co_return complete && !answering_.close;
+}
+
+Task<bool> WorkerConnection::AnswerWhole(
+    const SimRequest& request, WorkGuard& guard, const AnswerStamp& stamp, const Usage& usage) {
+  const bool here = co_await WaitForFirstToken(guard);
+  if (!here) co_return false;
+  const bool still_here = co_await WaitUntil(guard.work.timeline.end());
+  if (!still_here) co_return false;
+  // Whoever has the answer may ask for the load, and shall not find this request in it.
+  guard.Leave();
+  std::string body;
+  WriteAnswer(request, stamp, usage, &body);
+  out_.clear();
+  WriteOwnResponse({.body = body, .close = answering_.close, .to_head = answering_.to_head}, &out_);
+  if (answering_.faults.close_early)
+    answering_.bytes_left = static_cast<int64_t>(out_.size() - body.size() / 2);
+  const bool sent = co_await Send(out_);
+  co_return sent;
+}
+
+Task<bool> WorkerConnection::AnswerStreamed(
+    const SimRequest& request, WorkGuard& guard, const AnswerStamp& stamp, const Usage& usage) {
+  const std::string_view head = answering_.http_10 ? kStreamHeadUntilClose : kStreamHead;
+  if (!state_.options().late_head) {
+    const bool sent = co_await Send(head);
+    if (!sent) co_return false;
+  }
+  const bool here = co_await WaitForFirstToken(guard);
+  if (!here) co_return false;
+
+  const AnswerStream stream(request, stamp);
+  const Timeline timeline = guard.work.timeline;
+  const size_t break_at =
+      answering_.faults.close_early ? (request.answer_tokens + 1) / 2 : request.answer_tokens;
+  std::string events;
+  stream.Begin(usage, &events);
+  bool head_due = state_.options().late_head;
+  for (size_t token = 0; token < break_at;) {
+    // One event per token, as from an engine; those that are due together travel together.
+    const size_t due = std::min(break_at, timeline.TokensAt(state_.Now()));
+    while (token < due && events.size() < kMaxBatchBytes) stream.Token(token++, &events);
+    const bool last = token == request.answer_tokens;
+    if (last) {
+      stream.End(usage, &events);
+      guard.Leave();
+    }
+    out_.clear();
+    if (head_due) out_ = head;
+    head_due = false;
+    if (!answering_.http_10) WriteChunkSize(events.size(), &out_);
+    out_ += events;
+    if (!answering_.http_10) out_ += last ? "\r\n0\r\n\r\n" : "\r\n";
+    events.clear();
+    const int64_t sent = SendNow(out_);
+    if (sent < 0) co_return false;
+    if (static_cast<size_t>(sent) < out_.size()) {
+      const bool rest_sent = co_await Send(std::string_view(out_).substr(static_cast<size_t>(sent)));
+      if (!rest_sent) co_return false;
+    }
+    if (last) co_return true;
+    while (state_.Now() < timeline.TokenTime(token)) {
+      Watch();
+      co_await delay_.For(timeline.TokenTime(token) - state_.Now());
+      if (gone_) co_return false;
+    }
+  }
+  // Asked to break off half way.
+  answering_.broken = true;
+  Kill(false);
+  co_return false;
+}
+
+Task<bool> WorkerConnection::WaitForFirstToken(WorkGuard& guard) {
+  while (state_.Now() < guard.work.timeline.first_token) {
+    Watch();
+    thread_.awaiting_first_token.insert(this);
+    co_await delay_.For(guard.work.timeline.first_token - state_.Now());
+    thread_.awaiting_first_token.erase(this);
+    if (gone_) co_return false;
+    guard.Refresh();  // somebody before us may have left
+  }
+  co_return true;
+}
+
+Task<bool> WorkerConnection::WaitUntil(int64_t time) {
+  while (state_.Now() < time) {
+    Watch();
+    co_await delay_.For(time - state_.Now());
+    if (gone_) co_return false;
+  }
+  co_return true;
+}
+
+Task<bool> WorkerConnection::AnswerPlain() {
+  const Route route = answering_.route;
+  bool keep = false;
+  switch (route) {
+    case Route::kHealth:
+    case Route::kPing:
+      keep = co_await SendOwn(answering_.faults.health_status, "");
+      break;
+    case Route::kModels:
+      keep = co_await SendOwn(200, state_.ModelsJson());
+      break;
+    case Route::kVersion:
+      keep = co_await SendOwn(200, R"({"version":"simulated"})");
+      break;
+    case Route::kLoad:
+      keep = co_await SendOwn(200, state_.LoadJson());
+      break;
+    case Route::kMetrics:
+      keep = co_await SendOwn(200, state_.MetricsText(), "text/plain; version=0.0.4; charset=utf-8");
+      break;
+    case Route::kStats:
+      keep = co_await SendOwn(200, state_.StatsJson());
+      break;
+    case Route::kReset:
+      state_.ClearCache();
+      keep = co_await SendOwn(200, R"({"success":true})");
+      break;
+    case Route::kUnknown:
+      keep = co_await SendError(404, "Not Found");
+      break;
+    default:
+      keep = co_await SendError(405, "Method Not Allowed");
+      break;
+  }
+  co_return keep;
+}
+
+Task<bool> WorkerConnection::AnswerEcho() {
+  const RequestHead& head = parser_.head();
+  std::string json = "{\"method\":" + QuotedLatin1(head.method) + ",\"path\":" + QuotedLatin1(head.path) +
+                     ",\"query\":" + QuotedLatin1(head.query) + ",\"headers\":[";
+  for (const HeaderField& field : head.fields) {
+    if (json.back() != '[') json += ',';
+    json += "[" + QuotedLatin1(field.name) + "," + QuotedLatin1(field.value) + "]";
+  }
+  BodyReader reader(head.framing, head.content_length);
+  buffer_.Consume(head.size);
+  uint64_t bytes = 0;
+  uint32_t crc = 0;
+  const BodyResult result = co_await ReadBody(&reader, nullptr, &bytes, &crc);
+  if (result != BodyResult::kRead) co_return false;
+  json += "],\"body_bytes\":" + std::to_string(bytes) + ",\"body_crc32\":" + std::to_string(crc) +
+          ",\"port\":" + std::to_string(thread_.port) + "}";
+  if (answering_.faults != Faults{}) {
+    bool keep = false;
+    const bool done = co_await Misbehave(&keep);
+    if (done) co_return keep;
+  }
+  const bool keep = co_await SendOwn(200, json);
+  co_return keep;
+}
+
+Task<bool> WorkerConnection::SendOwn(int status, std::string_view body, std::string_view content_type) {
+  const std::string retry_after = std::to_string(answering_.faults.retry_after_s);
+  const HeaderField extra{"Retry-After", retry_after};
+  const bool has_extra = status >= 400 && answering_.faults.retry_after_s > 0;
+  out_.clear();
+  WriteOwnResponse(
+      {.status = status,
+       .content_type = content_type,
+       .extra = std::span(&extra, has_extra ? 1 : 0),
+       .body = body,
+       .close = answering_.close,
+       .to_head = answering_.to_head},
+      &out_);
+  const bool sent = co_await Send(out_);
+  co_return sent && !answering_.close;
+}
+
+Task<bool> WorkerConnection::SendError(int status, std::string_view message) {
+  Count(thread_.counts.failed);
+  std::string body;
+  WriteError(IsApi(answering_.route) ? ApiOf(answering_.route) : Api::kChat, status, message, &body);
+  const bool keep = co_await SendOwn(status, body);
+  co_return keep;
+}
+
+int64_t WorkerConnection::SendNow(std::string_view bytes) {
+  int64_t& left = answering_.bytes_left;
+  const bool cut = left >= 0 && static_cast<uint64_t>(left) <= bytes.size();
+  if (cut) bytes = bytes.substr(0, static_cast<size_t>(left));
+  size_t sent = 0;
+  while (sent < bytes.size()) {
+    const iovec piece{const_cast<char*>(bytes.data()) + sent, bytes.size() - sent};
+    const IoResult written = socket_.TryWrite(std::span(&piece, 1));
+    if (written.would_block()) break;
+    if (!written.ok()) {
+      gone_ = true;
+      return -1;
+    }
+    sent += static_cast<size_t>(written.bytes);
+  }
+  if (left >= 0) left -= static_cast<int64_t>(sent);
+  if (cut && left == 0) {
+    answering_.broken = true;
+    Kill(false);
+    return -1;
+  }
+  return static_cast<int64_t>(sent);
+}
+
+Task<bool> WorkerConnection::Send(std::string_view bytes) {
+  for (;;) {
+    const int64_t sent = SendNow(bytes);
+    if (sent < 0) co_return false;
+    bytes.remove_prefix(static_cast<size_t>(sent));
+    if (bytes.empty()) co_return true;
+    const bool open = co_await socket_.Writable();
+    if (!open || gone_) co_return false;
+  }
+}
+
+void WorkerConnection::Watch() {
+  if (watching_) return;
+  watching_ = true;
+  socket_.WatchReadable(&WorkerConnection::OnReadableCall, this);
+}
+
+void WorkerConnection::Unwatch() {
+  if (watching_) socket_.WatchReadable(nullptr, nullptr);
+  watching_ = false;
+}
+
+void WorkerConnection::OnReadable() {
+  watching_ = false;
+  // The next request may arrive before this one is answered; only behind it can a departure be seen.
+  while (buffer_.size() < kMaxPipelinedBytes) {
+    if (buffer_.room().empty()) buffer_.Reserve(kFirstRead);
+    const IoResult read = socket_.TryRead(buffer_.room());
+    if (read.bytes > 0) {
+      buffer_.Commit(static_cast<size_t>(read.bytes));
+    } else if (read.would_block()) {
+      Watch();
+      return;
+    } else {
+      Kill(false);  // a half-closed connection counts as gone, as it does with uvicorn
+      return;
+    }
+  }
+}
+
+}  // namespace vllm_router

@@ -1,0 +1,125 @@
+// WorkerConnection: one client of a simulated worker, from accept to close: reads a request, answers it at
+// the engine's pace while watching for the client's leaving, and reads the next one.
+//
+// Lives in the coroutine that Serve() spawns, on one loop's thread.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <unordered_set>
+
+#include "http/body_reader.h"
+#include "http/head_parser.h"
+#include "net/buffer.h"
+#include "net/event_loop.h"
+#include "net/socket.h"
+#include "net/task.h"
+#include "simulation/worker_state.h"
+
+namespace vllm_router {
+
+class WorkerConnection;
+
+// What the connections of one loop share.
+struct WorkerThread {
+  WorkerState& state;
+  EventLoop& loop;
+  WorkerCounts& counts;
+  uint16_t port = 0;
+  BufferPool pool{};
+  Snapshot<Faults>::Cached faults;
+  std::unordered_set<WorkerConnection*> open{};
+  std::unordered_set<WorkerConnection*> awaiting_first_token{};
+  bool stopping = false;  // the last connection stops the loop
+
+  WorkerThread(WorkerState& state, EventLoop& loop, WorkerCounts& counts)
+      : state(state), loop(loop), counts(counts), faults(state.faults_snapshot()) {}
+
+  // Timelines moved: those who wait ask again. On the loop's thread.
+  void WakeWaiting();
+  // Closes all connections; `reset` as a process that dies would.
+  void CloseAll(bool reset);
+};
+
+class WorkerConnection {
+ public:
+  static void Serve(WorkerThread& thread, Socket socket) { Spawn(Live(thread, std::move(socket))); }
+
+  WorkerConnection(WorkerThread& thread, Socket socket);
+  ~WorkerConnection();
+  WorkerConnection(const WorkerConnection&) = delete;
+  WorkerConnection& operator=(const WorkerConnection&) = delete;
+
+  // Ends whatever it does, now or in the loop's next turn.
+  void Kill(bool reset);
+  void WakeEarly() { delay_.Cancel(); }
+
+ private:
+  // What is kept of a request's head once its bytes have gone, and how its answer is to be sent.
+  struct Answering {
+    Route route = Route::kUnknown;
+    bool post = false;
+    bool to_head = false;
+    bool http_10 = false;
+    bool close = false;  // the connection, after the answer
+    std::string request_id;
+    Faults faults;
+    int64_t bytes_left = -1;  // until the connection is to be closed; -1: no end
+    bool broken = false;      // off by ourselves, because a fault asked for it
+  };
+
+  static Task<void> Live(WorkerThread& thread, Socket socket);
+  Task<void> Run();
+  // False: the connection has ended.
+  Task<bool> ReadHead();
+  Task<bool> ReadMore();
+  // kBad was answered already, kGone needs no answer.
+  enum class BodyResult : uint8_t { kRead, kBad, kGone };
+  Task<BodyResult> ReadBody(BodyReader* reader, std::string* kept, uint64_t* bytes, uint32_t* crc);
+
+  // Each answers one request; false: the connection is to be closed.
+  Task<bool> Answer();
+  Task<bool> AnswerEcho();
+  Task<bool> AnswerPlain();
+  Task<bool> AnswerFixed();
+  Task<bool> AnswerApi(StatusOr<SimRequest> parsed);
+  // True: the whole answer was sent.
+  Task<bool> AnswerStreamed(
+      const SimRequest& request, WorkGuard& guard, const AnswerStamp& stamp, const Usage& usage);
+  Task<bool> AnswerWhole(
+      const SimRequest& request, WorkGuard& guard, const AnswerStamp& stamp, const Usage& usage);
+  // True: a fault has answered, or broken, the request; then `*keep` is what Answer() says.
+  Task<bool> Misbehave(bool* keep);
+  bool CountGone();
+
+  void ReadHeadFields(const RequestHead& head);
+  Task<bool> SendOwn(int status, std::string_view body, std::string_view content_type = "application/json");
+  Task<bool> SendError(int status, std::string_view message);
+  Task<bool> Send(std::string_view bytes);
+  // What the socket takes at once; -1: it, or we, have ended.
+  int64_t SendNow(std::string_view bytes);
+  // False: the client has gone.
+  Task<bool> WaitUntil(int64_t time);
+  Task<bool> WaitForFirstToken(WorkGuard& guard);
+
+  void Watch();
+  void Unwatch();
+  void OnReadable();
+  static void OnReadableCall(void* self) { static_cast<WorkerConnection*>(self)->OnReadable(); }
+  static void OnIdle(void* self) { static_cast<WorkerConnection*>(self)->socket_.Close(); }
+
+  WorkerThread& thread_;
+  WorkerState& state_;
+  Socket socket_;
+  Buffer buffer_;  // what has arrived and was not yet used
+  RequestHeadParser parser_;
+  Delay delay_;
+  Timer idle_;
+  Answering answering_;
+  std::string out_;
+  bool gone_ = false;  // the client, or the connection by our own doing
+  bool watching_ = false;
+  bool served_ = false;  // at least one request
+};
+
+}  // namespace vllm_router

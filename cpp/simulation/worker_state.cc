@@ -1,0 +1,227 @@
+#include "simulation/worker_state.h"
+
+#include <ctime>
+#include <utility>
+
+#include "base/text.h"
+#include "http/head_writer.h"
+
+namespace vllm_router {
+
+namespace {
+
+constexpr std::pair<std::string_view, Route> kPaths[] = {
+    {"/v1/chat/completions", Route::kChat},
+    {"/v1/completions", Route::kCompletions},
+    {"/v1/responses", Route::kResponses},
+    {"/v1/messages", Route::kMessages},
+    {"/v1/embeddings", Route::kEmbeddings},
+    {"/tokenize", Route::kTokenize},
+    {"/detokenize", Route::kDetokenize},
+    {"/v1/models", Route::kModels},
+    {"/health", Route::kHealth},
+    {"/ping", Route::kPing},
+    {"/version", Route::kVersion},
+    {"/load", Route::kLoad},
+    {"/metrics", Route::kMetrics},
+    {"/reset_prefix_cache", Route::kReset},
+    {"/stats", Route::kStats},
+    {"/echo", Route::kEcho},
+};
+
+// JSON of exactly this many bytes; below ten the rest is blanks, and one byte is the number zero.
+std::string FixedBody(size_t bytes) {
+  if (bytes == 0) return "";
+  if (bytes == 1) return "0";
+  constexpr std::string_view kBegin = "{\"pad\":\"", kEnd = "\"}";
+  if (bytes < kBegin.size() + kEnd.size()) return "{}" + std::string(bytes - 2, ' ');
+  std::string body(kBegin);
+  body.append(bytes - kBegin.size() - kEnd.size(), 'x').append(kEnd);
+  return body;
+}
+
+}  // namespace
+
+Route FindRoute(std::string_view path) {
+  for (const auto& [known, route] : kPaths) {
+    if (path == known) return route;
+  }
+  return path.substr(0, 6) == "/echo/" ? Route::kEcho : Route::kUnknown;
+}
+
+WorkerState::WorkerState(const SimulatedWorkerOptions& options)
+    : options_(options),
+      created_(std::time(nullptr)),
+      counts_(static_cast<size_t>(options.threads)),
+      faults_(std::make_shared<const Faults>(options.faults)),
+      engine_(options.engine) {
+  if (options.fixed_response_bytes > 0) {
+    const std::string body = FixedBody(options.fixed_response_bytes);
+    WriteOwnResponse({.body = body}, &fixed_response_);
+  }
+}
+
+void WorkerState::SetFaults(const Faults& faults) {
+  fault_requests_ = 0;
+  faults_.Publish(std::make_shared<const Faults>(faults));
+}
+
+EngineWork WorkerState::StartWork(const SimRequest& request) {
+  EngineWork work;
+  for (const Prompt& prompt : request.prompts) {
+    work.chains.push_back(BlockChain(prompt.tokens, options_.engine.block_tokens));
+  }
+  std::lock_guard lock(engine_mutex_);
+  const int64_t now = Now();  // in the lock, so that the engine's time never runs backwards
+  for (size_t i = 0; i < request.prompts.size(); ++i) {
+    const Engine::Started started =
+        engine_.Start({request.prompts[i].tokens.size(), request.answer_tokens, work.chains[i]}, now);
+    work.ids.push_back(started.id);
+    work.cached_tokens += started.cached_tokens;
+    work.timeline = started.timeline;
+  }
+  return work;
+}
+
+Timeline WorkerState::TimelineOf(const EngineWork& work) const {
+  std::lock_guard lock(engine_mutex_);
+  return engine_.TimelineOf(work.ids.back());
+}
+
+void WorkerState::LeaveWork(const SimRequest& request, EngineWork& work) {
+  bool moved = false;
+  const size_t generated = work.timeline.TokensAt(Now());
+  for (size_t i = 0; i < work.ids.size(); ++i) {
+    AppendAnswerChain(
+        request.prompts[i], AnswerSeed(request.prompts[i], 0), generated, options_.engine.block_tokens,
+        &work.chains[i]);
+  }
+  {
+    std::lock_guard lock(engine_mutex_);
+    const int64_t now = Now();
+    for (size_t i = 0; i < work.ids.size(); ++i) moved |= engine_.Leave(work.ids[i], work.chains[i], now);
+  }
+  work.ids.clear();
+  if (moved) on_moved_();
+}
+
+void WorkerState::ClearCache() {
+  std::lock_guard lock(engine_mutex_);
+  engine_.ClearCache();
+}
+
+void WorkerState::Crash() {
+  if (!crashed_.exchange(true)) on_crash_();
+}
+
+WorkerState::EngineView WorkerState::ViewEngine() const {
+  std::lock_guard lock(engine_mutex_);
+  return {engine_.LoadAt(Now()), engine_.cache().size(), engine_.cache().evicted()};
+}
+
+uint64_t WorkerState::Sum(std::atomic<uint64_t> WorkerCounts::*count) const {
+  uint64_t sum = 0;
+  for (const WorkerCounts& counts : counts_) sum += (counts.*count).load(std::memory_order_relaxed);
+  return sum;
+}
+
+std::string WorkerState::StatsJson() const {
+  const EngineView engine = ViewEngine();
+  std::string json = "{";
+  const auto number = [&json](std::string_view name, uint64_t value) {
+    json += JsonQuoted(name) + ":" + std::to_string(value) + ",";
+  };
+  uint64_t requests = 0;
+  std::string paths;
+  for (const auto& [path, route] : kPaths) {
+    uint64_t count = 0;
+    for (const WorkerCounts& counts : counts_) count += counts.routes[static_cast<size_t>(route)].load();
+    if (IsApi(route)) requests += count;
+    if (count > 0) paths += (paths.empty() ? "" : ",") + JsonQuoted(path) + ":" + std::to_string(count);
+  }
+  number("requests", requests);
+  number("running", engine.load.running);
+  number("waiting", engine.load.waiting);
+  number("finished", Sum(&WorkerCounts::finished));
+  number("aborted", Sum(&WorkerCounts::aborted));
+  number("failed", Sum(&WorkerCounts::failed));
+  number("prompt_tokens", Sum(&WorkerCounts::prompt_tokens));
+  number("cached_tokens", Sum(&WorkerCounts::cached_tokens));
+  number("generation_tokens", Sum(&WorkerCounts::generation_tokens));
+  number("cache_blocks", engine.cache_blocks);
+  number("evicted_blocks", engine.evicted_blocks);
+  const uint64_t closed =
+      Sum(&WorkerCounts::closed_connections);  // read first, so that the difference is never negative
+  const uint64_t connections = Sum(&WorkerCounts::connections);
+  number("connections", connections);
+  number("open_connections", connections - closed);
+  return json + "\"paths\":{" + paths + "}}";
+}
+
+std::string WorkerState::MetricsText() const {
+  const EngineView engine = ViewEngine();
+  std::string quoted_model =
+      JsonQuoted(options_.model.name);  // Prometheus escapes what JSON does, as far as names go
+  const std::string labels = "{engine=\"0\",model_name=" + quoted_model + "}";
+  std::string text;
+  const auto sample = [&](std::string_view name, std::string_view kind, std::string_view help,
+                          std::string value) {
+    text.append("# HELP ").append(name).append(" ").append(help).append("\n# TYPE ").append(name).append(" ");
+    text.append(kind).append("\n").append(name).append(labels).append(" ").append(value).append("\n");
+  };
+  const auto count = [](uint64_t value) { return std::to_string(value); };
+  const uint64_t prompt_tokens = Sum(&WorkerCounts::prompt_tokens);
+  const uint64_t cached_tokens = Sum(&WorkerCounts::cached_tokens);
+  sample(
+      "vllm:num_requests_running", "gauge", "Number of requests in model execution batches.",
+      count(engine.load.running));
+  sample(
+      "vllm:num_requests_waiting", "gauge", "Number of requests waiting to be processed.",
+      count(engine.load.waiting));
+  const double capacity = static_cast<double>(std::max<size_t>(1, options_.engine.cache_blocks));
+  sample(
+      "vllm:kv_cache_usage_perc", "gauge", "KV-cache usage. 1 means 100 percent usage.",
+      std::to_string(static_cast<double>(engine.cache_blocks) / capacity));
+  sample(
+      "vllm:prefix_cache_queries_total", "counter",
+      "Prefix cache queries, in terms of number of queried tokens.", count(prompt_tokens));
+  sample(
+      "vllm:prefix_cache_hits_total", "counter", "Prefix cache hits, in terms of number of cached tokens.",
+      count(cached_tokens));
+  sample("vllm:prompt_tokens_total", "counter", "Number of prefill tokens processed.", count(prompt_tokens));
+  sample(
+      "vllm:prompt_tokens_cached_total", "counter", "Number of cached prompt tokens.", count(cached_tokens));
+  sample(
+      "vllm:generation_tokens_total", "counter", "Number of generation tokens processed.",
+      count(Sum(&WorkerCounts::generation_tokens)));
+  text +=
+      "# HELP vllm:request_success_total Count of successfully processed requests.\n"
+      "# TYPE vllm:request_success_total counter\n";
+  const std::string some_labels = labels.substr(0, labels.size() - 1);
+  text += "vllm:request_success_total" + some_labels + ",finished_reason=\"length\"} " +
+          count(Sum(&WorkerCounts::finished)) + "\n";
+  text += "vllm:request_success_total" + some_labels + ",finished_reason=\"abort\"} " +
+          count(Sum(&WorkerCounts::aborted)) + "\n";
+  text +=
+      "# HELP vllm:cache_config_info Information of the LLMEngine CacheConfig\n"
+      "# TYPE vllm:cache_config_info gauge\n";
+  text += "vllm:cache_config_info{block_size=\"" + count(options_.engine.block_tokens) +
+          "\",enable_prefix_caching=\"True\",engine=\"0\",num_gpu_blocks=\"" +
+          count(options_.engine.cache_blocks) + "\"} 1.0\n";
+  return text;
+}
+
+std::string WorkerState::ModelsJson() const {
+  const std::string name = JsonQuoted(options_.model.name);
+  return R"({"object":"list","data":[{"id":)" + name + R"(,"object":"model","created":)" +
+         std::to_string(created_) + R"(,"owned_by":"vllm","root":)" + name +
+         R"(,"parent":null,"max_model_len":)" + std::to_string(options_.model.max_model_len) +
+         R"(,"permission":[]}]})";
+}
+
+std::string WorkerState::LoadJson() const {
+  const EngineView engine = ViewEngine();
+  return R"({"server_load":)" + std::to_string(engine.load.running + engine.load.waiting) + "}";
+}
+
+}  // namespace vllm_router

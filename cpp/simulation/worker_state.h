@@ -1,0 +1,147 @@
+// WorkerState: what all connections of one simulated worker share: the engine, the faults, the counts, and
+// the texts that are made of them. Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/snapshot.h"
+#include "simulation/simulated_worker.h"
+
+namespace vllm_router {
+
+enum class Route : uint8_t {
+  kChat,  // up to kDetokenize in the order of Api
+  kCompletions,
+  kResponses,
+  kMessages,
+  kEmbeddings,
+  kTokenize,
+  kDetokenize,
+  kModels,
+  kHealth,
+  kPing,
+  kVersion,
+  kLoad,
+  kMetrics,
+  kReset,
+  kStats,
+  kEcho,
+  kUnknown,
+};
+inline constexpr size_t kRoutes = static_cast<size_t>(Route::kUnknown) + 1;
+
+Route FindRoute(std::string_view path);
+// True for POST routes that an engine answers: those that faults hit.
+inline bool IsApi(Route route) { return route <= Route::kDetokenize; }
+inline Api ApiOf(Route route) { return static_cast<Api>(route); }
+
+// One thread's counts; other threads only read them.
+struct alignas(64) WorkerCounts {
+  std::atomic<uint64_t> finished{0};
+  std::atomic<uint64_t> aborted{0};  // the client left before its answer was complete
+  std::atomic<uint64_t> failed{0};   // answered with an error, asked for or deserved
+  std::atomic<uint64_t> prompt_tokens{0};
+  std::atomic<uint64_t> cached_tokens{0};
+  std::atomic<uint64_t> generation_tokens{0};
+  std::atomic<uint64_t> connections{0};
+  std::atomic<uint64_t> closed_connections{0};
+  std::atomic<uint64_t> routes[kRoutes] = {};
+};
+
+// A request in the engine: one entry per prompt.
+struct EngineWork {
+  std::vector<uint64_t> ids;
+  std::vector<std::vector<uint64_t>> chains;
+  size_t cached_tokens = 0;
+  Timeline timeline;  // of the last prompt, which is computed last
+};
+
+class WorkerState {
+ public:
+  explicit WorkerState(const SimulatedWorkerOptions& options);
+
+  const SimulatedWorkerOptions& options() const { return options_; }
+  int64_t Now() const { return clock_.NowNanos(); }
+  WorkerCounts& counts(size_t thread) { return counts_[thread]; }
+
+  std::shared_ptr<const Faults> faults() const { return faults_.Load(); }
+  const Snapshot<Faults>* faults_snapshot() const { return &faults_; }
+  void SetFaults(const Faults& faults);
+  // The number of this request, from 1, since the faults were set.
+  uint64_t NumberForFaults() { return fault_requests_.fetch_add(1, std::memory_order_relaxed) + 1; }
+  uint64_t NextRequestNumber() { return requests_.fetch_add(1, std::memory_order_relaxed) + 1; }
+
+  EngineWork StartWork(const SimRequest& request);
+  Timeline TimelineOf(const EngineWork& work) const;
+  // Done, or given up. `request` as it was started.
+  void LeaveWork(const SimRequest& request, EngineWork& work);
+  // Called, with no lock held and on the thread of whoever left, when timelines have moved by it.
+  void OnTimelinesMoved(std::function<void()> callback) { on_moved_ = std::move(callback); }
+
+  void ClearCache();
+
+  // `crash` is called once, by the first caller.
+  void OnCrash(std::function<void()> crash) { on_crash_ = std::move(crash); }
+  void Crash();
+  bool crashed() const { return crashed_.load(); }
+
+  std::string_view fixed_response() const { return fixed_response_; }
+  std::string StatsJson() const;
+  std::string MetricsText() const;
+  std::string ModelsJson() const;
+  std::string LoadJson() const;
+
+ private:
+  struct EngineView {
+    Engine::Load load;
+    size_t cache_blocks;
+    uint64_t evicted_blocks;
+  };
+  EngineView ViewEngine() const;
+  uint64_t Sum(std::atomic<uint64_t> WorkerCounts::*count) const;
+
+  const SimulatedWorkerOptions options_;
+  SteadyClock clock_;
+  int64_t created_;  // seconds since 1970
+  std::string fixed_response_;
+  std::vector<WorkerCounts> counts_;
+  Snapshot<Faults> faults_;
+  std::atomic<uint64_t> fault_requests_{0};
+  std::atomic<uint64_t> requests_{0};
+  std::atomic<bool> crashed_{false};
+  std::function<void()> on_moved_;
+  std::function<void()> on_crash_;
+
+  mutable std::mutex engine_mutex_;  // leaf; guards engine_
+  Engine engine_;
+};
+
+// Gives a request's place in the engine back, however its answer ends.
+class WorkGuard {
+ public:
+  WorkGuard(WorkerState& state, const SimRequest& request)
+      : work(state.StartWork(request)), state_(state), request_(request) {}
+  ~WorkGuard() { Leave(); }
+  WorkGuard(const WorkGuard&) = delete;
+  WorkGuard& operator=(const WorkGuard&) = delete;
+
+  void Refresh() { work.timeline = state_.TimelineOf(work); }
+  void Leave() {
+    if (!work.ids.empty()) state_.LeaveWork(request_, work);
+  }
+
+  EngineWork work;
+
+ private:
+  WorkerState& state_;
+  const SimRequest& request_;
+};
+
+}  // namespace vllm_router

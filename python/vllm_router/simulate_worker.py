@@ -1,0 +1,74 @@
+"""`vllm-router simulate-worker`: one simulated worker as a process of its own.
+
+    vllm-router simulate-worker --port 0 --ttft-ms 20 --tpot-ms 5 --cache-blocks 4096
+
+Prints one line with its URL when it listens and runs until SIGTERM or SIGINT. Exit status: 0 after a signal,
+1 when it cannot listen or has crashed (`--crash-after`), 2 for a mistake on the command line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+
+from vllm_router.testing import OPTIONS, SimulatedWorker
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """A flag for each option of SimulatedWorker, in both spellings."""
+    parser = argparse.ArgumentParser(
+        prog="vllm-router simulate-worker",
+        description="A worker without a GPU: the HTTP endpoints of vLLM, deterministic text, a prefix cache "
+        "and faults on request.",
+        allow_abbrev=False,
+    )
+    groups: dict[str, argparse._ArgumentGroup] = {}
+    for option in OPTIONS.values():
+        group = groups.setdefault(option.group, parser.add_argument_group(option.group))
+        spellings = dict.fromkeys((f"--{option.name.replace('_', '-')}", f"--{option.name}"))
+        if isinstance(option.default, bool):
+            group.add_argument(*spellings, dest=option.name, action="store_true", help=option.help)
+        else:
+            group.add_argument(
+                *spellings,
+                dest=option.name,
+                type=type(option.default),
+                default=option.default,
+                metavar="TEXT" if isinstance(option.default, str) else "N",
+                help=f"{option.help} Default: {option.default}.",
+            )
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command; returns its exit status."""
+    parser = make_parser()
+    options = vars(parser.parse_args(argv))
+    stopped = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopped.set())
+    try:
+        worker = SimulatedWorker(**options)
+    except (TypeError, ValueError) as error:
+        parser.error(str(error))
+    except OSError as error:
+        print(f"vllm-router simulate-worker: {error}", file=sys.stderr)
+        return 1
+    with worker:
+        # Whoever started it may have closed the pipe already.
+        with contextlib.suppress(BrokenPipeError):
+            print(f"simulated worker on {worker.url}", flush=True)
+        # A crash is a person's or a script's to notice: looking ten times a second is soon enough.
+        while not stopped.wait(0.1):
+            if worker.crashed:
+                print("vllm-router simulate-worker: crashed, as --crash-after asked", file=sys.stderr)
+                return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,163 @@
+"""SimulatedWorker: a worker without a GPU, for tests of routers and of what stands behind one.
+
+    from vllm_router.testing import SimulatedWorker
+
+    with SimulatedWorker(ttft_ms=0, tpot_ms=0) as worker:
+        ask(worker.url)                        # a vLLM server, as far as HTTP tells
+        worker.stats()["cached_tokens"]        # did the second turn come to where the first one was?
+
+The server is C++ and runs in threads of its own; no Python runs per request.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+from types import TracebackType
+from typing import Any
+
+from vllm_router import _core
+
+__all__ = ["SimulatedWorker"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Option:
+    """One option of a simulated worker: keyword here, flag of `vllm-router simulate-worker`."""
+
+    name: str
+    help: str
+    group: str
+
+    @property
+    def default(self) -> bool | int | float | str:
+        """As the C++ core has it."""
+        value: bool | int | float | str = getattr(_core.SimulatedWorkerOptions(), self.name)
+        return value
+
+
+_FAULTS = "Faults (of API requests; a request may ask for its own by x-sim-… headers)"
+
+# The defaults and their reasons stand in cpp/simulation/engine.h and simulated_worker.h.
+OPTIONS: dict[str, Option] = {
+    option.name: option
+    for option in (
+        Option("host", "Address to listen on.", "Server"),
+        Option("port", "Port to listen on; 0 is any free one.", "Server"),
+        Option("threads", "Threads, each with its own connections.", "Server"),
+        Option("keep_alive_s", "Close connections idle this long, as uvicorn does; 0 is never.", "Server"),
+        Option("late_head", "Send the head of a stream with the first token, as SGLang does.", "Server"),
+        Option("fixed_response_bytes", "Answer every POST with JSON of this length; 0 is off.", "Server"),
+        Option("model", "Name of the model it serves; * serves any.", "Engine"),
+        Option("max_model_len", "Most tokens of prompt and answer together.", "Engine"),
+        Option("ttft_ms", "Time to first token that no cache saves.", "Engine"),
+        Option("prefill_us_per_token", "Time to compute a prompt token that is not cached.", "Engine"),
+        Option("tpot_ms", "Time between two tokens of an answer.", "Engine"),
+        Option("tpot_us_per_running", "Added to tpot_ms for each other request in flight.", "Engine"),
+        Option("cache_blocks", "Blocks in the prefix cache; 0 is no cache.", "Engine"),
+        Option("block_tokens", "Tokens in a block.", "Engine"),
+        Option("status_code", "Answer with this error; 0 is none.", _FAULTS),
+        Option("fail_first_n", "Fail only so many requests; with 500 unless status_code is set.", _FAULTS),
+        Option("retry_after_s", "Retry-After on errors; 0 is none.", _FAULTS),
+        Option("latency_ms", "Wait before anything is sent.", _FAULTS),
+        Option("crash_after", "Reset all connections and close the port after this many requests.", _FAULTS),
+        Option("hang", "Never answer.", _FAULTS),
+        Option("garbage", "Answer with bytes that are no HTTP.", _FAULTS),
+        Option("close_early", "Close the connection in the middle of the answer's body.", _FAULTS),
+        Option("close_after_bytes", "Close after this many bytes of the answer; -1 is never.", _FAULTS),
+        Option("health_status", "What /health answers.", _FAULTS),
+    )
+}
+
+
+def core_options(options: dict[str, Any]) -> _core.SimulatedWorkerOptions:
+    """Options by name in the form that the core takes.
+
+    Raises:
+        TypeError: an unknown name, or a value of the wrong type.
+    """
+    made = _core.SimulatedWorkerOptions()
+    for name, value in options.items():
+        if name not in OPTIONS:
+            nearest = difflib.get_close_matches(name, OPTIONS, n=1)
+            hint = f"did you mean {nearest[0]}?" if nearest else f"there are {', '.join(sorted(OPTIONS))}"
+            raise TypeError(f"{name} is not an option of SimulatedWorker; {hint}")
+        try:
+            setattr(made, name, value)
+        except TypeError:
+            kind = type(OPTIONS[name].default).__name__
+            raise TypeError(f"{name} must be of type {kind}, and in its range, but is {value!r}") from None
+    return made
+
+
+class SimulatedWorker:
+    """A vLLM-like HTTP server, from construction until `stop()` or the end of the `with` block.
+
+    Args:
+        **options: those of `vllm-router simulate-worker --help`, with underscores.
+            `SimulatedWorker(ttft_ms=0, tpot_ms=0, prefill_us_per_token=0)` answers at once.
+
+    Raises:
+        TypeError: an unknown option or a value of the wrong type.
+        ValueError: a value out of its range.
+        OSError: it cannot listen on host and port.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        made = core_options(options)
+        self._options = dict(options)
+        self._host = made.host
+        self._worker = _core.SimulatedWorker(made)
+
+    @property
+    def port(self) -> int:
+        """The port it listens on."""
+        return self._worker.port
+
+    @property
+    def url(self) -> str:
+        """`http://host:port`, without a slash at the end."""
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"http://{host}:{self.port}"
+
+    @property
+    def crashed(self) -> bool:
+        """Whether `crash_after` has struck."""
+        return self._worker.crashed
+
+    def stats(self) -> dict[str, Any]:
+        """What happened here, in numbers.
+
+        `requests` (to the APIs), `running`, `waiting`, `finished`, `aborted` (the client left), `failed`
+        (answered with an error), `prompt_tokens`, `cached_tokens`, `generation_tokens`, `cache_blocks`,
+        `evicted_blocks`, `connections` (since the start), `open_connections`, and `paths`: requests per path.
+        """
+        stats: dict[str, Any] = json.loads(self._worker.stats_json())
+        return stats
+
+    def set_faults(self, **faults: Any) -> None:
+        """Replaces all faults, from the next request on; without arguments the worker is well again.
+
+        `fail_first_n` and `crash_after` count from here. A worker that has crashed stays so.
+        """
+        for name in faults:
+            if name in OPTIONS and OPTIONS[name].group != _FAULTS:
+                raise TypeError(f"{name} is not a fault; it is set when the worker is made")
+        self._worker.set_faults(core_options(faults))
+
+    def stop(self) -> None:
+        """Closes the port and all connections. Again: nothing."""
+        self._worker.stop()
+
+    def __enter__(self) -> SimulatedWorker:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        options = "".join(f", {name}={value!r}" for name, value in self._options.items())
+        return f"<SimulatedWorker {self.url}{options}>"

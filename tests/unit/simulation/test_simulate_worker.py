@@ -1,0 +1,87 @@
+"""python/vllm_router/simulate_worker.py: the command, as a process."""
+
+import contextlib
+import http.client
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from vllm_router import simulate_worker
+from vllm_router.testing import OPTIONS
+
+
+@contextlib.contextmanager
+def command(*flags: str) -> Iterator[subprocess.Popen[str]]:
+    arguments = [sys.executable, "-m", "vllm_router.simulate_worker", *flags]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def port_of(process: subprocess.Popen[str]) -> int:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line.startswith("simulated worker on http://127.0.0.1:")
+    return int(line.rsplit(":", 1)[1])
+
+
+def ask(port: int, path: str) -> int:
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
+        connection.request("POST" if path.startswith("/v1") else "GET", path, b'{"prompt": "x"}')
+        return connection.getresponse().status
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_prints_its_url_serves_and_ends_well_on_a_signal(number):
+    with command("--port", "0", "--ttft-ms", "1") as process:
+        assert ask(port_of(process), "/health") == 200
+        process.send_signal(number)
+        assert process.wait(30) == 0
+        assert process.stderr.read() == ""
+
+
+def test_a_crash_ends_the_process_with_status_1():
+    with command("--crash-after", "1", "--ttft_ms", "0") as process:
+        port = port_of(process)
+        assert ask(port, "/v1/completions") == 200
+        with pytest.raises((ConnectionError, http.client.HTTPException)):
+            ask(port, "/v1/completions")
+        assert process.wait(30) == 1
+        assert "crashed" in process.stderr.read()
+
+
+def test_a_port_in_use_is_said_in_one_line():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with command("--port", str(port)) as process:
+            assert process.wait(30) == 1
+            lines = process.stderr.read().splitlines()
+    assert len(lines) == 1
+    assert f"127.0.0.1:{port}: Address already in use" in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--ttft-ms", "-1"], "ttft_ms is -1"),
+        (["--ttft-ms", "soon"], "invalid float value"),
+        (["--no-such"], "unrecognized arguments: --no-such"),
+        (["--port", "70000"], "port must be"),
+    ],
+)
+def test_a_mistake_on_the_command_line_is_status_2(flags, message, capsys):
+    with pytest.raises(SystemExit) as left:
+        simulate_worker.main(flags)
+    assert left.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_every_option_is_a_flag_with_its_default():
+    parsed = vars(simulate_worker.make_parser().parse_args([]))
+    assert parsed == {name: option.default for name, option in OPTIONS.items()}
