@@ -193,7 +193,7 @@ Task<WorkerConnection::BodyResult> WorkerConnection::ReadBody(
 
 void WorkerConnection::ReadHeadFields(const RequestHead& head) {
   answering_ = Answering{
-      .route = FindRoute(head.path),
+      .route = FindSimRoute(head.path),
       .post = head.method == "POST",
       .to_head = head.method == "HEAD",
       .http_10 = head.minor_version == 0,
@@ -214,13 +214,13 @@ void WorkerConnection::ReadHeadFields(const RequestHead& head) {
 Task<bool> WorkerConnection::Answer() {
   const RequestHead& head = parser_.head();
   ReadHeadFields(head);
-  const Route route = answering_.route;
+  const SimRoute route = answering_.route;
   Count(thread_.counts.routes[static_cast<size_t>(route)]);
   if (head.expects_continue) {
     const bool sent = co_await Send(kContinue);
     if (!sent) co_return false;
   }
-  if (route == Route::kEcho) {
+  if (route == SimRoute::kEcho) {
     const bool keep = co_await AnswerEcho();
     co_return keep;
   }
@@ -441,33 +441,33 @@ Task<bool> WorkerConnection::WaitUntil(int64_t time) {
 }
 
 Task<bool> WorkerConnection::AnswerPlain() {
-  const Route route = answering_.route;
+  const SimRoute route = answering_.route;
   bool keep = false;
   switch (route) {
-    case Route::kHealth:
-    case Route::kPing:
+    case SimRoute::kHealth:
+    case SimRoute::kPing:
       keep = co_await SendOwn(answering_.faults.health_status, "");
       break;
-    case Route::kModels:
+    case SimRoute::kModels:
       keep = co_await SendOwn(200, state_.ModelsJson());
       break;
-    case Route::kVersion:
+    case SimRoute::kVersion:
       keep = co_await SendOwn(200, R"({"version":"simulated"})");
       break;
-    case Route::kLoad:
+    case SimRoute::kLoad:
       keep = co_await SendOwn(200, state_.LoadJson());
       break;
-    case Route::kMetrics:
+    case SimRoute::kMetrics:
       keep = co_await SendOwn(200, state_.MetricsText(), "text/plain; version=0.0.4; charset=utf-8");
       break;
-    case Route::kStats:
+    case SimRoute::kStats:
       keep = co_await SendOwn(200, state_.StatsJson());
       break;
-    case Route::kReset:
+    case SimRoute::kReset:
       state_.ClearCache();
       keep = co_await SendOwn(200, R"({"success":true})");
       break;
-    case Route::kUnknown:
+    case SimRoute::kUnknown:
       keep = co_await SendError(404, "Not Found");
       break;
     default:

@@ -57,7 +57,7 @@ class WorkerConnection {
  private:
   // What is kept of a request's head once its bytes have gone, and how its answer is to be sent.
   struct Answering {
-    Route route = Route::kUnknown;
+    SimRoute route = SimRoute::kUnknown;
     bool post = false;
     bool to_head = false;
     bool http_10 = false;

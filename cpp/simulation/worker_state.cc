@@ -10,23 +10,23 @@ namespace vllm_router {
 
 namespace {
 
-constexpr std::pair<std::string_view, Route> kPaths[] = {
-    {"/v1/chat/completions", Route::kChat},
-    {"/v1/completions", Route::kCompletions},
-    {"/v1/responses", Route::kResponses},
-    {"/v1/messages", Route::kMessages},
-    {"/v1/embeddings", Route::kEmbeddings},
-    {"/tokenize", Route::kTokenize},
-    {"/detokenize", Route::kDetokenize},
-    {"/v1/models", Route::kModels},
-    {"/health", Route::kHealth},
-    {"/ping", Route::kPing},
-    {"/version", Route::kVersion},
-    {"/load", Route::kLoad},
-    {"/metrics", Route::kMetrics},
-    {"/reset_prefix_cache", Route::kReset},
-    {"/stats", Route::kStats},
-    {"/echo", Route::kEcho},
+constexpr std::pair<std::string_view, SimRoute> kPaths[] = {
+    {"/v1/chat/completions", SimRoute::kChat},
+    {"/v1/completions", SimRoute::kCompletions},
+    {"/v1/responses", SimRoute::kResponses},
+    {"/v1/messages", SimRoute::kMessages},
+    {"/v1/embeddings", SimRoute::kEmbeddings},
+    {"/tokenize", SimRoute::kTokenize},
+    {"/detokenize", SimRoute::kDetokenize},
+    {"/v1/models", SimRoute::kModels},
+    {"/health", SimRoute::kHealth},
+    {"/ping", SimRoute::kPing},
+    {"/version", SimRoute::kVersion},
+    {"/load", SimRoute::kLoad},
+    {"/metrics", SimRoute::kMetrics},
+    {"/reset_prefix_cache", SimRoute::kReset},
+    {"/stats", SimRoute::kStats},
+    {"/echo", SimRoute::kEcho},
 };
 
 // JSON of exactly this many bytes; below ten the rest is blanks, and one byte is the number zero.
@@ -42,11 +42,11 @@ std::string FixedBody(size_t bytes) {
 
 }  // namespace
 
-Route FindRoute(std::string_view path) {
+SimRoute FindSimRoute(std::string_view path) {
   for (const auto& [known, route] : kPaths) {
     if (path == known) return route;
   }
-  return path.substr(0, 6) == "/echo/" ? Route::kEcho : Route::kUnknown;
+  return path.substr(0, 6) == "/echo/" ? SimRoute::kEcho : SimRoute::kUnknown;
 }
 
 WorkerState::WorkerState(const SimulatedWorkerOptions& options)

@@ -16,7 +16,7 @@
 
 namespace vllm_router {
 
-enum class Route : uint8_t {
+enum class SimRoute : uint8_t {
   kChat,  // up to kDetokenize in the order of Api
   kCompletions,
   kResponses,
@@ -35,12 +35,12 @@ enum class Route : uint8_t {
   kEcho,
   kUnknown,
 };
-inline constexpr size_t kRoutes = static_cast<size_t>(Route::kUnknown) + 1;
+inline constexpr size_t kSimRoutes = static_cast<size_t>(SimRoute::kUnknown) + 1;
 
-Route FindRoute(std::string_view path);
+SimRoute FindSimRoute(std::string_view path);
 // True for POST routes that an engine answers: those that faults hit.
-inline bool IsApi(Route route) { return route <= Route::kDetokenize; }
-inline Api ApiOf(Route route) { return static_cast<Api>(route); }
+inline bool IsApi(SimRoute route) { return route <= SimRoute::kDetokenize; }
+inline Api ApiOf(SimRoute route) { return static_cast<Api>(route); }
 
 // One thread's counts; other threads only read them.
 struct alignas(64) WorkerCounts {
@@ -52,7 +52,7 @@ struct alignas(64) WorkerCounts {
   std::atomic<uint64_t> generation_tokens{0};
   std::atomic<uint64_t> connections{0};
   std::atomic<uint64_t> closed_connections{0};
-  std::atomic<uint64_t> routes[kRoutes] = {};
+  std::atomic<uint64_t> routes[kSimRoutes] = {};
 };
 
 // A request in the engine: one entry per prompt.
