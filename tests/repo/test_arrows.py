@@ -1,0 +1,116 @@
+"""Which room may include which: the table of the architecture, held against #include lines and CMake."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+CPP = ROOT / "cpp"
+
+# A room may include itself, its row, and what those rows may include.
+ROWS = {
+    "base": set(),
+    "hashing": {"base"},
+    "worker": {"base"},
+    "http": {"base"},
+    "net": {"base"},
+    "index": {"hashing", "worker"},
+    "policy": {"index"},
+    "events": {"index", "http", "net"},
+    "cache": {"hashing"},
+    "routing": {"policy", "cache"},
+    "proxy": {"routing", "events", "http", "net"},
+    "simulation": {"routing", "http", "net"},
+}
+ROWS["bindings"] = set(ROWS)
+
+# Headers that cost seconds each time they are compiled, and the few sources that may include them. No header
+# of ours does, so whoever includes our headers never pays; bindings/ is about pybind11 and speaks it throughout.
+HEAVY = {
+    "boost/asio": "net/*.cc",
+    "boost/beast": "http/head_parser.cc",
+    "boost/json": "proxy/admin.cc",
+    "openssl": "net/*.cc",
+    "prometheus": "proxy/metrics.cc",
+    "pybind11": "bindings/*",
+    "simdjson": "{routing/request_fields,simulation/openai_api}.cc",
+    "spdlog": "base/log.cc",
+}
+
+SOURCES = sorted(path for path in CPP.rglob("*") if path.suffix in (".h", ".cc"))
+ROOMS = sorted(path.name for path in CPP.iterdir() if path.is_dir())
+
+
+def reach(room):
+    """The rooms that `room` may include, itself among them."""
+    return {room}.union(*(reach(next_room) for next_room in ROWS[room]))
+
+
+def includes(source, pattern):
+    return re.findall(rf"^\s*#\s*include\s+{pattern}", source.read_text(), re.MULTILINE)
+
+
+def declared(room):
+    """The rooms that the room's CMakeLists.txt links."""
+    text = (CPP / room / "CMakeLists.txt").read_text()
+    (call,) = re.findall(rf"router_room\({room}\b(.*?)\)", text, re.DOTALL)
+    rooms = re.search(r"\bROOMS\b([^A-Z]*)", call)
+    return set(rooms[1].split()) if rooms else set()
+
+
+def matches(path, pattern):
+    """Path.match, with {a,b} for alternatives."""
+    before, braces, rest = pattern.partition("{")
+    if not braces:
+        return path.match(pattern)
+    choices, _, after = rest.partition("}")
+    return any(path.match(before + choice + after) for choice in choices.split(","))
+
+
+def test_every_folder_is_a_room_of_the_table():
+    assert set(ROOMS) <= set(ROWS)
+
+
+def test_the_arrows_have_no_circle():
+    for room in ROWS:
+        for next_room in ROWS[room]:
+            assert room not in reach(next_room)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_includes_only_what_its_row_allows(room):
+    wrong = [
+        f"{source.relative_to(CPP)} includes {target}/"
+        for source in sorted((CPP / room).iterdir())
+        if source in SOURCES
+        for target in includes(source, r'"([\w]+)/')
+        if target not in reach(room)
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("room", [room for room in ROOMS if room != "bindings"])
+def test_a_room_links_what_it_includes_and_no_more_than_its_row(room):
+    assert declared(room) <= reach(room) - {room}
+    linked = {room}.union(*(reach(next_room) for next_room in declared(room)))
+    included = {target for source in (CPP / room).glob("*.*") for target in includes(source, r'"([\w]+)/')}
+    assert included <= linked
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: str(path.relative_to(CPP)))
+def test_our_includes_name_the_room_and_exist(source):
+    names = includes(source, '"([^"]+)"')
+    assert [name for name in names if not (CPP / name).is_file()] == []
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: str(path.relative_to(CPP)))
+def test_heavy_headers_stay_in_few_sources(source):
+    relative = source.relative_to(CPP)
+    wrong = [
+        name
+        for name in includes(source, "<([^>]+)>")
+        for heavy, allowed in HEAVY.items()
+        if name.startswith(heavy) and not matches(relative, allowed)
+    ]
+    assert wrong == []

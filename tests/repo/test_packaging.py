@@ -1,0 +1,75 @@
+"""pyproject.toml, CMake and the Makefile say the same thing, and a missing package is named."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:  # pytest brings it
+    import tomli as tomllib
+
+ROOT = Path(__file__).parents[2]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def test_the_runtime_group_repeats_the_dependencies():
+    assert PYPROJECT["dependency-groups"]["runtime"] == PYPROJECT["project"]["dependencies"]
+
+
+def test_the_build_group_repeats_the_build_requirements():
+    assert PYPROJECT["dependency-groups"]["build"] == PYPROJECT["build-system"]["requires"]
+
+
+def test_the_makefile_lists_every_target_that_the_documents_name():
+    text = (ROOT / "Makefile").read_text()
+    documented = set(re.findall(r"^([a-z-]+):.*## ", text, re.MULTILINE))
+    assert {
+        "deps",
+        "build",
+        "demo",
+        "test",
+        "bench",
+        "sanitize",
+        "lint",
+        "wheel",
+        "clean",
+        "help",
+    } <= documented
+    for document in ["README.md", "CONTRIBUTING.md", "tests/README.md"]:
+        named = re.findall(r"(?:`|^    )make ([a-z-]+)", (ROOT / document).read_text(), re.MULTILINE)
+        assert {name for name in named if not name.startswith("build-")} <= documented, document
+
+
+# CMake's name for it, and the package that brings it.
+SYSTEM_PACKAGES = {
+    "absl": "libabsl-dev",
+    "simdjson": "libsimdjson-dev",
+    "spdlog": "libspdlog-dev",
+    "prometheus-cpp": "prometheus-cpp-dev",
+    "Boost": "libboost1.81-dev",
+}
+
+
+def test_one_sentence_names_every_missing_package_and_what_installs_it(tmp_path):
+    cmake = shutil.which("cmake")
+    assert cmake is not None
+    hide = [f"-DCMAKE_DISABLE_FIND_PACKAGE_{name}=ON" for name in SYSTEM_PACKAGES]
+    python = f"-DPython_EXECUTABLE={sys.executable}"
+    run = subprocess.run(
+        [cmake, "-S", ROOT, "-B", tmp_path, python, *hide], capture_output=True, text=True, check=False
+    )
+    assert run.returncode != 0
+    sentence = " ".join(run.stderr.split())
+    assert f"apt-get install {' '.join(SYSTEM_PACKAGES.values())} (or `make deps`" in sentence
+
+
+def test_make_deps_installs_what_cmake_asks_for():
+    script = (ROOT / "scripts" / "install_deps.sh").read_text()
+    asked = re.findall(
+        r"^router_want\(.* (\S+)\)$", (ROOT / "cmake" / "dependencies.cmake").read_text(), re.MULTILINE
+    )
+    assert set(SYSTEM_PACKAGES.values()) < set(asked)
+    assert [package for package in asked if package not in re.split(r"[^\w.-]+", script)] == []
