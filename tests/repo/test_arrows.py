@@ -26,7 +26,7 @@ ROWS = {
 ROWS["bindings"] = set(ROWS)
 
 # Headers that cost seconds each time they are compiled, and the few sources that may include them. No header
-# of ours does, so whoever includes our headers never pays; bindings/ is about pybind11 and speaks it throughout.
+# of ours does, so whoever includes ours never pays; bindings/ is about pybind11 and speaks it throughout.
 HEAVY = {
     "boost/asio": "net/*.cc",
     "boost/beast": "http/head_parser.cc",
