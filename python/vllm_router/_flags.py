@@ -78,11 +78,12 @@ class Number(Kind):
     high: float | None = None
     zero: str = ""
     whole: bool = True
+    seconds: bool = False
     metavar: str = "N"
 
     @property
     def limits(self) -> str:
-        name = "a whole number" if self.whole else "a number"
+        name = "a whole number" if self.whole else "a number of seconds" if self.seconds else "a number"
         span = f"at least {self.low}" if self.high is None else f"between {self.low} and {self.high}"
         return f"0 ({self.zero}) or {name} {span}" if self.zero else f"{name} {span}"
 
@@ -111,7 +112,7 @@ class Number(Kind):
 
 def Seconds(zero: str = "", low: float = 0.001) -> Number:  # noqa: N802, reads as the kinds beside it
     """A duration: whole or fractional seconds, up to a year. `low=0` lets 0 mean just that."""
-    return Number(low=low, high=31_536_000, zero=zero, whole=False, metavar="SECS")
+    return Number(low=low, high=31_536_000, zero=zero, whole=False, seconds=True, metavar="SECS")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -305,9 +306,8 @@ class Flag:
 
     @property
     def all_aliases(self) -> list[Alias]:
-        """Every further spelling, the field's own name included where the flag is spelled differently."""
-        aliases = [Alias(alias) if isinstance(alias, str) else alias for alias in self.aliases]
-        return [Alias(self.field), *aliases] if self.spelled else aliases
+        """Every further spelling."""
+        return [Alias(alias) if isinstance(alias, str) else alias for alias in self.aliases]
 
     def complaint(self, value: object, unfit: Unfit, alias: Alias | None = None) -> str:
         """What to tell a person: the thing, the value, the limit, the remedy."""
@@ -453,11 +453,13 @@ def help_of(flag: Flag) -> str:
 def plain_help(flag: Flag) -> str:
     """What it is, what more there is to know, how else it is spelled, its default."""
     sentences = [flag.what[0].upper() + flag.what[1:] + "."]
+    if isinstance(flag.kind, Choice) and any(name not in flag.more for name in flag.kind.names):
+        sentences.append(f"One of {', '.join(flag.kind.names)}.")
     if flag.more:
         sentences.append(flag.more)
     if flag.no_effect:
         sentences.append(f"{flag.no_effect[0].upper()}{flag.no_effect[1:]}.")
-    also = [f"--{alias.name}".replace("_", "-") for alias in flag.all_aliases if alias.name != flag.field]
+    also = [f"--{alias.name}".replace("_", "-") for alias in flag.all_aliases]
     if flag.can_be_denied:
         also.append("--no-" + flag.spelling[2:])
     if also:

@@ -308,7 +308,6 @@ class RouterArgs:
         "the policy that chooses the worker",
         group=_POLICY,
         scope="routing",
-        more=f"One of {', '.join(BUILT_POLICIES)}.",
     )
     seed: int | None = option(
         None,
@@ -328,7 +327,6 @@ class RouterArgs:
         group=_POLICY,
         scope="routing",
         policies=HASH_POLICIES,
-        more="One of least_load, random, round_robin, power_of_two.",
     )
     least_load_metric: str = option(
         "requests",
@@ -543,7 +541,7 @@ class RouterArgs:
     )
     max_connections: int = option(
         0,
-        Number(0),
+        Number(0, 2**31 - 1),
         "the most client connections at once",
         group=_LIMITS,
         scope="server",
@@ -567,7 +565,12 @@ class RouterArgs:
     )
 
     health_check_interval_secs: float = option(
-        60, Seconds(), "the time between two health checks of a worker", group=_HEALTH, scope="server"
+        60,
+        Seconds("no checks"),
+        "the time between two health checks of a worker",
+        group=_HEALTH,
+        scope="server",
+        more="0 makes no checks.",
     )
     health_check_timeout_secs: float = option(
         5, Seconds(), "how long a health check may take", group=_HEALTH, scope="server"
@@ -613,7 +616,7 @@ class RouterArgs:
         group=_LOGS,
         scope="server",
         cli_default="info",
-        more="One of debug, info, warn (or warning), error, critical.",
+        more="warning is read as warn.",
     )
     log_dir: str | None = option(
         None, Text("DIRECTORY"), "where log files go", group=_LOGS, scope="server", more="Unset: to stderr."
@@ -624,7 +627,6 @@ class RouterArgs:
         "the form of log lines, the access log included",
         group=_LOGS,
         scope="server",
-        more="text or json.",
     )
     prometheus_host: str | None = option(
         None,
@@ -1145,7 +1147,7 @@ _SPELLINGS: dict[str, _Spelling] = {
     for flag in FLAGS.values()
     for name, alias in [
         (flag.field, None),
-        *((a.name.replace("-", "_"), a) for a in flag.all_aliases if a.name != flag.field),
+        *((alias.name.replace("-", "_"), alias) for alias in flag.all_aliases),
         *([(flag.spelled, None)] if flag.spelled else []),
     ]
 }

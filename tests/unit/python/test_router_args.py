@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from vllm_router._core import testing
+from vllm_router._core import Server, testing
 from vllm_router._version import __version__
 from vllm_router.errors import UnusedOptionWarning
 from vllm_router.launch_router import parse_router_args
@@ -385,7 +385,7 @@ def test_a_policy_that_is_not_built_is_refused_by_name(name: str, capsys: pytest
         ("--virtual-nodes 0", "must be a whole number between 1 and 65536 (default 160)"),
         ("--hash-load-factor 0.5", "must be 0 (off) or a number between 1.0 and 10.0 (default 0)"),
         ("--hash-load-factor nan", "hash_load_factor is nan; "),
-        ("--connect-timeout-secs 0", "must be a number between 0.001 and 31536000 (default 5)"),
+        ("--connect-timeout-secs 0", "must be a number of seconds between 0.001 and 31536000 (default 5)"),
         ("--least-load-metric drain_time", "--least-load-metric drain_time is not built into vllm-router"),
         (
             "--hash-key-fallback conversation",
@@ -764,6 +764,11 @@ def test_policies_have_the_core_s_names() -> None:
     for alias, name in policy.aliases.items():
         if name in policy.names:
             assert testing.canonical_policy_name(alias) == name
+
+
+def test_the_server_takes_the_options_that_are_made_for_it() -> None:
+    logging = {"log_level", "log_dir", "log_format"}  # configure_log() takes these
+    assert set(RouterArgs().server_options()) - logging <= set(Server.option_names)
 
 
 def test_policies_that_are_not_built_or_not_offered_are_so_in_the_core() -> None:

@@ -1,0 +1,184 @@
+"""Writes docs/reference/cli.md from RouterArgs: python scripts/cli_reference.py > docs/reference/cli.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from vllm_router._flags import Choice, Flag, Number, Raw, Switch, Text, Words, show
+from vllm_router.launch_router import COMMANDS
+from vllm_router.router_args import FLAGS, KNOWN_ELSEWHERE
+
+HEAD = """\
+# Command line
+
+    vllm-router [--worker-urls URL ...] [--policy NAME] [--port PORT] [flags]
+    vllm-router demo [flags]
+    vllm-router simulate-worker [flags]
+
+Every flag is listed here once. `scripts/cli_reference.py` writes this page from
+`vllm_router.router_args.RouterArgs`, which is also what the command, the YAML file and `Router(**options)`
+read; a test compares the two.
+
+## Conventions
+
+- `--max-payload-size` may be written `--max_payload_size`, with its value after a blank or after `=`.
+- A list takes several values after one flag, and the flag may be repeated: `--worker-urls http://a:8000
+  http://b:8000`. Lists of URLs and of headers may also be separated by commas. A single value that is
+  repeated keeps the last.
+- A switch is turned on by the flag alone. Where a file may have turned it on, `--no-…` turns it off.
+- Durations are in seconds and may have a fraction, such as `0.5`. None may be longer than a year.
+- Flags are not abbreviated. An unknown one is answered with the nearest known one.
+- In Python and YAML a setting has the same name with `_`: `max_payload_size`. Three differ in Python:
+  `--prefill` is `prefill_urls`, `--decode` is `decode_urls` and `--wasm-middleware-route` is
+  `wasm_middleware_routes`.
+
+| exit status | meaning |
+|---|---|
+| 0 | served, and ended cleanly |
+| 1 | could not start, for example because the port is in use |
+| 2 | a mistake on the command line or in the file; nothing was started |
+
+## A file of settings
+
+`--config FILE` reads the same names from YAML, with `-` or `_`; the command line wins over it. An unknown
+name ends the command, as on the command line.
+
+```yaml
+worker_urls: [http://gpu-0:8000, http://gpu-1:8000]
+policy: consistent_hash
+port: 8080
+stream_idle_timeout_secs: 120
+```
+
+## The command itself
+
+| flag | meaning |
+|---|---|
+| `--help`, `-h` | show the flags that are built, in groups |
+| `--version`, `-V` | show the version |
+| `--config` | read settings from the YAML file named after it |
+"""
+
+NO_EFFECT = """
+## Accepted without effect
+
+Scripts written for vllm-project/router use these. Each is accepted because what it asks for is so anyway, or
+no longer means anything.
+
+| flag | why nothing happens |
+|---|---|
+"""
+
+NOT_BUILT = """
+## Not built yet
+
+These flags of vllm-project/router, and a few of our own, are known, and their functions are not there yet.
+Each is accepted at its default; any other value ends the command with a sentence that says so and what
+happens today. None is silently ignored.
+
+| function | what happens today | flags, each with its default |
+|---|---|---|
+"""
+
+ELSEWHERE = """
+## Flags of forks and proposals
+
+Not flags of this router, but known by name, so that the answer is better than "unknown".
+
+| flag | answer |
+|---|---|
+"""
+
+ENVIRONMENT = """
+## Environment
+
+`API_KEY_VALIDATION_URLS`: vllm-project/router checks clients' keys when this is set. That is not built yet,
+so the command refuses to start while it is set: serving without the check would open what was meant to be
+shut.
+"""
+
+
+def render() -> str:
+    """The whole page."""
+    flags = [flag for flag in FLAGS.values() if flag.on_command_line]
+    built = [flag for flag in flags if not flag.not_built and not flag.no_effect]
+    page = HEAD
+    for group in dict.fromkeys(flag.group for flag in built):
+        rows = [_built_row(flag) for flag in built if flag.group == group]
+        page += f"\n## {group}\n\n| flag | value | default | meaning |\n|---|---|---|---|\n{_table(rows)}"
+    page += NO_EFFECT + _table((_names(flag), flag.no_effect) for flag in flags if flag.no_effect)
+    functions = dict.fromkeys(flag.not_built for flag in flags if flag.not_built)
+    page += NOT_BUILT + _table(
+        (
+            missing.function,
+            missing.today,
+            " · ".join(_with_default(flag) for flag in flags if flag.not_built == missing),
+        )
+        for missing in functions
+    )
+    elsewhere = {
+        text: [n for n, t in KNOWN_ELSEWHERE.items() if t == text] for text in KNOWN_ELSEWHERE.values()
+    }
+    rows = [(" ".join(_code(f"--{name}") for name in names), text) for text, names in elsewhere.items()]
+    page += ELSEWHERE + _table(rows) + ENVIRONMENT
+    commands = " and ".join(_code(f"vllm-router {name} --help") for name in COMMANDS)
+    return page + f"\nThe commands' own flags are shown by {commands}.\n"
+
+
+def _table(rows: Iterable[Sequence[str]]) -> str:
+    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |\n" for row in rows)
+
+
+def _code(flag: str) -> str:
+    return f"`{flag.replace('_', '-')}`"
+
+
+def _names(flag: Flag) -> str:
+    also = [_code(f"--{name}") for name in flag.spellings[1:]]
+    if flag.can_be_denied:
+        also.append(_code(f"--no-{flag.spelling[2:]}"))
+    return ", ".join([_code(flag.spelling), *also])
+
+
+def _value(flag: Flag) -> str:
+    match flag.kind:
+        case Switch():
+            return "switch"
+        case Choice():
+            return ", ".join(f"`{name}`" for name in flag.kind.names)
+        case Number(seconds=True):
+            return f"seconds; 0: {flag.kind.zero}" if flag.kind.zero else "seconds"
+        case Number():
+            return flag.kind.limits
+        case Words() | Raw():
+            return f"list of {flag.kind.metavar}"
+        case Text():
+            return flag.kind.metavar
+    raise AssertionError(flag.kind)
+
+
+def _default(flag: Flag) -> str:
+    default = flag.command_default
+    if isinstance(default, bool):
+        return "on" if default else "off"
+    if default is None or default in ([], {}):
+        return "–"
+    return f"`{show(default)}`"
+
+
+def _built_row(flag: Flag) -> tuple[str, ...]:
+    meaning = f"{flag.what}. {flag.more}".strip()
+    if flag.default != flag.command_default:
+        meaning += f" In Python the default is {show(flag.default)}."
+    if flag.policies:
+        meaning += f" Read by {' and '.join(f'`{policy}`' for policy in flag.policies)}."
+    return _names(flag), _value(flag), _default(flag), meaning
+
+
+def _with_default(flag: Flag) -> str:
+    default = "unset" if _default(flag) == "–" else _default(flag)
+    return f"{_names(flag)} {default}"
+
+
+if __name__ == "__main__":
+    print(render(), end="")

@@ -1,0 +1,53 @@
+"""docs/reference/cli.md against the parser: every flag once, with the default that the parser gives."""
+
+import argparse
+import re
+from pathlib import Path
+
+from scripts.cli_reference import render
+from vllm_router.router_args import FLAGS, RouterArgs
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
+
+
+def parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser()
+    RouterArgs.add_cli_args(parser)
+    return parser
+
+
+def rows() -> list[list[str]]:
+    lines = PAGE.read_text().splitlines()
+    return [
+        [cell.strip() for cell in line.strip("|").split(" | ")] for line in lines if line.startswith("| `--")
+    ]
+
+
+def test_the_page_is_what_the_flags_say() -> None:
+    assert PAGE.read_text() == render(), "run: python scripts/cli_reference.py > docs/reference/cli.md"
+
+
+def test_the_page_names_every_flag_of_the_parser_once_and_no_other() -> None:
+    tables = "\n".join(line for line in PAGE.read_text().splitlines() if line.startswith("| "))
+    tables = tables.split("| flag | answer |")[0]
+    named = re.findall(r"`(--[a-z0-9-]+)`", tables)
+    for action in parser()._actions:
+        dashed = [name for name in action.option_strings if name.startswith("--") and "_" not in name]
+        for name in dashed:
+            assert named.count(name) == 1, name
+    known = {name for action in parser()._actions for name in action.option_strings}
+    assert set(named) - known == {"--version", "--config"}
+
+
+def test_the_page_shows_the_parser_s_defaults() -> None:
+    namespace = parser().parse_args([])
+    by_flag = {row[0].split("`")[1]: row[2] for row in rows() if len(row) == 4}
+    assert len(by_flag) > 40
+    for flag in FLAGS.values():
+        if flag.spelling in by_flag:
+            default = getattr(namespace, flag.dest)
+            if isinstance(default, bool):
+                expected = "on" if default else "off"
+            else:
+                expected = "–" if default is None or default == [] else f"`{default}`"
+            assert by_flag[flag.spelling] == expected, flag.spelling
