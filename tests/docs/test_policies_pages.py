@@ -1,0 +1,71 @@
+"""The pages about policies, and the glossary, against the code."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from vllm_router._core import testing
+from vllm_router.router_args import FLAGS, POLICY_OPTIONS
+
+DOCS = Path(__file__).parents[2] / "docs"
+REFERENCE = (DOCS / "reference" / "policies.md").read_text()
+HOW_TO = (DOCS / "how-to" / "choose_a_policy.md").read_text()
+POLICIES = testing.policy_names()
+
+
+def table(page: str, heading: str) -> list[list[str]]:
+    """The rows of the first table with these columns."""
+    rows = []
+    for line in page.split(heading, 1)[1].splitlines()[2:]:
+        if not line.startswith("|"):
+            break
+        rows.append([cell.strip() for cell in line.strip("|").split("|")])
+    return rows
+
+
+def test_every_policy_and_alias_is_named() -> None:
+    rows = table(REFERENCE, "| policy | also accepted |")
+    named = {row[0].split("`")[1]: re.findall(r"`(\w+)`", row[1]) for row in rows}
+    aliases = {alias: name for alias, name in FLAGS["policy"].kind.aliases.items() if name in POLICIES}
+    assert list(named) == POLICIES
+    assert {alias: policy for policy, names in named.items() for alias in names} == aliases
+
+
+def test_every_policy_that_is_not_built_is_named() -> None:
+    sentence = REFERENCE.split("Known and not built yet:", 1)[1].split(".", 1)[0]
+    assert set(re.findall(r"`(\w+)`", sentence)) == set(FLAGS["policy"].kind.later)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_policy_has_its_section_and_its_row(policy: str) -> None:
+    assert REFERENCE.count(f"\n## {policy}\n") == 1
+    assert len([row for row in table(HOW_TO, "| policy | picks |") if row[0] == f"`{policy}`"]) == 1
+
+
+def test_every_reason_is_explained_once() -> None:
+    reasons = [row[0].strip("`") for row in table(REFERENCE, "| reason | meaning | given by |")]
+    assert sorted(reasons) == sorted(testing.reason_names())
+
+
+def test_every_option_is_described_with_its_default() -> None:
+    described = dict(re.findall(r"^\| `(\w+)` \| [^|]* \| `?(.+?)`? \|", REFERENCE, re.MULTILINE))
+    for name in POLICY_OPTIONS:
+        flag = FLAGS[name]
+        if flag.policies:
+            shown = "none" if flag.default == [] else str(flag.default)
+            assert described[name] == (shown.lower() if isinstance(flag.default, bool) else shown), name
+
+
+@pytest.mark.parametrize("snippet", re.findall(r"```python\n(.*?)```", HOW_TO, re.DOTALL))
+def test_the_how_to_s_snippets_run(snippet: str) -> None:
+    exec(compile(snippet, "choose_a_policy.md", "exec"), {"__name__": "snippet"})
+
+
+def test_the_glossary_is_in_order_and_has_the_words_of_the_code() -> None:
+    words = re.findall(
+        r"^\| \*\*(.+?)\*\* \|", (DOCS / "reference" / "glossary.md").read_text(), re.MULTILINE
+    )
+    assert words == sorted(words, key=str.lower)
+    needed = "worker block prefix session fleet exchange decision ticket outcome policy"
+    assert set(needed.split()) <= set(words)
