@@ -11,30 +11,38 @@ namespace py = pybind11;
 
 void BindTestingIndex(py::module_& testing) {
   py::class_<HashRing>(testing, "HashRing")
-      .def(py::init([](const std::vector<std::pair<std::string, uint32_t>>& names_and_points, HashFunction function) {
-             std::vector<HashRing::Node> nodes;
-             for (const auto& [name, points] : names_and_points) nodes.push_back({.name = name, .points = points});
-             return HashRing(nodes, function);
-           }),
-           py::arg("names_and_points"), py::arg("function"))
+      .def(
+          py::init([](const std::vector<std::pair<std::string, uint32_t>>& names_and_points,
+                      HashFunction function) {
+            std::vector<HashRing::Node> nodes;
+            for (const auto& [name, points] : names_and_points)
+              nodes.push_back({.name = name, .points = points});
+            return HashRing(nodes, function);
+          }),
+          py::arg("names_and_points"), py::arg("function"))
       .def("__len__", &HashRing::size)
-      .def("points",
-           [](const HashRing& ring) {
-             std::vector<std::pair<uint64_t, uint32_t>> points;
-             for (size_t i = 0; i < ring.size(); ++i) points.emplace_back(ring.hash(i), ring.owner(i));
-             return points;
-           })
-      .def("find_point",
-           [](const HashRing& ring, uint64_t hash) -> std::optional<size_t> {
-             if (ring.empty()) return std::nullopt;
-             return ring.FindPoint(hash);
-           })
-      .def("find_owner",
-           [](const HashRing& ring, uint64_t hash, const std::set<uint32_t>& accepted) -> std::optional<uint32_t> {
-             const uint32_t owner = ring.FindOwner(hash, [&](uint32_t candidate) { return accepted.contains(candidate); });
-             if (owner == HashRing::kNone) return std::nullopt;
-             return owner;
-           });
+      .def(
+          "points",
+          [](const HashRing& ring) {
+            std::vector<std::pair<uint64_t, uint32_t>> points;
+            for (size_t i = 0; i < ring.size(); ++i) points.emplace_back(ring.hash(i), ring.owner(i));
+            return points;
+          })
+      .def(
+          "find_point",
+          [](const HashRing& ring, uint64_t hash) -> std::optional<size_t> {
+            if (ring.empty()) return std::nullopt;
+            return ring.FindPoint(hash);
+          })
+      .def(
+          "find_owner",
+          [](const HashRing& ring, uint64_t hash,
+             const std::set<uint32_t>& accepted) -> std::optional<uint32_t> {
+            const uint32_t owner =
+                ring.FindOwner(hash, [&](uint32_t candidate) { return accepted.contains(candidate); });
+            if (owner == HashRing::kNone) return std::nullopt;
+            return owner;
+          });
 }
 
 }  // namespace vllm_router

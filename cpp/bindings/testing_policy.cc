@@ -98,7 +98,8 @@ using Answer = std::optional<std::pair<uint32_t, std::string_view>>;  // positio
 
 Answer AnswerFrom(const std::optional<Decision>& decision, const FleetView& fleet) {
   if (!decision) return std::nullopt;
-  if (decision->worker != fleet.worker(decision->position).id) throw py::value_error("worker and position differ");
+  if (decision->worker != fleet.worker(decision->position).id)
+    throw py::value_error("worker and position differ");
   if (decision->matched > decision->total) throw py::value_error("matched is greater than total");
   return std::pair(decision->position, ReasonName(decision->reason));
 }
@@ -107,12 +108,16 @@ Answer AnswerFrom(const std::optional<Decision>& decision, const FleetView& flee
 
 void BindTestingPolicy(py::module_& testing) {
   testing.def("policy_names", [] { return std::vector(PolicyNames().begin(), PolicyNames().end()); });
-  testing.def("fallback_policy_names",
-              [] { return std::vector(FallbackPolicyNames().begin(), FallbackPolicyNames().end()); });
-  testing.def("canonical_policy_name", [](const std::string& name) { return ValueOrRaise(CanonicalPolicyName(name)); });
+  testing.def("fallback_policy_names", [] {
+    return std::vector(FallbackPolicyNames().begin(), FallbackPolicyNames().end());
+  });
+  testing.def("canonical_policy_name", [](const std::string& name) {
+    return ValueOrRaise(CanonicalPolicyName(name));
+  });
   testing.def("reason_names", [] {
     std::vector<std::string_view> names;
-    for (int reason = 0; reason < kReasonCount; ++reason) names.push_back(ReasonName(static_cast<Reason>(reason)));
+    for (int reason = 0; reason < kReasonCount; ++reason)
+      names.push_back(ReasonName(static_cast<Reason>(reason)));
     return names;
   });
   testing.def("end_by_name", [](const std::string& name) -> std::optional<std::string_view> {
@@ -120,83 +125,117 @@ void BindTestingPolicy(py::module_& testing) {
     return end ? std::optional(EndName(*end)) : std::nullopt;
   });
   testing.def("match_unit_names", [] {
-    return std::vector{MatchUnitName(MatchUnit::kNone), MatchUnitName(MatchUnit::kBytes),
-                       MatchUnitName(MatchUnit::kTokens), MatchUnitName(MatchUnit::kBlocks)};
+    return std::vector{
+        MatchUnitName(MatchUnit::kNone), MatchUnitName(MatchUnit::kBytes), MatchUnitName(MatchUnit::kTokens),
+        MatchUnitName(MatchUnit::kBlocks)};
   });
-  testing.def("smooth_schedule", [](const std::vector<uint32_t>& weights) { return SmoothSchedule(weights); });
+  testing.def(
+      "smooth_schedule", [](const std::vector<uint32_t>& weights) { return SmoothSchedule(weights); });
 
   py::class_<PolicyHarness>(testing, "PolicyHarness")
       .def(py::init<const std::string&, const py::kwargs&>())
       .def_property_readonly("name", [](PolicyHarness& self) { return self.policy().name(); })
-      .def_property_readonly("needs", [](PolicyHarness& self) { return static_cast<uint32_t>(self.policy().Needs()); })
-      .def("add", [](PolicyHarness& self, const std::string& url, double weight) {
-        RaiseIfError(self.registry().Add(url, weight));
-      }, py::arg("url"), py::arg("weight") = 1.0)
-      .def("add_all", [](PolicyHarness& self, const std::vector<std::pair<std::string, double>>& workers) {
-        std::vector<WorkerRegistry::NewWorker> views;
-        for (const auto& [url, weight] : workers) views.push_back({.url = url, .weight = weight});
-        RaiseIfError(self.registry().AddAll(views));
-      })
-      .def("remove", [](PolicyHarness& self, const std::string& url) { RaiseIfError(self.registry().Remove(url)); })
-      .def("set_healthy", [](PolicyHarness& self, const std::string& url, bool healthy) {
-        RaiseIfError(self.registry().SetHealthy(url, healthy));
-      })
-      .def("set_draining", [](PolicyHarness& self, const std::string& url, bool draining) {
-        RaiseIfError(self.registry().SetDraining(url, draining));
-      })
-      .def("set_load", [](PolicyHarness& self, const std::string& url, int64_t requests, int64_t prefill,
-                          int64_t output) { LoadForTest::Set(self.load(url), requests, prefill, output); },
-           py::arg("url"), py::arg("requests"), py::arg("prefill") = 0, py::arg("output") = 0)
-      .def_property_readonly("urls", [](PolicyHarness& self) {
-        std::vector<std::string> urls;
-        for (const FleetView::Member& member : self.fleet()->members()) urls.push_back(member.worker->url.url);
-        return urls;
-      })
-      .def("choose", [](PolicyHarness& self, const std::optional<std::string>& session,
-                        const std::optional<std::string>& body, const std::vector<uint32_t>& tried) {
-        const auto fleet = self.fleet();
-        const RoutingKey key = KeyFrom(session, body);
-        if (tried.empty()) return AnswerFrom(self.policy().Choose(key, *fleet), *fleet);
-        const FleetView smaller = fleet->Without(tried);
-        return AnswerFrom(self.policy().Choose(key, smaller), smaller);
-      }, py::kw_only(), py::arg("session") = py::none(), py::arg("body") = py::none(),
-           py::arg("tried") = std::vector<uint32_t>())
+      .def_property_readonly(
+          "needs", [](PolicyHarness& self) { return static_cast<uint32_t>(self.policy().Needs()); })
+      .def(
+          "add",
+          [](PolicyHarness& self, const std::string& url, double weight) {
+            RaiseIfError(self.registry().Add(url, weight));
+          },
+          py::arg("url"), py::arg("weight") = 1.0)
+      .def(
+          "add_all",
+          [](PolicyHarness& self, const std::vector<std::pair<std::string, double>>& workers) {
+            std::vector<WorkerRegistry::NewWorker> views;
+            for (const auto& [url, weight] : workers) views.push_back({.url = url, .weight = weight});
+            RaiseIfError(self.registry().AddAll(views));
+          })
+      .def(
+          "remove",
+          [](PolicyHarness& self, const std::string& url) { RaiseIfError(self.registry().Remove(url)); })
+      .def(
+          "set_healthy", [](PolicyHarness& self, const std::string& url,
+                            bool healthy) { RaiseIfError(self.registry().SetHealthy(url, healthy)); })
+      .def(
+          "set_draining", [](PolicyHarness& self, const std::string& url,
+                             bool draining) { RaiseIfError(self.registry().SetDraining(url, draining)); })
+      .def(
+          "set_load",
+          [](PolicyHarness& self, const std::string& url, int64_t requests, int64_t prefill, int64_t output) {
+            LoadForTest::Set(self.load(url), requests, prefill, output);
+          },
+          py::arg("url"), py::arg("requests"), py::arg("prefill") = 0, py::arg("output") = 0)
+      .def_property_readonly(
+          "urls",
+          [](PolicyHarness& self) {
+            std::vector<std::string> urls;
+            for (const FleetView::Member& member : self.fleet()->members())
+              urls.push_back(member.worker->url.url);
+            return urls;
+          })
+      .def(
+          "choose",
+          [](PolicyHarness& self, const std::optional<std::string>& session,
+             const std::optional<std::string>& body, const std::vector<uint32_t>& tried) {
+            const auto fleet = self.fleet();
+            const RoutingKey key = KeyFrom(session, body);
+            if (tried.empty()) return AnswerFrom(self.policy().Choose(key, *fleet), *fleet);
+            const FleetView smaller = fleet->Without(tried);
+            return AnswerFrom(self.policy().Choose(key, smaller), smaller);
+          },
+          py::kw_only(), py::arg("session") = py::none(), py::arg("body") = py::none(),
+          py::arg("tried") = std::vector<uint32_t>())
       // The same without the plan that goes with the view, as for a fleet that nobody planned for.
-      .def("choose_unplanned", [](PolicyHarness& self, const std::optional<std::string>& session) {
-        FleetView fleet = *self.fleet();
-        fleet.set_plan(nullptr);
-        return AnswerFrom(self.policy().Choose(KeyFrom(session, std::nullopt), fleet), fleet);
-      }, py::arg("session"))
+      .def(
+          "choose_unplanned",
+          [](PolicyHarness& self, const std::optional<std::string>& session) {
+            FleetView fleet = *self.fleet();
+            fleet.set_plan(nullptr);
+            return AnswerFrom(self.policy().Choose(KeyFrom(session, std::nullopt), fleet), fleet);
+          },
+          py::arg("session"))
       // Positions of many choices, one per session; an empty list of sessions asks `count` times without a key.
-      .def("choose_many", [](PolicyHarness& self, const std::vector<std::string>& sessions, size_t count) {
-        const auto fleet = self.fleet();
-        std::vector<uint32_t> positions;
-        for (size_t i = 0; i < (sessions.empty() ? count : sessions.size()); ++i) {
-          const RoutingKey key = sessions.empty() ? RoutingKey() : KeyFrom(sessions[i], std::nullopt);
-          positions.push_back(self.policy().Choose(key, *fleet).value().position);
-        }
-        return positions;
-      }, py::arg("sessions") = std::vector<std::string>(), py::arg("count") = 0)
+      .def(
+          "choose_many",
+          [](PolicyHarness& self, const std::vector<std::string>& sessions, size_t count) {
+            const auto fleet = self.fleet();
+            std::vector<uint32_t> positions;
+            for (size_t i = 0; i < (sessions.empty() ? count : sessions.size()); ++i) {
+              const RoutingKey key = sessions.empty() ? RoutingKey() : KeyFrom(sessions[i], std::nullopt);
+              positions.push_back(self.policy().Choose(key, *fleet).value().position);
+            }
+            return positions;
+          },
+          py::arg("sessions") = std::vector<std::string>(), py::arg("count") = 0)
       // How often each position was chosen by `threads` threads asking `each` times at once.
-      .def("choose_in_threads", [](PolicyHarness& self, size_t threads, size_t each) {
-        const auto fleet = self.fleet();
-        std::vector<std::vector<uint64_t>> counts(threads, std::vector<uint64_t>(fleet->members().size()));
-        std::vector<std::thread> running;
-        for (size_t thread = 0; thread < threads; ++thread) {
-          running.emplace_back([&, thread] {
-            for (size_t i = 0; i < each; ++i) ++counts[thread][self.policy().Choose(RoutingKey(), *fleet)->position];
-          });
-        }
-        for (std::thread& thread : running) thread.join();
-        for (size_t thread = 1; thread < threads; ++thread) {
-          for (size_t i = 0; i < counts[0].size(); ++i) counts[0][i] += counts[thread][i];
-        }
-        return counts[0];
-      }, py::call_guard<py::gil_scoped_release>())
-      .def("compare_load", [](PolicyHarness& self, uint32_t a, uint32_t b, const std::string& metric) {
-        const auto fleet = self.fleet();
-        return CompareLoad(fleet->worker(a), fleet->worker(b), ValueOrRaise(ParseLeastLoadMetric(metric)));
-      }, py::arg("a"), py::arg("b"), py::arg("metric") = "requests")
+      .def(
+          "choose_in_threads",
+          [](PolicyHarness& self, size_t threads, size_t each) {
+            const auto fleet = self.fleet();
+            std::vector<std::vector<uint64_t>> counts(
+                threads, std::vector<uint64_t>(fleet->members().size()));
+            std::vector<std::thread> running;
+            for (size_t thread = 0; thread < threads; ++thread) {
+              running.emplace_back([&, thread] {
+                for (size_t i = 0; i < each; ++i)
+                  ++counts[thread][self.policy().Choose(RoutingKey(), *fleet)->position];
+              });
+            }
+            for (std::thread& thread : running) thread.join();
+            for (size_t thread = 1; thread < threads; ++thread) {
+              for (size_t i = 0; i < counts[0].size(); ++i) counts[0][i] += counts[thread][i];
+            }
+            return counts[0];
+          },
+          py::call_guard<py::gil_scoped_release>())
+      .def(
+          "compare_load",
+          [](PolicyHarness& self, uint32_t a, uint32_t b, const std::string& metric) {
+            const auto fleet = self.fleet();
+            return CompareLoad(
+                fleet->worker(a), fleet->worker(b), ValueOrRaise(ParseLeastLoadMetric(metric)));
+          },
+          py::arg("a"), py::arg("b"), py::arg("metric") = "requests")
       .def("caps", [](PolicyHarness& self, uint32_t factor_thousandths) {
         const auto fleet = self.fleet();
         const Room room(*fleet, factor_thousandths);

@@ -59,10 +59,13 @@ uint64_t Murmur64A(const void* bytes, size_t size, uint64_t seed) {
 // hash of the one before it. Bits are asked for out of order, so words already made are kept.
 class FurcBits {
  public:
-  explicit FurcBits(std::string_view key) : count_(1) { words_[0] = Murmur64A(key.data(), key.size(), kFurcSeed); }
+  explicit FurcBits(std::string_view key) : count_(1) {
+    words_[0] = Murmur64A(key.data(), key.size(), kFurcSeed);
+  }
 
   uint32_t operator[](uint32_t i) {
-    for (const uint32_t word = i >> 6; count_ <= word; ++count_) words_[count_] = HashOfWord(words_[count_ - 1]);
+    for (const uint32_t word = i >> 6; count_ <= word; ++count_)
+      words_[count_] = HashOfWord(words_[count_ - 1]);
     return static_cast<uint32_t>(words_[i >> 6] >> (i & 63)) & 1;
   }
 
@@ -81,7 +84,9 @@ uint64_t Xxh3(std::string_view bytes) { return XXH3_64bits(bytes.data(), bytes.s
 
 uint64_t Xxh3(const void* bytes, size_t size) { return XXH3_64bits(bytes, size); }
 
-uint64_t Murmur64A(std::string_view bytes, uint64_t seed) { return Murmur64A(bytes.data(), bytes.size(), seed); }
+uint64_t Murmur64A(std::string_view bytes, uint64_t seed) {
+  return Murmur64A(bytes.data(), bytes.size(), seed);
+}
 
 uint32_t FurcHash(std::string_view bytes, uint32_t m) {
   ROUTER_CHECK(m <= 1u << kFurcMaxDepth, "furc can tell at most 2^23 places apart");

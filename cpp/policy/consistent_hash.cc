@@ -12,8 +12,9 @@ namespace vllm_router {
 namespace {
 
 struct RingPlan final : FleetPlan {
-  RingPlan(const void* owner, std::shared_ptr<const FleetPlan> inner, uint64_t membership,
-           std::shared_ptr<const HashRing> ring)
+  RingPlan(
+      const void* owner, std::shared_ptr<const FleetPlan> inner, uint64_t membership,
+      std::shared_ptr<const HashRing> ring)
       : FleetPlan(owner, std::move(inner)), membership(membership), ring(std::move(ring)) {}
 
   const uint64_t membership;
@@ -37,7 +38,8 @@ class ConsistentHash final : public KeyedPolicy {
     return ChooseOnRing(*plan->ring, key, fleet);
   }
 
-  std::shared_ptr<const FleetPlan> PlanOwners(const FleetView& next, std::shared_ptr<const FleetPlan> inner) override {
+  std::shared_ptr<const FleetPlan> PlanOwners(
+      const FleetView& next, std::shared_ptr<const FleetPlan> inner) override {
     const RingPlan* last = FindPlan<RingPlan>(next, this);
     std::shared_ptr<const HashRing> ring = last != nullptr && last->membership == next.membership()
                                                ? last->ring
@@ -48,7 +50,8 @@ class ConsistentHash final : public KeyedPolicy {
  private:
   HashRing BuildRing(const FleetView& fleet) const {
     const auto points_of = [this](const Worker& worker) {
-      return std::max<uint64_t>(1, (uint64_t{options_.virtual_nodes} * worker.weight + kWeightOne / 2) / kWeightOne);
+      return std::max<uint64_t>(
+          1, (uint64_t{options_.virtual_nodes} * worker.weight + kWeightOne / 2) / kWeightOne);
     };
     uint64_t total = 0;
     for (const FleetView::Member& member : fleet.members()) total += points_of(*member.worker);
@@ -86,7 +89,9 @@ class ConsistentHash final : public KeyedPolicy {
   // Who takes the keys of a home that is not eligible.
   template <typename Accepts>
   uint32_t NextOwner(const HashRing& ring, uint64_t hash, const FleetView& fleet, Accepts accepts) const {
-    const auto takes = [&](uint32_t owner) { return fleet.IsEligible(owner) && accepts(fleet.worker(owner)); };
+    const auto takes = [&](uint32_t owner) {
+      return fleet.IsEligible(owner) && accepts(fleet.worker(owner));
+    };
     if (options_.failover == HashFailover::kFirst) {
       const auto eligible = fleet.eligible();
       const auto first = std::find_if(eligible.begin(), eligible.end(), takes);
@@ -101,7 +106,8 @@ class ConsistentHash final : public KeyedPolicy {
 
 }  // namespace
 
-std::unique_ptr<Policy> MakeConsistentHash(const ConsistentHashOptions& options, std::unique_ptr<Policy> fallback) {
+std::unique_ptr<Policy> MakeConsistentHash(
+    const ConsistentHashOptions& options, std::unique_ptr<Policy> fallback) {
   return std::make_unique<ConsistentHash>(options, std::move(fallback));
 }
 

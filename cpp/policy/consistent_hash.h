@@ -27,7 +27,8 @@ struct ConsistentHashOptions {
   uint32_t load_factor = 0;  // thousandths; 0 = loads are ignored
 };
 
-std::unique_ptr<Policy> MakeConsistentHash(const ConsistentHashOptions& options, std::unique_ptr<Policy> fallback);
+std::unique_ptr<Policy> MakeConsistentHash(
+    const ConsistentHashOptions& options, std::unique_ptr<Policy> fallback);
 
 // Points of one ring, all members together: as many as furc has places, 100..130 MB. Above, every member's points are
 // scaled down alike.

@@ -13,7 +13,8 @@ std::optional<Decision> KeyedPolicy::Choose(const RoutingKey& key, const FleetVi
   if (owner.reason == Reason::kSessionHash && key.hash_key_source == RoutingKey::HashKeySource::kBody) {
     owner.reason = Reason::kBodyHash;
   }
-  return Decision{.position = owner.position, .worker = fleet.worker(owner.position).id, .reason = owner.reason};
+  return Decision{
+      .position = owner.position, .worker = fleet.worker(owner.position).id, .reason = owner.reason};
 }
 
 void KeyedPolicy::Observe(const Decision& decision, const Outcome& outcome) {

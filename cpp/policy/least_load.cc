@@ -13,7 +13,8 @@ class LeastLoad final : public Policy {
   std::optional<Decision> Choose(const RoutingKey& /*key*/, const FleetView& fleet) override {
     const std::optional<uint32_t> position = LeastLoaded(fleet, dice_, metric_);
     if (!position) return std::nullopt;
-    return Decision{.position = *position, .worker = fleet.worker(*position).id, .reason = Reason::kLeastLoaded};
+    return Decision{
+        .position = *position, .worker = fleet.worker(*position).id, .reason = Reason::kLeastLoaded};
   }
 
  private:

@@ -21,8 +21,8 @@ enum class LeastLoadMetric : uint8_t { kRequests, kTokens };  // what is compare
 int CompareLoad(const Worker& a, const Worker& b, LeastLoadMetric metric = LeastLoadMetric::kRequests);
 
 // Position of the least loaded eligible worker. Among equals one is drawn; the dice are thrown only then.
-std::optional<uint32_t> LeastLoaded(const FleetView& fleet, Dice& dice,
-                                    LeastLoadMetric metric = LeastLoadMetric::kRequests);
+std::optional<uint32_t> LeastLoaded(
+    const FleetView& fleet, Dice& dice, LeastLoadMetric metric = LeastLoadMetric::kRequests);
 
 // Room under factor f: open requests < ceil(f * (R + 1) * weight / S), R and S summed over the eligible. The caps sum
 // to more than R, so while loads stand still somebody has room. REQUIRES: somebody is eligible.

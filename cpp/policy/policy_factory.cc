@@ -17,28 +17,31 @@ namespace {
 
 constexpr std::array<std::string_view, 6> kBuilt = {"random",       "round_robin",     "least_load",
                                                     "power_of_two", "consistent_hash", "rendezvous_hash"};
-constexpr std::array<std::string_view, 4> kFallbacks = {"random", "round_robin", "least_load", "power_of_two"};
-constexpr std::array<std::string_view, 8> kPlanned = {"prefix_hash", "cache_aware", "vllm_cache_aware",
-                                                      "prefix_aware", "kv_overlap", "kv_logit",
-                                                      "auto", "sticky_least_loaded"};
+constexpr std::array<std::string_view, 4> kFallbacks = {
+    "random", "round_robin", "least_load", "power_of_two"};
+constexpr std::array<std::string_view, 8> kPlanned = {
+    "prefix_hash", "cache_aware", "vllm_cache_aware",   "prefix_aware", "kv_overlap",
+    "kv_logit",    "auto",        "sticky_least_loaded"};
 
 struct Alias {
   std::string_view alias;
   std::string_view name;
 };
-constexpr std::array<Alias, 6> kAliases = {{{"least_loaded", "least_load"},
-                                            {"least_request", "least_load"},
-                                            {"consistent_hashing", "consistent_hash"},
-                                            {"manual", "sticky_least_loaded"},
-                                            {"chwbl", "prefix_aware"},
-                                            {"kv", "kv_logit"}}};
+constexpr std::array<Alias, 6> kAliases = {
+    {{"least_loaded", "least_load"},
+     {"least_request", "least_load"},
+     {"consistent_hashing", "consistent_hash"},
+     {"manual", "sticky_least_loaded"},
+     {"chwbl", "prefix_aware"},
+     {"kv", "kv_logit"}}};
 // Names of other routers that stand for something else there, and what comes nearest here.
-constexpr std::array<Alias, 6> kNotOffered = {{{"passthrough", "random"},
-                                               {"bucket", "least_load"},
-                                               {"ttft_aware", "auto"},
-                                               {"smetric", "auto"},
-                                               {"kv_aware", "kv_overlap"},
-                                               {"precise_cache_aware", "kv_overlap"}}};
+constexpr std::array<Alias, 6> kNotOffered = {
+    {{"passthrough", "random"},
+     {"bucket", "least_load"},
+     {"ttft_aware", "auto"},
+     {"smetric", "auto"},
+     {"kv_aware", "kv_overlap"},
+     {"precise_cache_aware", "kv_overlap"}}};
 
 std::string Listed(std::span<const std::string_view> names) {
   std::string list;
@@ -86,18 +89,20 @@ std::unique_ptr<Policy> MakeKeyless(std::string_view name, const PolicyOptions& 
 
 Status CheckRanges(const PolicyOptions& options) {
   if (options.virtual_nodes < 1 || options.virtual_nodes > kMaxVirtualNodes) {
-    return absl::InvalidArgumentError("virtual_nodes is " + std::to_string(options.virtual_nodes) +
-                                      "; it is the number of ring points per weight 1 and must be between 1 and " +
-                                      std::to_string(kMaxVirtualNodes) + " (default 160)");
+    return absl::InvalidArgumentError(
+        "virtual_nodes is " + std::to_string(options.virtual_nodes) +
+        "; it is the number of ring points per weight 1 and must be between 1 and " +
+        std::to_string(kMaxVirtualNodes) + " (default 160)");
   }
   const uint32_t factor = options.hash_load_factor;
   if (factor != 0 && (factor < 1000 || factor > 10'000)) {
     std::string value = std::to_string(factor / 1000) + "." + std::to_string(1000 + factor % 1000).substr(1);
     while (value.back() == '0') value.pop_back();
     if (value.back() == '.') value.pop_back();
-    return absl::InvalidArgumentError("hash_load_factor is " + value +
-                                      "; it is a multiple of the mean load and must be between 1 and 10, or 0 to ignore "
-                                      "loads (default 0)");
+    return absl::InvalidArgumentError(
+        "hash_load_factor is " + value +
+        "; it is a multiple of the mean load and must be between 1 and 10, or 0 to ignore "
+        "loads (default 0)");
   }
   return absl::OkStatus();
 }
@@ -117,17 +122,20 @@ StatusOr<std::string_view> CanonicalPolicyName(std::string_view name) {
   const std::string built_are = "policies that are: " + Listed(kBuilt);
   if (!Find(kPlanned, wanted).empty()) {
     const std::string aka = wanted == AsciiLower(name) ? "" : " (" + wanted + ")";
-    return absl::UnimplementedError("policy " + Quoted(name) + aka + " is known but not built yet; " + built_are);
+    return absl::UnimplementedError(
+        "policy " + Quoted(name) + aka + " is known but not built yet; " + built_are);
   }
   if (const std::string_view nearest = Lookup(kNotOffered, wanted); !nearest.empty()) {
     const std::string when = Find(kBuilt, nearest).empty() ? ", which is not built yet; " : "; ";
-    return absl::InvalidArgumentError("policy " + Quoted(name) + " is not offered; the nearest to it is " +
-                                      std::string(nearest) + when + built_are);
+    return absl::InvalidArgumentError(
+        "policy " + Quoted(name) + " is not offered; the nearest to it is " + std::string(nearest) + when +
+        built_are);
   }
   const std::string_view nearest = NearestPolicyName(wanted);
-  return absl::InvalidArgumentError("policy " + Quoted(name) + " is unknown" +
-                                    (nearest.empty() ? "" : "; did you mean " + std::string(nearest) + "?") +
-                                    (nearest.empty() ? "; known " : " Known ") + "policies: " + Listed(kBuilt));
+  return absl::InvalidArgumentError(
+      "policy " + Quoted(name) + " is unknown" +
+      (nearest.empty() ? "" : "; did you mean " + std::string(nearest) + "?") +
+      (nearest.empty() ? "; known " : " Known ") + "policies: " + Listed(kBuilt));
 }
 
 StatusOr<LeastLoadMetric> ParseLeastLoadMetric(std::string_view word) {
@@ -136,7 +144,8 @@ StatusOr<LeastLoadMetric> ParseLeastLoadMetric(std::string_view word) {
   if (word == "tokens") return LeastLoadMetric::kTokens;
   if (word == "drain_time") {
     return absl::UnimplementedError(
-        "least_load_metric is \"drain_time\", which needs the throughput that engines report, and reports are not read "
+        "least_load_metric is \"drain_time\", which needs the throughput that engines report, and reports "
+        "are not read "
         "yet; use requests or tokens");
   }
   return WordIsUnknown("least_load_metric", word, kWords);
@@ -165,11 +174,12 @@ StatusOr<std::unique_ptr<Policy>> MakePolicy(const PolicyOptions& options) {
   }
 
   if (*name == "consistent_hash") {
-    return MakeConsistentHash({.virtual_nodes = options.virtual_nodes,
-                               .hash_function = options.hash_function,
-                               .failover = options.hash_failover,
-                               .load_factor = options.hash_load_factor},
-                              MakeKeyless(*fallback, options));
+    return MakeConsistentHash(
+        {.virtual_nodes = options.virtual_nodes,
+         .hash_function = options.hash_function,
+         .failover = options.hash_failover,
+         .load_factor = options.hash_load_factor},
+        MakeKeyless(*fallback, options));
   }
   if (*name == "rendezvous_hash") {
     return MakeRendezvousHash(options.hash_function, MakeKeyless(*fallback, options));

@@ -22,7 +22,8 @@ class PowerOfTwo final : public Policy {
       const uint64_t first = dice_.Below(eligible.size());
       uint64_t second = dice_.Below(eligible.size() - 1);
       if (second >= first) ++second;
-      const bool second_is_less = CompareLoad(fleet.worker(eligible[second]), fleet.worker(eligible[first])) < 0;
+      const bool second_is_less =
+          CompareLoad(fleet.worker(eligible[second]), fleet.worker(eligible[first])) < 0;
       position = eligible[second_is_less ? second : first];
     }
     return Decision{.position = position, .worker = fleet.worker(position).id, .reason = Reason::kPowerOfTwo};

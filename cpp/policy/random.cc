@@ -24,8 +24,8 @@ class Random final : public Policy {
   std::optional<Decision> Choose(const RoutingKey& /*key*/, const FleetView& fleet) override {
     const auto eligible = fleet.eligible();
     if (eligible.empty()) return std::nullopt;
-    const uint32_t position =
-        fleet.equal_weights() ? eligible[dice_.Below(eligible.size())] : Draw(fleet, dice_.Below(fleet.eligible_weight()));
+    const uint32_t position = fleet.equal_weights() ? eligible[dice_.Below(eligible.size())]
+                                                    : Draw(fleet, dice_.Below(fleet.eligible_weight()));
     return Decision{.position = position, .worker = fleet.worker(position).id, .reason = Reason::kRandom};
   }
 
@@ -34,7 +34,8 @@ class Random final : public Policy {
     auto sums = std::make_shared<WeightSums>(this);
     sums->up_to.reserve(next.eligible().size());
     uint64_t sum = 0;
-    for (const uint32_t position : next.eligible()) sums->up_to.push_back(sum += next.worker(position).weight);
+    for (const uint32_t position : next.eligible())
+      sums->up_to.push_back(sum += next.worker(position).weight);
     return sums;
   }
 

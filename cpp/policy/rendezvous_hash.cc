@@ -43,12 +43,14 @@ class RendezvousHash final : public KeyedPolicy {
     return HighestScore(*plan, key, fleet);
   }
 
-  std::shared_ptr<const FleetPlan> PlanOwners(const FleetView& next, std::shared_ptr<const FleetPlan> inner) override {
+  std::shared_ptr<const FleetPlan> PlanOwners(
+      const FleetView& next, std::shared_ptr<const FleetPlan> inner) override {
     return MakePlan(next, std::move(inner));
   }
 
  private:
-  std::shared_ptr<const MembersPlan> MakePlan(const FleetView& fleet, std::shared_ptr<const FleetPlan> inner) const {
+  std::shared_ptr<const MembersPlan> MakePlan(
+      const FleetView& fleet, std::shared_ptr<const FleetPlan> inner) const {
     auto plan = std::make_shared<MembersPlan>(this, std::move(inner));
     plan->membership = fleet.membership();
     for (const FleetView::Member& member : fleet.members()) {
@@ -84,11 +86,10 @@ class RendezvousHash final : public KeyedPolicy {
 
   template <typename ScoreOf>
   static Owner HighestScore(const MembersPlan& plan, const FleetView& fleet, ScoreOf score_of) {
-    return plan.equal_weights
-               ? HighestOf<uint64_t>(fleet, score_of)
-               : HighestOf<double>(fleet, [&](uint32_t position) {
-                   return WeightedScore(score_of(position), fleet.worker(position).weight);
-                 });
+    return plan.equal_weights ? HighestOf<uint64_t>(fleet, score_of)
+                              : HighestOf<double>(fleet, [&](uint32_t position) {
+                                  return WeightedScore(score_of(position), fleet.worker(position).weight);
+                                });
   }
 
   // One pass finds the home among all and the best of the eligible; the later in fleet order wins on equality.

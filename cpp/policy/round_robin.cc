@@ -21,7 +21,8 @@ class RoundRobin final : public Policy {
     const auto eligible = fleet.eligible();
     if (eligible.empty()) return std::nullopt;
     const uint64_t turn = turns_.fetch_add(1, std::memory_order_relaxed);
-    const uint32_t position = fleet.equal_weights() ? eligible[turn % eligible.size()] : Scheduled(fleet, turn);
+    const uint32_t position =
+        fleet.equal_weights() ? eligible[turn % eligible.size()] : Scheduled(fleet, turn);
     return Decision{.position = position, .worker = fleet.worker(position).id, .reason = Reason::kRoundRobin};
   }
 

@@ -29,7 +29,7 @@ struct FleetPlan {
       : owner(owner), inner(std::move(inner)) {}
   virtual ~FleetPlan() = default;
 
-  const void* const owner;                        // the policy that made it; compared, never followed
+  const void* const owner;                       // the policy that made it; compared, never followed
   const std::shared_ptr<const FleetPlan> inner;  // of a policy that the owner owns
 };
 
@@ -53,7 +53,7 @@ class FleetView {
   std::optional<uint32_t> Find(std::string_view url) const;  // O(members)
 
   uint64_t membership() const { return membership_; }
-  bool equal_weights() const { return equal_weights_; }         // among the eligible
+  bool equal_weights() const { return equal_weights_; }          // among the eligible
   uint64_t eligible_weight() const { return eligible_weight_; }  // their sum, in thousandths
 
   const FleetPlan* plan() const { return plan_.get(); }

@@ -37,7 +37,8 @@ class alignas(64) WorkerLoad {
   void Take(const LoadShare& share) {
     open_requests_.fetch_add(1, std::memory_order_relaxed);
     if (share.queued_prefill != 0) queued_prefill_.fetch_add(share.queued_prefill, std::memory_order_relaxed);
-    if (share.expected_output != 0) expected_output_.fetch_add(share.expected_output, std::memory_order_relaxed);
+    if (share.expected_output != 0)
+      expected_output_.fetch_add(share.expected_output, std::memory_order_relaxed);
     if (share.context != 0) context_.fetch_add(share.context, std::memory_order_relaxed);
   }
   void ReturnPrefill(uint32_t tokens) {
@@ -46,7 +47,8 @@ class alignas(64) WorkerLoad {
   void Return(const LoadShare& share) {
     open_requests_.fetch_sub(1, std::memory_order_relaxed);
     ReturnPrefill(share.queued_prefill);
-    if (share.expected_output != 0) expected_output_.fetch_sub(share.expected_output, std::memory_order_relaxed);
+    if (share.expected_output != 0)
+      expected_output_.fetch_sub(share.expected_output, std::memory_order_relaxed);
     if (share.context != 0) context_.fetch_sub(share.context, std::memory_order_relaxed);
   }
 

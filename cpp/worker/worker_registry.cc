@@ -37,8 +37,9 @@ Status WorkerRegistry::AddAll(std::span<const NewWorker> workers) {
   std::lock_guard lock(mutex_);
   if (members_.size() + workers.size() > kMaxWorkers) {
     return absl::ResourceExhaustedError(Concat(
-        "adding ", workers.size(), " to the ", members_.size(), " workers of the fleet would pass the limit of ",
-        kMaxWorkers, "; remove some first, or run a second router"));
+        "adding ", workers.size(), " to the ", members_.size(),
+        " workers of the fleet would pass the limit of ", kMaxWorkers,
+        "; remove some first, or run a second router"));
   }
   // Joined aside first, so that a bad one among them leaves the fleet as it was.
   std::vector<FleetView::Member> members = members_;
@@ -58,8 +59,9 @@ Status WorkerRegistry::AddAll(std::span<const NewWorker> workers) {
       // A rank that joins a host known to be down is down too.
       if (SameHost(member.worker->url, *url)) healthy = member.healthy;
     }
-    members.push_back({.worker = std::make_shared<Worker>(WorkerId{next_id++}, std::move(*url), *weight),
-                       .healthy = healthy});
+    members.push_back(
+        {.worker = std::make_shared<Worker>(WorkerId{next_id++}, std::move(*url), *weight),
+         .healthy = healthy});
   }
   members_ = std::move(members);
   next_id_ = next_id;

@@ -33,15 +33,18 @@ Status TakeScheme(std::string_view url, std::string_view* rest) {
   if (scheme == "http") return absl::OkStatus();
   if (scheme == "https") {
     return absl::UnimplementedError(Concat(
-        "worker URL ", Quoted(url), ": TLS to workers is not built yet; use http:// over a network that you trust"));
+        "worker URL ", Quoted(url),
+        ": TLS to workers is not built yet; use http:// over a network that you trust"));
   }
   if (scheme == "grpc" || scheme == "grpcs") {
     return absl::UnimplementedError(Concat(
-        "worker URL ", Quoted(url), ": workers are reached over HTTP, not gRPC; give the engine's http:// address"));
+        "worker URL ", Quoted(url),
+        ": workers are reached over HTTP, not gRPC; give the engine's http:// address"));
   }
   if (scheme == "unix") {
     return absl::UnimplementedError(Concat(
-        "worker URL ", Quoted(url), ": Unix sockets are not built yet; let the worker listen on http://127.0.0.1:port"));
+        "worker URL ", Quoted(url),
+        ": Unix sockets are not built yet; let the worker listen on http://127.0.0.1:port"));
   }
   return Bad(url, "has the scheme ", Quoted(scheme), "; workers are reached over http://");
 }
@@ -70,7 +73,9 @@ Status CheckPrefix(std::string_view url, std::string_view prefix) {
     }
     if (c != '%') continue;
     if (i + 2 >= prefix.size() || !IsHexDigit(prefix[i + 1]) || !IsHexDigit(prefix[i + 2])) {
-      return Bad(url, "has a '%' in its path that two hexadecimal digits do not follow; write %25 for a percent sign");
+      return Bad(
+          url,
+          "has a '%' in its path that two hexadecimal digits do not follow; write %25 for a percent sign");
     }
     if (prefix.substr(i + 1, 2) == "00") return Bad(url, "has an encoded NUL (%00) in its path; remove it");
   }
@@ -80,7 +85,9 @@ Status CheckPrefix(std::string_view url, std::string_view prefix) {
 Status TakePort(std::string_view url, std::string_view digits, uint16_t* port) {
   const std::optional<uint64_t> value = ParseDecimal(digits);
   if (!value || *value < 1 || *value > 65'535) {
-    return Bad(url, "has the port ", Quoted(digits), "; a port is a number from 1 to 65535 (without one, 80 is meant)");
+    return Bad(
+        url, "has the port ", Quoted(digits),
+        "; a port is a number from 1 to 65535 (without one, 80 is meant)");
   }
   *port = static_cast<uint16_t>(*value);
   return absl::OkStatus();
@@ -93,9 +100,11 @@ Status CheckName(std::string_view url, std::string_view host) {
   }
   for (const char c : host) {
     if (IsAlphanumeric(c) || c == '-' || c == '.' || c == '_') continue;
-    if (c == ':') return Bad(url, "has more than one ':' after the host; write an IPv6 address as http://[::1]:8000");
-    return Bad(url, "has ", Quoted(std::string_view(&c, 1)),
-               " in its host; a host is letters, digits, '-', '.' and '_' (other names in their xn-- form)");
+    if (c == ':')
+      return Bad(url, "has more than one ':' after the host; write an IPv6 address as http://[::1]:8000");
+    return Bad(
+        url, "has ", Quoted(std::string_view(&c, 1)),
+        " in its host; a host is letters, digits, '-', '.' and '_' (other names in their xn-- form)");
   }
   if (host.front() == '.' || host.find("..") != std::string_view::npos) {
     return Bad(url, "has an empty label in its host ", Quoted(host));
@@ -120,10 +129,14 @@ Status TakeAuthority(std::string_view url, std::string_view authority, WorkerUrl
     after_host = authority.substr(end + 1);
     in6_addr address;
     if (inet_pton(AF_INET6, parsed->host.c_str(), &address) != 1) {
-      return Bad(url, "has ", Quoted(parsed->host), " in brackets, which is not an IPv6 address (zones are not supported)");
+      return Bad(
+          url, "has ", Quoted(parsed->host),
+          " in brackets, which is not an IPv6 address (zones are not supported)");
     }
     if (!after_host.empty() && after_host.front() != ':') {
-      return Bad(url, "has ", Quoted(after_host), " after the address; only a port may follow, as in http://[::1]:8000");
+      return Bad(
+          url, "has ", Quoted(after_host),
+          " after the address; only a port may follow, as in http://[::1]:8000");
     }
     parsed->authority = Concat("[", parsed->host, "]");
   } else {
@@ -171,8 +184,10 @@ StatusOr<WorkerUrl> ParseWorkerUrl(std::string_view url) {
   std::string_view authority = rest.substr(0, rest.find_first_of("/?#"));
   if (const size_t at = authority.rfind('@'); at != std::string_view::npos) {
     const std::string shown = Concat(scheme, "…", rest.substr(at));
-    return Bad(shown, "has something before '@' that reads as a user name; workers take no user names or passwords (a ",
-               "data-parallel rank is a number at the end, as in http://host:8000@2)");
+    return Bad(
+        shown,
+        "has something before '@' that reads as a user name; workers take no user names or passwords (a ",
+        "data-parallel rank is a number at the end, as in http://host:8000@2)");
   }
   std::string_view prefix = rest.substr(authority.size());
   if (prefix.find('?') != std::string_view::npos) {

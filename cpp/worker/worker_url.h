@@ -16,11 +16,11 @@
 namespace vllm_router {
 
 struct WorkerUrl {
-  std::string url;     // as registered, with @rank, without a trailing slash; a worker's name everywhere
-  std::string base;    // url without @rank: ranks of one host share it
-  std::string host;    // without brackets
+  std::string url;   // as registered, with @rank, without a trailing slash; a worker's name everywhere
+  std::string base;  // url without @rank: ranks of one host share it
+  std::string host;  // without brackets
   uint16_t port = 80;
-  std::string prefix;  // path in front of every request target; usually empty
+  std::string prefix;     // path in front of every request target; usually empty
   std::string authority;  // what `Host` says: host[:port], bracketed for IPv6, port omitted when 80
   std::optional<uint32_t> rank;
 };

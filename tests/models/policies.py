@@ -1,0 +1,234 @@
+"""The slow twins of the policy room, from docs/reference/policies.md alone: fractions and sorted lists.
+
+A key is (source, text): ("session", text), ("body", text), or None when the part is missing. An answer is
+(position, reason), or None when nobody is eligible.
+"""
+
+import math
+from collections.abc import Collection, Sequence
+from fractions import Fraction
+
+from tests.models.dice import Dice
+from tests.models.fleet import Fleet, Worker
+from tests.models.hash_ring import HashRing
+from tests.models.hashing import ring_hash, xxh3
+
+Key = tuple[str, str] | None
+Answer = tuple[int, str] | None
+
+
+def load_order(worker: Worker, metric: str = "requests") -> tuple[Fraction, Fraction]:
+    """What is compared: smaller is less loaded."""
+    requests, tokens = Fraction(worker.requests, worker.weight), Fraction(worker.tokens, worker.weight)
+    return (requests, tokens) if metric == "requests" else (tokens, requests)
+
+
+def least_loaded(fleet: Fleet, eligible: Sequence[int], dice: Dice, metric: str = "requests") -> int:
+    least = min(load_order(fleet.members[i], metric) for i in eligible)
+    equals = [i for i in eligible if load_order(fleet.members[i], metric) == least]
+    return equals[0] if len(equals) == 1 else equals[dice.below(len(equals))]
+
+
+def cap(fleet: Fleet, eligible: Sequence[int], position: int, factor: Fraction) -> int:
+    """Requests that a worker may have in hand: ceil(f * (R + 1) * s_w / S)."""
+    requests = sum(fleet.members[i].requests for i in eligible)
+    weights = sum(fleet.members[i].weight for i in eligible)
+    return math.ceil(factor * (requests + 1) * fleet.members[position].weight / weights)
+
+
+def smooth_schedule(weights: Sequence[int]) -> list[int]:
+    """Smooth weighted round robin, one round; indices into `weights`."""
+    divisor = math.gcd(*weights)
+    if sum(weights) // divisor <= 1024:
+        turns = [weight // divisor for weight in weights]
+    else:
+        shared = 1024 - len(weights) if len(weights) <= 512 else len(weights)
+        turns = [max(1, weight * shared // sum(weights)) for weight in weights]
+    credit = [0] * len(turns)
+    schedule = []
+    for _ in range(sum(turns)):
+        credit = [have + turn for have, turn in zip(credit, turns, strict=True)]
+        winner = credit.index(max(credit))
+        credit[winner] -= sum(turns)
+        schedule.append(winner)
+    return schedule
+
+
+class Policy:
+    """Asked as the real one is: a key, a fleet, and who was tried already."""
+
+    def choose(self, key: Key, fleet: Fleet, tried: Collection[int] = ()) -> Answer:
+        eligible = fleet.eligible(tried)
+        return self.answer(key, fleet, eligible) if eligible else None
+
+    def answer(self, key: Key, fleet: Fleet, eligible: list[int]) -> tuple[int, str]:
+        raise NotImplementedError
+
+
+class Random(Policy):
+    def __init__(self, seed: int) -> None:
+        self.dice = Dice(seed)
+
+    def answer(self, key: Key, fleet: Fleet, eligible: list[int]) -> tuple[int, str]:  # noqa: ARG002
+        weights = [fleet.members[i].weight for i in eligible]
+        if len(set(weights)) == 1:
+            return eligible[self.dice.below(len(eligible))], "random"
+        tickets = [i for i in eligible for _ in range(fleet.members[i].weight)]
+        return tickets[self.dice.below(sum(weights))], "random"
+
+
+class RoundRobin(Policy):
+    def __init__(self) -> None:
+        self.turn = -1
+
+    def answer(self, key: Key, fleet: Fleet, eligible: list[int]) -> tuple[int, str]:  # noqa: ARG002
+        self.turn += 1
+        if len({fleet.members[i].weight for i in eligible}) == 1:
+            return eligible[self.turn % len(eligible)], "round_robin"
+        # The schedule is that of the snapshot; a retry passes over the turns of those who were tried.
+        planned = fleet.eligible()
+        schedule = [planned[slot] for slot in smooth_schedule([fleet.members[i].weight for i in planned])]
+        start = self.turn % len(schedule)
+        return next(i for i in schedule[start:] + schedule[:start] if i in eligible), "round_robin"
+
+
+class LeastLoad(Policy):
+    def __init__(self, seed: int, metric: str = "requests") -> None:
+        self.dice = Dice(seed)
+        self.metric = metric
+
+    def answer(self, key: Key, fleet: Fleet, eligible: list[int]) -> tuple[int, str]:  # noqa: ARG002
+        return least_loaded(fleet, eligible, self.dice, self.metric), "least_loaded"
+
+
+class PowerOfTwo(Policy):
+    def __init__(self, seed: int) -> None:
+        self.dice = Dice(seed)
+
+    def answer(self, key: Key, fleet: Fleet, eligible: list[int]) -> tuple[int, str]:  # noqa: ARG002
+        if len(eligible) == 1:
+            return eligible[0], "power_of_two"
+        first = eligible[self.dice.below(len(eligible))]
+        others = [i for i in eligible if i != first]
+        second = others[self.dice.below(len(others))]
+        return min(first, second, key=lambda i: (load_order(fleet.members[i]), i != first)), "power_of_two"
+
+
+class KeyedPolicy(Policy):
+    def __init__(self, fallback: Policy) -> None:
+        self.fallback = fallback
+
+    def answer(self, key: Key, fleet: Fleet, eligible: list[int]) -> tuple[int, str]:
+        if key is None:
+            return self.fallback.answer(key, fleet, eligible)[0], "fallback"
+        source, text = key
+        position, reason = self.owner(text, fleet, eligible)
+        return position, f"{source}_hash" if reason == "home" else reason
+
+    def owner(self, text: str, fleet: Fleet, eligible: list[int]) -> tuple[int, str]:
+        raise NotImplementedError
+
+
+class ConsistentHash(KeyedPolicy):
+    def __init__(
+        self,
+        fallback: Policy,
+        virtual_nodes: int = 160,
+        function: str = "furc",
+        failover: str = "next",
+        load_factor: Fraction = Fraction(0),
+    ) -> None:
+        super().__init__(fallback)
+        self.virtual_nodes = virtual_nodes
+        self.function = function
+        self.failover = failover
+        self.load_factor = load_factor
+
+    def ring(self, fleet: Fleet) -> HashRing:
+        """All members, whether they may serve or not. Half a point counts as one."""
+        return HashRing(
+            [(w.url, max(1, (self.virtual_nodes * w.weight + 500) // 1000)) for w in fleet.members],
+            self.function,
+        )
+
+    def owner(self, text: str, fleet: Fleet, eligible: list[int]) -> tuple[int, str]:
+        ring = self.ring(fleet)
+        point = ring_hash(self.function, text.encode())
+        home = ring.find_owner(point, range(len(fleet.members)))
+        assert home is not None
+        takers = eligible
+        if self.load_factor:
+            takers = [
+                i for i in eligible if fleet.members[i].requests < cap(fleet, eligible, i, self.load_factor)
+            ]
+        if home in takers:
+            return home, "home"
+        reason = "overflow" if home in eligible else "failover"
+        if reason == "failover" and self.failover == "first":
+            return takers[0], reason
+        taker = ring.find_owner(point, takers)
+        assert taker is not None, "somebody always has room"
+        return taker, reason
+
+
+class RendezvousHash(KeyedPolicy):
+    def __init__(self, fallback: Policy, function: str = "furc") -> None:
+        super().__init__(fallback)
+        self.function = function
+
+    def score(self, text: str, worker: Worker) -> int:
+        if self.function == "furc":
+            return ring_hash("furc", f"{text}:{worker.url}".encode())
+        pair = [xxh3(text.encode()), xxh3(worker.url.encode())]
+        return xxh3(b"".join(half.to_bytes(8, "little") for half in pair))
+
+    def owner(self, text: str, fleet: Fleet, eligible: list[int]) -> tuple[int, str]:
+        equal = len({worker.weight for worker in fleet.members}) == 1
+
+        def rank(position: int) -> tuple[float, int]:
+            worker = fleet.members[position]
+            score: float = self.score(text, worker)
+            if not equal:
+                logarithm = math.log((score + 0.5) / 2**64)
+                score = -worker.weight / logarithm if logarithm else math.inf
+            return score, position  # the later in fleet order on equality
+
+        home = max(range(len(fleet.members)), key=rank)
+        if home in eligible:
+            return home, "home"
+        return max(eligible, key=rank), "failover"
+
+
+def make_policy(
+    name: str,
+    seed: int = 0,
+    *,
+    fallback_policy: str = "least_load",
+    least_load_metric: str = "requests",
+    virtual_nodes: int = 160,
+    hash_function: str = "furc",
+    hash_failover: str = "next",
+    hash_load_factor: int = 0,
+) -> Policy:
+    """The twin of MakePolicy, with its options; hash_load_factor in thousandths."""
+
+    def keyless(name: str) -> Policy:
+        if name == "random":
+            return Random(seed)
+        if name == "round_robin":
+            return RoundRobin()
+        if name == "power_of_two":
+            return PowerOfTwo(seed)
+        return LeastLoad(seed, least_load_metric)
+
+    if name == "consistent_hash":
+        return ConsistentHash(
+            keyless(fallback_policy),
+            virtual_nodes,
+            hash_function,
+            hash_failover,
+            Fraction(hash_load_factor, 1000),
+        )
+    if name == "rendezvous_hash":
+        return RendezvousHash(keyless(fallback_policy), hash_function)
+    return keyless(name)

@@ -1,0 +1,83 @@
+"""cpp/index/hash_ring.h: the drawn cases. tests/property/test_hash_ring.py has the random ones."""
+
+import pytest
+from vllm_router._core import testing
+
+from tests.models.hash_ring import HashRing as SlowRing
+
+FURC, XXH3 = testing.HashFunction.furc, testing.HashFunction.xxh3
+THREE = [(f"http://w{i}:8000", 160) for i in (1, 2, 3)]
+
+
+def test_a_ring_without_points_owns_nothing():
+    for nodes in ([], [("http://w1:8000", 0)]):
+        ring = testing.HashRing(nodes, FURC)
+        assert len(ring) == 0
+        assert ring.find_point(5) is None
+        assert ring.find_owner(5, {0}) is None
+
+
+def test_one_point_owns_everything():
+    ring = testing.HashRing([("http://w1:8000", 1)], FURC)
+    [(point, owner)] = ring.points()
+    assert (point, owner) == (testing.ring_hash(FURC, "http://w1:8000:0"), 0)
+    assert {ring.find_owner(hash_, {0}) for hash_ in (0, point - 1, point, point + 1, 2**64 - 1)} == {0}
+
+
+def test_points_are_hashes_of_name_colon_number():
+    ring = testing.HashRing([("http://w1:8000", 160)], FURC)
+    assert 0x33F2D09E5831D9E2 in dict(ring.points())  # http://w1:8000:0
+    assert 0x47F6163F2919E23C in dict(ring.points())  # http://w1:8000:159
+
+
+@pytest.mark.parametrize("function", [FURC, XXH3])
+def test_a_key_on_a_point_belongs_to_it_and_one_past_it_to_the_next(function):
+    #   p0      p1      p2 … p479
+    #   |-------|-------|          key == p1 -> p1; p1 + 1 -> p2; after the last -> p0
+    ring = testing.HashRing(THREE, function)
+    points = [point for point, _ in ring.points()]
+    for i, point in enumerate(points):
+        assert ring.find_point(point) == i
+        assert ring.find_point(point - 1) == i
+        assert ring.find_point(min(point + 1, 2**64 - 1)) == (i + 1) % len(points)
+    assert ring.find_point(0) == 0
+    assert ring.find_point(2**64 - 1) == (0 if points[-1] < 2**64 - 1 else len(points) - 1)
+
+
+def test_of_equal_points_the_later_owner_stays():
+    # Two members of one name have all points in common.
+    ring = testing.HashRing([("same", 5), ("other", 5), ("same", 3)], FURC)
+    slow = SlowRing([("same", 5), ("other", 5), ("same", 3)])
+    assert ring.points() == slow.points
+    assert len(ring) == 10
+    assert slow.replaced == 3
+    assert [owner for _, owner in ring.points()].count(2) == 3
+
+
+@pytest.mark.parametrize(("workers", "lost"), [(16, 1), (256, 94)])
+def test_points_lost_to_equal_hashes_are_as_many_as_documented(workers, lost):
+    ring = testing.HashRing([(f"http://w{i + 1}:8000", 160) for i in range(workers)], FURC)
+    # The documents do not name the workers that they counted with; the number belongs to the size.
+    assert abs(workers * 160 - len(ring) - lost) <= 3 * lost**0.5 + 3
+
+
+def test_a_rejected_owner_is_passed_over_clockwise():
+    ring = testing.HashRing(THREE, FURC)
+    slow = SlowRing(THREE)
+    for i in range(200):
+        key = testing.ring_hash(FURC, f"key-{i}")
+        for accepted in ({0}, {1}, {2}, {0, 1}, {1, 2}, {0, 2}, {0, 1, 2}, set()):
+            assert ring.find_owner(key, accepted) == slow.find_owner(key, accepted)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 10, 70, 300])
+def test_shares_follow_the_number_of_points(workers):
+    ring = testing.HashRing([(f"w{i}", 160 if i else 320) for i in range(workers)], XXH3)
+    keys = [testing.xxh3(f"key-{i}".encode()) for i in range(4000)]
+    everyone = set(range(workers))
+    counts = [0] * workers
+    for key in keys:
+        counts[ring.find_owner(key, everyone)] += 1
+    # A share's spread on the ring is about 1 / sqrt(points of the owner).
+    expected = len(keys) * 2 / (workers + 1)
+    assert counts[0] == pytest.approx(expected, rel=0.3, abs=4 * expected**0.5)

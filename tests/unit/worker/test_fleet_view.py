@@ -1,0 +1,65 @@
+"""cpp/worker/fleet_view.h: one snapshot, and the smaller one that a retry sees."""
+
+import pytest
+from vllm_router._core import testing
+
+URLS = [f"http://w{i}:8000" for i in range(4)]
+
+
+@pytest.fixture
+def registry():
+    registry = testing.Registry()
+    registry.add_all([(url, 1.0) for url in URLS])
+    return registry
+
+
+def test_a_view_without_members_has_nobody_eligible():
+    view = testing.Registry().view
+    assert view.eligible == []
+    assert view.eligible_weight == 0
+    assert view.equal_weights
+    assert view.plan is None
+    assert view.find("http://a") is None
+
+
+def test_eligible_are_the_healthy_that_do_not_drain(registry):
+    #   position       0      1      2      3
+    #   members       w0     w1     w2     w3
+    #   eligible      [0,            2      ]     w1 is unhealthy, w3 drains
+    registry.set_healthy(URLS[1], False)
+    registry.set_draining(URLS[3], True)
+    assert registry.view.eligible == [0, 2]
+    assert [member[5] for member in registry.members()] == [True, False, True, False]
+
+
+def test_without_removes_eligibility_and_keeps_positions_and_plan(registry):
+    view = registry.view
+    smaller = view.without([0, 2])
+    assert smaller.eligible == [1, 3]
+    assert smaller.without([1]).eligible == [3]
+    assert smaller.without([1, 3]).eligible == []
+    assert smaller.plan == view.plan
+    assert smaller.membership == view.membership
+    assert smaller.find(URLS[2]) == 2
+    assert view.eligible == [0, 1, 2, 3], "the view that was asked is unchanged"
+
+
+def test_without_what_is_not_eligible_changes_nothing(registry):
+    registry.set_healthy(URLS[1], False)
+    assert registry.view.without([1, 1]).eligible == [0, 2, 3]
+    assert registry.view.without([]).eligible == [0, 2, 3]
+
+
+def test_weights_are_summed_and_compared_among_the_eligible():
+    registry = testing.Registry()
+    registry.add_all([("http://a", 1.0), ("http://b", 2.5), ("http://c", 1.0)])
+    assert registry.view.eligible_weight == 4500
+    assert not registry.view.equal_weights
+    smaller = registry.view.without([1])
+    assert smaller.eligible_weight == 2000
+    assert smaller.equal_weights
+
+
+def test_find_wants_the_url_as_registered(registry):
+    assert [registry.view.find(url) for url in URLS] == [0, 1, 2, 3]
+    assert registry.view.find("http://w9:8000") is None

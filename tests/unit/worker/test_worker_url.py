@@ -1,0 +1,162 @@
+"""cpp/worker/worker_url.h: what a worker's URL may look like, and the sentence for each that it may not."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from vllm_router._core import testing
+
+
+def parse(url):
+    return testing.parse_worker_url(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "base", "host", "port", "prefix", "authority", "rank"),
+    [
+        ("http://a:8000", "http://a:8000", "a", 8000, "", "a:8000", None),
+        ("http://a", "http://a", "a", 80, "", "a", None),
+        ("http://a:80", "http://a:80", "a", 80, "", "a", None),
+        (
+            "http://A.b-c_d.example:8000",
+            "http://A.b-c_d.example:8000",
+            "A.b-c_d.example",
+            8000,
+            "",
+            "A.b-c_d.example:8000",
+            None,
+        ),
+        ("HTTP://a:8000", "HTTP://a:8000", "a", 8000, "", "a:8000", None),
+        ("http://10.0.0.1:8000@2", "http://10.0.0.1:8000", "10.0.0.1", 8000, "", "10.0.0.1:8000", 2),
+        ("http://a@0", "http://a", "a", 80, "", "a", 0),
+        ("http://[::1]:8000", "http://[::1]:8000", "::1", 8000, "", "[::1]:8000", None),
+        ("http://[::1]", "http://[::1]", "::1", 80, "", "[::1]", None),
+        ("http://[::1]:8000/prefix@2", "http://[::1]:8000/prefix", "::1", 8000, "/prefix", "[::1]:8000", 2),
+        ("http://a:8000/v1/models/x", "http://a:8000/v1/models/x", "a", 8000, "/v1/models/x", "a:8000", None),
+        ("http://a:8000/@cf/x", "http://a:8000/@cf/x", "a", 8000, "/@cf/x", "a:8000", None),
+        ("http://a:8000/a%20b", "http://a:8000/a%20b", "a", 8000, "/a%20b", "a:8000", None),
+        ("http://a.:8000", "http://a.:8000", "a.", 8000, "", "a.:8000", None),
+    ],
+)
+def test_a_url_is_taken_apart(url, base, host, port, prefix, authority, rank):
+    parsed = parse(url)
+    assert parsed["url"] == url
+    assert parsed["base"] == base
+    assert parsed["host"] == host
+    assert parsed["port"] == port
+    assert parsed["prefix"] == prefix
+    assert parsed["authority"] == authority
+    assert parsed["rank"] == rank
+
+
+def test_a_trailing_slash_is_dropped_also_before_a_rank():
+    assert parse("http://a:8000/")["url"] == "http://a:8000"
+    assert parse("http://a:8000//")["url"] == "http://a:8000"
+    assert parse("http://a:8000/v1/")["prefix"] == "/v1"
+    assert parse("http://a:8000/@3")["url"] == "http://a:8000@3"
+
+
+@pytest.mark.parametrize(
+    ("url", "sentence"),
+    [
+        ("", "INVALID_ARGUMENT: a worker URL is empty; write it as http://host:port"),
+        ("a:8000", "has no scheme; write it as http://host:port"),
+        ("localhost", "has no scheme"),
+        ("ftp://a", 'has the scheme "ftp"; workers are reached over http://'),
+        ("https://a:8000", "UNIMPLEMENTED: .*TLS to workers is not built yet; use http://"),
+        ("HTTPS://a:8000", "UNIMPLEMENTED: .*TLS to workers"),
+        ("grpc://a:8000", "UNIMPLEMENTED: .*over HTTP, not gRPC"),
+        ("grpcs://a:8000", "UNIMPLEMENTED: .*over HTTP, not gRPC"),
+        ("unix:///run/worker.sock", "UNIMPLEMENTED: .*Unix sockets are not built yet"),
+        ("http://", "has no host"),
+        ("http://:8000", "has no host"),
+        ("http:///v1", "has no host"),
+        ("http://@2", "has no host"),
+        ("http://a:", 'has the port "".*1 to 65535'),
+        ("http://a:0", 'has the port "0"'),
+        ("http://a:65536", 'has the port "65536"'),
+        ("http://a:99999999999999999999", "has the port"),
+        ("http://a:80x", 'has the port "80x"'),
+        ("http://a:+80", 'has the port "\\+80"'),
+        ("http://a:8000:9000", "more than one ':' after the host"),
+        ("http://::1:8000", "write an IPv6 address as"),
+        ("http://[::1", "opens '\\[' without"),
+        ("http://[::1]8000", 'has "8000" after the address'),
+        ("http://[::1]:", 'has the port ""'),
+        ("http://[1.2.3.4]", "not an IPv6 address"),
+        ("http://[::g]", "not an IPv6 address"),
+        ("http://[fe80::1%eth0]", "not an IPv6 address \\(zones are not supported\\)"),
+        ("http://[]", "not an IPv6 address"),
+        ("http://999.1.1.1", "not an IPv4 address"),
+        ("http://1.2.3", "not an IPv4 address"),
+        ("http://12345", "not an IPv4 address"),
+        ("http://a..b", "empty label"),
+        ("http://.a", "empty label"),
+        ("http://a*b", 'has "\\*" in its host'),
+        ("http://a\\b", 'has "\\\\" in its host'),
+        ("http://" + "a" * 254, "254 bytes; a host name has at most 253"),
+        ("http://münchen:80", "outside ASCII; write the host in its xn-- form"),
+        ("http://a b", "contains a blank"),
+        (" http://a", "contains a blank"),
+        ("http://a ", "contains a blank"),
+        ("http://a\t", "contains a blank"),
+        ("http://a\0b", "contains a NUL byte"),
+        ("http://a/x\0", "contains a NUL byte"),
+        ("http://a\r\nHost: b", "contains a control character"),
+        ("http://a\x7f", "contains a control character"),
+        ("http://a:8000,http://b:8000", "contains a comma; give several URLs as several values"),
+        ("http://a/?x=1", "has a query; a worker is a base address"),
+        ("http://a?x=1", "has a query"),
+        ("http://a#top", "has a fragment"),
+        ("http://a/v1#top", "has a fragment"),
+        ("http://a/<x>", 'has "<" in its path; write it percent-encoded'),
+        ("http://a/%zz", "two hexadecimal digits do not follow"),
+        ("http://a/%", "two hexadecimal digits do not follow"),
+        ("http://a/%2", "two hexadecimal digits do not follow"),
+        ("http://a/x%00", "encoded NUL"),
+        ("http://a:8000@65536", "rank 65536; ranks are at most 65535"),
+        ("http://a:8000@99999999999999999999", "ranks are at most 65535"),
+        ("http://a:8000@", "reads as a user name"),
+        ("http://a:8000@x", "reads as a user name"),
+        ("http://a:8000@-1", "reads as a user name"),
+        ("http://me:secret@a:8000", "reads as a user name"),
+        ("http://me@a:8000@2", "reads as a user name"),
+        ("http://a/" + "x" * 2048, "2057 bytes long; the limit is 2048"),
+    ],
+)
+def test_a_bad_url_gets_a_sentence(url, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        parse(url)
+
+
+def test_a_password_is_never_repeated():
+    with pytest.raises(ValueError, match="user name") as error:
+        parse("http://me:hunter2@host:8000/x?y")
+    assert "hunter2" not in str(error.value)
+    assert "host:8000" in str(error.value)
+
+
+def test_control_bytes_do_not_reach_a_terminal():
+    with pytest.raises(ValueError, match="worker URL") as error:
+        parse("http://a\x1b[31m\0")
+    assert "\\x1b" in str(error.value)
+    assert "\x1b" not in str(error.value)
+
+
+@given(st.text())
+def test_any_text_is_taken_apart_or_answered_with_a_sentence(text):
+    for url in (text, "http://" + text, "http://a" + text, "http://a/" + text):
+        try:
+            parsed = parse(url)
+        except ValueError as error:
+            assert "worker URL" in str(error)  # noqa: PT017
+            continue
+        assert parse(parsed["url"]) == parsed
+        assert all("!" <= c <= "~" for c in parsed["url"])
+
+
+def test_the_same_host_may_be_spelled_in_several_ways():
+    assert testing.same_host("http://A:80/", "http://a")
+    assert testing.same_host("http://a:8000@1", "HTTP://a:8000/@2")
+    assert not testing.same_host("http://a:8000", "http://a:8001")
+    assert not testing.same_host("http://a:8000/x", "http://a:8000/y")
+    assert not testing.same_host("http://a:8000", "http://b:8000")
