@@ -98,6 +98,13 @@ ServerOptions ToServerOptions(const py::kwargs& given) {
   return options;
 }
 
+// REQUIRES: a name that router_args.py lets through.
+LogLevel LevelByName(const std::string& name) {
+  if (name == "debug") return LogLevel::kDebug;
+  if (name == "info") return LogLevel::kInfo;
+  return name == "warn" || name == "warning" ? LogLevel::kWarning : LogLevel::kError;
+}
+
 }  // namespace
 
 void BindServer(py::module_& module) {
@@ -129,18 +136,15 @@ void BindServer(py::module_& module) {
 
   module.def(
       "configure_log",
-      [](const std::string& level, const std::string& format, const std::string& directory) {
-        LogOptions options;
-        options.level = level == "debug"                         ? LogLevel::kDebug
-                        : level == "info"                        ? LogLevel::kInfo
-                        : level == "warn" || level == "warning"  ? LogLevel::kWarning
-                        : level == "error" || level == "critical" ? LogLevel::kError
-                                                                 : LogLevel::kOff;
-        options.format = format == "json" ? LogFormat::kJson : LogFormat::kText;
-        options.directory = directory;
-        ThrowIfError(ConfigureLog(options));
+      [](const std::string& level, const std::string& log_format, const std::string& directory) {
+        ThrowIfError(ConfigureLog({.level = LevelByName(level),
+                                   .format = log_format == "json" ? LogFormat::kJson : LogFormat::kText,
+                                   .directory = directory}));
       },
-      py::arg("level") = "info", py::arg("format") = "text", py::arg("directory") = "");
+      py::arg("level") = "info", py::arg("log_format") = "text", py::arg("directory") = "");
+  module.def(
+      "log", [](const std::string& level, const std::string& message) { Log(LevelByName(level), message); },
+      py::arg("level"), py::arg("message"));
   module.def("flush_log", &FlushLog);
 }
 

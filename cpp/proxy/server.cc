@@ -1,10 +1,8 @@
 #include "proxy/server.h"
 
-#include <sched.h>
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <utility>
 
 #include "base/log.h"
@@ -14,21 +12,6 @@ namespace {
 
 constexpr int64_t kShutdownPollNanos = 5'000'000;
 constexpr int64_t kCutNanos = 3'000'000'000;  // for cut exchanges to unwind and lingering connections to end
-
-// CPUs by affinity, and no more than the cgroup's quota pays for.
-uint32_t UsableCpus() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  uint32_t cpus = ::sched_getaffinity(0, sizeof set, &set) == 0 ? static_cast<uint32_t>(CPU_COUNT(&set)) : 1;
-  if (std::FILE* file = std::fopen("/sys/fs/cgroup/cpu.max", "r")) {
-    unsigned long long quota = 0, period = 0;
-    if (std::fscanf(file, "%llu %llu", &quota, &period) == 2 && period > 0) {
-      cpus = std::min<uint32_t>(cpus, static_cast<uint32_t>((quota + period - 1) / period));
-    }
-    std::fclose(file);
-  }
-  return std::max(1u, cpus);
-}
 
 void RaiseFileLimit() {
   rlimit limit{};
@@ -50,9 +33,8 @@ StatusOr<std::unique_ptr<Server>> Server::Start(std::shared_ptr<Router> router, 
 
 Server::Server(std::shared_ptr<Router> router, const ServerOptions& options)
     : options_(options), router_(std::move(router)), admin_(router_) {
-  const uint32_t threads = options.threads != 0 ? options.threads : std::min(4u, UsableCpus());
   std::vector<const Recorder*> recorders;
-  for (uint32_t i = 0; i <= threads; ++i) {
+  for (uint32_t i = 0; i <= std::max(1u, options.threads); ++i) {
     lanes_.push_back(std::make_unique<Lane>(options_, router_, admin_));
     recorders.push_back(&lanes_.back()->recorder);
   }

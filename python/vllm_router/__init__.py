@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from vllm_router.router import Ticket as Ticket
     from vllm_router.router import WorkerInfo as WorkerInfo
     from vllm_router.router_args import RouterArgs as RouterArgs
+    from vllm_router.server import Server as Server
 
 __all__ = [
     "Batch",
@@ -28,6 +29,7 @@ __all__ = [
     "Router",
     "RouterArgs",
     "RouterError",
+    "Server",
     "Ticket",
     "UnusedOptionWarning",
     "WorkerExistsError",
@@ -41,6 +43,7 @@ _HOMES = {
     "NoWorkersError": "errors",
     "PolicyType": "router",
     "Router": "router",
+    "Server": "server",
     "RouterArgs": "router_args",
     "RouterError": "errors",
     "Ticket": "router",

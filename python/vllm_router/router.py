@@ -20,6 +20,7 @@ from vllm_router import _core
 from vllm_router._core import Batch, Ticket
 from vllm_router.errors import UnusedOptionWarning
 from vllm_router.router_args import RouterArgs, check_policy_options
+from vllm_router.server import Server
 
 __all__ = ["Batch", "PolicyType", "Router", "Ticket", "WorkerInfo", "policy_from_str"]
 
@@ -108,11 +109,50 @@ class Router(_core.Router):
         name = policy.value if isinstance(policy, PolicyType) else policy
         checked = check_policy_options({"policy": name, "seed": seed, **options}, warn=_warn)
         super().__init__(list(worker_urls), checked)
+        self._args = RouterArgs()
 
     @classmethod
     def from_args(cls, args: RouterArgs) -> Router:
-        """A router with the settings of `args`, as the command line makes them."""
-        return cls(**args.router_options())
+        """A router with the settings of `args`, as the command makes it; `start()` serves with them."""
+        router = cls(**args.router_options())
+        router._args = args
+        return router
+
+    def serve(self, host: str = "127.0.0.1", port: int = 0, **options: Any) -> Server:
+        """Serve this router over HTTP, in threads of its own.
+
+        Args:
+            host: The address to listen on.
+            port: The port; 0 takes any free one, see `Server.port`.
+            **options: The server's flags of the command line by name, such as `threads=2`,
+                `request_timeout_secs=60`, `prometheus_port=0`. Metrics have no port unless one is given.
+
+        Raises:
+            TypeError: an unknown option.
+            ValueError: a value out of range, or a function that is not built yet.
+            OSError: the port cannot be had.
+        """
+        if options.get("prometheus_port") is not None:
+            options.setdefault("prometheus_host", "127.0.0.1")
+        args = RouterArgs(host=host, port=port, **options)
+        args._validate_router_args()
+        return Server(self, args.server_options())
+
+    def start(self) -> int:
+        """Serve with the settings of `from_args()` until SIGTERM or SIGINT, as the command does.
+
+        Returns:
+            The exit status: 0, or 3 if requests in flight had to be cut when the grace period ended.
+
+        Raises:
+            OSError: a port cannot be had.
+        """
+        options = self._args.server_options()
+        _core.configure_log(options["log_level"], options["log_format"], options["log_dir"] or "")
+        server = Server(self, options)
+        metrics = f", metrics on {server.metrics_url}" if server.metrics_url else ""
+        _core.log("info", f"vllm-router {_core.__version__} serves {server.url}: {self!r}{metrics}")
+        return server.run()
 
     @property
     def workers(self) -> list[WorkerInfo]:

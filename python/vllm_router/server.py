@@ -1,0 +1,136 @@
+"""Server: the HTTP server around a Router, running in threads of the C++ core.
+
+    with Router(worker_urls=["http://gpu-0:8000"]).serve(port=0) as server:
+        requests.post(server.url + "/v1/chat/completions", json=...)
+    # leaving the block finishes what is in flight, then closes the port
+
+No Python runs per request.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any
+
+from vllm_router import _core
+
+if TYPE_CHECKING:
+    from vllm_router.router import Router
+
+__all__ = ["Server"]
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_TURN_SECS = 0.1  # Python runs signal handlers between two waits of this length
+
+
+class Server:
+    """A router that is being served. Made by `Router.serve()`; the ports are open when it returns.
+
+    Args:
+        router: Makes the decisions; it may go on being used as a library at the same time.
+        options: `RouterArgs.server_options()`.
+
+    Raises:
+        OSError: a port cannot be had; the message names it and says what to do.
+    """
+
+    def __init__(self, router: Router, options: dict[str, Any]) -> None:
+        core_options = {name: options[name] for name in _core.Server.option_names if name in options}
+        self._core = _core.Server(router, **core_options)
+        self._metrics_host: str | None = options.get("prometheus_host")
+
+    @property
+    def url(self) -> str:
+        """Where clients go, such as `http://127.0.0.1:30000`."""
+        return _url(self._core.host, self._core.port)
+
+    @property
+    def port(self) -> int:
+        """The port, also when 0 was asked for."""
+        return self._core.port
+
+    @property
+    def metrics_url(self) -> str | None:
+        """Where Prometheus scrapes; None without `prometheus_port`."""
+        if self._metrics_host is None or self._core.metrics_port is None:
+            return None
+        return _url(self._metrics_host, self._core.metrics_port) + "/metrics"
+
+    def metrics(self) -> str:
+        """The metrics as Prometheus text, as `metrics_url` gives them."""
+        return self._core.metrics_text()
+
+    def shutdown(self) -> None:
+        """Begin to stop, and return.
+
+        There are no new connections; requests in flight go on until the grace period
+        (`shutdown_grace_period_secs`) ends. A second call cuts them now.
+        """
+        self._core.shutdown()
+
+    def wait(self, timeout_secs: float | None = None) -> bool:
+        """Wait until the server has stopped. False if that took longer than `timeout_secs` seconds."""
+        return self._core.wait(-1.0 if timeout_secs is None else timeout_secs)
+
+    def stop(self, grace_secs: float | None = None) -> int:
+        """Stop, and return how many requests in flight had to be cut.
+
+        They are waited for at most `grace_secs` seconds; None means the server's own grace period.
+        """
+        self.shutdown()
+        if grace_secs is not None and not self.wait(grace_secs):
+            self.shutdown()
+        self.wait()
+        return self._core.exchanges_cut
+
+    def run(self) -> int:
+        """Serve until SIGTERM or SIGINT, then stop gracefully; a second signal ends the process at once.
+
+        In another thread than the main one no signals are awaited, only the end of the server.
+
+        Returns:
+            The exit status: 0, or 3 if requests in flight had to be cut.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            self.wait()
+        else:
+            former = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
+            try:
+                while not self.wait(_TURN_SECS):
+                    pass
+            finally:
+                for number, handler in former.items():
+                    signal.signal(number, handler)
+        return 3 if self._core.exchanges_cut else 0
+
+    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        for each in _SIGNALS:
+            signal.signal(each, _end_at_once)
+        self.shutdown()
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        return f"<Server {self.url}>"
+
+
+def _end_at_once(number: int, _frame: FrameType | None) -> None:
+    _core.flush_log()
+    signal.signal(number, signal.SIG_DFL)
+    signal.raise_signal(number)
+
+
+def _url(host: str, port: int) -> str:
+    name = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
