@@ -134,14 +134,14 @@ void BindTestingSimulation(py::module_& testing) {
       "sim_answer", [](const SimRequest& request, const std::string& request_id, size_t cached_tokens) {
         std::string out;
         const Usage usage{request.prompt_tokens(), cached_tokens, request.answer_tokens * request.choices()};
-        WriteAnswer(request, {request_id, 1700000000}, usage, &out);
+        WriteAnswer(request, {request_id, 1700000000, "sim-1"}, usage, &out);
         return out;
       });
   testing.def(
       "sim_stream", [](const SimRequest& request, const std::string& request_id, size_t cached_tokens) {
         std::string out;
         const Usage usage{request.prompt_tokens(), cached_tokens, request.answer_tokens * request.choices()};
-        const AnswerStream stream(request, {request_id, 1700000000});
+        const AnswerStream stream(request, {request_id, 1700000000, "sim-1"});
         stream.Begin(usage, &out);
         for (size_t token = 0; token < request.answer_tokens; ++token) stream.Token(token, &out);
         stream.End(usage, &out);

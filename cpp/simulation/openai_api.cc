@@ -486,7 +486,7 @@ void WriteAnswer(const SimRequest& request, const AnswerStamp& stamp, const Usag
            << (request.api == Api::kChat ? "chat.completion" : "text_completion") << R"(","created":)"
            << stamp.created << R"(,"model":)" << model << R"(,"choices":[)";
       WriteChoices(request, out);
-      text << R"(],"usage":)";
+      text << R"(],"system_fingerprint":)" << JsonQuoted(stamp.fingerprint) << R"(,"usage":)";
       WriteUsage(usage, out);
       text << "}";
       return;
@@ -528,6 +528,7 @@ AnswerStream::AnswerStream(const SimRequest& request, const AnswerStamp& stamp)
       length_was_asked_(request.length_was_asked),
       id_(AnswerId(request.api, stamp.request_id)),
       model_(JsonQuoted(request.model)),
+      fingerprint_(JsonQuoted(stamp.fingerprint)),
       created_(stamp.created),
       answer_tokens_(request.answer_tokens) {
   for (const Prompt& prompt : request.prompts) {
@@ -596,7 +597,7 @@ void AnswerStream::ChatEnd(const Usage& usage, std::string* out) const {
   for (size_t choice = 0; choice < seeds_.size(); ++choice) {
     Text{out} << before_ << choice << (api_ == Api::kChat ? R"(,"delta":{})" : R"(,"text":"")")
               << R"(,"logprobs":null,"finish_reason":")" << (length_was_asked_ ? "length" : "stop")
-              << R"(","stop_reason":null}]})"
+              << R"(","stop_reason":null}],"system_fingerprint":)" << fingerprint_ << "}"
               << "\n\n";
   }
   if (include_usage_) {

@@ -67,6 +67,8 @@ StatusOr<SimRequest> ParseRequest(Api api, std::string_view body, const SimModel
 struct AnswerStamp {
   std::string_view request_id;  // behind "chatcmpl-", "cmpl-", …
   int64_t created = 0;          // seconds since 1970
+  // Says which worker answered, in chats and completions: "sim-" and its port.
+  std::string_view fingerprint = {};
 };
 
 struct Usage {
@@ -104,6 +106,7 @@ class AnswerStream {
   bool length_was_asked_;
   std::string id_;     // without quotes; needs no escaping
   std::string model_;  // JSON, quotes included
+  std::string fingerprint_;  // JSON
   int64_t created_;
   std::string before_;  // of a token's event: up to the number of the choice (or of the event)
   std::string middle_;  // from there up to the text

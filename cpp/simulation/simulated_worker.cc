@@ -103,6 +103,7 @@ StatusOr<std::unique_ptr<SimulatedWorker>> SimulatedWorker::Start(const Simulate
   });
   for (const std::unique_ptr<Impl::Lane>& lane : impl->lanes) {
     lane->thread.port = impl->port;
+    lane->thread.fingerprint = "sim-" + std::to_string(impl->port);
     lane->runner = std::thread([lane = lane.get()] {
       lane->listener->Start();
       lane->loop.Run();

@@ -318,7 +318,7 @@ Task<bool> WorkerConnection::AnswerApi(StatusOr<SimRequest> parsed) {
   const SimRequest& request = *parsed;
   const std::string id =
       answering_.request_id.empty() ? Hex16(state_.NextRequestNumber()) : std::move(answering_.request_id);
-  const AnswerStamp stamp{id, std::time(nullptr)};
+  const AnswerStamp stamp{id, std::time(nullptr), thread_.fingerprint};
   if (request.api == Api::kTokenize || request.api == Api::kDetokenize) {
     std::string body;
     WriteAnswer(request, stamp, {}, &body);

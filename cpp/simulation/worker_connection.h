@@ -26,6 +26,7 @@ struct WorkerThread {
   EventLoop& loop;
   WorkerCounts& counts;
   uint16_t port = 0;
+  std::string fingerprint{};
   BufferPool pool{};
   Snapshot<Faults>::Cached faults;
   std::unordered_set<WorkerConnection*> open{};

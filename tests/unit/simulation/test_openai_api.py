@@ -173,6 +173,7 @@ def test_a_chat_answer_has_the_shape_of_vllm():
             }
             for index in range(2)
         ],
+        "system_fingerprint": "sim-1",
         "usage": {
             "prompt_tokens": 8,
             "total_tokens": 14,
@@ -208,6 +209,8 @@ def test_a_chat_stream_says_role_tokens_reason_usage_and_done(usage):
         b"<|user|>\nHello\n<|assistant|>\n", 3
     )
     assert [event["choices"][0]["finish_reason"] for event in got] == [None] * 4 + ["length"]
+    # As from vLLM, only the last one says who it was.
+    assert [event.get("system_fingerprint") for event in got] == [None] * 4 + ["sim-1"]
 
 
 def test_every_choice_of_a_stream_has_its_own_events():
