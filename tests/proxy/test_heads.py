@@ -1,0 +1,407 @@
+"""Request heads on the wire: what is refused and how, and what has to work in whatever pieces it arrives."""
+
+import pytest
+
+from tests.fakes.stage import error_of
+from tests.fakes.wire import chunked, request, response
+
+LINE = b"POST /v1/completions HTTP/1.1\r\n"
+HEAD = LINE + b"Host: a\r\n"
+CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+H2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+
+def field(line: bytes) -> bytes:
+    return HEAD + line + b"\r\n\r\n"
+
+
+def target(text: bytes) -> bytes:
+    return b"GET " + text + b" HTTP/1.1\r\nHost: a\r\n\r\n"
+
+
+# Numbers are rows of the table of docs/explanation/http_parsing.md.
+REFUSED = [
+    (1, "an unknown coding", field(b"Transfer-Encoding: xchunked"), 501),
+    (2, "identity", field(b"Transfer-Encoding: identity"), 501),
+    (3, "gzip, chunked", field(b"Transfer-Encoding: gzip, chunked"), 501),
+    (4, "chunked, identity", field(b"Transfer-Encoding: chunked, identity"), 400),
+    (4, "chunked twice", field(b"Transfer-Encoding: chunked, chunked"), 400),
+    (5, "chunked in quotes", field(b'Transfer-Encoding: "chunked"'), 400),
+    (5, "chunked with a parameter", field(b"Transfer-Encoding: chunked;q=1"), 400),
+    (6, "two codings", field(b"Transfer-Encoding: x\r\nTransfer-Encoding: chunked"), 400),
+    (7, "coding and length", field(b"Transfer-Encoding: chunked\r\nContent-Length: 5"), 400),
+    (7, "length and coding", field(b"Content-Length: 5\r\nTransfer-Encoding: chunked"), 400),
+    (8, "unknown coding and length", field(b"Transfer-Encoding: x\r\nContent-Length: 5"), 400),
+    (9, "a coding in 1.0", b"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+    (10, "a list of lengths", field(b"Content-Length: 5, 5"), 400),
+    (10, "two equal lengths", field(b"Content-Length: 5\r\nContent-Length: 5"), 400),
+    (11, "two lengths", field(b"Content-Length: 5\r\nContent-Length: 6"), 400),
+    (12, "length +5", field(b"Content-Length: +5"), 400),
+    (12, "length -1", field(b"Content-Length: -1"), 400),
+    (12, "length 0x5", field(b"Content-Length: 0x5"), 400),
+    (12, "an empty length", field(b"Content-Length: "), 400),
+    (12, "length 5 6", field(b"Content-Length: 5 6"), 400),
+    (13, "length 2^63", field(b"Content-Length: 9223372036854775808"), 413),
+    (13, "length 2^64", field(b"Content-Length: 18446744073709551616"), 400),
+    (14, "a blank before the colon", field(b"Content-Length : 5"), 400),
+    (15, "a folded value", field(b"X: a\r\n b"), 400),
+    (15, "a folded coding", field(b"Transfer-Encoding:\r\n chunked"), 400),
+    (16, "lines that end with LF", HEAD.replace(b"\r\n", b"\n") + b"\n", 400),
+    (17, "LF in a value", field(b"X: a\nb: c"), 400),
+    (17, "CR in a value", field(b"X: a\rb"), 400),
+    (18, "NUL in a value", field(b"X: a\0b"), 400),
+    (18, "a control byte in a value", field(b"X: a\x07b"), 400),
+    (19, "an empty name", field(b": a"), 400),
+    (19, "a line without colon", field(b"X"), 400),
+    (20, "a blank before the first field", LINE + b" Host: a\r\n\r\n", 400),
+    (21, "three empty lines first", b"\r\n\r\n\r\n" + field(b"X: a"), 400),
+    (22, "two spaces", b"GET  /x HTTP/1.1\r\nHost: a\r\n\r\n", 400),
+    (22, "two spaces later", b"GET /x  HTTP/1.1\r\nHost: a\r\n\r\n", 400),
+    (22, "a tab", b"GET\t/x HTTP/1.1\r\nHost: a\r\n\r\n", 400),
+    (23, "a space in the target", target(b"/a b"), 400),
+    (24, "UTF-8 in the target", target("/ä".encode()), 400),
+    (24, "# in the target", target(b"/a#b"), 400),
+    (25, "no version", b"GET /x\r\n\r\n", 400),
+    (25, "http in lower case", b"GET /x http/1.1\r\nHost: a\r\n\r\n", 400),
+    (26, "HTTP/1.2", b"GET /x HTTP/1.2\r\nHost: a\r\n\r\n", 505),
+    (26, "HTTP/2.0", b"GET /x HTTP/2.0\r\nHost: a\r\n\r\n", 505),
+    (26, "the preface of HTTP/2", H2_PREFACE, 505),
+    (28, "no Host", LINE + b"\r\n", 400),
+    (28, "two Hosts", field(b"Host: b"), 400),
+    (28, "a Host with a path", LINE + b"Host: a/b\r\n\r\n", 400),
+    (29, "CONNECT", b"CONNECT a:443 HTTP/1.1\r\nHost: a\r\n\r\n", 405),
+    (30, "chunk size 0x5", CHUNKED + b"0x5\r\nhello\r\n0\r\n\r\n", 400),
+    (30, "chunk size -1", CHUNKED + b"-1\r\n", 400),
+    (30, "chunk size +5", CHUNKED + b"+5\r\nhello\r\n0\r\n\r\n", 400),
+    (30, "no chunk size", CHUNKED + b"\r\nhello\r\n0\r\n\r\n", 400),
+    (30, "a blank behind a chunk size", CHUNKED + b"5 \r\nhello\r\n0\r\n\r\n", 400),
+    (31, "a chunk size of 17 digits", CHUNKED + b"12345678901234567\r\n", 400),
+    (32, "40 leading zeros", CHUNKED + b"0" * 40 + b"5\r\nhello\r\n0\r\n\r\n", 400),
+    (33, "chunk size ended by LF", CHUNKED + b"5\nhello\r\n0\r\n\r\n", 400),
+    (33, "chunk ended by LF", CHUNKED + b"5\r\nhello\n0\r\n\r\n", 400),
+    (34, "a chunk longer than its size", CHUNKED + b"5\r\nhello!\r\n0\r\n\r\n", 400),
+    (35, "an endless extension", CHUNKED + b"5;" + b"x" * 100_000 + b"\r\nhello\r\n0\r\n\r\n", 400),
+    (35, "an open quote", CHUNKED + b'5;x="a\r\nhello\r\n0\r\n\r\n', 400),
+    (36, "LF in an extension", CHUNKED + b"5;x\n=1\r\nhello\r\n0\r\n\r\n", 400),
+    (36, "NUL in an extension", CHUNKED + b"5;x=\0\r\nhello\r\n0\r\n\r\n", 400),
+    (36, "LF in a trailer", CHUNKED + b"0\r\nx: a\nb: c\r\n\r\n", 400),
+    (36, "NUL in a trailer", CHUNKED + b"0\r\nx: \0\r\n\r\n", 400),
+    (37, "a length in the trailers", CHUNKED + b"0\r\nContent-Length: 5\r\n\r\n", 400),
+    (37, "a trailer without colon", CHUNKED + b"0\r\nx\r\n\r\n", 400),
+    (37, "trailers without end", CHUNKED + b"0\r\n" + b"x: aaaaaaaaaaa\r\n" * 600, 400),
+    (42, "a head of more than 64 KiB", HEAD + b"X: " + b"a" * 65536, 431),
+    (42, "101 fields", HEAD + b"X: a\r\n" * 100 + b"\r\n", 431),
+    (42, "a target of 8 KiB + 1", target(b"/" + b"a" * 8192), 414),
+    (42, "a name of 257 bytes", field(b"x" * 257 + b": a"), 431),
+    (43, "Connection: Content-Length", field(b"Connection: Content-Length"), 400),
+    (43, "Connection: Authorization", field(b"Connection: close, Authorization"), 400),
+    (43, "17 Connection tokens", field(b"Connection: " + b", ".join([b"a"] * 17)), 400),
+    (0, "an unknown expectation", field(b"Expect: 200-ok"), 417),
+    (0, "a URL of another scheme", target(b"ftp://a/b"), 400),
+    (0, "a URL without host", target(b"http:///b"), 400),
+    (0, "a bare word as target", target(b"x"), 400),
+    (0, "* without OPTIONS", target(b"*"), 400),
+    (0, "a method of 33 letters", b"A" * 33 + b" / HTTP/1.1\r\nHost: a\r\n\r\n", 501),
+]
+
+
+@pytest.mark.parametrize("pieces", ["whole", "in pieces"])
+@pytest.mark.parametrize(
+    ("bad", "status"), [row[2:] for row in REFUSED], ids=[f"{row[0]} {row[1]}" for row in REFUSED]
+)
+def test_a_malformed_request_is_answered_with_its_status_and_reaches_no_worker(stage, bad, status, pieces):
+    worker = stage.worker()
+    router = stage.router(worker)
+    client = stage.client(router)
+    if pieces == "whole":
+        client.send(bad)
+    else:
+        client.send_in_pieces(bad, max(1, len(bad) // 300))
+    answer = client.read_response()
+    assert answer.status == status
+    assert answer.get("connection") == "close"
+    assert answer.get("x-request-id")
+    error_of(answer)
+    client.must_be_closed()
+    assert worker.connections == []
+    stage.client(router).must_be_open()
+
+
+@pytest.mark.parametrize("bad", [row[2] for row in REFUSED if row[0] in (7, 13, 16, 28, 34, 37)])
+def test_nothing_after_a_malformed_request_is_ever_parsed(stage, bad):
+    worker = stage.worker()
+    client = stage.client(stage.router(worker))
+    client.send(bad + request("GET", "/smuggled") * 3)
+    assert client.read_response().status in (400, 413)
+    client.must_be_closed()
+    assert worker.connections == []
+
+
+def test_a_path_with_an_encoded_nul_is_refused_and_the_connection_goes_on(stage):
+    worker = stage.worker()
+    client = stage.client(stage.router(worker))
+    for path in ("/a%00b", "/%00", "/v1/completions/%00?x"):
+        answer = client.ask("POST", path, body=b"{}")
+        assert (answer.status, error_of(answer)["code"]) == (400, "nul_in_path")
+    assert worker.connections == []
+    assert client.ask("GET", "/a?%00").status == 200
+
+
+def test_tls_on_the_plain_port_is_closed_without_a_word(stage):  # row 27
+    worker = stage.worker()
+    router = stage.router(worker)
+    client = stage.client(router)
+    client.send(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(64))
+    assert client.ending() in ("eof", "reset")
+    assert client.received == b""
+    assert worker.connections == []
+
+
+def test_a_client_that_says_nothing_gets_nothing(stage):
+    router = stage.router(stage.worker())
+    client = stage.client(router)
+    client.half_close()
+    client.must_be_closed()
+
+
+def test_a_head_that_ends_in_the_middle_is_dropped_without_an_answer(stage):
+    router = stage.router(stage.worker())
+    client = stage.client(router)
+    client.send(b"GET /x HTTP/1.1\r\nHo")
+    client.half_close()
+    client.must_be_closed()
+
+
+@pytest.mark.parametrize(
+    "good",
+    [
+        HEAD + b"X: a\r\n" * 99 + b"\r\n",  # 100 fields
+        target(b"/" + b"a" * 8191),
+        field(b"x" * 256 + b": a"),
+        field(b"Connection: " + b", ".join([b"a"] * 16)),
+        HEAD + b"X: " + b"a" * (65536 - len(HEAD) - 7) + b"\r\n\r\n",  # 64 KiB
+        b"\r\n" + field(b"X: a"),
+        b"\r\n\r\n" + field(b"X: a"),
+    ],
+    ids=["100 fields", "target", "name", "tokens", "64 KiB", "one empty line", "two empty lines"],
+)
+def test_a_head_just_within_the_limits_passes(stage, good):
+    client = stage.client(stage.router(stage.worker()))
+    client.send(good)
+    assert client.read_response().body == b"hello"
+    client.must_be_open()
+
+
+# ---- pieces
+
+
+def test_a_request_cut_in_two_anywhere_arrives_whole(stage):
+    worker = stage.worker(
+        lambda connection, message: connection.send(response(200, message.target.encode() + message.body))
+    )
+    client = stage.client(stage.router(worker))
+    whole = request(
+        "POST", "/v1/completions?a=b", ("X-A", "1"), ("Content-Type", "text/plain"), body=b"hello"
+    )
+    for cut in range(1, len(whole)):
+        client.send(whole[:cut], whole[cut:])
+        assert client.read_response().body == b"/v1/completions?a=bhello", cut
+    heads = {message.head for message in worker.requests if message.get("x-request-id")}
+    assert len({head.split(b"X-Request-Id")[0] for head in heads}) == 1
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 64])
+def test_a_request_arrives_whole_in_pieces_of_any_size(stage, size):
+    worker = stage.worker(lambda connection, message: connection.send(response(200, message.body)))
+    client = stage.client(stage.router(worker))
+    fields = [(f"X-Field-{number}", "value" * number) for number in range(20)]
+    client.send_in_pieces(request("POST", "/v1/embeddings", *fields, body=b"abc" * 50), size)
+    assert client.read_response().body == b"abc" * 50
+    client.send_in_pieces(
+        request("POST", "/v1/embeddings", *fields, ("Transfer-Encoding", "chunked"))
+        + chunked(b"ab", b"c" * 40),
+        size,
+    )
+    assert client.read_response().body == b"ab" + b"c" * 40
+    for message in worker.requests:
+        assert [(name, value) for name, value in message.fields if name.startswith("X-Field")] == fields
+
+
+def test_requests_that_are_pipelined_are_answered_in_order(stage):
+    worker = stage.worker(
+        lambda connection, message: connection.send(response(200, message.target.encode() + message.body))
+    )
+    client = stage.client(stage.router(worker))
+    client.send(
+        b"".join(
+            request("GET", f"/{number}")
+            if number % 3 == 0
+            else request("POST", f"/{number}", body=b"x" * number)
+            if number % 3 == 1
+            else request("POST", f"/{number}", ("Transfer-Encoding", "chunked")) + chunked(b"y" * number)
+            for number in range(1, 300)
+        )
+    )
+    for number in range(1, 300):
+        letters = (b"", b"x" * number, b"y" * number)[number % 3]
+        assert client.read_response().body == b"/%d" % number + letters
+    client.must_be_open()
+
+
+def test_pipelined_requests_cut_anywhere_are_answered_in_order(stage, rng):
+    worker = stage.worker(
+        lambda connection, message: connection.send(response(200, message.target.encode() + message.body))
+    )
+    client = stage.client(stage.router(worker))
+    stream = b""
+    expected = []
+    for number in range(100):
+        body = rng.randbytes(rng.choice([0, 1, 10, 3000]))
+        if rng.random() < 0.5:
+            stream += request("POST", f"/{number}", body=body)
+        else:
+            at = rng.randint(0, len(body))
+            pieces = [piece for piece in (body[:at], body[at:]) if piece]
+            stream += request("POST", f"/{number}", ("Transfer-Encoding", "chunked")) + chunked(*pieces)
+        expected.append(b"/%d" % number + body)
+    cuts = sorted(rng.sample(range(1, len(stream)), 60))
+    client.send(*(stream[a:b] for a, b in zip([0, *cuts], [*cuts, len(stream)], strict=True)))
+    for body in expected:
+        assert client.read_response().body == body
+
+
+def test_own_and_proxied_answers_keep_their_order_in_a_pipeline(stage):
+    client = stage.client(stage.router(stage.worker()))
+    client.send((request("GET", "/liveness") + request("GET", "/x")) * 20)
+    for _ in range(20):
+        assert client.read_response().body == b"OK"
+        assert client.read_response().body == b"hello"
+
+
+def test_after_connection_close_nothing_more_is_read(stage):
+    worker = stage.worker()
+    client = stage.client(stage.router(worker))
+    client.send(request("GET", "/1", ("Connection", "close")) + request("GET", "/2"))
+    answer = client.read_response()
+    assert (answer.body, answer.get("connection")) == (b"hello", "close")
+    client.must_be_closed()
+    assert [message.target for message in worker.requests] == ["/1"]
+
+
+# ---- forms and versions
+
+
+def test_an_absolute_target_is_routed_by_its_path_and_its_authority_is_the_host(stage):
+    worker = stage.worker()
+    client = stage.client(stage.router(worker))
+    client.send(b"GET http://Elsewhere:8080/v1/x?y=z HTTP/1.1\r\nHost: ignored\r\n\r\n")
+    assert client.read_response().body == b"hello"
+    client.send(b"GET https://elsewhere?q HTTP/1.1\r\nHost: ignored\r\n\r\n")
+    assert client.read_response().body == b"hello"
+    first, second = worker.requests
+    assert (first.start_line, first.get("host")) == ("GET /v1/x?y=z HTTP/1.1", worker.authority)
+    assert first.get("x-forwarded-host") == "Elsewhere:8080"
+    assert second.start_line == "GET /?q HTTP/1.1"
+    client.send(b"GET http://a/liveness HTTP/1.1\r\nHost: a\r\n\r\n")
+    assert client.read_response().body == b"OK"
+
+
+def test_options_star_is_answered_here_and_options_of_a_path_by_a_worker(stage):
+    worker = stage.worker()
+    client = stage.client(stage.router(worker))
+    answer = client.ask("OPTIONS", "*")
+    assert (answer.status, answer.body) == (200, b"")
+    assert worker.connections == []
+    assert client.ask("OPTIONS", "/v1/x").body == b"hello"
+
+
+def test_head_is_answered_without_a_body(stage):
+    client = stage.client(stage.router(stage.worker()))
+    for path in ("/x", "/liveness", "/workers"):
+        answer = client.ask("HEAD", path)
+        assert answer.status == 200
+    client.must_be_open()
+
+
+@pytest.mark.parametrize("keep_alive", [False, True])
+def test_http_1_0_keeps_the_connection_only_when_asked(stage, keep_alive):
+    client = stage.client(stage.router(stage.worker()))
+    fields = [("Connection", "Keep-Alive")] if keep_alive else []
+    answer = client.ask("GET", "/x", *fields, version="1.0", host=None)
+    assert answer.body == b"hello"
+    if keep_alive:
+        assert answer.get("connection") == "keep-alive"
+        assert client.ask("GET", "/x", *fields, version="1.0", host=None).body == b"hello"
+    else:
+        assert answer.get("connection") == "close"
+        client.must_be_closed()
+
+
+def test_any_method_and_path_goes_through(stage):
+    worker = stage.worker()
+    client = stage.client(stage.router(worker))
+    for method, path in [
+        ("PATCH", "/a/b"),
+        ("PURGE", "/"),
+        ("M-SEARCH", "/%2e%2e/x?"),
+        ("DELETE", "//x?a=%20&b"),
+    ]:
+        assert client.ask(method, path).body == b"hello"
+        assert worker.requests[-1].start_line == f"{method} {path} HTTP/1.1"
+
+
+# ---- Expect
+
+
+def test_100_continue_is_sent_before_the_body_and_expect_stays_here(stage):
+    worker = stage.worker(lambda connection, message: connection.send(response(200, message.body)))
+    client = stage.client(stage.router(worker))
+    whole = request("POST", "/x", ("Expect", "100-Continue"), body=b"hello")
+    client.send(whole[:-5])
+    assert client.read_until(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+    assert worker.connections == []
+    client.send(b"hello")
+    assert client.read_response().body == b"hello"
+    assert worker.requests[0].get("expect") is None
+    client.must_be_open()
+
+
+def test_100_continue_is_sent_for_a_streamed_body(stage):
+    worker = stage.worker(lambda connection, message: connection.send(response(200, message.body)))
+    client = stage.client(stage.router(worker))
+    body = bytes(100_000)
+    whole = request("POST", "/x", ("Expect", "100-continue"), body=body)
+    client.send(whole[: -len(body)])
+    assert client.read_until(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+    client.send(body)
+    assert client.read_response().body == body
+
+
+def test_no_100_continue_when_there_is_nothing_to_wait_for(stage):
+    client = stage.client(stage.router(stage.worker()))
+    for whole in [
+        request("POST", "/x", ("Expect", "100-continue"), body=b"hello"),  # came along
+        request("POST", "/x", ("Expect", "100-continue"), body=b""),
+        request("GET", "/x", ("Expect", "100-continue")),
+        request(
+            "POST", "/x", ("Expect", "100-continue"), ("Connection", "keep-alive"), body=b"a", version="1.0"
+        ),
+    ]:
+        client.send(whole)
+        answer = client.read_response()
+        assert (answer.status, answer.informational) == (200, [])
+
+
+def test_a_refusal_comes_instead_of_100_continue(stage):
+    worker = stage.worker()
+    client = stage.client(stage.router(worker, max_payload_size=4))
+    client.send(request("POST", "/x", ("Expect", "100-continue"), body=b"hello")[:-5])
+    answer = client.read_response()
+    assert (answer.status, answer.informational, error_of(answer)["code"]) == (413, [], "body_too_large")
+    client.must_be_closed()
+    assert worker.connections == []
+
+
+def test_http_1_0_expects_nothing_even_if_it_says_so(stage):
+    client = stage.client(stage.router(stage.worker()))
+    assert client.ask("GET", "/x", ("Expect", "200-ok"), version="1.0").body == b"hello"
