@@ -456,6 +456,7 @@ Task<void> Exchange::RelayAnswer() {
   const bool until_close = answer.framing == BodyFraming::kChunked || answer.framing == BodyFraming::kUntilClose;
   const bool chunked = until_close && !old_client;
   if (lane_.draining || !RequestFullyRead() || (until_close && old_client)) connection_.keep = false;
+  if (!RequestFullyRead()) connection_.linger = true;
 
   record_.answered_ns = lane_.clock.NowNanos();
   record_.status = answer.status;
@@ -474,7 +475,9 @@ Task<void> Exchange::RelayAnswer() {
   BodyReader reader(answer.framing, answer.content_length);
   answer_in_->Consume(answer.size);
   lane_.response_parsers.Give(std::move(answer_parser_));
-  if (RequestFullyRead()) {  // nothing is sent again from here on, and a stream may last for minutes
+  // Nothing is sent again from here on, and a stream may last for minutes. But a worker that answers early may still be
+  // taking the body, which then has to stay.
+  if (request_sent_) {
     head_ = nullptr;
     body_->Release();
     if (connection_.in.empty()) connection_.in.Release();
