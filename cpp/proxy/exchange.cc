@@ -25,6 +25,11 @@ bool ContainsEncodedNul(std::string_view path) { return path.find("%00") != std:
 // Streams of these routes end with "data: [DONE]".
 bool EndsWithDone(Route route) { return route == Route::kChatCompletions || route == Route::kCompletions; }
 
+// Which deadline cut an answer that had begun.
+std::string_view CutBy(CancelReason reason) {
+  return reason == CancelReason::kIdleTimeout ? "stream_idle_timeout" : "total_timeout";
+}
+
 }  // namespace
 
 Exchange::Exchange(Connection& connection) : connection_(connection), lane_(connection.lane) {}
@@ -109,7 +114,6 @@ Task<Exchange::Next> Exchange::PassGate() {
   const bool metrics_door = connection_.door == Connection::Door::kMetrics;
   record_.method = head_->method;
   record_.path = head_->path;
-  record_.client = connection_.peer.address;
   record_.route = metrics_door ? (head_->path == "/metrics" ? Route::kMetrics : Route::kOther)
                   : head_->method == "OPTIONS" && head_->path == "*" ? Route::kServerOptions
                                                                      : FindRoute(head_->path);
@@ -216,6 +220,7 @@ bool Exchange::Select() {
   ticket_ = *std::move(ticket);
   record_.worker = ticket_.shared_worker();
   record_.decision = ticket_.decision();
+  lane_.recorder.Decided(record_.worker, ticket_.decision());
   return true;
 }
 
@@ -382,6 +387,7 @@ Task<bool> Exchange::SendPieces(std::span<iovec> pieces) {
   while (!pieces.empty()) {
     const IoResult write = socket.TryWrite(pieces);
     if (write.would_block()) {
+      ++record_.worker_stalls;
       send_deadline_.Arm(lane_.loop.timers(), lane_.options.upstream_write_timeout_ms, &Exchange::OnSendStalled, this);
       const bool writable = co_await socket.Writable();
       send_deadline_.Disarm();
@@ -495,6 +501,7 @@ Task<void> Exchange::RelayAnswer() {
   const Relay::End end = co_await relay.Run(client_head, *answer_in_, reader, chunked);
 
   record_.bytes_out = relay.bytes();
+  record_.client_stalls = static_cast<uint32_t>(relay.stalls());
   const StreamSummary summary = relay.tail().Summarize();
   record_.prompt_tokens = summary.prompt_tokens;
   record_.completion_tokens = summary.completion_tokens;
@@ -556,7 +563,10 @@ void Exchange::Finish() {
     case CancelReason::kWorkerWriteTimeout:
     case CancelReason::kFirstByteTimeout:
     case CancelReason::kIdleTimeout:
-    case CancelReason::kTotalTimeout: record_.end = ExchangeEnd::kTimeout; break;
+    case CancelReason::kTotalTimeout:
+      record_.end = ExchangeEnd::kTimeout;
+      if (record_.error.empty()) record_.error = CutBy(cancelled_);
+      break;
     case CancelReason::kShutdown: record_.end = ExchangeEnd::kDrain; break;
   }
   if (!ticket_.finished()) {
@@ -587,6 +597,8 @@ void Exchange::Finish() {
   if (proxied_) lane_.recorder.in_flight.fetch_sub(1, std::memory_order_relaxed);
   // A connection that ended before it said anything was no exchange.
   if (record_.head_ns != 0 || record_.status != 0 || !record_.bad_request_rule.empty()) {
+    if (record_.wall_ms == 0) record_.wall_ms = UnixMs();  // the head was refused
+    record_.client = connection_.peer.address;
     record_.request_id = std::move(request_id_.id);
     lane_.recorder.Record(record_);
     lane_.FlushLogSoon();
