@@ -104,8 +104,8 @@ class AnswerStream {
   Api api_;
   bool include_usage_;
   bool length_was_asked_;
-  std::string id_;     // without quotes; needs no escaping
-  std::string model_;  // JSON, quotes included
+  std::string id_;           // without quotes; needs no escaping
+  std::string model_;        // JSON, quotes included
   std::string fingerprint_;  // JSON
   int64_t created_;
   std::string before_;  // of a token's event: up to the number of the choice (or of the event)

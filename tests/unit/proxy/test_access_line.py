@@ -166,7 +166,8 @@ def test_a_client_cannot_make_a_line_of_its_own(hostile):
     line = text_line(**CHAT | {"path": hostile, "request_id": hostile, "client": hostile, "method": hostile})
     # What stands between our words holds no blank and no quote.
     assert re.fullmatch(
-        r'\S+ \S+ \S+ "(-|\S* \S*)" 200 done worker=\S+ reason=\S+ ttft=\S+ total=\S+ in=\S+ out=\S+( id=\S+)?',
+        r'\S+ \S+ \S+ "(-|\S* \S*)" 200 done worker=\S+ reason=\S+ ttft=\S+ total=\S+ in=\S+ out=\S+'
+        r"( id=\S+)?",
         line,
     )
     assert line.count('"') == 2
