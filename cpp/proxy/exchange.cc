@@ -470,10 +470,11 @@ Task<void> Exchange::RelayAnswer() {
   if (answer.event_stream) {
     total_deadline_.Arm(lane_.loop.timers(), lane_.options.stream_total_timeout_ms, &Exchange::OnTotalDeadline, this);
   }
+  const BodyFraming framing = chunked ? BodyFraming::kChunked : until_close ? BodyFraming::kUntilClose : answer.framing;
   std::string client_head;
   WriteClientHead(answer,
                   {.request_id = request_id_.id,
-                   .framing = chunked ? BodyFraming::kChunked : answer.framing,
+                   .framing = framing,
                    .content_length = answer.content_length,
                    .close = !connection_.keep,
                    .keep_alive_10 = old_client && connection_.keep},
