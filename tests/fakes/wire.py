@@ -96,6 +96,7 @@ class Wire:
         self.socket = sock
         self.ahead = bytearray()
         self.received = bytearray()  # every byte that ever arrived
+        self.local, self.remote = sock.getsockname(), sock.getpeername()
         sock.settimeout(PATIENCE)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
@@ -113,13 +114,13 @@ class Wire:
 
     def wait_until_read(self) -> None:
         """Until the peer's process (on this machine) has taken every byte out of its socket, or closed it."""
-        local, remote = self.socket.getsockname(), self.socket.getpeername()
-        eventually(lambda: not unread_bytes(remote, local), "the peer does not read")
+        eventually(lambda: not unread_bytes(self.remote, self.local), "the peer does not read")
 
     def wait_until_received(self, count: int) -> None:
         """Until `count` bytes from the peer wait in our socket, unread."""
-        local, remote = self.socket.getsockname(), self.socket.getpeername()
-        eventually(lambda: (unread_bytes(local, remote) or 0) >= count, f"{count} bytes never arrived")
+        eventually(
+            lambda: (unread_bytes(self.local, self.remote) or 0) >= count, f"{count} bytes never arrived"
+        )
 
     def half_close(self) -> None:
         self.socket.shutdown(socket.SHUT_WR)
