@@ -245,7 +245,7 @@ Task<Exchange::Next> Exchange::Ask() {
       co_await ReplyCancelled();
       co_return Next::kFinish;
     }
-    const bool stale = awaited == Awaited::kEnded && lease_->reused && answer_in_->empty() && !stream_body_;
+    const bool stale = awaited == Awaited::kEnded && lease_->reused && !worker_spoke_ && !stream_body_;
     co_await StopSender();
     lease_.reset();
     if (stale) {  // the worker closed a resting connection while we wrote: not its failure, and not an attempt
@@ -419,6 +419,7 @@ Task<Exchange::Awaited> Exchange::AwaitHead() {
   answer_parser_->Reset(to_head);
   if (!answer_in_.has_value()) answer_in_.emplace(lane_.buffers);
   answer_in_->Clear();
+  worker_spoke_ = false;
   const ServerOptions& options = lane_.options;
   ArmDeadline(options.first_byte_timeout_ms != 0 ? options.first_byte_timeout_ms : options.request_timeout_ms,
               &Exchange::OnFirstByteTimeout);
@@ -435,6 +436,7 @@ Task<Exchange::Awaited> Exchange::AwaitHead() {
       co_return Awaited::kEnded;
     }
     answer_in_->Commit(static_cast<size_t>(read.bytes));
+    worker_spoke_ = true;
     while (!answer_in_->empty()) {
       const ParseState state = answer_parser_->Feed(answer_in_->view());
       if (state == ParseState::kNeedMore) break;
