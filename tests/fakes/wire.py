@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import select
 import socket
 import struct
 import time
@@ -112,6 +113,13 @@ class Wire:
     def send_in_pieces(self, data: bytes, size: int) -> None:
         self.send(*(data[at : at + size] for at in range(0, len(data), size)))
 
+    def send_what_fits(self, data: bytes) -> int:
+        """How many of these bytes the socket took without waiting."""
+        try:
+            return self.socket.send(data, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return 0
+
     def wait_until_read(self) -> None:
         """Until the peer's process (on this machine) has taken every byte out of its socket, or closed it."""
         eventually(lambda: not unread_bytes(self.remote, self.local), "the peer does not read")
@@ -134,6 +142,10 @@ class Wire:
         self.socket.close()
 
     # ---- reading
+
+    def readable(self, patience: float) -> bool:
+        """Whether something has arrived (or the end) within so many seconds."""
+        return bool(self.ahead) or bool(select.select([self.socket], [], [], patience)[0])
 
     def read_some(self) -> bytes:
         """What has arrived, at least a byte; b"" at the end. ConnectionResetError for a reset."""

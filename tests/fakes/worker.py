@@ -89,6 +89,7 @@ class FakeWorker:
         receive_buffer: int | None = None,
         send_buffer: int | None = None,
         path: str = "",
+        port: int = 0,
     ) -> None:
         self.answer = answer
         self.script = script or self._answer_each
@@ -105,7 +106,8 @@ class FakeWorker:
             self._listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         if send_buffer is not None:
             self._listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
-        self._listening.bind((host, 0))
+        self._listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._listening.bind((host, port))
         self._listening.listen(1024)
         self.port = self._listening.getsockname()[1]
         self.authority = f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
