@@ -618,7 +618,11 @@ void Exchange::Cancel(CancelReason reason) {
   const bool client_is_lost = reason == CancelReason::kClientGone || reason == CancelReason::kSlowClient;
   if (client_is_lost || client_has_bytes_) {
     connection_.keep = false;
-    if (client_is_lost) connection_.socket.Close();
+    if (client_is_lost && client_has_bytes_) {
+      connection_.socket.Abort();  // a proper end would let a part that it has yet to read pass for the whole
+    } else if (client_is_lost) {
+      connection_.socket.Close();
+    }
   }
   if (body_.has_value() && !body_->complete()) body_->Stop();
 }
