@@ -95,6 +95,7 @@ class Wire:
 
     def __init__(self, sock: socket.socket) -> None:
         self.socket = sock
+        self.sent = 0
         self.ahead = bytearray()
         self.received = bytearray()  # every byte that ever arrived
         self.local, self.remote = sock.getsockname(), sock.getpeername()
@@ -108,21 +109,29 @@ class Wire:
         for number, piece in enumerate(pieces):
             if number > 0:
                 self.wait_until_read()
-            self.socket.sendall(piece)
+            rest = memoryview(piece)
+            while rest:
+                count = self.socket.send(rest)
+                self.sent += count
+                rest = rest[count:]
 
     def send_in_pieces(self, data: bytes, size: int) -> None:
         self.send(*(data[at : at + size] for at in range(0, len(data), size)))
 
     def send_what_fits(self, data: bytes) -> int:
-        """How many of these bytes the socket took without waiting."""
+        """How many of these bytes the socket took without waiting; none once the peer is gone."""
         try:
             return self.socket.send(data, socket.MSG_DONTWAIT)
-        except BlockingIOError:
+        except (BlockingIOError, ConnectionError):
             return 0
 
     def wait_until_read(self) -> None:
         """Until the peer's process (on this machine) has taken every byte out of its socket, or closed it."""
         eventually(lambda: not unread_bytes(self.remote, self.local), "the peer does not read")
+
+    def wait_until_received_by_peer(self, count: int) -> None:
+        """Until `count` of our bytes wait in the peer's socket, unread."""
+        eventually(lambda: (unread_bytes(self.remote, self.local) or 0) >= count, "they never arrived")
 
     def wait_until_received(self, count: int) -> None:
         """Until `count` bytes from the peer wait in our socket, unread."""
@@ -161,7 +170,7 @@ class Wire:
         arrived = self.socket.recv(1 << 18)
         self.received += arrived
         if not arrived:
-            raise EndedEarlyError(f"closed after {bytes(self.ahead)!r}")
+            raise EndedEarlyError(f"closed after {bytes(self.ahead[:200])!r}, {len(self.ahead)} bytes")
         self.ahead += arrived
 
     def read_exactly(self, count: int) -> bytes:
