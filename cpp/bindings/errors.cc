@@ -24,7 +24,8 @@ constexpr const char kOurs[] = "vllm_router.errors";
 constexpr Row kTable[] = {
     {absl::StatusCode::kInvalidArgument, kBuiltins, "ValueError"},
     {absl::StatusCode::kOutOfRange, kBuiltins, "ValueError"},
-    {absl::StatusCode::kUnimplemented, kBuiltins, "ValueError"},  // an option that names what is not built yet
+    {absl::StatusCode::kUnimplemented, kBuiltins,
+     "ValueError"},  // an option that names what is not built yet
     {absl::StatusCode::kDeadlineExceeded, kBuiltins, "TimeoutError"},
     {absl::StatusCode::kFailedPrecondition, kBuiltins, "OSError"},  // a port that cannot be had
     {absl::StatusCode::kUnavailable, kOurs, "NoWorkersError"},

@@ -27,13 +27,27 @@ void AppendQuoted(std::string_view raw, std::string* text) {
     copied = i + 1;
     text->push_back('\\');
     switch (c) {
-      case '"': case '\\': text->push_back(static_cast<char>(c)); break;
-      case '\b': text->push_back('b'); break;
-      case '\t': text->push_back('t'); break;
-      case '\n': text->push_back('n'); break;
-      case '\f': text->push_back('f'); break;
-      case '\r': text->push_back('r'); break;
-      default: text->append("u00").append({kHex[c >> 4], kHex[c & 15]});
+      case '"':
+      case '\\':
+        text->push_back(static_cast<char>(c));
+        break;
+      case '\b':
+        text->push_back('b');
+        break;
+      case '\t':
+        text->push_back('t');
+        break;
+      case '\n':
+        text->push_back('n');
+        break;
+      case '\f':
+        text->push_back('f');
+        break;
+      case '\r':
+        text->push_back('r');
+        break;
+      default:
+        text->append("u00").append({kHex[c >> 4], kHex[c & 15]});
     }
   }
   text->append(raw.substr(copied)).push_back('"');
@@ -55,8 +69,9 @@ void AppendInteger(py::handle value, std::string* text) {
 void AppendFloat(py::handle value, std::string* text) {
   const double number = PyFloat_AS_DOUBLE(value.ptr());
   if (!std::isfinite(number)) {
-    throw py::value_error("a number in the request is " + std::string(py::str(value)) +
-                          "; JSON has finite numbers only: send null or leave it out");
+    throw py::value_error(
+        "a number in the request is " + std::string(py::str(value)) +
+        "; JSON has finite numbers only: send null or leave it out");
   }
   char* digits = PyOS_double_to_string(number, 'r', 0, Py_DTSF_ADD_DOT_0, nullptr);
   if (digits == nullptr) throw py::error_already_set();
@@ -67,8 +82,9 @@ void AppendFloat(py::handle value, std::string* text) {
 void AppendKey(py::handle key, std::string* text) {
   if (PyUnicode_Check(key.ptr())) return AppendQuoted(Utf8(key), text);
   if (!key.is_none() && !PyLong_Check(key.ptr()) && !PyFloat_Check(key.ptr())) {
-    throw py::type_error("a member name in the request is of type " + std::string(Py_TYPE(key.ptr())->tp_name) +
-                         "; JSON has strings only: use str");
+    throw py::type_error(
+        "a member name in the request is of type " + std::string(Py_TYPE(key.ptr())->tp_name) +
+        "; JSON has strings only: use str");
   }
   text->push_back('"');
   AppendJson(key, text);
@@ -116,9 +132,10 @@ void AppendJson(py::handle value, std::string* text) {
     }
     text->push_back(']');
   } else {
-    throw py::type_error("a value in the request is of type " + std::string(Py_TYPE(object)->tp_name) +
-                         ", which JSON does not have; use dict, list, str, int, float, bool or None (a pydantic "
-                         "model has .model_dump())");
+    throw py::type_error(
+        "a value in the request is of type " + std::string(Py_TYPE(object)->tp_name) +
+        ", which JSON does not have; use dict, list, str, int, float, bool or None (a pydantic "
+        "model has .model_dump())");
   }
 }
 

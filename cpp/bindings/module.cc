@@ -19,7 +19,6 @@ PYBIND11_MODULE(_core, module) {
   BindTestingHttp(testing);
   BindTestingIndex(testing);
   BindTestingPolicy(testing);
-  BindTestingProxy(testing);
   BindTestingRouting(testing);
   BindTestingSimulation(testing);
   BindTestingWorker(testing);

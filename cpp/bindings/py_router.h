@@ -26,4 +26,8 @@ class PyRouter {
   Snapshot<FleetView>::Cached fleet_;
 };
 
+// How leaving a `with` block by an exception of this type (or None) reads: quietly, it worked; by an Exception, the
+// worker failed; by anything else (CancelledError, GeneratorExit, KeyboardInterrupt), the one who asked has gone.
+Outcome OutcomeOfExit(pybind11::handle exception_type);
+
 }  // namespace vllm_router

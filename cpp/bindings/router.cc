@@ -81,7 +81,8 @@ std::optional<std::string_view> TextView(py::handle value) {
     return std::string_view(data, static_cast<size_t>(size));
   }
   if (PyBytes_Check(value.ptr())) {
-    return std::string_view(PyBytes_AS_STRING(value.ptr()), static_cast<size_t>(PyBytes_GET_SIZE(value.ptr())));
+    return std::string_view(
+        PyBytes_AS_STRING(value.ptr()), static_cast<size_t>(PyBytes_GET_SIZE(value.ptr())));
   }
   return std::nullopt;
 }
@@ -107,7 +108,8 @@ class Headers {
       Refuse(given);
     }
     for (const py::handle pair : py::reinterpret_borrow<py::tuple>(kept_)) {
-      if ((!PyTuple_Check(pair.ptr()) && !PyList_Check(pair.ptr())) || PySequence_Fast_GET_SIZE(pair.ptr()) != 2) {
+      if ((!PyTuple_Check(pair.ptr()) && !PyList_Check(pair.ptr())) ||
+          PySequence_Fast_GET_SIZE(pair.ptr()) != 2) {
         throw py::type_error("headers holds " + Show(pair) + "; each entry must be a pair (name, value)");
       }
       Add(PySequence_Fast_GET_ITEM(pair.ptr(), 0), PySequence_Fast_GET_ITEM(pair.ptr(), 1));
@@ -118,16 +120,17 @@ class Headers {
 
  private:
   [[noreturn]] static void Refuse(py::handle given) {
-    throw py::type_error("headers is of type " + TypeName(given) +
-                         "; pass a mapping of names to values, or pairs (name, value)");
+    throw py::type_error(
+        "headers is of type " + TypeName(given) +
+        "; pass a mapping of names to values, or pairs (name, value)");
   }
 
   void Add(py::handle name, py::handle value) {
     const std::optional<std::string_view> name_text = TextView(name);
     const std::optional<std::string_view> value_text = TextView(value);
     if (!name_text || !value_text) {
-      throw py::type_error("headers holds " + Show(name) + ": " + Show(value) +
-                           "; names and values must be str or bytes");
+      throw py::type_error(
+          "headers holds " + Show(name) + ": " + Show(value) + "; names and values must be str or bytes");
     }
     fields_.push_back({*name_text, *value_text});
   }
@@ -141,20 +144,24 @@ template <typename T>
 std::span<const T> ArrayView(py::handle value, const char* what, const char* dtype) {
   const std::string remedy = std::string("; pass np.ascontiguousarray(") + what + ", dtype=np." + dtype + ")";
   if (!py::isinstance<py::array>(value)) {
-    throw py::type_error(std::string(what) + " is of type " + TypeName(value) + "; it must be a numpy array of " +
-                         dtype + remedy);
+    throw py::type_error(
+        std::string(what) + " is of type " + TypeName(value) + "; it must be a numpy array of " + dtype +
+        remedy);
   }
   const auto array = py::reinterpret_borrow<py::array>(value);
   if (!array.dtype().equal(py::dtype::of<T>())) {
-    throw py::type_error(std::string(what) + " has dtype " + std::string(py::str(array.dtype())) + "; it must be " +
-                         dtype + remedy);
+    throw py::type_error(
+        std::string(what) + " has dtype " + std::string(py::str(array.dtype())) + "; it must be " + dtype +
+        remedy);
   }
   if (array.ndim() != 1) {
-    throw py::value_error(std::string(what) + " has " + std::to_string(array.ndim()) +
-                          " dimensions; it must have 1: all rows one after the other");
+    throw py::value_error(
+        std::string(what) + " has " + std::to_string(array.ndim()) +
+        " dimensions; it must have 1: all rows one after the other");
   }
   if ((array.flags() & py::array::c_style) == 0) {
-    throw py::value_error(std::string(what) + " is not contiguous; it must be, since it is not copied" + remedy);
+    throw py::value_error(
+        std::string(what) + " is not contiguous; it must be, since it is not copied" + remedy);
   }
   return {static_cast<const T*>(array.data()), static_cast<size_t>(array.size())};
 }
@@ -171,8 +178,9 @@ std::span<const uint32_t> TokenIds(py::handle value, std::vector<uint32_t>* copi
     int overflow = 0;
     const long long id = PyLong_Check(item) ? PyLong_AsLongLongAndOverflow(item, &overflow) : -1;
     if (overflow != 0 || id < 0 || id > UINT32_MAX) {
-      throw py::value_error("token_ids[" + std::to_string(i) + "] is " + Show(item) +
-                            "; a token id is an integer between 0 and 4294967295");
+      throw py::value_error(
+          "token_ids[" + std::to_string(i) + "] is " + Show(item) +
+          "; a token id is an integer between 0 and 4294967295");
     }
     (*copied)[static_cast<size_t>(i)] = static_cast<uint32_t>(id);
   }
@@ -182,8 +190,9 @@ std::span<const uint32_t> TokenIds(py::handle value, std::vector<uint32_t>* copi
 // The members of `messages` and `model` as the body that a client would send.
 std::string ChatBody(py::handle messages, py::handle model) {
   if (!PyList_Check(messages.ptr()) && !PyTuple_Check(messages.ptr())) {
-    throw py::type_error("messages is of type " + TypeName(messages) +
-                         "; it must be a list of messages, each a dict with role and content");
+    throw py::type_error(
+        "messages is of type " + TypeName(messages) +
+        "; it must be a list of messages, each a dict with role and content");
   }
   std::string body = "{";
   if (!model.is_none()) {
@@ -197,36 +206,47 @@ std::string ChatBody(py::handle messages, py::handle model) {
 }
 
 void RefuseTogether(const char* first, const char* second) {
-  throw py::type_error(std::string("select() got both ") + first + " and " + second +
-                       "; they say the same thing twice: pass one of body, prompt and messages");
+  throw py::type_error(
+      std::string("select() got both ") + first + " and " + second +
+      "; they say the same thing twice: pass one of body, prompt and messages");
 }
 
 // ---- One decision --------------------------------------------------------------------------------------------------
 
-// Positions in `fleet` of the URLs; a URL without @rank stands for all its ranks. One that is not (or no longer) in
-// the fleet needs no excluding.
+// Adds the positions of `url` or of its ranks. One that is not (or no longer) in the fleet needs no excluding.
+void Exclude(std::string_view url, const FleetView& fleet, std::vector<uint32_t>* positions) {
+  // Nearly always it is a ticket's worker_url; parsing settles other spellings of a known one.
+  if (const std::optional<uint32_t> position = fleet.Find(url)) return positions->push_back(*position);
+  const StatusOr<WorkerUrl> named = ParseWorkerUrl(url);
+  if (!named.ok()) return;
+  for (uint32_t position = 0; position < fleet.members().size(); ++position) {
+    const WorkerUrl& known = fleet.worker(position).url;
+    if (SameHost(known, *named) && (!named->rank || named->rank == known.rank))
+      positions->push_back(position);
+  }
+}
+
 std::vector<uint32_t> Excluded(py::handle urls, const FleetView& fleet) {
   if (PyUnicode_Check(urls.ptr()) || PyBytes_Check(urls.ptr())) {
-    throw py::type_error("exclude is " + Show(urls) + "; it must be a collection of worker URLs: pass [" + Show(urls) +
-                         "]");
+    throw py::type_error(
+        "exclude is " + Show(urls) + "; it must be a collection of worker URLs: pass [" + Show(urls) + "]");
   }
   std::vector<uint32_t> positions;
   for (const py::handle item : py::iter(urls)) {
     const std::optional<std::string_view> url = TextView(item);
     if (!url) throw py::type_error("exclude holds " + Show(item) + "; it must hold worker URLs as str");
-    const std::string_view name = url->substr(0, url->find_last_not_of('/') + 1);
-    for (uint32_t position = 0; position < fleet.members().size(); ++position) {
-      const WorkerUrl& worker = fleet.worker(position).url;
-      if (worker.url == name || worker.base == name) positions.push_back(position);
-    }
+    Exclude(*url, fleet, &positions);
   }
   return positions;
 }
 
-bool IsEmptyTuple(py::handle value) { return PyTuple_Check(value.ptr()) && PyTuple_GET_SIZE(value.ptr()) == 0; }
+bool IsEmptyTuple(py::handle value) {
+  return PyTuple_Check(value.ptr()) && PyTuple_GET_SIZE(value.ptr()) == 0;
+}
 
-RoutingKey MakeKey(const Router& router, py::handle body, py::handle prompt, py::handle messages, py::handle token_ids,
-                   py::handle given_headers, py::handle model) {
+RoutingKey MakeKey(
+    const Router& router, py::handle body, py::handle prompt, py::handle messages, py::handle token_ids,
+    py::handle given_headers, py::handle model) {
   if (!body.is_none() && !prompt.is_none()) RefuseTogether("body", "prompt");
   if (!body.is_none() && !messages.is_none()) RefuseTogether("body", "messages");
   if (!prompt.is_none() && !messages.is_none()) RefuseTogether("prompt", "messages");
@@ -250,19 +270,22 @@ RoutingKey MakeKey(const Router& router, py::handle body, py::handle prompt, py:
       } else if (bytes.Hold(body)) {
         request.body = bytes.view();
       } else {
-        throw py::type_error("body is of type " + TypeName(body) + "; pass the JSON as bytes or str, or a dict");
+        throw py::type_error(
+            "body is of type " + TypeName(body) + "; pass the JSON as bytes or str, or a dict");
       }
     } else if (!messages.is_none()) {
       written = ChatBody(messages, model);
       request.body = written;
     } else if (!prompt.is_none()) {
-      if (!bytes.Hold(prompt)) throw py::type_error("prompt is of type " + TypeName(prompt) + "; pass str or bytes");
+      if (!bytes.Hold(prompt))
+        throw py::type_error("prompt is of type " + TypeName(prompt) + "; pass str or bytes");
       request.prompt = bytes.view();
     }
     if (!token_ids.is_none()) request.token_ids = TokenIds(token_ids, &copied);
   }
 
-  const size_t size = (request.body ? request.body->size() : 0) + (request.prompt ? request.prompt->size() : 0) +
+  const size_t size = (request.body ? request.body->size() : 0) +
+                      (request.prompt ? request.prompt->size() : 0) +
                       (request.token_ids ? request.token_ids->size_bytes() : 0);
   if (needs_text && size >= kReleaseGilBytes) {
     const py::gil_scoped_release release;
@@ -273,11 +296,13 @@ RoutingKey MakeKey(const Router& router, py::handle body, py::handle prompt, py:
   return key;
 }
 
-Ticket Select(PyRouter& self, const py::object& body, const py::object& prompt, const py::object& messages,
-              const py::object& token_ids, const py::object& headers, const py::object& model,
-              const py::object& exclude) {
+Ticket Select(
+    PyRouter& self, const py::object& body, const py::object& prompt, const py::object& messages,
+    const py::object& token_ids, const py::object& headers, const py::object& model,
+    const py::object& exclude) {
   const RoutingKey key = MakeKey(self.router(), body, prompt, messages, token_ids, headers, model);
-  if (IsEmptyTuple(exclude) || exclude.is_none()) return ValueOrThrow(self.router().Select(key, *self.fleet()));
+  if (IsEmptyTuple(exclude) || exclude.is_none())
+    return ValueOrThrow(self.router().Select(key, *self.fleet()));
   // Walking the collection may run Python code, so the fleet is held here and not in the cache.
   const std::shared_ptr<const FleetView> fleet = self.fleet();
   const std::vector<uint32_t> excluded = Excluded(exclude, *fleet);
@@ -315,9 +340,10 @@ py::object BaseUrl(const Ticket& ticket) { return py::str(ticket.worker().url.ba
 int CheckedStatus(const std::optional<int>& status, Outcome::End end) {
   if (!status) return end == Outcome::End::kFinished ? 200 : 0;
   if (*status != 0 && (*status < 100 || *status > 599)) {
-    throw py::value_error("status is " + std::to_string(*status) +
-                          "; it is the HTTP status of the worker's answer and must be between 100 and 599, or 0 when "
-                          "there was none");
+    throw py::value_error(
+        "status is " + std::to_string(*status) +
+        "; it is the HTTP status of the worker's answer and must be between 100 and 599, or 0 when "
+        "there was none");
   }
   return *status;
 }
@@ -326,13 +352,15 @@ Outcome::End CheckedEnd(const std::string& name) {
   if (const std::optional<Outcome::End> end = EndByName(name)) return *end;
   constexpr std::array<std::string_view, 4> kNames = {"finished", "client_gone", "worker_failed", "not_sent"};
   const std::string nearest(NearestName(name, kNames));
-  throw py::value_error("end is '" + name + "'; it must be one of finished, client_gone, worker_failed, not_sent" +
-                        (nearest.empty() ? "" : " (did you mean " + nearest + "?)"));
+  throw py::value_error(
+      "end is '" + name + "'; it must be one of finished, client_gone, worker_failed, not_sent" +
+      (nearest.empty() ? "" : " (did you mean " + nearest + "?)"));
 }
 
-bool FinishTicket(Ticket& ticket, const std::optional<int>& status, const py::object& end,
-                  const std::optional<double>& first_token_ms, const std::optional<uint64_t>& prompt_tokens,
-                  const std::optional<uint64_t>& cached_tokens, const std::optional<uint64_t>& output_tokens) {
+bool FinishTicket(
+    Ticket& ticket, const std::optional<int>& status, const py::object& end,
+    const std::optional<double>& first_token_ms, const std::optional<uint64_t>& prompt_tokens,
+    const std::optional<uint64_t>& cached_tokens, const std::optional<uint64_t>& output_tokens) {
   Outcome outcome;
   if (!end.is_none()) outcome.end = CheckedEnd(py::cast<std::string>(end));
   outcome.status = CheckedStatus(status, outcome.end);
@@ -341,15 +369,6 @@ bool FinishTicket(Ticket& ticket, const std::optional<int>& status, const py::ob
   outcome.cached_tokens = cached_tokens;
   outcome.output_tokens = output_tokens;
   return ticket.Finish(outcome);
-}
-
-// How leaving a `with` block reads: quietly, it worked; by an Exception, the worker failed; by anything else
-// (CancelledError, GeneratorExit, KeyboardInterrupt), the one who asked has gone.
-Outcome OutcomeOfExit(py::handle exception_type) {
-  if (exception_type.is_none()) return {.end = Outcome::End::kFinished, .status = 200};
-  const int failed = PyObject_IsSubclass(exception_type.ptr(), PyExc_Exception);
-  if (failed < 0) throw py::error_already_set();
-  return {.end = failed == 1 ? Outcome::End::kWorkerFailed : Outcome::End::kClientGone};
 }
 
 std::string TicketRepr(const Ticket& ticket) {
@@ -389,7 +408,8 @@ struct TextRows {
 TextRows GatherRows(py::handle given, const char* what, bool may_be_none) {
   TextRows text;
   if (PyUnicode_Check(given.ptr()) || PyBytes_Check(given.ptr())) {
-    throw py::type_error(std::string(what) + " is one " + TypeName(given) + "; select_batch takes a list of them");
+    throw py::type_error(
+        std::string(what) + " is one " + TypeName(given) + "; select_batch takes a list of them");
   }
   text.kept = py::reinterpret_steal<py::object>(PySequence_Tuple(given.ptr()));
   if (!text.kept) throw py::error_already_set();
@@ -399,27 +419,30 @@ TextRows GatherRows(py::handle given, const char* what, bool may_be_none) {
     PyObject* const item = PyTuple_GET_ITEM(text.kept.ptr(), i);
     text.rows.push_back(TextView(item));
     if (!text.rows.back() && !(may_be_none && item == Py_None)) {
-      throw py::type_error(std::string(what) + "[" + std::to_string(i) + "] is of type " + TypeName(item) +
-                           "; it must be str or bytes" + (may_be_none ? ", or None for a request without one" : ""));
+      throw py::type_error(
+          std::string(what) + "[" + std::to_string(i) + "] is of type " + TypeName(item) +
+          "; it must be str or bytes" + (may_be_none ? ", or None for a request without one" : ""));
     }
   }
   return text;
 }
 
 void CheckOffsets(std::span<const int64_t> offsets, size_t ids) {
-  if (offsets.empty()) throw py::value_error("offsets is empty; n rows have n + 1 offsets, so 0 rows have [0]");
+  if (offsets.empty())
+    throw py::value_error("offsets is empty; n rows have n + 1 offsets, so 0 rows have [0]");
   int64_t before = 0;
   for (size_t i = 0; i < offsets.size(); ++i) {
     if (offsets[i] < before) {
-      throw py::value_error("offsets[" + std::to_string(i) + "] is " + std::to_string(offsets[i]) +
-                            "; offsets start at 0 or later and never fall, and the one before it is " +
-                            std::to_string(before));
+      throw py::value_error(
+          "offsets[" + std::to_string(i) + "] is " + std::to_string(offsets[i]) +
+          "; offsets start at 0 or later and never fall, and the one before it is " + std::to_string(before));
     }
     before = offsets[i];
   }
   if (static_cast<uint64_t>(before) > ids) {
-    throw py::value_error("offsets[" + std::to_string(offsets.size() - 1) + "] is " + std::to_string(before) +
-                          "; token_ids has only " + std::to_string(ids) + " ids");
+    throw py::value_error(
+        "offsets[" + std::to_string(offsets.size() - 1) + "] is " + std::to_string(before) +
+        "; token_ids has only " + std::to_string(ids) + " ids");
   }
 }
 
@@ -429,8 +452,9 @@ py::list WorkerUrls(const FleetView& fleet) {
   return urls;
 }
 
-std::unique_ptr<Batch> SelectBatch(PyRouter& self, const py::object& prompts, const py::object& token_ids,
-                                   const py::object& offsets, const py::object& session_ids) {
+std::unique_ptr<Batch> SelectBatch(
+    PyRouter& self, const py::object& prompts, const py::object& token_ids, const py::object& offsets,
+    const py::object& session_ids) {
   Router& router = self.router();
   std::optional<TextRows> prompt_rows;
   std::optional<TextRows> session_rows;
@@ -440,8 +464,9 @@ std::unique_ptr<Batch> SelectBatch(PyRouter& self, const py::object& prompts, co
   const char* counted = nullptr;
   const auto count = [&](size_t here, const char* what) {
     if (rows && *rows != here) {
-      throw py::value_error(std::string(what) + " has " + std::to_string(here) + " rows and " + counted + " has " +
-                            std::to_string(*rows) + "; give one of each per request");
+      throw py::value_error(
+          std::string(what) + " has " + std::to_string(here) + " rows and " + counted + " has " +
+          std::to_string(*rows) + "; give one of each per request");
     }
     rows = here;
     counted = what;
@@ -452,9 +477,10 @@ std::unique_ptr<Batch> SelectBatch(PyRouter& self, const py::object& prompts, co
     count(prompt_rows->rows.size(), "prompts");
   }
   if (token_ids.is_none() != offsets.is_none()) {
-    throw py::type_error(token_ids.is_none() ? "offsets came without token_ids; pass both or neither"
-                                             : "token_ids came without offsets; row i is "
-                                               "token_ids[offsets[i]:offsets[i + 1]], so pass n + 1 int64 offsets");
+    throw py::type_error(
+        token_ids.is_none() ? "offsets came without token_ids; pass both or neither"
+                            : "token_ids came without offsets; row i is "
+                              "token_ids[offsets[i]:offsets[i + 1]], so pass n + 1 int64 offsets");
   }
   if (!token_ids.is_none()) {
     ids = ArrayView<uint32_t>(token_ids, "token_ids", "uint32");
@@ -466,15 +492,18 @@ std::unique_ptr<Batch> SelectBatch(PyRouter& self, const py::object& prompts, co
     session_rows = GatherRows(session_ids, "session_ids", true);
     count(session_rows->rows.size(), "session_ids");
   }
-  if (!rows) throw py::type_error("select_batch() got no requests; pass prompts, token_ids with offsets, or session_ids");
+  if (!rows)
+    throw py::type_error(
+        "select_batch() got no requests; pass prompts, token_ids with offsets, or session_ids");
 
   const auto size = static_cast<py::ssize_t>(*rows);
   const std::shared_ptr<const FleetView> fleet = self.fleet();
-  auto batch = std::make_unique<Batch>(Batch{{},
-                                             py::array_t<int32_t>(size),
-                                             py::array_t<int64_t>(size),
-                                             py::array_t<int64_t>(size),
-                                             WorkerUrls(*fleet)});
+  auto batch = std::make_unique<Batch>(Batch{
+      {},
+      py::array_t<int32_t>(size),
+      py::array_t<int64_t>(size),
+      py::array_t<int64_t>(size),
+      WorkerUrls(*fleet)});
   int32_t* const workers = batch->workers.mutable_data();
   int64_t* const matched = batch->matched.mutable_data();
   int64_t* const total = batch->total.mutable_data();
@@ -488,7 +517,8 @@ std::unique_ptr<Batch> SelectBatch(PyRouter& self, const py::object& prompts, co
       if (prompt_rows) request.prompt = prompt_rows->rows[i];
       if (session_rows) request.session_id = session_rows->rows[i];
       if (!bounds.empty()) {
-        request.token_ids = ids.subspan(static_cast<size_t>(bounds[i]), static_cast<size_t>(bounds[i + 1] - bounds[i]));
+        request.token_ids =
+            ids.subspan(static_cast<size_t>(bounds[i]), static_cast<size_t>(bounds[i + 1] - bounds[i]));
       }
       router.MakeKey(request, &key);
       StatusOr<Ticket> ticket = router.Select(key, *fleet);
@@ -533,15 +563,18 @@ std::unique_ptr<PyRouter> MakeRouter(std::vector<std::string> worker_urls, const
   chosen.fallback_policy = given["fallback_policy"].cast<std::string>();
   const auto seed = given["seed"].cast<std::optional<uint64_t>>();
   chosen.seed = seed ? *seed : Dice::EntropySeed();
-  chosen.least_load_metric = ValueOrThrow(ParseLeastLoadMetric(given["least_load_metric"].cast<std::string>()));
+  chosen.least_load_metric =
+      ValueOrThrow(ParseLeastLoadMetric(given["least_load_metric"].cast<std::string>()));
   chosen.virtual_nodes = given["virtual_nodes"].cast<uint32_t>();
   chosen.hash_function = ValueOrThrow(ParseHashFunction(given["hash_function"].cast<std::string>()));
   chosen.hash_failover = ValueOrThrow(ParseHashFailover(given["hash_failover"].cast<std::string>()));
-  chosen.hash_load_factor = static_cast<uint32_t>(std::lround(given["hash_load_factor"].cast<double>() * 1000));
+  chosen.hash_load_factor =
+      static_cast<uint32_t>(std::lround(given["hash_load_factor"].cast<double>() * 1000));
 
   SessionKeyOptions& keys = options.session_key;
-  keys.order = given["hash_key_order"].cast<std::string>() == "reference" ? SessionKeyOptions::Order::kReference
-                                                                          : SessionKeyOptions::Order::kSeed;
+  keys.order = given["hash_key_order"].cast<std::string>() == "reference"
+                   ? SessionKeyOptions::Order::kReference
+                   : SessionKeyOptions::Order::kSeed;
   keys.headers = given["hash_key_headers"].cast<std::vector<std::string>>();
   keys.aliases = given["session_header_aliases"].cast<bool>();
   keys.compat = given["consistent_hash_compat"].cast<bool>();
@@ -570,33 +603,45 @@ py::list WorkerRows(PyRouter& self) {
   py::list rows;
   for (const FleetView::Member& member : fleet->members()) {
     const Worker& worker = *member.worker;
-    rows.append(py::make_tuple(worker.url.url, member.healthy, member.draining, worker.load.open_requests(),
-                               static_cast<double>(worker.weight) / kWeightOne, worker.url.rank,
-                               worker.load.queued_prefill(), worker.load.expected_output(), worker.load.context(),
-                               worker.selections.load(std::memory_order_relaxed)));
+    rows.append(py::make_tuple(
+        worker.url.url, member.healthy, member.draining, worker.load.open_requests(),
+        static_cast<double>(worker.weight) / kWeightOne, worker.url.rank, worker.load.queued_prefill(),
+        worker.load.expected_output(), worker.load.context(),
+        worker.selections.load(std::memory_order_relaxed)));
   }
   return rows;
 }
 
 }  // namespace
 
+Outcome OutcomeOfExit(py::handle exception_type) {
+  if (exception_type.is_none()) return {.end = Outcome::End::kFinished, .status = 200};
+  const int failed = PyObject_IsSubclass(exception_type.ptr(), PyExc_Exception);
+  if (failed < 0) throw py::error_already_set();
+  return {.end = failed == 1 ? Outcome::End::kWorkerFailed : Outcome::End::kClientGone};
+}
+
 void BindRouter(py::module_& module) {
   py::class_<Ticket>(module, "Ticket", "One reserved place on a worker; see vllm_router.Router.select.")
-      .def_property_readonly("worker_url", [](const Ticket& ticket) { return py::str(ticket.worker().url.url); })
+      .def_property_readonly(
+          "worker_url", [](const Ticket& ticket) { return py::str(ticket.worker().url.url); })
       .def_property_readonly("base_url", &BaseUrl)
       .def_property_readonly("rank", [](const Ticket& ticket) { return ticket.worker().url.rank; })
-      .def_property_readonly("reason", [](const Ticket& ticket) { return ReasonText(ticket.decision().reason); })
+      .def_property_readonly(
+          "reason", [](const Ticket& ticket) { return ReasonText(ticket.decision().reason); })
       .def_property_readonly("unit", [](const Ticket& ticket) { return UnitText(ticket.decision().unit); })
       .def_property_readonly("matched", [](const Ticket& ticket) { return ticket.decision().matched; })
       .def_property_readonly("total", [](const Ticket& ticket) { return ticket.decision().total; })
       .def_property_readonly("finished", &Ticket::finished)
       .def("first_token", &Ticket::FirstToken, "The worker's prefill is done.")
-      .def("finish", &FinishTicket, "Return the load; True for the call that did.", py::kw_only(),
-           "status"_a = py::none(), "end"_a = py::none(), "first_token_ms"_a = py::none(),
-           "prompt_tokens"_a = py::none(), "cached_tokens"_a = py::none(), "output_tokens"_a = py::none())
+      .def(
+          "finish", &FinishTicket, "Return the load; True for the call that did.", py::kw_only(),
+          "status"_a = py::none(), "end"_a = py::none(), "first_token_ms"_a = py::none(),
+          "prompt_tokens"_a = py::none(), "cached_tokens"_a = py::none(), "output_tokens"_a = py::none())
       .def("__enter__", [](py::object self) { return self; })
-      .def("__exit__", [](Ticket& ticket, const py::object& type, const py::object&,
-                          const py::object&) { ticket.Finish(OutcomeOfExit(type)); })
+      .def(
+          "__exit__", [](Ticket& ticket, const py::object& type, const py::object&,
+                         const py::object&) { ticket.Finish(OutcomeOfExit(type)); })
       .def("__repr__", &TicketRepr);
 
   py::class_<Batch>(module, "Batch", "Many reserved places; see vllm_router.Router.select_batch.")
@@ -604,21 +649,25 @@ void BindRouter(py::module_& module) {
       .def_readonly("matched", &Batch::matched)
       .def_readonly("total", &Batch::total)
       .def_readonly("worker_urls", &Batch::worker_urls)
-      .def("finish", &FinishBatch, "Return the loads that are still out; how many those were.", py::kw_only(),
-           "status"_a = py::none(), "end"_a = "finished")
+      .def(
+          "finish", &FinishBatch, "Return the loads that are still out; how many those were.", py::kw_only(),
+          "status"_a = py::none(), "end"_a = "finished")
       .def("__enter__", [](py::object self) { return self; })
-      .def("__exit__", [](Batch& batch, const py::object& type, const py::object&,
-                          const py::object&) { batch.Finish(OutcomeOfExit(type)); })
+      .def(
+          "__exit__", [](Batch& batch, const py::object& type, const py::object&,
+                         const py::object&) { batch.Finish(OutcomeOfExit(type)); })
       .def("__len__", [](const Batch& batch) { return batch.tickets.size(); })
       .def("__repr__", &BatchRepr);
 
   py::class_<PyRouter>(module, "Router", "The C++ part of vllm_router.Router.")
       .def(py::init(&MakeRouter), "worker_urls"_a, "options"_a)
-      .def("select", &Select, "One decision, load reserved.", "body"_a = py::none(), py::kw_only(),
-           "prompt"_a = py::none(), "messages"_a = py::none(), "token_ids"_a = py::none(), "headers"_a = py::none(),
-           "model"_a = py::none(), "exclude"_a = py::tuple())
-      .def("select_batch", &SelectBatch, "Many decisions in one call.", "prompts"_a = py::none(), py::kw_only(),
-           "token_ids"_a = py::none(), "offsets"_a = py::none(), "session_ids"_a = py::none())
+      .def(
+          "select", &Select, "One decision, load reserved.", "body"_a = py::none(), py::kw_only(),
+          "prompt"_a = py::none(), "messages"_a = py::none(), "token_ids"_a = py::none(),
+          "headers"_a = py::none(), "model"_a = py::none(), "exclude"_a = py::tuple())
+      .def(
+          "select_batch", &SelectBatch, "Many decisions in one call.", "prompts"_a = py::none(),
+          py::kw_only(), "token_ids"_a = py::none(), "offsets"_a = py::none(), "session_ids"_a = py::none())
       .def(
           "add_worker",
           [](PyRouter& self, const std::string& url, double weight) {
@@ -627,11 +676,15 @@ void BindRouter(py::module_& module) {
           "Add a worker (all its ranks) at the end of the fleet.", "url"_a, "weight"_a = 1.0)
       .def(
           "remove_worker",
-          [](PyRouter& self, const std::string& url) { ChangeFleet([&] { return self.router().RemoveWorker(url); }); },
+          [](PyRouter& self, const std::string& url) {
+            ChangeFleet([&] { return self.router().RemoveWorker(url); });
+          },
           "Take a worker (all its ranks) out of the fleet.", "url"_a)
       .def(
           "drain_worker",
-          [](PyRouter& self, const std::string& url) { ChangeFleet([&] { return self.router().DrainWorker(url); }); },
+          [](PyRouter& self, const std::string& url) {
+            ChangeFleet([&] { return self.router().DrainWorker(url); });
+          },
           "Choose it no more; what runs there ends as usual.", "url"_a)
       .def(
           "set_healthy",
@@ -639,7 +692,8 @@ void BindRouter(py::module_& module) {
             ChangeFleet([&] { return self.router().SetHealthy(url, healthy); });
           },
           "Whether it may be chosen, with all ranks of its host.", "url"_a, "healthy"_a)
-      .def_property_readonly("policy", [](const PyRouter& self) { return std::string(self.router().policy().name()); })
+      .def_property_readonly(
+          "policy", [](const PyRouter& self) { return std::string(self.router().policy().name()); })
       .def_property_readonly("worker_urls", [](PyRouter& self) { return WorkerUrls(*self.fleet()); })
       .def("_worker_rows", &WorkerRows);
 }

@@ -33,8 +33,13 @@ struct OwnedRequest {
 
   RequestView View() {
     for (const auto& [name, value] : headers) fields.push_back({name, value});
-    RequestView view{.headers = fields, .path = path, .session_id = session_id, .body = body,
-                     .body_bytes = body_bytes, .prompt = prompt};
+    RequestView view{
+        .headers = fields,
+        .path = path,
+        .session_id = session_id,
+        .body = body,
+        .body_bytes = body_bytes,
+        .prompt = prompt};
     if (token_ids) view.token_ids = *token_ids;
     return view;
   }
@@ -67,9 +72,12 @@ OwnedRequest RequestFrom(const py::kwargs& parts) {
 
 const char* SourceName(RoutingKey::HashKeySource source) {
   switch (source) {
-    case RoutingKey::HashKeySource::kMissing: return "missing";
-    case RoutingKey::HashKeySource::kSession: return "session";
-    case RoutingKey::HashKeySource::kBody: return "body";
+    case RoutingKey::HashKeySource::kMissing:
+      return "missing";
+    case RoutingKey::HashKeySource::kSession:
+      return "session";
+    case RoutingKey::HashKeySource::kBody:
+      return "body";
   }
   return "?";
 }
@@ -80,15 +88,18 @@ py::object FieldsOf(const std::string& body, bool padded) {
   if (padded) roomy.append(kBodyPadding, '"');
   const RequestFields fields = ParseRequestFields({roomy.data(), body.size()}, padded);
   if (!fields.is_object) return py::none();
-  return py::dict("session_params_session_id"_a = fields.session_params_session_id, "user"_a = fields.user,
-                  "session_id"_a = fields.session_id, "user_id"_a = fields.user_id, "model"_a = fields.model,
-                  "stream"_a = fields.stream, "max_tokens"_a = fields.max_tokens);
+  return py::dict(
+      "session_params_session_id"_a = fields.session_params_session_id, "user"_a = fields.user,
+      "session_id"_a = fields.session_id, "user_id"_a = fields.user_id, "model"_a = fields.model,
+      "stream"_a = fields.stream, "max_tokens"_a = fields.max_tokens);
 }
 
-SessionKeyFinder MakeFinder(const std::string& order, std::vector<std::string> headers, bool aliases, bool compat,
-                            const std::string& digest_function) {
+SessionKeyFinder MakeFinder(
+    const std::string& order, std::vector<std::string> headers, bool aliases, bool compat,
+    const std::string& digest_function) {
   SessionKeyOptions options;
-  options.order = order == "reference" ? SessionKeyOptions::Order::kReference : SessionKeyOptions::Order::kSeed;
+  options.order =
+      order == "reference" ? SessionKeyOptions::Order::kReference : SessionKeyOptions::Order::kSeed;
   options.headers = std::move(headers);
   options.aliases = aliases;
   options.compat = compat;
@@ -113,10 +124,9 @@ class Listener final : public Policy {
 class TicketHarness {
  public:
   size_t Make(uint32_t prefill, uint32_t output, uint32_t context) {
-    tickets_.push_back(std::make_unique<Ticket>(listener_, worker_, Decision{},
-                                                LoadShare{.queued_prefill = prefill,
-                                                          .expected_output = output,
-                                                          .context = context}));
+    tickets_.push_back(std::make_unique<Ticket>(
+        listener_, worker_, Decision{},
+        LoadShare{.queued_prefill = prefill, .expected_output = output, .context = context}));
     return tickets_.size() - 1;
   }
   size_t MakeEmpty() {
@@ -137,7 +147,8 @@ class TicketHarness {
 
   py::tuple Load() const {
     const WorkerLoad& load = worker_->load;
-    return py::make_tuple(load.open_requests(), load.queued_prefill(), load.expected_output(), load.context());
+    return py::make_tuple(
+        load.open_requests(), load.queued_prefill(), load.expected_output(), load.context());
   }
   py::dict Heard() const {
     py::dict heard;
@@ -153,7 +164,8 @@ class TicketHarness {
   int Race(int rounds) {
     std::atomic<int> wins{0};
     for (int round = 0; round < rounds; ++round) {
-      Ticket ticket(listener_, worker_, Decision{}, {.queued_prefill = 5, .expected_output = 3, .context = 5});
+      Ticket ticket(
+          listener_, worker_, Decision{}, {.queued_prefill = 5, .expected_output = 3, .context = 5});
       std::atomic<int> ready{0};
       const auto start = [&ready] {
         ready.fetch_add(1);
@@ -189,18 +201,21 @@ void BindTestingRouting(py::module_& testing) {
   testing.def("request_fields", &FieldsOf, "body"_a, "padded"_a = false);
 
   py::class_<SessionKeyFinder>(testing, "SessionKeyFinder")
-      .def(py::init(&MakeFinder), py::kw_only(), "order"_a = "seed", "headers"_a = std::vector<std::string>{},
-           "aliases"_a = true, "compat"_a = false, "digest_function"_a = "furc")
-      .def("find_in_headers",
-           [](const SessionKeyFinder& finder, Pairs headers) {
-             OwnedRequest request{.headers = std::move(headers)};
-             return finder.FindInHeaders(request.View().headers);
-           })
-      .def("has_header",
-           [](const SessionKeyFinder& finder, Pairs headers) {
-             OwnedRequest request{.headers = std::move(headers)};
-             return finder.HasHeader(request.View().headers);
-           })
+      .def(
+          py::init(&MakeFinder), py::kw_only(), "order"_a = "seed", "headers"_a = std::vector<std::string>{},
+          "aliases"_a = true, "compat"_a = false, "digest_function"_a = "furc")
+      .def(
+          "find_in_headers",
+          [](const SessionKeyFinder& finder, Pairs headers) {
+            OwnedRequest request{.headers = std::move(headers)};
+            return finder.FindInHeaders(request.View().headers);
+          })
+      .def(
+          "has_header",
+          [](const SessionKeyFinder& finder, Pairs headers) {
+            OwnedRequest request{.headers = std::move(headers)};
+            return finder.HasHeader(request.View().headers);
+          })
       // (key, where it came from, whether the body was parsed for it)
       .def("find", [](const SessionKeyFinder& finder, const py::kwargs& parts) {
         OwnedRequest request = RequestFrom(parts);
@@ -228,13 +243,16 @@ void BindTestingRouting(py::module_& testing) {
   testing.def("make_key", [](const PyRouter& router, const py::kwargs& parts) {
     OwnedRequest request = RequestFrom(parts);
     const RoutingKey key = router.router().MakeKey(request.View());
-    return py::dict("hash_key"_a = key.hash_key, "source"_a = SourceName(key.hash_key_source),
-                    "prompt_tokens"_a = key.prompt_tokens, "expected_output"_a = key.expected_output);
+    return py::dict(
+        "hash_key"_a = key.hash_key, "source"_a = SourceName(key.hash_key_source),
+        "prompt_tokens"_a = key.prompt_tokens, "expected_output"_a = key.expected_output);
   });
   testing.def("needs_body", [](const PyRouter& router, Pairs headers) {
     OwnedRequest request{.headers = std::move(headers)};
     return router.router().NeedsBody(request.View().headers);
   });
+  testing.def(
+      "end_of_exit", [](const py::object& type) { return std::string(EndName(OutcomeOfExit(type).end)); });
   testing.def("json_text", [](const py::object& value) {
     std::string text;
     AppendJson(value, &text);

@@ -33,9 +33,9 @@ struct RequestFields {
   std::optional<std::string> session_id;
   std::optional<std::string> user_id;
 
-  std::optional<std::string> model;     // a string, blank or not
-  std::optional<bool> stream;           // true or false
-  std::optional<uint64_t> max_tokens;   // max_completion_tokens, else max_tokens; integers from 0 to 2^64 - 1
+  std::optional<std::string> model;    // a string, blank or not
+  std::optional<bool> stream;          // true or false
+  std::optional<uint64_t> max_tokens;  // max_completion_tokens, else max_tokens; integers from 0 to 2^64 - 1
 };
 
 // `padded`: kBodyPadding bytes after the text are readable; otherwise the text is copied first.

@@ -15,14 +15,14 @@ struct RequestFields;
 
 struct RequestView {
   std::span<const HeaderField> headers;
-  std::string_view path;                                // target without query; empty outside HTTP
-  std::optional<std::string_view> session_id;           // counts as X-Session-ID, before every header
-  std::optional<std::string_view> body;                 // whole JSON body, if it is at hand
-  uint64_t body_bytes = 0;                              // its length if known, even when it is not at hand
-  std::optional<std::string_view> prompt;               // plain text instead of a body
-  std::optional<std::span<const uint32_t>> token_ids;   // or token ids
-  bool body_is_padded = false;                          // kBodyPadding readable bytes follow the body
-  const RequestFields* fields = nullptr;                // the body's, if somebody has parsed it already
+  std::string_view path;                               // target without query; empty outside HTTP
+  std::optional<std::string_view> session_id;          // counts as X-Session-ID, before every header
+  std::optional<std::string_view> body;                // whole JSON body, if it is at hand
+  uint64_t body_bytes = 0;                             // its length if known, even when it is not at hand
+  std::optional<std::string_view> prompt;              // plain text instead of a body
+  std::optional<std::span<const uint32_t>> token_ids;  // or token ids
+  bool body_is_padded = false;                         // kBodyPadding readable bytes follow the body
+  const RequestFields* fields = nullptr;               // the body's, if somebody has parsed it already
 };
 
 // What simdjson may read (not interpret) past the end of a JSON text.

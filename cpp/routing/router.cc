@@ -1,12 +1,11 @@
 #include "routing/router.h"
 
-#include <absl/strings/str_cat.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <utility>
 
 #include "base/limits.h"
+#include "base/text.h"
 #include "routing/request_fields.h"
 
 namespace vllm_router {
@@ -33,7 +32,8 @@ uint32_t EstimatePromptTokens(const RequestView& request) {
 // Who is there, and why each of them may not be chosen.
 std::string NobodyEligible(const FleetView& fleet) {
   if (fleet.members().empty()) {
-    return "no worker can take the request: the fleet has 0 workers; add one with add_worker(url) or --worker-urls";
+    return "no worker can take the request: the fleet has 0 workers; add one with add_worker(url) or "
+           "--worker-urls";
   }
   size_t unhealthy = 0;
   size_t draining = 0;
@@ -47,29 +47,30 @@ std::string NobodyEligible(const FleetView& fleet) {
       ++excluded;
     }
   }
-  return absl::StrCat("no worker can take the request: the fleet has ", fleet.members().size(),
-                      fleet.members().size() == 1 ? " worker" : " workers", ", of which ", unhealthy, " unhealthy, ",
-                      draining, " draining and ", excluded, " excluded; add a worker, or wait until one is healthy");
+  return Concat(
+      "no worker can take the request: the fleet has ", fleet.members().size(),
+      fleet.members().size() == 1 ? " worker" : " workers", ", of which ", unhealthy, " unhealthy, ",
+      draining, " draining and ", excluded, " excluded; add a worker, or wait until one is healthy");
 }
 
 }  // namespace
 
 StatusOr<std::shared_ptr<Router>> Router::Create(const RouterOptions& options) {
   if (options.data_parallel_size < 1 || options.data_parallel_size > kMaxWorkers) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("intra_node_data_parallel_size is ", options.data_parallel_size,
-                     "; it is the number of ranks per worker URL and must be between 1 and ", kMaxWorkers,
-                     " (default 1)"));
+    return absl::InvalidArgumentError(Concat(
+        "intra_node_data_parallel_size is ", options.data_parallel_size,
+        "; it is the number of ranks per worker URL and must be between 1 and ", kMaxWorkers,
+        " (default 1)"));
   }
   if (options.session_key.headers.size() > kMaxKeyHeaders) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return absl::InvalidArgumentError(Concat(
         "hash_key_headers has ", options.session_key.headers.size(), " names; at most ", kMaxKeyHeaders,
         " are looked for: name only the headers that tell sessions apart, best first"));
   }
   StatusOr<std::unique_ptr<Policy>> policy = MakePolicy(options.policy);
   ROUTER_RETURN_IF_ERROR(policy.status());
   std::shared_ptr<Router> router(new Router(options, std::move(*policy)));
-  for (const std::string& url : options.worker_urls) ROUTER_RETURN_IF_ERROR(router->AddWorker(url));
+  ROUTER_RETURN_IF_ERROR(router->AddWorkers(options.worker_urls));
   return router;
 }
 
@@ -80,18 +81,21 @@ Router::Router(const RouterOptions& options, std::shared_ptr<Policy> policy)
       session_keys_(options.session_key),
       registry_([policy = policy_](const FleetView& next) { return policy->Plan(next); }) {}
 
-Status Router::AddWorker(std::string_view url, double weight) {
-  if (options_.data_parallel_size == 1) return registry_.Add(url, weight);
-  const StatusOr<WorkerUrl> parsed = ParseWorkerUrl(url);
-  ROUTER_RETURN_IF_ERROR(parsed.status());
-  if (parsed->rank) return registry_.Add(url, weight);
-  for (uint32_t rank = 0; rank < options_.data_parallel_size; ++rank) {
-    const Status added = registry_.Add(absl::StrCat(parsed->url, "@", rank), weight);
-    if (added.ok()) continue;
-    while (rank-- > 0) registry_.Remove(absl::StrCat(parsed->url, "@", rank)).IgnoreError();
-    return added;
+Status Router::AddWorkers(std::span<const std::string> urls, double weight) {
+  std::vector<std::string> names;
+  for (const std::string& url : urls) {
+    const StatusOr<WorkerUrl> parsed = ParseWorkerUrl(url);
+    ROUTER_RETURN_IF_ERROR(parsed.status());
+    if (options_.data_parallel_size == 1 || parsed->rank) {
+      names.push_back(parsed->url);
+      continue;
+    }
+    for (uint32_t rank = 0; rank < options_.data_parallel_size; ++rank)
+      names.push_back(Concat(parsed->url, "@", rank));
   }
-  return absl::OkStatus();
+  std::vector<WorkerRegistry::NewWorker> workers;
+  for (const std::string& name : names) workers.push_back({.url = name, .weight = weight});
+  return registry_.AddAll(workers);
 }
 
 bool Router::NeedsBody(std::span<const HeaderField> headers) const {
@@ -126,9 +130,10 @@ StatusOr<Ticket> Router::Select(const RoutingKey& key, const FleetView& fleet) {
   const std::shared_ptr<Worker>& worker = fleet.members()[decision->position].worker;
   worker->selections.fetch_add(1, std::memory_order_relaxed);
   // No policy of today finds a part of the prompt on a worker, so all of it is to be computed there.
-  const LoadShare share{.queued_prefill = key.prompt_tokens,
-                        .expected_output = key.expected_output,
-                        .context = key.prompt_tokens};
+  const LoadShare share{
+      .queued_prefill = key.prompt_tokens,
+      .expected_output = key.expected_output,
+      .context = key.prompt_tokens};
   return Ticket(policy_, worker, *decision, share);
 }
 

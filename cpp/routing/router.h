@@ -41,8 +41,12 @@ class Router {
   const Policy& policy() const { return *policy_; }
   const RouterOptions& options() const { return options_; }
 
-  // The fleet. Add expands data-parallel ranks as Create does: all ranks or none.
-  Status AddWorker(std::string_view url, double weight = 1.0);
+  // The fleet. Adding expands data-parallel ranks as Create does; all are added or none.
+  Status AddWorkers(std::span<const std::string> urls, double weight = 1.0);
+  Status AddWorker(std::string_view url, double weight = 1.0) {
+    const std::string one(url);
+    return AddWorkers(std::span(&one, 1), weight);
+  }
   Status RemoveWorker(std::string_view url) { return registry_.Remove(url); }
   Status DrainWorker(std::string_view url) { return registry_.SetDraining(url, true); }
   Status SetHealthy(std::string_view url, bool healthy) { return registry_.SetHealthy(url, healthy); }

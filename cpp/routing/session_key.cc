@@ -10,8 +10,8 @@ namespace vllm_router {
 namespace {
 
 // What coding assistants and other routers send where x-session-id is meant.
-constexpr std::string_view kAliases[] = {"x-claude-code-session-id", "x-dynamo-session-id", "x-smg-routing-key",
-                                         "session-id"};
+constexpr std::string_view kAliases[] = {
+    "x-claude-code-session-id", "x-dynamo-session-id", "x-smg-routing-key", "session-id"};
 
 // The reference replaces a routing text longer than this by its digest.
 constexpr size_t kLongestPlainText = 100;
@@ -22,7 +22,8 @@ std::vector<std::string> RankedHeaders(const SessionKeyOptions& options) {
   ROUTER_CHECK(ranked.size() <= kMaxKeyHeaders, "Router::Create lets no longer list through");
   if (!ranked.empty()) return ranked;
   ranked.emplace_back("x-session-id");
-  if (options.aliases && !options.compat) ranked.insert(ranked.end(), std::begin(kAliases), std::end(kAliases));
+  if (options.aliases && !options.compat)
+    ranked.insert(ranked.end(), std::begin(kAliases), std::end(kAliases));
   ranked.emplace_back("x-user-id");
   ranked.emplace_back("x-tenant-id");
   const bool reference_order = options.compat || options.order == SessionKeyOptions::Order::kReference;
@@ -41,7 +42,9 @@ void Compose(std::string* key, std::string_view kind, std::string_view value) {
 }  // namespace
 
 SessionKeyFinder::SessionKeyFinder(const SessionKeyOptions& options)
-    : ranked_headers_(RankedHeaders(options)), compat_(options.compat), digest_function_(options.digest_function) {
+    : ranked_headers_(RankedHeaders(options)),
+      compat_(options.compat),
+      digest_function_(options.digest_function) {
   for (const std::string& name : ranked_headers_) lengths_ |= LengthBit(name.size());
 }
 
@@ -78,7 +81,8 @@ std::string SessionKeyFinder::FindInHeaders(std::span<const HeaderField> headers
   return key;
 }
 
-bool SessionKeyFinder::FindInFields(const RequestFields& fields, std::string_view path, std::string* key) const {
+bool SessionKeyFinder::FindInFields(
+    const RequestFields& fields, std::string_view path, std::string* key) const {
   if (fields.session_params_session_id) {
     const std::string& session = *fields.session_params_session_id;
     if (compat_ && path == "/v1/chat/completions") {
@@ -119,7 +123,8 @@ bool SessionKeyFinder::FindDigest(const RequestView& request, std::string* key) 
   return true;
 }
 
-void SessionKeyFinder::Find(const RequestView& request, RoutingKey* key, std::optional<RequestFields>* fields) const {
+void SessionKeyFinder::Find(
+    const RequestView& request, RoutingKey* key, std::optional<RequestFields>* fields) const {
   using Source = RoutingKey::HashKeySource;
   key->hash_key_source = Source::kSession;
   if (request.session_id) {

@@ -30,10 +30,10 @@ inline constexpr size_t kMaxKeyHeaders = 64;
 
 struct SessionKeyOptions {
   enum class Order : uint8_t { kSeed, kReference };
-  Order order = Order::kSeed;         // which of x-request-id and x-correlation-id comes first
-  std::vector<std::string> headers;   // not empty: replaces the header ranks, aliases included
-  bool aliases = true;                // x-claude-code-session-id and friends count as x-session-id when it is absent
-  bool compat = false;                // keys as the reference's: its order, no aliases, "request:S" (policies.md 3.5)
+  Order order = Order::kSeed;        // which of x-request-id and x-correlation-id comes first
+  std::vector<std::string> headers;  // not empty: replaces the header ranks, aliases included
+  bool aliases = true;  // x-claude-code-session-id and friends count as x-session-id when it is absent
+  bool compat = false;  // keys as the reference's: its order, no aliases, "request:S" (policies.md 3.5)
   HashFunction digest_function = HashFunction::kFurc;
 };
 
@@ -49,7 +49,8 @@ class SessionKeyFinder {
 
   // Headers, then body, then digest. Fills key->hash_key and hash_key_source. `fields` is set if this had to parse
   // the body.
-  void Find(const RequestView& request, RoutingKey* key, std::optional<RequestFields>* fields = nullptr) const;
+  void Find(
+      const RequestView& request, RoutingKey* key, std::optional<RequestFields>* fields = nullptr) const;
 
  private:
   struct Hit {

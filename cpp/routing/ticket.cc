@@ -4,8 +4,8 @@
 
 namespace vllm_router {
 
-Ticket::Ticket(std::shared_ptr<Policy> policy, std::shared_ptr<Worker> worker, const Decision& decision,
-               LoadShare share)
+Ticket::Ticket(
+    std::shared_ptr<Policy> policy, std::shared_ptr<Worker> worker, const Decision& decision, LoadShare share)
     : policy_(std::move(policy)), worker_(std::move(worker)), decision_(decision), share_(share), state_(0) {
   worker_->load.Take(share_);
 }

@@ -24,7 +24,9 @@ class Ticket {
  public:
   Ticket() = default;  // holds nothing; already finished
   // Reserves `share` on the worker.
-  Ticket(std::shared_ptr<Policy> policy, std::shared_ptr<Worker> worker, const Decision& decision, LoadShare share);
+  Ticket(
+      std::shared_ptr<Policy> policy, std::shared_ptr<Worker> worker, const Decision& decision,
+      LoadShare share);
   Ticket(Ticket&& other) noexcept;
   Ticket& operator=(Ticket&& other) noexcept;
   ~Ticket();  // as Finish({kNotSent}) when nobody finished it
