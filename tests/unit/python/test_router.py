@@ -1,0 +1,213 @@
+"""python/vllm_router/router.py: names, options and what is made of them."""
+
+import inspect
+
+import pytest
+
+import vllm_router
+from vllm_router import PolicyType, Router, UnusedOptionWarning, WorkerExistsError, WorkerInfo
+from vllm_router.router import policy_from_str
+from vllm_router.router_args import BUILT_POLICIES, RouterArgs
+
+URLS = ["http://w1:8000", "http://w2:8000"]
+
+
+def test_the_default_policy_is_least_load():
+    assert Router().policy == "least_load"
+    assert repr(Router(worker_urls=URLS)) == "<Router least_load, 2 workers>"
+
+
+@pytest.mark.parametrize("policy", BUILT_POLICIES)
+def test_every_policy_that_is_built_can_be_named(policy):
+    assert Router(policy).policy == policy
+    assert Router(policy.replace("_", "-")).policy == policy
+    assert Router(policy=policy.upper()).policy == policy
+
+
+@pytest.mark.parametrize(
+    ("alias", "policy"),
+    [
+        ("least_loaded", "least_load"),
+        ("least-request", "least_load"),
+        ("consistent_hashing", "consistent_hash"),
+    ],
+)
+def test_aliases_mean_their_policy(alias, policy):
+    assert Router(alias).policy == policy
+
+
+@pytest.mark.parametrize("kind", PolicyType)
+def test_a_policy_type_is_as_good_as_its_name(kind):
+    if kind is PolicyType.CacheAware:
+        with pytest.raises(ValueError, match="cache_aware is not built"):
+            Router(kind)
+    else:
+        assert Router(kind).policy == kind.value
+    assert policy_from_str(kind.value) is kind
+    assert policy_from_str(None) is None
+
+
+def test_a_name_without_a_policy_type_is_a_key_error():
+    with pytest.raises(KeyError, match="least_load"):
+        policy_from_str("least_load")
+
+
+@pytest.mark.parametrize(
+    ("policy", "says"),
+    [
+        ("least_lod", "did you mean least_load"),
+        ("conistent_hash", "did you mean consistent_hash"),
+        ("quantum", "one of random, round_robin"),
+        ("cache_aware", "not built"),
+        ("kv_aware", "kv_overlap"),
+        ("", "policy is"),
+    ],
+)
+def test_an_unknown_policy_is_answered_with_the_nearest(policy, says):
+    with pytest.raises(ValueError, match=says):
+        Router(policy)
+
+
+def test_an_unknown_option_is_answered_with_the_nearest():
+    with pytest.raises(TypeError, match=r"virtual_node .*did you mean virtual_nodes"):
+        Router("consistent_hash", virtual_node=5)
+    with pytest.raises(TypeError, match="port is not an option of Router but of the server"):
+        Router("consistent_hash", port=5)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"virtual_nodes": 0}, "virtual_nodes is 0; .* between 1 and 65536 .*default 160"),
+        ({"virtual_nodes": 65537}, "65537"),
+        ({"virtual_nodes": 1.5}, "whole number"),
+        ({"hash_function": "md5"}, "furc, xxh3"),
+        ({"hash_failover": "nxt"}, "did you mean next"),
+        ({"hash_load_factor": 0.5}, "hash_load_factor is 0.5; .* 0 .* or a number between 1.0 and 10.0"),
+        ({"hash_load_factor": 10.5}, "10.5"),
+        ({"hash_load_factor": float("nan")}, "nan"),
+        ({"hash_key_order": "mine"}, "seed, reference"),
+        ({"hash_key_headers": "x-shop"}, "hash_key_headers"),
+        ({"hash_key_headers": [f"x-{i}" for i in range(65)]}, "hash_key_headers has 65 names; at most 64"),
+        ({"hash_key_fallback": "conversation"}, "not built into vllm-router"),
+        ({"session_header_aliases": 1}, "true or false"),
+        ({"fallback_policy": "consistent_hash"}, "fallback_policy is consistent_hash"),
+        ({"intra_node_data_parallel_size": 0}, "between 1 and 4096"),
+        ({"seed": -1}, "seed is -1"),
+        ({"seed": 2**64}, "seed is"),
+    ],
+)
+def test_a_value_out_of_range_is_refused_with_its_limit(options, says):
+    with pytest.raises(ValueError, match=says):
+        Router("consistent_hash", URLS, **options)
+
+
+def test_least_load_metric_is_checked():
+    with pytest.raises(ValueError, match="drain_time is not built"):
+        Router("least_load", least_load_metric="drain_time")
+    assert Router("least_load", least_load_metric="tokens").policy == "least_load"
+
+
+def test_tokens_come_first_when_least_load_is_told_so():
+    for metric, chosen in (("requests", URLS[1]), ("tokens", URLS[0])):
+        router = Router("least_load", URLS, least_load_metric=metric)
+        small = [router.select(prompt="x", exclude=URLS[1:]) for _ in range(2)]
+        large = router.select(prompt="x" * 40_000, exclude=URLS[:1])
+        assert router.select().worker_url == chosen
+        for ticket in [*small, large]:
+            ticket.finish()
+
+
+def test_an_option_of_another_policy_is_accepted_with_a_warning():
+    with pytest.warns(
+        UnusedOptionWarning, match="virtual_nodes has no effect on the policy random"
+    ) as caught:
+        router = Router("random", URLS, virtual_nodes=200)
+    assert router.worker_urls == URLS
+    assert [warning.filename for warning in caught] == [__file__], (
+        "it points at the line that made the router"
+    )
+
+
+def test_options_that_the_policy_reads_are_taken_without_a_warning():
+    Router(
+        "consistent_hash",
+        URLS,
+        seed=2**64 - 1,
+        virtual_nodes=10,
+        hash_function="xxh3",
+        hash_failover="first",
+        hash_load_factor=1.25,
+        hash_key_order="reference",
+        hash_key_headers=["X-Shop"],
+        session_header_aliases=False,
+        hash_key_fallback="body",
+        consistent_hash_compat=True,
+        fallback_policy="random",
+        intra_node_data_parallel_size=2,
+    )
+
+
+def test_a_bounded_load_overflows():
+    router = Router("consistent_hash", URLS, hash_load_factor=1.0)
+    tickets = [router.select(headers={"x-session-id": "s"}) for _ in range(4)]
+    assert [ticket.reason for ticket in tickets] == ["session_hash", "overflow", "session_hash", "overflow"]
+    assert {ticket.worker_url for ticket in tickets} == set(URLS)
+
+
+def test_a_request_without_a_key_goes_to_the_fallback_policy():
+    router = Router("consistent_hash", URLS, fallback_policy="round_robin")
+    tickets = [router.select() for _ in range(4)]
+    assert [ticket.worker_url for ticket in tickets] == URLS * 2
+    assert {ticket.reason for ticket in tickets} == {"fallback"}
+
+
+def test_worker_urls_are_any_collection_but_not_one_string():
+    assert Router(worker_urls=(url for url in URLS)).worker_urls == URLS
+    with pytest.raises(TypeError, match=r"pass \['http://w1:8000'\]"):
+        Router("random", URLS[0])
+    with pytest.raises(WorkerExistsError, match="http://w1:8000"):
+        Router("random", [URLS[0], URLS[0] + "/"])
+    with pytest.raises(ValueError, match="not-a-url"):
+        Router("random", ["not-a-url"])
+
+
+def test_workers_are_named_tuples():
+    (worker,) = Router("random", URLS[:1]).workers
+    assert worker == WorkerInfo(URLS[0], True, False, 0, 1.0, None, 0, 0, 0, 0)
+    assert worker.url == URLS[0]
+    assert worker.selections == 0
+
+
+def test_from_args_takes_fleet_policy_and_options():
+    args = RouterArgs(worker_urls=URLS, policy="consistent_hash", hash_failover="first", seed=3)
+    router = Router.from_args(args)
+    assert (router.policy, router.worker_urls) == ("consistent_hash", URLS)
+    ticket = router.select(headers={"x-session-id": "sess-0"}, exclude=[])
+    assert ticket.reason == "session_hash"
+
+
+def test_a_subclass_may_add_to_the_router():
+    class Counting(Router):
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, **options)
+            self.count = 0
+
+        def select(self, *arguments, **request):
+            self.count += 1
+            return super().select(*arguments, **request)
+
+    router = Counting("round_robin", URLS)
+    assert [router.select().worker_url for _ in range(2)] == URLS
+    assert router.count == 2
+
+
+def test_select_has_no_python_frame():
+    assert "select" not in vars(Router)
+    assert not inspect.isfunction(Router.select)
+
+
+@pytest.mark.parametrize("name", vllm_router.__all__)
+def test_public_names_are_one_dot_deep(name):
+    assert getattr(vllm_router, name) is not None
+    assert name in dir(vllm_router)
