@@ -1,0 +1,41 @@
+// What does reading a chat body's fields cost, by its length and by whether it must be copied first?
+#include "routing/request_fields.h"
+
+#include <string>
+
+#include <benchmark/benchmark.h>
+
+#include "routing/request_view.h"
+
+namespace vllm_router {
+namespace {
+
+std::string ChatBody(size_t bytes) {
+  const std::string head = R"({"model":"llama-3","stream":true,"messages":[)";
+  const std::string tail = R"({"role":"user","content":"end"}],"max_tokens":64,"user":"ann"})";
+  const std::string message =
+      R"({"role":"user","content":"The quick brown fox jumps over the lazy dog, \"again\"."},)";
+  std::string body = head;
+  while (body.size() + message.size() + tail.size() < bytes) body += message;
+  return body + tail;
+}
+
+void BM_ParseRequestFields(benchmark::State& state) {
+  std::string body = ChatBody(static_cast<size_t>(state.range(0)));
+  const size_t size = body.size();
+  body.append(kBodyPadding, '\0');
+  const bool padded = state.range(1) != 0;
+  size_t found = 0;
+  for (auto _ : state) {
+    const RequestFields fields = ParseRequestFields({body.data(), size}, padded);
+    found += fields.user == "ann" && fields.max_tokens == 64u ? 1 : 0;
+  }
+  if (found != static_cast<size_t>(state.iterations())) state.SkipWithError("a field was misread");
+  state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(size));
+}
+BENCHMARK(BM_ParseRequestFields)
+    ->ArgNames({"bytes", "padded"})
+    ->ArgsProduct({{256, 4096, 65'536, 409'600, 2'097'152}, {0, 1}});
+
+}  // namespace
+}  // namespace vllm_router
