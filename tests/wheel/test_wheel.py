@@ -1,4 +1,4 @@
-"""The wheel of `make wheel`: what it leans on outside itself, and that it works in an environment of its own."""
+"""The wheel of `make wheel`: what it leans on, and that it works in an environment of its own."""
 
 import os
 import re
@@ -61,8 +61,8 @@ def test_only_glibc_and_compiler_libraries_stay_outside(wheel, tmp_path):
     assert any(name.startswith("_core") for name in inside)
     outside = set()
     for library in libraries:
-        dynamic = subprocess.run(["readelf", "-d", library], capture_output=True, text=True, check=True).stdout
-        outside |= set(re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic)) - inside
+        header = subprocess.run(["readelf", "-d", library], capture_output=True, text=True, check=True).stdout
+        outside |= set(re.findall(r"\(NEEDED\).*\[(.*)\]", header)) - inside
     assert [name for name in sorted(outside) if not OUTSIDE.fullmatch(name)] == []
 
 
