@@ -20,7 +20,7 @@ cxx_files = $(shell git ls-files '*.h' '*.cc')
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: help deps deps-bench build demo test bench bench-smoke sanitize sanitize-asan sanitize-tsan fuzz lint tidy format wheel clean
+.PHONY: help deps deps-bench build demo test bench bench-smoke sanitize sanitize-asan sanitize-tsan fuzz build-fuzz lint tidy format wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ build/%/.configured: CMakePresets.json build/.deps-build $(VENV)/.deps
 
 build-%: build/%/.configured
 	cmake --build build/$* -j $(JOBS)
+
+build-fuzz: build/fuzz/.configured
+	cmake --build build/fuzz -j $(JOBS) --target fuzzers
 
 build/bench/.configured: build/.deps-bench
 build/fuzz/.configured: build/.deps-fuzz
