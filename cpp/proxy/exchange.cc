@@ -169,7 +169,12 @@ Task<void> Exchange::AnswerHere() {
 Task<Exchange::Next> Exchange::ReadBody() {
   const bool needed = lane_.router->NeedsBody(head_->fields);
   if (!needed && head_->framing == BodyFraming::kLength && head_->content_length > kSmallBodyBytes) {
-    stream_body_ = true;
+    const RequestBody::End end = body_->TakeArrived();
+    if (end != RequestBody::End::kOk) {
+      co_await ReplyBodyFailed(end);
+      co_return Next::kFinish;
+    }
+    stream_body_ = !body_->complete();
   } else if (!body_->complete()) {
     const RequestBody::End end = co_await body_->Fill(needed ? lane_.options.max_payload_size : kSmallBodyBytes);
     if (end != RequestBody::End::kOk) {
@@ -224,7 +229,8 @@ bool Exchange::Select() {
 Task<Exchange::Next> Exchange::Ask() {
   total_deadline_.Arm(lane_.loop.timers(), lane_.options.request_timeout_ms, &Exchange::OnTotalDeadline, this);
   // A body that cannot be sent twice must not meet a connection that its worker is just closing.
-  bool fresh = stream_body_;
+  const bool replayable = !stream_body_ || body_->keeps_pieces();
+  bool fresh = !replayable;
   for (;;) {
     if (!fresh) lease_ = lane_.upstreams.Take(ticket_.worker().id);
     if (lease_ == nullptr) {
@@ -240,11 +246,12 @@ Task<Exchange::Next> Exchange::Ask() {
       co_await ReplyCancelled();
       co_return Next::kFinish;
     }
-    const bool stale = awaited == Awaited::kEnded && lease_->reused && answer_in_->empty() && !stream_body_;
+    const bool stale = awaited == Awaited::kEnded && lease_->reused && answer_in_->empty() && replayable;
     co_await StopSender();
     lease_.reset();
     if (stale) {  // the worker closed a resting connection while we wrote: not its failure, and not an attempt
       fresh = true;
+      body_->Rewind();
       record_.stale_retry = true;
       continue;
     }

@@ -54,26 +54,60 @@ Task<RequestBody::End> RequestBody::ReadMore(Buffer& into, size_t most) {
   }
 }
 
+// Where the rest of a body of known length goes. The head is in use until the answer comes, so connection.in may be
+// filled further, but must not move.
+Buffer& RequestBody::LengthBuffer() {
+  if (held_.capacity() != 0) return held_;
+  if (connection_.in.room().size() >= content_length_ - in_place_) return connection_.in;
+  held_.Reserve(static_cast<size_t>(content_length_));
+  held_.Append(connection_.in.view().substr(head_bytes_, in_place_));
+  return held_;
+}
+
+// `read` bytes have come to the end of LengthBuffer().
+void RequestBody::TakeLength(size_t read) {
+  Buffer& into = LengthBuffer();
+  Unframe(reader_, {into.data() + into.size() - read, read});
+  bytes_ += read;
+  if (&into == &connection_.in) in_place_ += read;
+}
+
+Task<RequestBody::End> RequestBody::ReadLength() {
+  Buffer& into = LengthBuffer();
+  const size_t before = into.size();
+  const End end = co_await ReadMore(into, static_cast<size_t>(content_length_ - bytes_));
+  TakeLength(into.size() - before);
+  co_return end;
+}
+
+bool RequestBody::keeps_pieces() const {
+  return framing_ == BodyFraming::kLength && content_length_ <= kReplayBodyBytes;
+}
+
+void RequestBody::Rewind() {
+  handed_out_ = 0;
+  stopped_ = false;
+}
+
+RequestBody::End RequestBody::TakeArrived() {
+  if (!keeps_pieces()) return End::kOk;
+  while (!complete()) {
+    Buffer& into = LengthBuffer();
+    const size_t missing = static_cast<size_t>(content_length_ - bytes_);
+    const IoResult read = connection_.socket.TryRead(into.room().first(std::min(missing, into.room().size())));
+    if (read.would_block()) break;
+    if (!read.ok()) return End::kClientGone;
+    into.Commit(static_cast<size_t>(read.bytes));
+    TakeLength(static_cast<size_t>(read.bytes));
+  }
+  return End::kOk;
+}
+
 Task<RequestBody::End> RequestBody::Fill(uint64_t limit) {
-  const uint64_t most = connection_.lane.options.max_payload_size;
   if (framing_ == BodyFraming::kLength) {
-    if (complete()) co_return End::kOk;
-    const size_t missing = static_cast<size_t>(content_length_ - in_place_);
-    // The head is in use until the answer comes, so connection.in may be filled further, but must not move.
-    const bool in_place = connection_.in.room().size() >= missing;
-    Buffer& into = in_place ? connection_.in : held_;
-    if (!in_place) {
-      held_.Reserve(static_cast<size_t>(content_length_));
-      held_.Append(connection_.in.view().substr(head_bytes_, in_place_));
-    }
     while (!complete()) {
-      const size_t before = into.size();
-      const End end = co_await ReadMore(into, static_cast<size_t>(content_length_ - bytes_));
+      const End end = co_await ReadLength();
       if (end != End::kOk) co_return end;
-      const size_t read = into.size() - before;
-      Unframe(reader_, {into.data() + before, read});
-      bytes_ += read;
-      if (in_place) in_place_ += read;
     }
     co_return End::kOk;
   }
@@ -84,7 +118,7 @@ Task<RequestBody::End> RequestBody::Fill(uint64_t limit) {
       held_.Append(part.data);
       bytes_ += part.data.size();
       raw_.Consume(part.used);
-      if (bytes_ > most) co_return End::kTooLarge;
+      if (bytes_ > connection_.lane.options.max_payload_size) co_return End::kTooLarge;
       if (complete() || bytes_ > limit) co_return End::kOk;
     }
     raw_.Reserve(kRelayBufferFirst);
@@ -96,20 +130,25 @@ Task<RequestBody::End> RequestBody::Fill(uint64_t limit) {
 
 Task<RequestBody::End> RequestBody::Next() {
   piece_ = {};
-  if (!streaming_) {
-    streaming_ = true;
+  if (keeps_pieces()) {
+    if (handed_out_ == bytes_ && !complete()) {
+      const End end = co_await ReadLength();
+      if (end != End::kOk) co_return end;
+    }
+    piece_ = held().substr(static_cast<size_t>(handed_out_));
+    handed_out_ = bytes_;
+    co_return End::kOk;
+  }
+  if (handed_out_ == 0 && bytes_ != 0) {  // what came before streaming began
+    handed_out_ = bytes_;
     piece_ = held();
-    if (!piece_.empty()) co_return End::kOk;
+    co_return End::kOk;
   }
-  if (handed_out_ == false) {
-    handed_out_ = true;
-    held_.Release();
-  }
-  size_t window = kRelayBufferFirst;
+  held_.Release();
   while (piece_.empty() && !complete()) {
     if (raw_.empty()) {
-      // A window that was filled to the brim last time may well be filled again.
-      window = std::clamp(raw_.capacity(), kRelayBufferFirst, kRelayBufferMost);
+      // A window that was filled to the brim may well be filled again.
+      size_t window = std::max(raw_.capacity(), kRelayBufferFirst);
       if (brimful_) window = std::min(window * 4, kRelayBufferMost);
       raw_.Reserve(window);
       const uint64_t left = framing_ == BodyFraming::kLength ? reader_.left() : UINT64_MAX;
@@ -121,6 +160,7 @@ Task<RequestBody::End> RequestBody::Next() {
     if (part.bad) co_return End::kBadChunk;
     piece_ = part.data;
     bytes_ += piece_.size();
+    handed_out_ = bytes_;
     raw_.Consume(part.used);  // the bytes stay where they are until the next read
     if (bytes_ > connection_.lane.options.max_payload_size) co_return End::kTooLarge;
   }

@@ -1,12 +1,14 @@
 // RequestBody: the bytes after a request head, read according to the exchange's body plan.
 //
-//   plan    when                                        held               may be sent again
-//   none    no body                                     nothing            yes
-//   buffer  at most 64 KiB, or the policy needs it      the whole body     yes, until the answer's first byte
-//   stream  longer, and the head is enough to route     a 64 KiB window    no
+//   plan    when                                        held                   may be sent again
+//   none    no body                                     nothing                yes
+//   buffer  at most 64 KiB, or the policy needs it      the whole body         yes, until the answer's first byte
+//   stream  longer, and the head is enough to route     up to 1 MiB: what has  yes
+//                                                       come; else a window    no
 //
 // A body with a length that lies wholly behind its head in the connection's buffer is used where it is; a longer one
-// is read straight into a block of its size; a chunked one is decoded as it arrives. Belongs to one exchange.
+// is read straight into a block of its size and sent from there; a chunked one is decoded as it arrives. Belongs to
+// one exchange.
 #pragma once
 
 #include <cstdint>
@@ -38,12 +40,19 @@ class RequestBody {
 
   // Reads until the body is complete or more than `limit` bytes of it are held.
   Task<End> Fill(uint64_t limit);
-  // Instead, piece by piece: piece() is the next stretch, empty when complete() and all of it has been handed out.
+  // Takes what has arrived already, if it may be kept to be sent again: a body that is complete then need not be
+  // streamed.
+  End TakeArrived();
+  // Instead of holding it all, piece by piece: piece() is the next stretch, empty when complete() and all of it has
+  // been handed out.
   Task<End> Next();
   std::string_view piece() const { return piece_; }
+  // Whether Rewind() may start the pieces from the beginning again.
+  bool keeps_pieces() const;
+  void Rewind();
 
   bool complete() const { return reader_.ended(); }
-  // Everything read so far, decoded. Padded as simdjson wants it. REQUIRES: Next() has not been called.
+  // Everything read so far, decoded, padded as simdjson wants it. REQUIRES: keeps_pieces(), or no Next() so far.
   std::string_view held() const;
   uint64_t bytes() const { return bytes_; }  // decoded, so far
 
@@ -54,6 +63,9 @@ class RequestBody {
 
  private:
   Task<End> ReadMore(Buffer& into, size_t most);
+  Task<End> ReadLength();
+  Buffer& LengthBuffer();
+  void TakeLength(size_t read);
   static void OnTimeout(void* body);
 
   Connection& connection_;
@@ -66,8 +78,7 @@ class RequestBody {
   Buffer raw_;           // chunked bytes not decoded yet, or the window of a stream
   std::string_view piece_;
   uint64_t bytes_ = 0;
-  bool streaming_ = false;
-  bool handed_out_ = false;  // what was held when streaming began
+  uint64_t handed_out_ = 0;  // bytes that were pieces
   bool brimful_ = false;     // the last read filled its window
   bool timed_out_ = false;
   bool stopped_ = false;
