@@ -26,6 +26,23 @@ size_t EditDistance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
+// Bytes of the character that `text` begins with, 0 if that is no well-formed UTF-8 (overlong, a surrogate, past
+// U+10FFFF, cut off). REQUIRES: the first byte is 0x80 or more.
+size_t Utf8Size(std::string_view text) {
+  const auto byte = [text](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char first = byte(0);
+  const size_t size = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
+  if (first < 0xc2 || first > 0xf4 || text.size() < size) return 0;
+  for (size_t i = 1; i < size; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+  }
+  if (first == 0xe0 && byte(1) < 0xa0) return 0;
+  if (first == 0xed && byte(1) > 0x9f) return 0;
+  if (first == 0xf0 && byte(1) < 0x90) return 0;
+  if (first == 0xf4 && byte(1) > 0x8f) return 0;
+  return size;
+}
+
 }  // namespace
 
 std::string AsciiLower(std::string_view text) {
@@ -64,17 +81,40 @@ std::string Hex16(uint64_t value) {
 }
 
 std::string JsonQuoted(std::string_view text) {
-  std::string quoted = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      quoted.append(1, '\\').append(1, c);
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      quoted.append("\\u").append(Hex16(static_cast<unsigned char>(c)).substr(12));
+  std::string quoted;
+  AppendJsonQuoted(text, &quoted);
+  return quoted;
+}
+
+void AppendJsonQuoted(std::string_view text, std::string* out) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  out->push_back('"');
+  size_t kept = 0;  // what lies before this has been appended
+  for (size_t i = 0; i < text.size();) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    if (byte >= 0x20 && byte < 0x80 && byte != '"' && byte != '\\') {
+      ++i;
+      continue;
+    }
+    if (byte >= 0x80) {
+      if (const size_t size = Utf8Size(text.substr(i)); size > 0) {
+        i += size;
+        continue;
+      }
+    }
+    out->append(text.substr(kept, i - kept));
+    kept = ++i;
+    if (byte >= 0x80) {
+      out->append("\\ufffd");
+    } else if (byte >= 0x20) {
+      const char escaped[] = {'\\', static_cast<char>(byte)};
+      out->append(escaped, sizeof escaped);
     } else {
-      quoted += c;
+      const char escaped[] = {'\\', 'u', '0', '0', kDigits[byte >> 4], kDigits[byte & 15]};
+      out->append(escaped, sizeof escaped);
     }
   }
-  return quoted += '"';
+  out->append(text.substr(kept)).push_back('"');
 }
 
 std::string Quoted(std::string_view text) {

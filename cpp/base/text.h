@@ -24,8 +24,10 @@ std::optional<uint64_t> ParseDecimal(std::string_view digits);
 // 16 lower-case hex digits.
 std::string Hex16(uint64_t value);
 
-// A JSON string with its quotes. Bytes from 0x80 up are kept, so UTF-8 stays readable.
+// A JSON string with its quotes. UTF-8 stays readable; bytes that are not UTF-8 become U+FFFD, so that the result is
+// valid whatever a client sent.
 std::string JsonQuoted(std::string_view text);
+void AppendJsonQuoted(std::string_view text, std::string* out);
 
 // For messages: in double quotes, whatever is not printable ASCII as \xNN, cut after 200 bytes.
 std::string Quoted(std::string_view text);

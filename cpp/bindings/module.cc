@@ -19,6 +19,7 @@ PYBIND11_MODULE(_core, module) {
   BindTestingHttp(testing);
   BindTestingIndex(testing);
   BindTestingPolicy(testing);
+  BindTestingProxy(testing);
   BindTestingRouting(testing);
   BindTestingSimulation(testing);
   BindTestingWorker(testing);

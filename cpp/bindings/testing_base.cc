@@ -49,6 +49,8 @@ std::map<std::string, int64_t> Limits() {
       {"kRelayBufferFirst", kRelayBufferFirst},
       {"kRelayBufferMost", kRelayBufferMost},
       {"kFairnessBytes", kFairnessBytes},
+      {"kMaxAccessLogBytes", kMaxAccessLogBytes},
+      {"kMaxLoggedTextBytes", kMaxLoggedTextBytes},
       {"kMaxPipelinedBytes", kMaxPipelinedBytes},
       {"kSmallBodyBytes", kSmallBodyBytes},
       {"kStreamTailBytes", kStreamTailBytes},

@@ -1,5 +1,7 @@
 #include "proxy/error_response.h"
 
+#include <iterator>
+
 #include "base/text.h"
 
 namespace vllm_router {
@@ -28,6 +30,7 @@ constexpr ErrorRow kRows[] = {
     {504, kServer, "first_byte_timeout", "The worker did not begin to answer in time."},
     {503, kServer, "shutting_down", "The router is shutting down.", true},
 };
+static_assert(std::size(kRows) == kHttpErrorCount, "an error without a row");
 
 }  // namespace
 

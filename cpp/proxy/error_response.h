@@ -30,6 +30,7 @@ enum class HttpError : uint8_t {
   kFirstByteTimeout,
   kShuttingDown,
 };
+inline constexpr int kHttpErrorCount = static_cast<int>(HttpError::kShuttingDown) + 1;
 
 struct ErrorRow {
   int status;

@@ -25,6 +25,11 @@ bool ContainsEncodedNul(std::string_view path) { return path.find("%00") != std:
 // Streams of these routes end with "data: [DONE]".
 bool EndsWithDone(Route route) { return route == Route::kChatCompletions || route == Route::kCompletions; }
 
+// Which deadline cut an answer that had begun.
+std::string_view CutBy(CancelReason reason) {
+  return reason == CancelReason::kIdleTimeout ? "stream_idle_timeout" : "total_timeout";
+}
+
 }  // namespace
 
 Exchange::Exchange(Connection& connection) : connection_(connection), lane_(connection.lane) {}
@@ -109,7 +114,6 @@ Task<Exchange::Next> Exchange::PassGate() {
   const bool metrics_door = connection_.door == Connection::Door::kMetrics;
   record_.method = head_->method;
   record_.path = head_->path;
-  record_.client = connection_.peer.address;
   record_.route = metrics_door ? (head_->path == "/metrics" ? Route::kMetrics : Route::kOther)
                   : head_->method == "OPTIONS" && head_->path == "*" ? Route::kServerOptions
                                                                      : FindRoute(head_->path);
@@ -221,6 +225,7 @@ bool Exchange::Select() {
   ticket_ = *std::move(ticket);
   record_.worker = ticket_.shared_worker();
   record_.decision = ticket_.decision();
+  lane_.recorder.Decided(record_.worker, ticket_.decision());
   return true;
 }
 
@@ -246,7 +251,7 @@ Task<Exchange::Next> Exchange::Ask() {
       co_await ReplyCancelled();
       co_return Next::kFinish;
     }
-    const bool stale = awaited == Awaited::kEnded && lease_->reused && answer_in_->empty() && replayable;
+    const bool stale = awaited == Awaited::kEnded && lease_->reused && !worker_spoke_ && replayable;
     co_await StopSender();
     lease_.reset();
     if (stale) {  // the worker closed a resting connection while we wrote: not its failure, and not an attempt
@@ -389,6 +394,7 @@ Task<bool> Exchange::SendPieces(std::span<iovec> pieces) {
   while (!pieces.empty()) {
     const IoResult write = socket.TryWrite(pieces);
     if (write.would_block()) {
+      ++record_.worker_stalls;
       send_deadline_.Arm(lane_.loop.timers(), lane_.options.upstream_write_timeout_ms, &Exchange::OnSendStalled, this);
       const bool writable = co_await socket.Writable();
       send_deadline_.Disarm();
@@ -420,6 +426,7 @@ Task<Exchange::Awaited> Exchange::AwaitHead() {
   answer_parser_->Reset(to_head);
   if (!answer_in_.has_value()) answer_in_.emplace(lane_.buffers);
   answer_in_->Clear();
+  worker_spoke_ = false;
   const ServerOptions& options = lane_.options;
   ArmDeadline(options.first_byte_timeout_ms != 0 ? options.first_byte_timeout_ms : options.request_timeout_ms,
               &Exchange::OnFirstByteTimeout);
@@ -436,6 +443,7 @@ Task<Exchange::Awaited> Exchange::AwaitHead() {
       co_return Awaited::kEnded;
     }
     answer_in_->Commit(static_cast<size_t>(read.bytes));
+    worker_spoke_ = true;
     while (!answer_in_->empty()) {
       const ParseState state = answer_parser_->Feed(answer_in_->view());
       if (state == ParseState::kNeedMore) break;
@@ -471,10 +479,11 @@ Task<void> Exchange::RelayAnswer() {
   if (answer.event_stream) {
     total_deadline_.Arm(lane_.loop.timers(), lane_.options.stream_total_timeout_ms, &Exchange::OnTotalDeadline, this);
   }
+  const BodyFraming framing = chunked ? BodyFraming::kChunked : until_close ? BodyFraming::kUntilClose : answer.framing;
   std::string client_head;
   WriteClientHead(answer,
                   {.request_id = request_id_.id,
-                   .framing = chunked ? BodyFraming::kChunked : answer.framing,
+                   .framing = framing,
                    .content_length = answer.content_length,
                    .close = !connection_.keep,
                    .keep_alive_10 = old_client && connection_.keep},
@@ -502,6 +511,7 @@ Task<void> Exchange::RelayAnswer() {
   const Relay::End end = co_await relay.Run(client_head, *answer_in_, reader, chunked);
 
   record_.bytes_out = relay.bytes();
+  record_.client_stalls = static_cast<uint32_t>(relay.stalls());
   const StreamSummary summary = relay.tail().Summarize();
   record_.prompt_tokens = summary.prompt_tokens;
   record_.completion_tokens = summary.completion_tokens;
@@ -563,7 +573,10 @@ void Exchange::Finish() {
     case CancelReason::kWorkerWriteTimeout:
     case CancelReason::kFirstByteTimeout:
     case CancelReason::kIdleTimeout:
-    case CancelReason::kTotalTimeout: record_.end = ExchangeEnd::kTimeout; break;
+    case CancelReason::kTotalTimeout:
+      record_.end = ExchangeEnd::kTimeout;
+      if (record_.error.empty()) record_.error = CutBy(cancelled_);
+      break;
     case CancelReason::kShutdown: record_.end = ExchangeEnd::kDrain; break;
   }
   if (!ticket_.finished()) {
@@ -594,6 +607,8 @@ void Exchange::Finish() {
   if (proxied_) lane_.recorder.in_flight.fetch_sub(1, std::memory_order_relaxed);
   // A connection that ended before it said anything was no exchange.
   if (record_.head_ns != 0 || record_.status != 0 || !record_.bad_request_rule.empty()) {
+    if (record_.wall_ms == 0) record_.wall_ms = UnixMs();  // the head was refused
+    record_.client = connection_.peer.address;
     record_.request_id = std::move(request_id_.id);
     lane_.recorder.Record(record_);
     lane_.FlushLogSoon();
@@ -610,7 +625,11 @@ void Exchange::Cancel(CancelReason reason) {
   const bool client_is_lost = reason == CancelReason::kClientGone || reason == CancelReason::kSlowClient;
   if (client_is_lost || client_has_bytes_) {
     connection_.keep = false;
-    if (client_is_lost) connection_.socket.Close();
+    if (client_is_lost && client_has_bytes_) {
+      connection_.socket.Abort();  // a proper end would let a part that it has yet to read pass for the whole
+    } else if (client_is_lost) {
+      connection_.socket.Close();
+    }
   }
   if (body_.has_value() && !body_->complete()) body_->Stop();
 }

@@ -127,6 +127,7 @@ class Exchange {
 
   std::unique_ptr<ResponseHeadParser> answer_parser_;
   std::optional<Buffer> answer_in_;
+  bool worker_spoke_ = false;          // a byte of an answer came, informational or not
   bool client_has_bytes_ = false;      // of an answer: no other answer is possible any more
   bool worker_failed_ = false;
 

@@ -57,6 +57,8 @@ struct ExchangeRecord {
   bool reused = false;         // the connection to the worker had served before
   bool stale_retry = false;    // a kept connection turned out closed; sent again on a fresh one
 
+  uint32_t client_stalls = 0;  // waits for the client to take more of the answer
+  uint32_t worker_stalls = 0;  // waits for the worker to take more of the request
   uint64_t bytes_in = 0;       // request body
   uint64_t bytes_out = 0;      // response body
   std::optional<uint64_t> prompt_tokens;

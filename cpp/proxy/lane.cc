@@ -15,9 +15,10 @@ Lane::Lane(const ServerOptions& options, std::shared_ptr<Router> router, Admin& 
       router(std::move(router)),
       admin(admin),
       resolver(loop),
-      upstreams(loop.timers(), options.upstream_pool_size, options.upstream_pool_idle_ms),
+      recorder(options.access_log, this->router->policy().name()),
+      upstreams(loop.timers(), options.upstream_pool_size, options.upstream_pool_idle_ms,
+                {.open = &recorder.upstream_open, .idle = &recorder.upstream_idle}),
       fleet(&this->router->fleet_snapshot()),
-      recorder(options.access_log),
       ids(Dice::EntropySeed()) {}
 
 Lane::~Lane() = default;

@@ -56,9 +56,9 @@ struct Lane {
   EventLoop loop;
   BufferPool buffers;
   Resolver resolver;
+  Recorder recorder;
   UpstreamPool upstreams;
   Snapshot<FleetView>::Cached fleet;
-  Recorder recorder;
   Dice ids;  // request ids
   Spares<RequestHeadParser> request_parsers;
   Spares<ResponseHeadParser> response_parsers;

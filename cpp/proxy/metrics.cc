@@ -1,13 +1,471 @@
 #include "proxy/metrics.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <set>
+#include <utility>
+
+#include <prometheus/collectable.h>
+#include <prometheus/text_serializer.h>
+
+#include "base/version.h"
+#include "proxy/recorder_shard.h"
+
 namespace vllm_router {
+namespace {
 
-class Metrics::Collector {};
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+using Labels = std::vector<ClientMetric::Label>;
 
-Metrics::Metrics(std::shared_ptr<Router> /*router*/, std::vector<const Recorder*> /*recorders*/) {}
+ClientMetric::Label Label(const char* name, std::string_view value) { return {name, std::string(value)}; }
+
+// The families of one scrape, in the order of docs/reference/metrics.md.
+class Page {
+ public:
+  void Counter(const char* name, const char* help) { Begin(name, help, MetricType::Counter); }
+  void Gauge(const char* name, const char* help) { Begin(name, help, MetricType::Gauge); }
+  void Histogram(const char* name, const char* help) { Begin(name, help, MetricType::Histogram); }
+
+  // A series of the family begun last.
+  void Add(double value, Labels labels = {}) {
+    ClientMetric& metric = AddSeries(std::move(labels));
+    if (families_.back().type == MetricType::Counter) {
+      metric.counter.value = value;
+    } else {
+      metric.gauge.value = value;
+    }
+  }
+  void AddUnlessZero(uint64_t value, Labels labels) {
+    if (value != 0) Add(static_cast<double>(value), std::move(labels));
+  }
+  ClientMetric& AddSeries(Labels labels) {
+    ClientMetric& metric = families_.back().metric.emplace_back();
+    metric.label = std::move(labels);
+    return metric;
+  }
+
+  std::vector<MetricFamily> Take() { return std::move(families_); }
+
+ private:
+  void Begin(const char* name, const char* help, MetricType type) {
+    families_.push_back({.name = std::string("vllm_router_") + name, .help = help, .type = type, .metric = {}});
+  }
+  std::vector<MetricFamily> families_;
+};
+
+// The same histogram of several lanes, added up.
+template <const auto& kBounds>
+class TimeSum {
+ public:
+  void Add(const TimeTally<kBounds>* tally) {
+    if (tally == nullptr) return;
+    for (size_t i = 0; i < buckets_.size(); ++i) {
+      buckets_[i] += tally->bucket(i);
+      count_ += tally->bucket(i);
+    }
+    nanos_ += tally->nanos();
+  }
+  uint64_t count() const { return count_; }
+
+  void AddTo(Page* page, Labels labels = {}) const {
+    auto& histogram = page->AddSeries(std::move(labels)).histogram;
+    uint64_t cumulative = 0;
+    for (size_t i = 0; i < kBounds.size(); ++i) {
+      cumulative += buckets_[i];
+      histogram.bucket.push_back({cumulative, static_cast<double>(kBounds[i]) / 1e9});
+    }
+    histogram.bucket.push_back({count_, std::numeric_limits<double>::infinity()});
+    histogram.sample_count = count_;
+    histogram.sample_sum = static_cast<double>(nanos_) / 1e9;
+  }
+
+ private:
+  std::array<uint64_t, TimeTally<kBounds>::kBuckets> buckets_{};
+  uint64_t count_ = 0;
+  uint64_t nanos_ = 0;
+};
+
+// One worker's tallies of several lanes, added up.
+struct WorkerSum {
+  uint64_t decisions = 0;
+  uint64_t processed = 0;
+  uint64_t prompt_tokens = 0;
+  uint64_t completion_tokens = 0;
+  uint64_t cached_tokens = 0;
+  std::array<TimeSum<buckets::kWorkerWait>, kRouteCount> first_token;
+  std::array<TimeSum<buckets::kWorkerWait>, kRouteCount> head;
+
+  void Add(const WorkerTallies& tallies) {
+    decisions += tallies.decisions.count();
+    processed += tallies.processed.count();
+    prompt_tokens += tallies.prompt_tokens.count();
+    completion_tokens += tallies.completion_tokens.count();
+    cached_tokens += tallies.cached_tokens.count();
+    for (size_t route = 0; route < kRouteCount; ++route) {
+      const WorkerTallies::Times* times = tallies.times[route].Find();
+      if (times == nullptr) continue;
+      first_token[route].Add(&times->first_token);
+      head[route].Add(&times->head);
+    }
+  }
+};
+
+std::string_view RouteLabel(size_t route) { return RouteOf(static_cast<Route>(route)).label; }
+
+double CpuSeconds() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+// 0 where there is no /proc.
+double ResidentBytes() {
+  unsigned long long size = 0, resident = 0;
+  std::FILE* file = std::fopen("/proc/self/statm", "r");
+  if (file == nullptr) return 0;
+  const int read = std::fscanf(file, "%llu %llu", &size, &resident);
+  std::fclose(file);
+  return read == 2 ? static_cast<double>(resident) * static_cast<double>(::sysconf(_SC_PAGESIZE)) : 0;
+}
+
+}  // namespace
+
+class Metrics::Collector : public prometheus::Collectable {
+ public:
+  Collector(std::shared_ptr<Router> router, std::vector<const Recorder*> recorders, const Clock& clock)
+      : router_(std::move(router)),
+        recorders_(std::move(recorders)),
+        clock_(clock),
+        started_(std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count()) {}
+
+  std::vector<MetricFamily> Collect() const override {
+    Page page;
+    const std::shared_ptr<const FleetView> fleet = router_->fleet();
+    WriteExchanges(&page);
+    WriteTimes(&page);
+    WriteWorkers(&page, *fleet);
+    WriteFleet(&page, *fleet);
+    WriteConnections(&page);
+    WriteProcess(&page);
+    return page.Take();
+  }
+
+ private:
+  // What Metrics holds on to of a worker, which keeps its tallies alive as well (recorder_shard.h).
+  struct Shown {
+    std::shared_ptr<const Worker> worker;
+    int64_t gone_ns = kServes;  // first scrape without it
+    static constexpr int64_t kServes = -1;
+  };
+
+  // pick(shard) or pick(recorder), added up over the lanes.
+  template <typename Pick>
+  uint64_t Sum(Pick pick) const {
+    uint64_t sum = 0;
+    for (const Recorder* recorder : recorders_) sum += pick(recorder->shard());
+    return sum;
+  }
+  template <typename T>
+  double Total(std::atomic<T> Recorder::*member) const {
+    T sum = 0;
+    for (const Recorder* recorder : recorders_) sum += (recorder->*member).load(std::memory_order_relaxed);
+    return static_cast<double>(sum);
+  }
+  template <typename Pick>
+  std::map<std::string_view, uint64_t> SumNames(Pick pick) const {
+    std::map<std::string_view, uint64_t> sums;
+    for (const Recorder* recorder : recorders_) {
+      const NameTallies* names = pick(recorder->shard());
+      if (names != nullptr) names->ForEach([&sums](std::string_view name, uint64_t count) { sums[name] += count; });
+    }
+    return sums;
+  }
+
+  void WriteExchanges(Page* page) const;
+  void WriteTimes(Page* page) const;
+  void WriteWorkers(Page* page, const FleetView& fleet) const;
+  void WriteFleet(Page* page, const FleetView& fleet) const;
+  void WriteConnections(Page* page) const;
+  void WriteProcess(Page* page) const;
+
+  std::vector<std::shared_ptr<const Worker>> WorkersToShow(const FleetView& fleet) const;
+
+  const std::shared_ptr<Router> router_;
+  const std::vector<const Recorder*> recorders_;
+  const Clock& clock_;
+  const double started_;  // Unix time
+  mutable std::mutex mutex_;  // leaf; guards shown_
+  mutable std::vector<Shown> shown_;
+};
+
+void Metrics::Collector::WriteExchanges(Page* page) const {
+  page->Counter("requests_total", "Requests on inference routes that got a whole 2xx answer.");
+  for (size_t route = 0; route < kRouteCount; ++route) {
+    page->AddUnlessZero(Sum([route](const Recorder::Shard& shard) { return shard.successes[route].count(); }),
+                        {Label("route", RouteLabel(route))});
+  }
+
+  page->Counter("request_errors_total", "Requests on inference routes that did not, by what went wrong.");
+  for (size_t route = 0; route < kRouteCount; ++route) {
+    for (const auto& [name, count] :
+         SumNames([route](const Recorder::Shard& shard) { return shard.errors[route].Find(); })) {
+      page->AddUnlessZero(count, {Label("route", RouteLabel(route)), Label("error_type", name)});
+    }
+  }
+
+  // Summed first, since the embeddings' errors are read from it too.
+  std::vector<std::array<uint64_t, StatusTallies::kCount>> statuses(kRouteCount);
+  for (const Recorder* recorder : recorders_) {
+    for (size_t route = 0; route < kRouteCount; ++route) {
+      const StatusTallies* tallies = recorder->shard().statuses[route].Find();
+      if (tallies == nullptr) continue;
+      for (int i = 0; i < StatusTallies::kCount; ++i) {
+        statuses[route][static_cast<size_t>(i)] += (*tallies)[StatusTallies::kFirst + i].count();
+      }
+    }
+  }
+  page->Counter("http_responses_total", "Answers to clients, the router's own included.");
+  for (size_t route = 0; route < kRouteCount; ++route) {
+    for (int i = 0; i < StatusTallies::kCount; ++i) {
+      page->AddUnlessZero(statuses[route][static_cast<size_t>(i)],
+                          {Label("route", RouteLabel(route)), Label("code", std::to_string(StatusTallies::kFirst + i))});
+    }
+  }
+
+  page->Counter("exchange_end_total", "Exchanges by how they ended; every one is counted once.");
+  for (size_t route = 0; route < kRouteCount; ++route) {
+    for (size_t end = 0; end < kExchangeEndCount; ++end) {
+      page->AddUnlessZero(Sum([route, end](const Recorder::Shard& shard) { return shard.ends[route][end].count(); }),
+                          {Label("route", RouteLabel(route)),
+                           Label("end", ExchangeEndName(static_cast<ExchangeEnd>(end)))});
+    }
+  }
+
+  page->Counter("bad_requests_total", "Requests refused because their head broke a rule of HTTP.");
+  for (const auto& [name, count] : SumNames([](const Recorder::Shard& shard) { return &shard.bad_requests; })) {
+    page->AddUnlessZero(count, {Label("reason", name)});
+  }
+
+  constexpr auto kEmbeddings = static_cast<size_t>(Route::kEmbeddings);
+  page->Counter("embeddings_total", "Embeddings requests that got a whole 2xx answer.");
+  page->Add(static_cast<double>(
+      Sum([](const Recorder::Shard& shard) { return shard.successes[kEmbeddings].count(); })));
+  page->Counter("embeddings_errors_total", "Embeddings requests that did not, by status or by how they ended.");
+  for (int i = 0; i < StatusTallies::kCount; ++i) {
+    const int status = StatusTallies::kFirst + i;
+    if (status >= 200 && status < 300) continue;
+    page->AddUnlessZero(statuses[kEmbeddings][static_cast<size_t>(i)],
+                        {Label("error_type", "http_" + std::to_string(status))});
+  }
+  for (size_t end = 0; end < kExchangeEndCount; ++end) {
+    page->AddUnlessZero(Sum([end](const Recorder::Shard& shard) { return shard.embeddings_cut[end].count(); }),
+                        {Label("error_type", ExchangeEndName(static_cast<ExchangeEnd>(end)))});
+  }
+}
+
+void Metrics::Collector::WriteTimes(Page* page) const {
+  page->Histogram("request_duration_seconds", "From the request's head to the end of its exchange, inference routes.");
+  for (size_t route = 0; route < kRouteCount; ++route) {
+    TimeSum<buckets::kDuration> sum;
+    for (const Recorder* recorder : recorders_) sum.Add(recorder->shard().durations[route].Find());
+    if (sum.count() != 0) sum.AddTo(page, {Label("route", RouteLabel(route))});
+  }
+
+  const auto plain = [this, page](auto Recorder::Shard::*member) {
+    const auto total = [this, member]<const auto& kBounds>(const TimeTally<kBounds>&) {
+      TimeSum<kBounds> sum;
+      for (const Recorder* recorder : recorders_) sum.Add(&(recorder->shard().*member));
+      return sum;
+    };
+    total(recorders_.front()->shard().*member).AddTo(page);
+  };
+  page->Histogram("generate_duration_seconds", "The same, successes of routes that generate text.");
+  plain(&Recorder::Shard::generate_durations);
+  page->Histogram("embeddings_duration_seconds", "The same, successes of /v1/embeddings.");
+  plain(&Recorder::Shard::embeddings_durations);
+  page->Histogram("overhead_seconds", "From the request's body to its first byte on the way to the worker.");
+  plain(&Recorder::Shard::overhead);
+}
+
+// Members of the fleet, then those removed a little while ago whose URL is not back.
+std::vector<std::shared_ptr<const Worker>> Metrics::Collector::WorkersToShow(const FleetView& fleet) const {
+  std::set<const Worker*> members;
+  std::set<std::string_view> urls;
+  std::vector<std::shared_ptr<const Worker>> workers;
+  for (const FleetView::Member& member : fleet.members()) {
+    members.insert(member.worker.get());
+    urls.insert(member.worker->url.url);
+    workers.push_back(member.worker);
+  }
+  const int64_t now = clock_.NowNanos();
+  std::lock_guard lock(mutex_);
+  for (Shown& shown : shown_) {
+    if (members.erase(shown.worker.get()) == 0 && shown.gone_ns == Shown::kServes) shown.gone_ns = now;
+  }
+  std::erase_if(shown_, [now, &urls](const Shown& shown) {
+    return shown.gone_ns != Shown::kServes &&
+           (now - shown.gone_ns >= kRemovedWorkerNanos || urls.contains(shown.worker->url.url));
+  });
+  for (const Shown& shown : shown_) {
+    if (shown.gone_ns != Shown::kServes) workers.push_back(shown.worker);
+  }
+  for (const FleetView::Member& member : fleet.members()) {
+    if (members.contains(member.worker.get())) shown_.push_back({.worker = member.worker});
+  }
+  return workers;
+}
+
+void Metrics::Collector::WriteWorkers(Page* page, const FleetView& fleet) const {
+  const std::vector<std::shared_ptr<const Worker>> workers = WorkersToShow(fleet);
+  std::vector<WorkerSum> sums(workers.size());
+  for (const Recorder* recorder : recorders_) {
+    const Recorder::Shard& shard = recorder->shard();
+    std::lock_guard lock(shard.mutex);
+    for (size_t i = 0; i < workers.size(); ++i) {
+      if (const WorkerTallies* tallies = shard.Find(workers[i]->id)) sums[i].Add(*tallies);
+    }
+  }
+  // Zeros are shown, so that a rate starts when the worker does.
+  const auto each = [&](uint64_t WorkerSum::*count, const Labels& more = {}) {
+    for (size_t i = 0; i < workers.size(); ++i) {
+      Labels labels = more;
+      labels.push_back(Label("worker", workers[i]->url.url));
+      page->Add(static_cast<double>(sums[i].*count), std::move(labels));
+    }
+  };
+  page->Counter("policy_decisions_total", "Decisions of the policy for the worker.");
+  each(&WorkerSum::decisions, {Label("policy", router_->policy().name())});
+  page->Counter("decision_reasons_total", "Decisions of the policy by their reason.");
+  for (size_t reason = 0; reason < kReasonCount; ++reason) {
+    page->AddUnlessZero(Sum([reason](const Recorder::Shard& shard) { return shard.reasons[reason].count(); }),
+                        {Label("policy", router_->policy().name()),
+                         Label("reason", ReasonName(static_cast<Reason>(reason)))});
+  }
+  page->Counter("processed_requests_total", "Exchanges whose request was sent to the worker.");
+  each(&WorkerSum::processed);
+  page->Counter("prompt_tokens_total", "Prompt tokens, as the worker's answers say.");
+  each(&WorkerSum::prompt_tokens);
+  page->Counter("completion_tokens_total", "Generated tokens, as the worker's answers say.");
+  each(&WorkerSum::completion_tokens);
+  page->Counter("cached_tokens_total", "Prompt tokens found in the worker's cache, as its answers say.");
+  each(&WorkerSum::cached_tokens);
+
+  const auto times = [&](std::array<TimeSum<buckets::kWorkerWait>, kRouteCount> WorkerSum::*member) {
+    for (size_t route = 0; route < kRouteCount; ++route) {
+      for (size_t i = 0; i < workers.size(); ++i) {
+        const TimeSum<buckets::kWorkerWait>& sum = (sums[i].*member)[route];
+        if (sum.count() == 0) continue;
+        sum.AddTo(page, {Label("route", RouteLabel(route)), Label("worker", workers[i]->url.url)});
+      }
+    }
+  };
+  page->Histogram("ttft_seconds", "Time to first token: from the request's head to its event stream's first byte.");
+  times(&WorkerSum::first_token);
+  page->Histogram("upstream_head_seconds", "From the first byte to the worker to the whole head of its answer.");
+  times(&WorkerSum::head);
+}
+
+void Metrics::Collector::WriteFleet(Page* page, const FleetView& fleet) const {
+  page->Gauge("active_workers", "Workers in the fleet.");
+  page->Add(static_cast<double>(fleet.members().size()));
+  page->Gauge("eligible_workers", "Workers that may be chosen now: healthy and not draining.");
+  page->Add(static_cast<double>(fleet.eligible().size()));
+
+  const auto each = [&](const auto& value) {
+    for (const FleetView::Member& member : fleet.members()) {
+      page->Add(static_cast<double>(value(member)), {Label("worker", member.worker->url.url)});
+    }
+  };
+  const auto load = [](const FleetView::Member& member) { return member.worker->load.open_requests(); };
+  page->Gauge("worker_health", "1 while the worker is healthy, else 0.");
+  each([](const FleetView::Member& member) { return member.healthy ? 1 : 0; });
+  page->Gauge("worker_load", "Load of the worker as policies see it: its open requests over its weight.");
+  each([load](const FleetView::Member& member) {
+    return static_cast<double>(load(member)) * kWeightOne / member.worker->weight;
+  });
+  page->Gauge("running_requests", "Open requests of the worker through this router.");
+  each(load);
+
+  int64_t most = 0, least = 0;
+  bool first = true;
+  for (const uint32_t position : fleet.eligible()) {
+    const int64_t open = fleet.worker(position).load.open_requests();
+    most = first ? open : std::max(most, open);
+    least = first ? open : std::min(least, open);
+    first = false;
+  }
+  page->Gauge("max_load", "Most open requests of any eligible worker.");
+  page->Add(static_cast<double>(most));
+  page->Gauge("min_load", "Fewest open requests of any eligible worker.");
+  page->Add(static_cast<double>(least));
+}
+
+void Metrics::Collector::WriteConnections(Page* page) const {
+  using Shard = Recorder::Shard;
+  const auto sum = [this](Tally Shard::*member) {
+    return static_cast<double>(Sum([member](const Shard& shard) { return (shard.*member).count(); }));
+  };
+
+  page->Gauge("in_flight", "Exchanges on their way through the router, from head to end.");
+  page->Add(Total(&Recorder::in_flight));
+
+  page->Gauge("client_connections", "Open connections of clients.");
+  page->Add(Total(&Recorder::client_connections) -
+            static_cast<double>(recorders_.back()->client_connections.load(std::memory_order_relaxed)));
+  page->Counter("client_connections_rejected_total", "Connections of clients closed at once because there are too many.");
+  page->Add(Total(&Recorder::connections_rejected), {Label("reason", "max_connections")});
+
+  const double idle = Total(&Recorder::upstream_idle);
+  page->Gauge("upstream_connections", "Connections to workers.");
+  page->Add(std::max(0.0, Total(&Recorder::upstream_open) - idle), {Label("state", "active")});
+  page->Add(idle, {Label("state", "idle")});
+  page->Counter("upstream_connects_total", "Attempts to connect to a worker.");
+  page->Add(Total(&Recorder::connects_ok), {Label("result", "ok")});
+  page->Add(Total(&Recorder::connects_failed), {Label("result", "failed")});
+  page->Counter("upstream_stale_retries_total",
+                "Requests sent again because the worker had closed the kept connection meanwhile.");
+  page->Add(sum(&Shard::stale_retries));
+
+  page->Counter("bytes_total", "Bytes of request and answer bodies.");
+  page->Add(sum(&Shard::client_bytes_in), {Label("side", "client"), Label("direction", "in")});
+  page->Add(sum(&Shard::client_bytes_out), {Label("side", "client"), Label("direction", "out")});
+  page->Add(sum(&Shard::worker_bytes_in), {Label("side", "worker"), Label("direction", "in")});
+  page->Add(sum(&Shard::worker_bytes_out), {Label("side", "worker"), Label("direction", "out")});
+  page->Counter("relay_stalls_total", "Waits for a slower side to take more bytes.");
+  page->Add(sum(&Shard::client_stalls), {Label("side", "client")});
+  page->Add(sum(&Shard::worker_stalls), {Label("side", "worker")});
+}
+
+void Metrics::Collector::WriteProcess(Page* page) const {
+  page->Counter("access_log_dropped_total", "Lines of the access log dropped because too many waited to be written.");
+  page->Add(static_cast<double>(Sum([](const Recorder::Shard& shard) { return shard.access_lines_dropped.count(); })));
+  page->Gauge("build_info", "1; the label says which version runs.");
+  page->Add(1, {Label("version", Version())});
+  page->Gauge("start_time_seconds", "When the server started, Unix time.");
+  page->Add(started_);
+  page->Counter("process_cpu_seconds_total", "CPU time of the whole process.");
+  page->Add(CpuSeconds());
+  page->Gauge("process_resident_memory_bytes", "Memory of the whole process that is in RAM.");
+  page->Add(ResidentBytes());
+}
+
+Metrics::Metrics(std::shared_ptr<Router> router, std::vector<const Recorder*> recorders, const Clock& clock)
+    : collector_(std::make_shared<Collector>(std::move(router), std::move(recorders), clock)) {}
 
 Metrics::~Metrics() = default;
 
-std::string Metrics::Text() const { return {}; }
+std::string Metrics::Text() const { return prometheus::TextSerializer().Serialize(collector_->Collect()); }
 
 }  // namespace vllm_router

@@ -1,11 +1,17 @@
 // Metrics: everything the Recorders count, as Prometheus text. Lanes count in their own shards without locks; a scrape
 // sums the shards, adds what the fleet says about its workers, and lets prometheus-cpp write the text.
+//
+// Labels come from small fixed sets, and `worker` from the fleet: series of a removed worker are shown for another
+// kRemovedWorkerNanos after the first scrape without it, so that Prometheus sees how its counts ended, and then no
+// more. When a worker comes back under the same URL, its series begin again at once. Every name with its meaning:
+// docs/reference/metrics.md. Thread-safe.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "proxy/recorder.h"
 #include "routing/router.h"
 
@@ -13,8 +19,11 @@ namespace vllm_router {
 
 class Metrics {
  public:
-  // The recorders must outlive this.
-  Metrics(std::shared_ptr<Router> router, std::vector<const Recorder*> recorders);
+  static constexpr int64_t kRemovedWorkerNanos = 60'000'000'000;
+
+  // The recorders and the clock must outlive this. The last recorder is the control lane's: its connections are not
+  // clients'.
+  Metrics(std::shared_ptr<Router> router, std::vector<const Recorder*> recorders, const Clock& clock);
   ~Metrics();
 
   // Prometheus text format 0.0.4. Any thread.

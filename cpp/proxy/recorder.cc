@@ -1,16 +1,124 @@
 #include "proxy/recorder.h"
 
+#include <utility>
+
+#include "base/limits.h"
 #include "base/log.h"
+#include "proxy/recorder_shard.h"
 
 namespace vllm_router {
+namespace {
 
-struct Recorder::Shard {};
+bool IsWhole(ExchangeEnd end) { return end == ExchangeEnd::kDone || end == ExchangeEnd::kNoDone; }
 
-Recorder::Recorder(bool access_log) : access_log_(access_log), shard_(std::make_unique<Shard>()) {}
+bool IsGood(int status) { return status >= 200 && status < 300; }
+
+// A value of the label error_type. The reference router's two words are kept where they say the same.
+std::string_view ErrorType(const ExchangeRecord& record) {
+  if (record.error == "no_workers") return "no_available_workers";
+  if (!record.error.empty()) return record.error;
+  return IsWhole(record.end) ? std::string_view("non_retryable_error") : ExchangeEndName(record.end);
+}
+
+}  // namespace
+
+WorkerTallies& Recorder::Shard::Of(const std::shared_ptr<Worker>& worker) {
+  const auto id = static_cast<uint32_t>(worker->id);
+  const auto found = workers.find(id);
+  if (found != workers.end()) return *found->second;
+  auto tallies = std::make_unique<WorkerTallies>(worker);
+  WorkerTallies& added = *tallies;
+  std::lock_guard lock(mutex);
+  std::erase_if(workers, [](const auto& entry) { return entry.second->worker.expired(); });
+  workers.emplace(id, std::move(tallies));
+  return added;
+}
+
+const WorkerTallies* Recorder::Shard::Find(WorkerId worker) const {
+  const auto found = workers.find(static_cast<uint32_t>(worker));
+  return found == workers.end() ? nullptr : found->second.get();
+}
+
+Recorder::Recorder(bool access_log, std::string_view policy)
+    : access_log_(access_log), shard_(std::make_unique<Shard>()), line_(policy) {}
 
 Recorder::~Recorder() = default;
 
-void Recorder::Record(const ExchangeRecord& /*record*/) {}
+void Recorder::Decided(const std::shared_ptr<Worker>& worker, const Decision& decision) {
+  shard_->Of(worker).decisions.Add();
+  shard_->reasons[static_cast<size_t>(decision.reason)].Add();
+}
+
+void Recorder::Record(const ExchangeRecord& record) {
+  Count(record);
+  if (access_log_ && LogEnabled(LogLevel::kInfo)) WriteLine(record);
+}
+
+void Recorder::Count(const ExchangeRecord& record) {
+  Shard& shard = *shard_;
+  const auto route = static_cast<size_t>(record.route);
+  const RouteInfo& info = RouteOf(record.route);
+  const bool answered = record.status >= StatusTallies::kFirst &&
+                        record.status < StatusTallies::kFirst + StatusTallies::kCount;
+  const bool good = IsWhole(record.end) && IsGood(record.status);
+  const int64_t total_ns = record.end_ns - record.head_ns;
+
+  shard.ends[route][static_cast<size_t>(record.end)].Add();
+  if (answered) shard.statuses[route].Get()[record.status].Add();
+  if (!record.bad_request_rule.empty()) shard.bad_requests.Add(record.bad_request_rule);
+
+  if (info.inference) {
+    shard.durations[route].Get().Add(total_ns);
+    if (good) {
+      shard.successes[route].Add();
+      if (info.generates) shard.generate_durations.Add(total_ns);
+    } else {
+      shard.errors[route].Get().Add(ErrorType(record));
+    }
+    if (record.route == Route::kEmbeddings) {
+      if (good) {
+        shard.embeddings_durations.Add(total_ns);
+      } else if (!answered || IsGood(record.status)) {
+        shard.embeddings_cut[static_cast<size_t>(record.end)].Add();
+      }
+    }
+  }
+
+  shard.client_bytes_in.Add(record.bytes_in);
+  shard.client_bytes_out.Add(record.bytes_out);
+  if (record.client_stalls != 0) shard.client_stalls.Add(record.client_stalls);
+  if (record.worker == nullptr || record.attempts == 0) return;
+
+  if (record.worker_stalls != 0) shard.worker_stalls.Add(record.worker_stalls);
+  if (record.stale_retry) shard.stale_retries.Add();
+  shard.worker_bytes_out.Add(record.bytes_in);
+  shard.overhead.Add(record.sent_ns - record.body_ns);
+  WorkerTallies& worker = shard.Of(record.worker);
+  worker.processed.Add();
+  if (record.answered_ns == 0) return;
+
+  shard.worker_bytes_in.Add(record.bytes_out);
+  WorkerTallies::Times& times = worker.times[route].Get();
+  times.head.Add(record.answered_ns - record.sent_ns);
+  if (record.stream && IsGood(record.status) && record.first_body_ns != 0) {
+    times.first_token.Add(record.first_body_ns - record.head_ns);
+  }
+  if (record.prompt_tokens.has_value()) worker.prompt_tokens.Add(*record.prompt_tokens);
+  if (record.completion_tokens.has_value()) worker.completion_tokens.Add(*record.completion_tokens);
+  if (record.cached_tokens.has_value()) worker.cached_tokens.Add(*record.cached_tokens);
+}
+
+void Recorder::WriteLine(const ExchangeRecord& record) {
+  if (lines_.size() >= kMaxAccessLogBytes) {
+    shard_->access_lines_dropped.Add();
+    return;
+  }
+  if (log_format() == LogFormat::kJson) {
+    line_.AppendJson(record, &lines_);
+  } else {
+    line_.AppendText(record, &lines_);
+  }
+}
 
 void Recorder::Flush() {
   if (lines_.empty()) return;

@@ -1,21 +1,32 @@
 // Recorder: what is said about exchanges, for machines (metrics) and for people (the access log). One per lane,
 // written by that lane only; Metrics reads all of them at a scrape.
+//
+//   Decided, Record --> counts in the Shard (recorder_shard.h) --> Metrics, at a scrape
+//                 `---> a line in lines_ --Flush, every 100 ms--> the log
+//
+// Cost: about 0.1 us per exchange, 0.5 us with its line in the access log; no lock and no allocation in steady state.
+// At most kMaxAccessLogBytes wait for a flush; further lines are dropped and counted.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
+#include "proxy/access_line.h"
 #include "proxy/exchange_record.h"
 
 namespace vllm_router {
 
 class Recorder {
  public:
-  explicit Recorder(bool access_log);
+  // `policy`: its name, for the access log.
+  Recorder(bool access_log, std::string_view policy);
   ~Recorder();
 
+  // At SELECT, once per decision.
+  void Decided(const std::shared_ptr<Worker>& worker, const Decision& decision);
   // At FINISH, once per exchange.
   void Record(const ExchangeRecord& record);
   // Writes the access lines collected so far; called every 100 ms while there are any, and at shutdown.
@@ -28,14 +39,19 @@ class Recorder {
   std::atomic<uint64_t> connections_rejected{0};
   std::atomic<uint64_t> connects_ok{0};
   std::atomic<uint64_t> connects_failed{0};
+  std::atomic<int64_t> upstream_open{0};  // connections to workers, those that rest included
   std::atomic<int64_t> upstream_idle{0};
 
-  struct Shard;  // metrics.cc: what Record() counts
+  struct Shard;  // recorder_shard.h
   const Shard& shard() const { return *shard_; }
 
  private:
+  void Count(const ExchangeRecord& record);
+  void WriteLine(const ExchangeRecord& record);
+
   const bool access_log_;
-  std::unique_ptr<Shard> shard_;
+  const std::unique_ptr<Shard> shard_;
+  AccessLine line_;
   std::string lines_;
 };
 

@@ -10,8 +10,9 @@ struct Row {
   RouteInfo info;
 };
 
-constexpr RouteInfo Inference(std::string_view path, std::string_view id_prefix = "req-") {
-  return {.label = path, .inference = true, .id_prefix = id_prefix};
+constexpr RouteInfo Inference(std::string_view path) { return {.label = path, .inference = true}; }
+constexpr RouteInfo Generates(std::string_view path, std::string_view id_prefix = "req-") {
+  return {.label = path, .inference = true, .generates = true, .id_prefix = id_prefix};
 }
 constexpr RouteInfo Own(std::string_view path, std::string_view allow) {
   return {.label = path, .own = true, .allow = allow};
@@ -19,15 +20,15 @@ constexpr RouteInfo Own(std::string_view path, std::string_view allow) {
 
 // Indexed by Route.
 constexpr std::array<Row, kRouteCount> kRoutes = {{
-    {Route::kChatCompletions, Inference("/v1/chat/completions", "chatcmpl-")},
-    {Route::kCompletions, Inference("/v1/completions", "cmpl-")},
+    {Route::kChatCompletions, Generates("/v1/chat/completions", "chatcmpl-")},
+    {Route::kCompletions, Generates("/v1/completions", "cmpl-")},
     {Route::kEmbeddings, Inference("/v1/embeddings")},
-    {Route::kGenerate, Inference("/generate", "gnt-")},
-    {Route::kInferenceGenerate, Inference("/inference/v1/generate", "gnt-")},
+    {Route::kGenerate, Generates("/generate", "gnt-")},
+    {Route::kInferenceGenerate, Generates("/inference/v1/generate", "gnt-")},
     {Route::kRerank, Inference("/rerank")},
     {Route::kV1Rerank, Inference("/v1/rerank")},
-    {Route::kResponses, Inference("/v1/responses")},
-    {Route::kMessages, Inference("/v1/messages")},
+    {Route::kResponses, Generates("/v1/responses")},
+    {Route::kMessages, Generates("/v1/messages")},
     {Route::kScore, Inference("/score")},
     {Route::kTokenize, Inference("/tokenize")},
     {Route::kDetokenize, Inference("/detokenize")},

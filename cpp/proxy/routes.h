@@ -23,6 +23,7 @@ struct RouteInfo {
   std::string_view label;    // metric label: the path, or "other"
   bool own = false;          // answered here
   bool inference = false;    // counted in requests_total
+  bool generates = false;    // counted in generate_duration_seconds
   std::string_view allow;    // methods, for own routes: "GET, HEAD"
   std::string_view id_prefix = "req-";  // of a generated request id
 };

@@ -38,7 +38,7 @@ Server::Server(std::shared_ptr<Router> router, const ServerOptions& options)
     lanes_.push_back(std::make_unique<Lane>(options_, router_, admin_));
     recorders.push_back(&lanes_.back()->recorder);
   }
-  metrics_ = std::make_unique<Metrics>(router_, recorders);
+  metrics_ = std::make_unique<Metrics>(router_, recorders, lanes_.back()->clock);
   admin_.set_metrics(metrics_.get());
   health_ = std::make_unique<HealthChecker>(*lanes_.back());
 }

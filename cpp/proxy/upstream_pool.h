@@ -7,6 +7,7 @@
 // exchange, which sends again on a fresh connection when a reused one ends before the first byte of an answer.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <unordered_map>
@@ -20,14 +21,29 @@ namespace vllm_router {
 
 class UpstreamPool;
 
+// How many there are, for a scrape to read from another thread. Null: nobody wants to know.
+struct UpstreamGauges {
+  std::atomic<int64_t>* open = nullptr;
+  std::atomic<int64_t>* idle = nullptr;  // of these, those that rest
+};
+
 struct UpstreamConnection {
+  explicit UpstreamConnection(const UpstreamGauges& gauges);
+  ~UpstreamConnection();
+  UpstreamConnection(const UpstreamConnection&) = delete;
+  UpstreamConnection& operator=(const UpstreamConnection&) = delete;
+
   Socket socket;
   WorkerId worker{};
   bool reused = false;  // has carried a whole exchange before
 
  private:
   friend class UpstreamPool;
+  void SetResting(bool resting);
+
+  const UpstreamGauges gauges_;
   UpstreamPool* pool_ = nullptr;
+  bool resting_ = false;
   Timer idle_;
 };
 
@@ -35,7 +51,8 @@ class UpstreamPool {
  public:
   using Lease = std::unique_ptr<UpstreamConnection>;
 
-  UpstreamPool(TimerWheel& timers, size_t most_per_worker, int64_t idle_ms);
+  // What `gauges` points to must outlive the pool and its leases.
+  UpstreamPool(TimerWheel& timers, size_t most_per_worker, int64_t idle_ms, const UpstreamGauges& gauges = {});
 
   // The connection that rested last, or null.
   Lease Take(WorkerId worker);
@@ -55,6 +72,7 @@ class UpstreamPool {
   TimerWheel& timers_;
   const size_t most_per_worker_;
   const int64_t idle_ms_;
+  const UpstreamGauges gauges_;
   std::unordered_map<uint32_t, std::vector<Lease>> idle_;  // by worker id; newest last
 };
 

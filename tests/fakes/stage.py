@@ -19,7 +19,7 @@ import socket
 from typing import Any
 
 from tests.fakes.wire import Message, Wire, descriptors, eventually, request
-from tests.fakes.worker import FakeWorker, RefusingPort, SilentPort
+from tests.fakes.worker import FakeWorker, RefusingPort, SilentPort, SlowPort
 from vllm_router import Router, _core
 
 # Far from what any test waits for; each test sets the limits it is about.
@@ -109,7 +109,7 @@ class RunningRouter:
 class Stage:
     def __init__(self) -> None:
         self._before = descriptors()
-        self._workers: list[FakeWorker | RefusingPort | SilentPort] = []
+        self._workers: list[FakeWorker | RefusingPort | SilentPort | SlowPort] = []
         self._routers: list[RunningRouter] = []
         self._clients: list[Client] = []
 
@@ -123,6 +123,10 @@ class Stage:
 
     def silent_port(self) -> SilentPort:
         self._workers.append(SilentPort())
+        return self._workers[-1]
+
+    def slow_port(self) -> SlowPort:
+        self._workers.append(SlowPort())
         return self._workers[-1]
 
     def router(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import select
 import socket
 import struct
 import time
@@ -94,8 +95,10 @@ class Wire:
 
     def __init__(self, sock: socket.socket) -> None:
         self.socket = sock
+        self.sent = 0
         self.ahead = bytearray()
         self.received = bytearray()  # every byte that ever arrived
+        self.local, self.remote = sock.getsockname(), sock.getpeername()
         sock.settimeout(PATIENCE)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
@@ -106,20 +109,35 @@ class Wire:
         for number, piece in enumerate(pieces):
             if number > 0:
                 self.wait_until_read()
-            self.socket.sendall(piece)
+            rest = memoryview(piece)
+            while rest:
+                count = self.socket.send(rest)
+                self.sent += count
+                rest = rest[count:]
 
     def send_in_pieces(self, data: bytes, size: int) -> None:
         self.send(*(data[at : at + size] for at in range(0, len(data), size)))
 
+    def send_what_fits(self, data: bytes) -> int:
+        """How many of these bytes the socket took without waiting; none once the peer is gone."""
+        try:
+            return self.socket.send(data, socket.MSG_DONTWAIT)
+        except (BlockingIOError, ConnectionError):
+            return 0
+
     def wait_until_read(self) -> None:
         """Until the peer's process (on this machine) has taken every byte out of its socket, or closed it."""
-        local, remote = self.socket.getsockname(), self.socket.getpeername()
-        eventually(lambda: not unread_bytes(remote, local), "the peer does not read")
+        eventually(lambda: not unread_bytes(self.remote, self.local), "the peer does not read")
+
+    def wait_until_received_by_peer(self, count: int) -> None:
+        """Until `count` of our bytes wait in the peer's socket, unread."""
+        eventually(lambda: (unread_bytes(self.remote, self.local) or 0) >= count, "they never arrived")
 
     def wait_until_received(self, count: int) -> None:
         """Until `count` bytes from the peer wait in our socket, unread."""
-        local, remote = self.socket.getsockname(), self.socket.getpeername()
-        eventually(lambda: (unread_bytes(local, remote) or 0) >= count, f"{count} bytes never arrived")
+        eventually(
+            lambda: (unread_bytes(self.local, self.remote) or 0) >= count, f"{count} bytes never arrived"
+        )
 
     def half_close(self) -> None:
         self.socket.shutdown(socket.SHUT_WR)
@@ -133,6 +151,10 @@ class Wire:
         self.socket.close()
 
     # ---- reading
+
+    def readable(self, patience: float) -> bool:
+        """Whether something has arrived (or the end) within so many seconds."""
+        return bool(self.ahead) or bool(select.select([self.socket], [], [], patience)[0])
 
     def read_some(self) -> bytes:
         """What has arrived, at least a byte; b"" at the end. ConnectionResetError for a reset."""
@@ -148,7 +170,7 @@ class Wire:
         arrived = self.socket.recv(1 << 18)
         self.received += arrived
         if not arrived:
-            raise EndedEarlyError(f"closed after {bytes(self.ahead)!r}")
+            raise EndedEarlyError(f"closed after {bytes(self.ahead[:200])!r}, {len(self.ahead)} bytes")
         self.ahead += arrived
 
     def read_exactly(self, count: int) -> bytes:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Callable
 
 from tests.fakes.wire import PATIENCE, EndedEarlyError, Message, Wire, eventually, response
@@ -89,6 +90,7 @@ class FakeWorker:
         receive_buffer: int | None = None,
         send_buffer: int | None = None,
         path: str = "",
+        port: int = 0,
     ) -> None:
         self.answer = answer
         self.script = script or self._answer_each
@@ -105,7 +107,8 @@ class FakeWorker:
             self._listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         if send_buffer is not None:
             self._listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
-        self._listening.bind((host, 0))
+        self._listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._listening.bind((host, port))
         self._listening.listen(1024)
         self.port = self._listening.getsockname()[1]
         self.authority = f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
@@ -131,6 +134,16 @@ class FakeWorker:
                 f"{len(self.connections)} connections came, not {count}"
             )
             return list(self.connections)
+
+    def wait_until_stuck(self) -> None:
+        """Until an answer's `send()` has made no progress for a while: everything on the way is full."""
+        for connection in self.connections:
+            last, since = -1, time.monotonic()
+            while time.monotonic() - since < 0.3:
+                now = connection.sent
+                if now != last:
+                    last, since = now, time.monotonic()
+                time.sleep(0.01)
 
     def stop_listening(self) -> None:
         """From now on, connections are refused; those that stand go on."""
@@ -198,6 +211,37 @@ class FakeWorker:
             self._changed.notify_all()
 
 
+class SlowPort:
+    """A port whose queue is full until `let_in()`, so that connecting takes until the kernel knocks again."""
+
+    def __init__(self) -> None:
+        self._silent = SilentPort()
+        self.port, self.url = self._silent.port, self._silent.url
+        self._wires: list[Wire] = []
+
+    def let_in(self, count: int) -> None:
+        """Accepts until `count` connections have come that are not of the queue's filling."""
+        fillers = {knocking.getsockname() for knocking in self._silent.waiting}
+        self._silent.listening.settimeout(PATIENCE)
+        while len(self._wires) < count:
+            accepted, peer = self._silent.listening.accept()
+            if peer in fillers:
+                accepted.close()
+            else:
+                self._wires.append(Wire(accepted))
+
+    def read_request(self) -> Message:
+        return self._wires[0].read_request()
+
+    def ending(self) -> str:
+        return self._wires[0].ending()
+
+    def stop(self) -> None:
+        for wire in self._wires:
+            wire.close()
+        self._silent.stop()
+
+
 class RefusingPort:
     """A port on which nobody listens, and nobody else will either."""
 
@@ -215,16 +259,16 @@ class SilentPort:
     """A port that lets nobody in: its queue is full, so the kernel drops what knocks."""
 
     def __init__(self) -> None:
-        self._listening = socket.socket()
-        self._listening.bind(("127.0.0.1", 0))
-        self._listening.listen(0)
-        self.port = self._listening.getsockname()[1]
+        self.listening = socket.socket()
+        self.listening.bind(("127.0.0.1", 0))
+        self.listening.listen(0)
+        self.port = self.listening.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        self._waiting: list[socket.socket] = []
+        self.waiting: list[socket.socket] = []
 
         def full() -> bool:
             knocking = socket.socket()
-            self._waiting.append(knocking)
+            self.waiting.append(knocking)
             knocking.settimeout(0.2)
             try:
                 knocking.connect(("127.0.0.1", self.port))
@@ -235,6 +279,6 @@ class SilentPort:
         eventually(full, "the queue never filled")
 
     def stop(self) -> None:
-        for knocking in self._waiting:
+        for knocking in self.waiting:
             knocking.close()
-        self._listening.close()
+        self.listening.close()

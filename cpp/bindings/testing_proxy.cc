@@ -1,0 +1,254 @@
+// proxy/ as its tests see it: tables, request ids, and what Recorder and Metrics make of records given as keywords.
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <pybind11/stl.h>
+
+#include "base/clock.h"
+#include "base/dice.h"
+#include "bindings/bindings.h"
+#include "bindings/py_router.h"
+#include "proxy/access_line.h"
+#include "proxy/error_response.h"
+#include "proxy/metrics.h"
+#include "proxy/recorder.h"
+#include "proxy/request_id.h"
+#include "proxy/routes.h"
+
+namespace vllm_router {
+namespace {
+
+namespace py = pybind11;
+
+// What ExchangeRecord views lives forever there; here the texts come from Python.
+std::string_view Forever(const std::string& text) {
+  static auto* const texts = new std::set<std::string>;
+  return *texts->insert(text).first;
+}
+
+template <typename Enum>
+Enum ByName(const std::string& name, int count, std::string_view (*name_of)(Enum)) {
+  for (int i = 0; i < count; ++i) {
+    if (name_of(static_cast<Enum>(i)) == name) return static_cast<Enum>(i);
+  }
+  throw py::value_error("there is no " + name);
+}
+
+std::string_view LabelOf(Route route) { return RouteOf(route).label; }
+std::string_view UnitName(MatchUnit unit) { return MatchUnitName(unit); }
+
+// A worker that a test keeps after the fleet let it go.
+struct WorkerHandle {
+  std::shared_ptr<Worker> worker;
+};
+
+WorkerHandle MakeWorker(const std::string& url) {
+  StatusOr<WorkerUrl> parsed = ParseWorkerUrl(url);
+  if (!parsed.ok()) throw py::value_error(parsed.status().ToString());
+  return {std::make_shared<Worker>(WorkerId{0}, *std::move(parsed), kWeightOne)};
+}
+
+WorkerHandle FindWorker(PyRouter& router, const std::string& url) {
+  const std::shared_ptr<const FleetView> fleet = router.router().fleet();
+  const std::optional<uint32_t> position = fleet->Find(url);
+  if (!position.has_value()) throw py::value_error("there is no worker " + url);
+  return {fleet->members()[*position].worker};
+}
+
+template <typename T>
+std::optional<T> Optional(const py::handle& value) {
+  return value.is_none() ? std::nullopt : std::optional<T>(value.cast<T>());
+}
+
+ExchangeRecord MakeRecord(const py::kwargs& fields) {
+  ExchangeRecord record;
+  for (const auto& [key, value] : fields) {
+    const auto name = key.cast<std::string>();
+    const std::map<std::string, int64_t ExchangeRecord::*> times = {
+        {"wall_ms", &ExchangeRecord::wall_ms},           {"head_ns", &ExchangeRecord::head_ns},
+        {"body_ns", &ExchangeRecord::body_ns},           {"chosen_ns", &ExchangeRecord::chosen_ns},
+        {"connected_ns", &ExchangeRecord::connected_ns}, {"sent_ns", &ExchangeRecord::sent_ns},
+        {"answered_ns", &ExchangeRecord::answered_ns},   {"first_body_ns", &ExchangeRecord::first_body_ns},
+        {"end_ns", &ExchangeRecord::end_ns}};
+    const std::map<std::string, std::string ExchangeRecord::*> texts = {{"request_id", &ExchangeRecord::request_id},
+                                                                        {"client", &ExchangeRecord::client},
+                                                                        {"method", &ExchangeRecord::method},
+                                                                        {"path", &ExchangeRecord::path},
+                                                                        {"model", &ExchangeRecord::model}};
+    const std::map<std::string, std::string_view ExchangeRecord::*> words = {
+        {"error", &ExchangeRecord::error}, {"rule", &ExchangeRecord::bad_request_rule}};
+    const std::map<std::string, bool ExchangeRecord::*> switches = {{"stream", &ExchangeRecord::stream},
+                                                                    {"reused", &ExchangeRecord::reused},
+                                                                    {"stale_retry", &ExchangeRecord::stale_retry}};
+    const std::map<std::string, uint32_t ExchangeRecord::*> counts = {
+        {"attempts", &ExchangeRecord::attempts},
+        {"client_stalls", &ExchangeRecord::client_stalls},
+        {"worker_stalls", &ExchangeRecord::worker_stalls}};
+    const std::map<std::string, uint64_t ExchangeRecord::*> sizes = {{"bytes_in", &ExchangeRecord::bytes_in},
+                                                                     {"bytes_out", &ExchangeRecord::bytes_out}};
+    const std::map<std::string, std::optional<uint64_t> ExchangeRecord::*> tokens = {
+        {"prompt_tokens", &ExchangeRecord::prompt_tokens},
+        {"completion_tokens", &ExchangeRecord::completion_tokens},
+        {"cached_tokens", &ExchangeRecord::cached_tokens}};
+    if (times.contains(name)) {
+      record.*times.at(name) = value.cast<int64_t>();
+    } else if (texts.contains(name)) {
+      record.*texts.at(name) = value.cast<std::string>();
+    } else if (words.contains(name)) {
+      record.*words.at(name) = Forever(value.cast<std::string>());
+    } else if (switches.contains(name)) {
+      record.*switches.at(name) = value.cast<bool>();
+    } else if (counts.contains(name)) {
+      record.*counts.at(name) = value.cast<uint32_t>();
+    } else if (sizes.contains(name)) {
+      record.*sizes.at(name) = value.cast<uint64_t>();
+    } else if (tokens.contains(name)) {
+      record.*tokens.at(name) = Optional<uint64_t>(value);
+    } else if (name == "status") {
+      record.status = value.cast<int>();
+    } else if (name == "route") {
+      record.route = ByName<Route>(value.cast<std::string>(), kRouteCount, &LabelOf);
+    } else if (name == "end") {
+      record.end = ByName<ExchangeEnd>(value.cast<std::string>(), kExchangeEndCount, &ExchangeEndName);
+    } else if (name == "worker") {
+      record.worker = value.cast<WorkerHandle>().worker;
+    } else if (name == "reason") {
+      if (!record.decision.has_value()) record.decision.emplace();
+      record.decision->reason = ByName<Reason>(value.cast<std::string>(), kReasonCount, &ReasonName);
+    } else if (name == "match") {
+      const auto [unit, matched, total] = value.cast<std::tuple<std::string, uint64_t, uint64_t>>();
+      if (!record.decision.has_value()) record.decision.emplace();
+      record.decision->unit = ByName<MatchUnit>(unit, 4, &UnitName);
+      record.decision->matched = matched;
+      record.decision->total = total;
+    } else {
+      throw py::type_error("a record has no " + name);
+    }
+  }
+  return record;
+}
+
+// The recorders of some lanes and the page made of them, with a clock that the test moves.
+class Lanes {
+ public:
+  Lanes(const PyRouter& router, size_t count, bool access_log) {
+    std::vector<const Recorder*> views;
+    for (size_t i = 0; i < count; ++i) {
+      recorders_.push_back(std::make_unique<Recorder>(access_log, router.router().policy().name()));
+      views.push_back(recorders_.back().get());
+    }
+    metrics_ = std::make_unique<Metrics>(router.shared(), views, clock_);
+  }
+  Recorder& lane(size_t i) { return *recorders_.at(i); }
+  std::string Text() const { return metrics_->Text(); }
+  void Advance(int64_t nanos) { clock_.Advance(nanos); }
+
+ private:
+  ManualClock clock_;
+  std::vector<std::unique_ptr<Recorder>> recorders_;
+  std::unique_ptr<Metrics> metrics_;
+};
+
+py::dict RouteAsDict(Route route) {
+  const RouteInfo& info = RouteOf(route);
+  py::dict dict;
+  dict["label"] = info.label;
+  dict["own"] = info.own;
+  dict["inference"] = info.inference;
+  dict["generates"] = info.generates;
+  dict["allow"] = info.allow;
+  dict["id_prefix"] = info.id_prefix;
+  return dict;
+}
+
+void BindTables(py::module_& testing) {
+  testing.def("routes", [] {
+    py::list routes;
+    for (int i = 0; i < kRouteCount; ++i) routes.append(RouteAsDict(static_cast<Route>(i)));
+    return routes;
+  });
+  testing.def("find_route", [](const std::string& path) { return RouteAsDict(FindRoute(path)); });
+  testing.def("method_allowed", [](const std::string& allow, const std::string& method) {
+    return MethodAllowed(allow, method);
+  });
+
+  testing.def("exchange_ends", [] {
+    std::vector<std::string_view> names;
+    for (int i = 0; i < kExchangeEndCount; ++i) names.push_back(ExchangeEndName(static_cast<ExchangeEnd>(i)));
+    return names;
+  });
+
+  testing.def("error_rows", [] {
+    py::list rows;
+    for (int i = 0; i < kHttpErrorCount; ++i) {
+      const ErrorRow& row = ErrorOf(static_cast<HttpError>(i));
+      rows.append(py::make_tuple(row.status, row.type, row.code, row.message, row.retry_after));
+    }
+    return rows;
+  });
+  testing.def("error_body", [](const std::string& message, const std::string& type, const std::string& code) {
+    return py::bytes(ErrorBody(message, type, code));
+  });
+
+  using Pairs = std::vector<std::pair<std::string, std::string>>;
+  testing.def(
+      "choose_request_id",
+      [](const Pairs& pairs, const std::vector<std::string>& names, const std::string& prefix, Dice& dice) {
+        std::vector<HeaderField> fields;
+        for (const auto& [name, value] : pairs) fields.push_back({name, value});
+        const RequestId id = ChooseRequestId(fields, names, prefix, dice);
+        return py::make_tuple(id.id, std::string(id.header_name), std::string(id.to_worker()));
+      });
+}
+
+}  // namespace
+
+void BindTestingProxy(py::module_& testing) {
+  BindTables(testing);
+
+  py::class_<WorkerHandle>(testing, "WorkerHandle").def(py::init(&MakeWorker)).def_static("of", &FindWorker);
+
+  testing.def("access_line", [](const std::string& format, const std::string& policy, const py::kwargs& fields) {
+    AccessLine line(policy);
+    std::string out;
+    const ExchangeRecord record = MakeRecord(fields);
+    format == "json" ? line.AppendJson(record, &out) : line.AppendText(record, &out);
+    return py::bytes(out);
+  });
+
+  py::class_<Lanes>(testing, "Lanes")
+      .def(py::init<const PyRouter&, size_t, bool>(), py::arg("router"), py::arg("count") = 1,
+           py::arg("access_log") = false)
+      .def("decided",
+           [](Lanes& lanes, size_t lane, const WorkerHandle& worker, const std::string& reason) {
+             lanes.lane(lane).Decided(worker.worker, {.reason = ByName<Reason>(reason, kReasonCount, &ReasonName)});
+           })
+      .def("record",
+           [](Lanes& lanes, size_t lane, const py::kwargs& fields) { lanes.lane(lane).Record(MakeRecord(fields)); })
+      .def("record_often",  // without the interpreter's lock, beside other threads
+           [](Lanes& lanes, size_t lane, uint64_t times, const py::kwargs& fields) {
+             const ExchangeRecord record = MakeRecord(fields);
+             py::gil_scoped_release release;
+             for (uint64_t i = 0; i < times; ++i) lanes.lane(lane).Record(record);
+           })
+      .def("set_gauge",
+           [](Lanes& lanes, size_t lane, const std::string& name, int64_t value) {
+             Recorder& recorder = lanes.lane(lane);
+             const std::map<std::string, std::atomic<int64_t>*> gauges = {
+                 {"client_connections", &recorder.client_connections},
+                 {"in_flight", &recorder.in_flight},
+                 {"upstream_open", &recorder.upstream_open},
+                 {"upstream_idle", &recorder.upstream_idle}};
+             gauges.at(name)->store(value);
+           })
+      .def("has_lines", [](Lanes& lanes, size_t lane) { return lanes.lane(lane).has_lines(); })
+      .def("flush", [](Lanes& lanes, size_t lane) { lanes.lane(lane).Flush(); })
+      .def("advance", [](Lanes& lanes, double seconds) { lanes.Advance(static_cast<int64_t>(seconds * 1e9)); })
+      .def("text", &Lanes::Text, py::call_guard<py::gil_scoped_release>());
+}
+
+}  // namespace vllm_router

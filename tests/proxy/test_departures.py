@@ -1,0 +1,325 @@
+"""Clients that leave, at every step: the worker is told at once and its load comes back."""
+
+import hashlib
+import threading
+import time
+
+import pytest
+
+from tests.fakes.wire import chunk, descriptors, eventually, request, response
+
+OK = b"HTTP/1.1 200 OK\r\n"
+SSE_HEAD = OK + b"Content-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+AT_ONCE = 5.0  # seconds; every timeout that could end things instead is longer
+PATIENT = {
+    "connect_timeout_secs": 100,
+    "client_body_timeout_secs": 100,
+    "upstream_write_timeout_secs": 100,
+}
+
+
+def until_left(connection, _message=None):
+    connection.ending()
+
+
+def stream_until_left(connection, _message):
+    connection.send(SSE_HEAD + chunk(b"data: 1\n\n"))
+    connection.ending()
+
+
+def leave(client, how):
+    """Three ways to go; a half-close counts, since engines abort on it too."""
+    {"close": client.close, "reset": client.reset, "half-close": client.half_close}[how]()
+    return time.monotonic()
+
+
+def must_come_soon(since):
+    assert time.monotonic() - since < AT_ONCE
+
+
+each_way = pytest.mark.parametrize("how", ["close", "reset", "half-close"])
+each_plan = pytest.mark.parametrize("policy", ["round_robin", "consistent_hash"])
+
+
+@each_way
+def test_a_client_that_leaves_during_the_head_is_forgotten(stage, how):
+    worker = stage.worker()
+    router = stage.router(worker)
+    client = stage.client(router)
+    client.send(b"POST /v1/completions HT")
+    client.wait_until_read()
+    leave(client, how)
+    router.must_rest()
+    assert worker.connections == []
+
+
+@each_way
+@pytest.mark.parametrize("framing", ["length", "chunked"])
+def test_a_client_that_leaves_during_a_body_that_is_read_first_costs_no_worker_anything(stage, how, framing):
+    worker = stage.worker()
+    router = stage.router(worker, policy="consistent_hash", **PATIENT)
+    before = len(descriptors())
+    client = stage.client(router)
+    field = ("Content-Length", "100000") if framing == "length" else ("Transfer-Encoding", "chunked")
+    client.send(request("POST", "/x", field), chunk(bytes(50_000)))
+    client.wait_until_read()
+    since = leave(client, how)
+    left = before + (how == "half-close")  # our own end
+    eventually(lambda: len(descriptors()) == left, "the router still holds the connection", AT_ONCE)
+    must_come_soon(since)
+    router.must_rest()
+    assert worker.connections == []
+
+
+@each_way
+@pytest.mark.parametrize("framing", ["length", "chunked"])
+def test_a_client_that_leaves_during_a_streamed_body_takes_the_worker_s_request_along(stage, how, framing):
+    def read_on(connection):
+        connection.read_request_head()
+        connection.ending()
+
+    worker = stage.worker(script=read_on)
+    router = stage.router(worker, **PATIENT)
+    client = stage.client(router)
+    if framing == "length":
+        client.send(request("POST", "/x", ("Content-Length", "1000000")) + bytes(100_000))
+    else:
+        client.send(request("POST", "/x", ("Transfer-Encoding", "chunked")) + chunk(bytes(100_000)))
+    worker.wait_for_requests(1)
+    router.wait_for_load(1)
+    since = leave(client, how)
+    worker.connections[0].wait_ended()
+    must_come_soon(since)
+    router.wait_for_load(0)
+    assert not worker.connections[0].received.endswith(b"0\r\n\r\n")
+
+
+@each_way
+def test_a_client_that_leaves_while_we_connect_returns_the_load(stage, how):
+    router = stage.router(stage.silent_port(), **PATIENT)
+    client = stage.client(router)
+    client.send(request("POST", "/x", body=b"{}"))
+    router.wait_for_load(1)
+    since = leave(client, how)
+    router.wait_for_load(0)
+    must_come_soon(since)
+
+
+@each_way
+@each_plan
+def test_a_client_that_leaves_while_the_worker_thinks_ends_the_worker_s_request(stage, how, policy):
+    worker = stage.worker(until_left)
+    router = stage.router(worker, policy=policy)
+    client = stage.client(router)
+    for number, size in enumerate((2, 100_000)):
+        client.send(request("POST", "/x", body=bytes(size)))
+        worker.wait_for_requests(number + 1)
+        router.wait_for_load(1)
+        since = leave(client, how)
+        worker.connections[number].wait_ended()
+        must_come_soon(since)
+        router.wait_for_load(0)
+        client = stage.client(router)
+
+
+@each_way
+def test_a_client_that_leaves_between_two_events_ends_the_stream(stage, how):
+    worker = stage.worker(stream_until_left)
+    router = stage.router(worker)
+    client = stage.client(router)
+    client.send(request("POST", "/x", body=b"{}"))
+    client.read_head()
+    assert client.read_chunk() == b"data: 1\n\n"
+    since = leave(client, how)
+    worker.connections[0].wait_ended()
+    must_come_soon(since)
+    router.wait_for_load(0)
+
+
+def test_a_client_that_half_closes_in_the_middle_of_an_answer_never_sees_a_proper_end(stage):
+    worker = stage.worker(stream_until_left)
+    client = stage.client(stage.router(worker))
+    client.send(request("POST", "/x", body=b"{}", version="1.0"))
+    client.read_head()
+    assert client.read_exactly(9) == b"data: 1\n\n"
+    client.half_close()
+    with pytest.raises(ConnectionResetError):
+        client.read_to_end()
+
+
+def test_a_client_that_half_closes_before_its_answer_sees_a_proper_end_without_one(stage):
+    worker = stage.worker(until_left)
+    client = stage.client(stage.router(worker, stage.worker()))
+    client.send(request("GET", "/x", body=b"{}"))
+    worker.wait_for_requests(1)
+    client.half_close()
+    client.must_be_closed()
+
+
+@each_way
+def test_a_client_that_leaves_while_it_does_not_read_ends_the_stream(stage, how):
+    def pour(connection, _message):
+        connection.send(SSE_HEAD)
+        while True:
+            connection.send(chunk(bytes(60_000)))
+
+    worker = stage.worker(pour)
+    router = stage.router(worker)
+    client = stage.client(router, receive_buffer=8192)
+    client.send(request("POST", "/x", body=b"{}"))
+    client.read_head()
+    worker.wait_until_stuck()
+    since = leave(client, how)
+    worker.connections[0].wait_ended()
+    must_come_soon(since)
+    router.wait_for_load(0)
+
+
+@each_way
+def test_a_client_that_leaves_in_a_busy_stream_ends_it(stage, how):
+    def pour(connection, _message):
+        connection.send(SSE_HEAD)
+        while True:
+            connection.send(chunk(b"data: x\n\n"))
+
+    worker = stage.worker(pour)
+    router = stage.router(worker)
+    client = stage.client(router)
+    client.send(request("POST", "/x", body=b"{}"))
+    client.read_head()
+    for _ in range(10):
+        client.read_chunk()
+    since = leave(client, how)
+    worker.connections[0].wait_ended()
+    must_come_soon(since)
+    router.wait_for_load(0)
+
+
+@each_way
+@pytest.mark.parametrize("behind", [1, 50])
+def test_a_client_that_pipelines_and_leaves_is_noticed_behind_its_next_requests(stage, how, behind):
+    worker = stage.worker(until_left)
+    router = stage.router(worker)
+    client = stage.client(router)
+    client.send(request("POST", "/x", body=b"{}") + request("GET", "/y") * behind)
+    worker.wait_for_requests(1)
+    client.wait_until_read()
+    since = leave(client, how)
+    worker.connections[0].wait_ended()
+    must_come_soon(since)
+    router.wait_for_load(0)
+    assert len(worker.requests) == 1
+
+
+def test_a_client_that_pipelines_more_than_is_read_ahead_is_noticed_when_it_is_answered(stage):
+    def answer(connection, _message):
+        gate.wait()
+        connection.send(SSE_HEAD)
+        while True:
+            connection.send(chunk(b"data: x\n\n"))
+
+    worker = stage.worker(answer)
+    gate = worker.gate()
+    router = stage.router(worker)
+    client = stage.client(router)
+    client.send(request("POST", "/x", body=b"{}") + request("GET", "/y") * 1000)
+    worker.wait_for_requests(1)
+    client.close()
+    gate.open()
+    worker.connections[0].wait_ended()
+    router.wait_for_load(0)
+    assert len(worker.requests) == 1
+
+
+def test_a_client_that_leaves_behind_a_second_streamed_request_is_noticed(stage):
+    """The body arrives while we connect, when nobody waits for it."""
+    first = stage.worker()
+    second = stage.slow_port()
+    router = stage.router(first, second, **PATIENT)
+    client = stage.client(router)
+    body = bytes(70_000)
+    client.send(request("GET", "/1") + request("POST", "/2", body=body)[: -len(body)])
+    assert client.read_response().body == b"hello"
+    router.wait_for_load(1)
+    client.send(body)
+    client.wait_until_received_by_peer(len(body))
+    second.let_in(1)
+    request_at_second = second.read_request()
+    assert request_at_second.body == body
+    since = leave(client, "close")
+    assert second.ending() in ("eof", "reset")
+    must_come_soon(since)
+    router.wait_for_load(0)
+
+
+def test_a_cancelled_connection_to_a_worker_is_never_used_again(stage):
+    worker = stage.worker(stream_until_left)
+    router = stage.router(worker)
+    for number in range(1, 4):
+        client = stage.client(router)
+        client.send(request())
+        client.read_head()
+        client.close()
+        worker.wait_for_connections(number)
+        worker.connections[number - 1].wait_ended()
+    assert len(worker.connections) == 3
+
+
+def test_two_hundred_streams_that_are_left_at_once_all_end(stage):
+    worker = stage.worker(stream_until_left)
+    router = stage.router(worker, threads=2)
+    clients = [stage.client(router) for _ in range(200)]
+    for client in clients:
+        client.send(request("POST", "/x", body=b"{}"))
+    for client in clients:
+        client.read_head()
+    assert sum(router.loads()) == 200
+    since = time.monotonic()
+    for number, client in enumerate(clients):
+        leave(client, ("close", "reset", "half-close")[number % 3])
+    router.wait_for_load(0)
+    must_come_soon(since)
+    for connection in worker.connections:
+        connection.wait_ended()
+
+
+# ---- clients that are slow
+
+
+@pytest.mark.parametrize("version", ["1.1", "1.0"])
+def test_a_client_that_takes_nothing_for_too_long_is_cut_and_never_sees_a_proper_end(stage, version):
+    def pour(connection, _message):
+        connection.send(SSE_HEAD)
+        while True:
+            connection.send(chunk(bytes(60_000)))
+
+    worker = stage.worker(pour)
+    router = stage.router(worker, client_write_timeout_secs=0.1)
+    client = stage.client(router, receive_buffer=8192)
+    client.send(request("POST", "/x", body=b"{}", version=version))
+    client.read_head()
+    worker.connections[0].wait_ended()
+    router.wait_for_load(0)
+    if version == "1.0":  # where a proper end would make the part look like the whole
+        with pytest.raises(ConnectionResetError):
+            client.read_to_end()
+    else:
+        assert client.ending() in ("eof", "reset")
+        assert not client.received.endswith(b"0\r\n\r\n")
+
+
+def test_a_slow_client_that_takes_a_little_now_and_then_gets_everything(stage):
+    body = bytes(range(256)) * 100_000
+    worker = stage.worker(lambda connection, _: connection.send(response(200, body)))
+    router = stage.router(worker, client_write_timeout_secs=0.5)
+    client = stage.client(router, receive_buffer=1 << 17)
+    client.send(request())
+    client.read_head()
+    got = client.read_exactly(1000)
+    pace = threading.Event()
+    for _ in range(6):
+        pace.wait(0.2)
+        got += client.read_exactly(3_000_000)  # so much that the router's socket has room again
+    got += client.read_exactly(len(body) - len(got))
+    assert hashlib.sha256(got).digest() == hashlib.sha256(body).digest()
+    client.must_be_open()

@@ -1,0 +1,329 @@
+"""What happens to header fields on the way: a test per row and direction of http_parsing.md."""
+
+import re
+
+import pytest
+
+from tests.fakes.wire import Message, parse_head, request, response
+
+HOP_BY_HOP = [
+    ("Connection", "keep-alive"),
+    ("Keep-Alive", "timeout=5"),
+    ("Proxy-Connection", "keep-alive"),
+    ("TE", "trailers"),
+    ("Trailer", "X-Sum"),
+    ("Upgrade", "websocket"),
+    ("HTTP2-Settings", "AAMAAABkAARAAAAAAAIAAAAA"),
+    ("Proxy-Authenticate", "Basic"),
+    ("Proxy-Authorization", "Basic YTpi"),
+]
+END_TO_END = [
+    ("Content-Type", "application/json; charset=utf-8"),
+    ("Content-Encoding", "gzip"),
+    ("Accept", "text/event-stream"),
+    ("Accept-Encoding", "gzip, br"),
+    ("User-Agent", "OpenAI/Python 1.50"),
+    ("X-Stainless-Lang", "python"),
+    ("Cookie", "a=b; c=d"),
+    ("x-lower-case", "kept"),
+    ("X-Twice", "1"),
+    ("X-Twice", "2"),
+    ("X-Empty", ""),
+    ("X-Latin", "gr\xfc\xdfe"),
+    ("OpenAI-Organization", "org"),
+    ("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
+    ("tracestate", "a=b"),
+    ("baggage", "k=v"),
+]
+
+
+def sent_up(
+    stage, *fields: tuple[str, str], url: str = "", method: str = "POST", target="/v1/completions", **options
+):
+    """The request that reaches a worker when a client sends one with these fields."""
+    worker = stage.worker()
+    version = options.pop("version", "1.1")
+    router = stage.router(worker.url + url, **options)
+    client = stage.client(router)
+    answer = client.ask(method, target, *fields, body=b"{}" if method == "POST" else None, version=version)
+    assert answer.status == 200, answer
+    return worker.requests[0]
+
+
+def sent_down(stage, *fields: tuple[str, str], sends: tuple[tuple[str, str], ...] = (), **options) -> Message:
+    """The answer that reaches a client when a worker's has these fields."""
+    worker = stage.worker(lambda connection, _: connection.send(response(200, b"{}", *fields)))
+    client = stage.client(stage.router(worker, **options))
+    answer = client.ask("POST", "/v1/completions", *sends, body=b"{}")
+    client.must_be_open()
+    return answer
+
+
+# ---- to the worker
+
+
+@pytest.mark.parametrize("field", HOP_BY_HOP, ids=[name for name, _ in HOP_BY_HOP])
+def test_a_hop_by_hop_field_stays_here(stage, field):
+    assert field[0].lower() not in sent_up(stage, field).names
+
+
+@pytest.mark.parametrize("spelling", ["X-Private", "x-private", "X-PRIVATE"])
+def test_what_connection_names_stays_here(stage, spelling):
+    message = sent_up(
+        stage, ("X-Private", "a"), ("Connection", f"{spelling}, x-other"), ("X-Other", "b"), ("X-C", "c")
+    )
+    assert "x-private" not in message.names
+    assert "x-other" not in message.names
+    assert message.get("x-c") == "c"
+
+
+def test_every_other_field_goes_up_unchanged_in_its_order(stage):
+    message = sent_up(stage, *END_TO_END)
+    assert [field for field in message.fields if field in END_TO_END] == END_TO_END
+
+
+def test_the_query_is_kept(stage):
+    message = sent_up(stage, target="/v1/completions?a=b%20c&d=/?&=")
+    assert message.target == "/v1/completions?a=b%20c&d=/?&="
+
+
+def test_the_path_of_the_worker_s_url_is_put_in_front(stage):
+    worker = stage.worker(path="/models/llama")
+    client = stage.client(stage.router(worker))
+    assert client.ask("GET", "/v1/x?y").status == 200
+    assert worker.requests[0].target == "/models/llama/v1/x?y"
+
+
+@pytest.mark.parametrize("preserve", [False, True])
+def test_host_is_the_worker_s_unless_it_is_to_be_preserved(stage, preserve):
+    message = sent_up(stage, preserve_host=preserve)
+    worker_host = re.fullmatch(r"127\.0\.0\.1:\d+", message.get("host"))
+    assert bool(worker_host) != preserve
+    assert (message.get("host") == "router") == preserve
+
+
+def test_x_forwarded_fields_are_added(stage):
+    message = sent_up(stage)
+    assert message.get("x-forwarded-for") == "127.0.0.1"
+    assert message.get("x-forwarded-proto") == "http"
+    assert message.get("x-forwarded-host") == "router"
+
+
+FORWARDED = [
+    ("X-Forwarded-For", "10.0.0.1"),
+    ("X-Forwarded-For", "10.0.0.2"),
+    ("X-Forwarded-Proto", "https"),
+    ("X-Forwarded-Host", "outside"),
+]
+
+
+def test_x_forwarded_fields_that_are_trusted_are_continued(stage):
+    message = sent_up(stage, *FORWARDED)
+    assert message.get("x-forwarded-for") == "10.0.0.1, 10.0.0.2, 127.0.0.1"
+    assert message.get("x-forwarded-proto") == "https"
+    assert message.get("x-forwarded-host") == "outside"
+
+
+def test_x_forwarded_fields_that_are_not_trusted_are_replaced(stage):
+    message = sent_up(stage, *FORWARDED, trust_forwarded=False)
+    assert message.get("x-forwarded-for") == "127.0.0.1"
+    assert message.get("x-forwarded-proto") == "http"
+    assert message.get("x-forwarded-host") == "router"
+
+
+def test_fields_of_ours_from_outside_stay_here(stage):
+    message = sent_up(stage, ("X-vLLM-Router-Worker", "http://evil"), ("x-vllm-router-policy", "x"))
+    assert not [name for name in message.names if name.startswith("x-vllm-router")]
+
+
+def test_an_http_1_0_request_goes_up_as_http_1_1(stage):
+    message = sent_up(stage, version="1.0")
+    assert message.start_line == "POST /v1/completions HTTP/1.1"
+
+
+def test_a_request_without_body_announces_none(stage):
+    message = sent_up(stage, method="GET")
+    assert message.get("content-length") is None
+    assert message.get("transfer-encoding") is None
+
+
+@pytest.mark.parametrize("method", ["GET", "DELETE", "POST"])
+def test_a_length_of_zero_is_passed_on(stage, method):
+    worker = stage.worker()
+    client = stage.client(stage.router(worker))
+    assert client.ask(method, "/x", body=b"").status == 200
+    assert worker.requests[0].get("content-length") == "0"
+
+
+# ---- Authorization
+
+
+def test_the_client_s_authorization_goes_up_and_the_worker_s_key_does_not(stage):
+    message = sent_up(stage, ("Authorization", "Bearer client"), api_key="worker-key")
+    assert message.get("authorization") == "Bearer client"
+
+
+def test_the_worker_s_key_is_sent_for_a_client_that_sends_none(stage):
+    assert sent_up(stage, api_key="worker-key").get("authorization") == "Bearer worker-key"
+    assert sent_up(stage).get("authorization") is None
+
+
+# ---- data-parallel ranks
+
+
+def test_a_rank_is_told_to_the_worker_instead_of_the_client_s(stage):
+    message = sent_up(stage, ("X-data-parallel-rank", "9"), url="@3")
+    assert message.get("x-data-parallel-rank") == "3"
+    assert message.get("host").startswith("127.0.0.1:")
+
+
+def test_without_a_rank_the_client_s_passes(stage):
+    assert sent_up(stage, ("X-data-parallel-rank", "9")).get("x-data-parallel-rank") == "9"
+
+
+def test_each_rank_of_a_host_is_asked_in_turn(stage):
+    worker = stage.worker()
+    router = stage.router(worker, routing={"intra_node_data_parallel_size": 3})
+    client = stage.client(router)
+    for _ in range(6):
+        client.ask()
+    assert sorted(message.get("x-data-parallel-rank") for message in worker.requests) == list("001122")
+
+
+# ---- request id
+
+
+@pytest.mark.parametrize("name", ["X-Request-Id", "X-Correlation-ID", "x-trace-id", "Request-Id"])
+def test_an_id_of_the_client_goes_up_and_comes_back(stage, name):
+    worker = stage.worker()
+    client = stage.client(stage.router(worker))
+    answer = client.ask("POST", "/v1/completions", (name, "my-id-1"), body=b"{}")
+    assert answer.get("x-request-id") == "my-id-1"
+    assert worker.requests[0].get("x-request-id") == "my-id-1"
+    assert worker.requests[0].names.count(name.lower()) == (1 if name == "X-Request-Id" else 0)
+
+
+def test_the_first_of_the_id_headers_wins(stage):
+    fields = [("X-Trace-Id", "third"), ("X-Correlation-Id", "second")]
+    answer = sent_down(stage, sends=tuple(fields))
+    assert answer.get("x-request-id") == "second"
+    answer = sent_down(stage, sends=tuple(fields), request_id_headers=["x-trace-id"])
+    assert answer.get("x-request-id") == "third"
+
+
+def test_an_empty_id_is_no_id(stage):
+    assert re.fullmatch(
+        r"cmpl-[0-9A-Za-z]{24}", sent_down(stage, sends=(("X-Request-Id", ""),)).get("x-request-id")
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "prefix"),
+    [
+        ("/v1/chat/completions", "chatcmpl-"),
+        ("/v1/completions", "cmpl-"),
+        ("/generate", "gnt-"),
+        ("/v1/embeddings", "req-"),
+        ("/v1/responses", "req-"),
+        ("/anything", "req-"),
+    ],
+)
+def test_an_id_is_made_with_the_route_s_prefix_which_the_worker_does_not_see(stage, path, prefix):
+    worker = stage.worker()
+    client = stage.client(stage.router(worker))
+    ids = [client.ask("POST", path, body=b"{}").get("x-request-id") for _ in range(3)]
+    assert len(set(ids)) == 3
+    for made, message in zip(ids, worker.requests, strict=True):
+        assert re.fullmatch(prefix + "[0-9A-Za-z]{24}", made)
+        assert message.get("x-request-id") == made.removeprefix(prefix)
+
+
+def test_own_answers_carry_an_id_too(stage):
+    client = stage.client(stage.router(stage.worker()))
+    assert client.ask("GET", "/liveness", ("X-Request-Id", "mine")).get("x-request-id") == "mine"
+    assert client.ask("GET", "/liveness").get("x-request-id").startswith("req-")
+    assert client.ask("GET", "/a%00", ("X-Request-Id", "mine")).get("x-request-id") == "mine"
+
+
+def test_the_worker_s_id_is_replaced(stage):
+    answer = sent_down(stage, ("X-Request-Id", "worker's"), sends=(("X-Request-Id", "client's"),))
+    assert answer.get("x-request-id") == "client's"
+
+
+# ---- to the client
+
+
+@pytest.mark.parametrize("field", HOP_BY_HOP, ids=[name for name, _ in HOP_BY_HOP])
+def test_a_hop_by_hop_field_of_the_worker_stays_here(stage, field):
+    assert field[0].lower() not in sent_down(stage, field).names
+
+
+def test_what_the_worker_s_connection_names_stays_here(stage):
+    answer = sent_down(stage, ("X-Private", "a"), ("Connection", "x-private"), ("X-C", "c"))
+    assert "x-private" not in answer.names
+    assert answer.get("x-c") == "c"
+
+
+def test_every_other_field_comes_down_unchanged_in_its_order(stage):
+    answer = sent_down(stage, *END_TO_END)
+    assert answer.fields[: len(END_TO_END)] == END_TO_END
+    assert sorted(answer.names[len(END_TO_END) :]) == ["content-length", "x-request-id"]
+
+
+def test_fields_of_ours_from_a_worker_stay_here(stage):
+    answer = sent_down(stage, ("X-vLLM-Router-Worker", "http://secret"))
+    assert not [name for name in answer.names if name.startswith("x-vllm-router")]
+
+
+def test_the_worker_s_connection_close_is_not_the_client_s(stage):
+    worker = stage.worker(
+        lambda connection, _: (
+            connection.send(response(200, b"bye", ("Connection", "close"))) or connection.close()
+        )
+    )
+    client = stage.client(stage.router(worker))
+    for _ in range(3):
+        answer = client.ask()
+        assert (answer.body, answer.get("connection")) == (b"bye", None)
+    assert len(worker.connections) == 3
+
+
+def test_the_client_s_connection_close_is_not_the_worker_s(stage):
+    worker = stage.worker()
+    router = stage.router(worker)
+    for _ in range(3):
+        client = stage.client(router)
+        assert client.ask("GET", "/x", ("Connection", "close")).get("connection") == "close"
+        client.must_be_closed()
+    assert len(worker.connections) == 1
+    assert all("connection" not in message.names for message in worker.requests)
+
+
+# ---- the whole head, to the byte
+
+
+def test_a_head_to_the_worker_to_the_byte(stage):
+    worker = stage.worker()
+    client = stage.client(stage.router(worker))
+    client.send(
+        b"POST /v1/completions?x=1 HTTP/1.1\r\nHost: router\r\nuser-agent:  spaced  \r\n"
+        b"Content-Length: 2\r\nX-Request-ID: id\r\nConnection: keep-alive\r\nAccept: */*\r\n\r\n{}"
+    )
+    assert client.read_response().status == 200
+    assert worker.requests[0].head == (
+        b"POST /v1/completions?x=1 HTTP/1.1\r\n"
+        b"Host: 127.0.0.1:%d\r\nuser-agent: spaced\r\nAccept: */*\r\n"
+        b"X-Forwarded-For: 127.0.0.1\r\nX-Forwarded-Proto: http\r\nX-Forwarded-Host: router\r\n"
+        b"X-Request-Id: id\r\nContent-Length: 2\r\n\r\n" % worker.port
+    )
+
+
+def test_a_head_to_the_client_to_the_byte(stage):
+    worker = stage.worker(lambda connection, _: connection.send(response(200, b"{}", ("server", "uvicorn"))))
+    client = stage.client(stage.router(worker))
+    client.send(request("GET", "/x", ("X-Request-Id", "id")))
+    client.read_response()
+    assert bytes(client.received) == (
+        b"HTTP/1.1 200 OK\r\nserver: uvicorn\r\nx-request-id: id\r\nContent-Length: 2\r\n\r\n{}"
+    )
+    parse_head(bytes(client.received)[:-2])

@@ -1,0 +1,505 @@
+"""Answers of workers on the wire: every framing, in whatever pieces, to every kind of client."""
+
+import gzip
+import threading
+
+import pytest
+
+from tests.fakes.stage import error_of
+from tests.fakes.wire import EndedEarlyError, chunk, chunked, request, response
+
+OK = b"HTTP/1.1 200 OK\r\n"
+SSE_HEAD = OK + b"Content-Type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def says(*pieces: bytes, then: str = "keep"):
+    """An answer of these bytes, however they are cut; afterwards the connection is kept, closed or reset."""
+
+    def answer(connection, _message):
+        connection.send(*pieces)
+        if then == "close":
+            connection.close()
+        elif then == "reset":
+            connection.wait_until_read()
+            connection.reset()
+
+    return answer
+
+
+# ---- framing
+
+
+def test_a_body_with_a_length_keeps_it(stage):
+    body = bytes(range(256)) * 1000
+    client = stage.client(stage.router(stage.worker(says(response(200, body, ("X-A", "1"))))))
+    for _ in range(2):
+        answer = client.ask()
+        assert (answer.framing, answer.body, answer.get("x-a")) == ("length", body, "1")
+
+
+def test_a_chunked_body_stays_chunked(stage):
+    pieces = [b"a", b"b" * 5000, b"c" * 70_000]
+    worker = stage.worker(says(OK + b"Transfer-Encoding: chunked\r\n\r\n" + chunked(*pieces)))
+    client = stage.client(stage.router(worker))
+    for _ in range(2):
+        answer = client.ask()
+        assert (answer.framing, answer.body) == ("chunked", b"".join(pieces))
+    assert len(worker.connections) == 1
+
+
+def test_a_body_that_ends_with_the_connection_becomes_chunked(stage):
+    worker = stage.worker(says(OK + b"Content-Type: text/plain\r\n\r\n" + b"x" * 100_000, then="close"))
+    client = stage.client(stage.router(worker))
+    for _ in range(2):
+        answer = client.ask()
+        assert (answer.framing, answer.body) == ("chunked", b"x" * 100_000)
+    assert len(worker.connections) == 2
+
+
+def test_an_answer_of_an_http_1_0_worker_is_relayed(stage):
+    worker = stage.worker(says(b"HTTP/1.0 200 OK\r\n\r\nold", then="close"))
+    client = stage.client(stage.router(worker))
+    answer = client.ask()
+    assert (answer.start_line, answer.framing, answer.body) == ("HTTP/1.1 200 OK", "chunked", b"old")
+    client.must_be_open()
+
+
+def test_an_http_1_0_worker_s_connection_is_kept_only_if_it_says_so(stage):
+    worker = stage.worker(says(response(200, b"old", version="1.0")))
+    client = stage.client(stage.router(worker))
+    client.ask()
+    client.ask()
+    assert len(worker.connections) == 2
+    worker.answer = says(response(200, b"old", ("Connection", "keep-alive"), version="1.0"))
+    client.ask()
+    client.ask()
+    assert len(worker.connections) == 3
+
+
+@pytest.mark.parametrize("keep_alive", [False, True])
+@pytest.mark.parametrize(
+    "raw",
+    [
+        OK + b"Transfer-Encoding: chunked\r\n\r\n" + chunked(b"hel", b"lo"),
+        OK + b"Connection: close\r\n\r\nhello",
+    ],
+    ids=["chunked", "until close"],
+)
+def test_an_http_1_0_client_gets_an_unknown_length_plain_until_the_connection_closes(stage, raw, keep_alive):
+    worker = stage.worker(says(raw, then="keep" if b"chunked" in raw else "close"))
+    client = stage.client(stage.router(worker))
+    fields = [("Connection", "keep-alive")] if keep_alive else []
+    answer = client.ask("GET", "/x", *fields, version="1.0")
+    assert (answer.framing, answer.body, answer.get("connection")) == ("close", b"hello", "close")
+
+
+def test_an_http_1_0_client_gets_a_known_length_with_keep_alive(stage):
+    client = stage.client(stage.router(stage.worker()))
+    for _ in range(2):
+        answer = client.ask("GET", "/x", ("Connection", "keep-alive"), version="1.0")
+        assert (answer.framing, answer.body, answer.get("connection")) == ("length", b"hello", "keep-alive")
+
+
+@pytest.mark.parametrize("status", [204, 304])
+@pytest.mark.parametrize("fields", [[], [("Content-Length", "5")], [("Transfer-Encoding", "chunked")]])
+def test_204_and_304_have_no_body_whatever_their_fields_say(stage, status, fields):
+    worker = stage.worker(says(response(status, b"", *fields, ("ETag", '"a"'), length=False)))
+    client = stage.client(stage.router(worker))
+    for _ in range(2):
+        answer = client.ask()
+        assert (answer.status, answer.get("etag")) == (status, '"a"')
+        assert answer.get("transfer-encoding") is None
+        expected = "5" if status == 304 and fields == [("Content-Length", "5")] else None
+        assert answer.get("content-length") == expected
+    client.must_be_open()
+    assert len(worker.connections) == 1
+
+
+@pytest.mark.parametrize("fields", [[("Content-Length", "12345")], [("Transfer-Encoding", "chunked")], []])
+def test_an_answer_to_head_has_no_body_but_says_how_long_it_would_be(stage, fields):
+    worker = stage.worker(says(response(200, b"", *fields, length=False)))
+    client = stage.client(stage.router(worker))
+    for _ in range(2):
+        answer = client.ask("HEAD")
+        assert (answer.status, answer.get("content-length")) == (200, dict(fields).get("Content-Length"))
+    client.must_be_open()
+    assert len(worker.connections) == 1
+
+
+def test_204_followed_by_bytes_is_204_and_the_connection_is_not_used_again(stage):  # row 41
+    worker = stage.worker(says(b"HTTP/1.1 204 No Content\r\nContent-Length: 5\r\n\r\nhello"))
+    client = stage.client(stage.router(worker))
+    for _ in range(2):
+        assert client.ask().status == 204
+    client.must_be_open()
+    assert len(worker.connections) == 2
+    worker.connections[0].wait_ended()
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        response(200, b"hello") + b"x",
+        response(200, b"hello") + response(200, b"poison"),
+        OK + b"Transfer-Encoding: chunked\r\n\r\n" + chunked(b"hello") + b"x",
+        OK + b"Content-Length: 0\r\n\r\n" + response(200, b"poison"),
+    ],
+)
+def test_bytes_after_the_end_of_an_answer_reach_nobody(stage, raw):
+    worker = stage.worker(says(raw))
+    client = stage.client(stage.router(worker))
+    for _ in range(3):
+        assert client.ask().body in (b"hello", b"")
+    client.must_be_open()
+    assert len(worker.connections) == 3
+
+
+def test_bytes_that_come_later_out_of_turn_reach_nobody(stage):
+    worker = stage.worker(says(response(200, b"hello"), response(200, b"poison")))
+    client = stage.client(stage.router(worker))
+    for number in range(1, 4):
+        assert client.ask().body == b"hello"
+        worker.connections[-1].wait_ended()
+        assert len(worker.connections) == number
+
+
+def test_content_encoding_and_unknown_fields_survive(stage):
+    packed = gzip.compress(b"hello" * 100)
+    fields = [
+        ("Content-Encoding", "gzip"),
+        ("Content-Type", "application/x-odd; a=b"),
+        ("X-Twice", "1"),
+        ("X-Twice", "2"),
+        ("x-lower", "ä"),
+        ("Set-Cookie", "a=b"),
+        ("Set-Cookie", "c=d"),
+        ("Retry-After", "7"),
+    ]
+    worker = stage.worker(says(response(200, packed, *fields)))
+    answer = stage.client(stage.router(worker)).ask()
+    assert answer.body == packed
+    assert answer.fields[: len(fields)] == fields
+
+
+@pytest.mark.parametrize("status", [200, 201, 299, 301, 400, 401, 404, 429, 500, 503, 599])
+def test_the_worker_s_status_and_reason_pass_unchanged(stage, status):
+    worker = stage.worker(says(response(status, b"{}", reason="Just Because")))
+    client = stage.client(stage.router(worker))
+    answer = client.ask()
+    assert (answer.start_line, answer.body) == (f"HTTP/1.1 {status} Just Because", b"{}")
+    client.must_be_open()
+
+
+def test_an_answer_without_a_reason_is_relayed(stage):
+    client = stage.client(stage.router(stage.worker(says(b"HTTP/1.1 200 \r\nContent-Length: 1\r\n\r\na"))))
+    assert client.ask().body == b"a"
+
+
+def test_trailers_are_dropped(stage):
+    raw = OK + b"Transfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n5;a=b\r\nhello\r\n0\r\nX-Sum: 1\r\n\r\n"
+    worker = stage.worker(says(raw))
+    client = stage.client(stage.router(worker))
+    for _ in range(2):
+        answer = client.ask()
+        assert answer.raw_body.endswith(b"0\r\n\r\n")
+        assert b"X-Sum" not in answer.raw
+    assert len(worker.connections) == 1
+
+
+# ---- informational
+
+
+@pytest.mark.parametrize("count", range(10))
+def test_up_to_eight_informational_answers_are_swallowed(stage, count):
+    hints = b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
+    worker = stage.worker(says(hints * count + response(200, b"hello")))
+    client = stage.client(stage.router(worker))
+    answer = client.ask()
+    assert answer.informational == []
+    if count <= 8:
+        assert answer.body == b"hello"
+        assert client.ask().body == b"hello"
+        assert len(worker.connections) == 1
+    else:
+        assert (answer.status, error_of(answer)["code"]) == (502, "worker_bad_answer")
+        worker.connections[0].wait_ended()
+
+
+def test_informational_answers_in_pieces_are_swallowed(stage):
+    pieces = [
+        b"HTTP/1.1 100 Con",
+        b"tinue\r\n\r",
+        b"\nHTTP/1.1 102 Processing\r\n\r\n",
+        response(200, b"hello"),
+    ]
+    client = stage.client(stage.router(stage.worker(says(*pieces))))
+    assert client.ask().body == b"hello"
+
+
+# ---- answers that are none
+
+
+GARBAGE = [
+    ("38 both framings", OK + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n" + chunked(b"hello")),
+    ("38 an unknown coding", OK + b"Transfer-Encoding: zip\r\n\r\n" + chunked(b"hello")),
+    ("38 two lengths", OK + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello"),
+    ("39 gzip, chunked", OK + b"Transfer-Encoding: gzip, chunked\r\n\r\n" + chunked(b"hello")),
+    ("40 status 2000", b"HTTP/1.1 2000 OK\r\nContent-Length: 0\r\n\r\n"),
+    ("40 status 099", b"HTTP/1.1 099 OK\r\nContent-Length: 0\r\n\r\n"),
+    ("40 status 600", b"HTTP/1.1 600 OK\r\nContent-Length: 0\r\n\r\n"),
+    ("40 bare LF", b"HTTP/1.1 200 OK\nContent-Length: 0\n\n"),
+    ("44 101 unasked", b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n"),
+    ("HTTP/2", b"HTTP/2.0 200 OK\r\n\r\n"),
+    ("a folded field", OK + b"X: a\r\n b\r\nContent-Length: 0\r\n\r\n"),
+    ("a line without colon", OK + b"X\r\n\r\n"),
+    ("something else", b"SSH-2.0-OpenSSH_9.2\r\n\r\n"),
+    ("zeros", bytes(1000)),
+    ("a head without end", OK + b"X: " + b"a" * 70_000),
+    ("101 fields", OK + b"X: a\r\n" * 101 + b"\r\n"),
+    ("empty lines first", b"\r\n\r\n" + response(200, b"hello")),
+]
+
+
+@pytest.mark.parametrize("cut", ["whole", "in pieces"])
+@pytest.mark.parametrize("garbage", [row[1] for row in GARBAGE], ids=[row[0] for row in GARBAGE])
+def test_an_answer_that_is_not_http_is_a_502_and_the_connection_is_closed(stage, garbage, cut):
+    def answer(connection, _message):
+        connection.send_in_pieces(garbage, len(garbage) if cut == "whole" else max(1, len(garbage) // 100))
+        assert connection.ending() in ("eof", "reset")
+
+    worker = stage.worker(answer)
+    client = stage.client(stage.router(worker))
+    got = client.ask("POST", "/v1/completions", body=b"{}")
+    assert (got.status, error_of(got)["code"]) == (502, "worker_bad_answer")
+    assert str(worker.port) not in got.body.decode()
+    worker.connections[0].wait_ended()
+    client.must_be_open()
+    assert len(worker.requests) == 1
+
+
+@pytest.mark.parametrize("said", [b"", b"HTTP/1.1 2", OK, OK + b"Content-Length: 5\r\n"])
+@pytest.mark.parametrize("then", ["close", "reset"])
+def test_a_worker_that_leaves_before_its_head_is_complete_is_a_502(stage, said, then):
+    worker = stage.worker(says(said, then=then))
+    client = stage.client(stage.router(worker))
+    got = client.ask("POST", "/v1/completions", body=b"{}")
+    assert (got.status, error_of(got)["code"]) == (502, "worker_closed")
+    client.must_be_open()
+    assert len(worker.requests) == 1
+
+
+# ---- broken off
+
+
+def until_it_breaks(client) -> tuple[bytes, str]:
+    """What still comes, and how it ended: a message cut short must never look whole."""
+    try:
+        rest = client.read_to_end()
+    except ConnectionError:
+        return b"", "reset"
+    return rest, "eof"
+
+
+@pytest.mark.parametrize("then", ["close", "reset"])
+@pytest.mark.parametrize("end", [b"", b"5\r\nhe", b"5\r\nhello", b"5", b"0\r\n", b"0\r\nX: y\r\n"])
+def test_a_chunked_answer_cut_short_never_looks_whole(stage, then, end):
+    worker = stage.worker(says(OK + b"Transfer-Encoding: chunked\r\n\r\n" + chunk(b"first") + end, then=then))
+    router = stage.router(worker)
+    client = stage.client(router)
+    client.send(request())
+    assert client.read_head().status == 200
+    assert client.read_chunk().startswith(b"first")
+    rest, _ = until_it_breaks(client)
+    assert b"0\r\n\r\n" not in rest
+    router.must_rest()
+
+
+@pytest.mark.parametrize("then", ["close", "reset"])
+def test_an_answer_shorter_than_its_length_is_cut_short(stage, then):
+    worker = stage.worker(says(OK + b"Content-Length: 10\r\n\r\nhello", then=then))
+    client = stage.client(stage.router(worker))
+    client.send(request())
+    assert client.read_head().get("content-length") == "10"
+    with pytest.raises((EndedEarlyError, ConnectionResetError)):
+        client.read_exactly(10)
+
+
+@pytest.mark.parametrize("then", ["close", "reset"])
+def test_an_http_1_0_client_of_a_broken_stream_sees_a_reset(stage, then):
+    # The end of the connection is the end of its body, so a proper end would make a part look like the whole.
+    worker = stage.worker(says(OK + b"Transfer-Encoding: chunked\r\n\r\n" + chunk(b"first"), then=then))
+    client = stage.client(stage.router(worker))
+    client.send(request(version="1.0"))
+    assert client.read_head().status == 200
+    with pytest.raises(ConnectionResetError):
+        client.read_to_end()
+
+
+def test_a_reset_is_no_end_of_a_body_that_ends_with_the_connection(stage):
+    worker = stage.worker(says(OK + b"\r\nhello", then="reset"))
+    client = stage.client(stage.router(worker))
+    client.send(request())
+    assert client.read_head().get("transfer-encoding") == "chunked"
+    assert client.read_chunk() == b"hello"
+    rest, _ = until_it_breaks(client)
+    assert rest == b""
+
+
+@pytest.mark.parametrize(
+    "bad", [b"xyz\r\n", b"5\r\nhelloX\r\n", b"-1\r\n", b"5\nhello\r\n", b"0\r\n X: y\r\n\r\n"]
+)
+def test_a_bad_chunk_in_an_answer_cuts_it(stage, bad):
+    def answer(connection, _message):
+        connection.send(OK + b"Transfer-Encoding: chunked\r\n\r\n" + chunk(b"first"), bad)
+        assert connection.ending() in ("eof", "reset")
+
+    worker = stage.worker(answer)
+    client = stage.client(stage.router(worker))
+    client.send(request())
+    client.read_head()
+    assert client.read_chunk() == b"first"
+    rest, _ = until_it_breaks(client)
+    assert b"0\r\n\r\n" not in rest
+    worker.connections[0].wait_ended()
+
+
+# ---- streaming
+
+
+def test_each_event_arrives_before_the_next_one_is_sent(stage):
+    events = [f'data: {{"text": "{number}"}}\n\n'.encode() for number in range(30)] + [b"data: [DONE]\n\n"]
+    had = threading.Semaphore(0)
+
+    def stream(connection, _message):
+        connection.send(SSE_HEAD)
+        for event in events:
+            assert had.acquire(timeout=30)
+            connection.send(chunk(event))
+        connection.send(chunked())
+
+    client = stage.client(stage.router(stage.worker(stream)))
+    client.send(request("POST", "/v1/chat/completions", body=b'{"stream": true}'))
+    head = client.read_head()  # arrives although there is no event yet
+    assert head.get("content-type") == "text/event-stream; charset=utf-8"
+    for event in events:
+        had.release()
+        assert client.read_chunk() == event
+    assert client.read_chunk() == b""
+    client.must_be_open()
+
+
+def test_events_of_a_stream_that_ends_with_the_connection_arrive_at_once(stage):
+    had = threading.Semaphore(0)
+
+    def stream(connection, _message):
+        connection.send(OK + b"Content-Type: text/event-stream\r\n\r\n")
+        for number in range(10):
+            assert had.acquire(timeout=30)
+            connection.send(b"data: %d\n\n" % number)
+        connection.close()
+
+    client = stage.client(stage.router(stage.worker(stream)))
+    client.send(request())
+    client.read_head()
+    for number in range(10):
+        had.release()
+        assert client.read_chunk() == b"data: %d\n\n" % number
+    assert client.read_chunk() == b""
+    client.must_be_open()
+
+
+def test_pieces_of_a_body_with_a_length_arrive_at_once(stage):
+    had = threading.Semaphore(0)
+
+    def stream(connection, _message):
+        connection.send(OK + b"Content-Length: 10\r\n\r\n")
+        for number in range(10):
+            assert had.acquire(timeout=30)
+            connection.send(b"%d" % number)
+
+    client = stage.client(stage.router(stage.worker(stream)))
+    client.send(request())
+    client.read_head()
+    for number in range(10):
+        had.release()
+        assert client.read_exactly(1) == b"%d" % number
+    client.must_be_open()
+
+
+ODD_STREAM = (
+    SSE_HEAD
+    + chunk("data: ä€😀\n\n".encode())
+    + chunk(b": comment\n\n")
+    + chunk(b'data: {"usage": {"prompt_tokens": 3}}\r\n\r\n')
+    + chunk(b"data: [DONE]\n\n")
+    + b"0\r\n\r\n"
+)
+
+
+def test_an_answer_cut_in_two_anywhere_arrives_unchanged(stage):
+    at = iter(range(1, len(ODD_STREAM)))
+
+    def answer(connection, _message):
+        cut = next(at)
+        connection.send(ODD_STREAM[:cut], ODD_STREAM[cut:])
+
+    worker = stage.worker(answer)
+    client = stage.client(stage.router(worker))
+    plain = (
+        'data: ä€😀\n\n: comment\n\ndata: {"usage": {"prompt_tokens": 3}}\r\n\r\ndata: [DONE]\n\n'.encode()
+    )
+    for _ in range(1, len(ODD_STREAM)):
+        assert client.ask("POST", "/v1/chat/completions", body=b"{}").body == plain
+    assert len(worker.connections) == 1
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 10])
+def test_an_answer_in_pieces_of_any_size_arrives_unchanged(stage, size):
+    body = bytes(range(256)) * 3
+    raws = [response(200, body), OK + b"Transfer-Encoding: chunked\r\n\r\n" + chunked(body[:100], body[100:])]
+    worker = stage.worker(
+        lambda connection, _: connection.send_in_pieces(raws[len(worker.requests) - 1], size)
+    )
+    client = stage.client(stage.router(worker))
+    for _ in raws:
+        assert client.ask().body == body
+    assert len(worker.connections) == 1
+
+
+@pytest.mark.parametrize("size", [0, 1, 4095, 4096, 4097, 16_384, 65_536, 65_537, 5_000_000])
+@pytest.mark.parametrize("framing", ["length", "chunked", "close"])
+def test_an_answer_of_any_size_arrives_unchanged(stage, rng, size, framing):
+    body = rng.randbytes(size)
+    cuts = sorted(rng.choices(range(size + 1), k=10))
+    pieces = [body[a:b] for a, b in zip([0, *cuts], [*cuts, size], strict=True) if a < b]
+
+    def answer(connection, _message):
+        if framing == "length":
+            connection.send(response(200, body))
+        elif framing == "chunked":
+            connection.send(OK + b"Transfer-Encoding: chunked\r\n\r\n" + chunked(*pieces))
+        else:
+            connection.send(OK + b"\r\n" + body)
+            connection.close()
+
+    client = stage.client(stage.router(stage.worker(answer)))
+    for _ in range(2):
+        assert client.ask().body == body
+
+
+def test_many_streams_at_once_do_not_mix(stage):
+    count, events = 50, 20
+
+    def stream(connection, message):
+        connection.send(SSE_HEAD)
+        for number in range(events):
+            connection.send(chunk(b"data: %s %d\n\n" % (message.body, number)))
+        connection.send(chunked())
+
+    router = stage.router(stage.worker(stream), stage.worker(stream), threads=2)
+    clients = [stage.client(router) for _ in range(count)]
+    for number, client in enumerate(clients):
+        client.send(request("POST", "/v1/completions", body=b"%d" % number))
+    for number, client in enumerate(clients):
+        expected = b"".join(b"data: %d %d\n\n" % (number, event) for event in range(events))
+        assert client.read_response().body == expected

@@ -1,0 +1,182 @@
+"""One exchange as one line, whatever a client put into it."""
+
+import json
+import re
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vllm_router._core import testing
+
+MS = 1_000_000
+WORKER = testing.WorkerHandle("http://gpu-0:8000@3")
+
+# A streamed chat: head at 1 s on the clock, body 2 ms later, and so on.
+CHAT = {
+    "wall_ms": 1_795_258_237_123,  # 2026-11-21 10:50:37.123
+    "head_ns": 1000 * MS,
+    "body_ns": 1002 * MS,
+    "chosen_ns": 1002 * MS + 7_900,
+    "connected_ns": 1003 * MS,
+    "sent_ns": 1003 * MS + 10_000,
+    "answered_ns": 1015 * MS,
+    "first_body_ns": 1020 * MS + 999,
+    "end_ns": 2500 * MS,
+    "request_id": "chatcmpl-abc",
+    "client": "10.0.0.7",
+    "method": "POST",
+    "path": "/v1/chat/completions",
+    "route": "/v1/chat/completions",
+    "stream": True,
+    "status": 200,
+    "end": "done",
+    "reason": "session_hash",
+    "worker": WORKER,
+    "attempts": 1,
+    "reused": True,
+    "bytes_in": 812,
+    "bytes_out": 40_960,
+    "prompt_tokens": 400,
+    "completion_tokens": 160,
+    "cached_tokens": 384,
+}
+
+
+def json_line(**fields):
+    line = testing.access_line("json", "consistent_hash", **fields)
+    assert line.endswith(b"\n")
+    assert line.count(b"\n") == 1
+    return json.loads(line.decode())
+
+
+def text_line(**fields):
+    line = testing.access_line("text", "consistent_hash", **fields)
+    assert re.fullmatch(rb"[\x20-\x7e]*\n", line), line
+    return line.decode().rstrip("\n")
+
+
+def test_a_line_of_json_has_every_field_that_applies():
+    assert json_line(**CHAT) == {
+        "ts": "2026-11-21T10:50:37.123Z",
+        "request_id": "chatcmpl-abc",
+        "client": "10.0.0.7",
+        "method": "POST",
+        "path": "/v1/chat/completions",
+        "route": "/v1/chat/completions",
+        "stream": True,
+        "status": 200,
+        "end": "done",
+        "policy": "consistent_hash",
+        "reason": "session_hash",
+        "worker": "http://gpu-0:8000@3",
+        "dp_rank": 3,
+        "attempts": 1,
+        "reused": True,
+        "body_ms": 2.0,
+        "decision_us": 7,
+        "connect_ms": 0.992,
+        "head_ms": 11.99,
+        "ttft_ms": 20.0,
+        "total_ms": 1500.0,
+        "bytes_in": 812,
+        "bytes_out": 40960,
+        "prompt_tokens": 400,
+        "completion_tokens": 160,
+        "cached_tokens": 384,
+    }
+
+
+def test_a_line_of_text_reads_from_left_to_right():
+    assert text_line(**CHAT) == (
+        '2026-11-21 10:50:37.123 10.0.0.7 "POST /v1/chat/completions" 200 done worker=http://gpu-0:8000@3'
+        " reason=session_hash ttft=20.000ms total=1500.000ms in=812 out=40960 id=chatcmpl-abc"
+    )
+
+
+def test_what_does_not_apply_is_left_out():
+    # A head that was refused: nobody knows method or path, and no worker was asked.
+    refused = {"wall_ms": 0, "client": "::1", "status": 400, "error": "bad_request", "rule": "content_length"}
+    assert json_line(**refused) == {
+        "ts": "1970-01-01T00:00:00.000Z",
+        "client": "::1",
+        "route": "other",
+        "status": 400,
+        "end": "done",
+        "error": "bad_request",
+        "rule": "content_length",
+        "bytes_in": 0,
+        "bytes_out": 0,
+    }
+    assert text_line(**refused) == (
+        '1970-01-01 00:00:00.000 ::1 "-" 400 done error=bad_request rule=content_length in=0 out=0'
+    )
+
+
+def test_a_client_that_left_before_an_answer_has_no_status():
+    gone = CHAT | {"status": 0, "end": "client_gone", "answered_ns": 0, "first_body_ns": 0}
+    line = json_line(**gone)
+    assert {"status", "head_ms", "ttft_ms"}.isdisjoint(line)
+    assert line["end"] == "client_gone"
+    assert '" - client_gone worker=' in text_line(**gone)
+
+
+def test_what_the_index_matched_is_told_when_the_policy_has_one():
+    line = json_line(**CHAT | {"match": ("blocks", 12, 25)})
+    assert (line["matched"], line["match_total"]) == (12, 25)
+
+
+def test_a_kept_connection_that_turned_out_closed_is_told():
+    assert json_line(**CHAT | {"stale_retry": True})["stale_retry"] is True
+
+
+@given(st.integers(0, 10**14))
+def test_the_time_is_that_of_the_head_to_the_millisecond(wall_ms):
+    day, time = text_line(**CHAT | {"wall_ms": wall_ms}).split(" ")[:2]
+    assert json_line(**CHAT | {"wall_ms": wall_ms})["ts"] == f"{day}T{time}Z"
+    assert time.endswith(f".{wall_ms % 1000:03d}")
+
+
+@given(st.integers(0, 10**13), st.integers(0, 10**13))
+def test_times_are_rounded_down_to_microseconds(begin, length):
+    line = json_line(**CHAT | {"head_ns": begin + 1, "end_ns": begin + 1 + length})
+    assert round(line["total_ms"] * 1000) == length // 1000
+
+
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=300)
+
+
+@given(TEXTS, TEXTS)
+def test_text_of_a_client_reads_back_from_json(path, request_id):
+    line = json_line(**CHAT | {"path": path, "request_id": request_id})
+    assert line.get("path", "") == path
+    assert line.get("request_id", "") == request_id
+
+
+@given(st.binary(max_size=100))
+def test_bytes_that_are_no_text_still_make_json(request_id):
+    line = json_line(**CHAT | {"request_id": request_id})
+    try:
+        assert line.get("request_id", "") == request_id.decode()
+    except UnicodeDecodeError:
+        assert "\N{REPLACEMENT CHARACTER}" in line["request_id"]
+
+
+@given(st.binary(max_size=100))
+def test_a_client_cannot_make_a_line_of_its_own(hostile):
+    line = text_line(**CHAT | {"path": hostile, "request_id": hostile, "client": hostile, "method": hostile})
+    # What stands between our words holds no blank and no quote.
+    assert re.fullmatch(
+        r'\S+ \S+ \S+ "(-|\S* \S*)" 200 done worker=\S+ reason=\S+ ttft=\S+ total=\S+ in=\S+ out=\S+'
+        r"( id=\S+)?",
+        line,
+    )
+    assert line.count('"') == 2
+
+
+@given(st.integers(1000, 1100), st.sampled_from(["a", "é", "→", "🚦"]))
+def test_a_long_text_is_cut_between_two_characters(length, letter):
+    path = "/" + letter * length
+    shown = json_line(**CHAT | {"path": path})["path"]
+    assert path.startswith(shown)
+    assert len(path.encode()) <= 1024 or 1020 < len(shown.encode()) <= 1024
+    assert len(path.encode()) > 1024 or shown == path

@@ -1,0 +1,39 @@
+"""The one table from what went wrong to what a client is told."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vllm_router._core import testing
+
+ROWS = testing.error_rows()
+STATUS, TYPE, CODE, MESSAGE, RETRY_AFTER = range(5)
+
+
+def test_every_error_has_its_own_code():
+    assert len({row[CODE] for row in ROWS}) == len(ROWS)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[CODE])
+def test_status_and_type_say_whose_mistake_it_is(row):
+    expected = "invalid_request_error" if 400 <= row[STATUS] < 500 else "server_error"
+    assert row[TYPE] == expected
+    assert row[MESSAGE].endswith(".")
+
+
+def test_only_what_may_pass_soon_says_when_to_try_again():
+    assert {row[STATUS] for row in ROWS if row[RETRY_AFTER]} == {503}
+    assert all(row[RETRY_AFTER] for row in ROWS if row[STATUS] == 503)
+
+
+def test_the_body_is_what_the_openai_client_expects():
+    assert json.loads(testing.error_body("No.", "server_error", "no_workers")) == {
+        "error": {"message": "No.", "type": "server_error", "param": None, "code": "no_workers"}
+    }
+
+
+@given(st.text(st.characters(codec="utf-8")))
+def test_a_message_survives_whatever_it_contains(message):
+    assert json.loads(testing.error_body(message, "t", "c"))["error"]["message"] == message

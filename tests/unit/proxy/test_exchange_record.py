@@ -1,0 +1,15 @@
+"""How an exchange can end: a metric label and a field of the log, so the names are stable."""
+
+from vllm_router._core import testing
+
+
+def test_the_names_of_the_ends():
+    assert testing.exchange_ends() == [
+        "done",
+        "no_done",
+        "client_gone",
+        "slow_client",
+        "worker_gone",
+        "timeout",
+        "drain",
+    ]

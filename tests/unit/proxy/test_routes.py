@@ -1,0 +1,81 @@
+"""The table of paths, and which of them is meant."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vllm_router._core import testing
+
+ROUTES = testing.routes()
+INFERENCE = [
+    "/v1/chat/completions",
+    "/v1/completions",
+    "/v1/embeddings",
+    "/generate",
+    "/inference/v1/generate",
+    "/rerank",
+    "/v1/rerank",
+    "/v1/responses",
+    "/v1/messages",
+    "/score",
+    "/tokenize",
+    "/detokenize",
+]
+
+
+def test_every_route_has_its_own_label():
+    labels = [route["label"] for route in ROUTES]
+    assert len(set(labels)) == len(labels)
+
+
+def test_a_route_is_answered_here_or_by_a_worker():
+    assert [route["label"] for route in ROUTES if route["inference"]] == INFERENCE
+    assert not any(route["own"] and route["inference"] for route in ROUTES)
+    assert all(bool(route["allow"]) == route["own"] for route in ROUTES)
+    assert all(route["inference"] for route in ROUTES if route["generates"])
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: route["label"])
+def test_a_path_finds_the_route_named_after_it(route):
+    # The metrics have a door of their own; "other" and "*" are no paths.
+    elsewhere = {"/metrics": "other", "/workers/{url}": "/workers/{url}", "other": "other"}
+    path = route["label"]
+    assert testing.find_route(path)["label"] == elsewhere.get(path, path)
+
+
+@pytest.mark.parametrize(
+    ("path", "label"),
+    [
+        ("/workers/http%3A%2F%2Fa%3A8000", "/workers/{url}"),
+        ("/workers/", "other"),
+        ("/v1/models/", "other"),
+        ("/V1/models", "other"),
+        ("/v1/chat/completions/x", "other"),
+        ("/", "other"),
+        ("", "other"),
+    ],
+)
+def test_nearly_the_same_path_is_another(path, label):
+    assert testing.find_route(path)["label"] == label
+
+
+@given(st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E)))
+def test_any_path_has_one_of_the_labels(path):
+    assert testing.find_route("/" + path)["label"] in {route["label"] for route in ROUTES}
+
+
+@pytest.mark.parametrize(
+    ("allow", "method", "allowed"),
+    [
+        ("GET, HEAD", "GET", True),
+        ("GET, HEAD", "HEAD", True),
+        ("GET, HEAD", "POST", False),
+        ("GET, HEAD", "get", False),
+        ("GET, HEAD", "GE", False),
+        ("GET, HEAD", "", False),
+        ("POST", "POST", True),
+        ("", "GET", False),
+    ],
+)
+def test_a_method_is_allowed_when_it_is_in_the_list(allow, method, allowed):
+    assert testing.method_allowed(allow, method) is allowed
