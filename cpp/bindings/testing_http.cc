@@ -59,7 +59,8 @@ std::pair<ParseState, std::string> FeedPieces(Parser* parser, const std::string&
 template <typename Head>
 void SetCommon(const Head& head, py::dict* result) {
   py::list fields;
-  for (const HeaderField& field : head.fields) fields.append(py::make_tuple(Bytes(field.name), Bytes(field.value)));
+  for (const HeaderField& field : head.fields)
+    fields.append(py::make_tuple(Bytes(field.name), Bytes(field.value)));
   py::list tokens;
   for (const std::string_view token : head.connection_tokens) tokens.append(Bytes(token));
   py::dict& r = *result;
@@ -100,7 +101,8 @@ py::dict ParseRequest(RequestHeadParser& parser, const std::string& data, const 
   return r;
 }
 
-py::dict ParseResponse(ResponseHeadParser& parser, const std::string& data, bool to_head, const Cuts& cuts, bool move) {
+py::dict ParseResponse(
+    ResponseHeadParser& parser, const std::string& data, bool to_head, const Cuts& cuts, bool move) {
   parser.Reset(to_head);
   const auto [state, buffer] = FeedPieces(&parser, data, cuts, move);
   py::dict r = StateDict(state, parser);
@@ -168,8 +170,9 @@ void BindTestingHttp(py::module_& testing) {
       .def("parse", &ParseRequest, py::arg("data"), py::arg("cuts") = Cuts(), py::arg("move") = true);
   py::class_<ResponseHeadParser>(testing, "ResponseHeadParser")
       .def(py::init())
-      .def("parse", &ParseResponse, py::arg("data"), py::arg("to_head") = false, py::arg("cuts") = Cuts(),
-           py::arg("move") = true);
+      .def(
+          "parse", &ParseResponse, py::arg("data"), py::arg("to_head") = false, py::arg("cuts") = Cuts(),
+          py::arg("move") = true);
 
   testing.def(
       "scan_chunked",
@@ -196,29 +199,30 @@ void BindTestingHttp(py::module_& testing) {
 
   testing.def(
       "write_upstream_head",
-      [](const std::string& request, const std::string& prefix, const std::string& authority, bool preserve_host,
-         const std::string& client_address, const std::string& forwarded_proto, bool trust_forwarded,
-         const std::string& request_id_name, const std::string& request_id, std::optional<uint32_t> rank,
-         const std::string& authorization, bool drop_authorization, const std::string& framing,
-         uint64_t content_length, const std::string& before) {
+      [](const std::string& request, const std::string& prefix, const std::string& authority,
+         bool preserve_host, const std::string& client_address, const std::string& forwarded_proto,
+         bool trust_forwarded, const std::string& request_id_name, const std::string& request_id,
+         std::optional<uint32_t> rank, const std::string& authorization, bool drop_authorization,
+         const std::string& framing, uint64_t content_length, const std::string& before) {
         RequestHeadParser parser;
         MustParse(&parser, request);
         std::string out = before;
-        WriteUpstreamHead(parser.head(),
-                          {.prefix = prefix,
-                           .authority = authority,
-                           .preserve_host = preserve_host,
-                           .client_address = client_address,
-                           .forwarded_proto = forwarded_proto,
-                           .trust_forwarded = trust_forwarded,
-                           .request_id_name = request_id_name,
-                           .request_id = request_id,
-                           .data_parallel_rank = rank,
-                           .authorization = authorization,
-                           .drop_authorization = drop_authorization,
-                           .framing = FramingFrom(framing),
-                           .content_length = content_length},
-                          &out);
+        WriteUpstreamHead(
+            parser.head(),
+            {.prefix = prefix,
+             .authority = authority,
+             .preserve_host = preserve_host,
+             .client_address = client_address,
+             .forwarded_proto = forwarded_proto,
+             .trust_forwarded = trust_forwarded,
+             .request_id_name = request_id_name,
+             .request_id = request_id,
+             .data_parallel_rank = rank,
+             .authorization = authorization,
+             .drop_authorization = drop_authorization,
+             .framing = FramingFrom(framing),
+             .content_length = content_length},
+            &out);
         return Bytes(out);
       },
       py::arg("request"), py::kw_only(), py::arg("prefix") = "", py::arg("authority") = "worker:8000",
@@ -236,14 +240,15 @@ void BindTestingHttp(py::module_& testing) {
         MustParse(&parser, response);
         const std::vector<HeaderField> views = Views(extra);
         std::string out;
-        WriteClientHead(parser.head(),
-                        {.request_id = request_id,
-                         .framing = FramingFrom(framing),
-                         .content_length = content_length,
-                         .close = close,
-                         .keep_alive_10 = keep_alive_10,
-                         .extra = views},
-                        &out);
+        WriteClientHead(
+            parser.head(),
+            {.request_id = request_id,
+             .framing = FramingFrom(framing),
+             .content_length = content_length,
+             .close = close,
+             .keep_alive_10 = keep_alive_10,
+             .extra = views},
+            &out);
         return Bytes(out);
       },
       py::arg("response"), py::kw_only(), py::arg("to_head") = false, py::arg("request_id") = "",
@@ -255,18 +260,20 @@ void BindTestingHttp(py::module_& testing) {
          const std::string& body, bool close, bool to_head) {
         const std::vector<HeaderField> views = Views(extra);
         std::string out;
-        WriteOwnResponse({.status = status,
-                          .content_type = content_type,
-                          .request_id = request_id,
-                          .extra = views,
-                          .body = body,
-                          .close = close,
-                          .to_head = to_head},
-                         &out);
+        WriteOwnResponse(
+            {.status = status,
+             .content_type = content_type,
+             .request_id = request_id,
+             .extra = views,
+             .body = body,
+             .close = close,
+             .to_head = to_head},
+            &out);
         return Bytes(out);
       },
-      py::kw_only(), py::arg("status") = 200, py::arg("content_type") = "application/json", py::arg("request_id") = "",
-      py::arg("extra") = Fields(), py::arg("body") = "", py::arg("close") = false, py::arg("to_head") = false);
+      py::kw_only(), py::arg("status") = 200, py::arg("content_type") = "application/json",
+      py::arg("request_id") = "", py::arg("extra") = Fields(), py::arg("body") = "", py::arg("close") = false,
+      py::arg("to_head") = false);
   testing.def("reason_phrase", [](int status) { return std::string(ReasonPhrase(status)); });
   testing.def("write_chunk_size", [](uint64_t size) {
     std::string out;

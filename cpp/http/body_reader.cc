@@ -36,7 +36,8 @@ bool BodyReader::EndOfConnection() {
 }
 
 // Feed() hands the scanner's events on by value.
-static_assert(static_cast<int>(BodyReader::Event::kNeedMore) == static_cast<int>(ChunkedScanner::Event::kNeedMore));
+static_assert(
+    static_cast<int>(BodyReader::Event::kNeedMore) == static_cast<int>(ChunkedScanner::Event::kNeedMore));
 static_assert(static_cast<int>(BodyReader::Event::kData) == static_cast<int>(ChunkedScanner::Event::kData));
 static_assert(static_cast<int>(BodyReader::Event::kEnd) == static_cast<int>(ChunkedScanner::Event::kEnd));
 static_assert(static_cast<int>(BodyReader::Event::kBad) == static_cast<int>(ChunkedScanner::Event::kBad));

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <cstring>
 #include <string_view>
 
 namespace vllm_router {
@@ -42,6 +43,42 @@ inline bool All(std::string_view text, uint8_t char_class) {
     if (!Is(c, char_class)) return false;
   }
   return true;
+}
+
+// True if every byte is a kValueChar; eight bytes at a time, since values are most of a head.
+inline bool AllValueChars(std::string_view text) {
+  // The high bit of each byte that is below 0x20 or equal to 0x7f. A borrow may mark a byte wrongly, but only if it
+  // also marks the lower byte that it came from rightly, so the word as a whole is judged exactly.
+  const auto suspicious = [](const char* at) {
+    constexpr uint64_t kOnes = 0x0101010101010101u;
+    uint64_t word;
+    std::memcpy(&word, at, sizeof(word));
+    const uint64_t del = word ^ (0x7f * kOnes);
+    return ((((word - 0x20 * kOnes) & ~word) | ((del - kOnes) & ~del)) & (0x80 * kOnes)) != 0;
+  };
+  if (text.size() < sizeof(uint64_t)) return All(text, kValueChar);
+  bool clean = true;
+  for (size_t i = 0; i + sizeof(uint64_t) < text.size(); i += sizeof(uint64_t))
+    clean &= !suspicious(text.data() + i);
+  clean &= !suspicious(
+      text.data() + text.size() - sizeof(uint64_t));  // overlaps the word before, saving a second loop
+  return clean || All(text, kValueChar);              // HTAB is below 0x20 and allowed
+}
+
+// Whether `name` is `lower` in any case. REQUIRES: same sizes; `name` consists of token characters, so that setting bit
+// 5 turns nothing but a capital letter into something else of `lower`, which is in lower case.
+inline bool IsName(std::string_view name, std::string_view lower) {
+  for (size_t i = 0; i < lower.size(); ++i) {
+    if ((name[i] | 0x20) != lower[i]) return false;
+  }
+  return true;
+}
+
+inline std::string_view Trim(std::string_view text) {
+  const auto blank = [](char c) { return c == ' ' || c == '\t'; };
+  while (!text.empty() && blank(text.front())) text.remove_prefix(1);
+  while (!text.empty() && blank(text.back())) text.remove_suffix(1);
+  return text;
 }
 
 }  // namespace vllm_router

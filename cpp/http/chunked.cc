@@ -113,7 +113,8 @@ ChunkedScanner::Step ChunkedScanner::Feed(std::string_view input) {
       case State::kExtEscape:
       case State::kExtEnd:
       case State::kExtEndBlank:
-        if (c == '\r' && (state_ == State::kExtName || state_ == State::kExtToken || state_ == State::kExtEnd)) {
+        if (c == '\r' &&
+            (state_ == State::kExtName || state_ == State::kExtToken || state_ == State::kExtEnd)) {
           state_ = State::kSizeLf;
         } else if (++extension_bytes_ > kMaxChunkExtensionBytes) {
           return Bad(i, "A chunk extension is longer than 256 bytes.");
@@ -150,7 +151,8 @@ ChunkedScanner::Step ChunkedScanner::Feed(std::string_view input) {
       case State::kTrailerName:
         if (++trailer_bytes_ > kMaxTrailerBytes) return Bad(i, "The trailers are larger than 8 KiB.");
         if (Is(c, kTokenChar)) {
-          if (name_bytes_ < kNameKept) name_[name_bytes_] = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+          if (name_bytes_ < kNameKept)
+            name_[name_bytes_] = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
           ++name_bytes_;
           state_ = State::kTrailerName;
         } else if (c == ':' && name_bytes_ > 0) {

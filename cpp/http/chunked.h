@@ -35,10 +35,28 @@ class ChunkedScanner {
  private:
   // In the order in which they occur; the kExt... states are the grammar *( ";" name [ "=" token / quoted ] ).
   enum class State : uint8_t {
-    kSizeFirst, kSize,
-    kExtNameStart, kExtName, kExtNameBlank, kExtValueStart, kExtToken, kExtQuoted, kExtEscape, kExtEnd, kExtEndBlank,
-    kSizeLf, kData, kDataCr, kDataLf,
-    kTrailerStart, kTrailerName, kTrailerValue, kTrailerLf, kFinalLf, kDone, kBad,
+    kSizeFirst,
+    kSize,
+    kExtNameStart,
+    kExtName,
+    kExtNameBlank,
+    kExtValueStart,
+    kExtToken,
+    kExtQuoted,
+    kExtEscape,
+    kExtEnd,
+    kExtEndBlank,
+    kSizeLf,
+    kData,
+    kDataCr,
+    kDataLf,
+    kTrailerStart,
+    kTrailerName,
+    kTrailerValue,
+    kTrailerLf,
+    kFinalLf,
+    kDone,
+    kBad,
   };
   static constexpr size_t kNameKept = 17;  // "transfer-encoding"
 

@@ -16,26 +16,27 @@ inline constexpr uint64_t kMaxContentLength = 999'999'999'999'999;
 
 // How the bytes after a head are delimited.
 enum class BodyFraming : uint8_t {
-  kNone,         // no body
-  kLength,       // content_length bytes
-  kChunked,      // chunked coding
-  kUntilClose,   // responses only
+  kNone,        // no body
+  kLength,      // content_length bytes
+  kChunked,     // chunked coding
+  kUntilClose,  // responses only
 };
 
 struct RequestHead {
   std::string_view method;
-  std::string_view target;     // as received; for absolute form only path and query (from '?' if it has no path)
-  std::string_view path;       // target up to '?', "/" if that is empty
-  std::string_view query;      // after '?', may be empty
+  std::string_view target;  // as received; for absolute form only path and query (from '?' if it has no path)
+  std::string_view path;    // target up to '?', "/" if that is empty
+  std::string_view query;   // after '?', may be empty
   std::string_view authority;  // Host, or the authority of an absolute target
   int minor_version = 1;
   std::vector<HeaderField> fields;  // in order, spelled as received; includes Host and framing fields
   BodyFraming framing = BodyFraming::kNone;
   uint64_t content_length = 0;
-  bool keep_alive = true;        // what the client asks for, by version and Connection
+  bool keep_alive = true;         // what the client asks for, by version and Connection
   bool expects_continue = false;  // Expect: 100-continue, never set for HTTP/1.0
-  std::vector<std::string_view> connection_tokens;  // fields nominated as hop-by-hop; without close, keep-alive
-  size_t size = 0;               // bytes of the head in the buffer, leading empty lines included
+  std::vector<std::string_view>
+      connection_tokens;  // fields nominated as hop-by-hop; without close, keep-alive
+  size_t size = 0;        // bytes of the head in the buffer, leading empty lines included
 };
 
 struct ResponseHead {

@@ -1,11 +1,18 @@
-// HeadParser: bytes in, one checked head out; sans-io. The grammar is Boost.Beast's basic_parser (in the .cc only);
-// the message rules R1..R9 of docs/explanation/http_parsing.md are ours, and stricter.
+// HeadParser: bytes in, one checked head out; sans-io. Stricter than RFC 9112 where it lets a recipient choose: what
+// two parsers could read in two ways is refused. The rules R1..R9 are told in docs/explanation/http_parsing.md.
+//
+//   buffer  GET /v1/models HTTP/1.1 CRLF  Host: a CRLF  Accept: *| <- the rest has not arrived
+//           `-- checked when complete --'`-- so is this '
 //
 //   RequestHeadParser parser;
-//   while ((result = parser.Feed(buffer)).state == kNeedMore) { read more bytes into buffer }
+//   while (parser.Feed(buffer) == ParseState::kNeedMore) { read more bytes into buffer }
 //
-// Feed() is always given the whole buffer from its first byte, and continues where it stopped; the buffer may have
-// moved between calls. Cost: about 0.6 us for a request head of 17 fields. One thread.
+// Feed() is always given the whole buffer from its first byte and continues where it stopped. The buffer may have moved
+// between calls; then what had been read is read again, so let buffers grow in large steps. A buffer of kMaxHeadBytes
+// is always enough. What is refused, and how, depends on the bytes alone, not on how they were split.
+//
+// Cost: 0.6 us for a client's head of 586 bytes and 17 fields, 0.25 us for a worker's of 286 bytes and 8; linear if fed
+// byte by byte; no allocation once the vectors have grown. One thread.
 #pragma once
 
 #include <cstdint>

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/text.h"
+#include "http/char_class.h"
 
 namespace vllm_router {
 namespace {
@@ -24,14 +25,6 @@ enum class Kind : uint8_t {
   kDataParallelRank,
   kOurs,  // x-vllm-router-*
 };
-
-// REQUIRES: `lower` is in lower case. Names are tokens, so setting bit 5 turns no other byte into one of `lower`.
-bool IsName(std::string_view name, std::string_view lower) {
-  for (size_t i = 0; i < lower.size(); ++i) {
-    if ((name[i] | 0x20) != lower[i]) return false;
-  }
-  return true;
-}
 
 // Called for every field of every message: the length rules out nearly everything before a byte is compared.
 Kind Classify(std::string_view name) {
@@ -77,11 +70,14 @@ Kind Classify(std::string_view name) {
       break;
   }
   constexpr std::string_view kOurPrefix = "x-vllm-router-";
-  return name.size() > kOurPrefix.size() && IsName(name, kOurPrefix) ? Kind::kOurs : Kind::kOther;
+  return name.size() > kOurPrefix.size() && IsName(name.substr(0, kOurPrefix.size()), kOurPrefix)
+             ? Kind::kOurs
+             : Kind::kOther;
 }
 
 bool IsOneOf(std::string_view name, std::span<const std::string_view> names) {
-  return std::any_of(names.begin(), names.end(), [&](std::string_view n) { return EqualsIgnoreCase(n, name); });
+  return std::any_of(
+      names.begin(), names.end(), [&](std::string_view n) { return EqualsIgnoreCase(n, name); });
 }
 
 // Writes behind the end of a string. The room asked for at the start is made in one step; a write beyond it grows the
@@ -94,9 +90,8 @@ class Pen {
   ~Pen() { out_->resize(at_); }
 
   Pen& operator<<(std::string_view text) {
-    if (out_->size() - at_ < text.size()) out_->resize(2 * (at_ + text.size()));
-    std::memcpy(out_->data() + at_, text.data(), text.size());
-    at_ += text.size();
+    char* to = Take(text.size());
+    std::memcpy(to, text.data(), text.size());
     return *this;
   }
 
@@ -106,7 +101,13 @@ class Pen {
     return *this << std::string_view(digits, static_cast<size_t>(end - digits));
   }
 
-  void Field(std::string_view name, std::string_view value) { *this << name << ": " << value << "\r\n"; }
+  void Field(std::string_view name, std::string_view value) {
+    char* to = Take(name.size() + value.size() + 4);
+    std::memcpy(to, name.data(), name.size());
+    std::memcpy(to + name.size(), ": ", 2);
+    std::memcpy(to + name.size() + 2, value.data(), value.size());
+    std::memcpy(to + name.size() + 2 + value.size(), "\r\n", 2);
+  }
 
   void Framing(BodyFraming framing, uint64_t content_length) {
     if (framing == BodyFraming::kLength) *this << "Content-Length: " << content_length << "\r\n";
@@ -114,6 +115,13 @@ class Pen {
   }
 
  private:
+  char* Take(size_t size) {
+    if (out_->size() - at_ < size) out_->resize(2 * (at_ + size));
+    char* to = out_->data() + at_;
+    at_ += size;
+    return to;
+  }
+
   std::string* out_;
   size_t at_;
 };
@@ -148,7 +156,8 @@ void WriteUpstreamHead(const RequestHead& head, const UpstreamHeadParts& parts, 
     bool keep = true;
     switch (Classify(field.name)) {
       case Kind::kOther:
-        keep = parts.request_id_name.empty() || !EqualsIgnoreCase(field.name, parts.request_id_name);
+        keep = field.name.size() != parts.request_id_name.size() ||
+               !EqualsIgnoreCase(field.name, parts.request_id_name);
         break;
       case Kind::kHopByHop:
       case Kind::kContentLength:
@@ -198,11 +207,13 @@ void WriteUpstreamHead(const RequestHead& head, const UpstreamHeadParts& parts, 
     add(parts.client_address);
     pen << "\r\n";
   }
-  if (!forwarded_proto && !parts.forwarded_proto.empty()) pen.Field("X-Forwarded-Proto", parts.forwarded_proto);
+  if (!forwarded_proto && !parts.forwarded_proto.empty())
+    pen.Field("X-Forwarded-Proto", parts.forwarded_proto);
   if (!forwarded_host && !head.authority.empty()) pen.Field("X-Forwarded-Host", head.authority);
   if (!parts.request_id.empty()) pen.Field("X-Request-Id", parts.request_id);
   if (!authorization && !parts.authorization.empty()) pen.Field("Authorization", parts.authorization);
-  if (parts.data_parallel_rank) pen << "X-Data-Parallel-Rank: " << uint64_t{*parts.data_parallel_rank} << "\r\n";
+  if (parts.data_parallel_rank)
+    pen << "X-Data-Parallel-Rank: " << uint64_t{*parts.data_parallel_rank} << "\r\n";
   pen.Framing(parts.framing, parts.content_length);
   pen << "\r\n";
 }
@@ -220,8 +231,9 @@ void WriteClientHead(const ResponseHead& head, const ClientHeadParts& parts, std
     if (kind == Kind::kHopByHop || kind == Kind::kOurs) continue;
     if (kind == Kind::kContentLength && !length_passes) continue;
     if (kind == Kind::kRequestId && !parts.request_id.empty()) continue;
-    if (std::any_of(parts.extra.begin(), parts.extra.end(),
-                    [&](const HeaderField& ours) { return EqualsIgnoreCase(ours.name, field.name); })) {
+    if (std::any_of(parts.extra.begin(), parts.extra.end(), [&](const HeaderField& ours) {
+          return EqualsIgnoreCase(ours.name, field.name);
+        })) {
       continue;
     }
     pen.Field(field.name, field.value);
@@ -239,11 +251,14 @@ void WriteClientHead(const ResponseHead& head, const ClientHeadParts& parts, std
 }
 
 void WriteOwnResponse(const OwnResponse& response, std::string* out) {
-  size_t room = response.content_type.size() + response.request_id.size() + response.body.size() + kRoomForOurs;
+  size_t room =
+      response.content_type.size() + response.request_id.size() + response.body.size() + kRoomForOurs;
   for (const HeaderField& field : response.extra) room += field.name.size() + field.value.size() + 4;
   Pen pen(out, room);
-  pen << "HTTP/1.1 " << static_cast<uint64_t>(response.status) << " " << ReasonPhrase(response.status) << "\r\n";
-  if (!response.content_type.empty() && !response.body.empty()) pen.Field("Content-Type", response.content_type);
+  pen << "HTTP/1.1 " << static_cast<uint64_t>(response.status) << " " << ReasonPhrase(response.status)
+      << "\r\n";
+  if (!response.content_type.empty() && !response.body.empty())
+    pen.Field("Content-Type", response.content_type);
   const bool bodiless = response.status < 200 || response.status == 204 || response.status == 304;
   if (!bodiless) pen << "Content-Length: " << response.body.size() << "\r\n";
   if (!response.request_id.empty()) pen.Field("x-request-id", response.request_id);
@@ -255,60 +270,114 @@ void WriteOwnResponse(const OwnResponse& response, std::string* out) {
 
 std::string_view ReasonPhrase(int status) {
   switch (status) {
-    case 100: return "Continue";
-    case 101: return "Switching Protocols";
-    case 103: return "Early Hints";
-    case 200: return "OK";
-    case 201: return "Created";
-    case 202: return "Accepted";
-    case 203: return "Non-Authoritative Information";
-    case 204: return "No Content";
-    case 205: return "Reset Content";
-    case 206: return "Partial Content";
-    case 300: return "Multiple Choices";
-    case 301: return "Moved Permanently";
-    case 302: return "Found";
-    case 303: return "See Other";
-    case 304: return "Not Modified";
-    case 307: return "Temporary Redirect";
-    case 308: return "Permanent Redirect";
-    case 400: return "Bad Request";
-    case 401: return "Unauthorized";
-    case 402: return "Payment Required";
-    case 403: return "Forbidden";
-    case 404: return "Not Found";
-    case 405: return "Method Not Allowed";
-    case 406: return "Not Acceptable";
-    case 407: return "Proxy Authentication Required";
-    case 408: return "Request Timeout";
-    case 409: return "Conflict";
-    case 410: return "Gone";
-    case 411: return "Length Required";
-    case 412: return "Precondition Failed";
-    case 413: return "Content Too Large";
-    case 414: return "URI Too Long";
-    case 415: return "Unsupported Media Type";
-    case 416: return "Range Not Satisfiable";
-    case 417: return "Expectation Failed";
-    case 421: return "Misdirected Request";
-    case 422: return "Unprocessable Content";
-    case 423: return "Locked";
-    case 424: return "Failed Dependency";
-    case 425: return "Too Early";
-    case 426: return "Upgrade Required";
-    case 428: return "Precondition Required";
-    case 429: return "Too Many Requests";
-    case 431: return "Request Header Fields Too Large";
-    case 451: return "Unavailable For Legal Reasons";
-    case 500: return "Internal Server Error";
-    case 501: return "Not Implemented";
-    case 502: return "Bad Gateway";
-    case 503: return "Service Unavailable";
-    case 504: return "Gateway Timeout";
-    case 505: return "HTTP Version Not Supported";
-    case 507: return "Insufficient Storage";
-    case 511: return "Network Authentication Required";
-    default: return "Unknown";
+    case 100:
+      return "Continue";
+    case 101:
+      return "Switching Protocols";
+    case 103:
+      return "Early Hints";
+    case 200:
+      return "OK";
+    case 201:
+      return "Created";
+    case 202:
+      return "Accepted";
+    case 203:
+      return "Non-Authoritative Information";
+    case 204:
+      return "No Content";
+    case 205:
+      return "Reset Content";
+    case 206:
+      return "Partial Content";
+    case 300:
+      return "Multiple Choices";
+    case 301:
+      return "Moved Permanently";
+    case 302:
+      return "Found";
+    case 303:
+      return "See Other";
+    case 304:
+      return "Not Modified";
+    case 307:
+      return "Temporary Redirect";
+    case 308:
+      return "Permanent Redirect";
+    case 400:
+      return "Bad Request";
+    case 401:
+      return "Unauthorized";
+    case 402:
+      return "Payment Required";
+    case 403:
+      return "Forbidden";
+    case 404:
+      return "Not Found";
+    case 405:
+      return "Method Not Allowed";
+    case 406:
+      return "Not Acceptable";
+    case 407:
+      return "Proxy Authentication Required";
+    case 408:
+      return "Request Timeout";
+    case 409:
+      return "Conflict";
+    case 410:
+      return "Gone";
+    case 411:
+      return "Length Required";
+    case 412:
+      return "Precondition Failed";
+    case 413:
+      return "Content Too Large";
+    case 414:
+      return "URI Too Long";
+    case 415:
+      return "Unsupported Media Type";
+    case 416:
+      return "Range Not Satisfiable";
+    case 417:
+      return "Expectation Failed";
+    case 421:
+      return "Misdirected Request";
+    case 422:
+      return "Unprocessable Content";
+    case 423:
+      return "Locked";
+    case 424:
+      return "Failed Dependency";
+    case 425:
+      return "Too Early";
+    case 426:
+      return "Upgrade Required";
+    case 428:
+      return "Precondition Required";
+    case 429:
+      return "Too Many Requests";
+    case 431:
+      return "Request Header Fields Too Large";
+    case 451:
+      return "Unavailable For Legal Reasons";
+    case 500:
+      return "Internal Server Error";
+    case 501:
+      return "Not Implemented";
+    case 502:
+      return "Bad Gateway";
+    case 503:
+      return "Service Unavailable";
+    case 504:
+      return "Gateway Timeout";
+    case 505:
+      return "HTTP Version Not Supported";
+    case 507:
+      return "Insufficient Storage";
+    case 511:
+      return "Network Authentication Required";
+    default:
+      return "Unknown";
   }
 }
 

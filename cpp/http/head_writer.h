@@ -19,18 +19,19 @@
 namespace vllm_router {
 
 struct UpstreamHeadParts {
-  std::string_view prefix;             // path of the worker's URL, in front of the target
-  std::string_view authority;          // Host of the worker
-  bool preserve_host = false;          // true: the client's Host instead
-  std::string_view client_address;     // appended to X-Forwarded-For
-  std::string_view forwarded_proto;    // "http" or "https"; set if absent
-  bool trust_forwarded = true;         // false: incoming X-Forwarded-* are replaced
-  std::string_view request_id_name;    // the incoming field that held the id, dropped in favour of X-Request-Id; may be empty
-  std::string_view request_id;         // sent as X-Request-Id
+  std::string_view prefix;           // path of the worker's URL, in front of the target
+  std::string_view authority;        // Host of the worker
+  bool preserve_host = false;        // true: the client's Host instead
+  std::string_view client_address;   // appended to X-Forwarded-For
+  std::string_view forwarded_proto;  // "http" or "https"; set if absent
+  bool trust_forwarded = true;       // false: incoming X-Forwarded-* are replaced
+  std::string_view
+      request_id_name;  // the incoming field that held the id, dropped in favour of X-Request-Id; may be empty
+  std::string_view request_id;                 // sent as X-Request-Id
   std::optional<uint32_t> data_parallel_rank;  // X-Data-Parallel-Rank, replacing the client's
-  std::string_view authorization;      // "Bearer …" to use when the client sent none; may be empty
-  bool drop_authorization = false;     // the client's was meant for us: it stays behind
-  BodyFraming framing = BodyFraming::kNone;  // of the body as we send it
+  std::string_view authorization;              // "Bearer …" to use when the client sent none; may be empty
+  bool drop_authorization = false;             // the client's was meant for us: it stays behind
+  BodyFraming framing = BodyFraming::kNone;    // of the body as we send it
   uint64_t content_length = 0;
 };
 
@@ -43,7 +44,7 @@ struct ClientHeadParts {
   uint64_t content_length = 0;               // with kLength
   bool close = false;                        // Connection: close
   bool keep_alive_10 = false;                // HTTP/1.0 client that may keep the connection
-  std::span<const HeaderField> extra;        // x-vllm-router-*; the worker's fields of these names stay behind
+  std::span<const HeaderField> extra;  // x-vllm-router-*; the worker's fields of these names stay behind
 };
 
 // The worker's Content-Length passes only where no body follows whatever it says: answers to HEAD, and 304.
@@ -53,8 +54,8 @@ void WriteClientHead(const ResponseHead& head, const ClientHeadParts& parts, std
 struct OwnResponse {
   int status = 200;
   std::string_view content_type = "application/json";
-  std::string_view request_id;          // may be empty
-  std::span<const HeaderField> extra;   // Retry-After, Allow, …
+  std::string_view request_id;         // may be empty
+  std::span<const HeaderField> extra;  // Retry-After, Allow, …
   std::string_view body;
   bool close = false;
   bool to_head = false;

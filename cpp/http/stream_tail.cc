@@ -1,8 +1,7 @@
 #include "http/stream_tail.h"
 
 #include <algorithm>
-#include <bitset>
-#include <vector>
+#include <cstring>
 
 #include "base/limits.h"
 #include "base/text.h"
@@ -10,288 +9,226 @@
 namespace vllm_router {
 namespace {
 
-// What one JSON text, or the end of one, says.
-struct JsonFacts {
-  bool valid = false;
-  bool error = false;
+// Numbers may come a few events before the last: Anthropic's stream ends with message_delta, which has them, and
+// message_stop, which has none.
+constexpr int kEventsSearched = 4;
+constexpr int kMaxDepth = 64;
+
+// A cursor over JSON text. Each step moves past what it names and says whether that was there.
+class JsonCursor {
+ public:
+  explicit JsonCursor(std::string_view text) : text_(text) {}
+
+  bool AtEnd() {
+    SkipBlanks();
+    return at_ == text_.size();
+  }
+
+  bool Take(char c) {
+    SkipBlanks();
+    if (at_ == text_.size() || text_[at_] != c) return false;
+    ++at_;
+    return true;
+  }
+
+  // The contents between the quotes, escapes left as they are.
+  bool String(std::string_view* contents) {
+    if (!Take('"')) return false;
+    const size_t begin = at_;
+    for (;;) {
+      at_ = text_.find('"', at_);
+      if (at_ == std::string_view::npos) {
+        at_ = text_.size();
+        return false;
+      }
+      size_t backslashes = 0;
+      while (at_ - backslashes > begin && text_[at_ - backslashes - 1] == '\\') ++backslashes;
+      ++at_;
+      if (backslashes % 2 == 0) break;
+    }
+    *contents = text_.substr(begin, at_ - 1 - begin);
+    return true;
+  }
+
+  // A number, true, false or null.
+  bool Scalar(std::string_view* word) {
+    SkipBlanks();
+    const size_t begin = at_;
+    while (at_ < text_.size() && IsWordChar(text_[at_])) ++at_;
+    *word = text_.substr(begin, at_ - begin);
+    if (word->empty()) return false;
+    const char first = word->front();
+    return first == '-' || (first >= '0' && first <= '9') || *word == "true" || *word == "false" ||
+           *word == "null";
+  }
+
+  // Calls member(name, cursor) with the cursor on each member's value, which it must move past; false if it could not.
+  template <typename Member>
+  bool Object(Member member) {
+    if (!Take('{')) return false;
+    if (Take('}')) return true;
+    do {
+      std::string_view name;
+      if (!String(&name) || !Take(':') || !member(name, *this)) return false;
+    } while (Take(','));
+    return Take('}');
+  }
+
+  bool SkipValue(int depth = 0) {
+    if (depth == kMaxDepth) return false;
+    SkipBlanks();
+    std::string_view ignored;
+    switch (at_ < text_.size() ? text_[at_] : '\0') {
+      case '"':
+        return String(&ignored);
+      case '{':
+        return Object([depth](std::string_view, JsonCursor& cursor) { return cursor.SkipValue(depth + 1); });
+      case '[':
+        Take('[');
+        if (Take(']')) return true;
+        do {
+          if (!SkipValue(depth + 1)) return false;
+        } while (Take(','));
+        return Take(']');
+      default:
+        return Scalar(&ignored);
+    }
+  }
+
+  bool NextIs(char c) {
+    SkipBlanks();
+    return at_ < text_.size() && text_[at_] == c;
+  }
+
+ private:
+  static bool IsWordChar(char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || c == 'E' || c == '-' || c == '+' || c == '.';
+  }
+
+  void SkipBlanks() {
+    while (at_ < text_.size() &&
+           (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\r' || text_[at_] == '\t')) {
+      ++at_;
+    }
+  }
+
+  std::string_view text_;
+  size_t at_ = 0;
+};
+
+struct Usage {
   std::optional<uint64_t> prompt_tokens;
   std::optional<uint64_t> completion_tokens;
   std::optional<uint64_t> cached_tokens;
 
-  bool HasUsage() const { return prompt_tokens || completion_tokens || cached_tokens; }
+  bool any() const { return prompt_tokens || completion_tokens || cached_tokens; }
 };
 
-// Reads the end of a JSON text whose beginning is unknown.
-//
-// Two things are unknown at a cut: whether it fell inside a string, and how many containers are open. The first is
-// settled by trying each possibility and keeping the one under which the rest is JSON: taken wrongly, the inside and
-// the outside of every string change places, and words such as `usage` stand where only punctuation may. The second is
-// known at the end, since what was open then has been closed; until then depth is counted from the cut, and goes below
-// zero.
-class JsonTailReader {
- public:
-  enum class Start : uint8_t { kWhole, kCutOutside, kCutInString, kCutInEscape };
-
-  explicit JsonTailReader(std::string_view text) : text_(text) {}
-
-  JsonFacts Read(Start start) {
-    cut_ = start != Start::kWhole;
-    expect_ = cut_ ? Expect::kAnything : Expect::kValue;
-    size_t i = 0;
-    if (start == Start::kCutInString || start == Start::kCutInEscape) {
-      i = StringEnd(start == Start::kCutInEscape ? 1 : 0);
-      if (i == std::string_view::npos) return {};
-      last_string_ = {};  // half a name is no name
-      expect_ = Expect::kAfterString;
-      ++i;
-    } else if (cut_) {
-      // Perhaps the second half of a number or of a word.
-      while (i < text_.size() && IsScalarChar(text_[i])) ++i;
-      if (i > 0) expect_ = Expect::kAfterValue;
-    }
-    while (i < text_.size()) {
-      const char c = text_[i];
-      if (c == ' ' || c == '\t' || c == '\n' || c == '\r') {
-        ++i;
-      } else if (c == '"') {
-        if (!MayStartString()) return {};
-        const size_t end = StringEnd(i + 1);
-        if (end == std::string_view::npos) return {};
-        last_string_ = text_.substr(i + 1, end - i - 1);
-        // In an object before a colon it is a name, otherwise a value; at an unknown level the next byte tells.
-        if (expect_ == Expect::kName || expect_ == Expect::kNameOrEnd) {
-          expect_ = Expect::kColon;
-        } else if (expect_ == Expect::kAnything) {
-          expect_ = Expect::kAfterString;
-        } else {
-          if (name_ == "error") SawError();
-          name_ = {};
-          expect_ = Expect::kAfterValue;
+// `text` starts at a usage object, and goes on behind it. False if it is not one, or not complete.
+bool ReadUsage(std::string_view text, Usage* usage) {
+  JsonCursor start(text);
+  const bool complete = start.Object([usage](std::string_view name, JsonCursor& cursor) {
+    if (name == "prompt_tokens_details" || name == "input_tokens_details") {
+      if (!cursor.NextIs('{')) return cursor.SkipValue();
+      return cursor.Object([usage](std::string_view detail, JsonCursor& inner) {
+        std::string_view word;
+        if (detail != "cached_tokens" || inner.NextIs('"') || inner.NextIs('{') || inner.NextIs('[')) {
+          return inner.SkipValue();
         }
-        i = end + 1;
-      } else if (IsScalarChar(c)) {
-        const size_t begin = i;
-        while (i < text_.size() && IsScalarChar(text_[i])) ++i;
-        if (!Scalar(text_.substr(begin, i - begin))) return {};
-      } else {
-        if (!Punctuation(c)) return {};
-        ++i;
-      }
-    }
-    if (depth_ != 0 || expect_ != Expect::kAfterValue) return {};
-    facts_.valid = true;
-    facts_.error = error_seen_ && error_level_ + unknown_closed_ == 1;
-    return facts_;
-  }
-
- private:
-  enum class Expect : uint8_t {
-    kAnything,     // a level whose kind is unknown: a name or a value
-    kValue,        // after a colon, or a comma in an array, or at the start
-    kValueOrEnd,   // after [
-    kName,         // after a comma in an object
-    kNameOrEnd,    // after {
-    kColon,        // after a name
-    kAfterString,  // a name or a value, at a level whose kind is unknown
-    kAfterValue,
-  };
-
-  static bool IsScalarChar(char c) {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '+' ||
-           c == '.';
-  }
-
-  // Depth of what is being read, counted from the cut.
-  long Level() const { return static_cast<long>(depth_) - unknown_closed_; }
-
-  bool InObject() const { return depth_ > 0 && is_object_[depth_ - 1]; }
-
-  bool MayStartValue() const {
-    return expect_ == Expect::kValue || expect_ == Expect::kValueOrEnd || expect_ == Expect::kAnything;
-  }
-  bool MayStartString() const {
-    return MayStartValue() || expect_ == Expect::kName || expect_ == Expect::kNameOrEnd;
-  }
-
-  // Index of the quote that ends the string whose contents start at `i`.
-  size_t StringEnd(size_t i) const {
-    for (; i < text_.size(); ++i) {
-      const char c = text_[i];
-      if (c == '"') return i;
-      if (c == '\\') ++i;
-      if (static_cast<unsigned char>(c) < 0x20) break;
-    }
-    return std::string_view::npos;
-  }
-
-  bool Scalar(std::string_view word) {
-    if (!MayStartValue()) return false;
-    const bool number = (word[0] >= '0' && word[0] <= '9') || word[0] == '-';
-    if (!number && word != "true" && word != "false" && word != "null") return false;
-    if (usage_level_ && number) Count(ParseDecimal(word));
-    if (name_ == "error" && word != "null" && word != "false") SawError();
-    name_ = {};
-    expect_ = Expect::kAfterValue;
-    return true;
-  }
-
-  // A member of the usage object, or of the details object inside it.
-  void Count(std::optional<uint64_t> number) {
-    if (!number) return;
-    if (Level() == *usage_level_ + 1) {
-      if (name_ == "prompt_tokens" || name_ == "input_tokens") candidate_.prompt_tokens = number;
-      if (name_ == "completion_tokens" || name_ == "output_tokens") candidate_.completion_tokens = number;
-      if (name_ == "cached_tokens" || name_ == "cache_read_input_tokens") candidate_.cached_tokens = number;
-    } else if (Level() == *usage_level_ + 2 && in_details_ && name_ == "cached_tokens") {
-      candidate_.cached_tokens = number;
-    }
-  }
-
-  // Keeps the shallowest, as a top-level member says what the whole answer is.
-  void SawError() {
-    if (!error_seen_ || Level() < error_level_) error_level_ = Level();
-    error_seen_ = true;
-  }
-
-  bool Punctuation(char c) {
-    switch (c) {
-      case '{':
-      case '[':
-        return Open(c == '{');
-      case '}':
-      case ']':
-        return Close(c == '}');
-      case ':':
-        if (expect_ != Expect::kColon && expect_ != Expect::kAfterString) return false;
-        name_ = last_string_;
-        expect_ = Expect::kValue;
+        if (!inner.Scalar(&word)) return false;
+        usage->cached_tokens = ParseDecimal(word);
         return true;
-      case ',':
-        if (expect_ != Expect::kAfterValue && expect_ != Expect::kAfterString) return false;
-        if (depth_ == 0) {
-          if (!cut_) return false;
-          expect_ = Expect::kAnything;
-        } else {
-          expect_ = InObject() ? Expect::kName : Expect::kValue;
-        }
-        return true;
-      default:
-        return false;
+      });
     }
-  }
-
-  bool Open(bool object) {
-    if (!MayStartValue() || depth_ == is_object_.size()) return false;
-    if (name_ == "error") SawError();
-    if (!usage_level_ && object && (name_ == "usage" || name_ == "meta_info")) {
-      usage_level_ = Level();
-      candidate_ = {};
-    } else if (usage_level_ && object && Level() == *usage_level_ + 1) {
-      in_details_ = name_ == "prompt_tokens_details" || name_ == "input_tokens_details";
-    }
-    name_ = {};
-    is_object_[depth_++] = object;
-    expect_ = object ? Expect::kNameOrEnd : Expect::kValueOrEnd;
+    std::optional<uint64_t>* number = nullptr;
+    if (name == "prompt_tokens" || name == "input_tokens") number = &usage->prompt_tokens;
+    if (name == "completion_tokens" || name == "output_tokens") number = &usage->completion_tokens;
+    if (name == "cached_tokens" || name == "cache_read_input_tokens") number = &usage->cached_tokens;
+    std::string_view word;
+    if (number == nullptr || cursor.NextIs('"') || cursor.NextIs('{') || cursor.NextIs('['))
+      return cursor.SkipValue();
+    if (!cursor.Scalar(&word)) return false;
+    *number = ParseDecimal(word);
     return true;
-  }
+  });
+  return complete && usage->any();
+}
 
-  bool Close(bool object) {
-    const Expect empty = object ? Expect::kNameOrEnd : Expect::kValueOrEnd;
-    const bool after_value = expect_ == Expect::kAfterValue || expect_ == Expect::kAfterString;
-    if (depth_ > 0) {
-      if (is_object_[depth_ - 1] != object || (!after_value && expect_ != empty)) return false;
-      --depth_;
-    } else {
-      if (!cut_ || (!after_value && expect_ != Expect::kAnything)) return false;
-      ++unknown_closed_;
-    }
-    if (usage_level_ && Level() == *usage_level_) {
-      if (candidate_.HasUsage() && (!facts_.HasUsage() || *usage_level_ <= facts_level_)) {
-        facts_level_ = *usage_level_;
-        facts_.prompt_tokens = candidate_.prompt_tokens;
-        facts_.completion_tokens = candidate_.completion_tokens;
-        facts_.cached_tokens = candidate_.cached_tokens;
-      }
-      usage_level_.reset();
-    }
-    expect_ = Expect::kAfterValue;
-    return true;
-  }
-
-  std::string_view text_;
-  bool cut_ = false;
-  Expect expect_ = Expect::kValue;
-  std::bitset<kStreamTailBytes> is_object_;  // the containers opened since the cut
-  size_t depth_ = 0;
-  long unknown_closed_ = 0;  // containers closed that were open at the cut
-  std::string_view last_string_;
-  std::string_view name_;  // of the member whose value comes next
-  std::optional<long> usage_level_;  // level of the member `usage` whose object is being read
-  bool in_details_ = false;
-  JsonFacts candidate_;
-  long facts_level_ = 0;
-  bool error_seen_ = false;
-  long error_level_ = 0;
-  JsonFacts facts_;
-};
-
-JsonFacts ReadWholeJson(std::string_view text) { return JsonTailReader(text).Read(JsonTailReader::Start::kWhole); }
-
-JsonFacts ReadCutJson(std::string_view text) {
-  using Start = JsonTailReader::Start;
-  for (const Start start : {Start::kCutInString, Start::kCutOutside, Start::kCutInEscape}) {
-    const JsonFacts facts = JsonTailReader(text).Read(start);
-    if (facts.valid) return facts;
+// Finds the last member `quoted_name`, an object, without reading what is before it, where a cut may have left half a
+// string. That is possible because the bytes "usage" with both quotes can only be a whole string token: had the first
+// quote closed another string, a letter could not follow it; and were it inside a string, a backslash would precede
+// it. The colon behind makes it a name. `rare` is an offset in the name of a letter that is seldom in such texts, which
+// memrchr finds fast.
+Usage FindUsage(std::string_view text, std::string_view quoted_name, size_t rare, bool cut) {
+  size_t before = text.size();
+  while (const void* found = ::memrchr(text.data(), quoted_name[rare], before)) {
+    before = static_cast<size_t>(static_cast<const char*>(found) - text.data());
+    if (before < rare || text.substr(before - rare, quoted_name.size()) != quoted_name) continue;
+    const size_t at = before - rare;
+    if (at == 0 ? cut : text[at - 1] == '\\') continue;
+    JsonCursor colon(text.substr(at + quoted_name.size()));
+    if (!colon.Take(':') || !colon.NextIs('{')) continue;
+    const size_t object = text.find('{', at + quoted_name.size());
+    Usage usage;
+    if (ReadUsage(text.substr(object), &usage)) return usage;
   }
   return {};
 }
 
-struct Event {
-  std::string data;  // the values of its `data` lines, joined by LF
-  bool cut = false;  // perhaps the second half of a `data` line
-};
-
-// Splits a stream, or the end of one, into its events. The last one counts even without the empty line behind it.
-std::vector<Event> SplitEvents(std::string_view text, bool cut) {
-  std::vector<Event> events;
-  bool open = false;
-  const auto add = [&](std::string_view data, bool is_cut) {
-    if (open) {
-      events.back().data += '\n';
-      events.back().data += data;
-    } else {
-      events.push_back({std::string(data), is_cut});
-      open = true;
-    }
-  };
-  bool first = true;
-  while (!text.empty()) {
-    const size_t end = std::min(text.find_first_of("\r\n"), text.size());
-    const std::string_view line = text.substr(0, end);
-    text.remove_prefix(end);
-    if (text.starts_with("\r\n")) {
-      text.remove_prefix(2);
-    } else if (!text.empty()) {
-      text.remove_prefix(1);
-    }
-    if (line.starts_with("data:")) {
-      std::string_view data = line.substr(5);
-      if (data.starts_with(' ')) data.remove_prefix(1);
-      add(data, false);
-    } else if (first && cut && !line.empty()) {
-      add(line, true);
-    } else if (line.empty()) {
-      open = false;
-    }
-    first = false;
-  }
-  return events;
+Usage FindUsage(std::string_view text, bool cut) {
+  const Usage usage = FindUsage(text, "\"usage\"", 4, cut);
+  return usage.any() ? usage : FindUsage(text, "\"meta_info\"", 5, cut);
 }
 
-// A line of a JSON text never starts with the letter d: not between tokens, and strings hold no line ends.
-bool LooksLikeEvents(std::string_view text, bool cut) {
-  return (!cut && text.starts_with("data:")) || text.find("\ndata:") != std::string_view::npos ||
-         text.find("\rdata:") != std::string_view::npos;
+// Whether a whole JSON text is an object with a member `error` that is neither null nor false.
+bool IsError(std::string_view text) {
+  if (text.find("\"error\"") == std::string_view::npos) return false;
+  bool error = false;
+  JsonCursor cursor(text);
+  const bool complete = cursor.Object([&error](std::string_view name, JsonCursor& value) {
+    if (name == "error") error = !value.NextIs('n') && !value.NextIs('f');
+    return value.SkipValue();
+  });
+  return complete && cursor.AtEnd() && error;
+}
+
+// Calls visit(data, cut) for each event, the last one first, until it returns false. `data` are the event's data lines,
+// joined by LF; `cut` says that its beginning may be missing. The last event counts even if no empty line ends it.
+template <typename Visit>
+void ForEachEventFromTheEnd(std::string_view text, bool cut, Visit visit) {
+  std::string_view data;
+  std::string joined;
+  bool has_data = false;
+  for (size_t end = text.size();;) {
+    const void* found = ::memrchr(text.data(), '\n', end);
+    const size_t begin =
+        found == nullptr ? 0 : static_cast<size_t>(static_cast<const char*>(found) - text.data()) + 1;
+    std::string_view line = text.substr(begin, end - begin);
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    const bool is_data = line.starts_with("data:");
+    const bool half_a_line = begin == 0 && cut && !is_data && !line.empty();
+    if (is_data || half_a_line) {
+      if (is_data) line.remove_prefix(line.substr(5).starts_with(' ') ? 6 : 5);
+      if (has_data) {
+        joined = std::string(line) + '\n' + std::string(data);
+        data = joined;
+      } else {
+        data = line;
+      }
+      has_data = true;
+    }
+    if (has_data && (line.empty() || begin == 0)) {
+      if (!visit(data, half_a_line)) return;
+      has_data = false;
+    }
+    if (begin == 0) return;
+    end = begin - 1;
+  }
+}
+
+// No line of a JSON text starts with the letter d: between tokens it may not stand, and strings hold no line ends.
+bool IsEventStream(std::string_view text, bool cut) {
+  return (!cut && text.starts_with("data:")) || text.find("\ndata:") != std::string_view::npos;
 }
 
 }  // namespace
@@ -317,37 +254,32 @@ void StreamTail::Add(std::string_view body_data) {
 }
 
 StreamSummary StreamTail::Summarize() const {
-  const std::string text = tail_.substr(oldest_) + tail_.substr(0, oldest_);
+  std::string unrolled;
+  std::string_view text = tail_;
+  if (oldest_ != 0) {
+    unrolled = tail_.substr(oldest_) + tail_.substr(0, oldest_);
+    text = unrolled;
+  }
   StreamSummary summary;
-  const auto take = [&summary](const JsonFacts& facts) {
-    summary.prompt_tokens = facts.prompt_tokens;
-    summary.completion_tokens = facts.completion_tokens;
-    summary.cached_tokens = facts.cached_tokens;
-  };
-  if (!LooksLikeEvents(text, cut_)) {
-    const JsonFacts facts = cut_ ? ReadCutJson(text) : ReadWholeJson(text);
-    summary.error = facts.error;
-    take(facts);
-    return summary;
+  Usage usage;
+  if (IsEventStream(text, cut_)) {
+    int events = 0;
+    ForEachEventFromTheEnd(text, cut_, [&](std::string_view data, bool cut) {
+      if (events == 0 && !summary.done && TrimBlanks(data) == "[DONE]") {
+        summary.done = true;
+        return true;
+      }
+      if (events == 0) summary.error = !cut && IsError(data);
+      usage = FindUsage(data, cut);
+      return !usage.any() && ++events < kEventsSearched;
+    });
+  } else {
+    summary.error = !cut_ && IsError(text);
+    usage = FindUsage(text, cut_);
   }
-  std::vector<Event> events = SplitEvents(text, cut_);
-  if (!events.empty() && TrimBlanks(events.back().data) == "[DONE]") {
-    summary.done = true;
-    events.pop_back();
-  }
-  for (size_t i = events.size(); i-- > 0;) {
-    const Event& event = events[i];
-    const bool may_matter = event.data.find("usage\"") != std::string::npos ||
-                            event.data.find("meta_info\"") != std::string::npos ||
-                            event.data.find("error\"") != std::string::npos;
-    if (!may_matter) continue;
-    const JsonFacts facts = event.cut ? ReadCutJson(event.data) : ReadWholeJson(event.data);
-    if (i + 1 == events.size()) summary.error = facts.error;
-    if (facts.HasUsage()) {
-      take(facts);
-      break;
-    }
-  }
+  summary.prompt_tokens = usage.prompt_tokens;
+  summary.completion_tokens = usage.completion_tokens;
+  summary.cached_tokens = usage.cached_tokens;
   return summary;
 }
 

@@ -4,13 +4,12 @@
 //   body   ...data: {"choices":[...]}\n\n data: {"choices":[],"usage":{...}}\n\n data: [DONE]\n\n
 //   tail        `-- the last kStreamTailBytes, in a ring ----------------------------------------'
 //
-// Works for SSE (last `data:` events) and for a plain JSON answer, whose beginning is cut off when it is longer than
-// the tail: the brackets that close at the end say how deep each member was. Text inside JSON strings is never mistaken
-// for a member. Numbers are taken from the outermost `usage` (OpenAI, Anthropic, Responses) or `meta_info` (SGLang
-// /generate) object; input_tokens, output_tokens and cache_read_input_tokens count as what OpenAI calls
-// prompt_tokens, completion_tokens and cached_tokens.
+// Works for SSE (the last `data:` events; lines end with LF or CRLF) and for a plain JSON answer, whose beginning is cut
+// off when it is longer than the tail. Text inside JSON strings is never mistaken for a member. Numbers are taken from
+// the last `usage` (OpenAI, Anthropic, Responses) or `meta_info` (SGLang /generate) object; input_tokens, output_tokens
+// and cache_read_input_tokens count as what OpenAI calls prompt_tokens, completion_tokens and cached_tokens.
 //
-// Cost: Add() a memcpy of at most kStreamTailBytes; Summarize() one pass over the tail, once per answer; one
+// Cost: Add() a memcpy of at most kStreamTailBytes; Summarize() under 1 us for what engines send, once per answer; one
 // allocation per object, kept by Reset(). One thread.
 #pragma once
 
@@ -23,8 +22,9 @@
 namespace vllm_router {
 
 struct StreamSummary {
-  bool done = false;   // "data: [DONE]" was the last event
-  bool error = false;  // the last event ([DONE] aside) or the body is {"error": …}, not null
+  bool done = false;  // "data: [DONE]" was the last event
+  bool error =
+      false;  // the last event ([DONE] aside) or the body is {"error": …}, not null; only seen if it is whole
   std::optional<uint64_t> prompt_tokens;
   std::optional<uint64_t> completion_tokens;
   std::optional<uint64_t> cached_tokens;  // usage.prompt_tokens_details.cached_tokens
