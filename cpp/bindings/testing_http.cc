@@ -178,9 +178,7 @@ void BindTestingHttp(py::module_& testing) {
       "scan_chunked",
       [](const std::string& data, const Cuts& cuts) {
         ChunkedScanner scanner;
-        py::dict r = ReadPieces(&scanner, data, cuts);
-        r["in_trailers"] = scanner.in_trailers();
-        return r;
+        return ReadPieces(&scanner, data, cuts);
       },
       py::arg("data"), py::arg("cuts") = Cuts());
   testing.def(

@@ -172,7 +172,7 @@ ChunkedScanner::Step ChunkedScanner::Feed(std::string_view input) {
         break;
       case State::kTrailerLf:
         if (c != '\n') return Bad(i, "A trailer line does not end with CRLF.");
-        ++trailer_bytes_;
+        if (++trailer_bytes_ > kMaxTrailerBytes) return Bad(i, "The trailers are larger than 8 KiB.");
         state_ = State::kTrailerStart;
         break;
       case State::kFinalLf:

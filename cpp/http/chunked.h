@@ -25,8 +25,6 @@ class ChunkedScanner {
 
   Step Feed(std::string_view input);
   bool ended() const { return state_ == State::kDone; }
-  // True once the size line of the last chunk has ended: what follows are trailers and the final empty line.
-  bool in_trailers() const { return state_ >= State::kTrailerStart && state_ < State::kDone; }
   // True between a chunk's last byte and the next chunk's first: nothing of a chunk is half sent.
   bool at_chunk_edge() const;
   std::string_view error() const { return error_; }  // a sentence, after kBad

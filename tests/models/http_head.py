@@ -1,0 +1,264 @@
+"""The rules of HTTP heads (docs/explanation/http_parsing.md), one after the other; slow and obviously right.
+
+The twin of cpp/http/head_parser.h: `parse_request` and `parse_response` see the bytes that have arrived so far and say
+{"state": "need_more"}, {"state": "bad", "status", "rule"} or {"state": "done", ...} with what the C++ heads hold.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+MAX_HEAD = 64 * 1024
+MAX_FIELDS = 100
+MAX_TARGET = 8 * 1024
+MAX_NAME = 256
+MAX_METHOD = 32
+MAX_TOKENS = 16
+MAX_LENGTH = 10**15 - 1
+MAX_REQUEST_LINE = MAX_METHOD + 1 + MAX_TARGET + 1 + len(b"HTTP/1.1\r\n")
+
+TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]"
+AUTHORITY = re.compile(rb"[A-Za-z0-9\-._~%!$&'()*+;=:\[\]]*")
+VALUE = re.compile(rb"[\t\x20-\x7e\x80-\xff]*")
+FORBIDDEN_TOKENS = {b"host", b"content-length", b"transfer-encoding", b"authorization"}
+
+
+class Bad(Exception):
+    def __init__(self, status: int, rule: str) -> None:
+        self.status, self.rule = status, rule
+
+
+class NeedMore(Exception):
+    pass
+
+
+def parse_request(data: bytes) -> dict[str, Any]:
+    return _result(_Request, data)
+
+
+def parse_response(data: bytes, to_head: bool = False) -> dict[str, Any]:
+    result = _result(_Response, data, to_head)
+    if result["state"] == "bad":
+        result["status"] = 502
+    return result
+
+
+def _result(kind: type[_Head], data: bytes, *args: Any) -> dict[str, Any]:
+    try:
+        return {"state": "done", **kind(data, *args).parse()}
+    except NeedMore:
+        return {"state": "need_more"}
+    except Bad as bad:
+        return {"state": "bad", "status": bad.status, "rule": bad.rule}
+
+
+class _Head:
+    empty_lines_allowed = 0
+    first_line_limit = MAX_HEAD
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.fields: list[tuple[bytes, bytes]] = []
+
+    def values(self, name: bytes) -> list[bytes]:
+        return [value for field, value in self.fields if field.lower() == name]
+
+    def check_start(self, text: bytes) -> None:
+        raise NotImplementedError
+
+    def check_first_line(self, line: bytes) -> None:
+        raise NotImplementedError
+
+    def parse(self) -> dict[str, Any]:
+        text = self.data[:MAX_HEAD]
+        begin = 0
+        for _ in range(self.empty_lines_allowed):
+            if text[begin:] == b"\r":
+                raise NeedMore
+            if text[begin : begin + 2] == b"\r\n":
+                begin += 2
+            elif text[begin : begin + 1] == b"\r":
+                raise Bad(400, "line_ending")
+        if begin == len(text):
+            raise NeedMore
+        self.check_start(text[begin:])
+        first = True
+        while True:
+            end = text.find(b"\n", begin)
+            if first and (len(text) if end < 0 else end) - begin >= self.first_line_limit:
+                self.check_first_line(text[begin : begin + self.first_line_limit])
+                raise AssertionError("a first line as long as that is refused")
+            if end < 0:
+                if len(self.data) >= MAX_HEAD:
+                    raise Bad(431, "too_large")
+                raise NeedMore
+            line = text[begin:end]
+            if not line.endswith(b"\r"):
+                raise Bad(400, "line_ending")
+            line = line[:-1]
+            begin = end + 1
+            if first:
+                self.check_first_line(line)
+                first = False
+            elif line:
+                self.add_field(line)
+            else:
+                return {"size": begin, **self.finish()}
+
+    def add_field(self, line: bytes) -> None:
+        if line[:1] in (b" ", b"\t"):
+            raise Bad(400, "folding")
+        match = re.fullmatch(rb"(%b+):(.*)" % TOKEN, line, re.DOTALL)
+        if not match:
+            raise Bad(400, "syntax")
+        name, value = match[1], match[2].strip(b" \t")
+        if len(name) > MAX_NAME:
+            raise Bad(431, "too_large")
+        if not VALUE.fullmatch(value):
+            raise Bad(400, "syntax")
+        if len(self.fields) == MAX_FIELDS:
+            raise Bad(431, "too_large")
+        self.fields.append((name, value))
+        if name.lower() == b"connection":
+            self.check_connection()
+
+    def connection_tokens(self) -> list[bytes]:
+        tokens = [token.strip(b" \t") for value in self.values(b"connection") for token in value.split(b",")]
+        return [token for token in tokens if token]
+
+    def check_connection(self) -> None:
+        for number, token in enumerate(self.connection_tokens()):
+            if (
+                not re.fullmatch(TOKEN + b"+", token)
+                or number >= MAX_TOKENS
+                or token.lower() in FORBIDDEN_TOKENS
+            ):
+                raise Bad(400, "connection")
+
+    def framing(self, minor_version: int, default: str) -> tuple[str, int]:
+        encodings, lengths = self.values(b"transfer-encoding"), self.values(b"content-length")
+        if len(encodings) > 1 or (encodings and (lengths or minor_version == 0)):
+            raise Bad(400, "transfer_encoding")
+        if encodings:
+            codings = [coding.strip(b" \t").lower() for coding in encodings[0].split(b",")]
+            if codings == [b"chunked"]:
+                return "chunked", 0
+            clean = all(re.fullmatch(TOKEN + b"+", coding) for coding in codings)
+            raise Bad(501 if clean and b"chunked" not in codings[:-1] else 400, "transfer_encoding")
+        if not lengths:
+            return default, 0
+        if len(lengths) > 1 or not re.fullmatch(rb"[0-9]+", lengths[0]) or int(lengths[0]) >= 2**64:
+            raise Bad(400, "content_length")
+        if int(lengths[0]) > MAX_LENGTH:
+            raise Bad(413, "content_length")
+        if len(lengths[0]) > 15:
+            raise Bad(400, "content_length")
+        return "length", int(lengths[0])
+
+    def finish(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def common(self, minor_version: int, framing: str, length: int) -> dict[str, Any]:
+        tokens = [token.lower() for token in self.connection_tokens()]
+        keep_alive = b"close" not in tokens and (minor_version == 1 or b"keep-alive" in tokens)
+        return {
+            "fields": self.fields,
+            "connection_tokens": [
+                t for t in self.connection_tokens() if t.lower() not in (b"close", b"keep-alive")
+            ],
+            "minor_version": minor_version,
+            "framing": framing,
+            "content_length": length,
+            "keep_alive": keep_alive and framing != "until_close",
+        }
+
+
+class _Request(_Head):
+    empty_lines_allowed = 2
+    first_line_limit = MAX_REQUEST_LINE
+
+    def check_start(self, text: bytes) -> None:
+        method = re.match(TOKEN + b"*", text)[0]  # type: ignore[index]
+        if len(method) > MAX_METHOD:
+            raise Bad(501, "method")
+        if method == text or (method and text[len(method) :].startswith(b" ")):
+            return
+        if text[0] == 0x16:
+            raise Bad(0, "tls")
+        raise Bad(400, "syntax")
+
+    def check_first_line(self, line: bytes) -> None:
+        self.method, _, rest = line.partition(b" ")
+        target, space, version = rest.partition(b" ")
+        if len(target) > MAX_TARGET:
+            raise Bad(414, "too_large")
+        if not target:
+            raise Bad(400, "syntax")
+        if not re.fullmatch(rb"[\x21\x22\x24-\x7e]+", target):
+            raise Bad(400, "target")
+        if not space or not re.fullmatch(rb"HTTP/[0-9]\.[0-9]", version):
+            raise Bad(400, "version")
+        if version not in (b"HTTP/1.0", b"HTTP/1.1"):
+            raise Bad(505, "version")
+        self.minor_version = int(version[-1:])
+        if self.method == b"CONNECT":
+            raise Bad(405, "method")
+        self.authority = b""
+        self.target = target
+        if not target.startswith(b"/") and (self.method, target) != (b"OPTIONS", b"*"):
+            match = re.fullmatch(rb"https?://([^/?]+)(.*)", target, re.IGNORECASE)
+            if not match or not AUTHORITY.fullmatch(match[1]):
+                raise Bad(400, "target")
+            self.authority, self.target = match[1], match[2] or b"/"
+
+    def finish(self) -> dict[str, Any]:
+        framing, length = self.framing(self.minor_version, "none")
+        hosts = self.values(b"host")
+        if len(hosts) > 1 or (not hosts and self.minor_version == 1):
+            raise Bad(400, "host")
+        host = hosts[0] if hosts else b""
+        if not AUTHORITY.fullmatch(host):
+            raise Bad(400, "host")
+        expectations = {value.lower() for value in self.values(b"expect")} if self.minor_version else set()
+        if expectations - {b"100-continue"}:
+            raise Bad(417, "expect")
+        path, _, query = self.target.partition(b"?")
+        return {
+            **self.common(self.minor_version, framing, length),
+            "method": self.method,
+            "target": self.target,
+            "path": path or b"/",
+            "query": query,
+            "authority": self.authority or host,
+            "expects_continue": bool(expectations),
+        }
+
+
+class _Response(_Head):
+    def __init__(self, data: bytes, to_head: bool) -> None:
+        super().__init__(data)
+        self.to_head = to_head
+
+    def check_start(self, text: bytes) -> None:
+        if text[:7] != b"HTTP/1."[: len(text)]:
+            raise Bad(502, "syntax")
+
+    def check_first_line(self, line: bytes) -> None:
+        match = re.fullmatch(rb"HTTP/1\.([01]) ([0-9]{3}) ([\t\x20-\x7e\x80-\xff]*)", line)
+        if not match or not 100 <= int(match[2]) <= 599 or int(match[2]) == 101:
+            raise Bad(502, "status")
+        self.minor_version, self.status, self.reason = int(match[1]), int(match[2]), match[3]
+
+    def finish(self) -> dict[str, Any]:
+        framing, length = self.framing(self.minor_version, "until_close")
+        if self.to_head or self.status < 200 or self.status in (204, 304):
+            framing, length = "none", 0
+        types = self.values(b"content-type")
+        media_type = types[-1].partition(b";")[0].strip(b" \t").lower() if types else b""
+        return {
+            **self.common(self.minor_version, framing, length),
+            "status": self.status,
+            "reason": self.reason,
+            "event_stream": media_type == b"text/event-stream",
+        }
