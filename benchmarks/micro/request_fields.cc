@@ -13,8 +13,9 @@ namespace {
 std::string ChatBody(size_t bytes) {
   const std::string head = R"({"model":"llama-3","stream":true,"messages":[)";
   const std::string tail = R"({"role":"user","content":"end"}],"max_tokens":64,"user":"ann"})";
-  const std::string message =
-      R"({"role":"user","content":"The quick brown fox jumps over the lazy dog, \"again\"."},)";
+  std::string message = R"({"role":"user","content":")";
+  for (int i = 0; i < 8; ++i) message += R"(The quick brown fox jumps over the lazy dog.\n)";
+  message += R"("},)";
   std::string body = head;
   while (body.size() + message.size() + tail.size() < bytes) body += message;
   return body + tail;

@@ -55,7 +55,8 @@ std::optional<SessionKeyFinder::Hit> SessionKeyFinder::Locate(std::span<const He
   for (const HeaderField& header : headers) {
     if ((lengths_ & LengthBit(header.name.size())) == 0) continue;
     for (size_t rank = 0; rank < best; ++rank) {
-      if (!EqualsIgnoreCase(header.name, ranked_headers_[rank])) continue;
+      const std::string& name = ranked_headers_[rank];
+      if (header.name.size() != name.size() || !EqualsIgnoreCase(header.name, name)) continue;
       const uint64_t bit = uint64_t{1} << rank;
       if ((seen & bit) != 0) break;
       seen |= bit;

@@ -9,7 +9,8 @@
 //   SessionKeyFinder finder({});
 //   finder.FindInHeaders({{"X-Session-ID", "abc"}})     ->  "header:x-session-id:abc"
 //
-// Cost: one pass over the headers, 2 ns each (names are told apart by length first). Const is shareable; any thread.
+// Cost: one pass over the headers, 5 ns each (names are told apart by length first), and the key's bytes. Const is
+// shareable; any thread.
 #pragma once
 
 #include <optional>
