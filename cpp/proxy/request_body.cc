@@ -64,9 +64,9 @@ Buffer& RequestBody::LengthBuffer() {
   return held_;
 }
 
-// `read` bytes have come to the end of LengthBuffer().
+// `read` bytes have come to the end of LengthBuffer(). (Asking it again would be wrong: its room is smaller now.)
 void RequestBody::TakeLength(size_t read) {
-  Buffer& into = LengthBuffer();
+  Buffer& into = held_.capacity() != 0 ? held_ : connection_.in;
   Unframe(reader_, {into.data() + into.size() - read, read});
   bytes_ += read;
   if (&into == &connection_.in) in_place_ += read;

@@ -9,6 +9,7 @@ from tests.fakes.stage import error_of
 from tests.fakes.wire import chunk, chunked, request, response
 
 SMALL = 64 * 1024  # up to here a body is read whole before a worker is asked
+REPLAY = 1024 * 1024  # up to here a streamed body is kept, in case it must be sent again
 COMPLETIONS = "/v1/completions"
 
 
@@ -213,12 +214,14 @@ def test_a_session_header_spares_the_body_from_being_read_first(stage):
     assert client.read_response().body == seen(body, "length")
 
 
-def test_a_streamed_body_never_goes_to_a_kept_connection(stage):
+def test_a_body_too_long_to_keep_never_goes_to_a_kept_connection(stage):
     # It could not be sent again if the worker happened to close that connection right then.
     worker = stage.worker(digest)
     client = stage.client(stage.router(worker))
     client.ask("POST", COMPLETIONS, body=b"x")
-    client.ask("POST", COMPLETIONS, body=bytes(SMALL + 1))
+    client.ask("POST", COMPLETIONS, body=bytes(REPLAY))
+    assert len(worker.connections) == 1
+    client.ask("POST", COMPLETIONS, body=bytes(REPLAY + 1))
     assert len(worker.connections) == 2
     client.ask("POST", COMPLETIONS, body=b"x")
     client.ask("GET", "/x")
