@@ -91,6 +91,17 @@ std::optional<bool> ReadBool(ondemand::value& value) {
   return flag;
 }
 
+// True if this is the beginning of a value and, unless that is a container, a comma or the closing brace comes after
+// it. simdjson skips an unread value by counting brackets, from the value on: a string with a colon after it passes as
+// a name there, a stray bracket as an end, and the count runs on into the bytes after the text.
+bool IsProperMember(ondemand::value& value, const char* end) {
+  const std::string_view token = value.raw_json_token();  // reaches to the next token
+  if (token.starts_with('{') || token.starts_with('[')) return true;
+  if (token.empty() || std::string_view("]},:").find(token[0]) != std::string_view::npos) return false;
+  const char* next = token.data() + token.size();
+  return next < end && (*next == ',' || *next == '}');
+}
+
 // One pass over an object's members; `read` sees each name and value. `end` is where the whole text ends. False when
 // the object does not hold together.
 template <typename Read>
@@ -99,7 +110,7 @@ bool ForEachMember(ondemand::object& object, const char* end, Read read) {
     ondemand::field field;
     if (std::move(result).get(field) != simdjson::SUCCESS) return false;
     const std::string_view name = MemberName(field, end);
-    if (!read(name, field.value())) return false;
+    if (!IsProperMember(field.value(), end) || !read(name, field.value())) return false;
   }
   return true;
 }

@@ -165,6 +165,8 @@ def test_an_object_without_wanted_members_is_an_object():
         '{"user:"a"}',
         "{user:1}",
         '{"a":1,,"user":"a"}',
+        '{"user":"a","b":]}',
+        '{"user":"a","b":"c":"d"},"session_id":8}',
         '{"session_params":{"session_id":"a"',
         '{"session_params":{"session_id" "a"},"user":"b"}',
         b'{"user":"\xff"}',
