@@ -49,6 +49,10 @@ Status TakeScheme(std::string_view url, std::string_view* rest) {
   return Bad(url, "has the scheme ", Quoted(scheme), "; workers are reached over http://");
 }
 
+void DropTrailingSlashes(std::string_view* text) {
+  while (text->ends_with('/')) text->remove_suffix(1);
+}
+
 // "@2" at the end. A '@' that is followed by anything but digits is left to the parts before it.
 Status TakeRank(std::string_view url, std::string_view* rest, std::optional<uint32_t>* rank) {
   const size_t at = rest->rfind('@');
@@ -178,8 +182,10 @@ StatusOr<WorkerUrl> ParseWorkerUrl(std::string_view url) {
   const std::string_view scheme = url.substr(0, url.size() - rest.size());
 
   WorkerUrl parsed;
+  // On both sides of the rank, so that what is registered reads back as itself.
+  DropTrailingSlashes(&rest);
   ROUTER_RETURN_IF_ERROR(TakeRank(url, &rest, &parsed.rank));
-  while (!rest.empty() && rest.back() == '/') rest.remove_suffix(1);
+  DropTrailingSlashes(&rest);
 
   std::string_view authority = rest.substr(0, rest.find_first_of("/?#"));
   if (const size_t at = authority.rfind('@'); at != std::string_view::npos) {

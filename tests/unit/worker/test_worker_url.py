@@ -48,11 +48,12 @@ def test_a_url_is_taken_apart(url, base, host, port, prefix, authority, rank):
     assert parsed["rank"] == rank
 
 
-def test_a_trailing_slash_is_dropped_also_before_a_rank():
+def test_a_trailing_slash_is_dropped_also_around_a_rank():
     assert parse("http://a:8000/")["url"] == "http://a:8000"
     assert parse("http://a:8000//")["url"] == "http://a:8000"
     assert parse("http://a:8000/v1/")["prefix"] == "/v1"
     assert parse("http://a:8000/@3")["url"] == "http://a:8000@3"
+    assert parse("http://a:8000/@3/")["url"] == "http://a:8000@3"
 
 
 @pytest.mark.parametrize(
