@@ -11,7 +11,10 @@ namespace vllm_router {
 
 // Stable names: a metric label, `ticket.reason`, and a response header. Meanings: docs/reference/policies.md.
 enum class Reason : uint8_t {
-  kRandom, kRoundRobin, kLeastLoaded, kPowerOfTwo,
+  kRandom,
+  kRoundRobin,
+  kLeastLoaded,
+  kPowerOfTwo,
   kSessionHash,  // owner of the session key
   kBodyHash,     // owner of the body's digest
   kFailover,     // the key's home is not eligible; the next one took it
@@ -44,7 +47,7 @@ struct Outcome {
   std::optional<uint64_t> output_tokens;
 };
 
-std::string_view EndName(Outcome::End end);                       // finished, client_gone, worker_failed, not_sent
+std::string_view EndName(Outcome::End end);  // finished, client_gone, worker_failed, not_sent
 std::optional<Outcome::End> EndByName(std::string_view name);
 
 }  // namespace vllm_router

@@ -5,6 +5,10 @@
 #include <string>
 #include <vector>
 
+// Inlined here as well: a call per worker would cost as much as the hash itself.
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include "policy/keyed_policy.h"
 
 namespace vllm_router {
@@ -65,7 +69,7 @@ class RendezvousHash final : public KeyedPolicy {
       const uint64_t key_hash = Xxh3(key);
       return HighestScore(plan, fleet, [&](uint32_t position) {
         const uint64_t pair[2] = {key_hash, plan.url_hashes[position]};
-        return Xxh3(pair, sizeof(pair));
+        return static_cast<uint64_t>(XXH3_64bits(pair, sizeof(pair)));
       });
     }
     // "<key>:<url>" is put together in a buffer that the thread keeps, so that nothing is allocated per decision; a
