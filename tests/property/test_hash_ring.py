@@ -2,9 +2,9 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from vllm_router._core import testing
 
 from tests.models.hash_ring import HashRing as SlowRing
+from vllm_router._core import testing
 
 # Few names, so that some members share them and their points meet.
 NODES = st.lists(st.tuples(st.sampled_from(["a", "b", "c", "d"]), st.integers(0, 40)), max_size=8)

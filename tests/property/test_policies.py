@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
-from vllm_router._core import testing
 
 from tests.models.fleet import Fleet
 from tests.models.policies import ConsistentHash, KeyedPolicy, RendezvousHash, cap, load_order, make_policy
+from vllm_router._core import testing
 
 REASONS = {
     "random": {"random"},

@@ -2,9 +2,9 @@
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from vllm_router._core import testing
 
 from tests.models.fleet import Fleet
+from vllm_router._core import testing
 
 # Few hosts and ranks, so that changes meet.
 URLS = st.builds(

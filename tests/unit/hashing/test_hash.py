@@ -3,9 +3,9 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from vllm_router._core import testing
 
 from tests.models import hashing as slow
+from vllm_router._core import testing
 
 FURC, XXH3 = testing.HashFunction.furc, testing.HashFunction.xxh3
 

@@ -1,9 +1,9 @@
 """cpp/index/hash_ring.h: the drawn cases. tests/property/test_hash_ring.py has the random ones."""
 
 import pytest
-from vllm_router._core import testing
 
 from tests.models.hash_ring import HashRing as SlowRing
+from vllm_router._core import testing
 
 FURC, XXH3 = testing.HashFunction.furc, testing.HashFunction.xxh3
 THREE = [(f"http://w{i}:8000", 160) for i in (1, 2, 3)]

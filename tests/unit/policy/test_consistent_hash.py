@@ -3,10 +3,10 @@
 from fractions import Fraction
 
 import pytest
-from vllm_router._core import testing
 
 from tests.models.fleet import Fleet
 from tests.models.policies import cap, make_policy
+from vllm_router._core import testing
 
 SESSIONS = [f"header:x-session-id:sess-{i}" for i in range(8)]
 MANY = [f"header:x-session-id:sess-{i}" for i in range(3000)]

@@ -1,6 +1,7 @@
 """cpp/policy/keyed_policy.h: what becomes of a request without a key."""
 
 import pytest
+
 from vllm_router._core import testing
 
 HASH_POLICIES = ["consistent_hash", "rendezvous_hash"]

@@ -1,9 +1,9 @@
 """cpp/policy/least_load.h."""
 
 import pytest
-from vllm_router._core import testing
 
 from tests.models.statistics import chi_square_is_plausible
+from vllm_router._core import testing
 
 
 def policy(loads, *, weights=None, seed=1, **options):

@@ -4,6 +4,7 @@ import math
 from fractions import Fraction
 
 import pytest
+
 from vllm_router._core import testing
 
 

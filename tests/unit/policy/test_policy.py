@@ -1,6 +1,7 @@
 """cpp/policy/policy.h: what holds for every policy (docs/reference/policies.md, invariants)."""
 
 import pytest
+
 from vllm_router._core import testing
 
 EVERY = pytest.mark.parametrize("name", testing.policy_names())

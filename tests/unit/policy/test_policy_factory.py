@@ -1,6 +1,7 @@
 """cpp/policy/policy_factory.h: names, aliases, options, and the sentence for each that is wrong."""
 
 import pytest
+
 from vllm_router._core import testing
 
 BUILT = ["random", "round_robin", "least_load", "power_of_two", "consistent_hash", "rendezvous_hash"]

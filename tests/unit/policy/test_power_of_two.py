@@ -3,10 +3,10 @@
 from collections import Counter
 
 import pytest
-from vllm_router._core import testing
 
 from tests.models.dice import Dice
 from tests.models.statistics import chi_square_is_plausible
+from vllm_router._core import testing
 
 
 def policy(requests, *, weights=None, seed=1):

@@ -1,10 +1,10 @@
 """cpp/policy/random.h."""
 
 import pytest
-from vllm_router._core import testing
 
 from tests.models.dice import Dice
 from tests.models.statistics import chi_square_is_plausible
+from vllm_router._core import testing
 
 
 def policy(workers, seed=1, weights=None):

@@ -1,9 +1,9 @@
 """cpp/policy/rendezvous_hash.h: the vectors and checks of its page."""
 
 import pytest
-from vllm_router._core import testing
 
 from tests.models.hashing import ring_hash, xxh3
+from vllm_router._core import testing
 
 SESSIONS = [f"header:x-session-id:sess-{i}" for i in range(8)]
 MANY = [f"header:x-session-id:sess-{i}" for i in range(2000)]

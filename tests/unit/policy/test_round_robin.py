@@ -3,9 +3,9 @@
 import itertools
 
 import pytest
-from vllm_router._core import testing
 
 from tests.models.policies import smooth_schedule
+from vllm_router._core import testing
 
 
 def policy(workers, weights=None):

@@ -1,6 +1,7 @@
 """cpp/worker/fleet_view.h: one snapshot, and the smaller one that a retry sees."""
 
 import pytest
+
 from vllm_router._core import testing
 
 URLS = [f"http://w{i}:8000" for i in range(4)]

@@ -4,6 +4,7 @@ import math
 import threading
 
 import pytest
+
 from vllm_router._core import testing
 
 
