@@ -1,0 +1,90 @@
+"""Writes docs/reference/python_api.md: python scripts/python_reference.py > docs/reference/python_api.md.
+
+Signatures and docstrings are read from the syntax trees of the package and of `_core.pyi`; nothing is imported.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[1] / "python" / "vllm_router"
+
+# Public name -> where it is written; for a class over the core, its core half comes second.
+CLASSES = {
+    "Router": (("router.py", "Router"), ("_core.pyi", "Router")),
+    "Ticket": (("_core.pyi", "Ticket"),),
+    "Batch": (("_core.pyi", "Batch"),),
+    "WorkerInfo": (("router.py", "WorkerInfo"),),
+    "PolicyType": (("router.py", "PolicyType"),),
+    "Server": (("server.py", "Server"),),
+    "RouterArgs": (("router_args.py", "RouterArgs"),),
+    "RouterError": (("errors.py", "RouterError"),),
+    "NoWorkersError": (("errors.py", "NoWorkersError"),),
+    "WorkerNotFoundError": (("errors.py", "WorkerNotFoundError"),),
+    "WorkerExistsError": (("errors.py", "WorkerExistsError"),),
+    "UnusedOptionWarning": (("errors.py", "UnusedOptionWarning"),),
+    "testing.SimulatedWorker": (("testing.py", "SimulatedWorker"),),
+}
+
+HEAD = """\
+# Python
+
+`scripts/python_reference.py` writes this page from the docstrings. Everything is imported from
+`vllm_router`, but for `vllm_router.testing.SimulatedWorker`. `vllm_router.__version__` is the version. The command is
+`vllm_router.launch_router`: `launch_router(args)`, `main(argv)`, `parse_router_args(argv)`. The settings that
+`RouterArgs` holds are those of [the command line](cli.md).
+"""
+
+
+def _class(file: str, name: str) -> ast.ClassDef:
+    for node in ast.parse((PACKAGE / file).read_text()).body:
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            return node
+    raise LookupError(f"{file} has no class {name}")
+
+
+def _code(text: str) -> Iterator[str]:
+    yield from ("", *("    " + line if line else "" for line in text.splitlines()))
+
+
+def _members(node: ast.ClassDef) -> Iterator[str]:
+    values = node.name == "WorkerInfo" or any(ast.unparse(base) == "enum.Enum" for base in node.bases)
+    fields = node.body if values else []
+    for before, after in zip(fields, [*fields[1:], None], strict=False):
+        if isinstance(before, ast.Assign):
+            yield from _code(ast.unparse(before))
+        elif isinstance(before, ast.AnnAssign):
+            doc = after.value if isinstance(after, ast.Expr) else None
+            note = doc.value if isinstance(doc, ast.Constant) else ""
+            yield from ("", f"**{ast.unparse(before.target)}**: {ast.unparse(before.annotation)}. {note}")
+    for item in node.body:
+        if not isinstance(item, ast.FunctionDef) or item.name.startswith("_") or not ast.get_docstring(item):
+            continue
+        decorators = {ast.unparse(decorator) for decorator in item.decorator_list}
+        returns = f" -> {ast.unparse(item.returns)}" if item.returns else ""
+        if "property" in decorators:
+            yield from ("", f"#### {item.name}{returns}")
+        else:
+            yield from ("", f"#### {item.name}()")
+            yield from _code(f"{item.name}({ast.unparse(item.args)}){returns}")
+        yield from _code(ast.get_docstring(item) or "")
+
+
+def render() -> str:
+    """The whole page."""
+    lines = [HEAD.rstrip()]
+    for name, sources in CLASSES.items():
+        lines += ["", f"## {name}"]
+        for file, class_name in sources:
+            node = _class(file, class_name)
+            if file == sources[0][0]:
+                lines += _code(inspect.cleandoc(ast.get_docstring(node) or ""))
+            lines += _members(node)
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(render(), end="")
