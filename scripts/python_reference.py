@@ -1,6 +1,6 @@
 """Writes docs/reference/python_api.md: python scripts/python_reference.py > docs/reference/python_api.md.
 
-Signatures and docstrings are read from the syntax trees of the package and of `_core.pyi`; nothing is imported.
+Signatures and docstrings are read from the syntax trees of the package and of `_core.pyi`.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ HEAD = """\
 # Python
 
 `scripts/python_reference.py` writes this page from the docstrings. Everything is imported from
-`vllm_router`, but for `vllm_router.testing.SimulatedWorker`. `vllm_router.__version__` is the version. The command is
-`vllm_router.launch_router`: `launch_router(args)`, `main(argv)`, `parse_router_args(argv)`. The settings that
-`RouterArgs` holds are those of [the command line](cli.md).
+`vllm_router`, but for `vllm_router.testing.SimulatedWorker`. `vllm_router.__version__` is the version.
+The command is `vllm_router.launch_router`: `launch_router(args)`, `main(argv)`, `parse_router_args(argv)`.
+The settings that `RouterArgs` holds are those of [the command line](cli.md).
 """
 
 
