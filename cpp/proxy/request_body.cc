@@ -55,11 +55,17 @@ Task<RequestBody::End> RequestBody::ReadMore(Buffer& into, size_t most) {
 }
 
 // Where the rest of a body of known length goes. The head is in use until the answer comes, so connection.in may be
-// filled further, but must not move.
+// filled further, but must not move; nor may a body whose pieces are kept, which therefore gets all its room at once.
+// Room for a longer one doubles with what has arrived, since its length is only a claim until then.
 Buffer& RequestBody::LengthBuffer() {
-  if (held_.capacity() != 0) return held_;
+  static_assert(kReplayBodyBytes <= BufferPool::kLargestKept);
+  if (held_.capacity() != 0) {
+    const auto missing = static_cast<size_t>(content_length_ - bytes_);
+    if (missing != 0 && held_.room().empty()) held_.Reserve(std::min(missing, held_.size()));
+    return held_;
+  }
   if (connection_.in.room().size() >= content_length_ - in_place_) return connection_.in;
-  held_.Reserve(static_cast<size_t>(content_length_));
+  held_.Reserve(std::min(static_cast<size_t>(content_length_), BufferPool::kLargestKept));
   held_.Append(connection_.in.view().substr(head_bytes_, in_place_));
   return held_;
 }
