@@ -11,6 +11,7 @@ chunk extensions, no trailers), so anything else fails the test that reads it.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import select
 import socket
@@ -124,6 +125,10 @@ class Wire:
             return self.socket.send(data, socket.MSG_DONTWAIT)
         except (BlockingIOError, ConnectionError):
             return 0
+
+    def writable(self, patience: float) -> bool:
+        """Whether the socket has room for some bytes within so many seconds."""
+        return bool(select.select([], [self.socket], [], patience)[1])
 
     def wait_until_read(self) -> None:
         """Until the peer's process (on this machine) has taken every byte out of its socket, or closed it."""
@@ -290,9 +295,20 @@ def descriptors() -> dict[int, str]:
 
 
 def anonymous_memory() -> int:
-    """Bytes of this process that are neither files nor shared."""
+    """Bytes of this process that are neither files nor shared; 0 under a sanitizer, whose own they are."""
+    return _status("RssAnon")
+
+
+def reserved_memory() -> int:
+    """Bytes of this process's address space, touched or not; 0 under a sanitizer."""
+    return _status("VmSize")
+
+
+def _status(name: str) -> int:
+    if "san.so" in os.environ.get("LD_PRELOAD", ""):
+        return 0
     lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
 
 
 # ---- messages

@@ -137,13 +137,12 @@ class FakeWorker:
 
     def wait_until_stuck(self) -> None:
         """Until an answer's `send()` has made no progress for a while: everything on the way is full."""
-        for connection in self.connections:
-            last, since = -1, time.monotonic()
-            while time.monotonic() - since < 0.3:
-                now = connection.sent
-                if now != last:
-                    last, since = now, time.monotonic()
-                time.sleep(0.01)
+        last, since = -1, time.monotonic()
+        while time.monotonic() - since < 0.3:
+            now = sum(connection.sent for connection in self.connections)
+            if now != last:
+                last, since = now, time.monotonic()
+            time.sleep(0.01)
 
     def stop_listening(self) -> None:
         """From now on, connections are refused; those that stand go on."""

@@ -1,14 +1,3 @@
-"""The stage on which every test here plays."""
+from tests.fakes.fixtures import stage
 
-from collections.abc import Iterator
-
-import pytest
-
-from tests.fakes.stage import Stage
-
-
-@pytest.fixture
-def stage() -> Iterator[Stage]:
-    stage = Stage()
-    yield stage
-    stage.close()
+__all__ = ["stage"]

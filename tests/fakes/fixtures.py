@@ -1,4 +1,4 @@
-"""The stage on which every test here plays."""
+"""Fixtures for a conftest.py to import."""
 
 from collections.abc import Iterator
 
@@ -9,6 +9,7 @@ from tests.fakes.stage import Stage
 
 @pytest.fixture
 def stage() -> Iterator[Stage]:
+    """A router between fake workers and raw clients, checked for leftovers when the test is over."""
     stage = Stage()
     yield stage
     stage.close()
