@@ -124,11 +124,10 @@ IoResult Socket::TryWrite(std::span<const iovec> pieces) {
   return {.bytes = sent};
 }
 
-bool Socket::PeerGone() {
-  if (!is_open()) return true;
+bool Socket::HasUnread() const {
+  if (!is_open()) return false;
   char byte;
-  const ssize_t peeked = ::recv(impl_->socket.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-  return peeked == 0 || (peeked < 0 && errno != EAGAIN && errno != EWOULDBLOCK);
+  return ::recv(impl_->socket.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
 }
 
 void Socket::ArmReadable() {

@@ -61,8 +61,8 @@ class Socket {
 
   IoResult TryRead(std::span<char> room);
   IoResult TryWrite(std::span<const iovec> pieces);
-  // Whether the peer has closed or reset, as far as is known now, without taking bytes.
-  bool PeerGone();
+  // Whether bytes have arrived that nobody has read. Takes none.
+  bool HasUnread() const;
 
   struct ReadableAwaiter {
     Socket* socket;

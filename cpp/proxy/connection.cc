@@ -69,7 +69,7 @@ void Connection::OnTimeout(void* connection) { static_cast<Connection*>(connecti
 
 void Connection::Drain(bool cut) {
   if (resting_) {
-    socket.Close();
+    if (cut || !socket.HasUnread()) socket.Close();
   } else if (cut) {
     if (exchange_ != nullptr) {
       exchange_->Cancel(CancelReason::kShutdown);

@@ -21,7 +21,8 @@ class Connection {
   static void Serve(Lane& lane, Socket socket, Endpoint peer, Door door);
   ~Connection();
 
-  // On shutdown: a resting connection closes, a working one closes after its answer; with `cut`, now.
+  // On shutdown: a resting connection closes, a working one, or one whose request has arrived, closes after its answer;
+  // with `cut`, now.
   void Drain(bool cut);
 
   Lane& lane;

@@ -470,7 +470,8 @@ Task<void> Exchange::RelayAnswer() {
   const bool worker_keeps = answer.keep_alive && answer.framing != BodyFraming::kUntilClose;
   const bool until_close = answer.framing == BodyFraming::kChunked || answer.framing == BodyFraming::kUntilClose;
   const bool chunked = until_close && !old_client;
-  if (lane_.draining || !RequestFullyRead() || (until_close && old_client)) connection_.keep = false;
+  ends_with_connection_ = until_close && old_client;
+  if (lane_.draining || !RequestFullyRead() || ends_with_connection_) connection_.keep = false;
   if (!RequestFullyRead()) connection_.linger = true;
 
   record_.answered_ns = lane_.clock.NowNanos();
@@ -479,7 +480,7 @@ Task<void> Exchange::RelayAnswer() {
   if (answer.event_stream) {
     total_deadline_.Arm(lane_.loop.timers(), lane_.options.stream_total_timeout_ms, &Exchange::OnTotalDeadline, this);
   }
-  const BodyFraming framing = chunked ? BodyFraming::kChunked : until_close ? BodyFraming::kUntilClose : answer.framing;
+  const BodyFraming framing = chunked ? BodyFraming::kChunked : ends_with_connection_ ? BodyFraming::kUntilClose : answer.framing;
   std::string client_head;
   WriteClientHead(answer,
                   {.request_id = request_id_.id,
@@ -520,7 +521,6 @@ Task<void> Exchange::RelayAnswer() {
     case Relay::End::kDone:
       lease_reusable_ = worker_keeps && request_sent_ && answer_in_->empty();
       if (record_.stream && !summary.done && EndsWithDone(record_.route)) record_.end = ExchangeEnd::kNoDone;
-      if (!chunked && until_close) connection_.keep = false;
       break;
     case Relay::End::kClientGone: Cancel(CancelReason::kClientGone); break;
     case Relay::End::kWorkerGone:
@@ -528,17 +528,17 @@ Task<void> Exchange::RelayAnswer() {
       worker_failed_ = true;
       record_.end = ExchangeEnd::kWorkerGone;
       record_.error = end == Relay::End::kWorkerGone ? "worker_closed" : "worker_bad_framing";
-      CutClient(old_client && until_close);
+      CutClient();
       break;
-    case Relay::End::kClosed: CutClient(old_client && until_close); break;
+    case Relay::End::kClosed: CutClient(); break;
   }
 }
 
 // The client must not mistake a broken answer for a whole one: the framing is left open, and where the end of the
 // connection is the framing, the connection is reset.
-void Exchange::CutClient(bool delimited_by_close) {
+void Exchange::CutClient() {
   connection_.keep = false;
-  if (delimited_by_close) {
+  if (ends_with_connection_) {
     connection_.socket.Abort();
   } else {
     connection_.socket.Close();
@@ -623,13 +623,13 @@ void Exchange::Cancel(CancelReason reason) {
   if (connector_ != nullptr) connector_->Cancel();
   if (lease_ != nullptr) lease_->socket.Close();
   const bool client_is_lost = reason == CancelReason::kClientGone || reason == CancelReason::kSlowClient;
-  if (client_is_lost || client_has_bytes_) {
-    connection_.keep = false;
-    if (client_is_lost && client_has_bytes_) {
-      connection_.socket.Abort();  // a proper end would let a part that it has yet to read pass for the whole
-    } else if (client_is_lost) {
-      connection_.socket.Close();
-    }
+  const bool reading_head = head_ == nullptr && !client_has_bytes_;
+  if (client_is_lost && client_has_bytes_) {
+    connection_.socket.Abort();  // a proper end would let a part that it has yet to read pass for the whole
+  } else if (client_has_bytes_) {
+    CutClient();
+  } else if (client_is_lost || reading_head) {
+    connection_.socket.Close();
   }
   if (body_.has_value() && !body_->complete()) body_->Stop();
 }

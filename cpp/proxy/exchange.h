@@ -71,7 +71,7 @@ class Exchange {
   enum class Awaited : uint8_t { kHead, kEnded, kBad };
   Task<Awaited> AwaitHead();
   Task<void> RelayAnswer();
-  void CutClient(bool delimited_by_close);
+  void CutClient();
   void Finish();
 
   // Answers made here.
@@ -129,6 +129,7 @@ class Exchange {
   std::optional<Buffer> answer_in_;
   bool worker_spoke_ = false;          // a byte of an answer came, informational or not
   bool client_has_bytes_ = false;      // of an answer: no other answer is possible any more
+  bool ends_with_connection_ = false;  // the answer, at the client: its framing has no end of its own
   bool worker_failed_ = false;
 
   CancelReason cancelled_ = CancelReason::kNone;

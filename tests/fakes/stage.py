@@ -58,7 +58,11 @@ class RunningRouter:
         sock = socket.socket()
         if receive_buffer is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        sock.connect(("127.0.0.1", self.port))
+        try:
+            sock.connect(("127.0.0.1", self.port))
+        except OSError:
+            sock.close()
+            raise
         return Client(sock)
 
     def loads(self) -> list[int]:
@@ -98,6 +102,8 @@ class RunningRouter:
         assert self.server.wait(within), "the server did not end"
 
     def close(self) -> None:
+        if self.server is None:  # the test has dropped it
+            return
         self.must_rest()
         self.shutdown()
         self.must_end()
@@ -143,6 +149,10 @@ class Stage:
 
     def client(self, router: RunningRouter, **kwargs: Any) -> Client:
         self._clients.append(router.connect(**kwargs))
+        return self._clients[-1]
+
+    def client_at(self, port: int) -> Client:
+        self._clients.append(Client(socket.create_connection(("127.0.0.1", port))))
         return self._clients[-1]
 
     def close(self) -> None:

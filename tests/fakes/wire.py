@@ -207,6 +207,13 @@ class Wire:
         assert self.read_exactly(2) == b"\r\n", "a chunk, or the body, does not end where it said"
         return data
 
+    def read_to_last_chunk(self) -> bytes:
+        """The data of all chunks that are still to come."""
+        everything = b""
+        while data := self.read_chunk():
+            everything += data
+        return everything
+
     def _read_body(self, message: Message, until_close: bool) -> Message:
         start = len(self.received) - len(self.ahead)
         length, coding = message.get("content-length"), message.get("transfer-encoding")
