@@ -1,0 +1,443 @@
+"""What the router answers itself: health, the model list, the fleet."""
+
+import json
+import threading
+import urllib.parse
+
+import pytest
+
+from tests.fakes.stage import error_of
+from tests.fakes.wire import request, response
+
+
+def models(*ids: str, **extra):
+    """A worker that serves these models."""
+    data = [{"id": name, "object": "model", "created": 1, "owned_by": "vllm", **extra} for name in ids]
+    body = json.dumps({"object": "list", "data": data}).encode()
+
+    def answer(connection, message):
+        assert message.target in ("/v1/models", "/health"), message.target
+        connection.send(response(200, body, ("Content-Type", "application/json")))
+
+    return answer
+
+
+def get_json(client, path):
+    answer = client.ask("GET", path)
+    assert answer.get("content-type") == "application/json"
+    return answer.status, json.loads(answer.body)
+
+
+# ---- health
+
+
+def test_liveness_is_always_ok(stage):
+    client = stage.client(stage.router())
+    answer = client.ask("GET", "/liveness")
+    assert (answer.status, answer.body, answer.get("content-type")) == (
+        200,
+        b"OK",
+        "text/plain; charset=utf-8",
+    )
+
+
+def test_health_names_the_unhealthy_and_fails_only_when_nobody_serves(stage):
+    first, second = stage.worker(), stage.worker()
+    router = stage.router(first, second)
+    client = stage.client(router)
+    assert client.ask("GET", "/health").status == 200
+    router.core.set_healthy(first.url, False)
+    answer = client.ask("GET", "/health")
+    assert answer.status == 200
+    assert first.url in answer.body.decode()
+    router.core.set_healthy(second.url, False)
+    assert client.ask("GET", "/health").status == 503
+    router.core.set_healthy(second.url, True)
+    assert client.ask("GET", "/health").status == 200
+    assert first.requests == second.requests == []
+
+
+def test_readiness_needs_a_worker_that_may_be_chosen(stage):
+    worker = stage.worker()
+    router = stage.router(worker)
+    client = stage.client(router)
+    assert get_json(client, "/readiness") == (
+        200,
+        {"status": "ready", "healthy_workers": 1, "total_workers": 1},
+    )
+    router.core.set_healthy(worker.url, False)
+    status, body = get_json(client, "/readiness")
+    assert (status, body["status"], body["total_workers"]) == (503, "not_ready", 1)
+    router.core.remove_worker(worker.url)
+    assert get_json(client, "/readiness")[0] == 503
+
+
+# ---- the model list
+
+
+def test_the_model_list_is_merged_over_the_workers_without_repeats(stage):
+    router = stage.router(stage.worker(models("a", "b")), stage.worker(models("b", "c", root="/x")))
+    status, body = get_json(stage.client(router), "/v1/models")
+    assert status == 200
+    assert body["object"] == "list"
+    assert [model["id"] for model in body["data"]] == ["a", "b", "c"]
+    assert body["data"][2]["root"] == "/x"
+
+
+@pytest.mark.parametrize("trouble", ["refuses", "resets", "garbage", "500", "no json", "no list", "hangs up"])
+def test_the_model_list_does_without_a_worker_in_trouble(stage, trouble):
+    bad = {
+        "resets": lambda connection, _: connection.reset(),
+        "garbage": lambda connection, _: connection.send(b"what?\r\n\r\n"),
+        "500": lambda connection, _: connection.send(response(500, b"{}")),
+        "no json": lambda connection, _: connection.send(response(200, b"<html>")),
+        "no list": lambda connection, _: connection.send(response(200, b'{"data": {"id": 1}}')),
+        "hangs up": lambda connection, _: connection.send(b"HTTP/1.1 200 OK\r\n") or connection.close(),
+    }
+    sick = stage.refusing_port() if trouble == "refuses" else stage.worker(bad[trouble])
+    router = stage.router(sick, stage.worker(models("a")))
+    status, body = get_json(stage.client(router), "/v1/models")
+    assert (status, [model["id"] for model in body["data"]]) == (200, ["a"])
+
+
+def test_the_model_list_is_503_when_no_worker_can_say(stage):
+    answer = stage.client(stage.router(stage.refusing_port())).ask("GET", "/v1/models")
+    assert (answer.status, error_of(answer)["code"]) == (503, "no_workers")
+    answer = stage.client(stage.router()).ask("GET", "/v1/models")
+    assert answer.status == 503
+
+
+def test_the_model_list_is_asked_of_all_workers_at_once(stage):
+    together = threading.Barrier(3)
+
+    def answer(connection, message):
+        together.wait(30)
+        models("a")(connection, message)
+
+    router = stage.router(*(stage.worker(answer) for _ in range(3)))
+    assert stage.client(router).ask("GET", "/v1/models").status == 200
+
+
+def test_the_model_list_asks_ranks_of_one_host_once_and_with_the_workers_key(stage):
+    worker = stage.worker(models("a"))
+    router = stage.router(f"{worker.url}@0", f"{worker.url}@1", api_key="key")
+    assert stage.client(router).ask("GET", "/v1/models").status == 200
+    assert [message.get("authorization") for message in worker.requests] == ["Bearer key"]
+
+
+def test_the_model_list_skips_workers_that_are_unhealthy(stage):
+    sick, well = stage.worker(models("sick")), stage.worker(models("well"))
+    router = stage.router(sick, well)
+    router.core.set_healthy(sick.url, False)
+    status, body = get_json(stage.client(router), "/v1/models")
+    assert (status, [model["id"] for model in body["data"]]) == (200, ["well"])
+    assert sick.connections == []
+
+
+@pytest.mark.parametrize("framing", ["chunked", "until close"])
+def test_the_model_list_understands_every_framing(stage, framing):
+    body = b'{"object": "list", "data": [{"id": "a"}]}'
+
+    def answer(connection, _message):
+        if framing == "chunked":
+            connection.send(
+                b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+            )
+            for at in range(0, len(body), 7):
+                piece = body[at : at + 7]
+                connection.send(b"%x\r\n" % len(piece), piece, b"\r\n")
+            connection.send(b"0\r\n\r\n")
+        else:
+            connection.send(b"HTTP/1.0 200 OK\r\n\r\n", body)
+            connection.close()
+
+    status, merged = get_json(stage.client(stage.router(stage.worker(answer))), "/v1/models")
+    assert (status, merged["data"]) == (200, [{"id": "a"}])
+
+
+# ---- the fleet
+
+
+def test_list_workers_names_them_in_order(stage):
+    urls = [stage.refusing_port().url for _ in range(3)]
+    assert get_json(stage.client(stage.router(*urls)), "/list_workers") == (200, {"urls": urls})
+
+
+def test_workers_describes_each(stage):
+    first, second = stage.refusing_port().url, stage.refusing_port().url
+    router = stage.router(first, second)
+    router.core.drain_worker(second)
+    status, body = get_json(stage.client(router), "/workers")
+    assert status == 200
+    assert body["total"] == 2
+    assert body["stats"]["regular_count"] == 2
+    described = body["workers"]
+    assert [worker["url"] for worker in described] == [first, second]
+    assert [worker["draining"] for worker in described] == [False, True]
+    assert described[0]["is_healthy"] is True
+    assert described[0]["load"] == 0
+    assert described[0]["worker_type"] == "regular"
+
+
+def test_workers_shows_the_load_of_the_moment(stage):
+    def answer(connection, _message):
+        gate.wait()
+        connection.send(response(200, b""))
+
+    worker = stage.worker(answer)
+    gate = worker.gate()
+    router = stage.router(worker)
+    busy, watching = stage.client(router), stage.client(router)
+    busy.send(request())
+    worker.wait_for_requests(1)
+    assert get_json(watching, "/workers")[1]["workers"][0]["load"] == 1
+    gate.open()
+    busy.read_response()
+    router.wait_for_load(0)
+    assert get_json(watching, "/workers")[1]["workers"][0]["load"] == 0
+
+
+@pytest.mark.parametrize("encoded", [False, True])
+def test_one_worker_is_described_by_its_url(stage, encoded):
+    url = stage.refusing_port().url
+    client = stage.client(stage.router(url))
+    path = urllib.parse.quote(url, safe="") if encoded else url
+    status, body = get_json(client, f"/workers/{path}")
+    assert (status, body["url"]) == (200, url)
+    status, body = get_json(client, "/workers/http%3A%2F%2Fnobody")
+    assert (status, body["code"]) == (404, "WORKER_NOT_FOUND")
+    assert get_json(client, "/workers/%zz")[0] == 404
+
+
+# ---- adding
+
+
+def quoted(url: str) -> str:
+    return urllib.parse.quote(url, safe="")
+
+
+def test_a_worker_that_is_added_serves(stage):
+    worker = stage.worker()
+    router = stage.router()
+    client = stage.client(router)
+    assert client.ask().status == 503
+    answer = client.ask("POST", f"/add_worker?url={quoted(worker.url)}")
+    assert (answer.status, answer.body) == (200, f"Successfully added worker: {worker.url}".encode())
+    assert [message.target for message in worker.requests] == ["/health"]
+    assert client.ask().status == 200
+
+
+def test_add_worker_takes_an_unquoted_url_and_asks_the_health_endpoint_with_the_key(stage):
+    worker = stage.worker(path="/prefix")
+    router = stage.router(health_check_endpoint="/ping", api_key="key")
+    assert stage.client(router).ask("POST", f"/add_worker?url={worker.url}").status == 200
+    assert worker.requests[0].target == "/prefix/ping"
+    assert worker.requests[0].get("authorization") == "Bearer key"
+
+
+def test_add_worker_waits_until_the_worker_is_healthy(stage):
+    def wake_up(connection, _message):
+        connection.send(response(200 if len(worker.requests) >= 3 else 503, b""))
+
+    worker = stage.worker(wake_up)
+    router = stage.router(worker_startup_check_interval=0.01)
+    client = stage.client(router)
+    client.send(request("POST", f"/add_worker?url={worker.url}", body=b""))
+    assert client.read_response().status == 200
+    assert len(worker.requests) == 3
+    assert router.core.worker_urls == [worker.url]
+
+
+def test_add_worker_gives_up_after_the_startup_timeout(stage):
+    port = stage.refusing_port()
+    router = stage.router(worker_startup_timeout_secs=0.1, worker_startup_check_interval=0.02)
+    answer = stage.client(router).ask("POST", f"/add_worker?url={port.url}")
+    assert (answer.status, error_of(answer)["code"]) == (400, "invalid_argument")
+    assert "--worker-startup-timeout-secs" in error_of(answer)["message"]
+    assert router.core.worker_urls == []
+
+
+def test_a_worker_twice_is_refused_whatever_its_spelling(stage):
+    worker = stage.worker()
+    router = stage.router(worker)
+    client = stage.client(router)
+    for url in (worker.url, worker.url + "/"):
+        answer = client.ask("POST", f"/add_worker?url={quoted(url)}")
+        assert answer.status == 400
+        assert "already" in error_of(answer)["message"]
+    assert router.core.worker_urls == [worker.url]
+
+
+@pytest.mark.parametrize("query", ["", "?", "?url", "?url=", "?u=http://a", "?url=%zz"])
+def test_add_and_remove_without_a_url_say_what_is_missing(stage, query):
+    client = stage.client(stage.router())
+    for path in ("/add_worker", "/remove_worker"):
+        answer = client.ask("POST", path + query)
+        assert answer.status == 400
+        assert "?url=http" in error_of(answer)["message"]
+
+
+@pytest.mark.parametrize("url", ["gpu-0", "ftp://gpu-0", "http://", "http://a:99999", "http://a:b"])
+def test_a_bad_url_is_refused_with_a_sentence(stage, url):
+    router = stage.router()
+    client = stage.client(router)
+    answer = client.ask("POST", f"/add_worker?url={quoted(url)}")
+    assert answer.status == 400
+    assert url in error_of(answer)["message"]
+    answer = client.ask("POST", "/workers", body=json.dumps({"url": url}).encode())
+    assert answer.status == 400
+    assert json.loads(answer.body)["code"] == "ADD_WORKER_FAILED"
+    assert router.core.worker_urls == []
+
+
+def test_post_workers_adds_with_a_weight(stage):
+    worker = stage.worker()
+    router = stage.router()
+    client = stage.client(router)
+    answer = client.ask("POST", "/workers", body=json.dumps({"url": worker.url, "weight": 2.5}).encode())
+    assert answer.status == 200
+    assert json.loads(answer.body)["success"] is True
+    assert get_json(client, "/workers")[1]["workers"][0]["weight"] == 2.5
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b"{", b'{"url": 1}', b'{"URL": "http://a"}', b'{"url": "http://a", "weight": "x"}']
+)
+def test_post_workers_refuses_a_body_that_says_nothing(stage, body):
+    router = stage.router()
+    client = stage.client(router)
+    answer = client.ask("POST", "/workers", body=body)
+    assert (answer.status, json.loads(answer.body)["code"]) == (400, "ADD_WORKER_FAILED")
+    client.must_be_open()
+
+
+def test_post_workers_refuses_a_weight_out_of_range(stage):
+    worker = stage.worker()
+    router = stage.router()
+    answer = stage.client(router).ask(
+        "POST", "/workers", body=b'{"url": "%s", "weight": 0}' % worker.url.encode()
+    )
+    assert answer.status == 400
+    assert router.core.worker_urls == []
+
+
+def test_an_admin_body_has_its_own_small_limit(stage):
+    client = stage.client(stage.router())
+    answer = client.ask("POST", "/workers", body=b" " * 65_537)
+    assert (answer.status, error_of(answer)["code"]) == (413, "body_too_large")
+    client.must_be_closed()
+
+
+def test_an_admin_body_may_be_chunked(stage):
+    worker = stage.worker()
+    router = stage.router()
+    client = stage.client(router)
+    client.send(request("POST", "/workers", ("Transfer-Encoding", "chunked")))
+    body = json.dumps({"url": worker.url}).encode()
+    client.send(b"%x\r\n" % len(body) + body, b"\r\n0\r\n\r\n")
+    assert client.read_response().status == 200
+
+
+# ---- removing
+
+
+@pytest.mark.parametrize("how", ["remove_worker", "delete"])
+def test_a_worker_that_is_removed_serves_no_more(stage, how):
+    first, second = stage.worker(), stage.worker()
+    router = stage.router(first, second)
+    client = stage.client(router)
+    if how == "delete":
+        answer = client.ask("DELETE", f"/workers/{quoted(first.url)}")
+        assert json.loads(answer.body) == {
+            "success": True,
+            "message": f"Successfully removed worker: {first.url}",
+        }
+    else:
+        answer = client.ask("POST", f"/remove_worker?url={quoted(first.url)}")
+        assert answer.body == f"Successfully removed worker: {first.url}".encode()
+    assert answer.status == 200
+    for _ in range(4):
+        assert client.ask().status == 200
+    assert first.requests == []
+
+
+def test_removing_a_stranger_is_404(stage):
+    client = stage.client(stage.router())
+    answer = client.ask("POST", "/remove_worker?url=http://nobody:1")
+    assert (answer.status, error_of(answer)["code"]) == (404, "not_found")
+    answer = client.ask("DELETE", "/workers/http://nobody:1")
+    assert (answer.status, json.loads(answer.body)["code"]) == (404, "WORKER_NOT_FOUND")
+
+
+def test_all_ranks_of_a_host_are_added_and_removed_together(stage):
+    worker = stage.worker()
+    router = stage.router(routing={"intra_node_data_parallel_size": 2})
+    client = stage.client(router)
+    assert client.ask("POST", f"/add_worker?url={worker.url}").status == 200
+    assert router.core.worker_urls == [f"{worker.url}@0", f"{worker.url}@1"]
+    assert client.ask("POST", f"/remove_worker?url={worker.url}").status == 200
+    assert router.core.worker_urls == []
+
+
+# ---- methods and paths
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allow"),
+    [
+        ("POST", "/health", "GET, HEAD"),
+        ("DELETE", "/liveness", "GET, HEAD"),
+        ("PUT", "/readiness", "GET, HEAD"),
+        ("POST", "/v1/models", "GET, HEAD"),
+        ("POST", "/list_workers", "GET, HEAD"),
+        ("PATCH", "/workers", "GET, HEAD, POST"),
+        ("POST", "/workers/x", "GET, HEAD, DELETE"),
+        ("GET", "/add_worker", "POST"),
+        ("GET", "/remove_worker", "POST"),
+    ],
+)
+def test_a_wrong_method_is_405_and_says_which_are_right(stage, method, path, allow):
+    client = stage.client(stage.router())
+    answer = client.ask(method, path)
+    assert (answer.status, error_of(answer)["code"], answer.get("allow")) == (
+        405,
+        "method_not_allowed",
+        allow,
+    )
+    client.must_be_open()
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/", "/metrics", "/healthz", "/health/", "/workers/", "/v1/models/a", "/HEALTH", "/version", "//health"],
+)
+def test_every_other_path_goes_to_a_worker(stage, path):
+    worker = stage.worker()
+    client = stage.client(stage.router(worker))
+    assert client.ask("GET", path).body == b"hello"
+    assert worker.requests[0].target == path
+
+
+def test_a_query_does_not_make_an_own_path_a_worker_s(stage):
+    client = stage.client(stage.router())
+    assert client.ask("GET", "/liveness?x=y").body == b"OK"
+
+
+# ---- the metrics port
+
+
+def test_the_metrics_port_serves_metrics_and_nothing_else(stage):
+    worker = stage.worker()
+    router = stage.router(worker, prometheus_port=0)
+    client = stage.client_at(router.server.metrics_port)
+    answer = client.ask("GET", "/metrics")
+    assert (answer.status, answer.get("content-type")) == (200, "text/plain; version=0.0.4; charset=utf-8")
+    for path in ("/", "/health", "/workers", "/v1/completions"):
+        answer = client.ask("GET", path)
+        assert (answer.status, error_of(answer)["code"]) == (404, "not_found")
+    assert client.ask("POST", "/metrics").status == 405
+    assert worker.connections == []
+
+
+def test_without_a_metrics_port_there_is_none(stage):
+    assert stage.router().server.metrics_port is None
