@@ -128,8 +128,14 @@ StatusOr<std::unique_ptr<Listener>> Listener::Open(EventLoop& loop, const Where&
   if (descriptor < 0) return CannotListen(where, std::strerror(errno), "raise the limit of open files");
   const int on = 1;
   ::setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  if (where.share_port) ::setsockopt(descriptor, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on);
-  if (::bind(descriptor, found->ai_addr, found->ai_addrlen) != 0 || ::listen(descriptor, SOMAXCONN) != 0) {
+  // Who wants to share before it binds joins whoever shares that port, another process of the same user included; two
+  // routers started by mistake on one port would each get half of the requests. So the first binds alone, then shares.
+  const auto share = [&] { ::setsockopt(descriptor, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on); };
+  if (where.share_port && where.join) share();
+  bool listening = ::bind(descriptor, found->ai_addr, found->ai_addrlen) == 0;
+  if (where.share_port && !where.join) share();
+  listening = listening && ::listen(descriptor, SOMAXCONN) == 0;
+  if (!listening) {
     const int error = errno;
     ::close(descriptor);
     return CannotListen(where, std::strerror(error),

@@ -25,7 +25,8 @@ class Listener {
   struct Where {
     std::string host;
     uint16_t port = 0;       // 0: any free port
-    bool share_port = true;  // SO_REUSEPORT
+    bool share_port = true;  // SO_REUSEPORT: other listeners may join
+    bool join = false;       // join one that shares its port; else nobody may be listening there yet
   };
   // FailedPrecondition, in a sentence with the address and the reason, if it cannot listen there.
   static StatusOr<std::unique_ptr<Listener>> Open(EventLoop& loop, const Where& where, OnAccept on_accept);

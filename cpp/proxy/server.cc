@@ -49,13 +49,14 @@ Status Server::Open() {
   for (size_t i = 0; i + 1 < lanes_.size(); ++i) {
     Lane& lane = *lanes_[i];
     StatusOr<std::unique_ptr<Listener>> listener =
-        Listener::Open(lane.loop, {.host = options_.host, .port = port_}, [this, &lane](Socket socket, Endpoint peer) {
-          if (TooManyConnections()) {
-            lane.recorder.connections_rejected.fetch_add(1, std::memory_order_relaxed);
-            return;
-          }
-          Connection::Serve(lane, std::move(socket), std::move(peer), Connection::Door::kPublic);
-        });
+        Listener::Open(lane.loop, {.host = options_.host, .port = port_, .join = i > 0},
+                       [this, &lane](Socket socket, Endpoint peer) {
+                         if (TooManyConnections()) {
+                           lane.recorder.connections_rejected.fetch_add(1, std::memory_order_relaxed);
+                           return;
+                         }
+                         Connection::Serve(lane, std::move(socket), std::move(peer), Connection::Door::kPublic);
+                       });
     if (!listener.ok()) return listener.status();
     listeners_.push_back(*std::move(listener));
     port_ = listeners_.back()->port();
