@@ -167,7 +167,7 @@ class Stage:
         if descriptors() != self._before:
             gc.collect()  # somebody else's garbage may have held one
         now = descriptors()
-        assert now == self._before, f"descriptors leaked: {now.items() ^ self._before.items()}"
+        assert not now.items() - self._before.items(), "descriptors leaked"
 
 
 def error_of(message: Message) -> dict[str, Any]:

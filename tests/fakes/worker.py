@@ -135,6 +135,12 @@ class FakeWorker:
             )
             return list(self.connections)
 
+    def forget(self, connection: Connection) -> None:
+        """For tests about memory: keeps nothing of a connection that is over."""
+        with self._changed:
+            self.connections.remove(connection)
+            self._threads.remove(threading.current_thread())
+
     def wait_until_stuck(self) -> None:
         """Until an answer's `send()` has made no progress for a while: everything on the way is full."""
         last, since = -1, time.monotonic()
