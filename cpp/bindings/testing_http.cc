@@ -6,6 +6,7 @@
 #include "http/head_parser.h"
 #include "http/head_writer.h"
 #include "http/stream_tail.h"
+#include "http/unframe.h"
 
 namespace vllm_router {
 
@@ -194,6 +195,20 @@ void BindTestingHttp(py::module_& testing) {
         return r;
       },
       py::arg("framing"), py::arg("content_length"), py::arg("data"), py::arg("cuts") = Cuts());
+
+  testing.def(
+      "unframe",
+      [](const std::string& framing, uint64_t content_length, const std::vector<std::string>& reads) {
+        BodyReader reader(FramingFrom(framing), content_length);
+        py::list results;
+        for (const std::string& read : reads) {
+          std::string bytes = read;
+          const Unframed part = Unframe(reader, bytes);
+          results.append(py::make_tuple(Bytes(part.data), part.used, part.bad));
+        }
+        return results;
+      },
+      py::arg("framing"), py::arg("content_length"), py::arg("reads"));
 
   testing.def(
       "write_upstream_head",

@@ -372,6 +372,7 @@ class RequestHeadParser::Impl : public LineParser<RequestHeadParser::Impl, Reque
   // R5.
   bool SetTarget(std::string_view target) {
     head_.authority = {};
+    std::string_view slash;  // stands for the path that a URL may lack
     if (target[0] == '/' || (target == "*" && head_.method == "OPTIONS")) {
       head_.target = target;
     } else {
@@ -379,16 +380,17 @@ class RequestHeadParser::Impl : public LineParser<RequestHeadParser::Impl, Reque
       if (EqualsIgnoreCase(target.substr(0, 7), "http://")) scheme = 7;
       if (EqualsIgnoreCase(target.substr(0, 8), "https://")) scheme = 8;
       if (scheme == 0) return checks_.Fail(400, kTarget, "The target is neither a path nor an http URL.");
+      slash = target.substr(scheme - 1, 1);
       target.remove_prefix(scheme);
       const size_t end = std::min(target.find_first_of("/?"), target.size());
       head_.authority = target.substr(0, end);
       if (head_.authority.empty() || !All(head_.authority, kAuthorityChar)) {
         return checks_.Fail(400, kTarget, "The URL in the request line has no valid host.");
       }
-      head_.target = end == target.size() ? std::string_view("/") : target.substr(end);
+      head_.target = end == target.size() ? slash : target.substr(end);
     }
     const size_t question = head_.target.find('?');
-    head_.path = question == 0 ? std::string_view("/") : head_.target.substr(0, question);
+    head_.path = question == 0 ? slash : head_.target.substr(0, question);
     head_.query = question == std::string_view::npos ? std::string_view() : head_.target.substr(question + 1);
     return true;
   }

@@ -8,8 +8,7 @@ Unframed Unframe(BodyReader& reader, std::span<char> bytes) {
   Unframed result;
   char* out = bytes.data();
   for (;;) {
-    const BodyReader::Step step =
-        reader.Feed({bytes.data() + result.used, bytes.size() - result.used});
+    const BodyReader::Step step = reader.Feed({bytes.data() + result.used, bytes.size() - result.used});
     result.used += step.used;
     if (step.event == BodyReader::Event::kData) {
       if (step.data.data() != out) std::memmove(out, step.data.data(), step.data.size());

@@ -1,5 +1,6 @@
 // A request head from a hostile client. However the bytes arrive, the answer is the same; what is accepted holds
-// together and points into the buffer.
+// together, points into the buffer, and means the same to Beast.
+#include "beast.h"
 #include "fuzz.h"
 #include "http/head_parser.h"
 
@@ -9,10 +10,9 @@ namespace {
 void CheckHead(const RequestHead& head, std::string_view bytes) {
   FUZZ_CHECK(head.size <= bytes.size());
   const std::string_view whole = bytes.substr(0, head.size);
-  for (const std::string_view part : {head.method, head.query, head.authority}) {
+  for (const std::string_view part : {head.method, head.target, head.path, head.query, head.authority}) {
     FUZZ_CHECK(Inside(part, whole));
   }
-  FUZZ_CHECK(Inside(head.target, whole) || head.target == "/");  // what http://host means
   FUZZ_CHECK(!head.method.empty());
   FUZZ_CHECK(head.target.find_first_of(std::string_view("\0\r\n ", 4)) == std::string_view::npos);
   FUZZ_CHECK(
@@ -27,10 +27,33 @@ void CheckHead(const RequestHead& head, std::string_view bytes) {
   }
 }
 
+void CompareWithBeast(const RequestHead& head, std::string_view bytes) {
+  if (HasProxyConnection(head)) return;
+  std::string_view whole = bytes.substr(0, head.size);
+  while (whole.starts_with("\r\n")) whole.remove_prefix(2);  // Beast skips no empty lines
+  BeastReader<true> beast;
+  const size_t used = beast.Read(whole);
+  FUZZ_CHECK(!beast.failed && beast.is_header_done());
+  FUZZ_CHECK(used == whole.size());
+  FUZZ_CHECK(beast.method == head.method);
+  FUZZ_CHECK(
+      beast.target.ends_with(head.target) || head.target == "/");  // ours is without scheme and authority
+  FUZZ_CHECK(beast.version == 10 + head.minor_version);
+  CheckFields(head, beast);
+  FUZZ_CHECK(beast.chunked() == (head.framing == BodyFraming::kChunked));
+  const auto length = beast.content_length();
+  FUZZ_CHECK(length.has_value() == (head.framing == BodyFraming::kLength));
+  if (length) FUZZ_CHECK(*length == head.content_length);
+  FUZZ_CHECK(beast.keep_alive() == head.keep_alive);
+}
+
 void Try(std::string_view bytes) {
   RequestHeadParser at_once;
   const ParseState state = at_once.Feed(bytes);
-  if (state == ParseState::kDone) CheckHead(at_once.head(), bytes);
+  if (state == ParseState::kDone) {
+    CheckHead(at_once.head(), bytes);
+    CompareWithBeast(at_once.head(), bytes);
+  }
 
   RequestHeadParser piecemeal;
   ParseState last = ParseState::kNeedMore;
@@ -39,8 +62,11 @@ void Try(std::string_view bytes) {
   }
   FUZZ_CHECK(last == state);
   if (state == ParseState::kDone) FUZZ_CHECK(piecemeal.head().size == at_once.head().size);
-  if (state == ParseState::kBad)
+  if (state == ParseState::kBad) {
     FUZZ_CHECK(!at_once.error().rule.empty() && !at_once.error().message.empty());
+    FUZZ_CHECK(piecemeal.error().status == at_once.error().status);
+    FUZZ_CHECK(piecemeal.error().rule == at_once.error().rule);
+  }
 }
 
 }  // namespace

@@ -1,9 +1,28 @@
-// A response head from a worker that answers garbage, to a GET and to a HEAD.
+// A response head from a worker that answers garbage, to a GET and to a HEAD. What is accepted means the same to Beast.
+#include "beast.h"
 #include "fuzz.h"
 #include "http/head_parser.h"
 
 namespace vllm_router {
 namespace {
+
+void CompareWithBeast(const ResponseHead& head, std::string_view bytes, bool to_head) {
+  if (HasProxyConnection(head)) return;
+  BeastReader<false> beast(to_head);
+  const size_t used = beast.Read(bytes.substr(0, head.size));
+  FUZZ_CHECK(!beast.failed && beast.is_header_done());
+  FUZZ_CHECK(used == head.size);
+  FUZZ_CHECK(beast.status == head.status);
+  FUZZ_CHECK(beast.reason == head.reason);
+  FUZZ_CHECK(beast.version == 10 + head.minor_version);
+  CheckFields(head, beast);
+  const bool empty = head.framing == BodyFraming::kLength && head.content_length == 0;
+  FUZZ_CHECK(beast.is_done() == (head.framing == BodyFraming::kNone || empty));
+  FUZZ_CHECK(beast.need_eof() == (head.framing == BodyFraming::kUntilClose));
+  if (head.framing == BodyFraming::kChunked) FUZZ_CHECK(beast.chunked());
+  if (head.framing == BodyFraming::kLength) FUZZ_CHECK(*beast.content_length() == head.content_length);
+  FUZZ_CHECK(beast.keep_alive() == head.keep_alive);
+}
 
 void Try(std::string_view bytes, bool to_head) {
   ResponseHeadParser at_once;
@@ -12,7 +31,7 @@ void Try(std::string_view bytes, bool to_head) {
   if (state == ParseState::kDone) {
     const ResponseHead& head = at_once.head();
     FUZZ_CHECK(head.size <= bytes.size());
-    FUZZ_CHECK(head.status >= 100 && head.status <= 999);
+    FUZZ_CHECK(head.status >= 100 && head.status <= 599);
     FUZZ_CHECK(head.content_length <= kMaxContentLength);
     if (to_head) FUZZ_CHECK(head.framing == BodyFraming::kNone);
     for (const HeaderField& field : head.fields) {
@@ -20,6 +39,7 @@ void Try(std::string_view bytes, bool to_head) {
       FUZZ_CHECK(Inside(field.value, bytes.substr(0, head.size)));
       FUZZ_CHECK(field.value.find_first_of(std::string_view("\0\r\n", 3)) == std::string_view::npos);
     }
+    CompareWithBeast(head, bytes, to_head);
   }
 
   ResponseHeadParser piecemeal;
@@ -29,6 +49,10 @@ void Try(std::string_view bytes, bool to_head) {
     last = piecemeal.Feed(bytes.substr(0, end));
   }
   FUZZ_CHECK(last == state);
+  if (state == ParseState::kBad) {
+    FUZZ_CHECK(at_once.error().status == 502);
+    FUZZ_CHECK(piecemeal.error().rule == at_once.error().rule);
+  }
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-"""The malformed and odd inputs of docs/explanation/http_parsing.md, row by row: one definition for tests and corpus.
+"""The malformed and odd inputs of docs/explanation/http_parsing.md, row by row, for tests and corpus.
 
 `python -m tests.fuzz.rows` writes them into tests/fuzz/corpus, where the fuzzers start from.
 """
@@ -12,17 +12,18 @@ CORPUS = Path(__file__).parent / "corpus"
 OK = "ok"
 
 
+LONGEST_IN_CORPUS = 16 * 1024  # fuzzers are slow on long inputs
+
+
 @dataclass(frozen=True)
 class Row:
     """One input and what has to become of it."""
 
     number: int
     name: str
-    kind: str  # request_head, response_head or chunked: the fuzz target and the parser
+    kind: str  # the fuzz target: request_head, response_head, body (chunked) or stream_tail
     data: bytes
-    answer: (
-        int | str
-    )  # status; OK if accepted; 0 to close without an answer; for chunked bodies 400 is "refused"
+    answer: int | str  # status (of chunked bodies always 400); 0: close without an answer
     rule: str = ""  # label in bad_requests_total{reason}
 
     @property
@@ -142,7 +143,7 @@ def _chunked() -> list[Row]:
     rows: list[Row] = []
 
     def add(number: int, name: str, data: bytes, answer: int | str = 400) -> None:
-        rows.append(Row(number, name, "chunked", data, answer))
+        rows.append(Row(number, name, "body", data, answer))
 
     end = b"\r\nhello\r\n0\r\n\r\n"
     for name, size in [
@@ -220,11 +221,31 @@ def _responses() -> list[Row]:
     return rows
 
 
-ROWS = [*_requests(), *_chunked(), *_responses()]
+def _tails() -> list[Row]:
+    usage = b'"usage":{"prompt_tokens":7,"completion_tokens":5,"prompt_tokens_details":{"cached_tokens":3}}'
+    trap = rb'{"choices":[{"text":"\"usage\":{\"prompt_tokens\":1}"}],"usage":null}'
+    bodies = {
+        "openai_stream": b'data: {"choices":[]}\n\ndata: {"choices":[],' + usage + b"}\n\ndata: [DONE]\n\n",
+        "openai_json": b'{"id":"1","choices":[{"message":{"content":"x"}}],' + usage + b"}",
+        "crlf": b"data: {" + usage + b"}\r\n\r\ndata: [DONE]\r\n\r\n",
+        "anthropic": b'event: a\ndata: {"usage":{"output_tokens":5}}\n\nevent: b\ndata: {}\n\n',
+        "sglang": b'{"text":"x","meta_info":{"prompt_tokens":7,"completion_tokens":5,"cached_tokens":3}}',
+        "error_event": b'data: {}\n\ndata: {"error":{"message":"boom","code":500}}\n\ndata: [DONE]\n\n',
+        "error_json": b'{"object":"error","error":{"message":"boom"}}',
+        "usage_in_text": trap,
+        "two_data_lines": b'data: {"usage":{"prompt_tokens":1,\ndata: "completion_tokens":2}}\n\n',
+        "nested": b'{"usage":{"a":[[{"b":null}]],"prompt_tokens":1}}',
+    }
+    return [Row(50, name, "stream_tail", data, OK) for name, data in bodies.items()]
+
+
+ROWS = [*_requests(), *_chunked(), *_responses(), *_tails()]
 
 
 def write_corpus() -> None:
     for row in ROWS:
+        if len(row.data) > LONGEST_IN_CORPUS:
+            continue
         row.path.parent.mkdir(parents=True, exist_ok=True)
         row.path.write_bytes(row.data)
 

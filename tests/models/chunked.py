@@ -20,7 +20,7 @@ _FORBIDDEN = {
 
 
 def decode(data: bytes) -> tuple[bytes, int] | None:
-    """The body and the bytes used, if `data` starts with a complete and acceptable chunked body; otherwise None."""
+    """The body and the bytes used, if `data` starts with a whole and good chunked body, else None."""
     body, at = b"", 0
     while True:
         line = _SIZE_LINE.match(data, at)

@@ -1,7 +1,8 @@
 """The rules of HTTP heads (docs/explanation/http_parsing.md), one after the other; slow and obviously right.
 
-The twin of cpp/http/head_parser.h: `parse_request` and `parse_response` see the bytes that have arrived so far and say
-{"state": "need_more"}, {"state": "bad", "status", "rule"} or {"state": "done", ...} with what the C++ heads hold.
+The twin of cpp/http/head_parser.h: `parse_request` and `parse_response` see what has arrived so far and say
+{"state": "need_more"}, {"state": "bad", "status", "rule"} or {"state": "done", ...}, the latter with the members
+of cpp/http/head.h.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ VALUE = re.compile(rb"[\t\x20-\x7e\x80-\xff]*")
 FORBIDDEN_TOKENS = {b"host", b"content-length", b"transfer-encoding", b"authorization"}
 
 
-class Bad(Exception):
+class BadError(Exception):
     def __init__(self, status: int, rule: str) -> None:
         self.status, self.rule = status, rule
 
 
-class NeedMore(Exception):
+class NeedMoreError(Exception):
     pass
 
 
@@ -47,9 +48,9 @@ def parse_response(data: bytes, to_head: bool = False) -> dict[str, Any]:
 def _result(kind: type[_Head], data: bytes, *args: Any) -> dict[str, Any]:
     try:
         return {"state": "done", **kind(data, *args).parse()}
-    except NeedMore:
+    except NeedMoreError:
         return {"state": "need_more"}
-    except Bad as bad:
+    except BadError as bad:
         return {"state": "bad", "status": bad.status, "rule": bad.rule}
 
 
@@ -75,13 +76,13 @@ class _Head:
         begin = 0
         for _ in range(self.empty_lines_allowed):
             if text[begin:] == b"\r":
-                raise NeedMore
+                raise NeedMoreError
             if text[begin : begin + 2] == b"\r\n":
                 begin += 2
             elif text[begin : begin + 1] == b"\r":
-                raise Bad(400, "line_ending")
+                raise BadError(400, "line_ending")
         if begin == len(text):
-            raise NeedMore
+            raise NeedMoreError
         self.check_start(text[begin:])
         first = True
         while True:
@@ -91,11 +92,11 @@ class _Head:
                 raise AssertionError("a first line as long as that is refused")
             if end < 0:
                 if len(self.data) >= MAX_HEAD:
-                    raise Bad(431, "too_large")
-                raise NeedMore
+                    raise BadError(431, "too_large")
+                raise NeedMoreError
             line = text[begin:end]
             if not line.endswith(b"\r"):
-                raise Bad(400, "line_ending")
+                raise BadError(400, "line_ending")
             line = line[:-1]
             begin = end + 1
             if first:
@@ -108,17 +109,17 @@ class _Head:
 
     def add_field(self, line: bytes) -> None:
         if line[:1] in (b" ", b"\t"):
-            raise Bad(400, "folding")
+            raise BadError(400, "folding")
         match = re.fullmatch(rb"(%b+):(.*)" % TOKEN, line, re.DOTALL)
         if not match:
-            raise Bad(400, "syntax")
+            raise BadError(400, "syntax")
         name, value = match[1], match[2].strip(b" \t")
         if len(name) > MAX_NAME:
-            raise Bad(431, "too_large")
+            raise BadError(431, "too_large")
         if not VALUE.fullmatch(value):
-            raise Bad(400, "syntax")
+            raise BadError(400, "syntax")
         if len(self.fields) == MAX_FIELDS:
-            raise Bad(431, "too_large")
+            raise BadError(431, "too_large")
         self.fields.append((name, value))
         if name.lower() == b"connection":
             self.check_connection()
@@ -134,26 +135,26 @@ class _Head:
                 or number >= MAX_TOKENS
                 or token.lower() in FORBIDDEN_TOKENS
             ):
-                raise Bad(400, "connection")
+                raise BadError(400, "connection")
 
     def framing(self, minor_version: int, default: str) -> tuple[str, int]:
         encodings, lengths = self.values(b"transfer-encoding"), self.values(b"content-length")
         if len(encodings) > 1 or (encodings and (lengths or minor_version == 0)):
-            raise Bad(400, "transfer_encoding")
+            raise BadError(400, "transfer_encoding")
         if encodings:
             codings = [coding.strip(b" \t").lower() for coding in encodings[0].split(b",")]
             if codings == [b"chunked"]:
                 return "chunked", 0
             clean = all(re.fullmatch(TOKEN + b"+", coding) for coding in codings)
-            raise Bad(501 if clean and b"chunked" not in codings[:-1] else 400, "transfer_encoding")
+            raise BadError(501 if clean and b"chunked" not in codings[:-1] else 400, "transfer_encoding")
         if not lengths:
             return default, 0
         if len(lengths) > 1 or not re.fullmatch(rb"[0-9]+", lengths[0]) or int(lengths[0]) >= 2**64:
-            raise Bad(400, "content_length")
+            raise BadError(400, "content_length")
         if int(lengths[0]) > MAX_LENGTH:
-            raise Bad(413, "content_length")
+            raise BadError(413, "content_length")
         if len(lengths[0]) > 15:
-            raise Bad(400, "content_length")
+            raise BadError(400, "content_length")
         return "length", int(lengths[0])
 
     def finish(self) -> dict[str, Any]:
@@ -181,48 +182,48 @@ class _Request(_Head):
     def check_start(self, text: bytes) -> None:
         method = re.match(TOKEN + b"*", text)[0]  # type: ignore[index]
         if len(method) > MAX_METHOD:
-            raise Bad(501, "method")
+            raise BadError(501, "method")
         if method == text or (method and text[len(method) :].startswith(b" ")):
             return
         if text[0] == 0x16:
-            raise Bad(0, "tls")
-        raise Bad(400, "syntax")
+            raise BadError(0, "tls")
+        raise BadError(400, "syntax")
 
     def check_first_line(self, line: bytes) -> None:
         self.method, _, rest = line.partition(b" ")
         target, space, version = rest.partition(b" ")
         if len(target) > MAX_TARGET:
-            raise Bad(414, "too_large")
+            raise BadError(414, "too_large")
         if not target:
-            raise Bad(400, "syntax")
+            raise BadError(400, "syntax")
         if not re.fullmatch(rb"[\x21\x22\x24-\x7e]+", target):
-            raise Bad(400, "target")
+            raise BadError(400, "target")
         if not space or not re.fullmatch(rb"HTTP/[0-9]\.[0-9]", version):
-            raise Bad(400, "version")
+            raise BadError(400, "version")
         if version not in (b"HTTP/1.0", b"HTTP/1.1"):
-            raise Bad(505, "version")
+            raise BadError(505, "version")
         self.minor_version = int(version[-1:])
         if self.method == b"CONNECT":
-            raise Bad(405, "method")
+            raise BadError(405, "method")
         self.authority = b""
         self.target = target
         if not target.startswith(b"/") and (self.method, target) != (b"OPTIONS", b"*"):
             match = re.fullmatch(rb"https?://([^/?]+)(.*)", target, re.IGNORECASE)
             if not match or not AUTHORITY.fullmatch(match[1]):
-                raise Bad(400, "target")
+                raise BadError(400, "target")
             self.authority, self.target = match[1], match[2] or b"/"
 
     def finish(self) -> dict[str, Any]:
         framing, length = self.framing(self.minor_version, "none")
         hosts = self.values(b"host")
         if len(hosts) > 1 or (not hosts and self.minor_version == 1):
-            raise Bad(400, "host")
+            raise BadError(400, "host")
         host = hosts[0] if hosts else b""
         if not AUTHORITY.fullmatch(host):
-            raise Bad(400, "host")
+            raise BadError(400, "host")
         expectations = {value.lower() for value in self.values(b"expect")} if self.minor_version else set()
         if expectations - {b"100-continue"}:
-            raise Bad(417, "expect")
+            raise BadError(417, "expect")
         path, _, query = self.target.partition(b"?")
         return {
             **self.common(self.minor_version, framing, length),
@@ -242,12 +243,12 @@ class _Response(_Head):
 
     def check_start(self, text: bytes) -> None:
         if text[:7] != b"HTTP/1."[: len(text)]:
-            raise Bad(502, "syntax")
+            raise BadError(502, "syntax")
 
     def check_first_line(self, line: bytes) -> None:
         match = re.fullmatch(rb"HTTP/1\.([01]) ([0-9]{3}) ([\t\x20-\x7e\x80-\xff]*)", line)
         if not match or not 100 <= int(match[2]) <= 599 or int(match[2]) == 101:
-            raise Bad(502, "status")
+            raise BadError(502, "status")
         self.minor_version, self.status, self.reason = int(match[1]), int(match[2]), match[3]
 
     def finish(self) -> dict[str, Any]:

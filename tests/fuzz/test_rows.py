@@ -1,0 +1,74 @@
+"""Ours, the twins and every way to split agree on each file of the http room's corpus.
+
+The table's rows are in the corpus, too. What a fuzzer finds and a fix follows up stays there for ever, under a name
+that says what it was.
+"""
+
+from itertools import pairwise
+
+import pytest
+
+from tests.fuzz.rows import CORPUS, LONGEST_IN_CORPUS, ROWS
+from tests.models import chunked, http_head
+from vllm_router._core import testing
+
+
+def files(target):
+    return [pytest.param(path, id=path.name) for path in sorted((CORPUS / target).iterdir())]
+
+
+def some_cuts(data):
+    """One byte at a time, and a few pairs of pieces."""
+    yield list(range(1, len(data)))
+    yield from ([len(data) * part // 7] for part in range(7))
+
+
+def without_message(result):
+    result.pop("message", None)
+    return result
+
+
+def test_every_row_of_the_table_is_in_the_corpus():
+    stale = [
+        row.path.name
+        for row in ROWS
+        if len(row.data) <= LONGEST_IN_CORPUS and row.path.read_bytes() != row.data
+    ]
+    assert stale == [], "write the corpus anew: python -m tests.fuzz.rows"
+
+
+@pytest.mark.parametrize("path", files("request_head"))
+def test_request_heads_replay(path):
+    data = path.read_bytes()
+    expected = http_head.parse_request(data)
+    parser = testing.RequestHeadParser()
+    for cuts in [[], *some_cuts(data)]:
+        assert without_message(parser.parse(data, cuts=cuts, move=len(data) < 1000)) == expected
+
+
+@pytest.mark.parametrize("path", files("response_head"))
+def test_response_heads_replay(path):
+    data = path.read_bytes()
+    for to_head in (False, True):
+        expected = http_head.parse_response(data, to_head)
+        parser = testing.ResponseHeadParser()
+        for cuts in [[], *some_cuts(data)]:
+            assert without_message(parser.parse(data, to_head=to_head, cuts=cuts)) == expected
+
+
+@pytest.mark.parametrize("path", files("body"))
+def test_chunked_bodies_replay(path):
+    data = path.read_bytes()
+    expected = chunked.decode(data)
+    for cuts in [[], *some_cuts(data)]:
+        scan = testing.scan_chunked(data, cuts)
+        assert ((scan["body"], scan["used"]) if scan["event"] == "end" else None) == expected
+
+
+@pytest.mark.parametrize("path", files("stream_tail"))
+def test_stream_tails_replay(path):
+    data = path.read_bytes()
+    whole = testing.summarize_tail([data])
+    for cuts in some_cuts(data):
+        pieces = [data[a:b] for a, b in pairwise([0, *cuts, len(data)])]
+        assert testing.summarize_tail(pieces) == whole

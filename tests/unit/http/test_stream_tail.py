@@ -1,0 +1,230 @@
+"""cpp/http/stream_tail.h: what the end of an answer says, whole or cut, in pieces of every size."""
+
+import json
+
+import pytest
+
+from vllm_router._core import testing
+
+TAIL = 2048
+USAGE = {
+    "prompt_tokens": 100,
+    "total_tokens": 142,
+    "completion_tokens": 42,
+    "prompt_tokens_details": {"cached_tokens": 64},
+}
+NOTHING = {
+    "done": False,
+    "error": False,
+    "prompt_tokens": None,
+    "completion_tokens": None,
+    "cached_tokens": None,
+}
+COUNTED = {**NOTHING, "prompt_tokens": 100, "completion_tokens": 42, "cached_tokens": 64}
+
+
+def summarize(body, size=None):
+    data = body.encode() if isinstance(body, str) else body
+    pieces = [data] if size is None else [data[i : i + size] for i in range(0, len(data), size)]
+    return testing.summarize_tail(pieces)
+
+
+def events(*data, end="\n"):
+    return "".join(f"data: {item if isinstance(item, str) else json.dumps(item)}{end}{end}" for item in data)
+
+
+def chunk(**members):
+    return {"id": "chatcmpl-1", "object": "chat.completion.chunk", "model": "m", "choices": [], **members}
+
+
+def chat_answer(content, **members):
+    message = {"role": "assistant", "content": content}
+    return {"id": "chatcmpl-1", "choices": [{"index": 0, "message": message}], "usage": USAGE, **members}
+
+
+@pytest.mark.parametrize("size", [None, 1, 2, 7, 100, 999, 2047, 2048, 2049])
+@pytest.mark.parametrize("count", [0, 1, 50])
+def test_a_stream_ends_with_usage_and_done(size, count):
+    words = [chunk(choices=[{"delta": {"content": " word"}}], usage=None)] * count
+    body = events(*words, chunk(usage=USAGE), "[DONE]")
+    assert summarize(body, size) == {**COUNTED, "done": True}
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_line_ends_may_be_either(end):
+    assert summarize(events(chunk(usage=USAGE), "[DONE]", end=end)) == {**COUNTED, "done": True}
+
+
+def test_a_stream_without_usage_is_just_done():
+    assert summarize(events(chunk(usage=None), chunk(), "[DONE]")) == {**NOTHING, "done": True}
+
+
+def test_a_stream_without_done_is_not_done():
+    assert summarize(events(chunk(usage=USAGE))) == COUNTED
+    assert summarize(events(chunk(), "[DONE]", chunk()))["done"] is False
+
+
+def test_the_last_event_counts_even_if_its_empty_line_is_missing():
+    assert summarize(events(chunk(usage=USAGE)) + "data: [DONE]") == {**COUNTED, "done": True}
+    assert summarize(events(chunk(usage=USAGE)) + "data:[DONE]\n") == {**COUNTED, "done": True}
+
+
+def test_comments_and_other_fields_are_passed_over():
+    body = (
+        ": ping\n\n"
+        + events(chunk(usage=USAGE))
+        + "event: end\nid: 7\n\n: ping\n\n"
+        + events("[DONE]")
+        + ": bye\n\n"
+    )
+    assert summarize(body) == {**COUNTED, "done": True}
+
+
+def test_data_lines_of_one_event_belong_together():
+    body = 'data: {"choices": [],\ndata: "usage": {"prompt_tokens": 100,\ndata: "completion_tokens": 42,\n'
+    body += 'data: "prompt_tokens_details": {"cached_tokens": 64}}}\n\ndata: [DONE]\n\n'
+    assert summarize(body) == {**COUNTED, "done": True}
+
+
+def test_with_usage_in_every_event_the_last_one_counts():
+    early = {"prompt_tokens": 100, "completion_tokens": 1}
+    assert summarize(events(chunk(usage=early), chunk(usage=USAGE), "[DONE]"))["completion_tokens"] == 42
+
+
+@pytest.mark.parametrize("done", [[], ["[DONE]"]])
+def test_an_error_event_at_the_end_is_an_error(done):
+    body = events(chunk(), {"error": {"message": "boom", "type": "InternalServerError", "code": 500}}, *done)
+    assert summarize(body) == {**NOTHING, "error": True, "done": bool(done)}
+
+
+def test_an_error_that_is_not_the_last_event_is_not_the_end():
+    assert summarize(events({"error": "x"}, chunk(), "[DONE]"))["error"] is False
+
+
+@pytest.mark.parametrize("value", [None, False])
+def test_an_error_member_that_denies_itself_is_none(value):
+    assert summarize(json.dumps({"error": value, "usage": USAGE})) == COUNTED
+    assert summarize(events({"error": value}))["error"] is False
+
+
+@pytest.mark.parametrize("value", ["text", {"message": "m"}, 1, True, [1]])
+def test_an_error_member_at_the_top_is_an_error(value):
+    assert summarize(json.dumps({"object": "error", "error": value}, indent=2))["error"] is True
+
+
+def test_an_error_member_deeper_down_is_none():
+    assert summarize(json.dumps({"response": {"error": {"message": "m"}}}))["error"] is False
+
+
+@pytest.mark.parametrize("size", [None, 1, 13, 2048])
+@pytest.mark.parametrize("length", [0, 100, 1700, 1800, 1900, 2000, 5000])
+@pytest.mark.parametrize("indent", [None, 2])
+def test_a_json_answer_of_any_length_tells_its_usage(size, length, indent):
+    body = json.dumps(
+        chat_answer('say "usage": {} \\ \n é' * (length // 20), prompt_logprobs=None), indent=indent
+    )
+    assert summarize(body, size) == COUNTED
+
+
+@pytest.mark.parametrize("skip", range(60))
+def test_wherever_the_cut_falls_the_usage_is_found(skip):
+    body = json.dumps(chat_answer('\\"\\\\ "usage":{"prompt_tokens":1} \\' * 100))
+    assert summarize(body + " " * skip) == COUNTED
+
+
+def test_usage_inside_a_string_is_text():
+    trap = '"usage": {"prompt_tokens": 1, "completion_tokens": 1}'
+    assert summarize(json.dumps({"choices": [{"text": trap}], "usage": None})) == NOTHING
+    assert summarize(json.dumps({"usage": USAGE, "text": "{" + trap + "}"})) == COUNTED
+    assert summarize(json.dumps({"usage": USAGE, "text": "\\" + trap})) == COUNTED
+    assert summarize(events(chunk(choices=[{"delta": {"content": trap}}]), "[DONE]")) == {
+        **NOTHING,
+        "done": True,
+    }
+
+
+def test_a_tail_that_begins_with_usage_may_begin_inside_a_string():
+    # The byte before the cut may be the backslash that makes this text.
+    text = '"usage": {"prompt_tokens": 1}}'
+    assert summarize(text.ljust(TAIL))["prompt_tokens"] == 1
+    assert summarize("\\" + text.ljust(TAIL)) == NOTHING
+
+
+def test_a_string_value_called_usage_is_not_the_member():
+    assert summarize(json.dumps({"usage": USAGE, "type": "usage", "other": {"prompt_tokens": 5}})) == COUNTED
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        {},
+        {"prompt_tokens": "100"},
+        {"prompt_tokens": None, "completion_tokens": 1.5},
+        {"prompt_tokens": -1},
+        {"prompt_tokens_details": None},
+        {"prompt_tokens_details": {"cached_tokens": {"cached_tokens": 1}}},
+        {"x": {"prompt_tokens": 1}},
+    ],
+)
+def test_usage_without_counts_says_nothing(usage):
+    assert summarize(json.dumps({"usage": usage})) == NOTHING
+
+
+def test_half_a_usage_object_says_nothing():
+    body = json.dumps({"usage": USAGE})
+    for size in range(len(body) - 1):
+        assert summarize(body[:size]) == NOTHING
+
+
+def test_nesting_does_not_exhaust_the_stack():
+    for opening in ("[", '{"a":', '{"usage":'):
+        assert summarize('{"error":' + opening * 100_000)["error"] is False
+        assert summarize('{"error":' + opening * 200)["error"] is False
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        # Anthropic
+        (
+            'event: message_delta\ndata: {"type":"message_delta","delta":{"stop_reason":"end_turn"},'
+            '"usage":{"input_tokens":100,"output_tokens":42,"cache_read_input_tokens":64}}\n\n'
+            'event: message_stop\ndata: {"type":"message_stop"}\n\n',
+            COUNTED,
+        ),
+        # OpenAI Responses
+        (
+            'event: response.completed\ndata: {"type":"response.completed","response":{"error":null,"usage":'
+            '{"input_tokens":100,"input_tokens_details":{"cached_tokens":64},"output_tokens":42,"output_tokens_details":{"reasoning_tokens"'
+            ':1},"total_tokens":142}},"sequence_number":9}\n\n',
+            COUNTED,
+        ),
+        # SGLang /generate
+        (
+            '{"text":"x","meta_info":{"id":"1","finish_reason":{"type":"stop","matched":2},"prompt_tokens":100,'
+            '"completion_tokens":42,"cached_tokens":64,"e2e_latency":1.5}}',
+            COUNTED,
+        ),
+        # Embeddings: no completion
+        (
+            '{"data":[{"embedding":[0.1,-2e-05]}],"usage":{"prompt_tokens":5,"total_tokens":5}}',
+            {**NOTHING, "prompt_tokens": 5},
+        ),
+    ],
+    ids=["anthropic", "responses", "sglang", "embeddings"],
+)
+def test_other_engines_and_routes_are_understood(body, expected):
+    assert summarize(body) == expected
+
+
+def test_an_event_longer_than_the_tail_still_tells_its_usage():
+    body = events({"type": "response.completed", "text": "x" * 5000, "response": {"usage": USAGE}})
+    assert summarize(body) == COUNTED
+    assert summarize(body + "data: [DONE]\n\n") == {**COUNTED, "done": True}
+
+
+@pytest.mark.parametrize(
+    "body", ["", "\n", "data:", "data: \n\n", "[DONE]", "null", "<html>", "\xff\x00", "data: {\n\n"]
+)
+def test_nothing_is_said_of_what_is_not_understood(body):
+    assert summarize(body) == NOTHING
