@@ -9,5 +9,5 @@ for target in "$1"/fuzz_*; do
   found=build/fuzz/corpus/$name
   mkdir -p "$found"
   echo "== $name, $2 s"
-  "$target" -max_total_time="$2" -artifact_prefix="$found/" -print_final_stats=1 "$found" "tests/fuzz/corpus/$name"
+  "$target" -max_total_time="$2" -dict=tests/fuzz/http.dict -artifact_prefix="$found/" -print_final_stats=1 "$found" "tests/fuzz/corpus/$name"
 done

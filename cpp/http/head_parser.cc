@@ -261,7 +261,10 @@ class LineParser {
     if (size > kMaxFieldNameBytes)
       return checks_.Fail(431, kTooLarge, "A field name is longer than 256 bytes.");
     const std::string_view value = Trim(line.substr(size + 1));
-    if (!AllValueChars(value)) return checks_.Fail(400, kSyntax, "A header value holds a control byte.");
+    if (!AllValueChars(value)) {
+      const bool lone_cr = value.find('\r') != std::string_view::npos;
+      return checks_.Fail(400, lone_cr ? kLineEnding : kSyntax, "A header value holds a control byte.");
+    }
     if (head_.fields.size() == kMaxHeadFields) {
       return checks_.Fail(431, kTooLarge, "The head has more than 100 fields.");
     }

@@ -79,7 +79,7 @@ def _requests() -> list[Row]:
     add(15, "folded_te", request(b"Transfer-Encoding:", b" chunked"), 400, "folding")
     add(16, "bare_lf", request(b"X: a").replace(b"\r", b""), 400, "line_ending")
     add(17, "lf_in_value", request(b"X: a\nY: b"), 400, "line_ending")
-    add(17, "cr_in_value", request(b"X: a\rb"), 400, "syntax")
+    add(17, "cr_in_value", request(b"X: a\rb"), 400, "line_ending")
     add(18, "nul_in_value", request(b"X: a\0b"), 400, "syntax")
     add(18, "control_in_value", request(b"X: a\x07b"), 400, "syntax")
     add(18, "del_in_value", request(b"X: a\x7fb"), 400, "syntax")

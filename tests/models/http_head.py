@@ -1,8 +1,7 @@
 """The rules of HTTP heads (docs/explanation/http_parsing.md), one after the other; slow and obviously right.
 
-The twin of cpp/http/head_parser.h: `parse_request` and `parse_response` see what has arrived so far and say
-{"state": "need_more"}, {"state": "bad", "status", "rule"} or {"state": "done", ...}, the latter with the members
-of cpp/http/head.h.
+The twin of cpp/http/head_parser.h. `parse_request` and `parse_response` see what has arrived so far and answer with
+"state" need_more, or bad ("status", "rule"), or done (the members of cpp/http/head.h).
 """
 
 from __future__ import annotations
@@ -117,7 +116,7 @@ class _Head:
         if len(name) > MAX_NAME:
             raise BadError(431, "too_large")
         if not VALUE.fullmatch(value):
-            raise BadError(400, "syntax")
+            raise BadError(400, "line_ending" if b"\r" in value else "syntax")
         if len(self.fields) == MAX_FIELDS:
             raise BadError(431, "too_large")
         self.fields.append((name, value))
