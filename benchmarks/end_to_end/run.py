@@ -175,7 +175,12 @@ class Processes:
         self._all: list[subprocess.Popen[bytes]] = []
 
     def start(
-        self, argv: list[str], log: Path, core: int | None = None, stdout: int | None = None
+        self,
+        argv: list[str],
+        log: Path,
+        core: int | None = None,
+        stdout: int | None = None,
+        environment: dict[str, str] | None = None,
     ) -> subprocess.Popen[bytes]:
         parent = os.getpid()
 
@@ -196,6 +201,7 @@ class Processes:
                 stdin=subprocess.DEVNULL,
                 stdout=sink if stdout is None else stdout,
                 stderr=sink,
+                env=os.environ | (environment or {}),
                 preexec_fn=prepare,
             )
         self._all.append(process)
@@ -238,9 +244,16 @@ class Contender:
 class Bench:
     """One run: the directory, the cores and the mock worker that all contenders share."""
 
-    def __init__(self, processes: Processes, directory: Path, cores: tuple[int, int] | None) -> None:
+    def __init__(
+        self,
+        processes: Processes,
+        directory: Path,
+        cores: tuple[int, int] | None,
+        before: Path | None = None,
+    ) -> None:
         self.processes = processes
         self.directory = directory
+        self.before = before
         self.proxy_core, self.load_core = cores if cores else (None, None)
         self.upstream = self._start_upstream()
 
@@ -279,7 +292,8 @@ class Bench:
             *("--host", "127.0.0.1", "--port", "0", "--threads", "1"),
             *("--prometheus-port", "0", "--log-format", "json"),
         ]
-        process = self.processes.start(command, log, self.proxy_core)
+        package = {"PYTHONPATH": str(self.before)} if name == "before" else None
+        process = self.processes.start(command, log, self.proxy_core, environment=package)
         port = int(
             _wait_for(lambda: re.search(rb"serves http://[^: ]+:(\d+)", log.read_bytes()), process, log)[1]
         )
@@ -598,7 +612,7 @@ def _print_table(lines: list[list[str]]) -> None:
 
 def report(results: Results, scenarios: list[Scenario], names: list[str]) -> None:
     ours = [name for name in names if name.startswith("ours")]
-    peers = [name for name in names if name in ("nginx", "haproxy")]
+    peers = [name for name in names if name in ("nginx", "haproxy", "before")]
     _report_cost(results, scenarios, names, ours, peers)
     _report_latency(results, [s for s in scenarios if not s.memory], names)
     _report_added(results, scenarios, [*ours, *peers])
@@ -761,6 +775,12 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
         "--peers", nargs="*", choices=["nginx", "haproxy"], help="both, if they are installed"
     )
     parser.add_argument("--policies", nargs="+", default=[], help="measure ours with these policies too")
+    parser.add_argument(
+        "--before",
+        type=Path,
+        metavar="PYTHONPATH",
+        help="measure another build of ours too, such as the last commit's",
+    )
     parser.add_argument("--cores", metavar="PROXY,LOAD", help="cores to use; the first two that are allowed")
     parser.add_argument(
         "--json", type=Path, metavar="FILE", help="where all rows go (end_to_end.json in the build)"
@@ -870,6 +890,10 @@ def run(arguments: argparse.Namespace) -> bool:
     peers = choose_peers(arguments.peers)
     cores = choose_cores(arguments.cores)
     names = ["direct", "ours", *(f"ours/{policy}" for policy in arguments.policies), *peers]
+    if arguments.before is not None:
+        if not (arguments.before / "vllm_router").is_dir():
+            raise BenchmarkError(f"--before {arguments.before}: there is no package vllm_router in it")
+        names.append("before")
     scenarios = [fit(scenario) for scenario in SCENARIOS if scenario.name in arguments.scenarios]
     if arguments.smoke:
         scenarios = [scenario.small() for scenario in scenarios]
@@ -893,7 +917,9 @@ def run(arguments: argparse.Namespace) -> bool:
         tempfile.TemporaryDirectory(prefix="vllm-router-bench-") as directory,
         Processes() as processes,
     ):
-        outcome = compare(arguments, Bench(processes, Path(directory), cores), names, scenarios)
+        outcome = compare(
+            arguments, Bench(processes, Path(directory), cores, arguments.before), names, scenarios
+        )
     described["load average"] += f", {os.getloadavg()[0]:.1f} at the end"
     outcome["about"] = described
     target = arguments.json or BUILD / ("end_to_end_smoke.json" if arguments.smoke else "end_to_end.json")
