@@ -9,17 +9,17 @@
 //   StatusOr<std::unique_ptr<SimulatedWorker>> worker = SimulatedWorker::Start(options);
 //   (*worker)->port();   // any free one
 //
-// | path                                                    | answer                                         |
-// |---------------------------------------------------------|------------------------------------------------|
-// | POST /v1/chat/completions /v1/completions /v1/responses | as vLLM's, streamed or whole; `usage` says how |
-// |   /v1/messages /v1/embeddings /tokenize /detokenize     |   many prompt tokens were cached               |
-// | GET /v1/models /health /ping /version /load /metrics    | as vLLM's                                      |
-// | POST /reset_prefix_cache                                | forgets the cache                              |
-// | GET /stats                                              | what happened here, as JSON (StatsJson)        |
-// | any method, /echo and what is below it                  | what arrived: method, path, query, headers     |
+// | path                                                    | answer                                     |
+// |---------------------------------------------------------|--------------------------------------------|
+// | POST /v1/chat/completions /v1/completions /v1/responses | as vLLM's, streamed or whole; `usage` says |
+// |   /v1/messages /v1/embeddings /tokenize /detokenize     |   how many prompt tokens were cached       |
+// | GET /v1/models /health /ping /version /load /metrics    | as vLLM's                                  |
+// | POST /reset_prefix_cache                                | forgets the cache                          |
+// | GET /stats                                              | what happened here, as JSON (StatsJson)    |
+// | any method, /echo and what is below it                  | what arrived: method, path, query, headers |
 //
-// Any request of the first row may carry its own fault: x-sim-status, x-sim-delay-ms, x-sim-hang,
-// x-sim-garbage, x-sim-close-early, x-sim-close-after-bytes.
+// Any request of the first row or to /echo may carry its own fault: x-sim-status, x-sim-retry-after,
+// x-sim-delay-ms, x-sim-hang, x-sim-garbage, x-sim-close-early, x-sim-close-after-bytes.
 //
 // Threads: each has a loop and its own connections; the engine is one, behind a mutex. All methods may be
 // called from any thread but the loops'.
@@ -36,7 +36,7 @@
 
 namespace vllm_router {
 
-// What goes wrong, with requests of the first row only: /health and /stats keep telling the truth.
+// What goes wrong, with requests of the first row and to /echo only: /health and /stats tell the truth.
 struct Faults {
   int status_code = 0;             // answer with this error instead; 0: none
   uint64_t fail_first_n = 0;       // only that many requests, then well again; without a status code: 500

@@ -37,7 +37,7 @@ class Option:
         return value
 
 
-_FAULTS = "Faults (of API requests; a request may ask for its own by x-sim-… headers)"
+_FAULTS = "Faults (of API requests and /echo; a request may bring its own by x-sim-… headers)"
 
 # The defaults and their reasons stand in cpp/simulation/engine.h and simulated_worker.h.
 OPTIONS: dict[str, Option] = {
