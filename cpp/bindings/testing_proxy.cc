@@ -69,27 +69,33 @@ ExchangeRecord MakeRecord(const py::kwargs& fields) {
   for (const auto& [key, value] : fields) {
     const auto name = key.cast<std::string>();
     const std::map<std::string, int64_t ExchangeRecord::*> times = {
-        {"wall_ms", &ExchangeRecord::wall_ms},           {"head_ns", &ExchangeRecord::head_ns},
-        {"body_ns", &ExchangeRecord::body_ns},           {"chosen_ns", &ExchangeRecord::chosen_ns},
-        {"connected_ns", &ExchangeRecord::connected_ns}, {"sent_ns", &ExchangeRecord::sent_ns},
-        {"answered_ns", &ExchangeRecord::answered_ns},   {"first_body_ns", &ExchangeRecord::first_body_ns},
+        {"wall_ms", &ExchangeRecord::wall_ms},
+        {"head_ns", &ExchangeRecord::head_ns},
+        {"body_ns", &ExchangeRecord::body_ns},
+        {"chosen_ns", &ExchangeRecord::chosen_ns},
+        {"connected_ns", &ExchangeRecord::connected_ns},
+        {"sent_ns", &ExchangeRecord::sent_ns},
+        {"answered_ns", &ExchangeRecord::answered_ns},
+        {"first_body_ns", &ExchangeRecord::first_body_ns},
         {"end_ns", &ExchangeRecord::end_ns}};
-    const std::map<std::string, std::string ExchangeRecord::*> texts = {{"request_id", &ExchangeRecord::request_id},
-                                                                        {"client", &ExchangeRecord::client},
-                                                                        {"method", &ExchangeRecord::method},
-                                                                        {"path", &ExchangeRecord::path},
-                                                                        {"model", &ExchangeRecord::model}};
+    const std::map<std::string, std::string ExchangeRecord::*> texts = {
+        {"request_id", &ExchangeRecord::request_id},
+        {"client", &ExchangeRecord::client},
+        {"method", &ExchangeRecord::method},
+        {"path", &ExchangeRecord::path},
+        {"model", &ExchangeRecord::model}};
     const std::map<std::string, std::string_view ExchangeRecord::*> words = {
         {"error", &ExchangeRecord::error}, {"rule", &ExchangeRecord::bad_request_rule}};
-    const std::map<std::string, bool ExchangeRecord::*> switches = {{"stream", &ExchangeRecord::stream},
-                                                                    {"reused", &ExchangeRecord::reused},
-                                                                    {"stale_retry", &ExchangeRecord::stale_retry}};
+    const std::map<std::string, bool ExchangeRecord::*> switches = {
+        {"stream", &ExchangeRecord::stream},
+        {"reused", &ExchangeRecord::reused},
+        {"stale_retry", &ExchangeRecord::stale_retry}};
     const std::map<std::string, uint32_t ExchangeRecord::*> counts = {
         {"attempts", &ExchangeRecord::attempts},
         {"client_stalls", &ExchangeRecord::client_stalls},
         {"worker_stalls", &ExchangeRecord::worker_stalls}};
-    const std::map<std::string, uint64_t ExchangeRecord::*> sizes = {{"bytes_in", &ExchangeRecord::bytes_in},
-                                                                     {"bytes_out", &ExchangeRecord::bytes_out}};
+    const std::map<std::string, uint64_t ExchangeRecord::*> sizes = {
+        {"bytes_in", &ExchangeRecord::bytes_in}, {"bytes_out", &ExchangeRecord::bytes_out}};
     const std::map<std::string, std::optional<uint64_t> ExchangeRecord::*> tokens = {
         {"prompt_tokens", &ExchangeRecord::prompt_tokens},
         {"completion_tokens", &ExchangeRecord::completion_tokens},
@@ -212,42 +218,50 @@ void BindTestingProxy(py::module_& testing) {
 
   py::class_<WorkerHandle>(testing, "WorkerHandle").def(py::init(&MakeWorker)).def_static("of", &FindWorker);
 
-  testing.def("access_line", [](const std::string& format, const std::string& policy, const py::kwargs& fields) {
-    AccessLine line(policy);
-    std::string out;
-    const ExchangeRecord record = MakeRecord(fields);
-    format == "json" ? line.AppendJson(record, &out) : line.AppendText(record, &out);
-    return py::bytes(out);
-  });
+  testing.def(
+      "access_line", [](const std::string& format, const std::string& policy, const py::kwargs& fields) {
+        AccessLine line(policy);
+        std::string out;
+        const ExchangeRecord record = MakeRecord(fields);
+        format == "json" ? line.AppendJson(record, &out) : line.AppendText(record, &out);
+        return py::bytes(out);
+      });
 
   py::class_<Lanes>(testing, "Lanes")
-      .def(py::init<const PyRouter&, size_t, bool>(), py::arg("router"), py::arg("count") = 1,
-           py::arg("access_log") = false)
-      .def("decided",
-           [](Lanes& lanes, size_t lane, const WorkerHandle& worker, const std::string& reason) {
-             lanes.lane(lane).Decided(worker.worker, {.reason = ByName<Reason>(reason, kReasonCount, &ReasonName)});
-           })
-      .def("record",
-           [](Lanes& lanes, size_t lane, const py::kwargs& fields) { lanes.lane(lane).Record(MakeRecord(fields)); })
-      .def("record_often",  // without the interpreter's lock, beside other threads
-           [](Lanes& lanes, size_t lane, uint64_t times, const py::kwargs& fields) {
-             const ExchangeRecord record = MakeRecord(fields);
-             py::gil_scoped_release release;
-             for (uint64_t i = 0; i < times; ++i) lanes.lane(lane).Record(record);
-           })
-      .def("set_gauge",
-           [](Lanes& lanes, size_t lane, const std::string& name, int64_t value) {
-             Recorder& recorder = lanes.lane(lane);
-             const std::map<std::string, std::atomic<int64_t>*> gauges = {
-                 {"client_connections", &recorder.client_connections},
-                 {"in_flight", &recorder.in_flight},
-                 {"upstream_open", &recorder.upstream_open},
-                 {"upstream_idle", &recorder.upstream_idle}};
-             gauges.at(name)->store(value);
-           })
+      .def(
+          py::init<const PyRouter&, size_t, bool>(), py::arg("router"), py::arg("count") = 1,
+          py::arg("access_log") = false)
+      .def(
+          "decided",
+          [](Lanes& lanes, size_t lane, const WorkerHandle& worker, const std::string& reason) {
+            lanes.lane(lane).Decided(
+                worker.worker, {.reason = ByName<Reason>(reason, kReasonCount, &ReasonName)});
+          })
+      .def(
+          "record", [](Lanes& lanes, size_t lane,
+                       const py::kwargs& fields) { lanes.lane(lane).Record(MakeRecord(fields)); })
+      .def(
+          "record_often",  // without the interpreter's lock, beside other threads
+          [](Lanes& lanes, size_t lane, uint64_t times, const py::kwargs& fields) {
+            const ExchangeRecord record = MakeRecord(fields);
+            py::gil_scoped_release release;
+            for (uint64_t i = 0; i < times; ++i) lanes.lane(lane).Record(record);
+          })
+      .def(
+          "set_gauge",
+          [](Lanes& lanes, size_t lane, const std::string& name, int64_t value) {
+            Recorder& recorder = lanes.lane(lane);
+            const std::map<std::string, std::atomic<int64_t>*> gauges = {
+                {"client_connections", &recorder.client_connections},
+                {"in_flight", &recorder.in_flight},
+                {"upstream_open", &recorder.upstream_open},
+                {"upstream_idle", &recorder.upstream_idle}};
+            gauges.at(name)->store(value);
+          })
       .def("has_lines", [](Lanes& lanes, size_t lane) { return lanes.lane(lane).has_lines(); })
       .def("flush", [](Lanes& lanes, size_t lane) { lanes.lane(lane).Flush(); })
-      .def("advance", [](Lanes& lanes, double seconds) { lanes.Advance(static_cast<int64_t>(seconds * 1e9)); })
+      .def(
+          "advance", [](Lanes& lanes, double seconds) { lanes.Advance(static_cast<int64_t>(seconds * 1e9)); })
       .def("text", &Lanes::Text, py::call_guard<py::gil_scoped_release>());
 }
 

@@ -2,13 +2,25 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstring>
 #include <ctime>
+#include <optional>
 
 #include "base/limits.h"
 #include "base/text.h"
 
 namespace vllm_router {
 namespace {
+
+// A line is composed on the stack and appended at once: whether there is room for it is decided here, for good, and
+// not asked again for each of its hundred pieces.
+constexpr size_t kMostTexts = 6;         // request_id, client, method, path, model, worker
+constexpr size_t kMostEscapedBytes = 6;  // \u00NN for one byte
+constexpr size_t kMostWordBytes = 64;    // of our own words; far more than any has
+constexpr size_t kMostFields = 32;
+constexpr size_t kMostFieldBytes = 24 + kMostWordBytes;  // its name, and a number or a word
+constexpr size_t kMostLineBytes =
+    kMostTexts * kMaxLoggedTextBytes * kMostEscapedBytes + kMostFields * kMostFieldBytes;
 
 // The beginning of `text`, not ending inside a character.
 std::string_view Shortened(std::string_view text) {
@@ -18,83 +30,100 @@ std::string_view Shortened(std::string_view text) {
   return text.substr(0, end);
 }
 
-void AppendNumber(uint64_t value, std::string* out) {
-  char digits[20];
-  const char* end = std::to_chars(digits, digits + sizeof digits, value).ptr;
-  out->append(digits, static_cast<size_t>(end - digits));
-}
+class Composer {
+ public:
+  std::string_view line() const { return {line_, static_cast<size_t>(at_ - line_)}; }
 
-// Nanoseconds as milliseconds with three decimals. Rounded down, so that parts never add up to more than the whole.
-void AppendMs(int64_t nanos, std::string* out) {
-  const uint64_t micros = static_cast<uint64_t>(std::max<int64_t>(0, nanos)) / 1000;
-  AppendNumber(micros / 1000, out);
-  const auto rest = static_cast<unsigned>(micros % 1000);
-  const char decimals[] = {'.', static_cast<char>('0' + rest / 100), static_cast<char>('0' + rest / 10 % 10),
-                           static_cast<char>('0' + rest % 10)};
-  out->append(decimals, sizeof decimals);
-}
+  void Put(char c) { *at_++ = c; }
+  void Put(std::string_view bytes) {
+    std::memcpy(at_, bytes.data(), bytes.size());
+    at_ += bytes.size();
+  }
+  void Word(std::string_view word) { Put(word.substr(0, kMostWordBytes)); }
+  void Number(uint64_t value) { at_ = std::to_chars(at_, at_ + 20, value).ptr; }
 
-// What is not printable ASCII, and what would be taken for the end of a quoted text, as \xNN.
-void AppendPlain(std::string_view text, std::string* out) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  for (const char c : Shortened(text)) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte > 0x20 && byte < 0x7f && c != '"' && c != '\\') {
-      out->push_back(c);
+  // Nanoseconds as milliseconds with three decimals. Rounded down, so that parts never add up to more than the whole.
+  void Ms(int64_t nanos) {
+    const uint64_t micros = static_cast<uint64_t>(std::max<int64_t>(0, nanos)) / 1000;
+    Number(micros / 1000);
+    const auto rest = static_cast<unsigned>(micros % 1000);
+    Put('.');
+    Put(static_cast<char>('0' + rest / 100));
+    Put(static_cast<char>('0' + rest / 10 % 10));
+    Put(static_cast<char>('0' + rest % 10));
+  }
+
+  // A text of a client as a JSON string.
+  void Quoted(std::string_view text) {
+    text = Shortened(text);
+    if (std::all_of(text.begin(), text.end(), [](char c) { return c >= 0x20 && c != '"' && c != '\\'; })) {
+      Put('"');
+      Put(text);
+      Put('"');
     } else {
-      const char escaped[] = {'\\', 'x', kDigits[byte >> 4], kDigits[byte & 15]};
-      out->append(escaped, sizeof escaped);
+      Put(JsonQuoted(text));
     }
   }
-}
 
-// Writes the members of an object. Names are ours and need no escapes.
+  // The same in a line of text: what is not printable ASCII, and what would end a quoted text, as \xNN.
+  void Plain(std::string_view text) {
+    constexpr char kDigits[] = "0123456789abcdef";
+    for (const char c : Shortened(text)) {
+      const auto byte = static_cast<unsigned char>(c);
+      if (byte > 0x20 && byte < 0x7f && c != '"' && c != '\\') {
+        Put(c);
+      } else {
+        Put("\\x");
+        Put(kDigits[byte >> 4]);
+        Put(kDigits[byte & 15]);
+      }
+    }
+  }
+
+ private:
+  char line_[kMostLineBytes];
+  char* at_ = line_;
+};
+
+// Writes the members of an object. `name` comes with what stands around it: ,"name":
 class JsonLine {
  public:
-  explicit JsonLine(std::string* out) : out_(out) { out_->push_back('{'); }
+  explicit JsonLine(Composer* out) : out_(out) {}
 
   void Text(std::string_view name, std::string_view text) {
-    Name(name);
-    AppendJsonQuoted(Shortened(text), out_);
-  }
-  void TextUnlessEmpty(std::string_view name, std::string_view text) {
-    if (!text.empty()) Text(name, text);
+    if (text.empty()) return;
+    out_->Put(name);
+    out_->Quoted(text);
   }
   // For our own words, which need no escapes.
   void Word(std::string_view name, std::string_view word) {
-    Name(name);
-    out_->push_back('"');
-    out_->append(word);
-    out_->push_back('"');
+    if (word.empty()) return;
+    out_->Put(name);
+    out_->Put('"');
+    out_->Word(word);
+    out_->Put('"');
   }
   void Number(std::string_view name, uint64_t value) {
-    Name(name);
-    AppendNumber(value, out_);
+    out_->Put(name);
+    out_->Number(value);
+  }
+  void Number(std::string_view name, const std::optional<uint64_t>& value) {
+    if (value.has_value()) Number(name, *value);
   }
   void True(std::string_view name, bool value) {
     if (!value) return;
-    Name(name);
-    out_->append("true");
+    out_->Put(name);
+    out_->Put("true");
   }
   // Left out when one of the two steps was not reached.
   void Ms(std::string_view name, int64_t from_ns, int64_t to_ns) {
     if (from_ns == 0 || to_ns == 0) return;
-    Name(name);
-    AppendMs(to_ns - from_ns, out_);
+    out_->Put(name);
+    out_->Ms(to_ns - from_ns);
   }
-  void End() { out_->append("}\n"); }
 
  private:
-  void Name(std::string_view name) {
-    if (!first_) out_->push_back(',');
-    first_ = false;
-    out_->push_back('"');
-    out_->append(name);
-    out_->append("\":");
-  }
-
-  std::string* const out_;
-  bool first_ = true;
+  Composer* const out_;
 };
 
 }  // namespace
@@ -122,94 +151,107 @@ std::string_view AccessLine::Time(int64_t wall_ms, char separator) {
 }
 
 void AccessLine::AppendJson(const ExchangeRecord& record, std::string* out) {
-  JsonLine line(out);
-  char time[32];
-  const std::string_view until_ms = Time(record.wall_ms, 'T');
-  time[until_ms.copy(time, sizeof time - 1)] = 'Z';
-  line.Word("ts", {time, until_ms.size() + 1});
-  line.TextUnlessEmpty("request_id", record.request_id);
-  line.Text("client", record.client);
-  line.TextUnlessEmpty("method", record.method);
-  line.TextUnlessEmpty("path", record.path);
-  line.Word("route", RouteOf(record.route).label);
-  line.TextUnlessEmpty("model", record.model);
-  line.True("stream", record.stream);
-  if (record.status != 0) line.Number("status", static_cast<uint64_t>(record.status));
-  line.Word("end", ExchangeEndName(record.end));
-  if (!record.error.empty()) line.Word("error", record.error);
-  if (!record.bad_request_rule.empty()) line.Word("rule", record.bad_request_rule);
+  Composer composer;
+  composer.Put(R"({"ts":")");
+  composer.Put(Time(record.wall_ms, 'T'));
+  composer.Put("Z\"");
+  JsonLine line(&composer);
+  line.Text(R"(,"request_id":)", record.request_id);
+  line.Text(R"(,"client":)", record.client);
+  line.Text(R"(,"method":)", record.method);
+  line.Text(R"(,"path":)", record.path);
+  line.Word(R"(,"route":)", RouteOf(record.route).label);
+  line.Text(R"(,"model":)", record.model);
+  line.True(R"(,"stream":)", record.stream);
+  if (record.status != 0) line.Number(R"(,"status":)", static_cast<uint64_t>(record.status));
+  line.Word(R"(,"end":)", ExchangeEndName(record.end));
+  line.Word(R"(,"error":)", record.error);
+  line.Word(R"(,"rule":)", record.bad_request_rule);
   if (record.decision.has_value()) {
-    line.Word("policy", policy_);
-    line.Word("reason", ReasonName(record.decision->reason));
+    line.Word(R"(,"policy":)", policy_);
+    line.Word(R"(,"reason":)", ReasonName(record.decision->reason));
   }
   if (record.worker != nullptr) {
-    line.Text("worker", record.worker->url.url);
-    if (record.worker->url.rank.has_value()) line.Number("dp_rank", *record.worker->url.rank);
-    line.Number("attempts", record.attempts);
-    line.True("reused", record.reused);
-    line.True("stale_retry", record.stale_retry);
+    line.Text(R"(,"worker":)", record.worker->url.url);
+    if (record.worker->url.rank.has_value())
+      line.Number(R"(,"dp_rank":)", uint64_t{*record.worker->url.rank});
+    line.Number(R"(,"attempts":)", uint64_t{record.attempts});
+    line.True(R"(,"reused":)", record.reused);
+    line.True(R"(,"stale_retry":)", record.stale_retry);
   }
-  line.Ms("body_ms", record.head_ns, record.body_ns);
+  line.Ms(R"(,"body_ms":)", record.head_ns, record.body_ns);
   if (record.chosen_ns != 0) {
-    line.Number("decision_us", static_cast<uint64_t>(std::max<int64_t>(0, record.chosen_ns - record.body_ns)) / 1000);
+    line.Number(
+        R"(,"decision_us":)",
+        static_cast<uint64_t>(std::max<int64_t>(0, record.chosen_ns - record.body_ns)) / 1000);
   }
-  line.Ms("connect_ms", record.chosen_ns, record.connected_ns);
-  line.Ms("head_ms", record.sent_ns, record.answered_ns);
-  line.Ms("ttft_ms", record.head_ns, record.first_body_ns);
-  line.Ms("total_ms", record.head_ns, record.end_ns);
-  line.Number("bytes_in", record.bytes_in);
-  line.Number("bytes_out", record.bytes_out);
-  if (record.prompt_tokens.has_value()) line.Number("prompt_tokens", *record.prompt_tokens);
-  if (record.completion_tokens.has_value()) line.Number("completion_tokens", *record.completion_tokens);
-  if (record.cached_tokens.has_value()) line.Number("cached_tokens", *record.cached_tokens);
+  line.Ms(R"(,"connect_ms":)", record.chosen_ns, record.connected_ns);
+  line.Ms(R"(,"head_ms":)", record.sent_ns, record.answered_ns);
+  line.Ms(R"(,"ttft_ms":)", record.head_ns, record.first_body_ns);
+  line.Ms(R"(,"total_ms":)", record.head_ns, record.end_ns);
+  line.Number(R"(,"bytes_in":)", record.bytes_in);
+  line.Number(R"(,"bytes_out":)", record.bytes_out);
+  line.Number(R"(,"prompt_tokens":)", record.prompt_tokens);
+  line.Number(R"(,"completion_tokens":)", record.completion_tokens);
+  line.Number(R"(,"cached_tokens":)", record.cached_tokens);
   if (record.decision.has_value() && record.decision->unit != MatchUnit::kNone) {
-    line.Number("matched", record.decision->matched);
-    line.Number("match_total", record.decision->total);
+    line.Number(R"(,"matched":)", record.decision->matched);
+    line.Number(R"(,"match_total":)", record.decision->total);
   }
-  line.End();
+  composer.Put("}\n");
+  out->append(composer.line());
 }
 
 void AccessLine::AppendText(const ExchangeRecord& record, std::string* out) {
-  const auto ms = [out](std::string_view name, int64_t from_ns, int64_t to_ns) {
-    if (from_ns == 0 || to_ns == 0) return;
-    out->append(name);
-    AppendMs(to_ns - from_ns, out);
-    out->append("ms");
+  Composer line;
+  const auto word = [&line](std::string_view name, std::string_view value) {
+    if (value.empty()) return;
+    line.Put(name);
+    line.Word(value);
   };
-  out->append(Time(record.wall_ms, ' '));
-  out->push_back(' ');
-  AppendPlain(record.client.empty() ? std::string_view("-") : record.client, out);
+  const auto plain = [&line](std::string_view name, std::string_view value) {
+    if (value.empty()) return;
+    line.Put(name);
+    line.Plain(value);
+  };
+  const auto ms = [&line](std::string_view name, int64_t from_ns, int64_t to_ns) {
+    if (from_ns == 0 || to_ns == 0) return;
+    line.Put(name);
+    line.Ms(to_ns - from_ns);
+    line.Put("ms");
+  };
+  line.Put(Time(record.wall_ms, ' '));
+  line.Put(' ');
+  line.Plain(record.client.empty() ? std::string_view("-") : record.client);
+  line.Put(" \"");
   if (record.method.empty()) {
-    out->append(" \"-\" ");
+    line.Put('-');
   } else {
-    out->append(" \"");
-    AppendPlain(record.method, out);
-    out->push_back(' ');
-    AppendPlain(record.path, out);
-    out->append("\" ");
+    line.Plain(record.method);
+    line.Put(' ');
+    line.Plain(record.path);
   }
+  line.Put("\" ");
   if (record.status == 0) {
-    out->push_back('-');
+    line.Put('-');
   } else {
-    AppendNumber(static_cast<uint64_t>(record.status), out);
+    line.Number(static_cast<uint64_t>(record.status));
   }
-  out->push_back(' ');
-  out->append(ExchangeEndName(record.end));
-  if (!record.error.empty()) out->append(" error=").append(record.error);
-  if (!record.bad_request_rule.empty()) out->append(" rule=").append(record.bad_request_rule);
-  if (record.worker != nullptr) out->append(" worker=").append(record.worker->url.url);
-  if (record.decision.has_value()) out->append(" reason=").append(ReasonName(record.decision->reason));
+  line.Put(' ');
+  line.Word(ExchangeEndName(record.end));
+  word(" error=", record.error);
+  word(" rule=", record.bad_request_rule);
+  if (record.worker != nullptr) plain(" worker=", record.worker->url.url);
+  if (record.decision.has_value()) word(" reason=", ReasonName(record.decision->reason));
   ms(" ttft=", record.head_ns, record.first_body_ns);
   ms(" total=", record.head_ns, record.end_ns);
-  out->append(" in=");
-  AppendNumber(record.bytes_in, out);
-  out->append(" out=");
-  AppendNumber(record.bytes_out, out);
-  if (!record.request_id.empty()) {
-    out->append(" id=");
-    AppendPlain(record.request_id, out);
-  }
-  out->push_back('\n');
+  line.Put(" in=");
+  line.Number(record.bytes_in);
+  line.Put(" out=");
+  line.Number(record.bytes_out);
+  plain(" id=", record.request_id);
+  line.Put('\n');
+  out->append(line.line());
 }
 
 }  // namespace vllm_router

@@ -12,7 +12,7 @@
 namespace vllm_router {
 
 enum class HttpError : uint8_t {
-  kBadRequest,          // the parser's own status and message apply
+  kBadRequest,  // the parser's own status and message apply
   kHeadTimeout,
   kBodyTimeout,
   kBadChunk,
@@ -20,11 +20,11 @@ enum class HttpError : uint8_t {
   kNulInPath,
   kMethodNotAllowed,
   kNotFound,
-  kInvalidArgument,     // admin calls
+  kInvalidArgument,  // admin calls
   kNoWorkers,
   kConnectFailed,
   kConnectTimeout,
-  kWorkerClosed,        // before a complete answer head
+  kWorkerClosed,  // before a complete answer head
   kWorkerBadAnswer,
   kWorkerWriteTimeout,
   kFirstByteTimeout,

@@ -28,14 +28,14 @@ inline constexpr int kExchangeEndCount = static_cast<int>(ExchangeEnd::kDrain) +
 std::string_view ExchangeEndName(ExchangeEnd end);
 
 struct ExchangeRecord {
-  int64_t wall_ms = 0;         // Unix time of the head, milliseconds
-  int64_t head_ns = 0;         // request head complete
-  int64_t body_ns = 0;         // request body complete, or streaming began
-  int64_t chosen_ns = 0;       // decision made
-  int64_t connected_ns = 0;    // connection to the worker at hand
-  int64_t sent_ns = 0;         // first byte to the worker
-  int64_t answered_ns = 0;     // the worker's final head complete
-  int64_t first_body_ns = 0;   // its first body byte
+  int64_t wall_ms = 0;        // Unix time of the head, milliseconds
+  int64_t head_ns = 0;        // request head complete
+  int64_t body_ns = 0;        // request body complete, or streaming began
+  int64_t chosen_ns = 0;      // decision made
+  int64_t connected_ns = 0;   // connection to the worker at hand
+  int64_t sent_ns = 0;        // first byte to the worker
+  int64_t answered_ns = 0;    // the worker's final head complete
+  int64_t first_body_ns = 0;  // its first body byte
   int64_t end_ns = 0;
 
   std::string request_id;
@@ -44,18 +44,18 @@ struct ExchangeRecord {
   std::string path;  // without query
   Route route = Route::kOther;
   std::string model;
-  bool stream = false;         // the answer is an event stream
+  bool stream = false;  // the answer is an event stream
 
-  int status = 0;              // sent to the client; 0: none
+  int status = 0;  // sent to the client; 0: none
   ExchangeEnd end = ExchangeEnd::kDone;
-  std::string_view error;      // code of our own error answer, or why the exchange was cut; empty if neither
+  std::string_view error;  // code of our own error answer, or why the exchange was cut; empty if neither
   std::string_view bad_request_rule;  // rule of http_parsing.md that refused the request; usually empty
 
   std::shared_ptr<Worker> worker;  // null: no worker was asked
   std::optional<Decision> decision;
-  uint32_t attempts = 0;       // sends to a worker
-  bool reused = false;         // the connection to the worker had served before
-  bool stale_retry = false;    // a kept connection turned out closed; sent again on a fresh one
+  uint32_t attempts = 0;     // sends to a worker
+  bool reused = false;       // the connection to the worker had served before
+  bool stale_retry = false;  // a kept connection turned out closed; sent again on a fresh one
 
   uint32_t client_stalls = 0;  // waits for the client to take more of the answer
   uint32_t worker_stalls = 0;  // waits for the worker to take more of the request

@@ -57,7 +57,8 @@ class Page {
 
  private:
   void Begin(const char* name, const char* help, MetricType type) {
-    families_.push_back({.name = std::string("vllm_router_") + name, .help = help, .type = type, .metric = {}});
+    families_.push_back(
+        {.name = std::string("vllm_router_") + name, .help = help, .type = type, .metric = {}});
   }
   std::vector<MetricFamily> families_;
 };
@@ -148,7 +149,8 @@ class Metrics::Collector : public prometheus::Collectable {
       : router_(std::move(router)),
         recorders_(std::move(recorders)),
         clock_(clock),
-        started_(std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count()) {}
+        started_(std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count()) {
+  }
 
   std::vector<MetricFamily> Collect() const override {
     Page page;
@@ -188,7 +190,8 @@ class Metrics::Collector : public prometheus::Collectable {
     std::map<std::string_view, uint64_t> sums;
     for (const Recorder* recorder : recorders_) {
       const NameTallies* names = pick(recorder->shard());
-      if (names != nullptr) names->ForEach([&sums](std::string_view name, uint64_t count) { sums[name] += count; });
+      if (names != nullptr)
+        names->ForEach([&sums](std::string_view name, uint64_t count) { sums[name] += count; });
     }
     return sums;
   }
@@ -205,7 +208,7 @@ class Metrics::Collector : public prometheus::Collectable {
   const std::shared_ptr<Router> router_;
   const std::vector<const Recorder*> recorders_;
   const Clock& clock_;
-  const double started_;  // Unix time
+  const double started_;      // Unix time
   mutable std::mutex mutex_;  // leaf; guards shown_
   mutable std::vector<Shown> shown_;
 };
@@ -213,8 +216,9 @@ class Metrics::Collector : public prometheus::Collectable {
 void Metrics::Collector::WriteExchanges(Page* page) const {
   page->Counter("requests_total", "Requests on inference routes that got a whole 2xx answer.");
   for (size_t route = 0; route < kRouteCount; ++route) {
-    page->AddUnlessZero(Sum([route](const Recorder::Shard& shard) { return shard.successes[route].count(); }),
-                        {Label("route", RouteLabel(route))});
+    page->AddUnlessZero(
+        Sum([route](const Recorder::Shard& shard) { return shard.successes[route].count(); }),
+        {Label("route", RouteLabel(route))});
   }
 
   page->Counter("request_errors_total", "Requests on inference routes that did not, by what went wrong.");
@@ -239,22 +243,24 @@ void Metrics::Collector::WriteExchanges(Page* page) const {
   page->Counter("http_responses_total", "Answers to clients, the router's own included.");
   for (size_t route = 0; route < kRouteCount; ++route) {
     for (int i = 0; i < StatusTallies::kCount; ++i) {
-      page->AddUnlessZero(statuses[route][static_cast<size_t>(i)],
-                          {Label("route", RouteLabel(route)), Label("code", std::to_string(StatusTallies::kFirst + i))});
+      page->AddUnlessZero(
+          statuses[route][static_cast<size_t>(i)],
+          {Label("route", RouteLabel(route)), Label("code", std::to_string(StatusTallies::kFirst + i))});
     }
   }
 
   page->Counter("exchange_end_total", "Exchanges by how they ended; every one is counted once.");
   for (size_t route = 0; route < kRouteCount; ++route) {
     for (size_t end = 0; end < kExchangeEndCount; ++end) {
-      page->AddUnlessZero(Sum([route, end](const Recorder::Shard& shard) { return shard.ends[route][end].count(); }),
-                          {Label("route", RouteLabel(route)),
-                           Label("end", ExchangeEndName(static_cast<ExchangeEnd>(end)))});
+      page->AddUnlessZero(
+          Sum([route, end](const Recorder::Shard& shard) { return shard.ends[route][end].count(); }),
+          {Label("route", RouteLabel(route)), Label("end", ExchangeEndName(static_cast<ExchangeEnd>(end)))});
     }
   }
 
   page->Counter("bad_requests_total", "Requests refused because their head broke a rule of HTTP.");
-  for (const auto& [name, count] : SumNames([](const Recorder::Shard& shard) { return &shard.bad_requests; })) {
+  for (const auto& [name, count] :
+       SumNames([](const Recorder::Shard& shard) { return &shard.bad_requests; })) {
     page->AddUnlessZero(count, {Label("reason", name)});
   }
 
@@ -262,21 +268,25 @@ void Metrics::Collector::WriteExchanges(Page* page) const {
   page->Counter("embeddings_total", "Embeddings requests that got a whole 2xx answer.");
   page->Add(static_cast<double>(
       Sum([](const Recorder::Shard& shard) { return shard.successes[kEmbeddings].count(); })));
-  page->Counter("embeddings_errors_total", "Embeddings requests that did not, by status or by how they ended.");
+  page->Counter(
+      "embeddings_errors_total", "Embeddings requests that did not, by status or by how they ended.");
   for (int i = 0; i < StatusTallies::kCount; ++i) {
     const int status = StatusTallies::kFirst + i;
     if (status >= 200 && status < 300) continue;
-    page->AddUnlessZero(statuses[kEmbeddings][static_cast<size_t>(i)],
-                        {Label("error_type", "http_" + std::to_string(status))});
+    page->AddUnlessZero(
+        statuses[kEmbeddings][static_cast<size_t>(i)],
+        {Label("error_type", "http_" + std::to_string(status))});
   }
   for (size_t end = 0; end < kExchangeEndCount; ++end) {
-    page->AddUnlessZero(Sum([end](const Recorder::Shard& shard) { return shard.embeddings_cut[end].count(); }),
-                        {Label("error_type", ExchangeEndName(static_cast<ExchangeEnd>(end)))});
+    page->AddUnlessZero(
+        Sum([end](const Recorder::Shard& shard) { return shard.embeddings_cut[end].count(); }),
+        {Label("error_type", ExchangeEndName(static_cast<ExchangeEnd>(end)))});
   }
 }
 
 void Metrics::Collector::WriteTimes(Page* page) const {
-  page->Histogram("request_duration_seconds", "From the request's head to the end of its exchange, inference routes.");
+  page->Histogram(
+      "request_duration_seconds", "From the request's head to the end of its exchange, inference routes.");
   for (size_t route = 0; route < kRouteCount; ++route) {
     TimeSum<buckets::kDuration> sum;
     for (const Recorder* recorder : recorders_) sum.Add(recorder->shard().durations[route].Find());
@@ -284,7 +294,7 @@ void Metrics::Collector::WriteTimes(Page* page) const {
   }
 
   const auto plain = [this, page](auto Recorder::Shard::*member) {
-    const auto total = [this, member]<const auto& kBounds>(const TimeTally<kBounds>&) {
+    const auto total = [ this, member ]<const auto & kBounds>(const TimeTally<kBounds>&) {
       TimeSum<kBounds> sum;
       for (const Recorder* recorder : recorders_) sum.Add(&(recorder->shard().*member));
       return sum;
@@ -349,9 +359,10 @@ void Metrics::Collector::WriteWorkers(Page* page, const FleetView& fleet) const 
   each(&WorkerSum::decisions, {Label("policy", router_->policy().name())});
   page->Counter("decision_reasons_total", "Decisions of the policy by their reason.");
   for (size_t reason = 0; reason < kReasonCount; ++reason) {
-    page->AddUnlessZero(Sum([reason](const Recorder::Shard& shard) { return shard.reasons[reason].count(); }),
-                        {Label("policy", router_->policy().name()),
-                         Label("reason", ReasonName(static_cast<Reason>(reason)))});
+    page->AddUnlessZero(
+        Sum([reason](const Recorder::Shard& shard) { return shard.reasons[reason].count(); }),
+        {Label("policy", router_->policy().name()),
+         Label("reason", ReasonName(static_cast<Reason>(reason)))});
   }
   page->Counter("processed_requests_total", "Exchanges whose request was sent to the worker.");
   each(&WorkerSum::processed);
@@ -371,9 +382,11 @@ void Metrics::Collector::WriteWorkers(Page* page, const FleetView& fleet) const 
       }
     }
   };
-  page->Histogram("ttft_seconds", "Time to first token: from the request's head to its event stream's first byte.");
+  page->Histogram(
+      "ttft_seconds", "Time to first token: from the request's head to its event stream's first byte.");
   times(&WorkerSum::first_token);
-  page->Histogram("upstream_head_seconds", "From the first byte to the worker to the whole head of its answer.");
+  page->Histogram(
+      "upstream_head_seconds", "From the first byte to the worker to the whole head of its answer.");
   times(&WorkerSum::head);
 }
 
@@ -422,9 +435,12 @@ void Metrics::Collector::WriteConnections(Page* page) const {
   page->Add(Total(&Recorder::in_flight));
 
   page->Gauge("client_connections", "Open connections of clients.");
-  page->Add(Total(&Recorder::client_connections) -
-            static_cast<double>(recorders_.back()->client_connections.load(std::memory_order_relaxed)));
-  page->Counter("client_connections_rejected_total", "Connections of clients closed at once because there are too many.");
+  page->Add(
+      Total(&Recorder::client_connections) -
+      static_cast<double>(recorders_.back()->client_connections.load(std::memory_order_relaxed)));
+  page->Counter(
+      "client_connections_rejected_total",
+      "Connections of clients closed at once because there are too many.");
   page->Add(Total(&Recorder::connections_rejected), {Label("reason", "max_connections")});
 
   const double idle = Total(&Recorder::upstream_idle);
@@ -434,8 +450,9 @@ void Metrics::Collector::WriteConnections(Page* page) const {
   page->Counter("upstream_connects_total", "Attempts to connect to a worker.");
   page->Add(Total(&Recorder::connects_ok), {Label("result", "ok")});
   page->Add(Total(&Recorder::connects_failed), {Label("result", "failed")});
-  page->Counter("upstream_stale_retries_total",
-                "Requests sent again because the worker had closed the kept connection meanwhile.");
+  page->Counter(
+      "upstream_stale_retries_total",
+      "Requests sent again because the worker had closed the kept connection meanwhile.");
   page->Add(sum(&Shard::stale_retries));
 
   page->Counter("bytes_total", "Bytes of request and answer bodies.");
@@ -449,8 +466,10 @@ void Metrics::Collector::WriteConnections(Page* page) const {
 }
 
 void Metrics::Collector::WriteProcess(Page* page) const {
-  page->Counter("access_log_dropped_total", "Lines of the access log dropped because too many waited to be written.");
-  page->Add(static_cast<double>(Sum([](const Recorder::Shard& shard) { return shard.access_lines_dropped.count(); })));
+  page->Counter(
+      "access_log_dropped_total", "Lines of the access log dropped because too many waited to be written.");
+  page->Add(static_cast<double>(
+      Sum([](const Recorder::Shard& shard) { return shard.access_lines_dropped.count(); })));
   page->Gauge("build_info", "1; the label says which version runs.");
   page->Add(1, {Label("version", Version())});
   page->Gauge("start_time_seconds", "When the server started, Unix time.");

@@ -58,8 +58,8 @@ void Recorder::Count(const ExchangeRecord& record) {
   Shard& shard = *shard_;
   const auto route = static_cast<size_t>(record.route);
   const RouteInfo& info = RouteOf(record.route);
-  const bool answered = record.status >= StatusTallies::kFirst &&
-                        record.status < StatusTallies::kFirst + StatusTallies::kCount;
+  const bool answered =
+      record.status >= StatusTallies::kFirst && record.status < StatusTallies::kFirst + StatusTallies::kCount;
   const bool good = IsWhole(record.end) && IsGood(record.status);
   const int64_t total_ns = record.end_ns - record.head_ns;
 

@@ -35,7 +35,8 @@ class Recorder {
 
   // Gauges and counts of events that are no exchange; relaxed, since a scrape may read them at any time.
   std::atomic<int64_t> client_connections{0};
-  std::atomic<int64_t> in_flight{0};  // exchanges between HEAD and FINISH on inference and other proxied routes
+  std::atomic<int64_t> in_flight{
+      0};  // exchanges between HEAD and FINISH on inference and other proxied routes
   std::atomic<uint64_t> connections_rejected{0};
   std::atomic<uint64_t> connects_ok{0};
   std::atomic<uint64_t> connects_failed{0};

@@ -31,20 +31,21 @@ inline constexpr int64_t kUs = 1'000;
 
 // The reference router's, for every name that ends in duration_seconds.
 inline constexpr std::array<int64_t, 20> kDuration = {
-    1 * kMs,     5 * kMs,     10 * kMs,     25 * kMs,     50 * kMs,     100 * kMs,    250 * kMs,
-    500 * kMs,   1'000 * kMs, 2'500 * kMs,  5'000 * kMs,  10'000 * kMs, 15'000 * kMs, 30'000 * kMs,
+    1 * kMs,      5 * kMs,      10 * kMs,     25 * kMs,      50 * kMs,      100 * kMs,    250 * kMs,
+    500 * kMs,    1'000 * kMs,  2'500 * kMs,  5'000 * kMs,   10'000 * kMs,  15'000 * kMs, 30'000 * kMs,
     45'000 * kMs, 60'000 * kMs, 90'000 * kMs, 120'000 * kMs, 180'000 * kMs, 240'000 * kMs};
 
 // The same, finer at the bottom and longer at the top: waits for a worker.
 inline constexpr std::array<int64_t, 23> kWorkerWait = {
-    1 * kMs,      2'500 * kUs,  5 * kMs,      10 * kMs,     25 * kMs,     50 * kMs,      100 * kMs,     250 * kMs,
-    500 * kMs,    1'000 * kMs,  2'500 * kMs,  5'000 * kMs,  10'000 * kMs, 15'000 * kMs,  30'000 * kMs,  45'000 * kMs,
-    60'000 * kMs, 90'000 * kMs, 120'000 * kMs, 180'000 * kMs, 240'000 * kMs, 480'000 * kMs, 1'800'000 * kMs};
+    1 * kMs,       2'500 * kUs,   5 * kMs,       10 * kMs,      25 * kMs,       50 * kMs,
+    100 * kMs,     250 * kMs,     500 * kMs,     1'000 * kMs,   2'500 * kMs,    5'000 * kMs,
+    10'000 * kMs,  15'000 * kMs,  30'000 * kMs,  45'000 * kMs,  60'000 * kMs,   90'000 * kMs,
+    120'000 * kMs, 180'000 * kMs, 240'000 * kMs, 480'000 * kMs, 1'800'000 * kMs};
 
 // 1, 2.5 and 5 of every decade from 10 us to 100 ms: our own work.
-inline constexpr std::array<int64_t, 13> kOverhead = {
-    10 * kUs,  25 * kUs, 50 * kUs, 100 * kUs, 250 * kUs, 500 * kUs, 1 * kMs,
-    2'500 * kUs, 5 * kMs, 10 * kMs, 25 * kMs,  50 * kMs,  100 * kMs};
+inline constexpr std::array<int64_t, 13> kOverhead = {10 * kUs,  25 * kUs, 50 * kUs,    100 * kUs, 250 * kUs,
+                                                      500 * kUs, 1 * kMs,  2'500 * kUs, 5 * kMs,   10 * kMs,
+                                                      25 * kMs,  50 * kMs, 100 * kMs};
 
 }  // namespace buckets
 

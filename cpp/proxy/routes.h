@@ -9,10 +9,29 @@ namespace vllm_router {
 
 enum class Route : uint8_t {
   // inference; served by workers
-  kChatCompletions, kCompletions, kEmbeddings, kGenerate, kInferenceGenerate, kRerank, kV1Rerank, kResponses, kMessages,
-  kScore, kTokenize, kDetokenize,
+  kChatCompletions,
+  kCompletions,
+  kEmbeddings,
+  kGenerate,
+  kInferenceGenerate,
+  kRerank,
+  kV1Rerank,
+  kResponses,
+  kMessages,
+  kScore,
+  kTokenize,
+  kDetokenize,
   // answered here
-  kHealth, kLiveness, kReadiness, kModels, kListWorkers, kWorkers, kWorker, kAddWorker, kRemoveWorker, kMetrics,
+  kHealth,
+  kLiveness,
+  kReadiness,
+  kModels,
+  kListWorkers,
+  kWorkers,
+  kWorker,
+  kAddWorker,
+  kRemoveWorker,
+  kMetrics,
   kServerOptions,  // OPTIONS *
   // everything else goes to a worker as well
   kOther,
@@ -20,11 +39,11 @@ enum class Route : uint8_t {
 inline constexpr int kRouteCount = static_cast<int>(Route::kOther) + 1;
 
 struct RouteInfo {
-  std::string_view label;    // metric label: the path, or "other"
-  bool own = false;          // answered here
-  bool inference = false;    // counted in requests_total
-  bool generates = false;    // counted in generate_duration_seconds
-  std::string_view allow;    // methods, for own routes: "GET, HEAD"
+  std::string_view label;               // metric label: the path, or "other"
+  bool own = false;                     // answered here
+  bool inference = false;               // counted in requests_total
+  bool generates = false;               // counted in generate_duration_seconds
+  std::string_view allow;               // methods, for own routes: "GET, HEAD"
   std::string_view id_prefix = "req-";  // of a generated request id
 };
 

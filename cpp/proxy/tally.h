@@ -21,7 +21,9 @@ namespace vllm_router {
 
 class Tally {
  public:
-  void Add(uint64_t n = 1) { count_.store(count_.load(std::memory_order_relaxed) + n, std::memory_order_relaxed); }
+  void Add(uint64_t n = 1) {
+    count_.store(count_.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
+  }
   uint64_t count() const { return count_.load(std::memory_order_relaxed); }
 
  private:
@@ -35,7 +37,8 @@ class TimeTally {
   static constexpr size_t kBuckets = kBounds.size() + 1;
 
   void Add(int64_t nanos) {
-    const size_t bucket = static_cast<size_t>(std::lower_bound(kBounds.begin(), kBounds.end(), nanos) - kBounds.begin());
+    const size_t bucket =
+        static_cast<size_t>(std::lower_bound(kBounds.begin(), kBounds.end(), nanos) - kBounds.begin());
     buckets_[bucket].Add();
     nanos_.Add(static_cast<uint64_t>(std::max<int64_t>(0, nanos)));
   }
@@ -65,7 +68,8 @@ class NameTallies {
   void ForEach(Visit visit) const {
     const size_t size = size_.load(std::memory_order_acquire);
     for (size_t i = 0; i < size; ++i) visit(entries_[i].name, entries_[i].count.count());
-    if (const uint64_t rest = entries_[kMost - 1].count.count(); rest > 0) visit(std::string_view("other"), rest);
+    if (const uint64_t rest = entries_[kMost - 1].count.count(); rest > 0)
+      visit(std::string_view("other"), rest);
   }
 
  private:

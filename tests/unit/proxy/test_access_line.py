@@ -180,3 +180,20 @@ def test_a_long_text_is_cut_between_two_characters(length, letter):
     assert path.startswith(shown)
     assert len(path.encode()) <= 1024 or 1020 < len(shown.encode()) <= 1024
     assert len(path.encode()) > 1024 or shown == path
+
+
+def test_there_is_room_for_the_longest_line():
+    longest = dict.fromkeys(("request_id", "client", "method", "path", "model"), "\x01" * 5000)
+    numbers = dict.fromkeys(
+        ("bytes_in", "bytes_out", "prompt_tokens", "completion_tokens", "cached_tokens"), 2**64 - 1
+    )
+    times = {"wall_ms": 2**40, "head_ns": 1, "body_ns": 2**62, "end_ns": 2**62}
+    words = {"error": "e" * 5000, "rule": "r" * 5000}
+    url = "http://w/" + "w" * 2000
+    fields = CHAT | longest | numbers | times | words | {"worker": testing.WorkerHandle(url)}
+    line = json_line(**fields | {"match": ("blocks", 2**64 - 1, 2**64 - 1)})
+    assert all(line[name] == "\x01" * 1024 for name in longest)
+    assert line["worker"] == url[:1024]
+    assert line["bytes_in"] == line["match_total"] == 2**64 - 1
+    assert line["error"] == "e" * 64
+    assert text_line(**fields).count("\\x01") == 4 * 1024  # no model there

@@ -1,0 +1,187 @@
+"""The pages about the server (metrics, errors, access log, HTTP API, monitoring) against the code."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.prometheus_text import Family, parse
+from tests.fakes.stage import Stage
+from vllm_router._core import testing
+
+DOCS = Path(__file__).parents[2] / "docs"
+METRICS, ERRORS, ACCESS_LOG, HTTP_API = (
+    (DOCS / "reference" / f"{name}.md").read_text()
+    for name in ("metrics", "errors", "access_log", "http_api")
+)
+MONITOR = (DOCS / "how-to" / "monitor.md").read_text()
+
+
+def tables(page: str, heading: str) -> list[list[str]]:
+    """The rows of all tables that begin with these columns."""
+    rows = []
+    for part in page.split(heading)[1:]:
+        for line in part.splitlines()[2:]:
+            if not line.startswith("|"):
+                break
+            rows.append([cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip("|"))])
+    return rows
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[dict[str, Family]]:
+    """A scrape of a server that has something in every family."""
+    stage = Stage()
+    usage = b'{"usage":{"prompt_tokens":9,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":8}}}'
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+    event = b"data: " + usage + b"\n\n"
+    stream = head + b"%x\r\n%s\r\n0\r\n\r\n" % (len(event), event)
+    worker = stage.worker(lambda connection, _: connection.send(stream))
+    router = stage.router(worker, prometheus_port=0)
+    client = stage.client(router)
+    for path in ("/v1/chat/completions", "/v1/embeddings"):
+        assert client.ask("POST", path, body=b"{}").status == 200
+    stage.client(router).ask("GET", "/x", host=None)  # no Host: refused
+    router.core.drain_worker(worker.url)
+    assert client.ask("POST", "/v1/embeddings", body=b"{}").status == 503
+    yield parse(router.server.metrics_text())
+    stage.close()
+
+
+def test_every_metric_is_described_once_with_its_type_and_labels(page: dict[str, Family]) -> None:
+    documented = {}
+    for name, kind, labels, _ in tables(METRICS, "| metric | type | labels | meaning |"):
+        name = f"vllm_router_{name.split('`')[1]}"
+        assert name not in documented, name
+        documented[name] = (kind, tuple(sorted(re.findall(r"`(\w+)`", labels))))
+    scraped = {name: (family.kind, *family.label_names()) for name, family in page.items()}
+    assert documented == scraped
+
+
+def test_every_word_of_a_label_is_described(page: dict[str, Family]) -> None:
+    ends = METRICS.split("| `end` |")[1].splitlines()[0]
+    assert re.findall(r"`(\w+)`[,;]", ends) == testing.exchange_ends()
+    for name in (
+        "upstream_connections",
+        "upstream_connects_total",
+        "client_connections_rejected_total",
+        "bytes_total",
+    ):
+        (row,) = (row for row in tables(METRICS, "| metric | type |") if row[0] == f"`{name}`")
+        family = page[f"vllm_router_{name}"]
+        for label in family.label_names().pop():
+            assert all(f"`{value}`" in row[3] or f'"{value}"' in row[3] for value in family.values_of(label))
+
+
+def test_the_names_of_the_reference_router_are_kept() -> None:
+    rows = tables(METRICS, "| metric | type | labels | meaning |")
+    kept = {row[0].split("`")[1]: set(re.findall(r"`(\w+)`", row[2])) for row in rows if row[0].endswith("*")}
+    assert kept == {
+        "requests_total": {"route"},
+        "request_errors_total": {"route", "error_type"},
+        "embeddings_total": set(),
+        "embeddings_errors_total": {"error_type"},
+        "request_duration_seconds": {"route"},
+        "generate_duration_seconds": set(),
+        "embeddings_duration_seconds": set(),
+        "policy_decisions_total": {"policy", "worker"},
+        "processed_requests_total": {"worker"},
+        "active_workers": set(),
+        "worker_health": {"worker"},
+        "worker_load": {"worker"},
+        "running_requests": {"worker"},
+        "max_load": set(),
+        "min_load": set(),
+    }
+
+
+def test_the_how_to_asks_for_metrics_that_exist(page: dict[str, Family]) -> None:
+    asked = set(re.findall(r"vllm_router_\w+", MONITOR))
+    assert asked
+    assert {re.sub(r"_bucket$", "", name) for name in asked} <= set(page)
+    named = set(re.findall(r"`([a-z_]+_(?:total|seconds|requests|health))`", MONITOR))
+    assert {f"vllm_router_{name}" for name in named} <= set(page)
+
+
+def test_every_error_is_described_once() -> None:
+    documented = [
+        (code.strip("`"), int(status), kind.strip("`"), "Retry-After" in when)
+        for code, status, kind, when in tables(ERRORS, "| code | status | type | when |")
+    ]
+    assert documented == [
+        (code, status, kind, retry_after) for status, kind, code, _, retry_after in testing.error_rows()
+    ]
+
+
+def test_the_example_of_an_error_is_one() -> None:
+    example = json.loads(ERRORS.split("```json\n")[1].split("```")[0])["error"]
+    row = next(row for row in testing.error_rows() if row[2] == example["code"])
+    assert (
+        testing.error_body(row[3], row[1], row[2])
+        == json.dumps({"error": example}, separators=(",", ":")).encode()
+    )
+
+
+def test_every_path_is_in_the_list_with_whom_it_goes_to() -> None:
+    rows = tables(HTTP_API, "| path | goes to | request ids begin with |")
+    listed = {path.strip("`"): (goes_to, prefix.strip("`")) for path, goes_to, prefix in rows}
+    for route in testing.routes():
+        if route["label"] == "other":
+            continue
+        goes_to, prefix = listed.pop(route["label"])
+        assert prefix == route["id_prefix"]
+        if route["label"] == "/metrics":
+            assert goes_to == f"a worker; the router on the metrics' port: {route['allow']}"
+        else:
+            assert goes_to == (f"the router: {route['allow']}" if route["own"] else "a worker")
+    assert listed == {}
+
+
+# A record in which every field says something.
+EVERYTHING = {
+    "wall_ms": 1_795_258_237_123,
+    "head_ns": 1,
+    "body_ns": 2,
+    "chosen_ns": 3,
+    "connected_ns": 4,
+    "sent_ns": 5,
+    "answered_ns": 6,
+    "first_body_ns": 7,
+    "end_ns": 8,
+    "request_id": "chatcmpl-1",
+    "client": "10.0.0.7",
+    "method": "POST",
+    "path": "/v1/chat/completions",
+    "route": "/v1/chat/completions",
+    "model": "m",
+    "stream": True,
+    "status": 200,
+    "end": "worker_gone",
+    "error": "worker_closed",
+    "rule": "syntax",
+    "reason": "session_hash",
+    "match": ("blocks", 1, 2),
+    "worker": testing.WorkerHandle("http://gpu-0:8000@1"),
+    "attempts": 2,
+    "reused": True,
+    "stale_retry": True,
+    "prompt_tokens": 1,
+    "completion_tokens": 1,
+    "cached_tokens": 1,
+}
+
+
+def test_every_field_of_the_access_log_is_described_in_its_order() -> None:
+    documented = [row[0].strip("`") for row in tables(ACCESS_LOG, "| field | unit | meaning |")]
+    assert documented == list(json.loads(testing.access_line("json", "consistent_hash", **EVERYTHING)))
+
+
+def test_the_example_of_a_line_of_text_has_the_form_of_one() -> None:
+    example = re.search(r"^    (2026-11-21 .*)$", ACCESS_LOG, re.MULTILINE)
+    assert example
+    fields = EVERYTHING | {"error": "", "rule": "", "end": "done", "client": "10.0.0.7"}
+    line = testing.access_line("text", "consistent_hash", **fields).decode().rstrip("\n")
+    shape = re.compile(r"(?<==)\S+")
+    assert shape.sub("", example[1]) == shape.sub("", line)
