@@ -37,6 +37,7 @@ read; a test compares the two.
 | 0 | served, and ended cleanly |
 | 1 | could not start, for example because the port is in use |
 | 2 | a mistake on the command line or in the file; nothing was started |
+| 3 | stopped, but the grace period ended before every request did; those left were cut |
 
 ## A file of settings
 

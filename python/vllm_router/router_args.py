@@ -275,14 +275,14 @@ class RouterArgs:
     worker_startup_timeout_secs: float = option(
         600,
         Seconds(),
-        "how long to wait for the first healthy worker at start, and for a worker that is added",
+        "how long a worker that is added (POST /add_worker, /workers) may take to answer its health check",
         group=_WORKERS,
         scope="server",
     )
     worker_startup_check_interval: float = option(
         30,
         Seconds(),
-        "the time between two looks at workers that are starting, in seconds",
+        "the time between two looks at a worker that is being added, in seconds",
         group=_WORKERS,
         scope="server",
         aliases=("worker_startup_check_interval_secs",),
