@@ -83,7 +83,8 @@ StatusOr<std::unique_ptr<SimulatedWorker>> SimulatedWorker::Start(const Simulate
     // The first listener finds the port, the others share it; a lone one shares with nobody, and so notices a
     // port in use.
     StatusOr<std::unique_ptr<Listener>> listener = Listener::Open(
-        lane->loop, {options.host, impl->port, options.threads > 1},
+        lane->loop,
+        {.host = options.host, .port = impl->port, .share_port = options.threads > 1, .join = !impl->lanes.empty()},
         [thread = &lane->thread](Socket socket, Endpoint) {
           WorkerConnection::Serve(*thread, std::move(socket));
         });
