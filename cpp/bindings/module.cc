@@ -18,6 +18,7 @@ PYBIND11_MODULE(_core, module) {
   BindTestingHashing(testing);
   BindTestingHttp(testing);
   BindTestingIndex(testing);
+  BindTestingNet(testing);
   BindTestingPolicy(testing);
   BindTestingProxy(testing);
   BindTestingRouting(testing);

@@ -1,0 +1,666 @@
+// The net room for tests: each harness owns a loop on a thread of its own, and what belongs to that thread is done
+// there while the caller waits without the GIL.
+#include <pybind11/stl.h>
+
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <future>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "bindings/bindings.h"
+#include "net/buffer.h"
+#include "net/event_loop.h"
+#include "net/listener.h"
+#include "net/resolver.h"
+#include "net/socket.h"
+#include "net/task.h"
+#include "net/timer_wheel.h"
+
+namespace vllm_router {
+namespace {
+
+namespace py = pybind11;
+
+py::bytes Bytes(std::string_view text) { return py::bytes(text.data(), text.size()); }
+
+class LoopThread {
+ public:
+  LoopThread() : thread_([this] { loop_.Run(); }) {}
+  ~LoopThread() { Join(); }
+  // No task runs any more; what they referred to may go.
+  void Join() {
+    if (!thread_.joinable()) return;
+    loop_.Stop();
+    thread_.join();
+  }
+
+  EventLoop& loop() { return loop_; }
+
+  // Runs `function` on the loop's thread and waits for its result.
+  template <typename Function>
+  auto Call(Function function) {
+    const py::gil_scoped_release release;
+    using Result = decltype(function());
+    std::promise<Result> promise;
+    std::future<Result> future = promise.get_future();
+    loop_.Post([&] {
+      if constexpr (std::is_void_v<Result>) {
+        function();
+        promise.set_value();
+      } else {
+        promise.set_value(function());
+      }
+    });
+    return future.get();
+  }
+
+ private:
+  EventLoop loop_;
+  std::thread thread_;
+};
+
+// A result that a coroutine or callback delivers later.
+template <typename T>
+class Later {
+ public:
+  void Set(T value) {
+    std::lock_guard lock(mutex_);
+    value_ = std::move(value);
+    changed_.notify_all();
+  }
+  bool done() {
+    std::lock_guard lock(mutex_);
+    return value_.has_value();
+  }
+  T Get(double patience) {
+    const py::gil_scoped_release release;
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_for(lock, std::chrono::duration<double>(patience), [this] { return value_.has_value(); })) {
+      throw std::runtime_error("it did not happen in time");
+    }
+    return *value_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::optional<T> value_;
+};
+
+template <typename T>
+void BindLater(py::module_& testing, const char* name) {
+  py::class_<Later<T>, std::shared_ptr<Later<T>>>(testing, name)
+      .def_property_readonly("done", &Later<T>::done)
+      .def("get", &Later<T>::Get, py::arg("patience") = 30.0);
+}
+
+// ---- buffer
+
+class BufferHarness {
+ public:
+  BufferHarness() : buffer_(std::in_place, pool_) {}
+
+  Buffer& buffer() { return *buffer_; }
+  BufferPool& pool() { return pool_; }
+  void Append(const std::string& bytes) { buffer_->Append(bytes); }
+  // As a socket does: into room(), then Commit().
+  void Receive(const std::string& bytes) {
+    if (bytes.size() > buffer_->room().size()) throw py::value_error("no room");
+    std::memcpy(buffer_->room().data(), bytes.data(), bytes.size());
+    buffer_->Commit(bytes.size());
+  }
+  void Move() {
+    Buffer other = std::move(*buffer_);
+    Buffer target(pool_);
+    target.Append("overwritten");
+    target = std::move(other);
+    buffer_.emplace(std::move(target));
+  }
+  // Reads as far behind the content as simdjson may.
+  int PaddingSum() {
+    int sum = 0;
+    const char* end = buffer_->data() + buffer_->size();
+    for (size_t i = 0; i < BufferPool::kPadding; ++i) sum += end[i] == 0 ? 0 : 1;
+    return sum;
+  }
+
+ private:
+  BufferPool pool_;
+  std::optional<Buffer> buffer_;
+};
+
+// ---- timer wheel
+
+class WheelHarness {
+ public:
+  explicit WheelHarness(int64_t now_ms)
+      : now_ms_(now_ms), wheel_(std::make_unique<TimerWheel>([this] { return now_ms_; }, [this] { ++wakes_; })) {}
+
+  struct Named {
+    WheelHarness* harness;
+    int name;
+    Timer timer;
+    std::function<void()> also;
+  };
+
+  void Arm(int name, int64_t delay_ms) { TimerOf(name).timer.Arm(*wheel_, delay_ms, &Fire, &TimerOf(name)); }
+  void Disarm(int name) { TimerOf(name).timer.Disarm(); }
+  void Drop(int name) { timers_.erase(name); }
+  bool IsArmed(int name) { return TimerOf(name).timer.armed(); }
+  // What the callback of `name` does besides: arm, disarm or drop another.
+  void WhenFired(int name, const std::string& what, int other, int64_t delay_ms) {
+    TimerOf(name).also = [this, what, other, delay_ms] {
+      if (what == "arm") Arm(other, delay_ms);
+      if (what == "disarm") Disarm(other);
+      if (what == "drop") Drop(other);
+    };
+  }
+  // Lets time pass at once and ticks once.
+  bool Tick(int64_t pass_ms) {
+    now_ms_ += pass_ms;
+    return wheel_->Tick();
+  }
+  std::vector<int> TakeFired() { return std::exchange(fired_, {}); }
+  size_t armed() const { return wheel_->armed(); }
+  int wakes() const { return wakes_; }
+  int64_t now_ms() const { return now_ms_; }
+  void DropWheel() { wheel_.reset(); }
+
+ private:
+  Named& TimerOf(int name) {
+    std::unique_ptr<Named>& timer = timers_[name];
+    if (timer == nullptr) timer.reset(new Named{this, name, {}, {}});
+    return *timer;
+  }
+  static void Fire(void* context) {
+    auto* named = static_cast<Named*>(context);
+    named->harness->fired_.push_back(named->name);
+    if (named->also) named->also();
+  }
+
+  int64_t now_ms_;
+  int wakes_ = 0;
+  std::unique_ptr<TimerWheel> wheel_;
+  std::map<int, std::unique_ptr<Named>> timers_;
+  std::vector<int> fired_;
+};
+
+// ---- task
+
+Task<int> Deep(int depth) {
+  if (depth == 0) co_return 0;
+  const int below = co_await Deep(depth - 1);
+  co_return below + 1;
+}
+
+int RunDeep(int depth) {
+  int result = -1;
+  Spawn([](int depth, int* result) -> Task<void> { *result = co_await Deep(depth); }(depth, &result));
+  return result;
+}
+
+// What happened, in order, when one task waits for a signal that another gives.
+std::vector<std::string> SignalStory(bool notify_first, int notifications) {
+  std::vector<std::string> story;
+  Signal signal;
+  const auto waiter = [](Signal& signal, std::vector<std::string>& story) -> Task<void> {
+    story.push_back("waits");
+    co_await signal;
+    story.push_back("goes on");
+  };
+  if (!notify_first) Spawn(waiter(signal, story));
+  for (int i = 0; i < notifications; ++i) {
+    story.push_back("notify");
+    signal.Notify();
+  }
+  if (notify_first) Spawn(waiter(signal, story));
+  Spawn([](Signal& signal, std::vector<std::string>& story) -> Task<void> {
+    story.push_back("second waits");
+    co_await signal;
+    story.push_back("second goes on");
+  }(signal, story));
+  story.push_back("end");
+  signal.Notify();
+  return story;
+}
+
+// Counts how many of a task's locals were destroyed when it was dropped before it ran, and after.
+int DestroyedLocals(bool run) {
+  struct Counted {
+    int* count;
+    explicit Counted(int* count) : count(count) {}
+    Counted(Counted&& other) noexcept : count(std::exchange(other.count, nullptr)) {}
+    ~Counted() {
+      if (count != nullptr) ++*count;
+    }
+  };
+  int destroyed = 0;
+  const auto body = [](Counted counted) -> Task<void> {
+    Counted local(counted.count);
+    co_return;
+  };
+  {
+    Task<void> task = body(Counted(&destroyed));
+    if (run) Spawn(std::move(task));
+  }
+  return destroyed;
+}
+
+// ---- event loop
+
+class LoopHarness {
+ public:
+  ~LoopHarness() {
+    if (delay_ != nullptr) CancelDelay();
+    thread_.Call([] {});
+    thread_.Join();
+  }
+
+  // Order in which functions posted from here are run, each noting its number.
+  std::vector<int> PostedOrder(int count) {
+    auto order = std::make_shared<std::vector<int>>();
+    for (int i = 0; i < count; ++i) {
+      thread_.loop().Post([order, i] { order->push_back(i); });
+    }
+    return thread_.Call([order] { return *order; });
+  }
+  // Two tasks that yield after each step: the steps in the order in which they ran.
+  std::string Yields(int steps) {
+    auto story = std::make_shared<std::string>();
+    const auto run = [](EventLoop& loop, std::shared_ptr<std::string> story, char name, int steps) -> Task<void> {
+      for (int i = 0; i < steps; ++i) {
+        story->push_back(name);
+        co_await loop.Yield();
+      }
+    };
+    thread_.Call([&] {
+      Spawn(run(thread_.loop(), story, 'a', steps));
+      Spawn(run(thread_.loop(), story, 'b', steps));
+    });
+    for (int i = 0; i < 2 * steps + 2; ++i) thread_.Call([] {});
+    return *story;
+  }
+  std::shared_ptr<Later<bool>> StartDelay(double seconds) {
+    auto later = std::make_shared<Later<bool>>();
+    thread_.Call([&] {
+      delay_ = std::make_unique<Delay>(thread_.loop());
+      Spawn([](Delay& delay, int64_t nanos, std::shared_ptr<Later<bool>> later) -> Task<void> {
+        const bool elapsed = co_await delay.For(nanos);
+        later->Set(elapsed);
+      }(*delay_, static_cast<int64_t>(seconds * 1e9), later));
+    });
+    return later;
+  }
+  void CancelDelay() {
+    thread_.Call([this] { delay_->Cancel(); });
+  }
+  // Fires after `ms` by the loop's own wheel and clock; "now" in milliseconds passed.
+  std::shared_ptr<Later<double>> StartTimer(int64_t ms) {
+    auto later = std::make_shared<Later<double>>();
+    thread_.Call([&] {
+      auto* armed = new Armed{{}, later, std::chrono::steady_clock::now()};
+      armed->timer.Arm(
+          thread_.loop().timers(), ms,
+          [](void* context) {
+            const std::unique_ptr<Armed> owned(static_cast<Armed*>(context));
+            const std::chrono::duration<double, std::milli> passed = std::chrono::steady_clock::now() - owned->since;
+            owned->later->Set(passed.count());
+          },
+          armed);
+    });
+    return later;
+  }
+
+ private:
+  struct Armed {
+    Timer timer;
+    std::shared_ptr<Later<double>> later;
+    std::chrono::steady_clock::time_point since;
+  };
+  LoopThread thread_;
+  std::unique_ptr<Delay> delay_;
+};
+
+// ---- socket
+
+class SocketHarness {
+ public:
+  explicit SocketHarness(int descriptor) {
+    thread_.Call([&] { socket_ = Socket(thread_.loop(), descriptor); });
+  }
+  ~SocketHarness() {
+    thread_.Call([this] { socket_.Close(); });
+    thread_.Call([] {});  // whoever waited has been resumed
+    thread_.Join();
+  }
+
+  static py::dict ToDict(const IoResult& result, std::string_view data = {}) {
+    py::dict dict;
+    dict["bytes"] = result.bytes;
+    dict["error"] = result.error;
+    dict["eof"] = result.eof;
+    dict["would_block"] = result.would_block();
+    dict["data"] = Bytes(data);
+    return dict;
+  }
+  py::dict TryRead(size_t most) {
+    std::string room(most, '\0');
+    const IoResult result = thread_.Call([&] { return socket_.TryRead(room); });
+    return ToDict(result, std::string_view(room).substr(0, static_cast<size_t>(std::max<int64_t>(0, result.bytes))));
+  }
+  py::dict TryWrite(const std::vector<std::string>& pieces) {
+    std::vector<iovec> vectors;
+    for (const std::string& piece : pieces) vectors.push_back({const_cast<char*>(piece.data()), piece.size()});
+    return ToDict(thread_.Call([&] { return socket_.TryWrite(vectors); }));
+  }
+  bool HasUnread() {
+    return thread_.Call([this] { return socket_.HasUnread(); });
+  }
+  bool is_open() {
+    return thread_.Call([this] { return socket_.is_open(); });
+  }
+  void Close() {
+    thread_.Call([this] { socket_.Close(); });
+  }
+  void Abort() {
+    thread_.Call([this] { socket_.Abort(); });
+  }
+  void ShutdownWrite() {
+    thread_.Call([this] { socket_.ShutdownWrite(); });
+  }
+  void ArmReadable() {
+    thread_.Call([this] { socket_.ArmReadable(); });
+  }
+  void InterruptRead() {
+    thread_.Call([this] { socket_.InterruptRead(); });
+  }
+  // A few turns of the loop, so that what was ready has been noticed.
+  void Turn() {
+    for (int i = 0; i < 3; ++i) thread_.Call([] {});
+  }
+
+  std::shared_ptr<Later<bool>> Readable() {
+    auto later = std::make_shared<Later<bool>>();
+    thread_.Call([&] {
+      Spawn([](Socket& socket, std::shared_ptr<Later<bool>> later) -> Task<void> {
+        const bool readable = co_await socket.Readable();
+        later->Set(readable);
+      }(socket_, later));
+    });
+    return later;
+  }
+  std::shared_ptr<Later<bool>> Writable() {
+    auto later = std::make_shared<Later<bool>>();
+    thread_.Call([&] {
+      Spawn([](Socket& socket, std::shared_ptr<Later<bool>> later) -> Task<void> {
+        const bool writable = co_await socket.Writable();
+        later->Set(writable);
+      }(socket_, later));
+    });
+    return later;
+  }
+  // How the read ended: "data …", "eof" or "error N".
+  std::shared_ptr<Later<std::string>> Read(size_t most) {
+    auto later = std::make_shared<Later<std::string>>();
+    thread_.Call([&] {
+      Spawn([](Socket& socket, size_t most, std::shared_ptr<Later<std::string>> later) -> Task<void> {
+        std::string room(most, '\0');
+        const IoResult read = co_await socket.Read(room);
+        later->Set(read.ok()    ? "data " + room.substr(0, static_cast<size_t>(read.bytes))
+                   : read.eof   ? std::string("eof")
+                                : "error " + std::to_string(read.error));
+      }(socket_, most, later));
+    });
+    return later;
+  }
+  std::shared_ptr<Later<bool>> Watch() {
+    auto later = std::make_shared<Later<bool>>();
+    thread_.Call([&] {
+      watched_ = later;
+      socket_.WatchReadable([](void* context) { static_cast<SocketHarness*>(context)->watched_->Set(true); }, this);
+    });
+    return later;
+  }
+  void Unwatch() {
+    thread_.Call([this] { socket_.WatchReadable(nullptr, nullptr); });
+  }
+
+ private:
+  LoopThread thread_;
+  Socket socket_;
+  std::shared_ptr<Later<bool>> watched_;
+};
+
+// Connects as an exchange does; errno of the attempt.
+class ConnectHarness {
+ public:
+  ~ConnectHarness() {
+    if (connector_ != nullptr) Cancel();
+    thread_.Call([] {});
+    thread_.Join();
+  }
+
+  std::shared_ptr<Later<int>> Connect(const std::string& address, uint16_t port) {
+    const std::optional<Address> parsed = ParseAddress(address);
+    if (!parsed) throw py::value_error("not a literal address: " + address);
+    auto later = std::make_shared<Later<int>>();
+    thread_.Call([&] {
+      connector_ = std::make_unique<Connector>(thread_.loop());
+      Spawn([](Connector& connector, Address address, uint16_t port, std::shared_ptr<Later<int>> later) -> Task<void> {
+        const int error = co_await connector.Connect(address, port);
+        later->Set(error);
+      }(*connector_, *parsed, port, later));
+    });
+    return later;
+  }
+  void Cancel() {
+    thread_.Call([this] { connector_->Cancel(); });
+  }
+  bool TakesOpenSocket() {
+    return thread_.Call([this] { return connector_->TakeSocket().is_open(); });
+  }
+
+ private:
+  LoopThread thread_;
+  std::unique_ptr<Connector> connector_;
+};
+
+// ---- resolver
+
+class ResolverHarness {
+ public:
+  ResolverHarness() : resolver_(thread_.loop()) {}
+
+  static std::vector<std::string> Texts(const std::vector<Address>& addresses) {
+    std::vector<std::string> texts;
+    for (const Address& address : addresses) texts.push_back(FormatAddress(address));
+    return texts;
+  }
+  std::optional<std::vector<std::string>> Known(const std::string& host) {
+    return thread_.Call([&]() -> std::optional<std::vector<std::string>> {
+      const std::vector<Address>* known = resolver_.Known(host);
+      if (known == nullptr) return std::nullopt;
+      return Texts(*known);
+    });
+  }
+  std::vector<std::string> Resolve(const std::string& host) {
+    Later<StatusOr<std::vector<Address>>> later;
+    thread_.Call([&] {
+      Spawn([](Resolver& resolver, std::string host, Later<StatusOr<std::vector<Address>>>& later) -> Task<void> {
+        StatusOr<std::vector<Address>> resolved = co_await resolver.Resolve(host);
+        later.Set(std::move(resolved));
+      }(resolver_, host, later));
+    });
+    const StatusOr<std::vector<Address>> resolved = later.Get(60.0);
+    if (!resolved.ok()) throw py::value_error(resolved.status().ToString());
+    return Texts(*resolved);
+  }
+
+ private:
+  LoopThread thread_;
+  Resolver resolver_;
+};
+
+// ---- listener
+
+// Accepts, notes who came, and keeps the connections until told otherwise.
+class ListenerHarness {
+ public:
+  ListenerHarness(const std::string& host, uint16_t port, bool share_port, bool join) {
+    StatusOr<std::unique_ptr<Listener>> opened = Listener::Open(
+        thread_.loop(), {.host = host, .port = port, .share_port = share_port, .join = join},
+        [this](Socket socket, Endpoint peer) {
+          accepted_.push_back(std::move(socket));
+          peers_.emplace_back(peer.address, peer.port);
+        });
+    if (!opened.ok()) throw py::value_error(opened.status().ToString());
+    listener_ = *std::move(opened);
+  }
+  ~ListenerHarness() {
+    thread_.Call([this] {
+      listener_.reset();
+      accepted_.clear();
+    });
+    thread_.Call([] {});
+    thread_.Join();
+  }
+
+  uint16_t port() const { return listener_->port(); }
+  void Start() {
+    thread_.Call([this] { listener_->Start(); });
+  }
+  void Stop() {
+    thread_.Call([this] { listener_->Stop(); });
+  }
+  std::vector<std::pair<std::string, uint16_t>> Peers() {
+    return thread_.Call([this] { return peers_; });
+  }
+
+ private:
+  LoopThread thread_;
+  std::unique_ptr<Listener> listener_;
+  std::vector<Socket> accepted_;
+  std::vector<std::pair<std::string, uint16_t>> peers_;
+};
+
+}  // namespace
+
+void BindTestingNet(py::module_& testing) {
+  BindLater<bool>(testing, "LaterBool");
+  BindLater<int>(testing, "LaterInt");
+  BindLater<double>(testing, "LaterFloat");
+  BindLater<std::string>(testing, "LaterText");
+
+  py::class_<BufferHarness>(testing, "Buffer")
+      .def(py::init())
+      .def("append", &BufferHarness::Append)
+      .def("receive", &BufferHarness::Receive)
+      .def("consume", [](BufferHarness& self, size_t bytes) { self.buffer().Consume(bytes); })
+      .def("reserve", [](BufferHarness& self, size_t bytes) { self.buffer().Reserve(bytes); })
+      .def("clear", [](BufferHarness& self) { self.buffer().Clear(); })
+      .def("release", [](BufferHarness& self) { self.buffer().Release(); })
+      .def("move", &BufferHarness::Move)
+      .def("padding_sum", &BufferHarness::PaddingSum)
+      .def_property_readonly("view", [](BufferHarness& self) { return Bytes(self.buffer().view()); })
+      .def_property_readonly("room", [](BufferHarness& self) { return self.buffer().room().size(); })
+      .def_property_readonly("capacity", [](BufferHarness& self) { return self.buffer().capacity(); })
+      .def_property_readonly("pool_bytes_in_use", [](BufferHarness& self) { return self.pool().bytes_in_use(); });
+  testing.def("pool_round", [](const std::vector<size_t>& sizes) {
+    // Takes blocks of these sizes, gives them all back, takes them again: how many came back from the pool.
+    BufferPool pool;
+    std::vector<BufferPool::Block> blocks;
+    for (const size_t size : sizes) blocks.push_back(pool.Take(size));
+    std::set<const char*> addresses;
+    for (const BufferPool::Block& block : blocks) addresses.insert(block.data);
+    std::vector<size_t> capacities;
+    for (const BufferPool::Block& block : blocks) {
+      capacities.push_back(block.capacity);
+      pool.Give(block);
+    }
+    const size_t in_use = pool.bytes_in_use();
+    size_t again = 0;
+    blocks.clear();
+    for (const size_t size : sizes) {
+      blocks.push_back(pool.Take(size));
+      again += addresses.contains(blocks.back().data) ? 1 : 0;
+    }
+    for (const BufferPool::Block& block : blocks) pool.Give(block);
+    return py::make_tuple(capacities, in_use, again);
+  });
+
+  py::class_<WheelHarness>(testing, "TimerWheel")
+      .def(py::init<int64_t>(), py::arg("now_ms") = 0)
+      .def("arm", &WheelHarness::Arm)
+      .def("disarm", &WheelHarness::Disarm)
+      .def("drop", &WheelHarness::Drop)
+      .def("drop_wheel", &WheelHarness::DropWheel)
+      .def("is_armed", &WheelHarness::IsArmed)
+      .def("when_fired", &WheelHarness::WhenFired, py::arg("name"), py::arg("what"), py::arg("other"),
+           py::arg("delay_ms") = 0)
+      .def("tick", &WheelHarness::Tick, py::arg("pass_ms"))
+      .def("take_fired", &WheelHarness::TakeFired)
+      .def_property_readonly("armed", &WheelHarness::armed)
+      .def_property_readonly("wakes", &WheelHarness::wakes)
+      .def_property_readonly("now_ms", &WheelHarness::now_ms);
+
+  testing.def("run_deep_tasks", &RunDeep);
+  testing.def("signal_story", &SignalStory, py::arg("notify_first"), py::arg("notifications") = 1);
+  testing.def("destroyed_locals", &DestroyedLocals, py::arg("run"));
+
+  py::class_<LoopHarness>(testing, "EventLoop")
+      .def(py::init())
+      .def("posted_order", &LoopHarness::PostedOrder)
+      .def("yields", &LoopHarness::Yields)
+      .def("start_delay", &LoopHarness::StartDelay)
+      .def("cancel_delay", &LoopHarness::CancelDelay)
+      .def("start_timer", &LoopHarness::StartTimer);
+
+  py::class_<SocketHarness>(testing, "Socket")
+      .def(py::init<int>(), py::arg("descriptor"))
+      .def("try_read", &SocketHarness::TryRead)
+      .def("try_write", &SocketHarness::TryWrite)
+      .def("has_unread", &SocketHarness::HasUnread)
+      .def_property_readonly("is_open", &SocketHarness::is_open)
+      .def("close", &SocketHarness::Close)
+      .def("abort", &SocketHarness::Abort)
+      .def("shutdown_write", &SocketHarness::ShutdownWrite)
+      .def("arm_readable", &SocketHarness::ArmReadable)
+      .def("interrupt_read", &SocketHarness::InterruptRead)
+      .def("turn", &SocketHarness::Turn)
+      .def("readable", &SocketHarness::Readable)
+      .def("writable", &SocketHarness::Writable)
+      .def("read", &SocketHarness::Read)
+      .def("watch", &SocketHarness::Watch)
+      .def("unwatch", &SocketHarness::Unwatch);
+  py::class_<ConnectHarness>(testing, "Connector")
+      .def(py::init())
+      .def("connect", &ConnectHarness::Connect)
+      .def("cancel", &ConnectHarness::Cancel)
+      .def("takes_open_socket", &ConnectHarness::TakesOpenSocket);
+  testing.def("parse_address", [](const std::string& text) -> std::optional<std::string> {
+    const std::optional<Address> address = ParseAddress(text);
+    if (!address) return std::nullopt;
+    return FormatAddress(*address);
+  });
+
+  py::class_<ResolverHarness>(testing, "Resolver")
+      .def(py::init())
+      .def("known", &ResolverHarness::Known)
+      .def("resolve", &ResolverHarness::Resolve);
+
+  py::class_<ListenerHarness>(testing, "Listener")
+      .def(py::init<const std::string&, uint16_t, bool, bool>(), py::arg("host") = "127.0.0.1", py::arg("port") = 0,
+           py::arg("share_port") = true, py::arg("join") = false)
+      .def_property_readonly("port", &ListenerHarness::port)
+      .def("start", &ListenerHarness::Start)
+      .def("stop", &ListenerHarness::Stop)
+      .def("peers", &ListenerHarness::Peers);
+}
+
+}  // namespace vllm_router
