@@ -16,6 +16,7 @@
 #include "proxy/error_response.h"
 #include "proxy/metrics.h"
 #include "proxy/recorder.h"
+#include "proxy/relay.h"
 #include "proxy/request_id.h"
 #include "proxy/routes.h"
 
@@ -214,6 +215,16 @@ void BindTables(py::module_& testing) {
 }  // namespace
 
 void BindTestingProxy(py::module_& testing) {
+  testing.def("skip_written", [](const std::vector<std::string>& pieces, size_t written) {
+    std::vector<iovec> vectors;
+    for (const std::string& piece : pieces) vectors.push_back({const_cast<char*>(piece.data()), piece.size()});
+    std::vector<std::string> left;
+    for (const iovec& rest : SkipWritten(vectors, written)) {
+      left.emplace_back(static_cast<const char*>(rest.iov_base), rest.iov_len);
+    }
+    return left;
+  });
+
   BindTables(testing);
 
   py::class_<WorkerHandle>(testing, "WorkerHandle").def(py::init(&MakeWorker)).def_static("of", &FindWorker);

@@ -1,6 +1,7 @@
 #include <pybind11/stl.h>
 
 #include "bindings/bindings.h"
+#include "worker/health.h"
 #include "worker/worker_registry.h"
 #include "worker/worker_url.h"
 
@@ -64,6 +65,11 @@ class RegistryHarness {
 }  // namespace
 
 void BindTestingWorker(py::module_& testing) {
+  py::class_<HealthTracker>(testing, "HealthTracker")
+      .def(py::init<uint32_t, uint32_t>(), py::arg("failure_threshold"), py::arg("success_threshold"))
+      .def("observe", &HealthTracker::Observe, py::arg("success"))
+      .def_property_readonly("healthy", &HealthTracker::healthy);
+
   testing.def("parse_worker_url", &ParsedUrl);
   testing.def("same_host", [](const std::string& a, const std::string& b) {
     return SameHost(ParseWorkerUrl(a).value(), ParseWorkerUrl(b).value());

@@ -1,0 +1,60 @@
+"""cpp/proxy/health_checker.h. Falling ill and recovering are in tests/proxy/test_fleet_changes.py."""
+
+import threading
+
+from tests.fakes.wire import eventually, response
+
+
+def test_a_worker_that_hangs_holds_up_nobody_else_s_check(stage):
+    hanging = stage.worker(lambda connection, _: connection.ending())
+    other = stage.worker()
+    stage.router(hanging, other, health_check_interval_secs=0.02, health_check_timeout_secs=100)
+    other.wait_for_requests(5)
+
+
+def test_all_are_asked_at_once(stage):
+    together = threading.Barrier(5)
+
+    def answer(connection, _message):
+        together.wait(30)
+        connection.send(response(200, b""))
+
+    workers = [stage.worker(answer) for _ in range(5)]
+    stage.router(*workers, health_check_interval_secs=0.05)
+    for worker in workers:
+        worker.wait_for_requests(2)
+
+
+def test_workers_added_later_are_asked_too(stage):
+    router = stage.router(health_check_interval_secs=0.02)
+    worker = stage.worker()
+    router.core.add_worker(worker.url)
+    worker.wait_for_requests(2)
+
+
+def test_checks_use_connections_of_their_own(stage):
+    worker = stage.worker()
+    router = stage.router(worker, health_check_interval_secs=0.02)
+    client = stage.client(router)
+    for _ in range(20):
+        assert client.ask().status == 200
+    worker.wait_for_requests(25)
+    with_requests = [
+        {message.target for message in connection.requests} for connection in list(worker.connections)
+    ]
+    assert all(len(targets) <= 1 for targets in with_requests)
+
+
+def test_a_verdict_changes_the_fleet_once(stage):
+    answers = {"status": 500}
+
+    def answer(connection, _message):
+        connection.send(response(answers["status"], b""))
+
+    worker = stage.worker(answer)
+    router = stage.router(worker, health_check_interval_secs=0.01, health_failure_threshold=2)
+    eventually(lambda: not router.core.workers[0].healthy)
+    # Somebody else may set the health too; the checker speaks up again only when its own verdict changes.
+    router.core.set_healthy(worker.url, True)
+    worker.wait_for_requests(len(worker.requests) + 3)
+    assert router.core.workers[0].healthy
