@@ -26,7 +26,8 @@ inline constexpr size_t kRelayBufferMost = 64 * 1024;
 inline constexpr size_t kFairnessBytes = 64 * 1024;      // moved per wake-up before others get their turn
 inline constexpr size_t kMaxPipelinedBytes = 16 * 1024;  // read ahead of the request being answered
 inline constexpr size_t kSmallBodyBytes = 64 * 1024;     // read whole even when the policy does not need it
-inline constexpr size_t kReplayBodyBytes = 1024 * 1024;  // a streamed body up to this length is kept to be sent again
+inline constexpr size_t kReplayBodyBytes =
+    1024 * 1024;  // a streamed body up to this length is kept to be sent again
 inline constexpr size_t kLingerBytes =
     256 * 1024;  // discarded after an early answer, so that it is not reset
 inline constexpr int kLingerSeconds = 2;

@@ -91,8 +91,9 @@ ServerOptions ToServerOptions(const py::kwargs& given) {
     try {
       setter->second(options, value);
     } catch (const py::cast_error&) {
-      throw py::value_error(name + " is " + py::repr(value).cast<std::string>() +
-                            ", which is not of its type or range; see docs/reference/cli.md");
+      throw py::value_error(
+          name + " is " + py::repr(value).cast<std::string>() +
+          ", which is not of its type or range; see docs/reference/cli.md");
     }
   }
   return options;
@@ -109,23 +110,25 @@ LogLevel LevelByName(const std::string& name) {
 
 void BindServer(py::module_& module) {
   py::class_<Server>(module, "Server")
-      .def(py::init([](const PyRouter& router, const py::kwargs& kwargs) {
-             const ServerOptions options = ToServerOptions(kwargs);
-             StatusOr<std::unique_ptr<Server>> server = absl::UnknownError("");
-             {
-               py::gil_scoped_release release;
-               server = Server::Start(router.shared(), options);
-             }
-             return ValueOrThrow(std::move(server));
-           }),
-           py::arg("router"))
+      .def(
+          py::init([](const PyRouter& router, const py::kwargs& kwargs) {
+            const ServerOptions options = ToServerOptions(kwargs);
+            StatusOr<std::unique_ptr<Server>> server = absl::UnknownError("");
+            {
+              py::gil_scoped_release release;
+              server = Server::Start(router.shared(), options);
+            }
+            return ValueOrThrow(std::move(server));
+          }),
+          py::arg("router"))
       .def_property_readonly("port", &Server::port)
       .def_property_readonly("metrics_port", &Server::metrics_port)
       .def_property_readonly("host", [](const Server& server) { return server.options().host; })
       .def("metrics_text", &Server::MetricsText, py::call_guard<py::gil_scoped_release>())
       .def("shutdown", &Server::Shutdown)
       .def(
-          "wait", [](Server& server, double seconds) { return server.Wait(static_cast<int64_t>(seconds * 1000)); },
+          "wait",
+          [](Server& server, double seconds) { return server.Wait(static_cast<int64_t>(seconds * 1000)); },
           py::arg("timeout_secs") = -1.0, py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("exchanges_cut", &Server::exchanges_cut)
       .def_property_readonly_static("option_names", [](const py::object&) {
@@ -137,9 +140,10 @@ void BindServer(py::module_& module) {
   module.def(
       "configure_log",
       [](const std::string& level, const std::string& log_format, const std::string& directory) {
-        ThrowIfError(ConfigureLog({.level = LevelByName(level),
-                                   .format = log_format == "json" ? LogFormat::kJson : LogFormat::kText,
-                                   .directory = directory}));
+        ThrowIfError(ConfigureLog(
+            {.level = LevelByName(level),
+             .format = log_format == "json" ? LogFormat::kJson : LogFormat::kText,
+             .directory = directory}));
       },
       py::arg("level") = "info", py::arg("log_format") = "text", py::arg("directory") = "");
   module.def(

@@ -81,7 +81,8 @@ class Later {
   T Get(double patience) {
     const py::gil_scoped_release release;
     std::unique_lock lock(mutex_);
-    if (!changed_.wait_for(lock, std::chrono::duration<double>(patience), [this] { return value_.has_value(); })) {
+    if (!changed_.wait_for(
+            lock, std::chrono::duration<double>(patience), [this] { return value_.has_value(); })) {
       throw std::runtime_error("it did not happen in time");
     }
     return *value_;
@@ -140,7 +141,8 @@ class BufferHarness {
 class WheelHarness {
  public:
   explicit WheelHarness(int64_t now_ms)
-      : now_ms_(now_ms), wheel_(std::make_unique<TimerWheel>([this] { return now_ms_; }, [this] { ++wakes_; })) {}
+      : now_ms_(now_ms),
+        wheel_(std::make_unique<TimerWheel>([this] { return now_ms_; }, [this] { ++wakes_; })) {}
 
   struct Named {
     WheelHarness* harness;
@@ -273,7 +275,8 @@ class LoopHarness {
   // Two tasks that yield after each step: the steps in the order in which they ran.
   std::string Yields(int steps) {
     auto story = std::make_shared<std::string>();
-    const auto run = [](EventLoop& loop, std::shared_ptr<std::string> story, char name, int steps) -> Task<void> {
+    const auto run = [](EventLoop& loop, std::shared_ptr<std::string> story, char name,
+                        int steps) -> Task<void> {
       for (int i = 0; i < steps; ++i) {
         story->push_back(name);
         co_await loop.Yield();
@@ -309,7 +312,8 @@ class LoopHarness {
           thread_.loop().timers(), ms,
           [](void* context) {
             const std::unique_ptr<Armed> owned(static_cast<Armed*>(context));
-            const std::chrono::duration<double, std::milli> passed = std::chrono::steady_clock::now() - owned->since;
+            const std::chrono::duration<double, std::milli> passed =
+                std::chrono::steady_clock::now() - owned->since;
             owned->later->Set(passed.count());
           },
           armed);
@@ -352,11 +356,13 @@ class SocketHarness {
   py::dict TryRead(size_t most) {
     std::string room(most, '\0');
     const IoResult result = thread_.Call([&] { return socket_.TryRead(room); });
-    return ToDict(result, std::string_view(room).substr(0, static_cast<size_t>(std::max<int64_t>(0, result.bytes))));
+    return ToDict(
+        result, std::string_view(room).substr(0, static_cast<size_t>(std::max<int64_t>(0, result.bytes))));
   }
   py::dict TryWrite(const std::vector<std::string>& pieces) {
     std::vector<iovec> vectors;
-    for (const std::string& piece : pieces) vectors.push_back({const_cast<char*>(piece.data()), piece.size()});
+    for (const std::string& piece : pieces)
+      vectors.push_back({const_cast<char*>(piece.data()), piece.size()});
     return ToDict(thread_.Call([&] { return socket_.TryWrite(vectors); }));
   }
   bool HasUnread() {
@@ -412,9 +418,10 @@ class SocketHarness {
       Spawn([](Socket& socket, size_t most, std::shared_ptr<Later<std::string>> later) -> Task<void> {
         std::string room(most, '\0');
         const IoResult read = co_await socket.Read(room);
-        later->Set(read.ok()    ? "data " + room.substr(0, static_cast<size_t>(read.bytes))
-                   : read.eof   ? std::string("eof")
-                                : "error " + std::to_string(read.error));
+        later->Set(
+            read.ok()  ? "data " + room.substr(0, static_cast<size_t>(read.bytes))
+            : read.eof ? std::string("eof")
+                       : "error " + std::to_string(read.error));
       }(socket_, most, later));
     });
     return later;
@@ -423,7 +430,8 @@ class SocketHarness {
     auto later = std::make_shared<Later<bool>>();
     thread_.Call([&] {
       watched_ = later;
-      socket_.WatchReadable([](void* context) { static_cast<SocketHarness*>(context)->watched_->Set(true); }, this);
+      socket_.WatchReadable(
+          [](void* context) { static_cast<SocketHarness*>(context)->watched_->Set(true); }, this);
     });
     return later;
   }
@@ -452,10 +460,12 @@ class ConnectHarness {
     auto later = std::make_shared<Later<int>>();
     thread_.Call([&] {
       connector_ = std::make_unique<Connector>(thread_.loop());
-      Spawn([](Connector& connector, Address address, uint16_t port, std::shared_ptr<Later<int>> later) -> Task<void> {
-        const int error = co_await connector.Connect(address, port);
-        later->Set(error);
-      }(*connector_, *parsed, port, later));
+      Spawn(
+          [](Connector& connector, Address address, uint16_t port,
+             std::shared_ptr<Later<int>> later) -> Task<void> {
+            const int error = co_await connector.Connect(address, port);
+            later->Set(error);
+          }(*connector_, *parsed, port, later));
     });
     return later;
   }
@@ -492,10 +502,12 @@ class ResolverHarness {
   std::vector<std::string> Resolve(const std::string& host) {
     Later<StatusOr<std::vector<Address>>> later;
     thread_.Call([&] {
-      Spawn([](Resolver& resolver, std::string host, Later<StatusOr<std::vector<Address>>>& later) -> Task<void> {
-        StatusOr<std::vector<Address>> resolved = co_await resolver.Resolve(host);
-        later.Set(std::move(resolved));
-      }(resolver_, host, later));
+      Spawn(
+          [](Resolver& resolver, std::string host,
+             Later<StatusOr<std::vector<Address>>>& later) -> Task<void> {
+            StatusOr<std::vector<Address>> resolved = co_await resolver.Resolve(host);
+            later.Set(std::move(resolved));
+          }(resolver_, host, later));
     });
     const StatusOr<std::vector<Address>> resolved = later.Get(60.0);
     if (!resolved.ok()) throw py::value_error(resolved.status().ToString());
@@ -570,7 +582,8 @@ void BindTestingNet(py::module_& testing) {
       .def_property_readonly("view", [](BufferHarness& self) { return Bytes(self.buffer().view()); })
       .def_property_readonly("room", [](BufferHarness& self) { return self.buffer().room().size(); })
       .def_property_readonly("capacity", [](BufferHarness& self) { return self.buffer().capacity(); })
-      .def_property_readonly("pool_bytes_in_use", [](BufferHarness& self) { return self.pool().bytes_in_use(); });
+      .def_property_readonly(
+          "pool_bytes_in_use", [](BufferHarness& self) { return self.pool().bytes_in_use(); });
   testing.def("pool_round", [](const std::vector<size_t>& sizes) {
     // Takes blocks of these sizes, gives them all back, takes them again: how many came back from the pool.
     BufferPool pool;
@@ -601,8 +614,9 @@ void BindTestingNet(py::module_& testing) {
       .def("drop", &WheelHarness::Drop)
       .def("drop_wheel", &WheelHarness::DropWheel)
       .def("is_armed", &WheelHarness::IsArmed)
-      .def("when_fired", &WheelHarness::WhenFired, py::arg("name"), py::arg("what"), py::arg("other"),
-           py::arg("delay_ms") = 0)
+      .def(
+          "when_fired", &WheelHarness::WhenFired, py::arg("name"), py::arg("what"), py::arg("other"),
+          py::arg("delay_ms") = 0)
       .def("tick", &WheelHarness::Tick, py::arg("pass_ms"))
       .def("take_fired", &WheelHarness::TakeFired)
       .def_property_readonly("armed", &WheelHarness::armed)
@@ -655,8 +669,9 @@ void BindTestingNet(py::module_& testing) {
       .def("resolve", &ResolverHarness::Resolve);
 
   py::class_<ListenerHarness>(testing, "Listener")
-      .def(py::init<const std::string&, uint16_t, bool, bool>(), py::arg("host") = "127.0.0.1", py::arg("port") = 0,
-           py::arg("share_port") = true, py::arg("join") = false)
+      .def(
+          py::init<const std::string&, uint16_t, bool, bool>(), py::arg("host") = "127.0.0.1",
+          py::arg("port") = 0, py::arg("share_port") = true, py::arg("join") = false)
       .def_property_readonly("port", &ListenerHarness::port)
       .def("start", &ListenerHarness::Start)
       .def("stop", &ListenerHarness::Stop)

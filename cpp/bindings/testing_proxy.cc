@@ -217,7 +217,8 @@ void BindTables(py::module_& testing) {
 void BindTestingProxy(py::module_& testing) {
   testing.def("skip_written", [](const std::vector<std::string>& pieces, size_t written) {
     std::vector<iovec> vectors;
-    for (const std::string& piece : pieces) vectors.push_back({const_cast<char*>(piece.data()), piece.size()});
+    for (const std::string& piece : pieces)
+      vectors.push_back({const_cast<char*>(piece.data()), piece.size()});
     std::vector<std::string> left;
     for (const iovec& rest : SkipWritten(vectors, written)) {
       left.emplace_back(static_cast<const char*>(rest.iov_base), rest.iov_len);

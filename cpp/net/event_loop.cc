@@ -29,7 +29,8 @@ struct EventLoop::Impl {
 };
 
 EventLoop::EventLoop()
-    : impl_(std::make_unique<Impl>()), wheel_(std::make_unique<TimerWheel>(CoarseNowMs, [this] { Tick(); })) {}
+    : impl_(std::make_unique<Impl>()),
+      wheel_(std::make_unique<TimerWheel>(CoarseNowMs, [this] { Tick(); })) {}
 
 EventLoop::~EventLoop() = default;
 

@@ -29,8 +29,8 @@ class EventLoop {
   EventLoop(const EventLoop&) = delete;
   EventLoop& operator=(const EventLoop&) = delete;
 
-  void Run();   // until Stop()
-  void Stop();  // any thread
+  void Run();                                 // until Stop()
+  void Stop();                                // any thread
   void Post(std::function<void()> function);  // any thread; runs in the loop's next turn
 
   // Lets the others have their turn: co_await loop.Yield().

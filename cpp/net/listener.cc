@@ -62,8 +62,8 @@ struct Listener::Impl {
     for (int accepted = 0; accepted < most; ++accepted) {
       sockaddr_storage name{};
       socklen_t size = sizeof name;
-      const int descriptor = ::accept4(listening.native_handle(), reinterpret_cast<sockaddr*>(&name), &size,
-                                       SOCK_NONBLOCK | SOCK_CLOEXEC);
+      const int descriptor = ::accept4(
+          listening.native_handle(), reinterpret_cast<sockaddr*>(&name), &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
       if (descriptor >= 0) {
         on_accept(Socket(loop, descriptor), PeerOf(name));
       } else if (errno == EMFILE || errno == ENFILE) {
@@ -82,19 +82,20 @@ struct Listener::Impl {
     const int descriptor = ::accept4(listening.native_handle(), nullptr, nullptr, SOCK_CLOEXEC);
     if (descriptor >= 0) ::close(descriptor);
     reserve = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
-    Log(LogLevel::kWarning, "out of file descriptors: a new connection was closed; raise the limit (ulimit -n)");
+    Log(LogLevel::kWarning,
+        "out of file descriptors: a new connection was closed; raise the limit (ulimit -n)");
   }
 
   static void Wait(const std::shared_ptr<Impl>& self) {
-    self->listening.async_wait(asio::posix::stream_descriptor::wait_read,
-                               [self](const boost::system::error_code& error) {
-                                 if (error || self->stopped) return;
-                                 if (self->AcceptSome(kMaxAcceptsPerWakeup)) {
-                                   Wait(self);
-                                 } else {
-                                   self->pause.Arm(self->loop.timers(), kPauseMs, &Impl::Resume, self.get());
-                                 }
-                               });
+    self->listening.async_wait(
+        asio::posix::stream_descriptor::wait_read, [self](const boost::system::error_code& error) {
+          if (error || self->stopped) return;
+          if (self->AcceptSome(kMaxAcceptsPerWakeup)) {
+            Wait(self);
+          } else {
+            self->pause.Arm(self->loop.timers(), kPauseMs, &Impl::Resume, self.get());
+          }
+        });
   }
 
   static void Resume(void* context) {
@@ -138,10 +139,11 @@ StatusOr<std::unique_ptr<Listener>> Listener::Open(EventLoop& loop, const Where&
   if (!listening) {
     const int error = errno;
     ::close(descriptor);
-    return CannotListen(where, std::strerror(error),
-                        error == EADDRINUSE ? "stop the process that uses it, or choose another port"
-                        : error == EACCES   ? "choose a port above 1023, or run with the right to bind it"
-                                            : "choose an address of this machine");
+    return CannotListen(
+        where, std::strerror(error),
+        error == EADDRINUSE ? "stop the process that uses it, or choose another port"
+        : error == EACCES   ? "choose a port above 1023, or run with the right to bind it"
+                            : "choose an address of this machine");
   }
   sockaddr_storage name{};
   socklen_t size = sizeof name;

@@ -162,7 +162,8 @@ bool Socket::ReadableAwaiter::await_resume() const {
 void Socket::InterruptRead() {
   if (!is_open() || !impl_->reader) return;
   impl_->interrupted = true;
-  asio::post(impl_->socket.get_executor(), [waiter = std::exchange(impl_->reader, nullptr)] { waiter.resume(); });
+  asio::post(
+      impl_->socket.get_executor(), [waiter = std::exchange(impl_->reader, nullptr)] { waiter.resume(); });
 }
 
 bool Socket::WritableAwaiter::await_ready() const { return !socket->is_open(); }
@@ -185,17 +186,18 @@ void Socket::ReadAwaiter::await_suspend(std::coroutine_handle<> waiter) {
   }
   Impl& impl = *socket->impl_;
   impl.reader = waiter;
-  impl.socket.async_read_some(asio::buffer(room.data(), room.size()),
-                              [this, self = socket->impl_](const error_code& error, size_t bytes) {
-                                if (!error) {
-                                  result.bytes = static_cast<int64_t>(bytes);
-                                } else if (error == asio::error::eof) {
-                                  result.eof = true;
-                                } else {
-                                  result.error = self->closed ? ECANCELED : error.value();
-                                }
-                                std::exchange(self->reader, nullptr).resume();
-                              });
+  impl.socket.async_read_some(
+      asio::buffer(room.data(), room.size()),
+      [this, self = socket->impl_](const error_code& error, size_t bytes) {
+        if (!error) {
+          result.bytes = static_cast<int64_t>(bytes);
+        } else if (error == asio::error::eof) {
+          result.eof = true;
+        } else {
+          result.error = self->closed ? ECANCELED : error.value();
+        }
+        std::exchange(self->reader, nullptr).resume();
+      });
 }
 
 std::optional<Address> ParseAddress(std::string_view text) {

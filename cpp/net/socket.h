@@ -47,7 +47,7 @@ struct Endpoint {
 
 class Socket {
  public:
-  Socket() = default;  // not open
+  Socket() = default;                       // not open
   Socket(EventLoop& loop, int descriptor);  // takes over a connected, non-blocking descriptor
   Socket(Socket&&) noexcept = default;
   Socket& operator=(Socket&& other) noexcept;

@@ -17,9 +17,12 @@ namespace {
 
 constexpr std::string_view kText = "text/plain; charset=utf-8";
 constexpr int64_t kModelsTimeoutMs = 5'000;
-constexpr int64_t kSliceNanos = 100'000'000;  // a wait for a worker looks up this often whether the server is stopping
+constexpr int64_t kSliceNanos =
+    100'000'000;  // a wait for a worker looks up this often whether the server is stopping
 
-AdminReply Json(int status, const json::value& value) { return {.status = status, .body = json::serialize(value)}; }
+AdminReply Json(int status, const json::value& value) {
+  return {.status = status, .body = json::serialize(value)};
+}
 
 AdminReply Text(int status, std::string text) {
   return {.status = status, .body = std::move(text), .content_type = kText};
@@ -27,9 +30,10 @@ AdminReply Text(int status, std::string text) {
 
 AdminReply Error(HttpError error, std::string_view message, int status = 0) {
   const ErrorRow& row = ErrorOf(error);
-  return {.status = status != 0 ? status : row.status,
-          .body = ErrorBody(message, row.type, row.code),
-          .error_code = row.code};
+  return {
+      .status = status != 0 ? status : row.status,
+      .body = ErrorBody(message, row.type, row.code),
+      .error_code = row.code};
 }
 
 int HexDigit(char c) {
@@ -61,36 +65,44 @@ std::optional<std::string> QueryValue(std::string_view query, std::string_view n
     const std::string_view pair = query.substr(0, end);
     query.remove_prefix(std::min(end + 1, query.size()));
     const size_t equals = std::min(pair.find('='), pair.size());
-    if (pair.substr(0, equals) == name && equals < pair.size()) return PercentDecoded(pair.substr(equals + 1), true);
+    if (pair.substr(0, equals) == name && equals < pair.size())
+      return PercentDecoded(pair.substr(equals + 1), true);
   }
   return std::nullopt;
 }
 
 json::object Describe(const FleetView::Member& member) {
   const Worker& worker = *member.worker;
-  return {{"url", worker.url.url},
-          {"model_id", "unknown"},
-          {"worker_type", "regular"},
-          {"is_healthy", member.healthy},
-          {"load", worker.load.open_requests()},
-          {"connection_mode", "Http"},
-          {"priority", 50},
-          {"cost", 1.0},
-          {"draining", member.draining},
-          {"weight", static_cast<double>(worker.weight) / kWeightOne}};
+  return {
+      {"url", worker.url.url},
+      {"model_id", "unknown"},
+      {"worker_type", "regular"},
+      {"is_healthy", member.healthy},
+      {"load", worker.load.open_requests()},
+      {"connection_mode", "Http"},
+      {"priority", 50},
+      {"cost", 1.0},
+      {"draining", member.draining},
+      {"weight", static_cast<double>(worker.weight) / kWeightOne}};
 }
 
 }  // namespace
 
 Task<AdminReply> Admin::Answer(Lane& lane, AdminRequest request) {
   switch (request.route) {
-    case Route::kLiveness: co_return Text(200, "OK");
-    case Route::kHealth: co_return Health();
-    case Route::kReadiness: co_return Readiness();
-    case Route::kListWorkers: co_return ListWorkers();
+    case Route::kLiveness:
+      co_return Text(200, "OK");
+    case Route::kHealth:
+      co_return Health();
+    case Route::kReadiness:
+      co_return Readiness();
+    case Route::kListWorkers:
+      co_return ListWorkers();
     case Route::kMetrics:
-      co_return AdminReply{.body = metrics_->Text(), .content_type = "text/plain; version=0.0.4; charset=utf-8"};
-    case Route::kServerOptions: co_return Text(200, "");
+      co_return AdminReply{
+          .body = metrics_->Text(), .content_type = "text/plain; version=0.0.4; charset=utf-8"};
+    case Route::kServerOptions:
+      co_return Text(200, "");
     case Route::kModels: {
       AdminReply reply = co_await Models(lane);
       co_return reply;
@@ -110,14 +122,16 @@ Task<AdminReply> Admin::Answer(Lane& lane, AdminRequest request) {
     case Route::kRemoveWorker: {
       const std::optional<std::string> url = QueryValue(request.query, "url");
       if (!url.has_value() || url->empty()) {
-        co_return Error(HttpError::kInvalidArgument,
-                        "The query parameter 'url' is missing; say for example ?url=http://gpu-0:8000.");
+        co_return Error(
+            HttpError::kInvalidArgument,
+            "The query parameter 'url' is missing; say for example ?url=http://gpu-0:8000.");
       }
       if (request.route == Route::kRemoveWorker) co_return Remove(*url, /*as_json=*/false);
       AdminReply reply = co_await Add(lane, *url, 1.0, /*as_json=*/false);
       co_return reply;
     }
-    default: co_return Error(HttpError::kNotFound, ErrorOf(HttpError::kNotFound).message);
+    default:
+      co_return Error(HttpError::kNotFound, ErrorOf(HttpError::kNotFound).message);
   }
 }
 
@@ -131,8 +145,9 @@ AdminReply Admin::Health() const {
   const bool serves = !fleet->eligible().empty() || fleet->members().empty();
   if (unhealthy.empty() && serves) return Text(200, "All servers healthy");
   if (unhealthy.empty()) return Text(503, "All servers are draining");
-  return Text(serves ? 200 : 503, (serves ? "Serving. Unhealthy servers: " : "Unhealthy servers: ") +
-                                      json::serialize(unhealthy));
+  return Text(
+      serves ? 200 : 503,
+      (serves ? "Serving. Unhealthy servers: " : "Unhealthy servers: ") + json::serialize(unhealthy));
 }
 
 AdminReply Admin::Readiness() const {
@@ -142,9 +157,11 @@ AdminReply Admin::Readiness() const {
     return Json(503, {{"status", "not_ready"}, {"reason", "shutting down"}, {"total_workers", total}});
   }
   if (fleet->eligible().empty()) {
-    return Json(503, {{"status", "not_ready"}, {"reason", "no healthy workers available"}, {"total_workers", total}});
+    return Json(
+        503, {{"status", "not_ready"}, {"reason", "no healthy workers available"}, {"total_workers", total}});
   }
-  return Json(200, {{"status", "ready"}, {"healthy_workers", fleet->eligible().size()}, {"total_workers", total}});
+  return Json(
+      200, {{"status", "ready"}, {"healthy_workers", fleet->eligible().size()}, {"total_workers", total}});
 }
 
 AdminReply Admin::ListWorkers() const {
@@ -159,9 +176,10 @@ AdminReply Admin::Workers() const {
   const std::shared_ptr<const FleetView> fleet = router_->fleet();
   for (const FleetView::Member& member : fleet->members()) workers.emplace_back(Describe(member));
   const size_t total = workers.size();
-  return Json(200, {{"workers", std::move(workers)},
-                    {"total", total},
-                    {"stats", {{"prefill_count", 0}, {"decode_count", 0}, {"regular_count", total}}}});
+  return Json(
+      200, {{"workers", std::move(workers)},
+            {"total", total},
+            {"stats", {{"prefill_count", 0}, {"decode_count", 0}, {"regular_count", total}}}});
 }
 
 AdminReply Admin::OneWorker(std::string_view encoded_url) const {
@@ -176,8 +194,8 @@ AdminReply Admin::OneWorker(std::string_view encoded_url) const {
 
 AdminReply Admin::Remove(std::string_view url, bool as_json) {
   const Status removed = router_->RemoveWorker(url);
-  const std::string message = removed.ok() ? "Successfully removed worker: " + std::string(url)
-                                           : std::string(removed.message());
+  const std::string message =
+      removed.ok() ? "Successfully removed worker: " + std::string(url) : std::string(removed.message());
   if (as_json) {
     return removed.ok() ? Json(200, {{"success", true}, {"message", message}})
                         : Json(404, {{"error", message}, {"code", "WORKER_NOT_FOUND"}});
@@ -215,12 +233,13 @@ Task<AdminReply> Admin::Add(Lane& lane, std::string url, double weight, bool as_
       status = router_->AddWorker(url, weight);
     } else {
       status = absl::DeadlineExceededError(
-          "worker " + parsed->url + " did not answer its health check (" + options.health_check_endpoint + ") within " +
-          std::to_string(options.worker_startup_timeout_ms / 1000) +
+          "worker " + parsed->url + " did not answer its health check (" + options.health_check_endpoint +
+          ") within " + std::to_string(options.worker_startup_timeout_ms / 1000) +
           " s (--worker-startup-timeout-secs); start it, then add it again");
     }
   }
-  const std::string message = status.ok() ? "Successfully added worker: " + url : std::string(status.message());
+  const std::string message =
+      status.ok() ? "Successfully added worker: " + url : std::string(status.message());
   if (as_json) {
     co_return status.ok() ? Json(200, {{"success", true}, {"message", message}})
                           : Json(400, {{"error", message}, {"code", "ADD_WORKER_FAILED"}});
@@ -235,8 +254,9 @@ Task<AdminReply> Admin::AddFromBody(Lane& lane, std::string body) {
   const json::object* object = error ? nullptr : parsed.if_object();
   const json::value* url = object == nullptr ? nullptr : object->if_contains("url");
   if (url == nullptr || !url->is_string()) {
-    co_return Json(400, {{"error", "the body must be a JSON object with a string member 'url'"},
-                         {"code", "ADD_WORKER_FAILED"}});
+    co_return Json(
+        400, {{"error", "the body must be a JSON object with a string member 'url'"},
+              {"code", "ADD_WORKER_FAILED"}});
   }
   double weight = 1.0;
   if (const json::value* given = object->if_contains("weight")) {
@@ -286,7 +306,8 @@ Task<AdminReply> Admin::Models(Lane& lane) {
     any = true;
     for (const json::value& model : list->as_array()) {
       const json::value* id = model.is_object() ? model.as_object().if_contains("id") : nullptr;
-      if (id != nullptr && id->is_string() && seen.insert(std::string(id->as_string())).second) data.push_back(model);
+      if (id != nullptr && id->is_string() && seen.insert(std::string(id->as_string())).second)
+        data.push_back(model);
     }
   }
   if (!any) co_return Error(HttpError::kNoWorkers, "No worker could say which models it serves.");

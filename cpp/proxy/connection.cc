@@ -21,8 +21,9 @@ Connection::~Connection() {
 void Connection::Serve(Lane& lane, Socket socket, Endpoint peer, Door door) {
   if (lane.draining && door == Door::kPublic) return;
   auto* connection = new Connection(lane, std::move(socket), std::move(peer), door);
-  Spawn([](std::unique_ptr<Connection> owned) -> Task<void> { co_await owned->Run(); }(
-      std::unique_ptr<Connection>(connection)));
+  Spawn([](std::unique_ptr<Connection> owned) -> Task<void> {
+    co_await owned->Run();
+  }(std::unique_ptr<Connection>(connection)));
 }
 
 Task<void> Connection::Run() {

@@ -14,7 +14,8 @@ namespace vllm_router {
 namespace {
 
 int64_t UnixMs() {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
+  return std::chrono::duration_cast<std::chrono::milliseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
       .count();
 }
 
@@ -40,19 +41,19 @@ Exchange::~Exchange() {
 }
 
 Task<void> Exchange::Run() {
-  Next next = co_await ReadHead();                      // 1 HEAD
-  if (next == Next::kOn) next = co_await PassGate();    // 2 GATE
-  if (next == Next::kOn) next = co_await ReadBody();    // 3 BODY, 4 FIELDS
-  if (next == Next::kOn) {                              // 5 SEAT: admission control takes its place here
-    if (!Select()) {                                    // 6 SELECT: a retry comes back to here, with a smaller fleet
+  Next next = co_await ReadHead();                    // 1 HEAD
+  if (next == Next::kOn) next = co_await PassGate();  // 2 GATE
+  if (next == Next::kOn) next = co_await ReadBody();  // 3 BODY, 4 FIELDS
+  if (next == Next::kOn) {                            // 5 SEAT: admission control takes its place here
+    if (!Select()) {  // 6 SELECT: a retry comes back to here, with a smaller fleet
       co_await ReplyError(HttpError::kNoWorkers, select_error_);
     } else {
-      next = co_await Ask();                            // 7 LEASE, 8 SEND, 9 AWAIT
-      if (next == Next::kOn) co_await RelayAnswer();    // 10 RELAY
+      next = co_await Ask();                          // 7 LEASE, 8 SEND, 9 AWAIT
+      if (next == Next::kOn) co_await RelayAnswer();  // 10 RELAY
     }
   }
   co_await StopSender();
-  Finish();                                             // 11 FINISH
+  Finish();  // 11 FINISH
 }
 
 // ---- 1 HEAD
@@ -78,7 +79,8 @@ Task<Exchange::Next> Exchange::ReadHead() {
         co_return Next::kFinish;
       }
     }
-    if (!in.empty() && !deadline_.armed()) ArmDeadline(lane_.options.client_head_timeout_ms, &Exchange::OnClientTooSlow);
+    if (!in.empty() && !deadline_.armed())
+      ArmDeadline(lane_.options.client_head_timeout_ms, &Exchange::OnClientTooSlow);
     in.Reserve(in.empty() ? BufferPool::kSmallest : in.size());
     const IoResult read = socket.TryRead(in.room());
     if (read.ok()) {
@@ -180,7 +182,8 @@ Task<Exchange::Next> Exchange::ReadBody() {
     }
     stream_body_ = !body_->complete();
   } else if (!body_->complete()) {
-    const RequestBody::End end = co_await body_->Fill(needed ? lane_.options.max_payload_size : kSmallBodyBytes);
+    const RequestBody::End end =
+        co_await body_->Fill(needed ? lane_.options.max_payload_size : kSmallBodyBytes);
     if (end != RequestBody::End::kOk) {
       co_await ReplyBodyFailed(end);
       co_return Next::kFinish;
@@ -202,13 +205,18 @@ Task<Exchange::Next> Exchange::ReadBody() {
 
 Task<void> Exchange::ReplyBodyFailed(RequestBody::End end) {
   switch (end) {
-    case RequestBody::End::kTimeout: return ReplyError(HttpError::kBodyTimeout);
-    case RequestBody::End::kBadChunk: return ReplyError(HttpError::kBadChunk);
+    case RequestBody::End::kTimeout:
+      return ReplyError(HttpError::kBodyTimeout);
+    case RequestBody::End::kBadChunk:
+      return ReplyError(HttpError::kBadChunk);
     case RequestBody::End::kTooLarge:
-      return ReplyError(HttpError::kBodyTooLarge,
-                        "The request body is longer than the " + std::to_string(lane_.options.max_payload_size) +
-                            " bytes that this router accepts (--max-payload-size).");
-    default: Cancel(CancelReason::kClientGone); return ReplyCancelled();
+      return ReplyError(
+          HttpError::kBodyTooLarge, "The request body is longer than the " +
+                                        std::to_string(lane_.options.max_payload_size) +
+                                        " bytes that this router accepts (--max-payload-size).");
+    default:
+      Cancel(CancelReason::kClientGone);
+      return ReplyCancelled();
   }
 }
 
@@ -232,7 +240,8 @@ bool Exchange::Select() {
 // ---- 7 LEASE, 8 SEND, 9 AWAIT
 
 Task<Exchange::Next> Exchange::Ask() {
-  total_deadline_.Arm(lane_.loop.timers(), lane_.options.request_timeout_ms, &Exchange::OnTotalDeadline, this);
+  total_deadline_.Arm(
+      lane_.loop.timers(), lane_.options.request_timeout_ms, &Exchange::OnTotalDeadline, this);
   // A body that cannot be sent twice must not meet a connection that its worker is just closing.
   const bool replayable = !stream_body_ || body_->keeps_pieces();
   bool fresh = !replayable;
@@ -312,20 +321,23 @@ void Exchange::Send() {
   const bool chunked = has_body && stream_body_ && head_->framing == BodyFraming::kChunked;
   const std::string_view body = has_body && !stream_body_ ? body_->held() : std::string_view();
   upstream_head_.clear();
-  WriteUpstreamHead(*head_,
-                    {.prefix = worker.url.prefix,
-                     .authority = worker.url.authority,
-                     .preserve_host = options.preserve_host,
-                     .client_address = connection_.peer.address,
-                     .forwarded_proto = "http",
-                     .trust_forwarded = options.trust_forwarded,
-                     .request_id_name = request_id_.header_name,
-                     .request_id = request_id_.to_worker(),
-                     .data_parallel_rank = worker.url.rank,
-                     .authorization = lane_.bearer,
-                     .framing = !has_body ? BodyFraming::kNone : chunked ? BodyFraming::kChunked : BodyFraming::kLength,
-                     .content_length = stream_body_ ? head_->content_length : body.size()},
-                    &upstream_head_);
+  WriteUpstreamHead(
+      *head_,
+      {.prefix = worker.url.prefix,
+       .authority = worker.url.authority,
+       .preserve_host = options.preserve_host,
+       .client_address = connection_.peer.address,
+       .forwarded_proto = "http",
+       .trust_forwarded = options.trust_forwarded,
+       .request_id_name = request_id_.header_name,
+       .request_id = request_id_.to_worker(),
+       .data_parallel_rank = worker.url.rank,
+       .authorization = lane_.bearer,
+       .framing = !has_body ? BodyFraming::kNone
+                  : chunked ? BodyFraming::kChunked
+                            : BodyFraming::kLength,
+       .content_length = stream_body_ ? head_->content_length : body.size()},
+      &upstream_head_);
   ++record_.attempts;
   request_sent_ = false;
   record_.sent_ns = lane_.clock.NowNanos();
@@ -395,7 +407,8 @@ Task<bool> Exchange::SendPieces(std::span<iovec> pieces) {
     const IoResult write = socket.TryWrite(pieces);
     if (write.would_block()) {
       ++record_.worker_stalls;
-      send_deadline_.Arm(lane_.loop.timers(), lane_.options.upstream_write_timeout_ms, &Exchange::OnSendStalled, this);
+      send_deadline_.Arm(
+          lane_.loop.timers(), lane_.options.upstream_write_timeout_ms, &Exchange::OnSendStalled, this);
       const bool writable = co_await socket.Writable();
       send_deadline_.Disarm();
       if (!writable) co_return false;
@@ -428,8 +441,9 @@ Task<Exchange::Awaited> Exchange::AwaitHead() {
   answer_in_->Clear();
   worker_spoke_ = false;
   const ServerOptions& options = lane_.options;
-  ArmDeadline(options.first_byte_timeout_ms != 0 ? options.first_byte_timeout_ms : options.request_timeout_ms,
-              &Exchange::OnFirstByteTimeout);
+  ArmDeadline(
+      options.first_byte_timeout_ms != 0 ? options.first_byte_timeout_ms : options.request_timeout_ms,
+      &Exchange::OnFirstByteTimeout);
   Socket& socket = lease_->socket;
   int informational = 0;
   for (;;) {
@@ -448,7 +462,8 @@ Task<Exchange::Awaited> Exchange::AwaitHead() {
       const ParseState state = answer_parser_->Feed(answer_in_->view());
       if (state == ParseState::kNeedMore) break;
       const bool informational_head = state == ParseState::kDone && answer_parser_->head().status < 200;
-      if (!informational_head || answer_parser_->head().status == 101 || ++informational > kMaxInformationalHeads) {
+      if (!informational_head || answer_parser_->head().status == 101 ||
+          ++informational > kMaxInformationalHeads) {
         deadline_.Disarm();
         co_return state == ParseState::kDone && !informational_head ? Awaited::kHead : Awaited::kBad;
       }
@@ -468,7 +483,8 @@ Task<void> Exchange::RelayAnswer() {
   const ResponseHead& answer = answer_parser_->head();
   const bool old_client = head_->minor_version == 0;
   const bool worker_keeps = answer.keep_alive && answer.framing != BodyFraming::kUntilClose;
-  const bool until_close = answer.framing == BodyFraming::kChunked || answer.framing == BodyFraming::kUntilClose;
+  const bool until_close =
+      answer.framing == BodyFraming::kChunked || answer.framing == BodyFraming::kUntilClose;
   const bool chunked = until_close && !old_client;
   ends_with_connection_ = until_close && old_client;
   if (lane_.draining || !RequestFullyRead() || ends_with_connection_) connection_.keep = false;
@@ -478,17 +494,21 @@ Task<void> Exchange::RelayAnswer() {
   record_.status = answer.status;
   record_.stream = answer.event_stream;
   if (answer.event_stream) {
-    total_deadline_.Arm(lane_.loop.timers(), lane_.options.stream_total_timeout_ms, &Exchange::OnTotalDeadline, this);
+    total_deadline_.Arm(
+        lane_.loop.timers(), lane_.options.stream_total_timeout_ms, &Exchange::OnTotalDeadline, this);
   }
-  const BodyFraming framing = chunked ? BodyFraming::kChunked : ends_with_connection_ ? BodyFraming::kUntilClose : answer.framing;
+  const BodyFraming framing = chunked                 ? BodyFraming::kChunked
+                              : ends_with_connection_ ? BodyFraming::kUntilClose
+                                                      : answer.framing;
   std::string client_head;
-  WriteClientHead(answer,
-                  {.request_id = request_id_.id,
-                   .framing = framing,
-                   .content_length = answer.content_length,
-                   .close = !connection_.keep,
-                   .keep_alive_10 = old_client && connection_.keep},
-                  &client_head);
+  WriteClientHead(
+      answer,
+      {.request_id = request_id_.id,
+       .framing = framing,
+       .content_length = answer.content_length,
+       .close = !connection_.keep,
+       .keep_alive_10 = old_client && connection_.keep},
+      &client_head);
   BodyReader reader(answer.framing, answer.content_length);
   answer_in_->Consume(answer.size);
   lane_.response_parsers.Give(std::move(answer_parser_));
@@ -503,12 +523,14 @@ Task<void> Exchange::RelayAnswer() {
   }
 
   client_has_bytes_ = true;
-  Relay relay(lane_.loop.timers(), lease_->socket, connection_.socket,
-              {.idle_ms = lane_.options.stream_idle_timeout_ms, .client_write_ms = lane_.options.client_write_timeout_ms},
-              {.worker_idle = &Exchange::OnWorkerIdle,
-               .client_stalled = &Exchange::OnClientStalled,
-               .first_byte = &Exchange::OnFirstBodyByte,
-               .context = this});
+  Relay relay(
+      lane_.loop.timers(), lease_->socket, connection_.socket,
+      {.idle_ms = lane_.options.stream_idle_timeout_ms,
+       .client_write_ms = lane_.options.client_write_timeout_ms},
+      {.worker_idle = &Exchange::OnWorkerIdle,
+       .client_stalled = &Exchange::OnClientStalled,
+       .first_byte = &Exchange::OnFirstBodyByte,
+       .context = this});
   const Relay::End end = co_await relay.Run(client_head, *answer_in_, reader, chunked);
 
   record_.bytes_out = relay.bytes();
@@ -522,7 +544,9 @@ Task<void> Exchange::RelayAnswer() {
       lease_reusable_ = worker_keeps && request_sent_ && answer_in_->empty();
       if (record_.stream && !summary.done && EndsWithDone(record_.route)) record_.end = ExchangeEnd::kNoDone;
       break;
-    case Relay::End::kClientGone: Cancel(CancelReason::kClientGone); break;
+    case Relay::End::kClientGone:
+      Cancel(CancelReason::kClientGone);
+      break;
     case Relay::End::kWorkerGone:
     case Relay::End::kBadFraming:
       worker_failed_ = true;
@@ -530,7 +554,9 @@ Task<void> Exchange::RelayAnswer() {
       record_.error = end == Relay::End::kWorkerGone ? "worker_closed" : "worker_bad_framing";
       CutClient();
       break;
-    case Relay::End::kClosed: CutClient(); break;
+    case Relay::End::kClosed:
+      CutClient();
+      break;
   }
 }
 
@@ -551,11 +577,17 @@ void Exchange::OnFirstBodyByte(void* context) {
   if (exchange->record_.stream) exchange->ticket_.FirstToken();
 }
 
-void Exchange::OnWorkerIdle(void* context) { static_cast<Exchange*>(context)->Cancel(CancelReason::kIdleTimeout); }
+void Exchange::OnWorkerIdle(void* context) {
+  static_cast<Exchange*>(context)->Cancel(CancelReason::kIdleTimeout);
+}
 
-void Exchange::OnClientStalled(void* context) { static_cast<Exchange*>(context)->Cancel(CancelReason::kSlowClient); }
+void Exchange::OnClientStalled(void* context) {
+  static_cast<Exchange*>(context)->Cancel(CancelReason::kSlowClient);
+}
 
-void Exchange::OnTotalDeadline(void* context) { static_cast<Exchange*>(context)->Cancel(CancelReason::kTotalTimeout); }
+void Exchange::OnTotalDeadline(void* context) {
+  static_cast<Exchange*>(context)->Cancel(CancelReason::kTotalTimeout);
+}
 
 // ---- 11 FINISH
 
@@ -566,10 +598,16 @@ void Exchange::Finish() {
   record_.end_ns = lane_.clock.NowNanos();
 
   switch (cancelled_) {
-    case CancelReason::kNone: break;
-    case CancelReason::kClientGone: record_.end = ExchangeEnd::kClientGone; break;
-    case CancelReason::kSlowClient: record_.end = ExchangeEnd::kSlowClient; break;
-    case CancelReason::kBodyFailed: break;  // answered with its own status
+    case CancelReason::kNone:
+      break;
+    case CancelReason::kClientGone:
+      record_.end = ExchangeEnd::kClientGone;
+      break;
+    case CancelReason::kSlowClient:
+      record_.end = ExchangeEnd::kSlowClient;
+      break;
+    case CancelReason::kBodyFailed:
+      break;  // answered with its own status
     case CancelReason::kWorkerWriteTimeout:
     case CancelReason::kFirstByteTimeout:
     case CancelReason::kIdleTimeout:
@@ -577,7 +615,9 @@ void Exchange::Finish() {
       record_.end = ExchangeEnd::kTimeout;
       if (record_.error.empty()) record_.error = CutBy(cancelled_);
       break;
-    case CancelReason::kShutdown: record_.end = ExchangeEnd::kDrain; break;
+    case CancelReason::kShutdown:
+      record_.end = ExchangeEnd::kDrain;
+      break;
   }
   if (!ticket_.finished()) {
     Outcome outcome{.status = record_.worker != nullptr && client_has_bytes_ ? record_.status : 0};
@@ -648,7 +688,8 @@ void Exchange::OnClientReadable(void* context) {
       return;
     }
     exchange->ahead_.append(bytes.data(), static_cast<size_t>(read.bytes));
-    if (exchange->ahead_.size() >= kMaxPipelinedBytes) return;  // it may wait; its leaving is then seen by a write
+    if (exchange->ahead_.size() >= kMaxPipelinedBytes)
+      return;  // it may wait; its leaving is then seen by a write
   }
   exchange->WatchClient();
 }
@@ -659,12 +700,19 @@ void Exchange::ArmDeadline(int64_t ms, Timer::Callback callback) {
 
 Task<void> Exchange::ReplyCancelled() {
   switch (cancelled_) {
-    case CancelReason::kBodyFailed: return ReplyBodyFailed(body_end_);
-    case CancelReason::kWorkerWriteTimeout: worker_failed_ = true; return ReplyError(HttpError::kWorkerWriteTimeout);
+    case CancelReason::kBodyFailed:
+      return ReplyBodyFailed(body_end_);
+    case CancelReason::kWorkerWriteTimeout:
+      worker_failed_ = true;
+      return ReplyError(HttpError::kWorkerWriteTimeout);
     case CancelReason::kTotalTimeout:
-    case CancelReason::kFirstByteTimeout: worker_failed_ = true; return ReplyError(HttpError::kFirstByteTimeout);
-    case CancelReason::kShutdown: return ReplyError(HttpError::kShuttingDown);
-    default: return ReplyNothing();
+    case CancelReason::kFirstByteTimeout:
+      worker_failed_ = true;
+      return ReplyError(HttpError::kFirstByteTimeout);
+    case CancelReason::kShutdown:
+      return ReplyError(HttpError::kShuttingDown);
+    default:
+      return ReplyNothing();
   }
 }
 
@@ -674,19 +722,21 @@ Task<void> Exchange::ReplyNothing() {
   co_return;
 }
 
-Task<void> Exchange::ReplyError(HttpError error, std::string message, std::span<const HeaderField> extra,
-                                int status) {
+Task<void> Exchange::ReplyError(
+    HttpError error, std::string message, std::span<const HeaderField> extra, int status) {
   const ErrorRow& row = ErrorOf(error);
   record_.error = row.code;
-  const std::string body = ErrorBody(message.empty() ? row.message : std::string_view(message), row.type, row.code);
+  const std::string body =
+      ErrorBody(message.empty() ? row.message : std::string_view(message), row.type, row.code);
   const HeaderField retry_after{"Retry-After", "1"};
   if (row.retry_after) extra = {&retry_after, 1};
   co_await Reply(status != 0 ? status : row.status, body, "application/json", extra);
 }
 
-Task<void> Exchange::Reply(int status, std::string_view body, std::string_view content_type,
-                           std::span<const HeaderField> extra) {
-  if (request_id_.id.empty()) request_id_ = ChooseRequestId({}, {}, RouteOf(Route::kOther).id_prefix, lane_.ids);
+Task<void> Exchange::Reply(
+    int status, std::string_view body, std::string_view content_type, std::span<const HeaderField> extra) {
+  if (request_id_.id.empty())
+    request_id_ = ChooseRequestId({}, {}, RouteOf(Route::kOther).id_prefix, lane_.ids);
   if (lane_.draining || (head_ != nullptr && head_->minor_version == 0)) connection_.keep = false;
   if (!RequestFullyRead()) {
     connection_.keep = false;
@@ -694,14 +744,15 @@ Task<void> Exchange::Reply(int status, std::string_view body, std::string_view c
   }
   record_.status = status;
   std::string out;
-  WriteOwnResponse({.status = status,
-                    .content_type = content_type,
-                    .request_id = request_id_.id,
-                    .extra = extra,
-                    .body = body,
-                    .close = !connection_.keep,
-                    .to_head = head_ != nullptr && head_->method == "HEAD"},
-                   &out);
+  WriteOwnResponse(
+      {.status = status,
+       .content_type = content_type,
+       .request_id = request_id_.id,
+       .extra = extra,
+       .body = body,
+       .close = !connection_.keep,
+       .to_head = head_ != nullptr && head_->method == "HEAD"},
+      &out);
   client_has_bytes_ = true;
   record_.bytes_out = body.size();
   co_await WriteToClient(out);

@@ -32,7 +32,7 @@ enum class CancelReason : uint8_t {
   kNone,
   kClientGone,
   kSlowClient,
-  kBodyFailed,         // the request body broke off while it was being streamed
+  kBodyFailed,  // the request body broke off while it was being streamed
   kWorkerWriteTimeout,
   kFirstByteTimeout,
   kIdleTimeout,
@@ -75,10 +75,11 @@ class Exchange {
   void Finish();
 
   // Answers made here.
-  Task<void> Reply(int status, std::string_view body, std::string_view content_type = "application/json",
-                   std::span<const HeaderField> extra = {});
-  Task<void> ReplyError(HttpError error, std::string message = {}, std::span<const HeaderField> extra = {},
-                        int status = 0);
+  Task<void> Reply(
+      int status, std::string_view body, std::string_view content_type = "application/json",
+      std::span<const HeaderField> extra = {});
+  Task<void> ReplyError(
+      HttpError error, std::string message = {}, std::span<const HeaderField> extra = {}, int status = 0);
   Task<void> ReplyBodyFailed(RequestBody::End end);
   Task<void> ReplyCancelled();
   Task<void> ReplyNothing();
@@ -102,13 +103,14 @@ class Exchange {
   Connection& connection_;
   Lane& lane_;
   std::unique_ptr<RequestHeadParser> head_parser_;
-  const RequestHead* head_ = nullptr;  // null before HEAD, and in RELAY once the request is not needed any more
+  const RequestHead* head_ =
+      nullptr;  // null before HEAD, and in RELAY once the request is not needed any more
   std::optional<RequestBody> body_;
-  bool stream_body_ = false;           // the body plan
+  bool stream_body_ = false;  // the body plan
   RequestId request_id_;
-  std::string ahead_;                  // pipelined bytes that arrived meanwhile
+  std::string ahead_;  // pipelined bytes that arrived meanwhile
   bool client_too_slow_ = false;
-  bool proxied_ = false;               // counted in in_flight
+  bool proxied_ = false;  // counted in in_flight
 
   std::shared_ptr<const FleetView> fleet_;
   RoutingKey key_;
@@ -116,11 +118,11 @@ class Exchange {
   Ticket ticket_;
 
   UpstreamPool::Lease lease_;
-  Connector* connector_ = nullptr;     // a connect in progress
+  Connector* connector_ = nullptr;  // a connect in progress
   bool connect_timed_out_ = false;
   bool lease_reusable_ = false;
   std::string upstream_head_;
-  bool request_sent_ = false;          // to its last byte
+  bool request_sent_ = false;  // to its last byte
   bool sender_running_ = false;
   Signal sender_done_;
   RequestBody::End body_end_ = RequestBody::End::kOk;
@@ -133,9 +135,9 @@ class Exchange {
   bool worker_failed_ = false;
 
   CancelReason cancelled_ = CancelReason::kNone;
-  Timer deadline_;                     // of the step
-  Timer send_deadline_;                // of the sender, which runs beside the steps
-  Timer total_deadline_;               // of the answer
+  Timer deadline_;        // of the step
+  Timer send_deadline_;   // of the sender, which runs beside the steps
+  Timer total_deadline_;  // of the answer
   ExchangeRecord record_;
 };
 

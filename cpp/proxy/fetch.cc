@@ -55,7 +55,8 @@ Task<StatusOr<Fetched>> Fetch(Lane& lane, WorkerUrl url, std::string target, int
   request += "\r\n";
   const iovec piece{request.data(), request.size()};
   const IoResult write = socket.TryWrite({&piece, 1});
-  if (write.bytes != static_cast<int64_t>(request.size())) co_return Failed(deadline, "the request was not taken");
+  if (write.bytes != static_cast<int64_t>(request.size()))
+    co_return Failed(deadline, "the request was not taken");
 
   ResponseHeadParser parser;
   parser.Reset(/*to_head=*/false);
@@ -65,7 +66,8 @@ Task<StatusOr<Fetched>> Fetch(Lane& lane, WorkerUrl url, std::string target, int
   bool in_body = false;
   bool closed = false;
   while (!in_body || !body.ended()) {
-    if (closed && !(in_body && body.EndOfConnection())) co_return Failed(deadline, "the connection was closed early");
+    if (closed && !(in_body && body.EndOfConnection()))
+      co_return Failed(deadline, "the connection was closed early");
     if (closed) break;
     in.Reserve(BufferPool::kSmallest);
     const IoResult read = co_await socket.Read(in.room());
@@ -88,7 +90,8 @@ Task<StatusOr<Fetched>> Fetch(Lane& lane, WorkerUrl url, std::string target, int
       fetched.body.append(part.data);
       in.Consume(part.used);
     }
-    if (fetched.body.size() + in.size() > kMostBytes) co_return absl::FailedPreconditionError("the answer is too long");
+    if (fetched.body.size() + in.size() > kMostBytes)
+      co_return absl::FailedPreconditionError("the answer is too long");
   }
   co_return fetched;
 }

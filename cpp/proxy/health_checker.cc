@@ -44,8 +44,8 @@ Task<void> HealthChecker::Probe(WorkerUrl url) {
   --open_;
   if (stopped_) co_return;
   const bool healthy = answer.ok() && answer->status >= 200 && answer->status < 300;
-  const auto [entry, added] = trackers_.try_emplace(url.base, lane_.options.health_failure_threshold,
-                                                    lane_.options.health_success_threshold);
+  const auto [entry, added] = trackers_.try_emplace(
+      url.base, lane_.options.health_failure_threshold, lane_.options.health_success_threshold);
   if (!entry->second.Observe(healthy)) co_return;
   if (!lane_.router->SetHealthy(url.base, healthy).ok()) co_return;  // removed meanwhile
   if (healthy) {

@@ -29,7 +29,7 @@ class HealthChecker {
   Lane& lane_;
   Delay delay_;
   bool stopped_ = false;
-  int open_ = 0;  // coroutines of ours
+  int open_ = 0;                                   // coroutines of ours
   std::map<std::string, HealthTracker> trackers_;  // by base URL
 };
 

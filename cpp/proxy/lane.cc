@@ -16,8 +16,9 @@ Lane::Lane(const ServerOptions& options, std::shared_ptr<Router> router, Admin& 
       admin(admin),
       resolver(loop),
       recorder(options.access_log, this->router->policy().name()),
-      upstreams(loop.timers(), options.upstream_pool_size, options.upstream_pool_idle_ms,
-                {.open = &recorder.upstream_open, .idle = &recorder.upstream_idle}),
+      upstreams(
+          loop.timers(), options.upstream_pool_size, options.upstream_pool_idle_ms,
+          {.open = &recorder.upstream_open, .idle = &recorder.upstream_idle}),
       fleet(&this->router->fleet_snapshot()),
       ids(Dice::EntropySeed()) {}
 
@@ -26,7 +27,8 @@ Lane::~Lane() = default;
 void Lane::FlushLogSoon() {
   if (!recorder.has_lines() || log_timer_.armed()) return;
   log_timer_.Arm(
-      loop.timers(), kLogFlushMs, [](void* recorder) { static_cast<Recorder*>(recorder)->Flush(); }, &recorder);
+      loop.timers(), kLogFlushMs, [](void* recorder) { static_cast<Recorder*>(recorder)->Flush(); },
+      &recorder);
 }
 
 void Lane::CancelFetches() {

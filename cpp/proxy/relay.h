@@ -26,12 +26,12 @@ class Relay {
     kClientGone,
     kWorkerGone,  // reset, or end before the framed end
     kBadFraming,
-    kClosed,      // somebody closed a socket on our side; they know why
+    kClosed,  // somebody closed a socket on our side; they know why
   };
 
   struct Limits {
-    int64_t idle_ms;           // between the worker's bytes
-    int64_t client_write_ms;   // without the client taking any
+    int64_t idle_ms;          // between the worker's bytes
+    int64_t client_write_ms;  // without the client taking any
   };
   // Called with `context`. Those for deadlines are expected to close sockets.
   struct Hooks {
@@ -47,9 +47,9 @@ class Relay {
   // the client gets chunks; else the bytes as they are. Afterwards `in` holds what came after the framed end.
   Task<End> Run(std::string_view head, Buffer& in, BodyReader& reader, bool chunked);
 
-  uint64_t bytes() const { return bytes_; }            // body data written to the client
+  uint64_t bytes() const { return bytes_; }  // body data written to the client
   bool head_sent() const { return head_sent_; }
-  uint64_t stalls() const { return stalls_; }          // times that the client's socket was full
+  uint64_t stalls() const { return stalls_; }  // times that the client's socket was full
   const StreamTail& tail() const { return tail_; }
 
  private:

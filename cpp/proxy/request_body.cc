@@ -8,7 +8,8 @@
 
 namespace vllm_router {
 
-RequestBody::RequestBody(Connection& connection, BodyFraming framing, uint64_t content_length, size_t head_bytes)
+RequestBody::RequestBody(
+    Connection& connection, BodyFraming framing, uint64_t content_length, size_t head_bytes)
     : connection_(connection),
       reader_(framing, content_length),
       framing_(framing),
@@ -44,8 +45,9 @@ Task<RequestBody::End> RequestBody::ReadMore(Buffer& into, size_t most) {
       co_return End::kOk;
     }
     if (!read.would_block()) co_return End::kClientGone;
-    timer_.Arm(connection_.lane.loop.timers(), connection_.lane.options.client_body_timeout_ms,
-               &RequestBody::OnTimeout, this);
+    timer_.Arm(
+        connection_.lane.loop.timers(), connection_.lane.options.client_body_timeout_ms,
+        &RequestBody::OnTimeout, this);
     const bool readable = co_await socket.Readable();
     timer_.Disarm();
     if (stopped_) co_return End::kStopped;
@@ -100,7 +102,8 @@ RequestBody::End RequestBody::TakeArrived() {
   while (!complete()) {
     Buffer& into = LengthBuffer();
     const size_t missing = static_cast<size_t>(content_length_ - bytes_);
-    const IoResult read = connection_.socket.TryRead(into.room().first(std::min(missing, into.room().size())));
+    const IoResult read =
+        connection_.socket.TryRead(into.room().first(std::min(missing, into.room().size())));
     if (read.would_block()) break;
     if (!read.ok()) return End::kClientGone;
     into.Commit(static_cast<size_t>(read.bytes));

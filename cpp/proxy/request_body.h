@@ -27,12 +27,12 @@ class Connection;
 class RequestBody {
  public:
   enum class End : uint8_t {
-    kOk,          // what was asked for is there
+    kOk,  // what was asked for is there
     kClientGone,
     kTimeout,
     kBadChunk,
     kTooLarge,
-    kStopped,     // Stop() was called
+    kStopped,  // Stop() was called
   };
 
   // `head_bytes`: where in connection.in the body begins.
@@ -75,7 +75,7 @@ class RequestBody {
   const size_t head_bytes_;
   size_t in_place_ = 0;  // body bytes that lie in connection.in behind the head
   Buffer held_;
-  Buffer raw_;           // chunked bytes not decoded yet, or the window of a stream
+  Buffer raw_;  // chunked bytes not decoded yet, or the window of a stream
   std::string_view piece_;
   uint64_t bytes_ = 0;
   uint64_t handed_out_ = 0;  // bytes that were pieces

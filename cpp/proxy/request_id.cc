@@ -2,8 +2,9 @@
 
 namespace vllm_router {
 
-RequestId ChooseRequestId(std::span<const HeaderField> fields, const std::vector<std::string>& ranked_names,
-                          std::string_view prefix, Dice& dice) {
+RequestId ChooseRequestId(
+    std::span<const HeaderField> fields, const std::vector<std::string>& ranked_names,
+    std::string_view prefix, Dice& dice) {
   for (const std::string& name : ranked_names) {
     for (const HeaderField& field : fields) {
       if (!field.value.empty() && EqualsIgnoreCase(field.name, name)) {
@@ -22,7 +23,8 @@ RequestId ChooseRequestId(std::span<const HeaderField> fields, const std::vector
     // 2^48, so the bias stays below 2^-16.
     uint64_t fraction = dice.Next();
     for (size_t j = 0; j < kPerDraw; ++j) {
-      const uint64_t high = (fraction >> 32) * kAlphabet.size() + ((fraction & 0xffffffff) * kAlphabet.size() >> 32);
+      const uint64_t high =
+          (fraction >> 32) * kAlphabet.size() + ((fraction & 0xffffffff) * kAlphabet.size() >> 32);
       fraction *= kAlphabet.size();
       made.id.push_back(kAlphabet[high >> 32]);
     }

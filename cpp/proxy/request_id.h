@@ -13,7 +13,7 @@
 namespace vllm_router {
 
 struct RequestId {
-  std::string id;                // sent to the client: "chatcmpl-" and 24 letters and digits, or the client's own
+  std::string id;  // sent to the client: "chatcmpl-" and 24 letters and digits, or the client's own
   std::string_view header_name;  // the field that carried it, empty if made here
   size_t own_prefix = 0;         // length of the prefix that we put in front
 
@@ -22,7 +22,8 @@ struct RequestId {
 };
 
 // `ranked_names`: the first of these that is present and not empty wins. `prefix`: by route, see RouteInfo.
-RequestId ChooseRequestId(std::span<const HeaderField> fields, const std::vector<std::string>& ranked_names,
-                          std::string_view prefix, Dice& dice);
+RequestId ChooseRequestId(
+    std::span<const HeaderField> fields, const std::vector<std::string>& ranked_names,
+    std::string_view prefix, Dice& dice);
 
 }  // namespace vllm_router

@@ -24,7 +24,8 @@ void RaiseFileLimit() {
 
 }  // namespace
 
-StatusOr<std::unique_ptr<Server>> Server::Start(std::shared_ptr<Router> router, const ServerOptions& options) {
+StatusOr<std::unique_ptr<Server>> Server::Start(
+    std::shared_ptr<Router> router, const ServerOptions& options) {
   std::unique_ptr<Server> server(new Server(std::move(router), options));
   ROUTER_RETURN_IF_ERROR(server->Open());
   server->Run();
@@ -48,15 +49,15 @@ Status Server::Open() {
   port_ = options_.port;
   for (size_t i = 0; i + 1 < lanes_.size(); ++i) {
     Lane& lane = *lanes_[i];
-    StatusOr<std::unique_ptr<Listener>> listener =
-        Listener::Open(lane.loop, {.host = options_.host, .port = port_, .join = i > 0},
-                       [this, &lane](Socket socket, Endpoint peer) {
-                         if (TooManyConnections()) {
-                           lane.recorder.connections_rejected.fetch_add(1, std::memory_order_relaxed);
-                           return;
-                         }
-                         Connection::Serve(lane, std::move(socket), std::move(peer), Connection::Door::kPublic);
-                       });
+    StatusOr<std::unique_ptr<Listener>> listener = Listener::Open(
+        lane.loop, {.host = options_.host, .port = port_, .join = i > 0},
+        [this, &lane](Socket socket, Endpoint peer) {
+          if (TooManyConnections()) {
+            lane.recorder.connections_rejected.fetch_add(1, std::memory_order_relaxed);
+            return;
+          }
+          Connection::Serve(lane, std::move(socket), std::move(peer), Connection::Door::kPublic);
+        });
     if (!listener.ok()) return listener.status();
     listeners_.push_back(*std::move(listener));
     port_ = listeners_.back()->port();
@@ -65,7 +66,9 @@ Status Server::Open() {
     Lane& lane = *lanes_.back();
     StatusOr<std::unique_ptr<Listener>> listener = Listener::Open(
         lane.loop,
-        {.host = options_.prometheus_host, .port = static_cast<uint16_t>(options_.prometheus_port), .share_port = false},
+        {.host = options_.prometheus_host,
+         .port = static_cast<uint16_t>(options_.prometheus_port),
+         .share_port = false},
         [&lane](Socket socket, Endpoint peer) {
           Connection::Serve(lane, std::move(socket), std::move(peer), Connection::Door::kMetrics);
         });
@@ -138,7 +141,8 @@ void Server::Shutdown() {
 
 void Server::ForEachDataLane(const std::function<void(Lane&, Listener&)>& action) {
   for (size_t i = 0; i + 1 < lanes_.size(); ++i) {
-    lanes_[i]->loop.Post([action, lane = lanes_[i].get(), listener = listeners_[i].get()] { action(*lane, *listener); });
+    lanes_[i]->loop.Post(
+        [action, lane = lanes_[i].get(), listener = listeners_[i].get()] { action(*lane, *listener); });
   }
 }
 
@@ -190,7 +194,8 @@ Task<void> Server::ShutDown() {
   control.draining = true;
   for (Connection* connection : control.connections) connection->Drain(true);
   control.CancelFetches();
-  co_await WaitUntil([&control, this] { return control.connections.empty() && health_->ended(); }, kCutNanos, false);
+  co_await WaitUntil(
+      [&control, this] { return control.connections.empty() && health_->ended(); }, kCutNanos, false);
   for (const std::unique_ptr<Lane>& lane : lanes_) {
     lane->loop.Post([&lane = *lane] {
       lane.upstreams.CloseAll();

@@ -31,7 +31,8 @@ namespace vllm_router {
 
 class Server {
  public:
-  static StatusOr<std::unique_ptr<Server>> Start(std::shared_ptr<Router> router, const ServerOptions& options);
+  static StatusOr<std::unique_ptr<Server>> Start(
+      std::shared_ptr<Router> router, const ServerOptions& options);
   ~Server();
 
   uint16_t port() const { return port_; }

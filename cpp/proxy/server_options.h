@@ -16,10 +16,10 @@ struct ServerOptions {
   uint64_t max_payload_size = 512ull << 20;  // bytes
   uint32_t max_connections = 0;              // client connections; 0: bounded by open files only
 
-  int64_t client_head_timeout_ms = 30'000;   // from the first byte of a head to its last
-  int64_t client_body_timeout_ms = 60'000;   // between bytes of a request body
-  int64_t client_idle_timeout_ms = 620'000;  // between requests
-  int64_t client_write_timeout_ms = 300'000; // without progress
+  int64_t client_head_timeout_ms = 30'000;    // from the first byte of a head to its last
+  int64_t client_body_timeout_ms = 60'000;    // between bytes of a request body
+  int64_t client_idle_timeout_ms = 620'000;   // between requests
+  int64_t client_write_timeout_ms = 300'000;  // without progress
 
   int64_t connect_timeout_ms = 5'000;
   int64_t upstream_write_timeout_ms = 60'000;  // without progress
@@ -28,13 +28,14 @@ struct ServerOptions {
   int64_t stream_idle_timeout_ms = 600'000;    // between bytes of an answer
   int64_t stream_total_timeout_ms = 0;         // whole event stream
 
-  uint32_t upstream_pool_size = 256;       // idle connections kept per worker and thread
-  int64_t upstream_pool_idle_ms = 4'000;   // below the 5 s after which uvicorn closes
+  uint32_t upstream_pool_size = 256;      // idle connections kept per worker and thread
+  int64_t upstream_pool_idle_ms = 4'000;  // below the 5 s after which uvicorn closes
 
   std::string api_key;  // bearer token for workers when the client sends none
   bool preserve_host = false;
   bool trust_forwarded = true;
-  std::vector<std::string> request_id_headers = {"x-request-id", "x-correlation-id", "x-trace-id", "request-id"};
+  std::vector<std::string> request_id_headers = {
+      "x-request-id", "x-correlation-id", "x-trace-id", "request-id"};
 
   std::string prometheus_host = "127.0.0.1";
   int32_t prometheus_port = -1;  // -1: no metrics listener; 0: any free port

@@ -13,7 +13,9 @@ void Change(std::atomic<int64_t>* gauge, int64_t by) {
 
 }  // namespace
 
-UpstreamConnection::UpstreamConnection(const UpstreamGauges& gauges) : gauges_(gauges) { Change(gauges_.open, 1); }
+UpstreamConnection::UpstreamConnection(const UpstreamGauges& gauges) : gauges_(gauges) {
+  Change(gauges_.open, 1);
+}
 
 UpstreamConnection::~UpstreamConnection() {
   SetResting(false);
@@ -25,7 +27,8 @@ void UpstreamConnection::SetResting(bool resting) {
   resting_ = resting;
 }
 
-UpstreamPool::UpstreamPool(TimerWheel& timers, size_t most_per_worker, int64_t idle_ms, const UpstreamGauges& gauges)
+UpstreamPool::UpstreamPool(
+    TimerWheel& timers, size_t most_per_worker, int64_t idle_ms, const UpstreamGauges& gauges)
     : timers_(timers), most_per_worker_(most_per_worker), idle_ms_(idle_ms), gauges_(gauges) {}
 
 UpstreamPool::Lease UpstreamPool::Take(WorkerId worker) {
@@ -65,8 +68,8 @@ void UpstreamPool::OnExpired(void* connection) {
 
 void UpstreamPool::Drop(UpstreamConnection* connection) {
   std::vector<Lease>& resting = idle_[static_cast<uint32_t>(connection->worker)];
-  const auto found = std::find_if(resting.begin(), resting.end(),
-                                  [connection](const Lease& lease) { return lease.get() == connection; });
+  const auto found = std::find_if(
+      resting.begin(), resting.end(), [connection](const Lease& lease) { return lease.get() == connection; });
   if (found != resting.end()) resting.erase(found);
 }
 

@@ -52,7 +52,8 @@ class UpstreamPool {
   using Lease = std::unique_ptr<UpstreamConnection>;
 
   // What `gauges` points to must outlive the pool and its leases.
-  UpstreamPool(TimerWheel& timers, size_t most_per_worker, int64_t idle_ms, const UpstreamGauges& gauges = {});
+  UpstreamPool(
+      TimerWheel& timers, size_t most_per_worker, int64_t idle_ms, const UpstreamGauges& gauges = {});
 
   // The connection that rested last, or null.
   Lease Take(WorkerId worker);

@@ -84,7 +84,10 @@ StatusOr<std::unique_ptr<SimulatedWorker>> SimulatedWorker::Start(const Simulate
     // port in use.
     StatusOr<std::unique_ptr<Listener>> listener = Listener::Open(
         lane->loop,
-        {.host = options.host, .port = impl->port, .share_port = options.threads > 1, .join = !impl->lanes.empty()},
+        {.host = options.host,
+         .port = impl->port,
+         .share_port = options.threads > 1,
+         .join = !impl->lanes.empty()},
         [thread = &lane->thread](Socket socket, Endpoint) {
           WorkerConnection::Serve(*thread, std::move(socket));
         });

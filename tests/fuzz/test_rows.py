@@ -1,6 +1,7 @@
 """Ours, the twins and every way to split agree on each file of the http room's corpus.
 
-The rows of the table are among them. What a fuzzer finds and a fix follows up stays there, too, under a name that
+The rows of the table are among them. What a fuzzer finds and a fix follows up stays there, too,
+under a name that
 says what it was.
 """
 
@@ -35,7 +36,7 @@ def test_every_row_of_the_table_is_in_the_corpus():
         if len(row.data) <= LONGEST_IN_CORPUS and row.path.read_bytes() != row.data
     ]
     assert stale == [], "write the corpus anew: python -m tests.fuzz.rows"
-    numbered = {path for path in CORPUS.glob("*/[0-9][0-9]_*")}
+    numbered = set(CORPUS.glob("*/[0-9][0-9]_*"))
     assert numbered <= {row.path for row in ROWS}, "a row was renamed; remove its old file"
 
 

@@ -1,4 +1,4 @@
-"""cpp/proxy/tally.h: counts of one thread that a scrape reads at any moment, seen through the metrics of a server."""
+"""cpp/proxy/tally.h: counts of one thread that a scrape reads at any moment, seen through a server."""
 
 import http.client
 import re
