@@ -242,7 +242,9 @@ def test_a_client_that_leaves_behind_a_second_streamed_request_is_noticed(stage)
     assert client.read_response().body == b"hello"
     router.wait_for_load(1)
     client.send(body)
-    client.wait_until_received_by_peer(len(body))
+    client.wait_until_received_by_peer(
+        len(body) // 2
+    )  # all of it may exceed the window of a socket that nobody reads
     second.let_in(1)
     request_at_second = second.read_request()
     assert request_at_second.body == body
