@@ -28,3 +28,12 @@ def test_the_python_of_a_page_runs(page: Path) -> None:
 def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text()):
         assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("index", ["README.md", "docs/README.md"])
+def test_the_index_names_every_page(index: str) -> None:
+    linked = re.findall(r"\]\(([^)#:\s]+)\)", (ROOT / index).read_text())
+    found = {(ROOT / index).parent / target for target in linked}
+    rooms = ("tutorial", "how-to", "reference", "explanation")
+    missing = {page for room in rooms for page in (ROOT / "docs" / room).glob("*.md")} - found
+    assert not missing

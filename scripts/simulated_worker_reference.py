@@ -1,0 +1,163 @@
+"""Writes the reference: python scripts/simulated_worker_reference.py > docs/reference/simulated_worker.md."""
+
+# ruff: noqa: E501, since a row of a table is one line
+from __future__ import annotations
+
+from vllm_router.testing import OPTIONS
+
+HEAD = """\
+# Simulated worker
+
+A worker without a GPU. Over HTTP it behaves like a vLLM server: the same endpoints and shapes, streamed or whole, at the
+pace of an engine, with a prefix cache and with faults on request. What it writes is nonsense, and always the same for
+the same prompt.
+
+    vllm-router simulate-worker --port 8001 --ttft-ms 20 --tpot-ms 5 --cache-blocks 4096
+
+```python
+from vllm_router.testing import SimulatedWorker
+
+with SimulatedWorker(ttft_ms=0, tpot_ms=0, prefill_us_per_token=0) as worker:
+    print(worker.url, worker.stats())
+```
+
+The command prints one line with its URL when it listens, and runs until SIGTERM or SIGINT. Exit status: 0 after a
+signal, 1 when it cannot listen or has crashed (`--crash-after`), 2 for a mistake on the command line. The class is
+described in [Python](python_api.md#testingsimulatedworker). `scripts/simulated_worker_reference.py` writes this page; a
+test compares it with the options, and asks a worker for everything in the tables.
+
+## Options
+
+A flag is a keyword in Python, with `_`: `--ttft-ms` is `ttft_ms`. Times may have a fraction.
+"""
+
+TAIL = """
+`--threads` above 1 shares one port and one engine among that many threads; connections stay on theirs.
+`--fixed-response-bytes` answers every POST at once, without reading it as a request: for benchmarks of what stands in front.
+
+## Endpoints
+
+| path | method | answer |
+|---|---|---|
+| `/v1/chat/completions` | POST | OpenAI's, streamed or whole; `system_fingerprint` is `sim-` and the worker's port |
+| `/v1/completions` | POST | OpenAI's; `prompt` is a text, several, token ids, or several lists of them |
+| `/v1/responses` | POST | OpenAI's |
+| `/v1/messages` | POST | Anthropic's |
+| `/v1/embeddings` | POST | numbers that depend on the input alone; `dimensions` (64), `encoding_format` |
+| `/tokenize` | POST | `{"count": 3, "max_model_len": 131072, "tokens": [...], "token_strs": null}` |
+| `/detokenize` | POST | `{"prompt": "..."}` |
+| `/v1/models` | any | the one model |
+| `/health` | any | 200 and nothing, or `--health-status` |
+| `/ping` | any | as `/health` |
+| `/version` | any | `{"version": "simulated"}` |
+| `/load` | any | `{"server_load": 0}`: requests in the engine |
+| `/metrics` | any | Prometheus text with names of vLLM's: `vllm:num_requests_running`, `vllm:prefix_cache_hits_total` and others |
+| `/reset_prefix_cache` | any | forgets the cache; `{"success": true}` |
+| `/stats` | any | what happened here, see below |
+| `/echo` | any | what arrived: `method`, `path`, `query`, `headers` as pairs, `body_bytes`, `body_crc32`, and the worker's `port`. So does every path below `/echo/`. |
+
+Another method on a POST path is answered with 405, another path with 404, a bad request with 400 and a model that it
+does not serve with 404, all as vLLM writes errors. `x-request-id` becomes the end of the answer's `id`.
+
+Read of a request: `model`, `messages` (`prompt`, `input`, `system`, `instructions`, `tools`) as text, `max_tokens`
+(`max_completion_tokens`, `max_output_tokens`), `n`, `stream`, `stream_options.include_usage`. All else changes nothing. Without a
+length a chat's answer has 64 tokens and a completion 16. `finish_reason` is `length` where a length was asked for, else `stop`.
+
+## Tokens and text
+
+Four bytes of text are a token, whose id is these bytes as a little-endian number; the last one is filled up with zeros.
+So a text's beginning has the tokens of the text's beginning, which is all that a prefix cache needs. Each token of an answer is a
+blank and a word of three letters, drawn by a hash of the prompt. A chat becomes text by a plain template:
+
+    <|system|>\\nBe brief.\\n<|user|>\\nHello\\n<|assistant|>\\n
+
+## Time
+
+One request's prompt is computed at a time, first come, first served; then its tokens follow at an even pace, whoever else runs.
+
+    time to first token     = wait for the prompts before + prefill_us_per_token * uncached tokens + ttft_ms
+    time per further token  = tpot_ms + tpot_us_per_running * others in flight when the request came
+
+A client that leaves gives its place back: those behind it move up.
+
+## The prefix cache
+
+Blocks of `--block-tokens` tokens, each named by a hash that covers everything before it; at most `--cache-blocks` of them, the
+least recently used go first, the end of a prompt before its beginning. As in vLLM only full blocks count, and the
+last token of a prompt is always computed, so a prompt of 16 tokens never hits and one of 17 tokens can hit 16. A prompt
+counts from the moment its request is taken in, the answer from its end: the next turn of a chat finds all of its history.
+
+`usage` says what was found: `prompt_tokens_details.cached_tokens`, `input_tokens_details.cached_tokens` in `/v1/responses`,
+`cache_read_input_tokens` in `/v1/messages`.
+
+## Faults
+
+They hit requests to the POST paths and to `/echo`. `/health`, `/metrics` and `/stats` tell the truth. Of several, the first in this
+order that applies decides: `crash_after`, `latency_ms` (which only delays), `hang`, `garbage`, `status_code` and `fail_first_n`;
+the others change an answer under way.
+
+- `crash_after=3` lets three requests through. The next one resets every connection, closes the port, and ends the command.
+- `fail_first_n=3` fails three requests and is well from then on. Without `status_code` they get 500.
+- `close_early` breaks off half way through the tokens or the body. `/tokenize`, `/detokenize` and `/echo` do not know it.
+- `close_after_bytes=100` counts from the first byte of the head, so it can cut heads and chunks anywhere.
+
+`SimulatedWorker.set_faults()` replaces all faults of a running worker. A request can bring its own, for itself alone:
+
+| header | value | as |
+|---|---|---|
+| `x-sim-status` | 200 to 599 | `status_code` |
+| `x-sim-retry-after` | seconds | `retry_after_s` |
+| `x-sim-delay-ms` | milliseconds | `latency_ms` |
+| `x-sim-hang` | 1 | `hang` |
+| `x-sim-garbage` | 1 | `garbage` |
+| `x-sim-close-early` | 1 | `close_early` |
+| `x-sim-close-after-bytes` | bytes | `close_after_bytes` |
+
+The router passes these headers on. A value that is not a whole number is ignored.
+
+## Statistics
+
+`GET /stats` and `SimulatedWorker.stats()`:
+
+| field | meaning |
+|---|---|
+| `requests` | requests to the POST paths, good or bad |
+| `running` | in the engine, being computed |
+| `waiting` | in the engine, behind the prompts of others |
+| `finished` | answered in full |
+| `aborted` | the client left before that |
+| `failed` | answered with an error, or broken off, by fault or by right |
+| `prompt_tokens` | of all prompts |
+| `cached_tokens` | those of them that were in the cache |
+| `generation_tokens` | of all answers, as far as they went |
+| `cache_blocks` | in the cache now |
+| `evicted_blocks` | that had to go |
+| `connections` | accepted since the start |
+| `open_connections` | open now |
+| `paths` | requests per path, whatever their method |
+
+## What it is not
+
+It does not sample, batch, preempt, or run out of memory; decoding does not slow prefill down. It shows what routing does
+to caches, queues and failures, not how fast a model is.
+"""
+
+
+def render() -> str:
+    """The whole page."""
+    page = HEAD
+    for group in dict.fromkeys(option.group for option in OPTIONS.values()):
+        page += f"\n### {group.split(' (')[0]}\n\n| flag | default | meaning |\n|---|---|---|\n"
+        for option in OPTIONS.values():
+            if option.group == group:
+                default = "off" if option.default is False else f"`{_plain(option.default)}`"
+                page += f"| `--{option.name.replace('_', '-')}` | {default} | {option.help} |\n"
+    return page + TAIL
+
+
+def _plain(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+if __name__ == "__main__":
+    print(render(), end="")
