@@ -18,7 +18,8 @@ class PyRouter {
   Router& router() const { return *router_; }
   const std::shared_ptr<Router>& shared() const { return router_; }
 
-  // The newest fleet. With the GIL, which guards the cache.
+  // The newest fleet. With the GIL, which guards the cache: hold a copy across anything that may run Python code, if
+  // only the garbage collector, since that may select too.
   const std::shared_ptr<const FleetView>& fleet() { return fleet_.Get(); }
 
  private:

@@ -446,9 +446,9 @@ void CheckOffsets(std::span<const int64_t> offsets, size_t ids) {
   }
 }
 
-py::list WorkerUrls(const FleetView& fleet) {
+py::list WorkerUrls(std::shared_ptr<const FleetView> fleet) {
   py::list urls;
-  for (const FleetView::Member& member : fleet.members()) urls.append(py::str(member.worker->url.url));
+  for (const FleetView::Member& member : fleet->members()) urls.append(py::str(member.worker->url.url));
   return urls;
 }
 
@@ -503,7 +503,7 @@ std::unique_ptr<Batch> SelectBatch(
       py::array_t<int32_t>(size),
       py::array_t<int64_t>(size),
       py::array_t<int64_t>(size),
-      WorkerUrls(*fleet)});
+      WorkerUrls(fleet)});
   int32_t* const workers = batch->workers.mutable_data();
   int64_t* const matched = batch->matched.mutable_data();
   int64_t* const total = batch->total.mutable_data();
@@ -694,7 +694,7 @@ void BindRouter(py::module_& module) {
           "Whether it may be chosen, with all ranks of its host.", "url"_a, "healthy"_a)
       .def_property_readonly(
           "policy", [](const PyRouter& self) { return std::string(self.router().policy().name()); })
-      .def_property_readonly("worker_urls", [](PyRouter& self) { return WorkerUrls(*self.fleet()); })
+      .def_property_readonly("worker_urls", [](PyRouter& self) { return WorkerUrls(self.fleet()); })
       .def("_worker_rows", &WorkerRows);
 }
 
