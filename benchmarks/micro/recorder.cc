@@ -64,7 +64,7 @@ void BM_RecorderRecord(benchmark::State& state) {
   const auto fleet = router->fleet();
   std::vector<ExchangeRecord> records;
   for (size_t i = 0; i < fleet->members().size(); ++i) records.push_back(Chat(*fleet, i));
-  Recorder recorder(/*access_log=*/false, router->policy().name());
+  Recorder recorder(router->policy().name(), /*log=*/nullptr);
   size_t next = 0;
   for (auto _ : state) {
     const ExchangeRecord& record = records[next];
@@ -108,7 +108,7 @@ void BM_MetricsText(benchmark::State& state) {
   std::vector<std::unique_ptr<Recorder>> recorders;
   std::vector<const Recorder*> views;
   for (int lane = 0; lane < 5; ++lane) {
-    recorders.push_back(std::make_unique<Recorder>(false, router->policy().name()));
+    recorders.push_back(std::make_unique<Recorder>(router->policy().name(), nullptr));
     views.push_back(recorders.back().get());
     for (size_t worker = 0; worker < fleet->members().size(); ++worker) {
       for (const Route route : {Route::kChatCompletions, Route::kCompletions, Route::kEmbeddings}) {

@@ -1,9 +1,14 @@
 #include "base/log.h"
 
+#include <poll.h>
+#include <unistd.h>
+
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <ctime>
 #include <memory>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -42,6 +47,34 @@ struct FileName {
 };
 using DailyFile = spdlog::sinks::daily_file_sink<std::mutex, FileName>;
 
+// Standard output, for access lines. Unlike spdlog's console sinks it shares no lock with standard error, and unlike
+// stdio's it leaves none behind, so that a pipe which nobody reads holds up whoever writes lines, and nobody else: no
+// message, and not the end of the process.
+class StandardOutput final : public spdlog::sinks::sink {
+ public:
+  void log(const spdlog::details::log_msg& message) override {
+    std::lock_guard lock(mutex_);
+    std::string_view rest(message.payload.data(), message.payload.size());
+    while (!rest.empty()) {
+      const ssize_t written = ::write(STDOUT_FILENO, rest.data(), rest.size());
+      if (written > 0) {
+        rest.remove_prefix(static_cast<size_t>(written));
+      } else if (written < 0 && errno == EAGAIN) {  // somebody else made the descriptor non-blocking
+        pollfd wait{.fd = STDOUT_FILENO, .events = POLLOUT, .revents = 0};
+        ::poll(&wait, 1, -1);
+      } else if (written == 0 || errno != EINTR) {
+        return;  // closed: there is nobody to tell
+      }
+    }
+  }
+  void flush() override {}
+  void set_pattern(const std::string&) override {}  // lines are written as they are
+  void set_formatter(std::unique_ptr<spdlog::formatter>) override {}
+
+ private:
+  std::mutex mutex_;  // keeps lines whole
+};
+
 std::shared_ptr<spdlog::logger> MakeLogger(const char* name, std::vector<spdlog::sink_ptr> sinks) {
   auto logger = std::make_shared<spdlog::logger>(name, sinks.begin(), sinks.end());
   logger->set_formatter(
@@ -53,7 +86,7 @@ std::shared_ptr<spdlog::logger> MakeLogger(const char* name, std::vector<spdlog:
 
 std::shared_ptr<const Loggers> MakeLoggers(const std::string& directory) {
   std::vector<spdlog::sink_ptr> messages = {std::make_shared<spdlog::sinks::stderr_sink_mt>()};
-  std::vector<spdlog::sink_ptr> access = {std::make_shared<spdlog::sinks::stdout_sink_mt>()};
+  std::vector<spdlog::sink_ptr> access = {std::make_shared<StandardOutput>()};
   if (!directory.empty()) {
     auto file =
         std::make_shared<DailyFile>(directory + "/vllm-router", /*rotation_hour=*/0, /*rotation_minute=*/0);

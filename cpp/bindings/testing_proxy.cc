@@ -1,6 +1,8 @@
 // proxy/ as its tests see it: tables, request ids, and what Recorder and Metrics make of records given as keywords.
+#include <condition_variable>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <string>
 #include <utility>
@@ -143,19 +145,44 @@ ExchangeRecord MakeRecord(const py::kwargs& fields) {
 class Lanes {
  public:
   Lanes(const PyRouter& router, size_t count, bool access_log) {
+    if (access_log) {
+      log_ = std::make_unique<AccessLog>([this](std::string_view lines) {
+        std::unique_lock lock(mutex_);
+        stuck_signal_.wait(lock, [this] { return !stuck_; });
+        written_.append(lines);
+      });
+    }
     std::vector<const Recorder*> views;
     for (size_t i = 0; i < count; ++i) {
-      recorders_.push_back(std::make_unique<Recorder>(access_log, router.router().policy().name()));
+      recorders_.push_back(std::make_unique<Recorder>(router.router().policy().name(), log_.get()));
       views.push_back(recorders_.back().get());
     }
     metrics_ = std::make_unique<Metrics>(router.shared(), views, clock_);
   }
+  ~Lanes() { SetStuck(false); }
   Recorder& lane(size_t i) { return *recorders_.at(i); }
   std::string Text() const { return metrics_->Text(); }
   void Advance(int64_t nanos) { clock_.Advance(nanos); }
 
+  // What the log wrote, once it has caught up; a log that is stuck does not.
+  std::string Written() {
+    log_->WaitUntilWritten(10'000);
+    std::lock_guard lock(mutex_);
+    return written_;
+  }
+  void SetStuck(bool stuck) {
+    std::lock_guard lock(mutex_);
+    stuck_ = stuck;
+    stuck_signal_.notify_all();
+  }
+
  private:
   ManualClock clock_;
+  std::mutex mutex_;  // guards what the log's thread touches
+  std::condition_variable stuck_signal_;
+  bool stuck_ = false;
+  std::string written_;
+  std::unique_ptr<AccessLog> log_;
   std::vector<std::unique_ptr<Recorder>> recorders_;
   std::unique_ptr<Metrics> metrics_;
 };
@@ -272,6 +299,8 @@ void BindTestingProxy(py::module_& testing) {
           })
       .def("has_lines", [](Lanes& lanes, size_t lane) { return lanes.lane(lane).has_lines(); })
       .def("flush", [](Lanes& lanes, size_t lane) { lanes.lane(lane).Flush(); })
+      .def("written", [](Lanes& lanes) { return py::bytes(lanes.Written()); })
+      .def("set_stuck", &Lanes::SetStuck)
       .def(
           "advance", [](Lanes& lanes, double seconds) { lanes.Advance(static_cast<int64_t>(seconds * 1e9)); })
       .def("text", &Lanes::Text, py::call_guard<py::gil_scoped_release>());

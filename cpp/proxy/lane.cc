@@ -9,13 +9,13 @@ constexpr int64_t kLogFlushMs = 100;
 
 }  // namespace
 
-Lane::Lane(const ServerOptions& options, std::shared_ptr<Router> router, Admin& admin)
+Lane::Lane(const ServerOptions& options, std::shared_ptr<Router> router, Admin& admin, AccessLog* log)
     : options(options),
       bearer(options.api_key.empty() ? std::string() : "Bearer " + options.api_key),
       router(std::move(router)),
       admin(admin),
       resolver(loop),
-      recorder(options.access_log, this->router->policy().name()),
+      recorder(this->router->policy().name(), log),
       upstreams(
           loop.timers(), options.upstream_pool_size, options.upstream_pool_idle_ms,
           {.open = &recorder.upstream_open, .idle = &recorder.upstream_idle}),
@@ -26,9 +26,13 @@ Lane::~Lane() = default;
 
 void Lane::FlushLogSoon() {
   if (!recorder.has_lines() || log_timer_.armed()) return;
-  log_timer_.Arm(
-      loop.timers(), kLogFlushMs, [](void* recorder) { static_cast<Recorder*>(recorder)->Flush(); },
-      &recorder);
+  log_timer_.Arm(loop.timers(), kLogFlushMs, &Lane::OnFlushLog, this);
+}
+
+void Lane::OnFlushLog(void* lane) {
+  auto* self = static_cast<Lane*>(lane);
+  self->recorder.Flush();
+  self->FlushLogSoon();  // where the log had no room
 }
 
 void Lane::CancelFetches() {

@@ -44,7 +44,7 @@ class Spares {
 };
 
 struct Lane {
-  Lane(const ServerOptions& options, std::shared_ptr<Router> router, Admin& admin);
+  Lane(const ServerOptions& options, std::shared_ptr<Router> router, Admin& admin, AccessLog* log);
   ~Lane();
 
   const ServerOptions& options;
@@ -71,10 +71,12 @@ struct Lane {
   std::unordered_set<FetchDeadline*> fetches;
   void CancelFetches();
 
-  // Writes the access log out soon.
+  // Hands the access lines over soon.
   void FlushLogSoon();
 
  private:
+  static void OnFlushLog(void* lane);
+
   Timer log_timer_;
 };
 

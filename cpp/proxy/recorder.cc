@@ -39,8 +39,8 @@ const WorkerTallies* Recorder::Shard::Find(WorkerId worker) const {
   return found == workers.end() ? nullptr : found->second.get();
 }
 
-Recorder::Recorder(bool access_log, std::string_view policy)
-    : access_log_(access_log), shard_(std::make_unique<Shard>()), line_(policy) {}
+Recorder::Recorder(std::string_view policy, AccessLog* log)
+    : shard_(std::make_unique<Shard>()), log_(log), line_(policy) {}
 
 Recorder::~Recorder() = default;
 
@@ -51,7 +51,7 @@ void Recorder::Decided(const std::shared_ptr<Worker>& worker, const Decision& de
 
 void Recorder::Record(const ExchangeRecord& record) {
   Count(record);
-  if (access_log_ && LogEnabled(LogLevel::kInfo)) WriteLine(record);
+  if (log_ != nullptr && LogEnabled(LogLevel::kInfo)) WriteLine(record);
 }
 
 void Recorder::Count(const ExchangeRecord& record) {
@@ -121,9 +121,7 @@ void Recorder::WriteLine(const ExchangeRecord& record) {
 }
 
 void Recorder::Flush() {
-  if (lines_.empty()) return;
-  LogAccess(lines_);
-  lines_.clear();
+  if (!lines_.empty()) log_->Take(&lines_);
 }
 
 }  // namespace vllm_router

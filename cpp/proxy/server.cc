@@ -34,9 +34,10 @@ StatusOr<std::unique_ptr<Server>> Server::Start(
 
 Server::Server(std::shared_ptr<Router> router, const ServerOptions& options)
     : options_(options), router_(std::move(router)), admin_(router_) {
+  if (options.access_log) access_log_ = std::make_unique<AccessLog>(&LogAccess);
   std::vector<const Recorder*> recorders;
   for (uint32_t i = 0; i <= std::max(1u, options.threads); ++i) {
-    lanes_.push_back(std::make_unique<Lane>(options_, router_, admin_));
+    lanes_.push_back(std::make_unique<Lane>(options_, router_, admin_, access_log_.get()));
     recorders.push_back(&lanes_.back()->recorder);
   }
   metrics_ = std::make_unique<Metrics>(router_, recorders, lanes_.back()->clock);
@@ -82,11 +83,13 @@ void Server::Run() {
   for (const std::unique_ptr<Listener>& listener : listeners_) listener->Start();
   if (metrics_listener_ != nullptr) metrics_listener_->Start();
   lanes_.back()->loop.Post([this] { health_->Start(); });
+  running_ = lanes_.size();
   for (const std::unique_ptr<Lane>& lane : lanes_) {
     threads_.emplace_back([this, &lane = *lane] {
       lane.loop.Run();
       lane.recorder.Flush();
-      if (&lane != lanes_.back().get()) return;
+      if (running_.fetch_sub(1) > 1) return;
+      if (access_log_ != nullptr) access_log_->Close();
       std::lock_guard lock(mutex_);
       ended_ = true;
       ended_signal_.notify_all();

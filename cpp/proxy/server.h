@@ -60,6 +60,7 @@ class Server {
   const ServerOptions options_;
   const std::shared_ptr<Router> router_;
   Admin admin_;
+  std::unique_ptr<AccessLog> access_log_;     // null: nobody wants it
   std::vector<std::unique_ptr<Lane>> lanes_;  // the last one is the control lane
   std::vector<std::unique_ptr<Listener>> listeners_;
   std::unique_ptr<Listener> metrics_listener_;
@@ -68,6 +69,7 @@ class Server {
   std::vector<std::thread> threads_;
   uint16_t port_ = 0;
 
+  std::atomic<size_t> running_{0};  // threads
   std::atomic<bool> shutting_down_{false};
   std::atomic<bool> cut_now_{false};
   std::atomic<uint64_t> cut_{0};

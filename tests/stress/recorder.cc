@@ -51,7 +51,7 @@ void ScrapesSeeEveryExchange() {
   std::vector<std::unique_ptr<Recorder>> recorders;
   std::vector<const Recorder*> views;
   for (int lane = 0; lane < kLanes; ++lane) {
-    recorders.push_back(std::make_unique<Recorder>(/*access_log=*/false, router->policy().name()));
+    recorders.push_back(std::make_unique<Recorder>(router->policy().name(), /*log=*/nullptr));
     views.push_back(recorders.back().get());
   }
   ManualClock clock;

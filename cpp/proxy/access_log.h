@@ -1,0 +1,42 @@
+// AccessLog: writes the access lines of all lanes in a thread of its own, so that a full disk or a pipe that nobody
+// reads holds up neither a request nor a health check.
+//
+//   lane 0  Recorder --Take--.
+//   lane 1  Recorder --Take--+--> waiting, at most kMaxAccessLogBytes --> thread --> LogAccess
+//
+// When there is no room, Take() leaves the lines to the Recorder, which keeps as many again and then drops and counts.
+// Cost: a lock and a copy per Take(), ten times a second and lane. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+
+namespace vllm_router {
+
+class AccessLog {
+ public:
+  using Sink = std::function<void(std::string_view lines)>;  // may block
+
+  explicit AccessLog(Sink sink);
+  ~AccessLog();  // Close(), unless that has been done
+
+  // True: `lines` have been taken over, and the string is empty. False: there was no room.
+  bool Take(std::string* lines);
+  // Waits until everything taken has been written, and gives up after `timeout_ms`. True if it has.
+  bool WaitUntilWritten(int64_t timeout_ms) const;
+  // The same, and then the thread ends; one that hangs in the sink is left behind.
+  void Close();
+
+ private:
+  struct State;
+  static void Run(State& state);
+
+  const std::shared_ptr<State> state_;  // the thread's as well, since it may be left behind
+  std::thread thread_;
+};
+
+}  // namespace vllm_router
