@@ -33,11 +33,11 @@ std::array<std::string, kVariants> RequestHeads() {
     heads[i] =
         "POST /v1/chat/completions HTTP/1.1\r\n"
         "Host: 127.0.0.1:30000\r\n"
-        "Accept-Encoding: gzip, deflate\r\n"
+        "Accept-Encoding: gzip, deflate, br, zstd\r\n"
         "Connection: keep-alive\r\n"
         "Accept: application/json\r\n"
         "Content-Type: application/json\r\n"
-        "User-Agent: OpenAI/Python 1.51.0\r\n"
+        "User-Agent: AsyncOpenAI/Python 1.51.0\r\n"
         "X-Stainless-Lang: python\r\n"
         "X-Stainless-Package-Version: 1.51.0\r\n"
         "X-Stainless-OS: Linux\r\n"

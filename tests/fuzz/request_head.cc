@@ -44,7 +44,8 @@ void CompareWithBeast(const RequestHead& head, std::string_view bytes) {
   const auto length = beast.content_length();
   FUZZ_CHECK(length.has_value() == (head.framing == BodyFraming::kLength));
   if (length) FUZZ_CHECK(*length == head.content_length);
-  FUZZ_CHECK(beast.keep_alive() == head.keep_alive);
+  // Not the other way round: to an HTTP/1.0 message that says both, Beast forgets `close`.
+  if (head.keep_alive) FUZZ_CHECK(beast.keep_alive());
 }
 
 void Try(std::string_view bytes) {

@@ -21,7 +21,8 @@ void CompareWithBeast(const ResponseHead& head, std::string_view bytes, bool to_
   FUZZ_CHECK(beast.need_eof() == (head.framing == BodyFraming::kUntilClose));
   if (head.framing == BodyFraming::kChunked) FUZZ_CHECK(beast.chunked());
   if (head.framing == BodyFraming::kLength) FUZZ_CHECK(*beast.content_length() == head.content_length);
-  FUZZ_CHECK(beast.keep_alive() == head.keep_alive);
+  // Not the other way round: to an HTTP/1.0 message that says both, Beast forgets `close`.
+  if (head.keep_alive) FUZZ_CHECK(beast.keep_alive());
 }
 
 void Try(std::string_view bytes, bool to_head) {

@@ -125,6 +125,8 @@ def _requests() -> list[Row]:
         400,
         "connection",
     )
+    both = (b"Connection: keep-alive", b"Connection: close")
+    add(43, "keep_alive_and_close_http10", request(*both, start=b"GET / HTTP/1.0"), OK)
     add(43, "connection_host", request(b"Connection: close, host"), 400, "connection")
     add(43, "connection_17_tokens", request(b"Connection: " + b", ".join([b"a"] * 17)), 400, "connection")
     # Not in the table by number, but of the same kind.
@@ -215,6 +217,8 @@ def _responses() -> list[Row]:
     add(49, "continue", b"HTTP/1.1 100 Continue\r\n\r\n", OK)
     add(49, "no_reason", response(start=b"HTTP/1.1 200 "), OK)
     add(49, "te_in_http10", response(b"Transfer-Encoding: chunked", start=b"HTTP/1.0 200 OK"), 502, te)
+    both = (b"Content-Length: 0", b"Connection: keep-alive", b"Connection: close")
+    add(49, "keep_alive_and_close_http10", response(*both, start=b"HTTP/1.0 200 OK"), OK)
     add(49, "two_lengths", response(b"Content-Length: 5", b"Content-Length: 5"), 502, "content_length")
     add(49, "huge_length", response(b"Content-Length: 1000000000000000"), 502, "content_length")
     add(49, "fields_101", response(*[b"X: a"] * 101), 502, "too_large")

@@ -1,8 +1,7 @@
 """Ours, the twins and every way to split agree on each file of the http room's corpus.
 
-The rows of the table are among them. What a fuzzer finds and a fix follows up stays there, too,
-under a name that
-says what it was.
+The rows of the table are among them. What a fuzzer finds and a fix follows up stays there, too, under a name
+that says what it was.
 """
 
 from itertools import pairwise

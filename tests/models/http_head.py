@@ -1,7 +1,6 @@
 """The rules of HTTP heads (docs/explanation/http_parsing.md), one after the other; slow and obviously right.
 
-The twin of cpp/http/head_parser.h. `parse_request` and `parse_response` see what has arrived so far
-and answer with
+The twin of cpp/http/head_parser.h. `parse_request` and `parse_response` see what has arrived so far and say
 "state" need_more, or bad ("status", "rule"), or done (the members of cpp/http/head.h).
 """
 
