@@ -37,7 +37,7 @@ std::array<std::string, kVariants> RequestHeads() {
         "Connection: keep-alive\r\n"
         "Accept: application/json\r\n"
         "Content-Type: application/json\r\n"
-        "User-Agent: AsyncOpenAI/Python 1.51.0\r\n"
+        "User-Agent: AsyncOpenAI/Python 1.51.0rc1\r\n"
         "X-Stainless-Lang: python\r\n"
         "X-Stainless-Package-Version: 1.51.0\r\n"
         "X-Stainless-OS: Linux\r\n"
