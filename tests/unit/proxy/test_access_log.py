@@ -62,17 +62,19 @@ def test_a_log_that_is_stuck_holds_up_no_lane(lanes):
     assert lanes.has_lines(0)
     assert dropped(lanes) > before
 
-    record(lanes, 1, "/other-lane")
-    lanes.flush(1)
-    assert lanes.has_lines(1)  # no room for it either, but it waits, and is not lost
+    others = 0
+    while not lanes.has_lines(1):  # what is left of the room is less than lane 0 wanted
+        record(lanes, 1, "/other-lane")
+        others += 1
+        lanes.flush(1)  # refused in the end; the line waits, and is not lost
 
     lanes.set_stuck(False)
-    lanes.written()
-    lanes.flush(0)
-    lanes.flush(1)
+    for lane in (0, 1):
+        lanes.written()  # makes room
+        lanes.flush(lane)
     written = paths(lanes.written())
     assert written[0] == "/a"
-    assert written.count("/other-lane") == 1
+    assert written.count("/other-lane") == others
     assert not lanes.has_lines(0)
     assert not lanes.has_lines(1)
 
