@@ -19,7 +19,7 @@ import math
 import numbers
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from vllm_router._version import __version__
 
@@ -43,6 +43,23 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
     """`; did you mean X?`, or `otherwise`."""
     nearest = nearest_name(name, known)
     return f"; did you mean {nearest}?" if nearest else otherwise
+
+
+class CommandParser(argparse.ArgumentParser):
+    """argparse with errors for people: one sentence, the nearest name, exit status 2."""
+
+    def parse_command(self, args: Sequence[str] | None) -> argparse.Namespace:
+        """As parse_args(), with a better answer to a name that is not known."""
+        parsed, strangers = self.parse_known_args(args)
+        if strangers:
+            name = next((word for word in strangers if word.startswith("-")), strangers[0]).split("=", 1)[0]
+            known = [spelling for action in self._actions for spelling in action.option_strings]
+            self.error(f"{name} is not a flag of {self.prog}" + did_you_mean(name, known, "; see --help"))
+        return parsed
+
+    def error(self, message: str) -> NoReturn:
+        """End the process with one line on stderr."""
+        self.exit(2, f"{self.prog}: error: {message}\n")
 
 
 class Kind:

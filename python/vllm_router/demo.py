@@ -32,6 +32,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vllm_router import _core
+from vllm_router._flags import CommandParser
 from vllm_router.errors import RouterError
 from vllm_router.router import Router
 from vllm_router.server import Server
@@ -295,12 +296,13 @@ def keep(running: Fleet, policy: str, console: Console, stop: threading.Event) -
         pass
 
 
-def make_parser() -> argparse.ArgumentParser:
+def make_parser() -> CommandParser:
     """The flags of the command."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="vllm-router demo",
         description="Sends the same multi-turn chats through the router over simulated workers, once per "
         "policy, and compares what the users saw.",
+        allow_abbrev=False,
     )
     parser.add_argument(
         "--policy",
@@ -337,7 +339,7 @@ def _count(text: str) -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit status: 0, or 1 when a request failed."""
     parser = make_parser()
-    arguments = parser.parse_args(argv)
+    arguments = parser.parse_command(argv)
     policies = [name for word in arguments.policy for name in word.split(",") if name]
     console = Console()
     stop = threading.Event()

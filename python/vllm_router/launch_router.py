@@ -6,7 +6,7 @@
     vllm-router simulate-worker --port 0                      one simulated worker
 
 Exit status: 0 after a clean end, 1 when the router could not start, 2 for a mistake on the command line or in
-the file.
+the file, 3 when requests in flight had to be cut because the grace period ended.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from vllm_router import _core
 from vllm_router._core import Batch, Ticket
 from vllm_router.errors import UnusedOptionWarning
-from vllm_router.router_args import RouterArgs, check_policy_options
+from vllm_router.router_args import RouterArgs, check_policy_options, check_server_names
 from vllm_router.server import Server
 
 __all__ = ["Batch", "PolicyType", "Router", "Ticket", "WorkerInfo", "policy_from_str"]
@@ -126,17 +126,24 @@ class Router(_core.Router):
             port: The port; 0 takes any free one, see `Server.port`.
             **options: The server's flags of the command line by name, such as `threads=2`,
                 `request_timeout_secs=60`, `prometheus_port=0`. Metrics have no port unless one is given.
+                The log is the process's: `log_level`, `log_format` and `log_dir` hold for all its servers;
+                without any of them it stays as it was, at first `info` and `text`, access log included.
 
         Raises:
-            TypeError: an unknown option.
-            ValueError: a value out of range, or a function that is not built yet.
+            TypeError: an unknown option, or one of `Router` itself.
+            ValueError: a value out of range, a function that is not built yet, or a `log_dir` that cannot be
+                written.
             OSError: the port cannot be had.
         """
+        check_server_names(options)
         if options.get("prometheus_port") is not None:
             options.setdefault("prometheus_host", "127.0.0.1")
         args = RouterArgs(host=host, port=port, **options)
         args._validate_router_args()
-        return Server(self, args.server_options())
+        server_options = args.server_options()
+        if any(name.startswith("log_") for name in options):
+            _configure_log(server_options)
+        return Server(self, server_options)
 
     def start(self) -> int:
         """Serve with the settings of `from_args()` until SIGTERM or SIGINT, as the command does.
@@ -148,7 +155,7 @@ class Router(_core.Router):
             OSError: a port cannot be had.
         """
         options = self._args.server_options()
-        _core.configure_log(options["log_level"], options["log_format"], options["log_dir"] or "")
+        _configure_log(options)
         server = Server(self, options)
         metrics = f", metrics on {server.metrics_url}" if server.metrics_url else ""
         _core.log("info", f"vllm-router {_core.__version__} serves {server.url}: {self!r}{metrics}")
@@ -160,7 +167,12 @@ class Router(_core.Router):
         return [WorkerInfo(*row) for row in self._worker_rows()]
 
     def __repr__(self) -> str:
-        return f"<Router {self.policy}, {len(self.worker_urls)} workers>"
+        workers = len(self.worker_urls)
+        return f"<Router {self.policy}, {workers} worker{'' if workers == 1 else 's'}>"
+
+
+def _configure_log(options: dict[str, Any]) -> None:
+    _core.configure_log(options["log_level"], options["log_format"], options["log_dir"] or "")
 
 
 def _warn(sentence: str) -> None:

@@ -22,7 +22,7 @@ import math
 import os
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -619,7 +619,12 @@ class RouterArgs:
         more="warning is read as warn.",
     )
     log_dir: str | None = option(
-        None, Text("DIRECTORY"), "where log files go", group=_LOGS, scope="server", more="Unset: to stderr."
+        None,
+        Text("DIRECTORY"),
+        "where a log file per day goes",
+        group=_LOGS,
+        scope="server",
+        more="Set or not, the access log goes to stdout and all else to stderr.",
     )
     log_format: str = option(
         "text",
@@ -1229,6 +1234,24 @@ def check_policy_options(options: Mapping[str, Any], warn: Callable[[str], None]
         complete["hash_key_order"] = "reference"
         complete["session_header_aliases"] = False
     return complete
+
+
+def check_server_names(names: Iterable[str]) -> None:
+    """That all are names which `Router.serve(**options)` takes.
+
+    Raises:
+        TypeError: an unknown name, with the nearest known one; or a setting of the routing itself, which is
+            fixed when the router is made.
+    """
+    for name in names:
+        if name not in FLAGS:
+            raise TypeError(
+                unknown_name(name, [known for known, flag in FLAGS.items() if flag.scope == "server"])
+            )
+        if name == "worker_urls" or name in POLICY_OPTIONS:
+            raise TypeError(
+                f"{name} is not an option of serve() but of Router; pass it when you make the router"
+            )
 
 
 def available_cpus(root: str = "/") -> int:

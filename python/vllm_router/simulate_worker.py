@@ -15,12 +15,13 @@ import sys
 import threading
 from collections.abc import Sequence
 
+from vllm_router._flags import CommandParser
 from vllm_router.testing import OPTIONS, SimulatedWorker
 
 
-def make_parser() -> argparse.ArgumentParser:
+def make_parser() -> CommandParser:
     """A flag for each option of SimulatedWorker, in both spellings."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="vllm-router simulate-worker",
         description="A worker without a GPU: the HTTP endpoints of vLLM, deterministic text, a prefix cache "
         "and faults on request.",
@@ -47,7 +48,7 @@ def make_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit status."""
     parser = make_parser()
-    options = vars(parser.parse_args(argv))
+    options = vars(parser.parse_command(argv))
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())

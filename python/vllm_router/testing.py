@@ -39,6 +39,9 @@ class Option:
 
 _FAULTS = "Faults (of API requests and /echo; a request may bring its own by x-sim-… headers)"
 
+_WORDS = {bool: "true or false", int: "a whole number, 0 or more", float: "a number", str: "a text"}
+_PORT = "a whole number from 0 to 65535"
+
 # The defaults and their reasons stand in cpp/simulation/engine.h and simulated_worker.h.
 OPTIONS: dict[str, Option] = {
     option.name: option
@@ -86,8 +89,8 @@ def core_options(options: dict[str, Any]) -> _core.SimulatedWorkerOptions:
         try:
             setattr(made, name, value)
         except TypeError:
-            kind = type(OPTIONS[name].default).__name__
-            raise TypeError(f"{name} must be of type {kind}, and in its range, but is {value!r}") from None
+            words = _PORT if name == "port" else _WORDS[type(OPTIONS[name].default)]
+            raise TypeError(f"{name} is {value!r}; it must be {words}") from None
     return made
 
 

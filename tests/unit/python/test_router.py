@@ -1,11 +1,13 @@
 """python/vllm_router/router.py: names, options and what is made of them."""
 
 import inspect
+import json
+import urllib.request
 
 import pytest
 
 import vllm_router
-from vllm_router import PolicyType, Router, UnusedOptionWarning, WorkerExistsError, WorkerInfo
+from vllm_router import PolicyType, Router, UnusedOptionWarning, WorkerExistsError, WorkerInfo, _core
 from vllm_router.router import policy_from_str
 from vllm_router.router_args import BUILT_POLICIES, RouterArgs
 
@@ -15,6 +17,7 @@ URLS = ["http://w1:8000", "http://w2:8000"]
 def test_the_default_policy_is_least_load():
     assert Router().policy == "least_load"
     assert repr(Router(worker_urls=URLS)) == "<Router least_load, 2 workers>"
+    assert repr(Router(worker_urls=URLS[:1])) == "<Router least_load, 1 worker>"
 
 
 @pytest.mark.parametrize("policy", BUILT_POLICIES)
@@ -73,6 +76,17 @@ def test_an_unknown_option_is_answered_with_the_nearest():
         Router("consistent_hash", virtual_node=5)
     with pytest.raises(TypeError, match="port is not an option of Router but of the server"):
         Router("consistent_hash", port=5)
+
+
+def test_serve_takes_options_of_the_server_only():
+    router = Router(worker_urls=URLS)
+    with pytest.raises(TypeError, match=r"treads is not a known setting; did you mean threads\?"):
+        router.serve(treads=2)
+    for name, value in (("policy", "random"), ("worker_urls", URLS), ("seed", 1)):
+        with pytest.raises(TypeError, match=f"{name} is not an option of serve.* but of Router"):
+            router.serve(**{name: value})
+    with pytest.raises(ValueError, match="retries"):
+        router.serve(retry_max_retries=3)
 
 
 @pytest.mark.parametrize(
@@ -211,3 +225,24 @@ def test_select_has_no_python_frame():
 def test_public_names_are_one_dot_deep(name):
     assert getattr(vllm_router, name) is not None
     assert name in dir(vllm_router)
+
+
+def test_serve_sets_up_the_log_that_it_is_told_to(tmp_path, capfd):
+    def served(**log):
+        with Router().serve(port=0, **log) as server:
+            urllib.request.urlopen(server.url + "/liveness", timeout=30).close()
+        return capfd.readouterr().out
+
+    _core.configure_log()
+    try:
+        assert '"GET /liveness" 200' in served()
+        assert served(log_level="warn") == ""
+        assert served() == ""  # the log is the process's, and stays as it was
+        assert json.loads(served(log_level="info", log_format="json", log_dir=str(tmp_path)))["status"] == 200
+        _core.flush_log()
+        (file,) = tmp_path.iterdir()
+        assert json.loads(file.read_text())["path"] == "/liveness"
+        with pytest.raises(ValueError, match="cannot be written"):
+            Router().serve(log_dir=str(file))
+    finally:
+        _core.configure_log()
