@@ -29,6 +29,9 @@ CLASSES = {
     "testing.SimulatedWorker": (("testing.py", "SimulatedWorker"),),
 }
 
+# Public functions of the core; of several overloads the documented one.
+FUNCTIONS = ("hash_blocks",)
+
 HEAD = """\
 # Python
 
@@ -73,9 +76,21 @@ def _members(node: ast.ClassDef) -> Iterator[str]:
         yield from _code(ast.get_docstring(item) or "")
 
 
+def _function(name: str) -> ast.FunctionDef:
+    for node in ast.parse((PACKAGE / "_core.pyi").read_text()).body:
+        if isinstance(node, ast.FunctionDef) and node.name == name and ast.get_docstring(node):
+            return node
+    raise LookupError(f"_core.pyi has no function {name} with a docstring")
+
+
 def render() -> str:
     """The whole page."""
     lines = [HEAD.rstrip()]
+    for name in FUNCTIONS:
+        node = _function(name)
+        returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
+        lines += ["", f"## {name}", *_code(f"{name}({ast.unparse(node.args)}){returns}")]
+        lines += _code(ast.get_docstring(node) or "")
     for name, sources in CLASSES.items():
         lines += ["", f"## {name}"]
         for file, class_name in sources:

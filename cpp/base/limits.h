@@ -43,6 +43,9 @@ inline constexpr uint32_t kWeightOne = 1000;
 inline constexpr uint32_t kMinWeight = 10;       // 0.01
 inline constexpr uint32_t kMaxWeight = 100'000;  // 100
 
+// Tokens of a block. Engines use 8 to 128, some hybrids a thousand.
+inline constexpr uint32_t kMaxBlockSize = 65'536;
+
 inline constexpr size_t kMaxWorkers = 4096;  // ids are dense, and per-worker arrays are sized by them
 
 }  // namespace vllm_router

@@ -6,6 +6,7 @@
 namespace vllm_router {
 
 void BindErrors(pybind11::module_& module);      // errors.cc: the one table Status -> exception
+void BindHashBlocks(pybind11::module_& module);  // hash_blocks.cc: hash_blocks
 void BindRouter(pybind11::module_& module);      // router.cc: Router, Ticket, batch selection
 void BindServer(pybind11::module_& module);      // server.cc: the HTTP server
 void BindSimulation(pybind11::module_& module);  // simulation.cc: SimulatedWorker

@@ -9,6 +9,7 @@ PYBIND11_MODULE(_core, module) {
   module.doc() = "C++ core of vllm-router; use the names in `vllm_router` instead.";
   module.attr("__version__") = std::string(Version());
   BindErrors(module);
+  BindHashBlocks(module);
   BindRouter(module);
   BindServer(module);
   BindSimulation(module);

@@ -16,6 +16,7 @@
 #include "base/dice.h"
 #include "base/limits.h"
 #include "base/text.h"
+#include "bindings/arguments.h"
 #include "bindings/bindings.h"
 #include "bindings/errors.h"
 #include "bindings/json_text.h"
@@ -28,64 +29,7 @@ using namespace py::literals;
 
 namespace {
 
-// From here on a request is worth letting other threads run: parsing or hashing it takes longer than 5 us.
-constexpr size_t kReleaseGilBytes = 32 * 1024;
-
-std::string TypeName(py::handle value) { return Py_TYPE(value.ptr())->tp_name; }
-
-std::string Show(py::handle value) { return std::string(py::repr(value)); }
-
 // ---- What a caller says of a request -------------------------------------------------------------------------------
-
-// The bytes of a str (as UTF-8), bytes, or anything with a contiguous buffer; held for as long as this lives.
-class Bytes {
- public:
-  Bytes() = default;
-  Bytes(const Bytes&) = delete;
-  Bytes& operator=(const Bytes&) = delete;
-  ~Bytes() {
-    if (buffer_.obj != nullptr) PyBuffer_Release(&buffer_);
-  }
-
-  // False when `value` has no bytes.
-  bool Hold(py::handle value) {
-    if (PyUnicode_Check(value.ptr())) {
-      Py_ssize_t size = 0;
-      const char* data = PyUnicode_AsUTF8AndSize(value.ptr(), &size);
-      if (data == nullptr) throw py::error_already_set();
-      view_ = {data, static_cast<size_t>(size)};
-    } else if (PyBytes_Check(value.ptr())) {
-      view_ = {PyBytes_AS_STRING(value.ptr()), static_cast<size_t>(PyBytes_GET_SIZE(value.ptr()))};
-    } else if (PyObject_CheckBuffer(value.ptr()) != 0) {
-      if (PyObject_GetBuffer(value.ptr(), &buffer_, PyBUF_SIMPLE) != 0) throw py::error_already_set();
-      view_ = {static_cast<const char*>(buffer_.buf), static_cast<size_t>(buffer_.len)};
-    } else {
-      return false;
-    }
-    return true;
-  }
-
-  std::string_view view() const { return view_; }
-
- private:
-  Py_buffer buffer_{};
-  std::string_view view_;
-};
-
-// A str or bytes that somebody else keeps alive.
-std::optional<std::string_view> TextView(py::handle value) {
-  if (PyUnicode_Check(value.ptr())) {
-    Py_ssize_t size = 0;
-    const char* data = PyUnicode_AsUTF8AndSize(value.ptr(), &size);
-    if (data == nullptr) throw py::error_already_set();
-    return std::string_view(data, static_cast<size_t>(size));
-  }
-  if (PyBytes_Check(value.ptr())) {
-    return std::string_view(
-        PyBytes_AS_STRING(value.ptr()), static_cast<size_t>(PyBytes_GET_SIZE(value.ptr())));
-  }
-  return std::nullopt;
-}
 
 // A mapping of names to values, or pairs of them (as ASGI has them); names and values are str or bytes.
 class Headers {
@@ -138,54 +82,6 @@ class Headers {
   absl::InlinedVector<HeaderField, 16> fields_;
   py::object kept_;
 };
-
-// `what` ("token_ids") must be a 1-D contiguous array of exactly T; no copy is made.
-template <typename T>
-std::span<const T> ArrayView(py::handle value, const char* what, const char* dtype) {
-  const std::string remedy = std::string("; pass np.ascontiguousarray(") + what + ", dtype=np." + dtype + ")";
-  if (!py::isinstance<py::array>(value)) {
-    throw py::type_error(
-        std::string(what) + " is of type " + TypeName(value) + "; it must be a numpy array of " + dtype +
-        remedy);
-  }
-  const auto array = py::reinterpret_borrow<py::array>(value);
-  if (!array.dtype().equal(py::dtype::of<T>())) {
-    throw py::type_error(
-        std::string(what) + " has dtype " + std::string(py::str(array.dtype())) + "; it must be " + dtype +
-        remedy);
-  }
-  if (array.ndim() != 1) {
-    throw py::value_error(
-        std::string(what) + " has " + std::to_string(array.ndim()) +
-        " dimensions; it must have 1: all rows one after the other");
-  }
-  if ((array.flags() & py::array::c_style) == 0) {
-    throw py::value_error(
-        std::string(what) + " is not contiguous; it must be, since it is not copied" + remedy);
-  }
-  return {static_cast<const T*>(array.data()), static_cast<size_t>(array.size())};
-}
-
-// Token ids of one request: an array as above, or a list or tuple, which is copied.
-std::span<const uint32_t> TokenIds(py::handle value, std::vector<uint32_t>* copied) {
-  if (!PyList_Check(value.ptr()) && !PyTuple_Check(value.ptr())) {
-    return ArrayView<uint32_t>(value, "token_ids", "uint32");
-  }
-  const Py_ssize_t count = PySequence_Fast_GET_SIZE(value.ptr());
-  copied->resize(static_cast<size_t>(count));
-  for (Py_ssize_t i = 0; i < count; ++i) {
-    PyObject* const item = PySequence_Fast_GET_ITEM(value.ptr(), i);
-    int overflow = 0;
-    const long long id = PyLong_Check(item) ? PyLong_AsLongLongAndOverflow(item, &overflow) : -1;
-    if (overflow != 0 || id < 0 || id > UINT32_MAX) {
-      throw py::value_error(
-          "token_ids[" + std::to_string(i) + "] is " + Show(item) +
-          "; a token id is an integer between 0 and 4294967295");
-    }
-    (*copied)[static_cast<size_t>(i)] = static_cast<uint32_t>(id);
-  }
-  return *copied;
-}
 
 // The members of `messages` and `model` as the body that a client would send.
 std::string ChatBody(py::handle messages, py::handle model) {
@@ -425,25 +321,6 @@ TextRows GatherRows(py::handle given, const char* what, bool may_be_none) {
     }
   }
   return text;
-}
-
-void CheckOffsets(std::span<const int64_t> offsets, size_t ids) {
-  if (offsets.empty())
-    throw py::value_error("offsets is empty; n rows have n + 1 offsets, so 0 rows have [0]");
-  int64_t before = 0;
-  for (size_t i = 0; i < offsets.size(); ++i) {
-    if (offsets[i] < before) {
-      throw py::value_error(
-          "offsets[" + std::to_string(i) + "] is " + std::to_string(offsets[i]) +
-          "; offsets start at 0 or later and never fall, and the one before it is " + std::to_string(before));
-    }
-    before = offsets[i];
-  }
-  if (static_cast<uint64_t>(before) > ids) {
-    throw py::value_error(
-        "offsets[" + std::to_string(offsets.size() - 1) + "] is " + std::to_string(before) +
-        "; token_ids has only " + std::to_string(ids) + " ids");
-  }
 }
 
 py::list WorkerUrls(std::shared_ptr<const FleetView> fleet) {

@@ -9,6 +9,7 @@ from vllm_router._version import __version__
 
 # Names are imported when first used, so that `vllm-router --help` need not wait for the C++ extension.
 if TYPE_CHECKING:
+    from vllm_router.blocks import hash_blocks as hash_blocks
     from vllm_router.errors import NoWorkersError as NoWorkersError
     from vllm_router.errors import RouterError as RouterError
     from vllm_router.errors import UnusedOptionWarning as UnusedOptionWarning
@@ -36,6 +37,7 @@ __all__ = [
     "WorkerInfo",
     "WorkerNotFoundError",
     "__version__",
+    "hash_blocks",
 ]
 
 _HOMES = {
@@ -51,6 +53,7 @@ _HOMES = {
     "WorkerExistsError": "errors",
     "WorkerInfo": "router",
     "WorkerNotFoundError": "errors",
+    "hash_blocks": "blocks",
 }
 
 

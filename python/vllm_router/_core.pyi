@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,66 @@ _Reason: TypeAlias = Literal[
     "fallback",
     "pinned",
 ]
+
+@overload
+def hash_blocks(
+    token_ids: NDArray[np.uint32] | Sequence[int] | str | bytes,
+    block_size: int = 16,
+    *,
+    scheme: Literal["chained", "positional"] = "chained",
+    seed: int = 0,
+    offsets: None = None,
+    lora_name: _Text | None = None,
+    cache_salt: _Text | None = None,
+    extra: Mapping[int, _Text] | None = None,
+) -> NDArray[np.uint64]:
+    """Names for the complete blocks of a prompt: equal hashes mean equal prompts up to there.
+
+    Block i of the prompt is `token_ids[i * block_size : (i + 1) * block_size]`; tokens behind the last
+    complete block count for nothing. With L the hash of one block, H the hash of all blocks up to it, and all
+    integers little-endian:
+
+        L[i] = XXH3_64(token ids of block i as uint32, then extra[i]; seed)
+        H[i] = XXH3_64(H[i - 1] as uint64, L[i] as uint64; seed), where 0 becomes 1
+
+    H[-1] is `seed`, or, with an adapter or a salt, XXH3_64 of those present: `L` or `S`, the length as
+    uint32, the bytes. The model is not hashed. `scheme="positional"` gives XXH3_64(i as uint64, token ids of
+    block i): it forgets what came before, and serves to compare with other routers only.
+
+    Args:
+        token_ids: One prompt: uint32 array of shape (tokens,), contiguous, not copied; or a list or tuple of
+            ints from 0 to 2^32 - 1; or a text (str as UTF-8), whose blocks are `4 * block_size` bytes long
+            and never equal blocks of token ids. With `offsets`: the tokens of all prompts in a row.
+        block_size: Tokens per block, 1 to 65536: the engine's.
+        scheme: `chained` or `positional`.
+        seed: 0 to 2^64 - 1. Hashes of different seeds have nothing in common.
+        offsets: int64 array of shape (prompts + 1,): prompt i is `token_ids[offsets[i]:offsets[i + 1]]`.
+        lora_name: The adapter's name; None or empty for none.
+        cache_salt: What keeps tenants' caches apart; None or empty for none.
+        extra: Bytes that belong to single blocks, by block: identifiers and offsets of images. Those of
+            blocks that are not complete are ignored.
+
+    Returns:
+        uint64 array of shape (blocks,). With `offsets`: that of all prompts in a row, and an int64 array of
+        shape (prompts + 1,) that says which are whose.
+
+    Raises:
+        TypeError: a wrong type or dtype.
+        ValueError: a wrong shape, `block_size` out of range, offsets that fall or lead behind the end, an
+            unknown scheme, or options that the scheme does not have.
+    """
+
+@overload
+def hash_blocks(
+    token_ids: NDArray[np.uint32],
+    block_size: int = 16,
+    *,
+    scheme: Literal["chained", "positional"] = "chained",
+    seed: int = 0,
+    offsets: NDArray[np.int64],
+    lora_name: _Text | None = None,
+    cache_salt: _Text | None = None,
+) -> tuple[NDArray[np.uint64], NDArray[np.int64]]: ...
 
 class Ticket:
     """One decision, and the promise that the load it reserved returns.

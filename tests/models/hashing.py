@@ -1,6 +1,6 @@
 """The slow twins of cpp/hashing/hash.h, written from the published descriptions of the hashes.
 
-XXH3-64: the xxHash specification (doc/xxhash_spec.md of the xxHash project), its default secret, seed 0.
+XXH3-64: the xxHash specification (doc/xxhash_spec.md of the xxHash project), its default secret.
 MurmurHash64A: Austin Appleby's, on little-endian words. furc: mcrouter's, a walk over a stream of hash bits.
 """
 
@@ -58,51 +58,58 @@ def xxh3_avalanche(h: int) -> int:
     return h ^ h >> 32
 
 
-def mix16(data: bytes, at: int, secret: int) -> int:
-    return fold(u64(data, at) ^ u64(SECRET, secret), u64(data, at + 8) ^ u64(SECRET, secret + 8))
+def mix16(data: bytes, at: int, secret: int, seed: int) -> int:
+    low = u64(SECRET, secret) + seed & MASK
+    high = u64(SECRET, secret + 8) - seed & MASK
+    return fold(u64(data, at) ^ low, u64(data, at + 8) ^ high)
 
 
-def xxh3_short(data: bytes) -> int:
+def xxh3_short(data: bytes, seed: int) -> int:
     n = len(data)
     if n == 0:
-        return xxh64_avalanche(u64(SECRET, 56) ^ u64(SECRET, 64))
+        return xxh64_avalanche(seed ^ u64(SECRET, 56) ^ u64(SECRET, 64))
     if n <= 3:
         combined = data[0] << 16 | data[n >> 1] << 24 | data[n - 1] | n << 8
-        return xxh64_avalanche(combined ^ u32(SECRET, 0) ^ u32(SECRET, 4))
+        return xxh64_avalanche(combined ^ ((u32(SECRET, 0) ^ u32(SECRET, 4)) + seed & MASK))
     if n <= 8:
-        keyed = (u32(data, n - 4) + (u32(data, 0) << 32)) ^ u64(SECRET, 8) ^ u64(SECRET, 16)
+        seed ^= int.from_bytes((seed & 0xFFFFFFFF).to_bytes(4, "little"), "big") << 32
+        flip = (u64(SECRET, 8) ^ u64(SECRET, 16)) - seed & MASK
+        keyed = (u32(data, n - 4) + (u32(data, 0) << 32)) ^ flip
         h = (keyed ^ rotate(keyed, 49) ^ rotate(keyed, 24)) * PRIME_MX2 & MASK
         h = (h ^ (h >> 35) + n) * PRIME_MX2 & MASK
         return h ^ h >> 28
-    low = u64(data, 0) ^ u64(SECRET, 24) ^ u64(SECRET, 32)
-    high = u64(data, n - 8) ^ u64(SECRET, 40) ^ u64(SECRET, 48)
+    low = u64(data, 0) ^ ((u64(SECRET, 24) ^ u64(SECRET, 32)) + seed & MASK)
+    high = u64(data, n - 8) ^ ((u64(SECRET, 40) ^ u64(SECRET, 48)) - seed & MASK)
     return xxh3_avalanche((n + swap(low) + high + fold(low, high)) & MASK)
 
 
-def xxh3_medium(data: bytes) -> int:
+def xxh3_medium(data: bytes, seed: int) -> int:
     n = len(data)
     h = n * P64_1
     if n <= 128:
         for i in reversed(range((n - 1) // 32 + 1)):
-            h += mix16(data, 16 * i, 32 * i) + mix16(data, n - 16 * (i + 1), 32 * i + 16)
+            h += mix16(data, 16 * i, 32 * i, seed) + mix16(data, n - 16 * (i + 1), 32 * i + 16, seed)
         return xxh3_avalanche(h & MASK)
     for i in range(8):
-        h += mix16(data, 16 * i, 16 * i)
+        h += mix16(data, 16 * i, 16 * i, seed)
     h = xxh3_avalanche(h & MASK)
     for i in range(8, n // 16):
-        h += mix16(data, 16 * i, 16 * (i - 8) + 3)
-    h += mix16(data, n - 16, 136 - 17)
+        h += mix16(data, 16 * i, 16 * (i - 8) + 3, seed)
+    h += mix16(data, n - 16, 136 - 17, seed)
     return xxh3_avalanche(h & MASK)
 
 
-def xxh3_long(data: bytes) -> int:
+def xxh3_long(data: bytes, seed: int) -> int:
     n = len(data)
     lanes = [P32_3, P64_1, P64_2, P64_3, P64_4, P32_2, P64_5, P32_1]
+    # Long inputs are hashed with a secret of the seed's own.
+    words = [u64(SECRET, at) + (-seed if at % 16 else seed) & MASK for at in range(0, len(SECRET), 8)]
+    own = b"".join(word.to_bytes(8, "little") for word in words)
 
     def accumulate(at: int, secret: int) -> None:
         for i in range(8):
             word = u64(data, at + 8 * i)
-            key = word ^ u64(SECRET, secret + 8 * i)
+            key = word ^ u64(own, secret + 8 * i)
             lanes[i ^ 1] = lanes[i ^ 1] + word & MASK
             lanes[i] = lanes[i] + (key & 0xFFFFFFFF) * (key >> 32) & MASK
 
@@ -111,19 +118,19 @@ def xxh3_long(data: bytes) -> int:
         accumulate(64 * stripe, 8 * (stripe % 16))
         if stripe % 16 == 15:
             for i in range(8):
-                lanes[i] = (lanes[i] ^ lanes[i] >> 47 ^ u64(SECRET, 128 + 8 * i)) * P32_1 & MASK
+                lanes[i] = (lanes[i] ^ lanes[i] >> 47 ^ u64(own, 128 + 8 * i)) * P32_1 & MASK
     accumulate(n - 64, 192 - 64 - 7)
     h = n * P64_1
     for i in range(4):
-        h += fold(lanes[2 * i] ^ u64(SECRET, 11 + 16 * i), lanes[2 * i + 1] ^ u64(SECRET, 19 + 16 * i))
+        h += fold(lanes[2 * i] ^ u64(own, 11 + 16 * i), lanes[2 * i + 1] ^ u64(own, 19 + 16 * i))
     return xxh3_avalanche(h & MASK)
 
 
-def xxh3(data: bytes) -> int:
-    """XXH3, 64 bits, seed 0."""
+def xxh3(data: bytes, seed: int = 0) -> int:
+    """XXH3, 64 bits."""
     if len(data) <= 16:
-        return xxh3_short(data)
-    return xxh3_medium(data) if len(data) <= 240 else xxh3_long(data)
+        return xxh3_short(data, seed)
+    return xxh3_medium(data, seed) if len(data) <= 240 else xxh3_long(data, seed)
 
 
 def murmur64a(data: bytes, seed: int) -> int:

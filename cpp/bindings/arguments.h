@@ -1,0 +1,94 @@
+// Arguments as Python gives them, looked at without copying where that can be. What cannot be used is refused with a
+// TypeError or ValueError that names the argument, what it is, and the remedy. All with the GIL.
+#pragma once
+
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace vllm_router {
+
+// From here on a request is worth letting other threads run: parsing or hashing it takes longer than 5 us.
+inline constexpr size_t kReleaseGilBytes = 32 * 1024;
+
+std::string TypeName(pybind11::handle value);
+std::string Show(pybind11::handle value);
+
+// The bytes of a str (as UTF-8), bytes, or anything with a contiguous buffer; held for as long as this lives.
+class Bytes {
+ public:
+  Bytes() = default;
+  Bytes(const Bytes&) = delete;
+  Bytes& operator=(const Bytes&) = delete;
+  ~Bytes() {
+    if (buffer_.obj != nullptr) PyBuffer_Release(&buffer_);
+  }
+
+  // False when `value` has no bytes.
+  bool Hold(pybind11::handle value) {
+    if (PyUnicode_Check(value.ptr())) {
+      Py_ssize_t size = 0;
+      const char* data = PyUnicode_AsUTF8AndSize(value.ptr(), &size);
+      if (data == nullptr) throw pybind11::error_already_set();
+      view_ = {data, static_cast<size_t>(size)};
+    } else if (PyBytes_Check(value.ptr())) {
+      view_ = {PyBytes_AS_STRING(value.ptr()), static_cast<size_t>(PyBytes_GET_SIZE(value.ptr()))};
+    } else if (PyObject_CheckBuffer(value.ptr()) != 0) {
+      if (PyObject_GetBuffer(value.ptr(), &buffer_, PyBUF_SIMPLE) != 0) throw pybind11::error_already_set();
+      view_ = {static_cast<const char*>(buffer_.buf), static_cast<size_t>(buffer_.len)};
+    } else {
+      return false;
+    }
+    return true;
+  }
+
+  std::string_view view() const { return view_; }
+
+ private:
+  Py_buffer buffer_{};
+  std::string_view view_;
+};
+
+// A str or bytes that somebody else keeps alive.
+std::optional<std::string_view> TextView(pybind11::handle value);
+
+// `what` ("token_ids") must be a 1-D contiguous array of exactly T; no copy is made.
+template <typename T>
+std::span<const T> ArrayView(pybind11::handle value, const char* what, const char* dtype) {
+  const std::string remedy = std::string("; pass np.ascontiguousarray(") + what + ", dtype=np." + dtype + ")";
+  if (!pybind11::isinstance<pybind11::array>(value)) {
+    throw pybind11::type_error(
+        std::string(what) + " is of type " + TypeName(value) + "; it must be a numpy array of " + dtype +
+        remedy);
+  }
+  const auto array = pybind11::reinterpret_borrow<pybind11::array>(value);
+  if (!array.dtype().equal(pybind11::dtype::of<T>())) {
+    throw pybind11::type_error(
+        std::string(what) + " has dtype " + std::string(pybind11::str(array.dtype())) + "; it must be " +
+        dtype + remedy);
+  }
+  if (array.ndim() != 1) {
+    throw pybind11::value_error(
+        std::string(what) + " has " + std::to_string(array.ndim()) +
+        " dimensions; it must have 1: all rows one after the other");
+  }
+  if ((array.flags() & pybind11::array::c_style) == 0) {
+    throw pybind11::value_error(
+        std::string(what) + " is not contiguous; it must be, since it is not copied" + remedy);
+  }
+  return {static_cast<const T*>(array.data()), static_cast<size_t>(array.size())};
+}
+
+// Token ids of one request: an array as above, or a list or tuple, which is copied.
+std::span<const uint32_t> TokenIds(pybind11::handle value, std::vector<uint32_t>* copied);
+
+// Row i is token_ids[offsets[i]:offsets[i + 1]]; there are `ids` of them.
+void CheckOffsets(std::span<const int64_t> offsets, size_t ids);
+
+}  // namespace vllm_router
