@@ -158,8 +158,7 @@ class Router(_core.Router):
         _configure_log(options)
         server = Server(self, options)
         metrics = f", metrics on {server.metrics_url}" if server.metrics_url else ""
-        _core.log("info", f"vllm-router {_core.__version__} serves {server.url}: {self!r}{metrics}")
-        return server.run()
+        return server.run(f"vllm-router {_core.__version__} serves {server.url}: {self!r}{metrics}")
 
     @property
     def workers(self) -> list[WorkerInfo]:

@@ -40,6 +40,7 @@ class Server:
         core_options = {name: options[name] for name in _core.Server.option_names if name in options}
         self._core = _core.Server(router, **core_options)
         self._metrics_host: str | None = options.get("prometheus_host")
+        self._grace_secs: float = options["shutdown_grace_period_secs"]
 
     @property
     def url(self) -> str:
@@ -85,19 +86,24 @@ class Server:
         self.wait()
         return self._core.exchanges_cut
 
-    def run(self) -> int:
+    def run(self, announcement: str = "") -> int:
         """Serve until SIGTERM or SIGINT, then stop gracefully; a second signal ends the process at once.
 
         In another thread than the main one no signals are awaited, only the end of the server.
+
+        Args:
+            announcement: A line for the log, written when signals are awaited: who reads it may send one.
 
         Returns:
             The exit status: 0, or 3 if requests in flight had to be cut.
         """
         if threading.current_thread() is not threading.main_thread():
+            self._announce(announcement)
             self.wait()
         else:
             former = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
             try:
+                self._announce(announcement)
                 while not self.wait(_TURN_SECS):
                     pass
             finally:
@@ -105,9 +111,18 @@ class Server:
                     signal.signal(number, handler)
         return 3 if self._core.exchanges_cut else 0
 
-    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+    def _announce(self, announcement: str) -> None:
+        if announcement:
+            _core.log("info", announcement)
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         for each in _SIGNALS:
             signal.signal(each, _end_at_once)
+        _core.log(
+            "info",
+            f"{signal.Signals(number).name}: stopping; requests in flight have {self._grace_secs:g} s to "
+            "finish, another signal ends them now",
+        )
         self.shutdown()
 
     def __enter__(self) -> Server:
