@@ -10,7 +10,7 @@ HEAD = """\
 
 A worker without a GPU. Over HTTP it behaves like a vLLM server: the same endpoints and shapes, streamed or whole, at the
 pace of an engine, with a prefix cache and with faults on request. What it writes is nonsense, and always the same for
-the same prompt.
+the same prompt. [Test with simulated workers](../how-to/test_with_simulated_workers.md) shows it at work.
 
     vllm-router simulate-worker --port 8001 --ttft-ms 20 --tpot-ms 5 --cache-blocks 4096
 

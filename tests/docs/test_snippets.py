@@ -1,11 +1,17 @@
-"""README and docs: their Python runs, their links lead somewhere."""
+"""README and docs: their Python runs, their commands are understood, their links lead somewhere."""
 
 import re
+import shlex
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+import yaml
+
+from vllm_router.launch_router import COMMANDS, parse_router_args
+from vllm_router.router_args import RouterArgs
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -21,18 +27,61 @@ def blocks(page: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks(p)], ids=lambda p: str(p.relative_to(ROOT)))
-def test_the_python_of_a_page_runs(page: Path) -> None:
-    # One process a page, its blocks in order, as a reader would type them.
-    program = "\n".join(blocks(page))
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
+def test_the_python_of_a_page_runs(page: Path, tmp_path: Path) -> None:
+    # One process a page, its blocks in order, as a reader would type them; pytest runs those that are tests.
+    program = tmp_path / "test_page.py"
+    program.write_text("\n".join(blocks(page)))
+    tests = "\ndef test_" in program.read_text()
+    options = ["-m", "pytest", "-q", "-p", "no:cacheprovider", f"--rootdir={tmp_path}"] if tests else []
+    command = [sys.executable, *options, str(program)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def commands(page: Path) -> list[str]:
+    """The command lines of `vllm-router` in a page, without what the shell does with them."""
+    lines = re.findall(r"^ *(?:[$] )?vllm-router (.*)$", page.read_text(), re.MULTILINE)
+    return [re.split(r" [|>&#]| \d>", line)[0].strip() for line in lines if not re.search(r"\.\.\.|\[", line)]
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if commands(p)], ids=lambda p: str(p.relative_to(ROOT)))
+def test_the_commands_of_a_page_are_understood(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("router.yaml").write_text((ROOT / "examples" / "router.yaml").read_text())
+    for line in commands(page):
+        words = shlex.split(line)
+        if "--help" in words:
+            continue
+        if words[0] in COMMANDS:
+            import_module(COMMANDS[words[0]]).make_parser().parse_command(words[1:])
+        else:
+            args = parse_router_args(words)
+            args._validate_router_args()
+            assert args.warnings() == [], line
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_the_yaml_of_a_page_is_what_it_seems(page: Path) -> None:
+    for block in re.findall(r"^```yaml\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE):
+        values = yaml.safe_load(block)
+        if "policy" in values:  # settings of ours
+            RouterArgs.from_yaml(block)._validate_router_args()
+        for command in re.findall(r"args: (\[.*\])", block):
+            parse_router_args([str(word) for word in yaml.safe_load(command)][2:])
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text()):
-        assert (page.parent / target).exists(), target
+    for target, anchor in re.findall(r"\]\(([^)#:\s]*)#?([^):\s]*)\)", page.read_text()):
+        leads_to = page.parent / target if target else page
+        assert leads_to.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", leads_to.read_text(), re.MULTILINE)
+            assert anchor in {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in headings}, (
+                anchor
+            )
 
 
 @pytest.mark.parametrize("index", ["README.md", "docs/README.md"])
