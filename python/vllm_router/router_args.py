@@ -52,7 +52,7 @@ from vllm_router.errors import UnusedOptionWarning
 BUILT_POLICIES = ("random", "round_robin", "least_load", "power_of_two", "consistent_hash", "rendezvous_hash")
 HASH_POLICIES = ("consistent_hash", "rendezvous_hash")
 
-# Canonical names of policies.md, section 3.
+# Canonical names; docs/reference/policies.md lists them.
 _USE_SESSIONS = "for chats use consistent_hash, which keeps a session on one worker, otherwise least_load"
 _LATER_POLICIES = dict.fromkeys(
     (

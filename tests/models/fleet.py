@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass
 class Worker:
-    """One member. Weight in thousandths; loads as policies.md 1.3 counts them."""
+    """One member. Weight in thousandths; loads as docs/reference/policies.md counts them."""
 
     url: str
     id: int

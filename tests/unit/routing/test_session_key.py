@@ -1,4 +1,4 @@
-"""cpp/routing/session_key.h: policies.md 2.1, 2.2 and the vectors of 3.5."""
+"""cpp/routing/session_key.h: the ranks of docs/reference/policies.md, and vectors."""
 
 import json
 
