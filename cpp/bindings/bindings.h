@@ -12,6 +12,7 @@ void BindServer(pybind11::module_& module);      // server.cc: the HTTP server
 void BindSimulation(pybind11::module_& module);  // simulation.cc: SimulatedWorker
 // testing_<room>.cc: internals that only tests see, in the submodule `_core.testing`
 void BindTestingBase(pybind11::module_& testing);
+void BindTestingBlockIndex(pybind11::module_& testing);
 void BindTestingHashing(pybind11::module_& testing);
 void BindTestingHttp(pybind11::module_& testing);
 void BindTestingIndex(pybind11::module_& testing);

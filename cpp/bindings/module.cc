@@ -16,6 +16,7 @@ PYBIND11_MODULE(_core, module) {
 
   pybind11::module_ testing = module.def_submodule("testing", "Internals for the project's own tests.");
   BindTestingBase(testing);
+  BindTestingBlockIndex(testing);
   BindTestingHashing(testing);
   BindTestingHttp(testing);
   BindTestingIndex(testing);

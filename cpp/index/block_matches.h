@@ -1,0 +1,80 @@
+// BlockMatches: the answer to "who holds how much of this prompt", in a buffer that its user keeps and reuses.
+//
+//   entries   { w7: 4 4 4 }  { w2: 2 4 4 }  { w9: 0 0 3 }      in no order, each owner once
+//   place_      w2 -> 1, w7 -> 0, w9 -> 2, others anything     believed only if the entry there is of that owner
+//
+// blocks(t) is the number of leading blocks that lie on tier t or a faster one without a gap; they ascend. Clearing
+// touches nothing, since places are checked by looking (Briggs and Torczon, "An efficient representation for sparse
+// sets", 1993). 72 KiB, touched as far as used. One thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "base/limits.h"
+#include "index/owner_id.h"
+
+namespace vllm_router {
+
+struct BlockMatch {
+  OwnerId owner{};
+  uint32_t blocks[kTierCount]{};
+
+  uint32_t on(Tier tier) const { return blocks[static_cast<int>(tier)]; }
+  uint32_t longest() const { return blocks[kTierCount - 1]; }
+};
+
+class BlockMatches {
+ public:
+  BlockMatches()
+      : entries_(std::make_unique_for_overwrite<BlockMatch[]>(kMaxWorkers)),
+        place_(std::make_unique<uint16_t[]>(kMaxWorkers)) {}
+
+  std::span<const BlockMatch> entries() const { return {entries_.get(), size_}; }
+  size_t size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+
+  // Null if it holds nothing of the prompt.
+  const BlockMatch* Find(OwnerId owner) const {
+    const size_t place = place_[static_cast<size_t>(owner)];
+    return place < size_ && entries_[place].owner == owner ? &entries_[place] : nullptr;
+  }
+  BlockMatch* Find(OwnerId owner) { return const_cast<BlockMatch*>(std::as_const(*this).Find(owner)); }
+
+  // The entry with most blocks among those of `eligible` (null: all); of equals the one with more on faster tiers, then
+  // the smallest owner. Null if there is none.
+  const BlockMatch* Best(const OwnerSet* eligible = nullptr) const;
+
+  // For who fills it.
+  void Clear() { size_ = 0; }
+  BlockMatch* Add(OwnerId owner) {
+    place_[static_cast<size_t>(owner)] = static_cast<uint16_t>(size_);
+    BlockMatch* const entry = &entries_[size_++];
+    *entry = {.owner = owner};
+    return entry;
+  }
+
+ private:
+  const std::unique_ptr<BlockMatch[]> entries_;
+  const std::unique_ptr<uint16_t[]> place_;
+  size_t size_ = 0;
+};
+
+inline const BlockMatch* BlockMatches::Best(const OwnerSet* eligible) const {
+  const BlockMatch* best = nullptr;
+  for (const BlockMatch& entry : entries()) {
+    if (best != nullptr && entry.longest() < best->longest()) continue;
+    if (eligible != nullptr && !eligible->test(static_cast<size_t>(entry.owner))) continue;
+    if (best != nullptr && entry.longest() == best->longest()) {
+      const uint64_t faster = static_cast<uint64_t>(entry.blocks[0]) << 32 | entry.blocks[1];
+      const uint64_t best_faster = static_cast<uint64_t>(best->blocks[0]) << 32 | best->blocks[1];
+      if (faster < best_faster || (faster == best_faster && entry.owner > best->owner)) continue;
+    }
+    best = &entry;
+  }
+  return best;
+}
+
+}  // namespace vllm_router

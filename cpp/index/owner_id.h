@@ -1,0 +1,19 @@
+// OwnerId: one cache that holds blocks, dense and small. A worker with data-parallel ranks has one per rank, and a
+// worker whose cache was emptied gets a new one, so that what was known of the old contents goes with its id.
+#pragma once
+
+#include <bitset>
+#include <cstdint>
+
+#include "base/limits.h"
+
+namespace vllm_router {
+
+enum class OwnerId : uint16_t {};
+using OwnerSet = std::bitset<kMaxWorkers>;
+
+// Where a block lies; the fastest first.
+enum class Tier : uint8_t { kGpu, kHost, kExternal };
+inline constexpr int kTierCount = 3;
+
+}  // namespace vllm_router

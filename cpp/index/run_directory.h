@@ -1,0 +1,85 @@
+// RunDirectory: hash of a run's first block -> the run's cell. Open addressing; readers never wait.
+//
+//   slots   [ h(a) -> cell ]  [ 0 ]  [ h(x) -> null ]  [ h(b) -> cell ]      0: never used; null: removed
+//
+// A removed entry keeps its hash, so that probes which pass over it still arrive; its slot serves the same hash again.
+// When three fifths are used, a new table is begun and published at once, and the old one moves over a few slots per
+// Put. Until it has, readers look into both, and every change is made in both:
+//
+//   current    [ new entries, and those moved ]          looked at first
+//   previous   [ all entries that were there before ]    kept in step, then retired
+//
+// Cost: 16 bytes per slot, 15 to 60 % of them in use; Find one cache line mostly, Put as much and its share of moving.
+// Find: any thread that is pinned (base/epoch.h). The rest: one writer at a time.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/epoch.h"
+#include "hashing/block_hash.h"
+#include "index/memory_pool.h"
+#include "index/run.h"
+
+namespace vllm_router {
+
+class RunDirectory {
+ public:
+  RunDirectory(MemoryPool* pool, EpochReclaimer* reclaimer);
+  ~RunDirectory();
+  RunDirectory(const RunDirectory&) = delete;
+  RunDirectory& operator=(const RunDirectory&) = delete;
+
+  // Null if there is none.
+  RunCell* Find(BlockHash head) const;
+  void Prefetch(BlockHash head) const;
+
+  // REQUIRES: Find(head) == nullptr.
+  void Put(BlockHash head, RunCell* cell);
+  // REQUIRES: Find(head) != nullptr.
+  void Replace(BlockHash head, RunCell* cell);
+  void Erase(BlockHash head);
+
+  size_t size() const { return size_; }
+  size_t capacity() const;  // slots
+  size_t bytes() const;
+  uint64_t growths() const { return growths_; }
+
+ private:
+  struct Slot {
+    std::atomic<BlockHash> head;
+    std::atomic<RunCell*> cell;
+  };
+  struct alignas(16) Table {  // so that no slot lies across two cache lines
+    std::atomic<Table*> previous;
+    size_t slot_count;  // a power of two
+    int shift;
+    size_t moved;  // slots of `previous` that have been moved here
+    size_t used;   // slots with a hash, removed entries among them
+
+    Slot* slots() { return reinterpret_cast<Slot*>(this + 1); }
+    static size_t Bytes(size_t slot_count) { return sizeof(Table) + slot_count * sizeof(Slot); }
+  };
+
+  static constexpr size_t kFirstSlots = 256;
+  static constexpr size_t kMovedPerPut = 16;
+
+  // The slot of `head`, or the empty one where it would go.
+  static Slot& Probe(Table& table, BlockHash head);
+  // Sets the cell of `head` wherever it has one.
+  void SetLive(BlockHash head, RunCell* cell);
+  static void PutInto(Table& table, BlockHash head, RunCell* cell);
+  void MoveSome(size_t slots);
+  void Grow();
+  Table* NewTable(size_t slot_count);
+
+  MemoryPool* const pool_;
+  EpochReclaimer* const reclaimer_;
+  std::atomic<Table*> current_;
+  std::atomic<RunCell*> of_zero_{nullptr};  // hash 0 marks slots that were never used, so it lives here
+  size_t size_ = 0;
+  uint64_t growths_ = 0;
+};
+
+}  // namespace vllm_router

@@ -1,0 +1,8 @@
+"""cpp/index/owner_id.h: owners are dense numbers."""
+
+from vllm_router._core import testing
+
+
+def test_owners_are_numbered_from_zero():
+    index = testing.BlockIndex()
+    assert [index.add_owner() for _ in range(5)] == [0, 1, 2, 3, 4]
