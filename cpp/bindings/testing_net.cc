@@ -1,6 +1,10 @@
 // The net room for tests: each harness owns a loop on a thread of its own, and what belongs to that thread is done
 // there while the caller waits without the GIL.
 #include <pybind11/stl.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <condition_variable>
 #include <cstring>
@@ -10,13 +14,17 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
+#include <system_error>
 #include <thread>
 
 #include "bindings/bindings.h"
 #include "net/buffer.h"
 #include "net/event_loop.h"
+#include "net/frame_pool.h"
 #include "net/listener.h"
+#include "net/ready_set.h"
 #include "net/resolver.h"
 #include "net/socket.h"
 #include "net/task.h"
@@ -331,6 +339,119 @@ class LoopHarness {
   std::unique_ptr<Delay> delay_;
 };
 
+// ---- frame pool
+
+// Takes a piece of each size, fills it, and gives all back in order.
+std::vector<uintptr_t> FramePoolAddresses(const std::vector<size_t>& sizes) {
+  std::vector<void*> pieces;
+  for (const size_t size : sizes) {
+    pieces.push_back(FramePool::Take(size));
+    std::memset(pieces.back(), 0xa5, size);
+  }
+  std::vector<uintptr_t> addresses;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    addresses.push_back(reinterpret_cast<uintptr_t>(pieces[i]));
+    FramePool::Give(pieces[i], sizes[i]);
+  }
+  return addresses;
+}
+
+// One thread takes, another gives back and ends. How many went that way.
+size_t FramePoolAcrossThreads(size_t count) {
+  std::vector<void*> pieces;
+  std::thread([&] {
+    for (size_t i = 0; i < count; ++i) pieces.push_back(FramePool::Take(100));
+  }).join();
+  std::thread([&] {
+    for (void* const piece : pieces) FramePool::Give(piece, 100);
+  }).join();
+  return pieces.size();
+}
+
+// ---- ready set
+
+// Members are ends of socket pairs, named by number; a turn says who was told what.
+class ReadySetHarness {
+ public:
+  ~ReadySetHarness() {
+    for (size_t i = 0; i < members_.size(); ++i) {
+      if (members_[i] != nullptr) Remove(i);
+      ::close(peers_[i]);
+    }
+  }
+  size_t Add(std::string_view sent_before) {
+    int ends[2];
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) != 0)
+      throw std::runtime_error("socketpair");
+    const size_t name = members_.size();
+    members_.push_back(std::make_shared<Told>(this, name, ends[0]));
+    peers_.push_back(ends[1]);
+    if (!sent_before.empty()) Send(name, sent_before);
+    if (!set_.Add(ends[0], members_[name].get())) throw std::runtime_error("Add");
+    return name;
+  }
+  void Send(size_t name, std::string_view bytes) {
+    if (::write(peers_.at(name), bytes.data(), bytes.size()) < 0) throw std::runtime_error("write");
+  }
+  void End(size_t name) { ::shutdown(peers_.at(name), SHUT_WR); }
+  void AwaitWritable(size_t name) { set_.AwaitWritable(members_.at(name)->descriptor, members_[name].get()); }
+  void RemoveWhenTold(size_t name, size_t other) { members_.at(name)->victim = other; }
+  bool alive(size_t name) const { return !seen_.at(name).expired(); }
+  std::vector<std::pair<size_t, std::string>> Turn() {
+    seen_.assign(members_.begin(), members_.end());
+    told_.clear();
+    set_.Turn();
+    return told_;
+  }
+
+ private:
+  struct Told final : ReadySet::Member {
+    Told(ReadySetHarness* harness, size_t name, int descriptor)
+        : harness(harness), name(name), descriptor(descriptor) {}
+    void OnReady(uint32_t events) override {
+      std::string words;
+      const std::pair<uint32_t, const char*> all[] = {
+          {EPOLLIN, "in"}, {EPOLLOUT, "out"}, {EPOLLRDHUP, "rdhup"}, {EPOLLHUP, "hup"}, {EPOLLERR, "err"}};
+      for (const auto& [event, word] : all) {
+        if (events & event) words.append(words.empty() ? "" : "|").append(word);
+      }
+      harness->told_.emplace_back(name, words);
+      if (victim && harness->members_[*victim] != nullptr) harness->Remove(*victim);
+    }
+    ReadySetHarness* const harness;
+    const size_t name;
+    const int descriptor;
+    std::optional<size_t> victim;
+  };
+  void Remove(size_t name) {
+    const int descriptor = members_[name]->descriptor;
+    set_.Remove(std::move(members_[name]));
+    ::close(descriptor);
+  }
+
+  ReadySet set_;
+  std::vector<std::shared_ptr<Told>> members_;
+  std::vector<std::weak_ptr<Told>> seen_;
+  std::vector<int> peers_;
+  std::vector<std::pair<size_t, std::string>> told_;
+};
+
+// What making a set says when the process has no descriptor left.
+std::string ReadySetWithoutDescriptors() {
+  rlimit before{};
+  ::getrlimit(RLIMIT_NOFILE, &before);
+  const rlimit none{.rlim_cur = 0, .rlim_max = before.rlim_max};
+  ::setrlimit(RLIMIT_NOFILE, &none);
+  std::string said;
+  try {
+    ReadySet set;
+  } catch (const std::system_error& error) {
+    said = error.what();
+  }
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  return said;
+}
+
 // ---- socket
 
 class SocketHarness {
@@ -379,9 +500,6 @@ class SocketHarness {
   }
   void ShutdownWrite() {
     thread_.Call([this] { socket_.ShutdownWrite(); });
-  }
-  void ArmReadable() {
-    thread_.Call([this] { socket_.ArmReadable(); });
   }
   void InterruptRead() {
     thread_.Call([this] { socket_.InterruptRead(); });
@@ -564,6 +682,24 @@ class ListenerHarness {
 }  // namespace
 
 void BindTestingNet(py::module_& testing) {
+  testing.def("frame_pool_addresses", &FramePoolAddresses);
+  testing.def("frame_pool_across_threads", &FramePoolAcrossThreads);
+  testing.def("frame_pool_limits", [] {
+    return std::map<std::string, size_t>{
+        {"largest", FramePool::kLargest}, {"most_spare", FramePool::kMostSpare}};
+  });
+
+  py::class_<ReadySetHarness>(testing, "ReadySet")
+      .def(py::init())
+      .def("add", &ReadySetHarness::Add, py::arg("sent_before") = "")
+      .def("send", &ReadySetHarness::Send)
+      .def("end", &ReadySetHarness::End)
+      .def("await_writable", &ReadySetHarness::AwaitWritable)
+      .def("remove_when_told", &ReadySetHarness::RemoveWhenTold)
+      .def("alive", &ReadySetHarness::alive)
+      .def("turn", &ReadySetHarness::Turn);
+  testing.def("ready_set_without_descriptors", &ReadySetWithoutDescriptors);
+
   BindLater<bool>(testing, "LaterBool");
   BindLater<int>(testing, "LaterInt");
   BindLater<double>(testing, "LaterFloat");
@@ -644,7 +780,6 @@ void BindTestingNet(py::module_& testing) {
       .def("close", &SocketHarness::Close)
       .def("abort", &SocketHarness::Abort)
       .def("shutdown_write", &SocketHarness::ShutdownWrite)
-      .def("arm_readable", &SocketHarness::ArmReadable)
       .def("interrupt_read", &SocketHarness::InterruptRead)
       .def("turn", &SocketHarness::Turn)
       .def("readable", &SocketHarness::Readable)

@@ -240,8 +240,10 @@ void StreamTail::Add(std::string_view body_data) {
     oldest_ = 0;
     return;
   }
-  if (tail_.capacity() < kStreamTailBytes) tail_.reserve(kStreamTailBytes);
   const size_t fits = std::min(body_data.size(), kStreamTailBytes - tail_.size());
+  // A short answer takes what it needs; one that grows gets the whole ring.
+  const size_t needed = tail_.size() + fits;
+  if (needed > tail_.capacity()) tail_.reserve(needed <= kStreamTailBytes / 2 ? needed : kStreamTailBytes);
   tail_.append(body_data.substr(0, fits));
   body_data.remove_prefix(fits);
   if (body_data.empty()) return;

@@ -4,8 +4,11 @@
 
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
+
+#include "net/ready_set.h"
 
 namespace vllm_router {
 namespace asio = boost::asio;
@@ -26,11 +29,16 @@ struct EventLoop::Impl {
   asio::io_context context{BOOST_ASIO_CONCURRENCY_HINT_UNSAFE_IO};
   asio::executor_work_guard<asio::io_context::executor_type> work{context.get_executor()};
   asio::steady_timer ticker{context};
+  ReadySet ready_set;
+  asio::posix::stream_descriptor ready{context, ready_set.descriptor()};
+
+  ~Impl() { ready.release(); }  // the set closes it
 };
 
 EventLoop::EventLoop()
-    : impl_(std::make_unique<Impl>()),
-      wheel_(std::make_unique<TimerWheel>(CoarseNowMs, [this] { Tick(); })) {}
+    : impl_(std::make_unique<Impl>()), wheel_(std::make_unique<TimerWheel>(CoarseNowMs, [this] { Tick(); })) {
+  AwaitReady();
+}
 
 EventLoop::~EventLoop() = default;
 
@@ -44,12 +52,38 @@ void EventLoop::Resume(std::coroutine_handle<> waiter) {
   asio::post(impl_->context, [waiter] { waiter.resume(); });
 }
 
+void EventLoop::AwaitReady() {
+  impl_->ready.async_wait(
+      asio::posix::stream_descriptor::wait_read, [this](const boost::system::error_code& error) {
+        if (error) return;
+        in_turn_ = true;
+        impl_->ready_set.Turn();
+        in_turn_ = false;
+        EndTurn();
+        AwaitReady();
+      });
+}
+
+void EventLoop::ResumeAtTurnEnd(std::coroutine_handle<> waiter) {
+  turn_end_.push_back(waiter);
+  // Whoever was resumed by something else than a socket has no turn whose end would come.
+  if (!in_turn_ && turn_end_.size() == 1) asio::post(impl_->context, [this] { EndTurn(); });
+}
+
+void EventLoop::EndTurn() {
+  going_on_.swap(turn_end_);
+  for (const std::coroutine_handle<> waiter : going_on_) waiter.resume();
+  going_on_.clear();
+}
+
 void EventLoop::Tick() {
   impl_->ticker.expires_after(std::chrono::milliseconds(TimerWheel::kTickMs));
   impl_->ticker.async_wait([this](const boost::system::error_code& error) {
     if (!error && wheel_->Tick()) Tick();
   });
 }
+
+ReadySet& EventLoop::ready_set() { return impl_->ready_set; }
 
 asio::io_context& EventLoop::context() { return impl_->context; }
 

@@ -1,5 +1,5 @@
 // EventLoop: one thread's turn-taking: sockets that became ready, timers that came due, functions posted from
-// elsewhere. A Boost.Asio io_context (event_loop.cc) behind a light header.
+// elsewhere. A Boost.Asio io_context behind a light header; sockets come to it by way of a ReadySet.
 //
 //   EventLoop loop;
 //   std::thread thread([&] { loop.Run(); });
@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "net/timer_wheel.h"
 
@@ -21,6 +22,8 @@ class io_context;
 }
 
 namespace vllm_router {
+
+class ReadySet;
 
 class EventLoop {
  public:
@@ -43,15 +46,33 @@ class EventLoop {
   YieldAwaiter Yield() { return {this}; }
   void Resume(std::coroutine_handle<> waiter);  // in the loop's next turn
 
+  // Waits until every socket that is ready by now has been heard: co_await loop.TurnEnd(). Those who wait go on one after
+  // the other, so what they send leaves together: the code that sends is still in the cache, and a peer on this machine
+  // is woken once and not for each.
+  struct TurnEndAwaiter {
+    EventLoop* loop;
+    bool await_ready() const noexcept { return false; }
+    void await_suspend(std::coroutine_handle<> waiter) { loop->ResumeAtTurnEnd(waiter); }
+    void await_resume() const noexcept {}
+  };
+  TurnEndAwaiter TurnEnd() { return {this}; }
+
   TimerWheel& timers() { return *wheel_; }
+  ReadySet& ready_set();
   boost::asio::io_context& context();
 
  private:
   struct Impl;
   void Tick();
+  void AwaitReady();
+  void ResumeAtTurnEnd(std::coroutine_handle<> waiter);
+  void EndTurn();
 
   std::unique_ptr<Impl> impl_;
   std::unique_ptr<TimerWheel> wheel_;
+  bool in_turn_ = false;                           // the sockets are being heard
+  std::vector<std::coroutine_handle<>> turn_end_;  // who waits for the end of this turn
+  std::vector<std::coroutine_handle<>> going_on_;  // and who did for that of the last one
 };
 
 // Delay: a wait of exact length, unlike the wheel's, that can be cut short. One waiter at a time.

@@ -3,22 +3,17 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
-#include <boost/asio/basic_stream_socket.hpp>
-#include <boost/asio/buffer.hpp>
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/post.hpp>
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
-namespace vllm_router {
-namespace asio = boost::asio;
-using boost::system::error_code;
-using AsioSocket = asio::basic_stream_socket<asio::ip::tcp, asio::io_context::executor_type>;
+#include "net/ready_set.h"
 
+namespace vllm_router {
 namespace {
 
 // A peer that has vanished is noticed within 30 + 3 * 10 s even when nothing is being sent.
@@ -41,43 +36,72 @@ IoResult FromCall(ssize_t returned) {
 
 bool IoResult::would_block() const { return error == EAGAIN || error == EWOULDBLOCK; }
 
-struct Socket::Impl {
-  explicit Impl(asio::io_context& context) : socket(context) {}
+// What the set has told is remembered in `unread`, since it tells once.
+struct Socket::Impl final : ReadySet::Member {
+  enum class Unread : uint8_t { kNone, kPerhaps, kSome };  // bytes, or the end, that the kernel holds for us
 
-  AsioSocket socket;
-  bool read_armed = false;
-  bool readable = false;  // the wait ended while nobody wanted to know
+  Impl(EventLoop& loop, int descriptor) : loop(loop), descriptor(descriptor) { SetOptions(descriptor); }
+
+  EventLoop& loop;
+  const int descriptor;
+  Unread unread = Unread::kNone;
+  bool ended = false;  // by the peer, or broken: behind what it sent, there is that to be read
   bool closed = false;
   bool interrupted = false;
   std::coroutine_handle<> reader;
+  ReadAwaiter* read = nullptr;  // where the reader wants what there is; null: it only wants to know
   std::coroutine_handle<> writer;
   Callback watcher = nullptr;
   void* watcher_context = nullptr;
 
-  static void ArmRead(const std::shared_ptr<Impl>& self) {
-    if (self->read_armed || self->readable || self->closed) return;
-    self->read_armed = true;
-    self->socket.async_wait(AsioSocket::wait_read, [self](const error_code&) {
-      self->read_armed = false;
-      if (self->reader) {
-        std::exchange(self->reader, nullptr).resume();
-      } else if (self->closed) {
-        return;
-      } else if (self->watcher != nullptr) {
-        std::exchange(self->watcher, nullptr)(self->watcher_context);
-      } else {
-        self->readable = true;
-      }
-    });
+  void OnReady(uint32_t events) override {
+    constexpr uint32_t kEnds = EPOLLRDHUP | EPOLLHUP | EPOLLERR;
+    if (closed) return;
+    if (events & (EPOLLIN | kEnds)) {
+      unread = Unread::kSome;
+      if (events & kEnds) ended = true;
+      TellReader();
+    }
+    if (writer && events & (EPOLLOUT | EPOLLHUP | EPOLLERR)) std::exchange(writer, nullptr).resume();
+  }
+
+  void TellReader() {
+    if (read != nullptr) {
+      const IoResult result = Receive(read->room);
+      if (result.would_block()) return;
+      std::exchange(read, nullptr)->result = result;
+    }
+    if (reader) {
+      std::exchange(reader, nullptr).resume();
+    } else if (watcher != nullptr) {
+      std::exchange(watcher, nullptr)(watcher_context);
+    }
+  }
+
+  IoResult Receive(std::span<char> room) {
+    const IoResult result = FromCall(::recv(descriptor, room.data(), room.size(), MSG_DONTWAIT));
+    if (result.ok()) {
+      // A read that did not fill its room has taken all; what comes later is told again.
+      const bool all = static_cast<size_t>(result.bytes) < room.size() && !ended;
+      unread = all ? Unread::kNone : Unread::kPerhaps;
+    } else if (result.would_block()) {
+      unread = Unread::kNone;
+    }
+    return result;
+  }
+
+  bool HasUnread() {
+    if (unread == Unread::kPerhaps) {
+      char byte;
+      const bool none = FromCall(::recv(descriptor, &byte, 1, MSG_PEEK | MSG_DONTWAIT)).would_block();
+      unread = none ? Unread::kNone : Unread::kSome;
+    }
+    return unread == Unread::kSome;
   }
 };
 
-Socket::Socket(EventLoop& loop, int descriptor) : impl_(std::make_shared<Impl>(loop.context())) {
-  SetOptions(descriptor);
-  sockaddr_storage name{};
-  socklen_t size = sizeof name;
-  ::getsockname(descriptor, reinterpret_cast<sockaddr*>(&name), &size);
-  impl_->socket.assign(name.ss_family == AF_INET6 ? asio::ip::tcp::v6() : asio::ip::tcp::v4(), descriptor);
+Socket::Socket(EventLoop& loop, int descriptor) : impl_(std::make_shared<Impl>(loop, descriptor)) {
+  if (!loop.ready_set().Add(descriptor, impl_.get())) Close();
 }
 
 Socket& Socket::operator=(Socket&& other) noexcept {
@@ -92,26 +116,30 @@ bool Socket::is_open() const { return impl_ != nullptr && !impl_->closed; }
 
 void Socket::Close() {
   if (!is_open()) return;
-  impl_->closed = true;
-  impl_->watcher = nullptr;
-  error_code ignored;
-  impl_->socket.close(ignored);
+  Impl& impl = *impl_;
+  impl.closed = true;
+  impl.watcher = nullptr;
+  if (impl.read != nullptr) std::exchange(impl.read, nullptr)->result = {.error = ECANCELED};
+  if (impl.reader) impl.loop.Resume(std::exchange(impl.reader, nullptr));
+  if (impl.writer) impl.loop.Resume(std::exchange(impl.writer, nullptr));
+  impl.loop.ready_set().Remove(impl_);
+  ::close(impl.descriptor);
 }
 
 void Socket::Abort() {
   if (!is_open()) return;
   const linger reset{.l_onoff = 1, .l_linger = 0};
-  ::setsockopt(impl_->socket.native_handle(), SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+  ::setsockopt(impl_->descriptor, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
   Close();
 }
 
 void Socket::ShutdownWrite() {
-  if (is_open()) ::shutdown(impl_->socket.native_handle(), SHUT_WR);
+  if (is_open()) ::shutdown(impl_->descriptor, SHUT_WR);
 }
 
 IoResult Socket::TryRead(std::span<char> room) {
   if (!is_open()) return {.error = ECANCELED};
-  return FromCall(::recv(impl_->socket.native_handle(), room.data(), room.size(), MSG_DONTWAIT));
+  return impl_->Receive(room);
 }
 
 IoResult Socket::TryWrite(std::span<const iovec> pieces) {
@@ -119,7 +147,7 @@ IoResult Socket::TryWrite(std::span<const iovec> pieces) {
   msghdr message{};
   message.msg_iov = const_cast<iovec*>(pieces.data());
   message.msg_iovlen = pieces.size();
-  const ssize_t sent = ::sendmsg(impl_->socket.native_handle(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  const ssize_t sent = ::sendmsg(impl_->descriptor, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
   if (sent < 0) return {.error = errno};
   return {.bytes = sent};
 }
@@ -127,32 +155,25 @@ IoResult Socket::TryWrite(std::span<const iovec> pieces) {
 bool Socket::HasUnread() const {
   if (!is_open()) return false;
   char byte;
-  return ::recv(impl_->socket.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
-}
-
-void Socket::ArmReadable() {
-  if (is_open()) Impl::ArmRead(impl_);
+  return ::recv(impl_->descriptor, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
 }
 
 void Socket::WatchReadable(Callback callback, void* context) {
   if (!is_open()) return;
   impl_->watcher = callback;
   impl_->watcher_context = context;
-  if (callback == nullptr) return;
-  // What an earlier wait found may have been read since; a new wait finds it again if not.
-  impl_->readable = false;
-  Impl::ArmRead(impl_);
+  if (callback == nullptr || !impl_->HasUnread()) return;
+  impl_->loop.Post([impl = impl_] {  // not from in here, where nobody expects it
+    if (impl->watcher != nullptr && impl->HasUnread())
+      std::exchange(impl->watcher, nullptr)(impl->watcher_context);
+  });
 }
 
-bool Socket::ReadableAwaiter::await_ready() {
-  if (!socket->is_open()) return true;
-  return std::exchange(socket->impl_->readable, false);
-}
+bool Socket::ReadableAwaiter::await_ready() { return !socket->is_open() || socket->impl_->HasUnread(); }
 
 void Socket::ReadableAwaiter::await_suspend(std::coroutine_handle<> waiter) {
   socket->impl_->watcher = nullptr;
   socket->impl_->reader = waiter;
-  Impl::ArmRead(socket->impl_);
 }
 
 bool Socket::ReadableAwaiter::await_resume() const {
@@ -162,8 +183,7 @@ bool Socket::ReadableAwaiter::await_resume() const {
 void Socket::InterruptRead() {
   if (!is_open() || !impl_->reader) return;
   impl_->interrupted = true;
-  asio::post(
-      impl_->socket.get_executor(), [waiter = std::exchange(impl_->reader, nullptr)] { waiter.resume(); });
+  impl_->loop.Resume(std::exchange(impl_->reader, nullptr));
 }
 
 bool Socket::WritableAwaiter::await_ready() const { return !socket->is_open(); }
@@ -171,33 +191,20 @@ bool Socket::WritableAwaiter::await_ready() const { return !socket->is_open(); }
 void Socket::WritableAwaiter::await_suspend(std::coroutine_handle<> waiter) {
   Impl& impl = *socket->impl_;
   impl.writer = waiter;
-  impl.socket.async_wait(AsioSocket::wait_write, [self = socket->impl_](const error_code&) {
-    std::exchange(self->writer, nullptr).resume();
-  });
+  impl.loop.ready_set().AwaitWritable(impl.descriptor, &impl);
 }
 
 bool Socket::WritableAwaiter::await_resume() const { return socket->is_open(); }
 
+bool Socket::ReadAwaiter::await_ready() {
+  if (socket->is_open() && socket->impl_->unread == Impl::Unread::kNone) return false;
+  result = socket->TryRead(room);
+  return !result.would_block();
+}
+
 void Socket::ReadAwaiter::await_suspend(std::coroutine_handle<> waiter) {
-  if (!socket->is_open()) {
-    result.error = ECANCELED;
-    waiter.resume();
-    return;
-  }
-  Impl& impl = *socket->impl_;
-  impl.reader = waiter;
-  impl.socket.async_read_some(
-      asio::buffer(room.data(), room.size()),
-      [this, self = socket->impl_](const error_code& error, size_t bytes) {
-        if (!error) {
-          result.bytes = static_cast<int64_t>(bytes);
-        } else if (error == asio::error::eof) {
-          result.eof = true;
-        } else {
-          result.error = self->closed ? ECANCELED : error.value();
-        }
-        std::exchange(self->reader, nullptr).resume();
-      });
+  socket->impl_->reader = waiter;
+  socket->impl_->read = this;
 }
 
 std::optional<Address> ParseAddress(std::string_view text) {
@@ -220,32 +227,49 @@ Connector::Connector(EventLoop& loop) : loop_(loop) {}
 Connector::~Connector() = default;
 
 void Connector::Awaiter::await_suspend(std::coroutine_handle<> waiter) {
-  asio::ip::tcp::endpoint endpoint;
+  sockaddr_storage name{};
+  socklen_t size;
   if (address.v6) {
-    asio::ip::address_v6::bytes_type bytes;
-    std::memcpy(bytes.data(), address.bytes, bytes.size());
-    endpoint = {asio::ip::address_v6(bytes), port};
+    auto& v6 = reinterpret_cast<sockaddr_in6&>(name);
+    v6.sin6_family = AF_INET6;
+    v6.sin6_port = htons(port);
+    std::memcpy(&v6.sin6_addr, address.bytes, 16);
+    size = sizeof v6;
   } else {
-    asio::ip::address_v4::bytes_type bytes;
-    std::memcpy(bytes.data(), address.bytes, bytes.size());
-    endpoint = {asio::ip::address_v4(bytes), port};
+    auto& v4 = reinterpret_cast<sockaddr_in&>(name);
+    v4.sin_family = AF_INET;
+    v4.sin_port = htons(port);
+    std::memcpy(&v4.sin_addr, address.bytes, 4);
+    size = sizeof v4;
   }
-  auto impl = std::make_shared<Socket::Impl>(connector->loop_.context());
   connector->error_ = 0;
   connector->socket_ = Socket();
-  connector->socket_.impl_ = impl;
-  error_code opened;
-  impl->socket.open(endpoint.protocol(), opened);
-  if (opened) {  // out of descriptors, most likely
-    connector->error_ = opened.value();
+  const int descriptor = ::socket(name.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  const bool begun =
+      descriptor >= 0 &&
+      (::connect(descriptor, reinterpret_cast<sockaddr*>(&name), size) == 0 || errno == EINPROGRESS);
+  if (!begun) {
+    connector->error_ = errno;  // out of descriptors, most likely
+    if (descriptor >= 0) ::close(descriptor);
     connector->loop_.Resume(waiter);
     return;
   }
-  SetOptions(impl->socket.native_handle());
-  impl->socket.async_connect(endpoint, [connector = connector, impl, waiter](const error_code& error) {
-    connector->error_ = impl->closed ? ECANCELED : error.value();
-    waiter.resume();
-  });
+  connector->socket_ = Socket(connector->loop_, descriptor);
+  if (!connector->socket_.is_open()) {
+    connector->loop_.Resume(waiter);
+    return;
+  }
+  Socket::WritableAwaiter{&connector->socket_}.await_suspend(waiter);
+}
+
+int Connector::Awaiter::await_resume() const {
+  if (connector->error_ != 0) return connector->error_;
+  if (!connector->socket_.is_open()) return ECANCELED;
+  int error = 0;
+  socklen_t size = sizeof error;
+  ::getsockopt(connector->socket_.impl_->descriptor, SOL_SOCKET, SO_ERROR, &error, &size);
+  if (error != 0) connector->socket_.Close();
+  return error;
 }
 
 void Connector::Cancel() { socket_.Close(); }

@@ -6,13 +6,12 @@
 //     …
 //   }
 //
-// There is at most one wait for reading, and it stays armed until something arrives: a connection that rests between
-// two requests, one whose client might leave while we work, and one whose answer we await all hold the same wait,
-// so that it is neither armed twice nor cancelled. While nobody awaits it, it may instead call a function
-// (WatchReadable), or just be remembered.
+// Whether there is something to read is remembered (ready_set.h), so a wait costs no system call, and bytes that arrive
+// while nobody waits are found by the next wait. One waits for reading at a time; while nobody does, a function may be
+// called instead (WatchReadable).
 //
 // Closing ends all waits: whoever awaits resumes with false in a later turn of the loop. One thread. Cost: idle, the
-// object and one registered wait, no buffer.
+// object and its place in the set, no buffer.
 #pragma once
 
 #include <sys/uio.h>
@@ -47,8 +46,9 @@ struct Endpoint {
 
 class Socket {
  public:
-  Socket() = default;                       // not open
-  Socket(EventLoop& loop, int descriptor);  // takes over a connected, non-blocking descriptor
+  Socket() = default;  // not open
+  // Takes over a connected, or connecting, non-blocking descriptor. Closes it if the loop cannot watch it.
+  Socket(EventLoop& loop, int descriptor);
   Socket(Socket&&) noexcept = default;
   Socket& operator=(Socket&& other) noexcept;
   ~Socket() { Close(); }
@@ -73,7 +73,7 @@ class Socket {
   // True: there is something to read (or an end to be read). False: the socket was closed on this side, or
   // InterruptRead() came first.
   ReadableAwaiter Readable() { return {this}; }
-  // Resumes whoever awaits Readable(), in the loop's next turn; the wait itself stays armed.
+  // Resumes whoever awaits Readable(), in the loop's next turn.
   void InterruptRead();
 
   struct WritableAwaiter {
@@ -84,28 +84,25 @@ class Socket {
   };
   WritableAwaiter Writable() { return {this}; }
 
-  // Reads as soon as there is something, one system call fewer per wait than Readable() and TryRead() when data keeps
-  // coming. REQUIRES: no other wait for reading, no watcher.
+  // Reads as soon as there is something. REQUIRES: no other wait for reading, no watcher.
   struct ReadAwaiter {
     Socket* socket;
     std::span<char> room;
     IoResult result;
-    bool await_ready() const { return false; }
+    bool await_ready();
     void await_suspend(std::coroutine_handle<> waiter);
     IoResult await_resume() const { return result; }
   };
   ReadAwaiter Read(std::span<char> room) { return {this, room, {}}; }
 
-  // Arms the wait for reading now, without anybody waiting yet.
-  void ArmReadable();
-  // `callback` is called (once) instead of resuming anybody when there is something to read. Null: no longer.
+  // `callback` is called (once, from the loop) instead of resuming anybody when there is something to read. Null: no longer.
   using Callback = void (*)(void* context);
   void WatchReadable(Callback callback, void* context);
 
  private:
   friend class Connector;
   struct Impl;
-  std::shared_ptr<Impl> impl_;  // waits that are still in the loop's queues share it
+  std::shared_ptr<Impl> impl_;  // what the loop has yet to do for it shares it
 };
 
 // Connecting: the addresses in turn, until one answers.
@@ -130,7 +127,7 @@ class Connector {
     uint16_t port;
     bool await_ready() const noexcept { return false; }
     void await_suspend(std::coroutine_handle<> waiter);
-    int await_resume() const { return connector->error_; }
+    int await_resume() const;
   };
   // errno of the attempt, 0 when connected, ECANCELED after Cancel().
   Awaiter Connect(const Address& address, uint16_t port) { return {this, address, port}; }

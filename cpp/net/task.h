@@ -4,14 +4,17 @@
 //   Spawn(Serve(connection));            // runs by itself and frees itself at the end
 //
 // No executor, no cancellation inside: what a task waits for (a socket, a sleep) belongs to this room, and a task is
-// cancelled by closing what it waits for. Cost: one allocation per task. Exceptions do not cross: one that escapes
+// cancelled by closing what it waits for. Cost: one piece of the FramePool per task. Exceptions do not cross: one that escapes
 // ends the process, since our code reports by value.
 #pragma once
 
 #include <coroutine>
+#include <cstddef>
 #include <exception>
 #include <optional>
 #include <utility>
+
+#include "net/frame_pool.h"
 
 namespace vllm_router {
 
@@ -35,6 +38,8 @@ struct PromiseBase {
   std::suspend_always initial_suspend() noexcept { return {}; }
   ResumeAwaiter final_suspend() noexcept { return {}; }
   void unhandled_exception() noexcept { std::terminate(); }
+  static void* operator new(size_t size) { return FramePool::Take(size); }
+  static void operator delete(void* frame, size_t size) noexcept { FramePool::Give(frame, size); }
 };
 
 template <typename T>

@@ -253,6 +253,8 @@ Task<Exchange::Next> Exchange::Ask() {
     }
     record_.connected_ns = lane_.clock.NowNanos();
     record_.reused = lease_->reused;
+    WriteHeadForWorker();
+    co_await lane_.loop.TurnEnd();
     Send();
     const Awaited awaited = co_await AwaitHead();
     if (awaited == Awaited::kHead) co_return Next::kOn;
@@ -314,12 +316,11 @@ void Exchange::OnConnectTimeout(void* context) {
 }
 
 // The whole request in one write if the socket takes it; what it does not take, and a streamed body, is the sender's.
-void Exchange::Send() {
+void Exchange::WriteHeadForWorker() {
   const Worker& worker = ticket_.worker();
   const ServerOptions& options = lane_.options;
   const bool has_body = head_->framing != BodyFraming::kNone;
   const bool chunked = has_body && stream_body_ && head_->framing == BodyFraming::kChunked;
-  const std::string_view body = has_body && !stream_body_ ? body_->held() : std::string_view();
   upstream_head_.clear();
   WriteUpstreamHead(
       *head_,
@@ -336,12 +337,16 @@ void Exchange::Send() {
        .framing = !has_body ? BodyFraming::kNone
                   : chunked ? BodyFraming::kChunked
                             : BodyFraming::kLength,
-       .content_length = stream_body_ ? head_->content_length : body.size()},
+       .content_length = stream_body_ ? head_->content_length : body_->held().size()},
       &upstream_head_);
+}
+
+void Exchange::Send() {
   ++record_.attempts;
   request_sent_ = false;
   record_.sent_ns = lane_.clock.NowNanos();
 
+  const std::string_view body = stream_body_ ? std::string_view() : body_->held();
   std::array<iovec, 2> pieces = {Piece(upstream_head_), Piece(body)};
   const IoResult write = lease_->socket.TryWrite(pieces);
   if (write.error != 0 && !write.would_block()) return;  // AWAIT finds out, and may still find an answer
@@ -524,7 +529,7 @@ Task<void> Exchange::RelayAnswer() {
 
   client_has_bytes_ = true;
   Relay relay(
-      lane_.loop.timers(), lease_->socket, connection_.socket,
+      lane_.loop, lease_->socket, connection_.socket,
       {.idle_ms = lane_.options.stream_idle_timeout_ms,
        .client_write_ms = lane_.options.client_write_timeout_ms},
       {.worker_idle = &Exchange::OnWorkerIdle,

@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "http/head_parser.h"
+#include "net/frame_pool.h"
 #include "net/socket.h"
 #include "net/task.h"
 #include "proxy/error_response.h"
@@ -46,6 +47,8 @@ class Exchange {
   ~Exchange();
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
+  static void* operator new(size_t size) { return FramePool::Take(size); }
+  static void operator delete(void* exchange, size_t size) noexcept { FramePool::Give(exchange, size); }
 
   // Afterwards connection.keep says whether another request may follow.
   Task<void> Run();
@@ -64,6 +67,7 @@ class Exchange {
   bool Select();
   Task<Next> Ask();  // LEASE, SEND, AWAIT
   Task<bool> Connect();
+  void WriteHeadForWorker();
   void Send();
   Task<void> SendRest(size_t written);
   Task<bool> SendPieces(std::span<iovec> pieces);

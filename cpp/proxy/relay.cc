@@ -26,14 +26,14 @@ std::span<iovec> SkipWritten(std::span<iovec> pieces, size_t written) {
   return pieces;
 }
 
-Relay::Relay(TimerWheel& timers, Socket& worker, Socket& client, const Limits& limits, const Hooks& hooks)
-    : timers_(timers), worker_(worker), client_(client), limits_(limits), hooks_(hooks) {}
+Relay::Relay(EventLoop& loop, Socket& worker, Socket& client, const Limits& limits, const Hooks& hooks)
+    : loop_(loop), worker_(worker), client_(client), limits_(limits), hooks_(hooks) {}
 
 // The first try is the caller's; this is for what is left of it.
 Task<Relay::End> Relay::WriteAll(std::span<iovec> pieces) {
   ++stalls_;
   while (!pieces.empty()) {
-    timer_.Arm(timers_, limits_.client_write_ms, hooks_.client_stalled, hooks_.context);
+    timer_.Arm(loop_.timers(), limits_.client_write_ms, hooks_.client_stalled, hooks_.context);
     const bool writable = co_await client_.Writable();
     timer_.Disarm();
     if (!writable) co_return End::kClosed;
@@ -48,6 +48,7 @@ Task<Relay::End> Relay::WriteAll(std::span<iovec> pieces) {
 Task<Relay::End> Relay::Run(std::string_view head, Buffer& in, BodyReader& reader, bool chunked) {
   bool worker_closed = false;
   for (;;) {
+    co_await loop_.TurnEnd();
     const Unframed part = Unframe(reader, {in.data(), in.size()});
     const bool ended = !part.bad && (reader.ended() || (worker_closed && reader.EndOfConnection()));
 
@@ -95,7 +96,7 @@ Task<Relay::End> Relay::Run(std::string_view head, Buffer& in, BodyReader& reade
 
     // Most streams are small events and stay in the first block; a read that fills its block asks for a larger one.
     in.Reserve(brimful ? std::min(in.capacity() * 4, kRelayBufferMost) : kRelayBufferFirst);
-    timer_.Arm(timers_, limits_.idle_ms, hooks_.worker_idle, hooks_.context);
+    timer_.Arm(loop_.timers(), limits_.idle_ms, hooks_.worker_idle, hooks_.context);
     const IoResult read = co_await worker_.Read(in.room());
     timer_.Disarm();
     if (read.ok()) {

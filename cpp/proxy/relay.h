@@ -13,9 +13,9 @@
 #include "http/body_reader.h"
 #include "http/stream_tail.h"
 #include "net/buffer.h"
+#include "net/event_loop.h"
 #include "net/socket.h"
 #include "net/task.h"
-#include "net/timer_wheel.h"
 
 namespace vllm_router {
 
@@ -41,7 +41,7 @@ class Relay {
     void* context;
   };
 
-  Relay(TimerWheel& timers, Socket& worker, Socket& client, const Limits& limits, const Hooks& hooks);
+  Relay(EventLoop& loop, Socket& worker, Socket& client, const Limits& limits, const Hooks& hooks);
 
   // `head` is written in front of the first body bytes. `in` holds what was read behind the worker's head. `chunked`:
   // the client gets chunks; else the bytes as they are. Afterwards `in` holds what came after the framed end.
@@ -55,7 +55,7 @@ class Relay {
  private:
   Task<End> WriteAll(std::span<iovec> pieces);
 
-  TimerWheel& timers_;
+  EventLoop& loop_;
   Socket& worker_;
   Socket& client_;
   const Limits limits_;

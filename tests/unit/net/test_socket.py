@@ -189,25 +189,13 @@ def test_what_arrives_after_an_interrupt_is_remembered_for_the_next_wait(pair):
     waiting = ours.readable()
     ours.interrupt_read()
     assert waiting.get() is False
-    peer.send(b"x")  # the wait is still armed, but nobody waits
+    peer.send(b"x")  # nobody waits
     arrived(ours)
     assert ours.readable().get() is True
 
 
-def test_a_wait_armed_ahead_is_the_one_that_is_awaited(pair):
-    ours, peer = pair
-    ours.arm_readable()
-    ours.arm_readable()
-    waiting = ours.readable()
-    ours.turn()
-    assert not waiting.done
-    peer.send(b"x")
-    assert waiting.get() is True
-
-
 def test_what_arrives_before_anybody_waits_is_remembered(pair):
     ours, peer = pair
-    ours.arm_readable()
     peer.send(b"x")
     arrived(ours)
     assert ours.readable().get() is True
@@ -235,7 +223,6 @@ def test_a_watcher_is_called_for_bytes_that_are_there_already(pair):
 def test_a_watcher_is_called_although_an_earlier_wait_ended_unnoticed(pair):
     """The wait ends while nobody waits, the bytes are read all the same, and then somebody watches."""
     ours, peer = pair
-    ours.arm_readable()
     peer.send(b"first")
     arrived(ours)
     assert ours.try_read(100)["data"] == b"first"
