@@ -9,6 +9,7 @@ import pytest
 
 from tests.fakes.prometheus_text import Family, parse
 from tests.fakes.stage import Stage
+from tests.fakes.wire import eventually
 from vllm_router._core import testing
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -46,6 +47,8 @@ def page() -> Iterator[dict[str, Family]]:
     stage.client(router).ask("GET", "/x", host=None)  # no Host: refused
     router.core.drain_worker(worker.url)
     assert client.ask("POST", "/v1/embeddings", body=b"{}").status == 503
+    # An exchange is counted when it ends, and that is after its answer.
+    eventually(lambda: "vllm_router_embeddings_errors_total{" in router.server.metrics_text())
     yield parse(router.server.metrics_text())
     stage.close()
 
