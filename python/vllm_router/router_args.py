@@ -211,7 +211,7 @@ class RouterArgs:
         "the HTTP port to listen on",
         group=_SERVER,
         scope="server",
-        more="0 takes any free port and logs which.",
+        more="0 takes any free port and logs which, at the level info.",
     )
     threads: int = option(
         0,
@@ -648,7 +648,7 @@ class RouterArgs:
         group=_LOGS,
         scope="server",
         cli_default=29000,
-        more="0 takes any free port and logs which.",
+        more="0 takes any free port and logs which, at the level info.",
     )
 
     max_concurrent_requests: int = option(
