@@ -17,6 +17,8 @@ CLASSES = {
     "Router": (("router.py", "Router"), ("_core.pyi", "Router")),
     "Ticket": (("_core.pyi", "Ticket"),),
     "Batch": (("_core.pyi", "Batch"),),
+    "BlockCacheTracker": (("_core.pyi", "BlockCacheTracker"),),
+    "BlockMatch": (("blocks.py", "BlockMatch"),),
     "WorkerInfo": (("router.py", "WorkerInfo"),),
     "PolicyType": (("router.py", "PolicyType"),),
     "Server": (("server.py", "Server"),),
@@ -54,7 +56,9 @@ def _code(text: str) -> Iterator[str]:
 
 
 def _members(node: ast.ClassDef) -> Iterator[str]:
-    values = node.name == "WorkerInfo" or any(ast.unparse(base) == "enum.Enum" for base in node.bases)
+    values = node.name in ("WorkerInfo", "BlockMatch") or any(
+        ast.unparse(base) == "enum.Enum" for base in node.bases
+    )
     fields = node.body if values else []
     for before, after in zip(fields, [*fields[1:], None], strict=False):
         if isinstance(before, ast.Assign):

@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "base/limits.h"
+
 namespace vllm_router {
 
 namespace py = pybind11;
@@ -61,6 +63,19 @@ void CheckOffsets(std::span<const int64_t> offsets, size_t ids) {
         "offsets[" + std::to_string(offsets.size() - 1) + "] is " + std::to_string(before) +
         "; token_ids has only " + std::to_string(ids) + " ids");
   }
+}
+
+uint32_t BlockSize(py::handle value) {
+  if (!PyLong_Check(value.ptr()))
+    throw py::type_error("block_size is of type " + TypeName(value) + "; it must be an int");
+  int overflow = 0;
+  const long long size = PyLong_AsLongLongAndOverflow(value.ptr(), &overflow);
+  if (overflow != 0 || size < 1 || size > kMaxBlockSize) {
+    throw py::value_error(
+        "block_size is " + Show(value) + "; it must be 1 to " + std::to_string(kMaxBlockSize) +
+        ", and the same as the engine's (vLLM: --block-size, 16 unless told)");
+  }
+  return static_cast<uint32_t>(size);
 }
 
 }  // namespace vllm_router

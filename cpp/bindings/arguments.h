@@ -91,4 +91,7 @@ std::span<const uint32_t> TokenIds(pybind11::handle value, std::vector<uint32_t>
 // Row i is token_ids[offsets[i]:offsets[i + 1]]; there are `ids` of them.
 void CheckOffsets(std::span<const int64_t> offsets, size_t ids);
 
+// Tokens per block.
+uint32_t BlockSize(pybind11::handle value);
+
 }  // namespace vllm_router

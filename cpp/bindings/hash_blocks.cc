@@ -18,20 +18,6 @@ using namespace py::literals;
 
 namespace {
 
-BlockHasher MakeHasher(const py::object& block_size, uint64_t seed) {
-  int overflow = 0;
-  const long long size =
-      PyLong_Check(block_size.ptr()) ? PyLong_AsLongLongAndOverflow(block_size.ptr(), &overflow) : 0;
-  if (!PyLong_Check(block_size.ptr()))
-    throw py::type_error("block_size is of type " + TypeName(block_size) + "; it must be an int");
-  if (overflow != 0 || size < 1 || size > kMaxBlockSize) {
-    throw py::value_error(
-        "block_size is " + Show(block_size) + "; it must be 1 to " + std::to_string(kMaxBlockSize) +
-        ", and the same as the engine's (vLLM: --block-size, 16 unless told)");
-  }
-  return BlockHasher(static_cast<uint32_t>(size), seed);
-}
-
 // `extra` as pairs that ascend by block; the bytes stay in Python's hands.
 std::vector<BlockExtra> Extras(const py::object& given) {
   std::vector<BlockExtra> extras;
@@ -129,7 +115,7 @@ py::object HashBlocks(
     const py::object& prompt, const py::object& block_size, const std::string& scheme, uint64_t seed,
     const py::object& offsets, const py::object& lora_name, const py::object& cache_salt,
     const py::object& extra) {
-  const BlockHasher hasher = MakeHasher(block_size, seed);
+  const BlockHasher hasher = BlockHasher(BlockSize(block_size), seed);
   const bool positional = IsPositional(scheme);
   const std::vector<BlockExtra> extras = Extras(extra);
   PromptScope scope{

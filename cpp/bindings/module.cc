@@ -8,6 +8,7 @@ PYBIND11_MODULE(_core, module) {
   using namespace vllm_router;
   module.doc() = "C++ core of vllm-router; use the names in `vllm_router` instead.";
   module.attr("__version__") = std::string(Version());
+  BindBlockCacheTracker(module);
   BindErrors(module);
   BindHashBlocks(module);
   BindRouter(module);

@@ -14,6 +14,7 @@
 #include "bindings/bindings.h"
 #include "bindings/errors.h"
 #include "index/block_index.h"
+#include "index/segment_lru.h"
 
 namespace vllm_router {
 
@@ -256,6 +257,21 @@ void BindTestingBlockIndex(py::module_& testing) {
       .def_property_readonly("empty", &Coverage::empty)
       .def("count", [](const Coverage& self) { return self.Count(); })
       .def("count_on", [](const Coverage& self, int tier) { return self.Count(static_cast<Tier>(tier)); });
+
+  py::class_<SegmentLru>(testing, "SegmentLru")
+      .def(py::init<>())
+      .def(
+          "touch", [](SegmentLru& self, uint32_t run,
+                      uint32_t end) { self.Touch({.first = BlockRef(run, 1, 0), .count = end}); })
+      .def(
+          "take_oldest",
+          [](SegmentLru& self, uint64_t most) -> std::optional<std::tuple<uint32_t, uint32_t, uint32_t>> {
+            const BlockSpan taken = self.TakeOldest(most);
+            if (taken.count == 0) return std::nullopt;
+            return std::tuple(taken.first.run(), taken.first.offset(), taken.count);
+          })
+      .def_property_readonly("segments", &SegmentLru::segments)
+      .def_property_readonly("empty", &SegmentLru::empty);
 
   py::class_<TestReclaimer>(testing, "EpochReclaimer")
       .def(py::init<>())

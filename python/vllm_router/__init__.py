@@ -9,6 +9,8 @@ from vllm_router._version import __version__
 
 # Names are imported when first used, so that `vllm-router --help` need not wait for the C++ extension.
 if TYPE_CHECKING:
+    from vllm_router.blocks import BlockCacheTracker as BlockCacheTracker
+    from vllm_router.blocks import BlockMatch as BlockMatch
     from vllm_router.blocks import hash_blocks as hash_blocks
     from vllm_router.errors import NoWorkersError as NoWorkersError
     from vllm_router.errors import RouterError as RouterError
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Batch",
+    "BlockCacheTracker",
+    "BlockMatch",
     "NoWorkersError",
     "PolicyType",
     "Router",
@@ -42,6 +46,8 @@ __all__ = [
 
 _HOMES = {
     "Batch": "router",
+    "BlockCacheTracker": "blocks",
+    "BlockMatch": "blocks",
     "NoWorkersError": "errors",
     "PolicyType": "router",
     "Router": "router",

@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Buffer, Self
 
+from vllm_router.blocks import BlockMatch
+
 __version__: str
 
 testing: Any
@@ -88,6 +90,134 @@ def hash_blocks(
     lora_name: _Text | None = None,
     cache_salt: _Text | None = None,
 ) -> tuple[NDArray[np.uint64], NDArray[np.int64]]: ...
+
+class BlockCacheTracker:
+    """Which worker has how much of a prompt in its prefix cache, guessed from the requests sent to it.
+
+    A worker that gets a prompt has its complete blocks then, and used them last. Beyond its capacity the
+    blocks used longest ago go, the later block of a prompt before the earlier, as in vLLM. What is recorded
+    is exact: a match never counts a block behind one that has gone. Asking refreshes nothing; recording
+    does. Thread-safe.
+
+    Prompts are what `hash_blocks` takes: a uint32 array of shape (tokens,), a list of ints, or a text.
+    Batches take all prompts in one uint32 array `token_ids` and an int64 array `offsets` of shape
+    (prompts + 1,): prompt i is `token_ids[offsets[i]:offsets[i + 1]]`; they run without the GIL.
+
+    Args:
+        block_size: Tokens per block, 1 to 65536: the engine's.
+        max_blocks_per_worker: Blocks that a worker's cache holds. Zero records nothing.
+        seed: Of the hashes, 0 to 2^64 - 1.
+
+    Raises:
+        TypeError: a wrong type.
+        ValueError: a value out of its range.
+    """
+
+    def __init__(
+        self, block_size: int = 16, max_blocks_per_worker: int = 100_000, *, seed: int = 0
+    ) -> None: ...
+    def record_request(self, token_ids: NDArray[np.uint32] | Sequence[int] | _Text, worker: str) -> None:
+        """The worker gets this prompt. One that is not known yet becomes so.
+
+        Of a prompt with more blocks than the capacity only the first ones are kept.
+
+        Raises:
+            TypeError: a wrong type or dtype.
+            ValueError: a wrong shape, or a token id out of range. Nothing is recorded.
+            RouterError: there are 4,096 workers already.
+        """
+
+    def find_best_worker(
+        self, token_ids: NDArray[np.uint32] | Sequence[int] | _Text, *, workers: Iterable[str] | None = None
+    ) -> BlockMatch | None:
+        """The worker that holds most leading blocks; of equals the one known longest.
+
+        Args:
+            token_ids: The prompt.
+            workers: Only these may be the answer; unknown ones are ignored. None: all.
+
+        Returns:
+            None if nobody of them holds the first block.
+        """
+
+    def match(self, token_ids: NDArray[np.uint32] | Sequence[int] | _Text) -> dict[str, int]:
+        """Leading blocks that each worker holds; those without any are left out."""
+
+    def record_batch(
+        self, token_ids: NDArray[np.uint32], offsets: NDArray[np.int64], workers: Sequence[str] | str
+    ) -> None:
+        """`record_request` for many prompts, in order; `workers` has a name per prompt, or is one for all."""
+
+    def find_best_batch(
+        self,
+        token_ids: NDArray[np.uint32],
+        offsets: NDArray[np.int64],
+        *,
+        workers: Iterable[str] | None = None,
+    ) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
+        """`find_best_worker` for many prompts.
+
+        Returns:
+            Three arrays of shape (prompts,): the worker as an index into `workers`, or -1; its leading
+            blocks; the prompt's complete blocks.
+        """
+
+    def match_batch(self, token_ids: NDArray[np.uint32], offsets: NDArray[np.int64]) -> NDArray[np.int32]:
+        """`match` for many prompts: shape (prompts, len(workers)), leading blocks of each worker."""
+
+    def add_worker(self, worker: str) -> None:
+        """Make a worker known that has no blocks yet; a known one stays as it is."""
+
+    def evict_worker(self, worker: str, max_blocks: int) -> int:
+        """Give up the worker's oldest blocks until it has at most `max_blocks`.
+
+        Returns:
+            How many blocks went.
+
+        Raises:
+            WorkerNotFoundError: the worker is not known.
+        """
+
+    def remove_worker(self, worker: str) -> None:
+        """Forget the worker, at once; what it held is cleared up with later calls.
+
+        Raises:
+            WorkerNotFoundError: the worker is not known.
+        """
+
+    def block_count(self, worker: str) -> int:
+        """Blocks that the worker holds.
+
+        Raises:
+            WorkerNotFoundError: the worker is not known.
+        """
+
+    def set_capacity(self, max_blocks_per_worker: int) -> None:
+        """Another capacity for all workers; who has more blocks gives up the oldest now."""
+
+    def clear(self) -> None:
+        """Forget every block of every worker; the workers stay known."""
+
+    def sweep(self, runs: int = 1000) -> bool:
+        """Clear up after removed workers, at most `runs` runs; True while there is more to do."""
+
+    def stats(self) -> dict[str, float]:
+        """Sizes and counts: workers, blocks (distinct), pairs (of worker and block), runs, segments, bytes,
+        bytes_per_pair, backlog_bytes (that wait for readers to leave), recorded_requests, recorded_blocks,
+        evicted_blocks.
+        """
+
+    @property
+    def workers(self) -> list[str | None]:
+        """Names by index; None where a worker was removed and no other has taken its place."""
+
+    @property
+    def block_size(self) -> int:
+        """Tokens per block."""
+
+    @property
+    def max_blocks_per_worker(self) -> int:
+        """The capacity."""
 
 class Ticket:
     """One decision, and the promise that the load it reserved returns.

@@ -1,6 +1,6 @@
 """cpp/index/block_index.h: every case that once went wrong, or looks as if it could.
 
-Chains are written as token lists with blocks of one token; tests/property/test_block_index.py has the random histories.
+Chains are written as token lists with blocks of one token; the random histories are in tests/property.
 """
 
 import numpy as np
@@ -280,7 +280,7 @@ def test_neighbours_in_either_direction_are_one_change():
     assert index.stats("stale_refs") == (430,)
 
 
-def test_every_second_block_of_4096_by_16_owners_then_healed_from_the_middle(rng):
+def test_every_second_block_of_4096_by_16_owners_then_healed_from_the_middle():
     index = Index(16)
     tokens = np.arange(4096)
     blocks = chain(tokens)

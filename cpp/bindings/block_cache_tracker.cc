@@ -1,0 +1,362 @@
+// BlockCacheTracker: the index as Python sees it, with workers by name. What it promises stands in _core.pyi.
+#include <absl/container/flat_hash_map.h>
+#include <pybind11/numpy.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bindings/arguments.h"
+#include "bindings/bindings.h"
+#include "bindings/errors.h"
+#include "index/block_cache_tracker.h"
+
+namespace vllm_router {
+
+namespace py = pybind11;
+using namespace py::literals;
+
+namespace {
+
+// What a call needs to work in.
+struct Room {
+  BlockMatches matches;
+  std::vector<BlockHash> chain;
+  std::vector<uint32_t> copied;
+};
+
+// One per thread, so that calls without the GIL do not meet.
+Room& OwnRoom() {
+  static thread_local Room room;
+  return room;
+}
+
+// A vllm_router.blocks.BlockMatch, made as NamedTuple's own __new__ makes one, without running Python code.
+py::object MakeBlockMatch(py::handle worker, size_t matched_blocks, size_t total_blocks) {
+  static PyObject* const type =
+      py::object(py::module_::import("vllm_router.blocks").attr("BlockMatch")).release().ptr();
+  const py::tuple fields = py::make_tuple(worker, matched_blocks, total_blocks);
+  PyObject* const match =
+      PyTuple_Type.tp_new(reinterpret_cast<PyTypeObject*>(type), py::make_tuple(fields).ptr(), nullptr);
+  if (match == nullptr) throw py::error_already_set();
+  return py::reinterpret_steal<py::object>(match);
+}
+
+class PyTracker {
+ public:
+  PyTracker(const py::object& block_size, const py::object& max_blocks_per_worker, uint64_t seed)
+      : tracker_(
+            {.block_size = BlockSize(block_size),
+             .max_blocks_per_worker = BlockLimit(max_blocks_per_worker, "max_blocks_per_worker"),
+             .seed = seed}) {}
+
+  void Record(const py::object& prompt, const py::object& worker) {
+    Room& room = OwnRoom();
+    HashPrompt(prompt, &room);
+    const OwnerId owner = FindOrAdd(Name(worker));
+    const py::gil_scoped_release release;
+    tracker_.Record(owner, room.chain);
+  }
+
+  py::object FindBest(const py::object& prompt, const py::object& workers) {
+    Room& room = OwnRoom();
+    HashPrompt(prompt, &room);
+    OwnerSet eligible;
+    if (!workers.is_none()) eligible = Known(workers);
+    const std::optional<BlockMatch> best =
+        tracker_.FindBest(room.chain, workers.is_none() ? nullptr : &eligible, &room.matches);
+    // Without the GIL somebody may have removed the worker; it has no name then.
+    const py::object name = best ? NameOf(best->owner) : py::object();
+    if (!name) return py::none();
+    return MakeBlockMatch(name, best->longest(), room.chain.size());
+  }
+
+  py::dict Match(const py::object& prompt) {
+    Room& room = OwnRoom();
+    HashPrompt(prompt, &room);
+    tracker_.Match(room.chain, &room.matches);
+    py::dict found;
+    for (const BlockMatch& match : room.matches.entries()) {
+      if (const py::object name = NameOf(match.owner)) found[name] = py::int_(match.longest());
+    }
+    return found;
+  }
+
+  void RecordBatch(const py::object& token_ids, const py::object& offsets, const py::object& workers) {
+    const Rows rows(token_ids, offsets);
+    const py::object names = py::reinterpret_steal<py::object>(PySequence_Fast(
+        PyUnicode_Check(workers.ptr()) ? py::make_tuple(workers).ptr() : workers.ptr(),
+        "workers must be a sequence of names"));
+    if (!names) throw py::error_already_set();
+    const auto count = static_cast<size_t>(PySequence_Fast_GET_SIZE(names.ptr()));
+    if (PyUnicode_Check(workers.ptr()) ? false : count != rows.size()) {
+      throw py::value_error(
+          "workers has " + std::to_string(count) + " names and offsets has " + std::to_string(rows.size()) +
+          " rows; give one name per row, or one for all");
+    }
+    std::vector<std::string> checked;
+    for (size_t i = 0; i < count; ++i) {
+      checked.push_back(Name(py::handle(PySequence_Fast_GET_ITEM(names.ptr(), static_cast<Py_ssize_t>(i)))));
+    }
+    std::vector<OwnerId> owners;
+    for (const std::string& name : checked) owners.push_back(FindOrAdd(name));
+    Room& room = OwnRoom();
+    const py::gil_scoped_release release;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      HashRow(rows[i], &room.chain);
+      tracker_.Record(owners[owners.size() == 1 ? 0 : i], room.chain);
+    }
+  }
+
+  py::tuple FindBestBatch(const py::object& token_ids, const py::object& offsets, const py::object& workers) {
+    const Rows rows(token_ids, offsets);
+    OwnerSet eligible;
+    if (!workers.is_none()) eligible = Known(workers);
+    py::array_t<int32_t> best(static_cast<py::ssize_t>(rows.size()));
+    py::array_t<int64_t> matched(static_cast<py::ssize_t>(rows.size()));
+    py::array_t<int64_t> total(static_cast<py::ssize_t>(rows.size()));
+    int32_t* const best_out = best.mutable_data();
+    int64_t* const matched_out = matched.mutable_data();
+    int64_t* const total_out = total.mutable_data();
+    {
+      Room& room = OwnRoom();
+      const OwnerSet* const among = workers.is_none() ? nullptr : &eligible;
+      const py::gil_scoped_release release;
+      for (size_t i = 0; i < rows.size(); ++i) {
+        HashRow(rows[i], &room.chain);
+        const std::optional<BlockMatch> found = tracker_.FindBest(room.chain, among, &room.matches);
+        best_out[i] = found ? static_cast<int32_t>(found->owner) : -1;
+        matched_out[i] = found ? found->longest() : 0;
+        total_out[i] = static_cast<int64_t>(room.chain.size());
+      }
+    }
+    return py::make_tuple(std::move(best), std::move(matched), std::move(total));
+  }
+
+  py::array_t<int32_t> MatchBatch(const py::object& token_ids, const py::object& offsets) {
+    const Rows rows(token_ids, offsets);
+    const size_t width = names_.size();
+    py::array_t<int32_t> depths({static_cast<py::ssize_t>(rows.size()), static_cast<py::ssize_t>(width)});
+    int32_t* out = depths.mutable_data();
+    std::fill_n(out, rows.size() * width, 0);
+    Room& room = OwnRoom();
+    const py::gil_scoped_release release;
+    for (size_t i = 0; i < rows.size(); ++i, out += width) {
+      HashRow(rows[i], &room.chain);
+      tracker_.Match(room.chain, &room.matches);
+      for (const BlockMatch& match : room.matches.entries()) {
+        const auto owner = static_cast<size_t>(match.owner);
+        if (owner < width) out[owner] = static_cast<int32_t>(match.longest());
+      }
+    }
+    return depths;
+  }
+
+  void AddWorker(const py::object& worker) { FindOrAdd(Name(worker)); }
+
+  uint64_t Evict(const py::object& worker, const py::object& max_blocks) {
+    const OwnerId owner = Get(worker);
+    const uint64_t limit = BlockLimit(max_blocks, "max_blocks");
+    const py::gil_scoped_release release;
+    return tracker_.Evict(owner, limit);
+  }
+
+  void RemoveWorker(const py::object& worker) {
+    const OwnerId owner = Get(worker);
+    owners_.erase(Name(worker));
+    names_[static_cast<size_t>(owner)] = py::none();
+    const py::gil_scoped_release release;
+    tracker_.RemoveWorker(owner);
+  }
+
+  uint64_t BlockCount(const py::object& worker) const { return tracker_.BlockCount(Get(worker)); }
+
+  void SetCapacity(const py::object& max_blocks) {
+    const uint64_t limit = BlockLimit(max_blocks, "max_blocks_per_worker");
+    const py::gil_scoped_release release;
+    tracker_.SetCapacity(limit);
+  }
+
+  void Clear() {
+    const py::gil_scoped_release release;
+    tracker_.Clear();
+  }
+
+  bool Sweep(size_t runs) {
+    const py::gil_scoped_release release;
+    return tracker_.Sweep(runs);
+  }
+
+  py::list Workers() const {
+    py::list workers;
+    for (const py::object& name : names_) workers.append(name);
+    return workers;
+  }
+
+  py::dict Stats() const {
+    const BlockCacheTrackerStats stats = tracker_.stats();
+    py::dict values;
+    values["workers"] = stats.index.owners;
+    values["blocks"] = stats.index.blocks;
+    values["pairs"] = stats.index.pairs;
+    values["runs"] = stats.index.runs;
+    values["segments"] = stats.segments;
+    values["recorded_requests"] = stats.recorded_requests;
+    values["recorded_blocks"] = stats.recorded_blocks;
+    values["evicted_blocks"] = stats.evicted_blocks;
+    values["bytes"] = stats.bytes;
+    values["bytes_per_pair"] =
+        stats.index.pairs == 0 ? 0.0
+                               : static_cast<double>(stats.bytes) / static_cast<double>(stats.index.pairs);
+    values["backlog_bytes"] = stats.index.backlog_bytes;
+    return values;
+  }
+
+  uint32_t block_size() const { return tracker_.hasher().block_size(); }
+  uint64_t capacity() const { return tracker_.capacity(); }
+
+ private:
+  // Prompts of a batch: row i is token_ids[offsets[i]:offsets[i + 1]].
+  class Rows {
+   public:
+    Rows(py::handle token_ids, py::handle offsets)
+        : ids_(ArrayView<uint32_t>(token_ids, "token_ids", "uint32")),
+          offsets_(ArrayView<int64_t>(offsets, "offsets", "int64")) {
+      CheckOffsets(offsets_, ids_.size());
+    }
+    size_t size() const { return offsets_.size() - 1; }
+    std::span<const uint32_t> operator[](size_t i) const {
+      const auto begin = static_cast<size_t>(offsets_[i]);
+      return ids_.subspan(begin, static_cast<size_t>(offsets_[i + 1]) - begin);
+    }
+
+   private:
+    std::span<const uint32_t> ids_;
+    std::span<const int64_t> offsets_;
+  };
+
+  static uint64_t BlockLimit(py::handle value, const char* what) {
+    if (!PyLong_Check(value.ptr()))
+      throw py::type_error(std::string(what) + " is of type " + TypeName(value) + "; it must be an int");
+    const uint64_t limit = PyLong_AsUnsignedLongLong(value.ptr());
+    if (PyErr_Occurred() != nullptr) {
+      PyErr_Clear();
+      throw py::value_error(
+          std::string(what) + " is " + Show(value) + "; it must be a number of blocks, 0 to 2^64 - 1");
+    }
+    return limit;
+  }
+
+  static std::string Name(py::handle worker) {
+    if (!PyUnicode_Check(worker.ptr()))
+      throw py::type_error("worker is of type " + TypeName(worker) + "; it must be a str, such as its URL");
+    return std::string(*TextView(worker));
+  }
+
+  OwnerId Get(py::handle worker) const {
+    const auto found = owners_.find(Name(worker));
+    if (found == owners_.end()) {
+      Throw(absl::NotFoundError(
+          "worker " + Show(worker) + " is not known here; record_request() makes it known, and there are " +
+          std::to_string(owners_.size()) + " others"));
+    }
+    return found->second;
+  }
+
+  OwnerId FindOrAdd(const std::string& name) {
+    const auto found = owners_.find(name);
+    if (found != owners_.end()) return found->second;
+    const OwnerId owner = ValueOrThrow(tracker_.AddWorker());
+    const auto number = static_cast<size_t>(owner);
+    if (number >= names_.size()) names_.resize(number + 1, py::none());
+    names_[number] = py::str(name);
+    owners_.emplace(name, owner);
+    return owner;
+  }
+
+  // Those of `workers` that are known.
+  OwnerSet Known(const py::object& workers) const {
+    if (PyUnicode_Check(workers.ptr())) {
+      throw py::type_error(
+          "workers is " + Show(workers) + "; it must be a collection of names: pass [" + Show(workers) + "]");
+    }
+    OwnerSet known;
+    for (const py::handle worker : py::iter(workers)) {
+      const auto found = owners_.find(Name(worker));
+      if (found != owners_.end()) known.set(static_cast<size_t>(found->second));
+    }
+    return known;
+  }
+
+  // Empty if the worker has been removed.
+  py::object NameOf(OwnerId owner) const {
+    const auto number = static_cast<size_t>(owner);
+    if (number >= names_.size() || names_[number].is_none()) return {};
+    return names_[number];
+  }
+
+  void HashRow(std::span<const uint32_t> tokens, std::vector<BlockHash>* chain) const {
+    const BlockHasher& hasher = tracker_.hasher();
+    chain->resize(hasher.CountBlocks(tokens));
+    hasher.Hash(hasher.Root({}), tokens, *chain);
+  }
+
+  void HashPrompt(py::handle prompt, Room* room) const {
+    if (const std::optional<std::string_view> text = TextView(prompt)) {
+      const BlockHasher& hasher = tracker_.hasher();
+      room->chain.resize(hasher.CountBlocks(*text));
+      hasher.Hash(hasher.Root({.is_text = true}), *text, room->chain);
+      return;
+    }
+    const std::span<const uint32_t> tokens = TokenIds(prompt, &room->copied);
+    if (tokens.size_bytes() < kReleaseGilBytes) return HashRow(tokens, &room->chain);
+    const py::gil_scoped_release release;
+    HashRow(tokens, &room->chain);
+  }
+
+  BlockCacheTracker tracker_;
+  // With the GIL: names by number and back.
+  absl::flat_hash_map<std::string, OwnerId> owners_;
+  std::vector<py::object> names_;
+};
+
+}  // namespace
+
+void BindBlockCacheTracker(py::module_& module) {
+  py::class_<PyTracker>(module, "BlockCacheTracker", "Which worker has how much of a prompt in its cache.")
+      .def(
+          py::init<const py::object&, const py::object&, uint64_t>(), "block_size"_a = 16,
+          "max_blocks_per_worker"_a = 100'000, py::kw_only(), "seed"_a = 0)
+      .def("record_request", &PyTracker::Record, "A worker gets this prompt.", "token_ids"_a, "worker"_a)
+      .def(
+          "find_best_worker", &PyTracker::FindBest, "Who holds most of this prompt?", "token_ids"_a,
+          py::kw_only(), "workers"_a = py::none())
+      .def("match", &PyTracker::Match, "Who holds how much of this prompt?", "token_ids"_a)
+      .def(
+          "record_batch", &PyTracker::RecordBatch, "record_request for many prompts.", "token_ids"_a,
+          "offsets"_a, "workers"_a)
+      .def(
+          "find_best_batch", &PyTracker::FindBestBatch, "find_best_worker for many prompts.", "token_ids"_a,
+          "offsets"_a, py::kw_only(), "workers"_a = py::none())
+      .def("match_batch", &PyTracker::MatchBatch, "match for many prompts.", "token_ids"_a, "offsets"_a)
+      .def("add_worker", &PyTracker::AddWorker, "Make a worker known.", "worker"_a)
+      .def("evict_worker", &PyTracker::Evict, "Give up its oldest blocks.", "worker"_a, "max_blocks"_a)
+      .def("remove_worker", &PyTracker::RemoveWorker, "Forget a worker.", "worker"_a)
+      .def("block_count", &PyTracker::BlockCount, "Blocks that it holds.", "worker"_a)
+      .def("set_capacity", &PyTracker::SetCapacity, "Another capacity.", "max_blocks_per_worker"_a)
+      .def("clear", &PyTracker::Clear, "Forget every block.")
+      .def("sweep", &PyTracker::Sweep, "Clear up after removed workers.", "runs"_a = 1000)
+      .def("stats", &PyTracker::Stats, "Sizes and counts.")
+      .def_property_readonly("workers", &PyTracker::Workers)
+      .def_property_readonly("block_size", &PyTracker::block_size)
+      .def_property_readonly("max_blocks_per_worker", &PyTracker::capacity)
+      .def("__repr__", [](const PyTracker& self) {
+        return "<BlockCacheTracker block_size=" + std::to_string(self.block_size()) +
+               " max_blocks_per_worker=" + std::to_string(self.capacity()) + ">";
+      });
+}
+
+}  // namespace vllm_router

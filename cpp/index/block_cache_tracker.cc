@@ -1,0 +1,118 @@
+#include "index/block_cache_tracker.h"
+
+#include <algorithm>
+
+namespace vllm_router {
+namespace {
+
+constexpr size_t kRunsPerSweep = 1000;
+
+}  // namespace
+
+BlockCacheTracker::BlockCacheTracker(const BlockCacheTrackerOptions& options)
+    : hasher_(options.block_size, options.seed), capacity_(options.max_blocks_per_worker) {}
+
+StatusOr<OwnerId> BlockCacheTracker::AddWorker() {
+  const std::lock_guard lock(mutex_);
+  StatusOr<OwnerId> worker = index_.AddOwner();
+  if (!worker.ok()) {
+    // Places of removed workers come back when what they held is swept.
+    while (index_.Sweep(kRunsPerSweep)) {
+    }
+    worker = index_.AddOwner();
+    if (!worker.ok()) return worker;
+  }
+  const auto number = static_cast<size_t>(*worker);
+  if (number >= recency_.size()) recency_.resize(number + 1);
+  recency_[number] = std::make_unique<SegmentLru>();
+  return worker;
+}
+
+SegmentLru* BlockCacheTracker::Find(OwnerId worker) {
+  const auto number = static_cast<size_t>(worker);
+  return number < recency_.size() ? recency_[number].get() : nullptr;
+}
+
+void BlockCacheTracker::RemoveWorker(OwnerId worker) {
+  const std::lock_guard lock(mutex_);
+  if (Find(worker) == nullptr) return;
+  index_.RemoveOwner(worker);
+  // The recency goes with it: the id may belong to another worker later.
+  recency_[static_cast<size_t>(worker)].reset();
+}
+
+void BlockCacheTracker::Record(OwnerId worker, std::span<const BlockHash> chain) {
+  const std::lock_guard lock(mutex_);
+  SegmentLru* const recency = Find(worker);
+  if (recency == nullptr) return;
+  ++recorded_requests_;
+  // The later blocks would be the first to go.
+  chain = chain.first(std::min<uint64_t>(chain.size(), capacity_));
+  spans_.clear();
+  recorded_blocks_ += index_.Insert(worker, Tier::kGpu, BlockRef(), chain, &spans_).inserted;
+  for (size_t i = spans_.size(); i-- > 0;) {
+    // Several spans of one run follow one another; the last of them reaches furthest.
+    const bool goes_on = i + 1 < spans_.size() && spans_[i + 1].first == spans_[i].first + spans_[i].count;
+    if (!goes_on) recency->Touch(spans_[i]);
+  }
+  EvictLocked(worker, recency, capacity_);
+}
+
+uint64_t BlockCacheTracker::Evict(OwnerId worker, uint64_t max_blocks) {
+  const std::lock_guard lock(mutex_);
+  SegmentLru* const recency = Find(worker);
+  return recency == nullptr ? 0 : EvictLocked(worker, recency, max_blocks);
+}
+
+uint64_t BlockCacheTracker::EvictLocked(OwnerId worker, SegmentLru* recency, uint64_t max_blocks) {
+  const uint64_t count = index_.BlockCount(worker);
+  const uint64_t surplus = count - std::min(count, max_blocks);
+  uint64_t evicted = 0;
+  while (evicted < surplus) {
+    const BlockSpan oldest = recency->TakeOldest(surplus - evicted);
+    if (oldest.count == 0) break;
+    index_.Remove(worker, Tier::kGpu, oldest);
+    evicted += oldest.count;
+  }
+  evicted_blocks_ += evicted;
+  return evicted;
+}
+
+void BlockCacheTracker::SetCapacity(uint64_t max_blocks_per_worker) {
+  const std::lock_guard lock(mutex_);
+  capacity_ = max_blocks_per_worker;
+  for (size_t number = 0; number < recency_.size(); ++number) {
+    if (recency_[number] != nullptr)
+      EvictLocked(static_cast<OwnerId>(number), recency_[number].get(), capacity_);
+  }
+}
+
+void BlockCacheTracker::Clear() {
+  const std::lock_guard lock(mutex_);
+  for (size_t number = 0; number < recency_.size(); ++number) {
+    if (recency_[number] != nullptr) EvictLocked(static_cast<OwnerId>(number), recency_[number].get(), 0);
+  }
+}
+
+uint64_t BlockCacheTracker::capacity() const {
+  const std::lock_guard lock(mutex_);
+  return capacity_;
+}
+
+BlockCacheTrackerStats BlockCacheTracker::stats() const {
+  const std::lock_guard lock(mutex_);
+  BlockCacheTrackerStats stats;
+  stats.index = index_.stats();
+  stats.recorded_requests = recorded_requests_;
+  stats.recorded_blocks = recorded_blocks_;
+  stats.evicted_blocks = evicted_blocks_;
+  for (const std::unique_ptr<SegmentLru>& recency : recency_) {
+    if (recency == nullptr) continue;
+    stats.segments += recency->segments();
+    stats.lru_bytes += recency->bytes();
+  }
+  stats.bytes = stats.index.bytes + stats.lru_bytes;
+  return stats;
+}
+
+}  // namespace vllm_router

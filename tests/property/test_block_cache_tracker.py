@@ -1,0 +1,87 @@
+"""cpp/index/block_cache_tracker.h against its slow twin, over random histories."""
+
+import numpy as np
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from tests.models.block_cache_tracker import BlockCacheTracker as SlowTracker
+from vllm_router import BlockCacheTracker, hash_blocks
+
+WORKERS = st.sampled_from(["w0", "w1", "w2", "w3"])
+PROMPTS = st.lists(st.sampled_from([0, 0, 0, 0, 1]), max_size=20)
+
+
+def chain(prompt):
+    return hash_blocks(prompt, 1).tolist()
+
+
+class Machine(RuleBasedStateMachine):
+    @initialize(capacity=st.sampled_from([0, 1, 5, 12, 30, 1000]))
+    def begin(self, capacity):
+        self.tracker, self.slow = BlockCacheTracker(1, capacity), SlowTracker(capacity)
+
+    @rule(worker=WORKERS, prompt=PROMPTS)
+    def record(self, worker, prompt):
+        self.tracker.record_request(prompt, worker)
+        self.slow.record(worker, chain(prompt))
+
+    @rule(prompts=st.lists(st.tuples(WORKERS, PROMPTS), max_size=5))
+    def record_batch(self, prompts):
+        offsets = np.cumsum([0, *(len(prompt) for _, prompt in prompts)])
+        tokens = np.array([token for _, prompt in prompts for token in prompt], dtype=np.uint32)
+        self.tracker.record_batch(tokens, offsets, [worker for worker, _ in prompts])
+        for worker, prompt in prompts:
+            self.slow.record(worker, chain(prompt))
+
+    @rule(worker=WORKERS, max_blocks=st.integers(0, 20))
+    def evict(self, worker, max_blocks):
+        if worker in self.slow.used:
+            assert self.tracker.evict_worker(worker, max_blocks) == self.slow.evict(worker, max_blocks)
+
+    @rule(worker=WORKERS)
+    def remove(self, worker):
+        if worker in self.slow.used:
+            self.tracker.remove_worker(worker)
+            self.slow.remove(worker)
+
+    @rule(capacity=st.integers(0, 40))
+    def set_capacity(self, capacity):
+        self.tracker.set_capacity(capacity)
+        self.slow.capacity = capacity
+        for worker in self.slow.used:
+            self.slow.evict(worker, capacity)
+
+    @rule(runs=st.integers(0, 4))
+    def sweep(self, runs):
+        self.tracker.sweep(runs)
+
+    @rule(prompt=PROMPTS, some=st.sets(WORKERS))
+    def ask(self, prompt, some):
+        expected = self.slow.match(chain(prompt))
+        assert self.tracker.match(prompt) == expected
+        for workers in (None, some):
+            allowed = {w: d for w, d in expected.items() if workers is None or w in workers}
+            best = self.tracker.find_best_worker(prompt, workers=workers)
+            if not allowed:
+                assert best is None
+            else:
+                assert best.matched_blocks == allowed[best.worker] == max(allowed.values())
+                assert best.total_blocks == len(prompt)
+
+    @invariant()
+    def counts_agree(self):
+        for worker, blocks in self.slow.used.items():
+            assert self.tracker.block_count(worker) == len(blocks)
+        assert {worker for worker in self.tracker.workers if worker} == set(self.slow.used)
+
+    def teardown(self):
+        self.tracker.clear()
+        while self.tracker.sweep():
+            pass
+        stats = self.tracker.stats()
+        assert [stats[name] for name in ("blocks", "pairs", "runs", "segments")] == [0, 0, 0, 0]
+
+
+Machine.TestCase.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
+test_random_histories_agree_with_the_slow_twin = Machine.TestCase
