@@ -9,6 +9,7 @@
 #include "bindings/json_text.h"
 #include "bindings/py_router.h"
 #include "routing/request_fields.h"
+#include "routing/routing_text.h"
 #include "routing/session_key.h"
 #include "routing/ticket.h"
 
@@ -92,6 +93,22 @@ py::object FieldsOf(const std::string& body, bool padded) {
       "session_params_session_id"_a = fields.session_params_session_id, "user"_a = fields.user,
       "session_id"_a = fields.session_id, "user_id"_a = fields.user_id, "model"_a = fields.model,
       "stream"_a = fields.stream, "max_tokens"_a = fields.max_tokens);
+}
+
+// The prompt of a body, as bytes or as a list of ids, with what else was found; None when there is none.
+py::object ReadRoutingText(const std::string& body, const std::string& path, size_t limit, bool padded) {
+  std::string roomy = body + std::string(kBodyPadding, ' ');
+  RoutingText text;
+  const PromptWanted wanted{path, limit, &text};
+  ParseRequestFields({roomy.data(), body.size()}, padded, &wanted);
+  if (text.kind == RoutingText::Kind::kMissing) return py::none();
+  py::dict found("cache_salt"_a = py::bytes(text.cache_salt), "media"_a = text.media);
+  if (text.kind == RoutingText::Kind::kTokens) {
+    found["token_ids"] = text.token_ids;
+  } else {
+    found["text"] = py::bytes(text.text);
+  }
+  return found;
 }
 
 SessionKeyFinder MakeFinder(
@@ -198,6 +215,9 @@ class TicketHarness {
 void BindTestingRouting(py::module_& testing) {
   testing.attr("MAX_PARSED_BODY_BYTES") = kMaxParsedBodyBytes;
   testing.attr("BODY_PADDING") = kBodyPadding;
+  testing.def(
+      "routing_text", &ReadRoutingText, "body"_a, "path"_a = "", "limit"_a = kDefaultRoutingTextLimit,
+      "padded"_a = true);
   testing.def("request_fields", &FieldsOf, "body"_a, "padded"_a = false);
 
   py::class_<SessionKeyFinder>(testing, "SessionKeyFinder")

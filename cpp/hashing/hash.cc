@@ -84,6 +84,11 @@ uint64_t Xxh3(std::string_view bytes) { return XXH3_64bits(bytes.data(), bytes.s
 
 uint64_t Xxh3(const void* bytes, size_t size) { return XXH3_64bits(bytes, size); }
 
+Hash128 Xxh3Of128(std::string_view bytes) {
+  const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
+  return {hash.high64, hash.low64};
+}
+
 uint64_t Murmur64A(std::string_view bytes, uint64_t seed) {
   return Murmur64A(bytes.data(), bytes.size(), seed);
 }

@@ -17,6 +17,11 @@ enum class HashFunction : uint8_t { kFurc, kXxh3 };
 
 uint64_t Xxh3(std::string_view bytes);
 uint64_t Xxh3(const void* bytes, size_t size);
+struct Hash128 {
+  uint64_t high;
+  uint64_t low;
+};
+Hash128 Xxh3Of128(std::string_view bytes);
 uint64_t Murmur64A(std::string_view bytes, uint64_t seed);
 uint32_t FurcHash(std::string_view bytes, uint32_t m = (1u << 23) - 1);
 

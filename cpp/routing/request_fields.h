@@ -39,7 +39,16 @@ struct RequestFields {
   std::optional<uint64_t> max_tokens;  // max_completion_tokens, else max_tokens; integers from 0 to 2^64 - 1
 };
 
+struct RoutingText;
+
+// What else the pass shall gather: the prompt of a request to `path`, at most `limit` bytes of it.
+struct PromptWanted {
+  std::string_view path;
+  size_t limit;
+  RoutingText* text;
+};
+
 // `padded`: kBodyPadding bytes after the text are readable; otherwise the text is copied first.
-RequestFields ParseRequestFields(std::string_view body, bool padded);
+RequestFields ParseRequestFields(std::string_view body, bool padded, const PromptWanted* prompt = nullptr);
 
 }  // namespace vllm_router

@@ -1,0 +1,86 @@
+// Reading JSON bodies with simdjson's on-demand parser, which skips what nobody reads: what this room's readers share.
+// Heavy: for request_fields.cc and routing_text.cc only.
+#pragma once
+
+#include <simdjson.h>
+
+#include <cstring>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace vllm_router::json {
+
+namespace ondemand = simdjson::ondemand;
+
+inline constexpr std::string_view kBlanks = " \t\r\n\v\f";
+
+// A member's name as it is meant. Nearly every name is written without a backslash and is a view into the body; the
+// others are unescaped. A name that cannot be unescaped is nobody's name.
+inline std::string_view MemberName(ondemand::field& field, const char* end) {
+  const char* begin = field.key().raw();
+  const void* quote = std::memchr(begin, '"', static_cast<size_t>(end - begin));
+  if (quote == nullptr) return {};
+  const std::string_view raw(begin, static_cast<size_t>(static_cast<const char*>(quote) - begin));
+  if (raw.find('\\') == std::string_view::npos) return raw;
+  std::string_view unescaped;
+  if (field.unescaped_key().get(unescaped) != simdjson::SUCCESS) return {};
+  return unescaped;
+}
+
+// Unescaped, valid as long as the parser reads this body. A bad escape or a lone surrogate is no value.
+inline std::optional<std::string_view> ReadString(ondemand::value& value) {
+  std::string_view text;
+  if (value.get_string().get(text) != simdjson::SUCCESS) return std::nullopt;
+  return text;
+}
+
+// The spelling of a number, `true`, `false` or `null`.
+inline std::string_view ReadToken(ondemand::value& value) {
+  const std::string_view token = value.raw_json_token();
+  return token.substr(0, token.find_last_not_of(kBlanks) + 1);
+}
+
+inline std::optional<ondemand::json_type> TypeOf(ondemand::value& value) {
+  ondemand::json_type type;
+  if (value.type().get(type) != simdjson::SUCCESS) return std::nullopt;
+  return type;
+}
+
+// True if this is the beginning of a value and, unless that is a container, a comma or the `closing` bracket comes after
+// it. simdjson skips an unread value by counting brackets, from the value on: a string with a colon after it passes as
+// a name there, a stray bracket as an end, and the count runs on into the bytes after the text.
+inline bool IsProper(ondemand::value& value, char closing, const char* end) {
+  const std::string_view token = value.raw_json_token();  // reaches to the next token
+  if (token.starts_with('{') || token.starts_with('[')) return true;
+  if (token.empty() || std::string_view("]},:").find(token[0]) != std::string_view::npos) return false;
+  const char* next = token.data() + token.size();
+  return next < end && (*next == ',' || *next == closing);
+}
+
+// One pass over an object's members; `read` sees each name and value, and may return false to stop. `end` is where the
+// whole text ends. False when the object does not hold together, or `read` stopped.
+template <typename Read>
+bool ForEachMember(ondemand::object& object, const char* end, Read read) {
+  for (auto result : object) {
+    ondemand::field field;
+    if (std::move(result).get(field) != simdjson::SUCCESS) return false;
+    const std::string_view name = MemberName(field, end);
+    if (!IsProper(field.value(), '}', end) || !read(name, field.value())) return false;
+  }
+  return true;
+}
+
+// The same for an array's elements.
+template <typename Read>
+bool ForEachElement(ondemand::array& array, const char* end, Read read) {
+  for (auto result : array) {
+    ondemand::value value;
+    if (std::move(result).get(value) != simdjson::SUCCESS) return false;
+    if (!IsProper(value, ']', end) || !read(value)) return false;
+  }
+  return true;
+}
+
+}  // namespace vllm_router::json

@@ -1,0 +1,459 @@
+#include "routing/routing_text_reader.h"
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdio>
+#include <optional>
+#include <utility>
+
+#include "hashing/hash.h"
+
+namespace vllm_router {
+namespace {
+
+namespace ondemand = json::ondemand;
+using json::ForEachElement;
+using json::ForEachMember;
+using json::ReadString;
+using json::ReadToken;
+using json::TypeOf;
+using ondemand::json_type;
+
+constexpr char kItem = '\x1e';
+constexpr char kText = '\x1f';
+constexpr char kTagged = '\x1d';
+
+constexpr std::array<std::string_view, 5> kContext = {
+    "cache_salt", "chat_template", "chat_template_kwargs", "documents", "reasoning_effort"};
+
+bool IsNull(ondemand::value& value) { return value.raw_json_token().starts_with("null"); }
+
+bool IsLead(std::string_view role) { return role == "system" || role == "developer"; }
+
+void AppendTag(std::string_view tag, std::string* parts) {
+  parts->push_back(kTagged);
+  parts->append(tag).push_back(':');
+}
+
+// As received, without blanks outside strings.
+void AppendMinified(std::string_view raw, std::string* out) {
+  const size_t before = out->size();
+  out->resize(before + raw.size());
+  size_t size = 0;
+  if (simdjson::minify(raw.data(), raw.size(), out->data() + before, size) != simdjson::SUCCESS) size = 0;
+  out->resize(before + size);
+}
+
+// A string unescaped, anything else as JSON. False when it does not hold together.
+bool AppendValue(ondemand::value& value, std::string* out) {
+  const std::optional<json_type> type = TypeOf(value);
+  if (!type) return false;
+  if (*type == json_type::string) {
+    const std::optional<std::string_view> text = ReadString(value);
+    if (!text) return false;
+    out->append(*text);
+  } else if (*type == json_type::object) {
+    ondemand::object object;
+    std::string_view raw;
+    if (value.get_object().get(object) != simdjson::SUCCESS) return false;
+    if (object.raw_json().get(raw) != simdjson::SUCCESS) return false;
+    AppendMinified(raw, out);
+  } else if (*type == json_type::array) {
+    ondemand::array array;
+    std::string_view raw;
+    if (value.get_array().get(array) != simdjson::SUCCESS) return false;
+    if (array.raw_json().get(raw) != simdjson::SUCCESS) return false;
+    AppendMinified(raw, out);
+  } else {
+    out->append(ReadToken(value));
+  }
+  return true;
+}
+
+// False for anything but a string; null leaves `out` alone and is fine.
+bool TakeString(ondemand::value& value, std::string* out) {
+  if (IsNull(value)) return true;
+  const std::optional<std::string_view> text = ReadString(value);
+  if (text) out->assign(*text);
+  return text.has_value();
+}
+
+std::string Digest(std::string_view base64) {
+  const Hash128 hash = Xxh3Of128(base64);
+  char hex[33];
+  std::snprintf(hex, sizeof hex, "%016" PRIx64 "%016" PRIx64, hash.high, hash.low);
+  return std::string("xxh3:") + hex;
+}
+
+// Of a data: URL what it holds, of any other the URL itself.
+std::string UrlIdentity(std::string_view url) {
+  if (!url.starts_with("data:")) return std::string(url);
+  const size_t comma = url.find(',');
+  return Digest(comma == std::string_view::npos ? url : url.substr(comma + 1));
+}
+
+std::string_view MediaTag(std::string_view type) {
+  if (type == "image_url" || type == "input_image" || type == "image") return "image";
+  if (type == "video_url" || type == "input_video" || type == "video") return "video";
+  if (type == "audio_url" || type == "input_audio" || type == "audio") return "audio";
+  if (type == "file" || type == "input_file" || type == "document") return "file";
+  return {};
+}
+
+bool IsText(std::string_view type) {
+  return type == "text" || type == "input_text" || type == "output_text" || type == "summary_text" ||
+         type == "reasoning_text";
+}
+
+// A part, or an item of `input`, whose members have all been looked at, once more from its beginning.
+bool AppendWhole(ondemand::object& object, std::string* parts) {
+  std::string_view raw;
+  if (object.reset().error() != simdjson::SUCCESS || object.raw_json().get(raw) != simdjson::SUCCESS)
+    return false;
+  AppendTag("other", parts);
+  AppendMinified(raw, parts);
+  return true;
+}
+
+}  // namespace
+
+RoutingTextReader::RoutingTextReader(std::string_view path, size_t limit, const char* end, RoutingText* out)
+    : responses_(path.ends_with("/responses")), limit_(limit), end_(end), out_(out) {
+  out->kind = RoutingText::Kind::kMissing;
+  out->text.clear();
+  out->token_ids.clear();
+  out->cache_salt.clear();
+  out->media = 0;
+}
+
+void RoutingTextReader::Read(std::string_view name, ondemand::value& value) {
+  if (!broken_ && !IsNull(value)) broken_ = !ReadMember(name, value);
+}
+
+bool RoutingTextReader::ReadMember(std::string_view name, ondemand::value& value) {
+  if (name == "messages") return ReadMessages(value);
+  if (name == "input") return ReadPrompt(Form::kInput, value);
+  if (name == "prompt") return ReadPrompt(Form::kPrompt, value);
+  if (name == "text" || name == "input_ids" || name == "token_ids") return ReadPrompt(Form::kText, value);
+  if (name == "query") return ReadPrompt(Form::kQuery, value);
+  if (name == "system" || name == "instructions") return ReadSystem(value);
+  if (name == "tools") return ReadTools(value);
+  for (size_t i = 0; i < kContext.size(); ++i) {
+    if (name == kContext[i]) return ReadContext(i, name, value);
+  }
+  return true;
+}
+
+// ---- prompts
+
+bool RoutingTextReader::ReadMessages(ondemand::value& value) {
+  form_ = Form::kMessages;
+  framed_ = true;
+  tokens_ = false;
+  items_.clear();
+  lead_size_ = 0;
+  ondemand::array messages;
+  if (value.get_array().get(messages) != simdjson::SUCCESS) return false;
+  return ForEachElement(
+      messages, end_, [this](ondemand::value& message) { return Full() || ReadMessage(message); });
+}
+
+// One item; its parts in an order of our own, since the client's order of members means nothing: reasoning, content,
+// calls.
+bool RoutingTextReader::ReadMessage(ondemand::value& value) {
+  ondemand::object message;
+  if (value.get_object().get(message) != simdjson::SUCCESS) return false;
+  std::string type, role, name, reasoning, content, calls, call_name, arguments, result;
+  const bool whole = ForEachMember(message, end_, [&](std::string_view member, ondemand::value& field) {
+    if (member == "role") return TakeString(field, &role);
+    if (member == "type") return TakeString(field, &type);
+    if (member == "content") return IsNull(field) || ReadContent(field, &content);
+    if (member == "tool_calls") return IsNull(field) || ReadCalls(field, &calls);
+    if (member == "function_call") return IsNull(field) || ReadCall(field, &calls);
+    if (member == "reasoning_content" || member == "reasoning" || member == "summary") {
+      return IsNull(field) || ReadTagged("reasoning", field, &reasoning);
+    }
+    if (member == "name") return TakeString(field, &name);
+    if (member == "arguments") return AppendValue(field, &arguments);
+    if (member == "output") return IsNull(field) || ReadTagged("result", field, &result);
+    return true;
+  });
+  if (!whole) return false;
+  if (type == "function_call") {
+    role = "assistant";
+    AppendTag("call", &calls);
+    calls.append(std::exchange(name, {})).append(":").append(arguments);
+  } else if (type == "function_call_output") {
+    role = "tool";
+    content = result;
+  } else if (type == "reasoning") {
+    role = "assistant";
+  }
+  const bool leads = lead_size_ == items_.size() && IsLead(role);
+  items_.push_back(kItem);
+  items_.append(role);
+  if (!name.empty()) items_.append(":").append(name);
+  if (!type.empty() && type != "message" && role.empty()) {
+    if (!AppendWhole(message, &items_)) return false;
+  } else {
+    items_.append(reasoning).append(content).append(calls);
+  }
+  if (leads) lead_size_ = items_.size();
+  return true;
+}
+
+// A prompt without roles: a string, token ids, or a list of either, of which the first counts.
+bool RoutingTextReader::ReadPrompt(Form form, ondemand::value& value) {
+  const std::optional<json_type> type = TypeOf(value);
+  if (form_ < form || (type != json_type::string && type != json_type::array)) return true;
+  form_ = form;
+  framed_ = tokens_ = false;
+  items_.clear();
+  lead_size_ = 0;
+  out_->token_ids.clear();
+  if (*type == json_type::string) {
+    const std::optional<std::string_view> text = ReadString(value);
+    if (!text) return false;
+    framed_ = responses_ && form == Form::kInput;
+    if (framed_) items_.append({kItem}).append("user").append({kText});
+    items_.append(*text);
+    return true;
+  }
+  ondemand::array array;
+  return value.get_array().get(array) == simdjson::SUCCESS && ReadFirst(array, /*nested=*/false);
+}
+
+bool RoutingTextReader::ReadFirst(ondemand::array& array, bool nested) {
+  bool first = true;
+  std::optional<json_type> kind;
+  return ForEachElement(array, end_, [&](ondemand::value& element) {
+    const std::optional<json_type> type = TypeOf(element);
+    if (!type) return false;
+    if (first) kind = type;
+    const bool is_first = std::exchange(first, false);
+    if (*type != *kind) return false;
+    switch (*type) {
+      case json_type::number: {  // all of them are one prompt
+        uint64_t id = 0;
+        if (element.get_uint64().get(id) != simdjson::SUCCESS || id > UINT32_MAX) return false;
+        tokens_ = true;
+        out_->token_ids.push_back(static_cast<uint32_t>(id));
+        return true;
+      }
+      case json_type::string: {
+        if (!is_first) return true;
+        const std::optional<std::string_view> text = ReadString(element);
+        if (text) items_.assign(*text);
+        return text.has_value();
+      }
+      case json_type::array: {
+        if (nested) return false;
+        if (!is_first) return true;
+        ondemand::array inner;
+        return element.get_array().get(inner) == simdjson::SUCCESS && ReadFirst(inner, /*nested=*/true);
+      }
+      case json_type::object:  // Responses' items, whatever the path
+        if (nested || form_ != Form::kInput) return false;
+        framed_ = true;
+        return Full() || ReadMessage(element);
+      default:
+        return false;
+    }
+  });
+}
+
+// ---- what stands around a conversation
+
+bool RoutingTextReader::ReadContext(size_t place, std::string_view name, ondemand::value& value) {
+  std::string& context = context_[place];
+  context.clear();
+  context.append({kText}).append(name).append("=");
+  const size_t prefix = context.size();
+  if (!AppendValue(value, &context)) return false;
+  if (place == 0) out_->cache_salt = context.substr(prefix);
+  return true;
+}
+
+bool RoutingTextReader::ReadSystem(ondemand::value& value) {
+  system_.clear();
+  system_.append({kItem}).append("system");
+  return ReadContent(value, &system_);
+}
+
+bool RoutingTextReader::ReadTools(ondemand::value& value) {
+  tools_.clear();
+  if (TypeOf(value) != json_type::array) return true;
+  if (!AppendValue(value, &tools_)) return false;
+  if (tools_ == "[]") tools_.clear();
+  return true;
+}
+
+// ---- parts
+
+bool RoutingTextReader::ReadContent(ondemand::value& value, std::string* parts) {
+  const std::optional<json_type> type = TypeOf(value);
+  if (type == json_type::string) {
+    const std::optional<std::string_view> text = ReadString(value);
+    if (text) parts->append({kText}).append(*text);
+    return text.has_value();
+  }
+  if (type == json_type::object) return ReadPart(value, parts);
+  if (type != json_type::array) return false;
+  ondemand::array array;
+  if (value.get_array().get(array) != simdjson::SUCCESS) return false;
+  return ForEachElement(array, end_, [&](ondemand::value& part) {
+    if (TypeOf(part) == json_type::object) return ReadPart(part, parts);
+    const std::optional<std::string_view> text = ReadString(part);
+    if (text) parts->append({kText}).append(*text);
+    return text.has_value();
+  });
+}
+
+bool RoutingTextReader::ReadPart(ondemand::value& value, std::string* parts) {
+  ondemand::object part;
+  if (value.get_object().get(part) != simdjson::SUCCESS) return false;
+  std::string type, text, uuid, identity, name, input, result;
+  bool has_text = false;
+  const bool whole = ForEachMember(part, end_, [&](std::string_view member, ondemand::value& field) {
+    if (IsNull(field)) return true;
+    if (member == "type") return TakeString(field, &type);
+    if (member == "uuid") return TakeString(field, &uuid);
+    if (member == "name") return TakeString(field, &name);
+    if (member == "input") return AppendValue(field, &input);
+    if (member == "content") return ReadTagged("result", field, &result);
+    if (member == "text" || member == "thinking") {
+      has_text = true;
+      return TakeString(field, &text);
+    }
+    if (member == "image_url" || member == "video_url" || member == "audio_url" || member == "file_url" ||
+        member == "source" || member == "input_audio" || member == "file" || member == "file_id" ||
+        member == "file_data") {
+      if (TypeOf(field) == json_type::object) return ReadSource(field, &identity);
+      const std::optional<std::string_view> given = ReadString(field);
+      if (given)
+        identity =
+            member == "file_data" && !given->starts_with("data:") ? Digest(*given) : UrlIdentity(*given);
+      return given.has_value();
+    }
+    return true;
+  });
+  if (!whole) return false;
+
+  if (IsText(type) || (type.empty() && has_text)) {
+    parts->append({kText}).append(text);
+  } else if (const std::string_view tag = MediaTag(type); !tag.empty()) {
+    ++out_->media;
+    AppendTag(tag, parts);
+    parts->append(uuid.empty() ? identity : uuid);
+  } else if (type == "tool_use" || type == "server_tool_use") {
+    AppendTag("call", parts);
+    parts->append(name).append(":").append(input);
+  } else if (type == "tool_result") {
+    if (result.empty()) AppendTag("result", &result);
+    parts->append(result);
+  } else if (type == "thinking" || type == "reasoning") {
+    AppendTag("reasoning", parts);
+    parts->append(text);
+  } else {
+    return AppendWhole(part, parts);
+  }
+  return true;
+}
+
+// {"url": …} or {"data": …} or {"file_id": …}, in the words of each API.
+bool RoutingTextReader::ReadSource(ondemand::value& value, std::string* identity) {
+  ondemand::object source;
+  if (value.get_object().get(source) != simdjson::SUCCESS) return false;
+  std::string data, elsewhere, inner_uuid;
+  const bool whole = ForEachMember(source, end_, [&](std::string_view member, ondemand::value& field) {
+    if (IsNull(field)) return true;
+    if (member == "uuid") return TakeString(field, &inner_uuid);
+    if (member == "data" || member == "file_data") return TakeString(field, &data);
+    if (member == "url" || member == "file_id") return TakeString(field, &elsewhere);
+    return true;
+  });
+  if (!inner_uuid.empty()) {
+    *identity = inner_uuid;
+  } else if (!data.empty()) {
+    *identity = data.starts_with("data:") ? UrlIdentity(data) : Digest(data);
+  } else {
+    *identity = UrlIdentity(elsewhere);
+  }
+  return whole;
+}
+
+// Content under a tag: its texts in one, then what else there is.
+bool RoutingTextReader::ReadTagged(std::string_view tag, ondemand::value& value, std::string* parts) {
+  std::string content;
+  if (!ReadContent(value, &content)) return false;
+  std::string texts, others;
+  for (size_t begin = 0; begin < content.size();) {
+    const size_t end = std::min(content.find_first_of("\x1d\x1f", begin + 1), content.size());
+    const std::string_view part = std::string_view(content).substr(begin, end - begin);
+    if (part.front() == kText) {
+      texts.append(part.substr(1));
+    } else {
+      others.append(part);
+    }
+    begin = end;
+  }
+  AppendTag(tag, parts);
+  parts->append(texts).append(others);
+  return true;
+}
+
+bool RoutingTextReader::ReadCalls(ondemand::value& value, std::string* calls) {
+  ondemand::array array;
+  if (value.get_array().get(array) != simdjson::SUCCESS) return false;
+  return ForEachElement(array, end_, [&](ondemand::value& call) { return ReadCall(call, calls); });
+}
+
+// {"function": {"name": …, "arguments": …}}, or that object itself.
+bool RoutingTextReader::ReadCall(ondemand::value& value, std::string* calls) {
+  ondemand::object call;
+  if (value.get_object().get(call) != simdjson::SUCCESS) return false;
+  std::string name, arguments;
+  bool inner = false;
+  const bool whole = ForEachMember(call, end_, [&](std::string_view member, ondemand::value& field) {
+    if (member == "function" || member == "custom") {
+      inner = TypeOf(field) == json_type::object;
+      return !inner || ReadCall(field, calls);
+    }
+    if (member == "name") return TakeString(field, &name);
+    if (member == "arguments" || member == "input") return AppendValue(field, &arguments);
+    return true;
+  });
+  if (!whole || inner) return whole;
+  AppendTag("call", calls);
+  calls->append(name).append(":").append(arguments);
+  return true;
+}
+
+void RoutingTextReader::Finish() {
+  if (form_ == Form::kNone || broken_) return;
+  if (tokens_) {
+    out_->kind = RoutingText::Kind::kTokens;
+    return;
+  }
+  out_->kind = RoutingText::Kind::kText;
+  out_->token_ids.clear();
+  if (!framed_) {
+    items_.resize(std::min(items_.size(), limit_));
+    out_->text.swap(items_);
+    return;
+  }
+  std::string& text = out_->text;
+  bool any = false;
+  for (const std::string& context : context_) {
+    if (context.empty()) continue;
+    if (!std::exchange(any, true)) text.append({kItem}).append("context");
+    text.append(context);
+  }
+  const std::string_view items = items_;
+  text.append(system_).append(items.substr(0, lead_size_));
+  if (!tools_.empty()) text.append({kItem}).append("tools").append({kText}).append(tools_);
+  text.append(items.substr(lead_size_));
+  text.resize(std::min(text.size(), limit_));
+}
+
+}  // namespace vllm_router

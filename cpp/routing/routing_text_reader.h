@@ -1,0 +1,61 @@
+// RoutingTextReader: gathers the RoutingText while somebody reads the members of a body. Heavy (json_reading.h).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "routing/json_reading.h"
+#include "routing/routing_text.h"
+
+namespace vllm_router {
+
+class RoutingTextReader {
+ public:
+  // `path` tells what `input` means. `end`: where the body ends. `out` is overwritten; its memory is used again.
+  RoutingTextReader(std::string_view path, size_t limit, const char* end, RoutingText* out);
+
+  // Every member of the body, in its order; takes what is its own.
+  void Read(std::string_view name, json::ondemand::value& value);
+  // After the last member.
+  void Finish();
+
+ private:
+  // A prompt may be there in several forms; the first of these is the one that engines look at.
+  enum class Form : uint8_t { kMessages, kInput, kPrompt, kText, kQuery, kNone };
+
+  // These say false when what they read does not hold together, or is no prompt that an engine would take.
+  bool ReadMember(std::string_view name, json::ondemand::value& value);
+  bool ReadMessages(json::ondemand::value& value);
+  bool ReadMessage(json::ondemand::value& value);
+  bool ReadPrompt(Form form, json::ondemand::value& value);
+  bool ReadFirst(json::ondemand::array& array, bool nested);
+  bool ReadContext(size_t place, std::string_view name, json::ondemand::value& value);
+  bool ReadSystem(json::ondemand::value& value);
+  bool ReadTools(json::ondemand::value& value);
+  bool ReadContent(json::ondemand::value& value, std::string* parts);
+  bool ReadPart(json::ondemand::value& value, std::string* parts);
+  bool ReadSource(json::ondemand::value& value, std::string* identity);
+  bool ReadTagged(std::string_view tag, json::ondemand::value& value, std::string* parts);
+  bool ReadCalls(json::ondemand::value& value, std::string* calls);
+  bool ReadCall(json::ondemand::value& value, std::string* calls);
+  bool Full() const { return items_.size() > limit_; }
+
+  const bool responses_;  // `input` is a conversation
+  const size_t limit_;
+  const char* const end_;
+  RoutingText* const out_;
+
+  Form form_ = Form::kNone;
+  std::string items_;     // or the prompt itself
+  size_t lead_size_ = 0;  // of items_
+  bool framed_ = false;   // items_ is items
+  bool tokens_ = false;
+  bool broken_ = false;
+  std::string system_;  // Anthropic's and Responses' own member, an item of the lead
+  std::string tools_;
+  std::array<std::string, 5> context_;
+};
+
+}  // namespace vllm_router

@@ -1,0 +1,166 @@
+"""The routing text of a request body by the grammar of cpp/routing/routing_text.h, with json and dicts."""
+
+import json
+from typing import Any
+
+import xxhash
+
+RS, US, GS = "\x1e", "\x1f", "\x1d"
+CONTEXT = ("cache_salt", "chat_template", "chat_template_kwargs", "documents", "reasoning_effort")
+MEDIA = {
+    "image": ("image_url", "input_image", "image"),
+    "video": ("video_url", "input_video", "video"),
+    "audio": ("audio_url", "input_audio", "audio"),
+    "file": ("file", "input_file", "document"),
+}
+SOURCES = ("image_url", "video_url", "audio_url", "file_url", "source", "input_audio", "file", "file_id")
+TEXT = ("text", "input_text", "output_text", "summary_text", "reasoning_text")
+
+
+def compact(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def digest(data: str) -> str:
+    return "xxh3:" + xxhash.xxh3_128_hexdigest(data.encode())
+
+
+def of_url(url: str) -> str:
+    if not url.startswith("data:"):
+        return url
+    return digest(url.partition(",")[2] if "," in url else url)
+
+
+def of_source(source: dict[str, Any]) -> str:
+    if source.get("uuid"):
+        return str(source["uuid"])
+    data = source.get("data") or source.get("file_data")
+    if data:
+        return of_url(data) if data.startswith("data:") else digest(data)
+    return of_url(source.get("url") or source.get("file_id") or "")
+
+
+def part_of(part: Any) -> list[str]:
+    """The parts that it becomes, each with its separator."""
+    if isinstance(part, str):
+        return [US + part]
+    kind = part.get("type") or ""
+    if kind in TEXT or (not kind and "text" in part):
+        return [US + (part.get("text") or "")]
+    for tag, kinds in MEDIA.items():
+        if kind in kinds:
+            identity = ""
+            for member, value in part.items():
+                if value is None:
+                    continue
+                if member in (
+                    "image_url",
+                    "video_url",
+                    "audio_url",
+                    "file_url",
+                    "source",
+                    "input_audio",
+                    "file",
+                    "file_id",
+                ):
+                    identity = of_source(value) if isinstance(value, dict) else of_url(value)
+                elif member == "file_data":
+                    identity = of_url(value) if value.startswith("data:") else digest(value)
+            return [f"{GS}{tag}:{part.get('uuid') or identity}"]
+    if kind in ("tool_use", "server_tool_use"):
+        return [f"{GS}call:{part.get('name') or ''}:{compact(part.get('input', ''))}"]
+    if kind == "tool_result":
+        return [tagged("result", part.get("content") or [])]
+    if kind in ("thinking", "reasoning"):
+        return [f"{GS}reasoning:{part.get('thinking') or part.get('text') or ''}"]
+    return [f"{GS}other:{compact(part)}"]
+
+
+def content_of(content: Any) -> list[str]:
+    if content is None:
+        return []
+    if isinstance(content, str):
+        return [US + content]
+    return [one for part in content for one in part_of(part)]
+
+
+def tagged(tag: str, content: Any) -> str:
+    parts = content_of(content)
+    texts = "".join(part[1:] for part in parts if part[0] == US)
+    return f"{GS}{tag}:{texts}" + "".join(part for part in parts if part[0] == GS)
+
+
+def call_of(call: dict[str, Any]) -> str:
+    function = call.get("function") or call.get("custom") or call
+    arguments = compact(function.get("arguments", function.get("input", "")))
+    return f"{GS}call:{function.get('name') or ''}:{arguments}"
+
+
+def item_of(message: dict[str, Any]) -> tuple[str, str]:
+    """Its role, and the item."""
+    kind, role, name = (message.get(member) or "" for member in ("type", "role", "name"))
+    reasoning = "".join(
+        tagged("reasoning", message[member])
+        for member in message
+        if member in ("reasoning_content", "reasoning", "summary") and message[member] is not None
+    )
+    content = "".join(content_of(message.get("content")))
+    calls = "".join(call_of(call) for call in message.get("tool_calls") or [])
+    if message.get("function_call"):
+        calls += call_of(message["function_call"])
+    if kind == "function_call":
+        role, calls, name = (
+            "assistant",
+            calls + f"{GS}call:{name}:{compact(message.get('arguments', ''))}",
+            "",
+        )
+    elif kind == "function_call_output":
+        role, content = "tool", tagged("result", message.get("output") or "")
+    elif kind == "reasoning":
+        role = "assistant"
+    elif kind and kind != "message" and not role:
+        return role, f"{RS}{':' + name if name else ''}{GS}other:{compact(message)}"
+    return role, f"{RS}{role}{':' + name if name else ''}{reasoning}{content}{calls}"
+
+
+def first_of(prompt: list[Any]) -> Any:
+    if prompt and isinstance(prompt[0], list):
+        return list(prompt[0])
+    if prompt and isinstance(prompt[0], str):
+        return prompt[0]
+    return list(prompt) or ""
+
+
+def routing_text(body: dict[str, Any], path: str = "") -> bytes | list[int] | None:
+    """Bytes of a text, a list of token ids, or None when there is no prompt."""
+    messages = body.get("messages")
+    given = body.get("input")
+    if messages is None and isinstance(given, list) and given and isinstance(given[0], dict):
+        messages = given
+    if messages is None and isinstance(given, str) and path.endswith("/responses"):
+        messages = [{"role": "user", "content": given}]
+    if messages is None:
+        for member in ("input", "prompt", "text", "input_ids", "token_ids", "query"):
+            value = body.get(member)
+            if isinstance(value, str):
+                return value.encode()
+            if isinstance(value, list):
+                found = first_of(value)
+                return found if isinstance(found, list) else found.encode()
+        return None
+
+    items = [item_of(message) for message in messages]
+    lead = 0
+    while lead < len(items) and items[lead][0] in ("system", "developer"):
+        lead += 1
+    context = "".join(f"{US}{name}={compact(body[name])}" for name in CONTEXT if body.get(name) is not None)
+    text = f"{RS}context{context}" if context else ""
+    system = body.get("system") if body.get("system") is not None else body.get("instructions")
+    if system is not None:
+        text += f"{RS}system" + "".join(content_of(system))
+    text += "".join(item for _, item in items[:lead])
+    if body.get("tools"):
+        text += f"{RS}tools{US}{compact(body['tools'])}"
+    return (text + "".join(item for _, item in items[lead:])).encode()

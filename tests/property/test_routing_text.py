@@ -1,0 +1,97 @@
+"""The routing text of random bodies equals the twin's, whatever the order of members and the blanks."""
+
+import json
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.models.routing_text import routing_text
+from vllm_router._core import testing
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+names = st.sampled_from(["", "f", "get_weather", "é"])
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=6,
+)
+urls = st.sampled_from(["https://x/a.png", "data:image/png;base64,AAAA", "data:,x", "data:"])
+sources = st.fixed_dictionaries({}, optional={"url": urls, "data": texts, "file_id": texts, "uuid": texts})
+calls = st.fixed_dictionaries(
+    {"function": st.fixed_dictionaries({"name": names, "arguments": texts}, optional={"x": values})},
+    optional={"id": texts, "type": st.just("function")},
+)
+parts = st.one_of(
+    st.fixed_dictionaries({"type": st.sampled_from(["text", "input_text", "output_text"]), "text": texts}),
+    st.fixed_dictionaries(
+        {"type": st.just("image_url"), "image_url": urls | sources}, optional={"uuid": texts}
+    ),
+    st.fixed_dictionaries({"type": st.just("image"), "source": sources}),
+    st.fixed_dictionaries({"type": st.just("input_audio"), "input_audio": sources}),
+    st.fixed_dictionaries(
+        {"type": st.just("tool_use"), "name": names, "input": values.filter(lambda v: v is not None)}
+    ),
+    st.fixed_dictionaries({"type": st.just("thinking"), "thinking": texts}),
+    st.fixed_dictionaries(
+        {"type": st.sampled_from(["odd", "refusal"])}, optional={"refusal": texts, "x": values}
+    ),
+)
+results = st.fixed_dictionaries(
+    {"type": st.just("tool_result"), "content": texts | st.lists(parts, max_size=2)}
+)
+content = st.none() | texts | st.lists(parts | results, max_size=3)
+messages = st.fixed_dictionaries(
+    {"role": st.sampled_from(["system", "developer", "user", "assistant", "tool"])},
+    optional={
+        "content": content,
+        "name": names,
+        "reasoning_content": st.none() | texts,
+        "tool_calls": st.none() | st.lists(calls, max_size=2),
+    },
+)
+items = st.one_of(
+    messages,
+    st.fixed_dictionaries({"type": st.just("function_call"), "name": names, "arguments": texts}),
+    st.fixed_dictionaries({"type": st.just("function_call_output"), "output": texts}),
+    st.fixed_dictionaries({"type": st.just("item_reference"), "id": texts}),
+)
+ids = st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=5)
+prompts = texts | st.lists(texts, min_size=1, max_size=3) | ids | st.lists(ids, min_size=1, max_size=2)
+bodies = st.fixed_dictionaries(
+    {},
+    optional={
+        "model": names,
+        "messages": st.none() | st.lists(messages, max_size=4),
+        "input": prompts | st.lists(items, min_size=1, max_size=3),
+        "prompt": st.none() | prompts,
+        "system": texts | st.lists(parts, max_size=2),
+        "tools": st.lists(st.dictionaries(texts, values, max_size=2), max_size=2),
+        "cache_salt": st.none() | texts,
+        "chat_template_kwargs": st.none() | st.dictionaries(texts, values, max_size=2),
+        "documents": st.none() | st.lists(st.dictionaries(texts, texts, max_size=2), max_size=2),
+        "temperature": values,
+    },
+)
+paths = st.sampled_from(["", "/v1/chat/completions", "/v1/responses", "/v1/embeddings"])
+
+
+@given(body=bodies, path=paths, indent=st.sampled_from([None, 0, 3]), seed=st.integers(0, 99))
+def test_the_text_equals_the_twins(body, path, indent, seed):
+    members = list(body.items())
+    random.Random(seed).shuffle(members)
+    written = json.dumps(dict(members), ensure_ascii=False, indent=indent)
+    found = testing.routing_text(written, path)
+    expected = routing_text(body, path)
+    assert (None if found is None else found.get("token_ids", found.get("text"))) == expected
+
+
+@given(
+    first=st.lists(messages, min_size=1, max_size=4), more=st.lists(messages, max_size=3), tools=st.booleans()
+)
+def test_a_longer_conversation_extends_a_shorter_one_that_has_left_its_lead(first, more, tools):
+    first = [*first, {"role": "user", "content": "x"}]
+    rest = {"tools": [{"name": "f"}]} if tools else {}
+    shorter = testing.routing_text(json.dumps({"messages": first} | rest))["text"]
+    longer = testing.routing_text(json.dumps({"messages": first + more} | rest))["text"]
+    assert longer.startswith(shorter)
