@@ -19,6 +19,7 @@ CLASSES = {
     "Batch": (("_core.pyi", "Batch"),),
     "BlockCacheTracker": (("_core.pyi", "BlockCacheTracker"),),
     "BlockMatch": (("blocks.py", "BlockMatch"),),
+    "HashRing": (("_core.pyi", "HashRing"),),
     "WorkerInfo": (("router.py", "WorkerInfo"),),
     "PolicyType": (("router.py", "PolicyType"),),
     "Server": (("server.py", "Server"),),

@@ -11,6 +11,7 @@ PYBIND11_MODULE(_core, module) {
   BindBlockCacheTracker(module);
   BindErrors(module);
   BindHashBlocks(module);
+  BindHashRing(module);
   BindRouter(module);
   BindServer(module);
   BindSimulation(module);

@@ -4,12 +4,19 @@
 
 #include "bindings/bindings.h"
 #include "index/hash_ring.h"
+#include "index/load_bound.h"
 
 namespace vllm_router {
 
 namespace py = pybind11;
 
 void BindTestingIndex(py::module_& testing) {
+  testing.def(
+      "load_cap",
+      [](uint64_t total, uint64_t total_weight, uint32_t factor, uint32_t weight) {
+        return LoadBound(total, total_weight, factor).Cap(weight);
+      },
+      py::arg("total"), py::arg("total_weight"), py::arg("factor"), py::arg("weight"));
   py::class_<HashRing>(testing, "HashRing")
       .def(
           py::init([](const std::vector<std::pair<std::string, uint32_t>>& names_and_points,
@@ -20,6 +27,15 @@ void BindTestingIndex(py::module_& testing) {
             return HashRing(nodes, function);
           }),
           py::arg("names_and_points"), py::arg("function"))
+      .def(
+          "changed",
+          [](const HashRing& ring, const std::vector<std::pair<std::string, uint32_t>>& names_and_points) {
+            std::vector<HashRing::Node> nodes;
+            for (const auto& [name, points] : names_and_points)
+              nodes.push_back({.name = name, .points = points});
+            return ring.Changed(nodes);
+          },
+          py::arg("names_and_points"))
       .def("__len__", &HashRing::size)
       .def(
           "points",

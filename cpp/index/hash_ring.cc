@@ -3,66 +3,119 @@
 #include <algorithm>
 #include <bit>
 #include <charconv>
-#include <string>
+
+#include <absl/container/flat_hash_map.h>
 
 #include "base/check.h"
 
 namespace vllm_router {
+namespace {
+
+size_t CountPoints(std::span<const HashRing::Node> nodes) {
+  size_t total = 0;
+  for (const HashRing::Node& node : nodes) total += node.points;
+  ROUTER_CHECK(total < UINT32_MAX, "a ring numbers its points in 32 bits");
+  return total;
+}
+
+}  // namespace
 
 HashRing::HashRing(std::span<const Node> nodes, HashFunction function) {
-  struct Point {
-    uint64_t hash;
-    uint32_t owner;
-  };
-  size_t total = 0;
-  for (const Node& node : nodes) total += node.points;
-  ROUTER_CHECK(total < UINT32_MAX, "a ring numbers its points in 32 bits");
+  HashRing none;
+  none.function_ = function;
+  *this = none.Changed(nodes);
+}
 
-  std::vector<Point> points;
-  points.reserve(total);
-  std::string name;
-  for (uint32_t owner = 0; owner < nodes.size(); ++owner) {
-    name.assign(nodes[owner].name);
-    name.push_back(':');
-    const size_t stem = name.size();
-    for (uint32_t i = 0; i < nodes[owner].points; ++i) {
-      char digits[10];
-      const auto end = std::to_chars(digits, digits + sizeof(digits), i).ptr;
-      name.resize(stem);
-      name.append(digits, end);
-      points.push_back({RingHash(function, name), owner});
-    }
-  }
-
-  // Of equal points the later in node order stays; two of one node are the same point anyway.
-  std::sort(points.begin(), points.end(), [](const Point& a, const Point& b) {
-    return a.hash != b.hash ? a.hash < b.hash : a.owner < b.owner;
-  });
-  hashes_.reserve(points.size());
-  owners_.reserve(points.size());
-  for (size_t i = 0; i < points.size(); ++i) {
-    if (i + 1 < points.size() && points[i + 1].hash == points[i].hash) continue;
-    hashes_.push_back(points[i].hash);
-    owners_.push_back(points[i].owner);
-  }
-  if (empty()) return;
-
-  // About one point per bucket. Two buckets at least: a shift by 64 is not defined.
-  const int bits = std::max<int>(1, std::bit_width(size() - 1));
-  shift_ = 64 - bits;
-  bucket_.resize(size_t{1} << bits);
-  uint32_t point = 0;
-  for (size_t bucket = 0; bucket < bucket_.size(); ++bucket) {
-    const uint64_t begin = static_cast<uint64_t>(bucket) << shift_;
-    while (point < size() && hashes_[point] < begin) ++point;
-    bucket_[bucket] = point;
+void HashRing::AppendPoints(
+    const Node& node, uint32_t owner, HashFunction function, std::vector<Point>* points) {
+  std::string name(node.name);
+  name.push_back(':');
+  const size_t stem = name.size();
+  for (uint32_t i = 0; i < node.points; ++i) {
+    char digits[10];
+    const auto end = std::to_chars(digits, digits + sizeof(digits), i).ptr;
+    name.resize(stem);
+    name.append(digits, end);
+    points->push_back({RingHash(function, name), owner});
   }
 }
 
-size_t HashRing::FindPoint(uint64_t hash) const {
-  size_t point = bucket_[hash >> shift_];
-  while (point < hashes_.size() && hashes_[point] < hash) ++point;
-  return point == hashes_.size() ? 0 : point;
+HashRing HashRing::Changed(std::span<const Node> nodes) const {
+  const size_t total = CountPoints(nodes);
+  HashRing next;
+  next.function_ = function_;
+  next.nodes_.reserve(nodes.size());
+  for (const Node& node : nodes) next.nodes_.push_back({std::string(node.name), node.points});
+
+  // Who stays, by the owner's old number, and the points of those who are new. A second node of one name counts as
+  // new: that is slower, and the same ring.
+  absl::flat_hash_map<std::string_view, uint32_t> known;
+  for (uint32_t owner = 0; owner < nodes_.size(); ++owner) known.emplace(nodes_[owner].name, owner);
+  std::vector<uint32_t> renamed(nodes_.size(), kNone);
+  std::vector<Point> fresh;
+  for (uint32_t owner = 0; owner < nodes.size(); ++owner) {
+    const auto found = known.find(nodes[owner].name);
+    if (found != known.end() && nodes_[found->second].points == nodes[owner].points &&
+        renamed[found->second] == kNone) {
+      renamed[found->second] = owner;
+    } else {
+      AppendPoints(nodes[owner], owner, function_, &fresh);
+    }
+  }
+  std::sort(fresh.begin(), fresh.end(), [](const Point& a, const Point& b) { return a.hash < b.hash; });
+
+  // One merge of three rows that ascend: points of ours, those that were replaced, fresh ones.
+  next.hashes_.reserve(total);
+  next.owners_.reserve(total);
+  auto replaced = replaced_.begin();
+  auto newest = fresh.begin();
+  const auto push_before = [&](uint64_t hash) {  // what comes before `hash`, or is equal to it
+    while (newest != fresh.end() || replaced != replaced_.end()) {
+      const bool is_fresh =
+          replaced == replaced_.end() || (newest != fresh.end() && newest->hash <= replaced->hash);
+      if ((is_fresh ? newest->hash : replaced->hash) > hash) return;
+      if (is_fresh) {
+        next.Push(*newest++);
+        continue;
+      }
+      const uint32_t owner = renamed[replaced->owner];
+      if (owner != kNone) next.Push({replaced->hash, owner});
+      ++replaced;
+    }
+  };
+  for (size_t i = 0; i < size(); ++i) {
+    push_before(hashes_[i]);
+    const uint32_t owner = renamed[owners_[i]];
+    if (owner != kNone) next.Push({hashes_[i], owner});
+  }
+  push_before(UINT64_MAX);
+  next.FillBuckets();
+  return next;
+}
+
+// Of equal points the later in node order stays. Points come in the order of their hashes.
+void HashRing::Push(Point point) {
+  if (!empty() && hashes_.back() == point.hash) {
+    if (point.owner > owners_.back()) std::swap(point.owner, owners_.back());
+    // Two equal points of one node are one.
+    if (point.owner != owners_.back()) replaced_.push_back(point);
+    return;
+  }
+  hashes_.push_back(point.hash);
+  owners_.push_back(point.owner);
+}
+
+// About one point per bucket. Two buckets at least: a shift by 64 is not defined.
+void HashRing::FillBuckets() {
+  if (empty()) return;
+  const int bits = std::max<int>(1, std::bit_width(size() - 1));
+  shift_ = 64 - bits;
+  bucket_.resize(size_t{1} << bits);
+  size_t bucket = 0;
+  for (uint32_t point = 0; point < size(); ++point) {
+    for (const size_t own = hashes_[point] >> shift_; bucket <= own; ++bucket) bucket_[bucket] = point;
+  }
+  std::fill(bucket_.begin() + static_cast<ptrdiff_t>(bucket), bucket_.end(), static_cast<uint32_t>(size()));
 }
 
 }  // namespace vllm_router

@@ -1,70 +1,38 @@
 #include "policy/consistent_hash.h"
 
 #include <algorithm>
-#include <vector>
+#include <optional>
+#include <utility>
 
-#include "base/limits.h"
 #include "index/hash_ring.h"
 #include "policy/keyed_policy.h"
 #include "policy/load_order.h"
+#include "policy/ring_plan.h"
 
 namespace vllm_router {
 namespace {
 
-struct RingPlan final : FleetPlan {
-  RingPlan(
-      const void* owner, std::shared_ptr<const FleetPlan> inner, uint64_t membership,
-      std::shared_ptr<const HashRing> ring)
-      : FleetPlan(owner, std::move(inner)), membership(membership), ring(std::move(ring)) {}
-
-  const uint64_t membership;
-  const std::shared_ptr<const HashRing> ring;
-};
-
 class ConsistentHash final : public KeyedPolicy {
  public:
   ConsistentHash(const ConsistentHashOptions& options, std::unique_ptr<Policy> fallback)
-      : KeyedPolicy(std::move(fallback)), options_(options) {}
+      : KeyedPolicy(std::move(fallback)),
+        options_(options),
+        rings_(options.virtual_nodes, options.hash_function) {}
 
   std::string_view name() const override { return "consistent_hash"; }
 
  protected:
   Owner ChooseOwner(std::string_view key, const FleetView& fleet) override {
-    const RingPlan* plan = FindPlan<RingPlan>(fleet, this);
-    if (plan == nullptr || plan->membership != fleet.membership()) {
-      // A view that nobody planned for: right, and slow.
-      return ChooseOnRing(BuildRing(fleet), key, fleet);
-    }
-    return ChooseOnRing(*plan->ring, key, fleet);
+    std::optional<HashRing> built;
+    return ChooseOnRing(rings_.RingOf(this, fleet, &built), key, fleet);
   }
 
   std::shared_ptr<const FleetPlan> PlanOwners(
       const FleetView& next, std::shared_ptr<const FleetPlan> inner) override {
-    const RingPlan* last = FindPlan<RingPlan>(next, this);
-    std::shared_ptr<const HashRing> ring = last != nullptr && last->membership == next.membership()
-                                               ? last->ring
-                                               : std::make_shared<const HashRing>(BuildRing(next));
-    return std::make_shared<RingPlan>(this, std::move(inner), next.membership(), std::move(ring));
+    return rings_.Plan(this, next, std::move(inner));
   }
 
  private:
-  HashRing BuildRing(const FleetView& fleet) const {
-    const auto points_of = [this](const Worker& worker) {
-      return std::max<uint64_t>(
-          1, (uint64_t{options_.virtual_nodes} * worker.weight + kWeightOne / 2) / kWeightOne);
-    };
-    uint64_t total = 0;
-    for (const FleetView::Member& member : fleet.members()) total += points_of(*member.worker);
-    std::vector<HashRing::Node> nodes;
-    nodes.reserve(fleet.members().size());
-    for (const FleetView::Member& member : fleet.members()) {
-      uint64_t points = points_of(*member.worker);
-      if (total > kMaxRingPoints) points = std::max<uint64_t>(1, points * kMaxRingPoints / total);
-      nodes.push_back({.name = member.worker->url.url, .points = static_cast<uint32_t>(points)});
-    }
-    return HashRing(nodes, options_.hash_function);
-  }
-
   Owner ChooseOnRing(const HashRing& ring, std::string_view key, const FleetView& fleet) const {
     const uint64_t hash = RingHash(options_.hash_function, key);
     const uint32_t home = ring.owner(ring.FindPoint(hash));
@@ -102,6 +70,7 @@ class ConsistentHash final : public KeyedPolicy {
   }
 
   const ConsistentHashOptions options_;
+  const RingPlanner rings_;
 };
 
 }  // namespace

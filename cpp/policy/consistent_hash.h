@@ -5,7 +5,7 @@
 //                           no room:      the next one with room clockwise (overflow)
 //
 // Cost: hash of the key (65 ns furc, 4 ns xxh3, for 50 bytes) and a ring lookup (4..10 ns); bounded loads add O(n).
-// 12 to 16 bytes per point; the ring is built when a member joins or leaves and kept while health changes.
+// 16 to 20 bytes per point; the ring changes when a member joins or leaves and is kept while health changes.
 // Thread-safe. Karger et al. (STOC 1997); bounded loads: Mirrokni, Thorup, Zadimoghaddam (SODA 2018).
 #pragma once
 
@@ -29,10 +29,5 @@ struct ConsistentHashOptions {
 
 std::unique_ptr<Policy> MakeConsistentHash(
     const ConsistentHashOptions& options, std::unique_ptr<Policy> fallback);
-
-// Points of one ring, all members together: as many as furc has places, 100..130 MB. Above, every member's points are
-// scaled down alike.
-inline constexpr uint64_t kMaxRingPoints = uint64_t{1} << 23;
-inline constexpr uint32_t kMaxVirtualNodes = 65'536;
 
 }  // namespace vllm_router

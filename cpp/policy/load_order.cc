@@ -1,7 +1,5 @@
 #include "policy/load_order.h"
 
-#include "base/limits.h"
-
 namespace vllm_router {
 namespace {
 
@@ -33,6 +31,14 @@ int CompareShares(int64_t a, uint32_t wa, int64_t b, uint32_t wb) {
 int Compare(const Load& a, const Load& b) {
   const int first = CompareShares(a.first, a.weight, b.first, b.weight);
   return first != 0 ? first : CompareShares(a.second, a.weight, b.second, b.weight);
+}
+
+uint64_t OpenRequests(const FleetView& fleet) {
+  uint64_t requests = 0;
+  for (const uint32_t position : fleet.eligible()) {
+    requests += static_cast<uint64_t>(fleet.worker(position).load.open_requests());
+  }
+  return requests;
 }
 
 }  // namespace
@@ -72,17 +78,6 @@ std::optional<uint32_t> LeastLoaded(const FleetView& fleet, Dice& dice, LeastLoa
 }
 
 Room::Room(const FleetView& fleet, uint32_t factor_thousandths)
-    : weight_(fleet.eligible_weight() * kWeightOne) {
-  uint64_t requests = 0;
-  for (const uint32_t position : fleet.eligible()) {
-    requests += static_cast<uint64_t>(fleet.worker(position).load.open_requests());
-  }
-  share_ = factor_thousandths * (requests + 1);
-}
-
-int64_t Room::Cap(const Worker& worker) const {
-  // f <= 10^4 and weight <= 10^5, so 64 bits are enough up to 10^10 open requests.
-  return static_cast<int64_t>((share_ * worker.weight + weight_ - 1) / weight_);
-}
+    : bound_(OpenRequests(fleet), fleet.eligible_weight(), factor_thousandths) {}
 
 }  // namespace vllm_router

@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "base/dice.h"
+#include "index/load_bound.h"
 #include "worker/fleet_view.h"
 
 namespace vllm_router {
@@ -29,12 +30,11 @@ std::optional<uint32_t> LeastLoaded(
 class Room {
  public:
   Room(const FleetView& fleet, uint32_t factor_thousandths);
-  int64_t Cap(const Worker& worker) const;
+  int64_t Cap(const Worker& worker) const { return bound_.Cap(worker.weight); }
   bool Has(const Worker& worker) const { return worker.load.open_requests() < Cap(worker); }
 
  private:
-  uint64_t share_;   // f * (R + 1)
-  uint64_t weight_;  // S, as f in thousandths
+  LoadBound bound_;
 };
 
 }  // namespace vllm_router

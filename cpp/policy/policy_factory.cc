@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "index/hash_ring.h"
 #include "policy/least_load.h"
 #include "policy/power_of_two.h"
 #include "policy/random.h"

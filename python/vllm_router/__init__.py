@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from vllm_router.errors import UnusedOptionWarning as UnusedOptionWarning
     from vllm_router.errors import WorkerExistsError as WorkerExistsError
     from vllm_router.errors import WorkerNotFoundError as WorkerNotFoundError
+    from vllm_router.hash_ring import HashRing as HashRing
     from vllm_router.router import Batch as Batch
     from vllm_router.router import PolicyType as PolicyType
     from vllm_router.router import Router as Router
@@ -29,6 +30,7 @@ __all__ = [
     "Batch",
     "BlockCacheTracker",
     "BlockMatch",
+    "HashRing",
     "NoWorkersError",
     "PolicyType",
     "Router",
@@ -48,6 +50,7 @@ _HOMES = {
     "Batch": "router",
     "BlockCacheTracker": "blocks",
     "BlockMatch": "blocks",
+    "HashRing": "hash_ring",
     "NoWorkersError": "errors",
     "PolicyType": "router",
     "Router": "router",

@@ -219,6 +219,133 @@ class BlockCacheTracker:
     def max_blocks_per_worker(self) -> int:
         """The capacity."""
 
+class HashRing:
+    """Which worker owns a key, such that a worker that comes or goes moves only its own keys.
+
+    Every worker has points on a circle of 2^64 places, the hashes of `<worker>:<i>`; a key belongs to the
+    first point at or after its own hash. With `hash_function="furc"` and `virtual_nodes=160` the owners are
+    those of `Router(policy="consistent_hash")` and of vllm-project/router. Thread-safe: a lookup sees the
+    ring before a change or after it.
+
+    Args:
+        workers: Names of the first workers, or a dict of name to weight. A name is any text that is not
+            empty; the names are what is hashed, so `http://w1:8000` and `http://w1:8000/` are two workers.
+        virtual_nodes: Points per worker of weight 1, 1 to 65536. More make the shares more equal.
+        hash_function: `furc` or `xxh3`, of points and keys alike.
+
+    Raises:
+        TypeError: a wrong type.
+        ValueError: a value out of range, or more than 8,388,608 points.
+        WorkerExistsError: a name appears twice.
+    """
+
+    def __init__(
+        self,
+        workers: Iterable[str] | Mapping[str, float] = (),
+        *,
+        virtual_nodes: int = 160,
+        hash_function: Literal["furc", "xxh3"] = "furc",
+    ) -> None: ...
+    def add(self, worker: str, weight: float = 1.0) -> None:
+        """Add a worker; it takes about its share of the keys from each of the others, and no other key moves.
+
+        Args:
+            worker: Its name.
+            weight: Relative capacity, 0.01 to 100: points in proportion, at least one.
+
+        Raises:
+            ValueError: a weight out of range, an empty name, or too many points in all.
+            WorkerExistsError: it is on the ring already.
+        """
+
+    def remove(self, worker: str) -> None:
+        """Take a worker away; its keys go to those behind its points, and no other key moves.
+
+        Raises:
+            WorkerNotFoundError: it is not on the ring.
+        """
+
+    def lookup(self, key: _Text | int, *, exclude: Iterable[str] = ()) -> str:
+        """The worker that owns a key.
+
+        Args:
+            key: A text (str as UTF-8), which is hashed; or an int from 0 to 2^64 - 1, a place on the ring.
+            exclude: Workers to pass over: the first other one clockwise is the answer. Unknown names are
+                ignored.
+
+        Raises:
+            NoWorkersError: the ring is empty, or all are excluded.
+        """
+
+    def lookup_batch(self, keys: Sequence[_Text] | NDArray[np.uint64]) -> NDArray[np.int32]:
+        """The owners of many keys, with the GIL released.
+
+        Args:
+            keys: n texts; or places on the ring, an array of shape (n,), uint64, contiguous, not copied.
+
+        Returns:
+            Shape (n,), int32: indices into `workers`.
+
+        Raises:
+            NoWorkersError: the ring is empty.
+            TypeError: a wrong type or dtype.
+            ValueError: an array of the wrong shape.
+        """
+
+    def lookup_bounded(
+        self,
+        key: _Text | int,
+        loads: Mapping[str, int] | Sequence[int] | NDArray[np.int64],
+        epsilon: float = 0.25,
+        *,
+        exclude: Iterable[str] = (),
+    ) -> str:
+        """The first worker clockwise that may take one more: consistent hashing with bounded loads.
+
+        Of the workers that are not excluded, w may take one more while its load is below
+
+            cap(w) = ceil((1 + epsilon) * (sum of loads + 1) * weight of w / sum of weights)
+
+        The caps add up to more than the loads, so somebody always may. Mirrokni, Thorup, Zadimoghaddam:
+        "Consistent Hashing with Bounded Loads" (SODA 2018).
+
+        Args:
+            key: As in `lookup()`.
+            loads: Open requests by worker: a dict, in which a worker that is missing has 0; or one int for
+                each, in the order of `workers`. Together at most 10,000,000,000.
+            epsilon: How far above the average a load may be, 0 to 10, in steps of 0.001.
+            exclude: As in `lookup()`; the loads of those excluded do not count.
+
+        Raises:
+            NoWorkersError: the ring is empty, or all are excluded.
+            TypeError: a wrong type.
+            ValueError: `epsilon` or a load out of range, a load of a worker that is not on the ring, or the
+                wrong number of loads.
+        """
+
+    @property
+    def workers(self) -> list[str]:
+        """The workers in the order in which they came."""
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Their weights, in that order."""
+
+    @property
+    def points(self) -> int:
+        """Points on the ring: those of all workers, less the few that share a place with another."""
+
+    @property
+    def virtual_nodes(self) -> int:
+        """Points per worker of weight 1."""
+
+    @property
+    def hash_function(self) -> Literal["furc", "xxh3"]:
+        """The hash of points and keys."""
+
+    def __len__(self) -> int: ...
+    def __contains__(self, worker: object) -> bool: ...
+
 class Ticket:
     """One decision, and the promise that the load it reserved returns.
 

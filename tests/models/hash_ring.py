@@ -1,6 +1,8 @@
 """The slow twin of cpp/index/hash_ring.h: a dictionary from point to owner, walked in order."""
 
 from collections.abc import Collection, Sequence
+from fractions import Fraction
+from math import ceil
 
 from tests.models.hashing import ring_hash
 
@@ -32,3 +34,23 @@ class HashRing:
             return None
         clockwise = self.points[start:] + self.points[:start]
         return next((owner for _, owner in clockwise if owner in accepted), None)
+
+
+def bounded_owner(
+    names_and_points: Sequence[tuple[str, int]],
+    function: str,
+    key: str | int,
+    loads: Sequence[int],
+    weights: Sequence[float],
+    epsilon_thousandths: int,
+    eligible: Collection[int] | None = None,
+) -> int | None:
+    """The first eligible owner clockwise whose load is below ceil((1 + e) (total + 1) w / sum of weights)."""
+    ring = HashRing(names_and_points, function)
+    point = key if isinstance(key, int) else ring_hash(function, key.encode())
+    eligible = range(len(loads)) if eligible is None else eligible
+    thousandths = [round(weight * 1000) for weight in weights]
+    total, weight = sum(loads[i] for i in eligible), sum(thousandths[i] for i in eligible)
+    factor = Fraction(1000 + epsilon_thousandths, 1000)
+    below = {i for i in eligible if loads[i] < ceil(factor * (total + 1) * Fraction(thousandths[i], weight))}
+    return ring.find_owner(point, below)

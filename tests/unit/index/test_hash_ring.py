@@ -81,3 +81,44 @@ def test_shares_follow_the_number_of_points(workers):
     # A share's spread on the ring is about 1 / sqrt(points of the owner).
     expected = len(keys) * 2 / (workers + 1)
     assert counts[0] == pytest.approx(expected, rel=0.3, abs=4 * expected**0.5)
+
+
+def test_no_worker_one_worker_all_at_the_cap_and_no_slack():
+    """Case 29 of the design's list; the bounded half is in tests/unit/bindings/test_hash_ring.py too."""
+    assert testing.HashRing([], XXH3).find_owner(0, {0}) is None
+    one = testing.HashRing([("only", 3)], XXH3)
+    assert {one.find_owner(place, {0}) for place in range(0, 2**64, 2**60)} == {0}
+    # Everybody at the cap: no owner is accepted, and the walk ends after one turn.
+    ring = testing.HashRing(THREE, XXH3)
+    assert ring.find_owner(5, set()) is None
+    # With factor 1 and equal loads the caps still leave room for one more: ceil((3 k + 1) / 3) = k + 1.
+    assert [testing.load_cap(3 * k, 3000, 1000, 1000) for k in (0, 1, 10)] == [1, 2, 11]
+
+
+def test_equal_points_a_key_on_a_point_and_the_way_around():
+    """Case 30: of equal points the later node's stays, and the other comes back when that node goes."""
+    ring = testing.HashRing([("same", 4), ("same", 4)], FURC)
+    assert {owner for _, owner in ring.points()} == {1}
+    alone = ring.changed([("same", 4)])
+    assert alone.points() == [(point, 0) for point, _ in ring.points()]
+    last = ring.points()[-1][0]
+    assert ring.find_point(last) == 3
+    assert ring.find_point(last + 1) == 0
+
+
+def test_a_replaced_point_comes_back_when_its_place_is_free():
+    # furc has 8,388,607 places, so among 120 workers of 160 points some meet; the slow twin knows which.
+    nodes = [(f"http://w{i}:8000", 160) for i in range(120)]
+    slow = SlowRing(nodes)
+    assert slow.replaced > 0
+    ring = testing.HashRing(nodes, FURC)
+    for end in (119, 80, 40, 1):
+        ring = ring.changed(nodes[:end])
+        assert ring.points() == SlowRing(nodes[:end]).points
+    assert ring.changed(nodes).points() == slow.points
+
+
+def test_the_documented_vectors_are_points_of_the_ring():
+    points = dict(testing.HashRing([("http://w1:8000", 160), ("http://127.0.0.1:8000@0", 1)], FURC).points())
+    assert points[0x33F2D09E5831D9E2] == points[0x47F6163F2919E23C] == 0
+    assert points[0xF94C3C22C5465489] == 1

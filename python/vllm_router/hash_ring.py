@@ -1,0 +1,13 @@
+"""HashRing: which worker owns a key, such that a worker that comes or goes moves only its own keys.
+
+    ring = HashRing(["http://w1:8000", "http://w2:8000"])
+    ring.lookup("header:x-session-id:abc")
+
+docs/explanation/hash_ring.md draws it and says what it costs.
+"""
+
+from __future__ import annotations
+
+from vllm_router._core import HashRing
+
+__all__ = ["HashRing"]

@@ -1,0 +1,207 @@
+"""vllm_router.HashRing: what a caller may do, what it answers, and what it refuses."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from tests.models.hash_ring import bounded_owner
+from vllm_router import HashRing, NoWorkersError, Router, WorkerExistsError, WorkerNotFoundError
+from vllm_router._core import testing
+
+THREE = ["http://w1:8000", "http://w2:8000", "http://w3:8000"]
+
+
+def session(i):
+    return f"header:x-session-id:sess-{i}"
+
+
+def test_the_documented_sessions_have_the_documented_workers():
+    # policies.md 3.5: the same owners as the reference router's.
+    ring = HashRing(THREE)
+    assert [ring.lookup(session(i))[7:9] for i in range(8)] == [
+        "w1",
+        "w1",
+        "w1",
+        "w2",
+        "w1",
+        "w3",
+        "w3",
+        "w1",
+    ]
+    without = [ring.lookup(session(i), exclude=["http://w1:8000"])[7:9] for i in range(8)]
+    assert without == ["w2", "w3", "w2", "w2", "w2", "w3", "w3", "w3"]
+    assert HashRing(THREE[1:]).lookup_batch([session(i) for i in range(8)]).tolist() == [
+        0,
+        1,
+        0,
+        0,
+        0,
+        1,
+        1,
+        1,
+    ]
+
+
+@pytest.mark.parametrize("function", ["furc", "xxh3"])
+def test_it_agrees_with_the_policy_consistent_hash(function):
+    ring = HashRing(THREE, hash_function=function)
+    router = Router("consistent_hash", THREE, hash_function=function)
+    for i in range(100):
+        assert ring.lookup(session(i)) == router.select(headers={"X-Session-ID": f"sess-{i}"}).worker_url
+
+
+def test_a_key_is_text_bytes_or_a_place():
+    ring = HashRing(THREE)
+    place = testing.ring_hash(testing.HashFunction.furc, "héllo".encode())
+    assert ring.lookup("héllo") == ring.lookup("héllo".encode()) == ring.lookup(place)
+    assert ring.lookup(0) in THREE
+    assert ring.lookup(2**64 - 1) in THREE
+
+
+def test_a_batch_is_the_single_lookups():
+    ring = HashRing({"a": 1, "b": 2.5, "c": 0.01}, virtual_nodes=40, hash_function="xxh3")
+    keys = [f"key-{i}" for i in range(500)]
+    owners = ring.lookup_batch(keys)
+    assert owners.dtype == np.int32
+    assert [ring.workers[i] for i in owners] == [ring.lookup(key) for key in keys]
+    places = np.array([testing.xxh3(key.encode()) for key in keys], dtype=np.uint64)
+    assert (ring.lookup_batch(places) == owners).all()
+    assert ring.lookup_batch([]).shape == (0,)
+
+
+def test_workers_come_and_go():
+    ring = HashRing()
+    assert (len(ring), ring.workers, ring.points) == (0, [], 0)
+    ring.add("a")
+    ring.add("b", weight=2)
+    ring.add("c", weight=0.001 * 10)
+    assert ring.workers == ["a", "b", "c"]
+    assert ring.weights == {"a": 1.0, "b": 2.0, "c": 0.01}
+    assert ring.points == 160 + 320 + 2
+    assert [name in ring for name in ("b", "d", 5)] == [True, False, False]
+    keys = [f"{i}" for i in range(300)]
+    before = [ring.lookup(key) for key in keys]
+    ring.remove("b")
+    assert ring.workers == ["a", "c"]
+    assert all(ring.lookup(key) == owner for key, owner in zip(keys, before, strict=True) if owner != "b")
+    ring.add("b", weight=2)
+    assert [ring.lookup(key) for key in keys] == before
+    assert repr(ring) == "<HashRing furc, 3 workers, 482 points>"
+    assert (ring.virtual_nodes, ring.hash_function) == (160, "furc")
+
+
+def test_a_load_at_its_cap_sends_the_key_on():
+    # policies.md 3.10, loads 2 5 3: the cap of the owner is ceil(1.25 * 11 / 3) = 5, so the next takes it.
+    ring = HashRing(THREE, virtual_nodes=150, hash_function="xxh3")
+    place = 0x542E8D8551BB38DA  # order on the ring: w2, w1, w3
+    assert ring.lookup(place) == THREE[1]
+    for loads, chosen in (([3, 4, 3], 1), ([2, 5, 3], 0), ([5, 5, 0], 2)):
+        for given in (loads, np.array(loads), dict(zip(THREE, loads, strict=True))):
+            assert ring.lookup_bounded(place, given, 0.25) == THREE[chosen]
+    assert ring.lookup_bounded(place, {THREE[1]: 1}) == THREE[0]
+    # Of two that are left the loads of the third do not count: cap ceil(1.25 * 4 / 2) = 3.
+    assert ring.lookup_bounded(place, [3, 900, 0], exclude=[THREE[1]]) == THREE[2]
+
+
+def test_all_at_the_cap_cannot_be_even_with_no_slack():
+    # Three equal loads, epsilon 0: cap ceil((3 k + 1) / 3) = k + 1.
+    ring = HashRing(THREE)
+    for load in (0, 1, 7, 1_000_000):
+        assert ring.lookup_bounded("key", [load] * 3, 0) == ring.lookup("key")
+    one = HashRing(["only"])
+    assert one.lookup_bounded("key", [10], 0) == "only"
+
+
+def test_bounded_lookups_are_those_of_the_slow_twin():
+    weights = {f"w{i}": 0.5 + i % 3 for i in range(7)}
+    ring = HashRing(weights, virtual_nodes=20, hash_function="xxh3")
+    loads = [0] * 7
+    for i in range(400):
+        key = f"key-{i % 5}"
+        chosen = ring.lookup_bounded(key, loads, 0.1)
+        nodes = [(name, max(1, round(20 * weight))) for name, weight in weights.items()]
+        assert chosen == list(weights)[bounded_owner(nodes, "xxh3", key, loads, list(weights.values()), 100)]
+        loads[ring.workers.index(chosen)] += 1
+    assert (
+        max(load / weight for load, weight in zip(loads, weights.values(), strict=True))
+        <= 1.1 * 401 / 9.5 + 2
+    )
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "says"),
+    [
+        (lambda: HashRing(virtual_nodes=0), ValueError, "virtual_nodes is 0; .* between 1 and 65536"),
+        (lambda: HashRing(virtual_nodes=2.5), TypeError, "virtual_nodes is of type float"),
+        (lambda: HashRing(virtual_nodes=2**70), ValueError, "between 1 and 65536"),
+        (lambda: HashRing(hash_function="md5"), ValueError, "hash_function is .md5.*furc, xxh3"),
+        (lambda: HashRing("http://w1:8000"), TypeError, "must be a list of names"),
+        (lambda: HashRing([1]), TypeError, "workers holds 1"),
+        (lambda: HashRing([""]), ValueError, "name is empty"),
+        (lambda: HashRing({"a": 0}), ValueError, r"weight is 0\.0; .* between 0\.01 and 100"),
+        (lambda: HashRing({"a": "1"}), TypeError, "a weight is a number"),
+        (lambda: HashRing(["a", "a"]), WorkerExistsError, "already"),
+        (lambda: HashRing({f"w{i}": 100 for i in range(2)}, virtual_nodes=65536), ValueError, "8388608"),
+        (lambda: HashRing(["http://w1"]).remove("http://w2"), WorkerNotFoundError, "did you mean http://w1"),
+        (lambda: HashRing(["a"]).add("b", float("nan")), ValueError, "weight is nan"),
+        (lambda: HashRing().lookup("k"), NoWorkersError, "0 workers; add one"),
+        (lambda: HashRing(["a"]).lookup("k", exclude=["a"]), NoWorkersError, "all excluded"),
+        (lambda: HashRing(["a"]).lookup("k", exclude="a"), TypeError, "collection of workers"),
+        (lambda: HashRing(["a"]).lookup(None), TypeError, "must be str, bytes or int"),
+        (lambda: HashRing(["a"]).lookup(-1), ValueError, "between 0 and"),
+        (lambda: HashRing(["a"]).lookup(2**64), ValueError, "between 0 and"),
+        (lambda: HashRing().lookup_batch(["k"]), NoWorkersError, "0 workers"),
+        (lambda: HashRing(["a"]).lookup_batch("key"), TypeError, "a list of them"),
+        (lambda: HashRing(["a"]).lookup_batch(["k", 5]), TypeError, r"keys\[1\] is of type int"),
+        (lambda: HashRing(["a"]).lookup_batch(np.zeros(2)), TypeError, "has dtype float64"),
+        (lambda: HashRing(["a"]).lookup_batch(np.zeros((2, 2), np.uint64)), ValueError, "2 dimensions"),
+        (lambda: HashRing(["a"]).lookup_bounded("k", [1, 2]), ValueError, "2 values and the ring 1"),
+        (lambda: HashRing(["a"]).lookup_bounded("k", [-1]), ValueError, "load of a is -1"),
+        (lambda: HashRing(["a"]).lookup_bounded("k", [10**11]), ValueError, "between 0 and 10000000000"),
+        (lambda: HashRing("ab").lookup_bounded("k", [10**10] * 2), TypeError, "list of names"),
+        (lambda: HashRing(["a", "b"]).lookup_bounded("k", [10**10] * 2), ValueError, "add up to"),
+        (lambda: HashRing(["a"]).lookup_bounded("k", [1.5]), TypeError, "load of a is of type float"),
+        (lambda: HashRing(["a"]).lookup_bounded("k", {"b": 1}), ValueError, "not on the ring"),
+        (lambda: HashRing(["a"]).lookup_bounded("k", "1"), TypeError, "dict of worker to load"),
+        (lambda: HashRing(["a"]).lookup_bounded("k", [1], -0.1), ValueError, "epsilon is -0.1"),
+        (lambda: HashRing(["a"]).lookup_bounded("k", [1], float("nan")), ValueError, "epsilon is nan"),
+        (lambda: HashRing(["a"]).lookup_bounded("k", [1], 10.5), ValueError, "between 0 and 10"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_a_sentence(call, error, says):
+    with pytest.raises(error, match=says):
+        call()
+
+
+def test_a_refused_change_leaves_the_ring_as_it_was():
+    ring = HashRing(["a", "b"])
+    for change in (lambda: ring.add("a"), lambda: ring.add("c", 1000), lambda: ring.remove("z")):
+        with pytest.raises((ValueError, LookupError)):
+            change()
+    assert (ring.workers, ring.points) == (["a", "b"], 320)
+
+
+def test_lookups_run_while_workers_come_and_go():
+    ring = HashRing(["a", "b"], hash_function="xxh3")
+    places = np.arange(0, 2**64, 2**50, dtype=np.uint64)
+    stop = threading.Event()
+
+    def change():
+        while not stop.is_set():
+            ring.add("c")
+            ring.remove("c")
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    try:
+        with_c = set(HashRing(["a", "b", "c"], hash_function="xxh3").lookup_batch(places).tolist())
+        two = HashRing(["a", "b"], hash_function="xxh3").lookup_batch(places)
+        three = HashRing(["a", "b", "c"], hash_function="xxh3").lookup_batch(places)
+        assert with_c == {0, 1, 2}
+        for _ in range(50):
+            seen = ring.lookup_batch(places)
+            assert (seen == two).all() or (seen == three).all()
+    finally:
+        stop.set()
+        thread.join()
