@@ -58,7 +58,8 @@ class TestIndex {
     index_.Remove(OwnerId{owner}, static_cast<Tier>(tier), Refs(refs));
   }
   void RemoveSpan(uint16_t owner, int tier, uint64_t first, uint32_t count) {
-    index_.Remove(OwnerId{owner}, static_cast<Tier>(tier), BlockSpan{BlockRef(first), count});
+    const BlockSpan span{BlockRef(first), count};
+    index_.Remove(OwnerId{owner}, static_cast<Tier>(tier), std::span(&span, 1));
   }
 
   std::optional<uint64_t> HashAt(uint64_t ref) const { return index_.HashAt(BlockRef(ref)); }
@@ -311,10 +312,7 @@ void BindTestingBlockIndex(py::module_& testing) {
       [](const std::vector<std::pair<int, std::array<uint32_t, kTierCount>>>& entries,
          const std::optional<std::vector<int>>& eligible) -> std::optional<int> {
         BlockMatches matches;
-        for (const auto& [owner, blocks] : entries) {
-          BlockMatch* const match = matches.Add(static_cast<OwnerId>(owner));
-          std::copy(blocks.begin(), blocks.end(), match->blocks);
-        }
+        for (const auto& [owner, blocks] : entries) matches.Add(static_cast<OwnerId>(owner), blocks);
         OwnerSet set;
         for (const int owner : eligible.value_or(std::vector<int>{})) set.set(static_cast<size_t>(owner));
         const BlockMatch* const best = matches.Best(eligible ? &set : nullptr);

@@ -10,7 +10,9 @@ constexpr size_t kRunsPerSweep = 1000;
 }  // namespace
 
 BlockCacheTracker::BlockCacheTracker(const BlockCacheTrackerOptions& options)
-    : hasher_(options.block_size, options.seed), capacity_(options.max_blocks_per_worker) {}
+    : hasher_(options.block_size, options.seed),
+      index_({.prefix_closed = true}),
+      capacity_(options.max_blocks_per_worker) {}
 
 StatusOr<OwnerId> BlockCacheTracker::AddWorker() {
   const std::lock_guard lock(mutex_);
@@ -49,49 +51,55 @@ void BlockCacheTracker::Record(OwnerId worker, std::span<const BlockHash> chain)
   // The later blocks would be the first to go.
   chain = chain.first(std::min<uint64_t>(chain.size(), capacity_));
   spans_.clear();
-  recorded_blocks_ += index_.Insert(worker, Tier::kGpu, BlockRef(), chain, &spans_).inserted;
+  const InsertResult result = index_.Insert(worker, Tier::kGpu, BlockRef(), chain, &spans_);
+  recorded_blocks_ += result.inserted;
   for (size_t i = spans_.size(); i-- > 0;) {
     // Several spans of one run follow one another; the last of them reaches furthest.
     const bool goes_on = i + 1 < spans_.size() && spans_[i + 1].first == spans_[i].first + spans_[i].count;
     if (!goes_on) recency->Touch(spans_[i]);
   }
-  EvictLocked(worker, recency, capacity_);
+  EvictLocked(worker, recency, result.owner_blocks, capacity_);
 }
 
 uint64_t BlockCacheTracker::Evict(OwnerId worker, uint64_t max_blocks) {
   const std::lock_guard lock(mutex_);
   SegmentLru* const recency = Find(worker);
-  return recency == nullptr ? 0 : EvictLocked(worker, recency, max_blocks);
+  return recency == nullptr ? 0 : EvictLocked(worker, recency, index_.BlockCount(worker), max_blocks);
 }
 
-uint64_t BlockCacheTracker::EvictLocked(OwnerId worker, SegmentLru* recency, uint64_t max_blocks) {
-  const uint64_t count = index_.BlockCount(worker);
-  const uint64_t surplus = count - std::min(count, max_blocks);
+uint64_t BlockCacheTracker::EvictLocked(
+    OwnerId worker, SegmentLru* recency, uint64_t held, uint64_t max_blocks) {
+  if (held <= max_blocks) return 0;
+  spans_.clear();
   uint64_t evicted = 0;
-  while (evicted < surplus) {
-    const BlockSpan oldest = recency->TakeOldest(surplus - evicted);
+  while (evicted < held - max_blocks) {
+    const BlockSpan oldest = recency->TakeOldest(held - max_blocks - evicted);
     if (oldest.count == 0) break;
-    index_.Remove(worker, Tier::kGpu, oldest);
+    spans_.push_back(oldest);
     evicted += oldest.count;
   }
+  index_.Remove(worker, Tier::kGpu, spans_);
   evicted_blocks_ += evicted;
   return evicted;
+}
+
+void BlockCacheTracker::EvictAll(uint64_t max_blocks) {
+  for (size_t number = 0; number < recency_.size(); ++number) {
+    const auto worker = static_cast<OwnerId>(number);
+    if (recency_[number] != nullptr)
+      EvictLocked(worker, recency_[number].get(), index_.BlockCount(worker), max_blocks);
+  }
 }
 
 void BlockCacheTracker::SetCapacity(uint64_t max_blocks_per_worker) {
   const std::lock_guard lock(mutex_);
   capacity_ = max_blocks_per_worker;
-  for (size_t number = 0; number < recency_.size(); ++number) {
-    if (recency_[number] != nullptr)
-      EvictLocked(static_cast<OwnerId>(number), recency_[number].get(), capacity_);
-  }
+  EvictAll(capacity_);
 }
 
 void BlockCacheTracker::Clear() {
   const std::lock_guard lock(mutex_);
-  for (size_t number = 0; number < recency_.size(); ++number) {
-    if (recency_[number] != nullptr) EvictLocked(static_cast<OwnerId>(number), recency_[number].get(), 0);
-  }
+  EvictAll(0);
 }
 
 uint64_t BlockCacheTracker::capacity() const {

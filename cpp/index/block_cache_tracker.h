@@ -95,7 +95,9 @@ class BlockCacheTracker {
 
  private:
   SegmentLru* Find(OwnerId worker);
-  uint64_t EvictLocked(OwnerId worker, SegmentLru* recency, uint64_t max_blocks);
+  // Of the `held` blocks of the worker.
+  uint64_t EvictLocked(OwnerId worker, SegmentLru* recency, uint64_t held, uint64_t max_blocks);
+  void EvictAll(uint64_t max_blocks);
 
   const BlockHasher hasher_;
   BlockIndex index_;
@@ -103,7 +105,7 @@ class BlockCacheTracker {
   mutable std::mutex mutex_;  // taken before the index's own; guards what follows
   uint64_t capacity_;
   std::vector<std::unique_ptr<SegmentLru>> recency_;  // by worker; null: unknown
-  std::vector<BlockSpan> spans_;                      // room for Record to work in
+  std::vector<BlockSpan> spans_;                      // room to work in
   uint64_t recorded_requests_ = 0;
   uint64_t recorded_blocks_ = 0;
   uint64_t evicted_blocks_ = 0;

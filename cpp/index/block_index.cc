@@ -163,8 +163,8 @@ InsertResult BlockIndex::Insert(
 template <typename Emit>
 InsertResult BlockIndex::InsertLocked(
     OwnerId owner, Tier tier, BlockRef parent, std::span<const BlockHash> blocks, Emit emit) {
-  if (sweep_next_ != 0 || waiting_.any()) SweepLocked(kRunsSweptPerChange);
-  if (!IsActive(owner)) return {InsertStatus::kUnknownOwner, 0};
+  if (sweep_pending()) SweepLocked(kRunsSweptPerChange);
+  if (!IsActive(owner)) return {InsertStatus::kUnknownOwner};
   // The cursor: the next block is expected at `offset` of run `id`; 0 is no run.
   uint32_t id = 0;
   uint32_t offset = 0;
@@ -172,7 +172,7 @@ InsertResult BlockIndex::InsertLocked(
     id = RunOf(parent);
     if (id == 0) {
       ++counts_.unknown_parents;
-      return {InsertStatus::kUnknownParent, 0};
+      return {InsertStatus::kUnknownParent};
     }
     offset = parent.offset() + 1;
   }
@@ -184,6 +184,9 @@ InsertResult BlockIndex::InsertLocked(
     *done += count;
   };
   size_t done = 0;
+  const auto result = [&](InsertStatus status) {
+    return InsertResult{status, done, owners_[Number(owner)].blocks};
+  };
   while (done < blocks.size()) {
     const std::span<const BlockHash> rest = blocks.subspan(done);
     if (id != 0) {
@@ -203,16 +206,12 @@ InsertResult BlockIndex::InsertLocked(
       continue;
     }
     // A new block; those behind it are new too, up to one that has outlived its parent: that one begins a run.
-    size_t fresh = 1;
-    for (; fresh < rest.size(); ++fresh) {
-      if (fresh + kProbeAhead < rest.size()) directory_.Prefetch(rest[fresh + kProbeAhead]);
-      if (directory_.Find(rest[fresh]) != nullptr) break;
-    }
+    const size_t fresh = CountNew(rest);
     const uint64_t room = options_.max_blocks - std::min(options_.max_blocks, counts_.blocks);
     const std::span<const BlockHash> added = rest.first(std::min<uint64_t>(fresh, room));
     if (added.empty()) {
       counts_.refused_blocks += rest.size();
-      return {InsertStatus::kFull, done};
+      return result(InsertStatus::kFull);
     }
     uint32_t count = 0;
     if (id != 0 && offset == run(id).cell->length.load(std::memory_order_relaxed) && HoldsLast(id, owner))
@@ -222,14 +221,26 @@ InsertResult BlockIndex::InsertLocked(
       id = NewRun(first);
       if (id == 0) {
         counts_.refused_blocks += rest.size();
-        return {InsertStatus::kFull, done};
+        return result(InsertStatus::kFull);
       }
       offset = 0;
       count = static_cast<uint32_t>(first.size());
     }
     take(count, &done);
   }
-  return {InsertStatus::kInserted, done};
+  return result(InsertStatus::kInserted);
+}
+
+size_t BlockIndex::CountNew(std::span<const BlockHash> blocks) const {
+  // While a sweep is under way, blocks may have lost their parents in any case.
+  if (options_.prefix_closed && !sweep_pending()) return blocks.size();
+  const RunDirectory::View directory(directory_);
+  for (size_t i = 1; i < std::min(blocks.size(), kProbeAhead); ++i) directory.Prefetch(blocks[i]);
+  for (size_t i = 1; i < blocks.size(); ++i) {
+    if (i + kProbeAhead < blocks.size()) directory.Prefetch(blocks[i + kProbeAhead]);
+    if (directory.Find(blocks[i]) != nullptr) return i;
+  }
+  return blocks.size();
 }
 
 uint32_t BlockIndex::RunOf(BlockRef ref) const {
@@ -262,7 +273,7 @@ uint32_t BlockIndex::Append(uint32_t id, std::span<const BlockHash> blocks) {
   } else {
     count = static_cast<uint32_t>(std::min<size_t>(blocks.size(), kMaxRunBlocks - length));
     if (length + count > cell->block_capacity) {
-      uint32_t capacity = 0;
+      uint16_t capacity = 0;
       BlockHash* const larger =
           NewBlocks(std::min(kMaxRunBlocks, std::max(length + count, length + length / 2)), &capacity);
       std::memcpy(larger, cell->blocks, length * sizeof(BlockHash));
@@ -371,7 +382,10 @@ void BlockIndex::PutHolder(uint32_t id, OwnerId owner, const Place& place, const
   if (place.index != UINT32_MAX) {
     const Holder holder = none ? Holder() : Holder(owner, cuts);
     cell->holders()[place.index].store(holder.word(), std::memory_order_release);
-    if (none) --held.holders;
+    if (!none) return;
+    --held.holders;
+    const uint16_t departures = cell->departures.load(std::memory_order_relaxed);
+    cell->departures.store(static_cast<uint16_t>(departures + 1), std::memory_order_release);
     return;
   }
   if (none) return;
@@ -430,7 +444,7 @@ void BlockIndex::PublishIrregular(uint32_t id, OwnerId owner, const Place& place
 
 void BlockIndex::Remove(OwnerId owner, Tier tier, std::span<const BlockRef> blocks) {
   const std::lock_guard lock(mutex_);
-  if (sweep_next_ != 0 || waiting_.any()) SweepLocked(kRunsSweptPerChange);
+  if (sweep_pending()) SweepLocked(kRunsSweptPerChange);
   for (size_t i = 0; i < blocks.size();) {
     // Gather neighbours, in either direction, into one stretch [first, first + count).
     BlockRef first = blocks[i];
@@ -444,10 +458,16 @@ void BlockIndex::Remove(OwnerId owner, Tier tier, std::span<const BlockRef> bloc
   }
 }
 
-void BlockIndex::Remove(OwnerId owner, Tier tier, BlockSpan span) {
+void BlockIndex::Remove(OwnerId owner, Tier tier, std::span<const BlockSpan> spans) {
   const std::lock_guard lock(mutex_);
-  if (sweep_next_ != 0 || waiting_.any()) SweepLocked(kRunsSweptPerChange);
-  if (span.count > 0) RemoveLocked(owner, tier, span.first, span.count);
+  if (sweep_pending()) SweepLocked(kRunsSweptPerChange);
+  // What is removed has not been looked at for long: the lines of one run come while another is changed.
+  for (const BlockSpan& span : spans) {
+    if (const uint32_t id = RunOf(span.first); id != 0) __builtin_prefetch(run(id).cell->blocks);
+  }
+  for (const BlockSpan& span : spans) {
+    if (span.count > 0) RemoveLocked(owner, tier, span.first, span.count);
+  }
 }
 
 void BlockIndex::RemoveLocked(OwnerId owner, Tier tier, BlockRef first, uint32_t count) {
@@ -484,7 +504,7 @@ void BlockIndex::Trim(uint32_t id) {
   const bool idle_holders = cell->holder_capacity > 16 && trimmed.holders < cell->holder_capacity / 4;
   if (!idle_blocks && !idle_holders) return;
   BlockHash* blocks = cell->blocks;
-  uint32_t capacity = cell->block_capacity;
+  uint16_t capacity = cell->block_capacity;
   if (idle_blocks) {
     blocks = NewBlocks(furthest, &capacity);
     // Blocks that went may come back: those that fit stay known.
@@ -519,7 +539,7 @@ RunCell* BlockIndex::NewCell(uint32_t id, uint32_t holders) {
   return cell;
 }
 
-void BlockIndex::ReplaceCell(uint32_t id, uint32_t more, BlockHash* blocks, uint32_t block_capacity) {
+void BlockIndex::ReplaceCell(uint32_t id, uint32_t more, BlockHash* blocks, uint16_t block_capacity) {
   Run& owner = run(id);
   RunCell* const before = owner.cell;
   const uint32_t used = before->holder_count.load(std::memory_order_relaxed);
@@ -545,9 +565,9 @@ void BlockIndex::RetireCell(RunCell* cell) {
   reclaimer_.Retire(cell, bytes);
 }
 
-BlockHash* BlockIndex::NewBlocks(uint32_t count, uint32_t* capacity) {
+BlockHash* BlockIndex::NewBlocks(uint32_t count, uint16_t* capacity) {
   const size_t bytes = MemoryPool::RoundUp(count * sizeof(BlockHash));
-  *capacity = static_cast<uint32_t>(bytes / sizeof(BlockHash));
+  *capacity = static_cast<uint16_t>(bytes / sizeof(BlockHash));
   counts_.block_bytes += bytes;
   return static_cast<BlockHash*>(pool_.Allocate(bytes));
 }
@@ -562,40 +582,57 @@ void BlockIndex::RetireBlocks(BlockHash* blocks, uint32_t capacity) {
 void BlockIndex::Match(std::span<const BlockHash> chain, BlockMatches* matches) const {
   matches->Clear();
   const ReadGuard guard;
+  const RunDirectory::View directory(directory_);
   uint32_t position = 0;
   bool somebody_goes_on = true;
   while (somebody_goes_on && position < chain.size()) {
-    const RunCell* const cell = directory_.Find(chain[position]);
+    const RunCell* const cell = directory.Find(chain[position]);
     if (cell == nullptr) return;
     const uint32_t length = cell->length.load(std::memory_order_acquire);
     const auto common = static_cast<uint32_t>(CommonPrefix(
         cell->blocks, chain.data() + position, std::min<size_t>(length, chain.size() - position)));
     if (common == 0) return;
-    somebody_goes_on = false;
-    const uint32_t count = cell->holder_count.load(std::memory_order_acquire);
-    for (uint32_t i = 0; i < count; ++i) {
-      const Holder holder = cell->holder(i);
-      if (holder.empty()) continue;
-      BlockMatch* match = nullptr;
-      if (position > 0) {
-        match = matches->Find(holder.owner());
-        if (match == nullptr) continue;
-      } else {
-        const size_t owner = Number(holder.owner());
-        if ((active_[owner / 64].load(std::memory_order_relaxed) >> (owner % 64) & 1) == 0) continue;
-        // Twice in one cell only if its owner is being changed just now.
-        if (matches->Find(holder.owner()) != nullptr) continue;
-        match = matches->Add(holder.owner());
-      }
-      // Who has come without a gap as far as here, on a tier, goes on there.
-      for (int tier = 0; tier < kTierCount; ++tier) {
-        if (match->blocks[tier] == position)
-          match->blocks[tier] = position + std::min(holder.cut(tier), common);
-      }
-      somebody_goes_on |= match->longest() == position + common;
-    }
+    somebody_goes_on =
+        position == 0 ? MatchFirst(*cell, common, matches) : MatchNext(*cell, position, common, matches);
     position += common;
   }
+}
+
+bool BlockIndex::MatchFirst(const RunCell& cell, uint32_t common, BlockMatches* matches) const {
+  const uint16_t departures = cell.departures.load(std::memory_order_acquire);
+  const uint32_t count = cell.holder_count.load(std::memory_order_acquire);
+  bool somebody_goes_on = false;
+  for (uint32_t i = 0; i < count; ++i) {
+    const Holder holder = cell.holder(i);
+    if (holder.empty()) continue;
+    const size_t owner = Number(holder.owner());
+    if ((active_[owner / 64].load(std::memory_order_relaxed) >> (owner % 64) & 1) == 0) continue;
+    matches->Add(
+        holder.owner(),
+        {std::min(holder.cut(0), common), std::min(holder.cut(1), common), std::min(holder.cut(2), common)});
+    somebody_goes_on |= holder.longest() >= common;
+  }
+  // An owner that left one word and came into a later one meanwhile may have been met twice.
+  if (cell.departures.load(std::memory_order_acquire) != departures) matches->DropRepeated();
+  return somebody_goes_on;
+}
+
+bool BlockIndex::MatchNext(const RunCell& cell, uint32_t position, uint32_t common, BlockMatches* matches) {
+  const uint32_t count = cell.holder_count.load(std::memory_order_acquire);
+  bool somebody_goes_on = false;
+  for (uint32_t i = 0; i < count; ++i) {
+    const Holder holder = cell.holder(i);
+    if (holder.empty()) continue;
+    BlockMatch* const match = matches->Find(holder.owner());
+    if (match == nullptr) continue;
+    // Who has come without a gap as far as here, on a tier, goes on there.
+    for (int tier = 0; tier < kTierCount; ++tier) {
+      uint32_t& blocks = match->blocks[static_cast<size_t>(tier)];
+      if (blocks == position) blocks = position + std::min(holder.cut(tier), common);
+    }
+    somebody_goes_on |= match->longest() == position + common;
+  }
+  return somebody_goes_on;
 }
 
 std::optional<BlockMatch> BlockIndex::FindBest(

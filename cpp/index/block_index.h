@@ -67,6 +67,10 @@ struct BlockIndexOptions {
   // Distinct blocks that may be known at once; 9 to 20 bytes each with runs of usual length. Insert refuses new ones
   // beyond it. Raise it for fleets whose engines hold more; lower it to bound memory.
   uint64_t max_blocks = 100'000'000;
+
+  // Whether nobody ever gives up a block before those behind it: then the children of a new block are new too, and need
+  // not be looked for. True for those who record requests, false for events of engines.
+  bool prefix_closed = false;
 };
 
 enum class InsertStatus : uint8_t {
@@ -78,7 +82,8 @@ enum class InsertStatus : uint8_t {
 
 struct InsertResult {
   InsertStatus status = InsertStatus::kInserted;
-  size_t inserted = 0;  // leading blocks of the call that the owner holds now
+  size_t inserted = 0;        // leading blocks of the call that the owner holds now
+  uint64_t owner_blocks = 0;  // that it holds in all, on whatever tier
 };
 
 struct BlockIndexStats {
@@ -136,7 +141,7 @@ class BlockIndex {
   // `owner` holds these blocks on `tier` no more. Any order, but neighbours given one after the other, in either
   // direction, cost one change together: hand over a whole message at once. What is not held is counted and ignored.
   void Remove(OwnerId owner, Tier tier, std::span<const BlockRef> blocks);
-  void Remove(OwnerId owner, Tier tier, BlockSpan span);
+  void Remove(OwnerId owner, Tier tier, std::span<const BlockSpan> spans);
 
   // The block at a place; nothing if nobody holds it (a gap in a run excepted).
   std::optional<BlockHash> HashAt(BlockRef ref) const;
@@ -192,6 +197,10 @@ class BlockIndex {
   const Run& run(uint32_t id) const { return pages_[id / kRunsPerPage][id % kRunsPerPage]; }
   BlockRef RefOf(uint32_t id, uint32_t offset) const { return {id, run(id).generation, offset}; }
   bool IsActive(OwnerId owner) const;
+  // The holders of one run, for a match that has come to `position` and agrees with the run for `common` blocks. True
+  // if anybody holds all of those.
+  bool MatchFirst(const RunCell& cell, uint32_t common, BlockMatches* matches) const;
+  static bool MatchNext(const RunCell& cell, uint32_t position, uint32_t common, BlockMatches* matches);
   // The run of a ref whose block is in the index; 0 otherwise.
   uint32_t RunOf(BlockRef ref) const;
 
@@ -223,12 +232,16 @@ class BlockIndex {
   void Trim(uint32_t id);
   void FreeRun(uint32_t id);
   // A new cell with the live holders, room for `more` of them, and `blocks` as its array.
-  void ReplaceCell(uint32_t id, uint32_t more, BlockHash* blocks, uint32_t block_capacity);
+  void ReplaceCell(uint32_t id, uint32_t more, BlockHash* blocks, uint16_t block_capacity);
   RunCell* NewCell(uint32_t id, uint32_t holders);
   void RetireCell(RunCell* cell);
-  BlockHash* NewBlocks(uint32_t count, uint32_t* capacity);
+  BlockHash* NewBlocks(uint32_t count, uint16_t* capacity);
   void RetireBlocks(BlockHash* blocks, uint32_t capacity);
 
+  // How many blocks from the first on are not in the index, given that the first is not.
+  size_t CountNew(std::span<const BlockHash> blocks) const;
+
+  bool sweep_pending() const { return sweep_next_ != 0 || waiting_.any(); }
   bool SweepLocked(size_t runs);
   void SweepRun(uint32_t id);
 

@@ -8,10 +8,12 @@
 // sets", 1993). 72 KiB, touched as far as used. One thread.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 
 #include "base/limits.h"
 #include "index/owner_id.h"
@@ -20,9 +22,9 @@ namespace vllm_router {
 
 struct BlockMatch {
   OwnerId owner{};
-  uint32_t blocks[kTierCount]{};
+  std::array<uint32_t, kTierCount> blocks{};
 
-  uint32_t on(Tier tier) const { return blocks[static_cast<int>(tier)]; }
+  uint32_t on(Tier tier) const { return blocks[static_cast<size_t>(tier)]; }
   uint32_t longest() const { return blocks[kTierCount - 1]; }
 };
 
@@ -49,11 +51,20 @@ class BlockMatches {
 
   // For who fills it.
   void Clear() { size_ = 0; }
-  BlockMatch* Add(OwnerId owner) {
+  void Add(OwnerId owner, const std::array<uint32_t, kTierCount>& blocks) {
     place_[static_cast<size_t>(owner)] = static_cast<uint16_t>(size_);
-    BlockMatch* const entry = &entries_[size_++];
-    *entry = {.owner = owner};
-    return entry;
+    entries_[size_++] = {owner, blocks};
+  }
+  // Of entries of one owner only the last stays.
+  void DropRepeated() {
+    size_t kept = 0;
+    for (size_t i = 0; i < size_; ++i) {
+      uint16_t& place = place_[static_cast<size_t>(entries_[i].owner)];
+      if (place != i) continue;
+      place = static_cast<uint16_t>(kept);
+      entries_[kept++] = entries_[i];
+    }
+    size_ = kept;
   }
 
  private:

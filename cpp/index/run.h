@@ -57,9 +57,10 @@ struct RunCell {
   BlockHash* blocks;
   uint32_t run;  // number of the run
   std::atomic<uint32_t> length{0};
-  uint32_t block_capacity;
-  std::atomic<uint16_t> holder_count{0};  // words in use; the empty ones among them are to be skipped
+  uint16_t block_capacity;
   uint16_t holder_capacity;
+  std::atomic<uint16_t> holder_count{0};  // words in use; the empty ones among them are to be skipped
+  std::atomic<uint16_t> departures{0};    // words emptied so far: while it stays, no owner can be met twice
 
   std::atomic<uint64_t>* holders() { return reinterpret_cast<std::atomic<uint64_t>*>(this + 1); }
   const std::atomic<uint64_t>* holders() const {

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <bit>
 
-#include "base/check.h"
-
 namespace vllm_router {
 
 RunDirectory::RunDirectory(MemoryPool* pool, EpochReclaimer* reclaimer)
@@ -15,33 +13,6 @@ RunDirectory::~RunDirectory() {
   if (Table* const previous = table->previous.load(std::memory_order_relaxed))
     pool_->Free(previous, Table::Bytes(previous->slot_count));
   pool_->Free(table, Table::Bytes(table->slot_count));
-}
-
-RunDirectory::Slot& RunDirectory::Probe(Table& table, BlockHash head) {
-  // Hashes are uniform already; the multiplication is for those who feed worse ones.
-  size_t i = (head * 0x9e3779b97f4a7c15u) >> table.shift;
-  while (true) {
-    Slot& slot = table.slots()[i];
-    const BlockHash known = slot.head.load(std::memory_order_acquire);
-    if (known == head || known == kNoBlock) return slot;
-    i = (i + 1) & (table.slot_count - 1);
-  }
-}
-
-RunCell* RunDirectory::Find(BlockHash head) const {
-  if (head == kNoBlock) return of_zero_.load(std::memory_order_acquire);
-  Table* const table = current_.load(std::memory_order_acquire);
-  // Asked before the probe: an entry that is not yet in `table` then is still in `previous`.
-  Table* const previous = table->previous.load(std::memory_order_acquire);
-  RunCell* cell = Probe(*table, head).cell.load(std::memory_order_acquire);
-  if (cell == nullptr && previous != nullptr)
-    cell = Probe(*previous, head).cell.load(std::memory_order_acquire);
-  return cell;
-}
-
-void RunDirectory::Prefetch(BlockHash head) const {
-  Table* const table = current_.load(std::memory_order_relaxed);
-  __builtin_prefetch(&table->slots()[(head * 0x9e3779b97f4a7c15u) >> table->shift]);
 }
 
 void RunDirectory::PutInto(Table& table, BlockHash head, RunCell* cell) {

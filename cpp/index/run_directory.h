@@ -25,15 +25,41 @@
 namespace vllm_router {
 
 class RunDirectory {
+  struct Table;
+
  public:
   RunDirectory(MemoryPool* pool, EpochReclaimer* reclaimer);
   ~RunDirectory();
   RunDirectory(const RunDirectory&) = delete;
   RunDirectory& operator=(const RunDirectory&) = delete;
 
-  // Null if there is none.
-  RunCell* Find(BlockHash head) const;
-  void Prefetch(BlockHash head) const;
+  // The tables as they are now, for some lookups in a row: for a reader while it is pinned, for the writer until its
+  // next change.
+  class View {
+   public:
+    explicit View(const RunDirectory& directory)
+        : directory_(directory),
+          current_(directory.current_.load(std::memory_order_acquire)),
+          // Asked before any lookup: an entry that is not yet in `current_` then is still in `previous_`.
+          previous_(current_->previous.load(std::memory_order_acquire)) {}
+
+    // Null if there is none.
+    RunCell* Find(BlockHash head) const {
+      if (head == kNoBlock) return directory_.of_zero_.load(std::memory_order_acquire);
+      RunCell* cell = Probe(*current_, head).cell.load(std::memory_order_acquire);
+      if (cell == nullptr && previous_ != nullptr)
+        cell = Probe(*previous_, head).cell.load(std::memory_order_acquire);
+      return cell;
+    }
+    void Prefetch(BlockHash head) const { __builtin_prefetch(&current_->slots()[current_->Home(head)]); }
+
+   private:
+    const RunDirectory& directory_;
+    Table* const current_;
+    Table* const previous_;
+  };
+
+  RunCell* Find(BlockHash head) const { return View(*this).Find(head); }
 
   // REQUIRES: Find(head) == nullptr.
   void Put(BlockHash head, RunCell* cell);
@@ -59,6 +85,8 @@ class RunDirectory {
     size_t used;   // slots with a hash, removed entries among them
 
     Slot* slots() { return reinterpret_cast<Slot*>(this + 1); }
+    // Hashes are uniform already; the multiplication is for those who feed worse ones.
+    size_t Home(BlockHash head) const { return (head * 0x9e3779b97f4a7c15u) >> shift; }
     static size_t Bytes(size_t slot_count) { return sizeof(Table) + slot_count * sizeof(Slot); }
   };
 
@@ -66,7 +94,13 @@ class RunDirectory {
   static constexpr size_t kMovedPerPut = 16;
 
   // The slot of `head`, or the empty one where it would go.
-  static Slot& Probe(Table& table, BlockHash head);
+  static Slot& Probe(Table& table, BlockHash head) {
+    for (size_t i = table.Home(head);; i = (i + 1) & (table.slot_count - 1)) {
+      Slot& slot = table.slots()[i];
+      const BlockHash known = slot.head.load(std::memory_order_acquire);
+      if (known == head || known == kNoBlock) return slot;
+    }
+  }
   // Sets the cell of `head` wherever it has one.
   void SetLive(BlockHash head, RunCell* cell);
   static void PutInto(Table& table, BlockHash head, RunCell* cell);
