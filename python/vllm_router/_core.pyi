@@ -202,9 +202,11 @@ class BlockCacheTracker:
         """Clear up after removed workers, at most `runs` runs; True while there is more to do."""
 
     def stats(self) -> dict[str, float]:
-        """Sizes and counts: workers, blocks (distinct), pairs (of worker and block), runs, segments, bytes,
-        bytes_per_pair, backlog_bytes (that wait for readers to leave), recorded_requests, recorded_blocks,
-        evicted_blocks.
+        """Sizes and counts, by name.
+
+        `workers`, `blocks` (distinct), `pairs` (of worker and block), `runs`, `segments`, `bytes`,
+        `bytes_per_pair`, `backlog_bytes` (wait for readers to leave), and since the beginning
+        `recorded_requests`, `recorded_blocks`, `evicted_blocks`.
         """
 
     @property
