@@ -49,6 +49,21 @@ class SpinLock {
   std::atomic<uint32_t> state_{0};
 };
 
+// Workers and depths, as a policy would want them.
+class Answer {
+ public:
+  void Clear() { all_.clear(); }
+  void Add(uint32_t worker, uint32_t depth) { all_.push_back({worker, depth}); }
+  uint64_t signature() const {
+    uint64_t sum = 0;
+    for (const auto& [worker, depth] : all_) sum += Signature(worker, depth);
+    return sum;
+  }
+
+ private:
+  std::vector<std::pair<uint32_t, uint32_t>> all_;
+};
+
 class MapOfMaps {
  public:
   explicit MapOfMaps(uint32_t workers) {
@@ -93,17 +108,17 @@ class MapOfMaps {
     }
   }
 
-  uint64_t Match(const uint64_t* /*local*/, const uint64_t* chain, uint32_t blocks) {
+  void Match(const uint64_t* /*local*/, const uint64_t* chain, uint32_t blocks) {
+    answer_.Clear();
     candidates_.clear();
     {
       Shard& shard = ShardOf(chain[0]);
       const std::shared_lock outer(shard.lock);
       const auto found = shard.blocks.find(chain[0]);
-      if (found == shard.blocks.end()) return 0;
+      if (found == shard.blocks.end()) return;
       const std::shared_lock inner(found->second->lock);
       for (const auto& [name, time] : found->second->used) candidates_.push_back(name);
     }
-    uint64_t signature = 0;
     for (const std::string& name : candidates_) {
       uint32_t low = 1;
       uint32_t high = blocks;
@@ -115,10 +130,11 @@ class MapOfMaps {
           high = middle - 1;
         }
       }
-      signature += Signature(numbers_.find(name)->second, low);
+      answer_.Add(numbers_.find(name)->second, low);
     }
-    return signature;
   }
+
+  uint64_t signature() const { return answer_.signature(); }
 
  private:
   struct Block {
@@ -145,6 +161,7 @@ class MapOfMaps {
   std::vector<std::string> names_;
   std::unordered_map<std::string, uint32_t> numbers_;
   std::vector<std::string> candidates_;
+  Answer answer_;
 };
 
 class Positional {
@@ -192,9 +209,9 @@ class Positional {
     Remove(worker, all.data(), static_cast<uint32_t>(all.size()));
   }
 
-  uint64_t Match(const uint64_t* local, const uint64_t* chain, uint32_t blocks) {
+  void Match(const uint64_t* local, const uint64_t* chain, uint32_t blocks) {
     constexpr uint32_t kJump = 32;
-    uint64_t signature = 0;
+    answer_.Clear();
     active_.clear();
     Look({0, local[0]}, chain[0], [this](const Workers& w) { active_.assign(w.begin(), w.end()); });
     uint32_t position = 0;
@@ -211,19 +228,20 @@ class Positional {
           if (w.size() == active_.size()) return;
           std::erase_if(active_, [&](uint32_t worker) {
             if (w.contains(worker)) return false;
-            signature += Signature(worker, i);
+            answer_.Add(worker, i);
             return true;
           });
         });
         if (known) continue;
-        for (const uint32_t worker : active_) signature += Signature(worker, i);
+        for (const uint32_t worker : active_) answer_.Add(worker, i);
         active_.clear();
       }
       position = next;
     }
-    for (const uint32_t worker : active_) signature += Signature(worker, blocks);
-    return signature;
+    for (const uint32_t worker : active_) answer_.Add(worker, blocks);
   }
+
+  uint64_t signature() const { return answer_.signature(); }
 
  private:
   using Workers = absl::flat_hash_set<uint32_t>;
@@ -282,6 +300,7 @@ class Positional {
   std::vector<Shard> shards_{1024};
   std::vector<absl::flat_hash_map<uint64_t, Key>> held_;  // by worker
   std::vector<uint32_t> active_;
+  Answer answer_;
 };
 
 class BlockTree {
@@ -342,8 +361,8 @@ class BlockTree {
     Remove(worker, all.data(), static_cast<uint32_t>(all.size()));
   }
 
-  uint64_t Match(const uint64_t* local, const uint64_t* /*chain*/, uint32_t blocks) {
-    uint64_t signature = 0;
+  void Match(const uint64_t* local, const uint64_t* /*chain*/, uint32_t blocks) {
+    answer_.Clear();
     active_.clear();
     Node* node = &root_;
     uint32_t depth = 0;
@@ -361,16 +380,17 @@ class BlockTree {
       } else if (child->workers.size() != active_.size()) {
         std::erase_if(active_, [&](uint32_t worker) {
           if (child->workers.contains(worker)) return false;
-          signature += Signature(worker, depth);
+          answer_.Add(worker, depth);
           return true;
         });
       }
-      if (active_.empty()) return signature;
+      if (active_.empty()) return;
       node = child;
     }
-    for (const uint32_t worker : active_) signature += Signature(worker, depth);
-    return signature;
+    for (const uint32_t worker : active_) answer_.Add(worker, depth);
   }
+
+  uint64_t signature() const { return answer_.signature(); }
 
  private:
   struct Node {
@@ -398,6 +418,7 @@ class BlockTree {
   Node root_;
   std::vector<absl::flat_hash_map<uint64_t, Node*>> held_;  // by worker
   std::vector<uint32_t> active_;
+  Answer answer_;
 };
 
 }  // namespace vllm_router::bench

@@ -79,10 +79,10 @@ class RunIndex {
     index_.Remove(owners_[worker], Tier::kGpu, std::span<const BlockRef>(refs_.data(), count));
   }
 
-  uint64_t Match(const uint64_t* /*local*/, const uint64_t* chain, uint32_t blocks) {
+  void Match(const uint64_t* /*local*/, const uint64_t* chain, uint32_t blocks) {
     index_.Match({chain, blocks}, &matches_);
-    return SignatureOf(matches_);
   }
+  uint64_t signature() const { return SignatureOf(matches_); }
 
   void RemoveWorker(uint32_t worker) { index_.RemoveOwner(owners_[worker]); }
   BlockIndex& index() { return index_; }
@@ -146,7 +146,7 @@ void BM_Chats(benchmark::State& state) {
       const uint64_t begin = Ticks();
       switch (event.kind) {
         case Events::Kind::kMatch:
-          signature += counts * structure->Match(local.data(), chain.data(), event.blocks);
+          structure->Match(local.data(), chain.data(), event.blocks);
           break;
         case Events::Kind::kStored:
           structure->Store(event.worker, event.parent, local.data(), chain.data(), event.blocks);
@@ -159,6 +159,7 @@ void BM_Chats(benchmark::State& state) {
       }
       const uint64_t ticks = Ticks() - begin;
       if (!counts) continue;
+      if (event.kind == Events::Kind::kMatch) signature += structure->signature();
       times[static_cast<int>(event.kind)].Add(ticks, event.blocks);
       alone[static_cast<int>(event.kind)].Add(ticks - std::min(ticks, map_ticks), event.blocks);
     }
@@ -202,7 +203,8 @@ void BM_Chats(benchmark::State& state) {
 class MapsWithLists {
  public:
   MapsWithLists(uint32_t workers, size_t capacity) : maps_(workers), recency_(workers), capacity_(capacity) {}
-  uint64_t Match(const uint64_t* chain, uint32_t blocks) { return maps_.Match(nullptr, chain, blocks); }
+  void Match(const uint64_t* chain, uint32_t blocks) { maps_.Match(nullptr, chain, blocks); }
+  uint64_t signature() const { return maps_.signature(); }
   void Record(uint32_t worker, const uint64_t* chain, uint32_t blocks) {
     maps_.Store(worker, 0, nullptr, chain, blocks);
     auto& [order, place] = recency_[worker];
@@ -236,10 +238,8 @@ class Tracker {
   Tracker(uint32_t workers, size_t capacity) : tracker_({.max_blocks_per_worker = capacity}) {
     for (uint32_t i = 0; i < workers; ++i) owners_.push_back(tracker_.AddWorker().value());
   }
-  uint64_t Match(const uint64_t* chain, uint32_t blocks) {
-    tracker_.Match({chain, blocks}, &matches_);
-    return SignatureOf(matches_);
-  }
+  void Match(const uint64_t* chain, uint32_t blocks) { tracker_.Match({chain, blocks}, &matches_); }
+  uint64_t signature() const { return SignatureOf(matches_); }
   void Record(uint32_t worker, const uint64_t* chain, uint32_t blocks) {
     tracker_.Record(owners_[worker], {chain, blocks});
   }
@@ -264,12 +264,12 @@ void BM_Record(benchmark::State& state) {
     for (const Chats::Request& request : chats.requests()) {
       std::copy_n(chats.chained().data() + request.begin, request.total, chain.data());
       const uint64_t begin = Ticks();
-      const uint64_t answer = structure.Match(chain.data(), request.prompt);
+      structure.Match(chain.data(), request.prompt);
       const uint64_t matched = Ticks();
       structure.Record(request.worker, chain.data(), request.total);
       const uint64_t recorded = Ticks();
       if (number++ < chats.requests().size() / 2) continue;
-      signature += answer;
+      signature += structure.signature();
       match.Add(matched - begin, request.prompt);
       record.Add(recorded - matched, request.total);
     }
@@ -305,23 +305,20 @@ void BM_HalfHit(benchmark::State& state) {
   std::vector<uint64_t> asked(length);
   std::vector<uint64_t> asked_chain(length);
   uint64_t signature = 0;
-  uint64_t ticks = 0;
-  size_t matches = 0;
+  Times times;
   for (auto _ : state) {
-    for (int i = 0; i < 500; ++i) {
+    for (int i = 0; i < (IsFull() ? 20'000 : 200); ++i) {
       const size_t c = dice.Below(chains);
       std::copy_n(local.data() + c * length, length / 2, asked.data());
       std::generate(asked.begin() + length / 2, asked.end(), [&] { return dice.Next(); });
       Chain(asked, asked_chain.data());
       const uint64_t begin = Ticks();
-      const uint64_t answer = structure->Match(asked.data(), asked_chain.data(), length);
-      ticks += Ticks() - begin;
-      signature += answer;
-      ++matches;
+      structure->Match(asked.data(), asked_chain.data(), length);
+      times.Add(Ticks() - begin, length);
+      signature += structure->signature();
     }
   }
-  state.counters["match_ns"] =
-      static_cast<double>(ticks) * NsPerTick() / static_cast<double>(matches * length);
+  state.counters["match_ns"] = times.NsPerBlock();
   state.SetLabel("checksum " + Hex16(signature));
 }
 
@@ -341,17 +338,17 @@ void BM_HotPrefix(benchmark::State& state) {
     Chain(local, chain.data());
     structure->Store(i % workers, 0, local.data(), chain.data(), kLength);
   }
-  std::vector<double> ns;
   uint64_t signature = 0;
+  Times times;
   for (auto _ : state) {
-    for (int i = 0; i < 300; ++i) {
+    for (int i = 0; i < 1000; ++i) {
       const uint64_t begin = Ticks();
-      signature += structure->Match(local.data(), chain.data(), kLength);
-      ns.push_back(static_cast<double>(Ticks() - begin) * NsPerTick());
+      structure->Match(local.data(), chain.data(), kLength);
+      times.Add(Ticks() - begin, kLength);
+      signature += structure->signature();
     }
   }
-  std::nth_element(ns.begin(), ns.begin() + static_cast<std::ptrdiff_t>(ns.size() / 2), ns.end());
-  state.counters["match_us"] = ns[ns.size() / 2] / 1e3;
+  state.counters["match_us"] = times.Quantile(0.5) / 1e3;
   state.SetLabel("checksum " + Hex16(signature));
 }
 
@@ -378,20 +375,21 @@ void BM_Decode(benchmark::State& state) {
       structure->Store(sequence.worker, 0, local.data(), chain.data(), 32);
     }
     const size_t events = 20 * sequences;
-    uint64_t map_ticks = 0;
-    const uint64_t begin = Ticks();
+    Times times;
+    Times alone;  // without the map of a run index's caller
     for (size_t i = 0; i < events; ++i) {
       Sequence& sequence = all[dice.Below(sequences)];
       const uint64_t block = dice.Next();
       const uint64_t hash = Mix(sequence.parent ^ block) | 1;
+      const uint64_t begin = Ticks();
       structure->Store(sequence.worker, sequence.parent, &block, &hash, 1);
-      map_ticks += MapTicks(*structure);
+      const uint64_t ticks = Ticks() - begin;
+      times.Add(ticks, 1);
+      alone.Add(ticks - std::min(ticks, MapTicks(*structure)), 1);
       sequence.parent = hash;
     }
-    const uint64_t ticks = Ticks() - begin;
-    state.counters["event_ns"] =
-        static_cast<double>(ticks - map_ticks) * NsPerTick() / static_cast<double>(events);
-    state.counters["event_map_ns"] = static_cast<double>(ticks) * NsPerTick() / static_cast<double>(events);
+    state.counters["event_ns"] = alone.NsPerBlock();
+    state.counters["event_map_ns"] = times.NsPerBlock();
   }
 }
 
