@@ -447,6 +447,11 @@ std::unique_ptr<PyRouter> MakeRouter(std::vector<std::string> worker_urls, const
   chosen.hash_failover = ValueOrThrow(ParseHashFailover(given["hash_failover"].cast<std::string>()));
   chosen.hash_load_factor =
       static_cast<uint32_t>(std::lround(given["hash_load_factor"].cast<double>() * 1000));
+  chosen.block_size = given["block_size"].cast<uint32_t>();
+  chosen.max_blocks_per_worker = given["max_blocks_per_worker"].cast<uint64_t>();
+  chosen.cache_threshold = given["cache_threshold"].cast<double>();
+  chosen.load_factor = static_cast<uint32_t>(std::lround(given["load_factor"].cast<double>() * 1000));
+  chosen.load_bound = ValueOrThrow(ParseLoadBound(given["load_bound"].cast<std::string>()));
 
   SessionKeyOptions& keys = options.session_key;
   keys.order = given["hash_key_order"].cast<std::string>() == "reference"

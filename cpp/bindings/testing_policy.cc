@@ -52,6 +52,16 @@ PolicyOptions OptionsFrom(const std::string& policy, const py::kwargs& words) {
       options.hash_failover = ValueOrRaise(ParseHashFailover(value.cast<std::string>()));
     } else if (name == "hash_load_factor") {
       options.hash_load_factor = value.cast<uint32_t>();  // thousandths
+    } else if (name == "block_size") {
+      options.block_size = value.cast<uint32_t>();
+    } else if (name == "max_blocks_per_worker") {
+      options.max_blocks_per_worker = value.cast<uint64_t>();
+    } else if (name == "cache_threshold") {
+      options.cache_threshold = value.cast<double>();
+    } else if (name == "load_factor") {
+      options.load_factor = value.cast<uint32_t>();  // thousandths
+    } else if (name == "load_bound") {
+      options.load_bound = ValueOrRaise(ParseLoadBound(value.cast<std::string>()));
     } else {
       throw py::type_error("no option " + name);
     }
@@ -185,6 +195,26 @@ void BindTestingPolicy(py::module_& testing) {
           },
           py::kw_only(), py::arg("session") = py::none(), py::arg("body") = py::none(),
           py::arg("tried") = std::vector<uint32_t>())
+      // By the names of a prompt's blocks, all of them usable: position, reason, matched, total.
+      .def(
+          "choose_blocks",
+          [](PolicyHarness& self, const std::vector<uint64_t>& blocks, const std::vector<uint32_t>& tried) {
+            const auto fleet = self.fleet();
+            RoutingKey key;
+            key.blocks = blocks;
+            key.has_blocks = true;
+            key.usable_blocks = blocks.size();
+            const FleetView smaller = fleet->Without(tried);
+            const auto decision = self.policy().Choose(key, smaller);
+            std::optional<std::tuple<uint32_t, std::string_view, uint64_t, uint64_t>> answer;
+            if (decision) {
+              const auto [position, reason] = *AnswerFrom(decision, smaller);
+              answer.emplace(position, reason, decision->matched, decision->total);
+            }
+            return answer;
+          },
+          py::arg("blocks"), py::arg("tried") = std::vector<uint32_t>())
+      .def("block_count", [](PolicyHarness& self) { return self.policy().block_tracker()->stats().index.blocks; })
       // The same without the plan that goes with the view, as for a fleet that nobody planned for.
       .def(
           "choose_unplanned",

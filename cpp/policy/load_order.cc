@@ -48,12 +48,16 @@ int CompareLoad(const Worker& a, const Worker& b, LeastLoadMetric metric) {
 }
 
 std::optional<uint32_t> LeastLoaded(const FleetView& fleet, Dice& dice, LeastLoadMetric metric) {
-  const auto eligible = fleet.eligible();
-  if (eligible.empty()) return std::nullopt;
-  uint32_t best = eligible.front();
+  if (fleet.eligible().empty()) return std::nullopt;
+  return LeastLoaded(fleet, fleet.eligible(), dice, metric);
+}
+
+uint32_t LeastLoaded(
+    const FleetView& fleet, std::span<const uint32_t> positions, Dice& dice, LeastLoadMetric metric) {
+  uint32_t best = positions.front();
   Load least(fleet.worker(best), metric);
   uint64_t equals = 1;
-  for (const uint32_t position : eligible.subspan(1)) {
+  for (const uint32_t position : positions.subspan(1)) {
     const Load load(fleet.worker(position), metric);
     const int order = Compare(load, least);
     if (order < 0) {
@@ -69,7 +73,7 @@ std::optional<uint32_t> LeastLoaded(const FleetView& fleet, Dice& dice, LeastLoa
   // A second look finds the equal that was drawn, without a list of them. Loads may have moved in between; then the
   // last one that is still equal serves as well as the drawn one.
   uint64_t skip = dice.Below(equals);
-  for (const uint32_t position : eligible) {
+  for (const uint32_t position : positions) {
     if (Compare(Load(fleet.worker(position), metric), least) != 0) continue;
     best = position;
     if (skip-- == 0) break;

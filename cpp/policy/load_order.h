@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include "base/dice.h"
 #include "index/load_bound.h"
@@ -24,6 +25,11 @@ int CompareLoad(const Worker& a, const Worker& b, LeastLoadMetric metric = Least
 // Position of the least loaded eligible worker. Among equals one is drawn; the dice are thrown only then.
 std::optional<uint32_t> LeastLoaded(
     const FleetView& fleet, Dice& dice, LeastLoadMetric metric = LeastLoadMetric::kRequests);
+
+// The same among some positions of the fleet, not empty and in ascending order.
+uint32_t LeastLoaded(
+    const FleetView& fleet, std::span<const uint32_t> positions, Dice& dice,
+    LeastLoadMetric metric = LeastLoadMetric::kRequests);
 
 // Room under factor f: open requests < ceil(f * (R + 1) * weight / S), R and S summed over the eligible. The caps sum
 // to more than R, so while loads stand still somebody has room. REQUIRES: somebody is eligible.

@@ -15,6 +15,8 @@
 
 namespace vllm_router {
 
+class BlockCacheTracker;
+
 class Policy {
  public:
   virtual ~Policy() = default;
@@ -29,6 +31,9 @@ class Policy {
 
   // Once per decision, after the request ended.
   virtual void Observe(const Decision& /*decision*/, const Outcome& /*outcome*/) {}
+
+  // What it knows of the workers' caches, if it keeps blocks; for statistics and for clearing.
+  virtual BlockCacheTracker* block_tracker() { return nullptr; }
 
   // What Choose() will want to find in next.plan(), worked out once per change of the fleet; next.plan() is still
   // the previous view's (or null). Returning that one again is right when nothing it depends on has changed.

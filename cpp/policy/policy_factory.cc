@@ -16,13 +16,15 @@
 namespace vllm_router {
 namespace {
 
-constexpr std::array<std::string_view, 6> kBuilt = {"random",       "round_robin",     "least_load",
-                                                    "power_of_two", "consistent_hash", "rendezvous_hash"};
+constexpr std::array<std::string_view, 7> kBuilt = {"random",          "round_robin",     "least_load",
+                                                    "power_of_two",    "consistent_hash", "rendezvous_hash",
+                                                    "vllm_cache_aware"};
+constexpr uint32_t kMaxPolicyBlockSize = 4096;
+
 constexpr std::array<std::string_view, 4> kFallbacks = {
     "random", "round_robin", "least_load", "power_of_two"};
-constexpr std::array<std::string_view, 8> kPlanned = {
-    "prefix_hash", "cache_aware", "vllm_cache_aware",   "prefix_aware", "kv_overlap",
-    "kv_logit",    "auto",        "sticky_least_loaded"};
+constexpr std::array<std::string_view, 7> kPlanned = {
+    "prefix_hash", "cache_aware", "prefix_aware", "kv_overlap", "kv_logit", "auto", "sticky_least_loaded"};
 
 struct Alias {
   std::string_view alias;
@@ -88,6 +90,14 @@ std::unique_ptr<Policy> MakeKeyless(std::string_view name, const PolicyOptions& 
   return MakeLeastLoad(options.seed, options.least_load_metric);
 }
 
+// 1250 is 1.25.
+std::string Thousandths(uint32_t value) {
+  std::string text = std::to_string(value / 1000) + "." + std::to_string(1000 + value % 1000).substr(1);
+  while (text.back() == '0') text.pop_back();
+  if (text.back() == '.') text.pop_back();
+  return text;
+}
+
 Status CheckRanges(const PolicyOptions& options) {
   if (options.virtual_nodes < 1 || options.virtual_nodes > kMaxVirtualNodes) {
     return absl::InvalidArgumentError(
@@ -95,13 +105,32 @@ Status CheckRanges(const PolicyOptions& options) {
         "; it is the number of ring points per weight 1 and must be between 1 and " +
         std::to_string(kMaxVirtualNodes) + " (default 160)");
   }
+  if (options.block_size < 1 || options.block_size > kMaxPolicyBlockSize) {
+    return absl::InvalidArgumentError(
+        "block_size is " + std::to_string(options.block_size) +
+        "; it is the number of tokens in a block of the engines' caches and must be between 1 and " +
+        std::to_string(kMaxPolicyBlockSize) + " (default 16)");
+  }
+  if (options.max_blocks_per_worker < 1) {
+    return absl::InvalidArgumentError(
+        "max_blocks_per_worker is 0; it is the number of blocks in a worker's cache and must be at least 1 "
+        "(default "
+        "100000)");
+  }
+  if (!(options.cache_threshold >= 0 && options.cache_threshold <= 1)) {
+    return absl::InvalidArgumentError(
+        "cache_threshold is " + std::to_string(options.cache_threshold) +
+        "; it is a share of the prompt and must be between 0 and 1 (default 0.3)");
+  }
+  if (options.load_factor < 1000 || options.load_factor > 10'000) {
+    return absl::InvalidArgumentError(
+        "load_factor is " + Thousandths(options.load_factor) +
+        "; it is a multiple of the mean load and must be between 1 and 10 (default 1.25)");
+  }
   const uint32_t factor = options.hash_load_factor;
   if (factor != 0 && (factor < 1000 || factor > 10'000)) {
-    std::string value = std::to_string(factor / 1000) + "." + std::to_string(1000 + factor % 1000).substr(1);
-    while (value.back() == '0') value.pop_back();
-    if (value.back() == '.') value.pop_back();
     return absl::InvalidArgumentError(
-        "hash_load_factor is " + value +
+        "hash_load_factor is " + Thousandths(factor) +
         "; it is a multiple of the mean load and must be between 1 and 10, or 0 to ignore "
         "loads (default 0)");
   }
@@ -165,6 +194,13 @@ StatusOr<HashFailover> ParseHashFailover(std::string_view word) {
   return WordIsUnknown("hash_failover", word, kWords);
 }
 
+StatusOr<LoadBound> ParseLoadBound(std::string_view word) {
+  constexpr std::array<std::string_view, 2> kWords = {"room", "average"};
+  if (word == "room") return LoadBound::kRoom;
+  if (word == "average") return LoadBound::kAverage;
+  return WordIsUnknown("load_bound", word, kWords);
+}
+
 StatusOr<std::unique_ptr<Policy>> MakePolicy(const PolicyOptions& options) {
   const StatusOr<std::string_view> name = CanonicalPolicyName(options.policy);
   if (!name.ok()) return name.status();
@@ -181,6 +217,15 @@ StatusOr<std::unique_ptr<Policy>> MakePolicy(const PolicyOptions& options) {
          .failover = options.hash_failover,
          .load_factor = options.hash_load_factor},
         MakeKeyless(*fallback, options));
+  }
+  if (*name == "vllm_cache_aware") {
+    return MakeVllmCacheAware(
+        {.tracker =
+             {.block_size = options.block_size, .max_blocks_per_worker = options.max_blocks_per_worker},
+         .cache_threshold = options.cache_threshold,
+         .load_factor = options.load_factor,
+         .load_bound = options.load_bound},
+        options.seed, MakeKeyless(*fallback, options));
   }
   if (*name == "rendezvous_hash") {
     return MakeRendezvousHash(options.hash_function, MakeKeyless(*fallback, options));

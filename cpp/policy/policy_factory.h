@@ -13,6 +13,7 @@
 #include "policy/consistent_hash.h"
 #include "policy/load_order.h"
 #include "policy/policy.h"
+#include "policy/vllm_cache_aware.h"
 
 namespace vllm_router {
 
@@ -28,6 +29,13 @@ struct PolicyOptions {
   HashFunction hash_function = HashFunction::kFurc;
   HashFailover hash_failover = HashFailover::kNext;
   uint32_t hash_load_factor = 0;  // thousandths, 1000..10000; 0 = loads are ignored
+
+  // vllm_cache_aware
+  uint32_t block_size = 16;                  // tokens, 1..4096
+  uint64_t max_blocks_per_worker = 100'000;  // at least 1
+  double cache_threshold = 0.3;              // share of the prompt's blocks, 0..1
+  uint32_t load_factor = 1250;               // thousandths, 1000..10000
+  LoadBound load_bound = LoadBound::kRoom;
 };
 
 // InvalidArgument names the thing, its value, the limit and the remedy; Unimplemented is for what is planned.
@@ -46,5 +54,6 @@ StatusOr<std::string_view> CanonicalPolicyName(std::string_view name);
 StatusOr<LeastLoadMetric> ParseLeastLoadMetric(std::string_view word);
 StatusOr<HashFunction> ParseHashFunction(std::string_view word);
 StatusOr<HashFailover> ParseHashFailover(std::string_view word);
+StatusOr<LoadBound> ParseLoadBound(std::string_view word);
 
 }  // namespace vllm_router

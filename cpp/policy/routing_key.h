@@ -4,6 +4,9 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
+
+#include "hashing/block_hash.h"
 
 namespace vllm_router {
 
@@ -13,6 +16,7 @@ enum class KeyParts : uint32_t {
   kSession = 1 << 0,       // session key from headers, then from top-level JSON members
   kBodyDigest = 1 << 1,    // digest of the whole body
   kPromptTokens = 1 << 2,  // size of the prompt
+  kBlocks = 1 << 3,        // hashes of the prompt's blocks
 };
 constexpr KeyParts operator|(KeyParts a, KeyParts b) {
   return static_cast<KeyParts>(static_cast<uint32_t>(a) | static_cast<uint32_t>(b));
@@ -27,6 +31,10 @@ struct RoutingKey {
   // "header:x-session-id:abc", "session:…", "user:…", or "request_hash:<16 hex>" (policies.md 2.1).
   std::string hash_key;
   HashKeySource hash_key_source = HashKeySource::kMissing;
+
+  std::vector<BlockHash> blocks;  // of the complete ones
+  bool has_blocks = false;        // there is a prompt, be it shorter than a block
+  uint64_t usable_blocks = 0;  // how many a cache can save: of the last token an engine wants the computation
 
   uint32_t prompt_tokens = 1;      // P, estimated when not counted (policies.md 2.6)
   uint32_t expected_output = 256;  // E

@@ -7,6 +7,7 @@
 #include "base/limits.h"
 #include "base/text.h"
 #include "routing/request_fields.h"
+#include "routing/routing_text.h"
 
 namespace vllm_router {
 namespace {
@@ -14,6 +15,17 @@ namespace {
 // Estimates of policies.md 2.6, until a model's own figures are learned.
 constexpr uint64_t kBytesPerToken = 4;
 constexpr uint64_t kMeanOutputTokens = 256;
+
+constexpr uint64_t kTokensPerMedium = 256;
+
+// A thread that has seen a longer text does not keep its memory.
+constexpr size_t kKeptTextBytes = 1024 * 1024;
+
+uint64_t TokensOf(uint64_t bytes) { return bytes / kBytesPerToken + (bytes % kBytesPerToken != 0); }
+
+uint32_t AsTokenCount(uint64_t tokens) {
+  return static_cast<uint32_t>(std::clamp<uint64_t>(tokens, 1, UINT32_MAX));
+}
 
 // ceil(bytes / kBytesPerToken), at least 1.
 uint32_t EstimatePromptTokens(const RequestView& request) {
@@ -24,9 +36,9 @@ uint32_t EstimatePromptTokens(const RequestView& request) {
     const uint64_t bytes = request.prompt ? request.prompt->size()
                            : request.body ? request.body->size()
                                           : request.body_bytes;
-    tokens = bytes / kBytesPerToken + (bytes % kBytesPerToken != 0);
+    tokens = TokensOf(bytes);
   }
-  return static_cast<uint32_t>(std::clamp<uint64_t>(tokens, 1, UINT32_MAX));
+  return AsTokenCount(tokens);
 }
 
 // Who is there, and why each of them may not be chosen.
@@ -79,6 +91,7 @@ Router::Router(const RouterOptions& options, std::shared_ptr<Policy> policy)
       policy_(std::move(policy)),
       needs_(policy_->Needs()),
       session_keys_(options.session_key),
+      hasher_(options.policy.block_size),
       registry_([policy = policy_](const FleetView& next) { return policy->Plan(next); }) {}
 
 Status Router::AddWorkers(std::span<const std::string> urls, double weight) {
@@ -99,7 +112,8 @@ Status Router::AddWorkers(std::span<const std::string> urls, double weight) {
 }
 
 bool Router::NeedsBody(std::span<const HeaderField> headers) const {
-  return Has(needs_, KeyParts::kSession | KeyParts::kBodyDigest) && !session_keys_.HasHeader(headers);
+  return Has(needs_, KeyParts::kBlocks) ||
+         (Has(needs_, KeyParts::kSession | KeyParts::kBodyDigest) && !session_keys_.HasHeader(headers));
 }
 
 RoutingKey Router::MakeKey(const RequestView& request) const {
@@ -110,9 +124,10 @@ RoutingKey Router::MakeKey(const RequestView& request) const {
 
 void Router::MakeKey(const RequestView& request, RoutingKey* key) const {
   std::optional<RequestFields> parsed;
+  if (Has(needs_, KeyParts::kPromptTokens)) key->prompt_tokens = EstimatePromptTokens(request);
+  if (Has(needs_, KeyParts::kBlocks)) MakeBlocks(request, &parsed, key);
   if (Has(needs_, KeyParts::kSession | KeyParts::kBodyDigest)) session_keys_.Find(request, key, &parsed);
   if (!Has(needs_, KeyParts::kPromptTokens)) return;
-  key->prompt_tokens = EstimatePromptTokens(request);
   // The limit on the output is worth reading, but a body is not parsed for it alone unless it is small.
   if (request.fields == nullptr && !parsed && request.body && request.body->size() <= kSmallBodyBytes &&
       !Has(needs_, KeyParts::kSession | KeyParts::kBodyDigest)) {
@@ -124,14 +139,62 @@ void Router::MakeKey(const RequestView& request, RoutingKey* key) const {
   key->expected_output = static_cast<uint32_t>(output);
 }
 
+// Token ids count as they are. Of anything else the routing text is cut into blocks of four bytes for each token.
+void Router::MakeBlocks(
+    const RequestView& request, std::optional<RequestFields>* parsed, RoutingKey* key) const {
+  thread_local RoutingText read;
+  std::string_view text;
+  std::span<const uint32_t> tokens;
+  PromptScope scope;
+  key->has_blocks = true;
+  if (request.token_ids) {
+    tokens = *request.token_ids;
+  } else if (request.prompt) {
+    text = *request.prompt;
+    scope.is_text = true;
+  } else {
+    read.kind = RoutingText::Kind::kMissing;
+    if (request.body) {
+      const PromptWanted wanted{request.path, kDefaultRoutingTextLimit, &read};
+      *parsed = ParseRequestFields(*request.body, request.body_is_padded, &wanted);
+    }
+    if (read.kind == RoutingText::Kind::kMissing) {
+      key->has_blocks = false;
+      key->blocks.clear();
+      return;
+    }
+    tokens = read.token_ids;
+    text = read.text;
+    scope.is_text = read.kind == RoutingText::Kind::kText;
+    scope.cache_salt = read.cache_salt;
+    // An adapter is asked for by its name as model. Prompts of different models share no block.
+    if ((*parsed)->model) scope.lora_name = *(*parsed)->model;
+    const uint64_t size = scope.is_text ? TokensOf(text.size()) : tokens.size();
+    key->prompt_tokens = AsTokenCount(size + uint64_t{read.media} * kTokensPerMedium);
+  }
+  const BlockHash root = hasher_.Root(scope);
+  if (scope.is_text) {
+    key->blocks.resize(hasher_.CountBlocks(text));
+    hasher_.Hash(root, text, key->blocks);
+    key->usable_blocks = (text.size() - !text.empty()) / hasher_.block_bytes();
+  } else {
+    key->blocks.resize(hasher_.CountBlocks(tokens));
+    hasher_.Hash(root, tokens, key->blocks);
+    key->usable_blocks = (tokens.size() - !tokens.empty()) / hasher_.block_size();
+  }
+  if (read.text.capacity() > kKeptTextBytes) read = {};
+}
+
 StatusOr<Ticket> Router::Select(const RoutingKey& key, const FleetView& fleet) {
   const std::optional<Decision> decision = policy_->Choose(key, fleet);
   if (!decision) return absl::UnavailableError(NobodyEligible(fleet));
   const std::shared_ptr<Worker>& worker = fleet.members()[decision->position].worker;
   worker->selections.fetch_add(1, std::memory_order_relaxed);
-  // No policy of today finds a part of the prompt on a worker, so all of it is to be computed there.
+  const uint64_t cached =
+      decision->unit == MatchUnit::kBlocks ? decision->matched * hasher_.block_size() : uint64_t{0};
   const LoadShare share{
-      .queued_prefill = key.prompt_tokens,
+      .queued_prefill =
+          static_cast<uint32_t>(key.prompt_tokens > cached + 1 ? key.prompt_tokens - cached : 1),
       .expected_output = key.expected_output,
       .context = key.prompt_tokens};
   return Ticket(policy_, worker, *decision, share);

@@ -12,12 +12,14 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/status.h"
+#include "hashing/block_hash.h"
 #include "policy/policy.h"
 #include "policy/policy_factory.h"
 #include "routing/request_view.h"
@@ -69,10 +71,13 @@ class Router {
  private:
   Router(const RouterOptions& options, std::shared_ptr<Policy> policy);
 
+  void MakeBlocks(const RequestView& request, std::optional<RequestFields>* parsed, RoutingKey* key) const;
+
   const RouterOptions options_;
   const std::shared_ptr<Policy> policy_;
   const KeyParts needs_;
   const SessionKeyFinder session_keys_;
+  const BlockHasher hasher_;
   WorkerRegistry registry_;
 };
 

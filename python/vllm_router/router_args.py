@@ -49,15 +49,23 @@ from vllm_router._flags import (
 from vllm_router._version import __version__
 from vllm_router.errors import UnusedOptionWarning
 
-BUILT_POLICIES = ("random", "round_robin", "least_load", "power_of_two", "consistent_hash", "rendezvous_hash")
+BUILT_POLICIES = (
+    "random",
+    "round_robin",
+    "least_load",
+    "power_of_two",
+    "consistent_hash",
+    "rendezvous_hash",
+    "vllm_cache_aware",
+)
 HASH_POLICIES = ("consistent_hash", "rendezvous_hash")
+BLOCK_POLICIES = ("vllm_cache_aware",)
 
 # Canonical names; docs/reference/policies.md lists them.
 _USE_SESSIONS = "for chats use consistent_hash, which keeps a session on one worker, otherwise least_load"
 _LATER_POLICIES = dict.fromkeys(
     (
         "cache_aware",
-        "vllm_cache_aware",
         "prefix_hash",
         "prefix_aware",
         "kv_overlap",
@@ -433,9 +441,60 @@ class RouterArgs:
     cache_threshold: float = option(
         0.3,
         Number(0, 1, whole=False),
-        "the share of the prompt that must match",
+        "the share of the prompt that a worker must hold for its cache to decide",
         group=_POLICY,
-        not_built=_CACHE_AWARE,
+        scope="routing",
+        policies=BLOCK_POLICIES,
+    )
+    block_size: int = option(
+        16,
+        Number(1, 4096),
+        "the number of tokens in a block of the engines' caches",
+        group=_POLICY,
+        scope="routing",
+        policies=BLOCK_POLICIES,
+        more="As --block-size of vLLM, --page-size of SGLang.",
+    )
+    max_blocks_per_worker: int = option(
+        100_000,
+        Number(1),
+        "the number of blocks that a worker's cache holds",
+        group=_POLICY,
+        scope="routing",
+        aliases=("max_blocks_per_backend",),
+        policies=BLOCK_POLICIES,
+        more="vLLM prints it as GPU blocks when it starts. Too high promises what is gone.",
+    )
+    load_factor: float = option(
+        1.25,
+        Number(1.0, 10.0, whole=False),
+        "how far above the average load the holder of a prompt may be before it goes elsewhere",
+        group=_POLICY,
+        scope="routing",
+        policies=BLOCK_POLICIES,
+    )
+    load_bound: str = option(
+        "room",
+        Choice(("room", "average")),
+        "what that bound is compared with",
+        group=_POLICY,
+        scope="routing",
+        policies=BLOCK_POLICIES,
+        more="room: the load with this request, so that an idle fleet uses its caches. average: the load "
+        "without.",
+    )
+    tokenize: str = option(
+        "never",
+        Choice(
+            ("never",),
+            later={
+                "worker": "prompts of token ids are matched as they are, any other by the bytes of its text"
+            },
+        ),
+        "who turns text into token ids",
+        group=_POLICY,
+        scope="routing",
+        policies=BLOCK_POLICIES,
     )
     balance_abs_threshold: int = option(
         64, Number(0), "the difference of load that ends affinity", group=_POLICY, not_built=_CACHE_AWARE
@@ -1046,7 +1105,7 @@ class RouterArgs:
         for key in keys:
             if keys.count(key) > 1:
                 raise ValueError(f"{source}: {key} is there twice; leave one of them")
-        return cls.values_of_dict(values, source)
+        return cls.values_of_dict(_without_sections(values, source), source)
 
     # Checks
 
@@ -1190,6 +1249,27 @@ def _unread_options(options: Mapping[str, Any]) -> list[str]:
         for name, value in options.items()
         if FLAGS[name].policies and policy not in FLAGS[name].policies and not FLAGS[name].is_default(value)
     ]
+
+
+def _without_sections(values: dict[str, Any], source: str) -> dict[str, Any]:
+    """The same settings, those of `routing:` and of the policies' sections in it among the others."""
+    routing = values.get("routing")
+    if routing is None:
+        return values
+    if not isinstance(routing, dict):
+        raise ValueError(
+            f"{source}: routing is {show(routing)}; it is a mapping, such as `policy: least_load`"
+        )
+    flat = {name: value for name, value in values.items() if name != "routing"}
+    for name, value in routing.items():
+        section = value if isinstance(value, dict) and name in BUILT_POLICIES else {name: value}
+        for inner, setting in section.items():
+            if section is value and inner == "eviction_interval_secs":
+                continue  # nothing waits for it: the limit on blocks holds after every request
+            if inner in flat:
+                raise ValueError(f"{source}: {inner} is there twice; leave one of them")
+            flat[inner] = setting
+    return flat
 
 
 def check_policy_options(options: Mapping[str, Any], warn: Callable[[str], None] = _warn) -> dict[str, Any]:

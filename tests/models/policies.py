@@ -8,6 +8,7 @@ import math
 from collections.abc import Collection, Sequence
 from fractions import Fraction
 
+from tests.models.block_cache_tracker import BlockCacheTracker
 from tests.models.dice import Dice
 from tests.models.fleet import Fleet, Worker
 from tests.models.hash_ring import HashRing
@@ -197,6 +198,58 @@ class RendezvousHash(KeyedPolicy):
         if home in eligible:
             return home, "home"
         return max(eligible, key=rank), "failover"
+
+
+class VllmCacheAware:
+    """Asked with the names of a prompt's blocks; an answer is (position, reason, matched, total)."""
+
+    def __init__(
+        self,
+        seed: int,
+        max_blocks_per_worker: int = 100_000,
+        cache_threshold: float = 0.3,
+        load_factor: int = 1250,
+        load_bound: str = "room",
+        block_size: int = 16,  # noqa: ARG002
+    ) -> None:
+        self.dice = Dice(seed)
+        self.threshold = cache_threshold
+        self.factor = Fraction(load_factor, 1000)
+        self.bound = load_bound
+        self.tracker = BlockCacheTracker(max_blocks_per_worker)
+
+    def has_room(self, fleet: Fleet, eligible: Sequence[int], position: int) -> bool:
+        worker = fleet.members[position]
+        if self.bound == "room":
+            return worker.requests < cap(fleet, eligible, position, self.factor)
+        members = [fleet.members[i] for i in eligible]
+        mean = Fraction(sum(w.requests for w in members), sum(w.weight for w in members))
+        return worker.requests < mean * worker.weight * self.factor
+
+    def choose(
+        self, blocks: Sequence[int], fleet: Fleet, tried: Collection[int] = ()
+    ) -> tuple[int, str, int, int] | None:
+        for gone in set(self.tracker.used) - {str(worker.id) for worker in fleet.members}:
+            self.tracker.remove(gone)
+        eligible = fleet.eligible(tried)
+        if not eligible:
+            return None
+        total = len(blocks)
+        if total == 0:
+            return least_loaded(fleet, eligible, self.dice), "prefix_miss", 0, 0
+        held = self.tracker.match(blocks)
+        hits = {i: held.get(str(fleet.members[i].id), 0) for i in eligible}
+        candidates = [i for i in eligible if hits[i] > self.threshold * total]
+        room = [i for i in candidates if self.has_room(fleet, eligible, i)]
+        if room:
+            longest = max(hits[i] for i in room)
+            chosen = least_loaded(fleet, [i for i in room if hits[i] == longest], self.dice)
+            reason = "prefix_hit" if longest == max(hits[i] for i in candidates) else "overflow"
+        else:
+            chosen = least_loaded(fleet, eligible, self.dice)
+            reason = "overflow" if candidates else "prefix_miss"
+        self.tracker.record(str(fleet.members[chosen].id), blocks)
+        return chosen, reason, hits[chosen], total
 
 
 def make_policy(

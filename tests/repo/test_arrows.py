@@ -34,7 +34,7 @@ HEAVY = {
     "openssl": "net/*.cc",
     "prometheus": "proxy/metrics.cc",
     "pybind11": "bindings/*",
-    "simdjson": "{routing/request_fields,simulation/openai_api}.cc",
+    "simdjson": "{routing/json_reading.h,simulation/openai_api.cc}",
     "spdlog": "base/log.cc",
 }
 

@@ -13,6 +13,8 @@ def test_reasons_have_their_stable_names():
         "body_hash",
         "failover",
         "overflow",
+        "prefix_hit",
+        "prefix_miss",
         "fallback",
         "pinned",
     ]

@@ -4,7 +4,15 @@ import pytest
 
 from vllm_router._core import testing
 
-BUILT = ["random", "round_robin", "least_load", "power_of_two", "consistent_hash", "rendezvous_hash"]
+BUILT = [
+    "random",
+    "round_robin",
+    "least_load",
+    "power_of_two",
+    "consistent_hash",
+    "rendezvous_hash",
+    "vllm_cache_aware",
+]
 
 
 def canonical(name):
@@ -37,7 +45,6 @@ def test_names_and_aliases_are_accepted(name, expected):
     [
         "prefix_hash",
         "cache_aware",
-        "vllm_cache_aware",
         "prefix_aware",
         "kv_overlap",
         "kv_logit",

@@ -138,6 +138,11 @@ OTHER_VALUES: dict[str, tuple[str, Any]] = {
     "hash-function": ("xxh3", "xxh3"),
     "hash-failover": ("first", "first"),
     "hash-load-factor": ("1.25", 1.25),
+    "cache-threshold": ("0.5", 0.5),
+    "block-size": ("32", 32),
+    "max-blocks-per-worker": ("2000", 2000),
+    "load-factor": ("1.5", 1.5),
+    "load-bound": ("average", "average"),
     "hash-key-order": ("reference", "reference"),
     "hash-key-headers": ("x-team,x-user", ["x-team", "x-user"]),
     "consistent-hash-compat": ("", True),
@@ -215,7 +220,6 @@ OTHER_VALUES: dict[str, tuple[str, Any]] = {
     "mini-lb": ("", True),
     "backend": ("openai", "openai"),
     "history-backend": ("none", "none"),
-    "cache-threshold": ("0.5", 0.5),
     "balance-abs-threshold": ("32", 32),
     "balance-rel-threshold": ("1.1", 1.1),
     "eviction-interval-secs": ("30", 30),
@@ -223,6 +227,7 @@ OTHER_VALUES: dict[str, tuple[str, Any]] = {
     "trust-forwarded": ("", True),  # on anyway; --no-… is the one that changes something
     "session-header-aliases": ("", True),
     "hash-key-fallback": ("body", "body"),  # the other name is not built yet
+    "tokenize": ("never", "never"),  # likewise
 }
 
 BY_SPELLING = {flag.spelling[2:]: flag for flag in FLAGS.values() if flag.on_command_line}
@@ -354,7 +359,7 @@ def test_every_other_flag_is_accepted_away_from_its_default(spelling: str) -> No
 
 @pytest.mark.parametrize(
     "name",
-    ["cache_aware", "vllm_cache_aware", "prefix_hash", "prefix-aware", "kv_overlap", "kv", "auto", "manual"],
+    ["cache_aware", "prefix_hash", "prefix-aware", "kv_overlap", "kv", "auto", "manual"],
 )
 def test_a_policy_that_is_not_built_is_refused_by_name(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert f"--policy {name} is not built into vllm-router {__version__} yet;" in errors_of(
@@ -623,6 +628,12 @@ def test_policy_options_are_filled_with_defaults() -> None:
         "session_header_aliases": True,
         "hash_key_fallback": "body",
         "consistent_hash_compat": False,
+        "cache_threshold": 0.3,
+        "block_size": 16,
+        "max_blocks_per_worker": 100_000,
+        "load_factor": 1.25,
+        "load_bound": "room",
+        "tokenize": "never",
     }
 
 
@@ -657,7 +668,7 @@ def test_compat_sets_what_it_implies() -> None:
             ValueError,
             "virtual_nodes is 0; it is the number of points on the hash ring per worker",
         ),
-        ({"cache_threshold": 0.5}, ValueError, "--cache-threshold 0.5 is not built into vllm-router"),
+        ({"cache_threshold": 1.5}, ValueError, "cache_threshold is 1.5; "),
         ({"policy": "cache_aware"}, ValueError, "--policy cache_aware is not built into vllm-router"),
         ({"policy": "least_lod"}, ValueError, "did you mean least_load?"),
     ],

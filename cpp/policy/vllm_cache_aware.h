@@ -1,0 +1,37 @@
+// vllm_cache_aware: the worker that was given the longest part of this prompt, if it has room.
+//
+//   prompt, 6 blocks    a b c d e f          threshold 0.3: a candidate holds more than 1.8 blocks
+//   w0 holds 4, full    w1 holds 2, has room    w2 holds none
+//   answer: w1, overflow. With room on w0: w0, prefix_hit. Without candidates: the least loaded, prefix_miss.
+//
+// Whoever gets the request has its blocks from then on (index/block_cache_tracker.h: at most max_blocks_per_worker, the
+// least recently used go first, the end of a prompt before its beginning). A worker that leaves the fleet is forgotten.
+//
+// Cost: a match, 0.1 to 0.5 us, and a record, 3 to 8 ns per block, under the tracker's mutex; 10 bytes per (worker, block).
+// Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "index/block_cache_tracker.h"
+#include "policy/policy.h"
+
+namespace vllm_router {
+
+enum class LoadBound : uint8_t {
+  kRoom,     // load_order.h: an idle fleet has room
+  kAverage,  // load < factor * mean load: an idle fleet never uses its caches
+};
+
+struct VllmCacheAwareOptions {
+  BlockCacheTrackerOptions tracker;
+  double cache_threshold = 0.3;  // share of the prompt's blocks, 0..1; candidates hold more
+  uint32_t load_factor = 1250;   // thousandths
+  LoadBound load_bound = LoadBound::kRoom;
+};
+
+std::unique_ptr<Policy> MakeVllmCacheAware(
+    const VllmCacheAwareOptions& options, uint64_t seed, std::unique_ptr<Policy> fallback);
+
+}  // namespace vllm_router
