@@ -451,7 +451,7 @@ std::unique_ptr<PyRouter> MakeRouter(std::vector<std::string> worker_urls, const
   chosen.max_blocks_per_worker = given["max_blocks_per_worker"].cast<uint64_t>();
   chosen.cache_threshold = given["cache_threshold"].cast<double>();
   chosen.load_factor = static_cast<uint32_t>(std::lround(given["load_factor"].cast<double>() * 1000));
-  chosen.load_bound = ValueOrThrow(ParseLoadBound(given["load_bound"].cast<std::string>()));
+  chosen.load_bound = ValueOrThrow(ParseHolderBound(given["load_bound"].cast<std::string>()));
 
   SessionKeyOptions& keys = options.session_key;
   keys.order = given["hash_key_order"].cast<std::string>() == "reference"

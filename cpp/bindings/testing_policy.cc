@@ -61,7 +61,7 @@ PolicyOptions OptionsFrom(const std::string& policy, const py::kwargs& words) {
     } else if (name == "load_factor") {
       options.load_factor = value.cast<uint32_t>();  // thousandths
     } else if (name == "load_bound") {
-      options.load_bound = ValueOrRaise(ParseLoadBound(value.cast<std::string>()));
+      options.load_bound = ValueOrRaise(ParseHolderBound(value.cast<std::string>()));
     } else {
       throw py::type_error("no option " + name);
     }
@@ -214,7 +214,9 @@ void BindTestingPolicy(py::module_& testing) {
             return answer;
           },
           py::arg("blocks"), py::arg("tried") = std::vector<uint32_t>())
-      .def("block_count", [](PolicyHarness& self) { return self.policy().block_tracker()->stats().index.blocks; })
+      .def(
+          "block_count",
+          [](PolicyHarness& self) { return self.policy().block_tracker()->stats().index.blocks; })
       // The same without the plan that goes with the view, as for a fleet that nobody planned for.
       .def(
           "choose_unplanned",

@@ -194,10 +194,10 @@ StatusOr<HashFailover> ParseHashFailover(std::string_view word) {
   return WordIsUnknown("hash_failover", word, kWords);
 }
 
-StatusOr<LoadBound> ParseLoadBound(std::string_view word) {
+StatusOr<HolderBound> ParseHolderBound(std::string_view word) {
   constexpr std::array<std::string_view, 2> kWords = {"room", "average"};
-  if (word == "room") return LoadBound::kRoom;
-  if (word == "average") return LoadBound::kAverage;
+  if (word == "room") return HolderBound::kRoom;
+  if (word == "average") return HolderBound::kAverage;
   return WordIsUnknown("load_bound", word, kWords);
 }
 

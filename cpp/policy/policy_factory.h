@@ -35,7 +35,7 @@ struct PolicyOptions {
   uint64_t max_blocks_per_worker = 100'000;  // at least 1
   double cache_threshold = 0.3;              // share of the prompt's blocks, 0..1
   uint32_t load_factor = 1250;               // thousandths, 1000..10000
-  LoadBound load_bound = LoadBound::kRoom;
+  HolderBound load_bound = HolderBound::kRoom;
 };
 
 // InvalidArgument names the thing, its value, the limit and the remedy; Unimplemented is for what is planned.
@@ -54,6 +54,6 @@ StatusOr<std::string_view> CanonicalPolicyName(std::string_view name);
 StatusOr<LeastLoadMetric> ParseLeastLoadMetric(std::string_view word);
 StatusOr<HashFunction> ParseHashFunction(std::string_view word);
 StatusOr<HashFailover> ParseHashFailover(std::string_view word);
-StatusOr<LoadBound> ParseLoadBound(std::string_view word);
+StatusOr<HolderBound> ParseHolderBound(std::string_view word);
 
 }  // namespace vllm_router

@@ -35,7 +35,7 @@ struct OwnersPlan final : FleetPlan {
 class Bound {
  public:
   Bound(const FleetView& fleet, const VllmCacheAwareOptions& options)
-      : room_(fleet, options.load_factor), average_(options.load_bound == LoadBound::kAverage) {
+      : room_(fleet, options.load_factor), average_(options.load_bound == HolderBound::kAverage) {
     if (!average_) return;
     uint64_t requests = 0;
     for (const uint32_t position : fleet.eligible()) {

@@ -19,7 +19,7 @@
 
 namespace vllm_router {
 
-enum class LoadBound : uint8_t {
+enum class HolderBound : uint8_t {
   kRoom,     // load_order.h: an idle fleet has room
   kAverage,  // load < factor * mean load: an idle fleet never uses its caches
 };
@@ -28,7 +28,7 @@ struct VllmCacheAwareOptions {
   BlockCacheTrackerOptions tracker;
   double cache_threshold = 0.3;  // share of the prompt's blocks, 0..1; candidates hold more
   uint32_t load_factor = 1250;   // thousandths
-  LoadBound load_bound = LoadBound::kRoom;
+  HolderBound load_bound = HolderBound::kRoom;
 };
 
 std::unique_ptr<Policy> MakeVllmCacheAware(
