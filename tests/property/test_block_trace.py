@@ -1,7 +1,7 @@
 """A trace of real chat traffic over 16 workers with small caches: every depth is the slow twin's.
 
-tests/data has the first 200 requests of the conversation trace that comes with Mooncake (FAST'25, Apache-2.0). The
-whole one, from https://github.com/kvcache-ai/Mooncake (FAST25-release/traces), is replayed when it is named:
+tests/data has the first 200 requests of the conversation trace of Mooncake (FAST'25, Apache-2.0).
+The whole one, from https://github.com/kvcache-ai/Mooncake (FAST25-release/traces), is replayed when named:
 
     ROUTER_TRACE=conversation_trace.jsonl python -m pytest tests/property/test_block_trace.py
 """
