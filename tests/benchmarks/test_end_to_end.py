@@ -171,3 +171,26 @@ def test_the_load_generator_counts_a_status_that_is_not_200_as_an_error(tmp_path
         processes.end(bench.upstream.process)
         with pytest.raises(run.BenchmarkError, match="more than 1000 errors"):
             bench.load(ours, run.SCENARIOS[0].arguments(seconds=60, warmup=0), 60)
+
+
+def test_the_chart_shows_each_median_and_leaves_out_what_is_not_valid():
+    chart_spec = importlib.util.spec_from_file_location("end_to_end_chart", RUN.with_name("chart.py"))
+    chart = importlib.util.module_from_spec(chart_spec)
+    chart_spec.loader.exec_module(chart)
+
+    def rows(*costs):
+        return [{"cpu_us": cost, "invalid": ""} for cost in costs] + [{"cpu_us": 99.0, "invalid": "errors"}]
+
+    results = {
+        "rows": {
+            "json1k": {"ours": rows(20.0, 22.0, 21.0), "nginx": rows(25.0), "haproxy": rows()},
+            "lat1": {},
+        },
+        "about": {"machine": "2 x CPU", "commit": "abc-dirty"},
+    }
+    assert chart.medians(results) == {"json1k": {"ours": 21.0, "nginx": 25.0}}
+    drawn = chart.svg(results)
+    assert "21.0 vllm-router" in drawn
+    assert "25.0 nginx" in drawn
+    assert "99.0" not in drawn
+    assert "commit abc;" in drawn

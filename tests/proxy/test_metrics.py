@@ -189,9 +189,13 @@ def test_connects_that_fail_and_connections_that_went_stale_are_counted(stage):
 
     router = stage.router(stage.refusing_port())
     assert stage.client(router).ask("POST", CHAT, body=b"{}").status == 502
+    eventually(
+        lambda: (
+            page_of(router)["request_errors_total"].value(route=CHAT, error_type="worker_unreachable") == 1
+        )
+    )
     page = page_of(router)
     assert page["upstream_connects_total"].value(result="failed") == 1
-    assert page["request_errors_total"].value(route=CHAT, error_type="worker_unreachable") == 1
     assert page["processed_requests_total"].total() == 0
 
 
