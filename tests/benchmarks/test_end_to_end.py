@@ -193,4 +193,4 @@ def test_the_chart_shows_each_median_and_leaves_out_what_is_not_valid():
     assert "21.0 vllm-router" in drawn
     assert "25.0 nginx" in drawn
     assert "99.0" not in drawn
-    assert "commit abc;" in drawn
+    assert "commit abc." in drawn
