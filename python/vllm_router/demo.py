@@ -1,6 +1,6 @@
 """`vllm-router demo`: the same chats over three simulated workers, once per policy, live.
 
-    vllm-router demo                                           round_robin against consistent_hash, about 15 s
+    vllm-router demo                                           three policies compared, about 15 s
     vllm-router demo --policy round_robin least_load consistent_hash
     vllm-router demo --keep                                    leaves the last fleet up and prints a curl line
 
@@ -38,7 +38,7 @@ from vllm_router.router import Router
 from vllm_router.server import Server
 from vllm_router.testing import SimulatedWorker
 
-DEFAULT_POLICIES = ("round_robin", "consistent_hash")
+DEFAULT_POLICIES = ("round_robin", "consistent_hash", "vllm_cache_aware")
 
 # One worker's cache holds its share of the chats, though not all of them; so does a real fleet's.
 FLEET = {"ttft_ms": 10.0, "prefill_us_per_token": 400.0, "tpot_ms": 4.0, "cache_blocks": 640}
