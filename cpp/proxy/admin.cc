@@ -2,10 +2,12 @@
 
 #include <boost/json.hpp>
 #include <boost/json/src.hpp>  // Boost.JSON's one translation unit in this extension
+#include <charconv>
 #include <optional>
 #include <set>
 #include <utility>
 
+#include "base/text.h"
 #include "net/task.h"
 #include "proxy/error_response.h"
 #include "proxy/fetch.h"
@@ -17,8 +19,6 @@ namespace {
 
 constexpr std::string_view kText = "text/plain; charset=utf-8";
 constexpr int64_t kModelsTimeoutMs = 5'000;
-constexpr int64_t kSliceNanos =
-    100'000'000;  // a wait for a worker looks up this often whether the server is stopping
 
 AdminReply Json(int status, const json::value& value) {
   return {.status = status, .body = json::serialize(value)};
@@ -34,6 +34,10 @@ AdminReply Error(HttpError error, std::string_view message, int status = 0) {
       .status = status != 0 ? status : row.status,
       .body = ErrorBody(message, row.type, row.code),
       .error_code = row.code};
+}
+
+AdminReply Refusal(const Status& status) {
+  return Error(HttpError::kInvalidArgument, std::string(status.message()));
 }
 
 int HexDigit(char c) {
@@ -58,17 +62,58 @@ std::optional<std::string> PercentDecoded(std::string_view text, bool plus_is_sp
   return decoded;
 }
 
-// Value of `name` in a query string, decoded; nullopt if it is absent or malformed.
-std::optional<std::string> QueryValue(std::string_view query, std::string_view name) {
+// Value of `name` in a query string, decoded; nullopt if it is absent.
+StatusOr<std::optional<std::string>> QueryValue(std::string_view query, std::string_view name) {
+  std::optional<std::string> value;
   while (!query.empty()) {
     const size_t end = std::min(query.find('&'), query.size());
     const std::string_view pair = query.substr(0, end);
     query.remove_prefix(std::min(end + 1, query.size()));
     const size_t equals = std::min(pair.find('='), pair.size());
-    if (pair.substr(0, equals) == name && equals < pair.size())
-      return PercentDecoded(pair.substr(equals + 1), true);
+    if (pair.substr(0, equals) != name || equals == pair.size()) continue;
+    if (value.has_value()) {
+      return absl::InvalidArgumentError(Concat("The query parameter '", name, "' is given more than once"));
+    }
+    value = PercentDecoded(pair.substr(equals + 1), true);
+    if (!value.has_value()) {
+      return absl::InvalidArgumentError(Concat(
+          "The query parameter '", name, "' is ", Quoted(pair.substr(equals + 1)),
+          ", which has a '%' without two hexadecimal digits"));
+    }
   }
-  return std::nullopt;
+  return value;
+}
+
+StatusOr<std::string> UrlInQuery(std::string_view query) {
+  StatusOr<std::optional<std::string>> url = QueryValue(query, "url");
+  if (url.ok() && !url->value_or("").empty()) return **std::move(url);
+  return absl::InvalidArgumentError(Concat(
+      url.ok() ? std::string("The query parameter 'url' is missing") : std::string(url.status().message()),
+      "; say for example ?url=http://gpu-0:8000."));
+}
+
+StatusOr<double> WeightInQuery(std::string_view query) {
+  const StatusOr<std::optional<std::string>> text = QueryValue(query, "weight");
+  if (!text.ok()) return text.status();
+  double weight = 1.0;
+  if (!text->has_value()) return weight;
+  const std::string& digits = **text;
+  const char* const end = digits.data() + digits.size();
+  const auto [stop, error] = std::from_chars(digits.data(), end, weight);
+  if (error == std::errc() && stop == end) return weight;
+  return absl::InvalidArgumentError(
+      Concat("The query parameter 'weight' is ", Quoted(digits), "; it must be a number such as 2.5."));
+}
+
+// Of a path such as /workers/http%3A%2F%2Fgpu-0, for those who read it.
+AdminReply NoSuchWorker(std::string_view message) {
+  return Json(404, {{"error", message}, {"code", "WORKER_NOT_FOUND"}});
+}
+
+AdminReply NoUrlInPath(std::string_view encoded) {
+  return NoSuchWorker(Concat(
+      "no worker ", Quoted(encoded), ": a '%' in the path stands before two hexadecimal digits; write the ",
+      "worker's URL percent-encoded, for example /workers/http%3A%2F%2Fgpu-0%3A8000"));
 }
 
 json::object Describe(const FleetView::Member& member) {
@@ -104,30 +149,22 @@ Task<AdminReply> Admin::Answer(Lane& lane, AdminRequest request) {
     case Route::kServerOptions:
       co_return Text(200, "");
     case Route::kModels: {
-      AdminReply reply = co_await Models(lane);
+      AdminReply reply = co_await Models(lane, request.errand);
       co_return reply;
     }
     case Route::kWorkers: {
       if (request.method != "POST") co_return Workers();
-      AdminReply reply = co_await AddFromBody(lane, std::string(request.body));
+      AdminReply reply = co_await AddFromBody(lane, request.errand, std::string(request.body));
       co_return reply;
     }
     case Route::kWorker: {
       const std::string_view encoded = request.path.substr(std::string_view("/workers/").size());
-      if (request.method != "DELETE") co_return OneWorker(encoded);
-      const std::optional<std::string> url = PercentDecoded(encoded, false);
-      co_return Remove(url.value_or(""), /*as_json=*/true);
+      co_return request.method == "DELETE" ? RemoveByPath(encoded) : OneWorker(encoded);
     }
-    case Route::kAddWorker:
-    case Route::kRemoveWorker: {
-      const std::optional<std::string> url = QueryValue(request.query, "url");
-      if (!url.has_value() || url->empty()) {
-        co_return Error(
-            HttpError::kInvalidArgument,
-            "The query parameter 'url' is missing; say for example ?url=http://gpu-0:8000.");
-      }
-      if (request.route == Route::kRemoveWorker) co_return Remove(*url, /*as_json=*/false);
-      AdminReply reply = co_await Add(lane, *url, 1.0, /*as_json=*/false);
+    case Route::kRemoveWorker:
+      co_return RemoveFromQuery(request.query);
+    case Route::kAddWorker: {
+      AdminReply reply = co_await AddFromQuery(lane, request.errand, std::string(request.query));
       co_return reply;
     }
     default:
@@ -183,12 +220,11 @@ AdminReply Admin::Workers() const {
 }
 
 AdminReply Admin::OneWorker(std::string_view encoded_url) const {
-  const std::string url = PercentDecoded(encoded_url, false).value_or("");
+  const std::optional<std::string> url = PercentDecoded(encoded_url, false);
+  if (!url.has_value()) return NoUrlInPath(encoded_url);
   const std::shared_ptr<const FleetView> fleet = router_->fleet();
-  const std::optional<uint32_t> position = fleet->Find(url);
-  if (!position.has_value()) {
-    return Json(404, {{"error", "Worker " + url + " not found"}, {"code", "WORKER_NOT_FOUND"}});
-  }
+  const std::optional<uint32_t> position = fleet->Find(*url);
+  if (!position.has_value()) return NoSuchWorker("Worker " + *url + " not found");
   return Json(200, Describe(fleet->members()[*position]));
 }
 
@@ -197,47 +233,25 @@ AdminReply Admin::Remove(std::string_view url, bool as_json) {
   const std::string message =
       removed.ok() ? "Successfully removed worker: " + std::string(url) : std::string(removed.message());
   if (as_json) {
-    return removed.ok() ? Json(200, {{"success", true}, {"message", message}})
-                        : Json(404, {{"error", message}, {"code", "WORKER_NOT_FOUND"}});
+    return removed.ok() ? Json(200, {{"success", true}, {"message", message}}) : NoSuchWorker(message);
   }
   if (removed.ok()) return Text(200, message);
   return Error(absl::IsNotFound(removed) ? HttpError::kNotFound : HttpError::kInvalidArgument, message);
 }
 
-// A worker joins when it answers its health check, so that adding it never makes a request fail.
-Task<AdminReply> Admin::Add(Lane& lane, std::string url, double weight, bool as_json) {
-  Status status;
-  StatusOr<WorkerUrl> parsed = ParseWorkerUrl(url);
-  if (!parsed.ok()) {
-    status = parsed.status();
-  } else if (lane.router->fleet()->Find(parsed->url).has_value()) {
-    status = absl::AlreadyExistsError("worker " + parsed->url + " is in the fleet already; remove it first");
-  } else {
-    const ServerOptions& options = lane.options;
-    const int64_t give_up = lane.clock.NowNanos() + options.worker_startup_timeout_ms * 1'000'000;
-    Delay delay(lane.loop);
-    bool healthy = false;
-    for (;;) {
-      const StatusOr<Fetched> answer =
-          co_await Fetch(lane, *parsed, options.health_check_endpoint, options.health_check_timeout_ms);
-      healthy = answer.ok() && answer->status >= 200 && answer->status < 300;
-      int64_t wait = options.worker_startup_check_ms * 1'000'000;
-      while (!healthy && wait > 0 && !lane.draining && lane.clock.NowNanos() < give_up) {
-        const int64_t slice = std::min(wait, kSliceNanos);
-        co_await delay.For(slice);
-        wait -= slice;
-      }
-      if (healthy || lane.draining || lane.clock.NowNanos() >= give_up) break;
-    }
-    if (healthy) {
-      status = router_->AddWorker(url, weight);
-    } else {
-      status = absl::DeadlineExceededError(
-          "worker " + parsed->url + " did not answer its health check (" + options.health_check_endpoint +
-          ") within " + std::to_string(options.worker_startup_timeout_ms / 1000) +
-          " s (--worker-startup-timeout-secs); start it, then add it again");
-    }
-  }
+AdminReply Admin::RemoveByPath(std::string_view encoded_url) {
+  const std::optional<std::string> url = PercentDecoded(encoded_url, false);
+  return url.has_value() ? Remove(*url, /*as_json=*/true) : NoUrlInPath(encoded_url);
+}
+
+AdminReply Admin::RemoveFromQuery(std::string_view query) {
+  const StatusOr<std::string> url = UrlInQuery(query);
+  if (!url.ok()) return Refusal(url.status());
+  return Remove(*url, /*as_json=*/false);
+}
+
+Task<AdminReply> Admin::Add(Lane& lane, Errand& errand, std::string url, double weight, bool as_json) {
+  const Status status = co_await AddWhenHealthy(lane, errand, url, weight);
   const std::string message =
       status.ok() ? "Successfully added worker: " + url : std::string(status.message());
   if (as_json) {
@@ -248,7 +262,43 @@ Task<AdminReply> Admin::Add(Lane& lane, std::string url, double weight, bool as_
   co_return Error(HttpError::kInvalidArgument, message);
 }
 
-Task<AdminReply> Admin::AddFromBody(Lane& lane, std::string body) {
+// A worker joins when it answers its health check, so that adding it never makes a request fail. What can be known
+// without it is said before the wait.
+Task<Status> Admin::AddWhenHealthy(Lane& lane, Errand& errand, std::string url, double weight) {
+  const Status may = router_->MayAddWorker(url, weight);
+  if (!may.ok()) co_return may;
+  const WorkerUrl worker = *ParseWorkerUrl(url);
+  const ServerOptions& options = lane.options;
+  const int64_t give_up = lane.clock.NowNanos() + options.worker_startup_timeout_ms * 1'000'000;
+  errand.set_long();
+  if (lane.draining) errand.Cancel();
+  while (!errand.cancelled()) {
+    const StatusOr<Fetched> answer =
+        co_await Fetch(lane, &errand, worker, options.health_check_endpoint, options.health_check_timeout_ms);
+    if (answer.ok() && answer->status >= 200 && answer->status < 300)
+      co_return router_->AddWorker(url, weight);
+    const int64_t left = give_up - lane.clock.NowNanos();
+    const int64_t pause = std::min(left, options.worker_startup_check_ms * 1'000'000);
+    const bool go_on = co_await errand.Pause(lane, pause);
+    if (go_on && lane.clock.NowNanos() < give_up) continue;
+    co_return absl::DeadlineExceededError(
+        "worker " + worker.url + " did not answer its health check (" + options.health_check_endpoint +
+        ") within " + std::to_string(options.worker_startup_timeout_ms / 1000) +
+        " s (--worker-startup-timeout-secs); start it, then add it again");
+  }
+  co_return absl::CancelledError("nobody waits for it any more");
+}
+
+Task<AdminReply> Admin::AddFromQuery(Lane& lane, Errand& errand, std::string query) {
+  const StatusOr<std::string> url = UrlInQuery(query);
+  if (!url.ok()) co_return Refusal(url.status());
+  const StatusOr<double> weight = WeightInQuery(query);
+  if (!weight.ok()) co_return Refusal(weight.status());
+  AdminReply reply = co_await Add(lane, errand, *url, *weight, /*as_json=*/false);
+  co_return reply;
+}
+
+Task<AdminReply> Admin::AddFromBody(Lane& lane, Errand& errand, std::string body) {
   boost::system::error_code error;
   const json::value parsed = json::parse(body, error);
   const json::object* object = error ? nullptr : parsed.if_object();
@@ -265,12 +315,12 @@ Task<AdminReply> Admin::AddFromBody(Lane& lane, std::string body) {
       co_return Json(400, {{"error", "'weight' must be a number"}, {"code", "ADD_WORKER_FAILED"}});
     }
   }
-  AdminReply reply = co_await Add(lane, std::string(url->as_string()), weight, /*as_json=*/true);
+  AdminReply reply = co_await Add(lane, errand, std::string(url->as_string()), weight, /*as_json=*/true);
   co_return reply;
 }
 
 // Asked of all at once; those that are down or slow are left out.
-Task<AdminReply> Admin::Models(Lane& lane) {
+Task<AdminReply> Admin::Models(Lane& lane, Errand& errand) {
   struct Gathering {
     std::vector<StatusOr<Fetched>> answers;
     size_t open = 0;
@@ -286,10 +336,10 @@ Task<AdminReply> Admin::Models(Lane& lane) {
   gathering.answers.assign(hosts.size(), absl::UnknownError("not asked"));
   gathering.open = hosts.size();
   for (size_t i = 0; i < hosts.size(); ++i) {
-    Spawn([](Lane& lane, WorkerUrl url, Gathering& gathering, size_t i) -> Task<void> {
-      gathering.answers[i] = co_await Fetch(lane, url, "/v1/models", kModelsTimeoutMs);
+    Spawn([](Lane& lane, Errand& errand, WorkerUrl url, Gathering& gathering, size_t i) -> Task<void> {
+      gathering.answers[i] = co_await Fetch(lane, &errand, url, "/v1/models", kModelsTimeoutMs);
       if (--gathering.open == 0) gathering.all_in.Notify();
-    }(lane, hosts[i], gathering, i));
+    }(lane, errand, hosts[i], gathering, i));
   }
   while (gathering.open > 0) co_await gathering.all_in;
 

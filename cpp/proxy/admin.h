@@ -14,6 +14,8 @@
 
 namespace vllm_router {
 
+class Errand;
+
 struct AdminReply {
   int status = 200;
   std::string body;
@@ -27,6 +29,7 @@ struct AdminRequest {
   std::string_view path;
   std::string_view query;
   std::string_view body;
+  Errand& errand;  // what to do for it; once that is cancelled, nobody reads the reply
 };
 
 class Metrics;
@@ -47,10 +50,14 @@ class Admin {
   AdminReply ListWorkers() const;
   AdminReply Workers() const;
   AdminReply OneWorker(std::string_view encoded_url) const;
-  Task<AdminReply> Models(Lane& lane);
-  Task<AdminReply> Add(Lane& lane, std::string url, double weight, bool as_json);
+  Task<AdminReply> Models(Lane& lane, Errand& errand);
+  Task<AdminReply> Add(Lane& lane, Errand& errand, std::string url, double weight, bool as_json);
+  Task<Status> AddWhenHealthy(Lane& lane, Errand& errand, std::string url, double weight);
   AdminReply Remove(std::string_view url, bool as_json);
-  Task<AdminReply> AddFromBody(Lane& lane, std::string body);
+  AdminReply RemoveByPath(std::string_view encoded_url);
+  Task<AdminReply> AddFromBody(Lane& lane, Errand& errand, std::string body);
+  Task<AdminReply> AddFromQuery(Lane& lane, Errand& errand, std::string query);
+  AdminReply RemoveFromQuery(std::string_view query);
 
   const std::shared_ptr<Router> router_;
   const Metrics* metrics_ = nullptr;

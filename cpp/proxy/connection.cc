@@ -71,12 +71,10 @@ void Connection::OnTimeout(void* connection) { static_cast<Connection*>(connecti
 void Connection::Drain(bool cut) {
   if (resting_) {
     if (cut || !socket.HasUnread()) socket.Close();
+  } else if (exchange_ != nullptr) {
+    if (cut || exchange_->OnLongErrand()) exchange_->Cancel(CancelReason::kShutdown);
   } else if (cut) {
-    if (exchange_ != nullptr) {
-      exchange_->Cancel(CancelReason::kShutdown);
-    } else {
-      socket.Close();  // lingering
-    }
+    socket.Close();  // lingering
   }
 }
 

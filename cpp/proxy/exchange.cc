@@ -8,6 +8,7 @@
 #include "http/head_writer.h"
 #include "proxy/admin.h"
 #include "proxy/connection.h"
+#include "proxy/fetch.h"
 #include "proxy/relay.h"
 
 namespace vllm_router {
@@ -164,8 +165,17 @@ Task<void> Exchange::AnswerHere() {
     co_await ReplyBodyFailed(end == RequestBody::End::kOk ? RequestBody::End::kTooLarge : end);
     co_return;
   }
-  const AdminRequest request{record_.route, head_->method, head_->path, head_->query, body_->held()};
+  Errand errand;
+  errand_ = &errand;
+  WatchClient();
+  const AdminRequest request{record_.route, head_->method, head_->path, head_->query, body_->held(), errand};
   const AdminReply reply = co_await lane_.admin.Answer(lane_, request);
+  errand_ = nullptr;
+  if (errand.cancelled()) {
+    Cancel(CancelReason::kShutdown);  // unless there was another reason before
+    co_await ReplyCancelled();
+    co_return;
+  }
   record_.error = reply.error_code;
   co_await Reply(reply.status, reply.body, reply.content_type);
 }
@@ -665,6 +675,7 @@ void Exchange::Finish() {
 void Exchange::Cancel(CancelReason reason) {
   if (cancelled_ != CancelReason::kNone) return;
   cancelled_ = reason;
+  if (errand_ != nullptr) errand_->Cancel();
   if (connector_ != nullptr) connector_->Cancel();
   if (lease_ != nullptr) lease_->socket.Close();
   const bool client_is_lost = reason == CancelReason::kClientGone || reason == CancelReason::kSlowClient;
@@ -678,6 +689,8 @@ void Exchange::Cancel(CancelReason reason) {
   }
   if (body_.has_value() && !body_->complete()) body_->Stop();
 }
+
+bool Exchange::OnLongErrand() const { return errand_ != nullptr && errand_->is_long(); }
 
 void Exchange::WatchClient() { connection_.socket.WatchReadable(&Exchange::OnClientReadable, this); }
 

@@ -27,6 +27,7 @@
 namespace vllm_router {
 
 class Connection;
+class Errand;
 struct Lane;
 
 enum class CancelReason : uint8_t {
@@ -55,6 +56,9 @@ class Exchange {
 
   // The first reason counts. Any time on the lane's thread.
   void Cancel(CancelReason reason);
+
+  // Something of our own that may take minutes, which a server that stops does not wait for.
+  bool OnLongErrand() const;
 
  private:
   // Where a step leads: on to the next one, or to FINISH because the exchange is over (answered or cut).
@@ -120,6 +124,8 @@ class Exchange {
   RoutingKey key_;
   std::string select_error_;
   Ticket ticket_;
+
+  Errand* errand_ = nullptr;  // what a request of our own is waiting for
 
   UpstreamPool::Lease lease_;
   Connector* connector_ = nullptr;  // a connect in progress

@@ -18,9 +18,17 @@ Status Failed(const FetchDeadline& deadline, std::string_view what) {
 
 }  // namespace
 
-FetchDeadline::FetchDeadline(Lane& lane) : lane(lane) { lane.fetches.insert(this); }
+FetchDeadline::FetchDeadline(Lane& lane, Errand* errand) : lane(lane), errand(errand) {
+  lane.fetches.insert(this);
+  if (errand == nullptr) return;
+  errand->fetches_.insert(this);
+  passed = errand->cancelled_;
+}
 
-FetchDeadline::~FetchDeadline() { lane.fetches.erase(this); }
+FetchDeadline::~FetchDeadline() {
+  lane.fetches.erase(this);
+  if (errand != nullptr) errand->fetches_.erase(this);
+}
 
 void FetchDeadline::Pass(void* deadline) {
   auto* self = static_cast<FetchDeadline*>(deadline);
@@ -29,8 +37,24 @@ void FetchDeadline::Pass(void* deadline) {
   if (self->socket != nullptr) self->socket->Close();
 }
 
-Task<StatusOr<Fetched>> Fetch(Lane& lane, WorkerUrl url, std::string target, int64_t timeout_ms) {
-  FetchDeadline deadline(lane);
+void Errand::Cancel() {
+  cancelled_ = true;
+  for (FetchDeadline* fetch : fetches_) FetchDeadline::Pass(fetch);
+  if (pause_ != nullptr) pause_->Cancel();
+}
+
+Task<bool> Errand::Pause(Lane& lane, int64_t nanos) {
+  if (cancelled_) co_return false;
+  Delay delay(lane.loop);
+  pause_ = &delay;
+  co_await delay.For(nanos);
+  pause_ = nullptr;
+  co_return !cancelled_;
+}
+
+Task<StatusOr<Fetched>> Fetch(
+    Lane& lane, Errand* errand, WorkerUrl url, std::string target, int64_t timeout_ms) {
+  FetchDeadline deadline(lane, errand);
   deadline.timer.Arm(lane.loop.timers(), timeout_ms, &FetchDeadline::Pass, &deadline);
   StatusOr<std::vector<Address>> addresses = co_await lane.resolver.Resolve(url.host);
   if (!addresses.ok()) co_return addresses.status();

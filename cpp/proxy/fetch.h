@@ -3,10 +3,14 @@
 //   StatusOr<Fetched> models = co_await Fetch(lane, worker.url, "/v1/models", 5'000);
 //
 // Never touches load, metrics of requests, or the pool of connections. One lane.
+//
+// What is done for somebody who may stop wanting it, such as a client that leaves, is an Errand: it knows its fetches
+// and its pause, and Cancel() ends them at once.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <unordered_set>
 
 #include "base/status.h"
 #include "net/task.h"
@@ -17,24 +21,52 @@ namespace vllm_router {
 
 struct Lane;
 class Connector;
+class Delay;
 class Socket;
+struct FetchDeadline;
 
 struct Fetched {
   int status = 0;
   std::string body;
 };
 
+class Errand {
+ public:
+  Errand() = default;
+  Errand(const Errand&) = delete;
+  Errand& operator=(const Errand&) = delete;
+
+  void Cancel();  // its coroutine goes on in a later turn of the loop
+  bool cancelled() const { return cancelled_; }
+
+  // It may take minutes, so a server that stops does not wait for it.
+  void set_long() { long_ = true; }
+  bool is_long() const { return long_; }
+
+  // False when it is cancelled, before or meanwhile.
+  Task<bool> Pause(Lane& lane, int64_t nanos);
+
+ private:
+  friend struct FetchDeadline;
+  bool cancelled_ = false;
+  bool long_ = false;
+  std::unordered_set<FetchDeadline*> fetches_;
+  Delay* pause_ = nullptr;
+};
+
 // GET with the workers' key. DeadlineExceeded, Unavailable, or FailedPrecondition for an answer that is not HTTP or
-// longer than 8 MiB. Parameters by value: the task outlives its caller's temporaries.
-Task<StatusOr<Fetched>> Fetch(Lane& lane, WorkerUrl url, std::string target, int64_t timeout_ms);
+// longer than 8 MiB. Parameters by value: the task outlives its caller's temporaries. `errand` may be null.
+Task<StatusOr<Fetched>> Fetch(
+    Lane& lane, Errand* errand, WorkerUrl url, std::string target, int64_t timeout_ms);
 
 // What ends a fetch before its time, whichever step it is in.
 struct FetchDeadline {
-  explicit FetchDeadline(Lane& lane);
+  FetchDeadline(Lane& lane, Errand* errand);
   ~FetchDeadline();
   static void Pass(void* deadline);
 
   Lane& lane;
+  Errand* const errand;
   bool passed = false;
   Connector* connector = nullptr;
   Socket* socket = nullptr;

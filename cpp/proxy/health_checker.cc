@@ -39,8 +39,8 @@ Task<void> HealthChecker::Run() {
 }
 
 Task<void> HealthChecker::Probe(WorkerUrl url) {
-  const StatusOr<Fetched> answer =
-      co_await Fetch(lane_, url, lane_.options.health_check_endpoint, lane_.options.health_check_timeout_ms);
+  const StatusOr<Fetched> answer = co_await Fetch(
+      lane_, nullptr, url, lane_.options.health_check_endpoint, lane_.options.health_check_timeout_ms);
   --open_;
   if (stopped_) co_return;
   const bool healthy = answer.ok() && answer->status >= 200 && answer->status < 300;

@@ -65,6 +65,12 @@ std::string NobodyEligible(const FleetView& fleet) {
       draining, " draining and ", excluded, " excluded; add a worker, or wait until one is healthy");
 }
 
+std::vector<WorkerRegistry::NewWorker> EachWith(double weight, std::span<const std::string> names) {
+  std::vector<WorkerRegistry::NewWorker> workers;
+  for (const std::string& name : names) workers.push_back({.url = name, .weight = weight});
+  return workers;
+}
+
 }  // namespace
 
 StatusOr<std::shared_ptr<Router>> Router::Create(const RouterOptions& options) {
@@ -94,7 +100,7 @@ Router::Router(const RouterOptions& options, std::shared_ptr<Policy> policy)
       hasher_(options.policy.block_size),
       registry_([policy = policy_](const FleetView& next) { return policy->Plan(next); }) {}
 
-Status Router::AddWorkers(std::span<const std::string> urls, double weight) {
+StatusOr<std::vector<std::string>> Router::WithRanks(std::span<const std::string> urls) const {
   std::vector<std::string> names;
   for (const std::string& url : urls) {
     const StatusOr<WorkerUrl> parsed = ParseWorkerUrl(url);
@@ -106,9 +112,20 @@ Status Router::AddWorkers(std::span<const std::string> urls, double weight) {
     for (uint32_t rank = 0; rank < options_.data_parallel_size; ++rank)
       names.push_back(Concat(parsed->url, "@", rank));
   }
-  std::vector<WorkerRegistry::NewWorker> workers;
-  for (const std::string& name : names) workers.push_back({.url = name, .weight = weight});
-  return registry_.AddAll(workers);
+  return names;
+}
+
+Status Router::AddWorkers(std::span<const std::string> urls, double weight) {
+  const StatusOr<std::vector<std::string>> names = WithRanks(urls);
+  if (!names.ok()) return names.status();
+  return registry_.AddAll(EachWith(weight, *names));
+}
+
+Status Router::MayAddWorker(std::string_view url, double weight) {
+  const std::string one(url);
+  const StatusOr<std::vector<std::string>> names = WithRanks(std::span(&one, 1));
+  if (!names.ok()) return names.status();
+  return registry_.MayAdd(EachWith(weight, *names));
 }
 
 bool Router::NeedsBody(std::span<const HeaderField> headers) const {

@@ -49,6 +49,7 @@ class Router {
     const std::string one(url);
     return AddWorkers(std::span(&one, 1), weight);
   }
+  Status MayAddWorker(std::string_view url, double weight);  // what AddWorker would say
   Status RemoveWorker(std::string_view url) { return registry_.Remove(url); }
   Status DrainWorker(std::string_view url) { return registry_.SetDraining(url, true); }
   Status SetHealthy(std::string_view url, bool healthy) { return registry_.SetHealthy(url, healthy); }
@@ -69,6 +70,7 @@ class Router {
   StatusOr<Ticket> Select(const RoutingKey& key, const FleetView& fleet);
 
  private:
+  StatusOr<std::vector<std::string>> WithRanks(std::span<const std::string> urls) const;
   Router(const RouterOptions& options, std::shared_ptr<Policy> policy);
 
   void MakeBlocks(const RequestView& request, std::optional<RequestFields>* parsed, RoutingKey* key) const;

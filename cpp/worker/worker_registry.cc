@@ -35,13 +35,28 @@ Status WorkerRegistry::Add(std::string_view url, double weight) {
 Status WorkerRegistry::AddAll(std::span<const NewWorker> workers) {
   if (workers.empty()) return absl::OkStatus();
   std::lock_guard lock(mutex_);
+  StatusOr<std::vector<FleetView::Member>> members = Joined(workers);
+  if (!members.ok()) return members.status();
+  members_ = *std::move(members);
+  next_id_ += static_cast<uint32_t>(workers.size());
+  ++membership_;
+  Publish();
+  return absl::OkStatus();
+}
+
+Status WorkerRegistry::MayAdd(std::span<const NewWorker> workers) {
+  std::lock_guard lock(mutex_);
+  return Joined(workers).status();
+}
+
+// Aside, so that a bad one among them leaves the fleet as it was.
+StatusOr<std::vector<FleetView::Member>> WorkerRegistry::Joined(std::span<const NewWorker> workers) const {
   if (members_.size() + workers.size() > kMaxWorkers) {
     return absl::ResourceExhaustedError(Concat(
         "adding ", workers.size(), " to the ", members_.size(),
         " workers of the fleet would pass the limit of ", kMaxWorkers,
         "; remove some first, or run a second router"));
   }
-  // Joined aside first, so that a bad one among them leaves the fleet as it was.
   std::vector<FleetView::Member> members = members_;
   uint32_t next_id = next_id_;
   for (const NewWorker& worker : workers) {
@@ -63,11 +78,7 @@ Status WorkerRegistry::AddAll(std::span<const NewWorker> workers) {
         {.worker = std::make_shared<Worker>(WorkerId{next_id++}, std::move(*url), *weight),
          .healthy = healthy});
   }
-  members_ = std::move(members);
-  next_id_ = next_id;
-  ++membership_;
-  Publish();
-  return absl::OkStatus();
+  return members;
 }
 
 Status WorkerRegistry::Remove(std::string_view url) {

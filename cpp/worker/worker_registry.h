@@ -34,6 +34,8 @@ class WorkerRegistry {
     double weight = 1.0;
   };
   Status AddAll(std::span<const NewWorker> workers);
+  // What AddAll would say, without adding anybody.
+  Status MayAdd(std::span<const NewWorker> workers);
 
   // Here and below a URL without @rank also means all its ranks, and the spelling of a known URL may differ in case
   // of the host, in ":80" and in a trailing slash. NotFound names the nearest known URL.
@@ -45,6 +47,8 @@ class WorkerRegistry {
 
  private:
   // All are called with the mutex held.
+  StatusOr<std::vector<FleetView::Member>> Joined(
+      std::span<const NewWorker> workers) const;                     // the fleet with them
   StatusOr<std::vector<uint32_t>> Find(std::string_view url) const;  // positions of `url` or of its ranks
   void Publish();
 

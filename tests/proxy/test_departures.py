@@ -1,6 +1,8 @@
 """Clients that leave, at every step: the worker is told at once and its load comes back."""
 
+import contextlib
 import hashlib
+import socket
 import threading
 import time
 
@@ -254,6 +256,43 @@ def test_a_client_that_leaves_behind_a_second_streamed_request_is_noticed(stage)
     router.wait_for_load(0)
 
 
+ERRANDS = {
+    "/add_worker": lambda url: request("POST", f"/add_worker?url={url}", body=b""),
+    "/workers": lambda url: request("POST", "/workers", body=b'{"url": "%s"}' % url.encode()),
+    "/v1/models": lambda _url: request("GET", "/v1/models"),
+}
+# With a worker that refuses, the wait is the pause between two tries; a model list tries once.
+WAITS = [(path, worker) for path in ERRANDS for worker in ("connecting", "silent", "refusing")]
+WAITS.remove(("/v1/models", "refusing"))
+
+
+@each_way
+@pytest.mark.parametrize(("path", "worker"), WAITS)
+def test_a_client_that_leaves_while_a_worker_is_asked_for_it_ends_the_asking(stage, how, path, worker):
+    asked = {
+        "connecting": stage.silent_port,
+        "silent": lambda: stage.worker(until_left),
+        "refusing": stage.refusing_port,
+    }[worker]()
+    router = stage.router(
+        *([asked] if path == "/v1/models" else []),
+        health_check_timeout_secs=100,
+        worker_startup_check_interval=100,
+    )
+    before = len(descriptors())
+    client = stage.client(router)
+    client.send(ERRANDS[path](asked.url))
+    if worker == "silent":
+        asked.wait_for_requests(1)
+    else:
+        client.wait_until_read()
+    since = leave(client, how)
+    left = before + (how == "half-close")  # our own end
+    eventually(lambda: len(descriptors()) == left, "the router still waits for the worker", AT_ONCE)
+    must_come_soon(since)
+    assert router.core.worker_urls == ([asked.url] if path == "/v1/models" else [])
+
+
 def test_a_cancelled_connection_to_a_worker_is_never_used_again(stage):
     worker = stage.worker(stream_until_left)
     router = stage.router(worker)
@@ -308,6 +347,45 @@ def test_a_client_that_takes_nothing_for_too_long_is_cut_and_never_sees_a_proper
     else:
         assert client.ending() in ("eof", "reset")
         assert not client.received.endswith(b"0\r\n\r\n")
+
+
+def test_clients_that_read_too_slowly_are_cut_when_the_deadline_after_their_last_progress_is_over(stage):
+    """Each keeps reading, but so little that the kernel does not ask the router for more.
+
+    What a stream's worker could still send is what its client took, and what fitted into the buffers between.
+    """
+    timeout, count = 2.0, 40
+
+    def pour(connection, _message):
+        connection.send(SSE_HEAD)
+        while True:
+            connection.send(chunk(bytes(60_000)))
+
+    worker = stage.worker(pour, send_buffer=65536)
+    router = stage.router(worker, client_write_timeout_secs=timeout)
+    clients = [stage.client(router, receive_buffer=8192) for _ in range(count)]
+    for client in clients:
+        client.send(request("POST", "/x", body=b"{}"))
+        client.read_head()
+    connections = worker.wait_for_connections(count)
+    progress = dict.fromkeys(connections, (-1, 0.0))
+    waited = {}
+
+    def look():
+        now = time.monotonic()
+        for client in clients:
+            with contextlib.suppress(OSError):
+                client.socket.recv(1, socket.MSG_DONTWAIT)
+        for connection in set(connections) - set(waited):
+            if connection.over.is_set():
+                waited[connection] = now - progress[connection][1]
+            elif connection.sent != progress[connection][0]:
+                progress[connection] = (connection.sent, now)
+        return len(waited) == count
+
+    eventually(look, "a stream is still open")
+    # The worker may have got rid of some bytes after the client's last: into the router's own sockets.
+    assert max(waited.values()) < timeout + 1.5
 
 
 def test_a_slow_client_that_takes_a_little_now_and_then_gets_everything(stage):

@@ -338,6 +338,35 @@ def test_an_admin_body_may_be_chunked(stage):
     assert client.read_response().status == 200
 
 
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [
+        (("POST", "/add_worker?url={url}&weight=-3"), "-3"),
+        (("POST", "/add_worker?url={url}&weight=a+lot"), '"a lot"; it must be a number'),
+        (("POST", "/add_worker?url={url}&weight=1&weight=2"), "'weight' is given more than once"),
+        (("POST", "/add_worker?url={url}&url={url}2"), "'url' is given more than once"),
+        (("POST", "/add_worker?url=%zz"), r'"%zz"'),
+        (("POST", "/remove_worker?url={url}&url={url}2"), "'url' is given more than once"),
+        (("POST", "/workers", '{{"url": "{url}", "weight": -3.0}}'), "-3"),
+    ],
+)
+def test_what_is_wrong_without_asking_the_worker_is_refused_before_it_is_asked(stage, how, says):
+    port = stage.silent_port()
+    method, path, *body = (part.format(url=port.url) for part in how)
+    router = stage.router(health_check_timeout_secs=100)
+    answer = stage.client(router).ask(method, path, body="".join(body).encode())
+    assert answer.status == 400
+    parsed = json.loads(answer.body)["error"]
+    assert says in (parsed if body else parsed["message"])
+
+
+def test_add_worker_takes_a_weight(stage):
+    worker = stage.worker()
+    client = stage.client(stage.router())
+    assert client.ask("POST", f"/add_worker?url={worker.url}&weight=2.5").status == 200
+    assert get_json(client, "/workers")[1]["workers"][0]["weight"] == 2.5
+
+
 # ---- removing
 
 
@@ -367,6 +396,14 @@ def test_removing_a_stranger_is_404(stage):
     assert (answer.status, error_of(answer)["code"]) == (404, "not_found")
     answer = client.ask("DELETE", "/workers/http://nobody:1")
     assert (answer.status, json.loads(answer.body)["code"]) == (404, "WORKER_NOT_FOUND")
+
+
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+def test_a_path_that_is_badly_encoded_is_quoted_back(stage, method):
+    answer = stage.client(stage.router()).ask(method, "/workers/%zz")
+    parsed = json.loads(answer.body)
+    assert (answer.status, parsed["code"]) == (404, "WORKER_NOT_FOUND")
+    assert parsed["error"].startswith("no worker \"%zz\": a '%' in the path")
 
 
 def test_all_ranks_of_a_host_are_added_and_removed_together(stage):

@@ -169,6 +169,19 @@ def test_after_the_grace_period_streams_are_cut_and_counted(stage):
     assert sum(router.loads()) == 0
 
 
+def test_one_exchange_that_is_cut_is_told_as_one(stage, capfd):
+    worker = stage.worker(lambda connection, _: connection.ending())
+    router = stage.router(worker, **SHORT)
+    router.may_cut = True
+    client = stage.client(router)
+    client.send(request())
+    worker.wait_for_requests(1)
+    router.shutdown()
+    router.must_end()
+    _core.flush_log()
+    assert "shutting down: 1 exchange is cut\n" in capfd.readouterr().err
+
+
 def test_a_request_that_has_no_answer_yet_is_answered_with_503_when_it_is_cut(stage):
     worker = stage.worker(lambda connection, _: connection.ending())
     silent = stage.silent_port()
@@ -282,10 +295,13 @@ def test_admin_calls_that_wait_are_ended(stage):
     hung.send(request("POST", f"/add_worker?url={stage.worker(hanging.answer).url}", body=b""))
     listing.send(request("GET", "/v1/models"))
     hanging.wait_for_requests(1)
+    adding.wait_until_read()
+    listing.wait_until_read()
     router.shutdown()
+    for client in (adding, hung):  # which could last for minutes: no grace for them
+        answer = client.read_response()
+        assert (answer.status, error_of(answer)["code"]) == (503, "shutting_down")
     router.shutdown()
-    assert adding.read_response().status == 400
-    assert hung.read_response().status == 400
     assert listing.read_response().status == 503
     router.must_end(3.0)
 
