@@ -6,19 +6,59 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <cerrno>
 #include <cstring>
+#include <limits>
 
+#include "base/clock.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/text.h"
 
 namespace vllm_router {
 namespace asio = boost::asio;
 namespace {
 
-constexpr int kPauseMs = 100;  // after running out of descriptors
+constexpr int kPauseMs = 100;                    // after running out of descriptors
+constexpr int64_t kQuietNanos = 10'000'000'000;  // between two warnings of that
+
+// What the log is told about clients that were turned away for want of a descriptor: at once, and again when that was
+// some time ago. Thread-safe, since all listeners of the process run out together.
+class ShedWarning {
+ public:
+  bool untold() const { return untold_.load(std::memory_order_relaxed) > 0; }
+  void Count() { untold_.fetch_add(1, std::memory_order_relaxed); }
+
+  // Tells what was counted, unless that has to wait; returns for how long.
+  int64_t Tell() {
+    const int64_t now = clock_.NowNanos();
+    int64_t quiet_until = quiet_until_.load(std::memory_order_relaxed);
+    if (now < quiet_until) return quiet_until - now;
+    // Whoever moves the time on is the one who tells.
+    if (!quiet_until_.compare_exchange_strong(quiet_until, now + kQuietNanos)) return kQuietNanos;
+    TellNow();
+    return kQuietNanos;
+  }
+
+  void TellNow() {
+    const uint64_t count = untold_.exchange(0);
+    if (count == 0) return;
+    Log(LogLevel::kWarning,
+        Concat(
+            "out of file descriptors: ", count, count == 1 ? " new connection was" : " new connections were",
+            " closed; raise the limit (ulimit -n)"));
+  }
+
+ private:
+  const SteadyClock clock_;
+  std::atomic<uint64_t> untold_{0};
+  std::atomic<int64_t> quiet_until_{std::numeric_limits<int64_t>::min()};
+};
+
+ShedWarning shed_warning;
 
 std::string Describe(const Listener::Where& where) {
   const bool v6 = where.host.find(':') != std::string::npos;
@@ -80,10 +120,18 @@ struct Listener::Impl {
   void ShedOne() {
     if (reserve >= 0) ::close(reserve);
     const int descriptor = ::accept4(listening.native_handle(), nullptr, nullptr, SOCK_CLOEXEC);
-    if (descriptor >= 0) ::close(descriptor);
+    if (descriptor >= 0) {
+      ::close(descriptor);
+      shed_warning.Count();
+    }
     reserve = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
-    Log(LogLevel::kWarning,
-        "out of file descriptors: a new connection was closed; raise the limit (ulimit -n)");
+    if (!warning.armed()) Warn(this);
+  }
+
+  static void Warn(void* context) {
+    auto* self = static_cast<Impl*>(context);
+    const int64_t wait_ms = shed_warning.Tell() / 1'000'000 + 1;
+    if (shed_warning.untold()) self->warning.Arm(self->loop.timers(), wait_ms, &Impl::Warn, self);
   }
 
   static void Wait(const std::shared_ptr<Impl>& self) {
@@ -110,6 +158,7 @@ struct Listener::Impl {
   bool stopped = false;
   int reserve = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   Timer pause;
+  Timer warning;  // armed while there is something to tell
   std::weak_ptr<Impl> weak_self;
 };
 
@@ -172,6 +221,8 @@ void Listener::Stop() {
   impl_->stopped = true;
   impl_->pause.Disarm();
   impl_->AcceptSome(SOMAXCONN);
+  impl_->warning.Disarm();
+  shed_warning.TellNow();
   boost::system::error_code ignored;
   impl_->listening.close(ignored);
 }

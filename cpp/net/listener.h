@@ -5,7 +5,8 @@
 //   (*listener)->Start();
 //
 // Out of descriptors, it gives up its reserve, tells one client so by closing, and rests 100 ms: the backlog stays in
-// the kernel and nothing spins. Open() on any thread, the rest on the loop's.
+// the kernel and nothing spins. The log hears of it at once, and then every 10 s how many were turned away since, from
+// all listeners of the process together. Open() on any thread, the rest on the loop's.
 #pragma once
 
 #include <functional>
