@@ -33,12 +33,14 @@ Relay::Relay(EventLoop& loop, Socket& worker, Socket& client, const Limits& limi
 Task<Relay::End> Relay::WriteAll(std::span<iovec> pieces) {
   ++stalls_;
   while (!pieces.empty()) {
-    timer_.Arm(loop_.timers(), limits_.client_write_ms, hooks_.client_stalled, hooks_.context);
+    // From the last byte that it took: waking up for nothing is no progress.
+    if (!timer_.armed())
+      timer_.Arm(loop_.timers(), limits_.client_write_ms, hooks_.client_stalled, hooks_.context);
     const bool writable = co_await client_.Writable();
+    const IoResult write = writable ? client_.TryWrite(pieces) : IoResult{};
+    if (write.would_block()) continue;
     timer_.Disarm();
     if (!writable) co_return End::kClosed;
-    const IoResult write = client_.TryWrite(pieces);
-    if (write.would_block()) continue;
     if (write.error != 0) co_return End::kClientGone;
     pieces = SkipWritten(pieces, static_cast<size_t>(write.bytes));
   }
