@@ -308,7 +308,14 @@ TextRows GatherRows(py::handle given, const char* what, bool may_be_none) {
         std::string(what) + " is one " + TypeName(given) + "; select_batch takes a list of them");
   }
   text.kept = py::reinterpret_steal<py::object>(PySequence_Tuple(given.ptr()));
-  if (!text.kept) throw py::error_already_set();
+  if (!text.kept) {
+    if (!PyErr_ExceptionMatches(PyExc_TypeError) || PyObject_HasAttrString(given.ptr(), "__iter__") != 0)
+      throw py::error_already_set();  // what its own iterator raised
+    PyErr_Clear();
+    throw py::type_error(
+        std::string(what) + " is of type " + TypeName(given) + "; select_batch takes a list of str or bytes" +
+        (may_be_none ? ", with None for a request without one" : ""));
+  }
   const Py_ssize_t count = PyTuple_GET_SIZE(text.kept.ptr());
   text.rows.reserve(static_cast<size_t>(count));
   for (Py_ssize_t i = 0; i < count; ++i) {

@@ -183,7 +183,10 @@ Task<void> Server::ShutDown() {
     for (size_t i = 0; i + 1 < lanes_.size(); ++i) {
       cut_ += static_cast<uint64_t>(std::max<int64_t>(0, lanes_[i]->recorder.in_flight.load()));
     }
-    if (cut_ > 0) Log(LogLevel::kWarning, "shutting down: " + std::to_string(cut_) + " exchanges are cut");
+    if (cut_ > 0) {
+      Log(LogLevel::kWarning,
+          "shutting down: " + std::to_string(cut_) + (cut_ == 1 ? " exchange is cut" : " exchanges are cut"));
+    }
     ForEachDataLane([](Lane& lane, Listener&) {
       for (Connection* connection : lane.connections) connection->Drain(true);
       lane.CancelFetches();

@@ -189,7 +189,7 @@ StatusOr<WorkerUrl> ParseWorkerUrl(std::string_view url) {
 
   std::string_view authority = rest.substr(0, rest.find_first_of("/?#"));
   if (const size_t at = authority.rfind('@'); at != std::string_view::npos) {
-    const std::string shown = Concat(scheme, "…", rest.substr(at));
+    const std::string shown = Concat(scheme, "...", rest.substr(at));
     return Bad(
         shown,
         "has something before '@' that reads as a user name; workers take no user names or passwords (a ",

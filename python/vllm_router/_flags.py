@@ -373,7 +373,9 @@ def show(value: object) -> str:
         return "unset"
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, tuple):  # a row, whose last words may be left out
+        value = [item for item in value if item is not None]
+    if isinstance(value, list):
         return " ".join(show(item) for item in value) or "empty"
     if isinstance(value, dict):
         return " ".join(f"{key}={show(item)}" for key, item in value.items()) or "empty"

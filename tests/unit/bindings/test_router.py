@@ -588,7 +588,9 @@ def test_a_batch_with_nobody_to_choose_reserves_nothing(router):
         ({"prompts": ["a", 5]}, TypeError, r"prompts\[1\] is of type int"),
         ({"prompts": ["a", None]}, TypeError, r"prompts\[1\] is of type NoneType; it must be str or bytes$"),
         ({"session_ids": [5]}, TypeError, r"session_ids\[0\] .* or None for a request without one"),
-        ({"prompts": 5}, TypeError, "int"),
+        ({"prompts": 5}, TypeError, "^prompts is of type int; select_batch takes a list of str or bytes$"),
+        ({"session_ids": 5}, TypeError, "session_ids is of type int.*, with None for a request without one"),
+        ({"prompts": (1 / zero for zero in [0])}, ZeroDivisionError, "division"),
         (
             {"prompts": ["a"], "session_ids": ["s", "t"]},
             ValueError,
