@@ -145,6 +145,7 @@ void BM_WriteUpstreamHead(benchmark::State& state) {
   for (size_t i = 0; i < kVariants; ++i) parsers[i].Feed(heads[i]);
   const UpstreamHeadParts parts{
       .authority = "10.0.0.17:8000",
+      .hop_name = "vllm-router-0f3ac2d4415be697",
       .client_address = "192.168.17.23",
       .forwarded_proto = "http",
       .request_id_name = "x-request-id",

@@ -7,6 +7,7 @@
 #include "http/head_writer.h"
 #include "http/stream_tail.h"
 #include "http/unframe.h"
+#include "http/via.h"
 
 namespace vllm_router {
 
@@ -99,6 +100,9 @@ py::dict ParseRequest(RequestHeadParser& parser, const std::string& data, const 
   r["query"] = Bytes(head.query);
   r["authority"] = Bytes(head.authority);
   r["expects_continue"] = head.expects_continue;
+  py::list via;
+  for (const std::string_view value : head.via) via.append(Bytes(value));
+  r["via"] = via;
   return r;
 }
 
@@ -213,10 +217,11 @@ void BindTestingHttp(py::module_& testing) {
   testing.def(
       "write_upstream_head",
       [](const std::string& request, const std::string& prefix, const std::string& authority,
-         bool preserve_host, const std::string& client_address, const std::string& forwarded_proto,
-         bool trust_forwarded, const std::string& request_id_name, const std::string& request_id,
-         std::optional<uint32_t> rank, const std::string& authorization, bool drop_authorization,
-         const std::string& framing, uint64_t content_length, const std::string& before) {
+         bool preserve_host, const std::string& hop_name, const std::string& client_address,
+         const std::string& forwarded_proto, bool trust_forwarded, const std::string& request_id_name,
+         const std::string& request_id, std::optional<uint32_t> rank, const std::string& authorization,
+         bool drop_authorization, const std::string& framing, uint64_t content_length,
+         const std::string& before) {
         RequestHeadParser parser;
         MustParse(&parser, request);
         std::string out = before;
@@ -225,6 +230,7 @@ void BindTestingHttp(py::module_& testing) {
             {.prefix = prefix,
              .authority = authority,
              .preserve_host = preserve_host,
+             .hop_name = hop_name,
              .client_address = client_address,
              .forwarded_proto = forwarded_proto,
              .trust_forwarded = trust_forwarded,
@@ -239,11 +245,21 @@ void BindTestingHttp(py::module_& testing) {
         return Bytes(out);
       },
       py::arg("request"), py::kw_only(), py::arg("prefix") = "", py::arg("authority") = "worker:8000",
-      py::arg("preserve_host") = false, py::arg("client_address") = "", py::arg("forwarded_proto") = "",
-      py::arg("trust_forwarded") = true, py::arg("request_id_name") = "", py::arg("request_id") = "",
-      py::arg("data_parallel_rank") = std::nullopt, py::arg("authorization") = "",
+      py::arg("preserve_host") = false, py::arg("hop_name") = "", py::arg("client_address") = "",
+      py::arg("forwarded_proto") = "", py::arg("trust_forwarded") = true, py::arg("request_id_name") = "",
+      py::arg("request_id") = "", py::arg("data_parallel_rank") = std::nullopt, py::arg("authorization") = "",
       py::arg("drop_authorization") = false, py::arg("framing") = "none", py::arg("content_length") = 0,
       py::arg("before") = "");
+  testing.def(
+      "read_via",
+      [](const std::vector<std::string>& values, const std::string& own_name) {
+        const std::vector<std::string_view> views(values.begin(), values.end());
+        const Hops hops = ReadVia(views, own_name);
+        return py::make_tuple(hops.own, hops.routers);
+      },
+      py::arg("values"), py::arg("own_name"));
+  testing.attr("MAX_ROUTER_HOPS") = kMaxRouterHops;
+  testing.def("hop_name", &HopName);
   testing.def(
       "write_client_head",
       [](const std::string& response, bool to_head, const std::string& request_id, const std::string& framing,

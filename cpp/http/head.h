@@ -35,8 +35,9 @@ struct RequestHead {
   bool keep_alive = true;         // what the client asks for, by version and Connection
   bool expects_continue = false;  // Expect: 100-continue, never set for HTTP/1.0
   std::vector<std::string_view>
-      connection_tokens;  // fields nominated as hop-by-hop; without close, keep-alive
-  size_t size = 0;        // bytes of the head in the buffer, leading empty lines included
+      connection_tokens;              // fields nominated as hop-by-hop; without close, keep-alive
+  std::vector<std::string_view> via;  // values of the Via fields, for via.h
+  size_t size = 0;                    // bytes of the head in the buffer, leading empty lines included
 };
 
 struct ResponseHead {

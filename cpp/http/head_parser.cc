@@ -328,6 +328,7 @@ class RequestHeadParser::Impl : public LineParser<RequestHeadParser::Impl, Reque
     head_.minor_version = version[7] - '0';
     head_.framing = BodyFraming::kNone;
     head_.expects_continue = unknown_expectation_ = false;
+    head_.via.clear();
     hosts_ = 0;
     host_ = {};
     head_.method = line.substr(0, space);
@@ -338,6 +339,9 @@ class RequestHeadParser::Impl : public LineParser<RequestHeadParser::Impl, Reque
 
   bool OnField(std::string_view name, std::string_view value) {
     switch (name.size()) {
+      case 3:
+        if (IsName(name, "via")) head_.via.push_back(value);
+        return true;
       case 4:
         if (IsName(name, "host")) {
           ++hosts_;

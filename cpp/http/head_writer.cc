@@ -134,7 +134,8 @@ constexpr size_t kRoomForOurs = 320;
 void WriteUpstreamHead(const RequestHead& head, const UpstreamHeadParts& parts, std::string* out) {
   const size_t room = head.size + head.fields.size() + parts.prefix.size() + parts.authority.size() +
                       head.authority.size() + parts.client_address.size() + parts.forwarded_proto.size() +
-                      parts.request_id.size() + parts.authorization.size() + kRoomForOurs;
+                      parts.request_id.size() + parts.authorization.size() + parts.hop_name.size() +
+                      kRoomForOurs;
   Pen pen(out, room);
   pen << head.method << " ";
   if (head.target == "*") {
@@ -189,6 +190,9 @@ void WriteUpstreamHead(const RequestHead& head, const UpstreamHeadParts& parts, 
     if (keep) pen.Field(field.name, field.value);
   }
 
+  if (!parts.hop_name.empty()) {
+    pen << (head.minor_version == 0 ? "Via: 1.0 " : "Via: 1.1 ") << parts.hop_name << "\r\n";
+  }
   if (forwarded_for || !parts.client_address.empty()) {
     // One line, since many applications read only the first or only the last of several.
     pen << "X-Forwarded-For: ";
@@ -372,6 +376,8 @@ std::string_view ReasonPhrase(int status) {
       return "Gateway Timeout";
     case 505:
       return "HTTP Version Not Supported";
+    case 508:
+      return "Loop Detected";
     case 507:
       return "Insufficient Storage";
     case 511:

@@ -1,5 +1,5 @@
 // The heads that we send: written from parsed values, never copied, so that nothing smuggled through one parser
-// reaches another. Which field goes where is the table of proxy.md 3.5.
+// reaches another. Which field goes where is the table of docs/reference/http_api.md, "What is passed on".
 //
 // Field order and spelling are kept; what we add comes last. Values are trusted to hold no control bytes, which
 // HeadParser has made sure of for everything received.
@@ -22,6 +22,7 @@ struct UpstreamHeadParts {
   std::string_view prefix;           // path of the worker's URL, in front of the target
   std::string_view authority;        // Host of the worker
   bool preserve_host = false;        // true: the client's Host instead
+  std::string_view hop_name;         // told in Via, behind those before us; may be empty
   std::string_view client_address;   // appended to X-Forwarded-For
   std::string_view forwarded_proto;  // "http" or "https"; set if absent
   bool trust_forwarded = true;       // false: incoming X-Forwarded-* are replaced

@@ -277,6 +277,10 @@ Task<Status> Admin::AddWhenHealthy(Lane& lane, Errand& errand, std::string url, 
         co_await Fetch(lane, &errand, worker, options.health_check_endpoint, options.health_check_timeout_ms);
     if (answer.ok() && answer->status >= 200 && answer->status < 300)
       co_return router_->AddWorker(url, weight);
+    if (answer.ok() && answer->status == ErrorOf(HttpError::kLoopDetected).status) {
+      co_return absl::InvalidArgumentError(
+          "worker " + worker.url + " leads back to this router; give the address of an engine");
+    }
     const int64_t left = give_up - lane.clock.NowNanos();
     const int64_t pause = std::min(left, options.worker_startup_check_ms * 1'000'000);
     const bool go_on = co_await errand.Pause(lane, pause);

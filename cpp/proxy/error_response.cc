@@ -20,6 +20,7 @@ constexpr ErrorRow kRows[] = {
     {400, kInvalid, "nul_in_path", "The path contains an encoded NUL (%00), which no worker can serve."},
     {405, kInvalid, "method_not_allowed", "This method is not allowed on this path; see the Allow header."},
     {404, kInvalid, "not_found", "There is no such thing here."},
+    {508, kServer, "loop_detected", "The request goes round in a circle of routers."},
     {400, kInvalid, "invalid_argument", "An argument is missing or wrong."},
     {503, kServer, "no_workers", "No available workers (all circuits open or unhealthy).", true},
     {502, kServer, "worker_unreachable", "The chosen worker could not be reached."},

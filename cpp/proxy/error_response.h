@@ -20,6 +20,7 @@ enum class HttpError : uint8_t {
   kNulInPath,
   kMethodNotAllowed,
   kNotFound,
+  kLoopDetected,
   kInvalidArgument,  // admin calls
   kNoWorkers,
   kConnectFailed,

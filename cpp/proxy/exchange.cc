@@ -6,6 +6,7 @@
 
 #include "base/limits.h"
 #include "http/head_writer.h"
+#include "http/via.h"
 #include "proxy/admin.h"
 #include "proxy/connection.h"
 #include "proxy/fetch.h"
@@ -125,6 +126,10 @@ Task<Exchange::Next> Exchange::PassGate() {
   connection_.keep = head_->keep_alive;
   body_.emplace(connection_, head_->framing, head_->content_length, head_->size);
 
+  if (!head_->via.empty()) {
+    const bool refused = co_await RefuseCircle();
+    if (refused) co_return Next::kFinish;
+  }
   if (ContainsEncodedNul(head_->path)) {
     co_await ReplyError(HttpError::kNulInPath);
     co_return Next::kFinish;
@@ -159,13 +164,27 @@ Task<Exchange::Next> Exchange::PassGate() {
   co_return Next::kOn;
 }
 
+// Our own endpoints refuse as well, so that a router that is its own worker is found unhealthy.
+Task<bool> Exchange::RefuseCircle() {
+  const Hops hops = ReadVia(head_->via, lane_.hop_name);
+  if (!hops.own && hops.routers <= kMaxRouterHops) co_return false;
+  const std::string message =
+      hops.own
+          ? std::string(
+                "The request has passed through this router already: one of its workers leads back to it.")
+          : "The request has passed through " + std::to_string(hops.routers) + " routers; more than " +
+                std::to_string(kMaxRouterHops) + " are taken for a circle.";
+  co_await ReplyError(HttpError::kLoopDetected, message);
+  co_return true;
+}
+
 Task<void> Exchange::AnswerHere() {
   const RequestBody::End end = co_await body_->Fill(kSmallBodyBytes);
   if (end != RequestBody::End::kOk || !body_->complete()) {
     co_await ReplyBodyFailed(end == RequestBody::End::kOk ? RequestBody::End::kTooLarge : end);
     co_return;
   }
-  Errand errand;
+  Errand errand(head_->via);
   errand_ = &errand;
   WatchClient();
   const AdminRequest request{record_.route, head_->method, head_->path, head_->query, body_->held(), errand};
@@ -337,6 +356,7 @@ void Exchange::WriteHeadForWorker() {
       {.prefix = worker.url.prefix,
        .authority = worker.url.authority,
        .preserve_host = options.preserve_host,
+       .hop_name = lane_.hop_name,
        .client_address = connection_.peer.address,
        .forwarded_proto = "http",
        .trust_forwarded = options.trust_forwarded,

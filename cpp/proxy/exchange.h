@@ -66,6 +66,7 @@ class Exchange {
 
   Task<Next> ReadHead();
   Task<Next> PassGate();
+  Task<bool> RefuseCircle();
   Task<void> AnswerHere();
   Task<Next> ReadBody();
   bool Select();

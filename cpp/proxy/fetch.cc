@@ -76,7 +76,10 @@ Task<StatusOr<Fetched>> Fetch(
   std::string request = "GET " + url.prefix + target + " HTTP/1.1\r\nHost: " + url.authority +
                         "\r\nUser-Agent: vllm-router\r\nAccept: */*\r\nConnection: close\r\n";
   if (!lane.bearer.empty()) request += "Authorization: " + lane.bearer + "\r\n";
-  request += "\r\n";
+  if (errand != nullptr) {
+    for (const std::string_view hops : errand->via()) request.append("Via: ").append(hops).append("\r\n");
+  }
+  request += "Via: 1.1 " + lane.hop_name + "\r\n\r\n";
   const iovec piece{request.data(), request.size()};
   const IoResult write = socket.TryWrite({&piece, 1});
   if (write.bytes != static_cast<int64_t>(request.size()))

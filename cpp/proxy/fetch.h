@@ -9,7 +9,9 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <string_view>
 #include <unordered_set>
 
 #include "base/status.h"
@@ -32,12 +34,14 @@ struct Fetched {
 
 class Errand {
  public:
-  Errand() = default;
+  // `via`: of the request that it is done for; what the errand sends goes by the same way. Must outlive it.
+  explicit Errand(std::span<const std::string_view> via) : via_(via) {}
   Errand(const Errand&) = delete;
   Errand& operator=(const Errand&) = delete;
 
   void Cancel();  // its coroutine goes on in a later turn of the loop
   bool cancelled() const { return cancelled_; }
+  std::span<const std::string_view> via() const { return via_; }
 
   // It may take minutes, so a server that stops does not wait for it.
   void set_long() { long_ = true; }
@@ -48,6 +52,7 @@ class Errand {
 
  private:
   friend struct FetchDeadline;
+  const std::span<const std::string_view> via_;
   bool cancelled_ = false;
   bool long_ = false;
   std::unordered_set<FetchDeadline*> fetches_;

@@ -9,8 +9,11 @@ constexpr int64_t kLogFlushMs = 100;
 
 }  // namespace
 
-Lane::Lane(const ServerOptions& options, std::shared_ptr<Router> router, Admin& admin, AccessLog* log)
+Lane::Lane(
+    const ServerOptions& options, const std::string& hop_name, std::shared_ptr<Router> router, Admin& admin,
+    AccessLog* log)
     : options(options),
+      hop_name(hop_name),
       bearer(options.api_key.empty() ? std::string() : "Bearer " + options.api_key),
       router(std::move(router)),
       admin(admin),

@@ -44,11 +44,14 @@ class Spares {
 };
 
 struct Lane {
-  Lane(const ServerOptions& options, std::shared_ptr<Router> router, Admin& admin, AccessLog* log);
+  Lane(
+      const ServerOptions& options, const std::string& hop_name, std::shared_ptr<Router> router, Admin& admin,
+      AccessLog* log);
   ~Lane();
 
   const ServerOptions& options;
-  const std::string bearer;  // "Bearer …" for workers, or empty
+  const std::string& hop_name;  // the server's, in Via
+  const std::string bearer;     // "Bearer …" for workers, or empty
   const std::shared_ptr<Router> router;
   Admin& admin;
   SteadyClock clock;

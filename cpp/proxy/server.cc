@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/dice.h"
 #include "base/log.h"
+#include "http/via.h"
 
 namespace vllm_router {
 namespace {
@@ -33,11 +35,14 @@ StatusOr<std::unique_ptr<Server>> Server::Start(
 }
 
 Server::Server(std::shared_ptr<Router> router, const ServerOptions& options)
-    : options_(options), router_(std::move(router)), admin_(router_) {
+    : options_(options),
+      hop_name_(HopName(Dice::EntropySeed())),
+      router_(std::move(router)),
+      admin_(router_) {
   if (options.access_log) access_log_ = std::make_unique<AccessLog>(&LogAccess);
   std::vector<const Recorder*> recorders;
   for (uint32_t i = 0; i <= std::max(1u, options.threads); ++i) {
-    lanes_.push_back(std::make_unique<Lane>(options_, router_, admin_, access_log_.get()));
+    lanes_.push_back(std::make_unique<Lane>(options_, hop_name_, router_, admin_, access_log_.get()));
     recorders.push_back(&lanes_.back()->recorder);
   }
   metrics_ = std::make_unique<Metrics>(router_, recorders, lanes_.back()->clock);

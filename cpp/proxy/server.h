@@ -15,6 +15,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -58,6 +59,7 @@ class Server {
   bool TooManyConnections() const;
 
   const ServerOptions options_;
+  const std::string hop_name_;  // in Via, of this server alone
   const std::shared_ptr<Router> router_;
   Admin admin_;
   std::unique_ptr<AccessLog> access_log_;     // null: nobody wants it

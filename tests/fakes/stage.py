@@ -178,6 +178,6 @@ def error_of(message: Message) -> dict[str, Any]:
     error = parsed["error"]
     assert sorted(error) == ["code", "message", "param", "type"]
     assert error["message"]
-    ours = message.status in (500, 502, 503, 504)  # 501 and 505 are about what the client said
+    ours = message.status in (500, 502, 503, 504, 508)  # 501 and 505 are about what the client said
     assert error["type"] == ("server_error" if ours else "invalid_request_error")
     return error

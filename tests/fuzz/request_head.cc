@@ -3,6 +3,7 @@
 #include "beast.h"
 #include "fuzz.h"
 #include "http/head_parser.h"
+#include "http/via.h"
 
 namespace vllm_router {
 namespace {
@@ -13,6 +14,8 @@ void CheckHead(const RequestHead& head, std::string_view bytes) {
   for (const std::string_view part : {head.method, head.target, head.path, head.query, head.authority}) {
     FUZZ_CHECK(Inside(part, whole));
   }
+  for (const std::string_view value : head.via) FUZZ_CHECK(Inside(value, whole));
+  FUZZ_CHECK(ReadVia(head.via, "vllm-router-0").routers <= static_cast<int>(head.size));
   FUZZ_CHECK(!head.method.empty());
   FUZZ_CHECK(head.target.find_first_of(std::string_view("\0\r\n ", 4)) == std::string_view::npos);
   FUZZ_CHECK(

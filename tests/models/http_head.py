@@ -232,6 +232,7 @@ class _Request(_Head):
             "query": query,
             "authority": self.authority or host,
             "expects_continue": bool(expectations),
+            "via": self.values(b"via"),
         }
 
 

@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from tests.fakes.wire import Message, parse_head, request, response
+from tests.fakes.stage import error_of
+from tests.fakes.wire import Message, eventually, parse_head, request, response
 
 HOP_BY_HOP = [
     ("Connection", "keep-alive"),
@@ -153,6 +154,74 @@ def test_a_length_of_zero_is_passed_on(stage, method):
     client = stage.client(stage.router(worker))
     assert client.ask(method, "/x", body=b"").status == 200
     assert worker.requests[0].get("content-length") == "0"
+
+
+# ---- Via, and circles
+
+
+def router_in_a_row(stage, target, **options):
+    """A router whose only worker is `target`."""
+    return stage.router(target if isinstance(target, str) else f"http://127.0.0.1:{target.port}", **options)
+
+
+def test_each_router_appends_itself_to_via(stage):
+    worker = stage.worker()
+    inner = router_in_a_row(stage, worker.url)
+    outer = router_in_a_row(stage, inner)
+    client = stage.client(outer)
+    assert client.ask("GET", "/x", ("Via", "1.1 nginx")).status == 200
+    first, second, third = worker.requests[0].all("via")
+    assert first == "1.1 nginx"
+    assert re.fullmatch("1.1 vllm-router-[0-9a-f]{16}", second)
+    assert re.fullmatch("1.1 vllm-router-[0-9a-f]{16}", third)
+    assert second != third
+
+
+def circle(stage, length, **options):
+    """Routers, each the worker of the one before it, and the first that of the last."""
+    routers = [stage.router(**options) for _ in range(length)]
+    for number, router in enumerate(routers):
+        router.core.add_worker(f"http://127.0.0.1:{routers[number - 1].port}")
+    return routers
+
+
+@pytest.mark.parametrize("length", [1, 2, 3])
+@pytest.mark.parametrize("path", ["/v1/completions", "/anything"])
+@pytest.mark.parametrize("size", [2, 200_000])
+def test_a_request_that_comes_back_is_refused(stage, length, path, size):
+    first = circle(stage, length)[0]
+    answer = stage.client(first).ask("POST", path, body=bytes(size))
+    assert answer.status == 508
+    assert error_of(answer)["code"] == "loop_detected"
+    assert "passed through this router already" in error_of(answer)["message"]
+
+
+@pytest.mark.parametrize("length", [1, 2])
+def test_a_model_list_of_routers_in_a_circle_is_not_asked_for_ever(stage, length):
+    answer = stage.client(circle(stage, length)[0]).ask("GET", "/v1/models")
+    assert (answer.status, error_of(answer)["code"]) == (503, "no_workers")
+
+
+def test_a_router_cannot_become_its_own_worker_and_says_so_at_once(stage):
+    router = stage.router()
+    answer = stage.client(router).ask("POST", f"/add_worker?url=http://127.0.0.1:{router.port}")
+    assert answer.status == 400
+    assert "leads back to this router" in error_of(answer)["message"]
+
+
+def test_a_router_that_is_its_own_worker_is_found_unhealthy(stage):
+    router = circle(stage, 1, health_check_interval_secs=0.01)[0]
+    eventually(lambda: not router.core.workers[0].healthy)
+
+
+@pytest.mark.parametrize(("hops", "status"), [(10, 200), (11, 508)])
+def test_a_chain_of_more_than_ten_routers_is_taken_for_a_circle(stage, hops, status):
+    client = stage.client(stage.router(stage.worker()))
+    via = ", ".join(f"1.1 vllm-router-{number:016x}" for number in range(hops))
+    answer = client.ask("GET", "/x", ("Via", via))
+    assert answer.status == status
+    if status == 508:
+        assert "passed through 11 routers" in error_of(answer)["message"]
 
 
 # ---- Authorization
@@ -310,11 +379,12 @@ def test_a_head_to_the_worker_to_the_byte(stage):
         b"Content-Length: 2\r\nX-Request-ID: id\r\nConnection: keep-alive\r\nAccept: */*\r\n\r\n{}"
     )
     assert client.read_response().status == 200
+    name = worker.requests[0].get("via").removeprefix("1.1 ")
     assert worker.requests[0].head == (
         b"POST /v1/completions?x=1 HTTP/1.1\r\n"
-        b"Host: 127.0.0.1:%d\r\nuser-agent: spaced\r\nAccept: */*\r\n"
+        b"Host: 127.0.0.1:%d\r\nuser-agent: spaced\r\nAccept: */*\r\nVia: 1.1 %b\r\n"
         b"X-Forwarded-For: 127.0.0.1\r\nX-Forwarded-Proto: http\r\nX-Forwarded-Host: router\r\n"
-        b"X-Request-Id: id\r\nContent-Length: 2\r\n\r\n" % worker.port
+        b"X-Request-Id: id\r\nContent-Length: 2\r\n\r\n" % (worker.port, name.encode())
     )
 
 

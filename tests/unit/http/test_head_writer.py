@@ -136,6 +136,13 @@ def test_the_asterisk_has_no_prefix():
     assert upstream(start=b"OPTIONS * HTTP/1.1", prefix="/p")[0] == "OPTIONS * HTTP/1.1"
 
 
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_we_are_the_last_hop_of_those_that_via_names(version):
+    start = f"GET / HTTP/{version}".encode()
+    written = upstream(b"Via: 2 a", b"X: y", b"via: 1.1 b, 1.1 c", start=start, hop_name="us")
+    assert written[1:] == ["Via: 2 a", "X: y", "via: 1.1 b, 1.1 c", f"Via: {version} us"]
+
+
 def test_the_clients_address_is_appended_to_those_before_it():
     assert upstream(client_address="9.9.9.9")[1:] == ["X-Forwarded-For: 9.9.9.9"]
     assert upstream(b"x-forwarded-for: 1.1.1.1", client_address="9.9.9.9")[1:] == [

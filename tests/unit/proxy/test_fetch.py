@@ -1,6 +1,7 @@
 """cpp/proxy/fetch.h, through the merged model list and the health check of a worker that is added."""
 
 import json
+import re
 
 import pytest
 
@@ -32,6 +33,9 @@ def test_the_request_is_plain_and_closes(stage):
     assert listed(stage, worker) == ["m"]
     message = worker.requests[0]
     assert message.start_line == "GET /prefix/v1/models HTTP/1.1"
+    via = message.fields.pop()
+    assert via[0] == "Via"
+    assert re.fullmatch("1.1 vllm-router-[0-9a-f]{16}", via[1])
     assert message.fields == [
         ("Host", worker.authority),
         ("User-Agent", "vllm-router"),
