@@ -1,4 +1,5 @@
-// LoadBound: how much load each may have when nobody may have more than f times the fair share (policies.md 1.4).
+// LoadBound: how much load each may have when nobody may have more than f times the fair share
+// (docs/reference/policies.md, "Room").
 //
 //   cap of w = ceil(f * (total + 1) * weight of w / total weight)        f 1.25, 4 equal, total 10: ceil(13.75 / 4) = 4
 //

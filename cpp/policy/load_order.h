@@ -1,5 +1,5 @@
-// The two questions about load that policies share (policies.md 1.4): who is least loaded, and who has room.
-// Integers throughout (weights are thousandths), no floating point. Pure functions over a view; any thread.
+// The two questions about load that policies share: who is least loaded, and who has room (docs/reference/policies.md,
+// "Least-loaded order" and "Room"). Integers throughout (weights are thousandths), no floating point. Pure functions over a view; any thread.
 //
 //   requests order   r/s, then (q+e)/s      r open requests, q+e outstanding tokens, s weight
 //   tokens order     (q+e)/s, then r/s

@@ -18,7 +18,7 @@
 namespace vllm_router {
 
 struct PolicyOptions {
-  std::string policy = "least_load";  // '-' and '_' are the same; aliases of policies.md are accepted
+  std::string policy = "least_load";  // '-' and '_' are the same; docs/reference/policies.md has aliases
   std::string fallback_policy = "least_load";  // decides when the key part is missing
   uint64_t seed = 0;
 

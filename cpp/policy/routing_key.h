@@ -28,7 +28,7 @@ constexpr bool Has(KeyParts set, KeyParts part) {
 struct RoutingKey {
   enum class HashKeySource : uint8_t { kMissing, kSession, kBody };
 
-  // "header:x-session-id:abc", "session:…", "user:…", or "request_hash:<16 hex>" (policies.md 2.1).
+  // "header:x-session-id:abc", "session:…", "user:…", or "request_hash:<16 hex>" (routing/session_key.h).
   std::string hash_key;
   HashKeySource hash_key_source = HashKeySource::kMissing;
 
@@ -36,7 +36,7 @@ struct RoutingKey {
   bool has_blocks = false;        // there is a prompt, be it shorter than a block
   uint64_t usable_blocks = 0;  // how many a cache can save: of the last token an engine wants the computation
 
-  uint32_t prompt_tokens = 1;      // P, estimated when not counted (policies.md 2.6)
+  uint32_t prompt_tokens = 1;      // P, estimated when not counted
   uint32_t expected_output = 256;  // E
 };
 

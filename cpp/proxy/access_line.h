@@ -3,7 +3,7 @@
 //   json  {"ts":"2026-11-21T10:50:37.123Z","request_id":"chatcmpl-…","client":"10.0.0.7","method":"POST", …}
 //   text  2026-11-21 10:50:37.123 10.0.0.7 "POST /v1/chat/completions" 200 done worker=http://a:8000 …
 //
-// A field that does not apply is left out; the list is in docs/reference/http_api.md. Never in it: the query string,
+// A field that does not apply is left out; the list is in docs/reference/access_log.md. Never in it: the query string,
 // header values other than the request id, anything of a body. Whatever a client sent, the line stays one line, and
 // JSON stays JSON; texts are cut after kMaxLoggedTextBytes. Cost: about 0.3 us, no allocation once `out` has grown.
 #pragma once

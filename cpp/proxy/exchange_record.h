@@ -49,7 +49,7 @@ struct ExchangeRecord {
   int status = 0;  // sent to the client; 0: none
   ExchangeEnd end = ExchangeEnd::kDone;
   std::string_view error;  // code of our own error answer, or why the exchange was cut; empty if neither
-  std::string_view bad_request_rule;  // rule of http_parsing.md that refused the request; usually empty
+  std::string_view bad_request_rule;  // label of the rule that refused the request; usually empty
 
   std::shared_ptr<Worker> worker;  // null: no worker was asked
   std::optional<Decision> decision;

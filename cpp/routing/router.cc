@@ -12,7 +12,7 @@
 namespace vllm_router {
 namespace {
 
-// Estimates of policies.md 2.6, until a model's own figures are learned.
+// The estimates of docs/reference/policies.md, "Load", until a model's own figures are learned.
 constexpr uint64_t kBytesPerToken = 4;
 constexpr uint64_t kMeanOutputTokens = 256;
 

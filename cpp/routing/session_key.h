@@ -1,4 +1,5 @@
-// The session key: who a request belongs to, as one string (policies.md 2.1). First hit wins:
+// The session key: who a request belongs to, as one string. First hit wins (docs/reference/policies.md, "Keys of the
+// hash policies"):
 //
 //   headers   x-session-id (and aliases), x-user-id, x-tenant-id, x-request-id, x-correlation-id, x-trace-id
 //   body      session_params.session_id, user, session_id, user_id     top-level JSON members only
@@ -34,7 +35,7 @@ struct SessionKeyOptions {
   Order order = Order::kSeed;        // which of x-request-id and x-correlation-id comes first
   std::vector<std::string> headers;  // not empty: replaces the header ranks, aliases included
   bool aliases = true;  // x-claude-code-session-id and friends count as x-session-id when it is absent
-  bool compat = false;  // keys as the reference's: its order, no aliases, "request:S" (policies.md 3.5)
+  bool compat = false;  // keys as the reference's: its order, no aliases, "request:S"
   HashFunction digest_function = HashFunction::kFurc;
 };
 

@@ -1,4 +1,4 @@
-// WorkerLoad: what a worker has in hand through us, in four counters (policies.md 1.3: r, q, e, c).
+// WorkerLoad: what a worker has in hand through us, in four counters (docs/reference/policies.md, "Load").
 //
 //   counter              unit      grows when a ticket is made by    shrinks
 //   open_requests        requests  1                                 when the ticket ends

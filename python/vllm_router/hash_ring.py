@@ -3,7 +3,7 @@
     ring = HashRing(["http://w1:8000", "http://w2:8000"])
     ring.lookup("header:x-session-id:abc")
 
-docs/explanation/hash_ring.md draws it and says what it costs.
+docs/explanation/hashing_and_rings.md draws it and says what it costs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What happens to header fields on the way: a test per row and direction of http_parsing.md."""
+"""What happens to header fields on the way: docs/reference/http_api.md, a test per row and direction."""
 
 import re
 

@@ -17,7 +17,7 @@ def session(i):
 
 
 def test_the_documented_sessions_have_the_documented_workers():
-    # policies.md 3.5: the same owners as the reference router's.
+    # The owners that vllm-project/router finds for them.
     ring = HashRing(THREE)
     assert [ring.lookup(session(i))[7:9] for i in range(8)] == [
         "w1",
@@ -92,7 +92,7 @@ def test_workers_come_and_go():
 
 
 def test_a_load_at_its_cap_sends_the_key_on():
-    # policies.md 3.10, loads 2 5 3: the cap of the owner is ceil(1.25 * 11 / 3) = 5, so the next takes it.
+    # Loads 2 5 3: the cap of the owner is ceil(1.25 * 11 / 3) = 5, so the next takes it.
     ring = HashRing(THREE, virtual_nodes=150, hash_function="xxh3")
     place = 0x542E8D8551BB38DA  # order on the ring: w2, w1, w3
     assert ring.lookup(place) == THREE[1]
