@@ -247,7 +247,7 @@ def test_the_access_log_tells_each_exchange_once_and_nothing_secret(stage, capfd
     router.shutdown()
     router.must_end()
     lines = capfd.readouterr().out.splitlines()
-    assert len(lines) == 3
+    assert len(lines) == 3, lines
     assert "secret" not in "".join(lines)
     assert f'127.0.0.1 "POST {CHAT}" 200 done worker=' in lines[0]
     assert lines[1].endswith(" id=mine")
