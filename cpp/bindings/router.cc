@@ -21,6 +21,7 @@
 #include "bindings/errors.h"
 #include "bindings/json_text.h"
 #include "bindings/py_router.h"
+#include "policy/prefix_aware.h"
 
 namespace vllm_router {
 
@@ -178,6 +179,7 @@ RoutingKey MakeKey(
       request.prompt = bytes.view();
     }
     if (!token_ids.is_none()) request.token_ids = TokenIds(token_ids, &copied);
+    if (const std::optional<std::string_view> name = TextView(model)) request.model = *name;
   }
 
   const size_t size = (request.body ? request.body->size() : 0) +
@@ -459,6 +461,10 @@ std::unique_ptr<PyRouter> MakeRouter(std::vector<std::string> worker_urls, const
   chosen.cache_threshold = given["cache_threshold"].cast<double>();
   chosen.load_factor = static_cast<uint32_t>(std::lround(given["load_factor"].cast<double>() * 1000));
   chosen.load_bound = ValueOrThrow(ParseHolderBound(given["load_bound"].cast<std::string>()));
+  chosen.load_factor_epsilon =
+      static_cast<uint32_t>(std::lround(given["load_factor_epsilon"].cast<double>() * 1000));
+  chosen.prefix_load_floor = given["prefix_load_floor"].cast<uint32_t>();
+  options.max_prefix_length = given["max_prefix_length"].cast<size_t>();
 
   SessionKeyOptions& keys = options.session_key;
   keys.order = given["hash_key_order"].cast<std::string>() == "reference"
@@ -499,6 +505,17 @@ py::list WorkerRows(PyRouter& self) {
         worker.selections.load(std::memory_order_relaxed)));
   }
   return rows;
+}
+
+// How the policy has decided so far, where it keeps count.
+py::dict Stats(PyRouter& self) {
+  py::dict stats("policy"_a = std::string(self.router().policy().name()));
+  if (const std::optional<PrefixRoutingStats> prefix = FindPrefixRoutingStats(self.router().policy())) {
+    stats["prefix_routing"] = py::dict(
+        "prefix_hash"_a = prefix->prefix_hash, "overflow"_a = prefix->overflow,
+        "fallback"_a = prefix->fallback, "unique_prefixes"_a = prefix->unique_prefixes);
+  }
+  return stats;
 }
 
 }  // namespace
@@ -584,6 +601,7 @@ void BindRouter(py::module_& module) {
       .def_property_readonly(
           "policy", [](const PyRouter& self) { return std::string(self.router().policy().name()); })
       .def_property_readonly("worker_urls", [](PyRouter& self) { return WorkerUrls(self.fleet()); })
+      .def("stats", &Stats, "Counts that the policy keeps.")
       .def("_worker_rows", &WorkerRows);
 }
 

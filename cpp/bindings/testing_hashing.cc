@@ -2,6 +2,7 @@
 
 #include "bindings/bindings.h"
 #include "hashing/hash.h"
+#include "hashing/sha256.h"
 
 namespace vllm_router {
 
@@ -16,6 +17,10 @@ void BindTestingHashing(py::module_& testing) {
   testing.def("xxh3", [](std::string_view bytes) { return Xxh3(bytes); });
   testing.def("murmur64a", &Murmur64A, py::arg("bytes"), py::arg("seed"));
   testing.def("furc_hash", &FurcHash, py::arg("bytes"), py::arg("m") = (1u << 23) - 1);
+  testing.def("sha256", [](std::string_view first, std::string_view second) {
+    const Digest256 digest = Sha256({first, second});
+    return py::bytes(reinterpret_cast<const char*>(digest.data()), digest.size());
+  });
   testing.def("ring_hash", &RingHash, py::arg("function"), py::arg("bytes"));
 }
 

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "bindings/bindings.h"
+#include "index/distinct_count.h"
 #include "index/hash_ring.h"
 #include "index/load_bound.h"
 
@@ -11,6 +12,14 @@ namespace vllm_router {
 namespace py = pybind11;
 
 void BindTestingIndex(py::module_& testing) {
+  py::class_<DistinctCount>(testing, "DistinctCount")
+      .def(py::init<>())
+      .def(
+          "add",
+          [](DistinctCount& self, const std::vector<uint64_t>& hashes) {
+            for (const uint64_t hash : hashes) self.Add(hash);
+          })
+      .def("estimate", &DistinctCount::Estimate);
   testing.def(
       "load_cap",
       [](uint64_t total, uint64_t total_weight, uint32_t factor, uint32_t weight) {

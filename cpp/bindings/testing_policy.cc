@@ -1,5 +1,6 @@
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <thread>
 
 #include "bindings/bindings.h"
@@ -62,6 +63,10 @@ PolicyOptions OptionsFrom(const std::string& policy, const py::kwargs& words) {
       options.load_factor = value.cast<uint32_t>();  // thousandths
     } else if (name == "load_bound") {
       options.load_bound = ValueOrRaise(ParseHolderBound(value.cast<std::string>()));
+    } else if (name == "load_factor_epsilon") {
+      options.load_factor_epsilon = value.cast<uint32_t>();  // thousandths
+    } else if (name == "prefix_load_floor") {
+      options.prefix_load_floor = value.cast<uint32_t>();
     } else {
       throw py::type_error("no option " + name);
     }
@@ -186,15 +191,17 @@ void BindTestingPolicy(py::module_& testing) {
       .def(
           "choose",
           [](PolicyHarness& self, const std::optional<std::string>& session,
-             const std::optional<std::string>& body, const std::vector<uint32_t>& tried) {
+             const std::optional<std::string>& body, const std::optional<std::string>& digest,
+             const std::vector<uint32_t>& tried) {
             const auto fleet = self.fleet();
-            const RoutingKey key = KeyFrom(session, body);
+            RoutingKey key = KeyFrom(session, body);
+            if (digest) std::copy_n(digest->begin(), 32, key.prefix_digest.emplace().begin());
             if (tried.empty()) return AnswerFrom(self.policy().Choose(key, *fleet), *fleet);
             const FleetView smaller = fleet->Without(tried);
             return AnswerFrom(self.policy().Choose(key, smaller), smaller);
           },
           py::kw_only(), py::arg("session") = py::none(), py::arg("body") = py::none(),
-          py::arg("tried") = std::vector<uint32_t>())
+          py::arg("digest") = py::none(), py::arg("tried") = std::vector<uint32_t>())
       // By the names of a prompt's blocks, all of them usable: position, reason, matched, total.
       .def(
           "choose_blocks",

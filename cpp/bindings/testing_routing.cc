@@ -8,6 +8,7 @@
 #include "bindings/errors.h"
 #include "bindings/json_text.h"
 #include "bindings/py_router.h"
+#include "routing/prefix_digest.h"
 #include "routing/request_fields.h"
 #include "routing/routing_text.h"
 #include "routing/session_key.h"
@@ -30,6 +31,7 @@ struct OwnedRequest {
   uint64_t body_bytes;
   std::optional<std::string> prompt;
   std::optional<std::vector<uint32_t>> token_ids;
+  std::string model;
   std::vector<HeaderField> fields;
 
   RequestView View() {
@@ -40,7 +42,8 @@ struct OwnedRequest {
         .session_id = session_id,
         .body = body,
         .body_bytes = body_bytes,
-        .prompt = prompt};
+        .prompt = prompt,
+        .model = model};
     if (token_ids) view.token_ids = *token_ids;
     return view;
   }
@@ -64,6 +67,8 @@ OwnedRequest RequestFrom(const py::kwargs& parts) {
       request.prompt = value.cast<std::string>();
     } else if (name == "token_ids") {
       request.token_ids = value.cast<std::vector<uint32_t>>();
+    } else if (name == "model") {
+      request.model = value.cast<std::string>();
     } else {
       throw py::type_error("a request has no " + name);
     }
@@ -109,6 +114,19 @@ py::object ReadRoutingText(const std::string& body, const std::string& path, siz
     found["text"] = py::bytes(text.text);
   }
   return found;
+}
+
+// What the prefix digest of a body is of: its tag and the bytes behind it; None when there is none.
+py::object ReadPrefixAnchor(const std::string& body, size_t limit, bool padded, bool with_text) {
+  std::string roomy = body;
+  if (padded) roomy.append(kBodyPadding, '"');
+  PrefixAnchor anchor;
+  RoutingText text;
+  const PromptWanted prompt{"", kDefaultRoutingTextLimit, &text};
+  const PrefixWanted wanted{limit, &anchor};
+  ParseRequestFields({roomy.data(), body.size()}, padded, with_text ? &prompt : nullptr, &wanted);
+  if (anchor.kind == PrefixAnchor::Kind::kMissing) return py::none();
+  return py::make_tuple(std::string(1, static_cast<char>(anchor.kind)), py::bytes(anchor.bytes));
 }
 
 SessionKeyFinder MakeFinder(
@@ -218,6 +236,12 @@ void BindTestingRouting(py::module_& testing) {
   testing.def(
       "routing_text", &ReadRoutingText, "body"_a, "path"_a = "", "limit"_a = kDefaultRoutingTextLimit,
       "padded"_a = true);
+  testing.def(
+      "prefix_anchor", &ReadPrefixAnchor, "body"_a, "limit"_a = kDefaultPrefixLength, "padded"_a = true,
+      "with_text"_a = false);
+  testing.def("cut_at_character", [](const std::string& text, size_t limit) {
+    return py::bytes(std::string(CutAtCharacter(text, limit)));
+  });
   testing.def("request_fields", &FieldsOf, "body"_a, "padded"_a = false);
 
   py::class_<SessionKeyFinder>(testing, "SessionKeyFinder")
@@ -265,7 +289,11 @@ void BindTestingRouting(py::module_& testing) {
     const RoutingKey key = router.router().MakeKey(request.View());
     return py::dict(
         "hash_key"_a = key.hash_key, "source"_a = SourceName(key.hash_key_source),
-        "prompt_tokens"_a = key.prompt_tokens, "expected_output"_a = key.expected_output);
+        "prompt_tokens"_a = key.prompt_tokens, "expected_output"_a = key.expected_output,
+        "prefix_digest"_a = key.prefix_digest ? py::object(py::bytes(
+                                                    reinterpret_cast<const char*>(key.prefix_digest->data()),
+                                                    key.prefix_digest->size()))
+                                              : py::object(py::none()));
   });
   testing.def("needs_body", [](const PyRouter& router, Pairs headers) {
     OwnedRequest request{.headers = std::move(headers)};

@@ -9,6 +9,7 @@
 #include "index/hash_ring.h"
 #include "policy/least_load.h"
 #include "policy/power_of_two.h"
+#include "policy/prefix_aware.h"
 #include "policy/random.h"
 #include "policy/rendezvous_hash.h"
 #include "policy/round_robin.h"
@@ -16,15 +17,15 @@
 namespace vllm_router {
 namespace {
 
-constexpr std::array<std::string_view, 7> kBuilt = {"random",          "round_robin",     "least_load",
-                                                    "power_of_two",    "consistent_hash", "rendezvous_hash",
-                                                    "vllm_cache_aware"};
+constexpr std::array<std::string_view, 8> kBuilt = {"random",           "round_robin",     "least_load",
+                                                    "power_of_two",     "consistent_hash", "rendezvous_hash",
+                                                    "vllm_cache_aware", "prefix_aware"};
 constexpr uint32_t kMaxPolicyBlockSize = 4096;
 
 constexpr std::array<std::string_view, 4> kFallbacks = {
     "random", "round_robin", "least_load", "power_of_two"};
-constexpr std::array<std::string_view, 7> kPlanned = {
-    "prefix_hash", "cache_aware", "prefix_aware", "kv_overlap", "kv_logit", "auto", "sticky_least_loaded"};
+constexpr std::array<std::string_view, 6> kPlanned = {"prefix_hash", "cache_aware", "kv_overlap",
+                                                      "kv_logit",    "auto",        "sticky_least_loaded"};
 
 struct Alias {
   std::string_view alias;
@@ -134,6 +135,13 @@ Status CheckRanges(const PolicyOptions& options) {
         "; it is a multiple of the mean load and must be between 1 and 10, or 0 to ignore "
         "loads (default 0)");
   }
+  const uint32_t epsilon = options.load_factor_epsilon;
+  if (epsilon < 10 || epsilon > 10'000) {
+    return absl::InvalidArgumentError(
+        "load_factor_epsilon is " + std::to_string(epsilon) +
+        " thousandths; it says how far above the mean a load may be and must be between 0.01 and 10 "
+        "(default 0.25)");
+  }
   return absl::OkStatus();
 }
 
@@ -229,6 +237,14 @@ StatusOr<std::unique_ptr<Policy>> MakePolicy(const PolicyOptions& options) {
   }
   if (*name == "rendezvous_hash") {
     return MakeRendezvousHash(options.hash_function, MakeKeyless(*fallback, options));
+  }
+  if (*name == "prefix_aware") {
+    return MakePrefixAware(
+        {.virtual_nodes = options.virtual_nodes,
+         .load_factor = 1000 + options.load_factor_epsilon,
+         .load_floor = options.prefix_load_floor,
+         .seed = options.seed},
+        MakeKeyless(*fallback, options));
   }
   return MakeKeyless(*name, options);
 }

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "hashing/block_hash.h"
+#include "hashing/sha256.h"
 
 namespace vllm_router {
 
@@ -17,6 +19,7 @@ enum class KeyParts : uint32_t {
   kBodyDigest = 1 << 1,    // digest of the whole body
   kPromptTokens = 1 << 2,  // size of the prompt
   kBlocks = 1 << 3,        // hashes of the prompt's blocks
+  kPrefixDigest = 1 << 4,  // digest of what the prompt begins with
 };
 constexpr KeyParts operator|(KeyParts a, KeyParts b) {
   return static_cast<KeyParts>(static_cast<uint32_t>(a) | static_cast<uint32_t>(b));
@@ -35,6 +38,8 @@ struct RoutingKey {
   std::vector<BlockHash> blocks;  // of the complete ones
   bool has_blocks = false;        // there is a prompt, be it shorter than a block
   uint64_t usable_blocks = 0;  // how many a cache can save: of the last token an engine wants the computation
+
+  std::optional<Digest256> prefix_digest;  // missing when the request has no text and no token ids
 
   uint32_t prompt_tokens = 1;      // P, estimated when not counted
   uint32_t expected_output = 256;  // E

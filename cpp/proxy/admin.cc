@@ -3,12 +3,14 @@
 #include <boost/json.hpp>
 #include <boost/json/src.hpp>  // Boost.JSON's one translation unit in this extension
 #include <charconv>
+#include <cstdio>
 #include <optional>
 #include <set>
 #include <utility>
 
 #include "base/text.h"
 #include "net/task.h"
+#include "policy/prefix_aware.h"
 #include "proxy/error_response.h"
 #include "proxy/fetch.h"
 #include "proxy/metrics.h"
@@ -143,6 +145,8 @@ Task<AdminReply> Admin::Answer(Lane& lane, AdminRequest request) {
       co_return Readiness();
     case Route::kListWorkers:
       co_return ListWorkers();
+    case Route::kPrefixRoutingStats:
+      co_return PrefixRouting();
     case Route::kMetrics:
       co_return AdminReply{
           .body = metrics_->Text(), .content_type = "text/plain; version=0.0.4; charset=utf-8"};
@@ -199,6 +203,39 @@ AdminReply Admin::Readiness() const {
   }
   return Json(
       200, {{"status", "ready"}, {"healthy_workers", fleet->eligible().size()}, {"total_workers", total}});
+}
+
+// The same members whatever the policy: without prefix_aware nothing is enabled and nothing counted.
+AdminReply Admin::PrefixRouting() const {
+  const std::optional<PrefixRoutingStats> found = FindPrefixRoutingStats(router_->policy());
+  const PrefixRoutingStats stats = found.value_or(PrefixRoutingStats{});
+  const uint64_t total = stats.prefix_hash + stats.overflow + stats.fallback;
+  char rate[32];
+  std::snprintf(
+      rate, sizeof rate, "%.4f",
+      total == 0 ? 0.0 : static_cast<double>(stats.overflow) / static_cast<double>(total));
+  json::array distribution;
+  const std::shared_ptr<const FleetView> fleet = router_->fleet();
+  for (const FleetView::Member& member : fleet->members()) {
+    distribution.push_back(json::object{
+        {"backend", member.worker->url.url}, {"in_flight_requests", member.worker->load.open_requests()}});
+  }
+  return Json(
+      200, {{"enabled", found.has_value()},
+            {"config",
+             {{"max_prefix_length", router_->options().max_prefix_length},
+              {"load_factor_epsilon", static_cast<double>(stats.options.load_factor - 1000) / 1000},
+              {"virtual_nodes", stats.options.virtual_nodes},
+              {"prefix_load_floor", stats.options.load_floor},
+              {"anthropic_cache_control_injection", false}}},
+            {"routing_decisions",
+             {{"total", total},
+              {"prefix_hash", stats.prefix_hash},
+              {"overflow", stats.overflow},
+              {"fallback", stats.fallback},
+              {"overflow_rate", rate}}},
+            {"backend_distribution", std::move(distribution)},
+            {"unique_prefixes", stats.unique_prefixes}});
 }
 
 AdminReply Admin::ListWorkers() const {

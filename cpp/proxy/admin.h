@@ -47,6 +47,7 @@ class Admin {
  private:
   AdminReply Health() const;
   AdminReply Readiness() const;
+  AdminReply PrefixRouting() const;
   AdminReply ListWorkers() const;
   AdminReply Workers() const;
   AdminReply OneWorker(std::string_view encoded_url) const;

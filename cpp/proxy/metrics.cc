@@ -16,6 +16,7 @@
 #include <prometheus/text_serializer.h>
 
 #include "base/version.h"
+#include "policy/prefix_aware.h"
 #include "proxy/recorder_shard.h"
 
 namespace vllm_router {
@@ -158,6 +159,7 @@ class Metrics::Collector : public prometheus::Collectable {
     WriteExchanges(&page);
     WriteTimes(&page);
     WriteWorkers(&page, *fleet);
+    WritePrefixRouting(&page, *fleet);
     WriteFleet(&page, *fleet);
     WriteConnections(&page);
     WriteProcess(&page);
@@ -199,6 +201,7 @@ class Metrics::Collector : public prometheus::Collectable {
   void WriteExchanges(Page* page) const;
   void WriteTimes(Page* page) const;
   void WriteWorkers(Page* page, const FleetView& fleet) const;
+  void WritePrefixRouting(Page* page, const FleetView& fleet) const;
   void WriteFleet(Page* page, const FleetView& fleet) const;
   void WriteConnections(Page* page) const;
   void WriteProcess(Page* page) const;
@@ -388,6 +391,22 @@ void Metrics::Collector::WriteWorkers(Page* page, const FleetView& fleet) const 
   page->Histogram(
       "upstream_head_seconds", "From the first byte to the worker to the whole head of its answer.");
   times(&WorkerSum::head);
+}
+
+void Metrics::Collector::WritePrefixRouting(Page* page, const FleetView& fleet) const {
+  const std::optional<PrefixRoutingStats> stats = FindPrefixRoutingStats(router_->policy());
+  if (!stats) return;
+  page->Counter("prefix_routing_requests_total", "Decisions of prefix_aware by what decided.");
+  page->Add(static_cast<double>(stats->prefix_hash), {Label("strategy", "prefix_hash")});
+  page->Add(static_cast<double>(stats->overflow), {Label("strategy", "overflow")});
+  page->Add(static_cast<double>(stats->fallback), {Label("strategy", "fallback")});
+  page->Gauge("prefix_routing_backend_distribution", "Open requests of the worker under prefix_aware.");
+  for (const FleetView::Member& member : fleet.members()) {
+    page->Add(
+        static_cast<double>(member.worker->load.open_requests()), {Label("backend", member.worker->url.url)});
+  }
+  page->Gauge("prefix_routing_prefix_cardinality", "About how many different prefixes have been seen.");
+  page->Add(static_cast<double>(stats->unique_prefixes));
 }
 
 void Metrics::Collector::WriteFleet(Page* page, const FleetView& fleet) const {

@@ -41,6 +41,7 @@ constexpr std::array<Row, kRouteCount> kRoutes = {{
     {Route::kWorker, Own("/workers/{url}", "GET, HEAD, DELETE")},
     {Route::kAddWorker, Own("/add_worker", "POST")},
     {Route::kRemoveWorker, Own("/remove_worker", "POST")},
+    {Route::kPrefixRoutingStats, Own("/admin/prefix-routing/stats", "GET, HEAD")},
     {Route::kMetrics, Own("/metrics", "GET, HEAD")},
     {Route::kServerOptions, Own("*", "OPTIONS")},
     {Route::kOther, {.label = "other"}},

@@ -31,6 +31,7 @@ enum class Route : uint8_t {
   kWorker,
   kAddWorker,
   kRemoveWorker,
+  kPrefixRoutingStats,
   kMetrics,
   kServerOptions,  // OPTIONS *
   // everything else goes to a worker as well

@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "routing/json_reading.h"
+#include "routing/prefix_reader.h"
 #include "routing/request_view.h"
 #include "routing/routing_text_reader.h"
 
@@ -88,7 +89,7 @@ bool ReadSessionParams(ondemand::value& value, const char* end, std::optional<st
 
 bool ReadBody(
     ondemand::parser& parser, simdjson::padded_string_view json, const PromptWanted* prompt,
-    RequestFields* fields) {
+    const PrefixWanted* prefix, RequestFields* fields) {
   ondemand::document document;
   ondemand::object object;
   if (parser.iterate(json).get(document) != simdjson::SUCCESS) return false;
@@ -96,6 +97,8 @@ bool ReadBody(
   const char* const end = json.data() + json.size();
   std::optional<RoutingTextReader> text;
   if (prompt != nullptr) text.emplace(prompt->path, prompt->limit, end, prompt->text);
+  std::optional<PrefixReader> anchor;
+  if (prefix != nullptr) anchor.emplace(prefix->limit, end, prefix->anchor);
   std::optional<uint64_t> max_tokens;
   std::optional<uint64_t> max_completion_tokens;
   const bool whole = ForEachMember(object, end, [&](std::string_view name, ondemand::value value) {
@@ -117,6 +120,8 @@ bool ReadBody(
       return ReadSessionParams(value, end, &fields->session_params_session_id);
     } else if (text) {
       text->Read(name, value);
+    } else if (anchor) {
+      anchor->Read(name, value);
     }
     return true;
   });
@@ -124,14 +129,17 @@ bool ReadBody(
   // At the end there is no location: anything else means that something follows the object.
   if (!whole || document.current_location().error() != simdjson::OUT_OF_BOUNDS) return false;
   if (text) text->Finish();
+  if (anchor) anchor->Finish();
   return true;
 }
 
 }  // namespace
 
-RequestFields ParseRequestFields(std::string_view body, bool padded, const PromptWanted* prompt) {
+RequestFields ParseRequestFields(
+    std::string_view body, bool padded, const PromptWanted* prompt, const PrefixWanted* prefix) {
   RequestFields fields;
   if (prompt != nullptr) prompt->text->kind = RoutingText::Kind::kMissing;
+  if (prefix != nullptr) *prefix->anchor = {};
   if (body.empty() || body.size() > kMaxParsedBodyBytes) return fields;
   thread_local std::unique_ptr<Scratch> scratch;
   if (scratch == nullptr) scratch = std::make_unique<Scratch>();
@@ -141,7 +149,12 @@ RequestFields ParseRequestFields(std::string_view body, bool padded, const Promp
     body = {scratch->padded.data(), body.size()};
   }
   const simdjson::padded_string_view json(body.data(), body.size(), body.size() + kBodyPadding);
-  fields.is_object = ReadBody(scratch->parser, json, prompt, &fields);
+  if (prompt != nullptr && prefix != nullptr) {
+    RequestFields again;
+    ReadBody(scratch->parser, json, nullptr, prefix, &again);
+    prefix = nullptr;
+  }
+  fields.is_object = ReadBody(scratch->parser, json, prompt, prefix, &fields);
   if (!fields.is_object) fields = {};
   if (body.size() > kKeptParserBytes) scratch.reset();
   return fields;

@@ -48,7 +48,18 @@ struct PromptWanted {
   RoutingText* text;
 };
 
-// `padded`: kBodyPadding bytes after the text are readable; otherwise the text is copied first.
-RequestFields ParseRequestFields(std::string_view body, bool padded, const PromptWanted* prompt = nullptr);
+struct PrefixAnchor;
+
+// And what its prefix digest is of, at most `limit` bytes.
+struct PrefixWanted {
+  size_t limit;
+  PrefixAnchor* anchor;
+};
+
+// `padded`: kBodyPadding bytes after the text are readable; otherwise the text is copied first. Each value can be read
+// once, so prompt and prefix together take two passes.
+RequestFields ParseRequestFields(
+    std::string_view body, bool padded, const PromptWanted* prompt = nullptr,
+    const PrefixWanted* prefix = nullptr);
 
 }  // namespace vllm_router

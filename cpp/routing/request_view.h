@@ -21,6 +21,7 @@ struct RequestView {
   uint64_t body_bytes = 0;                             // its length if known, even when it is not at hand
   std::optional<std::string_view> prompt;              // plain text instead of a body
   std::optional<std::span<const uint32_t>> token_ids;  // or token ids
+  std::string_view model;                              // of a prompt or token ids; a body names its own
   bool body_is_padded = false;                         // kBodyPadding readable bytes follow the body
   const RequestFields* fields = nullptr;               // the body's, if somebody has parsed it already
 };

@@ -80,6 +80,12 @@ StatusOr<std::shared_ptr<Router>> Router::Create(const RouterOptions& options) {
         "; it is the number of ranks per worker URL and must be between 1 and ", kMaxWorkers,
         " (default 1)"));
   }
+  if (options.max_prefix_length < 1 || options.max_prefix_length > kMaxPrefixLength) {
+    return absl::InvalidArgumentError(Concat(
+        "max_prefix_length is ", options.max_prefix_length,
+        "; it is how many bytes of a prompt name its prefix and must be between 1 and ", kMaxPrefixLength,
+        " (default ", kDefaultPrefixLength, ")"));
+  }
   if (options.session_key.headers.size() > kMaxKeyHeaders) {
     return absl::InvalidArgumentError(Concat(
         "hash_key_headers has ", options.session_key.headers.size(), " names; at most ", kMaxKeyHeaders,
@@ -129,7 +135,7 @@ Status Router::MayAddWorker(std::string_view url, double weight) {
 }
 
 bool Router::NeedsBody(std::span<const HeaderField> headers) const {
-  return Has(needs_, KeyParts::kBlocks) ||
+  return Has(needs_, KeyParts::kBlocks) || Has(needs_, KeyParts::kPrefixDigest) ||
          (Has(needs_, KeyParts::kSession | KeyParts::kBodyDigest) && !session_keys_.HasHeader(headers));
 }
 
@@ -139,9 +145,29 @@ RoutingKey Router::MakeKey(const RequestView& request) const {
   return key;
 }
 
+void Router::FindPrefix(
+    const RequestView& request, RoutingKey* key, std::optional<RequestFields>* parsed) const {
+  const size_t limit = options_.max_prefix_length;
+  PrefixAnchor anchor;
+  std::string_view model = request.model;
+  if (request.body) {
+    const PrefixWanted wanted{limit, &anchor};
+    *parsed = ParseRequestFields(*request.body, request.body_is_padded, nullptr, &wanted);
+    if ((*parsed)->model) model = *(*parsed)->model;
+  } else if (request.prompt) {
+    anchor = AnchorOfText(*request.prompt, limit);
+  }
+  if (anchor.kind == PrefixAnchor::Kind::kMissing && request.token_ids) {
+    anchor = AnchorOfTokens(*request.token_ids, limit);
+  }
+  key->prefix_digest.reset();
+  if (anchor.kind != PrefixAnchor::Kind::kMissing) key->prefix_digest = PrefixDigest(model, anchor);
+}
+
 void Router::MakeKey(const RequestView& request, RoutingKey* key) const {
   std::optional<RequestFields> parsed;
   if (Has(needs_, KeyParts::kPromptTokens)) key->prompt_tokens = EstimatePromptTokens(request);
+  if (Has(needs_, KeyParts::kPrefixDigest)) FindPrefix(request, key, &parsed);
   if (Has(needs_, KeyParts::kBlocks)) MakeBlocks(request, &parsed, key);
   if (Has(needs_, KeyParts::kSession | KeyParts::kBodyDigest)) session_keys_.Find(request, key, &parsed);
   if (!Has(needs_, KeyParts::kPromptTokens)) return;

@@ -22,6 +22,7 @@
 #include "hashing/block_hash.h"
 #include "policy/policy.h"
 #include "policy/policy_factory.h"
+#include "routing/prefix_digest.h"
 #include "routing/request_view.h"
 #include "routing/session_key.h"
 #include "routing/ticket.h"
@@ -33,6 +34,8 @@ struct RouterOptions {
   PolicyOptions policy;
   SessionKeyOptions session_key;
   std::vector<std::string> worker_urls;
+  size_t max_prefix_length =
+      kDefaultPrefixLength;         // bytes of the prompt that a prefix digest is of, 1..kMaxPrefixLength
   uint32_t data_parallel_size = 1;  // > 1: every URL without @rank becomes URL@0 .. URL@n-1
 };
 
@@ -74,6 +77,8 @@ class Router {
   Router(const RouterOptions& options, std::shared_ptr<Policy> policy);
 
   void MakeBlocks(const RequestView& request, std::optional<RequestFields>* parsed, RoutingKey* key) const;
+  // Fills key->prefix_digest, and *parsed when there is a body to parse.
+  void FindPrefix(const RequestView& request, RoutingKey* key, std::optional<RequestFields>* parsed) const;
 
   const RouterOptions options_;
   const std::shared_ptr<Policy> policy_;

@@ -27,6 +27,7 @@ _Reason: TypeAlias = Literal[
     "body_hash",
     "failover",
     "overflow",
+    "prefix_hash",
     "fallback",
     "pinned",
 ]
@@ -492,7 +493,7 @@ class Router:
             token_ids: The prompt as token ids: a contiguous uint32 array, not copied, or a list. They make
                 the estimated size of the prompt exact and may come beside one of the others.
             headers: Request headers, a mapping or pairs; names in any case, the first of equal names counts.
-            model: Name of the model, for `messages`.
+            model: Name of the model, where no `body` says it: with `messages`, `prompt` or `token_ids`.
             exclude: URLs of workers that must not be chosen, such as those that have failed already. A URL
                 without `@rank` means all its ranks; URLs that are not in the fleet are ignored.
 
@@ -526,6 +527,13 @@ class Router:
             NoWorkersError: nobody may be chosen; no load stays reserved.
             TypeError: no rows at all, `token_ids` without `offsets`, or the wrong type or dtype.
             ValueError: different numbers of rows, wrong shape, offsets out of order or out of range.
+        """
+
+    def stats(self) -> dict[str, Any]:
+        """Counts that the policy keeps: `policy`, its name, and what it has.
+
+        prefix_aware: `prefix_routing`, a dict of its decisions (`prefix_hash`, `overflow`, `fallback`) and
+        `unique_prefixes`, about how many different prefixes it has seen (within 1 %).
         """
 
     def add_worker(self, url: str, weight: float = 1.0) -> None:

@@ -286,6 +286,7 @@ class Flag:
     more: str = ""  # further sentences of help
     spelled: str = ""  # on the command line, when it is not the field's name
     aliases: tuple[str | Alias, ...] = ()
+    unset: str = ""  # what a default of None means, in messages
     cli_default: Any = _Same  # on the command line, when it is not the field's default
     scope: str = ""  # "routing": an option of Router; "server": an option of the server
     policies: tuple[str, ...] = ()  # the policies that read it; empty: all, or none of their business
@@ -332,7 +333,7 @@ class Flag:
             return f"{self.spelling} {show(value)} is not built into vllm-router {__version__} yet; {unfit}"
         if alias and alias.kind:
             return f"--{alias.name} is {show(value)}; it must be {str(unfit) or alias.kind.limits}"
-        limits = str(unfit) or f"{self.kind.limits} (default {show(self.command_default)})"
+        limits = str(unfit) or f"{self.kind.limits} (default {self.unset or show(self.command_default)})"
         return f"{self.field} is {show(value)}; it is {self.what} and must be {limits}"
 
     def check(self, value: object) -> Any:

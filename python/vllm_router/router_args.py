@@ -57,9 +57,11 @@ BUILT_POLICIES = (
     "consistent_hash",
     "rendezvous_hash",
     "vllm_cache_aware",
+    "prefix_aware",
 )
 HASH_POLICIES = ("consistent_hash", "rendezvous_hash")
 BLOCK_POLICIES = ("vllm_cache_aware",)
+PREFIX_POLICIES = ("prefix_aware",)
 
 # Canonical names; docs/reference/policies.md lists them.
 _USE_SESSIONS = "for chats use consistent_hash, which keeps a session on one worker, otherwise least_load"
@@ -67,7 +69,6 @@ _LATER_POLICIES = dict.fromkeys(
     (
         "cache_aware",
         "prefix_hash",
-        "prefix_aware",
         "kv_overlap",
         "kv_logit",
         "auto",
@@ -334,7 +335,7 @@ class RouterArgs:
         "the policy for requests without the key that the policy needs",
         group=_POLICY,
         scope="routing",
-        policies=HASH_POLICIES,
+        policies=(*HASH_POLICIES, *PREFIX_POLICIES),
     )
     least_load_metric: str = option(
         "requests",
@@ -348,14 +349,16 @@ class RouterArgs:
         policies=("least_load",),
         more="requests: open requests, then outstanding tokens. tokens: the other way round.",
     )
-    virtual_nodes: int = option(
-        160,
+    virtual_nodes: int | None = option(
+        None,
         Number(1, 65536),
         "the number of points on the hash ring per worker",
         group=_POLICY,
         scope="routing",
-        policies=("consistent_hash",),
-        more="More points make the shares more equal; changing it moves sessions.",
+        policies=("consistent_hash", *PREFIX_POLICIES),
+        more="More points make the shares more equal; changing it moves sessions and prefixes. Unset: 160, "
+        "for prefix_aware 150.",
+        unset="160, for prefix_aware 150",
     )
     hash_function: str = option(
         "furc",
@@ -437,6 +440,33 @@ class RouterArgs:
         more="Sets --hash-key-order reference and --no-session-header-aliases, and keeps its request: key "
         "for chats. "
         "For a switch during which both routers run.",
+    )
+    max_prefix_length: int = option(
+        1024,
+        Number(1, 1_048_576),
+        "how much of a system prompt names its prefix, in bytes",
+        group=_POLICY,
+        scope="routing",
+        policies=PREFIX_POLICIES,
+        more="Prompts that agree so far meet on one worker; routers of one fleet must agree on it.",
+    )
+    load_factor_epsilon: float = option(
+        0.25,
+        Number(0.01, 10.0, whole=False),
+        "how far above the average load a worker may be before its prefixes overflow to the next",
+        group=_POLICY,
+        scope="routing",
+        policies=PREFIX_POLICIES,
+        more="0.25: a quarter. In steps of 0.001.",
+    )
+    prefix_load_floor: int = option(
+        0,
+        Number(0, 1_000_000),
+        "how many open requests leave a worker room whatever the average is",
+        group=_POLICY,
+        scope="routing",
+        policies=PREFIX_POLICIES,
+        more="Keeps prefixes together while there is little load; 8 is a good value.",
     )
     cache_threshold: float = option(
         0.3,
@@ -1105,7 +1135,7 @@ class RouterArgs:
         for key in keys:
             if keys.count(key) > 1:
                 raise ValueError(f"{source}: {key} is there twice; leave one of them")
-        return cls.values_of_dict(_without_sections(values, source), source)
+        return cls.values_of_dict(_without_prefix_section(_without_sections(values, source), source), source)
 
     # Checks
 
@@ -1272,6 +1302,45 @@ def _without_sections(values: dict[str, Any], source: str) -> dict[str, Any]:
     return flat
 
 
+def _without_prefix_section(values: dict[str, Any], source: str) -> dict[str, Any]:
+    """The same settings, those of `prefix_routing:` among the others; its `enabled` chooses the policy.
+
+    Raises:
+        ValueError: it is no mapping, has a name that is not its own, asks for what is not built, or for
+            another policy than `policy` does.
+    """
+    if values.get("prefix_routing") is None:
+        return {name: value for name, value in values.items() if name != "prefix_routing"}
+    flat = dict(values)
+    section = flat.pop("prefix_routing")
+    if not isinstance(section, dict):
+        raise ValueError(f"{source}: prefix_routing is {show(section)}; write it as {{enabled: true}}")
+    own = [name for name, flag in FLAGS.items() if set(PREFIX_POLICIES) & set(flag.policies)]
+    switches = ["enabled", "anthropic_cache_control_injection"]
+    for name, value in section.items():
+        where = f"{source}: prefix_routing.{name}"
+        if name not in own and name not in switches:
+            otherwise = f"; it has {', '.join(switches + own)}"
+            raise ValueError(f"{where} is not a known setting{did_you_mean(str(name), own, otherwise)}")
+        if name in own and name in flat:
+            raise ValueError(f"{where} and {name} say the same; leave one of them")
+        if name in own:
+            flat[name] = value
+        elif not isinstance(value, bool):
+            raise ValueError(f"{where} is {show(value)}; it must be true or false")
+        elif value and name == "anthropic_cache_control_injection":
+            raise ValueError(
+                f"{where} is not built into vllm-router {__version__} yet: requests pass through unchanged; "
+                "remove it"
+            )
+        elif value:
+            named = str(flat.setdefault("policy", "prefix_aware"))
+            plain = named.strip().lower().replace("-", "_")
+            if _POLICY_ALIASES.get(plain, plain) != "prefix_aware":
+                raise ValueError(f"{where} chooses prefix_aware, and policy is {named}; leave one of them")
+    return flat
+
+
 def check_policy_options(options: Mapping[str, Any], warn: Callable[[str], None] = _warn) -> dict[str, Any]:
     """The options of `Router(**options)`, checked and complete.
 
@@ -1281,7 +1350,8 @@ def check_policy_options(options: Mapping[str, Any], warn: Callable[[str], None]
 
     Returns:
         Every routing option that is built, in canonical form: `policy` without aliases, `hash_load_factor` 0
-        or 1.0 to 10.0, `seed` None or 0 to 2^64-1. `consistent_hash_compat` has set what it implies.
+        or 1.0 to 10.0, `seed` None or 0 to 2^64-1, `virtual_nodes` the policy's own where it was None.
+        `consistent_hash_compat` has set what it implies.
 
     Raises:
         TypeError: an unknown name, with the nearest known one; or a setting of the server.
@@ -1310,6 +1380,8 @@ def check_policy_options(options: Mapping[str, Any], warn: Callable[[str], None]
         for name in POLICY_OPTIONS
         if FLAGS[name].not_built is None
     }
+    if complete["virtual_nodes"] is None:
+        complete["virtual_nodes"] = 150 if complete["policy"] in PREFIX_POLICIES else 160
     if complete["consistent_hash_compat"]:
         complete["hash_key_order"] = "reference"
         complete["session_header_aliases"] = False

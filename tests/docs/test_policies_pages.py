@@ -53,7 +53,7 @@ def test_every_option_is_described_with_its_default() -> None:
     for name in POLICY_OPTIONS:
         flag = FLAGS[name]
         if flag.policies:
-            shown = "none" if flag.default == [] else str(flag.default)
+            shown = "none" if flag.default == [] else flag.unset or str(flag.default)
             assert described[name] == (shown.lower() if isinstance(flag.default, bool) else shown), name
 
 

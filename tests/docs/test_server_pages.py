@@ -40,7 +40,7 @@ def page() -> Iterator[dict[str, Family]]:
     event = b"data: " + usage + b"\n\n"
     stream = head + b"%x\r\n%s\r\n0\r\n\r\n" % (len(event), event)
     worker = stage.worker(lambda connection, _: connection.send(stream))
-    router = stage.router(worker, prometheus_port=0)
+    router = stage.router(worker, policy="prefix_aware", prometheus_port=0)
     client = stage.client(router)
     for path in ("/v1/chat/completions", "/v1/embeddings"):
         assert client.ask("POST", path, body=b"{}").status == 200

@@ -252,6 +252,41 @@ class VllmCacheAware:
         return chosen, reason, hits[chosen], total
 
 
+class PrefixAware:
+    """Asked with a prefix digest of 32 bytes, or None where the request has no text."""
+
+    def __init__(
+        self,
+        fallback: Policy,
+        virtual_nodes: int = 150,
+        load_factor_epsilon: int = 250,
+        prefix_load_floor: int = 0,
+    ) -> None:
+        self.fallback = fallback
+        self.virtual_nodes = virtual_nodes
+        self.factor = Fraction(1000 + load_factor_epsilon, 1000)
+        self.floor = prefix_load_floor
+
+    def has_room(self, fleet: Fleet, eligible: Sequence[int], position: int) -> bool:
+        requests = fleet.members[position].requests
+        return requests < self.floor or requests < cap(fleet, eligible, position, self.factor)
+
+    def choose(self, digest: bytes | None, fleet: Fleet, tried: Collection[int] = ()) -> Answer:
+        eligible = fleet.eligible(tried)
+        if not eligible:
+            return None
+        if digest is None:
+            return self.fallback.answer(None, fleet, eligible)[0], "fallback"
+        ring = HashRing(
+            [(w.url, max(1, (self.virtual_nodes * w.weight + 500) // 1000)) for w in fleet.members], "xxh3"
+        )
+        point = int.from_bytes(digest[:8], "big")
+        owner = ring.find_owner(point, eligible)
+        chosen = ring.find_owner(point, [i for i in eligible if self.has_room(fleet, eligible, i)])
+        assert chosen is not None, "somebody always has room"
+        return chosen, "prefix_hash" if chosen == owner else "overflow"
+
+
 def make_policy(
     name: str,
     seed: int = 0,

@@ -50,6 +50,7 @@ SYSTEM_PACKAGES = {
     "spdlog": "libspdlog-dev",
     "prometheus-cpp": "prometheus-cpp-dev",
     "Boost": "libboost1.81-dev",
+    "OpenSSL": "libssl-dev",
 }
 
 

@@ -13,6 +13,7 @@ def test_reasons_have_their_stable_names():
         "body_hash",
         "failover",
         "overflow",
+        "prefix_hash",
         "prefix_hit",
         "prefix_miss",
         "fallback",

@@ -143,6 +143,9 @@ OTHER_VALUES: dict[str, tuple[str, Any]] = {
     "max-blocks-per-worker": ("2000", 2000),
     "load-factor": ("1.5", 1.5),
     "load-bound": ("average", "average"),
+    "max-prefix-length": ("4096", 4096),
+    "load-factor-epsilon": ("0.5", 0.5),
+    "prefix-load-floor": ("8", 8),
     "hash-key-order": ("reference", "reference"),
     "hash-key-headers": ("x-team,x-user", ["x-team", "x-user"]),
     "consistent-hash-compat": ("", True),
@@ -364,7 +367,7 @@ def test_every_other_flag_is_accepted_away_from_its_default(spelling: str) -> No
 
 @pytest.mark.parametrize(
     "name",
-    ["cache_aware", "prefix_hash", "prefix-aware", "kv_overlap", "kv", "auto", "manual"],
+    ["cache_aware", "prefix_hash", "kv_overlap", "kv", "auto", "manual"],
 )
 def test_a_policy_that_is_not_built_is_refused_by_name(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert f"--policy {name} is not built into vllm-router {__version__} yet;" in errors_of(
@@ -392,7 +395,10 @@ def test_a_policy_that_is_not_built_is_refused_by_name(name: str, capsys: pytest
         ),
         ("--port 1_0", "port is 1_0; it is the HTTP port to listen on and must be a whole number"),
         ("--port -1", "port is -1; "),
-        ("--virtual-nodes 0", "must be a whole number between 1 and 65536 (default 160)"),
+        (
+            "--virtual-nodes 0",
+            "must be a whole number between 1 and 65536 (default 160, for prefix_aware 150)",
+        ),
         ("--hash-load-factor 0.5", "must be 0 (off) or a number between 1.0 and 10.0 (default 0)"),
         ("--hash-load-factor nan", "hash_load_factor is nan; "),
         ("--connect-timeout-secs 0", "must be a number of seconds between 0.001 and 31536000 (default 5)"),
@@ -614,6 +620,51 @@ def test_mistakes_in_the_file_end_the_command(tmp_path: Path, capsys: pytest.Cap
     assert "cannot be read: it is not UTF-8 text" in errors_of(f"--config {file}", capsys)
 
 
+SECTION = "prefix_routing:\n  enabled: true\n  max_prefix_length: 2048\n  load_factor_epsilon: 0.2\n"
+
+
+def test_the_section_prefix_routing_chooses_the_policy_and_sets_its_options() -> None:
+    args = RouterArgs.from_yaml(SECTION + "  virtual_nodes: 99\n  anthropic_cache_control_injection: false\n")
+    assert (args.policy, args.max_prefix_length, args.load_factor_epsilon) == ("prefix_aware", 2048, 0.2)
+    assert args.virtual_nodes == 99
+    assert args.warnings()[0].startswith("no worker URLs")
+    for named in ("policy: chwbl\n", "policy: prefix-aware\n", "routing: {policy: prefix_aware}\n"):
+        assert RouterArgs.from_yaml(named + SECTION).policy in ("prefix_aware", "chwbl", "prefix-aware")
+
+
+def test_a_section_that_is_off_chooses_nothing() -> None:
+    assert RouterArgs.from_yaml("prefix_routing:\n  enabled: false\n").policy == "least_load"
+    assert RouterArgs.from_yaml("prefix_routing:\n").policy == "least_load"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("prefix_routing: 5", "f.yaml: prefix_routing is 5; write it as {enabled: true}"),
+        ("prefix_routing: {enabled: 1}", "f.yaml: prefix_routing.enabled is 1; it must be true or false"),
+        ("prefix_routing: {epsilon: 1}", "f.yaml: prefix_routing.epsilon is not a known setting"),
+        ("prefix_routing: {max_prefix_lenth: 1}", "did you mean max_prefix_length?"),
+        ("prefix_routing: {load_factor_epsilon: 0}", "load_factor_epsilon is 0; it is how far above"),
+        ("virtual_nodes: 1\nprefix_routing: {virtual_nodes: 2}", "virtual_nodes say the same"),
+        ("policy: random\nprefix_routing: {enabled: true}", "chooses prefix_aware, and policy is random"),
+        ("prefix_routing: {anthropic_cache_control_injection: true}", "is not built into vllm-router"),
+    ],
+)
+def test_mistakes_in_the_section_are_named(text: str, sentence: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        RouterArgs.from_yaml(text, "f.yaml")
+
+
+def test_virtual_nodes_are_the_policy_s_own_unless_they_are_given() -> None:
+    for policy, given, expected in (
+        ("consistent_hash", {}, 160),
+        ("prefix_aware", {}, 150),
+        ("prefix_aware", {"virtual_nodes": 160}, 160),
+        ("chwbl", {"virtual_nodes": None}, 150),
+    ):
+        assert check_policy_options({"policy": policy, **given})["virtual_nodes"] == expected
+
+
 # Options of Router
 
 
@@ -638,6 +689,9 @@ def test_policy_options_are_filled_with_defaults() -> None:
         "max_blocks_per_worker": 100_000,
         "load_factor": 1.25,
         "load_bound": "room",
+        "max_prefix_length": 1024,
+        "load_factor_epsilon": 0.25,
+        "prefix_load_floor": 0,
         "tokenize": "never",
     }
 
@@ -686,7 +740,7 @@ def test_bad_policy_options_are_refused(
 
 
 def test_an_option_of_another_policy_is_accepted_with_a_warning() -> None:
-    sentence = "virtual_nodes has no effect on the policy round_robin; it belongs to consistent_hash"
+    sentence = "virtual_nodes has no effect on the policy round_robin; it belongs to consistent_hash and "
     with pytest.warns(UnusedOptionWarning, match=sentence) as caught:
         options = check_policy_options(
             {"policy": "round_robin", "virtual_nodes": 200, "cache_threshold": 0.3}

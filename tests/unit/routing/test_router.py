@@ -79,7 +79,13 @@ def test_hash_policies_need_the_body_only_when_no_header_has_the_key(policy):
 @pytest.mark.parametrize("policy", BLIND)
 def test_nothing_is_read_for_a_policy_that_needs_nothing(policy):
     key = testing.make_key(router(policy), headers=[("x-session-id", "s")], body=body(user="u", max_tokens=5))
-    assert key == {"hash_key": "", "source": "missing", "prompt_tokens": 1, "expected_output": 256}
+    assert key == {
+        "hash_key": "",
+        "source": "missing",
+        "prompt_tokens": 1,
+        "expected_output": 256,
+        "prefix_digest": None,
+    }
 
 
 @pytest.mark.parametrize("policy", HASH)

@@ -1,0 +1,35 @@
+#include "hashing/sha256.h"
+
+#include <openssl/evp.h>
+
+#include <memory>
+
+#include "base/check.h"
+
+namespace vllm_router {
+namespace {
+
+// Looked up once: by name it takes longer than hashing a kilobyte.
+const EVP_MD* Algorithm() {
+  static const EVP_MD* const algorithm = EVP_MD_fetch(nullptr, "SHA256", nullptr);
+  ROUTER_CHECK(algorithm != nullptr, "OpenSSL has no SHA-256");
+  return algorithm;
+}
+
+}  // namespace
+
+Digest256 Sha256(std::initializer_list<std::string_view> pieces) {
+  struct Free {
+    void operator()(EVP_MD_CTX* context) const { EVP_MD_CTX_free(context); }
+  };
+  thread_local const std::unique_ptr<EVP_MD_CTX, Free> context(EVP_MD_CTX_new());
+  Digest256 digest;
+  bool done = context != nullptr && EVP_DigestInit_ex2(context.get(), Algorithm(), nullptr) == 1;
+  for (const std::string_view piece : pieces)
+    done = done && EVP_DigestUpdate(context.get(), piece.data(), piece.size()) == 1;
+  done = done && EVP_DigestFinal_ex(context.get(), digest.data(), nullptr) == 1;
+  ROUTER_CHECK(done, "SHA-256 fails only without memory");
+  return digest;
+}
+
+}  // namespace vllm_router

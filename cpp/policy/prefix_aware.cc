@@ -1,0 +1,106 @@
+#include "policy/prefix_aware.h"
+
+#include <atomic>
+#include <utility>
+
+#include "base/dice.h"
+#include "index/distinct_count.h"
+#include "policy/load_order.h"
+#include "policy/ring_plan.h"
+
+namespace vllm_router {
+namespace {
+
+class PrefixAware final : public Policy {
+ public:
+  PrefixAware(const PrefixAwareOptions& options, std::unique_ptr<Policy> fallback)
+      : options_(options),
+        fallback_(std::move(fallback)),
+        rings_(options.virtual_nodes, HashFunction::kXxh3),
+        dice_(options.seed) {}
+
+  std::string_view name() const override { return "prefix_aware"; }
+  KeyParts Needs() const override { return KeyParts::kPrefixDigest | fallback_->Needs(); }
+
+  std::optional<Decision> Choose(const RoutingKey& key, const FleetView& fleet) override {
+    if (fleet.eligible().empty()) return std::nullopt;
+    std::optional<Decision> decision;
+    if (key.prefix_digest) {
+      prefixes_.Add(DigestWord(*key.prefix_digest, 8));  // not the word that is the place on the ring
+      std::optional<HashRing> built;
+      decision = ChooseOnRing(rings_.RingOf(this, fleet, &built), DigestWord(*key.prefix_digest, 0), fleet);
+    } else {
+      decision = fallback_->Choose(key, fleet);
+      if (decision) decision->reason = Reason::kFallback;
+    }
+    if (decision) CounterOf(decision->reason).fetch_add(1, std::memory_order_relaxed);
+    return decision;
+  }
+
+  void Observe(const Decision& decision, const Outcome& outcome) override {
+    if (decision.reason == Reason::kFallback) fallback_->Observe(decision, outcome);
+  }
+
+  std::shared_ptr<const FleetPlan> Plan(const FleetView& next) override {
+    return rings_.Plan(this, next, fallback_->Plan(next));
+  }
+
+  PrefixRoutingStats stats() const {
+    return {
+        .options = options_,
+        .prefix_hash = by_hash_.value.load(std::memory_order_relaxed),
+        .overflow = overflows_.value.load(std::memory_order_relaxed),
+        .fallback = fallbacks_.value.load(std::memory_order_relaxed),
+        .unique_prefixes = prefixes_.Estimate()};
+  }
+
+ private:
+  // Every decision of every thread counts, so counters do not share a line.
+  struct alignas(64) Counter {
+    std::atomic<uint64_t> value{0};
+  };
+
+  std::atomic<uint64_t>& CounterOf(Reason reason) {
+    if (reason == Reason::kPrefixHash) return by_hash_.value;
+    return reason == Reason::kOverflow ? overflows_.value : fallbacks_.value;
+  }
+
+  Decision ChooseOnRing(const HashRing& ring, uint64_t place, const FleetView& fleet) {
+    const Room room(fleet, options_.load_factor);
+    uint32_t owner = HashRing::kNone;  // the first eligible one
+    uint32_t chosen = ring.FindOwner(place, [&](uint32_t candidate) {
+      if (!fleet.IsEligible(candidate)) return false;
+      if (owner == HashRing::kNone) owner = candidate;
+      const Worker& worker = fleet.worker(candidate);
+      const int64_t open = worker.load.open_requests();
+      return open < room.Cap(worker) || open < options_.load_floor;
+    });
+    // Nobody has room only when loads grew while we looked.
+    if (chosen == HashRing::kNone) chosen = *LeastLoaded(fleet, dice_);
+    const Reason reason = chosen == owner ? Reason::kPrefixHash : Reason::kOverflow;
+    return {.position = chosen, .worker = fleet.worker(chosen).id, .reason = reason};
+  }
+
+  const PrefixAwareOptions options_;
+  const std::unique_ptr<Policy> fallback_;
+  const RingPlanner rings_;
+  Dice dice_;
+  DistinctCount prefixes_;
+  Counter by_hash_;
+  Counter overflows_;
+  Counter fallbacks_;
+};
+
+}  // namespace
+
+std::unique_ptr<Policy> MakePrefixAware(const PrefixAwareOptions& options, std::unique_ptr<Policy> fallback) {
+  return std::make_unique<PrefixAware>(options, std::move(fallback));
+}
+
+std::optional<PrefixRoutingStats> FindPrefixRoutingStats(const Policy& policy) {
+  const auto* prefix_aware = dynamic_cast<const PrefixAware*>(&policy);
+  if (prefix_aware == nullptr) return std::nullopt;
+  return prefix_aware->stats();
+}
+
+}  // namespace vllm_router

@@ -1,0 +1,63 @@
+// PrefixReader: finds the PrefixAnchor while somebody reads the members of a body. Heavy (json_reading.h).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "routing/json_reading.h"
+#include "routing/prefix_digest.h"
+
+namespace vllm_router {
+
+class PrefixReader {
+ public:
+  // `end`: where the body ends. `out` is overwritten.
+  PrefixReader(size_t limit, const char* end, PrefixAnchor* out) : limit_(limit), end_(end), out_(out) {}
+
+  // Every member of the body, in its order; takes what is its own.
+  void Read(std::string_view name, json::ondemand::value& value);
+  // After the last member.
+  void Finish();
+
+ private:
+  // A prompt may be there in several forms; the first of these is the one that engines look at.
+  enum class Form : uint8_t { kMessages, kInput, kPrompt, kText, kInputIds, kTokenIds, kQuery, kNone };
+
+  // Pieces in a row, cut at the limit.
+  struct Text {
+    std::string bytes;
+    bool any = false;   // some piece was not empty
+    bool full = false;  // something was cut off
+    void Append(std::string_view piece, size_t limit);
+    void Clear();
+  };
+
+  // These say false when what they read does not hold together, or is no prompt that an engine would take.
+  bool ReadMember(std::string_view name, json::ondemand::value& value);
+  bool ReadMessages(json::ondemand::value& value);
+  bool ReadMessage(json::ondemand::value& value);
+  bool ReadPrompt(Form form, json::ondemand::value& value);
+  bool ReadFirst(json::ondemand::array& array, bool nested);
+  bool ReadContent(json::ondemand::value& value, Text* text);
+  bool ReadPart(json::ondemand::value& value, Text* text);
+  void StartOver(Form form);
+  bool Decided() const { return has_lead_ && (lead_.any || has_first_); }
+
+  const size_t limit_;
+  const char* const end_;
+  PrefixAnchor* const out_;
+
+  Form form_ = Form::kNone;
+  Text system_;        // Anthropic's own member
+  Text instructions_;  // Responses'
+  Text lead_;          // the first message with the role system or developer
+  Text first_;         // the first of another role, or the prompt
+  bool has_lead_ = false;
+  bool has_first_ = false;
+  std::vector<uint32_t> ids_;
+  bool broken_ = false;
+};
+
+}  // namespace vllm_router
