@@ -36,23 +36,29 @@ void PrefixReader::Text::Clear() {
 }
 
 void PrefixReader::Read(std::string_view name, ondemand::value& value) {
-  if (!broken_ && !IsNull(value)) broken_ = !ReadMember(name, value);
-}
-
-bool PrefixReader::ReadMember(std::string_view name, ondemand::value& value) {
-  if (name == "messages") return ReadMessages(value);
-  if (name == "input") return ReadPrompt(Form::kInput, value);
-  if (name == "prompt") return ReadPrompt(Form::kPrompt, value);
-  if (name == "text") return ReadPrompt(Form::kText, value);
-  if (name == "input_ids") return ReadPrompt(Form::kInputIds, value);
-  if (name == "token_ids") return ReadPrompt(Form::kTokenIds, value);
-  if (name == "query") return ReadPrompt(Form::kQuery, value);
-  if (name == "system" || name == "instructions") {
-    Text* const text = name == "system" ? &system_ : &instructions_;
-    text->Clear();
-    return ReadContent(value, text);
+  if (IsNull(value)) return;
+  if (name == "messages") {
+    StartOver(Form::kMessages);
+    prompt_broken_ = !ReadMessages(value);
+  } else if (name == "input") {
+    ReadPrompt(Form::kInput, value);
+  } else if (name == "prompt") {
+    ReadPrompt(Form::kPrompt, value);
+  } else if (name == "text") {
+    ReadPrompt(Form::kText, value);
+  } else if (name == "input_ids") {
+    ReadPrompt(Form::kInputIds, value);
+  } else if (name == "token_ids") {
+    ReadPrompt(Form::kTokenIds, value);
+  } else if (name == "query") {
+    ReadPrompt(Form::kQuery, value);
+  } else if (name == "system") {
+    system_.Clear();
+    system_broken_ = !ReadContent(value, &system_);
+  } else if (name == "instructions") {
+    instructions_.Clear();
+    instructions_broken_ = !ReadContent(value, &instructions_);
   }
-  return true;
 }
 
 void PrefixReader::StartOver(Form form) {
@@ -61,10 +67,10 @@ void PrefixReader::StartOver(Form form) {
   first_.Clear();
   has_lead_ = has_first_ = false;
   ids_.clear();
+  prompt_broken_ = false;
 }
 
 bool PrefixReader::ReadMessages(ondemand::value& value) {
-  StartOver(Form::kMessages);
   ondemand::array messages;
   if (value.get_array().get(messages) != simdjson::SUCCESS) return false;
   return ForEachElement(
@@ -79,6 +85,7 @@ bool PrefixReader::ReadMessage(ondemand::value& value) {
   std::string_view role;
   Text content;
   bool skipped = false;
+  bool broken = false;  // matters only if the message counts
   const auto counts = [this](std::string_view role) { return IsLead(role) ? !has_lead_ : !has_first_; };
   const bool whole = ForEachMember(message, end_, [&](std::string_view member, ondemand::value& field) {
     if (member == "role") {
@@ -89,28 +96,31 @@ bool PrefixReader::ReadMessage(ondemand::value& value) {
     if (member != "content") return true;
     content.Clear();
     skipped = !role.empty() && !counts(role);
-    return skipped || IsNull(field) || ReadContent(field, &content);
+    broken = !skipped && !IsNull(field) && !ReadContent(field, &content);
+    return true;
   });
   if (!whole) return false;
   if (role.empty() || !counts(role)) return true;  // an item without a role is no message
-  if (skipped) return false;  // its role was there twice, and the first one did not count
+  // Skipped though it counts: its role was there twice, and the first one did not count.
+  if (broken || skipped) return false;
   (IsLead(role) ? has_lead_ : has_first_) = true;
   (IsLead(role) ? lead_ : first_) = std::move(content);
   return true;
 }
 
 // A prompt without roles: a string, token ids, or a list of either, of which the first counts.
-bool PrefixReader::ReadPrompt(Form form, ondemand::value& value) {
+void PrefixReader::ReadPrompt(Form form, ondemand::value& value) {
   const std::optional<json_type> type = TypeOf(value);
-  if (form_ < form || (type != json_type::string && type != json_type::array)) return true;
+  if (form_ < form || (type != json_type::string && type != json_type::array)) return;
   StartOver(form);
   if (*type == json_type::string) {
     const std::optional<std::string_view> text = ReadString(value);
     if (text) first_.Append(*text, limit_);
-    return text.has_value();
+    prompt_broken_ = !text;
+    return;
   }
   ondemand::array array;
-  return value.get_array().get(array) == simdjson::SUCCESS && ReadFirst(array, /*nested=*/false);
+  prompt_broken_ = value.get_array().get(array) != simdjson::SUCCESS || !ReadFirst(array, /*nested=*/false);
 }
 
 bool PrefixReader::ReadFirst(ondemand::array& array, bool nested) {
@@ -189,7 +199,7 @@ bool PrefixReader::ReadPart(ondemand::value& value, Text* text) {
 void PrefixReader::Finish() {
   using Kind = PrefixAnchor::Kind;
   *out_ = {};
-  if (broken_) return;
+  if (prompt_broken_ || system_broken_ || instructions_broken_) return;
   for (Text* system : {&system_, &instructions_, &lead_}) {
     if (!system->any) continue;
     *out_ = {Kind::kSystem, std::move(system->bytes)};

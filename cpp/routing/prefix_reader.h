@@ -34,11 +34,10 @@ class PrefixReader {
     void Clear();
   };
 
+  void ReadPrompt(Form form, json::ondemand::value& value);
   // These say false when what they read does not hold together, or is no prompt that an engine would take.
-  bool ReadMember(std::string_view name, json::ondemand::value& value);
   bool ReadMessages(json::ondemand::value& value);
   bool ReadMessage(json::ondemand::value& value);
-  bool ReadPrompt(Form form, json::ondemand::value& value);
   bool ReadFirst(json::ondemand::array& array, bool nested);
   bool ReadContent(json::ondemand::value& value, Text* text);
   bool ReadPart(json::ondemand::value& value, Text* text);
@@ -57,7 +56,10 @@ class PrefixReader {
   bool has_lead_ = false;
   bool has_first_ = false;
   std::vector<uint32_t> ids_;
-  bool broken_ = false;
+  // Of each by itself, since a better form, or the same member once more, takes the place of what is broken.
+  bool prompt_broken_ = false;
+  bool system_broken_ = false;
+  bool instructions_broken_ = false;
 };
 
 }  // namespace vllm_router

@@ -1,17 +1,22 @@
-// The JSON body of a hostile client: read in place and read as a copy, the fields are the same.
+// The JSON body of a hostile client: read in place and read as a copy, the fields are the same, and so is what names its prefix.
 #include <string>
 
 #include "fuzz.h"
+#include "routing/prefix_digest.h"
 #include "routing/request_fields.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace vllm_router;
   const std::string_view body = AsText(data, size);
-  const RequestFields copied = ParseRequestFields(body, /*padded=*/false);
+  PrefixAnchor anchor;
+  PrefixAnchor anchor_in_place;
+  const PrefixWanted wanted{kDefaultPrefixLength, &anchor};
+  const PrefixWanted wanted_in_place{kDefaultPrefixLength, &anchor_in_place};
+  const RequestFields copied = ParseRequestFields(body, /*padded=*/false, nullptr, &wanted);
   // What follows the body in a buffer is the next request, never blanks.
   const std::string buffer = std::string(body) + std::string(256, '}');
-  const RequestFields in_place =
-      ParseRequestFields(std::string_view(buffer).substr(0, size), /*padded=*/true);
+  const RequestFields in_place = ParseRequestFields(
+      std::string_view(buffer).substr(0, size), /*padded=*/true, nullptr, &wanted_in_place);
   FUZZ_CHECK(copied.is_object == in_place.is_object);
   FUZZ_CHECK(copied.session_params_session_id == in_place.session_params_session_id);
   FUZZ_CHECK(copied.user == in_place.user);
@@ -20,6 +25,9 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   FUZZ_CHECK(copied.model == in_place.model);
   FUZZ_CHECK(copied.stream == in_place.stream);
   FUZZ_CHECK(copied.max_tokens == in_place.max_tokens);
+  FUZZ_CHECK(anchor.kind == anchor_in_place.kind);
+  FUZZ_CHECK(anchor.bytes == anchor_in_place.bytes);
+  if (!copied.is_object) FUZZ_CHECK(anchor.kind == PrefixAnchor::Kind::kMissing);
   if (!copied.is_object) FUZZ_CHECK(!copied.model && !copied.user && !copied.stream && !copied.max_tokens);
   return 0;
 }

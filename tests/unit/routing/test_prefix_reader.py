@@ -66,3 +66,13 @@ def test_a_role_that_changes_after_its_content_was_passed_over_leaves_no_anchor(
         '{"messages": [{"role": "user", "content": "a"}, {"role": "user", "content": "b", "role": "system"}]}'
     )
     assert testing.prefix_anchor(twice) is None
+
+
+@pytest.mark.parametrize("bad", ['"prompt": [1, "a"]', '"input": [{"role": 1}]', '"messages": [5]'])
+def test_what_is_broken_counts_for_nothing_where_a_better_form_or_the_same_once_more_is_there(bad):
+    good = '"messages": [{"role": "user", "content": "x"}]'
+    assert testing.prefix_anchor(f"{{{bad}, {good}}}") == ("M", b"x")
+    if "messages" not in bad:
+        assert testing.prefix_anchor(f"{{{good}, {bad}}}") == ("M", b"x")
+    assert testing.prefix_anchor(f'{{"system": 5, {good}, "system": "s"}}') == ("S", b"s")
+    assert testing.prefix_anchor(f'{{"system": "s", {good}, "system": 5}}') is None
