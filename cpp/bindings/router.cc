@@ -21,6 +21,7 @@
 #include "bindings/errors.h"
 #include "bindings/json_text.h"
 #include "bindings/py_router.h"
+#include "index/block_cache_tracker.h"
 #include "policy/prefix_aware.h"
 
 namespace vllm_router {
@@ -507,6 +508,19 @@ py::list WorkerRows(PyRouter& self) {
   return rows;
 }
 
+py::dict BlockIndexStats(const FleetView& fleet, const BlockRouting& routing) {
+  const BlockCacheTrackerStats stats = routing.tracker->stats();
+  py::dict workers;
+  for (size_t i = 0; i < routing.worker_blocks.size(); ++i) {
+    workers[py::str(fleet.worker(static_cast<uint32_t>(i)).url.url)] = routing.worker_blocks[i];
+  }
+  return py::dict(
+      "blocks"_a = stats.index.blocks, "worker_blocks"_a = stats.index.pairs, "bytes"_a = stats.bytes,
+      "recorded_requests"_a = stats.recorded_requests, "evicted_blocks"_a = stats.evicted_blocks,
+      "prompt_blocks"_a = routing.prompt_blocks, "matched_blocks"_a = routing.matched_blocks,
+      "workers"_a = workers);
+}
+
 // How the policy has decided so far, where it keeps count.
 py::dict Stats(PyRouter& self) {
   py::dict stats("policy"_a = std::string(self.router().policy().name()));
@@ -514,6 +528,10 @@ py::dict Stats(PyRouter& self) {
     stats["prefix_routing"] = py::dict(
         "prefix_hash"_a = prefix->prefix_hash, "overflow"_a = prefix->overflow,
         "fallback"_a = prefix->fallback, "unique_prefixes"_a = prefix->unique_prefixes);
+  }
+  const std::shared_ptr<const FleetView> fleet = self.fleet();
+  if (const std::optional<BlockRouting> routing = self.router().policy().block_routing(*fleet)) {
+    stats["block_index"] = BlockIndexStats(*fleet, *routing);
   }
   return stats;
 }

@@ -9,13 +9,12 @@
 #include <optional>
 #include <string_view>
 
+#include "policy/block_routing.h"
 #include "policy/decision.h"
 #include "policy/routing_key.h"
 #include "worker/fleet_view.h"
 
 namespace vllm_router {
-
-class BlockCacheTracker;
 
 class Policy {
  public:
@@ -32,8 +31,8 @@ class Policy {
   // Once per decision, after the request ended.
   virtual void Observe(const Decision& /*decision*/, const Outcome& /*outcome*/) {}
 
-  // What it knows of the workers' caches, if it keeps blocks; for statistics and for clearing.
-  virtual BlockCacheTracker* block_tracker() { return nullptr; }
+  // What it knows of the workers' caches, if it matches blocks.
+  virtual std::optional<BlockRouting> block_routing(const FleetView& /*fleet*/) const { return std::nullopt; }
 
   // What Choose() will want to find in next.plan(), worked out once per change of the fleet; next.plan() is still
   // the previous view's (or null). Returning that one again is right when nothing it depends on has changed.

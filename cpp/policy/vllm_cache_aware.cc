@@ -1,7 +1,11 @@
 #include "policy/vllm_cache_aware.h"
 
 #include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
 #include <optional>
+#include <span>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -60,11 +64,30 @@ class Bound {
 class VllmCacheAware final : public Policy {
  public:
   VllmCacheAware(const VllmCacheAwareOptions& options, uint64_t seed, std::unique_ptr<Policy> fallback)
-      : options_(options), tracker_(options.tracker), dice_(seed), fallback_(std::move(fallback)) {}
+      : options_(options),
+        tracker_(std::make_unique<BlockCacheTracker>(options.tracker)),
+        dice_(seed),
+        fallback_(std::move(fallback)) {}
 
   std::string_view name() const override { return "vllm_cache_aware"; }
   KeyParts Needs() const override { return KeyParts::kBlocks | KeyParts::kPromptTokens | fallback_->Needs(); }
-  BlockCacheTracker* block_tracker() override { return &tracker_; }
+
+  std::optional<BlockRouting> block_routing(const FleetView& fleet) const override {
+    BlockRouting routing{.tracker = tracker_.get()};
+    const OwnersPlan* plan = FindPlan<OwnersPlan>(fleet, this);
+    if (plan != nullptr && plan->membership == fleet.membership()) {
+      for (const OwnersPlan::Known& known : plan->known) {
+        routing.worker_blocks.push_back(tracker_->BlockCount(known.owner));
+      }
+    }
+    routing.prompt_blocks = prompt_blocks_.load(std::memory_order_relaxed);
+    routing.matched_blocks = matched_blocks_.load(std::memory_order_relaxed);
+    for (size_t i = 0; i < match_times_.size(); ++i) {
+      routing.match_times[i] = match_times_[i].load(std::memory_order_relaxed);
+    }
+    routing.match_nanos = match_nanos_.load(std::memory_order_relaxed);
+    return routing;
+  }
 
   std::optional<Decision> Choose(const RoutingKey& key, const FleetView& fleet) override {
     if (fleet.eligible().empty()) return std::nullopt;
@@ -80,7 +103,7 @@ class VllmCacheAware final : public Policy {
     }
     thread_local BlockMatches matches;
     thread_local std::vector<uint32_t> best;
-    tracker_.Match(key.blocks, &matches);
+    Match(key.blocks, &matches);
     const Found found = FindHolders(key, fleet, *plan, matches, &best);
 
     uint32_t position;
@@ -95,8 +118,11 @@ class VllmCacheAware final : public Policy {
     const OwnerId owner = plan->known[position].owner;
     const BlockMatch* const held = matches.Find(owner);
     const uint32_t matched = held != nullptr ? held->longest() : 0;
-    tracker_.Record(owner, key.blocks);
-    return DecisionFor(position, reason, matched, key, fleet);
+    tracker_->Record(owner, key.blocks);
+    const Decision decision = DecisionFor(position, reason, matched, key, fleet);
+    prompt_blocks_.fetch_add(decision.total, std::memory_order_relaxed);
+    matched_blocks_.fetch_add(decision.matched, std::memory_order_relaxed);
+    return decision;
   }
 
   void Observe(const Decision& decision, const Outcome& outcome) override {
@@ -127,8 +153,8 @@ class VllmCacheAware final : public Policy {
       plan->position_of[static_cast<size_t>(known.owner)] = static_cast<uint32_t>(plan->known.size());
       plan->known.push_back(known);
     }
-    for (const OwnersPlan::Known& known : gone) tracker_.RemoveWorker(known.owner);
-    while (tracker_.Sweep(kSweepRuns)) {
+    for (const OwnersPlan::Known& known : gone) tracker_->RemoveWorker(known.owner);
+    while (tracker_->Sweep(kSweepRuns)) {
     }
     return plan;
   }
@@ -138,6 +164,19 @@ class VllmCacheAware final : public Policy {
     uint32_t longest = 0;  // blocks that some candidate holds; 0: there is no candidate
     uint32_t longest_with_room = 0;
   };
+
+  void Match(std::span<const BlockHash> blocks, BlockMatches* matches) {
+    thread_local uint64_t asked = 0;
+    if (asked++ % BlockRouting::kMatchesPerTiming != 0) return tracker_->Match(blocks, matches);
+    const auto begun = std::chrono::steady_clock::now();
+    tracker_->Match(blocks, matches);
+    const std::chrono::nanoseconds taken = std::chrono::steady_clock::now() - begun;
+    const auto nanos = static_cast<uint64_t>(taken.count());
+    const auto& bounds = BlockRouting::kMatchBounds;
+    const auto bucket = std::lower_bound(bounds.begin(), bounds.end(), nanos) - bounds.begin();
+    match_times_[static_cast<size_t>(bucket)].fetch_add(1, std::memory_order_relaxed);
+    match_nanos_.fetch_add(nanos, std::memory_order_relaxed);
+  }
 
   // The candidates: who may be chosen and holds more than the threshold. `best` gets the positions of those with room
   // that hold most, ascending.
@@ -166,7 +205,7 @@ class VllmCacheAware final : public Policy {
 
   OwnerId Enter() {
     for (;;) {
-      const StatusOr<OwnerId> owner = tracker_.AddWorker();
+      const StatusOr<OwnerId> owner = tracker_->AddWorker();
       if (owner.ok()) return *owner;
       // A fleet has at most kMaxWorkers, so what stands in the way are workers that left, and a match under way that
       // may yet see them.
@@ -187,9 +226,14 @@ class VllmCacheAware final : public Policy {
   }
 
   const VllmCacheAwareOptions options_;
-  BlockCacheTracker tracker_;
+  const std::unique_ptr<BlockCacheTracker> tracker_;
   Dice dice_;
   const std::unique_ptr<Policy> fallback_;
+
+  std::atomic<uint64_t> prompt_blocks_{0};
+  std::atomic<uint64_t> matched_blocks_{0};
+  std::array<std::atomic<uint64_t>, BlockRouting::kMatchBuckets> match_times_{};
+  std::atomic<uint64_t> match_nanos_{0};
 };
 
 }  // namespace

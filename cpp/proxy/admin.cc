@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "index/block_cache_tracker.h"
 #include "net/task.h"
 #include "policy/prefix_aware.h"
 #include "proxy/error_response.h"
@@ -147,6 +148,10 @@ Task<AdminReply> Admin::Answer(Lane& lane, AdminRequest request) {
       co_return ListWorkers();
     case Route::kPrefixRoutingStats:
       co_return PrefixRouting();
+    case Route::kIndexStats:
+      co_return IndexStats();
+    case Route::kIndexClear:
+      co_return IndexClear();
     case Route::kMetrics:
       co_return AdminReply{
           .body = metrics_->Text(), .content_type = "text/plain; version=0.0.4; charset=utf-8"};
@@ -236,6 +241,40 @@ AdminReply Admin::PrefixRouting() const {
               {"overflow_rate", rate}}},
             {"backend_distribution", std::move(distribution)},
             {"unique_prefixes", stats.unique_prefixes}});
+}
+
+// The same members whatever the policy: one that matches no blocks has none.
+AdminReply Admin::IndexStats() const {
+  const std::shared_ptr<const FleetView> fleet = router_->fleet();
+  const std::optional<BlockRouting> routing = router_->policy().block_routing(*fleet);
+  const BlockRouting known = routing.value_or(BlockRouting{});
+  const BlockCacheTrackerStats stats =
+      known.tracker != nullptr ? known.tracker->stats() : BlockCacheTrackerStats{};
+  json::array workers;
+  for (size_t i = 0; i < known.worker_blocks.size(); ++i) {
+    workers.push_back(json::object{
+        {"url", fleet->worker(static_cast<uint32_t>(i)).url.url}, {"blocks", known.worker_blocks[i]}});
+  }
+  return Json(
+      200, {{"enabled", routing.has_value()},
+            {"policy", std::string(router_->policy().name())},
+            {"block_size", router_->options().policy.block_size},
+            {"max_blocks_per_worker", router_->options().policy.max_blocks_per_worker},
+            {"blocks", stats.index.blocks},
+            {"worker_blocks", stats.index.pairs},
+            {"bytes", stats.bytes},
+            {"recorded_requests", stats.recorded_requests},
+            {"evicted_blocks", stats.evicted_blocks},
+            {"prompt_blocks", known.prompt_blocks},
+            {"matched_blocks", known.matched_blocks},
+            {"workers", std::move(workers)}});
+}
+
+AdminReply Admin::IndexClear() const {
+  const std::optional<BlockRouting> routing = router_->policy().block_routing(*router_->fleet());
+  const uint64_t held = routing ? routing->tracker->stats().index.pairs : 0;
+  if (routing) routing->tracker->Clear();
+  return Json(200, {{"cleared_worker_blocks", held}});
 }
 
 AdminReply Admin::ListWorkers() const {

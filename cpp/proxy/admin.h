@@ -48,6 +48,8 @@ class Admin {
   AdminReply Health() const;
   AdminReply Readiness() const;
   AdminReply PrefixRouting() const;
+  AdminReply IndexStats() const;
+  AdminReply IndexClear() const;
   AdminReply ListWorkers() const;
   AdminReply Workers() const;
   AdminReply OneWorker(std::string_view encoded_url) const;

@@ -16,6 +16,7 @@
 #include <prometheus/text_serializer.h>
 
 #include "base/version.h"
+#include "index/block_cache_tracker.h"
 #include "policy/prefix_aware.h"
 #include "proxy/recorder_shard.h"
 
@@ -160,6 +161,7 @@ class Metrics::Collector : public prometheus::Collectable {
     WriteTimes(&page);
     WriteWorkers(&page, *fleet);
     WritePrefixRouting(&page, *fleet);
+    WriteBlocks(&page, *fleet);
     WriteFleet(&page, *fleet);
     WriteConnections(&page);
     WriteProcess(&page);
@@ -202,6 +204,7 @@ class Metrics::Collector : public prometheus::Collectable {
   void WriteTimes(Page* page) const;
   void WriteWorkers(Page* page, const FleetView& fleet) const;
   void WritePrefixRouting(Page* page, const FleetView& fleet) const;
+  void WriteBlocks(Page* page, const FleetView& fleet) const;
   void WriteFleet(Page* page, const FleetView& fleet) const;
   void WriteConnections(Page* page) const;
   void WriteProcess(Page* page) const;
@@ -407,6 +410,42 @@ void Metrics::Collector::WritePrefixRouting(Page* page, const FleetView& fleet) 
   }
   page->Gauge("prefix_routing_prefix_cardinality", "About how many different prefixes have been seen.");
   page->Add(static_cast<double>(stats->unique_prefixes));
+}
+
+void Metrics::Collector::WriteBlocks(Page* page, const FleetView& fleet) const {
+  const std::optional<BlockRouting> routing = router_->policy().block_routing(fleet);
+  if (!routing) return;
+  page->Counter("prompt_blocks_total", "Blocks of the prompts that a worker was chosen for.");
+  page->Add(static_cast<double>(routing->prompt_blocks));
+  page->Counter("matched_blocks_total", "Those of them that the worker is thought to hold.");
+  page->Add(static_cast<double>(routing->matched_blocks));
+  const BlockCacheTrackerStats stats = routing->tracker->stats();
+  page->Counter("index_evicted_blocks_total", "Blocks forgotten because a worker's limit was reached.");
+  page->Add(static_cast<double>(stats.evicted_blocks));
+  page->Gauge("index_blocks", "Different blocks that some worker is thought to hold.");
+  page->Add(static_cast<double>(stats.index.blocks));
+  page->Gauge("index_bytes", "Memory of the block index.");
+  page->Add(static_cast<double>(stats.bytes));
+  page->Gauge("index_worker_blocks", "Blocks that the worker is thought to hold.");
+  for (size_t i = 0; i < routing->worker_blocks.size(); ++i) {
+    page->Add(
+        static_cast<double>(routing->worker_blocks[i]),
+        {Label("worker", fleet.worker(static_cast<uint32_t>(i)).url.url)});
+  }
+  page->Histogram(
+      "index_match_seconds", "How long finding the holders of a prompt took; one match in 16 is timed.");
+  auto& histogram = page->AddSeries({}).histogram;
+  uint64_t count = 0;
+  for (size_t i = 0; i < BlockRouting::kMatchBuckets; ++i) {
+    count += routing->match_times[i];
+    const bool last = i == BlockRouting::kMatchBounds.size();
+    histogram.bucket.push_back(
+        {.cumulative_count = count,
+         .upper_bound = last ? std::numeric_limits<double>::infinity()
+                             : static_cast<double>(BlockRouting::kMatchBounds[i]) / 1e9});
+  }
+  histogram.sample_count = count;
+  histogram.sample_sum = static_cast<double>(routing->match_nanos) / 1e9;
 }
 
 void Metrics::Collector::WriteFleet(Page* page, const FleetView& fleet) const {

@@ -42,6 +42,8 @@ constexpr std::array<Row, kRouteCount> kRoutes = {{
     {Route::kAddWorker, Own("/add_worker", "POST")},
     {Route::kRemoveWorker, Own("/remove_worker", "POST")},
     {Route::kPrefixRoutingStats, Own("/admin/prefix-routing/stats", "GET, HEAD")},
+    {Route::kIndexStats, Own("/admin/index/stats", "GET, HEAD")},
+    {Route::kIndexClear, Own("/admin/index/clear", "POST")},
     {Route::kMetrics, Own("/metrics", "GET, HEAD")},
     {Route::kServerOptions, Own("*", "OPTIONS")},
     {Route::kOther, {.label = "other"}},

@@ -32,6 +32,8 @@ enum class Route : uint8_t {
   kAddWorker,
   kRemoveWorker,
   kPrefixRoutingStats,
+  kIndexStats,
+  kIndexClear,
   kMetrics,
   kServerOptions,  // OPTIONS *
   // everything else goes to a worker as well

@@ -49,7 +49,9 @@ def page() -> Iterator[dict[str, Family]]:
     assert client.ask("POST", "/v1/embeddings", body=b"{}").status == 503
     # An exchange is counted when it ends, and that is after its answer.
     eventually(lambda: "vllm_router_embeddings_errors_total{" in router.server.metrics_text())
-    yield parse(router.server.metrics_text())
+    # And one whose policy has an index.
+    indexed = stage.router(worker, policy="vllm_cache_aware", prometheus_port=0)
+    yield parse(indexed.server.metrics_text()) | parse(router.server.metrics_text())
     stage.close()
 
 

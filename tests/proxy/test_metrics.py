@@ -210,7 +210,7 @@ def test_a_client_over_the_limit_is_counted_as_rejected(stage):
 
 
 def test_a_client_that_does_not_read_makes_stalls(stage):
-    body = bytes(4 << 20)
+    body = bytes(16 << 20)  # four times what the kernel holds for us
     router = stage.router(stage.worker(lambda connection, _: connection.send(response(200, body))))
     client = stage.client(router, receive_buffer=4096)
     client.send(request())

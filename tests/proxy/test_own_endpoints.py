@@ -478,3 +478,36 @@ def test_the_metrics_port_serves_metrics_and_nothing_else(stage):
 
 def test_without_a_metrics_port_there_is_none(stage):
     assert stage.router().server.metrics_port is None
+
+
+def test_the_index_tells_what_it_holds_and_can_be_cleared(stage):
+    worker = stage.worker()
+    router = stage.router(worker, policy="vllm_cache_aware", prometheus_port=0)
+    client = stage.client(router)
+    for _ in range(2):
+        body = json.dumps({"messages": [{"role": "user", "content": "x" * 1000}]}).encode()
+        assert client.ask("POST", "/v1/chat/completions", body=body).status == 200
+    stats = json.loads(client.ask("GET", "/admin/index/stats").body)
+    assert stats["enabled"] is True
+    assert (stats["policy"], stats["block_size"], stats["max_blocks_per_worker"]) == (
+        "vllm_cache_aware",
+        16,
+        100_000,
+    )
+    assert (stats["blocks"], stats["prompt_blocks"], stats["matched_blocks"]) == (15, 30, 15)
+    assert stats["workers"] == [{"url": worker.url, "blocks": 15}]
+    text = router.server.metrics_text()
+    assert "vllm_router_matched_blocks_total 15" in text
+    assert f'vllm_router_index_worker_blocks{{worker="{worker.url}"}} 15' in text
+
+    assert json.loads(client.ask("POST", "/admin/index/clear").body) == {"cleared_worker_blocks": 15}
+    stats = json.loads(client.ask("GET", "/admin/index/stats").body)
+    assert (stats["blocks"], stats["worker_blocks"], stats["workers"][0]["blocks"]) == (0, 0, 0)
+    assert client.ask("GET", "/admin/index/clear").status == 405
+
+
+def test_without_an_index_its_endpoints_say_so(stage):
+    client = stage.client(stage.router(stage.worker()))
+    stats = json.loads(client.ask("GET", "/admin/index/stats").body)
+    assert (stats["enabled"], stats["blocks"], stats["workers"]) == (False, 0, [])
+    assert json.loads(client.ask("POST", "/admin/index/clear").body) == {"cleared_worker_blocks": 0}

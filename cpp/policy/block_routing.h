@@ -1,0 +1,29 @@
+// BlockRouting: what a policy that matches blocks knows of the workers' caches, and what became of its matches. For
+// metrics, /admin/index/stats and Router.stats(). A snapshot; plain values.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace vllm_router {
+
+class BlockCacheTracker;
+
+struct BlockRouting {
+  // Upper bounds, in nanoseconds, of the times that a match took; behind the last one there is no bound.
+  static constexpr std::array<uint64_t, 10> kMatchBounds = {100,   250,    500,    1'000,   2'500,
+                                                            5'000, 10'000, 25'000, 100'000, 1'000'000};
+  static constexpr size_t kMatchBuckets = kMatchBounds.size() + 1;
+  static constexpr uint64_t kMatchesPerTiming = 16;  // one in so many is timed
+
+  BlockCacheTracker* tracker = nullptr;  // the policy's
+  std::vector<uint64_t> worker_blocks;   // by position in the fleet that was asked about
+  uint64_t prompt_blocks = 0;            // of prompts that a worker was chosen for
+  uint64_t matched_blocks = 0;           // of them, on the worker chosen
+  std::array<uint64_t, kMatchBuckets> match_times{};
+  uint64_t match_nanos = 0;  // their sum
+};
+
+}  // namespace vllm_router
