@@ -223,7 +223,9 @@ void BindTestingPolicy(py::module_& testing) {
           py::arg("blocks"), py::arg("tried") = std::vector<uint32_t>())
       .def(
           "block_count",
-          [](PolicyHarness& self) { return self.policy().block_routing(*self.fleet())->tracker->stats().index.blocks; })
+          [](PolicyHarness& self) {
+            return self.policy().block_routing(*self.fleet())->tracker->stats().index.blocks;
+          })
       // The same without the plan that goes with the view, as for a fleet that nobody planned for.
       .def(
           "choose_unplanned",
