@@ -32,33 +32,24 @@ void PrefixReader::Text::Append(std::string_view piece, size_t limit) {
 
 void PrefixReader::Text::Clear() {
   bytes.clear();
-  any = full = false;
+  any = full = broken = false;
 }
 
-void PrefixReader::Read(std::string_view name, ondemand::value& value) {
-  if (IsNull(value)) return;
-  if (name == "messages") {
-    StartOver(Form::kMessages);
-    prompt_broken_ = !ReadMessages(value);
-  } else if (name == "input") {
-    ReadPrompt(Form::kInput, value);
-  } else if (name == "prompt") {
-    ReadPrompt(Form::kPrompt, value);
-  } else if (name == "text") {
-    ReadPrompt(Form::kText, value);
-  } else if (name == "input_ids") {
-    ReadPrompt(Form::kInputIds, value);
-  } else if (name == "token_ids") {
-    ReadPrompt(Form::kTokenIds, value);
-  } else if (name == "query") {
-    ReadPrompt(Form::kQuery, value);
-  } else if (name == "system") {
-    system_.Clear();
-    system_broken_ = !ReadContent(value, &system_);
-  } else if (name == "instructions") {
-    instructions_.Clear();
-    instructions_broken_ = !ReadContent(value, &instructions_);
+bool PrefixReader::Read(std::string_view name, ondemand::value& value) {
+  if (IsNull(value)) return true;
+  if (name == "messages") return ReadMessages(value);
+  if (name == "input") return ReadPrompt(Form::kInput, value);
+  if (name == "prompt") return ReadPrompt(Form::kPrompt, value);
+  if (name == "text") return ReadPrompt(Form::kText, value);
+  if (name == "input_ids") return ReadPrompt(Form::kInputIds, value);
+  if (name == "token_ids") return ReadPrompt(Form::kTokenIds, value);
+  if (name == "query") return ReadPrompt(Form::kQuery, value);
+  if (name == "system" || name == "instructions") {
+    Text* const text = name == "system" ? &system_ : &instructions_;
+    text->Clear();
+    return ReadContent(value, text);
   }
+  return true;
 }
 
 void PrefixReader::StartOver(Form form) {
@@ -71,56 +62,61 @@ void PrefixReader::StartOver(Form form) {
 }
 
 bool PrefixReader::ReadMessages(ondemand::value& value) {
+  StartOver(Form::kMessages);
+  prompt_broken_ = TypeOf(value) != json_type::array;
+  if (prompt_broken_) return true;
   ondemand::array messages;
   if (value.get_array().get(messages) != simdjson::SUCCESS) return false;
-  return ForEachElement(
-      messages, end_, [this](ondemand::value& message) { return Decided() || ReadMessage(message); });
+  return ForEachElement(messages, end_, [this](ondemand::value& message) {
+    return Decided() || prompt_broken_ || ReadMessage(message);
+  });
 }
 
 // Nothing is read twice, since the parser has room for each string once. So content that comes before its role is kept
 // until that is known.
 bool PrefixReader::ReadMessage(ondemand::value& value) {
+  prompt_broken_ = TypeOf(value) != json_type::object;
+  if (prompt_broken_) return true;
   ondemand::object message;
   if (value.get_object().get(message) != simdjson::SUCCESS) return false;
   std::string_view role;
   Text content;
   bool skipped = false;
-  bool broken = false;  // matters only if the message counts
   const auto counts = [this](std::string_view role) { return IsLead(role) ? !has_lead_ : !has_first_; };
   const bool whole = ForEachMember(message, end_, [&](std::string_view member, ondemand::value& field) {
     if (member == "role") {
       const std::optional<std::string_view> given = IsNull(field) ? std::string_view() : ReadString(field);
+      prompt_broken_ = prompt_broken_ || !given;
       role = given.value_or("");
-      return given.has_value();
+      return true;
     }
     if (member != "content") return true;
     content.Clear();
     skipped = !role.empty() && !counts(role);
-    broken = !skipped && !IsNull(field) && !ReadContent(field, &content);
-    return true;
+    return skipped || IsNull(field) || ReadContent(field, &content);
   });
   if (!whole) return false;
   if (role.empty() || !counts(role)) return true;  // an item without a role is no message
   // Skipped though it counts: its role was there twice, and the first one did not count.
-  if (broken || skipped) return false;
+  prompt_broken_ = prompt_broken_ || skipped || content.broken;
   (IsLead(role) ? has_lead_ : has_first_) = true;
   (IsLead(role) ? lead_ : first_) = std::move(content);
   return true;
 }
 
 // A prompt without roles: a string, token ids, or a list of either, of which the first counts.
-void PrefixReader::ReadPrompt(Form form, ondemand::value& value) {
+bool PrefixReader::ReadPrompt(Form form, ondemand::value& value) {
   const std::optional<json_type> type = TypeOf(value);
-  if (form_ < form || (type != json_type::string && type != json_type::array)) return;
+  if (form_ < form || (type != json_type::string && type != json_type::array)) return true;
   StartOver(form);
   if (*type == json_type::string) {
     const std::optional<std::string_view> text = ReadString(value);
     if (text) first_.Append(*text, limit_);
     prompt_broken_ = !text;
-    return;
+    return true;
   }
   ondemand::array array;
-  prompt_broken_ = value.get_array().get(array) != simdjson::SUCCESS || !ReadFirst(array, /*nested=*/false);
+  return value.get_array().get(array) == simdjson::SUCCESS && ReadFirst(array, /*nested=*/false);
 }
 
 bool PrefixReader::ReadFirst(ondemand::array& array, bool nested) {
@@ -129,15 +125,15 @@ bool PrefixReader::ReadFirst(ondemand::array& array, bool nested) {
   const size_t most_ids = std::max<size_t>(1, limit_ / sizeof(uint32_t));  // one says that there are some
   return ForEachElement(array, end_, [&](ondemand::value& element) {
     const std::optional<json_type> type = TypeOf(element);
-    if (!type) return false;
     if (first) kind = type;
     const bool is_first = std::exchange(first, false);
-    if (*type != *kind) return false;
+    prompt_broken_ = prompt_broken_ || !type || type != kind;
+    if (prompt_broken_) return true;
     switch (*type) {
       case json_type::number: {
         if (ids_.size() == most_ids) return true;
         uint64_t id = 0;
-        if (element.get_uint64().get(id) != simdjson::SUCCESS || id > UINT32_MAX) return false;
+        prompt_broken_ = element.get_uint64().get(id) != simdjson::SUCCESS || id > UINT32_MAX;
         ids_.push_back(static_cast<uint32_t>(id));
         return true;
       }
@@ -145,38 +141,39 @@ bool PrefixReader::ReadFirst(ondemand::array& array, bool nested) {
         if (!is_first) return true;
         const std::optional<std::string_view> text = ReadString(element);
         if (text) first_.Append(*text, limit_);
-        return text.has_value();
+        prompt_broken_ = !text;
+        return true;
       }
       case json_type::array: {
-        if (nested) return false;
-        if (!is_first) return true;
+        prompt_broken_ = nested;
+        if (nested || !is_first) return true;
         ondemand::array inner;
         return element.get_array().get(inner) == simdjson::SUCCESS && ReadFirst(inner, /*nested=*/true);
       }
       case json_type::object:  // Responses' items
-        return !nested && form_ == Form::kInput && (Decided() || ReadMessage(element));
+        prompt_broken_ = nested || form_ != Form::kInput;
+        return prompt_broken_ || Decided() || ReadMessage(element);
       default:
-        return false;
+        prompt_broken_ = true;
+        return true;
     }
   });
 }
 
 bool PrefixReader::ReadContent(ondemand::value& value, Text* text) {
-  const std::optional<json_type> type = TypeOf(value);
-  if (type == json_type::string) {
-    const std::optional<std::string_view> piece = ReadString(value);
+  const auto read_string = [&](ondemand::value& string) {
+    const std::optional<std::string_view> piece = ReadString(string);
     if (piece) text->Append(*piece, limit_);
-    return piece.has_value();
-  }
+    text->broken = text->broken || !piece;
+    return true;
+  };
+  const std::optional<json_type> type = TypeOf(value);
   if (type == json_type::object) return ReadPart(value, text);
-  if (type != json_type::array) return false;
+  if (type != json_type::array) return read_string(value);
   ondemand::array array;
   if (value.get_array().get(array) != simdjson::SUCCESS) return false;
   return ForEachElement(array, end_, [&](ondemand::value& part) {
-    if (TypeOf(part) == json_type::object) return ReadPart(part, text);
-    const std::optional<std::string_view> piece = ReadString(part);
-    if (piece) text->Append(*piece, limit_);
-    return piece.has_value();
+    return TypeOf(part) == json_type::object ? ReadPart(part, text) : read_string(part);
   });
 }
 
@@ -189,8 +186,9 @@ bool PrefixReader::ReadPart(ondemand::value& value, Text* text) {
   const bool whole = ForEachMember(part, end_, [&](std::string_view member, ondemand::value& field) {
     if (member != "type" && member != "text") return true;
     const std::optional<std::string_view> given = IsNull(field) ? std::string_view() : ReadString(field);
+    text->broken = text->broken || !given;
     (member == "type" ? type : piece) = given.value_or("");
-    return given.has_value();
+    return true;
   });
   if (whole && (type.empty() || IsText(type))) text->Append(piece, limit_);
   return whole;
@@ -199,7 +197,7 @@ bool PrefixReader::ReadPart(ondemand::value& value, Text* text) {
 void PrefixReader::Finish() {
   using Kind = PrefixAnchor::Kind;
   *out_ = {};
-  if (prompt_broken_ || system_broken_ || instructions_broken_) return;
+  if (prompt_broken_ || system_.broken || instructions_.broken) return;
   for (Text* system : {&system_, &instructions_, &lead_}) {
     if (!system->any) continue;
     *out_ = {Kind::kSystem, std::move(system->bytes)};

@@ -16,8 +16,9 @@ class PrefixReader {
   // `end`: where the body ends. `out` is overwritten.
   PrefixReader(size_t limit, const char* end, PrefixAnchor* out) : limit_(limit), end_(end), out_(out) {}
 
-  // Every member of the body, in its order; takes what is its own.
-  void Read(std::string_view name, json::ondemand::value& value);
+  // Every member of the body, in its order; takes what is its own. False when what it read does not hold together: then
+  // nobody may read on, since where the value ends is not known, and there is no anchor.
+  bool Read(std::string_view name, json::ondemand::value& value);
   // After the last member.
   void Finish();
 
@@ -28,14 +29,16 @@ class PrefixReader {
   // Pieces in a row, cut at the limit.
   struct Text {
     std::string bytes;
-    bool any = false;   // some piece was not empty
-    bool full = false;  // something was cut off
+    bool any = false;     // some piece was not empty
+    bool full = false;    // something was cut off
+    bool broken = false;  // something was no text
     void Append(std::string_view piece, size_t limit);
     void Clear();
   };
 
-  void ReadPrompt(Form form, json::ondemand::value& value);
-  // These say false when what they read does not hold together, or is no prompt that an engine would take.
+  // These say false when what they read does not hold together. What does, and is no prompt that an engine would take,
+  // is broken.
+  bool ReadPrompt(Form form, json::ondemand::value& value);
   bool ReadMessages(json::ondemand::value& value);
   bool ReadMessage(json::ondemand::value& value);
   bool ReadFirst(json::ondemand::array& array, bool nested);
@@ -56,10 +59,8 @@ class PrefixReader {
   bool has_lead_ = false;
   bool has_first_ = false;
   std::vector<uint32_t> ids_;
-  // Of each by itself, since a better form, or the same member once more, takes the place of what is broken.
+  // Until a better form, or the same member once more, takes its place.
   bool prompt_broken_ = false;
-  bool system_broken_ = false;
-  bool instructions_broken_ = false;
 };
 
 }  // namespace vllm_router

@@ -87,9 +87,11 @@ bool ReadSessionParams(ondemand::value& value, const char* end, std::optional<st
   });
 }
 
+// *torn: what a reader of prompts stopped in the middle of; nobody knows where it ends, so the body must be read again
+// without that reader.
 bool ReadBody(
     ondemand::parser& parser, simdjson::padded_string_view json, const PromptWanted* prompt,
-    const PrefixWanted* prefix, RequestFields* fields) {
+    const PrefixWanted* prefix, RequestFields* fields, bool* torn) {
   ondemand::document document;
   ondemand::object object;
   if (parser.iterate(json).get(document) != simdjson::SUCCESS) return false;
@@ -120,10 +122,11 @@ bool ReadBody(
       return ReadSessionParams(value, end, &fields->session_params_session_id);
     } else if (text) {
       text->Read(name, value);
+      *torn = text->broken();
     } else if (anchor) {
-      anchor->Read(name, value);
+      *torn = !anchor->Read(name, value);
     }
-    return true;
+    return !*torn;
   });
   fields->max_tokens = max_completion_tokens ? max_completion_tokens : max_tokens;
   // At the end there is no location: anything else means that something follows the object.
@@ -150,11 +153,18 @@ RequestFields ParseRequestFields(
   }
   const simdjson::padded_string_view json(body.data(), body.size(), body.size() + kBodyPadding);
   if (prompt != nullptr && prefix != nullptr) {
-    RequestFields again;
-    ReadBody(scratch->parser, json, nullptr, prefix, &again);
+    RequestFields others;
+    bool torn = false;
+    ReadBody(scratch->parser, json, nullptr, prefix, &others, &torn);
     prefix = nullptr;
   }
-  fields.is_object = ReadBody(scratch->parser, json, prompt, prefix, &fields);
+  bool torn = false;
+  fields.is_object = ReadBody(scratch->parser, json, prompt, prefix, &fields, &torn);
+  if (torn) {
+    fields = {};
+    torn = false;
+    fields.is_object = ReadBody(scratch->parser, json, nullptr, nullptr, &fields, &torn);
+  }
   if (!fields.is_object) fields = {};
   if (body.size() > kKeptParserBytes) scratch.reset();
   return fields;

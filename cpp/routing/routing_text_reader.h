@@ -18,6 +18,8 @@ class RoutingTextReader {
 
   // Every member of the body, in its order; takes what is its own.
   void Read(std::string_view name, json::ondemand::value& value);
+  // Whether it stopped in the middle of a value: then nobody may read on, and there is no prompt.
+  bool broken() const { return broken_; }
   // After the last member.
   void Finish();
 

@@ -4,6 +4,7 @@
 #include "fuzz.h"
 #include "routing/prefix_digest.h"
 #include "routing/request_fields.h"
+#include "routing/routing_text.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace vllm_router;
@@ -28,6 +29,19 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   FUZZ_CHECK(anchor.kind == anchor_in_place.kind);
   FUZZ_CHECK(anchor.bytes == anchor_in_place.bytes);
   if (!copied.is_object) FUZZ_CHECK(anchor.kind == PrefixAnchor::Kind::kMissing);
+
+  RoutingText text;
+  RoutingText text_in_place;
+  const PromptWanted prompt{"", kDefaultRoutingTextLimit, &text};
+  const PromptWanted prompt_in_place{"", kDefaultRoutingTextLimit, &text_in_place};
+  const bool with_text = ParseRequestFields(body, /*padded=*/false, &prompt).is_object;
+  const bool with_text_in_place =
+      ParseRequestFields(std::string_view(buffer).substr(0, size), /*padded=*/true, &prompt_in_place)
+          .is_object;
+  FUZZ_CHECK(with_text == with_text_in_place);
+  FUZZ_CHECK(text.kind == text_in_place.kind);
+  if (text.kind == RoutingText::Kind::kText) FUZZ_CHECK(text.text == text_in_place.text);
+  if (text.kind == RoutingText::Kind::kTokens) FUZZ_CHECK(text.token_ids == text_in_place.token_ids);
   if (!copied.is_object) FUZZ_CHECK(!copied.model && !copied.user && !copied.stream && !copied.max_tokens);
   return 0;
 }

@@ -76,3 +76,12 @@ def test_what_is_broken_counts_for_nothing_where_a_better_form_or_the_same_once_
         assert testing.prefix_anchor(f"{{{good}, {bad}}}") == ("M", b"x")
     assert testing.prefix_anchor(f'{{"system": 5, {good}, "system": "s"}}') == ("S", b"s")
     assert testing.prefix_anchor(f'{{"system": "s", {good}, "system": 5}}') is None
+
+
+@pytest.mark.parametrize("torn", ['"input": [[1, 2], [3:],]]', '"prompt": [1 2]', '"messages": [{"role"]}'])
+def test_nobody_reads_on_behind_a_value_that_does_not_hold_together(torn):
+    # What follows the body in its buffer must not decide: here it would close what was left open.
+    body = f'{{{torn}, "messages": [{{"role": "user", "content": "x"}}]'
+    for padded in (False, True):
+        assert testing.prefix_anchor(body + "}", padded=padded) is None
+        assert testing.prefix_anchor(body, padded=padded) is None
