@@ -9,6 +9,7 @@
 
 #include "base/dice.h"
 #include "base/text.h"
+#include "hashing/sha256.h"
 
 namespace vllm_router {
 namespace {
@@ -39,10 +40,12 @@ void BM_Hash(benchmark::State& state, uint64_t (*hash)(std::string_view)) {
 }
 
 uint64_t Xxh3Of(std::string_view key) { return Xxh3(key); }
+uint64_t Sha256Of(std::string_view key) { return DigestWord(Sha256({key}), 0); }
 uint64_t FurcPoint(std::string_view key) { return RingHash(HashFunction::kFurc, key); }
 uint64_t Murmur(std::string_view key) { return Murmur64A(key, 1); }
 
 BENCHMARK_CAPTURE(BM_Hash, function : xxh3, Xxh3Of)->ArgName("bytes")->Arg(24)->Arg(57)->Arg(1024);
+BENCHMARK_CAPTURE(BM_Hash, function : sha256, Sha256Of)->ArgName("bytes")->Arg(24)->Arg(57)->Arg(1024);
 BENCHMARK_CAPTURE(BM_Hash, function : murmur64a, Murmur)->ArgName("bytes")->Arg(24)->Arg(57)->Arg(1024);
 BENCHMARK_CAPTURE(BM_Hash, function : furc, FurcPoint)->ArgName("bytes")->Arg(24)->Arg(57)->Arg(1024);
 

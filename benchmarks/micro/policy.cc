@@ -90,6 +90,7 @@ std::vector<RoutingKey> Keys() {
   for (RoutingKey& key : keys) {
     key.hash_key = Concat("header:x-session-id:", Hex16(dice.Next()), "-", Hex16(dice.Next()));  // 53 bytes
     key.hash_key_source = RoutingKey::HashKeySource::kSession;
+    key.prefix_digest = Sha256({key.hash_key});
   }
   return keys;
 }
@@ -143,6 +144,7 @@ int RegisterAll() {
       {.name = "rendezvous_hash/hash:xxh3/weights:unequal",
        .options = Options("rendezvous_hash", HashFunction::kXxh3),
        .weighted = true},
+      {.name = "prefix_aware", .options = Options("prefix_aware")},
   };
   for (const Case& what : cases) {
     for (const int64_t workers : {3, 64, 1024}) {

@@ -5,6 +5,7 @@
 
 #include <benchmark/benchmark.h>
 
+#include "routing/prefix_digest.h"
 #include "routing/request_view.h"
 
 namespace vllm_router {
@@ -37,6 +38,32 @@ void BM_ParseRequestFields(benchmark::State& state) {
 BENCHMARK(BM_ParseRequestFields)
     ->ArgNames({"bytes", "padded"})
     ->ArgsProduct({{256, 4096, 65'536, 409'600, 2'097'152}, {0, 1}});
+
+// The same pass when it also finds what names the prefix, and hashes that.
+void BM_PrefixDigest(benchmark::State& state) {
+  const std::string system(2000, 's');
+  std::string body = ChatBody(static_cast<size_t>(state.range(0)));
+  if (state.range(1) != 0) {
+    const std::string_view list = "\"messages\":[";
+    body.insert(body.find(list) + list.size(), R"({"role":"system","content":")" + system + R"("},)");
+  }
+  const size_t size = body.size();
+  body.append(kBodyPadding, '\0');
+  size_t found = 0;
+  for (auto _ : state) {
+    PrefixAnchor anchor;
+    const PrefixWanted wanted{kDefaultPrefixLength, &anchor};
+    const RequestFields fields = ParseRequestFields({body.data(), size}, true, nullptr, &wanted);
+    benchmark::DoNotOptimize(PrefixDigest(*fields.model, anchor));
+    found +=
+        anchor.kind == (state.range(1) != 0 ? PrefixAnchor::Kind::kSystem : PrefixAnchor::Kind::kMessage);
+  }
+  if (found != static_cast<size_t>(state.iterations())) state.SkipWithError("the prefix was misread");
+  state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(size));
+}
+BENCHMARK(BM_PrefixDigest)
+    ->ArgNames({"bytes", "system"})
+    ->ArgsProduct({{256, 4096, 65'536, 409'600}, {0, 1}});
 
 }  // namespace
 }  // namespace vllm_router
