@@ -188,7 +188,7 @@ void Router::MakeBlocks(
   thread_local RoutingText read;
   std::string_view text;
   std::span<const uint32_t> tokens;
-  PromptScope scope;
+  PromptScope scope{.lora_name = request.model};  // an adapter is asked for by its name as model
   key->has_blocks = true;
   if (request.token_ids) {
     tokens = *request.token_ids;
@@ -210,7 +210,6 @@ void Router::MakeBlocks(
     text = read.text;
     scope.is_text = read.kind == RoutingText::Kind::kText;
     scope.cache_salt = read.cache_salt;
-    // An adapter is asked for by its name as model. Prompts of different models share no block.
     if ((*parsed)->model) scope.lora_name = *(*parsed)->model;
     const uint64_t size = scope.is_text ? TokensOf(text.size()) : tokens.size();
     key->prompt_tokens = AsTokenCount(size + uint64_t{read.media} * kTokensPerMedium);

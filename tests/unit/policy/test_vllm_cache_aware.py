@@ -158,6 +158,10 @@ def test_models_and_salts_share_no_blocks():
     for members in ({"model": "other"}, {"cache_salt": "s"}):
         assert chats(router, "x" * 1000, **members).matched == 0
     assert chats(router, "x" * 1000).matched > 0
+    ids = np.arange(100, dtype=np.uint32)
+    router.select(token_ids=ids, model="m").finish()
+    assert [router.select(token_ids=ids, **named).matched for named in ({}, {"model": "m"})] == [0, 6]
+    assert router.select(body={"model": "m", "prompt": ids.tolist()}).matched == 6
 
 
 def test_what_is_cached_is_no_load():
