@@ -8,6 +8,7 @@ import pytest
 
 from tests.fakes.prometheus_text import never_fell, parse
 from tests.fakes.wire import eventually, request, response
+from vllm_router._core import testing
 
 CHAT = "/v1/chat/completions"
 
@@ -238,6 +239,7 @@ def test_tokens_come_from_the_usage_of_the_answer(stage):
 
 
 def test_the_access_log_tells_each_exchange_once_and_nothing_secret(stage, capfd):
+    testing.configure_log()  # as it is at first, whatever ran in this process before
     router = stage.router(stage.worker(), access_log=True)
     client = stage.client(router)
     client.ask("POST", f"{CHAT}?key=secret", ("Authorization", "Bearer secret"), body=b'{"prompt":"secret"}')
