@@ -250,7 +250,7 @@ def verdict(tallies: Sequence[Tally]) -> str:
 
 
 def run_policy(
-    tally: Tally, running: Fleet, arguments: argparse.Namespace, console: Console, stop: threading.Event
+    tally: Tally, running: Fleet, arguments: argparse.Namespace, console: Console, stop: list[int]
 ) -> None:
     """Let all users chat to the end, or to the deadline, and show it."""
     deadline = time.monotonic() + arguments.seconds
@@ -266,11 +266,11 @@ def run_policy(
         for user in users:
             user.start()
         while any(user.is_alive() for user in users) and not halt.is_set():
-            stop.wait(0.1)
+            time.sleep(0.1)
             if time.monotonic() > deadline:
                 tally.errors.append(f"chats unfinished after {arguments.seconds:g} s; --seconds gives more")
                 halt.set()
-            if stop.is_set():
+            if stop:
                 halt.set()
             if live is not None:
                 live.update(worker_table(tally, running.workers), refresh=True)
@@ -282,7 +282,7 @@ def run_policy(
             console.print(worker_table(tally, running.workers))
 
 
-def keep(running: Fleet, policy: str, console: Console, stop: threading.Event) -> None:
+def keep(running: Fleet, policy: str, console: Console, stop: list[int]) -> None:
     """Leave the fleet up until somebody ends it."""
     body = '{"messages": [{"role": "user", "content": "Hello"}], "stream": true}'
     console.print(Text(f"{policy} stays up on {running.server.url} until Ctrl-C. Try:"))
@@ -292,8 +292,8 @@ def keep(running: Fleet, policy: str, console: Console, stop: threading.Event) -
         f"-H 'X-Session-ID: me' -d '{body}'\n",
         flush=True,
     )
-    while not stop.wait(0.2):
-        pass
+    while not stop:
+        time.sleep(0.2)
 
 
 def make_parser() -> CommandParser:
@@ -342,9 +342,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_command(argv)
     policies = [name for word in arguments.policy for name in word.split(",") if name]
     console = Console()
-    stop = threading.Event()
+    stop: list[int] = []  # not an Event: its lock may be held by the very code that the signal interrupts
     signals = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(number, lambda *_: stop.set()) for number in signals]
+    before = [signal.signal(number, lambda number, _: stop.append(number)) for number in signals]
     tallies: list[Tally] = []
     _core.configure_log("error", "text", "")
     try:
@@ -359,11 +359,11 @@ def main(argv: Sequence[str] | None = None) -> int:
                 tally = Tally(name, arguments.users * arguments.turns)
                 tallies.append(tally)
                 run_policy(tally, running, arguments, console, stop)
-                if name == policies[-1] and not stop.is_set():
+                if name == policies[-1] and not stop:
                     report(tallies, console)
                     if arguments.keep:
                         keep(running, name, console, stop)
-            if stop.is_set():
+            if stop:
                 break
     except (TypeError, ValueError) as error:
         parser.error(str(error))

@@ -12,7 +12,7 @@ import argparse
 import contextlib
 import signal
 import sys
-import threading
+import time
 from collections.abc import Sequence
 
 from vllm_router._flags import CommandParser
@@ -49,9 +49,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit status."""
     parser = make_parser()
     options = vars(parser.parse_command(argv))
-    stopped = threading.Event()
+    stopped: list[int] = []  # not an Event: its lock may be held by the very code that the signal interrupts
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopped.set())
+        signal.signal(number, lambda number, _: stopped.append(number))
     try:
         worker = SimulatedWorker(**options)
     except (TypeError, ValueError) as error:
@@ -64,7 +64,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         with contextlib.suppress(BrokenPipeError):
             print(f"simulated worker on {worker.url}", flush=True)
         # A crash is a person's or a script's to notice: looking ten times a second is soon enough.
-        while not stopped.wait(0.1):
+        while not stopped:
+            time.sleep(0.1)
             if worker.crashed:
                 print("vllm-router simulate-worker: crashed, as --crash-after asked", file=sys.stderr)
                 return 1
