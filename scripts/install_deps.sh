@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs system packages on Debian and Ubuntu: install_deps.sh GROUP...
-# Groups: build lint fuzz bench. Elsewhere it says what to install, and the build goes on with what is there.
+# Groups: build lint fuzz bench ci. Elsewhere it says what to install, and the build goes on with what is there.
 set -eu
 
 packages_of() {
@@ -10,7 +10,8 @@ packages_of() {
     lint) echo "clang-format-14 clang-tidy-14" ;;
     fuzz) echo "clang-14 libclang-rt-14-dev" ;;
     bench) echo "haproxy libbenchmark-dev nginx-light wrk" ;;
-    *) echo "install_deps.sh: no group '$1'; there are: build lint fuzz bench" >&2; exit 2 ;;
+    ci) echo "ccache" ;;
+    *) echo "install_deps.sh: no group '$1'; there are: build lint fuzz bench ci" >&2; exit 2 ;;
   esac
 }
 

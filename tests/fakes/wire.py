@@ -293,12 +293,13 @@ def unread_bytes(local: tuple, remote: tuple) -> int | None:
 
 
 def descriptors() -> dict[int, str]:
-    """Open descriptors of this process and what they are."""
+    """Open descriptors of this process and what they are, but for a sanitizer's own."""
     found = {}
     for path in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(OSError):  # the directory's own
             found[int(path.name)] = str(path.readlink())
-    return found
+    own = ("/proc/", "/dev/shm/")
+    return {n: what for n, what in found.items() if not what.startswith(own) and "/reports/" not in what}
 
 
 def anonymous_memory() -> int:
