@@ -35,26 +35,23 @@ std::string_view CutBy(CancelReason reason) {
 
 }  // namespace
 
-Exchange::Exchange(Connection& connection) : connection_(connection), lane_(connection.lane) {}
+Exchange::Exchange(Connection& connection)
+    : connection_(connection),
+      lane_(connection.lane),
+      tries_(
+          lane_, record_,
+          {.body_failed = &Exchange::OnBodyFailed, .body_sent = &Exchange::OnBodySent, .context = this}) {}
 
-Exchange::~Exchange() {
-  lane_.request_parsers.Give(std::move(head_parser_));
-  lane_.response_parsers.Give(std::move(answer_parser_));
-}
+Exchange::~Exchange() { lane_.request_parsers.Give(std::move(head_parser_)); }
 
 Task<void> Exchange::Run() {
   Next next = co_await ReadHead();                    // 1 HEAD
   if (next == Next::kOn) next = co_await PassGate();  // 2 GATE
   if (next == Next::kOn) next = co_await ReadBody();  // 3 BODY, 4 FIELDS
-  if (next == Next::kOn) {                            // 5 SEAT: admission control takes its place here
-    if (!Select()) {  // 6 SELECT: a retry comes back to here, with a smaller fleet
-      co_await ReplyError(HttpError::kNoWorkers, select_error_);
-    } else {
-      next = co_await Ask();                          // 7 LEASE, 8 SEND, 9 AWAIT
-      if (next == Next::kOn) co_await RelayAnswer();  // 10 RELAY
-    }
-  }
-  co_await StopSender();
+  // 5 SEAT: admission control takes its place here
+  if (next == Next::kOn) next = co_await Ask();   // 6 SELECT, 7 LEASE, 8 SEND, 9 AWAIT: proxy/tries.h
+  if (next == Next::kOn) co_await RelayAnswer();  // 10 RELAY
+  co_await tries_.StopSending();
   Finish();  // 11 FINISH
 }
 
@@ -249,273 +246,44 @@ Task<void> Exchange::ReplyBodyFailed(RequestBody::End end) {
   }
 }
 
-// ---- 6 SELECT
-
-bool Exchange::Select() {
-  fleet_ = lane_.fleet.Get();
-  StatusOr<Ticket> ticket = lane_.router->Select(key_, *fleet_);
-  record_.chosen_ns = lane_.clock.NowNanos();
-  if (!ticket.ok()) {
-    select_error_ = std::string(ticket.status().message());
-    return false;
-  }
-  ticket_ = *std::move(ticket);
-  record_.worker = ticket_.shared_worker();
-  record_.decision = ticket_.decision();
-  lane_.recorder.Decided(record_.worker, ticket_.decision());
-  return true;
-}
-
-// ---- 7 LEASE, 8 SEND, 9 AWAIT
+// ---- 6 SELECT, 7 LEASE, 8 SEND, 9 AWAIT
 
 Task<Exchange::Next> Exchange::Ask() {
   total_deadline_.Arm(
       lane_.loop.timers(), lane_.options.request_timeout_ms, &Exchange::OnTotalDeadline, this);
-  // A body that cannot be sent twice must not meet a connection that its worker is just closing.
-  const bool replayable = !stream_body_ || body_->keeps_pieces();
-  bool fresh = !replayable;
-  for (;;) {
-    if (!fresh) lease_ = lane_.upstreams.Take(ticket_.worker().id);
-    if (lease_ == nullptr) {
-      const bool connected = co_await Connect();
-      if (!connected) co_return Next::kFinish;
-    }
-    record_.connected_ns = lane_.clock.NowNanos();
-    record_.reused = lease_->reused;
-    WriteHeadForWorker();
-    co_await lane_.loop.TurnEnd();
-    Send();
-    const Awaited awaited = co_await AwaitHead();
-    if (awaited == Awaited::kHead) co_return Next::kOn;
-    if (cancelled_ != CancelReason::kNone) {
-      co_await ReplyCancelled();
-      co_return Next::kFinish;
-    }
-    const bool stale = awaited == Awaited::kEnded && lease_->reused && !worker_spoke_ && replayable;
-    co_await StopSender();
-    lease_.reset();
-    if (stale) {  // the worker closed a resting connection while we wrote: not its failure, and not an attempt
-      fresh = true;
-      body_->Rewind();
-      record_.stale_retry = true;
-      continue;
-    }
-    worker_failed_ = true;
-    co_await ReplyError(awaited == Awaited::kBad ? HttpError::kWorkerBadAnswer : HttpError::kWorkerClosed);
-    co_return Next::kFinish;
-  }
-}
-
-Task<bool> Exchange::Connect() {
-  const WorkerUrl& url = ticket_.worker().url;
-  connect_timed_out_ = false;
-  ArmDeadline(lane_.options.connect_timeout_ms, &Exchange::OnConnectTimeout);
-  StatusOr<std::vector<Address>> addresses = co_await lane_.resolver.Resolve(url.host);
-  int error = 0;
-  if (addresses.ok()) {
-    for (const Address& address : *addresses) {
-      if (cancelled_ != CancelReason::kNone || connect_timed_out_) break;
-      Connector connector(lane_.loop);
-      connector_ = &connector;
-      error = co_await connector.Connect(address, url.port);
-      connector_ = nullptr;
-      if (error == 0 && cancelled_ == CancelReason::kNone) {
-        deadline_.Disarm();
-        lane_.recorder.connects_ok.fetch_add(1, std::memory_order_relaxed);
-        lease_ = lane_.upstreams.Adopt(connector.TakeSocket(), ticket_.worker().id);
-        co_return true;
-      }
-    }
-  }
-  deadline_.Disarm();
+  const Tries::Request request{
+      .head = head_,
+      .body = &*body_,
+      .stream_body = stream_body_,
+      .key = &key_,
+      .id = &request_id_,
+      .client_address = connection_.peer.address};
+  const Tries::End end = co_await tries_.Run(request);
   if (cancelled_ != CancelReason::kNone) {
     co_await ReplyCancelled();
-    co_return false;
+    co_return Next::kFinish;
   }
-  lane_.recorder.connects_failed.fetch_add(1, std::memory_order_relaxed);
+  if (end == Tries::End::kAnswered) co_return Next::kOn;
   worker_failed_ = true;
-  co_await ReplyError(connect_timed_out_ ? HttpError::kConnectTimeout : HttpError::kConnectFailed);
-  co_return false;
+  if (tries_.timed_out()) record_.end = ExchangeEnd::kTimeout;
+  std::string message = tries_.message();
+  co_await ReplyError(tries_.error(), std::move(message));
+  co_return Next::kFinish;
 }
 
-void Exchange::OnConnectTimeout(void* context) {
+void Exchange::OnBodyFailed(void* context, RequestBody::End end) {
   auto* exchange = static_cast<Exchange*>(context);
-  exchange->connect_timed_out_ = true;
-  if (exchange->connector_ != nullptr) exchange->connector_->Cancel();
+  exchange->body_end_ = end;
+  exchange->Cancel(
+      end == RequestBody::End::kClientGone ? CancelReason::kClientGone : CancelReason::kBodyFailed);
 }
 
-// The whole request in one write if the socket takes it; what it does not take, and a streamed body, is the sender's.
-void Exchange::WriteHeadForWorker() {
-  const Worker& worker = ticket_.worker();
-  const ServerOptions& options = lane_.options;
-  const bool has_body = head_->framing != BodyFraming::kNone;
-  const bool chunked = has_body && stream_body_ && head_->framing == BodyFraming::kChunked;
-  upstream_head_.clear();
-  WriteUpstreamHead(
-      *head_,
-      {.prefix = worker.url.prefix,
-       .authority = worker.url.authority,
-       .preserve_host = options.preserve_host,
-       .hop_name = lane_.hop_name,
-       .client_address = connection_.peer.address,
-       .forwarded_proto = "http",
-       .trust_forwarded = options.trust_forwarded,
-       .request_id_name = request_id_.header_name,
-       .request_id = request_id_.to_worker(),
-       .data_parallel_rank = worker.url.rank,
-       .authorization = lane_.bearer,
-       .framing = !has_body ? BodyFraming::kNone
-                  : chunked ? BodyFraming::kChunked
-                            : BodyFraming::kLength,
-       .content_length = stream_body_ ? head_->content_length : body_->held().size()},
-      &upstream_head_);
-}
-
-void Exchange::Send() {
-  ++record_.attempts;
-  request_sent_ = false;
-  record_.sent_ns = lane_.clock.NowNanos();
-
-  const std::string_view body = stream_body_ ? std::string_view() : body_->held();
-  std::array<iovec, 2> pieces = {Piece(upstream_head_), Piece(body)};
-  const IoResult write = lease_->socket.TryWrite(pieces);
-  if (write.error != 0 && !write.would_block()) return;  // AWAIT finds out, and may still find an answer
-  const size_t written = static_cast<size_t>(write.bytes);
-  if (!stream_body_ && written == upstream_head_.size() + body.size()) {
-    request_sent_ = true;
-    return;
-  }
-  sender_running_ = true;
-  Spawn(SendRest(written));
-}
-
-// Runs beside AWAIT and RELAY: a worker may answer before it has read everything.
-Task<void> Exchange::SendRest(size_t written) {
-  const std::string_view body = stream_body_ ? std::string_view() : body_->held();
-  std::array<iovec, 3> pieces = {Piece(upstream_head_), Piece(body)};
-  bool sent = co_await SendPieces(SkipWritten({pieces.data(), 2}, written));
-  if (stream_body_) {
-    const bool chunked = head_->framing == BodyFraming::kChunked;
-    std::string size_line;
-    while (sent) {
-      const RequestBody::End end = co_await body_->Next();
-      if (end != RequestBody::End::kOk) {
-        body_end_ = end;
-        sent = false;
-        if (end == RequestBody::End::kClientGone) {
-          Cancel(CancelReason::kClientGone);
-        } else if (end != RequestBody::End::kStopped) {
-          Cancel(CancelReason::kBodyFailed);
-        }
-        break;
-      }
-      const std::string_view piece = body_->piece();
-      if (!piece.empty()) {
-        size_t count = 0;
-        if (chunked) {
-          size_line.clear();
-          WriteChunkSize(piece.size(), &size_line);
-          pieces[count++] = Piece(size_line);
-        }
-        pieces[count++] = Piece(piece);
-        if (chunked) pieces[count++] = Piece("\r\n");
-        sent = co_await SendPieces({pieces.data(), count});
-      }
-      if (piece.empty() || (!chunked && body_->complete())) {
-        if (chunked) {
-          pieces[0] = Piece("0\r\n\r\n");
-          sent = co_await SendPieces({pieces.data(), 1});
-        }
-        break;
-      }
-    }
-    if (sent) WatchClient();
-  }
-  request_sent_ = sent;
-  sender_running_ = false;
-  sender_done_.Notify();
-}
-
-Task<bool> Exchange::SendPieces(std::span<iovec> pieces) {
-  Socket& socket = lease_->socket;
-  while (!pieces.empty()) {
-    const IoResult write = socket.TryWrite(pieces);
-    if (write.would_block()) {
-      ++record_.worker_stalls;
-      send_deadline_.Arm(
-          lane_.loop.timers(), lane_.options.upstream_write_timeout_ms, &Exchange::OnSendStalled, this);
-      const bool writable = co_await socket.Writable();
-      send_deadline_.Disarm();
-      if (!writable) co_return false;
-      continue;
-    }
-    if (write.error != 0) co_return false;
-    pieces = SkipWritten(pieces, static_cast<size_t>(write.bytes));
-  }
-  co_return true;
-}
-
-void Exchange::OnSendStalled(void* context) {
-  auto* exchange = static_cast<Exchange*>(context);
-  // A worker that has begun to answer need not read the rest of the request.
-  if (!exchange->client_has_bytes_) exchange->Cancel(CancelReason::kWorkerWriteTimeout);
-}
-
-Task<void> Exchange::StopSender() {
-  if (!sender_running_) co_return;
-  lease_->socket.Close();
-  body_->Stop();
-  while (sender_running_) co_await sender_done_;
-}
-
-Task<Exchange::Awaited> Exchange::AwaitHead() {
-  if (answer_parser_ == nullptr) answer_parser_ = lane_.response_parsers.Take();
-  const bool to_head = head_->method == "HEAD";
-  answer_parser_->Reset(to_head);
-  if (!answer_in_.has_value()) answer_in_.emplace(lane_.buffers);
-  answer_in_->Clear();
-  worker_spoke_ = false;
-  const ServerOptions& options = lane_.options;
-  ArmDeadline(
-      options.first_byte_timeout_ms != 0 ? options.first_byte_timeout_ms : options.request_timeout_ms,
-      &Exchange::OnFirstByteTimeout);
-  Socket& socket = lease_->socket;
-  int informational = 0;
-  for (;;) {
-    const bool readable = co_await socket.Readable();
-    if (!readable) co_return Awaited::kEnded;  // cancelled_ says why
-    answer_in_->Reserve(answer_in_->empty() ? BufferPool::kSmallest : answer_in_->size());
-    const IoResult read = socket.TryRead(answer_in_->room());
-    if (read.would_block()) continue;
-    if (!read.ok()) {
-      deadline_.Disarm();
-      co_return Awaited::kEnded;
-    }
-    answer_in_->Commit(static_cast<size_t>(read.bytes));
-    worker_spoke_ = true;
-    while (!answer_in_->empty()) {
-      const ParseState state = answer_parser_->Feed(answer_in_->view());
-      if (state == ParseState::kNeedMore) break;
-      const bool informational_head = state == ParseState::kDone && answer_parser_->head().status < 200;
-      if (!informational_head || answer_parser_->head().status == 101 ||
-          ++informational > kMaxInformationalHeads) {
-        deadline_.Disarm();
-        co_return state == ParseState::kDone && !informational_head ? Awaited::kHead : Awaited::kBad;
-      }
-      answer_in_->Consume(answer_parser_->head().size);
-      answer_parser_->Reset(to_head);
-    }
-  }
-}
-
-void Exchange::OnFirstByteTimeout(void* context) {
-  static_cast<Exchange*>(context)->Cancel(CancelReason::kFirstByteTimeout);
-}
+void Exchange::OnBodySent(void* context) { static_cast<Exchange*>(context)->WatchClient(); }
 
 // ---- 10 RELAY
 
 Task<void> Exchange::RelayAnswer() {
-  const ResponseHead& answer = answer_parser_->head();
+  const ResponseHead& answer = tries_.answer();
   const bool old_client = head_->minor_version == 0;
   const bool worker_keeps = answer.keep_alive && answer.framing != BodyFraming::kUntilClose;
   const bool until_close =
@@ -545,28 +313,28 @@ Task<void> Exchange::RelayAnswer() {
        .keep_alive_10 = old_client && connection_.keep},
       &client_head);
   BodyReader reader(answer.framing, answer.content_length);
-  answer_in_->Consume(answer.size);
-  lane_.response_parsers.Give(std::move(answer_parser_));
+  tries_.in().Consume(answer.size);
+  tries_.ForgetAnswerHead();
   // Nothing is sent again from here on, and a stream may last for minutes. But a worker that answers early may still be
   // taking the body, which then has to stay.
-  if (request_sent_) {
+  if (tries_.sent()) {
     head_ = nullptr;
     body_->Release();
     if (connection_.in.empty()) connection_.in.Release();
     lane_.request_parsers.Give(std::move(head_parser_));
-    std::string().swap(upstream_head_);
+    tries_.ForgetRequest();
   }
 
   client_has_bytes_ = true;
   Relay relay(
-      lane_.loop, lease_->socket, connection_.socket,
+      lane_.loop, tries_.worker(), connection_.socket,
       {.idle_ms = lane_.options.stream_idle_timeout_ms,
        .client_write_ms = lane_.options.client_write_timeout_ms},
       {.worker_idle = &Exchange::OnWorkerIdle,
        .client_stalled = &Exchange::OnClientStalled,
        .first_byte = &Exchange::OnFirstBodyByte,
        .context = this});
-  const Relay::End end = co_await relay.Run(client_head, *answer_in_, reader, chunked);
+  const Relay::End end = co_await relay.Run(client_head, tries_.in(), reader, chunked);
 
   record_.bytes_out = relay.bytes();
   record_.client_stalls = static_cast<uint32_t>(relay.stalls());
@@ -576,7 +344,7 @@ Task<void> Exchange::RelayAnswer() {
   record_.cached_tokens = summary.cached_tokens;
   switch (end) {
     case Relay::End::kDone:
-      lease_reusable_ = worker_keeps && request_sent_ && answer_in_->empty();
+      lease_reusable_ = worker_keeps && tries_.sent() && tries_.in().empty();
       if (record_.stream && !summary.done && EndsWithDone(record_.route)) record_.end = ExchangeEnd::kNoDone;
       break;
     case Relay::End::kClientGone:
@@ -609,7 +377,7 @@ void Exchange::CutClient() {
 void Exchange::OnFirstBodyByte(void* context) {
   auto* exchange = static_cast<Exchange*>(context);
   exchange->record_.first_body_ns = exchange->lane_.clock.NowNanos();
-  if (exchange->record_.stream) exchange->ticket_.FirstToken();
+  if (exchange->record_.stream) exchange->tries_.ticket().FirstToken();
 }
 
 void Exchange::OnWorkerIdle(void* context) {
@@ -643,8 +411,6 @@ void Exchange::Finish() {
       break;
     case CancelReason::kBodyFailed:
       break;  // answered with its own status
-    case CancelReason::kWorkerWriteTimeout:
-    case CancelReason::kFirstByteTimeout:
     case CancelReason::kIdleTimeout:
     case CancelReason::kTotalTimeout:
       record_.end = ExchangeEnd::kTimeout;
@@ -654,7 +420,7 @@ void Exchange::Finish() {
       record_.end = ExchangeEnd::kDrain;
       break;
   }
-  if (!ticket_.finished()) {
+  if (!tries_.ticket().finished()) {
     Outcome outcome{.status = record_.worker != nullptr && client_has_bytes_ ? record_.status : 0};
     outcome.end = record_.end == ExchangeEnd::kClientGone || record_.end == ExchangeEnd::kSlowClient
                       ? Outcome::End::kClientGone
@@ -667,10 +433,9 @@ void Exchange::Finish() {
     outcome.prompt_tokens = record_.prompt_tokens;
     outcome.cached_tokens = record_.cached_tokens;
     outcome.output_tokens = record_.completion_tokens;
-    ticket_.Finish(outcome);
+    tries_.ticket().Finish(outcome);
   }
-  if (lease_ != nullptr && lease_reusable_) lane_.upstreams.Give(std::move(lease_));
-  lease_.reset();
+  tries_.GiveBack(lease_reusable_);
 
   if (body_.has_value()) {
     record_.bytes_in = body_->bytes();
@@ -696,8 +461,7 @@ void Exchange::Cancel(CancelReason reason) {
   if (cancelled_ != CancelReason::kNone) return;
   cancelled_ = reason;
   if (errand_ != nullptr) errand_->Cancel();
-  if (connector_ != nullptr) connector_->Cancel();
-  if (lease_ != nullptr) lease_->socket.Close();
+  tries_.Cancel();
   const bool client_is_lost = reason == CancelReason::kClientGone || reason == CancelReason::kSlowClient;
   const bool reading_head = head_ == nullptr && !client_has_bytes_;
   if (client_is_lost && client_has_bytes_) {
@@ -740,11 +504,7 @@ Task<void> Exchange::ReplyCancelled() {
   switch (cancelled_) {
     case CancelReason::kBodyFailed:
       return ReplyBodyFailed(body_end_);
-    case CancelReason::kWorkerWriteTimeout:
-      worker_failed_ = true;
-      return ReplyError(HttpError::kWorkerWriteTimeout);
     case CancelReason::kTotalTimeout:
-    case CancelReason::kFirstByteTimeout:
       worker_failed_ = true;
       return ReplyError(HttpError::kFirstByteTimeout);
     case CancelReason::kShutdown:

@@ -2,6 +2,7 @@
 // of contents; its numbered steps are those of docs/explanation/life_of_a_request.md.
 //
 //   1 HEAD  2 GATE  3 BODY  4 FIELDS  5 SEAT  6 SELECT  7 LEASE  8 SEND  9 AWAIT  10 RELAY  11 FINISH
+//                                             `--------- proxy/tries.h ---------´
 //
 // Whatever happens, it gets to FINISH: load is returned by the Ticket, the connection to the worker by its Lease, and
 // one record is written. Something that ends it early (the client leaves, a deadline passes, the server stops) calls
@@ -21,8 +22,7 @@
 #include "proxy/exchange_record.h"
 #include "proxy/request_body.h"
 #include "proxy/request_id.h"
-#include "proxy/upstream_pool.h"
-#include "routing/ticket.h"
+#include "proxy/tries.h"
 
 namespace vllm_router {
 
@@ -35,8 +35,6 @@ enum class CancelReason : uint8_t {
   kClientGone,
   kSlowClient,
   kBodyFailed,  // the request body broke off while it was being streamed
-  kWorkerWriteTimeout,
-  kFirstByteTimeout,
   kIdleTimeout,
   kTotalTimeout,
   kShutdown,
@@ -69,16 +67,7 @@ class Exchange {
   Task<bool> RefuseCircle();
   Task<void> AnswerHere();
   Task<Next> ReadBody();
-  bool Select();
-  Task<Next> Ask();  // LEASE, SEND, AWAIT
-  Task<bool> Connect();
-  void WriteHeadForWorker();
-  void Send();
-  Task<void> SendRest(size_t written);
-  Task<bool> SendPieces(std::span<iovec> pieces);
-  Task<void> StopSender();
-  enum class Awaited : uint8_t { kHead, kEnded, kBad };
-  Task<Awaited> AwaitHead();
+  Task<Next> Ask();  // SELECT, LEASE, SEND, AWAIT
   Task<void> RelayAnswer();
   void CutClient();
   void Finish();
@@ -102,9 +91,8 @@ class Exchange {
   static void OnClientReadable(void* context);
   static void OnClientTooSlow(void* context);
   static void OnClientStalled(void* context);
-  static void OnConnectTimeout(void* context);
-  static void OnFirstByteTimeout(void* context);
-  static void OnSendStalled(void* context);
+  static void OnBodyFailed(void* context, RequestBody::End end);
+  static void OnBodySent(void* context);
   static void OnFirstBodyByte(void* context);
   static void OnWorkerIdle(void* context);
   static void OnTotalDeadline(void* context);
@@ -121,35 +109,21 @@ class Exchange {
   bool client_too_slow_ = false;
   bool proxied_ = false;  // counted in in_flight
 
-  std::shared_ptr<const FleetView> fleet_;
   RoutingKey key_;
-  std::string select_error_;
-  Ticket ticket_;
 
   Errand* errand_ = nullptr;  // what a request of our own is waiting for
 
-  UpstreamPool::Lease lease_;
-  Connector* connector_ = nullptr;  // a connect in progress
-  bool connect_timed_out_ = false;
-  bool lease_reusable_ = false;
-  std::string upstream_head_;
-  bool request_sent_ = false;  // to its last byte
-  bool sender_running_ = false;
-  Signal sender_done_;
   RequestBody::End body_end_ = RequestBody::End::kOk;
-
-  std::unique_ptr<ResponseHeadParser> answer_parser_;
-  std::optional<Buffer> answer_in_;
-  bool worker_spoke_ = false;          // a byte of an answer came, informational or not
+  bool lease_reusable_ = false;
   bool client_has_bytes_ = false;      // of an answer: no other answer is possible any more
   bool ends_with_connection_ = false;  // the answer, at the client: its framing has no end of its own
   bool worker_failed_ = false;
 
   CancelReason cancelled_ = CancelReason::kNone;
   Timer deadline_;        // of the step
-  Timer send_deadline_;   // of the sender, which runs beside the steps
   Timer total_deadline_;  // of the answer
   ExchangeRecord record_;
+  Tries tries_;
 };
 
 }  // namespace vllm_router

@@ -1,0 +1,139 @@
+// Tries: steps 6 to 9 of an exchange, SELECT, LEASE, SEND and AWAIT: a worker is chosen and asked, and its answer's
+// head read. Each round of them is a try. What comes of it all is an answer to be relayed, or what to tell the client
+// instead:
+//
+//   Tries::Request request{…};
+//   const Tries::End end = co_await tries.Run(request);
+//   kAnswered -> answer(), in(), worker() hold the head, what came behind it, and the rest to come
+//   kFailed   -> error(), message()
+//   kCancelled   Cancel() came first, and whoever called it knows why
+//
+// A request that the worker's socket does not take at once, and a streamed one, are sent by a second coroutine beside
+// AWAIT and RELAY, since a worker may answer before it has read everything. Belongs to one exchange.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "http/head_parser.h"
+#include "net/buffer.h"
+#include "net/socket.h"
+#include "net/task.h"
+#include "net/timer_wheel.h"
+#include "proxy/error_response.h"
+#include "proxy/exchange_record.h"
+#include "proxy/request_body.h"
+#include "proxy/request_id.h"
+#include "proxy/upstream_pool.h"
+#include "routing/ticket.h"
+
+namespace vllm_router {
+
+struct Lane;
+
+class Tries {
+ public:
+  // What is asked. All of it must stay as it is until sent().
+  struct Request {
+    const RequestHead* head;
+    RequestBody* body;
+    bool stream_body;  // piece by piece, while it arrives
+    const RoutingKey* key;
+    const RequestId* id;
+    std::string_view client_address;
+  };
+
+  // Called with `context` while a body is streamed.
+  struct Hooks {
+    void (*body_failed)(void* context, RequestBody::End end);  // the client's part of it broke off
+    void (*body_sent)(void* context);
+    void* context;
+  };
+
+  enum class End : uint8_t { kAnswered, kFailed, kCancelled };
+
+  // Both must outlive it. `record` learns what happens.
+  Tries(Lane& lane, ExchangeRecord& record, const Hooks& hooks);
+  ~Tries();
+  Tries(const Tries&) = delete;
+  Tries& operator=(const Tries&) = delete;
+
+  Task<End> Run(const Request& request);
+
+  // Closes what it waits for, or the answer that is being relayed.
+  void Cancel();
+
+  // After kFailed.
+  HttpError error() const { return error_; }
+  const std::string& message() const { return message_; }  // empty: the error's own
+  bool timed_out() const;                                  // while a worker had the request
+
+  // After kAnswered.
+  const ResponseHead& answer() const { return answer_parser_->head(); }
+  Buffer& in() { return *answer_in_; }
+  Socket& worker() { return lease_->socket; }
+  bool sent() const { return request_sent_; }  // the request, to its last byte
+  // Frees what only the head was needed for; what only the request was needed for. REQUIRES for the latter: sent().
+  void ForgetAnswerHead();
+  void ForgetRequest() { std::string().swap(head_for_worker_); }
+
+  // The load of the last try, until finished.
+  Ticket& ticket() { return ticket_; }
+
+  // To be awaited before the end, since the sender works on the request.
+  Task<void> StopSending();
+  // The connection to the worker, back to the pool if it may be used again.
+  void GiveBack(bool reusable);
+
+ private:
+  enum class Awaited : uint8_t { kHead, kEnded, kBad };
+
+  bool Select();
+  Task<bool> Connect();
+  void WriteHead();
+  void Send();
+  Task<void> SendRest(size_t written);
+  Task<bool> SendPieces(std::span<iovec> pieces);
+  Task<Awaited> AwaitHead();
+  End Fail(HttpError error, std::string message = {});
+
+  static void OnConnectTimeout(void* context);
+  static void OnFirstByteTimeout(void* context);
+  static void OnSendStalled(void* context);
+  void GiveUp(HttpError why);
+
+  Lane& lane_;
+  ExchangeRecord& record_;
+  const Hooks hooks_;
+  Request request_{};
+  bool cancelled_ = false;
+  bool answered_ = false;
+
+  HttpError error_{};
+  std::string message_;
+  std::optional<HttpError> given_up_;  // a deadline of this try passed, and closed its connection
+
+  std::shared_ptr<const FleetView> fleet_;
+  Ticket ticket_;
+  UpstreamPool::Lease lease_;
+  Connector* connector_ = nullptr;  // a connect in progress
+  bool connect_timed_out_ = false;
+
+  std::string head_for_worker_;
+  bool request_sent_ = false;
+  bool sending_ = false;
+  Signal sender_done_;
+
+  std::unique_ptr<ResponseHeadParser> answer_parser_;
+  std::optional<Buffer> answer_in_;
+  bool worker_spoke_ = false;  // a byte of an answer came, informational or not
+
+  Timer deadline_;       // of the step
+  Timer send_deadline_;  // of the sender, which runs beside the steps
+};
+
+}  // namespace vllm_router
