@@ -117,7 +117,7 @@ def test_the_anthropic_client_gets_messages_and_streams_them(worker):
 def test_fail_first_n_fails_and_then_is_well():
     with SimulatedWorker(**FAST, fail_first_n=2) as worker:
         assert [ask(worker, body=CHAT)[0] for _ in range(4)] == [500, 500, 200, 200]
-        assert worker.stats()["failed"] == 2
+        eventually(lambda: worker.stats()["failed"] == 2)
 
 
 def test_a_status_code_is_answered_with_retry_after():
@@ -192,7 +192,7 @@ def test_close_early_ends_in_the_middle_of_the_body(worker, stream):
             int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-l")
         )
         assert 0 < len(body) < length
-    assert worker.stats()["failed"] == 1
+    eventually(lambda: worker.stats()["failed"] == 1)  # counted once the connection is closed
 
 
 @pytest.mark.parametrize("count", [0, 1, 20, 300])
