@@ -1,0 +1,189 @@
+"""Workloads: traffic made of a seed, each kind with one thing that policies get wrong.
+
+    chat   40 tenants with system prompts of 0.5k to 4k tokens, five turns that grow, time to think between
+    rag    150 groups of 5 users: 6,144 tokens shared in a group, 1,229 of each user, prompts come again
+    adv    every prompt begins with the same 512 tokens; 30 % share a viral prefix of 8k tokens besides
+    hot    60 % share 4k tokens and differ in 40; answers are long, so that decoding is the work
+
+Arrivals are random (exponential gaps); a replay stretches them to the rate that it wants. The same seed makes
+the same trace. Blocks have 128 tokens, and a prompt's last block has an id only when it is full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vllm_router.replay.trace import Trace, TraceError
+
+BLOCK = 128
+
+CHAT_SESSIONS = 4800
+RAG_REQUESTS = 6000
+ADV_REQUESTS = 10_000
+HOT_REQUESTS = 12_000
+
+Dice = np.random.Generator
+
+
+class _Writer:
+    """Requests as they are made, and ids for blocks that nobody had before."""
+
+    def __init__(self) -> None:
+        self.next_id = 0
+        self._arrivals: list[float] = []
+        self._inputs: list[int] = []
+        self._outputs: list[int] = []
+        self._sessions: list[int] = []
+        self._prompts: list[list[int]] = []
+        self._answers: list[list[int]] = []
+
+    def fresh(self, blocks: int) -> list[int]:
+        """Ids of so many new blocks."""
+        first, self.next_id = self.next_id, self.next_id + max(0, blocks)
+        return list(range(first, self.next_id))
+
+    def add(self, at_s: float, session: int, stream: list[int], tokens: int, answer: int) -> None:
+        """One request. `stream`: the blocks of prompt and answer together, full ones only."""
+        prompt_blocks = tokens // BLOCK
+        self._arrivals.append(at_s)
+        self._sessions.append(session)
+        self._inputs.append(tokens)
+        self._outputs.append(answer)
+        self._prompts.append(stream[:prompt_blocks])
+        self._answers.append(stream[prompt_blocks : (tokens + answer) // BLOCK])
+
+    def add_alone(self, at_s: float, session: int, prefix: list[int], tokens: int, answer: int) -> None:
+        """One request whose blocks after `prefix` nobody shares."""
+        stream = prefix + self.fresh((tokens + answer) // BLOCK - len(prefix))
+        self.add(at_s, session, stream, tokens, answer)
+
+    def trace(self, name: str, since_s: float = 0, until_s: float = float("inf")) -> Trace:
+        """All requests of a span of time, in order of arrival."""
+        arrival_s = np.array(self._arrivals, np.float64)
+        ids, offsets = _ragged(self._prompts)
+        answer_ids, answer_offsets = _ragged(self._answers)
+        whole = Trace(
+            name=name,
+            block_size=BLOCK,
+            arrival_s=arrival_s,
+            input_tokens=np.array(self._inputs, np.uint32),
+            output_tokens=np.array(self._outputs, np.uint32),
+            block_ids=ids,
+            block_offsets=offsets,
+            session_ids=np.array(self._sessions, np.uint64),
+            output_block_ids=answer_ids,
+            output_offsets=answer_offsets,
+        )
+        order = np.argsort(arrival_s, kind="stable")
+        times = arrival_s[order]
+        return whole.take(order[(times >= since_s) & (times <= until_s)]).faster(1)
+
+
+def _ragged(lists: list[list[int]]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    offsets = np.zeros(len(lists) + 1, np.int64)
+    np.cumsum([len(row) for row in lists], out=offsets[1:])
+    flat = np.fromiter((block for row in lists for block in row), np.uint64, int(offsets[-1]))
+    return flat, offsets
+
+
+def _tokens(dice: Dice, mean_of_log: float, spread_of_log: float, least: int, most: int) -> int:
+    return int(np.clip(dice.lognormal(mean_of_log, spread_of_log), least, most))
+
+
+def _chat(dice: Dice, sessions: int) -> Trace:
+    writer = _Writer()
+    tenants = 40
+    systems = [writer.fresh(int(dice.integers(4, 33))) for _ in range(tenants)]
+    popularity = 1 / np.arange(1, tenants + 1)
+    of_tenant = dice.choice(tenants, sessions, p=popularity / popularity.sum())
+    # Six sessions begin a second. The first five minutes fill up, the turns after the last begin empty out:
+    # what is kept is the steady state between them, or the middle of a trace too short to have one.
+    begins = np.cumsum(dice.exponential(1 / 6, sessions))
+    for session, (begin, tenant) in enumerate(zip(begins, of_tenant, strict=True)):
+        at_s, stream = float(begin), list(systems[tenant])
+        tokens = len(stream) * BLOCK
+        for _ in range(5):
+            prompt = tokens + _tokens(dice, 4.9, 1.0, 16, 8000)
+            answer = _tokens(dice, 5.2, 0.8, 8, 2000)
+            tokens = prompt + answer
+            stream = stream + writer.fresh(tokens // BLOCK - len(stream))
+            writer.add(at_s, session, stream, prompt, answer)
+            at_s += 5 + float(dice.exponential(60))
+    end = float(begins[-1])
+    return writer.trace("chat", min(300.0, end / 2), end)
+
+
+def _rag(dice: Dice, requests: int) -> Trace:
+    writer = _Writer()
+    groups, users = 150, 5
+    shared, own, answer = 6144, 1229, 1000
+    of_group = [writer.fresh(shared // BLOCK) for _ in range(groups)]
+    own_blocks = (shared + own) // BLOCK - shared // BLOCK
+    prompts = [of_group[user // users] + writer.fresh(own_blocks) for user in range(groups * users)]
+    at_s = 0.0
+    for number in range(requests):
+        if number % len(prompts) == 0:
+            order = dice.permutation(len(prompts))
+        at_s += float(dice.exponential(1))
+        user = int(order[number % len(prompts)])
+        writer.add_alone(at_s, user, prompts[user], shared + own, answer)
+    return writer.trace("rag")
+
+
+def _adv(dice: Dice, requests: int) -> Trace:
+    writer = _Writer()
+    universal = writer.fresh(4)
+    viral = universal + writer.fresh(60)
+    at_s = 0.0
+    for number in range(requests):
+        at_s += float(dice.exponential(1))
+        prefix = viral if dice.random() < 0.3 else universal
+        rest = 300 if prefix is viral else _tokens(dice, 7.7, 0.7, 64, 30_000)
+        tokens = len(prefix) * BLOCK + rest
+        writer.add_alone(at_s, number, prefix, tokens, _tokens(dice, 5.0, 0.7, 4, 1500))
+    return writer.trace("adv")
+
+
+def _hot(dice: Dice, requests: int) -> Trace:
+    writer = _Writer()
+    hot = writer.fresh(32)
+    at_s = 0.0
+    for number in range(requests):
+        at_s += float(dice.exponential(1))
+        prefix = hot if dice.random() < 0.6 else []
+        tokens = len(hot) * BLOCK + 40 if prefix else _tokens(dice, 6.9, 0.7, 64, 16_000)
+        writer.add_alone(at_s, number, prefix, tokens, _tokens(dice, 5.8, 0.6, 8, 2000))
+    return writer.trace("hot")
+
+
+_MAKERS: dict[str, tuple[Callable[[Dice, int], Trace], int]] = {
+    "chat": (_chat, CHAT_SESSIONS),
+    "rag": (_rag, RAG_REQUESTS),
+    "adv": (_adv, ADV_REQUESTS),
+    "hot": (_hot, HOT_REQUESTS),
+}
+
+WORKLOADS = tuple(_MAKERS)
+
+
+def generate(name: str, seed: int = 1, size: int | None = None) -> Trace:
+    """Make a workload.
+
+    Args:
+        name: `chat`, `rag`, `adv` or `hot`.
+        seed: The same seed makes the same trace.
+        size: Requests to make (of chat: sessions, of which the steady state is kept); None is the size that
+            the documents measure with.
+
+    Raises:
+        TraceError: there is no such workload, or the size is below 1.
+    """
+    if name not in _MAKERS:
+        raise TraceError(f"workload is {name!r}; it must be one of {', '.join(WORKLOADS)}")
+    if size is not None and size < 1:
+        raise TraceError(f"the size of workload {name} is {size}; at least 1 is needed")
+    make, usual = _MAKERS[name]
+    return make(np.random.default_rng([seed, WORKLOADS.index(name)]), size or usual)
