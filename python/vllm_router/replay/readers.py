@@ -159,13 +159,13 @@ class _Azure(_Format):
         self._blocks = 0
 
     def head(self, line: str) -> None:
-        self._columns = {name.strip(): place for place, name in enumerate(next(csv.reader([line])))}
+        self._columns = {name.strip(): place for place, name in enumerate(_cells(line))}
         missing = sorted({"TIMESTAMP", "ContextTokens", "GeneratedTokens"} - self._columns.keys())
         if missing:
             raise TraceError(f"its first line names no column {' and no column '.join(missing)}")
 
     def record(self, line: str) -> _Record:
-        cells = next(csv.reader([line]), [])
+        cells = _cells(line)
         if len(cells) < len(self._columns):
             raise _Misfit(f"it has {len(cells)} columns of {len(self._columns)}")
         row = {name: cells[place].strip() for name, place in self._columns.items()}
@@ -239,6 +239,13 @@ _READERS: dict[str, type[_Format]] = {
     "azure": _Azure,
     "record": _RecordLog,
 }
+
+
+def _cells(line: str) -> list[str]:
+    try:
+        return next(csv.reader([line]), [])
+    except csv.Error as error:
+        raise _Misfit(f"it is not CSV ({error})") from None
 
 
 def _parsed(text: str, name: str) -> float | int:

@@ -246,6 +246,7 @@ def test_a_line_that_is_no_record_is_skipped(tmp_path, line, sentence):
         ("x", {"format": "csv"}, "format is 'csv'; it must be one of mooncake, bailian, azure, record"),
         ("x", {"limit": 0}, "limit is 0; at least 1 request is needed"),
         (AZURE, {"format": "mooncake"}, "PATH has no requests: all 4 lines were skipped"),
+        ("a\rb", {"format": "azure"}, "PATH, line 1: it is not CSV"),
         ("a,b\n", {"format": "azure"}, "names no column ContextTokens and no column GeneratedTokens"),
         ('{"vllm_router_record_log": 9}\n', {}, "PATH: the record log has version 9; this vllm-router reads"),
         (
