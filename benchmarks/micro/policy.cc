@@ -91,6 +91,8 @@ std::vector<RoutingKey> Keys() {
     key.hash_key = Concat("header:x-session-id:", Hex16(dice.Next()), "-", Hex16(dice.Next()));  // 53 bytes
     key.hash_key_source = RoutingKey::HashKeySource::kSession;
     key.prefix_digest = Sha256({key.hash_key});
+    key.prompt.kind = Prompt::Kind::kText;
+    while (key.prompt.own_text.size() < 2048) key.prompt.own_text += key.hash_key;
   }
   return keys;
 }
@@ -145,6 +147,7 @@ int RegisterAll() {
        .options = Options("rendezvous_hash", HashFunction::kXxh3),
        .weighted = true},
       {.name = "prefix_aware", .options = Options("prefix_aware")},
+      {.name = "prefix_hash", .options = Options("prefix_hash")},
   };
   for (const Case& what : cases) {
     for (const int64_t workers : {3, 64, 1024}) {

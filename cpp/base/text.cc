@@ -135,6 +135,14 @@ std::string Quoted(std::string_view text) {
   return quoted;
 }
 
+std::string_view CutAtCharacter(std::string_view text, size_t limit) {
+  if (text.size() <= limit) return text;
+  // Bytes 10xxxxxx continue a character; one has three of them at most, so text that is no UTF-8 is cut there, too.
+  size_t end = limit;
+  for (int back = 0; back < 3 && end > 0 && (static_cast<uint8_t>(text[end]) & 0xc0) == 0x80; ++back) --end;
+  return text.substr(0, (static_cast<uint8_t>(text[end]) & 0xc0) == 0x80 ? limit : end);
+}
+
 std::string_view NearestName(std::string_view name, std::span<const std::string_view> candidates) {
   std::string_view nearest;
   size_t best = name.size() / 2 + 1;

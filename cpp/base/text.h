@@ -18,6 +18,9 @@ bool EqualsIgnoreCase(std::string_view a, std::string_view b);
 // Without spaces and tabs at both ends.
 std::string_view TrimBlanks(std::string_view text);
 
+// The longest beginning of `text` that has at most `limit` bytes and ends with a whole character of UTF-8.
+std::string_view CutAtCharacter(std::string_view text, size_t limit);
+
 // Decimal digits only, no sign, no blanks; empty or too large is a miss.
 std::optional<uint64_t> ParseDecimal(std::string_view digits);
 

@@ -142,14 +142,24 @@ bool IsEmptyTuple(py::handle value) {
   return PyTuple_Check(value.ptr()) && PyTuple_GET_SIZE(value.ptr()) == 0;
 }
 
-RoutingKey MakeKey(
+// What a caller asked for, and the memory that parts of the key point into.
+struct Asked {
+  Asked() = default;
+  Asked(const Asked&) = delete;
+
+  RoutingKey key;
+  Bytes bytes;
+  std::string written;
+  std::vector<uint32_t> copied;
+};
+
+void MakeKey(
     const Router& router, py::handle body, py::handle prompt, py::handle messages, py::handle token_ids,
-    py::handle given_headers, py::handle model) {
+    py::handle given_headers, py::handle model, Asked* asked) {
   if (!body.is_none() && !prompt.is_none()) RefuseTogether("body", "prompt");
   if (!body.is_none() && !messages.is_none()) RefuseTogether("body", "messages");
   if (!prompt.is_none() && !messages.is_none()) RefuseTogether("prompt", "messages");
-  RoutingKey key;
-  if (router.needs() == KeyParts::kNone) return key;
+  if (router.needs() == KeyParts::kNone) return;
 
   RequestView request;
   const Headers headers(given_headers);
@@ -157,9 +167,8 @@ RoutingKey MakeKey(
   // Headers that decide nothing are left out, so that nothing of theirs is read without the GIL.
   if (!needs_text) request.headers = headers.fields();
 
-  Bytes bytes;
-  std::string written;
-  std::vector<uint32_t> copied;
+  Bytes& bytes = asked->bytes;
+  std::string& written = asked->written;
   if (needs_text || Has(router.needs(), KeyParts::kPromptTokens)) {
     if (!body.is_none()) {
       if (PyDict_Check(body.ptr())) {
@@ -179,7 +188,7 @@ RoutingKey MakeKey(
         throw py::type_error("prompt is of type " + TypeName(prompt) + "; pass str or bytes");
       request.prompt = bytes.view();
     }
-    if (!token_ids.is_none()) request.token_ids = TokenIds(token_ids, &copied);
+    if (!token_ids.is_none()) request.token_ids = TokenIds(token_ids, &asked->copied);
     if (const std::optional<std::string_view> name = TextView(model)) request.model = *name;
   }
 
@@ -188,18 +197,19 @@ RoutingKey MakeKey(
                       (request.token_ids ? request.token_ids->size_bytes() : 0);
   if (needs_text && size >= kReleaseGilBytes) {
     const py::gil_scoped_release release;
-    router.MakeKey(request, &key);
+    router.MakeKey(request, &asked->key);
   } else {
-    router.MakeKey(request, &key);
+    router.MakeKey(request, &asked->key);
   }
-  return key;
 }
 
 Ticket Select(
     PyRouter& self, const py::object& body, const py::object& prompt, const py::object& messages,
     const py::object& token_ids, const py::object& headers, const py::object& model,
     const py::object& exclude) {
-  const RoutingKey key = MakeKey(self.router(), body, prompt, messages, token_ids, headers, model);
+  Asked asked;
+  MakeKey(self.router(), body, prompt, messages, token_ids, headers, model, &asked);
+  const RoutingKey& key = asked.key;
   if (IsEmptyTuple(exclude) || exclude.is_none())
     return ValueOrThrow(self.router().Select(key, *self.fleet()));
   // Walking the collection may run Python code, so the fleet is held here and not in the cache.
@@ -465,6 +475,11 @@ std::unique_ptr<PyRouter> MakeRouter(std::vector<std::string> worker_urls, const
   chosen.load_factor_epsilon =
       static_cast<uint32_t>(std::lround(given["load_factor_epsilon"].cast<double>() * 1000));
   chosen.prefix_load_floor = given["prefix_load_floor"].cast<uint32_t>();
+  chosen.prefix_token_count = given["prefix_token_count"].cast<uint32_t>();
+  chosen.prefix_hash_load_factor =
+      static_cast<uint32_t>(std::lround(given["prefix_hash_load_factor"].cast<double>() * 1000));
+  chosen.prefix_hash_balance_abs_threshold = given["prefix_hash_balance_abs_threshold"].cast<uint32_t>();
+  options.routing_text_limit = given["routing_text_limit"].cast<size_t>();
   options.max_prefix_length = given["max_prefix_length"].cast<size_t>();
 
   SessionKeyOptions& keys = options.session_key;

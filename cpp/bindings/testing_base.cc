@@ -144,6 +144,9 @@ void BindTestingBase(py::module_& testing) {
       "trim_blanks", [](const std::string& text) { return py::bytes(std::string(TrimBlanks(text))); });
   testing.def("parse_decimal", [](const std::string& digits) { return ParseDecimal(digits); });
   testing.def("hex16", &Hex16);
+  testing.def("cut_at_character", [](const std::string& text, size_t limit) {
+    return py::bytes(std::string(CutAtCharacter(text, limit)));
+  });
   testing.def("json_quoted", [](const std::string& text) { return py::bytes(JsonQuoted(text)); });
   testing.def("nearest_name", [](const std::string& name, const std::vector<std::string>& candidates) {
     const std::vector<std::string_view> views(candidates.begin(), candidates.end());

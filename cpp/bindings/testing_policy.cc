@@ -67,6 +67,12 @@ PolicyOptions OptionsFrom(const std::string& policy, const py::kwargs& words) {
       options.load_factor_epsilon = value.cast<uint32_t>();  // thousandths
     } else if (name == "prefix_load_floor") {
       options.prefix_load_floor = value.cast<uint32_t>();
+    } else if (name == "prefix_token_count") {
+      options.prefix_token_count = value.cast<uint32_t>();
+    } else if (name == "prefix_hash_load_factor") {
+      options.prefix_hash_load_factor = value.cast<uint32_t>();  // thousandths
+    } else if (name == "prefix_hash_balance_abs_threshold") {
+      options.prefix_hash_balance_abs_threshold = value.cast<uint32_t>();
     } else {
       throw py::type_error("no option " + name);
     }
@@ -105,6 +111,22 @@ RoutingKey KeyFrom(const std::optional<std::string>& session, const std::optiona
   } else if (body) {
     key.hash_key = *body;
     key.hash_key_source = RoutingKey::HashKeySource::kBody;
+  }
+  return key;
+}
+
+// A prompt of bytes or of ids, whose first `scope` units name a model.
+RoutingKey KeyFromPrompt(const py::object& prompt, bool framed, size_t scope) {
+  RoutingKey key;
+  if (prompt.is_none()) return key;
+  key.prompt.framed = framed;
+  key.prompt.scope = scope;
+  if (py::isinstance<py::bytes>(prompt)) {
+    key.prompt.kind = Prompt::Kind::kText;
+    key.prompt.own_text = prompt.cast<std::string>();
+  } else {
+    key.prompt.kind = Prompt::Kind::kTokens;
+    key.prompt.own_tokens = prompt.cast<std::vector<uint32_t>>();
   }
   return key;
 }
@@ -221,6 +243,24 @@ void BindTestingPolicy(py::module_& testing) {
             return answer;
           },
           py::arg("blocks"), py::arg("tried") = std::vector<uint32_t>())
+      // The same of bytes, or of a list of ids, or of None.
+      .def(
+          "choose_prompt",
+          [](PolicyHarness& self, const py::object& prompt, bool framed, size_t scope,
+             const std::vector<uint32_t>& tried) {
+            const auto fleet = self.fleet();
+            const RoutingKey key = KeyFromPrompt(prompt, framed, scope);
+            const FleetView smaller = fleet->Without(tried);
+            const auto decision = self.policy().Choose(key, smaller);
+            std::optional<std::tuple<uint32_t, std::string_view, uint64_t, uint64_t>> answer;
+            if (decision) {
+              const auto [position, reason] = *AnswerFrom(decision, smaller);
+              answer.emplace(position, reason, decision->matched, decision->total);
+            }
+            return answer;
+          },
+          py::arg("prompt"), py::kw_only(), py::arg("framed") = false, py::arg("scope") = 0,
+          py::arg("tried") = std::vector<uint32_t>())
       .def(
           "block_count",
           [](PolicyHarness& self) {

@@ -239,9 +239,6 @@ void BindTestingRouting(py::module_& testing) {
   testing.def(
       "prefix_anchor", &ReadPrefixAnchor, "body"_a, "limit"_a = kDefaultPrefixLength, "padded"_a = true,
       "with_text"_a = false);
-  testing.def("cut_at_character", [](const std::string& text, size_t limit) {
-    return py::bytes(std::string(CutAtCharacter(text, limit)));
-  });
   testing.def("request_fields", &FieldsOf, "body"_a, "padded"_a = false);
 
   py::class_<SessionKeyFinder>(testing, "SessionKeyFinder")
@@ -287,7 +284,14 @@ void BindTestingRouting(py::module_& testing) {
   testing.def("make_key", [](const PyRouter& router, const py::kwargs& parts) {
     OwnedRequest request = RequestFrom(parts);
     const RoutingKey key = router.router().MakeKey(request.View());
+    py::object prompt = py::none();
+    if (key.prompt.kind == Prompt::Kind::kText) {
+      prompt = py::bytes(key.prompt.text().data(), key.prompt.text().size());
+    } else if (key.prompt.kind == Prompt::Kind::kTokens) {
+      prompt = py::cast(std::vector(key.prompt.tokens().begin(), key.prompt.tokens().end()));
+    }
     return py::dict(
+        "prompt"_a = prompt, "scope"_a = key.prompt.scope, "framed"_a = key.prompt.framed,
         "hash_key"_a = key.hash_key, "source"_a = SourceName(key.hash_key_source),
         "prompt_tokens"_a = key.prompt_tokens, "expected_output"_a = key.expected_output,
         "prefix_digest"_a = key.prefix_digest ? py::object(py::bytes(

@@ -19,7 +19,7 @@ enum class Reason : uint8_t {
   kBodyHash,     // owner of the body's digest
   kFailover,     // the key's home is not eligible; the next one took it
   kOverflow,     // the preferred worker had no room
-  kPrefixHash,   // owner of the prefix digest
+  kPrefixHash,   // owner of the prefix digest, or of the prompt's first tokens
   kPrefixHit,    // the worker that holds most of the prompt
   kPrefixMiss,   // no worker holds enough of it; the least loaded
   kFallback,     // the key part was missing; the fallback policy decided

@@ -10,6 +10,7 @@
 #include "policy/least_load.h"
 #include "policy/power_of_two.h"
 #include "policy/prefix_aware.h"
+#include "policy/prefix_hash.h"
 #include "policy/random.h"
 #include "policy/rendezvous_hash.h"
 #include "policy/round_robin.h"
@@ -17,15 +18,16 @@
 namespace vllm_router {
 namespace {
 
-constexpr std::array<std::string_view, 8> kBuilt = {"random",           "round_robin",     "least_load",
+constexpr std::array<std::string_view, 9> kBuilt = {"random",           "round_robin",     "least_load",
                                                     "power_of_two",     "consistent_hash", "rendezvous_hash",
-                                                    "vllm_cache_aware", "prefix_aware"};
+                                                    "vllm_cache_aware", "prefix_aware",    "prefix_hash"};
 constexpr uint32_t kMaxPolicyBlockSize = 4096;
+constexpr uint32_t kMaxPrefixTokens = 1'000'000;
 
 constexpr std::array<std::string_view, 4> kFallbacks = {
     "random", "round_robin", "least_load", "power_of_two"};
-constexpr std::array<std::string_view, 6> kPlanned = {"prefix_hash", "cache_aware", "kv_overlap",
-                                                      "kv_logit",    "auto",        "sticky_least_loaded"};
+constexpr std::array<std::string_view, 5> kPlanned = {
+    "cache_aware", "kv_overlap", "kv_logit", "auto", "sticky_least_loaded"};
 
 struct Alias {
   std::string_view alias;
@@ -135,6 +137,17 @@ Status CheckRanges(const PolicyOptions& options) {
         "; it is a multiple of the mean load and must be between 1 and 10, or 0 to ignore "
         "loads (default 0)");
   }
+  if (options.prefix_token_count < 1 || options.prefix_token_count > kMaxPrefixTokens) {
+    return absl::InvalidArgumentError(
+        "prefix_token_count is " + std::to_string(options.prefix_token_count) +
+        "; it is the number of tokens that name a prefix and must be between 1 and " +
+        std::to_string(kMaxPrefixTokens) + " (default 256)");
+  }
+  if (options.prefix_hash_load_factor < 1000 || options.prefix_hash_load_factor > 10'000) {
+    return absl::InvalidArgumentError(
+        "prefix_hash_load_factor is " + Thousandths(options.prefix_hash_load_factor) +
+        "; it is a multiple of the mean load and must be between 1 and 10 (default 1.25)");
+  }
   const uint32_t epsilon = options.load_factor_epsilon;
   if (epsilon < 10 || epsilon > 10'000) {
     return absl::InvalidArgumentError(
@@ -243,6 +256,15 @@ StatusOr<std::unique_ptr<Policy>> MakePolicy(const PolicyOptions& options) {
         {.virtual_nodes = options.virtual_nodes,
          .load_factor = 1000 + options.load_factor_epsilon,
          .load_floor = options.prefix_load_floor,
+         .seed = options.seed},
+        MakeKeyless(*fallback, options));
+  }
+  if (*name == "prefix_hash") {
+    return MakePrefixHash(
+        {.virtual_nodes = options.virtual_nodes,
+         .token_count = options.prefix_token_count,
+         .load_factor = options.prefix_hash_load_factor,
+         .balance_abs_threshold = options.prefix_hash_balance_abs_threshold,
          .seed = options.seed},
         MakeKeyless(*fallback, options));
   }

@@ -25,7 +25,7 @@ struct PolicyOptions {
   LeastLoadMetric least_load_metric = LeastLoadMetric::kRequests;
 
   // consistent_hash and rendezvous_hash
-  uint32_t virtual_nodes = 160;  // points per weight 1; prefix_aware too
+  uint32_t virtual_nodes = 160;  // points per weight 1; prefix_aware and prefix_hash too
   HashFunction hash_function = HashFunction::kFurc;
   HashFailover hash_failover = HashFailover::kNext;
   uint32_t hash_load_factor = 0;  // thousandths, 1000..10000; 0 = loads are ignored
@@ -40,6 +40,11 @@ struct PolicyOptions {
   // prefix_aware
   uint32_t load_factor_epsilon = 250;  // thousandths, 10..10000
   uint32_t prefix_load_floor = 0;
+
+  // prefix_hash
+  uint32_t prefix_token_count = 256;        // 1..1000000
+  uint32_t prefix_hash_load_factor = 1250;  // thousandths, 1000..10000
+  uint32_t prefix_hash_balance_abs_threshold = 10;
 };
 
 // InvalidArgument names the thing, its value, the limit and the remedy; Unimplemented is for what is planned.

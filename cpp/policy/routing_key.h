@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "hashing/block_hash.h"
@@ -20,6 +22,7 @@ enum class KeyParts : uint32_t {
   kPromptTokens = 1 << 2,  // size of the prompt
   kBlocks = 1 << 3,        // hashes of the prompt's blocks
   kPrefixDigest = 1 << 4,  // digest of what the prompt begins with
+  kPrompt = 1 << 5,        // the prompt itself: its token ids, else its text
 };
 constexpr KeyParts operator|(KeyParts a, KeyParts b) {
   return static_cast<KeyParts>(static_cast<uint32_t>(a) | static_cast<uint32_t>(b));
@@ -27,6 +30,35 @@ constexpr KeyParts operator|(KeyParts a, KeyParts b) {
 constexpr bool Has(KeyParts set, KeyParts part) {
   return (static_cast<uint32_t>(set) & static_cast<uint32_t>(part)) != 0;
 }
+
+// What a policy compares that wants to see the prompt itself: token ids where the request has them, else its routing
+// text (docs/reference/routing_text.md). Prompts of different models must not match, so the model's name, if there is
+// one, stands before the prompt as its scope:
+//
+//   text     m o d e l 0x00 | prompt ...        tokens    16 ids made of the model's name | ids ...
+struct Prompt {
+  enum class Kind : uint8_t { kMissing, kText, kTokens };
+  static constexpr size_t kScopeTokens = 16;  // a page, so that pages of the prompt stay pages
+
+  Kind kind = Kind::kMissing;
+  bool framed = false;  // a conversation: items that begin with RS; otherwise one string
+  size_t scope = 0;     // bytes or ids
+
+  // With the scope. The caller's own memory where that could be used.
+  std::string_view text() const { return kept_text ? std::string_view(*kept_text) : own_text; }
+  std::span<const uint32_t> tokens() const {
+    return kept_tokens ? *kept_tokens : std::span<const uint32_t>(own_tokens);
+  }
+  size_t size() const {
+    if (kind == Kind::kMissing) return 0;
+    return (kind == Kind::kText ? text().size() : tokens().size()) - scope;
+  }
+
+  std::optional<std::string_view> kept_text;
+  std::optional<std::span<const uint32_t>> kept_tokens;
+  std::string own_text;
+  std::vector<uint32_t> own_tokens;
+};
 
 struct RoutingKey {
   enum class HashKeySource : uint8_t { kMissing, kSession, kBody };
@@ -40,6 +72,8 @@ struct RoutingKey {
   uint64_t usable_blocks = 0;  // how many a cache can save: of the last token an engine wants the computation
 
   std::optional<Digest256> prefix_digest;  // missing when the request has no text and no token ids
+
+  Prompt prompt;
 
   uint32_t prompt_tokens = 1;      // P, estimated when not counted
   uint32_t expected_output = 256;  // E

@@ -319,6 +319,7 @@ Task<void> Exchange::RelayAnswer() {
   // taking the body, which then has to stay.
   if (tries_.sent()) {
     head_ = nullptr;
+    key_ = {};
     body_->Release();
     if (connection_.in.empty()) connection_.in.Release();
     lane_.request_parsers.Give(std::move(head_parser_));

@@ -32,9 +32,6 @@ struct PrefixAnchor {
   std::string bytes;  // cut at L; may be empty when the first character is longer than L
 };
 
-// The longest beginning of `text` that has at most `limit` bytes and ends with a character.
-std::string_view CutAtCharacter(std::string_view text, size_t limit);
-
 // Anchors of requests that are no JSON; missing when they are empty.
 PrefixAnchor AnchorOfText(std::string_view prompt, size_t limit);
 PrefixAnchor AnchorOfTokens(std::span<const uint32_t> ids, size_t limit);

@@ -41,11 +41,13 @@ struct RequestFields {
 
 struct RoutingText;
 
-// What else the pass shall gather: the prompt of a request to `path`, at most `limit` bytes of it.
+// What else the pass shall gather: the prompt of a request to `path`, at most `limit` bytes of it; `scoped`: behind the
+// scope of the body's model.
 struct PromptWanted {
   std::string_view path;
   size_t limit;
   RoutingText* text;
+  bool scoped = false;
 };
 
 struct PrefixAnchor;

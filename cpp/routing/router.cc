@@ -41,6 +41,11 @@ uint32_t EstimatePromptTokens(const RequestView& request) {
   return AsTokenCount(tokens);
 }
 
+// Of a prompt that has been read: text or ids, one of them.
+uint32_t CountPromptTokens(uint64_t text_bytes, uint64_t ids, uint32_t media) {
+  return AsTokenCount(TokensOf(text_bytes) + ids + uint64_t{media} * kTokensPerMedium);
+}
+
 // Who is there, and why each of them may not be chosen.
 std::string NobodyEligible(const FleetView& fleet) {
   if (fleet.members().empty()) {
@@ -85,6 +90,13 @@ StatusOr<std::shared_ptr<Router>> Router::Create(const RouterOptions& options) {
         "max_prefix_length is ", options.max_prefix_length,
         "; it is how many bytes of a prompt name its prefix and must be between 1 and ", kMaxPrefixLength,
         " (default ", kDefaultPrefixLength, ")"));
+  }
+  if (options.routing_text_limit < kMinRoutingTextLimit ||
+      options.routing_text_limit > kMaxRoutingTextLimit) {
+    return absl::InvalidArgumentError(Concat(
+        "routing_text_limit is ", options.routing_text_limit,
+        "; it is how many bytes of a prompt are matched and must be between ", kMinRoutingTextLimit, " and ",
+        kMaxRoutingTextLimit, " (default ", kDefaultRoutingTextLimit, ")"));
   }
   if (options.session_key.headers.size() > kMaxKeyHeaders) {
     return absl::InvalidArgumentError(Concat(
@@ -135,7 +147,7 @@ Status Router::MayAddWorker(std::string_view url, double weight) {
 }
 
 bool Router::NeedsBody(std::span<const HeaderField> headers) const {
-  return Has(needs_, KeyParts::kBlocks) || Has(needs_, KeyParts::kPrefixDigest) ||
+  return Has(needs_, KeyParts::kBlocks | KeyParts::kPrefixDigest | KeyParts::kPrompt) ||
          (Has(needs_, KeyParts::kSession | KeyParts::kBodyDigest) && !session_keys_.HasHeader(headers));
 }
 
@@ -169,6 +181,7 @@ void Router::MakeKey(const RequestView& request, RoutingKey* key) const {
   if (Has(needs_, KeyParts::kPromptTokens)) key->prompt_tokens = EstimatePromptTokens(request);
   if (Has(needs_, KeyParts::kPrefixDigest)) FindPrefix(request, key, &parsed);
   if (Has(needs_, KeyParts::kBlocks)) MakeBlocks(request, &parsed, key);
+  if (Has(needs_, KeyParts::kPrompt)) MakePrompt(request, &parsed, key);
   if (Has(needs_, KeyParts::kSession | KeyParts::kBodyDigest)) session_keys_.Find(request, key, &parsed);
   if (!Has(needs_, KeyParts::kPromptTokens)) return;
   // The limit on the output is worth reading, but a body is not parsed for it alone unless it is small.
@@ -180,6 +193,55 @@ void Router::MakeKey(const RequestView& request, RoutingKey* key) const {
   uint64_t output = kMeanOutputTokens;
   if (fields != nullptr && fields->max_tokens) output = std::min(output, *fields->max_tokens);
   key->expected_output = static_cast<uint32_t>(output);
+}
+
+// What the caller gave stays where it is, unless a model's scope must stand before it.
+void Router::MakePrompt(
+    const RequestView& request, std::optional<RequestFields>* parsed, RoutingKey* key) const {
+  Prompt& prompt = key->prompt;
+  prompt.kind = Prompt::Kind::kMissing;
+  prompt.framed = false;
+  prompt.scope = 0;
+  prompt.kept_text.reset();
+  prompt.kept_tokens.reset();
+  if (request.token_ids) {
+    prompt.kind = Prompt::Kind::kTokens;
+    const std::span<const uint32_t> ids = *request.token_ids;
+    if (request.model.empty()) {
+      prompt.kept_tokens = ids;
+      return;
+    }
+    const auto scope = TokenScope(request.model, {});
+    prompt.scope = scope.size();
+    prompt.own_tokens.assign(scope.begin(), scope.end());
+    prompt.own_tokens.insert(prompt.own_tokens.end(), ids.begin(), ids.end());
+  } else if (request.prompt) {
+    prompt.kind = Prompt::Kind::kText;
+    const std::string_view text = request.prompt->substr(0, options_.routing_text_limit);
+    if (request.model.empty()) {
+      prompt.kept_text = text;
+      return;
+    }
+    prompt.own_text = TextScope(request.model, {});
+    prompt.scope = prompt.own_text.size();
+    prompt.own_text.append(text);
+  } else if (request.body) {
+    thread_local RoutingText read;
+    const PromptWanted wanted{request.path, options_.routing_text_limit, &read, /*scoped=*/true};
+    *parsed = ParseRequestFields(*request.body, request.body_is_padded, &wanted);
+    if (read.kind == RoutingText::Kind::kMissing) return;
+    const bool is_text = read.kind == RoutingText::Kind::kText;
+    prompt.kind = is_text ? Prompt::Kind::kText : Prompt::Kind::kTokens;
+    prompt.framed = read.framed;
+    prompt.scope = read.scope;
+    prompt.own_text.swap(read.text);
+    prompt.own_tokens.swap(read.token_ids);
+    if (Has(needs_, KeyParts::kPromptTokens)) {
+      key->prompt_tokens =
+          CountPromptTokens(is_text ? prompt.size() : 0, is_text ? 0 : prompt.size(), read.media);
+    }
+    if (read.text.capacity() > kKeptTextBytes || read.token_ids.capacity() > kKeptTextBytes) read = {};
+  }
 }
 
 // Token ids count as they are. Of anything else the routing text is cut into blocks of four bytes for each token.
@@ -198,7 +260,7 @@ void Router::MakeBlocks(
   } else {
     read.kind = RoutingText::Kind::kMissing;
     if (request.body) {
-      const PromptWanted wanted{request.path, kDefaultRoutingTextLimit, &read};
+      const PromptWanted wanted{request.path, options_.routing_text_limit, &read};
       *parsed = ParseRequestFields(*request.body, request.body_is_padded, &wanted);
     }
     if (read.kind == RoutingText::Kind::kMissing) {
@@ -211,8 +273,7 @@ void Router::MakeBlocks(
     scope.is_text = read.kind == RoutingText::Kind::kText;
     scope.cache_salt = read.cache_salt;
     if ((*parsed)->model) scope.lora_name = *(*parsed)->model;
-    const uint64_t size = scope.is_text ? TokensOf(text.size()) : tokens.size();
-    key->prompt_tokens = AsTokenCount(size + uint64_t{read.media} * kTokensPerMedium);
+    key->prompt_tokens = CountPromptTokens(scope.is_text ? text.size() : 0, tokens.size(), read.media);
   }
   const BlockHash root = hasher_.Root(scope);
   if (scope.is_text) {
@@ -232,8 +293,10 @@ StatusOr<Ticket> Router::Select(const RoutingKey& key, const FleetView& fleet) {
   if (!decision) return absl::UnavailableError(NobodyEligible(fleet));
   const std::shared_ptr<Worker>& worker = fleet.members()[decision->position].worker;
   worker->selections.fetch_add(1, std::memory_order_relaxed);
-  const uint64_t cached =
-      decision->unit == MatchUnit::kBlocks ? decision->matched * hasher_.block_size() : uint64_t{0};
+  uint64_t cached = 0;  // tokens
+  if (decision->unit == MatchUnit::kBlocks) cached = decision->matched * hasher_.block_size();
+  if (decision->unit == MatchUnit::kTokens) cached = decision->matched;
+  if (decision->unit == MatchUnit::kBytes) cached = decision->matched / kBytesPerToken;
   const LoadShare share{
       .queued_prefill =
           static_cast<uint32_t>(key.prompt_tokens > cached + 1 ? key.prompt_tokens - cached : 1),

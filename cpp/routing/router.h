@@ -24,6 +24,7 @@
 #include "policy/policy_factory.h"
 #include "routing/prefix_digest.h"
 #include "routing/request_view.h"
+#include "routing/routing_text.h"
 #include "routing/session_key.h"
 #include "routing/ticket.h"
 #include "worker/worker_registry.h"
@@ -35,7 +36,9 @@ struct RouterOptions {
   SessionKeyOptions session_key;
   std::vector<std::string> worker_urls;
   size_t max_prefix_length =
-      kDefaultPrefixLength;         // bytes of the prompt that a prefix digest is of, 1..kMaxPrefixLength
+      kDefaultPrefixLength;  // bytes of the prompt that a prefix digest is of, 1..kMaxPrefixLength
+  size_t routing_text_limit =
+      kDefaultRoutingTextLimit;     // bytes of a prompt that are matched, kMin.. to kMaxRoutingTextLimit
   uint32_t data_parallel_size = 1;  // > 1: every URL without @rank becomes URL@0 .. URL@n-1
 };
 
@@ -76,6 +79,7 @@ class Router {
   StatusOr<std::vector<std::string>> WithRanks(std::span<const std::string> urls) const;
   Router(const RouterOptions& options, std::shared_ptr<Policy> policy);
 
+  void MakePrompt(const RequestView& request, std::optional<RequestFields>* parsed, RoutingKey* key) const;
   void MakeBlocks(const RequestView& request, std::optional<RequestFields>* parsed, RoutingKey* key) const;
   // Fills key->prefix_digest, and *parsed when there is a body to parse.
   void FindPrefix(const RequestView& request, RoutingKey* key, std::optional<RequestFields>* parsed) const;

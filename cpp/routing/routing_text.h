@@ -13,20 +13,27 @@
 //
 // Prompts without roles (completions, /generate, embeddings, rerank) are themselves the text; prompts of token ids have
 // none, and are kept as ids. Media count by identity: their uuid, else the XXH3-128 of their base64 text, else their URL
-// or file id. Strings are unescaped, other JSON is as received without blanks. The model is not in it: what is learned
-// belongs to one model. docs/reference/routing_text.md has the table of members.
+// or file id. Strings are unescaped, other JSON is as received without blanks. The model is not in it; whoever keeps what
+// was learned of several models in one place asks for a scope in front. docs/reference/routing_text.md has the table of
+// members.
 //
 // Built in the pass of ParseRequestFields() over the body, without a DOM; one copy of the prompt.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "policy/routing_key.h"
 
 namespace vllm_router {
 
 inline constexpr size_t kDefaultRoutingTextLimit = 4 * 1024 * 1024;
+inline constexpr size_t kMinRoutingTextLimit = 1024;
+inline constexpr size_t kMaxRoutingTextLimit = 1024 * 1024 * 1024;
 
 struct RoutingText {
   enum class Kind : uint8_t {
@@ -35,10 +42,17 @@ struct RoutingText {
     kTokens,
   };
   Kind kind = Kind::kMissing;
+  bool framed = false;              // the text is made of items
+  size_t scope = 0;                 // bytes or ids before the prompt, if they were asked for
   std::string text;                 // kText; cut off at the limit
   std::vector<uint32_t> token_ids;  // kTokens
   std::string cache_salt;           // empty: none. Of a chat it is part of the text as well.
   uint32_t media = 0;               // images, videos, audio clips and files
 };
+
+// What keeps prompts of different models (and of different salts, where the text does not have the salt already) apart:
+// bytes, or a page of ids, to stand before the prompt. Nothing when both are empty.
+std::string TextScope(std::string_view model, std::string_view salt);
+std::array<uint32_t, Prompt::kScopeTokens> TokenScope(std::string_view model, std::string_view salt);
 
 }  // namespace vllm_router

@@ -120,6 +120,8 @@ bool AppendWhole(ondemand::object& object, std::string* parts) {
 RoutingTextReader::RoutingTextReader(std::string_view path, size_t limit, const char* end, RoutingText* out)
     : responses_(path.ends_with("/responses")), limit_(limit), end_(end), out_(out) {
   out->kind = RoutingText::Kind::kMissing;
+  out->framed = false;
+  out->scope = 0;
   out->text.clear();
   out->token_ids.clear();
   out->cache_salt.clear();
@@ -429,20 +431,38 @@ bool RoutingTextReader::ReadCall(ondemand::value& value, std::string* calls) {
   return true;
 }
 
-void RoutingTextReader::Finish() {
+void RoutingTextReader::Finish() { Finish({}, /*scoped=*/false); }
+
+void RoutingTextReader::Finish(std::string_view model) { Finish(model, /*scoped=*/true); }
+
+void RoutingTextReader::Finish(std::string_view model, bool scoped) {
   if (form_ == Form::kNone || broken_) return;
+  // A conversation has its salt in its own context.
+  const std::string_view salt = framed_ ? std::string_view() : std::string_view(out_->cache_salt);
   if (tokens_) {
     out_->kind = RoutingText::Kind::kTokens;
-    return;
-  }
-  out_->kind = RoutingText::Kind::kText;
-  out_->token_ids.clear();
-  if (!framed_) {
-    items_.resize(std::min(items_.size(), limit_));
-    out_->text.swap(items_);
+    if (!scoped || (model.empty() && salt.empty())) return;
+    const auto scope = TokenScope(model, salt);
+    out_->scope = scope.size();
+    out_->token_ids.insert(out_->token_ids.begin(), scope.begin(), scope.end());
     return;
   }
   std::string& text = out_->text;
+  out_->kind = RoutingText::Kind::kText;
+  out_->framed = framed_;
+  out_->token_ids.clear();
+  if (scoped) text = TextScope(model, salt);
+  out_->scope = text.size();
+  const size_t limit = limit_ + text.size();
+  if (!framed_) {
+    if (text.empty()) {
+      text.swap(items_);
+    } else {
+      text.append(items_);
+    }
+    text.resize(std::min(text.size(), limit));
+    return;
+  }
   bool any = false;
   for (const std::string& context : context_) {
     if (context.empty()) continue;
@@ -453,7 +473,7 @@ void RoutingTextReader::Finish() {
   text.append(system_).append(items.substr(0, lead_size_));
   if (!tools_.empty()) text.append({kItem}).append("tools").append({kText}).append(tools_);
   text.append(items.substr(lead_size_));
-  text.resize(std::min(text.size(), limit_));
+  text.resize(std::min(text.size(), limit));
 }
 
 }  // namespace vllm_router

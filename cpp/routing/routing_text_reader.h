@@ -20,7 +20,8 @@ class RoutingTextReader {
   void Read(std::string_view name, json::ondemand::value& value);
   // Whether it stopped in the middle of a value: then nobody may read on, and there is no prompt.
   bool broken() const { return broken_; }
-  // After the last member.
+  // After the last member. The first form puts the scope of this model and of the body's salt in front.
+  void Finish(std::string_view model);
   void Finish();
 
  private:
@@ -42,6 +43,7 @@ class RoutingTextReader {
   bool ReadTagged(std::string_view tag, json::ondemand::value& value, std::string* parts);
   bool ReadCalls(json::ondemand::value& value, std::string* calls);
   bool ReadCall(json::ondemand::value& value, std::string* calls);
+  void Finish(std::string_view model, bool scoped);
   bool Full() const { return items_.size() > limit_; }
 
   const bool responses_;  // `input` is a conversation

@@ -58,17 +58,18 @@ BUILT_POLICIES = (
     "rendezvous_hash",
     "vllm_cache_aware",
     "prefix_aware",
+    "prefix_hash",
 )
 HASH_POLICIES = ("consistent_hash", "rendezvous_hash")
 BLOCK_POLICIES = ("vllm_cache_aware",)
 PREFIX_POLICIES = ("prefix_aware",)
+TEXT_POLICIES = ("prefix_hash",)
 
 # Canonical names; docs/reference/policies.md lists them.
 _USE_SESSIONS = "for chats use consistent_hash, which keeps a session on one worker, otherwise least_load"
 _LATER_POLICIES = dict.fromkeys(
     (
         "cache_aware",
-        "prefix_hash",
         "kv_overlap",
         "kv_logit",
         "auto",
@@ -335,7 +336,7 @@ class RouterArgs:
         "the policy for requests without the key that the policy needs",
         group=_POLICY,
         scope="routing",
-        policies=(*HASH_POLICIES, *PREFIX_POLICIES),
+        policies=(*HASH_POLICIES, *PREFIX_POLICIES, *TEXT_POLICIES),
     )
     least_load_metric: str = option(
         "requests",
@@ -355,10 +356,10 @@ class RouterArgs:
         "the number of points on the hash ring per worker",
         group=_POLICY,
         scope="routing",
-        policies=("consistent_hash", *PREFIX_POLICIES),
+        policies=("consistent_hash", *PREFIX_POLICIES, "prefix_hash"),
         more="More points make the shares more equal; changing it moves sessions and prefixes. Unset: 160, "
-        "for prefix_aware 150.",
-        unset="160, for prefix_aware 150",
+        "for prefix_aware and prefix_hash 150.",
+        unset="160, for prefix_aware and prefix_hash 150",
     )
     hash_function: str = option(
         "furc",
@@ -467,6 +468,42 @@ class RouterArgs:
         scope="routing",
         policies=PREFIX_POLICIES,
         more="Keeps prefixes together while there is little load; 8 is a good value.",
+    )
+    prefix_token_count: int = option(
+        256,
+        Number(1, 1_000_000),
+        "the number of tokens that name a prefix",
+        group=_POLICY,
+        scope="routing",
+        policies=("prefix_hash",),
+        more="Of a prompt that is text, four bytes for each. Routers of one fleet must agree on it.",
+    )
+    prefix_hash_load_factor: float = option(
+        1.25,
+        Number(1.0, 10.0, whole=False),
+        "how far above the average load a worker may be before its prefixes go to the least loaded",
+        group=_POLICY,
+        scope="routing",
+        policies=("prefix_hash",),
+        more="In steps of 0.001.",
+    )
+    prefix_hash_balance_abs_threshold: int = option(
+        10,
+        Number(0, 1_000_000),
+        "how many requests above the average leave a worker its prefixes, whatever the factor says",
+        group=_POLICY,
+        scope="routing",
+        policies=("prefix_hash",),
+        more="Keeps prefixes together while there is little load.",
+    )
+    routing_text_limit: int = option(
+        4_194_304,
+        Number(1024, 2**30),
+        "how much of a prompt is matched, in bytes",
+        group=_POLICY,
+        scope="routing",
+        policies=(*TEXT_POLICIES, *BLOCK_POLICIES),
+        more="Longer texts are cut there. Token ids are matched whole.",
     )
     cache_threshold: float = option(
         0.3,
@@ -1381,7 +1418,7 @@ def check_policy_options(options: Mapping[str, Any], warn: Callable[[str], None]
         if FLAGS[name].not_built is None
     }
     if complete["virtual_nodes"] is None:
-        complete["virtual_nodes"] = 150 if complete["policy"] in PREFIX_POLICIES else 160
+        complete["virtual_nodes"] = 150 if complete["policy"] in (*PREFIX_POLICIES, "prefix_hash") else 160
     if complete["consistent_hash_compat"]:
         complete["hash_key_order"] = "reference"
         complete["session_header_aliases"] = False

@@ -287,6 +287,58 @@ class PrefixAware:
         return chosen, "prefix_hash" if chosen == owner else "overflow"
 
 
+class PrefixHash:
+    """Asked with a prompt, bytes or ids; an answer is (position, reason, matched, total)."""
+
+    def __init__(
+        self,
+        fallback: Policy,
+        seed: int = 0,
+        virtual_nodes: int = 150,
+        prefix_token_count: int = 256,
+        prefix_hash_load_factor: int = 1250,
+        prefix_hash_balance_abs_threshold: int = 10,
+    ) -> None:
+        self.fallback = fallback
+        self.dice = Dice(seed)
+        self.virtual_nodes = virtual_nodes
+        self.tokens = prefix_token_count
+        self.factor = Fraction(prefix_hash_load_factor, 1000)
+        self.threshold = prefix_hash_balance_abs_threshold
+
+    def point(self, prompt: bytes | list[int]) -> int:
+        if isinstance(prompt, list):
+            return xxh3(b"".join(token.to_bytes(4, "little") for token in prompt[: self.tokens]))
+        cut = prompt[: 4 * self.tokens]
+        return xxh3(cut if cut == prompt else cut.decode(errors="ignore").encode())
+
+    def is_overloaded(self, fleet: Fleet, eligible: Sequence[int], position: int) -> bool:
+        members = [fleet.members[i] for i in eligible]
+        # Weights are in thousandths.
+        mean = Fraction(1 + sum(w.requests for w in members), sum(w.weight for w in members)) * 1000
+        worker = fleet.members[position]
+        load = Fraction(worker.requests, worker.weight) * 1000
+        return load > max(mean * self.factor, mean + self.threshold)
+
+    def choose(
+        self, prompt: bytes | list[int] | None, fleet: Fleet, tried: Collection[int] = ()
+    ) -> tuple[int, str, int, int] | None:
+        eligible = fleet.eligible(tried)
+        if not eligible:
+            return None
+        if not prompt:
+            return self.fallback.answer(None, fleet, eligible)[0], "fallback", 0, 0
+        ring = HashRing(
+            [(w.url, max(1, (self.virtual_nodes * w.weight + 500) // 1000)) for w in fleet.members], "xxh3"
+        )
+        owner = ring.find_owner(self.point(prompt), eligible)
+        assert owner is not None
+        if not self.is_overloaded(fleet, eligible, owner):
+            return owner, "prefix_hash", 0, 0
+        takers = [i for i in eligible if not self.is_overloaded(fleet, eligible, i)]
+        return least_loaded(fleet, takers, self.dice), "overflow", 0, 0
+
+
 def make_policy(
     name: str,
     seed: int = 0,

@@ -1,4 +1,4 @@
-"""prefix_aware over HTTP: chats meet by their system prompt, and the page of its statistics says so."""
+"""prefix_aware and prefix_hash over HTTP: requests meet by how they begin, and the statistics say so."""
 
 import json
 
@@ -120,3 +120,15 @@ def test_under_another_policy_nothing_is_enabled(stage, idle):
     found = stats_of(client)
     assert (found["enabled"], found["routing_decisions"]["total"], found["unique_prefixes"]) == (False, 0, 0)
     assert client.ask("POST", STATS, body=b"").status == 405
+
+
+def test_prefix_hash_keeps_requests_that_begin_alike_together(stage, idle):
+    router = stage.router(*idle, policy="prefix_hash", routing={"prefix_token_count": 8})
+    client = stage.client(router)
+    met = {}
+    for turn in range(30):
+        system = f"You are number {turn % 5}, who is there to help."
+        answer = client.ask("POST", CHAT, body=chat(system, f"{turn}"))
+        met.setdefault(system, set()).add(answer.body)
+    assert all(len(workers) == 1 for workers in met.values())
+    assert len(set.union(*met.values())) > 1

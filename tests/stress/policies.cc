@@ -40,6 +40,8 @@ std::vector<RoutingKey> Keys() {
   for (size_t i = 0; i + 1 < keys.size(); ++i) {  // the last has no key
     keys[i].hash_key = Concat("header:x-session-id:sess-", i);
     keys[i].hash_key_source = RoutingKey::HashKeySource::kSession;
+    keys[i].prompt.kind = Prompt::Kind::kText;
+    for (size_t word = 0; word < i; ++word) keys[i].prompt.own_text += Concat("word ", word * (i % 7), " ");
   }
   return keys;
 }

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.models.prefix_digest import cut
 from vllm_router._core import testing
 
 ASCII = st.text(st.characters(max_codepoint=127))
@@ -88,3 +89,14 @@ def test_without_candidates_nothing_is_near():
 def test_every_name_is_nearest_to_itself(name):
     assert testing.nearest_name(name, POLICIES) == name
     assert testing.nearest_name(name.upper().replace("_", "-"), POLICIES) == name
+
+
+@pytest.mark.parametrize("limit", range(12))
+@pytest.mark.parametrize("text", ["", "abc", "äöü", "€uro€", "a🙂b🙂", "\x80" * 8])
+def test_a_cut_ends_with_a_character(text, limit):
+    written = text.encode("latin-1") if text.startswith("\x80") else text.encode()
+    found = testing.cut_at_character(written, limit)
+    assert found == cut(written, limit)
+    if not text.startswith("\x80"):
+        assert found.decode() == text[: len(found.decode())]
+        assert len(found) > limit - 4 or len(found) == len(written)

@@ -13,6 +13,7 @@ BUILT = [
     "rendezvous_hash",
     "vllm_cache_aware",
     "prefix_aware",
+    "prefix_hash",
 ]
 
 
@@ -44,7 +45,6 @@ def test_names_and_aliases_are_accepted(name, expected):
 @pytest.mark.parametrize(
     "name",
     [
-        "prefix_hash",
         "cache_aware",
         "kv_overlap",
         "kv_logit",

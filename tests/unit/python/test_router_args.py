@@ -146,6 +146,10 @@ OTHER_VALUES: dict[str, tuple[str, Any]] = {
     "max-prefix-length": ("4096", 4096),
     "load-factor-epsilon": ("0.5", 0.5),
     "prefix-load-floor": ("8", 8),
+    "prefix-token-count": ("64", 64),
+    "prefix-hash-load-factor": ("1.5", 1.5),
+    "prefix-hash-balance-abs-threshold": ("4", 4),
+    "routing-text-limit": ("65536", 65536),
     "hash-key-order": ("reference", "reference"),
     "hash-key-headers": ("x-team,x-user", ["x-team", "x-user"]),
     "consistent-hash-compat": ("", True),
@@ -397,7 +401,7 @@ def test_a_policy_that_is_not_built_is_refused_by_name(name: str, capsys: pytest
         ("--port -1", "port is -1; "),
         (
             "--virtual-nodes 0",
-            "must be a whole number between 1 and 65536 (default 160, for prefix_aware 150)",
+            "must be a whole number between 1 and 65536 (default 160, for prefix_aware and prefix_hash 150)",
         ),
         ("--hash-load-factor 0.5", "must be 0 (off) or a number between 1.0 and 10.0 (default 0)"),
         ("--hash-load-factor nan", "hash_load_factor is nan; "),
@@ -661,6 +665,7 @@ def test_virtual_nodes_are_the_policy_s_own_unless_they_are_given() -> None:
         ("prefix_aware", {}, 150),
         ("prefix_aware", {"virtual_nodes": 160}, 160),
         ("chwbl", {"virtual_nodes": None}, 150),
+        ("prefix-hash", {}, 150),
     ):
         assert check_policy_options({"policy": policy, **given})["virtual_nodes"] == expected
 
@@ -692,6 +697,10 @@ def test_policy_options_are_filled_with_defaults() -> None:
         "max_prefix_length": 1024,
         "load_factor_epsilon": 0.25,
         "prefix_load_floor": 0,
+        "prefix_token_count": 256,
+        "prefix_hash_load_factor": 1.25,
+        "prefix_hash_balance_abs_threshold": 10,
+        "routing_text_limit": 4_194_304,
         "tokenize": "never",
     }
 

@@ -5,7 +5,6 @@ import json
 
 import pytest
 
-from tests.models.prefix_digest import cut
 from vllm_router import Router
 from vllm_router._core import testing
 
@@ -152,17 +151,6 @@ def test_of_members_that_are_there_twice_the_last_counts():
 def test_a_text_shorter_than_its_first_character_is_cut_to_nothing_and_still_a_text():
     assert testing.prefix_anchor('{"prompt": "é"}', 1) == ("M", b"")
     assert testing.prefix_anchor('{"prompt": [5]}', 3) == ("T", b"")
-
-
-@pytest.mark.parametrize("limit", range(12))
-@pytest.mark.parametrize("text", ["", "abc", "äöü", "€uro€", "a🙂b🙂", "\x80" * 8])
-def test_a_cut_ends_with_a_character(text, limit):
-    written = text.encode("latin-1") if text.startswith("\x80") else text.encode()
-    found = testing.cut_at_character(written, limit)
-    assert found == cut(written, limit)
-    if not text.startswith("\x80"):
-        assert found.decode() == text[: len(found.decode())]
-        assert len(found) > limit - 4 or len(found) == len(written)
 
 
 def test_the_text_around_the_prefix_changes_nothing():

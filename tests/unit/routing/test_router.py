@@ -85,6 +85,9 @@ def test_nothing_is_read_for_a_policy_that_needs_nothing(policy):
         "prompt_tokens": 1,
         "expected_output": 256,
         "prefix_digest": None,
+        "prompt": None,
+        "scope": 0,
+        "framed": False,
     }
 
 
@@ -95,6 +98,75 @@ def test_hash_policies_get_the_session_key(policy):
     assert testing.make_key(fleet, body=body(user="u"))["hash_key"] == "user:u"
     assert testing.make_key(fleet, prompt="p")["source"] == "body"
     assert testing.make_key(fleet)["source"] == "missing"
+
+
+TEXT = ["prefix_hash"]
+
+
+def prompt_of(fleet, **request):
+    key = testing.make_key(fleet, **request)
+    prompt, scope = key["prompt"], key["scope"]
+    return None if prompt is None else (prompt[:scope], prompt[scope:], key["framed"])
+
+
+@pytest.mark.parametrize("policy", TEXT)
+def test_text_policies_need_the_body_whatever_the_headers_say(policy):
+    assert testing.needs_body(router(policy), [("x-session-id", "s")])
+
+
+@pytest.mark.parametrize("policy", TEXT)
+def test_text_policies_get_the_prompt_behind_the_name_of_its_model(policy):
+    fleet = router(policy)
+    chat = [{"role": "user", "content": "Hi"}]
+    text = b"\x1euser\x1fHi"
+    assert prompt_of(fleet, body=body(messages=chat)) == (b"", text, True)
+    assert prompt_of(fleet, body=body(messages=chat, model="m")) == (b"m\0", text, True)
+    assert prompt_of(fleet, body=body(prompt="Hi", model="m")) == (b"m\0", b"Hi", False)
+    assert prompt_of(fleet, body=body(text="Hi"), path="/generate") == (b"", b"Hi", False)
+    assert prompt_of(fleet, prompt="Hi") == (b"", b"Hi", False)
+    assert prompt_of(fleet, prompt="Hi", model="m") == (b"m\0", b"Hi", False)
+    assert prompt_of(fleet, token_ids=[5, 6]) == ([], [5, 6], False)
+    scope, ids, _ = prompt_of(fleet, token_ids=[5, 6], model="m")
+    assert (len(scope), ids) == (16, [5, 6])
+    assert prompt_of(fleet, body=body(prompt=[5, 6], model="m")) == (scope, [5, 6], False)
+    assert prompt_of(fleet, token_ids=[5, 6], model="n")[0] != scope
+    assert prompt_of(fleet, body=b"{") is None
+    assert prompt_of(fleet) is None
+
+
+@pytest.mark.parametrize("policy", TEXT)
+def test_a_salt_keeps_prompts_apart(policy):
+    fleet = router(policy)
+    scope, text, _ = prompt_of(fleet, body=body(prompt="Hi", model="m", cache_salt="s"))
+    assert (scope, text) == (b"m\x1es\0", b"Hi")
+    plain, _, _ = prompt_of(fleet, body=body(prompt=[1], model="m"))
+    assert prompt_of(fleet, body=body(prompt=[1], model="m", cache_salt="s"))[0] != plain
+    salted = body(messages=[{"role": "user", "content": "Hi"}], cache_salt="s")
+    assert prompt_of(fleet, body=salted) == (b"", b"\x1econtext\x1fcache_salt=s\x1euser\x1fHi", True)
+
+
+def test_the_prompt_is_cut_at_its_limit_and_the_scope_is_not_counted():
+    fleet = router("prefix_hash", routing_text_limit=1024)
+    for request in (
+        {"prompt": "x" * 2000, "model": "model"},
+        {"prompt": "x" * 2000},
+        {"body": body(prompt="x" * 2000, model="model")},
+    ):
+        assert prompt_of(fleet, **request)[1] == b"x" * 1024
+    chat = body(messages=[{"role": "user", "content": "x" * 2000}], model="model")
+    assert prompt_of(fleet, body=chat) == (b"model\0", b"\x1euser\x1f" + b"x" * 1018, True)
+    with pytest.raises(ValueError, match=r"routing_text_limit is 1000; .* between 1024 and 1073741824"):
+        router("prefix_hash", routing_text_limit=1000)
+
+
+def test_tokens_of_a_prompt_are_counted_from_what_is_matched():
+    fleet = router("prefix_hash")
+    chat = body(messages=[{"role": "user", "content": "x" * 394}], unread="y" * 4000)
+    assert testing.make_key(fleet, body=chat)["prompt_tokens"] == 100
+    assert testing.make_key(fleet, body=body(prompt=[1] * 77))["prompt_tokens"] == 77
+    image = {"type": "image_url", "image_url": {"url": "https://x/a.png"}}
+    with_image = body(messages=[{"role": "user", "content": [image]}])
+    assert testing.make_key(fleet, body=with_image)["prompt_tokens"] > 256
 
 
 def test_options_of_the_key_reach_it():

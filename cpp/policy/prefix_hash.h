@@ -1,0 +1,32 @@
+// prefix_hash: requests that agree in their first tokens meet on one worker, at the cost of a ring and no memory.
+//
+//   prompt   [ first 256 ids, or 1 KiB of text ][ the rest, never looked at ]
+//                       | XXH3-64
+//   ring     w2 . w1 . . w3 . w1 . w2         points of those who are not eligible are passed over
+//                    ^ owner w1               not overloaded: prefix_hash
+//                      overloaded             the least loaded of those who are not: overflow
+//
+// Overloaded: r/s > max(a * factor, a + threshold), r open requests, s weight, a the mean with this request. The second
+// term leaves prefixes together while there is little load.
+//
+// Cost: the hash of 1 KiB (30 ns), the ring's lookup (6..10 ns), and O(eligible) to sum the loads. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "policy/policy.h"
+
+namespace vllm_router {
+
+struct PrefixHashOptions {
+  uint32_t virtual_nodes = 150;  // points per weight 1
+  uint32_t token_count = 256;    // ids that count; of a text four bytes for each
+  uint32_t load_factor = 1250;   // thousandths, 1000..10000
+  uint32_t balance_abs_threshold = 10;
+  uint64_t seed = 0;
+};
+
+std::unique_ptr<Policy> MakePrefixHash(const PrefixHashOptions& options, std::unique_ptr<Policy> fallback);
+
+}  // namespace vllm_router
