@@ -20,6 +20,7 @@ void BindTestingHttp(pybind11::module_& testing);
 void BindTestingIndex(pybind11::module_& testing);
 void BindTestingNet(pybind11::module_& testing);
 void BindTestingPolicy(pybind11::module_& testing);
+void BindTestingPrefixTree(pybind11::module_& testing);
 void BindTestingProxy(pybind11::module_& testing);
 void BindTestingRouting(pybind11::module_& testing);
 void BindTestingSimulation(pybind11::module_& testing);

@@ -24,6 +24,7 @@ PYBIND11_MODULE(_core, module) {
   BindTestingIndex(testing);
   BindTestingNet(testing);
   BindTestingPolicy(testing);
+  BindTestingPrefixTree(testing);
   BindTestingProxy(testing);
   BindTestingRouting(testing);
   BindTestingSimulation(testing);

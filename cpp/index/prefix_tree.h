@@ -1,0 +1,212 @@
+// PrefixTree: which workers have seen how much of this prompt. StringTree remembers texts (bytes of UTF-8), TokenTree
+// token ids in whole pages; both are this template, a radix tree whose nodes know every worker that owns them.
+//
+//   insert("You are kind. Hello", w1)      root --- "You are " ---+--- "kind. Hello"   owners w1       ends here
+//   insert("You are a judge.", w2)              owners w1 w2      +--- "a judge."      owners w2       ends here
+//
+//   match("You are kind.")   w1: 13 bytes, w2: 8 bytes, from one walk
+//
+// Who owns a node owns its ancestors, so a worker's match is where the last node that it owns on the path ends. Memory
+// is bounded: before a text is added, leaves of (worker, node) are given up in the order of EvictionOrder until it
+// fits; a worker's leaf is a node of which it owns no child, so prompts are forgotten from their ends. Ranks are kept
+// in one heap of leaves per worker and a tournament of the heaps, and whatever grows grows in pieces: there is no
+// walk over the tree and no rehash. Long texts are added in pieces of kMaxLabelBytes; between them others may enter.
+//
+// A tree also counts *starts*, requests that begin a conversation, on every node that they pass, halved every
+// kStartsPerHalving; and it knows where earlier requests *ended*, so that a caller can tell a start from a turn that
+// continues. What a match leaves in PrefixMatches lets the insert that follows it resume there instead of walking again.
+//
+// Cost: a match reads the text once up to the first difference, about 0.1 us per node and 5 to 20 GB/s of label; an
+// insert after it touches one or two nodes. 64 bytes per node and its label, 16 per further owner, 16 per leaf.
+//
+// Thread-safe: one mutex for all of it, a leaf lock, held for one walk. PrefixMatches: one per thread.
+//
+//   StringTree tree({.max_size = 64 << 20});
+//   const OwnerId w1 = tree.AddWorker().value();
+//   PrefixMatches matches;
+//   tree.Match(text, &matches);                  // matches.best(), matches.entries(), matches.ends() ...
+//   tree.Insert(text, w1, {}, &matches);
+//
+// Morrison, "PATRICIA" (1968), for the shape; Litwin, "Linear hashing" (VLDB 1980), for the table of children.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/limits.h"
+#include "base/status.h"
+#include "index/owner_id.h"
+
+namespace vllm_router {
+
+// What is given up first.
+enum class EvictionOrder : uint8_t {
+  kLru,       // what was inserted, or extended, longest ago
+  kLfu,       // what the fewest inserts passed; of equals the one used longest ago
+  kFifo,      // what came first
+  kMru,       // what was used last
+  kFilo,      // what came last
+  kPriority,  // what only inserts of low priority passed; of equals the one used longest ago
+};
+
+struct PrefixTreeOptions {
+  // Bytes of distinct text, four per token, of all workers together. Never exceeded.
+  uint64_t max_size = 64 * 1024 * 1024;
+  // Bytes that the tree may take in all. Texts that share much but differ in short ends need more than their size.
+  uint64_t max_memory = std::numeric_limits<uint64_t>::max();
+  EvictionOrder eviction = EvictionOrder::kLru;
+  // TokenTree: what kernels cache at once; the rest of a prompt, behind its last whole page, is not remembered.
+  uint32_t page_size = 16;
+};
+
+struct PrefixTreeStats {
+  uint64_t workers = 0;
+  uint64_t nodes = 0;
+  uint64_t owners = 0;  // pairs of worker and node
+  uint64_t size = 0;    // bytes of distinct text, four per token
+  uint64_t memory = 0;  // bytes, all of it
+  uint64_t starts = 0;  // since the halvings
+  uint64_t inserts = 0;
+  uint64_t evicted = 0;       // pairs given up to keep a limit
+  uint64_t evicted_size = 0;  // bytes of text that left with them
+  uint64_t removing = 0;      // workers that were removed and not yet swept
+};
+
+struct PrefixInsert {
+  bool is_start = false;  // counted on every node of the text
+  int32_t priority = 0;   // kPriority: -2^19 .. 2^19 - 1, clamped
+};
+
+template <typename Unit>
+class PrefixTree;
+
+// The answer to a match, in a buffer that its user keeps and reuses: no allocation once it has grown. Lengths are in
+// units of the tree, bytes or tokens; those of text are rounded down to where a character begins.
+class PrefixMatches {
+ public:
+  struct Entry {
+    OwnerId owner;
+    uint64_t matched;
+  };
+
+  PrefixMatches() : place_(std::make_unique<uint16_t[]>(kMaxWorkers)) { entries_.reserve(64); }
+
+  uint64_t total() const { return total_; }  // length of the prompt
+  // The longest match that any worker has. 0: nobody has anything, or the workers have nothing in common with it.
+  uint64_t best() const { return entries_.empty() ? 0 : entries_.front().matched; }
+  // Workers that own something of it, the longest matches first, each once.
+  std::span<const Entry> entries() const { return entries_; }
+  // 0 for a worker that is not among them.
+  uint64_t matched(OwnerId owner) const {
+    const size_t place = place_[static_cast<size_t>(owner)];
+    return place < entries_.size() && entries_[place].owner == owner ? entries_[place].matched : 0;
+  }
+
+  // Where on this prompt earlier prompts ended, ascending, all within what is in the tree. Of token ids those that ended
+  // within a page are here if the rest of that page is in this prompt too; then the end may lie behind best().
+  std::span<const uint64_t> ends() const { return ends_; }
+
+  // Of starts() starts so many passed the node that holds the unit before `depth`. REQUIRES: depth <= best().
+  uint64_t StartsAt(uint64_t depth) const {
+    if (depth == 0) return starts_;
+    for (const Step& step : steps_) {
+      if (step.depth >= depth) return step.starts;
+    }
+    return 0;
+  }
+  uint64_t starts() const { return starts_; }
+
+ private:
+  template <typename Unit>
+  friend class PrefixTree;
+
+  struct Step {
+    uint32_t node;
+    uint32_t generation;
+    uint64_t depth;  // of what is in common with the prompt
+    uint32_t starts;
+    bool whole;  // the whole label is
+  };
+
+  void Clear(uint64_t total) {
+    total_ = total;
+    starts_ = 0;
+    entries_.clear();
+    ends_.clear();
+    steps_.clear();
+  }
+  bool Has(OwnerId owner) const {
+    const size_t place = place_[static_cast<size_t>(owner)];
+    return place < entries_.size() && entries_[place].owner == owner;
+  }
+  void Add(OwnerId owner, uint64_t matched) {
+    place_[static_cast<size_t>(owner)] = static_cast<uint16_t>(entries_.size());
+    entries_.push_back({owner, matched});
+  }
+
+  uint64_t total_ = 0;
+  uint64_t starts_ = 0;
+  std::vector<Entry> entries_;
+  std::vector<uint64_t> ends_;
+  std::vector<Step> steps_;
+  std::unique_ptr<uint16_t[]> place_;  // believed only if the entry there is of that owner
+};
+
+template <typename Unit>
+class PrefixTree {
+ public:
+  using Text = std::span<const Unit>;
+
+  // A longer text becomes several nodes, so that nobody waits for a copy of all of it.
+  static constexpr size_t kMaxLabelBytes = size_t{32} * 1024;
+  static constexpr uint32_t kStartsPerHalving = 1024;
+
+  // REQUIRES: max_size >= 1; 0 < page_size <= kMaxBlockSize.
+  explicit PrefixTree(const PrefixTreeOptions& options = {});
+  ~PrefixTree();
+  PrefixTree(const PrefixTree&) = delete;
+  PrefixTree& operator=(const PrefixTree&) = delete;
+
+  // A worker that owns nothing. kResourceExhausted when there are kMaxWorkers, those not yet swept included.
+  StatusOr<OwnerId> AddWorker();
+  // Matched no more from now on; what it owned is given up in slices, by inserts and by Trim(). Unknown ones: nothing.
+  void RemoveWorker(OwnerId worker);
+
+  // Refreshes nothing: the insert that follows a decision does.
+  void Match(Text text, PrefixMatches* matches) const;
+
+  // `worker` owns this text from now on, and it ends an earlier request. A text larger than max_size is not added, and
+  // of token ids not the last, incomplete page. Unknown workers: nothing.
+  // `walked` is what Match() left of the same text, however long ago; then most of the walk is saved.
+  void Insert(
+      Text text, OwnerId worker, const PrefixInsert& insert = {}, const PrefixMatches* walked = nullptr);
+
+  // The worker gives up leaves until it owns at most `max_size` bytes; how many bytes those were.
+  uint64_t EvictWorker(OwnerId worker, uint64_t max_size);
+
+  // For a thread in the background: gives up to `pairs` of worker and node: what removed workers left, then leaves in
+  // order while size() > max_size. True while there is more. 256 pairs take some 100 us, for which others wait.
+  bool Trim(size_t pairs, uint64_t max_size);
+
+  uint64_t size(OwnerId worker) const;  // bytes that it owns, four per token; 0 for unknown ones
+  uint64_t size() const;                // bytes of distinct text, four per token
+  const PrefixTreeOptions& options() const;
+  PrefixTreeStats stats() const;
+
+ private:
+  class Tree;
+  const std::unique_ptr<Tree> tree_;
+};
+
+// UTF-8, but any bytes will do: those that are no UTF-8 count as a character each.
+using StringTree = PrefixTree<char>;
+using TokenTree = PrefixTree<uint32_t>;
+
+extern template class PrefixTree<char>;
+extern template class PrefixTree<uint32_t>;
+
+}  // namespace vllm_router
