@@ -371,7 +371,7 @@ def test_every_other_flag_is_accepted_away_from_its_default(spelling: str) -> No
 
 @pytest.mark.parametrize(
     "name",
-    ["cache_aware", "prefix_hash", "kv_overlap", "kv", "auto", "manual"],
+    ["cache_aware", "kv_overlap", "kv", "auto", "manual"],
 )
 def test_a_policy_that_is_not_built_is_refused_by_name(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert f"--policy {name} is not built into vllm-router {__version__} yet;" in errors_of(
