@@ -38,6 +38,15 @@ inline constexpr int kMaxAcceptsPerWakeup = 64;
 inline constexpr size_t kMaxAccessLogBytes = 4 * 1024 * 1024;
 inline constexpr size_t kMaxLoggedTextBytes = 1024;
 
+// API keys. All are compared with each request's, which 10,000 make 30 us of; a head line would carry more than 1 KiB.
+inline constexpr size_t kMaxApiKeys = 10'000;
+inline constexpr size_t kMaxApiKeyBytes = 1024;
+inline constexpr size_t kMaxKeyFileBytes = 1024 * 1024;
+// Keys that others judge (--api-key-validation-urls): verdicts remembered, questions asked at once, requests that wait.
+inline constexpr size_t kMaxKeyVerdicts = 10'000;
+inline constexpr size_t kMaxKeyQuestions = 64;
+inline constexpr size_t kMaxKeyWaiters = 10'000;
+
 // Weights are kept in thousandths so that policies compare loads in integers.
 inline constexpr uint32_t kWeightOne = 1000;
 inline constexpr uint32_t kMinWeight = 10;       // 0.01

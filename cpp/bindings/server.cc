@@ -24,6 +24,12 @@ Setter Set(T ServerOptions::*member) {
   return [member](ServerOptions& options, const py::handle& value) { options.*member = value.cast<T>(); };
 }
 
+Setter SetUnlessNone(std::string ServerOptions::*member) {
+  return [member](ServerOptions& options, const py::handle& value) {
+    if (!value.is_none()) options.*member = value.cast<std::string>();
+  };
+}
+
 Setter SetSeconds(int64_t ServerOptions::*member) {
   return [member](ServerOptions& options, const py::handle& value) {
     // Rounded up, so that a tiny limit does not become none.
@@ -50,10 +56,15 @@ const std::map<std::string, Setter>& Setters() {
       {"stream_total_timeout_secs", SetSeconds(&ServerOptions::stream_total_timeout_ms)},
       {"upstream_pool_size", Set(&ServerOptions::upstream_pool_size)},
       {"upstream_pool_idle_secs", SetSeconds(&ServerOptions::upstream_pool_idle_ms)},
-      {"api_key",
+      {"api_key", SetUnlessNone(&ServerOptions::api_key)},
+      {"client_api_key_file", SetUnlessNone(&ServerOptions::client_api_key_file)},
+      {"admin_api_key_file", SetUnlessNone(&ServerOptions::admin_api_key_file)},
+      {"admin_host", Set(&ServerOptions::admin_host)},
+      {"admin_port",
        [](ServerOptions& options, const py::handle& value) {
-         if (!value.is_none()) options.api_key = value.cast<std::string>();
+         if (!value.is_none()) options.admin_port = value.cast<uint16_t>();
        }},
+      {"cors_allowed_origins", Set(&ServerOptions::cors_allowed_origins)},
       {"preserve_host", Set(&ServerOptions::preserve_host)},
       {"trust_forwarded", Set(&ServerOptions::trust_forwarded)},
       {"request_id_headers",
@@ -125,6 +136,9 @@ void BindServer(py::module_& module) {
       .def_property_readonly("metrics_port", &Server::metrics_port)
       .def_property_readonly("host", [](const Server& server) { return server.options().host; })
       .def("metrics_text", &Server::MetricsText, py::call_guard<py::gil_scoped_release>())
+      .def_property_readonly("admin_port", &Server::admin_port)
+      .def_property_readonly("has_something_to_reload", &Server::has_something_to_reload)
+      .def("reload", &Server::Reload)
       .def("shutdown", &Server::Shutdown)
       .def(
           "wait",

@@ -13,9 +13,14 @@
 #include "base/clock.h"
 #include "base/dice.h"
 #include "bindings/bindings.h"
+#include "bindings/errors.h"
 #include "bindings/py_router.h"
 #include "proxy/access_line.h"
+#include "proxy/cors.h"
 #include "proxy/error_response.h"
+#include "proxy/gatekeeper.h"
+#include "proxy/key_file.h"
+#include "proxy/key_set.h"
 #include "proxy/metrics.h"
 #include "proxy/recorder.h"
 #include "proxy/relay.h"
@@ -196,6 +201,9 @@ py::dict RouteAsDict(Route route) {
   dict["generates"] = info.generates;
   dict["allow"] = info.allow;
   dict["id_prefix"] = info.id_prefix;
+  dict["access"] = info.access == Access::kAnybody  ? "anybody"
+                   : info.access == Access::kClient ? "client"
+                                                    : "admin";
   return dict;
 }
 
@@ -229,6 +237,23 @@ void BindTables(py::module_& testing) {
   });
 
   using Pairs = std::vector<std::pair<std::string, std::string>>;
+  testing.def("key_of", [](const Pairs& pairs) -> std::optional<std::string> {
+    std::vector<HeaderField> fields;
+    for (const auto& [name, value] : pairs) fields.push_back({name, value});
+    const std::optional<std::string_view> key = KeyOf(fields);
+    return key.has_value() ? std::optional<std::string>(*key) : std::nullopt;
+  });
+  testing.def(
+      "cors_fields", [](const std::vector<std::string>& allowed, const std::string& origin,
+                        const std::string& access, bool preflight) {
+        const Access who = access == "admin" ? Access::kAdmin : Access::kClient;
+        std::map<std::string, std::string> fields;
+        const Cors cors(allowed);
+        for (const HeaderField& field : cors.FieldsFor(origin, who, preflight)) {
+          fields.emplace(field.name, field.value);
+        }
+        return fields;
+      });
   testing.def(
       "choose_request_id",
       [](const Pairs& pairs, const std::vector<std::string>& names, const std::string& prefix, Dice& dice) {
@@ -236,6 +261,27 @@ void BindTables(py::module_& testing) {
         for (const auto& [name, value] : pairs) fields.push_back({name, value});
         const RequestId id = ChooseRequestId(fields, names, prefix, dice);
         return py::make_tuple(id.id, std::string(id.header_name), std::string(id.to_worker()));
+      });
+}
+
+void BindKeys(py::module_& testing) {
+  py::class_<KeySet>(testing, "KeySet")
+      .def(
+          py::init([](const py::bytes& text, const std::string& name) {
+            return ValueOrThrow(KeySet::Parse(std::string_view(text), name));
+          }),
+          py::arg("text"), py::arg("name") = "keys.txt")
+      .def("__len__", &KeySet::size)
+      .def("__contains__", &KeySet::Contains);
+  py::class_<KeyFile>(testing, "KeyFile")
+      .def(py::init([](const std::string& flag, const std::string& path) {
+        return ValueOrThrow(KeyFile::Open(flag, path));
+      }))
+      .def("poll", &KeyFile::Poll)
+      .def("reload", &KeyFile::Reload)
+      .def("__len__", [](const KeyFile& file) { return file.keys().Load()->size(); })
+      .def("__contains__", [](const KeyFile& file, const std::string& key) {
+        return file.keys().Load()->Contains(key);
       });
 }
 
@@ -254,6 +300,7 @@ void BindTestingProxy(py::module_& testing) {
   });
 
   BindTables(testing);
+  BindKeys(testing);
 
   py::class_<WorkerHandle>(testing, "WorkerHandle").def(py::init(&MakeWorker)).def_static("of", &FindWorker);
 

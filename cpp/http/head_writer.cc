@@ -22,7 +22,10 @@ enum class Kind : uint8_t {
   kForwardedHost,
   kRequestId,
   kAuthorization,
+  kApiKey,
   kDataParallelRank,
+  kVary,
+  kCors,  // access-control-*
   kOurs,  // x-vllm-router-*
 };
 
@@ -32,11 +35,14 @@ Kind Classify(std::string_view name) {
     case 2:
       return IsName(name, "te") ? Kind::kHopByHop : Kind::kOther;
     case 4:
+      if (IsName(name, "vary")) return Kind::kVary;
       return IsName(name, "host") ? Kind::kHost : Kind::kOther;
     case 6:
       return IsName(name, "expect") ? Kind::kExpect : Kind::kOther;
     case 7:
       return IsName(name, "upgrade") || IsName(name, "trailer") ? Kind::kHopByHop : Kind::kOther;
+    case 9:
+      return IsName(name, "x-api-key") ? Kind::kApiKey : Kind::kOther;
     case 10:
       return IsName(name, "connection") || IsName(name, "keep-alive") ? Kind::kHopByHop : Kind::kOther;
     case 12:
@@ -68,6 +74,10 @@ Kind Classify(std::string_view name) {
       break;
     default:
       break;
+  }
+  constexpr std::string_view kCorsPrefix = "access-control-";
+  if (name.size() > kCorsPrefix.size() && IsName(name.substr(0, kCorsPrefix.size()), kCorsPrefix)) {
+    return Kind::kCors;
   }
   constexpr std::string_view kOurPrefix = "x-vllm-router-";
   return name.size() > kOurPrefix.size() && IsName(name.substr(0, kOurPrefix.size()), kOurPrefix)
@@ -156,6 +166,8 @@ void WriteUpstreamHead(const RequestHead& head, const UpstreamHeadParts& parts, 
     if (!head.connection_tokens.empty() && IsOneOf(field.name, head.connection_tokens)) continue;
     bool keep = true;
     switch (Classify(field.name)) {
+      case Kind::kVary:
+      case Kind::kCors:
       case Kind::kOther:
         keep = field.name.size() != parts.request_id_name.size() ||
                !EqualsIgnoreCase(field.name, parts.request_id_name);
@@ -182,6 +194,9 @@ void WriteUpstreamHead(const RequestHead& head, const UpstreamHeadParts& parts, 
         break;
       case Kind::kAuthorization:
         authorization = keep = !parts.drop_authorization;
+        break;
+      case Kind::kApiKey:
+        keep = !parts.drop_authorization;
         break;
       case Kind::kDataParallelRank:
         keep = !parts.data_parallel_rank.has_value();
@@ -233,13 +248,14 @@ void WriteClientHead(const ResponseHead& head, const ClientHeadParts& parts, std
     if (!head.connection_tokens.empty() && IsOneOf(field.name, head.connection_tokens)) continue;
     const Kind kind = Classify(field.name);
     if (kind == Kind::kHopByHop || kind == Kind::kOurs) continue;
+    if (kind == Kind::kCors && parts.own_cors) continue;
     if (kind == Kind::kContentLength && !length_passes) continue;
     if (kind == Kind::kRequestId && !parts.request_id.empty()) continue;
-    if (std::any_of(parts.extra.begin(), parts.extra.end(), [&](const HeaderField& ours) {
-          return EqualsIgnoreCase(ours.name, field.name);
-        })) {
-      continue;
-    }
+    const bool replaced = kind != Kind::kVary &&  // of which there may be several
+                          std::any_of(parts.extra.begin(), parts.extra.end(), [&](const HeaderField& ours) {
+                            return EqualsIgnoreCase(ours.name, field.name);
+                          });
+    if (replaced) continue;
     pen.Field(field.name, field.value);
   }
 

@@ -31,7 +31,7 @@ struct UpstreamHeadParts {
   std::string_view request_id;                 // sent as X-Request-Id
   std::optional<uint32_t> data_parallel_rank;  // X-Data-Parallel-Rank, replacing the client's
   std::string_view authorization;              // "Bearer …" to use when the client sent none; may be empty
-  bool drop_authorization = false;             // the client's was meant for us: it stays behind
+  bool drop_authorization = false;             // the client's, and its x-api-key, were meant for us
   BodyFraming framing = BodyFraming::kNone;    // of the body as we send it
   uint64_t content_length = 0;
 };
@@ -45,7 +45,9 @@ struct ClientHeadParts {
   uint64_t content_length = 0;               // with kLength
   bool close = false;                        // Connection: close
   bool keep_alive_10 = false;                // HTTP/1.0 client that may keep the connection
-  std::span<const HeaderField> extra;  // x-vllm-router-*; the worker's fields of these names stay behind
+  bool own_cors = false;                     // the worker's Access-Control-* stay behind
+  // x-vllm-router-* and the like; the worker's fields of these names stay behind, except Vary.
+  std::span<const HeaderField> extra;
 };
 
 // The worker's Content-Length passes only where no body follows whatever it says: answers to HEAD, and 304.

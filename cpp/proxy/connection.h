@@ -7,6 +7,7 @@
 #include "net/buffer.h"
 #include "net/socket.h"
 #include "net/task.h"
+#include "proxy/gatekeeper.h"
 #include "proxy/lane.h"
 
 namespace vllm_router {
@@ -15,9 +16,6 @@ class Exchange;
 
 class Connection {
  public:
-  // What a listener is for.
-  enum class Door : uint8_t { kPublic, kMetrics };
-
   static void Serve(Lane& lane, Socket socket, Endpoint peer, Door door);
   ~Connection();
 

@@ -18,6 +18,11 @@ constexpr ErrorRow kRows[] = {
     {400, kInvalid, "bad_chunk", "The chunked request body is malformed."},
     {413, kInvalid, "body_too_large", "The request body is larger than this router accepts."},
     {400, kInvalid, "nul_in_path", "The path contains an encoded NUL (%00), which no worker can serve."},
+    {401, kInvalid, "missing_api_key", "An API key is needed: send it as Authorization: Bearer KEY."},
+    {401, kInvalid, "invalid_api_key", "The API key is not one that is valid here."},
+    {403, kInvalid, "admin_closed",
+     "Admin endpoints are shut: clients need keys here, and there are none for admins "
+     "(--admin-api-key-file)."},
     {405, kInvalid, "method_not_allowed", "This method is not allowed on this path; see the Allow header."},
     {404, kInvalid, "not_found", "There is no such thing here."},
     {508, kServer, "loop_detected", "The request goes round in a circle of routers."},

@@ -112,7 +112,7 @@ void Exchange::OnClientTooSlow(void* context) {
 
 Task<Exchange::Next> Exchange::PassGate() {
   const ServerOptions& options = lane_.options;
-  const bool metrics_door = connection_.door == Connection::Door::kMetrics;
+  const bool metrics_door = connection_.door == Door::kMetrics;
   record_.method = head_->method;
   record_.path = head_->path;
   record_.route = metrics_door ? (head_->path == "/metrics" ? Route::kMetrics : Route::kOther)
@@ -131,10 +131,8 @@ Task<Exchange::Next> Exchange::PassGate() {
     co_await ReplyError(HttpError::kNulInPath);
     co_return Next::kFinish;
   }
-  if (metrics_door && record_.route != Route::kMetrics) {
-    co_await ReplyError(HttpError::kNotFound, "Only /metrics is served on this port.");
-    co_return Next::kFinish;
-  }
+  const bool admitted = co_await PassDoor();
+  if (!admitted) co_return Next::kFinish;
   if (route.own && !MethodAllowed(route.allow, head_->method)) {
     const HeaderField allow{"Allow", route.allow};
     co_await ReplyError(HttpError::kMethodNotAllowed, {}, {&allow, 1});
@@ -173,6 +171,38 @@ Task<bool> Exchange::RefuseCircle() {
                 std::to_string(kMaxRouterHops) + " are taken for a circle.";
   co_await ReplyError(HttpError::kLoopDetected, message);
   co_return true;
+}
+
+// Whether this port serves the path, and whoever asks may have it.
+Task<bool> Exchange::PassDoor() {
+  const Access access = RouteOf(record_.route).access;
+  const Door door = connection_.door;
+  const bool preflight = Cors::IsPreflight(*head_);
+  origin_ = Cors::OriginOf(*head_);
+  cors_fields_ = lane_.cors.FieldsFor(origin_, access, preflight);
+  const bool wrong_port =
+      door == Door::kMetrics ? record_.route != Route::kMetrics : !lane_.gatekeeper.Serves(door, access);
+  if (wrong_port) {
+    co_await ReplyError(
+        HttpError::kNotFound, door == Door::kMetrics ? "Only /metrics is served on this port."
+                              : door == Door::kAdmin
+                                  ? "Only health and admin endpoints are served on this port."
+                                  : "Admin endpoints are served on a port of their own.");
+    co_return false;
+  }
+  if (preflight) {
+    co_await Reply(200, {}, {});
+    co_return false;
+  }
+  const std::optional<HttpError> refusal = lane_.gatekeeper.Refuses(access, door, head_->fields);
+  if (!refusal.has_value()) co_return true;
+  const HeaderField challenge{
+      "WWW-Authenticate", refusal == HttpError::kInvalidApiKey
+                              ? R"(Bearer realm="vllm-router", error="invalid_token")"
+                              : R"(Bearer realm="vllm-router")"};
+  const std::span<const HeaderField> extra(&challenge, refusal == HttpError::kAdminClosed ? 0 : 1);
+  co_await ReplyError(*refusal, {}, extra);
+  co_return false;
 }
 
 Task<void> Exchange::AnswerHere() {
@@ -310,7 +340,9 @@ Task<void> Exchange::RelayAnswer() {
        .framing = framing,
        .content_length = answer.content_length,
        .close = !connection_.keep,
-       .keep_alive_10 = old_client && connection_.keep},
+       .keep_alive_10 = old_client && connection_.keep,
+       .own_cors = !origin_.empty() || !cors_fields_.empty(),
+       .extra = cors_fields_},
       &client_head);
   BodyReader reader(answer.framing, answer.content_length);
   tries_.in().Consume(answer.size);
@@ -542,12 +574,14 @@ Task<void> Exchange::Reply(
     connection_.linger = true;
   }
   record_.status = status;
+  std::vector<HeaderField> fields(extra.begin(), extra.end());
+  fields.insert(fields.end(), cors_fields_.begin(), cors_fields_.end());
   std::string out;
   WriteOwnResponse(
       {.status = status,
        .content_type = content_type,
        .request_id = request_id_.id,
-       .extra = extra,
+       .extra = fields,
        .body = body,
        .close = !connection_.keep,
        .to_head = head_ != nullptr && head_->method == "HEAD"},

@@ -13,7 +13,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "base/header_field.h"
 #include "http/head_parser.h"
 #include "net/frame_pool.h"
 #include "net/socket.h"
@@ -65,6 +67,7 @@ class Exchange {
   Task<Next> ReadHead();
   Task<Next> PassGate();
   Task<bool> RefuseCircle();
+  Task<bool> PassDoor();
   Task<void> AnswerHere();
   Task<Next> ReadBody();
   Task<Next> Ask();  // SELECT, LEASE, SEND, AWAIT
@@ -105,7 +108,9 @@ class Exchange {
   std::optional<RequestBody> body_;
   bool stream_body_ = false;  // the body plan
   RequestId request_id_;
-  std::string ahead_;  // pipelined bytes that arrived meanwhile
+  std::string origin_;                    // of the page that asks, where a browser does
+  std::vector<HeaderField> cors_fields_;  // of the answer
+  std::string ahead_;                     // pipelined bytes that arrived meanwhile
   bool client_too_slow_ = false;
   bool proxied_ = false;  // counted in in_flight
 

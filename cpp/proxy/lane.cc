@@ -11,7 +11,7 @@ constexpr int64_t kLogFlushMs = 100;
 
 Lane::Lane(
     const ServerOptions& options, const std::string& hop_name, std::shared_ptr<Router> router, Admin& admin,
-    AccessLog* log)
+    const DoorKeys& keys, AccessLog* log)
     : options(options),
       hop_name(hop_name),
       bearer(options.api_key.empty() ? std::string() : "Bearer " + options.api_key),
@@ -23,6 +23,8 @@ Lane::Lane(
           loop.timers(), options.upstream_pool_size, options.upstream_pool_idle_ms,
           {.open = &recorder.upstream_open, .idle = &recorder.upstream_idle}),
       fleet(&this->router->fleet_snapshot()),
+      gatekeeper(keys),
+      cors(options.cors_allowed_origins),
       ids(Dice::EntropySeed()) {}
 
 Lane::~Lane() = default;

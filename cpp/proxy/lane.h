@@ -13,6 +13,8 @@
 #include "net/buffer.h"
 #include "net/event_loop.h"
 #include "net/resolver.h"
+#include "proxy/cors.h"
+#include "proxy/gatekeeper.h"
 #include "proxy/recorder.h"
 #include "proxy/server_options.h"
 #include "proxy/upstream_pool.h"
@@ -46,7 +48,7 @@ class Spares {
 struct Lane {
   Lane(
       const ServerOptions& options, const std::string& hop_name, std::shared_ptr<Router> router, Admin& admin,
-      AccessLog* log);
+      const DoorKeys& keys, AccessLog* log);
   ~Lane();
 
   const ServerOptions& options;
@@ -62,6 +64,8 @@ struct Lane {
   Recorder recorder;
   UpstreamPool upstreams;
   Snapshot<FleetView>::Cached fleet;
+  Gatekeeper gatekeeper;
+  const Cors cors;
   Dice ids;  // request ids
   Spares<RequestHeadParser> request_parsers;
   Spares<ResponseHeadParser> response_parsers;

@@ -14,8 +14,8 @@ constexpr RouteInfo Inference(std::string_view path) { return {.label = path, .i
 constexpr RouteInfo Generates(std::string_view path, std::string_view id_prefix = "req-") {
   return {.label = path, .inference = true, .generates = true, .id_prefix = id_prefix};
 }
-constexpr RouteInfo Own(std::string_view path, std::string_view allow) {
-  return {.label = path, .own = true, .allow = allow};
+constexpr RouteInfo Own(std::string_view path, std::string_view allow, Access access = Access::kAdmin) {
+  return {.label = path, .own = true, .allow = allow, .access = access};
 }
 
 // Indexed by Route.
@@ -32,10 +32,10 @@ constexpr std::array<Row, kRouteCount> kRoutes = {{
     {Route::kScore, Inference("/score")},
     {Route::kTokenize, Inference("/tokenize")},
     {Route::kDetokenize, Inference("/detokenize")},
-    {Route::kHealth, Own("/health", "GET, HEAD")},
-    {Route::kLiveness, Own("/liveness", "GET, HEAD")},
-    {Route::kReadiness, Own("/readiness", "GET, HEAD")},
-    {Route::kModels, Own("/v1/models", "GET, HEAD")},
+    {Route::kHealth, Own("/health", "GET, HEAD", Access::kAnybody)},
+    {Route::kLiveness, Own("/liveness", "GET, HEAD", Access::kAnybody)},
+    {Route::kReadiness, Own("/readiness", "GET, HEAD", Access::kAnybody)},
+    {Route::kModels, Own("/v1/models", "GET, HEAD", Access::kClient)},
     {Route::kListWorkers, Own("/list_workers", "GET, HEAD")},
     {Route::kWorkers, Own("/workers", "GET, HEAD, POST")},
     {Route::kWorker, Own("/workers/{url}", "GET, HEAD, DELETE")},
@@ -44,8 +44,8 @@ constexpr std::array<Row, kRouteCount> kRoutes = {{
     {Route::kPrefixRoutingStats, Own("/admin/prefix-routing/stats", "GET, HEAD")},
     {Route::kIndexStats, Own("/admin/index/stats", "GET, HEAD")},
     {Route::kIndexClear, Own("/admin/index/clear", "POST")},
-    {Route::kMetrics, Own("/metrics", "GET, HEAD")},
-    {Route::kServerOptions, Own("*", "OPTIONS")},
+    {Route::kMetrics, Own("/metrics", "GET, HEAD", Access::kAnybody)},
+    {Route::kServerOptions, Own("*", "OPTIONS", Access::kAnybody)},
     {Route::kOther, {.label = "other"}},
 }};
 

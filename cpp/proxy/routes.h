@@ -41,6 +41,9 @@ enum class Route : uint8_t {
 };
 inline constexpr int kRouteCount = static_cast<int>(Route::kOther) + 1;
 
+// Who may ask for it (gatekeeper.h).
+enum class Access : uint8_t { kAnybody, kClient, kAdmin };
+
 struct RouteInfo {
   std::string_view label;               // metric label: the path, or "other"
   bool own = false;                     // answered here
@@ -48,6 +51,7 @@ struct RouteInfo {
   bool generates = false;               // counted in generate_duration_seconds
   std::string_view allow;               // methods, for own routes: "GET, HEAD"
   std::string_view id_prefix = "req-";  // of a generated request id
+  Access access = Access::kClient;
 };
 
 Route FindRoute(std::string_view path);

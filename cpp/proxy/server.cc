@@ -13,6 +13,7 @@ namespace vllm_router {
 namespace {
 
 constexpr int64_t kShutdownPollNanos = 5'000'000;
+constexpr int64_t kKeyPollMs = 1000;
 constexpr int64_t kCutNanos = 3'000'000'000;  // for cut exchanges to unwind and lingering connections to end
 
 void RaiseFileLimit() {
@@ -28,21 +29,35 @@ void RaiseFileLimit() {
 
 StatusOr<std::unique_ptr<Server>> Server::Start(
     std::shared_ptr<Router> router, const ServerOptions& options) {
-  std::unique_ptr<Server> server(new Server(std::move(router), options));
+  DoorKeys keys{.admin_port = options.admin_port >= 0};
+  if (!options.client_api_key_file.empty()) {
+    StatusOr<std::unique_ptr<KeyFile>> file =
+        KeyFile::Open("--client-api-key-file", options.client_api_key_file);
+    if (!file.ok()) return file.status();
+    keys.clients = *std::move(file);
+  }
+  if (!options.admin_api_key_file.empty()) {
+    StatusOr<std::unique_ptr<KeyFile>> file =
+        KeyFile::Open("--admin-api-key-file", options.admin_api_key_file);
+    if (!file.ok()) return file.status();
+    keys.admins = *std::move(file);
+  }
+  std::unique_ptr<Server> server(new Server(std::move(router), options, std::move(keys)));
   ROUTER_RETURN_IF_ERROR(server->Open());
   server->Run();
   return server;
 }
 
-Server::Server(std::shared_ptr<Router> router, const ServerOptions& options)
+Server::Server(std::shared_ptr<Router> router, const ServerOptions& options, DoorKeys keys)
     : options_(options),
       hop_name_(HopName(Dice::EntropySeed())),
       router_(std::move(router)),
+      keys_(std::move(keys)),
       admin_(router_) {
   if (options.access_log) access_log_ = std::make_unique<AccessLog>(&LogAccess);
   std::vector<const Recorder*> recorders;
   for (uint32_t i = 0; i <= std::max(1u, options.threads); ++i) {
-    lanes_.push_back(std::make_unique<Lane>(options_, hop_name_, router_, admin_, access_log_.get()));
+    lanes_.push_back(std::make_unique<Lane>(options_, hop_name_, router_, admin_, keys_, access_log_.get()));
     recorders.push_back(&lanes_.back()->recorder);
   }
   metrics_ = std::make_unique<Metrics>(router_, recorders, lanes_.back()->clock);
@@ -62,32 +77,41 @@ Status Server::Open() {
             lane.recorder.connections_rejected.fetch_add(1, std::memory_order_relaxed);
             return;
           }
-          Connection::Serve(lane, std::move(socket), std::move(peer), Connection::Door::kPublic);
+          Connection::Serve(lane, std::move(socket), std::move(peer), Door::kPublic);
         });
     if (!listener.ok()) return listener.status();
     listeners_.push_back(*std::move(listener));
     port_ = listeners_.back()->port();
   }
-  if (options_.prometheus_port >= 0) {
-    Lane& lane = *lanes_.back();
-    StatusOr<std::unique_ptr<Listener>> listener = Listener::Open(
-        lane.loop,
-        {.host = options_.prometheus_host,
-         .port = static_cast<uint16_t>(options_.prometheus_port),
-         .share_port = false},
-        [&lane](Socket socket, Endpoint peer) {
-          Connection::Serve(lane, std::move(socket), std::move(peer), Connection::Door::kMetrics);
-        });
-    if (!listener.ok()) return listener.status();
-    metrics_listener_ = *std::move(listener);
-  }
+  ROUTER_RETURN_IF_ERROR(OpenAside(options_.admin_host, options_.admin_port, Door::kAdmin, &admin_listener_));
+  return OpenAside(options_.prometheus_host, options_.prometheus_port, Door::kMetrics, &metrics_listener_);
+}
+
+// A port that the control lane serves, if there is to be one.
+Status Server::OpenAside(
+    const std::string& host, int32_t port, Door door, std::unique_ptr<Listener>* opened) {
+  if (port < 0) return absl::OkStatus();
+  Lane& lane = *lanes_.back();
+  StatusOr<std::unique_ptr<Listener>> listener = Listener::Open(
+      lane.loop, {.host = host, .port = static_cast<uint16_t>(port), .share_port = false},
+      [&lane, door](Socket socket, Endpoint peer) {
+        Connection::Serve(lane, std::move(socket), std::move(peer), door);
+      });
+  if (!listener.ok()) return listener.status();
+  *opened = *std::move(listener);
   return absl::OkStatus();
 }
 
 void Server::Run() {
   for (const std::unique_ptr<Listener>& listener : listeners_) listener->Start();
+  if (admin_listener_ != nullptr) admin_listener_->Start();
   if (metrics_listener_ != nullptr) metrics_listener_->Start();
-  lanes_.back()->loop.Post([this] { health_->Start(); });
+  lanes_.back()->loop.Post([this] {
+    health_->Start();
+    if (has_something_to_reload()) {
+      key_timer_.Arm(lanes_.back()->loop.timers(), kKeyPollMs, &Server::OnKeyTimer, this);
+    }
+  });
   running_ = lanes_.size();
   for (const std::unique_ptr<Lane>& lane : lanes_) {
     threads_.emplace_back([this, &lane = *lane] {
@@ -109,6 +133,8 @@ Server::~Server() {
     Wait(-1);
   }
   for (std::thread& thread : threads_) thread.join();
+  key_timer_.Disarm();
+  admin_listener_.reset();
   metrics_listener_.reset();
   listeners_.clear();
 }
@@ -116,6 +142,27 @@ Server::~Server() {
 std::optional<uint16_t> Server::metrics_port() const {
   if (metrics_listener_ == nullptr) return std::nullopt;
   return metrics_listener_->port();
+}
+
+std::optional<uint16_t> Server::admin_port() const {
+  if (admin_listener_ == nullptr) return std::nullopt;
+  return admin_listener_->port();
+}
+
+void Server::OnKeyTimer(void* server) {
+  auto* self = static_cast<Server*>(server);
+  for (KeyFile* file : {self->keys_.clients.get(), self->keys_.admins.get()}) {
+    if (file != nullptr) file->Poll();
+  }
+  self->key_timer_.Arm(self->lanes_.back()->loop.timers(), kKeyPollMs, &Server::OnKeyTimer, self);
+}
+
+void Server::Reload() {
+  lanes_.back()->loop.Post([this] {
+    for (KeyFile* file : {keys_.clients.get(), keys_.admins.get()}) {
+      if (file != nullptr) file->Reload();
+    }
+  });
 }
 
 bool Server::TooManyConnections() const {
@@ -200,7 +247,9 @@ Task<void> Server::ShutDown() {
   }
 
   // The control lane's own affairs, and then the loops.
+  key_timer_.Disarm();
   health_->Stop();
+  if (admin_listener_ != nullptr) admin_listener_->Stop();
   if (metrics_listener_ != nullptr) metrics_listener_->Stop();
   control.draining = true;
   for (Connection* connection : control.connections) connection->Drain(true);

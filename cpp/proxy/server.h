@@ -38,8 +38,13 @@ class Server {
 
   uint16_t port() const { return port_; }
   std::optional<uint16_t> metrics_port() const;
+  std::optional<uint16_t> admin_port() const;
   const ServerOptions& options() const { return options_; }
   std::string MetricsText() const { return metrics_->Text(); }
+
+  // Reads the files of keys again, as it does by itself when they change. The log tells what came of it.
+  void Reload();
+  bool has_something_to_reload() const { return keys_.clients != nullptr || keys_.admins != nullptr; }
 
   // Begins a graceful stop; the second call cuts what is still in flight.
   void Shutdown();
@@ -49,9 +54,11 @@ class Server {
   uint64_t exchanges_cut() const { return cut_; }
 
  private:
-  Server(std::shared_ptr<Router> router, const ServerOptions& options);
+  Server(std::shared_ptr<Router> router, const ServerOptions& options, DoorKeys keys);
   Status Open();
+  Status OpenAside(const std::string& host, int32_t port, Door door, std::unique_ptr<Listener>* opened);
   void Run();
+  static void OnKeyTimer(void* server);
   Task<void> ShutDown();
   Task<void> WaitUntil(std::function<bool()> done, int64_t nanos, bool may_hurry);
   void ForEachDataLane(const std::function<void(Lane&, Listener&)>& action);  // on each lane's thread
@@ -61,13 +68,16 @@ class Server {
   const ServerOptions options_;
   const std::string hop_name_;  // in Via, of this server alone
   const std::shared_ptr<Router> router_;
+  const DoorKeys keys_;
   Admin admin_;
   std::unique_ptr<AccessLog> access_log_;     // null: nobody wants it
   std::vector<std::unique_ptr<Lane>> lanes_;  // the last one is the control lane
   std::vector<std::unique_ptr<Listener>> listeners_;
+  std::unique_ptr<Listener> admin_listener_;
   std::unique_ptr<Listener> metrics_listener_;
   std::unique_ptr<Metrics> metrics_;
   std::unique_ptr<HealthChecker> health_;
+  Timer key_timer_;  // of the control lane
   std::vector<std::thread> threads_;
   uint16_t port_ = 0;
 

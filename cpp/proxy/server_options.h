@@ -37,6 +37,12 @@ struct ServerOptions {
   std::vector<std::string> request_id_headers = {
       "x-request-id", "x-correlation-id", "x-trace-id", "request-id"};
 
+  std::string client_api_key_file;                // empty: clients need no key
+  std::vector<std::string> cors_allowed_origins;  // empty: any
+  std::string admin_api_key_file;                 // empty: admins need none
+  std::string admin_host = "127.0.0.1";
+  int32_t admin_port = -1;  // -1: admin endpoints are on `port`; 0: any free port
+
   std::string prometheus_host = "127.0.0.1";
   int32_t prometheus_port = -1;  // -1: no metrics listener; 0: any free port
 

@@ -150,6 +150,7 @@ void Tries::WriteHead() {
        .request_id = request_.id->to_worker(),
        .data_parallel_rank = worker.url.rank,
        .authorization = lane_.bearer,
+       .drop_authorization = lane_.gatekeeper.takes_client_keys(),
        .framing = !has_body ? BodyFraming::kNone
                   : chunked ? BodyFraming::kChunked
                             : BodyFraming::kLength,

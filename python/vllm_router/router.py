@@ -159,7 +159,8 @@ class Router(_core.Router):
         _configure_log(options)
         server = Server(self, options)
         metrics = f", metrics on {server.metrics_url}" if server.metrics_url else ""
-        return server.run(f"vllm-router {_core.__version__} serves {server.url}: {self!r}{metrics}")
+        admin = f", admin endpoints on {server.admin_url}" if server.admin_url else ""
+        return server.run(f"vllm-router {_core.__version__} serves {server.url}: {self!r}{metrics}{admin}")
 
     @property
     def workers(self) -> list[WorkerInfo]:

@@ -124,12 +124,23 @@ def _worker_url(url: str) -> str:
     return url
 
 
+def _origin(text: str) -> str:
+    """An origin as browsers write it, since it is compared letter by letter."""
+    parts = urlsplit(text)
+    usable = parts.scheme and parts.netloc and not parts.path and not parts.query and not parts.fragment
+    if not usable or text != text.lower() or re.search(r"[\x00-\x20\x7f-\U0010ffff]", text):
+        raise Unfit(
+            f"origins like https://chat.example or http://localhost:3000, in lower case and without a path, "
+            f"and {text!r} is not one"
+        )
+    return text
+
+
 # What is not built, by function: its name, and what happens today.
 _RETRIES = NotBuilt("retries", "a request is sent to one worker, once")
 _BREAKER = NotBuilt("circuit breakers", "health checks alone decide which workers are chosen")
 _ADMISSION = NotBuilt("admission control", "requests go to workers at once, without a cap or a queue")
 _RATE_LIMIT = NotBuilt("rate limits", "requests go to workers at once")
-_CORS = NotBuilt("CORS", "the workers' own Access-Control headers pass through unchanged")
 _AUTH = NotBuilt("checking clients' keys", "anybody who reaches the port is served, so keep it private")
 _TLS = NotBuilt("TLS", "clients and workers are spoken to by plain HTTP; put a TLS proxy in front")
 _PD = NotBuilt("prefill/decode disaggregation", "every worker in --worker-urls does both stages")
@@ -843,8 +854,45 @@ class RouterArgs:
     api_key_validation_urls: list[str] = option(
         [], Words("URL"), "the URLs that judge clients' keys", group=_SECURITY, not_built=_AUTH
     )
+    client_api_key_file: str | None = option(
+        None,
+        Text("PATH"),
+        "the file of the keys that clients have to send, one per line",
+        group=_SECURITY,
+        scope="server",
+        more="Read again when it changes, and on SIGHUP. Without it anybody who reaches the port is served. "
+        "docs/how-to/rotate_keys.md says more.",
+    )
+    admin_api_key_file: str | None = option(
+        None,
+        Text("PATH"),
+        "the file of the keys for admin endpoints (the fleet, /admin), one per line",
+        group=_SECURITY,
+        scope="server",
+        more="Without it they need no key, and once clients need one they are shut.",
+    )
+    admin_host: str = option(
+        "127.0.0.1",
+        Text("ADDRESS"),
+        "the address of the admin port",
+        group=_SECURITY,
+        scope="server",
+    )
+    admin_port: int | None = option(
+        None,
+        Number(0, 65535),
+        "a port of its own for admin endpoints, which --port then answers with 404",
+        group=_SECURITY,
+        scope="server",
+        more="0 takes any free port and logs which, at the level info. Unset: they are on --port.",
+    )
     cors_allowed_origins: list[str] = option(
-        [], Words("ORIGIN"), "the origins that browsers may call from", group=_SECURITY, not_built=_CORS
+        [],
+        Words("ORIGIN", each=_origin),
+        "the origins of web pages that browsers may call from",
+        group=_SECURITY,
+        scope="server",
+        more="Such as https://chat.example. None: any, but for the admin endpoints.",
     )
     tls_cert_path: str | None = option(
         None, Text("PATH"), "the certificate shown to clients", group=_SECURITY, not_built=_TLS
@@ -1187,6 +1235,11 @@ class RouterArgs:
             value = getattr(self, name)
             flag.check_built(value)
             flag.check(value)
+        if self.client_api_key_file is not None and self.client_api_key_file == self.admin_api_key_file:
+            raise ValueError(
+                f"client_api_key_file and admin_api_key_file are both {self.client_api_key_file}, so every "
+                "client could change the fleet; give admins a file of their own"
+            )
         if self.health_check_endpoint[:1] != "/":
             raise ValueError(
                 f"health_check_endpoint is {self.health_check_endpoint}; it is a path and must begin with /, "
@@ -1206,6 +1259,24 @@ class RouterArgs:
             for name, flag in FLAGS.items()
             if flag.no_effect and isinstance(flag.kind, Text) and getattr(self, name) is not None
         ]
+        if (
+            self.client_api_key_file is not None
+            and self.admin_api_key_file is None
+            and self.admin_port is None
+        ):
+            sentences.append(
+                "clients need keys and admins have none, so admin endpoints are shut; open them with "
+                "--admin-api-key-file or --admin-port"
+            )
+        if (
+            self.admin_port is not None
+            and self.admin_api_key_file is None
+            and not _is_loopback(self.admin_host)
+        ):
+            sentences.append(
+                f"--admin-host {self.admin_host} is not of this machine alone, and without "
+                "--admin-api-key-file whoever reaches it can change the fleet"
+            )
         alone = len(self.worker_urls) == self.intra_node_data_parallel_size == 1
         if alone and FLAGS["policy"].check(self.policy) == "power_of_two":
             sentences.append("power_of_two has nothing to choose between while there is one worker")
@@ -1292,6 +1363,10 @@ def unknown_name(name: str, known: Sequence[str] | None = None) -> str:
     return f"{name} is not a known setting" + did_you_mean(
         name, list(_SPELLINGS) if known is None else known, "; docs/reference/cli.md lists them all"
     )
+
+
+def _is_loopback(host: str) -> bool:
+    return host == "localhost" or host == "::1" or host.startswith("127.")
 
 
 def _plain(item: Any) -> Any:

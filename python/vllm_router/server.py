@@ -40,6 +40,7 @@ class Server:
         core_options = {name: options[name] for name in _core.Server.option_names if name in options}
         self._core = _core.Server(router, **core_options)
         self._metrics_host: str | None = options.get("prometheus_host")
+        self._admin_host: str = options["admin_host"]
         self._grace_secs: float = options["shutdown_grace_period_secs"]
 
     @property
@@ -58,6 +59,15 @@ class Server:
         if self._metrics_host is None or self._core.metrics_port is None:
             return None
         return _url(self._metrics_host, self._core.metrics_port) + "/metrics"
+
+    @property
+    def admin_url(self) -> str | None:
+        """Where admin endpoints are; None without `admin_port`, when they are at `url`."""
+        return None if self._core.admin_port is None else _url(self._admin_host, self._core.admin_port)
+
+    def reload(self) -> None:
+        """Read the files of keys again, as SIGHUP does; the log tells what came of it."""
+        self._core.reload()
 
     def metrics(self) -> str:
         """The metrics as Prometheus text, as `metrics_url` gives them."""
@@ -89,6 +99,7 @@ class Server:
     def run(self, announcement: str = "") -> int:
         """Serve until SIGTERM or SIGINT, then stop gracefully; a second signal ends the process at once.
 
+        Where there are files to read again, SIGHUP does that. Elsewhere it ends the process, as ever.
         In another thread than the main one no signals are awaited, only the end of the server.
 
         Args:
@@ -102,6 +113,8 @@ class Server:
             self.wait()
         else:
             former = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
+            if self._core.has_something_to_reload:
+                former[signal.SIGHUP] = signal.signal(signal.SIGHUP, self._on_hangup)
             try:
                 self._announce(announcement)
                 while not self.wait(_TURN_SECS):
@@ -124,6 +137,9 @@ class Server:
             "finish, another signal ends them now",
         )
         self.shutdown()
+
+    def _on_hangup(self, _number: int, _frame: FrameType | None) -> None:
+        self.reload()
 
     def __enter__(self) -> Server:
         return self

@@ -195,6 +195,7 @@ def test_help_is_grouped_and_says_what_is_not_built() -> None:
         "Health checks:",
         "Shutdown:",
         "Logging and metrics:",
+        "Security:",
         "Accepted from older scripts, without effect:",
     ]
     before, after = result.stdout.split("not built yet, so accepted at their defaults only")

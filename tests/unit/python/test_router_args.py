@@ -195,6 +195,10 @@ OTHER_VALUES: dict[str, tuple[str, Any]] = {
     "cb-window-duration-secs": ("30", 30),
     "disable-circuit-breaker": ("", True),
     "api-key-validation-urls": ("http://auth/v", ["http://auth/v"]),
+    "client-api-key-file": ("/etc/router/clients", "/etc/router/clients"),
+    "admin-api-key-file": ("/etc/router/admins", "/etc/router/admins"),
+    "admin-host": ("0.0.0.0", "0.0.0.0"),
+    "admin-port": ("9000", 9000),
     "cors-allowed-origins": ("https://chat.example", ["https://chat.example"]),
     "tls-cert-path": ("cert.pem", "cert.pem"),
     "tls-key-path": ("key.pem", "key.pem"),
@@ -906,3 +910,32 @@ def test_the_version_is_the_project_s() -> None:
     version = re.search(r'^version = "(.*)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     assert version is not None
     assert version[1] == __version__
+
+
+@pytest.mark.parametrize("origin", ["chat.example", "https://chat.example/", "HTTPS://chat.example", "*"])
+def test_an_origin_has_the_form_that_browsers_send(origin: str, capsys: pytest.CaptureFixture[str]) -> None:
+    error = errors_of(f"--cors-allowed-origins {origin}", capsys)
+    assert "must be origins like https://chat.example" in error
+    assert repr(origin) in error
+
+
+def test_clients_and_admins_do_not_share_a_file_of_keys() -> None:
+    with pytest.raises(ValueError, match="so every client could change the fleet"):
+        parsed("--client-api-key-file k --admin-api-key-file k")._validate_router_args()
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("--client-api-key-file k", "admin endpoints are shut"),
+        ("--client-api-key-file k --admin-api-key-file a", None),
+        ("--client-api-key-file k --admin-port 9000", None),
+        ("--admin-port 9000 --admin-host 0.0.0.0", "whoever reaches it can change the fleet"),
+        ("--admin-port 9000 --admin-host 0.0.0.0 --admin-api-key-file a", None),
+        ("--admin-port 9000 --admin-host ::1", None),
+    ],
+)
+def test_doors_that_are_shut_or_open_by_oversight_are_warned_of(line: str, sentence: str | None) -> None:
+    warnings = parsed(f"--worker-urls http://a:1 {line}").warnings()
+    assert len(warnings) == (sentence is not None)
+    assert sentence is None or sentence in warnings[0]

@@ -1,0 +1,30 @@
+// Whatever is given as a file of keys: what is accepted holds every line of it that is a key, and no other.
+#include "proxy/key_set.h"
+
+#include <algorithm>
+
+#include "fuzz.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace vllm_router;
+  const std::string_view text = AsText(data, size);
+  const StatusOr<KeySet> keys = KeySet::Parse(text, "keys");
+  if (!keys.ok()) {
+    FUZZ_CHECK(keys.status().message().starts_with("keys"));
+    return 0;
+  }
+  FUZZ_CHECK(keys->size() > 0);
+  size_t lines = 0;
+  for (size_t at = 0; at <= size;) {
+    const size_t end = std::min(text.find('\n', at), size);
+    const std::string_view line = text.substr(at, end - at);
+    at = end + 1;
+    ++lines;
+    const bool plain = !line.empty() && line.find_first_of(" \t\r") == std::string_view::npos &&
+                       line.front() != '#' && line.front() != '\xef' && !line.starts_with("sha256:");
+    if (plain) FUZZ_CHECK(keys->Contains(line));
+    if (line.starts_with("#")) FUZZ_CHECK(!keys->Contains(line));
+  }
+  FUZZ_CHECK(keys->size() <= lines);
+  return 0;
+}

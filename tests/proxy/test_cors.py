@@ -1,0 +1,120 @@
+"""Browsers: what pages of other origins may do."""
+
+import pytest
+
+from tests.fakes.stage import error_of
+from tests.fakes.wire import response
+
+PAGE = ("Origin", "https://chat.example")
+OTHER = ("Origin", "https://evil.example")
+NAMED = {"cors_allowed_origins": ["https://chat.example", "http://localhost:3000"]}
+
+
+def preflight(client, target, origin, method="POST"):
+    return client.ask(
+        "OPTIONS",
+        target,
+        origin,
+        ("Access-Control-Request-Method", method),
+        ("Access-Control-Request-Headers", "authorization,content-type,x-session-id"),
+    )
+
+
+def cors_of(message):
+    return {
+        name.lower(): value
+        for name, value in message.fields
+        if name.lower().startswith("access-control-") or name.lower() == "vary"
+    }
+
+
+ANY = {"access-control-allow-origin": "*", "access-control-expose-headers": "*"}
+
+
+def test_any_page_may_call_where_no_origins_are_named(stage):
+    worker = stage.worker(
+        lambda connection, _: connection.send(
+            response(200, b"{}", ("Access-Control-Allow-Origin", "https://x"), ("Vary", "Accept"))
+        )
+    )
+    client = stage.client(stage.router(worker))
+    asked = preflight(client, "/v1/chat/completions", PAGE)
+    assert asked.status == 200
+    assert cors_of(asked) == {
+        "access-control-allow-origin": "*",
+        "access-control-allow-methods": "*",
+        "access-control-allow-headers": "*, authorization",
+        "access-control-max-age": "3600",
+    }
+    assert worker.requests == []
+    answer = client.ask("POST", "/v1/chat/completions", PAGE, body=b"{}")
+    assert cors_of(answer) == {**ANY, "vary": "Accept"}
+    assert cors_of(client.ask("GET", "/liveness", PAGE)) == ANY
+
+
+def test_only_named_origins_are_told_that_they_may(stage):
+    worker = stage.worker(
+        lambda connection, _: connection.send(
+            response(200, b"{}", ("Access-Control-Allow-Origin", "*"), ("Vary", "Accept"))
+        )
+    )
+    client = stage.client(stage.router(worker, **NAMED))
+    asked = preflight(client, "/v1/chat/completions", PAGE)
+    assert cors_of(asked) == {
+        "vary": "Origin, Access-Control-Request-Method, Access-Control-Request-Headers",
+        "access-control-allow-origin": "https://chat.example",
+        "access-control-allow-methods": "GET, POST, OPTIONS",
+        "access-control-allow-headers": "content-type, authorization",
+        "access-control-max-age": "3600",
+    }
+    answer = client.ask("POST", "/v1/chat/completions", PAGE, body=b"{}")
+    assert answer.get("access-control-allow-origin") == "https://chat.example"
+    assert answer.get("access-control-expose-headers") == "x-request-id"
+    assert answer.all("vary") == ["Accept", "Origin"]
+
+    refused = preflight(client, "/v1/chat/completions", OTHER)
+    assert (refused.status, list(cors_of(refused))) == (200, ["vary"])
+    answer = client.ask("POST", "/v1/chat/completions", OTHER, body=b"{}")
+    assert answer.get("access-control-allow-origin") is None
+    assert answer.all("vary") == ["Accept", "Origin"]
+
+
+def test_caches_are_told_that_the_origin_matters_even_where_there_is_none(stage):
+    client = stage.client(stage.router(**NAMED))
+    assert cors_of(client.ask("GET", "/liveness")) == {"vary": "Origin"}
+
+
+def test_who_is_no_browser_gets_nothing_of_it_and_the_workers_own(stage):
+    worker = stage.worker(
+        lambda connection, _: connection.send(response(200, b"{}", ("Access-Control-Allow-Origin", "x")))
+    )
+    client = stage.client(stage.router(worker))
+    assert cors_of(client.ask("GET", "/x")) == {"access-control-allow-origin": "x"}
+    assert cors_of(client.ask("GET", "/liveness")) == {}
+
+
+@pytest.mark.parametrize("path", ["/workers", "/add_worker", "/admin/index/stats"])
+def test_the_fleet_is_for_named_origins_only(stage, path):
+    anybody, named = stage.client(stage.router()), stage.client(stage.router(**NAMED))
+    assert cors_of(preflight(anybody, path, PAGE)) == {}
+    assert cors_of(anybody.ask("GET", path, PAGE)) == {}
+    assert preflight(named, path, PAGE).get("access-control-allow-origin") == PAGE[1]
+    assert named.ask("GET", path, PAGE).get("access-control-allow-origin") == PAGE[1]
+
+
+def test_a_preflight_needs_no_key_and_a_refusal_can_be_read_by_the_page(stage, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("sk-one")
+    client = stage.client(stage.router(stage.worker(), client_api_key_file=str(keys), **NAMED))
+    assert preflight(client, "/v1/chat/completions", PAGE).status == 200
+    answer = client.ask("POST", "/v1/chat/completions", PAGE, body=b"{}")
+    assert (answer.status, error_of(answer)["code"]) == (401, "missing_api_key")
+    assert answer.get("access-control-allow-origin") == PAGE[1]
+
+
+def test_options_that_are_no_preflight_go_where_they_went(stage):
+    worker = stage.worker()
+    client = stage.client(stage.router(worker))
+    assert client.ask("OPTIONS", "/x").body == b"hello"
+    assert client.ask("OPTIONS", "/x", PAGE).body == b"hello"
+    assert client.ask("OPTIONS", "/workers").status == 405
