@@ -2,6 +2,7 @@
 #include "proxy/key_set.h"
 
 #include <algorithm>
+#include <string>
 
 #include "fuzz.h"
 
@@ -10,7 +11,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text = AsText(data, size);
   const StatusOr<KeySet> keys = KeySet::Parse(text, "keys");
   if (!keys.ok()) {
-    FUZZ_CHECK(std::string_view(keys.status().message()).starts_with("keys"));
+    FUZZ_CHECK(std::string(keys.status().message()).starts_with("keys"));
     return 0;
   }
   FUZZ_CHECK(keys->size() > 0);
