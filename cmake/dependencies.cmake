@@ -22,7 +22,7 @@ router_want(prometheus-cpp prometheus-cpp::core prometheus-cpp-dev)
 find_package(Boost 1.81 QUIET)
 router_want("the Boost headers, 1.81 or newer" Boost::headers libboost1.81-dev)
 
-find_package(OpenSSL 3.0 QUIET COMPONENTS Crypto)
+find_package(OpenSSL 3.0 QUIET COMPONENTS Crypto SSL)
 router_want("OpenSSL, 3.0 or newer" OpenSSL::Crypto libssl-dev)
 
 find_path(XXHASH_INCLUDE_DIR xxhash.h)

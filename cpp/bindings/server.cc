@@ -65,6 +65,15 @@ const std::map<std::string, Setter>& Setters() {
          if (!value.is_none()) options.admin_port = value.cast<uint16_t>();
        }},
       {"cors_allowed_origins", Set(&ServerOptions::cors_allowed_origins)},
+      {"tls_cert_path", SetUnlessNone(&ServerOptions::tls_cert_path)},
+      {"tls_key_path", SetUnlessNone(&ServerOptions::tls_key_path)},
+      {"tls_client_ca_file", SetUnlessNone(&ServerOptions::tls_client_ca_file)},
+      {"tls_min_version", Set(&ServerOptions::tls_min_version)},
+      {"worker_ca_file", SetUnlessNone(&ServerOptions::worker_ca_file)},
+      {"worker_tls_insecure", Set(&ServerOptions::worker_tls_insecure)},
+      {"worker_cert_path", SetUnlessNone(&ServerOptions::worker_cert_path)},
+      {"worker_key_path", SetUnlessNone(&ServerOptions::worker_key_path)},
+      {"reuse_port", Set(&ServerOptions::reuse_port)},
       {"preserve_host", Set(&ServerOptions::preserve_host)},
       {"trust_forwarded", Set(&ServerOptions::trust_forwarded)},
       {"request_id_headers",
@@ -134,6 +143,8 @@ void BindServer(py::module_& module) {
           py::arg("router"))
       .def_property_readonly("port", &Server::port)
       .def_property_readonly("metrics_port", &Server::metrics_port)
+      .def_property_readonly(
+          "tls", [](const Server& server) { return !server.options().tls_cert_path.empty(); })
       .def_property_readonly("host", [](const Server& server) { return server.options().host; })
       .def("metrics_text", &Server::MetricsText, py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("admin_port", &Server::admin_port)

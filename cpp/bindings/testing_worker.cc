@@ -22,6 +22,7 @@ py::dict ParsedUrl(const std::string& url) {
   dict["url"] = parsed->url;
   dict["base"] = parsed->base;
   dict["host"] = parsed->host;
+  dict["tls"] = parsed->tls;
   dict["port"] = parsed->port;
   dict["prefix"] = parsed->prefix;
   dict["authority"] = parsed->authority;

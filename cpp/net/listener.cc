@@ -1,6 +1,7 @@
 #include "net/listener.h"
 
 #include <fcntl.h>
+#include <linux/filter.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -10,7 +11,9 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <limits>
 
 #include "base/clock.h"
@@ -86,6 +89,38 @@ Endpoint PeerOf(const sockaddr_storage& name) {
   const auto& v4 = reinterpret_cast<const sockaddr_in&>(name);
   std::memcpy(address.bytes, &v4.sin_addr, 4);
   return {FormatAddress(address), ntohs(v4.sin_port)};
+}
+
+// The address as /proc/net/tcp has it: words of the address as they are in memory, and the port.
+std::string KernelName(const sockaddr_storage& name) {
+  char text[64];
+  if (name.ss_family == AF_INET6) {
+    const auto& v6 = reinterpret_cast<const sockaddr_in6&>(name);
+    uint32_t words[4];
+    std::memcpy(words, &v6.sin6_addr, sizeof words);
+    std::snprintf(
+        text, sizeof text, "%08X%08X%08X%08X:%04X", words[0], words[1], words[2], words[3],
+        ntohs(v6.sin6_port));
+  } else {
+    const auto& v4 = reinterpret_cast<const sockaddr_in&>(name);
+    std::snprintf(text, sizeof text, "%08X:%04X", v4.sin_addr.s_addr, ntohs(v4.sin_port));
+  }
+  return text;
+}
+
+// How many sockets listen there, of whichever process.
+size_t CountListening(const sockaddr_storage& name) {
+  const std::string wanted = KernelName(name);
+  std::ifstream table(name.ss_family == AF_INET6 ? "/proc/net/tcp6" : "/proc/net/tcp");
+  size_t count = 0;
+  std::string line;
+  std::getline(table, line);  // the names of the columns
+  std::string number, local, remote, state;
+  while (table >> number >> local >> remote >> state && std::getline(table, line)) {
+    if (state != "0A") break;  // those that listen come first
+    if (local == wanted) ++count;
+  }
+  return count;
 }
 
 }  // namespace
@@ -213,6 +248,20 @@ Listener::~Listener() {
 }
 
 uint16_t Listener::port() const { return impl_->port; }
+
+// The sockets that share a port are numbered as they came, and a program of one instruction names the number. Once this
+// process has closed its own, there is no such number any more, and the kernel spreads as before.
+bool Listener::YieldPort(size_t ours) {
+  const int descriptor = impl_->listening.native_handle();
+  sockaddr_storage name{};
+  socklen_t size = sizeof name;
+  ::getsockname(descriptor, reinterpret_cast<sockaddr*>(&name), &size);
+  const size_t all = CountListening(name);
+  if (all <= ours) return false;
+  sock_filter last = BPF_STMT(BPF_RET | BPF_K, static_cast<uint32_t>(all - 1));
+  const sock_fprog program{.len = 1, .filter = &last};
+  return ::setsockopt(descriptor, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &program, sizeof program) == 0;
+}
 
 void Listener::Start() { Impl::Wait(impl_); }
 

@@ -27,13 +27,18 @@ class Listener {
     std::string host;
     uint16_t port = 0;       // 0: any free port
     bool share_port = true;  // SO_REUSEPORT: other listeners may join
-    bool join = false;       // join one that shares its port; else nobody may be listening there yet
+    bool join = false;       // join whoever shares its port; else nobody may be listening there yet
   };
   // FailedPrecondition, in a sentence with the address and the reason, if it cannot listen there.
   static StatusOr<std::unique_ptr<Listener>> Open(EventLoop& loop, const Where& where, OnAccept on_accept);
   ~Listener();
 
   uint16_t port() const;
+
+  // For a restart: where more listen on this port than `ours`, this process among them, new connections go to the one
+  // that came last from now on, and this is true. The kernel otherwise spreads them over all, and what it has given to
+  // a port that is then closed is refused. Any thread, while the listener is not being stopped.
+  bool YieldPort(size_t ours);
   void Start();
   // Accepts what the kernel has already queued, then closes the port.
   void Stop();

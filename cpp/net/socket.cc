@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "net/ready_set.h"
+#include "net/tls.h"
 
 namespace vllm_router {
 namespace {
@@ -44,12 +45,15 @@ struct Socket::Impl final : ReadySet::Member {
 
   EventLoop& loop;
   const int descriptor;
+  std::unique_ptr<TlsSession> tls;  // null: plain
   Unread unread = Unread::kNone;
   bool ended = false;  // by the peer, or broken: behind what it sent, there is that to be read
   bool closed = false;
   bool interrupted = false;
+  bool reset = false;  // a proper end is not what it gets
   std::coroutine_handle<> reader;
-  ReadAwaiter* read = nullptr;  // where the reader wants what there is; null: it only wants to know
+  HandshakeAwaiter* handshake = nullptr;  // whose waiter is the reader
+  ReadAwaiter* read = nullptr;            // where the reader wants what there is; null: it only wants to know
   std::coroutine_handle<> writer;
   Callback watcher = nullptr;
   void* watcher_context = nullptr;
@@ -57,15 +61,35 @@ struct Socket::Impl final : ReadySet::Member {
   void OnReady(uint32_t events) override {
     constexpr uint32_t kEnds = EPOLLRDHUP | EPOLLHUP | EPOLLERR;
     if (closed) return;
+    if (handshake != nullptr) {
+      GoOnWithHandshake();
+      return;
+    }
     if (events & (EPOLLIN | kEnds)) {
-      unread = Unread::kSome;
+      unread = tls == nullptr ? Unread::kSome : Unread::kPerhaps;
       if (events & kEnds) ended = true;
       TellReader();
+    } else if (tls != nullptr && unread == Unread::kPerhaps) {
+      TellReader();  // which had to write something before it could read
     }
     if (writer && events & (EPOLLOUT | EPOLLHUP | EPOLLERR)) std::exchange(writer, nullptr).resume();
   }
 
+  // Whether it is over.
+  bool GoOnWithHandshake() {
+    const IoResult result = tls->Handshake();
+    if (result.would_block()) {
+      if (tls->wants_write()) loop.ready_set().AwaitWritable(descriptor, this);
+      return false;
+    }
+    unread = Unread::kPerhaps;  // what followed it has been read already
+    std::exchange(handshake, nullptr)->ok = result.ok();
+    if (reader) std::exchange(reader, nullptr).resume();
+    return true;
+  }
+
   void TellReader() {
+    if (tls != nullptr && read == nullptr && (reader || watcher != nullptr) && !HasUnread()) return;
     if (read != nullptr) {
       const IoResult result = Receive(read->room);
       if (result.would_block()) return;
@@ -78,7 +102,25 @@ struct Socket::Impl final : ReadySet::Member {
     }
   }
 
+  // What comes may be TLS's own affair and no text.
+  IoResult ReceiveTls(std::span<char> room) {
+    const IoResult result = tls->Read(room);
+    if (result.would_block()) {
+      Drained();
+    } else {
+      unread = result.ok() && tls->drained() && !ended ? Unread::kNone : Unread::kPerhaps;
+    }
+    return result;
+  }
+
+  void Drained() {
+    // Where it has to write first, somebody has to go on with that.
+    unread = tls->wants_write() ? Unread::kPerhaps : Unread::kNone;
+    if (tls->wants_write()) loop.ready_set().AwaitWritable(descriptor, this);
+  }
+
   IoResult Receive(std::span<char> room) {
+    if (tls != nullptr) return ReceiveTls(room);
     const IoResult result = FromCall(::recv(descriptor, room.data(), room.size(), MSG_DONTWAIT));
     if (result.ok()) {
       // A read that did not fill its room has taken all; what comes later is told again.
@@ -91,6 +133,12 @@ struct Socket::Impl final : ReadySet::Member {
   }
 
   bool HasUnread() {
+    if (tls != nullptr) {
+      if (unread != Unread::kPerhaps) return unread == Unread::kSome;
+      if (tls->HasUnread()) return true;
+      Drained();
+      return false;
+    }
     if (unread == Unread::kPerhaps) {
       char byte;
       const bool none = FromCall(::recv(descriptor, &byte, 1, MSG_PEEK | MSG_DONTWAIT)).would_block();
@@ -119,6 +167,8 @@ void Socket::Close() {
   Impl& impl = *impl_;
   impl.closed = true;
   impl.watcher = nullptr;
+  if (impl.tls != nullptr && !impl.reset) impl.tls->Shutdown();
+  impl.handshake = nullptr;
   if (impl.read != nullptr) std::exchange(impl.read, nullptr)->result = {.error = ECANCELED};
   if (impl.reader) impl.loop.Resume(std::exchange(impl.reader, nullptr));
   if (impl.writer) impl.loop.Resume(std::exchange(impl.writer, nullptr));
@@ -130,11 +180,37 @@ void Socket::Abort() {
   if (!is_open()) return;
   const linger reset{.l_onoff = 1, .l_linger = 0};
   ::setsockopt(impl_->descriptor, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+  impl_->reset = true;
   Close();
 }
 
 void Socket::ShutdownWrite() {
-  if (is_open()) ::shutdown(impl_->descriptor, SHUT_WR);
+  if (!is_open()) return;
+  if (impl_->tls != nullptr) impl_->tls->Shutdown();
+  ::shutdown(impl_->descriptor, SHUT_WR);
+}
+
+void Socket::StartTls(std::shared_ptr<const TlsContext> context, const std::string& host, uint16_t port) {
+  if (!is_open()) return;
+  impl_->tls = std::make_unique<TlsSession>(std::move(context), impl_->descriptor, host, port);
+}
+
+bool Socket::is_tls() const { return impl_ != nullptr && impl_->tls != nullptr; }
+
+const std::string& Socket::tls_error() const {
+  static const std::string none;
+  return is_tls() ? impl_->tls->why() : none;
+}
+
+bool Socket::HandshakeAwaiter::await_ready() {
+  if (!socket->is_open()) return true;
+  Impl& impl = *socket->impl_;
+  impl.handshake = this;
+  return impl.GoOnWithHandshake();
+}
+
+void Socket::HandshakeAwaiter::await_suspend(std::coroutine_handle<> waiter) {
+  socket->impl_->reader = waiter;
 }
 
 IoResult Socket::TryRead(std::span<char> room) {
@@ -144,6 +220,7 @@ IoResult Socket::TryRead(std::span<char> room) {
 
 IoResult Socket::TryWrite(std::span<const iovec> pieces) {
   if (!is_open()) return {.error = ECANCELED};
+  if (impl_->tls != nullptr) return impl_->tls->Write(pieces);
   msghdr message{};
   message.msg_iov = const_cast<iovec*>(pieces.data());
   message.msg_iovlen = pieces.size();
@@ -154,6 +231,7 @@ IoResult Socket::TryWrite(std::span<const iovec> pieces) {
 
 bool Socket::HasUnread() const {
   if (!is_open()) return false;
+  if (impl_->tls != nullptr) return impl_->tls->done() && impl_->tls->HasText();
   char byte;
   return ::recv(impl_->descriptor, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
 }
@@ -222,7 +300,8 @@ std::string FormatAddress(const Address& address) {
   return text;
 }
 
-Connector::Connector(EventLoop& loop) : loop_(loop) {}
+Connector::Connector(EventLoop& loop, std::shared_ptr<const TlsContext> tls, std::string host)
+    : loop_(loop), tls_(std::move(tls)), host_(std::move(host)) {}
 
 Connector::~Connector() = default;
 
@@ -270,6 +349,19 @@ int Connector::Awaiter::await_resume() const {
   ::getsockopt(connector->socket_.impl_->descriptor, SOL_SOCKET, SO_ERROR, &error, &size);
   if (error != 0) connector->socket_.Close();
   return error;
+}
+
+Task<int> Connector::Connect(Address address, uint16_t port) {
+  Awaiter connecting{this, address, port};
+  const int error = co_await connecting;
+  if (error != 0 || tls_ == nullptr) co_return error;
+  socket_.StartTls(tls_, host_, port);
+  const bool agreed = co_await socket_.Handshake();
+  if (agreed) co_return 0;
+  if (!socket_.is_open()) co_return ECANCELED;
+  tls_error_ = socket_.tls_error();
+  socket_.Close();
+  co_return EPROTO;
 }
 
 void Connector::Cancel() { socket_.Close(); }

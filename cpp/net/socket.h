@@ -10,6 +10,10 @@
 // while nobody waits are found by the next wait. One waits for reading at a time; while nobody does, a function may be
 // called instead (WatchReadable).
 //
+// After StartTls() the bytes on the way are TLS's (net/tls.h), and all of this goes on to be about those inside: one
+// waits for, reads and writes plain text. Closing tells the peer properly; an end that the peer does not tell is an
+// error.
+//
 // Closing ends all waits: whoever awaits resumes with false in a later turn of the loop. One thread. Cost: idle, the
 // object and its place in the set, no buffer.
 #pragma once
@@ -27,8 +31,11 @@
 
 #include "base/status.h"
 #include "net/event_loop.h"
+#include "net/task.h"
 
 namespace vllm_router {
+
+class TlsContext;
 
 // What a non-blocking call did.
 struct IoResult {
@@ -52,6 +59,22 @@ class Socket {
   Socket(Socket&&) noexcept = default;
   Socket& operator=(Socket&& other) noexcept;
   ~Socket() { Close(); }
+
+  // From here on the bytes are TLS's. REQUIRES: none has been read or written. Nor may any be until Handshake() is over.
+  // `host`, `port`: of the worker at the other end; clients have none.
+  void StartTls(std::shared_ptr<const TlsContext> context, const std::string& host = {}, uint16_t port = 0);
+  bool is_tls() const;
+  const std::string& tls_error() const;  // why the handshake failed
+
+  struct HandshakeAwaiter {
+    Socket* socket;
+    bool ok = false;
+    bool await_ready();
+    void await_suspend(std::coroutine_handle<> waiter);
+    bool await_resume() const { return ok; }
+  };
+  // False: it failed, or the socket was closed meanwhile.
+  HandshakeAwaiter Handshake() { return {this}; }
 
   bool is_open() const;
   void Close();
@@ -115,12 +138,20 @@ struct Address {
 std::optional<Address> ParseAddress(std::string_view text);
 std::string FormatAddress(const Address& address);
 
-// A connect in progress, which can be cut short.
+// A connect in progress, handshake included, which can be cut short.
 class Connector {
  public:
-  explicit Connector(EventLoop& loop);
+  // `tls`: null for plain TCP; else `host` is whom the certificate has to name.
+  explicit Connector(EventLoop& loop, std::shared_ptr<const TlsContext> tls = nullptr, std::string host = {});
   ~Connector();
 
+  // errno of the attempt, 0 when connected, ECANCELED after Cancel(), EPROTO if TLS failed.
+  Task<int> Connect(Address address, uint16_t port);
+  void Cancel();
+  Socket TakeSocket();
+  const std::string& tls_error() const { return tls_error_; }
+
+ private:
   struct Awaiter {
     Connector* connector;
     Address address;
@@ -129,13 +160,11 @@ class Connector {
     void await_suspend(std::coroutine_handle<> waiter);
     int await_resume() const;
   };
-  // errno of the attempt, 0 when connected, ECANCELED after Cancel().
-  Awaiter Connect(const Address& address, uint16_t port) { return {this, address, port}; }
-  void Cancel();
-  Socket TakeSocket();
 
- private:
   EventLoop& loop_;
+  const std::shared_ptr<const TlsContext> tls_;
+  const std::string host_;
+  std::string tls_error_;
   Socket socket_;
   int error_ = 0;
 };

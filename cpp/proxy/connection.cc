@@ -4,6 +4,7 @@
 
 #include "base/limits.h"
 #include "proxy/exchange.h"
+#include "proxy/tls_files.h"
 
 namespace vllm_router {
 
@@ -26,7 +27,22 @@ void Connection::Serve(Lane& lane, Socket socket, Endpoint peer, Door door) {
   }(std::unique_ptr<Connection>(connection)));
 }
 
+// Whoever begins to speak TLS and does not go on has as long as for a request's head.
+Task<bool> Connection::StartTls(std::shared_ptr<const TlsContext> tls) {
+  socket.StartTls(std::move(tls));
+  timer_.Arm(lane.loop.timers(), lane.options.client_head_timeout_ms, &Connection::OnTimeout, this);
+  const bool agreed = co_await socket.Handshake();
+  timer_.Disarm();
+  if (!agreed) lane.recorder.tls_failures.fetch_add(1, std::memory_order_relaxed);
+  co_return agreed;
+}
+
 Task<void> Connection::Run() {
+  std::shared_ptr<const TlsContext> tls = door == Door::kMetrics ? nullptr : lane.tls.clients();
+  if (tls != nullptr) {
+    const bool agreed = co_await StartTls(std::move(tls));
+    if (!agreed) co_return;
+  }
   while (keep) {
     if (in.empty()) {
       if (lane.draining) break;

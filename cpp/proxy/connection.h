@@ -16,6 +16,7 @@ class Exchange;
 
 class Connection {
  public:
+  // The lane's TLS is what clients speak, but for the metrics' door.
   static void Serve(Lane& lane, Socket socket, Endpoint peer, Door door);
   ~Connection();
 
@@ -36,6 +37,7 @@ class Connection {
   friend class Exchange;
   Connection(Lane& lane, Socket socket, Endpoint peer, Door door);
   Task<void> Run();
+  Task<bool> StartTls(std::shared_ptr<const TlsContext> tls);
   Task<void> Linger();
   static void OnTimeout(void* connection);
 

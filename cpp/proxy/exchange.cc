@@ -287,7 +287,8 @@ Task<Exchange::Next> Exchange::Ask() {
       .stream_body = stream_body_,
       .key = &key_,
       .id = &request_id_,
-      .client_address = connection_.peer.address};
+      .client_address = connection_.peer.address,
+      .client_tls = connection_.socket.is_tls()};
   const Tries::End end = co_await tries_.Run(request);
   if (cancelled_ != CancelReason::kNone) {
     co_await ReplyCancelled();

@@ -5,6 +5,7 @@
 #include "http/unframe.h"
 #include "net/socket.h"
 #include "proxy/lane.h"
+#include "proxy/tls_files.h"
 
 namespace vllm_router {
 namespace {
@@ -59,18 +60,22 @@ Task<StatusOr<Fetched>> Fetch(
   StatusOr<std::vector<Address>> addresses = co_await lane.resolver.Resolve(url.host);
   if (!addresses.ok()) co_return addresses.status();
 
+  const std::shared_ptr<const TlsContext> tls = url.tls ? lane.tls.workers() : nullptr;
+  if (url.tls && tls == nullptr) co_return absl::UnavailableError("TLS to workers cannot be set up");
+  std::string refused = "the connection was refused";
   Socket socket;
   for (const Address& address : *addresses) {
     if (deadline.passed) break;
-    Connector connector(lane.loop);
+    Connector connector(lane.loop, tls, url.host);
     deadline.connector = &connector;
     const int error = co_await connector.Connect(address, url.port);
     deadline.connector = nullptr;
+    if (!connector.tls_error().empty()) refused = "TLS failed: " + connector.tls_error();
     if (error != 0) continue;
     socket = connector.TakeSocket();
     break;
   }
-  if (!socket.is_open()) co_return Failed(deadline, "the connection was refused");
+  if (!socket.is_open()) co_return Failed(deadline, refused);
   deadline.socket = &socket;
 
   std::string request = "GET " + url.prefix + target + " HTTP/1.1\r\nHost: " + url.authority +

@@ -11,7 +11,7 @@ constexpr int64_t kLogFlushMs = 100;
 
 Lane::Lane(
     const ServerOptions& options, const std::string& hop_name, std::shared_ptr<Router> router, Admin& admin,
-    const DoorKeys& keys, AccessLog* log)
+    const DoorKeys& keys, TlsFiles& tls, AccessLog* log)
     : options(options),
       hop_name(hop_name),
       bearer(options.api_key.empty() ? std::string() : "Bearer " + options.api_key),
@@ -24,6 +24,7 @@ Lane::Lane(
           {.open = &recorder.upstream_open, .idle = &recorder.upstream_idle}),
       fleet(&this->router->fleet_snapshot()),
       gatekeeper(keys),
+      tls(tls),
       cors(options.cors_allowed_origins),
       ids(Dice::EntropySeed()) {}
 

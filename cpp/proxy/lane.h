@@ -24,6 +24,7 @@ namespace vllm_router {
 
 class Connection;
 class Admin;
+class TlsFiles;
 struct FetchDeadline;
 
 // Objects that are dear to make and used once per request, kept for the next one.
@@ -48,7 +49,7 @@ class Spares {
 struct Lane {
   Lane(
       const ServerOptions& options, const std::string& hop_name, std::shared_ptr<Router> router, Admin& admin,
-      const DoorKeys& keys, AccessLog* log);
+      const DoorKeys& keys, TlsFiles& tls, AccessLog* log);
   ~Lane();
 
   const ServerOptions& options;
@@ -65,6 +66,7 @@ struct Lane {
   UpstreamPool upstreams;
   Snapshot<FleetView>::Cached fleet;
   Gatekeeper gatekeeper;
+  TlsFiles& tls;
   const Cors cors;
   Dice ids;  // request ids
   Spares<RequestHeadParser> request_parsers;

@@ -500,6 +500,7 @@ void Metrics::Collector::WriteConnections(Page* page) const {
       "client_connections_rejected_total",
       "Connections of clients closed at once because there are too many.");
   page->Add(Total(&Recorder::connections_rejected), {Label("reason", "max_connections")});
+  page->Add(Total(&Recorder::tls_failures), {Label("reason", "tls_handshake")});
 
   const double idle = Total(&Recorder::upstream_idle);
   page->Gauge("upstream_connections", "Connections to workers.");

@@ -13,6 +13,10 @@ namespace vllm_router {
 namespace {
 
 constexpr int64_t kShutdownPollNanos = 5'000'000;
+// For a connection that is being made to get to whoever it was given to: the time of a round trip around the earth,
+// and a packet sent twice.
+constexpr int64_t kHandoverNanos = 1'000'000'000;
+constexpr int64_t kNextHandoverNanos = 20'000'000;
 constexpr int64_t kKeyPollMs = 1000;
 constexpr int64_t kCutNanos = 3'000'000'000;  // for cut exchanges to unwind and lingering connections to end
 
@@ -42,22 +46,28 @@ StatusOr<std::unique_ptr<Server>> Server::Start(
     if (!file.ok()) return file.status();
     keys.admins = *std::move(file);
   }
-  std::unique_ptr<Server> server(new Server(std::move(router), options, std::move(keys)));
+  StatusOr<std::unique_ptr<TlsFiles>> tls = TlsFiles::Open(options);
+  if (!tls.ok()) return tls.status();
+  std::unique_ptr<Server> server(new Server(std::move(router), options, std::move(keys), *std::move(tls)));
   ROUTER_RETURN_IF_ERROR(server->Open());
   server->Run();
   return server;
 }
 
-Server::Server(std::shared_ptr<Router> router, const ServerOptions& options, DoorKeys keys)
+Server::Server(
+    std::shared_ptr<Router> router, const ServerOptions& options, DoorKeys keys,
+    std::unique_ptr<TlsFiles> tls)
     : options_(options),
       hop_name_(HopName(Dice::EntropySeed())),
       router_(std::move(router)),
       keys_(std::move(keys)),
+      tls_(std::move(tls)),
       admin_(router_) {
   if (options.access_log) access_log_ = std::make_unique<AccessLog>(&LogAccess);
   std::vector<const Recorder*> recorders;
   for (uint32_t i = 0; i <= std::max(1u, options.threads); ++i) {
-    lanes_.push_back(std::make_unique<Lane>(options_, hop_name_, router_, admin_, keys_, access_log_.get()));
+    lanes_.push_back(
+        std::make_unique<Lane>(options_, hop_name_, router_, admin_, keys_, *tls_, access_log_.get()));
     recorders.push_back(&lanes_.back()->recorder);
   }
   metrics_ = std::make_unique<Metrics>(router_, recorders, lanes_.back()->clock);
@@ -71,7 +81,7 @@ Status Server::Open() {
   for (size_t i = 0; i + 1 < lanes_.size(); ++i) {
     Lane& lane = *lanes_[i];
     StatusOr<std::unique_ptr<Listener>> listener = Listener::Open(
-        lane.loop, {.host = options_.host, .port = port_, .join = i > 0},
+        lane.loop, {.host = options_.host, .port = port_, .join = i > 0 || options_.reuse_port},
         [this, &lane](Socket socket, Endpoint peer) {
           if (TooManyConnections()) {
             lane.recorder.connections_rejected.fetch_add(1, std::memory_order_relaxed);
@@ -93,7 +103,7 @@ Status Server::OpenAside(
   if (port < 0) return absl::OkStatus();
   Lane& lane = *lanes_.back();
   StatusOr<std::unique_ptr<Listener>> listener = Listener::Open(
-      lane.loop, {.host = host, .port = static_cast<uint16_t>(port), .share_port = false},
+      lane.loop, {.host = host, .port = static_cast<uint16_t>(port), .join = options_.reuse_port},
       [&lane, door](Socket socket, Endpoint peer) {
         Connection::Serve(lane, std::move(socket), std::move(peer), door);
       });
@@ -108,7 +118,7 @@ void Server::Run() {
   if (metrics_listener_ != nullptr) metrics_listener_->Start();
   lanes_.back()->loop.Post([this] {
     health_->Start();
-    if (has_something_to_reload()) {
+    if (has_keys()) {
       key_timer_.Arm(lanes_.back()->loop.timers(), kKeyPollMs, &Server::OnKeyTimer, this);
     }
   });
@@ -162,6 +172,7 @@ void Server::Reload() {
     for (KeyFile* file : {keys_.clients.get(), keys_.admins.get()}) {
       if (file != nullptr) file->Reload();
     }
+    if (tls_->any() && tls_->Reload()) Log(LogLevel::kInfo, "TLS: certificates and keys are read again");
   });
 }
 
@@ -210,19 +221,40 @@ Task<void> Server::WaitUntil(std::function<bool()> done, int64_t nanos, bool may
   }
 }
 
+// Whether another process listens, too, and has the new connections from now on.
+bool Server::YieldPort(size_t ours) { return listeners_.front()->YieldPort(ours); }
+
 Task<void> Server::ShutDown() {
   Lane& control = *lanes_.back();
   // Not ready any more, but still accepting: load balancers need time to hear of it.
   admin_.set_draining();
-  co_await WaitUntil([] { return false; }, options_.shutdown_settle_ms * 1'000'000, true);
+  const auto wait = [this](int64_t nanos) { return WaitUntil([] { return false; }, nanos, true); };
+  const int64_t settle = options_.shutdown_settle_ms * 1'000'000;
+  bool relieved = YieldPort(listeners_.size());
+  const int64_t first_wait = relieved ? std::max(settle, kHandoverNanos) : settle;
+  co_await wait(first_wait);
+  if (!relieved && settle > 0) {
+    relieved = YieldPort(listeners_.size());
+    if (relieved) co_await wait(kHandoverNanos);
+  }
 
-  // No new connections; those that rest are closed, those that work close after their answer.
-  ForEachDataLane([](Lane& lane, Listener& listener) {
-    listener.Stop();
-    lane.draining = true;
-    for (Connection* connection : lane.connections) connection->Drain(false);
-    lane.stopped_listening.store(true);
-  });
+  // No new connections; those that rest are closed, those that work close after their answer. Where there is a
+  // successor, one port after the other, since what the next is given meanwhile has to be accepted.
+  for (size_t i = listeners_.size(); i-- > 0;) {
+    if (relieved && i + 1 < listeners_.size()) {
+      YieldPort(i + 1);
+      co_await wait(kNextHandoverNanos);
+    }
+    Lane& lane = *lanes_[i];
+    lane.loop.Post([&lane, listener = listeners_[i].get()] {
+      listener->Stop();
+      lane.draining = true;
+      for (Connection* connection : lane.connections) connection->Drain(false);
+      lane.stopped_listening.store(true);
+    });
+    const auto stopped = [&lane] { return lane.stopped_listening.load(); };
+    if (relieved) co_await WaitUntil(stopped, kCutNanos, false);
+  }
   const auto all_closed = [this] {
     for (size_t i = 0; i + 1 < lanes_.size(); ++i) {
       if (!lanes_[i]->stopped_listening.load()) return false;

@@ -27,6 +27,7 @@
 #include "proxy/lane.h"
 #include "proxy/metrics.h"
 #include "proxy/server_options.h"
+#include "proxy/tls_files.h"
 
 namespace vllm_router {
 
@@ -42,9 +43,10 @@ class Server {
   const ServerOptions& options() const { return options_; }
   std::string MetricsText() const { return metrics_->Text(); }
 
-  // Reads the files of keys again, as it does by itself when they change. The log tells what came of it.
+  // Reads the files of keys again, as it does by itself when they change, and those of TLS. The log tells what came of
+  // it.
   void Reload();
-  bool has_something_to_reload() const { return keys_.clients != nullptr || keys_.admins != nullptr; }
+  bool has_something_to_reload() const { return has_keys() || tls_->any(); }
 
   // Begins a graceful stop; the second call cuts what is still in flight.
   void Shutdown();
@@ -54,12 +56,16 @@ class Server {
   uint64_t exchanges_cut() const { return cut_; }
 
  private:
-  Server(std::shared_ptr<Router> router, const ServerOptions& options, DoorKeys keys);
+  Server(
+      std::shared_ptr<Router> router, const ServerOptions& options, DoorKeys keys,
+      std::unique_ptr<TlsFiles> tls);
+  bool has_keys() const { return keys_.clients != nullptr || keys_.admins != nullptr; }
   Status Open();
   Status OpenAside(const std::string& host, int32_t port, Door door, std::unique_ptr<Listener>* opened);
   void Run();
   static void OnKeyTimer(void* server);
   Task<void> ShutDown();
+  bool YieldPort(size_t ours);
   Task<void> WaitUntil(std::function<bool()> done, int64_t nanos, bool may_hurry);
   void ForEachDataLane(const std::function<void(Lane&, Listener&)>& action);  // on each lane's thread
   int64_t OpenConnections() const;
@@ -69,6 +75,7 @@ class Server {
   const std::string hop_name_;  // in Via, of this server alone
   const std::shared_ptr<Router> router_;
   const DoorKeys keys_;
+  const std::unique_ptr<TlsFiles> tls_;
   Admin admin_;
   std::unique_ptr<AccessLog> access_log_;     // null: nobody wants it
   std::vector<std::unique_ptr<Lane>> lanes_;  // the last one is the control lane

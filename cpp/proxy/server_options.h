@@ -43,6 +43,17 @@ struct ServerOptions {
   std::string admin_host = "127.0.0.1";
   int32_t admin_port = -1;  // -1: admin endpoints are on `port`; 0: any free port
 
+  std::string tls_cert_path;  // empty: clients come in plain
+  std::string tls_key_path;
+  std::string tls_client_ca_file;       // empty: clients need no certificate
+  std::string tls_min_version = "1.2";  // or 1.3; of both sides
+  std::string worker_ca_file;           // empty: the system's authorities
+  bool worker_tls_insecure = false;
+  std::string worker_cert_path;  // empty: workers are shown none
+  std::string worker_key_path;
+
+  bool reuse_port = false;  // another router may be listening already, to be relieved by this one
+
   std::string prometheus_host = "127.0.0.1";
   int32_t prometheus_port = -1;  // -1: no metrics listener; 0: any free port
 

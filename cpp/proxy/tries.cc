@@ -7,6 +7,7 @@
 #include "http/head_writer.h"
 #include "proxy/lane.h"
 #include "proxy/relay.h"
+#include "proxy/tls_files.h"
 
 namespace vllm_router {
 namespace {
@@ -101,11 +102,12 @@ Task<bool> Tries::Connect() {
   connect_timed_out_ = false;
   deadline_.Arm(lane_.loop.timers(), lane_.options.connect_timeout_ms, &Tries::OnConnectTimeout, this);
   StatusOr<std::vector<Address>> addresses = co_await lane_.resolver.Resolve(url.host);
+  const std::shared_ptr<const TlsContext> tls = url.tls ? lane_.tls.workers() : nullptr;
   int error = 0;
-  if (addresses.ok()) {
+  if (addresses.ok() && (tls != nullptr || !url.tls)) {
     for (const Address& address : *addresses) {
       if (cancelled_ || connect_timed_out_) break;
-      Connector connector(lane_.loop);
+      Connector connector(lane_.loop, tls, url.host);
       connector_ = &connector;
       error = co_await connector.Connect(address, url.port);
       connector_ = nullptr;
@@ -144,7 +146,7 @@ void Tries::WriteHead() {
        .preserve_host = options.preserve_host,
        .hop_name = lane_.hop_name,
        .client_address = request_.client_address,
-       .forwarded_proto = "http",
+       .forwarded_proto = request_.client_tls ? "https" : "http",
        .trust_forwarded = options.trust_forwarded,
        .request_id_name = request_.id->header_name,
        .request_id = request_.id->to_worker(),

@@ -45,6 +45,7 @@ class Tries {
     const RoutingKey* key;
     const RequestId* id;
     std::string_view client_address;
+    bool client_tls;
   };
 
   // Called with `context` while a body is streamed.

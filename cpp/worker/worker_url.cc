@@ -23,19 +23,15 @@ Status Bad(std::string_view url, const Parts&... parts) {
 }
 
 // Splits "http://" off. Other schemes each get the sentence that helps most.
-Status TakeScheme(std::string_view url, std::string_view* rest) {
+Status TakeScheme(std::string_view url, std::string_view* rest, bool* tls) {
   const size_t end = url.find("://");
   if (end == std::string_view::npos) {
     return Bad(url, "has no scheme; write it as http://host:port, for example http://10.0.0.1:8000");
   }
   *rest = url.substr(end + 3);
   const std::string scheme = AsciiLower(url.substr(0, end));
-  if (scheme == "http") return absl::OkStatus();
-  if (scheme == "https") {
-    return absl::UnimplementedError(Concat(
-        "worker URL ", Quoted(url),
-        ": TLS to workers is not built yet; use http:// over a network that you trust"));
-  }
+  *tls = scheme == "https";
+  if (*tls || scheme == "http") return absl::OkStatus();
   if (scheme == "grpc" || scheme == "grpcs") {
     return absl::UnimplementedError(Concat(
         "worker URL ", Quoted(url),
@@ -46,7 +42,7 @@ Status TakeScheme(std::string_view url, std::string_view* rest) {
         "worker URL ", Quoted(url),
         ": Unix sockets are not built yet; let the worker listen on http://127.0.0.1:port"));
   }
-  return Bad(url, "has the scheme ", Quoted(scheme), "; workers are reached over http://");
+  return Bad(url, "has the scheme ", Quoted(scheme), "; workers are reached over http:// or https://");
 }
 
 void DropTrailingSlashes(std::string_view* text) {
@@ -91,7 +87,7 @@ Status TakePort(std::string_view url, std::string_view digits, uint16_t* port) {
   if (!value || *value < 1 || *value > 65'535) {
     return Bad(
         url, "has the port ", Quoted(digits),
-        "; a port is a number from 1 to 65535 (without one, 80 is meant)");
+        "; a port is a number from 1 to 65535 (without one, 80 is meant, 443 for https)");
   }
   *port = static_cast<uint16_t>(*value);
   return absl::OkStatus();
@@ -123,6 +119,8 @@ Status CheckName(std::string_view url, std::string_view host) {
   return absl::OkStatus();
 }
 
+uint16_t DefaultPort(const WorkerUrl& url) { return url.tls ? 443 : 80; }
+
 // "host", "host:port", "[v6]", "[v6]:port".
 Status TakeAuthority(std::string_view url, std::string_view authority, WorkerUrl* parsed) {
   std::string_view after_host;
@@ -152,7 +150,7 @@ Status TakeAuthority(std::string_view url, std::string_view authority, WorkerUrl
   }
   if (!after_host.empty()) {
     ROUTER_RETURN_IF_ERROR(TakePort(url, after_host.substr(1), &parsed->port));
-    if (parsed->port != 80) parsed->authority += Concat(":", parsed->port);
+    if (parsed->port != DefaultPort(*parsed)) parsed->authority += Concat(":", parsed->port);
   }
   return absl::OkStatus();
 }
@@ -178,10 +176,11 @@ Status CheckBytes(std::string_view url) {
 StatusOr<WorkerUrl> ParseWorkerUrl(std::string_view url) {
   ROUTER_RETURN_IF_ERROR(CheckBytes(url));
   std::string_view rest;
-  ROUTER_RETURN_IF_ERROR(TakeScheme(url, &rest));
+  WorkerUrl parsed;
+  ROUTER_RETURN_IF_ERROR(TakeScheme(url, &rest, &parsed.tls));
+  parsed.port = DefaultPort(parsed);
   const std::string_view scheme = url.substr(0, url.size() - rest.size());
 
-  WorkerUrl parsed;
   // On both sides of the rank, so that what is registered reads back as itself.
   DropTrailingSlashes(&rest);
   ROUTER_RETURN_IF_ERROR(TakeRank(url, &rest, &parsed.rank));
@@ -212,7 +211,7 @@ StatusOr<WorkerUrl> ParseWorkerUrl(std::string_view url) {
 }
 
 bool SameHost(const WorkerUrl& a, const WorkerUrl& b) {
-  return a.port == b.port && a.prefix == b.prefix && EqualsIgnoreCase(a.host, b.host);
+  return a.tls == b.tls && a.port == b.port && a.prefix == b.prefix && EqualsIgnoreCase(a.host, b.host);
 }
 
 }  // namespace vllm_router

@@ -19,9 +19,11 @@ struct WorkerUrl {
   std::string url;   // as registered, with @rank, without a trailing slash; a worker's name everywhere
   std::string base;  // url without @rank: ranks of one host share it
   std::string host;  // without brackets
+  bool tls = false;  // https
   uint16_t port = 80;
-  std::string prefix;     // path in front of every request target; usually empty
-  std::string authority;  // what `Host` says: host[:port], bracketed for IPv6, port omitted when 80
+  std::string prefix;  // path in front of every request target; usually empty
+  std::string
+      authority;  // what `Host` says: host[:port], bracketed for IPv6, port omitted when it is the scheme's
   std::optional<uint32_t> rank;
 };
 
@@ -29,7 +31,8 @@ struct WorkerUrl {
 // password in the URL is not repeated in the message.
 StatusOr<WorkerUrl> ParseWorkerUrl(std::string_view url);
 
-// Whether two URLs lead to the same server: the case of the host, ":80" and a trailing slash make no difference.
+// Whether two URLs lead to the same server: the case of the host, ":80" and a trailing slash make no difference, but
+// https does.
 bool SameHost(const WorkerUrl& a, const WorkerUrl& b);
 
 }  // namespace vllm_router

@@ -110,9 +110,9 @@ def _worker_url(url: str) -> str:
     """
     base = re.sub(r"@[0-9]+$", "", url)
     scheme, separator, rest = base.partition("://")
-    if separator and scheme.lower() in ("https", "grpc", "grpcs", "unix"):
-        raise NotYet(f"workers are reached by plain HTTP: use http://{rest}")
-    if scheme.lower() != "http" or not separator:
+    if separator and scheme.lower() in ("grpc", "grpcs", "unix"):
+        raise NotYet(f"workers are reached by HTTP: use http://{rest} or https://{rest}")
+    if scheme.lower() not in ("http", "https") or not separator:
         raise Unfit(f"URLs like http://host:8000, and {url!r} is not one")
     try:
         parts = urlsplit(base)
@@ -142,7 +142,6 @@ _BREAKER = NotBuilt("circuit breakers", "health checks alone decide which worker
 _ADMISSION = NotBuilt("admission control", "requests go to workers at once, without a cap or a queue")
 _RATE_LIMIT = NotBuilt("rate limits", "requests go to workers at once")
 _AUTH = NotBuilt("checking clients' keys", "anybody who reaches the port is served, so keep it private")
-_TLS = NotBuilt("TLS", "clients and workers are spoken to by plain HTTP; put a TLS proxy in front")
 _PD = NotBuilt("prefill/decode disaggregation", "every worker in --worker-urls does both stages")
 _DISCOVERY = NotBuilt("Kubernetes discovery", "workers are named by --worker-urls and POST /add_worker")
 _TRACING = NotBuilt("OpenTelemetry tracing", "traceparent and its like pass through unchanged")
@@ -243,6 +242,15 @@ class RouterArgs:
         more="0 means min(4, CPUs this process may use). One core carries tens of thousands of requests per "
         "second, "
         "and upstream connections are pooled per thread, so more is seldom better.",
+    )
+    reuse_port: bool = option(
+        False,
+        Switch(),
+        "whether another router may be listening there already, to be relieved by this one",
+        group=_SERVER,
+        scope="server",
+        more="For a restart without a refused connection: start the new one with it, then stop the old one. "
+        "Otherwise a port in use ends the start.",
     )
     api_key: str | None = option(
         None,
@@ -895,16 +903,61 @@ class RouterArgs:
         more="Such as https://chat.example. None: any, but for the admin endpoints.",
     )
     tls_cert_path: str | None = option(
-        None, Text("PATH"), "the certificate shown to clients", group=_SECURITY, not_built=_TLS
+        None,
+        Text("PATH"),
+        "the certificate shown to clients, with those between it and the authority (PEM)",
+        group=_SECURITY,
+        scope="server",
+        more="With it and --tls-key-path, --port and --admin-port speak TLS only. Read again on SIGHUP, as "
+        "all files of TLS are.",
     )
     tls_key_path: str | None = option(
-        None, Text("PATH"), "the key of that certificate", group=_SECURITY, not_built=_TLS
+        None,
+        Text("PATH"),
+        "the key of that certificate (PEM, without a password)",
+        group=_SECURITY,
+        scope="server",
+    )
+    tls_client_ca_file: str | None = option(
+        None,
+        Text("PATH"),
+        "the authorities one of which has to vouch for a client (PEM)",
+        group=_SECURITY,
+        scope="server",
+        more="Unset: clients need no certificate.",
+    )
+    tls_min_version: str = option(
+        "1.2",
+        Choice(("1.2", "1.3"), metavar="VERSION"),
+        "the least version of TLS that is spoken, with clients and with workers",
+        group=_SECURITY,
+        scope="server",
     )
     worker_ca_file: str | None = option(
-        None, Text("PATH"), "the authorities that vouch for workers", group=_SECURITY, not_built=_TLS
+        None,
+        Text("PATH"),
+        "the authorities that vouch for workers at https:// (PEM)",
+        group=_SECURITY,
+        scope="server",
+        more="Unset: the system's.",
+    )
+    worker_cert_path: str | None = option(
+        None,
+        Text("PATH"),
+        "the certificate shown to workers that ask for one (PEM)",
+        group=_SECURITY,
+        scope="server",
+    )
+    worker_key_path: str | None = option(
+        None, Text("PATH"), "the key of that certificate (PEM)", group=_SECURITY, scope="server"
     )
     worker_tls_insecure: bool = option(
-        False, Switch(), "whether workers' certificates go unchecked", group=_SECURITY, not_built=_TLS
+        False,
+        Switch(),
+        "whether workers' certificates go unchecked",
+        group=_SECURITY,
+        scope="server",
+        more="Then anybody on the way can read prompts and keys.",
     )
 
     vllm_pd_disaggregation: bool = option(
@@ -1240,6 +1293,18 @@ class RouterArgs:
                 f"client_api_key_file and admin_api_key_file are both {self.client_api_key_file}, so every "
                 "client could change the fleet; give admins a file of their own"
             )
+        for cert, key in (("tls_cert_path", "tls_key_path"), ("worker_cert_path", "worker_key_path")):
+            if (getattr(self, cert) is None) != (getattr(self, key) is None):
+                given, missing = (cert, key) if getattr(self, key) is None else (key, cert)
+                raise ValueError(
+                    f"{given} is {getattr(self, given)} and {missing} is not set; a certificate and its key "
+                    "go together, so give both"
+                )
+        if self.tls_client_ca_file is not None and self.tls_cert_path is None:
+            raise ValueError(
+                f"tls_client_ca_file is {self.tls_client_ca_file}, and clients come in plain; give "
+                "tls_cert_path and tls_key_path, too"
+            )
         if self.health_check_endpoint[:1] != "/":
             raise ValueError(
                 f"health_check_endpoint is {self.health_check_endpoint}; it is a path and must begin with /, "
@@ -1276,6 +1341,11 @@ class RouterArgs:
             sentences.append(
                 f"--admin-host {self.admin_host} is not of this machine alone, and without "
                 "--admin-api-key-file whoever reaches it can change the fleet"
+            )
+        if self.worker_tls_insecure:
+            sentences.append(
+                "--worker-tls-insecure: workers at https:// may be anybody, and so may whoever reads along; "
+                "--worker-ca-file is the way to trust one's own authority"
             )
         alone = len(self.worker_urls) == self.intra_node_data_parallel_size == 1
         if alone and FLAGS["policy"].check(self.policy) == "power_of_two":

@@ -46,7 +46,7 @@ class Server:
     @property
     def url(self) -> str:
         """Where clients go, such as `http://127.0.0.1:30000`."""
-        return _url(self._core.host, self._core.port)
+        return _url(self._core.host, self._core.port, self._core.tls)
 
     @property
     def port(self) -> int:
@@ -63,10 +63,14 @@ class Server:
     @property
     def admin_url(self) -> str | None:
         """Where admin endpoints are; None without `admin_port`, when they are at `url`."""
-        return None if self._core.admin_port is None else _url(self._admin_host, self._core.admin_port)
+        return (
+            None
+            if self._core.admin_port is None
+            else _url(self._admin_host, self._core.admin_port, self._core.tls)
+        )
 
     def reload(self) -> None:
-        """Read the files of keys again, as SIGHUP does; the log tells what came of it."""
+        """Read the files of keys and of TLS again, as SIGHUP does; the log tells what came of it."""
         self._core.reload()
 
     def metrics(self) -> str:
@@ -162,6 +166,7 @@ def _end_at_once(number: int, _frame: FrameType | None) -> None:
     signal.raise_signal(number)
 
 
-def _url(host: str, port: int) -> str:
+def _url(host: str, port: int, tls: bool = False) -> str:
     name = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
+    scheme = "https" if tls else "http"
+    return f"{scheme}://[{name}]:{port}" if ":" in name else f"{scheme}://{name}:{port}"

@@ -80,8 +80,6 @@ def test_what_is_refused_is_listed_by_function() -> None:
     for flag in FLAGS.values():
         if flag.not_built and flag.on_command_line:
             refused.setdefault(flag.not_built.function, set()).update(_dashed(flag))
-    for ours in ("TLS",):  # flags that only we have
-        del refused[ours]
     assert set(told) == set(refused)
     for function, listed in told.items():
         assert len(listed) == len(set(listed))

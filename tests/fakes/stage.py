@@ -16,9 +16,10 @@ import gc
 import json
 import re
 import socket
+import ssl
 from typing import Any
 
-from tests.fakes.wire import Message, Wire, descriptors, eventually, request
+from tests.fakes.wire import PATIENCE, Message, Wire, descriptors, eventually, request
 from tests.fakes.worker import FakeWorker, RefusingPort, SilentPort, SlowPort
 from vllm_router import Router, _core
 
@@ -54,12 +55,17 @@ class RunningRouter:
         self.port = self.server.port
         self.may_cut = False
 
-    def connect(self, receive_buffer: int | None = None) -> Client:
+    def connect(
+        self, receive_buffer: int | None = None, tls: ssl.SSLContext | None = None, name: str = "localhost"
+    ) -> Client:
         sock = socket.socket()
         if receive_buffer is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         try:
             sock.connect(("127.0.0.1", self.port))
+            if tls is not None:
+                sock.settimeout(PATIENCE)
+                sock = tls.wrap_socket(sock, server_hostname=name)
         except OSError:
             sock.close()
             raise

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable
@@ -91,6 +92,7 @@ class FakeWorker:
         send_buffer: int | None = None,
         path: str = "",
         port: int = 0,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.answer = answer
         self.script = script or self._answer_each
@@ -101,6 +103,7 @@ class FakeWorker:
         self._gates: list[Gate] = []
         self._threads: list[threading.Thread] = []
         self._stopped = False
+        self._tls = tls
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._listening = socket.socket(family, socket.SOCK_STREAM)
         if receive_buffer is not None:  # inherited by accepted sockets
@@ -112,7 +115,7 @@ class FakeWorker:
         self._listening.listen(1024)
         self.port = self._listening.getsockname()[1]
         self.authority = f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
-        self.url = f"http://{self.authority}{path}"
+        self.url = f"{'https' if tls else 'http'}://{self.authority}{path}"
         self._accepting = threading.Thread(target=self._accept, daemon=True)
         self._accepting.start()
 
@@ -191,10 +194,12 @@ class FakeWorker:
 
     def _serve(self, connection: Connection) -> None:
         try:
+            if self._tls is not None:
+                connection.socket = self._tls.wrap_socket(connection.socket, server_side=True)
             self.script(connection)
         except EndedEarlyError:
             connection.ended = "eof"
-        except ConnectionError:
+        except (ConnectionError, ssl.SSLError):
             connection.ended = "reset"
         except BaseException as error:
             # A descriptor that the script closed itself, or anything after stop(), is no news.

@@ -12,6 +12,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const StatusOr<WorkerUrl> again = ParseWorkerUrl(url->url);
   FUZZ_CHECK(again.ok());
   FUZZ_CHECK(again->url == url->url && again->base == url->base && again->rank == url->rank);
+  FUZZ_CHECK(again->tls == url->tls);
   FUZZ_CHECK(again->host == url->host && again->port == url->port && again->prefix == url->prefix);
   FUZZ_CHECK(!url->host.empty() && url->port != 0);
   for (const std::string& part : {url->url, url->base, url->host, url->prefix, url->authority}) {

@@ -204,6 +204,11 @@ OTHER_VALUES: dict[str, tuple[str, Any]] = {
     "tls-key-path": ("key.pem", "key.pem"),
     "worker-ca-file": ("ca.pem", "ca.pem"),
     "worker-tls-insecure": ("", True),
+    "tls-client-ca-file": ("clients.pem", "clients.pem"),
+    "tls-min-version": ("1.3", "1.3"),
+    "worker-cert-path": ("router.pem", "router.pem"),
+    "worker-key-path": ("router.key", "router.key"),
+    "reuse-port": ("", True),
     "vllm-pd-disaggregation": ("", True),
     "prefill": ("http://p:8000 8998", [("http://p:8000", 8998)]),
     "decode": ("http://d:8000", ["http://d:8000"]),
@@ -239,6 +244,15 @@ OTHER_VALUES: dict[str, tuple[str, Any]] = {
     "session-header-aliases": ("", True),
     "hash-key-fallback": ("body", "body"),  # the other name is not built yet
     "tokenize": ("never", "never"),  # likewise
+}
+
+# Flags that make no sense alone, with what they need.
+COMPANIONS = {
+    "tls-cert-path": "--tls-key-path key.pem",
+    "tls-key-path": "--tls-cert-path cert.pem",
+    "tls-client-ca-file": "--tls-cert-path cert.pem --tls-key-path key.pem",
+    "worker-cert-path": "--worker-key-path router.key",
+    "worker-key-path": "--worker-cert-path router.pem",
 }
 
 BY_SPELLING = {flag.spelling[2:]: flag for flag in FLAGS.values() if flag.on_command_line}
@@ -370,7 +384,8 @@ def test_every_flag_without_effect_says_why() -> None:
 
 @pytest.mark.parametrize("spelling", sorted(BY_SPELLING.keys() - NOT_BUILT.keys()))
 def test_every_other_flag_is_accepted_away_from_its_default(spelling: str) -> None:
-    parsed(f"--{spelling} {OTHER_VALUES[spelling][0]}")._validate_router_args()
+    line = f"--{spelling} {OTHER_VALUES[spelling][0]} {COMPANIONS.get(spelling, '')}"
+    parsed(line)._validate_router_args()
 
 
 @pytest.mark.parametrize(
@@ -418,8 +433,8 @@ def test_a_policy_that_is_not_built_is_refused_by_name(name: str, capsys: pytest
         ("--worker-urls a:8000", "must be URLs like http://host:8000, and 'a:8000' is not one"),
         ("--worker-urls http://a:99999", "'http://a:99999' is not one"),
         ("--worker-urls http://", "'http://' is not one"),
-        ("--worker-urls https://a", "workers are reached by plain HTTP: use http://a"),
-        ("--worker-urls grpc://a:1", "workers are reached by plain HTTP: use http://a:1"),
+        ("--worker-urls grpc://a", "workers are reached by HTTP: use http://a or https://a"),
+        ("--worker-urls grpc://a:1", "workers are reached by HTTP: use http://a:1 or https://a:1"),
         ("--mode pdd", "--mode is pdd; it must be one of regular, pd; did you mean pd?"),
         ("--prefill http://a x", "Invalid bootstrap port 'x' of prefill worker http://a"),
         ("--prefill http://a 1 2", "--prefill takes one URL and one bootstrap port, not http://a 1 2"),
@@ -585,7 +600,7 @@ def test_an_empty_file_changes_nothing() -> None:
         ("port: yes", "f.yaml: port is true; "),
         ("port: 1\nport: 2", "f.yaml: port is there twice; leave one of them"),
         ("worker_urls: []\nworker-urls: []", "f.yaml: worker-urls sets worker_urls a second time"),
-        ("worker_urls: [https://a]", "f.yaml: --worker-urls https://a is not built into vllm-router"),
+        ("worker_urls: [grpc://a]", "f.yaml: --worker-urls grpc://a is not built into vllm-router"),
         ("selector: 7", "f.yaml: selector is 7; write it as {app: vllm}"),
         ("prefill: 7", "f.yaml: prefill is 7; write it as [[http://host:8000, 8998]"),
         ("- port", "f.yaml must be a mapping of names to values"),
@@ -939,3 +954,22 @@ def test_doors_that_are_shut_or_open_by_oversight_are_warned_of(line: str, sente
     warnings = parsed(f"--worker-urls http://a:1 {line}").warnings()
     assert len(warnings) == (sentence is not None)
     assert sentence is None or sentence in warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("--tls-cert-path c", "tls_cert_path is c and tls_key_path is not set"),
+        ("--tls-key-path k", "tls_key_path is k and tls_cert_path is not set"),
+        ("--worker-key-path k", "worker_key_path is k and worker_cert_path is not set"),
+        ("--tls-client-ca-file a", "clients come in plain; give tls_cert_path and tls_key_path, too"),
+    ],
+)
+def test_what_goes_together_in_tls_is_asked_for(line: str, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        parsed(line)._validate_router_args()
+
+
+def test_unchecked_certificates_are_warned_of() -> None:
+    (warning,) = parsed("--worker-urls https://a:1 --worker-tls-insecure").warnings()
+    assert "may be anybody" in warning

@@ -36,6 +36,10 @@ def parse(url):
         ("http://a:8000/@cf/x", "http://a:8000/@cf/x", "a", 8000, "/@cf/x", "a:8000", None),
         ("http://a:8000/a%20b", "http://a:8000/a%20b", "a", 8000, "/a%20b", "a:8000", None),
         ("http://a.:8000", "http://a.:8000", "a.", 8000, "", "a.:8000", None),
+        ("https://a", "https://a", "a", 443, "", "a", None),
+        ("https://a:443", "https://a:443", "a", 443, "", "a", None),
+        ("https://a:80/p@1", "https://a:80/p", "a", 80, "/p", "a:80", 1),
+        ("http://a:443", "http://a:443", "a", 443, "", "a:443", None),
     ],
 )
 def test_a_url_is_taken_apart(url, base, host, port, prefix, authority, rank):
@@ -47,6 +51,7 @@ def test_a_url_is_taken_apart(url, base, host, port, prefix, authority, rank):
     assert parsed["prefix"] == prefix
     assert parsed["authority"] == authority
     assert parsed["rank"] == rank
+    assert parsed["tls"] == url.lower().startswith("https")
 
 
 def test_a_trailing_slash_is_dropped_also_around_a_rank():
@@ -63,9 +68,7 @@ def test_a_trailing_slash_is_dropped_also_around_a_rank():
         ("", "INVALID_ARGUMENT: a worker URL is empty; write it as http://host:port"),
         ("a:8000", "has no scheme; write it as http://host:port"),
         ("localhost", "has no scheme"),
-        ("ftp://a", 'has the scheme "ftp"; workers are reached over http://'),
-        ("https://a:8000", "UNIMPLEMENTED: .*TLS to workers is not built yet; use http://"),
-        ("HTTPS://a:8000", "UNIMPLEMENTED: .*TLS to workers"),
+        ("ftp://a", 'has the scheme "ftp"; workers are reached over http:// or https://'),
         ("grpc://a:8000", "UNIMPLEMENTED: .*over HTTP, not gRPC"),
         ("grpcs://a:8000", "UNIMPLEMENTED: .*over HTTP, not gRPC"),
         ("unix:///run/worker.sock", "UNIMPLEMENTED: .*Unix sockets are not built yet"),
@@ -162,3 +165,5 @@ def test_the_same_host_may_be_spelled_in_several_ways():
     assert not testing.same_host("http://a:8000", "http://a:8001")
     assert not testing.same_host("http://a:8000/x", "http://a:8000/y")
     assert not testing.same_host("http://a:8000", "http://b:8000")
+    assert not testing.same_host("http://a:8000", "https://a:8000")
+    assert testing.same_host("https://a:443", "https://a")

@@ -1,0 +1,46 @@
+// TlsFiles: the certificates, keys and authorities that the flags name, as they were when they were read last.
+//
+//   --tls-cert-path, --tls-key-path     what clients are shown; without them clients come in plain
+//   --worker-ca-file, …                 for workers at https://, whose certificates are checked
+//
+// Reload() reads all of them again; with a mistake in any, the log says so and what was read before stays in force.
+// Connections that exist keep what they began with. Thread-safe.
+#pragma once
+
+#include <memory>
+#include <mutex>
+
+#include "base/status.h"
+#include "proxy/server_options.h"
+
+namespace vllm_router {
+
+class TlsContext;
+
+class TlsFiles {
+ public:
+  // FailedPrecondition names the file.
+  static StatusOr<std::unique_ptr<TlsFiles>> Open(const ServerOptions& options);
+
+  // Null: clients come in plain.
+  std::shared_ptr<const TlsContext> clients() const;
+  // Made when it is first asked for, which takes some ms where the system's authorities are to be read; null if it
+  // cannot be.
+  std::shared_ptr<const TlsContext> workers();
+
+  bool Reload();
+  bool any() const;  // file that the options name
+
+ private:
+  explicit TlsFiles(const ServerOptions& options) : options_(options) {}
+  StatusOr<std::shared_ptr<const TlsContext>> MakeClients() const;
+  StatusOr<std::shared_ptr<const TlsContext>> MakeWorkers() const;
+  bool names_worker_files() const;
+
+  const ServerOptions options_;
+  mutable std::mutex mutex_;  // leaf; guards both
+  std::shared_ptr<const TlsContext> clients_;
+  std::shared_ptr<const TlsContext> workers_;
+};
+
+}  // namespace vllm_router

@@ -1,0 +1,67 @@
+"""Certificates for tests: an authority made for the occasion, and what it vouches for.
+
+authority = Authority(tmp_path)
+files = authority.certify("localhost", "127.0.0.1")       # files.cert, files.key: paths
+stage.router(worker, tls_cert_path=files.cert, tls_key_path=files.key)
+stage.client(router, tls=authority.client())
+"""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+
+import trustme
+
+
+@dataclass(frozen=True)
+class Files:
+    cert: str  # the certificate, then those between it and the authority
+    key: str
+
+
+class Authority:
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._ca = trustme.CA()
+        self._made = 0
+        self.path = str(directory / f"ca-{id(self)}.pem")
+        self._ca.cert_pem.write_to_path(self.path)
+
+    def certify(self, *names: str) -> Files:
+        """Certificate and key for names and addresses."""
+        self._made += 1
+        made = self._ca.issue_cert(*names)
+        files = Files(self._path("cert"), self._path("key"))
+        self._write(made, files)
+        return files
+
+    def replace(self, files: Files, *names: str) -> None:
+        """Another certificate and key in the same files."""
+        self._write(self._ca.issue_cert(*names), files)
+
+    def _path(self, what: str) -> str:
+        return str(self._directory / f"{what}-{id(self)}-{self._made}.pem")
+
+    @staticmethod
+    def _write(made: trustme.LeafCert, files: Files) -> None:
+        Path(files.cert).write_bytes(b"".join(blob.bytes() for blob in made.cert_chain_pems))
+        Path(files.key).write_bytes(made.private_key_pem.bytes())
+
+    def client(self, files: Files | None = None) -> ssl.SSLContext:
+        """Trusts this authority; shows `files` to a server that asks."""
+        context = ssl.create_default_context(cafile=self.path)
+        if files is not None:
+            context.load_cert_chain(files.cert, files.key)
+        return context
+
+    def server(self, *names: str, ask: bool = False) -> ssl.SSLContext:
+        """A worker's side, certified for the names; with `ask`, its clients need this authority's word."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        files = self.certify(*names)
+        context.load_cert_chain(files.cert, files.key)
+        if ask:
+            context.load_verify_locations(self.path)
+            context.verify_mode = ssl.CERT_REQUIRED
+        return context

@@ -1,0 +1,414 @@
+"""TLS with clients and with workers: what holds for plain connections holds, and nobody is mistaken."""
+
+import os
+import socket
+import ssl
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.authority import Authority
+from tests.fakes.stage import error_of
+from tests.fakes.wire import EndedEarlyError, chunk, chunked, eventually, request, response
+
+SSE_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory):
+    return Authority(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.fixture(scope="module")
+def stranger(tmp_path_factory):
+    return Authority(tmp_path_factory.mktemp("other"))
+
+
+@pytest.fixture(scope="module")
+def shown(authority):
+    """What the router shows to clients."""
+    files = authority.certify("localhost", "127.0.0.1")
+    return {"tls_cert_path": files.cert, "tls_key_path": files.key}
+
+
+@pytest.fixture(scope="module")
+def trusting(authority):
+    """Options of a router that trusts the workers' authority."""
+    return {"worker_ca_file": authority.path}
+
+
+# ---- clients
+
+
+def test_requests_follow_one_another_on_a_connection(stage, authority, shown):
+    worker = stage.worker()
+    client = stage.client(stage.router(worker, **shown), tls=authority.client())
+    for _ in range(3):
+        assert client.ask("POST", "/v1/completions", body=b"{}").body == b"hello"
+    assert worker.requests[0].get("x-forwarded-proto") == "https"
+    assert client.socket.version() == "TLSv1.3"
+    assert len(worker.connections) == 1
+
+
+def test_one_two_is_spoken_and_alpn_answered(stage, authority, shown):
+    router = stage.router(stage.worker(), **shown)
+    context = authority.client()
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    client = stage.client(router, tls=context)
+    assert (client.socket.version(), client.socket.selected_alpn_protocol()) == ("TLSv1.2", "http/1.1")
+    client.must_be_open()
+
+
+def test_an_older_version_than_is_asked_for_is_refused(stage, authority, shown):
+    router = stage.router(**shown, tls_min_version="1.3")
+    context = authority.client()
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    with pytest.raises(ssl.SSLError):
+        stage.client(router, tls=context)
+    stage.client(router, tls=authority.client()).must_be_open()
+    eventually(lambda: 'reason="tls_handshake"} 1' in router.server.metrics_text())
+
+
+def test_long_bodies_come_through_both_ways(stage, authority, shown):
+    body = os.urandom(3_000_000)
+
+    def echo(connection, message):
+        connection.send(response(200, message.body))
+
+    client = stage.client(stage.router(stage.worker(echo), **shown), tls=authority.client())
+    answers = []
+    reader = threading.Thread(target=lambda: answers.append(client.read_response()))
+    reader.start()
+    client.send(request("POST", "/x", body=body))
+    reader.join()
+    assert answers[0].body == body
+
+
+@pytest.mark.parametrize("size", [1, 7, 16_383, 16_384, 16_385, 70_000])
+def test_pieces_of_any_size_make_whole_records(stage, authority, shown, size):
+    data = os.urandom(size)
+
+    def answer(connection, _message):
+        connection.send(SSE_HEAD + chunked(data, data[: size // 2] or b"x"))
+
+    client = stage.client(stage.router(stage.worker(answer), **shown), tls=authority.client())
+    assert client.ask("POST", "/x", body=data).body == data + (data[: size // 2] or b"x")
+
+
+def test_every_event_comes_when_it_was_sent(stage, authority, shown):
+    def stream(connection, _message):
+        connection.send(SSE_HEAD)
+        for number in range(5):
+            gates[number].wait()
+            connection.send(chunk(b"data: %d\n\n" % number))
+        connection.send(b"0\r\n\r\n")
+
+    worker = stage.worker(stream)
+    gates = [worker.gate() for _ in range(5)]
+    client = stage.client(stage.router(worker, **shown), tls=authority.client())
+    client.send(request())
+    client.read_head()
+    for number in range(5):
+        gates[number].open()
+        assert client.read_chunk() == b"data: %d\n\n" % number
+    assert client.read_chunk() == b""
+    client.must_be_open()
+
+
+def test_a_client_that_does_not_read_stops_its_worker(stage, authority, shown):
+    def pour(connection, _message):
+        connection.send(SSE_HEAD)
+        while True:
+            connection.send(chunk(bytes(60_000)))
+
+    worker = stage.worker(pour, send_buffer=65536)
+    router = stage.router(worker, **shown)
+    client = stage.client(router, tls=authority.client(), receive_buffer=8192)
+    client.send(request())
+    client.read_head()
+    worker.wait_until_stuck()
+    stuck_at = worker.connections[0].sent
+    read = 0
+    while read < 6_000_000:
+        read += len(client.read_chunk())
+    eventually(lambda: worker.connections[0].sent > stuck_at, "it never went on")
+    client.close()
+    worker.connections[0].wait_ended()
+
+
+@pytest.mark.parametrize("how", ["close", "reset", "unwrap"])
+def test_a_client_that_leaves_ends_the_workers_work(stage, authority, shown, how):
+    def stream(connection, _message):
+        connection.send(SSE_HEAD + chunk(b"data: 1\n\n"))
+        connection.ending()
+
+    worker = stage.worker(stream)
+    router = stage.router(worker, **shown)
+    client = stage.client(router, tls=authority.client())
+    client.send(request())
+    client.read_head()
+    client.read_chunk()
+    if how == "unwrap":  # says properly that no more will come, and keeps the connection
+        client.socket.settimeout(0.0)
+        with pytest.raises((ssl.SSLError, OSError)):
+            client.socket.unwrap()
+    else:
+        getattr(client, how)()
+    worker.connections[0].wait_ended()
+    router.must_rest()
+
+
+def test_an_answer_that_breaks_off_has_no_proper_end(stage, authority, shown):
+    def answer(connection, _message):
+        connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")
+
+    worker = stage.worker(script=lambda connection: (connection.read_request(), answer(connection, None)))
+    client = stage.client(stage.router(worker, **shown), tls=authority.client())
+    client.send(request())
+    client.read_head()
+    with pytest.raises((EndedEarlyError, ConnectionResetError)):
+        client.read_exactly(100)
+
+
+def test_plain_http_on_the_tls_port_is_closed(stage, shown):
+    router = stage.router(stage.worker(), **shown)
+    client = stage.client(router)
+    client.send(request())
+    client.ending()
+    assert not client.received.startswith(b"HTTP")
+    eventually(lambda: 'reason="tls_handshake"} 1' in router.server.metrics_text())
+
+
+def test_who_does_not_finish_the_handshake_has_as_long_as_for_a_head(stage, shown):
+    router = stage.router(**shown, client_head_timeout_secs=0.2)
+    silent, slow = stage.client(router), stage.client(router)
+    slow.send(bytes.fromhex("1603010200010001fc0303"))
+    for client in (silent, slow):
+        assert client.ending() in ("eof", "reset")
+    assert "vllm_router_client_connections{} 0" in router.server.metrics_text().replace(
+        "vllm_router_client_connections 0", "vllm_router_client_connections{} 0"
+    )
+
+
+def test_a_connection_that_says_nothing_after_its_handshake_is_idle(stage, authority, shown):
+    router = stage.router(**shown, client_idle_timeout_secs=0.2)
+    client = stage.client(router, tls=authority.client())
+    client.must_be_closed()
+
+
+def test_clients_may_need_certificates(stage, authority, stranger, shown):
+    router = stage.router(stage.worker(), **shown, tls_client_ca_file=authority.path)
+    good = authority.client(authority.certify("somebody"))
+    stage.client(router, tls=good).must_be_open()
+    for context in (authority.client(), authority.client(stranger.certify("somebody"))):
+        with pytest.raises((ssl.SSLError, ConnectionError, EndedEarlyError)):
+            stage.client(router, tls=context).must_be_open()
+
+
+def test_idle_clients_are_sent_home_properly_and_those_in_hand_finished(stage, authority, shown):
+    def answer(connection, _message):
+        gate.wait()
+        connection.send(response(200, b"late"))
+
+    worker = stage.worker(answer)
+    gate = worker.gate()
+    router = stage.router(worker, **shown)
+    busy, idle = (stage.client(router, tls=authority.client()) for _ in range(2))
+    idle.must_be_open()
+    busy.send(request())
+    worker.wait_for_requests(1)
+    router.shutdown()
+    idle.must_be_closed()
+    gate.open()
+    assert busy.read_response().body == b"late"
+    busy.must_be_closed()
+    router.must_end()
+
+
+def test_the_admin_port_speaks_it_and_the_metrics_do_not(stage, authority, shown):
+    router = stage.router(**shown, admin_port=0, prometheus_port=0)
+    assert stage.client_at(router.server.metrics_port).ask("GET", "/metrics").status == 200
+    raw = socket.create_connection(("127.0.0.1", router.server.admin_port))
+    with authority.client().wrap_socket(raw, server_hostname="localhost") as admin:
+        admin.sendall(request("GET", "/list_workers"))
+        assert admin.recv(1000).startswith(b"HTTP/1.1 200")
+
+
+# ---- workers
+
+
+def test_a_worker_over_tls_is_asked_checked_and_kept(stage, authority, trusting):
+    worker = stage.worker(tls=authority.server("127.0.0.1"))
+    router = stage.router(worker, **trusting)
+    client = stage.client(router)
+    for _ in range(3):
+        assert client.ask("POST", "/v1/completions", body=b"{}").body == b"hello"
+    assert len(worker.connections) == 1
+    assert worker.requests[0].get("host") == worker.authority
+    assert worker.requests[0].get("x-forwarded-proto") == "http"
+
+
+def test_a_name_is_told_to_the_worker_and_has_to_be_in_its_certificate(stage, authority, trusting):
+    asked = []
+    context = authority.server("localhost")
+    context.sni_callback = lambda _socket, name, _context: asked.append(name)
+    worker = stage.worker(tls=context)
+    named = stage.router(f"https://localhost:{worker.port}", **trusting)
+    assert stage.client(named).ask().body == b"hello"
+    assert asked == ["localhost"]
+    numbered = stage.router(worker, **trusting)
+    answer = stage.client(numbered).ask()
+    assert (answer.status, error_of(answer)["code"]) == (502, "worker_unreachable")
+
+
+def test_a_worker_that_nobody_vouches_for_is_not_asked(stage, stranger, trusting):
+    worker = stage.worker(tls=stranger.server("127.0.0.1"))
+    for options in (trusting, {}):  # our authority, the system's
+        assert stage.client(stage.router(worker, **options)).ask().status == 502
+    assert worker.requests == []
+    insecure = stage.router(worker, worker_tls_insecure=True)
+    assert stage.client(insecure).ask().body == b"hello"
+
+
+def test_a_worker_without_tls_is_not_asked_either(stage, trusting):
+    worker = stage.worker(script=lambda connection: connection.ending())
+    router = stage.router(worker.url.replace("http:", "https:"), **trusting)
+    client = stage.client(router)
+    client.send(request())
+    worker.wait_for_connections(1)
+    worker.connections[0].send(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+    assert client.read_response().status == 502
+
+
+def test_a_handshake_that_takes_too_long_is_a_connect_that_did(stage, trusting):
+    worker = stage.worker(script=lambda connection: connection.ending())
+    router = stage.router(worker.url.replace("http:", "https:"), **trusting, connect_timeout_secs=0.2)
+    answer = stage.client(router).ask()
+    assert (answer.status, error_of(answer)["code"]) == (504, "connect_timeout")
+
+
+def test_a_client_that_leaves_during_the_handshake_ends_it(stage, trusting):
+    worker = stage.worker(script=lambda connection: connection.ending())
+    router = stage.router(worker.url.replace("http:", "https:"), **trusting, connect_timeout_secs=100)
+    client = stage.client(router)
+    client.send(request())
+    worker.wait_for_connections(1)
+    client.close()
+    worker.connections[0].wait_ended()
+
+
+def test_a_worker_may_ask_for_a_certificate(stage, authority, trusting):
+    worker = stage.worker(tls=authority.server("127.0.0.1", ask=True))
+    files = authority.certify("router")
+    shows = stage.router(worker, **trusting, worker_cert_path=files.cert, worker_key_path=files.key)
+    assert stage.client(shows).ask().body == b"hello"
+    assert stage.client(stage.router(worker, **trusting)).ask().status == 502
+
+
+def test_health_checks_and_model_lists_go_the_same_way(stage, authority, stranger, trusting, capfd):
+    good = stage.worker(tls=authority.server("127.0.0.1"))
+    bad = stage.worker(tls=stranger.server("127.0.0.1"))
+    router = stage.router(good, bad, **trusting, health_check_interval_secs=0.05, health_failure_threshold=1)
+    good.wait_for_requests(2)
+    eventually(lambda: [worker.healthy for worker in router.core.workers] == [True, False])
+    assert stage.client(router).ask("GET", "/x").body == b"hello"
+    eventually(lambda: "TLS failed: certificate verify failed" in capfd.readouterr().err)
+
+
+def test_a_connection_that_closed_while_it_rested_costs_nobody_anything(stage, authority, trusting):
+    def once(connection):
+        connection.read_request()
+        connection.send(response(200, b"hello"))
+        if len(worker.connections) == 1:
+            gate.wait()
+        else:
+            connection.ending()
+
+    worker = stage.worker(script=once, tls=authority.server("127.0.0.1"))
+    gate = worker.gate()
+    client = stage.client(stage.router(worker, **trusting))
+    assert client.ask().body == b"hello"
+    gate.open()
+    worker.connections[0].over.wait(30)
+    assert client.ask().body == b"hello"
+    assert len(worker.connections) == 2
+
+
+def test_the_next_handshake_takes_up_the_session(stage, authority, trusting):
+    resumed = []
+
+    def answer(connection, _message):
+        resumed.append(connection.socket.session_reused)
+        connection.send(response(200, b"hello", ("Connection", "close")))
+
+    worker = stage.worker(answer, tls=authority.server("127.0.0.1"))
+    client = stage.client(stage.router(worker, **trusting))
+    for _ in range(3):
+        assert client.ask().body == b"hello"
+    assert resumed == [False, True, True]
+
+
+def test_an_end_that_the_worker_did_not_tell_is_none(stage, authority, trusting):
+    """Anybody on the way could have made it."""
+
+    def answer(connection, _message):
+        connection.send(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nhalf")
+        raise ConnectionError  # closed below TLS
+
+    worker = stage.worker(answer, tls=authority.server("127.0.0.1"))
+    client = stage.client(stage.router(worker, **trusting))
+    client.send(request())
+    client.read_head()
+    with pytest.raises((EndedEarlyError, ConnectionResetError)):
+        client.read_to_last_chunk()
+
+
+def test_both_ends_and_a_streamed_body(stage, authority, shown, trusting):
+    body = os.urandom(2_000_000)
+
+    def echo(connection, message):
+        connection.send(response(200, message.body))
+
+    worker = stage.worker(echo, tls=authority.server("127.0.0.1"))
+    router = stage.router(worker, **shown, **trusting)
+    client = stage.client(router, tls=authority.client())
+    for size in (1_000, 100_000, 2_000_000):
+        answers = []
+        reader = threading.Thread(target=lambda into: into.append(client.read_response()), args=(answers,))
+        reader.start()
+        client.send(request("POST", "/x", body=body[:size]))
+        reader.join()
+        assert answers[0].body == body[:size]
+    client.must_be_open()
+
+
+# ---- files
+
+
+def test_a_reload_shows_the_new_certificate_and_leaves_connections_be(stage, tmp_path, capfd):
+    def names(client):
+        return {value for kind, value in client.socket.getpeercert()["subjectAltName"] if kind == "DNS"}
+
+    mine = Authority(tmp_path)
+    files = mine.certify("localhost", "old.example")
+    router = stage.router(stage.worker(), tls_cert_path=files.cert, tls_key_path=files.key)
+    assert router.server.has_something_to_reload
+    client = stage.client(router, tls=mine.client())
+    assert names(client) == {"localhost", "old.example"}
+    mine.replace(files, "localhost", "new.example")
+    router.server.reload()
+
+    def shows_new():
+        with_it = router.connect(tls=mine.client())
+        found = names(with_it)
+        with_it.close()
+        return "new.example" in found
+
+    eventually(shows_new)
+    client.must_be_open()
+    Path(files.cert).write_text("rubbish")
+    router.server.reload()
+    eventually(lambda: "what was read before stays in force" in capfd.readouterr().err)
+    assert shows_new()

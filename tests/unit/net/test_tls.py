@@ -1,0 +1,68 @@
+"""Files of TLS that cannot be used, each with its sentence. Over the wire it is tests/proxy/test_tls.py."""
+
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+
+from tests.fakes.authority import Authority
+from tests.fakes.stage import QUIET
+from vllm_router import Router, _core
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory):
+    return Authority(tmp_path_factory.mktemp("tls"))
+
+
+def sentence_of(**options):
+    with pytest.raises(OSError) as refusal:  # noqa: PT011
+        _core.Server(Router(policy="round_robin"), **{**QUIET, **options})
+    return str(refusal.value)
+
+
+def test_a_file_that_is_not_there_is_named(authority):
+    files = authority.certify("localhost")
+    missing = sentence_of(tls_cert_path="/none/cert.pem", tls_key_path=files.key)
+    assert missing.startswith(
+        "the certificate /none/cert.pem cannot be used: No such file or directory; give"
+    )
+    missing = sentence_of(tls_cert_path=files.cert, tls_key_path="/none/key.pem")
+    assert missing.startswith("the private key /none/key.pem cannot be used: No such file")
+    assert "the workers' authorities /none" in sentence_of(worker_ca_file="/none")
+    assert "the clients' authorities /none" in sentence_of(
+        tls_cert_path=files.cert, tls_key_path=files.key, tls_client_ca_file="/none"
+    )
+
+
+def test_rubbish_is_no_certificate_and_no_key(authority, tmp_path):
+    files = authority.certify("localhost")
+    rubbish = tmp_path / "rubbish.pem"
+    rubbish.write_text("rubbish")
+    assert f"the certificate {rubbish} cannot be used" in sentence_of(
+        tls_cert_path=str(rubbish), tls_key_path=files.key
+    )
+    assert f"the private key {rubbish} cannot be used" in sentence_of(
+        tls_cert_path=files.cert, tls_key_path=str(rubbish)
+    )
+    assert "a key without a password" in sentence_of(worker_ca_file=str(rubbish))
+
+
+def test_a_key_of_another_certificate_is_told_from_the_right_one(authority):
+    one, two = authority.certify("a"), authority.certify("b")
+    assert "is not that of the certificate" in sentence_of(tls_cert_path=one.cert, tls_key_path=two.key)
+    assert "is not that of the certificate" in sentence_of(worker_cert_path=one.cert, worker_key_path=two.key)
+
+
+def test_a_key_with_a_password_is_refused_instead_of_asking(authority, tmp_path):
+    files = authority.certify("localhost")
+    key = serialization.load_pem_private_key(Path(files.key).read_bytes(), None)
+    locked = tmp_path / "locked.pem"
+    locked.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.BestAvailableEncryption(b"secret"),
+        )
+    )
+    assert "a key without a password" in sentence_of(tls_cert_path=files.cert, tls_key_path=str(locked))

@@ -1,0 +1,39 @@
+"""Which files the flags name; over the wire it is tests/proxy/test_tls.py."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.authority import Authority
+from tests.fakes.wire import eventually
+
+
+@pytest.fixture
+def authority(tmp_path):
+    return Authority(tmp_path)
+
+
+@pytest.mark.parametrize("named", ["clients", "workers", "nothing"])
+def test_there_is_something_to_reload_where_files_are_named(stage, authority, named):
+    files = authority.certify("localhost")
+    options = {
+        "clients": {"tls_cert_path": files.cert, "tls_key_path": files.key},
+        "workers": {"worker_ca_file": authority.path},
+        "nothing": {},
+    }
+    router = stage.router(**options[named])
+    assert router.server.has_something_to_reload == (named != "nothing")
+    assert router.server.tls == (named == "clients")
+
+
+def test_what_workers_are_trusted_by_is_read_again(stage, authority, tmp_path):
+    other = Authority(tmp_path)
+    worker = stage.worker(tls=authority.server("127.0.0.1"))
+    trusted = tmp_path / "trusted.pem"
+    trusted.write_bytes(Path(other.path).read_bytes())
+    router = stage.router(worker, worker_ca_file=str(trusted))
+    client = stage.client(router)
+    assert client.ask().status == 502
+    trusted.write_bytes(Path(authority.path).read_bytes())
+    router.server.reload()
+    eventually(lambda: client.ask().status == 200)
