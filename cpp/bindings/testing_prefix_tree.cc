@@ -8,6 +8,9 @@
 
 #include "bindings/bindings.h"
 #include "bindings/errors.h"
+#include "index/eviction_order.h"
+#include "index/leaf_heap.h"
+#include "index/paged_array.h"
 #include "index/prefix_tree.h"
 
 namespace vllm_router {
@@ -84,6 +87,31 @@ void BindTestingPrefixTree(py::module_& testing) {
       .value("mru", EvictionOrder::kMru)
       .value("filo", EvictionOrder::kFilo)
       .value("priority", EvictionOrder::kPriority);
+  py::class_<EvictionRanks>(testing, "EvictionRanks")
+      .def(py::init<EvictionOrder>())
+      .def("ended", &EvictionRanks::Ended, "tick"_a, "priority"_a = 0)
+      .def("passed", &EvictionRanks::Passed)
+      .def("upper", &EvictionRanks::Upper)
+      .def("touched", &EvictionRanks::Touched, "rank"_a, "tick"_a, "priority"_a = 0)
+      .def("inherited", &EvictionRanks::Inherited);
+  py::class_<LeafHeap>(testing, "LeafHeap")
+      .def(py::init<>())
+      .def("__len__", &LeafHeap::size)
+      .def("push", &LeafHeap::Push, "rank"_a, "node"_a)
+      .def("remove", &LeafHeap::Remove)
+      .def("update", &LeafHeap::Update)
+      .def("top", [](const LeafHeap& heap) { return std::make_pair(heap.top_rank(), heap.top_node()); })
+      .def_property_readonly("last_node", &LeafHeap::last_node)
+      .def_property_readonly("bytes", &LeafHeap::bytes);
+  using Pages = PagedArray<uint64_t, 4>;
+  py::class_<Pages>(testing, "PagesOfFour")
+      .def(py::init<>())
+      .def("__len__", &Pages::size)
+      .def("__getitem__", [](const Pages& pages, size_t i) { return pages[i]; })
+      .def("push", &Pages::push_back)
+      .def("pop", &Pages::pop_back)
+      .def("address", [](const Pages& pages, size_t i) { return reinterpret_cast<uintptr_t>(&pages[i]); })
+      .def_property_readonly("bytes", &Pages::bytes);
   py::class_<PrefixMatches>(testing, "PrefixMatches")
       .def(py::init<>())
       .def_property_readonly("total", &PrefixMatches::total)

@@ -1,178 +1,972 @@
 #include "index/prefix_tree.h"
 
 #include <algorithm>
-#include <array>
-#include <bitset>
-#include <list>
+#include <bit>
+#include <cstring>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <type_traits>
 
-namespace vllm_router {
+#include "base/check.h"
+#include "hashing/hash.h"
+#include "index/leaf_heap.h"
+#include "index/memory_pool.h"
+#include "index/paged_array.h"
 
-// A list of what was inserted, looked through from one end to the other.
+namespace vllm_router {
+namespace {
+
+constexpr uint32_t kRoot = 0;
+constexpr uint32_t kNone = UINT32_MAX;
+constexpr uint64_t kNoLeaf = std::numeric_limits<uint64_t>::max();
+
+// Pairs given up while others wait; about 100 us of the largest trees.
+constexpr size_t kPairsPerSlice = 256;
+// What an insert does for workers that were removed.
+constexpr size_t kSweptPerInsert = 16;
+// Interrupted so often, an insert makes room without letting others in: they may be taking it away.
+constexpr int kMaxTurns = 64;
+
+// How many units the two have in common, of the first `count`.
+template <typename Unit>
+size_t CommonUnits(const Unit* a, const Unit* b, size_t count) {
+  const auto* const x = reinterpret_cast<const char*>(a);
+  const auto* const y = reinterpret_cast<const char*>(b);
+  const size_t bytes = count * sizeof(Unit);
+  const auto differ = [&](size_t at) {
+    uint64_t left = 0;
+    uint64_t right = 0;
+    std::memcpy(&left, x + at, sizeof(left));
+    std::memcpy(&right, y + at, sizeof(right));
+    return left ^ right;
+  };
+  size_t at = 0;
+  while (at + 32 <= bytes && (differ(at) | differ(at + 8) | differ(at + 16) | differ(at + 24)) == 0) at += 32;
+  for (; at + 8 <= bytes; at += 8) {
+    const uint64_t difference = differ(at);
+    if (difference == 0) continue;
+    static_assert(std::endian::native == std::endian::little);
+    return (at + static_cast<size_t>(std::countr_zero(difference)) / 8) / sizeof(Unit);
+  }
+  size_t unit = at / sizeof(Unit);
+  while (unit < count && a[unit] == b[unit]) ++unit;
+  return unit;
+}
+
+// The last place at or before `at` where a character begins. Of bytes that are no UTF-8 each is one.
+size_t CharacterStart(std::span<const char> text, size_t at) {
+  if (at >= text.size()) return at;
+  for (size_t back = 0; back < 4 && back <= at; ++back) {
+    const auto byte = static_cast<unsigned char>(text[at - back]);
+    if ((byte & 0xC0) == 0x80) continue;
+    const size_t length = byte < 0xC0 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
+    return back < length ? at - back : at;
+  }
+  return at;
+}
+
+// A worker that owns a node. With children it counts those that it owns; without, it is a leaf in the worker's heap.
+class Owner {
+ public:
+  Owner() = default;
+  Owner(OwnerId worker, uint64_t rank, uint32_t children) : rank(rank), state_(children), worker(worker) {}
+
+  bool is_leaf() const { return (state_ & kIsLeaf) != 0; }
+  LeafHeap::Leaf leaf() const { return state_ & ~kIsLeaf; }
+  void SetLeaf(LeafHeap::Leaf leaf) { state_ = leaf | kIsLeaf; }
+  void SetChildren(uint32_t children) { state_ = children; }
+  void AddChild() { ++state_; }
+  uint32_t DropChild() { return --state_; }
+
+  uint64_t rank;
+
+ private:
+  static constexpr uint32_t kIsLeaf = uint32_t{1} << 31;
+  uint32_t state_;
+
+ public:
+  OwnerId worker;
+};
+static_assert(sizeof(Owner) == 16);
+
+// How many starts passed, as of the halving when they were last counted.
+class StartCount {
+ public:
+  uint32_t Get(uint32_t halvings) const {
+    const uint32_t since = (halvings - (word_ & kHalvings)) & kHalvings;
+    return since >= 12 ? 0 : (word_ >> kHalvingBits) >> since;
+  }
+  void Add(uint32_t halvings) { word_ = (Get(halvings) + 1) << kHalvingBits | (halvings & kHalvings); }
+
+ private:
+  static constexpr int kHalvingBits = 20;  // round once in 10^9 starts; 12 bits hold twice kStartsPerHalving
+  static constexpr uint32_t kHalvings = (uint32_t{1} << kHalvingBits) - 1;
+  uint32_t word_ = 0;
+};
+
+// What of a prompt of token ids was behind its last whole page: how long, and a hash. Never 0.
+class Rest {
+ public:
+  static constexpr uint64_t kMarked = uint64_t{1} << 63;
+
+  explicit Rest(uint64_t word) : word_(word) {}
+  template <typename Unit>
+  explicit Rest(std::span<const Unit> rest)
+      : word_(kMarked | (Xxh3(rest.data(), rest.size_bytes()) << 16 & ~kMarked) | rest.size()) {}
+
+  uint64_t word() const { return word_; }
+  size_t length() const { return word_ & 0xFFFF; }
+
+ private:
+  uint64_t word_;
+};
+static_assert(kMaxBlockSize - 1 <= 0xFFFF);
+
+// Several of them at one node; the newest push out the oldest.
+struct Rests {
+  static constexpr uint32_t kMost = 63;
+
+  uint32_t count;
+  uint32_t next;
+  uint64_t words[kMost];
+};
+
+}  // namespace
+
 template <typename Unit>
 class PrefixTree<Unit>::Tree {
  public:
-  explicit Tree(const PrefixTreeOptions& options) : options(options) {}
+  explicit Tree(const PrefixTreeOptions& options);
+  ~Tree();
+  Tree(const Tree&) = delete;
+  Tree& operator=(const Tree&) = delete;
 
-  struct Seen {
-    std::vector<Unit> text;  // whole pages
-    std::vector<Unit> rest;
-    OwnerId worker;
-  };
-  uint64_t Page() const { return std::is_same_v<Unit, char> ? 1 : options.page_size; }
-
-  void Erase(typename std::list<Seen>::iterator it) {
-    size -= it->text.size() * sizeof(Unit);
-    owned[static_cast<size_t>(it->worker)] -= it->text.size() * sizeof(Unit);
-    seen.erase(it);
-  }
+  StatusOr<OwnerId> AddWorker();
+  void RemoveWorker(OwnerId worker);
+  void Match(Text text, PrefixMatches* matches);
+  void Insert(Text text, OwnerId worker, const PrefixInsert& insert, const PrefixMatches* walked);
+  uint64_t EvictWorker(OwnerId worker, uint64_t max_size);
+  bool Trim(size_t pairs, uint64_t max_size);
+  uint64_t size(OwnerId worker);
+  uint64_t size();
+  PrefixTreeStats stats();
 
   const PrefixTreeOptions options;
-  std::mutex mutex;
-  std::list<Seen> seen;  // oldest first
-  std::list<std::vector<Unit>> starts;
-  std::bitset<kMaxWorkers> known;
-  std::array<uint64_t, kMaxWorkers> owned{};
-  uint64_t size = 0;
-  uint64_t inserts = 0;
+
+ private:
+  static constexpr bool kIsText = std::is_same_v<Unit, char>;
+
+  // One cache line.
+  struct Node {
+    Unit* label;
+    uint32_t length;  // of the label; whole pages
+    uint32_t parent;
+    uint32_t key;     // of the label's first page
+    uint32_t next;    // in the chain of a bucket; of free nodes the next one
+    uint32_t likely;  // the child that was found last
+    uint32_t generation;
+    StartCount starts;
+    uint16_t owner_count;
+    uint16_t owner_room;  // 1: the owner is here
+    uint64_t ends;  // earlier requests ended here: 0 no, with Rest::kMarked one, else a pointer to Rests
+    union {
+      Owner owner;
+      Owner* owners;  // by worker
+    };
+
+    std::span<Owner> all() { return {owner_room == 1 ? &owner : owners, owner_count}; }
+  };
+
+  // How far the walk has come: the node's end is `depth` units from the root.
+  struct Place {
+    uint32_t node = kRoot;
+    uint64_t depth = 0;
+  };
+
+  struct Worker {
+    bool removed = false;
+    uint64_t size = 0;  // bytes owned
+    LeafHeap leaves;
+  };
+
+  uint64_t page() const { return kIsText ? 1 : options.page_size; }
+  Worker* FindWorker(OwnerId worker) {
+    const auto number = static_cast<size_t>(worker);
+    return number < workers_.size() ? workers_[number].get() : nullptr;
+  }
+  bool IsActive(OwnerId worker) {
+    const Worker* const found = FindWorker(worker);
+    return found != nullptr && !found->removed;
+  }
+
+  // Children.
+  uint32_t KeyOf(const Unit* label) const;
+  size_t BucketOf(uint32_t parent, uint32_t key) const;
+  uint32_t FindChild(uint32_t parent, const Unit* text);
+  void Link(uint32_t child);
+  void Unlink(uint32_t child);
+  void AddBucket();
+
+  // Nodes.
+  uint32_t NewNode(uint32_t parent, const Unit* label, uint32_t length);
+  void FreeNode(uint32_t number);
+  Unit* CopyLabel(const Unit* label, size_t length);
+  uint32_t Split(uint32_t lower, uint32_t length);
+
+  // Owners.
+  Owner* FindOwner(Node* node, OwnerId worker);
+  Owner* AddOwner(Node* node, const Owner& owner);
+  void DropOwner(Node* node, Owner* owner);
+  Owner* Pin(uint32_t number, OwnerId worker, uint64_t tick);
+  void Unpin(uint32_t number, OwnerId worker);
+  void MakeLeaf(uint32_t number, Owner* owner);
+  void GiveUp(uint32_t number, OwnerId worker);
+
+  // Ends.
+  void MarkEnd(Node* node, Text rest);
+  void FreeEnds(Node* node);
+  void FindEnds(const Node& node, Text text, uint64_t depth, std::vector<uint64_t>* ends) const;
+
+  // Limits.
+  uint64_t memory() const;
+  bool HasRoom(uint64_t bytes) const {
+    return size_ + bytes <= options.max_size && (options.max_memory == std::numeric_limits<uint64_t>::max() ||
+                                                 memory() + bytes <= options.max_memory);
+  }
+  bool EvictOne();
+  bool SweepOne();
+  void Sweep(size_t pairs) {
+    while (pairs > 0 && SweepOne()) --pairs;
+  }
+  void GrowTournament();
+  void Ranked(OwnerId worker);  // its first leaf may be another one
+
+  Place Resume(const PrefixMatches* walked) const;
+  Place Descend(Text text, uint64_t whole, Place place);
+  void Finish(Place place, const PrefixInsert& insert, Text rest);
+
+  const EvictionRanks ranks_;
+
+  std::mutex mutex_;  // a leaf; guards what follows
+  MemoryPool pool_;   // labels, owners beyond one, ends beyond one
+  PagedArray<Node, 1024> nodes_;
+  uint32_t free_node_ = kNone;
+  uint64_t node_count_ = 0;
+  PagedArray<uint32_t, 4096>
+      buckets_;  // first child in it; a bucket per node at most, each new one splits an old
+  std::vector<std::unique_ptr<Worker>> workers_;
+  std::vector<uint64_t> first_ranks_;  // of each worker's first leaf
+  std::vector<uint16_t>
+      winners_;  // a tournament of them: [1] is the worker with the smallest, [i] of [2i] and [2i + 1]
+  std::vector<OwnerId> sweeping_;
+  uint64_t tick_ = 0;
+  uint64_t size_ = 0;
+  uint64_t pairs_ = 0;
+  uint64_t inserts_ = 0;
+  uint64_t evicted_ = 0;
+  uint64_t evicted_size_ = 0;
+  uint32_t starts_ = 0;
+  uint32_t starts_since_halving_ = 0;
+  uint32_t halvings_ = 0;
 };
 
 template <typename Unit>
-PrefixTree<Unit>::PrefixTree(const PrefixTreeOptions& options) : tree_(std::make_unique<Tree>(options)) {}
-template <typename Unit>
-PrefixTree<Unit>::~PrefixTree() = default;
+PrefixTree<Unit>::Tree::Tree(const PrefixTreeOptions& options) : options(options), ranks_(options.eviction) {
+  nodes_.push_back(Node{});
+  nodes_[kRoot].parent = kNone;
+  nodes_[kRoot].likely = kRoot;
+  buckets_.push_back(kNone);
+  GrowTournament();
+}
 
 template <typename Unit>
-StatusOr<OwnerId> PrefixTree<Unit>::AddWorker() {
-  const std::lock_guard lock(tree_->mutex);
-  for (size_t i = 0; i < kMaxWorkers; ++i) {
-    if (tree_->known.test(i)) continue;
-    tree_->known.set(i);
-    return static_cast<OwnerId>(i);
+PrefixTree<Unit>::Tree::~Tree() {
+  for (uint32_t number = kRoot + 1; number < nodes_.size(); ++number) {
+    Node& node = nodes_[number];
+    if (node.parent == kNone) continue;
+    pool_.Free(node.label, node.length * sizeof(Unit));
+    if (node.owner_room > 1) pool_.Free(node.owners, node.owner_room * sizeof(Owner));
+    FreeEnds(&node);
   }
-  return absl::ResourceExhaustedError(
-      "a prefix tree knows at most " + std::to_string(kMaxWorkers) + " workers");
+}
+
+// ---- children
+
+template <typename Unit>
+uint32_t PrefixTree<Unit>::Tree::KeyOf(const Unit* label) const {
+  if constexpr (kIsText) {
+    return static_cast<unsigned char>(*label);
+  } else {
+    return static_cast<uint32_t>(Xxh3(label, page() * sizeof(Unit)));
+  }
+}
+
+// Linear hashing: of the buckets that a power of two would have the last ones are not there yet, and theirs stand in
+// for them.
+template <typename Unit>
+size_t PrefixTree<Unit>::Tree::BucketOf(uint32_t parent, uint32_t key) const {
+  uint64_t hash = (uint64_t{parent} << 32 | key) * 0x9E3779B97F4A7C15;
+  hash = (hash ^ hash >> 32) * 0xD6E8FEB86659FD93;
+  const size_t size = std::bit_ceil(buckets_.size());
+  const size_t bucket = (hash >> 32) & (size - 1);
+  return bucket < buckets_.size() ? bucket : bucket - size / 2;
 }
 
 template <typename Unit>
-void PrefixTree<Unit>::RemoveWorker(OwnerId worker) {
-  EvictWorker(worker, 0);
-  const std::lock_guard lock(tree_->mutex);
-  tree_->known.reset(static_cast<size_t>(worker));
-}
-
-template <typename Unit>
-void PrefixTree<Unit>::Match(Text text, PrefixMatches* matches) const {
-  const std::lock_guard lock(tree_->mutex);
-  matches->Clear(text.size());
-  matches->starts_ = static_cast<uint32_t>(tree_->starts.size());
-  const auto common = [&](const std::vector<Unit>& other) {
-    size_t n = 0;
-    while (n < text.size() && n < other.size() && text[n] == other[n]) ++n;
-    n -= n % tree_->Page();
-    if constexpr (std::is_same_v<Unit, char>) {
-      while (n > 0 && n < text.size() && (text[n] & 0xC0) == 0x80) --n;
-    }
-    return n;
+uint32_t PrefixTree<Unit>::Tree::FindChild(uint32_t parent, const Unit* text) {
+  const uint32_t key = KeyOf(text);
+  const auto is_it = [&](const Node& node) {
+    if (node.parent != parent || node.key != key) return false;
+    return kIsText || CommonUnits(node.label, text, page()) == page();
   };
-  std::vector<PrefixMatches::Entry> found;
-  for (const typename Tree::Seen& seen : tree_->seen) {
-    if (const size_t n = common(seen.text); n > 0) found.push_back({seen.worker, n});
-    const size_t whole = seen.text.size();
-    if (common(seen.text) == whole && text.size() >= whole + seen.rest.size() && whole > 0 &&
-        std::equal(seen.rest.begin(), seen.rest.end(), text.begin() + static_cast<ptrdiff_t>(whole))) {
-      matches->ends_.push_back(whole + seen.rest.size());
-    }
+  Node& above = nodes_[parent];
+  if (is_it(nodes_[above.likely])) return above.likely;
+  for (uint32_t child = buckets_[BucketOf(parent, key)]; child != kNone; child = nodes_[child].next) {
+    if (is_it(nodes_[child])) return above.likely = child;
   }
-  std::sort(found.begin(), found.end(), [](auto a, auto b) { return a.matched > b.matched; });
-  for (const auto& entry : found) {
-    if (!matches->Has(entry.owner)) matches->Add(entry.owner, entry.matched);
-  }
-  std::sort(matches->ends_.begin(), matches->ends_.end());
-  std::vector<uint64_t> depths;
-  for (const auto& start : tree_->starts) depths.push_back(common(start));
-  for (const auto& entry : found) depths.push_back(entry.matched);
-  std::sort(depths.begin(), depths.end());
-  for (const uint64_t depth : depths) {
-    uint32_t passed = 0;
-    for (const auto& start : tree_->starts) passed += common(start) >= depth;
-    matches->steps_.push_back({0, 0, depth, passed, true});
-  }
+  return kNone;
 }
 
 template <typename Unit>
-void PrefixTree<Unit>::Insert(
-    Text text, OwnerId worker, const PrefixInsert& insert, const PrefixMatches* /*walked*/) {
-  const std::lock_guard lock(tree_->mutex);
-  if (!tree_->known.test(static_cast<size_t>(worker))) return;
-  ++tree_->inserts;
-  const size_t whole = text.size() - text.size() % tree_->Page();
-  const uint64_t bytes = whole * sizeof(Unit);
-  if (bytes > tree_->options.max_size || whole == 0) return;
-  typename Tree::Seen seen{
-      {text.begin(), text.begin() + static_cast<ptrdiff_t>(whole)},
-      {text.begin() + static_cast<ptrdiff_t>(whole), text.end()},
-      worker};
-  for (auto it = tree_->seen.begin(); it != tree_->seen.end(); ++it) {
-    if (it->worker != worker || it->text != seen.text || it->rest != seen.rest) continue;
-    tree_->Erase(it);
+void PrefixTree<Unit>::Tree::Link(uint32_t child) {
+  Node& node = nodes_[child];
+  uint32_t& first = buckets_[BucketOf(node.parent, node.key)];
+  node.next = first;
+  first = child;
+}
+
+template <typename Unit>
+void PrefixTree<Unit>::Tree::Unlink(uint32_t child) {
+  const Node& node = nodes_[child];
+  uint32_t* link = &buckets_[BucketOf(node.parent, node.key)];
+  while (*link != child) link = &nodes_[*link].next;
+  *link = node.next;
+}
+
+template <typename Unit>
+void PrefixTree<Unit>::Tree::AddBucket() {
+  const size_t added = buckets_.size();
+  buckets_.push_back(kNone);
+  const size_t split = added - std::bit_ceil(added + 1) / 2;
+  uint32_t child = buckets_[split];
+  buckets_[split] = kNone;
+  while (child != kNone) {
+    const uint32_t next = nodes_[child].next;
+    Link(child);
+    child = next;
+  }
+}
+
+// ---- nodes
+
+template <typename Unit>
+Unit* PrefixTree<Unit>::Tree::CopyLabel(const Unit* label, size_t length) {
+  auto* const copy = static_cast<Unit*>(pool_.Allocate(length * sizeof(Unit)));
+  std::memcpy(copy, label, length * sizeof(Unit));
+  return copy;
+}
+
+template <typename Unit>
+uint32_t PrefixTree<Unit>::Tree::NewNode(uint32_t parent, const Unit* label, uint32_t length) {
+  uint32_t number = free_node_;
+  uint32_t generation = 0;
+  Unit* const copy = CopyLabel(label, length);
+  if (number == kNone) {
+    number = static_cast<uint32_t>(nodes_.size());
+    nodes_.push_back(Node{});
+  } else {
+    free_node_ = nodes_[number].next;
+    generation = nodes_[number].generation;
+  }
+  Node& node = nodes_[number];
+  node = Node{};
+  node.label = copy;
+  node.length = length;
+  node.parent = parent;
+  node.key = KeyOf(label);
+  node.generation = generation;
+  ++node_count_;
+  if (node_count_ > buckets_.size()) AddBucket();
+  return number;
+}
+
+// REQUIRES: nobody owns it.
+template <typename Unit>
+void PrefixTree<Unit>::Tree::FreeNode(uint32_t number) {
+  Unlink(number);
+  Node& node = nodes_[number];
+  size_ -= node.length * sizeof(Unit);
+  pool_.Free(node.label, node.length * sizeof(Unit));
+  FreeEnds(&node);
+  node.parent = kNone;
+  ++node.generation;
+  node.next = free_node_;
+  free_node_ = number;
+  --node_count_;
+}
+
+//   parent --- [ a b c d e ] lower           parent --- [ a b ] upper --- [ c d e ] lower         length 2
+//
+// The lower one keeps its number, since its children know it by that.
+template <typename Unit>
+uint32_t PrefixTree<Unit>::Tree::Split(uint32_t lower_number, uint32_t length) {
+  Unlink(lower_number);
+  const uint32_t upper_number = NewNode(nodes_[lower_number].parent, nodes_[lower_number].label, length);
+  Node& lower = nodes_[lower_number];
+  Node& upper = nodes_[upper_number];
+  Unit* const rest = CopyLabel(lower.label + length, lower.length - length);
+  pool_.Free(lower.label, lower.length * sizeof(Unit));
+  lower.label = rest;
+  lower.length -= length;
+  lower.parent = upper_number;
+  lower.key = KeyOf(rest);
+  upper.starts = lower.starts;
+  upper.likely = lower_number;
+  upper.owner_room = lower.owner_room;
+  if (lower.owner_room > 1) {
+    upper.owners = static_cast<Owner*>(pool_.Allocate(lower.owner_room * sizeof(Owner)));
+  }
+  upper.owner_count = lower.owner_count;
+  const std::span<Owner> from = lower.all();
+  const std::span<Owner> to = upper.all();
+  for (size_t i = 0; i < from.size(); ++i) to[i] = Owner(from[i].worker, ranks_.Upper(from[i].rank), 1);
+  pairs_ += from.size();
+  Link(upper_number);
+  Link(lower_number);
+  if (nodes_[upper.parent].likely == lower_number) nodes_[upper.parent].likely = upper_number;
+  return upper_number;
+}
+
+// ---- owners
+
+template <typename Unit>
+Owner* PrefixTree<Unit>::Tree::FindOwner(Node* node, OwnerId worker) {
+  const std::span<Owner> owners = node->all();
+  const auto found = std::lower_bound(
+      owners.begin(), owners.end(), worker, [](const Owner& a, OwnerId b) { return a.worker < b; });
+  return found != owners.end() && found->worker == worker ? &*found : nullptr;
+}
+
+// REQUIRES: it is not there.
+template <typename Unit>
+Owner* PrefixTree<Unit>::Tree::AddOwner(Node* node, const Owner& owner) {
+  const std::span<Owner> owners = node->all();
+  const auto place = static_cast<size_t>(
+      std::lower_bound(
+          owners.begin(), owners.end(), owner.worker,
+          [](const Owner& a, OwnerId b) { return a.worker < b; }) -
+      owners.begin());
+  Worker& worker = *FindWorker(owner.worker);
+  worker.size += node->length * sizeof(Unit);
+  ++pairs_;
+  if (node->owner_count == 0) {
+    node->owner_count = node->owner_room = 1;
+    node->owner = owner;
+    return &node->owner;
+  }
+  if (node->owner_count == node->owner_room) {
+    const size_t room = MemoryPool::RoundUp((node->owner_room + size_t{1}) * sizeof(Owner)) / sizeof(Owner);
+    auto* const larger = static_cast<Owner*>(pool_.Allocate(room * sizeof(Owner)));
+    std::copy(owners.begin(), owners.end(), larger);
+    if (node->owner_room > 1) pool_.Free(node->owners, node->owner_room * sizeof(Owner));
+    node->owners = larger;
+    node->owner_room = static_cast<uint16_t>(room);
+  }
+  Owner* const added = node->owners + place;
+  std::copy_backward(added, node->owners + node->owner_count, node->owners + node->owner_count + 1);
+  ++node->owner_count;
+  *added = owner;
+  return added;
+}
+
+template <typename Unit>
+void PrefixTree<Unit>::Tree::DropOwner(Node* node, Owner* owner) {
+  FindWorker(owner->worker)->size -= node->length * sizeof(Unit);
+  --pairs_;
+  if (node->owner_room == 1) {
+    node->owner_count = 0;
+    return;
+  }
+  std::copy(owner + 1, node->owners + node->owner_count, owner);
+  --node->owner_count;
+  // Smaller by half at least, so that one that comes and goes does not copy each time.
+  const size_t room = node->owner_count <= 1
+                          ? node->owner_count
+                          : MemoryPool::RoundUp(node->owner_count * sizeof(Owner)) / sizeof(Owner);
+  if (room > node->owner_room / size_t{2}) return;
+  Owner* const old = node->owners;
+  const size_t old_room = node->owner_room;
+  if (room <= 1) {
+    const Owner last = *old;
+    node->owner = last;
+    node->owner_room = 1;
+  } else {
+    auto* const smaller = static_cast<Owner*>(pool_.Allocate(room * sizeof(Owner)));
+    std::copy(old, old + node->owner_count, smaller);
+    node->owners = smaller;
+    node->owner_room = static_cast<uint16_t>(room);
+  }
+  pool_.Free(old, old_room * sizeof(Owner));
+}
+
+// The worker owns the node and all above it from now on; and it counts as owning one child more, so that it does not
+// lose the node. Null for the root.
+template <typename Unit>
+Owner* PrefixTree<Unit>::Tree::Pin(uint32_t number, OwnerId worker, uint64_t tick) {
+  if (number == kRoot) return nullptr;
+  Owner* owner = FindOwner(&nodes_[number], worker);
+  if (owner != nullptr) {
+    if (owner->is_leaf()) {
+      FindWorker(worker)->leaves.Remove(owner->leaf());
+      owner->SetChildren(1);
+      Ranked(worker);
+    } else {
+      owner->AddChild();
+    }
+    return owner;
+  }
+  owner = AddOwner(&nodes_[number], Owner(worker, ranks_.Passed(tick), 1));
+  for (uint32_t above = nodes_[number].parent; above != kRoot; above = nodes_[above].parent) {
+    Owner* const known = FindOwner(&nodes_[above], worker);
+    if (known == nullptr) {
+      AddOwner(&nodes_[above], Owner(worker, ranks_.Passed(tick), 1));
+      continue;
+    }
+    if (known->is_leaf()) {
+      FindWorker(worker)->leaves.Remove(known->leaf());
+      known->SetChildren(1);
+      Ranked(worker);
+    } else {
+      known->AddChild();
+    }
     break;
   }
-  while (tree_->size + bytes > tree_->options.max_size) tree_->Erase(tree_->seen.begin());
-  tree_->size += bytes;
-  tree_->owned[static_cast<size_t>(worker)] += bytes;
-  if (insert.is_start) tree_->starts.push_back(seen.text);
-  if (tree_->starts.size() > kStartsPerHalving) tree_->starts.pop_front();
-  tree_->seen.push_back(std::move(seen));
+  return owner;
 }
 
+template <typename Unit>
+void PrefixTree<Unit>::Tree::Unpin(uint32_t number, OwnerId worker) {
+  if (number == kRoot) return;
+  Owner* const owner = FindOwner(&nodes_[number], worker);
+  if (owner->DropChild() == 0) MakeLeaf(number, owner);
+}
+
+template <typename Unit>
+void PrefixTree<Unit>::Tree::MakeLeaf(uint32_t number, Owner* owner) {
+  owner->SetLeaf(FindWorker(owner->worker)->leaves.Push(owner->rank, number));
+  Ranked(owner->worker);
+}
+
+// REQUIRES: a leaf of the worker.
+template <typename Unit>
+void PrefixTree<Unit>::Tree::GiveUp(uint32_t number, OwnerId worker) {
+  Node& node = nodes_[number];
+  Owner* const owner = FindOwner(&node, worker);
+  FindWorker(worker)->leaves.Remove(owner->leaf());
+  const uint64_t rank = owner->rank;
+  const uint32_t above = node.parent;
+  DropOwner(&node, owner);
+  if (node.owner_count == 0) FreeNode(number);
+  if (above != kRoot) {
+    Owner* const parent = FindOwner(&nodes_[above], worker);
+    parent->rank = ranks_.Inherited(parent->rank, rank);
+    if (parent->DropChild() == 0) return MakeLeaf(above, parent);
+  }
+  Ranked(worker);
+}
+
+// ---- ends
+
+template <typename Unit>
+void PrefixTree<Unit>::Tree::MarkEnd(Node* node, Text rest) {
+  const uint64_t word = kIsText ? Rest::kMarked : Rest(rest).word();
+  if (node->ends == 0) node->ends = word;
+  if (node->ends == word) return;
+  if ((node->ends & Rest::kMarked) != 0) {
+    auto* const several = static_cast<Rests*>(pool_.Allocate(sizeof(Rests)));
+    several->count = several->next = 1;
+    several->words[0] = node->ends;
+    node->ends = reinterpret_cast<uintptr_t>(several);
+  }
+  auto& several = *reinterpret_cast<Rests*>(node->ends);
+  if (std::find(several.words, several.words + several.count, word) != several.words + several.count) return;
+  several.words[several.next] = word;
+  several.next = (several.next + 1) % Rests::kMost;
+  several.count = std::min(several.count + 1, Rests::kMost);
+}
+
+template <typename Unit>
+void PrefixTree<Unit>::Tree::FreeEnds(Node* node) {
+  if (node->ends != 0 && (node->ends & Rest::kMarked) == 0) {
+    pool_.Free(reinterpret_cast<Rests*>(node->ends), sizeof(Rests));
+  }
+  node->ends = 0;
+}
+
+template <typename Unit>
+void PrefixTree<Unit>::Tree::FindEnds(
+    const Node& node, Text text, uint64_t depth, std::vector<uint64_t>* ends) const {
+  if (node.ends == 0) return;
+  if constexpr (kIsText) {
+    ends->push_back(depth);
+  } else {
+    const auto look = [&](Rest rest) {
+      if (text.size() - depth < rest.length()) return;
+      if (Rest(text.subspan(depth, rest.length())).word() == rest.word())
+        ends->push_back(depth + rest.length());
+    };
+    if ((node.ends & Rest::kMarked) != 0) return look(Rest(node.ends));
+    const auto& several = *reinterpret_cast<const Rests*>(node.ends);
+    const auto before = static_cast<ptrdiff_t>(ends->size());
+    for (uint32_t i = 0; i < several.count; ++i) look(Rest(several.words[i]));
+    std::sort(ends->begin() + before, ends->end());
+  }
+}
+
+// ---- limits
+
+template <typename Unit>
+uint64_t PrefixTree<Unit>::Tree::memory() const {
+  // Leaves are counted as if every node had one per owner.
+  return pool_.live_bytes() + node_count_ * sizeof(Node) + buckets_.size() * sizeof(uint32_t) + pairs_ * 24;
+}
+
+template <typename Unit>
+void PrefixTree<Unit>::Tree::Ranked(OwnerId worker) {
+  const auto number = static_cast<size_t>(worker);
+  const Worker& found = *workers_[number];
+  const uint64_t rank =
+      found.removed || found.leaves.empty() ? kNoLeaf : std::min(found.leaves.top_rank(), kNoLeaf - 1);
+  if (first_ranks_[number] == rank) return;
+  first_ranks_[number] = rank;
+  for (size_t i = (first_ranks_.size() + number) / 2; i > 0; i /= 2) {
+    const uint16_t left = winners_[2 * i];
+    const uint16_t right = winners_[2 * i + 1];
+    winners_[i] = first_ranks_[right] < first_ranks_[left] ? right : left;
+  }
+}
+
+// The pair that is to go first; false if there is none.
+template <typename Unit>
+bool PrefixTree<Unit>::Tree::EvictOne() {
+  const uint16_t worker = winners_[1];
+  if (first_ranks_[worker] == kNoLeaf) return false;
+  const uint64_t before = size_;
+  GiveUp(workers_[worker]->leaves.top_node(), static_cast<OwnerId>(worker));
+  ++evicted_;
+  evicted_size_ += before - size_;
+  return true;
+}
+
+template <typename Unit>
+void PrefixTree<Unit>::Tree::GrowTournament() {
+  const size_t size = std::max<size_t>(2 * first_ranks_.size(), 2);
+  first_ranks_.resize(size, kNoLeaf);
+  winners_.assign(2 * size, 0);
+  for (size_t i = 0; i < size; ++i) winners_[size + i] = static_cast<uint16_t>(i);
+  for (size_t i = size - 1; i > 0; --i) {
+    const uint16_t left = winners_[2 * i];
+    const uint16_t right = winners_[2 * i + 1];
+    winners_[i] = first_ranks_[right] < first_ranks_[left] ? right : left;
+  }
+}
+
+// One pair of a removed worker; false if there is none.
+template <typename Unit>
+bool PrefixTree<Unit>::Tree::SweepOne() {
+  while (!sweeping_.empty()) {
+    const OwnerId worker = sweeping_.back();
+    Worker& found = *FindWorker(worker);
+    if (!found.leaves.empty()) {
+      GiveUp(found.leaves.last_node(), worker);
+      return true;
+    }
+    workers_[static_cast<size_t>(worker)].reset();
+    sweeping_.pop_back();
+  }
+  return false;
+}
+
+// ---- what callers see
+
+template <typename Unit>
+StatusOr<OwnerId> PrefixTree<Unit>::Tree::AddWorker() {
+  const std::lock_guard lock(mutex_);
+  Sweep(kPairsPerSlice);
+  const auto free = std::find(workers_.begin(), workers_.end(), nullptr);
+  const auto number = static_cast<size_t>(free - workers_.begin());
+  if (number == kMaxWorkers) {
+    return absl::ResourceExhaustedError(
+        "a prefix tree knows at most " + std::to_string(kMaxWorkers) +
+        " workers, those not yet swept included");
+  }
+  if (number == workers_.size()) workers_.emplace_back();
+  workers_[number] = std::make_unique<Worker>();
+  if (workers_.size() > first_ranks_.size()) GrowTournament();
+  return static_cast<OwnerId>(number);
+}
+
+template <typename Unit>
+void PrefixTree<Unit>::Tree::RemoveWorker(OwnerId worker) {
+  const std::lock_guard lock(mutex_);
+  if (!IsActive(worker)) return;
+  Worker& found = *FindWorker(worker);
+  found.removed = true;
+  if (found.leaves.empty()) {
+    workers_[static_cast<size_t>(worker)].reset();
+    return;
+  }
+  Ranked(worker);
+  sweeping_.push_back(worker);
+}
+
+template <typename Unit>
+void PrefixTree<Unit>::Tree::Match(Text text, PrefixMatches* matches) {
+  const std::lock_guard lock(mutex_);
+  matches->Clear(text.size());
+  matches->starts_ = starts_;
+  Place place;
+  while (text.size() - place.depth >= page()) {
+    const uint32_t child = FindChild(place.node, text.data() + place.depth);
+    if (child == kNone) break;
+    const Node& node = nodes_[child];
+    const uint64_t left = std::min<uint64_t>(node.length, text.size() - place.depth);
+    const uint64_t common = CommonUnits(node.label, text.data() + place.depth, left) / page() * page();
+    place = {child, place.depth + common};
+    const bool whole = common == node.length;
+    matches->steps_.push_back({child, node.generation, place.depth, node.starts.Get(halvings_), whole});
+    if (!whole) break;
+    FindEnds(node, text, place.depth, &matches->ends_);
+  }
+  // From the end, so that the first match of a worker is its longest. As many as below are the same.
+  size_t seen = 0;
+  for (size_t i = matches->steps_.size(); i-- > 0;) {
+    Node& node = nodes_[matches->steps_[i].node];
+    if (node.owner_count == seen) continue;
+    uint64_t depth = matches->steps_[i].depth;
+    if constexpr (kIsText) depth = CharacterStart(text, depth);
+    if (depth == 0) continue;
+    seen = node.owner_count;
+    for (const Owner& owner : node.all()) {
+      if (!matches->Has(owner.worker) && IsActive(owner.worker)) matches->Add(owner.worker, depth);
+    }
+  }
+}
+
+// The deepest node of that walk that is still there.
+template <typename Unit>
+typename PrefixTree<Unit>::Tree::Place PrefixTree<Unit>::Tree::Resume(const PrefixMatches* walked) const {
+  if (walked == nullptr) return {};
+  for (size_t i = walked->steps_.size(); i-- > 0;) {
+    const PrefixMatches::Step& step = walked->steps_[i];
+    if (step.whole && nodes_[step.node].generation == step.generation) return {step.node, step.depth};
+  }
+  return {};
+}
+
+// From `place` to the last node that lies on the text; a label that does so in part is split.
+template <typename Unit>
+typename PrefixTree<Unit>::Tree::Place PrefixTree<Unit>::Tree::Descend(
+    Text text, uint64_t whole, Place place) {
+  while (place.depth < whole) {
+    const uint32_t child = FindChild(place.node, text.data() + place.depth);
+    if (child == kNone) break;
+    const uint32_t length = nodes_[child].length;
+    const uint64_t left = std::min<uint64_t>(length, whole - place.depth);
+    const uint64_t common =
+        CommonUnits(nodes_[child].label, text.data() + place.depth, left) / page() * page();
+    place.depth += common;
+    if (common < length) return {Split(child, static_cast<uint32_t>(common)), place.depth};
+    place.node = child;
+  }
+  return place;
+}
+
+template <typename Unit>
+void PrefixTree<Unit>::Tree::Insert(
+    Text text, OwnerId worker, const PrefixInsert& insert, const PrefixMatches* walked) {
+  const uint64_t whole = text.size() / page() * page();
+  const size_t most = std::max<size_t>(kMaxLabelBytes / sizeof(Unit) / page(), 1) * page();
+  std::unique_lock lock(mutex_);
+  if (!IsActive(worker)) return;
+  ++inserts_;
+  Sweep(kSweptPerInsert);
+  if (whole == 0 || whole * sizeof(Unit) > options.max_size) return;
+  const uint64_t tick = ++tick_;
+  Place place = Resume(walked);
+  bool is_new = false;  // the node there is this insert's
+  int turns = 0;
+  for (;;) {
+    const uint32_t from = place.node;
+    place = Descend(text, whole, place);
+    is_new = is_new && place.node == from;
+    Owner* const owner = Pin(place.node, worker, tick);
+    if (place.depth == whole) {
+      if (!is_new) owner->rank = ranks_.Touched(owner->rank, tick, insert.priority);
+      Unpin(place.node, worker);
+      return Finish(place, insert, text.subspan(whole));
+    }
+    // What this insert put there it has only passed.
+    if (is_new) owner->rank = ranks_.Passed(tick);
+    const uint64_t length = std::min<uint64_t>(whole - place.depth, most);
+    bool exhausted = false;
+    for (size_t pairs = 0; !exhausted && !HasRoom(length * sizeof(Unit)); ++pairs) {
+      if (pairs == kPairsPerSlice && turns < kMaxTurns) break;
+      exhausted = !SweepOne() && !EvictOne();
+    }
+    if (exhausted) {
+      if (place.node != kRoot && !is_new) {
+        Owner* const last = FindOwner(&nodes_[place.node], worker);
+        last->rank = ranks_.Touched(last->rank, tick, insert.priority);
+      }
+      return Unpin(place.node, worker);
+    }
+    if (HasRoom(length * sizeof(Unit))) {
+      const uint32_t child = NewNode(place.node, text.data() + place.depth, static_cast<uint32_t>(length));
+      Link(child);
+      size_ += length * sizeof(Unit);
+      Node& node = nodes_[child];
+      MakeLeaf(child, AddOwner(&node, Owner(worker, ranks_.Ended(tick, insert.priority), 0)));
+      nodes_[place.node].likely = child;
+      place = {child, place.depth + length};
+      is_new = true;
+      if (place.depth == whole) return Finish(place, insert, text.subspan(whole));
+    } else {
+      Unpin(place.node, worker);
+    }
+    ++turns;
+    const uint32_t generation = nodes_[place.node].generation;
+    lock.unlock();
+    lock.lock();
+    if (!IsActive(worker)) return;
+    if (nodes_[place.node].generation != generation) {
+      place = Resume(walked);
+      is_new = false;
+    }
+  }
+}
+
+template <typename Unit>
+void PrefixTree<Unit>::Tree::Finish(Place place, const PrefixInsert& insert, Text rest) {
+  MarkEnd(&nodes_[place.node], rest);
+  if (!insert.is_start) return;
+  for (uint32_t number = place.node; number != kRoot; number = nodes_[number].parent) {
+    nodes_[number].starts.Add(halvings_);
+  }
+  ++starts_;
+  if (++starts_since_halving_ == kStartsPerHalving) {
+    starts_since_halving_ = 0;
+    starts_ /= 2;
+    ++halvings_;
+  }
+}
+
+template <typename Unit>
+uint64_t PrefixTree<Unit>::Tree::EvictWorker(OwnerId worker, uint64_t max_size) {
+  uint64_t evicted = 0;
+  for (bool more = true; more;) {
+    const std::lock_guard lock(mutex_);
+    if (!IsActive(worker)) return evicted;
+    Worker& found = *FindWorker(worker);
+    const uint64_t before = found.size;
+    for (size_t i = 0; i < kPairsPerSlice && found.size > max_size; ++i) {
+      GiveUp(found.leaves.top_node(), worker);
+    }
+    evicted += before - found.size;
+    more = found.size > max_size;
+  }
+  return evicted;
+}
+
+template <typename Unit>
+bool PrefixTree<Unit>::Tree::Trim(size_t pairs, uint64_t max_size) {
+  const std::lock_guard lock(mutex_);
+  while (pairs > 0 && SweepOne()) --pairs;
+  while (pairs > 0 && size_ > max_size && EvictOne()) --pairs;
+  return pairs == 0 && (!sweeping_.empty() || size_ > max_size);
+}
+
+template <typename Unit>
+uint64_t PrefixTree<Unit>::Tree::size(OwnerId worker) {
+  const std::lock_guard lock(mutex_);
+  return IsActive(worker) ? FindWorker(worker)->size : 0;
+}
+
+template <typename Unit>
+uint64_t PrefixTree<Unit>::Tree::size() {
+  const std::lock_guard lock(mutex_);
+  return size_;
+}
+
+template <typename Unit>
+PrefixTreeStats PrefixTree<Unit>::Tree::stats() {
+  const std::lock_guard lock(mutex_);
+  const auto known = static_cast<uint64_t>(
+      std::count_if(workers_.begin(), workers_.end(), [](const auto& worker) { return worker != nullptr; }));
+  return {
+      .workers = known - sweeping_.size(),
+      .nodes = node_count_,
+      .owners = pairs_,
+      .size = size_,
+      .memory = memory(),
+      .starts = starts_,
+      .inserts = inserts_,
+      .evicted = evicted_,
+      .evicted_size = evicted_size_,
+      .removing = sweeping_.size()};
+}
+
+// ---- the door
+
+template <typename Unit>
+PrefixTree<Unit>::PrefixTree(const PrefixTreeOptions& options) : tree_(std::make_unique<Tree>(options)) {
+  ROUTER_CHECK(
+      options.page_size > 0 && options.page_size <= kMaxBlockSize,
+      "page_size of a prefix tree must be 1 to kMaxBlockSize");
+}
+template <typename Unit>
+PrefixTree<Unit>::~PrefixTree() = default;
+template <typename Unit>
+StatusOr<OwnerId> PrefixTree<Unit>::AddWorker() {
+  return tree_->AddWorker();
+}
+template <typename Unit>
+void PrefixTree<Unit>::RemoveWorker(OwnerId worker) {
+  tree_->RemoveWorker(worker);
+}
+template <typename Unit>
+void PrefixTree<Unit>::Match(Text text, PrefixMatches* matches) const {
+  tree_->Match(text, matches);
+}
+template <typename Unit>
+void PrefixTree<Unit>::Insert(
+    Text text, OwnerId worker, const PrefixInsert& insert, const PrefixMatches* walked) {
+  tree_->Insert(text, worker, insert, walked);
+}
 template <typename Unit>
 uint64_t PrefixTree<Unit>::EvictWorker(OwnerId worker, uint64_t max_size) {
-  const std::lock_guard lock(tree_->mutex);
-  uint64_t& owned = tree_->owned[static_cast<size_t>(worker)];
-  const uint64_t before = owned;
-  for (auto it = tree_->seen.begin(); it != tree_->seen.end() && owned > max_size;) {
-    const auto next = std::next(it);
-    if (it->worker == worker) tree_->Erase(it);
-    it = next;
-  }
-  return before - owned;
+  return tree_->EvictWorker(worker, max_size);
 }
-
 template <typename Unit>
 bool PrefixTree<Unit>::Trim(size_t pairs, uint64_t max_size) {
-  const std::lock_guard lock(tree_->mutex);
-  while (pairs-- > 0 && tree_->size > max_size) tree_->Erase(tree_->seen.begin());
-  return tree_->size > max_size;
+  return tree_->Trim(pairs, max_size);
 }
-
 template <typename Unit>
 uint64_t PrefixTree<Unit>::size(OwnerId worker) const {
-  const std::lock_guard lock(tree_->mutex);
-  return tree_->owned[static_cast<size_t>(worker)];
+  return tree_->size(worker);
 }
-
 template <typename Unit>
 uint64_t PrefixTree<Unit>::size() const {
-  const std::lock_guard lock(tree_->mutex);
-  return tree_->size;
+  return tree_->size();
 }
-
 template <typename Unit>
 const PrefixTreeOptions& PrefixTree<Unit>::options() const {
   return tree_->options;
 }
-
 template <typename Unit>
 PrefixTreeStats PrefixTree<Unit>::stats() const {
-  const std::lock_guard lock(tree_->mutex);
-  return {
-      .workers = tree_->known.count(),
-      .nodes = tree_->seen.size(),
-      .size = tree_->size,
-      .inserts = tree_->inserts};
+  return tree_->stats();
 }
 
 template class PrefixTree<char>;

@@ -39,19 +39,10 @@
 
 #include "base/limits.h"
 #include "base/status.h"
+#include "index/eviction_order.h"
 #include "index/owner_id.h"
 
 namespace vllm_router {
-
-// What is given up first.
-enum class EvictionOrder : uint8_t {
-  kLru,       // what was inserted, or extended, longest ago
-  kLfu,       // what the fewest inserts passed; of equals the one used longest ago
-  kFifo,      // what came first
-  kMru,       // what was used last
-  kFilo,      // what came last
-  kPriority,  // what only inserts of low priority passed; of equals the one used longest ago
-};
 
 struct PrefixTreeOptions {
   // Bytes of distinct text, four per token, of all workers together. Never exceeded.
