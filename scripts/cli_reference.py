@@ -93,9 +93,8 @@ Not flags of this router, but known by name, so that the answer is better than "
 ENVIRONMENT = """
 ## Environment
 
-`API_KEY_VALIDATION_URLS`: vllm-project/router checks clients' keys when this is set. That is not built yet,
-so the command refuses to start while it is set: serving without the check would open what was meant to be
-shut.
+`API_KEY_VALIDATION_URLS`: URLs with commas between them, which stand in for `--api-key-validation-urls`
+where that is not given.
 """
 
 

@@ -273,6 +273,22 @@ void BindKeys(py::module_& testing) {
           py::arg("text"), py::arg("name") = "keys.txt")
       .def("__len__", &KeySet::size)
       .def("__contains__", &KeySet::Contains);
+  py::class_<KeyVerdicts>(testing, "KeyVerdicts")
+      .def(py::init<int64_t, int64_t, size_t>())
+      .def("__len__", &KeyVerdicts::size)
+      .def(
+          "remember",
+          [](KeyVerdicts& verdicts, const std::string& key, const std::string& verdict, int64_t now) {
+            const KeyVerdict said = verdict == "yes"  ? KeyVerdict::kYes
+                                    : verdict == "no" ? KeyVerdict::kNo
+                                                      : KeyVerdict::kUnknown;
+            verdicts.Remember(Sha256({key}), said, now);
+          })
+      .def("find", [](const KeyVerdicts& verdicts, const std::string& key, int64_t now) -> py::object {
+        const std::optional<KeyVerdict> found = verdicts.Find(Sha256({key}), now);
+        if (!found.has_value()) return py::none();
+        return py::str(*found == KeyVerdict::kYes ? "yes" : *found == KeyVerdict::kNo ? "no" : "unknown");
+      });
   py::class_<KeyFile>(testing, "KeyFile")
       .def(py::init([](const std::string& flag, const std::string& path) {
         return ValueOrThrow(KeyFile::Open(flag, path));

@@ -23,6 +23,7 @@ constexpr ErrorRow kRows[] = {
     {403, kInvalid, "admin_closed",
      "Admin endpoints are shut: clients need keys here, and there are none for admins "
      "(--admin-api-key-file)."},
+    {503, kServer, "key_not_checked", "The API key could not be checked just now.", true},
     {405, kInvalid, "method_not_allowed", "This method is not allowed on this path; see the Allow header."},
     {404, kInvalid, "not_found", "There is no such thing here."},
     {508, kServer, "loop_detected", "The request goes round in a circle of routers."},

@@ -21,6 +21,7 @@ enum class HttpError : uint8_t {
   kMissingApiKey,
   kInvalidApiKey,
   kAdminClosed,
+  kKeyNotChecked,
   kMethodNotAllowed,
   kNotFound,
   kLoopDetected,

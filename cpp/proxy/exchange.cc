@@ -194,15 +194,36 @@ Task<bool> Exchange::PassDoor() {
     co_await Reply(200, {}, {});
     co_return false;
   }
-  const std::optional<HttpError> refusal = lane_.gatekeeper.Refuses(access, door, head_->fields);
+  std::optional<HttpError> refusal = lane_.gatekeeper.Refuses(access, door, head_->fields);
+  if (refusal.has_value()) {
+    KeyJudge* judge = lane_.gatekeeper.Appeal(access, *refusal);
+    if (judge != nullptr) refusal = co_await AskJudge(*judge);
+  }
+  if (cancelled_ != CancelReason::kNone) {
+    co_await ReplyCancelled();
+    co_return false;
+  }
   if (!refusal.has_value()) co_return true;
   const HeaderField challenge{
       "WWW-Authenticate", refusal == HttpError::kInvalidApiKey
                               ? R"(Bearer realm="vllm-router", error="invalid_token")"
                               : R"(Bearer realm="vllm-router")"};
-  const std::span<const HeaderField> extra(&challenge, refusal == HttpError::kAdminClosed ? 0 : 1);
+  const bool for_want_of_a_key = ErrorOf(*refusal).status == 401;
+  const std::span<const HeaderField> extra(&challenge, for_want_of_a_key ? 1 : 0);
   co_await ReplyError(*refusal, {}, extra);
   co_return false;
+}
+
+// Somebody else decides. Meanwhile the client is not watched, whose body has not been read; the time is short.
+Task<std::optional<HttpError>> Exchange::AskJudge(KeyJudge& judge) {
+  const std::optional<std::string_view> given = KeyOf(head_->fields);
+  if (!given.has_value()) co_return HttpError::kInvalidApiKey;
+  std::string key(*given);
+  verdict_ = std::make_shared<KeyJudge::Waiter>(lane_);
+  const KeyVerdict verdict = co_await judge.Ask(std::move(key), verdict_);
+  verdict_ = nullptr;
+  if (verdict == KeyVerdict::kYes) co_return std::nullopt;
+  co_return verdict == KeyVerdict::kNo ? HttpError::kInvalidApiKey : HttpError::kKeyNotChecked;
 }
 
 Task<void> Exchange::AnswerHere() {
@@ -495,6 +516,7 @@ void Exchange::Cancel(CancelReason reason) {
   if (cancelled_ != CancelReason::kNone) return;
   cancelled_ = reason;
   if (errand_ != nullptr) errand_->Cancel();
+  if (verdict_ != nullptr) KeyJudge::Waiter::Cancel(verdict_);
   tries_.Cancel();
   const bool client_is_lost = reason == CancelReason::kClientGone || reason == CancelReason::kSlowClient;
   const bool reading_head = head_ == nullptr && !client_has_bytes_;

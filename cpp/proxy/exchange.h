@@ -22,6 +22,7 @@
 #include "net/task.h"
 #include "proxy/error_response.h"
 #include "proxy/exchange_record.h"
+#include "proxy/key_judge.h"
 #include "proxy/request_body.h"
 #include "proxy/request_id.h"
 #include "proxy/tries.h"
@@ -68,6 +69,7 @@ class Exchange {
   Task<Next> PassGate();
   Task<bool> RefuseCircle();
   Task<bool> PassDoor();
+  Task<std::optional<HttpError>> AskJudge(KeyJudge& judge);
   Task<void> AnswerHere();
   Task<Next> ReadBody();
   Task<Next> Ask();  // SELECT, LEASE, SEND, AWAIT
@@ -116,7 +118,8 @@ class Exchange {
 
   RoutingKey key_;
 
-  Errand* errand_ = nullptr;  // what a request of our own is waiting for
+  std::shared_ptr<KeyJudge::Waiter> verdict_;  // that is being waited for
+  Errand* errand_ = nullptr;                   // what a request of our own is waiting for
 
   RequestBody::End body_end_ = RequestBody::End::kOk;
   bool lease_reusable_ = false;

@@ -54,14 +54,16 @@ Task<bool> Errand::Pause(Lane& lane, int64_t nanos) {
 }
 
 Task<StatusOr<Fetched>> Fetch(
-    Lane& lane, Errand* errand, WorkerUrl url, std::string target, int64_t timeout_ms) {
+    Lane& lane, Errand* errand, WorkerUrl url, std::string target, int64_t timeout_ms,
+    const std::string* outsiders_key) {
   FetchDeadline deadline(lane, errand);
   deadline.timer.Arm(lane.loop.timers(), timeout_ms, &FetchDeadline::Pass, &deadline);
   StatusOr<std::vector<Address>> addresses = co_await lane.resolver.Resolve(url.host);
   if (!addresses.ok()) co_return addresses.status();
 
-  const std::shared_ptr<const TlsContext> tls = url.tls ? lane.tls.workers() : nullptr;
-  if (url.tls && tls == nullptr) co_return absl::UnavailableError("TLS to workers cannot be set up");
+  std::shared_ptr<const TlsContext> tls;
+  if (url.tls) tls = outsiders_key != nullptr ? lane.tls.others() : lane.tls.workers();
+  if (url.tls && tls == nullptr) co_return absl::UnavailableError("TLS cannot be set up");
   std::string refused = "the connection was refused";
   Socket socket;
   for (const Address& address : *addresses) {
@@ -80,7 +82,8 @@ Task<StatusOr<Fetched>> Fetch(
 
   std::string request = "GET " + url.prefix + target + " HTTP/1.1\r\nHost: " + url.authority +
                         "\r\nUser-Agent: vllm-router\r\nAccept: */*\r\nConnection: close\r\n";
-  if (!lane.bearer.empty()) request += "Authorization: " + lane.bearer + "\r\n";
+  if (outsiders_key != nullptr) request += "Authorization: Bearer " + *outsiders_key + "\r\n";
+  if (!lane.bearer.empty() && outsiders_key == nullptr) request += "Authorization: " + lane.bearer + "\r\n";
   if (errand != nullptr) {
     for (const std::string_view hops : errand->via()) request.append("Via: ").append(hops).append("\r\n");
   }

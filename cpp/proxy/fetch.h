@@ -61,8 +61,12 @@ class Errand {
 
 // GET with the workers' key. DeadlineExceeded, Unavailable, or FailedPrecondition for an answer that is not HTTP or
 // longer than 8 MiB. Parameters by value: the task outlives its caller's temporaries. `errand` may be null.
+//
+// `outsiders_key`: not null where no worker is asked but somebody else, who gets this key instead of the workers'; it
+// outlives the task. His certificate comes from an authority that the system trusts.
 Task<StatusOr<Fetched>> Fetch(
-    Lane& lane, Errand* errand, WorkerUrl url, std::string target, int64_t timeout_ms);
+    Lane& lane, Errand* errand, WorkerUrl url, std::string target, int64_t timeout_ms,
+    const std::string* outsiders_key = nullptr);
 
 // What ends a fetch before its time, whichever step it is in.
 struct FetchDeadline {

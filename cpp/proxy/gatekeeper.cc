@@ -22,7 +22,7 @@ std::optional<std::string_view> KeyOf(std::span<const HeaderField> fields) {
   return bearer.empty() ? plain : bearer;
 }
 
-Gatekeeper::Gatekeeper(const DoorKeys& keys) : admin_port_(keys.admin_port) {
+Gatekeeper::Gatekeeper(const DoorKeys& keys) : judge_(keys.judge.get()), admin_port_(keys.admin_port) {
   if (keys.clients != nullptr) clients_.emplace(&keys.clients->keys());
   if (keys.admins != nullptr) admins_.emplace(&keys.admins->keys());
 }
@@ -42,14 +42,20 @@ bool Gatekeeper::Serves(Door door, Access access) const {
 std::optional<HttpError> Gatekeeper::Refuses(Access access, Door door, std::span<const HeaderField> fields) {
   if (access == Access::kAnybody) return std::nullopt;
   std::optional<Cached>& keys = access == Access::kAdmin ? admins_ : clients_;
-  if (!keys.has_value()) {
+  const bool judged = access == Access::kClient && judge_ != nullptr;
+  if (!keys.has_value() && !judged) {
     const bool shut = access == Access::kAdmin && door == Door::kPublic && takes_client_keys();
     return shut ? std::optional(HttpError::kAdminClosed) : std::nullopt;
   }
   const std::optional<std::string_view> key = KeyOf(fields);
   if (key.has_value() && key->empty()) return HttpError::kMissingApiKey;
-  if (!key.has_value() || !keys->Get()->Contains(*key)) return HttpError::kInvalidApiKey;
+  const bool known = key.has_value() && keys.has_value() && (*keys).Get()->Contains(*key);
+  if (!known) return HttpError::kInvalidApiKey;
   return std::nullopt;
+}
+
+KeyJudge* Gatekeeper::Appeal(Access access, HttpError refusal) const {
+  return access == Access::kClient && refusal == HttpError::kInvalidApiKey ? judge_ : nullptr;
 }
 
 }  // namespace vllm_router

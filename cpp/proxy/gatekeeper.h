@@ -3,7 +3,8 @@
 //   path                         needs                       where
 //   /health, /liveness, …        nothing                     every port
 //   what goes to workers, models a client's key, if there    the main port
-//                                is a file of them
+//                                is a file of them, or
+//                                somebody to ask
 //   fleet and /admin             an admin's key, likewise    the main port, or the admin port if there is one
 //
 // A key comes as `Authorization: Bearer KEY`, or as `x-api-key: KEY`, which clients of Anthropic's API send. Once
@@ -22,6 +23,7 @@
 #include "base/snapshot.h"
 #include "proxy/error_response.h"
 #include "proxy/key_file.h"
+#include "proxy/key_judge.h"
 #include "proxy/routes.h"
 
 namespace vllm_router {
@@ -36,7 +38,8 @@ std::optional<std::string_view> KeyOf(std::span<const HeaderField> fields);
 struct DoorKeys {
   std::unique_ptr<KeyFile> clients;
   std::unique_ptr<KeyFile> admins;
-  bool admin_port = false;  // admin paths have a port of their own
+  std::unique_ptr<KeyJudge> judge;  // of clients' keys that are in no file
+  bool admin_port = false;          // admin paths have a port of their own
 };
 
 class Gatekeeper {
@@ -48,13 +51,16 @@ class Gatekeeper {
   bool Serves(Door door, Access access) const;
   // Why not; nullopt: it may. REQUIRES: Serves().
   std::optional<HttpError> Refuses(Access access, Door door, std::span<const HeaderField> fields);
+  // The one to ask whether that is right; null: it is.
+  KeyJudge* Appeal(Access access, HttpError refusal) const;
   // Clients' keys are meant for us, so they stay behind.
-  bool takes_client_keys() const { return clients_.has_value(); }
+  bool takes_client_keys() const { return clients_.has_value() || judge_ != nullptr; }
 
  private:
   using Cached = Snapshot<KeySet>::Cached;
   std::optional<Cached> clients_;
   std::optional<Cached> admins_;
+  KeyJudge* const judge_;
   const bool admin_port_;
 };
 

@@ -46,6 +46,14 @@ StatusOr<std::unique_ptr<Server>> Server::Start(
     if (!file.ok()) return file.status();
     keys.admins = *std::move(file);
   }
+  if (!options.api_key_validation_urls.empty()) {
+    StatusOr<std::unique_ptr<KeyJudge>> judge = KeyJudge::Make(
+        {.urls = options.api_key_validation_urls,
+         .remember_ms = options.api_key_validation_cache_ms,
+         .timeout_ms = options.api_key_validation_timeout_ms});
+    if (!judge.ok()) return judge.status();
+    keys.judge = *std::move(judge);
+  }
   StatusOr<std::unique_ptr<TlsFiles>> tls = TlsFiles::Open(options);
   if (!tls.ok()) return tls.status();
   std::unique_ptr<Server> server(new Server(std::move(router), options, std::move(keys), *std::move(tls)));
@@ -70,6 +78,7 @@ Server::Server(
         std::make_unique<Lane>(options_, hop_name_, router_, admin_, keys_, *tls_, access_log_.get()));
     recorders.push_back(&lanes_.back()->recorder);
   }
+  if (keys_.judge != nullptr) keys_.judge->set_control(lanes_.back().get());
   metrics_ = std::make_unique<Metrics>(router_, recorders, lanes_.back()->clock);
   admin_.set_metrics(metrics_.get());
   health_ = std::make_unique<HealthChecker>(*lanes_.back());
@@ -287,7 +296,11 @@ Task<void> Server::ShutDown() {
   for (Connection* connection : control.connections) connection->Drain(true);
   control.CancelFetches();
   co_await WaitUntil(
-      [&control, this] { return control.connections.empty() && health_->ended(); }, kCutNanos, false);
+      [&control, this] {
+        return control.connections.empty() && health_->ended() &&
+               (keys_.judge == nullptr || keys_.judge->ended());
+      },
+      kCutNanos, false);
   for (const std::unique_ptr<Lane>& lane : lanes_) {
     lane->loop.Post([&lane = *lane] {
       lane.upstreams.CloseAll();

@@ -37,9 +37,12 @@ struct ServerOptions {
   std::vector<std::string> request_id_headers = {
       "x-request-id", "x-correlation-id", "x-trace-id", "request-id"};
 
-  std::string client_api_key_file;                // empty: clients need no key
-  std::vector<std::string> cors_allowed_origins;  // empty: any
-  std::string admin_api_key_file;                 // empty: admins need none
+  std::string client_api_key_file;                   // empty: clients need no key
+  std::vector<std::string> cors_allowed_origins;     // empty: any
+  std::vector<std::string> api_key_validation_urls;  // empty: nobody is asked
+  int64_t api_key_validation_cache_ms = 300'000;
+  int64_t api_key_validation_timeout_ms = 5'000;
+  std::string admin_api_key_file;  // empty: admins need none
   std::string admin_host = "127.0.0.1";
   int32_t admin_port = -1;  // -1: admin endpoints are on `port`; 0: any free port
 

@@ -74,6 +74,18 @@ Context TlsFiles::workers() {
   return workers_;
 }
 
+Context TlsFiles::others() {
+  std::lock_guard lock(mutex_);
+  if (others_ != nullptr) return others_;
+  StatusOr<Context> made = TlsContext::Make(TlsContext::ForWorkers{.least = Least(options_)});
+  if (made.ok()) {
+    others_ = *std::move(made);
+  } else {
+    Complain(made.status());
+  }
+  return others_;
+}
+
 bool TlsFiles::Reload() {
   StatusOr<Context> clients = MakeClients();
   StatusOr<Context> workers = names_worker_files() ? MakeWorkers() : StatusOr<Context>(Context());
@@ -85,6 +97,7 @@ bool TlsFiles::Reload() {
   }
   std::lock_guard lock(mutex_);
   clients_ = *std::move(clients);
+  others_ = nullptr;
   workers_ = *std::move(workers);  // without files of ours: the system's, when they are next asked for
   return true;
 }

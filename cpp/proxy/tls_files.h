@@ -27,6 +27,8 @@ class TlsFiles {
   // Made when it is first asked for, which takes some ms where the system's authorities are to be read; null if it
   // cannot be.
   std::shared_ptr<const TlsContext> workers();
+  // For those that are neither clients nor workers: the system's authorities, likewise.
+  std::shared_ptr<const TlsContext> others();
 
   bool Reload();
   bool any() const;  // file that the options name
@@ -38,9 +40,10 @@ class TlsFiles {
   bool names_worker_files() const;
 
   const ServerOptions options_;
-  mutable std::mutex mutex_;  // leaf; guards both
+  mutable std::mutex mutex_;  // leaf; guards all three
   std::shared_ptr<const TlsContext> clients_;
   std::shared_ptr<const TlsContext> workers_;
+  std::shared_ptr<const TlsContext> others_;
 };
 
 }  // namespace vllm_router

@@ -12,6 +12,7 @@ the file, 3 when requests in flight had to be cut because the grace period ended
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import importlib
 import logging
 import os
@@ -169,14 +170,11 @@ def launch_router(args: argparse.Namespace | RouterArgs) -> int | None:
         OSError, RuntimeError, RouterError: the router could not start, for example because its port is taken.
     """
     router_args = args if isinstance(args, RouterArgs) else RouterArgs.from_cli_args(args)
+    if not router_args.api_key_validation_urls:  # as the reference does
+        urls = os.environ.get("API_KEY_VALIDATION_URLS", "")
+        asked = [url.strip() for url in urls.split(",") if url.strip()]
+        router_args = dataclasses.replace(router_args, api_key_validation_urls=asked)
     router_args._validate_router_args()
-    if os.environ.get("API_KEY_VALIDATION_URLS"):
-        # The reference would check clients' keys now. Serving without the check would open what was meant to
-        # be shut.
-        raise ValueError(
-            "API_KEY_VALIDATION_URLS is set, and checking clients' keys is not built into vllm-router "
-            f"{__version__} yet: anybody who reaches the port would be served; unset it if that is meant"
-        )
     for sentence in router_args.warnings():
         logger.warning("%s", sentence)
     _set_process_title()

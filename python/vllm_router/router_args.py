@@ -141,7 +141,6 @@ _RETRIES = NotBuilt("retries", "a request is sent to one worker, once")
 _BREAKER = NotBuilt("circuit breakers", "health checks alone decide which workers are chosen")
 _ADMISSION = NotBuilt("admission control", "requests go to workers at once, without a cap or a queue")
 _RATE_LIMIT = NotBuilt("rate limits", "requests go to workers at once")
-_AUTH = NotBuilt("checking clients' keys", "anybody who reaches the port is served, so keep it private")
 _PD = NotBuilt("prefill/decode disaggregation", "every worker in --worker-urls does both stages")
 _DISCOVERY = NotBuilt("Kubernetes discovery", "workers are named by --worker-urls and POST /add_worker")
 _TRACING = NotBuilt("OpenTelemetry tracing", "traceparent and its like pass through unchanged")
@@ -860,7 +859,25 @@ class RouterArgs:
     )
 
     api_key_validation_urls: list[str] = option(
-        [], Words("URL"), "the URLs that judge clients' keys", group=_SECURITY, not_built=_AUTH
+        [],
+        Words("URL"),
+        "the URLs that are asked whether a client's key is valid",
+        group=_SECURITY,
+        scope="server",
+        more="GET with the client's Authorization; 200 from any of them is a yes. Keys of "
+        "--client-api-key-file need no question. For the command, the environment's "
+        "API_KEY_VALIDATION_URLS where this is unset.",
+    )
+    api_key_validation_cache_secs: float = option(
+        300,
+        Seconds(low=0),
+        "how long a yes is remembered",
+        group=_SECURITY,
+        scope="server",
+        more="A no is remembered for 10 s at most, and a question that found no answer not at all.",
+    )
+    api_key_validation_timeout_secs: float = option(
+        5, Seconds(), "how long one of those URLs may take", group=_SECURITY, scope="server"
     )
     client_api_key_file: str | None = option(
         None,
@@ -1324,11 +1341,8 @@ class RouterArgs:
             for name, flag in FLAGS.items()
             if flag.no_effect and isinstance(flag.kind, Text) and getattr(self, name) is not None
         ]
-        if (
-            self.client_api_key_file is not None
-            and self.admin_api_key_file is None
-            and self.admin_port is None
-        ):
+        clients_need_keys = self.client_api_key_file is not None or self.api_key_validation_urls
+        if clients_need_keys and self.admin_api_key_file is None and self.admin_port is None:
             sentences.append(
                 "clients need keys and admins have none, so admin endpoints are shut; open them with "
                 "--admin-api-key-file or --admin-port"

@@ -97,6 +97,17 @@ def test_a_new_router_takes_over_without_a_refused_connection(stage, threads):
             assert new.wait(60) == 0
 
 
+def test_the_ports_of_metrics_and_admins_are_shared_as_well(stage):
+    worker = stage.worker()
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
+        ports = [str(each.getsockname()[1]) for each in (one, two)]
+    flags = ("--reuse-port", "--prometheus-port", ports[0], "--admin-port", ports[1])
+    with running(0, worker.url, *flags) as (old, port), running(port, worker.url, *flags) as (new, _):
+        for router in (old, new):
+            router.send_signal(signal.SIGTERM)
+            assert router.wait(60) == 0
+
+
 def test_a_start_by_mistake_does_not_join(stage):
     worker = stage.worker()
     with running(0, worker.url, "--reuse-port") as (_, port), pytest.raises(OSError, match="in use"):

@@ -282,6 +282,19 @@ def test_a_worker_without_tls_is_not_asked_either(stage, trusting):
     assert client.read_response().status == 502
 
 
+@pytest.mark.parametrize("how", ["close", "reset"])
+def test_a_worker_that_ends_the_handshake_cannot_be_reached(stage, trusting, how):
+    def script(connection):
+        connection.read_exactly(5)
+        getattr(connection, how)()
+
+    router = stage.router(stage.worker(script=script).url.replace("http:", "https:"), **trusting)
+    client = stage.client(router)
+    answer = client.ask()
+    assert (answer.status, error_of(answer)["code"]) == (502, "worker_unreachable")
+    client.must_be_open()
+
+
 def test_a_handshake_that_takes_too_long_is_a_connect_that_did(stage, trusting):
     worker = stage.worker(script=lambda connection: connection.ending())
     router = stage.router(worker.url.replace("http:", "https:"), **trusting, connect_timeout_secs=0.2)

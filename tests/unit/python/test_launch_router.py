@@ -125,12 +125,17 @@ def test_settings_that_are_not_built_end_with_status_2(
 
 
 def test_key_validation_asked_for_by_the_environment_is_not_ignored(
-    serve_with: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    serve_with: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    serve_with(raising(AssertionError("started")))
-    monkeypatch.setenv("API_KEY_VALIDATION_URLS", "http://auth/v")
-    assert command.main(["--worker-urls", "http://a:1"]) == 2
-    assert "API_KEY_VALIDATION_URLS is set" in capsys.readouterr().err
+    seen: list[RouterArgs] = []
+    serve_with(seen.append)
+    monkeypatch.setenv("API_KEY_VALIDATION_URLS", " http://auth/v,http://other/v,")
+    command.main(["--worker-urls", "http://a:1"])
+    command.main(["--worker-urls", "http://a:1", "--api-key-validation-urls", "http://mine/v"])
+    monkeypatch.setenv("API_KEY_VALIDATION_URLS", "")
+    command.main(["--worker-urls", "http://a:1"])
+    asked = [args.api_key_validation_urls for args in seen]
+    assert asked == [["http://auth/v", "http://other/v"], ["http://mine/v"], []]
 
 
 def test_the_process_is_named_when_setproctitle_is_there(

@@ -199,6 +199,8 @@ OTHER_VALUES: dict[str, tuple[str, Any]] = {
     "admin-api-key-file": ("/etc/router/admins", "/etc/router/admins"),
     "admin-host": ("0.0.0.0", "0.0.0.0"),
     "admin-port": ("9000", 9000),
+    "api-key-validation-cache-secs": ("60", 60),
+    "api-key-validation-timeout-secs": ("1.5", 1.5),
     "cors-allowed-origins": ("https://chat.example", ["https://chat.example"]),
     "tls-cert-path": ("cert.pem", "cert.pem"),
     "tls-key-path": ("key.pem", "key.pem"),

@@ -1,0 +1,147 @@
+#include "proxy/key_judge.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/limits.h"
+#include "base/text.h"
+#include "proxy/fetch.h"
+#include "proxy/lane.h"
+
+namespace vllm_router {
+namespace {
+
+constexpr int64_t kNanosPerMs = 1'000'000;
+constexpr int64_t kRememberNoMs = 10'000;
+
+// A refusal of the key itself; of anything else one cannot tell whether the next answer would be another.
+bool SaysNo(int status) { return status == 400 || status == 401 || status == 403 || status == 404; }
+
+}  // namespace
+
+KeyVerdicts::KeyVerdicts(int64_t yes_nanos, int64_t no_nanos, size_t most_of_each)
+    : yes_nanos_(yes_nanos), no_nanos_(no_nanos), most_(most_of_each) {}
+
+void KeyVerdicts::Remember(const Digest256& key, KeyVerdict verdict, int64_t now_nanos) {
+  if (verdict == KeyVerdict::kUnknown) return;
+  std::lock_guard lock(mutex_);
+  const bool yes = verdict == KeyVerdict::kYes;
+  Expiries& table = yes ? yes_ : no_;
+  (yes ? no_ : yes_).erase(key);
+  if (table.size() >= most_ && !table.contains(key)) {
+    std::erase_if(table, [now_nanos](const auto& entry) { return entry.second <= now_nanos; });
+    if (table.size() >= most_) table.erase(table.begin());
+  }
+  table[key] = now_nanos + (yes ? yes_nanos_ : no_nanos_);
+}
+
+std::optional<KeyVerdict> KeyVerdicts::Find(const Digest256& key, int64_t now_nanos) const {
+  std::lock_guard lock(mutex_);
+  if (const auto found = yes_.find(key); found != yes_.end() && found->second > now_nanos) {
+    return KeyVerdict::kYes;
+  }
+  if (const auto found = no_.find(key); found != no_.end() && found->second > now_nanos) {
+    return KeyVerdict::kNo;
+  }
+  return std::nullopt;
+}
+
+size_t KeyVerdicts::size() const {
+  std::lock_guard lock(mutex_);
+  return yes_.size() + no_.size();
+}
+
+KeyJudge::KeyJudge(const Options& options)
+    : timeout_ms_(options.timeout_ms),
+      verdicts_(
+          options.remember_ms * kNanosPerMs, std::min(options.remember_ms, kRememberNoMs) * kNanosPerMs,
+          kMaxKeyVerdicts) {}
+
+StatusOr<std::unique_ptr<KeyJudge>> KeyJudge::Make(const Options& options) {
+  std::unique_ptr<KeyJudge> judge(new KeyJudge(options));
+  for (const std::string& url : options.urls) {
+    const size_t scheme = url.find("://");
+    const size_t path = scheme == std::string::npos ? url.size() : url.find_first_of("/?", scheme + 3);
+    StatusOr<WorkerUrl> host = ParseWorkerUrl(url.substr(0, path));
+    const std::string target = path < url.size() ? url.substr(path) : "/";
+    const bool plain =
+        std::all_of(target.begin(), target.end(), [](char c) { return c > 0x20 && c < 0x7f && c != '#'; });
+    if (!host.ok() || host->rank.has_value() || !plain) {
+      return absl::InvalidArgumentError(Concat(
+          "--api-key-validation-urls has ", Quoted(url),
+          ", which is not an address to ask; write it as https://auth.example/validate"));
+    }
+    judge->addresses_.push_back({*std::move(host), target.front() == '?' ? "/" + target : target});
+  }
+  return judge;
+}
+
+Task<KeyVerdict> KeyJudge::Ask(std::string key, std::shared_ptr<Waiter> waiter) {
+  const Digest256 digest = Sha256({key});
+  const std::optional<KeyVerdict> remembered = verdicts_.Find(digest, waiter->lane_.clock.NowNanos());
+  if (remembered.has_value()) co_return *remembered;
+  control_->loop.Post([this, digest, key = std::move(key), waiter] { Enquire(digest, key, waiter); });
+  co_await waiter->told_;
+  co_return waiter->verdict_;
+}
+
+// On the lane of whoever waits, which may have stopped to.
+void KeyJudge::Tell(const std::shared_ptr<Waiter>& waiter, KeyVerdict verdict) {
+  waiter->lane_.loop.Post([waiter, verdict] {
+    if (std::exchange(waiter->over_, true)) return;
+    waiter->verdict_ = verdict;
+    waiter->told_.Notify();
+  });
+}
+
+void KeyJudge::Enquire(const Digest256& digest, std::string key, std::shared_ptr<Waiter> waiter) {
+  // Somebody else's question may have been answered while this one was on its way.
+  if (const auto verdict = verdicts_.Find(digest, control_->clock.NowNanos()); verdict.has_value()) {
+    Tell(waiter, *verdict);
+    return;
+  }
+  if (waiting_ >= kMaxKeyWaiters || control_->draining) {
+    Tell(waiter, KeyVerdict::kUnknown);
+    return;
+  }
+  ++waiting_;
+  const auto same = std::find_if(
+      all_.begin(), all_.end(), [&digest](const auto& question) { return question->digest == digest; });
+  if (same != all_.end()) {
+    (*same)->waiters.push_back(std::move(waiter));
+    return;
+  }
+  auto question = std::make_shared<Question>(Question{digest, std::move(key), {std::move(waiter)}});
+  all_.push_back(question);
+  open_.push_back(std::move(question));
+  if (working_ < kMaxKeyQuestions) Spawn(Work());
+}
+
+// Asks one after the other until there are none left.
+Task<void> KeyJudge::Work() {
+  ++working_;
+  while (!open_.empty()) {
+    const std::shared_ptr<Question> question = std::move(open_.front());
+    open_.pop_front();
+    KeyVerdict verdict = KeyVerdict::kUnknown;
+    if (!control_->draining) verdict = co_await Judge(question->key);
+    verdicts_.Remember(question->digest, verdict, control_->clock.NowNanos());
+    std::erase(all_, question);
+    waiting_ -= question->waiters.size();
+    for (const std::shared_ptr<Waiter>& waiter : question->waiters) Tell(waiter, verdict);
+  }
+  --working_;
+}
+
+Task<KeyVerdict> KeyJudge::Judge(std::string key) {
+  bool all_say_no = true;
+  for (const Address& address : addresses_) {
+    const StatusOr<Fetched> answer =
+        co_await Fetch(*control_, nullptr, address.host, address.target, timeout_ms_, &key);
+    if (answer.ok() && answer->status == 200) co_return KeyVerdict::kYes;
+    if (!answer.ok() || !SaysNo(answer->status)) all_say_no = false;
+  }
+  co_return all_say_no ? KeyVerdict::kNo : KeyVerdict::kUnknown;
+}
+
+}  // namespace vllm_router
