@@ -290,8 +290,9 @@ IoResult TlsSession::Read(std::span<char> room) {
     const size_t most = std::min<size_t>(room.size() - total, 1 << 30);
     const int got = SSL_read(ssl_, room.data() + total, static_cast<int>(most));
     if (got <= 0) {
-      if (total > 0) break;  // and the next call says what it was
-      return Failed(got, errno);
+      const IoResult failed = Failed(got, errno);
+      if (total > 0) break;  // and the next call says so again
+      return failed;
     }
     total += static_cast<size_t>(got);
     if (drained()) break;
@@ -370,7 +371,11 @@ bool TlsSession::HasText() {
   return got > 0;
 }
 
-bool TlsSession::drained() const { return drained_ && SSL_has_pending(ssl_) == 0; }
+// An end that has been met behind some text is still to be told.
+bool TlsSession::drained() const {
+  const bool ended = broken_ || (SSL_get_shutdown(ssl_) & SSL_RECEIVED_SHUTDOWN) != 0;
+  return drained_ && !ended && SSL_has_pending(ssl_) == 0;
+}
 
 bool TlsSession::resumed() const { return SSL_session_reused(ssl_) == 1; }
 

@@ -80,7 +80,7 @@ class TlsSession {
   // Whether there is plain text, or an end, to be read. Deciphers what has come, to know.
   bool HasUnread();
   bool HasText();
-  // Nothing is left, neither here nor in the kernel.
+  // Nothing is left, neither here nor in the kernel, and no end has come.
   bool drained() const;
   bool wants_write() const { return wants_write_; }  // to go on with what would block
   bool done() const { return done_; }

@@ -64,6 +64,13 @@ class Connection(Wire):
         self.ended = super().ending()
         return self.ended
 
+    def end(self) -> None:
+        """Closes; over TLS, after having said so."""
+        if isinstance(self.socket, ssl.SSLSocket):
+            with contextlib.suppress(OSError):
+                self.socket.unwrap()
+        self.close()
+
     def wait_ended(self) -> str:
         """For the test: waits until the router has ended the connection."""
         assert self.over.wait(PATIENCE), "the worker's side of the connection never ended"

@@ -4,11 +4,13 @@ What a worker does is written in the request's path, so a client knows what it m
 """
 
 import random
+import ssl
 import threading
 from collections import Counter
 
 import pytest
 
+from tests.fakes.authority import Authority
 from tests.fakes.wire import EndedEarlyError, anonymous_memory, chunk, chunked, request, response
 
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -40,7 +42,7 @@ def behave(connection, message):
         connection.send(chunked())
     elif kind == "until-close":
         connection.send(OK + b"\r\n" + body)
-        connection.close()
+        connection.end()
     elif kind == "bye":
         connection.send(response(200, body, ("Connection", "close")))
         connection.close()
@@ -77,8 +79,9 @@ CUT = ["short", "broken-chunks", "cut-chunks"]  # 200, but never whole
 class Asker(threading.Thread):
     """A client that sends requests of all kinds and sometimes leaves in the middle."""
 
-    def __init__(self, router, seed: int, count: int):
+    def __init__(self, router, seed: int, count: int, tls: ssl.SSLContext | None):
         super().__init__()
+        self.tls = tls
         self.router = router
         self.rng = random.Random(seed)
         self.count = count
@@ -86,13 +89,13 @@ class Asker(threading.Thread):
         self.error: BaseException | None = None
 
     def run(self):
-        client = self.router.connect()
+        client = self.router.connect(tls=self.tls)
         try:
             for number in range(self.count):
                 if client is None or self.rng.random() < 0.02:
                     if client is not None:
                         client.close()
-                    client = self.router.connect()
+                    client = self.router.connect(tls=self.tls)
                 if not self.ask(client, number):
                     client.close()
                     client = None
@@ -125,7 +128,7 @@ class Asker(threading.Thread):
         self.seen[kind] += 1
         try:
             answer = client.read_response()
-        except (EndedEarlyError, ConnectionResetError):
+        except (EndedEarlyError, ConnectionResetError, ssl.SSLError):
             assert kind in CUT, kind
             return False
         assert kind not in CUT, kind
@@ -147,11 +150,21 @@ class Asker(threading.Thread):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("policy", ["least_load", "consistent_hash"])
-def test_thousands_of_exchanges_that_go_well_and_badly_leave_nothing_behind(stage, seed, policy):
-    workers = [stage.worker(behave) for _ in range(4)]
-    router = stage.router(*workers, policy=policy, threads=2, health_check_interval_secs=0.05)
-    askers = [Asker(router, seed + index, 400) for index in range(8)]
+@pytest.mark.parametrize(
+    ("policy", "tls"), [("least_load", False), ("consistent_hash", False), ("least_load", True)]
+)
+def test_thousands_of_exchanges_that_go_well_and_badly_leave_nothing_behind(
+    stage, seed, policy, tls, tmp_path
+):
+    shown, trusting, serving = {}, None, None
+    if tls:  # with clients and with workers
+        authority = Authority(tmp_path)
+        files = authority.certify("localhost")
+        shown = {"tls_cert_path": files.cert, "tls_key_path": files.key, "worker_ca_file": authority.path}
+        trusting, serving = authority.client(), authority.server("127.0.0.1")
+    workers = [stage.worker(behave, tls=serving) for _ in range(4)]
+    router = stage.router(*workers, policy=policy, threads=2, health_check_interval_secs=0.05, **shown)
+    askers = [Asker(router, seed + index, 400, trusting) for index in range(8)]
     stop = threading.Event()
 
     def change_the_fleet():

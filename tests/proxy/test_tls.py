@@ -363,6 +363,18 @@ def test_the_next_handshake_takes_up_the_session(stage, authority, trusting):
     assert resumed == [False, True, True]
 
 
+@pytest.mark.parametrize("size", [0, 10, 100_000])
+def test_an_end_that_came_with_the_last_bytes_is_seen(stage, authority, trusting, size):
+    def answer(connection, _message):
+        connection.send(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + bytes(size))
+        connection.end()  # which waits for the router to end it, too
+
+    worker = stage.worker(answer, tls=authority.server("127.0.0.1"))
+    client = stage.client(stage.router(worker, **trusting))
+    for _ in range(20):
+        assert client.ask().body == bytes(size)
+
+
 def test_an_end_that_the_worker_did_not_tell_is_none(stage, authority, trusting):
     """Anybody on the way could have made it."""
 
