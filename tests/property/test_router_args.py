@@ -37,7 +37,9 @@ def values(flag: Flag) -> st.SearchStrategy[Any]:
         case Choice():
             fit = st.sampled_from(kind.names)
         case Words():
-            fit = st.lists(URL if flag.field == "worker_urls" else WORD)
+            # A word that has a form of its own: origins and URLs have the same.
+            plain = kind.each is None and flag.field != "api_key_validation_urls"
+            fit = st.lists(WORD if plain else URL)
         case Text():
             fit = LINE
         case _:
@@ -91,9 +93,22 @@ def test_the_command_line_gives_back_what_it_was_given(settings: dict[str, Any],
     assert {name: getattr(args, name) for name in settings} == settings
 
 
+def in_harmony(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings, but for what one of them refuses of another."""
+    settings = {**settings, "health_check_endpoint": "/health"}
+    if settings.get("tls_client_ca_file") is not None:
+        settings["tls_cert_path"] = "cert.pem"
+    for cert, key in (("tls_cert_path", "tls_key_path"), ("worker_cert_path", "worker_key_path")):
+        if settings.get(cert) is not None or settings.get(key) is not None:
+            settings |= {cert: "cert.pem", key: "key.pem"}
+    if settings.get("client_api_key_file") == settings.get("admin_api_key_file"):
+        settings["admin_api_key_file"] = None
+    return settings
+
+
 @given(st.fixed_dictionaries({}, optional=BUILT))
 def test_what_fits_is_accepted_and_reaches_the_core(settings: dict[str, Any]) -> None:
-    args = RouterArgs(**{**settings, "health_check_endpoint": "/health"})
+    args = RouterArgs(**in_harmony(settings))
     args._validate_router_args()
     handed_on = {**args.router_options(), **args.server_options()}
     assert handed_on.keys() == BUILT.keys()
