@@ -4,7 +4,9 @@
 #include <pybind11/pybind11.h>
 
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "routing/router.h"
 
@@ -30,5 +32,8 @@ class PyRouter {
 // How leaving a `with` block by an exception of this type (or None) reads: quietly, it worked; by an Exception, the
 // worker failed; by anything else (CancelledError, GeneratorExit, KeyboardInterrupt), the one who asked has gone.
 Outcome OutcomeOfExit(pybind11::handle exception_type);
+
+// The options of a Router by name; missing ones are as usual. `names` gets all names that there are.
+RouterOptions RouterOptionsOf(const pybind11::dict& given, std::vector<std::string>* names = nullptr);
 
 }  // namespace vllm_router

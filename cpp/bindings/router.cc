@@ -449,47 +449,9 @@ std::string BatchRepr(const Batch& batch) {
 
 // ---- The router ----------------------------------------------------------------------------------------------------
 
-// `options` has been checked and completed by router.py; a missing name here is a mistake there.
 std::unique_ptr<PyRouter> MakeRouter(std::vector<std::string> worker_urls, const py::dict& given) {
-  RouterOptions options;
+  RouterOptions options = RouterOptionsOf(given);
   options.worker_urls = std::move(worker_urls);
-  options.data_parallel_size = given["intra_node_data_parallel_size"].cast<uint32_t>();
-
-  PolicyOptions& chosen = options.policy;
-  chosen.policy = given["policy"].cast<std::string>();
-  chosen.fallback_policy = given["fallback_policy"].cast<std::string>();
-  const auto seed = given["seed"].cast<std::optional<uint64_t>>();
-  chosen.seed = seed ? *seed : Dice::EntropySeed();
-  chosen.least_load_metric =
-      ValueOrThrow(ParseLeastLoadMetric(given["least_load_metric"].cast<std::string>()));
-  chosen.virtual_nodes = given["virtual_nodes"].cast<uint32_t>();
-  chosen.hash_function = ValueOrThrow(ParseHashFunction(given["hash_function"].cast<std::string>()));
-  chosen.hash_failover = ValueOrThrow(ParseHashFailover(given["hash_failover"].cast<std::string>()));
-  chosen.hash_load_factor =
-      static_cast<uint32_t>(std::lround(given["hash_load_factor"].cast<double>() * 1000));
-  chosen.block_size = given["block_size"].cast<uint32_t>();
-  chosen.max_blocks_per_worker = given["max_blocks_per_worker"].cast<uint64_t>();
-  chosen.cache_threshold = given["cache_threshold"].cast<double>();
-  chosen.load_factor = static_cast<uint32_t>(std::lround(given["load_factor"].cast<double>() * 1000));
-  chosen.load_bound = ValueOrThrow(ParseHolderBound(given["load_bound"].cast<std::string>()));
-  chosen.load_factor_epsilon =
-      static_cast<uint32_t>(std::lround(given["load_factor_epsilon"].cast<double>() * 1000));
-  chosen.prefix_load_floor = given["prefix_load_floor"].cast<uint32_t>();
-  chosen.prefix_token_count = given["prefix_token_count"].cast<uint32_t>();
-  chosen.prefix_hash_load_factor =
-      static_cast<uint32_t>(std::lround(given["prefix_hash_load_factor"].cast<double>() * 1000));
-  chosen.prefix_hash_balance_abs_threshold = given["prefix_hash_balance_abs_threshold"].cast<uint32_t>();
-  options.routing_text_limit = given["routing_text_limit"].cast<size_t>();
-  options.max_prefix_length = given["max_prefix_length"].cast<size_t>();
-
-  SessionKeyOptions& keys = options.session_key;
-  keys.order = given["hash_key_order"].cast<std::string>() == "reference"
-                   ? SessionKeyOptions::Order::kReference
-                   : SessionKeyOptions::Order::kSeed;
-  keys.headers = given["hash_key_headers"].cast<std::vector<std::string>>();
-  keys.aliases = given["session_header_aliases"].cast<bool>();
-  keys.compat = given["consistent_hash_compat"].cast<bool>();
-  keys.digest_function = chosen.hash_function;
 
   const py::gil_scoped_release release;
   StatusOr<std::shared_ptr<Router>> router = Router::Create(options);
@@ -558,6 +520,55 @@ Outcome OutcomeOfExit(py::handle exception_type) {
   const int failed = PyObject_IsSubclass(exception_type.ptr(), PyExc_Exception);
   if (failed < 0) throw py::error_already_set();
   return {.end = failed == 1 ? Outcome::End::kWorkerFailed : Outcome::End::kClientGone};
+}
+
+// router.py has checked and completed what comes from there; replay leaves out what shall be as usual.
+RouterOptions RouterOptionsOf(const py::dict& given, std::vector<std::string>* names) {
+  RouterOptions options;
+  PolicyOptions& chosen = options.policy;
+  SessionKeyOptions& keys = options.session_key;
+  const auto read = [&]<typename Value>(const char* name, const Value& usual) {
+    if (names != nullptr) names->push_back(name);
+    return given.contains(name) ? given[name].cast<Value>() : usual;
+  };
+  const auto thousandths = [&](const char* name, uint32_t usual) {
+    return static_cast<uint32_t>(std::lround(read(name, usual / 1000.0) * 1000));
+  };
+  const auto word = [&](const char* name, auto parse, auto* value) {
+    const auto given_word = read(name, std::string());
+    if (!given_word.empty() || given.contains(name)) *value = ValueOrThrow(parse(given_word));
+  };
+  options.data_parallel_size = read("intra_node_data_parallel_size", options.data_parallel_size);
+  chosen.policy = read("policy", chosen.policy);
+  chosen.fallback_policy = read("fallback_policy", chosen.fallback_policy);
+  const auto seed = read("seed", std::optional<uint64_t>());
+  chosen.seed = seed ? *seed : Dice::EntropySeed();
+  word("least_load_metric", ParseLeastLoadMetric, &chosen.least_load_metric);
+  chosen.virtual_nodes = read("virtual_nodes", chosen.virtual_nodes);
+  word("hash_function", ParseHashFunction, &chosen.hash_function);
+  word("hash_failover", ParseHashFailover, &chosen.hash_failover);
+  chosen.hash_load_factor = thousandths("hash_load_factor", chosen.hash_load_factor);
+  chosen.block_size = read("block_size", chosen.block_size);
+  chosen.max_blocks_per_worker = read("max_blocks_per_worker", chosen.max_blocks_per_worker);
+  chosen.cache_threshold = read("cache_threshold", chosen.cache_threshold);
+  chosen.load_factor = thousandths("load_factor", chosen.load_factor);
+  word("load_bound", ParseHolderBound, &chosen.load_bound);
+  chosen.load_factor_epsilon = thousandths("load_factor_epsilon", chosen.load_factor_epsilon);
+  chosen.prefix_load_floor = read("prefix_load_floor", chosen.prefix_load_floor);
+  chosen.prefix_token_count = read("prefix_token_count", chosen.prefix_token_count);
+  chosen.prefix_hash_load_factor = thousandths("prefix_hash_load_factor", chosen.prefix_hash_load_factor);
+  chosen.prefix_hash_balance_abs_threshold =
+      read("prefix_hash_balance_abs_threshold", chosen.prefix_hash_balance_abs_threshold);
+  options.routing_text_limit = read("routing_text_limit", options.routing_text_limit);
+  options.max_prefix_length = read("max_prefix_length", options.max_prefix_length);
+  keys.order = read("hash_key_order", std::string("seed")) == "reference"
+                   ? SessionKeyOptions::Order::kReference
+                   : SessionKeyOptions::Order::kSeed;
+  keys.headers = read("hash_key_headers", keys.headers);
+  keys.aliases = read("session_header_aliases", keys.aliases);
+  keys.compat = read("consistent_hash_compat", keys.compat);
+  keys.digest_function = chosen.hash_function;
+  return options;
 }
 
 void BindRouter(py::module_& module) {

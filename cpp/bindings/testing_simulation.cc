@@ -1,7 +1,19 @@
 #include <pybind11/stl.h>
 
+#include <array>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
 #include "bindings/bindings.h"
+#include "bindings/errors.h"
 #include "simulation/answer_text.h"
+#include "simulation/batch_engine.h"
+#include "simulation/block_pool.h"
 #include "simulation/engine.h"
 #include "simulation/openai_api.h"
 #include "simulation/prefix_cache.h"
@@ -38,9 +50,123 @@ SimRequest Parse(const std::string& api, const std::string& body, const SimModel
   throw py::value_error(json);
 }
 
+// An engine with the names of its requests' blocks.
+class HeldEngine {
+ public:
+  explicit HeldEngine(const BatchEngineOptions& options) : engine(options) {}
+
+  uint32_t Submit(
+      uint32_t prompt_tokens, uint32_t output_tokens, Chain blocks, size_t prompt_blocks, uint64_t tag,
+      Picos now) {
+    const Chain& kept = chains_.emplace_back(std::move(blocks));
+    return engine.Submit({prompt_tokens, output_tokens, kept, prompt_blocks, tag}, now);
+  }
+  // (kind, tag, hit tokens, time) of what the steps until `now` brought.
+  std::vector<std::tuple<std::string, uint64_t, uint32_t, Picos>> AdvanceTo(Picos now) {
+    std::vector<BatchEngine::Event> events;
+    engine.AdvanceTo(now, &events);
+    std::vector<std::tuple<std::string, uint64_t, uint32_t, Picos>> told;
+    for (const BatchEngine::Event& event : events) {
+      const bool first = event.kind == BatchEngine::Event::Kind::kFirstToken;
+      told.emplace_back(first ? "first_token" : "finished", event.tag, event.hit_tokens, event.time);
+    }
+    return told;
+  }
+
+  BatchEngine engine;
+
+ private:
+  std::deque<Chain> chains_;
+};
+
+void BindBatchEngine(py::module_& testing) {
+  using namespace py::literals;
+  py::class_<BlockPool>(testing, "BlockPool")
+      .def(py::init<uint64_t>(), "capacity"_a)
+      .def("match", [](const BlockPool& pool, const Chain& names) { return pool.Match(names); })
+      .def(
+          "reserve",
+          [](BlockPool& pool, const Chain& names, size_t nameless) {
+            BlockPool::Reservation got;
+            std::optional<std::pair<std::vector<uint32_t>, size_t>> reserved;
+            if (pool.Reserve(names, nameless, &got)) reserved.emplace(got.places, got.hit);
+            return reserved;
+          },
+          "names"_a, "nameless"_a = 0)
+      .def("set_computed", &BlockPool::SetComputed)
+      .def(
+          "release", [](BlockPool& pool, const std::vector<uint32_t>& places,
+                        size_t computed) { pool.Release(places, computed); })
+      .def("wipe", &BlockPool::Wipe)
+      .def_property_readonly("held", &BlockPool::held)
+      .def_property_readonly("resident", &BlockPool::resident)
+      .def_property_readonly("evicted", &BlockPool::evicted);
+
+  testing.def("engine_preset", [](const std::string& name) {
+    const EngineCoefficients found = ValueOrThrow(EngineCoefficientsByName(name));
+    return std::array{
+        found.step_ms, found.prefill_us_per_token, found.attention_ns_per_token2,
+        found.decode_us_per_sequence, found.context_ns_per_token};
+  });
+  testing.def("check_engine_coefficients", [](const std::array<double, 5>& given) {
+    ThrowIfError(CheckEngineCoefficients({given[0], given[1], given[2], given[3], given[4]}));
+  });
+  py::class_<HeldEngine>(testing, "BatchEngine")
+      .def(
+          py::init([](const std::array<double, 5>& given, double speed, uint32_t step_tokens,
+                      uint32_t max_running, uint64_t cache_blocks, uint32_t block_tokens,
+                      uint32_t min_computed_tokens, bool skip_decode_steps) {
+            return std::make_unique<HeldEngine>(BatchEngineOptions{
+                .coefficients = {given[0], given[1], given[2], given[3], given[4]},
+                .speed = speed,
+                .step_tokens = step_tokens,
+                .max_running = max_running,
+                .cache_blocks = cache_blocks,
+                .block_tokens = block_tokens,
+                .min_computed_tokens = min_computed_tokens,
+                .skip_decode_steps = skip_decode_steps});
+          }),
+          "coefficients"_a, py::kw_only(), "speed"_a = 1.0, "step_tokens"_a = 8192, "max_running"_a = 256,
+          "cache_blocks"_a = 4096, "block_tokens"_a = 16, "min_computed_tokens"_a = 16,
+          "skip_decode_steps"_a = true)
+      .def(
+          "submit", &HeldEngine::Submit, "prompt_tokens"_a, "output_tokens"_a, "blocks"_a, "prompt_blocks"_a,
+          "tag"_a, "now"_a)
+      .def("cancel", [](HeldEngine& self, uint32_t id, Picos now) { self.engine.Cancel(id, now); })
+      .def("advance_to", &HeldEngine::AdvanceTo)
+      .def_property_readonly(
+          "next_event",
+          [](const HeldEngine& self) {
+            const Picos next = self.engine.NextEvent();
+            return next == kNever ? std::nullopt : std::optional(next);
+          })
+      .def("hit_tokens", [](const HeldEngine& self, uint32_t id) { return self.engine.HitTokens(id); })
+      .def(
+          "tokens_at",
+          [](const HeldEngine& self, uint32_t id, Picos now) { return self.engine.TokensAt(id, now); })
+      .def(
+          "next_token_time",
+          [](const HeldEngine& self, uint32_t id, Picos now) { return self.engine.NextTokenTime(id, now); })
+      .def("wipe", [](HeldEngine& self) { self.engine.WipeCache(); })
+      .def(
+          "match", [](const HeldEngine& self, const Chain& names) { return self.engine.pool().Match(names); })
+      .def_property_readonly(
+          "load",
+          [](const HeldEngine& self) {
+            return std::pair(self.engine.load().running, self.engine.load().waiting);
+          })
+      .def_property_readonly("held", [](const HeldEngine& self) { return self.engine.pool().held(); })
+      .def_property_readonly("resident", [](const HeldEngine& self) { return self.engine.pool().resident(); })
+      .def_property_readonly("steps", [](const HeldEngine& self) { return self.engine.steps(); })
+      .def_property_readonly("busy", [](const HeldEngine& self) { return self.engine.busy(); })
+      .def_property_readonly(
+          "computed_tokens", [](const HeldEngine& self) { return self.engine.computed_tokens(); });
+}
+
 }  // namespace
 
 void BindTestingSimulation(py::module_& testing) {
+  BindBatchEngine(testing);
   testing.def("block_chain", [](const std::vector<uint32_t>& tokens, size_t block_tokens) {
     return BlockChain(tokens, block_tokens);
   });

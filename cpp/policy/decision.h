@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
 
+#include "hashing/block_hash.h"
 #include "worker/worker.h"
 
 namespace vllm_router {
@@ -48,6 +50,8 @@ struct Outcome {
   std::optional<uint64_t> prompt_tokens;
   std::optional<uint64_t> cached_tokens;
   std::optional<uint64_t> output_tokens;
+  // The prompt's blocks and then the answer's, where whoever ends the request knows them; valid during the call.
+  std::span<const BlockHash> blocks;
 };
 
 std::string_view EndName(Outcome::End end);  // finished, client_gone, worker_failed, not_sent

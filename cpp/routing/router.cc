@@ -79,6 +79,13 @@ std::vector<WorkerRegistry::NewWorker> EachWith(double weight, std::span<const s
 }  // namespace
 
 StatusOr<std::shared_ptr<Router>> Router::Create(const RouterOptions& options) {
+  StatusOr<std::unique_ptr<Policy>> policy = MakePolicy(options.policy);
+  ROUTER_RETURN_IF_ERROR(policy.status());
+  return CreateWith(options, *std::move(policy));
+}
+
+StatusOr<std::shared_ptr<Router>> Router::CreateWith(
+    const RouterOptions& options, std::unique_ptr<Policy> policy) {
   if (options.data_parallel_size < 1 || options.data_parallel_size > kMaxWorkers) {
     return absl::InvalidArgumentError(Concat(
         "intra_node_data_parallel_size is ", options.data_parallel_size,
@@ -103,9 +110,7 @@ StatusOr<std::shared_ptr<Router>> Router::Create(const RouterOptions& options) {
         "hash_key_headers has ", options.session_key.headers.size(), " names; at most ", kMaxKeyHeaders,
         " are looked for: name only the headers that tell sessions apart, best first"));
   }
-  StatusOr<std::unique_ptr<Policy>> policy = MakePolicy(options.policy);
-  ROUTER_RETURN_IF_ERROR(policy.status());
-  std::shared_ptr<Router> router(new Router(options, std::move(*policy)));
+  std::shared_ptr<Router> router(new Router(options, std::move(policy)));
   ROUTER_RETURN_IF_ERROR(router->AddWorkers(options.worker_urls));
   return router;
 }

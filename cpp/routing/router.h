@@ -45,6 +45,9 @@ struct RouterOptions {
 class Router {
  public:
   static StatusOr<std::shared_ptr<Router>> Create(const RouterOptions& options);
+  // With a policy made elsewhere; `options.policy` is read for its block size only.
+  static StatusOr<std::shared_ptr<Router>> CreateWith(
+      const RouterOptions& options, std::unique_ptr<Policy> policy);
 
   const Policy& policy() const { return *policy_; }
   const RouterOptions& options() const { return options_; }

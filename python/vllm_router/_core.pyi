@@ -584,6 +584,75 @@ class Router:
 
     def _worker_rows(self) -> list[tuple[str, bool, bool, int, float, int | None, int, int, int, int]]: ...
 
+class replay:
+    """Traces through the product's own policies in front of simulated engines (the submodule `_core.replay`)."""
+
+    presets: ClassVar[dict[str, dict[str, Any]]]
+    """Engine coefficients by the name of the engine they stand for, and `what` that is."""
+
+    @staticmethod
+    def simulate(
+        trace: Mapping[str, Any], routing: Mapping[str, Any], fleet: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Sends every request of a trace through routers to simulated engines, as discrete events.
+
+        Equal arguments give equal results, bit for bit, on one platform. The GIL is released meanwhile, so
+        that runs in several threads go side by side; Ctrl-C is heard. Arrays are not copied, and must be
+        one-dimensional, contiguous and of exactly the type named.
+
+        Args:
+            trace: The requests in order of arrival, n of them, with m blocks in all:
+                - `arrival_s` float64[n]: seconds since the start, ascending;
+                - `input_tokens` uint32[n], `output_tokens` uint32[n];
+                - `block_ids` uint64[m], `block_offsets` int64[n + 1]: the prompt of request i in blocks is
+                  `block_ids[block_offsets[i]:block_offsets[i + 1]]`, its last block perhaps partly filled.
+                  A block is known by its id and all ids before it;
+                - optional `output_block_ids` uint64[k], `output_block_offsets` int64[n + 1]: the blocks that
+                  the answer fills, which later prompts may begin with. Without them an answer's blocks fill
+                  the caches, but nobody asks for them again;
+                - optional `session_ids` uint64[n]; without them each request is a session of its own;
+                - `block_size` int, tokens of one block (512).
+                How they arrive: at `arrival_s * time_scale` (1.0); with `poisson_rate` (requests per second,
+                0 is off) in the same order as a Poisson process; with `closed_loop` (0 is off) so many under
+                way at any time, the next one coming when one ends.
+            routing: Options of `Router` by name, `policy` among them; missing ones are as usual. The names of
+                the comparison policies (`compare_...`) are taken here and nowhere else. `block_size` is the
+                trace's; `max_blocks_per_worker` is the fleet's `cache_blocks` unless it is given. Besides:
+                - `routers` int (1): replicas that know nothing of each other; each request comes to any of
+                  them, or with `by_session` (False) to that of its session;
+                - `seed` int (0): of arrivals, replicas and the policies' dice;
+                - `prefix_blocks` int (3): what policies by prefix digest take for the prefix.
+            fleet:
+                - `workers` int (8);
+                - `cache_blocks` int (4096): KV memory of a worker in blocks of the trace, running requests
+                  and cache together;
+                - `coefficients`: the name of a preset, or a dict of `step_ms`, `prefill_us_per_token`,
+                  `attention_ns_per_token2`, `decode_us_per_sequence`, `context_ns_per_token`; missing ones
+                  are those of `h200_32b`;
+                - `speeds` list of float: how fast each worker is (1.0); `weights` list of float: what the
+                  router takes it for (1.0);
+                - `max_running` int (256), `step_tokens` int (8192), `min_computed_tokens` int (16);
+                - `events` list of dicts `{"time_s": 60.0, "kind": "fail", "worker": 2}`: `fail` (its
+                  requests are lost; those without a token yet are sent again), `join` (a worker that
+                  joins before it fails is not there at the start), `drain` (no new requests), `wipe` (its
+                  cache, but for what running requests hold).
+
+        Returns:
+            Arrays of n: `worker` int32 (-1: none), `arrival_s`, `ttft_s`, `e2e_s` float64 (seconds from the
+            arrival to the first token and to the last; NaN where there was none), `hit_tokens` uint32 (of
+            the prompt, in the worker's cache), `predicted_tokens` uint32 (that the router expected there),
+            `status` uint8 (0 finished, 1 no worker could take it, 2 cut short: its worker failed after the
+            first token). `workers`: a dict of arrays, one entry per worker: `requests`, `prompt_tokens`,
+            `hit_tokens`, `output_tokens`, `steps`, `evicted_blocks` uint64, `busy_s` float64. `span_s`:
+            seconds from the first arrival to the last end. `load_spread`: the coefficient of variation of
+            open requests over the workers, mean over arrivals.
+
+        Raises:
+            KeyError: an array that must be there is missing.
+            TypeError: an unknown member, or a value of the wrong type.
+            ValueError: a value out of range; the message names it and its limit.
+        """
+
 class SimulatedWorkerOptions:
     host: str
     port: int

@@ -1,0 +1,643 @@
+#include "simulation/replay.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <queue>
+#include <utility>
+
+#include "base/check.h"
+#include "base/dice.h"
+#include "base/limits.h"
+#include "base/text.h"
+
+namespace vllm_router {
+namespace {
+
+constexpr double kMaxSeconds = 4e6;      // 46 days, half of what picoseconds can count
+constexpr Picos kLastTime = kNever / 2;  // nobody waits longer for an answer
+constexpr uint32_t kArrivalsPerSample = 32;
+constexpr uint32_t kTurnsPerQuestion = 1 << 16;  // events between two askings whether to go on
+constexpr double kNotANumber = std::numeric_limits<double>::quiet_NaN();
+
+std::string Plain(double number) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.15g", number);
+  return text;
+}
+
+template <typename... Parts>
+Status Refuse(const Parts&... parts) {
+  return absl::InvalidArgumentError(Concat(parts...));
+}
+
+uint64_t Mix(uint64_t z) {
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
+// A block's name is made of its id and the name before it.
+uint64_t NameAfter(uint64_t before, uint64_t id) {
+  const uint64_t name = Mix(before * 0x9e3779b97f4a7c15u + Mix(id + 0x9e3779b97f4a7c15u));
+  return name == kNoBlock ? 1 : name;
+}
+
+Picos ToPicos(double seconds) { return std::llround(seconds * static_cast<double>(kPicosPerSecond)); }
+double ToSeconds(Picos picos) { return static_cast<double>(picos) / static_cast<double>(kPicosPerSecond); }
+
+Status CheckOffsets(const char* what, std::span<const int64_t> offsets, size_t rows, size_t ids) {
+  if (offsets.size() != rows + 1) {
+    return Refuse(
+        what, "_offsets has ", offsets.size(), " entries; there must be ", rows + 1,
+        ": where each request begins, and the end");
+  }
+  if (offsets.front() != 0 || offsets.back() != static_cast<int64_t>(ids)) {
+    return Refuse(
+        what, "_offsets goes from ", offsets.front(), " to ", offsets.back(), "; it must go from 0 to ", ids,
+        ", the number of ", what, "_ids");
+  }
+  for (size_t i = 0; i < rows; ++i) {
+    if (offsets[i] > offsets[i + 1]) {
+      return Refuse(what, "_offsets falls from ", offsets[i], " to ", offsets[i + 1], " at request ", i);
+    }
+  }
+  return absl::OkStatus();
+}
+
+Status CheckLength(const char* what, size_t length, size_t rows) {
+  if (length == rows) return absl::OkStatus();
+  return Refuse(what, " has ", length, " entries, but there are ", rows, " requests");
+}
+
+Status CheckTrace(const ReplayTrace& trace) {
+  const size_t rows = trace.arrival_s.size();
+  if (rows == 0) return Refuse("the trace is empty: it has 0 requests; there must be at least one");
+  ROUTER_RETURN_IF_ERROR(CheckLength("input_tokens", trace.input_tokens.size(), rows));
+  ROUTER_RETURN_IF_ERROR(CheckLength("output_tokens", trace.output_tokens.size(), rows));
+  if (!trace.session_ids.empty()) {
+    ROUTER_RETURN_IF_ERROR(CheckLength("session_ids", trace.session_ids.size(), rows));
+  }
+  ROUTER_RETURN_IF_ERROR(CheckOffsets("block", trace.block_offsets, rows, trace.block_ids.size()));
+  if (!trace.output_block_offsets.empty() || !trace.output_block_ids.empty()) {
+    ROUTER_RETURN_IF_ERROR(
+        CheckOffsets("output_block", trace.output_block_offsets, rows, trace.output_block_ids.size()));
+  }
+  if (trace.block_size < 1 || trace.block_size > kMaxBlockSize) {
+    return Refuse(
+        "block_size is ", trace.block_size, "; a block of the trace has between 1 and ", kMaxBlockSize,
+        " tokens");
+  }
+  if (!(trace.time_scale > 0 && trace.time_scale <= 1e9)) {
+    return Refuse("time_scale is ", Plain(trace.time_scale), "; it must be above 0 and at most 1e9");
+  }
+  if (!(trace.poisson_rate >= 0 && trace.poisson_rate <= 1e9)) {
+    return Refuse(
+        "poisson_rate is ", Plain(trace.poisson_rate),
+        "; it is in requests per second and must be from 0 (the trace's own arrivals) to 1e9");
+  }
+  if (trace.poisson_rate > 0 && trace.closed_loop > 0) {
+    return Refuse(
+        "both poisson_rate and closed_loop are given; requests arrive in one way: pass one of them");
+  }
+  double last = 0;
+  for (size_t i = 0; i < rows; ++i) {
+    const double at = trace.arrival_s[i];
+    if (!(at >= 0 && at * trace.time_scale <= kMaxSeconds)) {
+      return Refuse(
+          "arrival_s of request ", i, " is ", Plain(at), "; with time_scale ", Plain(trace.time_scale),
+          " it must be from 0 to ", Plain(kMaxSeconds), " seconds");
+    }
+    if (at < last) {
+      return Refuse(
+          "arrival_s falls from ", Plain(last), " to ", Plain(at), " at request ", i,
+          "; requests must be in order of arrival");
+    }
+    last = at;
+    const auto blocks = static_cast<uint64_t>(trace.block_offsets[i + 1] - trace.block_offsets[i]);
+    if (blocks > (uint64_t{trace.input_tokens[i]} + trace.block_size - 1) / trace.block_size) {
+      return Refuse(
+          "request ", i, " has ", blocks, " blocks of ", trace.block_size, " tokens for a prompt of ",
+          trace.input_tokens[i], " tokens; that is too many");
+    }
+    if (trace.input_tokens[i] > (1u << 30) || trace.output_tokens[i] > (1u << 30)) {
+      return Refuse(
+          "request ", i, " has ", trace.input_tokens[i], " input tokens and ", trace.output_tokens[i],
+          " output tokens; neither may be above ", 1u << 30);
+    }
+  }
+  return absl::OkStatus();
+}
+
+Status CheckPerWorker(const char* what, const std::vector<double>& values, uint32_t workers) {
+  if (values.empty()) return absl::OkStatus();
+  if (values.size() != workers) {
+    return Refuse(
+        what, " has ", values.size(), " entries, but the fleet has ", workers,
+        " workers; give one for each, or none");
+  }
+  for (const double value : values) {
+    if (!(value >= 0.01 && value <= 100)) {
+      return Refuse(what, " holds ", Plain(value), "; each must be from 0.01 to 100 (1 is the usual worker)");
+    }
+  }
+  return absl::OkStatus();
+}
+
+constexpr const char* kKindNames[] = {"fail", "join", "drain", "wipe"};
+
+struct FleetState {
+  std::vector<ReplayEvent> events;  // in order of time
+  std::vector<bool> present;        // at the start
+};
+
+StatusOr<FleetState> CheckFleet(const ReplayFleet& fleet) {
+  if (fleet.workers < 1 || fleet.workers > kMaxWorkers) {
+    return Refuse("workers is ", fleet.workers, "; a fleet has between 1 and ", kMaxWorkers, " workers");
+  }
+  ROUTER_RETURN_IF_ERROR(CheckEngineCoefficients(fleet.engine.coefficients));
+  if (fleet.engine.cache_blocks > 1'000'000'000) {
+    return Refuse("cache_blocks is ", fleet.engine.cache_blocks, "; a worker has at most 1000000000 blocks");
+  }
+  if (fleet.engine.max_running < 1) return Refuse("max_running is 0; a worker runs at least 1 request");
+  if (fleet.engine.step_tokens < 1) return Refuse("step_tokens is 0; a step computes at least 1 token");
+  ROUTER_RETURN_IF_ERROR(CheckPerWorker("speeds", fleet.speeds, fleet.workers));
+  ROUTER_RETURN_IF_ERROR(CheckPerWorker("weights", fleet.weights, fleet.workers));
+
+  FleetState state{.events = fleet.events, .present = std::vector<bool>(fleet.workers, true)};
+  std::stable_sort(state.events.begin(), state.events.end(), [](const auto& a, const auto& b) {
+    return a.time_s < b.time_s;
+  });
+  std::vector<bool> named(fleet.workers, false);
+  for (const ReplayEvent& event : state.events) {
+    if (!(event.time_s >= 0 && event.time_s <= kMaxSeconds)) {
+      return Refuse(
+          "an event has time_s ", Plain(event.time_s), "; it must be from 0 to ", Plain(kMaxSeconds));
+    }
+    if (event.worker >= fleet.workers) {
+      return Refuse(
+          "an event names worker ", event.worker, ", but the fleet has ", fleet.workers,
+          " workers, numbered from 0");
+    }
+    if (!named[event.worker]) state.present[event.worker] = event.kind != ReplayEvent::Kind::kJoin;
+    named[event.worker] = true;
+  }
+  std::vector<bool> there = state.present;
+  for (const ReplayEvent& event : state.events) {
+    const bool joins = event.kind == ReplayEvent::Kind::kJoin;
+    if (there[event.worker] == joins) {
+      return Refuse(
+          "the event ", kKindNames[static_cast<size_t>(event.kind)], " of worker ", event.worker, " at ",
+          Plain(event.time_s), " s cannot be: the worker is ", joins ? "there already" : "not there then");
+    }
+    if (joins || event.kind == ReplayEvent::Kind::kFail) there[event.worker] = joins;
+  }
+  return state;
+}
+
+class Run {
+ public:
+  Run(const ReplayTrace& trace, const ReplayRouting& routing, const ReplayFleet& fleet, FleetState state)
+      : trace_(trace),
+        routing_(routing),
+        fleet_(fleet),
+        state_(std::move(state)),
+        dice_(routing.seed),
+        rows_(trace.arrival_s.size()) {}
+
+  Status Prepare();
+  Status Go(const std::function<bool()>& go_on);
+  ReplayResult Result();
+
+ private:
+  struct Replica {
+    std::shared_ptr<Router> router;
+    std::optional<Snapshot<FleetView>::Cached> fleet;
+    std::vector<uint32_t> engine_of;  // by WorkerId
+  };
+  struct Flight {
+    Ticket ticket;
+    uint32_t row = 0;
+    bool first_token = false;
+  };
+  struct Engine {
+    std::unique_ptr<BatchEngine> batch;
+    std::vector<Flight> flights;  // by RequestId
+    Picos scheduled = kNever;
+    size_t open = 0;
+    ReplayWorker summary;
+  };
+  struct Due {
+    Picos time;
+    uint32_t engine;
+    bool operator<(const Due& other) const {  // the soonest comes first; of equals the first worker
+      return time != other.time ? time > other.time : engine > other.engine;
+    }
+  };
+
+  static std::string UrlOf(uint32_t worker) { return Concat("http://worker-", worker, ":8000"); }
+  std::span<const uint64_t> NamesOf(uint32_t row) const {
+    return std::span(names_).subspan(name_offsets_[row], name_offsets_[row + 1] - name_offsets_[row]);
+  }
+  size_t PromptBlocksOf(uint32_t row) const {
+    return static_cast<size_t>(trace_.block_offsets[row + 1] - trace_.block_offsets[row]);
+  }
+  void NameBlocks();
+  void PlanArrivals();
+  Status MakeRouters();
+  void ReadFleet(Replica& replica);
+  void StartEngine(uint32_t number);
+  void Retire(Engine& engine);
+
+  void Arrive(uint32_t row);
+  void Dispatch(uint32_t row);
+  void MakeKey(const Replica& replica, uint32_t row);
+  void Step(uint32_t number);
+  void Happen(const ReplayEvent& event);
+  void Fail(uint32_t number);
+  template <typename Change>
+  void ChangeFleet(Change change);
+  void Reschedule(uint32_t number);
+  void End(uint32_t row, ReplayStatus status);
+
+  const ReplayTrace& trace_;
+  const ReplayRouting& routing_;
+  const ReplayFleet& fleet_;
+  const FleetState state_;
+  Dice dice_;
+  const size_t rows_;
+
+  std::vector<uint64_t> names_;       // of each request's blocks, prompt and answer
+  std::vector<size_t> name_offsets_;  // n + 1
+  std::vector<Picos> arrivals_;
+  std::vector<uint32_t> replica_of_;  // by row
+  std::vector<Replica> replicas_;
+  std::vector<Engine> engines_;
+  std::priority_queue<Due> due_;
+  std::vector<BatchEngine::Event> events_;
+  RoutingKey key_;
+
+  Picos now_ = 0;
+  size_t arrived_ = 0;
+  size_t ended_ = 0;
+  size_t happened_ = 0;
+  Picos last_end_ = 0;
+  double spread_sum_ = 0;
+  uint64_t spread_samples_ = 0;
+  ReplayResult result_;
+};
+
+// An answer whose blocks the trace does not name gets names of its own: it fills the caches as any other does.
+void Run::NameBlocks() {
+  const bool named_answers = !trace_.output_block_offsets.empty();
+  name_offsets_.reserve(rows_ + 1);
+  name_offsets_.push_back(0);
+  names_.reserve(trace_.block_ids.size() + trace_.output_block_ids.size());
+  for (size_t row = 0; row < rows_; ++row) {
+    uint64_t name = 0;
+    const auto append = [&](std::span<const uint64_t> ids, std::span<const int64_t> offsets) {
+      for (int64_t i = offsets[row]; i < offsets[row + 1]; ++i) {
+        name = NameAfter(name, ids[static_cast<size_t>(i)]);
+        names_.push_back(name);
+      }
+    };
+    append(trace_.block_ids, trace_.block_offsets);
+    if (named_answers) {
+      append(trace_.output_block_ids, trace_.output_block_offsets);
+    } else {
+      const uint64_t tokens = uint64_t{trace_.input_tokens[row]} + trace_.output_tokens[row];
+      const uint64_t blocks = (tokens + trace_.block_size - 1) / trace_.block_size;
+      uint64_t own = Mix(~uint64_t{row});
+      for (uint64_t i = names_.size() - name_offsets_.back(); i < blocks; ++i) {
+        name = NameAfter(name, own++);
+        names_.push_back(name);
+      }
+    }
+    name_offsets_.push_back(names_.size());
+  }
+}
+
+void Run::PlanArrivals() {
+  arrivals_.resize(rows_);
+  double at = 0;
+  for (size_t row = 0; row < rows_; ++row) {
+    if (trace_.poisson_rate > 0) {
+      const double uniform = (static_cast<double>(dice_.Next() >> 11) + 0.5) * 0x1p-53;
+      at -= std::log(uniform) / trace_.poisson_rate;
+    } else {
+      at = trace_.arrival_s[row] * trace_.time_scale;
+    }
+    arrivals_[row] = trace_.closed_loop > 0 ? 0 : ToPicos(std::min(at, kMaxSeconds));
+  }
+  replica_of_.assign(rows_, 0);
+  if (routing_.routers == 1) return;
+  for (size_t row = 0; row < rows_; ++row) {
+    const uint64_t session = trace_.session_ids.empty() ? row : trace_.session_ids[row];
+    replica_of_[row] = static_cast<uint32_t>(
+        routing_.by_session ? Mix(session + 1) % routing_.routers : dice_.Below(routing_.routers));
+  }
+}
+
+Status Run::MakeRouters() {
+  RouterOptions options = routing_.router;
+  options.policy.block_size = trace_.block_size;
+  options.data_parallel_size = 1;
+  options.worker_urls.clear();
+  for (uint32_t i = 0; i < routing_.routers; ++i) {
+    options.policy.seed = routing_.router.policy.seed + i;
+    StatusOr<std::shared_ptr<Router>> router = Router::Create(options);
+    ROUTER_RETURN_IF_ERROR(router.status());
+    Replica& replica = replicas_.emplace_back();
+    replica.router = *std::move(router);
+    for (uint32_t worker = 0; worker < fleet_.workers; ++worker) {
+      if (!state_.present[worker]) continue;
+      const double weight = fleet_.weights.empty() ? 1 : fleet_.weights[worker];
+      ROUTER_RETURN_IF_ERROR(replica.router->AddWorker(UrlOf(worker), weight));
+    }
+    replica.fleet.emplace(&replica.router->fleet_snapshot());
+    ReadFleet(replica);
+  }
+  return absl::OkStatus();
+}
+
+void Run::ReadFleet(Replica& replica) {
+  const FleetView& fleet = *replica.fleet->Get();
+  for (const FleetView::Member& member : fleet.members()) {
+    const auto id = static_cast<size_t>(member.worker->id);
+    if (id >= replica.engine_of.size()) replica.engine_of.resize(id + 1);
+    const std::string_view host = member.worker->url.host;
+    replica.engine_of[id] = static_cast<uint32_t>(*ParseDecimal(host.substr(host.find('-') + 1)));
+  }
+}
+
+Status Run::Prepare() {
+  NameBlocks();
+  PlanArrivals();
+  ROUTER_RETURN_IF_ERROR(MakeRouters());
+  engines_.resize(fleet_.workers);
+  for (uint32_t number = 0; number < fleet_.workers; ++number) StartEngine(number);
+  result_.worker.assign(rows_, -1);
+  result_.arrival_s.assign(rows_, kNotANumber);
+  result_.ttft_s.assign(rows_, kNotANumber);
+  result_.e2e_s.assign(rows_, kNotANumber);
+  result_.hit_tokens.assign(rows_, 0);
+  result_.predicted_tokens.assign(rows_, 0);
+  result_.status.assign(rows_, static_cast<uint8_t>(ReplayStatus::kRefused));
+  return absl::OkStatus();
+}
+
+void Run::StartEngine(uint32_t number) {
+  BatchEngineOptions options = fleet_.engine;
+  options.block_tokens = trace_.block_size;
+  if (!fleet_.speeds.empty()) options.speed = fleet_.speeds[number];
+  Engine& engine = engines_[number];
+  engine.batch = std::make_unique<BatchEngine>(options);
+  engine.flights.clear();
+  engine.open = 0;
+  Reschedule(number);
+}
+
+Status Run::Go(const std::function<bool()>& go_on) {
+  uint32_t turns = 0;
+  const size_t limit = trace_.closed_loop > 0 ? trace_.closed_loop : rows_;
+  while (ended_ < rows_) {
+    if (++turns == kTurnsPerQuestion) {
+      turns = 0;
+      if (go_on && !go_on()) return absl::CancelledError("the replay was stopped");
+    }
+    while (!due_.empty() && due_.top().time != engines_[due_.top().engine].scheduled) due_.pop();
+    const Picos step = due_.empty() ? kNever : due_.top().time;
+    const Picos event = happened_ < state_.events.size() ? ToPicos(state_.events[happened_].time_s) : kNever;
+    const bool may_arrive = arrived_ < rows_ && (trace_.closed_loop == 0 || arrived_ - ended_ < limit);
+    const Picos arrival = may_arrive ? std::max(arrivals_[arrived_], now_) : kNever;
+    now_ = std::min({step, event, arrival});
+    if (now_ > kLastTime) {
+      return Refuse(
+          "requests are still waiting after ", Plain(ToSeconds(kLastTime)),
+          " seconds of simulated time: the fleet is far too slow for them");
+    }
+    if (step == now_) {
+      Step(due_.top().engine);
+    } else if (event == now_) {
+      Happen(state_.events[happened_++]);
+    } else {
+      Arrive(static_cast<uint32_t>(arrived_++));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void Run::Reschedule(uint32_t number) {
+  Engine& engine = engines_[number];
+  const Picos next = engine.batch->NextEvent();
+  if (next == engine.scheduled) return;
+  engine.scheduled = next;
+  if (next != kNever) due_.push({next, number});
+}
+
+void Run::Arrive(uint32_t row) {
+  result_.arrival_s[row] = ToSeconds(now_);
+  arrivals_[row] = now_;
+  if (row % kArrivalsPerSample == 0) {
+    double sum = 0;
+    double squares = 0;
+    for (const Engine& engine : engines_) {
+      const auto open = static_cast<double>(engine.open);
+      sum += open;
+      squares += open * open;
+    }
+    const double mean = sum / static_cast<double>(engines_.size());
+    const double variance = squares / static_cast<double>(engines_.size()) - mean * mean;
+    if (mean > 0) spread_sum_ += std::sqrt(std::max(0.0, variance)) / mean;
+    if (mean > 0) ++spread_samples_;
+  }
+  Dispatch(row);
+}
+
+// What routing/ makes of a request's body, made of the trace's columns.
+void Run::MakeKey(const Replica& replica, uint32_t row) {
+  const KeyParts needs = replica.router->needs();
+  const size_t blocks = PromptBlocksOf(row);
+  const std::span<const uint64_t> prompt = NamesOf(row).first(blocks);
+  key_.prompt_tokens = std::max(trace_.input_tokens[row], 1u);
+  key_.expected_output = 256;
+  if (Has(needs, KeyParts::kBlocks)) {
+    key_.has_blocks = true;
+    key_.blocks.assign(prompt.begin(), prompt.end());
+    key_.usable_blocks = std::min<uint64_t>(
+        blocks, (uint64_t{key_.prompt_tokens} - 1 + trace_.block_size - 1) / trace_.block_size);
+  }
+  if (Has(needs, KeyParts::kSession | KeyParts::kBodyDigest)) {
+    const uint64_t session = trace_.session_ids.empty() ? row : trace_.session_ids[row];
+    key_.hash_key = "session:";
+    key_.hash_key += Hex16(session);
+    key_.hash_key_source = RoutingKey::HashKeySource::kSession;
+  }
+  if (Has(needs, KeyParts::kPrefixDigest)) {
+    key_.prefix_digest.reset();
+    if (blocks > 0) {
+      uint64_t name = prompt[std::min<size_t>(blocks, std::max(routing_.prefix_blocks, 1u)) - 1];
+      Digest256 digest{};
+      for (size_t i = 0; i < digest.size(); ++i) {
+        if (i % 8 == 0) name = Mix(name + i + 1);
+        digest[i] = static_cast<uint8_t>(name >> (i % 8 * 8));
+      }
+      key_.prefix_digest = digest;
+    }
+  }
+}
+
+void Run::Dispatch(uint32_t row) {
+  Replica& replica = replicas_[replica_of_[row]];
+  MakeKey(replica, row);
+  StatusOr<Ticket> ticket = replica.router->Select(key_, *replica.fleet->Get());
+  if (!ticket.ok()) return End(row, ReplayStatus::kRefused);
+
+  const Decision& decision = ticket->decision();
+  const uint32_t number = replica.engine_of[static_cast<size_t>(ticket->worker().id)];
+  result_.worker[row] = static_cast<int32_t>(number);
+  if (decision.unit == MatchUnit::kBlocks) {
+    result_.predicted_tokens[row] = static_cast<uint32_t>(
+        std::min<uint64_t>(decision.matched * trace_.block_size, trace_.input_tokens[row]));
+  }
+  Engine& engine = engines_[number];
+  const BatchEngine::RequestId id = engine.batch->Submit(
+      {.prompt_tokens = trace_.input_tokens[row],
+       .output_tokens = trace_.output_tokens[row],
+       .blocks = NamesOf(row),
+       .prompt_blocks = PromptBlocksOf(row),
+       .tag = row},
+      now_);
+  if (id >= engine.flights.size()) engine.flights.resize(id + 1);
+  engine.flights[id].ticket = *std::move(ticket);
+  engine.flights[id].row = row;
+  engine.flights[id].first_token = false;
+  ++engine.open;
+  Reschedule(number);
+}
+
+void Run::Step(uint32_t number) {
+  Engine& engine = engines_[number];
+  events_.clear();
+  engine.batch->AdvanceTo(now_, &events_);
+  for (const BatchEngine::Event& event : events_) {
+    Flight& flight = engine.flights[event.id];
+    const uint32_t row = flight.row;
+    if (event.kind == BatchEngine::Event::Kind::kFirstToken) {
+      flight.ticket.FirstToken();
+      flight.first_token = true;
+      result_.ttft_s[row] = ToSeconds(now_ - arrivals_[row]);
+      result_.hit_tokens[row] = event.hit_tokens;
+      continue;
+    }
+    flight.ticket.Finish(
+        {.end = Outcome::End::kFinished,
+         .status = 200,
+         .first_token_ms = result_.ttft_s[row] * 1e3,
+         .prompt_tokens = trace_.input_tokens[row],
+         .cached_tokens = event.hit_tokens,
+         .output_tokens = trace_.output_tokens[row],
+         .blocks = NamesOf(row)});
+    --engine.open;
+    ++engine.summary.requests;
+    engine.summary.prompt_tokens += trace_.input_tokens[row];
+    engine.summary.hit_tokens += event.hit_tokens;
+    engine.summary.output_tokens += trace_.output_tokens[row];
+    result_.e2e_s[row] = ToSeconds(now_ - arrivals_[row]);
+    End(row, ReplayStatus::kFinished);
+  }
+  Reschedule(number);
+}
+
+void Run::End(uint32_t row, ReplayStatus status) {
+  result_.status[row] = static_cast<uint8_t>(status);
+  ++ended_;
+  last_end_ = now_;
+}
+
+template <typename Change>
+void Run::ChangeFleet(Change change) {
+  for (Replica& replica : replicas_) {
+    const Status status = change(*replica.router);
+    ROUTER_CHECK(status.ok(), "a fleet that was checked can change");
+    ReadFleet(replica);
+  }
+}
+
+void Run::Happen(const ReplayEvent& event) {
+  const std::string url = UrlOf(event.worker);
+  switch (event.kind) {
+    case ReplayEvent::Kind::kJoin: {
+      const double weight = fleet_.weights.empty() ? 1 : fleet_.weights[event.worker];
+      ChangeFleet([&](Router& router) { return router.AddWorker(url, weight); });
+      break;
+    }
+    case ReplayEvent::Kind::kFail:
+      Fail(event.worker);
+      break;
+    case ReplayEvent::Kind::kDrain:
+      ChangeFleet([&](Router& router) { return router.DrainWorker(url); });
+      break;
+    case ReplayEvent::Kind::kWipe:
+      engines_[event.worker].batch->WipeCache();
+      break;
+  }
+}
+
+// Connections break at once, and the routers take the worker out.
+void Run::Fail(uint32_t number) {
+  const std::string url = UrlOf(number);
+  ChangeFleet([&](Router& router) { return router.RemoveWorker(url); });
+  Engine& engine = engines_[number];
+  Retire(engine);
+  std::vector<Flight> lost = std::move(engine.flights);
+  StartEngine(number);
+  std::sort(lost.begin(), lost.end(), [](const Flight& a, const Flight& b) { return a.row < b.row; });
+  for (Flight& flight : lost) {
+    if (flight.ticket.finished()) continue;
+    flight.ticket.Finish({.end = Outcome::End::kWorkerFailed, .blocks = NamesOf(flight.row)});
+    if (flight.first_token) {
+      End(flight.row, ReplayStatus::kCutShort);
+    } else {
+      Dispatch(flight.row);
+    }
+  }
+}
+
+void Run::Retire(Engine& engine) {
+  engine.summary.busy_s += ToSeconds(engine.batch->busy());
+  engine.summary.steps += engine.batch->steps();
+  engine.summary.evicted_blocks += engine.batch->pool().evicted();
+}
+
+ReplayResult Run::Result() {
+  for (Engine& engine : engines_) {
+    Retire(engine);
+    result_.workers.push_back(engine.summary);
+  }
+  result_.span_s = ToSeconds(last_end_) - result_.arrival_s[0];
+  if (spread_samples_ > 0) result_.load_spread = spread_sum_ / static_cast<double>(spread_samples_);
+  return std::move(result_);
+}
+
+}  // namespace
+
+StatusOr<ReplayResult> Simulate(
+    const ReplayTrace& trace, const ReplayRouting& routing, const ReplayFleet& fleet,
+    const std::function<bool()>& go_on) {
+  ROUTER_RETURN_IF_ERROR(CheckTrace(trace));
+  if (routing.routers < 1 || routing.routers > 1024) {
+    return Refuse("routers is ", routing.routers, "; there are between 1 and 1024 replicas of the router");
+  }
+  StatusOr<FleetState> state = CheckFleet(fleet);
+  ROUTER_RETURN_IF_ERROR(state.status());
+  Run run(trace, routing, fleet, *std::move(state));
+  ROUTER_RETURN_IF_ERROR(run.Prepare());
+  ROUTER_RETURN_IF_ERROR(run.Go(go_on));
+  return run.Result();
+}
+
+}  // namespace vllm_router

@@ -1,0 +1,110 @@
+// Replay: a trace through the server's own Router and policies in front of simulated engines, as discrete events. It
+// answers in a second what an afternoon with GPUs would: which policy serves this traffic best.
+//
+//   trace --arrival--> Router::Select --Ticket--> BatchEngine of that worker --first token, finish--> Ticket
+//                        the product's own                 steps, KV blocks           load returns, the policy hears
+//
+// A block of the trace is known by its id and by all ids before it, so traces whose ids name contents and traces whose
+// ids name prefixes both work. A router sees what a real one sees: its own decisions, first tokens, finishes. What it
+// is told of an answer's blocks at the end is what its worker then has of it.
+//
+// Time is the engines' (whole picoseconds); equal arguments give equal results, bit for bit. 100,000 requests per
+// second and more on one core. One thread per call; calls share nothing.
+//
+//   ReplayTrace trace{.arrival_s = ..., .block_size = 512};
+//   StatusOr<ReplayResult> result = Simulate(trace, {.router = {.policy = {.policy = "least_load"}}}, {.workers = 8});
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "routing/router.h"
+#include "simulation/batch_engine.h"
+
+namespace vllm_router {
+
+// Columns of n requests, in order of arrival.
+struct ReplayTrace {
+  std::span<const double> arrival_s;
+  std::span<const uint32_t> input_tokens;
+  std::span<const uint32_t> output_tokens;
+  // The prompt of request i in blocks: ids [offsets[i], offsets[i + 1]); the last may be partly filled.
+  std::span<const uint64_t> block_ids;
+  std::span<const int64_t> block_offsets;
+  // The blocks that its answer fills, likewise; empty: nobody asks for an answer's blocks again.
+  std::span<const uint64_t> output_block_ids;
+  std::span<const int64_t> output_block_offsets;
+  std::span<const uint64_t> session_ids;  // empty: each request is a session of its own
+  uint32_t block_size = 512;              // tokens
+
+  // When requests arrive: at arrival_s * time_scale; or, in the same order, as a Poisson process of so many per second;
+  // or the next one whenever one ends, so that so many are always under way.
+  double time_scale = 1;
+  double poisson_rate = 0;
+  uint32_t closed_loop = 0;
+};
+
+struct ReplayRouting {
+  RouterOptions router;        // its block size is the trace's, its worker URLs are the fleet's
+  uint32_t routers = 1;        // replicas that know nothing of each other
+  bool by_session = false;     // a session's requests come to one replica; else each to any
+  uint32_t prefix_blocks = 3;  // policies that route by a prefix digest take this many blocks for the prefix
+  uint64_t seed = 0;           // of arrivals and replicas; policies have their own
+};
+
+struct ReplayEvent {
+  // A worker that joins before it fails is not there at the start. A failed one loses its requests, which are sent
+  // again if they had no token yet, and its cache. A wiped one loses what no running request holds.
+  enum class Kind : uint8_t { kFail, kJoin, kDrain, kWipe };
+  double time_s = 0;
+  Kind kind = Kind::kWipe;
+  uint32_t worker = 0;
+};
+
+struct ReplayFleet {
+  uint32_t workers = 8;
+  BatchEngineOptions engine;    // block_tokens is the trace's
+  std::vector<double> speeds;   // relative, one per worker; empty: all 1
+  std::vector<double> weights;  // what the router takes them for; empty: all 1
+  std::vector<ReplayEvent> events;
+};
+
+enum class ReplayStatus : uint8_t {
+  kFinished,
+  kRefused,   // no worker was there to take it
+  kCutShort,  // its worker failed after the first token
+};
+
+struct ReplayWorker {
+  uint64_t requests = 0;  // that ended here
+  uint64_t prompt_tokens = 0;
+  uint64_t hit_tokens = 0;
+  uint64_t output_tokens = 0;
+  double busy_s = 0;
+  uint64_t steps = 0;
+  uint64_t evicted_blocks = 0;
+};
+
+struct ReplayResult {
+  std::vector<int32_t> worker;  // the last one that had it; -1: none
+  std::vector<double> arrival_s;
+  std::vector<double> ttft_s;  // since the arrival; NaN where there was none
+  std::vector<double> e2e_s;
+  std::vector<uint32_t> hit_tokens;
+  std::vector<uint32_t> predicted_tokens;  // that the router expected to be cached
+  std::vector<uint8_t> status;             // ReplayStatus
+  std::vector<ReplayWorker> workers;
+  double span_s = 0;       // from the first arrival to the last end
+  double load_spread = 0;  // coefficient of variation of open requests over the workers, mean over arrivals
+};
+
+// InvalidArgument names what is wrong with trace, routing or fleet; Cancelled when `go_on` (asked now and then) says no.
+StatusOr<ReplayResult> Simulate(
+    const ReplayTrace& trace, const ReplayRouting& routing, const ReplayFleet& fleet,
+    const std::function<bool()>& go_on = nullptr);
+
+}  // namespace vllm_router

@@ -1,0 +1,133 @@
+"""BatchEngine against its slow twin, and what holds of any engine."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.models.engine import Options, Request, SlowEngine
+from vllm_router._core import testing
+
+
+@st.composite
+def fleets(draw):
+    block_tokens = draw(st.sampled_from([1, 4, 16, 64]))
+    options = Options(
+        coefficients=tuple(
+            draw(st.sampled_from(values)) for values in ([0, 12], [0, 80], [0, 3.5], [0, 50], [0, 73])
+        ),
+        speed=draw(st.sampled_from([1.0, 0.5, 3.0])),
+        step_tokens=draw(st.sampled_from([1, 7, 64, 8192])),
+        max_running=draw(st.integers(1, 5)),
+        cache_blocks=draw(st.integers(0, 24)),
+        block_tokens=block_tokens,
+        min_computed_tokens=draw(st.sampled_from([0, 1, 16])),
+    )
+    requests = []
+    for tag in range(draw(st.integers(1, 12))):
+        # A few prompts that share prefixes: block i of family f after a fork at block k.
+        family, fork = draw(st.integers(0, 2)), draw(st.integers(0, 6))
+        prompt = draw(st.integers(0, 10 * block_tokens))
+        output = draw(st.integers(0, 40))
+        whole = -(-(prompt + output) // block_tokens)
+        named = draw(st.integers(0, whole))
+        prompt_blocks = min(named, -(-prompt // block_tokens))
+        names = [1 + i if i < fork else 1000 * (family + 1) + 50 * fork + i for i in range(named)]
+        requests.append(Request(tag, prompt, output, names, prompt_blocks))
+    gaps = st.sampled_from([0, 1, 10**6, 12 * 10**9, 123_456_789_012])
+    calls = [(draw(gaps), "submit", request) for request in requests]
+    for _ in range(draw(st.integers(0, 4))):
+        place = draw(st.integers(0, len(calls)))
+        what = draw(st.sampled_from(["cancel", "wipe", "look"]))
+        calls.insert(place, (draw(gaps), what, draw(st.sampled_from(requests))))
+    return options, calls
+
+
+def make(options: Options, *, skip: bool) -> testing.BatchEngine:
+    return testing.BatchEngine(
+        list(options.coefficients),
+        speed=options.speed,
+        step_tokens=options.step_tokens,
+        max_running=options.max_running,
+        cache_blocks=options.cache_blocks,
+        block_tokens=options.block_tokens,
+        min_computed_tokens=options.min_computed_tokens,
+        skip_decode_steps=skip,
+    )
+
+
+@given(fleets())
+def test_stretches_and_steps_and_the_slow_twin_agree(fleet):
+    options, calls = fleet
+    slow, engines = SlowEngine(options), [make(options, skip=True), make(options, skip=False)]
+    ids: dict[int, list[int]] = {}
+    open_ones: set[int] = set()
+    cancelled: set[int] = set()
+    now = 0
+    told = 0
+    times = [0]
+
+    def advance(until: int) -> None:
+        nonlocal told
+        expected = slow.advance_to(until)
+        for model in engines:
+            assert model.advance_to(until) == expected
+            assert model.held == slow.held()
+            assert model.held <= options.cache_blocks
+            assert model.computed_tokens == slow.computed_tokens
+        for kind, tag, _, time in expected:
+            assert time >= times[-1]
+            times.append(time)
+            told += kind == "finished"
+            if kind == "finished":
+                open_ones.discard(tag)
+
+    for gap, what, request in calls:
+        now += gap
+        advance(now)
+        if what == "submit":
+            slow.submit(request, now)
+            ids[request.tag] = [
+                model.submit(
+                    request.prompt_tokens,
+                    request.output_tokens,
+                    request.names,
+                    request.prompt_blocks,
+                    request.tag,
+                    now,
+                )
+                for model in engines
+            ]
+            open_ones.add(request.tag)
+        elif what == "wipe":
+            slow.wipe()
+            for model in engines:
+                model.wipe()
+        elif what == "cancel" and request.tag in open_ones - cancelled:
+            slow.cancel(request, now)
+            for model, number in zip(engines, ids[request.tag], strict=True):
+                model.cancel(number, now)
+            cancelled.add(request.tag)
+            open_ones.discard(request.tag)
+        for tag in open_ones:
+            tokens = {model.tokens_at(number, now) for model, number in zip(engines, ids[tag], strict=True)}
+            times_of_next = {
+                model.next_token_time(number, now)
+                for model, number in zip(engines, ids[tag], strict=True)
+                if model.hit_tokens(number) is not None and model.tokens_at(number, now) > 0
+            }
+            assert len(tokens) == 1
+            assert len(times_of_next) <= 1
+        names = request.names
+        assert {model.match(names) for model in engines} == {slow.match(names)}
+
+    while slow.end is not None:
+        advance(slow.end)
+    assert not open_ones
+    assert told == len(ids) - len(cancelled)
+    for model in engines:
+        assert model.next_event is None
+        assert model.load == (0, 0)
+        assert model.held == 0
+    if not cancelled:
+        # Tokens are conserved: what was not hit was computed.
+        prompts = [call[2] for call in calls if call[1] == "submit"]
+        assert engines[0].computed_tokens == sum(r.prompt_tokens - r.hit for r in prompts)

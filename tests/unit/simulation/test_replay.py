@@ -1,0 +1,336 @@
+"""cpp/simulation/replay.h, through `_core.replay.simulate`."""
+
+import json
+import signal
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from vllm_router._core import replay
+
+BLOCK = 16
+DATA = Path(__file__).parents[2] / "data" / "mooncake_conversation_200.jsonl"
+# 10 ms a step, 0.1 ms a prompt token, nothing else.
+PLAIN = {
+    "step_ms": 10,
+    "prefill_us_per_token": 100,
+    "attention_ns_per_token2": 0,
+    "decode_us_per_sequence": 0,
+    "context_ns_per_token": 0,
+}
+FLEET = {"workers": 2, "cache_blocks": 1000, "coefficients": PLAIN}
+
+
+def columns(requests: Sequence[tuple[float, int, int, Sequence[int]]], **members) -> dict:
+    """A trace of (arrival, input tokens, output tokens, block ids)."""
+    offsets = np.cumsum([0, *(len(request[3]) for request in requests)], dtype=np.int64)
+    return {
+        "arrival_s": np.array([request[0] for request in requests], dtype=np.float64),
+        "input_tokens": np.array([request[1] for request in requests], dtype=np.uint32),
+        "output_tokens": np.array([request[2] for request in requests], dtype=np.uint32),
+        "block_ids": np.array([i for request in requests for i in request[3]], dtype=np.uint64),
+        "block_offsets": offsets,
+        "block_size": BLOCK,
+        **members,
+    }
+
+
+def conversation(**members) -> dict:
+    rows = [json.loads(line) for line in DATA.read_text().splitlines()]
+    requests = [
+        (row["timestamp"] / 1000, row["input_length"], row["output_length"], row["hash_ids"]) for row in rows
+    ]
+    return columns(requests, block_size=512, **members)
+
+
+def policies() -> list[str]:
+    return [
+        "random",
+        "round_robin",
+        "least_load",
+        "power_of_two",
+        "consistent_hash",
+        "rendezvous_hash",
+        "prefix_aware",
+        "vllm_cache_aware",
+    ]
+
+
+def same(a: dict, b: dict) -> bool:
+    return all(
+        same(a[name], b[name])
+        if isinstance(a[name], dict)
+        else np.array_equal(a[name], b[name], equal_nan=True)
+        if isinstance(a[name], np.ndarray)
+        else a[name] == b[name]
+        for name in a
+    )
+
+
+def test_one_request_takes_what_the_engine_takes():
+    result = replay.simulate(columns([(5.0, 100, 3, range(6))]), {"policy": "round_robin"}, FLEET)
+    assert result["ttft_s"] == pytest.approx([0.020])
+    assert result["e2e_s"] == pytest.approx([0.040])
+    assert result["arrival_s"].tolist() == [5.0]
+    assert (result["hit_tokens"].tolist(), result["status"].tolist()) == ([0], [0])
+    assert result["span_s"] == pytest.approx(0.040)
+    workers = result["workers"]
+    assert workers["requests"].tolist() in ([1, 0], [0, 1])
+    assert (workers["prompt_tokens"].sum(), workers["output_tokens"].sum(), workers["steps"].sum()) == (
+        100,
+        3,
+        3,
+    )
+    assert workers["busy_s"].sum() == pytest.approx(0.040)
+
+
+def test_a_worker_that_was_there_before_has_the_prefix():
+    trace = columns(
+        [(0.0, 160, 1, range(10)), (1.0, 160, 1, range(10)), (2.0, 160, 1, [0, 1, *range(100, 108)])]
+    )
+    result = replay.simulate(trace, {"policy": "vllm_cache_aware", "cache_threshold": 0.1}, FLEET)
+    assert result["hit_tokens"].tolist() == [0, 144, 32]
+    assert result["predicted_tokens"].tolist() == [0, 160, 32]
+    assert len(set(result["worker"].tolist())) == 1
+    assert result["ttft_s"] == pytest.approx([0.026, 0.0116, 0.0228])
+
+
+def test_equal_ids_after_different_ones_are_different_blocks():
+    trace = columns([(0.0, 32, 1, [1, 2]), (1.0, 32, 1, [3, 2])])
+    result = replay.simulate(trace, {"policy": "round_robin"}, {**FLEET, "workers": 1})
+    assert result["hit_tokens"].tolist() == [0, 0]
+
+
+def test_a_later_prompt_hits_the_blocks_of_an_answer():
+    trace = columns(
+        [(0.0, 32, 32, [1, 2]), (9.0, 80, 1, [1, 2, 3, 4, 5])],
+        output_block_ids=np.array([3, 4], dtype=np.uint64),
+        output_block_offsets=np.array([0, 2, 2], dtype=np.int64),
+    )
+    result = replay.simulate(trace, {"policy": "round_robin"}, {**FLEET, "workers": 1})
+    assert result["hit_tokens"].tolist() == [0, 64]
+
+
+def test_sessions_stay_where_they_are():
+    trace = columns(
+        [(float(i), 16, 2, [i]) for i in range(60)], session_ids=np.arange(60, dtype=np.uint64) % 12
+    )
+    for policy in ("consistent_hash", "rendezvous_hash"):
+        result = replay.simulate(trace, {"policy": policy}, {**FLEET, "workers": 4})
+        homes = {(i % 12, worker) for i, worker in enumerate(result["worker"].tolist())}
+        assert len(homes) == 12
+        assert len({worker for _, worker in homes}) > 1
+
+
+@pytest.mark.parametrize("policy", policies())
+def test_every_policy_serves_the_trace_and_the_same_seed_gives_the_same_bytes(policy):
+    trace = conversation()
+    routing = {"policy": policy, "seed": 7, "routers": 2}
+    fleet = {"workers": 4, "cache_blocks": 600}
+    result = replay.simulate(trace, routing, fleet)
+    assert (result["status"] == 0).all()
+    assert result["workers"]["requests"].sum() == 200
+    assert (result["ttft_s"] > 0).all()
+    assert (result["e2e_s"] >= result["ttft_s"]).all()
+    assert (result["hit_tokens"] < trace["input_tokens"]).all()
+    assert same(result, replay.simulate(trace, routing, fleet))
+
+
+def test_another_seed_is_another_run():
+    runs = [
+        replay.simulate(conversation(), {"policy": "random", "seed": seed}, FLEET)["worker"].tolist()
+        for seed in range(2)
+    ]
+    assert runs[0] != runs[1]
+
+
+def test_arrivals_are_the_traces_or_scaled_or_poisson():
+    trace = columns([(float(i), 16, 1, [i]) for i in range(2000)])
+    assert replay.simulate(trace, {}, FLEET)["arrival_s"].tolist() == list(range(2000))
+    halved = replay.simulate({**trace, "time_scale": 0.5}, {}, FLEET)
+    assert halved["arrival_s"].tolist() == [i / 2 for i in range(2000)]
+    gaps = np.diff(replay.simulate({**trace, "poisson_rate": 50.0}, {"seed": 3}, FLEET)["arrival_s"])
+    assert gaps.mean() == pytest.approx(0.02, rel=0.1)
+    assert gaps.std() == pytest.approx(0.02, rel=0.15)
+
+
+def test_a_closed_loop_keeps_so_many_under_way():
+    trace = columns([(0.0, 16, 1, [i]) for i in range(40)], closed_loop=4)
+    result = replay.simulate(trace, {"policy": "round_robin"}, {**FLEET, "workers": 4})
+    ends = result["arrival_s"] + result["e2e_s"]
+    under_way = [((result["arrival_s"] <= t) & (ends > t)).sum() for t in result["arrival_s"]]
+    assert max(under_way) == 4
+    assert result["arrival_s"][4:].min() == pytest.approx(ends[:4].min())
+
+
+def test_a_faster_worker_is_faster():
+    trace = columns([(float(i), 160, 1, []) for i in range(10)])
+    result = replay.simulate(trace, {"policy": "round_robin"}, {**FLEET, "speeds": [1.0, 0.5]})
+    assert sorted(set(result["ttft_s"].round(6))) == [0.026, 0.052]
+
+
+def test_a_worker_that_fails_loses_its_requests_and_they_are_sent_again():
+    trace = columns([(0.0, 160, 500, []), (0.0, 160, 500, []), (1.0, 16000, 1, []), (1.0, 16000, 1, [])])
+    fleet = {**FLEET, "events": [{"time_s": 1.2, "kind": "fail", "worker": 1}]}
+    result = replay.simulate(trace, {"policy": "round_robin"}, fleet)
+    assert sorted(result["status"].tolist()[:2]) == [0, 2]
+    assert result["status"].tolist()[2:] == [0, 0]
+    cut = result["status"].tolist().index(2)
+    assert np.isnan(result["e2e_s"][cut])
+    assert result["ttft_s"][cut] > 0
+    assert set(result["worker"][2:]) == {0}
+    assert result["workers"]["requests"].tolist() == [3, 0]
+
+
+def test_with_nobody_there_a_request_is_refused():
+    trace = columns([(0.0, 16, 1, []), (2.0, 16, 1, []), (4.0, 16, 1, [])])
+    events = [{"time_s": 1.0, "kind": "fail", "worker": 0}, {"time_s": 3.0, "kind": "join", "worker": 0}]
+    result = replay.simulate(trace, {}, {**FLEET, "workers": 1, "events": events})
+    assert result["status"].tolist() == [0, 1, 0]
+    assert result["worker"].tolist() == [0, -1, 0]
+    assert np.isnan(result["ttft_s"][1])
+
+
+def test_one_that_joins_first_was_not_there_and_comes_with_an_empty_cache():
+    trace = columns([(float(i), 160, 1, range(10)) for i in range(6)])
+    events = [{"time_s": 2.5, "kind": "join", "worker": 1}]
+    result = replay.simulate(trace, {"policy": "round_robin"}, {**FLEET, "events": events})
+    assert result["worker"].tolist()[:3] == [0, 0, 0]
+    assert set(result["worker"].tolist()[3:]) == {0, 1}
+    assert (result["hit_tokens"] == 0).sum() == 2
+
+
+def test_a_wipe_empties_the_cache_and_a_drained_worker_gets_nothing_new():
+    trace = columns([(float(i), 160, 1, range(10)) for i in range(4)])
+    wipe = {"time_s": 1.5, "kind": "wipe", "worker": 0}
+    result = replay.simulate(trace, {}, {**FLEET, "workers": 1, "events": [wipe]})
+    assert result["hit_tokens"].tolist() == [0, 144, 0, 144]
+    drain = {"time_s": 1.5, "kind": "drain", "worker": 0}
+    result = replay.simulate(trace, {"policy": "round_robin"}, {**FLEET, "events": [drain]})
+    assert set(result["worker"].tolist()[2:]) == {1}
+
+
+def test_replicas_do_not_know_of_each_other():
+    trace = columns([(0.0, 160, 100, []) for _ in range(40)])
+    one = replay.simulate(trace, {"policy": "least_load"}, {**FLEET, "workers": 4})
+    four = replay.simulate(trace, {"policy": "least_load", "routers": 4}, {**FLEET, "workers": 4})
+    assert set(one["workers"]["requests"].tolist()) == {10}
+    assert set(four["workers"]["requests"].tolist()) != {10}
+    sessions = {**trace, "session_ids": np.zeros(40, dtype=np.uint64)}
+    kept = replay.simulate(
+        sessions, {"policy": "least_load", "routers": 4, "by_session": True}, {**FLEET, "workers": 4}
+    )
+    assert set(kept["workers"]["requests"].tolist()) == {10}
+
+
+GOOD = columns([(0.0, 32, 1, [1, 2]), (1.0, 32, 1, [1, 3])])
+
+
+@pytest.mark.parametrize(
+    ("trace", "routing", "fleet", "error", "sentence"),
+    [
+        (columns([]), {}, {}, ValueError, "the trace is empty"),
+        ({**GOOD, "arrival_s": np.array([1.0, 0.5])}, {}, {}, ValueError, "falls from 1 to 0.5 at request 1"),
+        ({**GOOD, "arrival_s": np.array([-1.0, 0.5])}, {}, {}, ValueError, "arrival_s of request 0 is -1"),
+        ({**GOOD, "arrival_s": np.array([0.0, np.nan])}, {}, {}, ValueError, "arrival_s of request 1 is nan"),
+        (
+            {**GOOD, "input_tokens": np.array([1], np.uint32)},
+            {},
+            {},
+            ValueError,
+            "input_tokens has 1 entries",
+        ),
+        (
+            {**GOOD, "input_tokens": np.array([1, 1], np.int64)},
+            {},
+            {},
+            TypeError,
+            "input_tokens has dtype int64",
+        ),
+        (
+            {**GOOD, "input_tokens": np.array([16, 32], np.uint32)},
+            {},
+            {},
+            ValueError,
+            "request 0 has 2 blocks",
+        ),
+        ({**GOOD, "block_offsets": np.array([0, 2])}, {}, {}, ValueError, "block_offsets has 2 entries"),
+        (
+            {**GOOD, "block_offsets": np.array([0, 5, 4])},
+            {},
+            {},
+            ValueError,
+            "falls from 5 to 4 at request 1",
+        ),
+        ({**GOOD, "block_offsets": np.array([0, 2, 5])}, {}, {}, ValueError, "it must go from 0 to 4"),
+        ({**GOOD, "block_size": 0}, {}, {}, ValueError, "block_size is 0"),
+        ({**GOOD, "time_scale": 0.0}, {}, {}, ValueError, "time_scale is 0; it must be above 0"),
+        ({**GOOD, "poisson_rate": -1.0}, {}, {}, ValueError, "poisson_rate is -1"),
+        (
+            {**GOOD, "poisson_rate": 1.0, "closed_loop": 2},
+            {},
+            {},
+            ValueError,
+            "both poisson_rate and closed_loop",
+        ),
+        ({**GOOD, "arival_s": 1}, {}, {}, TypeError, 'trace has "arival_s".*did you mean arrival_s'),
+        ({"block_size": 16}, {}, {}, KeyError, "trace has no arrival_s"),
+        (GOOD, {"policy": "wisest"}, {}, ValueError, "wisest"),
+        (GOOD, {"vitrual_nodes": 3}, {}, TypeError, "did you mean virtual_nodes"),
+        (
+            GOOD,
+            {"cache_threshold": 2.0, "policy": "vllm_cache_aware"},
+            {},
+            ValueError,
+            "cache_threshold is 2",
+        ),
+        (GOOD, {"routers": 0}, {}, ValueError, "routers is 0"),
+        (GOOD, {"routers": -1}, {}, TypeError, r'routing\["routers"\] is -1; it must be a whole number'),
+        (GOOD, {}, {"workers": 0}, ValueError, "workers is 0; a fleet has between 1 and 4096 workers"),
+        (GOOD, {}, {"coefficients": "abacus"}, ValueError, '"abacus" is unknown'),
+        (GOOD, {}, {"coefficients": {"step_ms": -1}}, ValueError, "step_ms is -1"),
+        (GOOD, {}, {"coefficients": {"setp_ms": 1}}, TypeError, "did you mean step_ms"),
+        (GOOD, {}, {"max_running": 0}, ValueError, "max_running is 0"),
+        (GOOD, {}, {"step_tokens": 0}, ValueError, "step_tokens is 0"),
+        (GOOD, {}, {"speeds": [1.0]}, ValueError, "speeds has 1 entries, but the fleet has 8 workers"),
+        (GOOD, {}, {"workers": 1, "speeds": [0.0]}, ValueError, "speeds holds 0"),
+        (GOOD, {}, {"workers": 1, "weights": [1e9]}, ValueError, "weights holds 1000000000"),
+        (GOOD, {}, {"events": [3]}, TypeError, "events"),
+        (GOOD, {}, {"events": [{"kind": "explode"}]}, ValueError, "it must be fail, join, drain or wipe"),
+        (GOOD, {}, {"events": [{"kind": "fail", "worker": 8}]}, ValueError, "names worker 8"),
+        (GOOD, {}, {"events": [{"kind": "fail", "time_s": -1.0}]}, ValueError, "time_s -1"),
+        (
+            GOOD,
+            {},
+            {"events": [{"kind": "fail", "time_s": 1.0}, {"kind": "wipe", "time_s": 2.0}]},
+            ValueError,
+            "the event wipe of worker 0 at 2 s cannot be: the worker is not there then",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_with_a_sentence(trace, routing, fleet, error, sentence):
+    with pytest.raises(error, match=sentence):
+        replay.simulate(trace, routing, fleet)
+
+
+def test_a_fleet_that_would_never_end_is_told():
+    slow = {"coefficients": {"step_ms": 86_400_000, "prefill_us_per_token": 1e6}}
+    with pytest.raises(ValueError, match="far too slow"):
+        replay.simulate(columns([(0.0, 16, 1000, [])]), {}, slow)
+
+
+def test_ctrl_c_is_heard():
+    trace = columns([(0.0, 16, 1, [])] * 400_000)
+
+    def many_runs() -> None:
+        for _ in range(100):
+            replay.simulate(trace, {"policy": "round_robin"}, {"workers": 2, "coefficients": "h200_32b"})
+
+    timer = threading.Timer(0.2, signal.raise_signal, [signal.SIGINT])
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        many_runs()
+    timer.join()
