@@ -584,8 +584,8 @@ class Router:
 
     def _worker_rows(self) -> list[tuple[str, bool, bool, int, float, int | None, int, int, int, int]]: ...
 
-class replay:
-    """Traces through the product's own policies in front of simulated engines (the submodule `_core.replay`)."""
+class replay:  # noqa: N801
+    """Traces through the product's own policies, before simulated engines (the submodule `_core.replay`)."""
 
     presets: ClassVar[dict[str, dict[str, Any]]]
     """Engine coefficients by the name of the engine they stand for, and `what` that is."""

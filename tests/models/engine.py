@@ -66,7 +66,7 @@ class SlowEngine:
         if self.end is None:
             self.begin(now)
 
-    def cancel(self, request: Request, now: int) -> None:
+    def cancel(self, request: Request) -> None:
         if request in self.waiting:
             self.waiting.remove(request)
         else:

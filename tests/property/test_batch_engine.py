@@ -102,7 +102,7 @@ def test_stretches_and_steps_and_the_slow_twin_agree(fleet):
             for model in engines:
                 model.wipe()
         elif what == "cancel" and request.tag in open_ones - cancelled:
-            slow.cancel(request, now)
+            slow.cancel(request)
             for model, number in zip(engines, ids[request.tag], strict=True):
                 model.cancel(number, now)
             cancelled.add(request.tag)
