@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "bindings/bindings.h"
+#include "policy/auto.h"
 #include "policy/load_order.h"
 #include "policy/policy_factory.h"
 #include "policy/round_robin.h"
@@ -13,10 +14,11 @@ namespace vllm_router {
 
 // Sets the counters that otherwise only tickets write.
 struct LoadForTest {
-  static void Set(WorkerLoad& load, int64_t requests, int64_t prefill, int64_t output) {
+  static void Set(WorkerLoad& load, int64_t requests, int64_t prefill, int64_t output, int64_t context) {
     load.open_requests_ = requests;
     load.queued_prefill_ = prefill;
     load.expected_output_ = output;
+    load.context_ = context;
   }
 };
 
@@ -169,6 +171,14 @@ void BindTestingPolicy(py::module_& testing) {
   testing.def(
       "smooth_schedule", [](const std::vector<uint32_t>& weights) { return SmoothSchedule(weights); });
 
+  testing.def(
+      "auto_cost",
+      [](double queued, double uncached, double requests, double context, double mean_prompt, double weight) {
+        return AutoCost({queued, uncached, requests, context, mean_prompt, weight});
+      },
+      py::kw_only(), py::arg("queued"), py::arg("uncached"), py::arg("requests"), py::arg("context"),
+      py::arg("mean_prompt"), py::arg("weight"));
+
   py::class_<PolicyHarness>(testing, "PolicyHarness")
       .def(py::init<const std::string&, const py::kwargs&>())
       .def_property_readonly("name", [](PolicyHarness& self) { return self.policy().name(); })
@@ -198,10 +208,10 @@ void BindTestingPolicy(py::module_& testing) {
                              bool draining) { RaiseIfError(self.registry().SetDraining(url, draining)); })
       .def(
           "set_load",
-          [](PolicyHarness& self, const std::string& url, int64_t requests, int64_t prefill, int64_t output) {
-            LoadForTest::Set(self.load(url), requests, prefill, output);
-          },
-          py::arg("url"), py::arg("requests"), py::arg("prefill") = 0, py::arg("output") = 0)
+          [](PolicyHarness& self, const std::string& url, int64_t requests, int64_t prefill, int64_t output,
+             int64_t context) { LoadForTest::Set(self.load(url), requests, prefill, output, context); },
+          py::arg("url"), py::arg("requests"), py::arg("prefill") = 0, py::arg("output") = 0,
+          py::arg("context") = 0)
       .def_property_readonly(
           "urls",
           [](PolicyHarness& self) {
@@ -227,11 +237,13 @@ void BindTestingPolicy(py::module_& testing) {
       // By the names of a prompt's blocks, all of them usable: position, reason, matched, total.
       .def(
           "choose_blocks",
-          [](PolicyHarness& self, const std::vector<uint64_t>& blocks, const std::vector<uint32_t>& tried) {
+          [](PolicyHarness& self, const std::vector<uint64_t>& blocks, const std::vector<uint32_t>& tried,
+             uint32_t prompt_tokens, bool has_blocks) {
             const auto fleet = self.fleet();
             RoutingKey key;
+            key.prompt_tokens = prompt_tokens;
             key.blocks = blocks;
-            key.has_blocks = true;
+            key.has_blocks = has_blocks;
             key.usable_blocks = blocks.size();
             const FleetView smaller = fleet->Without(tried);
             const auto decision = self.policy().Choose(key, smaller);
@@ -242,7 +254,15 @@ void BindTestingPolicy(py::module_& testing) {
             }
             return answer;
           },
-          py::arg("blocks"), py::arg("tried") = std::vector<uint32_t>())
+          py::arg("blocks"), py::arg("tried") = std::vector<uint32_t>(), py::arg("prompt_tokens") = 1,
+          py::arg("has_blocks") = true)
+      // The policy hears that a request has ended on the worker at this position, with these blocks in all.
+      .def(
+          "finish_blocks",
+          [](PolicyHarness& self, uint32_t position, const std::vector<uint64_t>& blocks) {
+            const Decision decision{.position = position, .worker = self.fleet()->worker(position).id};
+            self.policy().Observe(decision, {.end = Outcome::End::kFinished, .blocks = blocks});
+          })
       // The same of bytes, or of a list of ids, or of None.
       .def(
           "choose_prompt",

@@ -24,6 +24,7 @@ enum class Reason : uint8_t {
   kPrefixHash,   // owner of the prefix digest, or of the prompt's first tokens
   kPrefixHit,    // the worker that holds most of the prompt
   kPrefixMiss,   // no worker holds enough of it; the least loaded
+  kLowestCost,   // the minimum of the policy's cost
   kFallback,     // the key part was missing; the fallback policy decided
   kPinned,       // the caller named the worker
 };

@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "index/hash_ring.h"
+#include "policy/auto.h"
 #include "policy/least_load.h"
 #include "policy/power_of_two.h"
 #include "policy/prefix_aware.h"
@@ -18,16 +19,16 @@
 namespace vllm_router {
 namespace {
 
-constexpr std::array<std::string_view, 9> kBuilt = {"random",           "round_robin",     "least_load",
-                                                    "power_of_two",     "consistent_hash", "rendezvous_hash",
-                                                    "vllm_cache_aware", "prefix_aware",    "prefix_hash"};
+constexpr std::array<std::string_view, 10> kBuilt = {
+    "random",          "round_robin",      "least_load",   "power_of_two", "consistent_hash",
+    "rendezvous_hash", "vllm_cache_aware", "prefix_aware", "prefix_hash",  "auto"};
 constexpr uint32_t kMaxPolicyBlockSize = 4096;
 constexpr uint32_t kMaxPrefixTokens = 1'000'000;
 
 constexpr std::array<std::string_view, 4> kFallbacks = {
     "random", "round_robin", "least_load", "power_of_two"};
-constexpr std::array<std::string_view, 5> kPlanned = {
-    "cache_aware", "kv_overlap", "kv_logit", "auto", "sticky_least_loaded"};
+constexpr std::array<std::string_view, 4> kPlanned = {
+    "cache_aware", "kv_overlap", "kv_logit", "sticky_least_loaded"};
 
 struct Alias {
   std::string_view alias;
@@ -247,6 +248,11 @@ StatusOr<std::unique_ptr<Policy>> MakePolicy(const PolicyOptions& options) {
          .load_factor = options.load_factor,
          .load_bound = options.load_bound},
         options.seed, MakeKeyless(*fallback, options));
+  }
+  if (*name == "auto") {
+    return MakeAuto(
+        {.block_size = options.block_size, .max_blocks_per_worker = options.max_blocks_per_worker},
+        options.seed);
   }
   if (*name == "rendezvous_hash") {
     return MakeRendezvousHash(options.hash_function, MakeKeyless(*fallback, options));

@@ -82,7 +82,7 @@ class Router(_core.Router):
     Args:
         policy: A policy's name or alias (`-` and `_` are the same), or a `PolicyType`: `random`,
             `round_robin`, `least_load`, `power_of_two`, `consistent_hash`, `rendezvous_hash`,
-            `vllm_cache_aware`, `prefix_aware`, `prefix_hash`.
+            `vllm_cache_aware`, `prefix_aware`, `prefix_hash`, `auto`.
         worker_urls: URLs of the first workers, in fleet order: `http://host:port[/prefix][@rank]`.
         seed: 0 to 2^64-1 makes random choices repeat; None draws one.
         **options: The routing flags of the command line by name, such as `virtual_nodes=160`; `vllm-router

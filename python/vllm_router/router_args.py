@@ -59,9 +59,11 @@ BUILT_POLICIES = (
     "vllm_cache_aware",
     "prefix_aware",
     "prefix_hash",
+    "auto",
 )
 HASH_POLICIES = ("consistent_hash", "rendezvous_hash")
-BLOCK_POLICIES = ("vllm_cache_aware",)
+BLOCK_POLICIES = ("vllm_cache_aware", "auto")
+_HOLDER_POLICIES = ("vllm_cache_aware",)
 PREFIX_POLICIES = ("prefix_aware",)
 TEXT_POLICIES = ("prefix_hash",)
 
@@ -72,7 +74,6 @@ _LATER_POLICIES = dict.fromkeys(
         "cache_aware",
         "kv_overlap",
         "kv_logit",
-        "auto",
         "sticky_least_loaded",
     ),
     _USE_SESSIONS,
@@ -86,7 +87,7 @@ _POLICY_ALIASES = {
     "manual": "sticky_least_loaded",
 }
 _NEAREST_KV = "and its nearest here, kv_overlap, is not built yet"
-_NEAREST_AUTO = "and its nearest here, auto, is not built yet"
+_NEAREST_AUTO = "and its nearest here is auto"
 _FOREIGN_POLICIES = {
     "passthrough": "since with one worker every policy passes requests through",
     "bucket": "and its nearest here is least_load",
@@ -529,7 +530,7 @@ class RouterArgs:
         "the share of the prompt that a worker must hold for its cache to decide",
         group=_POLICY,
         scope="routing",
-        policies=BLOCK_POLICIES,
+        policies=_HOLDER_POLICIES,
     )
     block_size: int = option(
         16,
@@ -556,7 +557,7 @@ class RouterArgs:
         "how far above the average load the holder of a prompt may be before it goes elsewhere",
         group=_POLICY,
         scope="routing",
-        policies=BLOCK_POLICIES,
+        policies=_HOLDER_POLICIES,
     )
     load_bound: str = option(
         "room",
@@ -564,7 +565,7 @@ class RouterArgs:
         "what that bound is compared with",
         group=_POLICY,
         scope="routing",
-        policies=BLOCK_POLICIES,
+        policies=_HOLDER_POLICIES,
         more="room: the load with this request, so that an idle fleet uses its caches. average: the load "
         "without.",
     )

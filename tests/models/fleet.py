@@ -20,6 +20,7 @@ class Worker:
     requests: int = 0
     prefill: int = 0
     output: int = 0
+    context: int = 0
 
     @property
     def base(self) -> str:

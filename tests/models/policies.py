@@ -252,6 +252,51 @@ class VllmCacheAware:
         return chosen, reason, hits[chosen], total
 
 
+class Auto:
+    """Asked with a prompt's blocks and tokens; an answer is (position, reason, matched, total)."""
+
+    def __init__(self, seed: int, max_blocks_per_worker: int = 100_000, block_size: int = 16) -> None:
+        self.dice = Dice(seed)
+        self.block_size = block_size
+        self.tracker = BlockCacheTracker(max_blocks_per_worker)
+
+    def choose(
+        self,
+        blocks: Sequence[int],
+        prompt_tokens: int,
+        fleet: Fleet,
+        tried: Collection[int] = (),
+        *,
+        has_blocks: bool = True,
+    ) -> tuple[int, str, int, int] | None:
+        for gone in set(self.tracker.used) - {str(worker.id) for worker in fleet.members}:
+            self.tracker.remove(gone)
+        eligible = fleet.eligible(tried)
+        if not eligible:
+            return None
+        held = self.tracker.match(blocks) if blocks else {}
+        hits = {i: held.get(str(fleet.members[i].id), 0) for i in eligible}
+        requests = sum(fleet.members[i].requests for i in eligible)
+        context = sum(fleet.members[i].context for i in eligible)
+        mean = context / requests if requests else prompt_tokens
+
+        def cost(position: int) -> float:
+            worker = fleet.members[position]
+            uncached = max(1, prompt_tokens - hits[position] * self.block_size)
+            work = worker.prefill + uncached * (1 + 0.1 * worker.requests)
+            return work / (worker.weight / 1000) + 0.05 * (worker.context + worker.requests * mean)
+
+        costs = {i: cost(i) for i in eligible}
+        cheapest = [i for i in eligible if costs[i] == min(costs.values())]
+        chosen = least_loaded(fleet, cheapest, self.dice)
+        if blocks:
+            self.tracker.record(str(fleet.members[chosen].id), blocks)
+        return chosen, "lowest_cost" if has_blocks else "fallback", hits[chosen], len(blocks)
+
+    def finish(self, position: int, blocks: Sequence[int], fleet: Fleet) -> None:
+        self.tracker.record(str(fleet.members[position].id), blocks)
+
+
 class PrefixAware:
     """Asked with a prefix digest of 32 bytes, or None where the request has no text."""
 

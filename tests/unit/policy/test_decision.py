@@ -16,6 +16,7 @@ def test_reasons_have_their_stable_names():
         "prefix_hash",
         "prefix_hit",
         "prefix_miss",
+        "lowest_cost",
         "fallback",
         "pinned",
     ]

@@ -14,6 +14,7 @@ BUILT = [
     "vllm_cache_aware",
     "prefix_aware",
     "prefix_hash",
+    "auto",
 ]
 
 
@@ -48,7 +49,6 @@ def test_names_and_aliases_are_accepted(name, expected):
         "cache_aware",
         "kv_overlap",
         "kv_logit",
-        "auto",
         "sticky_least_loaded",
     ],
 )

@@ -392,7 +392,7 @@ def test_every_other_flag_is_accepted_away_from_its_default(spelling: str) -> No
 
 @pytest.mark.parametrize(
     "name",
-    ["cache_aware", "kv_overlap", "kv", "auto", "manual"],
+    ["cache_aware", "kv_overlap", "kv", "manual"],
 )
 def test_a_policy_that_is_not_built_is_refused_by_name(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert f"--policy {name} is not built into vllm-router {__version__} yet;" in errors_of(
@@ -413,7 +413,7 @@ def test_a_policy_that_is_not_built_is_refused_by_name(name: str, capsys: pytest
             "must be one of random, round_robin, least_load, power_of_two, consistent_hash",
         ),
         ("--policy consistant_hash", "did you mean consistent_hash?"),
-        ("--policy smetric", "smetric itself is not offered, and its nearest here, auto, is not built yet"),
+        ("--policy smetric", "smetric itself is not offered, and its nearest here is auto"),
         (
             "--port 70000",
             "port is 70000; it is the HTTP port to listen on and must be a whole number between 0 and",

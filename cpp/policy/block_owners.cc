@@ -1,0 +1,121 @@
+#include "policy/block_owners.h"
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <thread>
+#include <utility>
+
+namespace vllm_router {
+namespace {
+
+constexpr size_t kSweepRuns = 64;  // a slice of some 20 us
+
+}  // namespace
+
+std::shared_ptr<const FleetPlan> BlockOwners::MakePlan(
+    const void* policy, std::shared_ptr<const FleetPlan> inner, const FleetView& next) {
+  const Plan* last = FindPlan<Plan>(next, policy);
+  auto plan = std::make_shared<Plan>(policy, std::move(inner), next.membership());
+  if (last != nullptr && last->membership == next.membership()) {
+    plan->known = last->known;
+    plan->position_of = last->position_of;
+    return plan;
+  }
+  plan->position_of.assign(kMaxWorkers, kNowhere);
+  std::vector<Plan::Known> gone = last != nullptr ? last->known : std::vector<Plan::Known>();
+  for (const FleetView::Member& member : next.members()) {
+    const WorkerId worker = member.worker->id;
+    const auto found =
+        std::find_if(gone.begin(), gone.end(), [&](const auto& known) { return known.worker == worker; });
+    Plan::Known known{worker, {}};
+    if (found != gone.end()) {
+      known = *found;
+      gone.erase(found);
+    } else {
+      known.owner = Enter();
+    }
+    plan->position_of[static_cast<size_t>(known.owner)] = static_cast<uint32_t>(plan->known.size());
+    plan->known.push_back(known);
+  }
+  for (const Plan::Known& known : gone) tracker_->RemoveWorker(known.owner);
+  while (tracker_->Sweep(kSweepRuns)) {
+  }
+  const std::lock_guard lock(mutex_);
+  owner_of_.clear();
+  for (const Plan::Known& known : plan->known) owner_of_[static_cast<uint32_t>(known.worker)] = known.owner;
+  return plan;
+}
+
+const BlockOwners::Plan* BlockOwners::Find(const void* policy, const FleetView& fleet) {
+  const Plan* plan = FindPlan<Plan>(fleet, policy);
+  return plan != nullptr && plan->membership == fleet.membership() ? plan : nullptr;
+}
+
+void BlockOwners::Match(std::span<const BlockHash> blocks, BlockMatches* matches) {
+  thread_local uint64_t asked = 0;
+  if (asked++ % BlockRouting::kMatchesPerTiming != 0) return tracker_->Match(blocks, matches);
+  const auto begun = std::chrono::steady_clock::now();
+  tracker_->Match(blocks, matches);
+  const std::chrono::nanoseconds taken = std::chrono::steady_clock::now() - begun;
+  const auto nanos = static_cast<uint64_t>(taken.count());
+  const auto& bounds = BlockRouting::kMatchBounds;
+  const auto bucket = std::lower_bound(bounds.begin(), bounds.end(), nanos) - bounds.begin();
+  match_times_[static_cast<size_t>(bucket)].fetch_add(1, std::memory_order_relaxed);
+  match_nanos_.fetch_add(nanos, std::memory_order_relaxed);
+}
+
+void BlockOwners::RecordFor(WorkerId worker, std::span<const BlockHash> blocks) {
+  std::optional<OwnerId> owner;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = owner_of_.find(static_cast<uint32_t>(worker));
+    if (found != owner_of_.end()) owner = found->second;
+  }
+  // Should it leave in between, and another one get its place, that one is thought to hold blocks that it does not.
+  if (owner) tracker_->Record(*owner, blocks);
+}
+
+Decision BlockOwners::DecisionFor(
+    uint32_t position, Reason reason, uint32_t matched, const RoutingKey& key, const FleetView& fleet) {
+  return {
+      .position = position,
+      .worker = fleet.worker(position).id,
+      .reason = reason,
+      .unit = MatchUnit::kBlocks,
+      .matched = std::min<uint64_t>(matched, key.usable_blocks),
+      .total = key.blocks.size()};
+}
+
+void BlockOwners::Count(const Decision& decision) {
+  prompt_blocks_.fetch_add(decision.total, std::memory_order_relaxed);
+  matched_blocks_.fetch_add(decision.matched, std::memory_order_relaxed);
+}
+
+BlockRouting BlockOwners::Routing(const void* policy, const FleetView& fleet) const {
+  BlockRouting routing{.tracker = tracker_.get()};
+  if (const Plan* plan = Find(policy, fleet); plan != nullptr) {
+    for (const Plan::Known& known : plan->known) {
+      routing.worker_blocks.push_back(tracker_->BlockCount(known.owner));
+    }
+  }
+  routing.prompt_blocks = prompt_blocks_.load(std::memory_order_relaxed);
+  routing.matched_blocks = matched_blocks_.load(std::memory_order_relaxed);
+  for (size_t i = 0; i < match_times_.size(); ++i) {
+    routing.match_times[i] = match_times_[i].load(std::memory_order_relaxed);
+  }
+  routing.match_nanos = match_nanos_.load(std::memory_order_relaxed);
+  return routing;
+}
+
+OwnerId BlockOwners::Enter() {
+  for (;;) {
+    const StatusOr<OwnerId> owner = tracker_->AddWorker();
+    if (owner.ok()) return *owner;
+    // A fleet has at most kMaxWorkers, so what stands in the way are workers that left, and a match under way that
+    // may yet see them.
+    std::this_thread::yield();
+  }
+}
+
+}  // namespace vllm_router

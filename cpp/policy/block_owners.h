@@ -1,0 +1,85 @@
+// BlockOwners: what policies that match blocks share: a tracker of what was sent where, who in it is which worker of the
+// fleet, and how well its matches went.
+//
+//   fleet      0: w7   1: w9   2: w4          a plan, made with each view of the fleet: Find() gives the right one
+//   tracker    owner 3      0      1
+//
+// A worker that joins enters with nothing; one that leaves is forgotten. Thread-safe as Policy's methods of the same
+// names are; no lock but the tracker's is held for longer than a look-up.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include <absl/container/flat_hash_map.h>
+
+#include "index/block_cache_tracker.h"
+#include "index/block_matches.h"
+#include "policy/block_routing.h"
+#include "policy/decision.h"
+#include "policy/routing_key.h"
+#include "worker/fleet_view.h"
+
+namespace vllm_router {
+
+class BlockOwners {
+ public:
+  static constexpr uint32_t kNowhere = UINT32_MAX;
+
+  // For one membership: positions and owners as each other's index.
+  struct Plan final : FleetPlan {
+    Plan(const void* owner, std::shared_ptr<const FleetPlan> inner, uint64_t membership)
+        : FleetPlan(owner, std::move(inner)), membership(membership) {}
+
+    struct Known {
+      WorkerId worker;
+      OwnerId owner;
+    };
+    uint32_t PositionOf(OwnerId owner) const { return position_of[static_cast<size_t>(owner)]; }
+
+    uint64_t membership;
+    std::vector<Known> known;           // by position
+    std::vector<uint32_t> position_of;  // by owner; kNowhere: none of this membership
+  };
+
+  explicit BlockOwners(const BlockCacheTrackerOptions& options)
+      : tracker_(std::make_unique<BlockCacheTracker>(options)) {}
+
+  BlockCacheTracker& tracker() { return *tracker_; }
+
+  // For Policy::Plan of `policy`, and what it made for this view; null when nobody planned for it.
+  std::shared_ptr<const FleetPlan> MakePlan(
+      const void* policy, std::shared_ptr<const FleetPlan> inner, const FleetView& next);
+  static const Plan* Find(const void* policy, const FleetView& fleet);
+
+  // One match in kMatchesPerTiming is timed.
+  void Match(std::span<const BlockHash> blocks, BlockMatches* matches);
+  // The worker's owner by now; none once it has left.
+  void RecordFor(WorkerId worker, std::span<const BlockHash> blocks);
+
+  // A decision for a worker that holds `matched` blocks of the prompt. The engine computes at least the last token
+  // anew, so of a prompt without a rest the last block counts for nothing.
+  static Decision DecisionFor(
+      uint32_t position, Reason reason, uint32_t matched, const RoutingKey& key, const FleetView& fleet);
+  void Count(const Decision& decision);
+  BlockRouting Routing(const void* policy, const FleetView& fleet) const;
+
+ private:
+  OwnerId Enter();
+
+  const std::unique_ptr<BlockCacheTracker> tracker_;
+  mutable std::mutex mutex_;                         // leaf; guards owner_of_
+  absl::flat_hash_map<uint32_t, OwnerId> owner_of_;  // by WorkerId
+
+  std::atomic<uint64_t> prompt_blocks_{0};
+  std::atomic<uint64_t> matched_blocks_{0};
+  std::array<std::atomic<uint64_t>, BlockRouting::kMatchBuckets> match_times_{};
+  std::atomic<uint64_t> match_nanos_{0};
+};
+
+}  // namespace vllm_router
