@@ -13,6 +13,7 @@
 #include "bindings/bindings.h"
 #include "bindings/errors.h"
 #include "bindings/py_router.h"
+#include "simulation/comparison_policies.h"
 #include "simulation/replay.h"
 
 namespace vllm_router {
@@ -103,6 +104,7 @@ ReplayRouting RoutingOf(Members& members, const py::dict& given, uint64_t cache_
   members.Read("routers", &routing.routers);
   members.Read("by_session", &routing.by_session);
   members.Read("prefix_blocks", &routing.prefix_blocks);
+  members.Read("events_delay_s", &routing.events_delay_s);
   members.Read("seed", &routing.seed);
   routing.router = RouterOptionsOf(given, members.names());
   routing.router.policy.seed = routing.seed;
@@ -253,6 +255,9 @@ void BindReplay(py::module_& module) {
         "context_ns_per_token"_a = given.context_ns_per_token);
   }
   replay.attr("presets") = presets;
+  py::list comparisons;
+  for (const std::string_view name : ComparisonPolicyNames()) comparisons.append(std::string(name));
+  replay.attr("comparison_policies") = py::tuple(comparisons);
 }
 
 }  // namespace vllm_router

@@ -3,16 +3,21 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <deque>
 #include <limits>
 #include <memory>
 #include <optional>
 #include <queue>
 #include <utility>
 
+#include <absl/container/flat_hash_map.h>
+#include <absl/container/flat_hash_set.h>
+
 #include "base/check.h"
 #include "base/dice.h"
 #include "base/limits.h"
 #include "base/text.h"
+#include "simulation/comparison_policies.h"
 
 namespace vllm_router {
 namespace {
@@ -198,6 +203,42 @@ StatusOr<FleetState> CheckFleet(const ReplayFleet& fleet) {
   return state;
 }
 
+// What KV events tell of the caches, late.
+class Events {
+ public:
+  Events(Picos delay, size_t engines) : delay_(delay), visible_(engines) {}
+
+  void Tell(uint32_t engine, Picos now, std::vector<BlockPool::Change>* changes) {
+    for (const BlockPool::Change& change : *changes) late_.push_back({now + delay_, engine, change});
+    changes->clear();
+  }
+  void Deliver(Picos now) {
+    for (; !late_.empty() && late_.front().at <= now; late_.pop_front()) {
+      const Late& late = late_.front();
+      if (late.change.stored) {
+        visible_[late.engine].insert(late.change.name);
+      } else {
+        visible_[late.engine].erase(late.change.name);
+      }
+    }
+  }
+  void Forget(uint32_t engine) {
+    visible_[engine].clear();
+    std::erase_if(late_, [engine](const Late& late) { return late.engine == engine; });
+  }
+  bool Has(uint32_t engine, uint64_t name) const { return visible_[engine].contains(name); }
+
+ private:
+  struct Late {
+    Picos at;
+    uint32_t engine;
+    BlockPool::Change change;
+  };
+  const Picos delay_;
+  std::deque<Late> late_;
+  std::vector<absl::flat_hash_set<uint64_t>> visible_;
+};
+
 class Run {
  public:
   Run(const ReplayTrace& trace, const ReplayRouting& routing, const ReplayFleet& fleet, FleetState state)
@@ -213,10 +254,35 @@ class Run {
   ReplayResult Result();
 
  private:
+  // The caches as one replica knows them.
+  struct Caches final : KnownCaches {
+    const Events* events = nullptr;
+    std::vector<uint32_t> engine_of;                            // by WorkerId
+    std::vector<absl::flat_hash_map<uint64_t, uint32_t>> sent;  // by engine: how often, without a token yet
+
+    uint32_t Held(const Worker& worker, std::span<const BlockHash> blocks) const override {
+      const uint32_t engine = engine_of[static_cast<size_t>(worker.id)];
+      uint32_t held = 0;
+      while (held < blocks.size() &&
+             (events->Has(engine, blocks[held]) || sent[engine].contains(blocks[held]))) {
+        ++held;
+      }
+      return held;
+    }
+    void Send(uint32_t engine, std::span<const uint64_t> blocks) {
+      for (const uint64_t block : blocks) ++sent[engine][block];
+    }
+    void Computed(uint32_t engine, std::span<const uint64_t> blocks) {
+      for (const uint64_t block : blocks) {
+        const auto found = sent[engine].find(block);
+        if (found != sent[engine].end() && --found->second == 0) sent[engine].erase(found);
+      }
+    }
+  };
   struct Replica {
+    std::unique_ptr<Caches> caches;
     std::shared_ptr<Router> router;
     std::optional<Snapshot<FleetView>::Cached> fleet;
-    std::vector<uint32_t> engine_of;  // by WorkerId
   };
   struct Flight {
     Ticket ticket;
@@ -277,6 +343,8 @@ class Run {
   std::vector<Replica> replicas_;
   std::vector<Engine> engines_;
   std::priority_queue<Due> due_;
+  std::optional<Events> known_;
+  std::vector<BlockPool::Change> changes_;
   std::vector<BatchEngine::Event> events_;
   RoutingKey key_;
 
@@ -342,15 +410,23 @@ void Run::PlanArrivals() {
 }
 
 Status Run::MakeRouters() {
+  if (routing_.events_delay_s >= 0) known_.emplace(ToPicos(routing_.events_delay_s), fleet_.workers);
   RouterOptions options = routing_.router;
   options.policy.block_size = trace_.block_size;
   options.data_parallel_size = 1;
   options.worker_urls.clear();
   for (uint32_t i = 0; i < routing_.routers; ++i) {
     options.policy.seed = routing_.router.policy.seed + i;
-    StatusOr<std::shared_ptr<Router>> router = Router::Create(options);
-    ROUTER_RETURN_IF_ERROR(router.status());
     Replica& replica = replicas_.emplace_back();
+    replica.caches = std::make_unique<Caches>();
+    replica.caches->events = known_ ? &*known_ : nullptr;
+    replica.caches->sent.resize(fleet_.workers);
+    StatusOr<std::shared_ptr<Router>> router =
+        IsComparisonPolicy(options.policy.policy)
+            ? Router::CreateWith(
+                  options, MakeComparisonPolicy(options.policy, known_ ? replica.caches.get() : nullptr))
+            : Router::Create(options);
+    ROUTER_RETURN_IF_ERROR(router.status());
     replica.router = *std::move(router);
     for (uint32_t worker = 0; worker < fleet_.workers; ++worker) {
       if (!state_.present[worker]) continue;
@@ -367,9 +443,10 @@ void Run::ReadFleet(Replica& replica) {
   const FleetView& fleet = *replica.fleet->Get();
   for (const FleetView::Member& member : fleet.members()) {
     const auto id = static_cast<size_t>(member.worker->id);
-    if (id >= replica.engine_of.size()) replica.engine_of.resize(id + 1);
+    std::vector<uint32_t>& engine_of = replica.caches->engine_of;
+    if (id >= engine_of.size()) engine_of.resize(id + 1);
     const std::string_view host = member.worker->url.host;
-    replica.engine_of[id] = static_cast<uint32_t>(*ParseDecimal(host.substr(host.find('-') + 1)));
+    engine_of[id] = static_cast<uint32_t>(*ParseDecimal(host.substr(host.find('-') + 1)));
   }
 }
 
@@ -395,6 +472,7 @@ void Run::StartEngine(uint32_t number) {
   if (!fleet_.speeds.empty()) options.speed = fleet_.speeds[number];
   Engine& engine = engines_[number];
   engine.batch = std::make_unique<BatchEngine>(options);
+  if (known_) engine.batch->LogChanges(&changes_);
   engine.flights.clear();
   engine.open = 0;
   Reschedule(number);
@@ -432,6 +510,7 @@ Status Run::Go(const std::function<bool()>& go_on) {
 
 void Run::Reschedule(uint32_t number) {
   Engine& engine = engines_[number];
+  if (!changes_.empty()) known_->Tell(number, now_, &changes_);
   const Picos next = engine.batch->NextEvent();
   if (next == engine.scheduled) return;
   engine.scheduled = next;
@@ -476,6 +555,18 @@ void Run::MakeKey(const Replica& replica, uint32_t row) {
     key_.hash_key += Hex16(session);
     key_.hash_key_source = RoutingKey::HashKeySource::kSession;
   }
+  if (Has(needs, KeyParts::kPrompt)) {
+    // Ids that are equal where names are; what the trace has no name for equals nothing.
+    Prompt& ids = key_.prompt;
+    ids.kind = Prompt::Kind::kTokens;
+    ids.own_tokens.resize(key_.prompt_tokens);
+    for (size_t at = 0; at < ids.own_tokens.size(); at += trace_.block_size) {
+      const size_t block = at / trace_.block_size;
+      const uint64_t name = block < blocks ? prompt[block] : Mix(~uint64_t{row});
+      const size_t count = std::min<size_t>(trace_.block_size, ids.own_tokens.size() - at);
+      std::fill_n(ids.own_tokens.data() + at, count, static_cast<uint32_t>(name));
+    }
+  }
   if (Has(needs, KeyParts::kPrefixDigest)) {
     key_.prefix_digest.reset();
     if (blocks > 0) {
@@ -493,16 +584,19 @@ void Run::MakeKey(const Replica& replica, uint32_t row) {
 void Run::Dispatch(uint32_t row) {
   Replica& replica = replicas_[replica_of_[row]];
   MakeKey(replica, row);
+  if (known_) known_->Deliver(now_);
   StatusOr<Ticket> ticket = replica.router->Select(key_, *replica.fleet->Get());
   if (!ticket.ok()) return End(row, ReplayStatus::kRefused);
 
   const Decision& decision = ticket->decision();
-  const uint32_t number = replica.engine_of[static_cast<size_t>(ticket->worker().id)];
+  const uint32_t number = replica.caches->engine_of[static_cast<size_t>(ticket->worker().id)];
+  if (known_) replica.caches->Send(number, NamesOf(row).first(PromptBlocksOf(row)));
   result_.worker[row] = static_cast<int32_t>(number);
-  if (decision.unit == MatchUnit::kBlocks) {
-    result_.predicted_tokens[row] = static_cast<uint32_t>(
-        std::min<uint64_t>(decision.matched * trace_.block_size, trace_.input_tokens[row]));
-  }
+  const uint64_t matched = decision.unit == MatchUnit::kBlocks   ? decision.matched * trace_.block_size
+                           : decision.unit == MatchUnit::kTokens ? decision.matched
+                                                                 : 0;
+  result_.predicted_tokens[row] =
+      static_cast<uint32_t>(std::min<uint64_t>(matched, trace_.input_tokens[row]));
   Engine& engine = engines_[number];
   const BatchEngine::RequestId id = engine.batch->Submit(
       {.prompt_tokens = trace_.input_tokens[row],
@@ -528,6 +622,9 @@ void Run::Step(uint32_t number) {
     const uint32_t row = flight.row;
     if (event.kind == BatchEngine::Event::Kind::kFirstToken) {
       flight.ticket.FirstToken();
+      if (known_) {
+        replicas_[replica_of_[row]].caches->Computed(number, NamesOf(row).first(PromptBlocksOf(row)));
+      }
       flight.first_token = true;
       result_.ttft_s[row] = ToSeconds(now_ - arrivals_[row]);
       result_.hit_tokens[row] = event.hit_tokens;
@@ -583,6 +680,7 @@ void Run::Happen(const ReplayEvent& event) {
       break;
     case ReplayEvent::Kind::kWipe:
       engines_[event.worker].batch->WipeCache();
+      Reschedule(event.worker);
       break;
   }
 }
@@ -595,6 +693,8 @@ void Run::Fail(uint32_t number) {
   Retire(engine);
   std::vector<Flight> lost = std::move(engine.flights);
   StartEngine(number);
+  if (known_) known_->Forget(number);
+  for (Replica& replica : replicas_) replica.caches->sent[number].clear();
   std::sort(lost.begin(), lost.end(), [](const Flight& a, const Flight& b) { return a.row < b.row; });
   for (Flight& flight : lost) {
     if (flight.ticket.finished()) continue;

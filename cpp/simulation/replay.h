@@ -49,11 +49,15 @@ struct ReplayTrace {
 };
 
 struct ReplayRouting {
-  RouterOptions router;        // its block size is the trace's, its worker URLs are the fleet's
+  // Its block size is the trace's, its worker URLs are the fleet's; the policy may be one of comparison_policies.h.
+  RouterOptions router;
   uint32_t routers = 1;        // replicas that know nothing of each other
   bool by_session = false;     // a session's requests come to one replica; else each to any
   uint32_t prefix_blocks = 3;  // policies that route by a prefix digest take this many blocks for the prefix
-  uint64_t seed = 0;           // of arrivals and replicas; policies have their own
+  // Comparison policies know the caches by KV events that come this late, and by what was sent and has no token yet;
+  // negative: they learn from what was sent, as our own do.
+  double events_delay_s = -1;
+  uint64_t seed = 0;  // of arrivals and replicas; policies have their own
 };
 
 struct ReplayEvent {

@@ -28,6 +28,7 @@ _Reason: TypeAlias = Literal[
     "failover",
     "overflow",
     "prefix_hash",
+    "lowest_cost",
     "fallback",
     "pinned",
 ]
@@ -590,6 +591,9 @@ class replay:  # noqa: N801
     presets: ClassVar[dict[str, dict[str, Any]]]
     """Engine coefficients by the name of the engine they stand for, and `what` that is."""
 
+    comparison_policies: ClassVar[tuple[str, ...]]
+    """What other routers do, literally; names that `simulate` takes as `policy`, and nothing else does."""
+
     @staticmethod
     def simulate(
         trace: Mapping[str, Any], routing: Mapping[str, Any], fleet: Mapping[str, Any]
@@ -620,6 +624,8 @@ class replay:  # noqa: N801
                 trace's; `max_blocks_per_worker` is the fleet's `cache_blocks` unless it is given. Besides:
                 - `routers` int (1): replicas that know nothing of each other; each request comes to any of
                   them, or with `by_session` (False) to that of its session;
+                - `events_delay_s` float (-1.0, off): comparison policies know the caches by KV events this
+                  late, and by what was sent and has no token yet, instead of learning from what was sent;
                 - `seed` int (0): of arrivals, replicas and the policies' dice;
                 - `prefix_blocks` int (3): what policies by prefix digest take for the prefix.
             fleet:

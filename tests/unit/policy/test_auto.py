@@ -89,6 +89,7 @@ def test_nobody_eligible_and_one_eligible():
 def test_routers_offer_it(words):
     router = Router(policy="auto", worker_urls=[A, B, C], seed=1)
     first = router.select(**words)
+    first.finish(status=200)
     second = router.select(**words)
     assert (first.reason, second.reason) == ("lowest_cost", "lowest_cost")
     assert second.worker_url == first.worker_url

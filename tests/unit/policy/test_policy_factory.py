@@ -75,8 +75,8 @@ def test_an_alias_of_what_is_planned_says_of_what(alias, name):
     [
         ("passthrough", "random"),
         ("bucket", "least_load"),
-        ("ttft_aware", "auto, which is not built yet"),
-        ("smetric", "auto, which is not built yet"),
+        ("ttft_aware", "auto"),
+        ("smetric", "auto"),
         ("kv_aware", "kv_overlap, which is not built yet"),
         ("precise-cache-aware", "kv_overlap, which is not built yet"),
     ],

@@ -1,5 +1,6 @@
 """cpp/simulation/replay.h, through `_core.replay.simulate`."""
 
+import importlib.util
 import json
 import signal
 import threading
@@ -13,6 +14,7 @@ from vllm_router._core import replay
 
 BLOCK = 16
 DATA = Path(__file__).parents[2] / "data" / "mooncake_conversation_200.jsonl"
+SCRIPT = Path(__file__).parents[3] / "scripts" / "replay_golden.py"
 # 10 ms a step, 0.1 ms a prompt token, nothing else.
 PLAIN = {
     "step_ms": 10,
@@ -56,6 +58,9 @@ def policies() -> list[str]:
         "rendezvous_hash",
         "prefix_aware",
         "vllm_cache_aware",
+        "prefix_hash",
+        "auto",
+        *replay.comparison_policies,
     ]
 
 
@@ -137,6 +142,15 @@ def test_every_policy_serves_the_trace_and_the_same_seed_gives_the_same_bytes(po
     assert (result["e2e_s"] >= result["ttft_s"]).all()
     assert (result["hit_tokens"] < trace["input_tokens"]).all()
     assert same(result, replay.simulate(trace, routing, fleet))
+
+
+@pytest.mark.parametrize("policy", replay.comparison_policies)
+def test_with_events_too_the_same_seed_gives_the_same_bytes(policy):
+    routing = {"policy": policy, "seed": 7, "events_delay_s": 0.05}
+    fleet = {"workers": 4, "cache_blocks": 600, "events": [{"time_s": 20.0, "kind": "wipe", "worker": 1}]}
+    result = replay.simulate(conversation(), routing, fleet)
+    assert (result["status"] == 0).all()
+    assert same(result, replay.simulate(conversation(), routing, fleet))
 
 
 def test_another_seed_is_another_run():
@@ -334,3 +348,23 @@ def test_ctrl_c_is_heard():
     with pytest.raises(KeyboardInterrupt):
         many_runs()
     timer.join()
+
+
+GOLDEN = json.loads((DATA.parent / "replay_golden.json").read_text())
+
+
+def golden_script():
+    spec = importlib.util.spec_from_file_location("replay_golden", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_golden_run_is_of_these_policies():
+    assert list(GOLDEN) == list(golden_script().POLICIES)
+
+
+@pytest.mark.parametrize("policy", GOLDEN)
+def test_the_golden_run_has_not_changed(policy):
+    # Meant? Then scripts/replay_golden.py writes the file anew.
+    assert golden_script().figures(policy) == GOLDEN[policy]

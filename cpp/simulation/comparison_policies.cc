@@ -1,0 +1,314 @@
+#include "simulation/comparison_policies.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <optional>
+#include <vector>
+
+#include <absl/container/flat_hash_map.h>
+
+#include "base/check.h"
+#include "base/dice.h"
+#include "policy/block_owners.h"
+
+namespace vllm_router {
+namespace {
+
+constexpr std::array<std::string_view, 7> kNames = {
+    "compare_cache_aware_reference",
+    "compare_cache_aware_documented",
+    "compare_smg",
+    "compare_dynamo",
+    "compare_lmetric",
+    "compare_seed_000",
+    "compare_seed_004"};
+
+double Requests(const Worker& worker) { return static_cast<double>(worker.load.open_requests()); }
+
+// What they share: an index that learns from what was sent, the fleet's loads, ties by lot.
+class Comparison : public Policy {
+ public:
+  Comparison(std::string_view name, const PolicyOptions& options, const KnownCaches* caches)
+      : name_(name),
+        block_size_(options.block_size),
+        caches_(caches),
+        owners_({.block_size = options.block_size, .max_blocks_per_worker = options.max_blocks_per_worker}),
+        dice_(options.seed) {}
+
+  std::string_view name() const override { return name_; }
+  KeyParts Needs() const override { return KeyParts::kBlocks | KeyParts::kPromptTokens; }
+
+  std::optional<Decision> Choose(const RoutingKey& key, const FleetView& fleet) override {
+    if (fleet.eligible().empty()) return std::nullopt;
+    const BlockOwners::Plan* plan = BlockOwners::Find(this, fleet);
+    ROUTER_CHECK(plan != nullptr, "a replay asks only for views that were planned for");
+    held_.assign(fleet.members().size(), 0);
+    if (caches_ != nullptr) {
+      for (const uint32_t position : fleet.eligible()) {
+        held_[position] = caches_->Held(fleet.worker(position), key.blocks);
+      }
+    } else if (!key.blocks.empty()) {
+      owners_.Match(key.blocks, &matches_);
+      for (const BlockMatch& match : matches_.entries()) {
+        const uint32_t position = plan->PositionOf(match.owner);
+        if (position != BlockOwners::kNowhere) held_[position] = match.longest();
+      }
+    }
+    const uint32_t position = Pick(key, fleet);
+    if (caches_ == nullptr && !key.blocks.empty()) {
+      owners_.tracker().Record(plan->known[position].owner, key.blocks);
+    }
+    Sent(key, fleet.worker(position));
+    return BlockOwners::DecisionFor(position, Reason::kLowestCost, held_[position], key, fleet);
+  }
+
+  void Observe(const Decision& decision, const Outcome& outcome) override {
+    Ended(decision, outcome);
+    if (caches_ != nullptr || outcome.end != Outcome::End::kFinished || outcome.blocks.empty()) return;
+    owners_.RecordFor(decision.worker, outcome.blocks);
+  }
+
+  std::shared_ptr<const FleetPlan> Plan(const FleetView& next) override {
+    return owners_.MakePlan(this, nullptr, next);
+  }
+
+ protected:
+  virtual uint32_t Pick(const RoutingKey& key, const FleetView& fleet) = 0;
+  virtual void Sent(const RoutingKey& /*key*/, const Worker& /*worker*/) {}
+  virtual void Ended(const Decision& /*decision*/, const Outcome& /*outcome*/) {}
+
+  uint32_t held(uint32_t position) const { return held_[position]; }
+  uint32_t block_size() const { return block_size_; }
+
+  double Cached(uint32_t position, const RoutingKey& key) const {
+    return static_cast<double>(std::min<uint64_t>(held_[position], key.usable_blocks) * block_size_);
+  }
+  double Uncached(uint32_t position, const RoutingKey& key) const {
+    return std::max(1.0, static_cast<double>(key.prompt_tokens) - Cached(position, key));
+  }
+  double Share(uint32_t position, const RoutingKey& key) const {
+    return std::min(1.0, Cached(position, key) / static_cast<double>(key.prompt_tokens));
+  }
+
+  // The eligible position of the smallest score; of equals one by lot, or the first.
+  template <typename Score>
+  uint32_t Smallest(const FleetView& fleet, Score score, bool by_lot = true) {
+    double least = std::numeric_limits<double>::infinity();
+    uint32_t best = fleet.eligible().front();
+    uint64_t equals = 0;
+    for (const uint32_t position : fleet.eligible()) {
+      const double value = score(position);
+      if (value < least) {
+        least = value;
+        best = position;
+        equals = 1;
+      } else if (value == least && by_lot && dice_.Below(++equals) == 0) {
+        best = position;
+      }
+    }
+    return best;
+  }
+  uint32_t LeastRequests(const FleetView& fleet, bool by_lot = true) {
+    return Smallest(
+        fleet, [&](uint32_t position) { return Requests(fleet.worker(position)); }, by_lot);
+  }
+  static double AllRequests(const FleetView& fleet) {
+    double sum = 0;
+    for (const uint32_t position : fleet.eligible()) sum += Requests(fleet.worker(position));
+    return sum;
+  }
+
+ private:
+  const std::string_view name_;
+  const uint32_t block_size_;
+  const KnownCaches* const caches_;
+  BlockOwners owners_;
+  Dice dice_;
+  BlockMatches matches_;
+  std::vector<uint32_t> held_;  // by position, of the present request
+};
+
+// One tree for all workers, whose nodes belong to whoever was given them first.
+class CacheAwareReference final : public Comparison {
+ public:
+  struct Thresholds {
+    double cache;
+    double absolute;
+    double relative;
+  };
+  CacheAwareReference(std::string_view name, const PolicyOptions& options, const Thresholds& thresholds)
+      : Comparison(name, options, nullptr), thresholds_(thresholds) {}
+
+ private:
+  uint32_t Pick(const RoutingKey& key, const FleetView& fleet) override {
+    double most = 0;
+    double least = std::numeric_limits<double>::infinity();
+    for (const uint32_t position : fleet.eligible()) {
+      most = std::max(most, Requests(fleet.worker(position)));
+      least = std::min(least, Requests(fleet.worker(position)));
+    }
+    if (most - least > thresholds_.absolute && most > least * thresholds_.relative) {
+      return LeastRequests(fleet, false);
+    }
+    uint32_t matched = 0;
+    WorkerId owner{};
+    for (const BlockHash block : key.blocks) {
+      const auto found = owner_.find(block);
+      if (found == owner_.end()) break;
+      owner = found->second;
+      ++matched;
+    }
+    const auto cached = static_cast<double>(std::min<uint64_t>(matched, key.usable_blocks) * block_size());
+    if (matched > 0 && cached / static_cast<double>(key.prompt_tokens) > thresholds_.cache) {
+      for (const uint32_t position : fleet.eligible()) {
+        if (fleet.worker(position).id == owner) return position;
+      }
+    }
+    return LeastRequests(fleet, false);
+  }
+  void Sent(const RoutingKey& key, const Worker& worker) override {
+    for (const BlockHash block : key.blocks) owner_.try_emplace(block, worker.id);
+  }
+
+  const Thresholds thresholds_;
+  absl::flat_hash_map<BlockHash, WorkerId> owner_;
+};
+
+class Smg final : public Comparison {
+ public:
+  using Comparison::Comparison;
+
+ private:
+  uint32_t Pick(const RoutingKey& key, const FleetView& fleet) override {
+    uint32_t longest = 0;
+    double share = 0;
+    for (const uint32_t position : fleet.eligible()) {
+      longest = std::max(longest, held(position));
+      share = std::max(share, Share(position, key));
+    }
+    if (share <= 0.3) return LeastRequests(fleet);
+    const uint32_t position = Smallest(fleet, [&](uint32_t candidate) {
+      return held(candidate) == longest ? Requests(fleet.worker(candidate)) : 1e18;
+    });
+    const double mean = (AllRequests(fleet) + 1) / static_cast<double>(fleet.eligible().size());
+    const double load = Requests(fleet.worker(position));
+    return load > mean * 1.5 && load > mean + 64 ? LeastRequests(fleet) : position;
+  }
+};
+
+class Dynamo final : public Comparison {
+ public:
+  using Comparison::Comparison;
+
+ private:
+  struct Active {
+    absl::flat_hash_map<BlockHash, uint32_t> open;  // requests that have the block
+  };
+
+  uint32_t Pick(const RoutingKey& key, const FleetView& fleet) override {
+    return Smallest(fleet, [&](uint32_t position) {
+      const Worker& worker = fleet.worker(position);
+      const Active& active = active_[static_cast<uint32_t>(worker.id)];
+      size_t added = 0;
+      for (const BlockHash block : key.blocks) added += active.open.contains(block) ? 0 : 1;
+      const double prefill = static_cast<double>(worker.load.queued_prefill()) + Uncached(position, key);
+      return prefill / block_size() + static_cast<double>(active.open.size() + added);
+    });
+  }
+  void Sent(const RoutingKey& key, const Worker& worker) override {
+    Active& active = active_[static_cast<uint32_t>(worker.id)];
+    for (const BlockHash block : key.blocks) ++active.open[block];
+  }
+  void Ended(const Decision& decision, const Outcome& outcome) override {
+    Active& active = active_[static_cast<uint32_t>(decision.worker)];
+    for (const BlockHash block :
+         outcome.blocks.first(std::min<size_t>(decision.total, outcome.blocks.size()))) {
+      const auto found = active.open.find(block);
+      if (found != active.open.end() && --found->second == 0) active.open.erase(found);
+    }
+  }
+
+  absl::flat_hash_map<uint32_t, Active> active_;  // by WorkerId
+};
+
+class LMetric final : public Comparison {
+ public:
+  using Comparison::Comparison;
+
+ private:
+  uint32_t Pick(const RoutingKey& key, const FleetView& fleet) override {
+    return Smallest(fleet, [&](uint32_t position) {
+      const Worker& worker = fleet.worker(position);
+      const double prefill = static_cast<double>(worker.load.queued_prefill()) + Uncached(position, key);
+      return prefill * (Requests(worker) + 1);
+    });
+  }
+};
+
+class Seed000 final : public Comparison {
+ public:
+  using Comparison::Comparison;
+
+ private:
+  uint32_t Pick(const RoutingKey& key, const FleetView& fleet) override {
+    const uint32_t best =
+        Smallest(fleet, [&](uint32_t position) { return -static_cast<double>(held(position)); });
+    const double mean = AllRequests(fleet) / static_cast<double>(fleet.eligible().size());
+    const bool taken = Share(best, key) > 0.3 && Requests(fleet.worker(best)) <= mean * 1.25;
+    return taken ? best : LeastRequests(fleet);
+  }
+};
+
+class Seed004 final : public Comparison {
+ public:
+  using Comparison::Comparison;
+
+ private:
+  uint32_t Pick(const RoutingKey& /*key*/, const FleetView& fleet) override {
+    double longest = 0;
+    double most = 0;
+    for (const uint32_t position : fleet.eligible()) {
+      longest = std::max(longest, static_cast<double>(held(position)));
+      most = std::max(most, Requests(fleet.worker(position)));
+    }
+    if (longest == 0) return LeastRequests(fleet);
+    return Smallest(fleet, [&](uint32_t position) {
+      const double load = most > 0 ? Requests(fleet.worker(position)) / most : 0;
+      return -(0.6 * held(position) / longest + 0.3 * (1 - load));
+    });
+  }
+};
+
+}  // namespace
+
+std::span<const std::string_view> ComparisonPolicyNames() { return kNames; }
+
+bool IsComparisonPolicy(std::string_view name) {
+  return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
+}
+
+std::unique_ptr<Policy> MakeComparisonPolicy(const PolicyOptions& options, const KnownCaches* caches) {
+  const auto name = std::find(kNames.begin(), kNames.end(), options.policy);
+  ROUTER_CHECK(name != kNames.end(), "a comparison policy has one of their names");
+  switch (name - kNames.begin()) {
+    case 0:
+      return std::make_unique<CacheAwareReference>(
+          *name, options, CacheAwareReference::Thresholds{.cache = 0.3, .absolute = 64, .relative = 1.5});
+    case 1:
+      return std::make_unique<CacheAwareReference>(
+          *name, options, CacheAwareReference::Thresholds{.cache = 0.5, .absolute = 32, .relative = 1.1});
+    case 2:
+      return std::make_unique<Smg>(*name, options, caches);
+    case 3:
+      return std::make_unique<Dynamo>(*name, options, caches);
+    case 4:
+      return std::make_unique<LMetric>(*name, options, caches);
+    case 5:
+      return std::make_unique<Seed000>(*name, options, caches);
+    default:
+      return std::make_unique<Seed004>(*name, options, caches);
+  }
+}
+
+}  // namespace vllm_router
