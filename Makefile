@@ -7,6 +7,7 @@ PYTEST_ARGS ?=
 DEMO_ARGS ?=
 BENCH_ARGS ?=
 FUZZ_SECONDS ?= 60
+REPLAY_ARGS ?=
 # What runs under each sanitizer. TSan slows Python and sockets tenfold: CI gives it less.
 ASAN_TESTS ?= tests/stress tests/proxy tests/fuzz
 TSAN_TESTS ?= tests/stress tests/proxy
@@ -23,7 +24,7 @@ cxx_files = $(shell git ls-files '*.h' '*.cc')
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: help deps deps-bench build demo test bench bench-smoke sanitize sanitize-asan sanitize-tsan fuzz build-fuzz lint tidy format wheel clean
+.PHONY: help deps deps-bench build demo test bench replay bench-smoke sanitize sanitize-asan sanitize-tsan fuzz build-fuzz lint tidy format wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -77,6 +78,9 @@ test: build-release ## run the tests (PYTEST_ARGS="-k name" chooses)
 bench: build-bench ## measure each step, then the proxy against nginx and HAProxy
 	for program in build/bench/benchmarks/micro/*_bench; do $$program || exit 1; done
 	$(call package,bench) $(venv_python) benchmarks/end_to_end/run.py $(BENCH_ARGS)
+
+replay: build-release ## measure what the policy auto promises, by the replay (REPLAY_TRACE names the conversation trace)
+	$(call package,release) $(venv_python) benchmarks/replay_bars.py $(REPLAY_ARGS)
 
 bench-smoke: build-bench ## run every benchmark once, small, so that none rots
 	$(call package,bench) $(venv_python) -m pytest benchmarks $(PYTEST_ARGS)

@@ -13,6 +13,7 @@ HEAD = """\
 
     vllm-router [--worker-urls URL ...] [--policy NAME] [--port PORT] [flags]
     vllm-router demo [flags]
+    vllm-router replay TRACE [flags]
     vllm-router simulate-worker [flags]
 
 Every flag is listed here once. `scripts/cli_reference.py` writes this page from
@@ -121,7 +122,7 @@ def render() -> str:
     }
     rows = [(" ".join(_code(f"--{name}") for name in names), text) for text, names in elsewhere.items()]
     page += ELSEWHERE + _table(rows) + ENVIRONMENT
-    commands = " and ".join(_code(f"vllm-router {name} --help") for name in COMMANDS)
+    commands = ", ".join(_code(f"vllm-router {name} --help") for name in COMMANDS)
     return page + f"\nThe commands' own flags are shown by {commands}.\n"
 
 

@@ -29,17 +29,28 @@ CLASSES = {
     "WorkerNotFoundError": (("errors.py", "WorkerNotFoundError"),),
     "WorkerExistsError": (("errors.py", "WorkerExistsError"),),
     "UnusedOptionWarning": (("errors.py", "UnusedOptionWarning"),),
+    "replay.Fleet": (("replay/fleet.py", "Fleet"),),
+    "replay.Event": (("replay/fleet.py", "Event"),),
+    "replay.Trace": (("replay/trace.py", "Trace"),),
+    "replay.Capacity": (("replay/capacity.py", "Capacity"),),
     "testing.SimulatedWorker": (("testing.py", "SimulatedWorker"),),
 }
 
-# Public functions of the core; of several overloads the documented one.
-FUNCTIONS = ("hash_blocks",)
+# Public functions and where they are written; of several overloads the documented one.
+FUNCTIONS = {
+    "hash_blocks": "_core.pyi",
+    "replay.run": "replay/runner.py",
+    "replay.read_trace": "replay/readers.py",
+    "replay.generate": "replay/workloads.py",
+    "replay.capacity": "replay/capacity.py",
+}
 
 HEAD = """\
 # Python
 
 `scripts/python_reference.py` writes this page from the docstrings. Everything is imported from
-`vllm_router`, but for `vllm_router.testing.SimulatedWorker`. `vllm_router.__version__` is the version.
+`vllm_router`, but for `vllm_router.testing.SimulatedWorker` and what begins with `replay.`, which is in
+`vllm_router.replay`. `vllm_router.__version__` is the version.
 The command is `vllm_router.launch_router`: `launch_router(args)`, `main(argv)`, `parse_router_args(argv)`.
 The settings that `RouterArgs` holds are those of [the command line](cli.md).
 """
@@ -57,7 +68,7 @@ def _code(text: str) -> Iterator[str]:
 
 
 def _members(node: ast.ClassDef) -> Iterator[str]:
-    values = node.name in ("WorkerInfo", "BlockMatch") or any(
+    values = node.name in ("WorkerInfo", "BlockMatch", "Fleet", "Event", "Capacity") or any(
         ast.unparse(base) == "enum.Enum" for base in node.bases
     )
     fields = node.body if values else []
@@ -81,20 +92,20 @@ def _members(node: ast.ClassDef) -> Iterator[str]:
         yield from _code(ast.get_docstring(item) or "")
 
 
-def _function(name: str) -> ast.FunctionDef:
-    for node in ast.parse((PACKAGE / "_core.pyi").read_text()).body:
+def _function(file: str, name: str) -> ast.FunctionDef:
+    for node in ast.parse((PACKAGE / file).read_text()).body:
         if isinstance(node, ast.FunctionDef) and node.name == name and ast.get_docstring(node):
             return node
-    raise LookupError(f"_core.pyi has no function {name} with a docstring")
+    raise LookupError(f"{file} has no function {name} with a docstring")
 
 
 def render() -> str:
     """The whole page."""
     lines = [HEAD.rstrip()]
-    for name in FUNCTIONS:
-        node = _function(name)
+    for name, file in FUNCTIONS.items():
+        node = _function(file, name.removeprefix("replay."))
         returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
-        lines += ["", f"## {name}", *_code(f"{name}({ast.unparse(node.args)}){returns}")]
+        lines += ["", f"## {name}", *_code(f"{node.name}({ast.unparse(node.args)}){returns}")]
         lines += _code(ast.get_docstring(node) or "")
     for name, sources in CLASSES.items():
         lines += ["", f"## {name}"]

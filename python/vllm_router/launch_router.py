@@ -3,6 +3,7 @@
     vllm-router --worker-urls http://a:8000 http://b:8000     serve until SIGTERM
     vllm-router --config router.yaml --port 8080              settings from a file; the command line wins
     vllm-router demo                                          watch requests routed over a simulated fleet
+    vllm-router replay trace.jsonl --policy all               which policy serves this traffic best
     vllm-router simulate-worker --port 0                      one simulated worker
 
 Exit status: 0 after a clean end, 1 when the router could not start, 2 for a mistake on the command line or in
@@ -30,7 +31,11 @@ from vllm_router.router_args import FLAGS, RouterArgs, unknown_name
 logger = logging.getLogger("vllm_router")
 
 # Each is a module with main(argv) -> exit status, imported only when asked for.
-COMMANDS = {"demo": "vllm_router.demo", "simulate-worker": "vllm_router.simulate_worker"}
+COMMANDS = {
+    "demo": "vllm_router.demo",
+    "replay": "vllm_router.replay.command",
+    "simulate-worker": "vllm_router.simulate_worker",
+}
 
 _DESCRIPTION = """\
 One address in front of many LLM workers: picks the worker for each request and streams its answer through.
@@ -38,6 +43,7 @@ One address in front of many LLM workers: picks the worker for each request and 
   vllm-router --worker-urls http://a:8000 http://b:8000 --policy consistent_hash
   vllm-router --config router.yaml          the same names in a file; the command line wins
   vllm-router demo                          requests routed over a small simulated fleet, live
+  vllm-router replay --help                 which policy serves your traffic best, in simulated time
   vllm-router simulate-worker --help        a worker without a GPU
 
 Names may be written with - or _, lists with blanks or commas."""

@@ -103,6 +103,10 @@ class Trace:
         blocks = int(np.sort(distances)[int(0.9 * (len(distances) - 1))])
         return max(1, blocks) * self.block_size
 
+    def prepare(self) -> None:
+        """Find out now what its stretched copies share, instead of once for each."""
+        _ = self.ideal_hit_share, self.working_set_tokens, self._core_arrays
+
     # Other traffic made of this one.
 
     def at_rate(self, rate: float) -> Trace:
@@ -115,7 +119,7 @@ class Trace:
         """The same requests with all times divided by `factor`, the first at 0."""
         if not 0 < factor < float("inf"):
             raise TraceError(f"the trace cannot be played {factor:g} times as fast; give a number above 0")
-        return dataclasses.replace(self, arrival_s=(self.arrival_s - self.arrival_s[0]) / factor)
+        return self._at((self.arrival_s - self.arrival_s[0]) / factor)
 
     def poisson(self, rate: float, seed: int) -> Trace:
         """The same requests in the same order, arriving at random: gaps are exponential, `rate` a second."""
@@ -123,7 +127,15 @@ class Trace:
             raise TraceError(f"rate is {rate:g} requests a second; it must be above 0")
         gaps = np.random.default_rng([seed, 0xA11]).exponential(1 / rate, len(self))
         gaps[0] = 0
-        return dataclasses.replace(self, arrival_s=np.cumsum(gaps))
+        return self._at(np.cumsum(gaps))
+
+    def _at(self, arrival_s: NDArray[np.float64]) -> Trace:
+        other = dataclasses.replace(self, arrival_s=arrival_s)
+        # The order is the same, so what is known of it holds for the other, too: a bisection asks often.
+        for name in ("ideal_hit_share", "working_set_tokens", "_core_arrays"):
+            if name in vars(self):
+                vars(other)[name] = vars(self)[name]
+        return other
 
     def head(self, requests: int) -> Trace:
         """The first requests only."""
@@ -152,8 +164,12 @@ class Trace:
 
     def as_core(self) -> dict[str, Any]:
         """As the C++ core takes it."""
+        times = np.ascontiguousarray(self.arrival_s - self.arrival_s[0], np.float64)
+        return {"arrival_s": times, **self._core_arrays}
+
+    @functools.cached_property
+    def _core_arrays(self) -> dict[str, Any]:
         arrays: dict[str, Any] = {
-            "arrival_s": np.ascontiguousarray(self.arrival_s - self.arrival_s[0], np.float64),
             "input_tokens": np.ascontiguousarray(self.input_tokens, np.uint32),
             "output_tokens": np.ascontiguousarray(self.output_tokens, np.uint32),
             "block_ids": _named(self.block_ids),

@@ -75,6 +75,17 @@ def test_times_are_stretched_to_a_rate():
     assert trace.faster(0.5).arrival_s.tolist() == [0, 2, 6, 8]
 
 
+def test_a_stretched_trace_knows_what_the_first_one_knew():
+    trace = trace_of([[1, 2], [1, 2], [3]])
+    trace.prepare()
+    faster = trace.faster(2).poisson(5, 1)
+    assert {"ideal_hit_share", "working_set_tokens"} <= vars(faster).keys()
+    assert faster.ideal_hit_share == trace_of([[1, 2], [1, 2], [3]]).ideal_hit_share
+    assert faster.as_core()["block_ids"] is trace.as_core()["block_ids"]
+    assert "ideal_hit_share" not in vars(trace.head(2))
+    assert trace.head(2).ideal_hit_share != trace.ideal_hit_share
+
+
 def test_random_arrivals_keep_order_rate_and_seed():
     trace = trace_of([[n] for n in range(5000)])
     random = trace.poisson(20, seed=1)

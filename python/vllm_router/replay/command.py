@@ -1,0 +1,461 @@
+"""`vllm-router replay`: which policy serves recorded traffic best.
+
+    vllm-router replay trace.jsonl --policy all --workers 8
+    vllm-router replay --workload chat --load 0.85 --seeds 3 --policy everything --html report.html
+    vllm-router replay trace.jsonl.gz --policy cache_aware:cache_threshold=0.3|0.5 --recommend
+
+Exit status: 0 when all was simulated, 2 for a mistake on the command line or in a file, 1 when a report could
+not be written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import itertools
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from vllm_router._flags import CommandParser
+from vllm_router._version import __version__
+from vllm_router.replay import runner
+from vllm_router.replay.charts import as_html, save_plot
+from vllm_router.replay.fleet import KINDS, Event, Fleet, read_engine
+from vllm_router.replay.policies import PolicySpec, parse_policies
+from vllm_router.replay.readers import FORMATS, read_trace
+from vllm_router.replay.report import as_json, points_of, recommend, table_of
+from vllm_router.replay.trace import Trace, TraceError
+from vllm_router.replay.workloads import WORKLOADS, generate
+
+# So many skipped lines are shown; the rest is counted.
+SHOWN_PROBLEMS = 5
+
+# A pipe has no width of its own.
+PIPE_WIDTH = 160
+
+# Without --load, --rate and --speed a recording is played as it was, a workload at this load.
+WORKLOAD_LOAD = 0.85
+
+
+def make_parser() -> CommandParser:
+    """All flags."""
+    parser = CommandParser(
+        prog="vllm-router replay",
+        usage="vllm-router replay TRACE [flags], or vllm-router replay --workload NAME [flags]",
+        description="Plays traffic to a simulated fleet, once for each policy, and shows which serves it "
+        "best. The policies are the router's own; an hour of traffic takes a second.",
+        allow_abbrev=False,
+    )
+
+    def add(group: argparse._ArgumentGroup, name: str, *, help: str, **details: Any) -> None:  # noqa: A002
+        spellings = dict.fromkeys((f"--{name}", f"--{name.replace('-', '_')}"))
+        group.add_argument(*spellings, dest=name.replace("-", "_"), help=help.replace("%", "%%"), **details)
+
+    traffic = parser.add_argument_group("Traffic")
+    traffic.add_argument(
+        "trace", nargs="?", metavar="TRACE", help="A file of recorded traffic; .gz, .zst too."
+    )
+    add(traffic, "workload", metavar="NAME", help=f"Made traffic instead: {', '.join(WORKLOADS)}.")
+    add(
+        traffic,
+        "size",
+        type=int,
+        metavar="N",
+        help="Requests of a workload; of chat, sessions. Default: its own.",
+    )
+    add(
+        traffic,
+        "format",
+        metavar="NAME",
+        help=f"Format of the file: {', '.join(FORMATS)}. Default: recognised by its first line.",
+    )
+    add(
+        traffic,
+        "strict",
+        action="store_true",
+        help="End at a line that does not fit; otherwise it is skipped.",
+    )
+    add(traffic, "sort", action="store_true", help="Put requests in order of arrival if the file does not.")
+    add(
+        traffic,
+        "spread",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="Spread requests that share a tick of a coarse clock. Default: where ticks are 0.5 s or more.",
+    )
+    add(traffic, "limit", type=int, metavar="N", help="Only the first requests.")
+    add(
+        traffic,
+        "load",
+        nargs="+",
+        type=float,
+        metavar="X",
+        help="How much of the fleet's capacity, which is measured first: 0.85. Several are a sweep.",
+    )
+    add(
+        traffic,
+        "rate",
+        nargs="+",
+        type=float,
+        metavar="R",
+        help="Requests a second instead. Several are a sweep.",
+    )
+    add(
+        traffic,
+        "speed",
+        type=float,
+        default=1.0,
+        metavar="X",
+        help="Without --load and --rate: times as fast as recorded. Default: 1; a workload has --load 0.85.",
+    )
+    add(
+        traffic, "poisson", action="store_true", help="Random arrivals at that rate instead of recorded ones."
+    )
+    add(
+        traffic,
+        "slo",
+        type=float,
+        metavar="S",
+        help="The p90 time to first token that capacity means. Default: 4 times that of an idle fleet.",
+    )
+
+    policies = parser.add_argument_group("Policies")
+    add(
+        policies,
+        "policy",
+        nargs="+",
+        action="extend",
+        metavar="SPEC",
+        help="Names, with options: consistent_hash:hash_load_factor=1.25. Several values, as in "
+        "prefix_aware:virtual_nodes=50|150, are a sweep. all: the "
+        "router's own; compare: other routers' formulas, in the replay only; everything: both. "
+        "Default: all.",
+    )
+    add(
+        policies,
+        "goodput",
+        action="store_true",
+        help="Also find the highest rate of each policy within the SLO.",
+    )
+    add(policies, "seeds", type=int, default=1, metavar="N", help="Repeat with seeds 1 to N. Default: 1.")
+    add(
+        policies,
+        "jobs",
+        type=int,
+        metavar="N",
+        help="Simulations at a time. Default: one per processor, at most 4.",
+    )
+
+    fleet = parser.add_argument_group("Fleet")
+    add(
+        fleet,
+        "workers",
+        nargs="+",
+        type=int,
+        default=[8],
+        metavar="N",
+        help="Default: 8. Several are a sweep.",
+    )
+    add(
+        fleet,
+        "cache-tokens",
+        nargs="+",
+        type=int,
+        metavar="N",
+        help="Tokens that a worker's KV cache holds: num_gpu_blocks * block_size of the engine. A sweep.",
+    )
+    add(
+        fleet,
+        "cache-share",
+        nargs="+",
+        type=float,
+        metavar="X",
+        help="Without --cache-tokens: caches of all workers together, in working sets of the trace, at least "
+        "160,000 tokens each. Default: 1.",
+    )
+    add(fleet, "engine", metavar="NAME", help="A preset of the engine, or a YAML file of its figures.")
+    add(
+        fleet,
+        "max-running",
+        type=int,
+        metavar="N",
+        help="Most requests that a worker computes at once. Default: 256.",
+    )
+    add(fleet, "step-tokens", type=int, metavar="N", help="Most tokens that a step computes. Default: 8192.")
+    add(fleet, "speeds", nargs="+", type=float, metavar="X", help="Relative, one per worker. Default: all 1.")
+    add(
+        fleet,
+        "weights",
+        nargs="+",
+        type=float,
+        metavar="X",
+        help="What the router takes them for. Default: all 1.",
+    )
+    for kind, what in zip(
+        KINDS,
+        (
+            "Worker W crashes at second T; its requests without a token are sent again.",
+            "Worker W is there from second T on.",
+            "Worker W gets no new requests from second T on.",
+            "Worker W loses its cache at second T.",
+        ),
+        strict=True,
+    ):
+        add(fleet, kind, nargs="+", action="extend", metavar="T:W", help=what)
+    add(
+        fleet,
+        "wipe-every",
+        type=float,
+        default=0.0,
+        metavar="S",
+        help="Wipe the next worker's cache so often.",
+    )
+    add(
+        fleet,
+        "routers",
+        nargs="+",
+        type=int,
+        default=[1],
+        metavar="N",
+        help="Replicas that know nothing of each other.",
+    )
+    add(fleet, "by-session", action="store_true", help="A session's requests come to one replica.")
+
+    output = parser.add_argument_group("Report")
+    add(
+        output,
+        "json",
+        nargs="?",
+        const="-",
+        metavar="FILE",
+        help="JSON to the file, or instead of the table.",
+    )
+    add(output, "html", metavar="FILE", help="One page with charts that needs no other file.")
+    add(output, "plot", metavar="FILE", help="The charts as a picture; needs matplotlib.")
+    add(output, "recommend", action="store_true", help="Print the flags to use, and why.")
+    add(output, "quiet", action="store_true", help="No progress and no notes; the table only.")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command; returns its exit status."""
+    parser = make_parser()
+    options = parser.parse_command(argv)
+    notes = Console(stderr=True, quiet=options.quiet, soft_wrap=True, highlight=False)
+    try:
+        specs = parse_policies(options.policy or ["all"])
+        fleets = _fleets(options)
+        _check_outputs(options)
+        begin = time.monotonic()
+        trace = _trace(options, notes)
+        rows = _run(options, trace, specs, fleets, notes)
+    except (TraceError, ValueError) as error:
+        parser.error(" ".join(str(error).split()))
+    seconds = time.monotonic() - begin
+    try:
+        return _report(options, rows, specs, seconds)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read the table has gone
+        return 0
+    except OSError as error:
+        print(
+            f"vllm-router replay: error: {error.filename} cannot be written: {error.strerror}",
+            file=sys.stderr,
+        )
+        return 1
+
+
+def _fleets(options: argparse.Namespace) -> list[Fleet]:
+    if options.cache_tokens and options.cache_share:
+        raise TraceError(
+            "--cache-tokens and --cache-share are both given; one of them says how large caches are"
+        )
+    settings: dict[str, Any] = {}
+    if options.engine is not None:
+        is_file = Path(options.engine).suffix in (".yaml", ".yml") or Path(options.engine).is_file()
+        settings = read_engine(options.engine) if is_file else {"engine": options.engine}
+    cache_tokens = options.cache_tokens or [settings.pop("cache_tokens", None)]
+    for name in ("max_running", "step_tokens"):
+        if getattr(options, name) is not None:
+            settings[name] = getattr(options, name)
+    events = [Event.parse(kind, text) for kind in KINDS for text in getattr(options, kind) or ()]
+    return [
+        Fleet(
+            workers=workers,
+            cache_tokens=tokens,
+            cache_share=share,
+            speeds=options.speeds or (),
+            weights=options.weights or (),
+            events=events,
+            wipe_every_s=options.wipe_every,
+            routers=routers,
+            by_session=options.by_session,
+            **settings,
+        )
+        for workers, tokens, share, routers in itertools.product(
+            options.workers, cache_tokens, options.cache_share or [1.0], options.routers
+        )
+    ]
+
+
+def _check_outputs(options: argparse.Namespace) -> None:
+    """Before an hour of work, not after it."""
+    for name in ("json", "html", "plot"):
+        given = getattr(options, name)
+        if given not in (None, "-") and not Path(given).absolute().parent.is_dir():
+            raise TraceError(
+                f"--{name} {given}: the directory {Path(given).parent} is not there; make it first"
+            )
+
+
+def _trace(options: argparse.Namespace, notes: Console) -> Trace | Callable[[int], Trace]:
+    if (options.trace is None) == (options.workload is None):
+        raise TraceError("name a file of recorded traffic, or a --workload" if options.trace is None else
+                         "a file and a --workload are both given; leave one of them")  # fmt: skip
+    if options.workload is not None:
+        if options.load is None and options.rate is None and options.speed == 1:
+            options.load = [WORKLOAD_LOAD]
+        generate(options.workload, 1, 1)  # a wrong name is said now
+        return lambda seed: _limited(generate(options.workload, seed, options.size), options.limit)
+    if options.size is not None:
+        raise TraceError("--size is of a --workload; a file is cut with --limit")
+    problems: list[str] = []
+
+    def read(seed: int) -> Trace:
+        return read_trace(
+            options.trace,
+            format=options.format,
+            strict=options.strict,
+            sort=options.sort,
+            spread=options.spread,
+            seed=seed,
+            limit=options.limit,
+            on_problem=problems.append,
+        )
+
+    first = read(1)
+    for sentence in problems[:SHOWN_PROBLEMS]:
+        notes.print(f"vllm-router replay: skipped: {sentence}", markup=False)
+    if len(problems) > SHOWN_PROBLEMS:
+        notes.print(
+            f"vllm-router replay: skipped {len(problems) - SHOWN_PROBLEMS:,} more lines", markup=False
+        )
+    # Only spread times differ from seed to seed.
+    return lambda seed: first if seed == 1 else read(seed)
+
+
+def _limited(trace: Trace, limit: int | None) -> Trace:
+    return trace if limit is None else trace.head(limit)
+
+
+@contextlib.contextmanager
+def _bar(notes: Console) -> Iterator[Callable[[runner.Progress], None]]:
+    columns = (
+        TextColumn("{task.description}", table_column=None),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[speed]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=notes, transient=True, disable=not notes.is_terminal) as bar:
+        task = bar.add_task("replaying", total=None, speed="")
+        begin = time.monotonic()
+
+        def update(progress: runner.Progress) -> None:
+            rate = progress.requests / max(1e-9, time.monotonic() - begin)
+            bar.update(
+                task,
+                total=progress.total,
+                completed=progress.done,
+                description=progress.doing,
+                speed=f"{rate:,.0f} requests/s",
+            )
+
+        yield update
+
+
+def _run(
+    options: argparse.Namespace,
+    trace: Trace | Callable[[int], Trace],
+    specs: list[PolicySpec],
+    fleets: list[Fleet],
+    notes: Console,
+) -> list[runner.Row]:
+    with _bar(notes) as update:
+        return runner.run(
+            trace,
+            specs,
+            fleets,
+            load=options.load,
+            rate=options.rate,
+            speed=options.speed,
+            poisson=options.poisson,
+            seeds=options.seeds,
+            slo_s=options.slo,
+            goodput=options.goodput,
+            jobs=options.jobs,
+            on_progress=update,
+        )
+
+
+def _report(
+    options: argparse.Namespace, rows: list[runner.Row], specs: list[PolicySpec], seconds: float
+) -> int:
+    advice = recommend(rows, specs)
+    about = {"vllm-router": __version__, "command": " ".join(["vllm-router replay", *_words(options)])}
+    out = Console(soft_wrap=True, highlight=False)
+    if not out.is_terminal:
+        out.width = PIPE_WIDTH
+    if options.json == "-":
+        print(as_json(rows, about | {"recommended": dataclasses.asdict(advice)["flags"]}))
+    else:
+        for point in points_of(rows):
+            out.print(table_of(point, out.width))
+    if options.json not in (None, "-"):
+        Path(options.json).write_text(
+            as_json(rows, about | {"recommended": advice.flags}) + "\n", encoding="utf-8"
+        )
+    if options.html is not None:
+        Path(options.html).write_text(as_html(rows, advice, about), encoding="utf-8")
+    if options.plot is not None:
+        try:
+            save_plot(rows, options.plot)
+        except TraceError as error:
+            print(f"vllm-router replay: error: {error}", file=sys.stderr)
+            return 1
+    if options.json != "-":
+        if options.recommend:
+            out.print(f"\n{advice.flags}" if advice.flags else "", markup=False)
+            for sentence in advice.why:
+                out.print(f"  {sentence}", markup=False)
+        if not options.quiet:
+            simulated = sum(row["requests"] for row in rows)
+            out.print(f"{simulated:,} requests of {len(rows)} runs in {seconds:.1f} s.", style="dim")
+    return 0
+
+
+def _words(options: argparse.Namespace) -> list[str]:
+    """The command line again, as far as it differs from the defaults."""
+    defaults = vars(make_parser().parse_args([]))
+    words = [options.trace] if options.trace else []
+    for name, value in vars(options).items():
+        if name == "trace" or value == defaults[name]:
+            continue
+        flag = "--" + name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(flag if value else "--no-" + flag[2:])
+        else:
+            words += [flag, *map(str, value if isinstance(value, list) else [value])]
+    return words
+
+
+if __name__ == "__main__":
+    sys.exit(main())

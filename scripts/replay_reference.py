@@ -1,0 +1,161 @@
+"""Writes the reference: python scripts/replay_reference.py > docs/reference/replay.md."""
+
+# ruff: noqa: E501, since a row of a table is one line
+from __future__ import annotations
+
+from vllm_router.replay import _engine
+from vllm_router.replay.command import make_parser
+
+HEAD = """\
+# Replay
+
+Plays traffic to a simulated fleet, once for each policy, and shows which serves it best. The policies are the router's own
+objects, behind a clock that is simulated: an hour of traffic takes about a second.
+[Replay your traffic](../how-to/replay_your_traffic.md) shows it at work; [performance](../explanation/performance.md) has what it
+found. `scripts/replay_reference.py` writes this page; a test compares it with the command.
+
+    vllm-router replay trace.jsonl --policy all --workers 8
+    vllm-router replay --workload chat --load 0.85 --seeds 3 --policy everything --html report.html
+
+```python
+from vllm_router.replay import Fleet, generate, run
+
+rows = run(generate("rag", size=800), ["least_load", "consistent_hash"], Fleet(workers=4), rate=2.0)
+print({row["policy"]: round(row["hit_share"], 2) for row in rows})
+```
+
+Exit status: 0 when all was simulated, 2 for a mistake on the command line or in a file, 1 when a report could not be written.
+Equal arguments give equal results, byte for byte.
+
+## Flags
+
+Names may be written with `-` or `_`.
+"""
+
+TAIL = """
+## Policies
+
+A policy is a name, or a name with options of its own after a colon: `consistent_hash:hash_load_factor=1.25,virtual_nodes=100`. Several
+values with `|` between them are a sweep. The names and options are those of [policies](policies.md) and of
+[the command line](cli.md); `block_size` is the trace's, and an index of blocks is as large as the caches unless
+`max_blocks_per_worker` says otherwise. Policies whose names begin with `compare_` are other routers' formulas, written down as they are
+published: they exist in the replay only, and are never recommended. Those that score workers take `events_delay_s`: with it they know the caches
+by KV events so many seconds late, and without it by what they sent.
+
+## Traffic
+
+| format | recognised by | blocks |
+|---|---|---|
+| `mooncake` | JSON lines with `timestamp` (ms), `input_length`, `output_length`, `hash_ids` | 512 tokens; sessions inferred from shared blocks |
+| `bailian` | JSON lines with `chat_id`, `parent_chat_id`, `timestamp` (s), lengths, `hash_ids` | 16 tokens; sessions are chats |
+| `azure` | CSV with `TIMESTAMP`, `ContextTokens`, `GeneratedTokens` | none: no prompt shares anything |
+| `record` | the server's [record log](record_log.md) | as its head says |
+
+A line that does not fit is reported with its number and skipped, and so is the end of a file that was cut short; `--strict` ends there
+instead. Times that go back end the reading unless `--sort` is given; a record log is always put in order.
+
+| workload | requests | mean in / out | ideal hit | contents |
+|---|--:|--:|--:|---|
+| `chat` | about 14,500 | 3,450 / 250 | 84 % | 40 Zipf tenants, system prompts of 0.5k to 4k tokens, 5 turns, think time 5 s + Exp(60 s) |
+| `rag` | 6,000 | 7,373 / 1,000 | 95 % | 150 groups of 5 users; 6,144 shared + 1,229 own tokens; prompts repeat |
+| `adv` | 10,000 | 4,900 / 190 | 58 % | 512 tokens that all share + unique rest; 30 % share a viral 8k prefix |
+| `hot` | 12,000 | 3,000 / 400 | 82 % | 60 % share 4k tokens and differ in 40; decoding is the work |
+
+Blocks have 128 tokens. `--rate` and `--load` stretch the recorded or made times; `--poisson` replaces them.
+
+## The fleet
+
+Each worker is a model of an engine after vLLM: first come first served, continuous batching, prompts computed in chunks, a prefix
+cache of blocks with LRU. A step takes
+
+    step_ms + prefill_us_per_token * prompt tokens computed in it
+            + attention_ns_per_token2 * sum over its chunks of (tokens * mean context)
+            + decode_us_per_sequence * requests that decode + context_ns_per_token * sum of their contexts
+
+`--engine` names a preset of these figures or a YAML file of one's own, such as
+
+```yaml
+engine: h200_32b
+prefill_us_per_token: 40
+max_running: 128
+cache_tokens: 340000
+```
+
+PRESETS
+Presets are arithmetic, not measurements: they rank policies, and are not milliseconds of a product.
+
+An event is `T:W`, worker W (counted from 0) at T seconds of the replay. A worker whose first event is `--join` is not there before.
+
+## Terms
+
+| term | meaning |
+|---|---|
+| ideal hit share | share of the prompt tokens that one cache without limits would serve |
+| working set | size in tokens of one LRU cache that serves 90 % of all reuse of blocks in order of arrival |
+| SLO | 4 times the p90 time to first token at a tenth of the saturating rate, or `--slo` |
+| goodput | the highest rate at which a policy's p90 time to first token is within the SLO, bisected to 2 % |
+| capacity | the best goodput of a few good policies |
+| load | rate / capacity |
+| saturated | when the last request arrives, more than 2 % of all, and more than 8 per worker, have no first token yet |
+| imbalance | open requests per worker, standard deviation by mean, averaged over arrivals |
+| ± | half of the 95 % confidence interval of the mean over seeds, by Student's t |
+
+## What it leaves out
+
+KV events for the router's own policies and what routers tell each other, since the server has neither yet; answers that do not stream; retries by clients; the network; the
+difference between two steps of one engine. A trace has no text: options about headers and bodies of requests change nothing here, and policies by
+prefix digest take the first blocks for the prefix.
+
+## Columns
+
+Of a row of `run()` and of `rows` in `--json`:
+
+| column | meaning |
+|---|---|
+| `trace`, `policy`, `comparison`, `point`, `by_load`, `seed` | what was played, by which policy, as which point of a sweep |
+| `workers`, `routers`, `cache_tokens` | the fleet; tokens of cache per worker |
+| `load`, `rate` | fraction of the capacity (null where it was not measured), requests a second |
+| `requests`, `finished`, `refused`, `cut_short` | how requests ended: served, no worker there, worker failed after the first token |
+| `hit_share`, `predicted_hit_share`, `ideal_hit_share` | of the prompt tokens: served from caches, expected by the router, possible |
+| `ttft_mean_s`, `ttft_p50_s`, `ttft_p90_s`, `ttft_p99_s` | time to first token; who got none waits for ever |
+| `e2e_mean_s`, `e2e_p50_s`, `e2e_p90_s`, `e2e_p99_s` | time to the last token, of the finished |
+| `token_ms` | mean time between two tokens of an answer |
+| `load_imbalance`, `busiest_share`, `busy` | imbalance; share of the requests at the busiest worker; share of the time that workers compute |
+| `evicted_blocks`, `output_tokens_per_s`, `span_s` | blocks that lost their place, tokens of answers a second, length of the replay |
+| `waiting_at_end`, `saturated` | requests without a first token when the last one arrived; whether that is too many |
+| `capacity`, `slo_s`, `within_slo`, `goodput` | where a capacity was measured; goodput as a fraction of it, with `--goodput` |
+"""
+
+
+def render() -> str:
+    """The whole page."""
+    page = HEAD
+    for group in make_parser()._action_groups:
+        rows = []
+        for action in group._group_actions:
+            if action.dest == "help":
+                continue
+            names = [name for name in action.option_strings if "_" not in name]
+            name = ", ".join(f"`{name}`" for name in names) or f"`{action.metavar}`"
+            value = f" {action.metavar}" if names and isinstance(action.metavar, str) else ""
+            several = " ..." if action.nargs == "+" else ""
+            text = (action.help or "").replace("%%", "%").replace("|", "\\|")
+            rows.append(f"| {name} | {(value + several).strip() or '–'} | {text} |\n")
+        if rows:
+            page += f"\n### {group.title}\n\n| flag | value | meaning |\n|---|---|---|\n" + "".join(rows)
+    return page + TAIL.replace("PRESETS\n", _presets())
+
+
+def _presets() -> str:
+    presets = _engine.presets()
+    names = [name for name in next(iter(presets.values())) if name != "what"]
+    table = (
+        f"| preset | what | {' | '.join(f'`{name}`' for name in names)} |\n|---|---{'|--:' * len(names)}|\n"
+    )
+    for preset, values in presets.items():
+        table += f"| `{preset}` | {values['what']} | {' | '.join(f'{values[name]:g}' for name in names)} |\n"
+    return table + "\n"
+
+
+if __name__ == "__main__":
+    print(render(), end="")

@@ -1,0 +1,218 @@
+"""python/vllm_router/replay/command.py: the command, and what it says to mistakes."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from vllm_router import launch_router
+from vllm_router.replay import command
+from vllm_router.replay.command import make_parser
+
+SLICE = str(Path(__file__).parents[3] / "data" / "mooncake_conversation_200.jsonl")
+
+
+def replay(capsys, *words):
+    status = command.main([*words])
+    said = capsys.readouterr()
+    return status, said.out, said.err
+
+
+def test_the_command_compares_and_marks_the_best(capsys):
+    status, out, err = replay(capsys, SLICE, "--policy", "random", "vllm_cache_aware", "--workers", "4")
+    assert (status, err) == (0, "")
+    assert "mooncake_conversation_200: 200 requests, 2.68/s" in out
+    assert re.search(r"vllm_cache_aware .*\*", out)
+    assert "One cache without limits would hit" in out
+    assert "400 requests of 2 runs in" in out
+
+
+def test_a_load_measures_the_capacity_first(capsys):
+    status, out, _ = replay(
+        capsys, SLICE, "--policy", "least_load", "--load", "0.5", "--workers", "2", "--quiet"
+    )
+    assert status == 0
+    assert "(load 0.50), 2 workers" in out
+    assert "Capacity " in out
+
+
+def test_a_workload_has_a_load_unless_something_is_said(capsys):
+    words = ("--workload", "chat", "--size", "100", "--policy", "random", "--workers", "1")
+    assert "(load 0.85)" in replay(capsys, *words)[1]
+    assert "(load" not in replay(capsys, *words, "--rate", "1")[1]
+
+
+def test_json_goes_to_stdout_or_a_file(capsys, tmp_path):
+    words = (SLICE, "--policy", "random", "--seeds", "2")
+    status, out, _ = replay(capsys, *words, "--json")
+    told = json.loads(out)
+    assert status == 0
+    assert [row["seed"] for row in told["rows"]] == [1, 2]
+    assert told["about"]["command"] == f"vllm-router replay {SLICE} --policy random --seeds 2 --json -"
+    assert told["about"]["recommended"] == "--policy random"
+    status, out, _ = replay(capsys, *words, "--json", str(tmp_path / "out.json"))
+    assert "random" in out
+    assert json.loads((tmp_path / "out.json").read_text())["rows"] == told["rows"]
+
+
+def test_the_page_and_the_picture_are_written(capsys, tmp_path):
+    pytest.importorskip("matplotlib")
+    page, picture = tmp_path / "r.html", tmp_path / "r.png"
+    status, _, err = replay(capsys, SLICE, "--policy", "random", "--html", str(page), "--plot", str(picture))
+    assert (status, err) == (0, "")
+    assert page.read_text().startswith("<!doctype html>")
+    assert picture.stat().st_size > 1000
+
+
+def test_it_recommends_flags_that_the_server_takes(capsys):
+    spec = "vllm_cache_aware:cache_threshold=0.4"
+    status, out, _ = replay(capsys, SLICE, "--policy", "round_robin", spec, "--workers", "4", "--recommend")
+    assert status == 0
+    (flags,) = re.findall(r"^--policy .*$", out, re.MULTILINE)
+    launch_router.parse_router_args(flags.split())
+    assert "p90 time to first token" in out
+
+
+def test_a_sweep_makes_a_table_for_each_point(capsys):
+    status, out, _ = replay(
+        capsys, SLICE, "--policy", "prefix_aware:load_factor_epsilon=0.25|1", "--workers", "2", "4",
+        "--rate", "1", "2",
+        "--cache-tokens", "200000", "300000",
+    )  # fmt: skip
+    assert status == 0
+    assert out.count("One cache without limits") == 8
+    assert out.count("prefix_aware:load_factor_epsilon=0.25 ") == 8
+
+
+def test_failures_joins_and_replicas_are_played(capsys):
+    events = "--fail 20:0 --join 40:0 --drain 30:1 --wipe 10:2 --wipe-every 15"
+    fleet = "--workers 3 --routers 2 --by-session --speeds 1 1 0.5"
+    status, out, _ = replay(capsys, SLICE, "--policy", "least_load", *events.split(), *fleet.split())
+    assert status == 0
+    assert "2 routers" in out
+
+
+def test_skipped_lines_are_told_but_not_all(capsys, tmp_path):
+    path = tmp_path / "t.jsonl"
+    path.write_text(Path(SLICE).read_text() + "nonsense\n" * 9)
+    status, _, err = replay(capsys, str(path), "--policy", "random")
+    assert status == 0
+    assert err.count("skipped: ") == 5
+    assert "skipped 4 more lines" in err
+    assert "line 201: it is not JSON" in err
+
+
+BAD = "vllm-router replay: error: "
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ([], "name a file of recorded traffic, or a --workload"),
+        ([SLICE, "--workload", "chat"], "a file and a --workload are both given; leave one of them"),
+        (["no.jsonl"], "no.jsonl is not there; check the path"),
+        (["EMPTY"], "EMPTY has no requests; a replay needs at least one"),
+        (
+            ["UNSORTED"],
+            "UNSORTED, line 2: the time goes back from 0.005 s to 0.001 s; sort the file, or let --sort",
+        ),
+        (["NEGATIVE", "--strict"], "NEGATIVE, line 1: input_length is -5; it must be from 1 to 134217728"),
+        (["NEGATIVE"], "NEGATIVE has no requests: all 1 lines were skipped; a replay needs at least one"),
+        ([SLICE, "--policy", "lest_load"], "policy is 'lest_load'; it must be one of"),
+        ([SLICE, "--policy", "random:x=1"], "random:x=1: random has no option x"),
+        (
+            [SLICE, "--policy", "prefix_aware:virtual_nodes=0"],
+            "prefix_aware:virtual_nodes=0: virtual_nodes is 0; it must be",
+        ),
+        ([SLICE, "--workers", "0"], "workers is 0; it must be a whole number from 1 to 1024"),
+        ([SLICE, "--workers", "x"], "argument --workers: invalid int value: 'x'"),
+        ([SLICE, "--wrokers", "4"], "--wrokers is not a flag of vllm-router replay; did you mean --workers?"),
+        ([SLICE, "--load", "0"], "load is 0; it must be above 0"),
+        ([SLICE, "--load", "1", "--rate", "1"], "load and rate are both given"),
+        ([SLICE, "--speed", "0"], "speed is 0; it must be above 0"),
+        ([SLICE, "--limit", "0"], "limit is 0; at least 1 request is needed"),
+        ([SLICE, "--size", "5"], "--size is of a --workload; a file is cut with --limit"),
+        ([SLICE, "--seeds", "0"], "seeds is 0; it must be a whole number from 1 to 1000"),
+        ([SLICE, "--format", "csv"], "format is 'csv'; it must be one of"),
+        ([SLICE, "--fail", "x"], "--fail is 'x'; it must be SECONDS:WORKER"),
+        ([SLICE, "--fail", "1:8"], "an event is for worker 8; with 8 workers the last one is 7"),
+        ([SLICE, "--speeds", "1", "2"], "there are 2 speeds for 8 workers; give one for each"),
+        ([SLICE, "--engine", "gpu"], "engine is 'gpu'; it must be one of"),
+        (
+            [SLICE, "--engine", "no.yaml"],
+            "the engine's file no.yaml cannot be read: No such file or directory",
+        ),
+        (
+            [SLICE, "--cache-tokens", "1", "--cache-share", "1"],
+            "--cache-tokens and --cache-share are both given",
+        ),
+        ([SLICE, "--html", "no/r.html"], "--html no/r.html: the directory no is not there; make it first"),
+        (["--workload", "chats"], "workload is 'chats'; it must be one of chat, rag, adv, hot"),
+        (["--workload", "chat", "--size", "0"], "the size of workload chat is 0; at least 1 is needed"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_status_2(capsys, tmp_path, monkeypatch, words, sentence):
+    monkeypatch.chdir(tmp_path)
+    line = '{"timestamp": %d, "input_length": %d, "output_length": 1, "hash_ids": []}\n'
+    Path("EMPTY").write_text("")
+    Path("UNSORTED").write_text(line % (5, 9) + line % (1, 9))
+    Path("NEGATIVE").write_text(line % (5, -5))
+    with pytest.raises(SystemExit) as end:
+        command.main(words)
+    assert end.value.code == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    *_, last = said.err.splitlines()
+    assert last.startswith(BAD + sentence)
+
+
+def test_a_report_that_cannot_be_written_is_status_1(capsys, tmp_path):
+    (tmp_path / "r.html").mkdir()
+    status, _, err = replay(capsys, SLICE, "--policy", "random", "--html", str(tmp_path / "r.html"))
+    assert status == 1
+    assert err == f"{BAD}{tmp_path / 'r.html'} cannot be written: Is a directory\n"
+
+
+def test_it_is_a_command_of_vllm_router():
+    done = subprocess.run(
+        [sys.executable, "-m", "vllm_router.launch_router", "replay", SLICE, "--policy", "random", "--quiet"],
+        capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "random" in done.stdout
+
+
+def test_ctrl_c_ends_it_without_a_word():
+    line = [
+        sys.executable,
+        "-m",
+        "vllm_router.launch_router",
+        "replay",
+        "--workload",
+        "hot",
+        "--seeds",
+        "1000",
+    ]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        time.sleep(2)  # somewhere in the middle: wherever it hits, the end is the same
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=100)
+    assert (process.returncode, out, err) == (130, "", "")
+
+
+def test_names_may_be_written_with_dashes_or_underscores():
+    parsed = make_parser().parse_args(["x", "--cache_tokens", "5", "--no-spread", "--by_session"])
+    assert (parsed.cache_tokens, parsed.spread, parsed.by_session) == ([5], False, True)
+
+
+def test_the_help_shows_every_flag(capsys):
+    with pytest.raises(SystemExit):
+        command.main(["--help"])
+    text = capsys.readouterr().out
+    for action in make_parser()._actions:
+        assert all(name in text for name in action.option_strings)

@@ -1,0 +1,123 @@
+"""python/vllm_router/replay/fleet.py: fleets, what happens to them, engines from a file."""
+
+import numpy as np
+import pytest
+
+from tests.unit.python.replay.test_trace import trace_of
+from vllm_router.replay.fleet import Event, Fleet, read_engine
+from vllm_router.replay.trace import TraceError
+from vllm_router.replay.workloads import generate
+
+
+def test_a_cache_is_its_part_of_the_working_set_but_never_small():
+    trace = generate("rag", 1)
+    assert trace.working_set_tokens > 1_000_000
+    assert Fleet(workers=4).cache_blocks(trace) == trace.working_set_tokens // 4 // 128
+    assert Fleet(workers=4, cache_share=0.5).cache_blocks(trace) == trace.working_set_tokens // 8 // 128
+    assert Fleet(workers=64).cache_blocks(trace) == 160_000 // 128
+    assert Fleet(cache_tokens=300_000).cache_blocks(trace) == 300_000 // 128
+    assert Fleet(cache_tokens=0).cache_blocks(trace) == 0
+
+
+def test_the_longest_request_fits_into_any_cache_that_is_one():
+    trace = trace_of([list(range(100))])
+    assert Fleet(cache_tokens=16).cache_blocks(trace) == 101  # 1,601 tokens, 3 more, and one more block
+
+
+def test_the_core_gets_events_in_order_and_wipes_in_turn():
+    fleet = Fleet(
+        workers=2,
+        events=[Event(50, "join", 1), Event(25, "fail", 0)],
+        wipe_every_s=20,
+        speeds=[1, 0.5],
+        coefficients={"step_ms": 3},
+    )
+    core = fleet.as_core(trace_of([[1], [2]], arrival_s=[0, 70]))
+    assert [(event["time_s"], event["kind"], event["worker"]) for event in core["events"]] == [
+        (20, "wipe", 0),
+        (25, "fail", 0),
+        (40, "wipe", 1),
+        (50, "join", 1),
+        (60, "wipe", 0),
+    ]
+    assert core["coefficients"]["step_ms"] == 3
+    assert core["coefficients"]["prefill_us_per_token"] == 80
+    assert core["speeds"] == [1, 0.5]
+
+
+def test_an_event_is_a_time_and_a_worker():
+    assert Event.parse("fail", "120:3") == Event(120, "fail", 3)
+    assert Event.parse("wipe", "0.5:0") == Event(0.5, "wipe", 0)
+
+
+@pytest.mark.parametrize("text", ["120", "a:1", "1:b", "1:2:3", "-1:2", "1.2.3:0", ""])
+def test_an_event_that_is_none_is_one_sentence(text):
+    with pytest.raises(TraceError) as error:
+        Event.parse("fail", text)
+    assert str(error.value) == (
+        f"--fail is {text!r}; it must be SECONDS:WORKER, such as 120:3 for worker 3 at 120 seconds"
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"workers": 0}, "workers is 0; it must be a whole number from 1 to 1024"),
+        ({"workers": 2.5}, "workers is 2.5; it must be a whole number from 1 to 1024"),
+        ({"routers": 0}, "routers is 0; it must be a whole number from 1 to 64"),
+        ({"cache_tokens": -1}, "cache_tokens is -1; it must be a whole number from 0 to"),
+        ({"cache_share": 0}, "cache_share is 0; it must be above 0"),
+        ({"cache_share": np.nan}, "cache_share is nan; it must be above 0"),
+        ({"wipe_every_s": -1}, "wipe_every_s is -1; it must be 0 (never) or more"),
+        ({"max_running": 0}, "max_running is 0; it must be a whole number from 1 to"),
+        ({"step_tokens": 0}, "step_tokens is 0; it must be a whole number from 1 to"),
+        ({"speeds": [1]}, "there are 1 speeds for 8 workers; give one for each"),
+        ({"workers": 1, "weights": [0]}, "weights are [0]; each must be from 0.01 to 100"),
+        ({"events": [Event(1, "fail", 8)]}, "an event is for worker 8; with 8 workers the last one is 7"),
+        ({"events": [Event(-1, "fail", 0)]}, "an event is at -1 s; it must be at 0 or later"),
+        ({"events": [Event(1, "burn", 0)]}, "an event is 'burn'; it must be one of fail, join, drain, wipe"),
+        ({"engine": "h20_32b"}, "engine is 'h20_32b'; it must be one of"),
+        ({"coefficients": {"step": 1}}, "step is not a coefficient of the engine; did you mean step_ms?"),
+        ({"coefficients": {"step_ms": -1}}, "coefficient step_ms is -1; it must be a number, 0 or more"),
+        ({"coefficients": {"step_ms": "x"}}, "coefficient step_ms is 'x'; it must be a number, 0 or more"),
+    ],
+)
+def test_a_setting_that_does_not_fit_is_one_sentence(settings, sentence):
+    with pytest.raises(TraceError) as error:
+        Fleet(**settings)
+    assert str(error.value).startswith(sentence)
+
+
+def test_an_engine_is_read_from_a_file(tmp_path):
+    path = tmp_path / "engine.yaml"
+    path.write_text("engine: h200_32b\nprefill_us_per_token: 40\nmax_running: 128\ncache_tokens: 340000\n")
+    settings = read_engine(path)
+    assert settings == {
+        "engine": "h200_32b",
+        "coefficients": {"prefill_us_per_token": 40},
+        "max_running": 128,
+        "cache_tokens": 340000,
+    }
+    Fleet(**settings)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (
+            "prefill_us: 40",
+            "has prefill_us, which is no figure of an engine; did you mean prefill_us_per_token?",
+        ),
+        ("[1]", "must hold names with values"),
+        ("a: [", "cannot be read"),
+        (None, "cannot be read: No such file or directory"),
+    ],
+)
+def test_a_file_of_an_engine_that_does_not_fit_is_one_sentence(tmp_path, text, sentence):
+    path = tmp_path / "engine.yaml"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(TraceError) as error:
+        read_engine(path)
+    assert sentence in str(error.value)
+    assert "\n" not in str(error.value)
