@@ -20,6 +20,9 @@ CLASSES = {
     "BlockCacheTracker": (("_core.pyi", "BlockCacheTracker"),),
     "BlockMatch": (("blocks.py", "BlockMatch"),),
     "HashRing": (("_core.pyi", "HashRing"),),
+    "StringTree": (("_core.pyi", "StringTree"),),
+    "TokenTree": (("_core.pyi", "TokenTree"),),
+    "PrefixMatch": (("prefix_tree.py", "PrefixMatch"),),
     "WorkerInfo": (("router.py", "WorkerInfo"),),
     "PolicyType": (("router.py", "PolicyType"),),
     "Server": (("server.py", "Server"),),
@@ -68,7 +71,7 @@ def _code(text: str) -> Iterator[str]:
 
 
 def _members(node: ast.ClassDef) -> Iterator[str]:
-    values = node.name in ("WorkerInfo", "BlockMatch", "Fleet", "Event", "Capacity") or any(
+    values = node.name in ("WorkerInfo", "BlockMatch", "PrefixMatch", "Fleet", "Event", "Capacity") or any(
         ast.unparse(base) == "enum.Enum" for base in node.bases
     )
     fields = node.body if values else []

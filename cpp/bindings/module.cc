@@ -12,6 +12,7 @@ PYBIND11_MODULE(_core, module) {
   BindErrors(module);
   BindHashBlocks(module);
   BindHashRing(module);
+  BindPrefixTree(module);
   BindReplay(module);
   BindRouter(module);
   BindServer(module);

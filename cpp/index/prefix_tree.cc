@@ -185,7 +185,6 @@ class PrefixTree<Unit>::Tree {
   };
 
   struct Worker {
-    bool removed = false;
     uint64_t size = 0;  // bytes owned
     LeafHeap leaves;
   };
@@ -195,9 +194,9 @@ class PrefixTree<Unit>::Tree {
     const auto number = static_cast<size_t>(worker);
     return number < workers_.size() ? workers_[number].get() : nullptr;
   }
-  bool IsActive(OwnerId worker) {
-    const Worker* const found = FindWorker(worker);
-    return found != nullptr && !found->removed;
+  bool IsActive(OwnerId worker) const {
+    const auto number = static_cast<size_t>(worker);
+    return number < kMaxWorkers && active_[number];
   }
 
   // Children.
@@ -253,12 +252,11 @@ class PrefixTree<Unit>::Tree {
   PagedArray<Node, 1024> nodes_;
   uint32_t free_node_ = kNone;
   uint64_t node_count_ = 0;
-  PagedArray<uint32_t, 4096>
-      buckets_;  // first child in it; a bucket per node at most, each new one splits an old
-  std::vector<std::unique_ptr<Worker>> workers_;
-  std::vector<uint64_t> first_ranks_;  // of each worker's first leaf
-  std::vector<uint16_t>
-      winners_;  // a tournament of them: [1] is the worker with the smallest, [i] of [2i] and [2i + 1]
+  PagedArray<uint32_t, 4096> buckets_;            // the first child in each; one per node at most
+  std::vector<std::unique_ptr<Worker>> workers_;  // null: no worker has the number
+  OwnerSet active_;                               // those that were not removed
+  std::vector<uint64_t> first_ranks_;             // of each worker's first leaf
+  std::vector<uint16_t> winners_;  // a tournament: [i] has the smaller rank of [2i] and [2i + 1]
   std::vector<OwnerId> sweeping_;
   uint64_t tick_ = 0;
   uint64_t size_ = 0;
@@ -637,7 +635,7 @@ void PrefixTree<Unit>::Tree::Ranked(OwnerId worker) {
   const auto number = static_cast<size_t>(worker);
   const Worker& found = *workers_[number];
   const uint64_t rank =
-      found.removed || found.leaves.empty() ? kNoLeaf : std::min(found.leaves.top_rank(), kNoLeaf - 1);
+      !IsActive(worker) || found.leaves.empty() ? kNoLeaf : std::min(found.leaves.top_rank(), kNoLeaf - 1);
   if (first_ranks_[number] == rank) return;
   first_ranks_[number] = rank;
   for (size_t i = (first_ranks_.size() + number) / 2; i > 0; i /= 2) {
@@ -703,6 +701,7 @@ StatusOr<OwnerId> PrefixTree<Unit>::Tree::AddWorker() {
   }
   if (number == workers_.size()) workers_.emplace_back();
   workers_[number] = std::make_unique<Worker>();
+  active_.set(number);
   if (workers_.size() > first_ranks_.size()) GrowTournament();
   return static_cast<OwnerId>(number);
 }
@@ -711,9 +710,8 @@ template <typename Unit>
 void PrefixTree<Unit>::Tree::RemoveWorker(OwnerId worker) {
   const std::lock_guard lock(mutex_);
   if (!IsActive(worker)) return;
-  Worker& found = *FindWorker(worker);
-  found.removed = true;
-  if (found.leaves.empty()) {
+  active_.reset(static_cast<size_t>(worker));
+  if (FindWorker(worker)->leaves.empty()) {
     workers_[static_cast<size_t>(worker)].reset();
     return;
   }
@@ -902,10 +900,8 @@ uint64_t PrefixTree<Unit>::Tree::size() {
 template <typename Unit>
 PrefixTreeStats PrefixTree<Unit>::Tree::stats() {
   const std::lock_guard lock(mutex_);
-  const auto known = static_cast<uint64_t>(
-      std::count_if(workers_.begin(), workers_.end(), [](const auto& worker) { return worker != nullptr; }));
   return {
-      .workers = known - sweeping_.size(),
+      .workers = active_.count(),
       .nodes = node_count_,
       .owners = pairs_,
       .size = size_,

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from vllm_router.errors import WorkerExistsError as WorkerExistsError
     from vllm_router.errors import WorkerNotFoundError as WorkerNotFoundError
     from vllm_router.hash_ring import HashRing as HashRing
+    from vllm_router.prefix_tree import PrefixMatch as PrefixMatch
+    from vllm_router.prefix_tree import StringTree as StringTree
+    from vllm_router.prefix_tree import TokenTree as TokenTree
     from vllm_router.router import Batch as Batch
     from vllm_router.router import PolicyType as PolicyType
     from vllm_router.router import Router as Router
@@ -33,11 +36,14 @@ __all__ = [
     "HashRing",
     "NoWorkersError",
     "PolicyType",
+    "PrefixMatch",
     "Router",
     "RouterArgs",
     "RouterError",
     "Server",
+    "StringTree",
     "Ticket",
+    "TokenTree",
     "UnusedOptionWarning",
     "WorkerExistsError",
     "WorkerInfo",
@@ -53,11 +59,14 @@ _HOMES = {
     "HashRing": "hash_ring",
     "NoWorkersError": "errors",
     "PolicyType": "router",
+    "PrefixMatch": "prefix_tree",
     "Router": "router",
     "Server": "server",
     "RouterArgs": "router_args",
     "RouterError": "errors",
+    "StringTree": "prefix_tree",
     "Ticket": "router",
+    "TokenTree": "prefix_tree",
     "UnusedOptionWarning": "errors",
     "WorkerExistsError": "errors",
     "WorkerInfo": "router",

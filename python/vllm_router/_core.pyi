@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from typing_extensions import Buffer, Self
 
 from vllm_router.blocks import BlockMatch
+from vllm_router.prefix_tree import PrefixMatch
 
 __version__: str
 
@@ -18,6 +19,7 @@ testing: Any
 _Text: TypeAlias = str | bytes
 _Headers: TypeAlias = Mapping[str, str] | Mapping[bytes, bytes] | Iterable[tuple[_Text, _Text]]
 _End: TypeAlias = Literal["finished", "client_gone", "worker_failed", "not_sent"]
+_Eviction: TypeAlias = Literal["lru", "lfu", "fifo", "mru", "filo", "priority"]
 _Reason: TypeAlias = Literal[
     "random",
     "round_robin",
@@ -349,6 +351,261 @@ class HashRing:
 
     def __len__(self) -> int: ...
     def __contains__(self, worker: object) -> bool: ...
+
+class StringTree:
+    """Which workers have seen how much of a text: a radix tree whose nodes know all their owners.
+
+    Lengths and sizes are bytes of UTF-8; a match never ends within a character. What is inserted is matched
+    exactly until it is given up, a prompt from its end. Thread-safe.
+
+    Args:
+        max_tree_size: Bytes of distinct text that the tree keeps, of all workers together. Never exceeded.
+        eviction: What goes first when it is full: `lru` used longest ago, `lfu` passed by the fewest inserts,
+            `fifo` came first, `mru` used last, `filo` came last, `priority` passed only by low priorities.
+        max_memory: Bytes of memory that it may take; None: no limit but `max_tree_size`.
+
+    Raises:
+        TypeError: a wrong type.
+        ValueError: a value out of its range.
+    """
+
+    def __init__(
+        self, *, max_tree_size: int = 67_108_864, eviction: _Eviction = "lru", max_memory: int | None = None
+    ) -> None: ...
+    def insert(self, prefix: _Text, worker: str, *, priority: int = 0) -> None:
+        """The worker gets this prompt and owns all of it from now on. One that is not known yet becomes so.
+
+        A prompt larger than `max_tree_size` is not added.
+
+        Args:
+            prefix: The prompt.
+            worker: Its name, such as its URL.
+            priority: With `eviction="priority"`: prompts of lower ones are given up first.
+
+        Raises:
+            TypeError: a wrong type.
+            RouterError: there are 4,096 workers already.
+        """
+
+    def match(self, prefix: _Text) -> PrefixMatch:
+        """Who has how much of this prompt? Refreshes nothing; the insert that follows a decision does."""
+
+    def match_batch(
+        self, prefixes: Sequence[_Text] | Buffer, offsets: NDArray[np.int64] | None = None
+    ) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
+        """`match` for many prompts, without the GIL.
+
+        Args:
+            prefixes: A sequence of prompts; or, with `offsets`, all of them one after the other in bytes or a
+                buffer of bytes.
+            offsets: Shape (prompts + 1,): prompt i is `prefixes[offsets[i]:offsets[i + 1]]`.
+
+        Returns:
+            Three arrays of shape (prompts,): a worker with the longest match as an index into `workers`,
+            or -1; that match; the prompt's length.
+        """
+
+    def insert_batch(
+        self,
+        prefixes: Sequence[_Text] | Buffer,
+        workers: Sequence[str] | str,
+        offsets: NDArray[np.int64] | None = None,
+        *,
+        priority: int = 0,
+    ) -> None:
+        """`insert` for many prompts, in order; `workers` has a name per prompt, or is one for all."""
+
+    def add_worker(self, worker: str) -> None:
+        """Make a worker known that owns nothing yet; a known one stays as it is."""
+
+    def evict_worker(self, worker: str, max_size: int = 0) -> int:
+        """Give up the worker's prompts, from their ends and in order, until it owns at most `max_size` bytes.
+
+        Returns:
+            How many bytes those were.
+
+        Raises:
+            WorkerNotFoundError: the worker is not known.
+        """
+
+    def remove_worker(self, worker: str) -> None:
+        """Forget the worker, at once; what it owned is cleared up with later calls.
+
+        Raises:
+            WorkerNotFoundError: the worker is not known.
+        """
+
+    def size(self, worker: str | None = None) -> int:
+        """Bytes of text that the worker owns; without a worker, of distinct text.
+
+        Raises:
+            WorkerNotFoundError: the worker is not known.
+        """
+
+    def trim(self, pairs: int = 256, max_size: int | None = None) -> bool:
+        """Work for the background: clear up after removed workers, then give up leaves down to `max_size`.
+
+        Args:
+            pairs: At most so many pairs of worker and node, for which other threads wait.
+            max_size: Bytes of distinct text; None: the limit, which every insert keeps anyway.
+
+        Returns:
+            True while there is more to do.
+        """
+
+    def stats(self) -> dict[str, int]:
+        """Sizes and counts, by name.
+
+        `workers`, `nodes`, `pairs` (of worker and node), `size` (bytes of distinct text), `bytes` (of
+        memory), `removing_workers` (not yet cleared up), and since the beginning `inserts`,
+        `evicted_pairs`, `evicted_size`.
+        """
+
+    @property
+    def workers(self) -> list[str | None]:
+        """Names by index; None where a worker was removed and no other has taken its place."""
+
+    @property
+    def max_tree_size(self) -> int:
+        """The limit, in bytes of distinct text."""
+
+    @property
+    def eviction(self) -> str:
+        """The order in which prompts are given up."""
+
+class TokenTree:
+    """Which workers have seen how many of a prompt's token ids, in whole pages: StringTree over ids.
+
+    Matches are in tokens, sizes in bytes, four per token. A prompt is a uint32 array, a list or a tuple of
+    ints; what lies behind its last whole page is not remembered. Thread-safe.
+
+    Args:
+        page_size: Tokens that the engine caches at once, 1 to 65536.
+        max_tree_size: Bytes of distinct text, four per token, that the tree keeps, of all workers together.
+            Never exceeded.
+        eviction: What goes first when it is full: `lru` used longest ago, `lfu` passed by the fewest inserts,
+            `fifo` came first, `mru` used last, `filo` came last, `priority` passed only by low priorities.
+        max_memory: Bytes of memory that it may take; None: no limit but `max_tree_size`.
+
+    Raises:
+        TypeError: a wrong type.
+        ValueError: a value out of its range.
+    """
+
+    def __init__(
+        self,
+        page_size: int = 16,
+        *,
+        max_tree_size: int = 67_108_864,
+        eviction: _Eviction = "lru",
+        max_memory: int | None = None,
+    ) -> None: ...
+    def insert(self, prefix: NDArray[np.uint32] | Sequence[int], worker: str, *, priority: int = 0) -> None:
+        """The worker gets this prompt and owns all of it from now on. One that is not known yet becomes so.
+
+        A prompt larger than `max_tree_size` is not added.
+
+        Args:
+            prefix: The prompt.
+            worker: Its name, such as its URL.
+            priority: With `eviction="priority"`: prompts of lower ones are given up first.
+
+        Raises:
+            TypeError: a wrong type.
+            RouterError: there are 4,096 workers already.
+        """
+
+    def match(self, prefix: NDArray[np.uint32] | Sequence[int]) -> PrefixMatch:
+        """Who has how much of this prompt? Refreshes nothing; the insert that follows a decision does."""
+
+    def match_batch(
+        self,
+        prefixes: Sequence[NDArray[np.uint32] | Sequence[int]] | NDArray[np.uint32],
+        offsets: NDArray[np.int64] | None = None,
+    ) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
+        """`match` for many prompts, without the GIL.
+
+        Args:
+            prefixes: A sequence of prompts; or, with `offsets`, all of them one after the other in a uint32
+                array.
+            offsets: Shape (prompts + 1,): prompt i is `prefixes[offsets[i]:offsets[i + 1]]`.
+
+        Returns:
+            Three arrays of shape (prompts,): a worker with the longest match as an index into `workers`,
+            or -1; that match; the prompt's length.
+        """
+
+    def insert_batch(
+        self,
+        prefixes: Sequence[NDArray[np.uint32] | Sequence[int]] | NDArray[np.uint32],
+        workers: Sequence[str] | str,
+        offsets: NDArray[np.int64] | None = None,
+        *,
+        priority: int = 0,
+    ) -> None:
+        """`insert` for many prompts, in order; `workers` has a name per prompt, or is one for all."""
+
+    def add_worker(self, worker: str) -> None:
+        """Make a worker known that owns nothing yet; a known one stays as it is."""
+
+    def evict_worker(self, worker: str, max_size: int = 0) -> int:
+        """Give up the worker's prompts, from their ends and in order, until it owns at most `max_size` bytes.
+
+        Returns:
+            How many bytes those were.
+
+        Raises:
+            WorkerNotFoundError: the worker is not known.
+        """
+
+    def remove_worker(self, worker: str) -> None:
+        """Forget the worker, at once; what it owned is cleared up with later calls.
+
+        Raises:
+            WorkerNotFoundError: the worker is not known.
+        """
+
+    def size(self, worker: str | None = None) -> int:
+        """Bytes of text that the worker owns, four per token; without a worker, of distinct text.
+
+        Raises:
+            WorkerNotFoundError: the worker is not known.
+        """
+
+    def trim(self, pairs: int = 256, max_size: int | None = None) -> bool:
+        """Work for the background: clear up after removed workers, then give up leaves down to `max_size`.
+
+        Args:
+            pairs: At most so many pairs of worker and node, for which other threads wait.
+            max_size: Bytes of distinct text; None: the limit, which every insert keeps anyway.
+
+        Returns:
+            True while there is more to do.
+        """
+
+    def stats(self) -> dict[str, int]:
+        """Sizes and counts, by name.
+
+        `workers`, `nodes`, `pairs` (of worker and node), `size` (bytes of distinct text), `bytes` (of
+        memory), `removing_workers` (not yet cleared up), and since the beginning `inserts`,
+        `evicted_pairs`, `evicted_size`.
+        """
+
+    @property
+    def workers(self) -> list[str | None]:
+        """Names by index; None where a worker was removed and no other has taken its place."""
+
+    @property
+    def max_tree_size(self) -> int:
+        """The limit, in bytes of distinct text."""
+
+    @property
+    def eviction(self) -> str:
+        """The order in which prompts are given up."""
+
+    @property
+    def page_size(self) -> int:
+        """Tokens per page."""
 
 class Ticket:
     """One decision, and the promise that the load it reserved returns.

@@ -167,3 +167,34 @@ def test_workers_are_limited_and_say_so():
         tree.add_worker()
     with pytest.raises(RouterError, match="4096 workers"):
         tree.add_worker()
+
+
+def test_every_prefix_of_a_text_may_be_a_request_of_its_own():
+    # a -- a -- a -- ...   a node per request, each the end of one
+    tree = testing.StringTree(max_size=500)
+    one, other = tree.add_worker(), tree.add_worker()
+    for length in range(1, 501):
+        tree.insert(b"a" * length, one)
+    tree.insert(b"a" * 250, other)
+    assert tree.stats()["nodes"] == 500
+    matches = look(tree, b"a" * 600)
+    assert matches.entries() == [(one, 500), (other, 250)]
+    assert matches.ends() == list(range(1, 501))
+    tree.insert(b"b" * 400, other)  # first all that `one` used longer ago, then the end of what is left
+    assert look(tree, b"a" * 600).entries() == [(other, 100)]
+
+
+def test_a_worker_removed_and_added_again_begins_with_nothing():
+    tree = testing.StringTree()
+    gone = tree.add_worker()
+    tree.insert(b"abc", gone)
+    walked = look(tree, b"abcd")
+    tree.remove_worker(gone)
+    tree.insert(b"abcd", gone, walked=walked)  # as if it had been removed while the request was decided
+    assert look(tree, b"abcd").entries() == []
+    again = tree.add_worker()
+    assert look(tree, b"abcd").entries() == []
+    tree.insert(b"abcd", again, walked=walked)
+    assert look(tree, b"abcd").entries() == [(again, 4)]
+    tree.insert(b"x", 5000)
+    assert tree.size(5000) == 0
