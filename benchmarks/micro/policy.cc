@@ -148,6 +148,7 @@ int RegisterAll() {
        .weighted = true},
       {.name = "prefix_aware", .options = Options("prefix_aware")},
       {.name = "prefix_hash", .options = Options("prefix_hash")},
+      {.name = "cache_aware", .options = Options("cache_aware")},
   };
   for (const Case& what : cases) {
     for (const int64_t workers : {3, 64, 1024}) {

@@ -7,6 +7,7 @@
 
 #include "routing/prefix_digest.h"
 #include "routing/request_view.h"
+#include "routing/routing_text.h"
 
 namespace vllm_router {
 namespace {
@@ -37,7 +38,35 @@ void BM_ParseRequestFields(benchmark::State& state) {
 }
 BENCHMARK(BM_ParseRequestFields)
     ->ArgNames({"bytes", "padded"})
-    ->ArgsProduct({{256, 4096, 65'536, 409'600, 2'097'152}, {0, 1}});
+    ->ArgsProduct({{256, 4096, 16'384, 65'536, 409'600, 2'097'152}, {0, 1}});
+
+// The same pass when it also gathers the routing text, behind the scope of its model.
+void BM_RoutingText(benchmark::State& state) {
+  std::string body = ChatBody(static_cast<size_t>(state.range(0)));
+  const size_t size = body.size();
+  body.append(kBodyPadding, '\0');
+  RoutingText text;
+  size_t found = 0;
+  for (auto _ : state) {
+    const PromptWanted wanted{"/v1/chat/completions", kDefaultRoutingTextLimit, &text, true};
+    const RequestFields fields = ParseRequestFields({body.data(), size}, true, &wanted);
+    found += fields.user == "ann" && text.scope == 8 &&
+                     text.text.ends_with(
+                         "\x1euser\x1f"
+                         "end")
+                 ? 1
+                 : 0;
+  }
+  if (found != static_cast<size_t>(state.iterations())) state.SkipWithError("a prompt was misread");
+  state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(size));
+}
+BENCHMARK(BM_RoutingText)
+    ->ArgName("bytes")
+    ->Args({256})
+    ->Args({4096})
+    ->Args({16'384})
+    ->Args({65'536})
+    ->Args({409'600});
 
 // The same pass when it also finds what names the prefix, and hashes that.
 void BM_PrefixDigest(benchmark::State& state) {

@@ -22,7 +22,9 @@
 #include "bindings/json_text.h"
 #include "bindings/py_router.h"
 #include "index/block_cache_tracker.h"
+#include "policy/cache_aware.h"
 #include "policy/prefix_aware.h"
+#include "routing/explanation.h"
 
 namespace vllm_router {
 
@@ -206,8 +208,9 @@ void MakeKey(
 Ticket Select(
     PyRouter& self, const py::object& body, const py::object& prompt, const py::object& messages,
     const py::object& token_ids, const py::object& headers, const py::object& model,
-    const py::object& exclude) {
+    const py::object& exclude, bool explain) {
   Asked asked;
+  if (explain) asked.key.explanation = std::make_shared<Explanation>();
   MakeKey(self.router(), body, prompt, messages, token_ids, headers, model, &asked);
   const RoutingKey& key = asked.key;
   if (IsEmptyTuple(exclude) || exclude.is_none())
@@ -498,6 +501,19 @@ py::dict BlockIndexStats(const FleetView& fleet, const BlockRouting& routing) {
       "workers"_a = workers);
 }
 
+py::dict CacheStats(const FleetView& fleet, const CacheRoutingStats& stats) {
+  py::dict workers;
+  for (size_t i = 0; i < stats.worker_sizes.size(); ++i) {
+    workers[py::str(fleet.worker(static_cast<uint32_t>(i)).url.url)] = stats.worker_sizes[i];
+  }
+  return py::dict(
+      "hits"_a = stats.hits, "misses"_a = stats.misses, "load_balancing"_a = stats.load_balancing,
+      "bytes"_a = stats.trees.size, "max_bytes"_a = stats.max_size, "memory_bytes"_a = stats.trees.memory,
+      "nodes"_a = stats.trees.nodes, "evicted_bytes"_a = stats.trees.evicted_size,
+      "predicted_tokens"_a = stats.predicted_tokens, "reported_tokens"_a = stats.reported_tokens,
+      "guessed_restarts"_a = stats.forgotten, "workers"_a = workers);
+}
+
 // How the policy has decided so far, where it keeps count.
 py::dict Stats(PyRouter& self) {
   py::dict stats("policy"_a = std::string(self.router().policy().name()));
@@ -507,6 +523,9 @@ py::dict Stats(PyRouter& self) {
         "fallback"_a = prefix->fallback, "unique_prefixes"_a = prefix->unique_prefixes);
   }
   const std::shared_ptr<const FleetView> fleet = self.fleet();
+  if (const std::optional<CacheRoutingStats> cache = FindCacheRoutingStats(self.router().policy(), *fleet)) {
+    stats["cache_routing"] = CacheStats(*fleet, *cache);
+  }
   if (const std::optional<BlockRouting> routing = self.router().policy().block_routing(*fleet)) {
     stats["block_index"] = BlockIndexStats(*fleet, *routing);
   }
@@ -555,6 +574,15 @@ RouterOptions RouterOptionsOf(const py::dict& given, std::vector<std::string>* n
   word("load_bound", ParseHolderBound, &chosen.load_bound);
   chosen.load_factor_epsilon = thousandths("load_factor_epsilon", chosen.load_factor_epsilon);
   chosen.prefix_load_floor = read("prefix_load_floor", chosen.prefix_load_floor);
+  chosen.balance_abs_threshold = read("balance_abs_threshold", chosen.balance_abs_threshold);
+  chosen.balance_rel_threshold = static_cast<uint64_t>(std::llround(
+      read("balance_rel_threshold", static_cast<double>(chosen.balance_rel_threshold) / 1000) * 1000));
+  chosen.eviction_interval_secs = read("eviction_interval_secs", chosen.eviction_interval_secs);
+  chosen.max_tree_size = read("max_tree_size", chosen.max_tree_size);
+  word("eviction_policy", ParseEvictionOrder, &chosen.eviction_order);
+  word("balance_gate", ParseBalanceGate, &chosen.balance_gate);
+  chosen.spread_starts = read("spread_starts", chosen.spread_starts);
+  word("miss_choice", ParseMissChoice, &chosen.miss_choice);
   chosen.prefix_token_count = read("prefix_token_count", chosen.prefix_token_count);
   chosen.prefix_hash_load_factor = thousandths("prefix_hash_load_factor", chosen.prefix_hash_load_factor);
   chosen.prefix_hash_balance_abs_threshold =
@@ -583,6 +611,12 @@ void BindRouter(py::module_& module) {
       .def_property_readonly("matched", [](const Ticket& ticket) { return ticket.decision().matched; })
       .def_property_readonly("total", [](const Ticket& ticket) { return ticket.decision().total; })
       .def_property_readonly("finished", &Ticket::finished)
+      .def(
+          "explain",
+          [](const Ticket& ticket) {
+            return ExplainDecision(ticket.worker().url.url, ticket.policy().name(), ticket.decision());
+          },
+          "Why this worker, in words.")
       .def("first_token", &Ticket::FirstToken, "The worker's prefill is done.")
       .def(
           "finish", &FinishTicket, "Return the load; True for the call that did.", py::kw_only(),
@@ -614,7 +648,7 @@ void BindRouter(py::module_& module) {
       .def(
           "select", &Select, "One decision, load reserved.", "body"_a = py::none(), py::kw_only(),
           "prompt"_a = py::none(), "messages"_a = py::none(), "token_ids"_a = py::none(),
-          "headers"_a = py::none(), "model"_a = py::none(), "exclude"_a = py::tuple())
+          "headers"_a = py::none(), "model"_a = py::none(), "exclude"_a = py::tuple(), "explain"_a = false)
       .def(
           "select_batch", &SelectBatch, "Many decisions in one call.", "prompts"_a = py::none(),
           py::kw_only(), "token_ids"_a = py::none(), "offsets"_a = py::none(), "session_ids"_a = py::none())

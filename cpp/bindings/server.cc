@@ -101,6 +101,7 @@ const std::map<std::string, Setter>& Setters() {
       {"shutdown_settle_secs", SetSeconds(&ServerOptions::shutdown_settle_ms)},
       {"shutdown_grace_period_secs", SetSeconds(&ServerOptions::shutdown_grace_ms)},
       {"access_log", Set(&ServerOptions::access_log)},
+      {"decision_headers", Set(&ServerOptions::decision_headers)},
   };
   return *setters;
 }

@@ -69,6 +69,22 @@ PolicyOptions OptionsFrom(const std::string& policy, const py::kwargs& words) {
       options.load_factor_epsilon = value.cast<uint32_t>();  // thousandths
     } else if (name == "prefix_load_floor") {
       options.prefix_load_floor = value.cast<uint32_t>();
+    } else if (name == "balance_abs_threshold") {
+      options.balance_abs_threshold = value.cast<uint32_t>();
+    } else if (name == "balance_rel_threshold") {
+      options.balance_rel_threshold = value.cast<uint64_t>();  // thousandths
+    } else if (name == "eviction_interval_secs") {
+      options.eviction_interval_secs = value.cast<uint32_t>();
+    } else if (name == "max_tree_size") {
+      options.max_tree_size = value.cast<uint64_t>();
+    } else if (name == "eviction_policy") {
+      options.eviction_order = ValueOrRaise(ParseEvictionOrder(value.cast<std::string>()));
+    } else if (name == "balance_gate") {
+      options.balance_gate = ValueOrRaise(ParseBalanceGate(value.cast<std::string>()));
+    } else if (name == "spread_starts") {
+      options.spread_starts = value.cast<bool>();
+    } else if (name == "miss_choice") {
+      options.miss_choice = ValueOrRaise(ParseMissChoice(value.cast<std::string>()));
     } else if (name == "prefix_token_count") {
       options.prefix_token_count = value.cast<uint32_t>();
     } else if (name == "prefix_hash_load_factor") {
@@ -281,6 +297,35 @@ void BindTestingPolicy(py::module_& testing) {
           },
           py::arg("prompt"), py::kw_only(), py::arg("framed") = false, py::arg("scope") = 0,
           py::arg("tried") = std::vector<uint32_t>())
+      // What cache_aware keeps count of.
+      .def(
+          "cache_stats",
+          [](PolicyHarness& self) {
+            const auto fleet = self.fleet();
+            const CacheRoutingStats stats = FindCacheRoutingStats(self.policy(), *fleet).value();
+            return py::dict(
+                py::arg("hits") = stats.hits, py::arg("misses") = stats.misses,
+                py::arg("load_balancing") = stats.load_balancing, py::arg("size") = stats.trees.size,
+                py::arg("sizes") = stats.worker_sizes, py::arg("starts") = stats.trees.starts,
+                py::arg("forgotten") = stats.forgotten, py::arg("predicted_tokens") = stats.predicted_tokens,
+                py::arg("reported_tokens") = stats.reported_tokens);
+          })
+      // As if a request that was so decided had ended; `unit` bytes or tokens.
+      .def(
+          "observe",
+          [](PolicyHarness& self, uint32_t position, uint64_t matched, const std::string& unit,
+             std::optional<uint64_t> cached_tokens) {
+            const auto fleet = self.fleet();
+            self.policy().Observe(
+                {.position = position,
+                 .worker = fleet->worker(position).id,
+                 .reason = Reason::kPrefixHit,
+                 .unit = unit == "bytes" ? MatchUnit::kBytes : MatchUnit::kTokens,
+                 .matched = matched,
+                 .total = matched},
+                {.status = 200, .cached_tokens = cached_tokens});
+          },
+          py::arg("position"), py::arg("matched"), py::arg("unit"), py::arg("cached_tokens"))
       .def(
           "block_count",
           [](PolicyHarness& self) {

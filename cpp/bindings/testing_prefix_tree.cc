@@ -67,6 +67,15 @@ void BindTree(py::module_& testing, const char* name) {
           "worker"_a, "max_size"_a = 0)
       .def("trim", &Tree::Trim, "pairs"_a, "max_size"_a = UINT64_MAX)
       .def("size", [](const Tree& tree, uint32_t worker) { return tree.size(static_cast<OwnerId>(worker)); })
+      .def(
+          "sizes",
+          [](const Tree& tree, const std::vector<uint32_t>& workers) {
+            std::vector<OwnerId> owners;
+            for (const uint32_t worker : workers) owners.push_back(static_cast<OwnerId>(worker));
+            std::vector<uint64_t> sizes(owners.size());
+            tree.Sizes(owners, sizes);
+            return sizes;
+          })
       .def("stats", [](const Tree& tree) {
         const PrefixTreeStats stats = tree.stats();
         return py::dict(

@@ -8,6 +8,7 @@
 #include "bindings/errors.h"
 #include "bindings/json_text.h"
 #include "bindings/py_router.h"
+#include "routing/explanation.h"
 #include "routing/prefix_digest.h"
 #include "routing/request_fields.h"
 #include "routing/routing_text.h"
@@ -97,7 +98,7 @@ py::object FieldsOf(const std::string& body, bool padded) {
   return py::dict(
       "session_params_session_id"_a = fields.session_params_session_id, "user"_a = fields.user,
       "session_id"_a = fields.session_id, "user_id"_a = fields.user_id, "model"_a = fields.model,
-      "stream"_a = fields.stream, "max_tokens"_a = fields.max_tokens);
+      "stream"_a = fields.stream, "priority"_a = fields.priority, "max_tokens"_a = fields.max_tokens);
 }
 
 // The prompt of a body, as bytes or as a list of ids, with what else was found; None when there is none.
@@ -239,6 +240,14 @@ void BindTestingRouting(py::module_& testing) {
   testing.def(
       "prefix_anchor", &ReadPrefixAnchor, "body"_a, "limit"_a = kDefaultPrefixLength, "padded"_a = true,
       "with_text"_a = false);
+  testing.def("words_of_reason", [](const std::string& name) {
+    for (int i = 0; i < kReasonCount; ++i) {
+      const auto reason = static_cast<Reason>(i);
+      if (ReasonName(reason) == name)
+        return py::make_tuple(ExplainDecision("http://w", "p", {.reason = reason}), MethodOf(reason));
+    }
+    throw py::value_error("no reason " + name);
+  });
   testing.def("request_fields", &FieldsOf, "body"_a, "padded"_a = false);
 
   py::class_<SessionKeyFinder>(testing, "SessionKeyFinder")

@@ -149,6 +149,7 @@ class PrefixTree<Unit>::Tree {
   uint64_t EvictWorker(OwnerId worker, uint64_t max_size);
   bool Trim(size_t pairs, uint64_t max_size);
   uint64_t size(OwnerId worker);
+  void Sizes(std::span<const OwnerId> workers, std::span<uint64_t> sizes);
   uint64_t size();
   PrefixTreeStats stats();
 
@@ -892,6 +893,14 @@ uint64_t PrefixTree<Unit>::Tree::size(OwnerId worker) {
 }
 
 template <typename Unit>
+void PrefixTree<Unit>::Tree::Sizes(std::span<const OwnerId> workers, std::span<uint64_t> sizes) {
+  const std::lock_guard lock(mutex_);
+  for (size_t i = 0; i < workers.size(); ++i) {
+    sizes[i] = IsActive(workers[i]) ? FindWorker(workers[i])->size : 0;
+  }
+}
+
+template <typename Unit>
 uint64_t PrefixTree<Unit>::Tree::size() {
   const std::lock_guard lock(mutex_);
   return size_;
@@ -951,6 +960,10 @@ bool PrefixTree<Unit>::Trim(size_t pairs, uint64_t max_size) {
 template <typename Unit>
 uint64_t PrefixTree<Unit>::size(OwnerId worker) const {
   return tree_->size(worker);
+}
+template <typename Unit>
+void PrefixTree<Unit>::Sizes(std::span<const OwnerId> workers, std::span<uint64_t> sizes) const {
+  tree_->Sizes(workers, sizes);
 }
 template <typename Unit>
 uint64_t PrefixTree<Unit>::size() const {

@@ -184,7 +184,9 @@ class PrefixTree {
   bool Trim(size_t pairs, uint64_t max_size);
 
   uint64_t size(OwnerId worker) const;  // bytes that it owns, four per token; 0 for unknown ones
-  uint64_t size() const;                // bytes of distinct text, four per token
+  // The same of many at once. REQUIRES: as many places in `sizes` as workers.
+  void Sizes(std::span<const OwnerId> workers, std::span<uint64_t> sizes) const;
+  uint64_t size() const;  // bytes of distinct text, four per token
   const PrefixTreeOptions& options() const;
   PrefixTreeStats stats() const;
 

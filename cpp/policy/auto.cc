@@ -32,7 +32,10 @@ class Auto final : public Policy {
     const BlockOwners::Plan* plan = key.blocks.empty() ? nullptr : BlockOwners::Find(this, fleet);
     thread_local BlockMatches matches;
     thread_local std::vector<uint32_t> best;
-    if (plan != nullptr) owners_.Match(key.blocks, &matches);
+    if (plan != nullptr) {
+      owners_.Match(key.blocks, &matches);
+      if (key.explanation != nullptr) BlockOwners::Explain(fleet, *plan, matches, key.explanation.get());
+    }
     const auto held_by = [&](uint32_t position) {
       if (plan == nullptr) return uint32_t{0};
       const BlockMatch* const match = matches.Find(plan->known[position].owner);

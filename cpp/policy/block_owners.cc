@@ -87,6 +87,14 @@ Decision BlockOwners::DecisionFor(
       .total = key.blocks.size()};
 }
 
+void BlockOwners::Explain(
+    const FleetView& fleet, const Plan& plan, const BlockMatches& matches, Explanation* explanation) {
+  for (size_t i = 0; i < explanation->candidates.size() && i < fleet.eligible().size(); ++i) {
+    const BlockMatch* const held = matches.Find(plan.known[fleet.eligible()[i]].owner);
+    explanation->candidates[i].matched = held != nullptr ? held->longest() : 0;
+  }
+}
+
 void BlockOwners::Count(const Decision& decision) {
   prompt_blocks_.fetch_add(decision.total, std::memory_order_relaxed);
   matched_blocks_.fetch_add(decision.matched, std::memory_order_relaxed);

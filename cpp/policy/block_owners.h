@@ -66,6 +66,9 @@ class BlockOwners {
   // anew, so of a prompt without a rest the last block counts for nothing.
   static Decision DecisionFor(
       uint32_t position, Reason reason, uint32_t matched, const RoutingKey& key, const FleetView& fleet);
+  // What each eligible worker holds of the prompt.
+  static void Explain(
+      const FleetView& fleet, const Plan& plan, const BlockMatches& matches, Explanation* explanation);
   void Count(const Decision& decision);
   BlockRouting Routing(const void* policy, const FleetView& fleet) const;
 

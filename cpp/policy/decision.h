@@ -2,9 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "hashing/block_hash.h"
 #include "worker/worker.h"
@@ -17,22 +20,39 @@ enum class Reason : uint8_t {
   kRoundRobin,
   kLeastLoaded,
   kPowerOfTwo,
-  kSessionHash,  // owner of the session key
-  kBodyHash,     // owner of the body's digest
-  kFailover,     // the key's home is not eligible; the next one took it
-  kOverflow,     // the preferred worker had no room
-  kPrefixHash,   // owner of the prefix digest, or of the prompt's first tokens
-  kPrefixHit,    // the worker that holds most of the prompt
-  kPrefixMiss,   // no worker holds enough of it; the least loaded
-  kLowestCost,   // the minimum of the policy's cost
-  kFallback,     // the key part was missing; the fallback policy decided
-  kPinned,       // the caller named the worker
+  kSessionHash,   // owner of the session key
+  kBodyHash,      // owner of the body's digest
+  kFailover,      // the key's home is not eligible; the next one took it
+  kOverflow,      // the preferred worker had no room
+  kPrefixHash,    // owner of the prefix digest, or of the prompt's first tokens
+  kPrefixHit,     // the worker that holds most of the prompt
+  kPrefixMiss,    // no worker holds enough of it; the least loaded
+  kPrefixSpread,  // a new conversation on a crowded shared prefix; another worker is recruited
+  kLoadBalance,   // the holder, or the fleet, is too uneven; the least loaded
+  kLowestCost,    // the minimum of the policy's cost
+  kFallback,      // the key part was missing; the fallback policy decided
+  kPinned,        // the caller named the worker
 };
 inline constexpr int kReasonCount = static_cast<int>(Reason::kPinned) + 1;
 std::string_view ReasonName(Reason reason);
 
 enum class MatchUnit : uint8_t { kNone, kBytes, kTokens, kBlocks };
 std::string_view MatchUnitName(MatchUnit unit);
+
+// Whom a decision was made among, and what it compared: filled only when somebody asked why.
+struct Explanation {
+  struct Candidate {
+    WorkerId worker{};
+    std::string url;
+    uint32_t weight = 0;              // thousandths
+    int64_t open_requests = 0;        // as it was just before the decision
+    int64_t outstanding_tokens = 0;   // likewise
+    std::optional<uint64_t> matched;  // of the prompt, where the policy matches prompts
+  };
+  std::vector<Candidate> candidates;  // the eligible workers, in fleet order
+  uint32_t not_eligible = 0;          // members of the fleet besides
+  std::string model;                  // of the request, if its body was read
+};
 
 struct Decision {
   uint32_t position = 0;  // in FleetView::members() of the view that was asked
@@ -41,6 +61,7 @@ struct Decision {
   MatchUnit unit = MatchUnit::kNone;
   uint64_t matched = 0;  // of the chosen worker, in units; 0 <= matched <= total
   uint64_t total = 0;
+  std::shared_ptr<const Explanation> explanation;  // null unless it was asked for
 };
 
 struct Outcome {

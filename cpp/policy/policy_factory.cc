@@ -19,16 +19,25 @@
 namespace vllm_router {
 namespace {
 
-constexpr std::array<std::string_view, 10> kBuilt = {
-    "random",          "round_robin",      "least_load",   "power_of_two", "consistent_hash",
-    "rendezvous_hash", "vllm_cache_aware", "prefix_aware", "prefix_hash",  "auto"};
+constexpr std::array<std::string_view, 11> kBuilt = {
+    "random",
+    "round_robin",
+    "least_load",
+    "power_of_two",
+    "consistent_hash",
+    "rendezvous_hash",
+    "vllm_cache_aware",
+    "prefix_aware",
+    "prefix_hash",
+    "cache_aware",
+    "auto"};
 constexpr uint32_t kMaxPolicyBlockSize = 4096;
+constexpr uint64_t kMinTreeSize = 1024;
 constexpr uint32_t kMaxPrefixTokens = 1'000'000;
 
 constexpr std::array<std::string_view, 4> kFallbacks = {
     "random", "round_robin", "least_load", "power_of_two"};
-constexpr std::array<std::string_view, 4> kPlanned = {
-    "cache_aware", "kv_overlap", "kv_logit", "sticky_least_loaded"};
+constexpr std::array<std::string_view, 3> kPlanned = {"kv_overlap", "kv_logit", "sticky_least_loaded"};
 
 struct Alias {
   std::string_view alias;
@@ -131,6 +140,22 @@ Status CheckRanges(const PolicyOptions& options) {
         "load_factor is " + Thousandths(options.load_factor) +
         "; it is a multiple of the mean load and must be between 1 and 10 (default 1.25)");
   }
+  if (options.balance_rel_threshold < 1000) {
+    return absl::InvalidArgumentError(
+        "balance_rel_threshold is " + Thousandths(static_cast<uint32_t>(options.balance_rel_threshold)) +
+        "; it is a ratio of loads and must be at least 1 (default 1.5)");
+  }
+  if (options.max_tree_size < kMinTreeSize) {
+    return absl::InvalidArgumentError(
+        "max_tree_size is " + std::to_string(options.max_tree_size) +
+        "; it is how many bytes of different prompts are remembered and must be at least " +
+        std::to_string(kMinTreeSize) + " (default 67108864)");
+  }
+  if (options.eviction_interval_secs < 1) {
+    return absl::InvalidArgumentError(
+        "eviction_interval_secs is 0; it is the time between two trimmings in seconds and must be at least 1 "
+        "(default 120)");
+  }
   const uint32_t factor = options.hash_load_factor;
   if (factor != 0 && (factor < 1000 || factor > 10'000)) {
     return absl::InvalidArgumentError(
@@ -223,6 +248,30 @@ StatusOr<HolderBound> ParseHolderBound(std::string_view word) {
   return WordIsUnknown("load_bound", word, kWords);
 }
 
+StatusOr<EvictionOrder> ParseEvictionOrder(std::string_view word) {
+  constexpr std::array<std::string_view, 6> kWords = {"lru", "lfu", "fifo", "mru", "filo", "priority"};
+  constexpr std::array<EvictionOrder, 6> kOrders = {EvictionOrder::kLru,  EvictionOrder::kLfu,
+                                                    EvictionOrder::kFifo, EvictionOrder::kMru,
+                                                    EvictionOrder::kFilo, EvictionOrder::kPriority};
+  const auto found = std::find(kWords.begin(), kWords.end(), word);
+  if (found == kWords.end()) return WordIsUnknown("eviction_policy", word, kWords);
+  return kOrders[static_cast<size_t>(found - kWords.begin())];
+}
+
+StatusOr<BalanceGate> ParseBalanceGate(std::string_view word) {
+  constexpr std::array<std::string_view, 2> kWords = {"worker", "fleet"};
+  if (word == "worker") return BalanceGate::kWorker;
+  if (word == "fleet") return BalanceGate::kFleet;
+  return WordIsUnknown("balance_gate", word, kWords);
+}
+
+StatusOr<MissChoice> ParseMissChoice(std::string_view word) {
+  constexpr std::array<std::string_view, 2> kWords = {"least_load", "smallest_tree"};
+  if (word == "least_load") return MissChoice::kLeastLoad;
+  if (word == "smallest_tree") return MissChoice::kSmallestTree;
+  return WordIsUnknown("miss_choice", word, kWords);
+}
+
 StatusOr<std::unique_ptr<Policy>> MakePolicy(const PolicyOptions& options) {
   const StatusOr<std::string_view> name = CanonicalPolicyName(options.policy);
   if (!name.ok()) return name.status();
@@ -264,6 +313,20 @@ StatusOr<std::unique_ptr<Policy>> MakePolicy(const PolicyOptions& options) {
          .load_floor = options.prefix_load_floor,
          .seed = options.seed},
         MakeKeyless(*fallback, options));
+  }
+  if (*name == "cache_aware") {
+    return MakeCacheAware(
+        {.cache_threshold = options.cache_threshold,
+         .balance_abs_threshold = options.balance_abs_threshold,
+         .balance_rel_threshold = options.balance_rel_threshold,
+         .balance_gate = options.balance_gate,
+         .spread_starts = options.spread_starts,
+         .miss_choice = options.miss_choice,
+         .memory =
+             {.max_size = options.max_tree_size,
+              .eviction = options.eviction_order,
+              .interval = std::chrono::seconds(options.eviction_interval_secs)}},
+        options.seed, MakeKeyless(*fallback, options));
   }
   if (*name == "prefix_hash") {
     return MakePrefixHash(

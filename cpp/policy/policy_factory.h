@@ -10,6 +10,7 @@
 
 #include "base/status.h"
 #include "hashing/hash.h"
+#include "policy/cache_aware.h"
 #include "policy/consistent_hash.h"
 #include "policy/load_order.h"
 #include "policy/policy.h"
@@ -18,7 +19,7 @@
 namespace vllm_router {
 
 struct PolicyOptions {
-  std::string policy = "least_load";  // '-' and '_' are the same; docs/reference/policies.md has aliases
+  std::string policy = "cache_aware";  // '-' and '_' are the same; docs/reference/policies.md has aliases
   std::string fallback_policy = "least_load";  // decides when the key part is missing
   uint64_t seed = 0;
 
@@ -33,13 +34,23 @@ struct PolicyOptions {
   // vllm_cache_aware; the first two: auto too
   uint32_t block_size = 16;                  // tokens, 1..4096
   uint64_t max_blocks_per_worker = 100'000;  // at least 1
-  double cache_threshold = 0.3;              // share of the prompt's blocks, 0..1
+  double cache_threshold = 0.3;              // share of the prompt, 0..1; cache_aware too
   uint32_t load_factor = 1250;               // thousandths, 1000..10000
   HolderBound load_bound = HolderBound::kRoom;
 
   // prefix_aware
   uint32_t load_factor_epsilon = 250;  // thousandths, 10..10000
   uint32_t prefix_load_floor = 0;
+
+  // cache_aware, besides cache_threshold
+  uint32_t balance_abs_threshold = 64;    // requests
+  uint64_t balance_rel_threshold = 1500;  // thousandths, at least 1000
+  uint32_t eviction_interval_secs = 120;  // at least 1
+  uint64_t max_tree_size = 67'108'864;    // bytes, at least 1024
+  EvictionOrder eviction_order = EvictionOrder::kLru;
+  BalanceGate balance_gate = BalanceGate::kWorker;
+  bool spread_starts = true;
+  MissChoice miss_choice = MissChoice::kLeastLoad;
 
   // prefix_hash
   uint32_t prefix_token_count = 256;        // 1..1000000
@@ -64,5 +75,8 @@ StatusOr<LeastLoadMetric> ParseLeastLoadMetric(std::string_view word);
 StatusOr<HashFunction> ParseHashFunction(std::string_view word);
 StatusOr<HashFailover> ParseHashFailover(std::string_view word);
 StatusOr<HolderBound> ParseHolderBound(std::string_view word);
+StatusOr<EvictionOrder> ParseEvictionOrder(std::string_view word);
+StatusOr<BalanceGate> ParseBalanceGate(std::string_view word);
+StatusOr<MissChoice> ParseMissChoice(std::string_view word);
 
 }  // namespace vllm_router

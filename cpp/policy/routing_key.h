@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -11,6 +12,7 @@
 
 #include "hashing/block_hash.h"
 #include "hashing/sha256.h"
+#include "policy/decision.h"
 
 namespace vllm_router {
 
@@ -74,6 +76,10 @@ struct RoutingKey {
   std::optional<Digest256> prefix_digest;  // missing when the request has no text and no token ids
 
   Prompt prompt;
+  int32_t priority = 0;  // the body's, 0 without one
+
+  std::shared_ptr<Explanation>
+      explanation;  // to be filled with whom the decision was made among; null: not wanted
 
   uint32_t prompt_tokens = 1;      // P, estimated when not counted
   uint32_t expected_output = 256;  // E

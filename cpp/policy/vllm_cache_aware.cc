@@ -66,6 +66,7 @@ class VllmCacheAware final : public Policy {
     thread_local BlockMatches matches;
     thread_local std::vector<uint32_t> best;
     owners_.Match(key.blocks, &matches);
+    if (key.explanation != nullptr) BlockOwners::Explain(fleet, *plan, matches, key.explanation.get());
     const Found found = FindHolders(key, fleet, *plan, matches, &best);
 
     uint32_t position;

@@ -9,6 +9,7 @@
 #include "http/via.h"
 #include "proxy/admin.h"
 #include "proxy/connection.h"
+#include "proxy/decision_headers.h"
 #include "proxy/fetch.h"
 #include "proxy/relay.h"
 
@@ -276,7 +277,8 @@ Task<Exchange::Next> Exchange::ReadBody() {
     request.body = body_->held();
     request.body_is_padded = true;
   }
-  key_ = lane_.router->MakeKey(request);
+  if (lane_.options.decision_headers) key_.explanation = std::make_shared<Explanation>();
+  lane_.router->MakeKey(request, &key_);
   co_return Next::kOn;
 }
 
@@ -355,6 +357,15 @@ Task<void> Exchange::RelayAnswer() {
   const BodyFraming framing = chunked                 ? BodyFraming::kChunked
                               : ends_with_connection_ ? BodyFraming::kUntilClose
                                                       : answer.framing;
+  std::span<const HeaderField> extra = cors_fields_;
+  std::vector<HeaderField> with_why;
+  std::optional<DecisionHeaders> why;
+  if (lane_.options.decision_headers) {
+    why.emplace(record_, lane_.router->policy().name());
+    with_why = cors_fields_;
+    with_why.insert(with_why.end(), why->fields().begin(), why->fields().end());
+    extra = with_why;
+  }
   std::string client_head;
   WriteClientHead(
       answer,
@@ -364,7 +375,7 @@ Task<void> Exchange::RelayAnswer() {
        .close = !connection_.keep,
        .keep_alive_10 = old_client && connection_.keep,
        .own_cors = !origin_.empty() || !cors_fields_.empty(),
-       .extra = cors_fields_},
+       .extra = extra},
       &client_head);
   BodyReader reader(answer.framing, answer.content_length);
   tries_.in().Consume(answer.size);

@@ -17,6 +17,7 @@
 
 #include "base/version.h"
 #include "index/block_cache_tracker.h"
+#include "policy/cache_aware.h"
 #include "policy/prefix_aware.h"
 #include "proxy/recorder_shard.h"
 
@@ -161,6 +162,7 @@ class Metrics::Collector : public prometheus::Collectable {
     WriteTimes(&page);
     WriteWorkers(&page, *fleet);
     WritePrefixRouting(&page, *fleet);
+    WriteCacheRouting(&page, *fleet);
     WriteBlocks(&page, *fleet);
     WriteFleet(&page, *fleet);
     WriteConnections(&page);
@@ -204,6 +206,7 @@ class Metrics::Collector : public prometheus::Collectable {
   void WriteTimes(Page* page) const;
   void WriteWorkers(Page* page, const FleetView& fleet) const;
   void WritePrefixRouting(Page* page, const FleetView& fleet) const;
+  void WriteCacheRouting(Page* page, const FleetView& fleet) const;
   void WriteBlocks(Page* page, const FleetView& fleet) const;
   void WriteFleet(Page* page, const FleetView& fleet) const;
   void WriteConnections(Page* page) const;
@@ -410,6 +413,45 @@ void Metrics::Collector::WritePrefixRouting(Page* page, const FleetView& fleet) 
   }
   page->Gauge("prefix_routing_prefix_cardinality", "About how many different prefixes have been seen.");
   page->Add(static_cast<double>(stats->unique_prefixes));
+}
+
+void Metrics::Collector::WriteCacheRouting(Page* page, const FleetView& fleet) const {
+  const std::optional<CacheRoutingStats> stats = FindCacheRoutingStats(router_->policy(), fleet);
+  if (!stats) return;
+  page->Counter(
+      "cache_hits_total", "Decisions of cache_aware for a worker that was sent enough of the prompt.");
+  page->Add(static_cast<double>(stats->hits));
+  page->Counter(
+      "cache_misses_total", "Its decisions for another worker, since none was, or too many begin alike.");
+  page->Add(static_cast<double>(stats->misses));
+  page->Counter("load_balancing_events_total", "Its decisions by load, against what workers were sent.");
+  page->Add(static_cast<double>(stats->load_balancing));
+  page->Gauge("tree_size", "Bytes of prompts that the worker was sent and that are remembered.");
+  for (size_t i = 0; i < stats->worker_sizes.size(); ++i) {
+    page->Add(
+        static_cast<double>(stats->worker_sizes[i]),
+        {Label("worker", fleet.worker(static_cast<uint32_t>(i)).url.url)});
+  }
+  page->Gauge(
+      "tree_distinct_bytes", "Bytes of different prompts that are remembered; --max-tree-size is the limit.");
+  page->Add(static_cast<double>(stats->trees.size));
+  page->Gauge("tree_max_bytes", "The limit of tree_distinct_bytes.");
+  page->Add(static_cast<double>(stats->max_size));
+  page->Gauge("tree_memory_bytes", "Memory of what is remembered.");
+  page->Add(static_cast<double>(stats->trees.memory));
+  page->Gauge("tree_nodes", "Nodes of the trees.");
+  page->Add(static_cast<double>(stats->trees.nodes));
+  page->Counter(
+      "tree_evicted_bytes_total", "Bytes that workers were sent and that were forgotten for the limit.");
+  page->Add(static_cast<double>(stats->trees.evicted_size));
+  page->Counter(
+      "predicted_cached_tokens_total",
+      "Tokens that workers should have had cached, where answers tell how many.");
+  page->Add(static_cast<double>(stats->predicted_tokens));
+  page->Counter("reported_cached_tokens_total", "Tokens that they had, as those answers tell.");
+  page->Add(static_cast<double>(stats->reported_tokens));
+  page->Counter("worker_restarts_guessed_total", "Times that a worker had lost what it was sent.");
+  page->Add(static_cast<double>(stats->forgotten));
 }
 
 void Metrics::Collector::WriteBlocks(Page* page, const FleetView& fleet) const {

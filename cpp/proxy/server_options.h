@@ -72,6 +72,7 @@ struct ServerOptions {
   int64_t shutdown_grace_ms = 180'000;
 
   bool access_log = true;
+  bool decision_headers = false;  // answers say why their worker was asked
 };
 
 }  // namespace vllm_router

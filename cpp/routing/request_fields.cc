@@ -1,5 +1,6 @@
 #include "routing/request_fields.h"
 
+#include <charconv>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -68,6 +69,16 @@ std::optional<uint64_t> ReadCount(ondemand::value& value) {
   return ParseDecimal(token == "-0" ? "0" : token);
 }
 
+std::optional<int32_t> ReadInt32(ondemand::value& value) {
+  ondemand::json_type type;
+  if (value.type().get(type) != simdjson::SUCCESS || type != ondemand::json_type::number) return std::nullopt;
+  const std::string_view token = ReadToken(value);
+  int32_t number = 0;
+  const auto [end, error] = std::from_chars(token.data(), token.data() + token.size(), number);
+  if (!IsInteger(token) || error != std::errc() || end != token.data() + token.size()) return std::nullopt;
+  return number;
+}
+
 std::optional<bool> ReadBool(ondemand::value& value) {
   bool flag;
   if (value.get_bool().get(flag) != simdjson::SUCCESS) return std::nullopt;
@@ -98,7 +109,8 @@ bool ReadBody(
   if (document.get_object().get(object) != simdjson::SUCCESS) return false;
   const char* const end = json.data() + json.size();
   std::optional<RoutingTextReader> text;
-  if (prompt != nullptr) text.emplace(prompt->path, prompt->limit, end, prompt->text);
+  if (prompt != nullptr)
+    text.emplace(prompt->path, prompt->limit, std::string_view(json.data(), json.size()), prompt->text);
   std::optional<PrefixReader> anchor;
   if (prefix != nullptr) anchor.emplace(prefix->limit, end, prefix->anchor);
   std::optional<uint64_t> max_tokens;
@@ -114,6 +126,8 @@ bool ReadBody(
       fields->session_id = ReadIdentity(value);
     } else if (name == "user_id") {
       fields->user_id = ReadIdentity(value);
+    } else if (name == "priority") {
+      fields->priority = ReadInt32(value);
     } else if (name == "max_tokens") {
       max_tokens = ReadCount(value);
     } else if (name == "max_completion_tokens") {

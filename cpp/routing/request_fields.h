@@ -36,6 +36,7 @@ struct RequestFields {
 
   std::optional<std::string> model;    // a string, blank or not
   std::optional<bool> stream;          // true or false
+  std::optional<int32_t> priority;     // an integer of 32 bits
   std::optional<uint64_t> max_tokens;  // max_completion_tokens, else max_tokens; integers from 0 to 2^64 - 1
 };
 

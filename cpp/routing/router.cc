@@ -70,6 +70,20 @@ std::string NobodyEligible(const FleetView& fleet) {
       draining, " draining and ", excluded, " excluded; add a worker, or wait until one is healthy");
 }
 
+void ListCandidates(const FleetView& fleet, Explanation* explanation) {
+  explanation->candidates.clear();
+  for (const uint32_t position : fleet.eligible()) {
+    const Worker& worker = fleet.worker(position);
+    explanation->candidates.push_back(
+        {.worker = worker.id,
+         .url = worker.url.url,
+         .weight = worker.weight,
+         .open_requests = worker.load.open_requests(),
+         .outstanding_tokens = worker.load.outstanding_tokens()});
+  }
+  explanation->not_eligible = static_cast<uint32_t>(fleet.members().size() - fleet.eligible().size());
+}
+
 std::vector<WorkerRegistry::NewWorker> EachWith(double weight, std::span<const std::string> names) {
   std::vector<WorkerRegistry::NewWorker> workers;
   for (const std::string& name : names) workers.push_back({.url = name, .weight = weight});
@@ -188,6 +202,9 @@ void Router::MakeKey(const RequestView& request, RoutingKey* key) const {
   if (Has(needs_, KeyParts::kBlocks)) MakeBlocks(request, &parsed, key);
   if (Has(needs_, KeyParts::kPrompt)) MakePrompt(request, &parsed, key);
   if (Has(needs_, KeyParts::kSession | KeyParts::kBodyDigest)) session_keys_.Find(request, key, &parsed);
+  if (key->explanation != nullptr) {
+    key->explanation->model = parsed && parsed->model ? *parsed->model : std::string(request.model);
+  }
   if (!Has(needs_, KeyParts::kPromptTokens)) return;
   // The limit on the output is worth reading, but a body is not parsed for it alone unless it is small.
   if (request.fields == nullptr && !parsed && request.body && request.body->size() <= kSmallBodyBytes &&
@@ -204,6 +221,7 @@ void Router::MakeKey(const RequestView& request, RoutingKey* key) const {
 void Router::MakePrompt(
     const RequestView& request, std::optional<RequestFields>* parsed, RoutingKey* key) const {
   Prompt& prompt = key->prompt;
+  key->priority = 0;
   prompt.kind = Prompt::Kind::kMissing;
   prompt.framed = false;
   prompt.scope = 0;
@@ -234,6 +252,7 @@ void Router::MakePrompt(
     thread_local RoutingText read;
     const PromptWanted wanted{request.path, options_.routing_text_limit, &read, /*scoped=*/true};
     *parsed = ParseRequestFields(*request.body, request.body_is_padded, &wanted);
+    key->priority = (*parsed)->priority.value_or(0);
     if (read.kind == RoutingText::Kind::kMissing) return;
     const bool is_text = read.kind == RoutingText::Kind::kText;
     prompt.kind = is_text ? Prompt::Kind::kText : Prompt::Kind::kTokens;
@@ -294,8 +313,10 @@ void Router::MakeBlocks(
 }
 
 StatusOr<Ticket> Router::Select(const RoutingKey& key, const FleetView& fleet) {
-  const std::optional<Decision> decision = policy_->Choose(key, fleet);
+  if (key.explanation != nullptr) ListCandidates(fleet, key.explanation.get());
+  std::optional<Decision> decision = policy_->Choose(key, fleet);
   if (!decision) return absl::UnavailableError(NobodyEligible(fleet));
+  decision->explanation = key.explanation;
   const std::shared_ptr<Worker>& worker = fleet.members()[decision->position].worker;
   worker->selections.fetch_add(1, std::memory_order_relaxed);
   uint64_t cached = 0;  // tokens

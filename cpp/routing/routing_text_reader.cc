@@ -117,8 +117,15 @@ bool AppendWhole(ondemand::object& object, std::string* parts) {
 
 }  // namespace
 
-RoutingTextReader::RoutingTextReader(std::string_view path, size_t limit, const char* end, RoutingText* out)
-    : responses_(path.ends_with("/responses")), limit_(limit), end_(end), out_(out) {
+RoutingTextReader::RoutingTextReader(
+    std::string_view path, size_t limit, std::string_view body, RoutingText* out)
+    : responses_(path.ends_with("/responses")),
+      limit_(limit),
+      end_(body.data() + body.size()),
+      most_(std::min(limit, body.size())),
+      out_(out) {
+  items_.swap(out->text);
+  items_.clear();
   out->kind = RoutingText::Kind::kMissing;
   out->framed = false;
   out->scope = 0;
@@ -154,10 +161,17 @@ bool RoutingTextReader::ReadMessages(ondemand::value& value) {
   tokens_ = false;
   items_.clear();
   lead_size_ = 0;
+  items_.reserve(most_);
   ondemand::array messages;
   if (value.get_array().get(messages) != simdjson::SUCCESS) return false;
   return ForEachElement(
       messages, end_, [this](ondemand::value& message) { return Full() || ReadMessage(message); });
+}
+
+void RoutingTextReader::Message::Clear() {
+  for (std::string* member : {&type, &role, &name, &reasoning, &content, &calls, &arguments, &result}) {
+    member->clear();
+  }
 }
 
 // One item; its parts in an order of our own, since the client's order of members means nothing: reasoning, content,
@@ -165,7 +179,8 @@ bool RoutingTextReader::ReadMessages(ondemand::value& value) {
 bool RoutingTextReader::ReadMessage(ondemand::value& value) {
   ondemand::object message;
   if (value.get_object().get(message) != simdjson::SUCCESS) return false;
-  std::string type, role, name, reasoning, content, calls, call_name, arguments, result;
+  message_.Clear();
+  auto& [type, role, name, reasoning, content, calls, arguments, result] = message_;
   const bool whole = ForEachMember(message, end_, [&](std::string_view member, ondemand::value& field) {
     if (member == "role") return TakeString(field, &role);
     if (member == "type") return TakeString(field, &type);
@@ -447,33 +462,27 @@ void RoutingTextReader::Finish(std::string_view model, bool scoped) {
     out_->token_ids.insert(out_->token_ids.begin(), scope.begin(), scope.end());
     return;
   }
-  std::string& text = out_->text;
   out_->kind = RoutingText::Kind::kText;
   out_->framed = framed_;
   out_->token_ids.clear();
-  if (scoped) text = TextScope(model, salt);
-  out_->scope = text.size();
-  const size_t limit = limit_ + text.size();
-  if (!framed_) {
-    if (text.empty()) {
-      text.swap(items_);
-    } else {
-      text.append(items_);
+  std::string before = scoped ? TextScope(model, salt) : std::string();
+  out_->scope = before.size();
+  const size_t limit = limit_ + before.size();
+  if (framed_) {
+    bool any = false;
+    for (const std::string& context : context_) {
+      if (context.empty()) continue;
+      if (!std::exchange(any, true)) before.append({kItem}).append("context");
+      before.append(context);
     }
-    text.resize(std::min(text.size(), limit));
-    return;
+    before.append(system_);
+    if (!tools_.empty()) {
+      items_.insert(lead_size_, std::string({kItem}).append("tools").append({kText}).append(tools_));
+    }
   }
-  bool any = false;
-  for (const std::string& context : context_) {
-    if (context.empty()) continue;
-    if (!std::exchange(any, true)) text.append({kItem}).append("context");
-    text.append(context);
-  }
-  const std::string_view items = items_;
-  text.append(system_).append(items.substr(0, lead_size_));
-  if (!tools_.empty()) text.append({kItem}).append("tools").append({kText}).append(tools_);
-  text.append(items.substr(lead_size_));
-  text.resize(std::min(text.size(), limit));
+  items_.insert(0, before);
+  items_.resize(std::min(items_.size(), limit));
+  out_->text.swap(items_);
 }
 
 }  // namespace vllm_router

@@ -13,8 +13,8 @@ namespace vllm_router {
 
 class RoutingTextReader {
  public:
-  // `path` tells what `input` means. `end`: where the body ends. `out` is overwritten; its memory is used again.
-  RoutingTextReader(std::string_view path, size_t limit, const char* end, RoutingText* out);
+  // `path` tells what `input` means. `out` is overwritten; its memory is used again.
+  RoutingTextReader(std::string_view path, size_t limit, std::string_view body, RoutingText* out);
 
   // Every member of the body, in its order; takes what is its own.
   void Read(std::string_view name, json::ondemand::value& value);
@@ -48,10 +48,18 @@ class RoutingTextReader {
 
   const bool responses_;  // `input` is a conversation
   const size_t limit_;
-  const char* const end_;
+  const char* const end_;  // of the body
+  const size_t most_;      // bytes that the prompt can have
   RoutingText* const out_;
 
+  // Of one message, kept for the next one.
+  struct Message {
+    std::string type, role, name, reasoning, content, calls, arguments, result;
+    void Clear();
+  };
+
   Form form_ = Form::kNone;
+  Message message_;
   std::string items_;     // or the prompt itself
   size_t lead_size_ = 0;  // of items_
   bool framed_ = false;   // items_ is items

@@ -34,6 +34,7 @@ class Ticket {
   const Worker& worker() const { return *worker_; }
   const std::shared_ptr<Worker>& shared_worker() const { return worker_; }
   const Decision& decision() const { return decision_; }
+  const Policy& policy() const { return *policy_; }
   bool finished() const { return (state_.load(std::memory_order_acquire) & kFinished) != 0; }
 
   // Returns the prefill share, once.

@@ -30,6 +30,10 @@ _Reason: TypeAlias = Literal[
     "failover",
     "overflow",
     "prefix_hash",
+    "prefix_hit",
+    "prefix_miss",
+    "prefix_spread",
+    "load_balance",
     "lowest_cost",
     "fallback",
     "pinned",
@@ -647,6 +651,9 @@ class Ticket:
     def finished(self) -> bool:
         """Whether the load has been returned."""
 
+    def explain(self) -> str:
+        """Why this worker, in words; with `select(explain=True)` whom it was chosen among, too."""
+
     def first_token(self) -> None:
         """The first output token has come: the share of load that stands for prefill returns now, once."""
 
@@ -734,6 +741,7 @@ class Router:
         headers: _Headers | None = None,
         model: str | None = None,
         exclude: Iterable[str] = (),
+        explain: bool = False,
     ) -> Ticket:
         """Choose a worker for one request and reserve the load there.
 
@@ -754,6 +762,7 @@ class Router:
             model: Name of the model, where no `body` says it: with `messages`, `prompt` or `token_ids`.
             exclude: URLs of workers that must not be chosen, such as those that have failed already. A URL
                 without `@rank` means all its ranks; URLs that are not in the fleet are ignored.
+            explain: Keep what the workers were compared by, for `Ticket.explain()`; costs a few microseconds.
 
         Raises:
             NoWorkersError: nobody may be chosen; the message counts workers by the reason.
@@ -792,6 +801,10 @@ class Router:
 
         prefix_aware: `prefix_routing`, a dict of its decisions (`prefix_hash`, `overflow`, `fallback`) and
         `unique_prefixes`, about how many different prefixes it has seen (within 1 %).
+        cache_aware: `cache_routing`, a dict of its decisions (`hits`, `misses`, `load_balancing`) and of what
+        it remembers: `bytes` of different prompts, its limit `max_bytes`, `memory_bytes`, `nodes`,
+        `evicted_bytes`, `workers`, the bytes that each was sent; and where answers told, `predicted_tokens`
+        and `reported_tokens` of caches, and `guessed_restarts`.
         """
 
     def add_worker(self, url: str, weight: float = 1.0) -> None:

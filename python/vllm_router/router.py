@@ -82,7 +82,7 @@ class Router(_core.Router):
     Args:
         policy: A policy's name or alias (`-` and `_` are the same), or a `PolicyType`: `random`,
             `round_robin`, `least_load`, `power_of_two`, `consistent_hash`, `rendezvous_hash`,
-            `vllm_cache_aware`, `prefix_aware`, `prefix_hash`, `auto`.
+            `cache_aware`, `vllm_cache_aware`, `prefix_aware`, `prefix_hash`, `auto`.
         worker_urls: URLs of the first workers, in fleet order: `http://host:port[/prefix][@rank]`.
         seed: 0 to 2^64-1 makes random choices repeat; None draws one.
         **options: The routing flags of the command line by name, such as `virtual_nodes=160`; `vllm-router
@@ -97,7 +97,7 @@ class Router(_core.Router):
 
     def __init__(
         self,
-        policy: str | PolicyType = "least_load",
+        policy: str | PolicyType = "cache_aware",
         worker_urls: Iterable[str] = (),
         *,
         seed: int | None = None,

@@ -59,19 +59,20 @@ BUILT_POLICIES = (
     "vllm_cache_aware",
     "prefix_aware",
     "prefix_hash",
+    "cache_aware",
     "auto",
 )
+DEFAULT_POLICY = "cache_aware"
 HASH_POLICIES = ("consistent_hash", "rendezvous_hash")
 BLOCK_POLICIES = ("vllm_cache_aware", "auto")
 _HOLDER_POLICIES = ("vllm_cache_aware",)
 PREFIX_POLICIES = ("prefix_aware",)
-TEXT_POLICIES = ("prefix_hash",)
+TEXT_POLICIES = ("prefix_hash", "cache_aware")
 
 # Canonical names; docs/reference/policies.md lists them.
 _USE_SESSIONS = "for chats use consistent_hash, which keeps a session on one worker, otherwise least_load"
 _LATER_POLICIES = dict.fromkeys(
     (
-        "cache_aware",
         "kv_overlap",
         "kv_logit",
         "sticky_least_loaded",
@@ -153,7 +154,6 @@ _BACKENDS = NotBuilt("backends other than vllm", "any worker that speaks HTTP is
 _PROFILE = NotBuilt(
     "profiling around requests", "POST /start_profile reaches one worker, as any other path does"
 )
-_CACHE_AWARE = NotBuilt("the policy cache_aware", "no policy keeps a tree of prefixes")
 
 # Groups, in the order of --help.
 _SERVER = "Server"
@@ -267,6 +267,14 @@ class RouterArgs:
         group=_SERVER,
         scope="server",
     )
+    decision_headers: bool = option(
+        False,
+        Switch(),
+        "whether answers carry x-vllm-router-* headers that say why their worker was asked",
+        group=_SERVER,
+        scope="server",
+        more="They show the workers' addresses to clients.",
+    )
     trust_forwarded: bool = option(
         True,
         Switch(),
@@ -332,7 +340,7 @@ class RouterArgs:
     )
 
     policy: str = option(
-        "least_load",
+        DEFAULT_POLICY,
         _policy(),
         "the policy that chooses the worker",
         group=_POLICY,
@@ -530,7 +538,8 @@ class RouterArgs:
         "the share of the prompt that a worker must hold for its cache to decide",
         group=_POLICY,
         scope="routing",
-        policies=_HOLDER_POLICIES,
+        policies=("cache_aware", *_HOLDER_POLICIES),
+        more="Higher: fewer prompts follow their beginnings, and load is more even.",
     )
     block_size: int = option(
         16,
@@ -583,25 +592,78 @@ class RouterArgs:
         policies=BLOCK_POLICIES,
     )
     balance_abs_threshold: int = option(
-        64, Number(0), "the difference of load that ends affinity", group=_POLICY, not_built=_CACHE_AWARE
+        64,
+        Number(0, 1_000_000),
+        "the difference of open requests that ends affinity, if the ratio does, too",
+        group=_POLICY,
+        scope="routing",
+        policies=("cache_aware",),
+        more="Lower where workers differ or traffic comes in bursts.",
     )
     balance_rel_threshold: float = option(
         1.5,
-        Number(1, whole=False),
-        "the ratio of load that ends affinity",
+        Number(1, 1_000_000, whole=False),
+        "the ratio of open requests that ends affinity, if the difference does, too",
         group=_POLICY,
-        not_built=_CACHE_AWARE,
+        scope="routing",
+        policies=("cache_aware",),
+        more="In steps of 0.001.",
+    )
+    balance_gate: str = option(
+        "worker",
+        Choice(("worker", "fleet")),
+        "whose load is compared with the least loaded worker's",
+        group=_POLICY,
+        scope="routing",
+        policies=("cache_aware",),
+        more="worker: that of the worker that holds the prompt. fleet: the greatest, as in "
+        "vllm-project/router, where one hot worker ends affinity for all.",
+    )
+    spread_starts: bool = option(
+        True,
+        Switch(),
+        "whether a beginning that many conversations share recruits as many workers as its share of them",
+        group=_POLICY,
+        scope="routing",
+        policies=("cache_aware",),
+        more="Without it, one worker gets all who share a system prompt, until load parts them.",
+    )
+    miss_choice: str = option(
+        "least_load",
+        Choice(("least_load", "smallest_tree")),
+        "who gets a prompt that nobody holds enough of",
+        group=_POLICY,
+        scope="routing",
+        policies=("cache_aware",),
+        more="least_load: of equals the one that was sent least. smallest_tree: the one that was sent least.",
+    )
+    eviction_policy: str = option(
+        "lru",
+        Choice(("lru", "lfu", "fifo", "mru", "filo", "priority")),
+        "which prompts are forgotten first",
+        group=_POLICY,
+        scope="routing",
+        policies=("cache_aware",),
+        more="As the engines' own caches do. priority: those of the lowest `priority` in their bodies.",
     )
     eviction_interval_secs: int = option(
         120,
-        Number(1),
-        "the time between two trimmings of the prefix tree",
+        Number(1, 2**31 - 1),
+        "the time between two looks at what workers that left had been sent",
         group=_POLICY,
+        scope="routing",
         aliases=("eviction_interval",),
-        not_built=_CACHE_AWARE,
+        policies=("cache_aware",),
+        more="The size limit does not wait for it: it holds after every request.",
     )
     max_tree_size: int = option(
-        2**26, Number(1024), "the size limit of the prefix tree", group=_POLICY, not_built=_CACHE_AWARE
+        2**26,
+        Number(1024, 2**50),
+        "how many bytes of different prompts are remembered, of all workers together",
+        group=_POLICY,
+        scope="routing",
+        policies=("cache_aware",),
+        more="A token id counts as four.",
     )
 
     connect_timeout_secs: float = option(
@@ -1403,9 +1465,7 @@ FLAGS: dict[str, Flag] = flags_of(RouterArgs)
 
 # What Router(policy, worker_urls, **options) takes: the fleet itself is an argument of its own there.
 POLICY_OPTIONS = tuple(
-    name
-    for name, flag in FLAGS.items()
-    if name != "worker_urls" and (flag.scope == "routing" or flag.not_built is _CACHE_AWARE)
+    name for name, flag in FLAGS.items() if name != "worker_urls" and flag.scope == "routing"
 )
 
 _RAW_PARSERS: dict[str, Callable[[Any], Any]] = {
@@ -1491,7 +1551,7 @@ def _without_sections(values: dict[str, Any], source: str) -> dict[str, Any]:
     for name, value in routing.items():
         section = value if isinstance(value, dict) and name in BUILT_POLICIES else {name: value}
         for inner, setting in section.items():
-            if section is value and inner == "eviction_interval_secs":
+            if name in BLOCK_POLICIES and inner == "eviction_interval_secs":
                 continue  # nothing waits for it: the limit on blocks holds after every request
             if inner in flat:
                 raise ValueError(f"{source}: {inner} is there twice; leave one of them")

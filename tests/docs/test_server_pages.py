@@ -51,7 +51,12 @@ def page() -> Iterator[dict[str, Family]]:
     eventually(lambda: "vllm_router_embeddings_errors_total{" in router.server.metrics_text())
     # And one whose policy has an index.
     indexed = stage.router(worker, policy="vllm_cache_aware", prometheus_port=0)
-    yield parse(indexed.server.metrics_text()) | parse(router.server.metrics_text())
+    remembering = stage.router(worker, policy="cache_aware", prometheus_port=0)
+    yield (
+        parse(remembering.server.metrics_text())
+        | parse(indexed.server.metrics_text())
+        | parse(router.server.metrics_text())
+    )
     stage.close()
 
 
@@ -97,6 +102,10 @@ def test_the_names_of_the_reference_router_are_kept() -> None:
         "worker_health": {"worker"},
         "worker_load": {"worker"},
         "running_requests": {"worker"},
+        "cache_hits_total": set(),
+        "cache_misses_total": set(),
+        "load_balancing_events_total": set(),
+        "tree_size": {"worker"},
         "max_load": set(),
         "min_load": set(),
     }

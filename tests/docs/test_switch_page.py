@@ -30,10 +30,15 @@ REFERENCE = {
     "--prometheus-port": 29000,
     "--prometheus-host": "127.0.0.1",
     "--request-id-headers": None,
+    "--cache-threshold": 0.3,
 }
 # Those that it has and we give another meaning or no effect; the rest of it must be among what is refused.
 DIFFERENT = {
     "--policy",
+    "--balance-abs-threshold",
+    "--balance-rel-threshold",
+    "--max-tree-size",
+    "--eviction-interval-secs",
     "--worker-startup-timeout-secs",
     "--worker-startup-check-interval",
     "--request-timeout-secs",

@@ -55,6 +55,9 @@ def request_fields(body: bytes) -> dict[str, object] | None:
         whole = isinstance(member, int) and not isinstance(member, bool)
         return member if whole and 0 <= member < 2**64 else None
 
+    priority = value.get("priority")
+    if not isinstance(priority, int) or isinstance(priority, bool) or not -(2**31) <= priority < 2**31:
+        priority = None
     limit = count(value.get("max_completion_tokens"))
     return {
         "session_params_session_id": identity(params.get("session_id")) if isinstance(params, dict) else None,
@@ -63,6 +66,7 @@ def request_fields(body: bytes) -> dict[str, object] | None:
         "user_id": identity(value.get("user_id")),
         "model": model if isinstance(model, str) and (not model or identity(f"x{model}")) else None,
         "stream": stream if isinstance(stream, bool) else None,
+        "priority": priority,
         "max_tokens": limit if limit is not None else count(value.get("max_tokens")),
     }
 

@@ -149,6 +149,7 @@ def test_a_removed_workers_nodes_are_reclaimed_by_later_inserts():
         tree.insert(b"x%d" % number, stays)
     assert tree.stats()["removing"] == 0
     assert tree.stats()["size"] == tree.size(stays)
+    assert tree.sizes([stays, gone, stays]) == [tree.size(stays), 0, tree.size(stays)]
 
 
 def test_ends_of_one_node_are_the_last_ones():

@@ -16,6 +16,8 @@ def test_reasons_have_their_stable_names():
         "prefix_hash",
         "prefix_hit",
         "prefix_miss",
+        "prefix_spread",
+        "load_balance",
         "lowest_cost",
         "fallback",
         "pinned",

@@ -14,6 +14,7 @@ BUILT = [
     "vllm_cache_aware",
     "prefix_aware",
     "prefix_hash",
+    "cache_aware",
     "auto",
 ]
 
@@ -46,7 +47,6 @@ def test_names_and_aliases_are_accepted(name, expected):
 @pytest.mark.parametrize(
     "name",
     [
-        "cache_aware",
         "kv_overlap",
         "kv_logit",
         "sticky_least_loaded",

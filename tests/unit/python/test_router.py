@@ -14,10 +14,10 @@ from vllm_router.router_args import BUILT_POLICIES, RouterArgs
 URLS = ["http://w1:8000", "http://w2:8000"]
 
 
-def test_the_default_policy_is_least_load():
-    assert Router().policy == "least_load"
-    assert repr(Router(worker_urls=URLS)) == "<Router least_load, 2 workers>"
-    assert repr(Router(worker_urls=URLS[:1])) == "<Router least_load, 1 worker>"
+def test_the_default_policy_is_cache_aware():
+    assert Router().policy == "cache_aware"
+    assert repr(Router(worker_urls=URLS)) == "<Router cache_aware, 2 workers>"
+    assert repr(Router(worker_urls=URLS[:1])) == "<Router cache_aware, 1 worker>"
 
 
 @pytest.mark.parametrize("policy", BUILT_POLICIES)
@@ -41,11 +41,7 @@ def test_aliases_mean_their_policy(alias, policy):
 
 @pytest.mark.parametrize("kind", PolicyType)
 def test_a_policy_type_is_as_good_as_its_name(kind):
-    if kind is PolicyType.CacheAware:
-        with pytest.raises(ValueError, match="cache_aware is not built"):
-            Router(kind)
-    else:
-        assert Router(kind).policy == kind.value
+    assert Router(kind).policy == kind.value
     assert policy_from_str(kind.value) is kind
     assert policy_from_str(None) is None
 
@@ -61,7 +57,7 @@ def test_a_name_without_a_policy_type_is_a_key_error():
         ("least_lod", "did you mean least_load"),
         ("conistent_hash", "did you mean consistent_hash"),
         ("quantum", "one of random, round_robin"),
-        ("cache_aware", "not built"),
+        ("kv_overlap", "not built"),
         ("kv_aware", "kv_overlap"),
         ("", "policy is"),
     ],

@@ -19,7 +19,7 @@ from vllm_router.router_args import FLAGS, KNOWN_ELSEWHERE, RouterArgs, availabl
 ROOT = Path(__file__).parents[3]
 
 # The flags of vllm-project/router 0.1.15, its native and its Python launcher together, and what their command
-# line gives when they are left out. `policy` is cache_aware there, which is not built here yet.
+# line gives when they are left out.
 REFERENCE_DEFAULTS: dict[str, Any] = {
     "host": "127.0.0.1",
     "port": 30000,
@@ -41,7 +41,7 @@ REFERENCE_DEFAULTS: dict[str, Any] = {
     "profile": False,
     "api-key": None,
     "api-key-validation-urls": [],
-    "policy": "least_load",
+    "policy": "cache_aware",
     "prefill-policy": None,
     "decode-policy": None,
     "cache-threshold": 0.3,
@@ -150,6 +150,10 @@ OTHER_VALUES: dict[str, tuple[str, Any]] = {
     "prefix-hash-load-factor": ("1.5", 1.5),
     "prefix-hash-balance-abs-threshold": ("4", 4),
     "routing-text-limit": ("65536", 65536),
+    "balance-gate": ("fleet", "fleet"),
+    "spread-starts": ("", True),  # on anyway
+    "miss-choice": ("smallest_tree", "smallest_tree"),
+    "eviction-policy": ("lfu", "lfu"),
     "hash-key-order": ("reference", "reference"),
     "hash-key-headers": ("x-team,x-user", ["x-team", "x-user"]),
     "consistent-hash-compat": ("", True),
@@ -242,6 +246,7 @@ OTHER_VALUES: dict[str, tuple[str, Any]] = {
     "balance-rel-threshold": ("1.1", 1.1),
     "eviction-interval-secs": ("30", 30),
     "max-tree-size": ("10000", 10000),
+    "decision-headers": ("", True),
     "trust-forwarded": ("", True),  # on anyway; --no-… is the one that changes something
     "session-header-aliases": ("", True),
     "hash-key-fallback": ("body", "body"),  # the other name is not built yet
@@ -392,7 +397,7 @@ def test_every_other_flag_is_accepted_away_from_its_default(spelling: str) -> No
 
 @pytest.mark.parametrize(
     "name",
-    ["cache_aware", "kv_overlap", "kv", "manual"],
+    ["kv_overlap", "kv", "manual"],
 )
 def test_a_policy_that_is_not_built_is_refused_by_name(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert f"--policy {name} is not built into vllm-router {__version__} yet;" in errors_of(
@@ -608,8 +613,8 @@ def test_an_empty_file_changes_nothing() -> None:
         ("- port", "f.yaml must be a mapping of names to values"),
         ("port: [", "f.yaml is not YAML: "),
         (
-            "policy: cache_aware",
-            f"f.yaml: --policy cache_aware is not built into vllm-router {__version__} yet",
+            "policy: kv_overlap",
+            f"f.yaml: --policy kv_overlap is not built into vllm-router {__version__} yet",
         ),
     ],
 )
@@ -658,8 +663,8 @@ def test_the_section_prefix_routing_chooses_the_policy_and_sets_its_options() ->
 
 
 def test_a_section_that_is_off_chooses_nothing() -> None:
-    assert RouterArgs.from_yaml("prefix_routing:\n  enabled: false\n").policy == "least_load"
-    assert RouterArgs.from_yaml("prefix_routing:\n").policy == "least_load"
+    assert RouterArgs.from_yaml("prefix_routing:\n  enabled: false\n").policy == "cache_aware"
+    assert RouterArgs.from_yaml("prefix_routing:\n").policy == "cache_aware"
 
 
 @pytest.mark.parametrize(
@@ -697,7 +702,7 @@ def test_virtual_nodes_are_the_policy_s_own_unless_they_are_given() -> None:
 def test_policy_options_are_filled_with_defaults() -> None:
     assert check_policy_options({}) == {
         "intra_node_data_parallel_size": 1,
-        "policy": "least_load",
+        "policy": "cache_aware",
         "seed": None,
         "fallback_policy": "least_load",
         "least_load_metric": "requests",
@@ -722,6 +727,14 @@ def test_policy_options_are_filled_with_defaults() -> None:
         "prefix_hash_load_factor": 1.25,
         "prefix_hash_balance_abs_threshold": 10,
         "routing_text_limit": 4_194_304,
+        "balance_abs_threshold": 64,
+        "balance_rel_threshold": 1.5,
+        "balance_gate": "worker",
+        "spread_starts": True,
+        "miss_choice": "least_load",
+        "eviction_policy": "lru",
+        "eviction_interval_secs": 120,
+        "max_tree_size": 67_108_864,
         "tokenize": "never",
     }
 
@@ -758,7 +771,7 @@ def test_compat_sets_what_it_implies() -> None:
             "virtual_nodes is 0; it is the number of points on the hash ring per worker",
         ),
         ({"cache_threshold": 1.5}, ValueError, "cache_threshold is 1.5; "),
-        ({"policy": "cache_aware"}, ValueError, "--policy cache_aware is not built into vllm-router"),
+        ({"policy": "kv_overlap"}, ValueError, "--policy kv_overlap is not built into vllm-router"),
         ({"policy": "least_lod"}, ValueError, "did you mean least_load?"),
     ],
 )

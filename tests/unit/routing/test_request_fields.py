@@ -16,6 +16,7 @@ NOTHING = {
     "user_id": None,
     "model": None,
     "stream": None,
+    "priority": None,
     "max_tokens": None,
 }
 
@@ -47,6 +48,7 @@ def test_every_wanted_member_is_read_and_the_others_are_skipped():
         "user_id": "7",
         "model": "llama-3",
         "stream": True,
+        "priority": None,
         "max_tokens": 64,
     }
 
@@ -108,6 +110,16 @@ def test_limits_on_the_output_are_integers(value, expected):
 @pytest.mark.parametrize("value", ["-1", "1.5", "18446744073709551616", '"5"', "null", "true", "[5]"])
 def test_anything_else_is_no_limit_on_the_output(value):
     assert only(f'{{"max_tokens":{value}}}')
+
+
+@pytest.mark.parametrize("value", [0, 5, -5, 2**31 - 1, -(2**31)])
+def test_a_priority_is_an_integer_of_32_bits(value):
+    assert only(f'{{"priority":{value}}}', priority=value)
+
+
+@pytest.mark.parametrize("value", ["1.5", "2147483648", "-2147483649", '"5"', "null", "true", "[5]", "1e3"])
+def test_anything_else_is_no_priority(value):
+    assert only(f'{{"priority":{value}}}')
 
 
 def test_max_completion_tokens_counts_before_max_tokens():

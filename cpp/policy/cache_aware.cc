@@ -1,0 +1,385 @@
+#include "policy/cache_aware.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <mutex>
+#include <span>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include "base/dice.h"
+#include "policy/load_order.h"
+
+namespace vllm_router {
+namespace {
+
+// Wide enough for loads times weights times thresholds; the compiler's, which -Wpedantic wants marked.
+__extension__ using Wide = __int128;
+
+constexpr std::string_view kAnswer =
+    "\x1e"
+    "assistant";  // how the next turn of a conversation goes on
+
+// What one block of an engine's cache holds: matches that differ by less are alike.
+constexpr uint64_t kGrainBytes = 64;
+constexpr uint64_t kGrainTokens = 16;
+constexpr uint64_t kTellingGrains = 4;  // a prediction of so much that meets nothing means something
+constexpr uint32_t kTellingMisses = 3;
+
+// Who of the fleet is who in the memory, for one membership.
+struct OwnersPlan final : FleetPlan {
+  OwnersPlan(const void* owner, std::shared_ptr<const FleetPlan> inner, uint64_t membership)
+      : FleetPlan(owner, std::move(inner)), membership(membership) {}
+
+  struct Known {
+    WorkerId worker;
+    PromptMemory::Owner owner;
+  };
+
+  uint64_t membership;
+  std::vector<Known> known;  // by position
+};
+
+// Load per weight of two workers: a/wa - b/wb > limit, and a/wa > ratio/1000 * b/wb.
+struct Share {
+  explicit Share(const Worker& worker) : requests(worker.load.open_requests()), weight(worker.weight) {}
+
+  bool operator<(const Share& other) const {
+    return static_cast<Wide>(requests) * other.weight < static_cast<Wide>(other.requests) * weight;
+  }
+  bool Exceeds(const Share& least, const CacheAwareOptions& options) const {
+    const Wide mine = static_cast<Wide>(requests) * least.weight;
+    const Wide its = static_cast<Wide>(least.requests) * weight;
+    return (mine - its) * kWeightOne >
+               static_cast<Wide>(options.balance_abs_threshold) * weight * least.weight &&
+           mine * 1000 > its * static_cast<Wide>(options.balance_rel_threshold);
+  }
+
+  int64_t requests;
+  uint32_t weight;
+};
+
+class CacheAware final : public Policy {
+ public:
+  CacheAware(const CacheAwareOptions& options, uint64_t seed, std::unique_ptr<Policy> fallback)
+      : options_(options),
+        memory_(PromptMemory::Create(options.memory)),
+        dice_(seed),
+        fallback_(std::move(fallback)) {}
+
+  std::string_view name() const override { return "cache_aware"; }
+  KeyParts Needs() const override { return KeyParts::kPrompt | KeyParts::kPromptTokens | fallback_->Needs(); }
+
+  std::optional<Decision> Choose(const RoutingKey& key, const FleetView& fleet) override {
+    if (fleet.eligible().empty()) return std::nullopt;
+    if (key.prompt.kind == Prompt::Kind::kMissing) {
+      std::optional<Decision> decision = fallback_->Choose(key, fleet);
+      if (decision) decision->reason = Reason::kFallback;
+      return decision;
+    }
+    const OwnersPlan* plan = FindPlan<OwnersPlan>(fleet, this);
+    thread_local Walk walk;
+    const bool planned = plan != nullptr && plan->membership == fleet.membership();
+    if (!planned || key.prompt.size() == 0) {
+      // An empty prompt, or a view that nobody planned for: nothing is known, nothing is learned.
+      misses_.value.fetch_add(1, std::memory_order_relaxed);
+      const uint32_t position =
+          planned ? Least(fleet, fleet.eligible(), *plan, &walk) : *LeastLoaded(fleet, dice_);
+      return DecisionFor(position, Reason::kPrefixMiss, 0, key, fleet);
+    }
+    memory_->Match(key.prompt, &walk.matches);
+    Weigh(key.prompt, fleet, *plan, &walk);
+    if (key.explanation != nullptr) Explain(fleet, walk, key.explanation.get());
+    const auto [position, reason] = Pick(key.prompt, fleet, *plan, &walk);
+    memory_->Insert(
+        key.prompt, plan->known[position].owner, {.is_start = !walk.continues, .priority = key.priority},
+        walk.matches);
+    CounterOf(reason).fetch_add(1, std::memory_order_relaxed);
+    return DecisionFor(position, reason, walk.held[position], key, fleet);
+  }
+
+  void Observe(const Decision& decision, const Outcome& outcome) override {
+    if (decision.reason == Reason::kFallback) return fallback_->Observe(decision, outcome);
+    if (!outcome.cached_tokens || decision.unit == MatchUnit::kNone) return;
+    const bool is_text = decision.unit == MatchUnit::kBytes;
+    predicted_tokens_.fetch_add(
+        is_text ? decision.matched / PromptMemory::kBytesPerToken : decision.matched,
+        std::memory_order_relaxed);
+    reported_tokens_.fetch_add(*outcome.cached_tokens, std::memory_order_relaxed);
+    if (decision.matched < kTellingGrains * (is_text ? kGrainBytes : kGrainTokens)) return;
+    const std::lock_guard lock(trust_mutex_);
+    const auto found = trust_.find(decision.worker);
+    if (found == trust_.end()) return;
+    Trust& trust = found->second;
+    trust.misses = *outcome.cached_tokens == 0 ? trust.misses + 1 : 0;
+    if (trust.misses < kTellingMisses) return;
+    // It has restarted, or lost its cache in another way.
+    trust.misses = 0;
+    memory_->Forget(trust.owner);
+    ++forgotten_;
+  }
+
+  std::shared_ptr<const FleetPlan> Plan(const FleetView& next) override {
+    const OwnersPlan* last = FindPlan<OwnersPlan>(next, this);
+    auto plan = std::make_shared<OwnersPlan>(this, fallback_->Plan(next), next.membership());
+    if (last != nullptr && last->membership == next.membership()) {
+      plan->known = last->known;
+      return plan;
+    }
+    std::vector<OwnersPlan::Known> gone = last != nullptr ? last->known : std::vector<OwnersPlan::Known>();
+    for (const FleetView::Member& member : next.members()) {
+      const WorkerId worker = member.worker->id;
+      const auto found =
+          std::find_if(gone.begin(), gone.end(), [&](const auto& known) { return known.worker == worker; });
+      if (found != gone.end()) {
+        plan->known.push_back(*found);
+        gone.erase(found);
+      } else {
+        plan->known.push_back({worker, memory_->AddWorker()});
+      }
+    }
+    const std::lock_guard lock(trust_mutex_);
+    for (const OwnersPlan::Known& known : gone) {
+      memory_->RemoveWorker(known.owner);
+      trust_.erase(known.worker);
+    }
+    for (const OwnersPlan::Known& known : plan->known) trust_[known.worker].owner = known.owner;
+    return plan;
+  }
+
+  CacheRoutingStats stats(const FleetView& fleet) const {
+    CacheRoutingStats stats{
+        .hits = hits_.value.load(std::memory_order_relaxed),
+        .misses = misses_.value.load(std::memory_order_relaxed),
+        .load_balancing = balanced_.value.load(std::memory_order_relaxed),
+        .predicted_tokens = predicted_tokens_.load(std::memory_order_relaxed),
+        .reported_tokens = reported_tokens_.load(std::memory_order_relaxed),
+        .max_size = options_.memory.max_size,
+        .trees = memory_->stats()};
+    const OwnersPlan* plan = FindPlan<OwnersPlan>(fleet, this);
+    if (plan != nullptr && plan->membership == fleet.membership()) {
+      std::vector<PromptMemory::Owner> owners;
+      for (const OwnersPlan::Known& known : plan->known) owners.push_back(known.owner);
+      stats.worker_sizes.resize(owners.size());
+      memory_->Sizes(owners, stats.worker_sizes);
+    }
+    const std::lock_guard lock(trust_mutex_);
+    stats.forgotten = forgotten_;
+    return stats;
+  }
+
+ private:
+  // What a prompt met, without the scope. A thread's own, used again.
+  struct Walk {
+    PrefixMatches matches;
+    std::vector<uint64_t> held;  // by position; of those who are not eligible nothing
+    uint64_t best = 0;           // of the eligible
+    bool continues = false;      // an earlier request's prompt, and what an engine made of it
+    std::vector<uint32_t> holders;
+    std::vector<uint32_t> equals;
+  };
+
+  struct Picked {
+    uint32_t position;
+    Reason reason;
+  };
+
+  // Every decision of every thread counts, so counters do not share a line.
+  struct alignas(64) Counter {
+    std::atomic<uint64_t> value{0};
+  };
+
+  struct Trust {
+    PromptMemory::Owner owner{};
+    uint32_t misses = 0;  // in a row
+  };
+
+  std::atomic<uint64_t>& CounterOf(Reason reason) {
+    if (reason == Reason::kPrefixHit) return hits_.value;
+    return reason == Reason::kLoadBalance ? balanced_.value : misses_.value;
+  }
+
+  static void Weigh(const Prompt& prompt, const FleetView& fleet, const OwnersPlan& plan, Walk* walk) {
+    const bool is_text = prompt.kind == Prompt::Kind::kText;
+    walk->held.assign(fleet.members().size(), 0);
+    walk->best = 0;
+    for (const uint32_t position : fleet.eligible()) {
+      const PromptMemory::Owner owner = plan.known[position].owner;
+      const uint64_t matched = walk->matches.matched(is_text ? owner.of_text : owner.of_tokens);
+      const uint64_t held = matched - std::min<uint64_t>(matched, prompt.scope);
+      walk->held[position] = held;
+      walk->best = std::max(walk->best, held);
+    }
+    walk->continues = Continues(prompt, *walk);
+  }
+
+  // An earlier request ended on the part that somebody has, and what follows is nothing, or an answer to it, or
+  // whatever a text without roles goes on with. Of ids an end within a page counts with the page.
+  static bool Continues(const Prompt& prompt, const Walk& walk) {
+    const bool is_text = prompt.kind == Prompt::Kind::kText;
+    const uint64_t deepest = prompt.scope + walk.best;
+    if (walk.best == 0) return false;
+    for (const uint64_t end : walk.matches.ends()) {
+      if ((is_text ? end : end - end % PromptMemory::kPageTokens) > deepest) break;
+      if (end <= prompt.scope) continue;
+      if (!prompt.framed) return true;
+      const std::string_view rest = prompt.text().substr(end);
+      if (rest.empty() || rest.starts_with(kAnswer)) return true;
+    }
+    return false;
+  }
+
+  Picked Pick(const Prompt& prompt, const FleetView& fleet, const OwnersPlan& plan, Walk* walk) {
+    const auto least_loaded = [&](std::span<const uint32_t> among) {
+      return Least(fleet, among, plan, walk);
+    };
+    if (options_.balance_gate == BalanceGate::kFleet && FleetIsUneven(fleet)) {
+      return {least_loaded(fleet.eligible()), Reason::kLoadBalance};
+    }
+    const auto total = static_cast<double>(prompt.size());
+    if (static_cast<double>(walk->best) / total <= options_.cache_threshold) {
+      const bool smallest = options_.miss_choice == MissChoice::kSmallestTree;
+      return {smallest ? Smallest(fleet, plan, walk) : least_loaded(fleet.eligible()), Reason::kPrefixMiss};
+    }
+    FindHolders(prompt, fleet, walk);
+    if (!walk->continues && options_.spread_starts && IsCrowded(prompt, fleet, *walk)) {
+      return {least_loaded(fleet.eligible()), Reason::kPrefixSpread};
+    }
+    const uint32_t holder = least_loaded(walk->holders);
+    if (options_.balance_gate == BalanceGate::kWorker) {
+      const Share least = LeastShare(fleet);
+      if (Share(fleet.worker(holder)).Exceeds(least, options_)) {
+        return {least_loaded(fleet.eligible()), Reason::kLoadBalance};
+      }
+    }
+    return {holder, Reason::kPrefixHit};
+  }
+
+  static uint64_t Grain(const Prompt& prompt) {
+    return prompt.kind == Prompt::Kind::kText ? kGrainBytes : kGrainTokens;
+  }
+
+  // A conversation's own holder, or for a beginning whoever has it up to the same block.
+  static void FindHolders(const Prompt& prompt, const FleetView& fleet, Walk* walk) {
+    const uint64_t grain = walk->continues ? 1 : Grain(prompt);
+    walk->holders.clear();
+    for (const uint32_t position : fleet.eligible()) {
+      if (walk->held[position] / grain == walk->best / grain) walk->holders.push_back(position);
+    }
+  }
+
+  // A prefix that draws the share f of all beginnings belongs on f of the fleet.
+  static bool IsCrowded(const Prompt& prompt, const FleetView& fleet, const Walk& walk) {
+    const uint64_t grain = Grain(prompt);
+    const uint64_t passed = walk.matches.StartsAt(prompt.scope + walk.best / grain * grain);
+    uint64_t holding = 0;
+    for (const uint32_t position : walk.holders) holding += fleet.worker(position).weight;
+    return passed * fleet.eligible_weight() > holding * walk.matches.starts();
+  }
+
+  static Share LeastShare(const FleetView& fleet) {
+    Share least(fleet.worker(fleet.eligible().front()));
+    for (const uint32_t position : fleet.eligible().subspan(1)) {
+      least = std::min(least, Share(fleet.worker(position)));
+    }
+    return least;
+  }
+
+  bool FleetIsUneven(const FleetView& fleet) const {
+    Share most(fleet.worker(fleet.eligible().front()));
+    for (const uint32_t position : fleet.eligible().subspan(1)) {
+      most = std::max(most, Share(fleet.worker(position)));
+    }
+    return most.Exceeds(LeastShare(fleet), options_);
+  }
+
+  // The least-loaded order, in which of equals those come first that have seen least; then by lot.
+  uint32_t Least(
+      const FleetView& fleet, std::span<const uint32_t> among, const OwnersPlan& plan, Walk* walk) {
+    std::vector<uint32_t>& equals = walk->equals;
+    equals.clear();
+    for (const uint32_t position : among) {
+      const int order =
+          equals.empty() ? 0 : CompareLoad(fleet.worker(position), fleet.worker(equals.front()));
+      if (order < 0) equals.clear();
+      if (order <= 0) equals.push_back(position);
+    }
+    if (equals.size() > 1) KeepSmallest(plan, &equals);
+    return Draw(equals);
+  }
+
+  uint32_t Smallest(const FleetView& fleet, const OwnersPlan& plan, Walk* walk) {
+    std::vector<uint32_t>& equals = walk->equals;
+    equals.assign(fleet.eligible().begin(), fleet.eligible().end());
+    KeepSmallest(plan, &equals);
+    return LeastLoaded(fleet, equals, dice_);
+  }
+
+  void KeepSmallest(const OwnersPlan& plan, std::vector<uint32_t>* positions) const {
+    thread_local std::vector<PromptMemory::Owner> owners;
+    thread_local std::vector<uint64_t> sizes;
+    owners.clear();
+    for (const uint32_t position : *positions) owners.push_back(plan.known[position].owner);
+    sizes.resize(owners.size());
+    memory_->Sizes(owners, sizes);
+    const uint64_t smallest = *std::min_element(sizes.begin(), sizes.end());
+    size_t kept = 0;
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      if (sizes[i] == smallest) (*positions)[kept++] = (*positions)[i];
+    }
+    positions->resize(kept);
+  }
+
+  uint32_t Draw(std::span<const uint32_t> equals) {
+    return equals.size() == 1 ? equals.front() : equals[dice_.Below(equals.size())];
+  }
+
+  static void Explain(const FleetView& fleet, const Walk& walk, Explanation* explanation) {
+    for (size_t i = 0; i < explanation->candidates.size() && i < fleet.eligible().size(); ++i) {
+      explanation->candidates[i].matched = walk.held[fleet.eligible()[i]];
+    }
+  }
+
+  static Decision DecisionFor(
+      uint32_t position, Reason reason, uint64_t matched, const RoutingKey& key, const FleetView& fleet) {
+    return {
+        .position = position,
+        .worker = fleet.worker(position).id,
+        .reason = reason,
+        .unit = key.prompt.kind == Prompt::Kind::kText ? MatchUnit::kBytes : MatchUnit::kTokens,
+        .matched = matched,
+        .total = key.prompt.size()};
+  }
+
+  const CacheAwareOptions options_;
+  const std::shared_ptr<PromptMemory> memory_;
+  Dice dice_;
+  const std::unique_ptr<Policy> fallback_;
+
+  Counter hits_;
+  Counter misses_;
+  Counter balanced_;
+  std::atomic<uint64_t> predicted_tokens_{0};
+  std::atomic<uint64_t> reported_tokens_{0};
+
+  mutable std::mutex trust_mutex_;  // held for a look and, once in a while, for a worker's restart
+  std::unordered_map<WorkerId, Trust> trust_;
+  uint64_t forgotten_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Policy> MakeCacheAware(
+    const CacheAwareOptions& options, uint64_t seed, std::unique_ptr<Policy> fallback) {
+  return std::make_unique<CacheAware>(options, seed, std::move(fallback));
+}
+
+std::optional<CacheRoutingStats> FindCacheRoutingStats(const Policy& policy, const FleetView& fleet) {
+  const auto* cache_aware = dynamic_cast<const CacheAware*>(&policy);
+  if (cache_aware == nullptr) return std::nullopt;
+  return cache_aware->stats(fleet);
+}
+
+}  // namespace vllm_router

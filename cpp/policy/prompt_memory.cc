@@ -1,0 +1,163 @@
+#include "policy/prompt_memory.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace vllm_router {
+namespace {
+
+constexpr size_t kSlice = 256;  // pairs of worker and node; others wait for some 100 us
+
+// Texts that share much and differ in short ends need more memory than their size; not more than this, though.
+constexpr uint64_t kMemoryPerSize = 4;
+constexpr uint64_t kLeastMemory = 4 * 1024 * 1024;
+
+template <typename Tree>
+OwnerId Enter(Tree* tree) {
+  for (;;) {
+    const StatusOr<OwnerId> owner = tree->AddWorker();
+    if (owner.ok()) return *owner;
+    // A fleet has at most kMaxWorkers, so what stands in the way are workers that left.
+    while (tree->Trim(kSlice, tree->options().max_size)) {
+    }
+    std::this_thread::yield();
+  }
+}
+
+}  // namespace
+
+// How the destructor tells the thread to end. The thread is not waited for: it shares the bell, and what it tidies it
+// holds only while it does.
+struct PromptMemory::Bell {
+  std::mutex mutex;
+  std::condition_variable rung;
+  bool ended = false;
+};
+
+std::shared_ptr<PromptMemory> PromptMemory::Create(const PromptMemoryOptions& options) {
+  return std::shared_ptr<PromptMemory>(new PromptMemory(options));
+}
+
+PromptMemory::PromptMemory(const PromptMemoryOptions& options)
+    : options_(options),
+      texts_(
+          {.max_size = options.max_size,
+           .max_memory = std::max(options.max_size * kMemoryPerSize, kLeastMemory),
+           .eviction = options.eviction}),
+      tokens_(
+          {.max_size = options.max_size,
+           .max_memory = std::max(options.max_size * kMemoryPerSize, kLeastMemory),
+           .eviction = options.eviction,
+           .page_size = kPageTokens}),
+      bell_(std::make_shared<Bell>()) {}
+
+PromptMemory::~PromptMemory() {
+  const std::lock_guard lock(bell_->mutex);
+  bell_->ended = true;
+  bell_->rung.notify_all();
+}
+
+PromptMemory::Owner PromptMemory::AddWorker() {
+  if (!std::exchange(tidying_, true)) StartTidying();
+  return {.of_text = Enter(&texts_), .of_tokens = Enter(&tokens_)};
+}
+
+void PromptMemory::RemoveWorker(Owner worker) {
+  texts_.RemoveWorker(worker.of_text);
+  tokens_.RemoveWorker(worker.of_tokens);
+}
+
+void PromptMemory::Match(const Prompt& prompt, PrefixMatches* matches) const {
+  if (prompt.kind == Prompt::Kind::kTokens) {
+    tokens_.Match(prompt.tokens(), matches);
+  } else {
+    texts_.Match(prompt.text(), matches);
+  }
+}
+
+void PromptMemory::Insert(
+    const Prompt& prompt, Owner worker, const PrefixInsert& insert, const PrefixMatches& walked) {
+  if (prompt.kind == Prompt::Kind::kTokens) {
+    tokens_.Insert(prompt.tokens(), worker.of_tokens, insert, &walked);
+    has_tokens_.store(true, std::memory_order_relaxed);
+    if (has_texts_.load(std::memory_order_relaxed)) MakeRoom(tokens_.size(), &texts_);
+  } else {
+    texts_.Insert(prompt.text(), worker.of_text, insert, &walked);
+    has_texts_.store(true, std::memory_order_relaxed);
+    if (has_tokens_.load(std::memory_order_relaxed)) MakeRoom(texts_.size(), &tokens_);
+  }
+}
+
+template <typename Other>
+void PromptMemory::MakeRoom(uint64_t grown, Other* other) {
+  const uint64_t left = options_.max_size - std::min(grown, options_.max_size);
+  while (other->Trim(kSlice, left)) {
+  }
+}
+
+void PromptMemory::Forget(Owner worker) {
+  texts_.EvictWorker(worker.of_text, 0);
+  tokens_.EvictWorker(worker.of_tokens, 0);
+}
+
+void PromptMemory::Sizes(std::span<const Owner> workers, std::span<uint64_t> sizes) const {
+  thread_local std::vector<OwnerId> owners;
+  thread_local std::vector<uint64_t> added;
+  std::fill(sizes.begin(), sizes.end(), 0);
+  const auto add = [&](const auto& tree, OwnerId Owner::*member) {
+    owners.clear();
+    for (const Owner& worker : workers) owners.push_back(worker.*member);
+    added.resize(owners.size());
+    tree.Sizes(owners, added);
+    for (size_t i = 0; i < added.size(); ++i) sizes[i] += added[i];
+  };
+  if (has_texts_.load(std::memory_order_relaxed)) add(texts_, &Owner::of_text);
+  if (has_tokens_.load(std::memory_order_relaxed)) add(tokens_, &Owner::of_tokens);
+}
+
+uint64_t PromptMemory::size() const { return texts_.size() + tokens_.size(); }
+
+PrefixTreeStats PromptMemory::stats() const {
+  PrefixTreeStats sum = texts_.stats();
+  const PrefixTreeStats tokens = tokens_.stats();
+  sum.nodes += tokens.nodes;
+  sum.owners += tokens.owners;
+  sum.size += tokens.size;
+  sum.memory += tokens.memory;
+  sum.starts += tokens.starts;
+  sum.inserts += tokens.inserts;
+  sum.evicted += tokens.evicted;
+  sum.evicted_size += tokens.evicted_size;
+  sum.removing += tokens.removing;
+  return sum;
+}
+
+void PromptMemory::Tidy() {
+  while (texts_.Trim(kSlice, options_.max_size)) {
+  }
+  while (tokens_.Trim(kSlice, options_.max_size)) {
+  }
+}
+
+void PromptMemory::StartTidying() {
+  const auto tidy = [bell = bell_, weak = weak_from_this(), interval = options_.interval] {
+    std::unique_lock lock(bell->mutex);
+    while (!bell->rung.wait_for(lock, interval, [&] { return bell->ended; })) {
+      lock.unlock();
+      if (const std::shared_ptr<PromptMemory> memory = weak.lock()) memory->Tidy();
+      lock.lock();
+    }
+  };
+  try {
+    std::thread(tidy).detach();
+  } catch (const std::system_error&) {
+    // No thread to be had: inserts give up, a little at a time, what it would have.
+  }
+}
+
+}  // namespace vllm_router

@@ -1,0 +1,86 @@
+// PromptMemory: what each worker was sent, in two trees under one limit: prompts that are text in one, prompts that are
+// token ids in the other (index/prefix_tree.h), each behind the name of its model.
+//
+//   Match(prompt)            who has how much of it, in bytes or ids
+//   Insert(prompt, owner)    that worker has it from now on; what is over the limit is given up, in either tree
+//
+// One tree grows at the cost of the other: whoever inserts trims the other one until both together keep the limit. What
+// workers that left had owned is given up in slices, by later inserts and by a thread that looks at intervals; it
+// starts with the first worker.
+//
+// Cost: that of the trees; one lock per tree and call. Thread-safe.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "index/prefix_tree.h"
+#include "policy/routing_key.h"
+
+namespace vllm_router {
+
+struct PromptMemoryOptions {
+  uint64_t max_size = 64 * 1024 * 1024;  // bytes of distinct text, four per token, of all workers together
+  EvictionOrder eviction = EvictionOrder::kLru;
+  std::chrono::milliseconds interval = std::chrono::minutes(2);
+};
+
+class PromptMemory : public std::enable_shared_from_this<PromptMemory> {
+ public:
+  // A worker, as each tree knows it.
+  struct Owner {
+    OwnerId of_text;
+    OwnerId of_tokens;
+  };
+
+  static constexpr uint32_t kPageTokens = 16;
+  static constexpr uint32_t kBytesPerToken = 4;
+
+  // REQUIRES: max_size >= 1; interval > 0.
+  static std::shared_ptr<PromptMemory> Create(const PromptMemoryOptions& options);
+  ~PromptMemory();
+  PromptMemory(const PromptMemory&) = delete;
+  PromptMemory& operator=(const PromptMemory&) = delete;
+
+  // One thread at a time adds and removes. REQUIRES: fewer than kMaxWorkers are there.
+  Owner AddWorker();
+  void RemoveWorker(Owner worker);
+
+  // REQUIRES: the prompt is not missing.
+  void Match(const Prompt& prompt, PrefixMatches* matches) const;
+  // `walked` is what Match() left of the same prompt.
+  void Insert(const Prompt& prompt, Owner worker, const PrefixInsert& insert, const PrefixMatches& walked);
+
+  // The worker has nothing any more, as after a restart.
+  void Forget(Owner worker);
+
+  // Bytes that each has, four per token; as many places in `sizes` as workers.
+  void Sizes(std::span<const Owner> workers, std::span<uint64_t> sizes) const;
+  uint64_t size() const;
+  // Nodes, sizes and so on of both trees, added up.
+  PrefixTreeStats stats() const;
+
+ private:
+  struct Bell;
+
+  explicit PromptMemory(const PromptMemoryOptions& options);
+  void StartTidying();
+  void Tidy();
+  template <typename Other>
+  void MakeRoom(uint64_t grown, Other* other);
+
+  const PromptMemoryOptions options_;
+  StringTree texts_;
+  TokenTree tokens_;
+  // Nothing is looked up in a tree that nothing was ever put into.
+  std::atomic<bool> has_texts_{false};
+  std::atomic<bool> has_tokens_{false};
+  bool tidying_ = false;
+  const std::shared_ptr<Bell> bell_;
+};
+
+}  // namespace vllm_router

@@ -1,0 +1,156 @@
+#include "routing/explanation.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <vector>
+
+#include "base/limits.h"
+#include "base/text.h"
+
+namespace vllm_router {
+namespace {
+
+using Candidate = Explanation::Candidate;
+
+std::string_view Sentence(Reason reason) {
+  switch (reason) {
+    case Reason::kRandom:
+      return "it was drawn by lot";
+    case Reason::kRoundRobin:
+      return "it was its turn";
+    case Reason::kLeastLoaded:
+      return "it has the least load";
+    case Reason::kPowerOfTwo:
+      return "it has less load than the other one of two drawn by lot";
+    case Reason::kSessionHash:
+      return "it is the home of the request's session";
+    case Reason::kBodyHash:
+      return "it is the home of the body's digest; the request names no session";
+    case Reason::kFailover:
+      return "the session's home may not be chosen now, and it comes next";
+    case Reason::kOverflow:
+      return "the worker that would have been chosen has no room";
+    case Reason::kPrefixHash:
+      return "it owns what the prompt begins with";
+    case Reason::kPrefixHit:
+      return "it was sent most of the prompt";
+    case Reason::kPrefixMiss:
+      return "no worker was sent enough of the prompt, and it has the least load";
+    case Reason::kPrefixSpread:
+      return "many new conversations begin like this one, so another worker learns the beginning";
+    case Reason::kLoadBalance:
+      return "the worker that was sent most of the prompt has too much load, and it has the least";
+    case Reason::kLowestCost:
+      return "there the request costs everybody least";
+    case Reason::kFallback:
+      return "the request has nothing that the policy could go by, so the fallback policy chose";
+    case Reason::kPinned:
+      return "the caller named it";
+  }
+  return "";
+}
+
+// The chosen one first, then by what they matched, then by load.
+std::vector<const Candidate*> InOrder(const Decision& decision) {
+  std::vector<const Candidate*> order;
+  for (const Candidate& candidate : decision.explanation->candidates) order.push_back(&candidate);
+  std::stable_sort(order.begin(), order.end(), [&](const Candidate* a, const Candidate* b) {
+    const bool a_chosen = a->worker == decision.worker;
+    const bool b_chosen = b->worker == decision.worker;
+    if (a_chosen != b_chosen) return a_chosen;
+    if (a->matched != b->matched) return a->matched > b->matched;
+    return static_cast<double>(a->open_requests) / a->weight <
+           static_cast<double>(b->open_requests) / b->weight;
+  });
+  return order;
+}
+
+std::string Weight(uint32_t thousandths) {
+  char text[16];
+  std::snprintf(text, sizeof text, "%g", static_cast<double>(thousandths) / kWeightOne);
+  return text;
+}
+
+using Row = std::array<std::string, 5>;
+
+std::string Table(const std::vector<Row>& rows, size_t columns) {
+  std::array<size_t, 5> widths{};
+  for (const Row& row : rows) {
+    for (size_t i = 0; i < columns; ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string text;
+  for (size_t line = 0; line < rows.size(); ++line) {
+    text += line == 1 ? "\n> " : "\n  ";  // the first row below the heading is the worker chosen
+    for (size_t i = 0; i < columns; ++i) {
+      const std::string blanks(widths[i] - rows[line][i].size(), ' ');
+      text += i == 0 ? rows[line][i] + blanks : "   " + blanks + rows[line][i];
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string ExplainDecision(std::string_view worker_url, std::string_view policy, const Decision& decision) {
+  std::string text = Concat(worker_url, ", chosen by ", policy, ": ", Sentence(decision.reason));
+  if (decision.unit != MatchUnit::kNone) {
+    text += Concat(", ", decision.matched, " of ", decision.total, " ", MatchUnitName(decision.unit));
+  }
+  text += Concat(" (", ReasonName(decision.reason), ").");
+  if (decision.explanation == nullptr) {
+    return text + "\nTo see whom it was chosen among, ask for it: select(..., explain=True).";
+  }
+  bool matches = false;
+  for (const Candidate& candidate : decision.explanation->candidates)
+    matches |= candidate.matched.has_value();
+  std::vector<Row> rows = {{"worker", "open requests", "outstanding tokens", "weight", "matched"}};
+  for (const Candidate* candidate : InOrder(decision)) {
+    rows.push_back(
+        {candidate->url, std::to_string(candidate->open_requests),
+         std::to_string(candidate->outstanding_tokens), Weight(candidate->weight),
+         candidate->matched ? std::to_string(*candidate->matched) : "-"});
+  }
+  text += "\n" + Table(rows, matches ? 5 : 4);
+  if (const uint32_t others = decision.explanation->not_eligible; others != 0) {
+    text +=
+        Concat("\n\n", others, others == 1 ? " other worker was" : " other workers were", " not eligible.");
+  }
+  return text;
+}
+
+std::string_view MethodOf(Reason reason) {
+  switch (reason) {
+    case Reason::kPrefixHit:
+      return "cache_hit";
+    case Reason::kSessionHash:
+    case Reason::kBodyHash:
+    case Reason::kPrefixHash:
+    case Reason::kPinned:
+      return "sticky";
+    case Reason::kFallback:
+    case Reason::kFailover:
+      return "fallback";
+    default:
+      return "load";
+  }
+}
+
+std::string CacheStatus(const Decision& decision) {
+  if (decision.unit == MatchUnit::kNone) return {};
+  return Concat(decision.matched, "/", decision.total, " ", MatchUnitName(decision.unit));
+}
+
+std::string CandidatesLine(const Decision& decision, size_t count) {
+  if (decision.explanation == nullptr) return {};
+  std::string line;
+  for (const Candidate* candidate : InOrder(decision)) {
+    if (count-- == 0) break;
+    if (!line.empty()) line += ", ";
+    line += Concat(candidate->url, " load=", candidate->open_requests);
+    if (candidate->matched) line += Concat(" matched=", *candidate->matched);
+  }
+  return line;
+}
+
+}  // namespace vllm_router

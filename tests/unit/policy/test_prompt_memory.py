@@ -1,0 +1,54 @@
+"""cpp/policy/prompt_memory.h: two trees under one limit, and the thread that tidies up."""
+
+from tests.fakes.wire import eventually
+from vllm_router import Router
+from vllm_router._core import testing
+
+
+def policy(**options):
+    made = testing.PolicyHarness("cache_aware", **options)
+    for i in range(2):
+        made.add(f"http://w{i}:8000")
+    return made
+
+
+def test_texts_and_ids_share_one_limit_and_each_grows_at_the_other_s_cost():
+    memory = policy(max_tree_size=4096)
+    for i in range(20):
+        memory.choose_prompt(b"%04d" % i * 100)
+    assert 3600 <= memory.cache_stats()["size"] <= 4096
+    for i in range(20):
+        memory.choose_prompt([i] * 160)
+        assert memory.cache_stats()["size"] <= 4096
+    # The last prompt of each kind that fits is there: 6 prompts of 160 ids are 3840 bytes.
+    assert memory.choose_prompt([19] * 160)[2] == 160
+    for i in range(20):
+        memory.choose_prompt(b"%04d" % i * 100)
+        assert memory.cache_stats()["size"] <= 4096
+    assert memory.choose_prompt(b"0019" * 100)[2] == 400
+
+
+def test_a_prompt_larger_than_the_limit_is_not_remembered():
+    memory = policy(max_tree_size=1024)
+    assert memory.choose_prompt(b"x" * 1025)[1] == "prefix_miss"
+    assert memory.cache_stats()["size"] == 0
+
+
+def test_what_a_worker_had_is_given_up_in_the_background():
+    memory = policy(eviction_interval_secs=1)
+    for i in range(50):
+        memory.choose_prompt(b"%04d" % i * 100, tried=[1])
+    assert memory.cache_stats()["size"] > 0
+    memory.remove("http://w0:8000")
+    eventually(lambda: memory.cache_stats()["size"] == 0, patience=30)
+
+
+def test_workers_may_come_and_go_more_often_than_there_is_room_for():
+    router = Router(worker_urls=["http://stays:8000"])
+    for i in range(5000):
+        router.add_worker("http://comes:8000")
+        if i % 500 == 0:
+            router.select(prompt="x" * 100, exclude=["http://stays:8000"]).finish()
+        router.remove_worker("http://comes:8000")
+    with router.select(prompt="x" * 100) as ticket:
+        assert ticket.worker_url == "http://stays:8000"
