@@ -34,6 +34,14 @@ inline constexpr int kLingerSeconds = 2;
 inline constexpr size_t kStreamTailBytes = 2 * 1024;  // end of a body kept for `usage`
 inline constexpr int kMaxAcceptsPerWakeup = 64;
 
+// Retries. A few are always allowed, or a quiet router could never retry; a worker's Retry-After is waited for up to two
+// seconds, since clients can wait as well; and a request that a worker sat on for half a minute is not given to the next.
+inline constexpr uint64_t kFewRetries = 10;
+inline constexpr int64_t kMaxRetryAfterMs = 2'000;
+inline constexpr int64_t kRetryTimeoutWithinNs = 30'000'000'000;
+inline constexpr size_t kDrainedAnswerBytes =
+    64 * 1024;  // of a failed try, so that its connection can be kept
+
 // Access log: what a lane may collect between two flushes (0.1 s of 90,000 requests per second), and of one text.
 inline constexpr size_t kMaxAccessLogBytes = 4 * 1024 * 1024;
 inline constexpr size_t kMaxLoggedTextBytes = 1024;
@@ -51,6 +59,12 @@ inline constexpr size_t kMaxKeyWaiters = 10'000;
 inline constexpr uint32_t kWeightOne = 1000;
 inline constexpr uint32_t kMinWeight = 10;       // 0.01
 inline constexpr uint32_t kMaxWeight = 100'000;  // 100
+
+// A worker that has come back begins with a tenth of its share of the load (--slow-start-secs).
+inline constexpr uint32_t kFirstWarmth = 100;
+
+// Health checks under way at once, so that those of a large fleet do not come in one burst of connections.
+inline constexpr int kMaxHealthChecks = 128;
 
 // Tokens of a block. Engines use 8 to 128, some hybrids a thousand.
 inline constexpr uint32_t kMaxBlockSize = 65'536;

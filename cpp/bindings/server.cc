@@ -30,10 +30,27 @@ Setter SetUnlessNone(std::string ServerOptions::*member) {
   };
 }
 
+// Of a group of options.
+template <typename Group, typename T>
+Setter SetIn(Group ServerOptions::*group, T Group::*member) {
+  return [group, member](ServerOptions& options, const py::handle& value) {
+    options.*group.*member = value.cast<T>();
+  };
+}
+
+// Rounded up, so that a tiny limit does not become none.
+int64_t Milliseconds(const py::handle& seconds) {
+  return static_cast<int64_t>(std::ceil(seconds.cast<double>() * 1000));
+}
+
 Setter SetSeconds(int64_t ServerOptions::*member) {
-  return [member](ServerOptions& options, const py::handle& value) {
-    // Rounded up, so that a tiny limit does not become none.
-    options.*member = static_cast<int64_t>(std::ceil(value.cast<double>() * 1000));
+  return [member](ServerOptions& options, const py::handle& value) { options.*member = Milliseconds(value); };
+}
+
+template <typename Group>
+Setter SetSecondsIn(Group ServerOptions::*group, int64_t Group::*member) {
+  return [group, member](ServerOptions& options, const py::handle& value) {
+    options.*group.*member = Milliseconds(value);
   };
 }
 
@@ -56,6 +73,20 @@ const std::map<std::string, Setter>& Setters() {
       {"stream_total_timeout_secs", SetSeconds(&ServerOptions::stream_total_timeout_ms)},
       {"upstream_pool_size", Set(&ServerOptions::upstream_pool_size)},
       {"upstream_pool_idle_secs", SetSeconds(&ServerOptions::upstream_pool_idle_ms)},
+      {"retry_max_retries", SetIn(&ServerOptions::retry, &RetryOptions::max_tries)},
+      {"retry_initial_backoff_ms", SetIn(&ServerOptions::retry, &RetryOptions::initial_backoff_ms)},
+      {"retry_max_backoff_ms", SetIn(&ServerOptions::retry, &RetryOptions::max_backoff_ms)},
+      {"retry_backoff_multiplier", SetIn(&ServerOptions::retry, &RetryOptions::backoff_multiplier)},
+      {"retry_jitter_factor", SetIn(&ServerOptions::retry, &RetryOptions::jitter_factor)},
+      {"retry_budget", SetIn(&ServerOptions::retry, &RetryOptions::budget)},
+      {"disable_retries", SetIn(&ServerOptions::retry, &RetryOptions::disabled)},
+      {"cb_failure_threshold", SetIn(&ServerOptions::breaker, &BreakerOptions::failure_threshold)},
+      {"cb_success_threshold", SetIn(&ServerOptions::breaker, &BreakerOptions::success_threshold)},
+      {"cb_timeout_duration_secs", SetSecondsIn(&ServerOptions::breaker, &BreakerOptions::open_ms)},
+      {"cb_window_duration_secs", SetSecondsIn(&ServerOptions::breaker, &BreakerOptions::window_ms)},
+      {"disable_circuit_breaker", SetIn(&ServerOptions::breaker, &BreakerOptions::disabled)},
+      {"health_compat", Set(&ServerOptions::health_compat)},
+      {"slow_start_secs", SetSeconds(&ServerOptions::slow_start_ms)},
       {"api_key", SetUnlessNone(&ServerOptions::api_key)},
       {"client_api_key_file", SetUnlessNone(&ServerOptions::client_api_key_file)},
       {"api_key_validation_urls", Set(&ServerOptions::api_key_validation_urls)},
@@ -146,6 +177,7 @@ void BindServer(py::module_& module) {
           }),
           py::arg("router"))
       .def_property_readonly("port", &Server::port)
+      .def_property_readonly("any_worker_answered", &Server::any_worker_answered)
       .def_property_readonly("metrics_port", &Server::metrics_port)
       .def_property_readonly(
           "tls", [](const Server& server) { return !server.options().tls_cert_path.empty(); })

@@ -100,6 +100,7 @@ ExchangeRecord MakeRecord(const py::kwargs& fields) {
         {"stale_retry", &ExchangeRecord::stale_retry}};
     const std::map<std::string, uint32_t ExchangeRecord::*> counts = {
         {"attempts", &ExchangeRecord::attempts},
+        {"retries", &ExchangeRecord::retries},
         {"client_stalls", &ExchangeRecord::client_stalls},
         {"worker_stalls", &ExchangeRecord::worker_stalls}};
     const std::map<std::string, uint64_t ExchangeRecord::*> sizes = {

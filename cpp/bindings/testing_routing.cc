@@ -11,6 +11,7 @@
 #include "routing/explanation.h"
 #include "routing/prefix_digest.h"
 #include "routing/request_fields.h"
+#include "routing/retry_plan.h"
 #include "routing/routing_text.h"
 #include "routing/session_key.h"
 #include "routing/ticket.h"
@@ -229,9 +230,80 @@ class TicketHarness {
   std::vector<std::unique_ptr<Ticket>> tickets_;
 };
 
+// A plan that owns its options.
+struct PlanHarness {
+  RetryOptions options;
+  RetryPlan plan;
+};
+
+std::unique_ptr<PlanHarness> MakePlan(bool repeatable, const py::kwargs& given) {
+  auto harness = std::unique_ptr<PlanHarness>(new PlanHarness{{}, RetryPlan(RetryOptions{}, repeatable)});
+  RetryOptions& options = harness->options;
+  for (const auto& [key, value] : given) {
+    const auto name = key.cast<std::string>();
+    if (name == "max_tries")
+      options.max_tries = value.cast<uint32_t>();
+    else if (name == "initial_backoff_ms")
+      options.initial_backoff_ms = value.cast<int64_t>();
+    else if (name == "max_backoff_ms")
+      options.max_backoff_ms = value.cast<int64_t>();
+    else if (name == "backoff_multiplier")
+      options.backoff_multiplier = value.cast<double>();
+    else if (name == "jitter_factor")
+      options.jitter_factor = value.cast<double>();
+    else if (name == "disabled")
+      options.disabled = value.cast<bool>();
+    else
+      throw py::type_error("retries have no option " + name);
+  }
+  harness->plan = RetryPlan(harness->options, repeatable);
+  return harness;
+}
+
+TryFailure FailureByName(const std::string& name) {
+  constexpr std::string_view kNames[] = {
+      "connect", "lost", "bad_answer", "send_timeout", "first_byte_timeout", "status"};
+  for (size_t i = 0; i < std::size(kNames); ++i) {
+    if (kNames[i] == name) return static_cast<TryFailure>(i);
+  }
+  throw py::value_error("no failure is called " + name);
+}
+
+int64_t Nanos(double seconds) { return static_cast<int64_t>(seconds * 1e9); }
+
+void BindRetryPlan(py::module_& testing) {
+  py::class_<PlanHarness>(testing, "RetryPlan")
+      .def(py::init(&MakePlan), "repeatable"_a)
+      .def(
+          "next",
+          [](PlanHarness& self, Dice& dice, const std::string& how, int status,
+             std::optional<int64_t> retry_after_ms, bool untried_left,
+             double since_first_sent) -> std::optional<double> {
+            const std::optional<int64_t> pause = self.plan.Next(
+                {.how = FailureByName(how),
+                 .status = status,
+                 .retry_after_ms = retry_after_ms,
+                 .untried_left = untried_left,
+                 .first_sent_ns = 1},
+                1 + Nanos(since_first_sent), dice);
+            if (!pause) return std::nullopt;
+            return static_cast<double>(*pause) / 1e9;
+          },
+          "dice"_a, "how"_a, "status"_a = 0, "retry_after_ms"_a = py::none(), "untried_left"_a = false,
+          "since_first_sent"_a = 0.0)
+      .def_property_readonly("failures", [](const PlanHarness& self) { return self.plan.failures(); })
+      .def_property_readonly("exhausted", [](const PlanHarness& self) { return self.plan.exhausted(); });
+  py::class_<RetryBudget>(testing, "RetryBudget")
+      .def(py::init<double>(), "share"_a)
+      .def("count_request", [](RetryBudget& self, double now) { self.CountRequest(Nanos(now)); })
+      .def("take", [](RetryBudget& self, double now) { return self.Take(Nanos(now)); });
+  testing.def("parse_retry_after", &ParseRetryAfter);
+}
+
 }  // namespace
 
 void BindTestingRouting(py::module_& testing) {
+  BindRetryPlan(testing);
   testing.attr("MAX_PARSED_BODY_BYTES") = kMaxParsedBodyBytes;
   testing.attr("BODY_PADDING") = kBodyPadding;
   testing.def(

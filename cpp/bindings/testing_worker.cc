@@ -1,7 +1,9 @@
 #include <pybind11/stl.h>
 
 #include "bindings/bindings.h"
+#include "worker/circuit_breaker.h"
 #include "worker/health.h"
+#include "worker/warmth.h"
 #include "worker/worker_registry.h"
 #include "worker/worker_url.h"
 
@@ -63,9 +65,114 @@ class RegistryHarness {
   WorkerRegistry registry_;
 };
 
+int64_t Nanos(double seconds) { return static_cast<int64_t>(seconds * 1e9); }
+
+using Change = std::optional<std::pair<std::string_view, std::string_view>>;
+
+Change Named(const std::optional<BreakerChange>& change) {
+  if (!change) return std::nullopt;
+  return std::pair(BreakerStateName(change->from), BreakerStateName(change->to));
+}
+
+struct BreakerHarness {
+  BreakerOptions options;
+  CircuitBreaker breaker;
+};
+
+struct PassHarness {
+  std::shared_ptr<BreakerHarness> owner;
+  std::optional<BreakerPass> pass;
+};
+
+constexpr std::string_view kVerdicts[] = {"neutral", "success", "failure"};
+
+BreakerVerdict VerdictByName(const std::string& name) {
+  for (size_t i = 0; i < std::size(kVerdicts); ++i) {
+    if (kVerdicts[i] == name) return static_cast<BreakerVerdict>(i);
+  }
+  throw py::value_error("no verdict is called " + name);
+}
+
+void BindCircuitBreaker(py::module_& testing) {
+  py::class_<PassHarness>(testing, "BreakerPass")
+      .def_property_readonly("probe", [](const PassHarness& self) { return self.pass->probe(); })
+      .def(
+          "settle",
+          [](PassHarness& self, const std::string& verdict, double now) {
+            return Named(self.pass->Settle(self.owner->options, VerdictByName(verdict), Nanos(now)));
+          })
+      .def(
+          "settle_end",
+          [](PassHarness& self, bool broke_off, double now) {
+            return Named(self.pass->SettleEnd(self.owner->options, broke_off, Nanos(now)));
+          })
+      .def("drop", [](PassHarness& self) { self.pass.reset(); });
+  py::class_<BreakerHarness, std::shared_ptr<BreakerHarness>>(testing, "CircuitBreaker")
+      .def(
+          py::init([](uint32_t failures, uint32_t successes, double open, double window, bool disabled) {
+            auto harness = std::make_shared<BreakerHarness>();
+            harness->options = {
+                .disabled = disabled,
+                .failure_threshold = failures,
+                .success_threshold = successes,
+                .open_ms = static_cast<int64_t>(open * 1000),
+                .window_ms = static_cast<int64_t>(window * 1000)};
+            return harness;
+          }),
+          py::arg("failure_threshold"), py::arg("success_threshold"), py::arg("open_secs"),
+          py::arg("window_secs"), py::arg("disabled") = false)
+      .def_property_readonly(
+          "state", [](const BreakerHarness& self) { return BreakerStateName(self.breaker.state()); })
+      .def_property_readonly("admits", [](const BreakerHarness& self) { return self.breaker.Admits(); })
+      .def(
+          "try_pass",
+          [](const std::shared_ptr<BreakerHarness>& self) -> std::optional<PassHarness> {
+            std::optional<BreakerPass> pass = self->breaker.TryPass(self->options);
+            if (!pass) return std::nullopt;
+            return PassHarness{self, std::move(pass)};
+          })
+      .def(
+          "come_due", [](BreakerHarness& self,
+                         double now) { return Named(self.breaker.ComeDue(self.options, Nanos(now))); })
+      .def("not_reached", [](BreakerHarness& self) { self.breaker.NotReached(); })
+      .def("reached", [](BreakerHarness& self) { return Named(self.breaker.Reached()); });
+  testing.def("verdict_of", [](int status, bool has_retry_after) {
+    return kVerdicts[static_cast<size_t>(VerdictOf(status, has_retry_after))];
+  });
+}
+
+void BindHealth(py::module_& testing) {
+  py::class_<HealthWatch>(testing, "HealthWatch")
+      .def(
+          py::init([](double interval, uint32_t failures, uint32_t successes) {
+            const HealthOptions options{
+                .interval_ns = Nanos(interval),
+                .failure_threshold = failures,
+                .success_threshold = successes};
+            return HealthWatch(options, 0);
+          }),
+          py::arg("interval_secs") = 60.0, py::arg("failure_threshold") = 3, py::arg("success_threshold") = 2)
+      .def_property_readonly("healthy", &HealthWatch::healthy)
+      .def_property_readonly("suspected", &HealthWatch::suspected)
+      .def("due", [](const HealthWatch& self, double now) { return self.Due(Nanos(now)); })
+      .def_property_readonly(
+          "due_at", [](const HealthWatch& self) { return static_cast<double>(self.due_ns()) / 1e9; })
+      .def("begin", &HealthWatch::Begin)
+      .def(
+          "end",
+          [](HealthWatch& self, bool success, double now, double spread) {
+            return self.End(success, Nanos(now), spread);
+          },
+          py::arg("success"), py::arg("now"), py::arg("spread") = 0.0)
+      .def("suspect", [](HealthWatch& self, double now) { self.Suspect(Nanos(now)); });
+  testing.def("warmth_at", [](double since, double window) { return WarmthAt(Nanos(since), Nanos(window)); });
+}
+
 }  // namespace
 
 void BindTestingWorker(py::module_& testing) {
+  BindCircuitBreaker(testing);
+  BindHealth(testing);
   py::class_<HealthTracker>(testing, "HealthTracker")
       .def(py::init<uint32_t, uint32_t>(), py::arg("failure_threshold"), py::arg("success_threshold"))
       .def("observe", &HealthTracker::Observe, py::arg("success"))
@@ -83,6 +190,7 @@ void BindTestingWorker(py::module_& testing) {
             return std::vector<uint32_t>(view.eligible().begin(), view.eligible().end());
           })
       .def_property_readonly("membership", &FleetView::membership)
+      .def_property_readonly("steady", &FleetView::steady)
       .def_property_readonly("equal_weights", &FleetView::equal_weights)
       .def_property_readonly("eligible_weight", &FleetView::eligible_weight)
       .def_property_readonly(
@@ -121,6 +229,28 @@ void BindTestingWorker(py::module_& testing) {
       .def(
           "set_draining", [](RegistryHarness& self, const std::string& url,
                              bool draining) { RaiseIfError(self.registry().SetDraining(url, draining)); })
+      // Moves the worker's breaker and warmth as a server would, and publishes.
+      .def(
+          "set_open",
+          [](RegistryHarness& self, const std::string& url, bool open) {
+            const std::shared_ptr<const FleetView> view = self.registry().snapshot().Load();
+            Worker& worker = *view->members()[view->Find(url).value()].worker;
+            const BreakerOptions options{.failure_threshold = 1, .success_threshold = 1, .open_ms = 0};
+            if (open) {
+              worker.breaker.TryPass(options)->Settle(options, BreakerVerdict::kFailure, 0);
+            } else {
+              worker.breaker.ComeDue(options, 0);
+              worker.breaker.TryPass(options)->Settle(options, BreakerVerdict::kSuccess, 0);
+            }
+            self.registry().Refresh();
+          })
+      .def(
+          "set_warmth",
+          [](RegistryHarness& self, const std::string& url, uint32_t thousandths) {
+            const std::shared_ptr<const FleetView> view = self.registry().snapshot().Load();
+            view->members()[view->Find(url).value()].worker->warmth.store(thousandths);
+            self.registry().Refresh();
+          })
       .def_property_readonly(
           "version", [](RegistryHarness& self) { return self.registry().snapshot().version(); })
       // A copy: Python holds no pointers to const.

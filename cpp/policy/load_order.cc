@@ -12,7 +12,7 @@ struct Load {
   int64_t second;
   uint32_t weight;
 
-  Load(const Worker& worker, LeastLoadMetric metric) : weight(worker.weight) {
+  Load(const Worker& worker, LeastLoadMetric metric) : weight(worker.load_weight()) {
     const int64_t requests = worker.load.open_requests();
     const int64_t tokens = worker.load.outstanding_tokens();
     first = metric == LeastLoadMetric::kRequests ? requests : tokens;

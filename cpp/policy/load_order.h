@@ -36,7 +36,7 @@ uint32_t LeastLoaded(
 class Room {
  public:
   Room(const FleetView& fleet, uint32_t factor_thousandths);
-  int64_t Cap(const Worker& worker) const { return bound_.Cap(worker.weight); }
+  int64_t Cap(const Worker& worker) const { return bound_.Cap(worker.load_weight()); }
   bool Has(const Worker& worker) const { return worker.load.open_requests() < Cap(worker); }
 
  private:

@@ -35,7 +35,7 @@ class Random final : public Policy {
     sums->up_to.reserve(next.eligible().size());
     uint64_t sum = 0;
     for (const uint32_t position : next.eligible())
-      sums->up_to.push_back(sum += next.worker(position).weight);
+      sums->up_to.push_back(sum += next.worker(position).load_weight());
     return sums;
   }
 
@@ -49,7 +49,7 @@ class Random final : public Policy {
       return eligible[std::upper_bound(sums->up_to.begin(), sums->up_to.end(), drawn) - sums->up_to.begin()];
     }
     for (const uint32_t position : eligible) {
-      const uint32_t weight = fleet.worker(position).weight;
+      const uint32_t weight = fleet.worker(position).load_weight();
       if (drawn < weight) return position;
       drawn -= weight;
     }

@@ -30,7 +30,7 @@ class RoundRobin final : public Policy {
     if (next.equal_weights()) return nullptr;
     auto schedule = std::make_shared<Schedule>(this);
     std::vector<uint32_t> weights;
-    for (const uint32_t position : next.eligible()) weights.push_back(next.worker(position).weight);
+    for (const uint32_t position : next.eligible()) weights.push_back(next.worker(position).load_weight());
     schedule->positions = SmoothSchedule(weights);
     for (uint32_t& slot : schedule->positions) slot = next.eligible()[slot];
     return schedule;

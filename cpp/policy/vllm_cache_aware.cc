@@ -29,7 +29,7 @@ class Bound {
 
   bool Has(const Worker& worker) const {
     if (!average_) return room_.Has(worker);
-    return static_cast<uint64_t>(worker.load.open_requests()) * weight_ < share_ * worker.weight;
+    return static_cast<uint64_t>(worker.load.open_requests()) * weight_ < share_ * worker.load_weight();
   }
 
  private:

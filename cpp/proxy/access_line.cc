@@ -176,6 +176,7 @@ void AccessLine::AppendJson(const ExchangeRecord& record, std::string* out) {
     if (record.worker->url.rank.has_value())
       line.Number(R"(,"dp_rank":)", uint64_t{*record.worker->url.rank});
     line.Number(R"(,"attempts":)", uint64_t{record.attempts});
+    if (record.retries != 0) line.Number(R"(,"retries":)", uint64_t{record.retries});
     line.True(R"(,"reused":)", record.reused);
     line.True(R"(,"stale_retry":)", record.stale_retry);
   }
@@ -243,6 +244,10 @@ void AccessLine::AppendText(const ExchangeRecord& record, std::string* out) {
   word(" rule=", record.bad_request_rule);
   if (record.worker != nullptr) plain(" worker=", record.worker->url.url);
   if (record.decision.has_value()) word(" reason=", ReasonName(record.decision->reason));
+  if (record.retries != 0) {
+    line.Put(" retries=");
+    line.Number(record.retries);
+  }
   ms(" ttft=", record.head_ns, record.first_body_ns);
   ms(" total=", record.head_ns, record.end_ns);
   line.Put(" in=");

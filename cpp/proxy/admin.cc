@@ -14,6 +14,7 @@
 #include "policy/prefix_aware.h"
 #include "proxy/error_response.h"
 #include "proxy/fetch.h"
+#include "proxy/health_checker.h"
 #include "proxy/metrics.h"
 
 namespace vllm_router {
@@ -131,6 +132,7 @@ json::object Describe(const FleetView::Member& member) {
       {"priority", 50},
       {"cost", 1.0},
       {"draining", member.draining},
+      {"circuit_breaker", BreakerStateName(worker.breaker.state())},
       {"weight", static_cast<double>(worker.weight) / kWeightOne}};
 }
 
@@ -141,9 +143,10 @@ Task<AdminReply> Admin::Answer(Lane& lane, AdminRequest request) {
     case Route::kLiveness:
       co_return Text(200, "OK");
     case Route::kHealth:
-      co_return Health();
+      co_return Health(lane.options.health_compat);
     case Route::kReadiness:
-      co_return Readiness();
+      co_return Readiness(
+          lane.health == nullptr || !lane.health->checks() || lane.health->anybody_answered());
     case Route::kListWorkers:
       co_return ListWorkers();
     case Route::kPrefixRoutingStats:
@@ -182,21 +185,28 @@ Task<AdminReply> Admin::Answer(Lane& lane, AdminRequest request) {
 }
 
 // 200 while any worker serves: one sick worker must not take the whole router out of a load balancer.
-AdminReply Admin::Health() const {
+// `compat`: 503 as soon as one is unhealthy, as the reference router has it.
+AdminReply Admin::Health(bool compat) const {
   const std::shared_ptr<const FleetView> fleet = router_->fleet();
   json::array unhealthy;
   for (const FleetView::Member& member : fleet->members()) {
     if (!member.healthy) unhealthy.emplace_back(member.worker->url.url);
   }
+  if (compat) {
+    return unhealthy.empty() ? Text(200, "All servers healthy")
+                             : Text(503, "Unhealthy servers: " + json::serialize(unhealthy));
+  }
   const bool serves = !fleet->eligible().empty() || fleet->members().empty();
   if (unhealthy.empty() && serves) return Text(200, "All servers healthy");
-  if (unhealthy.empty()) return Text(503, "All servers are draining");
+  if (unhealthy.empty()) return Text(503, "All servers are draining or have open circuit breakers");
   return Text(
       serves ? 200 : 503,
       (serves ? "Serving. Unhealthy servers: " : "Unhealthy servers: ") + json::serialize(unhealthy));
 }
 
-AdminReply Admin::Readiness() const {
+// `tried`: a worker has answered a health check. Workers count as healthy until theirs fail, but at the start that says
+// nothing yet.
+AdminReply Admin::Readiness(bool tried) const {
   const std::shared_ptr<const FleetView> fleet = router_->fleet();
   const size_t total = fleet->members().size();
   if (draining_.load(std::memory_order_relaxed)) {
@@ -205,6 +215,10 @@ AdminReply Admin::Readiness() const {
   if (fleet->eligible().empty()) {
     return Json(
         503, {{"status", "not_ready"}, {"reason", "no healthy workers available"}, {"total_workers", total}});
+  }
+  if (!tried) {
+    return Json(
+        503, {{"status", "not_ready"}, {"reason", "no worker has answered yet"}, {"total_workers", total}});
   }
   return Json(
       200, {{"status", "ready"}, {"healthy_workers", fleet->eligible().size()}, {"total_workers", total}});

@@ -45,8 +45,8 @@ class Admin {
   Task<AdminReply> Answer(Lane& lane, AdminRequest request);
 
  private:
-  AdminReply Health() const;
-  AdminReply Readiness() const;
+  AdminReply Health(bool compat) const;
+  AdminReply Readiness(bool tried) const;
   AdminReply PrefixRouting() const;
   AdminReply IndexStats() const;
   AdminReply IndexClear() const;

@@ -314,6 +314,7 @@ Task<Exchange::Next> Exchange::Ask() {
       .client_tls = connection_.socket.is_tls()};
   const Tries::End end = co_await tries_.Run(request);
   if (cancelled_ != CancelReason::kNone) {
+    if (cancelled_ == CancelReason::kTotalTimeout) tries_.BlameWorker();
     co_await ReplyCancelled();
     co_return Next::kFinish;
   }
@@ -410,6 +411,7 @@ Task<void> Exchange::RelayAnswer() {
   record_.cached_tokens = summary.cached_tokens;
   switch (end) {
     case Relay::End::kDone:
+      tries_.AnswerEnded(/*broke_off=*/false);
       lease_reusable_ = worker_keeps && tries_.sent() && tries_.in().empty();
       if (record_.stream && !summary.done && EndsWithDone(record_.route)) record_.end = ExchangeEnd::kNoDone;
       break;
@@ -419,11 +421,13 @@ Task<void> Exchange::RelayAnswer() {
     case Relay::End::kWorkerGone:
     case Relay::End::kBadFraming:
       worker_failed_ = true;
+      tries_.AnswerEnded(/*broke_off=*/true);
       record_.end = ExchangeEnd::kWorkerGone;
       record_.error = end == Relay::End::kWorkerGone ? "worker_closed" : "worker_bad_framing";
       CutClient();
       break;
     case Relay::End::kClosed:
+      if (cancelled_ == CancelReason::kIdleTimeout) tries_.AnswerEnded(/*broke_off=*/true);
       CutClient();
       break;
   }

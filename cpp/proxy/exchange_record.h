@@ -53,9 +53,11 @@ struct ExchangeRecord {
 
   std::shared_ptr<Worker> worker;  // null: no worker was asked
   std::optional<Decision> decision;
-  uint32_t attempts = 0;     // sends to a worker
-  bool reused = false;       // the connection to the worker had served before
-  bool stale_retry = false;  // a kept connection turned out closed; sent again on a fresh one
+  uint32_t attempts = 0;           // sends to a worker
+  uint32_t retries = 0;            // tries after the first, which may have been other workers'
+  bool retries_exhausted = false;  // the last failure was passed on for want of tries
+  bool reused = false;             // the connection to the worker had served before
+  bool stale_retry = false;        // a kept connection turned out closed; sent again on a fresh one
 
   uint32_t client_stalls = 0;  // waits for the client to take more of the answer
   uint32_t worker_stalls = 0;  // waits for the worker to take more of the request

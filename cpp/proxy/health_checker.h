@@ -1,14 +1,21 @@
 // HealthChecker: asks every host of the fleet, at an interval, whether it serves. Concurrently, each with its own
-// deadline; ranks of one host are asked once; down or up, a host is asked for ever. Changes of verdict go to the
-// registry, hence into the next fleet snapshot. On the control lane.
+// deadline and the workers' key; ranks of one host are asked once; down or up, a host is asked for ever. When each is due
+// is worker/health.h's affair. Changes of verdict go to the registry, hence into the next fleet snapshot.
+//
+// It also hears from requests: a worker that could not be reached is asked at once (Suspect), and one that came back
+// gets its share of the load back over --slow-start-secs (Recovered). On the control lane; what other threads may call
+// says so.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "net/task.h"
 #include "proxy/lane.h"
+#include "worker/circuit_breaker.h"
 #include "worker/health.h"
 
 namespace vllm_router {
@@ -22,15 +29,40 @@ class HealthChecker {
   void Stop();
   bool ended() const { return open_ == 0; }
 
+  // Any thread.
+  void Suspect(const std::shared_ptr<Worker>& worker);
+  void Recovered(const std::shared_ptr<Worker>& worker);
+  bool checks() const { return lane_.options.health_check_interval_ms > 0; }
+  bool anybody_answered() const { return anybody_answered_.load(std::memory_order_relaxed); }
+
  private:
+  struct Warming {
+    std::shared_ptr<Worker> worker;
+    int64_t since_ns;
+  };
+
   Task<void> Run();
   Task<void> Probe(WorkerUrl url);
+  void FollowFleet(const FleetView& fleet);
+  void TellBreakers(const std::string& base, bool answered);
+  Task<void> WarmUp();
 
   Lane& lane_;
   Delay delay_;
+  Delay warming_delay_;
   bool stopped_ = false;
-  int open_ = 0;                                   // coroutines of ours
-  std::map<std::string, HealthTracker> trackers_;  // by base URL
+  int open_ = 0;                                // coroutines of ours
+  int asking_ = 0;                              // probes under way
+  std::map<std::string, HealthWatch> watches_;  // by base URL
+  std::map<std::string, WorkerUrl> hosts_;
+  uint64_t membership_ = ~uint64_t{0};  // of the fleet that hosts_ is of
+  std::vector<Warming> warming_;
+  bool warming_up_ = false;
+  std::atomic<bool> anybody_answered_{false};
 };
+
+// Tells log and metrics, and the fleet's next snapshot, that a breaker has moved. Any lane's thread.
+void BreakerMoved(
+    Lane& lane, const std::shared_ptr<Worker>& worker, BreakerChange change, std::string_view why);
 
 }  // namespace vllm_router

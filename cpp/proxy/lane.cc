@@ -26,7 +26,8 @@ Lane::Lane(
       gatekeeper(keys),
       tls(tls),
       cors(options.cors_allowed_origins),
-      ids(Dice::EntropySeed()) {}
+      ids(Dice::EntropySeed()),
+      retry_budget(options.retry.budget) {}
 
 Lane::~Lane() = default;
 

@@ -18,12 +18,14 @@
 #include "proxy/recorder.h"
 #include "proxy/server_options.h"
 #include "proxy/upstream_pool.h"
+#include "routing/retry_plan.h"
 #include "routing/router.h"
 
 namespace vllm_router {
 
 class Connection;
 class Admin;
+class HealthChecker;
 class TlsFiles;
 struct FetchDeadline;
 
@@ -57,6 +59,7 @@ struct Lane {
   const std::string bearer;     // "Bearer …" for workers, or empty
   const std::shared_ptr<Router> router;
   Admin& admin;
+  HealthChecker* health = nullptr;  // hears of workers out of reach; set before the lanes run
   SteadyClock clock;
 
   EventLoop loop;
@@ -68,7 +71,8 @@ struct Lane {
   Gatekeeper gatekeeper;
   TlsFiles& tls;
   const Cors cors;
-  Dice ids;  // request ids
+  Dice ids;  // request ids, and the jitter of pauses
+  RetryBudget retry_budget;
   Spares<RequestHeadParser> request_parsers;
   Spares<ResponseHeadParser> response_parsers;
 

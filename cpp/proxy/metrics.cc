@@ -102,6 +102,10 @@ class TimeSum {
 struct WorkerSum {
   uint64_t decisions = 0;
   uint64_t processed = 0;
+  uint64_t failed_tries = 0;
+  uint64_t breaker_successes = 0;
+  uint64_t breaker_failures = 0;
+  std::array<std::array<uint64_t, kBreakerStateCount>, kBreakerStateCount> breaker_moves{};
   uint64_t prompt_tokens = 0;
   uint64_t completion_tokens = 0;
   uint64_t cached_tokens = 0;
@@ -111,6 +115,13 @@ struct WorkerSum {
   void Add(const WorkerTallies& tallies) {
     decisions += tallies.decisions.count();
     processed += tallies.processed.count();
+    failed_tries += tallies.failed_tries.count();
+    breaker_successes += tallies.breaker_successes.count();
+    breaker_failures += tallies.breaker_failures.count();
+    for (size_t from = 0; from < kBreakerStateCount; ++from) {
+      for (size_t to = 0; to < kBreakerStateCount; ++to)
+        breaker_moves[from][to] += tallies.breaker_moves[from][to].count();
+    }
     prompt_tokens += tallies.prompt_tokens.count();
     completion_tokens += tallies.completion_tokens.count();
     cached_tokens += tallies.cached_tokens.count();
@@ -159,6 +170,7 @@ class Metrics::Collector : public prometheus::Collectable {
     Page page;
     const std::shared_ptr<const FleetView> fleet = router_->fleet();
     WriteExchanges(&page);
+    WriteRetries(&page);
     WriteTimes(&page);
     WriteWorkers(&page, *fleet);
     WritePrefixRouting(&page, *fleet);
@@ -203,6 +215,7 @@ class Metrics::Collector : public prometheus::Collectable {
   }
 
   void WriteExchanges(Page* page) const;
+  void WriteRetries(Page* page) const;
   void WriteTimes(Page* page) const;
   void WriteWorkers(Page* page, const FleetView& fleet) const;
   void WritePrefixRouting(Page* page, const FleetView& fleet) const;
@@ -293,6 +306,27 @@ void Metrics::Collector::WriteExchanges(Page* page) const {
   }
 }
 
+void Metrics::Collector::WriteRetries(Page* page) const {
+  const auto by_route = [this, page](std::array<Tally, kRouteCount> Recorder::Shard::*tallies) {
+    for (size_t route = 0; route < kRouteCount; ++route) {
+      page->AddUnlessZero(
+          Sum([route, tallies](const Recorder::Shard& shard) { return (shard.*tallies)[route].count(); }),
+          {Label("route", RouteLabel(route))});
+    }
+  };
+  page->Counter("retries_total", "Times that a request was tried again after a failure.");
+  by_route(&Recorder::Shard::retries);
+  page->Counter("retries_exhausted_total", "Requests whose last allowed try failed as well.");
+  by_route(&Recorder::Shard::retries_exhausted);
+  page->Histogram("retry_backoff_duration_seconds", "Pauses before retries, by the number of the retry.");
+  for (size_t i = 0; i < Recorder::Shard::kBackoffs; ++i) {
+    TimeSum<buckets::kDuration> sum;
+    for (const Recorder* recorder : recorders_) sum.Add(recorder->shard().backoffs[i].Find());
+    if (sum.count() == 0) continue;
+    sum.AddTo(page, {Label("attempt", std::to_string(i + 1))});
+  }
+}
+
 void Metrics::Collector::WriteTimes(Page* page) const {
   page->Histogram(
       "request_duration_seconds", "From the request's head to the end of its exchange, inference routes.");
@@ -375,6 +409,33 @@ void Metrics::Collector::WriteWorkers(Page* page, const FleetView& fleet) const 
   }
   page->Counter("processed_requests_total", "Exchanges whose request was sent to the worker.");
   each(&WorkerSum::processed);
+  page->Counter("failed_tries_total", "Tries at the worker after which the request was tried again.");
+  each(&WorkerSum::failed_tries);
+  page->Counter("cb_outcomes_total", "What answers of the worker, or their absence, said to its breaker.");
+  each(&WorkerSum::breaker_successes, {Label("outcome", "success")});
+  each(&WorkerSum::breaker_failures, {Label("outcome", "failure")});
+  page->Counter("cb_state_transitions_total", "Moves of the worker's circuit breaker.");
+  for (size_t i = 0; i < workers.size(); ++i) {
+    for (size_t from = 0; from < kBreakerStateCount; ++from) {
+      for (size_t to = 0; to < kBreakerStateCount; ++to) {
+        page->AddUnlessZero(
+            sums[i].breaker_moves[from][to],
+            {Label("worker", workers[i]->url.url),
+             Label("from", BreakerStateName(static_cast<BreakerState>(from))),
+             Label("to", BreakerStateName(static_cast<BreakerState>(to)))});
+      }
+    }
+  }
+  page->Gauge("cb_state", "The worker's circuit breaker: 0 closed, 1 open, 2 half-open.");
+  for (const FleetView::Member& member : fleet.members()) {
+    page->Add(static_cast<double>(member.worker->breaker.state()), {Label("worker", member.worker->url.url)});
+  }
+  page->Gauge("worker_warmth", "Share of its weight that the worker is given: below 1 while it comes back.");
+  for (const FleetView::Member& member : fleet.members()) {
+    page->Add(
+        static_cast<double>(member.worker->warmth.load(std::memory_order_relaxed)) / kWeightOne,
+        {Label("worker", member.worker->url.url)});
+  }
   page->Counter("prompt_tokens_total", "Prompt tokens, as the worker's answers say.");
   each(&WorkerSum::prompt_tokens);
   page->Counter("completion_tokens_total", "Generated tokens, as the worker's answers say.");

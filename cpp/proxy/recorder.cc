@@ -1,5 +1,6 @@
 #include "proxy/recorder.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/limits.h"
@@ -49,6 +50,21 @@ void Recorder::Decided(const std::shared_ptr<Worker>& worker, const Decision& de
   shard_->reasons[static_cast<size_t>(decision.reason)].Add();
 }
 
+void Recorder::Retried(const std::shared_ptr<Worker>& worker, uint32_t failures, int64_t pause_ns) {
+  shard_->Of(worker).failed_tries.Add();
+  const size_t attempt = std::min<size_t>(failures, Shard::kBackoffs) - 1;
+  shard_->backoffs[attempt].Get().Add(pause_ns);
+}
+
+void Recorder::Judged(const std::shared_ptr<Worker>& worker, BreakerVerdict verdict) {
+  if (verdict == BreakerVerdict::kSuccess) shard_->Of(worker).breaker_successes.Add();
+  if (verdict == BreakerVerdict::kFailure) shard_->Of(worker).breaker_failures.Add();
+}
+
+void Recorder::BreakerMoved(const std::shared_ptr<Worker>& worker, BreakerChange change) {
+  shard_->Of(worker).breaker_moves[static_cast<size_t>(change.from)][static_cast<size_t>(change.to)].Add();
+}
+
 void Recorder::Record(const ExchangeRecord& record) {
   Count(record);
   if (log_ != nullptr && LogEnabled(LogLevel::kInfo)) WriteLine(record);
@@ -84,6 +100,8 @@ void Recorder::Count(const ExchangeRecord& record) {
     }
   }
 
+  if (record.retries != 0) shard.retries[route].Add(record.retries);
+  if (record.retries_exhausted) shard.retries_exhausted[route].Add();
   shard.client_bytes_in.Add(record.bytes_in);
   shard.client_bytes_out.Add(record.bytes_out);
   if (record.client_stalls != 0) shard.client_stalls.Add(record.client_stalls);
@@ -92,7 +110,7 @@ void Recorder::Count(const ExchangeRecord& record) {
   if (record.worker_stalls != 0) shard.worker_stalls.Add(record.worker_stalls);
   if (record.stale_retry) shard.stale_retries.Add();
   shard.worker_bytes_out.Add(record.bytes_in);
-  shard.overhead.Add(record.sent_ns - record.body_ns);
+  if (record.retries == 0) shard.overhead.Add(record.sent_ns - record.body_ns);
   WorkerTallies& worker = shard.Of(record.worker);
   worker.processed.Add();
   if (record.answered_ns == 0) return;

@@ -28,6 +28,11 @@ class Recorder {
 
   // At SELECT, once per decision.
   void Decided(const std::shared_ptr<Worker>& worker, const Decision& decision);
+  // When a try has failed and there will be another after `pause_ns`. `failures`: tries of the exchange so far.
+  void Retried(const std::shared_ptr<Worker>& worker, uint32_t failures, int64_t pause_ns);
+  // What a worker's circuit breaker heard of it, and that it moved.
+  void Judged(const std::shared_ptr<Worker>& worker, BreakerVerdict verdict);
+  void BreakerMoved(const std::shared_ptr<Worker>& worker, BreakerChange change);
   // At FINISH, once per exchange.
   void Record(const ExchangeRecord& record);
   // Hands over the access lines collected so far, unless the log has no room; called every 100 ms while there are any,

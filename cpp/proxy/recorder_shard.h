@@ -71,6 +71,9 @@ struct WorkerTallies {
   const std::weak_ptr<const Worker> worker;
   Tally decisions;
   Tally processed;
+  Tally failed_tries;  // after which the request was tried again
+  Tally breaker_successes, breaker_failures;
+  std::array<std::array<Tally, kBreakerStateCount>, kBreakerStateCount> breaker_moves;  // [from][to]
   Tally prompt_tokens;
   Tally completion_tokens;
   Tally cached_tokens;
@@ -88,6 +91,12 @@ struct Recorder::Shard {
   std::array<Tally, kRouteCount> successes;
   std::array<MadeAtNeed<NameTallies>, kRouteCount> errors;
   std::array<MadeAtNeed<DurationTally>, kRouteCount> durations;
+
+  std::array<Tally, kRouteCount> retries;
+  std::array<Tally, kRouteCount> retries_exhausted;
+
+  static constexpr size_t kBackoffs = 8;  // the last one stands for all further retries
+  std::array<MadeAtNeed<DurationTally>, kBackoffs> backoffs;
 
   DurationTally generate_durations;
   DurationTally embeddings_durations;

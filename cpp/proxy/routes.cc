@@ -10,9 +10,15 @@ struct Row {
   RouteInfo info;
 };
 
-constexpr RouteInfo Inference(std::string_view path) { return {.label = path, .inference = true}; }
+constexpr RouteInfo Inference(std::string_view path) {
+  return {.label = path, .inference = true, .repeatable = true};
+}
 constexpr RouteInfo Generates(std::string_view path, std::string_view id_prefix = "req-") {
-  return {.label = path, .inference = true, .generates = true, .id_prefix = id_prefix};
+  return {.label = path, .inference = true, .generates = true, .repeatable = true, .id_prefix = id_prefix};
+}
+// Stores what it answers, for later requests to refer to.
+constexpr RouteInfo Stores(std::string_view path) {
+  return {.label = path, .inference = true, .generates = true};
 }
 constexpr RouteInfo Own(std::string_view path, std::string_view allow, Access access = Access::kAdmin) {
   return {.label = path, .own = true, .allow = allow, .access = access};
@@ -27,7 +33,7 @@ constexpr std::array<Row, kRouteCount> kRoutes = {{
     {Route::kInferenceGenerate, Generates("/inference/v1/generate", "gnt-")},
     {Route::kRerank, Inference("/rerank")},
     {Route::kV1Rerank, Inference("/v1/rerank")},
-    {Route::kResponses, Generates("/v1/responses")},
+    {Route::kResponses, Stores("/v1/responses")},
     {Route::kMessages, Generates("/v1/messages")},
     {Route::kScore, Inference("/score")},
     {Route::kTokenize, Inference("/tokenize")},

@@ -49,6 +49,7 @@ struct RouteInfo {
   bool own = false;                     // answered here
   bool inference = false;               // counted in requests_total
   bool generates = false;               // counted in generate_duration_seconds
+  bool repeatable = false;              // a POST leaves nothing behind, so another worker may be asked
   std::string_view allow;               // methods, for own routes: "GET, HEAD"
   std::string_view id_prefix = "req-";  // of a generated request id
   Access access = Access::kClient;

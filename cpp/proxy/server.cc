@@ -82,6 +82,7 @@ Server::Server(
   metrics_ = std::make_unique<Metrics>(router_, recorders, lanes_.back()->clock);
   admin_.set_metrics(metrics_.get());
   health_ = std::make_unique<HealthChecker>(*lanes_.back());
+  for (const std::unique_ptr<Lane>& lane : lanes_) lane->health = health_.get();
 }
 
 Status Server::Open() {
@@ -184,6 +185,8 @@ void Server::Reload() {
     if (tls_->any() && tls_->Reload()) Log(LogLevel::kInfo, "TLS: certificates and keys are read again");
   });
 }
+
+bool Server::any_worker_answered() const { return !health_->checks() || health_->anybody_answered(); }
 
 bool Server::TooManyConnections() const {
   return options_.max_connections != 0 && OpenConnections() >= options_.max_connections;

@@ -41,6 +41,8 @@ class Server {
   std::optional<uint16_t> metrics_port() const;
   std::optional<uint16_t> admin_port() const;
   const ServerOptions& options() const { return options_; }
+  // Since the start, a health check; true when there are none to make.
+  bool any_worker_answered() const;
   std::string MetricsText() const { return metrics_->Text(); }
 
   // Reads the files of keys again, as it does by itself when they change, and those of TLS. The log tells what came of

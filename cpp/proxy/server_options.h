@@ -6,6 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "routing/retry_plan.h"
+#include "worker/circuit_breaker.h"
+
 namespace vllm_router {
 
 struct ServerOptions {
@@ -30,6 +33,9 @@ struct ServerOptions {
 
   uint32_t upstream_pool_size = 256;      // idle connections kept per worker and thread
   int64_t upstream_pool_idle_ms = 4'000;  // below the 5 s after which uvicorn closes
+
+  RetryOptions retry;
+  BreakerOptions breaker;
 
   std::string api_key;  // bearer token for workers when the client sends none
   bool preserve_host = false;
@@ -67,6 +73,8 @@ struct ServerOptions {
   uint32_t health_failure_threshold = 3;
   uint32_t health_success_threshold = 2;
   std::string health_check_endpoint = "/health";
+  bool health_compat = false;      // /health answers as the reference router's
+  int64_t slow_start_ms = 30'000;  // for a worker that has come back; 0: its whole share at once
 
   int64_t shutdown_settle_ms = 0;
   int64_t shutdown_grace_ms = 180'000;

@@ -1,10 +1,14 @@
 #include "proxy/tries.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
 #include "base/limits.h"
+#include "base/text.h"
 #include "http/head_writer.h"
+#include "http/unframe.h"
+#include "proxy/health_checker.h"
 #include "proxy/lane.h"
 #include "proxy/relay.h"
 #include "proxy/tls_files.h"
@@ -13,6 +17,20 @@ namespace vllm_router {
 namespace {
 
 iovec Piece(std::string_view bytes) { return {const_cast<char*>(bytes.data()), bytes.size()}; }
+
+// Empty if it is not there.
+std::string_view FieldOf(const ResponseHead& head, std::string_view name) {
+  for (const HeaderField& field : head.fields) {
+    if (EqualsIgnoreCase(field.name, name)) return field.value;
+  }
+  return {};
+}
+
+// Whether asking two workers is no worse than asking one. Inference keeps nothing; of other requests the method tells.
+bool MayBeRepeated(const RequestHead& head, Route route) {
+  return RouteOf(route).repeatable || head.method == "GET" || head.method == "HEAD" ||
+         head.method == "OPTIONS";
+}
 
 }  // namespace
 
@@ -23,17 +41,105 @@ Tries::~Tries() { lane_.response_parsers.Give(std::move(answer_parser_)); }
 
 Task<Tries::End> Tries::Run(const Request& request) {
   request_ = request;
-  if (!Select()) co_return End::kFailed;  // 6 SELECT
   // A body that cannot be sent twice must not meet a connection that its worker is just closing.
-  const bool replayable = !request_.stream_body || request_.body->keeps_pieces();
-  bool fresh = !replayable;
+  replayable_ = !request_.stream_body || request_.body->keeps_pieces();
+  lane_.retry_budget.CountRequest(record_.body_ns);
+  RetryPlan plan(lane_.options.retry, MayBeRepeated(*request_.head, record_.route));
+  while (Select()) {
+    DropAnswer();
+    const bool answered = co_await AskOnce();
+    if (cancelled_) co_return End::kCancelled;
+    JudgeTry(answered);
+    std::optional<FailedTry> failed = Failure(answered);
+    answered_ = answered;
+    if (!failed) co_return End::kAnswered;
+
+    tried_.push_back(ticket_.worker().id);
+    failed->untried_left = AnyUntried();
+    const int64_t now = lane_.clock.NowNanos();
+    std::optional<int64_t> pause;
+    if (replayable_) pause = plan.Next(*failed, now, lane_.ids);
+    if (pause && !lane_.retry_budget.Take(now)) pause.reset();
+    record_.retries_exhausted = plan.exhausted();
+    if (!pause) co_return answered ? End::kAnswered : End::kFailed;
+
+    ++record_.retries;
+    lane_.recorder.Retried(ticket_.shared_worker(), plan.failures(), *pause);
+    ticket_.Finish({.end = Outcome::End::kWorkerFailed, .status = failed->status});
+    const bool go_on = co_await WaitForNextTry(*pause);
+    if (!go_on) co_return End::kCancelled;
+    answered_ = false;
+    request_.body->Rewind();
+  }
+  // Nobody may be chosen. What the last worker said is better than what we could say, if it is still at hand.
+  const bool at_hand = lease_ != nullptr;
+  answered_ = at_hand;
+  co_return at_hand ? End::kAnswered : End::kFailed;
+}
+
+// What went wrong with the try that has just ended; nullopt when its answer is for the client.
+std::optional<FailedTry> Tries::Failure(bool answered) const {
+  FailedTry failed{.first_sent_ns = first_sent_ns_};
+  if (!answered) {
+    failed.how = error_ == HttpError::kConnectFailed || error_ == HttpError::kConnectTimeout
+                     ? TryFailure::kConnect
+                 : error_ == HttpError::kWorkerBadAnswer    ? TryFailure::kBadAnswer
+                 : error_ == HttpError::kWorkerWriteTimeout ? TryFailure::kSendTimeout
+                 : error_ == HttpError::kFirstByteTimeout   ? TryFailure::kFirstByteTimeout
+                                                            : TryFailure::kLost;
+    return failed;
+  }
+  const ResponseHead& head = answer();
+  if (!IsRetryableStatus(head.status)) return std::nullopt;
+  failed.how = TryFailure::kStatus;
+  failed.status = head.status;
+  failed.retry_after_ms = ParseRetryAfter(FieldOf(head, "retry-after"));
+  return failed;
+}
+
+// The answer stays at hand while we wait, for if nobody else may be chosen afterwards.
+Task<bool> Tries::WaitForNextTry(int64_t pause_ns) {
+  if (!request_sent_) {
+    co_await StopSending();
+    if (lease_ != nullptr)
+      Fail(HttpError::kWorkerClosed);  // its answer is given up, the request being unfinished
+    lease_.reset();
+  }
+  if (cancelled_) co_return false;
+  Delay delay(lane_.loop);
+  pause_ = &delay;
+  co_await delay.For(pause_ns);
+  pause_ = nullptr;
+  co_return !cancelled_;
+}
+
+// Of the failed try. If all of it has come, its connection can serve again.
+void Tries::DropAnswer() {
+  if (lease_ == nullptr) return;
+  const ResponseHead& head = answer();
+  bool whole = false;
+  if (head.keep_alive && head.framing != BodyFraming::kUntilClose &&
+      answer_in_->size() <= kDrainedAnswerBytes) {
+    BodyReader reader(head.framing, head.content_length);
+    answer_in_->Consume(head.size);
+    const Unframed rest = Unframe(reader, {answer_in_->data(), answer_in_->size()});
+    whole = !rest.bad && reader.ended() && rest.used == answer_in_->size();
+  }
+  GiveBack(whole && request_sent_);
+}
+
+// One worker. If a connection to it that had been resting turns out closed, it is asked once more on a fresh one.
+Task<bool> Tries::AskOnce() {
+  bool fresh = !replayable_;
   for (;;) {
     if (!fresh) lease_ = lane_.upstreams.Take(ticket_.worker().id);  // 7 LEASE
     if (lease_ == nullptr) {
       const bool connected = co_await Connect();
-      if (cancelled_) co_return End::kCancelled;
-      if (!connected)
-        co_return Fail(connect_timed_out_ ? HttpError::kConnectTimeout : HttpError::kConnectFailed);
+      if (cancelled_) co_return false;
+      if (!connected) {
+        Fail(connect_timed_out_ ? HttpError::kConnectTimeout : HttpError::kConnectFailed);
+        co_return false;
+      }
     }
     record_.connected_ns = lane_.clock.NowNanos();
     record_.reused = lease_->reused;
@@ -41,37 +147,37 @@ Task<Tries::End> Tries::Run(const Request& request) {
     co_await lane_.loop.TurnEnd();
     Send();                                        // 8 SEND
     const Awaited awaited = co_await AwaitHead();  // 9 AWAIT
-    if (awaited == Awaited::kHead) {
-      answered_ = true;
-      co_return End::kAnswered;
-    }
-    if (cancelled_) co_return End::kCancelled;
+    if (awaited == Awaited::kHead) co_return true;
+    if (cancelled_) co_return false;
     const bool stale =
-        awaited == Awaited::kEnded && !given_up_ && lease_->reused && !worker_spoke_ && replayable;
+        awaited == Awaited::kEnded && !given_up_ && lease_->reused && !worker_spoke_ && replayable_;
     co_await StopSending();
     lease_.reset();
-    if (cancelled_) co_return End::kCancelled;
-    if (stale) {  // the worker closed a resting connection while we wrote: not its failure, and not an attempt
-      fresh = true;
-      request_.body->Rewind();
-      record_.stale_retry = true;
-      continue;
+    if (cancelled_) co_return false;
+    if (!stale) {
+      Fail(
+          given_up_                  ? *given_up_
+          : awaited == Awaited::kBad ? HttpError::kWorkerBadAnswer
+                                     : HttpError::kWorkerClosed);
+      co_return false;
     }
-    if (given_up_) co_return Fail(*given_up_);
-    co_return Fail(awaited == Awaited::kBad ? HttpError::kWorkerBadAnswer : HttpError::kWorkerClosed);
+    // The worker closed a resting connection while we wrote: not its failure, and not an attempt.
+    fresh = true;
+    request_.body->Rewind();
+    record_.stale_retry = true;
   }
 }
 
 void Tries::Cancel() {
   cancelled_ = true;
   if (connector_ != nullptr) connector_->Cancel();
+  if (pause_ != nullptr) pause_->Cancel();
   if (lease_ != nullptr) lease_->socket.Close();
 }
 
-Tries::End Tries::Fail(HttpError error, std::string message) {
+void Tries::Fail(HttpError error, std::string message) {
   error_ = error;
   message_ = std::move(message);
-  return End::kFailed;
 }
 
 bool Tries::timed_out() const {
@@ -80,19 +186,110 @@ bool Tries::timed_out() const {
 
 // ---- 6 SELECT
 
+// Open breakers that are due let a request through from now on. The policy then chooses among those who may be asked:
+// usually all that the snapshot says.
 bool Tries::Select() {
   fleet_ = lane_.fleet.Get();
-  StatusOr<Ticket> ticket = lane_.router->Select(*request_.key, *fleet_);
-  record_.chosen_ns = lane_.clock.NowNanos();
-  if (!ticket.ok()) {
-    Fail(HttpError::kNoWorkers, std::string(ticket.status().message()));
-    return false;
+  if (!fleet_->steady()) {
+    for (const FleetView::Member& member : fleet_->members()) {
+      const std::optional<BreakerChange> change =
+          member.worker->breaker.ComeDue(lane_.options.breaker, lane_.clock.NowNanos());
+      if (change) BreakerMoved(lane_, member.worker, *change, "it is time for a probe");
+    }
+    fleet_ = lane_.fleet.Get();
   }
-  ticket_ = *std::move(ticket);
+  pass_.reset();
+  refused_.clear();
+  for (;;) {
+    const bool all = fleet_->steady() && tried_.empty() && refused_.empty();
+    StatusOr<Ticket> ticket =
+        all ? lane_.router->Select(*request_.key, *fleet_) : lane_.router->Select(*request_.key, Eligible());
+    record_.chosen_ns = lane_.clock.NowNanos();
+    if (!ticket.ok()) {
+      // After a try, that one's failure says more.
+      if (tried_.empty()) Fail(HttpError::kNoWorkers, std::string(ticket.status().message()));
+      return false;
+    }
+    ticket_ = *std::move(ticket);
+    pass_ = ticket_.shared_worker()->breaker.TryPass(lane_.options.breaker);
+    if (pass_) break;
+    refused_.push_back(ticket_.worker().id);  // another thread's request was the probe
+  }
+  judged_ = sound_ = false;
   record_.worker = ticket_.shared_worker();
   record_.decision = ticket_.decision();
   lane_.recorder.Decided(record_.worker, ticket_.decision());
   return true;
+}
+
+// The fleet as this request may see it. The tried workers are left out while there are others; they are told by their
+// ids, so one that joined meanwhile counts as untried.
+FleetView Tries::Eligible() {
+  const auto without = [this](std::span<const WorkerId> tried) {
+    absl::InlinedVector<uint32_t, 16> positions;
+    for (const uint32_t position : fleet_->eligible()) {
+      const Worker& worker = fleet_->worker(position);
+      const bool left_out = !worker.breaker.Admits() ||
+                            std::ranges::find(refused_, worker.id) != refused_.end() ||
+                            std::ranges::find(tried, worker.id) != tried.end();
+      if (left_out) positions.push_back(position);
+    }
+    return fleet_->Without(positions);
+  };
+  FleetView rest = without(tried_);
+  if (!rest.eligible().empty() || tried_.empty()) return rest;
+  // All were tried: they begin anew, without the one that failed last if it is not alone.
+  tried_.erase(tried_.begin(), tried_.end() - 1);
+  rest = without(tried_);
+  if (rest.eligible().empty()) rest = without({});
+  return rest;
+}
+
+bool Tries::AnyUntried() const {
+  const std::shared_ptr<const FleetView>& fleet = lane_.fleet.Get();
+  return std::ranges::any_of(fleet->eligible(), [this, &fleet](uint32_t position) {
+    const Worker& worker = fleet->worker(position);
+    return worker.breaker.Admits() && std::ranges::find(tried_, worker.id) == tried_.end();
+  });
+}
+
+// ---- what the worker's breaker hears
+
+void Tries::Judge(BreakerVerdict verdict, std::string_view why) {
+  if (!pass_ || std::exchange(judged_, true)) return;
+  const std::shared_ptr<Worker>& worker = record_.worker;
+  lane_.recorder.Judged(worker, verdict);
+  sound_ = verdict == BreakerVerdict::kSuccess;
+  const std::optional<BreakerChange> change =
+      pass_->Settle(lane_.options.breaker, verdict, lane_.clock.NowNanos());
+  if (change) BreakerMoved(lane_, worker, *change, why);
+}
+
+// Of the try that has just ended. Only what the worker did counts: a client that leaves never gets here.
+void Tries::JudgeTry(bool answered) {
+  if (answered) {
+    const ResponseHead& head = answer();
+    const bool retry_after = head.status == 503 && !FieldOf(head, "retry-after").empty();
+    Judge(VerdictOf(head.status, retry_after), head.status >= 500 ? "the last answer's status was 5xx" : "");
+    return;
+  }
+  const bool unreached = error_ == HttpError::kConnectFailed || error_ == HttpError::kConnectTimeout;
+  if (unreached) record_.worker->breaker.NotReached();
+  Judge(BreakerVerdict::kFailure, ErrorOf(error_).code);
+  if (lane_.health != nullptr && (unreached || error_ == HttpError::kWorkerClosed)) {
+    lane_.health->Suspect(record_.worker);
+  }
+}
+
+void Tries::BlameWorker() { Judge(BreakerVerdict::kFailure, "the request's time is over"); }
+
+void Tries::AnswerEnded(bool broke_off) {
+  if (!pass_ || !sound_) return;
+  if (broke_off) lane_.recorder.Judged(record_.worker, BreakerVerdict::kFailure);
+  const std::optional<BreakerChange> change =
+      pass_->SettleEnd(lane_.options.breaker, broke_off, lane_.clock.NowNanos());
+  if (change) BreakerMoved(lane_, record_.worker, *change, "its answers break off");
+  if (broke_off && lane_.health != nullptr) lane_.health->Suspect(record_.worker);
 }
 
 // ---- 7 LEASE
@@ -165,6 +362,7 @@ void Tries::Send() {
   ++record_.attempts;
   request_sent_ = false;
   record_.sent_ns = lane_.clock.NowNanos();
+  if (first_sent_ns_ == 0) first_sent_ns_ = record_.sent_ns;
 
   const std::string_view body = request_.stream_body ? std::string_view() : request_.body->held();
   std::array<iovec, 2> pieces = {Piece(head_for_worker_), Piece(body)};

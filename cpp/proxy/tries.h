@@ -1,6 +1,11 @@
 // Tries: steps 6 to 9 of an exchange, SELECT, LEASE, SEND and AWAIT: a worker is chosen and asked, and its answer's
-// head read. Each round of them is a try. What comes of it all is an answer to be relayed, or what to tell the client
-// instead:
+// head read. Each round of them is a try; when one fails, routing/retry_plan.h says whether there is another.
+//
+//   SELECT -> LEASE -> SEND -> AWAIT -> answered                    the workers tried already are left out, while there
+//     ^                          |                                  are others
+//     `------- pause <-----------+---> no retry: the last failure is what the client gets
+//
+// What comes of it all is an answer to be relayed, or what to tell the client instead:
 //
 //   Tries::Request request{…};
 //   const Tries::End end = co_await tries.Run(request);
@@ -19,6 +24,8 @@
 #include <string>
 #include <string_view>
 
+#include <absl/container/inlined_vector.h>
+
 #include "http/head_parser.h"
 #include "net/buffer.h"
 #include "net/socket.h"
@@ -29,10 +36,12 @@
 #include "proxy/request_body.h"
 #include "proxy/request_id.h"
 #include "proxy/upstream_pool.h"
+#include "routing/retry_plan.h"
 #include "routing/ticket.h"
 
 namespace vllm_router {
 
+class Delay;
 struct Lane;
 
 class Tries {
@@ -85,6 +94,10 @@ class Tries {
   // The load of the last try, until finished.
   Ticket& ticket() { return ticket_; }
 
+  // What the worker's circuit breaker is to hear of an answer's end; and of a worker that never said anything.
+  void AnswerEnded(bool broke_off);
+  void BlameWorker();
+
   // To be awaited before the end, since the sender works on the request.
   Task<void> StopSending();
   // The connection to the worker, back to the pool if it may be used again.
@@ -94,13 +107,21 @@ class Tries {
   enum class Awaited : uint8_t { kHead, kEnded, kBad };
 
   bool Select();
+  FleetView Eligible();
+  void Judge(BreakerVerdict verdict, std::string_view why);
+  void JudgeTry(bool answered);
+  bool AnyUntried() const;
+  Task<bool> AskOnce();  // LEASE, SEND, AWAIT; true: there is an answer
+  std::optional<FailedTry> Failure(bool answered) const;
+  Task<bool> WaitForNextTry(int64_t pause_ns);
+  void DropAnswer();
   Task<bool> Connect();
   void WriteHead();
   void Send();
   Task<void> SendRest(size_t written);
   Task<bool> SendPieces(std::span<iovec> pieces);
   Task<Awaited> AwaitHead();
-  End Fail(HttpError error, std::string message = {});
+  void Fail(HttpError error, std::string message = {});
 
   static void OnConnectTimeout(void* context);
   static void OnFirstByteTimeout(void* context);
@@ -111,6 +132,7 @@ class Tries {
   ExchangeRecord& record_;
   const Hooks hooks_;
   Request request_{};
+  bool replayable_ = true;  // the body can be sent once more
   bool cancelled_ = false;
   bool answered_ = false;
 
@@ -119,7 +141,14 @@ class Tries {
   std::optional<HttpError> given_up_;  // a deadline of this try passed, and closed its connection
 
   std::shared_ptr<const FleetView> fleet_;
+  absl::InlinedVector<WorkerId, 4> tried_;
+  int64_t first_sent_ns_ = 0;
+  Delay* pause_ = nullptr;                    // before the next try
+  absl::InlinedVector<WorkerId, 4> refused_;  // by their breakers, after they had been chosen
   Ticket ticket_;
+  std::optional<BreakerPass> pass_;  // points into the ticket's worker
+  bool judged_ = false;              // the pass is settled
+  bool sound_ = false;               // the head of the answer was a success
   UpstreamPool::Lease lease_;
   Connector* connector_ = nullptr;  // a connect in progress
   bool connect_timed_out_ = false;

@@ -54,12 +54,15 @@ std::string NobodyEligible(const FleetView& fleet) {
   }
   size_t unhealthy = 0;
   size_t draining = 0;
+  size_t open = 0;
   size_t excluded = 0;  // they would serve, but not this request: tried already, or named by the caller
   for (const FleetView::Member& member : fleet.members()) {
     if (!member.healthy) {
       ++unhealthy;
     } else if (member.draining) {
       ++draining;
+    } else if (member.worker->breaker.state() != BreakerState::kClosed) {
+      ++open;
     } else {
       ++excluded;
     }
@@ -67,7 +70,8 @@ std::string NobodyEligible(const FleetView& fleet) {
   return Concat(
       "no worker can take the request: the fleet has ", fleet.members().size(),
       fleet.members().size() == 1 ? " worker" : " workers", ", of which ", unhealthy, " unhealthy, ",
-      draining, " draining and ", excluded, " excluded; add a worker, or wait until one is healthy");
+      draining, " draining", open == 0 ? std::string() : Concat(", ", open, " with an open circuit breaker"),
+      " and ", excluded, " excluded; add a worker, or wait until one is healthy");
 }
 
 void ListCandidates(const FleetView& fleet, Explanation* explanation) {

@@ -62,6 +62,7 @@ class Router {
   Status RemoveWorker(std::string_view url) { return registry_.Remove(url); }
   Status DrainWorker(std::string_view url) { return registry_.SetDraining(url, true); }
   Status SetHealthy(std::string_view url, bool healthy) { return registry_.SetHealthy(url, healthy); }
+  void RefreshFleet() { registry_.Refresh(); }  // a breaker has moved, or a worker warmed up
   const Snapshot<FleetView>& fleet_snapshot() const { return registry_.snapshot(); }
   std::shared_ptr<const FleetView> fleet() const { return registry_.snapshot().Load(); }
 

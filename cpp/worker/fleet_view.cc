@@ -4,7 +4,10 @@ namespace vllm_router {
 
 FleetView::FleetView(std::vector<Member> members, uint64_t membership)
     : members_(std::move(members)), is_eligible_(members_.size()), membership_(membership) {
-  for (size_t i = 0; i < members_.size(); ++i) is_eligible_[i] = members_[i].serves() ? 1 : 0;
+  for (size_t i = 0; i < members_.size(); ++i) {
+    is_eligible_[i] = members_[i].serves() ? 1 : 0;
+    if (members_[i].worker->breaker.state() != BreakerState::kClosed) steady_ = false;
+  }
   FindEligible();
 }
 
@@ -26,10 +29,12 @@ void FleetView::FindEligible() {
   eligible_.clear();
   eligible_weight_ = 0;
   equal_weights_ = true;
+  uint32_t first = 0;
   for (uint32_t position = 0; position < members_.size(); ++position) {
     if (!IsEligible(position)) continue;
-    const uint32_t weight = worker(position).weight;
-    if (!eligible_.empty() && weight != worker(eligible_.front()).weight) equal_weights_ = false;
+    const uint32_t weight = worker(position).load_weight();
+    if (!eligible_.empty() && weight != first) equal_weights_ = false;
+    if (eligible_.empty()) first = weight;
     eligible_.push_back(position);
     eligible_weight_ += weight;
   }

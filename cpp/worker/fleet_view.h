@@ -39,7 +39,8 @@ class FleetView {
     std::shared_ptr<Worker> worker;
     bool healthy = true;
     bool draining = false;
-    bool serves() const { return healthy && !draining; }
+    bool open = false;  // its circuit breaker
+    bool serves() const { return healthy && !draining && !open; }
   };
 
   FleetView() = default;
@@ -53,7 +54,8 @@ class FleetView {
   std::optional<uint32_t> Find(std::string_view url) const;  // O(members)
 
   uint64_t membership() const { return membership_; }
-  bool equal_weights() const { return equal_weights_; }          // among the eligible
+  bool steady() const { return steady_; }                        // all circuit breakers were closed
+  bool equal_weights() const { return equal_weights_; }          // load_weight() of the eligible
   uint64_t eligible_weight() const { return eligible_weight_; }  // their sum, in thousandths
 
   const FleetPlan* plan() const { return plan_.get(); }
@@ -72,6 +74,7 @@ class FleetView {
   uint64_t membership_ = 0;
   uint64_t eligible_weight_ = 0;
   bool equal_weights_ = true;
+  bool steady_ = true;
   std::shared_ptr<const FleetPlan> plan_;
 };
 

@@ -1,13 +1,16 @@
 // Worker: one place that can answer a request, an engine or one data-parallel rank of it. What never changes is
-// plain; what does change while requests run is its load. Health and draining belong to the fleet's snapshots
-// (fleet_view.h), so that one look at a snapshot is consistent. Shared by snapshots and tickets; thread-safe.
+// plain; what does change while requests run is its load and what its answers say of it. Health and draining belong to
+// the fleet's snapshots (fleet_view.h), so that one look at a snapshot is consistent. Shared by snapshots and tickets;
+// thread-safe.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <utility>
 
 #include "base/limits.h"
+#include "worker/circuit_breaker.h"
 #include "worker/worker_load.h"
 #include "worker/worker_url.h"
 
@@ -23,7 +26,17 @@ struct Worker {
   const WorkerUrl url;
   const uint32_t weight;  // relative capacity in thousandths, kMinWeight..kMaxWeight
   WorkerLoad load;
-  std::atomic<uint64_t> selections{0};  // decisions that chose this worker
+  CircuitBreaker breaker;
+  std::atomic<uint32_t> warmth{kWeightOne};  // thousandths; less while it comes back (warmth.h)
+  std::atomic<bool> suspected{false};        // a health check has been asked for
+  std::atomic<uint64_t> selections{0};       // decisions that chose this worker
+
+  // What loads are compared with, and shares: the weight, or as much of it as the worker can take yet. What must not
+  // move for a while, such as a ring's points, goes by the weight itself.
+  uint32_t load_weight() const {
+    const uint32_t share = warmth.load(std::memory_order_relaxed);
+    return std::max<uint32_t>(1, weight * share / kWeightOne);
+  }
 };
 
 }  // namespace vllm_router

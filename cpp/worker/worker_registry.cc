@@ -139,7 +139,15 @@ StatusOr<std::vector<uint32_t>> WorkerRegistry::Find(std::string_view url) const
       nearest.empty() ? std::string() : Concat("; did you mean ", nearest, "?")));
 }
 
+void WorkerRegistry::Refresh() {
+  std::lock_guard lock(mutex_);
+  Publish();
+}
+
 void WorkerRegistry::Publish() {
+  for (FleetView::Member& member : members_) {
+    member.open = member.worker->breaker.state() == BreakerState::kOpen;
+  }
   FleetView next(members_, membership_);
   next.set_plan(snapshot_.Load()->shared_plan());
   next.set_plan(planner_ ? planner_(next) : nullptr);

@@ -43,6 +43,9 @@ class WorkerRegistry {
   Status SetDraining(std::string_view url, bool draining);
   Status SetHealthy(std::string_view url, bool healthy);  // of the host: all its ranks share it
 
+  // Publishes what has changed in the workers themselves: breakers and warmth.
+  void Refresh();
+
   const Snapshot<FleetView>& snapshot() const { return snapshot_; }
 
  private:

@@ -139,8 +139,6 @@ def _origin(text: str) -> str:
 
 
 # What is not built, by function: its name, and what happens today.
-_RETRIES = NotBuilt("retries", "a request is sent to one worker, once")
-_BREAKER = NotBuilt("circuit breakers", "health checks alone decide which workers are chosen")
 _ADMISSION = NotBuilt("admission control", "requests go to workers at once, without a cap or a queue")
 _RATE_LIMIT = NotBuilt("rate limits", "requests go to workers at once")
 _PD = NotBuilt("prefill/decode disaggregation", "every worker in --worker-urls does both stages")
@@ -312,9 +310,11 @@ class RouterArgs:
     worker_startup_timeout_secs: float = option(
         600,
         Seconds(),
-        "how long a worker that is added (POST /add_worker, /workers) may take to answer its health check",
+        "how long a worker that is added (POST /add_worker, /workers), or the first at the start, may take "
+        "to answer its health check",
         group=_WORKERS,
         scope="server",
+        more="At the start, the command ends with status 1 when none of --worker-urls has answered by then.",
     )
     worker_startup_check_interval: float = option(
         30,
@@ -800,6 +800,23 @@ class RouterArgs:
         scope="server",
     )
 
+    health_compat: bool = option(
+        False,
+        Switch(),
+        "whether GET /health is 503 as soon as one worker is unhealthy, as vllm-project/router has it",
+        group=_HEALTH,
+        scope="server",
+        more="Otherwise it is 200 while any worker serves.",
+    )
+    slow_start_secs: float = option(
+        30,
+        Seconds(low=0),
+        "how long the share of a worker that came back takes to grow to its whole",
+        group=_HEALTH,
+        scope="server",
+        more="It begins with a tenth. 0 gives it all at once.",
+    )
+
     shutdown_grace_period_secs: float = option(
         180,
         Seconds(low=0),
@@ -872,53 +889,85 @@ class RouterArgs:
     )
     retry_max_retries: int = option(
         5,
-        Number(1),
+        Number(1, 1000),
         "the most times a request is sent",
         group=_RESILIENCE,
-        not_built=_RETRIES,
-        satisfied=(1,),
+        scope="server",
+        more="1 is once only. Nothing is sent again once the client has a byte of an answer.",
     )
     retry_initial_backoff_ms: int = option(
-        50, Number(1), "the pause before the first retry", group=_RESILIENCE, not_built=_RETRIES
+        50,
+        Number(1, 3_600_000),
+        "the pause before a retry, in milliseconds",
+        group=_RESILIENCE,
+        scope="server",
+        more="There is none before the first retry after a connection that failed or broke, if another "
+        "worker is left.",
     )
     retry_max_backoff_ms: int = option(
-        30000, Number(1), "the longest pause before a retry", group=_RESILIENCE, not_built=_RETRIES
+        30000,
+        Number(1, 3_600_000),
+        "the longest pause before a retry, in milliseconds",
+        group=_RESILIENCE,
+        scope="server",
     )
     retry_backoff_multiplier: float = option(
         1.5,
-        Number(1, whole=False),
+        Number(1, 100, whole=False),
         "the growth of the pause from retry to retry",
         group=_RESILIENCE,
-        not_built=_RETRIES,
+        scope="server",
     )
     retry_jitter_factor: float = option(
-        0.2, Number(0, 1, whole=False), "the random share of the pause", group=_RESILIENCE, not_built=_RETRIES
+        0.2,
+        Number(0, 1, whole=False),
+        "the random share of the pause, up or down",
+        group=_RESILIENCE,
+        scope="server",
+    )
+    retry_budget: float = option(
+        0.2,
+        Number(0, 100, whole=False),
+        "the most retries as a share of the requests of the last ten seconds",
+        group=_RESILIENCE,
+        scope="server",
+        more="So that an outage does not multiply load. Ten are always allowed; counted per thread.",
     )
     disable_retries: bool = option(
         False,
         Switch(),
         "whether requests are sent once only",
         group=_RESILIENCE,
-        no_effect="there are no retries yet, so a request is sent once anyway",
+        scope="server",
     )
     cb_failure_threshold: int = option(
-        10, Number(1), "the failures in a row that open the breaker", group=_RESILIENCE, not_built=_BREAKER
+        10,
+        Number(1, 100_000),
+        "the failures in a row that open a worker's circuit breaker",
+        group=_RESILIENCE,
+        scope="server",
+        more="Only its own: 5xx, broken connections, silence; never a client that leaves, nor 4xx.",
     )
     cb_success_threshold: int = option(
-        3, Number(1), "the successes in a row that close it", group=_RESILIENCE, not_built=_BREAKER
+        3,
+        Number(1, 100_000),
+        "the successful probes in a row that close it",
+        group=_RESILIENCE,
+        scope="server",
     )
-    cb_timeout_duration_secs: int = option(
-        60, Number(1), "how long the breaker stays open", group=_RESILIENCE, not_built=_BREAKER
+    cb_timeout_duration_secs: float = option(
+        60,
+        Seconds(),
+        "how long it stays open before one request at a time probes the worker",
+        group=_RESILIENCE,
+        scope="server",
+        more="A worker that was out of reach is probed as soon as its health check answers again.",
     )
-    cb_window_duration_secs: int = option(
-        120, Number(1), "how long a failure counts", group=_RESILIENCE, not_built=_BREAKER
+    cb_window_duration_secs: float = option(
+        120, Seconds(), "how long a failure counts", group=_RESILIENCE, scope="server"
     )
     disable_circuit_breaker: bool = option(
-        False,
-        Switch(),
-        "whether breakers never open",
-        group=_RESILIENCE,
-        no_effect="there are no circuit breakers yet, so none opens",
+        False, Switch(), "whether circuit breakers never open", group=_RESILIENCE, scope="server"
     )
 
     api_key_validation_urls: list[str] = option(
@@ -1389,6 +1438,11 @@ class RouterArgs:
             raise ValueError(
                 f"health_check_endpoint is {self.health_check_endpoint}; it is a path and must begin with /, "
                 "as /health does"
+            )
+        if self.retry_max_backoff_ms < self.retry_initial_backoff_ms:
+            raise ValueError(
+                f"retry_max_backoff_ms is {self.retry_max_backoff_ms}; it is the longest pause and must not "
+                f"be below the first one, retry_initial_backoff_ms, which is {self.retry_initial_backoff_ms}"
             )
 
     def warnings(self) -> list[str]:

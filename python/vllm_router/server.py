@@ -9,8 +9,10 @@ No Python runs per request.
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
+import time
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +44,8 @@ class Server:
         self._metrics_host: str | None = options.get("prometheus_host")
         self._admin_host: str = options["admin_host"]
         self._grace_secs: float = options["shutdown_grace_period_secs"]
+        self._startup_secs: float = options["worker_startup_timeout_secs"]
+        self._has_workers = bool(router.worker_urls)
 
     @property
     def url(self) -> str:
@@ -110,7 +114,8 @@ class Server:
             announcement: A line for the log, written when signals are awaited: who reads it may send one.
 
         Returns:
-            The exit status: 0, or 3 if requests in flight had to be cut.
+            The exit status: 0; 3 if requests in flight had to be cut; or 1 if the fleet was not empty and no
+            worker answered its health check within `worker_startup_timeout_secs`.
         """
         if threading.current_thread() is not threading.main_thread():
             self._announce(announcement)
@@ -121,12 +126,25 @@ class Server:
                 former[signal.SIGHUP] = signal.signal(signal.SIGHUP, self._on_hangup)
             try:
                 self._announce(announcement)
+                give_up = time.monotonic() + self._startup_secs if self._has_workers else math.inf
                 while not self.wait(_TURN_SECS):
-                    pass
+                    if self._core.any_worker_answered:
+                        give_up = math.inf
+                    if time.monotonic() > give_up:
+                        return self._end_without_workers()
             finally:
                 for number, handler in former.items():
                     signal.signal(number, handler)
         return 3 if self._core.exchanges_cut else 0
+
+    def _end_without_workers(self) -> int:
+        _core.log(
+            "error",
+            f"no worker answered its health check within {self._startup_secs:g} s "
+            "(--worker-startup-timeout-secs); start one, or name those that run",
+        )
+        self.stop(0)
+        return 1
 
     def _announce(self, announcement: str) -> None:
         if announcement:

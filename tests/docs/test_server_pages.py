@@ -9,7 +9,7 @@ import pytest
 
 from tests.fakes.prometheus_text import Family, parse
 from tests.fakes.stage import Stage
-from tests.fakes.wire import eventually
+from tests.fakes.wire import eventually, response
 from vllm_router._core import testing
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -52,10 +52,21 @@ def page() -> Iterator[dict[str, Family]]:
     # And one whose policy has an index.
     indexed = stage.router(worker, policy="vllm_cache_aware", prometheus_port=0)
     remembering = stage.router(worker, policy="cache_aware", prometheus_port=0)
+    # And one that tries again in vain, until the breaker opens.
+    sick = stage.worker(lambda connection, _: connection.send(response(500, b"")))
+    troubled = stage.router(
+        sick, prometheus_port=0, disable_retries=False, disable_circuit_breaker=False,
+        retry_max_retries=2, retry_initial_backoff_ms=1, cb_failure_threshold=2,
+    )  # fmt: skip
+    assert stage.client(troubled).ask("POST", "/v1/embeddings", body=b"{}").status == 500
+    eventually(lambda: "vllm_router_retries_exhausted_total{" in troubled.server.metrics_text())
+    failures = parse(troubled.server.metrics_text())
+    shown = {name: failures[name] for name in failures if "_retr" in name or "_cb_" in name}
     yield (
         parse(remembering.server.metrics_text())
         | parse(indexed.server.metrics_text())
         | parse(router.server.metrics_text())
+        | shown
     )
     stage.close()
 
@@ -95,6 +106,12 @@ def test_the_names_of_the_reference_router_are_kept() -> None:
         "embeddings_errors_total": {"error_type"},
         "request_duration_seconds": {"route"},
         "generate_duration_seconds": set(),
+        "retries_total": {"route"},
+        "retries_exhausted_total": {"route"},
+        "retry_backoff_duration_seconds": {"attempt"},
+        "cb_outcomes_total": {"worker", "outcome"},
+        "cb_state_transitions_total": {"worker", "from", "to"},
+        "cb_state": {"worker"},
         "embeddings_duration_seconds": set(),
         "policy_decisions_total": {"policy", "worker"},
         "processed_requests_total": {"worker"},
@@ -180,6 +197,7 @@ EVERYTHING = {
     "worker": testing.WorkerHandle("http://gpu-0:8000@1"),
     "attempts": 2,
     "reused": True,
+    "retries": 1,
     "stale_retry": True,
     "prompt_tokens": 1,
     "completion_tokens": 1,

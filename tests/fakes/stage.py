@@ -19,12 +19,21 @@ import socket
 import ssl
 from typing import Any
 
+from tests.fakes.relay import Relay
 from tests.fakes.wire import PATIENCE, Message, Wire, descriptors, eventually, request
 from tests.fakes.worker import FakeWorker, RefusingPort, SilentPort, SlowPort
 from vllm_router import Router, _core
 
 # Far from what any test waits for; each test sets the limits it is about.
-QUIET = {"health_check_interval_secs": 0, "access_log": False, "threads": 1, "port": 0}
+QUIET = {
+    "health_check_interval_secs": 0,
+    "disable_retries": True,
+    "disable_circuit_breaker": True,
+    "slow_start_secs": 0,
+    "access_log": False,
+    "threads": 1,
+    "port": 0,
+}
 
 
 class Client(Wire):
@@ -122,6 +131,7 @@ class Stage:
     def __init__(self) -> None:
         self._before = descriptors()
         self._workers: list[FakeWorker | RefusingPort | SilentPort | SlowPort] = []
+        self._relays: list[Relay] = []
         self._routers: list[RunningRouter] = []
         self._clients: list[Client] = []
 
@@ -136,6 +146,10 @@ class Stage:
     def silent_port(self) -> SilentPort:
         self._workers.append(SilentPort())
         return self._workers[-1]
+
+    def relay(self, worker: FakeWorker) -> Relay:
+        self._relays.append(Relay(worker))
+        return self._relays[-1]
 
     def slow_port(self) -> SlowPort:
         self._workers.append(SlowPort())
@@ -168,6 +182,8 @@ class Stage:
             for router in self._routers:
                 router.close()
         finally:
+            for relay in self._relays:
+                relay.stop()
             for worker in self._workers:
                 worker.stop()
         if descriptors() != self._before:

@@ -271,6 +271,12 @@ class RefusingPort:
     def stop(self) -> None:
         self._bound.close()
 
+    def __enter__(self) -> RefusingPort:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
 
 class SilentPort:
     """A port that lets nobody in: its queue is full, so the kernel drops what knocks."""

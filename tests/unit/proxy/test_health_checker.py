@@ -2,6 +2,8 @@
 
 import threading
 
+import pytest
+
 from tests.fakes.wire import eventually, response
 
 
@@ -58,3 +60,55 @@ def test_a_verdict_changes_the_fleet_once(stage):
     router.core.set_healthy(worker.url, True)
     worker.wait_for_requests(len(worker.requests) + 3)
     assert router.core.workers[0].healthy
+
+
+def test_a_worker_that_a_request_finds_out_of_reach_is_asked_at_once(stage):
+    """The interval is an hour; the verdict comes within seconds."""
+    worker = stage.worker()
+    router = stage.router(worker, health_check_interval_secs=3600)
+    client = stage.client(router)
+    worker.wait_for_requests(1)  # the first check
+    worker.stop()
+    assert client.ask("POST", "/v1/completions", body=b"{}").status == 502
+    eventually(lambda: not router.core.workers[0].healthy)
+    stage.worker(port=worker.port)
+    eventually(lambda: router.core.workers[0].healthy)
+
+
+def test_checks_carry_the_workers_key(stage):
+    worker = stage.worker()
+    stage.router(worker, health_check_interval_secs=3600, api_key="secret")
+    assert worker.wait_for_requests(1)[0].get("authorization") == "Bearer secret"
+
+
+def test_a_worker_that_comes_back_gets_its_share_over_the_slow_start(stage):
+    worker = stage.worker()
+    router = stage.router(worker, health_check_interval_secs=0.05, slow_start_secs=1)
+
+    def warmth():
+        lines = router.server.metrics_text().splitlines()
+        return next(
+            float(line.split()[-1]) for line in lines if line.startswith("vllm_router_worker_warmth{")
+        )
+
+    worker.wait_for_requests(1)
+    assert warmth() == 1
+    worker.stop()
+    eventually(lambda: not router.core.workers[0].healthy)
+    stage.worker(port=worker.port)
+    seen = set()
+    eventually(lambda: seen.add(warmth()) or (len(seen) > 3 and 1.0 in seen))
+    assert min(seen) >= 0.1
+
+
+@pytest.mark.parametrize("compat", [False, True])
+def test_one_sick_worker_makes_the_router_unhealthy_only_for_those_who_want_that(stage, compat):
+    router = stage.router(stage.worker(), stage.worker(), health_compat=compat)
+    client = stage.client(router)
+    assert client.ask("GET", "/health").body == b"All servers healthy"
+    router.core.set_healthy(router.core.worker_urls[0], False)
+    answer = client.ask("GET", "/health")
+    assert answer.status == (503 if compat else 200)
+    assert b"Unhealthy servers: [" in answer.body
+    router.core.set_healthy(router.core.worker_urls[1], False)
+    assert client.ask("GET", "/health").status == 503

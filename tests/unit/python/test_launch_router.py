@@ -200,6 +200,7 @@ def test_help_is_grouped_and_says_what_is_not_built() -> None:
         "Health checks:",
         "Shutdown:",
         "Logging and metrics:",
+        "Retries, breaker, admission:",
         "Security:",
         "Accepted from older scripts, without effect:",
     ]

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.fakes.wire import Wire, eventually, request
+from tests.fakes.worker import RefusingPort
 from vllm_router.testing import SimulatedWorker
 
 
@@ -66,3 +67,29 @@ def test_requests_that_the_grace_period_cuts_are_exit_status_3() -> None:
         assert answer.status == 503
         assert b"shutting_down" in answer.body
         asking.close()
+
+
+def test_a_start_without_any_worker_that_answers_is_exit_status_1() -> None:
+    with RefusingPort() as refusing:
+        flags = ("--worker-urls", refusing.url, "--worker-startup-timeout-secs", "0.5")
+        with command(*flags) as (process, _):
+            assert process.wait(30) == 1
+            assert "no worker answered its health check within 0.5 s" in process.stderr.read()
+
+
+def test_a_router_is_ready_once_a_worker_has_answered() -> None:
+    with RefusingPort() as refusing, SimulatedWorker() as worker:
+        with command("--worker-urls", refusing.url) as (_, url):
+            assert status(url, "/liveness") == 200
+            assert status(url, "/readiness") == 503
+        with command("--worker-urls", f"{refusing.url},{worker.url}") as (_, url):
+            eventually(lambda: status(url, "/readiness") == 200)
+
+
+def status(url: str, path: str) -> int:
+    host, port = url.removeprefix("http://").split(":")
+    wire = Wire(socket.create_connection((host, int(port))))
+    wire.send(request("GET", path))
+    answer = wire.read_response()
+    wire.close()
+    return answer.status

@@ -64,3 +64,25 @@ def test_weights_are_summed_and_compared_among_the_eligible():
 def test_find_wants_the_url_as_registered(registry):
     assert [registry.view.find(url) for url in URLS] == [0, 1, 2, 3]
     assert registry.view.find("http://w9:8000") is None
+
+
+def test_a_worker_with_an_open_breaker_is_not_eligible():
+    registry = testing.Registry()
+    for host in "abc":
+        registry.add(f"http://{host}:8000")
+    assert registry.view.steady
+    registry.set_open("http://b:8000", True)
+    assert (registry.view.eligible, registry.view.steady) == ([0, 2], False)
+    registry.set_open("http://b:8000", False)
+    assert (registry.view.eligible, registry.view.steady) == ([0, 1, 2], True)
+
+
+def test_a_worker_that_warms_up_weighs_less():
+    registry = testing.Registry()
+    for host in "abc":
+        registry.add(f"http://{host}:8000", 2.0)
+    assert (registry.view.eligible_weight, registry.view.equal_weights) == (6000, True)
+    registry.set_warmth("http://b:8000", 100)
+    assert (registry.view.eligible_weight, registry.view.equal_weights) == (4200, False)
+    registry.set_warmth("http://b:8000", 1000)
+    assert (registry.view.eligible_weight, registry.view.equal_weights) == (6000, True)

@@ -53,3 +53,77 @@ def test_the_verdict_changes_only_after_enough_observations_in_a_row_against_it(
             healthy, run = success, 0
         assert tracker.observe(success) is changes
         assert tracker.healthy is healthy
+
+
+# ---- when a host is asked next
+
+
+def answered(watch, success, now):
+    watch.begin()
+    assert not watch.due(now + 1000)  # nobody is asked twice at once
+    return watch.end(success, now)
+
+
+def test_a_host_is_asked_at_once_and_then_once_per_interval():
+    watch = testing.HealthWatch(interval_secs=60)
+    assert watch.due(0)
+    answered(watch, True, 0)
+    assert not watch.due(59.9)
+    assert watch.due(60)
+
+
+def test_hosts_are_not_asked_in_step():
+    watch = testing.HealthWatch(interval_secs=60)
+    for spread, due in ((-1.0, 54), (0.0, 60), (1.0, 66)):
+        watch.begin()
+        watch.end(True, 0, spread)
+        assert watch.due_at == pytest.approx(due)
+
+
+def test_a_dead_host_is_out_after_three_seconds_whatever_the_interval():
+    watch = testing.HealthWatch(interval_secs=60)
+    answered(watch, True, 0)
+    watch.suspect(10)  # a request was refused
+    story = []
+    for second in (10, 11, 12):
+        assert watch.due(second)
+        story.append(answered(watch, False, second))
+    assert story == [False, False, True]
+    assert not watch.healthy
+
+
+def test_and_back_within_two():
+    watch = testing.HealthWatch(interval_secs=60, failure_threshold=1)
+    answered(watch, False, 0)
+    assert not answered(watch, False, 1)
+    assert watch.due(2)
+    assert not answered(watch, True, 2)
+    assert watch.due(3)
+    assert answered(watch, True, 3)
+    assert not watch.due(62)
+
+
+def test_a_suspicion_ends_after_good_answers():
+    watch = testing.HealthWatch(interval_secs=60)
+    answered(watch, True, 0)
+    watch.suspect(10)
+    answered(watch, True, 10)
+    assert watch.suspected
+    assert watch.due(11)
+    answered(watch, True, 11)
+    assert not watch.suspected
+    assert not watch.due(70)
+
+
+def test_a_short_interval_is_not_made_longer():
+    watch = testing.HealthWatch(interval_secs=0.1)
+    answered(watch, False, 0)
+    assert watch.due(0.11)
+
+
+def test_a_suspicion_of_one_that_is_down_changes_nothing():
+    watch = testing.HealthWatch(failure_threshold=1)
+    answered(watch, False, 0)
+    watch.suspect(0.5)
+    assert not watch.suspected
+    assert not watch.due(0.9)

@@ -1,0 +1,79 @@
+#include "routing/retry_plan.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "base/limits.h"
+
+namespace vllm_router {
+namespace {
+
+constexpr int64_t kMs = 1'000'000;
+constexpr int64_t kSecond = 1'000'000'000;
+
+}  // namespace
+
+bool IsRetryableStatus(int status) {
+  return status == 408 || status == 429 || status == 500 || (status >= 502 && status <= 504);
+}
+
+std::optional<int64_t> ParseRetryAfter(std::string_view value) {
+  uint32_t seconds = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), seconds);
+  if (error != std::errc() || end != value.data() + value.size()) return std::nullopt;
+  return int64_t{seconds} * 1000;
+}
+
+std::optional<int64_t> RetryPlan::Next(const FailedTry& failed, int64_t now_ns, Dice& dice) {
+  ++failures_;
+  if (failed.how != TryFailure::kConnect && !repeatable_) return std::nullopt;
+  if (failed.how == TryFailure::kStatus && !IsRetryableStatus(failed.status)) return std::nullopt;
+  // Minutes were waited for an answer already; another worker would need as many again.
+  if (failed.how == TryFailure::kFirstByteTimeout && now_ns - failed.first_sent_ns > kRetryTimeoutWithinNs)
+    return std::nullopt;
+  if (options_->disabled) return std::nullopt;
+  if (failures_ >= options_->max_tries) {
+    exhausted_ = options_->max_tries > 1;
+    return std::nullopt;
+  }
+  if (failed.untried_left && failed.how != TryFailure::kStatus && failures_ == 1) return 0;
+  const int64_t pause = Backoff(dice);
+  if (failed.untried_left || !failed.retry_after_ms) return pause;
+  if (*failed.retry_after_ms > kMaxRetryAfterMs) return std::nullopt;  // the client can wait as well as we
+  return std::max(pause, *failed.retry_after_ms * kMs);
+}
+
+int64_t RetryPlan::Backoff(Dice& dice) const {
+  const double grown = static_cast<double>(options_->initial_backoff_ms) *
+                       std::pow(options_->backoff_multiplier, static_cast<double>(failures_ - 1));
+  const double most = static_cast<double>(options_->max_backoff_ms);
+  constexpr uint64_t kSteps = uint64_t{1} << 32;
+  const double drawn = static_cast<double>(dice.Below(kSteps)) / static_cast<double>(kSteps);  // [0, 1)
+  const double factor = 1 + options_->jitter_factor * (2 * drawn - 1);
+  return static_cast<int64_t>(std::min(grown, most) * factor * static_cast<double>(kMs));
+}
+
+RetryBudget::Second& RetryBudget::At(int64_t now_ns) {
+  const int64_t now = now_ns / kSecond;
+  const auto size = static_cast<int64_t>(seconds_.size());
+  // A clock that went back would be a fault of the clock; its seconds count as the last one.
+  for (last_ = std::max(last_, now - size); last_ < now;) seconds_[static_cast<size_t>(++last_ % size)] = {};
+  return seconds_[static_cast<size_t>(last_ % size)];
+}
+
+bool RetryBudget::Take(int64_t now_ns) {
+  Second& now = At(now_ns);
+  uint64_t requests = 0;
+  uint64_t retries = 0;
+  for (const Second& second : seconds_) {
+    requests += second.requests;
+    retries += second.retries;
+  }
+  const double allowed = std::max(static_cast<double>(kFewRetries), share_ * static_cast<double>(requests));
+  if (static_cast<double>(retries) >= allowed) return false;
+  ++now.retries;
+  return true;
+}
+
+}  // namespace vllm_router

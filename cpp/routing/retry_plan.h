@@ -1,0 +1,102 @@
+// RetryPlan: whether a request that failed at one worker is tried again, and after what pause. Asked only while the
+// client has no byte of an answer; which worker is next is the policy's question, with the tried ones left out.
+//
+//   RetryPlan plan(options, /*repeatable=*/true);
+//   std::optional<int64_t> pause = plan.Next({.how = TryFailure::kStatus, .status = 503}, now, dice);   // ns
+//
+//   pause after failure k    min(initial * multiplier^k, max) * (1 ± jitter)     k = 0, 1, 2 …
+//   nobody was reached, and an untried worker is left                  none
+//   the worker said Retry-After and nobody else is left                at least that, or no retry if it is long
+//
+// RetryBudget: so that an outage does not multiply load. Of the requests of the last ten seconds a share may be tried
+// again, and always a few.
+//
+//   second   …  -9  -8  -7  -6  -5  -4  -3  -2  -1  now        retries < max(10, share * requests)
+//
+// Both are pure: the time and the dice are passed in. One thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "base/dice.h"
+
+namespace vllm_router {
+
+struct RetryOptions {
+  bool disabled = false;
+  uint32_t max_tries = 5;  // sends in total; 1: no retries
+  int64_t initial_backoff_ms = 50;
+  int64_t max_backoff_ms = 30'000;
+  double backoff_multiplier = 1.5;
+  double jitter_factor = 0.2;
+  double budget = 0.2;  // share of the requests; 0: no retries at all but the few
+};
+
+enum class TryFailure : uint8_t {
+  kConnect,           // no connection, so the worker knows nothing of the request
+  kLost,              // the connection ended before an answer's head
+  kBadAnswer,         // what came is not HTTP
+  kSendTimeout,       // the worker stopped taking the request
+  kFirstByteTimeout,  // it took it and said nothing
+  kStatus,            // it answered with a status that asks for another try
+};
+
+struct FailedTry {
+  TryFailure how = TryFailure::kLost;
+  int status = 0;                         // with kStatus
+  std::optional<int64_t> retry_after_ms;  // with kStatus
+  bool untried_left = false;              // somebody may be chosen who was not tried
+  int64_t first_sent_ns = 0;              // of the first try that sent anything; 0: none has
+};
+
+// 408, 429, 500, 502, 503 and 504, as in vllm-project/router.
+bool IsRetryableStatus(int status);
+
+// Seconds of a Retry-After field in milliseconds; nullopt for a date or nonsense.
+std::optional<int64_t> ParseRetryAfter(std::string_view value);
+
+class RetryPlan {
+ public:
+  // `repeatable`: doing it twice does no harm, so it may be sent again although a worker may have begun.
+  RetryPlan(const RetryOptions& options, bool repeatable) : options_(&options), repeatable_(repeatable) {}
+
+  // One try has failed. Nanoseconds to wait before the next; nullopt: there is none.
+  std::optional<int64_t> Next(const FailedTry& failed, int64_t now_ns, Dice& dice);
+
+  uint32_t failures() const { return failures_; }
+  // It ended for want of tries, and for no other reason.
+  bool exhausted() const { return exhausted_; }
+
+ private:
+  int64_t Backoff(Dice& dice) const;
+
+  const RetryOptions* options_;
+  bool repeatable_;
+  bool exhausted_ = false;
+  uint32_t failures_ = 0;
+};
+
+class RetryBudget {
+ public:
+  explicit RetryBudget(double share) : share_(share) {}
+
+  void CountRequest(int64_t now_ns) { ++At(now_ns).requests; }
+  // Takes one retry, if there is one left.
+  bool Take(int64_t now_ns);
+
+ private:
+  struct Second {
+    uint64_t requests = 0;
+    uint64_t retries = 0;
+  };
+  Second& At(int64_t now_ns);  // forgets what is older than the window
+
+  const double share_;
+  std::array<Second, 10> seconds_;
+  int64_t last_ = 0;  // the second that At() saw last
+};
+
+}  // namespace vllm_router

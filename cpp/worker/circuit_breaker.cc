@@ -1,0 +1,132 @@
+#include "worker/circuit_breaker.h"
+
+#include <array>
+
+namespace vllm_router {
+namespace {
+
+constexpr int64_t kMs = 1'000'000;
+
+}  // namespace
+
+std::string_view BreakerStateName(BreakerState state) {
+  constexpr std::array<std::string_view, kBreakerStateCount> kNames = {"closed", "open", "half_open"};
+  return kNames[static_cast<size_t>(state)];
+}
+
+BreakerVerdict VerdictOf(int status, bool has_retry_after) {
+  if (status == 408 || status == 429 || (status == 503 && has_retry_after)) return BreakerVerdict::kNeutral;
+  return status >= 500 ? BreakerVerdict::kFailure : BreakerVerdict::kSuccess;
+}
+
+BreakerPass& BreakerPass::operator=(BreakerPass&& other) noexcept {
+  if (this == &other) return *this;
+  Return();
+  breaker_ = std::exchange(other.breaker_, nullptr);
+  epoch_ = other.epoch_;
+  probe_ = other.probe_;
+  return *this;
+}
+
+void BreakerPass::Return() {
+  if (breaker_ == nullptr || !probe_) return;
+  std::lock_guard lock(breaker_->mutex_);
+  if (breaker_->epoch_.load(std::memory_order_relaxed) == epoch_) {
+    breaker_->probing_.store(false, std::memory_order_relaxed);
+  }
+  probe_ = false;
+}
+
+std::optional<BreakerChange> BreakerPass::Settle(
+    const BreakerOptions& options, BreakerVerdict verdict, int64_t now_ns) {
+  CircuitBreaker& breaker = *breaker_;
+  if (verdict == BreakerVerdict::kSuccess) breaker.out_of_reach_.store(false, std::memory_order_relaxed);
+  const bool nothing_to_say =
+      verdict == BreakerVerdict::kNeutral ||
+      (verdict == BreakerVerdict::kSuccess && !probe_ && !breaker.failing_.load(std::memory_order_relaxed));
+  if (nothing_to_say) {
+    Return();
+    return std::nullopt;
+  }
+  std::lock_guard lock(breaker.mutex_);
+  if (breaker.epoch_.load(std::memory_order_relaxed) != epoch_) return std::nullopt;
+  if (probe_) {
+    probe_ = false;
+    breaker.probing_.store(false, std::memory_order_relaxed);
+    if (verdict == BreakerVerdict::kFailure) return breaker.MoveTo(BreakerState::kOpen, now_ns);
+    if (++breaker.successes_ < options.success_threshold) return std::nullopt;
+    return breaker.MoveTo(BreakerState::kClosed, now_ns);
+  }
+  if (verdict == BreakerVerdict::kFailure) return breaker.Fail(&breaker.failures_, options, now_ns);
+  breaker.failures_.clear();
+  breaker.failing_.store(false, std::memory_order_relaxed);
+  return std::nullopt;
+}
+
+std::optional<BreakerChange> BreakerPass::SettleEnd(
+    const BreakerOptions& options, bool broke_off, int64_t now_ns) {
+  CircuitBreaker& breaker = *breaker_;
+  if (!broke_off && !breaker.breaking_off_.load(std::memory_order_relaxed)) return std::nullopt;
+  std::lock_guard lock(breaker.mutex_);
+  if (breaker.epoch_.load(std::memory_order_relaxed) != epoch_) return std::nullopt;
+  if (broke_off) {
+    if (breaker.state() == BreakerState::kHalfOpen) return breaker.MoveTo(BreakerState::kOpen, now_ns);
+    return breaker.Fail(&breaker.broken_off_, options, now_ns);
+  }
+  breaker.broken_off_.clear();
+  breaker.breaking_off_.store(false, std::memory_order_relaxed);
+  return std::nullopt;
+}
+
+std::optional<BreakerPass> CircuitBreaker::TryPass(const BreakerOptions& options) {
+  // The epoch first: a pass of an older one than its state is void, and nothing worse.
+  const uint64_t epoch = epoch_.load(std::memory_order_acquire);
+  if (state() == BreakerState::kClosed || options.disabled) return BreakerPass(this, epoch, false);
+  std::lock_guard lock(mutex_);
+  const uint64_t now = epoch_.load(std::memory_order_relaxed);
+  if (state() == BreakerState::kClosed) return BreakerPass(this, now, false);
+  if (state() == BreakerState::kOpen || probing()) return std::nullopt;
+  probing_.store(true, std::memory_order_relaxed);
+  return BreakerPass(this, now, true);
+}
+
+std::optional<BreakerChange> CircuitBreaker::ComeDue(const BreakerOptions& options, int64_t now_ns) {
+  if (state() != BreakerState::kOpen) return std::nullopt;
+  std::lock_guard lock(mutex_);
+  if (state() != BreakerState::kOpen || now_ns - opened_ns_ < options.open_ms * kMs) return std::nullopt;
+  return MoveTo(BreakerState::kHalfOpen, now_ns);
+}
+
+std::optional<BreakerChange> CircuitBreaker::Reached() {
+  if (!out_of_reach_.exchange(false, std::memory_order_relaxed)) return std::nullopt;
+  std::lock_guard lock(mutex_);
+  if (state() != BreakerState::kOpen) return std::nullopt;
+  return MoveTo(BreakerState::kHalfOpen, opened_ns_);
+}
+
+std::optional<BreakerChange> CircuitBreaker::Fail(
+    std::deque<int64_t>* row, const BreakerOptions& options, int64_t now_ns) {
+  if (options.disabled || state() != BreakerState::kClosed) return std::nullopt;
+  row->push_back(now_ns);
+  while (now_ns - row->front() > options.window_ms * kMs) row->pop_front();
+  if (row->size() >= options.failure_threshold) return MoveTo(BreakerState::kOpen, now_ns);
+  failing_.store(!failures_.empty(), std::memory_order_relaxed);
+  breaking_off_.store(!broken_off_.empty(), std::memory_order_relaxed);
+  return std::nullopt;
+}
+
+BreakerChange CircuitBreaker::MoveTo(BreakerState state, int64_t now_ns) {
+  const BreakerChange change{this->state(), state};
+  failures_.clear();
+  broken_off_.clear();
+  failing_.store(false, std::memory_order_relaxed);
+  breaking_off_.store(false, std::memory_order_relaxed);
+  successes_ = 0;
+  probing_.store(false, std::memory_order_relaxed);
+  if (state == BreakerState::kOpen) opened_ns_ = now_ns;
+  state_.store(state, std::memory_order_relaxed);
+  epoch_.fetch_add(1, std::memory_order_release);
+  return change;
+}
+
+}  // namespace vllm_router

@@ -1,0 +1,124 @@
+// CircuitBreaker: what one worker's answers say about asking it again. Enough failures in a row, and it is left alone;
+// after a while one request at a time finds out whether it serves again.
+//
+//            failure_threshold failures in a row, none older than window
+//   CLOSED ----------------------------------------------------------------> OPEN <----------------.
+//      ^                                                                       | open_ns have        | a failure
+//      |  success_threshold successes in a row                                 | passed, or the      |
+//      `--------------------------------------------- HALF-OPEN <--------------' worker is back -----'
+//                                                     one request at a time
+//
+//   std::optional<BreakerPass> pass = breaker.TryPass(options, now);      // nullopt: not this worker
+//   pass->Settle(BreakerVerdict::kFailure, now);                          // at the head of the answer, or instead of it
+//
+// A pass that is destroyed unsettled says nothing, as when the client left, and lets the next probe through. What was
+// sent before the state changed says nothing about the new state. Answers that break off are counted in a row of their
+// own, since the good head that each began with would wipe them out.
+//
+// Thread-safe. While all is well, a pass and its success cost two relaxed loads; otherwise a short mutex.
+// M. Nygard, "Release It!" (2007).
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+namespace vllm_router {
+
+struct BreakerOptions {
+  bool disabled = false;  // it never opens
+  uint32_t failure_threshold = 10;
+  uint32_t success_threshold = 3;
+  int64_t open_ms = 60'000;
+  int64_t window_ms = 120'000;
+};
+
+enum class BreakerState : uint8_t { kClosed, kOpen, kHalfOpen };
+inline constexpr int kBreakerStateCount = 3;
+std::string_view BreakerStateName(BreakerState state);  // closed, open, half_open
+
+enum class BreakerVerdict : uint8_t { kNeutral, kSuccess, kFailure };
+
+// What an answer's status says of its worker: 5xx is a failure, unless it is a 503 that says when to come back; 408 and
+// 429 say nothing; everything else shows that it serves.
+BreakerVerdict VerdictOf(int status, bool has_retry_after);
+
+struct BreakerChange {
+  BreakerState from;
+  BreakerState to;
+};
+
+class CircuitBreaker;
+
+class BreakerPass {
+ public:
+  BreakerPass(BreakerPass&& other) noexcept
+      : breaker_(std::exchange(other.breaker_, nullptr)), epoch_(other.epoch_), probe_(other.probe_) {}
+  BreakerPass& operator=(BreakerPass&& other) noexcept;
+  ~BreakerPass() { Return(); }
+
+  bool probe() const { return probe_; }
+
+  // Each once, the second after the first and only if that was a success. The change that it caused, if any.
+  std::optional<BreakerChange> Settle(const BreakerOptions& options, BreakerVerdict verdict, int64_t now_ns);
+  std::optional<BreakerChange> SettleEnd(const BreakerOptions& options, bool broke_off, int64_t now_ns);
+
+ private:
+  friend class CircuitBreaker;
+  BreakerPass(CircuitBreaker* breaker, uint64_t epoch, bool probe)
+      : breaker_(breaker), epoch_(epoch), probe_(probe) {}
+  void Return();
+
+  CircuitBreaker* breaker_;  // null: moved from
+  uint64_t epoch_;           // of the breaker when it was given out
+  bool probe_;               // the one request of half-open, until settled
+};
+
+class CircuitBreaker {
+ public:
+  BreakerState state() const { return state_.load(std::memory_order_relaxed); }
+
+  // nullopt: it is open, or half-open with a probe under way. A breaker that is due must be told so first.
+  // The pass must not outlive the breaker.
+  std::optional<BreakerPass> TryPass(const BreakerOptions& options);
+  // Whether TryPass() would give one. For choosing; another thread may be faster.
+  bool Admits() const {
+    return state() == BreakerState::kClosed || (state() == BreakerState::kHalfOpen && !probing());
+  }
+
+  // OPEN -> HALF-OPEN, if it has been open for long enough.
+  std::optional<BreakerChange> ComeDue(const BreakerOptions& options, int64_t now_ns);
+
+  // The worker could not be reached at all; it answered a health check. The second after the first makes an open
+  // breaker half-open at once: that a process was not there says nothing about one that is.
+  void NotReached() { out_of_reach_.store(true, std::memory_order_relaxed); }
+  std::optional<BreakerChange> Reached();
+
+ private:
+  friend class BreakerPass;
+  bool probing() const { return probing_.load(std::memory_order_relaxed); }
+
+  // All with the mutex held.
+  std::optional<BreakerChange> Fail(std::deque<int64_t>* row, const BreakerOptions& options, int64_t now_ns);
+  BreakerChange MoveTo(BreakerState state, int64_t now_ns);
+
+  std::atomic<BreakerState> state_{BreakerState::kClosed};
+  std::atomic<bool> probing_{false};
+  std::atomic<bool> out_of_reach_{false};
+  std::atomic<uint64_t> epoch_{0};         // changes with the state
+  std::atomic<bool> failing_{false};       // `failures_` has any
+  std::atomic<bool> breaking_off_{false};  // `broken_off_` has any
+
+  std::mutex mutex_;                // leaf; guards what follows, and all writes of what precedes
+  std::deque<int64_t> failures_;    // times of those in a row, oldest first; while closed
+  std::deque<int64_t> broken_off_;  // the same, of answers that broke off
+  uint32_t successes_ = 0;          // in a row; while half-open
+  int64_t opened_ns_ = 0;
+};
+
+}  // namespace vllm_router

@@ -1,0 +1,223 @@
+"""Workers that fail again and again are left alone, probed, and taken back; what counts and what does not."""
+
+import pytest
+
+from tests.fakes.stage import error_of
+from tests.fakes.wire import chunk, eventually, request, response
+
+ON = {"disable_circuit_breaker": False, "cb_failure_threshold": 3, "cb_success_threshold": 2}
+LATER = {**ON, "cb_timeout_duration_secs": 3600}
+SSE_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def ask(client, path="/v1/completions", body=b"{}"):
+    return client.ask("POST", path, body=body)
+
+
+def answering(status, *fields):
+    return lambda connection, _message: connection.send(response(status, b"", *fields))
+
+
+def series(router, name):
+    """Of one worker, by the labels beside `worker`."""
+    found = {}
+    for line in router.server.metrics_text().splitlines():
+        if line.startswith(f"vllm_router_{name}{{"):
+            labels, value = line.removeprefix(f"vllm_router_{name}").rsplit(" ", 1)
+            pairs = dict(pair.split("=", 1) for pair in labels.strip("{}").split(","))
+            pairs.pop("worker")
+            found[tuple(text.strip('"') for text in pairs.values())] = float(value)
+    return found
+
+
+def test_after_enough_failures_in_a_row_a_worker_is_left_alone(stage):
+    sick, well = stage.worker(answering(500)), stage.worker()
+    client = stage.client(stage.router(sick, well, **LATER))
+    statuses = [ask(client).status for _ in range(12)]
+    assert statuses == [500, 200] * 3 + [200] * 6
+    assert len(sick.requests) == 3
+
+
+@pytest.mark.parametrize("status", [400, 404, 408, 422, 429])
+def test_answers_that_are_not_its_fault_do_not_count(stage, status):
+    worker = stage.worker(answering(status))
+    client = stage.client(stage.router(worker, **LATER))
+    assert [ask(client).status for _ in range(10)] == [status] * 10
+
+
+def test_a_503_that_says_when_to_come_back_does_not_count(stage):
+    worker = stage.worker(answering(503, ("Retry-After", "1")))
+    client = stage.client(stage.router(worker, **LATER))
+    assert [ask(client).status for _ in range(10)] == [503] * 10
+    assert len(worker.requests) == 10
+
+
+def test_clients_that_leave_do_not_count(stage):
+    worker = stage.worker(lambda connection, _: connection.ending())
+    router = stage.router(worker, **LATER)
+    for number in range(1, 7):
+        client = stage.client(router)
+        client.send(request("POST", "/v1/completions", body=b"{}"))
+        worker.wait_for_requests(number)
+        client.close()
+        router.wait_for_load(0)
+    router.must_rest()
+    assert series(router, "cb_outcomes_total") == {("success",): 0, ("failure",): 0}
+
+
+def test_when_all_are_open_the_answer_says_so(stage):
+    client = stage.client(stage.router(stage.worker(answering(500)), **LATER))
+    for _ in range(3):
+        assert ask(client).status == 500
+    answer = ask(client)
+    assert (answer.status, answer.get("retry-after")) == (503, "1")
+    error = error_of(answer)
+    assert error["code"] == "no_workers"
+    assert "1 with an open circuit breaker" in error["message"]
+
+
+def test_a_success_in_between_begins_the_row_anew(stage):
+    statuses = iter([500, 500, 200] * 10)
+    worker = stage.worker(lambda connection, _: connection.send(response(next(statuses), b"")))
+    client = stage.client(stage.router(worker, **LATER))
+    assert [ask(client).status for _ in range(30)] == [500, 500, 200] * 10
+
+
+@pytest.mark.parametrize("how", ["refused", "reset", "garbage", "silent"])
+def test_what_never_became_an_answer_counts(stage, how):
+    def script(connection, _message):
+        if how == "reset":
+            connection.reset()
+        elif how == "garbage":
+            connection.send(b"not http\r\n\r\n")
+        else:
+            connection.ending()
+
+    worker = stage.refusing_port() if how == "refused" else stage.worker(script)
+    router = stage.router(worker, first_byte_timeout_secs=0.1, **LATER)
+    client = stage.client(router)
+    codes = [error_of(ask(client))["code"] for _ in range(4)]
+    assert codes[:3] == [codes[0]] * 3
+    assert codes[3] == "no_workers"
+
+
+def test_streams_that_break_off_count_although_each_began_well(stage):
+    def cut(connection, _message):
+        connection.send(SSE_HEAD + chunk(b"data: 1\n\n"))
+        connection.reset()
+
+    router = stage.router(stage.worker(cut), **LATER)
+    for _ in range(3):
+        client = stage.client(router)
+        client.send(request("POST", "/v1/completions", body=b"{}"))
+        assert client.read_head().status == 200
+        client.ending()
+        router.must_rest()
+    assert ask(stage.client(router)).status == 503
+
+
+def test_half_open_lets_one_request_through_and_successes_close_it(stage):
+    """The worker holds the probe back, and fifty others find nobody."""
+    sick = {"sick": True}
+
+    def answer(connection, _message):
+        if sick["sick"]:
+            connection.send(response(500, b""))
+            return
+        gate.wait()
+        connection.send(response(200, b""))
+
+    worker = stage.worker(answer)
+    gate = worker.gate()
+    router = stage.router(worker, threads=2, cb_timeout_duration_secs=0.2, **ON)
+    client = stage.client(router)
+    for _ in range(3):
+        assert ask(client).status == 500
+    assert ask(client).status == 503
+    sick["sick"] = False
+    prober = stage.client(router)
+
+    def probing():
+        prober.send(request("POST", "/v1/completions", body=b"{}"))
+        while not prober.readable(0.01):
+            if len(worker.requests) == 4:
+                return True
+        assert prober.read_response().status == 503
+        return False
+
+    eventually(probing, "the breaker never came due")
+    for _ in range(50):
+        assert ask(stage.client(router)).status == 503
+    assert len(worker.requests) == 4
+    gate.open()
+    assert prober.read_response().status == 200
+    assert [ask(client).status for _ in range(5)] == [200] * 5
+    router.must_rest()
+    assert series(router, "cb_state") == {(): 0}
+    assert series(router, "cb_state_transitions_total") == {
+        ("closed", "open"): 1,
+        ("open", "half_open"): 1,
+        ("half_open", "closed"): 1,
+    }
+
+
+def test_a_probe_whose_client_leaves_makes_room_for_the_next(stage):
+    mood = {"answers": 500}
+
+    def answer(connection, _message):
+        if mood["answers"] is None:
+            connection.ending()
+        else:
+            connection.send(response(mood["answers"], b""))
+
+    worker = stage.worker(answer)
+    router = stage.router(worker, cb_timeout_duration_secs=0.1, **ON)
+    client = stage.client(router)
+    for _ in range(3):
+        ask(client)
+    mood["answers"] = None
+    seen = len(worker.requests)
+
+    def probe_is_out():
+        leaving = stage.client(router)
+        leaving.send(request("POST", "/v1/completions", body=b"{}"))
+        while not leaving.readable(0.01):
+            if len(worker.requests) > seen:
+                leaving.close()
+                return True
+        return False
+
+    eventually(probe_is_out, "the breaker never came due")
+    router.must_rest()
+    mood["answers"] = 200
+    assert ask(client).status == 200
+
+
+def test_a_worker_that_was_not_there_is_probed_as_soon_as_its_health_check_answers(stage):
+    """A few quick crashes would otherwise close a whole fleet for a minute."""
+    first = stage.worker()
+    router = stage.router(first, health_check_interval_secs=0.05, **LATER)
+    client = stage.client(router)
+    assert ask(client).status == 200
+    first.stop()
+    eventually(lambda: ask(client).status == 503, "the breaker never opened")
+    stage.worker(port=first.port)
+    eventually(lambda: ask(client).status == 200, "the worker never came back")
+
+
+def test_retries_move_on_from_a_worker_that_opens(stage):
+    sick = [stage.worker(answering(500)) for _ in range(3)]
+    well = stage.worker()
+    options = {**LATER, "disable_retries": False, "retry_initial_backoff_ms": 1}
+    client = stage.client(stage.router(*sick, well, **options))
+    assert [ask(client).status for _ in range(20)] == [200] * 20
+    assert [len(worker.requests) for worker in sick] == [3, 3, 3]
+
+
+def test_off_it_counts_and_never_opens(stage):
+    worker = stage.worker(answering(500))
+    router = stage.router(worker, cb_failure_threshold=3)
+    client = stage.client(router)
+    assert [ask(client).status for _ in range(10)] == [500] * 10
+    router.must_rest()
+    assert series(router, "cb_outcomes_total")[("failure",)] == 10

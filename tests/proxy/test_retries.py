@@ -1,0 +1,339 @@
+"""Requests that fail at one worker and are answered by another: what is tried again, when, what is not."""
+
+import itertools
+import time
+
+import pytest
+
+from tests.fakes.stage import error_of
+from tests.fakes.wire import chunk, request, response
+
+ON = {"disable_retries": False, "retry_initial_backoff_ms": 1, "retry_max_backoff_ms": 20}
+COMPLETIONS = "/v1/completions"
+SSE_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def ask(client, path=COMPLETIONS, body=b"{}", method="POST"):
+    return client.ask(method, path, body=body)
+
+
+def answering(status, *fields, body=b"no"):
+    return lambda connection, _message: connection.send(response(status, body, *fields))
+
+
+def metric(router, name):
+    lines = router.server.metrics_text().splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.startswith(f"vllm_router_{name}"))
+
+
+# ---- what is tried again
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
+def test_a_retryable_status_of_one_worker_is_answered_by_the_next(stage, status):
+    sick, well = stage.worker(answering(status)), stage.worker()
+    router = stage.router(sick, well, **ON)
+    assert ask(stage.client(router)).body == b"hello"
+    assert len(sick.requests) == len(well.requests) == 1
+    assert sick.requests[0].body == well.requests[0].body == b"{}"
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 413, 422, 501, 505])
+def test_any_other_status_is_the_answer(stage, status):
+    worker, other = stage.worker(answering(status)), stage.worker()
+    client = stage.client(stage.router(worker, other, **ON))
+    assert (ask(client).status, len(other.requests)) == (status, 0)
+
+
+def test_a_worker_that_refuses_is_passed_over(stage):
+    well = stage.worker()
+    client = stage.client(stage.router(stage.refusing_port(), well, **ON))
+    assert [ask(client).status for _ in range(4)] == [200] * 4
+
+
+@pytest.mark.parametrize("how", ["close", "reset"])
+@pytest.mark.parametrize(
+    "said", [b"", b"HTTP/1.1 2", b"HTTP/1.1 200 OK\r\nContent-Le", b"HTTP/1.1 100 Continue\r\n\r\n"]
+)
+def test_a_worker_that_breaks_off_before_its_head_is_complete_is_passed_over(stage, how, said):
+    def break_off(connection, _message):
+        connection.send(said)
+        getattr(connection, how)()
+
+    client = stage.client(stage.router(stage.worker(break_off), stage.worker(), **ON))
+    assert ask(client).body == b"hello"
+
+
+def test_a_worker_that_speaks_something_else_is_passed_over(stage):
+    client = stage.client(
+        stage.router(
+            stage.worker(lambda connection, _: connection.send(b"SSH-2.0\r\n\r\n")), stage.worker(), **ON
+        )
+    )
+    assert ask(client).body == b"hello"
+
+
+def test_a_worker_that_says_nothing_is_passed_over(stage):
+    silent = stage.worker(lambda connection, _: connection.ending())
+    client = stage.client(stage.router(silent, stage.worker(), first_byte_timeout_secs=0.1, **ON))
+    assert ask(client).body == b"hello"
+
+
+def test_a_streamed_body_that_is_kept_is_sent_again_from_its_beginning(stage):
+    sick, well = stage.worker(answering(503)), stage.worker(lambda c, m: c.send(response(200, m.body)))
+    client = stage.client(stage.router(sick, well, **ON))
+    body = bytes(range(256)) * 2000
+    assert ask(client, body=body).body == body
+
+
+def test_a_body_too_long_to_keep_is_not(stage):
+    sick, other = stage.worker(answering(503)), stage.worker()
+    client = stage.client(stage.router(sick, other, **ON))
+    assert (ask(client, body=bytes(2_000_000)).status, len(other.requests)) == (503, 0)
+
+
+# ---- what is not
+
+
+def test_nothing_is_tried_again_once_the_client_has_a_byte(stage):
+    def cut(connection, _message):
+        connection.send(SSE_HEAD + chunk(b"data: 1\n\n"))
+        connection.reset()
+
+    other = stage.worker()
+    client = stage.client(stage.router(stage.worker(cut), other, **ON))
+    client.send(request("POST", COMPLETIONS, body=b"{}"))
+    assert client.read_head().status == 200
+    assert not client.read_to_end().endswith(b"0\r\n\r\n")
+    assert other.requests == []
+
+
+@pytest.mark.parametrize("path", ["/v1/responses", "/my/own/path"])
+def test_what_may_leave_something_behind_is_not_asked_of_two(stage, path):
+    sick, other = stage.worker(answering(503)), stage.worker()
+    client = stage.client(stage.router(sick, other, **ON))
+    assert (ask(client, path).status, len(other.requests)) == (503, 0)
+
+
+@pytest.mark.parametrize("path", ["/v1/responses", "/my/own/path"])
+def test_unless_the_first_never_heard_of_it(stage, path):
+    client = stage.client(stage.router(stage.refusing_port(), stage.worker(), **ON))
+    assert ask(client, path).body == b"hello"
+
+
+def test_reading_leaves_nothing_behind(stage):
+    client = stage.client(stage.router(stage.worker(answering(503)), stage.worker(), **ON))
+    assert ask(client, "/my/own/path", body=None, method="GET").body == b"hello"
+
+
+def test_without_retries_each_request_is_sent_once(stage):
+    sick, other = stage.worker(answering(503)), stage.worker()
+    client = stage.client(stage.router(sick, other, **{**ON, "disable_retries": True}))
+    assert (ask(client).status, len(other.requests)) == (503, 0)
+
+
+# ---- who is next, and when it ends
+
+
+def test_those_that_were_tried_are_left_out_while_there_are_others(stage):
+    workers = [stage.worker(answering(500)) for _ in range(4)]
+    client = stage.client(stage.router(*workers, policy="random", **ON))
+    assert ask(client).status == 500
+    assert sorted(len(worker.requests) for worker in workers) == [1, 1, 1, 2]  # five sends
+
+
+def test_when_all_were_tried_the_last_one_is_left_out(stage):
+    order = []
+
+    def answer(name):
+        return lambda connection, _: order.append(name) or connection.send(response(500, b""))
+
+    client = stage.client(
+        stage.router(stage.worker(answer("a")), stage.worker(answer("b")), policy="random", **ON)
+    )
+    ask(client)
+    assert len(order) == 5
+    assert all(one != other for one, other in itertools.pairwise(order))
+
+
+def test_a_worker_that_is_alone_is_asked_again(stage):
+    statuses = iter([503, 500, 200])
+    worker = stage.worker(lambda connection, _: connection.send(response(next(statuses), b"done")))
+    client = stage.client(stage.router(worker, **ON))
+    assert (ask(client).status, len(worker.requests)) == (200, 3)
+
+
+def test_one_that_joined_meanwhile_counts_as_untried(stage):
+    def answer(connection, _message):
+        router.core.add_worker(new.url)
+        connection.send(response(503, b""))
+
+    new = stage.worker()
+    router = stage.router(stage.worker(answer), **ON)
+    assert ask(stage.client(router)).body == b"hello"
+
+
+def test_the_last_failure_is_what_the_client_gets_unchanged(stage):
+    def answer(connection, _message):
+        count = len(worker.requests)
+        connection.send(response(503, b"the last word" * (count == 3), ("x-worker", str(count))))
+
+    worker = stage.worker(answer)
+    client = stage.client(stage.router(worker, retry_max_retries=3, **ON))
+    last = ask(client)
+    assert (last.status, last.body, last.get("x-worker")) == (503, b"the last word", "3")
+    client.must_be_open()
+
+
+def test_when_nobody_is_left_to_ask_the_answer_at_hand_is_passed_on(stage):
+    def answer(connection, _message):
+        connection.send(response(503, b"busy"))
+        router.core.remove_worker(worker.url)
+
+    worker = stage.worker(answer)
+    router = stage.router(worker, disable_retries=False, retry_initial_backoff_ms=300)
+    client = stage.client(router)
+    assert (ask(client).body, len(worker.requests)) == (b"busy", 1)
+    client.must_be_open()
+
+
+def test_a_failed_try_that_was_read_to_its_end_leaves_its_connection_to_the_next_request(stage):
+    statuses = iter([500, 200, 500, 200])
+    worker = stage.worker(lambda connection, _: connection.send(response(next(statuses), b"body")))
+    client = stage.client(stage.router(worker, **ON))
+    assert [ask(client).status for _ in range(2)] == [200, 200]
+    assert len(worker.connections) == 1
+
+
+def test_a_failed_try_whose_body_is_still_coming_is_closed(stage):
+    def answer(connection, _message):
+        if len(worker.requests) == 1:
+            connection.send(b"HTTP/1.1 500 No\r\nContent-Length: 1000000\r\n\r\nonly this")
+            connection.ending()
+        else:
+            connection.send(response(200, b"hello"))
+
+    worker = stage.worker(answer)
+    client = stage.client(stage.router(worker, **ON))
+    assert ask(client).body == b"hello"
+    assert worker.connections[0].wait_ended() in ("eof", "reset")
+
+
+def test_a_stale_connection_is_no_failed_try(stage):
+    def answer(connection, message):
+        if message.target == "/v1/embeddings" and connection is worker.connections[0]:
+            connection.close()
+            return
+        connection.send(response(200, b"hello"))
+
+    worker = stage.worker(answer)
+    router = stage.router(worker, **ON)
+    client = stage.client(router)
+    ask(client)
+    assert ask(client, "/v1/embeddings").body == b"hello"
+    assert metric(router, "retries_total") == 0
+
+
+def test_load_is_returned_by_every_try(stage):
+    loads = []
+
+    def answer(connection, _message):
+        loads.append(sum(router.loads()))
+        connection.send(response(500, b""))
+
+    router = stage.router(stage.worker(answer), stage.worker(answer), **ON)
+    ask(stage.client(router))
+    assert loads == [1] * 5
+    router.wait_for_load(0)
+
+
+# ---- waiting
+
+
+def test_the_first_move_after_a_broken_connection_is_at_once_and_a_later_one_waits(stage):
+    slow = {"disable_retries": False, "retry_initial_backoff_ms": 60_000, "retry_max_backoff_ms": 60_000}
+    client = stage.client(stage.router(stage.refusing_port(), stage.worker(), **slow))
+    began = time.monotonic()
+    assert ask(client).body == b"hello"
+    assert time.monotonic() - began < 30
+
+
+def test_a_worker_that_is_alone_gets_the_time_that_it_asks_for(stage):
+    times = []
+
+    def answer(connection, _message):
+        times.append(time.monotonic())
+        fields = [("Retry-After", "1")] if len(times) == 1 else []
+        connection.send(response(503 if len(times) == 1 else 200, b"", *fields))
+
+    assert ask(stage.client(stage.router(stage.worker(answer), **ON))).status == 200
+    assert times[1] - times[0] >= 0.99
+
+
+def test_a_long_retry_after_is_passed_on_at_once(stage):
+    worker = stage.worker(answering(429, ("Retry-After", "3600")))
+    answer = ask(stage.client(stage.router(worker, **ON)))
+    assert (answer.status, answer.get("retry-after"), len(worker.requests)) == (429, "3600", 1)
+
+
+@pytest.mark.parametrize("how", ["close", "reset", "half_close"])
+def test_a_client_that_leaves_during_the_pause_is_noticed(stage, how):
+    worker = stage.worker(answering(503))
+    router = stage.router(
+        worker, disable_retries=False, retry_initial_backoff_ms=60_000, retry_max_backoff_ms=60_000
+    )
+    client = stage.client(router)
+    client.send(request("POST", COMPLETIONS, body=b"{}"))
+    worker.wait_for_requests(1)
+    getattr(client, how)()
+    router.must_rest()  # long before the pause is over
+    assert len(worker.requests) == 1
+
+
+def test_a_shutdown_that_cuts_ends_the_pause(stage):
+    worker = stage.worker(answering(503))
+    router = stage.router(
+        worker,
+        disable_retries=False,
+        retry_initial_backoff_ms=60_000,
+        retry_max_backoff_ms=60_000,
+        shutdown_grace_period_secs=0,
+    )
+    router.may_cut = True
+    client = stage.client(router)
+    client.send(request("POST", COMPLETIONS, body=b"{}"))
+    worker.wait_for_requests(1)
+    router.shutdown()
+    assert error_of(client.read_response())["code"] == "shutting_down"
+    router.must_end()
+
+
+# ---- an outage does not multiply load
+
+
+def test_the_budget_ends_retries_when_everything_fails(stage):
+    worker = stage.worker(answering(500))
+    router = stage.router(worker, retry_budget=0, **ON)
+    client = stage.client(router)
+    for _ in range(40):
+        assert ask(client).status == 500
+    assert len(worker.requests) < 40 + 25  # ten retries in ten seconds; a slow machine may see two windows
+
+
+def test_what_happened_is_counted(stage):
+    sick, well = stage.worker(answering(503)), stage.worker()
+    router = stage.router(sick, well, **ON)
+    ask(stage.client(router))
+    router.must_rest()
+    assert metric(router, 'retries_total{route="/v1/completions"}') == 1
+    assert metric(router, 'retry_backoff_duration_seconds_count{attempt="1"}') == 1
+    assert metric(router, f'failed_tries_total{{worker="{sick.url}"}}') == 1
+    assert metric(router, "retries_exhausted_total") == 0
+
+
+def test_a_request_whose_tries_are_used_up_is_counted(stage):
+    router = stage.router(stage.worker(answering(503)), **ON)
+    ask(stage.client(router))
+    router.must_rest()
+    assert metric(router, 'retries_exhausted_total{route="/v1/completions"}') == 1
+    assert metric(router, "retries_total") == 4

@@ -1,0 +1,98 @@
+"""cpp/routing/retry_plan.h: whether and when to try again. The twin is compared in tests/property/."""
+
+import pytest
+
+from vllm_router._core import testing
+
+NO_JITTER = {"jitter_factor": 0.0}
+
+
+def pauses(plan, count, **failed):
+    dice = testing.Dice(1)
+    return [plan.next(dice, **failed) for _ in range(count)]
+
+
+def test_pauses_grow_to_a_limit_and_the_tries_end():
+    plan = testing.RetryPlan(True, **NO_JITTER, max_tries=6, max_backoff_ms=150)
+    *grown, last = pauses(plan, 6, how="status", status=500)
+    assert grown == pytest.approx([0.05, 0.075, 0.1125, 0.15, 0.15])
+    assert last is None
+    assert plan.exhausted
+
+
+def test_jitter_moves_a_pause_both_ways_by_its_share():
+    drawn = [
+        testing.RetryPlan(True, jitter_factor=0.2).next(testing.Dice(seed), how="status", status=503)
+        for seed in range(200)
+    ]
+    assert 0.04 <= min(drawn) < 0.042
+    assert 0.058 < max(drawn) <= 0.06
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
+def test_these_statuses_ask_for_another_try(status):
+    assert pauses(testing.RetryPlan(True), 1, how="status", status=status) != [None]
+
+
+@pytest.mark.parametrize("status", [200, 400, 401, 404, 413, 422, 501, 505, 507, 599])
+def test_others_are_answers(status):
+    assert pauses(testing.RetryPlan(True), 1, how="status", status=status) == [None]
+
+
+def test_the_first_move_to_somebody_untried_after_a_broken_connection_is_at_once():
+    plan = testing.RetryPlan(True, **NO_JITTER)
+    assert pauses(plan, 2, how="lost", untried_left=True) == [0.0, pytest.approx(0.075)]
+
+
+def test_what_cannot_be_repeated_is_tried_again_only_if_no_worker_knows_of_it():
+    assert pauses(testing.RetryPlan(False), 1, how="connect", untried_left=True) == [0.0]
+    for how in ("lost", "bad_answer", "send_timeout", "first_byte_timeout"):
+        assert pauses(testing.RetryPlan(False), 1, how=how, untried_left=True) == [None]
+    assert pauses(testing.RetryPlan(False), 1, how="status", status=503) == [None]
+
+
+@pytest.mark.parametrize(("seconds", "pause"), [(0, 0.05), (1, 1.0), (2, 2.0), (3, None)])
+def test_a_worker_that_is_alone_is_given_the_time_it_asked_for_if_that_is_short(seconds, pause):
+    plan = testing.RetryPlan(True, **NO_JITTER)
+    assert pauses(plan, 1, how="status", status=503, retry_after_ms=seconds * 1000) == [pause]
+
+
+def test_another_worker_need_not_wait_for_it():
+    plan = testing.RetryPlan(True, **NO_JITTER)
+    assert pauses(plan, 1, how="status", status=503, retry_after_ms=9000, untried_left=True) == [0.05]
+
+
+def test_a_worker_that_was_silent_for_long_is_not_followed_by_another():
+    assert pauses(testing.RetryPlan(True), 1, how="first_byte_timeout", since_first_sent=29.0) != [None]
+    assert pauses(testing.RetryPlan(True), 1, how="first_byte_timeout", since_first_sent=31.0) == [None]
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"), [("0", 0), ("7", 7000), ("", None), ("soon", None), ("1.5", None), ("-1", None)]
+)
+def test_retry_after_is_read_in_seconds(text, ms):
+    assert testing.parse_retry_after(text) == ms
+
+
+def test_a_few_retries_are_always_allowed():
+    budget = testing.RetryBudget(0.2)
+    assert [budget.take(100.0) for _ in range(12)] == [True] * 10 + [False] * 2
+
+
+def test_a_share_of_the_last_ten_seconds_is_allowed():
+    budget = testing.RetryBudget(0.2)
+    for second in range(100, 110):
+        for _ in range(100):
+            budget.count_request(float(second))
+    assert sum(budget.take(109.0) for _ in range(1000)) == 200
+    assert not budget.take(109.9)
+    assert sum(budget.take(113.0) for _ in range(1000)) == 0  # 600 requests and 200 retries are in the window
+    assert sum(budget.take(130.0) for _ in range(1000)) == 10  # all is forgotten
+
+
+def test_a_clock_that_jumps_back_neither_breaks_nor_refills_the_budget():
+    budget = testing.RetryBudget(0.2)
+    assert [budget.take(100.0) for _ in range(10)] == [True] * 10
+    assert not budget.take(50.0)
+    assert not budget.take(100.5)
+    assert budget.take(1e6)
