@@ -28,6 +28,9 @@ inline constexpr size_t kMaxPipelinedBytes = 16 * 1024;  // read ahead of the re
 inline constexpr size_t kSmallBodyBytes = 64 * 1024;     // read whole even when the policy does not need it
 inline constexpr size_t kReplayBodyBytes =
     1024 * 1024;  // a streamed body up to this length is kept to be sent again
+// Longer bodies are routed on their first part and sent on while the rest arrives: what a parser needs, four times as much,
+// stays below 32 MiB per thread.
+inline constexpr size_t kRoutedBodyBytes = 8 * 1024 * 1024;
 inline constexpr size_t kLingerBytes =
     256 * 1024;  // discarded after an early answer, so that it is not reset
 inline constexpr int kLingerSeconds = 2;
@@ -41,6 +44,9 @@ inline constexpr int64_t kMaxRetryAfterMs = 2'000;
 inline constexpr int64_t kRetryTimeoutWithinNs = 30'000'000'000;
 inline constexpr size_t kDrainedAnswerBytes =
     64 * 1024;  // of a failed try, so that its connection can be kept
+
+// Open files that requests leave to everything else: listeners, idle clients and workers, logs, Python's own.
+inline constexpr uint64_t kReservedFiles = 512;
 
 // Access log: what a lane may collect between two flushes (0.1 s of 90,000 requests per second), and of one text.
 inline constexpr size_t kMaxAccessLogBytes = 4 * 1024 * 1024;

@@ -589,6 +589,7 @@ RouterOptions RouterOptionsOf(const py::dict& given, std::vector<std::string>* n
       read("prefix_hash_balance_abs_threshold", chosen.prefix_hash_balance_abs_threshold);
   options.routing_text_limit = read("routing_text_limit", options.routing_text_limit);
   options.max_prefix_length = read("max_prefix_length", options.max_prefix_length);
+  options.max_worker_requests = read("max_worker_requests", options.max_worker_requests);
   keys.order = read("hash_key_order", std::string("seed")) == "reference"
                    ? SessionKeyOptions::Order::kReference
                    : SessionKeyOptions::Order::kSeed;

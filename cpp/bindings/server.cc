@@ -61,6 +61,17 @@ const std::map<std::string, Setter>& Setters() {
       {"threads", Set(&ServerOptions::threads)},
       {"max_payload_size", Set(&ServerOptions::max_payload_size)},
       {"max_connections", Set(&ServerOptions::max_connections)},
+      {"max_concurrent_requests", Set(&ServerOptions::max_concurrent_requests)},
+      {"queue_size", Set(&ServerOptions::queue_size)},
+      {"queue_timeout_secs", SetSeconds(&ServerOptions::queue_timeout_ms)},
+      {"body_memory_mb",
+       [](ServerOptions& options, const py::handle& value) {
+         options.body_memory_bytes = value.cast<uint64_t>() << 20;
+       }},
+      {"rate_limit_tokens_per_second",
+       [](ServerOptions& options, const py::handle& value) {
+         if (!value.is_none()) options.rate_limit_per_second = value.cast<uint32_t>();
+       }},
       {"client_head_timeout_secs", SetSeconds(&ServerOptions::client_head_timeout_ms)},
       {"client_body_timeout_secs", SetSeconds(&ServerOptions::client_body_timeout_ms)},
       {"client_idle_timeout_secs", SetSeconds(&ServerOptions::client_idle_timeout_ms)},

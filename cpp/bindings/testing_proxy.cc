@@ -80,6 +80,7 @@ ExchangeRecord MakeRecord(const py::kwargs& fields) {
         {"wall_ms", &ExchangeRecord::wall_ms},
         {"head_ns", &ExchangeRecord::head_ns},
         {"body_ns", &ExchangeRecord::body_ns},
+        {"queue_ns", &ExchangeRecord::queue_ns},
         {"chosen_ns", &ExchangeRecord::chosen_ns},
         {"connected_ns", &ExchangeRecord::connected_ns},
         {"sent_ns", &ExchangeRecord::sent_ns},
@@ -93,7 +94,9 @@ ExchangeRecord MakeRecord(const py::kwargs& fields) {
         {"path", &ExchangeRecord::path},
         {"model", &ExchangeRecord::model}};
     const std::map<std::string, std::string_view ExchangeRecord::*> words = {
-        {"error", &ExchangeRecord::error}, {"rule", &ExchangeRecord::bad_request_rule}};
+        {"error", &ExchangeRecord::error},
+        {"rule", &ExchangeRecord::bad_request_rule},
+        {"refusal", &ExchangeRecord::refusal}};
     const std::map<std::string, bool ExchangeRecord::*> switches = {
         {"stream", &ExchangeRecord::stream},
         {"reused", &ExchangeRecord::reused},
@@ -163,7 +166,7 @@ class Lanes {
       recorders_.push_back(std::make_unique<Recorder>(router.router().policy().name(), log_.get()));
       views.push_back(recorders_.back().get());
     }
-    metrics_ = std::make_unique<Metrics>(router.shared(), views, clock_);
+    metrics_ = std::make_unique<Metrics>(router.shared(), views, gates_, clock_);
   }
   ~Lanes() { SetStuck(false); }
   Recorder& lane(size_t i) { return *recorders_.at(i); }
@@ -184,6 +187,7 @@ class Lanes {
 
  private:
   ManualClock clock_;
+  Gates gates_{ServerOptions{}};
   std::mutex mutex_;  // guards what the log's thread touches
   std::condition_variable stuck_signal_;
   bool stuck_ = false;

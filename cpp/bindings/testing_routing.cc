@@ -8,8 +8,11 @@
 #include "bindings/errors.h"
 #include "bindings/json_text.h"
 #include "bindings/py_router.h"
+#include "routing/admission.h"
 #include "routing/explanation.h"
+#include "routing/json_beginning.h"
 #include "routing/prefix_digest.h"
+#include "routing/rate_limit.h"
 #include "routing/request_fields.h"
 #include "routing/retry_plan.h"
 #include "routing/routing_text.h"
@@ -300,6 +303,60 @@ void BindRetryPlan(py::module_& testing) {
   testing.def("parse_retry_after", &ParseRetryAfter);
 }
 
+// Waiters of an Admission by number, and who of them was granted since one last asked.
+class AdmissionHarness {
+ public:
+  AdmissionHarness(uint64_t permits, uint32_t line) : admission_(permits, line) {}
+
+  // (what came of it, the waiter's number)
+  std::pair<const char*, size_t> Enter(uint64_t amount) {
+    waiters_.push_back(std::make_unique<One>(*this, waiters_.size(), amount));
+    return {Name(admission_.Enter(waiters_.back()->waiter, amount)), waiters_.size() - 1};
+  }
+  bool TryTake(uint64_t amount) { return admission_.TryTake(amount); }
+  void Release(uint64_t amount) { admission_.Release(amount); }
+  bool Leave(size_t number) { return admission_.Leave(waiters_.at(number)->waiter); }
+  const char* StepBack(size_t number) {
+    One& one = *waiters_.at(number);
+    return Name(admission_.StepBack(one.waiter, one.amount));
+  }
+  void Nudge() { admission_.Nudge(); }
+  std::vector<size_t> TakeGranted() { return std::exchange(granted_, {}); }
+  const Admission& admission() const { return admission_; }
+
+ private:
+  struct One {
+    One(AdmissionHarness& harness, size_t number, uint64_t amount)
+        : harness(harness), number(number), amount(amount) {}
+    AdmissionHarness& harness;
+    const size_t number;
+    const uint64_t amount;
+    Admission::Waiter waiter{
+        [](void* context) {
+          auto* one = static_cast<One*>(context);
+          one->harness.granted_.push_back(one->number);
+        },
+        this};
+  };
+  static const char* Name(Admission::Entry entry) {
+    switch (entry) {
+      case Admission::Entry::kHeld:
+        return "held";
+      case Admission::Entry::kWaiting:
+        return "waiting";
+      case Admission::Entry::kFull:
+        return "full";
+      case Admission::Entry::kNever:
+        return "never";
+    }
+    return "?";
+  }
+
+  Admission admission_;
+  std::vector<std::unique_ptr<One>> waiters_;
+  std::vector<size_t> granted_;
+};
+
 }  // namespace
 
 void BindTestingRouting(py::module_& testing) {
@@ -361,6 +418,32 @@ void BindTestingRouting(py::module_& testing) {
       .def_property_readonly("load", &TicketHarness::Load)
       .def_property_readonly("heard", &TicketHarness::Heard)
       .def_property_readonly("owners", &TicketHarness::Owners);
+
+  py::class_<AdmissionHarness>(testing, "Admission")
+      .def(py::init<uint64_t, uint32_t>(), "permits"_a, "line"_a)
+      .def("enter", &AdmissionHarness::Enter, "amount"_a = 1)
+      .def("try_take", &AdmissionHarness::TryTake, "amount"_a = 1)
+      .def("release", &AdmissionHarness::Release, "amount"_a = 1)
+      .def("leave", &AdmissionHarness::Leave)
+      .def("step_back", &AdmissionHarness::StepBack)
+      .def("nudge", &AdmissionHarness::Nudge)
+      .def("take_granted", &AdmissionHarness::TakeGranted)
+      .def_property_readonly("full", [](const AdmissionHarness& one) { return one.admission().full(); })
+      .def_property_readonly("in_use", [](const AdmissionHarness& one) { return one.admission().in_use(); })
+      .def_property_readonly(
+          "waiting", [](const AdmissionHarness& one) { return one.admission().waiting(); });
+
+  // (bytes to keep, what to put behind them)
+  testing.def("close_json", [](const std::string& text) {
+    std::optional<std::pair<size_t, py::bytes>> closed;
+    if (const std::optional<JsonBeginning> beginning = CloseJson(text))
+      closed.emplace(beginning->keep, beginning->closing);
+    return closed;
+  });
+
+  py::class_<RateLimit>(testing, "RateLimit")
+      .def(py::init<uint32_t>(), "per_second"_a)
+      .def("take", &RateLimit::Take, "now_ns"_a);
 
   testing.def("make_key", [](const PyRouter& router, const py::kwargs& parts) {
     OwnedRequest request = RequestFrom(parts);

@@ -57,6 +57,8 @@ struct Socket::Impl final : ReadySet::Member {
   std::coroutine_handle<> writer;
   Callback watcher = nullptr;
   void* watcher_context = nullptr;
+  Socket::Callback end_watcher = nullptr;
+  void* end_watcher_context = nullptr;
 
   void OnReady(uint32_t events) override {
     constexpr uint32_t kEnds = EPOLLRDHUP | EPOLLHUP | EPOLLERR;
@@ -67,7 +69,11 @@ struct Socket::Impl final : ReadySet::Member {
     }
     if (events & (EPOLLIN | kEnds)) {
       unread = tls == nullptr ? Unread::kSome : Unread::kPerhaps;
-      if (events & kEnds) ended = true;
+      if (events & kEnds) {
+        ended = true;
+        if (end_watcher != nullptr) std::exchange(end_watcher, nullptr)(end_watcher_context);
+        if (closed) return;
+      }
       TellReader();
     } else if (tls != nullptr && unread == Unread::kPerhaps) {
       TellReader();  // which had to write something before it could read
@@ -169,6 +175,7 @@ void Socket::Close() {
   impl.watcher = nullptr;
   if (impl.tls != nullptr && !impl.reset) impl.tls->Shutdown();
   impl.handshake = nullptr;
+  impl.end_watcher = nullptr;
   if (impl.read != nullptr) std::exchange(impl.read, nullptr)->result = {.error = ECANCELED};
   if (impl.reader) impl.loop.Resume(std::exchange(impl.reader, nullptr));
   if (impl.writer) impl.loop.Resume(std::exchange(impl.writer, nullptr));
@@ -244,6 +251,16 @@ void Socket::WatchReadable(Callback callback, void* context) {
   impl_->loop.Post([impl = impl_] {  // not from in here, where nobody expects it
     if (impl->watcher != nullptr && impl->HasUnread())
       std::exchange(impl->watcher, nullptr)(impl->watcher_context);
+  });
+}
+
+void Socket::WatchEnd(Callback callback, void* context) {
+  if (!is_open()) return;
+  impl_->end_watcher = callback;
+  impl_->end_watcher_context = context;
+  if (callback == nullptr || !impl_->ended) return;
+  impl_->loop.Post([impl = impl_] {
+    if (impl->end_watcher != nullptr) std::exchange(impl->end_watcher, nullptr)(impl->end_watcher_context);
   });
 }
 

@@ -121,6 +121,8 @@ class Socket {
   // `callback` is called (once, from the loop) instead of resuming anybody when there is something to read. Null: no longer.
   using Callback = void (*)(void* context);
   void WatchReadable(Callback callback, void* context);
+  // The same when the peer has closed or broken the connection, be there unread bytes before its end or not.
+  void WatchEnd(Callback callback, void* context);
 
  private:
   friend class Connector;

@@ -181,10 +181,12 @@ void AccessLine::AppendJson(const ExchangeRecord& record, std::string* out) {
     line.True(R"(,"stale_retry":)", record.stale_retry);
   }
   line.Ms(R"(,"body_ms":)", record.head_ns, record.body_ns);
+  if (record.queue_ns != 0) line.Ms(R"(,"queue_ms":)", record.head_ns, record.head_ns + record.queue_ns);
   if (record.chosen_ns != 0) {
     line.Number(
         R"(,"decision_us":)",
-        static_cast<uint64_t>(std::max<int64_t>(0, record.chosen_ns - record.body_ns)) / 1000);
+        static_cast<uint64_t>(std::max<int64_t>(0, record.chosen_ns - record.body_ns - record.queue_ns)) /
+            1000);
   }
   line.Ms(R"(,"connect_ms":)", record.chosen_ns, record.connected_ns);
   line.Ms(R"(,"head_ms":)", record.sent_ns, record.answered_ns);

@@ -26,6 +26,10 @@ enum class HttpError : uint8_t {
   kNotFound,
   kLoopDetected,
   kInvalidArgument,  // admin calls
+  kQueueFull,
+  kQueueTimeout,
+  kRateLimited,
+  kNoBodyMemory,
   kNoWorkers,
   kConnectFailed,
   kConnectTimeout,
@@ -42,7 +46,7 @@ struct ErrorRow {
   std::string_view type;
   std::string_view code;
   std::string_view message;  // used when the caller has none of its own
-  bool retry_after = false;  // Retry-After: 1
+  bool retry_after = false;  // Retry-After: 1, unless the caller knows better
 };
 
 const ErrorRow& ErrorOf(HttpError error);

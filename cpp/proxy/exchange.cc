@@ -1,5 +1,6 @@
 #include "proxy/exchange.h"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "proxy/decision_headers.h"
 #include "proxy/fetch.h"
 #include "proxy/relay.h"
+#include "routing/json_beginning.h"
 
 namespace vllm_router {
 namespace {
@@ -39,6 +41,9 @@ std::string_view CutBy(CancelReason reason) {
 Exchange::Exchange(Connection& connection)
     : connection_(connection),
       lane_(connection.lane),
+      seat_(
+          lane_.gates.seats, lane_,
+          lane_.router->options().max_worker_requests != 0 ? &MayHaveRoom : nullptr),
       tries_(
           lane_, record_,
           {.body_failed = &Exchange::OnBodyFailed, .body_sent = &Exchange::OnBodySent, .context = this}) {}
@@ -46,10 +51,10 @@ Exchange::Exchange(Connection& connection)
 Exchange::~Exchange() { lane_.request_parsers.Give(std::move(head_parser_)); }
 
 Task<void> Exchange::Run() {
-  Next next = co_await ReadHead();                    // 1 HEAD
-  if (next == Next::kOn) next = co_await PassGate();  // 2 GATE
-  if (next == Next::kOn) next = co_await ReadBody();  // 3 BODY, 4 FIELDS
-  // 5 SEAT: admission control takes its place here
+  Next next = co_await ReadHead();                                         // 1 HEAD
+  if (next == Next::kOn) next = co_await PassGate();                       // 2 GATE
+  if (next == Next::kOn) next = co_await ReadBody();                       // 3 BODY, 4 FIELDS
+  if (next == Next::kOn && !seat_.TryTake(1)) next = co_await TakeSeat();  // 5 SEAT
   if (next == Next::kOn) next = co_await Ask();   // 6 SELECT, 7 LEASE, 8 SEND, 9 AWAIT: proxy/tries.h
   if (next == Next::kOn) co_await RelayAnswer();  // 10 RELAY
   co_await tries_.StopSending();
@@ -147,6 +152,10 @@ Task<Exchange::Next> Exchange::PassGate() {
     co_await ReplyError(HttpError::kBodyTooLarge, message);
     co_return Next::kFinish;
   }
+  if (!route.own) {
+    const bool refused = co_await RefuseCrowd();
+    if (refused) co_return Next::kFinish;
+  }
   if (head_->expects_continue && !body_->complete()) {
     const bool written = co_await WriteToClient("HTTP/1.1 100 Continue\r\n\r\n");
     if (!written) co_return Next::kFinish;
@@ -227,6 +236,37 @@ Task<std::optional<HttpError>> Exchange::AskJudge(KeyJudge& judge) {
   co_return verdict == KeyVerdict::kNo ? HttpError::kInvalidApiKey : HttpError::kKeyNotChecked;
 }
 
+// Before the body, which need not come at all.
+Task<bool> Exchange::RefuseCrowd() {
+  if (lane_.gates.seats.full()) {
+    co_await Refuse(HttpError::kQueueFull);
+    co_return true;
+  }
+  if (!lane_.gates.rate.has_value()) co_return false;
+  const int64_t too_early_ns = lane_.gates.rate->Take(record_.head_ns);
+  if (too_early_ns == 0) co_return false;
+  co_await Refuse(HttpError::kRateLimited, too_early_ns);
+  co_return true;
+}
+
+Task<void> Exchange::Refuse(HttpError error, int64_t retry_after_ns) {
+  constexpr int64_t kSecond = 1'000'000'000;
+  record_.refusal = ErrorOf(error).code;
+  const bool short_body = head_->framing == BodyFraming::kLength && head_->content_length <= kSmallBodyBytes;
+  if (!body_->complete() && short_body && !head_->expects_continue) {  // the connection may go on
+    const RequestBody::End end = co_await body_->Fill(kSmallBodyBytes);
+    if (end != RequestBody::End::kOk) {
+      co_await ReplyBodyFailed(end);
+      co_return;
+    }
+  }
+  const std::string seconds = std::to_string(std::max<int64_t>(1, (retry_after_ns + kSecond - 1) / kSecond));
+  const HeaderField retry_after{"Retry-After", seconds};
+  const std::span<const HeaderField> extra(&retry_after, retry_after_ns != 0 ? 1 : 0);
+  std::string message;
+  co_await ReplyError(error, std::move(message), extra);
+}
+
 Task<void> Exchange::AnswerHere() {
   const RequestBody::End end = co_await body_->Fill(kSmallBodyBytes);
   if (end != RequestBody::End::kOk || !body_->complete()) {
@@ -260,8 +300,7 @@ Task<Exchange::Next> Exchange::ReadBody() {
     }
     stream_body_ = !body_->complete();
   } else if (!body_->complete()) {
-    const RequestBody::End end =
-        co_await body_->Fill(needed ? lane_.options.max_payload_size : kSmallBodyBytes);
+    const RequestBody::End end = co_await body_->Fill(needed ? kRoutedBodyBytes : kSmallBodyBytes);
     if (end != RequestBody::End::kOk) {
       co_await ReplyBodyFailed(end);
       co_return Next::kFinish;
@@ -278,12 +317,33 @@ Task<Exchange::Next> Exchange::ReadBody() {
     request.body_is_padded = true;
   }
   if (lane_.options.decision_headers) key_.explanation = std::make_shared<Explanation>();
+  std::string beginning;
+  if (stream_body_ && needed && CloseBeginning(&beginning)) {
+    request.body = std::string_view(beginning).substr(0, beginning.size() - kBodyPadding);
+    request.body_is_padded = true;
+  }
   lane_.router->MakeKey(request, &key_);
   co_return Next::kOn;
 }
 
+// A body too long to be held is routed on its beginning, as if that were all.
+bool Exchange::CloseBeginning(std::string* whole) const {
+  constexpr size_t kMostClosing = 1024;
+  const std::string_view held = body_->held().substr(0, kRoutedBodyBytes - kMostClosing);
+  const std::optional<JsonBeginning> beginning = CloseJson(held);
+  if (!beginning.has_value()) return false;
+  whole->reserve(beginning->keep + beginning->closing.size() + kBodyPadding);
+  whole->assign(held.substr(0, beginning->keep));
+  whole->append(beginning->closing);
+  whole->append(kBodyPadding, ' ');
+  return true;
+}
+
 Task<void> Exchange::ReplyBodyFailed(RequestBody::End end) {
   switch (end) {
+    case RequestBody::End::kNoMemory:
+      record_.refusal = ErrorOf(HttpError::kNoBodyMemory).code;
+      return ReplyError(HttpError::kNoBodyMemory);
     case RequestBody::End::kTimeout:
       return ReplyError(HttpError::kBodyTimeout);
     case RequestBody::End::kBadChunk:
@@ -299,6 +359,41 @@ Task<void> Exchange::ReplyBodyFailed(RequestBody::End end) {
   }
 }
 
+// ---- 5 SEAT
+
+Task<Exchange::Next> Exchange::TakeSeat() {
+  WatchQueued();
+  const Permit::End end = co_await seat_.Take(1, lane_.options.queue_timeout_ms);
+  const Next next = co_await AfterWait(end);
+  co_return next;
+}
+
+Task<Exchange::Next> Exchange::AfterWait(Permit::End end) {
+  connection_.socket.WatchEnd(nullptr, nullptr);
+  record_.queue_ns = seat_.waited_ns();
+  if (cancelled_ != CancelReason::kNone) {
+    co_await ReplyCancelled();
+    co_return Next::kFinish;
+  }
+  if (end == Permit::End::kHeld) co_return Next::kOn;
+  co_await Refuse(end == Permit::End::kTimeout ? HttpError::kQueueTimeout : HttpError::kQueueFull);
+  co_return Next::kFinish;
+}
+
+// A client that leaves gives up its place. Where its body has not been read, only its end can be watched for.
+void Exchange::WatchQueued() {
+  if (stream_body_) connection_.socket.WatchEnd(&Exchange::OnClientEnded, this);
+}
+
+void Exchange::OnClientEnded(void* context) {
+  static_cast<Exchange*>(context)->Cancel(CancelReason::kClientGone);
+}
+
+bool Exchange::MayHaveRoom(Lane& lane) {
+  const FleetView& fleet = *lane.fleet.Get();
+  return fleet.eligible().empty() || lane.router->FreePlaces(fleet) > 0;
+}
+
 // ---- 6 SELECT, 7 LEASE, 8 SEND, 9 AWAIT
 
 Task<Exchange::Next> Exchange::Ask() {
@@ -312,7 +407,15 @@ Task<Exchange::Next> Exchange::Ask() {
       .id = &request_id_,
       .client_address = connection_.peer.address,
       .client_tls = connection_.socket.is_tls()};
-  const Tries::End end = co_await tries_.Run(request);
+  Tries::End end = co_await tries_.Run(request);
+  while (end == Tries::End::kFull && cancelled_ == CancelReason::kNone) {
+    total_deadline_.Disarm();
+    const Next next = co_await WaitForRoom();
+    if (next == Next::kFinish) co_return next;
+    total_deadline_.Arm(
+        lane_.loop.timers(), lane_.options.request_timeout_ms, &Exchange::OnTotalDeadline, this);
+    end = co_await tries_.Run(request);
+  }
   if (cancelled_ != CancelReason::kNone) {
     if (cancelled_ == CancelReason::kTotalTimeout) tries_.BlameWorker();
     co_await ReplyCancelled();
@@ -324,6 +427,16 @@ Task<Exchange::Next> Exchange::Ask() {
   std::string message = tries_.message();
   co_await ReplyError(tries_.error(), std::move(message));
   co_return Next::kFinish;
+}
+
+// Every worker that may be chosen has as many requests as it may. Our seat is for somebody who can use it.
+Task<Exchange::Next> Exchange::WaitForRoom() {
+  WatchQueued();
+  const Permit::End end = co_await seat_.StepBack(lane_.options.queue_timeout_ms);
+  const Next next = co_await AfterWait(end);
+  // Where more than one worker's place is free, we need not be done before the next has a look.
+  if (next == Next::kOn && lane_.router->FreePlaces(*lane_.fleet.Get()) > 1) seat_.CallNext();
+  co_return next;
 }
 
 void Exchange::OnBodyFailed(void* context, RequestBody::End end) {
@@ -506,6 +619,7 @@ void Exchange::Finish() {
     tries_.ticket().Finish(outcome);
   }
   tries_.GiveBack(lease_reusable_);
+  seat_.Return();
 
   if (body_.has_value()) {
     record_.bytes_in = body_->bytes();
@@ -532,6 +646,7 @@ void Exchange::Cancel(CancelReason reason) {
   cancelled_ = reason;
   if (errand_ != nullptr) errand_->Cancel();
   if (verdict_ != nullptr) KeyJudge::Waiter::Cancel(verdict_);
+  seat_.Leave();
   tries_.Cancel();
   const bool client_is_lost = reason == CancelReason::kClientGone || reason == CancelReason::kSlowClient;
   const bool reading_head = head_ == nullptr && !client_has_bytes_;
@@ -598,7 +713,7 @@ Task<void> Exchange::ReplyError(
   const std::string body =
       ErrorBody(message.empty() ? row.message : std::string_view(message), row.type, row.code);
   const HeaderField retry_after{"Retry-After", "1"};
-  if (row.retry_after) extra = {&retry_after, 1};
+  if (row.retry_after && extra.empty()) extra = {&retry_after, 1};
   co_await Reply(status != 0 ? status : row.status, body, "application/json", extra);
 }
 

@@ -23,6 +23,7 @@
 #include "proxy/error_response.h"
 #include "proxy/exchange_record.h"
 #include "proxy/key_judge.h"
+#include "proxy/permit.h"
 #include "proxy/request_body.h"
 #include "proxy/request_id.h"
 #include "proxy/tries.h"
@@ -70,8 +71,17 @@ class Exchange {
   Task<bool> RefuseCircle();
   Task<bool> PassDoor();
   Task<std::optional<HttpError>> AskJudge(KeyJudge& judge);
+  Task<bool> RefuseCrowd();
+  Task<void> Refuse(HttpError error, int64_t retry_after_ns = 0);
   Task<void> AnswerHere();
   Task<Next> ReadBody();
+  bool CloseBeginning(std::string* whole) const;
+  Task<Next> TakeSeat();
+  Task<Next> WaitForRoom();
+  Task<Next> AfterWait(Permit::End end);
+  void WatchQueued();
+  static void OnClientEnded(void* context);
+  static bool MayHaveRoom(Lane& lane);
   Task<Next> Ask();  // SELECT, LEASE, SEND, AWAIT
   Task<void> RelayAnswer();
   void CutClient();
@@ -116,6 +126,7 @@ class Exchange {
   bool client_too_slow_ = false;
   bool proxied_ = false;  // counted in in_flight
 
+  Permit seat_;  // from SEAT to FINISH
   RoutingKey key_;
 
   std::shared_ptr<KeyJudge::Waiter> verdict_;  // that is being waited for

@@ -31,6 +31,7 @@ struct ExchangeRecord {
   int64_t wall_ms = 0;        // Unix time of the head, milliseconds
   int64_t head_ns = 0;        // request head complete
   int64_t body_ns = 0;        // request body complete, or streaming began
+  int64_t queue_ns = 0;       // how long it stood in line for its turn (a duration)
   int64_t chosen_ns = 0;      // decision made
   int64_t connected_ns = 0;   // connection to the worker at hand
   int64_t sent_ns = 0;        // first byte to the worker
@@ -48,7 +49,8 @@ struct ExchangeRecord {
 
   int status = 0;  // sent to the client; 0: none
   ExchangeEnd end = ExchangeEnd::kDone;
-  std::string_view error;  // code of our own error answer, or why the exchange was cut; empty if neither
+  std::string_view error;    // code of our own error answer, or why the exchange was cut; empty if neither
+  std::string_view refusal;  // why admission refused it; usually empty
   std::string_view bad_request_rule;  // label of the rule that refused the request; usually empty
 
   std::shared_ptr<Worker> worker;  // null: no worker was asked

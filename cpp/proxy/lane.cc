@@ -10,10 +10,11 @@ constexpr int64_t kLogFlushMs = 100;
 }  // namespace
 
 Lane::Lane(
-    const ServerOptions& options, const std::string& hop_name, std::shared_ptr<Router> router, Admin& admin,
-    const DoorKeys& keys, TlsFiles& tls, AccessLog* log)
+    const ServerOptions& options, const std::string& hop_name, Gates& gates, std::shared_ptr<Router> router,
+    Admin& admin, const DoorKeys& keys, TlsFiles& tls, AccessLog* log)
     : options(options),
       hop_name(hop_name),
+      gates(gates),
       bearer(options.api_key.empty() ? std::string() : "Bearer " + options.api_key),
       router(std::move(router)),
       admin(admin),

@@ -1,5 +1,5 @@
 // Lane: one thread of the server and everything that belongs to it alone: its loop, its buffers, its client
-// connections, its connections to workers. Lanes share the Router (fleet snapshots and load counters) and nothing else.
+// connections, its connections to workers. Lanes share the Router (fleet snapshots and load counters), the Gates, and nothing else.
 #pragma once
 
 #include <atomic>
@@ -15,6 +15,7 @@
 #include "net/resolver.h"
 #include "proxy/cors.h"
 #include "proxy/gatekeeper.h"
+#include "proxy/gates.h"
 #include "proxy/recorder.h"
 #include "proxy/server_options.h"
 #include "proxy/upstream_pool.h"
@@ -50,12 +51,13 @@ class Spares {
 
 struct Lane {
   Lane(
-      const ServerOptions& options, const std::string& hop_name, std::shared_ptr<Router> router, Admin& admin,
-      const DoorKeys& keys, TlsFiles& tls, AccessLog* log);
+      const ServerOptions& options, const std::string& hop_name, Gates& gates, std::shared_ptr<Router> router,
+      Admin& admin, const DoorKeys& keys, TlsFiles& tls, AccessLog* log);
   ~Lane();
 
   const ServerOptions& options;
   const std::string& hop_name;  // the server's, in Via
+  Gates& gates;                 // the server's too
   const std::string bearer;     // "Bearer …" for workers, or empty
   const std::shared_ptr<Router> router;
   Admin& admin;

@@ -159,9 +159,12 @@ double ResidentBytes() {
 
 class Metrics::Collector : public prometheus::Collectable {
  public:
-  Collector(std::shared_ptr<Router> router, std::vector<const Recorder*> recorders, const Clock& clock)
+  Collector(
+      std::shared_ptr<Router> router, std::vector<const Recorder*> recorders, const Gates& gates,
+      const Clock& clock)
       : router_(std::move(router)),
         recorders_(std::move(recorders)),
+        gates_(gates),
         clock_(clock),
         started_(std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count()) {
   }
@@ -177,6 +180,7 @@ class Metrics::Collector : public prometheus::Collectable {
     WriteCacheRouting(&page, *fleet);
     WriteBlocks(&page, *fleet);
     WriteFleet(&page, *fleet);
+    WriteAdmission(&page);
     WriteConnections(&page);
     WriteProcess(&page);
     return page.Take();
@@ -222,6 +226,7 @@ class Metrics::Collector : public prometheus::Collectable {
   void WriteCacheRouting(Page* page, const FleetView& fleet) const;
   void WriteBlocks(Page* page, const FleetView& fleet) const;
   void WriteFleet(Page* page, const FleetView& fleet) const;
+  void WriteAdmission(Page* page) const;
   void WriteConnections(Page* page) const;
   void WriteProcess(Page* page) const;
 
@@ -229,6 +234,7 @@ class Metrics::Collector : public prometheus::Collectable {
 
   const std::shared_ptr<Router> router_;
   const std::vector<const Recorder*> recorders_;
+  const Gates& gates_;
   const Clock& clock_;
   const double started_;      // Unix time
   mutable std::mutex mutex_;  // leaf; guards shown_
@@ -586,6 +592,27 @@ void Metrics::Collector::WriteFleet(Page* page, const FleetView& fleet) const {
   page->Add(static_cast<double>(least));
 }
 
+void Metrics::Collector::WriteAdmission(Page* page) const {
+  page->Gauge("seats_taken", "Requests that have been let through to a worker and have not ended.");
+  page->Add(static_cast<double>(gates_.seats.in_use()));
+  page->Gauge("seats", "The most that there may be at once.");
+  page->Add(static_cast<double>(gates_.seats.permits()));
+  page->Gauge("queue_depth", "Requests that wait in line for their turn.");
+  page->Add(gates_.seats.waiting());
+  page->Histogram("queue_wait_seconds", "How long requests stood in line, those that had to.");
+  TimeSum<buckets::kWorkerWait> waits;
+  for (const Recorder* recorder : recorders_) waits.Add(&recorder->shard().queue_waits);
+  waits.AddTo(page);
+  page->Gauge("body_memory_bytes", "Memory reserved for request bodies that are held whole.");
+  page->Add(static_cast<double>(gates_.body_memory.in_use()));
+  page->Gauge("body_memory_limit_bytes", "The most that there may be at once.");
+  page->Add(static_cast<double>(gates_.body_memory.permits()));
+  page->Counter("admission_rejected_total", "Requests that were not let through, by why.");
+  for (const auto& [name, count] : SumNames([](const Recorder::Shard& shard) { return &shard.refusals; })) {
+    page->AddUnlessZero(count, {Label("reason", name)});
+  }
+}
+
 void Metrics::Collector::WriteConnections(Page* page) const {
   using Shard = Recorder::Shard;
   const auto sum = [this](Tally Shard::*member) {
@@ -642,8 +669,10 @@ void Metrics::Collector::WriteProcess(Page* page) const {
   page->Add(ResidentBytes());
 }
 
-Metrics::Metrics(std::shared_ptr<Router> router, std::vector<const Recorder*> recorders, const Clock& clock)
-    : collector_(std::make_shared<Collector>(std::move(router), std::move(recorders), clock)) {}
+Metrics::Metrics(
+    std::shared_ptr<Router> router, std::vector<const Recorder*> recorders, const Gates& gates,
+    const Clock& clock)
+    : collector_(std::make_shared<Collector>(std::move(router), std::move(recorders), gates, clock)) {}
 
 Metrics::~Metrics() = default;
 

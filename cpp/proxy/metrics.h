@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "proxy/gates.h"
 #include "proxy/recorder.h"
 #include "routing/router.h"
 
@@ -21,9 +22,11 @@ class Metrics {
  public:
   static constexpr int64_t kRemovedWorkerNanos = 60'000'000'000;
 
-  // The recorders and the clock must outlive this. The last recorder is the control lane's: its connections are not
-  // clients'.
-  Metrics(std::shared_ptr<Router> router, std::vector<const Recorder*> recorders, const Clock& clock);
+  // The recorders, the gates and the clock must outlive this. The last recorder is the control lane's: its connections
+  // are not clients'.
+  Metrics(
+      std::shared_ptr<Router> router, std::vector<const Recorder*> recorders, const Gates& gates,
+      const Clock& clock);
   ~Metrics();
 
   // Prometheus text format 0.0.4. Any thread.

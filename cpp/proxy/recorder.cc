@@ -82,6 +82,8 @@ void Recorder::Count(const ExchangeRecord& record) {
   shard.ends[route][static_cast<size_t>(record.end)].Add();
   if (answered) shard.statuses[route].Get()[record.status].Add();
   if (!record.bad_request_rule.empty()) shard.bad_requests.Add(record.bad_request_rule);
+  if (!record.refusal.empty()) shard.refusals.Add(record.refusal);
+  if (record.queue_ns != 0) shard.queue_waits.Add(record.queue_ns);
 
   if (info.inference) {
     shard.durations[route].Get().Add(total_ns);
@@ -110,7 +112,7 @@ void Recorder::Count(const ExchangeRecord& record) {
   if (record.worker_stalls != 0) shard.worker_stalls.Add(record.worker_stalls);
   if (record.stale_retry) shard.stale_retries.Add();
   shard.worker_bytes_out.Add(record.bytes_in);
-  if (record.retries == 0) shard.overhead.Add(record.sent_ns - record.body_ns);
+  if (record.retries == 0) shard.overhead.Add(record.sent_ns - record.body_ns - record.queue_ns);
   WorkerTallies& worker = shard.Of(record.worker);
   worker.processed.Add();
   if (record.answered_ns == 0) return;

@@ -104,6 +104,8 @@ struct Recorder::Shard {
   OverheadTally overhead;
   std::array<Tally, kReasonCount> reasons;
   NameTallies bad_requests;
+  NameTallies refusals;
+  WorkerWaitTally queue_waits;  // of those who waited
   Tally stale_retries;
   Tally client_bytes_in, client_bytes_out;  // bodies
   Tally worker_bytes_in, worker_bytes_out;

@@ -15,6 +15,7 @@ RequestBody::RequestBody(
       framing_(framing),
       content_length_(content_length),
       head_bytes_(head_bytes),
+      memory_(connection.lane.gates.body_memory, connection.lane),
       held_(connection.lane.buffers),
       raw_(connection.lane.buffers) {
   Buffer& in = connection.in;
@@ -32,6 +33,23 @@ RequestBody::RequestBody(
 std::string_view RequestBody::held() const {
   if (!held_.empty() || framing_ != BodyFraming::kLength) return held_.view();
   return connection_.in.view().substr(head_bytes_, in_place_);
+}
+
+// A client that leaves while its body waits for room leaves bytes unread, so its end is watched for.
+Task<RequestBody::End> RequestBody::TakeMemory(uint64_t bytes) {
+  if (memory_.TryTake(bytes)) co_return End::kOk;
+  connection_.socket.WatchEnd(&RequestBody::OnClientEnded, this);
+  const Permit::End end = co_await memory_.Take(bytes, connection_.lane.options.queue_timeout_ms);
+  connection_.socket.WatchEnd(nullptr, nullptr);
+  if (stopped_) co_return End::kStopped;
+  if (client_ended_) co_return End::kClientGone;
+  co_return end == Permit::End::kHeld ? End::kOk : End::kNoMemory;
+}
+
+void RequestBody::OnClientEnded(void* context) {
+  auto* body = static_cast<RequestBody*>(context);
+  body->client_ended_ = true;
+  body->memory_.Leave();
 }
 
 // Reads once, waiting for the client if need be. `most` bounds what is taken from the socket.
@@ -80,16 +98,12 @@ void RequestBody::TakeLength(size_t read) {
   if (&into == &connection_.in) in_place_ += read;
 }
 
-Task<RequestBody::End> RequestBody::ReadLength() {
+Task<RequestBody::End> RequestBody::ReadLength(uint64_t most) {
   Buffer& into = LengthBuffer();
   const size_t before = into.size();
-  const End end = co_await ReadMore(into, static_cast<size_t>(content_length_ - bytes_));
+  const End end = co_await ReadMore(into, static_cast<size_t>(std::min(most, content_length_ - bytes_)));
   TakeLength(into.size() - before);
   co_return end;
-}
-
-bool RequestBody::keeps_pieces() const {
-  return framing_ == BodyFraming::kLength && content_length_ <= kReplayBodyBytes;
 }
 
 void RequestBody::Rewind() {
@@ -98,7 +112,11 @@ void RequestBody::Rewind() {
 }
 
 RequestBody::End RequestBody::TakeArrived() {
-  if (!keeps_pieces()) return End::kOk;
+  // It can do without, so it leaves half of the memory to those that cannot.
+  const Admission& memory = connection_.lane.gates.body_memory;
+  keeps_pieces_ = content_length_ <= kReplayBodyBytes && memory.in_use() < memory.permits() / 2 &&
+                  memory_.TryTake(content_length_);
+  if (!keeps_pieces_) return End::kOk;
   while (!complete()) {
     Buffer& into = LengthBuffer();
     const size_t missing = static_cast<size_t>(content_length_ - bytes_);
@@ -114,8 +132,15 @@ RequestBody::End RequestBody::TakeArrived() {
 
 Task<RequestBody::End> RequestBody::Fill(uint64_t limit) {
   if (framing_ == BodyFraming::kLength) {
-    while (!complete()) {
-      const End end = co_await ReadLength();
+    const uint64_t wanted = std::min(content_length_, limit);
+    while (bytes_ < wanted) {
+      // A length is a claim until something has come; memory for all of it is taken then.
+      if (bytes_ >= kSmallBodyBytes && !memory_.held()) {
+        const End end = co_await TakeMemory(wanted);
+        if (end != End::kOk) co_return end;
+      }
+      const uint64_t until = memory_.held() ? wanted : std::min<uint64_t>(wanted, kSmallBodyBytes);
+      const End end = co_await ReadLength(until - bytes_);
       if (end != End::kOk) co_return end;
     }
     co_return End::kOk;
@@ -128,7 +153,14 @@ Task<RequestBody::End> RequestBody::Fill(uint64_t limit) {
       bytes_ += part.data.size();
       raw_.Consume(part.used);
       if (bytes_ > connection_.lane.options.max_payload_size) co_return End::kTooLarge;
-      if (complete() || bytes_ > limit) co_return End::kOk;
+      if (complete() || bytes_ > limit) {
+        memory_.Shrink(bytes_);
+        co_return End::kOk;
+      }
+    }
+    if (bytes_ > kSmallBodyBytes && !memory_.held()) {  // its length nobody knows, so all that it may be
+      const End end = co_await TakeMemory(limit);
+      if (end != End::kOk) co_return end;
     }
     raw_.Reserve(kRelayBufferFirst);
     const End end = co_await ReadMore(raw_, SIZE_MAX);
@@ -141,7 +173,7 @@ Task<RequestBody::End> RequestBody::Next() {
   piece_ = {};
   if (keeps_pieces()) {
     if (handed_out_ == bytes_ && !complete()) {
-      const End end = co_await ReadLength();
+      const End end = co_await ReadLength(content_length_);
       if (end != End::kOk) co_return end;
     }
     piece_ = held().substr(static_cast<size_t>(handed_out_));
@@ -154,6 +186,7 @@ Task<RequestBody::End> RequestBody::Next() {
     co_return End::kOk;
   }
   held_.Release();
+  memory_.Return();
   while (piece_.empty() && !complete()) {
     if (raw_.empty()) {
       // A window that was filled to the brim may well be filled again.
@@ -178,6 +211,7 @@ Task<RequestBody::End> RequestBody::Next() {
 
 void RequestBody::Stop() {
   stopped_ = true;
+  memory_.Leave();
   connection_.socket.InterruptRead();
 }
 
@@ -195,6 +229,7 @@ void RequestBody::Release() {
   if (complete()) in.Append(raw_.view());
   raw_.Release();
   held_.Release();
+  memory_.Return();
   piece_ = {};
 }
 

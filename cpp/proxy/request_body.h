@@ -3,12 +3,17 @@
 //   plan    when                                        held                   may be sent again
 //   none    no body                                     nothing                yes
 //   buffer  at most 64 KiB, or the policy needs it      the whole body         yes, until the answer's first byte
+//   prefix  the policy needs it, and it is over 8 MiB   the first 8 MiB until  no
+//                                                       sent; then a window
 //   stream  longer, and the head is enough to route     up to 1 MiB: what has  yes
 //                                                       come; else a window    no
 //
 // A body with a length that lies wholly behind its head in the connection's buffer is used where it is; a longer one
-// is read straight into a block of its size and sent from there; a chunked one is decoded as it arrives. Belongs to
-// one exchange.
+// is read straight into a block of its size and sent from there; a chunked one is decoded as it arrives.
+//
+// What is held beyond 64 KiB counts against --body-memory-mb. A body that has to be held waits for its memory, all of it,
+// before more than 64 KiB of it are read, in order of arrival; one that is only kept to be sent again is not kept where
+// half of the memory is in use. Belongs to one exchange.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +24,7 @@
 #include "net/task.h"
 #include "net/timer_wheel.h"
 #include "proxy/error_response.h"
+#include "proxy/permit.h"
 
 namespace vllm_router {
 
@@ -32,13 +38,14 @@ class RequestBody {
     kTimeout,
     kBadChunk,
     kTooLarge,
-    kStopped,  // Stop() was called
+    kNoMemory,  // for as long as one may wait
+    kStopped,   // Stop() was called
   };
 
   // `head_bytes`: where in connection.in the body begins.
   RequestBody(Connection& connection, BodyFraming framing, uint64_t content_length, size_t head_bytes);
 
-  // Reads until the body is complete or more than `limit` bytes of it are held.
+  // Reads until the body is complete or `limit` bytes of it are held, or a few more.
   Task<End> Fill(uint64_t limit);
   // Takes what has arrived already, if it may be kept to be sent again: a body that is complete then need not be
   // streamed.
@@ -48,7 +55,7 @@ class RequestBody {
   Task<End> Next();
   std::string_view piece() const { return piece_; }
   // Whether Rewind() may start the pieces from the beginning again.
-  bool keeps_pieces() const;
+  bool keeps_pieces() const { return keeps_pieces_; }
   void Rewind();
 
   bool complete() const { return reader_.ended(); }
@@ -62,11 +69,13 @@ class RequestBody {
   void Release();
 
  private:
+  Task<End> TakeMemory(uint64_t bytes);
   Task<End> ReadMore(Buffer& into, size_t most);
-  Task<End> ReadLength();
+  Task<End> ReadLength(uint64_t most);
   Buffer& LengthBuffer();
   void TakeLength(size_t read);
   static void OnTimeout(void* body);
+  static void OnClientEnded(void* body);
 
   Connection& connection_;
   BodyReader reader_;
@@ -74,12 +83,15 @@ class RequestBody {
   const uint64_t content_length_;
   const size_t head_bytes_;
   size_t in_place_ = 0;  // body bytes that lie in connection.in behind the head
+  Permit memory_;
   Buffer held_;
   Buffer raw_;  // chunked bytes not decoded yet, or the window of a stream
   std::string_view piece_;
   uint64_t bytes_ = 0;
   uint64_t handed_out_ = 0;  // bytes that were pieces
-  bool brimful_ = false;     // the last read filled its window
+  bool keeps_pieces_ = false;
+  bool client_ended_ = false;
+  bool brimful_ = false;  // the last read filled its window
   bool timed_out_ = false;
   bool stopped_ = false;
   bool released_ = false;

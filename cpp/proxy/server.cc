@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/dice.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "http/via.h"
 
@@ -20,13 +21,34 @@ constexpr int64_t kNextHandoverNanos = 20'000'000;
 constexpr int64_t kKeyPollMs = 1000;
 constexpr int64_t kCutNanos = 3'000'000'000;  // for cut exchanges to unwind and lingering connections to end
 
-void RaiseFileLimit() {
+// Raised as far as it goes; how many files may be open then.
+uint64_t RaiseFileLimit() {
   rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
-  limit.rlim_cur = limit.rlim_max;
-  if (::setrlimit(RLIMIT_NOFILE, &limit) == 0) {
-    Log(LogLevel::kDebug, "raised the limit of open files to " + std::to_string(limit.rlim_cur));
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return UINT64_MAX;
+  if (limit.rlim_cur == limit.rlim_max) return limit.rlim_cur;
+  const rlim_t before = std::exchange(limit.rlim_cur, limit.rlim_max);
+  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) return before;
+  Log(LogLevel::kDebug, "raised the limit of open files to " + std::to_string(limit.rlim_cur));
+  return limit.rlim_cur;
+}
+
+// A request under way needs two files, its client and its worker; without them it would only fail later. And clients must
+// leave as many as workers will need. Where files are few, half are for clients, a quarter for workers.
+ServerOptions Affordable(ServerOptions options) {
+  const uint64_t files = RaiseFileLimit();
+  const bool few = files <= 2 * kReservedFiles;
+  const uint64_t requests = std::max<uint64_t>(1, few ? files / 4 : (files - kReservedFiles) / 2);
+  if (options.max_concurrent_requests > requests) {
+    options.max_concurrent_requests = static_cast<uint32_t>(requests);
+    Log(LogLevel::kInfo,
+        "the limit of open files (" + std::to_string(files) + ") allows " + std::to_string(requests) +
+            " requests at once, less than --max-concurrent-requests; raise it, for instance by ulimit -n");
   }
+  const uint64_t clients = few ? files / 2 : files - kReservedFiles - options.max_concurrent_requests;
+  if (options.max_connections == 0) {
+    options.max_connections = static_cast<uint32_t>(std::clamp<uint64_t>(clients, 1, UINT32_MAX));
+  }
+  return options;
 }
 
 }  // namespace
@@ -56,7 +78,8 @@ StatusOr<std::unique_ptr<Server>> Server::Start(
   }
   StatusOr<std::unique_ptr<TlsFiles>> tls = TlsFiles::Open(options);
   if (!tls.ok()) return tls.status();
-  std::unique_ptr<Server> server(new Server(std::move(router), options, std::move(keys), *std::move(tls)));
+  std::unique_ptr<Server> server(
+      new Server(std::move(router), Affordable(options), std::move(keys), *std::move(tls)));
   ROUTER_RETURN_IF_ERROR(server->Open());
   server->Run();
   return server;
@@ -70,23 +93,23 @@ Server::Server(
       router_(std::move(router)),
       keys_(std::move(keys)),
       tls_(std::move(tls)),
+      gates_(options_),
       admin_(router_) {
   if (options.access_log) access_log_ = std::make_unique<AccessLog>(&LogAccess);
   std::vector<const Recorder*> recorders;
   for (uint32_t i = 0; i <= std::max(1u, options.threads); ++i) {
-    lanes_.push_back(
-        std::make_unique<Lane>(options_, hop_name_, router_, admin_, keys_, *tls_, access_log_.get()));
+    lanes_.push_back(std::make_unique<Lane>(
+        options_, hop_name_, gates_, router_, admin_, keys_, *tls_, access_log_.get()));
     recorders.push_back(&lanes_.back()->recorder);
   }
   if (keys_.judge != nullptr) keys_.judge->set_control(lanes_.back().get());
-  metrics_ = std::make_unique<Metrics>(router_, recorders, lanes_.back()->clock);
+  metrics_ = std::make_unique<Metrics>(router_, recorders, gates_, lanes_.back()->clock);
   admin_.set_metrics(metrics_.get());
   health_ = std::make_unique<HealthChecker>(*lanes_.back());
   for (const std::unique_ptr<Lane>& lane : lanes_) lane->health = health_.get();
 }
 
 Status Server::Open() {
-  RaiseFileLimit();
   port_ = options_.port;
   for (size_t i = 0; i + 1 < lanes_.size(); ++i) {
     Lane& lane = *lanes_[i];
@@ -188,9 +211,7 @@ void Server::Reload() {
 
 bool Server::any_worker_answered() const { return !health_->checks() || health_->anybody_answered(); }
 
-bool Server::TooManyConnections() const {
-  return options_.max_connections != 0 && OpenConnections() >= options_.max_connections;
-}
+bool Server::TooManyConnections() const { return OpenConnections() >= options_.max_connections; }
 
 int64_t Server::OpenConnections() const {
   int64_t sum = 0;

@@ -78,6 +78,7 @@ class Server {
   const std::shared_ptr<Router> router_;
   const DoorKeys keys_;
   const std::unique_ptr<TlsFiles> tls_;
+  Gates gates_;
   Admin admin_;
   std::unique_ptr<AccessLog> access_log_;     // null: nobody wants it
   std::vector<std::unique_ptr<Lane>> lanes_;  // the last one is the control lane

@@ -43,8 +43,10 @@ Task<Tries::End> Tries::Run(const Request& request) {
   request_ = request;
   // A body that cannot be sent twice must not meet a connection that its worker is just closing.
   replayable_ = !request_.stream_body || request_.body->keeps_pieces();
-  lane_.retry_budget.CountRequest(record_.body_ns);
-  RetryPlan plan(lane_.options.retry, MayBeRepeated(*request_.head, record_.route));
+  if (!plan_) {  // kFull may have ended an earlier run
+    lane_.retry_budget.CountRequest(record_.body_ns);
+    plan_.emplace(lane_.options.retry, MayBeRepeated(*request_.head, record_.route));
+  }
   while (Select()) {
     DropAnswer();
     const bool answered = co_await AskOnce();
@@ -58,13 +60,13 @@ Task<Tries::End> Tries::Run(const Request& request) {
     failed->untried_left = AnyUntried();
     const int64_t now = lane_.clock.NowNanos();
     std::optional<int64_t> pause;
-    if (replayable_) pause = plan.Next(*failed, now, lane_.ids);
+    if (replayable_) pause = plan_->Next(*failed, now, lane_.ids);
     if (pause && !lane_.retry_budget.Take(now)) pause.reset();
-    record_.retries_exhausted = plan.exhausted();
+    record_.retries_exhausted = plan_->exhausted();
     if (!pause) co_return answered ? End::kAnswered : End::kFailed;
 
     ++record_.retries;
-    lane_.recorder.Retried(ticket_.shared_worker(), plan.failures(), *pause);
+    lane_.recorder.Retried(ticket_.shared_worker(), plan_->failures(), *pause);
     ticket_.Finish({.end = Outcome::End::kWorkerFailed, .status = failed->status});
     const bool go_on = co_await WaitForNextTry(*pause);
     if (!go_on) co_return End::kCancelled;
@@ -74,7 +76,7 @@ Task<Tries::End> Tries::Run(const Request& request) {
   // Nobody may be chosen. What the last worker said is better than what we could say, if it is still at hand.
   const bool at_hand = lease_ != nullptr;
   answered_ = at_hand;
-  co_return at_hand ? End::kAnswered : End::kFailed;
+  co_return at_hand ? End::kAnswered : all_full_ ? End::kFull : End::kFailed;
 }
 
 // What went wrong with the try that has just ended; nullopt when its answer is for the client.
@@ -198,6 +200,9 @@ bool Tries::Select() {
     }
     fleet_ = lane_.fleet.Get();
   }
+  // Under --max-worker-requests a tried worker with room is better than untried ones without.
+  const bool bounded = lane_.router->options().max_worker_requests != 0;
+  all_full_ = false;
   pass_.reset();
   refused_.clear();
   for (;;) {
@@ -205,7 +210,10 @@ bool Tries::Select() {
     StatusOr<Ticket> ticket =
         all ? lane_.router->Select(*request_.key, *fleet_) : lane_.router->Select(*request_.key, Eligible());
     record_.chosen_ns = lane_.clock.NowNanos();
+    if (!ticket.ok() && bounded && !tried_.empty() && refused_.empty())
+      ticket = lane_.router->Select(*request_.key, *fleet_);
     if (!ticket.ok()) {
+      all_full_ = bounded && refused_.empty() && !fleet_->eligible().empty();
       // After a try, that one's failure says more.
       if (tried_.empty()) Fail(HttpError::kNoWorkers, std::string(ticket.status().message()));
       return false;

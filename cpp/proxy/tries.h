@@ -11,6 +11,7 @@
 //   const Tries::End end = co_await tries.Run(request);
 //   kAnswered -> answer(), in(), worker() hold the head, what came behind it, and the rest to come
 //   kFailed   -> error(), message()
+//   kFull        nobody was asked, since all workers that may be chosen have --max-worker-requests; try again later
 //   kCancelled   Cancel() came first, and whoever called it knows why
 //
 // A request that the worker's socket does not take at once, and a streamed one, are sent by a second coroutine beside
@@ -64,7 +65,7 @@ class Tries {
     void* context;
   };
 
-  enum class End : uint8_t { kAnswered, kFailed, kCancelled };
+  enum class End : uint8_t { kAnswered, kFailed, kFull, kCancelled };
 
   // Both must outlive it. `record` learns what happens.
   Tries(Lane& lane, ExchangeRecord& record, const Hooks& hooks);
@@ -140,7 +141,9 @@ class Tries {
   std::string message_;
   std::optional<HttpError> given_up_;  // a deadline of this try passed, and closed its connection
 
+  std::optional<RetryPlan> plan_;
   std::shared_ptr<const FleetView> fleet_;
+  bool all_full_ = false;  // why nobody could be chosen
   absl::InlinedVector<WorkerId, 4> tried_;
   int64_t first_sent_ns_ = 0;
   Delay* pause_ = nullptr;                    // before the next try

@@ -20,10 +20,12 @@
 #include <string>
 #include <string_view>
 
+#include "base/limits.h"
+
 namespace vllm_router {
 
 // Longer bodies are not parsed: is_object is false and nothing is set. 8 MiB keeps a thread's parser below 32 MiB.
-inline constexpr size_t kMaxParsedBodyBytes = 8 * 1024 * 1024;
+inline constexpr size_t kMaxParsedBodyBytes = kRoutedBodyBytes;
 
 struct RequestFields {
   bool is_object = false;  // the body is one JSON object; when false nothing else is set

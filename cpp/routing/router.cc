@@ -34,7 +34,7 @@ uint32_t EstimatePromptTokens(const RequestView& request) {
     tokens = request.token_ids->size();
   } else {
     const uint64_t bytes = request.prompt ? request.prompt->size()
-                           : request.body ? request.body->size()
+                           : request.body ? std::max<uint64_t>(request.body->size(), request.body_bytes)
                                           : request.body_bytes;
     tokens = TokensOf(bytes);
   }
@@ -316,23 +316,65 @@ void Router::MakeBlocks(
   if (read.text.capacity() > kKeptTextBytes) read = {};
 }
 
+LoadShare Router::ShareOf(const RoutingKey& key, const Decision& decision) const {
+  uint64_t cached = 0;  // tokens
+  if (decision.unit == MatchUnit::kBlocks) cached = decision.matched * hasher_.block_size();
+  if (decision.unit == MatchUnit::kTokens) cached = decision.matched;
+  if (decision.unit == MatchUnit::kBytes) cached = decision.matched / kBytesPerToken;
+  return {
+      .queued_prefill =
+          static_cast<uint32_t>(key.prompt_tokens > cached + 1 ? key.prompt_tokens - cached : 1),
+      .expected_output = key.expected_output,
+      .context = key.prompt_tokens};
+}
+
 StatusOr<Ticket> Router::Select(const RoutingKey& key, const FleetView& fleet) {
   if (key.explanation != nullptr) ListCandidates(fleet, key.explanation.get());
+  if (options_.max_worker_requests != 0) return SelectBelow(key, fleet);
   std::optional<Decision> decision = policy_->Choose(key, fleet);
   if (!decision) return absl::UnavailableError(NobodyEligible(fleet));
   decision->explanation = key.explanation;
   const std::shared_ptr<Worker>& worker = fleet.members()[decision->position].worker;
   worker->selections.fetch_add(1, std::memory_order_relaxed);
-  uint64_t cached = 0;  // tokens
-  if (decision->unit == MatchUnit::kBlocks) cached = decision->matched * hasher_.block_size();
-  if (decision->unit == MatchUnit::kTokens) cached = decision->matched;
-  if (decision->unit == MatchUnit::kBytes) cached = decision->matched / kBytesPerToken;
-  const LoadShare share{
-      .queued_prefill =
-          static_cast<uint32_t>(key.prompt_tokens > cached + 1 ? key.prompt_tokens - cached : 1),
-      .expected_output = key.expected_output,
-      .context = key.prompt_tokens};
-  return Ticket(policy_, worker, *decision, share);
+  return Ticket(policy_, worker, *decision, ShareOf(key, *decision));
+}
+
+StatusOr<Ticket> Router::SelectBelow(const RoutingKey& key, const FleetView& fleet) {
+  const int64_t most = options_.max_worker_requests;
+  for (;;) {
+    std::vector<uint32_t> full;
+    for (const uint32_t position : fleet.eligible()) {
+      if (fleet.worker(position).load.open_requests() >= most) full.push_back(position);
+    }
+    std::optional<FleetView> smaller;
+    if (!full.empty()) {
+      smaller.emplace(fleet.Without(full));
+      if (key.explanation != nullptr) ListCandidates(*smaller, key.explanation.get());
+    }
+    std::optional<Decision> decision = policy_->Choose(key, smaller ? *smaller : fleet);
+    if (!decision && full.empty()) return absl::UnavailableError(NobodyEligible(fleet));
+    if (!decision) {
+      return absl::UnavailableError(Concat(
+          "no worker can take the request: all ", full.size(), " that are eligible have ",
+          options_.max_worker_requests, " open requests (max_worker_requests)"));
+    }
+    decision->explanation = key.explanation;
+    const std::shared_ptr<Worker>& worker = fleet.members()[decision->position].worker;
+    std::optional<Ticket> ticket =
+        Ticket::MakeBelow(most, policy_, worker, *decision, ShareOf(key, *decision));
+    if (!ticket) continue;  // another thread took its last place meanwhile
+    worker->selections.fetch_add(1, std::memory_order_relaxed);
+    return *std::move(ticket);
+  }
+}
+
+int64_t Router::FreePlaces(const FleetView& fleet) const {
+  const int64_t most = options_.max_worker_requests;
+  int64_t free = 0;
+  for (const uint32_t position : fleet.eligible()) {
+    free += std::max<int64_t>(0, most - fleet.worker(position).load.open_requests());
+  }
+  return free;
 }
 
 }  // namespace vllm_router

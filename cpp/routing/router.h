@@ -38,8 +38,9 @@ struct RouterOptions {
   size_t max_prefix_length =
       kDefaultPrefixLength;  // bytes of the prompt that a prefix digest is of, 1..kMaxPrefixLength
   size_t routing_text_limit =
-      kDefaultRoutingTextLimit;     // bytes of a prompt that are matched, kMin.. to kMaxRoutingTextLimit
-  uint32_t data_parallel_size = 1;  // > 1: every URL without @rank becomes URL@0 .. URL@n-1
+      kDefaultRoutingTextLimit;      // bytes of a prompt that are matched, kMin.. to kMaxRoutingTextLimit
+  uint32_t max_worker_requests = 0;  // open requests that a worker may have; 0: any number
+  uint32_t data_parallel_size = 1;   // > 1: every URL without @rank becomes URL@0 .. URL@n-1
 };
 
 class Router {
@@ -76,13 +77,18 @@ class Router {
   RoutingKey MakeKey(const RequestView& request) const;
   void MakeKey(const RequestView& request, RoutingKey* key) const;
 
-  // Unavailable when nobody in `fleet` is eligible; the message says how many there are and why not.
+  // Unavailable when nobody in `fleet` is eligible, or all who are have max_worker_requests open; the message says how
+  // many there are and why not.
   StatusOr<Ticket> Select(const RoutingKey& key, const FleetView& fleet);
+  // How many more requests the eligible workers may have under max_worker_requests. REQUIRES: that is not 0.
+  int64_t FreePlaces(const FleetView& fleet) const;
 
  private:
   StatusOr<std::vector<std::string>> WithRanks(std::span<const std::string> urls) const;
   Router(const RouterOptions& options, std::shared_ptr<Policy> policy);
 
+  LoadShare ShareOf(const RoutingKey& key, const Decision& decision) const;
+  StatusOr<Ticket> SelectBelow(const RoutingKey& key, const FleetView& fleet);
   void MakePrompt(const RequestView& request, std::optional<RequestFields>* parsed, RoutingKey* key) const;
   void MakeBlocks(const RequestView& request, std::optional<RequestFields>* parsed, RoutingKey* key) const;
   // Fills key->prefix_digest, and *parsed when there is a body to parse.

@@ -10,6 +10,19 @@ Ticket::Ticket(
   worker_->load.Take(share_);
 }
 
+std::optional<Ticket> Ticket::MakeBelow(
+    int64_t most, std::shared_ptr<Policy> policy, std::shared_ptr<Worker> worker, const Decision& decision,
+    LoadShare share) {
+  if (!worker->load.TakeBelow(share, most)) return std::nullopt;
+  std::optional<Ticket> ticket(std::in_place);
+  ticket->policy_ = std::move(policy);
+  ticket->worker_ = std::move(worker);
+  ticket->decision_ = decision;
+  ticket->share_ = share;
+  ticket->state_.store(0, std::memory_order_release);
+  return ticket;
+}
+
 // What was moved from is finished, so its destructor returns nothing.
 Ticket::Ticket(Ticket&& other) noexcept
     : policy_(std::move(other.policy_)),

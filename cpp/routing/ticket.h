@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string_view>
 
 #include "policy/decision.h"
@@ -26,6 +27,10 @@ class Ticket {
   // Reserves `share` on the worker.
   Ticket(
       std::shared_ptr<Policy> policy, std::shared_ptr<Worker> worker, const Decision& decision,
+      LoadShare share);
+  // The same, unless the worker has `most` open requests already.
+  static std::optional<Ticket> MakeBelow(
+      int64_t most, std::shared_ptr<Policy> policy, std::shared_ptr<Worker> worker, const Decision& decision,
       LoadShare share);
   Ticket(Ticket&& other) noexcept;
   Ticket& operator=(Ticket&& other) noexcept;

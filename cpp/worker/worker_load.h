@@ -36,10 +36,22 @@ class alignas(64) WorkerLoad {
 
   void Take(const LoadShare& share) {
     open_requests_.fetch_add(1, std::memory_order_relaxed);
+    TakeTokens(share);
+  }
+  void TakeTokens(const LoadShare& share) {
     if (share.queued_prefill != 0) queued_prefill_.fetch_add(share.queued_prefill, std::memory_order_relaxed);
     if (share.expected_output != 0)
       expected_output_.fetch_add(share.expected_output, std::memory_order_relaxed);
     if (share.context != 0) context_.fetch_add(share.context, std::memory_order_relaxed);
+  }
+  // The same unless `most` requests are open already.
+  bool TakeBelow(const LoadShare& share, int64_t most) {
+    int64_t open = open_requests_.load(std::memory_order_relaxed);
+    do {
+      if (open >= most) return false;
+    } while (!open_requests_.compare_exchange_weak(open, open + 1, std::memory_order_relaxed));
+    TakeTokens(share);
+    return true;
   }
   void ReturnPrefill(uint32_t tokens) {
     if (tokens != 0) queued_prefill_.fetch_sub(tokens, std::memory_order_relaxed);

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 # ruff: noqa: RUF009, since option() is how this class makes its fields
 import argparse
+import contextlib
 import dataclasses
 import math
 import os
@@ -139,8 +140,6 @@ def _origin(text: str) -> str:
 
 
 # What is not built, by function: its name, and what happens today.
-_ADMISSION = NotBuilt("admission control", "requests go to workers at once, without a cap or a queue")
-_RATE_LIMIT = NotBuilt("rate limits", "requests go to workers at once")
 _PD = NotBuilt("prefill/decode disaggregation", "every worker in --worker-urls does both stages")
 _DISCOVERY = NotBuilt("Kubernetes discovery", "workers are named by --worker-urls and POST /add_worker")
 _TRACING = NotBuilt("OpenTelemetry tracing", "traceparent and its like pass through unchanged")
@@ -754,6 +753,15 @@ class RouterArgs:
         scope="server",
         more="0 means what the limit of open files allows.",
     )
+    body_memory_mb: int = option(
+        0,
+        Number(16, 2**20, zero="a quarter of this process's memory, but at least 256"),
+        "the memory for request bodies that are held whole, in MiB",
+        group=_LIMITS,
+        scope="server",
+        more="Over all threads; bodies of more than 64 KiB count. Over it they are read later, or refused "
+        "with 503 when --queue-timeout-secs are over.",
+    )
     upstream_pool_size: int = option(
         256,
         Number(0, 65536),
@@ -876,16 +884,44 @@ class RouterArgs:
     )
 
     max_concurrent_requests: int = option(
-        32768, Number(1), "the most requests at once", group=_RESILIENCE, not_built=_ADMISSION
+        32768,
+        Number(1, 2**31 - 1),
+        "the most requests that are under way to workers at once",
+        group=_RESILIENCE,
+        scope="server",
+        more="Over all threads, each counted until the last byte of its answer. Those beyond it wait in "
+        "line. The limit of open files may allow fewer.",
     )
     queue_size: int = option(
-        100, Number(0), "the most requests that wait for their turn", group=_RESILIENCE, not_built=_ADMISSION
+        100,
+        Number(0, 1_000_000),
+        "the most requests that wait in line for their turn",
+        group=_RESILIENCE,
+        scope="server",
+        more="First come, first served; those beyond it get 429. 0: nobody waits.",
     )
-    queue_timeout_secs: int = option(
-        60, Number(1), "how long a request may wait for its turn", group=_RESILIENCE, not_built=_ADMISSION
+    queue_timeout_secs: float = option(
+        60,
+        Seconds(),
+        "how long a request may wait for its turn before it gets 408",
+        group=_RESILIENCE,
+        scope="server",
     )
     rate_limit_tokens_per_second: int | None = option(
-        None, Number(1), "the most requests begun per second", group=_RESILIENCE, not_built=_RATE_LIMIT
+        None,
+        Number(1, 1_000_000),
+        "the most requests that are let in per second",
+        group=_RESILIENCE,
+        scope="server",
+        more="After a pause, one second's worth at once; those beyond it get 429. Unset: no such limit.",
+    )
+    max_worker_requests: int = option(
+        0,
+        Number(0, 2**31 - 1),
+        "the most requests that one worker has at once",
+        group=_RESILIENCE,
+        scope="routing",
+        more="A worker that has so many is not chosen; when all have, requests wait in line. 0: any number.",
     )
     retry_max_retries: int = option(
         5,
@@ -1505,6 +1541,7 @@ class RouterArgs:
             name: flag.check(getattr(self, name)) for name, flag in FLAGS.items() if flag.scope == "server"
         }
         options["threads"] = options["threads"] or min(4, available_cpus())
+        options["body_memory_mb"] = options["body_memory_mb"] or max(256, available_memory() // 4 // 2**20)
         options["log_level"] = options["log_level"] or "info"
         headers = options["request_id_headers"] or DEFAULT_REQUEST_ID_HEADERS
         options["request_id_headers"] = [header.lower() for header in headers]
@@ -1725,24 +1762,44 @@ def available_cpus(root: str = "/") -> int:
     return cpus
 
 
-def _cgroup_quotas(root: Path) -> list[float]:
-    """CPU quotas of the process's cgroup and those above it, in CPUs; version 2, else version 1."""
-    quotas = []
+def available_memory(root: str = "/") -> int:
+    """How many bytes this process may use: the machine's, or what its cgroup allows."""
+    top = Path(root)
+    limits = []
+    files = [directory / "memory.max" for directory in _cgroups(top)]
+    for file in [*files, top / "sys/fs/cgroup/memory/memory.limit_in_bytes"]:
+        with contextlib.suppress(OSError, ValueError):  # there is none, or it says "max"
+            limits.append(int(file.read_text()))
+    try:
+        total = re.search(r"^MemTotal: +([0-9]+) kB$", (top / "proc/meminfo").read_text(), re.MULTILINE)
+        limits += [int(total[1]) * 1024] if total else []
+    except OSError:
+        pass
+    return min(limits, default=0)
+
+
+def _cgroups(root: Path) -> list[Path]:
+    """The process's cgroup of version 2 and those above it."""
     try:
         groups = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
         groups = []
     path = next((line[3:] for line in groups if line.startswith("0::")), "/")
-    group = root / "sys/fs/cgroup" / path.lstrip("/")
-    for directory in [group, *group.parents]:
+    top = root / "sys/fs/cgroup"
+    group = top / path.lstrip("/")
+    return [directory for directory in [group, *group.parents] if directory.is_relative_to(top)]
+
+
+def _cgroup_quotas(root: Path) -> list[float]:
+    """CPU quotas of the process's cgroup and those above it, in CPUs; version 2, else version 1."""
+    quotas = []
+    for directory in _cgroups(root):
         try:
             quota, period = (directory / "cpu.max").read_text().split()
             if quota != "max":
                 quotas.append(int(quota) / int(period))
         except (OSError, ValueError):
             pass
-        if directory == root / "sys/fs/cgroup":
-            break
     try:
         cpu = root / "sys/fs/cgroup/cpu"
         quota_us = int((cpu / "cpu.cfs_quota_us").read_text())

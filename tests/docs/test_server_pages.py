@@ -40,13 +40,15 @@ def page() -> Iterator[dict[str, Family]]:
     event = b"data: " + usage + b"\n\n"
     stream = head + b"%x\r\n%s\r\n0\r\n\r\n" % (len(event), event)
     worker = stage.worker(lambda connection, _: connection.send(stream))
-    router = stage.router(worker, policy="prefix_aware", prometheus_port=0)
+    router = stage.router(worker, policy="prefix_aware", prometheus_port=0, rate_limit_tokens_per_second=3)
     client = stage.client(router)
     for path in ("/v1/chat/completions", "/v1/embeddings"):
         assert client.ask("POST", path, body=b"{}").status == 200
     stage.client(router).ask("GET", "/x", host=None)  # no Host: refused
     router.core.drain_worker(worker.url)
     assert client.ask("POST", "/v1/embeddings", body=b"{}").status == 503
+    while client.ask("POST", "/v1/embeddings", body=b"{}").status != 429:  # more than three in a second
+        pass
     # An exchange is counted when it ends, and that is after its answer.
     eventually(lambda: "vllm_router_embeddings_errors_total{" in router.server.metrics_text())
     # And one whose policy has an index.
@@ -175,6 +177,7 @@ EVERYTHING = {
     "wall_ms": 1_795_258_237_123,
     "head_ns": 1,
     "body_ns": 2,
+    "queue_ns": 1,
     "chosen_ns": 3,
     "connected_ns": 4,
     "sent_ns": 5,

@@ -34,6 +34,10 @@ REFERENCE = {
 }
 # Those that it has and we give another meaning or no effect; the rest of it must be among what is refused.
 DIFFERENT = {
+    "--max-concurrent-requests",
+    "--queue-size",
+    "--queue-timeout-secs",
+    "--rate-limit-tokens-per-second",
     "--policy",
     "--balance-abs-threshold",
     "--balance-rel-threshold",

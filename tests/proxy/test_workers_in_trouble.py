@@ -108,7 +108,7 @@ def test_a_worker_that_takes_no_more_of_a_request_is_a_504(stage):
     worker = stage.worker(script=take_nothing, receive_buffer=8192)
     gate = worker.gate()
     client = stage.client(stage.router(worker, policy="consistent_hash", upstream_write_timeout_secs=0.1))
-    answer = ask(client, body=bytes(BIG))
+    answer = ask(client, body=bytes(8_000_000))
     assert (answer.status, error_of(answer)["code"]) == (504, "worker_write_timeout")
     gate.open()
     worker.connections[0].wait_ended()

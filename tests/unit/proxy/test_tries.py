@@ -24,7 +24,7 @@ def test_an_answer_may_come_before_the_request_was_sent_to_its_end(stage):
 
     worker = stage.worker(script=early, receive_buffer=8192)
     client = stage.client(stage.router(worker, policy="consistent_hash"))
-    answer = client.ask("POST", "/x", body=bytes(20_000_000))
+    answer = client.ask("POST", "/x", body=bytes(8_000_000))
     assert (answer.status, answer.body) == (413, b"too much")
 
 

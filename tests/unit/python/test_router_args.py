@@ -14,7 +14,14 @@ from vllm_router._core import Server, testing
 from vllm_router._version import __version__
 from vllm_router.errors import UnusedOptionWarning
 from vllm_router.launch_router import parse_router_args
-from vllm_router.router_args import FLAGS, KNOWN_ELSEWHERE, RouterArgs, available_cpus, check_policy_options
+from vllm_router.router_args import (
+    FLAGS,
+    KNOWN_ELSEWHERE,
+    RouterArgs,
+    available_cpus,
+    available_memory,
+    check_policy_options,
+)
 
 ROOT = Path(__file__).parents[3]
 
@@ -169,6 +176,7 @@ OTHER_VALUES: dict[str, tuple[str, Any]] = {
     "client-write-timeout-secs": ("10", 10),
     "max-payload-size": ("1024", 1024),
     "max-connections": ("1000", 1000),
+    "body-memory-mb": ("64", 64),
     "upstream-pool-size": ("0", 0),
     "upstream-pool-idle-secs": ("50", 50),
     "health-check-interval-secs": ("5", 5),
@@ -184,6 +192,7 @@ OTHER_VALUES: dict[str, tuple[str, Any]] = {
     "prometheus-host": ("0.0.0.0", "0.0.0.0"),
     "prometheus-port": ("0", 0),
     "max-concurrent-requests": ("16", 16),
+    "max-worker-requests": ("8", 8),
     "queue-size": ("0", 0),
     "queue-timeout-secs": ("5", 5),
     "rate-limit-tokens-per-second": ("10", 10),
@@ -991,3 +1000,25 @@ def test_what_goes_together_in_tls_is_asked_for(line: str, sentence: str) -> Non
 def test_unchecked_certificates_are_warned_of() -> None:
     (warning,) = parsed("--worker-urls https://a:1 --worker-tls-insecure").warnings()
     assert "may be anybody" in warning
+
+
+def test_memory_is_that_of_the_machine_or_of_the_narrowest_group(tmp_path: Path) -> None:
+    gib = 2**30
+    files = {
+        "proc__meminfo": f"MemFree: 1 kB\nMemTotal: {64 * 2**20} kB\n",
+        "proc__self__cgroup": "0::/pod/box\n",
+        "sys__fs__cgroup__pod__box__memory.max": "max\n",
+    }
+    assert available_memory(cgroup_tree(tmp_path, **files)) == 64 * gib
+    group = {"sys__fs__cgroup__pod__memory.max": f"{8 * gib}\n"}
+    assert available_memory(cgroup_tree(tmp_path, **group)) == 8 * gib
+    version_1 = {"sys__fs__cgroup__memory__memory.limit_in_bytes": f"{4 * gib}\n"}
+    assert available_memory(cgroup_tree(tmp_path, **version_1)) == 4 * gib
+    assert available_memory(str(tmp_path / "nowhere")) == 0
+
+
+def test_bodies_may_have_a_quarter_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    for gib, mib in ((64, 16 * 1024), (0.5, 256)):
+        monkeypatch.setattr("vllm_router.router_args.available_memory", lambda gib=gib: int(gib * 2**30))
+        assert RouterArgs().server_options()["body_memory_mb"] == mib
+    assert RouterArgs(body_memory_mb=64).server_options()["body_memory_mb"] == 64

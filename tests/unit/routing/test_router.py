@@ -1,6 +1,8 @@
 """cpp/routing/router.h: the fleet with its ranks, what a key is made of, and who is chosen."""
 
+import contextlib
 import json
+import threading
 
 import pytest
 
@@ -312,3 +314,52 @@ def test_a_seed_makes_random_choices_repeat(policy):
     assert choices(7) == choices(7)
     assert choices(7) != choices(8)
     assert choices(None) != choices(None)
+
+
+# Requests per worker
+
+
+def test_a_full_worker_is_not_chosen():
+    router = Router("round_robin", ["http://a:1", "http://b:1"], max_worker_requests=2)
+    tickets = [router.select() for _ in range(4)]
+    assert [worker.load for worker in router.workers] == [2, 2]
+    with pytest.raises(NoWorkersError, match=r"all 2 that are eligible have 2 open requests"):
+        router.select()
+    tickets[1].finish()
+    assert router.select().worker_url == tickets[1].worker_url
+
+
+def test_a_session_goes_on_to_the_next_worker_while_its_own_is_full():
+    router = Router("consistent_hash", ["http://a:1", "http://b:1", "http://c:1"], max_worker_requests=1)
+    session = {"X-Session-ID": "ann"}
+    with router.select(headers=session) as first, router.select(headers=session) as second:
+        assert first.worker_url != second.worker_url
+        home = first.worker_url
+    with router.select(headers=session) as again:
+        assert again.worker_url == home
+
+
+def test_of_those_who_are_excluded_nobody_is_called_full():
+    router = Router("round_robin", ["http://a:1"], max_worker_requests=1)
+    with pytest.raises(NoWorkersError, match="1 excluded"):
+        router.select(exclude=["http://a:1"])
+
+
+def test_no_thread_slips_in_beyond_the_bound():
+    router = Router("random", ["http://a:1", "http://b:1"], max_worker_requests=3, seed=1)
+    start = threading.Barrier(8)
+    tickets = []
+
+    def select():
+        start.wait()
+        for _ in range(200):
+            with contextlib.suppress(NoWorkersError):
+                tickets.append(router.select())
+
+    threads = [threading.Thread(target=select) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [worker.load for worker in router.workers] == [3, 3]
+    assert len(tickets) == 6

@@ -1,0 +1,25 @@
+// Gates: what all lanes of a server share to keep it within its limits (docs/reference/limits.md).
+#pragma once
+
+#include <optional>
+
+#include "proxy/server_options.h"
+#include "routing/admission.h"
+#include "routing/rate_limit.h"
+
+namespace vllm_router {
+
+struct Gates {
+  explicit Gates(const ServerOptions& options)
+      : seats(options.max_concurrent_requests, options.queue_size),
+        body_memory(options.body_memory_bytes, Admission::kMostWaiters) {
+    if (options.rate_limit_per_second != 0) rate.emplace(options.rate_limit_per_second);
+  }
+
+  Admission seats;  // of requests that are under way to a worker and back
+  // Bytes of bodies that are held whole. Whoever waits for some is a connection, so the line needs no bound of its own.
+  Admission body_memory;
+  std::optional<RateLimit> rate;
+};
+
+}  // namespace vllm_router

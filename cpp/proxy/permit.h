@@ -1,0 +1,77 @@
+// Permit: what one exchange holds of an Admission, and how its coroutine waits for it.
+//
+//   Permit seat(lane.gates.seats, lane);
+//   if (!seat.TryTake(1)) {
+//     const Permit::End end = co_await seat.Take(1, timeout_ms);   // kHeld, or why not
+//   }
+//   …                                                             // given back by Return(), or with the object
+//
+// A wait ends in a later turn of the loop, whoever ended it: a release on any lane, the timeout, Leave(). A grant that
+// came first counts, even if the waiter wanted to leave: then it is held, and whoever holds it gives it back. One lane.
+#pragma once
+
+#include <cstdint>
+
+#include "net/task.h"
+#include "net/timer_wheel.h"
+#include "routing/admission.h"
+
+namespace vllm_router {
+
+struct Lane;
+
+class Permit {
+ public:
+  enum class End : uint8_t { kHeld, kFull, kNever, kTimeout, kLeft };
+
+  // A waiter that has permits need not have what they are for. While it waits, worth_a_try(lane) is asked now and then,
+  // and when it says so, the first in the line is called. Null: a permit is all that one waits for.
+  using WorthATry = bool (*)(Lane& lane);
+  Permit(Admission& admission, Lane& lane, WorthATry worth_a_try = nullptr);
+  ~Permit() { Return(); }  // REQUIRES: nobody waits
+  Permit(const Permit&) = delete;
+  Permit& operator=(const Permit&) = delete;
+
+  bool held() const { return held_ != 0; }
+
+  // At once or not at all.
+  bool TryTake(uint64_t amount);
+  // Waits for its turn, for at most `timeout_ms`. REQUIRES: nothing is held.
+  Task<End> Take(uint64_t amount, int64_t timeout_ms);
+  // Gives the permit back, since it was no use, and waits on where it stood, for what is left of `timeout_ms`.
+  // REQUIRES: held, and a worth_a_try.
+  Task<End> StepBack(int64_t timeout_ms);
+  // Nanoseconds that it has stood in the line.
+  int64_t waited_ns() const { return waited_ns_; }
+  // Ends a wait with kLeft.
+  void Leave();
+  // Lets the next one in the line have a try, where there may be room for more than one.
+  void CallNext() { admission_.Nudge(); }
+  void Return();
+  // Gives back what is beyond `amount`.
+  void Shrink(uint64_t amount);
+
+ private:
+  static constexpr int64_t kTryAgainMs = 100;
+
+  Task<End> Enter(Admission::Entry entry, int64_t timeout_ms);
+  void EndWait(End end);
+  void ArmTimer();
+  static void OnGranted(void* permit);
+  static void OnTimer(void* permit);
+
+  Admission& admission_;
+  Lane& lane_;
+  const WorthATry worth_a_try_;
+  Admission::Waiter waiter_;
+  uint64_t amount_ = 0;
+  uint64_t held_ = 0;
+  bool waiting_ = false;
+  Signal ended_;
+  End end_ = End::kHeld;
+  Timer timer_;
+  int64_t until_ns_ = 0;  // the end of its patience
+  int64_t waited_ns_ = 0;
+};
+
+}  // namespace vllm_router

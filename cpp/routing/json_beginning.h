@@ -1,0 +1,30 @@
+// The beginning of a JSON object, made whole: a body too long to be held is routed on its first MiBs, which end wherever they
+// happen to end.
+//
+//   {"model": "m", "messages": [{"role": "user", "content": "Once upo|n a time …
+//   {"model": "m", "messages": [{"role": "user", "content": "Once upo"}]}
+//
+// What was complete stays, a string is closed where it was cut, and what else was begun is left out: a name without its
+// value, half a number, half an escape, half a character. The brackets still open are closed. Only brackets and strings
+// are looked at; whoever parses the result says whether it is JSON.
+//
+// Pure. Cost: one pass; 0.1 ms per MiB where strings are long, 1 to 2 where all is brackets.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace vllm_router {
+
+struct JsonBeginning {
+  size_t keep = 0;      // bytes of the text
+  std::string closing;  // what to put behind them
+};
+
+// None for what is not the beginning of an object, or is nested deeper than 1,000 brackets. An object that has ended is
+// kept with all that comes behind it, so that it does not pass for what it is not.
+std::optional<JsonBeginning> CloseJson(std::string_view text);
+
+}  // namespace vllm_router

@@ -1,0 +1,54 @@
+"""docs/reference/limits.md against the flags and cpp/base/limits.h: every limit is there, with its value."""
+
+import re
+from pathlib import Path
+
+from vllm_router.router_args import FLAGS
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "reference" / "limits.md").read_text()
+
+# Groups of flags that are limits through and through; of others, only what the page chose to name.
+LIMITING = ("Timeouts", "Connections and limits")
+
+
+def rows(heading: str) -> list[list[str]]:
+    part = PAGE.split(f"## {heading}\n")[1].split("\n## ")[0]
+    return [re.split(r" *\| *", line.strip("| ")) for line in part.splitlines() if line.startswith("| `")]
+
+
+def constants() -> dict[str, int]:
+    """Of base/limits.h, whose values are numbers and products of numbers."""
+    text = re.sub(r"//[^\n]*", "", (ROOT / "cpp" / "base" / "limits.h").read_text())
+    found = re.findall(r"inline constexpr \w+ (k\w+)\s*=\s*([^;]+);", text)
+    values: dict[str, int] = {}
+    for name, expression in found:
+        value = 1
+        for factor in re.sub(r"[\s']|(?<=\d)u?ll?\b", "", expression).split("*"):
+            value *= values.get(factor) or int(factor)
+        values[name] = value
+    return values
+
+
+def test_every_flag_has_its_default() -> None:
+    named = {}
+    for flag, default, _, _ in rows("Times") + rows("Sizes and numbers"):
+        name = flag.strip("`-").replace("-", "_")
+        assert name not in named, name
+        named[name] = default
+    for name, default in named.items():
+        value = FLAGS[name].default
+        assert default == ("unset" if value is None else str(value)), name
+    assert {name for name, flag in FLAGS.items() if flag.group in LIMITING} <= set(named)
+
+
+def test_every_constant_has_its_value() -> None:
+    told = {name.strip("`"): int(value.replace(",", "")) for name, value, _, _ in rows("Fixed")}
+    assert told == constants()
+
+
+def test_every_limit_has_a_reason() -> None:
+    for heading in ("Times", "Sizes and numbers", "Fixed"):
+        for row in rows(heading):
+            assert len(row) == 4, row
+            assert all(row), row

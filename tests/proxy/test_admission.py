@@ -1,0 +1,329 @@
+"""Admission: never more requests under way than allowed, the others in line, first come, first served."""
+
+import re
+import threading
+
+import pytest
+
+from tests.fakes.stage import error_of
+from tests.fakes.wire import chunk, chunked, eventually, request, response
+
+COMPLETIONS = request("POST", "/v1/completions", body=b"{}")
+STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def metric(router, name):
+    found = re.findall(rf"^vllm_router_{re.escape(name)} (\S+)$", router.server.metrics_text(), re.MULTILINE)
+    return float(found[0]) if found else 0.0
+
+
+def seats(router):
+    """(requests under way, requests in line)"""
+    return metric(router, "seats_taken"), metric(router, "queue_depth")
+
+
+class Gated:
+    """A worker that answers each request when it is told to, and says how many it has."""
+
+    def __init__(self, stage):
+        self.tickets = threading.Semaphore(0)
+        self.lock = threading.Lock()
+        self.open, self.most = 0, 0
+        self.order = []
+        self.worker = stage.worker(self.answer)
+
+    def answer(self, connection, message):
+        with self.lock:
+            self.open += 1
+            self.most = max(self.most, self.open)
+            self.order.append(message.target)
+        assert self.tickets.acquire(timeout=30)
+        with self.lock:
+            self.open -= 1
+        connection.send(response(200, b"hello"))
+
+    def let(self, count=1):
+        self.tickets.release(count)
+
+
+def ask(client, path="/v1/completions", body=b"{}"):
+    client.send(request("POST", path, body=body))
+
+
+def refused(client, status, code):
+    answer = client.read_response()
+    assert (answer.status, error_of(answer)["code"]) == (status, code)
+    return answer
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_the_cap_is_never_exceeded_and_everybody_is_served(stage, threads):
+    gated = Gated(stage)
+    router = stage.router(gated.worker, threads=threads, max_concurrent_requests=3, queue_size=100)
+    clients = [stage.client(router) for _ in range(20)]
+    for client in clients:
+        ask(client)
+    eventually(lambda: seats(router) == (3, 17))
+    gated.let(20)
+    for client in clients:
+        assert client.read_response().status == 200
+    assert gated.most <= 3
+    eventually(lambda: seats(router) == (0, 0))
+    assert metric(router, "queue_wait_seconds_count") == 17
+
+
+def test_a_seat_is_held_until_the_last_byte_of_a_stream(stage):
+    finish = None
+
+    def stream(connection, _message):
+        connection.send(STREAM + chunk(b"data: 1\n\n"))
+        finish.wait()
+        connection.send(chunked())
+
+    worker = stage.worker(stream)
+    finish = worker.gate()
+    router = stage.router(worker, max_concurrent_requests=1, queue_size=0)
+    client, other = stage.client(router), stage.client(router)
+    ask(client)
+    client.read_head()
+    ask(other)
+    refused(other, 429, "queue_full")
+    finish.open()
+    eventually(lambda: seats(router) == (0, 0))
+    ask(other)
+    assert other.read_response().status == 200
+
+
+def test_the_line_is_served_in_order_over_all_threads(stage):
+    gated = Gated(stage)
+    router = stage.router(gated.worker, threads=2, max_concurrent_requests=1, queue_size=100)
+    clients = []
+    for number in range(9):
+        clients.append(stage.client(router))
+        ask(clients[-1], f"/v1/{number}")
+        eventually(lambda number=number: seats(router) == (1, number))
+    gated.let(9)
+    for client in clients:
+        assert client.read_response().status == 200
+    assert gated.order == [f"/v1/{number}" for number in range(9)]
+
+
+def test_a_full_line_refuses_at_once_and_before_the_body(stage):
+    gated = Gated(stage)
+    router = stage.router(gated.worker, max_concurrent_requests=1, queue_size=1)
+    first, second, third, fourth = (stage.client(router) for _ in range(4))
+    ask(first)
+    eventually(lambda: seats(router) == (1, 0))
+    ask(second)
+    eventually(lambda: seats(router) == (1, 1))
+    ask(third)
+    assert refused(third, 429, "queue_full").get("retry-after") == "1"
+    third.must_be_open()
+    # A body that has yet to come is not waited for.
+    fourth.send(request("POST", "/v1/completions", ("Content-Length", "1000000")) + b"{")
+    refused(fourth, 429, "queue_full")
+    assert metric(router, 'admission_rejected_total{reason="queue_full"}') == 2
+    gated.let(2)
+    assert (first.read_response().status, second.read_response().status) == (200, 200)
+
+
+def test_one_that_waits_too_long_gets_408_and_its_place_is_free(stage):
+    gated = Gated(stage)
+    router = stage.router(gated.worker, max_concurrent_requests=1, queue_size=1, queue_timeout_secs=0.2)
+    first, second = stage.client(router), stage.client(router)
+    ask(first)
+    eventually(lambda: seats(router) == (1, 0))
+    ask(second)
+    refused(second, 408, "queue_timeout")
+    eventually(lambda: seats(router) == (1, 0))
+    gated.let()
+    assert first.read_response().status == 200
+    second.must_be_open()
+    assert metric(router, 'admission_rejected_total{reason="queue_timeout"}') == 1
+
+
+@pytest.mark.parametrize("how", ["close", "reset", "half_close"])
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_client_that_leaves_frees_its_place_at_once(stage, how, streamed):
+    gated = Gated(stage)
+    router = stage.router(gated.worker, max_concurrent_requests=1, queue_size=1, queue_timeout_secs=100)
+    first, leaver, next_one = (stage.client(router) for _ in range(3))
+    ask(first)
+    eventually(lambda: seats(router) == (1, 0))
+    if streamed:  # a body that is not read before the seat is had
+        leaver.send(request("POST", "/v1/completions", ("Content-Length", "100000000")) + b"{" * 1000)
+    else:
+        ask(leaver)
+    eventually(lambda: seats(router) == (1, 1))
+    getattr(leaver, how)()
+    eventually(lambda: seats(router) == (1, 0))
+    ask(next_one)
+    eventually(lambda: seats(router) == (1, 1))
+    gated.let(2)
+    assert (first.read_response().status, next_one.read_response().status) == (200, 200)
+    assert len(gated.order) == 2
+
+
+def test_the_reference_case_of_a_small_line(stage):
+    """Capacity 1, a line of 1: of four at once one is served, one waits too long, two are refused."""
+    gated = Gated(stage)
+    router = stage.router(gated.worker, max_concurrent_requests=1, queue_size=1, queue_timeout_secs=0.5)
+    clients = [stage.client(router) for _ in range(4)]
+    for client in clients:
+        ask(client)
+    eventually(lambda: metric(router, 'admission_rejected_total{reason="queue_timeout"}') == 1)
+    gated.let()
+    assert sorted(client.read_response().status for client in clients) == [200, 408, 429, 429]
+
+
+def test_endpoints_of_our_own_take_no_seat(stage):
+    gated = Gated(stage)
+    router = stage.router(gated.worker, max_concurrent_requests=1, queue_size=0)
+    client = stage.client(router)
+    ask(client)
+    eventually(lambda: seats(router) == (1, 0))
+    for path in ("/health", "/liveness", "/workers"):
+        assert stage.client(router).ask("GET", path).status == 200
+    gated.let()
+    assert client.read_response().status == 200
+
+
+def test_a_rate_limit_lets_a_seconds_worth_in_and_says_when_to_come_again(stage):
+    router = stage.router(stage.worker(), rate_limit_tokens_per_second=3)
+    client = stage.client(router)
+    answers = [client.ask("POST", "/v1/completions", body=b"{}") for _ in range(30)]
+    statuses = [answer.status for answer in answers]
+    assert statuses[:3] == [200, 200, 200]
+    assert 429 in statuses
+    refusal = next(answer for answer in answers if answer.status == 429)
+    assert (error_of(refusal)["code"], refusal.get("retry-after")) == ("rate_limited", "1")
+    eventually(
+        lambda: metric(router, 'admission_rejected_total{reason="rate_limited"}') == statuses.count(429)
+    )
+    client.must_be_open()
+    eventually(lambda: client.ask("POST", "/v1/completions", body=b"{}").status == 200)
+
+
+# ---- requests per worker
+
+
+@pytest.mark.parametrize("policy", ["round_robin", "least_load", "consistent_hash"])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_no_worker_has_more_than_it_may_and_the_others_wait(stage, policy, threads):
+    workers = [Gated(stage), Gated(stage)]
+    router = stage.router(
+        *(gated.worker for gated in workers),
+        policy=policy,
+        threads=threads,
+        routing={"max_worker_requests": 2},
+    )
+    clients = [stage.client(router) for _ in range(14)]
+    for client in clients:
+        ask(client)
+    eventually(lambda: seats(router)[1] == 10)
+    assert [gated.open for gated in workers] == [2, 2]
+    for gated in workers:
+        gated.let(14)
+    for client in clients:
+        assert client.read_response().status == 200
+    assert all(gated.most <= 2 for gated in workers)
+    assert sum(len(gated.order) for gated in workers) == 14
+    eventually(lambda: seats(router) == (0, 0))
+
+
+def test_who_waits_for_a_worker_is_let_to_one_that_joins(stage):
+    full, fresh = Gated(stage), Gated(stage)
+    router = stage.router(full.worker, routing={"max_worker_requests": 1})
+    clients = [stage.client(router) for _ in range(3)]
+    for number, client in enumerate(clients):
+        ask(client)
+        eventually(lambda number=number: seats(router)[1] == number)
+    router.core.add_worker(fresh.worker.url)
+    eventually(lambda: fresh.open == 1)
+    assert seats(router)[1] == 1
+    full.let(3)
+    fresh.let(3)
+    for client in clients:
+        assert client.read_response().status == 200
+
+
+def test_who_waits_for_a_worker_is_told_when_there_is_none_any_more(stage):
+    gated = Gated(stage)
+    router = stage.router(gated.worker, routing={"max_worker_requests": 1})
+    clients = [stage.client(router) for _ in range(4)]
+    for number, client in enumerate(clients):
+        ask(client)
+        eventually(lambda number=number: seats(router)[1] == number)
+    router.core.drain_worker(gated.worker.url)
+    for client in clients[1:]:
+        refused(client, 503, "no_workers")
+    gated.let()
+    assert clients[0].read_response().status == 200
+
+
+def test_a_line_for_workers_is_bounded_in_length_and_time(stage):
+    gated = Gated(stage)
+    router = stage.router(
+        gated.worker, routing={"max_worker_requests": 1}, queue_size=2, queue_timeout_secs=1
+    )
+    clients = [stage.client(router) for _ in range(4)]
+    for number, client in enumerate(clients[:3]):
+        ask(client)
+        eventually(lambda number=number: seats(router)[1] == number)
+    ask(clients[3])
+    refused(clients[3], 429, "queue_full")
+    for client in clients[1:3]:
+        refused(client, 408, "queue_timeout")
+    gated.let()
+    assert clients[0].read_response().status == 200
+
+
+# ---- shutdown
+
+
+def test_a_shutdown_serves_the_line_and_the_end_of_its_grace_answers_it(stage):
+    gated = Gated(stage)
+    router = stage.router(gated.worker, max_concurrent_requests=1, shutdown_grace_period_secs=100)
+    clients = [stage.client(router) for _ in range(3)]
+    for number, client in enumerate(clients):
+        ask(client)
+        eventually(lambda number=number: seats(router)[1] == number)
+    router.shutdown()
+    gated.let()  # the first, and then the one who was next
+    assert clients[0].read_response().status == 200
+    eventually(lambda: len(gated.order) == 2)
+    router.may_cut = True
+    router.shutdown()  # now
+    for client in clients[1:]:
+        refused(client, 503, "shutting_down")
+    router.must_end()
+
+
+def test_many_that_come_and_leave_at_random_leave_nothing_behind(stage, rng):
+    workers = [Gated(stage), Gated(stage)]
+    router = stage.router(
+        *(gated.worker for gated in workers),
+        threads=3,
+        max_concurrent_requests=5,
+        queue_size=10,
+        routing={"max_worker_requests": 2},
+    )
+    for gated in workers:
+        gated.let(10_000)
+    statuses = []
+    for _round in range(15):
+        clients = [stage.client(router) for _ in range(12)]
+        for client in clients:
+            ask(client)
+        stayers = []
+        for client in clients:
+            if rng.random() < 0.4:
+                client.close() if rng.random() < 0.5 else client.reset()
+            else:
+                stayers.append(client)
+        statuses += [client.read_response().status for client in stayers]
+        for client in stayers:
+            client.close()
+    assert set(statuses) <= {200, 429}
+    assert all(gated.most <= 2 for gated in workers)
+    eventually(lambda: seats(router) == (0, 0))
