@@ -72,6 +72,11 @@ inline constexpr uint32_t kFirstWarmth = 100;
 // Health checks under way at once, so that those of a large fleet do not come in one burst of connections.
 inline constexpr int kMaxHealthChecks = 128;
 
+// Token ids of texts that workers were asked about, in all: of 16 million tokens, or of some 15,000 conversations whose
+// first turns have a thousand. At most so many questions wait at one worker, for each thread.
+inline constexpr size_t kTokenCacheBytes = 64 * 1024 * 1024;
+inline constexpr uint32_t kMaxTokenizeCalls = 4;
+
 // Tokens of a block. Engines use 8 to 128, some hybrids a thousand.
 inline constexpr uint32_t kMaxBlockSize = 65'536;
 

@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -354,8 +355,12 @@ py::list WorkerUrls(std::shared_ptr<const FleetView> fleet) {
 
 std::unique_ptr<Batch> SelectBatch(
     PyRouter& self, const py::object& prompts, const py::object& token_ids, const py::object& offsets,
-    const py::object& session_ids) {
+    const py::object& session_ids, const py::object& model) {
   Router& router = self.router();
+  const std::optional<std::string_view> name = TextView(model);
+  if (!name && !model.is_none()) {
+    throw py::type_error("model is of type " + TypeName(model) + "; it must be str or bytes, or None");
+  }
   std::optional<TextRows> prompt_rows;
   std::optional<TextRows> session_rows;
   std::span<const uint32_t> ids;
@@ -414,6 +419,7 @@ std::unique_ptr<Batch> SelectBatch(
     RoutingKey key;
     for (size_t i = 0; i < *rows; ++i) {
       RequestView request;
+      if (name) request.model = *name;
       if (prompt_rows) request.prompt = prompt_rows->rows[i];
       if (session_rows) request.session_id = session_rows->rows[i];
       if (!bounds.empty()) {
@@ -494,10 +500,18 @@ py::dict BlockIndexStats(const FleetView& fleet, const BlockRouting& routing) {
   for (size_t i = 0; i < routing.worker_blocks.size(); ++i) {
     workers[py::str(fleet.worker(static_cast<uint32_t>(i)).url.url)] = routing.worker_blocks[i];
   }
+  py::list times;
+  for (size_t i = 0; i < BlockRouting::kMatchBuckets; ++i) {
+    const bool last = i == BlockRouting::kMatchBounds.size();
+    const double bound = last ? std::numeric_limits<double>::infinity()
+                              : static_cast<double>(BlockRouting::kMatchBounds[i]) / 1e9;
+    times.append(py::make_tuple(bound, routing.match_times[i]));
+  }
   return py::dict(
       "blocks"_a = stats.index.blocks, "worker_blocks"_a = stats.index.pairs, "bytes"_a = stats.bytes,
       "recorded_requests"_a = stats.recorded_requests, "evicted_blocks"_a = stats.evicted_blocks,
       "prompt_blocks"_a = routing.prompt_blocks, "matched_blocks"_a = routing.matched_blocks,
+      "match_times"_a = times, "match_seconds"_a = static_cast<double>(routing.match_nanos) / 1e9,
       "workers"_a = workers);
 }
 
@@ -558,6 +572,7 @@ RouterOptions RouterOptionsOf(const py::dict& given, std::vector<std::string>* n
     if (!given_word.empty() || given.contains(name)) *value = ValueOrThrow(parse(given_word));
   };
   options.data_parallel_size = read("intra_node_data_parallel_size", options.data_parallel_size);
+  if (read("tokenize", std::string("never")) == "worker") options.tokenize = Tokenize::kWorker;
   chosen.policy = read("policy", chosen.policy);
   chosen.fallback_policy = read("fallback_policy", chosen.fallback_policy);
   const auto seed = read("seed", std::optional<uint64_t>());
@@ -652,7 +667,8 @@ void BindRouter(py::module_& module) {
           "headers"_a = py::none(), "model"_a = py::none(), "exclude"_a = py::tuple(), "explain"_a = false)
       .def(
           "select_batch", &SelectBatch, "Many decisions in one call.", "prompts"_a = py::none(),
-          py::kw_only(), "token_ids"_a = py::none(), "offsets"_a = py::none(), "session_ids"_a = py::none())
+          py::kw_only(), "token_ids"_a = py::none(), "offsets"_a = py::none(), "session_ids"_a = py::none(),
+          "model"_a = py::none())
       .def(
           "add_worker",
           [](PyRouter& self, const std::string& url, double weight) {

@@ -135,13 +135,19 @@ const std::map<std::string, Setter>& Setters() {
        }},
       {"worker_startup_timeout_secs", SetSeconds(&ServerOptions::worker_startup_timeout_ms)},
       {"worker_startup_check_interval", SetSeconds(&ServerOptions::worker_startup_check_ms)},
+      {"load_poll_interval_secs",
+       [](ServerOptions& options, const py::handle& value) {
+         if (!value.is_none()) SetSeconds (&ServerOptions::load_poll_interval_ms)(options, value);
+       }},
       {"health_check_interval_secs", SetSeconds(&ServerOptions::health_check_interval_ms)},
       {"health_check_timeout_secs", SetSeconds(&ServerOptions::health_check_timeout_ms)},
       {"health_failure_threshold", Set(&ServerOptions::health_failure_threshold)},
       {"health_success_threshold", Set(&ServerOptions::health_success_threshold)},
       {"health_check_endpoint", Set(&ServerOptions::health_check_endpoint)},
+      {"drain_timeout_secs", SetSeconds(&ServerOptions::drain_timeout_ms)},
       {"shutdown_settle_secs", SetSeconds(&ServerOptions::shutdown_settle_ms)},
       {"shutdown_grace_period_secs", SetSeconds(&ServerOptions::shutdown_grace_ms)},
+      {"tokenize_timeout_ms", Set(&ServerOptions::tokenize_timeout_ms)},
       {"access_log", Set(&ServerOptions::access_log)},
       {"decision_headers", Set(&ServerOptions::decision_headers)},
   };

@@ -21,10 +21,12 @@
 #include "proxy/gatekeeper.h"
 #include "proxy/key_file.h"
 #include "proxy/key_set.h"
+#include "proxy/load_report.h"
 #include "proxy/metrics.h"
 #include "proxy/recorder.h"
 #include "proxy/relay.h"
 #include "proxy/request_id.h"
+#include "proxy/rest.h"
 #include "proxy/routes.h"
 
 namespace vllm_router {
@@ -309,6 +311,25 @@ void BindKeys(py::module_& testing) {
 }  // namespace
 
 void BindTestingProxy(py::module_& testing) {
+  testing.attr("MOST_REPORTED_LOAD") = kMostReportedLoad;
+  testing.def(
+      "load_in_metrics",
+      [](const std::string& text, std::optional<uint32_t> rank) { return LoadInMetrics(text, rank); },
+      py::arg("text"), py::arg("rank") = py::none());
+  testing.def("load_in_get_load", [](const std::string& json) { return LoadInGetLoad(json); });
+  testing.def("load_in_load", [](const std::string& json) { return LoadInLoad(json); });
+  py::class_<LoadSource>(testing, "LoadSource")
+      .def(py::init<>())
+      .def("begin", &LoadSource::Begin)
+      .def("target", [](const LoadSource& source) { return std::string(source.target()); })
+      .def("lacks", &LoadSource::Lacks);
+  py::class_<Rest>(testing, "Rest")
+      .def(py::init<>())
+      .def("over", &Rest::over)
+      .def("worked", &Rest::Worked)
+      .def("failed", &Rest::Failed)
+      .def("unknown", &Rest::Unknown);
+
   testing.def("skip_written", [](const std::vector<std::string>& pieces, size_t written) {
     std::vector<iovec> vectors;
     for (const std::string& piece : pieces)

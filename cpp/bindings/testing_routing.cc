@@ -18,6 +18,8 @@
 #include "routing/routing_text.h"
 #include "routing/session_key.h"
 #include "routing/ticket.h"
+#include "routing/token_cache.h"
+#include "routing/tokenize_call.h"
 
 namespace vllm_router {
 namespace {
@@ -112,7 +114,10 @@ py::object ReadRoutingText(const std::string& body, const std::string& path, siz
   const PromptWanted wanted{path, limit, &text};
   ParseRequestFields({roomy.data(), body.size()}, padded, &wanted);
   if (text.kind == RoutingText::Kind::kMissing) return py::none();
-  py::dict found("cache_salt"_a = py::bytes(text.cache_salt), "media"_a = text.media);
+  constexpr const char* kAsks[] = {"nothing", "prompt", "chat"};
+  py::dict found(
+      "cache_salt"_a = py::bytes(text.cache_salt), "media"_a = text.media,
+      "asks"_a = kAsks[static_cast<size_t>(text.asks)]);
   if (text.kind == RoutingText::Kind::kTokens) {
     found["token_ids"] = text.token_ids;
   } else {
@@ -357,10 +362,78 @@ class AdmissionHarness {
   std::vector<size_t> granted_;
 };
 
+std::vector<TextPrefix> PrefixesOf(const std::string& model, bool is_chat, const std::string& text) {
+  std::vector<TextPrefix> prefixes;
+  NamePrefixes(model, is_chat, text, &prefixes);
+  return prefixes;
+}
+
+// Of the key's blocks and of what is known about its text.
+py::dict BlocksOf(const PyRouter& router, const py::kwargs& parts) {
+  OwnedRequest request = RequestFrom(parts);
+  const RoutingKey key = router.router().MakeKey(request.View());
+  return py::dict(
+      "blocks"_a = key.blocks, "usable"_a = key.usable_blocks, "prompt_tokens"_a = key.prompt_tokens,
+      "asks_for_ids"_a = key.unknown_text.has_value());
+}
+
 }  // namespace
 
 void BindTestingRouting(py::module_& testing) {
   BindRetryPlan(testing);
+  testing.attr("TOKEN_CACHE_ENTRY_BYTES") = TokenCache::kEntryBytes;
+  testing.attr("MAX_NAMED_ITEMS") = kMaxNamedItems;
+  testing.attr("MAX_TOKENIZED_IDS") = kMaxTokenizedIds;
+  py::class_<TokenCache>(testing, "TokenCache")
+      .def(py::init<size_t>(), "capacity_bytes"_a)
+      // (ids, how many bytes of the text they are of), or None
+      .def(
+          "find",
+          [](TokenCache& cache, const std::string& model, bool is_chat,
+             const std::string& text) -> py::object {
+            const TokenCache::Known known = cache.Find(PrefixesOf(model, is_chat, text));
+            if (known.ids == nullptr) return py::none();
+            return py::make_tuple(*known.ids, known.text_size);
+          })
+      .def(
+          "store",
+          [](TokenCache& cache, const std::string& model, bool is_chat, const std::string& text,
+             std::vector<uint32_t> ids) {
+            cache.Store(PrefixesOf(model, is_chat, text).back().name, std::move(ids));
+          })
+      .def("stats", [](const TokenCache& cache) {
+        const TokenCache::Stats stats = cache.stats();
+        return py::dict(
+            "entries"_a = stats.entries, "bytes"_a = stats.bytes, "whole"_a = stats.whole,
+            "partial"_a = stats.partial, "unknown"_a = stats.unknown, "evicted"_a = stats.evicted);
+      });
+  // Where the named beginnings of a text end.
+  testing.def("named_prefixes", [](const std::string& text) {
+    std::vector<size_t> sizes;
+    for (const TextPrefix& prefix : PrefixesOf("", true, text)) sizes.push_back(prefix.size);
+    return sizes;
+  });
+  testing.def(
+      "write_tokenize_call",
+      [](const std::string& body, bool is_chat, bool padded) -> py::object {
+        std::string roomy = body;
+        if (padded) roomy.append(kBodyPadding, '"');
+        const auto call = WriteTokenizeCall({roomy.data(), body.size()}, padded, is_chat);
+        return call ? py::object(py::bytes(*call)) : py::object(py::none());
+      },
+      "body"_a, "is_chat"_a, "padded"_a = true);
+  testing.def("parse_tokenize_answer", [](const std::string& answer) {
+    return ValueOrThrow(ParseTokenizeAnswer(answer));
+  });
+  // As if a worker had said which ids the text of this request has.
+  testing.def("learn_tokens", [](const PyRouter& router, std::vector<uint32_t> ids, const py::kwargs& parts) {
+    OwnedRequest request = RequestFrom(parts);
+    const RoutingKey key = router.router().MakeKey(request.View());
+    if (!key.unknown_text) return false;
+    router.router().token_cache()->Store(key.unknown_text->name, std::move(ids));
+    return true;
+  });
+  testing.def("make_blocks", &BlocksOf);
   testing.attr("MAX_PARSED_BODY_BYTES") = kMaxParsedBodyBytes;
   testing.attr("BODY_PADDING") = kBodyPadding;
   testing.def(

@@ -48,7 +48,7 @@ class Auto final : public Policy {
       const Worker& worker = fleet.worker(position);
       terms.queued = static_cast<double>(worker.load.queued_prefill());
       terms.uncached = static_cast<double>(Uncached(held_by(position), key));
-      terms.requests = static_cast<double>(worker.load.open_requests());
+      terms.requests = static_cast<double>(worker.load.requests());
       terms.context = static_cast<double>(worker.load.context());
       terms.weight = static_cast<double>(worker.weight) / kWeightOne;
       const double cost = AutoCost(terms);

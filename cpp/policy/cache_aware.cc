@@ -44,7 +44,7 @@ struct OwnersPlan final : FleetPlan {
 
 // Load per weight of two workers: a/wa - b/wb > limit, and a/wa > ratio/1000 * b/wb.
 struct Share {
-  explicit Share(const Worker& worker) : requests(worker.load.open_requests()), weight(worker.weight) {}
+  explicit Share(const Worker& worker) : requests(worker.load.requests()), weight(worker.load_weight()) {}
 
   bool operator<(const Share& other) const {
     return static_cast<Wide>(requests) * other.weight < static_cast<Wide>(other.requests) * weight;

@@ -13,7 +13,7 @@ struct Load {
   uint32_t weight;
 
   Load(const Worker& worker, LeastLoadMetric metric) : weight(worker.load_weight()) {
-    const int64_t requests = worker.load.open_requests();
+    const int64_t requests = worker.load.requests();
     const int64_t tokens = worker.load.outstanding_tokens();
     first = metric == LeastLoadMetric::kRequests ? requests : tokens;
     second = metric == LeastLoadMetric::kRequests ? tokens : requests;
@@ -36,7 +36,7 @@ int Compare(const Load& a, const Load& b) {
 uint64_t OpenRequests(const FleetView& fleet) {
   uint64_t requests = 0;
   for (const uint32_t position : fleet.eligible()) {
-    requests += static_cast<uint64_t>(fleet.worker(position).load.open_requests());
+    requests += static_cast<uint64_t>(fleet.worker(position).load.requests());
   }
   return requests;
 }

@@ -37,7 +37,7 @@ class Room {
  public:
   Room(const FleetView& fleet, uint32_t factor_thousandths);
   int64_t Cap(const Worker& worker) const { return bound_.Cap(worker.load_weight()); }
-  bool Has(const Worker& worker) const { return worker.load.open_requests() < Cap(worker); }
+  bool Has(const Worker& worker) const { return worker.load.requests() < Cap(worker); }
 
  private:
   LoadBound bound_;

@@ -72,7 +72,7 @@ class PrefixAware final : public Policy {
       if (!fleet.IsEligible(candidate)) return false;
       if (owner == HashRing::kNone) owner = candidate;
       const Worker& worker = fleet.worker(candidate);
-      const int64_t open = worker.load.open_requests();
+      const int64_t open = worker.load.requests();
       return open < room.Cap(worker) || open < options_.load_floor;
     });
     // Nobody has room only when loads grew while we looked.

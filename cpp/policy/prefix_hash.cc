@@ -26,14 +26,14 @@ class Overload {
   Overload(const FleetView& fleet, const PrefixHashOptions& options) : weight_(fleet.eligible_weight()) {
     Wide requests = 1;
     for (const uint32_t position : fleet.eligible()) {
-      requests += static_cast<uint64_t>(fleet.worker(position).load.open_requests());
+      requests += static_cast<uint64_t>(fleet.worker(position).load.requests());
     }
     bound_ = std::max<Wide>(
         requests * options.load_factor, requests * 1000 + Wide{options.balance_abs_threshold} * weight_);
   }
 
   bool Is(const Worker& worker) const {
-    const auto open = static_cast<uint64_t>(worker.load.open_requests());
+    const auto open = static_cast<uint64_t>(worker.load.requests());
     return Wide{open} * 1000 * weight_ > bound_ * worker.weight;
   }
 

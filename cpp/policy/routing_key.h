@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "hashing/block_hash.h"
+#include "hashing/hash.h"
 #include "hashing/sha256.h"
 #include "policy/decision.h"
 
@@ -71,6 +72,12 @@ struct RoutingKey {
 
   std::vector<BlockHash> blocks;  // of the complete ones
   bool has_blocks = false;        // there is a prompt, be it shorter than a block
+  // The blocks are of bytes, but a worker could be asked which token ids the text has; they are kept under this name.
+  struct UnknownText {
+    Hash128 name;
+    bool is_chat;
+  };
+  std::optional<UnknownText> unknown_text;
   uint64_t usable_blocks = 0;  // how many a cache can save: of the last token an engine wants the computation
 
   std::optional<Digest256> prefix_digest;  // missing when the request has no text and no token ids

@@ -21,7 +21,7 @@ class Bound {
     if (!average_) return;
     uint64_t requests = 0;
     for (const uint32_t position : fleet.eligible()) {
-      requests += static_cast<uint64_t>(fleet.worker(position).load.open_requests());
+      requests += static_cast<uint64_t>(fleet.worker(position).load.requests());
     }
     share_ = requests * options.load_factor;
     weight_ = fleet.eligible_weight() * kWeightOne;
@@ -29,7 +29,7 @@ class Bound {
 
   bool Has(const Worker& worker) const {
     if (!average_) return room_.Has(worker);
-    return static_cast<uint64_t>(worker.load.open_requests()) * weight_ < share_ * worker.load_weight();
+    return static_cast<uint64_t>(worker.load.requests()) * weight_ < share_ * worker.load_weight();
   }
 
  private:

@@ -4,6 +4,7 @@
 #include <boost/json/src.hpp>  // Boost.JSON's one translation unit in this extension
 #include <charconv>
 #include <cstdio>
+#include <map>
 #include <optional>
 #include <set>
 #include <utility>
@@ -12,9 +13,11 @@
 #include "index/block_cache_tracker.h"
 #include "net/task.h"
 #include "policy/prefix_aware.h"
+#include "proxy/drainer.h"
 #include "proxy/error_response.h"
 #include "proxy/fetch.h"
 #include "proxy/health_checker.h"
+#include "proxy/load_poller.h"
 #include "proxy/metrics.h"
 
 namespace vllm_router {
@@ -23,6 +26,8 @@ namespace {
 
 constexpr std::string_view kText = "text/plain; charset=utf-8";
 constexpr int64_t kModelsTimeoutMs = 5'000;
+constexpr int64_t kMostDrainSeconds = 31'536'000;  // a year
+constexpr int64_t kLoadsTimeoutMs = 5'000;         // of each question; a worker is asked at most three
 
 AdminReply Json(int status, const json::value& value) {
   return {.status = status, .body = json::serialize(value)};
@@ -149,6 +154,14 @@ Task<AdminReply> Admin::Answer(Lane& lane, AdminRequest request) {
           lane.health == nullptr || !lane.health->checks() || lane.health->anybody_answered());
     case Route::kListWorkers:
       co_return ListWorkers();
+    case Route::kLoads: {
+      AdminReply reply = co_await Loads(lane, request.errand);
+      co_return reply;
+    }
+    case Route::kDrain:
+      co_return Drain(lane.options, request);
+    case Route::kDrainStatus:
+      co_return DrainStatus();
     case Route::kPrefixRoutingStats:
       co_return PrefixRouting();
     case Route::kIndexStats:
@@ -291,6 +304,53 @@ AdminReply Admin::IndexClear() const {
   return Json(200, {{"cleared_worker_blocks", held}});
 }
 
+// {"url": …, "timeout_secs": …} in the body; DELETE takes it back.
+AdminReply Admin::Drain(const ServerOptions& options, const AdminRequest& request) {
+  boost::system::error_code error;
+  const json::value parsed = json::parse(request.body, error);
+  const json::object* object = error ? nullptr : parsed.if_object();
+  const json::value* url = object == nullptr ? nullptr : object->if_contains("url");
+  if (url == nullptr || !url->is_string()) {
+    return Error(
+        HttpError::kInvalidArgument,
+        R"(the body must be a JSON object with a string member 'url', for example {"url": "http://gpu-0:8000"})");
+  }
+  const std::string name(url->as_string());
+  const bool back = request.method == "DELETE";
+  int64_t timeout_ms = options.drain_timeout_ms;
+  if (const json::value* given = object->if_contains("timeout_secs"); given != nullptr && !back) {
+    const double seconds = given->to_number<double>(error);
+    if (error || !(seconds >= 0 && seconds <= kMostDrainSeconds)) {
+      return Error(
+          HttpError::kInvalidArgument, Concat(
+                                           "'timeout_secs' is ", json::serialize(*given),
+                                           "; it must be a number of seconds between 0 and ",
+                                           kMostDrainSeconds, " (--drain-timeout-secs when it is missing)"));
+    }
+    timeout_ms = static_cast<int64_t>(seconds * 1000);
+  }
+  const Status done = back ? drainer_->Cancel(name) : drainer_->Begin(name, timeout_ms);
+  if (!done.ok()) return Error(HttpError::kNotFound, std::string(done.message()));
+  if (back) return Json(200, {{"url", name}, {"draining", false}});
+  return Json(
+      202, {{"url", name}, {"draining", true}, {"timeout_secs", static_cast<double>(timeout_ms) / 1000}});
+}
+
+AdminReply Admin::DrainStatus() const {
+  json::array workers;
+  const int64_t now = drainer_->Now();
+  for (const Drainer::Row& row : drainer_->Rows()) {
+    const int64_t end = row.state == Drainer::State::kDraining ? now : row.ended_ns;
+    workers.push_back(json::object{
+        {"url", row.url},
+        {"state", Drainer::StateName(row.state)},
+        {"open_requests", row.open_requests},
+        {"seconds", static_cast<double>((end - row.begun_ns) / 1'000'000) / 1000},
+        {"timeout_secs", static_cast<double>(row.timeout_ms) / 1000}});
+  }
+  return Json(200, {{"workers", std::move(workers)}});
+}
+
 AdminReply Admin::ListWorkers() const {
   json::array urls;
   const std::shared_ptr<const FleetView> fleet = router_->fleet();
@@ -411,6 +471,43 @@ Task<AdminReply> Admin::AddFromBody(Lane& lane, Errand& errand, std::string body
   }
   AdminReply reply = co_await Add(lane, errand, std::string(url->as_string()), weight, /*as_json=*/true);
   co_return reply;
+}
+
+// As the workers themselves say, all asked at once; -1 for one that does not say.
+Task<AdminReply> Admin::Loads(Lane& lane, Errand& errand) {
+  struct Gathering {
+    std::map<std::string, std::vector<uint32_t>> hosts;  // positions
+    std::vector<int64_t> loads;
+    size_t open = 0;
+    Signal all_in;
+  } gathering;
+  const std::shared_ptr<const FleetView> fleet = router_->fleet();
+  gathering.loads.assign(fleet->members().size(), -1);
+  for (uint32_t position = 0; position < fleet->members().size(); ++position) {
+    gathering.hosts[fleet->worker(position).url.base].push_back(position);
+  }
+  gathering.open = gathering.hosts.size();
+  for (const auto& [base, positions] : gathering.hosts) {
+    Spawn(
+        [](Lane& lane, Errand& errand, const FleetView& fleet, const std::vector<uint32_t>& positions,
+           Gathering& gathering) -> Task<void> {
+          std::vector<std::optional<uint32_t>> ranks;
+          for (const uint32_t position : positions) ranks.push_back(fleet.worker(position).url.rank);
+          LoadSource source;
+          const WorkerUrl& host = fleet.worker(positions.front()).url;
+          const LoadAnswer answer = co_await AskLoad(lane, &errand, host, ranks, &source, kLoadsTimeoutMs);
+          for (size_t i = 0; i < positions.size(); ++i)
+            gathering.loads[positions[i]] = answer.loads[i].value_or(-1);
+          if (--gathering.open == 0) gathering.all_in.Notify();
+        }(lane, errand, *fleet, positions, gathering));
+  }
+  while (gathering.open > 0) co_await gathering.all_in;
+  json::array workers;
+  for (uint32_t position = 0; position < fleet->members().size(); ++position) {
+    workers.push_back(
+        json::object{{"worker", fleet->worker(position).url.url}, {"load", gathering.loads[position]}});
+  }
+  co_return Json(200, {{"workers", std::move(workers)}});
 }
 
 // Asked of all at once; those that are down or slow are left out.

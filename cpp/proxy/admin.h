@@ -32,12 +32,14 @@ struct AdminRequest {
   Errand& errand;  // what to do for it; once that is cancelled, nobody reads the reply
 };
 
+class Drainer;
 class Metrics;
 
 class Admin {
  public:
   explicit Admin(std::shared_ptr<Router> router) : router_(std::move(router)) {}
 
+  void set_drainer(Drainer* drainer) { drainer_ = drainer; }        // likewise
   void set_metrics(const Metrics* metrics) { metrics_ = metrics; }  // before the lanes run
   void set_draining() { draining_.store(true, std::memory_order_relaxed); }
 
@@ -50,10 +52,13 @@ class Admin {
   AdminReply PrefixRouting() const;
   AdminReply IndexStats() const;
   AdminReply IndexClear() const;
+  AdminReply Drain(const ServerOptions& options, const AdminRequest& request);
+  AdminReply DrainStatus() const;
   AdminReply ListWorkers() const;
   AdminReply Workers() const;
   AdminReply OneWorker(std::string_view encoded_url) const;
   Task<AdminReply> Models(Lane& lane, Errand& errand);
+  Task<AdminReply> Loads(Lane& lane, Errand& errand);
   Task<AdminReply> Add(Lane& lane, Errand& errand, std::string url, double weight, bool as_json);
   Task<Status> AddWhenHealthy(Lane& lane, Errand& errand, std::string url, double weight);
   AdminReply Remove(std::string_view url, bool as_json);
@@ -64,6 +69,7 @@ class Admin {
 
   const std::shared_ptr<Router> router_;
   const Metrics* metrics_ = nullptr;
+  Drainer* drainer_ = nullptr;
   std::atomic<bool> draining_{false};
 };
 

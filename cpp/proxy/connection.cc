@@ -84,6 +84,10 @@ Task<void> Connection::Linger() {
 
 void Connection::OnTimeout(void* connection) { static_cast<Connection*>(connection)->socket.Close(); }
 
+void Connection::CutFrom(const Worker& worker) {
+  if (exchange_ != nullptr && exchange_->IsAt(worker)) exchange_->Cancel(CancelReason::kDrained);
+}
+
 void Connection::Drain(bool cut) {
   if (resting_) {
     if (cut || !socket.HasUnread()) socket.Close();

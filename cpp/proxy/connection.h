@@ -23,6 +23,7 @@ class Connection {
   // On shutdown: a resting connection closes, a working one, or one whose request has arrived, closes after its answer;
   // with `cut`, now.
   void Drain(bool cut);
+  void CutFrom(const Worker& worker);  // if that is where its request is
 
   Lane& lane;
   Socket socket;

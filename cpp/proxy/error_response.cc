@@ -40,6 +40,8 @@ constexpr ErrorRow kRows[] = {
     {502, kServer, "worker_bad_answer", "The worker answered with something that is not valid HTTP/1.1."},
     {504, kServer, "worker_write_timeout", "The worker stopped taking the request."},
     {504, kServer, "first_byte_timeout", "The worker did not begin to answer in time."},
+    {503, kServer, "worker_drained",
+     "The worker that had the request is leaving, and its time was over before it answered.", true},
     {503, kServer, "shutting_down", "The router is shutting down.", true},
 };
 static_assert(std::size(kRows) == kHttpErrorCount, "an error without a row");

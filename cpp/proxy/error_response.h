@@ -37,6 +37,7 @@ enum class HttpError : uint8_t {
   kWorkerBadAnswer,
   kWorkerWriteTimeout,
   kFirstByteTimeout,
+  kWorkerDrained,
   kShuttingDown,
 };
 inline constexpr int kHttpErrorCount = static_cast<int>(HttpError::kShuttingDown) + 1;

@@ -55,6 +55,7 @@ Task<void> Exchange::Run() {
   if (next == Next::kOn) next = co_await PassGate();                       // 2 GATE
   if (next == Next::kOn) next = co_await ReadBody();                       // 3 BODY, 4 FIELDS
   if (next == Next::kOn && !seat_.TryTake(1)) next = co_await TakeSeat();  // 5 SEAT
+  if (next == Next::kOn && key_.unknown_text) next = co_await FindTokens();
   if (next == Next::kOn) next = co_await Ask();   // 6 SELECT, 7 LEASE, 8 SEND, 9 AWAIT: proxy/tries.h
   if (next == Next::kOn) co_await RelayAnswer();  // 10 RELAY
   co_await tries_.StopSending();
@@ -309,7 +310,11 @@ Task<Exchange::Next> Exchange::ReadBody() {
   }
   if (!stream_body_) WatchClient();
   record_.body_ns = lane_.clock.NowNanos();
+  MakeKey();
+  co_return Next::kOn;
+}
 
+void Exchange::MakeKey() {
   RequestView request{.headers = head_->fields, .path = head_->path};
   request.body_bytes = head_->framing == BodyFraming::kLength ? head_->content_length : body_->bytes();
   if (!stream_body_ && head_->framing != BodyFraming::kNone) {
@@ -318,11 +323,26 @@ Task<Exchange::Next> Exchange::ReadBody() {
   }
   if (lane_.options.decision_headers) key_.explanation = std::make_shared<Explanation>();
   std::string beginning;
-  if (stream_body_ && needed && CloseBeginning(&beginning)) {
+  if (stream_body_ && lane_.router->NeedsBody(head_->fields) && CloseBeginning(&beginning)) {
     request.body = std::string_view(beginning).substr(0, beginning.size() - kBodyPadding);
     request.body_is_padded = true;
   }
   lane_.router->MakeKey(request, &key_);
+}
+
+// A worker's answer goes to the router's cache, so the key is made once more. Without one it stays as it is.
+Task<Exchange::Next> Exchange::FindTokens() {
+  if (stream_body_ || !RouteOf(record_.route).generates) co_return Next::kOn;
+  Errand errand(head_->via);
+  errand_ = &errand;
+  const std::shared_ptr<const FleetView> fleet = lane_.fleet.Get();
+  const bool found = co_await lane_.tokenizer.Ask(errand, *key_.unknown_text, body_->held(), *fleet);
+  errand_ = nullptr;
+  if (cancelled_ != CancelReason::kNone) {
+    co_await ReplyCancelled();
+    co_return Next::kFinish;
+  }
+  if (found) MakeKey();
   co_return Next::kOn;
 }
 
@@ -600,6 +620,7 @@ void Exchange::Finish() {
       if (record_.error.empty()) record_.error = CutBy(cancelled_);
       break;
     case CancelReason::kShutdown:
+    case CancelReason::kDrained:
       record_.end = ExchangeEnd::kDrain;
       break;
   }
@@ -695,6 +716,8 @@ Task<void> Exchange::ReplyCancelled() {
       return ReplyError(HttpError::kFirstByteTimeout);
     case CancelReason::kShutdown:
       return ReplyError(HttpError::kShuttingDown);
+    case CancelReason::kDrained:
+      return ReplyError(HttpError::kWorkerDrained);
     default:
       return ReplyNothing();
   }

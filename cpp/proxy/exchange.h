@@ -42,6 +42,7 @@ enum class CancelReason : uint8_t {
   kIdleTimeout,
   kTotalTimeout,
   kShutdown,
+  kDrained,  // its worker leaves, and gave it long enough
 };
 
 class Exchange {
@@ -61,6 +62,7 @@ class Exchange {
 
   // Something of our own that may take minutes, which a server that stops does not wait for.
   bool OnLongErrand() const;
+  bool IsAt(const Worker& worker) const { return record_.worker.get() == &worker; }
 
  private:
   // Where a step leads: on to the next one, or to FINISH because the exchange is over (answered or cut).
@@ -75,6 +77,7 @@ class Exchange {
   Task<void> Refuse(HttpError error, int64_t retry_after_ns = 0);
   Task<void> AnswerHere();
   Task<Next> ReadBody();
+  void MakeKey();
   bool CloseBeginning(std::string* whole) const;
   Task<Next> TakeSeat();
   Task<Next> WaitForRoom();
@@ -82,6 +85,7 @@ class Exchange {
   void WatchQueued();
   static void OnClientEnded(void* context);
   static bool MayHaveRoom(Lane& lane);
+  Task<Next> FindTokens();
   Task<Next> Ask();  // SELECT, LEASE, SEND, AWAIT
   Task<void> RelayAnswer();
   void CutClient();

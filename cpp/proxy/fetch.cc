@@ -41,6 +41,10 @@ void FetchDeadline::Pass(void* deadline) {
 void Errand::Cancel() {
   cancelled_ = true;
   for (FetchDeadline* fetch : fetches_) FetchDeadline::Pass(fetch);
+  EndPause();
+}
+
+void Errand::EndPause() {
   if (pause_ != nullptr) pause_->Cancel();
 }
 
@@ -53,9 +57,27 @@ Task<bool> Errand::Pause(Lane& lane, int64_t nanos) {
   co_return !cancelled_;
 }
 
-Task<StatusOr<Fetched>> Fetch(
-    Lane& lane, Errand* errand, WorkerUrl url, std::string target, int64_t timeout_ms,
-    const std::string* outsiders_key) {
+namespace {
+
+Task<bool> Write(Socket& socket, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const iovec piece{const_cast<char*>(bytes.data()), bytes.size()};
+    const IoResult write = socket.TryWrite({&piece, 1});
+    if (write.would_block()) {
+      const bool writable = co_await socket.Writable();
+      if (!writable) co_return false;
+      continue;
+    }
+    if (write.error != 0) co_return false;
+    bytes.remove_prefix(static_cast<size_t>(write.bytes));
+  }
+  co_return true;
+}
+
+// `json`: the body of a POST, else empty.
+Task<StatusOr<Fetched>> Run(
+    Lane& lane, Errand* errand, WorkerUrl url, std::string_view method, std::string target, std::string json,
+    int64_t timeout_ms, const std::string* outsiders_key = nullptr) {
   FetchDeadline deadline(lane, errand);
   deadline.timer.Arm(lane.loop.timers(), timeout_ms, &FetchDeadline::Pass, &deadline);
   StatusOr<std::vector<Address>> addresses = co_await lane.resolver.Resolve(url.host);
@@ -80,18 +102,21 @@ Task<StatusOr<Fetched>> Fetch(
   if (!socket.is_open()) co_return Failed(deadline, refused);
   deadline.socket = &socket;
 
-  std::string request = "GET " + url.prefix + target + " HTTP/1.1\r\nHost: " + url.authority +
+  std::string request = std::string(method) + " " + url.prefix + target +
+                        " HTTP/1.1\r\nHost: " + url.authority +
                         "\r\nUser-Agent: vllm-router\r\nAccept: */*\r\nConnection: close\r\n";
   if (outsiders_key != nullptr) request += "Authorization: Bearer " + *outsiders_key + "\r\n";
   if (!lane.bearer.empty() && outsiders_key == nullptr) request += "Authorization: " + lane.bearer + "\r\n";
   if (errand != nullptr) {
     for (const std::string_view hops : errand->via()) request.append("Via: ").append(hops).append("\r\n");
   }
-  request += "Via: 1.1 " + lane.hop_name + "\r\n\r\n";
-  const iovec piece{request.data(), request.size()};
-  const IoResult write = socket.TryWrite({&piece, 1});
-  if (write.bytes != static_cast<int64_t>(request.size()))
-    co_return Failed(deadline, "the request was not taken");
+  request += "Via: 1.1 " + lane.hop_name + "\r\n";
+  if (!json.empty()) {
+    request += "Content-Type: application/json\r\nContent-Length: " + std::to_string(json.size()) + "\r\n";
+  }
+  request.append("\r\n").append(json);
+  const bool written = co_await Write(socket, request);
+  if (!written) co_return Failed(deadline, "the request was not taken");
 
   ResponseHeadParser parser;
   parser.Reset(/*to_head=*/false);
@@ -129,6 +154,19 @@ Task<StatusOr<Fetched>> Fetch(
       co_return absl::FailedPreconditionError("the answer is too long");
   }
   co_return fetched;
+}
+
+}  // namespace
+
+Task<StatusOr<Fetched>> Fetch(
+    Lane& lane, Errand* errand, WorkerUrl url, std::string target, int64_t timeout_ms,
+    const std::string* outsiders_key) {
+  return Run(lane, errand, std::move(url), "GET", std::move(target), {}, timeout_ms, outsiders_key);
+}
+
+Task<StatusOr<Fetched>> Post(
+    Lane& lane, Errand* errand, WorkerUrl url, std::string target, std::string json, int64_t timeout_ms) {
+  return Run(lane, errand, std::move(url), "POST", std::move(target), std::move(json), timeout_ms);
 }
 
 }  // namespace vllm_router

@@ -1,4 +1,5 @@
-// Fetch: one small request of our own to a worker, answer and all: for health checks and the merged model list.
+// Fetch: one small request of our own to a worker, answer and all: for health checks, the merged model list, and what
+// else only a worker knows.
 //
 //   StatusOr<Fetched> models = co_await Fetch(lane, worker.url, "/v1/models", 5'000);
 //
@@ -49,6 +50,7 @@ class Errand {
 
   // False when it is cancelled, before or meanwhile.
   Task<bool> Pause(Lane& lane, int64_t nanos);
+  void EndPause();  // before its time; likewise in a later turn
 
  private:
   friend struct FetchDeadline;
@@ -67,6 +69,10 @@ class Errand {
 Task<StatusOr<Fetched>> Fetch(
     Lane& lane, Errand* errand, WorkerUrl url, std::string target, int64_t timeout_ms,
     const std::string* outsiders_key = nullptr);
+
+// The same with POST and a JSON body.
+Task<StatusOr<Fetched>> Post(
+    Lane& lane, Errand* errand, WorkerUrl url, std::string target, std::string json, int64_t timeout_ms);
 
 // What ends a fetch before its time, whichever step it is in.
 struct FetchDeadline {

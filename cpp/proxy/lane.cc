@@ -23,6 +23,7 @@ Lane::Lane(
       upstreams(
           loop.timers(), options.upstream_pool_size, options.upstream_pool_idle_ms,
           {.open = &recorder.upstream_open, .idle = &recorder.upstream_idle}),
+      tokenizer(*this),
       fleet(&this->router->fleet_snapshot()),
       gatekeeper(keys),
       tls(tls),

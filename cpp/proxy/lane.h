@@ -18,6 +18,7 @@
 #include "proxy/gates.h"
 #include "proxy/recorder.h"
 #include "proxy/server_options.h"
+#include "proxy/tokenizer.h"
 #include "proxy/upstream_pool.h"
 #include "routing/retry_plan.h"
 #include "routing/router.h"
@@ -69,6 +70,7 @@ struct Lane {
   Resolver resolver;
   Recorder recorder;
   UpstreamPool upstreams;
+  Tokenizer tokenizer;
   Snapshot<FleetView>::Cached fleet;
   Gatekeeper gatekeeper;
   TlsFiles& tls;

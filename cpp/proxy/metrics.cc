@@ -20,6 +20,7 @@
 #include "policy/cache_aware.h"
 #include "policy/prefix_aware.h"
 #include "proxy/recorder_shard.h"
+#include "routing/token_cache.h"
 
 namespace vllm_router {
 namespace {
@@ -179,6 +180,7 @@ class Metrics::Collector : public prometheus::Collectable {
     WritePrefixRouting(&page, *fleet);
     WriteCacheRouting(&page, *fleet);
     WriteBlocks(&page, *fleet);
+    WriteTokenizing(&page);
     WriteFleet(&page, *fleet);
     WriteAdmission(&page);
     WriteConnections(&page);
@@ -225,6 +227,7 @@ class Metrics::Collector : public prometheus::Collectable {
   void WritePrefixRouting(Page* page, const FleetView& fleet) const;
   void WriteCacheRouting(Page* page, const FleetView& fleet) const;
   void WriteBlocks(Page* page, const FleetView& fleet) const;
+  void WriteTokenizing(Page* page) const;
   void WriteFleet(Page* page, const FleetView& fleet) const;
   void WriteAdmission(Page* page) const;
   void WriteConnections(Page* page) const;
@@ -557,6 +560,32 @@ void Metrics::Collector::WriteBlocks(Page* page, const FleetView& fleet) const {
   histogram.sample_sum = static_cast<double>(routing->match_nanos) / 1e9;
 }
 
+void Metrics::Collector::WriteTokenizing(Page* page) const {
+  const TokenCache* cache = router_->token_cache();
+  if (cache == nullptr) return;
+  page->Counter("tokenize_calls_total", "Texts that a worker was to turn into token ids, by how that ended.");
+  for (size_t end = 0; end < kTokenizeEndCount; ++end) {
+    uint64_t sum = 0;
+    for (const Recorder* recorder : recorders_)
+      sum += recorder->tokenize_calls[end].load(std::memory_order_relaxed);
+    page->Add(static_cast<double>(sum), {Label("result", TokenizeEndName(static_cast<TokenizeEnd>(end)))});
+  }
+  page->Counter("tokenize_wait_seconds_total", "Time that requests waited for that.");
+  page->Add(Total(&Recorder::tokenize_nanos) / 1e9);
+  const TokenCache::Stats stats = cache->stats();
+  page->Counter("token_cache_lookups_total", "Texts by how much of them has token ids that are known.");
+  page->Add(static_cast<double>(stats.whole), {Label("known", "whole")});
+  page->Add(static_cast<double>(stats.partial), {Label("known", "part")});
+  page->Add(static_cast<double>(stats.unknown), {Label("known", "nothing")});
+  page->Counter(
+      "token_cache_evicted_total", "Texts whose token ids were dropped because the cache was full.");
+  page->Add(static_cast<double>(stats.evicted));
+  page->Gauge("token_cache_entries", "Texts whose token ids are known.");
+  page->Add(static_cast<double>(stats.entries));
+  page->Gauge("token_cache_bytes", "Memory of their token ids; at most 64 MiB.");
+  page->Add(static_cast<double>(stats.bytes));
+}
+
 void Metrics::Collector::WriteFleet(Page* page, const FleetView& fleet) const {
   page->Gauge("active_workers", "Workers in the fleet.");
   page->Add(static_cast<double>(fleet.members().size()));
@@ -571,12 +600,17 @@ void Metrics::Collector::WriteFleet(Page* page, const FleetView& fleet) const {
   const auto load = [](const FleetView::Member& member) { return member.worker->load.open_requests(); };
   page->Gauge("worker_health", "1 while the worker is healthy, else 0.");
   each([](const FleetView::Member& member) { return member.healthy ? 1 : 0; });
-  page->Gauge("worker_load", "Load of the worker as policies see it: its open requests over its weight.");
+  page->Gauge("worker_load", "Load of the worker as policies see it: its requests over its weight.");
   each([load](const FleetView::Member& member) {
-    return static_cast<double>(load(member)) * kWeightOne / member.worker->weight;
+    return static_cast<double>(member.worker->load.requests()) * kWeightOne / member.worker->weight;
   });
   page->Gauge("running_requests", "Open requests of the worker through this router.");
   each(load);
+  page->Gauge("remote_requests", "Requests of the worker through others, as it said when it was asked last.");
+  each([](const FleetView::Member& member) { return member.worker->load.remote_requests(); });
+  page->Counter("load_polls_total", "Questions to workers how many requests they have.");
+  page->Add(Total(&Recorder::load_polls_ok), {Label("result", "ok")});
+  page->Add(Total(&Recorder::load_polls_failed), {Label("result", "failed")});
 
   int64_t most = 0, least = 0;
   bool first = true;

@@ -23,6 +23,12 @@ std::string_view ErrorType(const ExchangeRecord& record) {
 
 }  // namespace
 
+std::string_view TokenizeEndName(TokenizeEnd end) {
+  constexpr std::array<std::string_view, kTokenizeEndCount> kNames = {
+      "ok", "timeout", "failed", "refused", "unknown", "gone", "nobody"};
+  return kNames[static_cast<size_t>(end)];
+}
+
 WorkerTallies& Recorder::Shard::Of(const std::shared_ptr<Worker>& worker) {
   const auto id = static_cast<uint32_t>(worker->id);
   const auto found = workers.find(id);

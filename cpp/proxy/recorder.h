@@ -8,6 +8,7 @@
 // At most kMaxAccessLogBytes wait to be taken by the AccessLog; further lines are dropped and counted.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -19,6 +20,11 @@
 #include "proxy/exchange_record.h"
 
 namespace vllm_router {
+
+// How a question of ours for token ids ended (tokenizer.h); a label of tokenize_calls_total.
+enum class TokenizeEnd : uint8_t { kOk, kTimeout, kFailed, kRefused, kUnknown, kGone, kNobody };
+inline constexpr int kTokenizeEndCount = static_cast<int>(TokenizeEnd::kNobody) + 1;
+std::string_view TokenizeEndName(TokenizeEnd end);
 
 class Recorder {
  public:
@@ -50,6 +56,10 @@ class Recorder {
   std::atomic<uint64_t> connects_failed{0};
   std::atomic<int64_t> upstream_open{0};  // connections to workers, those that rest included
   std::atomic<int64_t> upstream_idle{0};
+  std::atomic<uint64_t> load_polls_ok{0};  // of hosts, by LoadPoller
+  std::atomic<uint64_t> load_polls_failed{0};
+  std::array<std::atomic<uint64_t>, kTokenizeEndCount> tokenize_calls{};  // by TokenizeEnd
+  std::atomic<uint64_t> tokenize_nanos{0};                                // that requests waited for them
 
   struct Shard;  // recorder_shard.h
   const Shard& shard() const { return *shard_; }

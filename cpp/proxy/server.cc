@@ -51,6 +51,15 @@ ServerOptions Affordable(ServerOptions options) {
   return options;
 }
 
+// power_of_two asks workers for their loads unless told not to, as in the reference router.
+ServerOptions Completed(ServerOptions options, const Router& router) {
+  if (options.load_poll_interval_ms < 0) {
+    const bool polls = router.policy().name() == "power_of_two";
+    options.load_poll_interval_ms = polls ? options.worker_startup_check_ms : 0;
+  }
+  return options;
+}
+
 }  // namespace
 
 StatusOr<std::unique_ptr<Server>> Server::Start(
@@ -88,7 +97,7 @@ StatusOr<std::unique_ptr<Server>> Server::Start(
 Server::Server(
     std::shared_ptr<Router> router, const ServerOptions& options, DoorKeys keys,
     std::unique_ptr<TlsFiles> tls)
-    : options_(options),
+    : options_(Completed(options, *router)),
       hop_name_(HopName(Dice::EntropySeed())),
       router_(std::move(router)),
       keys_(std::move(keys)),
@@ -107,6 +116,13 @@ Server::Server(
   admin_.set_metrics(metrics_.get());
   health_ = std::make_unique<HealthChecker>(*lanes_.back());
   for (const std::unique_ptr<Lane>& lane : lanes_) lane->health = health_.get();
+  loads_ = std::make_unique<LoadPoller>(*lanes_.back());
+  drainer_ = std::make_unique<Drainer>(*lanes_.back(), [this](const std::shared_ptr<const Worker>& worker) {
+    ForEachDataLane([worker](Lane& lane, Listener&) {
+      for (Connection* connection : lane.connections) connection->CutFrom(*worker);
+    });
+  });
+  admin_.set_drainer(drainer_.get());
 }
 
 Status Server::Open() {
@@ -151,6 +167,7 @@ void Server::Run() {
   if (metrics_listener_ != nullptr) metrics_listener_->Start();
   lanes_.back()->loop.Post([this] {
     health_->Start();
+    loads_->Start();
     if (has_keys()) {
       key_timer_.Arm(lanes_.back()->loop.timers(), kKeyPollMs, &Server::OnKeyTimer, this);
     }
@@ -314,6 +331,8 @@ Task<void> Server::ShutDown() {
   // The control lane's own affairs, and then the loops.
   key_timer_.Disarm();
   health_->Stop();
+  loads_->Stop();
+  drainer_->Stop();
   if (admin_listener_ != nullptr) admin_listener_->Stop();
   if (metrics_listener_ != nullptr) metrics_listener_->Stop();
   control.draining = true;
@@ -321,7 +340,7 @@ Task<void> Server::ShutDown() {
   control.CancelFetches();
   co_await WaitUntil(
       [&control, this] {
-        return control.connections.empty() && health_->ended() &&
+        return control.connections.empty() && health_->ended() && loads_->ended() && drainer_->ended() &&
                (keys_.judge == nullptr || keys_.judge->ended());
       },
       kCutNanos, false);

@@ -23,8 +23,10 @@
 #include "net/listener.h"
 #include "proxy/admin.h"
 #include "proxy/connection.h"
+#include "proxy/drainer.h"
 #include "proxy/health_checker.h"
 #include "proxy/lane.h"
+#include "proxy/load_poller.h"
 #include "proxy/metrics.h"
 #include "proxy/server_options.h"
 #include "proxy/tls_files.h"
@@ -87,6 +89,8 @@ class Server {
   std::unique_ptr<Listener> metrics_listener_;
   std::unique_ptr<Metrics> metrics_;
   std::unique_ptr<HealthChecker> health_;
+  std::unique_ptr<LoadPoller> loads_;
+  std::unique_ptr<Drainer> drainer_;
   Timer key_timer_;  // of the control lane
   std::vector<std::thread> threads_;
   uint16_t port_ = 0;

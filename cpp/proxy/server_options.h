@@ -74,6 +74,7 @@ struct ServerOptions {
 
   int64_t worker_startup_timeout_ms = 600'000;
   int64_t worker_startup_check_ms = 30'000;
+  int64_t load_poll_interval_ms = -1;         // 0: never; -1: as worker_startup_check_ms under power_of_two
   int64_t health_check_interval_ms = 60'000;  // 0: no checks
   int64_t health_check_timeout_ms = 5'000;
   uint32_t health_failure_threshold = 3;
@@ -82,8 +83,11 @@ struct ServerOptions {
   bool health_compat = false;      // /health answers as the reference router's
   int64_t slow_start_ms = 30'000;  // for a worker that has come back; 0: its whole share at once
 
+  int64_t drain_timeout_ms = 300'000;  // of a worker, unless its drain says otherwise
   int64_t shutdown_settle_ms = 0;
   int64_t shutdown_grace_ms = 180'000;
+
+  int64_t tokenize_timeout_ms = 100;  // that a request waits for its token ids; at least 1
 
   bool access_log = true;
   bool decision_headers = false;  // answers say why their worker was asked

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "routing/request_fields.h"
 #include "routing/routing_text.h"
+#include "routing/token_cache.h"
 
 namespace vllm_router {
 namespace {
@@ -17,6 +18,9 @@ constexpr uint64_t kBytesPerToken = 4;
 constexpr uint64_t kMeanOutputTokens = 256;
 
 constexpr uint64_t kTokensPerMedium = 256;
+
+// More than a tokenizer joins across the cut, or a chat template closes a conversation with.
+constexpr size_t kIdsLeftOut = 16;
 
 // A thread that has seen a longer text does not keep its memory.
 constexpr size_t kKeptTextBytes = 1024 * 1024;
@@ -139,7 +143,13 @@ Router::Router(const RouterOptions& options, std::shared_ptr<Policy> policy)
       needs_(policy_->Needs()),
       session_keys_(options.session_key),
       hasher_(options.policy.block_size),
+      token_cache_(
+          options.tokenize == Tokenize::kWorker && Has(needs_, KeyParts::kBlocks)
+              ? std::make_unique<TokenCache>(kTokenCacheBytes)
+              : nullptr),
       registry_([policy = policy_](const FleetView& next) { return policy->Plan(next); }) {}
+
+Router::~Router() = default;
 
 StatusOr<std::vector<std::string>> Router::WithRanks(std::span<const std::string> urls) const {
   std::vector<std::string> names;
@@ -279,7 +289,9 @@ void Router::MakeBlocks(
   std::string_view text;
   std::span<const uint32_t> tokens;
   PromptScope scope{.lora_name = request.model};  // an adapter is asked for by its name as model
+  bool known = false;
   key->has_blocks = true;
+  key->unknown_text.reset();
   if (request.token_ids) {
     tokens = *request.token_ids;
   } else if (request.prompt) {
@@ -302,9 +314,11 @@ void Router::MakeBlocks(
     scope.cache_salt = read.cache_salt;
     if ((*parsed)->model) scope.lora_name = *(*parsed)->model;
     key->prompt_tokens = CountPromptTokens(scope.is_text ? text.size() : 0, tokens.size(), read.media);
+    known = scope.is_text && token_cache_ != nullptr && MakeKnownBlocks(read, scope, key);
   }
   const BlockHash root = hasher_.Root(scope);
-  if (scope.is_text) {
+  if (known) {
+  } else if (scope.is_text) {
     key->blocks.resize(hasher_.CountBlocks(text));
     hasher_.Hash(root, text, key->blocks);
     key->usable_blocks = (text.size() - !text.empty()) / hasher_.block_bytes();
@@ -314,6 +328,40 @@ void Router::MakeBlocks(
     key->usable_blocks = (tokens.size() - !tokens.empty()) / hasher_.block_size();
   }
   if (read.text.capacity() > kKeptTextBytes) read = {};
+}
+
+// Where the ids of a text end, those of a longer one may differ: the last of them are left out, and the rest of the text
+// follows as blocks of bytes. So every turn of a conversation extends the blocks of the turn before.
+bool Router::MakeKnownBlocks(const RoutingText& read, const PromptScope& scope, RoutingKey* key) const {
+  if (read.asks == RoutingText::Asks::kNothing || read.text.size() < hasher_.block_size()) return false;
+  const bool is_chat = read.asks == RoutingText::Asks::kChat;
+  thread_local std::vector<TextPrefix> prefixes;
+  NamePrefixes(scope.lora_name, is_chat, read.text, &prefixes);
+  const TokenCache::Known known = token_cache_->Find(prefixes);
+  const std::span<const uint32_t> ids =
+      known.ids != nullptr ? std::span<const uint32_t>(*known.ids) : std::span<const uint32_t>();
+  const std::string_view rest = std::string_view(read.text).substr(known.text_size);
+  const size_t left_out = rest.empty() ? 0 : std::min(ids.size(), kIdsLeftOut);
+  const size_t known_blocks = hasher_.CountBlocks(ids.first(ids.size() - left_out));
+  if (ids.empty() || (known_blocks == 0 && !rest.empty())) {
+    key->unknown_text = {prefixes.back().name, is_chat};
+    return false;
+  }
+  PromptScope of_ids = scope;
+  of_ids.is_text = false;
+  key->blocks.resize(known_blocks + hasher_.CountBlocks(rest));
+  const std::span<BlockHash> blocks = key->blocks;
+  hasher_.Hash(
+      hasher_.Root(of_ids), ids.first(known_blocks * hasher_.block_size()), blocks.first(known_blocks));
+  key->usable_blocks = (ids.size() - 1) / hasher_.block_size();
+  if (!rest.empty()) {
+    const BlockHash last = blocks[known_blocks - 1];
+    const std::string_view parent(reinterpret_cast<const char*>(&last), sizeof last);
+    hasher_.Hash(hasher_.Root({.cache_salt = parent, .is_text = true}), rest, blocks.subspan(known_blocks));
+    key->usable_blocks = known_blocks + (rest.size() - 1) / hasher_.block_bytes();
+  }
+  key->prompt_tokens = AsTokenCount(ids.size() + TokensOf(rest.size()));
+  return true;
 }
 
 LoadShare Router::ShareOf(const RoutingKey& key, const Decision& decision) const {

@@ -31,8 +31,14 @@
 
 namespace vllm_router {
 
+enum class Tokenize : uint8_t {
+  kNever,
+  kWorker,  // prompts of text are blocks of token ids as far as token_cache() knows them; somebody has to fill it
+};
+
 struct RouterOptions {
   PolicyOptions policy;
+  Tokenize tokenize = Tokenize::kNever;
   SessionKeyOptions session_key;
   std::vector<std::string> worker_urls;
   size_t max_prefix_length =
@@ -43,12 +49,16 @@ struct RouterOptions {
   uint32_t data_parallel_size = 1;   // > 1: every URL without @rank becomes URL@0 .. URL@n-1
 };
 
+struct RoutingText;
+class TokenCache;
+
 class Router {
  public:
   static StatusOr<std::shared_ptr<Router>> Create(const RouterOptions& options);
   // With a policy made elsewhere; `options.policy` is read for its block size only.
   static StatusOr<std::shared_ptr<Router>> CreateWith(
       const RouterOptions& options, std::unique_ptr<Policy> policy);
+  ~Router();
 
   const Policy& policy() const { return *policy_; }
   const RouterOptions& options() const { return options_; }
@@ -61,11 +71,16 @@ class Router {
   }
   Status MayAddWorker(std::string_view url, double weight);  // what AddWorker would say
   Status RemoveWorker(std::string_view url) { return registry_.Remove(url); }
-  Status DrainWorker(std::string_view url) { return registry_.SetDraining(url, true); }
+  Status DrainWorker(std::string_view url, bool draining = true) {
+    return registry_.SetDraining(url, draining);
+  }
   Status SetHealthy(std::string_view url, bool healthy) { return registry_.SetHealthy(url, healthy); }
   void RefreshFleet() { registry_.Refresh(); }  // a breaker has moved, or a worker warmed up
   const Snapshot<FleetView>& fleet_snapshot() const { return registry_.snapshot(); }
   std::shared_ptr<const FleetView> fleet() const { return registry_.snapshot().Load(); }
+
+  // Of prompts that are text, for policies that match blocks under Tokenize::kWorker; else null.
+  TokenCache* token_cache() const { return token_cache_.get(); }
 
   // What MakeKey reads; nothing else of a request matters to this router.
   KeyParts needs() const { return needs_; }
@@ -91,6 +106,8 @@ class Router {
   StatusOr<Ticket> SelectBelow(const RoutingKey& key, const FleetView& fleet);
   void MakePrompt(const RequestView& request, std::optional<RequestFields>* parsed, RoutingKey* key) const;
   void MakeBlocks(const RequestView& request, std::optional<RequestFields>* parsed, RoutingKey* key) const;
+  // The same of text whose ids, or those of what it begins with, are known; false: of neither.
+  bool MakeKnownBlocks(const RoutingText& read, const PromptScope& scope, RoutingKey* key) const;
   // Fills key->prefix_digest, and *parsed when there is a body to parse.
   void FindPrefix(const RequestView& request, RoutingKey* key, std::optional<RequestFields>* parsed) const;
 
@@ -99,6 +116,7 @@ class Router {
   const KeyParts needs_;
   const SessionKeyFinder session_keys_;
   const BlockHasher hasher_;
+  const std::unique_ptr<TokenCache> token_cache_;
   WorkerRegistry registry_;
 };
 

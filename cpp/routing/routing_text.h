@@ -48,6 +48,11 @@ struct RoutingText {
   std::vector<uint32_t> token_ids;  // kTokens
   std::string cache_salt;           // empty: none. Of a chat it is part of the text as well.
   uint32_t media = 0;               // images, videos, audio clips and files
+
+  // Whether a worker can say which token ids the text has (tokenize_call.h), and how it is asked. Not where the text was
+  // cut, or holds what that call does not know: media, documents, another API's system text.
+  enum class Asks : uint8_t { kNothing, kPrompt, kChat };
+  Asks asks = Asks::kNothing;
 };
 
 // What keeps prompts of different models (and of different salts, where the text does not have the salt already) apart:

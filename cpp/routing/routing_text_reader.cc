@@ -25,6 +25,7 @@ constexpr char kTagged = '\x1d';
 
 constexpr std::array<std::string_view, 5> kContext = {
     "cache_salt", "chat_template", "chat_template_kwargs", "documents", "reasoning_effort"};
+constexpr size_t kDocuments = 3;
 
 bool IsNull(ondemand::value& value) { return value.raw_json_token().starts_with("null"); }
 
@@ -120,6 +121,7 @@ bool AppendWhole(ondemand::object& object, std::string* parts) {
 RoutingTextReader::RoutingTextReader(
     std::string_view path, size_t limit, std::string_view body, RoutingText* out)
     : responses_(path.ends_with("/responses")),
+      anthropic_(path.ends_with("/messages")),
       limit_(limit),
       end_(body.data() + body.size()),
       most_(std::min(limit, body.size())),
@@ -129,6 +131,7 @@ RoutingTextReader::RoutingTextReader(
   out->kind = RoutingText::Kind::kMissing;
   out->framed = false;
   out->scope = 0;
+  out->asks = RoutingText::Asks::kNothing;
   out->text.clear();
   out->token_ids.clear();
   out->cache_salt.clear();
@@ -468,6 +471,10 @@ void RoutingTextReader::Finish(std::string_view model, bool scoped) {
   std::string before = scoped ? TextScope(model, salt) : std::string();
   out_->scope = before.size();
   const size_t limit = limit_ + before.size();
+  if (!framed_ && form_ != Form::kQuery && !items_.empty() && items_.size() <= limit_) {
+    out_->asks = RoutingText::Asks::kPrompt;
+  }
+  const bool any_items = !items_.empty();
   if (framed_) {
     bool any = false;
     for (const std::string& context : context_) {
@@ -481,6 +488,10 @@ void RoutingTextReader::Finish(std::string_view model, bool scoped) {
     }
   }
   items_.insert(0, before);
+  const bool plain = system_.empty() && context_[kDocuments].empty() && out_->media == 0;
+  if (framed_ && form_ == Form::kMessages && !anthropic_ && any_items && plain && items_.size() <= limit) {
+    out_->asks = RoutingText::Asks::kChat;
+  }
   items_.resize(std::min(items_.size(), limit));
   out_->text.swap(items_);
 }

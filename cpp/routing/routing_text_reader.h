@@ -47,6 +47,7 @@ class RoutingTextReader {
   bool Full() const { return items_.size() > limit_; }
 
   const bool responses_;  // `input` is a conversation
+  const bool anthropic_;  // `messages` are not OpenAI's
   const size_t limit_;
   const char* const end_;  // of the body
   const size_t most_;      // bytes that the prompt can have

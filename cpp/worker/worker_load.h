@@ -6,8 +6,9 @@
 //   expected_output      tokens    estimated output                  when the ticket ends
 //   context              tokens    prompt tokens                     when the ticket ends
 //
-// Only a Ticket writes them, and it subtracts what it added; nothing resets them. Thread-safe, relaxed:
-// a reader sees every counter as it was a moment ago.
+// Only a Ticket writes them, and it subtracts what it added; nothing resets them. Beside them stands what the worker has
+// in hand through others, as it said itself a while ago (proxy/load_poller.h); 0 when nobody asks. Thread-safe, relaxed: a
+// reader sees every counter as it was a moment ago.
 #pragma once
 
 #include <atomic>
@@ -25,10 +26,14 @@ struct LoadShare {
 class alignas(64) WorkerLoad {
  public:
   int64_t open_requests() const { return open_requests_.load(std::memory_order_relaxed); }
+  int64_t remote_requests() const { return remote_requests_.load(std::memory_order_relaxed); }
+  int64_t requests() const { return open_requests() + remote_requests(); }  // what policies compare
   int64_t queued_prefill() const { return queued_prefill_.load(std::memory_order_relaxed); }
   int64_t expected_output() const { return expected_output_.load(std::memory_order_relaxed); }
   int64_t context() const { return context_.load(std::memory_order_relaxed); }
   int64_t outstanding_tokens() const { return queued_prefill() + expected_output(); }
+
+  void set_remote_requests(int64_t requests) { remote_requests_.store(requests, std::memory_order_relaxed); }
 
  private:
   friend class Ticket;
@@ -68,6 +73,7 @@ class alignas(64) WorkerLoad {
   std::atomic<int64_t> queued_prefill_{0};
   std::atomic<int64_t> expected_output_{0};
   std::atomic<int64_t> context_{0};
+  std::atomic<int64_t> remote_requests_{0};
 };
 
 }  // namespace vllm_router

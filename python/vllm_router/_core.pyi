@@ -746,7 +746,8 @@ class Router:
         """Choose a worker for one request and reserve the load there.
 
         Say what you have of the request; only what the policy needs is read. One of `body`, `prompt` and
-        `messages` at most, since they say the same thing.
+        `messages` at most, since they say the same thing. Nobody is asked over the network: with
+        `tokenize="worker"` too, text is matched by its bytes here, and by token ids in the server only.
 
         Args:
             body: The JSON body as it will be sent: bytes, str, or a dict, which is read as the text
@@ -777,6 +778,7 @@ class Router:
         token_ids: NDArray[np.uint32] | None = None,
         offsets: NDArray[np.int64] | None = None,
         session_ids: Sequence[_Text | None] | None = None,
+        model: str | None = None,
     ) -> Batch:
         """Choose workers for many requests, in order, each seeing the load of those before it.
 
@@ -789,6 +791,7 @@ class Router:
             offsets: Row i is `token_ids[offsets[i]:offsets[i + 1]]`; shape (n + 1,), int64, never falling,
                 within 0 to m.
             session_ids: n values of `X-Session-ID`; None or blank for a request without one.
+            model: Name of the model of all of them: prompts of different models do not match.
 
         Raises:
             NoWorkersError: nobody may be chosen; no load stays reserved.
@@ -805,6 +808,12 @@ class Router:
         it remembers: `bytes` of different prompts, its limit `max_bytes`, `memory_bytes`, `nodes`,
         `evicted_bytes`, `workers`, the bytes that each was sent; and where answers told, `predicted_tokens`
         and `reported_tokens` of caches, and `guessed_restarts`.
+
+        vllm_cache_aware: `block_index`, a dict of what it believes the workers' caches to hold: `blocks`
+        (distinct), `worker_blocks`, `bytes`, `recorded_requests`, `evicted_blocks`, `prompt_blocks` and of
+        them `matched_blocks`, `workers` (blocks by URL), `match_times` (pairs of an upper bound in seconds
+        and how many matches took up to that and longer than the bound before; one match in 16 is timed) and
+        `match_seconds`, their sum.
         """
 
     def add_worker(self, url: str, weight: float = 1.0) -> None:

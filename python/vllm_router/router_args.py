@@ -323,6 +323,15 @@ class RouterArgs:
         scope="server",
         aliases=("worker_startup_check_interval_secs",),
     )
+    load_poll_interval_secs: float | None = option(
+        None,
+        Seconds("never"),
+        "the time between two questions to workers how many requests they have",
+        group=_WORKERS,
+        scope="server",
+        more="Policies then see what others send to the workers. Unset: --worker-startup-check-interval with "
+        "the policy power_of_two, else never.",
+    )
     model_path: str | None = option(
         None,
         Text("PATH"),
@@ -579,16 +588,22 @@ class RouterArgs:
     )
     tokenize: str = option(
         "never",
-        Choice(
-            ("never",),
-            later={
-                "worker": "prompts of token ids are matched as they are, any other by the bytes of its text"
-            },
-        ),
+        Choice(("never", "worker")),
         "who turns text into token ids",
         group=_POLICY,
         scope="routing",
         policies=BLOCK_POLICIES,
+        more="never: prompts of token ids are matched as they are, any other by the bytes of its text. "
+        "worker: the server asks a worker (POST /tokenize) for each new text; Router.select does not.",
+    )
+    tokenize_timeout_ms: int = option(
+        100,
+        Number(1, 60_000),
+        "the time in milliseconds that a request waits for a worker to turn its text into token ids",
+        group=_POLICY,
+        scope="server",
+        policies=BLOCK_POLICIES,
+        more="Then it is matched by the bytes of its text.",
     )
     balance_abs_threshold: int = option(
         64,
@@ -829,6 +844,13 @@ class RouterArgs:
         180,
         Seconds(low=0),
         "how long requests in flight may finish after SIGTERM",
+        group=_SHUTDOWN,
+        scope="server",
+    )
+    drain_timeout_secs: float = option(
+        300,
+        Seconds(low=0),
+        "how long a worker that drains may go on with what it has, unless POST /admin/drain says otherwise",
         group=_SHUTDOWN,
         scope="server",
     )

@@ -507,6 +507,21 @@ def test_a_batch_is_arrays_of_one_row_per_request(ring):
     assert repr(batch) == "<Batch of 8, 0 open>"
 
 
+def test_a_batch_names_the_model_of_its_prompts():
+    router = Router(policy="vllm_cache_aware", worker_urls=URLS, seed=1)
+    prompts = ["What is the weather like in Oslo? " * 20] * 2
+    for model in ("m", b"m"):
+        router.select_batch(prompts, model=model).finish()
+    assert router.select_batch(prompts, model="m").matched.all()
+    assert router.select_batch(prompts, model="other").matched.tolist()[0] == 0
+    ids = np.arange(200, dtype=np.uint32)
+    router.select_batch(token_ids=ids, offsets=np.array([0, 200]), model="m").finish()
+    assert router.select(token_ids=ids, model="m").matched == 12
+    assert router.select(token_ids=ids).matched == 0
+    with pytest.raises(TypeError, match="model is of type int"):
+        router.select_batch(prompts, model=7)
+
+
 def test_a_batch_of_nothing_is_empty(router):
     for batch in (
         router.select_batch([]),

@@ -185,7 +185,7 @@ def test_what_is_cached_is_no_load():
         ("cache_threshold", -0.1, "0 and 1"),
         ("load_factor", 0.9, "1"),
         ("load_bound", "mean", "room"),
-        ("tokenize", "worker", "not built"),
+        ("tokenize", "workers", "worker"),
     ],
 )
 def test_options_out_of_range_are_refused_with_the_limit(option, value, limit):

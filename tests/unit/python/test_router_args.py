@@ -262,7 +262,10 @@ OTHER_VALUES: dict[str, tuple[str, Any]] = {
     "trust-forwarded": ("", True),  # on anyway; --no-… is the one that changes something
     "session-header-aliases": ("", True),
     "hash-key-fallback": ("body", "body"),  # the other name is not built yet
-    "tokenize": ("never", "never"),  # likewise
+    "tokenize": ("worker", "worker"),
+    "tokenize-timeout-ms": ("250", 250),
+    "load-poll-interval-secs": ("5", 5),
+    "drain-timeout-secs": ("60", 60),
 }
 
 # Flags that make no sense alone, with what they need.

@@ -1,0 +1,82 @@
+// Drainer: takes workers out of the fleet without cutting anybody short. A worker that drains gets no new requests; when its
+// last one has ended it is removed, and when that takes longer than the timeout, what is left is cut and it is removed.
+//
+//   Begin --> draining --> drained            the last request ended
+//                 |------> cut                the timeout passed
+//                 |------> removed            by somebody else meanwhile
+//                 `------> (no row any more)  Cancel(): it serves again
+//
+// Rows() shows all that drain and the kMostEnded that ended last. Begin, Cancel and Rows from any thread; the watching is
+// on the control lane.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "net/event_loop.h"
+#include "net/task.h"
+#include "routing/router.h"
+
+namespace vllm_router {
+
+struct Lane;
+
+class Drainer {
+ public:
+  static constexpr size_t kMostEnded = 100;
+
+  enum class State : uint8_t { kDraining, kDrained, kCut, kRemoved };
+  static std::string_view StateName(State state);
+
+  struct Row {
+    std::string url;
+    State state = State::kDraining;
+    int64_t open_requests = 0;  // now, or when it ended
+    int64_t begun_ns = 0;       // by the lane's clock
+    int64_t ended_ns = 0;
+    int64_t timeout_ms = 0;
+  };
+
+  // `cut`: ends all exchanges with a worker, soon. Called on the control lane.
+  Drainer(Lane& control, std::function<void(std::shared_ptr<const Worker>)> cut);
+
+  // Of a URL without @rank all ranks drain. Again: the timeout counts anew. NotFound names the nearest known URL.
+  Status Begin(std::string_view url, int64_t timeout_ms);
+  Status Cancel(std::string_view url);
+  std::vector<Row> Rows() const;
+  int64_t Now() const;
+
+  void Stop();  // on the control lane
+  bool ended() const { return !running_; }
+
+ private:
+  struct Draining {
+    Row row;
+    std::shared_ptr<Worker> worker;
+  };
+
+  void Watch();
+  Task<void> Run();
+  bool Look();  // false when nobody drains any more
+  void End(Draining&& draining, State state);
+
+  Lane& lane_;
+  const std::function<void(std::shared_ptr<const Worker>)> cut_;
+  Delay delay_;
+  bool stopped_ = false;
+  bool running_ = false;
+
+  mutable std::mutex
+      mutex_;  // guards what follows; the registry's is taken under it, never the other way round
+  std::vector<Draining> draining_;
+  std::deque<Row> ended_;
+};
+
+}  // namespace vllm_router

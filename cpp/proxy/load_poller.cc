@@ -1,0 +1,121 @@
+#include "proxy/load_poller.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "proxy/lane.h"
+
+namespace vllm_router {
+namespace {
+
+using Ranks = std::vector<std::optional<uint32_t>>;
+
+// Whether the answer says that there is no such place, rather than that something went wrong.
+bool IsLacking(int status) { return status == 404 || status == 405 || status == 501; }
+
+std::vector<std::optional<int64_t>> Read(LoadSource::At at, std::string_view body, const Ranks& ranks) {
+  std::vector<std::optional<int64_t>> loads;
+  for (const std::optional<uint32_t> rank : ranks) {
+    std::optional<int64_t> load;
+    if (at == LoadSource::At::kMetrics) load = LoadInMetrics(body, rank);
+    if (at == LoadSource::At::kGetLoad && !rank) load = LoadInGetLoad(body);
+    if (at == LoadSource::At::kLoad && !rank) load = LoadInLoad(body);
+    loads.push_back(load);
+  }
+  return loads;
+}
+
+}  // namespace
+
+Task<LoadAnswer> AskLoad(
+    Lane& lane, Errand* errand, WorkerUrl host, Ranks ranks, LoadSource* source, int64_t timeout_ms) {
+  LoadAnswer result;
+  result.loads.resize(ranks.size());
+  source->Begin();
+  while (source->at() != LoadSource::At::kNowhere) {
+    const LoadSource::At at = source->at();
+    std::string target(source->target());
+    const StatusOr<Fetched> answer = co_await Fetch(lane, errand, host, std::move(target), timeout_ms);
+    if (!answer.ok()) co_return result;
+    if (answer->status == 200) {
+      result.loads = Read(at, answer->body, ranks);
+      const auto known = [](const std::optional<int64_t>& load) { return load.has_value(); };
+      if (std::any_of(result.loads.begin(), result.loads.end(), known)) {
+        result.heard = true;
+        co_return result;
+      }
+    } else if (!IsLacking(answer->status)) {
+      co_return result;
+    }
+    source->Lacks();
+  }
+  co_return result;
+}
+
+LoadPoller::LoadPoller(Lane& lane) : lane_(lane), delay_(lane.loop) {}
+
+void LoadPoller::Start() {
+  if (lane_.options.load_poll_interval_ms <= 0) return;
+  ++open_;
+  Spawn(Run());
+}
+
+void LoadPoller::Stop() {
+  stopped_ = true;
+  delay_.Cancel();
+}
+
+Task<void> LoadPoller::Run() {
+  for (;;) {
+    const int64_t interval = lane_.options.load_poll_interval_ms * 1'000'000;
+    const int64_t jitter = static_cast<int64_t>(lane_.ids.Below(static_cast<uint64_t>(interval / 5 + 1)));
+    co_await delay_.For(interval - interval / 10 + jitter);  // +-10 %, so that routers do not ask in step
+    if (stopped_) break;
+    std::map<std::string, Workers> fleet_hosts;
+    const std::shared_ptr<const FleetView> fleet = lane_.router->fleet();
+    for (const FleetView::Member& member : fleet->members()) {
+      fleet_hosts[member.worker->url.base].push_back(member.worker);
+    }
+    std::erase_if(hosts_, [&](const auto& entry) { return !fleet_hosts.contains(entry.first); });
+    for (auto& [base, workers] : fleet_hosts) {
+      std::shared_ptr<Host>& host = hosts_[base];
+      if (host == nullptr) host = std::make_shared<Host>();
+      if (host->asked) continue;
+      host->asked = true;
+      ++open_;
+      Spawn(Poll(host, std::move(workers)));
+    }
+  }
+  --open_;
+}
+
+Task<void> LoadPoller::Poll(std::shared_ptr<Host> host, Workers workers) {
+  std::vector<int64_t> own;
+  Ranks ranks;
+  for (const std::shared_ptr<Worker>& worker : workers) {
+    own.push_back(worker->load.open_requests());
+    ranks.push_back(worker->url.rank);
+  }
+  const int64_t timeout =
+      std::min<int64_t>(lane_.options.load_poll_interval_ms, lane_.options.health_check_timeout_ms);
+  const LoadAnswer answer =
+      co_await AskLoad(lane_, nullptr, workers.front()->url, ranks, &host->source, timeout);
+  --open_;
+  host->asked = false;
+  if (stopped_) co_return;
+  auto& count = answer.heard ? lane_.recorder.load_polls_ok : lane_.recorder.load_polls_failed;
+  count.fetch_add(1, std::memory_order_relaxed);
+  host->missed = answer.heard ? 0 : host->missed + 1;
+  for (size_t i = 0; i < workers.size(); ++i) {
+    WorkerLoad& load = workers[i]->load;
+    if (answer.loads[i].has_value()) {
+      // Ours came and went while the worker counted: what may have been ours is not taken for another's.
+      load.set_remote_requests(
+          std::max<int64_t>(0, *answer.loads[i] - std::max(own[i], load.open_requests())));
+    } else if (answer.heard || host->missed >= kForgottenPolls) {
+      load.set_remote_requests(0);
+    }
+  }
+}
+
+}  // namespace vllm_router

@@ -1,0 +1,64 @@
+// LoadPoller: asks every worker, at an interval, how many requests it has, ours and those of others, so that policies see
+// what other routers send it (docs/reference/policies.md, "Reported load").
+//
+//   reported 9, of which 4 are ours   ->   5 of others   ->   WorkerLoad::requests() = open requests + 5
+//
+// Where a worker says so is found out by LoadSource. What is not heard for kForgottenPolls polls counts as none. The
+// counters that tickets write are only read. On the control lane.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "net/event_loop.h"
+#include "net/task.h"
+#include "proxy/fetch.h"
+#include "proxy/load_report.h"
+#include "worker/worker.h"
+
+namespace vllm_router {
+
+// The load of each rank (of the host, for a worker without rank), asked where `source` says and, where that lacks it, at
+// the next place. None of them: nobody answered, or the worker has no such place. `heard`: whether it answered at all.
+struct LoadAnswer {
+  std::vector<std::optional<int64_t>> loads;
+  bool heard = false;
+};
+Task<LoadAnswer> AskLoad(
+    Lane& lane, Errand* errand, WorkerUrl host, std::vector<std::optional<uint32_t>> ranks,
+    LoadSource* source, int64_t timeout_ms);
+
+class LoadPoller {
+ public:
+  static constexpr int kForgottenPolls = 3;
+
+  explicit LoadPoller(Lane& lane);
+
+  void Start();  // the first poll comes after one interval
+  // Ends in one of the loop's next turns, polls under way when they do.
+  void Stop();
+  bool ended() const { return open_ == 0; }
+
+ private:
+  struct Host {
+    LoadSource source;
+    bool asked = false;  // and not answered yet
+    int missed = 0;      // polls in a row
+  };
+  using Workers = std::vector<std::shared_ptr<Worker>>;
+
+  Task<void> Run();
+  Task<void> Poll(std::shared_ptr<Host> host, Workers workers);
+
+  Lane& lane_;
+  Delay delay_;
+  bool stopped_ = false;
+  int open_ = 0;                                        // coroutines of ours
+  std::map<std::string, std::shared_ptr<Host>> hosts_;  // by base URL
+};
+
+}  // namespace vllm_router

@@ -1,0 +1,53 @@
+// What a worker says of its load, running and waiting requests together, in one of three ways:
+//
+//   GET /metrics    Prometheus text: vllm:num_requests_running + ..._waiting, or sglang:num_running_reqs + num_queue_reqs
+//   GET /get_load   SGLang's {"load": 7}
+//   GET /load       vLLM's {"server_load": 7}
+//
+// LoadSource remembers which of them a worker has, so that it is not asked for the others every time:
+//
+//             has it                 none of the three
+//   metrics --------> metrics      metrics -> get_load -> load -> nothing: a pause, then metrics again
+//
+// Strict: a sample, a count or a text that is not as it should be makes the whole report none. Pure; any thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace vllm_router {
+
+// More than any engine has; a report of more is none.
+inline constexpr int64_t kMostReportedLoad = 100'000'000;
+
+// The samples of one data-parallel rank (label `engine`, or SGLang's `dp_rank`), or of all, added up.
+std::optional<int64_t> LoadInMetrics(std::string_view text, std::optional<uint32_t> rank);
+// Of a whole host.
+std::optional<int64_t> LoadInGetLoad(std::string_view json);
+std::optional<int64_t> LoadInLoad(std::string_view json);
+
+// One thread.
+class LoadSource {
+ public:
+  enum class At : uint8_t { kMetrics, kGetLoad, kLoad, kNowhere };
+  static constexpr int kPause = 10;  // polls, when a worker has none of them
+
+  // At the beginning of a poll.
+  void Begin() {
+    asked_ = 0;
+    if (at_ == At::kNowhere && ++paused_ >= kPause) at_ = At::kMetrics;
+  }
+  // Where to ask now; kNowhere: this poll is over.
+  At at() const { return asked_ == 3 ? At::kNowhere : at_; }
+  std::string_view target() const;
+  // What was learned there: it is not there, so the next one is to be asked. (Nothing, when it is there.)
+  void Lacks();
+
+ private:
+  At at_ = At::kMetrics;
+  int asked_ = 0;  // in this poll, in vain
+  int paused_ = 0;
+};
+
+}  // namespace vllm_router

@@ -1,0 +1,37 @@
+// Rest: whether to ask somebody again who did not answer well. Each failure in a row doubles the pause, from 1 s to 60 s;
+// who turns out not to know the question at all rests 60 s, for it may be another program by then; a good answer ends it.
+//
+//   rest.Failed(now);  rest.over(now + 0.5 s)   ->   false
+//                      rest.over(now + 1 s)     ->   true
+//
+// For questions of our own, which nobody's request depends on; time passed in. Pure; one thread.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace vllm_router {
+
+class Rest {
+ public:
+  static constexpr int64_t kFirstNanos = 1'000'000'000;
+  static constexpr int64_t kLongestNanos = 60'000'000'000;
+
+  bool over(int64_t now) const { return now >= until_; }
+  void Worked() {
+    until_ = INT64_MIN;
+    pause_ = kFirstNanos;
+  }
+  void Failed(int64_t now) {
+    if (!over(now)) return;  // asked at the same time as another that failed: one failure
+    until_ = now + pause_;
+    pause_ = std::min(pause_ * 2, kLongestNanos);
+  }
+  void Unknown(int64_t now) { until_ = now + kLongestNanos; }
+
+ private:
+  int64_t until_ = INT64_MIN;
+  int64_t pause_ = kFirstNanos;
+};
+
+}  // namespace vllm_router

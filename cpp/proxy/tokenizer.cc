@@ -1,0 +1,129 @@
+#include "proxy/tokenizer.h"
+
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "base/limits.h"
+#include "net/event_loop.h"
+#include "proxy/lane.h"
+#include "routing/tokenize_call.h"
+
+namespace vllm_router {
+namespace {
+
+constexpr std::string_view kTarget = "/tokenize";
+
+// A worker that has the call and will not answer this request says so as OpenAI does; a web framework that knows no such
+// path does not.
+bool IsRefusal(const Fetched& answer) {
+  if (answer.status == 400 || answer.status == 413 || answer.status == 422) return true;
+  return answer.status == 404 && answer.body.find("\"error\"") != std::string::npos;
+}
+
+bool IsUnknown(const Fetched& answer) {
+  return answer.status == 404 || answer.status == 405 || answer.status == 501;
+}
+
+}  // namespace
+
+// Outlives the request that it is for where a name is being looked up, which nobody can cut short.
+struct Tokenizer::Question {
+  explicit Question(std::span<const std::string_view> via) : errand(via) {}
+
+  Errand errand;              // of the call alone
+  Errand* waiting = nullptr;  // who wants to know; null: nobody any more
+  bool answered = false;
+  WorkerUrl url;
+  std::shared_ptr<Host> host;
+  std::string call;
+  StatusOr<Fetched> answer = absl::UnknownError("not asked");
+};
+
+Task<bool> Tokenizer::Ask(
+    Errand& errand, RoutingKey::UnknownText text, std::string_view body, const FleetView& fleet) {
+  const auto count = [this](TokenizeEnd end) {
+    lane_.recorder.tokenize_calls[static_cast<size_t>(end)].fetch_add(1, std::memory_order_relaxed);
+  };
+  std::optional<std::string> call = WriteTokenizeCall(body, /*padded=*/true, text.is_chat);
+  const Worker* worker = call ? Choose(fleet) : nullptr;
+  if (worker == nullptr) {
+    count(TokenizeEnd::kNobody);
+    co_return false;
+  }
+  auto question = std::make_shared<Question>(errand.via());
+  question->url = worker->url;
+  question->call = *std::move(call);
+  question->host = hosts_.at(worker->url.base);
+  question->waiting = &errand;
+  const int64_t begun = lane_.clock.NowNanos();
+  Spawn(Send(question));
+  if (!question->answered) {
+    const int64_t patience = lane_.options.tokenize_timeout_ms * 1'000'000;
+    co_await errand.Pause(lane_, patience);
+  }
+  question->waiting = nullptr;
+  question->errand.Cancel();
+
+  PromptIds ids;
+  const TokenizeEnd end = errand.cancelled() ? TokenizeEnd::kGone : Judge(*question, &ids);
+  count(end);
+  lane_.recorder.tokenize_nanos.fetch_add(
+      static_cast<uint64_t>(lane_.clock.NowNanos() - begun), std::memory_order_relaxed);
+  const int64_t now = lane_.clock.NowNanos();
+  if (end == TokenizeEnd::kOk || end == TokenizeEnd::kRefused) question->host->rest.Worked();
+  if (end == TokenizeEnd::kUnknown) question->host->rest.Unknown(now);
+  if (end == TokenizeEnd::kTimeout || end == TokenizeEnd::kFailed) question->host->rest.Failed(now);
+  if (end != TokenizeEnd::kOk) co_return false;
+  lane_.router->token_cache()->Store(text.name, std::move(ids));
+  co_return true;
+}
+
+TokenizeEnd Tokenizer::Judge(const Question& question, PromptIds* ids) const {
+  if (!question.answered) return TokenizeEnd::kTimeout;
+  if (!question.answer.ok()) return TokenizeEnd::kFailed;
+  const Fetched& answer = *question.answer;
+  if (IsRefusal(answer)) return TokenizeEnd::kRefused;
+  if (IsUnknown(answer)) return TokenizeEnd::kUnknown;
+  if (answer.status != 200) return TokenizeEnd::kFailed;
+  StatusOr<PromptIds> parsed = ParseTokenizeAnswer(answer.body);
+  if (!parsed.ok()) return TokenizeEnd::kFailed;
+  *ids = *std::move(parsed);
+  return TokenizeEnd::kOk;
+}
+
+// Any of them will do, since all serve the same models; the one with the least in hand answers first.
+const Worker* Tokenizer::Choose(const FleetView& fleet) {
+  if (hosts_.size() > fleet.members().size()) {
+    std::set<std::string_view> known;
+    for (const FleetView::Member& member : fleet.members()) known.insert(member.worker->url.base);
+    std::erase_if(hosts_, [&known](const auto& entry) { return !known.contains(entry.first); });
+  }
+  const int64_t now = lane_.clock.NowNanos();
+  const Worker* best = nullptr;
+  uint64_t equals = 0;
+  for (const uint32_t position : fleet.eligible()) {
+    const Worker& worker = fleet.worker(position);
+    std::shared_ptr<Host>& host = hosts_[worker.url.base];
+    if (host == nullptr) host = std::make_shared<Host>();
+    if (!host->rest.over(now) || host->open >= kMaxTokenizeCalls) continue;
+    const int64_t more = best == nullptr ? -1 : worker.load.open_requests() - best->load.open_requests();
+    if (more > 0) continue;
+    if (more < 0) equals = 0;
+    if (lane_.ids.Below(++equals) == 0) best = &worker;
+  }
+  return best;
+}
+
+Task<void> Tokenizer::Send(std::shared_ptr<Question> question) {
+  const std::shared_ptr<Host> host = question->host;
+  ++host->open;
+  std::string target(kTarget);
+  question->answer = co_await Post(
+      lane_, &question->errand, question->url, target, question->call, lane_.options.tokenize_timeout_ms);
+  --host->open;
+  question->answered = true;
+  if (question->waiting != nullptr) question->waiting->EndPause();
+}
+
+}  // namespace vllm_router

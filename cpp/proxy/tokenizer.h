@@ -1,0 +1,50 @@
+// Tokenizer: finds out which token ids a prompt of text has, by asking a worker (POST /tokenize), and leaves them in the
+// router's TokenCache. For --tokenize worker.
+//
+//   RoutingKey::unknown_text  -->  Ask: the worker with the fewest open requests  -->  TokenCache  -->  MakeKey once more
+//
+// Nobody waits long for it: --tokenize-timeout-ms, and then the request goes on with blocks of bytes, as it does when the
+// answer is no good, when every worker is busy with kMaxTokenizeCalls questions, or when all of them rest (rest.h). One
+// that does not know the call rests as well; a request that it refuses is the request's fault, and no reason to rest.
+// What is asked twice at the same time is asked twice. Never touches load. One lane.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "net/task.h"
+#include "policy/routing_key.h"
+#include "proxy/fetch.h"
+#include "proxy/recorder.h"
+#include "proxy/rest.h"
+#include "routing/token_cache.h"
+#include "worker/fleet_view.h"
+
+namespace vllm_router {
+
+class Tokenizer {
+ public:
+  explicit Tokenizer(Lane& lane) : lane_(lane) {}
+
+  // True when the cache has the ids afterwards. `body`: the client's, with its padding. Ends soon after errand.Cancel().
+  Task<bool> Ask(Errand& errand, RoutingKey::UnknownText text, std::string_view body, const FleetView& fleet);
+
+ private:
+  struct Host {
+    Rest rest;
+    uint32_t open = 0;  // questions
+  };
+  struct Question;
+
+  const Worker* Choose(const FleetView& fleet);
+  Task<void> Send(std::shared_ptr<Question> question);
+  TokenizeEnd Judge(const Question& question, PromptIds* ids) const;
+
+  Lane& lane_;
+  std::unordered_map<std::string, std::shared_ptr<Host>> hosts_;  // by base URL
+};
+
+}  // namespace vllm_router

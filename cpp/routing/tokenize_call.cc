@@ -1,0 +1,182 @@
+#include "routing/tokenize_call.h"
+
+#include <array>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "base/text.h"
+#include "routing/json_reading.h"
+#include "routing/request_fields.h"
+#include "routing/request_view.h"
+
+namespace vllm_router {
+namespace {
+
+namespace ondemand = json::ondemand;
+using ondemand::json_type;
+
+// What vLLM's /tokenize knows of a chat, and what it makes of a prompt.
+constexpr std::array<std::string_view, 10> kChatMembers = {
+    "model",
+    "messages",
+    "tools",
+    "chat_template",
+    "chat_template_kwargs",
+    "add_generation_prompt",
+    "continue_final_message",
+    "add_special_tokens",
+    "mm_processor_kwargs",
+    "media_io_kwargs"};
+constexpr std::array<std::string_view, 2> kPromptMembers = {"model", "add_special_tokens"};
+constexpr std::string_view kGeneration = "add_generation_prompt";
+
+// The value as it stands in the body; empty when it does not hold together.
+std::string_view Raw(ondemand::value& value) {
+  const std::optional<json_type> type = json::TypeOf(value);
+  std::string_view raw;
+  if (type == json_type::object) {
+    ondemand::object object;
+    if (value.get_object().get(object) != simdjson::SUCCESS) return {};
+    return object.raw_json().get(raw) == simdjson::SUCCESS ? raw : std::string_view();
+  }
+  if (type == json_type::array) {
+    ondemand::array array;
+    if (value.get_array().get(array) != simdjson::SUCCESS) return {};
+    return array.raw_json().get(raw) == simdjson::SUCCESS ? raw : std::string_view();
+  }
+  return type ? json::ReadToken(value) : std::string_view();
+}
+
+// A string, or the first of a list of strings.
+std::string_view RawPrompt(ondemand::value& value) {
+  const std::optional<json_type> type = json::TypeOf(value);
+  if (type == json_type::string) return json::ReadToken(value);
+  ondemand::array array;
+  if (type != json_type::array || value.get_array().get(array) != simdjson::SUCCESS) return {};
+  bool is_first = true;
+  std::string_view raw;
+  for (auto element : array) {
+    ondemand::value text;
+    if (std::move(element).get(text) != simdjson::SUCCESS) return {};
+    if (std::exchange(is_first, false) && json::TypeOf(text) == json_type::string)
+      raw = json::ReadToken(text);
+  }
+  return raw;
+}
+
+void AddMember(std::string_view name, std::string_view raw, std::string* call) {
+  call->append(call->empty() ? "{\"" : ",\"").append(name).append("\":").append(raw);
+}
+
+// The prompt's member, as RoutingTextReader ranks them; the larger the better, 0: none.
+int RankOf(std::string_view name) {
+  return name == "input" ? 3 : name == "prompt" ? 2 : name == "text" ? 1 : 0;
+}
+
+}  // namespace
+
+std::optional<std::string> WriteTokenizeCall(std::string_view body, bool padded, bool is_chat) {
+  if (body.empty() || body.size() > kMaxParsedBodyBytes) return std::nullopt;
+  std::string copy;
+  if (!padded) {
+    copy.reserve(body.size() + kBodyPadding);
+    copy.append(body).append(kBodyPadding, ' ');
+    body = {copy.data(), body.size()};
+  }
+  ondemand::parser parser;
+  ondemand::document document;
+  ondemand::object object;
+  const simdjson::padded_string_view text(body.data(), body.size(), body.size() + kBodyPadding);
+  if (parser.iterate(text).get(document) != simdjson::SUCCESS) return std::nullopt;
+  if (document.get_object().get(object) != simdjson::SUCCESS) return std::nullopt;
+
+  std::array<std::string_view, kChatMembers.size()> found;
+  std::string_view prompt;
+  int rank = 0;
+  const bool whole = json::ForEachMember(
+      object, body.data() + body.size(), [&](std::string_view name, ondemand::value& value) {
+        if (is_chat) {
+          for (size_t i = 0; i < kChatMembers.size(); ++i) {
+            if (name == kChatMembers[i]) found[i] = Raw(value);
+          }
+          return true;
+        }
+        for (size_t i = 0; i < kPromptMembers.size(); ++i) {
+          if (name == kPromptMembers[i]) found[i] = Raw(value);
+        }
+        if (const int own = RankOf(name); own != 0 && own >= rank) {
+          if (const std::string_view raw = RawPrompt(value); !raw.empty()) {
+            prompt = raw;
+            rank = own;
+          }
+        }
+        return true;
+      });
+  if (!whole) return std::nullopt;
+
+  std::string call;
+  if (!is_chat) {
+    if (prompt.empty()) return std::nullopt;
+    for (size_t i = 0; i < kPromptMembers.size(); ++i) {
+      if (!found[i].empty()) AddMember(kPromptMembers[i], found[i], &call);
+    }
+    AddMember("prompt", prompt, &call);
+    return call += '}';
+  }
+  if (found[1].empty()) return std::nullopt;
+  bool generates = false;
+  for (size_t i = 0; i < kChatMembers.size(); ++i) {
+    if (found[i].empty()) continue;
+    generates |= kChatMembers[i] == kGeneration;
+    AddMember(kChatMembers[i], found[i], &call);
+  }
+  if (!generates) AddMember(kGeneration, "true", &call);
+  return call += '}';
+}
+
+StatusOr<std::vector<uint32_t>> ParseTokenizeAnswer(std::string_view answer) {
+  // The whole of it is checked, also what nobody reads.
+  simdjson::dom::parser parser;
+  simdjson::dom::object object;
+  if (parser.parse(answer.data(), answer.size()).get(object) != simdjson::SUCCESS) {
+    return absl::FailedPreconditionError("the answer is not one JSON object");
+  }
+  std::optional<simdjson::dom::array> tokens;
+  std::optional<uint64_t> count;
+  for (const simdjson::dom::key_value_pair member : object) {
+    if (member.key == "tokens") {
+      simdjson::dom::array array;
+      if (tokens || member.value.get(array) != simdjson::SUCCESS) {
+        return absl::FailedPreconditionError("'tokens' is no list, or is there twice");
+      }
+      tokens = array;
+    } else if (member.key == "count") {
+      uint64_t number = 0;
+      if (count || member.value.get(number) != simdjson::SUCCESS) {
+        return absl::FailedPreconditionError("'count' is no whole number, or is there twice");
+      }
+      count = number;
+    }
+  }
+  if (!tokens) return absl::FailedPreconditionError("the answer has no 'tokens'");
+  std::vector<uint32_t> ids;
+  for (const simdjson::dom::element element : *tokens) {
+    uint64_t id = 0;
+    if (element.get(id) != simdjson::SUCCESS || id > std::numeric_limits<uint32_t>::max()) {
+      return absl::FailedPreconditionError("'tokens' holds what is no token id");
+    }
+    if (ids.size() == kMaxTokenizedIds) {
+      return absl::FailedPreconditionError(Concat("'tokens' has more than ", kMaxTokenizedIds, " ids"));
+    }
+    ids.push_back(static_cast<uint32_t>(id));
+  }
+  if (ids.empty()) return absl::FailedPreconditionError("'tokens' is empty");
+  if (count && *count != ids.size()) {
+    return absl::FailedPreconditionError(
+        Concat("'count' is ", *count, " and 'tokens' has ", ids.size(), " ids"));
+  }
+  return ids;
+}
+
+}  // namespace vllm_router

@@ -1,0 +1,120 @@
+"""cpp/proxy/load_report.h: what workers say of their load, and where they say it."""
+
+import pytest
+
+from vllm_router._core import testing
+
+VLLM = """# HELP vllm:num_requests_running Number of requests in model execution batches.
+# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{engine="0",model_name="m"} 3.0
+vllm:num_requests_running{engine="1",model_name="m"} 2.0
+# TYPE vllm:num_requests_waiting gauge
+vllm:num_requests_waiting{engine="0",model_name="m"} 4.0
+vllm:num_requests_waiting{engine="1",model_name="m"} 0.0
+vllm:num_requests_waiting_by_reason{engine="0",model_name="m",reason="capacity"} 4.0
+vllm:kv_cache_usage_perc{engine="0"} NaN
+"""
+SGLANG = """sglang:num_running_reqs{model_name="m",dp_rank="0"} 5
+sglang:num_queue_reqs{model_name="m",dp_rank="0"} 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "rank", "load"),
+    [
+        (VLLM, None, 9),
+        (VLLM, 0, 7),
+        (VLLM, 1, 2),
+        (VLLM, 2, None),
+        (VLLM.replace("\n", "\r\n"), None, 9),
+        (SGLANG, None, 6),
+        (SGLANG, 0, 6),
+        ("vllm:num_requests_running 1\nvllm:num_requests_waiting 2e0 1700000000000", None, 3),
+        ("vllm:num_requests_running 1\nvllm:num_requests_waiting 2", 0, None),  # no rank says so
+        ('vllm:num_requests_running { a = "}\\"\\\\\\n" , } 1\nvllm:num_requests_waiting\t2', None, 3),
+        ("", None, None),
+        ("vllm:num_requests_running 1\n", None, None),  # waiting is missing
+        ("vllm:num_requests_running 1\nsglang:num_queue_reqs 1\n", None, None),
+    ],
+)
+def test_loads_in_metrics(text, rank, load):
+    assert testing.load_in_metrics(text, rank) == load
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [
+        "-1",
+        "NaN",
+        "+Inf",
+        "1e99",
+        "",
+        "x",
+        "1x",
+        "1 x",
+        '{a="b} 1',
+        '{a="b"',
+        "{a=b} 1",
+        '{="b"} 1',
+        '{a="b" c="d"} 1',
+        '{a="\\',
+        str(testing.MOST_REPORTED_LOAD + 1),
+    ],
+)
+def test_a_sample_that_is_not_as_it_should_be_makes_the_whole_none(sample):
+    good = "vllm:num_requests_running 1\nvllm:num_requests_waiting 2\n"
+    blank = "" if sample.startswith("{") else " "
+    assert testing.load_in_metrics(good) == 3
+    assert testing.load_in_metrics(f"{good}vllm:num_requests_running{blank}{sample}\n") is None
+
+
+def test_the_sum_has_the_limit_too():
+    half = testing.MOST_REPORTED_LOAD // 2
+    text = f"vllm:num_requests_running {half}\nvllm:num_requests_waiting "
+    assert testing.load_in_metrics(text + str(half)) == 2 * half
+    assert testing.load_in_metrics(text + str(half + 1)) is None
+
+
+@pytest.mark.parametrize(("read", "member"), [("load_in_get_load", "load"), ("load_in_load", "server_load")])
+def test_loads_in_json(read, member):
+    load_in = getattr(testing, read)
+    assert load_in(f'{{"{member}": 7, "x": null}}') == 7
+    assert load_in(f'{{"{member}": 0}}') == 0
+    wrong = ["-1", "1.5", '"7"', "null", "1e2", "[7]", str(testing.MOST_REPORTED_LOAD + 1), str(2**64 - 1)]
+    for value in wrong:
+        assert load_in(f'{{"{member}": {value}}}') is None, value
+    for text in ("", "7", "[]", "{}", f'{{"{member}":7', '{"other": 7}', f'{{"{member}": 7}} x'):
+        assert load_in(text) is None, text
+
+
+def polls(source, lacking, count):
+    """Where each of some polls asks, until it finds what it wants."""
+    asked = []
+    for _ in range(count):
+        source.begin()
+        here = []
+        while (target := source.target()) and (here.append(target) or target in lacking):
+            source.lacks()
+        asked.append(here)
+    return asked
+
+
+def test_a_worker_is_asked_where_it_answered_the_last_time():
+    assert polls(testing.LoadSource(), {}, 2) == [["/metrics"], ["/metrics"]]
+    assert polls(testing.LoadSource(), {"/metrics"}, 2) == [["/metrics", "/get_load"], ["/get_load"]]
+    lacking = {"/metrics", "/get_load"}
+    assert polls(testing.LoadSource(), lacking, 2) == [["/metrics", "/get_load", "/load"], ["/load"]]
+
+
+def test_a_worker_that_changes_is_asked_everywhere_again():
+    source = testing.LoadSource()
+    polls(source, {"/metrics"}, 1)
+    assert polls(source, {"/get_load"}, 1) == [["/get_load", "/load"]]
+    assert polls(source, {"/load"}, 1) == [["/load", "/metrics"]]
+
+
+def test_a_worker_that_says_it_nowhere_is_asked_again_after_a_pause():
+    nowhere = {"/metrics", "/get_load", "/load"}
+    asked = polls(testing.LoadSource(), nowhere, 12)
+    everywhere = ["/metrics", "/get_load", "/load"]
+    assert asked == [everywhere, *[[]] * 9, everywhere, []]

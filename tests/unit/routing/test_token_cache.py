@@ -1,0 +1,143 @@
+"""cpp/routing/token_cache.h: names of beginnings, the bound, and what MakeKey makes of known ids."""
+
+import json
+
+import pytest
+
+from vllm_router import Router, hash_blocks
+from vllm_router._core import testing
+
+#   \x1E system \x1E user \x1E assistant \x1E user
+TURNS = ["\x1esystem\x1fBe kind.", "\x1euser\x1fHello!", "\x1eassistant\x1fHi.", "\x1euser\x1fMore"]
+
+
+def test_a_text_is_named_at_each_item_and_as_a_whole():
+    assert testing.named_prefixes("") == [0]
+    assert testing.named_prefixes("plain") == [5]
+    assert testing.named_prefixes("".join(TURNS[:2])) == [len(TURNS[0]), len(TURNS[0] + TURNS[1])]
+    assert testing.named_prefixes("a\x1e\x1eb") == [1, 2, 4]
+
+
+def test_a_text_of_very_many_items_is_named_at_the_first_and_as_a_whole():
+    most = testing.MAX_NAMED_ITEMS
+    names = testing.named_prefixes("\x1e" * (most + 100))
+    assert names == [*range(1, most + 1), most + 100]
+
+
+def test_a_turn_finds_the_ids_of_the_longest_turn_before_it():
+    cache = testing.TokenCache(1 << 20)
+    cache.store("m", True, TURNS[0], [1])
+    cache.store("m", True, TURNS[0] + TURNS[1], [1, 2])
+    assert cache.find("m", True, "".join(TURNS)) == ([1, 2], len(TURNS[0] + TURNS[1]))
+    assert cache.find("m", True, TURNS[0] + "\x1euser\x1fOther") == ([1], len(TURNS[0]))
+    assert cache.find("m", True, TURNS[0] + " Always.") is None  # the item goes on
+    assert cache.find("m", False, TURNS[0]) is None
+    assert cache.find("other", True, TURNS[0]) is None
+
+
+def test_the_least_recently_used_go_first_and_what_is_too_large_is_not_kept():
+    entry = testing.TOKEN_CACHE_ENTRY_BYTES
+    cache = testing.TokenCache(2 * entry + 8)
+    cache.store("", True, "a", [1])
+    cache.store("", True, "b", [2])
+    assert cache.find("", True, "a") == ([1], 1)
+    cache.store("", True, "c", [3])
+    assert cache.find("", True, "b") is None
+    assert cache.find("", True, "a") == ([1], 1)
+    cache.store("", True, "d", [0] * (entry // 4 + 3))
+    assert cache.find("", True, "d") is None
+    assert cache.stats() == {
+        "entries": 2,
+        "bytes": 2 * entry + 8,
+        "whole": 2,
+        "partial": 0,
+        "unknown": 2,
+        "evicted": 1,
+    }
+
+
+# ---- MakeKey
+
+
+def body(*messages, **members):
+    roles = ["system", "user", "assistant", "user", "assistant"]
+    chat = [{"role": role, "content": text} for role, text in zip(roles, messages, strict=False)]
+    return json.dumps({"model": "m", "messages": chat, **members})
+
+
+def router(block_size=4, **options):
+    return Router(policy="vllm_cache_aware", block_size=block_size, tokenize="worker", **options)
+
+
+FIRST = ("Be kind.", "Hello, what is the weather like in Oslo today?")
+IDS = list(range(100, 140))
+
+
+def test_known_ids_are_the_blocks():
+    with_ids = router()
+    before = testing.make_blocks(with_ids, body=body(*FIRST))
+    assert before["asks_for_ids"]
+    assert testing.learn_tokens(with_ids, IDS, body=body(*FIRST))
+    after = testing.make_blocks(with_ids, body=body(*FIRST))
+    assert not after["asks_for_ids"]
+    assert after["prompt_tokens"] == len(IDS)
+    assert after["usable"] == 9
+    assert after["blocks"] == hash_blocks(IDS, 4, lora_name="m").tolist()
+    assert (
+        after["blocks"]
+        == testing.make_blocks(with_ids, body=json.dumps({"model": "m", "prompt": IDS}))["blocks"]
+    )
+
+
+def test_the_next_turns_extend_the_blocks_of_the_first_without_asking():
+    with_ids = router()
+    testing.learn_tokens(with_ids, IDS, body=body(*FIRST))
+    first = testing.make_blocks(with_ids, body=body(*FIRST))["blocks"]
+    second_turn = body(*FIRST, "Rain, and 7 degrees. " * 3, "And tomorrow, in the afternoon?")
+    second = testing.make_blocks(with_ids, body=second_turn)
+    third_turn = body(*FIRST, "Rain, and 7 degrees. " * 3, "And tomorrow, in the afternoon?", "Sun. " * 9)
+    third = testing.make_blocks(with_ids, body=third_turn)
+    kept = (len(IDS) - 16) // 4  # the last ids may change when the text goes on
+    assert not second["asks_for_ids"]
+    assert second["blocks"][:kept] == first[:kept]
+    assert second["blocks"][kept] != first[kept]
+    assert third["blocks"][: len(second["blocks"])] == second["blocks"]
+    assert len(third["blocks"]) > len(second["blocks"]) > kept
+    # Another first turn with the same continuation shares nothing.
+    testing.learn_tokens(with_ids, [1, *IDS], body=body("Be brief.", FIRST[1]))
+    other = body("Be brief.", FIRST[1], "Rain, and 7 degrees. " * 3, "And tomorrow, in the afternoon?")
+    assert not set(testing.make_blocks(with_ids, body=other)["blocks"]) & set(second["blocks"])
+
+
+def test_ids_of_a_beginning_that_fill_no_block_are_asked_for_anew():
+    with_ids = router()
+    testing.learn_tokens(with_ids, IDS[:19], body=body(*FIRST))
+    longer = testing.make_blocks(with_ids, body=body(*FIRST, "Rain."))
+    assert longer["asks_for_ids"]
+    assert not testing.make_blocks(with_ids, body=body(*FIRST))["asks_for_ids"]
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("", body("Be kind.", [{"type": "image_url", "image_url": {"url": "https://x/a.png"}}])),
+        ("", body(*FIRST, documents=[{"text": "x"}])),
+        ("/v1/messages", body(*FIRST)),
+        ("", json.dumps({"system": "Be kind.", "messages": [{"role": "user", "content": "Hello there"}]})),
+        ("/v1/responses", json.dumps({"input": "Hello there"})),
+        ("", json.dumps({"query": "Hello there"})),
+        ("", json.dumps({"prompt": [1, 2, 3, 4, 5]})),
+        ("", json.dumps({"prompt": "abc"})),  # no block
+        ("", json.dumps({"messages": []})),
+        ("", json.dumps({"messages": [{"role": "user", "content": "x" * (4 << 20)}]})),  # cut
+    ],
+)
+def test_what_a_worker_cannot_be_asked_about(path, text):
+    assert not testing.make_blocks(router(), body=text, path=path)["asks_for_ids"]
+
+
+def test_nothing_is_asked_without_the_option_or_by_other_policies():
+    with pytest.warns(UserWarning, match="tokenize has no effect"):
+        unaware = Router(policy="prefix_aware", tokenize="worker")
+    for other in (Router(policy="vllm_cache_aware"), unaware):
+        assert not testing.make_blocks(other, body=body(*FIRST))["asks_for_ids"]

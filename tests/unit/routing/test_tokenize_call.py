@@ -1,0 +1,110 @@
+"""cpp/routing/tokenize_call.h: what is asked, and which answers count."""
+
+import json
+
+import pytest
+
+from vllm_router._core import testing
+
+CHAT = {"model": "m", "messages": [{"role": "user", "content": 'Say "hi" 😀'}]}
+
+
+def call(body, is_chat, padded=True):
+    text = body if isinstance(body, str) else json.dumps(body)
+    written = testing.write_tokenize_call(text, is_chat, padded)
+    return None if written is None else json.loads(written)
+
+
+@pytest.mark.parametrize("padded", [True, False])
+def test_a_chat_is_asked_with_its_generation_prompt(padded):
+    assert call(CHAT, True, padded) == {**CHAT, "add_generation_prompt": True}
+
+
+def test_members_that_the_call_knows_go_along_as_they_are():
+    more = {
+        "tools": [{"type": "function", "function": {"name": "f"}}],
+        "chat_template": "x",
+        "chat_template_kwargs": {"enable_thinking": False},
+        "add_generation_prompt": False,
+        "continue_final_message": True,
+        "add_special_tokens": True,
+        "mm_processor_kwargs": {},
+        "media_io_kwargs": {},
+    }
+    others = {"stream": True, "temperature": 0.5, "user": "ann", "max_tokens": 7, "prompt": "no"}
+    assert call({**others, **CHAT, **more}, True) == {**CHAT, **more}
+
+
+@pytest.mark.parametrize(
+    ("body", "prompt"),
+    [
+        ({"prompt": "Hello"}, "Hello"),
+        ({"prompt": ["Hello", "Bye"]}, "Hello"),
+        ({"text": "Hello"}, "Hello"),
+        ({"text": "no", "prompt": "Hello"}, "Hello"),
+        ({"prompt": "no", "input": "Hello"}, "Hello"),
+        ({"prompt": "no", "input": "Hello", "text": "no"}, "Hello"),
+        ({"prompt": 'a"b\\\n😀'}, 'a"b\\\n😀'),
+    ],
+)
+def test_a_prompt(body, prompt):
+    assert call(body, False) == {"prompt": prompt}
+    assert call({**body, "model": "m", "add_special_tokens": False, "n": 1}, False) == {
+        "model": "m",
+        "prompt": prompt,
+        "add_special_tokens": False,
+    }
+
+
+@pytest.mark.parametrize("body", ["", "[]", "{}", '{"prompt":7}', '{"prompt":["a"', '{"prompt":[[1]]}'])
+def test_without_a_prompt_nothing_is_asked(body):
+    assert call(body, False) is None
+
+
+def test_without_messages_nothing_is_asked():
+    assert call({"prompt": "Hello"}, True) is None
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        '{"count": 3, "max_model_len": 9, "tokens": [0, 7, 4294967295], "token_strs": null}',
+        '{"tokens":[0,7,4294967295]}',
+        ' {"tok\\u0065ns" : [ 0 , 7 , 4294967295 ] } ',
+    ],
+)
+def test_ids_are_read(answer):
+    assert testing.parse_tokenize_answer(answer) == [0, 7, 2**32 - 1]
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        ("", "not one JSON object"),
+        ("[1]", "not one JSON object"),
+        ('{"tokens":[1]} {}', "not one JSON object"),
+        ('{"tokens":[1],"x":tru}', "not one JSON object"),
+        ('{"tokens":[1],}', "not one JSON object"),
+        ('{"count":1}', "no 'tokens'"),
+        ('{"tokens":"1"}', "no list"),
+        ('{"tokens":[1],"tokens":[1]}', "twice"),
+        ('{"tokens":[1],"count":2}', "'count' is 2"),
+        ('{"tokens":[1],"count":"1"}', "no whole number"),
+        ('{"tokens":[]}', "empty"),
+        ('{"tokens":[-1]}', "no token id"),
+        ('{"tokens":[1.0]}', "no token id"),
+        ('{"tokens":[4294967296]}', "no token id"),
+        ('{"tokens":[[1]]}', "no token id"),
+        ('{"tokens":[null]}', "no token id"),
+    ],
+)
+def test_any_other_answer_is_refused(answer, why):
+    with pytest.raises(Exception, match=why):
+        testing.parse_tokenize_answer(answer)
+
+
+def test_as_many_ids_as_the_limit_says():
+    most = testing.MAX_TOKENIZED_IDS
+    assert len(testing.parse_tokenize_answer('{"tokens":[' + "1," * (most - 1) + "1]}")) == most
+    with pytest.raises(Exception, match="more than"):
+        testing.parse_tokenize_answer('{"tokens":[' + "1," * most + "1]}")
