@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
@@ -15,6 +16,7 @@
 #include <cstring>
 #include <fstream>
 #include <limits>
+#include <set>
 
 #include "base/clock.h"
 #include "base/limits.h"
@@ -108,19 +110,30 @@ std::string KernelName(const sockaddr_storage& name) {
   return text;
 }
 
-// How many sockets listen there, of whichever process.
-size_t CountListening(const sockaddr_storage& name) {
+// The inodes of the sockets that listen there, of whichever process.
+std::set<uint64_t> Listening(const sockaddr_storage& name) {
   const std::string wanted = KernelName(name);
   std::ifstream table(name.ss_family == AF_INET6 ? "/proc/net/tcp6" : "/proc/net/tcp");
-  size_t count = 0;
+  std::set<uint64_t> found;
   std::string line;
   std::getline(table, line);  // the names of the columns
-  std::string number, local, remote, state;
-  while (table >> number >> local >> remote >> state && std::getline(table, line)) {
-    if (state != "0A") break;  // those that listen come first
-    if (local == wanted) ++count;
+  std::string number, local, remote, state, skipped;
+  uint64_t inode = 0;
+  while (table >> number >> local >> remote >> state) {
+    if (state != "0A") break;                                     // those that listen come first
+    for (int column = 4; column < 9; ++column) table >> skipped;  // queues, timers, user
+    table >> inode;
+    std::getline(table, line);
+    if (local == wanted) found.insert(inode);
   }
-  return count;
+  return found;
+}
+
+sockaddr_storage NameOf(int descriptor) {
+  sockaddr_storage name{};
+  socklen_t size = sizeof name;
+  ::getsockname(descriptor, reinterpret_cast<sockaddr*>(&name), &size);
+  return name;
 }
 
 }  // namespace
@@ -190,6 +203,8 @@ struct Listener::Impl {
   asio::posix::stream_descriptor listening;
   OnAccept on_accept;
   uint16_t port = 0;
+  std::set<uint64_t> before;   // who listened there already
+  std::atomic<bool> steers{};  // new connections, and has to end that itself
   bool stopped = false;
   int reserve = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   Timer pause;
@@ -217,8 +232,10 @@ StatusOr<std::unique_ptr<Listener>> Listener::Open(EventLoop& loop, const Where&
   // routers started by mistake on one port would each get half of the requests. So the first binds alone, then shares.
   const auto share = [&] { ::setsockopt(descriptor, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on); };
   if (where.share_port && where.join) share();
+  std::set<uint64_t> before;
   bool listening = ::bind(descriptor, found->ai_addr, found->ai_addrlen) == 0;
   if (where.share_port && !where.join) share();
+  if (listening && where.join) before = Listening(NameOf(descriptor));
   listening = listening && ::listen(descriptor, SOMAXCONN) == 0;
   if (!listening) {
     const int error = errno;
@@ -229,12 +246,11 @@ StatusOr<std::unique_ptr<Listener>> Listener::Open(EventLoop& loop, const Where&
         : error == EACCES   ? "choose a port above 1023, or run with the right to bind it"
                             : "choose an address of this machine");
   }
-  sockaddr_storage name{};
-  socklen_t size = sizeof name;
-  ::getsockname(descriptor, reinterpret_cast<sockaddr*>(&name), &size);
+  const sockaddr_storage name = NameOf(descriptor);
 
   auto impl = std::make_shared<Impl>(loop, descriptor, std::move(on_accept));
   impl->weak_self = impl;
+  impl->before = std::move(before);
   impl->port = PeerOf(name).port;
   return std::unique_ptr<Listener>(new Listener(std::move(impl)));
 }
@@ -250,16 +266,19 @@ Listener::~Listener() {
 uint16_t Listener::port() const { return impl_->port; }
 
 // The sockets that share a port are numbered as they came, and a program of one instruction names the number. Once this
-// process has closed its own, there is no such number any more, and the kernel spreads as before.
+// process has closed its own, a number at the end is nobody's any more, and the kernel spreads as before; the first one
+// goes on to be somebody's, so Stop() takes the program away.
 bool Listener::YieldPort(size_t ours) {
   const int descriptor = impl_->listening.native_handle();
-  sockaddr_storage name{};
-  socklen_t size = sizeof name;
-  ::getsockname(descriptor, reinterpret_cast<sockaddr*>(&name), &size);
-  const size_t all = CountListening(name);
-  if (all <= ours) return false;
-  sock_filter last = BPF_STMT(BPF_RET | BPF_K, static_cast<uint32_t>(all - 1));
+  const std::set<uint64_t> now = Listening(NameOf(descriptor));
+  if (now.size() <= ours) return false;
+  const auto came_later = static_cast<size_t>(std::count_if(
+      now.begin(), now.end(), [this](uint64_t inode) { return !impl_->before.contains(inode); }));
+  // A successor came last. Without one, it is this process that came to relieve the others, and does not after all.
+  const size_t number = came_later > ours ? now.size() - 1 : 0;
+  sock_filter last = BPF_STMT(BPF_RET | BPF_K, static_cast<uint32_t>(number));
   const sock_fprog program{.len = 1, .filter = &last};
+  impl_->steers.store(number == 0);
   return ::setsockopt(descriptor, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &program, sizeof program) == 0;
 }
 
@@ -269,6 +288,11 @@ void Listener::Stop() {
   if (impl_->stopped) return;
   impl_->stopped = true;
   impl_->pause.Disarm();
+  if (impl_->steers.load()) {
+    const int unused = 0;
+    ::setsockopt(
+        impl_->listening.native_handle(), SOL_SOCKET, SO_DETACH_REUSEPORT_BPF, &unused, sizeof unused);
+  }
   impl_->AcceptSome(SOMAXCONN);
   impl_->warning.Disarm();
   shed_warning.TellNow();

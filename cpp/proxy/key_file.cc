@@ -40,9 +40,11 @@ StatusOr<std::string> ReadFile(const std::string& path, std::string_view name) {
 }
 
 StatusOr<KeySet> ReadKeys(const std::string& path, std::string_view name) {
-  const StatusOr<std::string> text = ReadFile(path, name);
+  StatusOr<std::string> text = ReadFile(path, name);
   if (!text.ok()) return text.status();
-  return KeySet::Parse(*text, name);
+  StatusOr<KeySet> keys = KeySet::Parse(*text, name);
+  ::explicit_bzero(text->data(), text->size());  // from here on there are digests only
+  return keys;
 }
 
 std::string Count(size_t keys) { return Concat(keys, keys == 1 ? " key" : " keys"); }

@@ -79,6 +79,22 @@ class Clients:
             thread.join()
 
 
+def takes_part(port: int) -> bool:
+    """Whether another that joins the port gets its share of new connections."""
+    with socket.socket() as third, contextlib.ExitStack() as connections:
+        third.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        third.bind(("127.0.0.1", port))
+        third.listen(100)
+        third.settimeout(0)
+        for _ in range(60):
+            connections.enter_context(socket.create_connection(("127.0.0.1", port)))
+        try:
+            third.accept()[0].close()
+        except BlockingIOError:
+            return False
+        return True
+
+
 @pytest.mark.parametrize("threads", ["1", "3"])
 def test_a_new_router_takes_over_without_a_refused_connection(stage, threads):
     worker = stage.worker()
@@ -93,8 +109,28 @@ def test_a_new_router_takes_over_without_a_refused_connection(stage, threads):
             clients.wait_for(50)
             clients.stop()
             assert clients.failures == []
+            assert takes_part(port), "the kernel gives new connections to one socket only"
             new.send_signal(signal.SIGTERM)
             assert new.wait(60) == 0
+
+
+def test_a_new_router_that_is_stopped_gives_the_port_back(stage):
+    """It was started by mistake, or is not good: the old one goes on."""
+    worker = stage.worker()
+    flags = ("--reuse-port", "--threads", "2")
+    with running(0, worker.url, *flags) as (old, port):
+        clients = Clients(port)
+        for _ in range(2):
+            with running(port, worker.url, *flags) as (new, _):
+                clients.wait_for(50)
+                new.send_signal(signal.SIGTERM)
+                assert new.wait(60) == 0
+        clients.wait_for(50)
+        clients.stop()
+        assert clients.failures == []
+        assert takes_part(port), "the kernel gives new connections to one socket only"
+        old.send_signal(signal.SIGTERM)
+        assert old.wait(60) == 0
 
 
 def test_the_ports_of_metrics_and_admins_are_shared_as_well(stage):
