@@ -180,7 +180,7 @@ class PrefixTree {
   uint64_t EvictWorker(OwnerId worker, uint64_t max_size);
 
   // For a thread in the background: gives up to `pairs` of worker and node: what removed workers left, then leaves in
-  // order while size() > max_size. True while there is more. 256 pairs take some 100 us, for which others wait.
+  // order while size() > max_size. True while there is more. In slices of up to 200 us, between which others may enter.
   bool Trim(size_t pairs, uint64_t max_size);
 
   uint64_t size(OwnerId worker) const;  // bytes that it owns, four per token; 0 for unknown ones
