@@ -139,11 +139,11 @@ class Bench:
     def goodput(
         self, workload: str, seed: int, policy: str, workers: int, cache_share: float, slow: bool = False
     ) -> float:
-        """Its highest rate within the SLO. A quarter of the workers may be half as fast."""
+        """Its highest rate within the SLO. A quarter of the workers may be slow, and nobody says so."""
         trace = self.trace(workload, seed)
         speeds = [0.5] * (workers // 4) + [1.0] * (workers - workers // 4) if slow else []
         slo_s = self._slo(workload, seed, workers, cache_share)
-        fleet = self.fleet(workload, workers, cache_share, speeds=speeds, weights=speeds)
+        fleet = self.fleet(workload, workers, cache_share, speeds=speeds)
         prober = Prober(trace, fleet, seed, self._tick(trace))
         return prober.goodput(known(policy), slo_s, self.capacity(workload, seed).rate * workers / WORKERS)
 
