@@ -420,6 +420,7 @@ int64_t Router::FreePlaces(const FleetView& fleet) const {
   const int64_t most = options_.max_worker_requests;
   int64_t free = 0;
   for (const uint32_t position : fleet.eligible()) {
+    if (!fleet.worker(position).breaker.Admits()) continue;  // nobody but its probe
     free += std::max<int64_t>(0, most - fleet.worker(position).load.open_requests());
   }
   return free;

@@ -99,9 +99,9 @@ def test_what_is_refused_is_listed_by_function() -> None:
 
 
 def test_the_sentence_is_the_one_that_is_printed() -> None:
-    quoted = re.search(r"^    (--queue-size.*)$", PAGE, re.MULTILINE)
+    quoted = re.search(r"^    (--service-discovery-port.*)$", PAGE, re.MULTILINE)
     assert quoted
-    with pytest.raises(ValueError, match="admission control") as refused:
-        parse_router_args(["--queue-size", "10"])._validate_router_args()
+    with pytest.raises(ValueError, match="Kubernetes discovery") as refused:
+        parse_router_args(["--service-discovery-port", "8080"])._validate_router_args()
     assert quoted[1] == str(refused.value)
     assert __version__ in quoted[1]

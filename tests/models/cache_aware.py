@@ -56,7 +56,7 @@ class CacheAware:
         self.miss = miss_choice
         self.sent: dict[int, list[Prompt]] = {}  # by worker id
         self.ended: list[Prompt] = []
-        self.starts: list[Prompt] = []
+        self.starts: list[tuple[Prompt, int]] = []  # and how much of it is still counted
 
     def size(self, worker: int) -> int:
         """Bytes of distinct text, four per token."""
@@ -64,7 +64,7 @@ class CacheAware:
             text[:i]
             for text in self.sent.get(worker, [])
             if isinstance(text, bytes)
-            for i in range(len(text))
+            for i in range(1, len(text) + 1)
         }
         pages = {
             tuple(ids[:end])
@@ -73,6 +73,16 @@ class CacheAware:
             for end in range(16, len(ids) + 1, 16)
         }
         return len(texts) + 64 * len(pages)
+
+    def forget(self) -> None:
+        """What nobody was sent any more is gone, with what ended or was counted there."""
+        everything = [text for texts in self.sent.values() for text in texts]
+
+        def left(prompt: Prompt) -> int:
+            return max((common(text, prompt) for text in everything), default=0)
+
+        self.ended = [end for end in self.ended if left(kept(end)) == len(kept(end))]
+        self.starts = [(start, min(counted, left(start))) for start, counted in self.starts]
 
     def held(self, worker: int, prompt: Prompt) -> int:
         return max((common(text, prompt) for text in self.sent.get(worker, [])), default=0)
@@ -121,7 +131,9 @@ class CacheAware:
         scope: int = 0,
     ) -> tuple[int, str, int, int] | None:
         there = {worker.id for worker in fleet.members}
-        self.sent = {worker: texts for worker, texts in self.sent.items() if worker in there}
+        if any(worker not in there for worker in self.sent):
+            self.sent = {worker: texts for worker, texts in self.sent.items() if worker in there}
+            self.forget()
         eligible = fleet.eligible(tried)
         if not eligible:
             return None
@@ -137,7 +149,7 @@ class CacheAware:
             self.sent.setdefault(worker, []).append(kept(prompt))
             self.ended.append(prompt)
             if not continues:
-                self.starts.append(kept(prompt))
+                self.starts.append((kept(prompt), len(kept(prompt))))
         return chosen, reason, held[chosen], total
 
     def pick(
@@ -166,8 +178,10 @@ class CacheAware:
             holders = [i for i in eligible if held[i] // grain == best // grain]
             if self.spread:
                 depth = scope + best // grain * grain
-                mine = [text for text in self.starts if isinstance(text, list) == isinstance(prompt, list)]
-                passed = sum(text[:depth] == prompt[:depth] for text in mine)
+                mine = [
+                    start for start in self.starts if isinstance(start[0], list) == isinstance(prompt, list)
+                ]
+                passed = sum(counted >= depth and text[:depth] == prompt[:depth] for text, counted in mine)
                 weight = sum(fleet.members[i].weight for i in eligible)
                 if passed * weight > len(mine) * sum(fleet.members[i].weight for i in holders):
                     return self.least(fleet, eligible), "prefix_spread"

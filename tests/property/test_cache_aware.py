@@ -69,7 +69,7 @@ def test_it_answers_as_its_twin_does(story: list[Any], options: dict[str, Any], 
             assert policy.choose_prompt(prompt, tried=tried, **how) == expected
             if expected is None:
                 continue
-            position, reason, matched, total = expected
+            _, reason, matched, total = expected
             event(reason)
             assert 0 <= matched <= total
             if reason == "prefix_hit":

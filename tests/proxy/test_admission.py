@@ -221,7 +221,7 @@ def test_no_worker_has_more_than_it_may_and_the_others_wait(stage, policy, threa
     for client in clients:
         ask(client)
     eventually(lambda: seats(router)[1] == 10)
-    assert [gated.open for gated in workers] == [2, 2]
+    eventually(lambda: [gated.open for gated in workers] == [2, 2])
     for gated in workers:
         gated.let(14)
     for client in clients:

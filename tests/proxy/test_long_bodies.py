@@ -156,9 +156,12 @@ def test_a_body_waits_for_memory_and_its_client_stalls(stage):
         sent += client.send_what_fits(body[sent:])
     assert sent < HELD, "somebody has read all of it"
     assert len(full.worker.requests) == 2
-    full.finish()
+    full.gate.open()
+    for holder in full.holders:
+        assert holder.read_response().status == 200
     client.send(body[sent:])
     assert client.read_response().body.split()[1] == hashlib.sha256(body).hexdigest().encode()
+    eventually(lambda: held(full.router) == 0)
 
 
 @pytest.mark.parametrize("framing", ["length", "chunked"])

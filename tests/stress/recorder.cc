@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "proxy/gates.h"
 #include "proxy/metrics.h"
 #include "proxy/recorder_shard.h"
 #include "stress.h"
@@ -55,7 +56,8 @@ void ScrapesSeeEveryExchange() {
     views.push_back(recorders.back().get());
   }
   ManualClock clock;
-  const Metrics metrics(router, views, clock);
+  const Gates gates{ServerOptions()};
+  const Metrics metrics(router, views, gates, clock);
   std::atomic<int> writing{kLanes};
 
   RunTogether(kLanes + 1, [&](int thread) {

@@ -751,6 +751,7 @@ def test_policy_options_are_filled_with_defaults() -> None:
         "eviction_interval_secs": 120,
         "max_tree_size": 67_108_864,
         "tokenize": "never",
+        "max_worker_requests": 0,
     }
 
 
