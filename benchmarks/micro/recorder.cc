@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "proxy/access_line.h"
+#include "proxy/gates.h"
 #include "proxy/metrics.h"
 #include "proxy/recorder_shard.h"
 
@@ -119,7 +120,8 @@ void BM_MetricsText(benchmark::State& state) {
     }
   }
   const ManualClock clock;
-  const Metrics metrics(router, views, clock);
+  const Gates gates{ServerOptions()};
+  const Metrics metrics(router, views, gates, clock);
   size_t bytes = 0;
   for (auto _ : state) bytes += metrics.Text().size();
   state.counters["page_bytes"] = static_cast<double>(bytes) / static_cast<double>(state.iterations());

@@ -101,7 +101,7 @@ class Pen {
 
   Pen& operator<<(std::string_view text) {
     char* to = Take(text.size());
-    std::memcpy(to, text.data(), text.size());
+    text.copy(to, text.size());
     return *this;
   }
 
@@ -113,9 +113,9 @@ class Pen {
 
   void Field(std::string_view name, std::string_view value) {
     char* to = Take(name.size() + value.size() + 4);
-    std::memcpy(to, name.data(), name.size());
+    name.copy(to, name.size());
     std::memcpy(to + name.size(), ": ", 2);
-    std::memcpy(to + name.size() + 2, value.data(), value.size());
+    value.copy(to + name.size() + 2, value.size());
     std::memcpy(to + name.size() + 2 + value.size(), "\r\n", 2);
   }
 

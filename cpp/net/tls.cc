@@ -318,7 +318,7 @@ IoResult TlsSession::Write(std::span<const iovec> pieces) {
       std::memcpy(scratch.data(), bytes, size);
       for (size_t next = piece + 1; next < pieces.size() && size < most; ++next) {
         const size_t more = std::min(most - size, pieces[next].iov_len);
-        std::memcpy(scratch.data() + size, pieces[next].iov_base, more);
+        if (more != 0) std::memcpy(scratch.data() + size, pieces[next].iov_base, more);
         size += more;
       }
       bytes = scratch.data();
