@@ -126,8 +126,8 @@ def test_prefix_hash_keeps_requests_that_begin_alike_together(stage, idle):
     router = stage.router(*idle, policy="prefix_hash", routing={"prefix_token_count": 8})
     client = stage.client(router)
     met = {}
-    for turn in range(30):
-        system = f"You are number {turn % 5}, who is there to help."
+    for turn in range(60):  # twenty prompts, or all of them might have one owner by chance
+        system = f"You are number {turn % 20}, who is there to help."
         answer = client.ask("POST", CHAT, body=chat(system, f"{turn}"))
         met.setdefault(system, set()).add(answer.body)
     assert all(len(workers) == 1 for workers in met.values())
