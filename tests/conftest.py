@@ -3,6 +3,7 @@
 import os
 import random
 import shlex
+import signal
 import sys
 from collections.abc import Iterator
 
@@ -21,6 +22,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Who starts the tests in the background ignores Ctrl-C and hang-ups, and so would all that they start.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
     if config.option.seed is None:
         # pytest-xdist's workers have to agree with the process that prints the seed.
         # CI takes the same one every time.
