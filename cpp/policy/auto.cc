@@ -42,15 +42,12 @@ class Auto final : public Policy {
       return match == nullptr ? uint32_t{0} : match->longest();
     };
 
-    AutoTerms terms{.mean_prompt = MeanPrompt(fleet, key.prompt_tokens)};
+    const double mean_prompt = MeanPrompt(fleet, key.prompt_tokens);
     double least = std::numeric_limits<double>::infinity();
     for (const uint32_t position : fleet.eligible()) {
-      const Worker& worker = fleet.worker(position);
-      terms.queued = static_cast<double>(worker.load.queued_prefill());
+      AutoTerms terms = LoadTerms(fleet.worker(position));
       terms.uncached = static_cast<double>(Uncached(held_by(position), key));
-      terms.requests = static_cast<double>(worker.load.requests());
-      terms.context = static_cast<double>(worker.load.context());
-      terms.weight = static_cast<double>(worker.weight) / kWeightOne;
+      terms.mean_prompt = mean_prompt;
       const double cost = AutoCost(terms);
       if (cost > least) continue;
       if (cost < least) best.clear();
@@ -77,16 +74,6 @@ class Auto final : public Policy {
   }
 
  private:
-  static double MeanPrompt(const FleetView& fleet, uint32_t prompt_tokens) {
-    int64_t context = 0;
-    int64_t requests = 0;
-    for (const uint32_t position : fleet.eligible()) {
-      context += fleet.worker(position).load.context();
-      requests += fleet.worker(position).load.open_requests();
-    }
-    return requests > 0 ? static_cast<double>(context) / static_cast<double>(requests) : prompt_tokens;
-  }
-
   uint64_t Uncached(uint32_t held, const RoutingKey& key) const {
     const uint64_t cached = std::min<uint64_t>(held, key.usable_blocks) * block_size_;
     return key.prompt_tokens > cached + 1 ? key.prompt_tokens - cached : 1;
@@ -102,6 +89,24 @@ class Auto final : public Policy {
 double AutoCost(const AutoTerms& terms) {
   const double work = terms.queued + terms.uncached * (1 + kPerRequest * terms.requests);
   return work / terms.weight + kPerContext * (terms.context + terms.requests * terms.mean_prompt);
+}
+
+AutoTerms LoadTerms(const Worker& worker) {
+  return {
+      .queued = static_cast<double>(worker.load.queued_prefill()),
+      .requests = static_cast<double>(worker.load.requests()),
+      .context = static_cast<double>(worker.load.context()),
+      .weight = static_cast<double>(worker.weight) / kWeightOne};
+}
+
+double MeanPrompt(const FleetView& fleet, uint32_t prompt_tokens) {
+  int64_t context = 0;
+  int64_t requests = 0;
+  for (const uint32_t position : fleet.eligible()) {
+    context += fleet.worker(position).load.context();
+    requests += fleet.worker(position).load.open_requests();
+  }
+  return requests > 0 ? static_cast<double>(context) / static_cast<double>(requests) : prompt_tokens;
 }
 
 std::unique_ptr<Policy> MakeAuto(const BlockCacheTrackerOptions& tracker, uint64_t seed) {

@@ -40,6 +40,10 @@ struct AutoTerms {
   double weight = 1;       // s
 };
 double AutoCost(const AutoTerms& terms);
+// The terms that a worker's load tells: all but uncached and mean_prompt.
+AutoTerms LoadTerms(const Worker& worker);
+// Over the open requests of the fleet's eligible workers; of the request itself where there are none.
+double MeanPrompt(const FleetView& fleet, uint32_t prompt_tokens);
 
 std::unique_ptr<Policy> MakeAuto(const BlockCacheTrackerOptions& tracker, uint64_t seed);
 

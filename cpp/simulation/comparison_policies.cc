@@ -10,17 +10,19 @@
 
 #include "base/check.h"
 #include "base/dice.h"
+#include "policy/auto.h"
 #include "policy/block_owners.h"
 
 namespace vllm_router {
 namespace {
 
-constexpr std::array<std::string_view, 7> kNames = {
+constexpr std::array<std::string_view, 8> kNames = {
     "compare_cache_aware_reference",
     "compare_cache_aware_documented",
     "compare_smg",
     "compare_dynamo",
     "compare_lmetric",
+    "compare_auto",
     "compare_seed_000",
     "compare_seed_004"};
 
@@ -246,6 +248,22 @@ class LMetric final : public Comparison {
   }
 };
 
+class AutoByEvents final : public Comparison {
+ public:
+  using Comparison::Comparison;
+
+ private:
+  uint32_t Pick(const RoutingKey& key, const FleetView& fleet) override {
+    const double mean_prompt = MeanPrompt(fleet, key.prompt_tokens);
+    return Smallest(fleet, [&](uint32_t position) {
+      AutoTerms terms = LoadTerms(fleet.worker(position));
+      terms.uncached = Uncached(position, key);
+      terms.mean_prompt = mean_prompt;
+      return AutoCost(terms);
+    });
+  }
+};
+
 class Seed000 final : public Comparison {
  public:
   using Comparison::Comparison;
@@ -305,6 +323,8 @@ std::unique_ptr<Policy> MakeComparisonPolicy(const PolicyOptions& options, const
     case 4:
       return std::make_unique<LMetric>(*name, options, caches);
     case 5:
+      return std::make_unique<AutoByEvents>(*name, options, caches);
+    case 6:
       return std::make_unique<Seed000>(*name, options, caches);
     default:
       return std::make_unique<Seed004>(*name, options, caches);

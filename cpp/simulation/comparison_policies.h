@@ -9,6 +9,7 @@
 // | compare_smg                         | SMG: all holders of the longest match, the least loaded; gate on that worker only |
 // | compare_dynamo                      | Dynamo: queued prefill and what is new, in blocks, and active blocks              |
 // | compare_lmetric                     | LMetric: (queued prefill + uncached) * (requests + 1)                             |
+// | compare_auto                        | our own auto, for what KV events are worth to it: ask for it with events          |
 // | compare_seed_000                    | longest match above 0.3 unless its load is above 1.25 times the mean, else least load |
 // | compare_seed_004                    | 0.6 * match / longest match + 0.3 * (1 - load / greatest load)                    |
 //

@@ -45,9 +45,8 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
         raise TraceError(f"{path} cannot be read: {error.strerror or error}") from None
 
 
-def _opened(path: Path, file: BinaryIO) -> BinaryIO:
-    magic = file.read(4)
-    file.seek(0)
+def _opened(path: Path, file: io.BufferedReader) -> BinaryIO:
+    magic = file.peek(4)[:4]  # a pipe cannot go back
     # By content, not by name: a file that was renamed is still what it is.
     if magic.startswith(GZIP_MAGIC):
         return cast(BinaryIO, gzip.GzipFile(fileobj=file))

@@ -1,11 +1,11 @@
 """python/vllm_router/replay/command.py: the command, and what it says to mistakes."""
 
 import json
+import os
 import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -187,20 +187,21 @@ def test_it_is_a_command_of_vllm_router():
     assert "random" in done.stdout
 
 
-def test_ctrl_c_ends_it_without_a_word():
-    line = [
-        sys.executable,
-        "-m",
-        "vllm_router.launch_router",
-        "replay",
-        "--workload",
-        "hot",
-        "--seeds",
-        "1000",
-    ]
+@pytest.mark.parametrize("sent", ["nothing", "all"])
+def test_ctrl_c_ends_it_without_a_word(tmp_path, sent):
+    """While it reads, and somewhere behind."""
+    trace = tmp_path / "trace.jsonl"
+    os.mkfifo(trace)
+    line = [sys.executable, "-m", "vllm_router.launch_router", "replay", str(trace), "--seeds", "1000"]
     with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        time.sleep(2)  # somewhere in the middle: wherever it hits, the end is the same
-        process.send_signal(signal.SIGINT)
+        with trace.open("wb") as pipe:  # waits for a reader
+            if sent == "all":
+                pipe.write(Path(SLICE).read_bytes())
+            else:
+                process.send_signal(signal.SIGINT)
+                process.wait(timeout=100)
+        if sent == "all":
+            process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=100)
     assert (process.returncode, out, err) == (130, "", "")
 
