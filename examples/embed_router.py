@@ -67,6 +67,6 @@ if __name__ == "__main__":
     if len(sys.argv) > 1:
         main(sys.argv[1:])
     else:
-        with SimulatedWorker(ttft_ms=1, tpot_ms=0) as well, SimulatedWorker(status_code=503) as ill:
+        with SimulatedWorker(engine="instant") as well, SimulatedWorker(status_code=503) as ill:
             main([well.url, ill.url])
             assert well.stats()["finished"] == 4

@@ -10,8 +10,8 @@ QUESTION = "Tell me about the great rivers of Europe, their sources and their mo
 
 def main() -> None:
     with (
-        SimulatedWorker(ttft_ms=5, tpot_ms=1) as one,
-        SimulatedWorker(ttft_ms=5, tpot_ms=1) as two,
+        SimulatedWorker(step_ms=1) as one,
+        SimulatedWorker(step_ms=1) as two,
         Router(policy="consistent_hash", worker_urls=[one.url, two.url]).serve(
             port=0, log_level="warn"
         ) as server,

@@ -16,7 +16,7 @@ from vllm_router.testing import SimulatedWorker
 
 WORKERS, USERS, TURNS = 3, 6, 5
 # A prompt token that is not cached costs 0.1 ms, as on a worker that prefills 10,000 tokens a second.
-ENGINE = {"ttft_ms": 2, "prefill_us_per_token": 100, "tpot_ms": 0}
+ENGINE = {"step_ms": 0.5, "prefill_us_per_token": 100}
 QUESTION = "And what did the people who lived there then think of it, as far as their letters tell us? " * 3
 
 

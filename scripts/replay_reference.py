@@ -3,7 +3,7 @@
 # ruff: noqa: E501, since a row of a table is one line
 from __future__ import annotations
 
-from vllm_router.replay import _engine
+from vllm_router import _engines
 from vllm_router.replay.command import make_parser
 
 HEAD = """\
@@ -147,7 +147,7 @@ def render() -> str:
 
 
 def _presets() -> str:
-    presets = _engine.presets()
+    presets = _engines.presets()
     names = [name for name in next(iter(presets.values())) if name != "what"]
     table = (
         f"| preset | what | {' | '.join(f'`{name}`' for name in names)} |\n|---|---{'|--:' * len(names)}|\n"

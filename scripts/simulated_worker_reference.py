@@ -3,7 +3,8 @@
 # ruff: noqa: E501, since a row of a table is one line
 from __future__ import annotations
 
-from vllm_router.testing import OPTIONS
+from vllm_router._engines import COEFFICIENTS
+from vllm_router.testing import OPTIONS, Option
 
 HEAD = """\
 # Simulated worker
@@ -12,12 +13,12 @@ A worker without a GPU. Over HTTP it behaves like a vLLM server: the same endpoi
 pace of an engine, with a prefix cache and with faults on request. What it writes is nonsense, and always the same for
 the same prompt. [Test with simulated workers](../how-to/test_with_simulated_workers.md) shows it at work.
 
-    vllm-router simulate-worker --port 8001 --ttft-ms 20 --tpot-ms 5 --cache-blocks 4096
+    vllm-router simulate-worker --port 8001 --engine h200_32b --cache-blocks 20000
 
 ```python
 from vllm_router.testing import SimulatedWorker
 
-with SimulatedWorker(ttft_ms=0, tpot_ms=0, prefill_us_per_token=0) as worker:
+with SimulatedWorker(engine="instant") as worker:
     print(worker.url, worker.stats())
 ```
 
@@ -28,7 +29,7 @@ test compares it with the options, and asks a worker for everything in the table
 
 ## Options
 
-A flag is a keyword in Python, with `_`: `--ttft-ms` is `ttft_ms`. Times may have a fraction.
+A flag is a keyword in Python, with `_`: `--step-ms` is `step_ms`. Times may have a fraction.
 """
 
 TAIL = """
@@ -73,19 +74,29 @@ blank and a word of three letters, drawn by a hash of the prompt. A chat becomes
 
 ## Time
 
-One request's prompt is computed at a time, first come, first served; then its tokens follow at an even pace, whoever else runs.
+The worker is the [engine model](../explanation/engine_model.md) that a [replay](replay.md) runs, in real time: first come, first
+served, continuous batching, prompts computed in chunks. Tokens come at the ends of steps, and a step takes
 
-    time to first token     = wait for the prompts before + prefill_us_per_token * uncached tokens + ttft_ms
-    time per further token  = tpot_ms + tpot_us_per_running * others in flight when the request came
+    step_ms + prefill_us_per_token * prompt tokens computed in it
+            + attention_ns_per_token2 * sum over its chunks of (tokens * mean context)
+            + decode_us_per_sequence * requests that decode + context_ns_per_token * sum of their contexts
 
-A client that leaves gives its place back: those behind it move up.
+divided by `--speed`. `--engine` names a [preset](replay.md#the-fleet) or a YAML file, the same as for a replay; a coefficient that is given
+wins over it. `instant` takes no time at all, and the default, `quick`, 5 ms a step and 80 us for a token of prompt, whoever else runs.
 
-## The prefix cache
+Each prompt of a request is a sequence of its own; the `n` answers to a prompt are one. A client that leaves gives its places back at the
+end of the step under way, and who waits for them moves up.
 
-Blocks of `--block-tokens` tokens, each named by a hash that covers everything before it; at most `--cache-blocks` of them, the
-least recently used go first, the end of a prompt before its beginning. As in vLLM only full blocks count, and the
-last token of a prompt is always computed, so a prompt of 16 tokens never hits and one of 17 tokens can hit 16. A prompt
-counts from the moment its request is taken in, the answer from its end: the next turn of a chat finds all of its history.
+## The KV memory
+
+Blocks of `--block-tokens` tokens, `--cache-blocks` in all, for running requests and for what is cached. A request begins when there are
+places for its whole prompt and answer, and one that can never have them is refused with 400: the context is `--max-model-len`, or what the
+memory holds if that is less. Without memory (`--cache-blocks 0`) there is no limit and nothing is cached.
+
+A block is named by a hash that covers everything before it, so that what is cached is found again; what nobody holds is given away in order of
+last use, the end of a prompt before its beginning. As in vLLM only full blocks count, and the last token of a prompt is always computed, so a
+prompt of 16 tokens never hits and one of 17 tokens can hit 16. A prompt's blocks can be hit from the end of the step that computed
+them, an answer's from its end: the next turn of a chat finds all of its history.
 
 `usage` says what was found: `prompt_tokens_details.cached_tokens`, `input_tokens_details.cached_tokens` in `/v1/responses`,
 `cache_read_input_tokens` in `/v1/messages`.
@@ -122,24 +133,24 @@ The router passes these headers on. A value that is not a whole number is ignore
 | field | meaning |
 |---|---|
 | `requests` | requests to the POST paths, good or bad |
-| `running` | in the engine, being computed |
-| `waiting` | in the engine, behind the prompts of others |
+| `running` | prompts and answers that are being computed |
+| `waiting` | prompts that wait for a step with room, or for memory |
 | `finished` | answered in full |
 | `aborted` | the client left before that |
 | `failed` | answered with an error, or broken off, by fault or by right |
-| `prompt_tokens` | of all prompts |
+| `prompt_tokens` | of all prompts whose answers have begun |
 | `cached_tokens` | those of them that were in the cache |
 | `generation_tokens` | of all answers, as far as they went |
-| `cache_blocks` | in the cache now |
-| `evicted_blocks` | that had to go |
+| `cache_blocks` | that can be hit now |
+| `evicted_blocks` | that were given away |
 | `connections` | accepted since the start |
 | `open_connections` | open now |
 | `paths` | requests per path, whatever their method |
 
 ## What it is not
 
-It does not sample, batch, preempt, or run out of memory; decoding does not slow prefill down. It shows what routing does
-to caches, queues and failures, not how fast a model is.
+It does not sample or preempt, and what the [engine model](../explanation/engine_model.md#what-it-leaves-out) leaves out it leaves out. It shows
+what routing does to caches, queues and failures, not how fast a model is.
 """
 
 
@@ -150,13 +161,13 @@ def render() -> str:
         page += f"\n### {group.split(' (')[0]}\n\n| flag | default | meaning |\n|---|---|---|\n"
         for option in OPTIONS.values():
             if option.group == group:
-                default = "off" if option.default is False else f"`{_plain(option.default)}`"
+                default = "off" if option.default is False else _code(option)
                 page += f"| `--{option.name.replace('_', '-')}` | {default} | {option.help} |\n"
     return page + TAIL
 
 
-def _plain(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+def _code(option: Option) -> str:
+    return option.shown_default if option.name in COEFFICIENTS else f"`{option.shown_default}`"
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from typing import Any
 from vllm_router import Router
 from vllm_router.testing import SimulatedWorker
 
-FAST: dict[str, Any] = {"model": "sim", "ttft_ms": 0.0, "tpot_ms": 0.3, "prefill_us_per_token": 0.0}
+FAST: dict[str, Any] = {"model": "sim", "engine": "instant", "step_ms": 0.3}
 CLIENT_TIMEOUT = 60.0  # far beyond what any answer takes here: reaching it is a hang
 Counts = collections.Counter
 

@@ -27,6 +27,11 @@ class OptionsClass {
         name, [=](const SimulatedWorkerOptions& options) { return options.*part.*member; },
         [=](SimulatedWorkerOptions& options, const Value& value) { options.*part.*member = value; });
   }
+  void Add(const char* name, double EngineCoefficients::*member) {
+    class_.def_property(
+        name, [=](const SimulatedWorkerOptions& options) { return options.engine.coefficients.*member; },
+        [=](SimulatedWorkerOptions& options, double value) { options.engine.coefficients.*member = value; });
+  }
 
  private:
   py::class_<SimulatedWorkerOptions> class_;
@@ -51,12 +56,16 @@ void BindSimulation(py::module_& module) {
   options.Add("threads", &Options::threads);
   options.Add("model", &Options::model, &SimModel::name);
   options.Add("max_model_len", &Options::model, &SimModel::max_model_len);
-  options.Add("ttft_ms", &Options::engine, &EngineOptions::ttft_ms);
-  options.Add("prefill_us_per_token", &Options::engine, &EngineOptions::prefill_us_per_token);
-  options.Add("tpot_ms", &Options::engine, &EngineOptions::tpot_ms);
-  options.Add("tpot_us_per_running", &Options::engine, &EngineOptions::tpot_us_per_running);
-  options.Add("cache_blocks", &Options::engine, &EngineOptions::cache_blocks);
-  options.Add("block_tokens", &Options::engine, &EngineOptions::block_tokens);
+  options.Add("step_ms", &EngineCoefficients::step_ms);
+  options.Add("prefill_us_per_token", &EngineCoefficients::prefill_us_per_token);
+  options.Add("attention_ns_per_token2", &EngineCoefficients::attention_ns_per_token2);
+  options.Add("decode_us_per_sequence", &EngineCoefficients::decode_us_per_sequence);
+  options.Add("context_ns_per_token", &EngineCoefficients::context_ns_per_token);
+  options.Add("speed", &Options::engine, &BatchEngineOptions::speed);
+  options.Add("max_running", &Options::engine, &BatchEngineOptions::max_running);
+  options.Add("step_tokens", &Options::engine, &BatchEngineOptions::step_tokens);
+  options.Add("cache_blocks", &Options::engine, &BatchEngineOptions::cache_blocks);
+  options.Add("block_tokens", &Options::engine, &BatchEngineOptions::block_tokens);
   options.Add("fixed_response_bytes", &Options::fixed_response_bytes);
   options.Add("keep_alive_s", &Options::keep_alive_s);
   options.Add("late_head", &Options::late_head);

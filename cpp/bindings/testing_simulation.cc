@@ -9,14 +9,15 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "bindings/bindings.h"
 #include "bindings/errors.h"
 #include "simulation/answer_text.h"
 #include "simulation/batch_engine.h"
+#include "simulation/block_chain.h"
 #include "simulation/block_pool.h"
-#include "simulation/engine.h"
+#include "simulation/live_engine.h"
 #include "simulation/openai_api.h"
-#include "simulation/prefix_cache.h"
 
 namespace vllm_router {
 
@@ -48,6 +49,20 @@ SimRequest Parse(const std::string& api, const std::string& body, const SimModel
   std::string json;
   WriteError(ApiByName(api), HttpStatusOf(request.status()), std::string(request.status().message()), &json);
   throw py::value_error(json);
+}
+
+BatchEngineOptions OptionsOf(
+    const std::array<double, 5>& given, double speed, uint32_t step_tokens, uint32_t max_running,
+    uint64_t cache_blocks, uint32_t block_tokens, uint32_t min_computed_tokens, bool skip_decode_steps) {
+  return {
+      .coefficients = {given[0], given[1], given[2], given[3], given[4]},
+      .speed = speed,
+      .step_tokens = step_tokens,
+      .max_running = max_running,
+      .cache_blocks = cache_blocks,
+      .block_tokens = block_tokens,
+      .min_computed_tokens = min_computed_tokens,
+      .skip_decode_steps = skip_decode_steps};
 }
 
 // An engine with the names of its requests' blocks.
@@ -116,15 +131,9 @@ void BindBatchEngine(py::module_& testing) {
           py::init([](const std::array<double, 5>& given, double speed, uint32_t step_tokens,
                       uint32_t max_running, uint64_t cache_blocks, uint32_t block_tokens,
                       uint32_t min_computed_tokens, bool skip_decode_steps) {
-            return std::make_unique<HeldEngine>(BatchEngineOptions{
-                .coefficients = {given[0], given[1], given[2], given[3], given[4]},
-                .speed = speed,
-                .step_tokens = step_tokens,
-                .max_running = max_running,
-                .cache_blocks = cache_blocks,
-                .block_tokens = block_tokens,
-                .min_computed_tokens = min_computed_tokens,
-                .skip_decode_steps = skip_decode_steps});
+            return std::make_unique<HeldEngine>(OptionsOf(
+                given, speed, step_tokens, max_running, cache_blocks, block_tokens, min_computed_tokens,
+                skip_decode_steps));
           }),
           "coefficients"_a, py::kw_only(), "speed"_a = 1.0, "step_tokens"_a = 8192, "max_running"_a = 256,
           "cache_blocks"_a = 4096, "block_tokens"_a = 16, "min_computed_tokens"_a = 16,
@@ -163,10 +172,57 @@ void BindBatchEngine(py::module_& testing) {
           "computed_tokens", [](const HeldEngine& self) { return self.engine.computed_tokens(); });
 }
 
+void BindLiveEngine(py::module_& testing) {
+  using namespace py::literals;
+  py::class_<LiveEngine::Progress>(testing, "LiveProgress")
+      .def_readonly("ended", &LiveEngine::Progress::ended)
+      .def_readonly("tokens", &LiveEngine::Progress::tokens)
+      .def_readonly("hit_tokens", &LiveEngine::Progress::hit_tokens)
+      .def_readonly("next_token", &LiveEngine::Progress::next_token)
+      .def_readonly("next_event", &LiveEngine::Progress::next_event);
+  // A part: (prompt tokens, output tokens, names of blocks, blocks of the prompt).
+  using Part = std::tuple<uint32_t, uint32_t, Chain, size_t>;
+  py::class_<LiveEngine>(testing, "LiveEngine")
+      .def(
+          py::init([](const ManualClock& clock, const std::array<double, 5>& given, double speed,
+                      uint32_t step_tokens, uint32_t max_running, uint64_t cache_blocks,
+                      uint32_t block_tokens, uint32_t min_computed_tokens) {
+            return std::make_unique<LiveEngine>(
+                OptionsOf(
+                    given, speed, step_tokens, max_running, cache_blocks, block_tokens, min_computed_tokens,
+                    true),
+                clock);
+          }),
+          "clock"_a, "coefficients"_a, py::kw_only(), "speed"_a = 1.0, "step_tokens"_a = 8192,
+          "max_running"_a = 256, "cache_blocks"_a = 4096, "block_tokens"_a = 16, "min_computed_tokens"_a = 1,
+          py::keep_alive<1, 2>())
+      .def(
+          "submit",
+          [](LiveEngine& engine, const std::vector<Part>& given) {
+            std::vector<LiveEngine::Part> parts;
+            for (const auto& [prompt_tokens, output_tokens, blocks, prompt_blocks] : given) {
+              parts.push_back({prompt_tokens, output_tokens, blocks, prompt_blocks});
+            }
+            return engine.Submit(std::move(parts));
+          })
+      .def("progress_of", &LiveEngine::ProgressOf)
+      .def("leave", &LiveEngine::Leave)
+      .def("wipe_cache", &LiveEngine::WipeCache)
+      .def(
+          "load",
+          [](LiveEngine& engine) {
+            const BatchEngine::Load load = engine.ReadState().load;
+            return std::pair(load.running, load.waiting);
+          })
+      .def("held_blocks", [](LiveEngine& engine) { return engine.ReadState().held_blocks; })
+      .def("resident_blocks", [](LiveEngine& engine) { return engine.ReadState().resident_blocks; });
+}
+
 }  // namespace
 
 void BindTestingSimulation(py::module_& testing) {
   BindBatchEngine(testing);
+  BindLiveEngine(testing);
   testing.def("block_chain", [](const std::vector<uint32_t>& tokens, size_t block_tokens) {
     return BlockChain(tokens, block_tokens);
   });
@@ -174,48 +230,6 @@ void BindTestingSimulation(py::module_& testing) {
       "append_block_chain", [](const std::vector<uint32_t>& tokens, size_t block_tokens, Chain chain) {
         AppendBlockChain(tokens, block_tokens, &chain);
         return chain;
-      });
-  py::class_<PrefixCache>(testing, "PrefixCache")
-      .def(py::init<size_t>(), py::arg("capacity_blocks"))
-      .def("match", [](const PrefixCache& cache, const Chain& chain) { return cache.Match(chain); })
-      .def("use", [](PrefixCache& cache, const Chain& chain) { cache.Use(chain); })
-      .def("clear", &PrefixCache::Clear)
-      .def("__len__", &PrefixCache::size)
-      .def_property_readonly("evicted", &PrefixCache::evicted);
-
-  py::class_<EngineOptions>(testing, "EngineOptions")
-      .def(py::init<>())
-      .def_readwrite("ttft_ms", &EngineOptions::ttft_ms)
-      .def_readwrite("prefill_us_per_token", &EngineOptions::prefill_us_per_token)
-      .def_readwrite("tpot_ms", &EngineOptions::tpot_ms)
-      .def_readwrite("tpot_us_per_running", &EngineOptions::tpot_us_per_running)
-      .def_readwrite("cache_blocks", &EngineOptions::cache_blocks)
-      .def_readwrite("block_tokens", &EngineOptions::block_tokens);
-  py::class_<Timeline>(testing, "Timeline")
-      .def_readonly("prefill_start", &Timeline::prefill_start)
-      .def_readonly("prefill_end", &Timeline::prefill_end)
-      .def_readonly("first_token", &Timeline::first_token)
-      .def_readonly("token_interval", &Timeline::token_interval)
-      .def("token_time", &Timeline::TokenTime)
-      .def("tokens_at", &Timeline::TokensAt)
-      .def_property_readonly("end", &Timeline::end);
-  py::class_<Engine>(testing, "Engine")
-      .def(py::init<const EngineOptions&>())
-      .def(
-          "start",
-          [](Engine& engine, size_t prompt_tokens, size_t output_tokens, const Chain& chain, int64_t now) {
-            const Engine::Started started = engine.Start({prompt_tokens, output_tokens, chain}, now);
-            return std::make_tuple(started.id, started.cached_tokens, started.timeline);
-          },
-          py::arg("prompt_tokens"), py::arg("output_tokens"), py::arg("chain"), py::arg("now"))
-      .def("timeline", [](const Engine& engine, uint64_t id) { return engine.TimelineOf(id); })
-      .def(
-          "leave", [](Engine& engine, uint64_t id, const Chain& chain,
-                      int64_t now) { return engine.Leave(id, chain, now); })
-      .def("clear_cache", &Engine::ClearCache)
-      .def("load", [](const Engine& engine, int64_t now) {
-        const Engine::Load load = engine.LoadAt(now);
-        return std::make_pair(load.running, load.waiting);
       });
 
   testing.def("tokens_of_text", [](const py::bytes& text) { return TokensOfText(std::string(text)); });

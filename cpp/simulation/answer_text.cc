@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "hashing/hash.h"
-#include "simulation/prefix_cache.h"
+#include "simulation/block_chain.h"
 
 namespace vllm_router {
 

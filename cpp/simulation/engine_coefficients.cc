@@ -9,7 +9,7 @@ namespace vllm_router {
 namespace {
 
 // Of a token on one GPU: FLOP / rate of products, KV bytes / rate of memory.
-constexpr std::array<EnginePreset, 4> kPresets = {{
+constexpr std::array<EnginePreset, 5> kPresets = {{
     {"h200_32b", "a dense 32B model in FP8 on one H200", {}},
     {"h100_8b",
      "a dense 8B model in BF16 on one H100",
@@ -25,6 +25,13 @@ constexpr std::array<EnginePreset, 4> kPresets = {{
       .attention_ns_per_token2 = 1.2,
       .decode_us_per_sequence = 60,
       .context_ns_per_token = 26}},
+    {"quick",
+     "no engine in particular: what simulated workers are unless they are told otherwise",
+     {.step_ms = 5,
+      .prefill_us_per_token = 80,
+      .attention_ns_per_token2 = 0,
+      .decode_us_per_sequence = 0,
+      .context_ns_per_token = 0}},
     {"instant",
      "no time at all: what hits, and nothing else",
      {.step_ms = 0,

@@ -206,6 +206,12 @@ Status ReadModel(const dom::object& object, const SimModel& model, std::string* 
   return absl::OkStatus();
 }
 
+size_t LongestPrompt(const SimRequest& request) {
+  size_t longest = 0;
+  for (const Prompt& prompt : request.prompts) longest = std::max(longest, prompt.tokens.size());
+  return longest;
+}
+
 // How long the answer is: as asked, else the default, cut to what the context has left.
 Status ReadLength(const dom::object& object, const SimModel& model, SimRequest* request) {
   const uint64_t most = std::numeric_limits<uint32_t>::max();
@@ -215,8 +221,7 @@ Status ReadLength(const dom::object& object, const SimModel& model, SimRequest* 
     ROUTER_RETURN_IF_ERROR(
         ReadCount(object, name, 1, most, &request->answer_tokens, &request->length_was_asked));
   }
-  size_t longest = 0;
-  for (const Prompt& prompt : request->prompts) longest = std::max(longest, prompt.tokens.size());
+  const size_t longest = LongestPrompt(*request);
   if (!request->length_was_asked && longest < model.max_model_len) {
     request->answer_tokens = std::min(request->answer_tokens, model.max_model_len - longest);
   }
@@ -230,7 +235,13 @@ Status ReadLength(const dom::object& object, const SimModel& model, SimRequest* 
   return absl::OkStatus();
 }
 
-Status ReadEmbeddingFields(const dom::object& object, SimRequest* request) {
+Status ReadEmbeddingFields(const dom::object& object, const SimModel& model, SimRequest* request) {
+  if (const size_t longest = LongestPrompt(*request); longest > model.max_model_len) {
+    return Invalid(
+        "This model's maximum context length is " + std::to_string(model.max_model_len) +
+        " tokens. However, you requested " + std::to_string(longest) +
+        " tokens in the input for embedding generation. Please reduce the length of the input.");
+  }
   ROUTER_RETURN_IF_ERROR(ReadCount(object, "dimensions", 1, kMaxDimensions, &request->embedding_dimensions));
   if (const auto format = Field(object, "encoding_format")) {
     std::string_view name;
@@ -460,7 +471,7 @@ StatusOr<SimRequest> ParseRequest(Api api, std::string_view body, const SimModel
     case Api::kDetokenize:
       break;
     case Api::kEmbeddings:
-      ROUTER_RETURN_IF_ERROR(ReadEmbeddingFields(object, &request));
+      ROUTER_RETURN_IF_ERROR(ReadEmbeddingFields(object, model, &request));
       break;
     case Api::kResponses:
     case Api::kMessages:

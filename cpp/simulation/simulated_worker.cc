@@ -13,6 +13,8 @@ namespace {
 
 constexpr double kDayMs = 24 * 3600 * 1e3;  // a longer time is a slip of the finger
 
+constexpr uint64_t kDefaultCacheBlocks = 65536;
+
 std::string Plain(double number) {
   char text[32];
   std::snprintf(text, sizeof(text), "%.15g", number);
@@ -33,14 +35,14 @@ Status Check(const Faults& faults) {
 }
 
 Status Check(const SimulatedWorkerOptions& options) {
-  const EngineOptions& engine = options.engine;
+  const BatchEngineOptions& engine = options.engine;
   ROUTER_RETURN_IF_ERROR(InRange("threads", options.threads, 1, 256));
   ROUTER_RETURN_IF_ERROR(InRange("keep_alive_s", options.keep_alive_s, 0, kDayMs));
-  ROUTER_RETURN_IF_ERROR(InRange("ttft_ms", engine.ttft_ms, 0, kDayMs));
-  ROUTER_RETURN_IF_ERROR(InRange("prefill_us_per_token", engine.prefill_us_per_token, 0, 1e6));
-  ROUTER_RETURN_IF_ERROR(InRange("tpot_ms", engine.tpot_ms, 0, kDayMs));
-  ROUTER_RETURN_IF_ERROR(InRange("tpot_us_per_running", engine.tpot_us_per_running, 0, 1e6));
-  ROUTER_RETURN_IF_ERROR(InRange("block_tokens", static_cast<double>(engine.block_tokens), 1, 65536));
+  ROUTER_RETURN_IF_ERROR(CheckEngineCoefficients(engine.coefficients));
+  ROUTER_RETURN_IF_ERROR(InRange("speed", engine.speed, 0.01, 1000));
+  ROUTER_RETURN_IF_ERROR(InRange("max_running", engine.max_running, 1, 1 << 20));
+  ROUTER_RETURN_IF_ERROR(InRange("step_tokens", engine.step_tokens, 1, 1 << 24));
+  ROUTER_RETURN_IF_ERROR(InRange("block_tokens", engine.block_tokens, 1, 65536));
   ROUTER_RETURN_IF_ERROR(InRange("cache_blocks", static_cast<double>(engine.cache_blocks), 0, 1e9));
   ROUTER_RETURN_IF_ERROR(InRange("max_model_len", static_cast<double>(options.model.max_model_len), 1, 1e9));
   ROUTER_RETURN_IF_ERROR(
@@ -49,6 +51,13 @@ Status Check(const SimulatedWorkerOptions& options) {
 }
 
 }  // namespace
+
+BatchEngineOptions DefaultEngine() {
+  return {
+      .coefficients = EngineCoefficientsByName("quick").value(),
+      .cache_blocks = kDefaultCacheBlocks,
+      .min_computed_tokens = 1};
+}
 
 struct SimulatedWorker::Impl {
   // One loop with what belongs to it.
@@ -97,7 +106,7 @@ StatusOr<std::unique_ptr<SimulatedWorker>> SimulatedWorker::Start(const Simulate
     impl->lanes.push_back(std::move(lane));
   }
   Impl* shared = impl.get();
-  shared->state.OnTimelinesMoved(
+  shared->state.OnSooner(
       [shared] { shared->OnEveryLoop([](Impl::Lane& lane) { lane.thread.WakeWaiting(); }); });
   shared->state.OnCrash([shared] {
     shared->OnEveryLoop([](Impl::Lane& lane) {

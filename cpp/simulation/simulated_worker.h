@@ -1,11 +1,11 @@
 // SimulatedWorker: what looks like a vLLM server from outside, for tests, demos and benchmarks: an HTTP/1.1
-// server whose answers come from an Engine (engine.h), with faults on request.
+// server whose answers come at the pace of the replay's engine (batch_engine.h), with faults on request.
 //
-//   client --- POST /v1/chat/completions ---> worker     its head at once, the first event when the engine's
-//          <-- 200, events at the pace of tpot ---       clock says so, [DONE]; a client that leaves: aborted
+//   client --- POST /v1/chat/completions ---> worker     its head at once, then an event for each step that
+//          <-- 200, an event at the end of a step --     brings a token, [DONE]; a client that leaves: aborted
 //
 //   SimulatedWorkerOptions options;
-//   options.engine.ttft_ms = 20;
+//   options.engine.coefficients.step_ms = 20;
 //   StatusOr<std::unique_ptr<SimulatedWorker>> worker = SimulatedWorker::Start(options);
 //   (*worker)->port();   // any free one
 //
@@ -31,7 +31,7 @@
 #include <string>
 
 #include "base/status.h"
-#include "simulation/engine.h"
+#include "simulation/batch_engine.h"
 #include "simulation/openai_api.h"
 
 namespace vllm_router {
@@ -52,12 +52,16 @@ struct Faults {
   bool operator==(const Faults&) const = default;
 };
 
+// The preset "quick", with a cache of a million tokens: as large as that of a large GPU. As vLLM does, it computes the
+// last token of a prompt that is cached to its end, and with it the last page of 16.
+BatchEngineOptions DefaultEngine();
+
 struct SimulatedWorkerOptions {
   std::string host = "127.0.0.1";
   uint16_t port = 0;  // 0: any free port
   int threads = 1;
-  SimModel model;
-  EngineOptions engine;
+  SimModel model;  // its context is at most what the engine's KV memory holds
+  BatchEngineOptions engine = DefaultEngine();
   Faults faults;
   // Any POST is answered at once with constant JSON of this many bytes, unread: for benchmarks that want no
   // engine. 0: off.

@@ -50,6 +50,11 @@ std::string QuotedLatin1(std::string_view text) {
   return JsonQuoted(utf8);
 }
 
+// Of answers that have begun.
+Usage UsageOf(const SimRequest& request, const LiveEngine::Progress& progress) {
+  return {request.prompt_tokens(), progress.hit_tokens, request.answer_tokens * request.choices()};
+}
+
 // Leaves the fault alone when the value makes no sense.
 void ReadFaultField(std::string_view name, std::string_view value, Faults* faults) {
   const std::optional<uint64_t> number = ParseDecimal(value);
@@ -75,7 +80,7 @@ void ReadFaultField(std::string_view name, std::string_view value, Faults* fault
 }  // namespace
 
 void WorkerThread::WakeWaiting() {
-  for (WorkerConnection* connection : awaiting_first_token) connection->WakeEarly();
+  for (WorkerConnection* connection : awaiting_event) connection->WakeEarly();
 }
 
 void WorkerThread::CloseAll(bool reset) {
@@ -327,38 +332,34 @@ Task<bool> WorkerConnection::AnswerApi(StatusOr<SimRequest> parsed) {
     co_return keep;
   }
 
-  WorkGuard guard(state_, request);
-  const Usage usage{
-      request.prompt_tokens(), guard.work.cached_tokens, request.answer_tokens * request.choices()};
-  Count(thread_.counts.prompt_tokens, usage.prompt_tokens);
-  Count(thread_.counts.cached_tokens, usage.cached_tokens);
+  EngineWork work(state_, request);
   const bool streamed = request.stream && request.answer_tokens > 0;
   bool complete;
   if (streamed) {
-    complete = co_await AnswerStreamed(request, guard, stamp, usage);
+    complete = co_await AnswerStreamed(request, work, stamp);
   } else {
-    complete = co_await AnswerWhole(request, guard, stamp, usage);
+    complete = co_await AnswerWhole(request, work, stamp);
   }
   if (complete) {
     Count(thread_.counts.finished);
-    Count(thread_.counts.generation_tokens, usage.completion_tokens);
   } else {
     Count(answering_.broken ? thread_.counts.failed : thread_.counts.aborted);
-    Count(thread_.counts.generation_tokens, guard.work.timeline.TokensAt(state_.Now()) * request.choices());
   }
+  work.Refresh();
+  Count(thread_.counts.generation_tokens, work.progress().tokens * request.choices());
   co_return complete && !answering_.close;
 }
 
 Task<bool> WorkerConnection::AnswerWhole(
-    const SimRequest& request, WorkGuard& guard, const AnswerStamp& stamp, const Usage& usage) {
-  const bool here = co_await WaitForFirstToken(guard);
-  if (!here) co_return false;
-  const bool still_here = co_await WaitUntil(guard.work.timeline.end());
-  if (!still_here) co_return false;
-  // Whoever has the answer may ask for the load, and shall not find this request in it.
-  guard.Leave();
+    const SimRequest& request, EngineWork& work, const AnswerStamp& stamp) {
+  const bool begun = co_await WaitForFirstToken(request, work);
+  if (!begun) co_return false;
+  while (!work.progress().ended) {
+    const bool here = co_await WaitForEvent(work);
+    if (!here) co_return false;
+  }
   std::string body;
-  WriteAnswer(request, stamp, usage, &body);
+  WriteAnswer(request, stamp, UsageOf(request, work.progress()), &body);
   out_.clear();
   WriteOwnResponse({.body = body, .close = answering_.close, .to_head = answering_.to_head}, &out_);
   if (answering_.faults.close_early)
@@ -368,17 +369,17 @@ Task<bool> WorkerConnection::AnswerWhole(
 }
 
 Task<bool> WorkerConnection::AnswerStreamed(
-    const SimRequest& request, WorkGuard& guard, const AnswerStamp& stamp, const Usage& usage) {
+    const SimRequest& request, EngineWork& work, const AnswerStamp& stamp) {
   const std::string_view head = answering_.http_10 ? kStreamHeadUntilClose : kStreamHead;
   if (!state_.options().late_head) {
     const bool sent = co_await Send(head);
     if (!sent) co_return false;
   }
-  const bool here = co_await WaitForFirstToken(guard);
-  if (!here) co_return false;
+  const bool begun = co_await WaitForFirstToken(request, work);
+  if (!begun) co_return false;
 
   const AnswerStream stream(request, stamp);
-  const Timeline timeline = guard.work.timeline;
+  const Usage usage = UsageOf(request, work.progress());
   const size_t break_at =
       answering_.faults.close_early ? (request.answer_tokens + 1) / 2 : request.answer_tokens;
   std::string events;
@@ -386,13 +387,10 @@ Task<bool> WorkerConnection::AnswerStreamed(
   bool head_due = state_.options().late_head;
   for (size_t token = 0; token < break_at;) {
     // One event per token, as from an engine; those that are due together travel together.
-    const size_t due = std::min(break_at, timeline.TokensAt(state_.Now()));
+    const size_t due = std::min(break_at, work.progress().tokens);
     while (token < due && events.size() < kMaxBatchBytes) stream.Token(token++, &events);
     const bool last = token == request.answer_tokens;
-    if (last) {
-      stream.End(usage, &events);
-      guard.Leave();
-    }
+    if (last) stream.End(usage, &events);
     out_.clear();
     if (head_due) out_ = head;
     head_due = false;
@@ -407,10 +405,10 @@ Task<bool> WorkerConnection::AnswerStreamed(
       if (!rest_sent) co_return false;
     }
     if (last) co_return true;
-    while (state_.Now() < timeline.TokenTime(token)) {
-      Watch();
-      co_await delay_.For(timeline.TokenTime(token) - state_.Now());
-      if (gone_) co_return false;
+    while (token < break_at && token >= work.progress().tokens) {
+      const bool here = co_await WaitUntil(work.progress().next_token);
+      if (!here) co_return false;
+      work.Refresh();
     }
   }
   // Asked to break off half way.
@@ -419,15 +417,24 @@ Task<bool> WorkerConnection::AnswerStreamed(
   co_return false;
 }
 
-Task<bool> WorkerConnection::WaitForFirstToken(WorkGuard& guard) {
-  while (state_.Now() < guard.work.timeline.first_token) {
-    Watch();
-    thread_.awaiting_first_token.insert(this);
-    co_await delay_.For(guard.work.timeline.first_token - state_.Now());
-    thread_.awaiting_first_token.erase(this);
-    if (gone_) co_return false;
-    guard.Refresh();  // somebody before us may have left
+Task<bool> WorkerConnection::WaitForEvent(EngineWork& work) {
+  Watch();
+  thread_.awaiting_event.insert(this);
+  co_await delay_.For(work.progress().next_event - state_.Now());
+  thread_.awaiting_event.erase(this);
+  if (gone_) co_return false;
+  work.Refresh();
+  co_return true;
+}
+
+Task<bool> WorkerConnection::WaitForFirstToken(const SimRequest& request, EngineWork& work) {
+  while (!work.begun()) {
+    const bool here = co_await WaitForEvent(work);
+    if (!here) co_return false;
   }
+  const Usage usage = UsageOf(request, work.progress());
+  Count(thread_.counts.prompt_tokens, usage.prompt_tokens);
+  Count(thread_.counts.cached_tokens, usage.cached_tokens);
   co_return true;
 }
 

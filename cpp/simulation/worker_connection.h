@@ -1,6 +1,9 @@
 // WorkerConnection: one client of a simulated worker, from accept to close: reads a request, answers it at
 // the engine's pace while watching for the client's leaving, and reads the next one.
 //
+// A stream wakes at the end of each step that may bring it a token; whoever waits for its first token or for the whole
+// answer wakes when the engine's next event is due, which may come sooner when somebody else leaves.
+//
 // Lives in the coroutine that Serve() spawns, on one loop's thread.
 #pragma once
 
@@ -30,13 +33,13 @@ struct WorkerThread {
   BufferPool pool{};
   Snapshot<Faults>::Cached faults;
   std::unordered_set<WorkerConnection*> open{};
-  std::unordered_set<WorkerConnection*> awaiting_first_token{};
+  std::unordered_set<WorkerConnection*> awaiting_event{};
   bool stopping = false;  // the last connection stops the loop
 
   WorkerThread(WorkerState& state, EventLoop& loop, WorkerCounts& counts)
       : state(state), loop(loop), counts(counts), faults(state.faults_snapshot()) {}
 
-  // Timelines moved: those who wait ask again. On the loop's thread.
+  // The engine's next event came nearer: those who wait for it ask again. On the loop's thread.
   void WakeWaiting();
   // Closes all connections; `reset` as a process that dies would.
   void CloseAll(bool reset);
@@ -85,10 +88,8 @@ class WorkerConnection {
   Task<bool> AnswerFixed();
   Task<bool> AnswerApi(StatusOr<SimRequest> parsed);
   // True: the whole answer was sent.
-  Task<bool> AnswerStreamed(
-      const SimRequest& request, WorkGuard& guard, const AnswerStamp& stamp, const Usage& usage);
-  Task<bool> AnswerWhole(
-      const SimRequest& request, WorkGuard& guard, const AnswerStamp& stamp, const Usage& usage);
+  Task<bool> AnswerStreamed(const SimRequest& request, EngineWork& work, const AnswerStamp& stamp);
+  Task<bool> AnswerWhole(const SimRequest& request, EngineWork& work, const AnswerStamp& stamp);
   // True: a fault has answered, or broken, the request; then `*keep` is what Answer() says.
   Task<bool> Misbehave(bool* keep);
   bool CountGone();
@@ -101,7 +102,9 @@ class WorkerConnection {
   int64_t SendNow(std::string_view bytes);
   // False: the client has gone.
   Task<bool> WaitUntil(int64_t time);
-  Task<bool> WaitForFirstToken(WorkGuard& guard);
+  Task<bool> WaitForEvent(EngineWork& work);
+  // Until all answers have begun; from then on it is known what was cached.
+  Task<bool> WaitForFirstToken(const SimRequest& request, EngineWork& work);
 
   void Watch();
   void Unwatch();

@@ -1,10 +1,12 @@
 #include "simulation/worker_state.h"
 
+#include <algorithm>
 #include <ctime>
 #include <utility>
 
 #include "base/text.h"
 #include "http/head_writer.h"
+#include "simulation/block_chain.h"
 
 namespace vllm_router {
 
@@ -40,6 +42,13 @@ std::string FixedBody(size_t bytes) {
   return body;
 }
 
+// No request can be longer than the engine's memory: it would wait for ever. vLLM does not start with a longer context.
+SimulatedWorkerOptions Fitted(SimulatedWorkerOptions options) {
+  const uint64_t tokens = options.engine.cache_blocks * options.engine.block_tokens;
+  if (tokens > 0) options.model.max_model_len = std::min<size_t>(options.model.max_model_len, tokens);
+  return options;
+}
+
 }  // namespace
 
 SimRoute FindSimRoute(std::string_view path) {
@@ -50,11 +59,11 @@ SimRoute FindSimRoute(std::string_view path) {
 }
 
 WorkerState::WorkerState(const SimulatedWorkerOptions& options)
-    : options_(options),
+    : options_(Fitted(options)),
       created_(std::time(nullptr)),
       counts_(static_cast<size_t>(options.threads)),
       faults_(std::make_shared<const Faults>(options.faults)),
-      engine_(options.engine) {
+      engine_(options.engine, clock_) {
   if (options.fixed_response_bytes > 0) {
     const std::string body = FixedBody(options.fixed_response_bytes);
     WriteOwnResponse({.body = body}, &fixed_response_);
@@ -66,57 +75,28 @@ void WorkerState::SetFaults(const Faults& faults) {
   faults_.Publish(std::make_shared<const Faults>(faults));
 }
 
-EngineWork WorkerState::StartWork(const SimRequest& request) {
-  EngineWork work;
+LiveEngine::JobId WorkerState::StartWork(const SimRequest& request) {
+  const size_t block_tokens = options_.engine.block_tokens;
+  std::vector<LiveEngine::Part> parts;
   for (const Prompt& prompt : request.prompts) {
-    work.chains.push_back(BlockChain(prompt.tokens, options_.engine.block_tokens));
+    std::vector<uint64_t> blocks = BlockChain(prompt.tokens, block_tokens);
+    const size_t prompt_blocks = blocks.size();
+    AppendAnswerChain(prompt, AnswerSeed(prompt, 0), request.answer_tokens, block_tokens, &blocks);
+    parts.push_back(
+        {.prompt_tokens = static_cast<uint32_t>(prompt.tokens.size()),
+         .output_tokens = static_cast<uint32_t>(request.answer_tokens),
+         .blocks = std::move(blocks),
+         .prompt_blocks = prompt_blocks});
   }
-  std::lock_guard lock(engine_mutex_);
-  const int64_t now = Now();  // in the lock, so that the engine's time never runs backwards
-  for (size_t i = 0; i < request.prompts.size(); ++i) {
-    const Engine::Started started =
-        engine_.Start({request.prompts[i].tokens.size(), request.answer_tokens, work.chains[i]}, now);
-    work.ids.push_back(started.id);
-    work.cached_tokens += started.cached_tokens;
-    work.timeline = started.timeline;
-  }
-  return work;
+  return engine_.Submit(std::move(parts));
 }
 
-Timeline WorkerState::TimelineOf(const EngineWork& work) const {
-  std::lock_guard lock(engine_mutex_);
-  return engine_.TimelineOf(work.ids.back());
-}
-
-void WorkerState::LeaveWork(const SimRequest& request, EngineWork& work) {
-  bool moved = false;
-  const size_t generated = work.timeline.TokensAt(Now());
-  for (size_t i = 0; i < work.ids.size(); ++i) {
-    AppendAnswerChain(
-        request.prompts[i], AnswerSeed(request.prompts[i], 0), generated, options_.engine.block_tokens,
-        &work.chains[i]);
-  }
-  {
-    std::lock_guard lock(engine_mutex_);
-    const int64_t now = Now();
-    for (size_t i = 0; i < work.ids.size(); ++i) moved |= engine_.Leave(work.ids[i], work.chains[i], now);
-  }
-  work.ids.clear();
-  if (moved) on_moved_();
-}
-
-void WorkerState::ClearCache() {
-  std::lock_guard lock(engine_mutex_);
-  engine_.ClearCache();
+void WorkerState::LeaveWork(LiveEngine::JobId job) {
+  if (engine_.Leave(job)) on_sooner_();
 }
 
 void WorkerState::Crash() {
   if (!crashed_.exchange(true)) on_crash_();
-}
-
-WorkerState::EngineView WorkerState::ViewEngine() const {
-  std::lock_guard lock(engine_mutex_);
-  return {engine_.LoadAt(Now()), engine_.cache().size(), engine_.cache().evicted()};
 }
 
 uint64_t WorkerState::Sum(std::atomic<uint64_t> WorkerCounts::*count) const {
@@ -125,8 +105,8 @@ uint64_t WorkerState::Sum(std::atomic<uint64_t> WorkerCounts::*count) const {
   return sum;
 }
 
-std::string WorkerState::StatsJson() const {
-  const EngineView engine = ViewEngine();
+std::string WorkerState::StatsJson() {
+  const LiveEngine::State engine = engine_.ReadState();
   std::string json = "{";
   const auto number = [&json](std::string_view name, uint64_t value) {
     json += JsonQuoted(name) + ":" + std::to_string(value) + ",";
@@ -148,7 +128,7 @@ std::string WorkerState::StatsJson() const {
   number("prompt_tokens", Sum(&WorkerCounts::prompt_tokens));
   number("cached_tokens", Sum(&WorkerCounts::cached_tokens));
   number("generation_tokens", Sum(&WorkerCounts::generation_tokens));
-  number("cache_blocks", engine.cache_blocks);
+  number("cache_blocks", engine.resident_blocks);
   number("evicted_blocks", engine.evicted_blocks);
   const uint64_t closed =
       Sum(&WorkerCounts::closed_connections);  // read first, so that the difference is never negative
@@ -158,8 +138,8 @@ std::string WorkerState::StatsJson() const {
   return json + "\"paths\":{" + paths + "}}";
 }
 
-std::string WorkerState::MetricsText() const {
-  const EngineView engine = ViewEngine();
+std::string WorkerState::MetricsText() {
+  const LiveEngine::State engine = engine_.ReadState();
   std::string quoted_model =
       JsonQuoted(options_.model.name);  // Prometheus escapes what JSON does, as far as names go
   const std::string labels = "{engine=\"0\",model_name=" + quoted_model + "}";
@@ -178,10 +158,10 @@ std::string WorkerState::MetricsText() const {
   sample(
       "vllm:num_requests_waiting", "gauge", "Number of requests waiting to be processed.",
       count(engine.load.waiting));
-  const double capacity = static_cast<double>(std::max<size_t>(1, options_.engine.cache_blocks));
+  const double capacity = static_cast<double>(std::max<uint64_t>(1, options_.engine.cache_blocks));
   sample(
       "vllm:kv_cache_usage_perc", "gauge", "KV-cache usage. 1 means 100 percent usage.",
-      std::to_string(static_cast<double>(engine.cache_blocks) / capacity));
+      std::to_string(static_cast<double>(engine.held_blocks) / capacity));
   sample(
       "vllm:prefix_cache_queries_total", "counter",
       "Prefix cache queries, in terms of number of queried tokens.", count(prompt_tokens));
@@ -219,9 +199,9 @@ std::string WorkerState::ModelsJson() const {
          R"(,"permission":[]}]})";
 }
 
-std::string WorkerState::LoadJson() const {
-  const EngineView engine = ViewEngine();
-  return R"({"server_load":)" + std::to_string(engine.load.running + engine.load.waiting) + "}";
+std::string WorkerState::LoadJson() {
+  const BatchEngine::Load load = engine_.ReadState().load;
+  return R"({"server_load":)" + std::to_string(load.running + load.waiting) + "}";
 }
 
 }  // namespace vllm_router

@@ -5,13 +5,14 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/snapshot.h"
+#include "simulation/live_engine.h"
 #include "simulation/simulated_worker.h"
 
 namespace vllm_router {
@@ -55,14 +56,6 @@ struct alignas(64) WorkerCounts {
   std::atomic<uint64_t> routes[kSimRoutes] = {};
 };
 
-// A request in the engine: one entry per prompt.
-struct EngineWork {
-  std::vector<uint64_t> ids;
-  std::vector<std::vector<uint64_t>> chains;
-  size_t cached_tokens = 0;
-  Timeline timeline;  // of the last prompt, which is computed last
-};
-
 class WorkerState {
  public:
   explicit WorkerState(const SimulatedWorkerOptions& options);
@@ -78,14 +71,15 @@ class WorkerState {
   uint64_t NumberForFaults() { return fault_requests_.fetch_add(1, std::memory_order_relaxed) + 1; }
   uint64_t NextRequestNumber() { return requests_.fetch_add(1, std::memory_order_relaxed) + 1; }
 
-  EngineWork StartWork(const SimRequest& request);
-  Timeline TimelineOf(const EngineWork& work) const;
-  // Done, or given up. `request` as it was started.
-  void LeaveWork(const SimRequest& request, EngineWork& work);
-  // Called, with no lock held and on the thread of whoever left, when timelines have moved by it.
-  void OnTimelinesMoved(std::function<void()> callback) { on_moved_ = std::move(callback); }
+  // The engine takes the request in: a job with a part for each prompt. All choices of a prompt are one sequence.
+  LiveEngine::JobId StartWork(const SimRequest& request);
+  LiveEngine::Progress ProgressOf(LiveEngine::JobId job) { return engine_.ProgressOf(job); }
+  // Done, or given up.
+  void LeaveWork(LiveEngine::JobId job);
+  // Called, with no lock held and on the thread of whoever left, when by that others may be served sooner.
+  void OnSooner(std::function<void()> callback) { on_sooner_ = std::move(callback); }
 
-  void ClearCache();
+  void ClearCache() { engine_.WipeCache(); }
 
   // `crash` is called once, by the first caller.
   void OnCrash(std::function<void()> crash) { on_crash_ = std::move(crash); }
@@ -93,18 +87,12 @@ class WorkerState {
   bool crashed() const { return crashed_.load(); }
 
   std::string_view fixed_response() const { return fixed_response_; }
-  std::string StatsJson() const;
-  std::string MetricsText() const;
+  std::string StatsJson();
+  std::string MetricsText();
   std::string ModelsJson() const;
-  std::string LoadJson() const;
+  std::string LoadJson();
 
  private:
-  struct EngineView {
-    Engine::Load load;
-    size_t cache_blocks;
-    uint64_t evicted_blocks;
-  };
-  EngineView ViewEngine() const;
   uint64_t Sum(std::atomic<uint64_t> WorkerCounts::*count) const;
 
   const SimulatedWorkerOptions options_;
@@ -116,32 +104,36 @@ class WorkerState {
   std::atomic<uint64_t> fault_requests_{0};
   std::atomic<uint64_t> requests_{0};
   std::atomic<bool> crashed_{false};
-  std::function<void()> on_moved_;
+  std::function<void()> on_sooner_;
   std::function<void()> on_crash_;
-
-  mutable std::mutex engine_mutex_;  // leaf; guards engine_
-  Engine engine_;
+  LiveEngine engine_;
 };
 
-// Gives a request's place in the engine back, however its answer ends.
-class WorkGuard {
+// A request's place in the engine: given back however its answer ends.
+class EngineWork {
  public:
-  WorkGuard(WorkerState& state, const SimRequest& request)
-      : work(state.StartWork(request)), state_(state), request_(request) {}
-  ~WorkGuard() { Leave(); }
-  WorkGuard(const WorkGuard&) = delete;
-  WorkGuard& operator=(const WorkGuard&) = delete;
-
-  void Refresh() { work.timeline = state_.TimelineOf(work); }
-  void Leave() {
-    if (!work.ids.empty()) state_.LeaveWork(request_, work);
+  EngineWork(WorkerState& state, const SimRequest& request) : state_(state), job_(state.StartWork(request)) {
+    Refresh();
   }
+  ~EngineWork() { Leave(); }
+  EngineWork(const EngineWork&) = delete;
+  EngineWork& operator=(const EngineWork&) = delete;
 
-  EngineWork work;
+  // As of the last Refresh().
+  const LiveEngine::Progress& progress() const { return progress_; }
+  bool begun() const { return progress_.ended || progress_.tokens > 0; }
+  void Refresh() {
+    if (!left_) progress_ = state_.ProgressOf(job_);
+  }
+  void Leave() {
+    if (!std::exchange(left_, true)) state_.LeaveWork(job_);
+  }
 
  private:
   WorkerState& state_;
-  const SimRequest& request_;
+  const LiveEngine::JobId job_;
+  bool left_ = false;
+  LiveEngine::Progress progress_;
 };
 
 }  // namespace vllm_router

@@ -944,10 +944,14 @@ class SimulatedWorkerOptions:
     threads: int
     model: str
     max_model_len: int
-    ttft_ms: float
+    step_ms: float
     prefill_us_per_token: float
-    tpot_ms: float
-    tpot_us_per_running: float
+    attention_ns_per_token2: float
+    decode_us_per_sequence: float
+    context_ns_per_token: float
+    speed: float
+    max_running: int
+    step_tokens: int
     cache_blocks: int
     block_tokens: int
     fixed_response_bytes: int

@@ -5,8 +5,8 @@
     vllm-router demo --keep                                    leaves the last fleet up and prints a curl line
 
 Each policy gets a fresh fleet: real HTTP from users to router to workers, all in this process and on
-loopback. A worker's time to first token is the wait for its prefill lane plus 0.4 ms for each prompt token
-that it has not cached, so it tells whether the router sent a chat's next turn to where its history is.
+loopback. A worker's steps take 0.4 ms for each prompt token in them that it has not cached, so the time to
+first token tells whether the router sent a chat's next turn to where its history is.
 Nothing is left running afterwards.
 """
 
@@ -41,7 +41,7 @@ from vllm_router.testing import SimulatedWorker
 DEFAULT_POLICIES = ("round_robin", "consistent_hash", "cache_aware")
 
 # One worker's cache holds its share of the chats, though not all of them; so does a real fleet's.
-FLEET = {"ttft_ms": 10.0, "prefill_us_per_token": 400.0, "tpot_ms": 4.0, "cache_blocks": 640}
+FLEET = {"step_ms": 4.0, "prefill_us_per_token": 400.0, "cache_blocks": 640}
 ANSWER_TOKENS = 24
 QUESTION_WORDS = 50
 THINK_SECONDS = (0.15, 0.45)

@@ -1,6 +1,6 @@
 """`vllm-router simulate-worker`: one simulated worker as a process of its own.
 
-    vllm-router simulate-worker --port 0 --ttft-ms 20 --tpot-ms 5 --cache-blocks 4096
+    vllm-router simulate-worker --port 0 --engine h200_32b --cache-blocks 20000
 
 Prints one line with its URL when it listens and runs until SIGTERM or SIGINT. Exit status: 0 after a signal,
 1 when it cannot listen or has crashed (`--crash-after`), 2 for a mistake on the command line.
@@ -14,6 +14,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from vllm_router._flags import CommandParser
 from vllm_router.testing import OPTIONS, SimulatedWorker
@@ -32,15 +33,21 @@ def make_parser() -> CommandParser:
         group = groups.setdefault(option.group, parser.add_argument_group(option.group))
         spellings = dict.fromkeys((f"--{option.name.replace('_', '-')}", f"--{option.name}"))
         if isinstance(option.default, bool):
-            group.add_argument(*spellings, dest=option.name, action="store_true", help=option.help)
+            group.add_argument(
+                *spellings,
+                dest=option.name,
+                action="store_true",
+                default=argparse.SUPPRESS,
+                help=option.help,
+            )
         else:
             group.add_argument(
                 *spellings,
                 dest=option.name,
                 type=type(option.default),
-                default=option.default,
+                default=argparse.SUPPRESS,
                 metavar="TEXT" if isinstance(option.default, str) else "N",
-                help=f"{option.help} Default: {option.default}.",
+                help=f"{option.help} Default: {option.shown_default}.",
             )
     return parser
 
@@ -50,8 +57,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = make_parser()
     options = vars(parser.parse_command(argv))
     stopped: list[int] = []  # not an Event: its lock may be held by the very code that the signal interrupts
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda number, _: stopped.append(number))
+    signals = (signal.SIGTERM, signal.SIGINT)
+    before = [signal.signal(number, lambda number, _: stopped.append(number)) for number in signals]
+    try:
+        return _serve(parser, options, stopped)
+    finally:
+        for number, handler in zip(signals, before, strict=True):
+            signal.signal(number, handler)
+
+
+def _serve(parser: CommandParser, options: dict[str, Any], stopped: list[int]) -> int:
     try:
         worker = SimulatedWorker(**options)
     except (TypeError, ValueError) as error:

@@ -2,7 +2,7 @@
 
     from vllm_router.testing import SimulatedWorker
 
-    with SimulatedWorker(ttft_ms=0, tpot_ms=0) as worker:
+    with SimulatedWorker(engine="instant") as worker:
         ask(worker.url)                        # a vLLM server, as far as HTTP tells
         worker.stats()["cached_tokens"]        # did the second turn come to where the first one was?
 
@@ -17,7 +17,7 @@ import json
 from types import TracebackType
 from typing import Any
 
-from vllm_router import _core
+from vllm_router import _core, _engines
 
 __all__ = ["SimulatedWorker"]
 
@@ -32,17 +32,28 @@ class Option:
 
     @property
     def default(self) -> bool | int | float | str:
-        """As the C++ core has it."""
+        """As the C++ core has it; of a coefficient, the default engine's."""
+        if self.name == "engine":
+            return DEFAULT_ENGINE
         value: bool | int | float | str = getattr(_core.SimulatedWorkerOptions(), self.name)
         return value
 
+    @property
+    def shown_default(self) -> str:
+        """As a person is told it."""
+        if self.name in _engines.COEFFICIENTS:
+            return "the engine's"
+        return f"{self.default:g}" if isinstance(self.default, float) else str(self.default)
+
+
+DEFAULT_ENGINE = "quick"
 
 _FAULTS = "Faults (of API requests and /echo; a request may bring its own by x-sim-… headers)"
 
 _WORDS = {bool: "true or false", int: "a whole number, 0 or more", float: "a number", str: "a text"}
 _PORT = "a whole number from 0 to 65535"
 
-# The defaults and their reasons stand in cpp/simulation/engine.h and simulated_worker.h.
+# The defaults and their reasons stand in cpp/simulation/batch_engine.h and simulated_worker.h.
 OPTIONS: dict[str, Option] = {
     option.name: option
     for option in (
@@ -53,12 +64,17 @@ OPTIONS: dict[str, Option] = {
         Option("late_head", "Send the head of a stream with the first token, as SGLang does.", "Server"),
         Option("fixed_response_bytes", "Answer every POST with JSON of this length; 0 is off.", "Server"),
         Option("model", "Name of the model it serves; * serves any.", "Engine"),
-        Option("max_model_len", "Most tokens of prompt and answer together.", "Engine"),
-        Option("ttft_ms", "Time to first token that no cache saves.", "Engine"),
-        Option("prefill_us_per_token", "Time to compute a prompt token that is not cached.", "Engine"),
-        Option("tpot_ms", "Time between two tokens of an answer.", "Engine"),
-        Option("tpot_us_per_running", "Added to tpot_ms for each other request in flight.", "Engine"),
-        Option("cache_blocks", "Blocks in the prefix cache; 0 is no cache.", "Engine"),
+        Option("max_model_len", "Most tokens of prompt and answer, as far as memory goes.", "Engine"),
+        Option("engine", "A preset of the figures below, or a YAML file of them.", "Engine"),
+        Option("step_ms", "Time of a step, whatever is in it: the least between two tokens.", "Engine"),
+        Option("prefill_us_per_token", "Added for each token of prompt that a step computes.", "Engine"),
+        Option("attention_ns_per_token2", "Added for each of them and each token before it.", "Engine"),
+        Option("decode_us_per_sequence", "Added for each answer that a step continues.", "Engine"),
+        Option("context_ns_per_token", "Added for each token of their contexts.", "Engine"),
+        Option("speed", "Everything so many times as fast, from 0.01 to 1000.", "Engine"),
+        Option("max_running", "Most requests that are computed at once.", "Engine"),
+        Option("step_tokens", "Most tokens that one step computes.", "Engine"),
+        Option("cache_blocks", "KV memory, held and cached, in blocks; 0 is no limit, no cache.", "Engine"),
         Option("block_tokens", "Tokens in a block.", "Engine"),
         Option("status_code", "Answer with this error; 0 is none.", _FAULTS),
         Option("fail_first_n", "Fail only so many requests; with 500 unless status_code is set.", _FAULTS),
@@ -75,13 +91,20 @@ OPTIONS: dict[str, Option] = {
 
 
 def core_options(options: dict[str, Any]) -> _core.SimulatedWorkerOptions:
-    """Options by name in the form that the core takes.
+    """Options by name in the form that the core takes. What is given by name wins over what the engine says.
 
     Raises:
         TypeError: an unknown name, or a value of the wrong type.
+        ValueError: an unknown engine, or a file of one that cannot be used.
     """
     made = _core.SimulatedWorkerOptions()
-    for name, value in options.items():
+    engine = options.get("engine", DEFAULT_ENGINE)
+    if not isinstance(engine, str):
+        raise TypeError(f"engine is {engine!r}; it must be {_WORDS[str]}")
+    given = {name: value for name, value in options.items() if name != "engine"}
+    figures = _figures(engine)
+    cache_tokens = figures.pop("cache_tokens", None)
+    for name, value in (figures | given).items():
         if name not in OPTIONS:
             nearest = difflib.get_close_matches(name, OPTIONS, n=1)
             hint = f"did you mean {nearest[0]}?" if nearest else f"there are {', '.join(sorted(OPTIONS))}"
@@ -91,7 +114,20 @@ def core_options(options: dict[str, Any]) -> _core.SimulatedWorkerOptions:
         except TypeError:
             words = _PORT if name == "port" else _WORDS[type(OPTIONS[name].default)]
             raise TypeError(f"{name} is {value!r}; it must be {words}") from None
+    if cache_tokens is not None and "cache_blocks" not in given:
+        if not isinstance(cache_tokens, int) or cache_tokens < 0:
+            raise ValueError(f"{engine} has cache_tokens {cache_tokens!r}; it must be {_WORDS[int]}")
+        made.cache_blocks = cache_tokens // max(1, made.block_tokens)
     return made
+
+
+def _figures(engine: str) -> dict[str, Any]:
+    """A preset or a file as options, and `cache_tokens` if the file has it; all as a replay means it."""
+    if not _engines.is_file(engine):
+        return dict(_engines.coefficients(engine))
+    said = _engines.read_engine(engine)
+    preset = said.pop("engine", next(iter(_engines.presets())))
+    return {**_engines.coefficients(preset), **said.pop("coefficients"), **said}
 
 
 class SimulatedWorker:
@@ -99,7 +135,7 @@ class SimulatedWorker:
 
     Args:
         **options: those of `vllm-router simulate-worker --help`, with underscores.
-            `SimulatedWorker(ttft_ms=0, tpot_ms=0, prefill_us_per_token=0)` answers at once.
+            `SimulatedWorker(engine="instant")` answers at once.
 
     Raises:
         TypeError: an unknown option or a value of the wrong type.

@@ -45,6 +45,15 @@ def test_texts_are_as_equal_as_the_traces_blocks():
             assert common // (512 * 4) == same
 
 
+def test_late_requests_may_change_places_and_are_the_same_requests():
+    trace = replay_check.comparable(read_trace(replay_check.CHATS, spread=False), 1.0)
+    late = replay_check.late(trace, 0.5, seed=1)
+    assert (np.diff(late.arrival_s) >= 0).all()
+    assert (late.input_tokens != trace.input_tokens).any()
+    assert sorted(late.input_tokens) == sorted(trace.input_tokens)
+    assert (np.sort(late.arrival_s) - trace.arrival_s).max() <= 0.5
+
+
 def test_only_full_blocks_are_compared():
     trace = read_trace(replay_check.CHATS, spread=False)
     full = replay_check.comparable(trace, 1.0)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vllm_router import _core
-from vllm_router._flags import did_you_mean
+from vllm_router import _core, _engines
 from vllm_router.replay.trace import TraceError
 
 COMPARISON_PREFIX = "compare_"
@@ -24,20 +23,12 @@ def comparison_policies() -> tuple[str, ...]:
     return tuple(getattr(core(), "comparison_policies", ()))
 
 
-def presets() -> dict[str, dict[str, Any]]:
-    """Engines by name, the default first: coefficients and `what` they stand for."""
-    found: dict[str, dict[str, Any]] = core().presets
-    return found
-
-
 def coefficients(preset: str) -> dict[str, float]:
     """The figures of a preset."""
-    known = presets()
-    if preset not in known:
-        raise TraceError(
-            f"engine is {preset!r}; it must be one of {', '.join(known)}" + did_you_mean(preset, known)
-        )
-    return {name: value for name, value in known[preset].items() if name != "what"}
+    try:
+        return _engines.coefficients(preset)
+    except ValueError as error:
+        raise TraceError(str(error)) from None
 
 
 def simulate(trace: dict[str, Any], routing: dict[str, Any], fleet: dict[str, Any]) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from vllm_router import _engines
 from vllm_router._flags import CommandParser
 from vllm_router._version import __version__
 from vllm_router.replay import runner
@@ -280,8 +281,8 @@ def _fleets(options: argparse.Namespace) -> list[Fleet]:
         )
     settings: dict[str, Any] = {}
     if options.engine is not None:
-        is_file = Path(options.engine).suffix in (".yaml", ".yml") or Path(options.engine).is_file()
-        settings = read_engine(options.engine) if is_file else {"engine": options.engine}
+        given = options.engine
+        settings = read_engine(given) if _engines.is_file(given) else {"engine": given}
     cache_tokens = options.cache_tokens or [settings.pop("cache_tokens", None)]
     for name in ("max_running", "step_tokens"):
         if getattr(options, name) is not None:

@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from vllm_router import _engines
+from vllm_router._engines import COEFFICIENTS
 from vllm_router._flags import did_you_mean
 from vllm_router.replay import _engine
 from vllm_router.replay.trace import Trace, TraceError
@@ -22,15 +24,6 @@ MAX_ROUTERS = 64
 
 Kind = Literal["fail", "join", "drain", "wipe"]
 KINDS: tuple[Kind, ...] = ("fail", "join", "drain", "wipe")
-
-# The step of an engine: names and units as in the core's EngineCoefficients.
-COEFFICIENTS = (
-    "step_ms",
-    "prefill_us_per_token",
-    "attention_ns_per_token2",
-    "decode_us_per_sequence",
-    "context_ns_per_token",
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,27 +178,7 @@ def read_engine(path: str | Path) -> dict[str, Any]:
     Raises:
         TraceError: the file cannot be read, or a name is not known.
     """
-    import yaml
-
     try:
-        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        reason = error.strerror if isinstance(error, OSError) else " ".join(str(error).split())
-        raise TraceError(f"the engine's file {path} cannot be read: {reason}") from None
-    if not isinstance(values, dict):
-        raise TraceError(f"the engine's file {path} must hold names with values, such as step_ms: 12")
-    own = {"engine", "max_running", "step_tokens", "cache_tokens"}
-    settings: dict[str, Any] = {"coefficients": {}}
-    for name, value in values.items():
-        if name in own:
-            settings[name] = value
-        elif name in COEFFICIENTS:
-            settings["coefficients"][name] = value
-        else:
-            raise TraceError(
-                f"{path} has {name}, which is no figure of an engine"
-                + did_you_mean(
-                    str(name), [*COEFFICIENTS, *own], f"; they are {', '.join((*COEFFICIENTS, *sorted(own)))}"
-                )
-            )
-    return settings
+        return _engines.read_engine(path)
+    except ValueError as error:
+        raise TraceError(str(error)) from None

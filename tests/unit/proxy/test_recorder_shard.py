@@ -11,8 +11,8 @@ BODY = b'{"model": "simulated-model", "prompt": "x", "max_tokens": 1}'
 
 def test_requests_of_all_lanes_are_summed_per_worker() -> None:
     with (
-        SimulatedWorker(ttft_ms=0, tpot_ms=0) as a,
-        SimulatedWorker(ttft_ms=0, tpot_ms=0) as b,
+        SimulatedWorker(engine="instant") as a,
+        SimulatedWorker(engine="instant") as b,
         Router(policy="round_robin", worker_urls=[a.url, b.url]).serve(threads=4) as server,
     ):
         for _ in range(40):  # a connection each, so that the kernel spreads them over the lanes

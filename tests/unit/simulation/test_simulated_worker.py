@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import json
+import re
 import socket
 import time
 from collections.abc import Iterator
@@ -21,7 +22,8 @@ from tests.unit.simulation.wire import (
     read_until,
     request_bytes,
 )
-from vllm_router.testing import SimulatedWorker
+from vllm_router import _core
+from vllm_router.testing import DEFAULT_ENGINE, SimulatedWorker, core_options
 
 
 @pytest.fixture
@@ -146,7 +148,7 @@ def test_latency_comes_before_the_head():
 
 
 def test_a_crash_resets_connections_and_closes_the_port():
-    with SimulatedWorker(ttft_ms=3_600_000, crash_after=1) as worker, connect(worker) as first:
+    with SimulatedWorker(step_ms=3_600_000, crash_after=1) as worker, connect(worker) as first:
         first.sendall(request_bytes({**CHAT, "stream": True}))
         read_until(first, b"\r\n\r\n")
         with connect(worker) as second:
@@ -229,7 +231,7 @@ def test_a_fixed_response_is_json_of_that_length(length):
 
 def test_many_streams_at_once_on_several_threads():
     streams = 200
-    with SimulatedWorker(**{**FAST, "tpot_ms": 5}, threads=2) as worker, contextlib.ExitStack() as stack:
+    with SimulatedWorker(**FAST, step_ms=5, threads=2) as worker, contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(connect(worker)) for _ in range(streams)]
         for number, stream in enumerate(sockets):
             stream.sendall(
@@ -258,7 +260,7 @@ def test_answers_do_not_depend_on_threads_or_order(rng):
 
 
 def test_stop_ends_whatever_is_going_on():
-    worker = SimulatedWorker(ttft_ms=3_600_000, threads=2)
+    worker = SimulatedWorker(step_ms=3_600_000, threads=2)
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(connect(worker)) for _ in range(20)]
         for stream in itertools.islice(sockets, 10):
@@ -285,18 +287,58 @@ def test_a_port_in_use_is_an_oserror_that_names_it(worker):
 
 
 def test_an_unknown_option_is_refused_with_the_nearest_name():
-    with pytest.raises(TypeError, match="did you mean ttft_ms"):
-        SimulatedWorker(ttft=5)
+    with pytest.raises(TypeError, match="did you mean step_ms"):
+        SimulatedWorker(step_s=5)
     with pytest.raises(TypeError, match="port is not a fault"), SimulatedWorker() as worker:
         worker.set_faults(port=5)
+
+
+def test_the_default_engine_is_the_core_s_own():
+    made, own = core_options({}), _core.SimulatedWorkerOptions()
+    for name, value in _core.replay.presets[DEFAULT_ENGINE].items():
+        if name != "what":
+            assert getattr(made, name) == getattr(own, name) == value
+
+
+def test_an_engine_is_read_from_a_file_and_what_is_given_by_name_wins(tmp_path):
+    path = tmp_path / "engine.yaml"
+    path.write_text("prefill_us_per_token: 40\nmax_running: 128\ncache_tokens: 3200\n")
+    made = core_options({"engine": str(path), "block_tokens": 32})
+    assert made.step_ms == _core.replay.presets["h200_32b"]["step_ms"]  # what a replay takes it for
+    assert (made.prefill_us_per_token, made.max_running, made.cache_blocks) == (40, 128, 100)
+    made = core_options({"engine": str(path), "cache_blocks": 7, "prefill_us_per_token": 1})
+    assert (made.prefill_us_per_token, made.max_running, made.cache_blocks) == (1, 128, 7)
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "sentence"),
+    [
+        ("step_s: 1", ValueError, "has step_s, which is no figure of an engine; did you mean step_ms?"),
+        ("step_ms: soon", TypeError, "step_ms is 'soon'; it must be a number"),
+        ("max_running: 0", ValueError, "max_running is 0; it must be from 1"),
+        ("cache_tokens: many", ValueError, "has cache_tokens 'many'; it must be a whole number"),
+        ("engine: h200", ValueError, "engine is 'h200'; it must be one of h200_32b"),
+    ],
+)
+def test_a_file_that_does_not_fit_is_refused_in_a_sentence(tmp_path, text, error, sentence):
+    path = tmp_path / "engine.yaml"
+    path.write_text(text)
+    with pytest.raises(error, match=re.escape(sentence)):
+        SimulatedWorker(engine=str(path))
 
 
 @pytest.mark.parametrize(
     ("option", "value", "error"),
     [
         ("threads", 0, ValueError),
-        ("ttft_ms", -1, ValueError),
-        ("ttft_ms", float("nan"), ValueError),
+        ("step_ms", -1, ValueError),
+        ("step_ms", float("nan"), ValueError),
+        ("context_ns_per_token", 1e7, ValueError),
+        ("speed", 0, ValueError),
+        ("max_running", 0, ValueError),
+        ("step_tokens", 0, ValueError),
+        ("engine", "h200", ValueError),
+        ("engine", 5, TypeError),
         ("status_code", 99, ValueError),
         ("block_tokens", 0, ValueError),
         ("max_model_len", 0, ValueError),

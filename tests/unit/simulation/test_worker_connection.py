@@ -1,5 +1,6 @@
 """cpp/simulation/worker_connection.h: endpoints, time, clients that leave, and framing, by raw bytes."""
 
+import contextlib
 import json
 import socket
 import time
@@ -83,7 +84,7 @@ def test_a_request_id_becomes_part_of_the_answers_id(worker):
 
 
 def test_a_stream_sends_its_head_before_its_first_token():
-    with SimulatedWorker(ttft_ms=60_000) as worker, connect(worker) as stream:
+    with SimulatedWorker(step_ms=60_000) as worker, connect(worker) as stream:
         stream.sendall(request_bytes({**CHAT, "stream": True}))
         head = read_until(stream, b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 200 ")
@@ -92,7 +93,7 @@ def test_a_stream_sends_its_head_before_its_first_token():
 
 
 def test_a_late_head_comes_with_the_first_token():
-    with SimulatedWorker(ttft_ms=200, late_head=True) as worker, connect(worker) as stream:
+    with SimulatedWorker(step_ms=200, late_head=True) as worker, connect(worker) as stream:
         begin = time.monotonic()
         stream.sendall(request_bytes({**CHAT, "stream": True}))
         assert stream.recv(1)
@@ -100,10 +101,8 @@ def test_a_late_head_comes_with_the_first_token():
 
 
 def test_tokens_come_no_sooner_than_the_engine_says():
-    with (
-        SimulatedWorker(ttft_ms=100, tpot_ms=50, prefill_us_per_token=0) as worker,
-        connect(worker) as stream,
-    ):
+    # 67 tokens: the first step takes 50 ms and 67 more.
+    with SimulatedWorker(step_ms=50, prefill_us_per_token=1000) as worker, connect(worker) as stream:
         begin = time.monotonic()
         stream.sendall(request_bytes({**CHAT, "stream": True, "max_tokens": 3}))
         read_until(stream, b'"content":" ')
@@ -112,8 +111,33 @@ def test_tokens_come_no_sooner_than_the_engine_says():
         assert time.monotonic() - begin >= 0.2
 
 
+def test_many_streams_share_the_steps_of_one_engine():
+    # 40 answers of 20 tokens, 10 ms a step: 0.2 s together, and 8 s one after the other.
+    body = {"prompt": [5] * 20, "stream": True, "max_tokens": 20}
+    with SimulatedWorker(engine="instant", step_ms=10) as worker, contextlib.ExitStack() as stack:
+        streams = [stack.enter_context(connect(worker)) for _ in range(40)]
+        begin = time.monotonic()
+        for stream in streams:
+            stream.sendall(request_bytes(body, "/v1/completions"))
+        for stream in streams:
+            assert read_until(stream, b"[DONE]").count(b'"text":" ') == 20
+        assert 0.2 <= time.monotonic() - begin < 4
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_several_prompts_of_a_request_are_answered_in_full(stream):
+    body = {"prompt": [[n] * 40 for n in range(3)], "n": 2, "max_tokens": 5, "stream": stream}
+    with SimulatedWorker(step_ms=1, max_running=2, cache_blocks=8) as worker, connect(worker) as connection:
+        connection.sendall(request_bytes(body, "/v1/completions", Connection="close"))
+        answer = read_to_end(connection)
+        texts = b"".join(part.split(b'"')[0] for part in answer.split(b'"text":"')[1:])
+        assert len(texts) == 3 * 2 * 5 * 4
+        eventually(lambda: worker.stats()["generation_tokens"] == 3 * 2 * 5)
+        assert worker.stats()["prompt_tokens"] == 120
+
+
 def test_a_cached_prompt_is_answered_sooner():
-    with SimulatedWorker(ttft_ms=0, tpot_ms=0, prefill_us_per_token=5000) as worker:
+    with SimulatedWorker(engine="instant", prefill_us_per_token=5000) as worker:
         times = []
         for _ in range(2):
             begin = time.monotonic()
@@ -124,15 +148,14 @@ def test_a_cached_prompt_is_answered_sooner():
 
 
 def test_whoever_waits_moves_up_when_the_one_before_leaves():
-    # The first prompt would be computed for 100 s; the second waits behind it.
-    with (
-        SimulatedWorker(ttft_ms=0, tpot_ms=0, prefill_us_per_token=1000) as worker,
-        connect(worker) as second,
-    ):
+    # The memory holds one of them. The first would decode for an hour and a half; the second waits for its
+    # end, and is woken when it leaves.
+    options = {"engine": "instant", "step_ms": 10, "cache_blocks": 40_000, "max_model_len": 1 << 20}
+    with SimulatedWorker(**options) as worker, connect(worker) as second:
         first = connect(worker)
-        first.sendall(request_bytes({"prompt": "x" * 400_000}, "/v1/completions"))
+        first.sendall(request_bytes({"prompt": "x", "max_tokens": 639_000}, "/v1/completions"))
         eventually(lambda: worker.stats()["running"] == 1)
-        second.sendall(request_bytes({"prompt": "y"}, "/v1/completions"))
+        second.sendall(request_bytes({"prompt": [7] * 1_600, "max_tokens": 1}, "/v1/completions"))
         eventually(lambda: worker.stats()["waiting"] == 1)
         first.close()
         assert read_until(second, b'"usage"').startswith(b"HTTP/1.1 200")
@@ -144,7 +167,7 @@ def test_whoever_waits_moves_up_when_the_one_before_leaves():
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("leave", ["close", "half-close", "reset"])
 def test_a_client_that_leaves_aborts_its_request_at_once(stream, leave):
-    with SimulatedWorker(ttft_ms=3_600_000) as worker:
+    with SimulatedWorker(step_ms=3_600_000) as worker:
         connection = connect(worker)
         connection.sendall(request_bytes({**CHAT, "stream": stream}))
         eventually(lambda: worker.stats()["running"] == 1)
@@ -162,7 +185,7 @@ def test_a_client_that_leaves_aborts_its_request_at_once(stream, leave):
 
 
 def test_a_client_that_leaves_behind_a_pipelined_request_is_noticed():
-    with SimulatedWorker(**{**FAST, "ttft_ms": 3_600_000}) as worker:
+    with SimulatedWorker(**FAST, step_ms=3_600_000) as worker:
         connection = connect(worker)
         quick = request_bytes({"prompt": "x"}, "/tokenize")
         slow = request_bytes(CHAT)
@@ -174,7 +197,7 @@ def test_a_client_that_leaves_behind_a_pipelined_request_is_noticed():
 
 
 def test_a_client_that_leaves_mid_stream_aborts_and_its_tokens_count():
-    with SimulatedWorker(ttft_ms=0, tpot_ms=20) as worker:
+    with SimulatedWorker(step_ms=20) as worker:
         with connect(worker) as connection:
             connection.sendall(request_bytes({**CHAT, "stream": True, "max_tokens": 100_000}))
             read_until(connection, b'"content":" ')

@@ -11,7 +11,7 @@ from typing import Any
 
 from vllm_router.testing import SimulatedWorker
 
-FAST = {"ttft_ms": 0.0, "tpot_ms": 0.0, "prefill_us_per_token": 0.0}
+FAST = {"engine": "instant"}
 CHAT = {"messages": [{"role": "user", "content": "Hello " * 40}]}
 
 
