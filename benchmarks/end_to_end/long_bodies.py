@@ -7,12 +7,17 @@ Worker and clients are threads of this program. A body is a chat of one long mes
 its head only (plan Stream), `consistent_hash` has to see the body (plan Prefix). `--slow` lets the worker
 read 1 MB/s, to show that what it has not read waits in the client and not in the router. RSS is RssAnon,
 the router's own memory, sampled every 2 ms; its growth is over what it had before the bodies came.
+
+Small requests ask the router itself (/liveness), from a process of their own, in real time where that is
+allowed: so they measure how long a body keeps the router's one thread, and nobody else's. The router has a
+core to itself.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import multiprocessing
 import os
 import re
 import socket
@@ -22,11 +27,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from multiprocessing.synchronize import Event as EventType
 from pathlib import Path
 
 MIB = 2**20
 PIECE = 256 * 1024
-SMALL = b'POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 14\r\n\r\n{"prompt":"x"}'
+SMALL = b"GET /liveness HTTP/1.1\r\nHost: a\r\n\r\n"
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
@@ -84,15 +91,38 @@ def send_long(port: int, size: int) -> None:
             raise RuntimeError(head.split(b"\r\n")[0].decode())
 
 
-def ask_small(port: int, stop: threading.Event, times: list[float]) -> None:
+def ask_small(port: int, stop: EventType, times: Connection) -> None:
+    """A process: sends the milliseconds that each small request took when it is told to stop."""
+    with contextlib.suppress(PermissionError):
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    took = []
     with socket.create_connection(("127.0.0.1", port)) as client:
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         while not stop.is_set():
             begin = time.perf_counter()
             client.sendall(SMALL)
             read_head(client)
-            times.append((time.perf_counter() - begin) * 1e3)
+            took.append((time.perf_counter() - begin) * 1e3)
             time.sleep(0.002)
+    times.send(took)
+
+
+@contextlib.contextmanager
+def small_requests(port: int) -> Iterator[list[float]]:
+    """Asks as long as the block lasts; afterwards the list holds how long each took."""
+    times: list[float] = []
+    processes = multiprocessing.get_context("fork")
+    stop = processes.Event()
+    here, there = processes.Pipe(duplex=False)
+    process = processes.Process(target=ask_small, args=(port, stop, there), daemon=True)
+    process.start()
+    try:
+        yield times
+    finally:
+        stop.set()
+        if here.poll(30):
+            times += here.recv()
+        process.join()
 
 
 def anonymous_memory(pid: int) -> int:
@@ -119,6 +149,10 @@ def router(policy: str, worker_port: int) -> Iterator[tuple[int, int]]:
         *("--threads", "1", "--health-check-interval-secs", "3600", "--log-level", "warn"),
     ]
     process = subprocess.Popen(command, env=os.environ)
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) > 1:
+        os.sched_setaffinity(process.pid, cores[:1])
+        os.sched_setaffinity(0, cores[1:])
     try:
         deadline = time.monotonic() + 60
         while True:
@@ -133,6 +167,7 @@ def router(policy: str, worker_port: int) -> Iterator[tuple[int, int]]:
     finally:
         process.terminate()
         process.wait()
+        os.sched_setaffinity(0, cores)
 
 
 def percentile(times: list[float], share: float) -> float:
@@ -144,17 +179,9 @@ def measure(policy: str, size: int, at_once: int, slow: bool) -> str:
     threading.Thread(target=serve, args=(listener, slow), daemon=True).start()
     try:
         with router(policy, listener.getsockname()[1]) as (pid, port):
-            quiet: list[float] = []
-            busy: list[float] = []
-            stop = threading.Event()
-            small = threading.Thread(target=ask_small, args=(port, stop, quiet))
-            small.start()
-            time.sleep(1)
-            stop.set()
-            small.join()
+            with small_requests(port) as quiet:
+                time.sleep(2)
             before, cpu = anonymous_memory(pid), cpu_seconds(pid)
-            stop = threading.Event()
-            small = threading.Thread(target=ask_small, args=(port, stop, busy))
             failures: list[BaseException] = []
 
             def one() -> None:
@@ -164,16 +191,15 @@ def measure(policy: str, size: int, at_once: int, slow: bool) -> str:
                     failures.append(failure)
 
             senders = [threading.Thread(target=one) for _ in range(at_once)]
-            began = time.perf_counter()
-            for thread in [small, *senders]:
-                thread.start()
             most = before
-            while any(thread.is_alive() for thread in senders):
-                most = max(most, anonymous_memory(pid))
-                time.sleep(0.002)
-            took = time.perf_counter() - began
-            stop.set()
-            small.join()
+            with small_requests(port) as busy:
+                began = time.perf_counter()
+                for thread in senders:
+                    thread.start()
+                while any(thread.is_alive() for thread in senders):
+                    most = max(most, anonymous_memory(pid))
+                    time.sleep(0.002)
+                took = time.perf_counter() - began
             if failures:
                 raise failures[0]
             used = cpu_seconds(pid) - cpu

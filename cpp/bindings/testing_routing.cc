@@ -514,6 +514,17 @@ void BindTestingRouting(py::module_& testing) {
     return closed;
   });
 
+  // (the text made whole in its place, the text afterwards)
+  testing.def("make_json_whole", [](std::string text) {
+    std::string whole;
+    {
+      const JsonMadeWhole made({text.data(), text.size()});
+      whole = made.view();
+      if (!made.view().empty() && made.view().data() != text.data()) throw std::logic_error("it was copied");
+    }
+    return std::pair(py::bytes(whole), py::bytes(text));
+  });
+
   py::class_<RateLimit>(testing, "RateLimit")
       .def(py::init<uint32_t>(), "per_second"_a)
       .def("take", &RateLimit::Take, "now_ns"_a);

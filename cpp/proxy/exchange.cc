@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <optional>
 #include <utility>
 
 #include "base/limits.h"
@@ -322,9 +323,11 @@ void Exchange::MakeKey() {
     request.body_is_padded = true;
   }
   if (lane_.options.decision_headers) key_.explanation = std::make_shared<Explanation>();
-  std::string beginning;
-  if (stream_body_ && lane_.router->NeedsBody(head_->fields) && CloseBeginning(&beginning)) {
-    request.body = std::string_view(beginning).substr(0, beginning.size() - kBodyPadding);
+  std::optional<JsonMadeWhole> beginning;
+  if (stream_body_ && lane_.router->NeedsBody(head_->fields)) {
+    // A body too long to be held is routed on its beginning, as if that were all.
+    beginning.emplace(body_->held_bytes().first(kRoutedBodyBytes));
+    request.body = beginning->view();
     request.body_is_padded = true;
   }
   lane_.router->MakeKey(request, &key_);
@@ -344,19 +347,6 @@ Task<Exchange::Next> Exchange::FindTokens() {
   }
   if (found) MakeKey();
   co_return Next::kOn;
-}
-
-// A body too long to be held is routed on its beginning, as if that were all.
-bool Exchange::CloseBeginning(std::string* whole) const {
-  constexpr size_t kMostClosing = 1024;
-  const std::string_view held = body_->held().substr(0, kRoutedBodyBytes - kMostClosing);
-  const std::optional<JsonBeginning> beginning = CloseJson(held);
-  if (!beginning.has_value()) return false;
-  whole->reserve(beginning->keep + beginning->closing.size() + kBodyPadding);
-  whole->assign(held.substr(0, beginning->keep));
-  whole->append(beginning->closing);
-  whole->append(kBodyPadding, ' ');
-  return true;
 }
 
 Task<void> Exchange::ReplyBodyFailed(RequestBody::End end) {

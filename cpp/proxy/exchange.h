@@ -78,7 +78,6 @@ class Exchange {
   Task<void> AnswerHere();
   Task<Next> ReadBody();
   void MakeKey();
-  bool CloseBeginning(std::string* whole) const;
   Task<Next> TakeSeat();
   Task<Next> WaitForRoom();
   Task<Next> AfterWait(Permit::End end);

@@ -60,9 +60,15 @@ Task<RequestBody::End> RequestBody::ReadMore(Buffer& into, size_t most) {
     const IoResult read = socket.TryRead(room);
     if (read.ok()) {
       into.Commit(static_cast<size_t>(read.bytes));
-      co_return End::kOk;
+      // A client that sends faster than its bytes pass through would never have to be waited for.
+      unshared_ += static_cast<size_t>(read.bytes);
+      if (unshared_ < kFairnessBytes) co_return End::kOk;
+      unshared_ = 0;
+      co_await connection_.lane.loop.Yield();
+      co_return stopped_ ? End::kStopped : End::kOk;
     }
     if (!read.would_block()) co_return End::kClientGone;
+    unshared_ = 0;
     timer_.Arm(
         connection_.lane.loop.timers(), connection_.lane.options.client_body_timeout_ms,
         &RequestBody::OnTimeout, this);

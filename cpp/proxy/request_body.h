@@ -17,6 +17,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 #include "http/body_reader.h"
@@ -61,6 +62,8 @@ class RequestBody {
   bool complete() const { return reader_.ended(); }
   // Everything read so far, decoded, padded as simdjson wants it. REQUIRES: keeps_pieces(), or no Next() so far.
   std::string_view held() const;
+  // The same, to be written in. REQUIRES: more than 64 KiB.
+  std::span<char> held_bytes() { return {held_.data(), held_.size()}; }
   uint64_t bytes() const { return bytes_; }  // decoded, so far
 
   // Ends a Fill() or Next() that waits for the client.
@@ -89,6 +92,7 @@ class RequestBody {
   std::string_view piece_;
   uint64_t bytes_ = 0;
   uint64_t handed_out_ = 0;  // bytes that were pieces
+  size_t unshared_ = 0;      // bytes read since others had their turn
   bool keeps_pieces_ = false;
   bool client_ended_ = false;
   bool brimful_ = false;  // the last read filled its window

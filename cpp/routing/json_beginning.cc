@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "base/check.h"
+#include "routing/request_view.h"
+
 namespace vllm_router {
 namespace {
 
@@ -103,5 +106,20 @@ std::optional<JsonBeginning> CloseJson(std::string_view text) {
   if (in_string) closing.insert(closing.begin(), '"');
   return JsonBeginning{.keep = keep, .closing = std::move(closing)};
 }
+
+JsonMadeWhole::JsonMadeWhole(std::span<char> text) {
+  constexpr size_t kRoom = kMostDepth + 1 + kBodyPadding;  // every bracket, a quote
+  ROUTER_CHECK(text.size() > kRoom, "there is room to close a beginning");
+  const std::optional<JsonBeginning> beginning = CloseJson({text.data(), text.size() - kRoom});
+  if (!beginning.has_value()) return;
+  const size_t closing = beginning->closing.size();
+  place_ = text.subspan(beginning->keep, closing + kBodyPadding);
+  replaced_.assign(place_.data(), place_.size());
+  beginning->closing.copy(place_.data(), closing);
+  std::fill_n(place_.data() + closing, kBodyPadding, ' ');
+  view_ = {text.data(), beginning->keep + closing};
+}
+
+JsonMadeWhole::~JsonMadeWhole() { std::copy(replaced_.begin(), replaced_.end(), place_.begin()); }
 
 }  // namespace vllm_router

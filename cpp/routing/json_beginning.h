@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -26,5 +27,24 @@ struct JsonBeginning {
 // None for what is not the beginning of an object, or is nested deeper than 1,000 brackets. An object that has ended is
 // kept with all that comes behind it, so that it does not pass for what it is not.
 std::optional<JsonBeginning> CloseJson(std::string_view text);
+
+// The same in the text's own memory, with the padding that a parser wants behind it; what was there comes back when this
+// ends. So 8 MiB of a body stay 8 MiB.
+class JsonMadeWhole {
+ public:
+  // The last bytes of the text make room for what closes it. REQUIRES: 2 KiB or more.
+  explicit JsonMadeWhole(std::span<char> text);
+  ~JsonMadeWhole();
+  JsonMadeWhole(const JsonMadeWhole&) = delete;
+  JsonMadeWhole& operator=(const JsonMadeWhole&) = delete;
+
+  // kBodyPadding readable bytes lie behind it. Empty for what CloseJson() has nothing for.
+  std::string_view view() const { return view_; }
+
+ private:
+  std::span<char> place_;  // where `replaced_` belongs
+  std::string replaced_;
+  std::string_view view_;
+};
 
 }  // namespace vllm_router

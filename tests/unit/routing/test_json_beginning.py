@@ -78,3 +78,21 @@ def test_nesting_has_a_limit():
 
 def test_quotes_and_brackets_in_strings_do_not_count():
     assert closed(r'{"a": "{[\"]}", "b": "\\", "c": "x') == rb'{"a": "{[\"]}", "b": "\\", "c": "x"}'
+
+
+ROOM = 1001 + 64  # for what closes it, and the parser's padding
+
+
+@pytest.mark.parametrize(
+    "begin", [b'{"a": "', b'{"a": [{"b": ["c", "', b'{"a": "b"} ', b'{"a": ' + b"[" * 900]
+)
+def test_a_text_is_made_whole_in_its_place_for_a_while(begin):
+    text = begin + b"x" * 4000
+    whole, afterwards = testing.make_json_whole(text)
+    assert whole == closed(text[:-ROOM])
+    assert afterwards == text
+
+
+@pytest.mark.parametrize("text", [b"x" * 4000, b'{"a": ' + b"[" * 4000])
+def test_what_cannot_be_made_whole_is_left_alone(text):
+    assert testing.make_json_whole(text) == (b"", text)
