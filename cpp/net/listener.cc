@@ -58,7 +58,7 @@ class ShedWarning {
   }
 
  private:
-  const SteadyClock clock_;
+  const SteadyClock clock_{};
   std::atomic<uint64_t> untold_{0};
   std::atomic<int64_t> quiet_until_{std::numeric_limits<int64_t>::min()};
 };

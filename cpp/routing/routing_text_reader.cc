@@ -183,40 +183,40 @@ bool RoutingTextReader::ReadMessage(ondemand::value& value) {
   ondemand::object message;
   if (value.get_object().get(message) != simdjson::SUCCESS) return false;
   message_.Clear();
-  auto& [type, role, name, reasoning, content, calls, arguments, result] = message_;
+  Message& read = message_;
   const bool whole = ForEachMember(message, end_, [&](std::string_view member, ondemand::value& field) {
-    if (member == "role") return TakeString(field, &role);
-    if (member == "type") return TakeString(field, &type);
-    if (member == "content") return IsNull(field) || ReadContent(field, &content);
-    if (member == "tool_calls") return IsNull(field) || ReadCalls(field, &calls);
-    if (member == "function_call") return IsNull(field) || ReadCall(field, &calls);
+    if (member == "role") return TakeString(field, &read.role);
+    if (member == "type") return TakeString(field, &read.type);
+    if (member == "content") return IsNull(field) || ReadContent(field, &read.content);
+    if (member == "tool_calls") return IsNull(field) || ReadCalls(field, &read.calls);
+    if (member == "function_call") return IsNull(field) || ReadCall(field, &read.calls);
     if (member == "reasoning_content" || member == "reasoning" || member == "summary") {
-      return IsNull(field) || ReadTagged("reasoning", field, &reasoning);
+      return IsNull(field) || ReadTagged("reasoning", field, &read.reasoning);
     }
-    if (member == "name") return TakeString(field, &name);
-    if (member == "arguments") return AppendValue(field, &arguments);
-    if (member == "output") return IsNull(field) || ReadTagged("result", field, &result);
+    if (member == "name") return TakeString(field, &read.name);
+    if (member == "arguments") return AppendValue(field, &read.arguments);
+    if (member == "output") return IsNull(field) || ReadTagged("result", field, &read.result);
     return true;
   });
   if (!whole) return false;
-  if (type == "function_call") {
-    role = "assistant";
-    AppendTag("call", &calls);
-    calls.append(std::exchange(name, {})).append(":").append(arguments);
-  } else if (type == "function_call_output") {
-    role = "tool";
-    content = result;
-  } else if (type == "reasoning") {
-    role = "assistant";
+  if (read.type == "function_call") {
+    read.role = "assistant";
+    AppendTag("call", &read.calls);
+    read.calls.append(std::exchange(read.name, {})).append(":").append(read.arguments);
+  } else if (read.type == "function_call_output") {
+    read.role = "tool";
+    read.content = read.result;
+  } else if (read.type == "reasoning") {
+    read.role = "assistant";
   }
-  const bool leads = lead_size_ == items_.size() && IsLead(role);
+  const bool leads = lead_size_ == items_.size() && IsLead(read.role);
   items_.push_back(kItem);
-  items_.append(role);
-  if (!name.empty()) items_.append(":").append(name);
-  if (!type.empty() && type != "message" && role.empty()) {
+  items_.append(read.role);
+  if (!read.name.empty()) items_.append(":").append(read.name);
+  if (!read.type.empty() && read.type != "message" && read.role.empty()) {
     if (!AppendWhole(message, &items_)) return false;
   } else {
-    items_.append(reasoning).append(content).append(calls);
+    items_.append(read.reasoning).append(read.content).append(read.calls);
   }
   if (leads) lead_size_ = items_.size();
   return true;
