@@ -2,6 +2,7 @@
 
 #include "bindings/bindings.h"
 #include "hashing/hash.h"
+#include "hashing/keyed_hash.h"
 #include "hashing/sha256.h"
 
 namespace vllm_router {
@@ -21,6 +22,11 @@ void BindTestingHashing(py::module_& testing) {
     const Digest256 digest = Sha256({first, second});
     return py::bytes(reinterpret_cast<const char*>(digest.data()), digest.size());
   });
+  testing.def("rename_values", [](const KeyedHash::Key& key, uint64_t domain, std::vector<uint64_t> values) {
+    KeyedHash(key).Rename(domain, values);
+    return values;
+  });
+  testing.def("draw_key", [] { return DrawKey().value(); });
   testing.def("ring_hash", &RingHash, py::arg("function"), py::arg("bytes"));
 }
 

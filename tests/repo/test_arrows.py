@@ -31,7 +31,7 @@ HEAVY = {
     "boost/asio": "net/*.cc",
     "boost/beast": "nowhere",  # it is what fuzz targets compare with
     "boost/json": "proxy/{admin,load_report}.cc",
-    "openssl": "{net/*,hashing/sha256}.cc",
+    "openssl": "{net/*,hashing/keyed_hash,hashing/sha256}.cc",
     "prometheus": "proxy/metrics.cc",
     "pybind11": "bindings/*",
     "simdjson": "{routing/json_reading.h,simulation/openai_api.cc}",
