@@ -547,6 +547,14 @@ void BindTestingRouting(py::module_& testing) {
                                                     key.prefix_digest->size()))
                                               : py::object(py::none()));
   });
+  // (blocks, tokens, session key)
+  testing.def("read_prompt", [](const PyRouter& router, const py::kwargs& parts) {
+    OwnedRequest request = RequestFrom(parts);
+    const RequestView view = request.View();
+    PromptReading reading;
+    router.router().ReadPrompt(view, router.router().MakeKey(view), &reading);
+    return py::make_tuple(reading.blocks, reading.tokens, reading.session_key);
+  });
   testing.def("needs_body", [](const PyRouter& router, Pairs headers) {
     OwnedRequest request{.headers = std::move(headers)};
     return router.router().NeedsBody(request.View().headers);

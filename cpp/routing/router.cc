@@ -364,6 +364,29 @@ bool Router::MakeKnownBlocks(const RoutingText& read, const PromptScope& scope, 
   return true;
 }
 
+void Router::ReadPrompt(const RequestView& request, const RoutingKey& key, PromptReading* reading) const {
+  std::optional<RequestFields> parsed;
+  if (Has(needs_, KeyParts::kBlocks) && key.has_blocks) {
+    reading->blocks = key.blocks;
+    reading->tokens = key.prompt_tokens;
+  } else {
+    RoutingKey own;
+    own.prompt_tokens = EstimatePromptTokens(request);
+    MakeBlocks(request, &parsed, &own);
+    reading->blocks = std::move(own.blocks);
+    reading->tokens = own.prompt_tokens;
+  }
+  if (key.hash_key_source != RoutingKey::HashKeySource::kMissing) {
+    const bool named = key.hash_key_source == RoutingKey::HashKeySource::kSession;
+    reading->session_key = named ? key.hash_key : std::string();
+    return;
+  }
+  RequestView view = request;
+  if (parsed) view.fields = &*parsed;
+  RoutingKey whose;
+  if (session_keys_.FindSession(view, &whose)) reading->session_key = std::move(whose.hash_key);
+}
+
 LoadShare Router::ShareOf(const RoutingKey& key, const Decision& decision) const {
   uint64_t cached = 0;  // tokens
   if (decision.unit == MatchUnit::kBlocks) cached = decision.matched * hasher_.block_size();

@@ -23,6 +23,7 @@
 #include "policy/policy.h"
 #include "policy/policy_factory.h"
 #include "routing/prefix_digest.h"
+#include "routing/prompt_reading.h"
 #include "routing/request_view.h"
 #include "routing/routing_text.h"
 #include "routing/session_key.h"
@@ -91,6 +92,10 @@ class Router {
   // Only the parts that the policy needs. The second form writes into a key whose memory is used again.
   RoutingKey MakeKey(const RequestView& request) const;
   void MakeKey(const RequestView& request, RoutingKey* key) const;
+
+  // What there is to know of the prompt, for whoever keeps a record. `key`: what MakeKey made of the same request, so that
+  // blocks and session are not looked for again; or an empty one. No decision depends on it.
+  void ReadPrompt(const RequestView& request, const RoutingKey& key, PromptReading* reading) const;
 
   // Unavailable when nobody in `fleet` is eligible, or all who are have max_worker_requests open; the message says how
   // many there are and why not.

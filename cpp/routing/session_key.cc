@@ -124,27 +124,33 @@ bool SessionKeyFinder::FindDigest(const RequestView& request, std::string* key) 
   return true;
 }
 
-void SessionKeyFinder::Find(
+bool SessionKeyFinder::FindSession(
     const RequestView& request, RoutingKey* key, std::optional<RequestFields>* fields) const {
-  using Source = RoutingKey::HashKeySource;
-  key->hash_key_source = Source::kSession;
+  key->hash_key_source = RoutingKey::HashKeySource::kSession;
   if (request.session_id) {
     const std::string_view session = TrimBlanks(*request.session_id);
-    if (!session.empty()) return Compose(&key->hash_key, "header:x-session-id:", session);
+    if (!session.empty()) {
+      Compose(&key->hash_key, "header:x-session-id:", session);
+      return true;
+    }
   }
   if (const std::optional<Hit> hit = Locate(request.headers)) {
     Compose(&key->hash_key, "header:", hit->name);
     key->hash_key.append(":").append(hit->value);
-    return;
+    return true;
   }
-  if (request.fields != nullptr) {
-    if (FindInFields(*request.fields, request.path, &key->hash_key)) return;
-  } else if (request.body) {
-    RequestFields parsed = ParseRequestFields(*request.body, request.body_is_padded);
-    const bool found = FindInFields(parsed, request.path, &key->hash_key);
-    if (fields != nullptr) *fields = std::move(parsed);
-    if (found) return;
-  }
+  if (request.fields != nullptr) return FindInFields(*request.fields, request.path, &key->hash_key);
+  if (!request.body) return false;
+  RequestFields parsed = ParseRequestFields(*request.body, request.body_is_padded);
+  const bool found = FindInFields(parsed, request.path, &key->hash_key);
+  if (fields != nullptr) *fields = std::move(parsed);
+  return found;
+}
+
+void SessionKeyFinder::Find(
+    const RequestView& request, RoutingKey* key, std::optional<RequestFields>* fields) const {
+  using Source = RoutingKey::HashKeySource;
+  if (FindSession(request, key, fields)) return;
   key->hash_key_source = Source::kBody;
   if (FindDigest(request, &key->hash_key)) return;
   key->hash_key.clear();

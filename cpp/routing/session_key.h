@@ -49,6 +49,10 @@ class SessionKeyFinder {
   // From the headers alone; empty if none of them has a value.
   std::string FindInHeaders(std::span<const HeaderField> headers) const;
 
+  // Headers, then body; false if neither names a session. Fills key->hash_key and hash_key_source then. `fields` as below.
+  bool FindSession(
+      const RequestView& request, RoutingKey* key, std::optional<RequestFields>* fields = nullptr) const;
+
   // Headers, then body, then digest. Fills key->hash_key and hash_key_source. `fields` is set if this had to parse
   // the body.
   void Find(
