@@ -310,6 +310,15 @@ void BindTestingHttp(py::module_& testing) {
     return Bytes(out);
   });
 
+  testing.def("estimate_events", [](const std::vector<std::string>& pieces) {
+    StreamTail tail;
+    uint64_t bytes = 0;
+    for (const std::string& piece : pieces) {
+      tail.Add(piece);
+      bytes += piece.size();
+    }
+    return tail.EstimateEvents(bytes);
+  });
   testing.def("summarize_tail", [](const std::vector<std::string>& pieces) {
     StreamTail tail;
     // What an earlier answer left behind must not show.

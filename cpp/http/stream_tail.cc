@@ -255,13 +255,16 @@ void StreamTail::Add(std::string_view body_data) {
   oldest_ = (oldest_ + body_data.size()) % kStreamTailBytes;
 }
 
+// From the oldest byte to the newest; in `unrolled` where the ring has turned.
+std::string_view StreamTail::Text(std::string* unrolled) const {
+  if (oldest_ == 0) return tail_;
+  *unrolled = tail_.substr(oldest_) + tail_.substr(0, oldest_);
+  return *unrolled;
+}
+
 StreamSummary StreamTail::Summarize() const {
   std::string unrolled;
-  std::string_view text = tail_;
-  if (oldest_ != 0) {
-    unrolled = tail_.substr(oldest_) + tail_.substr(0, oldest_);
-    text = unrolled;
-  }
+  const std::string_view text = Text(&unrolled);
   StreamSummary summary;
   Usage usage;
   if (IsEventStream(text, cut_)) {
@@ -283,6 +286,24 @@ StreamSummary StreamTail::Summarize() const {
   summary.completion_tokens = usage.completion_tokens;
   summary.cached_tokens = usage.cached_tokens;
   return summary;
+}
+
+uint64_t StreamTail::EstimateEvents(uint64_t stream_bytes) const {
+  constexpr std::string_view kDone = "[DONE]";
+  std::string unrolled;
+  const std::string_view text = Text(&unrolled);
+  if (!IsEventStream(text, cut_)) return 0;
+  // Each event is taken to end where the next one's data begin.
+  const size_t first = !cut_ && text.starts_with("data:") ? 0 : text.find("\ndata:") + 1;
+  size_t last = first;
+  uint64_t gaps = 0;
+  for (size_t next; (next = text.find("\ndata:", last)) != std::string_view::npos; ++gaps) last = next + 1;
+  const bool done = TrimBlanks(text.substr(last + 5, kDone.size() + 1)) == kDone;
+  if (gaps == 0 && done && !cut_) return 0;
+  if (gaps == 0) return std::max<uint64_t>(1, stream_bytes / text.size());  // one event fills the tail
+  const uint64_t each = (last - first) / gaps;
+  const uint64_t end = done ? std::min<uint64_t>(text.size() - last, stream_bytes) : 0;
+  return std::max<uint64_t>(1, (stream_bytes - end + each / 2) / each);
 }
 
 }  // namespace vllm_router

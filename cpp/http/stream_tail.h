@@ -34,6 +34,8 @@ class StreamTail {
  public:
   void Add(std::string_view body_data);
   StreamSummary Summarize() const;
+  // About how many events a stream of so many bytes had, [DONE] aside, if all were like those in the tail; 0 if it is none.
+  uint64_t EstimateEvents(uint64_t stream_bytes) const;
   void Reset() {
     tail_.clear();
     oldest_ = 0;
@@ -41,6 +43,8 @@ class StreamTail {
   }
 
  private:
+  std::string_view Text(std::string* unrolled) const;
+
   std::string tail_;   // a ring once it is full
   size_t oldest_ = 0;  // where the ring starts
   bool cut_ = false;   // bytes before the tail were forgotten

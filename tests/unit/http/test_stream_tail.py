@@ -228,3 +228,35 @@ def test_an_event_longer_than_the_tail_still_tells_its_usage():
 )
 def test_nothing_is_said_of_what_is_not_understood(body):
     assert summarize(body) == NOTHING
+
+
+def estimate(stream, size=None):
+    data = stream.encode()
+    pieces = [data] if size is None else [data[i : i + size] for i in range(0, len(data), size)]
+    return testing.estimate_events(pieces)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 10, 100, 5000])
+@pytest.mark.parametrize("done", [True, False])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_events_that_are_alike_are_counted(count, done, end):
+    stream = events(*(chunk(n=f"{n:04d}") for n in range(count)), *(["[DONE]"] if done else []), end=end)
+    assert estimate(stream) == count
+    assert estimate(stream, size=77) == count
+
+
+def test_events_of_different_sizes_are_counted_about():
+    said = [chunk(text="x" * (1 + n % 7)) for n in range(1000)]
+    assert (
+        950 <= estimate(events(chunk(role="assistant"), *said, chunk(finish_reason="stop"), "[DONE]")) <= 1050
+    )
+
+
+def test_what_is_no_stream_has_no_events():
+    assert estimate("") == 0
+    assert estimate(json.dumps(chat_answer("data: no event " * 300))) == 0
+    assert estimate(events("[DONE]")) == 0
+
+
+def test_events_longer_than_the_tail_are_counted_as_if_each_filled_it():
+    assert estimate(events(*(chunk(logprobs="x" * 1900) for _ in range(100)))) in range(90, 111)
