@@ -174,10 +174,11 @@ class PyTracker {
 
   uint64_t BlockCount(const py::object& worker) const { return tracker_.BlockCount(Get(worker)); }
 
-  void SetCapacity(const py::object& max_blocks) {
+  void SetCapacity(const py::object& max_blocks, const py::object& worker) {
     const uint64_t limit = BlockLimit(max_blocks, "max_blocks_per_worker");
+    const std::optional<OwnerId> owner = worker.is_none() ? std::nullopt : std::optional(Get(worker));
     const py::gil_scoped_release release;
-    tracker_.SetCapacity(limit);
+    owner ? tracker_.SetCapacityOf(*owner, limit) : tracker_.SetCapacity(limit);
   }
 
   void Clear() {
@@ -346,7 +347,9 @@ void BindBlockCacheTracker(py::module_& module) {
       .def("evict_worker", &PyTracker::Evict, "Give up its oldest blocks.", "worker"_a, "max_blocks"_a)
       .def("remove_worker", &PyTracker::RemoveWorker, "Forget a worker.", "worker"_a)
       .def("block_count", &PyTracker::BlockCount, "Blocks that it holds.", "worker"_a)
-      .def("set_capacity", &PyTracker::SetCapacity, "Another capacity.", "max_blocks_per_worker"_a)
+      .def(
+          "set_capacity", &PyTracker::SetCapacity, "Another capacity.", "max_blocks_per_worker"_a,
+          "worker"_a = py::none())
       .def("clear", &PyTracker::Clear, "Forget every block.")
       .def("sweep", &PyTracker::Sweep, "Clear up after removed workers.", "runs"_a = 1000)
       .def("stats", &PyTracker::Stats, "Sizes and counts.")

@@ -25,55 +25,55 @@ StatusOr<OwnerId> BlockCacheTracker::AddWorker() {
     if (!worker.ok()) return worker;
   }
   const auto number = static_cast<size_t>(*worker);
-  if (number >= recency_.size()) recency_.resize(number + 1);
-  recency_[number] = std::make_unique<SegmentLru>();
+  if (number >= caches_.size()) caches_.resize(number + 1);
+  caches_[number] = std::make_unique<Cache>();
   return worker;
 }
 
-SegmentLru* BlockCacheTracker::Find(OwnerId worker) {
+BlockCacheTracker::Cache* BlockCacheTracker::Find(OwnerId worker) const {
   const auto number = static_cast<size_t>(worker);
-  return number < recency_.size() ? recency_[number].get() : nullptr;
+  return number < caches_.size() ? caches_[number].get() : nullptr;
 }
 
 void BlockCacheTracker::RemoveWorker(OwnerId worker) {
   const std::lock_guard lock(mutex_);
   if (Find(worker) == nullptr) return;
   index_.RemoveOwner(worker);
-  // The recency goes with it: the id may belong to another worker later.
-  recency_[static_cast<size_t>(worker)].reset();
+  // What is known of its cache goes with it: the id may belong to another worker later.
+  caches_[static_cast<size_t>(worker)].reset();
 }
 
 void BlockCacheTracker::Record(OwnerId worker, std::span<const BlockHash> chain) {
   const std::lock_guard lock(mutex_);
-  SegmentLru* const recency = Find(worker);
-  if (recency == nullptr) return;
+  Cache* const cache = Find(worker);
+  if (cache == nullptr) return;
   ++recorded_requests_;
+  const uint64_t capacity = CapacityOf(*cache);
   // The later blocks would be the first to go.
-  chain = chain.first(std::min<uint64_t>(chain.size(), capacity_));
+  chain = chain.first(std::min<uint64_t>(chain.size(), capacity));
   spans_.clear();
   const InsertResult result = index_.Insert(worker, Tier::kGpu, BlockRef(), chain, &spans_);
   recorded_blocks_ += result.inserted;
   for (size_t i = spans_.size(); i-- > 0;) {
     // Several spans of one run follow one another; the last of them reaches furthest.
     const bool goes_on = i + 1 < spans_.size() && spans_[i + 1].first == spans_[i].first + spans_[i].count;
-    if (!goes_on) recency->Touch(spans_[i]);
+    if (!goes_on) cache->recency.Touch(spans_[i]);
   }
-  EvictLocked(worker, recency, result.owner_blocks, capacity_);
+  EvictLocked(worker, cache, result.owner_blocks, capacity);
 }
 
 uint64_t BlockCacheTracker::Evict(OwnerId worker, uint64_t max_blocks) {
   const std::lock_guard lock(mutex_);
-  SegmentLru* const recency = Find(worker);
-  return recency == nullptr ? 0 : EvictLocked(worker, recency, index_.BlockCount(worker), max_blocks);
+  Cache* const cache = Find(worker);
+  return cache == nullptr ? 0 : EvictLocked(worker, cache, index_.BlockCount(worker), max_blocks);
 }
 
-uint64_t BlockCacheTracker::EvictLocked(
-    OwnerId worker, SegmentLru* recency, uint64_t held, uint64_t max_blocks) {
+uint64_t BlockCacheTracker::EvictLocked(OwnerId worker, Cache* cache, uint64_t held, uint64_t max_blocks) {
   if (held <= max_blocks) return 0;
   spans_.clear();
   uint64_t evicted = 0;
   while (evicted < held - max_blocks) {
-    const BlockSpan oldest = recency->TakeOldest(held - max_blocks - evicted);
+    const BlockSpan oldest = cache->recency.TakeOldest(held - max_blocks - evicted);
     if (oldest.count == 0) break;
     spans_.push_back(oldest);
     evicted += oldest.count;
@@ -83,18 +83,27 @@ uint64_t BlockCacheTracker::EvictLocked(
   return evicted;
 }
 
-void BlockCacheTracker::EvictAll(uint64_t max_blocks) {
-  for (size_t number = 0; number < recency_.size(); ++number) {
+void BlockCacheTracker::EvictAll(std::optional<uint64_t> max_blocks) {
+  for (size_t number = 0; number < caches_.size(); ++number) {
     const auto worker = static_cast<OwnerId>(number);
-    if (recency_[number] != nullptr)
-      EvictLocked(worker, recency_[number].get(), index_.BlockCount(worker), max_blocks);
+    Cache* const cache = caches_[number].get();
+    if (cache == nullptr) continue;
+    EvictLocked(worker, cache, index_.BlockCount(worker), max_blocks.value_or(CapacityOf(*cache)));
   }
 }
 
 void BlockCacheTracker::SetCapacity(uint64_t max_blocks_per_worker) {
   const std::lock_guard lock(mutex_);
   capacity_ = max_blocks_per_worker;
-  EvictAll(capacity_);
+  EvictAll();
+}
+
+void BlockCacheTracker::SetCapacityOf(OwnerId worker, uint64_t max_blocks) {
+  const std::lock_guard lock(mutex_);
+  Cache* const cache = Find(worker);
+  if (cache == nullptr) return;
+  cache->capacity = max_blocks;
+  EvictLocked(worker, cache, index_.BlockCount(worker), max_blocks);
 }
 
 void BlockCacheTracker::Clear() {
@@ -107,6 +116,12 @@ uint64_t BlockCacheTracker::capacity() const {
   return capacity_;
 }
 
+uint64_t BlockCacheTracker::CapacityOf(OwnerId worker) const {
+  const std::lock_guard lock(mutex_);
+  const Cache* const cache = Find(worker);
+  return cache == nullptr ? capacity_ : CapacityOf(*cache);
+}
+
 BlockCacheTrackerStats BlockCacheTracker::stats() const {
   const std::lock_guard lock(mutex_);
   BlockCacheTrackerStats stats;
@@ -114,10 +129,10 @@ BlockCacheTrackerStats BlockCacheTracker::stats() const {
   stats.recorded_requests = recorded_requests_;
   stats.recorded_blocks = recorded_blocks_;
   stats.evicted_blocks = evicted_blocks_;
-  for (const std::unique_ptr<SegmentLru>& recency : recency_) {
-    if (recency == nullptr) continue;
-    stats.segments += recency->segments();
-    stats.lru_bytes += recency->bytes();
+  for (const std::unique_ptr<Cache>& cache : caches_) {
+    if (cache == nullptr) continue;
+    stats.segments += cache->recency.segments();
+    stats.lru_bytes += cache->recency.bytes();
   }
   stats.bytes = stats.index.bytes + stats.lru_bytes;
   return stats;

@@ -80,8 +80,10 @@ class BlockCacheTracker {
 
   // Gives up the worker's oldest blocks until it holds at most `max_blocks`; how many those were.
   uint64_t Evict(OwnerId worker, uint64_t max_blocks);
-  // Another capacity for every worker; who has more gives up the difference now.
+  // Another capacity for every worker that has none of its own, and one of its own for this worker, until it is removed
+  // (unknown ones: nothing). Who has more gives up the difference now.
   void SetCapacity(uint64_t max_blocks_per_worker);
+  void SetCapacityOf(OwnerId worker, uint64_t max_blocks);
   // Forgets every block of every worker.
   void Clear();
 
@@ -90,22 +92,29 @@ class BlockCacheTracker {
 
   uint64_t BlockCount(OwnerId worker) const { return index_.BlockCount(worker); }
   uint64_t capacity() const;
+  uint64_t CapacityOf(OwnerId worker) const;
   BlockCacheTrackerStats stats() const;
   const BlockIndex& index() const { return index_; }
 
  private:
-  SegmentLru* Find(OwnerId worker);
+  struct Cache {
+    SegmentLru recency;
+    std::optional<uint64_t> capacity;  // its own
+  };
+  Cache* Find(OwnerId worker) const;
+  uint64_t CapacityOf(const Cache& cache) const { return cache.capacity.value_or(capacity_); }
   // Of the `held` blocks of the worker.
-  uint64_t EvictLocked(OwnerId worker, SegmentLru* recency, uint64_t held, uint64_t max_blocks);
-  void EvictAll(uint64_t max_blocks);
+  uint64_t EvictLocked(OwnerId worker, Cache* cache, uint64_t held, uint64_t max_blocks);
+  // Each worker down to its capacity, or to `max_blocks` if that is given.
+  void EvictAll(std::optional<uint64_t> max_blocks = std::nullopt);
 
   const BlockHasher hasher_;
   BlockIndex index_;
 
   mutable std::mutex mutex_;  // taken before the index's own; guards what follows
   uint64_t capacity_;
-  std::vector<std::unique_ptr<SegmentLru>> recency_;  // by worker; null: unknown
-  std::vector<BlockSpan> spans_;                      // room to work in
+  std::vector<std::unique_ptr<Cache>> caches_;  // by worker; null: unknown
+  std::vector<BlockSpan> spans_;                // room to work in
   uint64_t recorded_requests_ = 0;
   uint64_t recorded_blocks_ = 0;
   uint64_t evicted_blocks_ = 0;

@@ -104,7 +104,9 @@ BlockRouting BlockOwners::Routing(const void* policy, const FleetView& fleet) co
   BlockRouting routing{.tracker = tracker_.get()};
   if (const Plan* plan = Find(policy, fleet); plan != nullptr) {
     for (const Plan::Known& known : plan->known) {
+      routing.owners.push_back(known.owner);
       routing.worker_blocks.push_back(tracker_->BlockCount(known.owner));
+      routing.worker_capacity.push_back(tracker_->CapacityOf(known.owner));
     }
   }
   routing.prompt_blocks = prompt_blocks_.load(std::memory_order_relaxed);

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "index/owner_id.h"
+
 namespace vllm_router {
 
 class BlockCacheTracker;
@@ -19,9 +21,12 @@ struct BlockRouting {
   static constexpr uint64_t kMatchesPerTiming = 16;  // one in so many is timed
 
   BlockCacheTracker* tracker = nullptr;  // the policy's
-  std::vector<uint64_t> worker_blocks;   // by position in the fleet that was asked about
-  uint64_t prompt_blocks = 0;            // of prompts that a worker was chosen for
-  uint64_t matched_blocks = 0;           // of them, on the worker chosen
+  // By position in the fleet that was asked about.
+  std::vector<OwnerId> owners;  // who it is in the tracker
+  std::vector<uint64_t> worker_blocks;
+  std::vector<uint64_t> worker_capacity;  // blocks
+  uint64_t prompt_blocks = 0;             // of prompts that a worker was chosen for
+  uint64_t matched_blocks = 0;            // of them, on the worker chosen
   std::array<uint64_t, kMatchBuckets> match_times{};
   uint64_t match_nanos = 0;  // their sum
 };

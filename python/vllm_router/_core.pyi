@@ -200,8 +200,18 @@ class BlockCacheTracker:
             WorkerNotFoundError: the worker is not known.
         """
 
-    def set_capacity(self, max_blocks_per_worker: int) -> None:
-        """Another capacity for all workers; who has more blocks gives up the oldest now."""
+    def set_capacity(self, max_blocks_per_worker: int, worker: str | None = None) -> None:
+        """Another capacity for all workers that have none of their own.
+
+        Who has more blocks gives up the oldest now.
+
+        Args:
+            max_blocks_per_worker: Blocks.
+            worker: Only this one has it from now on, until it is removed.
+
+        Raises:
+            WorkerNotFoundError: the worker is not known.
+        """
 
     def clear(self) -> None:
         """Forget every block of every worker; the workers stay known."""

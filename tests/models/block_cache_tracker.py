@@ -8,6 +8,7 @@ class BlockCacheTracker:
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
+        self.own_capacity: dict[str, int] = {}
         self.epoch = 0
         self.used: dict[str, dict[int, tuple[int, int]]] = {}  # worker -> block -> (epoch, -position)
 
@@ -16,7 +17,10 @@ class BlockCacheTracker:
         blocks = self.used.setdefault(worker, {})
         for position, block in enumerate(chain):
             blocks[block] = (self.epoch, -position)
-        self.evict(worker, self.capacity)
+        self.evict(worker, self.capacity_of(worker))
+
+    def capacity_of(self, worker: str) -> int:
+        return self.own_capacity.get(worker, self.capacity)
 
     def evict(self, worker: str, max_blocks: int) -> int:
         blocks, evicted = self.used[worker], 0
@@ -37,3 +41,4 @@ class BlockCacheTracker:
 
     def remove(self, worker: str) -> None:
         del self.used[worker]
+        self.own_capacity.pop(worker, None)

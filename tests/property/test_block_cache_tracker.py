@@ -50,6 +50,13 @@ class Machine(RuleBasedStateMachine):
         self.tracker.set_capacity(capacity)
         self.slow.capacity = capacity
         for worker in self.slow.used:
+            self.slow.evict(worker, self.slow.capacity_of(worker))
+
+    @rule(worker=WORKERS, capacity=st.integers(0, 40))
+    def set_capacity_of_one(self, worker, capacity):
+        if worker in self.slow.used:
+            self.tracker.set_capacity(capacity, worker)
+            self.slow.own_capacity[worker] = capacity
             self.slow.evict(worker, capacity)
 
     @rule(runs=st.integers(0, 4))

@@ -98,6 +98,23 @@ def test_a_lowered_capacity_holds_at_once_and_for_all():
     assert tracker.max_blocks_per_worker == 10
 
 
+def test_a_worker_with_a_capacity_of_its_own_keeps_it_until_it_is_removed():
+    tracker = BlockCacheTracker(1, 20)
+    for worker in ("a", "b"):
+        tracker.record_request(list(range(30)), worker)
+    tracker.set_capacity(25, "a")
+    tracker.record_request(list(range(30)), "a")
+    tracker.set_capacity(5)
+    assert tracker.match(list(range(30))) == {"a": 25, "b": 5}
+    tracker.set_capacity(3, "a")
+    assert tracker.match(list(range(30))) == {"a": 3, "b": 5}
+    tracker.remove_worker("a")
+    tracker.record_request(list(range(30)), "a")
+    assert tracker.match(list(range(30))) == {"a": 5, "b": 5}
+    with pytest.raises(WorkerNotFoundError):
+        tracker.set_capacity(1, "nobody")
+
+
 def test_a_removed_worker_is_gone_and_its_place_is_used_again_under_the_same_capacity(rng):
     tracker = BlockCacheTracker(1, 40)
     for round_ in range(30):
