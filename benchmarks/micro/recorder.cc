@@ -1,4 +1,4 @@
-// What does it cost to remember an exchange: to count it, to write its access line as well; and what does a scrape
+// What does it cost to remember an exchange: to count it, to write its access line or its record as well; and what does a scrape
 // cost while there are many workers? The checksums say that what was measured was also done.
 #include "proxy/recorder.h"
 
@@ -13,6 +13,7 @@
 #include "proxy/access_line.h"
 #include "proxy/gates.h"
 #include "proxy/metrics.h"
+#include "proxy/record_line.h"
 #include "proxy/recorder_shard.h"
 
 namespace vllm_router {
@@ -32,7 +33,7 @@ std::shared_ptr<Router> MakeRouter(int64_t workers) {
 // A streamed chat, as it ends.
 ExchangeRecord Chat(const FleetView& fleet, size_t worker) {
   ExchangeRecord record;
-  record.wall_ms = 1'795'258'237'123;
+  record.wall_us = 1'795'258'237'123'456;
   record.head_ns = 1000 * kMs;
   record.body_ns = record.head_ns + 20'000;
   record.chosen_ns = record.body_ns + 1'500;
@@ -65,7 +66,7 @@ void BM_RecorderRecord(benchmark::State& state) {
   const auto fleet = router->fleet();
   std::vector<ExchangeRecord> records;
   for (size_t i = 0; i < fleet->members().size(); ++i) records.push_back(Chat(*fleet, i));
-  Recorder recorder(router->policy().name(), /*log=*/nullptr);
+  Recorder recorder(router->policy().name(), {});
   size_t next = 0;
   for (auto _ : state) {
     const ExchangeRecord& record = records[next];
@@ -102,6 +103,28 @@ void BM_AccessLine(benchmark::State& state) {
 }
 BENCHMARK(BM_AccessLine)->ArgName("json")->Arg(0)->Arg(1);
 
+void BM_RecordLine(benchmark::State& state) {
+  const std::shared_ptr<Router> router = MakeRouter(1);
+  ExchangeRecord record = Chat(*router->fleet(), 0);
+  const auto blocks = static_cast<size_t>(state.range(0));
+  record.prompt_tokens = blocks * 16;
+  record.prompt = std::make_unique<PromptReading>(PromptReading{.session_key = "user:ann"});
+  for (size_t i = 0; i < blocks; ++i) record.prompt->blocks.push_back(i * 0x9e3779b97f4a7c15);
+  RecordLine line(KeyedHash::Key{}, 16);
+  std::string lines;
+  size_t bytes = 0;
+  for (auto _ : state) {
+    line.Append(record, &lines);
+    bytes += lines.size();
+    lines.clear();
+  }
+  if (bytes % static_cast<size_t>(state.iterations()) != 0)
+    state.SkipWithError("the same exchange made lines of different lengths");
+  state.counters["line_bytes"] = static_cast<double>(bytes / static_cast<size_t>(state.iterations()));
+  state.SetItemsProcessed(state.iterations() * static_cast<int64_t>(blocks));
+}
+BENCHMARK(BM_RecordLine)->ArgName("blocks")->Arg(0)->Arg(64)->Arg(1024);
+
 // Five lanes, and every worker has served three routes on each.
 void BM_MetricsText(benchmark::State& state) {
   const std::shared_ptr<Router> router = MakeRouter(state.range(0));
@@ -109,7 +132,7 @@ void BM_MetricsText(benchmark::State& state) {
   std::vector<std::unique_ptr<Recorder>> recorders;
   std::vector<const Recorder*> views;
   for (int lane = 0; lane < 5; ++lane) {
-    recorders.push_back(std::make_unique<Recorder>(router->policy().name(), nullptr));
+    recorders.push_back(std::make_unique<Recorder>(router->policy().name(), Logs{}));
     views.push_back(recorders.back().get());
     for (size_t worker = 0; worker < fleet->members().size(); ++worker) {
       for (const Route route : {Route::kChatCompletions, Route::kCompletions, Route::kEmbeddings}) {

@@ -48,7 +48,7 @@ inline constexpr size_t kDrainedAnswerBytes =
 // Open files that requests leave to everything else: listeners, idle clients and workers, logs, Python's own.
 inline constexpr uint64_t kReservedFiles = 512;
 
-// Access log: what a lane may collect between two flushes (0.1 s of 90,000 requests per second), and of one text.
+// Logs of requests: what a lane may collect between two flushes (0.1 s of 90,000 lines per second), and of one text.
 inline constexpr size_t kMaxAccessLogBytes = 4 * 1024 * 1024;
 inline constexpr size_t kMaxLoggedTextBytes = 1024;
 

@@ -149,6 +149,8 @@ const std::map<std::string, Setter>& Setters() {
       {"shutdown_grace_period_secs", SetSeconds(&ServerOptions::shutdown_grace_ms)},
       {"tokenize_timeout_ms", Set(&ServerOptions::tokenize_timeout_ms)},
       {"access_log", Set(&ServerOptions::access_log)},
+      {"record_log", SetUnlessNone(&ServerOptions::record_log)},
+      {"record_log_salt_file", SetUnlessNone(&ServerOptions::record_log_salt_file)},
       {"decision_headers", Set(&ServerOptions::decision_headers)},
   };
   return *setters;

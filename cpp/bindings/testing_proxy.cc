@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/dice.h"
+#include "base/limits.h"
 #include "bindings/bindings.h"
 #include "bindings/errors.h"
 #include "bindings/py_router.h"
@@ -23,6 +24,9 @@
 #include "proxy/key_set.h"
 #include "proxy/load_report.h"
 #include "proxy/metrics.h"
+#include "proxy/record_line.h"
+#include "proxy/record_log.h"
+#include "proxy/record_salt.h"
 #include "proxy/recorder.h"
 #include "proxy/relay.h"
 #include "proxy/request_id.h"
@@ -79,7 +83,7 @@ ExchangeRecord MakeRecord(const py::kwargs& fields) {
   for (const auto& [key, value] : fields) {
     const auto name = key.cast<std::string>();
     const std::map<std::string, int64_t ExchangeRecord::*> times = {
-        {"wall_ms", &ExchangeRecord::wall_ms},
+        {"wall_us", &ExchangeRecord::wall_us},
         {"head_ns", &ExchangeRecord::head_ns},
         {"body_ns", &ExchangeRecord::body_ns},
         {"queue_ns", &ExchangeRecord::queue_ns},
@@ -128,6 +132,12 @@ ExchangeRecord MakeRecord(const py::kwargs& fields) {
       record.*sizes.at(name) = value.cast<uint64_t>();
     } else if (tokens.contains(name)) {
       record.*tokens.at(name) = Optional<uint64_t>(value);
+    } else if (name == "events") {
+      record.events = value.cast<uint64_t>();
+    } else if (name == "prompt") {
+      auto [blocks, tokens, session] = value.cast<std::tuple<std::vector<uint64_t>, uint32_t, std::string>>();
+      record.prompt = std::make_unique<PromptReading>(
+          PromptReading{.blocks = std::move(blocks), .tokens = tokens, .session_key = std::move(session)});
     } else if (name == "status") {
       record.status = value.cast<int>();
     } else if (name == "route") {
@@ -155,20 +165,22 @@ ExchangeRecord MakeRecord(const py::kwargs& fields) {
 // The recorders of some lanes and the page made of them, with a clock that the test moves.
 class Lanes {
  public:
-  Lanes(const PyRouter& router, size_t count, bool access_log) {
+  Lanes(const PyRouter& router, size_t count, bool access_log, const std::string& record_log) {
     if (access_log) {
-      log_ = std::make_unique<AccessLog>([this](std::string_view lines) {
+      log_ = std::make_unique<LineWriter>([this](std::string_view lines) {
         std::unique_lock lock(mutex_);
         stuck_signal_.wait(lock, [this] { return !stuck_; });
         written_.append(lines);
       });
     }
+    if (!record_log.empty()) records_ = ValueOrThrow(RecordLog::Open({.path = record_log}));
+    const Logs logs{.access = log_.get(), .records = records_.get()};
     std::vector<const Recorder*> views;
     for (size_t i = 0; i < count; ++i) {
-      recorders_.push_back(std::make_unique<Recorder>(router.router().policy().name(), log_.get()));
+      recorders_.push_back(std::make_unique<Recorder>(router.router().policy().name(), logs));
       views.push_back(recorders_.back().get());
     }
-    metrics_ = std::make_unique<Metrics>(router.shared(), views, gates_, clock_);
+    metrics_ = std::make_unique<Metrics>(router.shared(), views, gates_, clock_, records_.get());
   }
   ~Lanes() { SetStuck(false); }
   Recorder& lane(size_t i) { return *recorders_.at(i); }
@@ -181,6 +193,7 @@ class Lanes {
     std::lock_guard lock(mutex_);
     return written_;
   }
+  bool WaitForRecords(int64_t timeout_ms) { return records_->writer().WaitUntilWritten(timeout_ms); }
   void SetStuck(bool stuck) {
     std::lock_guard lock(mutex_);
     stuck_ = stuck;
@@ -194,7 +207,8 @@ class Lanes {
   std::condition_variable stuck_signal_;
   bool stuck_ = false;
   std::string written_;
-  std::unique_ptr<AccessLog> log_;
+  std::unique_ptr<LineWriter> log_;
+  std::unique_ptr<RecordLog> records_;
   std::vector<std::unique_ptr<Recorder>> recorders_;
   std::unique_ptr<Metrics> metrics_;
 };
@@ -357,9 +371,36 @@ void BindTestingProxy(py::module_& testing) {
 
   py::class_<Lanes>(testing, "Lanes")
       .def(
-          py::init<const PyRouter&, size_t, bool>(), py::arg("router"), py::arg("count") = 1,
-          py::arg("access_log") = false)
+          py::init<const PyRouter&, size_t, bool, const std::string&>(), py::arg("router"),
+          py::arg("count") = 1, py::arg("access_log") = false, py::arg("record_log") = "")
       .def(
+  testing.def("record_line", [](const KeyedHash::Key& key, uint32_t block_size, const py::kwargs& fields) {
+    RecordLine line(key, block_size);
+    std::string out;
+    fields.empty() ? line.AppendHead(&out) : line.Append(MakeRecord(fields), &out);
+    return out;
+  });
+  testing.def("read_or_make_salt", [](const std::string& path) {
+    const KeyedHash::Key key = ValueOrThrow(ReadOrMakeSalt(path));
+    return py::bytes(reinterpret_cast<const char*>(key.data()), key.size());
+  });
+  py::class_<RecordLog>(testing, "RecordLog")
+      .def(
+          py::init([](const std::string& path, const std::string& salt_path, uint32_t block_size) {
+            return ValueOrThrow(
+                RecordLog::Open({.path = path, .salt_path = salt_path, .block_size = block_size}));
+          }),
+          py::arg("path"), py::arg("salt_path") = "", py::arg("block_size") = 16)
+      .def(
+          "write",
+          [](RecordLog& log, std::string lines) {
+            return log.writer().Take(&lines) && log.writer().WaitUntilWritten(10'000);
+          },
+          py::call_guard<py::gil_scoped_release>())
+      .def("reopen", &RecordLog::Reopen)
+      .def_property_readonly("written", &RecordLog::written)
+      .def_property_readonly("lost", &RecordLog::lost);
+
           "decided",
           [](Lanes& lanes, size_t lane, const WorkerHandle& worker, const std::string& reason) {
             lanes.lane(lane).Decided(
@@ -393,6 +434,7 @@ void BindTestingProxy(py::module_& testing) {
       .def(
           "advance", [](Lanes& lanes, double seconds) { lanes.Advance(static_cast<int64_t>(seconds * 1e9)); })
       .def("text", &Lanes::Text, py::call_guard<py::gil_scoped_release>());
+      .def("wait_for_records", &Lanes::WaitForRecords, py::call_guard<py::gil_scoped_release>())
 }
 
 }  // namespace vllm_router

@@ -129,10 +129,10 @@ class JsonLine {
 }  // namespace
 
 // "2026-11-21T10:50:37.123", or with a blank between day and time.
-std::string_view AccessLine::Time(int64_t wall_ms, char separator) {
+std::string_view AccessLine::Time(int64_t wall_us, char separator) {
   constexpr size_t kToSeconds = 19;
   constexpr size_t kSeparator = 10;
-  const int64_t second = wall_ms / 1000;
+  const int64_t second = wall_us / 1'000'000;
   if (second != second_) {
     const std::time_t time = static_cast<std::time_t>(second);
     std::tm utc{};
@@ -140,7 +140,7 @@ std::string_view AccessLine::Time(int64_t wall_ms, char separator) {
     std::strftime(time_, sizeof time_, "%Y-%m-%dT%H:%M:%S", &utc);
     second_ = second;
   }
-  const auto ms = static_cast<unsigned>(wall_ms % 1000);
+  const auto ms = static_cast<unsigned>(wall_us / 1000 % 1000);
   time_[kSeparator] = separator;
   time_[kToSeconds] = '.';
   time_[kToSeconds + 1] = static_cast<char>('0' + ms / 100);
@@ -153,7 +153,7 @@ std::string_view AccessLine::Time(int64_t wall_ms, char separator) {
 void AccessLine::AppendJson(const ExchangeRecord& record, std::string* out) {
   Composer composer;
   composer.Put(R"({"ts":")");
-  composer.Put(Time(record.wall_ms, 'T'));
+  composer.Put(Time(record.wall_us, 'T'));
   composer.Put("Z\"");
   JsonLine line(&composer);
   line.Text(R"(,"request_id":)", record.request_id);
@@ -223,7 +223,7 @@ void AccessLine::AppendText(const ExchangeRecord& record, std::string* out) {
     line.Ms(to_ns - from_ns);
     line.Put("ms");
   };
-  line.Put(Time(record.wall_ms, ' '));
+  line.Put(Time(record.wall_us, ' '));
   line.Put(' ');
   line.Plain(record.client.empty() ? std::string_view("-") : record.client);
   line.Put(" \"");

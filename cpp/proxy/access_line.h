@@ -26,7 +26,7 @@ class AccessLine {
   void AppendText(const ExchangeRecord& record, std::string* out);
 
  private:
-  std::string_view Time(int64_t wall_ms, char separator);
+  std::string_view Time(int64_t wall_us, char separator);
 
   const std::string policy_;
   int64_t second_ = -1;  // the one that time_ shows

@@ -19,8 +19,8 @@
 namespace vllm_router {
 namespace {
 
-int64_t UnixMs() {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(
+int64_t UnixUs() {
+  return std::chrono::duration_cast<std::chrono::microseconds>(
              std::chrono::system_clock::now().time_since_epoch())
       .count();
 }
@@ -106,7 +106,7 @@ Task<Exchange::Next> Exchange::ReadHead() {
   deadline_.Disarm();
   head_ = &head_parser_->head();
   record_.head_ns = lane_.clock.NowNanos();
-  record_.wall_ms = UnixMs();
+  record_.wall_us = UnixUs();
   co_return Next::kOn;
 }
 
@@ -254,6 +254,9 @@ Task<bool> Exchange::RefuseCrowd() {
 Task<void> Exchange::Refuse(HttpError error, int64_t retry_after_ns) {
   constexpr int64_t kSecond = 1'000'000'000;
   record_.refusal = ErrorOf(error).code;
+  if (IsRecorded() && record_.prompt == nullptr) {  // its body was not read
+    KeepPrompt({.headers = head_->fields, .path = head_->path, .body_bytes = head_->content_length});
+  }
   const bool short_body = head_->framing == BodyFraming::kLength && head_->content_length <= kSmallBodyBytes;
   if (!body_->complete() && short_body && !head_->expects_continue) {  // the connection may go on
     const RequestBody::End end = co_await body_->Fill(kSmallBodyBytes);
@@ -293,7 +296,7 @@ Task<void> Exchange::AnswerHere() {
 // ---- 3 BODY, 4 FIELDS
 
 Task<Exchange::Next> Exchange::ReadBody() {
-  const bool needed = lane_.router->NeedsBody(head_->fields);
+  const bool needed = lane_.router->NeedsBody(head_->fields) || IsRecorded();
   if (!needed && head_->framing == BodyFraming::kLength && head_->content_length > kSmallBodyBytes) {
     const RequestBody::End end = body_->TakeArrived();
     if (end != RequestBody::End::kOk) {
@@ -324,13 +327,25 @@ void Exchange::MakeKey() {
   }
   if (lane_.options.decision_headers) key_.explanation = std::make_shared<Explanation>();
   std::optional<JsonMadeWhole> beginning;
-  if (stream_body_ && lane_.router->NeedsBody(head_->fields)) {
+  if (stream_body_ && (lane_.router->NeedsBody(head_->fields) || IsRecorded())) {
     // A body too long to be held is routed on its beginning, as if that were all.
     beginning.emplace(body_->held_bytes().first(kRoutedBodyBytes));
     request.body = beginning->view();
     request.body_is_padded = true;
   }
   lane_.router->MakeKey(request, &key_);
+  if (IsRecorded()) KeepPrompt(request);
+}
+
+void Exchange::KeepPrompt(const RequestView& request) {
+  record_.prompt = std::make_unique<PromptReading>();
+  lane_.router->ReadPrompt(request, key_, record_.prompt.get());
+}
+
+// Whether the record log wants it: work for a model.
+bool Exchange::IsRecorded() const {
+  return lane_.recorder.wants_prompts() && RouteOf(record_.route).inference &&
+         record_.route != Route::kTokenize && record_.route != Route::kDetokenize;
 }
 
 // A worker's answer goes to the router's cache, so the key is made once more. Without one it stays as it is.
@@ -532,6 +547,9 @@ Task<void> Exchange::RelayAnswer() {
   record_.prompt_tokens = summary.prompt_tokens;
   record_.completion_tokens = summary.completion_tokens;
   record_.cached_tokens = summary.cached_tokens;
+  if (record_.prompt != nullptr && record_.stream && !record_.completion_tokens.has_value()) {
+    record_.events = relay.tail().EstimateEvents(relay.bytes());
+  }
   switch (end) {
     case Relay::End::kDone:
       tries_.AnswerEnded(/*broke_off=*/false);
@@ -642,7 +660,7 @@ void Exchange::Finish() {
   if (proxied_) lane_.recorder.in_flight.fetch_sub(1, std::memory_order_relaxed);
   // A connection that ended before it said anything was no exchange.
   if (record_.head_ns != 0 || record_.status != 0 || !record_.bad_request_rule.empty()) {
-    if (record_.wall_ms == 0) record_.wall_ms = UnixMs();  // the head was refused
+    if (record_.wall_us == 0) record_.wall_us = UnixUs();  // the head was refused
     record_.client = connection_.peer.address;
     record_.request_id = std::move(request_id_.id);
     lane_.recorder.Record(record_);

@@ -27,6 +27,7 @@
 #include "proxy/request_body.h"
 #include "proxy/request_id.h"
 #include "proxy/tries.h"
+#include "routing/request_view.h"
 
 namespace vllm_router {
 
@@ -78,6 +79,8 @@ class Exchange {
   Task<void> AnswerHere();
   Task<Next> ReadBody();
   void MakeKey();
+  bool IsRecorded() const;
+  void KeepPrompt(const RequestView& request);
   Task<Next> TakeSeat();
   Task<Next> WaitForRoom();
   Task<Next> AfterWait(Permit::End end);

@@ -1,4 +1,4 @@
-// ExchangeRecord: all that is remembered of one exchange: the access log's line and the metrics' increments are both
+// ExchangeRecord: all that is remembered of one exchange: the lines of the logs and the metrics' increments are all
 // made from it, at FINISH, by Recorder. Times are nanoseconds of the steady clock, 0 where the step was not reached.
 #pragma once
 
@@ -10,6 +10,7 @@
 
 #include "policy/decision.h"
 #include "proxy/routes.h"
+#include "routing/prompt_reading.h"
 #include "worker/worker.h"
 
 namespace vllm_router {
@@ -28,7 +29,7 @@ inline constexpr int kExchangeEndCount = static_cast<int>(ExchangeEnd::kDrain) +
 std::string_view ExchangeEndName(ExchangeEnd end);
 
 struct ExchangeRecord {
-  int64_t wall_ms = 0;        // Unix time of the head, milliseconds
+  int64_t wall_us = 0;        // Unix time of the head, microseconds
   int64_t head_ns = 0;        // request head complete
   int64_t body_ns = 0;        // request body complete, or streaming began
   int64_t queue_ns = 0;       // how long it stood in line for its turn (a duration)
@@ -68,6 +69,10 @@ struct ExchangeRecord {
   std::optional<uint64_t> prompt_tokens;
   std::optional<uint64_t> completion_tokens;
   std::optional<uint64_t> cached_tokens;
+
+  // For the record log; null and 0 where it is not to be in it.
+  std::unique_ptr<PromptReading> prompt;
+  uint64_t events = 0;  // of a stream that does not say how many tokens it has, about
 };
 
 }  // namespace vllm_router

@@ -11,7 +11,7 @@ constexpr int64_t kLogFlushMs = 100;
 
 Lane::Lane(
     const ServerOptions& options, const std::string& hop_name, Gates& gates, std::shared_ptr<Router> router,
-    Admin& admin, const DoorKeys& keys, TlsFiles& tls, AccessLog* log)
+    Admin& admin, const DoorKeys& keys, TlsFiles& tls, const Logs& logs)
     : options(options),
       hop_name(hop_name),
       gates(gates),
@@ -19,7 +19,7 @@ Lane::Lane(
       router(std::move(router)),
       admin(admin),
       resolver(loop),
-      recorder(this->router->policy().name(), log),
+      recorder(this->router->policy().name(), logs),
       upstreams(
           loop.timers(), options.upstream_pool_size, options.upstream_pool_idle_ms,
           {.open = &recorder.upstream_open, .idle = &recorder.upstream_idle}),

@@ -53,7 +53,7 @@ class Spares {
 struct Lane {
   Lane(
       const ServerOptions& options, const std::string& hop_name, Gates& gates, std::shared_ptr<Router> router,
-      Admin& admin, const DoorKeys& keys, TlsFiles& tls, AccessLog* log);
+      Admin& admin, const DoorKeys& keys, TlsFiles& tls, const Logs& logs);
   ~Lane();
 
   const ServerOptions& options;
@@ -88,7 +88,7 @@ struct Lane {
   std::unordered_set<FetchDeadline*> fetches;
   void CancelFetches();
 
-  // Hands the access lines over soon.
+  // Hands the lines of the logs over soon.
   void FlushLogSoon();
 
  private:

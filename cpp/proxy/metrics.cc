@@ -162,11 +162,12 @@ class Metrics::Collector : public prometheus::Collectable {
  public:
   Collector(
       std::shared_ptr<Router> router, std::vector<const Recorder*> recorders, const Gates& gates,
-      const Clock& clock)
+      const Clock& clock, const RecordLog* records)
       : router_(std::move(router)),
         recorders_(std::move(recorders)),
         gates_(gates),
         clock_(clock),
+        records_(records),
         started_(std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count()) {
   }
 
@@ -239,6 +240,7 @@ class Metrics::Collector : public prometheus::Collectable {
   const std::vector<const Recorder*> recorders_;
   const Gates& gates_;
   const Clock& clock_;
+  const RecordLog* const records_;
   const double started_;      // Unix time
   mutable std::mutex mutex_;  // leaf; guards shown_
   mutable std::vector<Shown> shown_;
@@ -538,6 +540,12 @@ void Metrics::Collector::WriteBlocks(Page* page, const FleetView& fleet) const {
   page->Add(static_cast<double>(stats.index.blocks));
   page->Gauge("index_bytes", "Memory of the block index.");
   page->Add(static_cast<double>(stats.bytes));
+  const auto each = [&](const std::vector<uint64_t>& values) {
+    for (size_t i = 0; i < values.size(); ++i) {
+      page->Add(
+          static_cast<double>(values[i]), {Label("worker", fleet.worker(static_cast<uint32_t>(i)).url.url)});
+    }
+  };
   page->Gauge("index_worker_blocks", "Blocks that the worker is thought to hold.");
   for (size_t i = 0; i < routing->worker_blocks.size(); ++i) {
     page->Add(
@@ -691,6 +699,13 @@ void Metrics::Collector::WriteConnections(Page* page) const {
 void Metrics::Collector::WriteProcess(Page* page) const {
   page->Counter(
       "access_log_dropped_total", "Lines of the access log dropped because too many waited to be written.");
+  if (records_ != nullptr) {
+    const uint64_t dropped =
+        Sum([](const Recorder::Shard& shard) { return shard.record_lines_dropped.count(); });
+    page->Counter("record_log_lines_total", "Requests by whether the record log has them.");
+    page->Add(static_cast<double>(records_->written()), {Label("result", "written")});
+    page->Add(static_cast<double>(records_->lost() + dropped), {Label("result", "lost")});
+  }
   page->Add(static_cast<double>(
       Sum([](const Recorder::Shard& shard) { return shard.access_lines_dropped.count(); })));
   page->Gauge("build_info", "1; the label says which version runs.");
@@ -705,8 +720,9 @@ void Metrics::Collector::WriteProcess(Page* page) const {
 
 Metrics::Metrics(
     std::shared_ptr<Router> router, std::vector<const Recorder*> recorders, const Gates& gates,
-    const Clock& clock)
-    : collector_(std::make_shared<Collector>(std::move(router), std::move(recorders), gates, clock)) {}
+    const Clock& clock, const RecordLog* records)
+    : collector_(
+          std::make_shared<Collector>(std::move(router), std::move(recorders), gates, clock, records)) {}
 
 Metrics::~Metrics() = default;
 

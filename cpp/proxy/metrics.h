@@ -22,11 +22,11 @@ class Metrics {
  public:
   static constexpr int64_t kRemovedWorkerNanos = 60'000'000'000;
 
-  // The recorders, the gates and the clock must outlive this. The last recorder is the control lane's: its connections
+  // The recorders, the gates, the clock and the record log (null: there is none) must outlive this. The last recorder is the control lane's: its connections
   // are not clients'.
   Metrics(
       std::shared_ptr<Router> router, std::vector<const Recorder*> recorders, const Gates& gates,
-      const Clock& clock);
+      const Clock& clock, const RecordLog* records = nullptr);
   ~Metrics();
 
   // Prometheus text format 0.0.4. Any thread.

@@ -46,8 +46,10 @@ const WorkerTallies* Recorder::Shard::Find(WorkerId worker) const {
   return found == workers.end() ? nullptr : found->second.get();
 }
 
-Recorder::Recorder(std::string_view policy, AccessLog* log)
-    : shard_(std::make_unique<Shard>()), log_(log), line_(policy) {}
+Recorder::Recorder(std::string_view policy, const Logs& logs)
+    : shard_(std::make_unique<Shard>()), logs_(logs), access_line_(policy) {
+  if (logs.records != nullptr) record_line_.emplace(logs.records->key(), logs.records->block_size());
+}
 
 Recorder::~Recorder() = default;
 
@@ -73,7 +75,8 @@ void Recorder::BreakerMoved(const std::shared_ptr<Worker>& worker, BreakerChange
 
 void Recorder::Record(const ExchangeRecord& record) {
   Count(record);
-  if (log_ != nullptr && LogEnabled(LogLevel::kInfo)) WriteLine(record);
+  if (logs_.access != nullptr && LogEnabled(LogLevel::kInfo)) WriteAccessLine(record);
+  if (record_line_.has_value() && record.prompt != nullptr) WriteRecordLine(record);
 }
 
 void Recorder::Count(const ExchangeRecord& record) {
@@ -134,20 +137,29 @@ void Recorder::Count(const ExchangeRecord& record) {
   if (record.cached_tokens.has_value()) worker.cached_tokens.Add(*record.cached_tokens);
 }
 
-void Recorder::WriteLine(const ExchangeRecord& record) {
-  if (lines_.size() >= kMaxAccessLogBytes) {
+void Recorder::WriteAccessLine(const ExchangeRecord& record) {
+  if (access_lines_.size() >= kMaxAccessLogBytes) {
     shard_->access_lines_dropped.Add();
     return;
   }
   if (log_format() == LogFormat::kJson) {
-    line_.AppendJson(record, &lines_);
+    access_line_.AppendJson(record, &access_lines_);
   } else {
-    line_.AppendText(record, &lines_);
+    access_line_.AppendText(record, &access_lines_);
   }
 }
 
+void Recorder::WriteRecordLine(const ExchangeRecord& record) {
+  if (record_lines_.size() >= kMaxAccessLogBytes) {
+    shard_->record_lines_dropped.Add();
+    return;
+  }
+  record_line_->Append(record, &record_lines_);
+}
+
 void Recorder::Flush() {
-  if (!lines_.empty()) log_->Take(&lines_);
+  if (!access_lines_.empty()) logs_.access->Take(&access_lines_);
+  if (!record_lines_.empty()) logs_.records->writer().Take(&record_lines_);
 }
 
 }  // namespace vllm_router

@@ -1,23 +1,26 @@
-// Recorder: what is said about exchanges, for machines (metrics) and for people (the access log). One per lane,
-// written by that lane only; Metrics reads all of them at a scrape.
+// Recorder: what is said about exchanges, for machines (metrics), for people (the access log) and for replays (the record
+// log). One per lane, written by that lane only; Metrics reads all of them at a scrape.
 //
 //   Decided, Record --> counts in the Shard (recorder_shard.h) --> Metrics, at a scrape
-//                 `---> a line in lines_ --Flush, every 100 ms--> AccessLog
+//                 `---> a line of each log that is kept --Flush, every 100 ms--> LineWriter
 //
 // Cost: about 0.05 us per exchange, 0.4 us with its line in the access log; no lock and no allocation in steady state.
-// At most kMaxAccessLogBytes wait to be taken by the AccessLog; further lines are dropped and counted.
+// Of each log at most kMaxAccessLogBytes wait to be taken by its LineWriter; further lines are dropped and counted.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "proxy/access_line.h"
-#include "proxy/access_log.h"
 #include "proxy/exchange_record.h"
+#include "proxy/line_writer.h"
+#include "proxy/record_line.h"
+#include "proxy/record_log.h"
 
 namespace vllm_router {
 
@@ -26,10 +29,16 @@ enum class TokenizeEnd : uint8_t { kOk, kTimeout, kFailed, kRefused, kUnknown, k
 inline constexpr int kTokenizeEndCount = static_cast<int>(TokenizeEnd::kNobody) + 1;
 std::string_view TokenizeEndName(TokenizeEnd end);
 
+// Those that are not null are kept.
+struct Logs {
+  LineWriter* access = nullptr;
+  RecordLog* records = nullptr;
+};
+
 class Recorder {
  public:
-  // `policy`: its name, for the access lines. `log` must outlive this; null: no lines.
-  Recorder(std::string_view policy, AccessLog* log);
+  // `policy`: its name, for the access lines. The logs must outlive this.
+  Recorder(std::string_view policy, const Logs& logs);
   ~Recorder();
 
   // At SELECT, once per decision.
@@ -41,10 +50,12 @@ class Recorder {
   void BreakerMoved(const std::shared_ptr<Worker>& worker, BreakerChange change);
   // At FINISH, once per exchange.
   void Record(const ExchangeRecord& record);
-  // Hands over the access lines collected so far, unless the log has no room; called every 100 ms while there are any,
-  // and at shutdown.
+  // Whether records shall have their prompts.
+  bool wants_prompts() const { return record_line_.has_value(); }
+  // Hands over the lines collected so far, unless their log has no room; called every 100 ms while there are any, and at
+  // shutdown.
   void Flush();
-  bool has_lines() const { return !lines_.empty(); }
+  bool has_lines() const { return !access_lines_.empty() || !record_lines_.empty(); }
 
   // Gauges and counts of events that are no exchange; relaxed, since a scrape may read them at any time.
   std::atomic<int64_t> client_connections{0};
@@ -66,12 +77,15 @@ class Recorder {
 
  private:
   void Count(const ExchangeRecord& record);
-  void WriteLine(const ExchangeRecord& record);
+  void WriteAccessLine(const ExchangeRecord& record);
+  void WriteRecordLine(const ExchangeRecord& record);
 
   const std::unique_ptr<Shard> shard_;
-  AccessLog* const log_;
-  AccessLine line_;
-  std::string lines_;
+  const Logs logs_;
+  AccessLine access_line_;
+  std::optional<RecordLine> record_line_;
+  std::string access_lines_;
+  std::string record_lines_;
 };
 
 }  // namespace vllm_router

@@ -110,7 +110,7 @@ struct Recorder::Shard {
   Tally client_bytes_in, client_bytes_out;  // bodies
   Tally worker_bytes_in, worker_bytes_out;
   Tally client_stalls, worker_stalls;
-  Tally access_lines_dropped;
+  Tally access_lines_dropped, record_lines_dropped;
 
   // For the lane.
   WorkerTallies& Of(const std::shared_ptr<Worker>& worker);

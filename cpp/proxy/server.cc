@@ -87,8 +87,17 @@ StatusOr<std::unique_ptr<Server>> Server::Start(
   }
   StatusOr<std::unique_ptr<TlsFiles>> tls = TlsFiles::Open(options);
   if (!tls.ok()) return tls.status();
-  std::unique_ptr<Server> server(
-      new Server(std::move(router), Affordable(options), std::move(keys), *std::move(tls)));
+  std::unique_ptr<RecordLog> record_log;
+  if (!options.record_log.empty()) {
+    StatusOr<std::unique_ptr<RecordLog>> opened = RecordLog::Open(
+        {.path = options.record_log,
+         .salt_path = options.record_log_salt_file,
+         .block_size = router->options().policy.block_size});
+    if (!opened.ok()) return opened.status();
+    record_log = *std::move(opened);
+  }
+  std::unique_ptr<Server> server(new Server(
+      std::move(router), Affordable(options), std::move(keys), *std::move(tls), std::move(record_log)));
   ROUTER_RETURN_IF_ERROR(server->Open());
   server->Run();
   return server;
@@ -96,23 +105,25 @@ StatusOr<std::unique_ptr<Server>> Server::Start(
 
 Server::Server(
     std::shared_ptr<Router> router, const ServerOptions& options, DoorKeys keys,
-    std::unique_ptr<TlsFiles> tls)
+    std::unique_ptr<TlsFiles> tls, std::unique_ptr<RecordLog> record_log)
     : options_(Completed(options, *router)),
       hop_name_(HopName(Dice::EntropySeed())),
       router_(std::move(router)),
       keys_(std::move(keys)),
       tls_(std::move(tls)),
       gates_(options_),
-      admin_(router_) {
-  if (options.access_log) access_log_ = std::make_unique<AccessLog>(&LogAccess);
+      admin_(router_),
+      record_log_(std::move(record_log)) {
+  if (options.access_log) access_log_ = std::make_unique<LineWriter>(&LogAccess);
+  const Logs logs{.access = access_log_.get(), .records = record_log_.get()};
   std::vector<const Recorder*> recorders;
   for (uint32_t i = 0; i <= std::max(1u, options.threads); ++i) {
-    lanes_.push_back(std::make_unique<Lane>(
-        options_, hop_name_, gates_, router_, admin_, keys_, *tls_, access_log_.get()));
+    lanes_.push_back(
+        std::make_unique<Lane>(options_, hop_name_, gates_, router_, admin_, keys_, *tls_, logs));
     recorders.push_back(&lanes_.back()->recorder);
   }
   if (keys_.judge != nullptr) keys_.judge->set_control(lanes_.back().get());
-  metrics_ = std::make_unique<Metrics>(router_, recorders, gates_, lanes_.back()->clock);
+  metrics_ = std::make_unique<Metrics>(router_, recorders, gates_, lanes_.back()->clock, record_log_.get());
   admin_.set_metrics(metrics_.get());
   health_ = std::make_unique<HealthChecker>(*lanes_.back());
   for (const std::unique_ptr<Lane>& lane : lanes_) lane->health = health_.get();
@@ -181,6 +192,7 @@ void Server::Run() {
       if (access_log_ != nullptr) access_log_->Close();
       std::lock_guard lock(mutex_);
       ended_ = true;
+      if (record_log_ != nullptr) record_log_->writer().Close();
       ended_signal_.notify_all();
     });
   }
@@ -220,6 +232,7 @@ void Server::OnKeyTimer(void* server) {
 void Server::Reload() {
   lanes_.back()->loop.Post([this] {
     for (KeyFile* file : {keys_.clients.get(), keys_.admins.get()}) {
+  if (record_log_ != nullptr) record_log_->Reopen();
       if (file != nullptr) file->Reload();
     }
     if (tls_->any() && tls_->Reload()) Log(LogLevel::kInfo, "TLS: certificates and keys are read again");

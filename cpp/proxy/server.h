@@ -29,6 +29,7 @@
 #include "proxy/load_poller.h"
 #include "proxy/metrics.h"
 #include "proxy/server_options.h"
+#include "proxy/record_log.h"
 #include "proxy/tls_files.h"
 
 namespace vllm_router {
@@ -47,10 +48,10 @@ class Server {
   bool any_worker_answered() const;
   std::string MetricsText() const { return metrics_->Text(); }
 
-  // Reads the files of keys again, as it does by itself when they change, and those of TLS. The log tells what came of
-  // it.
+  // Reads the files of keys again, as it does by itself when they change, and those of TLS, and opens the record log
+  // again. The log tells what came of it.
   void Reload();
-  bool has_something_to_reload() const { return has_keys() || tls_->any(); }
+  bool has_something_to_reload() const { return has_keys() || tls_->any() || record_log_ != nullptr; }
 
   // Begins a graceful stop; the second call cuts what is still in flight.
   void Shutdown();
@@ -62,7 +63,7 @@ class Server {
  private:
   Server(
       std::shared_ptr<Router> router, const ServerOptions& options, DoorKeys keys,
-      std::unique_ptr<TlsFiles> tls);
+      std::unique_ptr<TlsFiles> tls, std::unique_ptr<RecordLog> record_log);
   bool has_keys() const { return keys_.clients != nullptr || keys_.admins != nullptr; }
   Status Open();
   Status OpenAside(const std::string& host, int32_t port, Door door, std::unique_ptr<Listener>* opened);
@@ -82,8 +83,9 @@ class Server {
   const std::unique_ptr<TlsFiles> tls_;
   Gates gates_;
   Admin admin_;
-  std::unique_ptr<AccessLog> access_log_;     // null: nobody wants it
-  std::vector<std::unique_ptr<Lane>> lanes_;  // the last one is the control lane
+  const std::unique_ptr<RecordLog> record_log_;  // null: nobody wants it
+  std::unique_ptr<LineWriter> access_log_;       // likewise
+  std::vector<std::unique_ptr<Lane>> lanes_;     // the last one is the control lane
   std::vector<std::unique_ptr<Listener>> listeners_;
   std::unique_ptr<Listener> admin_listener_;
   std::unique_ptr<Listener> metrics_listener_;

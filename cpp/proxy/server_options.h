@@ -90,7 +90,9 @@ struct ServerOptions {
   int64_t tokenize_timeout_ms = 100;  // that a request waits for its token ids; at least 1
 
   bool access_log = true;
-  bool decision_headers = false;  // answers say why their worker was asked
+  std::string record_log;            // empty: none
+  std::string record_log_salt_file;  // empty: a secret that ends with the server
+  bool decision_headers = false;     // answers say why their worker was asked
 };
 
 }  // namespace vllm_router

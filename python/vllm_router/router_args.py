@@ -566,7 +566,7 @@ class RouterArgs:
         scope="routing",
         aliases=("max_blocks_per_backend",),
         policies=BLOCK_POLICIES,
-        more="vLLM prints it as GPU blocks when it starts. Too high promises what is gone.",
+        more="The server reads it from the metrics of vLLM and SGLang. Too high promises what is gone.",
     )
     load_factor: float = option(
         1.25,
@@ -886,6 +886,24 @@ class RouterArgs:
         "the form of log lines, the access log included",
         group=_LOGS,
         scope="server",
+    )
+    record_log: str | None = option(
+        None,
+        Text("FILE"),
+        "the file that gets a line for each request, for a replay: times, lengths and salted hashes",
+        group=_LOGS,
+        scope="server",
+        more="No content. It is appended to, and opened again on SIGHUP. Request bodies up to 8 MiB are then "
+        "read whole under every policy. docs/reference/record_log.md says more.",
+    )
+    record_log_salt_file: str | None = option(
+        None,
+        Text("PATH"),
+        "the file of the secret under which that log's hashes are made",
+        group=_LOGS,
+        scope="server",
+        more="16 bytes that only their owner may read; made if there is none. Unset: a secret that ends with "
+        "the server, so that nothing recorded later equals anything recorded before.",
     )
     prometheus_host: str | None = option(
         None,
@@ -1492,6 +1510,12 @@ class RouterArgs:
                 f"tls_client_ca_file is {self.tls_client_ca_file}, and clients come in plain; give "
                 "tls_cert_path and tls_key_path, too"
             )
+        if self.record_log_salt_file is not None and self.record_log in (None, self.record_log_salt_file):
+            raise ValueError(
+                f"record_log_salt_file is {self.record_log_salt_file}, and record_log is "
+                f"{'not set' if self.record_log is None else 'the same'}; the secret belongs to a record "
+                "log, and into a file of its own"
+            )
         if self.health_check_endpoint[:1] != "/":
             raise ValueError(
                 f"health_check_endpoint is {self.health_check_endpoint}; it is a path and must begin with /, "
@@ -1505,7 +1529,10 @@ class RouterArgs:
 
     def warnings(self) -> list[str]:
         """Sentences about settings that are accepted and will not do what somebody may expect."""
-        sentences = _unread_options({name: getattr(self, name) for name in POLICY_OPTIONS})
+        read = () if self.record_log is None else ("block_size", "routing_text_limit")  # by the record log
+        sentences = _unread_options(
+            {name: getattr(self, name) for name in POLICY_OPTIONS if name not in read}
+        )
         if self.dp_aware and self.intra_node_data_parallel_size == 1:
             sentences.append(
                 "--dp-aware has no effect by itself; --intra-node-data-parallel-size says how many ranks "

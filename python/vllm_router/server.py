@@ -74,7 +74,10 @@ class Server:
         )
 
     def reload(self) -> None:
-        """Read the files of keys and of TLS again, as SIGHUP does; the log tells what came of it."""
+        """Read the files of keys and of TLS again, and open the record log again, as SIGHUP does.
+
+        The log tells what came of it.
+        """
         self._core.reload()
 
     def metrics(self) -> str:

@@ -32,7 +32,7 @@ def tables(page: str, heading: str) -> list[list[str]]:
 
 
 @pytest.fixture(scope="module")
-def page() -> Iterator[dict[str, Family]]:
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Family]]:
     """A scrape of a server that has something in every family."""
     stage = Stage()
     usage = b'{"usage":{"prompt_tokens":9,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":8}}}'
@@ -51,8 +51,9 @@ def page() -> Iterator[dict[str, Family]]:
         pass
     # An exchange is counted when it ends, and that is after its answer.
     eventually(lambda: "vllm_router_embeddings_errors_total{" in router.server.metrics_text())
-    # And one whose policy has an index.
-    indexed = stage.router(worker, policy="vllm_cache_aware", prometheus_port=0)
+    # And one whose policy has an index, and which records.
+    traffic = tmp_path_factory.mktemp("record") / "traffic.jsonl"
+    indexed = stage.router(worker, policy="vllm_cache_aware", prometheus_port=0, record_log=str(traffic))
     remembering = stage.router(worker, policy="cache_aware", prometheus_port=0)
     # And one that tries again in vain, until the breaker opens.
     sick = stage.worker(lambda connection, _: connection.send(response(500, b"")))
@@ -174,7 +175,7 @@ def test_every_path_is_in_the_list_with_whom_it_goes_to() -> None:
 
 # A record in which every field says something.
 EVERYTHING = {
-    "wall_ms": 1_795_258_237_123,
+    "wall_us": 1_795_258_237_123_456,
     "head_ns": 1,
     "body_ns": 2,
     "queue_ns": 1,

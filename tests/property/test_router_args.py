@@ -103,6 +103,8 @@ def in_harmony(settings: dict[str, Any]) -> dict[str, Any]:
             settings |= {cert: "cert.pem", key: "key.pem"}
     if settings.get("client_api_key_file") == settings.get("admin_api_key_file"):
         settings["admin_api_key_file"] = None
+    if settings.get("record_log") in (None, settings.get("record_log_salt_file")):
+        settings["record_log_salt_file"] = None
     if "retry_initial_backoff_ms" in settings or "retry_max_backoff_ms" in settings:
         settings["retry_initial_backoff_ms"] = 1
     return settings

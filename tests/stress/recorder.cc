@@ -52,7 +52,7 @@ void ScrapesSeeEveryExchange() {
   std::vector<std::unique_ptr<Recorder>> recorders;
   std::vector<const Recorder*> views;
   for (int lane = 0; lane < kLanes; ++lane) {
-    recorders.push_back(std::make_unique<Recorder>(router->policy().name(), /*log=*/nullptr));
+    recorders.push_back(std::make_unique<Recorder>(router->policy().name(), Logs{}));
     views.push_back(recorders.back().get());
   }
   ManualClock clock;

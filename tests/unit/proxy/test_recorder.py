@@ -1,13 +1,14 @@
 """What one lane writes into its log."""
 
 import json
+import os
 
 import pytest
 
 from vllm_router import Router
 from vllm_router._core import testing
 
-LINE = {"wall_ms": 1_795_258_237_123, "client": "10.0.0.7", "method": "GET", "path": "/x", "status": 200}
+LINE = {"wall_us": 1_795_258_237_123_456, "client": "10.0.0.7", "method": "GET", "path": "/x", "status": 200}
 
 
 @pytest.fixture
@@ -81,3 +82,60 @@ def test_lines_that_nobody_takes_are_dropped_and_counted(router):
     lanes.record(0, **long_line)
     assert lanes.has_lines(0)
     assert dropped(lanes) == lost
+
+
+RECORD = {"route": "/v1/chat/completions", "status": 200, "prompt": (list(range(1000)), 16_000, "user:ann")}
+
+
+def record_lines(lanes):
+    found = [line.split() for line in lanes.text().splitlines() if "_record_log_lines_total{" in line]
+    return {name.split('"')[1]: int(value) for name, value in found}
+
+
+def test_records_with_a_prompt_become_lines_of_the_record_log(router, tmp_path):
+    path = tmp_path / "traffic.jsonl"
+    lanes = testing.Lanes(router, count=2, record_log=str(path))
+    for lane in (0, 1):
+        lanes.record(lane, **RECORD)
+        lanes.record(lane, **LINE)  # has none
+        assert lanes.has_lines(lane)
+        lanes.flush(lane)
+    assert lanes.wait_for_records(10_000)
+    head, *rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert head["vllm_router_record_log"] == 1
+    assert [len(row["blocks"]) for row in rows] == [16_000, 16_000]
+    assert rows[0] == rows[1]  # lanes make the same names
+    assert record_lines(lanes) == {"written": 2, "lost": 0}
+
+
+def test_without_a_record_log_prompts_are_not_wanted_and_not_counted(router):
+    lanes = testing.Lanes(router)
+    lanes.record(0, **RECORD)
+    assert not lanes.has_lines(0)
+    assert record_lines(lanes) == {}
+
+
+def test_lines_that_the_record_log_does_not_take_are_lost_and_counted(router, tmp_path):
+    # A pipe that nobody reads takes 64 KiB and then holds whoever writes.
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    lanes = testing.Lanes(router, record_log=str(path))
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as pipe:
+        room = testing.limits()["kMaxAccessLogBytes"]
+        sent = 0
+        while not lanes.has_lines(0):
+            lanes.record_often(0, 100, **RECORD)
+            sent += 100
+            lanes.flush(0)
+        lanes.record_often(0, room // 16_000, **RECORD)
+        sent += room // 16_000
+        lost = record_lines(lanes)["lost"]
+        assert lost > 0
+
+        os.set_blocking(pipe.fileno(), True)
+        received = 0
+        while received < 1 + sent - lost:  # the head as well
+            lanes.flush(0)
+            received += pipe.read1(1 << 20).count(b"\n")
+        assert lanes.wait_for_records(10_000)
+        assert record_lines(lanes) == {"written": sent - lost, "lost": lost}

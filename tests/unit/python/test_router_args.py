@@ -266,6 +266,8 @@ OTHER_VALUES: dict[str, tuple[str, Any]] = {
     "tokenize-timeout-ms": ("250", 250),
     "load-poll-interval-secs": ("5", 5),
     "drain-timeout-secs": ("60", 60),
+    "record-log": ("/var/log/traffic", "/var/log/traffic"),
+    "record-log-salt-file": ("/etc/router/salt", "/etc/router/salt"),
 }
 
 # Flags that make no sense alone, with what they need.
@@ -275,6 +277,7 @@ COMPANIONS = {
     "tls-client-ca-file": "--tls-cert-path cert.pem --tls-key-path key.pem",
     "worker-cert-path": "--worker-key-path router.key",
     "worker-key-path": "--worker-cert-path router.pem",
+    "record-log-salt-file": "--record-log traffic.jsonl",
 }
 
 BY_SPELLING = {flag.spelling[2:]: flag for flag in FLAGS.values() if flag.on_command_line}
@@ -963,6 +966,18 @@ def test_an_origin_has_the_form_that_browsers_send(origin: str, capsys: pytest.C
     error = errors_of(f"--cors-allowed-origins {origin}", capsys)
     assert "must be origins like https://chat.example" in error
     assert repr(origin) in error
+
+
+@pytest.mark.parametrize("line", ["--record-log-salt-file s", "--record-log s --record-log-salt-file s"])
+def test_a_secret_belongs_to_a_record_log_and_into_a_file_of_its_own(line: str) -> None:
+    with pytest.raises(ValueError, match="the secret belongs to a record log, and into a file of its own"):
+        parsed(line)._validate_router_args()
+
+
+def test_a_record_log_reads_the_block_size_under_every_policy() -> None:
+    line = "--worker-urls http://a:1 --policy round_robin --block-size 32"
+    assert parsed(line).warnings() != []
+    assert parsed(f"{line} --record-log traffic.jsonl").warnings() == []
 
 
 def test_clients_and_admins_do_not_share_a_file_of_keys() -> None:

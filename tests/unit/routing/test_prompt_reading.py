@@ -75,7 +75,7 @@ def test_prompts_of_different_models_share_nothing():
 
 def test_blocks_have_the_size_of_the_option():
     for size in (16, 32, 128):
-        blocks = read(options={"block_size": size}, prompt="x" * 4096)[0]
+        blocks = read("auto", options={"block_size": size}, prompt="x" * 4096)[0]
         assert len(blocks) == 1024 // size
 
 

@@ -1,4 +1,4 @@
-#include "proxy/access_log.h"
+#include "proxy/line_writer.h"
 
 #include <chrono>
 #include <condition_variable>
@@ -14,7 +14,7 @@ constexpr int64_t kCloseMs = 2'000;
 
 }  // namespace
 
-struct AccessLog::State {
+struct LineWriter::State {
   explicit State(Sink sink) : sink(std::move(sink)) {}
 
   const Sink sink;
@@ -26,12 +26,12 @@ struct AccessLog::State {
   bool ended = false;
 };
 
-AccessLog::AccessLog(Sink sink)
+LineWriter::LineWriter(Sink sink)
     : state_(std::make_shared<State>(std::move(sink))), thread_([state = state_] { Run(*state); }) {}
 
-AccessLog::~AccessLog() { Close(); }
+LineWriter::~LineWriter() { Close(); }
 
-bool AccessLog::Take(std::string* lines) {
+bool LineWriter::Take(std::string* lines) {
   std::lock_guard lock(state_->mutex);
   if (state_->waiting.size() + lines->size() > kMaxAccessLogBytes && !state_->waiting.empty()) return false;
   state_->waiting.append(*lines);
@@ -40,14 +40,14 @@ bool AccessLog::Take(std::string* lines) {
   return true;
 }
 
-bool AccessLog::WaitUntilWritten(int64_t timeout_ms) const {
+bool LineWriter::WaitUntilWritten(int64_t timeout_ms) const {
   std::unique_lock lock(state_->mutex);
   return state_->changed.wait_for(lock, std::chrono::milliseconds(timeout_ms), [this] {
     return state_->waiting.empty() && !state_->writing;
   });
 }
 
-void AccessLog::Close() {
+void LineWriter::Close() {
   if (!thread_.joinable()) return;
   bool ended = false;
   {
@@ -64,7 +64,7 @@ void AccessLog::Close() {
   }
 }
 
-void AccessLog::Run(State& state) {
+void LineWriter::Run(State& state) {
   std::string lines;
   std::unique_lock lock(state.mutex);
   for (;;) {

@@ -1,4 +1,4 @@
-"""The log of all lanes, written aside: whole lines in order, and nobody waits for it."""
+"""cpp/proxy/line_writer.h: the log of all lanes, whole lines in order, and nobody waits for it."""
 
 import pytest
 

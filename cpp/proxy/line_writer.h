@@ -1,8 +1,8 @@
-// AccessLog: writes the access lines of all lanes in a thread of its own, so that a full disk or a pipe that nobody
-// reads holds up neither a request nor a health check.
+// LineWriter: writes the lines of all lanes in a thread of its own, so that a full disk or a pipe that nobody reads holds
+// up neither a request nor a health check. The access log and the record log have one each.
 //
 //   lane 0  Recorder --Take--.
-//   lane 1  Recorder --Take--+--> waiting, at most kMaxAccessLogBytes --> thread --> LogAccess
+//   lane 1  Recorder --Take--+--> waiting, at most kMaxAccessLogBytes --> thread --> sink
 //
 // When there is no room, Take() leaves the lines to the Recorder, which keeps as many again and then drops and counts.
 // Cost: a lock and a copy per Take(), ten times a second and lane. Thread-safe.
@@ -17,12 +17,13 @@
 
 namespace vllm_router {
 
-class AccessLog {
+class LineWriter {
  public:
   using Sink = std::function<void(std::string_view lines)>;  // may block
 
-  explicit AccessLog(Sink sink);
-  ~AccessLog();  // Close(), unless that has been done
+  // The thread may outlive this (Close()), and what the sink refers to must outlive the thread.
+  explicit LineWriter(Sink sink);
+  ~LineWriter();  // Close(), unless that has been done
 
   // True: `lines` have been taken over, and the string is empty. False: there was no room.
   bool Take(std::string* lines);
