@@ -330,6 +330,11 @@ void BindTestingProxy(py::module_& testing) {
       "load_in_metrics",
       [](const std::string& text, std::optional<uint32_t> rank) { return LoadInMetrics(text, rank); },
       py::arg("text"), py::arg("rank") = py::none());
+  testing.attr("MOST_CACHE_TOKENS") = kMostCacheTokens;
+  testing.def(
+      "cache_tokens_in_metrics",
+      [](const std::string& text, std::optional<uint32_t> rank) { return CacheTokensInMetrics(text, rank); },
+      py::arg("text"), py::arg("rank") = py::none());
   testing.def("load_in_get_load", [](const std::string& json) { return LoadInGetLoad(json); });
   testing.def("load_in_load", [](const std::string& json) { return LoadInLoad(json); });
   py::class_<LoadSource>(testing, "LoadSource")
@@ -369,11 +374,6 @@ void BindTestingProxy(py::module_& testing) {
         return py::bytes(out);
       });
 
-  py::class_<Lanes>(testing, "Lanes")
-      .def(
-          py::init<const PyRouter&, size_t, bool, const std::string&>(), py::arg("router"),
-          py::arg("count") = 1, py::arg("access_log") = false, py::arg("record_log") = "")
-      .def(
   testing.def("record_line", [](const KeyedHash::Key& key, uint32_t block_size, const py::kwargs& fields) {
     RecordLine line(key, block_size);
     std::string out;
@@ -401,6 +401,11 @@ void BindTestingProxy(py::module_& testing) {
       .def_property_readonly("written", &RecordLog::written)
       .def_property_readonly("lost", &RecordLog::lost);
 
+  py::class_<Lanes>(testing, "Lanes")
+      .def(
+          py::init<const PyRouter&, size_t, bool, const std::string&>(), py::arg("router"),
+          py::arg("count") = 1, py::arg("access_log") = false, py::arg("record_log") = "")
+      .def(
           "decided",
           [](Lanes& lanes, size_t lane, const WorkerHandle& worker, const std::string& reason) {
             lanes.lane(lane).Decided(
@@ -429,12 +434,12 @@ void BindTestingProxy(py::module_& testing) {
           })
       .def("has_lines", [](Lanes& lanes, size_t lane) { return lanes.lane(lane).has_lines(); })
       .def("flush", [](Lanes& lanes, size_t lane) { lanes.lane(lane).Flush(); })
+      .def("wait_for_records", &Lanes::WaitForRecords, py::call_guard<py::gil_scoped_release>())
       .def("written", [](Lanes& lanes) { return py::bytes(lanes.Written()); })
       .def("set_stuck", &Lanes::SetStuck)
       .def(
           "advance", [](Lanes& lanes, double seconds) { lanes.Advance(static_cast<int64_t>(seconds * 1e9)); })
       .def("text", &Lanes::Text, py::call_guard<py::gil_scoped_release>());
-      .def("wait_for_records", &Lanes::WaitForRecords, py::call_guard<py::gil_scoped_release>())
 }
 
 }  // namespace vllm_router

@@ -280,7 +280,9 @@ AdminReply Admin::IndexStats() const {
   json::array workers;
   for (size_t i = 0; i < known.worker_blocks.size(); ++i) {
     workers.push_back(json::object{
-        {"url", fleet->worker(static_cast<uint32_t>(i)).url.url}, {"blocks", known.worker_blocks[i]}});
+        {"url", fleet->worker(static_cast<uint32_t>(i)).url.url},
+        {"blocks", known.worker_blocks[i]},
+        {"max_blocks", known.worker_capacity[i]}});
   }
   return Json(
       200, {{"enabled", routing.has_value()},

@@ -6,6 +6,9 @@
 #include <charconv>
 #include <cmath>
 #include <string>
+#include <utility>
+
+#include "base/text.h"
 
 namespace vllm_router {
 namespace json = boost::json;
@@ -24,8 +27,9 @@ void SkipBlanks(std::string_view* line) {
   line->remove_prefix(std::min(line->find_first_not_of(kBlanks), line->size()));
 }
 
-// The labels behind a name, {a="x",b="y"}; `rank` gets that of the rank. False when they do not hold together.
-bool ReadLabels(std::string_view* line, std::string* rank) {
+// The labels behind a name, {a="x",b="y"}: visit(name, value). False when they do not hold together.
+template <typename Visit>
+bool ReadLabels(std::string_view* line, Visit visit) {
   line->remove_prefix(1);
   for (;;) {
     SkipBlanks(line);
@@ -47,7 +51,7 @@ bool ReadLabels(std::string_view* line, std::string* rank) {
     }
     if (i >= line->size()) return false;
     line->remove_prefix(i + 1);
-    if (name == "engine" || name == "dp_rank") *rank = value;
+    visit(name, value);
     SkipBlanks(line);
     if (line->starts_with(',')) {
       line->remove_prefix(1);
@@ -59,14 +63,36 @@ bool ReadLabels(std::string_view* line, std::string* rank) {
   return true;
 }
 
+bool NamesRank(std::string_view label) { return label == "engine" || label == "dp_rank"; }
+
+// The next line of `text` whose name is one of `names`: its place among them, and in `line` what comes behind the name.
+// None: there is no other.
+template <size_t kCount>
+std::optional<size_t> NextSample(
+    const std::array<std::string_view, kCount>& names, std::string_view* text, std::string_view* line) {
+  while (!text->empty()) {
+    const size_t end = std::min(text->find('\n'), text->size());
+    *line = text->substr(0, end);
+    text->remove_prefix(std::min(end + 1, text->size()));
+    if (line->ends_with('\r')) line->remove_suffix(1);
+    size_t size = 0;
+    while (size < line->size() && IsNameCharacter((*line)[size])) ++size;
+    const auto name = std::find(names.begin(), names.end(), line->substr(0, size));
+    if (name == names.end()) continue;
+    line->remove_prefix(size);
+    SkipBlanks(line);
+    return static_cast<size_t>(name - names.begin());
+  }
+  return std::nullopt;
+}
+
 // The value of a sample, and behind it at most a time.
-std::optional<double> ReadValue(std::string_view line) {
+std::optional<double> ReadValue(std::string_view line, double most) {
   SkipBlanks(&line);
   double value = 0;
   const char* const end = line.data() + line.size();
   const auto [stop, error] = std::from_chars(line.data(), end, value);
-  if (error != std::errc() || !std::isfinite(value) || value < 0 || value > kMostReportedLoad)
-    return std::nullopt;
+  if (error != std::errc() || !std::isfinite(value) || value < 0 || value > most) return std::nullopt;
   line.remove_prefix(static_cast<size_t>(stop - line.data()));
   if (line.empty()) return value;
   if (kBlanks.find(line.front()) == std::string_view::npos) return std::nullopt;
@@ -94,29 +120,54 @@ std::optional<int64_t> LoadInMetrics(std::string_view text, std::optional<uint32
   const std::string wanted = rank ? std::to_string(*rank) : std::string();
   std::array<bool, kNames.size()> seen{};
   double sum = 0;
-  while (!text.empty()) {
-    const size_t end = std::min(text.find('\n'), text.size());
-    std::string_view line = text.substr(0, end);
-    text.remove_prefix(std::min(end + 1, text.size()));
-    if (line.ends_with('\r')) line.remove_suffix(1);
-    size_t size = 0;
-    while (size < line.size() && IsNameCharacter(line[size])) ++size;
-    const auto name = std::find(kNames.begin(), kNames.end(), line.substr(0, size));
-    if (name == kNames.end()) continue;
-    line.remove_prefix(size);
-    SkipBlanks(&line);
+  std::string_view line;
+  while (const std::optional<size_t> name = NextSample(kNames, &text, &line)) {
     std::string of_rank;
-    if (line.starts_with('{') && !ReadLabels(&line, &of_rank)) return std::nullopt;
-    const std::optional<double> value = ReadValue(line);
+    const auto visit = [&of_rank](std::string_view label, std::string& value) {
+      if (NamesRank(label)) of_rank.swap(value);
+    };
+    if (line.starts_with('{') && !ReadLabels(&line, visit)) return std::nullopt;
+    const std::optional<double> value = ReadValue(line, kMostReportedLoad);
     if (!value) return std::nullopt;
     if (rank && of_rank != wanted) continue;
-    seen[static_cast<size_t>(name - kNames.begin())] = true;
+    seen[*name] = true;
     sum += *value;
   }
   const bool vllm = seen[0] && seen[1];
   const bool sglang = seen[2] && seen[3];
   if ((!vllm && !sglang) || sum > kMostReportedLoad) return std::nullopt;
   return static_cast<int64_t>(std::llround(sum));
+}
+
+std::optional<uint64_t> CacheTokensInMetrics(std::string_view text, std::optional<uint32_t> rank) {
+  constexpr std::array<std::string_view, 2> kCacheNames = {
+      "vllm:cache_config_info", "sglang:max_total_num_tokens"};
+  const std::string wanted = rank ? std::to_string(*rank) : std::string();
+  uint64_t sum = 0;
+  std::string_view line;
+  while (const std::optional<size_t> name = NextSample(kCacheNames, &text, &line)) {
+    std::optional<std::string> of_rank;
+    std::optional<uint64_t> blocks, block_size;
+    const auto visit = [&](std::string_view label, std::string& value) {
+      if (NamesRank(label)) of_rank = std::move(value);
+      if (label == "num_gpu_blocks") blocks = ParseDecimal(value);
+      if (label == "block_size") block_size = ParseDecimal(value);
+    };
+    if (line.starts_with('{') && !ReadLabels(&line, visit)) return std::nullopt;
+    const std::optional<double> value = ReadValue(line, static_cast<double>(kMostCacheTokens));
+    if (!value) return std::nullopt;
+    if (rank && of_rank && *of_rank != wanted) continue;
+    uint64_t tokens = static_cast<uint64_t>(*value);
+    if (*name == 0) {
+      // An engine that has yet to measure its memory says "None".
+      if (!blocks || !block_size || *blocks > kMostCacheTokens || *block_size > kMostCacheTokens)
+        return std::nullopt;
+      tokens = *blocks * *block_size;
+    }
+    sum += std::min(tokens, kMostCacheTokens + 1);
+    if (sum > kMostCacheTokens) return std::nullopt;
+  }
+  return sum > 0 ? std::optional(sum) : std::nullopt;
 }
 
 std::optional<int64_t> LoadInGetLoad(std::string_view json) { return CountIn(json, "load"); }

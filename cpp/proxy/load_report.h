@@ -1,4 +1,4 @@
-// What a worker says of its load, running and waiting requests together, in one of three ways:
+// What a worker says of itself. Its load, running and waiting requests together, in one of three ways:
 //
 //   GET /metrics    Prometheus text: vllm:num_requests_running + ..._waiting, or sglang:num_running_reqs + num_queue_reqs
 //   GET /get_load   SGLang's {"load": 7}
@@ -8,6 +8,9 @@
 //
 //             has it                 none of the three
 //   metrics --------> metrics      metrics -> get_load -> load -> nothing: a pause, then metrics again
+//
+// And how many tokens its KV cache holds, in GET /metrics alone: vllm:cache_config_info's labels num_gpu_blocks and
+// block_size, multiplied, or sglang:max_total_num_tokens.
 //
 // Strict: a sample, a count or a text that is not as it should be makes the whole report none. Pure; any thread.
 #pragma once
@@ -20,9 +23,12 @@ namespace vllm_router {
 
 // More than any engine has; a report of more is none.
 inline constexpr int64_t kMostReportedLoad = 100'000'000;
+inline constexpr uint64_t kMostCacheTokens = 1'000'000'000;
 
 // The samples of one data-parallel rank (label `engine`, or SGLang's `dp_rank`), or of all, added up.
 std::optional<int64_t> LoadInMetrics(std::string_view text, std::optional<uint32_t> rank);
+// The same of cache tokens; a sample without the label is everybody's.
+std::optional<uint64_t> CacheTokensInMetrics(std::string_view text, std::optional<uint32_t> rank);
 // Of a whole host.
 std::optional<int64_t> LoadInGetLoad(std::string_view json);
 std::optional<int64_t> LoadInLoad(std::string_view json);

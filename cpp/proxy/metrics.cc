@@ -547,11 +547,9 @@ void Metrics::Collector::WriteBlocks(Page* page, const FleetView& fleet) const {
     }
   };
   page->Gauge("index_worker_blocks", "Blocks that the worker is thought to hold.");
-  for (size_t i = 0; i < routing->worker_blocks.size(); ++i) {
-    page->Add(
-        static_cast<double>(routing->worker_blocks[i]),
-        {Label("worker", fleet.worker(static_cast<uint32_t>(i)).url.url)});
-  }
+  each(routing->worker_blocks);
+  page->Gauge("index_worker_max_blocks", "The most that it may be thought to hold.");
+  each(routing->worker_capacity);
   page->Histogram(
       "index_match_seconds", "How long finding the holders of a prompt took; one match in 16 is timed.");
   auto& histogram = page->AddSeries({}).histogram;
@@ -699,6 +697,8 @@ void Metrics::Collector::WriteConnections(Page* page) const {
 void Metrics::Collector::WriteProcess(Page* page) const {
   page->Counter(
       "access_log_dropped_total", "Lines of the access log dropped because too many waited to be written.");
+  page->Add(static_cast<double>(
+      Sum([](const Recorder::Shard& shard) { return shard.access_lines_dropped.count(); })));
   if (records_ != nullptr) {
     const uint64_t dropped =
         Sum([](const Recorder::Shard& shard) { return shard.record_lines_dropped.count(); });
@@ -706,8 +706,6 @@ void Metrics::Collector::WriteProcess(Page* page) const {
     page->Add(static_cast<double>(records_->written()), {Label("result", "written")});
     page->Add(static_cast<double>(records_->lost() + dropped), {Label("result", "lost")});
   }
-  page->Add(static_cast<double>(
-      Sum([](const Recorder::Shard& shard) { return shard.access_lines_dropped.count(); })));
   page->Gauge("build_info", "1; the label says which version runs.");
   page->Add(1, {Label("version", Version())});
   page->Gauge("start_time_seconds", "When the server started, Unix time.");

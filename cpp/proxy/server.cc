@@ -128,6 +128,7 @@ Server::Server(
   health_ = std::make_unique<HealthChecker>(*lanes_.back());
   for (const std::unique_ptr<Lane>& lane : lanes_) lane->health = health_.get();
   loads_ = std::make_unique<LoadPoller>(*lanes_.back());
+  cache_sizes_ = std::make_unique<CacheSizes>(*lanes_.back());
   drainer_ = std::make_unique<Drainer>(*lanes_.back(), [this](const std::shared_ptr<const Worker>& worker) {
     ForEachDataLane([worker](Lane& lane, Listener&) {
       for (Connection* connection : lane.connections) connection->CutFrom(*worker);
@@ -179,6 +180,7 @@ void Server::Run() {
   lanes_.back()->loop.Post([this] {
     health_->Start();
     loads_->Start();
+    cache_sizes_->Start();
     if (has_keys()) {
       key_timer_.Arm(lanes_.back()->loop.timers(), kKeyPollMs, &Server::OnKeyTimer, this);
     }
@@ -190,9 +192,9 @@ void Server::Run() {
       lane.recorder.Flush();
       if (running_.fetch_sub(1) > 1) return;
       if (access_log_ != nullptr) access_log_->Close();
+      if (record_log_ != nullptr) record_log_->writer().Close();
       std::lock_guard lock(mutex_);
       ended_ = true;
-      if (record_log_ != nullptr) record_log_->writer().Close();
       ended_signal_.notify_all();
     });
   }
@@ -230,9 +232,9 @@ void Server::OnKeyTimer(void* server) {
 }
 
 void Server::Reload() {
+  if (record_log_ != nullptr) record_log_->Reopen();
   lanes_.back()->loop.Post([this] {
     for (KeyFile* file : {keys_.clients.get(), keys_.admins.get()}) {
-  if (record_log_ != nullptr) record_log_->Reopen();
       if (file != nullptr) file->Reload();
     }
     if (tls_->any() && tls_->Reload()) Log(LogLevel::kInfo, "TLS: certificates and keys are read again");
@@ -345,6 +347,7 @@ Task<void> Server::ShutDown() {
   key_timer_.Disarm();
   health_->Stop();
   loads_->Stop();
+  cache_sizes_->Stop();
   drainer_->Stop();
   if (admin_listener_ != nullptr) admin_listener_->Stop();
   if (metrics_listener_ != nullptr) metrics_listener_->Stop();
@@ -353,8 +356,8 @@ Task<void> Server::ShutDown() {
   control.CancelFetches();
   co_await WaitUntil(
       [&control, this] {
-        return control.connections.empty() && health_->ended() && loads_->ended() && drainer_->ended() &&
-               (keys_.judge == nullptr || keys_.judge->ended());
+        return control.connections.empty() && health_->ended() && loads_->ended() && cache_sizes_->ended() &&
+               drainer_->ended() && (keys_.judge == nullptr || keys_.judge->ended());
       },
       kCutNanos, false);
   for (const std::unique_ptr<Lane>& lane : lanes_) {

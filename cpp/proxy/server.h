@@ -22,14 +22,15 @@
 #include "base/status.h"
 #include "net/listener.h"
 #include "proxy/admin.h"
+#include "proxy/cache_sizes.h"
 #include "proxy/connection.h"
 #include "proxy/drainer.h"
 #include "proxy/health_checker.h"
 #include "proxy/lane.h"
 #include "proxy/load_poller.h"
 #include "proxy/metrics.h"
-#include "proxy/server_options.h"
 #include "proxy/record_log.h"
+#include "proxy/server_options.h"
 #include "proxy/tls_files.h"
 
 namespace vllm_router {
@@ -92,6 +93,7 @@ class Server {
   std::unique_ptr<Metrics> metrics_;
   std::unique_ptr<HealthChecker> health_;
   std::unique_ptr<LoadPoller> loads_;
+  std::unique_ptr<CacheSizes> cache_sizes_;
   std::unique_ptr<Drainer> drainer_;
   Timer key_timer_;  // of the control lane
   std::vector<std::thread> threads_;

@@ -561,7 +561,7 @@ class RouterArgs:
     max_blocks_per_worker: int = option(
         100_000,
         Number(1),
-        "the number of blocks that a worker's cache holds",
+        "the number of blocks that the cache of a worker holds that does not say",
         group=_POLICY,
         scope="routing",
         aliases=("max_blocks_per_backend",),

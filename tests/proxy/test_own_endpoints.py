@@ -495,7 +495,7 @@ def test_the_index_tells_what_it_holds_and_can_be_cleared(stage):
         100_000,
     )
     assert (stats["blocks"], stats["prompt_blocks"], stats["matched_blocks"]) == (15, 30, 15)
-    assert stats["workers"] == [{"url": worker.url, "blocks": 15}]
+    assert stats["workers"] == [{"url": worker.url, "blocks": 15, "max_blocks": 100_000}]
     text = router.server.metrics_text()
     assert "vllm_router_matched_blocks_total 15" in text
     assert f'vllm_router_index_worker_blocks{{worker="{worker.url}"}} 15' in text

@@ -75,6 +75,39 @@ def test_the_sum_has_the_limit_too():
     assert testing.load_in_metrics(text + str(half + 1)) is None
 
 
+def cache_of(blocks="27134", size="16", engine="0"):
+    return f'vllm:cache_config_info{{block_size="{size}",engine="{engine}",num_gpu_blocks="{blocks}"}} 1.0\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "rank", "tokens"),
+    [
+        (VLLM + cache_of(), None, 27134 * 16),
+        (cache_of() + cache_of("100", engine="1"), None, 27134 * 16 + 1600),
+        (cache_of() + cache_of("100", engine="1"), 1, 1600),
+        (cache_of(), 1, None),
+        (cache_of("None"), None, None),  # not measured yet
+        (cache_of("0"), None, None),
+        (cache_of("-5"), None, None),
+        (cache_of("5", size="auto"), None, None),
+        (cache_of(str(2**64)), None, None),
+        (cache_of(str(testing.MOST_CACHE_TOKENS // 16)), None, testing.MOST_CACHE_TOKENS),
+        (cache_of(str(testing.MOST_CACHE_TOKENS // 16 + 1)), None, None),
+        (cache_of(str(testing.MOST_CACHE_TOKENS // 16)) + cache_of("1", engine="1"), None, None),
+        ("vllm:cache_config_info 1\n", None, None),
+        ('vllm:cache_config_info{num_gpu_blocks="5} 1\n', None, None),
+        (VLLM, None, None),
+        ("sglang:max_total_num_tokens 48000\n", None, 48000),
+        ("sglang:max_total_num_tokens 48000\n", 0, 48000),
+        ('sglang:max_total_num_tokens{dp_rank="1"} 48000\n', 0, None),
+        ("sglang:max_total_num_tokens NaN\n", None, None),
+        ("", None, None),
+    ],
+)
+def test_cache_tokens_in_metrics(text, rank, tokens):
+    assert testing.cache_tokens_in_metrics(text, rank) == tokens
+
+
 @pytest.mark.parametrize(("read", "member"), [("load_in_get_load", "load"), ("load_in_load", "server_load")])
 def test_loads_in_json(read, member):
     load_in = getattr(testing, read)
