@@ -17,7 +17,7 @@
 //   C holds half of it        0   2048     2   16000         2458 + 1600 = 4058   <- C
 //
 // Ties go by the least-loaded order. Whoever gets the request has its blocks from then on, and those of its answer when
-// it ends and its blocks are known (index/block_cache_tracker.h). Why these two weights: docs/reference/policies.md.
+// it ends, if whoever finishes the ticket knows them, as the replay does. Why these two weights: docs/reference/policies.md.
 //
 // Cost: a match, 0.1 to 0.5 us, O(eligible), and a record, 3 to 8 ns per block. Thread-safe.
 #pragma once
