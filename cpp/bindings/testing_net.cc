@@ -603,7 +603,17 @@ class ConnectHarness {
 
 class ResolverHarness {
  public:
-  ResolverHarness() : resolver_(thread_.loop()) {}
+  // `manual`: the clock stands still, and who is asked is the test.
+  explicit ResolverHarness(bool manual) {
+    if (!manual) {
+      resolver_.emplace(thread_.loop());
+      return;
+    }
+    resolver_.emplace(
+        thread_.loop(), clock_, [this](const std::string& host, std::function<void(Resolver::Answer)> tell) {
+          asked_.emplace_back(host, std::move(tell));
+        });
+  }
 
   static std::vector<std::string> Texts(const std::vector<Address>& addresses) {
     std::vector<std::string> texts;
@@ -612,29 +622,76 @@ class ResolverHarness {
   }
   std::optional<std::vector<std::string>> Known(const std::string& host) {
     return thread_.Call([&]() -> std::optional<std::vector<std::string>> {
-      const std::vector<Address>* known = resolver_.Known(host);
-      if (known == nullptr) return std::nullopt;
+      const std::optional<std::vector<Address>> known = resolver_->Known(host);
+      if (!known) return std::nullopt;
       return Texts(*known);
     });
   }
-  std::vector<std::string> Resolve(const std::string& host) {
-    Later<StatusOr<std::vector<Address>>> later;
+  std::vector<std::string> Resolve(const std::string& host) { return Begin(host)->Get(); }
+
+  // One that waits for a name.
+  class Inquiry {
+   public:
+    explicit Inquiry(LoopThread& thread)
+        : thread_(thread), waiter_(std::make_shared<Resolver::Waiter>(thread.loop())) {}
+    std::vector<std::string> Get() {
+      const Resolver::Answer resolved = later_.Get(60.0);
+      if (!resolved.ok()) throw py::value_error(resolved.status().ToString());
+      return Texts(*resolved);
+    }
+    void Cancel() {
+      thread_.Call([this] { Resolver::Waiter::Cancel(waiter_); });
+    }
+
+   private:
+    friend class ResolverHarness;
+    LoopThread& thread_;
+    const std::shared_ptr<Resolver::Waiter> waiter_;
+    Later<Resolver::Answer> later_;
+  };
+  std::shared_ptr<Inquiry> Begin(const std::string& host) {
+    auto inquiry = std::make_shared<Inquiry>(thread_);
     thread_.Call([&] {
-      Spawn(
-          [](Resolver& resolver, std::string host,
-             Later<StatusOr<std::vector<Address>>>& later) -> Task<void> {
-            StatusOr<std::vector<Address>> resolved = co_await resolver.Resolve(host);
-            later.Set(std::move(resolved));
-          }(resolver_, host, later));
+      Spawn([](Resolver& resolver, std::string host, std::shared_ptr<Inquiry> inquiry) -> Task<void> {
+        Resolver::Answer resolved = co_await resolver.Resolve(host, inquiry->waiter_);
+        inquiry->later_.Set(std::move(resolved));
+      }(*resolver_, host, inquiry));
     });
-    const StatusOr<std::vector<Address>> resolved = later.Get(60.0);
-    if (!resolved.ok()) throw py::value_error(resolved.status().ToString());
-    return Texts(*resolved);
+    return inquiry;
+  }
+
+  void Doubt(const std::string& host) {
+    thread_.Call([&] { resolver_->Doubt(host); });
+  }
+  void Advance(double seconds) { clock_.Advance(static_cast<int64_t>(seconds * 1e9)); }
+  // The questions that have not been answered.
+  std::vector<std::string> Asked() {
+    return thread_.Call([this] {
+      std::vector<std::string> hosts;
+      for (const auto& [host, tell] : asked_) hosts.push_back(host);
+      return hosts;
+    });
+  }
+  // Answers the oldest question; no addresses: there are none.
+  void Tell(const std::vector<std::string>& addresses) {
+    thread_.Call([&] {
+      std::vector<Address> found;
+      for (const std::string& address : addresses) found.push_back(*ParseAddress(address));
+      const auto tell = std::move(asked_.front().second);
+      asked_.pop_front();
+      if (found.empty()) {
+        tell(absl::UnavailableError("nobody knows"));
+      } else {
+        tell(std::move(found));
+      }
+    });
   }
 
  private:
+  ManualClock clock_;
+  std::deque<std::pair<std::string, std::function<void(Resolver::Answer)>>> asked_;
   LoopThread thread_;
-  Resolver resolver_;
+  std::optional<Resolver> resolver_;
 };
 
 // ---- listener
@@ -799,9 +856,17 @@ void BindTestingNet(py::module_& testing) {
   });
 
   py::class_<ResolverHarness>(testing, "Resolver")
-      .def(py::init())
+      .def(py::init<bool>(), py::arg("manual") = false)
       .def("known", &ResolverHarness::Known)
-      .def("resolve", &ResolverHarness::Resolve);
+      .def("resolve", &ResolverHarness::Resolve)
+      .def("begin", &ResolverHarness::Begin, py::keep_alive<0, 1>())
+      .def("doubt", &ResolverHarness::Doubt)
+      .def("advance", &ResolverHarness::Advance)
+      .def_property_readonly("asked", &ResolverHarness::Asked)
+      .def("tell", &ResolverHarness::Tell);
+  py::class_<ResolverHarness::Inquiry, std::shared_ptr<ResolverHarness::Inquiry>>(testing, "Inquiry")
+      .def("get", &ResolverHarness::Inquiry::Get)
+      .def("cancel", &ResolverHarness::Inquiry::Cancel);
 
   py::class_<ListenerHarness>(testing, "Listener")
       .def(

@@ -1,36 +1,24 @@
 #include "net/resolver.h"
 
+#include <algorithm>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <cstring>
-#include <limits>
+#include <utility>
 
-#include "base/clock.h"
+#include "base/limits.h"
 
 namespace vllm_router {
 namespace asio = boost::asio;
 namespace {
 
-constexpr int64_t kFreshNanos = 30'000'000'000;
+constexpr int64_t kSecond = 1'000'000'000;
+constexpr int64_t kFreshNanos = 30 * kSecond;
+constexpr int64_t kAskAgainNanos = 5 * kSecond;  // after an answer that was none
+constexpr int64_t kNotDoubtedNanos =
+    kSecond;  // so that a worker that is down is not asked for with every request
 
 using Results = asio::ip::tcp::resolver::results_type;
-
-struct ResolveAwaiter {
-  asio::ip::tcp::resolver& resolver;
-  const std::string& host;
-  boost::system::error_code error;
-  Results results;
-
-  bool await_ready() const noexcept { return false; }
-  void await_suspend(std::coroutine_handle<> waiter) {
-    resolver.async_resolve(host, "", [this, waiter](const boost::system::error_code& why, Results found) {
-      error = why;
-      results = std::move(found);
-      waiter.resume();
-    });
-  }
-  void await_resume() const noexcept {}
-};
 
 Address ToAddress(const asio::ip::address& from) {
   Address address;
@@ -45,40 +33,91 @@ Address ToAddress(const asio::ip::address& from) {
   return address;
 }
 
-}  // namespace
-
-Resolver::Resolver(EventLoop& loop) : loop_(loop) {}
-
-const std::vector<Address>* Resolver::Known(const std::string& host) {
-  const auto found = entries_.find(host);
-  if (found != entries_.end()) {
-    return SteadyClock().NowNanos() < found->second.fresh_until_ns ? &found->second.addresses : nullptr;
-  }
-  if (const std::optional<Address> literal = ParseAddress(host)) {
-    Entry& entry = entries_[host];
-    entry.addresses = {*literal};
-    entry.fresh_until_ns = std::numeric_limits<int64_t>::max();
-    return &entry.addresses;
-  }
-  return nullptr;
+Resolver::Lookup AskSystem(EventLoop& loop) {
+  auto resolver = std::make_shared<asio::ip::tcp::resolver>(loop.context());
+  return [resolver](const std::string& host, std::function<void(Resolver::Answer)> tell) {
+    resolver->async_resolve(
+        host, "", [host, tell = std::move(tell)](const boost::system::error_code& why, const Results& found) {
+          std::vector<Address> addresses;
+          for (const auto& entry : found) addresses.push_back(ToAddress(entry.endpoint().address()));
+          if (addresses.empty()) {
+            tell(absl::UnavailableError("the name '" + host + "' has no address: " + why.message()));
+          } else {
+            tell(std::move(addresses));
+          }
+        });
+  };
 }
 
-Task<StatusOr<std::vector<Address>>> Resolver::Resolve(std::string host) {
-  if (const std::vector<Address>* known = Known(host)) co_return *known;
-  asio::ip::tcp::resolver resolver(loop_.context());
-  ResolveAwaiter lookup{resolver, host, {}, {}};
-  co_await lookup;
-  std::vector<Address> addresses;
-  for (const auto& entry : lookup.results) addresses.push_back(ToAddress(entry.endpoint().address()));
-  if (addresses.empty()) {
-    const auto stale = entries_.find(host);
-    if (stale != entries_.end()) co_return stale->second.addresses;
-    co_return absl::UnavailableError("the name '" + host + "' has no address: " + lookup.error.message());
-  }
+}  // namespace
+
+Resolver::Resolver(EventLoop& loop) : clock_(steady_), lookup_(AskSystem(loop)) {}
+
+Resolver::Resolver(EventLoop&, const Clock& clock, Lookup lookup)
+    : clock_(clock), lookup_(std::move(lookup)) {}
+
+std::optional<std::vector<Address>> Resolver::Known(const std::string& host) const {
+  if (const std::optional<Address> literal = ParseAddress(host)) return std::vector<Address>{*literal};
+  const auto found = entries_.find(host);
+  if (found == entries_.end() || clock_.NowNanos() >= found->second.fresh_until_ns) return std::nullopt;
+  return found->second.addresses;
+}
+
+Task<Resolver::Answer> Resolver::Resolve(std::string host, std::shared_ptr<Waiter> waiter) {
+  if (const std::optional<std::vector<Address>> known = Known(host)) co_return *known;
+  Ask(host);
   Entry& entry = entries_[host];
-  entry.addresses = addresses;
-  entry.fresh_until_ns = SteadyClock().NowNanos() + kFreshNanos;
-  co_return addresses;
+  if (!entry.addresses.empty()) co_return entry.addresses;
+  entry.waiters.push_back(waiter);
+  co_await waiter->told_;
+  co_return std::move(waiter->answer_);
+}
+
+void Resolver::Doubt(const std::string& host) {
+  const auto found = entries_.find(host);
+  if (found == entries_.end()) return;
+  Entry& entry = found->second;
+  const int64_t now = clock_.NowNanos();
+  if (now - entry.learned_ns >= kNotDoubtedNanos) entry.fresh_until_ns = std::min(entry.fresh_until_ns, now);
+}
+
+void Resolver::Ask(const std::string& host) {
+  Forget();
+  if (std::exchange(entries_[host].asking, true)) return;
+  lookup_(host, [this, host](Answer answer) { Learn(host, std::move(answer)); });
+}
+
+void Resolver::Learn(const std::string& host, Answer answer) {
+  Entry& entry = entries_[host];
+  entry.asking = false;
+  entry.learned_ns = clock_.NowNanos();
+  entry.fresh_until_ns = entry.learned_ns + (answer.ok() ? kFreshNanos : kAskAgainNanos);
+  if (answer.ok()) entry.addresses = *answer;
+  const std::vector<std::shared_ptr<Waiter>> waiters = std::exchange(entry.waiters, {});
+  if (entry.addresses.empty()) entries_.erase(host);
+  for (const std::shared_ptr<Waiter>& waiter : waiters) Tell(waiter, answer);
+}
+
+// Names of workers that have left, when there are more than there may be workers.
+void Resolver::Forget() {
+  if (entries_.size() < kMaxWorkers) return;
+  const int64_t now = clock_.NowNanos();
+  std::erase_if(entries_, [now](const auto& named) {
+    return !named.second.asking && now >= named.second.fresh_until_ns;
+  });
+}
+
+void Resolver::Tell(const std::shared_ptr<Waiter>& waiter, Answer answer) {
+  waiter->loop_.Post([waiter, answer = std::move(answer)]() mutable {
+    if (std::exchange(waiter->over_, true)) return;
+    waiter->answer_ = std::move(answer);
+    waiter->told_.Notify();
+  });
+}
+
+void Resolver::Waiter::Cancel(const std::shared_ptr<Waiter>& waiter) {
+  Answer nobody = waiter->answer_;
+  Tell(waiter, std::move(nobody));
 }
 
 }  // namespace vllm_router

@@ -1,14 +1,23 @@
 // Resolver: names to addresses without blocking the loop, remembered for a while. Literal addresses cost nothing.
 //
-//   StatusOr<std::vector<Address>> addresses = co_await resolver.Resolve("gpu-0");
+//   StatusOr<std::vector<Address>> addresses = co_await resolver.Resolve("gpu-0", waiter);
 //
-// An answer is kept 30 s; when asking again fails, the old answer goes on. One loop.
+//   learned        30 s later                  told
+//   |--- fresh ----|--- old, but good enough ---|--- fresh …        asked in the background, once at a time
+//
+// Only who asks for a name that was never known waits, and may stop to. When asking again fails, the old answer goes on,
+// and servers of names that are down hold nobody up. Doubt() makes a name old before its time: none of its addresses
+// could be reached, so perhaps whoever it names has moved. One loop.
 #pragma once
 
+#include <functional>
 #include <map>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "net/event_loop.h"
 #include "net/socket.h"
@@ -18,18 +27,51 @@ namespace vllm_router {
 
 class Resolver {
  public:
-  explicit Resolver(EventLoop& loop);
+  using Answer = StatusOr<std::vector<Address>>;
+  // Asks whoever knows names, and calls `tell` in a later turn of the loop.
+  using Lookup = std::function<void(const std::string& host, std::function<void(Answer)> tell)>;
 
-  // What is known without asking: a literal, or a fresh answer. Null otherwise.
-  const std::vector<Address>* Known(const std::string& host);
-  Task<StatusOr<std::vector<Address>>> Resolve(std::string host);
+  explicit Resolver(EventLoop& loop);  // asks the system
+  // `clock` must outlive it.
+  Resolver(EventLoop& loop, const Clock& clock, Lookup lookup);
+  Resolver(const Resolver&) = delete;
+  Resolver& operator=(const Resolver&) = delete;
+
+  // One who waits. Cancel() ends the wait with Unavailable, in a later turn of the loop.
+  class Waiter {
+   public:
+    explicit Waiter(EventLoop& loop) : loop_(loop) {}
+    static void Cancel(const std::shared_ptr<Waiter>& waiter);
+
+   private:
+    friend class Resolver;
+    EventLoop& loop_;
+    Signal told_;
+    bool over_ = false;
+    Answer answer_ = absl::UnavailableError("nobody waits for it any more");
+  };
+
+  // What is known without asking: a literal, or a fresh answer.
+  std::optional<std::vector<Address>> Known(const std::string& host) const;
+  Task<Answer> Resolve(std::string host, std::shared_ptr<Waiter> waiter);
+  void Doubt(const std::string& host);
 
  private:
   struct Entry {
-    std::vector<Address> addresses;
+    std::vector<Address> addresses;  // empty: it was never known
+    int64_t learned_ns = 0;
     int64_t fresh_until_ns = 0;
+    bool asking = false;
+    std::vector<std::shared_ptr<Waiter>> waiters;
   };
-  EventLoop& loop_;
+  void Ask(const std::string& host);
+  void Learn(const std::string& host, Answer answer);
+  void Forget();
+  static void Tell(const std::shared_ptr<Waiter>& waiter, Answer answer);
+
+  const SteadyClock steady_;
+  const Clock& clock_;
+  const Lookup lookup_;
   std::map<std::string, Entry> entries_;
 };
 

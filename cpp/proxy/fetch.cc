@@ -34,6 +34,7 @@ FetchDeadline::~FetchDeadline() {
 void FetchDeadline::Pass(void* deadline) {
   auto* self = static_cast<FetchDeadline*>(deadline);
   self->passed = true;
+  if (self->name != nullptr) Resolver::Waiter::Cancel(self->name);
   if (self->connector != nullptr) self->connector->Cancel();
   if (self->socket != nullptr) self->socket->Close();
 }
@@ -80,7 +81,10 @@ Task<StatusOr<Fetched>> Run(
     int64_t timeout_ms, const std::string* outsiders_key = nullptr) {
   FetchDeadline deadline(lane, errand);
   deadline.timer.Arm(lane.loop.timers(), timeout_ms, &FetchDeadline::Pass, &deadline);
-  StatusOr<std::vector<Address>> addresses = co_await lane.resolver.Resolve(url.host);
+  deadline.name = std::make_shared<Resolver::Waiter>(lane.loop);
+  StatusOr<std::vector<Address>> addresses = co_await lane.resolver.Resolve(url.host, deadline.name);
+  deadline.name = nullptr;
+  if (deadline.passed) co_return Failed(deadline, {});
   if (!addresses.ok()) co_return addresses.status();
 
   std::shared_ptr<const TlsContext> tls;
@@ -99,7 +103,10 @@ Task<StatusOr<Fetched>> Run(
     socket = connector.TakeSocket();
     break;
   }
-  if (!socket.is_open()) co_return Failed(deadline, refused);
+  if (!socket.is_open()) {
+    lane.resolver.Doubt(url.host);
+    co_return Failed(deadline, refused);
+  }
   deadline.socket = &socket;
 
   std::string request = std::string(method) + " " + url.prefix + target +

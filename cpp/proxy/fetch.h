@@ -10,12 +10,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <unordered_set>
 
 #include "base/status.h"
+#include "net/resolver.h"
 #include "net/task.h"
 #include "net/timer_wheel.h"
 #include "worker/worker_url.h"
@@ -83,6 +85,7 @@ struct FetchDeadline {
   Lane& lane;
   Errand* const errand;
   bool passed = false;
+  std::shared_ptr<Resolver::Waiter> name;  // that is being looked up
   Connector* connector = nullptr;
   Socket* socket = nullptr;
   Timer timer;

@@ -172,6 +172,7 @@ Task<bool> Tries::AskOnce() {
 
 void Tries::Cancel() {
   cancelled_ = true;
+  if (name_ != nullptr) Resolver::Waiter::Cancel(name_);
   if (connector_ != nullptr) connector_->Cancel();
   if (pause_ != nullptr) pause_->Cancel();
   if (lease_ != nullptr) lease_->socket.Close();
@@ -306,7 +307,9 @@ Task<bool> Tries::Connect() {
   const WorkerUrl& url = ticket_.worker().url;
   connect_timed_out_ = false;
   deadline_.Arm(lane_.loop.timers(), lane_.options.connect_timeout_ms, &Tries::OnConnectTimeout, this);
-  StatusOr<std::vector<Address>> addresses = co_await lane_.resolver.Resolve(url.host);
+  name_ = std::make_shared<Resolver::Waiter>(lane_.loop);
+  StatusOr<std::vector<Address>> addresses = co_await lane_.resolver.Resolve(url.host, name_);
+  name_ = nullptr;
   const std::shared_ptr<const TlsContext> tls = url.tls ? lane_.tls.workers() : nullptr;
   int error = 0;
   if (addresses.ok() && (tls != nullptr || !url.tls)) {
@@ -332,6 +335,7 @@ Task<bool> Tries::Connect() {
 void Tries::OnConnectTimeout(void* context) {
   auto* tries = static_cast<Tries*>(context);
   tries->connect_timed_out_ = true;
+  if (tries->name_ != nullptr) Resolver::Waiter::Cancel(tries->name_);
   if (tries->connector_ != nullptr) tries->connector_->Cancel();
 }
 

@@ -153,7 +153,10 @@ class Tries {
   bool judged_ = false;              // the pass is settled
   bool sound_ = false;               // the head of the answer was a success
   UpstreamPool::Lease lease_;
-  Connector* connector_ = nullptr;  // a connect in progress
+  std::optional<KeptAnswer> kept_;
+  Socket no_connection_;                    // of a kept answer
+  std::shared_ptr<Resolver::Waiter> name_;  // of the worker's host, while it is looked up
+  Connector* connector_ = nullptr;          // a connect in progress
   bool connect_timed_out_ = false;
 
   std::string head_for_worker_;
