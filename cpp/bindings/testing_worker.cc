@@ -2,6 +2,7 @@
 
 #include "bindings/bindings.h"
 #include "worker/circuit_breaker.h"
+#include "worker/cool_down.h"
 #include "worker/health.h"
 #include "worker/warmth.h"
 #include "worker/worker_registry.h"
@@ -93,6 +94,17 @@ BreakerVerdict VerdictByName(const std::string& name) {
   throw py::value_error("no verdict is called " + name);
 }
 
+void BindCoolDown(py::module_& testing) {
+  py::class_<CoolDown>(testing, "CoolDown")
+      .def(py::init<>())
+      .def_property_readonly("resting", &CoolDown::resting)
+      .def(
+          "begin",
+          [](CoolDown& self, double now, double seconds) { return self.Begin(Nanos(now), Nanos(seconds)); })
+      .def("rests_at", [](const CoolDown& self, double now) { return self.RestsAt(Nanos(now)); })
+      .def("end", [](CoolDown& self, double now) { return self.End(Nanos(now)); });
+}
+
 void BindCircuitBreaker(py::module_& testing) {
   py::class_<PassHarness>(testing, "BreakerPass")
       .def_property_readonly("probe", [](const PassHarness& self) { return self.pass->probe(); })
@@ -171,6 +183,7 @@ void BindHealth(py::module_& testing) {
 }  // namespace
 
 void BindTestingWorker(py::module_& testing) {
+  BindCoolDown(testing);
   BindCircuitBreaker(testing);
   BindHealth(testing);
   py::class_<HealthTracker>(testing, "HealthTracker")

@@ -36,6 +36,17 @@ void BreakerMoved(
   if (change.to == BreakerState::kClosed && lane.health != nullptr) lane.health->Recovered(worker);
 }
 
+void WorkersComeDue(Lane& lane, const FleetView& fleet) {
+  const int64_t now = lane.clock.NowNanos();
+  bool rested = false;
+  for (const FleetView::Member& member : fleet.members()) {
+    const std::optional<BreakerChange> change = member.worker->breaker.ComeDue(lane.options.breaker, now);
+    if (change) BreakerMoved(lane, member.worker, *change, "it is time for a probe");
+    rested |= member.worker->cool_down.End(now);
+  }
+  if (rested) lane.router->RefreshFleet();
+}
+
 HealthChecker::HealthChecker(Lane& lane) : lane_(lane), delay_(lane.loop), warming_delay_(lane.loop) {}
 
 void HealthChecker::Start() {

@@ -61,6 +61,10 @@ class HealthChecker {
   std::atomic<bool> anybody_answered_{false};
 };
 
+// Lets open breakers that are due admit a probe, and ends rests that are over. To be called before somebody is chosen, or
+// waited for, from a fleet that is not steady. Any lane's thread.
+void WorkersComeDue(Lane& lane, const FleetView& fleet);
+
 // Tells log and metrics, and the fleet's next snapshot, that a breaker has moved. Any lane's thread.
 void BreakerMoved(
     Lane& lane, const std::shared_ptr<Worker>& worker, BreakerChange change, std::string_view why);

@@ -441,6 +441,11 @@ void Metrics::Collector::WriteWorkers(Page* page, const FleetView& fleet) const 
   for (const FleetView::Member& member : fleet.members()) {
     page->Add(static_cast<double>(member.worker->breaker.state()), {Label("worker", member.worker->url.url)});
   }
+  page->Gauge("worker_rests", "1 while others are asked first, as the worker wished by Retry-After.");
+  for (const FleetView::Member& member : fleet.members()) {
+    const bool rests = member.worker->cool_down.RestsAt(clock_.NowNanos());
+    page->Add(rests ? 1 : 0, {Label("worker", member.worker->url.url)});
+  }
   page->Gauge("worker_warmth", "Share of its weight that the worker is given: below 1 while it comes back.");
   for (const FleetView::Member& member : fleet.members()) {
     page->Add(

@@ -4,7 +4,9 @@
 #include <array>
 #include <utility>
 
+#include "base/check.h"
 #include "base/limits.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "http/head_writer.h"
 #include "http/unframe.h"
@@ -47,8 +49,9 @@ Task<Tries::End> Tries::Run(const Request& request) {
     lane_.retry_budget.CountRequest(record_.body_ns);
     plan_.emplace(lane_.options.retry, MayBeRepeated(*request_.head, record_.route));
   }
+  KeptAnswer failed_answer;
   while (Select()) {
-    DropAnswer();
+    PutAnswerAside(std::move(failed_answer));
     const bool answered = co_await AskOnce();
     if (cancelled_) co_return End::kCancelled;
     JudgeTry(answered);
@@ -63,8 +66,9 @@ Task<Tries::End> Tries::Run(const Request& request) {
     if (replayable_) pause = plan_->Next(*failed, now, lane_.ids);
     if (pause && !lane_.retry_budget.Take(now)) pause.reset();
     record_.retries_exhausted = plan_->exhausted();
-    if (!pause) co_return answered ? End::kAnswered : End::kFailed;
+    if (!pause) co_return answered || FallBackOnAnswer() ? End::kAnswered : End::kFailed;
 
+    failed_answer = {.bytes = {}, .worker = record_.worker, .decision = record_.decision};
     ++record_.retries;
     lane_.recorder.Retried(ticket_.shared_worker(), plan_->failures(), *pause);
     ticket_.Finish({.end = Outcome::End::kWorkerFailed, .status = failed->status});
@@ -74,8 +78,8 @@ Task<Tries::End> Tries::Run(const Request& request) {
     request_.body->Rewind();
   }
   // Nobody may be chosen. What the last worker said is better than what we could say, if it is still at hand.
-  const bool at_hand = lease_ != nullptr;
-  answered_ = at_hand;
+  answered_ = lease_ != nullptr;
+  const bool at_hand = answered_ || FallBackOnAnswer();
   co_return at_hand ? End::kAnswered : all_full_ ? End::kFull : End::kFailed;
 }
 
@@ -115,19 +119,42 @@ Task<bool> Tries::WaitForNextTry(int64_t pause_ns) {
   co_return !cancelled_;
 }
 
-// Of the failed try. If all of it has come, its connection can serve again.
-void Tries::DropAnswer() {
+// Of the failed try. If all of it has come, its connection can serve again, and the client can have it in the end.
+void Tries::PutAnswerAside(KeptAnswer kept) {
   if (lease_ == nullptr) return;
   const ResponseHead& head = answer();
-  bool whole = false;
-  if (head.keep_alive && head.framing != BodyFraming::kUntilClose &&
-      answer_in_->size() <= kDrainedAnswerBytes) {
-    BodyReader reader(head.framing, head.content_length);
-    answer_in_->Consume(head.size);
-    const Unframed rest = Unframe(reader, {answer_in_->data(), answer_in_->size()});
-    whole = !rest.bad && reader.ended() && rest.used == answer_in_->size();
+  kept.bytes = answer_in_->view();
+  bool worker_closed = false;
+  std::array<char, 4096> more;
+  while (kept.bytes.size() <= kDrainedAnswerBytes && !worker_closed) {
+    const IoResult read = lease_->socket.TryRead(more);
+    if (read.would_block()) break;
+    worker_closed = !read.ok();
+    if (read.ok()) kept.bytes.append(more.data(), static_cast<size_t>(read.bytes));
   }
-  GiveBack(whole && request_sent_);
+  std::string body = kept.bytes.substr(head.size);
+  BodyReader reader(head.framing, head.content_length);
+  const Unframed rest = Unframe(reader, body);
+  const bool whole = kept.bytes.size() <= kDrainedAnswerBytes && head.framing != BodyFraming::kUntilClose &&
+                     !rest.bad && reader.ended() && rest.used == body.size();
+  GiveBack(whole && request_sent_ && head.keep_alive && !worker_closed);
+  if (whole) kept_ = std::move(kept);
+}
+
+// What a worker said is better than what we could say.
+bool Tries::FallBackOnAnswer() {
+  if (!kept_) return false;
+  if (!ticket_.finished()) ticket_.Finish({.end = Outcome::End::kWorkerFailed});
+  if (answer_parser_ == nullptr) answer_parser_ = lane_.response_parsers.Take();
+  answer_parser_->Reset(request_.head->method == "HEAD");
+  answer_in_->Clear();
+  answer_in_->Append(kept_->bytes);
+  const ParseState parsed = answer_parser_->Feed(answer_in_->view());
+  ROUTER_CHECK(parsed == ParseState::kDone, "an answer that was read before can be read again");
+  record_.worker = std::move(kept_->worker);
+  record_.decision = std::move(kept_->decision);
+  kept_.reset();
+  return true;
 }
 
 // One worker. If a connection to it that had been resting turns out closed, it is asked once more on a fresh one.
@@ -189,32 +216,19 @@ bool Tries::timed_out() const {
 
 // ---- 6 SELECT
 
-// Open breakers that are due let a request through from now on. The policy then chooses among those who may be asked:
-// usually all that the snapshot says.
 bool Tries::Select() {
   fleet_ = lane_.fleet.Get();
   if (!fleet_->steady()) {
-    for (const FleetView::Member& member : fleet_->members()) {
-      const std::optional<BreakerChange> change =
-          member.worker->breaker.ComeDue(lane_.options.breaker, lane_.clock.NowNanos());
-      if (change) BreakerMoved(lane_, member.worker, *change, "it is time for a probe");
-    }
+    WorkersComeDue(lane_, *fleet_);
     fleet_ = lane_.fleet.Get();
   }
-  // Under --max-worker-requests a tried worker with room is better than untried ones without.
-  const bool bounded = lane_.router->options().max_worker_requests != 0;
-  all_full_ = false;
   pass_.reset();
   refused_.clear();
   for (;;) {
-    const bool all = fleet_->steady() && tried_.empty() && refused_.empty();
-    StatusOr<Ticket> ticket =
-        all ? lane_.router->Select(*request_.key, *fleet_) : lane_.router->Select(*request_.key, Eligible());
+    StatusOr<Ticket> ticket = Choose();
     record_.chosen_ns = lane_.clock.NowNanos();
-    if (!ticket.ok() && bounded && !tried_.empty() && refused_.empty())
-      ticket = lane_.router->Select(*request_.key, *fleet_);
     if (!ticket.ok()) {
-      all_full_ = bounded && refused_.empty() && !fleet_->eligible().empty();
+      all_full_ = lane_.router->options().max_worker_requests != 0 && !fleet_->eligible().empty();
       // After a try, that one's failure says more.
       if (tried_.empty()) Fail(HttpError::kNoWorkers, std::string(ticket.status().message()));
       return false;
@@ -231,27 +245,40 @@ bool Tries::Select() {
   return true;
 }
 
-// The fleet as this request may see it. The tried workers are left out while there are others; they are told by their
-// ids, so one that joined meanwhile counts as untried.
+// Usually among all that the snapshot says. Under --max-worker-requests, one who has room and was tried, or rests, is
+// better than others who have none.
+StatusOr<Ticket> Tries::Choose() {
+  if (fleet_->steady() && tried_.empty() && refused_.empty())
+    return lane_.router->Select(*request_.key, *fleet_);
+  StatusOr<Ticket> ticket = lane_.router->Select(*request_.key, Eligible());
+  if (ticket.ok() || lane_.router->options().max_worker_requests == 0) return ticket;
+  return lane_.router->Select(*request_.key, Without({}, /*rested=*/false));
+}
+
+// The fleet as this request may see it. The tried workers are left out while there are others, and of these the ones that
+// rest, likewise. The tried are told by their ids, so one that joined meanwhile counts as untried.
 FleetView Tries::Eligible() {
-  const auto without = [this](std::span<const WorkerId> tried) {
-    absl::InlinedVector<uint32_t, 16> positions;
-    for (const uint32_t position : fleet_->eligible()) {
-      const Worker& worker = fleet_->worker(position);
-      const bool left_out = !worker.breaker.Admits() ||
-                            std::ranges::find(refused_, worker.id) != refused_.end() ||
-                            std::ranges::find(tried, worker.id) != tried.end();
-      if (left_out) positions.push_back(position);
-    }
-    return fleet_->Without(positions);
-  };
-  FleetView rest = without(tried_);
+  FleetView rest = Without(tried_, /*rested=*/true);
+  if (rest.eligible().empty()) rest = Without(tried_, /*rested=*/false);
   if (!rest.eligible().empty() || tried_.empty()) return rest;
   // All were tried: they begin anew, without the one that failed last if it is not alone.
   tried_.erase(tried_.begin(), tried_.end() - 1);
-  rest = without(tried_);
-  if (rest.eligible().empty()) rest = without({});
+  rest = Without(tried_, /*rested=*/false);
+  if (rest.eligible().empty()) rest = Without({}, /*rested=*/false);
   return rest;
+}
+
+// Those whose breakers admit nobody are always left out; with `rested`, those that have asked for a rest as well.
+FleetView Tries::Without(std::span<const WorkerId> tried, bool rested) const {
+  absl::InlinedVector<uint32_t, 16> positions;
+  for (const uint32_t position : fleet_->eligible()) {
+    const Worker& worker = fleet_->worker(position);
+    const bool left_out = !worker.breaker.Admits() || (rested && worker.cool_down.resting()) ||
+                          std::ranges::find(refused_, worker.id) != refused_.end() ||
+                          std::ranges::find(tried, worker.id) != tried.end();
+    if (left_out) positions.push_back(position);
+  }
+  return fleet_->Without(positions);
 }
 
 bool Tries::AnyUntried() const {
@@ -278,8 +305,11 @@ void Tries::Judge(BreakerVerdict verdict, std::string_view why) {
 void Tries::JudgeTry(bool answered) {
   if (answered) {
     const ResponseHead& head = answer();
-    const bool retry_after = head.status == 503 && !FieldOf(head, "retry-after").empty();
-    Judge(VerdictOf(head.status, retry_after), head.status >= 500 ? "the last answer's status was 5xx" : "");
+    const std::string_view retry_after = FieldOf(head, "retry-after");
+    if (head.status == 429 || head.status == 503) LetRest(ParseRetryAfter(retry_after).value_or(0));
+    Judge(
+        VerdictOf(head.status, !retry_after.empty()),
+        head.status >= 500 ? "the last answer's status was 5xx" : "");
     return;
   }
   const bool unreached = error_ == HttpError::kConnectFailed || error_ == HttpError::kConnectTimeout;
@@ -288,6 +318,18 @@ void Tries::JudgeTry(bool answered) {
   if (lane_.health != nullptr && (unreached || error_ == HttpError::kWorkerClosed)) {
     lane_.health->Suspect(record_.worker);
   }
+}
+
+// Others are asked first for a while.
+void Tries::LetRest(int64_t retry_after_ms) {
+  constexpr int64_t kNanosPerMs = 1'000'000;
+  Worker& worker = *record_.worker;
+  if (retry_after_ms <= 0 || !worker.cool_down.Begin(lane_.clock.NowNanos(), retry_after_ms * kNanosPerMs)) {
+    return;
+  }
+  lane_.router->RefreshFleet();
+  Log(LogLevel::kDebug,
+      "worker " + worker.url.url + " asks for a rest of " + std::to_string(retry_after_ms / 1000) + " s");
 }
 
 void Tries::BlameWorker() { Judge(BreakerVerdict::kFailure, "the request's time is over"); }
@@ -328,7 +370,9 @@ Task<bool> Tries::Connect() {
     }
   }
   deadline_.Disarm();
-  if (!cancelled_) lane_.recorder.connects_failed.fetch_add(1, std::memory_order_relaxed);
+  if (cancelled_) co_return false;
+  lane_.recorder.connects_failed.fetch_add(1, std::memory_order_relaxed);
+  lane_.resolver.Doubt(url.host);
   co_return false;
 }
 

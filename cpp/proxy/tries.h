@@ -9,7 +9,8 @@
 //
 //   Tries::Request request{…};
 //   const Tries::End end = co_await tries.Run(request);
-//   kAnswered -> answer(), in(), worker() hold the head, what came behind it, and the rest to come
+//   kAnswered -> answer(), in(), worker() hold the head, what came behind it, and the rest to come (which is none where
+//                an earlier try's answer is the best there is)
 //   kFailed   -> error(), message()
 //   kFull        nobody was asked, since all workers that may be chosen have --max-worker-requests; try again later
 //   kCancelled   Cancel() came first, and whoever called it knows why
@@ -29,6 +30,7 @@
 
 #include "http/head_parser.h"
 #include "net/buffer.h"
+#include "net/resolver.h"
 #include "net/socket.h"
 #include "net/task.h"
 #include "net/timer_wheel.h"
@@ -86,11 +88,14 @@ class Tries {
   // After kAnswered.
   const ResponseHead& answer() const { return answer_parser_->head(); }
   Buffer& in() { return *answer_in_; }
-  Socket& worker() { return lease_->socket; }
+  Socket& worker() { return lease_ != nullptr ? lease_->socket : no_connection_; }
   bool sent() const { return request_sent_; }  // the request, to its last byte
   // Frees what only the head was needed for; what only the request was needed for. REQUIRES for the latter: sent().
   void ForgetAnswerHead();
-  void ForgetRequest() { std::string().swap(head_for_worker_); }
+  void ForgetRequest() {
+    std::string().swap(head_for_worker_);
+    kept_.reset();
+  }
 
   // The load of the last try, until finished.
   Ticket& ticket() { return ticket_; }
@@ -107,15 +112,26 @@ class Tries {
  private:
   enum class Awaited : uint8_t { kHead, kEnded, kBad };
 
+  // The last answer of a failed try, as it came: for the client, if no other worker answers.
+  struct KeptAnswer {
+    std::string bytes;
+    std::shared_ptr<Worker> worker;
+    std::optional<Decision> decision;
+  };
+
   bool Select();
+  StatusOr<Ticket> Choose();
   FleetView Eligible();
+  FleetView Without(std::span<const WorkerId> tried, bool rested) const;
+  void LetRest(int64_t retry_after_ms);
   void Judge(BreakerVerdict verdict, std::string_view why);
   void JudgeTry(bool answered);
   bool AnyUntried() const;
   Task<bool> AskOnce();  // LEASE, SEND, AWAIT; true: there is an answer
   std::optional<FailedTry> Failure(bool answered) const;
   Task<bool> WaitForNextTry(int64_t pause_ns);
-  void DropAnswer();
+  void PutAnswerAside(KeptAnswer kept);
+  bool FallBackOnAnswer();
   Task<bool> Connect();
   void WriteHead();
   void Send();

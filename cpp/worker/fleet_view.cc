@@ -6,7 +6,8 @@ FleetView::FleetView(std::vector<Member> members, uint64_t membership)
     : members_(std::move(members)), is_eligible_(members_.size()), membership_(membership) {
   for (size_t i = 0; i < members_.size(); ++i) {
     is_eligible_[i] = members_[i].serves() ? 1 : 0;
-    if (members_[i].worker->breaker.state() != BreakerState::kClosed) steady_ = false;
+    const Worker& worker = *members_[i].worker;
+    if (worker.breaker.state() != BreakerState::kClosed || worker.cool_down.resting()) steady_ = false;
   }
   FindEligible();
 }

@@ -54,7 +54,7 @@ class FleetView {
   std::optional<uint32_t> Find(std::string_view url) const;  // O(members)
 
   uint64_t membership() const { return membership_; }
-  bool steady() const { return steady_; }                        // all circuit breakers were closed
+  bool steady() const { return steady_; }  // all circuit breakers were closed, and nobody rested
   bool equal_weights() const { return equal_weights_; }          // load_weight() of the eligible
   uint64_t eligible_weight() const { return eligible_weight_; }  // their sum, in thousandths
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes.authority import Authority
 from tests.fakes.prometheus_text import Family, parse
 from tests.fakes.stage import Stage
 from tests.fakes.wire import eventually, response
