@@ -13,6 +13,7 @@
 #include "proxy/connection.h"
 #include "proxy/decision_headers.h"
 #include "proxy/fetch.h"
+#include "proxy/health_checker.h"
 #include "proxy/relay.h"
 #include "routing/json_beginning.h"
 
@@ -415,6 +416,8 @@ void Exchange::OnClientEnded(void* context) {
 }
 
 bool Exchange::MayHaveRoom(Lane& lane) {
+  const std::shared_ptr<const FleetView> seen = lane.fleet.Get();
+  if (!seen->steady()) WorkersComeDue(lane, *seen);
   const FleetView& fleet = *lane.fleet.Get();
   return fleet.eligible().empty() || lane.router->FreePlaces(fleet) > 0;
 }
@@ -456,6 +459,7 @@ Task<Exchange::Next> Exchange::Ask() {
 
 // Every worker that may be chosen has as many requests as it may. Our seat is for somebody who can use it.
 Task<Exchange::Next> Exchange::WaitForRoom() {
+  lane_.recorder.steps_back.fetch_add(1, std::memory_order_relaxed);
   WatchQueued();
   const Permit::End end = co_await seat_.StepBack(lane_.options.queue_timeout_ms);
   const Next next = co_await AfterWait(end);

@@ -648,6 +648,8 @@ void Metrics::Collector::WriteAdmission(Page* page) const {
   TimeSum<buckets::kWorkerWait> waits;
   for (const Recorder* recorder : recorders_) waits.Add(&recorder->shard().queue_waits);
   waits.AddTo(page);
+  page->Counter("queue_steps_back_total", "Times that a request found no worker with room for it.");
+  page->Add(Total(&Recorder::steps_back));
   page->Gauge("body_memory_bytes", "Memory reserved for request bodies that are held whole.");
   page->Add(static_cast<double>(gates_.body_memory.in_use()));
   page->Gauge("body_memory_limit_bytes", "The most that there may be at once.");

@@ -61,6 +61,7 @@ class Recorder {
   std::atomic<int64_t> client_connections{0};
   std::atomic<int64_t> in_flight{
       0};  // exchanges between HEAD and FINISH on inference and other proxied routes
+  std::atomic<uint64_t> steps_back{0};  // into the line, of requests that found no worker with room
   std::atomic<uint64_t> connections_rejected{0};
   std::atomic<uint64_t> tls_failures{0};  // of clients' handshakes
   std::atomic<uint64_t> connects_ok{0};

@@ -79,7 +79,7 @@ Admission::Entry Admission::StepBack(Waiter& waiter, uint64_t amount) {
     std::lock_guard lock(mutex_);
     // No line, or an unfinished one: nobody but us makes it longer now.
     if (waiter.place_ != 0 || Waiting(word_.load(std::memory_order_relaxed)) < line_) {
-      if (waiter.place_ == 0) waiter.place_ = ++places_;
+      if (waiter.place_ == 0) waiter.place_ = ++early_places_;
       waiter.amount_ = amount;
       word_.fetch_sub((amount << kShift) - 1, std::memory_order_acq_rel);
       Link(waiter);

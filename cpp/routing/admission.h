@@ -7,7 +7,8 @@
 //   Enter(w, n)     n permits at once, or a place in the line, or neither (it is full)
 //   Release(n)      gives n back; whoever stands in front and fits now is granted its permits, and told
 //   Leave(w)        out of the line; false: too late, the permits were granted and have to be released
-//   StepBack(w, n)  gives w's permits back and stands where it stood: "granted, but no use to me yet"
+//   StepBack(w, n)  gives w's permits back and stands where it stood: "granted, but no use to me yet". One that got its
+//                   permits without a line came before all who stand in it, and so goes in front of those that entered it
 //   Nudge()         lets the one in front have another try
 //
 // Rules. First in, first out, over all threads: while anybody waits, nobody takes permits past the line. A release of n
@@ -53,7 +54,7 @@ class Admission {
     Waiter* next_ = nullptr;
     Waiter* previous_ = nullptr;
     uint64_t amount_ = 0;
-    uint64_t place_ = 0;  // when it came; 0: it has never stood in the line
+    uint64_t place_ = 0;  // lower ones are served first; 0: it has never stood in the line
     bool waiting_ = false;
   };
 
@@ -82,6 +83,7 @@ class Admission {
   // Permits in use and waiters share one word, so that taking without a line is one exchange of it. While somebody
   // waits, only holders of the mutex write it.
   static constexpr int kShift = 24;
+  static constexpr uint64_t kFirstPlace = uint64_t{1} << 63;  // behind all early ones
   static uint64_t InUse(uint64_t word) { return word >> kShift; }
   static uint32_t Waiting(uint64_t word) { return static_cast<uint32_t>(word & kMostWaiters); }
   bool Free(uint64_t word, uint64_t amount) const {
@@ -102,7 +104,8 @@ class Admission {
   std::mutex mutex_;  // guards what follows
   Waiter* front_ = nullptr;
   Waiter* back_ = nullptr;
-  uint64_t places_ = 0;
+  uint64_t early_places_ = 0;  // of those that were let through and stepped back
+  uint64_t places_ = kFirstPlace;
 };
 
 }  // namespace vllm_router

@@ -13,7 +13,7 @@ SECOND = 10**9
 @dataclass(eq=False)
 class Waiter:  # compared by identity
     amount: int
-    place: int | None = None  # when it came to the line
+    place: tuple[int, int] | None = None  # lower ones are served first
 
 
 class Admission:
@@ -36,7 +36,7 @@ class Admission:
             return "held"
         if len(self.line) >= self.most:
             return "full"
-        self._stand(waiter)
+        self._stand(waiter, 1)
         return "waiting"
 
     def release(self, amount: int) -> None:
@@ -55,18 +55,18 @@ class Admission:
         if waiter.place is None and len(self.line) >= self.most:
             self._pass(waiter.amount)
             return "full"
-        self._stand(waiter)
+        self._stand(waiter, 0)  # who passed without a line came before all who stand in it
         return "waiting"
 
     def nudge(self) -> None:
         self._pass(1)
 
-    def _stand(self, waiter: Waiter) -> None:
+    def _stand(self, waiter: Waiter, rank: int) -> None:
         if waiter.place is None:
             self.places += 1
-            waiter.place = self.places
+            waiter.place = (rank, self.places)
         self.line.append(waiter)
-        self.line.sort(key=lambda one: one.place or 0)
+        self.line.sort(key=lambda one: one.place or (0, 0))
 
     def _pass(self, most: int) -> None:
         while self.line and most and self.in_use + self.line[0].amount <= self.permits:

@@ -278,6 +278,168 @@ def test_a_line_for_workers_is_bounded_in_length_and_time(stage):
     assert clients[0].read_response().status == 200
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+def test_retries_that_find_everybody_full_wait_in_front_of_those_who_came_later(stage, threads):
+    held = []
+
+    def hold(connection, message):
+        held.append(message.target)
+        death.wait()
+        connection.reset()
+
+    dying, well = stage.worker(hold), Gated(stage)
+    death = dying.gate()
+    router = stage.router(
+        dying,
+        well.worker,
+        threads=threads,
+        routing={"max_worker_requests": 3},
+        disable_retries=False,
+        retry_initial_backoff_ms=1,
+        retry_max_backoff_ms=2,
+    )
+    clients = [stage.client(router) for _ in range(9)]
+    for number, client in enumerate(clients):
+        ask(client, f"/v1/completions?{number}")
+        eventually(lambda number=number: len(held) + well.open + seats(router)[1] == number + 1)
+    assert (len(held), well.open, seats(router)[1]) == (3, 3, 3)
+    router.core.set_healthy(dying.url, False)
+    death.open()
+    eventually(lambda: seats(router)[1] == 6)
+    for served in range(4, 10):
+        well.let()
+        eventually(lambda served=served: len(well.order) == served)
+    # The retries, and the first who found everybody full, had their seats before there was a line.
+    assert set(well.order[3:7]) == {*held, "/v1/completions?6"}
+    assert well.order[7:] == ["/v1/completions?7", "/v1/completions?8"]
+    well.let(3)
+    for client in clients:
+        assert client.read_response().status == 200
+    assert well.most <= 3
+    eventually(lambda: seats(router) == (0, 0))
+
+
+def test_a_storm_of_retries_and_departures_loses_no_place(stage, rng):
+    """Workers break off a third of the time, clients leave a third of the time, and there is room for few."""
+    broken = iter(rng.choices([True, False, False], k=10_000))
+
+    def answer(connection, _message):
+        if next(broken):
+            connection.reset()
+        else:
+            connection.send(response(200, b"hello"))
+
+    router = stage.router(
+        *(stage.worker(answer) for _ in range(2)),
+        threads=3,
+        max_concurrent_requests=6,
+        queue_size=20,
+        routing={"max_worker_requests": 2},
+        disable_retries=False,
+        retry_budget=1.0,
+        retry_initial_backoff_ms=1,
+        retry_max_backoff_ms=3,
+    )
+    statuses = []
+    for _round in range(15):
+        clients = [stage.client(router) for _ in range(16)]
+        for client in clients:
+            ask(client)
+        stayers = []
+        for client in clients:
+            if rng.random() < 0.3:
+                client.close() if rng.random() < 0.5 else client.reset()
+            else:
+                stayers.append(client)
+        statuses += [client.read_response().status for client in stayers]
+        for client in stayers:
+            client.close()
+    assert set(statuses) <= {200, 429, 502}
+    assert statuses.count(200) > len(statuses) / 2
+    eventually(lambda: seats(router) == (0, 0))
+    fresh = stage.client(router)
+    assert {fresh.ask("POST", "/v1/completions", body=b"{}").status for _ in range(20)} <= {200, 502}
+
+
+class Sick:
+    """A worker that fails once and then holds what it gets, beside one that is full."""
+
+    def __init__(self, stage, **options):
+        self.failed = False
+        self.gate = None
+        self.sick = stage.worker(self.answer)
+        self.gate = self.sick.gate()
+        self.full = Gated(stage)
+        self.router = stage.router(
+            self.full.worker,
+            self.sick,
+            routing={"max_worker_requests": 1},
+            disable_circuit_breaker=False,
+            cb_failure_threshold=1,
+            cb_success_threshold=1,
+            **options,
+        )
+        self.clients = [stage.client(self.router) for _ in range(4)]
+        ask(self.clients[0])
+        eventually(lambda: self.full.open == 1)
+        ask(self.clients[1])
+        assert self.clients[1].read_response().status == 500
+
+    def answer(self, connection, _message):
+        if not self.failed:
+            self.failed = True
+            connection.send(response(500, b""))
+            return
+        self.gate.wait()
+        connection.send(response(200, b"probed"))
+
+    def finish(self):
+        self.gate.open()
+        self.full.let(10)
+        eventually(lambda: seats(self.router) == (0, 0))
+
+
+def test_who_waits_for_a_worker_is_let_to_one_whose_breaker_comes_due(stage):
+    """The full one may be busy for minutes; nobody else comes who would notice."""
+    both = Sick(stage, cb_timeout_duration_secs=0.5)
+    ask(both.clients[2])
+    both.gate.wait_for_someone()
+    assert both.full.open == 1
+    both.gate.open()
+    assert both.clients[2].read_response().body == b"probed"
+    both.finish()
+    assert both.clients[0].read_response().status == 200
+
+
+def test_beside_a_held_probe_and_a_full_worker_one_waits_without_a_stir(stage):
+    both = Sick(stage, cb_timeout_duration_secs=0.1, queue_timeout_secs=1)
+    ask(both.clients[2])
+    both.gate.wait_for_someone()  # the probe
+    before = metric(both.router, "queue_steps_back_total")
+    ask(both.clients[3])
+    refused(both.clients[3], 408, "queue_timeout")
+    assert metric(both.router, "queue_steps_back_total") - before <= 3
+    assert len(both.sick.requests) == 2
+    both.finish()
+    for client in (both.clients[0], both.clients[2]):
+        assert client.read_response().status == 200
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_and_gets_through_to_whichever_is_free_first(stage, threads):
+    both = Sick(stage, cb_timeout_duration_secs=0.1, queue_timeout_secs=100, threads=threads)
+    ask(both.clients[2])
+    both.gate.wait_for_someone()
+    ask(both.clients[3])
+    eventually(lambda: seats(both.router)[1] == 1)
+    both.full.let()
+    assert both.clients[0].read_response().status == 200
+    eventually(lambda: len(both.full.order) == 2)
+    both.finish()
+    for client in both.clients[2:]:
+        assert client.read_response().status == 200
+
+
 # ---- shutdown
 
 

@@ -74,6 +74,19 @@ def test_one_that_steps_back_stands_where_it_stood():
     assert admission.take_granted() == [1]
 
 
+def test_one_that_got_in_without_a_line_goes_in_front_of_those_who_came_later():
+    admission = testing.Admission(permits=2, line=9)
+    assert entered(admission, 1, 1, 1, 1) == ["held", "held", "waiting", "waiting"]
+    assert [admission.step_back(number) for number in (1, 0)] == ["waiting", "waiting"]
+    order = []
+    for _ in range(4):
+        admission.nudge()
+        order += admission.take_granted()
+        admission.release()
+        order += admission.take_granted()
+    assert order == [1, 0, 2, 3]
+
+
 def test_a_release_wakes_no_more_waiters_than_it_gave_permits():
     # All are here because they stepped back: there are permits for everybody, and use for none.
     admission = testing.Admission(permits=9, line=9)
