@@ -152,6 +152,7 @@ const std::map<std::string, Setter>& Setters() {
       {"record_log", SetUnlessNone(&ServerOptions::record_log)},
       {"record_log_salt_file", SetUnlessNone(&ServerOptions::record_log_salt_file)},
       {"decision_headers", Set(&ServerOptions::decision_headers)},
+      {"sse_error_event", Set(&ServerOptions::sse_error_event)},
   };
   return *setters;
 }

@@ -319,6 +319,11 @@ void BindTestingHttp(py::module_& testing) {
     }
     return tail.EstimateEvents(bytes);
   });
+  testing.def("tail_ends_with_event", [](const std::vector<std::string>& pieces) {
+    StreamTail tail;
+    for (const std::string& piece : pieces) tail.Add(piece);
+    return tail.EndsWithEvent();
+  });
   testing.def("summarize_tail", [](const std::vector<std::string>& pieces) {
     StreamTail tail;
     // What an earlier answer left behind must not show.

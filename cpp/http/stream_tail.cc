@@ -262,6 +262,14 @@ std::string_view StreamTail::Text(std::string* unrolled) const {
   return *unrolled;
 }
 
+bool StreamTail::EndsWithEvent() const {
+  if (tail_.empty()) return true;
+  const auto from_end = [this](size_t back) {
+    return back > tail_.size() ? '\n' : tail_[(oldest_ + tail_.size() - back) % tail_.size()];
+  };
+  return from_end(1) == '\n' && (from_end(2) == '\n' || (from_end(2) == '\r' && from_end(3) == '\n'));
+}
+
 StreamSummary StreamTail::Summarize() const {
   std::string unrolled;
   const std::string_view text = Text(&unrolled);

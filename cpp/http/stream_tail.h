@@ -36,6 +36,8 @@ class StreamTail {
   StreamSummary Summarize() const;
   // About how many events a stream of so many bytes had, [DONE] aside, if all were like those in the tail; 0 if it is none.
   uint64_t EstimateEvents(uint64_t stream_bytes) const;
+  // An empty line came last, or nothing at all: no event is unfinished.
+  bool EndsWithEvent() const;
   void Reset() {
     tail_.clear();
     oldest_ = 0;

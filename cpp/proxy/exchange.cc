@@ -33,9 +33,20 @@ bool ContainsEncodedNul(std::string_view path) { return path.find("%00") != std:
 // Streams of these routes end with "data: [DONE]".
 bool EndsWithDone(Route route) { return route == Route::kChatCompletions || route == Route::kCompletions; }
 
-// Which deadline cut an answer that had begun.
+// What cut an answer that had begun, the client and the worker's own end aside.
 std::string_view CutBy(CancelReason reason) {
-  return reason == CancelReason::kIdleTimeout ? "stream_idle_timeout" : "total_timeout";
+  switch (reason) {
+    case CancelReason::kIdleTimeout:
+      return "stream_idle_timeout";
+    case CancelReason::kShutdown:
+      return ErrorOf(HttpError::kShuttingDown).code;
+    case CancelReason::kDrained:
+      return ErrorOf(HttpError::kWorkerDrained).code;
+    case CancelReason::kTotalTimeout:
+      return "total_timeout";
+    default:
+      return {};
+  }
 }
 
 }  // namespace
@@ -543,6 +554,7 @@ Task<void> Exchange::RelayAnswer() {
        .client_stalled = &Exchange::OnClientStalled,
        .first_byte = &Exchange::OnFirstBodyByte,
        .context = this});
+  relay_ = chunked && record_.stream ? &relay : nullptr;
   const Relay::End end = co_await relay.Run(client_head, tries_.in(), reader, chunked);
 
   record_.bytes_out = relay.bytes();
@@ -576,17 +588,33 @@ Task<void> Exchange::RelayAnswer() {
       CutClient();
       break;
   }
+  relay_ = nullptr;
 }
 
 // The client must not mistake a broken answer for a whole one: the framing is left open, and where the end of the
 // connection is the framing, the connection is reset.
 void Exchange::CutClient() {
   connection_.keep = false;
+  if (lane_.options.sse_error_event && relay_ != nullptr && relay_->at_event_edge()) TellOfCut();
   if (ends_with_connection_) {
     connection_.socket.Abort();
   } else {
     connection_.socket.Close();
   }
+}
+
+// One more event behind those that the worker sent. Neither [DONE] nor a last chunk follows, so whoever does not know
+// such events still sees that the stream broke off. What the socket does not take at once is not worth a wait.
+void Exchange::TellOfCut() {
+  const std::string_view code = !record_.error.empty() ? record_.error : CutBy(cancelled_);
+  if (code.empty()) return;
+  const std::string event =
+      "data: " + ErrorBody("The stream was cut before its end.", "server_error", code) + "\n\n";
+  std::string framed;
+  WriteChunkSize(event.size(), &framed);
+  framed.append(event).append("\r\n");
+  const iovec piece = Piece(framed);
+  connection_.socket.TryWrite({&piece, 1});
 }
 
 void Exchange::OnFirstBodyByte(void* context) {

@@ -33,6 +33,7 @@ namespace vllm_router {
 
 class Connection;
 class Errand;
+class Relay;
 struct Lane;
 
 enum class CancelReason : uint8_t {
@@ -91,6 +92,7 @@ class Exchange {
   Task<Next> Ask();  // SELECT, LEASE, SEND, AWAIT
   Task<void> RelayAnswer();
   void CutClient();
+  void TellOfCut();
   void Finish();
 
   // Answers made here.
@@ -143,6 +145,7 @@ class Exchange {
   bool client_has_bytes_ = false;      // of an answer: no other answer is possible any more
   bool ends_with_connection_ = false;  // the answer, at the client: its framing has no end of its own
   bool worker_failed_ = false;
+  Relay* relay_ = nullptr;  // of an event stream, while it runs
 
   CancelReason cancelled_ = CancelReason::kNone;
   Timer deadline_;        // of the step

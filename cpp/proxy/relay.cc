@@ -32,6 +32,7 @@ Relay::Relay(EventLoop& loop, Socket& worker, Socket& client, const Limits& limi
 // The first try is the caller's; this is for what is left of it.
 Task<Relay::End> Relay::WriteAll(std::span<iovec> pieces) {
   ++stalls_;
+  stalled_ = true;
   while (!pieces.empty()) {
     // From the last byte that it took: waking up for nothing is no progress.
     if (!timer_.armed())
@@ -44,6 +45,7 @@ Task<Relay::End> Relay::WriteAll(std::span<iovec> pieces) {
     if (write.error != 0) co_return End::kClientGone;
     pieces = SkipWritten(pieces, static_cast<size_t>(write.bytes));
   }
+  stalled_ = false;
   co_return End::kDone;
 }
 

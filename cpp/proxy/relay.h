@@ -49,6 +49,8 @@ class Relay {
 
   uint64_t bytes() const { return bytes_; }  // body data written to the client
   bool head_sent() const { return head_sent_; }
+  // The client has whole events and nothing is on its way to it, so that another may follow.
+  bool at_event_edge() const { return head_sent_ && !stalled_ && tail_.EndsWithEvent(); }
   uint64_t stalls() const { return stalls_; }  // times that the client's socket was full
   const StreamTail& tail() const { return tail_; }
 
@@ -65,6 +67,7 @@ class Relay {
   uint64_t bytes_ = 0;
   uint64_t stalls_ = 0;
   bool head_sent_ = false;
+  bool stalled_ = false;  // the client has yet to take what was read
 };
 
 // Drops `written` bytes from the front of `pieces`.

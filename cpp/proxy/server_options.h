@@ -93,6 +93,7 @@ struct ServerOptions {
   std::string record_log;            // empty: none
   std::string record_log_salt_file;  // empty: a secret that ends with the server
   bool decision_headers = false;     // answers say why their worker was asked
+  bool sse_error_event = false;      // an event stream that is cut says why
 };
 
 }  // namespace vllm_router

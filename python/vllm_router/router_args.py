@@ -272,6 +272,14 @@ class RouterArgs:
         scope="server",
         more="They show the workers' addresses to clients.",
     )
+    sse_error_event: bool = option(
+        False,
+        Switch(),
+        "whether an event stream that has to be cut says why in one more event",
+        group=_SERVER,
+        scope="server",
+        more='data: {"error": …} without data: [DONE]; clients of OpenAI\'s API raise it.',
+    )
     trust_forwarded: bool = option(
         True,
         Switch(),

@@ -260,3 +260,31 @@ def test_what_is_no_stream_has_no_events():
 
 def test_events_longer_than_the_tail_are_counted_as_if_each_filled_it():
     assert estimate(events(*(chunk(logprobs="x" * 1900) for _ in range(100)))) in range(90, 111)
+
+
+# ---- whether another event may follow
+
+
+@pytest.mark.parametrize(
+    ("text", "edge"),
+    [
+        ("", True),
+        ("\n", True),
+        ("data: 1\n\n", True),
+        (": ping\n\n", True),
+        ("data: 1\r\n\r\n", True),
+        ("data: 1\n\r\n", True),
+        ("data: 1\n", False),
+        ("data: 1\r\n", False),
+        ("data: 1", False),
+        ("data: 1\n\nd", False),
+        ("\n\n\r", False),
+    ],
+)
+@pytest.mark.parametrize("before", [0, 1, TAIL - 3, TAIL, 2 * TAIL + 7])
+@pytest.mark.parametrize("size", [1, 2, 1000, 10_000])
+def test_an_event_has_ended_where_an_empty_line_came_last(text, edge, before, size):
+    data = b"x" * before + text.encode()
+    pieces = [data[i : i + size] for i in range(0, len(data), size)]
+    expected = edge if text not in ("", "\n") or before == 0 else False
+    assert testing.tail_ends_with_event(pieces) is expected

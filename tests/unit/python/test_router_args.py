@@ -259,6 +259,7 @@ OTHER_VALUES: dict[str, tuple[str, Any]] = {
     "eviction-interval-secs": ("30", 30),
     "max-tree-size": ("10000", 10000),
     "decision-headers": ("", True),
+    "sse-error-event": ("", True),
     "trust-forwarded": ("", True),  # on anyway; --no-… is the one that changes something
     "session-header-aliases": ("", True),
     "hash-key-fallback": ("body", "body"),  # the other name is not built yet
