@@ -238,13 +238,16 @@ Task<bool> Exchange::PassDoor() {
   co_return false;
 }
 
-// Somebody else decides. Meanwhile the client is not watched, whose body has not been read; the time is short.
+// Somebody else decides. A client that leaves meanwhile is let go; what was asked for it goes on, since others may wait
+// for the same verdict.
 Task<std::optional<HttpError>> Exchange::AskJudge(KeyJudge& judge) {
   const std::optional<std::string_view> given = KeyOf(head_->fields);
   if (!given.has_value()) co_return HttpError::kInvalidApiKey;
   std::string key(*given);
   verdict_ = std::make_shared<KeyJudge::Waiter>(lane_);
+  connection_.socket.WatchEnd(&Exchange::OnClientEnded, this);
   const KeyVerdict verdict = co_await judge.Ask(std::move(key), verdict_);
+  connection_.socket.WatchEnd(nullptr, nullptr);
   verdict_ = nullptr;
   if (verdict == KeyVerdict::kYes) co_return std::nullopt;
   co_return verdict == KeyVerdict::kNo ? HttpError::kInvalidApiKey : HttpError::kKeyNotChecked;
