@@ -214,6 +214,13 @@ TlsContext::TlsContext(ssl_ctx_st* context, bool to_workers, bool verify)
 
 TlsContext::~TlsContext() { SSL_CTX_free(context_); }
 
+std::optional<int64_t> TlsContext::certificate_ends() const {
+  const X509* own = SSL_CTX_get0_certificate(context_);
+  std::tm ends{};
+  if (own == nullptr || ASN1_TIME_to_tm(X509_get0_notAfter(own), &ends) != 1) return std::nullopt;
+  return ::timegm(&ends);
+}
+
 TlsSession::TlsSession(
     std::shared_ptr<const TlsContext> context, int descriptor, const std::string& host, uint16_t port)
     : context_(std::move(context)),

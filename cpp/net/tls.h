@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -44,6 +45,9 @@ class TlsContext {
     TlsVersion least = TlsVersion::k12;
   };
   static StatusOr<std::shared_ptr<const TlsContext>> Make(const ForWorkers& options);
+
+  // When its own certificate ends, Unix time in seconds; nullopt: it shows none.
+  std::optional<int64_t> certificate_ends() const;
 
   ~TlsContext();
   TlsContext(const TlsContext&) = delete;

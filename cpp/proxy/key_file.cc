@@ -89,6 +89,7 @@ bool KeyFile::Take(const Stamp& stamp) {
   read_ = stamp;
   const size_t before = keys_.Load()->size();
   StatusOr<KeySet> keys = ReadKeys(path_, name_);
+  (keys.ok() ? reloads_done_ : reloads_failed_).Add();
   if (!keys.ok()) {
     Log(LogLevel::kError, Concat(
                               std::string(keys.status().message()), ". What was read before stays in force (",

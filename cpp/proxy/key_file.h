@@ -16,6 +16,7 @@
 #include "base/snapshot.h"
 #include "base/status.h"
 #include "proxy/key_set.h"
+#include "proxy/tally.h"
 
 namespace vllm_router {
 
@@ -32,6 +33,9 @@ class KeyFile {
   bool Poll();
   // Reads it in any case.
   bool Reload();
+  // How often it was read again, by whichever of the two; and what could not be. Any thread.
+  const Tally& reloads_done() const { return reloads_done_; }
+  const Tally& reloads_failed() const { return reloads_failed_; }
 
  private:
   using Stamp = std::array<int64_t, 5>;  // device, inode, size, times of change; all 0 where there is no file
@@ -45,6 +49,8 @@ class KeyFile {
   Snapshot<KeySet> keys_;
   Stamp read_;  // what was tried last
   Stamp seen_;
+  Tally reloads_done_;
+  Tally reloads_failed_;
 };
 
 }  // namespace vllm_router

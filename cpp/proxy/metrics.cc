@@ -19,7 +19,9 @@
 #include "index/block_cache_tracker.h"
 #include "policy/cache_aware.h"
 #include "policy/prefix_aware.h"
+#include "proxy/key_file.h"
 #include "proxy/recorder_shard.h"
+#include "proxy/tls_files.h"
 #include "routing/token_cache.h"
 
 namespace vllm_router {
@@ -137,6 +139,10 @@ struct WorkerSum {
 
 std::string_view RouteLabel(size_t route) { return RouteOf(static_cast<Route>(route)).label; }
 
+double UnixSeconds() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
 double CpuSeconds() {
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
@@ -162,14 +168,14 @@ class Metrics::Collector : public prometheus::Collectable {
  public:
   Collector(
       std::shared_ptr<Router> router, std::vector<const Recorder*> recorders, const Gates& gates,
-      const Clock& clock, const RecordLog* records)
+      const Clock& clock, const RecordLog* records, const ReloadedFiles& files)
       : router_(std::move(router)),
         recorders_(std::move(recorders)),
         gates_(gates),
         clock_(clock),
         records_(records),
-        started_(std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count()) {
-  }
+        files_(files),
+        started_(UnixSeconds()) {}
 
   std::vector<MetricFamily> Collect() const override {
     Page page;
@@ -185,6 +191,7 @@ class Metrics::Collector : public prometheus::Collectable {
     WriteFleet(&page, *fleet);
     WriteAdmission(&page);
     WriteConnections(&page);
+    WriteFiles(&page);
     WriteProcess(&page);
     return page.Take();
   }
@@ -232,6 +239,7 @@ class Metrics::Collector : public prometheus::Collectable {
   void WriteFleet(Page* page, const FleetView& fleet) const;
   void WriteAdmission(Page* page) const;
   void WriteConnections(Page* page) const;
+  void WriteFiles(Page* page) const;
   void WriteProcess(Page* page) const;
 
   std::vector<std::shared_ptr<const Worker>> WorkersToShow(const FleetView& fleet) const;
@@ -241,6 +249,7 @@ class Metrics::Collector : public prometheus::Collectable {
   const Gates& gates_;
   const Clock& clock_;
   const RecordLog* const records_;
+  const ReloadedFiles files_;
   const double started_;      // Unix time
   mutable std::mutex mutex_;  // leaf; guards shown_
   mutable std::vector<Shown> shown_;
@@ -701,6 +710,31 @@ void Metrics::Collector::WriteConnections(Page* page) const {
   page->Add(sum(&Shard::worker_stalls), {Label("side", "worker")});
 }
 
+void Metrics::Collector::WriteFiles(Page* page) const {
+  page->Counter("reloads_total", "Times that a file was read again, or could not be.");
+  const auto add = [page](const char* file, const auto* reloaded) {
+    if (reloaded == nullptr) return;
+    page->Add(
+        static_cast<double>(reloaded->reloads_done().count()), {Label("file", file), Label("result", "ok")});
+    page->Add(
+        static_cast<double>(reloaded->reloads_failed().count()),
+        {Label("file", file), Label("result", "failed")});
+  };
+  add("client_keys", files_.client_keys);
+  add("admin_keys", files_.admin_keys);
+  const bool tls = files_.tls != nullptr && files_.tls->any();
+  add("certificates", tls ? files_.tls : nullptr);
+
+  page->Gauge("certificate_seconds_left", "Until the certificate that this side is shown ends.");
+  if (!tls) return;
+  const double now = UnixSeconds();
+  for (const auto& [side, ends] :
+       {std::pair("client", files_.tls->clients_certificate_ends()),
+        std::pair("worker", files_.tls->workers_certificate_ends())}) {
+    if (ends) page->Add(static_cast<double>(*ends) - now, {Label("side", side)});
+  }
+}
+
 void Metrics::Collector::WriteProcess(Page* page) const {
   page->Counter(
       "access_log_dropped_total", "Lines of the access log dropped because too many waited to be written.");
@@ -725,9 +759,9 @@ void Metrics::Collector::WriteProcess(Page* page) const {
 
 Metrics::Metrics(
     std::shared_ptr<Router> router, std::vector<const Recorder*> recorders, const Gates& gates,
-    const Clock& clock, const RecordLog* records)
-    : collector_(
-          std::make_shared<Collector>(std::move(router), std::move(recorders), gates, clock, records)) {}
+    const Clock& clock, const RecordLog* records, const ReloadedFiles& files)
+    : collector_(std::make_shared<Collector>(
+          std::move(router), std::move(recorders), gates, clock, records, files)) {}
 
 Metrics::~Metrics() = default;
 

@@ -18,15 +18,25 @@
 
 namespace vllm_router {
 
+class KeyFile;
+class TlsFiles;
+
+// What is read from files, and read again while the server runs. Null: there is none.
+struct ReloadedFiles {
+  const KeyFile* client_keys = nullptr;
+  const KeyFile* admin_keys = nullptr;
+  const TlsFiles* tls = nullptr;
+};
+
 class Metrics {
  public:
   static constexpr int64_t kRemovedWorkerNanos = 60'000'000'000;
 
-  // The recorders, the gates, the clock and the record log (null: there is none) must outlive this. The last recorder is the control lane's: its connections
-  // are not clients'.
+  // The recorders, the gates, the clock, the record log (null: there is none) and the files must outlive this. The last
+  // recorder is the control lane's: its connections are not clients'.
   Metrics(
       std::shared_ptr<Router> router, std::vector<const Recorder*> recorders, const Gates& gates,
-      const Clock& clock, const RecordLog* records = nullptr);
+      const Clock& clock, const RecordLog* records = nullptr, const ReloadedFiles& files = {});
   ~Metrics();
 
   // Prometheus text format 0.0.4. Any thread.

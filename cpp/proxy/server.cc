@@ -123,7 +123,9 @@ Server::Server(
     recorders.push_back(&lanes_.back()->recorder);
   }
   if (keys_.judge != nullptr) keys_.judge->set_control(lanes_.back().get());
-  metrics_ = std::make_unique<Metrics>(router_, recorders, gates_, lanes_.back()->clock, record_log_.get());
+  const ReloadedFiles files{keys_.clients.get(), keys_.admins.get(), tls_.get()};
+  metrics_ =
+      std::make_unique<Metrics>(router_, recorders, gates_, lanes_.back()->clock, record_log_.get(), files);
   admin_.set_metrics(metrics_.get());
   health_ = std::make_unique<HealthChecker>(*lanes_.back());
   for (const std::unique_ptr<Lane>& lane : lanes_) lane->health = health_.get();

@@ -86,7 +86,23 @@ Context TlsFiles::others() {
   return others_;
 }
 
+std::optional<int64_t> TlsFiles::clients_certificate_ends() const {
+  std::lock_guard lock(mutex_);
+  return clients_ != nullptr ? clients_->certificate_ends() : std::nullopt;
+}
+
+std::optional<int64_t> TlsFiles::workers_certificate_ends() const {
+  std::lock_guard lock(mutex_);
+  return workers_ != nullptr ? workers_->certificate_ends() : std::nullopt;
+}
+
 bool TlsFiles::Reload() {
+  const bool done = ReadAgain();
+  (done ? reloads_done_ : reloads_failed_).Add();
+  return done;
+}
+
+bool TlsFiles::ReadAgain() {
   StatusOr<Context> clients = MakeClients();
   StatusOr<Context> workers = names_worker_files() ? MakeWorkers() : StatusOr<Context>(Context());
   for (const StatusOr<Context>& made : {clients, workers}) {

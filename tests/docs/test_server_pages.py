@@ -66,6 +66,11 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Family]
     eventually(lambda: "vllm_router_retries_exhausted_total{" in troubled.server.metrics_text())
     failures = parse(troubled.server.metrics_text())
     shown = {name: failures[name] for name in failures if "_retr" in name or "_cb_" in name}
+    # And one with files that can be read again.
+    certificate = Authority(tmp_path_factory.mktemp("tls")).certify("localhost")
+    guarded = stage.router(prometheus_port=0, tls_cert_path=certificate.cert, tls_key_path=certificate.key)
+    files = parse(guarded.server.metrics_text())
+    shown |= {name: files[name] for name in files if "_reloads_" in name or "_certificate_" in name}
     yield (
         parse(remembering.server.metrics_text())
         | parse(indexed.server.metrics_text())

@@ -8,6 +8,7 @@ stage.client(router, tls=authority.client())
 
 from __future__ import annotations
 
+import datetime as dt
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,10 +30,11 @@ class Authority:
         self.path = str(directory / f"ca-{id(self)}.pem")
         self._ca.cert_pem.write_to_path(self.path)
 
-    def certify(self, *names: str) -> Files:
+    def certify(self, *names: str, ends: dt.datetime | None = None) -> Files:
         """Certificate and key for names and addresses."""
         self._made += 1
-        made = self._ca.issue_cert(*names)
+        began = None if ends is None else ends - dt.timedelta(days=30)
+        made = self._ca.issue_cert(*names, not_before=began, not_after=ends)
         files = Files(self._path("cert"), self._path("key"))
         self._write(made, files)
         return files
@@ -56,10 +58,10 @@ class Authority:
             context.load_cert_chain(files.cert, files.key)
         return context
 
-    def server(self, *names: str, ask: bool = False) -> ssl.SSLContext:
+    def server(self, *names: str, ask: bool = False, ends: dt.datetime | None = None) -> ssl.SSLContext:
         """A worker's side, certified for the names; with `ask`, its clients need this authority's word."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        files = self.certify(*names)
+        files = self.certify(*names, ends=ends)
         context.load_cert_chain(files.cert, files.key)
         if ask:
             context.load_verify_locations(self.path)

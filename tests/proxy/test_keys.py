@@ -208,3 +208,28 @@ def test_a_reload_reads_at_once(stage, keys):
     router.server.reload()
     eventually(lambda: client.ask("GET", "/x", bearer("sk-new")).status == 200)
     assert not stage.router().server.has_something_to_reload
+
+
+def reloads(router, file):
+    """(read again, could not be)"""
+    told = dict(
+        line.split(" ")
+        for line in router.server.metrics_text().splitlines()
+        if line.startswith(f'vllm_router_reloads_total{{file="{file}"')
+    )
+    return tuple(
+        int(told[f'vllm_router_reloads_total{{file="{file}",result="{result}"}}'])
+        for result in ("ok", "failed")
+    )
+
+
+def test_what_was_read_again_is_counted(stage, keys, admin_keys):
+    router = stage.router(client_api_key_file=str(keys), admin_api_key_file=str(admin_keys))
+    assert reloads(router, "client_keys") == reloads(router, "admin_keys") == (0, 0)
+    keys.write_text("two keys\n")
+    router.server.reload()
+    eventually(lambda: (reloads(router, "client_keys"), reloads(router, "admin_keys")) == ((0, 1), (1, 0)))
+    keys.write_text("sk-new\n")
+    router.server.reload()
+    eventually(lambda: (reloads(router, "client_keys"), reloads(router, "admin_keys")) == ((1, 1), (2, 0)))
+    assert "reloads_total{" not in stage.router().server.metrics_text()
