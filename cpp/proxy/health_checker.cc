@@ -79,7 +79,8 @@ Task<void> HealthChecker::Run() {
     const int64_t now = lane_.clock.NowNanos();
     int64_t next = now + std::min(kLongestSleepNs, lane_.options.health_check_interval_ms * kMs);
     for (auto& [base, watch] : watches_) {
-      if (watch.Due(now) && asking_ < kMaxHealthChecks) {
+      if (watch.Due(now)) {
+        if (asking_ == kMaxHealthChecks) continue;  // the end of another one brings us back
         watch.Begin();
         ++open_;
         ++asking_;
@@ -97,7 +98,7 @@ Task<void> HealthChecker::Probe(WorkerUrl url) {
   const StatusOr<Fetched> answer = co_await Fetch(
       lane_, nullptr, url, lane_.options.health_check_endpoint, lane_.options.health_check_timeout_ms);
   --open_;
-  --asking_;
+  if (asking_-- == kMaxHealthChecks) delay_.Cancel();  // others may have waited for their turn
   if (stopped_) co_return;
   const auto found = watches_.find(url.base);
   if (found == watches_.end()) co_return;  // removed meanwhile
