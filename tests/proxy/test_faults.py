@@ -459,3 +459,59 @@ def test_one_of_four_workers_killed_under_load_and_back(stage):
         for thread in threads:
             thread.join(60)
     assert wrong == []
+
+
+# ---- slow clients
+
+
+@pytest.mark.parametrize("state", ["head", "body"])
+def test_a_thousand_clients_that_dribble_are_shed_while_another_is_served(stage, state):
+    """None of them holds a seat or memory; their time is up whatever they send."""
+    worker = stage.worker()
+    router = stage.router(
+        worker,
+        policy="consistent_hash",
+        max_concurrent_requests=4,
+        client_head_timeout_secs=1,
+        client_body_timeout_secs=1,
+    )
+    good = stage.client(router)
+    slow = [stage.client(router) for _ in range(1000)]
+    whole = request("POST", PATH, ("X-Slow", "1"), body=bytes(1000))
+    begun = 20 if state == "head" else len(whole) - 999
+    for client in slow:
+        client.send(whole[:begun])
+    shed = f'http_responses_total{{route="{"other" if state == "head" else PATH}",code="408"}} 1000\n'
+    served = 0
+    dribbled = begun
+
+    def one_round():
+        nonlocal served, dribbled
+        assert see(good, b"{}") == "whole"
+        served += 1
+        if state == "head" and dribbled < len(whole) - 1100:
+            dribbled += 1
+            for client in slow:
+                client.send_what_fits(whole[dribbled - 1 : dribbled])
+        return shed in router.server.metrics_text()
+
+    eventually(one_round)
+    assert served >= 3
+    assert len(worker.requests) == served
+    for client in slow:
+        assert client.read_response().status == 408
+        client.close()
+    eventually(lambda: "vllm_router_client_connections 1\n" in router.server.metrics_text())
+
+
+def test_no_more_clients_come_in_than_may_and_the_rest_is_closed_at_once(stage):
+    router = stage.router(stage.worker(), max_connections=50, client_head_timeout_secs=100)
+    slow = [stage.client(router) for _ in range(50)]
+    for client in slow:
+        client.send(b"POST")
+        client.wait_until_read()
+    for _ in range(20):
+        assert stage.client(router).ending() in ("eof", "reset")
+    slow[0].close()
+    eventually(lambda: "vllm_router_client_connections 49\n" in router.server.metrics_text())
+    assert see(stage.client(router), b"{}") == "whole"
