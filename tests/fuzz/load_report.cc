@@ -1,6 +1,8 @@
 // What a hostile worker says of its load: a number within the limit or none, the same at every cut into lines.
 #include <string>
 
+#include <boost/json/src.hpp>
+
 #include "fuzz.h"
 #include "proxy/load_report.h"
 
