@@ -368,7 +368,7 @@ def test_a_worker_that_dies_with_many_streams_harms_only_those(stage):
     def stream(connection, _message):
         connection.send(SSE_HEAD + chunk(b"data: 1\n\n"))
         killed.wait(PATIENCE)
-        connection.reset()  # by its own thread: a socket that another one reads is not closed before that has ended
+        connection.reset()  # by its own thread: a socket is not closed while another one reads it
 
     dying, well = stage.worker(stream), stage.worker()
     router = stage.router(dying, well, **RETRIES)
