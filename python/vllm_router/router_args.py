@@ -1518,7 +1518,10 @@ class RouterArgs:
                 f"tls_client_ca_file is {self.tls_client_ca_file}, and clients come in plain; give "
                 "tls_cert_path and tls_key_path, too"
             )
-        if self.record_log_salt_file is not None and self.record_log in (None, self.record_log_salt_file):
+        if self.record_log_salt_file is not None and (
+            self.record_log is None
+            or os.path.realpath(self.record_log) == os.path.realpath(self.record_log_salt_file)
+        ):
             raise ValueError(
                 f"record_log_salt_file is {self.record_log_salt_file}, and record_log is "
                 f"{'not set' if self.record_log is None else 'the same'}; the secret belongs to a record "

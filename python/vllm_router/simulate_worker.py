@@ -75,8 +75,8 @@ def _serve(parser: CommandParser, options: dict[str, Any], stopped: list[int]) -
         print(f"vllm-router simulate-worker: {error}", file=sys.stderr)
         return 1
     with worker:
-        # Whoever started it may have closed the pipe already.
-        with contextlib.suppress(BrokenPipeError):
+        # Whoever started it may have closed the pipe already, or have no room.
+        with contextlib.suppress(OSError):
             print(f"simulated worker on {worker.url}", flush=True)
         # A crash is a person's or a script's to notice: looking ten times a second is soon enough.
         while not stopped:

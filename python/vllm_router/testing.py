@@ -117,6 +117,11 @@ def core_options(options: dict[str, Any]) -> _core.SimulatedWorkerOptions:
     if cache_tokens is not None and "cache_blocks" not in given:
         if not isinstance(cache_tokens, int) or cache_tokens < 0:
             raise ValueError(f"{engine} has cache_tokens {cache_tokens!r}; it must be {_WORDS[int]}")
+        if 0 < cache_tokens < made.block_tokens:
+            raise ValueError(
+                f"{engine} has cache_tokens {cache_tokens}, and a block has {made.block_tokens}; make room for one "
+                "block or more, or write 0 for none"
+            )
         made.cache_blocks = cache_tokens // max(1, made.block_tokens)
     return made
 

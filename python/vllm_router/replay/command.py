@@ -171,7 +171,8 @@ def make_parser() -> CommandParser:
         nargs="+",
         type=int,
         metavar="N",
-        help="Tokens that a worker's KV cache holds: num_gpu_blocks * block_size of the engine. A sweep.",
+        help="Tokens that a worker's KV cache holds: num_gpu_blocks * block_size of the engine; at least the longest "
+        "request is taken, and 0 is no cache. A sweep.",
     )
     add(
         fleet,
@@ -268,7 +269,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except OSError as error:
         print(
-            f"vllm-router replay: error: {error.filename} cannot be written: {error.strerror}",
+            f"vllm-router replay: error: {error.filename or 'standard output'} cannot be written: {error.strerror}",
             file=sys.stderr,
         )
         return 1

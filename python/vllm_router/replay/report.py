@@ -290,7 +290,10 @@ def recommend(rows: Sequence[Row], specs: Sequence[PolicySpec]) -> Advice:
         f"hit share {_percent(_mean(points, chosen.label, 'hit_share'))} of an ideal "
         f"{_percent(_mean(points, chosen.label, 'ideal_hit_share'))}."
     ]
-    others = sorted((spec for spec in own if spec is not chosen), key=lambda spec: score[spec.label])
+    others = sorted(
+        (spec for spec in own if spec is not chosen),
+        key=lambda spec: (score[spec.label], -_mean(points, spec.label, "hit_share")),
+    )
     if others:
         next_one = others[0]
         why.append(
@@ -298,7 +301,7 @@ def recommend(rows: Sequence[Row], specs: Sequence[PolicySpec]) -> Advice:
             f"hit share {_percent(_mean(points, next_one.label, 'hit_share'))}."
         )
         if next_one in close and math.isfinite(lowest):
-            why.append(f"The two are within {CLOSE:.0%} of each other: either will do.")
+            why.append(f"Their waits are within {CLOSE:.0%} of each other; the higher hit share decided.")
     if any(
         summary.saturated for point in points for summary in point.summaries if summary.policy == chosen.label
     ):

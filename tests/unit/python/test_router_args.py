@@ -1042,3 +1042,11 @@ def test_bodies_may_have_a_quarter_of_the_memory(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr("vllm_router.router_args.available_memory", lambda gib=gib: int(gib * 2**30))
         assert RouterArgs().server_options()["body_memory_mb"] == mib
     assert RouterArgs(body_memory_mb=64).server_options()["body_memory_mb"] == 64
+
+
+def test_the_salt_is_not_the_log_however_it_is_spelt(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to(tmp_path / "log")
+    for salt in ("./log", "link", str(tmp_path / "log")):
+        with pytest.raises(ValueError, match="record_log is the same; the secret belongs to a record log"):
+            RouterArgs(record_log="log", record_log_salt_file=salt)._validate_router_args()

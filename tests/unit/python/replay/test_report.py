@@ -175,7 +175,17 @@ def test_of_equals_the_one_with_more_hits_is_recommended():
     rows = [row("random", 4.0, hit=0.2), row("least_load", 4.05, hit=0.4)]
     advice = recommend(rows, OWN[:2])
     assert advice.policy.name == "least_load"
-    assert any("either will do" in sentence for sentence in advice.why)
+    assert any("the higher hit share decided" in sentence for sentence in advice.why)
+
+
+def test_the_next_of_equals_is_the_one_with_more_hits():
+    rows = [
+        row("random", 4.0, hit=0.2),
+        row("least_load", 4.0, hit=0.3),
+        row("consistent_hash", 4.0, hit=0.4),
+    ]
+    specs = [PolicySpec("random"), PolicySpec("least_load"), PolicySpec("consistent_hash")]
+    assert recommend(rows, specs).why[1].startswith("The next, least_load:")
 
 
 def test_over_several_points_ratios_count_not_seconds():
