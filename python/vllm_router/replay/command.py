@@ -171,8 +171,8 @@ def make_parser() -> CommandParser:
         nargs="+",
         type=int,
         metavar="N",
-        help="Tokens that a worker's KV cache holds: num_gpu_blocks * block_size of the engine; at least the longest "
-        "request is taken, and 0 is no cache. A sweep.",
+        help="Tokens that a worker's KV cache holds: num_gpu_blocks * block_size of the engine; at least "
+        "the longest request is taken, and 0 is no cache. A sweep.",
     )
     add(
         fleet,
@@ -268,10 +268,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read the table has gone
         return 0
     except OSError as error:
-        print(
-            f"vllm-router replay: error: {error.filename or 'standard output'} cannot be written: {error.strerror}",
-            file=sys.stderr,
-        )
+        name = error.filename or "standard output"
+        print(f"vllm-router replay: error: {name} cannot be written: {error.strerror}", file=sys.stderr)
         return 1
 
 
