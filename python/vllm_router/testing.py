@@ -119,8 +119,8 @@ def core_options(options: dict[str, Any]) -> _core.SimulatedWorkerOptions:
             raise ValueError(f"{engine} has cache_tokens {cache_tokens!r}; it must be {_WORDS[int]}")
         if 0 < cache_tokens < made.block_tokens:
             raise ValueError(
-                f"{engine} has cache_tokens {cache_tokens}, and a block has {made.block_tokens}; make room for "
-                "one block or more, or write 0 for none"
+                f"{engine} has cache_tokens {cache_tokens}, and a block has {made.block_tokens}; make room "
+                "for one block or more, or write 0 for none"
             )
         made.cache_blocks = cache_tokens // max(1, made.block_tokens)
     return made
