@@ -368,7 +368,7 @@ def test_clients_that_read_too_slowly_are_cut_when_the_deadline_after_their_last
         client.send(request("POST", "/x", body=b"{}"))
         client.read_head()
     connections = worker.wait_for_connections(count)
-    progress = dict.fromkeys(connections, (-1, 0.0))
+    progress = dict.fromkeys(connections, (-1, time.monotonic()))
     waited = {}
 
     def look():
