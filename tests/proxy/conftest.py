@@ -1,3 +1,18 @@
+import pytest
+
+from tests.fakes.authority import Authority
 from tests.fakes.fixtures import stage
 
 __all__ = ["stage"]
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory):
+    """Who certifies the router and its workers."""
+    return Authority(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.fixture(scope="module")
+def stranger(tmp_path_factory):
+    """Another one, whom nobody trusts."""
+    return Authority(tmp_path_factory.mktemp("other"))

@@ -50,6 +50,25 @@ def ask(client, path="/v1/completions", body=b"{}"):
     client.send(request("POST", path, body=body))
 
 
+def come_and_leave(stage, router, rng, clients, leave):
+    """Fifteen crowds, of whom some leave before they are answered: the statuses that the others got."""
+    statuses = []
+    for _round in range(15):
+        crowd = [stage.client(router) for _ in range(clients)]
+        for client in crowd:
+            ask(client)
+        stayers = []
+        for client in crowd:
+            if rng.random() < leave:
+                client.close() if rng.random() < 0.5 else client.reset()
+            else:
+                stayers.append(client)
+        statuses += [client.read_response().status for client in stayers]
+        for client in stayers:
+            client.close()
+    return statuses
+
+
 def refused(client, status, code):
     answer = client.read_response()
     assert (answer.status, error_of(answer)["code"]) == (status, code)
@@ -340,20 +359,7 @@ def test_a_storm_of_retries_and_departures_loses_no_place(stage, rng):
         retry_initial_backoff_ms=1,
         retry_max_backoff_ms=3,
     )
-    statuses = []
-    for _round in range(15):
-        clients = [stage.client(router) for _ in range(16)]
-        for client in clients:
-            ask(client)
-        stayers = []
-        for client in clients:
-            if rng.random() < 0.3:
-                client.close() if rng.random() < 0.5 else client.reset()
-            else:
-                stayers.append(client)
-        statuses += [client.read_response().status for client in stayers]
-        for client in stayers:
-            client.close()
+    statuses = come_and_leave(stage, router, rng, clients=16, leave=0.3)
     assert set(statuses) <= {200, 429, 502}
     assert statuses.count(200) > len(statuses) / 2
     eventually(lambda: seats(router) == (0, 0))
@@ -472,20 +478,7 @@ def test_many_that_come_and_leave_at_random_leave_nothing_behind(stage, rng):
     )
     for gated in workers:
         gated.let(10_000)
-    statuses = []
-    for _round in range(15):
-        clients = [stage.client(router) for _ in range(12)]
-        for client in clients:
-            ask(client)
-        stayers = []
-        for client in clients:
-            if rng.random() < 0.4:
-                client.close() if rng.random() < 0.5 else client.reset()
-            else:
-                stayers.append(client)
-        statuses += [client.read_response().status for client in stayers]
-        for client in stayers:
-            client.close()
+    statuses = come_and_leave(stage, router, rng, clients=12, leave=0.4)
     assert set(statuses) <= {200, 429}
     assert all(gated.most <= 2 for gated in workers)
     eventually(lambda: seats(router) == (0, 0))

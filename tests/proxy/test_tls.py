@@ -16,16 +16,6 @@ SSE_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Enco
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory):
-    return Authority(tmp_path_factory.mktemp("tls"))
-
-
-@pytest.fixture(scope="module")
-def stranger(tmp_path_factory):
-    return Authority(tmp_path_factory.mktemp("other"))
-
-
-@pytest.fixture(scope="module")
 def shown(authority):
     """What the router shows to clients."""
     files = authority.certify("localhost", "127.0.0.1")

@@ -17,22 +17,11 @@ import pytest
 
 from tests.fakes.authority import Authority
 from tests.fakes.wire import chunk, eventually, request, response
-from tests.proxy.test_faults import PATH, RETRIES, must_have_heard, see
+from tests.proxy.test_faults import PATH, RETRIES, SSE_HEAD, must_have_heard, see
 
-SSE_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 YESTERDAY = dt.datetime.now(dt.timezone.utc) - dt.timedelta(days=1)
 TOMORROW = YESTERDAY + dt.timedelta(days=32)  # begins then, since it lasts for thirty days
 ALERT = bytes.fromhex("15030100020228")  # handshake_failure
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory):
-    return Authority(tmp_path_factory.mktemp("tls"))
-
-
-@pytest.fixture(scope="module")
-def stranger(tmp_path_factory):
-    return Authority(tmp_path_factory.mktemp("other"))
 
 
 def in_place_of_a_handshake(action: Callable) -> Callable:
