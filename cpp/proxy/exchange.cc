@@ -311,7 +311,7 @@ Task<void> Exchange::AnswerHere() {
 // ---- 3 BODY, 4 FIELDS
 
 Task<Exchange::Next> Exchange::ReadBody() {
-  const bool needed = lane_.router->NeedsBody(head_->fields) || IsRecorded();
+  const bool needed = NeedsBody();
   if (!needed && head_->framing == BodyFraming::kLength && head_->content_length > kSmallBodyBytes) {
     const RequestBody::End end = body_->TakeArrived();
     if (end != RequestBody::End::kOk) {
@@ -342,7 +342,7 @@ void Exchange::MakeKey() {
   }
   if (lane_.options.decision_headers) key_.explanation = std::make_shared<Explanation>();
   std::optional<JsonMadeWhole> beginning;
-  if (stream_body_ && (lane_.router->NeedsBody(head_->fields) || IsRecorded())) {
+  if (stream_body_ && NeedsBody()) {
     // A body too long to be held is routed on its beginning, as if that were all.
     beginning.emplace(body_->held_bytes().first(kRoutedBodyBytes));
     request.body = beginning->view();
@@ -362,6 +362,9 @@ bool Exchange::IsRecorded() const {
   return lane_.recorder.wants_prompts() && RouteOf(record_.route).inference &&
          record_.route != Route::kTokenize && record_.route != Route::kDetokenize;
 }
+
+// Whether its beginning at least has to be read before the request goes on.
+bool Exchange::NeedsBody() const { return lane_.router->NeedsBody(head_->fields) || IsRecorded(); }
 
 // A worker's answer goes to the router's cache, so the key is made once more. Without one it stays as it is.
 Task<Exchange::Next> Exchange::FindTokens() {

@@ -81,6 +81,7 @@ class Exchange {
   Task<Next> ReadBody();
   void MakeKey();
   bool IsRecorded() const;
+  bool NeedsBody() const;
   void KeepPrompt(const RequestView& request);
   Task<Next> TakeSeat();
   Task<Next> WaitForRoom();
