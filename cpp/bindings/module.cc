@@ -1,4 +1,4 @@
-// Table of contents of the extension `vllm_router._core`.
+// Table of contents of the extension `vllm_router._core`. Internals for tests are in another: testing_module.cc.
 #include <string>
 
 #include "base/version.h"
@@ -17,18 +17,4 @@ PYBIND11_MODULE(_core, module) {
   BindRouter(module);
   BindServer(module);
   BindSimulation(module);
-
-  pybind11::module_ testing = module.def_submodule("testing", "Internals for the project's own tests.");
-  BindTestingBase(testing);
-  BindTestingBlockIndex(testing);
-  BindTestingHashing(testing);
-  BindTestingHttp(testing);
-  BindTestingIndex(testing);
-  BindTestingNet(testing);
-  BindTestingPolicy(testing);
-  BindTestingPrefixTree(testing);
-  BindTestingProxy(testing);
-  BindTestingRouting(testing);
-  BindTestingSimulation(testing);
-  BindTestingWorker(testing);
 }

@@ -31,7 +31,12 @@ class PyRouter {
 
 // How leaving a `with` block by an exception of this type (or None) reads: quietly, it worked; by an Exception, the
 // worker failed; by anything else (CancelledError, GeneratorExit, KeyboardInterrupt), the one who asked has gone.
-Outcome OutcomeOfExit(pybind11::handle exception_type);
+inline Outcome OutcomeOfExit(pybind11::handle exception_type) {
+  if (exception_type.is_none()) return {.end = Outcome::End::kFinished, .status = 200};
+  const int failed = PyObject_IsSubclass(exception_type.ptr(), PyExc_Exception);
+  if (failed < 0) throw pybind11::error_already_set();
+  return {.end = failed == 1 ? Outcome::End::kWorkerFailed : Outcome::End::kClientGone};
+}
 
 // The options of a Router by name; missing ones are as usual. `names` gets all names that there are.
 RouterOptions RouterOptionsOf(const pybind11::dict& given, std::vector<std::string>* names = nullptr);

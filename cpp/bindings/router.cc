@@ -548,13 +548,6 @@ py::dict Stats(PyRouter& self) {
 
 }  // namespace
 
-Outcome OutcomeOfExit(py::handle exception_type) {
-  if (exception_type.is_none()) return {.end = Outcome::End::kFinished, .status = 200};
-  const int failed = PyObject_IsSubclass(exception_type.ptr(), PyExc_Exception);
-  if (failed < 0) throw py::error_already_set();
-  return {.end = failed == 1 ? Outcome::End::kWorkerFailed : Outcome::End::kClientGone};
-}
-
 // router.py has checked and completed what comes from there; replay leaves out what shall be as usual.
 RouterOptions RouterOptionsOf(const py::dict& given, std::vector<std::string>* names) {
   RouterOptions options;

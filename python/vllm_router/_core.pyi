@@ -13,9 +13,6 @@ from vllm_router.prefix_tree import PrefixMatch
 
 __version__: str
 
-testing: Any
-"""Internals for the project's own tests."""
-
 _Text: TypeAlias = str | bytes
 _Headers: TypeAlias = Mapping[str, str] | Mapping[bytes, bytes] | Iterable[tuple[_Text, _Text]]
 _End: TypeAlias = Literal["finished", "client_gone", "worker_failed", "not_sent"]

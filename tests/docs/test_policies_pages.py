@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 from vllm_router.router_args import FLAGS, POLICY_OPTIONS
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -11,7 +11,7 @@ from tests.fakes.authority import Authority
 from tests.fakes.prometheus_text import Family, parse
 from tests.fakes.stage import Stage
 from tests.fakes.wire import eventually, response
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 DOCS = Path(__file__).parents[2] / "docs"
 METRICS, ERRORS, ACCESS_LOG, HTTP_API = (

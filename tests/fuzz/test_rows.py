@@ -10,7 +10,7 @@ import pytest
 
 from tests.fuzz.rows import CORPUS, LONGEST_IN_CORPUS, ROWS
 from tests.models import chunked, http_head
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 
 def files(target):

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.models import admission as models
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 
 class Admission(RuleBasedStateMachine):

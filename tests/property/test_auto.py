@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.models.fleet import Fleet
 from tests.models.policies import Auto
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 PROMPTS = st.lists(st.integers(0, 2), max_size=6)
 WHICH = st.integers(0, 5)

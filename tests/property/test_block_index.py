@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.models.block_index import BlockIndex as SlowIndex
+from vllm_router import _core_testing as testing
 from vllm_router import hash_blocks
-from vllm_router._core import testing
 
 # Prompts over two tokens, mostly the first: they share much and diverge everywhere.
 PROMPTS = st.lists(st.sampled_from([0, 0, 0, 1]), max_size=24)

@@ -16,7 +16,7 @@ import pytest
 from tests.models.block_cache_tracker import BlockCacheTracker as SlowTracker
 from tests.models.block_index import BlockIndex as SlowIndex
 from vllm_router import BlockCacheTracker, hash_blocks
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 SLICE = Path(__file__).parents[1] / "data" / "mooncake_conversation_200.jsonl"
 TRACE = Path(os.environ.get("ROUTER_TRACE", SLICE))

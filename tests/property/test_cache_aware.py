@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.models.cache_aware import CacheAware
 from tests.models.fleet import Fleet
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 # Conversations over few words, so that they share beginnings, and long enough that blocks of 64 bytes matter.
 WORDS = st.sampled_from(["a", "é", "€uro", "🎲", "You are kind. " * 5, "x" * 64, "y" * 70])

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.models import circuit_breaker as twin
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 VERDICTS = ["neutral", "success", "failure", "failure"]
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tests.models.hash_ring import HashRing as SlowRing
 from tests.models.hash_ring import bounded_owner
 from vllm_router import HashRing
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 # Few names, so that some members share them and their points meet.
 NODES = st.lists(st.tuples(st.sampled_from(["a", "b", "c", "d"]), st.integers(0, 40)), max_size=8)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.fuzz.rows import ROWS
 from tests.models import chunked, http_head
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 TAIL = 2048
 

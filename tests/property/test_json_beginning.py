@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.models.json_beginning import beginning
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 TEXTS = st.text(max_size=8) | st.sampled_from(['"', "\\", "é", "😀", "a\nb", "\\u0041"])
 VALUES = st.recursive(

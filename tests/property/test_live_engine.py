@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.models.engine import Options, Request, SlowEngine
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 PICOS = 1000  # in a nanosecond
 

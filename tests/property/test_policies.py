@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.models.fleet import Fleet
 from tests.models.policies import ConsistentHash, KeyedPolicy, RendezvousHash, cap, load_order, make_policy
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 REASONS = {
     "random": {"random"},

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from tests.models.fleet import Fleet
 from tests.models.policies import LeastLoad, PrefixAware
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 NUMBERS = st.integers(1, 7)
 DIGESTS = (

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.models.prefix_digest import prefix_anchor, prefix_digest
 from vllm_router import Router
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 parts = st.one_of(

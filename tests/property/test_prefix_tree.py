@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from tests.models.prefix_tree import ORDERS
 from tests.models.prefix_tree import PrefixTree as SlowTree
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 WORKERS = st.integers(0, 2)
 # Characters of one to four bytes, some that begin alike, and bytes that are no UTF-8.

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tests.models import retry_plan as twin
 from tests.models.dice import Dice
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 HOWS = ["connect", "lost", "bad_answer", "send_timeout", "first_byte_timeout", "status"]
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.models.routing_text import routing_text
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 names = st.sampled_from(["", "f", "get_weather", "é"])

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.models import session_key as slow
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 CHAT = "/v1/chat/completions"
 WANTED = [

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.models.token_cache import TokenCache as SlowCache
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 MODELS = st.sampled_from(["", "m"])
 # Conversations that share beginnings, and plain texts of the same letters.

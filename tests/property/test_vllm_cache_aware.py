@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.models.fleet import Fleet
 from tests.models.policies import VllmCacheAware, cap
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 # Prompts over a tiny alphabet, so that they share beginnings. A block's name stands for all before it.
 PROMPTS = st.lists(st.integers(0, 2), max_size=6)

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tests.models.fleet import Fleet
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 # Few hosts and ranks, so that changes meet.
 URLS = st.builds(

@@ -8,7 +8,7 @@ import pytest
 
 from tests.fakes.prometheus_text import never_fell, parse
 from tests.fakes.wire import eventually, request, response
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 CHAT = "/v1/chat/completions"
 

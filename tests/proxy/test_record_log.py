@@ -10,7 +10,7 @@ import pytest
 
 from tests.fakes.wire import PATIENCE, chunked, eventually, request, response
 from tests.proxy.test_access_log import command
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 from vllm_router.replay import Fleet, read_trace, run
 
 CHAT = "/v1/chat/completions"

@@ -10,7 +10,7 @@ import pytest
 from tests.fakes.authority import Authority
 from tests.fakes.stage import error_of
 from tests.fakes.wire import EndedEarlyError, chunk, chunked, eventually, request, response
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 SSE_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 

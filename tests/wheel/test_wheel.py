@@ -66,6 +66,16 @@ def test_only_glibc_and_compiler_libraries_stay_outside(wheel, tmp_path):
     assert [name for name in sorted(outside) if not OUTSIDE.fullmatch(name)] == []
 
 
+def test_the_extension_is_small_and_exports_its_entry_only(wheel, tmp_path):
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path)
+    (extension,) = (tmp_path / "vllm_router").glob("*.so")  # and no _core_testing
+    command = ["nm", "-D", "--defined-only", extension]
+    table = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert [line.split()[-1] for line in table.splitlines()] == ["PyInit__core"]
+    assert extension.stat().st_size < 4_000_000, "stripped, it is about 3 MB"
+
+
 def test_it_says_which_linux_it_needs(wheel):
     assert re.search(r"-manylinux_2_\d+_x86_64(\.|\b)|-manylinux_2_\d+_aarch64", wheel.name)
 

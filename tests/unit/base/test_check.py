@@ -4,7 +4,7 @@ import signal
 import subprocess
 import sys
 
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 
 def test_a_true_condition_costs_nothing_but_the_look():
@@ -12,7 +12,7 @@ def test_a_true_condition_costs_nothing_but_the_look():
 
 
 def test_a_false_condition_ends_the_process_and_names_sentence_condition_and_place():
-    script = "from vllm_router._core import testing; testing.check(False)"
+    script = "from vllm_router import _core_testing as testing; testing.check(False)"
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert run.returncode == -signal.SIGABRT
     assert "vllm-router: internal error: the caller wanted to see it fail [condition] at" in run.stderr

@@ -2,7 +2,7 @@
 
 import time
 
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 
 def test_the_steady_clock_never_goes_back():

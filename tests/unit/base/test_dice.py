@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.models.dice import Dice as SlowDice
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 SEEDS = st.integers(0, 2**64 - 1)
 

@@ -3,7 +3,7 @@
 import gc
 import threading
 
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 
 def test_without_readers_the_retired_is_freed_at_the_next_collection():

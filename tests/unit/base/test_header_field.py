@@ -1,6 +1,6 @@
 """cpp/base/header_field.h."""
 
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 FIELDS = [("Host", "a"), ("X-Session-ID", "one"), ("x-session-id", "two"), ("Empty", "")]
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 LEVELS = [testing.LogLevel.DEBUG, testing.LogLevel.INFO, testing.LogLevel.WARNING, testing.LogLevel.ERROR]
 

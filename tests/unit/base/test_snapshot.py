@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 
 def test_publishing_replaces_the_value_and_counts():

@@ -1,6 +1,6 @@
 """cpp/base/status.h."""
 
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 
 def test_return_if_error_goes_on_while_all_is_well():

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.models.prefix_digest import cut
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 ASCII = st.text(st.characters(max_codepoint=127))
 BYTES = st.binary()

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import vllm_router
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 PYPROJECT = Path(__file__).parents[3] / "pyproject.toml"
 

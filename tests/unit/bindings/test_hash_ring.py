@@ -7,7 +7,7 @@ import pytest
 
 from tests.models.hash_ring import bounded_owner
 from vllm_router import HashRing, NoWorkersError, Router, WorkerExistsError, WorkerNotFoundError
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 THREE = ["http://w1:8000", "http://w2:8000", "http://w3:8000"]
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 
 def written(value):

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from vllm_router import Batch, NoWorkersError, Router, Ticket, WorkerExistsError, WorkerNotFoundError
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 URLS = ["http://w1:8000", "http://w2:8000", "http://w3:8000"]
 HELLO = b'{"model":"llama-3","messages":[{"role":"user","content":"Hello!"}]}'

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.models import hashing as slow
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 FURC, XXH3 = testing.HashFunction.furc, testing.HashFunction.xxh3
 

@@ -5,7 +5,7 @@ import hashlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 
 @given(st.binary(max_size=300), st.binary(max_size=300))

@@ -4,7 +4,7 @@ import string
 
 import pytest
 
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 TOKEN = set(b"!#$%&'*+-.^_`|~" + string.ascii_letters.encode() + string.digits.encode())
 AUTHORITY = set(b"-._~%!$&'()*+;=:[]" + string.ascii_letters.encode() + string.digits.encode())

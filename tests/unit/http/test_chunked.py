@@ -4,7 +4,7 @@ import pytest
 
 from tests.fuzz.rows import OK, ROWS
 from tests.models import chunked
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 BODIES = [row for row in ROWS if row.kind == "body"]
 SMALL = [row for row in BODIES if len(row.data) < 300]

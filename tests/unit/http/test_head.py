@@ -3,7 +3,7 @@
 import pytest
 
 from tests.fuzz.rows import request, response
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 LONGEST = 10**15 - 1
 

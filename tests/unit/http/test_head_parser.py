@@ -7,7 +7,7 @@ import pytest
 
 from tests.fuzz.rows import OK, ROWS, request, response
 from tests.models import http_head
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 REQUESTS = [row for row in ROWS if row.kind == "request_head"]
 RESPONSES = [row for row in ROWS if row.kind == "response_head"]

@@ -4,7 +4,7 @@ import pytest
 
 from tests.fuzz.rows import request, response
 from tests.models import http_head
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 HOP_BY_HOP = [
     b"Connection: keep-alive",

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 OWN = "vllm-router-0f3ac2d4415be697"
 

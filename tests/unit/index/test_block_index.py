@@ -6,8 +6,8 @@ Chains are written as token lists with blocks of one token; the random histories
 import numpy as np
 import pytest
 
+from vllm_router import _core_testing as testing
 from vllm_router import hash_blocks
-from vllm_router._core import testing
 
 MAX_RUN = testing.MAX_RUN_BLOCKS
 GPU, HOST, EXTERNAL = 0, 1, 2

@@ -2,7 +2,7 @@
 
 import pytest
 
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 ENTRIES = [(7, (4, 4, 4)), (2, (2, 5, 5)), (9, (0, 0, 5)), (1, (2, 5, 5)), (3, (3, 3, 3))]
 

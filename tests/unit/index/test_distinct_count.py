@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 10, 247, 3_000, 20_000, 60_000, 400_000])

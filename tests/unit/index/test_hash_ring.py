@@ -3,7 +3,7 @@
 import pytest
 
 from tests.models.hash_ring import HashRing as SlowRing
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 FURC, XXH3 = testing.HashFunction.furc, testing.HashFunction.xxh3
 THREE = [(f"http://w{i}:8000", 160) for i in (1, 2, 3)]

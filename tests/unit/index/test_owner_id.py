@@ -1,6 +1,6 @@
 """cpp/index/owner_id.h: owners are dense numbers."""
 
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 
 def test_owners_are_numbered_from_zero():

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 
 @given(st.lists(st.one_of(st.integers(0, 2**64 - 1), st.none()), max_size=60))

@@ -3,7 +3,7 @@
 import pytest
 
 from vllm_router import RouterError
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 
 def look(tree, text):

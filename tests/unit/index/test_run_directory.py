@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 OPERATIONS = st.lists(
     st.tuples(st.sampled_from(["put", "replace", "erase"]), st.integers(0, 40)), max_size=200

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 
 def test_functions_run_in_the_order_in_which_they_were_posted():

@@ -1,6 +1,6 @@
 """cpp/net/frame_pool.h"""
 
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 LIMITS = testing.frame_pool_limits()
 

@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from tests.fakes.wire import eventually
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 
 def connect(port, host="127.0.0.1"):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 NO_NAME = "a" * 64  # a label longer than 63 letters is nobody's, and no server is asked
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.fakes.wire import Wire, eventually
 from tests.fakes.worker import RefusingPort, SilentPort
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from vllm_router import Router
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 WORKERS = [f"http://w{i}:8000" for i in range(1, 4)]
 BASE = b"".join(b"%06d" % i for i in range(400))

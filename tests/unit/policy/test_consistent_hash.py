@@ -6,7 +6,7 @@ import pytest
 
 from tests.models.fleet import Fleet
 from tests.models.policies import cap, make_policy
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 SESSIONS = [f"header:x-session-id:sess-{i}" for i in range(8)]
 MANY = [f"header:x-session-id:sess-{i}" for i in range(3000)]

@@ -1,6 +1,6 @@
 """cpp/policy/decision.h: names that metrics, headers and tickets show."""
 
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 
 def test_reasons_have_their_stable_names():

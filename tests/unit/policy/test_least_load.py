@@ -3,7 +3,7 @@
 import pytest
 
 from tests.models.statistics import chi_square_is_plausible
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 
 def policy(loads, *, weights=None, seed=1, **options):

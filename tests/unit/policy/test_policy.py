@@ -2,7 +2,7 @@
 
 import pytest
 
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 EVERY = pytest.mark.parametrize("name", testing.policy_names())
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.models.dice import Dice
 from tests.models.statistics import chi_square_is_plausible
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 
 def policy(requests, *, weights=None, seed=1):

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from vllm_router import Router
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 WORKERS = [f"http://w{i}:8000" for i in (1, 2, 3)]
 KIND = "You are a helpful assistant."

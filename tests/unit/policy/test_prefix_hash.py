@@ -6,7 +6,7 @@ import pytest
 from tests.models.hashing import xxh3
 from tests.models.policies import LeastLoad, PrefixHash
 from vllm_router import Router
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 WORKERS = [f"http://w{i}:8000" for i in range(4)]
 

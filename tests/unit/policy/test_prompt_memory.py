@@ -2,7 +2,7 @@
 
 from tests.fakes.wire import eventually
 from vllm_router import Router
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 
 def policy(**options):

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.models.hashing import ring_hash, xxh3
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 SESSIONS = [f"header:x-session-id:sess-{i}" for i in range(8)]
 MANY = [f"header:x-session-id:sess-{i}" for i in range(2000)]

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from tests.models.policies import smooth_schedule
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 
 def policy(workers, weights=None):

@@ -6,7 +6,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 MS = 1_000_000
 WORKER = testing.WorkerHandle("http://gpu-0:8000@3")

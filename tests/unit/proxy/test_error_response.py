@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 ROWS = testing.error_rows()
 STATUS, TYPE, CODE, MESSAGE, RETRY_AFTER = range(5)

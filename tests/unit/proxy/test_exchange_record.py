@@ -1,6 +1,6 @@
 """How an exchange can end: a metric label and a field of the log, so the names are stable."""
 
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 
 def test_the_names_of_the_ends():

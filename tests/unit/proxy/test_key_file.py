@@ -4,7 +4,8 @@ import os
 
 import pytest
 
-from vllm_router._core import configure_log, flush_log, testing
+from vllm_router import _core_testing as testing
+from vllm_router._core import configure_log, flush_log
 
 FLAG = "--client-api-key-file"
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 KEY = st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), min_size=1, max_size=40).filter(
     lambda key: not key.startswith(("#", "sha256:"))

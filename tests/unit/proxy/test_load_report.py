@@ -2,7 +2,7 @@
 
 import pytest
 
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 VLLM = """# HELP vllm:num_requests_running Number of requests in model execution batches.
 # TYPE vllm:num_requests_running gauge

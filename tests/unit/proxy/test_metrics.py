@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.fakes.prometheus_text import never_fell, parse
 from vllm_router import Router
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 MS = 1_000_000
 A, B = "http://a:8000", "http://b:8000@1"

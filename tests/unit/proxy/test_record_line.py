@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 KEY = bytes(range(16))
 PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "record_log.md").read_text()

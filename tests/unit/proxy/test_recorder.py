@@ -6,7 +6,7 @@ import os
 import pytest
 
 from vllm_router import Router
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 LINE = {"wall_us": 1_795_258_237_123_456, "client": "10.0.0.7", "method": "GET", "path": "/x", "status": 200}
 

@@ -1,6 +1,6 @@
 """cpp/proxy/rest.h: how long somebody who did not answer well is left alone."""
 
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 SECOND = 1_000_000_000
 

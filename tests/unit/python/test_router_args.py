@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from vllm_router._core import Server, testing
+from vllm_router import _core_testing as testing
+from vllm_router._core import Server
 from vllm_router._version import __version__
 from vllm_router.errors import UnusedOptionWarning
 from vllm_router.launch_router import parse_router_args

@@ -3,7 +3,7 @@
 import pytest
 
 from vllm_router import Router
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 A, B, C = (f"http://{name}:8000" for name in "abc")
 

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from vllm_router import Router
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 ROUTER = Router("prefix_aware")
 KIND = "You are a helpful assistant."

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from vllm_router import Router, hash_blocks
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 from vllm_router.router_args import BUILT_POLICIES
 
 CHAT = "/v1/chat/completions"

@@ -1,6 +1,6 @@
 """cpp/routing/rate_limit.h: so many per second. Its twin: tests/models/admission.py."""
 
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 SECOND = 10**9
 

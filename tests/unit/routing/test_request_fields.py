@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 NOTHING = {
     "session_params_session_id": None,
@@ -247,7 +247,7 @@ def test_a_large_hostile_body_leaves_no_memory_behind():
     # Parsing it takes 4 bytes for each bracket and comma, 32 MiB; none of them may stay with the thread.
     program = """
 from pathlib import Path
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 hostile = b'{"a":[' + b"[],[]," * 1_300_000 + b"[]]}"

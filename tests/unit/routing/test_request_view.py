@@ -1,6 +1,6 @@
 """cpp/routing/request_view.h: everything in a view is optional."""
 
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 
 def test_padding_is_what_simdjson_wants():

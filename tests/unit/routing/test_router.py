@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from vllm_router import NoWorkersError, Router, WorkerExistsError
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 HASH = ["consistent_hash", "rendezvous_hash"]
 LOAD = ["least_load", "power_of_two"]

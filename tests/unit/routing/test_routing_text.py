@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.models.routing_text import digest, routing_text
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 RS, US, GS = "\x1e", "\x1f", "\x1d"
 SYSTEM = {"role": "system", "content": "You are helpful."}

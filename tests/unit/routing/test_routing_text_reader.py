@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ load is (open requests, queued prefill, expected output, context).
 
 import pytest
 
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 NO_LOAD = (0, 0, 0, 0)
 

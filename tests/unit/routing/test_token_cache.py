@@ -5,7 +5,7 @@ import json
 import pytest
 
 from vllm_router import Router, hash_blocks
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 #   \x1E system \x1E user \x1E assistant \x1E user
 TURNS = ["\x1esystem\x1fBe kind.", "\x1euser\x1fHello!", "\x1eassistant\x1fHi.", "\x1euser\x1fMore"]

@@ -1,6 +1,6 @@
 """cpp/simulation/block_chain.h."""
 
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 BLOCK = 4
 

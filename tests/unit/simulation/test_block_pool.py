@@ -2,7 +2,7 @@
 
 import pytest
 
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 
 def hold(pool: testing.BlockPool, names: list[int], nameless: int = 0) -> list[int]:

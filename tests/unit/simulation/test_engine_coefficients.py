@@ -2,7 +2,8 @@
 
 import pytest
 
-from vllm_router._core import replay, testing
+from vllm_router import _core_testing as testing
+from vllm_router._core import replay
 
 NAMES = (
     "step_ms",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 MS = 1_000_000
 # A step takes 10 ms, and 1 ms for each token of prompt in it.

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 
 def parse(api: str, body: Any, **model: Any) -> testing.SimRequest:

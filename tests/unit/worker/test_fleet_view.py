@@ -2,7 +2,7 @@
 
 import pytest
 
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 URLS = [f"http://w{i}:8000" for i in range(4)]
 

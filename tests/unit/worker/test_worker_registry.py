@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from vllm_router._core import testing
+from vllm_router import _core_testing as testing
 
 
 def urls(registry):
