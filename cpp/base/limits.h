@@ -13,8 +13,9 @@ inline constexpr size_t kMaxHeadFields = 100;
 inline constexpr size_t kMaxTargetBytes = 8 * 1024;
 inline constexpr size_t kMaxFieldNameBytes = 256;
 inline constexpr size_t kMaxConnectionTokens = 16;
-inline constexpr int kMaxInformationalHeads = 8;  // 1xx answers a worker may send before its final head
-inline constexpr int kMaxLeadingEmptyLines = 2;   // CRLFs that old clients send after a body
+// 1xx heads a worker may send before its final one: one every two seconds of the default --request-timeout-secs.
+inline constexpr int kMaxInformationalHeads = 1000;
+inline constexpr int kMaxLeadingEmptyLines = 2;  // CRLFs that old clients send after a body
 
 // Chunked framing. An extension or trailer this long means something else than HTTP is being sent.
 inline constexpr size_t kMaxChunkExtensionBytes = 256;

@@ -120,6 +120,8 @@ py::dict ParseResponse(
   return r;
 }
 
+MessageKind KindFrom(bool response) { return response ? MessageKind::kResponse : MessageKind::kRequest; }
+
 const char* const kEventNames[] = {"need_more", "data", "end", "bad"};
 
 // Feeds a reader piece by piece until the input is used up, the body has ended, or it is refused.
@@ -181,15 +183,16 @@ void BindTestingHttp(py::module_& testing) {
 
   testing.def(
       "scan_chunked",
-      [](const std::string& data, const Cuts& cuts) {
-        ChunkedScanner scanner;
+      [](const std::string& data, const Cuts& cuts, bool response) {
+        ChunkedScanner scanner(KindFrom(response));
         return ReadPieces(&scanner, data, cuts);
       },
-      py::arg("data"), py::arg("cuts") = Cuts());
+      py::arg("data"), py::arg("cuts") = Cuts(), py::arg("response") = false);
   testing.def(
       "read_body",
-      [](const std::string& framing, uint64_t content_length, const std::string& data, const Cuts& cuts) {
-        BodyReader reader(FramingFrom(framing), content_length);
+      [](const std::string& framing, uint64_t content_length, const std::string& data, const Cuts& cuts,
+         bool response) {
+        BodyReader reader(FramingFrom(framing), content_length, KindFrom(response));
         py::dict r;
         const bool empty = reader.ended();
         r = ReadPieces(&reader, data, cuts);
@@ -198,12 +201,13 @@ void BindTestingHttp(py::module_& testing) {
         r["proper_end_of_connection"] = reader.EndOfConnection();
         return r;
       },
-      py::arg("framing"), py::arg("content_length"), py::arg("data"), py::arg("cuts") = Cuts());
+      py::arg("framing"), py::arg("content_length"), py::arg("data"), py::arg("cuts") = Cuts(),
+      py::arg("response") = false);
 
   testing.def(
       "unframe",
       [](const std::string& framing, uint64_t content_length, const std::vector<std::string>& reads) {
-        BodyReader reader(FramingFrom(framing), content_length);
+        BodyReader reader(FramingFrom(framing), content_length, MessageKind::kResponse);
         py::list results;
         for (const std::string& read : reads) {
           std::string bytes = read;

@@ -4,10 +4,11 @@
 
 namespace vllm_router {
 
-BodyReader::BodyReader(BodyFraming framing, uint64_t content_length)
+BodyReader::BodyReader(BodyFraming framing, uint64_t content_length, MessageKind kind)
     : framing_(framing),
       ended_(framing == BodyFraming::kNone || (framing == BodyFraming::kLength && content_length == 0)),
-      left_(framing == BodyFraming::kLength ? content_length : 0) {}
+      left_(framing == BodyFraming::kLength ? content_length : 0),
+      chunked_(kind) {}
 
 BodyReader::Step BodyReader::Feed(std::string_view input) {
   if (ended_) return {Event::kEnd, 0, {}};

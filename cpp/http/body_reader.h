@@ -16,7 +16,7 @@ namespace vllm_router {
 class BodyReader {
  public:
   BodyReader() = default;
-  BodyReader(BodyFraming framing, uint64_t content_length);
+  BodyReader(BodyFraming framing, uint64_t content_length, MessageKind kind);
 
   enum class Event : uint8_t { kNeedMore, kData, kEnd, kBad };
   struct Step {

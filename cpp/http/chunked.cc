@@ -16,6 +16,9 @@ int HexDigit(char c) {
   return -1;
 }
 
+constexpr std::string_view kAfterSize = "A chunk size is followed by neither CRLF nor an extension.";
+constexpr std::string_view kLongExtension = "A chunk extension is longer than 256 bytes.";
+
 bool IsBlank(char c) { return c == ' ' || c == '\t'; }
 
 }  // namespace
@@ -99,11 +102,25 @@ ChunkedScanner::Step ChunkedScanner::Feed(std::string_view input) {
         } else if (c == ';') {
           extension_bytes_ = 1;
           state_ = State::kExtNameStart;
+        } else if (IsBlank(c) && kind_ == MessageKind::kResponse) {
+          extension_bytes_ = 1;
+          state_ = State::kSizeBlank;
         } else {
-          return Bad(i, "A chunk size is followed by neither CRLF nor an extension.");
+          return Bad(i, kAfterSize);
         }
         break;
       }
+      case State::kSizeBlank:
+        if (c == '\r') {
+          state_ = State::kSizeLf;
+        } else if (++extension_bytes_ > kMaxChunkExtensionBytes) {
+          return Bad(i, kLongExtension);
+        } else if (c == ';') {
+          state_ = State::kExtNameStart;
+        } else if (!IsBlank(c)) {
+          return Bad(i, kAfterSize);
+        }
+        break;
       case State::kExtNameStart:
       case State::kExtName:
       case State::kExtNameBlank:
@@ -117,7 +134,7 @@ ChunkedScanner::Step ChunkedScanner::Feed(std::string_view input) {
             (state_ == State::kExtName || state_ == State::kExtToken || state_ == State::kExtEnd)) {
           state_ = State::kSizeLf;
         } else if (++extension_bytes_ > kMaxChunkExtensionBytes) {
-          return Bad(i, "A chunk extension is longer than 256 bytes.");
+          return Bad(i, kLongExtension);
         } else if (!Extension(c)) {
           return Bad(i, "A chunk extension is malformed.");
         }

@@ -14,6 +14,10 @@ namespace vllm_router {
 // The longest body that can be announced: 15 decimal digits, so that sums of lengths never overflow.
 inline constexpr uint64_t kMaxContentLength = 999'999'999'999'999;
 
+// Requests are read strictly. Of responses, which nobody can smuggle a request with, what is unambiguous passes: workers
+// are written in many languages, and a client is better served by their response than by a 502.
+enum class MessageKind : uint8_t { kRequest, kResponse };
+
 // How the bytes after a head are delimited.
 enum class BodyFraming : uint8_t {
   kNone,        // no body

@@ -52,12 +52,13 @@ struct FieldChecks {
   uint32_t transfer_encodings = 0;
   uint32_t content_lengths = 0;
   uint32_t connection_tokens = 0;
+  bool lengths_differ = false;
   bool close = false;
   bool keep_alive = false;
 
   void Clear() {
     transfer_encodings = content_lengths = connection_tokens = 0;
-    close = keep_alive = false;
+    lengths_differ = close = keep_alive = false;
   }
 
   bool Fail(int status, std::string_view rule, std::string_view message) {
@@ -71,6 +72,7 @@ struct FieldChecks {
         return !IsName(name, "connection") || Connection(value, nominated);
       case 14:
         if (IsName(name, "content-length")) {
+          lengths_differ |= content_lengths > 0 && value != content_length;
           ++content_lengths;
           content_length = value;
         }
@@ -109,8 +111,9 @@ struct FieldChecks {
     });
   }
 
-  // R1 and R2, when all fields are known: how the body is delimited, if a field says so.
-  bool Framing(int minor_version, BodyFraming* framing, uint64_t* length) {
+  // R1 and R2, when all fields are known: how the body is delimited, if a field says so. A response may repeat its length;
+  // the head that we write has one.
+  bool Framing(MessageKind kind, int minor_version, BodyFraming* framing, uint64_t* length) {
     *length = 0;
     if (transfer_encodings > 0 && content_lengths > 0) {
       return Fail(400, kTransferEncoding, "Both Transfer-Encoding and Content-Length are given.");
@@ -122,7 +125,8 @@ struct FieldChecks {
       if (!Chunked(transfer_encoding)) return false;
       *framing = BodyFraming::kChunked;
     } else if (content_lengths > 0) {
-      if (content_lengths > 1) return Fail(400, kContentLength, "Content-Length is given more than once.");
+      if (content_lengths > 1 && (kind == MessageKind::kRequest || lengths_differ))
+        return Fail(400, kContentLength, "Content-Length is given more than once.");
       const std::optional<uint64_t> value = ParseDecimal(content_length);
       if (!value || (content_length.size() > 15 && *value <= kMaxContentLength)) {
         return Fail(400, kContentLength, "Content-Length is not a number of 1 to 15 digits.");
@@ -360,7 +364,9 @@ class RequestHeadParser::Impl : public LineParser<RequestHeadParser::Impl, Reque
   }
 
   bool Finish() {
-    if (!checks_.Framing(head_.minor_version, &head_.framing, &head_.content_length)) return false;
+    if (!checks_.Framing(MessageKind::kRequest, head_.minor_version, &head_.framing, &head_.content_length)) {
+      return false;
+    }
     if (hosts_ > 1) return checks_.Fail(400, kHost, "Host is given more than once.");
     if (hosts_ == 0 && head_.minor_version == 1)
       return checks_.Fail(400, kHost, "HTTP/1.1 needs the field Host.");
@@ -423,10 +429,10 @@ class ResponseHeadParser::Impl : public LineParser<ResponseHeadParser::Impl, Res
     return checks_.Fail(502, kSyntax, "The worker's answer does not start with HTTP/1.");
   }
 
-  // R6.
+  // R6. A line may end with the status: neither a reason nor the blank before it is needed to understand it.
   bool CheckFirstLine(std::string_view line) {
-    if (line.size() < 13 || (line[7] != '0' && line[7] != '1') || line[8] != ' ' || !IsDigit(line[9]) ||
-        !IsDigit(line[10]) || !IsDigit(line[11]) || line[12] != ' ') {
+    if (line.size() < 12 || (line[7] != '0' && line[7] != '1') || line[8] != ' ' || !IsDigit(line[9]) ||
+        !IsDigit(line[10]) || !IsDigit(line[11]) || (line.size() > 12 && line[12] != ' ')) {
       return checks_.Fail(502, kStatus, "The worker's status line is malformed.");
     }
     const int status = (line[9] - '0') * 100 + (line[10] - '0') * 10 + (line[11] - '0');
@@ -438,7 +444,7 @@ class ResponseHeadParser::Impl : public LineParser<ResponseHeadParser::Impl, Res
     head_.framing = BodyFraming::kUntilClose;
     head_.event_stream = false;
     head_.status = status;
-    head_.reason = line.substr(13);
+    head_.reason = line.substr(std::min<size_t>(line.size(), 13));
     if (!AllValueChars(head_.reason))
       return checks_.Fail(502, kStatus, "The worker's reason phrase holds a control byte.");
     return true;
@@ -455,7 +461,10 @@ class ResponseHeadParser::Impl : public LineParser<ResponseHeadParser::Impl, Res
   }
 
   bool Finish() {
-    if (!checks_.Framing(head_.minor_version, &head_.framing, &head_.content_length)) return false;
+    if (!checks_.Framing(
+            MessageKind::kResponse, head_.minor_version, &head_.framing, &head_.content_length)) {
+      return false;
+    }
     if (to_head_ || head_.status < 200 || head_.status == 204 || head_.status == 304) {
       head_.framing = BodyFraming::kNone;
       head_.content_length = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <utility>
 
 #include "base/text.h"
 #include "http/char_class.h"
@@ -243,13 +244,14 @@ void WriteClientHead(const ResponseHead& head, const ClientHeadParts& parts, std
   Pen pen(out, room);
   pen << "HTTP/1.1 " << static_cast<uint64_t>(head.status) << " " << head.reason << "\r\n";
 
-  const bool length_passes = parts.framing == BodyFraming::kNone && head.status >= 200 && head.status != 204;
+  // Once: the worker may have said it twice.
+  bool length_passes = parts.framing == BodyFraming::kNone && head.status >= 200 && head.status != 204;
   for (const HeaderField& field : head.fields) {
     if (!head.connection_tokens.empty() && IsOneOf(field.name, head.connection_tokens)) continue;
     const Kind kind = Classify(field.name);
     if (kind == Kind::kHopByHop || kind == Kind::kOurs) continue;
     if (kind == Kind::kCors && parts.own_cors) continue;
-    if (kind == Kind::kContentLength && !length_passes) continue;
+    if (kind == Kind::kContentLength && !std::exchange(length_passes, false)) continue;
     if (kind == Kind::kRequestId && !parts.request_id.empty()) continue;
     const bool replaced = kind != Kind::kVary &&  // of which there may be several
                           std::any_of(parts.extra.begin(), parts.extra.end(), [&](const HeaderField& ours) {

@@ -537,7 +537,7 @@ Task<void> Exchange::RelayAnswer() {
        .own_cors = !origin_.empty() || !cors_fields_.empty(),
        .extra = extra},
       &client_head);
-  BodyReader reader(answer.framing, answer.content_length);
+  BodyReader reader(answer.framing, answer.content_length, MessageKind::kResponse);
   tries_.in().Consume(answer.size);
   tries_.ForgetAnswerHead();
   // Nothing is sent again from here on, and a stream may last for minutes. But a worker that answers early may still be

@@ -147,7 +147,9 @@ Task<StatusOr<Fetched>> Run(
       if (state == ParseState::kBad) co_return absl::FailedPreconditionError("the answer is not HTTP");
       fetched.status = parser.head().status;
       in_body = fetched.status >= 200;
-      if (in_body) body = BodyReader(parser.head().framing, parser.head().content_length);
+      if (in_body) {
+        body = BodyReader(parser.head().framing, parser.head().content_length, MessageKind::kResponse);
+      }
       in.Consume(parser.head().size);
       parser.Reset(/*to_head=*/false);
     }

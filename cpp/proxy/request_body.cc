@@ -11,7 +11,7 @@ namespace vllm_router {
 RequestBody::RequestBody(
     Connection& connection, BodyFraming framing, uint64_t content_length, size_t head_bytes)
     : connection_(connection),
-      reader_(framing, content_length),
+      reader_(framing, content_length, MessageKind::kRequest),
       framing_(framing),
       content_length_(content_length),
       head_bytes_(head_bytes),

@@ -133,7 +133,7 @@ void Tries::PutAnswerAside(KeptAnswer kept) {
     if (read.ok()) kept.bytes.append(more.data(), static_cast<size_t>(read.bytes));
   }
   std::string body = kept.bytes.substr(head.size);
-  BodyReader reader(head.framing, head.content_length);
+  BodyReader reader(head.framing, head.content_length, MessageKind::kResponse);
   const Unframed rest = Unframe(reader, body);
   const bool whole = kept.bytes.size() <= kDrainedAnswerBytes && head.framing != BodyFraming::kUntilClose &&
                      !rest.bad && reader.ended() && rest.used == body.size();

@@ -246,7 +246,7 @@ Task<bool> WorkerConnection::Answer() {
       request = ParseRequest(ApiOf(route), buffer_.view().substr(0, length), state_.options().model);
     buffer_.Consume(length);
   } else {
-    BodyReader reader(head.framing, head.content_length);
+    BodyReader reader(head.framing, head.content_length, MessageKind::kRequest);
     buffer_.Consume(head.size);
     std::string body;
     uint64_t bytes = 0;
@@ -492,7 +492,7 @@ Task<bool> WorkerConnection::AnswerEcho() {
     if (json.back() != '[') json += ',';
     json += "[" + QuotedLatin1(field.name) + "," + QuotedLatin1(field.value) + "]";
   }
-  BodyReader reader(head.framing, head.content_length);
+  BodyReader reader(head.framing, head.content_length, MessageKind::kRequest);
   buffer_.Consume(head.size);
   uint64_t bytes = 0;
   uint32_t crc = 0;

@@ -9,9 +9,11 @@ namespace {
 void CompareWithBeast(const ResponseHead& head, std::string_view bytes, bool to_head) {
   if (HasProxyConnection(head)) return;
   BeastReader<false> beast(to_head);
-  const size_t used = beast.Read(bytes.substr(0, head.size));
+  std::string whole(bytes.substr(0, head.size));
+  if (whole[12] == '\r') whole.insert(12, " ");  // without which Beast takes no status
+  const size_t used = beast.Read(whole);
   FUZZ_CHECK(!beast.failed && beast.is_header_done());
-  FUZZ_CHECK(used == head.size);
+  FUZZ_CHECK(used == whole.size());
   FUZZ_CHECK(beast.status == head.status);
   FUZZ_CHECK(beast.reason == head.reason);
   FUZZ_CHECK(beast.version == 10 + head.minor_version);

@@ -21,14 +21,15 @@ class Row:
 
     number: int
     name: str
-    kind: str  # the fuzz target: request_head, response_head, body (chunked) or stream_tail
+    kind: str  # the fuzz target: request_head, response_head, body (chunked) or stream_tail; or worker_body
     data: bytes
     answer: int | str  # status (of chunked bodies always 400); 0: close without an answer
     rule: str = ""  # label in bad_requests_total{reason}
 
     @property
     def path(self) -> Path:
-        return CORPUS / self.kind / f"{self.number:02}_{self.name}"
+        folder = "body" if self.kind == "worker_body" else self.kind
+        return CORPUS / folder / f"{self.number:02}_{self.name}"
 
     def __str__(self) -> str:
         return f"{self.number}-{self.name}"
@@ -186,6 +187,22 @@ def _chunked() -> list[Row]:
     return rows
 
 
+def _worker_bodies() -> list[Row]:
+    end = b"\r\nhello\r\n0\r\n\r\n"
+    answers: list[tuple[str, bytes, int | str]] = [
+        ("size_and_blanks", b"5 \t  " + end, OK),
+        ("last_size_and_blanks", b"5\r\nhello\r\n0   \r\n\r\n", OK),
+        ("size_blank_extension", b"5 ; a=b" + end, OK),
+        ("size_and_256_blanks", b"5" + b" " * 256 + end, OK),
+        ("size_and_257_blanks", b"5" + b" " * 257 + end, 400),
+        ("size_with_a_blank_inside", b"0 5" + end, 400),
+        ("blank_before_size", b" 5" + end, 400),
+        ("extension_and_blank", b"5;a " + end, 400),
+        ("blank_and_bare_lf", b"5 \nhello\r\n0\r\n\r\n", 400),
+    ]
+    return [Row(51, name, "worker_body", data, answer) for name, data, answer in answers]
+
+
 def _responses() -> list[Row]:
     rows: list[Row] = []
 
@@ -216,10 +233,16 @@ def _responses() -> list[Row]:
     )
     add(49, "continue", b"HTTP/1.1 100 Continue\r\n\r\n", OK)
     add(49, "no_reason", response(start=b"HTTP/1.1 200 "), OK)
+    add(49, "no_blank_behind_the_status", response(b"Content-Length: 0", start=b"HTTP/1.1 200"), OK)
     add(49, "te_in_http10", response(b"Transfer-Encoding: chunked", start=b"HTTP/1.0 200 OK"), 502, te)
     both = (b"Content-Length: 0", b"Connection: keep-alive", b"Connection: close")
     add(49, "keep_alive_and_close_http10", response(*both, start=b"HTTP/1.0 200 OK"), OK)
-    add(49, "two_lengths", response(b"Content-Length: 5", b"Content-Length: 5"), 502, "content_length")
+    add(49, "two_equal_lengths", response(b"Content-Length: 5", b"Content-Length: 5"), OK)
+    add(49, "two_lengths", response(b"Content-Length: 5", b"Content-Length: 6"), 502, "content_length")
+    add(49, "lengths_5_and_05", response(b"Content-Length: 5", b"Content-Length: 05"), 502, "content_length")
+    add(49, "length_list", response(b"Content-Length: 5, 5"), 502, "content_length")
+    both = (b"Content-Length: 5", b"Content-Length: 5", b"Transfer-Encoding: chunked")
+    add(38, "both_framings_twice", response(*both), 502, te)
     add(49, "huge_length", response(b"Content-Length: 1000000000000000"), 502, "content_length")
     add(49, "fields_101", response(*[b"X: a"] * 101), 502, "too_large")
     return rows
@@ -243,7 +266,7 @@ def _tails() -> list[Row]:
     return [Row(50, name, "stream_tail", data, OK) for name, data in bodies.items()]
 
 
-ROWS = [*_requests(), *_chunked(), *_responses(), *_tails()]
+ROWS = [*_requests(), *_chunked(), *_worker_bodies(), *_responses(), *_tails()]
 
 
 def write_corpus() -> None:

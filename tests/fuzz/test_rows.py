@@ -61,10 +61,11 @@ def test_response_heads_replay(path):
 @pytest.mark.parametrize("path", files("body"))
 def test_chunked_bodies_replay(path):
     data = path.read_bytes()
-    expected = chunked.decode(data)
-    for cuts in [[], *some_cuts(data)]:
-        scan = testing.scan_chunked(data, cuts)
-        assert ((scan["body"], scan["used"]) if scan["event"] == "end" else None) == expected
+    for response in (False, True):
+        expected = chunked.decode(data, response)
+        for cuts in [[], *some_cuts(data)]:
+            scan = testing.scan_chunked(data, cuts, response=response)
+            assert ((scan["body"], scan["used"]) if scan["event"] == "end" else None) == expected
 
 
 @pytest.mark.parametrize("path", files("stream_tail"))

@@ -136,8 +136,11 @@ class _Head:
             ):
                 raise BadError(400, "connection")
 
+    def lengths(self) -> list[bytes]:
+        return self.values(b"content-length")
+
     def framing(self, minor_version: int, default: str) -> tuple[str, int]:
-        encodings, lengths = self.values(b"transfer-encoding"), self.values(b"content-length")
+        encodings, lengths = self.values(b"transfer-encoding"), self.lengths()
         if len(encodings) > 1 or (encodings and (lengths or minor_version == 0)):
             raise BadError(400, "transfer_encoding")
         if encodings:
@@ -241,15 +244,18 @@ class _Response(_Head):
         super().__init__(data)
         self.to_head = to_head
 
+    def lengths(self) -> list[bytes]:
+        return list(dict.fromkeys(super().lengths()))  # equal ones count once
+
     def check_start(self, text: bytes) -> None:
         if text[:7] != b"HTTP/1."[: len(text)]:
             raise BadError(502, "syntax")
 
     def check_first_line(self, line: bytes) -> None:
-        match = re.fullmatch(rb"HTTP/1\.([01]) ([0-9]{3}) ([\t\x20-\x7e\x80-\xff]*)", line)
+        match = re.fullmatch(rb"HTTP/1\.([01]) ([0-9]{3})(?: ([\t\x20-\x7e\x80-\xff]*))?", line)
         if not match or not 100 <= int(match[2]) <= 599 or int(match[2]) == 101:
             raise BadError(502, "status")
-        self.minor_version, self.status, self.reason = int(match[1]), int(match[2]), match[3]
+        self.minor_version, self.status, self.reason = int(match[1]), int(match[2]), match[3] or b""
 
     def finish(self) -> dict[str, Any]:
         framing, length = self.framing(self.minor_version, "until_close")

@@ -179,7 +179,9 @@ def chunked_bodies(draw):
     body = b""
     for _ in range(draw(st.integers(0, 4))):
         data = draw(st.binary(min_size=1, max_size=40))
-        size = draw(st.sampled_from([b"%x", b"%X", b"%016x", b"0%x", b"%017x", b"0x%x", b" %x"])) % len(data)
+        size = draw(
+            st.sampled_from([b"%x", b"%X", b"%016x", b"0%x", b"%017x", b"0x%x", b" %x", b"%x ", b"%x \t"])
+        ) % len(data)
         wrong = draw(st.sampled_from([b""] * 10 + [b"x"]))
         body += size + draw(EXTENSIONS) + draw(ENDS_OF_CHUNK_LINES) + data + wrong + draw(ENDS_OF_CHUNK_LINES)
     body += draw(st.sampled_from([b"0", b"000", b"0;a", b""])) + draw(ENDS_OF_CHUNK_LINES)
@@ -194,20 +196,22 @@ def chunked_bodies(draw):
 ENDS_OF_CHUNK_LINES = st.sampled_from([b"\r\n"] * 20 + [b"\n", b"\r", b" \r\n", b""])
 
 
-@given(chunked_bodies().flatmap(lambda data: st.tuples(st.just(data), cuts(data))))
-@example((b'1;a="\\"\r\nx\r\n0\r\n\r\n', []))
-def test_chunked_bodies_agree_with_the_twin_however_they_are_cut(case):
+@given(chunked_bodies().flatmap(lambda data: st.tuples(st.just(data), cuts(data))), st.booleans())
+@example((b'1;a="\\"\r\nx\r\n0\r\n\r\n', []), False)
+@example((b"1" + b" " * 256 + b"\r\nx\r\n0\t\r\n\r\n", []), True)
+@example((b"1" + b" " * 257 + b"\r\nx\r\n0\r\n\r\n", []), True)
+def test_chunked_bodies_agree_with_the_twin_however_they_are_cut(case, response):
     data, where = case
-    scan = testing.scan_chunked(data, where)
-    expected = chunked.decode(data)
+    scan = testing.scan_chunked(data, where, response=response)
+    expected = chunked.decode(data, response)
     assert (scan["event"] == "end") == (expected is not None)
     if expected is not None:
         assert (scan["body"], scan["used"]) == expected
 
 
-@given(chunked_bodies())
-def test_a_body_is_refused_at_the_first_byte_that_no_good_body_has_there(data):
-    states = [testing.scan_chunked(data[:size])["event"] for size in range(len(data) + 1)]
+@given(chunked_bodies(), st.booleans())
+def test_a_body_is_refused_at_the_first_byte_that_no_good_body_has_there(data, response):
+    states = [testing.scan_chunked(data[:size], response=response)["event"] for size in range(len(data) + 1)]
     changes = [state for state, before in zip(states, [None, *states[:-1]], strict=True) if state != before]
     assert changes in (["need_more"], ["need_more", "end"], ["need_more", "bad"])
 

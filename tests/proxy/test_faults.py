@@ -111,7 +111,9 @@ FAULTS = [
         "failure",
         True,
     ),
-    Fault("nine times 100", says(b"HTTP/1.1 100 C\r\n\r\n" * 9), "502 worker_bad_answer", "failure", True),
+    Fault(
+        "1,001 times 100", says(b"HTTP/1.1 100 C\r\n\r\n" * 1001), "502 worker_bad_answer", "failure", True
+    ),
     Fault(
         "silent", says(), "504 first_byte_timeout", "failure", True, options={"first_byte_timeout_secs": 0.1}
     ),

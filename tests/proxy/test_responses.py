@@ -209,14 +209,15 @@ def test_trailers_are_dropped(stage):
 # ---- informational
 
 
-@pytest.mark.parametrize("count", range(10))
-def test_up_to_eight_informational_answers_are_swallowed(stage, count):
+@pytest.mark.parametrize("count", [0, 1, 8, 9, 40, 1000, 1001])
+def test_up_to_a_thousand_informational_heads_are_swallowed(stage, count):
+    """mending row 18: a worker that reports progress by interim heads is no broken one."""
     hints = b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
     worker = stage.worker(says(hints * count + response(200, b"hello")))
     client = stage.client(stage.router(worker))
     answer = client.ask()
     assert answer.informational == []
-    if count <= 8:
+    if count <= 1000:
         assert answer.body == b"hello"
         assert client.ask().body == b"hello"
         assert len(worker.connections) == 1
@@ -236,6 +237,46 @@ def test_informational_answers_in_pieces_are_swallowed(stage):
     assert client.ask().body == b"hello"
 
 
+# ---- odd, and unambiguous
+
+
+HELLO_CHUNKS = b"5 \t\r\nhello\r\n0  \r\n\r\n"
+ODD = {
+    "no blank behind the status": b"HTTP/1.1 200\r\nContent-Length: 5\r\n\r\nhello",
+    "two equal lengths": OK + b"Content-Length: 5\r\nX: y\r\ncontent-length:  5 \r\n\r\nhello",
+    "blanks behind chunk sizes": OK + b"Transfer-Encoding: chunked\r\n\r\n" + HELLO_CHUNKS,
+}
+
+
+@pytest.mark.parametrize("cut", ["whole", "in pieces"])
+@pytest.mark.parametrize("raw", ODD.values(), ids=ODD)
+def test_an_odd_response_that_can_be_read_in_one_way_only_passes_in_plain_form(stage, raw, cut):
+    """mending row 18: what nginx and HAProxy pass passes here, with framing of our own."""
+    worker = stage.worker(lambda wire, _: wire.send_in_pieces(raw, len(raw) if cut == "whole" else 1))
+    client = stage.client(stage.router(worker))
+    for _ in range(2):
+        response = client.ask()
+        assert (response.status, response.body) == (200, b"hello")
+        assert response.raw.startswith(b"HTTP/1.1 200 ")
+        framing = [name.lower() for name, _ in response.fields if name.lower() in FRAMING_FIELDS]
+        assert framing == ["transfer-encoding" if b"chunked" in raw else "content-length"]
+        assert b"5 \t" not in response.raw
+    assert len(worker.connections) == 1
+
+
+FRAMING_FIELDS = ("content-length", "transfer-encoding")
+
+
+@pytest.mark.parametrize("status", ["200 OK", "304 Not Modified"])
+def test_a_repeated_length_without_a_body_passes_once(stage, status):
+    """mending row 18: where a worker's Content-Length passes as a mere field, it does so once."""
+    raw = f"HTTP/1.1 {status}\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\n".encode()
+    client = stage.client(stage.router(stage.worker(says(raw))))
+    response = client.ask("HEAD")
+    assert [value for name, value in response.fields if name.lower() == "content-length"] == ["5"]
+    client.must_be_open()
+
+
 # ---- answers that are none
 
 
@@ -243,6 +284,7 @@ GARBAGE = [
     ("38 both framings", OK + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n" + chunked(b"hello")),
     ("38 an unknown coding", OK + b"Transfer-Encoding: zip\r\n\r\n" + chunked(b"hello")),
     ("38 two lengths", OK + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello"),
+    ("49 5 and 05", OK + b"Content-Length: 5\r\nContent-Length: 05\r\n\r\nhello"),
     ("39 gzip, chunked", OK + b"Transfer-Encoding: gzip, chunked\r\n\r\n" + chunked(b"hello")),
     ("40 status 2000", b"HTTP/1.1 2000 OK\r\nContent-Length: 0\r\n\r\n"),
     ("40 status 099", b"HTTP/1.1 099 OK\r\nContent-Length: 0\r\n\r\n"),

@@ -7,13 +7,14 @@ from tests.models import chunked
 from vllm_router import _core_testing as testing
 
 BODIES = [row for row in ROWS if row.kind == "body"]
+WORKER_BODIES = [row for row in ROWS if row.kind == "worker_body"]
 SMALL = [row for row in BODIES if len(row.data) < 300]
 
 
-@pytest.mark.parametrize("row", BODIES, ids=str)
+@pytest.mark.parametrize("row", BODIES + WORKER_BODIES, ids=str)
 def test_each_row_of_the_table_gets_its_answer(row):
-    scan = testing.scan_chunked(row.data)
-    decoded = chunked.decode(row.data)
+    scan = testing.scan_chunked(row.data, response=row.kind == "worker_body")
+    decoded = chunked.decode(row.data, response=row.kind == "worker_body")
     if row.answer == OK:
         assert (scan["event"], scan["error"]) == ("end", "")
         assert (scan["body"], scan["used"]) == decoded
@@ -21,6 +22,14 @@ def test_each_row_of_the_table_gets_its_answer(row):
         assert scan["event"] == "bad"
         assert scan["error"].endswith(".")
         assert decoded is None
+
+
+@pytest.mark.parametrize("row", WORKER_BODIES, ids=str)
+def test_a_blank_behind_a_size_is_for_workers_only(row):
+    """mending row 18: blanks behind a chunk size pass in a response and are refused in a request."""
+    scan = testing.scan_chunked(row.data)
+    assert scan["event"] == "bad"
+    assert chunked.decode(row.data) is None
 
 
 @pytest.mark.parametrize("row", SMALL, ids=str)
