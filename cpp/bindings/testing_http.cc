@@ -3,6 +3,7 @@
 #include "bindings/bindings.h"
 #include "http/body_reader.h"
 #include "http/chunked.h"
+#include "http/dot_segments.h"
 #include "http/head_parser.h"
 #include "http/head_writer.h"
 #include "http/stream_tail.h"
@@ -254,6 +255,17 @@ void BindTestingHttp(py::module_& testing) {
       py::arg("request_id") = "", py::arg("data_parallel_rank") = std::nullopt, py::arg("authorization") = "",
       py::arg("drop_authorization") = false, py::arg("framing") = "none", py::arg("content_length") = 0,
       py::arg("before") = "");
+  testing.def("resolve_dot_segments", [](const std::string& path) -> std::optional<py::bytes> {
+    std::string resolved;
+    switch (ResolveDotSegments(path, &resolved)) {
+      case DotSegments::kNone:
+        return Bytes(path);
+      case DotSegments::kInside:
+        return Bytes(resolved);
+      default:
+        return std::nullopt;
+    }
+  });
   testing.def(
       "read_via",
       [](const std::vector<std::string>& values, const std::string& own_name) {

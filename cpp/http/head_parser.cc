@@ -295,6 +295,8 @@ class RequestHeadParser::Impl : public LineParser<RequestHeadParser::Impl, Reque
   static constexpr size_t kFirstLineLimit = kMaxRequestLineBytes;
   static constexpr int kEveryErrorIs = 0;
 
+  void ReplacePath(std::string_view path) { head_.path = path; }
+
   bool CheckStart(std::string_view text) {
     size_t size = 0;
     while (size < text.size() && size <= kMaxMethodBytes && Is(text[size], kTokenChar)) ++size;
@@ -485,6 +487,7 @@ RequestHeadParser& RequestHeadParser::operator=(RequestHeadParser&&) noexcept = 
 void RequestHeadParser::Reset() { impl_->Reset(); }
 ParseState RequestHeadParser::Feed(std::string_view buffer) { return impl_->Feed(buffer); }
 const RequestHead& RequestHeadParser::head() const { return impl_->head(); }
+void RequestHeadParser::ReplacePath(std::string_view path) { impl_->ReplacePath(path); }
 const HeadError& RequestHeadParser::error() const { return impl_->error(); }
 
 ResponseHeadParser::ResponseHeadParser() : impl_(std::make_unique<Impl>()) {}

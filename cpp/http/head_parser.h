@@ -44,6 +44,8 @@ class RequestHeadParser {
   // kDone: head() views `buffer`, whose first head().size bytes are the head. kBad: error().
   ParseState Feed(std::string_view buffer);
   const RequestHead& head() const;
+  // Puts another path in the place of head().path. REQUIRES: kDone; `path` begins with a slash and outlives the head.
+  void ReplacePath(std::string_view path);
   const HeadError& error() const;
 
  private:

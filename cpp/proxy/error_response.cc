@@ -18,6 +18,8 @@ constexpr ErrorRow kRows[] = {
     {400, kInvalid, "bad_chunk", "The chunked request body is malformed."},
     {413, kInvalid, "body_too_large", "The request body is larger than this router accepts."},
     {400, kInvalid, "nul_in_path", "The path contains an encoded NUL (%00), which no worker can serve."},
+    {400, kInvalid, "path_outside_prefix",
+     "The path's dot segments (..) lead out of what this router serves; send the path without them."},
     {401, kInvalid, "missing_api_key", "An API key is needed: send it as Authorization: Bearer KEY."},
     {401, kInvalid, "invalid_api_key", "The API key is not one that is valid here."},
     {403, kInvalid, "admin_closed",

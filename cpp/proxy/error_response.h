@@ -18,6 +18,7 @@ enum class HttpError : uint8_t {
   kBadChunk,
   kBodyTooLarge,
   kNulInPath,
+  kPathOutsidePrefix,
   kMissingApiKey,
   kInvalidApiKey,
   kAdminClosed,

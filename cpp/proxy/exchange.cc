@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "base/limits.h"
+#include "base/text.h"
+#include "http/dot_segments.h"
 #include "http/head_writer.h"
 #include "http/via.h"
 #include "proxy/admin.h"
@@ -147,6 +149,11 @@ Task<Exchange::Next> Exchange::PassGate() {
     const bool refused = co_await RefuseCircle();
     if (refused) co_return Next::kFinish;
   }
+  // Before anything is decided by the path, since a worker with a prefix gets the resolved one.
+  const DotSegments dots = !metrics_door && lane_.fleet.Get()->any_prefix()
+                               ? ResolveDotSegments(head_->path, &path_)
+                               : DotSegments::kNone;
+  if (dots == DotSegments::kInside) head_parser_->ReplacePath(path_);
   if (ContainsEncodedNul(head_->path)) {
     co_await ReplyError(HttpError::kNulInPath);
     co_return Next::kFinish;
@@ -163,6 +170,10 @@ Task<Exchange::Next> Exchange::PassGate() {
     const std::string message = "The request body has " + std::to_string(head_->content_length) +
                                 " bytes; this router accepts at most " + std::to_string(most) +
                                 (route.own ? "." : " (--max-payload-size).");
+  if (dots == DotSegments::kOutside) {
+    co_await ReplyError(HttpError::kPathOutsidePrefix);
+    co_return Next::kFinish;
+  }
     co_await ReplyError(HttpError::kBodyTooLarge, message);
     co_return Next::kFinish;
   }

@@ -124,6 +124,7 @@ class Exchange {
   Connection& connection_;
   Lane& lane_;
   std::unique_ptr<RequestHeadParser> head_parser_;
+  std::string path_;  // the request's, where dot segments had to be resolved
   const RequestHead* head_ =
       nullptr;  // null before HEAD, and in RELAY once the request is not needed any more
   std::optional<RequestBody> body_;

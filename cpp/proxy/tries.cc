@@ -8,6 +8,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "http/dot_segments.h"
 #include "http/head_writer.h"
 #include "http/unframe.h"
 #include "proxy/health_checker.h"
@@ -234,6 +235,12 @@ bool Tries::Select() {
       return false;
     }
     ticket_ = *std::move(ticket);
+    const bool joined = !ticket_.worker().url.prefix.empty();
+    if (joined && ResolveDotSegments(request_.head->path) != DotSegments::kNone) {
+      // The first with a prefix came while this request was on its way, so nobody has looked at its path.
+      refused_.push_back(ticket_.worker().id);
+      continue;
+    }
     pass_ = ticket_.shared_worker()->breaker.TryPass(lane_.options.breaker);
     if (pass_) break;
     refused_.push_back(ticket_.worker().id);  // another thread's request was the probe

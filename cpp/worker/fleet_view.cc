@@ -8,6 +8,7 @@ FleetView::FleetView(std::vector<Member> members, uint64_t membership)
     is_eligible_[i] = members_[i].serves() ? 1 : 0;
     const Worker& worker = *members_[i].worker;
     if (worker.breaker.state() != BreakerState::kClosed || worker.cool_down.resting()) steady_ = false;
+    if (!worker.url.prefix.empty()) any_prefix_ = true;
   }
   FindEligible();
 }

@@ -54,7 +54,8 @@ class FleetView {
   std::optional<uint32_t> Find(std::string_view url) const;  // O(members)
 
   uint64_t membership() const { return membership_; }
-  bool steady() const { return steady_; }  // all circuit breakers were closed, and nobody rested
+  bool steady() const { return steady_; }          // all circuit breakers were closed, and nobody rested
+  bool any_prefix() const { return any_prefix_; }  // of a member's URL
   bool equal_weights() const { return equal_weights_; }          // load_weight() of the eligible
   uint64_t eligible_weight() const { return eligible_weight_; }  // their sum, in thousandths
 
@@ -75,6 +76,7 @@ class FleetView {
   uint64_t eligible_weight_ = 0;
   bool equal_weights_ = true;
   bool steady_ = true;
+  bool any_prefix_ = false;
   std::shared_ptr<const FleetPlan> plan_;
 };
 
