@@ -114,6 +114,7 @@ const std::map<std::string, Setter>& Setters() {
       {"tls_key_path", SetUnlessNone(&ServerOptions::tls_key_path)},
       {"tls_client_ca_file", SetUnlessNone(&ServerOptions::tls_client_ca_file)},
       {"tls_min_version", Set(&ServerOptions::tls_min_version)},
+      {"tls_ciphers", Set(&ServerOptions::tls_ciphers)},
       {"worker_ca_file", SetUnlessNone(&ServerOptions::worker_ca_file)},
       {"worker_tls_insecure", Set(&ServerOptions::worker_tls_insecure)},
       {"worker_cert_path", SetUnlessNone(&ServerOptions::worker_cert_path)},

@@ -104,10 +104,11 @@ int ChooseProtocol(
 
 using ContextOwner = std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)>;
 
-ContextOwner NewContext(const SSL_METHOD* method, TlsVersion least) {
+ContextOwner NewContext(const SSL_METHOD* method, TlsVersion least, const std::string& ciphers) {
   ERR_clear_error();
   ContextOwner context(SSL_CTX_new(method), &SSL_CTX_free);
   SSL_CTX_set_min_proto_version(context.get(), least == TlsVersion::k13 ? TLS1_3_VERSION : TLS1_2_VERSION);
+  SSL_CTX_set_cipher_list(context.get(), ciphers.c_str());
   SSL_CTX_set_options(context.get(), SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
   // A buffer only while there is something in it; whole records, which may be offered again from elsewhere.
   SSL_CTX_set_mode(
@@ -132,9 +133,37 @@ Status UseCertificate(SSL_CTX* context, const std::string& cert_path, const std:
       "; give the two that belong together"));
 }
 
+bool ChoosesSuites(const std::string& ciphers) {
+  ContextOwner scratch(SSL_CTX_new(TLS_server_method()), &SSL_CTX_free);
+  const bool some = SSL_CTX_set_cipher_list(scratch.get(), ciphers.c_str()) == 1;
+  ERR_clear_error();
+  return some;
+}
+
 bool IsAddress(const std::string& host) { return ParseAddress(host).has_value(); }
 
 }  // namespace
+
+// Element by element, but for those that take suites away or move them: that a suite is unknown is what one wants there.
+Status CheckTlsCiphers(const std::string& ciphers) {
+  const auto bad = [](std::string_view what) {
+    return absl::InvalidArgumentError(Concat(
+        "tls_ciphers: ", JsonQuoted(what),
+        " chooses no cipher suite of TLS 1.2 that OpenSSL knows (those of TLS 1.3 cannot be chosen); "
+        "`openssl ciphers "
+        "-v -tls1_2` lists them, and the default is ",
+        kDefaultTlsCiphers));
+  };
+  constexpr std::string_view kSeparators = ": ,";
+  for (size_t at = 0; at < ciphers.size();) {
+    const size_t end = std::min(ciphers.find_first_of(kSeparators, at), ciphers.size());
+    const std::string element = ciphers.substr(at, end - at);
+    at = end + 1;
+    const bool adds = !element.empty() && std::string_view("!-+@").find(element[0]) == std::string_view::npos;
+    if (adds && !ChoosesSuites(element)) return bad(element);
+  }
+  return ChoosesSuites(ciphers) ? absl::OkStatus() : bad(ciphers);
+}
 
 // The last session of each worker, which its next connection takes up.
 struct TlsContext::Sessions {
@@ -163,7 +192,7 @@ struct TlsContext::Sessions {
 };
 
 StatusOr<std::shared_ptr<const TlsContext>> TlsContext::Make(const ForClients& options) {
-  ContextOwner context = NewContext(TLS_server_method(), options.least);
+  ContextOwner context = NewContext(TLS_server_method(), options.least, options.ciphers);
   ROUTER_RETURN_IF_ERROR(UseCertificate(context.get(), options.cert_path, options.key_path));
   // What clients need for another handshake is in their tickets, so nothing is kept here.
   SSL_CTX_set_session_cache_mode(context.get(), SSL_SESS_CACHE_OFF);
@@ -185,7 +214,7 @@ StatusOr<std::shared_ptr<const TlsContext>> TlsContext::Make(const ForClients& o
 }
 
 StatusOr<std::shared_ptr<const TlsContext>> TlsContext::Make(const ForWorkers& options) {
-  ContextOwner context = NewContext(TLS_client_method(), options.least);
+  ContextOwner context = NewContext(TLS_client_method(), options.least, options.ciphers);
   if (!options.cert_path.empty()) {
     ROUTER_RETURN_IF_ERROR(UseCertificate(context.get(), options.cert_path, options.key_path));
   }

@@ -26,6 +26,13 @@ namespace vllm_router {
 // 1.2 or 1.3; earlier ones are broken.
 enum class TlsVersion : uint8_t { k12, k13 };
 
+// Cipher suites of TLS 1.2, as OpenSSL writes them: forward secrecy and authenticated encryption, which clients have had
+// since 2014. Those of TLS 1.3 are all of that kind and stay OpenSSL's.
+inline constexpr char kDefaultTlsCiphers[] = "ECDHE+AESGCM:ECDHE+CHACHA20";
+
+// InvalidArgument names the element of the list that chooses no suite of TLS 1.2, which OpenSSL would pass over in silence.
+Status CheckTlsCiphers(const std::string& ciphers);
+
 class TlsContext {
  public:
   struct ForClients {
@@ -33,6 +40,7 @@ class TlsContext {
     std::string key_path;        // PEM, not encrypted
     std::string client_ca_path;  // PEM; empty: clients need no certificate
     TlsVersion least = TlsVersion::k12;
+    std::string ciphers = kDefaultTlsCiphers;  // REQUIRES: CheckTlsCiphers() is ok
   };
   // FailedPrecondition names the file and what is wrong with it.
   static StatusOr<std::shared_ptr<const TlsContext>> Make(const ForClients& options);
@@ -43,6 +51,7 @@ class TlsContext {
     std::string cert_path;  // shown to workers that ask; empty: none
     std::string key_path;
     TlsVersion least = TlsVersion::k12;
+    std::string ciphers = kDefaultTlsCiphers;  // likewise
   };
   static StatusOr<std::shared_ptr<const TlsContext>> Make(const ForWorkers& options);
 

@@ -32,6 +32,16 @@ iovec Piece(std::string_view bytes) { return {const_cast<char*>(bytes.data()), b
 
 bool ContainsEncodedNul(std::string_view path) { return path.find("%00") != std::string_view::npos; }
 
+// Engines have no use for them, and a server that answers TRACE shows what the router added to the request: keys, addresses.
+// Whatever the case, which some servers do not tell apart.
+bool IsTrace(std::string_view method) {
+  return method.size() == 5 && (EqualsIgnoreCase(method, "TRACE") || EqualsIgnoreCase(method, "TRACK"));
+}
+constexpr std::string_view kTraceMessage =
+    "TRACE and TRACK are not passed on to workers; see the Allow header.";
+// Others pass as well; these are the ones to be told.
+constexpr std::string_view kForwardedMethods = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
+
 // Streams of these routes end with "data: [DONE]".
 bool EndsWithDone(Route route) { return route == Route::kChatCompletions || route == Route::kCompletions; }
 
@@ -95,7 +105,9 @@ Task<Exchange::Next> Exchange::ReadHead() {
         if (error.status == 0) {
           record_.error = "not_http";
         } else {
-          co_await ReplyError(HttpError::kBadRequest, std::string(error.message), {}, error.status);
+          const HeaderField allow{"Allow", kForwardedMethods};
+          const std::span<const HeaderField> extra(&allow, error.status == 405 ? 1 : 0);
+          co_await ReplyError(HttpError::kBadRequest, std::string(error.message), extra, error.status);
         }
         co_return Next::kFinish;
       }
@@ -137,6 +149,11 @@ Task<Exchange::Next> Exchange::PassGate() {
   const bool metrics_door = connection_.door == Door::kMetrics;
   record_.method = head_->method;
   record_.path = head_->path;
+  // Before anything is decided by the path, since a worker with a prefix gets the resolved one.
+  const DotSegments dots = !metrics_door && lane_.fleet.Get()->any_prefix()
+                               ? ResolveDotSegments(head_->path, &path_)
+                               : DotSegments::kNone;
+  if (dots == DotSegments::kInside) head_parser_->ReplacePath(path_);
   record_.route = metrics_door ? (head_->path == "/metrics" ? Route::kMetrics : Route::kOther)
                   : head_->method == "OPTIONS" && head_->path == "*" ? Route::kServerOptions
                                                                      : FindRoute(head_->path);
@@ -149,13 +166,12 @@ Task<Exchange::Next> Exchange::PassGate() {
     const bool refused = co_await RefuseCircle();
     if (refused) co_return Next::kFinish;
   }
-  // Before anything is decided by the path, since a worker with a prefix gets the resolved one.
-  const DotSegments dots = !metrics_door && lane_.fleet.Get()->any_prefix()
-                               ? ResolveDotSegments(head_->path, &path_)
-                               : DotSegments::kNone;
-  if (dots == DotSegments::kInside) head_parser_->ReplacePath(path_);
   if (ContainsEncodedNul(head_->path)) {
     co_await ReplyError(HttpError::kNulInPath);
+    co_return Next::kFinish;
+  }
+  if (dots == DotSegments::kOutside) {
+    co_await ReplyError(HttpError::kPathOutsidePrefix);
     co_return Next::kFinish;
   }
   const bool admitted = co_await PassDoor();
@@ -165,15 +181,16 @@ Task<Exchange::Next> Exchange::PassGate() {
     co_await ReplyError(HttpError::kMethodNotAllowed, {}, {&allow, 1});
     co_return Next::kFinish;
   }
+  if (!route.own && IsTrace(head_->method)) {
+    const HeaderField allow{"Allow", kForwardedMethods};
+    co_await ReplyError(HttpError::kMethodNotAllowed, std::string(kTraceMessage), {&allow, 1});
+    co_return Next::kFinish;
+  }
   const uint64_t most = route.own ? kSmallBodyBytes : options.max_payload_size;
   if (head_->framing == BodyFraming::kLength && head_->content_length > most) {
     const std::string message = "The request body has " + std::to_string(head_->content_length) +
                                 " bytes; this router accepts at most " + std::to_string(most) +
                                 (route.own ? "." : " (--max-payload-size).");
-  if (dots == DotSegments::kOutside) {
-    co_await ReplyError(HttpError::kPathOutsidePrefix);
-    co_return Next::kFinish;
-  }
     co_await ReplyError(HttpError::kBodyTooLarge, message);
     co_return Next::kFinish;
   }

@@ -60,9 +60,10 @@ struct ServerOptions {
 
   std::string tls_cert_path;  // empty: clients come in plain
   std::string tls_key_path;
-  std::string tls_client_ca_file;       // empty: clients need no certificate
-  std::string tls_min_version = "1.2";  // or 1.3; of both sides
-  std::string worker_ca_file;           // empty: the system's authorities
+  std::string tls_client_ca_file;                           // empty: clients need no certificate
+  std::string tls_min_version = "1.2";                      // or 1.3; of both sides
+  std::string tls_ciphers = "ECDHE+AESGCM:ECDHE+CHACHA20";  // of TLS 1.2, likewise
+  std::string worker_ca_file;                               // empty: the system's authorities
   bool worker_tls_insecure = false;
   std::string worker_cert_path;  // empty: workers are shown none
   std::string worker_key_path;

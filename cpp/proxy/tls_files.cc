@@ -21,6 +21,7 @@ void Complain(const Status& status) { Log(LogLevel::kError, Concat("TLS: ", std:
 }  // namespace
 
 StatusOr<std::unique_ptr<TlsFiles>> TlsFiles::Open(const ServerOptions& options) {
+  ROUTER_RETURN_IF_ERROR(CheckTlsCiphers(options.tls_ciphers));
   std::unique_ptr<TlsFiles> files(new TlsFiles(options));
   StatusOr<Context> clients = files->MakeClients();
   if (!clients.ok()) return clients.status();
@@ -45,7 +46,8 @@ StatusOr<Context> TlsFiles::MakeClients() const {
       .cert_path = options_.tls_cert_path,
       .key_path = options_.tls_key_path,
       .client_ca_path = options_.tls_client_ca_file,
-      .least = Least(options_)});
+      .least = Least(options_),
+      .ciphers = options_.tls_ciphers});
 }
 
 StatusOr<Context> TlsFiles::MakeWorkers() const {
@@ -54,7 +56,8 @@ StatusOr<Context> TlsFiles::MakeWorkers() const {
       .insecure = options_.worker_tls_insecure,
       .cert_path = options_.worker_cert_path,
       .key_path = options_.worker_key_path,
-      .least = Least(options_)});
+      .least = Least(options_),
+      .ciphers = options_.tls_ciphers});
 }
 
 Context TlsFiles::clients() const {
@@ -77,7 +80,8 @@ Context TlsFiles::workers() {
 Context TlsFiles::others() {
   std::lock_guard lock(mutex_);
   if (others_ != nullptr) return others_;
-  StatusOr<Context> made = TlsContext::Make(TlsContext::ForWorkers{.least = Least(options_)});
+  StatusOr<Context> made =
+      TlsContext::Make(TlsContext::ForWorkers{.least = Least(options_), .ciphers = options_.tls_ciphers});
   if (made.ok()) {
     others_ = *std::move(made);
   } else {

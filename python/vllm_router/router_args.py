@@ -1146,6 +1146,15 @@ class RouterArgs:
         group=_SECURITY,
         scope="server",
     )
+    tls_ciphers: str = option(
+        "ECDHE+AESGCM:ECDHE+CHACHA20",
+        Text("CIPHERS"),
+        "cipher suites of TLS 1.2, with clients and with workers, as OpenSSL writes them",
+        group=_SECURITY,
+        scope="server",
+        more="The default has forward secrecy and authenticated encryption. Those of TLS 1.3 are not "
+        "affected.",
+    )
     worker_ca_file: str | None = option(
         None,
         Text("PATH"),

@@ -147,6 +147,23 @@ def test_a_path_with_an_encoded_nul_is_refused_and_the_connection_goes_on(stage)
     assert client.ask("GET", "/a?%00").status == 200
 
 
+@pytest.mark.parametrize("method", ["TRACE", "TRACK", "trace", "CONNECT"])
+@pytest.mark.parametrize("body", [None, b"{}"])
+def test_a_method_that_would_show_what_was_added_or_open_a_tunnel_reaches_no_worker(stage, method, body):
+    """mending row 15: 405 with Allow."""
+    worker = stage.worker()
+    router = stage.router(worker)
+    client = stage.client(router)
+    response = client.ask(method, "/v1/completions", body=body)
+    assert response.status == 405
+    assert response.get("allow") == "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
+    error_of(response)
+    assert worker.connections == []
+    assert stage.client(router).ask("TRACER", "/x").status == 200
+    own = stage.client(router).ask("TRACE", "/health")
+    assert (own.status, own.get("allow")) == (405, "GET, HEAD")
+
+
 def test_tls_on_the_plain_port_is_closed_without_a_word(stage):  # row 27
     worker = stage.worker()
     router = stage.router(worker)

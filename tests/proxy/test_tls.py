@@ -61,6 +61,52 @@ def test_an_older_version_than_is_asked_for_is_refused(stage, authority, shown):
     eventually(lambda: 'reason="tls_handshake"} 1' in router.server.metrics_text())
 
 
+def offering(context: ssl.SSLContext, ciphers: str) -> ssl.SSLContext:
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers(ciphers)
+    return context
+
+
+@pytest.mark.parametrize("suite", ["ECDHE-RSA-AES128-GCM-SHA256", "ECDHE-RSA-CHACHA20-POLY1305"])
+def test_a_client_of_one_two_gets_forward_secrecy_and_authenticated_encryption(
+    stage, authority, shown, suite
+):
+    context = offering(authority.client(), suite.replace("RSA", "ECDSA") + ":" + suite)
+    client = stage.client(stage.router(stage.worker(), **shown), tls=context)
+    assert client.socket.cipher()[0] in (suite, suite.replace("RSA", "ECDSA"))
+    client.must_be_open()
+
+
+@pytest.mark.parametrize("suites", ["AES128-SHA:ECDHE+AES128+SHA1", "AES128-GCM-SHA256", "DHE+AESGCM"])
+def test_a_client_of_one_two_without_them_is_refused(stage, authority, shown, suites):
+    """mending row 15: TLS 1.2 takes ECDHE and AEAD suites only."""
+    # Whatever the kind of the certificate's key: the same suites with ECDSA are offered, too.
+    context = offering(authority.client(), suites + ":ECDHE-ECDSA-AES128-SHA256:ECDHE-ECDSA-AES256-SHA")
+    router = stage.router(stage.worker(), **shown)
+    with pytest.raises((ssl.SSLError, ConnectionResetError)):
+        stage.client(router, tls=context)
+    stage.client(router, tls=authority.client()).must_be_open()
+
+
+def test_other_suites_can_be_chosen_for_both_sides(stage, authority, shown, trusting):
+    """mending row 15: --tls-ciphers changes the suites, of clients and of workers."""
+    suite = "ECDHE-ECDSA-AES256-SHA:ECDHE-RSA-AES256-SHA"
+    worker = stage.worker(tls=offering(authority.server("127.0.0.1"), suite))
+    router = stage.router(worker, **shown, **trusting, tls_ciphers=suite)
+    client = stage.client(router, tls=offering(authority.client(), suite))
+    assert client.socket.cipher()[0] in suite.split(":")
+    assert client.ask().body == b"hello"
+    assert worker.connections[0].socket.cipher()[0] in suite.split(":")
+
+
+def test_a_worker_of_one_two_without_them_cannot_be_reached(stage, authority, trusting):
+    """mending row 15: what holds for clients holds for workers."""
+    suites = "ECDHE-ECDSA-AES256-SHA:ECDHE-RSA-AES256-SHA:AES128-SHA"
+    worker = stage.worker(tls=offering(authority.server("127.0.0.1"), suites))
+    response = stage.client(stage.router(worker, **trusting)).ask()
+    assert (response.status, error_of(response)["code"]) == (502, "worker_unreachable")
+
+
 def test_long_bodies_come_through_both_ways(stage, authority, shown):
     body = os.urandom(3_000_000)
 

@@ -66,3 +66,22 @@ def test_a_key_with_a_password_is_refused_instead_of_asking(authority, tmp_path)
         )
     )
     assert "a key without a password" in sentence_of(tls_cert_path=files.cert, tls_key_path=str(locked))
+
+
+@pytest.mark.parametrize("ciphers", ["ECDHE-RSA-AES128-GCM-SHA265", "TLS_AES_128_GCM_SHA256", "", "!aNULL"])
+@pytest.mark.parametrize("others", ["", "ECDHE+AESGCM:"])
+def test_suites_that_choose_nothing_end_the_start(ciphers, others):
+    """mending row 15: a misspelt suite is named instead of being passed over."""
+    if others and ciphers in ("", "!aNULL"):
+        return
+    with pytest.raises(ValueError, match="tls_ciphers") as refusal:
+        _core.Server(Router(policy="round_robin"), **{**QUIET, "tls_ciphers": others + ciphers})
+    assert f'"{ciphers}" chooses no cipher suite of TLS 1.2' in str(refusal.value)
+    assert "ECDHE+AESGCM:ECDHE+CHACHA20" in str(refusal.value)
+
+
+@pytest.mark.parametrize("ciphers", ["HIGH:!aNULL:!MD5:!RC4", "DEFAULT@SECLEVEL=2", "ALL:-NOSUCH:@STRENGTH"])
+def test_lists_as_they_are_used_elsewhere_are_taken(ciphers):
+    server = _core.Server(Router(policy="round_robin"), **{**QUIET, "tls_ciphers": ciphers})
+    server.shutdown()
+    assert server.wait(10.0)
