@@ -38,10 +38,11 @@ inline constexpr int kLingerSeconds = 2;
 inline constexpr size_t kStreamTailBytes = 2 * 1024;  // end of a body kept for `usage`
 inline constexpr int kMaxAcceptsPerWakeup = 64;
 
-// Retries. A few are always allowed, or a quiet router could never retry; a worker's Retry-After is waited for up to two
+// Retries. Ten per second are allowed beside the share of the requests, as in Finagle: small fleets and quiet hours have too few
+// requests for a share, and ten more per second harm no engine. A worker's Retry-After is waited for up to two
 // seconds, since clients can wait as well, and others are asked first for up to ten, since it is a guess; and a request
 // that a worker sat on for half a minute is not given to the next.
-inline constexpr uint64_t kFewRetries = 10;
+inline constexpr uint64_t kMinRetriesPerSecond = 10;
 inline constexpr int64_t kMaxRetryAfterMs = 2'000;
 inline constexpr int64_t kMaxCoolDownNs = 10'000'000'000;
 inline constexpr int64_t kRetryTimeoutWithinNs = 30'000'000'000;

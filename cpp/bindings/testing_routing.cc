@@ -14,6 +14,7 @@
 #include "routing/prefix_digest.h"
 #include "routing/rate_limit.h"
 #include "routing/request_fields.h"
+#include "routing/retry_budget.h"
 #include "routing/retry_plan.h"
 #include "routing/routing_text.h"
 #include "routing/session_key.h"
@@ -301,10 +302,13 @@ void BindRetryPlan(py::module_& testing) {
           "since_first_sent"_a = 0.0)
       .def_property_readonly("failures", [](const PlanHarness& self) { return self.plan.failures(); })
       .def_property_readonly("exhausted", [](const PlanHarness& self) { return self.plan.exhausted(); });
-  py::class_<RetryBudget>(testing, "RetryBudget")
+  py::class_<RetryBudget, std::shared_ptr<RetryBudget>>(testing, "RetryBudget")
       .def(py::init<double>(), "share"_a)
-      .def("count_request", [](RetryBudget& self, double now) { self.CountRequest(Nanos(now)); })
       .def("take", [](RetryBudget& self, double now) { return self.Take(Nanos(now)); });
+  py::class_<RetryBudget::Thread>(testing, "RetryBudgetThread")
+      .def(py::init<RetryBudget&>(), "budget"_a, py::keep_alive<1, 2>())
+      .def("count_request", [](RetryBudget::Thread& self, double now) { self.CountRequest(Nanos(now)); })
+      .def("take", [](RetryBudget::Thread& self, double now) { return self.Take(Nanos(now)); });
   testing.def("parse_retry_after", &ParseRetryAfter);
 }
 

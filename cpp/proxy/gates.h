@@ -6,13 +6,15 @@
 #include "proxy/server_options.h"
 #include "routing/admission.h"
 #include "routing/rate_limit.h"
+#include "routing/retry_budget.h"
 
 namespace vllm_router {
 
 struct Gates {
   explicit Gates(const ServerOptions& options)
       : seats(options.max_concurrent_requests, options.queue_size),
-        body_memory(options.body_memory_bytes, Admission::kMostWaiters) {
+        body_memory(options.body_memory_bytes, Admission::kMostWaiters),
+        retries(options.retry.budget) {
     if (options.rate_limit_per_second != 0) rate.emplace(options.rate_limit_per_second);
   }
 
@@ -20,6 +22,7 @@ struct Gates {
   // Bytes of bodies that are held whole. Whoever waits for some is a connection, so the line needs no bound of its own.
   Admission body_memory;
   std::optional<RateLimit> rate;
+  RetryBudget retries;
 };
 
 }  // namespace vllm_router

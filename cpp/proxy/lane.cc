@@ -29,7 +29,7 @@ Lane::Lane(
       tls(tls),
       cors(options.cors_allowed_origins),
       ids(Dice::EntropySeed()),
-      retry_budget(options.retry.budget) {}
+      retry_budget(gates.retries) {}
 
 Lane::~Lane() = default;
 

@@ -20,7 +20,7 @@
 #include "proxy/server_options.h"
 #include "proxy/tokenizer.h"
 #include "proxy/upstream_pool.h"
-#include "routing/retry_plan.h"
+#include "routing/retry_budget.h"
 #include "routing/router.h"
 
 namespace vllm_router {
@@ -75,8 +75,8 @@ struct Lane {
   Gatekeeper gatekeeper;
   TlsFiles& tls;
   const Cors cors;
-  Dice ids;  // request ids, and the jitter of pauses
-  RetryBudget retry_budget;
+  Dice ids;                          // request ids, and the jitter of pauses
+  RetryBudget::Thread retry_budget;  // this thread's part of the one in the gates
   Spares<RequestHeadParser> request_parsers;
   Spares<ResponseHeadParser> response_parsers;
 

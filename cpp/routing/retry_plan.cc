@@ -10,7 +10,6 @@ namespace vllm_router {
 namespace {
 
 constexpr int64_t kMs = 1'000'000;
-constexpr int64_t kSecond = 1'000'000'000;
 
 }  // namespace
 
@@ -52,28 +51,6 @@ int64_t RetryPlan::Backoff(Dice& dice) const {
   const double drawn = static_cast<double>(dice.Below(kSteps)) / static_cast<double>(kSteps);  // [0, 1)
   const double factor = 1 + options_->jitter_factor * (2 * drawn - 1);
   return static_cast<int64_t>(std::min(grown, most) * factor * static_cast<double>(kMs));
-}
-
-RetryBudget::Second& RetryBudget::At(int64_t now_ns) {
-  const int64_t now = now_ns / kSecond;
-  const auto size = static_cast<int64_t>(seconds_.size());
-  // A clock that went back would be a fault of the clock; its seconds count as the last one.
-  for (last_ = std::max(last_, now - size); last_ < now;) seconds_[static_cast<size_t>(++last_ % size)] = {};
-  return seconds_[static_cast<size_t>(last_ % size)];
-}
-
-bool RetryBudget::Take(int64_t now_ns) {
-  Second& now = At(now_ns);
-  uint64_t requests = 0;
-  uint64_t retries = 0;
-  for (const Second& second : seconds_) {
-    requests += second.requests;
-    retries += second.retries;
-  }
-  const double allowed = std::max(static_cast<double>(kFewRetries), share_ * static_cast<double>(requests));
-  if (static_cast<double>(retries) >= allowed) return false;
-  ++now.retries;
-  return true;
 }
 
 }  // namespace vllm_router

@@ -8,15 +8,9 @@
 //   nobody was reached, and an untried worker is left                  none
 //   the worker said Retry-After and nobody else is left                at least that, or no retry if it is long
 //
-// RetryBudget: so that an outage does not multiply load. Of the requests of the last ten seconds a share may be tried
-// again, and always a few.
-//
-//   second   …  -9  -8  -7  -6  -5  -4  -3  -2  -1  now        retries < max(10, share * requests)
-//
-// Both are pure: the time and the dice are passed in. One thread.
+// Pure: the time and the dice are passed in. One thread. How many retries there may be in all says retry_budget.h.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -32,7 +26,7 @@ struct RetryOptions {
   int64_t max_backoff_ms = 30'000;
   double backoff_multiplier = 1.5;
   double jitter_factor = 0.2;
-  double budget = 0.2;  // share of the requests; 0: no retries at all but the few
+  double budget = 0.2;  // share of the requests (retry_budget.h); 0: the constant part alone
 };
 
 enum class TryFailure : uint8_t {
@@ -77,26 +71,6 @@ class RetryPlan {
   bool repeatable_;
   bool exhausted_ = false;
   uint32_t failures_ = 0;
-};
-
-class RetryBudget {
- public:
-  explicit RetryBudget(double share) : share_(share) {}
-
-  void CountRequest(int64_t now_ns) { ++At(now_ns).requests; }
-  // Takes one retry, if there is one left.
-  bool Take(int64_t now_ns);
-
- private:
-  struct Second {
-    uint64_t requests = 0;
-    uint64_t retries = 0;
-  };
-  Second& At(int64_t now_ns);  // forgets what is older than the window
-
-  const double share_;
-  std::array<Second, 10> seconds_;
-  int64_t last_ = 0;  // the second that At() saw last
 };
 
 }  // namespace vllm_router

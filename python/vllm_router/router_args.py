@@ -1015,7 +1015,8 @@ class RouterArgs:
         "the most retries as a share of the requests of the last ten seconds",
         group=_RESILIENCE,
         scope="server",
-        more="So that an outage does not multiply load. Ten are always allowed; counted per thread.",
+        more="So that an outage does not multiply load. Ten per second are allowed beside it; all threads "
+        "share the budget.",
     )
     disable_retries: bool = option(
         False,

@@ -1,7 +1,6 @@
 """The slow twin of cpp/routing/retry_plan.h: whether and when a request is tried again, told in seconds."""
 
-from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tests.models.dice import Dice
 
@@ -63,24 +62,3 @@ class RetryPlan:
         draw = dice.below(2**32) / 2**32
         jitter = 1 + self.options.jitter_factor * (2 * draw - 1)
         return min(grown, self.options.max_backoff_ms) * jitter / 1000
-
-
-@dataclass
-class RetryBudget:
-    """A count per second of the clock; the last ten of them, this one included, are what counts."""
-
-    share: float
-    requests: Counter[int] = field(default_factory=Counter)
-    retries: Counter[int] = field(default_factory=Counter)
-
-    def count_request(self, now: float) -> None:
-        self.requests[int(now)] += 1
-
-    def take(self, now: float) -> bool:
-        seconds = range(int(now) - 9, int(now) + 1)
-        requests = sum(self.requests[second] for second in seconds)
-        retries = sum(self.retries[second] for second in seconds)
-        if retries >= max(10, self.share * requests):
-            return False
-        self.retries[int(now)] += 1
-        return True

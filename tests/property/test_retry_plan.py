@@ -1,4 +1,4 @@
-"""RetryPlan and RetryBudget against their slow twins."""
+"""RetryPlan against its slow twin."""
 
 import pytest
 from hypothesis import given
@@ -49,19 +49,3 @@ def test_the_plan_is_its_twin_s(options, repeatable, story, seed):
         if pause is not None:
             assert pause == pytest.approx(expected, abs=1e-8)
         assert (plan.failures, plan.exhausted) == (slow.failures, slow.exhausted)
-
-
-@given(
-    st.sampled_from([0.0, 0.1, 0.2, 1.0, 3.0]),
-    st.lists(st.tuples(st.sampled_from(["request", "retry"]), st.floats(0, 3)), max_size=200),
-)
-def test_the_budget_is_its_twin_s(share, story):
-    budget, slow = testing.RetryBudget(share), twin.RetryBudget(share)
-    now = 1000.0
-    for what, passes in story:
-        now += passes if passes > 2 else 0  # mostly at once
-        if what == "request":
-            budget.count_request(now)
-            slow.count_request(now)
-        else:
-            assert budget.take(now) == slow.take(now)

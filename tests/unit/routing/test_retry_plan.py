@@ -72,27 +72,3 @@ def test_a_worker_that_was_silent_for_long_is_not_followed_by_another():
 )
 def test_retry_after_is_read_in_seconds(text, ms):
     assert testing.parse_retry_after(text) == ms
-
-
-def test_a_few_retries_are_always_allowed():
-    budget = testing.RetryBudget(0.2)
-    assert [budget.take(100.0) for _ in range(12)] == [True] * 10 + [False] * 2
-
-
-def test_a_share_of_the_last_ten_seconds_is_allowed():
-    budget = testing.RetryBudget(0.2)
-    for second in range(100, 110):
-        for _ in range(100):
-            budget.count_request(float(second))
-    assert sum(budget.take(109.0) for _ in range(1000)) == 200
-    assert not budget.take(109.9)
-    assert sum(budget.take(113.0) for _ in range(1000)) == 0  # 600 requests and 200 retries are in the window
-    assert sum(budget.take(130.0) for _ in range(1000)) == 10  # all is forgotten
-
-
-def test_a_clock_that_jumps_back_neither_breaks_nor_refills_the_budget():
-    budget = testing.RetryBudget(0.2)
-    assert [budget.take(100.0) for _ in range(10)] == [True] * 10
-    assert not budget.take(50.0)
-    assert not budget.take(100.5)
-    assert budget.take(1e6)

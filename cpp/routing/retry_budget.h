@@ -1,0 +1,70 @@
+// RetryBudget: how many retries all threads together may make, so that an outage does not multiply load.
+//
+//   retries of the last ten seconds  <  10 per second  +  share * requests of the last ten seconds
+//
+// The constant part is for small fleets and quiet hours, where a share of few requests would be none. As in Finagle.
+//
+//   thread 1   requests per second   … 31 28 30 29        each written by its thread only, on memory of its own
+//   thread 2                         … 12 11 14 12
+//   all        retries per second    …  0  1  0  4        under the mutex
+//
+//   RetryBudget budget(0.2);                              // one for all
+//   RetryBudget::Thread mine(budget);                     // on each thread
+//   mine.CountRequest(now);
+//   if (mine.Take(now)) …                                 // one retry, gone from the budget
+//
+// Cost: a request a load and a store, relaxed; a retry a mutex that is held for ten loads per thread. The time is passed
+// in. A RetryBudget::Thread belongs to one thread and must not outlive its budget; the budget is thread-safe.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+namespace vllm_router {
+
+class RetryBudget {
+ public:
+  static constexpr int64_t kWindowSeconds = 10;
+
+  class alignas(64) Thread {
+   public:
+    explicit Thread(RetryBudget& budget);
+    ~Thread();
+    Thread(const Thread&) = delete;
+    Thread& operator=(const Thread&) = delete;
+
+    void CountRequest(int64_t now_ns);
+    // Takes one retry out of the budget of all threads, if there is one left.
+    bool Take(int64_t now_ns) { return budget_.Take(now_ns); }
+
+   private:
+    friend class RetryBudget;
+    uint64_t RequestsSince(int64_t second) const;
+
+    RetryBudget& budget_;
+    int64_t last_ = 0;  // second that was counted last; of the owner alone
+    // A second and its requests in one word, so that a reader never sees the count of one with the name of another.
+    std::array<std::atomic<uint64_t>, kWindowSeconds> seconds_{};
+  };
+
+  explicit RetryBudget(double share) : share_(share) {}
+
+  bool Take(int64_t now_ns);
+
+ private:
+  struct Second {
+    int64_t second = 0;
+    uint64_t retries = 0;
+  };
+
+  const double share_;
+  std::mutex mutex_;  // leaf; guards what follows
+  std::vector<const Thread*> threads_;
+  int64_t last_ = 0;  // second of the last Take()
+  std::array<Second, kWindowSeconds> seconds_{};
+};
+
+}  // namespace vllm_router
