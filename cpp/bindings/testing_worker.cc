@@ -163,8 +163,9 @@ void BindHealth(py::module_& testing) {
                 .success_threshold = successes};
             return HealthWatch(options, 0);
           }),
-          py::arg("interval_secs") = 60.0, py::arg("failure_threshold") = 3, py::arg("success_threshold") = 2)
+          py::arg("interval_secs") = 10.0, py::arg("failure_threshold") = 3, py::arg("success_threshold") = 2)
       .def_property_readonly("healthy", &HealthWatch::healthy)
+      .def_property_readonly("known", &HealthWatch::known)
       .def_property_readonly("suspected", &HealthWatch::suspected)
       .def("due", [](const HealthWatch& self, double now) { return self.Due(Nanos(now)); })
       .def_property_readonly(

@@ -125,6 +125,13 @@ AdminReply NoUrlInPath(std::string_view encoded) {
       "worker's URL percent-encoded, for example /workers/http%3A%2F%2Fgpu-0%3A8000"));
 }
 
+// The check that let it in counts as its first.
+void MarkChecked(const FleetView& fleet, std::string_view base) {
+  for (const FleetView::Member& member : fleet.members()) {
+    if (member.worker->url.base == base) member.worker->health_known.store(true, std::memory_order_relaxed);
+  }
+}
+
 json::object Describe(const FleetView::Member& member) {
   const Worker& worker = *member.worker;
   return {
@@ -148,7 +155,7 @@ Task<AdminReply> Admin::Answer(Lane& lane, AdminRequest request) {
     case Route::kLiveness:
       co_return Text(200, "OK");
     case Route::kHealth:
-      co_return Health(lane.options.health_compat);
+      co_return Health(lane);
     case Route::kReadiness:
       co_return Readiness(
           lane.health == nullptr || !lane.health->checks() || lane.health->anybody_answered());
@@ -197,24 +204,35 @@ Task<AdminReply> Admin::Answer(Lane& lane, AdminRequest request) {
   }
 }
 
-// 200 while any worker serves: one sick worker must not take the whole router out of a load balancer.
-// `compat`: 503 as soon as one is unhealthy, as the reference router has it.
-AdminReply Admin::Health(bool compat) const {
+// 200 while any worker serves: one unhealthy worker must not take the whole router out of a load balancer. A worker that
+// was not checked yet gets requests, so it counts as one that serves, and the text says that it is a guess.
+// With --health-compat 503 as soon as one is unhealthy, as the reference router has it. That one opens its port when it has
+// seen its workers well, so 503 as well while one is not checked yet.
+AdminReply Admin::Health(const Lane& lane) const {
   const std::shared_ptr<const FleetView> fleet = router_->fleet();
+  const bool checks = lane.health != nullptr && lane.health->checks();
   json::array unhealthy;
+  size_t unknown = 0;
   for (const FleetView::Member& member : fleet->members()) {
-    if (!member.healthy) unhealthy.emplace_back(member.worker->url.url);
-  }
-  if (compat) {
-    return unhealthy.empty() ? Text(200, "All servers healthy")
-                             : Text(503, "Unhealthy servers: " + json::serialize(unhealthy));
+    if (!member.healthy) {
+      unhealthy.emplace_back(member.worker->url.url);
+    } else if (checks && !member.worker->health_known.load(std::memory_order_relaxed)) {
+      ++unknown;
+    }
   }
   const bool serves = !fleet->eligible().empty() || fleet->members().empty();
-  if (unhealthy.empty() && serves) return Text(200, "All servers healthy");
-  if (unhealthy.empty()) return Text(503, "All servers are draining or have open circuit breakers");
-  return Text(
-      serves ? 200 : 503,
-      (serves ? "Serving. Unhealthy servers: " : "Unhealthy servers: ") + json::serialize(unhealthy));
+  const bool good = lane.options.health_compat ? unhealthy.empty() && unknown == 0 : serves;
+  if (good && unhealthy.empty() && unknown == 0) return Text(200, "All servers healthy");
+  if (unhealthy.empty() && unknown == 0) {
+    return Text(503, "All servers are draining or have open circuit breakers");
+  }
+  std::string text = good ? "Serving. " : "";
+  if (unknown != 0) {
+    text += Concat("Not checked yet: ", unknown, " of ", fleet->members().size(), " servers");
+    if (!unhealthy.empty()) text += ". ";
+  }
+  if (!unhealthy.empty()) text += "Unhealthy servers: " + json::serialize(unhealthy);
+  return Text(good ? 200 : 503, std::move(text));
 }
 
 // `tried`: a worker has answered a health check. Workers count as healthy until theirs fail, but at the start that says
@@ -427,8 +445,11 @@ Task<Status> Admin::AddWhenHealthy(Lane& lane, Errand& errand, std::string url, 
   while (!errand.cancelled()) {
     const StatusOr<Fetched> answer =
         co_await Fetch(lane, &errand, worker, options.health_check_endpoint, options.health_check_timeout_ms);
-    if (answer.ok() && answer->status >= 200 && answer->status < 300)
-      co_return router_->AddWorker(url, weight);
+    if (answer.ok() && answer->status >= 200 && answer->status < 300) {
+      const Status added = router_->AddWorker(url, weight);
+      MarkChecked(*router_->fleet(), worker.base);
+      co_return added;
+    }
     if (answer.ok() && answer->status == ErrorOf(HttpError::kLoopDetected).status) {
       co_return absl::InvalidArgumentError(
           "worker " + worker.url + " leads back to this router; give the address of an engine");

@@ -47,7 +47,7 @@ class Admin {
   Task<AdminReply> Answer(Lane& lane, AdminRequest request);
 
  private:
-  AdminReply Health(bool compat) const;
+  AdminReply Health(const Lane& lane) const;
   AdminReply Readiness(bool tried) const;
   AdminReply PrefixRouting() const;
   AdminReply IndexStats() const;

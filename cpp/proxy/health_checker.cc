@@ -70,6 +70,11 @@ void HealthChecker::FollowFleet(const FleetView& fleet) {
   std::erase_if(watches_, [this](const auto& entry) { return !hosts_.contains(entry.first); });
   const int64_t now = lane_.clock.NowNanos();
   for (const auto& [base, url] : hosts_) watches_.try_emplace(base, OptionsOf(lane_.options), now);
+  for (const FleetView::Member& member : fleet.members()) {  // a rank may join a host that is known
+    if (watches_.at(member.worker->url.base).known()) {
+      member.worker->health_known.store(true, std::memory_order_relaxed);
+    }
+  }
 }
 
 Task<void> HealthChecker::Run() {
@@ -118,6 +123,7 @@ Task<void> HealthChecker::Probe(WorkerUrl url) {
   const std::shared_ptr<const FleetView> fleet = lane_.router->fleet();
   for (const FleetView::Member& member : fleet->members()) {
     if (member.worker->url.base != url.base) continue;
+    member.worker->health_known.store(true, std::memory_order_relaxed);
     if (!found->second.suspected()) member.worker->suspected.store(false, std::memory_order_relaxed);
     if (changed && healthy) Recovered(member.worker);
     if (!answer.ok()) member.worker->breaker.NotReached();

@@ -76,7 +76,7 @@ struct ServerOptions {
   int64_t worker_startup_timeout_ms = 600'000;
   int64_t worker_startup_check_ms = 30'000;
   int64_t load_poll_interval_ms = -1;         // 0: never; -1: as worker_startup_check_ms under power_of_two
-  int64_t health_check_interval_ms = 60'000;  // 0: no checks
+  int64_t health_check_interval_ms = 10'000;  // 0: no checks
   int64_t health_check_timeout_ms = 5'000;
   uint32_t health_failure_threshold = 3;
   uint32_t health_success_threshold = 2;

@@ -4,10 +4,15 @@
 //
 //   healthy --failure_threshold failures in a row--> unhealthy --success_threshold successes in a row--> healthy
 //
-// HealthWatch is one host's schedule around it. Usually it is asked once per interval. While something is unclear
-// (a request found it out of reach, or the last check contradicts the verdict) and while it is down, it is asked every
-// second, so that a dead one is out within some three seconds, and a live one back within two, whatever the interval.
-// A worker starts healthy, as in the reference router.
+// HealthWatch is one host's schedule around it:
+//
+//   healthy, and the last check agrees                                     the interval (10 s)
+//   unhealthy                                                              2 s
+//   a request could not reach it, or the last check contradicts the verdict  1 s
+//
+// never more than the interval. So a host that dies without traffic is out within some twelve seconds, one that a request
+// found dead within two, and one that serves again is back within three. A new host is checked at once; it starts
+// healthy, as in the reference router, but known() says whether a check has ended yet.
 #pragma once
 
 #include <algorithm>
@@ -42,8 +47,9 @@ class HealthTracker {
 };
 
 struct HealthOptions {
-  int64_t interval_ns = 60'000'000'000;
-  int64_t quick_ns = 1'000'000'000;  // while something is unclear; never more than the interval
+  int64_t interval_ns = 10'000'000'000;
+  int64_t unhealthy_ns = 2'000'000'000;  // instead, while it is unhealthy; never more than the interval
+  int64_t unclear_ns = 1'000'000'000;    // instead, while something is unclear; likewise
   uint32_t failure_threshold = 3;
   uint32_t success_threshold = 2;
 };
@@ -54,6 +60,7 @@ class HealthWatch {
       : options_(options), tracker_(options.failure_threshold, options.success_threshold), due_ns_(now_ns) {}
 
   bool healthy() const { return tracker_.healthy(); }
+  bool known() const { return known_; }  // a check has ended, well or not
   bool suspected() const { return suspicion_ > 0; }
   bool asking() const { return asking_; }
   int64_t due_ns() const { return due_ns_; }  // while not asking
@@ -64,11 +71,15 @@ class HealthWatch {
   // The answer to what began. Returns true when the verdict changed. `spread`: -1..1, so that hosts are not asked in step.
   bool End(bool success, int64_t now_ns, double spread) {
     asking_ = false;
+    known_ = true;
     const bool changed = tracker_.Observe(success);
     if (changed) suspicion_ = 0;
     if (success && suspicion_ > 0) --suspicion_;
-    const bool clear = tracker_.healthy() && tracker_.settled() && suspicion_ == 0;
-    const int64_t pause = clear ? options_.interval_ns : std::min(options_.quick_ns, options_.interval_ns);
+    const bool clear = tracker_.settled() && suspicion_ == 0;
+    const int64_t pause = std::min(
+        options_.interval_ns, !clear               ? options_.unclear_ns
+                              : tracker_.healthy() ? options_.interval_ns
+                                                   : options_.unhealthy_ns);
     due_ns_ = now_ns + pause + static_cast<int64_t>(static_cast<double>(pause) * 0.1 * spread);
     return changed;
   }
@@ -84,6 +95,7 @@ class HealthWatch {
   HealthOptions options_;
   HealthTracker tracker_;
   uint32_t suspicion_ = 0;  // good answers that would end it
+  bool known_ = false;
   bool asking_ = false;
   int64_t due_ns_;
 };

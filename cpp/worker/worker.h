@@ -31,7 +31,8 @@ struct Worker {
   CoolDown cool_down;
   std::atomic<uint32_t> warmth{kWeightOne};  // thousandths; less while it comes back (warmth.h)
   std::atomic<bool> suspected{false};        // a health check has been asked for
-  std::atomic<uint64_t> selections{0};       // decisions that chose this worker
+  std::atomic<bool> health_known{false};  // one has ended, so that the fleet's `healthy` is more than a guess
+  std::atomic<uint64_t> selections{0};    // decisions that chose this worker
 
   // What loads are compared with, and shares: the weight, or as much of it as the worker can take yet. What must not
   // move for a while, such as a ring's points, goes by the weight itself.

@@ -803,12 +803,13 @@ class RouterArgs:
     )
 
     health_check_interval_secs: float = option(
-        60,
+        10,
         Seconds("no checks"),
-        "the time between two health checks of a worker",
+        "the time between two health checks of a healthy worker",
         group=_HEALTH,
         scope="server",
-        more="0 makes no checks.",
+        more="An unhealthy one is checked every 2 s, one in doubt every second, if that is sooner. "
+        "0 makes no checks.",
     )
     health_check_timeout_secs: float = option(
         5, Seconds(), "how long a health check may take", group=_HEALTH, scope="server"

@@ -23,7 +23,6 @@ REFERENCE = {
     "--health-failure-threshold": 3,
     "--health-success-threshold": 2,
     "--health-check-timeout-secs": 5,
-    "--health-check-interval-secs": 60,
     "--health-check-endpoint": "/health",
     "--log-level": "info",
     "--log-dir": None,
@@ -34,6 +33,7 @@ REFERENCE = {
 }
 # Those that it has and we give another meaning or no effect; the rest of it must be among what is refused.
 DIFFERENT = {
+    "--health-check-interval-secs",
     "--max-concurrent-requests",
     "--queue-size",
     "--queue-timeout-secs",

@@ -7,7 +7,7 @@ import urllib.parse
 import pytest
 
 from tests.fakes.stage import error_of
-from tests.fakes.wire import request, response
+from tests.fakes.wire import eventually, request, response
 
 
 def models(*ids: str, **extra):
@@ -55,6 +55,56 @@ def test_health_names_the_unhealthy_and_fails_only_when_nobody_serves(stage):
     router.core.set_healthy(second.url, True)
     assert client.ask("GET", "/health").status == 200
     assert first.requests == second.requests == []
+
+
+def test_health_says_how_many_workers_are_not_checked_yet(stage):
+    """mending row 7: nothing is called healthy before a check has said so."""
+
+    def answer(connection, _message):
+        gate.wait()
+        connection.send(response(200, b""))
+
+    held, other = stage.worker(answer), stage.worker()
+    gate = held.gate()
+    router = stage.router(held, other, health_check_interval_secs=3600, health_check_timeout_secs=100)
+    client = stage.client(router)
+    other.wait_for_requests(1)
+    eventually(lambda: client.ask("GET", "/health").body == b"Serving. Not checked yet: 1 of 2 servers")
+    assert client.ask("GET", "/health").status == 200
+    router.core.set_healthy(other.url, False)
+    assert client.ask("GET", "/health").body.decode() == (
+        f'Serving. Not checked yet: 1 of 2 servers. Unhealthy servers: ["{other.url}"]'
+    )
+    router.core.set_healthy(other.url, True)
+    gate.open()
+    eventually(lambda: client.ask("GET", "/health").body == b"All servers healthy")
+
+
+def test_health_as_the_reference_has_it_is_503_until_all_are_checked(stage):
+    """mending row 7"""
+
+    def answer(connection, _message):
+        gate.wait()
+        connection.send(response(200, b""))
+
+    worker = stage.worker(answer)
+    gate = worker.gate()
+    router = stage.router(
+        worker, health_check_interval_secs=3600, health_check_timeout_secs=100, health_compat=True
+    )
+    client = stage.client(router)
+    reply = client.ask("GET", "/health")
+    assert (reply.status, reply.body) == (503, b"Not checked yet: 1 of 1 servers")
+    gate.open()
+    eventually(lambda: client.ask("GET", "/health").status == 200)
+
+
+def test_a_worker_that_was_added_has_been_checked(stage):
+    """mending row 7: the check that let it in counts."""
+    router = stage.router(health_check_interval_secs=3600, health_compat=True)
+    client = stage.client(router)
+    assert client.ask("POST", f"/add_worker?url={stage.worker().url}").status == 200
+    assert client.ask("GET", "/health").body == b"All servers healthy"
 
 
 def test_readiness_needs_a_worker_that_may_be_chosen(stage):

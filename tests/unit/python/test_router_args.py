@@ -84,7 +84,7 @@ REFERENCE_DEFAULTS: dict[str, Any] = {
     "health-failure-threshold": 3,
     "health-success-threshold": 2,
     "health-check-timeout-secs": 5,
-    "health-check-interval-secs": 60,
+    "health-check-interval-secs": 10,
     "health-check-endpoint": "/health",
     "log-dir": None,
     "log-level": "info",

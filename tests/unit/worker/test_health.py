@@ -92,15 +92,49 @@ def test_a_dead_host_is_out_after_three_seconds_whatever_the_interval():
     assert not watch.healthy
 
 
-def test_and_back_within_two():
+def test_and_back_within_three():
     watch = testing.HealthWatch(interval_secs=60, failure_threshold=1)
     answered(watch, False, 0)
-    assert not answered(watch, False, 1)
+    assert not watch.due(1.9)
     assert watch.due(2)
-    assert not answered(watch, True, 2)
-    assert watch.due(3)
-    assert answered(watch, True, 3)
-    assert not watch.due(62)
+    assert not answered(watch, False, 2)
+    assert watch.due(4)
+    assert not answered(watch, True, 4)
+    assert watch.due(5)
+    assert answered(watch, True, 5)
+    assert not watch.due(64)
+
+
+def test_one_that_dies_without_traffic_is_out_after_twelve_seconds():
+    """mending row 7: nobody asks it for anything but its health, at the default interval."""
+    watch = testing.HealthWatch()
+    answered(watch, True, 0)
+    assert not watch.due(9.9)
+    story = []
+    for second in (10, 11, 12):
+        assert watch.due(second)
+        story.append(answered(watch, False, second))
+    assert story == [False, False, True]
+    assert not watch.healthy
+
+
+def test_an_unhealthy_one_is_checked_every_two_seconds():
+    """mending row 7"""
+    watch = testing.HealthWatch(failure_threshold=1)
+    for now in range(0, 20, 2):
+        assert watch.due(now)
+        answered(watch, False, now)
+        assert not watch.due(now + 1.9)
+
+
+@pytest.mark.parametrize("success", [True, False])
+def test_a_new_one_is_known_when_its_first_check_has_ended(success):
+    watch = testing.HealthWatch()
+    assert not watch.known
+    watch.begin()
+    assert not watch.known
+    watch.end(success, 0)
+    assert watch.known
 
 
 def test_a_suspicion_ends_after_good_answers():
