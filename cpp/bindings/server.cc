@@ -82,9 +82,15 @@ const std::map<std::string, Setter>& Setters() {
       {"first_byte_timeout_secs", SetSeconds(&ServerOptions::first_byte_timeout_ms)},
       {"stream_idle_timeout_secs", SetSeconds(&ServerOptions::stream_idle_timeout_ms)},
       {"stream_total_timeout_secs", SetSeconds(&ServerOptions::stream_total_timeout_ms)},
+      {"hold_stream_head",
+       [](ServerOptions& options, const py::handle& value) {
+         options.hold_stream_head = value.cast<std::string>() == "on";
+       }},
+      {"dead_worker_grace_secs", SetSeconds(&ServerOptions::dead_worker_grace_ms)},
       {"upstream_pool_size", Set(&ServerOptions::upstream_pool_size)},
       {"upstream_pool_idle_secs", SetSeconds(&ServerOptions::upstream_pool_idle_ms)},
       {"retry_max_retries", SetIn(&ServerOptions::retry, &RetryOptions::max_tries)},
+      {"retry_lost_requests", SetIn(&ServerOptions::retry, &RetryOptions::lost_retries)},
       {"retry_initial_backoff_ms", SetIn(&ServerOptions::retry, &RetryOptions::initial_backoff_ms)},
       {"retry_max_backoff_ms", SetIn(&ServerOptions::retry, &RetryOptions::max_backoff_ms)},
       {"retry_backoff_multiplier", SetIn(&ServerOptions::retry, &RetryOptions::backoff_multiplier)},

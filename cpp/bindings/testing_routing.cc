@@ -15,6 +15,7 @@
 #include "routing/rate_limit.h"
 #include "routing/request_fields.h"
 #include "routing/retry_budget.h"
+#include "routing/request_quarantine.h"
 #include "routing/retry_plan.h"
 #include "routing/routing_text.h"
 #include "routing/session_key.h"
@@ -245,13 +246,15 @@ struct PlanHarness {
   RetryPlan plan;
 };
 
-std::unique_ptr<PlanHarness> MakePlan(bool repeatable, const py::kwargs& given) {
+std::unique_ptr<PlanHarness> MakePlan(bool repeatable, bool retry_lost, const py::kwargs& given) {
   auto harness = std::unique_ptr<PlanHarness>(new PlanHarness{{}, RetryPlan(RetryOptions{}, repeatable)});
   RetryOptions& options = harness->options;
   for (const auto& [key, value] : given) {
     const auto name = key.cast<std::string>();
     if (name == "max_tries")
       options.max_tries = value.cast<uint32_t>();
+    else if (name == "lost_retries")
+      options.lost_retries = value.cast<uint32_t>();
     else if (name == "initial_backoff_ms")
       options.initial_backoff_ms = value.cast<int64_t>();
     else if (name == "max_backoff_ms")
@@ -265,13 +268,13 @@ std::unique_ptr<PlanHarness> MakePlan(bool repeatable, const py::kwargs& given) 
     else
       throw py::type_error("retries have no option " + name);
   }
-  harness->plan = RetryPlan(harness->options, repeatable);
+  harness->plan = RetryPlan(harness->options, repeatable, retry_lost);
   return harness;
 }
 
 TryFailure FailureByName(const std::string& name) {
   constexpr std::string_view kNames[] = {
-      "connect", "lost", "bad_answer", "send_timeout", "first_byte_timeout", "status"};
+      "connect", "broken", "lost", "bad_answer", "send_timeout", "first_byte_timeout", "status"};
   for (size_t i = 0; i < std::size(kNames); ++i) {
     if (kNames[i] == name) return static_cast<TryFailure>(i);
   }
@@ -282,7 +285,7 @@ int64_t Nanos(double seconds) { return static_cast<int64_t>(seconds * 1e9); }
 
 void BindRetryPlan(py::module_& testing) {
   py::class_<PlanHarness>(testing, "RetryPlan")
-      .def(py::init(&MakePlan), "repeatable"_a)
+      .def(py::init(&MakePlan), "repeatable"_a, "retry_lost"_a = true)
       .def(
           "next",
           [](PlanHarness& self, Dice& dice, const std::string& how, int status,
@@ -310,6 +313,74 @@ void BindRetryPlan(py::module_& testing) {
       .def("count_request", [](RetryBudget::Thread& self, double now) { self.CountRequest(Nanos(now)); })
       .def("take", [](RetryBudget::Thread& self, double now) { return self.Take(Nanos(now)); });
   testing.def("parse_retry_after", &ParseRetryAfter);
+}
+
+void BindRequestQuarantine(py::module_& testing) {
+  py::class_<RequestQuarantine>(testing, "RequestQuarantine")
+      .def(
+          py::init([](size_t max_requests, size_t max_clients, bool suspect_pending) {
+            return std::make_unique<RequestQuarantine>(QuarantineOptions{
+                .max_requests = max_requests,
+                .max_clients = max_clients,
+                .suspect_pending = suspect_pending});
+          }),
+          "max_requests"_a = 10'000, "max_clients"_a = 10'000, "suspect_pending"_a = true)
+      .def(
+          "report_loss",
+          [](RequestQuarantine& self, uint64_t digest, uint64_t size, uint64_t host, uint64_t client,
+             const std::string& request_id, double now) {
+            self.ReportLoss(
+                {.digest = {digest, digest},
+                 .bytes = size,
+                 .host = host,
+                 .client = client,
+                 .request_id = request_id},
+                Nanos(now));
+          },
+          "digest"_a, "size"_a, "host"_a, "client"_a, "request_id"_a, "now"_a)
+      .def(
+          "report_down",
+          [](RequestQuarantine& self, uint64_t host, double now) {
+            std::vector<std::pair<std::string, bool>> quarantined;
+            for (auto& one : self.ReportDown(host, Nanos(now))) {
+              quarantined.emplace_back(std::move(one.request_id), one.client_restricted);
+            }
+            return quarantined;
+          },
+          "host"_a, "now"_a)
+      .def(
+          "report_up",
+          [](RequestQuarantine& self, uint64_t host, double since, double now) {
+            self.ReportUp(host, Nanos(since), Nanos(now));
+          },
+          "host"_a, "since"_a, "now"_a)
+      .def(
+          "is_suspected",
+          [](RequestQuarantine& self, uint64_t digest, double now) {
+            return self.IsSuspected({digest, digest}, Nanos(now));
+          },
+          "digest"_a, "now"_a)
+      .def("may_know", &RequestQuarantine::MayKnow, "size"_a)
+      .def_property_readonly("active", &RequestQuarantine::active)
+      .def(
+          "enter",
+          [](RequestQuarantine& self, uint64_t client, double now) {
+            constexpr const char* kNames[] = {"free", "entered", "busy"};
+            return kNames[static_cast<size_t>(self.Enter(client, Nanos(now)))];
+          },
+          "client"_a, "now"_a)
+      .def("leave", &RequestQuarantine::Leave, "client"_a)
+      .def(
+          "counts",
+          [](RequestQuarantine& self, double now) {
+            const RequestQuarantine::Counts counts = self.CountAll(Nanos(now));
+            return std::tuple(counts.quarantined, counts.restricted, counts.quarantines, counts.losses);
+          },
+          "now"_a);
+  testing.def("digest_of_request", [](const std::string& path, const std::string& body) {
+    const RequestDigest digest = DigestOfRequest(path, body);
+    return std::pair(digest.high, digest.low);
+  });
 }
 
 // Waiters of an Admission by number, and who of them was granted since one last asked.
@@ -385,6 +456,7 @@ py::dict BlocksOf(const PyRouter& router, const py::kwargs& parts) {
 
 void BindTestingRouting(py::module_& testing) {
   BindRetryPlan(testing);
+  BindRequestQuarantine(testing);
   testing.attr("TOKEN_CACHE_ENTRY_BYTES") = TokenCache::kEntryBytes;
   testing.attr("MAX_NAMED_ITEMS") = kMaxNamedItems;
   testing.attr("MAX_TOKENIZED_IDS") = kMaxTokenizedIds;

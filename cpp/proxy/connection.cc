@@ -88,6 +88,10 @@ void Connection::CutFrom(const Worker& worker) {
   if (exchange_ != nullptr && exchange_->IsAt(worker)) exchange_->Cancel(CancelReason::kDrained);
 }
 
+void Connection::WorkerDied(const Worker& worker) {
+  if (exchange_ != nullptr && exchange_->IsAt(worker)) exchange_->WorkerDied();
+}
+
 void Connection::Drain(bool cut) {
   if (resting_) {
     if (cut || !socket.HasUnread()) socket.Close();

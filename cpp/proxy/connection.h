@@ -23,7 +23,8 @@ class Connection {
   // On shutdown: a resting connection closes, a working one, or one whose request has arrived, closes after its answer;
   // with `cut`, now.
   void Drain(bool cut);
-  void CutFrom(const Worker& worker);  // if that is where its request is
+  void CutFrom(const Worker& worker);     // if that is where its request is
+  void WorkerDied(const Worker& worker);  // likewise
 
   Lane& lane;
   Socket socket;

@@ -44,6 +44,14 @@ constexpr ErrorRow kRows[] = {
     {504, kServer, "first_byte_timeout", "The worker did not begin to answer in time."},
     {503, kServer, "worker_drained",
      "The worker that had the request is leaving, and its time was over before it answered.", true},
+    {502, kServer, "request_suspected",
+     "Two workers failed while they served this request, so it is rejected for a minute; change it, or retry "
+     "later."},
+    {429, kInvalid, "client_restricted",
+     "Several requests of this client were followed by failures of workers, so it may have one request at a "
+     "time for up "
+     "to ten minutes; wait for the response to the other one.",
+     true},
     {503, kServer, "shutting_down", "The router is shutting down.", true},
 };
 static_assert(std::size(kRows) == kHttpErrorCount, "an error without a row");

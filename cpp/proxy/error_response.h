@@ -39,6 +39,8 @@ enum class HttpError : uint8_t {
   kWorkerWriteTimeout,
   kFirstByteTimeout,
   kWorkerDrained,
+  kRequestSuspected,
+  kClientRestricted,
   kShuttingDown,
 };
 inline constexpr int kHttpErrorCount = static_cast<int>(HttpError::kShuttingDown) + 1;

@@ -9,6 +9,7 @@
 #include "base/limits.h"
 #include "base/text.h"
 #include "http/dot_segments.h"
+#include "base/log.h"
 #include "http/head_writer.h"
 #include "http/via.h"
 #include "proxy/admin.h"
@@ -16,6 +17,7 @@
 #include "proxy/decision_headers.h"
 #include "proxy/fetch.h"
 #include "proxy/health_checker.h"
+#include "proxy/quarantine.h"
 #include "proxy/relay.h"
 #include "routing/json_beginning.h"
 
@@ -56,6 +58,8 @@ std::string_view CutBy(CancelReason reason) {
       return ErrorOf(HttpError::kWorkerDrained).code;
     case CancelReason::kTotalTimeout:
       return "total_timeout";
+    case CancelReason::kWorkerDead:
+      return "worker_dead";
     default:
       return {};
   }
@@ -76,9 +80,10 @@ Exchange::Exchange(Connection& connection)
 Exchange::~Exchange() { lane_.request_parsers.Give(std::move(head_parser_)); }
 
 Task<void> Exchange::Run() {
-  Next next = co_await ReadHead();                                         // 1 HEAD
-  if (next == Next::kOn) next = co_await PassGate();                       // 2 GATE
-  if (next == Next::kOn) next = co_await ReadBody();                       // 3 BODY, 4 FIELDS
+  Next next = co_await ReadHead();                    // 1 HEAD
+  if (next == Next::kOn) next = co_await PassGate();  // 2 GATE
+  if (next == Next::kOn) next = co_await ReadBody();  // 3 BODY, 4 FIELDS
+  if (next == Next::kOn && lane_.gates.quarantine.active()) next = co_await CheckQuarantine();
   if (next == Next::kOn && !seat_.TryTake(1)) next = co_await TakeSeat();  // 5 SEAT
   if (next == Next::kOn && key_.unknown_text) next = co_await FindTokens();
   if (next == Next::kOn) next = co_await Ask();   // 6 SELECT, 7 LEASE, 8 SEND, 9 AWAIT: proxy/tries.h
@@ -385,6 +390,29 @@ void Exchange::KeepPrompt(const RequestView& request) {
   lane_.router->ReadPrompt(request, key_, record_.prompt.get());
 }
 
+// Whether this request, or its client, may have ended workers before. A body that is only streamed is not looked at: it
+// is sent to one worker only.
+Task<Exchange::Next> Exchange::CheckQuarantine() {
+  RequestQuarantine& quarantine = lane_.gates.quarantine;
+  const int64_t now = lane_.clock.NowNanos();
+  const bool known = !stream_body_ && quarantine.MayKnow(body_->bytes()) &&
+                     quarantine.IsSuspected(DigestOfRequest(head_->path, body_->held()), now);
+  if (known) {
+    Log(LogLevel::kInfo, "request " + request_id_.id + " is rejected: it is quarantined");
+    co_await ReplyError(HttpError::kRequestSuspected);
+    co_return Next::kFinish;
+  }
+  if (!quarantine.restricts()) co_return Next::kOn;
+  const uint64_t client = ClientNumber(lane_, *head_, connection_.peer.address);
+  const RequestQuarantine::Entry entry = quarantine.Enter(client, now);
+  if (entry == RequestQuarantine::Entry::kBusy) {
+    co_await Refuse(HttpError::kClientRestricted);
+    co_return Next::kFinish;
+  }
+  if (entry == RequestQuarantine::Entry::kEntered) restricted_client_ = client;
+  co_return Next::kOn;
+}
+
 // Whether the record log wants it: work for a model.
 bool Exchange::IsRecorded() const {
   return lane_.recorder.wants_prompts() && RouteOf(record_.route).inference &&
@@ -392,7 +420,12 @@ bool Exchange::IsRecorded() const {
 }
 
 // Whether its beginning at least has to be read before the request goes on.
-bool Exchange::NeedsBody() const { return lane_.router->NeedsBody(head_->fields) || IsRecorded(); }
+bool Exchange::NeedsBody() const {
+  const RequestQuarantine& quarantine = lane_.gates.quarantine;
+  const bool may_be_quarantined = quarantine.active() && (head_->framing == BodyFraming::kChunked ||
+                                                          quarantine.MayKnow(head_->content_length));
+  return may_be_quarantined || lane_.router->NeedsBody(head_->fields) || IsRecorded();
+}
 
 // A worker's answer goes to the router's cache, so the key is made once more. Without one it stays as it is.
 Task<Exchange::Next> Exchange::FindTokens() {
@@ -479,7 +512,8 @@ Task<Exchange::Next> Exchange::Ask() {
       .key = &key_,
       .id = &request_id_,
       .client_address = connection_.peer.address,
-      .client_tls = connection_.socket.is_tls()};
+      .client_tls = connection_.socket.is_tls(),
+      .client_restricted = restricted_client_.has_value()};
   Tries::End end = co_await tries_.Run(request);
   while (end == Tries::End::kFull && cancelled_ == CancelReason::kNone) {
     total_deadline_.Disarm();
@@ -535,7 +569,8 @@ Task<void> Exchange::RelayAnswer() {
   if (lane_.draining || !RequestFullyRead() || ends_with_connection_) connection_.keep = false;
   if (!RequestFullyRead()) connection_.linger = true;
 
-  record_.answered_ns = lane_.clock.NowNanos();
+  // The head of an earlier attempt, where that one's response is the best there is.
+  if (record_.answered_ns < record_.sent_ns) record_.answered_ns = lane_.clock.NowNanos();
   record_.status = answer.status;
   record_.stream = answer.event_stream;
   if (answer.event_stream) {
@@ -589,7 +624,10 @@ Task<void> Exchange::RelayAnswer() {
        .first_byte = &Exchange::OnFirstBodyByte,
        .context = this});
   relay_ = chunked && record_.stream ? &relay : nullptr;
+  relaying_ = true;
   const Relay::End end = co_await relay.Run(client_head, tries_.in(), reader, chunked);
+  relaying_ = false;
+  deadline_.Disarm();
 
   record_.bytes_out = relay.bytes();
   record_.client_stalls = static_cast<uint32_t>(relay.stalls());
@@ -618,7 +656,9 @@ Task<void> Exchange::RelayAnswer() {
       CutClient();
       break;
     case Relay::End::kClosed:
-      if (cancelled_ == CancelReason::kIdleTimeout) tries_.AnswerEnded(/*broke_off=*/true);
+      if (cancelled_ == CancelReason::kIdleTimeout || cancelled_ == CancelReason::kWorkerDead) {
+        tries_.AnswerEnded(/*broke_off=*/true);
+      }
       CutClient();
       break;
   }
@@ -669,6 +709,20 @@ void Exchange::OnTotalDeadline(void* context) {
   static_cast<Exchange*>(context)->Cancel(CancelReason::kTotalTimeout);
 }
 
+void Exchange::WorkerDied() {
+  if (!client_has_bytes_) {
+    tries_.WorkerDied();
+  } else if (relaying_ && lane_.options.dead_worker_grace_ms == 0) {
+    Cancel(CancelReason::kWorkerDead);
+  } else if (relaying_) {
+    ArmDeadline(lane_.options.dead_worker_grace_ms, &Exchange::OnDeadWorkerGrace);
+  }
+}
+
+void Exchange::OnDeadWorkerGrace(void* context) {
+  static_cast<Exchange*>(context)->Cancel(CancelReason::kWorkerDead);
+}
+
 // ---- 11 FINISH
 
 void Exchange::Finish() {
@@ -693,6 +747,11 @@ void Exchange::Finish() {
       record_.end = ExchangeEnd::kTimeout;
       if (record_.error.empty()) record_.error = CutBy(cancelled_);
       break;
+    case CancelReason::kWorkerDead:
+      worker_failed_ = true;
+      record_.end = ExchangeEnd::kWorkerGone;
+      record_.error = CutBy(cancelled_);
+      break;
     case CancelReason::kShutdown:
     case CancelReason::kDrained:
       record_.end = ExchangeEnd::kDrain;
@@ -715,6 +774,7 @@ void Exchange::Finish() {
   }
   tries_.GiveBack(lease_reusable_);
   seat_.Return();
+  if (restricted_client_.has_value()) lane_.gates.quarantine.Leave(*restricted_client_);
 
   if (body_.has_value()) {
     record_.bytes_in = body_->bytes();

@@ -44,7 +44,8 @@ enum class CancelReason : uint8_t {
   kIdleTimeout,
   kTotalTimeout,
   kShutdown,
-  kDrained,  // its worker leaves, and gave it long enough
+  kDrained,     // its worker leaves, and gave it long enough
+  kWorkerDead,  // its worker was found dead, and what was under way had its grace
 };
 
 class Exchange {
@@ -65,6 +66,8 @@ class Exchange {
   // Something of our own that may take minutes, which a server that stops does not wait for.
   bool OnLongErrand() const;
   bool IsAt(const Worker& worker) const { return record_.worker.get() == &worker; }
+  // The worker that it is at was found dead: a response that has begun gets a grace, any other attempt ends now.
+  void WorkerDied();
 
  private:
   // Where a step leads: on to the next one, or to FINISH because the exchange is over (answered or cut).
@@ -80,6 +83,7 @@ class Exchange {
   Task<void> AnswerHere();
   Task<Next> ReadBody();
   void MakeKey();
+  Task<Next> CheckQuarantine();
   bool IsRecorded() const;
   bool NeedsBody() const;
   void KeepPrompt(const RequestView& request);
@@ -120,6 +124,7 @@ class Exchange {
   static void OnFirstBodyByte(void* context);
   static void OnWorkerIdle(void* context);
   static void OnTotalDeadline(void* context);
+  static void OnDeadWorkerGrace(void* context);
 
   Connection& connection_;
   Lane& lane_;
@@ -147,7 +152,9 @@ class Exchange {
   bool client_has_bytes_ = false;      // of an answer: no other answer is possible any more
   bool ends_with_connection_ = false;  // the answer, at the client: its framing has no end of its own
   bool worker_failed_ = false;
-  Relay* relay_ = nullptr;  // of an event stream, while it runs
+  bool relaying_ = false;
+  std::optional<uint64_t> restricted_client_;  // whose one request this is
+  Relay* relay_ = nullptr;                     // of an event stream, while it runs
 
   CancelReason cancelled_ = CancelReason::kNone;
   Timer deadline_;        // of the step

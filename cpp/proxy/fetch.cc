@@ -85,7 +85,7 @@ Task<StatusOr<Fetched>> Run(
   StatusOr<std::vector<Address>> addresses = co_await lane.resolver.Resolve(url.host, deadline.name);
   deadline.name = nullptr;
   if (deadline.passed) co_return Failed(deadline, {});
-  if (!addresses.ok()) co_return addresses.status();
+  if (!addresses.ok()) co_return absl::NotFoundError(addresses.status().message());
 
   std::shared_ptr<const TlsContext> tls;
   if (url.tls) tls = outsiders_key != nullptr ? lane.tls.others() : lane.tls.workers();
@@ -105,7 +105,8 @@ Task<StatusOr<Fetched>> Run(
   }
   if (!socket.is_open()) {
     lane.resolver.Doubt(url.host);
-    co_return Failed(deadline, refused);
+    if (deadline.passed) refused = "no connection in time";
+    co_return absl::UnavailableError(refused);
   }
   deadline.socket = &socket;
 

@@ -63,8 +63,9 @@ class Errand {
   Delay* pause_ = nullptr;
 };
 
-// GET with the workers' key. DeadlineExceeded, Unavailable, or FailedPrecondition for an answer that is not HTTP or
-// longer than 8 MiB. Parameters by value: the task outlives its caller's temporaries. `errand` may be null.
+// GET with the workers' key. Unavailable where there is no connection or it breaks, DeadlineExceeded where no response
+// comes in time, NotFound for a name without addresses, FailedPrecondition for a response that is not HTTP or longer
+// than 8 MiB. Parameters by value: the task outlives its caller's temporaries. `errand` may be null.
 //
 // `outsiders_key`: not null where no worker is asked but somebody else, who gets this key instead of the workers'; it
 // outlives the task. His certificate comes from an authority that the system trusts.

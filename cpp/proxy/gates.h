@@ -7,6 +7,7 @@
 #include "routing/admission.h"
 #include "routing/rate_limit.h"
 #include "routing/retry_budget.h"
+#include "routing/request_quarantine.h"
 
 namespace vllm_router {
 
@@ -14,7 +15,8 @@ struct Gates {
   explicit Gates(const ServerOptions& options)
       : seats(options.max_concurrent_requests, options.queue_size),
         body_memory(options.body_memory_bytes, Admission::kMostWaiters),
-        retries(options.retry.budget) {
+        retries(options.retry.budget),
+        quarantine({.suspect_pending = options.health_check_interval_ms > 0}) {
     if (options.rate_limit_per_second != 0) rate.emplace(options.rate_limit_per_second);
   }
 
@@ -23,6 +25,7 @@ struct Gates {
   Admission body_memory;
   std::optional<RateLimit> rate;
   RetryBudget retries;
+  RequestQuarantine quarantine;
 };
 
 }  // namespace vllm_router

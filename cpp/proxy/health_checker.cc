@@ -6,6 +6,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "proxy/fetch.h"
+#include "proxy/quarantine.h"
 #include "worker/warmth.h"
 
 namespace vllm_router {
@@ -68,6 +69,7 @@ void HealthChecker::FollowFleet(const FleetView& fleet) {
     hosts_.try_emplace(member.worker->url.base, member.worker->url);
   }
   std::erase_if(watches_, [this](const auto& entry) { return !hosts_.contains(entry.first); });
+  std::erase_if(dead_, [this](const std::string& base) { return !hosts_.contains(base); });
   const int64_t now = lane_.clock.NowNanos();
   for (const auto& [base, url] : hosts_) watches_.try_emplace(base, OptionsOf(lane_.options), now);
   for (const FleetView::Member& member : fleet.members()) {  // a rank may join a host that is known
@@ -100,6 +102,7 @@ Task<void> HealthChecker::Run() {
 }
 
 Task<void> HealthChecker::Probe(WorkerUrl url) {
+  const int64_t begun_ns = lane_.clock.NowNanos();
   const StatusOr<Fetched> answer = co_await Fetch(
       lane_, nullptr, url, lane_.options.health_check_endpoint, lane_.options.health_check_timeout_ms);
   --open_;
@@ -110,7 +113,13 @@ Task<void> HealthChecker::Probe(WorkerUrl url) {
   const bool healthy = answer.ok() && answer->status >= 200 && answer->status < 300;
   const double spread = static_cast<double>(lane_.ids.Below(2001)) / 1000 - 1;
   const bool changed = found->second.End(healthy, lane_.clock.NowNanos(), spread);
-  if (healthy) anybody_answered_.store(true, std::memory_order_relaxed);
+  if (healthy) {
+    anybody_answered_.store(true, std::memory_order_relaxed);
+    dead_.erase(url.base);
+    ReportWorkerUp(lane_, url, begun_ns);
+  } else {
+    ReportWorkerDown(lane_, url);
+  }
   if (changed && lane_.router->SetHealthy(url.base, healthy).ok()) {
     if (healthy) {
       Log(LogLevel::kInfo, "worker " + url.base + " is healthy again");
@@ -120,10 +129,13 @@ Task<void> HealthChecker::Probe(WorkerUrl url) {
                                                : std::string(answer.status().message())));
     }
   }
+  const bool dead =
+      !found->second.healthy() && absl::IsUnavailable(answer.status()) && dead_.insert(url.base).second;
   const std::shared_ptr<const FleetView> fleet = lane_.router->fleet();
   for (const FleetView::Member& member : fleet->members()) {
     if (member.worker->url.base != url.base) continue;
     member.worker->health_known.store(true, std::memory_order_relaxed);
+    if (dead) on_dead_(member.worker);
     if (!found->second.suspected()) member.worker->suspected.store(false, std::memory_order_relaxed);
     if (changed && healthy) Recovered(member.worker);
     if (!answer.ok()) member.worker->breaker.NotReached();

@@ -8,8 +8,10 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -23,6 +25,12 @@ namespace vllm_router {
 class HealthChecker {
  public:
   explicit HealthChecker(Lane& lane);
+
+  // `on_dead`: called on the control lane once a worker is down and cannot even be connected to, so that what it was
+  // asked for goes elsewhere. Before Start().
+  void set_on_dead(std::function<void(std::shared_ptr<const Worker>)> on_dead) {
+    on_dead_ = std::move(on_dead);
+  }
 
   void Start();
   // Ends in one of the loop's next turns, probes under way when they do.
@@ -56,6 +64,8 @@ class HealthChecker {
   std::map<std::string, HealthWatch> watches_;  // by base URL
   std::map<std::string, WorkerUrl> hosts_;
   uint64_t membership_ = ~uint64_t{0};  // of the fleet that hosts_ is of
+  std::set<std::string> dead_;          // by base URL: out of reach since its verdict, or before
+  std::function<void(std::shared_ptr<const Worker>)> on_dead_;
   std::vector<Warming> warming_;
   bool warming_up_ = false;
   std::atomic<bool> anybody_answered_{false};

@@ -190,6 +190,7 @@ class Metrics::Collector : public prometheus::Collectable {
     WriteTokenizing(&page);
     WriteFleet(&page, *fleet);
     WriteAdmission(&page);
+    WriteQuarantine(&page);
     WriteConnections(&page);
     WriteFiles(&page);
     WriteProcess(&page);
@@ -238,6 +239,7 @@ class Metrics::Collector : public prometheus::Collectable {
   void WriteTokenizing(Page* page) const;
   void WriteFleet(Page* page, const FleetView& fleet) const;
   void WriteAdmission(Page* page) const;
+  void WriteQuarantine(Page* page) const;
   void WriteConnections(Page* page) const;
   void WriteFiles(Page* page) const;
   void WriteProcess(Page* page) const;
@@ -667,6 +669,23 @@ void Metrics::Collector::WriteAdmission(Page* page) const {
   for (const auto& [name, count] : SumNames([](const Recorder::Shard& shard) { return &shard.refusals; })) {
     page->AddUnlessZero(count, {Label("reason", name)});
   }
+}
+
+void Metrics::Collector::WriteQuarantine(Page* page) const {
+  const RequestQuarantine::Counts counts = gates_.quarantine.CountAll(clock_.NowNanos());
+  page->Counter(
+      "lost_requests_total",
+      "Attempts whose connection was lost after the worker had the request, or a part of it.");
+  page->Add(static_cast<double>(counts.losses));
+  page->Counter(
+      "quarantines_total",
+      "Requests quarantined because two workers died while they were in flight on them.");
+  page->Add(static_cast<double>(counts.quarantines));
+  page->Gauge("quarantined_requests", "Requests that are rejected at present because they are quarantined.");
+  page->Add(static_cast<double>(counts.quarantined));
+  page->Gauge(
+      "restricted_clients", "Clients that may have one request at a time, after two quarantined requests.");
+  page->Add(static_cast<double>(counts.restricted));
 }
 
 void Metrics::Collector::WriteConnections(Page* page) const {

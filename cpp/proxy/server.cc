@@ -129,6 +129,11 @@ Server::Server(
   admin_.set_metrics(metrics_.get());
   health_ = std::make_unique<HealthChecker>(*lanes_.back());
   for (const std::unique_ptr<Lane>& lane : lanes_) lane->health = health_.get();
+  health_->set_on_dead([this](const std::shared_ptr<const Worker>& worker) {
+    ForEachDataLane([worker](Lane& lane, Listener&) {
+      for (Connection* connection : lane.connections) connection->WorkerDied(*worker);
+    });
+  });
   loads_ = std::make_unique<LoadPoller>(*lanes_.back());
   cache_sizes_ = std::make_unique<CacheSizes>(*lanes_.back());
   drainer_ = std::make_unique<Drainer>(*lanes_.back(), [this](const std::shared_ptr<const Worker>& worker) {

@@ -36,6 +36,8 @@ struct ServerOptions {
   int64_t first_byte_timeout_ms = 0;           // 0: as request_timeout_ms
   int64_t stream_idle_timeout_ms = 600'000;    // between bytes of an answer
   int64_t stream_total_timeout_ms = 0;         // whole event stream
+  bool hold_stream_head = true;                // a stream's 200 head waits for its first body byte
+  int64_t dead_worker_grace_ms = 10'000;  // for responses that have begun, once their worker is found dead
 
   uint32_t upstream_pool_size = 256;      // idle connections kept per worker and thread
   int64_t upstream_pool_idle_ms = 4'000;  // below the 5 s after which uvicorn closes

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <utility>
 
 #include "base/check.h"
@@ -13,6 +14,7 @@
 #include "http/unframe.h"
 #include "proxy/health_checker.h"
 #include "proxy/lane.h"
+#include "proxy/quarantine.h"
 #include "proxy/relay.h"
 #include "proxy/tls_files.h"
 
@@ -27,6 +29,20 @@ std::string_view FieldOf(const ResponseHead& head, std::string_view name) {
     if (EqualsIgnoreCase(field.name, name)) return field.value;
   }
   return {};
+}
+
+// Whether a byte of the body, or its end, is behind the head. A chunk's size line alone is neither.
+bool HasBodyByte(const ResponseHead& head, std::string_view received) {
+  const std::string_view body = received.substr(head.size);
+  if (head.framing != BodyFraming::kChunked) return !body.empty();
+  const size_t line_end = body.find('\n');
+  return line_end != std::string_view::npos && line_end + 1 < body.size();
+}
+
+// Of a connect that failed: errno values that say something of the other end, and not of this process.
+bool IsWorkersFault(int error) {
+  return error == ECONNREFUSED || error == ECONNRESET || error == EHOSTUNREACH || error == ENETUNREACH ||
+         error == ETIMEDOUT;
 }
 
 // Whether asking two workers is no worse than asking one. Inference keeps nothing; of other requests the method tells.
@@ -48,7 +64,8 @@ Task<Tries::End> Tries::Run(const Request& request) {
   replayable_ = !request_.stream_body || request_.body->keeps_pieces();
   if (!plan_) {  // kFull may have ended an earlier run
     lane_.retry_budget.CountRequest(record_.body_ns);
-    plan_.emplace(lane_.options.retry, MayBeRepeated(*request_.head, record_.route));
+    plan_.emplace(
+        lane_.options.retry, MayBeRepeated(*request_.head, record_.route), !request.client_restricted);
   }
   KeptAnswer failed_answer;
   while (Select()) {
@@ -65,7 +82,14 @@ Task<Tries::End> Tries::Run(const Request& request) {
     const int64_t now = lane_.clock.NowNanos();
     std::optional<int64_t> pause;
     if (replayable_) pause = plan_->Next(*failed, now, lane_.ids);
-    if (pause && !lane_.retry_budget.Take(now)) pause.reset();
+    if (failed->how == TryFailure::kLost || failed->how == TryFailure::kBroken) {
+      lost_once_ = true;
+      ReportLoss();
+      if (pause && IsSuspected()) pause.reset();  // it may have ended two workers already
+    }
+    // What no worker has had makes no load when it is sent again, so the budget is not for it.
+    const bool makes_load = failed->how != TryFailure::kConnect;
+    if (pause && makes_load && !lane_.retry_budget.Take(now)) pause.reset();
     record_.retries_exhausted = plan_->exhausted();
     if (!pause) co_return answered || FallBackOnAnswer() ? End::kAnswered : End::kFailed;
 
@@ -88,12 +112,13 @@ Task<Tries::End> Tries::Run(const Request& request) {
 std::optional<FailedTry> Tries::Failure(bool answered) const {
   FailedTry failed{.first_sent_ns = first_sent_ns_};
   if (!answered) {
-    failed.how = error_ == HttpError::kConnectFailed || error_ == HttpError::kConnectTimeout
+    failed.how = had_request_ ? TryFailure::kLost
+                 : error_ == HttpError::kConnectFailed || error_ == HttpError::kConnectTimeout
                      ? TryFailure::kConnect
                  : error_ == HttpError::kWorkerBadAnswer    ? TryFailure::kBadAnswer
                  : error_ == HttpError::kWorkerWriteTimeout ? TryFailure::kSendTimeout
                  : error_ == HttpError::kFirstByteTimeout   ? TryFailure::kFirstByteTimeout
-                                                            : TryFailure::kLost;
+                                                            : TryFailure::kBroken;
     return failed;
   }
   const ResponseHead& head = answer();
@@ -160,7 +185,8 @@ bool Tries::FallBackOnAnswer() {
 
 // One worker. If a connection to it that had been resting turns out closed, it is asked once more on a fresh one.
 Task<bool> Tries::AskOnce() {
-  bool fresh = !replayable_;
+  bool fresh = !replayable_ || lost_once_;
+  had_request_ = false;
   for (;;) {
     if (!fresh) lease_ = lane_.upstreams.Take(ticket_.worker().id);  // 7 LEASE
     if (lease_ == nullptr) {
@@ -181,17 +207,19 @@ Task<bool> Tries::AskOnce() {
     if (cancelled_) co_return false;
     const bool stale =
         awaited == Awaited::kEnded && !given_up_ && lease_->reused && !worker_spoke_ && replayable_;
+    const HttpError error = given_up_                  ? *given_up_
+                            : awaited == Awaited::kBad ? HttpError::kWorkerBadAnswer
+                                                       : HttpError::kWorkerClosed;
+    had_request_ = error == HttpError::kWorkerClosed && (request_sent_ || worker_spoke_);
     co_await StopSending();
     lease_.reset();
     if (cancelled_) co_return false;
     if (!stale) {
-      Fail(
-          given_up_                  ? *given_up_
-          : awaited == Awaited::kBad ? HttpError::kWorkerBadAnswer
-                                     : HttpError::kWorkerClosed);
+      Fail(error);
       co_return false;
     }
-    // The worker closed a resting connection while we wrote: not its failure, and not an attempt.
+    // The worker closed an idle connection while we wrote: not its failure, and not an attempt. Unless it cannot be
+    // connected to: then it may as well have died of the request.
     fresh = true;
     request_.body->Rewind();
     record_.stale_retry = true;
@@ -204,6 +232,11 @@ void Tries::Cancel() {
   if (connector_ != nullptr) connector_->Cancel();
   if (pause_ != nullptr) pause_->Cancel();
   if (lease_ != nullptr) lease_->socket.Close();
+}
+
+void Tries::WorkerDied() {
+  const bool awaits_response = lease_ != nullptr && !answered_ && pause_ == nullptr;
+  if (awaits_response) GiveUp(HttpError::kWorkerClosed);
 }
 
 void Tries::Fail(HttpError error, std::string message) {
@@ -360,6 +393,7 @@ Task<bool> Tries::Connect() {
   StatusOr<std::vector<Address>> addresses = co_await lane_.resolver.Resolve(url.host, name_);
   name_ = nullptr;
   const std::shared_ptr<const TlsContext> tls = url.tls ? lane_.tls.workers() : nullptr;
+  const int64_t begun_ns = lane_.clock.NowNanos();
   int error = 0;
   if (addresses.ok() && (tls != nullptr || !url.tls)) {
     for (const Address& address : *addresses) {
@@ -371,6 +405,7 @@ Task<bool> Tries::Connect() {
       if (error == 0 && !cancelled_) {
         deadline_.Disarm();
         lane_.recorder.connects_ok.fetch_add(1, std::memory_order_relaxed);
+        ReportWorkerUp(lane_, url, begun_ns);
         lease_ = lane_.upstreams.Adopt(connector.TakeSocket(), ticket_.worker().id);
         co_return true;
       }
@@ -380,6 +415,7 @@ Task<bool> Tries::Connect() {
   if (cancelled_) co_return false;
   lane_.recorder.connects_failed.fetch_add(1, std::memory_order_relaxed);
   lane_.resolver.Doubt(url.host);
+  if (connect_timed_out_ || IsWorkersFault(error)) ReportWorkerDown(lane_, url);
   co_return false;
 }
 
@@ -388,6 +424,25 @@ void Tries::OnConnectTimeout(void* context) {
   tries->connect_timed_out_ = true;
   if (tries->name_ != nullptr) Resolver::Waiter::Cancel(tries->name_);
   if (tries->connector_ != nullptr) tries->connector_->Cancel();
+}
+
+// A body that was streamed and not kept is not here any more; nor is it sent to a second worker.
+void Tries::ReportLoss() {
+  const bool has_body = !request_.stream_body || (request_.body->keeps_pieces() && request_.body->complete());
+  if (!has_body) return;
+  const std::string_view body = request_.body->held();
+  if (!digest_) digest_ = DigestOfRequest(request_.head->path, body);
+  lane_.gates.quarantine.ReportLoss(
+      {.digest = *digest_,
+       .bytes = body.size(),
+       .host = HostNumber(ticket_.worker().url),
+       .client = ClientNumber(lane_, *request_.head, request_.client_address),
+       .request_id = request_.id->id},
+      lane_.clock.NowNanos());
+}
+
+bool Tries::IsSuspected() {
+  return digest_.has_value() && lane_.gates.quarantine.IsSuspected(*digest_, lane_.clock.NowNanos());
 }
 
 // ---- 8 SEND
@@ -531,6 +586,7 @@ Task<Tries::Awaited> Tries::AwaitHead() {
       &Tries::OnFirstByteTimeout, this);
   Socket& socket = lease_->socket;
   int informational = 0;
+  bool holding = false;  // a whole head, until a byte of its body comes
   for (;;) {
     const bool readable = co_await socket.Readable();
     if (!readable) {  // cancelled, or given up
@@ -546,19 +602,38 @@ Task<Tries::Awaited> Tries::AwaitHead() {
     }
     answer_in_->Commit(static_cast<size_t>(read.bytes));
     worker_spoke_ = true;
-    while (!answer_in_->empty()) {
+    if (holding) {
+      answer_parser_->Reset(to_head);
+      answer_parser_->Feed(answer_in_->view());  // the buffer may have moved
+    }
+    while (!answer_in_->empty() && !holding) {
       const ParseState state = answer_parser_->Feed(answer_in_->view());
       if (state == ParseState::kNeedMore) break;
       const bool informational_head = state == ParseState::kDone && answer_parser_->head().status < 200;
       if (!informational_head || answer_parser_->head().status == 101 ||
           ++informational > kMaxInformationalHeads) {
+        record_.answered_ns = lane_.clock.NowNanos();
+        holding = state == ParseState::kDone && HoldsHead(answer_parser_->head());
+        if (holding) break;
         deadline_.Disarm();
         co_return state == ParseState::kDone && !informational_head ? Awaited::kHead : Awaited::kBad;
       }
       answer_in_->Consume(answer_parser_->head().size);
       answer_parser_->Reset(to_head);
     }
+    if (holding && HasBodyByte(answer_parser_->head(), answer_in_->view())) {
+      deadline_.Disarm();
+      co_return Awaited::kHead;
+    }
   }
+}
+
+// vLLM sends the 200 of a stream before it has queued the request, so that head promises nothing yet: until a byte of
+// the body comes, another worker may be tried, and the client may still get a true status.
+bool Tries::HoldsHead(const ResponseHead& head) const {
+  return lane_.options.hold_stream_head && head.status == 200 && head.event_stream &&
+         (head.framing == BodyFraming::kChunked || head.framing == BodyFraming::kUntilClose ||
+          (head.framing == BodyFraming::kLength && head.content_length != 0));
 }
 
 void Tries::OnFirstByteTimeout(void* context) {

@@ -39,6 +39,7 @@
 #include "proxy/request_body.h"
 #include "proxy/request_id.h"
 #include "proxy/upstream_pool.h"
+#include "routing/request_quarantine.h"
 #include "routing/retry_plan.h"
 #include "routing/ticket.h"
 
@@ -58,6 +59,7 @@ class Tries {
     const RequestId* id;
     std::string_view client_address;
     bool client_tls;
+    bool client_restricted;  // by the quarantine: not given to a second worker after a loss
   };
 
   // Called with `context` while a body is streamed.
@@ -79,6 +81,8 @@ class Tries {
 
   // Closes what it waits for, or the answer that is being relayed.
   void Cancel();
+  // The worker was found dead: an attempt that waits for its response ends as lost.
+  void WorkerDied();
 
   // After kFailed.
   HttpError error() const { return error_; }
@@ -133,11 +137,14 @@ class Tries {
   void PutAnswerAside(KeptAnswer kept);
   bool FallBackOnAnswer();
   Task<bool> Connect();
+  void ReportLoss();
+  bool IsSuspected();
   void WriteHead();
   void Send();
   Task<void> SendRest(size_t written);
   Task<bool> SendPieces(std::span<iovec> pieces);
   Task<Awaited> AwaitHead();
+  bool HoldsHead(const ResponseHead& head) const;
   void Fail(HttpError error, std::string message = {});
 
   static void OnConnectTimeout(void* context);
@@ -183,6 +190,9 @@ class Tries {
   std::unique_ptr<ResponseHeadParser> answer_parser_;
   std::optional<Buffer> answer_in_;
   bool worker_spoke_ = false;  // a byte of an answer came, informational or not
+  bool had_request_ = false;   // a worker had the whole request when the connection ended
+  bool lost_once_ = false;     // in this or an earlier attempt, so only fresh connections are used
+  std::optional<RequestDigest> digest_;
 
   Timer deadline_;       // of the step
   Timer send_deadline_;  // of the sender, which runs beside the steps

@@ -36,6 +36,10 @@ std::optional<int64_t> RetryPlan::Next(const FailedTry& failed, int64_t now_ns, 
     exhausted_ = options_->max_tries > 1;
     return std::nullopt;
   }
+  if (failed.how == TryFailure::kLost) {
+    if (lost_left_ == 0) return std::nullopt;
+    --lost_left_;
+  }
   if (failed.untried_left && failed.how != TryFailure::kStatus && failures_ == 1) return 0;
   const int64_t pause = Backoff(dice);
   if (failed.untried_left || !failed.retry_after_ms) return pause;

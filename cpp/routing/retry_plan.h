@@ -8,6 +8,10 @@
 //   nobody was reached, and an untried worker is left                  none
 //   the worker said Retry-After and nobody else is left                at least that, or no retry if it is long
 //
+// A connection that ends before the request is whole at the worker is tried again like one that could not be made. One that
+// ends afterwards may have been ended by the request itself, which may have crashed its worker: it is given to
+// `lost_retries` more workers in all, or to none if its client is known for such requests.
+//
 // Pure: the time and the dice are passed in. One thread. How many retries there may be in all says retry_budget.h.
 #pragma once
 
@@ -21,7 +25,8 @@ namespace vllm_router {
 
 struct RetryOptions {
   bool disabled = false;
-  uint32_t max_tries = 5;  // sends in total; 1: no retries
+  uint32_t max_tries = 5;     // sends in total; 1: no retries
+  uint32_t lost_retries = 1;  // of these, sends after the request was at a worker whose connection then ended
   int64_t initial_backoff_ms = 50;
   int64_t max_backoff_ms = 30'000;
   double backoff_multiplier = 1.5;
@@ -31,7 +36,8 @@ struct RetryOptions {
 
 enum class TryFailure : uint8_t {
   kConnect,           // no connection, so the worker knows nothing of the request
-  kLost,              // the connection ended before an answer's head
+  kBroken,            // the connection ended before the worker had all of the request
+  kLost,              // it had all of it, and the connection ended before an answer's head
   kBadAnswer,         // what came is not HTTP
   kSendTimeout,       // the worker stopped taking the request
   kFirstByteTimeout,  // it took it and said nothing
@@ -55,7 +61,9 @@ std::optional<int64_t> ParseRetryAfter(std::string_view value);
 class RetryPlan {
  public:
   // `repeatable`: doing it twice does no harm, so it may be sent again although a worker may have begun.
-  RetryPlan(const RetryOptions& options, bool repeatable) : options_(&options), repeatable_(repeatable) {}
+  // `retry_lost`: false where that is denied to the client, whatever the options say.
+  RetryPlan(const RetryOptions& options, bool repeatable, bool retry_lost = true)
+      : options_(&options), repeatable_(repeatable), lost_left_(retry_lost ? options.lost_retries : 0) {}
 
   // One try has failed. Nanoseconds to wait before the next; nullopt: there is none.
   std::optional<int64_t> Next(const FailedTry& failed, int64_t now_ns, Dice& dice);
@@ -69,6 +77,7 @@ class RetryPlan {
 
   const RetryOptions* options_;
   bool repeatable_;
+  uint32_t lost_left_;
   bool exhausted_ = false;
   uint32_t failures_ = 0;
 };

@@ -280,6 +280,17 @@ class RouterArgs:
         scope="server",
         more='data: {"error": …} without data: [DONE]; clients of OpenAI\'s API raise it.',
     )
+    hold_stream_head: str = option(
+        "on",
+        Choice(("on", "off")),
+        "when the head of an event stream with status 200 is sent to the client",
+        group=_SERVER,
+        scope="server",
+        more="on: with the first byte of its body. Until then the request may go to another worker, "
+        "--first-byte-timeout-secs applies and the client gets a true status, since vLLM sends that head "
+        "before it has queued the request. off: at once, for load balancers in front that close a connection "
+        "which is silent for as long as a request waits in the engine's queue.",
+    )
     trust_forwarded: bool = option(
         True,
         Switch(),
@@ -722,6 +733,15 @@ class RouterArgs:
         scope="server",
         more="0 sets no limit.",
     )
+    dead_worker_grace_secs: float = option(
+        10,
+        Seconds(low=0),
+        "how long a response that has begun may go on after its worker was found dead",
+        group=_TIMEOUTS,
+        scope="server",
+        more="Dead means unhealthy and not to be connected to. Requests without a byte of a response go to "
+        "another worker at once. 0 cuts at once.",
+    )
     upstream_write_timeout_secs: float = option(
         60,
         Seconds(),
@@ -979,6 +999,15 @@ class RouterArgs:
         group=_RESILIENCE,
         scope="server",
         more="1 is once only. Nothing is sent again once the client has a byte of an answer.",
+    )
+    retry_lost_requests: int = option(
+        1,
+        Number(0, 1000),
+        "maximum retries of a request whose connection was lost after the worker had all of it",
+        group=_RESILIENCE,
+        scope="server",
+        more="Such a request may have crashed its worker, so that each retry may cost another one. Requests "
+        "that no worker had in full are retried up to --retry-max-retries.",
     )
     retry_initial_backoff_ms: int = option(
         50,

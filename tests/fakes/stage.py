@@ -99,6 +99,12 @@ class RunningRouter:
     def wait_for_load(self, load: int) -> None:
         eventually(lambda: sum(self.loads()) == load, f"the load never became {load}: {self.loads()}")
 
+    def wait_until_unhealthy(self, worker: FakeWorker) -> None:
+        def healthy() -> bool:
+            return any(one.healthy for one in self.core.workers if one.url == worker.url)
+
+        eventually(lambda: not healthy(), "the worker never became unhealthy")
+
     def in_flight(self) -> int:
         """Exchanges in flight, as the metrics say."""
         found = re.findall(

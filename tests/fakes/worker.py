@@ -169,6 +169,15 @@ class FakeWorker:
         self._accepting.join(PATIENCE)
         self._listening.close()
 
+    def die(self, connection: Connection) -> None:
+        """As a process that crashes while it serves `connection`, on whose thread this is called."""
+        self.stop_listening()
+        for other in list(self.connections):
+            if other is not connection:
+                with contextlib.suppress(OSError):
+                    other.socket.shutdown(socket.SHUT_RDWR)
+        connection.reset()
+
     def stop(self) -> None:
         """Ends everything; raises what went wrong in an answer or script."""
         self._stopped = True

@@ -10,6 +10,7 @@ RETRYABLE = {408, 429, 500, 502, 503, 504}
 @dataclass
 class Options:
     max_tries: int = 5
+    lost_retries: int = 1
     initial_backoff_ms: int = 50
     max_backoff_ms: int = 30_000
     backoff_multiplier: float = 1.5
@@ -19,7 +20,7 @@ class Options:
 
 @dataclass
 class Failed:
-    how: str = "lost"  # connect, lost, bad_answer, send_timeout, first_byte_timeout, status
+    how: str = "lost"  # connect, broken, lost, bad_answer, send_timeout, first_byte_timeout, status
     status: int = 0
     retry_after_ms: int | None = None
     untried_left: bool = False
@@ -32,6 +33,8 @@ class RetryPlan:
     repeatable: bool
     failures: int = 0
     exhausted: bool = False
+    retry_lost: bool = True
+    lost: int = 0
 
     def next(self, failed: Failed, dice: Dice) -> float | None:
         """Seconds to wait before the next try, or None."""
@@ -48,6 +51,10 @@ class RetryPlan:
         if self.failures >= self.options.max_tries:
             self.exhausted = self.options.max_tries > 1
             return None
+        if failed.how == "lost":
+            self.lost += 1
+            if self.lost > (self.options.lost_retries if self.retry_lost else 0):
+                return None
         if failed.untried_left and failed.how != "status" and self.failures == 1:
             return 0.0
         pause = self._backoff(dice)

@@ -8,11 +8,12 @@ from tests.models import retry_plan as twin
 from tests.models.dice import Dice
 from vllm_router import _core_testing as testing
 
-HOWS = ["connect", "lost", "bad_answer", "send_timeout", "first_byte_timeout", "status"]
+HOWS = ["connect", "broken", "lost", "bad_answer", "send_timeout", "first_byte_timeout", "status"]
 
 OPTIONS = st.fixed_dictionaries(
     {
         "max_tries": st.integers(1, 8),
+        "lost_retries": st.integers(0, 3),
         "initial_backoff_ms": st.integers(1, 1000),
         "max_backoff_ms": st.integers(1, 30_000),
         "backoff_multiplier": st.floats(1, 10),
@@ -30,10 +31,10 @@ FAILED = st.builds(
 )
 
 
-@given(OPTIONS, st.booleans(), st.lists(FAILED, max_size=10), st.integers(0, 2**64 - 1))
-def test_the_plan_is_its_twin_s(options, repeatable, story, seed):
-    plan = testing.RetryPlan(repeatable, **options)
-    slow = twin.RetryPlan(twin.Options(**options), repeatable)
+@given(OPTIONS, st.booleans(), st.booleans(), st.lists(FAILED, max_size=10), st.integers(0, 2**64 - 1))
+def test_the_plan_is_its_twin_s(options, repeatable, retry_lost, story, seed):
+    plan = testing.RetryPlan(repeatable, retry_lost, **options)
+    slow = twin.RetryPlan(twin.Options(**options), repeatable, retry_lost=retry_lost)
     dice, slow_dice = testing.Dice(seed), Dice(seed)
     for failed in story:
         pause = plan.next(

@@ -419,7 +419,7 @@ def test_each_event_arrives_before_the_next_one_is_sent(stage):
             connection.send(chunk(event))
         connection.send(chunked())
 
-    client = stage.client(stage.router(stage.worker(stream)))
+    client = stage.client(stage.router(stage.worker(stream), hold_stream_head="off"))
     client.send(request("POST", "/v1/chat/completions", body=b'{"stream": true}'))
     head = client.read_head()  # arrives although there is no event yet
     assert head.get("content-type") == "text/event-stream; charset=utf-8"
@@ -440,7 +440,7 @@ def test_events_of_a_stream_that_ends_with_the_connection_arrive_at_once(stage):
             connection.send(b"data: %d\n\n" % number)
         connection.close()
 
-    client = stage.client(stage.router(stage.worker(stream)))
+    client = stage.client(stage.router(stage.worker(stream), hold_stream_head="off"))
     client.send(request())
     client.read_head()
     for number in range(10):

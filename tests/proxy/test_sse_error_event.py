@@ -8,7 +8,7 @@ from tests.fakes.wire import chunk, chunked, request
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 EVENT = b'data: {"choices": []}\n\n'
-ON = {"sse_error_event": True}
+ON = {"sse_error_event": True, "hold_stream_head": "off"}
 
 
 def streams(stage, *pieces, then="wait"):

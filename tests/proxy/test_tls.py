@@ -139,7 +139,7 @@ def test_every_event_comes_when_it_was_sent(stage, authority, shown):
 
     worker = stage.worker(stream)
     gates = [worker.gate() for _ in range(5)]
-    client = stage.client(stage.router(worker, **shown), tls=authority.client())
+    client = stage.client(stage.router(worker, hold_stream_head="off", **shown), tls=authority.client())
     client.send(request())
     client.read_head()
     for number in range(5):

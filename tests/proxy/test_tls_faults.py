@@ -209,7 +209,9 @@ def test_clients_that_stop_in_the_handshake_are_shed_while_others_are_served(sta
 @pytest.mark.parametrize("state", ["head", "body", "answer"])
 def test_a_client_that_is_cut_below_tls_has_left(stage, authority, state):
     files = authority.certify("localhost")
-    worker = stage.worker(lambda connection, _: connection.send(SSE_HEAD) or connection.ending())
+    worker = stage.worker(
+        lambda connection, _: connection.send(SSE_HEAD, chunk(b"data: 1\n\n")) or connection.ending()
+    )
     router = stage.router(worker, tls_cert_path=files.cert, tls_key_path=files.key)
     client = stage.client(router, tls=authority.client())
     whole = request("POST", PATH, body=b"{}")

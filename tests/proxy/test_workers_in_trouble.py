@@ -144,7 +144,7 @@ def test_a_stream_that_stalls_is_cut(stage, said):
         connection.ending()
 
     worker = stage.worker(stall)
-    client = stage.client(stage.router(worker, stream_idle_timeout_secs=0.1))
+    client = stage.client(stage.router(worker, stream_idle_timeout_secs=0.1, hold_stream_head="off"))
     client.send(request())
     assert client.read_head().status == 200
     assert not client.read_to_end().endswith(b"0\r\n\r\n")

@@ -41,12 +41,27 @@ def test_others_are_answers(status):
 
 def test_the_first_move_to_somebody_untried_after_a_broken_connection_is_at_once():
     plan = testing.RetryPlan(True, **NO_JITTER)
-    assert pauses(plan, 2, how="lost", untried_left=True) == [0.0, pytest.approx(0.075)]
+    assert pauses(plan, 2, how="broken", untried_left=True) == [0.0, pytest.approx(0.075)]
+
+
+@pytest.mark.parametrize("retries", [0, 1, 3])
+def test_a_request_that_may_have_ended_its_worker_is_given_to_few_others(retries):
+    plan = testing.RetryPlan(True, **NO_JITTER, lost_retries=retries)
+    assert [pause is not None for pause in pauses(plan, retries + 1, how="lost")] == [True] * retries + [
+        False
+    ]
+    assert not plan.exhausted
+
+
+def test_a_client_may_be_denied_retries_of_lost_requests():
+    plan = testing.RetryPlan(True, retry_lost=False)
+    assert pauses(plan, 1, how="lost", untried_left=True) == [None]
+    assert pauses(testing.RetryPlan(True, retry_lost=False), 1, how="connect", untried_left=True) == [0.0]
 
 
 def test_what_cannot_be_repeated_is_tried_again_only_if_no_worker_knows_of_it():
     assert pauses(testing.RetryPlan(False), 1, how="connect", untried_left=True) == [0.0]
-    for how in ("lost", "bad_answer", "send_timeout", "first_byte_timeout"):
+    for how in ("broken", "lost", "bad_answer", "send_timeout", "first_byte_timeout"):
         assert pauses(testing.RetryPlan(False), 1, how=how, untried_left=True) == [None]
     assert pauses(testing.RetryPlan(False), 1, how="status", status=503) == [None]
 

@@ -1,0 +1,26 @@
+// How requests, workers and clients are named to the quarantine of requests (routing/request_quarantine.h), and what is
+// told to it about workers. Any lane's thread; a relaxed load where nothing is pending.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "http/head.h"
+#include "worker/worker_url.h"
+
+namespace vllm_router {
+
+struct Lane;
+
+// Equal for all ranks of a host, since they die together.
+uint64_t HostNumber(const WorkerUrl& url);
+
+// The client that a request is counted for, never 0: its API key where this router checks keys; else its address, which
+// is the last one of X-Forwarded-For where --trust-forwarded says that a proxy has put it there.
+uint64_t ClientNumber(const Lane& lane, const RequestHead& head, std::string_view peer_address);
+
+// A connect to the worker, or a health check of it, failed; one that was begun at `since_ns` succeeded.
+void ReportWorkerDown(Lane& lane, const WorkerUrl& url);
+void ReportWorkerUp(Lane& lane, const WorkerUrl& url, int64_t since_ns);
+
+}  // namespace vllm_router

@@ -1,0 +1,231 @@
+#include "routing/request_quarantine.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "hashing/sha256.h"
+
+namespace vllm_router {
+
+RequestDigest DigestOfRequest(std::string_view path, std::string_view body) {
+  // A path has no NUL, so it cannot run into the body.
+  const Digest256 digest = Sha256({path, std::string_view("\0", 1), body});
+  return {DigestWord(digest, 0), DigestWord(digest, 8)};
+}
+
+void RequestQuarantine::ReportLoss(const Loss& loss, int64_t now_ns) {
+  std::lock_guard lock(mutex_);
+  ++losses_;
+  Expire(now_ns);
+  Request& request = FindOrAdd(loss.digest, now_ns);
+  if (request.until_ns != 0) return;
+  request.bytes = loss.bytes;
+  request.request_id = loss.request_id;
+  const auto known = std::ranges::find(request.pending, loss.host, &Pending::host);
+  if (known != request.pending.end()) {
+    known->since_ns = now_ns;
+    if (known->client != loss.client) known->client = 0;
+  } else {
+    request.pending.push_back({loss.host, loss.client, now_ns});
+    std::vector<RequestDigest>& at_host = pending_[loss.host];
+    if (at_host.size() >= 2 * options_.max_requests) at_host.erase(at_host.begin(), at_host.end() - 1);
+    at_host.push_back(loss.digest);
+    has_pending_.store(true, std::memory_order_relaxed);
+  }
+  if (Suspected(request, now_ns)) {
+    suspected_lengths_.fetch_or(LengthBit(request.bytes), std::memory_order_relaxed);
+  }
+}
+
+std::vector<RequestQuarantine::Quarantined> RequestQuarantine::ReportDown(uint64_t host, int64_t now_ns) {
+  std::vector<Quarantined> quarantined;
+  if (!has_pending()) return quarantined;
+  std::lock_guard lock(mutex_);
+  for (const RequestDigest& digest : TakePendingOf(host)) {
+    const auto found = requests_.find(digest);
+    if (found == requests_.end()) continue;
+    Request& request = found->second;
+    const auto pending = std::ranges::find(request.pending, host, &Pending::host);
+    if (pending == request.pending.end()) continue;
+    const Pending loss = *pending;
+    request.pending.erase(pending);
+    if (now_ns - loss.since_ns >= options_.pending_ns) {
+      if (Expired(request, now_ns)) Erase(found);
+      continue;
+    }
+    if (!Die(request, loss.client, now_ns)) continue;
+    const bool same_client = request.death_client == loss.client && loss.client != 0;
+    quarantined.push_back(
+        {.request_id = request.request_id, .client_restricted = same_client && Offend(loss.client, now_ns)});
+  }
+  FindSuspectedLengths(now_ns);
+  return quarantined;
+}
+
+void RequestQuarantine::ReportUp(uint64_t host, int64_t since_ns, int64_t now_ns) {
+  if (!has_pending()) return;
+  std::lock_guard lock(mutex_);
+  for (const RequestDigest& digest : TakePendingOf(host)) {
+    const auto found = requests_.find(digest);
+    if (found == requests_.end()) continue;
+    Request& request = found->second;
+    const auto pending = std::ranges::find(request.pending, host, &Pending::host);
+    if (pending == request.pending.end()) continue;
+    if (pending->since_ns >= since_ns) {  // lost after what has just ended began
+      pending_[host].push_back(digest);
+      continue;
+    }
+    request.pending.erase(pending);
+    if (Expired(request, now_ns)) Erase(found);
+  }
+  has_pending_.store(!pending_.empty(), std::memory_order_relaxed);
+  FindSuspectedLengths(now_ns);
+}
+
+bool RequestQuarantine::IsSuspected(const RequestDigest& digest, int64_t now_ns) {
+  std::lock_guard lock(mutex_);
+  Expire(now_ns);
+  const auto found = requests_.find(digest);
+  return found != requests_.end() && Suspected(found->second, now_ns);
+}
+
+RequestQuarantine::Entry RequestQuarantine::Enter(uint64_t client, int64_t now_ns) {
+  std::lock_guard lock(mutex_);
+  Expire(now_ns);
+  const auto found = clients_.find(client);
+  if (found == clients_.end() || now_ns >= found->second.until_ns) return Entry::kFree;
+  return std::exchange(found->second.busy, true) ? Entry::kBusy : Entry::kEntered;
+}
+
+void RequestQuarantine::Leave(uint64_t client) {
+  std::lock_guard lock(mutex_);
+  const auto found = clients_.find(client);
+  if (found != clients_.end()) found->second.busy = false;
+}
+
+RequestQuarantine::Counts RequestQuarantine::CountAll(int64_t now_ns) const {
+  std::lock_guard lock(mutex_);
+  Counts counts{.quarantines = quarantines_, .losses = losses_};
+  for (const auto& [digest, request] : requests_) counts.quarantined += now_ns < request.until_ns ? 1 : 0;
+  for (const auto& [id, client] : clients_) counts.restricted += now_ns < client.until_ns ? 1 : 0;
+  return counts;
+}
+
+// The newest there is afterwards, and new if what was known of it is over.
+RequestQuarantine::Request& RequestQuarantine::FindOrAdd(const RequestDigest& digest, int64_t now_ns) {
+  auto found = requests_.find(digest);
+  if (found != requests_.end() && Expired(found->second, now_ns)) {
+    Erase(found);
+    found = requests_.end();
+  }
+  if (found == requests_.end()) {
+    if (requests_.size() >= options_.max_requests) Erase(requests_.find(by_age_.front()));
+    found = requests_.try_emplace(digest).first;
+    found->second.age = by_age_.insert(by_age_.end(), digest);
+  }
+  Request& request = found->second;
+  by_age_.splice(by_age_.end(), by_age_, request.age);
+  request.last_ns = now_ns;
+  return request;
+}
+
+void RequestQuarantine::Erase(Requests::iterator found) {
+  by_age_.erase(found->second.age);
+  requests_.erase(found);
+}
+
+// Nothing that is known of it matters any more.
+bool RequestQuarantine::Expired(const Request& request, int64_t now_ns) const {
+  if (request.until_ns != 0) return now_ns >= request.until_ns;
+  const bool died = request.died && now_ns - request.last_ns < options_.memory_ns;
+  const bool pending = std::ranges::any_of(
+      request.pending, [&](const Pending& one) { return now_ns - one.since_ns < options_.pending_ns; });
+  return !died && !pending;
+}
+
+void RequestQuarantine::Expire(int64_t now_ns) {
+  bool erased = false;
+  while (!by_age_.empty()) {
+    const auto oldest = requests_.find(by_age_.front());
+    if (!Expired(oldest->second, now_ns)) break;
+    Erase(oldest);
+    erased = true;
+  }
+  if (erased) FindSuspectedLengths(now_ns);
+  const size_t clients = clients_.size();
+  while (!clients_by_age_.empty()) {
+    const auto oldest = clients_.find(clients_by_age_.front());
+    const Client& client = oldest->second;
+    if (now_ns - client.last_ns < options_.memory_ns || now_ns < client.until_ns) break;
+    clients_by_age_.erase(client.age);
+    clients_.erase(oldest);
+  }
+  if (clients_.size() != clients) CountRestrictions(now_ns);
+}
+
+bool RequestQuarantine::Suspected(const Request& request, int64_t now_ns) const {
+  if (request.until_ns != 0) return now_ns < request.until_ns;
+  if (!options_.suspect_pending) return false;
+  const bool died = request.died && now_ns - request.last_ns < options_.memory_ns;
+  const auto pending = std::ranges::count_if(
+      request.pending, [&](const Pending& one) { return now_ns - one.since_ns < options_.pending_ns; });
+  return pending + (died ? 1 : 0) >= 2;
+}
+
+std::vector<RequestDigest> RequestQuarantine::TakePendingOf(uint64_t host) {
+  const auto found = pending_.find(host);
+  if (found == pending_.end()) return {};
+  std::vector<RequestDigest> digests = std::move(found->second);
+  pending_.erase(found);
+  has_pending_.store(!pending_.empty(), std::memory_order_relaxed);
+  return digests;
+}
+
+bool RequestQuarantine::Die(Request& request, uint64_t client, int64_t now_ns) {
+  const bool second = request.died && now_ns - request.last_ns < options_.memory_ns;
+  request.last_ns = now_ns;
+  by_age_.splice(by_age_.end(), by_age_, request.age);
+  if (!second) {
+    request.died = true;
+    request.death_client = client;
+    return false;
+  }
+  request.until_ns = now_ns + options_.quarantine_ns;
+  request.pending.clear();
+  ++quarantines_;
+  return true;
+}
+
+bool RequestQuarantine::Offend(uint64_t client, int64_t now_ns) {
+  const auto [found, is_new] = clients_.try_emplace(client);
+  Client& known = found->second;
+  if (is_new) {
+    known.age = clients_by_age_.insert(clients_by_age_.end(), client);
+    if (clients_.size() > options_.max_clients) {
+      clients_.erase(clients_by_age_.front());
+      clients_by_age_.pop_front();
+    }
+  } else {
+    clients_by_age_.splice(clients_by_age_.end(), clients_by_age_, known.age);
+    if (now_ns - known.last_ns < options_.memory_ns) known.until_ns = now_ns + options_.restriction_ns;
+  }
+  known.last_ns = now_ns;
+  CountRestrictions(now_ns);
+  return now_ns < known.until_ns;
+}
+
+void RequestQuarantine::FindSuspectedLengths(int64_t now_ns) {
+  uint64_t bits = 0;
+  for (const auto& [digest, request] : requests_) {
+    if (Suspected(request, now_ns)) bits |= LengthBit(request.bytes);
+  }
+  suspected_lengths_.store(bits, std::memory_order_relaxed);
+}
+
+void RequestQuarantine::CountRestrictions(int64_t now_ns) {
+  uint32_t restricted = 0;
+  for (const auto& [id, client] : clients_) restricted += now_ns < client.until_ns ? 1 : 0;
+  restrictions_.store(restricted, std::memory_order_relaxed);
+}
+
+}  // namespace vllm_router

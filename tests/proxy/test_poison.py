@@ -1,0 +1,163 @@
+"""Requests that crash the worker that serves them, and what one of them may cost."""
+
+import threading
+
+import pytest
+
+from tests.fakes.stage import error_of
+from tests.fakes.wire import eventually, request, response
+
+ON = {
+    "disable_retries": False,
+    "retry_initial_backoff_ms": 1,
+    "retry_max_backoff_ms": 5,
+    "health_check_interval_secs": 3600,  # checks come from suspicion alone
+}
+PATH = "/v1/completions"
+
+
+def fragile(stage, **options):
+    """A worker whose process dies of the word "poison"."""
+
+    def answer(connection, message):
+        if b"poison" in message.body:
+            worker.dead = True
+            worker.die(connection)
+        else:
+            connection.send(response(200, b"hello"))
+
+    worker = stage.worker(answer, **options)
+    worker.dead = False
+    return worker
+
+
+def metric(router, name):
+    for line in router.server.metrics_text().splitlines():
+        if line.startswith(f"vllm_router_{name} "):
+            return float(line.split()[-1])
+    raise AssertionError(f"no metric {name}")
+
+
+def wait_for_quarantines(router, count):
+    eventually(lambda: metric(router, "quarantines_total") == count, "nothing was quarantined")
+
+
+@pytest.mark.parametrize("size", [2, 500_000], ids=["short", "streamed"])
+def test_one_poison_request_sent_again_and_again_costs_two_workers(stage, size):
+    """mending row 1: 8 workers, one poison body 20 times among honest requests."""
+    workers = [fragile(stage) for _ in range(8)]
+    router = stage.router(*workers, **ON)
+    outcomes = []
+
+    def be_honest(number):
+        client = stage.client(router)
+        for turn in range(125):
+            outcomes.append(client.ask("POST", PATH, body=b"%d of %d" % (turn, number)).status)
+
+    threads = [threading.Thread(target=be_honest, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    poison = b"poison".ljust(size)
+    answers = [stage.client(router).ask("POST", PATH, body=poison) for _ in range(20)]
+    for thread in threads:
+        thread.join()
+    assert sum(worker.dead for worker in workers) == 2
+    assert {answer.status for answer in answers} == {502}
+    codes = [error_of(answer)["code"] for answer in answers]
+    assert codes[1:] == ["request_suspected"] * 19
+    # Lost are those alone whose first worker and whose second one died under them.
+    assert len(outcomes) == 1000
+    assert outcomes.count(200) >= 1000 - len(threads)
+
+
+def test_a_poison_request_on_a_kept_connection_is_not_taken_for_an_innocent_race(stage):
+    """mending row 1: a connection that was kept ends without a byte, and the worker is gone."""
+    workers = [fragile(stage) for _ in range(5)]
+    router = stage.router(*workers, **ON)
+    client = stage.client(router)
+    for _ in range(5):
+        assert client.ask("POST", PATH, body=b"hello").status == 200  # leaves a connection at each
+    assert client.ask("POST", PATH, body=b"poison").status == 502
+    assert sum(worker.dead for worker in workers) == 2
+
+
+def test_no_retry_of_lost_requests_costs_one_worker(stage):
+    workers = [fragile(stage) for _ in range(3)]
+    router = stage.router(*workers, **ON, retry_lost_requests=0)
+    assert error_of(stage.client(router).ask("POST", PATH, body=b"poison"))["code"] == "worker_closed"
+    assert sum(worker.dead for worker in workers) == 1
+
+
+def test_a_worker_that_lives_on_makes_no_suspect(stage):
+    """A connection may be lost for other reasons: the health check says that the worker is well."""
+
+    lost = []
+
+    def answer(connection, message):
+        if message.target == "/health" or len(lost) == 2:
+            connection.send(response(200, b"hello"))
+        else:
+            lost.append(message)
+            connection.reset()
+
+    worker, other = stage.worker(answer), stage.worker(answer)
+    client = stage.client(stage.router(worker, other, **{**ON, "health_check_interval_secs": 0.02}))
+    assert client.ask("POST", PATH, body=b"{}").status == 502
+    eventually(lambda: client.ask("POST", PATH, body=b"{}").status == 200, "it stayed a suspect")
+
+
+def test_a_client_that_changes_its_poison_is_given_one_request_at_a_time(stage):
+    """mending row 1: two quarantined digests in ten minutes."""
+    workers = [fragile(stage) for _ in range(4)]
+    gated = stage.worker(lambda connection, _: (gate.wait(), connection.send(response(200, b"late"))))
+    gate = gated.gate()
+    router = stage.router(*workers, **ON)
+    for count in (1, 2):
+        assert stage.client(router).ask("POST", PATH, body=b"poison %d" % count).status == 502
+        wait_for_quarantines(router, count)
+    assert metric(router, "quarantined_requests") == 2
+    assert metric(router, "restricted_clients") == 1
+
+    router.core.add_worker(gated.url)
+    first, second = stage.client(router), stage.client(router)
+    first.send(request("POST", PATH, body=b"1"))
+    gate.wait_for_someone()
+    refused = second.ask("POST", PATH, body=b"2")
+    assert (refused.status, error_of(refused)["code"], refused.get("retry-after")) == (
+        429,
+        "client_restricted",
+        "1",
+    )
+    # Behind a proxy of ours there are other clients.
+    other = stage.client(router)
+    other.send(request("POST", PATH, ("X-Forwarded-For", "192.0.2.7"), body=b"3"))
+    gate.wait_for_someone()
+    gate.open()
+    assert [client.read_response().status for client in (first, other)] == [200, 200]
+    assert second.ask("POST", PATH, body=b"2").status == 200
+
+
+def test_a_request_of_a_restricted_client_is_not_given_to_a_second_worker(stage):
+    workers = [fragile(stage) for _ in range(6)]
+    router = stage.router(*workers, **ON)
+    for count in (1, 2):
+        assert stage.client(router).ask("POST", PATH, body=b"poison %d" % count).status == 502
+        wait_for_quarantines(router, count)
+    assert stage.client(router).ask("POST", PATH, body=b"poison 3").status == 502
+    assert sum(worker.dead for worker in workers) == 5
+
+
+def test_the_log_names_the_request_and_nothing_of_its_content(stage, capfd):
+    workers = [fragile(stage) for _ in range(2)]
+    router = stage.router(*workers, **ON)
+    client = stage.client(router)
+    fields = [("X-Request-ID", "the-one")]
+    client.ask("POST", PATH, *fields, body=b"poison")
+    wait_for_quarantines(router, 1)
+    from vllm_router import _core
+
+    _core.flush_log()
+    log = capfd.readouterr()
+    lines = [line for line in (log.out + log.err).splitlines() if "quarantined" in line]
+    assert any("the-one" in line for line in lines), log
+    assert not any("poison" in line for line in lines)

@@ -1,0 +1,101 @@
+"""cpp/routing/request_quarantine.h: requests that were in flight when workers died."""
+
+from vllm_router import _core_testing as testing
+
+POISON, OTHER = 1, 2
+
+
+def lose(quarantine, host, digest=POISON, client=7, now=0.0):
+    quarantine.report_loss(digest, 100, host, client, f"request-{digest}", now)
+
+
+def test_nothing_is_asked_while_nothing_is_known():
+    quarantine = testing.RequestQuarantine()
+    assert not quarantine.active
+    lose(quarantine, host=1)
+    assert not quarantine.active  # one loss makes no suspect
+
+
+def test_a_request_that_died_on_two_workers_is_quarantined_for_a_minute():
+    quarantine = testing.RequestQuarantine()
+    for host in (1, 2):
+        lose(quarantine, host)
+        quarantined = quarantine.report_down(host, 0.1)
+    assert quarantined == [("request-1", False)]
+    assert quarantine.is_suspected(POISON, 60.0)
+    assert not quarantine.is_suspected(POISON, 60.2)
+    assert not quarantine.active
+
+
+def test_two_losses_are_enough_until_a_worker_is_known_to_live():
+    quarantine = testing.RequestQuarantine()
+    lose(quarantine, host=1)
+    lose(quarantine, host=2)
+    assert quarantine.is_suspected(POISON, 0.0)
+    quarantine.report_up(host=2, since=0.1, now=0.2)
+    assert not quarantine.is_suspected(POISON, 0.2)
+
+
+def test_without_health_checks_only_deaths_count():
+    quarantine = testing.RequestQuarantine(suspect_pending=False)
+    for host in (1, 2):
+        lose(quarantine, host)
+    assert not quarantine.is_suspected(POISON, 0.0)
+    for host in (1, 2):
+        quarantine.report_down(host, 0.1)
+    assert quarantine.is_suspected(POISON, 0.1)
+
+
+def test_a_check_that_began_before_the_loss_says_nothing_about_it():
+    quarantine = testing.RequestQuarantine()
+    lose(quarantine, host=1, now=5.0)
+    lose(quarantine, host=2, now=5.0)
+    quarantine.report_up(host=2, since=4.9, now=5.1)
+    assert quarantine.is_suspected(POISON, 5.1)
+
+
+def test_others_on_one_dying_worker_are_innocent():
+    quarantine = testing.RequestQuarantine()
+    lose(quarantine, host=1)
+    lose(quarantine, host=1, digest=OTHER)
+    quarantine.report_down(1, 0.0)
+    lose(quarantine, host=2)
+    quarantine.report_down(2, 0.0)
+    assert quarantine.is_suspected(POISON, 1.0)
+    assert not quarantine.is_suspected(OTHER, 1.0)
+
+
+def test_a_client_with_two_of_them_has_one_request_at_a_time():
+    quarantine = testing.RequestQuarantine()
+    for digest in (POISON, OTHER):
+        for host in (1, 2):
+            lose(quarantine, host, digest)
+            quarantined = quarantine.report_down(host, 0.0)
+    assert quarantined == [("request-2", True)]
+    assert quarantine.enter(8, 1.0) == "free"
+    assert [quarantine.enter(7, 1.0) for _ in range(2)] == ["entered", "busy"]
+    quarantine.leave(7)
+    assert quarantine.enter(7, 599.0) == "entered"
+    assert quarantine.enter(7, 600.0) == "free"
+
+
+def test_a_body_that_several_clients_send_is_held_against_none_of_them():
+    quarantine = testing.RequestQuarantine()
+    for digest in (POISON, OTHER):
+        for host in (1, 2):
+            lose(quarantine, host, digest, client=10 + host)
+            quarantine.report_down(host, 0.0)
+    assert quarantine.counts(0.0)[:2] == (2, 0)
+
+
+def test_the_oldest_are_forgotten_first():
+    quarantine = testing.RequestQuarantine(max_requests=2)
+    for now, digest in enumerate((1, 2, 3)):
+        lose(quarantine, 1, digest, now=float(now))
+        lose(quarantine, 2, digest, now=float(now))
+    assert [quarantine.is_suspected(digest, 3.0) for digest in (1, 2, 3)] == [False, True, True]
+
+
+def test_path_and_body_cannot_run_into_each_other():
+    assert testing.digest_of_request("/a", "bc") != testing.digest_of_request("/ab", "c")
+    assert testing.digest_of_request("/a", "b") == testing.digest_of_request("/a", "b")
