@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "base/limits.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "http/dot_segments.h"
-#include "base/log.h"
 #include "http/head_writer.h"
 #include "http/via.h"
 #include "proxy/admin.h"

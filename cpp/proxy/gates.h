@@ -6,8 +6,8 @@
 #include "proxy/server_options.h"
 #include "routing/admission.h"
 #include "routing/rate_limit.h"
-#include "routing/retry_budget.h"
 #include "routing/request_quarantine.h"
+#include "routing/retry_budget.h"
 
 namespace vllm_router {
 
