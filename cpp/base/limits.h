@@ -53,6 +53,10 @@ inline constexpr size_t kDrainedAnswerBytes =
 inline constexpr size_t kMaxSuspectedRequests = 10'000;
 inline constexpr size_t kMaxSuspectedClients = 10'000;
 
+// Connections beyond --max-connections that only the admin and metrics ports may have, so that clients that fill the limit
+// cannot keep an operator out: a handful of scrapers and of people.
+inline constexpr int64_t kReservedAdminConnections = 16;
+
 // Open files that requests leave to everything else: listeners, idle clients and workers, logs, Python's own.
 inline constexpr uint64_t kReservedFiles = 512;
 

@@ -58,6 +58,7 @@ std::map<std::string, int64_t> Limits() {
       {"kMinWeight", kMinWeight},
       {"kMaxWeight", kMaxWeight},
       {"kMaxWorkers", kMaxWorkers},
+      {"kReservedAdminConnections", kReservedAdminConnections},
   };
 }
 

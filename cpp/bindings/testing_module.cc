@@ -10,6 +10,7 @@ PYBIND11_MODULE(_core_testing, testing) {
   using namespace vllm_router;
   testing.doc() = "Internals for the project's own tests.";
   pybind11::module_::import("vllm_router._core");  // registers the types that both know, such as Router
+  BindTestingAccess(testing);
   BindTestingBase(testing);
   BindTestingBlockIndex(testing);
   BindTestingHashing(testing);

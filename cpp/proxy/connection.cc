@@ -1,5 +1,6 @@
 #include "proxy/connection.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/limits.h"
@@ -7,6 +8,11 @@
 #include "proxy/tls_files.h"
 
 namespace vllm_router {
+namespace {
+
+constexpr int64_t kNanosPerMs = 1'000'000;
+
+}  // namespace
 
 Connection::Connection(Lane& lane, Socket socket, Endpoint peer, Door door)
     : lane(lane), socket(std::move(socket)), peer(std::move(peer)), door(door), in(lane.buffers) {
@@ -15,6 +21,7 @@ Connection::Connection(Lane& lane, Socket socket, Endpoint peer, Door door)
 }
 
 Connection::~Connection() {
+  lane.idle.Leave(this);
   lane.connections.erase(this);
   lane.recorder.client_connections.fetch_sub(1, std::memory_order_relaxed);
 }
@@ -27,17 +34,40 @@ void Connection::Serve(Lane& lane, Socket socket, Endpoint peer, Door door) {
   }(std::unique_ptr<Connection>(connection)));
 }
 
-// Whoever begins to speak TLS and does not go on has as long as for a request's head.
 Task<bool> Connection::StartTls(std::shared_ptr<const TlsContext> tls) {
   socket.StartTls(std::move(tls));
-  timer_.Arm(lane.loop.timers(), lane.options.client_head_timeout_ms, &Connection::OnTimeout, this);
   const bool agreed = co_await socket.Handshake();
-  timer_.Disarm();
-  if (!agreed) lane.recorder.tls_failures.fetch_add(1, std::memory_order_relaxed);
+  if (!agreed && !evicted_) lane.recorder.tls_failures.fetch_add(1, std::memory_order_relaxed);
   co_return agreed;
 }
 
+Task<bool> Connection::AwaitBytes() {
+  resting_ = true;
+  const bool readable = co_await socket.Readable();
+  resting_ = false;
+  co_return readable;
+}
+
+// REQUIRES: nothing of it has been read.
+Task<bool> Connection::AwaitRequest() {
+  in.Release();
+  if (head_deadline_ns_ == 0) {
+    lane.idle.Enter(this);
+    timer_.Arm(lane.loop.timers(), lane.options.client_idle_timeout_ms, &Connection::OnTimeout, this);
+  }
+  const bool readable = co_await AwaitBytes();
+  timer_.Disarm();
+  lane.idle.Leave(this);
+  co_return readable;
+}
+
 Task<void> Connection::Run() {
+  const int64_t head_timeout_ms = lane.options.client_head_timeout_ms;
+  head_deadline_ns_ = lane.clock.NowNanos() + head_timeout_ms * kNanosPerMs;
+  timer_.Arm(lane.loop.timers(), head_timeout_ms, &Connection::OnTimeout, this);
+  lane.idle.Enter(this);
+  const bool speaks = co_await AwaitBytes();
+  if (!speaks) co_return;
   std::shared_ptr<const TlsContext> tls = door == Door::kMetrics ? nullptr : lane.tls.clients();
   if (tls != nullptr) {
     const bool agreed = co_await StartTls(std::move(tls));
@@ -45,22 +75,36 @@ Task<void> Connection::Run() {
   }
   while (keep) {
     if (in.empty()) {
-      if (lane.draining) break;
-      in.Release();
-      resting_ = true;
-      timer_.Arm(lane.loop.timers(), lane.options.client_idle_timeout_ms, &Connection::OnTimeout, this);
-      const bool readable = co_await socket.Readable();
-      timer_.Disarm();
-      resting_ = false;
+      if (lane.draining && !socket.HasUnread()) break;  // a request that has come is answered
+      const bool readable = co_await AwaitRequest();
       if (!readable) break;
     }
     keep = false;
     exchange_ = std::make_unique<Exchange>(*this);  // not in this frame, which has to be small while resting
     co_await exchange_->Run();
     exchange_.reset();
+    head_deadline_ns_ = 0;
   }
   if (linger && socket.is_open()) co_await Linger();
   socket.Close();
+}
+
+int64_t Connection::HeadTimeLeftMs() const {
+  const int64_t timeout_ms = lane.options.client_head_timeout_ms;
+  if (timeout_ms == 0 || head_deadline_ns_ == 0) return timeout_ms;
+  return std::max<int64_t>(1, (head_deadline_ns_ - lane.clock.NowNanos()) / kNanosPerMs);
+}
+
+bool Connection::CloseLongestIdle(Lane& lane) {
+  IdleList::Member* const found = lane.idle.Find(
+      [](IdleList::Member& member) { return !static_cast<Connection&>(member).socket.HasUnread(); });
+  if (found == nullptr) return false;
+  auto* connection = static_cast<Connection*>(found);
+  lane.idle.Leave(connection);
+  connection->evicted_ = true;
+  connection->socket.Close();
+  lane.recorder.connections_evicted.fetch_add(1, std::memory_order_relaxed);
+  return true;
 }
 
 // Closing with unread bytes makes the kernel send a reset, which can overtake our answer and destroy it.
@@ -82,7 +126,15 @@ Task<void> Connection::Linger() {
   timer_.Disarm();
 }
 
-void Connection::OnTimeout(void* connection) { static_cast<Connection*>(connection)->socket.Close(); }
+// A client that has not begun its first request gets no 408: a response to no request could be taken for that to the
+// next one.
+void Connection::OnTimeout(void* context) {
+  auto* connection = static_cast<Connection*>(context);
+  if (connection->resting_ && connection->head_deadline_ns_ != 0) {
+    connection->lane.recorder.requests_never_begun.fetch_add(1, std::memory_order_relaxed);
+  }
+  connection->socket.Close();
+}
 
 void Connection::CutFrom(const Worker& worker) {
   if (exchange_ != nullptr && exchange_->IsAt(worker)) exchange_->Cancel(CancelReason::kDrained);

@@ -117,8 +117,6 @@ Task<Exchange::Next> Exchange::ReadHead() {
         co_return Next::kFinish;
       }
     }
-    if (!in.empty() && !deadline_.armed())
-      ArmDeadline(lane_.options.client_head_timeout_ms, &Exchange::OnClientTooSlow);
     in.Reserve(in.empty() ? BufferPool::kSmallest : in.size());
     const IoResult read = socket.TryRead(in.room());
     if (read.ok()) {
@@ -126,6 +124,7 @@ Task<Exchange::Next> Exchange::ReadHead() {
       continue;
     }
     if (!read.would_block()) co_return Next::kFinish;
+    if (!deadline_.armed()) ArmDeadline(connection_.HeadTimeLeftMs(), &Exchange::OnClientTooSlow);
     const bool readable = co_await socket.Readable();
     if (client_too_slow_) {
       connection_.linger = true;

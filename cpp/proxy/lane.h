@@ -16,6 +16,7 @@
 #include "proxy/cors.h"
 #include "proxy/gatekeeper.h"
 #include "proxy/gates.h"
+#include "proxy/idle_list.h"
 #include "proxy/recorder.h"
 #include "proxy/server_options.h"
 #include "proxy/tokenizer.h"
@@ -80,6 +81,7 @@ struct Lane {
   Spares<RequestHeadParser> request_parsers;
   Spares<ResponseHeadParser> response_parsers;
 
+  IdleList idle;  // those of `connections` that may be closed for new ones
   std::unordered_set<Connection*> connections;
   bool draining = false;  // answers announce Connection: close; idle connections are closed
   std::atomic<bool> stopped_listening{false};

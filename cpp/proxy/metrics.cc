@@ -703,9 +703,14 @@ void Metrics::Collector::WriteConnections(Page* page) const {
       static_cast<double>(recorders_.back()->client_connections.load(std::memory_order_relaxed)));
   page->Counter(
       "client_connections_rejected_total",
-      "Connections of clients closed at once because there are too many.");
+      "Client connections closed before they carried a request, by reason.");
   page->Add(Total(&Recorder::connections_rejected), {Label("reason", "max_connections")});
   page->Add(Total(&Recorder::tls_failures), {Label("reason", "tls_handshake")});
+  page->Add(Total(&Recorder::requests_never_begun), {Label("reason", "no_request")});
+  page->Counter(
+      "client_connections_evicted_total",
+      "Idle client connections closed at --max-connections to admit new ones.");
+  page->Add(Total(&Recorder::connections_evicted));
 
   const double idle = Total(&Recorder::upstream_idle);
   page->Gauge("upstream_connections", "Connections to workers.");

@@ -63,6 +63,9 @@ class Recorder {
       0};  // exchanges between HEAD and FINISH on inference and other proxied routes
   std::atomic<uint64_t> steps_back{0};  // into the line, of requests that found no worker with room
   std::atomic<uint64_t> connections_rejected{0};
+  std::atomic<uint64_t> connections_evicted{0};  // idle ones, closed for new ones
+  std::atomic<uint64_t> requests_never_begun{
+      0};  // connections closed by the head timeout without a byte of a request
   std::atomic<uint64_t> tls_failures{0};  // of clients' handshakes
   std::atomic<uint64_t> connects_ok{0};
   std::atomic<uint64_t> connects_failed{0};

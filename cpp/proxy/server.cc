@@ -151,10 +151,7 @@ Status Server::Open() {
     StatusOr<std::unique_ptr<Listener>> listener = Listener::Open(
         lane.loop, {.host = options_.host, .port = port_, .join = i > 0 || options_.reuse_port},
         [this, &lane](Socket socket, Endpoint peer) {
-          if (TooManyConnections()) {
-            lane.recorder.connections_rejected.fetch_add(1, std::memory_order_relaxed);
-            return;
-          }
+          if (!MakeRoom(lane, Door::kPublic)) return;
           Connection::Serve(lane, std::move(socket), std::move(peer), Door::kPublic);
         });
     if (!listener.ok()) return listener.status();
@@ -172,7 +169,8 @@ Status Server::OpenAside(
   Lane& lane = *lanes_.back();
   StatusOr<std::unique_ptr<Listener>> listener = Listener::Open(
       lane.loop, {.host = host, .port = static_cast<uint16_t>(port), .join = options_.reuse_port},
-      [&lane, door](Socket socket, Endpoint peer) {
+      [this, &lane, door](Socket socket, Endpoint peer) {
+        if (!MakeRoom(lane, door)) return;
         Connection::Serve(lane, std::move(socket), std::move(peer), door);
       });
   if (!listener.ok()) return listener.status();
@@ -250,7 +248,31 @@ void Server::Reload() {
 
 bool Server::any_worker_answered() const { return !health_->checks() || health_->anybody_answered(); }
 
-bool Server::TooManyConnections() const { return OpenConnections() >= options_.max_connections; }
+// Whether a connection that `lane` has accepted may stay. At the limit it takes the place of an idle one: the longest idle
+// of its own lane, or, where that has none, of the lane that has most. The kernel deals connections out evenly, so the
+// longest idle one here is about as old as any; asking all lanes for the oldest would cost each newcomer a wait. Another
+// lane closes its connection in its next turn; should all of its idle ones have become busy by then, the limit is
+// exceeded by one until a connection ends.
+bool Server::MakeRoom(Lane& lane, Door door) {
+  const int64_t open =
+      OpenConnections() + lanes_.back()->recorder.client_connections.load(std::memory_order_relaxed);
+  const int64_t reserved = door == Door::kPublic ? 0 : kReservedAdminConnections;
+  if (open < options_.max_connections + reserved) return true;
+  if (Connection::CloseLongestIdle(lane)) return true;
+  Lane* most = lanes_.front().get();
+  for (const std::unique_ptr<Lane>& other : lanes_) {
+    if (other->idle.size() > most->idle.size()) most = other.get();
+  }
+  if (most != &lane && most->idle.Claim()) {
+    most->loop.Post([most] {
+      most->idle.EndClaim();
+      Connection::CloseLongestIdle(*most);
+    });
+    return true;
+  }
+  lane.recorder.connections_rejected.fetch_add(1, std::memory_order_relaxed);
+  return false;
+}
 
 int64_t Server::OpenConnections() const {
   int64_t sum = 0;

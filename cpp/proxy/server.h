@@ -74,8 +74,8 @@ class Server {
   bool YieldPort(size_t ours);
   Task<void> WaitUntil(std::function<bool()> done, int64_t nanos, bool may_hurry);
   void ForEachDataLane(const std::function<void(Lane&, Listener&)>& action);  // on each lane's thread
-  int64_t OpenConnections() const;
-  bool TooManyConnections() const;
+  int64_t OpenConnections() const;                                            // of the data lanes
+  bool MakeRoom(Lane& lane, Door door);
 
   const ServerOptions options_;
   const std::string hop_name_;  // in Via, of this server alone

@@ -17,7 +17,7 @@ struct ServerOptions {
   uint32_t threads = 1;   // of lanes that serve clients
 
   uint64_t max_payload_size = 512ull << 20;  // bytes
-  uint32_t max_connections = 0;              // client connections; 0: bounded by open files only
+  uint32_t max_connections = 0;              // of all ports; 0: bounded by open files only
 
   uint32_t max_concurrent_requests = 32'768;  // under way at once; lowered to what open files allow
   uint32_t queue_size = 100;                  // more wait in line; 0: none does
@@ -25,7 +25,7 @@ struct ServerOptions {
   uint64_t body_memory_bytes = 256ull << 20;  // of bodies that are held whole, over all threads
   uint32_t rate_limit_per_second = 0;         // requests begun; 0: any number
 
-  int64_t client_head_timeout_ms = 30'000;    // from the first byte of a head to its last
+  int64_t client_head_timeout_ms = 30'000;    // to a head's last byte; from accept, later from its first byte
   int64_t client_body_timeout_ms = 60'000;    // between bytes of a request body
   int64_t client_idle_timeout_ms = 620'000;   // between requests
   int64_t client_write_timeout_ms = 300'000;  // without progress

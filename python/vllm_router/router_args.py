@@ -752,9 +752,11 @@ class RouterArgs:
     client_head_timeout_secs: float = option(
         30,
         Seconds(),
-        "how long a request's head may take from its first byte",
+        "how long a request's head may take",
         group=_TIMEOUTS,
         scope="server",
+        more="From accept for a connection's first request, TLS handshake included; from its first byte for "
+        "later ones.",
     )
     client_body_timeout_secs: float = option(
         60,
@@ -791,10 +793,11 @@ class RouterArgs:
     max_connections: int = option(
         0,
         Number(0, 2**31 - 1),
-        "the most client connections at once",
+        "the maximum number of open connections from clients",
         group=_LIMITS,
         scope="server",
-        more="0 means what the limit of open files allows.",
+        more="At the limit the longest idle connection is closed for a new one. Connections to the admin and "
+        "metrics ports count. 0 means what the limit of open files allows.",
     )
     body_memory_mb: int = option(
         0,

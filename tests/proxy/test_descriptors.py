@@ -68,8 +68,8 @@ def test_what_is_too_much_is_turned_away_and_the_rest_is_served(stage, poor_rout
         except (ConnectionError, EndedEarlyError):
             return False
 
-    answers = [served(client) for client in clients]
-    assert FILES // 4 <= sum(answers) <= FILES // 2, "half of the files are for clients"
+    # Half of the files are for clients, a quarter for workers; clients that were served make room for others.
+    assert sum(served(client) for client in clients) >= FILES // 4
     for client in clients:
         client.close()
 

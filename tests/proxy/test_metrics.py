@@ -203,10 +203,12 @@ def test_connects_that_fail_and_connections_that_went_stale_are_counted(stage):
 def test_a_client_over_the_limit_is_counted_as_rejected(stage):
     router = stage.router(stage.worker(), max_connections=1)
     first = stage.client(router)
-    first.must_be_open()
+    first.send(b"GET")
+    first.wait_until_read()
     assert stage.client(router).ending() in ("eof", "reset")
     page = page_of(router)
     assert page["client_connections"].value() == 1
+    assert page["client_connections_evicted_total"].value() == 0
     assert page["client_connections_rejected_total"].value(reason="max_connections") == 1
 
 

@@ -222,9 +222,10 @@ def test_who_does_not_finish_the_handshake_has_as_long_as_for_a_head(stage, show
     eventually(lambda: "vllm_router_client_connections 0\n" in router.server.metrics_text())
 
 
-def test_a_connection_that_says_nothing_after_its_handshake_is_idle(stage, authority, shown):
+def test_a_connection_that_says_nothing_after_its_request_is_idle(stage, authority, shown):
     router = stage.router(**shown, client_idle_timeout_secs=0.2)
     client = stage.client(router, tls=authority.client())
+    client.must_be_open()
     client.must_be_closed()
 
 

@@ -1,0 +1,207 @@
+"""Connections that do not speak: how long they are kept, and which of them make room for new ones.
+
+mending row 12: the head timeout runs from accept for a connection's first request; at --max-connections the
+longest idle connection is closed for the new one; connections to the admin and metrics ports count.
+"""
+
+import select
+
+import pytest
+
+from tests.fakes.authority import Authority
+from tests.fakes.wire import EndedEarlyError, eventually, request, response
+
+RESERVED = 16  # kReservedAdminConnections
+
+
+@pytest.fixture
+def authority(tmp_path):
+    return Authority(tmp_path)
+
+
+def metric(router, line):
+    return next(
+        int(row.removeprefix(f"vllm_router_{line} "))
+        for row in router.server.metrics_text().splitlines()
+        if row.startswith(f"vllm_router_{line} ")
+    )
+
+
+def is_served(client):
+    try:
+        return client.ask("GET", "/liveness").status == 200
+    except (ConnectionError, EndedEarlyError):
+        return False
+
+
+def stalled(stage, port):
+    """A connection whose request has begun, so that it is not idle."""
+    client = stage.client_at(port)
+    client.send(b"GET")
+    client.wait_until_read()
+    return client
+
+
+# ---- how long
+
+
+def test_a_connection_that_never_speaks_is_closed_after_the_head_timeout_without_a_word(stage):
+    """mending row 12: it was kept for the idle timeout, 620 s, which holds between requests only."""
+    router = stage.router(client_head_timeout_secs=0.3)
+    between_requests = stage.client(router)
+    between_requests.must_be_open()
+    silent = stage.client(router)
+    silent.must_be_closed()
+    assert metric(router, 'client_connections_rejected_total{reason="no_request"}') == 1
+    between_requests.must_be_open()
+
+
+def test_tls_and_the_first_head_share_one_deadline(stage, authority):
+    """mending row 12"""
+    files = authority.certify("localhost")
+    router = stage.router(tls_cert_path=files.cert, tls_key_path=files.key, client_head_timeout_secs=0.3)
+    silent = stage.client(router)
+    silent.must_be_closed()
+    agreed = stage.client(router, tls=authority.client())
+    agreed.must_be_closed()
+    assert metric(router, 'client_connections_rejected_total{reason="no_request"}') == 2
+    assert metric(router, 'client_connections_rejected_total{reason="tls_handshake"}') == 0
+
+
+def test_the_first_request_s_head_is_timed_from_accept(stage):
+    """mending row 12
+
+    accept slow --- 0.5 s: first bytes ------ 1 s: 408
+                    accept late ------------------------- 1.5 s: closed
+    """
+    router = stage.router(client_head_timeout_secs=1)
+    half_as_long = stage.client(stage.router(client_head_timeout_secs=0.5))
+    slow = stage.client(router)
+    half_as_long.must_be_closed()
+    late = stage.client(router)
+    slow.send(b"GET / HT")
+    first, _, _ = select.select([slow.socket, late.socket], [], [], 30)
+    assert first == [slow.socket]
+    assert slow.read_response().status == 408
+    late.must_be_closed()
+
+
+def test_later_heads_are_timed_from_their_first_byte(stage):
+    router = stage.router(client_head_timeout_secs=0.3)
+    client, silent = stage.client(router), stage.client(router)
+    client.must_be_open()
+    silent.must_be_closed()  # so the head timeout has passed since the first request
+    client.must_be_open()
+    client.send(b"GET")
+    assert client.read_response().status == 408
+
+
+# ---- at the limit
+
+
+def test_at_the_limit_the_longest_idle_connection_makes_room(stage):
+    """mending row 12: silent connections filled --max-connections, and new clients were turned away."""
+    router = stage.router(max_connections=5)
+    clients = [stage.client(router) for _ in range(5)]
+    for client in clients[1:]:
+        client.must_be_open()
+    clients[1].must_be_open()  # order of idleness: 0 (silent since accept), 2, 3, 4, 1
+    kept = [clients[number] for number in (0, 2, 3, 4, 1)]
+    while kept:
+        stage.client(router).must_be_open()
+        kept.pop(0).must_be_closed()
+        assert not any(client.readable(0) for client in kept)
+    assert metric(router, "client_connections_evicted_total") == 5
+    assert metric(router, "client_connections") == 5
+
+
+def test_clients_are_served_while_more_silent_connections_come_than_may(stage):
+    """mending row 12"""
+    router = stage.router(stage.worker(), max_connections=200, threads=2)
+    silent = [stage.client(router) for _ in range(300)]
+    for _ in range(100):
+        client = stage.client(router)
+        assert client.ask("GET", "/x").status == 200
+    assert metric(router, "client_connections") <= 200
+    assert sum(client.readable(0) for client in silent) == 200
+
+
+def test_connections_at_work_are_never_closed_for_a_new_one(stage):
+    def answer(connection, _message):
+        gate.wait()
+        connection.send(response(200, b"hello"))
+
+    worker = stage.worker(answer)
+    gate = worker.gate()
+    router = stage.router(worker, max_connections=3)
+    busy = [stage.client(router) for _ in range(2)]
+    for client in busy:
+        client.send(request("GET", "/x"))
+    worker.wait_for_requests(2)
+    begun = stalled(stage, router.port)
+    assert not is_served(stage.client(router))
+    assert metric(router, 'client_connections_rejected_total{reason="max_connections"}') == 1
+    gate.open()
+    for client in busy:
+        assert client.read_response().body == b"hello"
+    begun.send(b" /liveness HTTP/1.1\r\nHost: a\r\n\r\n")
+    assert begun.read_response().status == 200
+    assert is_served(stage.client(router))
+
+
+def test_an_idle_connection_of_another_thread_makes_room(stage):
+    """mending row 12: which thread a connection belongs to is the kernel's choice."""
+    router = stage.router(max_connections=8, threads=4)
+    clients = [stage.client(router) for _ in range(8)]
+    for client in clients:
+        client.must_be_open()
+    for _ in range(60):
+        newcomer = stage.client(router)
+        assert is_served(newcomer)
+        clients.append(newcomer)
+    eventually(lambda: metric(router, "client_connections") == 8)
+    assert metric(router, 'client_connections_rejected_total{reason="max_connections"}') == 0
+
+
+def test_a_connection_in_the_tls_handshake_makes_room(stage, authority):
+    """mending row 12"""
+    files = authority.certify("localhost")
+    router = stage.router(tls_cert_path=files.cert, tls_key_path=files.key, max_connections=3)
+    for _ in range(3):
+        stuck = stage.client(router)
+        stuck.send(bytes.fromhex("16030100700100006c0303"))
+        stuck.wait_until_read()
+    for _ in range(3):
+        assert is_served(stage.client(router, tls=authority.client()))
+    assert metric(router, "client_connections_evicted_total") == 3
+    assert metric(router, 'client_connections_rejected_total{reason="tls_handshake"}') == 0
+
+
+# ---- admin and metrics ports
+
+
+def test_connections_to_the_admin_and_metrics_ports_count(stage):
+    """mending row 12: they came on top of --max-connections, in any number."""
+    router = stage.router(max_connections=2, prometheus_port=0, admin_port=0)
+    kept = [stalled(stage, router.server.metrics_port), stalled(stage, router.server.admin_port)]
+    assert not is_served(stage.client(router))
+    kept[0].close()
+    eventually(lambda: is_served(stage.client(router)))
+
+
+def test_an_operator_gets_in_when_clients_fill_the_limit(stage):
+    router = stage.router(max_connections=2, prometheus_port=0, admin_port=0)
+    for _ in range(2):
+        stalled(stage, router.port)
+    assert not is_served(stage.client(router))
+    operator = stage.client_at(router.server.admin_port)
+    assert operator.ask("GET", "/workers").status == 200
+    for _ in range(RESERVED - 1):
+        stalled(stage, router.server.metrics_port)
+    assert operator.ask("GET", "/workers").status == 200
+    another = stage.client_at(router.server.admin_port)  # in the place of the idle operator
+    assert another.ask("GET", "/workers").status == 200
+    operator.must_be_closed()
+    stalled(stage, router.server.metrics_port)
+    another.must_be_closed()
+    assert not is_served(stage.client_at(router.server.admin_port))
