@@ -318,13 +318,13 @@ def flood(port: int, seconds: float, data: bytes) -> None:
         thread.join()
 
 
-def poison(port: int, seconds: float) -> None:
+def poison(port: int, _seconds: float) -> None:
     """One body that crashes its worker, twenty times."""
     for _ in range(20):
         send_and_read(port, request(b'{"prompt": "poison"}'))
 
 
-def poisons(port: int, seconds: float) -> None:
+def poisons(port: int, _seconds: float) -> None:
     """Five such bodies, one after the other."""
     for number in range(5):
         send_and_read(port, request(b'{"prompt": "poison %d"}' % number))
@@ -465,8 +465,9 @@ def main() -> int:
                 print(json.dumps(row), flush=True)
             else:
                 lost = f"{row['workers_lost']} of {row['workers']}"
+                slowest = f"{row['slowest_ms']} ms"
                 print(
-                    f"{name:14}{server:10}{row['honest']:>8}{row['share']:>9.2%}{row['slowest_ms']:>7} ms{lost:>14}"
+                    f"{name:14}{server:10}{row['honest']:>8}{row['share']:>9.2%}{slowest:>10}{lost:>14}"
                     f"  {row['ends'] or ''}",
                     flush=True,
                 )

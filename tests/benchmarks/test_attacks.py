@@ -1,4 +1,4 @@
-"""benchmarks/end_to_end/attacks.py in small: honest clients are served while one request crashes what serves it."""
+"""benchmarks/end_to_end/attacks.py in small: honest clients are served beside one."""
 
 import json
 import subprocess
