@@ -1,5 +1,6 @@
 #include "proxy/lane.h"
 
+#include "base/limits.h"
 #include "proxy/fetch.h"
 
 namespace vllm_router {
@@ -34,13 +35,21 @@ Lane::Lane(
 Lane::~Lane() = default;
 
 void Lane::FlushLogSoon() {
-  if (!recorder.has_lines() || log_timer_.armed()) return;
+  if (!recorder.has_lines()) return;
+  if (recorder.collected_bytes() >= flush_at_bytes_) HandOverLines();
+  if (log_timer_.armed()) return;
   log_timer_.Arm(loop.timers(), kLogFlushMs, &Lane::OnFlushLog, this);
+}
+
+// A log that has no room is asked again when as much has been collected once more.
+void Lane::HandOverLines() {
+  recorder.Flush();
+  flush_at_bytes_ = recorder.collected_bytes() + kLogPieceBytes;
 }
 
 void Lane::OnFlushLog(void* lane) {
   auto* self = static_cast<Lane*>(lane);
-  self->recorder.Flush();
+  self->HandOverLines();
   self->FlushLogSoon();  // where the log had no room
 }
 

@@ -5,7 +5,7 @@
 //   lane 1  Recorder --Take--+--> waiting, at most kMaxAccessLogBytes --> thread --> sink
 //
 // When there is no room, Take() leaves the lines to the Recorder, which keeps as many again and then drops and counts.
-// Cost: a lock and a copy per Take(), ten times a second and lane. Thread-safe.
+// Cost: a lock and a copy of 64 KiB at most per Take(). Thread-safe.
 #pragma once
 
 #include <cstdint>

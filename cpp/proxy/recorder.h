@@ -2,7 +2,7 @@
 // log). One per lane, written by that lane only; Metrics reads all of them at a scrape.
 //
 //   Decided, Record --> counts in the Shard (recorder_shard.h) --> Metrics, at a scrape
-//                 `---> a line of each log that is kept --Flush, every 100 ms--> LineWriter
+//                 `---> a line of each log that is kept --Flush, at 64 KiB or after 100 ms--> LineWriter
 //
 // Cost: about 0.05 us per exchange, 0.4 us with its line in the access log; no lock and no allocation in steady state.
 // Of each log at most kMaxAccessLogBytes wait to be taken by its LineWriter; further lines are dropped and counted.
@@ -52,10 +52,11 @@ class Recorder {
   void Record(const ExchangeRecord& record);
   // Whether records shall have their prompts.
   bool wants_prompts() const { return record_line_.has_value(); }
-  // Hands over the lines collected so far, unless their log has no room; called every 100 ms while there are any, and at
-  // shutdown.
+  // Hands over the lines collected so far, unless their log has no room; called at every kLogPieceBytes, every 100 ms
+  // while there are any, and at shutdown.
   void Flush();
-  bool has_lines() const { return !access_lines_.empty() || !record_lines_.empty(); }
+  bool has_lines() const { return collected_bytes() != 0; }
+  size_t collected_bytes() const { return access_lines_.size() + record_lines_.size(); }
 
   // Gauges and counts of events that are no exchange; relaxed, since a scrape may read them at any time.
   std::atomic<int64_t> client_connections{0};
