@@ -27,6 +27,8 @@ inline constexpr size_t kRelayBufferMost = 64 * 1024;
 inline constexpr size_t kFairnessBytes = 64 * 1024;      // moved per wake-up before others get their turn
 inline constexpr size_t kMaxPipelinedBytes = 16 * 1024;  // read ahead of the request being answered
 inline constexpr size_t kSmallBodyBytes = 64 * 1024;     // read whole even when the policy does not need it
+// Time over which a request body's rate is an average (--client-min-body-rate): networks recover from a loss in less.
+inline constexpr int64_t kBodyRateWindowMs = 30'000;
 inline constexpr size_t kReplayBodyBytes =
     1024 * 1024;  // a streamed body up to this length is kept to be sent again
 // Longer bodies are routed on their first part and sent on while the rest arrives: what a parser needs, four times as much,

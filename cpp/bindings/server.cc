@@ -74,6 +74,8 @@ const std::map<std::string, Setter>& Setters() {
        }},
       {"client_head_timeout_secs", SetSeconds(&ServerOptions::client_head_timeout_ms)},
       {"client_body_timeout_secs", SetSeconds(&ServerOptions::client_body_timeout_ms)},
+      {"client_min_body_rate", Set(&ServerOptions::client_min_body_rate)},
+      {"body_rate_window_secs", SetSeconds(&ServerOptions::body_rate_window_ms)},
       {"client_idle_timeout_secs", SetSeconds(&ServerOptions::client_idle_timeout_ms)},
       {"client_write_timeout_secs", SetSeconds(&ServerOptions::client_write_timeout_ms)},
       {"connect_timeout_secs", SetSeconds(&ServerOptions::connect_timeout_ms)},

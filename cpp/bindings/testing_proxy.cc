@@ -17,6 +17,7 @@
 #include "bindings/errors.h"
 #include "bindings/py_router.h"
 #include "proxy/access_line.h"
+#include "proxy/body_pace.h"
 #include "proxy/cors.h"
 #include "proxy/error_response.h"
 #include "proxy/gatekeeper.h"
@@ -325,6 +326,17 @@ void BindKeys(py::module_& testing) {
 }  // namespace
 
 void BindTestingProxy(py::module_& testing) {
+  py::class_<BodyPace>(testing, "BodyPace")
+      .def(py::init<uint64_t, int64_t>(), py::arg("bytes_per_second"), py::arg("window_ms"))
+      .def("arrived", &BodyPace::Arrived)
+      .def("waited", &BodyPace::Waited)
+      .def_property_readonly(
+          "rate",
+          [](const BodyPace& pace) {
+            constexpr std::array<const char*, 3> kNames = {"moving", "slow", "too_slow"};
+            return kNames[static_cast<size_t>(pace.rate())];
+          })
+      .def_property_readonly("ms_to_next_step", &BodyPace::ms_to_next_step);
   testing.attr("MOST_REPORTED_LOAD") = kMostReportedLoad;
   testing.def(
       "load_in_metrics",

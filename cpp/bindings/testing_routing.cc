@@ -9,6 +9,7 @@
 #include "bindings/json_text.h"
 #include "bindings/py_router.h"
 #include "routing/admission.h"
+#include "routing/body_budget.h"
 #include "routing/explanation.h"
 #include "routing/json_beginning.h"
 #include "routing/prefix_digest.h"
@@ -437,6 +438,52 @@ class AdmissionHarness {
   std::vector<size_t> granted_;
 };
 
+// Members of a BodyBudget by number, and those granted since the last call.
+class BodyBudgetHarness {
+ public:
+  explicit BodyBudgetHarness(uint64_t total) : budget_(total) {}
+
+  size_t Add() {
+    members_.push_back(std::make_unique<One>(*this, members_.size()));
+    return members_.size() - 1;
+  }
+  const char* Grow(size_t number, uint64_t to, uint64_t need) {
+    switch (budget_.Grow(Of(number), to, need)) {
+      case BodyBudget::Entry::kHeld:
+        return "held";
+      case BodyBudget::Entry::kWaiting:
+        return "waiting";
+      case BodyBudget::Entry::kNever:
+        return "never";
+    }
+    return "?";
+  }
+  bool TryKeep(size_t number, uint64_t bytes) { return budget_.TryKeep(Of(number), bytes); }
+  void Complete(size_t number, uint64_t bytes) { budget_.Complete(Of(number), bytes); }
+  void Release(size_t number) { budget_.Release(Of(number)); }
+  bool Leave(size_t number) { return budget_.Leave(Of(number)); }
+  std::vector<size_t> TakeGranted() { return std::exchange(granted_, {}); }
+  const BodyBudget& budget() const { return budget_; }
+
+ private:
+  struct One {
+    One(BodyBudgetHarness& harness, size_t number) : harness(harness), number(number) {}
+    BodyBudgetHarness& harness;
+    const size_t number;
+    BodyBudget::Member member{
+        [](void* context) {
+          auto* one = static_cast<One*>(context);
+          one->harness.granted_.push_back(one->number);
+        },
+        this};
+  };
+  BodyBudget::Member& Of(size_t number) { return members_.at(number)->member; }
+
+  BodyBudget budget_;
+  std::vector<std::unique_ptr<One>> members_;
+  std::vector<size_t> granted_;
+};
+
 std::vector<TextPrefix> PrefixesOf(const std::string& model, bool is_chat, const std::string& text) {
   std::vector<TextPrefix> prefixes;
   NamePrefixes(model, is_chat, text, &prefixes);
@@ -460,6 +507,17 @@ void BindTestingRouting(py::module_& testing) {
   testing.attr("TOKEN_CACHE_ENTRY_BYTES") = TokenCache::kEntryBytes;
   testing.attr("MAX_NAMED_ITEMS") = kMaxNamedItems;
   testing.attr("MAX_TOKENIZED_IDS") = kMaxTokenizedIds;
+  py::class_<BodyBudgetHarness>(testing, "BodyBudget")
+      .def(py::init<uint64_t>(), "total"_a)
+      .def("add", &BodyBudgetHarness::Add)
+      .def("grow", &BodyBudgetHarness::Grow, "number"_a, "to"_a, "need"_a)
+      .def("try_keep", &BodyBudgetHarness::TryKeep, "number"_a, "bytes"_a)
+      .def("complete", &BodyBudgetHarness::Complete, "number"_a, "bytes"_a)
+      .def("release", &BodyBudgetHarness::Release, "number"_a)
+      .def("leave", &BodyBudgetHarness::Leave, "number"_a)
+      .def("take_granted", &BodyBudgetHarness::TakeGranted)
+      .def_property_readonly("in_use", [](const BodyBudgetHarness& one) { return one.budget().in_use(); })
+      .def_property_readonly("waiting", [](const BodyBudgetHarness& one) { return one.budget().waiting(); });
   py::class_<TokenCache>(testing, "TokenCache")
       .def(py::init<size_t>(), "capacity_bytes"_a)
       // (ids, how many bytes of the text they are of), or None

@@ -15,6 +15,8 @@ constexpr ErrorRow kRows[] = {
     {400, kInvalid, "bad_request", "The request is not valid HTTP/1.1."},
     {408, kInvalid, "head_timeout", "The request head did not arrive in time; send it faster."},
     {408, kInvalid, "body_timeout", "The request body stopped arriving; send it without long pauses."},
+    {408, kInvalid, "body_too_slow",
+     "The request body arrives slower than this router waits for; send it faster."},
     {400, kInvalid, "bad_chunk", "The chunked request body is malformed."},
     {413, kInvalid, "body_too_large", "The request body is larger than this router accepts."},
     {400, kInvalid, "nul_in_path", "The path contains an encoded NUL (%00), which no worker can serve."},

@@ -15,6 +15,7 @@ enum class HttpError : uint8_t {
   kBadRequest,  // the parser's own status and message apply
   kHeadTimeout,
   kBodyTimeout,
+  kBodyTooSlow,
   kBadChunk,
   kBodyTooLarge,
   kNulInPath,

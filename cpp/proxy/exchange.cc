@@ -288,6 +288,7 @@ Task<std::optional<HttpError>> Exchange::AskJudge(KeyJudge& judge) {
 // Before the body, which need not come at all.
 Task<bool> Exchange::RefuseCrowd() {
   if (lane_.gates.seats.full()) {
+    lane_.gates.slow_uploads.MakeRoom(1);
     co_await Refuse(HttpError::kQueueFull);
     co_return true;
   }
@@ -449,6 +450,13 @@ Task<void> Exchange::ReplyBodyFailed(RequestBody::End end) {
       return ReplyError(HttpError::kNoBodyMemory);
     case RequestBody::End::kTimeout:
       return ReplyError(HttpError::kBodyTimeout);
+    case RequestBody::End::kTooSlow:
+      if (body_->was_cut()) record_.refusal = ErrorOf(HttpError::kBodyTooSlow).code;
+      return ReplyError(
+          HttpError::kBodyTooSlow,
+          "The request body arrives slower than " + std::to_string(lane_.options.client_min_body_rate) +
+              " bytes per second (--client-min-body-rate)" +
+              (body_->was_cut() ? ", and other requests wait; send it faster." : "; send it faster."));
     case RequestBody::End::kBadChunk:
       return ReplyError(HttpError::kBadChunk);
     case RequestBody::End::kTooLarge:
@@ -466,6 +474,7 @@ Task<void> Exchange::ReplyBodyFailed(RequestBody::End end) {
 
 Task<Exchange::Next> Exchange::TakeSeat() {
   WatchQueued();
+  lane_.gates.slow_uploads.MakeRoom(1);
   const Permit::End end = co_await seat_.Take(1, lane_.options.queue_timeout_ms);
   const Next next = co_await AfterWait(end);
   co_return next;
@@ -539,6 +548,7 @@ Task<Exchange::Next> Exchange::Ask() {
 Task<Exchange::Next> Exchange::WaitForRoom() {
   lane_.recorder.steps_back.fetch_add(1, std::memory_order_relaxed);
   WatchQueued();
+  lane_.gates.slow_uploads.MakeRoom(1);
   const Permit::End end = co_await seat_.StepBack(lane_.options.queue_timeout_ms);
   const Next next = co_await AfterWait(end);
   // Where more than one worker's place is free, we need not be done before the next has a look.

@@ -4,7 +4,9 @@
 #include <optional>
 
 #include "proxy/server_options.h"
+#include "proxy/slow_uploads.h"
 #include "routing/admission.h"
+#include "routing/body_budget.h"
 #include "routing/rate_limit.h"
 #include "routing/request_quarantine.h"
 #include "routing/retry_budget.h"
@@ -14,15 +16,18 @@ namespace vllm_router {
 struct Gates {
   explicit Gates(const ServerOptions& options)
       : seats(options.max_concurrent_requests, options.queue_size),
-        body_memory(options.body_memory_bytes, Admission::kMostWaiters),
+        body_memory(options.body_memory_bytes),
+        slow_uploads([this] { return seats.waiting(); }),
+        slow_bodies([this] { return body_memory.waiting(); }),
         retries(options.retry.budget),
         quarantine({.suspect_pending = options.health_check_interval_ms > 0}) {
     if (options.rate_limit_per_second != 0) rate.emplace(options.rate_limit_per_second);
   }
 
-  Admission seats;  // of requests that are under way to a worker and back
-  // Bytes of bodies that are held whole. Whoever waits for some is a connection, so the line needs no bound of its own.
-  Admission body_memory;
+  Admission seats;           // of requests that are under way to a worker and back
+  BodyBudget body_memory;    // of bodies that are held whole
+  SlowUploads slow_uploads;  // of requests that hold a permit and stream their bodies
+  SlowUploads slow_bodies;   // of requests that hold some of the memory
   std::optional<RateLimit> rate;
   RetryBudget retries;
   RequestQuarantine quarantine;

@@ -664,7 +664,7 @@ void Metrics::Collector::WriteAdmission(Page* page) const {
   page->Gauge("body_memory_bytes", "Memory reserved for request bodies that are held whole.");
   page->Add(static_cast<double>(gates_.body_memory.in_use()));
   page->Gauge("body_memory_limit_bytes", "The most that there may be at once.");
-  page->Add(static_cast<double>(gates_.body_memory.permits()));
+  page->Add(static_cast<double>(gates_.body_memory.total()));
   page->Counter("admission_rejected_total", "Requests that were not let through, by why.");
   for (const auto& [name, count] : SumNames([](const Recorder::Shard& shard) { return &shard.refusals; })) {
     page->AddUnlessZero(count, {Label("reason", name)});

@@ -95,12 +95,6 @@ void Permit::OnGranted(void* context) {
   });
 }
 
-void Permit::Shrink(uint64_t amount) {
-  if (held_ <= amount) return;
-  admission_.Release(held_ - amount);
-  held_ = amount;
-}
-
 void Permit::Return() {
   if (held_ == 0) return;
   admission_.Release(held_);

@@ -48,8 +48,6 @@ class Permit {
   // Lets the next one in the line have a try, where there may be room for more than one.
   void CallNext() { admission_.Nudge(); }
   void Return();
-  // Gives back what is beyond `amount`.
-  void Shrink(uint64_t amount);
 
  private:
   static constexpr int64_t kTryAgainMs = 100;

@@ -1,12 +1,18 @@
 #include "proxy/request_body.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/limits.h"
 #include "http/unframe.h"
 #include "proxy/connection.h"
 
 namespace vllm_router {
+namespace {
+
+constexpr int64_t kNanosPerMs = 1'000'000;
+
+}  // namespace
 
 RequestBody::RequestBody(
     Connection& connection, BodyFraming framing, uint64_t content_length, size_t head_bytes)
@@ -16,6 +22,7 @@ RequestBody::RequestBody(
       content_length_(content_length),
       head_bytes_(head_bytes),
       memory_(connection.lane.gates.body_memory, connection.lane),
+      pace_(connection.lane.options.client_min_body_rate, connection.lane.options.body_rate_window_ms),
       held_(connection.lane.buffers),
       raw_(connection.lane.buffers) {
   Buffer& in = connection.in;
@@ -36,14 +43,19 @@ std::string_view RequestBody::held() const {
 }
 
 // A client that leaves while its body waits for room leaves bytes unread, so its end is watched for.
-Task<RequestBody::End> RequestBody::TakeMemory(uint64_t bytes) {
-  if (memory_.TryTake(bytes)) co_return End::kOk;
+Task<RequestBody::End> RequestBody::TakeMemory(uint64_t bytes, uint64_t need) {
+  const BodyBudget::Entry entry = memory_.Grow(bytes, need);
+  if (entry != BodyBudget::Entry::kWaiting) {
+    co_return entry == BodyBudget::Entry::kHeld ? End::kOk : End::kNoMemory;
+  }
+  Lane& lane = connection_.lane;
+  lane.gates.slow_bodies.MakeRoom(0);
   connection_.socket.WatchEnd(&RequestBody::OnClientEnded, this);
-  const Permit::End end = co_await memory_.Take(bytes, connection_.lane.options.queue_timeout_ms);
+  const BodyClaim::End end = co_await memory_.Wait(lane.options.queue_timeout_ms);
   connection_.socket.WatchEnd(nullptr, nullptr);
   if (stopped_) co_return End::kStopped;
   if (client_ended_) co_return End::kClientGone;
-  co_return end == Permit::End::kHeld ? End::kOk : End::kNoMemory;
+  co_return end == BodyClaim::End::kHeld ? End::kOk : End::kNoMemory;
 }
 
 void RequestBody::OnClientEnded(void* context) {
@@ -60,6 +72,7 @@ Task<RequestBody::End> RequestBody::ReadMore(Buffer& into, size_t most) {
     const IoResult read = socket.TryRead(room);
     if (read.ok()) {
       into.Commit(static_cast<size_t>(read.bytes));
+      pace_.Arrived(static_cast<uint64_t>(read.bytes));
       // A client that sends faster than its bytes pass through would never have to be waited for.
       unshared_ += static_cast<size_t>(read.bytes);
       if (unshared_ < kFairnessBytes) co_return End::kOk;
@@ -69,15 +82,61 @@ Task<RequestBody::End> RequestBody::ReadMore(Buffer& into, size_t most) {
     }
     if (!read.would_block()) co_return End::kClientGone;
     unshared_ = 0;
-    timer_.Arm(
-        connection_.lane.loop.timers(), connection_.lane.options.client_body_timeout_ms,
-        &RequestBody::OnTimeout, this);
-    const bool readable = co_await socket.Readable();
-    timer_.Disarm();
-    if (stopped_) co_return End::kStopped;
-    if (timed_out_) co_return End::kTimeout;
-    if (!readable) co_return End::kClientGone;
+    const End end = co_await WaitForClient();
+    if (end != End::kOk) co_return end;
   }
+}
+
+// Until there is something to read, or it has been too long.
+Task<RequestBody::End> RequestBody::WaitForClient() {
+  Lane& lane = connection_.lane;
+  const int64_t patience_ns = lane.options.client_body_timeout_ms * kNanosPerMs;
+  const int64_t began_ns = lane.clock.NowNanos();
+  int64_t waited_ns = 0;
+  SlowUploads* slow_ones = nullptr;  // where it is entered
+  std::shared_ptr<SlowUploads::Upload> slow;
+  bool readable = false;
+  End end = End::kOk;
+  do {
+    if (slow == nullptr && (slow_ones = WhereSlow()) != nullptr) {
+      slow = slow_ones->Add(lane.loop, &RequestBody::OnCut, this);
+    }
+    ArmTimer(patience_ns - waited_ns);
+    readable = co_await connection_.socket.Readable();
+    timer_.Disarm();
+    const int64_t now_ns = lane.clock.NowNanos() - began_ns;
+    pace_.Waited(now_ns - waited_ns);
+    waited_ns = now_ns;
+    if (stopped_) {
+      end = End::kStopped;
+    } else if (cut_ || pace_.rate() == BodyPace::Rate::kTooSlow) {
+      end = End::kTooSlow;
+    } else if (patience_ns != 0 && !readable && waited_ns >= patience_ns) {
+      end = End::kTimeout;
+    }
+  } while (std::exchange(timer_fired_, false) && !readable && end == End::kOk);
+  if (slow != nullptr) slow_ones->Remove(slow);
+  if (end == End::kOk && !readable) end = End::kClientGone;
+  co_return end;
+}
+
+// Among the uploads that are slow and hold a permit (while it is streamed) or memory. Null: it is fast enough, or holds
+// nothing.
+SlowUploads* RequestBody::WhereSlow() const {
+  if (pace_.rate() != BodyPace::Rate::kSlow) return nullptr;
+  Gates& gates = connection_.lane.gates;
+  if (handing_out_) return &gates.slow_uploads;
+  return memory_.held() != 0 ? &gates.slow_bodies : nullptr;
+}
+
+// For whichever comes first of what may be wrong with a client that is silent. `left_ns` counts if there is such a limit.
+void RequestBody::ArmTimer(int64_t left_ns) {
+  int64_t ms = pace_.ms_to_next_step();
+  if (connection_.lane.options.client_body_timeout_ms != 0) {
+    const int64_t left_ms = std::max<int64_t>(1, (left_ns + kNanosPerMs - 1) / kNanosPerMs);
+    ms = ms == 0 ? left_ms : std::min(ms, left_ms);
+  }
+  timer_.Arm(connection_.lane.loop.timers(), ms, &RequestBody::OnTimer, this);
 }
 
 // Where the rest of a body of known length goes. The head is in use until the answer comes, so connection.in may be
@@ -119,9 +178,7 @@ void RequestBody::Rewind() {
 
 RequestBody::End RequestBody::TakeArrived() {
   // It can do without, so it leaves half of the memory to those that cannot.
-  const Admission& memory = connection_.lane.gates.body_memory;
-  keeps_pieces_ = content_length_ <= kReplayBodyBytes && memory.in_use() < memory.permits() / 2 &&
-                  memory_.TryTake(content_length_);
+  keeps_pieces_ = content_length_ <= kReplayBodyBytes && memory_.TryKeep(content_length_);
   if (!keeps_pieces_) return End::kOk;
   while (!complete()) {
     Buffer& into = LengthBuffer();
@@ -140,15 +197,16 @@ Task<RequestBody::End> RequestBody::Fill(uint64_t limit) {
   if (framing_ == BodyFraming::kLength) {
     const uint64_t wanted = std::min(content_length_, limit);
     while (bytes_ < wanted) {
-      // A length is a claim until something has come; memory for all of it is taken then.
-      if (bytes_ >= kSmallBodyBytes && !memory_.held()) {
-        const End end = co_await TakeMemory(wanted);
+      uint64_t room = std::max<uint64_t>(memory_.held(), kSmallBodyBytes);
+      if (bytes_ >= room) {  // a length is only announced until the bytes have come
+        room = std::min(wanted, 2 * bytes_);
+        const End end = co_await TakeMemory(room, wanted);
         if (end != End::kOk) co_return end;
       }
-      const uint64_t until = memory_.held() ? wanted : std::min<uint64_t>(wanted, kSmallBodyBytes);
-      const End end = co_await ReadLength(until - bytes_);
+      const End end = co_await ReadLength(std::min(wanted, room) - bytes_);
       if (end != End::kOk) co_return end;
     }
+    memory_.Complete(bytes_);
     co_return End::kOk;
   }
   while (!complete()) {
@@ -160,12 +218,12 @@ Task<RequestBody::End> RequestBody::Fill(uint64_t limit) {
       raw_.Consume(part.used);
       if (bytes_ > connection_.lane.options.max_payload_size) co_return End::kTooLarge;
       if (complete() || bytes_ > limit) {
-        memory_.Shrink(bytes_);
+        memory_.Complete(bytes_);
         co_return End::kOk;
       }
     }
-    if (bytes_ > kSmallBodyBytes && !memory_.held()) {  // its length nobody knows, so all that it may be
-      const End end = co_await TakeMemory(limit);
+    if (bytes_ > std::max<uint64_t>(memory_.held(), kSmallBodyBytes)) {
+      const End end = co_await TakeMemory(std::min(limit, 2 * bytes_), limit);
       if (end != End::kOk) co_return end;
     }
     raw_.Reserve(kRelayBufferFirst);
@@ -177,6 +235,7 @@ Task<RequestBody::End> RequestBody::Fill(uint64_t limit) {
 
 Task<RequestBody::End> RequestBody::Next() {
   piece_ = {};
+  handing_out_ = true;
   if (keeps_pieces()) {
     if (handed_out_ == bytes_ && !complete()) {
       const End end = co_await ReadLength(content_length_);
@@ -221,9 +280,15 @@ void RequestBody::Stop() {
   connection_.socket.InterruptRead();
 }
 
-void RequestBody::OnTimeout(void* context) {
+void RequestBody::OnTimer(void* context) {
   auto* body = static_cast<RequestBody*>(context);
-  body->timed_out_ = true;
+  body->timer_fired_ = true;
+  body->connection_.socket.InterruptRead();
+}
+
+void RequestBody::OnCut(void* context) {
+  auto* body = static_cast<RequestBody*>(context);
+  body->cut_ = true;
   body->connection_.socket.InterruptRead();
 }
 
@@ -237,6 +302,10 @@ void RequestBody::Release() {
   held_.Release();
   memory_.Return();
   piece_ = {};
+  if (cut_) {
+    Gates& gates = connection_.lane.gates;
+    (handing_out_ ? gates.slow_uploads : gates.slow_bodies).CutEnded();
+  }
 }
 
 }  // namespace vllm_router

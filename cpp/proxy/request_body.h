@@ -11,9 +11,12 @@
 // A body with a length that lies wholly behind its head in the connection's buffer is used where it is; a longer one
 // is read straight into a block of its size and sent from there; a chunked one is decoded as it arrives.
 //
-// What is held beyond 64 KiB counts against --body-memory-mb. A body that has to be held waits for its memory, all of it,
-// before more than 64 KiB of it are read, in order of arrival; one that is only kept to be sent again is not kept where
-// half of the memory is in use. Belongs to one exchange.
+// What is held beyond 64 KiB counts against --body-memory-mb. A body that has to be held claims its memory as its bytes
+// arrive, twice as much each time, and is read no further than its claim (routing/body_budget.h); one that is only kept to
+// be sent again claims its length at once, and is not kept where half of the memory is in use.
+//
+// A client that is waited for has to bring --client-min-body-rate (body_pace.h). One that does not for a second may be cut
+// when others wait for the memory or the permit that its upload holds (slow_uploads.h). Belongs to one exchange.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +27,10 @@
 #include "net/buffer.h"
 #include "net/task.h"
 #include "net/timer_wheel.h"
+#include "proxy/body_claim.h"
+#include "proxy/body_pace.h"
 #include "proxy/error_response.h"
-#include "proxy/permit.h"
+#include "proxy/slow_uploads.h"
 
 namespace vllm_router {
 
@@ -37,6 +42,7 @@ class RequestBody {
     kOk,  // what was asked for is there
     kClientGone,
     kTimeout,
+    kTooSlow,
     kBadChunk,
     kTooLarge,
     kNoMemory,  // for as long as one may wait
@@ -66,18 +72,25 @@ class RequestBody {
   std::span<char> held_bytes() { return {held_.data(), held_.size()}; }
   uint64_t bytes() const { return bytes_; }  // decoded, so far
 
+  // Whether kTooSlow is because others waited for what it held.
+  bool was_cut() const { return cut_; }
+
   // Ends a Fill() or Next() that waits for the client.
   void Stop();
   // What is held is not needed any more; connection.in is left at the first byte after the body.
   void Release();
 
  private:
-  Task<End> TakeMemory(uint64_t bytes);
+  Task<End> TakeMemory(uint64_t bytes, uint64_t need);
   Task<End> ReadMore(Buffer& into, size_t most);
+  SlowUploads* WhereSlow() const;
+  Task<End> WaitForClient();
+  void ArmTimer(int64_t left_ns);
   Task<End> ReadLength(uint64_t most);
   Buffer& LengthBuffer();
   void TakeLength(size_t read);
-  static void OnTimeout(void* body);
+  static void OnTimer(void* body);
+  static void OnCut(void* body);
   static void OnClientEnded(void* body);
 
   Connection& connection_;
@@ -86,7 +99,8 @@ class RequestBody {
   const uint64_t content_length_;
   const size_t head_bytes_;
   size_t in_place_ = 0;  // body bytes that lie in connection.in behind the head
-  Permit memory_;
+  BodyClaim memory_;
+  BodyPace pace_;
   Buffer held_;
   Buffer raw_;  // chunked bytes not decoded yet, or the window of a stream
   std::string_view piece_;
@@ -94,9 +108,11 @@ class RequestBody {
   uint64_t handed_out_ = 0;  // bytes that were pieces
   size_t unshared_ = 0;      // bytes read since others had their turn
   bool keeps_pieces_ = false;
+  bool handing_out_ = false;  // Next() has been called: the request has its permit
   bool client_ended_ = false;
   bool brimful_ = false;  // the last read filled its window
-  bool timed_out_ = false;
+  bool timer_fired_ = false;
+  bool cut_ = false;
   bool stopped_ = false;
   bool released_ = false;
   Timer timer_;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/limits.h"
 #include "routing/retry_plan.h"
 #include "worker/circuit_breaker.h"
 
@@ -25,10 +26,12 @@ struct ServerOptions {
   uint64_t body_memory_bytes = 256ull << 20;  // of bodies that are held whole, over all threads
   uint32_t rate_limit_per_second = 0;         // requests begun; 0: any number
 
-  int64_t client_head_timeout_ms = 30'000;    // to a head's last byte; from accept, later from its first byte
-  int64_t client_body_timeout_ms = 60'000;    // between bytes of a request body
-  int64_t client_idle_timeout_ms = 620'000;   // between requests
-  int64_t client_write_timeout_ms = 300'000;  // without progress
+  int64_t client_head_timeout_ms = 30'000;  // to a head's last byte; from accept, later from its first byte
+  int64_t client_body_timeout_ms = 60'000;  // between bytes of a request body
+  uint64_t client_min_body_rate = 1024;     // bytes per second of a request body that is waited for; 0: any
+  int64_t body_rate_window_ms = kBodyRateWindowMs;  // over which that is an average; tests take a shorter one
+  int64_t client_idle_timeout_ms = 620'000;         // between requests
+  int64_t client_write_timeout_ms = 300'000;        // without progress
 
   int64_t connect_timeout_ms = 5'000;
   int64_t upstream_write_timeout_ms = 60'000;  // without progress

@@ -1,5 +1,5 @@
-// Admission: a number of permits that all threads share, and a bounded line of those who wait for some. The server has
-// two: seats (one per request under way, --max-concurrent-requests) and bytes of memory for bodies (--body-memory-mb).
+// Admission: a number of permits that all threads share, and a bounded line of those who wait for some: one permit
+// per request under way (--max-concurrent-requests).
 //
 //   permits   [x x x x x x . .]     6 of 8 are out
 //   line      front -> a(3) b(1) c(1)     a does not fit yet; b and c would, but nobody overtakes

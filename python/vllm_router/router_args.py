@@ -765,6 +765,15 @@ class RouterArgs:
         group=_TIMEOUTS,
         scope="server",
     )
+    client_min_body_rate: int = option(
+        1024,
+        Number(1, 2**27, zero="off", metavar="BYTES"),
+        "bytes per second that a client must bring of a request's body, averaged over 30 s of waiting for it",
+        group=_TIMEOUTS,
+        scope="server",
+        more="Slower ones get 408, after a second already when others wait for the memory or the permit that "
+        "the upload holds. A pause counts as slow, whatever --client-body-timeout-secs is.",
+    )
     client_idle_timeout_secs: float = option(
         620,
         Seconds(),

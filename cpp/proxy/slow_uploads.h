@@ -1,0 +1,51 @@
+// SlowUploads: the uploads that hold something others may wait for (a permit, memory for bodies) and that bring less than
+// --client-min-body-rate. They are the first to go: as soon as a request waits for what they hold, one of them is cut,
+// and what it held goes on to the request that waits longest.
+//
+//   slow    front -> a b c            each since it was found slow; back to moving, it is taken out
+//   waiting for a permit: 2           so two are cut, one if one cut is under way already
+//
+//   Add(…)        an upload is slow, and waits for its client; it may be cut at once
+//   MakeRoom(n)   n requests more than are waiting are about to wait
+//   Remove(u)     it has moved, or ended. A cut that is on its way to it then has no effect
+//   CutEnded()    what the cut one held is given back
+//
+// A cut is posted to the upload's own loop. Thread-safe: one mutex, under which the question how many wait is asked. Cost:
+// nothing for an upload that moves; a lock and an allocation each time that a slow one is waited for.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+
+namespace vllm_router {
+
+class EventLoop;
+
+class SlowUploads {
+ public:
+  using Cut = void (*)(void* context);
+  class Upload;
+
+  explicit SlowUploads(std::function<uint32_t()> waiting) : waiting_(std::move(waiting)) {}
+  SlowUploads(const SlowUploads&) = delete;
+  SlowUploads& operator=(const SlowUploads&) = delete;
+
+  // `cut` is called at most once, in a later turn of `loop`, on whose thread this and Remove() are called.
+  std::shared_ptr<Upload> Add(EventLoop& loop, Cut cut, void* context);
+  void Remove(const std::shared_ptr<Upload>& upload);
+  void MakeRoom(uint32_t newcomers);
+  void CutEnded();
+
+ private:
+  void CutOne();  // with the mutex held
+
+  const std::function<uint32_t()> waiting_;
+  std::mutex mutex_;  // guards what follows
+  std::list<std::shared_ptr<Upload>> slow_;
+  uint32_t cuts_ = 0;  // under way
+};
+
+}  // namespace vllm_router
