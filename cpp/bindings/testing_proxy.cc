@@ -276,6 +276,11 @@ void BindTables(py::module_& testing) {
         }
         return fields;
       });
+  testing.def("cors_is_cross_site", [](const std::vector<std::string>& allowed, const Pairs& pairs) {
+    std::vector<HeaderField> fields;
+    for (const auto& [name, value] : pairs) fields.push_back({name, value});
+    return Cors(allowed).IsCrossSite(fields);
+  });
   testing.def(
       "choose_request_id",
       [](const Pairs& pairs, const std::vector<std::string>& names, const std::string& prefix, Dice& dice) {

@@ -9,6 +9,7 @@
 #include <set>
 #include <utility>
 
+#include "base/log.h"
 #include "base/text.h"
 #include "index/block_cache_tracker.h"
 #include "net/task.h"
@@ -186,7 +187,7 @@ Task<AdminReply> Admin::Answer(Lane& lane, AdminRequest request) {
     }
     case Route::kWorkers: {
       if (request.method != "POST") co_return Workers();
-      AdminReply reply = co_await AddFromBody(lane, request.errand, std::string(request.body));
+      AdminReply reply = co_await AddFromBody(lane, request);
       co_return reply;
     }
     case Route::kWorker: {
@@ -196,7 +197,7 @@ Task<AdminReply> Admin::Answer(Lane& lane, AdminRequest request) {
     case Route::kRemoveWorker:
       co_return RemoveFromQuery(request.query);
     case Route::kAddWorker: {
-      AdminReply reply = co_await AddFromQuery(lane, request.errand, std::string(request.query));
+      AdminReply reply = co_await AddFromQuery(lane, request);
       co_return reply;
     }
     default:
@@ -420,8 +421,9 @@ AdminReply Admin::RemoveFromQuery(std::string_view query) {
   return Remove(*url, /*as_json=*/false);
 }
 
-Task<AdminReply> Admin::Add(Lane& lane, Errand& errand, std::string url, double weight, bool as_json) {
-  const Status status = co_await AddWhenHealthy(lane, errand, url, weight);
+Task<AdminReply> Admin::Add(Lane& lane, Errand& errand, NewWorker worker, bool as_json) {
+  const std::string url = worker.url;
+  const Status status = co_await AddWhenHealthy(lane, errand, std::move(worker));
   const std::string message =
       status.ok() ? "Successfully added worker: " + url : std::string(status.message());
   if (as_json) {
@@ -434,10 +436,11 @@ Task<AdminReply> Admin::Add(Lane& lane, Errand& errand, std::string url, double 
 
 // A worker joins when it answers its health check, so that adding it never makes a request fail. What can be known
 // without it is said before the wait.
-Task<Status> Admin::AddWhenHealthy(Lane& lane, Errand& errand, std::string url, double weight) {
-  const Status may = router_->MayAddWorker(url, weight);
+Task<Status> Admin::AddWhenHealthy(Lane& lane, Errand& errand, NewWorker added) {
+  const Status may = router_->MayAddWorker(added.url, added.weight);
   if (!may.ok()) co_return may;
-  const WorkerUrl worker = *ParseWorkerUrl(url);
+  WorkerUrl worker = *ParseWorkerUrl(added.url);
+  worker.receives_api_key = added.receives_api_key;
   const ServerOptions& options = lane.options;
   const int64_t give_up = lane.clock.NowNanos() + options.worker_startup_timeout_ms * 1'000'000;
   errand.set_long();
@@ -446,9 +449,15 @@ Task<Status> Admin::AddWhenHealthy(Lane& lane, Errand& errand, std::string url, 
     const StatusOr<Fetched> answer =
         co_await Fetch(lane, &errand, worker, options.health_check_endpoint, options.health_check_timeout_ms);
     if (answer.ok() && answer->status >= 200 && answer->status < 300) {
-      const Status added = router_->AddWorker(url, weight);
+      const Status joined = router_->AddWorker(added.url, added.weight, added.receives_api_key);
       MarkChecked(*router_->fleet(), worker.base);
-      co_return added;
+      if (joined.ok() && !added.receives_api_key && !lane.bearer.empty()) {
+        Log(LogLevel::kWarning,
+            "worker " + worker.url +
+                " was added by a request that needed no key, so it does not receive --api-key; set "
+                "--admin-api-key-file and add it again, or name it in --worker-urls");
+      }
+      co_return joined;
     }
     if (answer.ok() && answer->status == ErrorOf(HttpError::kLoopDetected).status) {
       co_return absl::InvalidArgumentError(
@@ -466,18 +475,19 @@ Task<Status> Admin::AddWhenHealthy(Lane& lane, Errand& errand, std::string url, 
   co_return absl::CancelledError("nobody waits for it any more");
 }
 
-Task<AdminReply> Admin::AddFromQuery(Lane& lane, Errand& errand, std::string query) {
-  const StatusOr<std::string> url = UrlInQuery(query);
+Task<AdminReply> Admin::AddFromQuery(Lane& lane, const AdminRequest& request) {
+  const StatusOr<std::string> url = UrlInQuery(request.query);
   if (!url.ok()) co_return Refusal(url.status());
-  const StatusOr<double> weight = WeightInQuery(query);
+  const StatusOr<double> weight = WeightInQuery(request.query);
   if (!weight.ok()) co_return Refusal(weight.status());
-  AdminReply reply = co_await Add(lane, errand, *url, *weight, /*as_json=*/false);
+  NewWorker worker{.url = *url, .weight = *weight, .receives_api_key = request.has_admin_key};
+  AdminReply reply = co_await Add(lane, request.errand, std::move(worker), /*as_json=*/false);
   co_return reply;
 }
 
-Task<AdminReply> Admin::AddFromBody(Lane& lane, Errand& errand, std::string body) {
+Task<AdminReply> Admin::AddFromBody(Lane& lane, const AdminRequest& request) {
   boost::system::error_code error;
-  const json::value parsed = json::parse(body, error);
+  const json::value parsed = json::parse(request.body, error);
   const json::object* object = error ? nullptr : parsed.if_object();
   const json::value* url = object == nullptr ? nullptr : object->if_contains("url");
   if (url == nullptr || !url->is_string()) {
@@ -492,7 +502,9 @@ Task<AdminReply> Admin::AddFromBody(Lane& lane, Errand& errand, std::string body
       co_return Json(400, {{"error", "'weight' must be a number"}, {"code", "ADD_WORKER_FAILED"}});
     }
   }
-  AdminReply reply = co_await Add(lane, errand, std::string(url->as_string()), weight, /*as_json=*/true);
+  NewWorker worker{
+      .url = std::string(url->as_string()), .weight = weight, .receives_api_key = request.has_admin_key};
+  AdminReply reply = co_await Add(lane, request.errand, std::move(worker), /*as_json=*/true);
   co_return reply;
 }
 

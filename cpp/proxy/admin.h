@@ -29,7 +29,8 @@ struct AdminRequest {
   std::string_view path;
   std::string_view query;
   std::string_view body;
-  Errand& errand;  // what to do for it; once that is cancelled, nobody reads the reply
+  Errand& errand;              // what to do for it; once that is cancelled, nobody reads the reply
+  bool has_admin_key = false;  // and it was checked
 };
 
 class Drainer;
@@ -59,12 +60,17 @@ class Admin {
   AdminReply OneWorker(std::string_view encoded_url) const;
   Task<AdminReply> Models(Lane& lane, Errand& errand);
   Task<AdminReply> Loads(Lane& lane, Errand& errand);
-  Task<AdminReply> Add(Lane& lane, Errand& errand, std::string url, double weight, bool as_json);
-  Task<Status> AddWhenHealthy(Lane& lane, Errand& errand, std::string url, double weight);
+  struct NewWorker {
+    std::string url;
+    double weight = 1.0;
+    bool receives_api_key = false;
+  };
+  Task<AdminReply> Add(Lane& lane, Errand& errand, NewWorker worker, bool as_json);
+  Task<Status> AddWhenHealthy(Lane& lane, Errand& errand, NewWorker worker);
   AdminReply Remove(std::string_view url, bool as_json);
   AdminReply RemoveByPath(std::string_view encoded_url);
-  Task<AdminReply> AddFromBody(Lane& lane, Errand& errand, std::string body);
-  Task<AdminReply> AddFromQuery(Lane& lane, Errand& errand, std::string query);
+  Task<AdminReply> AddFromBody(Lane& lane, const AdminRequest& request);
+  Task<AdminReply> AddFromQuery(Lane& lane, const AdminRequest& request);
   AdminReply RemoveFromQuery(std::string_view query);
 
   const std::shared_ptr<Router> router_;

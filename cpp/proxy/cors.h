@@ -1,13 +1,25 @@
 // CORS: what a browser is told about pages of other origins that call us.
 //
-//   --cors-allowed-origins     asked from https://ui.example      told
-//   none                       any path but the fleet's           Access-Control-Allow-Origin: *
+//   --cors-allowed-origins     page of https://ui.example         response
+//   none                       any path                           nothing, so the browser does not show it to the page
+//   *                          any path but admin endpoints       Access-Control-Allow-Origin: *
 //   https://ui.example         any path                           Access-Control-Allow-Origin: https://ui.example
-//   https://other.example      any path                           nothing, so the browser keeps the answer to itself
+//   https://other.example      any path                           nothing
 //
-// A preflight (OPTIONS with the method that is meant) is answered here; it carries no key, so none is asked for.
-// Paths of the fleet and /admin are for named origins only: a page that somebody happens to visit must not read them.
-// A request without Origin is no browser's, and gets nothing of this but Vary. Immutable; any thread.
+// A preflight (OPTIONS with the method that is meant) gets its response here; it carries no key, so it needs none. A
+// request without Origin gets nothing of this but Vary.
+//
+// CORS only keeps a page from reading a response; what a simple request did is done. Admin endpoints therefore reject
+// requests that a browser makes for a page of another site, IsCrossSite(): any page that an operator happens to visit
+// could otherwise change the fleet behind the firewall, and with it who gets prompts and keys.
+//
+//   Origin                        Sec-Fetch-Site              cross-site
+//   named                         any                         no
+//   anything else, also "null"    any                         yes, even if it equals Host (DNS rebinding)
+//   absent                        same-origin, none, absent   no: a program, or the address line of a browser
+//   absent                        anything else               yes
+//
+// Immutable; any thread.
 #pragma once
 
 #include <span>
@@ -30,11 +42,17 @@ class Cors {
   // What goes into the answer; the values outlive the request's head as `origin` does.
   std::vector<HeaderField> FieldsFor(std::string_view origin, Access access, bool preflight) const;
 
+  // Whether a browser made the request for a page that is not of a named origin.
+  bool IsCrossSite(std::span<const HeaderField> fields) const;
+
   // Of a request; empty if it has none, or more than one.
   static std::string_view OriginOf(const RequestHead& head);
 
  private:
-  const std::vector<std::string> allowed_;
+  bool IsNamed(std::string_view origin) const;
+
+  std::vector<std::string> named_;
+  bool any_ = false;
 };
 
 }  // namespace vllm_router

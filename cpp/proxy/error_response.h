@@ -23,6 +23,7 @@ enum class HttpError : uint8_t {
   kMissingApiKey,
   kInvalidApiKey,
   kAdminClosed,
+  kCrossSiteRequest,
   kKeyNotChecked,
   kMethodNotAllowed,
   kNotFound,

@@ -246,6 +246,10 @@ Task<bool> Exchange::PassDoor() {
                                   : "Admin endpoints are served on a port of their own.");
     co_return false;
   }
+  if (access == Access::kAdmin && lane_.cors.IsCrossSite(head_->fields)) {
+    co_await ReplyError(HttpError::kCrossSiteRequest);
+    co_return false;
+  }
   if (preflight) {
     co_await Reply(200, {}, {});
     co_return false;
@@ -329,7 +333,15 @@ Task<void> Exchange::AnswerHere() {
   Errand errand(head_->via);
   errand_ = &errand;
   WatchClient();
-  const AdminRequest request{record_.route, head_->method, head_->path, head_->query, body_->held(), errand};
+  const AdminRequest request{
+      .route = record_.route,
+      .method = head_->method,
+      .path = head_->path,
+      .query = head_->query,
+      .body = body_->held(),
+      .errand = errand,
+      .has_admin_key =
+          RouteOf(record_.route).access == Access::kAdmin && lane_.gatekeeper.takes_admin_keys()};
   const AdminReply reply = co_await lane_.admin.Answer(lane_, request);
   errand_ = nullptr;
   if (errand.cancelled()) {

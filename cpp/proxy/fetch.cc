@@ -114,7 +114,8 @@ Task<StatusOr<Fetched>> Run(
                         " HTTP/1.1\r\nHost: " + url.authority +
                         "\r\nUser-Agent: vllm-router\r\nAccept: */*\r\nConnection: close\r\n";
   if (outsiders_key != nullptr) request += "Authorization: Bearer " + *outsiders_key + "\r\n";
-  if (!lane.bearer.empty() && outsiders_key == nullptr) request += "Authorization: " + lane.bearer + "\r\n";
+  if (!lane.bearer.empty() && outsiders_key == nullptr && url.receives_api_key)
+    request += "Authorization: " + lane.bearer + "\r\n";
   if (errand != nullptr) {
     for (const std::string_view hops : errand->via()) request.append("Via: ").append(hops).append("\r\n");
   }

@@ -63,7 +63,7 @@ class Errand {
   Delay* pause_ = nullptr;
 };
 
-// GET with the workers' key. Unavailable where there is no connection or it breaks, DeadlineExceeded where no response
+// GET, with the workers' key if `url` receives it. Unavailable where there is no connection or it breaks, DeadlineExceeded where no response
 // comes in time, NotFound for a name without addresses, FailedPrecondition for a response that is not HTTP or longer
 // than 8 MiB. Parameters by value: the task outlives its caller's temporaries. `errand` may be null.
 //

@@ -53,6 +53,8 @@ class Gatekeeper {
   std::optional<HttpError> Refuses(Access access, Door door, std::span<const HeaderField> fields);
   // The one to ask whether that is right; null: it is.
   KeyJudge* Appeal(Access access, HttpError refusal) const;
+  // Whether admin endpoints ask for a key.
+  bool takes_admin_keys() const { return admins_.has_value(); }
   // Clients' keys are meant for us, so they stay behind.
   bool takes_client_keys() const { return clients_.has_value() || judge_ != nullptr; }
 

@@ -55,7 +55,7 @@ struct ServerOptions {
       "x-request-id", "x-correlation-id", "x-trace-id", "request-id"};
 
   std::string client_api_key_file;                   // empty: clients need no key
-  std::vector<std::string> cors_allowed_origins;     // empty: any
+  std::vector<std::string> cors_allowed_origins;     // empty: none; "*": any
   std::vector<std::string> api_key_validation_urls;  // empty: nobody is asked
   int64_t api_key_validation_cache_ms = 300'000;
   int64_t api_key_validation_timeout_ms = 5'000;

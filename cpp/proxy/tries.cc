@@ -466,7 +466,7 @@ void Tries::WriteHead() {
        .request_id_name = request_.id->header_name,
        .request_id = request_.id->to_worker(),
        .data_parallel_rank = worker.url.rank,
-       .authorization = lane_.bearer,
+       .authorization = worker.url.receives_api_key ? std::string_view(lane_.bearer) : std::string_view(),
        .drop_authorization = lane_.gatekeeper.takes_client_keys(),
        .framing = !has_body ? BodyFraming::kNone
                   : chunked ? BodyFraming::kChunked

@@ -166,10 +166,12 @@ StatusOr<std::vector<std::string>> Router::WithRanks(std::span<const std::string
   return names;
 }
 
-Status Router::AddWorkers(std::span<const std::string> urls, double weight) {
+Status Router::AddWorkers(std::span<const std::string> urls, double weight, bool receives_api_key) {
   const StatusOr<std::vector<std::string>> names = WithRanks(urls);
   if (!names.ok()) return names.status();
-  return registry_.AddAll(EachWith(weight, *names));
+  std::vector<WorkerRegistry::NewWorker> workers = EachWith(weight, *names);
+  for (WorkerRegistry::NewWorker& worker : workers) worker.receives_api_key = receives_api_key;
+  return registry_.AddAll(workers);
 }
 
 Status Router::MayAddWorker(std::string_view url, double weight) {

@@ -64,11 +64,12 @@ class Router {
   const Policy& policy() const { return *policy_; }
   const RouterOptions& options() const { return options_; }
 
-  // The fleet. Adding expands data-parallel ranks as Create does; all are added or none.
-  Status AddWorkers(std::span<const std::string> urls, double weight = 1.0);
-  Status AddWorker(std::string_view url, double weight = 1.0) {
+  // The fleet. Adding expands data-parallel ranks as Create does; all are added or none. `receives_api_key`: whether
+  // requests to the worker carry the workers' key.
+  Status AddWorkers(std::span<const std::string> urls, double weight = 1.0, bool receives_api_key = true);
+  Status AddWorker(std::string_view url, double weight = 1.0, bool receives_api_key = true) {
     const std::string one(url);
-    return AddWorkers(std::span(&one, 1), weight);
+    return AddWorkers(std::span(&one, 1), weight, receives_api_key);
   }
   Status MayAddWorker(std::string_view url, double weight);  // what AddWorker would say
   Status RemoveWorker(std::string_view url) { return registry_.Remove(url); }

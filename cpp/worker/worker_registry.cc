@@ -27,8 +27,8 @@ bool SameWorker(const WorkerUrl& a, const WorkerUrl& b) { return a.rank == b.ran
 WorkerRegistry::WorkerRegistry(Planner planner)
     : planner_(std::move(planner)), snapshot_(std::make_shared<const FleetView>()) {}
 
-Status WorkerRegistry::Add(std::string_view url, double weight) {
-  const NewWorker worker{.url = url, .weight = weight};
+Status WorkerRegistry::Add(std::string_view url, double weight, bool receives_api_key) {
+  const NewWorker worker{.url = url, .weight = weight, .receives_api_key = receives_api_key};
   return AddAll(std::span(&worker, 1));
 }
 
@@ -64,6 +64,7 @@ StatusOr<std::vector<FleetView::Member>> WorkerRegistry::Joined(std::span<const 
     if (!url.ok()) return url.status();
     const StatusOr<uint32_t> weight = WeightInThousandths(url->url, worker.weight);
     if (!weight.ok()) return weight.status();
+    url->receives_api_key = worker.receives_api_key;
     bool healthy = true;
     for (const FleetView::Member& member : members) {
       if (SameWorker(member.worker->url, *url)) {
@@ -71,8 +72,10 @@ StatusOr<std::vector<FleetView::Member>> WorkerRegistry::Joined(std::span<const 
             "worker ", url->url, " is already in the fleet", member.draining ? ", draining" : "",
             "; remove it first to add it anew"));
       }
-      // A rank that joins a host known to be down is down too.
-      if (SameHost(member.worker->url, *url)) healthy = member.healthy;
+      if (!SameHost(member.worker->url, *url)) continue;
+      // A rank that joins a host known to be down is down too; and the host gets the key, if it does, for any rank.
+      healthy = member.healthy;
+      url->receives_api_key |= member.worker->url.receives_api_key;
     }
     members.push_back(
         {.worker = std::make_shared<Worker>(WorkerId{next_id++}, std::move(*url), *weight),

@@ -26,12 +26,13 @@ class WorkerRegistry {
   explicit WorkerRegistry(Planner planner);
 
   // InvalidArgument for a bad URL or weight, AlreadyExists, ResourceExhausted at kMaxWorkers.
-  Status Add(std::string_view url, double weight = 1.0);
+  Status Add(std::string_view url, double weight = 1.0, bool receives_api_key = true);
 
   // Many at once, planned and published once: all of them or, when one is refused, none.
   struct NewWorker {
     std::string_view url;
     double weight = 1.0;
+    bool receives_api_key = true;  // false: a stranger may have added it
   };
   Status AddAll(std::span<const NewWorker> workers);
   // What AddAll would say, without adding anybody.

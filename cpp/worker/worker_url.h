@@ -25,6 +25,8 @@ struct WorkerUrl {
   std::string
       authority;  // what `Host` says: host[:port], bracketed for IPv6, port omitted when it is the scheme's
   std::optional<uint32_t> rank;
+  // Whether requests to it carry the workers' key (--api-key). Not part of the text: whoever adds the worker decides.
+  bool receives_api_key = false;
 };
 
 // InvalidArgument (Unimplemented for schemes that may come) names the URL, what is wrong with it and the remedy. A

@@ -128,13 +128,15 @@ def _worker_url(url: str) -> str:
 
 
 def _origin(text: str) -> str:
-    """An origin as browsers write it, since it is compared letter by letter."""
+    """An origin as browsers write it, since it is compared letter by letter; or any, as "*"."""
+    if text == "*":
+        return text
     parts = urlsplit(text)
     usable = parts.scheme and parts.netloc and not parts.path and not parts.query and not parts.fragment
     if not usable or text != text.lower() or re.search(r"[\x00-\x20\x7f-\U0010ffff]", text):
         raise Unfit(
             f"origins like https://chat.example or http://localhost:3000, in lower case and without a path, "
-            f"and {text!r} is not one"
+            f"or *, and {text!r} is none of these"
         )
     return text
 
@@ -1153,10 +1155,11 @@ class RouterArgs:
     cors_allowed_origins: list[str] = option(
         [],
         Words("ORIGIN", each=_origin),
-        "the origins of web pages that browsers may call from",
+        "origins of web pages that may read responses",
         group=_SECURITY,
         scope="server",
-        more="Such as https://chat.example. None: any, but for the admin endpoints.",
+        more="Such as https://chat.example. Unset: none. * allows any, except for admin endpoints, which "
+        "reject requests that browsers make for pages of origins that are not named here.",
     )
     tls_cert_path: str | None = option(
         None,
@@ -1612,15 +1615,16 @@ class RouterArgs:
                 "clients need keys and admins have none, so admin endpoints are shut; open them with "
                 "--admin-api-key-file or --admin-port"
             )
-        if (
-            self.admin_port is not None
-            and self.admin_api_key_file is None
-            and not _is_loopback(self.admin_host)
-        ):
-            sentences.append(
-                f"--admin-host {self.admin_host} is not of this machine alone, and without "
-                "--admin-api-key-file whoever reaches it can change the fleet"
+        elif self.admin_api_key_file is None:
+            flag, host = (
+                ("--host", self.host) if self.admin_port is None else ("--admin-host", self.admin_host)
             )
+            if not _is_loopback(host):
+                sentences.append(
+                    f"{flag} {host} is not a loopback address, and admin endpoints need no key: every client "
+                    "that reaches the port can add and remove workers; set --admin-api-key-file, or "
+                    + ("--admin-port" if flag == "--host" else "--admin-host 127.0.0.1")
+                )
         if self.worker_tls_insecure:
             sentences.append(
                 "--worker-tls-insecure: workers at https:// may be anybody, and so may whoever reads along; "

@@ -31,13 +31,27 @@ def cors_of(message):
 ANY = {"access-control-allow-origin": "*", "access-control-expose-headers": "*"}
 
 
-def test_any_page_may_call_where_no_origins_are_named(stage):
+def test_no_page_may_read_where_no_origins_are_named(stage):
+    """mending row 8: without --cors-allowed-origins every page was told that it may."""
+    worker = stage.worker(
+        lambda connection, _: connection.send(
+            response(200, b"{}", ("Access-Control-Allow-Origin", "*"), ("Vary", "Accept"))
+        )
+    )
+    client = stage.client(stage.router(worker))
+    assert cors_of(preflight(client, "/v1/chat/completions", PAGE)) == {}
+    assert worker.requests == []
+    assert cors_of(client.ask("POST", "/v1/chat/completions", PAGE, body=b"{}")) == {"vary": "Accept"}
+    assert cors_of(client.ask("GET", "/liveness", PAGE)) == {}
+
+
+def test_any_page_may_call_where_any_origin_is_allowed(stage):
     worker = stage.worker(
         lambda connection, _: connection.send(
             response(200, b"{}", ("Access-Control-Allow-Origin", "https://x"), ("Vary", "Accept"))
         )
     )
-    client = stage.client(stage.router(worker))
+    client = stage.client(stage.router(worker, cors_allowed_origins=["*"]))
     asked = preflight(client, "/v1/chat/completions", PAGE)
     assert asked.status == 200
     assert cors_of(asked) == {
@@ -95,7 +109,8 @@ def test_who_is_no_browser_gets_nothing_of_it_and_the_workers_own(stage):
 
 @pytest.mark.parametrize("path", ["/workers", "/add_worker", "/admin/index/stats"])
 def test_the_fleet_is_for_named_origins_only(stage, path):
-    anybody, named = stage.client(stage.router()), stage.client(stage.router(**NAMED))
+    anybody = stage.client(stage.router(cors_allowed_origins=["*"]))
+    named = stage.client(stage.router(**NAMED))
     assert cors_of(preflight(anybody, path, PAGE)) == {}
     assert cors_of(anybody.ask("GET", path, PAGE)) == {}
     assert preflight(named, path, PAGE).get("access-control-allow-origin") == PAGE[1]

@@ -971,7 +971,7 @@ def test_the_version_is_the_project_s() -> None:
     assert version[1] == __version__
 
 
-@pytest.mark.parametrize("origin", ["chat.example", "https://chat.example/", "HTTPS://chat.example", "*"])
+@pytest.mark.parametrize("origin", ["chat.example", "https://chat.example/", "HTTPS://chat.example", "**"])
 def test_an_origin_has_the_form_that_browsers_send(origin: str, capsys: pytest.CaptureFixture[str]) -> None:
     error = errors_of(f"--cors-allowed-origins {origin}", capsys)
     assert "must be origins like https://chat.example" in error
@@ -1001,7 +1001,12 @@ def test_clients_and_admins_do_not_share_a_file_of_keys() -> None:
         ("--client-api-key-file k", "admin endpoints are shut"),
         ("--client-api-key-file k --admin-api-key-file a", None),
         ("--client-api-key-file k --admin-port 9000", None),
-        ("--admin-port 9000 --admin-host 0.0.0.0", "whoever reaches it can change the fleet"),
+        ("--admin-port 9000 --admin-host 0.0.0.0", "--admin-host 0.0.0.0 is not a loopback address"),
+        ("--host 0.0.0.0", "--host 0.0.0.0 is not a loopback address, and admin endpoints need no key"),
+        ("--host 0.0.0.0 --admin-api-key-file a", None),
+        ("--host 0.0.0.0 --admin-port 9000", None),
+        ("--host 0.0.0.0 --client-api-key-file k", "admin endpoints are shut"),
+        ("--host localhost", None),
         ("--admin-port 9000 --admin-host 0.0.0.0 --admin-api-key-file a", None),
         ("--admin-port 9000 --admin-host ::1", None),
     ],
