@@ -106,6 +106,46 @@ bool IsText(std::string_view type) {
          type == "reasoning_text";
 }
 
+// What identifies an image, a video, an audio clip or a file: the first of these that is not empty, in whatever order they
+// came. Of inline data it is a digest, so that nothing large is kept.
+struct MediaIdentity {
+  std::string uuid, data, url, file_id;
+
+  const std::string& First() const {
+    for (const std::string* identity : {&uuid, &data, &url}) {
+      if (!identity->empty()) return *identity;
+    }
+    return file_id;
+  }
+};
+
+// False for anything but a string; an empty one says nothing.
+bool TakeData(ondemand::value& value, std::string* identity) {
+  const std::optional<std::string_view> data = ReadString(value);
+  if (data && !data->empty()) *identity = data->starts_with("data:") ? UrlIdentity(*data) : Digest(*data);
+  return data.has_value();
+}
+
+bool TakeUrl(ondemand::value& value, std::string* identity) {
+  const std::optional<std::string_view> url = ReadString(value);
+  if (url && !url->empty()) *identity = UrlIdentity(*url);
+  return url.has_value();
+}
+
+// {"url": …} or {"data": …} or {"file_id": …}, in the words of each API.
+bool ReadSource(ondemand::value& value, const char* end, MediaIdentity* media) {
+  ondemand::object source;
+  if (value.get_object().get(source) != simdjson::SUCCESS) return false;
+  return ForEachMember(source, end, [&](std::string_view member, ondemand::value& field) {
+    if (IsNull(field)) return true;
+    if (member == "uuid") return TakeString(field, &media->uuid);
+    if (member == "data" || member == "file_data") return TakeData(field, &media->data);
+    if (member == "url") return TakeUrl(field, &media->url);
+    if (member == "file_id") return TakeUrl(field, &media->file_id);
+    return true;
+  });
+}
+
 // A part, or an item of `input`, whose members have all been looked at, once more from its beginning.
 bool AppendWhole(ondemand::object& object, std::string* parts) {
   std::string_view raw;
@@ -332,7 +372,8 @@ bool RoutingTextReader::ReadContent(ondemand::value& value, std::string* parts) 
 bool RoutingTextReader::ReadPart(ondemand::value& value, std::string* parts) {
   ondemand::object part;
   if (value.get_object().get(part) != simdjson::SUCCESS) return false;
-  std::string type, text, uuid, identity, name, input, result;
+  std::string type, text, uuid, name, input, result;
+  MediaIdentity media;
   bool has_text = false;
   const bool whole = ForEachMember(part, end_, [&](std::string_view member, ondemand::value& field) {
     if (IsNull(field)) return true;
@@ -348,12 +389,9 @@ bool RoutingTextReader::ReadPart(ondemand::value& value, std::string* parts) {
     if (member == "image_url" || member == "video_url" || member == "audio_url" || member == "file_url" ||
         member == "source" || member == "input_audio" || member == "file" || member == "file_id" ||
         member == "file_data") {
-      if (TypeOf(field) == json_type::object) return ReadSource(field, &identity);
-      const std::optional<std::string_view> given = ReadString(field);
-      if (given)
-        identity =
-            member == "file_data" && !given->starts_with("data:") ? Digest(*given) : UrlIdentity(*given);
-      return given.has_value();
+      if (TypeOf(field) == json_type::object) return ReadSource(field, end_, &media);
+      if (member == "file_data") return TakeData(field, &media.data);
+      return TakeUrl(field, member == "file_id" ? &media.file_id : &media.url);
     }
     return true;
   });
@@ -364,7 +402,7 @@ bool RoutingTextReader::ReadPart(ondemand::value& value, std::string* parts) {
   } else if (const std::string_view tag = MediaTag(type); !tag.empty()) {
     ++out_->media;
     AppendTag(tag, parts);
-    parts->append(uuid.empty() ? identity : uuid);
+    parts->append(uuid.empty() ? media.First() : uuid);
   } else if (type == "tool_use" || type == "server_tool_use") {
     AppendTag("call", parts);
     parts->append(name).append(":").append(input);
@@ -378,28 +416,6 @@ bool RoutingTextReader::ReadPart(ondemand::value& value, std::string* parts) {
     return AppendWhole(part, parts);
   }
   return true;
-}
-
-// {"url": …} or {"data": …} or {"file_id": …}, in the words of each API.
-bool RoutingTextReader::ReadSource(ondemand::value& value, std::string* identity) {
-  ondemand::object source;
-  if (value.get_object().get(source) != simdjson::SUCCESS) return false;
-  std::string data, elsewhere, inner_uuid;
-  const bool whole = ForEachMember(source, end_, [&](std::string_view member, ondemand::value& field) {
-    if (IsNull(field)) return true;
-    if (member == "uuid") return TakeString(field, &inner_uuid);
-    if (member == "data" || member == "file_data") return TakeString(field, &data);
-    if (member == "url" || member == "file_id") return TakeString(field, &elsewhere);
-    return true;
-  });
-  if (!inner_uuid.empty()) {
-    *identity = inner_uuid;
-  } else if (!data.empty()) {
-    *identity = data.starts_with("data:") ? UrlIdentity(data) : Digest(data);
-  } else {
-    *identity = UrlIdentity(elsewhere);
-  }
-  return whole;
 }
 
 // Content under a tag: its texts in one, then what else there is.

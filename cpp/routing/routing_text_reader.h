@@ -39,7 +39,6 @@ class RoutingTextReader {
   bool ReadTools(json::ondemand::value& value);
   bool ReadContent(json::ondemand::value& value, std::string* parts);
   bool ReadPart(json::ondemand::value& value, std::string* parts);
-  bool ReadSource(json::ondemand::value& value, std::string* identity);
   bool ReadTagged(std::string_view tag, json::ondemand::value& value, std::string* parts);
   bool ReadCalls(json::ondemand::value& value, std::string* calls);
   bool ReadCall(json::ondemand::value& value, std::string* calls);

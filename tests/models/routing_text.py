@@ -33,13 +33,24 @@ def of_url(url: str) -> str:
     return digest(url.partition(",")[2] if "," in url else url)
 
 
-def of_source(source: dict[str, Any]) -> str:
-    if source.get("uuid"):
-        return str(source["uuid"])
-    data = source.get("data") or source.get("file_data")
-    if data:
-        return of_url(data) if data.startswith("data:") else digest(data)
-    return of_url(source.get("url") or source.get("file_id") or "")
+def of_media(part: dict[str, Any]) -> str:
+    """The first there is of uuid, inline data, URL and file id, in the part or in the objects in it."""
+    found = {"uuid": [part.get("uuid")], "data": [part.get("file_data")], "url": [], "file_id": []}
+    for member in SOURCES:
+        source = part.get(member)
+        if isinstance(source, str):
+            found["file_id" if member == "file_id" else "url"].append(source)
+        elif source is not None:
+            found["uuid"].append(source.get("uuid"))
+            found["data"] += [source.get("data"), source.get("file_data")]
+            found["url"].append(source.get("url"))
+            found["file_id"].append(source.get("file_id"))
+    for kind, values in found.items():
+        for value in filter(None, values):
+            if kind == "uuid":
+                return str(value)
+            return digest(value) if kind == "data" and not value.startswith("data:") else of_url(value)
+    return ""
 
 
 def part_of(part: Any) -> list[str]:
@@ -51,24 +62,7 @@ def part_of(part: Any) -> list[str]:
         return [US + (part.get("text") or "")]
     for tag, kinds in MEDIA.items():
         if kind in kinds:
-            identity = ""
-            for member, value in part.items():
-                if value is None:
-                    continue
-                if member in (
-                    "image_url",
-                    "video_url",
-                    "audio_url",
-                    "file_url",
-                    "source",
-                    "input_audio",
-                    "file",
-                    "file_id",
-                ):
-                    identity = of_source(value) if isinstance(value, dict) else of_url(value)
-                elif member == "file_data":
-                    identity = of_url(value) if value.startswith("data:") else digest(value)
-            return [f"{GS}{tag}:{part.get('uuid') or identity}"]
+            return [f"{GS}{tag}:{of_media(part)}"]
     if kind in ("tool_use", "server_tool_use"):
         return [f"{GS}call:{part.get('name') or ''}:{compact(part.get('input', ''))}"]
     if kind == "tool_result":

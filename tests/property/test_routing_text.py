@@ -3,7 +3,7 @@
 import json
 import random
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.models.routing_text import routing_text
@@ -28,6 +28,10 @@ parts = st.one_of(
         {"type": st.just("image_url"), "image_url": urls | sources}, optional={"uuid": texts}
     ),
     st.fixed_dictionaries({"type": st.just("image"), "source": sources}),
+    st.fixed_dictionaries({"type": st.just("input_image")}, optional={"image_url": urls, "file_id": texts}),
+    st.fixed_dictionaries(
+        {"type": st.just("input_file")}, optional={"file_url": urls, "file_id": texts, "file_data": texts}
+    ),
     st.fixed_dictionaries({"type": st.just("input_audio"), "input_audio": sources}),
     st.fixed_dictionaries(
         {"type": st.just("tool_use"), "name": names, "input": values.filter(lambda v: v is not None)}
@@ -76,7 +80,13 @@ bodies = st.fixed_dictionaries(
 paths = st.sampled_from(["", "/v1/chat/completions", "/v1/responses", "/v1/embeddings"])
 
 
+def with_source(source):
+    return {"messages": [{"role": "user", "content": [{"type": "image", "source": source}]}]}
+
+
 @given(body=bodies, path=paths, indent=st.sampled_from([None, 0, 3]), seed=st.integers(0, 99))
+@example(with_source({"url": "https://x/a.png", "file_id": "0"}), "", None, 0)
+@example(with_source({"file_id": "0", "url": "https://x/a.png"}), "", None, 0)
 def test_the_text_equals_the_twins(body, path, indent, seed):
     members = list(body.items())
     random.Random(seed).shuffle(members)

@@ -167,6 +167,19 @@ def test_parts_of_messages(message, item):
     assert chat(message) == item
 
 
+@pytest.mark.parametrize("part", [{"type": "image", "source": {}}, {"type": "input_image"}])
+def test_media_are_known_by_uuid_then_data_then_url_then_file_id_in_whatever_order(part):
+    """mending row 54: the last member of the object won."""
+    members = {"file_id": "f-1", "url" if "source" in part else "image_url": "https://x/a.png"}
+    more = {"data": "AAAA", "uuid": "cat-7"} if "source" in part else {"file_data": "AAAA", "uuid": "cat-7"}
+    expected = ["f-1", "https://x/a.png", digest("AAAA"), "cat-7"]
+    for count, identity in enumerate(expected, 1):
+        some = list((members | more).items())[:count]
+        for order in (some, some[::-1]):
+            given = part | ({"source": dict(order)} if "source" in part else dict(order))
+            assert chat({"role": "user", "content": [given]}) == f"{RS}user{GS}image:{identity}"
+
+
 def test_items_of_responses():
     text = read(
         {
