@@ -239,12 +239,12 @@ void BindTestingSimulation(py::module_& testing) {
       "answer_text",
       [](const py::bytes& prompt, size_t tokens, size_t choice) {
         std::string text;
-        AppendAnswer(AnswerSeed(Prompt::FromText(std::string(prompt)), choice), tokens, &text);
+        AppendAnswer(AnswerSeed(SimulatedPrompt::FromText(std::string(prompt)), choice), tokens, &text);
         return text;
       },
       py::arg("prompt"), py::arg("tokens"), py::arg("choice") = 0);
   testing.def("chain_with_answer", [](const py::bytes& text, size_t tokens, size_t block_tokens) {
-    const Prompt prompt = Prompt::FromText(std::string(text));
+    const SimulatedPrompt prompt = SimulatedPrompt::FromText(std::string(text));
     Chain chain = BlockChain(prompt.tokens, block_tokens);
     AppendAnswerChain(prompt, AnswerSeed(prompt, 0), tokens, block_tokens, &chain);
     return chain;
@@ -260,7 +260,7 @@ void BindTestingSimulation(py::module_& testing) {
           "prompts",
           [](const SimRequest& request) {
             std::vector<std::vector<uint32_t>> prompts;
-            for (const Prompt& prompt : request.prompts) prompts.push_back(prompt.tokens);
+            for (const SimulatedPrompt& prompt : request.prompts) prompts.push_back(prompt.tokens);
             return prompts;
           })
       .def_readonly("answer_tokens", &SimRequest::answer_tokens)

@@ -19,7 +19,7 @@ constexpr std::string_view kText =  // 64 windows of four bytes
     " ear elm eye far fig fir fly fog fox gem get hay hen hop hut ice"
     " ink ivy jam jar joy key kit lap leg log map may net new nut oak"
     " oar old own pea pen pie ram ray red run sea sky sun tea two way";
-static_assert(kText.size() == kWords * Prompt::kTokenBytes);
+static_assert(kText.size() == kWords * SimulatedPrompt::kTokenBytes);
 
 // SplitMix64's finaliser: one word drawn per token costs nanoseconds, whatever the token's number.
 uint64_t Mix(uint64_t z) {
@@ -31,24 +31,25 @@ uint64_t Mix(uint64_t z) {
 }  // namespace
 
 std::vector<uint32_t> TokensOfText(std::string_view text) {
-  std::vector<uint32_t> tokens((text.size() + Prompt::kTokenBytes - 1) / Prompt::kTokenBytes);
+  std::vector<uint32_t> tokens(
+      (text.size() + SimulatedPrompt::kTokenBytes - 1) / SimulatedPrompt::kTokenBytes);
   if (!text.empty()) std::memcpy(tokens.data(), text.data(), text.size());
   return tokens;
 }
 
-Prompt Prompt::FromText(std::string_view text) {
+SimulatedPrompt SimulatedPrompt::FromText(std::string_view text) {
   const size_t rest = text.size() % kTokenBytes;
   return {TokensOfText(text), rest == 0 ? kTokenBytes : rest};
 }
 
 std::string TextOfTokens(std::span<const uint32_t> tokens) {
-  std::string text(tokens.size() * Prompt::kTokenBytes, '\0');
+  std::string text(tokens.size() * SimulatedPrompt::kTokenBytes, '\0');
   if (!tokens.empty()) std::memcpy(text.data(), tokens.data(), text.size());
   while (!text.empty() && text.back() == '\0') text.pop_back();
   return text;
 }
 
-uint64_t AnswerSeed(const Prompt& prompt, size_t choice) {
+uint64_t AnswerSeed(const SimulatedPrompt& prompt, size_t choice) {
   return Mix(Xxh3(prompt.tokens.data(), prompt.tokens.size() * sizeof(uint32_t)) + choice);
 }
 
@@ -56,27 +57,27 @@ uint64_t AnswerDraw(uint64_t seed, size_t number) { return Mix(seed + number * 0
 
 std::string_view AnswerToken(uint64_t seed, size_t token) {
   const size_t word = AnswerDraw(seed, token) % kWords;
-  return kText.substr(word * Prompt::kTokenBytes, Prompt::kTokenBytes);
+  return kText.substr(word * SimulatedPrompt::kTokenBytes, SimulatedPrompt::kTokenBytes);
 }
 
 void AppendAnswer(uint64_t seed, size_t tokens, std::string* text) {
-  text->reserve(text->size() + tokens * Prompt::kTokenBytes);
+  text->reserve(text->size() + tokens * SimulatedPrompt::kTokenBytes);
   for (size_t token = 0; token < tokens; ++token) text->append(AnswerToken(seed, token));
 }
 
 void AppendAnswerChain(
-    const Prompt& prompt, uint64_t seed, size_t answer_tokens, size_t block_tokens,
+    const SimulatedPrompt& prompt, uint64_t seed, size_t answer_tokens, size_t block_tokens,
     std::vector<uint64_t>* chain) {
   // From the end of the last full block on: the prompt's last tokens as text, then the answer, cut anew,
   // because an answer fills up the prompt's last window before it opens its own.
   std::span<const uint32_t> tail(prompt.tokens);
   tail = tail.subspan(tail.size() / block_tokens * block_tokens);
-  if (tail.empty() && prompt.last_token_bytes != Prompt::kTokenBytes)
+  if (tail.empty() && prompt.last_token_bytes != SimulatedPrompt::kTokenBytes)
     return;  // its last block ended with a padded token
   std::string text(reinterpret_cast<const char*>(tail.data()), tail.size_bytes());
-  text.resize(text.size() - (Prompt::kTokenBytes - prompt.last_token_bytes));
+  text.resize(text.size() - (SimulatedPrompt::kTokenBytes - prompt.last_token_bytes));
   AppendAnswer(seed, answer_tokens, &text);
-  text.resize(text.size() / Prompt::kTokenBytes * Prompt::kTokenBytes);
+  text.resize(text.size() / SimulatedPrompt::kTokenBytes * SimulatedPrompt::kTokenBytes);
   AppendBlockChain(TokensOfText(text), block_tokens, chain);
 }
 

@@ -21,14 +21,15 @@
 
 namespace vllm_router {
 
-struct Prompt {
+// What a simulated worker was asked to continue.
+struct SimulatedPrompt {
   static constexpr size_t kTokenBytes = 4;
 
   std::vector<uint32_t> tokens;
   size_t last_token_bytes =
       kTokenBytes;  // 1..4: how much of the last token is text; 4 when given as token ids
 
-  static Prompt FromText(std::string_view text);
+  static SimulatedPrompt FromText(std::string_view text);
 };
 
 std::vector<uint32_t> TokensOfText(std::string_view text);
@@ -36,7 +37,7 @@ std::vector<uint32_t> TokensOfText(std::string_view text);
 std::string TextOfTokens(std::span<const uint32_t> tokens);
 
 // The answer to this prompt; choice 0, 1, … are answers to the same prompt (`n`).
-uint64_t AnswerSeed(const Prompt& prompt, size_t choice);
+uint64_t AnswerSeed(const SimulatedPrompt& prompt, size_t choice);
 // 64 bits drawn for this number: what tokens are chosen by, and embeddings are made of.
 uint64_t AnswerDraw(uint64_t seed, size_t number);
 // Four bytes of text that need no escaping in JSON.
@@ -46,7 +47,7 @@ void AppendAnswer(uint64_t seed, size_t tokens, std::string* text);
 // Continues `chain`, the prompt's block chain, over the first `answer_tokens` tokens of its answer, so that a
 // prompt that repeats both finds both in the cache.
 void AppendAnswerChain(
-    const Prompt& prompt, uint64_t seed, size_t answer_tokens, size_t block_tokens,
+    const SimulatedPrompt& prompt, uint64_t seed, size_t answer_tokens, size_t block_tokens,
     std::vector<uint64_t>* chain);
 
 }  // namespace vllm_router

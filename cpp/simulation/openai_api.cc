@@ -108,7 +108,7 @@ Status AppendMessages(dom::element list, std::string_view name, std::string* tex
 }
 
 // The chat as text, ready for the assistant to go on.
-StatusOr<Prompt> ReadChat(
+StatusOr<SimulatedPrompt> ReadChat(
     const dom::object& object, std::string_view list_name, std::string_view system_name) {
   std::string text;
   if (const auto tools = Field(object, "tools")) {
@@ -132,11 +132,11 @@ StatusOr<Prompt> ReadChat(
     ROUTER_RETURN_IF_ERROR(AppendMessages(*list, list_name, &text));
   }
   OpenTurn("assistant", &text);
-  return Prompt::FromText(text);
+  return SimulatedPrompt::FromText(text);
 }
 
-StatusOr<Prompt> ReadTokenIds(dom::array ids, std::string_view name) {
-  Prompt prompt;
+StatusOr<SimulatedPrompt> ReadTokenIds(dom::array ids, std::string_view name) {
+  SimulatedPrompt prompt;
   for (const dom::element id : ids) {
     uint64_t number = 0;
     if (id.get(number) != simdjson::SUCCESS || number > std::numeric_limits<uint32_t>::max()) {
@@ -150,11 +150,11 @@ StatusOr<Prompt> ReadTokenIds(dom::array ids, std::string_view name) {
 }
 
 // A string, a list of strings, a list of token ids, or a list of such lists.
-Status ReadPrompts(const dom::object& object, std::string_view name, std::vector<Prompt>* prompts) {
+Status ReadPrompts(const dom::object& object, std::string_view name, std::vector<SimulatedPrompt>* prompts) {
   const std::optional<dom::element> field = Field(object, name);
   std::string_view text;
   if (field && field->get(text) == simdjson::SUCCESS) {
-    prompts->push_back(Prompt::FromText(text));
+    prompts->push_back(SimulatedPrompt::FromText(text));
     return absl::OkStatus();
   }
   dom::array list;
@@ -164,7 +164,7 @@ Status ReadPrompts(const dom::object& object, std::string_view name, std::vector
         (field ? Brief(*field) : "missing") + ".");
   }
   if (list.at(0).is_number()) {
-    StatusOr<Prompt> prompt = ReadTokenIds(list, name);
+    StatusOr<SimulatedPrompt> prompt = ReadTokenIds(list, name);
     if (!prompt.ok()) return prompt.status();
     prompts->push_back(*std::move(prompt));
     return absl::OkStatus();
@@ -172,9 +172,9 @@ Status ReadPrompts(const dom::object& object, std::string_view name, std::vector
   for (const dom::element item : list) {
     dom::array ids;
     if (item.get(text) == simdjson::SUCCESS) {
-      prompts->push_back(Prompt::FromText(text));
+      prompts->push_back(SimulatedPrompt::FromText(text));
     } else if (item.get(ids) == simdjson::SUCCESS) {
-      StatusOr<Prompt> prompt = ReadTokenIds(ids, name);
+      StatusOr<SimulatedPrompt> prompt = ReadTokenIds(ids, name);
       if (!prompt.ok()) return prompt.status();
       prompts->push_back(*std::move(prompt));
     } else {
@@ -208,7 +208,7 @@ Status ReadModel(const dom::object& object, const SimModel& model, std::string* 
 
 size_t LongestPrompt(const SimRequest& request) {
   size_t longest = 0;
-  for (const Prompt& prompt : request.prompts) longest = std::max(longest, prompt.tokens.size());
+  for (const SimulatedPrompt& prompt : request.prompts) longest = std::max(longest, prompt.tokens.size());
   return longest;
 }
 
@@ -267,7 +267,7 @@ Status ReadGenerationFields(const dom::object& object, const SimModel& model, Si
 }
 
 Status ReadPromptsOf(const dom::object& object, SimRequest* request) {
-  StatusOr<Prompt> chat = absl::UnknownError("not a chat");
+  StatusOr<SimulatedPrompt> chat = absl::UnknownError("not a chat");
   switch (request->api) {
     case Api::kCompletions:
       return ReadPrompts(object, "prompt", &request->prompts);
@@ -431,7 +431,7 @@ void WriteEmbeddings(
 void WriteChoices(const SimRequest& request, std::string* out) {
   size_t index = 0;
   const std::string_view reason = request.length_was_asked ? "length" : "stop";
-  for (const Prompt& prompt : request.prompts) {
+  for (const SimulatedPrompt& prompt : request.prompts) {
     for (size_t choice = 0; choice < request.choices_per_prompt; ++choice, ++index) {
       Text text{out};
       text << (index == 0 ? "" : ",") << R"({"index":)" << index
@@ -448,7 +448,7 @@ void WriteChoices(const SimRequest& request, std::string* out) {
 
 size_t SimRequest::prompt_tokens() const {
   size_t sum = 0;
-  for (const Prompt& prompt : prompts) sum += prompt.tokens.size();
+  for (const SimulatedPrompt& prompt : prompts) sum += prompt.tokens.size();
   return sum;
 }
 
@@ -542,7 +542,7 @@ AnswerStream::AnswerStream(const SimRequest& request, const AnswerStamp& stamp)
       fingerprint_(JsonQuoted(stamp.fingerprint)),
       created_(stamp.created),
       answer_tokens_(request.answer_tokens) {
-  for (const Prompt& prompt : request.prompts) {
+  for (const SimulatedPrompt& prompt : request.prompts) {
     for (size_t choice = 0; choice < request.choices_per_prompt; ++choice) {
       seeds_.push_back(AnswerSeed(prompt, choice));
     }

@@ -45,11 +45,11 @@ struct SimModel {
 
 struct SimRequest {
   Api api = Api::kChat;
-  std::string model;              // as asked for; the served one if the request names none
-  std::vector<Prompt> prompts;    // more than one for completions and embeddings
-  size_t choices_per_prompt = 1;  // `n`
-  size_t answer_tokens = 0;       // of each choice
-  bool length_was_asked = false;  // finish_reason "length", not "stop"
+  std::string model;                     // as asked for; the served one if the request names none
+  std::vector<SimulatedPrompt> prompts;  // more than one for completions and embeddings
+  size_t choices_per_prompt = 1;         // `n`
+  size_t answer_tokens = 0;              // of each choice
+  bool length_was_asked = false;         // finish_reason "length", not "stop"
   bool stream = false;
   bool include_usage = false;  // stream_options.include_usage
   size_t embedding_dimensions = 64;

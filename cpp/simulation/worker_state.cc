@@ -78,7 +78,7 @@ void WorkerState::SetFaults(const Faults& faults) {
 LiveEngine::JobId WorkerState::StartWork(const SimRequest& request) {
   const size_t block_tokens = options_.engine.block_tokens;
   std::vector<LiveEngine::Part> parts;
-  for (const Prompt& prompt : request.prompts) {
+  for (const SimulatedPrompt& prompt : request.prompts) {
     std::vector<uint64_t> blocks = BlockChain(prompt.tokens, block_tokens);
     const size_t prompt_blocks = blocks.size();
     AppendAnswerChain(prompt, AnswerSeed(prompt, 0), request.answer_tokens, block_tokens, &blocks);
