@@ -7,8 +7,10 @@ PYTEST_ARGS ?=
 DEMO_ARGS ?=
 BENCH_ARGS ?=
 FUZZ_SECONDS ?= 60
+PROPERTY_SEED ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
+PROPERTY_SEED := $(PROPERTY_SEED)
 REPLAY_ARGS ?=
-# What runs under each sanitizer. TSan slows Python and sockets tenfold: CI gives it less.
+# What runs under each sanitizer. TSan slows Python and sockets tenfold: CI gives it fewer tests.
 ASAN_TESTS ?= tests/stress tests/proxy tests/fuzz
 TSAN_TESTS ?= tests/stress tests/proxy
 
@@ -24,7 +26,8 @@ cxx_files = $(shell git ls-files '*.h' '*.cc')
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: help deps deps-bench build demo test bench replay bench-smoke sanitize sanitize-asan sanitize-tsan fuzz build-fuzz lint tidy format wheel clean
+.PHONY: help deps deps-bench build demo test property bench replay bench-smoke sanitize sanitize-asan sanitize-tsan \
+  stress-asan stress-tsan fuzz build-package build-fuzz lint tidy format wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,17 +42,22 @@ build/.deps-%: scripts/install_deps.sh
 	@scripts/install_deps.sh $*
 	@mkdir -p $(@D) && touch $@
 
-$(VENV)/.deps: pyproject.toml | build/.deps-build
+# What the package needs to be built and run; then what tests, lint and the wheel need as well.
+$(VENV)/.deps-package: pyproject.toml | build/.deps-build
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
 	  echo "vllm-router needs Python 3.10 or newer; name one with: make PYTHON=/path/to/python3" >&2; exit 1; }
 	test -x $(venv_python) || $(PYTHON) -m venv $(VENV)
 	$(venv_python) -m pip install --quiet --disable-pip-version-check 'pip>=25.1'
+	$(venv_python) -m pip install --quiet --group build --group runtime
+	@touch $@
+
+$(VENV)/.deps: $(VENV)/.deps-package
 	$(venv_python) -m pip install --quiet --group dev
 	@touch $@
 
 # Building: build/<preset>/python holds a complete package.
 
-build/%/.configured: CMakePresets.json build/.deps-build $(VENV)/.deps
+build/%/.configured: CMakePresets.json build/.deps-build $(VENV)/.deps-package
 	cmake --preset $* -DPython_EXECUTABLE=$(venv_python) $(launcher)
 	@touch $@
 
@@ -58,6 +66,9 @@ build/%/.configured: CMakePresets.json build/.deps-build $(VENV)/.deps
 build-%: build/%/.configured
 	cmake --build build/$* -j $(JOBS)
 
+build-package: build/release/.configured
+	cmake --build build/release -j $(JOBS) --target python_package
+
 build-fuzz: build/fuzz/.configured
 	cmake --build build/fuzz -j $(JOBS) --target fuzzers
 
@@ -65,33 +76,44 @@ build/bench/.configured: build/.deps-bench
 build/fuzz/.configured: build/.deps-fuzz
 build/tidy/.configured: build/.deps-lint
 
-build: build-release ## build the package in build/release/python
+build: build-release ## build the package in build/release/python, and all that tests need
 
 # Using it.
 
-demo: build-release ## route chats over three simulated workers and watch
+demo: build-package ## route chats over three simulated workers and watch
 	$(call package,release) $(venv_python) -m vllm_router.launch_router demo $(DEMO_ARGS)
 
-test: build-release ## run the tests (PYTEST_ARGS="-k name" chooses)
+test: build-release $(VENV)/.deps ## run the tests, the same examples each time (PYTEST_ARGS="-k name" chooses)
 	$(call package,release) $(venv_python) -m pytest -m "not wheel" $(PYTEST_ARGS)
+
+property: build-release $(VENV)/.deps ## look for new examples that break a property (PROPERTY_SEED repeats a run)
+	$(call package,release) $(venv_python) -m pytest tests/property --hypothesis-profile=search --timeout=1200 \
+	  --seed=$(PROPERTY_SEED) --hypothesis-seed=$(PROPERTY_SEED) -n $(JOBS) $(PYTEST_ARGS)
 
 bench: build-bench ## measure each step, then the proxy against nginx and HAProxy
 	for program in build/bench/benchmarks/micro/*_bench; do $$program || exit 1; done
 	$(call package,bench) $(venv_python) benchmarks/end_to_end/run.py $(BENCH_ARGS)
 
-replay: build-release ## measure what the policy auto promises, by the replay (REPLAY_TRACE names the conversation trace)
+replay: build-release $(VENV)/.deps ## measure what the policy auto promises, by the replay (REPLAY_TRACE names the conversation trace)
 	$(call package,release) $(venv_python) benchmarks/replay_bars.py $(REPLAY_ARGS)
 
-bench-smoke: build-bench ## run every benchmark once, small, so that none rots
+bench-smoke: build-bench $(VENV)/.deps ## run every benchmark once, small, so that none rots
 	$(call package,bench) $(venv_python) -m pytest benchmarks $(PYTEST_ARGS)
 
 sanitize: sanitize-asan sanitize-tsan ## stress programs and proxy tests under ASan+UBSan, then TSan
 
-sanitize-asan: build-asan
+sanitize-asan: build-asan $(VENV)/.deps
 	scripts/sanitized.sh asan $(venv_python) -m pytest -n $(JOBS) $(ASAN_TESTS) $(PYTEST_ARGS)
 
-sanitize-tsan: build-tsan
+sanitize-tsan: build-tsan $(VENV)/.deps
 	scripts/sanitized.sh tsan $(venv_python) -m pytest -n $(JOBS) $(TSAN_TESTS) $(PYTEST_ARGS)
+
+# Of these builds the stress programs alone, which need neither the extension nor its bindings.
+stress-asan: ## the stress programs under ASan+UBSan
+stress-tsan: ## the stress programs under TSan
+stress-asan stress-tsan: stress-%: build/%/.configured $(VENV)/.deps
+	cmake --build build/$* -j $(JOBS) --target stress
+	ROUTER_STRESS_DIR=$(CURDIR)/build/$*/tests/stress scripts/sanitized.sh $* $(venv_python) -m pytest -n $(JOBS) tests/stress $(PYTEST_ARGS)
 
 fuzz: build-fuzz ## feed hostile bytes to each target for FUZZ_SECONDS
 	scripts/fuzz.sh build/fuzz/tests/fuzz $(FUZZ_SECONDS)
