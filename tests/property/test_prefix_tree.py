@@ -147,7 +147,9 @@ class TokenTrees(Trees):
 
 TestStringTree = Trees.TestCase
 TestTokenTree = TokenTrees.TestCase
-TestStringTree.settings = TestTokenTree.settings = settings(max_examples=150, stateful_step_count=30)
+TestStringTree.settings = TestTokenTree.settings = settings(
+    max_examples=settings.default.max_examples * 3 // 2, stateful_step_count=30
+)
 
 
 @pytest.mark.parametrize("order", sorted(ORDERS))
