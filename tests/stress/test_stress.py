@@ -6,15 +6,17 @@ from pathlib import Path
 
 import pytest
 
-import vllm_router._core
-
 SOURCES = sorted(Path(__file__).parent.glob("*.cc"))
 
 
 def program(stem: str) -> Path:
     """Where the build of the extension, build/<preset>/python/vllm_router/_core.so, put the program."""
-    default = Path(vllm_router._core.__file__).parents[2] / "tests" / "stress"
-    return Path(os.environ.get("ROUTER_STRESS_DIR", default)) / f"stress_{stem}"
+    directory = os.environ.get("ROUTER_STRESS_DIR")  # of a build without the extension
+    if directory is None:
+        from vllm_router import _core
+
+        directory = Path(_core.__file__).parents[2] / "tests" / "stress"
+    return Path(directory) / f"stress_{stem}"
 
 
 @pytest.mark.parametrize("stem", [source.stem for source in SOURCES])
