@@ -6,8 +6,6 @@ import inspect
 import pkgutil
 from pathlib import Path
 
-import pytest
-
 import vllm_router
 import vllm_router._core
 
@@ -28,38 +26,39 @@ def documented_in_stub(name):
     return {node.name for node in found.body if isinstance(node, ast.FunctionDef) and ast.get_docstring(node)}
 
 
-@pytest.mark.parametrize("name", vllm_router.__all__)
-def test_every_name_is_there(name):
-    assert getattr(vllm_router, name) is not None
-    assert name in dir(vllm_router)
+def test_every_name_is_there():
+    missing = [name for name in vllm_router.__all__ if getattr(vllm_router, name, None) is None]
+    assert missing == []
+    assert set(vllm_router.__all__) <= set(dir(vllm_router))
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_public_name_is_documented(name):
-    thing = getattr(vllm_router, name)
-    assert inspect.getdoc(thing), f"vllm_router.{name} has no docstring"
+def test_every_public_name_is_documented():
+    assert [name for name in NAMES if not inspect.getdoc(getattr(vllm_router, name))] == []
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_public_method_is_documented(name):
-    thing = getattr(vllm_router, name)
-    if not inspect.isclass(thing):
-        return
-    documented = documented_in_stub(name) if thing.__module__ == vllm_router._core.__name__ else set()
-    undocumented = [
-        attribute
-        for attribute, value in vars(thing).items()
-        if not attribute.startswith("_")
-        and (inspect.isroutine(value) or isinstance(value, property))
-        and attribute not in documented
-        and not inspect.getdoc(value)
-    ]
+def test_every_public_method_is_documented():
+    undocumented = []
+    for name in NAMES:
+        thing = getattr(vllm_router, name)
+        if not inspect.isclass(thing):
+            continue
+        documented = documented_in_stub(name) if thing.__module__ == vllm_router._core.__name__ else set()
+        undocumented += [
+            f"{name}.{attribute}"
+            for attribute, value in vars(thing).items()
+            if not attribute.startswith("_")
+            and (inspect.isroutine(value) or isinstance(value, property))
+            and attribute not in documented
+            and not inspect.getdoc(value)
+        ]
     assert undocumented == []
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_every_public_module_is_documented_and_its_all_is_sorted(module):
-    loaded = importlib.import_module(f"vllm_router.{module}")
-    assert loaded.__doc__
-    exported = getattr(loaded, "__all__", [])
-    assert list(exported) == sorted(exported)
+def test_every_public_module_is_documented_and_its_all_is_sorted():
+    wrong = []
+    for module in MODULES:
+        loaded = importlib.import_module(f"vllm_router.{module}")
+        exported = list(getattr(loaded, "__all__", []))
+        if not loaded.__doc__ or exported != sorted(exported):
+            wrong.append(module)
+    assert wrong == []

@@ -1,5 +1,6 @@
 """pyproject.toml, CMake and the Makefile say the same thing, and a missing package is named."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -65,6 +66,27 @@ def test_one_sentence_names_every_missing_package_and_what_installs_it(tmp_path)
     assert run.returncode != 0
     sentence = " ".join(run.stderr.split())
     assert f"apt-get install {' '.join(SYSTEM_PACKAGES.values())} (or `make deps`" in sentence
+
+
+def test_without_a_compiler_the_same_sentence_names_it_and_everything_else(tmp_path):
+    """mending row 51: the second attempt named what the first had not."""
+    run = subprocess.run(
+        ["cmake", "-S", ROOT, "-B", tmp_path, f"-DPython_EXECUTABLE={sys.executable}"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"CXX": str(tmp_path / "no-compiler")},
+    )
+    assert run.returncode != 0
+    sentence = " ".join(run.stderr.split())
+    assert "a C++20 compiler" in sentence
+    assert {"g++", "python3-dev", "libxxhash-dev", *SYSTEM_PACKAGES.values()} <= set(sentence.split())
+
+
+def test_the_readme_names_what_pip_install_needs_of_the_system():
+    readme = (ROOT / "README.md").read_text()
+    (line,) = re.findall(r"^    (?:sudo )?apt-get install (.*)$", readme, re.MULTILINE)
+    assert {"g++", "python3-dev", "libxxhash-dev", *SYSTEM_PACKAGES.values()} <= set(line.split())
 
 
 def test_make_deps_installs_what_cmake_asks_for():
