@@ -59,6 +59,13 @@ inline constexpr size_t kMaxSuspectedClients = 10'000;
 // cannot keep an operator out: a handful of scrapers and of people.
 inline constexpr int64_t kReservedAdminConnections = 16;
 
+// Outlier detection, as Envoy's: a worker whose 5xx had no second opinion is to blame if more than half of its responses
+// are 5xx and twice the others' share; and breakers open for 5xx on at most half of the workers, since the others must bear
+// their load, and where more than half seem broken it is rather the requests.
+inline constexpr int64_t kOutlierSharePercent = 50;
+inline constexpr int kOutlierFactor = 2;
+inline constexpr uint64_t kMaxEjectedPercent = 50;
+
 // Open files that requests leave to everything else: listeners, idle clients and workers, logs, Python's own.
 inline constexpr uint64_t kReservedFiles = 512;
 

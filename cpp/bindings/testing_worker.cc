@@ -4,6 +4,7 @@
 #include "worker/circuit_breaker.h"
 #include "worker/cool_down.h"
 #include "worker/health.h"
+#include "worker/outlier_detector.h"
 #include "worker/warmth.h"
 #include "worker/worker_registry.h"
 #include "worker/worker_url.h"
@@ -85,7 +86,7 @@ struct PassHarness {
   std::optional<BreakerPass> pass;
 };
 
-constexpr std::string_view kVerdicts[] = {"neutral", "success", "failure"};
+constexpr std::string_view kVerdicts[] = {"neutral", "success", "failure", "server_error"};
 
 BreakerVerdict VerdictByName(const std::string& name) {
   for (size_t i = 0; i < std::size(kVerdicts); ++i) {
@@ -110,14 +111,18 @@ void BindCircuitBreaker(py::module_& testing) {
       .def_property_readonly("probe", [](const PassHarness& self) { return self.pass->probe(); })
       .def(
           "settle",
-          [](PassHarness& self, const std::string& verdict, double now) {
-            return Named(self.pass->Settle(self.owner->options, VerdictByName(verdict), Nanos(now)));
-          })
+          [](PassHarness& self, const std::string& verdict, double now, bool may_open) {
+            return Named(
+                self.pass->Settle(self.owner->options, VerdictByName(verdict), Nanos(now), may_open));
+          },
+          py::arg("verdict"), py::arg("now"), py::arg("may_open") = true)
       .def(
           "settle_end",
-          [](PassHarness& self, bool broke_off, double now) {
-            return Named(self.pass->SettleEnd(self.owner->options, broke_off, Nanos(now)));
-          })
+          [](PassHarness& self, bool broke_off, double now, bool may_open) {
+            return Named(self.pass->SettleEnd(self.owner->options, broke_off, Nanos(now), may_open));
+          },
+          py::arg("broke_off"), py::arg("now"), py::arg("may_open") = true)
+      .def("hold", [](PassHarness& self, double now) { self.pass->Hold(Nanos(now)); })
       .def("drop", [](PassHarness& self) { self.pass.reset(); });
   py::class_<BreakerHarness, std::shared_ptr<BreakerHarness>>(testing, "CircuitBreaker")
       .def(
@@ -144,6 +149,16 @@ void BindCircuitBreaker(py::module_& testing) {
             return PassHarness{self, std::move(pass)};
           })
       .def(
+          "pass_in_panic",
+          [](const std::shared_ptr<BreakerHarness>& self) {
+            return PassHarness{self, self->breaker.PassInPanic()};
+          })
+      .def_property_readonly(
+          "opened_at",
+          [](const BreakerHarness& self) { return static_cast<double>(self.breaker.opened_ns()) / 1e9; })
+      .def_property_readonly(
+          "held_closed", [](BreakerHarness& self) { return self.breaker.IsHeldClosed(self.options); })
+      .def(
           "come_due", [](BreakerHarness& self,
                          double now) { return Named(self.breaker.ComeDue(self.options, Nanos(now))); })
       .def("not_reached", [](BreakerHarness& self) { self.breaker.NotReached(); })
@@ -151,6 +166,38 @@ void BindCircuitBreaker(py::module_& testing) {
   testing.def("verdict_of", [](int status, bool has_retry_after) {
     return kVerdicts[static_cast<size_t>(VerdictOf(status, has_retry_after))];
   });
+}
+
+using Counts = std::pair<int64_t, int64_t>;  // errors, responses
+
+ErrorShare ShareFrom(const Counts& counts) { return {.errors = counts.first, .responses = counts.second}; }
+
+void BindOutlierDetector(py::module_& testing) {
+  // Python gives one window to all calls of an object.
+  struct CountsHarness {
+    explicit CountsHarness(double window) : window_ns(Nanos(window)) {}
+    const int64_t window_ns;
+    ResponseCounts counts;
+  };
+  py::class_<CountsHarness>(testing, "ResponseCounts")
+      .def(py::init<double>(), py::arg("window_secs"))
+      .def(
+          "success",
+          [](CountsHarness& self, double now) { self.counts.CountSuccess(self.window_ns, Nanos(now)); })
+      .def(
+          "error",
+          [](CountsHarness& self, double now) { self.counts.CountError(self.window_ns, Nanos(now)); })
+      .def(
+          "turn_into_error",
+          [](CountsHarness& self, double now) { self.counts.TurnIntoError(self.window_ns, Nanos(now)); })
+      .def("within", [](CountsHarness& self, double now) {
+        const ErrorShare share = self.counts.Within(self.window_ns, Nanos(now));
+        return Counts(share.errors, share.responses);
+      });
+  testing.def(
+      "is_outlier",
+      [](const Counts& own, const Counts& others) { return IsOutlier(ShareFrom(own), ShareFrom(others)); },
+      py::arg("own"), py::arg("others"));
 }
 
 void BindHealth(py::module_& testing) {
@@ -186,6 +233,7 @@ void BindHealth(py::module_& testing) {
 void BindTestingWorker(py::module_& testing) {
   BindCoolDown(testing);
   BindCircuitBreaker(testing);
+  BindOutlierDetector(testing);
   BindHealth(testing);
   py::class_<HealthTracker>(testing, "HealthTracker")
       .def(py::init<uint32_t, uint32_t>(), py::arg("failure_threshold"), py::arg("success_threshold"))
@@ -214,6 +262,10 @@ void BindTestingWorker(py::module_& testing) {
             if (plan == nullptr) return std::nullopt;
             return std::pair(plan->number, plan->membership);
           })
+      .def_property_readonly("in_rotation", &FleetView::in_rotation)
+      .def_property_readonly("ejected", &FleetView::ejected)
+      .def_property_readonly("may_eject", &MayEject)
+      .def("only", &FleetView::Only)
       .def("find", &FleetView::Find)
       .def("without", [](const FleetView& view, const std::vector<uint32_t>& positions) {
         return view.Without(positions);

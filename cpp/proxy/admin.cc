@@ -221,18 +221,21 @@ AdminReply Admin::Health(const Lane& lane) const {
       ++unknown;
     }
   }
-  const bool serves = !fleet->eligible().empty() || fleet->members().empty();
+  const bool serves = fleet->in_rotation() != 0 || fleet->members().empty();
   const bool good = lane.options.health_compat ? unhealthy.empty() && unknown == 0 : serves;
-  if (good && unhealthy.empty() && unknown == 0) return Text(200, "All servers healthy");
-  if (unhealthy.empty() && unknown == 0) {
-    return Text(503, "All servers are draining or have open circuit breakers");
-  }
-  std::string text = good ? "Serving. " : "";
+  const bool panic = fleet->in_rotation() != 0 && fleet->eligible().empty();
+  if (good && !panic && unhealthy.empty() && unknown == 0) return Text(200, "All servers healthy");
+  std::string text;
+  const auto add = [&text](std::string_view sentence) {
+    text.append(text.empty() ? "" : ". ").append(sentence);
+  };
+  if (good) add("Serving");
+  if (panic) add("Panic mode: all circuit breakers are open");
   if (unknown != 0) {
-    text += Concat("Not checked yet: ", unknown, " of ", fleet->members().size(), " servers");
-    if (!unhealthy.empty()) text += ". ";
+    add(Concat("Not checked yet: ", unknown, " of ", fleet->members().size(), " servers"));
   }
-  if (!unhealthy.empty()) text += "Unhealthy servers: " + json::serialize(unhealthy);
+  if (!unhealthy.empty()) add("Unhealthy servers: " + json::serialize(unhealthy));
+  if (text.empty()) add("All servers are draining");
   return Text(good ? 200 : 503, std::move(text));
 }
 
@@ -244,7 +247,7 @@ AdminReply Admin::Readiness(bool tried) const {
   if (draining_.load(std::memory_order_relaxed)) {
     return Json(503, {{"status", "not_ready"}, {"reason", "shutting down"}, {"total_workers", total}});
   }
-  if (fleet->eligible().empty()) {
+  if (fleet->in_rotation() == 0) {
     return Json(
         503, {{"status", "not_ready"}, {"reason", "no healthy workers available"}, {"total_workers", total}});
   }
@@ -253,7 +256,7 @@ AdminReply Admin::Readiness(bool tried) const {
         503, {{"status", "not_ready"}, {"reason", "no worker has answered yet"}, {"total_workers", total}});
   }
   return Json(
-      200, {{"status", "ready"}, {"healthy_workers", fleet->eligible().size()}, {"total_workers", total}});
+      200, {{"status", "ready"}, {"healthy_workers", fleet->in_rotation()}, {"total_workers", total}});
 }
 
 // The same members whatever the policy: without prefix_aware nothing is enabled and nothing counted.

@@ -517,7 +517,7 @@ bool Exchange::MayHaveRoom(Lane& lane) {
   const std::shared_ptr<const FleetView> seen = lane.fleet.Get();
   if (!seen->steady()) WorkersComeDue(lane, *seen);
   const FleetView& fleet = *lane.fleet.Get();
-  return fleet.eligible().empty() || lane.router->FreePlaces(fleet) > 0;
+  return fleet.in_rotation() == 0 || lane.router->FreePlaces(fleet) > 0;
 }
 
 // ---- 6 SELECT, 7 LEASE, 8 SEND, 9 AWAIT
@@ -548,6 +548,7 @@ Task<Exchange::Next> Exchange::Ask() {
     co_await ReplyCancelled();
     co_return Next::kFinish;
   }
+  tries_.SettleServerErrors();
   if (end == Tries::End::kAnswered) co_return Next::kOn;
   worker_failed_ = true;
   if (tries_.timed_out()) record_.end = ExchangeEnd::kTimeout;

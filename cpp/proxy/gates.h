@@ -1,6 +1,8 @@
 // Gates: what all lanes of a server share to keep it within its limits (docs/reference/limits.md).
 #pragma once
 
+#include <atomic>
+#include <mutex>
 #include <optional>
 
 #include "proxy/server_options.h"
@@ -31,6 +33,9 @@ struct Gates {
   std::optional<RateLimit> rate;
   RetryBudget retries;
   RequestQuarantine quarantine;
+
+  std::mutex ejecting;  // held while a 5xx may open a circuit breaker, since at most half may be open for that
+  std::atomic<bool> panicking{false};  // panic mode has begun: no circuit breaker admits requests
 };
 
 }  // namespace vllm_router

@@ -48,6 +48,19 @@ void WorkersComeDue(Lane& lane, const FleetView& fleet) {
   if (rested) lane.router->RefreshFleet();
 }
 
+void BeginPanic(Lane& lane, const FleetView& fleet) {
+  lane.recorder.panic_requests.fetch_add(1, std::memory_order_relaxed);
+  if (lane.gates.panicking.exchange(true, std::memory_order_relaxed)) return;
+  Log(LogLevel::kWarning,
+      "panic mode: no circuit breaker of the " + std::to_string(fleet.in_rotation()) +
+          " healthy workers admits requests; they go to the worker whose breaker opened first");
+}
+
+void EndPanic(Lane& lane, const Worker& found) {
+  if (!lane.gates.panicking.exchange(false, std::memory_order_relaxed)) return;
+  Log(LogLevel::kInfo, "panic mode is over: the circuit breaker of worker " + found.url.url + " is closed");
+}
+
 HealthChecker::HealthChecker(Lane& lane) : lane_(lane), delay_(lane.loop), warming_delay_(lane.loop) {}
 
 void HealthChecker::Start() {

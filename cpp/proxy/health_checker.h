@@ -75,6 +75,11 @@ class HealthChecker {
 // waited for, from a fleet that is not steady. Any lane's thread.
 void WorkersComeDue(Lane& lane, const FleetView& fleet);
 
+// Panic mode: requests go to workers whose circuit breakers do not admit them, since no other does. Logged once when it
+// begins and once when a closed breaker has been found again. Any lane's thread.
+void BeginPanic(Lane& lane, const FleetView& fleet);
+void EndPanic(Lane& lane, const Worker& found);
+
 // Tells log and metrics, and the fleet's next snapshot, that a breaker has moved. Any lane's thread.
 void BreakerMoved(
     Lane& lane, const std::shared_ptr<Worker>& worker, BreakerChange change, std::string_view why);

@@ -108,6 +108,7 @@ struct WorkerSum {
   uint64_t failed_tries = 0;
   uint64_t breaker_successes = 0;
   uint64_t breaker_failures = 0;
+  std::array<uint64_t, kErrorBlameCount> server_errors{};
   std::array<std::array<uint64_t, kBreakerStateCount>, kBreakerStateCount> breaker_moves{};
   uint64_t prompt_tokens = 0;
   uint64_t completion_tokens = 0;
@@ -121,6 +122,9 @@ struct WorkerSum {
     failed_tries += tallies.failed_tries.count();
     breaker_successes += tallies.breaker_successes.count();
     breaker_failures += tallies.breaker_failures.count();
+    for (size_t blame = 0; blame < kErrorBlameCount; ++blame) {
+      server_errors[blame] += tallies.server_errors[blame].count();
+    }
     for (size_t from = 0; from < kBreakerStateCount; ++from) {
       for (size_t to = 0; to < kBreakerStateCount; ++to)
         breaker_moves[from][to] += tallies.breaker_moves[from][to].count();
@@ -436,6 +440,15 @@ void Metrics::Collector::WriteWorkers(Page* page, const FleetView& fleet) const 
   page->Counter("cb_outcomes_total", "What answers of the worker, or their absence, said to its breaker.");
   each(&WorkerSum::breaker_successes, {Label("outcome", "success")});
   each(&WorkerSum::breaker_failures, {Label("outcome", "failure")});
+  page->Counter("server_errors_total", "5xx responses of the worker, by what they were put down to.");
+  for (size_t i = 0; i < workers.size(); ++i) {
+    for (size_t blame = 0; blame < kErrorBlameCount; ++blame) {
+      page->Add(
+          static_cast<double>(sums[i].server_errors[blame]),
+          {Label("blame", ErrorBlameName(static_cast<ErrorBlame>(blame))),
+           Label("worker", workers[i]->url.url)});
+    }
+  }
   page->Counter("cb_state_transitions_total", "Moves of the worker's circuit breaker.");
   for (size_t i = 0; i < workers.size(); ++i) {
     for (size_t from = 0; from < kBreakerStateCount; ++from) {
@@ -452,6 +465,13 @@ void Metrics::Collector::WriteWorkers(Page* page, const FleetView& fleet) const 
   for (const FleetView::Member& member : fleet.members()) {
     page->Add(static_cast<double>(member.worker->breaker.state()), {Label("worker", member.worker->url.url)});
   }
+  page->Counter(
+      "outlier_ejections_overflow_total",
+      "5xx responses that opened no circuit breaker because half of the workers' were open.");
+  page->Add(Total(&Recorder::ejections_overflow));
+  page->Counter(
+      "panic_requests_total", "Attempts at workers whose circuit breaker admitted none, as no other did.");
+  page->Add(Total(&Recorder::panic_requests));
   page->Gauge("worker_rests", "1 while others are asked first, as the worker wished by Retry-After.");
   for (const FleetView::Member& member : fleet.members()) {
     const bool rests = member.worker->cool_down.RestsAt(clock_.NowNanos());
@@ -611,7 +631,8 @@ void Metrics::Collector::WriteTokenizing(Page* page) const {
 void Metrics::Collector::WriteFleet(Page* page, const FleetView& fleet) const {
   page->Gauge("active_workers", "Workers in the fleet.");
   page->Add(static_cast<double>(fleet.members().size()));
-  page->Gauge("eligible_workers", "Workers that may be chosen now: healthy and not draining.");
+  page->Gauge(
+      "eligible_workers", "Workers that may be chosen now: healthy, not draining, circuit breaker not open.");
   page->Add(static_cast<double>(fleet.eligible().size()));
 
   const auto each = [&](const auto& value) {

@@ -69,6 +69,10 @@ void Recorder::Judged(const std::shared_ptr<Worker>& worker, BreakerVerdict verd
   if (verdict == BreakerVerdict::kFailure) shard_->Of(worker).breaker_failures.Add();
 }
 
+void Recorder::ServerError(const std::shared_ptr<Worker>& worker, ErrorBlame blame) {
+  shard_->Of(worker).server_errors[static_cast<size_t>(blame)].Add();
+}
+
 void Recorder::BreakerMoved(const std::shared_ptr<Worker>& worker, BreakerChange change) {
   shard_->Of(worker).breaker_moves[static_cast<size_t>(change.from)][static_cast<size_t>(change.to)].Add();
 }

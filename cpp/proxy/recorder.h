@@ -47,6 +47,8 @@ class Recorder {
   void Retried(const std::shared_ptr<Worker>& worker, uint32_t failures, int64_t pause_ns);
   // What a worker's circuit breaker heard of it, and that it moved.
   void Judged(const std::shared_ptr<Worker>& worker, BreakerVerdict verdict);
+  // What a 5xx of it was put down to.
+  void ServerError(const std::shared_ptr<Worker>& worker, ErrorBlame blame);
   void BreakerMoved(const std::shared_ptr<Worker>& worker, BreakerChange change);
   // At FINISH, once per exchange.
   void Record(const ExchangeRecord& record);
@@ -62,7 +64,10 @@ class Recorder {
   std::atomic<int64_t> client_connections{0};
   std::atomic<int64_t> in_flight{
       0};  // exchanges between HEAD and FINISH on inference and other proxied routes
-  std::atomic<uint64_t> steps_back{0};  // into the line, of requests that found no worker with room
+  std::atomic<uint64_t> steps_back{0};      // into the line, of requests that found no worker with room
+  std::atomic<uint64_t> panic_requests{0};  // attempts at a worker whose breaker did not admit them
+  std::atomic<uint64_t> ejections_overflow{
+      0};  // 5xx that would have opened a breaker, had not half of them been open
   std::atomic<uint64_t> connections_rejected{0};
   std::atomic<uint64_t> connections_evicted{0};  // idle ones, closed for new ones
   std::atomic<uint64_t> requests_never_begun{

@@ -73,6 +73,7 @@ struct WorkerTallies {
   Tally processed;
   Tally failed_tries;  // after which the request was tried again
   Tally breaker_successes, breaker_failures;
+  std::array<Tally, kErrorBlameCount> server_errors;                                    // by ErrorBlame
   std::array<std::array<Tally, kBreakerStateCount>, kBreakerStateCount> breaker_moves;  // [from][to]
   Tally prompt_tokens;
   Tally completion_tokens;

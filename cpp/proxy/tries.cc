@@ -21,6 +21,8 @@
 namespace vllm_router {
 namespace {
 
+constexpr int64_t kNanosPerMs = 1'000'000;
+
 iovec Piece(std::string_view bytes) { return {const_cast<char*>(bytes.data()), bytes.size()}; }
 
 // Empty if it is not there.
@@ -54,7 +56,7 @@ bool MayBeRepeated(const RequestHead& head, Route route) {
 }  // namespace
 
 Tries::Tries(Lane& lane, ExchangeRecord& record, const Hooks& hooks)
-    : lane_(lane), record_(record), hooks_(hooks) {}
+    : lane_(lane), record_(record), hooks_(hooks), server_errors_(lane) {}
 
 Tries::~Tries() { lane_.response_parsers.Give(std::move(answer_parser_)); }
 
@@ -262,20 +264,24 @@ bool Tries::Select() {
     StatusOr<Ticket> ticket = Choose();
     record_.chosen_ns = lane_.clock.NowNanos();
     if (!ticket.ok()) {
-      all_full_ = lane_.router->options().max_worker_requests != 0 && !fleet_->eligible().empty();
+      if (SelectInPanic()) break;
+      all_full_ = lane_.router->options().max_worker_requests != 0 && fleet_->in_rotation() != 0;
       // After a try, that one's failure says more.
       if (tried_.empty()) Fail(HttpError::kNoWorkers, std::string(ticket.status().message()));
       return false;
     }
     ticket_ = *std::move(ticket);
-    const bool joined = !ticket_.worker().url.prefix.empty();
-    if (joined && ResolveDotSegments(request_.head->path) != DotSegments::kNone) {
-      // The first with a prefix came while this request was on its way, so nobody has looked at its path.
+    if (!MayHavePath(ticket_.worker())) {
       refused_.push_back(ticket_.worker().id);
       continue;
     }
     pass_ = ticket_.shared_worker()->breaker.TryPass(lane_.options.breaker);
-    if (pass_) break;
+    if (pass_) {
+      if (lane_.gates.panicking.load(std::memory_order_relaxed) && !pass_->probe()) {
+        EndPanic(lane_, ticket_.worker());
+      }
+      break;
+    }
     refused_.push_back(ticket_.worker().id);  // another thread's request was the probe
   }
   judged_ = sound_ = false;
@@ -283,6 +289,43 @@ bool Tries::Select() {
   record_.decision = ticket_.decision();
   lane_.recorder.Decided(record_.worker, ticket_.decision());
   return true;
+}
+
+// Not a worker with a prefix, the first of which came while this request was on its way, so that nobody has looked at its
+// path.
+bool Tries::MayHavePath(const Worker& worker) const {
+  return worker.url.prefix.empty() || ResolveDotSegments(request_.head->path) == DotSegments::kNone;
+}
+
+// Panic mode, after Envoy's: where no circuit breaker admits a request, a worker that failed a while ago is better than an
+// error for certain. The one whose breaker opened first of those not tried yet.
+bool Tries::SelectInPanic() {
+  absl::InlinedVector<uint32_t, 16> positions;
+  for (uint32_t position = 0; position < fleet_->members().size(); ++position) {
+    if (!fleet_->members()[position].in_rotation()) continue;
+    const Worker& worker = fleet_->worker(position);
+    if (!MayHavePath(worker)) continue;
+    // So it may be chosen, and has no room under --max-worker-requests.
+    if (worker.breaker.Admits() && std::ranges::find(refused_, worker.id) == refused_.end()) return false;
+    positions.push_back(position);
+  }
+  const auto order = [this](uint32_t position) {
+    const Worker& worker = fleet_->worker(position);
+    const auto tried = std::ranges::find(tried_, worker.id);
+    return std::pair(tried == tried_.end() ? 0 : tried - tried_.begin() + 1, worker.breaker.opened_ns());
+  };
+  while (!positions.empty()) {
+    const auto first = std::ranges::min_element(positions, {}, order);
+    StatusOr<Ticket> ticket = lane_.router->Select(*request_.key, fleet_->Only(*first));
+    if (ticket.ok()) {
+      ticket_ = *std::move(ticket);
+      pass_ = ticket_.shared_worker()->breaker.PassInPanic();
+      BeginPanic(lane_, *fleet_);
+      return true;
+    }
+    positions.erase(first);
+  }
+  return false;
 }
 
 // Usually among all that the snapshot says. Under --max-worker-requests, one who has room and was tried, or rests, is
@@ -334,11 +377,24 @@ bool Tries::AnyUntried() const {
 void Tries::Judge(BreakerVerdict verdict, std::string_view why) {
   if (!pass_ || std::exchange(judged_, true)) return;
   const std::shared_ptr<Worker>& worker = record_.worker;
+  if (verdict == BreakerVerdict::kServerError) {
+    server_errors_.Hold(worker, *std::move(pass_));
+    pass_.reset();
+    return;
+  }
   lane_.recorder.Judged(worker, verdict);
+  const BreakerOptions& options = lane_.options.breaker;
+  const int64_t now = lane_.clock.NowNanos();
   sound_ = verdict == BreakerVerdict::kSuccess;
-  const std::optional<BreakerChange> change =
-      pass_->Settle(lane_.options.breaker, verdict, lane_.clock.NowNanos());
-  if (change) BreakerMoved(lane_, worker, *change, why);
+  if (sound_) {
+    worker->responses.CountSuccess(options.window_ms * kNanosPerMs, now);
+    server_errors_.ServedBy(*worker);
+  }
+  const std::optional<BreakerChange> change = pass_->Settle(options, verdict, now);
+  if (change) {
+    BreakerMoved(
+        lane_, worker, *change, change->from == BreakerState::kOpen ? "it served in panic mode" : why);
+  }
 }
 
 // Of the try that has just ended. Only what the worker did counts: a client that leaves never gets here.
@@ -347,9 +403,7 @@ void Tries::JudgeTry(bool answered) {
     const ResponseHead& head = answer();
     const std::string_view retry_after = FieldOf(head, "retry-after");
     if (head.status == 429 || head.status == 503) LetRest(ParseRetryAfter(retry_after).value_or(0));
-    Judge(
-        VerdictOf(head.status, !retry_after.empty()),
-        head.status >= 500 ? "the last answer's status was 5xx" : "");
+    Judge(VerdictOf(head.status, !retry_after.empty()), {});
     return;
   }
   const bool unreached = error_ == HttpError::kConnectFailed || error_ == HttpError::kConnectTimeout;
@@ -362,7 +416,6 @@ void Tries::JudgeTry(bool answered) {
 
 // Others are asked first for a while.
 void Tries::LetRest(int64_t retry_after_ms) {
-  constexpr int64_t kNanosPerMs = 1'000'000;
   Worker& worker = *record_.worker;
   if (retry_after_ms <= 0 || !worker.cool_down.Begin(lane_.clock.NowNanos(), retry_after_ms * kNanosPerMs)) {
     return;

@@ -38,6 +38,7 @@
 #include "proxy/exchange_record.h"
 #include "proxy/request_body.h"
 #include "proxy/request_id.h"
+#include "proxy/server_errors.h"
 #include "proxy/upstream_pool.h"
 #include "routing/request_quarantine.h"
 #include "routing/retry_plan.h"
@@ -107,6 +108,8 @@ class Tries {
   // What the worker's circuit breaker is to hear of an answer's end; and of a worker that never said anything.
   void AnswerEnded(bool broke_off);
   void BlameWorker();
+  // No further attempt follows what Run() ended with, so 5xx that earlier ones met can be put down to somebody.
+  void SettleServerErrors() { server_errors_.Ended(); }
 
   // To be awaited before the end, since the sender works on the request.
   Task<void> StopSending();
@@ -124,6 +127,8 @@ class Tries {
   };
 
   bool Select();
+  bool SelectInPanic();
+  bool MayHavePath(const Worker& worker) const;
   StatusOr<Ticket> Choose();
   FleetView Eligible();
   FleetView Without(std::span<const WorkerId> tried, bool rested) const;
@@ -175,6 +180,7 @@ class Tries {
   std::optional<BreakerPass> pass_;  // points into the ticket's worker
   bool judged_ = false;              // the pass is settled
   bool sound_ = false;               // the head of the answer was a success
+  ServerErrors server_errors_;
   UpstreamPool::Lease lease_;
   std::optional<KeptAnswer> kept_;
   Socket no_connection_;                    // of a kept answer

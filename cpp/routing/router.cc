@@ -442,11 +442,19 @@ StatusOr<Ticket> Router::SelectBelow(const RoutingKey& key, const FleetView& fle
 }
 
 int64_t Router::FreePlaces(const FleetView& fleet) const {
-  const int64_t most = options_.max_worker_requests;
+  const auto free_at = [this](const Worker& worker) {
+    return std::max<int64_t>(0, int64_t{options_.max_worker_requests} - worker.load.open_requests());
+  };
   int64_t free = 0;
+  bool any_admits = false;
   for (const uint32_t position : fleet.eligible()) {
-    if (!fleet.worker(position).breaker.Admits()) continue;  // nobody but its probe
-    free += std::max<int64_t>(0, most - fleet.worker(position).load.open_requests());
+    if (!fleet.worker(position).breaker.Admits()) continue;  // its probe is under way
+    any_admits = true;
+    free += free_at(fleet.worker(position));
+  }
+  if (any_admits) return free;
+  for (const FleetView::Member& member : fleet.members()) {
+    if (member.in_rotation()) free += free_at(*member.worker);
   }
   return free;
 }

@@ -101,7 +101,8 @@ class Router {
   // Unavailable when nobody in `fleet` is eligible, or all who are have max_worker_requests open; the message says how
   // many there are and why not.
   StatusOr<Ticket> Select(const RoutingKey& key, const FleetView& fleet);
-  // How many more requests the eligible workers may have under max_worker_requests. REQUIRES: that is not 0.
+  // How many more requests the workers that may be chosen now may have under max_worker_requests: the eligible ones, or, where
+  // no circuit breaker admits a request, all healthy ones. REQUIRES: that is not 0.
   int64_t FreePlaces(const FleetView& fleet) const;
 
  private:

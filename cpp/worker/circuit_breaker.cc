@@ -1,5 +1,6 @@
 #include "worker/circuit_breaker.h"
 
+#include <algorithm>
 #include <array>
 
 namespace vllm_router {
@@ -16,7 +17,8 @@ std::string_view BreakerStateName(BreakerState state) {
 
 BreakerVerdict VerdictOf(int status, bool has_retry_after) {
   if (status == 408 || status == 429 || (status == 503 && has_retry_after)) return BreakerVerdict::kNeutral;
-  return status >= 500 ? BreakerVerdict::kFailure : BreakerVerdict::kSuccess;
+  if (status == 501 || status == 505) return BreakerVerdict::kNeutral;
+  return status >= 500 ? BreakerVerdict::kServerError : BreakerVerdict::kSuccess;
 }
 
 BreakerPass& BreakerPass::operator=(BreakerPass&& other) noexcept {
@@ -33,49 +35,60 @@ void BreakerPass::Return() {
   std::lock_guard lock(breaker_->mutex_);
   if (breaker_->epoch_.load(std::memory_order_relaxed) == epoch_) {
     breaker_->probing_.store(false, std::memory_order_relaxed);
+    breaker_->held_since_ns_ = CircuitBreaker::kNotHeld;
   }
   probe_ = false;
 }
 
 std::optional<BreakerChange> BreakerPass::Settle(
-    const BreakerOptions& options, BreakerVerdict verdict, int64_t now_ns) {
+    const BreakerOptions& options, BreakerVerdict verdict, int64_t now_ns, bool may_open) {
   CircuitBreaker& breaker = *breaker_;
   if (verdict == BreakerVerdict::kSuccess) breaker.out_of_reach_.store(false, std::memory_order_relaxed);
   const bool nothing_to_say =
       verdict == BreakerVerdict::kNeutral ||
-      (verdict == BreakerVerdict::kSuccess && !probe_ && !breaker.failing_.load(std::memory_order_relaxed));
+      (verdict == BreakerVerdict::kSuccess && breaker.state() == BreakerState::kClosed &&
+       !breaker.failing_.load(std::memory_order_relaxed));
   if (nothing_to_say) {
     Return();
     return std::nullopt;
   }
   std::lock_guard lock(breaker.mutex_);
   if (breaker.epoch_.load(std::memory_order_relaxed) != epoch_) return std::nullopt;
-  if (probe_) {
-    probe_ = false;
+  if (std::exchange(probe_, false)) {
     breaker.probing_.store(false, std::memory_order_relaxed);
-    if (verdict == BreakerVerdict::kFailure) return breaker.MoveTo(BreakerState::kOpen, now_ns);
+    breaker.held_since_ns_ = CircuitBreaker::kNotHeld;
+  }
+  if (verdict == BreakerVerdict::kFailure) {
+    return breaker.Fail(&breaker.failures_, options, now_ns, may_open);
+  }
+  if (breaker.state() == BreakerState::kOpen) {  // served in panic mode
+    return breaker.MoveTo(BreakerState::kHalfOpen, now_ns);
+  }
+  if (breaker.state() == BreakerState::kHalfOpen) {
     if (++breaker.successes_ < options.success_threshold) return std::nullopt;
     return breaker.MoveTo(BreakerState::kClosed, now_ns);
   }
-  if (verdict == BreakerVerdict::kFailure) return breaker.Fail(&breaker.failures_, options, now_ns);
   breaker.failures_.clear();
   breaker.failing_.store(false, std::memory_order_relaxed);
   return std::nullopt;
 }
 
 std::optional<BreakerChange> BreakerPass::SettleEnd(
-    const BreakerOptions& options, bool broke_off, int64_t now_ns) {
+    const BreakerOptions& options, bool broke_off, int64_t now_ns, bool may_open) {
   CircuitBreaker& breaker = *breaker_;
   if (!broke_off && !breaker.breaking_off_.load(std::memory_order_relaxed)) return std::nullopt;
   std::lock_guard lock(breaker.mutex_);
   if (breaker.epoch_.load(std::memory_order_relaxed) != epoch_) return std::nullopt;
-  if (broke_off) {
-    if (breaker.state() == BreakerState::kHalfOpen) return breaker.MoveTo(BreakerState::kOpen, now_ns);
-    return breaker.Fail(&breaker.broken_off_, options, now_ns);
-  }
+  if (broke_off) return breaker.Fail(&breaker.broken_off_, options, now_ns, may_open);
   breaker.broken_off_.clear();
   breaker.breaking_off_.store(false, std::memory_order_relaxed);
   return std::nullopt;
+}
+
+void BreakerPass::Hold(int64_t now_ns) {
+  if (!probe_) return;
+  std::lock_guard lock(breaker_->mutex_);
+  if (breaker_->epoch_.load(std::memory_order_relaxed) == epoch_) breaker_->held_since_ns_ = now_ns;
 }
 
 std::optional<BreakerPass> CircuitBreaker::TryPass(const BreakerOptions& options) {
@@ -91,25 +104,43 @@ std::optional<BreakerPass> CircuitBreaker::TryPass(const BreakerOptions& options
 }
 
 std::optional<BreakerChange> CircuitBreaker::ComeDue(const BreakerOptions& options, int64_t now_ns) {
-  if (state() != BreakerState::kOpen) return std::nullopt;
+  if (state() == BreakerState::kClosed) return std::nullopt;
   std::lock_guard lock(mutex_);
-  if (state() != BreakerState::kOpen || now_ns - opened_ns_ < options.open_ms * kMs) return std::nullopt;
-  return MoveTo(BreakerState::kHalfOpen, now_ns);
+  const int64_t open_ns = options.open_ms * kMs;
+  if (state() == BreakerState::kOpen && now_ns - opened_ns() >= open_ns) {
+    return MoveTo(BreakerState::kHalfOpen, now_ns);
+  }
+  if (held_since_ns_ != kNotHeld && now_ns - held_since_ns_ >= open_ns) {
+    held_since_ns_ = kNotHeld;
+    probing_.store(false, std::memory_order_relaxed);
+    epoch_.fetch_add(1, std::memory_order_release);  // so that its pass says nothing any more
+  }
+  return std::nullopt;
+}
+
+bool CircuitBreaker::IsHeldClosed(const BreakerOptions& options) {
+  std::lock_guard lock(mutex_);
+  return state() == BreakerState::kClosed &&
+         std::max(failures_.size(), broken_off_.size()) >= options.failure_threshold;
 }
 
 std::optional<BreakerChange> CircuitBreaker::Reached() {
   if (!out_of_reach_.exchange(false, std::memory_order_relaxed)) return std::nullopt;
   std::lock_guard lock(mutex_);
   if (state() != BreakerState::kOpen) return std::nullopt;
-  return MoveTo(BreakerState::kHalfOpen, opened_ns_);
+  return MoveTo(BreakerState::kHalfOpen, opened_ns());
 }
 
 std::optional<BreakerChange> CircuitBreaker::Fail(
-    std::deque<int64_t>* row, const BreakerOptions& options, int64_t now_ns) {
+    std::deque<int64_t>* row, const BreakerOptions& options, int64_t now_ns, bool may_open) {
+  if (state() == BreakerState::kHalfOpen) return MoveTo(BreakerState::kOpen, now_ns);
+  if (state() == BreakerState::kOpen) opened_ns_.store(now_ns, std::memory_order_relaxed);
   if (options.disabled || state() != BreakerState::kClosed) return std::nullopt;
   row->push_back(now_ns);
-  while (now_ns - row->front() > options.window_ms * kMs) row->pop_front();
-  if (row->size() >= options.failure_threshold) return MoveTo(BreakerState::kOpen, now_ns);
+  while (now_ns - row->front() > options.window_ms * kMs || row->size() > options.failure_threshold) {
+    row->pop_front();
+  }
+  if (row->size() >= options.failure_threshold && may_open) return MoveTo(BreakerState::kOpen, now_ns);
   failing_.store(!failures_.empty(), std::memory_order_relaxed);
   breaking_off_.store(!broken_off_.empty(), std::memory_order_relaxed);
   return std::nullopt;
@@ -123,7 +154,8 @@ BreakerChange CircuitBreaker::MoveTo(BreakerState state, int64_t now_ns) {
   breaking_off_.store(false, std::memory_order_relaxed);
   successes_ = 0;
   probing_.store(false, std::memory_order_relaxed);
-  if (state == BreakerState::kOpen) opened_ns_ = now_ns;
+  held_since_ns_ = kNotHeld;
+  if (state == BreakerState::kOpen) opened_ns_.store(now_ns, std::memory_order_relaxed);
   state_.store(state, std::memory_order_relaxed);
   epoch_.fetch_add(1, std::memory_order_release);
   return change;

@@ -8,12 +8,18 @@
 //      `--------------------------------------------- HALF-OPEN <--------------' worker is back -----'
 //                                                     one request at a time
 //
-//   std::optional<BreakerPass> pass = breaker.TryPass(options, now);      // nullopt: not this worker
-//   pass->Settle(BreakerVerdict::kFailure, now);                          // at the head of the answer, or instead of it
+//   std::optional<BreakerPass> pass = breaker.TryPass(options);            // nullopt: not this worker
+//   pass->Settle(options, BreakerVerdict::kFailure, now);                  // at the head of the answer, or instead of it
 //
 // A pass that is destroyed unsettled says nothing, as when the client left, and lets the next probe through. What was
 // sent before the state changed says nothing about the new state. Answers that break off are counted in a row of their
 // own, since the good head that each began with would wipe them out.
+//
+// A 5xx is no verdict yet, since the request may be to blame (outlier_detector.h). Its pass is held until that is known.
+// A held probe keeps its place, since the worker more likely failed than not, but for open_ms at most.
+//
+// Where no breaker of the fleet admits a request, one that does not is passed all the same (panic mode, PassInPanic). A
+// success then makes an open breaker half-open at once; a failure makes it the one opened last.
 //
 // Thread-safe. While all is well, a pass and its success cost two relaxed loads; otherwise a short mutex.
 // M. Nygard, "Release It!" (2007).
@@ -42,10 +48,15 @@ enum class BreakerState : uint8_t { kClosed, kOpen, kHalfOpen };
 inline constexpr int kBreakerStateCount = 3;
 std::string_view BreakerStateName(BreakerState state);  // closed, open, half_open
 
-enum class BreakerVerdict : uint8_t { kNeutral, kSuccess, kFailure };
+enum class BreakerVerdict : uint8_t {
+  kNeutral,
+  kSuccess,
+  kFailure,
+  kServerError,  // not to be settled: whether it is a failure or nothing is not known yet
+};
 
-// What an answer's status says of its worker: 5xx is a failure, unless it is a 503 that says when to come back; 408 and
-// 429 say nothing; everything else shows that it serves.
+// What a response's status says of its worker. 408, 429, and a 503 that says when to come back: nothing, it is busy. 501 and
+// 505: nothing, the request asks for what it cannot do. Other 5xx: kServerError. Everything else shows that it serves.
 BreakerVerdict VerdictOf(int status, bool has_retry_after);
 
 struct BreakerChange {
@@ -64,9 +75,14 @@ class BreakerPass {
 
   bool probe() const { return probe_; }
 
-  // Each once, the second after the first and only if that was a success. The change that it caused, if any.
-  std::optional<BreakerChange> Settle(const BreakerOptions& options, BreakerVerdict verdict, int64_t now_ns);
-  std::optional<BreakerChange> SettleEnd(const BreakerOptions& options, bool broke_off, int64_t now_ns);
+  // Each once, the second after the first and only if that was a success. The change that it caused, if any. Without
+  // `may_open` a failure is counted, but a closed breaker stays closed. REQUIRES: `verdict` is not kServerError.
+  std::optional<BreakerChange> Settle(
+      const BreakerOptions& options, BreakerVerdict verdict, int64_t now_ns, bool may_open = true);
+  std::optional<BreakerChange> SettleEnd(
+      const BreakerOptions& options, bool broke_off, int64_t now_ns, bool may_open = true);
+  // It will be settled later.
+  void Hold(int64_t now_ns);
 
  private:
   friend class CircuitBreaker;
@@ -86,12 +102,18 @@ class CircuitBreaker {
   // nullopt: it is open, or half-open with a probe under way. A breaker that is due must be told so first.
   // The pass must not outlive the breaker.
   std::optional<BreakerPass> TryPass(const BreakerOptions& options);
+  // For a request that must go to this worker, since no other breaker admits it either.
+  BreakerPass PassInPanic() { return BreakerPass(this, epoch_.load(std::memory_order_acquire), false); }
+  // When it opened last; 0: never. The least of all is the first to serve in panic mode.
+  int64_t opened_ns() const { return opened_ns_.load(std::memory_order_relaxed); }
+  // So many failures in a row that it would have opened, had it been allowed to.
+  bool IsHeldClosed(const BreakerOptions& options);
   // Whether TryPass() would give one. For choosing; another thread may be faster.
   bool Admits() const {
     return state() == BreakerState::kClosed || (state() == BreakerState::kHalfOpen && !probing());
   }
 
-  // OPEN -> HALF-OPEN, if it has been open for long enough.
+  // OPEN -> HALF-OPEN, if it has been open for long enough. Likewise a probe that is held for so long loses its place.
   std::optional<BreakerChange> ComeDue(const BreakerOptions& options, int64_t now_ns);
 
   // The worker could not be reached at all; it answered a health check. The second after the first makes an open
@@ -104,7 +126,8 @@ class CircuitBreaker {
   bool probing() const { return probing_.load(std::memory_order_relaxed); }
 
   // All with the mutex held.
-  std::optional<BreakerChange> Fail(std::deque<int64_t>* row, const BreakerOptions& options, int64_t now_ns);
+  std::optional<BreakerChange> Fail(
+      std::deque<int64_t>* row, const BreakerOptions& options, int64_t now_ns, bool may_open);
   BreakerChange MoveTo(BreakerState state, int64_t now_ns);
 
   std::atomic<BreakerState> state_{BreakerState::kClosed};
@@ -113,12 +136,14 @@ class CircuitBreaker {
   std::atomic<uint64_t> epoch_{0};         // changes with the state
   std::atomic<bool> failing_{false};       // `failures_` has any
   std::atomic<bool> breaking_off_{false};  // `broken_off_` has any
+  std::atomic<int64_t> opened_ns_{0};
 
-  std::mutex mutex_;                // leaf; guards what follows, and all writes of what precedes
-  std::deque<int64_t> failures_;    // times of those in a row, oldest first; while closed
-  std::deque<int64_t> broken_off_;  // the same, of answers that broke off
-  uint32_t successes_ = 0;          // in a row; while half-open
-  int64_t opened_ns_ = 0;
+  std::mutex mutex_;                  // leaf; guards what follows, and all writes of what precedes
+  std::deque<int64_t> failures_;      // times of those in a row, oldest first; while closed
+  std::deque<int64_t> broken_off_;    // the same, of answers that broke off
+  uint32_t successes_ = 0;            // in a row; while half-open
+  int64_t held_since_ns_ = kNotHeld;  // of the probe that is under way
+  static constexpr int64_t kNotHeld = -1;
 };
 
 }  // namespace vllm_router

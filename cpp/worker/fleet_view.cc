@@ -7,7 +7,11 @@ FleetView::FleetView(std::vector<Member> members, uint64_t membership)
   for (size_t i = 0; i < members_.size(); ++i) {
     is_eligible_[i] = members_[i].serves() ? 1 : 0;
     const Worker& worker = *members_[i].worker;
-    if (worker.breaker.state() != BreakerState::kClosed || worker.cool_down.resting()) steady_ = false;
+    const bool closed = worker.breaker.state() == BreakerState::kClosed;
+    if (!closed || worker.cool_down.resting()) steady_ = false;
+    if (!members_[i].in_rotation()) continue;
+    ++in_rotation_;
+    if (!closed) ++ejected_;
     if (!worker.url.prefix.empty()) any_prefix_ = true;
   }
   FindEligible();
@@ -25,6 +29,14 @@ FleetView FleetView::Without(std::span<const uint32_t> positions) const {
   for (const uint32_t position : positions) smaller.is_eligible_[position] = 0;
   smaller.FindEligible();
   return smaller;
+}
+
+FleetView FleetView::Only(uint32_t position) const {
+  FleetView one(*this);
+  one.is_eligible_.assign(members_.size(), 0);
+  one.is_eligible_[position] = 1;
+  one.FindEligible();
+  return one;
 }
 
 void FleetView::FindEligible() {

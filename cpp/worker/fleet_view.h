@@ -40,7 +40,8 @@ class FleetView {
     bool healthy = true;
     bool draining = false;
     bool open = false;  // its circuit breaker
-    bool serves() const { return healthy && !draining && !open; }
+    bool in_rotation() const { return healthy && !draining; }
+    bool serves() const { return in_rotation() && !open; }
   };
 
   FleetView() = default;
@@ -54,6 +55,8 @@ class FleetView {
   std::optional<uint32_t> Find(std::string_view url) const;  // O(members)
 
   uint64_t membership() const { return membership_; }
+  uint32_t in_rotation() const { return in_rotation_; }  // members that are healthy and not draining
+  uint32_t ejected() const { return ejected_; }          // those of them without a closed circuit breaker
   bool steady() const { return steady_; }          // all circuit breakers were closed, and nobody rested
   bool any_prefix() const { return any_prefix_; }  // of a member's URL
   bool equal_weights() const { return equal_weights_; }          // load_weight() of the eligible
@@ -65,6 +68,8 @@ class FleetView {
 
   // The same fleet with some members not eligible. Positions and plan stay.
   FleetView Without(std::span<const uint32_t> positions) const;
+  // The same with one member eligible, whether it was or not.
+  FleetView Only(uint32_t position) const;
 
  private:
   void FindEligible();
@@ -74,6 +79,8 @@ class FleetView {
   std::vector<uint8_t> is_eligible_;  // by position
   uint64_t membership_ = 0;
   uint64_t eligible_weight_ = 0;
+  uint32_t in_rotation_ = 0;
+  uint32_t ejected_ = 0;
   bool equal_weights_ = true;
   bool steady_ = true;
   bool any_prefix_ = false;

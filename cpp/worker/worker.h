@@ -12,6 +12,7 @@
 #include "base/limits.h"
 #include "worker/circuit_breaker.h"
 #include "worker/cool_down.h"
+#include "worker/outlier_detector.h"
 #include "worker/worker_load.h"
 #include "worker/worker_url.h"
 
@@ -28,6 +29,7 @@ struct Worker {
   const uint32_t weight;  // relative capacity in thousandths, kMinWeight..kMaxWeight
   WorkerLoad load;
   CircuitBreaker breaker;
+  ResponseCounts responses;
   CoolDown cool_down;
   std::atomic<uint32_t> warmth{kWeightOne};  // thousandths; less while it comes back (warmth.h)
   std::atomic<bool> suspected{false};        // a health check has been asked for

@@ -60,7 +60,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Family]
     sick = stage.worker(lambda connection, _: connection.send(response(500, b"")))
     troubled = stage.router(
         sick, prometheus_port=0, disable_retries=False, disable_circuit_breaker=False,
-        retry_max_retries=2, retry_initial_backoff_ms=1, cb_failure_threshold=2,
+        retry_max_retries=2, retry_initial_backoff_ms=1, cb_failure_threshold=1,
     )  # fmt: skip
     assert stage.client(troubled).ask("POST", "/v1/embeddings", body=b"{}").status == 500
     eventually(lambda: "vllm_router_retries_exhausted_total{" in troubled.server.metrics_text())

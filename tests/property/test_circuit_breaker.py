@@ -31,19 +31,32 @@ class CircuitBreaker(RuleBasedStateMachine):
         if slow is not None:
             self.passes.append((ours, slow))
 
+    @rule()
+    def panic(self):
+        self.passes.append((self.breaker.pass_in_panic(), self.slow.pass_in_panic()))
+
     @precondition(lambda self: self.passes)
-    @rule(data=st.data(), verdict=st.sampled_from(VERDICTS))
-    def settle(self, data, verdict):
+    @rule(data=st.data())
+    def hold(self, data):
+        ours, slow = self.passes[data.draw(st.integers(0, len(self.passes) - 1))]
+        ours.hold(self.now)
+        self.slow.hold(slow, self.now)
+
+    @precondition(lambda self: self.passes)
+    @rule(data=st.data(), verdict=st.sampled_from(VERDICTS), may_open=st.booleans())
+    def settle(self, data, verdict, may_open):
         ours, slow = self.passes.pop(data.draw(st.integers(0, len(self.passes) - 1)))
-        assert ours.settle(verdict, self.now) == self.slow.settle(slow, verdict, self.now)
+        assert ours.settle(verdict, self.now, may_open) == self.slow.settle(slow, verdict, self.now, may_open)
         if verdict == "success":
             self.good.append((ours, slow))
 
     @precondition(lambda self: self.good)
-    @rule(data=st.data(), broke_off=st.booleans())
-    def end(self, data, broke_off):
+    @rule(data=st.data(), broke_off=st.booleans(), may_open=st.booleans())
+    def end(self, data, broke_off, may_open):
         ours, slow = self.good.pop(data.draw(st.integers(0, len(self.good) - 1)))
-        assert ours.settle_end(broke_off, self.now) == self.slow.settle_end(slow, broke_off, self.now)
+        assert ours.settle_end(broke_off, self.now, may_open) == self.slow.settle_end(
+            slow, broke_off, self.now, may_open
+        )
 
     @precondition(lambda self: self.passes)
     @rule(data=st.data())
@@ -65,6 +78,8 @@ class CircuitBreaker(RuleBasedStateMachine):
     def they_agree(self):
         if hasattr(self, "slow"):
             assert self.breaker.state == self.slow.state
+            assert self.breaker.opened_at == self.slow.opened
+            assert self.breaker.held_closed == self.slow.held_closed()
             assert self.breaker.admits == (
                 self.slow.state == "closed" or (self.slow.state == "half_open" and self.slow.prober is None)
             )

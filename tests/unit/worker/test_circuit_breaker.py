@@ -130,6 +130,54 @@ def test_a_worker_that_answered_badly_waits_whatever_its_health_check_says():
     assert one.state == "open"
 
 
+def test_what_must_not_open_it_is_counted_all_the_same():
+    """mending row 2: half of the fleet is open already."""
+    one = breaker()
+    for now in range(10):
+        assert one.try_pass().settle("failure", now, may_open=False) is None
+    assert one.held_closed
+    assert say(one, "failure", 10.0) == ("closed", "open")
+
+
+def test_a_held_probe_keeps_its_place_for_a_while():
+    """mending row 2: whether its 5xx counts is known later."""
+    one = half_open()
+    probe = one.try_pass()
+    probe.hold(61.0)
+    assert not one.admits
+    assert one.come_due(120.9) is None
+    assert not one.admits
+    assert one.come_due(121.0) is None
+    assert one.admits
+    second = one.try_pass()
+    assert probe.settle("failure", 122.0) is None  # too late
+    probe.drop()
+    assert not one.admits  # the place is the second's
+    assert second.settle("failure", 123.0) == ("half_open", "open")
+
+
+def test_a_held_probe_that_is_settled_opens_it_again():
+    one = half_open()
+    probe = one.try_pass()
+    probe.hold(61.0)
+    assert probe.settle("failure", 62.0) == ("half_open", "open")
+
+
+def test_in_panic_mode_a_success_makes_an_open_one_half_open():
+    """mending row 2"""
+    one = opened(at=0.0)
+    assert one.pass_in_panic().settle("success", 1.0) == ("open", "half_open")
+    assert say(one, "success", 2.0) is None
+    assert one.pass_in_panic().settle("success", 3.0) == ("half_open", "closed")
+
+
+def test_in_panic_mode_a_failure_makes_it_the_one_opened_last():
+    one = opened(at=5.0)
+    assert one.opened_at == 5.0
+    assert one.pass_in_panic().settle("failure", 7.0) is None
+    assert (one.state, one.opened_at) == ("open", 7.0)
+
+
 def test_disabled_it_never_opens():
     one = breaker(disabled=True)
     assert [say(one, "failure") for _ in range(20)] == [None] * 20
@@ -143,12 +191,14 @@ def test_disabled_it_never_opens():
         (422, False, "success"),
         (408, False, "neutral"),
         (429, False, "neutral"),
-        (500, False, "failure"),
-        (501, False, "failure"),
-        (502, True, "failure"),
-        (503, False, "failure"),
+        (500, False, "server_error"),
+        (501, False, "neutral"),
+        (502, True, "server_error"),
+        (503, False, "server_error"),
         (503, True, "neutral"),
-        (504, False, "failure"),
+        (504, False, "server_error"),
+        (505, False, "neutral"),
+        (507, False, "server_error"),
     ],
 )
 def test_what_a_status_says_of_its_worker(status, retry_after, verdict):

@@ -1,0 +1,53 @@
+// ServerErrors: the 5xx responses that the attempts of one request met, until it is known whether the workers or the
+// request are to blame (worker/outlier_detector.h says by what rule).
+//
+//   attempt at A: 500   Hold(A)                  retry
+//   attempt at B: 200   ServedBy(B)              counts against A
+//          or    500   Hold(B), no retry, Ended   counts against none, since A and B agree
+//   attempt at A: 500   Hold(A), no retry, Ended  counts against A if it does worse than the fleet
+//   the client leaves   (destroyed)              says nothing
+//
+// It holds the breakers' passes meanwhile. Costs nothing until there is a 5xx. Belongs to one exchange.
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "worker/outlier_detector.h"
+#include "worker/worker.h"
+
+namespace vllm_router {
+
+struct Lane;
+
+class ServerErrors {
+ public:
+  explicit ServerErrors(Lane& lane) : lane_(lane) {}
+
+  // `worker` responded with a 5xx.
+  void Hold(std::shared_ptr<Worker> worker, BreakerPass pass);
+  // `worker` responded to the same request with what is neither 5xx nor a plea for time.
+  void ServedBy(const Worker& worker) {
+    if (!held_.empty()) CountAgainstAllBut(worker);
+  }
+  // There will be no further attempt.
+  void Ended() {
+    if (!held_.empty()) SettleAlone();
+  }
+
+ private:
+  struct Held {
+    std::shared_ptr<Worker> worker;
+    BreakerPass pass;
+  };
+
+  void CountAgainstAllBut(const Worker& worker);
+  void SettleAlone();
+  void CountAgainst(Held& held, std::string_view why);
+
+  Lane& lane_;
+  std::vector<Held> held_;
+};
+
+}  // namespace vllm_router
