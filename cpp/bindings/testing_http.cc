@@ -350,6 +350,7 @@ void BindTestingHttp(py::module_& testing) {
     py::dict r;
     r["done"] = summary.done;
     r["error"] = summary.error;
+    r["server_error"] = summary.server_error;
     r["prompt_tokens"] = summary.prompt_tokens;
     r["completion_tokens"] = summary.completion_tokens;
     r["cached_tokens"] = summary.cached_tokens;

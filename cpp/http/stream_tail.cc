@@ -180,16 +180,52 @@ Usage FindUsage(std::string_view text, bool cut) {
   return usage.any() ? usage : FindUsage(text, "\"meta_info\"", 5, cut);
 }
 
-// Whether a whole JSON text is an object with a member `error` that is neither null nor false.
-bool IsError(std::string_view text) {
-  if (text.find("\"error\"") == std::string_view::npos) return false;
-  bool error = false;
-  JsonCursor cursor(text);
-  const bool complete = cursor.Object([&error](std::string_view name, JsonCursor& value) {
-    if (name == "error") error = !value.NextIs('n') && !value.NextIs('f');
-    return value.SkipValue();
+enum class ErrorKind : uint8_t { kNone, kOther, kServer };
+
+// Names that servers give to failures of their own, letters only.
+bool NamesServerError(std::string_view name) {
+  constexpr std::string_view kNames[] = {
+      "internalservererror", "internalerror",           "servererror", "apierror",      "overloadederror",
+      "serviceunavailable",  "serviceunavailableerror", "badgateway",  "gatewaytimeout"};
+  std::string letters;
+  for (const char c : name.substr(0, 64)) {
+    if (c >= 'A' && c <= 'Z') letters.push_back(static_cast<char>(c - 'A' + 'a'));
+    if (c >= 'a' && c <= 'z') letters.push_back(c);
+  }
+  return std::ranges::find(kNames, letters) != std::end(kNames);
+}
+
+// 501 and 505 are about what the request asks for.
+bool IsServerStatus(uint64_t status) { return status >= 500 && status != 501 && status != 505; }
+
+// The cursor is on the value of a member `error`, and moves past it; false if it cannot.
+bool ReadError(JsonCursor& cursor, ErrorKind* kind) {
+  const bool denied = cursor.NextIs('n') || cursor.NextIs('f');
+  *kind = denied ? ErrorKind::kNone : ErrorKind::kOther;
+  if (!cursor.NextIs('{')) return cursor.SkipValue();
+  std::string_view code;
+  std::string_view type;
+  const bool complete = cursor.Object([&code, &type](std::string_view name, JsonCursor& value) {
+    std::string_view* const word = name == "code" ? &code : name == "type" ? &type : nullptr;
+    if (word == nullptr || value.NextIs('{') || value.NextIs('[')) return value.SkipValue();
+    return value.NextIs('"') ? value.String(word) : value.Scalar(word);
   });
-  return complete && cursor.AtEnd() && error;
+  const std::optional<uint64_t> number = ParseDecimal(code);
+  const bool is_status = number.has_value() && *number >= 100 && *number < 600;
+  const bool server = is_status ? IsServerStatus(*number) : NamesServerError(code) || NamesServerError(type);
+  if (server) *kind = ErrorKind::kServer;
+  return complete;
+}
+
+// Of a whole JSON text that is an object: what its member `error` says.
+ErrorKind FindError(std::string_view text) {
+  if (text.find("\"error\"") == std::string_view::npos) return ErrorKind::kNone;
+  ErrorKind kind = ErrorKind::kNone;
+  JsonCursor cursor(text);
+  const bool complete = cursor.Object([&kind](std::string_view name, JsonCursor& value) {
+    return name == "error" ? ReadError(value, &kind) : value.SkipValue();
+  });
+  return complete && cursor.AtEnd() ? kind : ErrorKind::kNone;
 }
 
 // Calls visit(data, cut) for each event, the last one first, until it returns false. `data` are the event's data lines,
@@ -274,6 +310,7 @@ StreamSummary StreamTail::Summarize() const {
   std::string unrolled;
   const std::string_view text = Text(&unrolled);
   StreamSummary summary;
+  ErrorKind error = ErrorKind::kNone;
   Usage usage;
   if (IsEventStream(text, cut_)) {
     int events = 0;
@@ -282,14 +319,16 @@ StreamSummary StreamTail::Summarize() const {
         summary.done = true;
         return true;
       }
-      if (events == 0) summary.error = !cut && IsError(data);
+      if (events == 0 && !cut) error = FindError(data);
       usage = FindUsage(data, cut);
       return !usage.any() && ++events < kEventsSearched;
     });
   } else {
-    summary.error = !cut_ && IsError(text);
+    if (!cut_) error = FindError(text);
     usage = FindUsage(text, cut_);
   }
+  summary.error = error != ErrorKind::kNone;
+  summary.server_error = error == ErrorKind::kServer;
   summary.prompt_tokens = usage.prompt_tokens;
   summary.completion_tokens = usage.completion_tokens;
   summary.cached_tokens = usage.cached_tokens;

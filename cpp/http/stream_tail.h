@@ -23,8 +23,11 @@ namespace vllm_router {
 
 struct StreamSummary {
   bool done = false;  // "data: [DONE]" was the last event
-  bool error =
-      false;  // the last event ([DONE] aside) or the body is {"error": …}, not null; only seen if it is whole
+  // The last event ([DONE] aside) or the body is {"error": …}, not null; only seen if it is whole.
+  bool error = false;
+  // And it says that the server failed, not that the request was wrong: by its `code` if that is an HTTP status, else by the
+  // name that is its `code` or `type`: vLLM's InternalServerError, OpenAI's server_error, Anthropic's api_error and the like.
+  bool server_error = false;
   std::optional<uint64_t> prompt_tokens;
   std::optional<uint64_t> completion_tokens;
   std::optional<uint64_t> cached_tokens;  // usage.prompt_tokens_details.cached_tokens

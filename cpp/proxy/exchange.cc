@@ -660,26 +660,37 @@ Task<void> Exchange::RelayAnswer() {
   if (record_.prompt != nullptr && record_.stream && !record_.completion_tokens.has_value()) {
     record_.events = relay.tail().EstimateEvents(relay.bytes());
   }
+  // Clients leave when they see such an event, so it counts for them as well.
+  const bool worker_error = record_.stream && summary.server_error;
   switch (end) {
     case Relay::End::kDone:
-      tries_.AnswerEnded(/*broke_off=*/false);
+      tries_.AnswerEnded(worker_error ? ResponseEnd::kServerError : ResponseEnd::kWhole);
       lease_reusable_ = worker_keeps && tries_.sent() && tries_.in().empty();
-      if (record_.stream && !summary.done && EndsWithDone(record_.route)) record_.end = ExchangeEnd::kNoDone;
+      if (worker_error) {
+        worker_failed_ = true;
+        record_.end = ExchangeEnd::kWorkerError;
+        record_.error = "worker_error_event";
+      } else if (record_.stream && !summary.done && EndsWithDone(record_.route)) {
+        record_.end = ExchangeEnd::kNoDone;
+      }
       break;
     case Relay::End::kClientGone:
+      if (worker_error) tries_.AnswerEnded(ResponseEnd::kServerError);
       Cancel(CancelReason::kClientGone);
       break;
     case Relay::End::kWorkerGone:
     case Relay::End::kBadFraming:
       worker_failed_ = true;
-      tries_.AnswerEnded(/*broke_off=*/true);
+      tries_.AnswerEnded(ResponseEnd::kBrokeOff);
       record_.end = ExchangeEnd::kWorkerGone;
       record_.error = end == Relay::End::kWorkerGone ? "worker_closed" : "worker_bad_framing";
       CutClient();
       break;
     case Relay::End::kClosed:
       if (cancelled_ == CancelReason::kIdleTimeout || cancelled_ == CancelReason::kWorkerDead) {
-        tries_.AnswerEnded(/*broke_off=*/true);
+        tries_.AnswerEnded(ResponseEnd::kBrokeOff);
+      } else if (worker_error) {
+        tries_.AnswerEnded(ResponseEnd::kServerError);
       }
       CutClient();
       break;

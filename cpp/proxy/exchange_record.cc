@@ -4,7 +4,7 @@ namespace vllm_router {
 
 std::string_view ExchangeEndName(ExchangeEnd end) {
   constexpr std::string_view kNames[kExchangeEndCount] = {
-      "done", "no_done", "client_gone", "slow_client", "worker_gone", "timeout", "drain"};
+      "done", "no_done", "client_gone", "slow_client", "worker_gone", "worker_error", "timeout", "drain"};
   return kNames[static_cast<size_t>(end)];
 }
 

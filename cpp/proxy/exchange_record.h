@@ -17,13 +17,14 @@ namespace vllm_router {
 
 // How an exchange ended; a metric label and a field of the log.
 enum class ExchangeEnd : uint8_t {
-  kDone,        // a complete answer, ours or a worker's, whatever its status
-  kNoDone,      // complete, but an event stream without its [DONE]
-  kClientGone,  // the client left first
-  kSlowClient,  // the client took nothing for too long
-  kWorkerGone,  // the worker broke off in the middle of its answer
-  kTimeout,     // the answer was cut by a deadline
-  kDrain,       // cut by our shutdown
+  kDone,         // a complete answer, ours or a worker's, whatever its status
+  kNoDone,       // complete, but an event stream without its [DONE]
+  kClientGone,   // the client left first
+  kSlowClient,   // the client took nothing for too long
+  kWorkerGone,   // the worker broke off in the middle of its answer
+  kWorkerError,  // an event stream, complete, but its last event says that the worker failed
+  kTimeout,      // the answer was cut by a deadline
+  kDrain,        // cut by our shutdown
 };
 inline constexpr int kExchangeEndCount = static_cast<int>(ExchangeEnd::kDrain) + 1;
 std::string_view ExchangeEndName(ExchangeEnd end);

@@ -34,7 +34,7 @@ struct Gates {
   RetryBudget retries;
   RequestQuarantine quarantine;
 
-  std::mutex ejecting;  // held while a 5xx may open a circuit breaker, since at most half may be open for that
+  std::mutex ejecting;  // held while a 5xx may open a circuit breaker (worker/outlier_detector.h)
   std::atomic<bool> panicking{false};  // panic mode has begun: no circuit breaker admits requests
 };
 

@@ -55,6 +55,8 @@ int RecordedStatus(const ExchangeRecord& record) {
     case ExchangeEnd::kClientGone:
     case ExchangeEnd::kSlowClient:
       return 499;
+    case ExchangeEnd::kWorkerError:
+      return 500;
     case ExchangeEnd::kWorkerGone:
       return 502;
     case ExchangeEnd::kDrain:

@@ -35,6 +35,9 @@ class ServerErrors {
   void Ended() {
     if (!held_.empty()) SettleAlone();
   }
+  // A stream of `worker` that had begun well ended with an error of the server's (http/stream_tail.h): a 5xx that came too late
+  // for a second opinion. `pass` is settled.
+  void EndedInError(const std::shared_ptr<Worker>& worker, BreakerPass& pass);
 
  private:
   struct Held {
@@ -44,7 +47,9 @@ class ServerErrors {
 
   void CountAgainstAllBut(const Worker& worker);
   void SettleAlone();
-  void CountAgainst(Held& held, std::string_view why);
+  bool DoesWorseThanFleet(Worker& worker) const;
+  void CountAgainst(
+      const std::shared_ptr<Worker>& worker, BreakerPass& pass, bool at_end, std::string_view why);
 
   Lane& lane_;
   std::vector<Held> held_;

@@ -427,13 +427,18 @@ void Tries::LetRest(int64_t retry_after_ms) {
 
 void Tries::BlameWorker() { Judge(BreakerVerdict::kFailure, "the request's time is over"); }
 
-void Tries::AnswerEnded(bool broke_off) {
+void Tries::AnswerEnded(ResponseEnd end) {
   if (!pass_ || !sound_) return;
-  if (broke_off) lane_.recorder.Judged(record_.worker, BreakerVerdict::kFailure);
-  const std::optional<BreakerChange> change =
-      pass_->SettleEnd(lane_.options.breaker, broke_off, lane_.clock.NowNanos());
-  if (change) BreakerMoved(lane_, record_.worker, *change, "its answers break off");
-  if (broke_off && lane_.health != nullptr) lane_.health->Suspect(record_.worker);
+  const bool broke_off = end == ResponseEnd::kBrokeOff;
+  if (end == ResponseEnd::kServerError) {
+    server_errors_.EndedInError(record_.worker, *pass_);
+  } else {
+    if (broke_off) lane_.recorder.Judged(record_.worker, BreakerVerdict::kFailure);
+    const std::optional<BreakerChange> change =
+        pass_->SettleEnd(lane_.options.breaker, broke_off, lane_.clock.NowNanos());
+    if (change) BreakerMoved(lane_, record_.worker, *change, "its answers break off");
+  }
+  if (end != ResponseEnd::kWhole && lane_.health != nullptr) lane_.health->Suspect(record_.worker);
 }
 
 // ---- 7 LEASE

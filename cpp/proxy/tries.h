@@ -49,6 +49,13 @@ namespace vllm_router {
 class Delay;
 struct Lane;
 
+// How a response ended whose head was a success.
+enum class ResponseEnd : uint8_t {
+  kWhole,
+  kBrokeOff,
+  kServerError,  // a whole event stream, whose last event says that the worker failed
+};
+
 class Tries {
  public:
   // What is asked. All of it must stay as it is until sent().
@@ -106,7 +113,7 @@ class Tries {
   Ticket& ticket() { return ticket_; }
 
   // What the worker's circuit breaker is to hear of an answer's end; and of a worker that never said anything.
-  void AnswerEnded(bool broke_off);
+  void AnswerEnded(ResponseEnd end);
   void BlameWorker();
   // No further attempt follows what Run() ended with, so 5xx that earlier ones met can be put down to somebody.
   void SettleServerErrors() { server_errors_.Ended(); }

@@ -21,6 +21,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const size_t piece : {1, 13}) {
     const StreamSummary pieces = Summary(bytes, piece);
     FUZZ_CHECK(pieces.done == whole.done && pieces.error == whole.error);
+    FUZZ_CHECK(pieces.server_error == whole.server_error && (whole.error || !whole.server_error));
     FUZZ_CHECK(pieces.prompt_tokens == whole.prompt_tokens);
     FUZZ_CHECK(pieces.completion_tokens == whole.completion_tokens);
     FUZZ_CHECK(pieces.cached_tokens == whole.cached_tokens);

@@ -337,19 +337,31 @@ def test_the_usage_of_an_answer_is_found_wherever_the_tail_begins(before, usage,
     assert (summary["done"], summary["error"]) == (False, False)
 
 
-@given(st.lists(JSON, max_size=12), st.none() | COUNTS, st.booleans(), st.booleans(), st.data())
+# Each with whether it says that the server failed.
+ERRORS = st.sampled_from(
+    [
+        ({"message": "x"}, False),
+        ({"message": "x", "type": "BadRequestError", "code": 400}, False),
+        ({"message": "x", "type": "InternalServerError", "code": 500}, True),
+        ({"type": "api_error", "message": "x"}, True),
+    ]
+)
+
+
+@given(st.lists(JSON, max_size=12), st.none() | COUNTS, st.booleans(), st.none() | ERRORS, st.data())
 def test_a_stream_tells_its_last_usage_its_error_and_its_end(choices, usage, done, error, draw):
     events = [json.dumps({"choices": [choice], "usage": None}) for choice in choices]
     events.append(json.dumps({"choices": [], "usage": usage}))
     if error:
-        events.append(json.dumps({"error": {"message": "x"}}))
+        events.append(json.dumps({"error": error[0]}))
     if done:
         events.append("[DONE]")
     body = "".join(f"data: {event}\n\n" for event in events).encode()
     summary = testing.summarize_tail(pieces_of(body, draw))
     # The shortest endings fit into the tail whatever came before.
-    if len(events[-1 - done - error].encode()) < 1000:
-        assert summary == {**counts_of(usage), "done": done, "error": error}
+    if len(events[-1 - done - (error is not None)].encode()) < 1000:
+        said = {"error": error is not None, "server_error": error is not None and error[1]}
+        assert summary == {**counts_of(usage), "done": done, **said}
 
 
 @given(st.lists(st.binary(max_size=3000), max_size=6))

@@ -16,6 +16,7 @@ USAGE = {
 NOTHING = {
     "done": False,
     "error": False,
+    "server_error": False,
     "prompt_tokens": None,
     "completion_tokens": None,
     "cached_tokens": None,
@@ -94,7 +95,55 @@ def test_with_usage_in_every_event_the_last_one_counts():
 @pytest.mark.parametrize("done", [[], ["[DONE]"]])
 def test_an_error_event_at_the_end_is_an_error(done):
     body = events(chunk(), {"error": {"message": "boom", "type": "InternalServerError", "code": 500}}, *done)
-    assert summarize(body) == {**NOTHING, "error": True, "done": bool(done)}
+    assert summarize(body) == {**NOTHING, "error": True, "server_error": True, "done": bool(done)}
+
+
+@pytest.mark.parametrize(
+    ("error", "server"),
+    [
+        ({"message": "EngineCore died", "type": "InternalServerError", "param": None, "code": 500}, True),
+        ({"message": "m", "type": "Internal Server Error", "code": 500}, True),  # vLLM's two spellings
+        ({"object": "error", "message": "m", "type": "SERVICE_UNAVAILABLE", "code": 503}, True),  # SGLang
+        ({"message": "m", "type": "BadRequestError", "param": None, "code": 400}, False),
+        ({"message": "m", "type": "InternalServerError", "code": 400}, False),  # the status says more
+        ({"message": "m", "type": "NotImplementedError", "code": 501}, False),
+        ({"message": "m", "code": "500"}, True),
+        ({"message": "m", "code": 529}, True),
+        ({"message": "m", "code": 7, "type": "server_error"}, True),  # no status
+        ({"message": "m", "code": None, "type": "server_error"}, True),  # OpenAI's
+        ({"message": "m", "code": "server_error"}, True),
+        ({"message": "m", "code": "context_length_exceeded", "type": "invalid_request_error"}, False),
+        ({"type": "api_error", "message": "Internal server error"}, True),  # Anthropic's
+        ({"type": "overloaded_error", "message": "Overloaded"}, True),
+        ({"type": "internal_error", "message": "m"}, True),  # vLLM's on /v1/messages
+        ({"type": "rate_limit_error", "message": "m"}, False),
+        ({"type": "invalid_request_error", "message": "internal server error"}, False),
+        ({"message": "m"}, False),
+        ({"code": {"code": 500}, "type": ["server_error"]}, False),
+        ({"code": -500}, False),
+        ({"code": 5e2}, False),
+        ({}, False),
+        ("InternalServerError", False),
+        (500, False),
+    ],
+)
+def test_whose_fault_an_error_event_is(error, server):
+    """mending row 5: by the code, where that is an HTTP status, else by a name."""
+    for body in (
+        events(chunk(), {"error": error}, "[DONE]"),
+        events(chunk()) + "event: error\n" + events({"type": "error", "error": error}),
+    ):
+        for size in (None, 3):
+            summary = summarize(body, size)
+            assert (summary["error"], summary["server_error"]) == (True, server)
+
+
+def test_an_error_in_what_a_model_wrote_is_none():
+    content = json.dumps({"error": {"code": 500}})
+    assert summarize(events(chunk(choices=[{"delta": {"content": content}}]), "[DONE]")) == {
+        **NOTHING,
+        "done": True,
+    }
 
 
 def test_an_error_that_is_not_the_last_event_is_not_the_end():

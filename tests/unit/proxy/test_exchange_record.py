@@ -10,6 +10,7 @@ def test_the_names_of_the_ends():
         "client_gone",
         "slow_client",
         "worker_gone",
+        "worker_error",
         "timeout",
         "drain",
     ]

@@ -108,6 +108,7 @@ def test_what_the_worker_did_not_count_is_estimated():
         ("no_done", 200),
         ("client_gone", 499),
         ("slow_client", 499),
+        ("worker_error", 500),
         ("worker_gone", 502),
         ("drain", 503),
         ("timeout", 504),
