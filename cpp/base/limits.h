@@ -51,7 +51,7 @@ inline constexpr int64_t kRetryTimeoutWithinNs = 30'000'000'000;
 inline constexpr size_t kDrainedAnswerBytes =
     64 * 1024;  // of a failed try, so that its connection can be kept
 
-// Requests and clients that are remembered because workers died (routing/request_quarantine.h): about 0.3 KiB each.
+// Requests and clients that are remembered because workers died (routing/request_quarantine.h): about 0.6 KiB each.
 inline constexpr size_t kMaxSuspectedRequests = 10'000;
 inline constexpr size_t kMaxSuspectedClients = 10'000;
 

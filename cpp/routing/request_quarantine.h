@@ -20,7 +20,7 @@
 // Requests are known by a cryptographic digest of path and body, so nobody can make a request that stands for another's;
 // no content is kept. Time is passed in. Thread-safe: one short mutex, which a request meets only while something is
 // quarantined or restricted (active(), one relaxed load each); at most 10,000 requests and 10,000 clients are
-// remembered, the oldest are dropped first (about 0.3 KiB each).
+// remembered, the oldest are dropped first (about 0.6 KiB each).
 //
 //   quarantine.ReportLoss({.digest = DigestOfRequest(path, body), .bytes = body.size(), …}, now);
 //   quarantine.ReportDown(host, now);                       // a health check could not connect
