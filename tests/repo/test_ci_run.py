@@ -124,6 +124,17 @@ def test_an_optional_part_that_fails_fails_the_run_after_the_others(ci):
     assert notes == ["FAILED: wheel", "== FAILED"]
 
 
+def test_what_random_inputs_find_is_named_and_does_not_fail_the_run(ci):
+    _, status, begun, notes = run(ci, "property 5 1", "fuzz 5 1")
+    assert status == 0
+    assert begun[-1] == "fuzz"
+    assert notes == [
+        "FOUND: something by fuzz targets (see above, the seed too)",
+        "FOUND: something by property tests, new examples (see above, the seed too)",
+        "== all good",
+    ]
+
+
 def test_what_a_sanitizer_found_before_it_was_stopped_is_a_failure(ci):
     make = ci / "bin" / "make"
     found = '[ "$1" != sanitize-tsan ] || { mkdir -p build/tsan/reports; echo race >build/tsan/reports/1; }\n'
