@@ -74,6 +74,10 @@ const std::map<std::string, Setter>& Setters() {
        }},
       {"client_head_timeout_secs", SetSeconds(&ServerOptions::client_head_timeout_ms)},
       {"client_body_timeout_secs", SetSeconds(&ServerOptions::client_body_timeout_ms)},
+      {"half_closed_clients",
+       [](ServerOptions& options, const py::handle& value) {
+         options.serve_half_closed = value.cast<std::string>() == "serve";
+       }},
       {"client_min_body_rate", Set(&ServerOptions::client_min_body_rate)},
       {"body_rate_window_secs", SetSeconds(&ServerOptions::body_rate_window_ms)},
       {"client_idle_timeout_secs", SetSeconds(&ServerOptions::client_idle_timeout_ms)},

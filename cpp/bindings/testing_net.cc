@@ -486,6 +486,9 @@ class SocketHarness {
       vectors.push_back({const_cast<char*>(piece.data()), piece.size()});
     return ToDict(thread_.Call([&] { return socket_.TryWrite(vectors); }));
   }
+  bool IsBroken() {
+    return thread_.Call([this] { return socket_.IsBroken(); });
+  }
   bool HasUnread() {
     return thread_.Call([this] { return socket_.HasUnread(); });
   }
@@ -832,6 +835,7 @@ void BindTestingNet(py::module_& testing) {
       .def(py::init<int>(), py::arg("descriptor"))
       .def("try_read", &SocketHarness::TryRead)
       .def("try_write", &SocketHarness::TryWrite)
+      .def("is_broken", &SocketHarness::IsBroken)
       .def("has_unread", &SocketHarness::HasUnread)
       .def_property_readonly("is_open", &SocketHarness::is_open)
       .def("close", &SocketHarness::Close)

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -262,6 +263,12 @@ void Socket::WatchEnd(Callback callback, void* context) {
   impl_->loop.Post([impl = impl_] {
     if (impl->end_watcher != nullptr) std::exchange(impl->end_watcher, nullptr)(impl->end_watcher_context);
   });
+}
+
+bool Socket::IsBroken() const {
+  if (!is_open()) return true;
+  pollfd state{.fd = impl_->descriptor, .events = 0, .revents = 0};
+  return ::poll(&state, 1, 0) < 0 || (state.revents & (POLLERR | POLLHUP)) != 0;
 }
 
 bool Socket::ReadableAwaiter::await_ready() { return !socket->is_open() || socket->impl_->HasUnread(); }

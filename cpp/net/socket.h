@@ -123,6 +123,8 @@ class Socket {
   void WatchReadable(Callback callback, void* context);
   // The same when the peer has closed or broken the connection, be there unread bytes before its end or not.
   void WatchEnd(Callback callback, void* context);
+  // Whether the connection is broken, and not only half-closed by the peer. A system call.
+  bool IsBroken() const;
 
  private:
   friend class Connector;

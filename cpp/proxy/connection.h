@@ -41,6 +41,9 @@ class Connection : public IdleList::Member {
   // What is left of the time that a request's head may take. At least 1 where there is a limit, else 0.
   int64_t HeadTimeLeftMs() const;
 
+  // Of a client that sends no more: whether it is to be served all the same (--half-closed-clients serve).
+  bool MayStillRead() const { return lane.options.serve_half_closed && !socket.IsBroken(); }
+
   Lane& lane;
   Socket socket;
   const Endpoint peer;

@@ -510,7 +510,9 @@ void Exchange::WatchQueued() {
 }
 
 void Exchange::OnClientEnded(void* context) {
-  static_cast<Exchange*>(context)->Cancel(CancelReason::kClientGone);
+  auto* exchange = static_cast<Exchange*>(context);
+  if (exchange->connection_.MayStillRead()) return;
+  exchange->Cancel(CancelReason::kClientGone);
 }
 
 bool Exchange::MayHaveRoom(Lane& lane) {
@@ -859,6 +861,8 @@ void Exchange::OnClientReadable(void* context) {
   for (;;) {
     const IoResult read = exchange->connection_.socket.TryRead(bytes);
     if (read.would_block()) break;
+    if (read.eof && exchange->connection_.MayStillRead())
+      return;  // from now on only a write tells whether it left
     if (!read.ok()) {
       exchange->Cancel(CancelReason::kClientGone);
       return;

@@ -60,6 +60,7 @@ Task<RequestBody::End> RequestBody::TakeMemory(uint64_t bytes, uint64_t need) {
 
 void RequestBody::OnClientEnded(void* context) {
   auto* body = static_cast<RequestBody*>(context);
+  if (body->connection_.MayStillRead()) return;
   body->client_ended_ = true;
   body->memory_.Leave();
 }

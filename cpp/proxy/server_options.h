@@ -32,6 +32,7 @@ struct ServerOptions {
   int64_t body_rate_window_ms = kBodyRateWindowMs;  // over which that is an average; tests take a shorter one
   int64_t client_idle_timeout_ms = 620'000;         // between requests
   int64_t client_write_timeout_ms = 300'000;        // without progress
+  bool serve_half_closed = false;                   // a client that sends no more still gets its response
 
   int64_t connect_timeout_ms = 5'000;
   int64_t upstream_write_timeout_ms = 60'000;  // without progress

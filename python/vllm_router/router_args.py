@@ -767,6 +767,15 @@ class RouterArgs:
         group=_TIMEOUTS,
         scope="server",
     )
+    half_closed_clients: str = option(
+        "abort",
+        Choice(("abort", "serve")),
+        "what becomes of the request of a client that closes its sending side while it waits",
+        group=_TIMEOUTS,
+        scope="server",
+        more="abort: its worker is told to stop, since a client that has left looks the same. serve: it gets "
+        "its response, and a client that has left is noticed when something is written to it.",
+    )
     client_min_body_rate: int = option(
         1024,
         Number(1, 2**27, zero="off", metavar="BYTES"),

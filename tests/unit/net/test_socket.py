@@ -80,6 +80,16 @@ def test_a_reset_is_read_as_an_error_behind_the_bytes_before_it(pair):
     assert ours.try_write([b"x"])["error"] in (errno.EPIPE, errno.ECONNRESET)
 
 
+def test_a_peer_that_sends_no_more_has_not_broken_the_connection(pair):
+    ours, peer = pair
+    assert not ours.is_broken()
+    peer.half_close()
+    eventually(lambda: ours.try_read(100)["eof"])
+    assert not ours.is_broken()
+    peer.reset()
+    eventually(ours.is_broken)
+
+
 def test_unread_bytes_are_seen_without_being_taken(pair):
     ours, peer = pair
     assert not ours.has_unread()

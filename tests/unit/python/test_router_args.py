@@ -230,6 +230,7 @@ OTHER_VALUES: dict[str, tuple[str, Any]] = {
     "worker-ca-file": ("ca.pem", "ca.pem"),
     "worker-tls-insecure": ("", True),
     "tls-client-ca-file": ("clients.pem", "clients.pem"),
+    "half-closed-clients": ("serve", "serve"),
     "client-min-body-rate": ("65536", 65536),
     "tls-ciphers": ("ECDHE+AESGCM:AES128-SHA", "ECDHE+AESGCM:AES128-SHA"),
     "tls-min-version": ("1.3", "1.3"),
