@@ -1084,8 +1084,8 @@ class RouterArgs:
         "the failures in a row that open a worker's circuit breaker",
         group=_RESILIENCE,
         scope="server",
-        more="Only its own: broken connections, silence, 5xx where other workers do better; never a client that "
-        "leaves, nor 4xx.",
+        more="Only its own: broken connections, silence, 5xx where other workers do better; never a client "
+        "that leaves, nor 4xx.",
     )
     cb_success_threshold: int = option(
         3,

@@ -160,7 +160,7 @@ FAULTS = [
         "an error event in a stream",
         says(SSE_HEAD + chunked(b'data: {"error": {"code": 500}}\n\n', b"data: [DONE]\n\n")),
         "whole",
-        "success",
+        "success failure",
         False,
     ),
 ]
