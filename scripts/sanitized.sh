@@ -56,6 +56,14 @@ case "$preset" in
   *) echo "sanitized.sh: no sanitizer '$preset'; there are: asan tsan" >&2; exit 2 ;;
 esac
 
+# The tracer of GCC 12's LeakSanitizer itself crashes ("Tracer caught signal 11") when the two routers of this test end.
+case "$preset $*" in
+  asan*pytest*)
+    unfit=tests/proxy/test_takeover.py::test_a_new_router_takes_over_without_a_refused_connection
+    set -- "$@" "--deselect=$unfit"
+    note "NOT RUN: $unfit under ASan (LeakSanitizer's tracer crashes at its end)" ;;
+esac
+
 found() { [ -n "$(ls "$reports")" ]; }
 
 # shellcheck disable=SC2086
