@@ -83,6 +83,14 @@ inline constexpr size_t kMaxKeyFileBytes = 1024 * 1024;
 inline constexpr size_t kMaxKeyVerdicts = 10'000;
 inline constexpr size_t kMaxKeyQuestions = 64;
 inline constexpr size_t kMaxKeyWaiters = 10'000;
+inline constexpr size_t kMaxKeyWaitersPerAddress = 1'250;  // whose key was not good before
+
+// Responses of own endpoints that workers have to be asked for, shared by all clients: made anew after a second; while that
+// takes longer than a client notices, the last one is served, if it is no older than a minute; a wait for one ends.
+inline constexpr int64_t kReplyFreshNs = 1'000'000'000;
+inline constexpr int64_t kReplyPatienceNs = 250'000'000;
+inline constexpr int64_t kReplyUsableNs = 60'000'000'000;
+inline constexpr int64_t kReplyWaitNs = 30'000'000'000;
 
 // Weights are kept in thousandths so that policies compare loads in integers.
 inline constexpr uint32_t kWeightOne = 1000;

@@ -1,13 +1,20 @@
 // The structures of proxy/ that keep the server within its limits, for their property tests.
+#include <algorithm>
+#include <array>
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include <pybind11/stl.h>
 
 #include "bindings/bindings.h"
 #include "proxy/idle_list.h"
+#include "proxy/key_queue.h"
+#include "proxy/shared_refresh.h"
 
 namespace vllm_router {
 namespace {
@@ -42,6 +49,59 @@ class IdleListHarness {
   std::map<int, std::unique_ptr<One>> members_;
 };
 
+// Waiters and validations by number.
+class KeyQueueHarness {
+ public:
+  KeyQueueHarness(size_t places, size_t address_share) : queue_(places, address_share) {}
+
+  std::string Enter(int number, const std::string& address, const std::string& key, bool refresh) {
+    std::unique_ptr<One>& one = waiters_[number];
+    one = std::make_unique<One>(number, address);
+    switch (queue_.Enter(one.get(), Sha256({key}), key, refresh)) {
+      case KeyQueue::Entry::kNew:
+        return "new";
+      case KeyQueue::Entry::kJoined:
+        return "joined";
+      case KeyQueue::Entry::kFull:
+        return "full";
+      case KeyQueue::Entry::kAddressFull:
+        return "address_full";
+    }
+    return {};
+  }
+  std::optional<std::pair<std::string, size_t>> Begin() {
+    const std::shared_ptr<KeyQueue::Validation> begun = queue_.Begin();
+    if (begun == nullptr) return std::nullopt;
+    begun_.push_back(begun);
+    return std::pair(begun->key, begun_.size() - 1);
+  }
+  std::vector<int> End(size_t validation) {
+    std::vector<int> numbers;
+    for (KeyQueue::Waiter* waiter : queue_.End(*begun_.at(validation))) {
+      numbers.push_back(static_cast<One*>(waiter)->number);
+    }
+    return numbers;
+  }
+  // The validation that is to be abandoned.
+  std::optional<size_t> Leave(int number) {
+    const auto found = waiters_.find(number);
+    if (found == waiters_.end()) return std::nullopt;
+    const std::shared_ptr<KeyQueue::Validation> abandoned = queue_.Leave(found->second.get());
+    const auto at = std::find(begun_.begin(), begun_.end(), abandoned);
+    return abandoned == nullptr ? std::nullopt : std::optional<size_t>(at - begun_.begin());
+  }
+  const KeyQueue& queue() const { return queue_; }
+
+ private:
+  struct One : KeyQueue::Waiter {
+    One(int number, std::string address) : KeyQueue::Waiter(std::move(address)), number(number) {}
+    const int number;
+  };
+  KeyQueue queue_;
+  std::map<int, std::unique_ptr<One>> waiters_;
+  std::vector<std::shared_ptr<KeyQueue::Validation>> begun_;
+};
+
 }  // namespace
 
 void BindTestingAccess(py::module_& testing) {
@@ -54,6 +114,30 @@ void BindTestingAccess(py::module_& testing) {
       .def("claim", [](IdleListHarness& harness) { return harness.list().Claim(); })
       .def("end_claim", [](IdleListHarness& harness) { harness.list().EndClaim(); })
       .def("__len__", [](IdleListHarness& harness) { return harness.list().size(); });
+
+  py::class_<KeyQueueHarness>(testing, "KeyQueue")
+      .def(py::init<size_t, size_t>(), py::arg("places"), py::arg("address_share"))
+      .def("enter", &KeyQueueHarness::Enter)
+      .def("begin", &KeyQueueHarness::Begin)
+      .def("end", &KeyQueueHarness::End)
+      .def("leave", &KeyQueueHarness::Leave)
+      .def(
+          "waiting_of", [](KeyQueueHarness& harness,
+                           const std::string& address) { return harness.queue().waiting_of(address); })
+      .def_property_readonly("waiting", [](KeyQueueHarness& harness) { return harness.queue().waiting(); })
+      .def_property_readonly("queued", [](KeyQueueHarness& harness) { return harness.queue().queued(); });
+
+  py::class_<SharedRefresh>(testing, "SharedRefresh")
+      .def(py::init<int64_t, int64_t>(), py::arg("fresh"), py::arg("usable"))
+      .def(
+          "ask",
+          [](SharedRefresh& refresh, int64_t now, uint64_t version) {
+            constexpr std::array<const char*, 3> kNames = {"serve", "start", "join"};
+            return kNames[static_cast<size_t>(refresh.Ask(now, version))];
+          })
+      .def("is_usable", &SharedRefresh::IsUsable)
+      .def_property_readonly("begun", &SharedRefresh::begun_ns)
+      .def("end", &SharedRefresh::End);
 }
 
 }  // namespace vllm_router

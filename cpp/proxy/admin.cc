@@ -151,6 +151,22 @@ json::object Describe(const FleetView::Member& member) {
 
 }  // namespace
 
+Admin::Admin(std::shared_ptr<Router> router)
+    : router_(std::move(router)),
+      models_([this](Lane& lane, Errand& errand) { return Models(lane, errand); }),
+      loads_([this](Lane& lane, Errand& errand) { return Loads(lane, errand); }) {}
+
+void Admin::set_control(Lane* control) {
+  models_.set_control(control);
+  loads_.set_control(control);
+}
+
+Task<AdminReply> Admin::Shared(SharedReply& shared, Lane& lane, Errand& errand) {
+  const SharedReply::Reply reply = co_await shared.Get(lane, errand);
+  if (reply != nullptr) co_return *reply;
+  co_return Error(HttpError::kNoWorkers, "The workers did not answer in time.");
+}
+
 Task<AdminReply> Admin::Answer(Lane& lane, AdminRequest request) {
   switch (request.route) {
     case Route::kLiveness:
@@ -163,7 +179,7 @@ Task<AdminReply> Admin::Answer(Lane& lane, AdminRequest request) {
     case Route::kListWorkers:
       co_return ListWorkers();
     case Route::kLoads: {
-      AdminReply reply = co_await Loads(lane, request.errand);
+      AdminReply reply = co_await Shared(loads_, lane, request.errand);
       co_return reply;
     }
     case Route::kDrain:
@@ -182,7 +198,7 @@ Task<AdminReply> Admin::Answer(Lane& lane, AdminRequest request) {
     case Route::kServerOptions:
       co_return Text(200, "");
     case Route::kModels: {
-      AdminReply reply = co_await Models(lane, request.errand);
+      AdminReply reply = co_await Shared(models_, lane, request.errand);
       co_return reply;
     }
     case Route::kWorkers: {
@@ -512,7 +528,7 @@ Task<AdminReply> Admin::AddFromBody(Lane& lane, const AdminRequest& request) {
 }
 
 // As the workers themselves say, all asked at once; -1 for one that does not say.
-Task<AdminReply> Admin::Loads(Lane& lane, Errand& errand) {
+Task<SharedReply::Reply> Admin::Loads(Lane& lane, Errand& errand) {
   struct Gathering {
     std::map<std::string, std::vector<uint32_t>> hosts;  // positions
     std::vector<int64_t> loads;
@@ -545,11 +561,11 @@ Task<AdminReply> Admin::Loads(Lane& lane, Errand& errand) {
     workers.push_back(
         json::object{{"worker", fleet->worker(position).url.url}, {"load", gathering.loads[position]}});
   }
-  co_return Json(200, {{"workers", std::move(workers)}});
+  co_return std::make_shared<const AdminReply>(Json(200, {{"workers", std::move(workers)}}));
 }
 
 // Asked of all at once; those that are down or slow are left out.
-Task<AdminReply> Admin::Models(Lane& lane, Errand& errand) {
+Task<SharedReply::Reply> Admin::Models(Lane& lane, Errand& errand) {
   struct Gathering {
     std::vector<StatusOr<Fetched>> answers;
     size_t open = 0;
@@ -589,8 +605,11 @@ Task<AdminReply> Admin::Models(Lane& lane, Errand& errand) {
         data.push_back(model);
     }
   }
-  if (!any) co_return Error(HttpError::kNoWorkers, "No worker could say which models it serves.");
-  co_return Json(200, {{"object", "list"}, {"data", std::move(data)}});
+  if (!any) {
+    co_return std::make_shared<const AdminReply>(
+        Error(HttpError::kNoWorkers, "No worker could say which models it serves."));
+  }
+  co_return std::make_shared<const AdminReply>(Json(200, {{"object", "list"}, {"data", std::move(data)}}));
 }
 
 }  // namespace vllm_router

@@ -11,6 +11,7 @@
 #include "net/task.h"
 #include "proxy/lane.h"
 #include "proxy/routes.h"
+#include "proxy/shared_reply.h"
 
 namespace vllm_router {
 
@@ -38,10 +39,13 @@ class Metrics;
 
 class Admin {
  public:
-  explicit Admin(std::shared_ptr<Router> router) : router_(std::move(router)) {}
+  explicit Admin(std::shared_ptr<Router> router);
 
+  void set_control(Lane* control);                                  // before the lanes run; must outlive it
   void set_drainer(Drainer* drainer) { drainer_ = drainer; }        // likewise
   void set_metrics(const Metrics* metrics) { metrics_ = metrics; }  // before the lanes run
+  // On the control lane: nothing of it runs there.
+  bool ended() const { return models_.ended() && loads_.ended(); }
   void set_draining() { draining_.store(true, std::memory_order_relaxed); }
 
   // REQUIRES: RouteOf(route).own, and the method is one of its `allow`.
@@ -58,8 +62,9 @@ class Admin {
   AdminReply ListWorkers() const;
   AdminReply Workers() const;
   AdminReply OneWorker(std::string_view encoded_url) const;
-  Task<AdminReply> Models(Lane& lane, Errand& errand);
-  Task<AdminReply> Loads(Lane& lane, Errand& errand);
+  Task<AdminReply> Shared(SharedReply& shared, Lane& lane, Errand& errand);
+  Task<SharedReply::Reply> Models(Lane& lane, Errand& errand);
+  Task<SharedReply::Reply> Loads(Lane& lane, Errand& errand);
   struct NewWorker {
     std::string url;
     double weight = 1.0;
@@ -77,6 +82,8 @@ class Admin {
   const Metrics* metrics_ = nullptr;
   Drainer* drainer_ = nullptr;
   std::atomic<bool> draining_{false};
+  SharedReply models_;
+  SharedReply loads_;
 };
 
 }  // namespace vllm_router

@@ -198,10 +198,8 @@ Task<Exchange::Next> Exchange::PassGate() {
     co_await ReplyError(HttpError::kBodyTooLarge, message);
     co_return Next::kFinish;
   }
-  if (!route.own) {
-    const bool refused = co_await RefuseCrowd();
-    if (refused) co_return Next::kFinish;
-  }
+  const bool refused = co_await RefuseCrowd();
+  if (refused) co_return Next::kFinish;
   if (head_->expects_continue && !body_->complete()) {
     const bool written = co_await WriteToClient("HTTP/1.1 100 Continue\r\n\r\n");
     if (!written) co_return Next::kFinish;
@@ -274,13 +272,13 @@ Task<bool> Exchange::PassDoor() {
   co_return false;
 }
 
-// Somebody else decides. A client that leaves meanwhile is let go; what was asked for it goes on, since others may wait
-// for the same verdict.
+// Another service decides. A client that leaves meanwhile ends its own wait; the question is dropped unless others wait for
+// the same verdict.
 Task<std::optional<HttpError>> Exchange::AskJudge(KeyJudge& judge) {
   const std::optional<std::string_view> given = KeyOf(head_->fields);
   if (!given.has_value()) co_return HttpError::kInvalidApiKey;
   std::string key(*given);
-  verdict_ = std::make_shared<KeyJudge::Waiter>(lane_);
+  verdict_ = std::make_shared<KeyJudge::Waiter>(lane_, judge, connection_.peer.address);
   connection_.socket.WatchEnd(&Exchange::OnClientEnded, this);
   const KeyVerdict verdict = co_await judge.Ask(std::move(key), verdict_);
   connection_.socket.WatchEnd(nullptr, nullptr);
@@ -291,16 +289,24 @@ Task<std::optional<HttpError>> Exchange::AskJudge(KeyJudge& judge) {
 
 // Before the body, which need not come at all.
 Task<bool> Exchange::RefuseCrowd() {
-  if (lane_.gates.seats.full()) {
+  if (!RouteOf(record_.route).own && lane_.gates.seats.full()) {
     lane_.gates.slow_uploads.MakeRoom(1);
     co_await Refuse(HttpError::kQueueFull);
     co_return true;
   }
-  if (!lane_.gates.rate.has_value()) co_return false;
+  if (!lane_.gates.rate.has_value() || !CountsInRateLimit()) co_return false;
   const int64_t too_early_ns = lane_.gates.rate->Take(record_.head_ns);
   if (too_early_ns == 0) co_return false;
   co_await Refuse(HttpError::kRateLimited, too_early_ns);
   co_return true;
+}
+
+// Own endpoints cost something, too. Not counted: probes, since a router that is busy is not ill, and operators with a key
+// or a port of their own, who come because it is busy.
+bool Exchange::CountsInRateLimit() const {
+  const Access access = RouteOf(record_.route).access;
+  if (access != Access::kAdmin) return access == Access::kClient;
+  return connection_.door != Door::kAdmin && !lane_.gatekeeper.takes_admin_keys();
 }
 
 Task<void> Exchange::Refuse(HttpError error, int64_t retry_after_ns) {

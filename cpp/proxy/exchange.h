@@ -79,6 +79,7 @@ class Exchange {
   Task<bool> PassDoor();
   Task<std::optional<HttpError>> AskJudge(KeyJudge& judge);
   Task<bool> RefuseCrowd();
+  bool CountsInRateLimit() const;
   Task<void> Refuse(HttpError error, int64_t retry_after_ns = 0);
   Task<void> AnswerHere();
   Task<Next> ReadBody();

@@ -46,6 +46,11 @@ std::optional<KeyVerdict> KeyVerdicts::Find(const Digest256& key, int64_t now_na
   return std::nullopt;
 }
 
+bool KeyVerdicts::WasYes(const Digest256& key) const {
+  std::lock_guard lock(mutex_);
+  return yes_.contains(key);
+}
+
 size_t KeyVerdicts::size() const {
   std::lock_guard lock(mutex_);
   return yes_.size() + no_.size();
@@ -55,7 +60,8 @@ KeyJudge::KeyJudge(const Options& options)
     : timeout_ms_(options.timeout_ms),
       verdicts_(
           options.remember_ms * kNanosPerMs, std::min(options.remember_ms, kRememberNoMs) * kNanosPerMs,
-          kMaxKeyVerdicts) {}
+          kMaxKeyVerdicts),
+      queue_(kMaxKeyWaiters, kMaxKeyWaitersPerAddress) {}
 
 StatusOr<std::unique_ptr<KeyJudge>> KeyJudge::Make(const Options& options) {
   std::unique_ptr<KeyJudge> judge(new KeyJudge(options));
@@ -85,7 +91,13 @@ Task<KeyVerdict> KeyJudge::Ask(std::string key, std::shared_ptr<Waiter> waiter) 
   co_return waiter->verdict_;
 }
 
-// On the lane of whoever waits, which may have stopped to.
+// What it posts comes to the control lane behind what Ask() posted, since both run on the waiter's lane.
+void KeyJudge::Waiter::Cancel(const std::shared_ptr<Waiter>& waiter) {
+  Tell(waiter, KeyVerdict::kUnknown);
+  waiter->judge_.control_->loop.Post([waiter] { waiter->judge_.Leave(waiter.get()); });
+}
+
+// On the lane of the waiter, which may wait no more.
 void KeyJudge::Tell(const std::shared_ptr<Waiter>& waiter, KeyVerdict verdict) {
   waiter->lane_.loop.Post([waiter, verdict] {
     if (std::exchange(waiter->over_, true)) return;
@@ -94,50 +106,67 @@ void KeyJudge::Tell(const std::shared_ptr<Waiter>& waiter, KeyVerdict verdict) {
   });
 }
 
-void KeyJudge::Enquire(const Digest256& digest, std::string key, std::shared_ptr<Waiter> waiter) {
-  // Somebody else's question may have been answered while this one was on its way.
+void KeyJudge::Enquire(const Digest256& digest, std::string key, const std::shared_ptr<Waiter>& waiter) {
+  // The same question may have been answered while this one was on its way.
   if (const auto verdict = verdicts_.Find(digest, control_->clock.NowNanos()); verdict.has_value()) {
     Tell(waiter, *verdict);
     return;
   }
-  if (waiting_ >= kMaxKeyWaiters || control_->draining) {
+  if (control_->draining) {
     Tell(waiter, KeyVerdict::kUnknown);
     return;
   }
-  ++waiting_;
-  const auto same = std::find_if(
-      all_.begin(), all_.end(), [&digest](const auto& question) { return question->digest == digest; });
-  if (same != all_.end()) {
-    (*same)->waiters.push_back(std::move(waiter));
+  const KeyQueue::Entry entry = queue_.Enter(waiter.get(), digest, std::move(key), verdicts_.WasYes(digest));
+  if (entry == KeyQueue::Entry::kFull || entry == KeyQueue::Entry::kAddressFull) {
+    Recorder& recorder = control_->recorder;
+    (entry == KeyQueue::Entry::kFull ? recorder.key_validations_full : recorder.key_validations_share)
+        .fetch_add(1, std::memory_order_relaxed);
+    Tell(waiter, KeyVerdict::kUnknown);
     return;
   }
-  auto question = std::make_shared<Question>(Question{digest, std::move(key), {std::move(waiter)}});
-  all_.push_back(question);
-  open_.push_back(std::move(question));
-  if (working_ < kMaxKeyQuestions) Spawn(Work());
+  waiter->queued_ = waiter;
+  ShowWaiting();
+  if (entry == KeyQueue::Entry::kJoined || working_ >= kMaxKeyQuestions) return;
+  ++working_;
+  Spawn(Work());
 }
 
-// Asks one after the other until there are none left.
+void KeyJudge::Leave(Waiter* waiter) {
+  const std::shared_ptr<KeyQueue::Validation> abandoned = queue_.Leave(waiter);
+  waiter->queued_ = nullptr;
+  ShowWaiting();
+  if (abandoned != nullptr) running_.at(abandoned.get())->Cancel();
+}
+
+void KeyJudge::ShowWaiting() {
+  control_->recorder.key_validations_waiting.store(
+      static_cast<int64_t>(queue_.waiting()), std::memory_order_relaxed);
+}
+
 Task<void> KeyJudge::Work() {
-  ++working_;
-  while (!open_.empty()) {
-    const std::shared_ptr<Question> question = std::move(open_.front());
-    open_.pop_front();
+  while (const std::shared_ptr<KeyQueue::Validation> validation = queue_.Begin()) {
+    Errand errand{std::span<const std::string_view>()};
+    running_.emplace(validation.get(), &errand);
     KeyVerdict verdict = KeyVerdict::kUnknown;
-    if (!control_->draining) verdict = co_await Judge(question->key);
-    verdicts_.Remember(question->digest, verdict, control_->clock.NowNanos());
-    std::erase(all_, question);
-    waiting_ -= question->waiters.size();
-    for (const std::shared_ptr<Waiter>& waiter : question->waiters) Tell(waiter, verdict);
+    if (!control_->draining) verdict = co_await Judge(errand, validation->key);
+    running_.erase(validation.get());
+    verdicts_.Remember(validation->digest, verdict, control_->clock.NowNanos());
+    for (KeyQueue::Waiter* told : queue_.End(*validation)) {
+      auto* waiter = static_cast<Waiter*>(told);
+      Tell(std::exchange(waiter->queued_, nullptr), verdict);
+    }
+    ShowWaiting();
   }
   --working_;
 }
 
-Task<KeyVerdict> KeyJudge::Judge(std::string key) {
+// Unknown if the errand is cancelled.
+Task<KeyVerdict> KeyJudge::Judge(Errand& errand, std::string key) {
   bool all_say_no = true;
   for (const Address& address : addresses_) {
     const StatusOr<Fetched> answer =
-        co_await Fetch(*control_, nullptr, address.host, address.target, timeout_ms_, &key);
+        co_await Fetch(*control_, &errand, address.host, address.target, timeout_ms_, &key);
+    if (errand.cancelled()) co_return KeyVerdict::kUnknown;
     if (answer.ok() && answer->status == 200) co_return KeyVerdict::kYes;
     if (!answer.ok() || !SaysNo(answer->status)) all_say_no = false;
   }

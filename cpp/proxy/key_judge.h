@@ -6,6 +6,9 @@
 //                          v             one question per key, however many wait
 //                   control lane: [question]--URL after URL--> yes | no | unknown --posted to all who wait
 //
+// Which question is next, and whose requests may wait for one, is KeyQueue's affair: keys that were good before come first,
+// client addresses take turns, and a question that no client waits for any more is dropped, or abandoned if it is under way.
+//
 // Yes is remembered for as long as the flag says, No for some seconds, and Unknown (nobody could be reached, or none of
 // them said yes and not all said no) not at all: whoever brings that key is not served now, and asks again. Only
 // digests of keys are remembered.
@@ -15,7 +18,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -27,10 +29,12 @@
 #include "base/status.h"
 #include "hashing/sha256.h"
 #include "net/task.h"
+#include "proxy/key_queue.h"
 #include "worker/worker_url.h"
 
 namespace vllm_router {
 
+class Errand;
 struct Lane;
 
 enum class KeyVerdict : uint8_t { kYes, kNo, kUnknown };
@@ -42,6 +46,8 @@ class KeyVerdicts {
 
   void Remember(const Digest256& key, KeyVerdict verdict, int64_t now_nanos);
   std::optional<KeyVerdict> Find(const Digest256& key, int64_t now_nanos) const;
+  // Whether the last verdict was a yes, though it may have expired.
+  bool WasYes(const Digest256& key) const;
   size_t size() const;
 
  private:
@@ -74,18 +80,22 @@ class KeyJudge {
   // Nothing of it is left on the control lane.
   bool ended() const { return working_ == 0; }
 
-  // One who waits. Cancel() ends the wait, in a later turn of its lane's loop.
-  class Waiter {
+  // A request that waits. Cancel() ends the wait, in a later turn of its lane's loop.
+  class Waiter : public KeyQueue::Waiter {
    public:
-    explicit Waiter(Lane& lane) : lane_(lane) {}
-    static void Cancel(const std::shared_ptr<Waiter>& waiter) { Tell(waiter, KeyVerdict::kUnknown); }
+    // `address`: of the client.
+    Waiter(Lane& lane, KeyJudge& judge, std::string address)
+        : KeyQueue::Waiter(std::move(address)), lane_(lane), judge_(judge) {}
+    static void Cancel(const std::shared_ptr<Waiter>& waiter);
 
    private:
     friend class KeyJudge;
     Lane& lane_;
+    KeyJudge& judge_;
     Signal told_;
     bool over_ = false;
     KeyVerdict verdict_ = KeyVerdict::kUnknown;
+    std::shared_ptr<Waiter> queued_;  // itself, while the queue has it; of the control lane
   };
   Task<KeyVerdict> Ask(std::string key, std::shared_ptr<Waiter> waiter);
 
@@ -94,16 +104,12 @@ class KeyJudge {
     WorkerUrl host;
     std::string target;
   };
-  struct Question {
-    Digest256 digest;
-    std::string key;
-    std::vector<std::shared_ptr<Waiter>> waiters;
-  };
-
   explicit KeyJudge(const Options& options);
-  void Enquire(const Digest256& digest, std::string key, std::shared_ptr<Waiter> waiter);
+  void Enquire(const Digest256& digest, std::string key, const std::shared_ptr<Waiter>& waiter);
+  void Leave(Waiter* waiter);
+  void ShowWaiting();
   Task<void> Work();
-  Task<KeyVerdict> Judge(std::string key);
+  Task<KeyVerdict> Judge(Errand& errand, std::string key);
   static void Tell(const std::shared_ptr<Waiter>& waiter, KeyVerdict verdict);
 
   const int64_t timeout_ms_;
@@ -112,9 +118,8 @@ class KeyJudge {
   Lane* control_ = nullptr;
 
   // Of the control lane.
-  std::deque<std::shared_ptr<Question>> open_;  // not asked yet
-  std::vector<std::shared_ptr<Question>> all_;  // and those that are being asked
-  size_t waiting_ = 0;
+  KeyQueue queue_;
+  std::unordered_map<const KeyQueue::Validation*, Errand*> running_;
   size_t working_ = 0;
 };
 

@@ -686,6 +686,14 @@ void Metrics::Collector::WriteAdmission(Page* page) const {
   page->Add(static_cast<double>(gates_.body_memory.in_use()));
   page->Gauge("body_memory_limit_bytes", "The most that there may be at once.");
   page->Add(static_cast<double>(gates_.body_memory.total()));
+  page->Gauge(
+      "key_validations_waiting", "Requests that wait until --api-key-validation-urls have judged their key.");
+  page->Add(Total(&Recorder::key_validations_waiting));
+  page->Counter(
+      "key_validations_rejected_total",
+      "Requests rejected because too many wait for the validation of a key.");
+  page->Add(Total(&Recorder::key_validations_full), {Label("reason", "queue_full")});
+  page->Add(Total(&Recorder::key_validations_share), {Label("reason", "address_share")});
   page->Counter("admission_rejected_total", "Requests that were not let through, by why.");
   for (const auto& [name, count] : SumNames([](const Recorder::Shard& shard) { return &shard.refusals; })) {
     page->AddUnlessZero(count, {Label("reason", name)});

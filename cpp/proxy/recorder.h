@@ -77,7 +77,10 @@ class Recorder {
   std::atomic<uint64_t> connects_failed{0};
   std::atomic<int64_t> upstream_open{0};  // connections to workers, those that rest included
   std::atomic<int64_t> upstream_idle{0};
-  std::atomic<uint64_t> load_polls_ok{0};  // of hosts, by LoadPoller
+  std::atomic<int64_t> key_validations_waiting{0};  // requests, of KeyJudge
+  std::atomic<uint64_t> key_validations_full{0};    // requests rejected: no place at all
+  std::atomic<uint64_t> key_validations_share{0};   // or none for their client's address
+  std::atomic<uint64_t> load_polls_ok{0};           // of hosts, by LoadPoller
   std::atomic<uint64_t> load_polls_failed{0};
   std::array<std::atomic<uint64_t>, kTokenizeEndCount> tokenize_calls{};  // by TokenizeEnd
   std::atomic<uint64_t> tokenize_nanos{0};                                // that requests waited for them

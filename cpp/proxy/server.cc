@@ -126,6 +126,7 @@ Server::Server(
   const ReloadedFiles files{keys_.clients.get(), keys_.admins.get(), tls_.get()};
   metrics_ =
       std::make_unique<Metrics>(router_, recorders, gates_, lanes_.back()->clock, record_log_.get(), files);
+  admin_.set_control(lanes_.back().get());
   admin_.set_metrics(metrics_.get());
   health_ = std::make_unique<HealthChecker>(*lanes_.back());
   for (const std::unique_ptr<Lane>& lane : lanes_) lane->health = health_.get();
@@ -386,7 +387,7 @@ Task<void> Server::ShutDown() {
   co_await WaitUntil(
       [&control, this] {
         return control.connections.empty() && health_->ended() && loads_->ended() && cache_sizes_->ended() &&
-               drainer_->ended() && (keys_.judge == nullptr || keys_.judge->ended());
+               drainer_->ended() && admin_.ended() && (keys_.judge == nullptr || keys_.judge->ended());
       },
       kCutNanos, false);
   for (const std::unique_ptr<Lane>& lane : lanes_) {

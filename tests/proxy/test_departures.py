@@ -259,11 +259,9 @@ def test_a_client_that_leaves_behind_a_second_streamed_request_is_noticed(stage)
 ERRANDS = {
     "/add_worker": lambda url: request("POST", f"/add_worker?url={url}", body=b""),
     "/workers": lambda url: request("POST", "/workers", body=b'{"url": "%s"}' % url.encode()),
-    "/v1/models": lambda _url: request("GET", "/v1/models"),
 }
-# With a worker that refuses, the wait is the pause between two tries; a model list tries once.
+# With a worker that refuses, the wait is the pause between two attempts.
 WAITS = [(path, worker) for path in ERRANDS for worker in ("connecting", "silent", "refusing")]
-WAITS.remove(("/v1/models", "refusing"))
 
 
 @each_way
@@ -274,11 +272,7 @@ def test_a_client_that_leaves_while_a_worker_is_asked_for_it_ends_the_asking(sta
         "silent": lambda: stage.worker(until_left),
         "refusing": stage.refusing_port,
     }[worker]()
-    router = stage.router(
-        *([asked] if path == "/v1/models" else []),
-        health_check_timeout_secs=100,
-        worker_startup_check_interval=100,
-    )
+    router = stage.router(health_check_timeout_secs=100, worker_startup_check_interval=100)
     before = len(descriptors())
     client = stage.client(router)
     client.send(ERRANDS[path](asked.url))
@@ -290,7 +284,7 @@ def test_a_client_that_leaves_while_a_worker_is_asked_for_it_ends_the_asking(sta
     left = before + (how == "half-close")  # our own end
     eventually(lambda: len(descriptors()) == left, "the router still waits for the worker", AT_ONCE)
     must_come_soon(since)
-    assert router.core.worker_urls == ([asked.url] if path == "/v1/models" else [])
+    assert router.core.worker_urls == []
 
 
 def test_a_cancelled_connection_to_a_worker_is_never_used_again(stage):

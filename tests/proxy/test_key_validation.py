@@ -182,25 +182,6 @@ def test_a_client_that_leaves_before_the_verdict_is_let_go_and_the_verdict_kept(
     assert (len(asked.requests), len(worker.requests)) == (1, 2)
 
 
-def test_a_verdict_that_nobody_waited_for_any_more_is_remembered(stage):
-    def answer(connection, _message):
-        gate.wait()
-        connection.send(response(200, b""))
-
-    asked = stage.worker(answer)
-    gate = asked.gate()
-    router = asking(stage, asked)
-    leaving = stage.client(router)
-    leaving.send(request("GET", "/x", bearer("one")))
-    asked.wait_for_requests(1)
-    leaving.close()
-    eventually(lambda: "vllm_router_client_connections 0\n" in router.server.metrics_text())
-    gate.open()
-    asked.connections[0].over.wait(30)
-    assert stage.client(router).ask("GET", "/x", bearer("one")).status == 200
-    assert len(asked.requests) == 1
-
-
 def test_an_address_that_is_none_is_refused_at_the_start(stage):
     for url in ("auth.example", "ftp://a/x", "http://", "http://a/x#y", "http://a:8000@2/x"):
         with pytest.raises(ValueError, match="--api-key-validation-urls has"):
