@@ -19,6 +19,10 @@ void RequestQuarantine::ReportLoss(const Loss& loss, int64_t now_ns) {
   Expire(now_ns);
   Request& request = FindOrAdd(loss.digest, now_ns);
   if (request.until_ns != 0) return;
+  if (request.died && loss.host == request.death_host && now_ns - request.death_ns < options_.pending_ns) {
+    if (loss.client != request.death_client) request.death_client = 0;  // an equal request had the same death
+    return;
+  }
   request.bytes = loss.bytes;
   request.request_id = loss.request_id;
   const auto known = std::ranges::find(request.pending, loss.host, &Pending::host);
@@ -41,19 +45,25 @@ std::vector<RequestQuarantine::Quarantined> RequestQuarantine::ReportDown(uint64
   std::vector<Quarantined> quarantined;
   if (!has_pending()) return quarantined;
   std::lock_guard lock(mutex_);
+  std::vector<std::pair<Pending, RequestDigest>> losses;
   for (const RequestDigest& digest : TakePendingOf(host)) {
     const auto found = requests_.find(digest);
     if (found == requests_.end()) continue;
     Request& request = found->second;
     const auto pending = std::ranges::find(request.pending, host, &Pending::host);
     if (pending == request.pending.end()) continue;
-    const Pending loss = *pending;
+    losses.emplace_back(*pending, digest);
     request.pending.erase(pending);
+  }
+  std::ranges::stable_sort(losses, {}, [](const auto& one) { return one.first.since_ns; });
+  for (const auto& [loss, digest] : losses) {
+    const auto found = requests_.find(digest);
+    Request& request = found->second;
     if (now_ns - loss.since_ns >= options_.pending_ns) {
       if (Expired(request, now_ns)) Erase(found);
       continue;
     }
-    if (!Die(request, loss.client, now_ns)) continue;
+    if (!Die(request, loss, now_ns)) continue;
     const bool same_client = request.death_client == loss.client && loss.client != 0;
     quarantined.push_back(
         {.request_id = request.request_id, .client_restricted = same_client && Offend(loss.client, now_ns)});
@@ -181,13 +191,15 @@ std::vector<RequestDigest> RequestQuarantine::TakePendingOf(uint64_t host) {
   return digests;
 }
 
-bool RequestQuarantine::Die(Request& request, uint64_t client, int64_t now_ns) {
+bool RequestQuarantine::Die(Request& request, const Pending& loss, int64_t now_ns) {
   const bool second = request.died && now_ns - request.last_ns < options_.memory_ns;
   request.last_ns = now_ns;
   by_age_.splice(by_age_.end(), by_age_, request.age);
   if (!second) {
     request.died = true;
-    request.death_client = client;
+    request.death_client = loss.client;
+    request.death_host = loss.host;
+    request.death_ns = now_ns;
     return false;
   }
   request.until_ns = now_ns + options_.quarantine_ns;

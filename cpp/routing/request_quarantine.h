@@ -12,7 +12,8 @@
 //
 // All requests that a dying worker had are pending, the innocent ones too; they are innocent until a second worker dies
 // under them. Where there are health checks, a request with two losses, pending or deaths, is rejected already, so that
-// nothing depends on how fast they are. Ranks of one host die together and count as one.
+// nothing depends on how fast they are. Ranks of one host die together and count as one; so do equal requests that one
+// dying host had, whose losses come one after the other.
 //
 // A client with two quarantined requests within ten minutes is restricted for the next ten: one request at a time, and
 // none of them is sent to a second worker after a loss. So changing the body each time does not help.
@@ -130,6 +131,8 @@ class RequestQuarantine {
     std::vector<Pending> pending;  // one per host
     bool died = false;             // once
     uint64_t death_client = 0;     // of that death; 0: several
+    uint64_t death_host = 0;
+    int64_t death_ns = 0;
     std::string request_id;
     int64_t last_ns = 0;   // of its last loss or death
     int64_t until_ns = 0;  // of its quarantine; 0: it is not quarantined
@@ -153,8 +156,8 @@ class RequestQuarantine {
   bool Expired(const Request& request, int64_t now_ns) const;
   bool Suspected(const Request& request, int64_t now_ns) const;
   std::vector<RequestDigest> TakePendingOf(uint64_t host);
-  bool Die(Request& request, uint64_t client, int64_t now_ns);  // true: it is quarantined now
-  bool Offend(uint64_t client, int64_t now_ns);                 // true: it is restricted
+  bool Die(Request& request, const Pending& loss, int64_t now_ns);  // true: it is quarantined now
+  bool Offend(uint64_t client, int64_t now_ns);                     // true: it is restricted
   void FindSuspectedLengths(int64_t now_ns);
   void CountRestrictions(int64_t now_ns);
 

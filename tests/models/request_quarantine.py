@@ -13,6 +13,8 @@ class Request:
     pending: dict[int, tuple[int, float]] = field(default_factory=dict)  # host -> client (0: several), since
     died: bool = False
     death_client: int = 0
+    death_host: int = -1
+    death_at: float = 0.0
     request_id: str = ""
     last: float = 0.0
     until: float | None = None
@@ -58,6 +60,10 @@ class RequestQuarantine:
         request.last = now
         if request.until is not None:
             return
+        if request.died and host == request.death_host and now - request.death_at < PENDING:
+            if client != request.death_client:
+                request.death_client = 0
+            return
         request.size, request.request_id = size, request_id
         before = request.pending.get(host)
         several = before is not None and before[0] != client
@@ -65,8 +71,12 @@ class RequestQuarantine:
 
     def report_down(self, host: int, now: float) -> list[tuple[str, bool]]:
         quarantined = []
-        lost_here = [digest for digest, request in self.requests.items() if host in request.pending]
-        for digest in lost_here:
+        lost_here = {
+            digest: request.pending[host][1]
+            for digest, request in self.requests.items()
+            if host in request.pending
+        }
+        for digest in sorted(lost_here, key=lost_here.__getitem__):
             request = self.requests[digest]
             client, since = request.pending.pop(host)
             if now - since >= PENDING:
@@ -78,6 +88,7 @@ class RequestQuarantine:
             self.requests[digest] = self.requests.pop(digest)
             if not second:
                 request.died, request.death_client = True, client
+                request.death_host, request.death_at = host, now
                 continue
             request.until = now + QUARANTINE
             request.pending.clear()

@@ -65,6 +65,17 @@ def test_others_on_one_dying_worker_are_innocent():
     assert not quarantine.is_suspected(OTHER, 1.0)
 
 
+def test_equal_requests_that_one_worker_had_are_one_death():
+    """mending row 1: each loss behind a refused connect counted as one more death."""
+    quarantine = testing.RequestQuarantine(10, 10, True)
+    for moment in (0.0, 0.1, 0.2):
+        quarantine.report_loss(1, 100, 7, 1, "first", moment)
+        assert quarantine.report_down(7, moment) == []
+        assert not quarantine.is_suspected(1, moment)
+    quarantine.report_loss(1, 100, 7, 1, "restarted", 11.0)
+    assert quarantine.report_down(7, 11.0) == [("restarted", False)]
+
+
 def test_a_client_with_two_of_them_has_one_request_at_a_time():
     quarantine = testing.RequestQuarantine()
     for digest in (POISON, OTHER):
