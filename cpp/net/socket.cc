@@ -51,7 +51,8 @@ struct Socket::Impl final : ReadySet::Member {
   bool ended = false;  // by the peer, or broken: behind what it sent, there is that to be read
   bool closed = false;
   bool interrupted = false;
-  bool reset = false;  // a proper end is not what it gets
+  bool reset = false;    // a proper end is not what it gets
+  int peeked_error = 0;  // the kernel tells a break once, and says that the stream ended ever after
   std::coroutine_handle<> reader;
   HandshakeAwaiter* handshake = nullptr;  // whose waiter is the reader
   ReadAwaiter* read = nullptr;            // where the reader wants what there is; null: it only wants to know
@@ -128,6 +129,7 @@ struct Socket::Impl final : ReadySet::Member {
 
   IoResult Receive(std::span<char> room) {
     if (tls != nullptr) return ReceiveTls(room);
+    if (peeked_error != 0) return {.error = peeked_error};
     const IoResult result = FromCall(::recv(descriptor, room.data(), room.size(), MSG_DONTWAIT));
     if (result.ok()) {
       // A read that did not fill its room has taken all; what comes later is told again.
@@ -148,8 +150,9 @@ struct Socket::Impl final : ReadySet::Member {
     }
     if (unread == Unread::kPerhaps) {
       char byte;
-      const bool none = FromCall(::recv(descriptor, &byte, 1, MSG_PEEK | MSG_DONTWAIT)).would_block();
-      unread = none ? Unread::kNone : Unread::kSome;
+      const IoResult peeked = FromCall(::recv(descriptor, &byte, 1, MSG_PEEK | MSG_DONTWAIT));
+      unread = peeked.would_block() ? Unread::kNone : Unread::kSome;
+      if (!peeked.would_block()) peeked_error = peeked.error;
     }
     return unread == Unread::kSome;
   }

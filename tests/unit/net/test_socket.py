@@ -80,6 +80,20 @@ def test_a_reset_is_read_as_an_error_behind_the_bytes_before_it(pair):
     assert ours.try_write([b"x"])["error"] in (errno.EPIPE, errno.ECONNRESET)
 
 
+def test_a_reset_that_was_waited_for_is_still_an_error(pair):
+    """mending row 17: looking whether there is something used the error up, and a proper end followed."""
+    ours, peer = pair
+    peer.send(b"bye")
+    arrived(ours)
+    peer.reset()
+    eventually(ours.is_broken)
+    assert ours.readable().get() is True
+    assert ours.try_read(100)["data"] == b"bye"
+    for _ in range(2):
+        assert ours.readable().get() is True
+        assert ours.try_read(100)["error"] == errno.ECONNRESET
+
+
 def test_a_peer_that_sends_no_more_has_not_broken_the_connection(pair):
     ours, peer = pair
     assert not ours.is_broken()
