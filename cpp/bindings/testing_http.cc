@@ -101,6 +101,7 @@ py::dict ParseRequest(RequestHeadParser& parser, const std::string& data, const 
   r["query"] = Bytes(head.query);
   r["authority"] = Bytes(head.authority);
   r["expects_continue"] = head.expects_continue;
+  r["websocket"] = head.websocket;
   py::list via;
   for (const std::string_view value : head.via) via.append(Bytes(value));
   r["via"] = via;
@@ -108,8 +109,9 @@ py::dict ParseRequest(RequestHeadParser& parser, const std::string& data, const 
 }
 
 py::dict ParseResponse(
-    ResponseHeadParser& parser, const std::string& data, bool to_head, const Cuts& cuts, bool move) {
-  parser.Reset(to_head);
+    ResponseHeadParser& parser, const std::string& data, bool to_head, const Cuts& cuts, bool move,
+    bool to_upgrade) {
+  parser.Reset(to_head, to_upgrade);
   const auto [state, buffer] = FeedPieces(&parser, data, cuts, move);
   py::dict r = StateDict(state, parser);
   if (state != ParseState::kDone) return r;
@@ -180,7 +182,7 @@ void BindTestingHttp(py::module_& testing) {
       .def(py::init())
       .def(
           "parse", &ParseResponse, py::arg("data"), py::arg("to_head") = false, py::arg("cuts") = Cuts(),
-          py::arg("move") = true);
+          py::arg("move") = true, py::arg("to_upgrade") = false);
 
   testing.def(
       "scan_chunked",
@@ -225,7 +227,7 @@ void BindTestingHttp(py::module_& testing) {
          bool preserve_host, const std::string& hop_name, const std::string& client_address,
          const std::string& forwarded_proto, bool trust_forwarded, const std::string& request_id_name,
          const std::string& request_id, std::optional<uint32_t> rank, const std::string& authorization,
-         bool drop_authorization, const std::string& framing, uint64_t content_length,
+         bool drop_authorization, bool websocket, const std::string& framing, uint64_t content_length,
          const std::string& before) {
         RequestHeadParser parser;
         MustParse(&parser, request);
@@ -244,6 +246,7 @@ void BindTestingHttp(py::module_& testing) {
              .data_parallel_rank = rank,
              .authorization = authorization,
              .drop_authorization = drop_authorization,
+             .websocket = websocket,
              .framing = FramingFrom(framing),
              .content_length = content_length},
             &out);
@@ -253,8 +256,8 @@ void BindTestingHttp(py::module_& testing) {
       py::arg("preserve_host") = false, py::arg("hop_name") = "", py::arg("client_address") = "",
       py::arg("forwarded_proto") = "", py::arg("trust_forwarded") = true, py::arg("request_id_name") = "",
       py::arg("request_id") = "", py::arg("data_parallel_rank") = std::nullopt, py::arg("authorization") = "",
-      py::arg("drop_authorization") = false, py::arg("framing") = "none", py::arg("content_length") = 0,
-      py::arg("before") = "");
+      py::arg("drop_authorization") = false, py::arg("websocket") = false, py::arg("framing") = "none",
+      py::arg("content_length") = 0, py::arg("before") = "");
   testing.def("resolve_dot_segments", [](const std::string& path) -> std::optional<py::bytes> {
     std::string resolved;
     switch (ResolveDotSegments(path, &resolved)) {
@@ -279,9 +282,9 @@ void BindTestingHttp(py::module_& testing) {
   testing.def(
       "write_client_head",
       [](const std::string& response, bool to_head, const std::string& request_id, const std::string& framing,
-         uint64_t content_length, bool close, bool keep_alive_10, const Fields& extra) {
+         uint64_t content_length, bool close, bool keep_alive_10, bool websocket, const Fields& extra) {
         ResponseHeadParser parser;
-        parser.Reset(to_head);
+        parser.Reset(to_head, websocket);
         MustParse(&parser, response);
         const std::vector<HeaderField> views = Views(extra);
         std::string out;
@@ -292,13 +295,14 @@ void BindTestingHttp(py::module_& testing) {
              .content_length = content_length,
              .close = close,
              .keep_alive_10 = keep_alive_10,
+             .websocket = websocket,
              .extra = views},
             &out);
         return Bytes(out);
       },
       py::arg("response"), py::kw_only(), py::arg("to_head") = false, py::arg("request_id") = "",
       py::arg("framing") = "none", py::arg("content_length") = 0, py::arg("close") = false,
-      py::arg("keep_alive_10") = false, py::arg("extra") = Fields());
+      py::arg("keep_alive_10") = false, py::arg("websocket") = false, py::arg("extra") = Fields());
   testing.def(
       "write_own_response",
       [](int status, const std::string& content_type, const std::string& request_id, const Fields& extra,

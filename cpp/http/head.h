@@ -41,6 +41,7 @@ struct RequestHead {
   std::vector<std::string_view>
       connection_tokens;              // fields nominated as hop-by-hop; without close, keep-alive
   std::vector<std::string_view> via;  // values of the Via fields, for via.h
+  bool websocket = false;             // a GET of HTTP/1.1 without a body that asks to switch to WebSocket
   size_t size = 0;                    // bytes of the head in the buffer, leading empty lines included
 };
 

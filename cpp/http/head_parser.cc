@@ -154,6 +154,16 @@ struct FieldChecks {
   }
 };
 
+// Whether `Upgrade` names WebSocket and nothing else, and `Connection` names `Upgrade`. Other protocols are never switched
+// to: what a worker would make of the bytes behind the head is something that the router could not know.
+bool IsWebSocket(
+    int upgrades, std::string_view upgrade, const std::vector<std::string_view>& connection_tokens) {
+  return upgrades == 1 && EqualsIgnoreCase(upgrade, "websocket") &&
+         std::any_of(connection_tokens.begin(), connection_tokens.end(), [](std::string_view token) {
+           return EqualsIgnoreCase(token, "upgrade");
+         });
+}
+
 // What both parsers do: take the head apart line by line, each line as soon as it is complete, so that the result
 // depends on the bytes alone and not on how they were split. `Impl` has the rules of one kind of message:
 //   CheckStart(text)        the beginning of the first line, whether or not the line is complete
@@ -335,6 +345,9 @@ class RequestHeadParser::Impl : public LineParser<RequestHeadParser::Impl, Reque
     head_.framing = BodyFraming::kNone;
     head_.expects_continue = unknown_expectation_ = false;
     head_.via.clear();
+    head_.websocket = false;
+    upgrades_ = 0;
+    upgrade_ = {};
     hosts_ = 0;
     host_ = {};
     head_.method = line.substr(0, space);
@@ -352,6 +365,12 @@ class RequestHeadParser::Impl : public LineParser<RequestHeadParser::Impl, Reque
         if (IsName(name, "host")) {
           ++hosts_;
           host_ = value;
+        }
+        return true;
+      case 7:
+        if (IsName(name, "upgrade")) {
+          ++upgrades_;
+          upgrade_ = value;
         }
         return true;
       case 6:
@@ -380,6 +399,9 @@ class RequestHeadParser::Impl : public LineParser<RequestHeadParser::Impl, Reque
     if (unknown_expectation_)
       return checks_.Fail(417, kExpect, "Only the expectation 100-continue is supported.");
     head_.keep_alive = !checks_.close && (head_.minor_version == 1 || checks_.keep_alive);
+    head_.websocket = upgrades_ != 0 && head_.minor_version == 1 && head_.method == "GET" &&
+                      head_.framing == BodyFraming::kNone &&
+                      IsWebSocket(upgrades_, upgrade_, head_.connection_tokens);
     return true;
   }
 
@@ -411,7 +433,9 @@ class RequestHeadParser::Impl : public LineParser<RequestHeadParser::Impl, Reque
   }
 
   int hosts_ = 0;
+  int upgrades_ = 0;
   std::string_view host_;
+  std::string_view upgrade_;
   bool unknown_expectation_ = false;
 };
 
@@ -422,7 +446,10 @@ class ResponseHeadParser::Impl : public LineParser<ResponseHeadParser::Impl, Res
   static constexpr int kEveryErrorIs =
       502;  // whatever a worker does wrong, the client hears of a bad gateway
 
-  void set_to_head(bool to_head) { to_head_ = to_head; }
+  void set_request(bool to_head, bool to_upgrade) {
+    to_head_ = to_head;
+    to_upgrade_ = to_upgrade;
+  }
 
   bool CheckStart(std::string_view text) {
     constexpr std::string_view kStart = "HTTP/1.";
@@ -440,11 +467,13 @@ class ResponseHeadParser::Impl : public LineParser<ResponseHeadParser::Impl, Res
     const int status = (line[9] - '0') * 100 + (line[10] - '0') * 10 + (line[11] - '0');
     if (status < 100 || status > 599)
       return checks_.Fail(502, kStatus, "The worker's status is not in 100..599.");
-    if (status == 101)
+    if (status == 101 && !to_upgrade_)
       return checks_.Fail(502, kStatus, "The worker switches protocols, which nobody asked for.");
     head_.minor_version = line[7] - '0';
     head_.framing = BodyFraming::kUntilClose;
     head_.event_stream = false;
+    upgrades_ = 0;
+    upgrade_ = {};
     head_.status = status;
     head_.reason = line.substr(std::min<size_t>(line.size(), 13));
     if (!AllValueChars(head_.reason))
@@ -453,6 +482,11 @@ class ResponseHeadParser::Impl : public LineParser<ResponseHeadParser::Impl, Res
   }
 
   bool OnField(std::string_view name, std::string_view value) {
+    if (name.size() == 7 && IsName(name, "upgrade")) {
+      ++upgrades_;
+      upgrade_ = value;
+      return true;
+    }
     if (name.size() == 12) {
       if (IsName(name, "content-type")) {
         head_.event_stream = EqualsIgnoreCase(Trim(value.substr(0, value.find(';'))), "text/event-stream");
@@ -467,6 +501,10 @@ class ResponseHeadParser::Impl : public LineParser<ResponseHeadParser::Impl, Res
             MessageKind::kResponse, head_.minor_version, &head_.framing, &head_.content_length)) {
       return false;
     }
+    if (head_.status == 101 &&
+        (head_.minor_version == 0 || !IsWebSocket(upgrades_, upgrade_, head_.connection_tokens))) {
+      return checks_.Fail(502, kStatus, "The worker switches to another protocol than it was asked for.");
+    }
     if (to_head_ || head_.status < 200 || head_.status == 204 || head_.status == 304) {
       head_.framing = BodyFraming::kNone;
       head_.content_length = 0;
@@ -478,6 +516,9 @@ class ResponseHeadParser::Impl : public LineParser<ResponseHeadParser::Impl, Res
 
  private:
   bool to_head_ = false;
+  bool to_upgrade_ = false;
+  int upgrades_ = 0;
+  std::string_view upgrade_;
 };
 
 RequestHeadParser::RequestHeadParser() : impl_(std::make_unique<Impl>()) {}
@@ -494,9 +535,9 @@ ResponseHeadParser::ResponseHeadParser() : impl_(std::make_unique<Impl>()) {}
 ResponseHeadParser::~ResponseHeadParser() = default;
 ResponseHeadParser::ResponseHeadParser(ResponseHeadParser&&) noexcept = default;
 ResponseHeadParser& ResponseHeadParser::operator=(ResponseHeadParser&&) noexcept = default;
-void ResponseHeadParser::Reset(bool to_head) {
+void ResponseHeadParser::Reset(bool to_head, bool to_upgrade) {
   impl_->Reset();
-  impl_->set_to_head(to_head);
+  impl_->set_request(to_head, to_upgrade);
 }
 ParseState ResponseHeadParser::Feed(std::string_view buffer) { return impl_->Feed(buffer); }
 const ResponseHead& ResponseHeadParser::head() const { return impl_->head(); }

@@ -60,8 +60,9 @@ class ResponseHeadParser {
   ResponseHeadParser(ResponseHeadParser&&) noexcept;
   ResponseHeadParser& operator=(ResponseHeadParser&&) noexcept;
 
-  // `to_head`: the request was HEAD, so no body follows.
-  void Reset(bool to_head);
+  // `to_head`: the request was HEAD, so no body follows. `to_upgrade`: it asked for WebSocket, so the status may be 101
+  // with exactly that, behind which there is no HTTP any more.
+  void Reset(bool to_head, bool to_upgrade = false);
   // 1xx heads are reported like others (status < 200); Reset and feed the rest for the next.
   ParseState Feed(std::string_view buffer);
   const ResponseHead& head() const;

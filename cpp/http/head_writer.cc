@@ -137,6 +137,8 @@ class Pen {
   size_t at_;
 };
 
+constexpr std::string_view kSwitch = "Connection: Upgrade\r\nUpgrade: websocket\r\n";
+
 // Room for what we add beside the views given to us: names of added fields, numbers, CRLFs.
 constexpr size_t kRoomForOurs = 320;
 
@@ -235,6 +237,7 @@ void WriteUpstreamHead(const RequestHead& head, const UpstreamHeadParts& parts, 
   if (parts.data_parallel_rank)
     pen << "X-Data-Parallel-Rank: " << uint64_t{*parts.data_parallel_rank} << "\r\n";
   pen.Framing(parts.framing, parts.content_length);
+  if (parts.websocket) pen << kSwitch;
   pen << "\r\n";
 }
 
@@ -264,7 +267,9 @@ void WriteClientHead(const ResponseHead& head, const ClientHeadParts& parts, std
   if (!parts.request_id.empty()) pen.Field("x-request-id", parts.request_id);
   for (const HeaderField& field : parts.extra) pen.Field(field.name, field.value);
   pen.Framing(parts.framing, parts.content_length);
-  if (parts.close) {
+  if (parts.websocket) {
+    pen << kSwitch;
+  } else if (parts.close) {
     pen << "Connection: close\r\n";
   } else if (parts.keep_alive_10) {
     pen << "Connection: keep-alive\r\n";

@@ -32,6 +32,7 @@ struct UpstreamHeadParts {
   std::optional<uint32_t> data_parallel_rank;  // X-Data-Parallel-Rank, replacing the client's
   std::string_view authorization;              // "Bearer …" to use when the client sent none; may be empty
   bool drop_authorization = false;             // the client's, and its x-api-key, were meant for us
+  bool websocket = false;                      // asks the worker to switch to it, as the client did
   BodyFraming framing = BodyFraming::kNone;    // of the body as we send it
   uint64_t content_length = 0;
 };
@@ -46,6 +47,7 @@ struct ClientHeadParts {
   bool close = false;                        // Connection: close
   bool keep_alive_10 = false;                // HTTP/1.0 client that may keep the connection
   bool own_cors = false;                     // the worker's Access-Control-* stay behind
+  bool websocket = false;                    // says that the connection switches to it (101)
   // x-vllm-router-* and the like; the worker's fields of these names stay behind, except Vary.
   std::span<const HeaderField> extra;
 };

@@ -43,6 +43,16 @@ bool Cors::IsCrossSite(std::span<const HeaderField> fields) const {
   return fetched_elsewhere && !has_origin;
 }
 
+bool Cors::MayOpenWebSocket(const RequestHead& head) const {
+  return any_ || std::ranges::all_of(head.fields, [&](const HeaderField& field) {
+           if (field.name.size() != 6 || !EqualsIgnoreCase(field.name, "origin") || IsNamed(field.value))
+             return true;
+           const size_t host = field.value.find("://");
+           return host != std::string_view::npos &&
+                  EqualsIgnoreCase(field.value.substr(host + 3), head.authority);
+         });
+}
+
 std::string_view Cors::OriginOf(const RequestHead& head) {
   const HeaderField* origin = Find(head, "origin");
   return origin == nullptr ? std::string_view() : origin->value;

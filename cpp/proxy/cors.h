@@ -19,6 +19,10 @@
 //   absent                        same-origin, none, absent   no: a program, or the address line of a browser
 //   absent                        anything else               yes
 //
+// Browsers apply none of this to WebSocket: any page may open one anywhere and read from it. So MayOpenWebSocket() compares
+// the origin here: it has to be named, or that of the host which the request is for (as gorilla/websocket has it, and the
+// library websocket-client sends it; behind DNS rebinding a page may read plain responses as well). Programs without Origin pass.
+//
 // Immutable; any thread.
 #pragma once
 
@@ -44,6 +48,9 @@ class Cors {
 
   // Whether a browser made the request for a page that is not of a named origin.
   bool IsCrossSite(std::span<const HeaderField> fields) const;
+
+  // Whether the page that opens this WebSocket, if a page does, may read from it.
+  bool MayOpenWebSocket(const RequestHead& head) const;
 
   // Of a request; empty if it has none, or more than one.
   static std::string_view OriginOf(const RequestHead& head);

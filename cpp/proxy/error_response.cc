@@ -29,8 +29,7 @@ constexpr ErrorRow kRows[] = {
      "(--admin-api-key-file)."},
     {403, kInvalid, "cross_site_request",
      "A browser sent this request for a page of another site (see its Origin or Sec-Fetch-Site); admin "
-     "endpoints take "
-     "such requests only from origins in --cors-allowed-origins."},
+     "endpoints and WebSocket accept such requests only from origins in --cors-allowed-origins."},
     {503, kServer, "key_not_checked", "The API key could not be checked just now.", true},
     {405, kInvalid, "method_not_allowed", "This method is not allowed on this path; see the Allow header."},
     {404, kInvalid, "not_found", "There is no such thing here."},

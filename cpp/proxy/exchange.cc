@@ -19,6 +19,7 @@
 #include "proxy/health_checker.h"
 #include "proxy/quarantine.h"
 #include "proxy/relay.h"
+#include "proxy/tunnel.h"
 #include "routing/json_beginning.h"
 
 namespace vllm_router {
@@ -58,6 +59,8 @@ std::string_view CutBy(CancelReason reason) {
       return ErrorOf(HttpError::kWorkerDrained).code;
     case CancelReason::kTotalTimeout:
       return "total_timeout";
+    case CancelReason::kSlowWorker:
+      return ErrorOf(HttpError::kWorkerWriteTimeout).code;
     case CancelReason::kWorkerDead:
       return "worker_dead";
     default:
@@ -86,8 +89,14 @@ Task<void> Exchange::Run() {
   if (next == Next::kOn && lane_.gates.quarantine.active()) next = co_await CheckQuarantine();
   if (next == Next::kOn && !seat_.TryTake(1)) next = co_await TakeSeat();  // 5 SEAT
   if (next == Next::kOn && key_.unknown_text) next = co_await FindTokens();
-  if (next == Next::kOn) next = co_await Ask();   // 6 SELECT, 7 LEASE, 8 SEND, 9 AWAIT: proxy/tries.h
-  if (next == Next::kOn) co_await RelayAnswer();  // 10 RELAY
+  if (next == Next::kOn) next = co_await Ask();  // 6 SELECT, 7 LEASE, 8 SEND, 9 AWAIT: proxy/tries.h
+  if (next == Next::kOn) {                       // 10 RELAY
+    if (tries_.answer().status == 101) {
+      co_await RelayWebSocket();
+    } else {
+      co_await RelayAnswer();
+    }
+  }
   co_await tries_.StopSending();
   Finish();  // 11 FINISH
 }
@@ -183,6 +192,10 @@ Task<Exchange::Next> Exchange::PassGate() {
   if (route.own && !MethodAllowed(route.allow, head_->method)) {
     const HeaderField allow{"Allow", route.allow};
     co_await ReplyError(HttpError::kMethodNotAllowed, {}, {&allow, 1});
+    co_return Next::kFinish;
+  }
+  if (!route.own && head_->websocket && !lane_.cors.MayOpenWebSocket(*head_)) {
+    co_await ReplyError(HttpError::kCrossSiteRequest);
     co_return Next::kFinish;
   }
   if (!route.own && IsTrace(head_->method)) {
@@ -610,39 +623,12 @@ Task<void> Exchange::RelayAnswer() {
   const BodyFraming framing = chunked                 ? BodyFraming::kChunked
                               : ends_with_connection_ ? BodyFraming::kUntilClose
                                                       : answer.framing;
-  std::span<const HeaderField> extra = cors_fields_;
-  std::vector<HeaderField> with_why;
-  std::optional<DecisionHeaders> why;
-  if (lane_.options.decision_headers) {
-    why.emplace(record_, lane_.router->policy().name());
-    with_why = cors_fields_;
-    with_why.insert(with_why.end(), why->fields().begin(), why->fields().end());
-    extra = with_why;
-  }
-  std::string client_head;
-  WriteClientHead(
-      answer,
-      {.request_id = request_id_.id,
-       .framing = framing,
-       .content_length = answer.content_length,
-       .close = !connection_.keep,
-       .keep_alive_10 = old_client && connection_.keep,
-       .own_cors = !origin_.empty() || !cors_fields_.empty(),
-       .extra = extra},
-      &client_head);
+  const std::string client_head = HeadForClient(answer, framing);
   BodyReader reader(answer.framing, answer.content_length, MessageKind::kResponse);
   tries_.in().Consume(answer.size);
   tries_.ForgetAnswerHead();
-  // Nothing is sent again from here on, and a stream may last for minutes. But a worker that answers early may still be
-  // taking the body, which then has to stay.
-  if (tries_.sent()) {
-    head_ = nullptr;
-    key_ = {};
-    body_->Release();
-    if (connection_.in.empty()) connection_.in.Release();
-    lane_.request_parsers.Give(std::move(head_parser_));
-    tries_.ForgetRequest();
-  }
+  // A worker that answers early may still be taking the body, which then has to stay.
+  if (tries_.sent()) ForgetRequest();
 
   client_has_bytes_ = true;
   Relay relay(
@@ -706,6 +692,85 @@ Task<void> Exchange::RelayAnswer() {
   relay_ = nullptr;
 }
 
+std::string Exchange::HeadForClient(const ResponseHead& answer, BodyFraming framing) {
+  std::span<const HeaderField> extra = cors_fields_;
+  std::vector<HeaderField> with_why;
+  std::optional<DecisionHeaders> why;
+  if (lane_.options.decision_headers) {
+    why.emplace(record_, lane_.router->policy().name());
+    with_why = cors_fields_;
+    with_why.insert(with_why.end(), why->fields().begin(), why->fields().end());
+    extra = with_why;
+  }
+  std::string head;
+  WriteClientHead(
+      answer,
+      {.request_id = request_id_.id,
+       .framing = framing,
+       .content_length = answer.content_length,
+       .close = !connection_.keep,
+       .keep_alive_10 = head_->minor_version == 0 && connection_.keep,
+       .own_cors = !origin_.empty() || !cors_fields_.empty(),
+       .websocket = answer.status == 101,
+       .extra = extra},
+      &head);
+  return head;
+}
+
+// Nothing is sent again once a response is being relayed, and a stream may last for minutes.
+void Exchange::ForgetRequest() {
+  head_ = nullptr;
+  key_ = {};
+  body_->Release();
+  if (connection_.in.empty()) connection_.in.Release();
+  lane_.request_parsers.Give(std::move(head_parser_));
+  tries_.ForgetRequest();
+}
+
+// The worker has switched protocols, as it was asked to. What the client sent behind its request is part of the new one.
+Task<void> Exchange::RelayWebSocket() {
+  connection_.keep = false;
+  record_.status = tries_.answer().status;
+  total_deadline_.Arm(
+      lane_.loop.timers(), lane_.options.stream_total_timeout_ms, &Exchange::OnTotalDeadline, this);
+  const std::string client_head = HeadForClient(tries_.answer(), BodyFraming::kNone);
+  tries_.in().Consume(tries_.answer().size);
+  tries_.ForgetAnswerHead();
+  connection_.socket.WatchReadable(nullptr, nullptr);
+  ForgetRequest();
+  connection_.in.Append(ahead_);
+  std::string().swap(ahead_);
+
+  client_has_bytes_ = true;
+  Tunnel tunnel(
+      lane_.loop, connection_.socket, tries_.worker(),
+      {.idle_ms = lane_.options.stream_idle_timeout_ms,
+       .client_write_ms = lane_.options.client_write_timeout_ms,
+       .worker_write_ms = lane_.options.upstream_write_timeout_ms},
+      {.idle = &Exchange::OnWorkerIdle,
+       .client_stalled = &Exchange::OnClientStalled,
+       .worker_stalled = &Exchange::OnWorkerStalled,
+       .context = this});
+  relaying_ = true;
+  const Tunnel::End end = co_await tunnel.Run(client_head, connection_.in, tries_.in());
+  relaying_ = false;
+  deadline_.Disarm();
+
+  connection_.in.Clear();
+  tunnelled_in_ = tunnel.bytes_to_worker();
+  record_.bytes_out = tunnel.bytes_to_client();
+  record_.client_stalls = static_cast<uint32_t>(tunnel.client_stalls());
+  record_.worker_stalls += static_cast<uint32_t>(tunnel.worker_stalls());
+  if (end == Tunnel::End::kClientGone) Cancel(CancelReason::kClientGone);
+  if (end == Tunnel::End::kWorkerGone) {
+    worker_failed_ = true;
+    record_.end = ExchangeEnd::kWorkerGone;
+    record_.error = "worker_closed";
+  }
+  // A worker that breaks off may have been made to by what the client sent, so the breaker hears of good ends only.
+  if (end == Tunnel::End::kDone) tries_.AnswerEnded(ResponseEnd::kWhole);
+}
+
 // The client must not mistake a broken answer for a whole one: the framing is left open, and where the end of the
 // connection is the framing, the connection is reset.
 void Exchange::CutClient() {
@@ -740,6 +805,10 @@ void Exchange::OnFirstBodyByte(void* context) {
 
 void Exchange::OnWorkerIdle(void* context) {
   static_cast<Exchange*>(context)->Cancel(CancelReason::kIdleTimeout);
+}
+
+void Exchange::OnWorkerStalled(void* context) {
+  static_cast<Exchange*>(context)->Cancel(CancelReason::kSlowWorker);
 }
 
 void Exchange::OnClientStalled(void* context) {
@@ -785,6 +854,7 @@ void Exchange::Finish() {
       break;  // answered with its own status
     case CancelReason::kIdleTimeout:
     case CancelReason::kTotalTimeout:
+    case CancelReason::kSlowWorker:
       record_.end = ExchangeEnd::kTimeout;
       if (record_.error.empty()) record_.error = CutBy(cancelled_);
       break;
@@ -818,7 +888,7 @@ void Exchange::Finish() {
   if (restricted_client_.has_value()) lane_.gates.quarantine.Leave(*restricted_client_);
 
   if (body_.has_value()) {
-    record_.bytes_in = body_->bytes();
+    record_.bytes_in = body_->bytes() + tunnelled_in_;
     if (!body_->complete()) connection_.keep = false;
     body_->Release();
     connection_.in.Append(ahead_);

@@ -43,6 +43,7 @@ enum class CancelReason : uint8_t {
   kBodyFailed,  // the request body broke off while it was being streamed
   kIdleTimeout,
   kTotalTimeout,
+  kSlowWorker,  // took nothing of what a WebSocket client sent
   kShutdown,
   kDrained,     // its worker leaves, and gave it long enough
   kWorkerDead,  // its worker was found dead, and what was under way had its grace
@@ -97,6 +98,9 @@ class Exchange {
   Task<Next> FindTokens();
   Task<Next> Ask();  // SELECT, LEASE, SEND, AWAIT
   Task<void> RelayAnswer();
+  Task<void> RelayWebSocket();
+  std::string HeadForClient(const ResponseHead& answer, BodyFraming framing);
+  void ForgetRequest();
   void CutClient();
   void TellOfCut();
   void Finish();
@@ -124,6 +128,7 @@ class Exchange {
   static void OnBodySent(void* context);
   static void OnFirstBodyByte(void* context);
   static void OnWorkerIdle(void* context);
+  static void OnWorkerStalled(void* context);
   static void OnTotalDeadline(void* context);
   static void OnDeadWorkerGrace(void* context);
 
@@ -154,6 +159,7 @@ class Exchange {
   bool ends_with_connection_ = false;  // the answer, at the client: its framing has no end of its own
   bool worker_failed_ = false;
   bool relaying_ = false;
+  uint64_t tunnelled_in_ = 0;                  // bytes that the client sent after the switch of protocols
   std::optional<uint64_t> restricted_client_;  // whose one request this is
   Relay* relay_ = nullptr;                     // of an event stream, while it runs
 

@@ -12,7 +12,8 @@ namespace {
 
 bool IsWhole(ExchangeEnd end) { return end == ExchangeEnd::kDone || end == ExchangeEnd::kNoDone; }
 
-bool IsGood(int status) { return status >= 200 && status < 300; }
+// 101: the protocol was switched, as the client asked.
+bool IsGood(int status) { return (status >= 200 && status < 300) || status == 101; }
 
 // A value of the label error_type. The reference router's two words are kept where they say the same.
 std::string_view ErrorType(const ExchangeRecord& record) {

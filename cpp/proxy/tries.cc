@@ -526,6 +526,7 @@ void Tries::WriteHead() {
        .data_parallel_rank = worker.url.rank,
        .authorization = worker.url.receives_api_key ? std::string_view(lane_.bearer) : std::string_view(),
        .drop_authorization = lane_.gatekeeper.takes_client_keys(),
+       .websocket = head.websocket,
        .framing = !has_body ? BodyFraming::kNone
                   : chunked ? BodyFraming::kChunked
                             : BodyFraming::kLength,
@@ -632,7 +633,8 @@ Task<void> Tries::StopSending() {
 Task<Tries::Awaited> Tries::AwaitHead() {
   if (answer_parser_ == nullptr) answer_parser_ = lane_.response_parsers.Take();
   const bool to_head = request_.head->method == "HEAD";
-  answer_parser_->Reset(to_head);
+  const bool to_upgrade = request_.head->websocket;
+  answer_parser_->Reset(to_head, to_upgrade);
   if (!answer_in_.has_value()) answer_in_.emplace(lane_.buffers);
   answer_in_->Clear();
   worker_spoke_ = false;
@@ -661,23 +663,24 @@ Task<Tries::Awaited> Tries::AwaitHead() {
     answer_in_->Commit(static_cast<size_t>(read.bytes));
     worker_spoke_ = true;
     if (holding) {
-      answer_parser_->Reset(to_head);
+      answer_parser_->Reset(to_head, to_upgrade);
       answer_parser_->Feed(answer_in_->view());  // the buffer may have moved
     }
     while (!answer_in_->empty() && !holding) {
       const ParseState state = answer_parser_->Feed(answer_in_->view());
       if (state == ParseState::kNeedMore) break;
-      const bool informational_head = state == ParseState::kDone && answer_parser_->head().status < 200;
-      if (!informational_head || answer_parser_->head().status == 101 ||
-          ++informational > kMaxInformationalHeads) {
+      const int status = state == ParseState::kDone ? answer_parser_->head().status : 0;
+      const bool informational_head = state == ParseState::kDone && status < 200 && status != 101;
+      if (!informational_head || ++informational > kMaxInformationalHeads) {
         record_.answered_ns = lane_.clock.NowNanos();
         holding = state == ParseState::kDone && HoldsHead(answer_parser_->head());
         if (holding) break;
         deadline_.Disarm();
+        if (status == 101 && !request_sent_) co_return Awaited::kBad;
         co_return state == ParseState::kDone && !informational_head ? Awaited::kHead : Awaited::kBad;
       }
       answer_in_->Consume(answer_parser_->head().size);
-      answer_parser_->Reset(to_head);
+      answer_parser_->Reset(to_head, to_upgrade);
     }
     if (holding && HasBodyByte(answer_parser_->head(), answer_in_->view())) {
       deadline_.Disarm();

@@ -27,9 +27,9 @@ void CompareWithBeast(const ResponseHead& head, std::string_view bytes, bool to_
   if (head.keep_alive) FUZZ_CHECK(beast.keep_alive());
 }
 
-void Try(std::string_view bytes, bool to_head) {
+void Try(std::string_view bytes, bool to_head, bool to_upgrade) {
   ResponseHeadParser at_once;
-  at_once.Reset(to_head);
+  at_once.Reset(to_head, to_upgrade);
   const ParseState state = at_once.Feed(bytes);
   if (state == ParseState::kDone) {
     const ResponseHead& head = at_once.head();
@@ -46,7 +46,7 @@ void Try(std::string_view bytes, bool to_head) {
   }
 
   ResponseHeadParser piecemeal;
-  piecemeal.Reset(to_head);
+  piecemeal.Reset(to_head, to_upgrade);
   ParseState last = ParseState::kNeedMore;
   for (size_t end = 0; end <= bytes.size() && last == ParseState::kNeedMore; ++end) {
     last = piecemeal.Feed(bytes.substr(0, end));
@@ -62,7 +62,8 @@ void Try(std::string_view bytes, bool to_head) {
 }  // namespace vllm_router
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  vllm_router::Try(vllm_router::AsText(data, size), false);
-  vllm_router::Try(vllm_router::AsText(data, size), true);
+  vllm_router::Try(vllm_router::AsText(data, size), false, false);
+  vllm_router::Try(vllm_router::AsText(data, size), true, false);
+  vllm_router::Try(vllm_router::AsText(data, size), false, true);
   return 0;
 }

@@ -231,6 +231,13 @@ def _responses() -> list[Row]:
         502,
         "status",
     )
+    add(
+        44,
+        "switching_to_websocket_unasked",
+        response(b"Upgrade: websocket", b"Connection: Upgrade", start=b"HTTP/1.1 101 Switching Protocols"),
+        502,
+        "status",
+    )
     add(49, "continue", b"HTTP/1.1 100 Continue\r\n\r\n", OK)
     add(49, "no_reason", response(start=b"HTTP/1.1 200 "), OK)
     add(49, "no_blank_behind_the_status", response(b"Content-Length: 0", start=b"HTTP/1.1 200"), OK)

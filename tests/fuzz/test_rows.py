@@ -51,11 +51,12 @@ def test_request_heads_replay(path):
 @pytest.mark.parametrize("path", files("response_head"))
 def test_response_heads_replay(path):
     data = path.read_bytes()
-    for to_head in (False, True):
-        expected = http_head.parse_response(data, to_head)
+    for to_head, to_upgrade in ((False, False), (True, False), (False, True)):
+        expected = http_head.parse_response(data, to_head, to_upgrade)
         parser = testing.ResponseHeadParser()
         for cuts in [[], *some_cuts(data)]:
-            assert without_message(parser.parse(data, to_head=to_head, cuts=cuts)) == expected
+            result = parser.parse(data, to_head=to_head, to_upgrade=to_upgrade, cuts=cuts)
+            assert without_message(result) == expected
 
 
 @pytest.mark.parametrize("path", files("body"))

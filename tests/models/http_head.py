@@ -37,8 +37,8 @@ def parse_request(data: bytes) -> dict[str, Any]:
     return _result(_Request, data)
 
 
-def parse_response(data: bytes, to_head: bool = False) -> dict[str, Any]:
-    result = _result(_Response, data, to_head)
+def parse_response(data: bytes, to_head: bool = False, to_upgrade: bool = False) -> dict[str, Any]:
+    result = _result(_Response, data, to_head, to_upgrade)
     if result["state"] == "bad":
         result["status"] = 502
     return result
@@ -122,6 +122,10 @@ class _Head:
         self.fields.append((name, value))
         if name.lower() == b"connection":
             self.check_connection()
+
+    def asks_for_websocket(self) -> bool:
+        upgrades = [value.lower() for value in self.values(b"upgrade")]
+        return upgrades == [b"websocket"] and b"upgrade" in [t.lower() for t in self.connection_tokens()]
 
     def connection_tokens(self) -> list[bytes]:
         tokens = [token.strip(b" \t") for value in self.values(b"connection") for token in value.split(b",")]
@@ -236,13 +240,18 @@ class _Request(_Head):
             "authority": self.authority or host,
             "expects_continue": bool(expectations),
             "via": self.values(b"via"),
+            "websocket": self.method == b"GET"
+            and self.minor_version == 1
+            and framing == "none"
+            and self.asks_for_websocket(),
         }
 
 
 class _Response(_Head):
-    def __init__(self, data: bytes, to_head: bool) -> None:
+    def __init__(self, data: bytes, to_head: bool, to_upgrade: bool) -> None:
         super().__init__(data)
         self.to_head = to_head
+        self.to_upgrade = to_upgrade
 
     def lengths(self) -> list[bytes]:
         return list(dict.fromkeys(super().lengths()))  # equal ones count once
@@ -253,12 +262,16 @@ class _Response(_Head):
 
     def check_first_line(self, line: bytes) -> None:
         match = re.fullmatch(rb"HTTP/1\.([01]) ([0-9]{3})(?: ([\t\x20-\x7e\x80-\xff]*))?", line)
-        if not match or not 100 <= int(match[2]) <= 599 or int(match[2]) == 101:
+        if not match or not 100 <= int(match[2]) <= 599:
+            raise BadError(502, "status")
+        if int(match[2]) == 101 and not self.to_upgrade:
             raise BadError(502, "status")
         self.minor_version, self.status, self.reason = int(match[1]), int(match[2]), match[3] or b""
 
     def finish(self) -> dict[str, Any]:
         framing, length = self.framing(self.minor_version, "until_close")
+        if self.status == 101 and not (self.minor_version == 1 and self.asks_for_websocket()):
+            raise BadError(502, "status")
         if self.to_head or self.status < 200 or self.status in (204, 304):
             framing, length = "none", 0
         types = self.values(b"content-type")

@@ -57,6 +57,7 @@ NAMES = st.sampled_from(
         b"Connection",
         b"Expect",
         b"Content-Type",
+        b"Upgrade",
         b"X-A",
         b"",
         b"X A",
@@ -74,6 +75,8 @@ VALUES = st.sampled_from(
         b"",
         b"close",
         b"keep-alive, x-a",
+        b"x-a, Upgrade",
+        b"WebSocket",
         b"host",
         b"100-continue",
         b"text/event-stream;a",
@@ -97,7 +100,13 @@ SPACE = st.sampled_from([b" "] * 8 + [b"  ", b"\t", b""])
 REQUESTS = joined(
     BEFORE, METHODS, SPACE, TARGETS, SPACE, VERSIONS, ENDS, GOOD_HOST, FIELDS, ENDS, st.binary(max_size=5)
 )
-GOOD_LINE = st.just(b"POST /v1 HTTP/1.1\r\nHost: a\r\n")
+GOOD_LINE = st.sampled_from(
+    [
+        b"POST /v1 HTTP/1.1\r\nHost: a\r\n",
+        b"GET /v1 HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\n",
+        b"GET /v1 HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\n",
+    ]
+)
 NEARLY_GOOD_REQUESTS = joined(GOOD_LINE, FIELDS, st.just(b"\r\n"))
 STATUS_LINES = st.sampled_from(
     [b"HTTP/1.1 200 OK\r\n"] * 4
@@ -107,6 +116,7 @@ STATUS_LINES = st.sampled_from(
         b"HTTP/1.1 304 x\r\n",
         b"HTTP/1.1 100 C\r\n",
         b"HTTP/1.1 101 S\r\n",
+        b"HTTP/1.1 101 S\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n",
     ]
     + [
         b"HTTP/1.1 99 x\r\n",
@@ -142,11 +152,17 @@ def test_request_heads_agree_with_the_twin_however_they_are_cut(case):
     assert without_message(parser.parse(data, cuts=where, move=False)) == expected
 
 
-@given((RESPONSES | MUTATED_ROWS).flatmap(lambda data: st.tuples(st.just(data), cuts(data))), st.booleans())
-def test_response_heads_agree_with_the_twin_however_they_are_cut(case, to_head):
+@given(
+    (RESPONSES | MUTATED_ROWS).flatmap(lambda data: st.tuples(st.just(data), cuts(data))),
+    st.booleans(),
+    st.booleans(),
+)
+def test_response_heads_agree_with_the_twin_however_they_are_cut(case, to_head, to_upgrade):
     data, where = case
-    expected = http_head.parse_response(data, to_head)
-    assert without_message(testing.ResponseHeadParser().parse(data, to_head=to_head, cuts=where)) == expected
+    expected = http_head.parse_response(data, to_head, to_upgrade)
+    parser = testing.ResponseHeadParser()
+    result = parser.parse(data, to_head=to_head, to_upgrade=to_upgrade, cuts=where)
+    assert without_message(result) == expected
 
 
 @given(REQUESTS | MUTATED_ROWS)

@@ -344,3 +344,52 @@ def test_mutated_heads_that_are_accepted_are_few_but_exist(parser):
         data[rng.randrange(len(data))] = rng.choice(b"\r\n :\ta1")
         accepted += parser.parse(bytes(data))["state"] == "done"
     assert 50 < accepted < 450
+
+
+SWITCH = (b"Connection: Upgrade", b"Upgrade: websocket")
+
+
+@pytest.mark.parametrize(
+    ("lines", "start", "told"),
+    [
+        (SWITCH, b"GET /x HTTP/1.1", True),
+        ((b"connection: keep-alive, UPGRADE", b"UPGRADE:  WebSocket "), b"GET /x HTTP/1.1", True),
+        ((b"Connection: close, Upgrade", b"Upgrade: websocket"), b"GET /x HTTP/1.1", True),
+        (SWITCH, b"GET /x HTTP/1.0", False),
+        (SWITCH, b"POST /x HTTP/1.1", False),
+        (SWITCH, b"get /x HTTP/1.1", False),
+        ((*SWITCH, b"Content-Length: 0"), b"GET /x HTTP/1.1", False),
+        ((*SWITCH, b"Transfer-Encoding: chunked"), b"GET /x HTTP/1.1", False),
+        ((*SWITCH, b"Upgrade: h2c"), b"GET /x HTTP/1.1", False),
+        ((*SWITCH, b"Upgrade: websocket"), b"GET /x HTTP/1.1", False),
+        ((b"Connection: Upgrade", b"Upgrade: websocket, h2c"), b"GET /x HTTP/1.1", False),
+        ((b"Connection: Upgrade", b"Upgrade: websocket/13"), b"GET /x HTTP/1.1", False),
+        ((b"Connection: Upgrade", b"Upgrade: h2c"), b"GET /x HTTP/1.1", False),
+        ((b"Connection: keep-alive", b"Upgrade: websocket"), b"GET /x HTTP/1.1", False),
+        ((b"Upgrade: websocket",), b"GET /x HTTP/1.1", False),
+        ((b"Connection: Upgrade",), b"GET /x HTTP/1.1", False),
+    ],
+)
+def test_only_a_plain_websocket_upgrade_is_one(parser, lines, start, told):
+    """mending row 17: other upgrades are never passed on, so that no worker switches to them."""
+    result = parser.parse(request(*lines, start=start))
+    assert (result["state"], result["websocket"]) == ("done", told)
+
+
+@pytest.mark.parametrize(
+    ("lines", "version", "state"),
+    [
+        (SWITCH, b"1.1", "done"),
+        (SWITCH, b"1.0", "bad"),
+        ((b"Connection: Upgrade", b"Upgrade: h2c"), b"1.1", "bad"),
+        ((b"Connection: Upgrade",), b"1.1", "bad"),
+        ((b"Upgrade: websocket",), b"1.1", "bad"),
+    ],
+)
+def test_a_worker_may_switch_to_what_it_was_asked_for_and_to_nothing_else(responses, lines, version, state):
+    data = response(*lines, start=b"HTTP/" + version + b" 101 Switching Protocols")
+    result = responses.parse(data + b"bytes", to_upgrade=True)
+    assert result["state"] == state
+    assert responses.parse(data)["rule"] == "status"
+    if state == "done":
+        assert (result["size"], result["framing"]) == (len(data), "none")

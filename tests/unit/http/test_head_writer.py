@@ -356,3 +356,28 @@ def test_the_refusals_have_phrases(status):
 @pytest.mark.parametrize("size", [0, 1, 15, 16, 255, 4096, 2**32, 2**64 - 1])
 def test_chunk_sizes_are_hexadecimal(size):
     assert testing.write_chunk_size(size) == b"%x\r\n" % size
+
+
+def test_an_upgrade_to_websocket_is_asked_for_in_our_own_words():
+    """mending row 17: hop-by-hop fields are written anew, whatever the client's Connection named."""
+    fields = (b"Connection: x-a, Upgrade", b"Upgrade: WEBSOCKET", b"X-A: 1", b"Sec-WebSocket-Version: 13")
+    written = upstream(*fields, start=b"GET /x HTTP/1.1", websocket=True)
+    assert written == [
+        "GET /x HTTP/1.1",
+        "Sec-WebSocket-Version: 13",
+        "Connection: Upgrade",
+        "Upgrade: websocket",
+    ]
+    assert "Upgrade" not in "".join(upstream(*fields, start=b"GET /x HTTP/1.1"))
+
+
+def test_a_switch_to_websocket_is_told_in_our_own_words():
+    fields = (b"Upgrade: WebSocket", b"Connection: upgrade, x-a", b"X-A: 1", b"Content-Length: 5", b"B: c")
+    start = b"HTTP/1.1 101 Switching Protocols"
+    assert client(*fields, start=start, websocket=True, close=True, request_id="r") == [
+        "HTTP/1.1 101 Switching Protocols",
+        "B: c",
+        "x-request-id: r",
+        "Connection: Upgrade",
+        "Upgrade: websocket",
+    ]
