@@ -1,11 +1,14 @@
 """WebSocket through the router: a real client library and a real server, and what raw sockets do to both."""
 
+import asyncio
 import contextlib
 import json
 import signal
 import threading
 
 import pytest
+import websockets.asyncio.client
+import websockets.asyncio.server
 import websockets.exceptions
 import websockets.sync.client
 import websockets.sync.server
@@ -186,6 +189,40 @@ def test_over_tls_on_both_sides(stage, authority):
             for message in ("hello", b"x" * 500_000):
                 client.send(message)
                 assert client.recv() == message
+
+
+def test_both_directions_pass_at_once_over_tls(stage, authority, rng):
+    """mending row 17: each side reads and writes the same TLS session while the other direction waits."""
+    files = authority.certify("localhost", "127.0.0.1")
+    up, down = ([rng.randbytes(rng.choice([1, 1000, 100_000])) for _ in range(100)] for _ in range(2))
+
+    async def pour(connection, messages):
+        for message in messages:
+            await connection.send(message)
+
+    async def exchange(connection, mine, theirs):
+        pouring = asyncio.create_task(pour(connection, mine))
+        assert [await connection.recv() for _ in theirs] == theirs
+        await pouring
+
+    async def serve_and_ask():
+        async def handle(connection):
+            await exchange(connection, down, up)
+            await connection.wait_closed()
+
+        tls = authority.server("127.0.0.1")
+        async with websockets.asyncio.server.serve(handle, "127.0.0.1", 0, ssl=tls) as server:
+            router = stage.router(
+                f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}",
+                worker_ca_file=authority.path,
+                tls_cert_path=files.cert,
+                tls_key_path=files.key,
+            )
+            url = f"wss://localhost:{router.port}{REALTIME}"
+            async with websockets.asyncio.client.connect(url, ssl=authority.client(), proxy=None) as client:
+                await exchange(client, up, down)
+
+    asyncio.run(serve_and_ask())
 
 
 def test_a_handshake_that_the_worker_rejects_is_an_ordinary_response(stage):
