@@ -98,11 +98,14 @@ const char* SourceName(RoutingKey::HashKeySource source) {
   return "?";
 }
 
-py::object FieldsOf(const std::string& body, bool padded) {
+py::object FieldsOf(const std::string& body, bool padded, bool with_text, char behind) {
   std::string roomy = body;
   // What follows the body must be readable and must not matter, so it is made as misleading as possible.
-  if (padded) roomy.append(kBodyPadding, '"');
-  const RequestFields fields = ParseRequestFields({roomy.data(), body.size()}, padded);
+  if (padded) roomy.append(kBodyPadding, behind);
+  RoutingText text;
+  const PromptWanted prompt{"", kDefaultRoutingTextLimit, &text};
+  const RequestFields fields =
+      ParseRequestFields({roomy.data(), body.size()}, padded, with_text ? &prompt : nullptr);
   if (!fields.is_object) return py::none();
   return py::dict(
       "session_params_session_id"_a = fields.session_params_session_id, "user"_a = fields.user,
@@ -584,7 +587,8 @@ void BindTestingRouting(py::module_& testing) {
     }
     throw py::value_error("no reason " + name);
   });
-  testing.def("request_fields", &FieldsOf, "body"_a, "padded"_a = false);
+  testing.def(
+      "request_fields", &FieldsOf, "body"_a, "padded"_a = false, "with_text"_a = false, "behind"_a = '"');
 
   py::class_<SessionKeyFinder>(testing, "SessionKeyFinder")
       .def(

@@ -83,4 +83,32 @@ bool ForEachElement(ondemand::array& array, const char* end, Read read) {
   return true;
 }
 
+// The text of a container, from bracket to bracket; none when its first element is not proper. raw_json() counts brackets
+// only from the first element's value on, so an improper one would make it end elsewhere than skipping the container does.
+template <typename Container>
+std::optional<std::string_view> TextOf(Container& container, bool proper) {
+  std::string_view raw;
+  if (!proper || container.reset().error() != simdjson::SUCCESS) return std::nullopt;
+  if (container.raw_json().get(raw) != simdjson::SUCCESS) return std::nullopt;
+  return raw;
+}
+
+inline std::optional<std::string_view> ReadRaw(ondemand::object& object, const char* end) {
+  bool first = false;
+  const bool empty = ForEachMember(object, end, [&first](std::string_view, ondemand::value&) {
+    first = true;
+    return false;
+  });
+  return TextOf(object, first || empty);
+}
+
+inline std::optional<std::string_view> ReadRaw(ondemand::array& array, const char* end) {
+  bool first = false;
+  const bool empty = ForEachElement(array, end, [&first](ondemand::value&) {
+    first = true;
+    return false;
+  });
+  return TextOf(array, first || empty);
+}
+
 }  // namespace vllm_router::json

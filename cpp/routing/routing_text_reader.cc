@@ -14,6 +14,7 @@ namespace {
 namespace ondemand = json::ondemand;
 using json::ForEachElement;
 using json::ForEachMember;
+using json::ReadRaw;
 using json::ReadString;
 using json::ReadToken;
 using json::TypeOf;
@@ -46,7 +47,7 @@ void AppendMinified(std::string_view raw, std::string* out) {
 }
 
 // A string unescaped, anything else as JSON. False when it does not hold together.
-bool AppendValue(ondemand::value& value, std::string* out) {
+bool AppendValue(ondemand::value& value, const char* end, std::string* out) {
   const std::optional<json_type> type = TypeOf(value);
   if (!type) return false;
   if (*type == json_type::string) {
@@ -55,16 +56,16 @@ bool AppendValue(ondemand::value& value, std::string* out) {
     out->append(*text);
   } else if (*type == json_type::object) {
     ondemand::object object;
-    std::string_view raw;
     if (value.get_object().get(object) != simdjson::SUCCESS) return false;
-    if (object.raw_json().get(raw) != simdjson::SUCCESS) return false;
-    AppendMinified(raw, out);
+    const std::optional<std::string_view> raw = ReadRaw(object, end);
+    if (!raw) return false;
+    AppendMinified(*raw, out);
   } else if (*type == json_type::array) {
     ondemand::array array;
-    std::string_view raw;
     if (value.get_array().get(array) != simdjson::SUCCESS) return false;
-    if (array.raw_json().get(raw) != simdjson::SUCCESS) return false;
-    AppendMinified(raw, out);
+    const std::optional<std::string_view> raw = ReadRaw(array, end);
+    if (!raw) return false;
+    AppendMinified(*raw, out);
   } else {
     out->append(ReadToken(value));
   }
@@ -234,7 +235,7 @@ bool RoutingTextReader::ReadMessage(ondemand::value& value) {
       return IsNull(field) || ReadTagged("reasoning", field, &read.reasoning);
     }
     if (member == "name") return TakeString(field, &read.name);
-    if (member == "arguments") return AppendValue(field, &read.arguments);
+    if (member == "arguments") return AppendValue(field, end_, &read.arguments);
     if (member == "output") return IsNull(field) || ReadTagged("result", field, &read.result);
     return true;
   });
@@ -329,7 +330,7 @@ bool RoutingTextReader::ReadContext(size_t place, std::string_view name, ondeman
   context.clear();
   context.append({kText}).append(name).append("=");
   const size_t prefix = context.size();
-  if (!AppendValue(value, &context)) return false;
+  if (!AppendValue(value, end_, &context)) return false;
   if (place == 0) out_->cache_salt = context.substr(prefix);
   return true;
 }
@@ -343,7 +344,7 @@ bool RoutingTextReader::ReadSystem(ondemand::value& value) {
 bool RoutingTextReader::ReadTools(ondemand::value& value) {
   tools_.clear();
   if (TypeOf(value) != json_type::array) return true;
-  if (!AppendValue(value, &tools_)) return false;
+  if (!AppendValue(value, end_, &tools_)) return false;
   if (tools_ == "[]") tools_.clear();
   return true;
 }
@@ -380,7 +381,7 @@ bool RoutingTextReader::ReadPart(ondemand::value& value, std::string* parts) {
     if (member == "type") return TakeString(field, &type);
     if (member == "uuid") return TakeString(field, &uuid);
     if (member == "name") return TakeString(field, &name);
-    if (member == "input") return AppendValue(field, &input);
+    if (member == "input") return AppendValue(field, end_, &input);
     if (member == "content") return ReadTagged("result", field, &result);
     if (member == "text" || member == "thinking") {
       has_text = true;
@@ -456,7 +457,7 @@ bool RoutingTextReader::ReadCall(ondemand::value& value, std::string* calls) {
       return !inner || ReadCall(field, calls);
     }
     if (member == "name") return TakeString(field, &name);
-    if (member == "arguments" || member == "input") return AppendValue(field, &arguments);
+    if (member == "arguments" || member == "input") return AppendValue(field, end_, &arguments);
     return true;
   });
   if (!whole || inner) return whole;

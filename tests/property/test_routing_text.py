@@ -105,3 +105,27 @@ def test_a_longer_conversation_extends_a_shorter_one_that_has_left_its_lead(firs
     shorter = testing.routing_text(json.dumps({"messages": first} | rest))["text"]
     longer = testing.routing_text(json.dumps({"messages": first + more} | rest))["text"]
     assert longer.startswith(shorter)
+
+
+@st.composite
+def damaged(draw):
+    """A body in which some characters are gone, doubled, or another bracket, comma, colon or quote."""
+    written = draw(bodies.map(lambda body: json.dumps(body | {"user": "ann"}, ensure_ascii=False)))
+    for _ in range(draw(st.integers(0, 4))):
+        marks = [place for place, char in enumerate(written) if char in '{}[],:"']
+        place = draw(st.sampled_from(marks)) if marks else 0
+        piece = draw(
+            st.sampled_from(["", "{", "}", "[", "]", ",", ":", '"', '"a":', "1,", '},"user":"eve"}'])
+        )
+        written = written[:place] + piece + written[place + draw(st.integers(0, 1)) :]
+    return written.encode()
+
+
+@given(body=damaged(), behind=st.sampled_from(' }],:"x'))
+@example(b'{"documents":{"a":"b":1},"x":1},"user":"eve"}', " ")
+@example(b'{"documents":["a":1],"x":1]}', "}")
+@example(b'{"tools":[,{}],"x":1]}', " ")
+def test_reading_the_prompt_changes_no_field_whatever_the_body(body, behind):
+    fields = testing.request_fields(body)
+    assert testing.request_fields(body, with_text=True) == fields
+    assert testing.request_fields(body, padded=True, with_text=True, behind=behind) == fields
