@@ -10,7 +10,8 @@ preset=$1
 shift
 root=$(cd "$(dirname "$0")/.." && pwd)
 reports=$root/build/$preset/reports
-rm -rf "$reports"
+cache=$root/build/$preset/pytest_cache # what failed in this run alone, whatever ran before
+rm -rf "$reports" "$cache"
 mkdir -p "$reports"
 library() { "${CXX:-g++}" -print-file-name="$1"; }
 
@@ -69,6 +70,7 @@ found() { [ -n "$(ls "$reports")" ]; }
 # shellcheck disable=SC2086
 run() { $first env PYTHONPATH="$root/build/$preset/python" "$@"; }
 
+case "$*" in *pytest*) set -- "$@" -o "cache_dir=$cache" ;; esac
 run "$@"
 code=$?
 
@@ -77,7 +79,7 @@ code=$?
 case "$*" in
   *pytest*)
     if [ $code -eq 1 ] && ! found; then
-      names=$(sed -n 's/^ *"\(.*\)": true,*$/\1/p' "$root/.pytest_cache/v/cache/lastfailed")
+      names=$(sed -n 's/^ *"\(.*\)": true,*$/\1/p' "$cache/v/cache/lastfailed")
       echo "sanitized.sh: no report; once more, one at a time, what failed" >&2
       run "$@" -n 0 --last-failed --last-failed-no-failures none
       code=$?

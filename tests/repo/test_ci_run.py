@@ -135,6 +135,16 @@ def test_what_random_inputs_find_is_named_and_does_not_fail_the_run(ci):
     ]
 
 
+def test_what_random_inputs_find_is_named_so_in_a_run_that_has_failed_already(ci):
+    _, status, _, notes = run(ci, "wheel 5 2", "property 5 1")
+    assert status == 1
+    assert notes == [
+        "FAILED: wheel",
+        "FOUND: something by property tests, new examples (see above, the seed too)",
+        "== FAILED",
+    ]
+
+
 def test_what_a_sanitizer_found_before_it_was_stopped_is_a_failure(ci):
     make = ci / "bin" / "make"
     found = '[ "$1" != sanitize-tsan ] || { mkdir -p build/tsan/reports; echo race >build/tsan/reports/1; }\n'
@@ -142,6 +152,20 @@ def test_what_a_sanitizer_found_before_it_was_stopped_is_a_failure(ci):
     _, status, _, notes = run(ci, "sanitize-tsan 100000 0")
     assert status == 1
     assert notes == ["FAILED: proxy tests under TSan", "== FAILED"]
+
+
+def test_what_a_sanitizer_found_belongs_to_no_part_but_its_own(ci):
+    make = ci / "bin" / "make"
+    found = '[ "$1" != sanitize-asan ] || { mkdir -p build/asan/reports; echo leak >build/asan/reports/1; }\n'
+    make.write_text(make.read_text().replace('echo "$1" >>begun\n', f'echo "$1" >>begun\n{found}'))
+    _, status, _, notes = run(ci, "sanitize-asan 5 1", "bench-smoke 100000 0", "property 100000 0")
+    assert status == 1
+    assert notes == [
+        "FAILED: proxy tests under ASan, UBSan",
+        "NOT RUN TO THE END: benchmark smoke (stopped after 900 s)",
+        "NOT RUN TO THE END: property tests, new examples (stopped after 900 s)",
+        "== FAILED",
+    ]
 
 
 @pytest.mark.parametrize("target", ["deps", "build", "lint", "stress-asan", "stress-tsan"])
@@ -172,8 +196,8 @@ def test_a_test_that_failed_once_and_passed_alone_is_named_as_flaky(ci):
     make = ci / "bin" / "make"
     cache = '{\n  "tests/test_a.py::test_b": true,\n  "tests/test_a.py::test_c[x y]": true\n}'
     failed = (
-        'case "$*" in "test PYTEST_ARGS=-n 2") mkdir -p .pytest_cache/v/cache\n'
-        f"echo '{cache}' >.pytest_cache/v/cache/lastfailed ;; esac\n"
+        'case "$*" in "test PYTEST_ARGS=-n 2 "*) cache=${2##*cache_dir=}; mkdir -p $cache/v/cache\n'
+        f"echo '{cache}' >$cache/v/cache/lastfailed ;; esac\n"
     )
     make.write_text(make.read_text().replace('echo "$1" >>begun\n', f'echo "$1" >>begun\n{failed}'))
     _, status, begun, notes = run(ci, "test 60 2", "test 1 0")
