@@ -14,12 +14,14 @@ from typing import IO, Any
 
 from tests.fakes.wire import response
 
+ON_FREE_PORTS = ("--host", "127.0.0.1", "--port", "0", "--prometheus-port", "0")
+
 
 @contextmanager
 def command(*arguments: str) -> Iterator[tuple[subprocess.Popen[bytes], int, IO[bytes]]]:
     """`vllm-router` as its own process: it, its port and its log. Messages are read away."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "vllm_router.launch_router", "--host", "127.0.0.1", "--port", "0", *arguments],
+        [sys.executable, "-m", "vllm_router.launch_router", *ON_FREE_PORTS, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
