@@ -92,6 +92,10 @@ inline constexpr int64_t kReplyPatienceNs = 250'000'000;
 inline constexpr int64_t kReplyUsableNs = 60'000'000'000;
 inline constexpr int64_t kReplyWaitNs = 30'000'000'000;
 
+// Requests that go to all workers (proxy/fan_out.h): how many are asked at once, and how much of each response is kept.
+inline constexpr size_t kMaxFanOutAtOnce = 64;
+inline constexpr size_t kMaxFanOutResponseBytes = 64 * 1024;
+
 // Weights are kept in thousandths so that policies compare loads in integers.
 inline constexpr uint32_t kWeightOne = 1000;
 inline constexpr uint32_t kMinWeight = 10;       // 0.01

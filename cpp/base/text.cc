@@ -73,11 +73,32 @@ std::optional<uint64_t> ParseDecimal(std::string_view digits) {
   return value;
 }
 
+int HexDigit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
 std::string Hex16(uint64_t value) {
   constexpr char kDigits[] = "0123456789abcdef";
   std::string hex(16, '0');
   for (int i = 15; i >= 0; --i, value >>= 4) hex[i] = kDigits[value & 15];
   return hex;
+}
+
+std::optional<std::string> PercentDecoded(std::string_view text, bool plus_is_space) {
+  std::string decoded;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '%') {
+      if (i + 2 >= text.size() || HexDigit(text[i + 1]) < 0 || HexDigit(text[i + 2]) < 0) return std::nullopt;
+      decoded.push_back(static_cast<char>(HexDigit(text[i + 1]) * 16 + HexDigit(text[i + 2])));
+      i += 2;
+    } else {
+      decoded.push_back(plus_is_space && text[i] == '+' ? ' ' : text[i]);
+    }
+  }
+  return decoded;
 }
 
 std::string JsonQuoted(std::string_view text) {

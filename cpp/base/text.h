@@ -24,8 +24,14 @@ std::string_view CutAtCharacter(std::string_view text, size_t limit);
 // Decimal digits only, no sign, no blanks; empty or too large is a miss.
 std::optional<uint64_t> ParseDecimal(std::string_view digits);
 
+// -1 for what is none.
+int HexDigit(char c);
+
 // 16 lower-case hex digits.
 std::string Hex16(uint64_t value);
+
+// Nullopt for a '%' that is not followed by two hex digits.
+std::optional<std::string> PercentDecoded(std::string_view text, bool plus_is_space);
 
 // A JSON string with its quotes. UTF-8 stays readable; bytes that are not UTF-8 become U+FFFD, so that the result is
 // valid whatever a client sent.

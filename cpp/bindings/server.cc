@@ -121,6 +121,7 @@ const std::map<std::string, Setter>& Setters() {
        [](ServerOptions& options, const py::handle& value) {
          if (!value.is_none()) options.admin_port = value.cast<uint16_t>();
        }},
+      {"fan_out_path", Set(&ServerOptions::fan_out_paths)},
       {"cors_allowed_origins", Set(&ServerOptions::cors_allowed_origins)},
       {"tls_cert_path", SetUnlessNone(&ServerOptions::tls_cert_path)},
       {"tls_key_path", SetUnlessNone(&ServerOptions::tls_key_path)},

@@ -6,13 +6,18 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
+#include <boost/json.hpp>
 #include <pybind11/stl.h>
 
 #include "bindings/bindings.h"
+#include "proxy/fan_out.h"
+#include "proxy/fan_out_paths.h"
 #include "proxy/idle_list.h"
+#include "proxy/json_text.h"
 #include "proxy/key_queue.h"
 #include "proxy/shared_refresh.h"
 
@@ -126,6 +131,24 @@ void BindTestingAccess(py::module_& testing) {
                            const std::string& address) { return harness.queue().waiting_of(address); })
       .def_property_readonly("waiting", [](KeyQueueHarness& harness) { return harness.queue().waiting(); })
       .def_property_readonly("queued", [](KeyQueueHarness& harness) { return harness.queue().queued(); });
+
+  py::class_<FanOutPaths>(testing, "FanOutPaths")
+      .def(
+          py::init([](const std::vector<std::string>& more) { return std::make_unique<FanOutPaths>(more); }))
+      .def("__contains__", &FanOutPaths::Contains)
+      .def_static("empties_cache", &FanOutPaths::EmptiesCache);
+
+  // (worker, status, body or error) of each; (status, body, error code).
+  testing.def("merge_fan_out", [](const std::vector<std::tuple<std::string, int, std::string>>& given) {
+    std::vector<FanOutResponse> responses;
+    for (const auto& [worker, status, text] : given) {
+      responses.push_back({worker, status, status == 0 ? "" : text, status == 0 ? text : ""});
+    }
+    const AdminReply reply = MergeFanOut(responses);
+    return std::tuple(reply.status, py::bytes(reply.body), std::string(reply.error_code));
+  });
+
+  testing.def("json_text", [](const std::string& json) { return JsonText(boost::json::parse(json)); });
 
   py::class_<SharedRefresh>(testing, "SharedRefresh")
       .def(py::init<int64_t, int64_t>(), py::arg("fresh"), py::arg("usable"))

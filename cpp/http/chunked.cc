@@ -3,18 +3,12 @@
 #include <algorithm>
 
 #include "base/limits.h"
+#include "base/text.h"
 #include "http/char_class.h"
 #include "http/head.h"
 
 namespace vllm_router {
 namespace {
-
-int HexDigit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
 
 constexpr std::string_view kAfterSize = "A chunk size is followed by neither CRLF nor an extension.";
 constexpr std::string_view kLongExtension = "A chunk extension is longer than 256 bytes.";

@@ -7,13 +7,6 @@
 namespace vllm_router {
 namespace {
 
-int HexDigit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
-
 // The character at `*at` as a server may see it that decodes as often as there is something to decode; moves `*at`
 // behind it. A percent sign that encodes nothing is itself.
 char NextDecoded(std::string_view path, size_t* at) {

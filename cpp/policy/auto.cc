@@ -69,6 +69,8 @@ class Auto final : public Policy {
     owners_.RecordFor(decision.worker, outcome.blocks);
   }
 
+  void ForgetCache(WorkerId worker) override { owners_.Forget(worker); }
+
   std::shared_ptr<const FleetPlan> Plan(const FleetView& next) override {
     return owners_.MakePlan(this, nullptr, next);
   }

@@ -65,13 +65,19 @@ void BlockOwners::Match(std::span<const BlockHash> blocks, BlockMatches* matches
   match_nanos_.fetch_add(nanos, std::memory_order_relaxed);
 }
 
+std::optional<OwnerId> BlockOwners::FindOwner(WorkerId worker) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = owner_of_.find(static_cast<uint32_t>(worker));
+  return found != owner_of_.end() ? std::optional(found->second) : std::nullopt;
+}
+
+void BlockOwners::Forget(WorkerId worker) {
+  const std::optional<OwnerId> owner = FindOwner(worker);
+  if (owner) tracker_->Evict(*owner, 0);
+}
+
 void BlockOwners::RecordFor(WorkerId worker, std::span<const BlockHash> blocks) {
-  std::optional<OwnerId> owner;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto found = owner_of_.find(static_cast<uint32_t>(worker));
-    if (found != owner_of_.end()) owner = found->second;
-  }
+  const std::optional<OwnerId> owner = FindOwner(worker);
   // Should it leave in between, and another one get its place, that one is thought to hold blocks that it does not.
   if (owner) tracker_->Record(*owner, blocks);
 }

@@ -61,6 +61,8 @@ class BlockOwners {
   void Match(std::span<const BlockHash> blocks, BlockMatches* matches);
   // The worker's owner by now; none once it has left.
   void RecordFor(WorkerId worker, std::span<const BlockHash> blocks);
+  // Whatever the worker was thought to hold.
+  void Forget(WorkerId worker);
 
   // A decision for a worker that holds `matched` blocks of the prompt. The engine computes at least the last token
   // anew, so of a prompt without a rest the last block counts for nothing.
@@ -74,6 +76,7 @@ class BlockOwners {
 
  private:
   OwnerId Enter();
+  std::optional<OwnerId> FindOwner(WorkerId worker) const;
 
   const std::unique_ptr<BlockCacheTracker> tracker_;
   mutable std::mutex mutex_;                         // leaf; guards owner_of_

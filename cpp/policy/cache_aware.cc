@@ -121,6 +121,14 @@ class CacheAware final : public Policy {
     ++forgotten_;
   }
 
+  void ForgetCache(WorkerId worker) override {
+    const std::lock_guard lock(trust_mutex_);
+    const auto found = trust_.find(worker);
+    if (found == trust_.end()) return;
+    found->second.misses = 0;
+    memory_->Forget(found->second.owner);
+  }
+
   std::shared_ptr<const FleetPlan> Plan(const FleetView& next) override {
     const OwnersPlan* last = FindPlan<OwnersPlan>(next, this);
     auto plan = std::make_shared<OwnersPlan>(this, fallback_->Plan(next), next.membership());

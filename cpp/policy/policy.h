@@ -31,6 +31,9 @@ class Policy {
   // Once per decision, after the request ended.
   virtual void Observe(const Decision& /*decision*/, const Outcome& /*outcome*/) {}
 
+  // The worker's cache is empty now.
+  virtual void ForgetCache(WorkerId /*worker*/) {}
+
   // What it knows of the workers' caches, if it matches blocks.
   virtual std::optional<BlockRouting> block_routing(const FleetView& /*fleet*/) const { return std::nullopt; }
 

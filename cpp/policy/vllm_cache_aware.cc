@@ -91,6 +91,8 @@ class VllmCacheAware final : public Policy {
     if (decision.reason == Reason::kFallback) fallback_->Observe(decision, outcome);
   }
 
+  void ForgetCache(WorkerId worker) override { owners_.Forget(worker); }
+
   std::shared_ptr<const FleetPlan> Plan(const FleetView& next) override {
     return owners_.MakePlan(this, fallback_->Plan(next), next);
   }

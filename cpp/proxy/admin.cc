@@ -18,6 +18,7 @@
 #include "proxy/error_response.h"
 #include "proxy/fetch.h"
 #include "proxy/health_checker.h"
+#include "proxy/json_text.h"
 #include "proxy/load_poller.h"
 #include "proxy/metrics.h"
 
@@ -30,9 +31,7 @@ constexpr int64_t kModelsTimeoutMs = 5'000;
 constexpr int64_t kMostDrainSeconds = 31'536'000;  // a year
 constexpr int64_t kLoadsTimeoutMs = 5'000;         // of each question; a worker is asked at most three
 
-AdminReply Json(int status, const json::value& value) {
-  return {.status = status, .body = json::serialize(value)};
-}
+AdminReply Json(int status, const json::value& value) { return {.status = status, .body = JsonText(value)}; }
 
 AdminReply Text(int status, std::string text) {
   return {.status = status, .body = std::move(text), .content_type = kText};
@@ -48,28 +47,6 @@ AdminReply Error(HttpError error, std::string_view message, int status = 0) {
 
 AdminReply Refusal(const Status& status) {
   return Error(HttpError::kInvalidArgument, std::string(status.message()));
-}
-
-int HexDigit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
-
-// nullopt for a '%' that is not followed by two hex digits.
-std::optional<std::string> PercentDecoded(std::string_view text, bool plus_is_space) {
-  std::string decoded;
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '%') {
-      if (i + 2 >= text.size() || HexDigit(text[i + 1]) < 0 || HexDigit(text[i + 2]) < 0) return std::nullopt;
-      decoded.push_back(static_cast<char>(HexDigit(text[i + 1]) * 16 + HexDigit(text[i + 2])));
-      i += 2;
-    } else {
-      decoded.push_back(plus_is_space && text[i] == '+' ? ' ' : text[i]);
-    }
-  }
-  return decoded;
 }
 
 // Value of `name` in a query string, decoded; nullopt if it is absent.
@@ -250,7 +227,7 @@ AdminReply Admin::Health(const Lane& lane) const {
   if (unknown != 0) {
     add(Concat("Not checked yet: ", unknown, " of ", fleet->members().size(), " servers"));
   }
-  if (!unhealthy.empty()) add("Unhealthy servers: " + json::serialize(unhealthy));
+  if (!unhealthy.empty()) add("Unhealthy servers: " + JsonText(unhealthy));
   if (text.empty()) add("All servers are draining");
   return Text(good ? 200 : 503, std::move(text));
 }
@@ -362,10 +339,10 @@ AdminReply Admin::Drain(const ServerOptions& options, const AdminRequest& reques
     const double seconds = given->to_number<double>(error);
     if (error || !(seconds >= 0 && seconds <= kMostDrainSeconds)) {
       return Error(
-          HttpError::kInvalidArgument, Concat(
-                                           "'timeout_secs' is ", json::serialize(*given),
-                                           "; it must be a number of seconds between 0 and ",
-                                           kMostDrainSeconds, " (--drain-timeout-secs when it is missing)"));
+          HttpError::kInvalidArgument,
+          Concat(
+              "'timeout_secs' is ", JsonText(*given), "; it must be a number of seconds between 0 and ",
+              kMostDrainSeconds, " (--drain-timeout-secs when it is missing)"));
     }
     timeout_ms = static_cast<int64_t>(seconds * 1000);
   }

@@ -9,6 +9,7 @@
 
 #include "http/head.h"
 #include "net/task.h"
+#include "proxy/admin_reply.h"
 #include "proxy/lane.h"
 #include "proxy/routes.h"
 #include "proxy/shared_reply.h"
@@ -16,13 +17,6 @@
 namespace vllm_router {
 
 class Errand;
-
-struct AdminReply {
-  int status = 200;
-  std::string body;
-  std::string_view content_type = "application/json";
-  std::string_view error_code;  // for the record; empty unless it is an error
-};
 
 struct AdminRequest {
   Route route;

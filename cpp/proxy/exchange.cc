@@ -15,6 +15,7 @@
 #include "proxy/admin.h"
 #include "proxy/connection.h"
 #include "proxy/decision_headers.h"
+#include "proxy/fan_out.h"
 #include "proxy/fetch.h"
 #include "proxy/health_checker.h"
 #include "proxy/quarantine.h"
@@ -170,6 +171,9 @@ Task<Exchange::Next> Exchange::PassGate() {
   record_.route = metrics_door ? (head_->path == "/metrics" ? Route::kMetrics : Route::kOther)
                   : head_->method == "OPTIONS" && head_->path == "*" ? Route::kServerOptions
                                                                      : FindRoute(head_->path);
+  if (record_.route == Route::kOther && !metrics_door && lane_.fan_out_paths.Contains(head_->path)) {
+    record_.route = Route::kFanOut;
+  }
   const RouteInfo& route = RouteOf(record_.route);
   request_id_ = ChooseRequestId(head_->fields, options.request_id_headers, route.id_prefix, lane_.ids);
   connection_.keep = head_->keep_alive;
@@ -203,7 +207,7 @@ Task<Exchange::Next> Exchange::PassGate() {
     co_await ReplyError(HttpError::kMethodNotAllowed, std::string(kTraceMessage), {&allow, 1});
     co_return Next::kFinish;
   }
-  const uint64_t most = route.own ? kSmallBodyBytes : options.max_payload_size;
+  const uint64_t most = route.own ? MostOwnBytes() : options.max_payload_size;
   if (head_->framing == BodyFraming::kLength && head_->content_length > most) {
     const std::string message = "The request body has " + std::to_string(head_->content_length) +
                                 " bytes; this router accepts at most " + std::to_string(most) +
@@ -343,8 +347,12 @@ Task<void> Exchange::Refuse(HttpError error, int64_t retry_after_ns) {
   co_await ReplyError(error, std::move(message), extra);
 }
 
+uint64_t Exchange::MostOwnBytes() const {
+  return record_.route == Route::kFanOut ? kRoutedBodyBytes : kSmallBodyBytes;
+}
+
 Task<void> Exchange::AnswerHere() {
-  const RequestBody::End end = co_await body_->Fill(kSmallBodyBytes);
+  const RequestBody::End end = co_await body_->Fill(MostOwnBytes());
   if (end != RequestBody::End::kOk || !body_->complete()) {
     co_await ReplyBodyFailed(end == RequestBody::End::kOk ? RequestBody::End::kTooLarge : end);
     co_return;
@@ -361,7 +369,12 @@ Task<void> Exchange::AnswerHere() {
       .errand = errand,
       .has_admin_key =
           RouteOf(record_.route).access == Access::kAdmin && lane_.gatekeeper.takes_admin_keys()};
-  const AdminReply reply = co_await lane_.admin.Answer(lane_, request);
+  AdminReply reply;
+  if (record_.route == Route::kFanOut) {
+    reply = co_await SendToAll(errand);
+  } else {
+    reply = co_await lane_.admin.Answer(lane_, request);
+  }
   errand_ = nullptr;
   if (errand.cancelled()) {
     Cancel(CancelReason::kShutdown);  // unless there was another reason before
@@ -370,6 +383,19 @@ Task<void> Exchange::AnswerHere() {
   }
   record_.error = reply.error_code;
   co_await Reply(reply.status, reply.body, reply.content_type);
+}
+
+Task<AdminReply> Exchange::SendToAll(Errand& errand) {
+  const FanOutRequest request{
+      .head = *head_,
+      .body = body_->held(),
+      .request_id = request_id_.to_worker(),
+      .request_id_name = request_id_.header_name,
+      .client_address = connection_.peer.address,
+      .client_tls = connection_.socket.is_tls(),
+      .drop_authorization = lane_.gatekeeper.takes_client_keys() || lane_.gatekeeper.takes_admin_keys()};
+  AdminReply reply = co_await FanOut(lane_, errand, request);
+  co_return reply;
 }
 
 // ---- 3 BODY, 4 FIELDS

@@ -32,6 +32,7 @@
 namespace vllm_router {
 
 class Connection;
+struct AdminReply;
 class Errand;
 class Relay;
 struct Lane;
@@ -82,7 +83,9 @@ class Exchange {
   Task<bool> RefuseCrowd();
   bool CountsInRateLimit() const;
   Task<void> Refuse(HttpError error, int64_t retry_after_ns = 0);
+  uint64_t MostOwnBytes() const;
   Task<void> AnswerHere();
+  Task<AdminReply> SendToAll(Errand& errand);
   Task<Next> ReadBody();
   void MakeKey();
   Task<Next> CheckQuarantine();

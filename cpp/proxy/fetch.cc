@@ -1,5 +1,9 @@
 #include "proxy/fetch.h"
 
+#include <optional>
+#include <utility>
+
+#include "base/text.h"
 #include "http/head_parser.h"
 #include "http/head_writer.h"
 #include "http/unframe.h"
@@ -75,10 +79,28 @@ Task<bool> Write(Socket& socket, std::string_view bytes) {
   co_return true;
 }
 
-// `json`: the body of a POST, else empty.
+std::string WriteHead(
+    const Lane& lane, const Errand* errand, const WorkerUrl& url, std::string_view method,
+    std::string_view target, std::optional<size_t> json_bytes, const std::string* outsiders_key) {
+  std::string head = Concat(
+      method, " ", url.prefix, target, " HTTP/1.1\r\nHost: ", url.authority,
+      "\r\nUser-Agent: vllm-router\r\nAccept: */*\r\nConnection: close\r\n");
+  if (outsiders_key != nullptr) head += "Authorization: Bearer " + *outsiders_key + "\r\n";
+  if (!lane.bearer.empty() && outsiders_key == nullptr && url.receives_api_key)
+    head += "Authorization: " + lane.bearer + "\r\n";
+  if (errand != nullptr) {
+    for (const std::string_view hops : errand->via()) head.append("Via: ").append(hops).append("\r\n");
+  }
+  head += "Via: 1.1 " + lane.hop_name + "\r\n";
+  if (json_bytes.has_value()) {
+    head += "Content-Type: application/json\r\nContent-Length: " + std::to_string(*json_bytes) + "\r\n";
+  }
+  return head += "\r\n";
+}
+
 Task<StatusOr<Fetched>> Run(
-    Lane& lane, Errand* errand, WorkerUrl url, std::string_view method, std::string target, std::string json,
-    int64_t timeout_ms, const std::string* outsiders_key = nullptr) {
+    Lane& lane, Errand* errand, WorkerUrl url, std::string head, std::string_view body_to_send,
+    int64_t timeout_ms, bool outside) {
   FetchDeadline deadline(lane, errand);
   deadline.timer.Arm(lane.loop.timers(), timeout_ms, &FetchDeadline::Pass, &deadline);
   deadline.name = std::make_shared<Resolver::Waiter>(lane.loop);
@@ -88,7 +110,7 @@ Task<StatusOr<Fetched>> Run(
   if (!addresses.ok()) co_return absl::NotFoundError(addresses.status().message());
 
   std::shared_ptr<const TlsContext> tls;
-  if (url.tls) tls = outsiders_key != nullptr ? lane.tls.others() : lane.tls.workers();
+  if (url.tls) tls = outside ? lane.tls.others() : lane.tls.workers();
   if (url.tls && tls == nullptr) co_return absl::UnavailableError("TLS cannot be set up");
   std::string refused = "the connection was refused";
   Socket socket;
@@ -110,21 +132,8 @@ Task<StatusOr<Fetched>> Run(
   }
   deadline.socket = &socket;
 
-  std::string request = std::string(method) + " " + url.prefix + target +
-                        " HTTP/1.1\r\nHost: " + url.authority +
-                        "\r\nUser-Agent: vllm-router\r\nAccept: */*\r\nConnection: close\r\n";
-  if (outsiders_key != nullptr) request += "Authorization: Bearer " + *outsiders_key + "\r\n";
-  if (!lane.bearer.empty() && outsiders_key == nullptr && url.receives_api_key)
-    request += "Authorization: " + lane.bearer + "\r\n";
-  if (errand != nullptr) {
-    for (const std::string_view hops : errand->via()) request.append("Via: ").append(hops).append("\r\n");
-  }
-  request += "Via: 1.1 " + lane.hop_name + "\r\n";
-  if (!json.empty()) {
-    request += "Content-Type: application/json\r\nContent-Length: " + std::to_string(json.size()) + "\r\n";
-  }
-  request.append("\r\n").append(json);
-  const bool written = co_await Write(socket, request);
+  bool written = co_await Write(socket, head);
+  if (written) written = co_await Write(socket, body_to_send);
   if (!written) co_return Failed(deadline, "the request was not taken");
 
   ResponseHeadParser parser;
@@ -172,12 +181,20 @@ Task<StatusOr<Fetched>> Run(
 Task<StatusOr<Fetched>> Fetch(
     Lane& lane, Errand* errand, WorkerUrl url, std::string target, int64_t timeout_ms,
     const std::string* outsiders_key) {
-  return Run(lane, errand, std::move(url), "GET", std::move(target), {}, timeout_ms, outsiders_key);
+  std::string head = WriteHead(lane, errand, url, "GET", target, std::nullopt, outsiders_key);
+  return Run(lane, errand, std::move(url), std::move(head), {}, timeout_ms, outsiders_key != nullptr);
 }
 
 Task<StatusOr<Fetched>> Post(
     Lane& lane, Errand* errand, WorkerUrl url, std::string target, std::string json, int64_t timeout_ms) {
-  return Run(lane, errand, std::move(url), "POST", std::move(target), std::move(json), timeout_ms);
+  std::string head = WriteHead(lane, errand, url, "POST", target, json.size(), nullptr);
+  head += json;
+  return Run(lane, errand, std::move(url), std::move(head), {}, timeout_ms, /*outside=*/false);
+}
+
+Task<StatusOr<Fetched>> Send(
+    Lane& lane, Errand* errand, WorkerUrl url, std::string head, std::string_view body, int64_t timeout_ms) {
+  return Run(lane, errand, std::move(url), std::move(head), body, timeout_ms, /*outside=*/false);
 }
 
 }  // namespace vllm_router

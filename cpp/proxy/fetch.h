@@ -77,6 +77,10 @@ Task<StatusOr<Fetched>> Fetch(
 Task<StatusOr<Fetched>> Post(
     Lane& lane, Errand* errand, WorkerUrl url, std::string target, std::string json, int64_t timeout_ms);
 
+// A request whose head is written already. `body` outlives the task.
+Task<StatusOr<Fetched>> Send(
+    Lane& lane, Errand* errand, WorkerUrl url, std::string head, std::string_view body, int64_t timeout_ms);
+
 // What ends a fetch before its time, whichever step it is in.
 struct FetchDeadline {
   FetchDeadline(Lane& lane, Errand* errand);

@@ -11,13 +11,6 @@ namespace {
 
 constexpr std::string_view kDigestPrefix = "sha256:";
 
-int HexDigit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
-
 std::optional<Digest256> ParseDigest(std::string_view digits) {
   Digest256 digest;
   if (digits.size() != 2 * digest.size()) return std::nullopt;

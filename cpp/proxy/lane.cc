@@ -29,6 +29,7 @@ Lane::Lane(
       gatekeeper(keys),
       tls(tls),
       cors(options.cors_allowed_origins),
+      fan_out_paths(options.fan_out_paths),
       ids(Dice::EntropySeed()),
       retry_budget(gates.retries) {}
 

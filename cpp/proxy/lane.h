@@ -15,6 +15,7 @@
 #include "net/event_loop.h"
 #include "net/resolver.h"
 #include "proxy/cors.h"
+#include "proxy/fan_out_paths.h"
 #include "proxy/gatekeeper.h"
 #include "proxy/gates.h"
 #include "proxy/idle_list.h"
@@ -77,6 +78,7 @@ struct Lane {
   Gatekeeper gatekeeper;
   TlsFiles& tls;
   const Cors cors;
+  const FanOutPaths fan_out_paths;
   Dice ids;                          // request ids, and the jitter of pauses
   RetryBudget::Thread retry_budget;  // this thread's part of the one in the gates
   Spares<RequestHeadParser> request_parsers;

@@ -55,6 +55,7 @@ constexpr std::array<Row, kRouteCount> kRoutes = {{
     {Route::kIndexClear, Own("/admin/index/clear", "POST")},
     {Route::kMetrics, Own("/metrics", "GET, HEAD", Access::kAnybody)},
     {Route::kServerOptions, Own("*", "OPTIONS", Access::kAnybody)},
+    {Route::kFanOut, Own("fan_out", "GET, POST, PUT, DELETE")},
     {Route::kOther, {.label = "other"}},
 }};
 

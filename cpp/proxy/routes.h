@@ -39,6 +39,7 @@ enum class Route : uint8_t {
   kIndexClear,
   kMetrics,
   kServerOptions,  // OPTIONS *
+  kFanOut,         // sent to all workers; FanOutPaths says which paths
   // everything else goes to a worker as well
   kOther,
 };

@@ -55,6 +55,8 @@ struct ServerOptions {
   std::vector<std::string> request_id_headers = {
       "x-request-id", "x-correlation-id", "x-trace-id", "request-id"};
 
+  std::vector<std::string> fan_out_paths;  // that go to all workers, besides those of FanOutPaths
+
   std::string client_api_key_file;                   // empty: clients need no key
   std::vector<std::string> cors_allowed_origins;     // empty: none; "*": any
   std::vector<std::string> api_key_validation_urls;  // empty: nobody is asked

@@ -78,6 +78,7 @@ class Router {
   }
   Status SetHealthy(std::string_view url, bool healthy) { return registry_.SetHealthy(url, healthy); }
   void RefreshFleet() { registry_.Refresh(); }  // a breaker has moved, or a worker warmed up
+  void ForgetCache(WorkerId worker) { policy_->ForgetCache(worker); }  // it has emptied it
   const Snapshot<FleetView>& fleet_snapshot() const { return registry_.snapshot(); }
   std::shared_ptr<const FleetView> fleet() const { return registry_.snapshot().Load(); }
 

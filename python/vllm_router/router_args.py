@@ -141,6 +141,17 @@ def _origin(text: str) -> str:
     return text
 
 
+def _fan_out_path(text: str) -> str:
+    """A path, or all that begin so; never all there are."""
+    name = text.removesuffix("*")
+    if not re.fullmatch(r"/[!-~]+", name) or re.search(r"[*?#%]", name):
+        raise Unfit(
+            f"paths like /collective_rpc, or /hooks* for all that begin so, without a query, and {text!r} is "
+            "none of these"
+        )
+    return text
+
+
 # What is not built, by function: its name, and what happens today.
 _PD = NotBuilt("prefill/decode disaggregation", "every worker in --worker-urls does both stages")
 _DISCOVERY = NotBuilt("Kubernetes discovery", "workers are named by --worker-urls and POST /add_worker")
@@ -150,9 +161,7 @@ _IGW = NotBuilt("multi-model gateway mode", "all workers are one pool that serve
 _PROGRAMS = NotBuilt("program scheduling", "each request is routed on its own")
 _MINI_LB = NotBuilt("the mini load balancer", "the ordinary router is small enough for debugging")
 _BACKENDS = NotBuilt("backends other than vllm", "any worker that speaks HTTP is served by the default")
-_PROFILE = NotBuilt(
-    "profiling around requests", "POST /start_profile reaches one worker, as any other path does"
-)
+_PROFILE = NotBuilt("profiling around requests", "POST /start_profile and /stop_profile reach all workers")
 
 # Groups, in the order of --help.
 _SERVER = "Server"
@@ -1161,6 +1170,14 @@ class RouterArgs:
         group=_SECURITY,
         scope="server",
         more="0 takes any free port and logs which, at the level info. Unset: they are on --port.",
+    )
+    fan_out_path: list[str] = option(
+        [],
+        Words("PATH", each=_fan_out_path),
+        "more paths whose requests go to all workers, as those of /flush_cache and the like do",
+        group=_SECURITY,
+        scope="server",
+        more="Such as /collective_rpc, or /hooks* for all that begin so. They are admin endpoints.",
     )
     cors_allowed_origins: list[str] = option(
         [],

@@ -224,6 +224,7 @@ OTHER_VALUES: dict[str, tuple[str, Any]] = {
     "admin-port": ("9000", 9000),
     "api-key-validation-cache-secs": ("60", 60),
     "api-key-validation-timeout-secs": ("1.5", 1.5),
+    "fan-out-path": ("/hooks*", ["/hooks*"]),
     "cors-allowed-origins": ("https://chat.example", ["https://chat.example"]),
     "tls-cert-path": ("cert.pem", "cert.pem"),
     "tls-key-path": ("key.pem", "key.pem"),
@@ -977,6 +978,13 @@ def test_an_origin_has_the_form_that_browsers_send(origin: str, capsys: pytest.C
     error = errors_of(f"--cors-allowed-origins {origin}", capsys)
     assert "must be origins like https://chat.example" in error
     assert repr(origin) in error
+
+
+@pytest.mark.parametrize("path", ["collective_rpc", "/", "/*", "/a?b", "/a*b", "/%61"])
+def test_a_path_of_all_workers_is_one(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    error = errors_of(f"--fan-out-path {path}", capsys)
+    assert "must be paths like /collective_rpc" in error
+    assert repr(path) in error
 
 
 @pytest.mark.parametrize("line", ["--record-log-salt-file s", "--record-log s --record-log-salt-file s"])

@@ -1,0 +1,175 @@
+#include "proxy/fan_out.h"
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <set>
+#include <utility>
+
+#include "base/limits.h"
+#include "base/text.h"
+#include "http/head_writer.h"
+#include "proxy/error_response.h"
+#include "proxy/fetch.h"
+#include "proxy/json_text.h"
+#include "proxy/lane.h"
+
+namespace vllm_router {
+namespace json = boost::json;
+namespace {
+
+bool Did(const FanOutResponse& response) { return response.status >= 200 && response.status < 300; }
+
+std::string HeadFor(const Lane& lane, const WorkerUrl& url, const FanOutRequest& request) {
+  std::string head;
+  WriteUpstreamHead(
+      request.head,
+      {.prefix = url.prefix,
+       .authority = url.authority,
+       .preserve_host = lane.options.preserve_host,
+       .hop_name = lane.hop_name,
+       .client_address = request.client_address,
+       .forwarded_proto = request.client_tls ? "https" : "http",
+       .trust_forwarded = lane.options.trust_forwarded,
+       .request_id_name = request.request_id_name,
+       .request_id = request.request_id,
+       .authorization = url.receives_api_key ? std::string_view(lane.bearer) : std::string_view(),
+       .drop_authorization = request.drop_authorization,
+       .framing = request.head.framing == BodyFraming::kNone ? BodyFraming::kNone : BodyFraming::kLength,
+       .content_length = request.body.size()},
+      &head);
+  return head;
+}
+
+struct Gathering {
+  std::vector<WorkerUrl> hosts;
+  std::vector<FanOutResponse> responses;
+  size_t next = 0;
+  size_t running = 0;
+  Signal all_in;
+};
+
+// One after the other, until no host is left.
+Task<void> Work(Lane& lane, Errand& errand, const FanOutRequest& request, Gathering& gathering) {
+  while (gathering.next < gathering.hosts.size()) {
+    const size_t at = gathering.next++;
+    const WorkerUrl& url = gathering.hosts[at];
+    FanOutResponse& response = gathering.responses[at];
+    response.worker = url.base;
+    StatusOr<Fetched> fetched = co_await Send(
+        lane, &errand, url, HeadFor(lane, url, request), request.body, lane.options.request_timeout_ms);
+    if (fetched.ok()) {
+      response.status = fetched->status;
+      response.body = std::move(fetched->body);
+      if (response.body.size() > kMaxFanOutResponseBytes) {
+        response.body.resize(kMaxFanOutResponseBytes);
+        response.body.shrink_to_fit();
+      }
+    } else {
+      response.error = std::string(fetched.status().message());
+    }
+  }
+  if (--gathering.running == 0) gathering.all_in.Notify();
+}
+
+void AppendMember(std::string_view name, std::string_view value, std::string* text) {
+  if (text->back() != '{') text->push_back(',');
+  AppendJsonQuoted(name, text);
+  text->append(":").append(value);
+}
+
+std::string Row(const FanOutResponse& response, bool is_json) {
+  std::string row = "{";
+  AppendMember("worker", JsonQuoted(response.worker), &row);
+  AppendMember("status", std::to_string(response.status), &row);
+  if (response.status == 0) {
+    AppendMember("error", JsonQuoted(response.error), &row);
+  } else {
+    AppendMember("body", is_json ? response.body : JsonQuoted(response.body), &row);
+  }
+  return row + "}";
+}
+
+// What all the objects say alike.
+json::object CommonMembers(const std::vector<json::value>& bodies) {
+  json::object common;
+  if (bodies.empty() || !bodies.front().is_object()) return common;
+  for (const json::key_value_pair& member : bodies.front().as_object()) {
+    const bool everywhere = std::ranges::all_of(bodies, [&member](const json::value& body) {
+      const json::value* other = body.is_object() ? body.as_object().if_contains(member.key()) : nullptr;
+      return other != nullptr && *other == member.value();
+    });
+    if (everywhere && member.key() != "workers") common.emplace(member.key(), member.value());
+  }
+  return common;
+}
+
+}  // namespace
+
+AdminReply MergeFanOut(const std::vector<FanOutResponse>& responses) {
+  const auto did = static_cast<size_t>(std::ranges::count_if(responses, Did));
+  const int first = responses.front().status;
+  const bool alike = std::ranges::all_of(responses, [first](const auto& one) { return one.status == first; });
+  AdminReply reply;
+  reply.status = did == responses.size() ? 200 : did != 0 ? 207 : alike && first / 100 == 4 ? first : 502;
+
+  std::vector<json::value> bodies;  // of those that said anything
+  std::string rows = "[";
+  for (const FanOutResponse& response : responses) {
+    boost::system::error_code error;
+    json::value body = response.status == 0 ? json::value() : json::parse(response.body, error);
+    const bool parsed = response.status != 0 && !error;
+    if (rows.size() > 1) rows.push_back(',');
+    rows.append(Row(response, parsed));
+    const bool counts = did == 0 ? response.status != 0 : Did(response);
+    if (counts) bodies.push_back(parsed ? std::move(body) : json::value());
+  }
+  rows.push_back(']');
+
+  json::object common = CommonMembers(bodies);
+  if (reply.status == 502) {
+    const ErrorRow& row = ErrorOf(HttpError::kFanOutFailed);
+    const std::string message = Concat(
+        "None of ", responses.size(), " workers did what was asked; `workers` says what each answered.");
+    common["error"] = json::parse(ErrorBody(message, row.type, row.code)).at("error");
+    reply.error_code = row.code;
+  }
+  reply.body = JsonText(common);
+  reply.body.pop_back();
+  AppendMember("workers", rows, &reply.body);
+  reply.body.push_back('}');
+  return reply;
+}
+
+Task<AdminReply> FanOut(Lane& lane, Errand& errand, const FanOutRequest& request) {
+  Gathering gathering;
+  const std::shared_ptr<const FleetView> fleet = lane.router->fleet();
+  std::set<std::string_view> seen;
+  for (const FleetView::Member& member : fleet->members()) {
+    if (seen.insert(member.worker->url.base).second) gathering.hosts.push_back(member.worker->url);
+  }
+  if (gathering.hosts.empty()) {
+    const ErrorRow& row = ErrorOf(HttpError::kNoWorkers);
+    co_return AdminReply{
+        .status = row.status,
+        .body = ErrorBody("There are no workers to send it to.", row.type, row.code),
+        .error_code = row.code};
+  }
+  gathering.responses.resize(gathering.hosts.size());
+  const size_t at_once = std::min(gathering.hosts.size(), kMaxFanOutAtOnce);
+  gathering.running = at_once;
+  for (size_t i = 0; i < at_once; ++i) Spawn(Work(lane, errand, request, gathering));
+  while (gathering.running > 0) co_await gathering.all_in;
+
+  if (FanOutPaths::EmptiesCache(request.head.path)) {
+    std::set<std::string_view> emptied;
+    for (const FanOutResponse& response : gathering.responses) {
+      if (Did(response)) emptied.insert(response.worker);
+    }
+    for (const FleetView::Member& member : fleet->members()) {
+      if (emptied.contains(member.worker->url.base)) lane.router->ForgetCache(member.worker->id);
+    }
+  }
+  co_return MergeFanOut(gathering.responses);
+}
+
+}  // namespace vllm_router

@@ -1,0 +1,210 @@
+"""Requests that concern every worker: its cache, its weights, its adapters, its profiler, its sleep.
+
+mending row 19: /flush_cache reached one worker of three and answered 200, so that the others went on with stale
+entries; they go to all workers now, and 200 means that all did it.
+"""
+
+import json
+import threading
+
+import pytest
+
+from tests.fakes.stage import error_of
+from tests.fakes.wire import eventually, request, response
+
+PATHS = [
+    "/flush_cache",
+    "/reset_prefix_cache",
+    "/start_profile",
+    "/stop_profile",
+    "/sleep",
+    "/wake_up",
+    "/pause",
+    "/resume",
+    "/update_weights_from_disk",
+    "/v1/load_lora_adapter",
+    "/v1/unload_lora_adapter",
+]
+SUCCESS = b'{"success": true}'
+
+
+def does(connection, _message):
+    connection.send(response(200, SUCCESS))
+
+
+def fails(connection, _message):
+    connection.send(response(500, b'{"success": false}'))
+
+
+def rows_of(answer):
+    return {row["worker"]: row["status"] for row in json.loads(answer.body)["workers"]}
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_all_workers_get_it_as_it_came(stage, path):
+    """mending row 19"""
+    workers = [stage.worker(does) for _ in range(3)]
+    router = stage.router(*workers)
+    answer = stage.client(router).ask(
+        "POST", f"{path}?level=1", ("Content-Type", "application/json"), ("X-Own", "y"), body=b'{"a": 1}'
+    )
+    assert answer.status == 200
+    assert rows_of(answer) == {worker.url: 200 for worker in workers}
+    assert json.loads(answer.body)["success"] is True
+    for worker in workers:
+        (message,) = worker.requests
+        assert (message.method, message.target, message.body) == ("POST", f"{path}?level=1", b'{"a": 1}')
+        assert (message.get("content-type"), message.get("x-own")) == ("application/json", "y")
+
+
+def test_a_worker_that_does_not_do_it_shows(stage):
+    """mending row 19"""
+    good, bad, gone = stage.worker(does), stage.worker(fails), stage.refusing_port()
+    answer = stage.client(stage.router(good, bad, gone)).ask("POST", "/flush_cache", body=b"")
+    assert answer.status == 207
+    assert rows_of(answer) == {good.url: 200, bad.url: 500, gone.url: 0}
+
+
+def test_none_does_it(stage):
+    """mending row 19"""
+    bad = stage.worker(fails)
+    answer = stage.client(stage.router(bad, stage.refusing_port())).ask("POST", "/sleep", body=b"")
+    body = json.loads(answer.body)
+    assert (answer.status, body["error"]["code"], rows_of(answer)[bad.url]) == (502, "fan_out_failed", 500)
+    answer = stage.client(stage.router()).ask("POST", "/sleep", body=b"")
+    assert (answer.status, error_of(answer)["code"]) == (503, "no_workers")
+
+
+def test_workers_that_are_unhealthy_or_drain_get_it_too(stage):
+    workers = [stage.worker(does) for _ in range(3)]
+    router = stage.router(*workers)
+    router.core.set_healthy(workers[0].url, False)
+    router.core.drain_worker(workers[1].url)
+    assert rows_of(stage.client(router).ask("POST", "/flush_cache", body=b"")) == {
+        worker.url: 200 for worker in workers
+    }
+
+
+def test_ranks_of_one_host_get_it_once_and_without_a_rank(stage):
+    worker = stage.worker(does)
+    router = stage.router(f"{worker.url}@0", f"{worker.url}@1")
+    assert stage.client(router).ask("POST", "/flush_cache", body=b"").status == 200
+    (message,) = worker.requests
+    assert message.get("x-data-parallel-rank") is None
+
+
+def test_all_are_asked_at_once(stage):
+    together = threading.Barrier(5)
+
+    def answer(connection, message):
+        together.wait(30)
+        does(connection, message)
+
+    router = stage.router(*(stage.worker(answer) for _ in range(5)))
+    assert stage.client(router).ask("POST", "/flush_cache", body=b"").status == 200
+
+
+@pytest.mark.parametrize("path", ["/%66lush_cache", "/v1/%73leep"])
+def test_a_spelling_that_workers_decode_is_the_same_path(stage, path):
+    """Else it would reach one worker, past the check of the admin's key."""
+    workers = [stage.worker(does) for _ in range(2)]
+    assert stage.client(stage.router(*workers)).ask("POST", path, body=b"").status == 200
+    assert [len(worker.requests) for worker in workers] == [1, 1]
+
+
+def test_paths_can_be_added(stage):
+    workers = [stage.worker(does) for _ in range(2)]
+    router = stage.router(*workers, fan_out_path=["/collective_rpc", "/hooks*"])
+    client = stage.client(router)
+    for path in ("/collective_rpc", "/hooks/reload"):
+        assert client.ask("POST", path, body=b"{}").status == 200
+    assert [len(worker.requests) for worker in workers] == [2, 2]
+
+
+def test_they_are_admin_endpoints(stage, tmp_path):
+    """mending row 19: for keys and for pages of other sites."""
+    admins = tmp_path / "admins"
+    admins.write_text("sk-admin")
+    worker = stage.worker(does)
+    client = stage.client(stage.router(worker, admin_api_key_file=str(admins), api_key="workers"))
+    evil = client.ask("POST", "/flush_cache", ("Origin", "https://evil.example"), body=b"")
+    assert (evil.status, error_of(evil)["code"]) == (403, "cross_site_request")
+    assert client.ask("POST", "/%66lush_cache", body=b"").status == 401
+    assert worker.requests == []
+    assert client.ask("POST", "/flush_cache", ("Authorization", "Bearer sk-admin"), body=b"").status == 200
+    assert worker.requests[0].get("authorization") == "Bearer workers"
+
+
+def test_the_admins_key_stays_here(stage, tmp_path):
+    admins = tmp_path / "admins"
+    admins.write_text("sk-admin")
+    worker = stage.worker(does)
+    client = stage.client(stage.router(worker, admin_api_key_file=str(admins)))
+    assert client.ask("POST", "/flush_cache", ("x-api-key", "sk-admin"), body=b"").status == 200
+    assert worker.requests[0].get("x-api-key") is None
+
+
+def test_a_key_that_is_meant_for_the_workers_reaches_them(stage):
+    worker = stage.worker(does)
+    client = stage.client(stage.router(worker))
+    assert client.ask("POST", "/flush_cache", ("Authorization", "Bearer engine"), body=b"").status == 200
+    assert worker.requests[0].get("authorization") == "Bearer engine"
+
+
+def test_an_admin_port_has_them_and_the_main_port_does_not(stage):
+    worker = stage.worker(does)
+    router = stage.router(worker, admin_port=0)
+    assert stage.client(router).ask("POST", "/flush_cache", body=b"").status == 404
+    admin = stage.client_at(router.server.admin_port)
+    assert admin.ask("POST", "/flush_cache", body=b"").status == 200
+
+
+def test_a_body_is_sent_whole_up_to_8_mib(stage):
+    workers = [stage.worker(does) for _ in range(2)]
+    router = stage.router(*workers)
+    body = bytes(3_000_000)
+    assert stage.client(router).ask("POST", "/update_weights_from_tensor", body=body).status == 200
+    assert [worker.requests[0].body == body for worker in workers] == [True, True]
+    client = stage.client(router)
+    client.send(request("POST", "/update_weights", body=b"x")[:-1].replace(b": 1\r\n", b": 9000000\r\n"))
+    answer = client.read_response()
+    assert (answer.status, error_of(answer)["code"]) == (413, "body_too_large")
+
+
+def test_a_client_that_leaves_ends_what_is_left(stage):
+    worker = stage.worker(lambda connection, _: connection.ending())
+    router = stage.router(worker)
+    client = stage.client(router)
+    client.send(request("POST", "/flush_cache", body=b""))
+    worker.wait_for_requests(1)
+    client.close()
+    assert worker.connections[0].wait_ended() in ("eof", "reset")
+    eventually(lambda: "vllm_router_client_connections 0\n" in router.server.metrics_text())
+
+
+def test_a_worker_that_never_answers_costs_its_own_row(stage):
+    silent = stage.worker(lambda connection, _: connection.ending())
+    good = stage.worker(does)
+    router = stage.router(silent, good, request_timeout_secs=0.3)
+    answer = stage.client(router).ask("POST", "/flush_cache", body=b"")
+    assert (answer.status, rows_of(answer)) == (207, {silent.url: 0, good.url: 200})
+
+
+@pytest.mark.parametrize("policy", ["cache_aware", "auto", "vllm_cache_aware"])
+def test_what_a_worker_was_thought_to_hold_is_forgotten(stage, policy):
+    prompt = json.dumps({"prompt": "w " * 4000}).encode()
+
+    router = stage.router(stage.worker(does), stage.worker(does), policy=policy)
+    client = stage.client(router)
+    for _ in range(2):
+        client.ask("POST", "/v1/completions", body=prompt)
+
+    def held():
+        ticket = router.core.select(body=prompt)
+        matched = ticket.matched
+        ticket.finish()
+        return matched
+
+    assert held() > 0
+    assert client.ask("POST", "/flush_cache", body=b"").status == 200
+    assert held() == 0
