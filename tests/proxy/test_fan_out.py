@@ -1,7 +1,7 @@
 """Requests that concern every worker: its cache, its weights, its adapters, its profiler, its sleep.
 
-mending row 19: /flush_cache reached one worker of three and answered 200, so that the others went on with stale
-entries; they go to all workers now, and 200 means that all did it.
+mending row 19: /flush_cache reached one worker of three and answered 200, so that the others went on with
+stale entries; such requests go to all workers now, and 200 means that all did it.
 """
 
 import json
