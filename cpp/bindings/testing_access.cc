@@ -10,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include <boost/json.hpp>
 #include <pybind11/stl.h>
 
 #include "bindings/bindings.h"
@@ -133,8 +132,7 @@ void BindTestingAccess(py::module_& testing) {
       .def_property_readonly("queued", [](KeyQueueHarness& harness) { return harness.queue().queued(); });
 
   py::class_<FanOutPaths>(testing, "FanOutPaths")
-      .def(
-          py::init([](const std::vector<std::string>& more) { return std::make_unique<FanOutPaths>(more); }))
+      .def(py::init([](const std::vector<std::string>& more) { return std::make_unique<FanOutPaths>(more); }))
       .def("__contains__", &FanOutPaths::Contains)
       .def_static("empties_cache", &FanOutPaths::EmptiesCache);
 
@@ -148,7 +146,7 @@ void BindTestingAccess(py::module_& testing) {
     return std::tuple(reply.status, py::bytes(reply.body), std::string(reply.error_code));
   });
 
-  testing.def("json_text", [](const std::string& json) { return JsonText(boost::json::parse(json)); });
+  testing.def("json_text", &JsonAgain);
 
   py::class_<SharedRefresh>(testing, "SharedRefresh")
       .def(py::init<int64_t, int64_t>(), py::arg("fresh"), py::arg("usable"))

@@ -1,10 +1,9 @@
 #include "proxy/json_text.h"
 
 #include <array>
-#include <boost/json/serialize.hpp>
+#include <boost/json.hpp>
 #include <charconv>
 #include <cmath>
-#include <string_view>
 
 #include "base/text.h"
 
@@ -69,5 +68,7 @@ std::string JsonText(const json::value& value) {
   Append(value, &text);
   return text;
 }
+
+std::string JsonAgain(std::string_view text) { return JsonText(json::parse(text)); }
 
 }  // namespace vllm_router

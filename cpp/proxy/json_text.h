@@ -2,11 +2,18 @@
 // JSON and surprises those who read it. Pure; any thread.
 #pragma once
 
-#include <boost/json/value.hpp>
 #include <string>
+#include <string_view>
+
+namespace boost::json {
+class value;
+}
 
 namespace vllm_router {
 
 std::string JsonText(const boost::json::value& value);
+
+// The same JSON, written so. Throws where it is none.
+std::string JsonAgain(std::string_view json);
 
 }  // namespace vllm_router

@@ -28,7 +28,7 @@ ROWS["bindings"] = set(ROWS)
 HEAVY = {
     "boost/asio": "net/*.cc",
     "boost/beast": "nowhere",  # it is what fuzz targets compare with
-    "boost/json": "proxy/{admin,load_report}.cc",
+    "boost/json": "proxy/{admin,fan_out,json_text,load_report}.cc",
     "openssl": "{net/*,hashing/keyed_hash,hashing/sha256}.cc",
     "prometheus": "proxy/metrics.cc",
     "pybind11": "bindings/*",
