@@ -99,7 +99,7 @@ prompt of 16 tokens never hits and one of 17 tokens can hit 16. A prompt's block
 them, an answer's from its end: the next turn of a chat finds all of its history.
 
 `usage` says what was found: `prompt_tokens_details.cached_tokens`, `input_tokens_details.cached_tokens` in `/v1/responses`,
-`cache_read_input_tokens` in `/v1/messages`.
+`cache_read_input_tokens` in `/v1/messages`, where `input_tokens` leaves them out, as engines have it.
 
 ## Faults
 

@@ -1,6 +1,7 @@
 #include "http/stream_tail.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "base/limits.h"
@@ -127,7 +128,9 @@ struct Usage {
 // `text` starts at a usage object, and goes on behind it. False if it is not one, or not complete.
 bool ReadUsage(std::string_view text, Usage* usage) {
   JsonCursor start(text);
-  const bool complete = start.Object([usage](std::string_view name, JsonCursor& cursor) {
+  std::optional<uint64_t> input;                // Anthropic's or Responses'
+  std::array<std::optional<uint64_t>, 2> more;  // Anthropic's: read from the cache, and written to it
+  const bool complete = start.Object([&](std::string_view name, JsonCursor& cursor) {
     if (name == "prompt_tokens_details" || name == "input_tokens_details") {
       if (!cursor.NextIs('{')) return cursor.SkipValue();
       return cursor.Object([usage](std::string_view detail, JsonCursor& inner) {
@@ -141,9 +144,12 @@ bool ReadUsage(std::string_view text, Usage* usage) {
       });
     }
     std::optional<uint64_t>* number = nullptr;
-    if (name == "prompt_tokens" || name == "input_tokens") number = &usage->prompt_tokens;
+    if (name == "prompt_tokens") number = &usage->prompt_tokens;
+    if (name == "input_tokens") number = &input;
     if (name == "completion_tokens" || name == "output_tokens") number = &usage->completion_tokens;
-    if (name == "cached_tokens" || name == "cache_read_input_tokens") number = &usage->cached_tokens;
+    if (name == "cached_tokens") number = &usage->cached_tokens;
+    if (name == "cache_read_input_tokens") number = &more[0];
+    if (name == "cache_creation_input_tokens") number = &more[1];
     std::string_view word;
     if (number == nullptr || cursor.NextIs('"') || cursor.NextIs('{') || cursor.NextIs('['))
       return cursor.SkipValue();
@@ -151,6 +157,10 @@ bool ReadUsage(std::string_view text, Usage* usage) {
     *number = ParseDecimal(word);
     return true;
   });
+  if (more[0]) usage->cached_tokens = more[0];
+  if (input && !usage->prompt_tokens) {
+    usage->prompt_tokens = *input + more[0].value_or(0) + more[1].value_or(0);
+  }
   return complete && usage->any();
 }
 

@@ -7,7 +7,8 @@
 // Works for SSE (the last `data:` events; lines end with LF or CRLF) and for a plain JSON answer, whose beginning is cut
 // off when it is longer than the tail. Text inside JSON strings is never mistaken for a member. Numbers are taken from
 // the last `usage` (OpenAI, Anthropic, Responses) or `meta_info` (SGLang /generate) object; input_tokens, output_tokens
-// and cache_read_input_tokens count as what OpenAI calls prompt_tokens, completion_tokens and cached_tokens.
+// and cache_read_input_tokens count as what OpenAI calls prompt_tokens, completion_tokens and cached_tokens. Only Anthropic's
+// input_tokens leaves out what was in the cache, so there the prompt is the sum of its three counts.
 //
 // Cost: Add() a memcpy of at most kStreamTailBytes; Summarize() under 1 us for what engines send, once per answer; one
 // allocation per object, kept by Reset(). One thread.

@@ -355,8 +355,9 @@ void WriteResponsesUsage(const Usage& usage, std::string* out) {
             << usage.prompt_tokens + usage.completion_tokens << "}";
 }
 
+// `input_tokens` are those that were not in the cache.
 void WriteMessagesUsage(const Usage& usage, std::string* out) {
-  Text{out} << R"({"input_tokens":)" << usage.prompt_tokens << R"(,"output_tokens":)"
+  Text{out} << R"({"input_tokens":)" << usage.prompt_tokens - usage.cached_tokens << R"(,"output_tokens":)"
             << usage.completion_tokens << R"(,"cache_creation_input_tokens":0,"cache_read_input_tokens":)"
             << usage.cached_tokens << "}";
 }

@@ -237,9 +237,21 @@ def test_nesting_does_not_exhaust_the_stack():
         # Anthropic
         (
             'event: message_delta\ndata: {"type":"message_delta","delta":{"stop_reason":"end_turn"},'
-            '"usage":{"input_tokens":100,"output_tokens":42,"cache_read_input_tokens":64}}\n\n'
+            '"usage":{"input_tokens":36,"output_tokens":42,"cache_read_input_tokens":64}}\n\n'
             'event: message_stop\ndata: {"type":"message_stop"}\n\n',
             COUNTED,
+        ),
+        # mending row 33: vLLM 0.32, a prompt of 1,100 tokens of which 1,088 were cached, was taken for 12
+        (
+            '{"type":"message","usage":{"input_tokens":12,"output_tokens":5,"cache_creation_input_tokens":0,'
+            '"cache_read_input_tokens":1088}}',
+            {**NOTHING, "prompt_tokens": 1100, "completion_tokens": 5, "cached_tokens": 1088},
+        ),
+        # Anthropic's own server, which has written a part of the prompt to its cache
+        (
+            '{"usage":{"cache_creation_input_tokens":30,"input_tokens":6,"cache_read_input_tokens":null,'
+            '"output_tokens":5}}',
+            {**NOTHING, "prompt_tokens": 36, "completion_tokens": 5},
         ),
         # OpenAI Responses
         (
@@ -260,7 +272,7 @@ def test_nesting_does_not_exhaust_the_stack():
             {**NOTHING, "prompt_tokens": 5},
         ),
     ],
-    ids=["anthropic", "responses", "sglang", "embeddings"],
+    ids=["anthropic", "vllm messages", "cache writes", "responses", "sglang", "embeddings"],
 )
 def test_other_engines_and_routes_are_understood(body, expected):
     assert summarize(body) == expected
