@@ -71,25 +71,69 @@ StatusOr<std::optional<std::string>> QueryValue(std::string_view query, std::str
   return value;
 }
 
-StatusOr<std::string> UrlInQuery(std::string_view query) {
-  StatusOr<std::optional<std::string>> url = QueryValue(query, "url");
-  if (url.ok() && !url->value_or("").empty()) return **std::move(url);
-  return absl::InvalidArgumentError(Concat(
-      url.ok() ? std::string("The query parameter 'url' is missing") : std::string(url.status().message()),
-      "; say for example ?url=http://gpu-0:8000."));
-}
-
-StatusOr<double> WeightInQuery(std::string_view query) {
-  const StatusOr<std::optional<std::string>> text = QueryValue(query, "weight");
-  if (!text.ok()) return text.status();
+// What a call that changes the fleet says, in the query (`?url=...&weight=2`) or as a JSON object in the body.
+struct FleetCall {
+  std::string url;
   double weight = 1.0;
-  if (!text->has_value()) return weight;
+  std::optional<double> timeout_secs;
+};
+
+StatusOr<std::optional<double>> NumberInQuery(std::string_view query, std::string_view name) {
+  const StatusOr<std::optional<std::string>> text = QueryValue(query, name);
+  if (!text.ok()) return text.status();
+  if (!text->has_value()) return std::optional<double>();
   const std::string& digits = **text;
   const char* const end = digits.data() + digits.size();
-  const auto [stop, error] = std::from_chars(digits.data(), end, weight);
-  if (error == std::errc() && stop == end) return weight;
+  double number = 0;
+  const auto [stop, error] = std::from_chars(digits.data(), end, number);
+  if (error == std::errc() && stop == end) return std::optional(number);
   return absl::InvalidArgumentError(
-      Concat("The query parameter 'weight' is ", Quoted(digits), "; it must be a number such as 2.5."));
+      Concat("The query parameter '", name, "' is ", Quoted(digits), "; it must be a number such as 2.5."));
+}
+
+StatusOr<FleetCall> CallInQuery(std::string_view query) {
+  StatusOr<std::optional<std::string>> url = QueryValue(query, "url");
+  if (!url.ok() || url->value_or("").empty()) {
+    return absl::InvalidArgumentError(Concat(
+        url.ok() ? std::string("The query parameter 'url' is missing") : std::string(url.status().message()),
+        "; say for example ?url=http://gpu-0:8000."));
+  }
+  const StatusOr<std::optional<double>> weight = NumberInQuery(query, "weight");
+  if (!weight.ok()) return weight.status();
+  const StatusOr<std::optional<double>> timeout = NumberInQuery(query, "timeout_secs");
+  if (!timeout.ok()) return timeout.status();
+  return FleetCall{**std::move(url), weight->value_or(1.0), *timeout};
+}
+
+StatusOr<std::optional<double>> NumberInBody(const json::object& object, std::string_view name) {
+  const json::value* given = object.if_contains(name);
+  if (given == nullptr) return std::optional<double>();
+  boost::system::error_code error;
+  const double number = given->to_number<double>(error);
+  if (!error) return std::optional(number);
+  return absl::InvalidArgumentError(Concat("'", name, "' must be a number"));
+}
+
+StatusOr<FleetCall> CallInBody(std::string_view body) {
+  boost::system::error_code error;
+  const json::value parsed = json::parse(body, error);
+  const json::object* object = error ? nullptr : parsed.if_object();
+  const json::value* url = object == nullptr ? nullptr : object->if_contains("url");
+  if (url == nullptr || !url->is_string()) {
+    return absl::InvalidArgumentError(
+        R"(the body must be a JSON object with a string member 'url', for example {"url": "http://gpu-0:8000"})");
+  }
+  const StatusOr<std::optional<double>> weight = NumberInBody(*object, "weight");
+  if (!weight.ok()) return weight.status();
+  const StatusOr<std::optional<double>> timeout = NumberInBody(*object, "timeout_secs");
+  if (!timeout.ok()) return timeout.status();
+  return FleetCall{std::string(url->as_string()), weight->value_or(1.0), *timeout};
+}
+
+// A body counts where there is no query.
+StatusOr<FleetCall> ReadCall(const AdminRequest& request) {
+  return request.query.empty() && !request.body.empty() ? CallInBody(request.body)
+                                                        : CallInQuery(request.query);
 }
 
 // Of a path such as /workers/http%3A%2F%2Fgpu-0, for those who read it.
@@ -180,7 +224,7 @@ Task<AdminReply> Admin::Answer(Lane& lane, AdminRequest request) {
     }
     case Route::kWorkers: {
       if (request.method != "POST") co_return Workers();
-      AdminReply reply = co_await AddFromBody(lane, request);
+      AdminReply reply = co_await AddAsCalled(lane, request, /*as_json=*/true);
       co_return reply;
     }
     case Route::kWorker: {
@@ -188,9 +232,9 @@ Task<AdminReply> Admin::Answer(Lane& lane, AdminRequest request) {
       co_return request.method == "DELETE" ? RemoveByPath(encoded) : OneWorker(encoded);
     }
     case Route::kRemoveWorker:
-      co_return RemoveFromQuery(request.query);
+      co_return RemoveAsCalled(request);
     case Route::kAddWorker: {
-      AdminReply reply = co_await AddFromQuery(lane, request);
+      AdminReply reply = co_await AddAsCalled(lane, request, /*as_json=*/false);
       co_return reply;
     }
     default:
@@ -321,36 +365,30 @@ AdminReply Admin::IndexClear() const {
   return Json(200, {{"cleared_worker_blocks", held}});
 }
 
-// {"url": …, "timeout_secs": …} in the body; DELETE takes it back.
+// With `timeout_secs`; DELETE takes it back.
 AdminReply Admin::Drain(const ServerOptions& options, const AdminRequest& request) {
-  boost::system::error_code error;
-  const json::value parsed = json::parse(request.body, error);
-  const json::object* object = error ? nullptr : parsed.if_object();
-  const json::value* url = object == nullptr ? nullptr : object->if_contains("url");
-  if (url == nullptr || !url->is_string()) {
-    return Error(
-        HttpError::kInvalidArgument,
-        R"(the body must be a JSON object with a string member 'url', for example {"url": "http://gpu-0:8000"})");
-  }
-  const std::string name(url->as_string());
+  const StatusOr<FleetCall> call =
+      request.query.empty() ? CallInBody(request.body) : CallInQuery(request.query);
+  if (!call.ok()) return Refusal(call.status());
   const bool back = request.method == "DELETE";
   int64_t timeout_ms = options.drain_timeout_ms;
-  if (const json::value* given = object->if_contains("timeout_secs"); given != nullptr && !back) {
-    const double seconds = given->to_number<double>(error);
-    if (error || !(seconds >= 0 && seconds <= kMostDrainSeconds)) {
+  if (call->timeout_secs.has_value() && !back) {
+    const double seconds = *call->timeout_secs;
+    if (!(seconds >= 0 && seconds <= kMostDrainSeconds)) {
       return Error(
           HttpError::kInvalidArgument,
           Concat(
-              "'timeout_secs' is ", JsonText(*given), "; it must be a number of seconds between 0 and ",
+              "'timeout_secs' is ", JsonText(seconds), "; it must be a number of seconds between 0 and ",
               kMostDrainSeconds, " (--drain-timeout-secs when it is missing)"));
     }
     timeout_ms = static_cast<int64_t>(seconds * 1000);
   }
-  const Status done = back ? drainer_->Cancel(name) : drainer_->Begin(name, timeout_ms);
+  const Status done = back ? drainer_->Cancel(call->url) : drainer_->Begin(call->url, timeout_ms);
   if (!done.ok()) return Error(HttpError::kNotFound, std::string(done.message()));
-  if (back) return Json(200, {{"url", name}, {"draining", false}});
+  if (back) return Json(200, {{"url", call->url}, {"draining", false}});
   return Json(
-      202, {{"url", name}, {"draining", true}, {"timeout_secs", static_cast<double>(timeout_ms) / 1000}});
+      202,
+      {{"url", call->url}, {"draining", true}, {"timeout_secs", static_cast<double>(timeout_ms) / 1000}});
 }
 
 AdminReply Admin::DrainStatus() const {
@@ -402,8 +440,9 @@ AdminReply Admin::Remove(std::string_view url, bool as_json) {
   if (as_json) {
     return removed.ok() ? Json(200, {{"success", true}, {"message", message}}) : NoSuchWorker(message);
   }
-  if (removed.ok()) return Text(200, message);
-  return Error(absl::IsNotFound(removed) ? HttpError::kNotFound : HttpError::kInvalidArgument, message);
+  // What was asked for is so, and programs that take workers out twice count on being told that.
+  if (removed.ok() || absl::IsNotFound(removed)) return Text(200, message);
+  return Error(HttpError::kInvalidArgument, message);
 }
 
 AdminReply Admin::RemoveByPath(std::string_view encoded_url) {
@@ -411,10 +450,10 @@ AdminReply Admin::RemoveByPath(std::string_view encoded_url) {
   return url.has_value() ? Remove(*url, /*as_json=*/true) : NoUrlInPath(encoded_url);
 }
 
-AdminReply Admin::RemoveFromQuery(std::string_view query) {
-  const StatusOr<std::string> url = UrlInQuery(query);
-  if (!url.ok()) return Refusal(url.status());
-  return Remove(*url, /*as_json=*/false);
+AdminReply Admin::RemoveAsCalled(const AdminRequest& request) {
+  const StatusOr<FleetCall> call = ReadCall(request);
+  if (!call.ok()) return Refusal(call.status());
+  return Remove(call->url, /*as_json=*/false);
 }
 
 Task<AdminReply> Admin::Add(Lane& lane, Errand& errand, NewWorker worker, bool as_json) {
@@ -471,36 +510,14 @@ Task<Status> Admin::AddWhenHealthy(Lane& lane, Errand& errand, NewWorker added) 
   co_return absl::CancelledError("nobody waits for it any more");
 }
 
-Task<AdminReply> Admin::AddFromQuery(Lane& lane, const AdminRequest& request) {
-  const StatusOr<std::string> url = UrlInQuery(request.query);
-  if (!url.ok()) co_return Refusal(url.status());
-  const StatusOr<double> weight = WeightInQuery(request.query);
-  if (!weight.ok()) co_return Refusal(weight.status());
-  NewWorker worker{.url = *url, .weight = *weight, .receives_api_key = request.has_admin_key};
-  AdminReply reply = co_await Add(lane, request.errand, std::move(worker), /*as_json=*/false);
-  co_return reply;
-}
-
-Task<AdminReply> Admin::AddFromBody(Lane& lane, const AdminRequest& request) {
-  boost::system::error_code error;
-  const json::value parsed = json::parse(request.body, error);
-  const json::object* object = error ? nullptr : parsed.if_object();
-  const json::value* url = object == nullptr ? nullptr : object->if_contains("url");
-  if (url == nullptr || !url->is_string()) {
-    co_return Json(
-        400, {{"error", "the body must be a JSON object with a string member 'url'"},
-              {"code", "ADD_WORKER_FAILED"}});
+Task<AdminReply> Admin::AddAsCalled(Lane& lane, const AdminRequest& request, bool as_json) {
+  const StatusOr<FleetCall> call = as_json ? CallInBody(request.body) : ReadCall(request);
+  if (!call.ok() && as_json) {
+    co_return Json(400, {{"error", std::string(call.status().message())}, {"code", "ADD_WORKER_FAILED"}});
   }
-  double weight = 1.0;
-  if (const json::value* given = object->if_contains("weight")) {
-    weight = given->to_number<double>(error);
-    if (error) {
-      co_return Json(400, {{"error", "'weight' must be a number"}, {"code", "ADD_WORKER_FAILED"}});
-    }
-  }
-  NewWorker worker{
-      .url = std::string(url->as_string()), .weight = weight, .receives_api_key = request.has_admin_key};
-  AdminReply reply = co_await Add(lane, request.errand, std::move(worker), /*as_json=*/true);
+  if (!call.ok()) co_return Refusal(call.status());
+  NewWorker worker{.url = call->url, .weight = call->weight, .receives_api_key = request.has_admin_key};
+  AdminReply reply = co_await Add(lane, request.errand, std::move(worker), as_json);
   co_return reply;
 }
 

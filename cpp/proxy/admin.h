@@ -68,9 +68,8 @@ class Admin {
   Task<Status> AddWhenHealthy(Lane& lane, Errand& errand, NewWorker worker);
   AdminReply Remove(std::string_view url, bool as_json);
   AdminReply RemoveByPath(std::string_view encoded_url);
-  Task<AdminReply> AddFromBody(Lane& lane, const AdminRequest& request);
-  Task<AdminReply> AddFromQuery(Lane& lane, const AdminRequest& request);
-  AdminReply RemoveFromQuery(std::string_view query);
+  Task<AdminReply> AddAsCalled(Lane& lane, const AdminRequest& request, bool as_json);
+  AdminReply RemoveAsCalled(const AdminRequest& request);
 
   const std::shared_ptr<Router> router_;
   const Metrics* metrics_ = nullptr;

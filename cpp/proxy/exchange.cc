@@ -246,8 +246,8 @@ Task<bool> Exchange::RefuseCircle() {
 
 // Whether this port serves the path, and whoever asks may have it.
 Task<bool> Exchange::PassDoor() {
-  const Access access = RouteOf(record_.route).access;
   const Door door = connection_.door;
+  const Access access = door == Door::kMetrics ? Access::kAnybody : RouteOf(record_.route).access;
   const bool preflight = Cors::IsPreflight(*head_);
   origin_ = Cors::OriginOf(*head_);
   cors_fields_ = lane_.cors.FieldsFor(origin_, access, preflight);
@@ -323,7 +323,7 @@ Task<bool> Exchange::RefuseCrowd() {
 bool Exchange::CountsInRateLimit() const {
   const Access access = RouteOf(record_.route).access;
   if (access != Access::kAdmin) return access == Access::kClient;
-  return connection_.door != Door::kAdmin && !lane_.gatekeeper.takes_admin_keys();
+  return connection_.door == Door::kPublic && !lane_.gatekeeper.takes_admin_keys();
 }
 
 Task<void> Exchange::Refuse(HttpError error, int64_t retry_after_ns) {

@@ -53,7 +53,7 @@ constexpr std::array<Row, kRouteCount> kRoutes = {{
     {Route::kPrefixRoutingStats, Own("/admin/prefix-routing/stats", "GET, HEAD")},
     {Route::kIndexStats, Own("/admin/index/stats", "GET, HEAD")},
     {Route::kIndexClear, Own("/admin/index/clear", "POST")},
-    {Route::kMetrics, Own("/metrics", "GET, HEAD", Access::kAnybody)},
+    {Route::kMetrics, Own("/metrics", "GET, HEAD")},
     {Route::kServerOptions, Own("*", "OPTIONS", Access::kAnybody)},
     {Route::kFanOut, Own("fan_out", "GET, POST, PUT, DELETE")},
     {Route::kOther, {.label = "other"}},
@@ -65,8 +65,7 @@ Route FindRoute(std::string_view path) {
   constexpr std::string_view kWorkerPrefix = "/workers/";
   if (path.starts_with(kWorkerPrefix) && path.size() > kWorkerPrefix.size()) return Route::kWorker;
   for (const Row& row : kRoutes) {
-    // Metrics have a listener of their own; on this one the path belongs to the workers.
-    if (row.info.label == path && row.route != Route::kMetrics) return row.route;
+    if (row.info.label == path) return row.route;
   }
   return Route::kOther;
 }

@@ -69,7 +69,7 @@ StatusOr<std::vector<FleetView::Member>> WorkerRegistry::Joined(std::span<const 
     for (const FleetView::Member& member : members) {
       if (SameWorker(member.worker->url, *url)) {
         return absl::AlreadyExistsError(Concat(
-            "worker ", url->url, " is already in the fleet", member.draining ? ", draining" : "",
+            "worker ", url->url, " already exists in the fleet", member.draining ? ", draining" : "",
             "; remove it first to add it anew"));
       }
       if (!SameHost(member.worker->url, *url)) continue;

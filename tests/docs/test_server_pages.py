@@ -172,9 +172,7 @@ def test_every_path_is_in_the_list_with_whom_it_goes_to() -> None:
             continue
         goes_to, prefix = listed.pop(route["label"])
         assert prefix == route["id_prefix"]
-        if route["label"] == "/metrics":
-            assert goes_to == f"a worker; the router on the metrics' port: {route['allow']}"
-        elif route["label"] == "fan_out":
+        if route["label"] == "fan_out":
             assert goes_to == f"all workers: {route['allow']}"
         else:
             assert goes_to == (f"the router: {route['allow']}" if route["own"] else "a worker")

@@ -439,10 +439,11 @@ def test_a_worker_that_is_removed_serves_no_more(stage, how):
     assert first.requests == []
 
 
-def test_removing_a_stranger_is_404(stage):
+def test_a_worker_that_is_not_there_is_removed(stage):
+    """mending row 23: programs remove workers twice, and take 404 for a failure."""
     client = stage.client(stage.router())
     answer = client.ask("POST", "/remove_worker?url=http://nobody:1")
-    assert (answer.status, error_of(answer)["code"]) == (404, "not_found")
+    assert (answer.status, answer.body[:27]) == (200, b'no worker "http://nobody:1"')
     answer = client.ask("DELETE", "/workers/http://nobody:1")
     assert (answer.status, json.loads(answer.body)["code"]) == (404, "WORKER_NOT_FOUND")
 
@@ -495,7 +496,17 @@ def test_a_wrong_method_is_405_and_says_which_are_right(stage, method, path, all
 
 @pytest.mark.parametrize(
     "path",
-    ["/", "/metrics", "/healthz", "/health/", "/workers/", "/v1/models/a", "/HEALTH", "/version", "//health"],
+    [
+        "/",
+        "/metrics/",
+        "/healthz",
+        "/health/",
+        "/workers/",
+        "/v1/models/a",
+        "/HEALTH",
+        "/version",
+        "//health",
+    ],
 )
 def test_every_other_path_goes_to_a_worker(stage, path):
     worker = stage.worker()
@@ -507,6 +518,53 @@ def test_every_other_path_goes_to_a_worker(stage, path):
 def test_a_query_does_not_make_an_own_path_a_worker_s(stage):
     client = stage.client(stage.router())
     assert client.ask("GET", "/liveness?x=y").body == b"OK"
+
+
+def test_a_worker_that_is_there_already_exists(stage):
+    """mending row 23: the words that programs look for."""
+    worker = stage.worker()
+    answer = stage.client(stage.router(worker)).ask("POST", f"/add_worker?url={worker.url}")
+    assert answer.status == 400
+    assert "already exists" in error_of(answer)["message"]
+
+
+def test_calls_for_the_fleet_take_a_query_or_a_body(stage):
+    """mending row 32: /admin/drain took JSON only, /add_worker a query only."""
+    worker = stage.worker()
+    router = stage.router()
+    client = stage.client(router)
+    body = json.dumps({"url": worker.url, "weight": 2.5}).encode()
+    assert client.ask("POST", "/add_worker", body=body).status == 200
+    assert get_json(client, "/workers")[1]["workers"][0]["weight"] == 2.5
+    busy = router.core.select(body=b"{}")
+    answer = client.ask("POST", f"/admin/drain?url={worker.url}&timeout_secs=7.5", body=b"")
+    assert json.loads(answer.body) == {"url": worker.url, "draining": True, "timeout_secs": 7.5}
+    assert client.ask("DELETE", f"/admin/drain?url={worker.url}").status == 200
+    busy.finish()
+    assert client.ask("POST", "/remove_worker", body=body).status == 200
+    assert router.core.worker_urls == []
+    for call in ("/add_worker", "/remove_worker"):
+        answer = client.ask("POST", call, body=b"[]")
+        assert (answer.status, error_of(answer)["code"]) == (400, "invalid_argument")
+        assert "'url'" in error_of(answer)["message"]
+
+
+# ---- metrics
+
+
+def test_metrics_on_the_main_port_are_the_routers(stage, tmp_path):
+    """mending row 32: they were those of a worker, any of them."""
+    worker = stage.worker()
+    client = stage.client(stage.router(worker))
+    answer = client.ask("GET", "/metrics")
+    assert (answer.status, answer.get("content-type")) == (200, "text/plain; version=0.0.4; charset=utf-8")
+    assert b"vllm_router_client_connections 1" in answer.body
+    assert worker.requests == []
+    admins = tmp_path / "admins"
+    admins.write_text("sk-admin")
+    router = stage.router(worker, admin_api_key_file=str(admins), prometheus_port=0)
+    assert stage.client(router).ask("GET", "/metrics").status == 401
+    assert stage.client_at(router.server.metrics_port).ask("GET", "/metrics").status == 200
 
 
 # ---- the metrics port

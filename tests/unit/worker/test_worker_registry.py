@@ -80,7 +80,7 @@ def test_a_known_worker_may_be_spelled_in_another_way(registry):
 def test_adding_twice_is_refused(registry, url):
     before = registry.version
     with pytest.raises(
-        ValueError, match=r"ALREADY_EXISTS: worker .* is already in the fleet; remove it first"
+        ValueError, match=r"ALREADY_EXISTS: worker .* already exists in the fleet; remove it first"
     ):
         registry.add(url)
     assert registry.version == before
@@ -88,7 +88,7 @@ def test_adding_twice_is_refused(registry, url):
 
 def test_adding_what_drains_says_so(registry):
     registry.set_draining("http://a:8000", True)
-    with pytest.raises(ValueError, match="already in the fleet, draining"):
+    with pytest.raises(ValueError, match="already exists in the fleet, draining"):
         registry.add("http://a:8000")
 
 
