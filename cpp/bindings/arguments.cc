@@ -10,7 +10,20 @@ namespace py = pybind11;
 
 std::string TypeName(py::handle value) { return Py_TYPE(value.ptr())->tp_name; }
 
-std::string Show(py::handle value) { return std::string(py::repr(value)); }
+std::string Show(py::handle value) {
+  const bool is_text = PyUnicode_Check(value.ptr()) || PyBytes_Check(value.ptr());
+  const Py_ssize_t length =
+      PyObject_HasAttrString(value.ptr(), "__len__") != 0 ? PyObject_Size(value.ptr()) : -1;
+  if (length < 0) PyErr_Clear();
+  const auto limit = static_cast<Py_ssize_t>(kLongestShownValue);
+  if (length <= limit) {
+    std::string shown(py::repr(value));
+    if (shown.size() <= kLongestShownValue) return shown;
+  }
+  std::string text = "a " + TypeName(value);
+  if (length >= 0) text += " of " + std::to_string(length) + (is_text ? " characters" : " items");
+  return text;
+}
 
 std::optional<std::string_view> TextView(py::handle value) {
   if (PyUnicode_Check(value.ptr())) {

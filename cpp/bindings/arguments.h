@@ -17,7 +17,11 @@ namespace vllm_router {
 // From here on a request is worth letting other threads run: parsing or hashing it takes longer than 5 us.
 inline constexpr size_t kReleaseGilBytes = 32 * 1024;
 
+// Longer values are not shown in messages: they may be prompts.
+inline constexpr size_t kLongestShownValue = 80;
+
 std::string TypeName(pybind11::handle value);
+// Its repr(), or only what it is and how long: "a str of 1000000 characters".
 std::string Show(pybind11::handle value);
 
 // The bytes of a str (as UTF-8), bytes, or anything with a contiguous buffer; held for as long as this lives.

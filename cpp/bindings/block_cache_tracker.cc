@@ -11,6 +11,7 @@
 
 #include "bindings/arguments.h"
 #include "bindings/bindings.h"
+#include "bindings/callables.h"
 #include "bindings/errors.h"
 #include "index/block_cache_tracker.h"
 
@@ -327,7 +328,7 @@ class PyTracker {
 }  // namespace
 
 void BindBlockCacheTracker(py::module_& module) {
-  py::class_<PyTracker>(module, "BlockCacheTracker", "Which worker has how much of a prompt in its cache.")
+  py::class_<PyTracker>(module, "BlockCacheTracker", ClassDoc("BlockCacheTracker"))
       .def(
           py::init<const py::object&, const py::object&, uint64_t>(), "block_size"_a = 16,
           "max_blocks_per_worker"_a = 100'000, py::kw_only(), "seed"_a = 0)

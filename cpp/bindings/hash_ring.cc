@@ -21,6 +21,7 @@
 #include "base/text.h"
 #include "bindings/arguments.h"
 #include "bindings/bindings.h"
+#include "bindings/callables.h"
 #include "bindings/errors.h"
 #include "index/load_bound.h"
 #include "policy/policy_factory.h"
@@ -388,7 +389,7 @@ class PyHashRing {
 }  // namespace
 
 void BindHashRing(py::module_& module) {
-  py::class_<PyHashRing>(module, "HashRing", "Which worker owns a key; see vllm_router.HashRing.")
+  py::class_<PyHashRing>(module, "HashRing", ClassDoc("HashRing"))
       .def(
           py::init<const py::object&, const py::object&, const std::string&>(), "workers"_a = py::tuple(),
           py::kw_only(), "virtual_nodes"_a = 160, "hash_function"_a = "furc")

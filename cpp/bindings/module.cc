@@ -3,6 +3,7 @@
 
 #include "base/version.h"
 #include "bindings/bindings.h"
+#include "bindings/callables.h"
 
 PYBIND11_MODULE(_core, module) {
   using namespace vllm_router;
@@ -17,4 +18,7 @@ PYBIND11_MODULE(_core, module) {
   BindRouter(module);
   BindServer(module);
   BindSimulation(module);
+  DocumentCallables(module);
+  pybind11::module_ replay = module.attr("replay");
+  DocumentCallables(replay, "replay.");
 }

@@ -17,6 +17,7 @@
 
 #include "bindings/arguments.h"
 #include "bindings/bindings.h"
+#include "bindings/callables.h"
 #include "bindings/errors.h"
 
 namespace vllm_router {
@@ -333,9 +334,9 @@ class PyTree {
 };
 
 template <typename Unit>
-py::class_<PyTree<Unit>> BindTree(py::module_& module, const char* name, const char* doc) {
+py::class_<PyTree<Unit>> BindTree(py::module_& module, const char* name) {
   using Tree = PyTree<Unit>;
-  return py::class_<Tree>(module, name, doc)
+  return py::class_<Tree>(module, name, ClassDoc(name))
       .def(
           "insert", &Tree::Insert, "A worker gets this prompt.", "prefix"_a, "worker"_a, py::kw_only(),
           "priority"_a = 0)
@@ -367,7 +368,7 @@ PrefixTreeOptions Options(
 }  // namespace
 
 void BindPrefixTree(py::module_& module) {
-  BindTree<char>(module, "StringTree", "Which workers have seen how much of a text.")
+  BindTree<char>(module, "StringTree")
       .def(
           py::init(
               [](const py::object& max_tree_size, const py::object& eviction, const py::object& max_memory) {
@@ -379,7 +380,7 @@ void BindPrefixTree(py::module_& module) {
         return "<StringTree max_tree_size=" + std::to_string(self.options().max_size) + " eviction='" +
                self.eviction() + "'>";
       });
-  BindTree<uint32_t>(module, "TokenTree", "Which workers have seen how many of a prompt's token ids.")
+  BindTree<uint32_t>(module, "TokenTree")
       .def(
           py::init([](const py::object& page_size, const py::object& max_tree_size,
                       const py::object& eviction, const py::object& max_memory) {

@@ -19,6 +19,7 @@
 #include "base/text.h"
 #include "bindings/arguments.h"
 #include "bindings/bindings.h"
+#include "bindings/callables.h"
 #include "bindings/errors.h"
 #include "bindings/json_text.h"
 #include "bindings/py_router.h"
@@ -609,7 +610,7 @@ RouterOptions RouterOptionsOf(const py::dict& given, std::vector<std::string>* n
 }
 
 void BindRouter(py::module_& module) {
-  py::class_<Ticket>(module, "Ticket", "One reserved place on a worker; see vllm_router.Router.select.")
+  py::class_<Ticket>(module, "Ticket", ClassDoc("Ticket"))
       .def_property_readonly(
           "worker_url", [](const Ticket& ticket) { return py::str(ticket.worker().url.url); })
       .def_property_readonly("base_url", &BaseUrl)
@@ -637,7 +638,7 @@ void BindRouter(py::module_& module) {
                          const py::object&) { ticket.Finish(OutcomeOfExit(type)); })
       .def("__repr__", &TicketRepr);
 
-  py::class_<Batch>(module, "Batch", "Many reserved places; see vllm_router.Router.select_batch.")
+  py::class_<Batch>(module, "Batch", ClassDoc("Batch"))
       .def_readonly("workers", &Batch::workers)
       .def_readonly("matched", &Batch::matched)
       .def_readonly("total", &Batch::total)
@@ -652,7 +653,7 @@ void BindRouter(py::module_& module) {
       .def("__len__", [](const Batch& batch) { return batch.tickets.size(); })
       .def("__repr__", &BatchRepr);
 
-  py::class_<PyRouter>(module, "Router", "The C++ part of vllm_router.Router.")
+  py::class_<PyRouter>(module, "Router", ClassDoc("Router"))
       .def(py::init(&MakeRouter), "worker_urls"_a, "options"_a)
       .def(
           "select", &Select, "One decision, load reserved.", "body"_a = py::none(), py::kw_only(),

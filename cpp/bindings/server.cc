@@ -9,7 +9,9 @@
 #include <map>
 
 #include "base/log.h"
+#include "bindings/arguments.h"
 #include "bindings/bindings.h"
+#include "bindings/callables.h"
 #include "bindings/errors.h"
 #include "bindings/py_router.h"
 
@@ -181,8 +183,7 @@ ServerOptions ToServerOptions(const py::kwargs& given) {
       setter->second(options, value);
     } catch (const py::cast_error&) {
       throw py::value_error(
-          name + " is " + py::repr(value).cast<std::string>() +
-          ", which is not of its type or range; see docs/reference/cli.md");
+          name + " is " + Show(value) + ", which is not of its type or range; see docs/reference/cli.md");
     }
   }
   return options;
@@ -198,7 +199,7 @@ LogLevel LevelByName(const std::string& name) {
 }  // namespace
 
 void BindServer(py::module_& module) {
-  py::class_<Server>(module, "Server")
+  py::class_<Server>(module, "Server", ClassDoc("Server"))
       .def(
           py::init([](const PyRouter& router, const py::kwargs& kwargs) {
             const ServerOptions options = ToServerOptions(kwargs);

@@ -1,6 +1,7 @@
 #include <type_traits>
 
 #include "bindings/bindings.h"
+#include "bindings/callables.h"
 #include "bindings/errors.h"
 #include "simulation/simulated_worker.h"
 
@@ -80,7 +81,7 @@ void BindSimulation(py::module_& module) {
   options.Add("close_after_bytes", &Options::faults, &Faults::close_after_bytes);
   options.Add("health_status", &Options::faults, &Faults::health_status);
 
-  py::class_<SimulatedWorker>(module, "SimulatedWorker")
+  py::class_<SimulatedWorker>(module, "SimulatedWorker", ClassDoc("SimulatedWorker"))
       .def(py::init(&StartWorker), py::arg("options"))
       .def_property_readonly("port", &SimulatedWorker::port)
       .def_property_readonly("crashed", &SimulatedWorker::crashed)

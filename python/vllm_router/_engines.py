@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vllm_router import _core
-from vllm_router._flags import did_you_mean
+from vllm_router._flags import did_you_mean, quoted
 
 # The step of an engine: names and units as in the core's EngineCoefficients.
 COEFFICIENTS = (
@@ -38,7 +38,7 @@ def coefficients(preset: str) -> dict[str, float]:
     known = presets()
     if preset not in known:
         raise ValueError(
-            f"engine is {preset!r}; it must be one of {', '.join(known)}" + did_you_mean(preset, known)
+            f"engine is {quoted(preset)}; it must be one of {', '.join(known)}" + did_you_mean(preset, known)
         )
     return {name: value for name, value in known[preset].items() if name != "what"}
 

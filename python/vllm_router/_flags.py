@@ -18,7 +18,7 @@ import difflib
 import math
 import numbers
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from typing import Any, NoReturn
 
 from vllm_router._version import __version__
@@ -30,6 +30,26 @@ class Unfit(Exception):  # noqa: N818, it never leaves this module
 
 class NotYet(Unfit):
     """A value is right but what it names is not built. The text says what to do."""
+
+
+# Longer values are not shown in messages: they may be prompts. cpp/bindings/arguments.h has the same limit.
+LONGEST_SHOWN_VALUE = 80
+
+
+def quoted(value: object) -> str:
+    """repr() for a message; of a value that is longer than 80 characters only what it is, and how long."""
+    length = len(value) if isinstance(value, Sized) else 0
+    if length <= LONGEST_SHOWN_VALUE:
+        text = repr(value)
+        if len(text) <= LONGEST_SHOWN_VALUE:
+            return text
+    return _too_long(value, length)
+
+
+def _too_long(value: object, length: int) -> str:
+    kind = type(value).__name__
+    unit = "characters" if isinstance(value, (str, bytes)) else "items"
+    return f"a {kind} of {length} {unit}" if isinstance(value, Sized) else f"a {kind}"
 
 
 def nearest_name(name: str, known: Iterable[str]) -> str | None:
@@ -369,7 +389,14 @@ class Flag:
 
 
 def show(value: object) -> str:
-    """A value as a person would write it in a sentence."""
+    """A value as a person would write it in a sentence; a long one as `quoted()` does."""
+    if isinstance(value, Sized) and len(value) > LONGEST_SHOWN_VALUE:
+        return _too_long(value, len(value))
+    text = _shown(value)
+    return text if len(text) <= LONGEST_SHOWN_VALUE else quoted(value)
+
+
+def _shown(value: object) -> str:
     if value is None:
         return "unset"
     if isinstance(value, bool):

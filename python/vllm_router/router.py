@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from vllm_router import _core
 from vllm_router._core import Batch, Ticket
+from vllm_router._flags import quoted
 from vllm_router.errors import UnusedOptionWarning
 from vllm_router.router_args import RouterArgs, check_policy_options, check_server_names
 from vllm_router.server import Server
@@ -48,7 +49,9 @@ def policy_from_str(policy: str | None) -> PolicyType | None:
         return PolicyType(policy)
     except ValueError:
         known = ", ".join(member.value for member in PolicyType)
-        raise KeyError(f"policy {policy!r} has no PolicyType; those that have one are {known}") from None
+        raise KeyError(
+            f"policy {quoted(policy)} has no PolicyType; those that have one are {known}"
+        ) from None
 
 
 class WorkerInfo(NamedTuple):
@@ -105,7 +108,8 @@ class Router(_core.Router):
     ) -> None:
         if isinstance(worker_urls, str):
             raise TypeError(
-                f"worker_urls is {worker_urls!r}; it must be a list of URLs: pass [{worker_urls!r}]"
+                f"worker_urls is {quoted(worker_urls)}; it must be a list of URLs: "
+                f"pass [{quoted(worker_urls)}]"
             )
         name = policy.value if isinstance(policy, PolicyType) else policy
         checked = check_policy_options({"policy": name, "seed": seed, **options}, warn=_warn)

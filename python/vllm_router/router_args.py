@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import functools
 import math
 import os
 import re
@@ -29,6 +30,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from vllm_router._flags import (
+    LONGEST_SHOWN_VALUE,
     Alias,
     Choice,
     Flag,
@@ -45,6 +47,7 @@ from vllm_router._flags import (
     did_you_mean,
     flags_of,
     option,
+    quoted,
     show,
 )
 from vllm_router._version import __version__
@@ -116,14 +119,16 @@ def _worker_url(url: str) -> str:
     if separator and scheme.lower() in ("grpc", "grpcs", "unix"):
         raise NotYet(f"workers are reached by HTTP: use http://{rest} or https://{rest}")
     if scheme.lower() not in ("http", "https") or not separator:
-        raise Unfit(f"URLs like http://host:8000, and {url!r} is not one")
+        raise Unfit(f"URLs like http://host:8000, and {quoted(url)} is not one")
     try:
         parts = urlsplit(base)
         usable = bool(parts.hostname) and parts.port != 0
     except ValueError:
         usable = False
     if not usable or parts.query or parts.fragment or re.search(r"[\x00-\x20\x7f]", url):
-        raise Unfit(f"URLs like http://host:8000, with a port between 1 and 65535, and {url!r} is not one")
+        raise Unfit(
+            f"URLs like http://host:8000, with a port between 1 and 65535, and {quoted(url)} is not one"
+        )
     return url
 
 
@@ -136,7 +141,7 @@ def _origin(text: str) -> str:
     if not usable or text != text.lower() or re.search(r"[\x00-\x20\x7f-\U0010ffff]", text):
         raise Unfit(
             f"origins like https://chat.example or http://localhost:3000, in lower case and without a path, "
-            f"or *, and {text!r} is none of these"
+            f"or *, and {quoted(text)} is none of these"
         )
     return text
 
@@ -209,6 +214,22 @@ KNOWN_ELSEWHERE: dict[str, str] = {
 }
 
 
+def _names_the_nearest(cls: type[RouterArgs]) -> type[RouterArgs]:
+    """The class with a constructor whose error about an unknown name says which one it may have meant."""
+    make = cls.__init__
+
+    @functools.wraps(make)
+    def init(self: RouterArgs, *args: Any, **settings: Any) -> None:
+        for name in settings:
+            if name not in FLAGS and type(self) is cls:
+                raise TypeError(f"RouterArgs: {unknown_name(name, list(FLAGS))}")
+        make(self, *args, **settings)
+
+    setattr(cls, "__init__", init)  # noqa: B010, mypy would not have it assigned
+    return cls
+
+
+@_names_the_nearest
 @dataclasses.dataclass
 class RouterArgs:
     """Settings of one router; see the head of this module.
@@ -1480,8 +1501,8 @@ class RouterArgs:
                     port = 0
                 if not 1 <= port <= 65535:
                     raise ValueError(
-                        f"Invalid bootstrap port {more[0]!r} of prefill worker {url}: it must be a number "
-                        "between 1 and 65535, or none"
+                        f"Invalid bootstrap port {quoted(more[0])} of prefill worker {url}: it must be a "
+                        "number between 1 and 65535, or none"
                     )
             pairs.append((url, port))
         return pairs
@@ -1737,6 +1758,10 @@ _SPELLINGS: dict[str, _Spelling] = {
 def unknown_name(name: str, known: Sequence[str] | None = None) -> str:
     """A sentence about a name that is no setting: what it may have meant, or that other routers have it."""
     plain = name.replace("-", "_")
+    if len(name) > LONGEST_SHOWN_VALUE:
+        return (
+            f"a name of {len(name)} characters is not a known setting; docs/reference/cli.md lists them all"
+        )
     if plain in KNOWN_ELSEWHERE:
         return f"{name} {KNOWN_ELSEWHERE[plain]}"
     return f"{name} is not a known setting" + did_you_mean(

@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any
 
 from vllm_router import _core, _engines
+from vllm_router._flags import quoted
 
 __all__ = ["SimulatedWorker"]
 
@@ -100,7 +101,7 @@ def core_options(options: dict[str, Any]) -> _core.SimulatedWorkerOptions:
     made = _core.SimulatedWorkerOptions()
     engine = options.get("engine", DEFAULT_ENGINE)
     if not isinstance(engine, str):
-        raise TypeError(f"engine is {engine!r}; it must be {_WORDS[str]}")
+        raise TypeError(f"engine is {quoted(engine)}; it must be {_WORDS[str]}")
     given = {name: value for name, value in options.items() if name != "engine"}
     figures = _figures(engine)
     cache_tokens = figures.pop("cache_tokens", None)
@@ -113,10 +114,10 @@ def core_options(options: dict[str, Any]) -> _core.SimulatedWorkerOptions:
             setattr(made, name, value)
         except TypeError:
             words = _PORT if name == "port" else _WORDS[type(OPTIONS[name].default)]
-            raise TypeError(f"{name} is {value!r}; it must be {words}") from None
+            raise TypeError(f"{name} is {quoted(value)}; it must be {words}") from None
     if cache_tokens is not None and "cache_blocks" not in given:
         if not isinstance(cache_tokens, int) or cache_tokens < 0:
-            raise ValueError(f"{engine} has cache_tokens {cache_tokens!r}; it must be {_WORDS[int]}")
+            raise ValueError(f"{engine} has cache_tokens {quoted(cache_tokens)}; it must be {_WORDS[int]}")
         if 0 < cache_tokens < made.block_tokens:
             raise ValueError(
                 f"{engine} has cache_tokens {cache_tokens}, and a block has {made.block_tokens}; make room "

@@ -13,7 +13,7 @@ import numpy as np
 
 from vllm_router import _engines
 from vllm_router._engines import COEFFICIENTS
-from vllm_router._flags import did_you_mean
+from vllm_router._flags import did_you_mean, quoted
 from vllm_router.replay import _engine
 from vllm_router.replay.trace import Trace, TraceError
 
@@ -54,7 +54,8 @@ class Event:
     @staticmethod
     def _refuse(kind: str, text: str) -> Event:
         raise TraceError(
-            f"--{kind} is {text!r}; it must be SECONDS:WORKER, such as 120:3 for worker 3 at 120 seconds"
+            f"--{kind} is {quoted(text)}; it must be SECONDS:WORKER, such as 120:3 for worker 3 "
+            "at 120 seconds"
         )
 
 
@@ -113,7 +114,7 @@ class Fleet:
                 raise TraceError(f"{name} are {list(values)}; each must be from 0.01 to 100")
         for event in self.events:
             if event.kind not in KINDS:
-                raise TraceError(f"an event is {event.kind!r}; it must be one of {', '.join(KINDS)}")
+                raise TraceError(f"an event is {quoted(event.kind)}; it must be one of {', '.join(KINDS)}")
             if not 0 <= event.worker < self.workers:
                 raise TraceError(
                     f"an event is for worker {event.worker}; with {self.workers} workers the last one is "
@@ -129,7 +130,7 @@ class Fleet:
                     + did_you_mean(name, COEFFICIENTS, f"; they are {', '.join(COEFFICIENTS)}")
                 )
             if not (isinstance(value, (int, float)) and math.isfinite(value) and value >= 0):
-                raise TraceError(f"coefficient {name} is {value!r}; it must be a number, 0 or more")
+                raise TraceError(f"coefficient {name} is {quoted(value)}; it must be a number, 0 or more")
 
     def cache_blocks(self, trace: Trace) -> int:
         """Blocks in one worker's cache for this trace."""

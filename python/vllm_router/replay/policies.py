@@ -16,7 +16,7 @@ import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from vllm_router._flags import Choice, Unfit, did_you_mean
+from vllm_router._flags import Choice, Unfit, did_you_mean, quoted
 from vllm_router.replay import _engine
 from vllm_router.replay.trace import TraceError
 from vllm_router.router_args import BUILT_POLICIES, FLAGS, POLICY_OPTIONS, check_policy_options
@@ -116,7 +116,7 @@ def _parse(word: str) -> Iterable[PolicySpec]:
         key, equals, values = pair.partition("=")
         key = key.strip().replace("-", "_")
         if not equals or not values:
-            raise TraceError(f"{word} has {pair!r}; an option must be name=value")
+            raise TraceError(f"{word} has {quoted(pair)}; an option must be name=value")
         if key in options:
             raise TraceError(f"{word} has {key} twice; leave one of them")
         options[key] = values.split("|")
@@ -163,7 +163,7 @@ def _checked_name(name: str) -> str:
         if "is not built" in str(error):
             raise TraceError(str(error)) from None
         raise TraceError(
-            f"policy is {name!r}; it must be one of {', '.join(known)}" + did_you_mean(name, known)
+            f"policy is {quoted(name)}; it must be one of {', '.join(known)}" + did_you_mean(name, known)
         ) from None
 
 

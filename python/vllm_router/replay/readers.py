@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vllm_router._flags import quoted
 from vllm_router.replay._decompress import CutShort, numbered_lines
 from vllm_router.replay.trace import Trace, TraceError
 
@@ -194,11 +195,14 @@ class _RecordLog(_Format):
         version = row.get("vllm_router_record_log")
         if version != RECORD_LOG_VERSION:
             raise TraceError(
-                f"the record log has version {version!r}; this vllm-router reads version {RECORD_LOG_VERSION}"
+                f"the record log has version {quoted(version)}; this vllm-router reads version "
+                f"{RECORD_LOG_VERSION}"
             )
         size = row.get("block_size")
         if not isinstance(size, int) or isinstance(size, bool) or not 1 <= size <= 1 << 20:
-            raise TraceError(f"the record log's head says block_size {size!r}; it must be from 1 to 1048576")
+            raise TraceError(
+                f"the record log's head says block_size {quoted(size)}; it must be from 1 to 1048576"
+            )
         if self.block_size not in (0, size):
             raise TraceError(
                 f"the record log changes its block_size from {self.block_size} to {size}; split it there"
@@ -255,7 +259,7 @@ def _parsed(text: str, name: str) -> float | int:
         try:
             return float(text)
         except ValueError:
-            raise _Misfit(f"{name} is {text!r}; it must be a whole number") from None
+            raise _Misfit(f"{name} is {quoted(text)}; it must be a whole number") from None
 
 
 def _object(line: str) -> dict[str, Any]:
@@ -275,7 +279,7 @@ def _number(row: dict[str, Any], name: str) -> float:
     if name not in row:
         raise _Misfit(f"{name} is missing")
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise _Misfit(f"{name} is {value!r}; it must be a number")
+        raise _Misfit(f"{name} is {quoted(value)}; it must be a number")
     number = float(value) if abs(value) < 1e18 else math.inf
     if not math.isfinite(number) or number < 0:
         raise _Misfit(f"{name} is {value}; it must be 0 or more")
@@ -289,7 +293,7 @@ def _whole(row: dict[str, Any], name: str) -> int:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int):
-        raise _Misfit(f"{name} is {value!r}; it must be a whole number")
+        raise _Misfit(f"{name} is {quoted(value)}; it must be a whole number")
     return value
 
 
@@ -323,7 +327,7 @@ def _moment(text: str) -> float:
     try:
         moment = dt.datetime.fromisoformat(shorter)
     except ValueError:
-        raise _Misfit(f"TIMESTAMP is {text!r}; it must look like 2023-11-16 18:15:46.680590") from None
+        raise _Misfit(f"TIMESTAMP is {quoted(text)}; it must look like 2023-11-16 18:15:46.680590") from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=dt.timezone.utc)
     return moment.timestamp()
@@ -378,7 +382,7 @@ def read_trace(
     """
     path = Path(path)
     if format is not None and format not in FORMATS:
-        raise TraceError(f"format is {format!r}; it must be one of {', '.join(FORMATS)}")
+        raise TraceError(f"format is {quoted(format)}; it must be one of {', '.join(FORMATS)}")
     if limit is not None and limit < 1:
         raise TraceError(f"limit is {limit}; at least 1 request is needed")
     reader = _Reading(path, strict, sort, on_problem or (lambda _: None))

@@ -16,6 +16,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from vllm_router._flags import quoted
 from vllm_router.replay.trace import Trace, TraceError
 
 BLOCK = 128
@@ -182,7 +183,7 @@ def generate(name: str, seed: int = 1, size: int | None = None) -> Trace:
         TraceError: there is no such workload, or the size is below 1.
     """
     if name not in _MAKERS:
-        raise TraceError(f"workload is {name!r}; it must be one of {', '.join(WORKLOADS)}")
+        raise TraceError(f"workload is {quoted(name)}; it must be one of {', '.join(WORKLOADS)}")
     if size is not None and size < 1:
         raise TraceError(f"the size of workload {name} is {size}; at least 1 is needed")
     make, usual = _MAKERS[name]
