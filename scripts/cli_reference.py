@@ -83,11 +83,12 @@ happens today. None is silently ignored.
 """
 
 ELSEWHERE = """
-## Flags of forks and proposals
+## Flags of other routers
 
-Not flags of this router, but known by name, so that the answer is better than "unknown".
+Not flags of this router, but known by name: the command says what does their work here instead of guessing
+at a name that looks alike.
 
-| flag | answer |
+| flag | response |
 |---|---|
 """
 
@@ -95,7 +96,8 @@ ENVIRONMENT = """
 ## Environment
 
 `API_KEY_VALIDATION_URLS`: URLs with commas between them, which stand in for `--api-key-validation-urls`
-where that is not given.
+where that is not given. If the environment does not have it, the command takes it from the nearest file
+`.env` of the working directory or of one above it, and the log says so. No other variable is read from there.
 """
 
 

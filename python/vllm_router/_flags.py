@@ -52,16 +52,21 @@ def _too_long(value: object, length: int) -> str:
     return f"a {kind} of {length} {unit}" if isinstance(value, Sized) else f"a {kind}"
 
 
-def nearest_name(name: str, known: Iterable[str]) -> str | None:
+# Flags share words, so those of other routers are like some flag here that means another thing: --redis-url
+# is like --worker-urls (0.67), --ca-cert-path like --tls-cert-path (0.80). Typing errors are above this.
+FLAG_SIMILARITY = 0.82
+
+
+def nearest_name(name: str, known: Iterable[str], similarity: float = 0.6) -> str | None:
     """The known name most like `name`, '-' and '_' being the same; None when nothing is like it."""
     by_plain = {candidate.replace("-", "_"): candidate for candidate in known}
-    close = difflib.get_close_matches(name.replace("-", "_").lower(), by_plain, n=1, cutoff=0.6)
+    close = difflib.get_close_matches(name.replace("-", "_").lower(), by_plain, n=1, cutoff=similarity)
     return by_plain[close[0]] if close else None
 
 
-def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
+def did_you_mean(name: str, known: Iterable[str], otherwise: str = "", similarity: float = 0.6) -> str:
     """`; did you mean X?`, or `otherwise`."""
-    nearest = nearest_name(name, known)
+    nearest = nearest_name(name, known, similarity)
     return f"; did you mean {nearest}?" if nearest else otherwise
 
 

@@ -20,6 +20,7 @@ import argparse
 import contextlib
 import dataclasses
 import functools
+import logging
 import math
 import os
 import re
@@ -30,6 +31,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from vllm_router._flags import (
+    FLAG_SIMILARITY,
     LONGEST_SHOWN_VALUE,
     Alias,
     Choice,
@@ -50,8 +52,91 @@ from vllm_router._flags import (
     quoted,
     show,
 )
+from vllm_router._foreign_flags import FOREIGN_FLAGS
 from vllm_router._version import __version__
 from vllm_router.errors import UnusedOptionWarning
+
+logger = logging.getLogger("vllm_router")
+
+_LEFT_OUT = "_router_flags_left_out"  # in a namespace: fields whose flags the parser had for itself
+
+# The flags of vllm-project/router 0.1.17 in Python: a framework that uses it has room for them in its parser.
+REFERENCE_FLAGS = frozenset(
+    "--" + name
+    for name in (
+        "api-key",
+        "balance-abs-threshold",
+        "balance-rel-threshold",
+        "cache-threshold",
+        "cb-failure-threshold",
+        "cb-success-threshold",
+        "cb-timeout-duration-secs",
+        "cb-window-duration-secs",
+        "cors-allowed-origins",
+        "decode",
+        "decode-policy",
+        "decode-selector",
+        "disable-circuit-breaker",
+        "disable-retries",
+        "enable-igw",
+        "enable-program-scheduling",
+        "eviction-interval-secs",
+        "health-check-endpoint",
+        "health-check-interval-secs",
+        "health-check-timeout-secs",
+        "health-failure-threshold",
+        "health-success-threshold",
+        "host",
+        "intra-node-data-parallel-size",
+        "kv-aware-session-affinity-ttl-secs",
+        "kv-connector",
+        "kv-event-block-size",
+        "kv-event-model",
+        "kv-event-replay-source",
+        "kv-event-source",
+        "kv-penalty-disk",
+        "kv-penalty-external",
+        "kv-penalty-host",
+        "log-dir",
+        "log-level",
+        "max-concurrent-requests",
+        "max-payload-size",
+        "max-tree-size",
+        "mini-lb",
+        "pd-kv-events",
+        "policy",
+        "port",
+        "prefill",
+        "prefill-policy",
+        "prefill-selector",
+        "program-scheduling-config-json",
+        "prometheus-host",
+        "prometheus-port",
+        "queue-size",
+        "queue-timeout-secs",
+        "rate-limit-tokens-per-second",
+        "request-id-headers",
+        "request-timeout-secs",
+        "retry-backoff-multiplier",
+        "retry-initial-backoff-ms",
+        "retry-jitter-factor",
+        "retry-max-backoff-ms",
+        "retry-max-retries",
+        "router-temperature",
+        "selector",
+        "service-discovery",
+        "service-discovery-namespace",
+        "service-discovery-port",
+        "vllm-discovery-address",
+        "vllm-pd-disaggregation",
+        "wasm-middleware",
+        "wasm-middleware-route",
+        "wasm-middleware-sha256",
+        "worker-startup-check-interval",
+        "worker-startup-timeout-secs",
+        "worker-urls",
+    )
+)
 
 BUILT_POLICIES = (
     "random",
@@ -164,6 +249,9 @@ _TRACING = NotBuilt("OpenTelemetry tracing", "traceparent and its like pass thro
 _WASM = NotBuilt("WASM middleware", "requests pass through unchanged")
 _IGW = NotBuilt("multi-model gateway mode", "all workers are one pool that serves the same models")
 _PROGRAMS = NotBuilt("program scheduling", "each request is routed on its own")
+_KV_AWARE = NotBuilt(
+    "routing by KV events", "policies learn from what workers were sent and what answers tell"
+)
 _MINI_LB = NotBuilt("the mini load balancer", "the ordinary router is small enough for debugging")
 _BACKENDS = NotBuilt("backends other than vllm", "any worker that speaks HTTP is served by the default")
 _PROFILE = NotBuilt("profiling around requests", "POST /start_profile and /stop_profile reach all workers")
@@ -183,6 +271,7 @@ _RESILIENCE = "Retries, breaker, admission"
 _SECURITY = "Security"
 _TRACES = "Tracing and middleware"
 _PROGRAM_GROUP = "Program scheduling"
+_KV_GROUP = "KV events"
 _OTHER = "Other modes"
 _NO_EFFECT = "Accepted from older scripts, without effect"
 
@@ -211,6 +300,7 @@ KNOWN_ELSEWHERE: dict[str, str] = {
     ),
     "epd_config": "belongs to encode/prefill/decode mode, which is not built into vllm-router "
     f"{__version__}; remove it",
+    **FOREIGN_FLAGS,
 }
 
 
@@ -1398,6 +1488,75 @@ class RouterArgs:
         None, Text("JSON"), "the settings of program scheduling", group=_PROGRAM_GROUP, not_built=_PROGRAMS
     )
 
+    router_temperature: float = option(
+        0.0, Number(whole=False), "the temperature of kv_aware's choice", group=_KV_GROUP, not_built=_KV_AWARE
+    )
+    kv_penalty_host: float = option(
+        0.8,
+        Number(high=1, whole=False),
+        "kv_aware's credit for blocks in the host's memory",
+        group=_KV_GROUP,
+        not_built=_KV_AWARE,
+    )
+    kv_penalty_external: float = option(
+        0.6,
+        Number(high=1, whole=False),
+        "kv_aware's credit for blocks in an external store",
+        group=_KV_GROUP,
+        not_built=_KV_AWARE,
+    )
+    kv_penalty_disk: float = option(
+        0.3,
+        Number(high=1, whole=False),
+        "kv_aware's credit for blocks on disk",
+        group=_KV_GROUP,
+        not_built=_KV_AWARE,
+    )
+    kv_aware_session_affinity_ttl_secs: int | None = option(
+        None,
+        Number(low=1, high=31_536_000),
+        "how long kv_aware keeps an idle session's worker",
+        group=_KV_GROUP,
+        unset="no affinity",
+        not_built=_KV_AWARE,
+    )
+    kv_event_source: list[str] = option(
+        [],
+        Words("URL=ENDPOINT", commas=False),
+        "workers' endpoints of KV events",
+        group=_KV_GROUP,
+        not_built=_KV_AWARE,
+    )
+    kv_event_replay_source: list[str] = option(
+        [],
+        Words("URL=ENDPOINT", commas=False),
+        "their endpoints of past events",
+        group=_KV_GROUP,
+        not_built=_KV_AWARE,
+    )
+    kv_event_block_size: int = option(
+        16,
+        Number(low=1, high=65536),
+        "tokens per block of those events",
+        group=_KV_GROUP,
+        not_built=_KV_AWARE,
+    )
+    kv_event_model: str | None = option(
+        None,
+        Text("NAME"),
+        "the model of those workers",
+        group=_KV_GROUP,
+        unset="unknown",
+        not_built=_KV_AWARE,
+    )
+    pd_kv_events: list[str] = option(
+        [],
+        Words("URL=ENDPOINT", commas=False),
+        "prefill workers' endpoints of KV events",
+        group=_KV_GROUP,
+        not_built=_KV_AWARE,
+    )
+
     enable_igw: bool = option(
         False,
         Switch(),
@@ -1441,17 +1600,39 @@ class RouterArgs:
             use_router_prefix: spell the flags `--router-…`, for a parser that has flags of its own.
                 `--worker-urls`, `--host` and `--port` are left as they are.
             exclude_host_port: leave out `--host` and `--port`.
+
+        A flag that vllm-project/router does not have (`--seed`, `--block-size`) is left out where the parser
+        has one of that name; `--help` names those, and `from_cli_args()` leaves them at their defaults.
+
+        Raises:
+            argparse.ArgumentError: the parser has a flag that vllm-project/router has as well.
         """
         groups: dict[str, Any] = {}
+        taken = {name for action in parser._actions for name in (*action.option_strings, action.dest)}
+        left_out: list[Flag] = []
         for flag in sorted(FLAGS.values(), key=lambda flag: bool(flag.no_effect)):
             if not flag.on_command_line or (exclude_host_port and flag.field in ("host", "port")):
                 continue
+            if not use_router_prefix and flag.spelling not in REFERENCE_FLAGS:
+                spellings = {"--" + name for name in flag.spellings}
+                spellings |= {"--" + name.replace("-", "_") for name in flag.spellings}
+                if taken & (spellings | {flag.dest}):
+                    left_out.append(flag)
+                    continue
             title = _NO_EFFECT if flag.no_effect else flag.group
             title = f"Router: {title}" if use_router_prefix else title
             if title not in groups:
                 groups[title] = parser.add_argument_group(title)
             prefix = "router" if use_router_prefix and flag.field not in _NEVER_PREFIXED else ""
             add_flag(groups[title], flag, prefix)
+        if left_out:
+            names = ", ".join(flag.spelling for flag in left_out)
+            parser.add_argument_group(
+                "Router: left out",
+                f"This command has flags of these names, which are not the router's: {names}.",
+            )
+            logger.info("flags of the router that the parser has already are left out: %s", names)
+            parser.set_defaults(**{_LEFT_OUT: frozenset(flag.field for flag in left_out)})
 
     @classmethod
     def from_cli_args(cls, args: argparse.Namespace, use_router_prefix: bool = False) -> RouterArgs:
@@ -1461,7 +1642,10 @@ class RouterArgs:
             ValueError: a bootstrap port of `--prefill` is neither a number nor `none`.
         """
         values: dict[str, Any] = {}
+        left_out: frozenset[str] = getattr(args, _LEFT_OUT, frozenset())
         for flag in FLAGS.values():
+            if flag.field in left_out:
+                continue
             prefix = "router_" if use_router_prefix and flag.field not in _NEVER_PREFIXED else ""
             name = prefix + flag.dest
             if hasattr(args, name):
@@ -1589,7 +1773,8 @@ class RouterArgs:
         for key in keys:
             if keys.count(key) > 1:
                 raise ValueError(f"{source}: {key} is there twice; leave one of them")
-        return cls.values_of_dict(_without_prefix_section(_without_sections(values, source), source), source)
+        flat = _without_sections(_without_unbuilt_sections(values, source), source)
+        return cls.values_of_dict(_without_prefix_section(flat, source), source)
 
     # Checks
 
@@ -1765,7 +1950,10 @@ def unknown_name(name: str, known: Sequence[str] | None = None) -> str:
     if plain in KNOWN_ELSEWHERE:
         return f"{name} {KNOWN_ELSEWHERE[plain]}"
     return f"{name} is not a known setting" + did_you_mean(
-        name, list(_SPELLINGS) if known is None else known, "; docs/reference/cli.md lists them all"
+        name,
+        list(_SPELLINGS) if known is None else known,
+        "; docs/reference/cli.md lists them all",
+        FLAG_SIMILARITY,
     )
 
 
@@ -1816,6 +2004,32 @@ def _without_sections(values: dict[str, Any], source: str) -> dict[str, Any]:
                 raise ValueError(f"{source}: {inner} is there twice; leave one of them")
             flat[inner] = setting
     return flat
+
+
+# Sections of other routers' files: what they ask for when they are enabled, and what happens today.
+_UNBUILT_SECTIONS = {
+    "response_cache": "caching of whole responses: every request reaches a worker",
+    "kv_cache_index": "an index of KV events: policies learn from what workers were sent",
+}
+
+
+def _without_unbuilt_sections(values: dict[str, Any], source: str) -> dict[str, Any]:
+    """The same settings without `response_cache:` and `kv_cache_index:`, which must not be enabled."""
+    for name, function in _UNBUILT_SECTIONS.items():
+        section = values.get(name)
+        if section is None:
+            continue
+        if not isinstance(section, dict):
+            raise ValueError(f"{source}: {name} is {show(section)}; write it as {{enabled: false}}")
+        enabled = section.get("enabled", False)
+        if not isinstance(enabled, bool):
+            raise ValueError(f"{source}: {name}.enabled is {show(enabled)}; it must be true or false")
+        if enabled:
+            raise ValueError(
+                f"{source}: {name}.enabled is true, which is not built into vllm-router {__version__} yet "
+                f"({function}); set it to false or remove the section"
+            )
+    return {name: value for name, value in values.items() if name not in _UNBUILT_SECTIONS}
 
 
 def _without_prefix_section(values: dict[str, Any], source: str) -> dict[str, Any]:

@@ -26,9 +26,19 @@ from vllm_router.router_args import (
 
 ROOT = Path(__file__).parents[3]
 
-# The flags of vllm-project/router 0.1.15, its native and its Python launcher together, and what their command
-# line gives when they are left out.
+# The flags of vllm-project/router 0.1.15 to 0.1.17, its native and its Python launcher together, and what
+# their command line gives when they are left out.
 REFERENCE_DEFAULTS: dict[str, Any] = {
+    "router-temperature": 0.0,
+    "kv-penalty-host": 0.8,
+    "kv-penalty-external": 0.6,
+    "kv-penalty-disk": 0.3,
+    "kv-aware-session-affinity-ttl-secs": None,
+    "kv-event-source": [],
+    "kv-event-replay-source": [],
+    "kv-event-block-size": 16,
+    "kv-event-model": None,
+    "pd-kv-events": [],
     "host": "127.0.0.1",
     "port": 30000,
     "max-payload-size": 536870912,
@@ -258,6 +268,16 @@ OTHER_VALUES: dict[str, tuple[str, Any]] = {
     "otel-excluded-paths": ("/a /b", ["/a", "/b"]),
     "wasm-middleware": ("m.wasm", "m.wasm"),
     "wasm-middleware-sha256": ("ab", "ab"),
+    "router-temperature": ("0.5", 0.5),
+    "kv-penalty-host": ("0.5", 0.5),
+    "kv-penalty-external": ("0.5", 0.5),
+    "kv-penalty-disk": ("0.5", 0.5),
+    "kv-aware-session-affinity-ttl-secs": ("60", 60),
+    "kv-event-source": ("http://a:1=tcp://a:5557", ["http://a:1=tcp://a:5557"]),
+    "kv-event-replay-source": ("http://a:1=tcp://a:5558", ["http://a:1=tcp://a:5558"]),
+    "kv-event-block-size": ("32", 32),
+    "kv-event-model": ("llama", "llama"),
+    "pd-kv-events": ("http://a:1=tcp://a:5557", ["http://a:1=tcp://a:5557"]),
     "wasm-middleware-route": ("/v1/a", ["/v1/a"]),
     "enable-program-scheduling": ("", True),
     "program-scheduling-config-json": ("{}", "{}"),

@@ -1,0 +1,237 @@
+"""Flags of other routers that this one does not have, and what does their work here.
+
+Scripts that are moved here have them. Each text completes "--flag …"; the command and YAML files respond
+with it instead of guessing at a name that looks alike. smg is the Shepherd Model Gateway, sglang-router its
+ancestor.
+"""
+
+from __future__ import annotations
+
+_SMG = "smg's and sglang-router's"
+_STACK = "production-stack's"
+_DYNAMO = "Dynamo's"
+
+
+def _here(names: str, whose: str, remedy: str) -> dict[str, str]:
+    return dict.fromkeys(names.split(), f"is {whose}; {remedy}")
+
+
+FOREIGN_FLAGS: dict[str, str] = {
+    # smg, sglang-router
+    **_here("client_cert_path", _SMG, "the certificate that workers are shown is --worker-cert-path here"),
+    **_here(
+        "client_key_path", _SMG, "the key of the certificate that workers are shown is --worker-key-path here"
+    ),
+    **_here(
+        "ca_cert_path ca_cert_paths",
+        _SMG,
+        "the CA bundle that workers are checked by is --worker-ca-file here",
+    ),
+    **_here("server_cert_path", _SMG, "the certificate that clients are shown is --tls-cert-path here"),
+    **_here(
+        "server_key_path", _SMG, "the key of the certificate that clients are shown is --tls-key-path here"
+    ),
+    **_here(
+        "assignment_mode max_idle_secs", _SMG, "for sticky sessions use --policy consistent_hash; remove it"
+    ),
+    **_here("routing_key_headers", _SMG, "the headers that name a session are --hash-key-headers here"),
+    **_here(
+        "routing_key_override sticky_sessions",
+        _SMG,
+        "--policy consistent_hash keeps a session on its worker; remove it",
+    ),
+    **_here("bucket_adjust_interval_secs", _SMG, "the policy bucket is not offered; use --policy least_load"),
+    **_here(
+        "least_load_kv_pressure_weight least_load_default_throughput least_load_mean_prefill_tokens",
+        _SMG,
+        "--policy least_load compares open requests, or tokens with --least-load-metric tokens; remove it",
+    ),
+    **_here(
+        "least_load_max_waiting_requests worker_overload_waiting_requests",
+        _SMG,
+        "use --max-worker-requests here",
+    ),
+    **_here(
+        "worker_overload_protection worker_overload_token_usage balance_token_usage_threshold "
+        "overload_token_usage_threshold overlap_decay selection_temperature",
+        _SMG,
+        "--policy auto weighs caches against load by itself; remove it",
+    ),
+    **_here(
+        "cache_index cache_boundaries",
+        _SMG,
+        "--policy prefix_hash takes --prefix-token-count here; remove it",
+    ),
+    **_here(
+        "cache_ttl_secs kv_indexer_ttl_secs kv_indexer_max_entries",
+        _SMG,
+        "what is remembered is bounded by --max-tree-size and --max-blocks-per-worker here; remove it",
+    ),
+    **_here(
+        "load_monitor_interval", _SMG, "the interval between load polls is --load-poll-interval-secs here"
+    ),
+    **_here("disable_load_monitoring", _SMG, "loads are polled only where a policy needs them; remove it"),
+    **_here(
+        "disable_health_check", _SMG, "health checks cannot be turned off; raise --health-check-interval-secs"
+    ),
+    **_here(
+        "remove_unhealthy_workers worker_auto_recovery",
+        _SMG,
+        "unhealthy workers stay and come back; remove it",
+    ),
+    **_here("drain_settle_secs", _SMG, "a drain waits for the worker's requests, up to --drain-timeout-secs"),
+    **_here("upstream_pool_idle_timeout_secs", _SMG, "it is --upstream-pool-idle-secs here"),
+    **_here(
+        "stream_request_bodies_over",
+        _SMG,
+        "bodies are streamed where the policy does not read them; remove it",
+    ),
+    **_here("stream_body_stall_timeout_secs", _SMG, "it is --client-body-timeout-secs here"),
+    **_here("log_json", _SMG, "use --log-format json here"),
+    **_here(
+        "health_check_port", _SMG, "/liveness and /readiness are on --port here; --admin-port opens another"
+    ),
+    **_here("prometheus_duration_buckets", _SMG, "the buckets of histograms are fixed; remove it"),
+    **_here("control_plane_api_keys", _SMG, "keys of administrators are in --admin-api-key-file here"),
+    **_here("tenant_api_key", _SMG, "keys of clients are in --client-api-key-file here"),
+    **_here(
+        "jwt_issuer jwt_audience jwt_jwks_uri jwt_role_claim jwt_role_mapping",
+        _SMG,
+        "keys are checked by --client-api-key-file or --api-key-validation-urls here",
+    ),
+    **_here(
+        "priority_scheduler_enabled priority_scheduler_config tenant_rate_limit_enabled "
+        "tenant_rate_limit_config",
+        _SMG,
+        "limits hold for all clients here: --max-concurrent-requests, --rate-limit-tokens-per-second",
+    ),
+    **_here(
+        "reasoning_parser tool_call_parser chat_template disable_tokenizer_autoload "
+        "tokenizer_cache_enable_l0 "
+        "tokenizer_cache_enable_l1 mcp_config_path",
+        _SMG,
+        "the engine does that; remove it",
+    ),
+    **_here(
+        "redis_url redis_pool_max redis_retention_days oracle_wallet_path oracle_dsn oracle_user "
+        "postgres_db_url "
+        "postgres_pool_max storage_hook_wasm_path schema_config",
+        _SMG,
+        "the router stores no responses, so it needs no database; remove it",
+    ),
+    **_here(
+        "enable_mesh mesh_server_name mesh_host mesh_port mesh_peer_urls mesh_advertise_host",
+        _SMG,
+        "routers share nothing; hash policies agree without it; remove it",
+    ),
+    **_here("enable_wasm", _SMG, "WASM middleware is not built; remove it"),
+    **_here(
+        "dp_minimum_tokens_scheduler",
+        _SMG,
+        "ranks are workers here: --policy least_load --least-load-metric tokens",
+    ),
+    **_here("model_id_from model_alias", _SMG, "names of models pass through unchanged; remove it"),
+    **_here(
+        "router_selector encode_selector encode encode_policy", _SMG, "it needs what is not built; remove it"
+    ),
+    **_here("runtime_worker_threads", _SMG, "it is --threads here"),
+    # production-stack
+    **_here("static_backends", _STACK, "the workers' URLs are --worker-urls here"),
+    **_here(
+        "static_models static_model_types static_model_labels static_aliases static_query_models",
+        _STACK,
+        "workers say themselves which models they serve (GET /v1/models); remove it",
+    ),
+    **_here(
+        "static_backend_health_checks", _STACK, "workers are checked always, see --health-check-interval-secs"
+    ),
+    **_here(
+        "routing_logic", _STACK, "it is --policy here: roundrobin is round_robin, session is consistent_hash"
+    ),
+    **_here("session_key", _STACK, "the headers that name a session are --hash-key-headers here"),
+    **_here(
+        "k8s_port k8s_namespace k8s_label_selector k8s_service_discovery_type k8s_watcher_timeout_seconds",
+        _STACK,
+        "Kubernetes discovery is not built; name workers by --worker-urls and POST /add_worker",
+    ),
+    **_here(
+        "engine_stats_interval", _STACK, "the interval between load polls is --load-poll-interval-secs here"
+    ),
+    **_here("request_stats_window", _STACK, "rates are for Prometheus to take; remove it"),
+    **_here(
+        "log_stats log_stats_interval", _STACK, "figures are at --prometheus-port, GET /metrics; remove it"
+    ),
+    **_here(
+        "dynamic_config_yaml dynamic_config_json",
+        _STACK,
+        "--config is read at the start; workers change by POST /add_worker and /remove_worker",
+    ),
+    **_here(
+        "lmcache_controller_port kv_aware_threshold", _STACK, "--policy auto needs no controller; remove it"
+    ),
+    **_here(
+        "callbacks request_rewriter feature_gates semantic_cache_model semantic_cache_dir "
+        "semantic_cache_threshold "
+        "enable_batch_api file_storage_class file_storage_path batch_processor sentry_dsn "
+        "external_providers_config",
+        _STACK,
+        "requests pass through unchanged here; remove it",
+    ),
+    **_here("max_instance_failover_reroute_attempts", _STACK, "it is --retry-max-retries here"),
+    **_here("otel_endpoint otel_service_name", _STACK, "tracing is not built; traceparent passes through"),
+    **_here(
+        "prefill_model_labels decode_model_labels nixl_peer_host nixl_peer_init_port "
+        "nixl_peer_alloc_port nixl_proxy_port",
+        _STACK,
+        "prefill/decode disaggregation is not built; remove it",
+    ),
+    # Dynamo
+    **_here("router_mode", _DYNAMO, "it is --policy here: round-robin is round_robin, kv is auto"),
+    **_here("load_aware", _DYNAMO, "use --policy least_load here"),
+    **_here(
+        "router_kv_overlap_score_credit router_kv_overlap_score_weight kv_overlap_score_weight "
+        "router_prefill_load_scale router_host_cache_hit_weight router_disk_cache_hit_weight "
+        "router_selection_policy",
+        _DYNAMO,
+        "--policy auto weighs caches against load by itself; remove it",
+    ),
+    **_here("router_block_size", _DYNAMO, "it is --block-size here"),
+    **_here(
+        "router_kv_events no_router_kv_events router_event_threads router_predicted_ttl_secs serve_indexer "
+        "use_remote_indexer discovery_backend request_plane event_plane",
+        _DYNAMO,
+        "policies learn from what workers were sent, without events; remove it",
+    ),
+    **_here(
+        "router_ttl_secs router_approximate_cache_policy",
+        _DYNAMO,
+        "what is remembered is bounded by --max-tree-size and --max-blocks-per-worker here; remove it",
+    ),
+    **_here(
+        "router_replica_sync", _DYNAMO, "routers share nothing; hash policies agree without it; remove it"
+    ),
+    **_here(
+        "router_track_active_blocks router_track_output_blocks router_track_prefill_tokens "
+        "router_assume_kv_reuse",
+        _DYNAMO,
+        "loads are counted always; remove it",
+    ),
+    **_here(
+        "router_queue_threshold router_queue_policy",
+        _DYNAMO,
+        "use --max-worker-requests and --queue-size here",
+    ),
+    **_here(
+        "router_session_affinity_ttl_secs router_session_affinity_mode",
+        _DYNAMO,
+        "--policy consistent_hash keeps a session on its worker; remove it",
+    ),
+    **_here(
+        "active_decode_blocks_threshold active_prefill_tokens_threshold active_prefill_tokens_threshold_frac",
+        _DYNAMO,
+        "use --max-worker-requests here",
+    ),
+    **_here("router_min_initial_workers", _DYNAMO, "/readiness is 200 once one worker is healthy; remove it"),
+    **_here("router_conditional_disagg", _DYNAMO, "prefill/decode disaggregation is not built; remove it"),
+    **_here("migration_limit", _DYNAMO, "it is --retry-max-retries here, before the first byte; remove it"),
+}
