@@ -21,14 +21,17 @@ import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from vllm_router._flags import did_you_mean
+from vllm_router._dotenv import dotenv_value
+from vllm_router._flags import FLAG_SIMILARITY, did_you_mean
 from vllm_router._version import __version__
 from vllm_router.errors import RouterError, UnusedOptionWarning
 from vllm_router.router_args import FLAGS, RouterArgs, unknown_name
 
 logger = logging.getLogger("vllm_router")
+
+_VALIDATION_URLS = "API_KEY_VALIDATION_URLS"
 
 # Each is a module with main(argv) -> exit status, imported only when asked for.
 COMMANDS = {
@@ -97,7 +100,9 @@ def _unknown(strangers: Sequence[str]) -> str:
     ]
     sentence = unknown_name(name.lstrip("-"))
     if "is not a known setting" in sentence:
-        return f"{name} is not a flag of vllm-router" + did_you_mean(name, known, "; see vllm-router --help")
+        return f"{name} is not a flag of vllm-router" + did_you_mean(
+            name, known, "; see vllm-router --help", FLAG_SIMILARITY
+        )
     return f"--{sentence}"
 
 
@@ -176,21 +181,38 @@ def launch_router(args: argparse.Namespace | RouterArgs) -> int | None:
         OSError, RuntimeError, RouterError: the router could not start, for example because its port is taken.
     """
     router_args = args if isinstance(args, RouterArgs) else RouterArgs.from_cli_args(args)
-    if not router_args.api_key_validation_urls:  # as the reference does
-        urls = os.environ.get("API_KEY_VALIDATION_URLS", "")
-        asked = [url.strip() for url in urls.split(",") if url.strip()]
-        router_args = dataclasses.replace(router_args, api_key_validation_urls=asked)
+    if not router_args.api_key_validation_urls:  # as vllm-project/router does
+        router_args = dataclasses.replace(router_args, api_key_validation_urls=_validation_urls())
     router_args._validate_router_args()
     for sentence in router_args.warnings():
         logger.warning("%s", sentence)
     _set_process_title()
-    from vllm_router.router import Router
-
+    router_class = globals().get("Router") or __getattr__(
+        "Router"
+    )  # tests of frameworks put another one here
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnusedOptionWarning)  # they have been logged just now
-        router = Router.from_args(router_args)
+        router = router_class.from_args(router_args)
     status: int | None = router.start()
     return status
+
+
+def _validation_urls() -> list[str]:
+    """API_KEY_VALIDATION_URLS of the environment, or else of a file `.env`."""
+    urls = os.environ.get(_VALIDATION_URLS)
+    if urls is None:
+        found = dotenv_value(_VALIDATION_URLS, Path.cwd())
+        if found is not None:
+            urls, file = found
+            logger.warning("%s is taken from %s", _VALIDATION_URLS, file)
+    return [url.strip() for url in (urls or "").split(",") if url.strip()]
+
+
+def __getattr__(name: str) -> Any:
+    """`Router`, imported when it is first asked for: `--help` need not wait for the C++ extension."""
+    if name != "Router":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return importlib.import_module("vllm_router.router").Router
 
 
 def _set_process_title() -> None:
