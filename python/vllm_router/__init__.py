@@ -5,7 +5,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from vllm_router._mixed import warn_of_foreign_files
 from vllm_router._version import __version__
+
+warn_of_foreign_files(__path__[0], __version__)
 
 # Names are imported when first used, so that `vllm-router --help` need not wait for the C++ extension.
 if TYPE_CHECKING:

@@ -1,3 +1,3 @@
 """The version, without waiting for the extension; tests/unit/python compares it with pyproject.toml."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
