@@ -20,7 +20,13 @@ from vllm_router import _core
 from vllm_router._core import Batch, Ticket
 from vllm_router._flags import quoted
 from vllm_router.errors import UnusedOptionWarning
-from vllm_router.router_args import RouterArgs, check_policy_options, check_server_names
+from vllm_router.router_args import (
+    FLAGS,
+    POLICY_OPTIONS,
+    RouterArgs,
+    check_policy_options,
+    check_server_names,
+)
 from vllm_router.server import Server
 
 __all__ = ["Batch", "PolicyType", "Router", "Ticket", "WorkerInfo", "policy_from_str"]
@@ -90,7 +96,8 @@ class Router(_core.Router):
         seed: 0 to 2^64-1 makes random choices repeat; None draws one.
         **options: The routing flags of the command line by name, such as `virtual_nodes=160`; `vllm-router
             --help` and docs/reference/cli.md describe them. An option that the policy does not read is
-            accepted with an `UnusedOptionWarning`.
+            accepted with an `UnusedOptionWarning`. Flags of the server, such as `host` and `port`, are kept
+            for `start()`.
 
     Raises:
         TypeError: an unknown option; the message names the nearest one.
@@ -106,6 +113,7 @@ class Router(_core.Router):
         seed: int | None = None,
         **options: Any,
     ) -> None:
+        served = {name: options.pop(name) for name in list(options) if _is_served(name)}
         if isinstance(worker_urls, str):
             raise TypeError(
                 f"worker_urls is {quoted(worker_urls)}; it must be a list of URLs: "
@@ -113,8 +121,10 @@ class Router(_core.Router):
             )
         name = policy.value if isinstance(policy, PolicyType) else policy
         checked = check_policy_options({"policy": name, "seed": seed, **options}, warn=_warn)
+        self._args = RouterArgs(**served)
+        if served:
+            self._args._validate_router_args()
         super().__init__(list(worker_urls), checked)
-        self._args = RouterArgs()
 
     @classmethod
     def from_args(cls, args: RouterArgs) -> Router:
@@ -151,7 +161,9 @@ class Router(_core.Router):
         return Server(self, server_options)
 
     def start(self) -> int:
-        """Serve with the settings of `from_args()` until SIGTERM or SIGINT, as the command does.
+        """Serve until SIGTERM or SIGINT, as the command does.
+
+        The settings are those of `from_args()`, or those of the server that the router was made with.
 
         Returns:
             The exit status: 0, or 3 if requests in flight had to be cut when the grace period ended.
@@ -174,6 +186,11 @@ class Router(_core.Router):
     def __repr__(self) -> str:
         workers = len(self.worker_urls)
         return f"<Router {self.policy}, {workers} worker{'' if workers == 1 else 's'}>"
+
+
+def _is_served(name: str) -> bool:
+    """Whether it is a setting of the server, which `start()` serves with."""
+    return name in FLAGS and name != "worker_urls" and name not in POLICY_OPTIONS
 
 
 def _configure_log(options: dict[str, Any]) -> None:

@@ -70,8 +70,8 @@ def test_an_unknown_policy_is_answered_with_the_nearest(policy, says):
 def test_an_unknown_option_is_answered_with_the_nearest():
     with pytest.raises(TypeError, match=r"virtual_node .*did you mean virtual_nodes"):
         Router("consistent_hash", virtual_node=5)
-    with pytest.raises(TypeError, match="port is not an option of Router but of the server"):
-        Router("consistent_hash", port=5)
+    with pytest.raises(TypeError, match=r"prot is not a known setting; docs"):
+        Router("consistent_hash", prot=5)
 
 
 def test_serve_takes_options_of_the_server_only():
