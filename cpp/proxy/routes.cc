@@ -56,6 +56,7 @@ constexpr std::array<Row, kRouteCount> kRoutes = {{
     {Route::kMetrics, Own("/metrics", "GET, HEAD")},
     {Route::kServerOptions, Own("*", "OPTIONS", Access::kAnybody)},
     {Route::kFanOut, Own("fan_out", "GET, POST, PUT, DELETE")},
+    {Route::kUnknownAdmin, Own("/admin/{path}", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")},
     {Route::kOther, {.label = "other"}},
 }};
 
@@ -67,6 +68,8 @@ Route FindRoute(std::string_view path) {
   for (const Row& row : kRoutes) {
     if (row.info.label == path) return row.route;
   }
+  // What is meant for an administrator's endpoint, perhaps with a key, is not for a worker, whichever it would be.
+  if (path == "/admin" || path.starts_with("/admin/")) return Route::kUnknownAdmin;
   return Route::kOther;
 }
 

@@ -40,6 +40,7 @@ enum class Route : uint8_t {
   kMetrics,
   kServerOptions,  // OPTIONS *
   kFanOut,         // sent to all workers; FanOutPaths says which paths
+  kUnknownAdmin,   // a path under /admin/ that is none of the above: 404
   // everything else goes to a worker as well
   kOther,
 };

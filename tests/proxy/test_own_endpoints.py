@@ -618,3 +618,19 @@ def test_without_an_index_its_endpoints_say_so(stage):
     stats = json.loads(client.ask("GET", "/admin/index/stats").body)
     assert (stats["enabled"], stats["blocks"], stats["workers"]) == (False, 0, [])
     assert json.loads(client.ask("POST", "/admin/index/clear").body) == {"cleared_worker_blocks": 0}
+
+
+# ---- paths that are none
+
+
+@pytest.mark.parametrize("path", ["/admin", "/admin/", "/admin/reload", "/admin/drain/", "/admin/index?x=1"])
+def test_an_unknown_admin_path_is_404_here(stage, path):
+    """mending row 29: it went to a worker, with the key that was meant for the router."""
+    worker = stage.worker()
+    client = stage.client(stage.router(worker))
+    for method in ("GET", "POST", "PUT", "DELETE"):
+        answer = client.ask(method, path, body=b"{}" if method in ("POST", "PUT") else b"")
+        assert (answer.status, error_of(answer)["code"]) == (404, "not_found")
+    assert worker.requests == []
+    assert client.ask("GET", "/administration").status == 200
+    assert [message.target for message in worker.requests] == ["/administration"]

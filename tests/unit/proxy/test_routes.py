@@ -45,6 +45,11 @@ def test_a_path_finds_the_route_named_after_it(route):
     [
         ("/workers/http%3A%2F%2Fa%3A8000", "/workers/{url}"),
         ("/workers/", "other"),
+        ("/admin", "/admin/{path}"),
+        ("/admin/", "/admin/{path}"),
+        ("/admin/drain/", "/admin/{path}"),
+        ("/admin/reload", "/admin/{path}"),
+        ("/administration", "other"),
         ("/v1/models/", "other"),
         ("/V1/models", "other"),
         ("/v1/chat/completions/x", "other"),
