@@ -330,12 +330,22 @@ class PyTracker {
 void BindBlockCacheTracker(py::module_& module) {
   py::class_<PyTracker>(module, "BlockCacheTracker", ClassDoc("BlockCacheTracker"))
       .def(
-          py::init<const py::object&, const py::object&, uint64_t>(), "block_size"_a = 16,
-          "max_blocks_per_worker"_a = 100'000, py::kw_only(), "seed"_a = 0)
+          py::init([](const py::object& block_size, const py::object& max_blocks, uint64_t seed,
+                      const py::object& per_backend) {
+            const py::object& limit = per_backend.is_none() ? max_blocks : per_backend;
+            return std::make_unique<PyTracker>(block_size, limit, seed);
+          }),
+          "block_size"_a = 16, "max_blocks_per_worker"_a = 100'000, py::kw_only(), "seed"_a = 0,
+          "max_blocks_per_backend"_a = py::none())
       .def("record_request", &PyTracker::Record, "A worker gets this prompt.", "token_ids"_a, "worker"_a)
       .def(
           "find_best_worker", &PyTracker::FindBest, "Who holds most of this prompt?", "token_ids"_a,
           py::kw_only(), "workers"_a = py::none())
+      .def(
+          "find_best_backend", &PyTracker::FindBest, "Who holds most of this prompt?", "tokens"_a,
+          py::kw_only(), "backends"_a = py::none())
+      .def("evict_backend", &PyTracker::Evict, "Give up its oldest blocks.", "backend"_a, "max_blocks"_a)
+      .def("remove_backend", &PyTracker::RemoveWorker, "Forget a worker.", "backend"_a)
       .def("match", &PyTracker::Match, "Who holds how much of this prompt?", "token_ids"_a)
       .def(
           "record_batch", &PyTracker::RecordBatch, "record_request for many prompts.", "token_ids"_a,
@@ -357,6 +367,7 @@ void BindBlockCacheTracker(py::module_& module) {
       .def_property_readonly("workers", &PyTracker::Workers)
       .def_property_readonly("block_size", &PyTracker::block_size)
       .def_property_readonly("max_blocks_per_worker", &PyTracker::capacity)
+      .def_property_readonly("max_blocks_per_backend", &PyTracker::capacity)
       .def("__repr__", [](const PyTracker& self) {
         return "<BlockCacheTracker block_size=" + std::to_string(self.block_size()) +
                " max_blocks_per_worker=" + std::to_string(self.capacity()) + ">";

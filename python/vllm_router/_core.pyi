@@ -112,6 +112,7 @@ class BlockCacheTracker:
         block_size: Tokens per block, 1 to 65536: the engine's.
         max_blocks_per_worker: Blocks that a worker's cache holds. Zero records nothing.
         seed: Of the hashes, 0 to 2^64 - 1.
+        max_blocks_per_backend: Another name of `max_blocks_per_worker`, which it takes the place of.
 
     Raises:
         TypeError: a wrong type.
@@ -119,7 +120,12 @@ class BlockCacheTracker:
     """
 
     def __init__(
-        self, block_size: int = 16, max_blocks_per_worker: int = 100_000, *, seed: int = 0
+        self,
+        block_size: int = 16,
+        max_blocks_per_worker: int = 100_000,
+        *,
+        seed: int = 0,
+        max_blocks_per_backend: int | None = None,
     ) -> None: ...
     def record_request(self, token_ids: NDArray[np.uint32] | Sequence[int] | _Text, worker: str) -> None:
         """The worker gets this prompt. One that is not known yet becomes so.
@@ -144,6 +150,17 @@ class BlockCacheTracker:
         Returns:
             None if nobody of them holds the first block.
         """
+
+    def find_best_backend(
+        self, tokens: NDArray[np.uint32] | Sequence[int] | _Text, *, backends: Iterable[str] | None = None
+    ) -> BlockMatch | None:
+        """Another name of `find_best_worker()`."""
+
+    def evict_backend(self, backend: str, max_blocks: int) -> int:
+        """Another name of `evict_worker()`."""
+
+    def remove_backend(self, backend: str) -> None:
+        """Another name of `remove_worker()`."""
 
     def match(self, token_ids: NDArray[np.uint32] | Sequence[int] | _Text) -> dict[str, int]:
         """Leading blocks that each worker holds; those without any are left out."""
@@ -235,6 +252,10 @@ class BlockCacheTracker:
     @property
     def max_blocks_per_worker(self) -> int:
         """The capacity."""
+
+    @property
+    def max_blocks_per_backend(self) -> int:
+        """Another name of `max_blocks_per_worker`."""
 
 class HashRing:
     """Which worker owns a key, such that a worker that comes or goes moves only its own keys.

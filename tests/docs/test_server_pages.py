@@ -90,6 +90,18 @@ def test_every_metric_is_described_once_with_its_type_and_labels(page: dict[str,
     assert documented == scraped
 
 
+def test_names_of_other_routers_have_one_that_is_here(page: dict[str, Family]) -> None:
+    """mending row 30: metrics that the dashboards of smg and continuum ask for."""
+    rows = tables(METRICS, "| there | here | what differs |")
+    there = [row[0].strip("`") for row in rows]
+    assert len(set(there)) == len(there) > 30
+    for other, here, *_ in rows:
+        assert f"vllm_router_{here.strip('`')}" in page, other
+    named = set(there)
+    assert {f"smg_router_cache_{name}" for name in ("hits_total", "misses_total", "tree_size")} <= named
+    assert {"smg_worker_requests_active", "continuum_prefix_routing_requests_total"} <= named
+
+
 def test_every_word_of_a_label_is_described(page: dict[str, Family]) -> None:
     ends = METRICS.split("| `end` |")[1].splitlines()[0]
     assert re.findall(r"`(\w+)`[,;]", ends) == testing.exchange_ends()
