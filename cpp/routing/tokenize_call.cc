@@ -31,37 +31,37 @@ constexpr std::array<std::string_view, 10> kChatMembers = {
 constexpr std::array<std::string_view, 2> kPromptMembers = {"model", "add_special_tokens"};
 constexpr std::string_view kGeneration = "add_generation_prompt";
 
-// The value as it stands in the body; empty when it does not hold together.
-std::string_view Raw(ondemand::value& value) {
+// The value as it stands in the body; none when it does not hold together.
+std::optional<std::string_view> Raw(ondemand::value& value, const char* end) {
   const std::optional<json_type> type = json::TypeOf(value);
-  std::string_view raw;
   if (type == json_type::object) {
     ondemand::object object;
-    if (value.get_object().get(object) != simdjson::SUCCESS) return {};
-    return object.raw_json().get(raw) == simdjson::SUCCESS ? raw : std::string_view();
+    if (value.get_object().get(object) != simdjson::SUCCESS) return std::nullopt;
+    return json::ReadRaw(object, end);
   }
   if (type == json_type::array) {
     ondemand::array array;
-    if (value.get_array().get(array) != simdjson::SUCCESS) return {};
-    return array.raw_json().get(raw) == simdjson::SUCCESS ? raw : std::string_view();
+    if (value.get_array().get(array) != simdjson::SUCCESS) return std::nullopt;
+    return json::ReadRaw(array, end);
   }
   return type ? json::ReadToken(value) : std::string_view();
 }
 
-// A string, or the first of a list of strings.
-std::string_view RawPrompt(ondemand::value& value) {
+// A string, or the first of a list of strings; empty for anything else, none when it does not hold together.
+std::optional<std::string_view> RawPrompt(ondemand::value& value, const char* end) {
   const std::optional<json_type> type = json::TypeOf(value);
   if (type == json_type::string) return json::ReadToken(value);
-  ondemand::array array;
-  if (type != json_type::array || value.get_array().get(array) != simdjson::SUCCESS) return {};
-  bool is_first = true;
   std::string_view raw;
-  for (auto element : array) {
-    ondemand::value text;
-    if (std::move(element).get(text) != simdjson::SUCCESS) return {};
+  if (type != json_type::array) return raw;
+  ondemand::array array;
+  if (value.get_array().get(array) != simdjson::SUCCESS) return std::nullopt;
+  bool is_first = true;
+  const bool whole = json::ForEachElement(array, end, [&](ondemand::value& text) {
     if (std::exchange(is_first, false) && json::TypeOf(text) == json_type::string)
       raw = json::ReadToken(text);
-  }
+    return true;
+  });
+  if (!whole) return std::nullopt;
   return raw;
 }
 
@@ -94,26 +94,35 @@ std::optional<std::string> WriteTokenizeCall(std::string_view body, bool padded,
   std::array<std::string_view, kChatMembers.size()> found;
   std::string_view prompt;
   int rank = 0;
-  const bool whole = json::ForEachMember(
-      object, body.data() + body.size(), [&](std::string_view name, ondemand::value& value) {
-        if (is_chat) {
-          for (size_t i = 0; i < kChatMembers.size(); ++i) {
-            if (name == kChatMembers[i]) found[i] = Raw(value);
-          }
-          return true;
-        }
-        for (size_t i = 0; i < kPromptMembers.size(); ++i) {
-          if (name == kPromptMembers[i]) found[i] = Raw(value);
-        }
-        if (const int own = RankOf(name); own != 0 && own >= rank) {
-          if (const std::string_view raw = RawPrompt(value); !raw.empty()) {
-            prompt = raw;
-            rank = own;
-          }
-        }
-        return true;
-      });
-  if (!whole) return std::nullopt;
+  const char* const end = body.data() + body.size();
+  // False when the value does not hold together.
+  const auto keep = [end](ondemand::value& value, std::string_view* raw) {
+    const std::optional<std::string_view> read = Raw(value, end);
+    if (read) *raw = *read;
+    return read.has_value();
+  };
+  const bool whole = json::ForEachMember(object, end, [&](std::string_view name, ondemand::value& value) {
+    if (is_chat) {
+      for (size_t i = 0; i < kChatMembers.size(); ++i) {
+        if (name == kChatMembers[i]) return keep(value, &found[i]);
+      }
+      return true;
+    }
+    for (size_t i = 0; i < kPromptMembers.size(); ++i) {
+      if (name == kPromptMembers[i]) return keep(value, &found[i]);
+    }
+    if (const int own = RankOf(name); own != 0 && own >= rank) {
+      const std::optional<std::string_view> raw = RawPrompt(value, end);
+      if (!raw) return false;
+      if (!raw->empty()) {
+        prompt = *raw;
+        rank = own;
+      }
+    }
+    return true;
+  });
+  // At the end there is no location: anything else means that something follows the object.
+  if (!whole || document.current_location().error() != simdjson::OUT_OF_BOUNDS) return std::nullopt;
 
   std::string call;
   if (!is_chat) {

@@ -5,6 +5,7 @@
 #include "routing/prefix_digest.h"
 #include "routing/request_fields.h"
 #include "routing/routing_text.h"
+#include "routing/tokenize_call.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace vllm_router;
@@ -46,5 +47,10 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (text.kind == RoutingText::Kind::kText) FUZZ_CHECK(text.text == text_in_place.text);
   if (text.kind == RoutingText::Kind::kTokens) FUZZ_CHECK(text.token_ids == text_in_place.token_ids);
   if (!copied.is_object) FUZZ_CHECK(!copied.model && !copied.user && !copied.stream && !copied.max_tokens);
+
+  for (const bool is_chat : {false, true}) {
+    const auto call = WriteTokenizeCall(body, /*padded=*/false, is_chat);
+    FUZZ_CHECK(call == WriteTokenizeCall(std::string_view(buffer).substr(0, size), /*padded=*/true, is_chat));
+  }
   return 0;
 }

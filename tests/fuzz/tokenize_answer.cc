@@ -18,6 +18,8 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   json::parse_options options;
   options.max_depth = 2048;
   const json::value value = json::parse(json::string_view(answer.data(), answer.size()), error, {}, options);
+  // Boost.JSON has no room for such an exponent, not even behind a zero; as JSON goes it may have any length.
+  if (error == json::error::exponent_overflow) return 0;
   FUZZ_CHECK(!error && value.is_object());
   const json::array& tokens = value.as_object().at("tokens").as_array();
   FUZZ_CHECK(tokens.size() == ids->size());

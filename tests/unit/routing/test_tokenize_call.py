@@ -61,6 +61,22 @@ def test_without_a_prompt_nothing_is_asked(body):
     assert call(body, False) is None
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"messages":[:1],"x":1]}',
+        '{"messages":[{}],"tools":{"a":"b":1},"x":1}}',
+        '{"messages":[{}],"tools":[,{}],"model":"eve"]}',
+        '{"messages":[{}],"tools":{"a":]},"x":1}',
+        '{"messages":"m"}6}',
+    ],
+)
+def test_of_what_is_not_one_whole_object_nothing_is_asked(body):
+    assert testing.request_fields(body) is None
+    assert testing.write_tokenize_call(body, True, True) is None
+    assert testing.write_tokenize_call(body.replace("messages", "prompt"), False, True) is None
+
+
 def test_without_messages_nothing_is_asked():
     assert call({"prompt": "Hello"}, True) is None
 
