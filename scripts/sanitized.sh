@@ -43,9 +43,12 @@ case "$preset" in
       leaks=0
       note "NOT RUN: search for leaks (LeakSanitizer may not trace processes here: SYS_PTRACE)"
     }
+    # intercept_tls_get_addr=0: GCC 12's runtime takes every thread-local block that begins 16 bytes into a page for one that
+    # an old glibc made, and two counters in front of it for its place and size; LeakSanitizer's tracer dies where they point.
+    # The blocks are searched all the same, as memory that malloc() gave.
     # libstdc++ comes along because ASan looks for __cxa_throw when it starts, before the extension brings it.
     set -- LD_PRELOAD="$(library libasan.so) $(library libstdc++.so)" \
-      ASAN_OPTIONS="log_path=$reports/asan:detect_leaks=$leaks:detect_stack_use_after_return=1:strict_string_checks=1" \
+      ASAN_OPTIONS="log_path=$reports/asan:detect_leaks=$leaks:detect_stack_use_after_return=1:strict_string_checks=1:intercept_tls_get_addr=0" \
       LSAN_OPTIONS="suppressions=$root/tests/sanitizers/lsan.supp:print_suppressions=0" \
       UBSAN_OPTIONS="log_path=$reports/ubsan:print_stacktrace=1:halt_on_error=1" \
       PYTHONMALLOC=malloc "$@" ;;
@@ -55,14 +58,6 @@ case "$preset" in
       TSAN_OPTIONS="log_path=$reports/tsan:suppressions=$root/tests/sanitizers/tsan.supp:second_deadlock_stack=1" \
       "$@" ;;
   *) echo "sanitized.sh: no sanitizer '$preset'; there are: asan tsan" >&2; exit 2 ;;
-esac
-
-# The tracer of GCC 12's LeakSanitizer itself crashes ("Tracer caught signal 11") when the two routers of this test end.
-case "$preset $*" in
-  asan*pytest*)
-    unfit=tests/proxy/test_takeover.py::test_a_new_router_takes_over_without_a_refused_connection
-    set -- "$@" "--deselect=$unfit"
-    note "NOT RUN: $unfit under ASan (LeakSanitizer's tracer crashes at its end)" ;;
 esac
 
 found() { [ -n "$(ls "$reports")" ]; }
