@@ -644,7 +644,7 @@ void Metrics::Collector::WriteFleet(Page* page, const FleetView& fleet) const {
   page->Gauge("worker_health", "1 while the worker is healthy, else 0.");
   each([](const FleetView::Member& member) { return member.healthy ? 1 : 0; });
   page->Gauge("worker_load", "Load of the worker as policies see it: its requests over its weight.");
-  each([load](const FleetView::Member& member) {
+  each([](const FleetView::Member& member) {
     return static_cast<double>(member.worker->load.requests()) * kWeightOne / member.worker->weight;
   });
   page->Gauge("running_requests", "Open requests of the worker through this router.");
