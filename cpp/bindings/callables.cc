@@ -217,6 +217,13 @@ void TakeOut(py::handle value, int depth, std::string* message) {
   }
 }
 
+bool TakesAnyName(const Guarded& function) {
+  return function.documented != nullptr &&
+         std::ranges::any_of(function.documented->parameters, [](const Parameter& parameter) {
+           return parameter.kind == Parameter::kAnyName;
+         });
+}
+
 // REQUIRES: an error is set. What it says of the call is replaced where it quotes the arguments; an error of another
 // kind, such as one that a caller's own iterator raised, stays as it is.
 void CleanError(const Guarded& function, const Call& call) {
@@ -241,7 +248,10 @@ void CleanError(const Guarded& function, const Call& call) {
   if (message.size() <= kLongestShownValue) return error.restore();
   const std::string before = message;
   for (const py::handle value : call.by_position) TakeOut(value, 2, &message);
-  for (const auto& [name, value] : call.by_name) TakeOut(value, 2, &message);
+  // Settings of the server come from its operator, and may be paths of files, whose errors have to name them.
+  if (!TakesAnyName(function)) {
+    for (const auto& [name, value] : call.by_name) TakeOut(value, 2, &message);
+  }
   if (message == before) return error.restore();
   PyErr_SetString(error.type().ptr(), message.c_str());
 }

@@ -236,8 +236,8 @@ def _fan_out_path(text: str) -> str:
     name = text.removesuffix("*")
     if not re.fullmatch(r"/[!-~]+", name) or re.search(r"[*?#%]", name):
         raise Unfit(
-            f"paths like /collective_rpc, or /hooks* for all that begin so, without a query, and {text!r} is "
-            "none of these"
+            f"paths like /collective_rpc, or /hooks* for all that begin so, without a query, and "
+            f"{quoted(text)} is none of these"
         )
     return text
 

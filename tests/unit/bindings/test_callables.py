@@ -196,6 +196,14 @@ def test_values_that_are_refused_further_in_are_not_quoted(things):
     message_of(RouterArgs(policy=SECRET)._validate_router_args)
 
 
+def test_a_file_that_a_server_cannot_use_is_named_however_long_its_path(tmp_path):
+    """mending row 41: settings of the server are no prompts, and a path that is left out helps nobody."""
+    path = tmp_path / ("x" * 100) / "certificate.pem"
+    with pytest.raises(OSError, match=r"cannot be used") as raised:
+        Router("random", URLS).serve(tls_cert_path=str(path), tls_key_path=str(path))
+    assert str(path) in str(raised.value)
+
+
 def test_half_a_surrogate_pair_does_not_take_the_text_along():
     """mending row 41: the repr of a UnicodeEncodeError has the text that could not be encoded."""
     router = Router("cache_aware", URLS)
