@@ -14,6 +14,7 @@ WORD = st.text(
 )
 LINE = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=1).filter(str.strip)
 URL = st.builds("http://{}:{}".format, st.from_regex(r"[a-z0-9]{1,8}", fullmatch=True), st.integers(1, 65535))
+PATH = st.from_regex(r"/[a-z][a-z0-9_]{0,8}\*?", fullmatch=True)
 RAW: dict[str, st.SearchStrategy[Any]] = {
     "prefill_urls": st.lists(st.tuples(URL, st.none() | st.integers(1, 65535))),
     "decode_urls": st.lists(URL),
@@ -37,9 +38,9 @@ def values(flag: Flag) -> st.SearchStrategy[Any]:
         case Choice():
             fit = st.sampled_from(kind.names)
         case Words():
-            # A word that has a form of its own: origins and URLs have the same.
+            # A word that has a form of its own: origins and URLs have the same, paths another.
             plain = kind.each is None and flag.field != "api_key_validation_urls"
-            fit = st.lists(WORD if plain else URL)
+            fit = st.lists(PATH if flag.field == "fan_out_path" else WORD if plain else URL)
         case Text():
             fit = LINE
         case _:
