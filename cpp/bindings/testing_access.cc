@@ -134,6 +134,7 @@ void BindTestingAccess(py::module_& testing) {
   py::class_<FanOutPaths>(testing, "FanOutPaths")
       .def(py::init([](const std::vector<std::string>& more) { return std::make_unique<FanOutPaths>(more); }))
       .def("__contains__", &FanOutPaths::Contains)
+      .def("resembles", &FanOutPaths::Resembles)
       .def_static("empties_cache", &FanOutPaths::EmptiesCache);
 
   // (worker, status, body or error) of each; (status, body, error code).

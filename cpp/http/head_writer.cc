@@ -311,6 +311,8 @@ std::string_view ReasonPhrase(int status) {
       return "Accepted";
     case 203:
       return "Non-Authoritative Information";
+    case 207:
+      return "Multi-Status";
     case 204:
       return "No Content";
     case 205:

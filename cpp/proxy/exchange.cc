@@ -191,6 +191,13 @@ Task<Exchange::Next> Exchange::PassGate() {
     co_await ReplyError(HttpError::kPathOutsidePrefix);
     co_return Next::kFinish;
   }
+  if (record_.route == Route::kOther && !metrics_door && lane_.fan_out_paths.Resembles(head_->path)) {
+    co_await ReplyError(
+        HttpError::kNotFound,
+        "The path is another spelling of an admin endpoint's; write it without empty and dot segments, "
+        "parameters, encoded characters and a slash at the end.");
+    co_return Next::kFinish;
+  }
   const bool admitted = co_await PassDoor();
   if (!admitted) co_return Next::kFinish;
   if (route.own && !MethodAllowed(route.allow, head_->method)) {

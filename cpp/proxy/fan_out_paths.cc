@@ -15,23 +15,50 @@ struct Row {
 };
 
 // Of vLLM's and SGLang's servers.
-constexpr std::array<Row, 11> kPaths = {{
+constexpr std::array<Row, 19> kPaths = {{
     {"/flush_cache", true},
     {"/reset_prefix_cache", true},
+    {"/reset_mm_cache"},
     {"/start_profile"},
     {"/stop_profile"},
     {"/sleep", true},
     {"/wake_up"},
     {"/pause"},
     {"/resume"},
+    {"/pause_generation"},
+    {"/continue_generation"},
+    {"/release_memory_occupation", true},
+    {"/resume_memory_occupation"},
     {"/update_weights*", true},
+    {"/init_weights_update_group"},
+    {"/destroy_weights_update_group"},
     {"/load_lora_adapter"},
     {"/unload_lora_adapter"},
+    {"/collective_rpc"},
 }};
 
 std::string_view WithoutVersion(std::string_view path) {
   constexpr std::string_view kVersion = "/v1";
   return path.starts_with("/v1/") ? path.substr(kVersion.size()) : path;
+}
+
+// Without parameters, empty segments, dot segments and a slash at the end.
+std::string Normal(std::string_view path) {
+  std::vector<std::string_view> segments;
+  path = path.substr(0, path.find_first_of(";?#"));
+  while (!path.empty()) {
+    const size_t slash = std::min(path.find('/'), path.size());
+    const std::string_view segment = path.substr(0, slash);
+    path.remove_prefix(std::min(slash + 1, path.size()));
+    if (segment == "..") {
+      if (!segments.empty()) segments.pop_back();
+    } else if (!segment.empty() && segment != ".") {
+      segments.push_back(segment);
+    }
+  }
+  std::string normal;
+  for (const std::string_view segment : segments) normal.append("/").append(segment);
+  return normal;
 }
 
 // As a worker reads it; a '%' without two digits is itself.
@@ -61,6 +88,13 @@ bool FanOutPaths::Contains(std::string_view path) const {
   std::string room;
   path = Decoded(path, &room);
   return Matches(path) || Matches(WithoutVersion(path));
+}
+
+bool FanOutPaths::Resembles(std::string_view path) const {
+  std::string room;
+  const std::string normal = Normal(Decoded(path, &room));
+  if (normal == path) return false;
+  return Matches(normal) || Matches(WithoutVersion(normal)) || normal == "/metrics";
 }
 
 bool FanOutPaths::Matches(std::string_view path) const {

@@ -24,6 +24,10 @@ class FanOutPaths {
 
   bool Contains(std::string_view path) const;
 
+  // Whether some server may take it for one of them, or for /metrics, though it is spelled otherwise: `/flush_cache/`,
+  // `//flush_cache`, `/x/../flush_cache`, `/flush_cache;a`. Sent to one worker, it would get past the admin's key.
+  bool Resembles(std::string_view path) const;
+
   // Whether a worker that did it holds no prompt any more.
   static bool EmptiesCache(std::string_view path);
 

@@ -353,21 +353,19 @@ bool RoutingTextReader::ReadTools(ondemand::value& value) {
 
 bool RoutingTextReader::ReadContent(ondemand::value& value, std::string* parts) {
   const std::optional<json_type> type = TypeOf(value);
-  if (type == json_type::string) {
-    const std::optional<std::string_view> text = ReadString(value);
-    if (text) parts->append({kText}).append(*text);
-    return text.has_value();
-  }
-  if (type == json_type::object) return ReadPart(value, parts);
+  if (type == json_type::string || type == json_type::object) return ReadPartOrText(value, parts);
   if (type != json_type::array) return false;
   ondemand::array array;
   if (value.get_array().get(array) != simdjson::SUCCESS) return false;
-  return ForEachElement(array, end_, [&](ondemand::value& part) {
-    if (TypeOf(part) == json_type::object) return ReadPart(part, parts);
-    const std::optional<std::string_view> text = ReadString(part);
-    if (text) parts->append({kText}).append(*text);
-    return text.has_value();
-  });
+  return ForEachElement(array, end_, [&](ondemand::value& part) { return ReadPartOrText(part, parts); });
+}
+
+bool RoutingTextReader::ReadPartOrText(ondemand::value& value, std::string* parts) {
+  if (part_starts_ != nullptr) part_starts_->push_back(parts->size());
+  if (TypeOf(value) == json_type::object) return ReadPart(value, parts);
+  const std::optional<std::string_view> text = ReadString(value);
+  if (text) parts->append({kText}).append(*text);
+  return text.has_value();
 }
 
 bool RoutingTextReader::ReadPart(ondemand::value& value, std::string* parts) {
@@ -422,17 +420,20 @@ bool RoutingTextReader::ReadPart(ondemand::value& value, std::string* parts) {
 // Content under a tag: its texts in one, then what else there is.
 bool RoutingTextReader::ReadTagged(std::string_view tag, ondemand::value& value, std::string* parts) {
   std::string content;
-  if (!ReadContent(value, &content)) return false;
+  std::vector<size_t> starts;  // of its parts, whose texts may hold anything
+  std::vector<size_t>* const outer = std::exchange(part_starts_, &starts);
+  const bool read = ReadContent(value, &content);
+  part_starts_ = outer;
+  if (!read) return false;
   std::string texts, others;
-  for (size_t begin = 0; begin < content.size();) {
-    const size_t end = std::min(content.find_first_of("\x1d\x1f", begin + 1), content.size());
-    const std::string_view part = std::string_view(content).substr(begin, end - begin);
+  for (size_t i = 0; i < starts.size(); ++i) {
+    const size_t end = i + 1 < starts.size() ? starts[i + 1] : content.size();
+    const std::string_view part = std::string_view(content).substr(starts[i], end - starts[i]);
     if (part.front() == kText) {
       texts.append(part.substr(1));
     } else {
       others.append(part);
     }
-    begin = end;
   }
   AppendTag(tag, parts);
   parts->append(texts).append(others);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "routing/json_reading.h"
 #include "routing/routing_text.h"
@@ -39,6 +40,7 @@ class RoutingTextReader {
   bool ReadTools(json::ondemand::value& value);
   bool ReadContent(json::ondemand::value& value, std::string* parts);
   bool ReadPart(json::ondemand::value& value, std::string* parts);
+  bool ReadPartOrText(json::ondemand::value& value, std::string* parts);
   bool ReadTagged(std::string_view tag, json::ondemand::value& value, std::string* parts);
   bool ReadCalls(json::ondemand::value& value, std::string* calls);
   bool ReadCall(json::ondemand::value& value, std::string* calls);
@@ -68,6 +70,8 @@ class RoutingTextReader {
   std::string system_;  // Anthropic's and Responses' own member, an item of the lead
   std::string tools_;
   std::array<std::string, 5> context_;
+  std::vector<size_t>* part_starts_ =
+      nullptr;  // where the parts of a tagged content begin, if that is asked for
 };
 
 }  // namespace vllm_router

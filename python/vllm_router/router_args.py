@@ -236,7 +236,7 @@ def _fan_out_path(text: str) -> str:
     name = text.removesuffix("*")
     if not re.fullmatch(r"/[!-~]+", name) or re.search(r"[*?#%]", name):
         raise Unfit(
-            f"paths like /collective_rpc, or /hooks* for all that begin so, without a query, and "
+            f"paths like /own_rpc, or /hooks* for all that begin so, without a query, and "
             f"{quoted(text)} is none of these"
         )
     return text
@@ -1288,7 +1288,7 @@ class RouterArgs:
         "more paths whose requests go to all workers, as those of /flush_cache and the like do",
         group=_SECURITY,
         scope="server",
-        more="Such as /collective_rpc, or /hooks* for all that begin so. They are admin endpoints.",
+        more="Such as /own_rpc, or /hooks* for all that begin so. They are admin endpoints.",
     )
     cors_allowed_origins: list[str] = option(
         [],

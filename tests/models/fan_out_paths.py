@@ -2,21 +2,43 @@
 
 from __future__ import annotations
 
+import re
 import urllib.parse
 
 KNOWN = [
     "/flush_cache",
     "/reset_prefix_cache",
+    "/reset_mm_cache",
     "/start_profile",
     "/stop_profile",
     "/sleep",
     "/wake_up",
     "/pause",
     "/resume",
+    "/pause_generation",
+    "/continue_generation",
+    "/release_memory_occupation",
+    "/resume_memory_occupation",
     "/update_weights*",
+    "/init_weights_update_group",
+    "/destroy_weights_update_group",
     "/load_lora_adapter",
     "/unload_lora_adapter",
+    "/collective_rpc",
 ]
+
+
+def resembles(path: str, more: list[str]) -> bool:
+    decoded = urllib.parse.unquote(path, errors="surrogateescape")
+    segments: list[str] = []
+    for segment in re.split("[;?#]", decoded)[0].split("/"):
+        if segment == "..":
+            segments = segments[:-1]
+        elif segment not in ("", "."):
+            segments.append(segment)
+    normal = "".join("/" + segment for segment in segments)
+    plain = urllib.parse.quote(normal, safe="/;?#*")
+    return normal != path and (normal == "/metrics" or is_fan_out(plain, more))
 
 
 def is_fan_out(path: str, more: list[str]) -> bool:

@@ -85,6 +85,13 @@ def with_source(source):
 
 
 @given(body=bodies, path=paths, indent=st.sampled_from([None, 0, 3]), seed=st.integers(0, 99))
+@example({"messages": [{"role": "system", "reasoning_content": "\x1f"}]}, "", None, 0)
+@example(
+    {"messages": [{"role": "tool", "content": [{"type": "tool_result", "content": ["a\x1d", "b"]}]}]},
+    "",
+    None,
+    0,
+)
 @example(with_source({"url": "https://x/a.png", "file_id": "0"}), "", None, 0)
 @example(with_source({"file_id": "0", "url": "https://x/a.png"}), "", None, 0)
 def test_the_text_equals_the_twins(body, path, indent, seed):

@@ -498,7 +498,7 @@ def test_a_wrong_method_is_405_and_says_which_are_right(stage, method, path, all
     "path",
     [
         "/",
-        "/metrics/",
+        "/metricsx",
         "/healthz",
         "/health/",
         "/workers/",

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.models.fan_out_paths import KNOWN, is_fan_out
+from tests.models.fan_out_paths import KNOWN, is_fan_out, resembles
 from vllm_router import _core_testing as testing
 
 PIECES = st.sampled_from(
@@ -37,8 +37,8 @@ def test_others_are_not(path):
 
 
 def test_more_of_them():
-    paths = testing.FanOutPaths(["/collective_rpc", "/hooks*"])
-    assert [path in paths for path in ("/collective_rpc", "/v1/collective_rpc", "/hooks/a", "/hook")] == [
+    paths = testing.FanOutPaths(["/own_rpc", "/hooks*"])
+    assert [path in paths for path in ("/own_rpc", "/v1/own_rpc", "/hooks/a", "/hook")] == [
         True,
         True,
         True,
@@ -50,6 +50,12 @@ def test_more_of_them():
 def test_it_is_the_slow_twins_answer(path):
     path = "/" + path
     assert (path in testing.FanOutPaths(["/hooks*", "/a"])) == is_fan_out(path, ["/hooks*", "/a"])
+
+
+@given(st.lists(PIECES, max_size=6).map("".join))
+def test_what_resembles_one_is_the_slow_twins_answer(path):
+    path = "/" + path
+    assert testing.FanOutPaths(["/hooks*", "/a"]).resembles(path) == resembles(path, ["/hooks*", "/a"])
 
 
 @pytest.mark.parametrize(

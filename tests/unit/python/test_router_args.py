@@ -1000,10 +1000,10 @@ def test_an_origin_has_the_form_that_browsers_send(origin: str, capsys: pytest.C
     assert repr(origin) in error
 
 
-@pytest.mark.parametrize("path", ["collective_rpc", "/", "/*", "/a?b", "/a*b", "/%61"])
+@pytest.mark.parametrize("path", ["own_rpc", "/", "/*", "/a?b", "/a*b", "/%61"])
 def test_a_path_of_all_workers_is_one(path: str, capsys: pytest.CaptureFixture[str]) -> None:
     error = errors_of(f"--fan-out-path {path}", capsys)
-    assert "must be paths like /collective_rpc" in error
+    assert "must be paths like /own_rpc" in error
     assert repr(path) in error
 
 
