@@ -73,6 +73,7 @@ build-fuzz: build/fuzz/.configured
 	cmake --build build/fuzz -j $(JOBS) --target fuzzers
 
 build/bench/.configured: build/.deps-bench
+build/clang/.configured: build/.deps-fuzz
 build/fuzz/.configured: build/.deps-fuzz
 build/tidy/.configured: build/.deps-lint
 
