@@ -170,6 +170,8 @@ class Text(Kind):
     def check(self, value: object) -> str:
         if not isinstance(value, str) or not value.strip():
             raise Unfit
+        if "\0" in value:
+            raise Unfit("a text without NUL characters, which no file, name or address has")
         return value
 
 

@@ -12,7 +12,9 @@ from vllm_router.router_args import FLAGS, RouterArgs
 WORD = st.text(
     st.characters(codec="utf-8", exclude_categories=["C", "Z"], exclude_characters=","), min_size=1
 )
-LINE = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=1).filter(str.strip)
+LINE = st.text(
+    st.characters(codec="utf-8", exclude_categories=["Cs"], exclude_characters="\0"), min_size=1
+).filter(str.strip)
 URL = st.builds("http://{}:{}".format, st.from_regex(r"[a-z0-9]{1,8}", fullmatch=True), st.integers(1, 65535))
 PATH = st.from_regex(r"/[a-z][a-z0-9_]{0,8}\*?", fullmatch=True)
 RAW: dict[str, st.SearchStrategy[Any]] = {

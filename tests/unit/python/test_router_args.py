@@ -1000,6 +1000,11 @@ def test_an_origin_has_the_form_that_browsers_send(origin: str, capsys: pytest.C
     assert repr(origin) in error
 
 
+def test_a_text_with_a_nul_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match=r"record_log.* must be a text without NUL characters"):
+        RouterArgs(record_log="log\0", record_log_salt_file="salt")._validate_router_args()
+
+
 @pytest.mark.parametrize("path", ["own_rpc", "/", "/*", "/a?b", "/a*b", "/%61"])
 def test_a_path_of_all_workers_is_one(path: str, capsys: pytest.CaptureFixture[str]) -> None:
     error = errors_of(f"--fan-out-path {path}", capsys)
