@@ -91,6 +91,10 @@ bool FanOutPaths::Contains(std::string_view path) const {
 }
 
 bool FanOutPaths::Resembles(std::string_view path) const {
+  // Nearly all paths are plain, and Contains() has compared those.
+  const bool plain = path.find_first_of("%;") == std::string_view::npos && !path.ends_with('/') &&
+                     path.find("//") == std::string_view::npos && path.find("/.") == std::string_view::npos;
+  if (plain) return false;
   std::string room;
   const std::string normal = Normal(Decoded(path, &room));
   if (normal == path) return false;
