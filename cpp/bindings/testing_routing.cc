@@ -365,6 +365,13 @@ void BindRequestQuarantine(py::module_& testing) {
           },
           "digest"_a, "now"_a)
       .def("may_know", &RequestQuarantine::MayKnow, "size"_a)
+      .def("may_forget", &RequestQuarantine::MayForget, "size"_a)
+      .def(
+          "report_success",
+          [](RequestQuarantine& self, uint64_t digest, double now) {
+            return self.ReportSuccess({digest, digest}, Nanos(now));
+          },
+          "digest"_a, "now"_a)
       .def_property_readonly("active", &RequestQuarantine::active)
       .def(
           "enter",
@@ -378,7 +385,8 @@ void BindRequestQuarantine(py::module_& testing) {
           "counts",
           [](RequestQuarantine& self, double now) {
             const RequestQuarantine::Counts counts = self.CountAll(Nanos(now));
-            return std::tuple(counts.quarantined, counts.restricted, counts.quarantines, counts.losses);
+            return std::tuple(
+                counts.quarantined, counts.restricted, counts.quarantines, counts.losses, counts.lifted);
           },
           "now"_a);
   testing.def("digest_of_request", [](const std::string& path, const std::string& body) {

@@ -752,12 +752,12 @@ std::string Exchange::HeadForClient(const ResponseHead& answer, BodyFraming fram
 
 // Nothing is sent again once a response is being relayed, and a stream may last for minutes.
 void Exchange::ForgetRequest() {
+  tries_.ForgetRequest();
   head_ = nullptr;
   key_ = {};
   body_->Release();
   if (connection_.in.empty()) connection_.in.Release();
   lane_.request_parsers.Give(std::move(head_parser_));
-  tries_.ForgetRequest();
 }
 
 // The worker has switched protocols, as it was asked to. What the client sent behind its request is part of the new one.

@@ -710,6 +710,9 @@ void Metrics::Collector::WriteQuarantine(Page* page) const {
       "quarantines_total",
       "Requests quarantined because two workers died while they were in flight on them.");
   page->Add(static_cast<double>(counts.quarantines));
+  page->Counter(
+      "quarantines_lifted_total", "Quarantines that ended early because a worker served an equal request.");
+  page->Add(static_cast<double>(counts.lifted));
   page->Gauge("quarantined_requests", "Requests that are rejected at present because they are quarantined.");
   page->Add(static_cast<double>(counts.quarantined));
   page->Gauge(

@@ -61,4 +61,10 @@ void ReportWorkerUp(Lane& lane, const WorkerUrl& url, int64_t since_ns) {
   if (quarantine.has_pending()) quarantine.ReportUp(HostNumber(url), since_ns, lane.clock.NowNanos());
 }
 
+void ReportServed(Lane& lane, const RequestDigest& digest, std::string_view request_id) {
+  if (!lane.gates.quarantine.ReportSuccess(digest, lane.clock.NowNanos())) return;
+  Log(LogLevel::kInfo,
+      Concat("requests equal to ", request_id, " are no longer quarantined: a worker served one"));
+}
+
 }  // namespace vllm_router

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "http/head.h"
+#include "routing/request_quarantine.h"
 #include "worker/worker_url.h"
 
 namespace vllm_router {
@@ -22,5 +23,7 @@ uint64_t ClientNumber(const Lane& lane, const RequestHead& head, std::string_vie
 // A connect to the worker, or a health check of it, failed; one that was begun at `since_ns` succeeded.
 void ReportWorkerDown(Lane& lane, const WorkerUrl& url);
 void ReportWorkerUp(Lane& lane, const WorkerUrl& url, int64_t since_ns);
+// A worker served the request to its end, with a 2xx.
+void ReportServed(Lane& lane, const RequestDigest& digest, std::string_view request_id);
 
 }  // namespace vllm_router

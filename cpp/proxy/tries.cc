@@ -427,7 +427,17 @@ void Tries::LetRest(int64_t retry_after_ms) {
 
 void Tries::BlameWorker() { Judge(BreakerVerdict::kFailure, "the request's time is over"); }
 
+void Tries::ForgetRequest() {
+  // Should it be served to its end, the quarantine is told.
+  if (lane_.gates.quarantine.MayForget(request_.body->bytes())) FindDigest();
+  std::string().swap(head_for_worker_);
+  kept_.reset();
+}
+
 void Tries::AnswerEnded(ResponseEnd end) {
+  if (end == ResponseEnd::kWhole && digest_ && record_.status / 100 == 2) {
+    ReportServed(lane_, *digest_, request_.id->id);
+  }
   if (!pass_ || !sound_) return;
   const bool broke_off = end == ResponseEnd::kBrokeOff;
   if (end == ResponseEnd::kServerError) {
@@ -485,14 +495,17 @@ void Tries::OnConnectTimeout(void* context) {
 }
 
 // A body that was streamed and not kept is not here any more; nor is it sent to a second worker.
-void Tries::ReportLoss() {
+void Tries::FindDigest() {
   const bool has_body = !request_.stream_body || (request_.body->keeps_pieces() && request_.body->complete());
-  if (!has_body) return;
-  const std::string_view body = request_.body->held();
-  if (!digest_) digest_ = DigestOfRequest(request_.head->path, body);
+  if (has_body && !digest_) digest_ = DigestOfRequest(request_.head->path, request_.body->held());
+}
+
+void Tries::ReportLoss() {
+  FindDigest();
+  if (!digest_) return;
   lane_.gates.quarantine.ReportLoss(
       {.digest = *digest_,
-       .bytes = body.size(),
+       .bytes = request_.body->bytes(),
        .host = HostNumber(ticket_.worker().url),
        .client = ClientNumber(lane_, *request_.head, request_.client_address),
        .request_id = request_.id->id},

@@ -104,10 +104,7 @@ class Tries {
   bool sent() const { return request_sent_; }  // the request, to its last byte
   // Frees what only the head was needed for; what only the request was needed for. REQUIRES for the latter: sent().
   void ForgetAnswerHead();
-  void ForgetRequest() {
-    std::string().swap(head_for_worker_);
-    kept_.reset();
-  }
+  void ForgetRequest();
 
   // The load of the last try, until finished.
   Ticket& ticket() { return ticket_; }
@@ -149,6 +146,7 @@ class Tries {
   void PutAnswerAside(KeptAnswer kept);
   bool FallBackOnAnswer();
   Task<bool> Connect();
+  void FindDigest();
   void ReportLoss();
   bool IsSuspected();
   void WriteHead();

@@ -17,13 +17,12 @@ void RequestQuarantine::ReportLoss(const Loss& loss, int64_t now_ns) {
   std::lock_guard lock(mutex_);
   ++losses_;
   Expire(now_ns);
-  Request& request = FindOrAdd(loss.digest, now_ns);
+  Request& request = FindOrAdd(loss.digest, loss.bytes, now_ns);
   if (request.until_ns != 0) return;
   if (request.died && loss.host == request.death_host && now_ns - request.death_ns < options_.pending_ns) {
     if (loss.client != request.death_client) request.death_client = 0;  // an equal request had the same death
     return;
   }
-  request.bytes = loss.bytes;
   request.request_id = loss.request_id;
   const auto known = std::ranges::find(request.pending, loss.host, &Pending::host);
   if (known != request.pending.end()) {
@@ -64,9 +63,9 @@ std::vector<RequestQuarantine::Quarantined> RequestQuarantine::ReportDown(uint64
       continue;
     }
     if (!Die(request, loss, now_ns)) continue;
-    const bool same_client = request.death_client == loss.client && loss.client != 0;
-    quarantined.push_back(
-        {.request_id = request.request_id, .client_restricted = same_client && Offend(loss.client, now_ns)});
+    if (request.death_client == loss.client) request.offender = loss.client;
+    const bool restricted = request.offender != 0 && Offend(request.offender, now_ns);
+    quarantined.push_back({.request_id = request.request_id, .client_restricted = restricted});
   }
   FindSuspectedLengths(now_ns);
   return quarantined;
@@ -92,6 +91,23 @@ void RequestQuarantine::ReportUp(uint64_t host, int64_t since_ns, int64_t now_ns
   FindSuspectedLengths(now_ns);
 }
 
+bool RequestQuarantine::ReportSuccess(const RequestDigest& digest, int64_t now_ns) {
+  std::lock_guard lock(mutex_);
+  Expire(now_ns);
+  const auto found = requests_.find(digest);
+  if (found == requests_.end()) return false;
+  const Request& request = found->second;
+  const bool suspected = Suspected(request, now_ns);
+  const bool was_quarantined = request.until_ns != 0 && suspected;
+  if (was_quarantined) {
+    ++lifted_;
+    if (request.offender != 0) Forgive(request.offender, now_ns);
+  }
+  Erase(found);
+  if (suspected) FindSuspectedLengths(now_ns);
+  return was_quarantined;
+}
+
 bool RequestQuarantine::IsSuspected(const RequestDigest& digest, int64_t now_ns) {
   std::lock_guard lock(mutex_);
   Expire(now_ns);
@@ -115,14 +131,15 @@ void RequestQuarantine::Leave(uint64_t client) {
 
 RequestQuarantine::Counts RequestQuarantine::CountAll(int64_t now_ns) const {
   std::lock_guard lock(mutex_);
-  Counts counts{.quarantines = quarantines_, .losses = losses_};
+  Counts counts{.quarantines = quarantines_, .losses = losses_, .lifted = lifted_};
   for (const auto& [digest, request] : requests_) counts.quarantined += now_ns < request.until_ns ? 1 : 0;
   for (const auto& [id, client] : clients_) counts.restricted += now_ns < client.until_ns ? 1 : 0;
   return counts;
 }
 
 // The newest there is afterwards, and new if what was known of it is over.
-RequestQuarantine::Request& RequestQuarantine::FindOrAdd(const RequestDigest& digest, int64_t now_ns) {
+RequestQuarantine::Request& RequestQuarantine::FindOrAdd(
+    const RequestDigest& digest, uint64_t bytes, int64_t now_ns) {
   auto found = requests_.find(digest);
   if (found != requests_.end() && Expired(found->second, now_ns)) {
     Erase(found);
@@ -132,6 +149,8 @@ RequestQuarantine::Request& RequestQuarantine::FindOrAdd(const RequestDigest& di
     if (requests_.size() >= options_.max_requests) Erase(requests_.find(by_age_.front()));
     found = requests_.try_emplace(digest).first;
     found->second.age = by_age_.insert(by_age_.end(), digest);
+    found->second.bytes = bytes;
+    known_lengths_[LengthSlot(bytes)].fetch_add(1, std::memory_order_relaxed);
   }
   Request& request = found->second;
   by_age_.splice(by_age_.end(), by_age_, request.age);
@@ -141,6 +160,7 @@ RequestQuarantine::Request& RequestQuarantine::FindOrAdd(const RequestDigest& di
 
 void RequestQuarantine::Erase(Requests::iterator found) {
   by_age_.erase(found->second.age);
+  known_lengths_[LengthSlot(found->second.bytes)].fetch_sub(1, std::memory_order_relaxed);
   requests_.erase(found);
 }
 
@@ -219,11 +239,24 @@ bool RequestQuarantine::Offend(uint64_t client, int64_t now_ns) {
     }
   } else {
     clients_by_age_.splice(clients_by_age_.end(), clients_by_age_, known.age);
-    if (now_ns - known.last_ns < options_.memory_ns) known.until_ns = now_ns + options_.restriction_ns;
+    const bool again = known.offended && now_ns - known.last_ns < options_.memory_ns;
+    if (again) known.until_ns = now_ns + options_.restriction_ns;
+    known.offended = true;
   }
   known.last_ns = now_ns;
   CountRestrictions(now_ns);
   return now_ns < known.until_ns;
+}
+
+// One of its quarantined requests was innocent.
+void RequestQuarantine::Forgive(uint64_t id, int64_t now_ns) {
+  const auto found = clients_.find(id);
+  if (found == clients_.end()) return;
+  Client& client = found->second;
+  const bool restricted = now_ns < client.until_ns;
+  client.until_ns = 0;
+  client.offended = restricted;  // there was another
+  CountRestrictions(now_ns);
 }
 
 void RequestQuarantine::FindSuspectedLengths(int64_t now_ns) {

@@ -8,7 +8,11 @@
 //        |                                                              |
 //        |  that one succeeds, or nothing is heard for 10 s             |  two deaths
 //        v                                                              v
-//      forgotten                                         quarantined for 60 s: rejected on arrival
+//      forgotten <--a worker serves an equal request to its end--  quarantined for 60 s: rejected on arrival
+//
+// A request that some worker served, equal in every byte, does not end whatever serves it: what was known of it is
+// forgotten, a quarantine too. So a prompt that many clients share is not rejected because workers are killed or
+// restarted one after the other; a request that ends a worker now and then is, after two deaths in a row.
 //
 // All requests that a dying worker had are pending, the innocent ones too; they are innocent until a second worker dies
 // under them. Where there are health checks, a request with two losses, pending or deaths, is rejected already, so that
@@ -78,6 +82,10 @@ class RequestQuarantine {
   }
   // Whether a body of so many bytes may be one that is rejected. False for nearly all, so few digests are computed.
   bool MayKnow(uint64_t body_bytes) const { return (suspected_lengths() & LengthBit(body_bytes)) != 0; }
+  // Whether a success of a body of so many bytes may change anything. False for nearly all, as above.
+  bool MayForget(uint64_t body_bytes) const {
+    return known_lengths_[LengthSlot(body_bytes)].load(std::memory_order_relaxed) != 0;
+  }
 
   struct Loss {
     RequestDigest digest;
@@ -99,6 +107,9 @@ class RequestQuarantine {
   // Some loss waits to hear of its worker. While this is false, nothing need be reported.
   bool has_pending() const { return has_pending_.load(std::memory_order_relaxed); }
 
+  // A worker served it to its end. True: it was quarantined until now.
+  bool ReportSuccess(const RequestDigest& digest, int64_t now_ns);
+
   // It is quarantined, or was lost twice and no worker is known to have survived it.
   bool IsSuspected(const RequestDigest& digest, int64_t now_ns);
 
@@ -114,6 +125,7 @@ class RequestQuarantine {
     uint64_t restricted = 0;   // clients, now
     uint64_t quarantines = 0;  // ever
     uint64_t losses = 0;       // ever
+    uint64_t lifted = 0;       // quarantines that a success has ended, ever
   };
   Counts CountAll(int64_t now_ns) const;
 
@@ -134,23 +146,27 @@ class RequestQuarantine {
     uint64_t death_host = 0;
     int64_t death_ns = 0;
     std::string request_id;
-    int64_t last_ns = 0;   // of its last loss or death
-    int64_t until_ns = 0;  // of its quarantine; 0: it is not quarantined
+    int64_t last_ns = 0;    // of its last loss or death
+    int64_t until_ns = 0;   // of its quarantine; 0: it is not quarantined
+    uint64_t offender = 0;  // the client that its quarantine is held against; 0: none
     std::list<RequestDigest>::iterator age;
   };
   struct Client {
     int64_t last_ns = 0;   // of its last quarantined request
     int64_t until_ns = 0;  // of its restriction; 0: it has none
+    bool offended = true;  // false: that request was innocent
     bool busy = false;
     std::list<uint64_t>::iterator age;
   };
   using Requests = std::unordered_map<RequestDigest, Request, DigestHash>;
 
   static uint64_t LengthBit(uint64_t bytes) { return uint64_t{1} << (bytes * 0x9E3779B97F4A7C15u >> 58); }
+  static constexpr size_t kLengthSlots = 4096;
+  static size_t LengthSlot(uint64_t bytes) { return bytes * 0x9E3779B97F4A7C15u >> 52; }
   uint64_t suspected_lengths() const { return suspected_lengths_.load(std::memory_order_relaxed); }
 
   // All with the mutex held.
-  Request& FindOrAdd(const RequestDigest& digest, int64_t now_ns);
+  Request& FindOrAdd(const RequestDigest& digest, uint64_t bytes, int64_t now_ns);
   void Erase(Requests::iterator found);
   void Expire(int64_t now_ns);
   bool Expired(const Request& request, int64_t now_ns) const;
@@ -158,13 +174,16 @@ class RequestQuarantine {
   std::vector<RequestDigest> TakePendingOf(uint64_t host);
   bool Die(Request& request, const Pending& loss, int64_t now_ns);  // true: it is quarantined now
   bool Offend(uint64_t client, int64_t now_ns);                     // true: it is restricted
+  void Forgive(uint64_t client, int64_t now_ns);
   void FindSuspectedLengths(int64_t now_ns);
   void CountRestrictions(int64_t now_ns);
 
   const QuarantineOptions options_;
   std::atomic<uint64_t> suspected_lengths_{0};  // bits of the body lengths of suspected requests
-  std::atomic<uint32_t> restrictions_{0};       // clients with one
-  std::atomic<bool> has_pending_{false};        // `pending_` has any
+  // Remembered requests by a hash of their bodies' lengths; written with the mutex held.
+  std::array<std::atomic<uint16_t>, kLengthSlots> known_lengths_{};
+  std::atomic<uint32_t> restrictions_{0};  // clients with one
+  std::atomic<bool> has_pending_{false};   // `pending_` has any
 
   mutable std::mutex mutex_;  // leaf; guards what follows
   Requests requests_;
@@ -175,6 +194,7 @@ class RequestQuarantine {
   std::list<uint64_t> clients_by_age_;  // oldest first, by last_ns
   uint64_t quarantines_ = 0;
   uint64_t losses_ = 0;
+  uint64_t lifted_ = 0;
 };
 
 }  // namespace vllm_router

@@ -18,6 +18,7 @@ class Request:
     request_id: str = ""
     last: float = 0.0
     until: float | None = None
+    offender: int = 0
 
     def live(self, now: float) -> int:
         """Losses and deaths that still count."""
@@ -35,6 +36,7 @@ class Request:
 class Client:
     last: float
     until: float = 0.0
+    offended: bool = True
     busy: bool = False
 
 
@@ -44,7 +46,7 @@ class RequestQuarantine:
         self.max_requests, self.max_clients = max_requests, max_clients
         self.requests: dict[int, Request] = {}  # oldest first, by the time of the last loss or death
         self.clients: dict[int, Client] = {}  # oldest first, by the time of the last quarantine
-        self.quarantines = self.losses = 0
+        self.quarantines = self.losses = self.lifted = 0
 
     def report_loss(
         self, digest: int, size: int, host: int, client: int, request_id: str, now: float
@@ -93,9 +95,22 @@ class RequestQuarantine:
             request.until = now + QUARANTINE
             request.pending.clear()
             self.quarantines += 1
-            to_blame = client if client == request.death_client else 0
-            quarantined.append((request.request_id, to_blame != 0 and self._offend(to_blame, now)))
+            request.offender = client if client == request.death_client else 0
+            restricted = request.offender != 0 and self._offend(request.offender, now)
+            quarantined.append((request.request_id, restricted))
         return quarantined
+
+    def report_success(self, digest: int, now: float) -> bool:
+        self._expire(now)
+        request = self.requests.pop(digest, None)
+        if request is None or request.until is None or now >= request.until:
+            return False
+        self.lifted += 1
+        client = self.clients.get(request.offender)
+        if client is not None:
+            client.offended = now < client.until
+            client.until = 0.0
+        return True
 
     def report_up(self, host: int, since: float, now: float) -> None:
         for digest, request in list(self.requests.items()):
@@ -122,18 +137,19 @@ class RequestQuarantine:
         if client in self.clients:
             self.clients[client].busy = False
 
-    def counts(self, now: float) -> tuple[int, int, int, int]:
+    def counts(self, now: float) -> tuple[int, int, int, int, int]:
         self._expire(now)
         quarantined = sum(one.until is not None and now < one.until for one in self.requests.values())
         restricted = sum(now < one.until for one in self.clients.values())
-        return quarantined, restricted, self.quarantines, self.losses
+        return quarantined, restricted, self.quarantines, self.losses, self.lifted
 
     def _offend(self, client: int, now: float) -> bool:
         known = self.clients.pop(client, None)
         if known is None:
             known = Client(now)
-        elif now - known.last < MEMORY:
+        elif known.offended and now - known.last < MEMORY:
             known.until = now + RESTRICTION
+        known.offended = True
         known.last = now
         self.clients[client] = known
         if len(self.clients) > self.max_clients:

@@ -39,6 +39,13 @@ class RequestQuarantine(RuleBasedStateMachine):
         self.real.report_up(host, self.now - ago, self.now)
         self.slow.report_up(host, self.now - ago, self.now)
 
+    @rule(digest=DIGESTS)
+    def serve(self, digest):
+        if not self.real.may_forget(100 * digest):  # nobody would ask
+            assert digest not in self.slow.requests
+        else:
+            assert self.real.report_success(digest, self.now) == self.slow.report_success(digest, self.now)
+
     @rule(client=CLIENTS)
     def enter(self, client):
         assert self.real.enter(client, self.now) == self.slow.enter(client, self.now)

@@ -161,3 +161,58 @@ def test_the_log_names_the_request_and_nothing_of_its_content(stage, capfd):
     lines = [line for line in (log.out + log.err).splitlines() if "quarantined" in line]
     assert any("the-one" in line for line in lines), log
     assert not any("poison" in line for line in lines)
+
+
+def dying(stage, word, **options):
+    """A worker that dies of a body it has in hand when `worker.dies` is set; else it serves."""
+
+    def answer(connection, message):
+        if worker.dies and word in message.body:
+            worker.dies = False
+            worker.die(connection)
+        else:
+            connection.send(response(200, b"hello"))
+
+    worker = stage.worker(answer, **options)
+    worker.dies = False
+    return worker
+
+
+def test_a_shared_prompt_outlives_workers_that_are_killed_one_after_the_other(stage):
+    """mending row 1: a prompt that many send is in flight on every worker that is killed."""
+    workers = [dying(stage, b"shared") for _ in range(4)]
+    router = stage.router(*workers, **ON)
+    client = stage.client(router)
+    for worker in workers[:3]:
+        worker.dies = True
+        for _ in range(2 * len(workers)):
+            assert client.ask("POST", PATH, body=b"shared").status == 200
+        assert not worker.dies
+    assert metric(router, "lost_requests_total") == 3
+    assert metric(router, "quarantines_total") == 0
+
+
+def test_a_quarantine_ends_when_a_worker_that_had_the_request_serves_it(stage):
+    """mending row 1: it was in flight on a third worker, which serves it."""
+
+    def late(connection, message):
+        if message.target != "/health":
+            gate.wait()
+        connection.send(response(200, b"late"))
+
+    slow = stage.worker(late)
+    gate = slow.gate()
+    router = stage.router(slow, policy="least_load", **ON)
+    first, second = stage.client(router), stage.client(router)
+    first.send(request("POST", PATH, body=b"poison"))
+    gate.wait_for_someone()
+    for _ in range(2):
+        router.core.add_worker(fragile(stage).url)
+    assert second.ask("POST", PATH, body=b"poison").status == 502
+    wait_for_quarantines(router, 1)
+    assert error_of(second.ask("POST", PATH, body=b"poison"))["code"] == "request_suspected"
+    gate.open()
+    assert first.read_response().status == 200
+    eventually(lambda: metric(router, "quarantines_lifted_total") == 1, "the quarantine stayed")
+    assert metric(router, "quarantined_requests") == 0
+    assert second.ask("POST", PATH, body=b"poison").status == 200

@@ -1,4 +1,4 @@
-// Threads report losses, deaths and recoveries, and ask about requests and clients, all at once. Whatever the order: a
+// Threads report losses, deaths, recoveries and successes, and ask about requests and clients, all at once. Whatever the order: a
 // request that nobody lost is never a suspect, one with two deaths and nothing since is one, and of a restricted client
 // there is never more than one request inside.
 #include "routing/request_quarantine.h"
@@ -30,7 +30,7 @@ void Work(RequestQuarantine& quarantine, int thread) {
     const uint64_t number = 10 + dice.Below(40);
     const uint64_t client = 1 + dice.Below(kClients);
     const uint64_t host = dice.Below(4);
-    switch (dice.Below(5)) {
+    switch (dice.Below(6)) {
       case 0:
         quarantine.ReportLoss(
             {.digest = {number, number}, .bytes = number, .host = host, .client = client, .request_id = "id"},
@@ -43,9 +43,12 @@ void Work(RequestQuarantine& quarantine, int thread) {
         quarantine.ReportUp(host, now, now);
         break;
       case 3:
+        quarantine.ReportSuccess({number, number}, now);
+        break;
+      case 4:
         STRESS_CHECK(!quarantine.IsSuspected(kInnocent, now));
         STRESS_CHECK(quarantine.IsSuspected(kGuilty, now));
-        STRESS_CHECK(quarantine.active() && quarantine.MayKnow(2));
+        STRESS_CHECK(quarantine.active() && quarantine.MayKnow(2) && quarantine.MayForget(2));
         break;
       default:
         if (quarantine.Enter(client, now) != RequestQuarantine::Entry::kEntered) break;
