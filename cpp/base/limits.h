@@ -92,9 +92,12 @@ inline constexpr int64_t kReplyPatienceNs = 250'000'000;
 inline constexpr int64_t kReplyUsableNs = 60'000'000'000;
 inline constexpr int64_t kReplyWaitNs = 30'000'000'000;
 
-// Requests that go to all workers (proxy/fan_out.h): how many are asked at once, and how much of each response is kept.
+// Requests that go to all workers (proxy/fan_out.h): how many there may be at once, how many workers each asks at once, and
+// how much of each response is kept.
+inline constexpr size_t kMaxFanOuts = 16;
 inline constexpr size_t kMaxFanOutAtOnce = 64;
 inline constexpr size_t kMaxFanOutResponseBytes = 64 * 1024;
+inline constexpr size_t kMaxFanOutNames = 20;  // workers that did not do it, in the log
 
 // Weights are kept in thousandths so that policies compare loads in integers.
 inline constexpr uint32_t kWeightOne = 1000;

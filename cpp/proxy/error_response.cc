@@ -49,6 +49,10 @@ constexpr ErrorRow kRows[] = {
     {504, kServer, "first_byte_timeout", "The worker did not begin to answer in time."},
     {503, kServer, "worker_drained",
      "The worker that had the request is leaving, and its time was over before it answered.", true},
+    {503, kServer, "fan_out_busy",
+     "16 requests for all workers are under way, and more are not begun; try again when one of them has "
+     "ended.",
+     true},
     {502, kServer, "fan_out_failed", "No worker did what was asked of all."},
     {502, kServer, "request_suspected",
      "Two workers failed while they served this request, so it is rejected for a minute; change it, or retry "

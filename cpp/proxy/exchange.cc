@@ -364,6 +364,11 @@ Task<void> Exchange::AnswerHere() {
     co_await ReplyBodyFailed(end == RequestBody::End::kOk ? RequestBody::End::kTooLarge : end);
     co_return;
   }
+  Permit fan_out(lane_.gates.fan_outs, lane_);
+  if (record_.route == Route::kFanOut && !fan_out.TryTake(1)) {
+    co_await Refuse(HttpError::kFanOutBusy);
+    co_return;
+  }
   Errand errand(head_->via);
   errand_ = &errand;
   WatchClient();

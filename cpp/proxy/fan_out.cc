@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/limits.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "http/head_writer.h"
 #include "proxy/error_response.h"
@@ -140,6 +141,27 @@ AdminReply MergeFanOut(const std::vector<FanOutResponse>& responses) {
   return reply;
 }
 
+namespace {
+
+// What the access log's one line has no place for.
+void LogMissed(const FanOutRequest& request, const std::vector<FanOutResponse>& responses) {
+  std::string missed;
+  size_t count = 0;
+  for (const FanOutResponse& response : responses) {
+    if (Did(response) || ++count > kMaxFanOutNames) continue;
+    const std::string why =
+        response.status != 0 ? Concat("status ", response.status) : Concat("no response: ", response.error);
+    missed.append(Concat(count > 1 ? ", " : "", response.worker, " (", why, ")"));
+  }
+  if (count == 0) return;
+  Log(LogLevel::kWarning,
+      Concat(
+          "request ", request.request_id, " to ", request.head.path, " was not done by ", count, " of ",
+          responses.size(), " workers: ", missed, count > kMaxFanOutNames ? " and others" : ""));
+}
+
+}  // namespace
+
 Task<AdminReply> FanOut(Lane& lane, Errand& errand, const FanOutRequest& request) {
   Gathering gathering;
   const std::shared_ptr<const FleetView> fleet = lane.router->fleet();
@@ -169,6 +191,7 @@ Task<AdminReply> FanOut(Lane& lane, Errand& errand, const FanOutRequest& request
       if (emptied.contains(member.worker->url.base)) lane.router->ForgetCache(member.worker->id);
     }
   }
+  if (!errand.cancelled()) LogMissed(request, gathering.responses);
   co_return MergeFanOut(gathering.responses);
 }
 

@@ -171,7 +171,8 @@ Task<StatusOr<Fetched>> Run(
       in.Consume(part.used);
     }
     if (fetched.body.size() + in.size() > kMostBytes)
-      co_return absl::FailedPreconditionError("the answer is too long");
+      co_return absl::FailedPreconditionError(
+          Concat("the response is longer than ", kMostBytes >> 20, " MiB"));
   }
   co_return fetched;
 }

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <optional>
 
+#include "base/limits.h"
 #include "proxy/server_options.h"
 #include "proxy/slow_uploads.h"
 #include "routing/admission.h"
@@ -26,10 +27,11 @@ struct Gates {
     if (options.rate_limit_per_second != 0) rate.emplace(options.rate_limit_per_second);
   }
 
-  Admission seats;           // of requests that are under way to a worker and back
-  BodyBudget body_memory;    // of bodies that are held whole
-  SlowUploads slow_uploads;  // of requests that hold a permit and stream their bodies
-  SlowUploads slow_bodies;   // of requests that hold some of the memory
+  Admission seats;                     // of requests that are under way to a worker and back
+  Admission fan_outs{kMaxFanOuts, 0};  // of requests that go to all workers
+  BodyBudget body_memory;              // of bodies that are held whole
+  SlowUploads slow_uploads;            // of requests that hold a permit and stream their bodies
+  SlowUploads slow_bodies;             // of requests that hold some of the memory
   std::optional<RateLimit> rate;
   RetryBudget retries;
   RequestQuarantine quarantine;

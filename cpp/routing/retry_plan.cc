@@ -36,7 +36,7 @@ std::optional<int64_t> RetryPlan::Next(const FailedTry& failed, int64_t now_ns, 
     exhausted_ = options_->max_tries > 1;
     return std::nullopt;
   }
-  if (failed.how == TryFailure::kLost) {
+  if (failed.how == TryFailure::kLost || failed.how == TryFailure::kBadAnswer) {
     if (lost_left_ == 0) return std::nullopt;
     --lost_left_;
   }

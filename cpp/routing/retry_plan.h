@@ -9,8 +9,9 @@
 //   the worker said Retry-After and nobody else is left                at least that, or no retry if it is long
 //
 // A connection that ends before the request is whole at the worker is tried again like one that could not be made. One that
-// ends afterwards may have been ended by the request itself, which may have crashed its worker: it is given to
-// `lost_retries` more workers in all, or to none if its client is known for such requests.
+// ends afterwards may have been ended by the request itself, which may have crashed its worker, and what is not HTTP may
+// be its work as well: such a request is given to `lost_retries` more workers in all, or to none if its client is known for
+// such requests.
 //
 // Pure: the time and the dice are passed in. One thread. How many retries there may be in all says retry_budget.h.
 #pragma once
@@ -25,8 +26,9 @@ namespace vllm_router {
 
 struct RetryOptions {
   bool disabled = false;
-  uint32_t max_tries = 5;     // sends in total; 1: no retries
-  uint32_t lost_retries = 1;  // of these, sends after the request was at a worker whose connection then ended
+  uint32_t max_tries = 5;  // sends in total; 1: no retries
+  uint32_t lost_retries =
+      1;  // of these, sends after a worker had it and ended the connection, or spoke no HTTP
   int64_t initial_backoff_ms = 50;
   int64_t max_backoff_ms = 30'000;
   double backoff_multiplier = 1.5;

@@ -1146,7 +1146,8 @@ class RouterArgs:
     retry_lost_requests: int = option(
         1,
         Number(0, 1000),
-        "maximum retries of a request whose connection was lost after the worker had all of it",
+        "maximum retries of a request whose connection was lost after the worker had all of it, or whose "
+        "response was not valid HTTP",
         group=_RESILIENCE,
         scope="server",
         more="Such a request may have crashed its worker, so that each retry may cost another one. Requests "

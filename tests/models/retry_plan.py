@@ -51,7 +51,7 @@ class RetryPlan:
         if self.failures >= self.options.max_tries:
             self.exhausted = self.options.max_tries > 1
             return None
-        if failed.how == "lost":
+        if failed.how in ("lost", "bad_answer"):
             self.lost += 1
             if self.lost > (self.options.lost_retries if self.retry_lost else 0):
                 return None

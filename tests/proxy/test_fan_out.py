@@ -11,6 +11,7 @@ import pytest
 
 from tests.fakes.stage import error_of
 from tests.fakes.wire import eventually, request, response
+from vllm_router import _core
 
 PATHS = [
     "/flush_cache",
@@ -204,6 +205,42 @@ def test_a_client_that_leaves_ends_what_is_left(stage):
     client.close()
     assert worker.connections[0].wait_ended() in ("eof", "reset")
     eventually(lambda: "vllm_router_client_connections 0\n" in router.server.metrics_text())
+
+
+def test_no_more_than_16_are_under_way(stage):
+    """mending row 19: 1,000 at once at a worker that hangs took 2,022 descriptors."""
+
+    def late(connection, _message):
+        gate.wait()
+        connection.send(response(200, SUCCESS))
+
+    worker = stage.worker(late)
+    gate = worker.gate()
+    router = stage.router(worker)
+    clients = [stage.client(router) for _ in range(16)]
+    for client in clients:
+        client.send(request("POST", "/flush_cache", body=b""))
+    worker.wait_for_requests(16)
+    surplus = stage.client(router)
+    answer = surplus.ask("POST", "/flush_cache", body=b"")
+    assert (answer.status, error_of(answer)["code"], answer.get("retry-after")) == (503, "fan_out_busy", "1")
+    gate.open()
+    assert {client.read_response().status for client in clients} == {200}
+    assert surplus.ask("POST", "/flush_cache", body=b"").status == 200
+    assert len(worker.requests) == 17
+
+
+def test_the_log_names_those_that_did_not_do_it(stage, capfd):
+    bad, good, gone = stage.worker(fails), stage.worker(does), stage.refusing_port()
+    router = stage.router(bad, good, gone)
+    stage.client(router).ask("POST", "/flush_cache", ("X-Request-ID", "the-one"), body=b"secret")
+    _core.flush_log()
+    (line,) = [line for line in capfd.readouterr().err.splitlines() if "the-one" in line and "WARN" in line]
+    assert "request the-one to /flush_cache was not done by 2 of 3 workers: " in line
+    assert f"{bad.url} (status 500)" in line
+    assert f"{gone.url} (no response: " in line
+    assert good.url not in line
+    assert "secret" not in line
 
 
 def test_a_worker_that_never_answers_costs_its_own_row(stage):

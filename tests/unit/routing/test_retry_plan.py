@@ -53,6 +53,13 @@ def test_a_request_that_may_have_ended_its_worker_is_given_to_few_others(retries
     assert not plan.exhausted
 
 
+def test_a_worker_that_speaks_no_http_is_followed_by_one_other():
+    """It may be the request's work, so it is not sent to the whole fleet."""
+    plan = testing.RetryPlan(True, **NO_JITTER)
+    assert [pause is not None for pause in pauses(plan, 2, how="bad_answer")] == [True, False]
+    assert not plan.exhausted
+
+
 def test_a_client_may_be_denied_retries_of_lost_requests():
     plan = testing.RetryPlan(True, retry_lost=False)
     assert pauses(plan, 1, how="lost", untried_left=True) == [None]
