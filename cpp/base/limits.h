@@ -99,6 +99,14 @@ inline constexpr size_t kMaxFanOutAtOnce = 64;
 inline constexpr size_t kMaxFanOutResponseBytes = 64 * 1024;
 inline constexpr size_t kMaxFanOutNames = 20;  // workers that did not do it, in the log
 
+// Which workers hold stored responses (proxy/response_owners.h): how many are remembered, and how long since the last use; how many
+// searches there may be at once, how long each waits, and how much of a response is read for its id.
+inline constexpr size_t kMaxResponseOwners = 100'000;
+inline constexpr int64_t kResponseOwnerNs = 3'600'000'000'000;
+inline constexpr size_t kMaxResponseLookups = 16;
+inline constexpr int64_t kResponseLookupMs = 5'000;
+inline constexpr size_t kResponseIdBytes = 4096;
+
 // Weights are kept in thousandths so that policies compare loads in integers.
 inline constexpr uint32_t kWeightOne = 1000;
 inline constexpr uint32_t kMinWeight = 10;       // 0.01

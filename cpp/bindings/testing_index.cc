@@ -6,6 +6,7 @@
 #include "index/distinct_count.h"
 #include "index/hash_ring.h"
 #include "index/load_bound.h"
+#include "index/stick_table.h"
 
 namespace vllm_router {
 
@@ -26,6 +27,35 @@ void BindTestingIndex(py::module_& testing) {
         return LoadBound(total, total_weight, factor).Cap(weight);
       },
       py::arg("total"), py::arg("total_weight"), py::arg("factor"), py::arg("weight"));
+  // Times in seconds, workers as numbers.
+  py::class_<StickTable>(testing, "StickTable")
+      .def(
+          py::init([](size_t max_entries, double ttl) {
+            return std::make_unique<StickTable>(
+                StickTable::Options{.max_entries = max_entries, .ttl_ns = static_cast<int64_t>(ttl * 1e9)});
+          }),
+          py::arg("max_entries"), py::arg("ttl"))
+      .def(
+          "stick",
+          [](StickTable& self, std::string_view name, uint32_t worker, double now) {
+            self.Stick(name, WorkerId{worker}, static_cast<int64_t>(now * 1e9));
+          },
+          py::arg("name"), py::arg("worker"), py::arg("now"))
+      .def(
+          "find",
+          [](StickTable& self, std::string_view name, double now) -> std::optional<uint32_t> {
+            const std::optional<WorkerId> worker = self.Find(name, static_cast<int64_t>(now * 1e9));
+            if (!worker) return std::nullopt;
+            return static_cast<uint32_t>(*worker);
+          },
+          py::arg("name"), py::arg("now"))
+      .def(
+          "forget",
+          [](StickTable& self, std::string_view name, double now) {
+            return self.Forget(name, static_cast<int64_t>(now * 1e9));
+          },
+          py::arg("name"), py::arg("now"))
+      .def("__len__", &StickTable::size);
   py::class_<HashRing>(testing, "HashRing")
       .def(
           py::init([](const std::vector<std::pair<std::string, uint32_t>>& names_and_points,

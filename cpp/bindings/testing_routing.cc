@@ -16,6 +16,7 @@
 #include "routing/rate_limit.h"
 #include "routing/request_fields.h"
 #include "routing/request_quarantine.h"
+#include "routing/response_id.h"
 #include "routing/retry_budget.h"
 #include "routing/retry_plan.h"
 #include "routing/routing_text.h"
@@ -651,6 +652,20 @@ void BindTestingRouting(py::module_& testing) {
       .def_property_readonly("in_use", [](const AdmissionHarness& one) { return one.admission().in_use(); })
       .def_property_readonly(
           "waiting", [](const AdmissionHarness& one) { return one.admission().waiting(); });
+
+  testing.def(
+      "response_id_of_path", [](const std::string& path) { return std::string(ResponseIdOfPath(path)); });
+  testing.def("previous_response_id", [](const std::string& body) {
+    std::optional<py::bytes> id;
+    if (const std::optional<std::string> found = PreviousResponseId(body, /*padded=*/false))
+      id.emplace(*found);
+    return id;
+  });
+  testing.def("response_id_of", [](const std::string& beginning, bool event_stream) {
+    std::optional<py::bytes> id;
+    if (const std::optional<std::string> found = ResponseIdOf(beginning, event_stream)) id.emplace(*found);
+    return id;
+  });
 
   // (bytes to keep, what to put behind them)
   testing.def("close_json", [](const std::string& text) {

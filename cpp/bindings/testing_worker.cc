@@ -266,7 +266,7 @@ void BindTestingWorker(py::module_& testing) {
       .def_property_readonly("ejected", &FleetView::ejected)
       .def_property_readonly("may_eject", &MayEject)
       .def("only", &FleetView::Only)
-      .def("find", &FleetView::Find)
+      .def("find", py::overload_cast<std::string_view>(&FleetView::Find, py::const_))
       .def("without", [](const FleetView& view, const std::vector<uint32_t>& positions) {
         return view.Without(positions);
       });

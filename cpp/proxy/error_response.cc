@@ -49,6 +49,10 @@ constexpr ErrorRow kRows[] = {
     {504, kServer, "first_byte_timeout", "The worker did not begin to answer in time."},
     {503, kServer, "worker_drained",
      "The worker that had the request is leaving, and its time was over before it answered.", true},
+    {503, kServer, "response_search_busy",
+     "Which worker holds the response is not known, and too many others are being looked for; try again "
+     "later.",
+     true},
     {503, kServer, "fan_out_busy",
      "16 requests for all workers are under way, and more are not begun; try again when one of them has "
      "ended.",

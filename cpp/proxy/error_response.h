@@ -41,6 +41,7 @@ enum class HttpError : uint8_t {
   kWorkerWriteTimeout,
   kFirstByteTimeout,
   kWorkerDrained,
+  kResponseSearchBusy,
   kFanOutBusy,
   kFanOutFailed,
   kRequestSuspected,

@@ -22,6 +22,7 @@
 #include "proxy/relay.h"
 #include "proxy/tunnel.h"
 #include "routing/json_beginning.h"
+#include "routing/response_id.h"
 
 namespace vllm_router {
 namespace {
@@ -90,6 +91,7 @@ Task<void> Exchange::Run() {
   if (next == Next::kOn && lane_.gates.quarantine.active()) next = co_await CheckQuarantine();
   if (next == Next::kOn && !seat_.TryTake(1)) next = co_await TakeSeat();  // 5 SEAT
   if (next == Next::kOn && key_.unknown_text) next = co_await FindTokens();
+  if (next == Next::kOn && MayNameResponse()) next = co_await FindResponse();
   if (next == Next::kOn) next = co_await Ask();  // 6 SELECT, 7 LEASE, 8 SEND, 9 AWAIT: proxy/tries.h
   if (next == Next::kOn) {                       // 10 RELAY
     if (tries_.answer().status == 101) {
@@ -398,14 +400,8 @@ Task<void> Exchange::AnswerHere() {
 }
 
 Task<AdminReply> Exchange::SendToAll(Errand& errand) {
-  const FanOutRequest request{
-      .head = *head_,
-      .body = body_->held(),
-      .request_id = request_id_.to_worker(),
-      .request_id_name = request_id_.header_name,
-      .client_address = connection_.peer.address,
-      .client_tls = connection_.socket.is_tls(),
-      .drop_authorization = lane_.gatekeeper.takes_client_keys() || lane_.gatekeeper.takes_admin_keys()};
+  FanOutRequest request{.head = *head_, .body = body_->held(), .client = Client()};
+  if (lane_.gatekeeper.takes_admin_keys()) request.client.drop_authorization = true;
   AdminReply reply = co_await FanOut(lane_, errand, request);
   co_return reply;
 }
@@ -493,7 +489,8 @@ bool Exchange::NeedsBody() const {
   const RequestQuarantine& quarantine = lane_.gates.quarantine;
   const bool may_be_quarantined = quarantine.active() && (head_->framing == BodyFraming::kChunked ||
                                                           quarantine.MayKnow(head_->content_length));
-  return may_be_quarantined || lane_.router->NeedsBody(head_->fields) || IsRecorded();
+  return may_be_quarantined || lane_.router->NeedsBody(head_->fields) || IsRecorded() ||
+         (record_.route == Route::kResponses && MayNameResponse());
 }
 
 // A worker's answer goes to the router's cache, so the key is made once more. Without one it stays as it is.
@@ -579,6 +576,73 @@ bool Exchange::MayHaveRoom(Lane& lane) {
   return fleet.in_rotation() == 0 || lane.router->FreePlaces(fleet) > 0;
 }
 
+// Where there is one worker only, it is that one's anyway.
+bool Exchange::MayNameResponse() const {
+  const bool may = record_.route == Route::kResponse ||
+                   (record_.route == Route::kResponses && head_->framing != BodyFraming::kNone);
+  return may && lane_.fleet.Get()->members().size() > 1;
+}
+
+// Engines keep the responses that they made, so who names one is for the worker that has it.
+Task<Exchange::Next> Exchange::FindResponse() {
+  std::string id(ResponseIdOfPath(head_->path));
+  if (record_.route == Route::kResponses && !stream_body_) {
+    id = PreviousResponseId(body_->held(), /*padded=*/true).value_or(std::string());
+  }
+  if (id.empty()) co_return Next::kOn;
+  ResponseOwners& responses = lane_.gates.responses;
+  const auto count = [&responses](ResponseLookup lookup) {
+    responses.lookups[static_cast<size_t>(lookup)].fetch_add(1, std::memory_order_relaxed);
+  };
+  holder_ = responses.workers.Find(id, lane_.clock.NowNanos());
+  if (holder_ && lane_.fleet.Get()->Find(*holder_)) {
+    count(ResponseLookup::kKnown);
+    co_return Next::kOn;
+  }
+  Permit search(responses.searches, lane_);
+  if (!search.TryTake(1)) {
+    count(ResponseLookup::kBusy);
+    co_await Refuse(HttpError::kResponseSearchBusy);
+    co_return Next::kFinish;
+  }
+  Errand errand(head_->via);
+  errand_ = &errand;
+  holder_ = co_await SearchResponse(lane_, errand, *head_, id, Client());
+  errand_ = nullptr;
+  if (errand.cancelled()) {
+    Cancel(CancelReason::kShutdown);  // unless there was another reason before
+    co_await ReplyCancelled();
+    co_return Next::kFinish;
+  }
+  count(holder_ ? ResponseLookup::kFound : ResponseLookup::kNotFound);
+  if (holder_) responses.workers.Stick(id, *holder_, lane_.clock.NowNanos());
+  co_return Next::kOn;
+}
+
+// A stored response's id is one of the first things that its worker says.
+bool Exchange::OnResponseBeginning(void* context, std::string_view data) {
+  auto* exchange = static_cast<Exchange*>(context);
+  std::string& beginning = exchange->beginning_;
+  beginning.append(data.substr(0, kResponseIdBytes - beginning.size()));
+  const std::optional<std::string> id = ResponseIdOf(beginning, exchange->record_.stream);
+  if (id) {
+    Lane& lane = exchange->lane_;
+    lane.gates.responses.workers.Stick(*id, exchange->record_.worker->id, lane.clock.NowNanos());
+  }
+  const bool go_on = !id && beginning.size() < kResponseIdBytes;
+  if (!go_on) std::string().swap(beginning);
+  return go_on;
+}
+
+ClientSide Exchange::Client() const {
+  return {
+      .request_id = request_id_.to_worker(),
+      .request_id_name = request_id_.header_name,
+      .address = connection_.peer.address,
+      .tls = connection_.socket.is_tls(),
+      .drop_authorization = lane_.gatekeeper.takes_client_keys()};
+}
+
 // ---- 6 SELECT, 7 LEASE, 8 SEND, 9 AWAIT
 
 Task<Exchange::Next> Exchange::Ask() {
@@ -590,9 +654,10 @@ Task<Exchange::Next> Exchange::Ask() {
       .stream_body = stream_body_,
       .key = &key_,
       .id = &request_id_,
-      .client_address = connection_.peer.address,
-      .client_tls = connection_.socket.is_tls(),
-      .client_restricted = restricted_client_.has_value()};
+      .client = Client(),
+      .client_restricted = restricted_client_.has_value(),
+      .pinned = holder_,
+      .pinned_work = record_.route == Route::kResponses};
   Tries::End end = co_await tries_.Run(request);
   while (end == Tries::End::kFull && cancelled_ == CancelReason::kNone) {
     total_deadline_.Disarm();
@@ -654,6 +719,8 @@ Task<void> Exchange::RelayAnswer() {
   if (record_.answered_ns < record_.sent_ns) record_.answered_ns = lane_.clock.NowNanos();
   record_.status = answer.status;
   record_.stream = answer.event_stream;
+  const bool stored = record_.route == Route::kResponses && answer.status / 100 == 2 &&
+                      record_.worker != nullptr && lane_.fleet.Get()->members().size() > 1;
   if (answer.event_stream) {
     total_deadline_.Arm(
         lane_.loop.timers(), lane_.options.stream_total_timeout_ms, &Exchange::OnTotalDeadline, this);
@@ -676,7 +743,8 @@ Task<void> Exchange::RelayAnswer() {
       {.worker_idle = &Exchange::OnWorkerIdle,
        .client_stalled = &Exchange::OnClientStalled,
        .first_byte = &Exchange::OnFirstBodyByte,
-       .context = this});
+       .context = this,
+       .beginning = stored ? &Exchange::OnResponseBeginning : nullptr});
   relay_ = chunked && record_.stream ? &relay : nullptr;
   relaying_ = true;
   const Relay::End end = co_await relay.Run(client_head, tries_.in(), reader, chunked);

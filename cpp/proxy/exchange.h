@@ -27,6 +27,7 @@
 #include "proxy/request_body.h"
 #include "proxy/request_id.h"
 #include "proxy/tries.h"
+#include "proxy/upstream_parts.h"
 #include "routing/request_view.h"
 
 namespace vllm_router {
@@ -89,6 +90,10 @@ class Exchange {
   Task<Next> ReadBody();
   void MakeKey();
   Task<Next> CheckQuarantine();
+  bool MayNameResponse() const;
+  Task<Next> FindResponse();
+  static bool OnResponseBeginning(void* context, std::string_view data);
+  ClientSide Client() const;
   bool IsRecorded() const;
   bool NeedsBody() const;
   void KeepPrompt(const RequestView& request);
@@ -163,6 +168,8 @@ class Exchange {
   bool worker_failed_ = false;
   bool relaying_ = false;
   uint64_t tunnelled_in_ = 0;                  // bytes that the client sent after the switch of protocols
+  std::optional<WorkerId> holder_;             // of the response that the request names
+  std::string beginning_;                      // of a response that will be named
   std::optional<uint64_t> restricted_client_;  // whose one request this is
   Relay* relay_ = nullptr;                     // of an event stream, while it runs
 

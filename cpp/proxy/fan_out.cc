@@ -8,11 +8,12 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "http/head_writer.h"
 #include "proxy/error_response.h"
 #include "proxy/fetch.h"
+#include "proxy/hosts.h"
 #include "proxy/json_text.h"
 #include "proxy/lane.h"
+#include "proxy/upstream_parts.h"
 
 namespace vllm_router {
 namespace json = boost::json;
@@ -21,55 +22,30 @@ namespace {
 bool Did(const FanOutResponse& response) { return response.status >= 200 && response.status < 300; }
 
 std::string HeadFor(const Lane& lane, const WorkerUrl& url, const FanOutRequest& request) {
+  UpstreamHeadParts parts = PartsFor(lane, url, request.client);
+  if (request.head.framing != BodyFraming::kNone) parts.framing = BodyFraming::kLength;
+  parts.content_length = request.body.size();
   std::string head;
-  WriteUpstreamHead(
-      request.head,
-      {.prefix = url.prefix,
-       .authority = url.authority,
-       .preserve_host = lane.options.preserve_host,
-       .hop_name = lane.hop_name,
-       .client_address = request.client_address,
-       .forwarded_proto = request.client_tls ? "https" : "http",
-       .trust_forwarded = lane.options.trust_forwarded,
-       .request_id_name = request.request_id_name,
-       .request_id = request.request_id,
-       .authorization = url.receives_api_key ? std::string_view(lane.bearer) : std::string_view(),
-       .drop_authorization = request.drop_authorization,
-       .framing = request.head.framing == BodyFraming::kNone ? BodyFraming::kNone : BodyFraming::kLength,
-       .content_length = request.body.size()},
-      &head);
+  WriteUpstreamHead(request.head, parts, &head);
   return head;
 }
 
-struct Gathering {
-  std::vector<WorkerUrl> hosts;
-  std::vector<FanOutResponse> responses;
-  size_t next = 0;
-  size_t running = 0;
-  Signal all_in;
-};
-
-// One after the other, until no host is left.
-Task<void> Work(Lane& lane, Errand& errand, const FanOutRequest& request, Gathering& gathering) {
-  while (gathering.next < gathering.hosts.size()) {
-    const size_t at = gathering.next++;
-    const WorkerUrl& url = gathering.hosts[at];
-    FanOutResponse& response = gathering.responses[at];
-    response.worker = url.base;
-    StatusOr<Fetched> fetched = co_await Send(
-        lane, &errand, url, HeadFor(lane, url, request), request.body, lane.options.request_timeout_ms);
-    if (fetched.ok()) {
-      response.status = fetched->status;
-      response.body = std::move(fetched->body);
-      if (response.body.size() > kMaxFanOutResponseBytes) {
-        response.body.resize(kMaxFanOutResponseBytes);
-        response.body.shrink_to_fit();
-      }
-    } else {
-      response.error = std::string(fetched.status().message());
-    }
+Task<void> Ask(
+    Lane& lane, Errand& errand, const FanOutRequest& request, const WorkerUrl& url,
+    FanOutResponse& response) {
+  response.worker = url.base;
+  StatusOr<Fetched> fetched = co_await Send(
+      lane, &errand, url, HeadFor(lane, url, request), request.body, lane.options.request_timeout_ms);
+  if (!fetched.ok()) {
+    response.error = std::string(fetched.status().message());
+    co_return;
   }
-  if (--gathering.running == 0) gathering.all_in.Notify();
+  response.status = fetched->status;
+  response.body = std::move(fetched->body);
+  if (response.body.size() > kMaxFanOutResponseBytes) {
+    response.body.resize(kMaxFanOutResponseBytes);
+    response.body.shrink_to_fit();
+  }
 }
 
 void AppendMember(std::string_view name, std::string_view value, std::string* text) {
@@ -156,43 +132,38 @@ void LogMissed(const FanOutRequest& request, const std::vector<FanOutResponse>& 
   if (count == 0) return;
   Log(LogLevel::kWarning,
       Concat(
-          "request ", request.request_id, " to ", request.head.path, " was not done by ", count, " of ",
-          responses.size(), " workers: ", missed, count > kMaxFanOutNames ? " and others" : ""));
+          "request ", request.client.request_id, " to ", request.head.path, " was not done by ", count,
+          " of ", responses.size(), " workers: ", missed, count > kMaxFanOutNames ? " and others" : ""));
 }
 
 }  // namespace
 
 Task<AdminReply> FanOut(Lane& lane, Errand& errand, const FanOutRequest& request) {
-  Gathering gathering;
   const std::shared_ptr<const FleetView> fleet = lane.router->fleet();
-  std::set<std::string_view> seen;
-  for (const FleetView::Member& member : fleet->members()) {
-    if (seen.insert(member.worker->url.base).second) gathering.hosts.push_back(member.worker->url);
-  }
-  if (gathering.hosts.empty()) {
+  const std::vector<uint32_t> hosts = HostsOf(*fleet);
+  if (hosts.empty()) {
     const ErrorRow& row = ErrorOf(HttpError::kNoWorkers);
     co_return AdminReply{
         .status = row.status,
         .body = ErrorBody("There are no workers to send it to.", row.type, row.code),
         .error_code = row.code};
   }
-  gathering.responses.resize(gathering.hosts.size());
-  const size_t at_once = std::min(gathering.hosts.size(), kMaxFanOutAtOnce);
-  gathering.running = at_once;
-  for (size_t i = 0; i < at_once; ++i) Spawn(Work(lane, errand, request, gathering));
-  while (gathering.running > 0) co_await gathering.all_in;
+  std::vector<FanOutResponse> responses(hosts.size());
+  co_await ForEach(hosts.size(), kMaxFanOutAtOnce, [&](size_t i) {
+    return Ask(lane, errand, request, fleet->worker(hosts[i]).url, responses[i]);
+  });
 
   if (FanOutPaths::EmptiesCache(request.head.path)) {
     std::set<std::string_view> emptied;
-    for (const FanOutResponse& response : gathering.responses) {
+    for (const FanOutResponse& response : responses) {
       if (Did(response)) emptied.insert(response.worker);
     }
     for (const FleetView::Member& member : fleet->members()) {
       if (emptied.contains(member.worker->url.base)) lane.router->ForgetCache(member.worker->id);
     }
   }
-  if (!errand.cancelled()) LogMissed(request, gathering.responses);
-  co_return MergeFanOut(gathering.responses);
+  if (!errand.cancelled()) LogMissed(request, responses);
+  co_return MergeFanOut(responses);
 }
 
 }  // namespace vllm_router

@@ -26,6 +26,7 @@
 #include "http/head.h"
 #include "net/task.h"
 #include "proxy/admin_reply.h"
+#include "proxy/upstream_parts.h"
 
 namespace vllm_router {
 
@@ -35,11 +36,7 @@ struct Lane;
 struct FanOutRequest {
   const RequestHead& head;
   std::string_view body;
-  std::string_view request_id;       // sent to the workers
-  std::string_view request_id_name;  // the field that it came in; may be empty
-  std::string_view client_address;
-  bool client_tls = false;
-  bool drop_authorization = false;  // the client's key was meant for us
+  ClientSide client;
 };
 
 Task<AdminReply> FanOut(Lane& lane, Errand& errand, const FanOutRequest& request);

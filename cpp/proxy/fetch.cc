@@ -46,6 +46,7 @@ void FetchDeadline::Pass(void* deadline) {
 void Errand::Cancel() {
   cancelled_ = true;
   for (FetchDeadline* fetch : fetches_) FetchDeadline::Pass(fetch);
+  if (inner_ != nullptr) inner_->Cancel();
   EndPause();
 }
 
@@ -100,7 +101,7 @@ std::string WriteHead(
 
 Task<StatusOr<Fetched>> Run(
     Lane& lane, Errand* errand, WorkerUrl url, std::string head, std::string_view body_to_send,
-    int64_t timeout_ms, bool outside) {
+    int64_t timeout_ms, bool outside, Part wanted = Part::kWhole) {
   FetchDeadline deadline(lane, errand);
   deadline.timer.Arm(lane.loop.timers(), timeout_ms, &FetchDeadline::Pass, &deadline);
   deadline.name = std::make_shared<Resolver::Waiter>(lane.loop);
@@ -158,6 +159,7 @@ Task<StatusOr<Fetched>> Run(
       if (state == ParseState::kBad) co_return absl::FailedPreconditionError("the answer is not HTTP");
       fetched.status = parser.head().status;
       in_body = fetched.status >= 200;
+      if (in_body && wanted == Part::kStatus) co_return fetched;
       if (in_body) {
         body = BodyReader(parser.head().framing, parser.head().content_length, MessageKind::kResponse);
       }
@@ -194,8 +196,9 @@ Task<StatusOr<Fetched>> Post(
 }
 
 Task<StatusOr<Fetched>> Send(
-    Lane& lane, Errand* errand, WorkerUrl url, std::string head, std::string_view body, int64_t timeout_ms) {
-  return Run(lane, errand, std::move(url), std::move(head), body, timeout_ms, /*outside=*/false);
+    Lane& lane, Errand* errand, WorkerUrl url, std::string head, std::string_view body, int64_t timeout_ms,
+    Part part) {
+  return Run(lane, errand, std::move(url), std::move(head), body, timeout_ms, /*outside=*/false, part);
 }
 
 }  // namespace vllm_router

@@ -46,6 +46,9 @@ class Errand {
   bool cancelled() const { return cancelled_; }
   std::span<const std::string_view> via() const { return via_; }
 
+  // Another one that is done for this one, which ends it as well; null when it has ended.
+  void set_inner(Errand* inner) { inner_ = inner; }
+
   // It may take minutes, so a server that stops does not wait for it.
   void set_long() { long_ = true; }
   bool is_long() const { return long_; }
@@ -61,6 +64,7 @@ class Errand {
   bool long_ = false;
   std::unordered_set<FetchDeadline*> fetches_;
   Delay* pause_ = nullptr;
+  Errand* inner_ = nullptr;
 };
 
 // GET, with the workers' key if `url` receives it. Unavailable where there is no connection or it breaks, DeadlineExceeded where no response
@@ -77,9 +81,13 @@ Task<StatusOr<Fetched>> Fetch(
 Task<StatusOr<Fetched>> Post(
     Lane& lane, Errand* errand, WorkerUrl url, std::string target, std::string json, int64_t timeout_ms);
 
+// What is waited for: all of the response, or its status, where no more is of use.
+enum class Part : uint8_t { kWhole, kStatus };
+
 // A request whose head is written already. `body` outlives the task.
 Task<StatusOr<Fetched>> Send(
-    Lane& lane, Errand* errand, WorkerUrl url, std::string head, std::string_view body, int64_t timeout_ms);
+    Lane& lane, Errand* errand, WorkerUrl url, std::string head, std::string_view body, int64_t timeout_ms,
+    Part part = Part::kWhole);
 
 // What ends a fetch before its time, whichever step it is in.
 struct FetchDeadline {

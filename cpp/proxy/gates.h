@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/limits.h"
+#include "proxy/response_owners.h"
 #include "proxy/server_options.h"
 #include "proxy/slow_uploads.h"
 #include "routing/admission.h"
@@ -35,6 +36,7 @@ struct Gates {
   std::optional<RateLimit> rate;
   RetryBudget retries;
   RequestQuarantine quarantine;
+  ResponseOwners responses;
 
   std::mutex ejecting;  // held while a 5xx may open a circuit breaker (worker/outlier_detector.h)
   std::atomic<bool> panicking{false};  // panic mode has begun: no circuit breaker admits requests

@@ -195,6 +195,7 @@ class Metrics::Collector : public prometheus::Collectable {
     WriteFleet(&page, *fleet);
     WriteAdmission(&page);
     WriteQuarantine(&page);
+    WriteResponses(&page);
     WriteConnections(&page);
     WriteFiles(&page);
     WriteProcess(&page);
@@ -244,6 +245,7 @@ class Metrics::Collector : public prometheus::Collectable {
   void WriteFleet(Page* page, const FleetView& fleet) const;
   void WriteAdmission(Page* page) const;
   void WriteQuarantine(Page* page) const;
+  void WriteResponses(Page* page) const;
   void WriteConnections(Page* page) const;
   void WriteFiles(Page* page) const;
   void WriteProcess(Page* page) const;
@@ -718,6 +720,19 @@ void Metrics::Collector::WriteQuarantine(Page* page) const {
   page->Gauge(
       "restricted_clients", "Clients that may have one request at a time, after two quarantined requests.");
   page->Add(static_cast<double>(counts.restricted));
+}
+
+void Metrics::Collector::WriteResponses(Page* page) const {
+  const ResponseOwners& responses = gates_.responses;
+  page->Counter(
+      "response_lookups_total", "Requests that named a stored response, by how its worker was found.");
+  for (int i = 0; i < kResponseLookupCount; ++i) {
+    page->Add(
+        static_cast<double>(responses.lookups[i].load(std::memory_order_relaxed)),
+        {Label("result", ResponseLookupName(static_cast<ResponseLookup>(i)))});
+  }
+  page->Gauge("known_responses", "Stored responses whose worker is known.");
+  page->Add(static_cast<double>(responses.workers.size()));
 }
 
 void Metrics::Collector::WriteConnections(Page* page) const {

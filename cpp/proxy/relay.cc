@@ -57,6 +57,9 @@ Task<Relay::End> Relay::Run(std::string_view head, Buffer& in, BodyReader& reade
     const bool ended = !part.bad && (reader.ended() || (worker_closed && reader.EndOfConnection()));
 
     if (bytes_ == 0 && !part.data.empty()) hooks_.first_byte(hooks_.context);
+    if (hooks_.beginning != nullptr && !part.data.empty() && !hooks_.beginning(hooks_.context, part.data)) {
+      hooks_.beginning = nullptr;
+    }
 
     // head | size CRLF | data | CRLF | 0 CRLF CRLF, whichever of them there are
     std::array<iovec, 4> pieces;

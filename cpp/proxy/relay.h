@@ -39,6 +39,8 @@ class Relay {
     Timer::Callback client_stalled;
     Timer::Callback first_byte;  // of the body, once, before it is written
     void* context;
+    // Of each piece of the body before it is written, as long as it returns true; null: not wanted.
+    bool (*beginning)(void* context, std::string_view data) = nullptr;
   };
 
   Relay(EventLoop& loop, Socket& worker, Socket& client, const Limits& limits, const Hooks& hooks);
@@ -61,7 +63,7 @@ class Relay {
   Socket& worker_;
   Socket& client_;
   const Limits limits_;
-  const Hooks hooks_;
+  Hooks hooks_;
   Timer timer_;
   StreamTail tail_;
   uint64_t bytes_ = 0;

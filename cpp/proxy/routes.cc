@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "routing/response_id.h"
+
 namespace vllm_router {
 namespace {
 
@@ -34,6 +36,7 @@ constexpr std::array<Row, kRouteCount> kRoutes = {{
     {Route::kRerank, Inference("/rerank")},
     {Route::kV1Rerank, Inference("/v1/rerank")},
     {Route::kResponses, Stores("/v1/responses")},
+    {Route::kResponse, {.label = "/v1/responses/{id}"}},
     {Route::kMessages, Generates("/v1/messages")},
     {Route::kScore, Inference("/score")},
     {Route::kTokenize, Inference("/tokenize")},
@@ -65,6 +68,7 @@ constexpr std::array<Row, kRouteCount> kRoutes = {{
 Route FindRoute(std::string_view path) {
   constexpr std::string_view kWorkerPrefix = "/workers/";
   if (path.starts_with(kWorkerPrefix) && path.size() > kWorkerPrefix.size()) return Route::kWorker;
+  if (!ResponseIdOfPath(path).empty()) return Route::kResponse;
   for (const Row& row : kRoutes) {
     if (row.info.label == path) return row.route;
   }

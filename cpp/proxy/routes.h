@@ -17,6 +17,7 @@ enum class Route : uint8_t {
   kRerank,
   kV1Rerank,
   kResponses,
+  kResponse,  // a stored one, by id, and what is below it
   kMessages,
   kScore,
   kTokenize,

@@ -10,13 +10,13 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "http/dot_segments.h"
-#include "http/head_writer.h"
 #include "http/unframe.h"
 #include "proxy/health_checker.h"
 #include "proxy/lane.h"
 #include "proxy/quarantine.h"
 #include "proxy/relay.h"
 #include "proxy/tls_files.h"
+#include "proxy/upstream_parts.h"
 
 namespace vllm_router {
 namespace {
@@ -80,7 +80,7 @@ Task<Tries::End> Tries::Run(const Request& request) {
     if (!failed) co_return End::kAnswered;
 
     tried_.push_back(ticket_.worker().id);
-    failed->untried_left = AnyUntried();
+    failed->untried_left = !request_.pinned && AnyUntried();
     const int64_t now = lane_.clock.NowNanos();
     std::optional<int64_t> pause;
     if (replayable_) pause = plan_->Next(*failed, now, lane_.ids);
@@ -264,13 +264,26 @@ bool Tries::Select() {
     StatusOr<Ticket> ticket = Choose();
     record_.chosen_ns = lane_.clock.NowNanos();
     if (!ticket.ok()) {
-      if (SelectInPanic()) break;
+      if (!request_.pinned && SelectInPanic()) break;
+      if (request_.pinned) {
+        Fail(HttpError::kQueueFull, std::string(ticket.status().message()));
+        return false;
+      }
       all_full_ = lane_.router->options().max_worker_requests != 0 && fleet_->in_rotation() != 0;
       // After a try, that one's failure says more.
       if (tried_.empty()) Fail(HttpError::kNoWorkers, std::string(ticket.status().message()));
       return false;
     }
     ticket_ = *std::move(ticket);
+    if (request_.pinned) {  // nobody else will do, so it is asked even where its circuit breaker is open
+      if (!MayHavePath(ticket_.worker())) {
+        Fail(HttpError::kPathOutsidePrefix);
+        return false;
+      }
+      pass_ = ticket_.shared_worker()->breaker.TryPass(lane_.options.breaker);
+      if (!pass_) pass_ = ticket_.shared_worker()->breaker.PassInPanic();
+      break;
+    }
     if (!MayHavePath(ticket_.worker())) {
       refused_.push_back(ticket_.worker().id);
       continue;
@@ -331,6 +344,12 @@ bool Tries::SelectInPanic() {
 // Usually among all that the snapshot says. Under --max-worker-requests, one who has room and was tried, or rests, is
 // better than others who have none.
 StatusOr<Ticket> Tries::Choose() {
+  if (request_.pinned) {
+    if (const std::optional<uint32_t> position = fleet_->Find(*request_.pinned)) {
+      return lane_.router->SelectPinned(*request_.key, *fleet_, *position, request_.pinned_work);
+    }
+    request_.pinned.reset();  // it has left the fleet
+  }
   if (fleet_->steady() && tried_.empty() && refused_.empty())
     return lane_.router->Select(*request_.key, *fleet_);
   StatusOr<Ticket> ticket = lane_.router->Select(*request_.key, Eligible());
@@ -507,7 +526,7 @@ void Tries::ReportLoss() {
       {.digest = *digest_,
        .bytes = request_.body->bytes(),
        .host = HostNumber(ticket_.worker().url),
-       .client = ClientNumber(lane_, *request_.head, request_.client_address),
+       .client = ClientNumber(lane_, *request_.head, request_.client.address),
        .request_id = request_.id->id},
       lane_.clock.NowNanos());
 }
@@ -520,31 +539,16 @@ bool Tries::IsSuspected() {
 
 void Tries::WriteHead() {
   const RequestHead& head = *request_.head;
-  const Worker& worker = ticket_.worker();
-  const ServerOptions& options = lane_.options;
+  const WorkerUrl& url = ticket_.worker().url;
   const bool has_body = head.framing != BodyFraming::kNone;
   const bool chunked = has_body && request_.stream_body && head.framing == BodyFraming::kChunked;
+  UpstreamHeadParts parts = PartsFor(lane_, url, request_.client);
+  parts.data_parallel_rank = url.rank;
+  parts.websocket = head.websocket;
+  parts.framing = !has_body ? BodyFraming::kNone : chunked ? BodyFraming::kChunked : BodyFraming::kLength;
+  parts.content_length = request_.stream_body ? head.content_length : request_.body->held().size();
   head_for_worker_.clear();
-  WriteUpstreamHead(
-      head,
-      {.prefix = worker.url.prefix,
-       .authority = worker.url.authority,
-       .preserve_host = options.preserve_host,
-       .hop_name = lane_.hop_name,
-       .client_address = request_.client_address,
-       .forwarded_proto = request_.client_tls ? "https" : "http",
-       .trust_forwarded = options.trust_forwarded,
-       .request_id_name = request_.id->header_name,
-       .request_id = request_.id->to_worker(),
-       .data_parallel_rank = worker.url.rank,
-       .authorization = worker.url.receives_api_key ? std::string_view(lane_.bearer) : std::string_view(),
-       .drop_authorization = lane_.gatekeeper.takes_client_keys(),
-       .websocket = head.websocket,
-       .framing = !has_body ? BodyFraming::kNone
-                  : chunked ? BodyFraming::kChunked
-                            : BodyFraming::kLength,
-       .content_length = request_.stream_body ? head.content_length : request_.body->held().size()},
-      &head_for_worker_);
+  WriteUpstreamHead(head, parts, &head_for_worker_);
 }
 
 // The whole request in one write if the socket takes it; what it does not take, and a streamed body, is the sender's.

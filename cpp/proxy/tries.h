@@ -39,6 +39,7 @@
 #include "proxy/request_body.h"
 #include "proxy/request_id.h"
 #include "proxy/server_errors.h"
+#include "proxy/upstream_parts.h"
 #include "proxy/upstream_pool.h"
 #include "routing/request_quarantine.h"
 #include "routing/retry_plan.h"
@@ -65,9 +66,11 @@ class Tries {
     bool stream_body;  // piece by piece, while it arrives
     const RoutingKey* key;
     const RequestId* id;
-    std::string_view client_address;
-    bool client_tls;
+    ClientSide client;
     bool client_restricted;  // by the quarantine: not given to a second worker after a loss
+    // The only worker that will do, whatever its state, and whether --max-worker-requests holds for it.
+    std::optional<WorkerId> pinned;
+    bool pinned_work;
   };
 
   // Called with `context` while a body is streamed.

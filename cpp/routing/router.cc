@@ -402,8 +402,19 @@ LoadShare Router::ShareOf(const RoutingKey& key, const Decision& decision) const
 }
 
 StatusOr<Ticket> Router::Select(const RoutingKey& key, const FleetView& fleet) {
+  return options_.max_worker_requests != 0 ? SelectBelow(key, fleet) : SelectAny(key, fleet);
+}
+
+StatusOr<Ticket> Router::SelectPinned(
+    const RoutingKey& key, const FleetView& fleet, uint32_t position, bool bounded) {
+  const FleetView only = fleet.Only(position);
+  StatusOr<Ticket> ticket = bounded ? Select(key, only) : SelectAny(key, only);
+  if (ticket.ok()) ticket->CallPinned();
+  return ticket;
+}
+
+StatusOr<Ticket> Router::SelectAny(const RoutingKey& key, const FleetView& fleet) {
   if (key.explanation != nullptr) ListCandidates(fleet, key.explanation.get());
-  if (options_.max_worker_requests != 0) return SelectBelow(key, fleet);
   std::optional<Decision> decision = policy_->Choose(key, fleet);
   if (!decision) return absl::UnavailableError(NobodyEligible(fleet));
   decision->explanation = key.explanation;
@@ -413,6 +424,7 @@ StatusOr<Ticket> Router::Select(const RoutingKey& key, const FleetView& fleet) {
 }
 
 StatusOr<Ticket> Router::SelectBelow(const RoutingKey& key, const FleetView& fleet) {
+  if (key.explanation != nullptr) ListCandidates(fleet, key.explanation.get());
   const int64_t most = options_.max_worker_requests;
   for (;;) {
     std::vector<uint32_t> full;

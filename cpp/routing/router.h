@@ -102,6 +102,10 @@ class Router {
   // Unavailable when nobody in `fleet` is eligible, or all who are have max_worker_requests open; the message says how
   // many there are and why not.
   StatusOr<Ticket> Select(const RoutingKey& key, const FleetView& fleet);
+  // The member at `position`, whatever its state: nobody else will do. The policy hears of it as of any choice. `bounded`:
+  // Unavailable when it has max_worker_requests.
+  StatusOr<Ticket> SelectPinned(
+      const RoutingKey& key, const FleetView& fleet, uint32_t position, bool bounded);
   // How many more requests the workers that may be chosen now may have under max_worker_requests: the eligible ones, or, where
   // no circuit breaker admits a request, all healthy ones. REQUIRES: that is not 0.
   int64_t FreePlaces(const FleetView& fleet) const;
@@ -111,6 +115,7 @@ class Router {
   Router(const RouterOptions& options, std::shared_ptr<Policy> policy);
 
   LoadShare ShareOf(const RoutingKey& key, const Decision& decision) const;
+  StatusOr<Ticket> SelectAny(const RoutingKey& key, const FleetView& fleet);
   StatusOr<Ticket> SelectBelow(const RoutingKey& key, const FleetView& fleet);
   void MakePrompt(const RequestView& request, std::optional<RequestFields>* parsed, RoutingKey* key) const;
   void MakeBlocks(const RequestView& request, std::optional<RequestFields>* parsed, RoutingKey* key) const;

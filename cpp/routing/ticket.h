@@ -42,6 +42,9 @@ class Ticket {
   const Policy& policy() const { return *policy_; }
   bool finished() const { return (state_.load(std::memory_order_acquire) & kFinished) != 0; }
 
+  // The worker was given, so the policy's reason is none.
+  void CallPinned() { decision_.reason = Reason::kPinned; }
+
   // Returns the prefill share, once.
   void FirstToken();
   // Returns the load and tells the policy. True for the call that did it.

@@ -24,6 +24,13 @@ std::optional<uint32_t> FleetView::Find(std::string_view url) const {
   return std::nullopt;
 }
 
+std::optional<uint32_t> FleetView::Find(WorkerId id) const {
+  for (uint32_t position = 0; position < members_.size(); ++position) {
+    if (worker(position).id == id) return position;
+  }
+  return std::nullopt;
+}
+
 FleetView FleetView::Without(std::span<const uint32_t> positions) const {
   FleetView smaller(*this);
   for (const uint32_t position : positions) smaller.is_eligible_[position] = 0;

@@ -52,7 +52,8 @@ class FleetView {
   std::span<const uint32_t> eligible() const { return eligible_; }  // positions, ascending
   bool IsEligible(uint32_t position) const { return is_eligible_[position] != 0; }
   const Worker& worker(uint32_t position) const { return *members_[position].worker; }
-  std::optional<uint32_t> Find(std::string_view url) const;  // O(members)
+  std::optional<uint32_t> Find(std::string_view url) const;  // O(members), as the next one
+  std::optional<uint32_t> Find(WorkerId id) const;
 
   uint64_t membership() const { return membership_; }
   uint32_t in_rotation() const { return in_rotation_; }  // members that are healthy and not draining

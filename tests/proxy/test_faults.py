@@ -450,10 +450,14 @@ def test_one_of_four_workers_killed_under_load_and_back(stage):
         eventually(lambda: router.core.workers[0].healthy, "the worker never came back")
         warmth = f'vllm_router_worker_warmth{{worker="{back.url}"}} 1\n'
         eventually(lambda: warmth in router.server.metrics_text(), "its share never grew to its whole")
-        mark, whole = len(back.requests), sum(counts.values())
-        eventually(lambda: sum(counts.values()) > whole + 400)
-        share = (len(back.requests) - mark) / (sum(counts.values()) - whole)
-        assert share > 0.15, "a quarter is its due"
+
+        def has_its_share():
+            """Of 400 requests. On a busy machine a health check may fail, and its share begins anew."""
+            mark, whole = len(back.requests), sum(counts.values())
+            eventually(lambda: sum(counts.values()) > whole + 400)
+            return (len(back.requests) - mark) / (sum(counts.values()) - whole) > 0.15
+
+        eventually(has_its_share, "a quarter is its due")
     finally:
         stop.set()
         for thread in threads:

@@ -1,0 +1,25 @@
+// What the head of a client's request has that goes to a worker, where it is the same for all such requests.
+#pragma once
+
+#include <string_view>
+
+#include "http/head_writer.h"
+#include "worker/worker_url.h"
+
+namespace vllm_router {
+
+struct Lane;
+
+// What a worker is told of the client. Views into the exchange.
+struct ClientSide {
+  std::string_view request_id;       // sent to the workers
+  std::string_view request_id_name;  // the field that it came in; may be empty
+  std::string_view address;
+  bool tls = false;
+  bool drop_authorization = false;  // the client's key was meant for us
+};
+
+// For a request without a body; whoever sends one says how it is framed.
+UpstreamHeadParts PartsFor(const Lane& lane, const WorkerUrl& url, const ClientSide& client);
+
+}  // namespace vllm_router

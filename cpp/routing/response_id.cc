@@ -1,0 +1,109 @@
+#include "routing/response_id.h"
+
+#include <cstdint>
+
+#include "routing/json_beginning.h"
+#include "routing/json_reading.h"
+#include "routing/request_view.h"
+
+namespace vllm_router {
+namespace {
+
+namespace ondemand = simdjson::ondemand;
+
+constexpr size_t kMostIdBytes = 256;
+constexpr std::string_view kPrevious = "previous_response_id";
+
+std::optional<std::string> AsId(ondemand::value& value) {
+  std::string_view text;
+  if (value.get_string().get(text) != simdjson::SUCCESS) return std::nullopt;
+  if (text.empty() || text.size() > kMostIdBytes) return std::nullopt;
+  return std::string(text);
+}
+
+enum class Repeated : uint8_t { kFirst, kLast };  // which one counts
+
+// Calls `read` with the values of the object's members of that name.
+template <typename Read>
+void WithMember(
+    ondemand::object& object, const char* end, std::string_view name, Repeated repeated, Read read) {
+  json::ForEachMember(object, end, [&](std::string_view member, ondemand::value& value) {
+    if (member == name) read(value);
+    return member != name || repeated == Repeated::kLast;
+  });
+}
+
+// The text must be padded.
+template <typename Read>
+void WithTopLevelMember(std::string_view padded, std::string_view name, Repeated repeated, Read read) {
+  ondemand::parser parser;
+  ondemand::document document;
+  ondemand::object object;
+  const size_t capacity = padded.size() + kBodyPadding;
+  if (parser.iterate(padded.data(), padded.size(), capacity).get(document) != simdjson::SUCCESS) return;
+  if (document.get_object().get(object) != simdjson::SUCCESS) return;
+  WithMember(object, padded.data() + padded.size(), name, repeated, read);
+}
+
+// What stands behind the first `data:` of an event stream, to the end of the line or of what there is of it.
+std::string_view FirstData(std::string_view stream) {
+  constexpr std::string_view kData = "data:";
+  while (!stream.empty()) {
+    const size_t line_end = stream.find_first_of("\r\n");
+    const std::string_view line = stream.substr(0, line_end);
+    if (line.starts_with(kData)) return line.substr(kData.size());
+    if (line_end == std::string_view::npos) break;
+    stream.remove_prefix(line_end + 1);
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string_view ResponseIdOfPath(std::string_view path) {
+  if (!path.starts_with(kResponsePathPrefix)) return {};
+  path.remove_prefix(kResponsePathPrefix.size());
+  const std::string_view id = path.substr(0, path.find('/'));
+  return id.size() <= kMostIdBytes ? id : std::string_view();
+}
+
+std::optional<std::string> PreviousResponseId(std::string_view body, bool padded) {
+  // A name may be written with escapes, which nobody does.
+  if (body.find(kPrevious) == std::string_view::npos) return std::nullopt;
+  std::string copy;
+  if (!padded) {
+    copy.reserve(body.size() + kBodyPadding);
+    copy = body;
+    body = copy;
+  }
+  std::optional<std::string> id;
+  WithTopLevelMember(body, kPrevious, Repeated::kLast, [&id](ondemand::value& value) { id = AsId(value); });
+  return id;
+}
+
+std::optional<std::string> ResponseIdOf(std::string_view beginning, bool event_stream) {
+  const std::string_view text = event_stream ? FirstData(beginning) : beginning;
+  const std::optional<JsonBeginning> whole = CloseJson(text);
+  if (!whole) return std::nullopt;
+  std::string padded;
+  padded.reserve(whole->keep + whole->closing.size() + kBodyPadding);
+  padded.append(text.substr(0, whole->keep)).append(whole->closing);
+  std::optional<std::string> id;
+  const auto read_id = [&](ondemand::value& value) {
+    const std::string_view token = json::ReadToken(value);
+    const bool cut = token.data() + token.size() > padded.data() + whole->keep;  // it may go on
+    if (!cut) id = AsId(value);
+  };
+  if (!event_stream) {
+    WithTopLevelMember(padded, "id", Repeated::kFirst, read_id);
+    return id;
+  }
+  WithTopLevelMember(padded, "response", Repeated::kFirst, [&](ondemand::value& value) {
+    ondemand::object response;
+    if (value.get_object().get(response) != simdjson::SUCCESS) return;
+    WithMember(response, padded.data() + padded.size(), "id", Repeated::kFirst, read_id);
+  });
+  return id;
+}
+
+}  // namespace vllm_router

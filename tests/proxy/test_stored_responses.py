@@ -1,0 +1,265 @@
+"""Responses that engines store: whoever names one is for the worker that made it.
+
+mending row 20: GET, cancel and DELETE of /v1/responses/{id} went to any worker and found 0 to 3 of 20.
+"""
+
+import itertools
+import json
+
+import pytest
+
+from tests.fakes.stage import error_of
+from tests.fakes.wire import chunk, eventually, request, response
+
+PATH = "/v1/responses"
+NUMBERS = itertools.count(1)
+NOT_STORED = b'{"error": {"code": "not_stored"}}'
+STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def engine(stage, **options):
+    """Makes responses, and knows those that it made; what names another one is 404."""
+
+    def answer(connection, message):
+        parts = message.target.partition("?")[0].split("/")
+        known = len(parts) < 4 or parts[3] in worker.made
+        if message.method == "POST" and parts == ["", "v1", "responses"]:
+            body = json.loads(message.body)
+            previous = body.get("previous_response_id")
+            known = previous is None or previous in worker.made
+        if message.target == "/health" and worker.ill:
+            connection.send(response(503, b""))
+            return
+        if not known:
+            connection.send(response(404, NOT_STORED))
+            return
+        if message.method == "POST" and len(parts) == 3:
+            name = f"resp_{next(NUMBERS)}"
+            worker.made.append(name)
+            made = {"id": name, "object": "response", "worker": worker.port}
+            if body.get("stream"):
+                event = json.dumps({"response": made, "type": "response.created"}).encode()
+                connection.send(STREAM + chunk(b"event: response.created\ndata: " + event + b"\n\n"))
+                if worker.gate_of_streams is not None:
+                    worker.gate_of_streams.wait()
+                connection.send(
+                    chunk(b'event: response.completed\ndata: {"response": {}}\n\n') + b"0\r\n\r\n"
+                )
+                return
+            connection.send(response(200, json.dumps(made).encode()))
+        else:
+            connection.send(response(200, json.dumps({"worker": worker.port}).encode()))
+
+    worker = stage.worker(answer, **options)
+    worker.made = []
+    worker.ill = False
+    worker.gate_of_streams = None
+    return worker
+
+
+def ask(client, method, target, body=None, *fields):
+    answer = client.ask(method, target, *fields, body=None if body is None else json.dumps(body).encode())
+    assert answer.status == 200, answer.body
+    return answer
+
+
+def metric(router, name):
+    lines = router.server.metrics_text().splitlines()
+    return next(float(line.split()[-1]) for line in lines if line.startswith(f"vllm_router_{name} "))
+
+
+def lookups(router, result):
+    return metric(router, f'response_lookups_total{{result="{result}"}}')
+
+
+@pytest.mark.parametrize("policy", ["round_robin", "cache_aware", "consistent_hash"])
+@pytest.mark.parametrize("stream", [False, True], ids=["json", "stream"])
+def test_every_response_is_found_again(stage, policy, stream):
+    """mending row 20: GET, cancel and DELETE, and input_items below it."""
+    workers = [engine(stage) for _ in range(4)]
+    router = stage.router(*workers, policy=policy)
+    client = stage.client(router)
+    for number in range(12):
+        body = {"input": f"{number} " * 50, "stream": stream}
+        made = ask(client, "POST", PATH, body).body
+        if stream:
+            name = json.loads(made.split(b"data: ")[1].split(b"\n")[0])["response"]["id"]
+        else:
+            name = json.loads(made)["id"]
+        (port,) = (worker.port for worker in workers if name in worker.made)
+        for method, below in [
+            ("GET", ""),
+            ("GET", "?stream=true&starting_after=3"),
+            ("GET", "/input_items"),
+            ("POST", "/cancel"),
+            ("DELETE", ""),
+        ]:
+            answer = ask(client, method, f"{PATH}/{name}{below}")
+            assert json.loads(answer.body)["worker"] == port
+    assert (lookups(router, "known"), lookups(router, "found")) == (60, 0)
+    assert metric(router, "known_responses") == 12
+
+
+def test_a_conversation_goes_on_where_its_last_response_is(stage):
+    """mending row 20: `previous_response_id` is 404 at every other worker."""
+    workers = [engine(stage) for _ in range(4)]
+    client = stage.client(stage.router(*workers, policy="round_robin"))
+    turn = json.loads(ask(client, "POST", PATH, {"input": "hello"}).body)
+    for _ in range(8):
+        after = json.loads(
+            ask(client, "POST", PATH, {"input": "and then?", "previous_response_id": turn["id"]}).body
+        )
+        assert after["worker"] == turn["worker"]
+        turn = after
+
+
+def test_one_that_another_router_passed_is_searched_for(stage):
+    """mending row 20: asked of all, the first that has it; it is known from then on."""
+    workers = [engine(stage) for _ in range(4)]
+    made = json.loads(ask(stage.client(stage.router(*workers)), "POST", PATH, {"input": "x"}).body)
+    router = stage.router(*workers)
+    client = stage.client(router)
+    key = ("Authorization", "Bearer its-own")
+    for _ in range(3):
+        assert json.loads(ask(client, "GET", f"{PATH}/{made['id']}", None, key).body) == {
+            "worker": made["worker"]
+        }
+    assert (lookups(router, "found"), lookups(router, "known")) == (1, 2)
+    for worker in workers:
+        questions = [one for one in worker.requests if one.method == "GET"]
+        assert len(questions) == (4 if worker.port == made["worker"] else 1)
+        assert {one.get("authorization") for one in questions} == {"Bearer its-own"}
+        assert all(one.get("via") for one in questions)
+
+
+def test_nobody_has_it(stage):
+    workers = [engine(stage) for _ in range(3)]
+    router = stage.router(*workers)
+    client = stage.client(router)
+    for method, target in [("GET", f"{PATH}/resp_no"), ("POST", f"{PATH}/resp_no/cancel")]:
+        answer = client.ask(method, target)
+        assert (answer.status, answer.body) == (404, NOT_STORED), "as the engine says it"
+    body = json.dumps({"input": "x", "previous_response_id": "resp_no"}).encode()
+    assert client.ask("POST", PATH, body=body).status == 404
+    assert lookups(router, "not_found") == 3
+
+
+def test_a_search_does_not_wait_for_a_worker_that_hangs(stage):
+    """The first that has it is enough."""
+    silent = stage.worker(lambda connection, _: connection.ending())
+    good = engine(stage)
+    good.made.append("resp_here")
+    router = stage.router(silent, good, request_timeout_secs=60)
+    answer = ask(stage.client(router), "GET", f"{PATH}/resp_here")
+    assert json.loads(answer.body) == {"worker": good.port}
+    assert silent.connections[0].wait_ended() in ("eof", "reset")
+
+
+def test_a_response_may_be_cancelled_while_it_streams(stage):
+    """Its id is known from its first event on."""
+    workers = [engine(stage) for _ in range(3)]
+    for worker in workers:
+        worker.gate_of_streams = worker.gate()
+    router = stage.router(*workers)
+    first, second = stage.client(router), stage.client(router)
+    first.send(request("POST", PATH, body=b'{"input": "x", "stream": true}'))
+    eventually(lambda: metric(router, "known_responses") == 1, "the id was not learnt")
+    (owner,) = (worker for worker in workers if worker.made)
+    answer = ask(second, "POST", f"{PATH}/{owner.made[0]}/cancel")
+    assert json.loads(answer.body) == {"worker": owner.port}
+    for worker in workers:
+        worker.gate_of_streams.open()
+    assert first.read_response().status == 200
+
+
+def test_its_worker_serves_it_while_it_drains(stage):
+    workers = [engine(stage) for _ in range(3)]
+    for worker in workers:
+        worker.gate_of_streams = worker.gate()
+    router = stage.router(*workers)
+    first, second = stage.client(router), stage.client(router)
+    first.send(request("POST", PATH, body=b'{"input": "x", "stream": true}'))
+    eventually(lambda: metric(router, "known_responses") == 1, "the id was not learnt")
+    (owner,) = (worker for worker in workers if worker.made)
+    drain = second.ask("POST", "/admin/drain", body=json.dumps({"url": owner.url}).encode())
+    assert drain.status // 100 == 2
+    assert json.loads(ask(second, "GET", f"{PATH}/{owner.made[0]}").body) == {"worker": owner.port}
+    owner.gate_of_streams.open()
+    assert first.read_response().status == 200
+
+
+def test_its_worker_is_asked_while_it_is_unhealthy(stage):
+    """Nobody else has it, and the check may be wrong."""
+    workers = [engine(stage) for _ in range(3)]
+    router = stage.router(*workers, health_check_interval_secs=0.05)
+    client = stage.client(router)
+    made = json.loads(ask(client, "POST", PATH, {"input": "x"}).body)
+    (owner,) = (worker for worker in workers if worker.made)
+    owner.ill = True
+    position = workers.index(owner)
+    eventually(lambda: not router.core.workers[position].healthy, "it is not found to be ill")
+    assert json.loads(ask(client, "GET", f"{PATH}/{made['id']}").body) == {"worker": owner.port}
+
+
+def test_a_worker_that_has_left_takes_its_responses_with_it(stage):
+    workers = [engine(stage) for _ in range(3)]
+    router = stage.router(*workers)
+    client = stage.client(router)
+    made = json.loads(ask(client, "POST", PATH, {"input": "x"}).body)
+    (owner,) = (worker for worker in workers if worker.made)
+    router.core.remove_worker(owner.url)
+    assert client.ask("GET", f"{PATH}/{made['id']}").status == 404
+    assert lookups(router, "not_found") == 1
+
+
+def test_a_worker_that_is_gone_is_said_to_be(stage):
+    workers = [engine(stage) for _ in range(3)]
+    router = stage.router(*workers, disable_retries=False, retry_max_retries=2, retry_initial_backoff_ms=1)
+    client = stage.client(router)
+    made = json.loads(ask(client, "POST", PATH, {"input": "x"}).body)
+    (owner,) = (worker for worker in workers if worker.made)
+    owner.stop()
+    answer = client.ask("GET", f"{PATH}/{made['id']}")
+    assert answer.status == 502
+    others = [worker for worker in workers if worker is not owner]
+    assert not any(one.method == "GET" for worker in others for one in worker.requests)
+
+
+def test_searches_are_few(stage):
+    """One client that asks for what nobody has costs each worker 16 connections at most."""
+    workers = [stage.worker(lambda connection, _: connection.ending()) for _ in range(2)]
+    router = stage.router(*workers)
+    clients = [stage.client(router) for _ in range(16)]
+    for number, client in enumerate(clients):
+        client.send(request("GET", f"{PATH}/resp_{number}"))
+    for worker in workers:
+        worker.wait_for_requests(16)
+    answer = stage.client(router).ask("GET", f"{PATH}/resp_more")
+    assert (answer.status, error_of(answer)["code"], answer.get("retry-after")) == (
+        503,
+        "response_search_busy",
+        "1",
+    )
+    assert lookups(router, "busy") == 1
+    for client in clients:  # who leaves ends its search
+        client.close()
+    for worker in workers:
+        for connection in worker.connections:
+            assert connection.wait_ended() in ("eof", "reset")
+
+
+def test_a_full_worker_rejects_what_only_it_could_do_and_lets_it_be_read(stage):
+    gated = engine(stage)
+    other = engine(stage)
+    gated.gate_of_streams = gated.gate()
+    gated.made.append("resp_here")
+    router = stage.router(gated, other, routing={"max_worker_requests": 1})
+    body = {"input": "x", "previous_response_id": "resp_here", "stream": True}
+    first, second = stage.client(router), stage.client(router)
+    first.send(request("POST", PATH, body=json.dumps(body).encode()))
+    eventually(lambda: len(gated.made) == 2)
+    answer = second.ask("POST", PATH, body=json.dumps(body).encode())
+    assert (answer.status, error_of(answer)["code"]) == (429, "queue_full")
+    assert json.loads(ask(second, "GET", f"{PATH}/resp_here").body) == {"worker": gated.port}
+    gated.gate_of_streams.open()
+    assert first.read_response().status == 200

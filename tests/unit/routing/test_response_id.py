@@ -1,0 +1,57 @@
+"""cpp/routing/response_id.h: which stored response a request names, and a response is."""
+
+import json
+
+import pytest
+
+from vllm_router import _core_testing as testing
+
+# As vLLM 0.32 writes them.
+CREATED = (
+    b"event: response.created\n"
+    b'data: {"response":{"id":"resp_4f","created_at":1,"instructions":null},"sequence_number":0,'
+    b'"type":"response.created"}\n\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/v1/responses/resp_1", "resp_1"),
+        ("/v1/responses/resp_1/cancel", "resp_1"),
+        ("/v1/responses/resp_1/", "resp_1"),
+        ("/v1/responses/" + "x" * 256, "x" * 256),
+        ("/v1/responses/" + "x" * 257, ""),
+        ("/v1/responses/", ""),
+        ("/v1/responses", ""),
+        ("/v2/responses/a", ""),
+    ],
+)
+def test_of_a_path(path, expected):
+    assert testing.response_id_of_path(path) == expected
+
+
+def test_what_a_user_writes_is_no_id():
+    body = {"input": 'a "previous_response_id": "no"', "metadata": {"previous_response_id": "no"}}
+    assert testing.previous_response_id(json.dumps(body).encode()) is None
+    body["previous_response_id"] = "yes"
+    assert testing.previous_response_id(json.dumps(body).encode()) == b"yes"
+    twice = b'{"previous_response_id": "first", "previous_response_id": "last"}'
+    assert testing.previous_response_id(twice) == b"last", "as in Python's json"
+    assert testing.previous_response_id(b'{"previous_response_id": "cut') is None
+    assert testing.previous_response_id(b'["previous_response_id"]') is None
+    assert testing.previous_response_id(b"previous_response_id") is None
+
+
+def test_of_a_stream_as_soon_as_it_is_whole():
+    assert testing.response_id_of(CREATED, True) == b"resp_4f"
+    whole = CREATED.index(b"resp_4f") + len(b'resp_4f"')
+    assert testing.response_id_of(CREATED[:whole], True) == b"resp_4f"
+    assert testing.response_id_of(CREATED[: whole - 1], True) is None
+    assert testing.response_id_of(CREATED, False) is None
+
+
+def test_of_a_response():
+    assert testing.response_id_of(b'{"id":"resp_4f","output":[{"id":"msg_1"}]}', False) == b"resp_4f"
+    assert testing.response_id_of(b'{"output":[{"id":"msg_1"}]', False) is None
+    assert testing.response_id_of(b"", False) is None
