@@ -1,4 +1,4 @@
-"""cpp/proxy/response_owners.h: which worker has a stored response (more: tests/proxy/test_stored_responses.py)."""
+"""cpp/proxy/response_owners.h: which worker has a stored response; tests/proxy/ has more."""
 
 from tests.fakes.wire import response
 
