@@ -592,6 +592,8 @@ RouterOptions RouterOptionsOf(const py::dict& given, std::vector<std::string>* n
   word("balance_gate", ParseBalanceGate, &chosen.balance_gate);
   chosen.spread_starts = read("spread_starts", chosen.spread_starts);
   word("miss_choice", ParseMissChoice, &chosen.miss_choice);
+  chosen.session_ttl_secs = read("session_ttl_secs", chosen.session_ttl_secs);
+  chosen.max_sessions = read("max_sessions", chosen.max_sessions);
   chosen.prefix_token_count = read("prefix_token_count", chosen.prefix_token_count);
   chosen.prefix_hash_load_factor = thousandths("prefix_hash_load_factor", chosen.prefix_hash_load_factor);
   chosen.prefix_hash_balance_abs_threshold =
@@ -669,6 +671,13 @@ void BindRouter(py::module_& module) {
             ChangeFleet([&] { return self.router().AddWorker(url, weight); });
           },
           "Add a worker (all its ranks) at the end of the fleet.", "url"_a, "weight"_a = 1.0)
+      .def(
+          "finish_session",
+          [](PyRouter& self, const std::string& session_id) {
+            py::gil_scoped_release release;
+            return self.router().FinishSession(session_id);
+          },
+          "A session is over: its next request is one of a new session.", "session_id"_a)
       .def(
           "remove_worker",
           [](PyRouter& self, const std::string& url) {

@@ -55,6 +55,25 @@ void BindTestingIndex(py::module_& testing) {
             return self.Forget(name, static_cast<int64_t>(now * 1e9));
           },
           py::arg("name"), py::arg("now"))
+      // place(known, counts): both as Python has them.
+      .def(
+          "find_or_stick",
+          [](StickTable& self, std::string_view name, double now, const py::function& place) {
+            const auto placed = self.FindOrStick(
+                name, static_cast<int64_t>(now * 1e9),
+                [&place](std::optional<WorkerId> known, const StickTable::Counts& counts) {
+                  py::dict numbers;
+                  for (const auto& [worker, count] : counts) {
+                    numbers[py::int_(static_cast<uint32_t>(worker))] = count;
+                  }
+                  std::optional<uint32_t> number;
+                  if (known) number = static_cast<uint32_t>(*known);
+                  const auto answer = place(number, numbers).cast<std::optional<uint32_t>>();
+                  return answer ? std::optional(WorkerId{*answer}) : std::nullopt;
+                });
+            return placed ? std::optional(static_cast<uint32_t>(*placed)) : std::nullopt;
+          },
+          py::arg("name"), py::arg("now"), py::arg("place"))
       .def("__len__", &StickTable::size);
   py::class_<HashRing>(testing, "HashRing")
       .def(

@@ -67,6 +67,10 @@ PolicyOptions OptionsFrom(const std::string& policy, const py::kwargs& words) {
       options.load_bound = ValueOrRaise(ParseHolderBound(value.cast<std::string>()));
     } else if (name == "load_factor_epsilon") {
       options.load_factor_epsilon = value.cast<uint32_t>();  // thousandths
+    } else if (name == "session_ttl_secs") {
+      options.session_ttl_secs = value.cast<uint32_t>();
+    } else if (name == "max_sessions") {
+      options.max_sessions = value.cast<uint32_t>();
     } else if (name == "prefix_load_floor") {
       options.prefix_load_floor = value.cast<uint32_t>();
     } else if (name == "balance_abs_threshold") {
@@ -250,6 +254,10 @@ void BindTestingPolicy(py::module_& testing) {
           },
           py::kw_only(), py::arg("session") = py::none(), py::arg("body") = py::none(),
           py::arg("digest") = py::none(), py::arg("tried") = std::vector<uint32_t>())
+      .def(
+          "finish_session",
+          [](PolicyHarness& self, const std::string& key) { return self.policy().FinishSession(key); })
+      .def_property_readonly("sessions", [](PolicyHarness& self) { return self.policy().sessions(); })
       // By the names of a prompt's blocks, all of them usable: position, reason, matched, total.
       .def(
           "choose_blocks",

@@ -5,6 +5,7 @@
 //   StickTable table({.max_entries = 100'000, .ttl_ns = 3'600'000'000'000});
 //   table.Stick("resp_1f", worker, now);
 //   table.Find("resp_1f", now);               // the worker; that was a use
+//   table.FindOrStick("session", now, [](std::optional<WorkerId> known, const StickTable::Counts& counts) { … });
 //
 // Names are known by 128-bit hashes, so no name is kept, and a long one costs no more than a short one. Two names share a hash
 // once in 2^128; then one of them finds the other's worker. Time is passed in, and never goes back.
@@ -32,6 +33,9 @@ class StickTable {
     size_t max_entries = 100'000;        // at least 1
     int64_t ttl_ns = 3'600'000'000'000;  // an hour since the last use
   };
+  // How many names stick to each worker; none of a worker that is not there.
+  using Counts = absl::flat_hash_map<WorkerId, uint64_t>;
+
   explicit StickTable(const Options& options) : options_(options) {}
   StickTable(const StickTable&) = delete;
   StickTable& operator=(const StickTable&) = delete;
@@ -39,6 +43,21 @@ class StickTable {
   // Replaces what the name stuck to.
   void Stick(std::string_view name, WorkerId worker, int64_t now_ns);
   std::optional<WorkerId> Find(std::string_view name, int64_t now_ns);
+  // `place`: std::optional<WorkerId>(std::optional<WorkerId> known, const Counts&), called with the table locked, so that all who ask
+  // for one name get one worker. What it returns is what the name sticks to from now on; none: nothing changes.
+  template <typename Place>
+  std::optional<WorkerId> FindOrStick(std::string_view name, int64_t now_ns, Place place) {
+    const Hash128 hash = Xxh3Of128(name);
+    std::lock_guard lock(mutex_);
+    Expire(now_ns);
+    const auto found = by_name_.find(hash);
+    std::optional<WorkerId> known;
+    if (found != by_name_.end()) known = found->second->worker;
+    const std::optional<WorkerId> worker = place(known, counts_);
+    if (worker) Put(hash, found, *worker, now_ns);
+    return worker;
+  }
+
   // True: it was there.
   bool Forget(std::string_view name, int64_t now_ns);
   // Those whose time is over may still count.
@@ -58,12 +77,19 @@ class StickTable {
   };
   using Entries = std::list<Entry>;
 
+  using ByName = absl::flat_hash_map<Hash128, Entries::iterator, NameHash, NameEqual>;
+
+  // All with the mutex held.
+  void Put(const Hash128& name, ByName::iterator found, WorkerId worker, int64_t now_ns);
+  void Drop(Entries::iterator entry);
+  void Uncount(WorkerId worker);
   void Expire(int64_t now_ns);
 
   const Options options_;
   mutable std::mutex mutex_;
   Entries entries_;  // the most recently used first
-  absl::flat_hash_map<Hash128, Entries::iterator, NameHash, NameEqual> by_name_;
+  ByName by_name_;
+  Counts counts_;
 };
 
 }  // namespace vllm_router

@@ -30,6 +30,8 @@ enum class Reason : uint8_t {
   kPrefixSpread,  // a new conversation on a crowded shared prefix; another worker is recruited
   kLoadBalance,   // the holder, or the fleet, is too uneven; the least loaded
   kLowestCost,    // the minimum of the policy's cost
+  kSticky,        // the session's worker
+  kStickyNew,     // a new session; the worker with the fewest
   kFallback,      // the key part was missing; the fallback policy decided
   kPinned,        // the caller named the worker
 };

@@ -12,7 +12,7 @@ class KeyedPolicy : public Policy {
  public:
   explicit KeyedPolicy(std::unique_ptr<Policy> fallback) : fallback_(std::move(fallback)) {}
 
-  KeyParts Needs() const final { return KeyParts::kSession | KeyParts::kBodyDigest; }
+  KeyParts Needs() const override { return KeyParts::kSession | KeyParts::kBodyDigest; }
   std::optional<Decision> Choose(const RoutingKey& key, const FleetView& fleet) final;
   void Observe(const Decision& decision, const Outcome& outcome) final;
   std::shared_ptr<const FleetPlan> Plan(const FleetView& next) final;

@@ -34,6 +34,11 @@ class Policy {
   // The worker's cache is empty now.
   virtual void ForgetCache(WorkerId /*worker*/) {}
 
+  // The session is over. `key`: as RoutingKey::hash_key. True: it was known.
+  virtual bool FinishSession(std::string_view /*key*/) { return false; }
+  // How many sessions it remembers, if it does.
+  virtual std::optional<size_t> sessions() const { return std::nullopt; }
+
   // What it knows of the workers' caches, if it matches blocks.
   virtual std::optional<BlockRouting> block_routing(const FleetView& /*fleet*/) const { return std::nullopt; }
 

@@ -15,11 +15,12 @@
 #include "policy/random.h"
 #include "policy/rendezvous_hash.h"
 #include "policy/round_robin.h"
+#include "policy/sticky_least_loaded.h"
 
 namespace vllm_router {
 namespace {
 
-constexpr std::array<std::string_view, 11> kBuilt = {
+constexpr std::array<std::string_view, 12> kBuilt = {
     "random",
     "round_robin",
     "least_load",
@@ -30,14 +31,17 @@ constexpr std::array<std::string_view, 11> kBuilt = {
     "prefix_aware",
     "prefix_hash",
     "cache_aware",
-    "auto"};
+    "auto",
+    "sticky_least_loaded"};
 constexpr uint32_t kMaxPolicyBlockSize = 4096;
 constexpr uint64_t kMinTreeSize = 1024;
 constexpr uint32_t kMaxPrefixTokens = 1'000'000;
+constexpr uint32_t kMaxSessionTtlSecs = 31'536'000;
+constexpr uint32_t kMaxSessions = 16'777'216;
 
 constexpr std::array<std::string_view, 4> kFallbacks = {
     "random", "round_robin", "least_load", "power_of_two"};
-constexpr std::array<std::string_view, 3> kPlanned = {"kv_overlap", "kv_logit", "sticky_least_loaded"};
+constexpr std::array<std::string_view, 2> kPlanned = {"kv_overlap", "kv_logit"};
 
 struct Alias {
   std::string_view alias;
@@ -173,6 +177,19 @@ Status CheckRanges(const PolicyOptions& options) {
     return absl::InvalidArgumentError(
         "prefix_hash_load_factor is " + Thousandths(options.prefix_hash_load_factor) +
         "; it is a multiple of the mean load and must be between 1 and 10 (default 1.25)");
+  }
+  if (options.session_ttl_secs < 1 || options.session_ttl_secs > kMaxSessionTtlSecs) {
+    return absl::InvalidArgumentError(
+        "session_ttl_secs is " + std::to_string(options.session_ttl_secs) +
+        "; it is how long a session is remembered since its last request, in seconds, and must be between 1 "
+        "and " +
+        std::to_string(kMaxSessionTtlSecs) + " (default 7200)");
+  }
+  if (options.max_sessions < 1 || options.max_sessions > kMaxSessions) {
+    return absl::InvalidArgumentError(
+        "max_sessions is " + std::to_string(options.max_sessions) +
+        "; it is how many sessions are remembered and must be between 1 and " + std::to_string(kMaxSessions) +
+        " (default 262144)");
   }
   const uint32_t epsilon = options.load_factor_epsilon;
   if (epsilon < 10 || epsilon > 10'000) {
@@ -327,6 +344,12 @@ StatusOr<std::unique_ptr<Policy>> MakePolicy(const PolicyOptions& options) {
               .eviction = options.eviction_order,
               .interval = std::chrono::seconds(options.eviction_interval_secs)}},
         options.seed, MakeKeyless(*fallback, options));
+  }
+  if (*name == "sticky_least_loaded") {
+    return MakeStickyLeastLoaded(
+        {.session_ttl_ns = int64_t{options.session_ttl_secs} * 1'000'000'000,
+         .max_sessions = options.max_sessions},
+        MakeKeyless(*fallback, options));
   }
   if (*name == "prefix_hash") {
     return MakePrefixHash(

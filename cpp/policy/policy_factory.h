@@ -52,6 +52,10 @@ struct PolicyOptions {
   bool spread_starts = true;
   MissChoice miss_choice = MissChoice::kLeastLoad;
 
+  // sticky_least_loaded
+  uint32_t session_ttl_secs = 7200;  // 1..31536000
+  uint32_t max_sessions = 262'144;   // 1..16777216
+
   // prefix_hash
   uint32_t prefix_token_count = 256;        // 1..1000000
   uint32_t prefix_hash_load_factor = 1250;  // thousandths, 1000..10000

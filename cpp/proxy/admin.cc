@@ -213,6 +213,8 @@ Task<AdminReply> Admin::Answer(Lane& lane, AdminRequest request) {
       co_return IndexStats();
     case Route::kIndexClear:
       co_return IndexClear();
+    case Route::kFinishSession:
+      co_return FinishSession(request);
     case Route::kMetrics:
       co_return AdminReply{
           .body = metrics_->Text(), .content_type = "text/plain; version=0.0.4; charset=utf-8"};
@@ -363,6 +365,27 @@ AdminReply Admin::IndexClear() const {
   const uint64_t held = routing ? routing->tracker->stats().index.pairs : 0;
   if (routing) routing->tracker->Clear();
   return Json(200, {{"cleared_worker_blocks", held}});
+}
+
+// `?session_id=S`, or as a JSON object in the body. Whoever says it twice is told the same.
+AdminReply Admin::FinishSession(const AdminRequest& request) const {
+  std::string session;
+  if (request.query.empty()) {
+    boost::system::error_code error;
+    const json::value body = json::parse(request.body, error);
+    const json::value* id = !error && body.is_object() ? body.as_object().if_contains("session_id") : nullptr;
+    if (id != nullptr && id->is_string()) session = std::string(id->as_string());
+  } else {
+    StatusOr<std::optional<std::string>> id = QueryValue(request.query, "session_id");
+    if (!id.ok()) return Refusal(id.status());
+    session = std::move(*id).value_or(std::string());
+  }
+  if (session.empty()) {
+    return Error(
+        HttpError::kInvalidArgument,
+        "Which session has ended is missing; say ?session_id=S, or send {\"session_id\": \"S\"}.");
+  }
+  return Json(200, {{"success", true}, {"known", router_->FinishSession(session)}});
 }
 
 // With `timeout_secs`; DELETE takes it back.

@@ -51,6 +51,7 @@ class Admin {
   AdminReply PrefixRouting() const;
   AdminReply IndexStats() const;
   AdminReply IndexClear() const;
+  AdminReply FinishSession(const AdminRequest& request) const;
   AdminReply Drain(const ServerOptions& options, const AdminRequest& request);
   AdminReply DrainStatus() const;
   AdminReply ListWorkers() const;

@@ -723,6 +723,8 @@ void Metrics::Collector::WriteQuarantine(Page* page) const {
 }
 
 void Metrics::Collector::WriteResponses(Page* page) const {
+  page->Gauge("sessions", "Sessions whose worker the policy remembers.");
+  page->Add(static_cast<double>(router_->policy().sessions().value_or(0)));
   const ResponseOwners& responses = gates_.responses;
   page->Counter(
       "response_lookups_total", "Requests that named a stored response, by how its worker was found.");

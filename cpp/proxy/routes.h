@@ -38,6 +38,7 @@ enum class Route : uint8_t {
   kPrefixRoutingStats,
   kIndexStats,
   kIndexClear,
+  kFinishSession,
   kMetrics,
   kServerOptions,  // OPTIONS *
   kFanOut,         // sent to all workers; FanOutPaths says which paths

@@ -43,10 +43,14 @@ std::string_view Sentence(Reason reason) {
       return "the worker that was sent most of the prompt has too much load, and it has the least";
     case Reason::kLowestCost:
       return "there the request costs everybody least";
+    case Reason::kSticky:
+      return "the session was given to it before";
+    case Reason::kStickyNew:
+      return "the session is new, and it has the fewest for its weight";
     case Reason::kFallback:
       return "the request has nothing that the policy could go by, so the fallback policy chose";
     case Reason::kPinned:
-      return "the caller named it";
+      return "it has the response that the request names";
   }
   return "";
 }
@@ -127,6 +131,7 @@ std::string_view MethodOf(Reason reason) {
     case Reason::kBodyHash:
     case Reason::kPrefixHash:
     case Reason::kPinned:
+    case Reason::kSticky:
       return "sticky";
     case Reason::kFallback:
     case Reason::kFailover:

@@ -217,7 +217,12 @@ void Router::MakeKey(const RequestView& request, RoutingKey* key) const {
   if (Has(needs_, KeyParts::kPrefixDigest)) FindPrefix(request, key, &parsed);
   if (Has(needs_, KeyParts::kBlocks)) MakeBlocks(request, &parsed, key);
   if (Has(needs_, KeyParts::kPrompt)) MakePrompt(request, &parsed, key);
-  if (Has(needs_, KeyParts::kSession | KeyParts::kBodyDigest)) session_keys_.Find(request, key, &parsed);
+  if (Has(needs_, KeyParts::kBodyDigest)) {
+    session_keys_.Find(request, key, &parsed);
+  } else if (Has(needs_, KeyParts::kSession) && !session_keys_.FindSession(request, key, &parsed)) {
+    key->hash_key.clear();
+    key->hash_key_source = RoutingKey::HashKeySource::kMissing;
+  }
   if (key->explanation != nullptr) {
     key->explanation->model = parsed && parsed->model ? *parsed->model : std::string(request.model);
   }
@@ -451,6 +456,12 @@ StatusOr<Ticket> Router::SelectBelow(const RoutingKey& key, const FleetView& fle
     worker->selections.fetch_add(1, std::memory_order_relaxed);
     return *std::move(ticket);
   }
+}
+
+bool Router::FinishSession(std::string_view session_id) {
+  bool known = false;
+  for (const std::string& key : session_keys_.KeysOf(session_id)) known |= policy_->FinishSession(key);
+  return known;
 }
 
 int64_t Router::FreePlaces(const FleetView& fleet) const {

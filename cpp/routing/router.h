@@ -106,6 +106,8 @@ class Router {
   // Unavailable when it has max_worker_requests.
   StatusOr<Ticket> SelectPinned(
       const RoutingKey& key, const FleetView& fleet, uint32_t position, bool bounded);
+  // Forgets the worker of a session, by whichever header or member requests name it. True: a policy knew it.
+  bool FinishSession(std::string_view session_id);
   // How many more requests the workers that may be chosen now may have under max_worker_requests: the eligible ones, or, where
   // no circuit breaker admits a request, all healthy ones. REQUIRES: that is not 0.
   int64_t FreePlaces(const FleetView& fleet) const;

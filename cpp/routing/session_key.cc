@@ -82,17 +82,28 @@ std::string SessionKeyFinder::FindInHeaders(std::span<const HeaderField> headers
   return key;
 }
 
+std::vector<std::string> SessionKeyFinder::KeysOf(std::string_view session_id) const {
+  std::vector<std::string> keys;
+  const std::string_view trimmed = TrimBlanks(session_id);
+  for (const std::string& name : ranked_headers_) keys.push_back(Concat("header:", name, ":", trimmed));
+  // In a body blanks count.
+  for (const std::string_view kind : {"session:", "user:"}) keys.push_back(Concat(kind, session_id));
+  if (compat_) keys.push_back(CompatKey(session_id));
+  return keys;
+}
+
+// The reference routes typed chat by this one string, in place of a text.
+std::string SessionKeyFinder::CompatKey(std::string_view session) const {
+  if (session.size() <= kLongestPlainText) return Concat("request:", session);
+  return Concat("request_hash:", Hex16(RingHash(digest_function_, session)));
+}
+
 bool SessionKeyFinder::FindInFields(
     const RequestFields& fields, std::string_view path, std::string* key) const {
   if (fields.session_params_session_id) {
     const std::string& session = *fields.session_params_session_id;
     if (compat_ && path == "/v1/chat/completions") {
-      // The reference routes typed chat by this one string, in place of a text.
-      if (session.size() <= kLongestPlainText) {
-        Compose(key, "request:", session);
-      } else {
-        Compose(key, "request_hash:", Hex16(RingHash(digest_function_, session)));
-      }
+      *key = CompatKey(session);
     } else {
       Compose(key, "session:", session);
     }

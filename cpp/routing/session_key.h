@@ -53,6 +53,9 @@ class SessionKeyFinder {
   bool FindSession(
       const RequestView& request, RoutingKey* key, std::optional<RequestFields>* fields = nullptr) const;
 
+  // The keys of all requests that name this session, wherever they name it.
+  std::vector<std::string> KeysOf(std::string_view session_id) const;
+
   // Headers, then body, then digest. Fills key->hash_key and hash_key_source. `fields` is set if this had to parse
   // the body.
   void Find(
@@ -64,6 +67,7 @@ class SessionKeyFinder {
     std::string_view value;
   };
   std::optional<Hit> Locate(std::span<const HeaderField> headers) const;
+  std::string CompatKey(std::string_view session) const;
   bool FindInFields(const RequestFields& fields, std::string_view path, std::string* key) const;
   bool FindDigest(const RequestView& request, std::string* key) const;
 

@@ -32,6 +32,8 @@ _Reason: TypeAlias = Literal[
     "prefix_spread",
     "load_balance",
     "lowest_cost",
+    "sticky",
+    "sticky_new",
     "fallback",
     "pinned",
 ]
@@ -857,6 +859,13 @@ class Router:
             ValueError: a bad URL or weight.
             WorkerExistsError: it is in the fleet already.
             RouterError: the fleet is full.
+        """
+
+    def finish_session(self, session_id: str) -> bool:
+        """A session is over: `sticky_least_loaded` gives its next request to the worker with the fewest.
+
+        Other policies remember no sessions. `session_id` is what requests say in the header or in the member
+        of the body that names their session. True if it was known.
         """
 
     def remove_worker(self, url: str) -> None:

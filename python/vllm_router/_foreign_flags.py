@@ -32,13 +32,14 @@ FOREIGN_FLAGS: dict[str, str] = {
         "server_key_path", _SMG, "the key of the certificate that clients are shown is --tls-key-path here"
     ),
     **_here(
-        "assignment_mode max_idle_secs", _SMG, "for sticky sessions use --policy consistent_hash; remove it"
+        "assignment_mode", _SMG, "new sessions of --policy manual go to the worker with the fewest; remove it"
     ),
+    **_here("max_idle_secs", _SMG, "how long --policy manual remembers a session is --session-ttl-secs here"),
     **_here("routing_key_headers", _SMG, "the headers that name a session are --hash-key-headers here"),
     **_here(
         "routing_key_override sticky_sessions",
         _SMG,
-        "--policy consistent_hash keeps a session on its worker; remove it",
+        "--policy consistent_hash and --policy sticky_least_loaded keep a session on its worker; remove it",
     ),
     **_here("bucket_adjust_interval_secs", _SMG, "the policy bucket is not offered; use --policy least_load"),
     **_here(

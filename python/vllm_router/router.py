@@ -41,6 +41,7 @@ class PolicyType(enum.Enum):
     PowerOfTwo = "power_of_two"
     ConsistentHash = "consistent_hash"
     RendezvousHash = "rendezvous_hash"
+    StickyLeastLoaded = "sticky_least_loaded"
 
 
 def policy_from_str(policy: str | None) -> PolicyType | None:
@@ -91,7 +92,7 @@ class Router(_core.Router):
     Args:
         policy: A policy's name or alias (`-` and `_` are the same), or a `PolicyType`: `random`,
             `round_robin`, `least_load`, `power_of_two`, `consistent_hash`, `rendezvous_hash`,
-            `cache_aware`, `vllm_cache_aware`, `prefix_aware`, `prefix_hash`, `auto`.
+            `cache_aware`, `vllm_cache_aware`, `prefix_aware`, `prefix_hash`, `auto`, `sticky_least_loaded`.
         worker_urls: URLs of the first workers, in fleet order: `http://host:port[/prefix][@rank]`.
         seed: 0 to 2^64-1 makes random choices repeat; None draws one.
         **options: The routing flags of the command line by name, such as `virtual_nodes=160`; `vllm-router

@@ -150,12 +150,14 @@ BUILT_POLICIES = (
     "prefix_hash",
     "cache_aware",
     "auto",
+    "sticky_least_loaded",
 )
 DEFAULT_POLICY = "cache_aware"
 HASH_POLICIES = ("consistent_hash", "rendezvous_hash")
 BLOCK_POLICIES = ("vllm_cache_aware", "auto")
 _HOLDER_POLICIES = ("vllm_cache_aware",)
 PREFIX_POLICIES = ("prefix_aware",)
+SESSION_POLICIES = ("sticky_least_loaded",)
 TEXT_POLICIES = ("prefix_hash", "cache_aware")
 
 # Canonical names; docs/reference/policies.md lists them.
@@ -164,7 +166,6 @@ _LATER_POLICIES = dict.fromkeys(
     (
         "kv_overlap",
         "kv_logit",
-        "sticky_least_loaded",
     ),
     _USE_SESSIONS,
 )
@@ -644,6 +645,24 @@ class RouterArgs:
         scope="routing",
         policies=PREFIX_POLICIES,
         more="Keeps prefixes together while there is little load; 8 is a good value.",
+    )
+    session_ttl_secs: int = option(
+        7200,
+        Number(1, 31_536_000),
+        "seconds that a session keeps its worker since its last request",
+        group=_POLICY,
+        scope="routing",
+        policies=SESSION_POLICIES,
+        more="POST /finish_session?session_id=… ends it at once.",
+    )
+    max_sessions: int = option(
+        262_144,
+        Number(1, 16_777_216),
+        "sessions whose worker is remembered; the least recently used is forgotten",
+        group=_POLICY,
+        scope="routing",
+        policies=SESSION_POLICIES,
+        more="90 bytes each.",
     )
     prefix_token_count: int = option(
         256,

@@ -5,8 +5,10 @@ A key is (source, text): ("session", text), ("body", text), or None when the par
 """
 
 import math
+from collections import Counter
 from collections.abc import Collection, Sequence
 from fractions import Fraction
+from typing import Any
 
 from tests.models.block_cache_tracker import BlockCacheTracker
 from tests.models.dice import Dice
@@ -384,6 +386,40 @@ class PrefixHash:
         return least_loaded(fleet, takers, self.dice), "overflow", 0, 0
 
 
+class StickyLeastLoaded(KeyedPolicy):
+    """Sessions by URL and incarnation; `sessions` in order of use. Nothing expires."""
+
+    def __init__(self, fallback: Policy, max_sessions: int) -> None:
+        super().__init__(fallback)
+        self.max_sessions = max_sessions
+        self.sessions: dict[str, Worker] = {}
+
+    def owner(self, text: str, fleet: Fleet, eligible: list[int]) -> tuple[int, str]:
+        known = self.sessions.pop(text, None)
+        positions = [i for i in eligible if fleet.members[i] is known]
+        if positions:
+            chosen, reason = positions[0], "sticky"
+        else:
+            # A session that moves still counts for the worker that it had.
+            count = Counter(worker.id for worker in [*self.sessions.values(), known] if worker is not None)
+
+            def order(position: int) -> tuple[Any, ...]:
+                worker = fleet.members[position]
+                pair = [xxh3(text.encode()), xxh3(worker.url.encode())]
+                rank = xxh3(b"".join(half.to_bytes(8, "little") for half in pair))
+                return Fraction(count[worker.id], worker.weight), load_order(worker), -rank
+
+            chosen = min(eligible, key=order)
+            reason = "sticky_new" if known is None else "failover"
+        if len(self.sessions) >= self.max_sessions:
+            self.sessions.pop(next(iter(self.sessions)))
+        self.sessions[text] = fleet.members[chosen]
+        return chosen, reason
+
+    def finish(self, text: str) -> bool:
+        return self.sessions.pop(text, None) is not None
+
+
 def make_policy(
     name: str,
     seed: int = 0,
@@ -394,6 +430,7 @@ def make_policy(
     hash_function: str = "furc",
     hash_failover: str = "next",
     hash_load_factor: int = 0,
+    max_sessions: int = 262_144,
 ) -> Policy:
     """The twin of MakePolicy, with its options; hash_load_factor in thousandths."""
 
@@ -414,6 +451,8 @@ def make_policy(
             hash_failover,
             Fraction(hash_load_factor, 1000),
         )
+    if name == "sticky_least_loaded":
+        return StickyLeastLoaded(keyless(fallback_policy), max_sessions)
     if name == "rendezvous_hash":
         return RendezvousHash(keyless(fallback_policy), hash_function)
     return keyless(name)

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
+
+Place = Callable[[int | None, dict[int, int]], int | None]
+
 
 class StickTable:
     def __init__(self, max_entries: int, ttl: float) -> None:
         self.max_entries, self.ttl = max_entries, ttl
         self.entries: dict[str, tuple[int, float]] = {}  # name -> worker, last use; least recently used first
+
+    def find_or_stick(self, name: str, now: float, place: Place) -> int | None:
+        self._expire(now)
+        known = self.entries[name][0] if name in self.entries else None
+        worker = place(known, dict(Counter(worker for worker, _ in self.entries.values())))
+        if worker is not None:
+            self.stick(name, worker, now)
+        return worker
 
     def stick(self, name: str, worker: int, now: float) -> None:
         self._expire(now)

@@ -23,6 +23,7 @@ REASONS = {
     "power_of_two": {"power_of_two"},
     "consistent_hash": {"session_hash", "body_hash", "failover", "overflow", "fallback"},
     "rendezvous_hash": {"session_hash", "body_hash", "failover", "fallback"},
+    "sticky_least_loaded": {"sticky", "sticky_new", "failover", "fallback"},
 }
 HASH_POLICIES = ("consistent_hash", "rendezvous_hash")
 
@@ -178,7 +179,9 @@ def check(told: Told, ask: Ask, answer: Any) -> None:
         assert told.slow.score(ask.key[1], members[position]) == max(scores)
 
 
-@pytest.mark.parametrize("name", [name for name in REASONS if name not in HASH_POLICIES])
+@pytest.mark.parametrize(
+    "name", [name for name in REASONS if name not in (*HASH_POLICIES, "sticky_least_loaded")]
+)
 @given(seed=SEEDS, options=KEYLESS_OPTIONS, story=stories())
 def test_keyless_policies_decide_as_their_slow_twins(name, seed, options, story):
     told = Told(name, seed, options)
@@ -194,6 +197,27 @@ def test_hash_policies_decide_as_their_slow_twins(name, seed, options, story):
     for ask, answer, slow_answer in told.tell(story):
         assert answer == slow_answer
         check(told, ask, answer)
+
+
+@given(
+    options=st.fixed_dictionaries(
+        {"max_sessions": st.sampled_from([1, 2, 3, 100])},
+        optional={"fallback_policy": st.sampled_from(["least_load", "round_robin"])},
+    ),
+    story=stories(),
+    finished=st.lists(SESSIONS, max_size=3),
+)
+def test_sessions_stick_as_the_slow_twin_says(options, story, finished):
+    told = Told("sticky_least_loaded", 0, options)
+    for number, (ask, answer, slow_answer) in enumerate(told.tell(story)):
+        assert answer == slow_answer
+        check(told, ask, answer)
+        assert told.policy.sessions == len(told.slow.sessions) <= options["max_sessions"]
+        if answer is not None and ask.key is not None:
+            assert told.policy.choose(session=ask.key[1], tried=ask.tried) == (answer[0], "sticky")
+        if number < len(finished):
+            session = ask.key[1] if ask.key is not None else finished[number]
+            assert told.policy.finish_session(session) == told.slow.finish(session)
 
 
 @pytest.mark.parametrize("name", HASH_POLICIES)

@@ -31,6 +31,20 @@ class StickTable(RuleBasedStateMachine):
     def find(self, name):
         assert self.real.find(name, self.now) == self.slow.find(name, self.now)
 
+    @rule(name=NAMES, moves=st.booleans())
+    def find_or_stick(self, name, moves):
+        """To the worker with the fewest names, if it is new or `moves`."""
+        seen = []
+
+        def place(known, counts):
+            seen.append((known, counts))
+            fewest = min(range(3), key=lambda worker: counts.get(worker, 0))
+            return None if moves and fewest == 2 else fewest if moves or known is None else known
+
+        real = self.real.find_or_stick(name, self.now, place)
+        assert real == self.slow.find_or_stick(name, self.now, place)
+        assert seen[0] == seen[1]
+
     @rule(name=NAMES)
     def forget(self, name):
         assert self.real.forget(name, self.now) == self.slow.forget(name, self.now)

@@ -19,6 +19,8 @@ def test_reasons_have_their_stable_names():
         "prefix_spread",
         "load_balance",
         "lowest_cost",
+        "sticky",
+        "sticky_new",
         "fallback",
         "pinned",
     ]

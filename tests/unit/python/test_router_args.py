@@ -167,6 +167,8 @@ OTHER_VALUES: dict[str, tuple[str, Any]] = {
     "max-prefix-length": ("4096", 4096),
     "load-factor-epsilon": ("0.5", 0.5),
     "prefix-load-floor": ("8", 8),
+    "session-ttl-secs": ("60", 60),
+    "max-sessions": ("10", 10),
     "prefix-token-count": ("64", 64),
     "prefix-hash-load-factor": ("1.5", 1.5),
     "prefix-hash-balance-abs-threshold": ("4", 4),
@@ -447,7 +449,7 @@ def test_every_other_flag_is_accepted_away_from_its_default(spelling: str) -> No
 
 @pytest.mark.parametrize(
     "name",
-    ["kv_overlap", "kv", "manual"],
+    ["kv_overlap", "kv"],
 )
 def test_a_policy_that_is_not_built_is_refused_by_name(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert f"--policy {name} is not built into vllm-router {__version__} yet;" in errors_of(
@@ -773,6 +775,8 @@ def test_policy_options_are_filled_with_defaults() -> None:
         "max_prefix_length": 1024,
         "load_factor_epsilon": 0.25,
         "prefix_load_floor": 0,
+        "session_ttl_secs": 7200,
+        "max_sessions": 262_144,
         "prefix_token_count": 256,
         "prefix_hash_load_factor": 1.25,
         "prefix_hash_balance_abs_threshold": 10,

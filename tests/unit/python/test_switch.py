@@ -292,7 +292,7 @@ def test_prefixed_flags_are_in_nobody_s_way():
         ("--static-backends", "--worker-urls"),
         ("--routing-logic", "--policy"),
         ("--router-mode", "--policy"),
-        ("--assignment-mode", "--policy consistent_hash"),
+        ("--assignment-mode", "--policy manual"),
     ],
 )
 def test_a_flag_of_another_router_is_answered_with_its_meaning_here(flag, says, capsys):

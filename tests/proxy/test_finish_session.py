@@ -1,0 +1,61 @@
+"""POST /finish_session: a session of sticky_least_loaded is over.
+
+mending row 24: the policy and the endpoint were not there.
+"""
+
+import json
+
+import pytest
+
+from tests.fakes.stage import error_of
+from tests.fakes.wire import response
+
+PATH = "/v1/completions"
+
+
+def test_a_session_stays_until_it_is_finished(stage):
+    """mending row 24"""
+    workers = [stage.worker(lambda connection, _: connection.send(response(200, b"{}"))) for _ in range(3)]
+    router = stage.router(*workers, policy="manual")
+    client = stage.client(router)
+    for number in range(9):
+        for _ in range(3):
+            client.ask("POST", PATH, ("X-Session-ID", f"s {number}"), body=b"{}")
+    assert [len(worker.requests) for worker in workers] == [9, 9, 9]
+    assert "vllm_router_sessions 9\n" in router.server.metrics_text()
+    for answer, known in [
+        (client.ask("POST", "/finish_session?session_id=s%200", body=b""), True),
+        (client.ask("POST", "/finish_session?session_id=s%200", body=b""), False),
+        (client.ask("POST", "/finish_session", body=b'{"session_id": "s 1"}'), True),
+    ]:
+        assert (answer.status, json.loads(answer.body)) == (200, {"success": True, "known": known})
+    assert "vllm_router_sessions 7\n" in router.server.metrics_text()
+
+
+def test_other_policies_have_no_sessions_to_finish(stage):
+    router = stage.router(stage.worker(), policy="round_robin")
+    answer = stage.client(router).ask("POST", "/finish_session?session_id=s", body=b"")
+    assert json.loads(answer.body) == {"success": True, "known": False}
+    assert "vllm_router_sessions 0\n" in router.server.metrics_text()
+
+
+@pytest.mark.parametrize(
+    ("query", "body"),
+    [("", b""), ("", b"[]"), ("", b'{"session_id": 1}'), ("?session_id=", b""), ("?session_id=%4", b"")],
+)
+def test_which_session_has_to_be_said(stage, query, body):
+    router = stage.router(stage.worker(), policy="sticky_least_loaded")
+    answer = stage.client(router).ask("POST", f"/finish_session{query}", body=body)
+    assert (answer.status, error_of(answer)["code"]) == (400, "invalid_argument")
+    assert "session_id" in error_of(answer)["message"]
+
+
+def test_clients_need_a_key_where_they_need_one(stage, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("secret\n")
+    keys.chmod(0o600)
+    router = stage.router(stage.worker(), policy="sticky_least_loaded", client_api_key_file=str(keys))
+    client = stage.client(router)
+    assert client.ask("POST", "/finish_session?session_id=s", body=b"").status == 401
+    key = ("Authorization", "Bearer secret")
+    assert client.ask("POST", "/finish_session?session_id=s", key, body=b"").status == 200
