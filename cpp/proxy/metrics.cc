@@ -241,11 +241,13 @@ class Metrics::Collector : public prometheus::Collectable {
   void WritePrefixRouting(Page* page, const FleetView& fleet) const;
   void WriteCacheRouting(Page* page, const FleetView& fleet) const;
   void WriteBlocks(Page* page, const FleetView& fleet) const;
+  uint64_t CountTokenized(size_t end) const;
   void WriteTokenizing(Page* page) const;
   void WriteFleet(Page* page, const FleetView& fleet) const;
   void WriteAdmission(Page* page) const;
   void WriteQuarantine(Page* page) const;
   void WriteResponses(Page* page) const;
+  void WritePrefixDecisions(Page* page) const;
   void WriteConnections(Page* page) const;
   void WriteFiles(Page* page) const;
   void WriteProcess(Page* page) const;
@@ -264,14 +266,14 @@ class Metrics::Collector : public prometheus::Collectable {
 };
 
 void Metrics::Collector::WriteExchanges(Page* page) const {
-  page->Counter("requests_total", "Requests on inference routes that got a whole 2xx answer.");
+  page->Counter("requests_total", "Requests for workers that got a whole 2xx answer.");
   for (size_t route = 0; route < kRouteCount; ++route) {
     page->AddUnlessZero(
         Sum([route](const Recorder::Shard& shard) { return shard.successes[route].count(); }),
         {Label("route", RouteLabel(route))});
   }
 
-  page->Counter("request_errors_total", "Requests on inference routes that did not, by what went wrong.");
+  page->Counter("request_errors_total", "Requests for workers that did not, by what went wrong.");
   for (size_t route = 0; route < kRouteCount; ++route) {
     for (const auto& [name, count] :
          SumNames([route](const Recorder::Shard& shard) { return shard.errors[route].Find(); })) {
@@ -357,7 +359,8 @@ void Metrics::Collector::WriteRetries(Page* page) const {
 
 void Metrics::Collector::WriteTimes(Page* page) const {
   page->Histogram(
-      "request_duration_seconds", "From the request's head to the end of its exchange, inference routes.");
+      "request_duration_seconds",
+      "From the request's head to the end of its exchange, requests for workers.");
   for (size_t route = 0; route < kRouteCount; ++route) {
     TimeSum<buckets::kDuration> sum;
     for (const Recorder* recorder : recorders_) sum.Add(recorder->shard().durations[route].Find());
@@ -435,6 +438,7 @@ void Metrics::Collector::WriteWorkers(Page* page, const FleetView& fleet) const 
         {Label("policy", router_->policy().name()),
          Label("reason", ReasonName(static_cast<Reason>(reason)))});
   }
+  WritePrefixDecisions(page);
   page->Counter("processed_requests_total", "Exchanges whose request was sent to the worker.");
   each(&WorkerSum::processed);
   page->Counter("failed_tries_total", "Tries at the worker after which the request was tried again.");
@@ -604,15 +608,32 @@ void Metrics::Collector::WriteBlocks(Page* page, const FleetView& fleet) const {
   histogram.sample_sum = static_cast<double>(routing->match_nanos) / 1e9;
 }
 
+uint64_t Metrics::Collector::CountTokenized(size_t end) const {
+  uint64_t sum = 0;
+  for (const Recorder* recorder : recorders_) {
+    sum += recorder->tokenize_calls[end].load(std::memory_order_relaxed);
+  }
+  return sum;
+}
+
 void Metrics::Collector::WriteTokenizing(Page* page) const {
   const TokenCache* cache = router_->token_cache();
   if (cache == nullptr) return;
   page->Counter("tokenize_calls_total", "Texts that a worker was to turn into token ids, by how that ended.");
   for (size_t end = 0; end < kTokenizeEndCount; ++end) {
-    uint64_t sum = 0;
-    for (const Recorder* recorder : recorders_)
-      sum += recorder->tokenize_calls[end].load(std::memory_order_relaxed);
-    page->Add(static_cast<double>(sum), {Label("result", TokenizeEndName(static_cast<TokenizeEnd>(end)))});
+    page->Add(
+        static_cast<double>(CountTokenized(end)),
+        {Label("result", TokenizeEndName(static_cast<TokenizeEnd>(end)))});
+  }
+  // The name that vllm-project/router has for it.
+  page->Counter(
+      "kv_routing_inputs_total", "Prompts whose token ids a worker was asked for, by how that ended.");
+  for (size_t end = 0; end < kTokenizeEndCount; ++end) {
+    const auto ended = static_cast<TokenizeEnd>(end);
+    page->Add(
+        static_cast<double>(CountTokenized(end)),
+        {Label("transport", "http"),
+         Label("result", ended == TokenizeEnd::kOk ? "prepared" : TokenizeEndName(ended))});
   }
   page->Counter("tokenize_wait_seconds_total", "Time that requests waited for that.");
   page->Add(Total(&Recorder::tokenize_nanos) / 1e9);
@@ -720,6 +741,34 @@ void Metrics::Collector::WriteQuarantine(Page* page) const {
   page->Gauge(
       "restricted_clients", "Clients that may have one request at a time, after two quarantined requests.");
   page->Add(static_cast<double>(counts.restricted));
+}
+
+// As vllm-project/router names what came of prompts; our reasons say more.
+void Metrics::Collector::WritePrefixDecisions(Page* page) const {
+  struct Outcome {
+    Reason reason;
+    std::string_view name;
+  };
+  static constexpr Outcome kOutcomes[] = {
+      {Reason::kPrefixHit, "prefix_hit"},       {Reason::kPrefixHash, "prefix_hit"},
+      {Reason::kPrefixMiss, "prefix_miss"},     {Reason::kPrefixSpread, "prefix_miss"},
+      {Reason::kLoadBalance, "load_imbalance"}, {Reason::kOverflow, "load_imbalance"},
+      {Reason::kLowestCost, "prefix_cost"},     {Reason::kFallback, "missing_tokens"},
+  };
+  page->Counter(
+      "prefix_routing_decisions_total", "Decisions of policies that match prompts, by what came of it.");
+  constexpr KeyParts kPromptParts = KeyParts::kBlocks | KeyParts::kPrompt | KeyParts::kPrefixDigest;
+  if (!Has(router_->policy().Needs(), kPromptParts)) return;
+  std::map<std::string_view, uint64_t> sums;
+  for (const auto& [reason, name] : kOutcomes) {
+    const auto index = static_cast<size_t>(reason);
+    sums[name] += Sum([index](const Recorder::Shard& shard) { return shard.reasons[index].count(); });
+  }
+  for (const auto& [name, sum] : sums) {
+    page->Add(
+        static_cast<double>(sum),
+        {Label("policy", router_->policy().name()), Label("stage", "regular"), Label("outcome", name)});
+  }
 }
 
 void Metrics::Collector::WriteResponses(Page* page) const {

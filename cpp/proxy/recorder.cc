@@ -99,7 +99,7 @@ void Recorder::Count(const ExchangeRecord& record) {
   if (!record.refusal.empty()) shard.refusals.Add(record.refusal);
   if (record.queue_ns != 0) shard.queue_waits.Add(record.queue_ns);
 
-  if (info.inference) {
+  if (!info.own && record.head_ns != 0) {
     shard.durations[route].Get().Add(total_ns);
     if (good) {
       shard.successes[route].Add();

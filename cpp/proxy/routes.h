@@ -19,7 +19,17 @@ enum class Route : uint8_t {
   kResponses,
   kResponse,  // a stored one, by id, and what is below it
   kMessages,
+  kCountTokens,
   kScore,
+  kV1Score,
+  kV2Rerank,
+  kClassify,
+  kPooling,
+  kV2Embed,
+  kTranscriptions,
+  kTranslations,
+  kSpeech,
+  kInvocations,
   kTokenize,
   kDetokenize,
   // answered here
@@ -54,7 +64,7 @@ enum class Access : uint8_t { kAnybody, kClient, kAdmin };
 struct RouteInfo {
   std::string_view label;               // metric label: the path, or "other"
   bool own = false;                     // answered here
-  bool inference = false;               // counted in requests_total
+  bool inference = false;               // work for a model
   bool generates = false;               // counted in generate_duration_seconds
   bool repeatable = false;              // a POST leaves nothing behind, so another worker may be asked
   std::string_view allow;               // methods, for own routes: "GET, HEAD"

@@ -135,6 +135,7 @@ def test_the_names_of_the_reference_router_are_kept() -> None:
         "cb_state": {"worker"},
         "embeddings_duration_seconds": set(),
         "policy_decisions_total": {"policy", "worker"},
+        "prefix_routing_decisions_total": {"policy", "stage", "outcome"},
         "processed_requests_total": {"worker"},
         "active_workers": set(),
         "worker_health": {"worker"},

@@ -151,13 +151,15 @@ def test_a_stream_without_its_done_is_an_end_of_its_own_but_no_error(router):
     assert page["exchange_end_total"].value(route=CHAT, end="no_done") == 1
 
 
-def test_only_inference_routes_are_requests(router):
+@pytest.mark.parametrize("route", ["other", "/v1/score", "/classify", "/v2/rerank", "/v1/audio/speech"])
+def test_what_goes_to_a_worker_is_a_request_and_our_own_endpoints_are_none(router, route):
+    """mending row 26: every path counts."""
     lanes = testing.Lanes(router)
     lanes.record(0, **exchange(route="/health", stream=False))
-    lanes.record(0, **exchange(worker(router), route="other"))
+    lanes.record(0, **exchange(worker(router), route=route))
     page = page_of(lanes)
-    assert page["requests_total"].series == {}
-    assert page["request_duration_seconds"].series == {}
+    assert page["requests_total"].series == {(("route", route),): 1}
+    assert page["request_duration_seconds"].histogram(route=route).count == 1
     assert page["http_responses_total"].total() == page["exchange_end_total"].total() == 2
     assert page["processed_requests_total"].value(worker=A) == 1
 
@@ -390,3 +392,20 @@ def test_counts_never_fall_while_lanes_count(router):
     for thread in threads:
         thread.join()
     assert page_of(lanes)["exchange_end_total"].total() == 2 * each
+
+
+def test_what_came_of_prompts_has_the_references_names():
+    """mending row 26"""
+    router = Router(policy="cache_aware", worker_urls=[A, B])
+    lanes = testing.Lanes(router)
+    series = page_of(lanes)["prefix_routing_decisions_total"].series
+    assert {dict(labels)["outcome"] for labels in series} == {
+        "prefix_hit",
+        "prefix_miss",
+        "prefix_cost",
+        "load_imbalance",
+        "missing_tokens",
+    }
+    assert {(dict(labels)["policy"], dict(labels)["stage"]) for labels in series} == {
+        ("cache_aware", "regular")
+    }
