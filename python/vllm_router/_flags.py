@@ -18,14 +18,31 @@ import difflib
 import math
 import numbers
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from typing import Any, NoReturn
 
+from vllm_router._secrets import (
+    SECRET_NAME,
+    described,
+    is_open_url,
+    shown_urls,
+    without_userinfo,
+)
 from vllm_router._version import __version__
 
 
 class Unfit(Exception):  # noqa: N818, it never leaves this module
-    """A value does not fit. The text completes "it must be …", where the kind knows more than its limits."""
+    """A value does not fit. The text completes "it must be …", where the kind knows more than its limits.
+
+    `word` is the one of several that does not fit. It stands apart from the text since it may hold a secret;
+    `verdict` follows it in the message.
+    """
+
+    def __init__(self, text: str = "", word: str | None = None, verdict: str = "is not one") -> None:
+        super().__init__(text)
+        self.word = word
+        self.verdict = verdict
 
 
 class NotYet(Unfit):
@@ -40,7 +57,7 @@ def quoted(value: object) -> str:
     """repr() for a message; of a value that is longer than 80 characters only what it is, and how long."""
     length = len(value) if isinstance(value, Sized) else 0
     if length <= LONGEST_SHOWN_VALUE:
-        text = repr(value)
+        text = without_userinfo(repr(value))
         if len(text) <= LONGEST_SHOWN_VALUE:
             return text
     return _too_long(value, length)
@@ -79,6 +96,7 @@ class CommandParser(argparse.ArgumentParser):
         if strangers:
             name = next((word for word in strangers if word.startswith("-")), strangers[0]).split("=", 1)[0]
             known = [spelling for action in self._actions for spelling in action.option_strings]
+            name = without_userinfo(name)
             self.error(f"{name} is not a flag of {self.prog}" + did_you_mean(name, known, "; see --help"))
         return parsed
 
@@ -173,6 +191,80 @@ class Text(Kind):
         if "\0" in value:
             raise Unfit("a text without NUL characters, which no file, name or address has")
         return value
+
+
+def control_character(text: str) -> tuple[int, str] | None:
+    """Where the first control character is, from 1, and what it is, such as a line break; None without any.
+
+    A lone surrogate, which stands for a byte that is no UTF-8, counts.
+    """
+    for position, character in enumerate(text, 1):
+        category = unicodedata.category(character)
+        if category == "Cc":
+            kind = "a line break" if character in "\r\n" else "a control character"
+            return position, f"{kind} ({character.encode('unicode_escape').decode()})"
+        if category == "Cs":
+            return position, "a byte that is not UTF-8"
+    return None
+
+
+@dataclasses.dataclass(frozen=True)
+class HeaderText(Text):
+    """Text that goes into a header as it is, so that nothing in it may end the header."""
+
+    @property
+    def limits(self) -> str:
+        return "a text that is not empty, without line breaks and other control characters"
+
+    def check(self, value: object) -> str:
+        text = super().check(value)
+        found = control_character(text)
+        if found is not None:
+            position, what = found
+            raise Unfit(
+                f"a text without control characters, and it has {what} at position {position}, which would "
+                "end the header that it is sent in: remove it (in YAML write the text in quotes on one line, "
+                "not as a block after |; in a shell $(cat FILE) leaves out the line break at the end)"
+            )
+        if text != text.strip():
+            position = 1 if text != text.lstrip() else len(text)
+            raise Unfit(
+                f"a text without blanks at its ends, and it has one at position {position}: remove it"
+            )
+        return text
+
+
+@dataclasses.dataclass(frozen=True)
+class RequestPath(Text):
+    """A path as it stands in a request line, with a query or without."""
+
+    metavar: str = "PATH"
+
+    @property
+    def limits(self) -> str:
+        return "a path such as /health"
+
+    def check(self, value: object) -> str:
+        text = super().check(value)
+        for position, character in enumerate(text, 1):
+            if not "!" <= character <= "~" or character == "#":
+                raise Unfit(
+                    "a path of visible ASCII characters without #, since it stands in a request line, and "
+                    f"the character at position {position} is none of these: remove it or write it "
+                    "percent-encoded"
+                )
+        return text
+
+
+def header_name(text: str) -> str:
+    """A header's name, as HTTP has it; raises Unfit."""
+    for position, character in enumerate(text, 1):
+        if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]", character):
+            raise Unfit(
+                "names of headers such as X-Session-ID (letters, digits and !#$%&'*+-.^_`|~), and one of "
+                f"{len(text)} characters has another at position {position}; remove it"
+            )
+    return text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -321,6 +413,8 @@ class Flag:
     satisfied: tuple[Any, ...] = ()  # values beside the default that ask for what happens anyway
     no_effect: str = ""  # why it is accepted and does nothing
     on_command_line: bool = True
+    secret: bool = False  # no message shows its value
+    urls: bool = False  # its value is shown without user names, passwords and queries
     field: str = ""  # name in RouterArgs, YAML and Python
 
     @property
@@ -354,14 +448,37 @@ class Flag:
         """Every further spelling."""
         return [Alias(alias) if isinstance(alias, str) else alias for alias in self.aliases]
 
+    def shown(self, value: object) -> str:
+        """A value of this flag for a message: without what may be secret in it."""
+        if self.secret:
+            return described(value)
+        if not self.urls or value is None or value in ([], ()):
+            return show(value)
+        words = _texts_of(value)
+        if words is None:
+            return show(value) if isinstance(value, (bool, int, float)) else described(value)
+        text = shown_urls(" ".join(words))
+        return (text if len(text) <= LONGEST_SHOWN_VALUE else described(value)) or show(value)
+
     def complaint(self, value: object, unfit: Unfit, alias: Alias | None = None) -> str:
         """What to tell a person: the thing, the value, the limit, the remedy."""
         if isinstance(unfit, NotYet):
-            return f"{self.spelling} {show(value)} is not built into vllm-router {__version__} yet; {unfit}"
+            given = f"{self.spelling} {self.shown(value)}"
+            return f"{given} is not built into vllm-router {__version__} yet; {unfit}"
         if alias and alias.kind:
-            return f"--{alias.name} is {show(value)}; it must be {str(unfit) or alias.kind.limits}"
-        limits = str(unfit) or f"{self.kind.limits} (default {self.unset or show(self.command_default)})"
-        return f"{self.field} is {show(value)}; it is {self.what} and must be {limits}"
+            return f"--{alias.name} is {self.shown(value)}; it must be {str(unfit) or alias.kind.limits}"
+        default = self.unset or show(self.command_default)
+        limits = str(unfit) or f"{self.kind.limits} (default {default})"
+        if unfit.word is not None and self._may_show(unfit.word, value):
+            limits += f", and {quoted(unfit.word)} {unfit.verdict}"
+        if self.secret and not isinstance(value, (str, list, dict, type(None))):
+            limits += "; in YAML, put it in quotes"
+        return f"{self.field} is {self.shown(value)}; it is {self.what} and must be {limits}"
+
+    def _may_show(self, word: str, value: object) -> bool:
+        # A password with a comma in it has been parted there, so the whole value has to be harmless.
+        whole = " ".join(_texts_of(value) or ["@"])
+        return not self.urls or all(map(is_open_url, re.split(r"[\s,]+", f"{word} {whole}".strip())))
 
     def check(self, value: object) -> Any:
         """The value in its canonical form, whether or not the function is built.
@@ -385,7 +502,7 @@ class Flag:
         """Refuse to pretend: raises ValueError when the value asks for a function that is not there yet."""
         if self.not_built is None or self.is_default(value) or value in self.satisfied:
             return
-        given = self.spelling if value is True else f"{self.spelling} {show(value)}"
+        given = self.spelling if value is True else f"{self.spelling} {self.shown(value)}"
         remedy = "remove it"
         if self.default not in (None, False, [], {}):
             remedy += f" or leave it at its default, {show(self.default)}"
@@ -395,26 +512,59 @@ class Flag:
         )
 
 
+def _texts_of(value: object) -> list[str] | None:
+    """The texts in a value of URLs: one, several, rows of them; None when there is anything else in it."""
+    if isinstance(value, str):
+        return [value]
+    if not isinstance(value, (list, tuple)):
+        return None
+    texts: list[str] = []
+    for item in value:
+        row = item if isinstance(item, (list, tuple)) else [item]
+        for word in row:
+            if word is not None and (isinstance(word, bool) or not isinstance(word, (str, int))):
+                return None
+            texts += [] if word is None else [str(word)]
+    return texts
+
+
+_DEEPEST_SHOWN = 3
+
+
 def show(value: object) -> str:
     """A value as a person would write it in a sentence; a long one as `quoted()` does."""
+    return _show(value, 0)
+
+
+def _show(value: object, depth: int) -> str:
     if isinstance(value, Sized) and len(value) > LONGEST_SHOWN_VALUE:
         return _too_long(value, len(value))
-    text = _shown(value)
-    return text if len(text) <= LONGEST_SHOWN_VALUE else quoted(value)
+    text = without_userinfo(_shown(value, depth))
+    if len(text) <= LONGEST_SHOWN_VALUE:
+        return text
+    return _too_long(value, len(value)) if isinstance(value, Sized) else quoted(value)
 
 
-def _shown(value: object) -> str:
+def _shown(value: object, depth: int) -> str:
     if value is None:
         return "unset"
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, (list, tuple, dict)) and depth >= _DEEPEST_SHOWN:
+        return _too_long(value, len(value))
     if isinstance(value, tuple):  # a row, whose last words may be left out
         value = [item for item in value if item is not None]
     if isinstance(value, list):
-        return " ".join(show(item) for item in value) or "empty"
+        return " ".join(_show(item, depth + 1) for item in value) or "empty"
     if isinstance(value, dict):
-        return " ".join(f"{key}={show(item)}" for key, item in value.items()) or "empty"
-    return repr(value) if isinstance(value, str) and (not value.strip() or " " in value) else str(value)
+        return " ".join(f"{key}={_member(key, item, depth)}" for key, item in value.items()) or "empty"
+    if not isinstance(value, str):
+        return str(value)
+    return repr(value) if not value.strip() or " " in value or not value.isprintable() else value
+
+
+def _member(key: object, item: object, depth: int) -> str:
+    return "..." if SECRET_NAME.search(str(key)) else _show(item, depth + 1)
 
 
 def option(default: Any, kind: Kind, what: str, *, group: str, **details: Any) -> Any:
@@ -422,7 +572,7 @@ def option(default: Any, kind: Kind, what: str, *, group: str, **details: Any) -
     flag = Flag(kind=kind, what=what, group=group, default=default, **details)
     if isinstance(default, (list, dict)):
         return dataclasses.field(default_factory=lambda: type(default)(default), metadata={"flag": flag})
-    return dataclasses.field(default=default, metadata={"flag": flag})
+    return dataclasses.field(default=default, metadata={"flag": flag}, repr=not flag.secret)
 
 
 def flags_of(cls: Any) -> dict[str, Flag]:

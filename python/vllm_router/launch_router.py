@@ -24,8 +24,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from vllm_router._dotenv import dotenv_value
-from vllm_router._flags import FLAG_SIMILARITY, did_you_mean
+from vllm_router._flags import FLAG_SIMILARITY, Text, did_you_mean
+from vllm_router._secrets import is_open_url, shown_urls
 from vllm_router._version import __version__
+from vllm_router._yaml import MAX_YAML_BYTES, too_long
 from vllm_router.errors import RouterError, UnusedOptionWarning
 from vllm_router.router_args import FLAGS, RouterArgs, unknown_name
 
@@ -77,23 +79,29 @@ class _Parser(argparse.ArgumentParser):
     def parse(self, args: Sequence[str]) -> argparse.Namespace:
         parsed, strangers = self.parse_known_args(args)
         if strangers:
-            self.error(_unknown(strangers))
+            self.error(_unknown(strangers, args))
         return parsed
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {message}\n")
 
 
-def _unknown(strangers: Sequence[str]) -> str:
+def _unknown(strangers: Sequence[str], args: Sequence[str]) -> str:
     flag = next((word for word in strangers if word.startswith("-")), None)
+    before = _secret_flag_before(strangers[0] if flag is None else flag, args)
+    if before is not None:
+        return (
+            f"{before} takes one value, and another word follows it; put the value in quotes if it has "
+            "blanks in it, else see vllm-router --help"
+        )
     if flag is None:
-        word = strangers[0]
+        word = shown_urls(strangers[0])
         if "://" in word:
             return f"{word} is not a flag; URLs of workers come after --worker-urls"
         return f"{word} is neither a flag nor a command" + did_you_mean(
             word, COMMANDS, "; see vllm-router --help"
         )
-    name = flag.split("=", 1)[0]
+    name = shown_urls(flag.split("=", 1)[0])
     known = [f"--{spelling}" for flag in FLAGS.values() for spelling in flag.spellings] + [
         "--config",
         "--version",
@@ -104,6 +112,27 @@ def _unknown(strangers: Sequence[str]) -> str:
             name, known, "; see vllm-router --help", FLAG_SIMILARITY
         )
     return f"--{sentence}"
+
+
+def _secret_flag_before(stranger: str, args: Sequence[str]) -> str | None:
+    """The flag of a secret whose value the word may belong to: they are parted by no other flag."""
+    names = {
+        "--" + name: flag
+        for flag in FLAGS.values()
+        for spelling in flag.spellings
+        for name in (spelling, spelling.replace("-", "_"))
+    }
+    secret = None
+    for word in args:
+        flag = names.get(word.split("=", 1)[0])
+        if flag is not None:
+            one = isinstance(flag.kind, Text) or "=" in word
+            secret = flag.spelling if one and (flag.secret or flag.urls) else None
+        elif word.startswith("--"):
+            secret = None  # a flag that is misspelt
+        elif secret is not None and word == stranger:
+            return None if "://" in word and is_open_url(word) else secret
+    return None
 
 
 def _make_parser() -> _Parser:
@@ -160,10 +189,14 @@ def parse_router_args(args: Sequence[str]) -> RouterArgs:
 
 def _config_defaults(path: str) -> dict[str, object]:
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        with Path(path).open("rb") as file:
+            beginning = file.read(MAX_YAML_BYTES + 1)  # of what has no end, such as /dev/zero, no more
+        text = beginning[:MAX_YAML_BYTES].decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise ValueError(f"--config {path} cannot be read: {reason}") from None
+    if len(beginning) > MAX_YAML_BYTES:
+        raise too_long(path)
     return {FLAGS[name].dest: value for name, value in RouterArgs.values_of_yaml(text, path).items()}
 
 

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from vllm_router import _core
 from vllm_router._core import Batch, Ticket
 from vllm_router._flags import quoted
+from vllm_router._secrets import is_open_url
 from vllm_router.errors import UnusedOptionWarning
 from vllm_router.router_args import (
     FLAGS,
@@ -120,12 +121,16 @@ class Router(_core.Router):
                 f"worker_urls is {quoted(worker_urls)}; it must be a list of URLs: "
                 f"pass [{quoted(worker_urls)}]"
             )
+        urls = list(worker_urls)
+        for url in urls:
+            if isinstance(url, str) and "@" in url and not is_open_url(url):
+                FLAGS["worker_urls"].check([url])  # the core's message would show a password
         name = policy.value if isinstance(policy, PolicyType) else policy
         checked = check_policy_options({"policy": name, "seed": seed, **options}, warn=_warn)
         self._args = RouterArgs(**served)
         if served:
             self._args._validate_router_args()
-        super().__init__(list(worker_urls), checked)
+        super().__init__(urls, checked)
 
     @classmethod
     def from_args(cls, args: RouterArgs) -> Router:

@@ -20,6 +20,7 @@ import argparse
 import contextlib
 import dataclasses
 import functools
+import ipaddress
 import logging
 import math
 import os
@@ -36,10 +37,12 @@ from vllm_router._flags import (
     Alias,
     Choice,
     Flag,
+    HeaderText,
     NotBuilt,
     NotYet,
     Number,
     Raw,
+    RequestPath,
     Seconds,
     Switch,
     Text,
@@ -48,12 +51,15 @@ from vllm_router._flags import (
     add_flag,
     did_you_mean,
     flags_of,
+    header_name,
     option,
     quoted,
     show,
 )
 from vllm_router._foreign_flags import FOREIGN_FLAGS
+from vllm_router._secrets import shown_urls
 from vllm_router._version import __version__
+from vllm_router._yaml import mapping_of_yaml, name_only
 from vllm_router.errors import UnusedOptionWarning
 
 logger = logging.getLogger("vllm_router")
@@ -196,38 +202,87 @@ def _policy(**more: Any) -> Choice:
 
 
 def _worker_url(url: str) -> str:
-    """A worker's URL, checked as far as is possible without the C++ parser, which decides.
-
-    User names and passwords are left to that parser, which keeps them out of its message.
-    """
-    base = re.sub(r"@[0-9]+$", "", url)
+    """A worker's URL, checked as far as is possible without the C++ parser, which decides."""
+    base = re.sub(r"@[0-9]+/*$", "", url)
     scheme, separator, rest = base.partition("://")
+    if "@" in re.split(r"[/?#]", rest if separator else base, maxsplit=1)[0]:
+        raise Unfit(
+            "URLs like http://host:8000, without anything before an '@' that reads as a user name: workers "
+            "take no user names or passwords (a data-parallel rank is a number at the end, as in "
+            "http://host:8000@2; the key for workers is --api-key)"
+        )
     if separator and scheme.lower() in ("grpc", "grpcs", "unix"):
-        raise NotYet(f"workers are reached by HTTP: use http://{rest} or https://{rest}")
+        shown = shown_urls(rest)
+        raise NotYet(f"workers are reached by HTTP: use http://{shown} or https://{shown}")
     if scheme.lower() not in ("http", "https") or not separator:
-        raise Unfit(f"URLs like http://host:8000, and {quoted(url)} is not one")
+        raise Unfit("URLs like http://host:8000", url)
     try:
         parts = urlsplit(base)
         usable = bool(parts.hostname) and parts.port != 0
     except ValueError:
         usable = False
     if not usable or parts.query or parts.fragment or re.search(r"[\x00-\x20\x7f]", url):
+        raise Unfit("URLs like http://host:8000, with a port between 1 and 65535", url)
+    return url
+
+
+def _validation_url(url: str) -> str:
+    """A URL that is asked about keys; as strict as the C++ parser, whose message would show it."""
+    remedy = "write it as https://auth.example/validate"
+    match = re.fullmatch(r"(https?)://([^/?]*)([/?].*)?", url, re.IGNORECASE | re.DOTALL)
+    if match is None:
         raise Unfit(
-            f"URLs like http://host:8000, with a port between 1 and 65535, and {quoted(url)} is not one"
+            f"URLs such as https://auth.example/validate, with http:// or https:// in front; {remedy}"
+        )
+    authority = match[2]
+    if "@" in authority:
+        raise Unfit(
+            "URLs without user names and passwords (before an '@'), since the client's own Authorization is "
+            f"sent there; {remedy}"
+        )
+    for position, character in enumerate(url, 1):
+        if not "!" <= character <= "~" or character == "#":
+            raise Unfit(
+                "URLs of visible ASCII characters without #, since they stand in a request line, and the "
+                f"character at position {position} of one is none of these: remove it or write it "
+                "percent-encoded"
+            )
+    host = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]+))?", authority)
+    if host is None or not _is_host(host[1]) or not 1 <= int(host[2] or 80) <= 65535 or len(url) > 2048:
+        raise Unfit(
+            "URLs of a host and perhaps a port between 1 and 65535 and a path, of 2048 characters at most; "
+            f"{remedy}"
         )
     return url
+
+
+def _is_host(host: str) -> bool:
+    """Whether the C++ parser takes it: a name, an IPv4 address, or an IPv6 address in brackets."""
+    try:
+        if host[0] == "[":
+            return bool(ipaddress.IPv6Address(host[1:-1]))
+        if re.search(r"(^|\.)[0-9]+$", host):
+            return bool(ipaddress.IPv4Address(host))
+    except ValueError:
+        return False
+    return len(host) <= 253 and host[0] != "." and ".." not in host
 
 
 def _origin(text: str) -> str:
     """An origin as browsers write it, since it is compared letter by letter; or any, as "*"."""
     if text == "*":
         return text
-    parts = urlsplit(text)
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        parts = urlsplit("")
     usable = parts.scheme and parts.netloc and not parts.path and not parts.query and not parts.fragment
-    if not usable or text != text.lower() or re.search(r"[\x00-\x20\x7f-\U0010ffff]", text):
+    if not usable or text != text.lower() or re.search(r"[\x00-\x20\x7f-\U0010ffff@]", text):
         raise Unfit(
-            f"origins like https://chat.example or http://localhost:3000, in lower case and without a path, "
-            f"or *, and {quoted(text)} is none of these"
+            "origins like https://chat.example or http://localhost:3000, in lower case and without a path, "
+            "or *",
+            text,
+            "is none of these",
         )
     return text
 
@@ -335,6 +390,7 @@ class RouterArgs:
         [],
         Words("URL", each=_worker_url),
         "the workers' base URLs, in fleet order",
+        urls=True,
         group=_WORKERS,
         scope="routing",
         more="Separated by blanks or commas; may be repeated. http://host:8000@2 is data-parallel rank 2 of "
@@ -374,8 +430,9 @@ class RouterArgs:
     )
     api_key: str | None = option(
         None,
-        Text("KEY"),
+        HeaderText("KEY"),
         "the bearer key sent to workers",
+        secret=True,
         group=_SERVER,
         scope="server",
         more="Used where a request brings no Authorization of its own, and for health checks.",
@@ -424,7 +481,7 @@ class RouterArgs:
     )
     request_id_headers: list[str] | None = option(
         None,
-        Words("HEADER"),
+        Words("HEADER", each=header_name),
         "the headers that may carry a request id, the first found wins",
         group=_SERVER,
         scope="server",
@@ -577,7 +634,7 @@ class RouterArgs:
     )
     hash_key_headers: list[str] = option(
         [],
-        Words("HEADER"),
+        Words("HEADER", each=header_name),
         "the headers that carry a session key, in this order",
         group=_POLICY,
         scope="routing",
@@ -997,7 +1054,7 @@ class RouterArgs:
         5, Seconds(), "how long a health check may take", group=_HEALTH, scope="server"
     )
     health_check_endpoint: str = option(
-        "/health", Text("PATH"), "the path of health checks; 2xx is healthy", group=_HEALTH, scope="server"
+        "/health", RequestPath(), "the path of health checks; 2xx is healthy", group=_HEALTH, scope="server"
     )
     health_failure_threshold: int = option(
         3,
@@ -1251,8 +1308,9 @@ class RouterArgs:
 
     api_key_validation_urls: list[str] = option(
         [],
-        Words("URL"),
+        Words("URL", each=_validation_url),
         "the URLs that are asked whether a client's key is valid",
+        urls=True,
         group=_SECURITY,
         scope="server",
         more="GET with the client's Authorization; 200 from any of them is a yes. Keys of "
@@ -1314,6 +1372,7 @@ class RouterArgs:
         [],
         Words("ORIGIN", each=_origin),
         "origins of web pages that may read responses",
+        urls=True,
         group=_SECURITY,
         scope="server",
         more="Such as https://chat.example. Unset: none. * allows any, except for admin endpoints, which "
@@ -1401,6 +1460,7 @@ class RouterArgs:
         [],
         Raw("URL [PORT]", rows=True),
         "the prefill workers, each with a bootstrap port or none",
+        urls=True,
         group=_PD_GROUP,
         spelled="prefill",
         aliases=(Alias("prefill_workers", kind=Raw("URL", split=True)),),
@@ -1410,6 +1470,7 @@ class RouterArgs:
         [],
         Raw("URL", nargs=1, rows=True),
         "the decode workers",
+        urls=True,
         group=_PD_GROUP,
         spelled="decode",
         aliases=(Alias("decode_workers", kind=Raw("URL", split=True)),),
@@ -1422,7 +1483,12 @@ class RouterArgs:
         None, _policy(), "the policy of the decode stage", group=_PD_GROUP, not_built=_PD
     )
     vllm_discovery_address: str | None = option(
-        None, Text("HOST:PORT"), "where workers announce themselves", group=_PD_GROUP, not_built=_PD
+        None,
+        Text("HOST:PORT"),
+        "where workers announce themselves",
+        group=_PD_GROUP,
+        not_built=_PD,
+        urls=True,
     )
     kv_connector: str = option(
         "nixl",
@@ -1466,7 +1532,7 @@ class RouterArgs:
         False, Switch(), "whether requests are traced", group=_TRACES, not_built=_TRACING
     )
     otlp_traces_endpoint: str | None = option(
-        None, Text("HOST:PORT"), "where traces go", group=_TRACES, not_built=_TRACING
+        None, Text("HOST:PORT"), "where traces go", group=_TRACES, not_built=_TRACING, urls=True
     )
     otel_sampling_ratio: float = option(
         1.0,
@@ -1544,6 +1610,7 @@ class RouterArgs:
         [],
         Words("URL=ENDPOINT", commas=False),
         "workers' endpoints of KV events",
+        urls=True,
         group=_KV_GROUP,
         not_built=_KV_AWARE,
     )
@@ -1551,6 +1618,7 @@ class RouterArgs:
         [],
         Words("URL=ENDPOINT", commas=False),
         "their endpoints of past events",
+        urls=True,
         group=_KV_GROUP,
         not_built=_KV_AWARE,
     )
@@ -1573,6 +1641,7 @@ class RouterArgs:
         [],
         Words("URL=ENDPOINT", commas=False),
         "prefill workers' endpoints of KV events",
+        urls=True,
         group=_KV_GROUP,
         not_built=_KV_AWARE,
     )
@@ -1697,7 +1766,8 @@ class RouterArgs:
             if isinstance(port, str) and port.lower() == "none":
                 port = None
             if len(more) > 1:
-                raise ValueError(f"--prefill takes one URL and one bootstrap port, not {show([url, *more])}")
+                shown = FLAGS["prefill_urls"].shown([url, *more])
+                raise ValueError(f"--prefill takes one URL and one bootstrap port, not {shown}")
             if port is not None:
                 try:
                     port = int(port)
@@ -1705,8 +1775,8 @@ class RouterArgs:
                     port = 0
                 if not 1 <= port <= 65535:
                     raise ValueError(
-                        f"Invalid bootstrap port {quoted(more[0])} of prefill worker {url}: it must be a "
-                        "number between 1 and 65535, or none"
+                        f"Invalid bootstrap port {_shown_port(url, more[0])} of prefill worker "
+                        f"{shown_urls(str(url))}: it must be a number between 1 and 65535, or none"
                     )
             pairs.append((url, port))
         return pairs
@@ -1766,33 +1836,16 @@ class RouterArgs:
                 found[flag.field] = cls._from_raw(flag, checked)
             except Unfit as unfit:
                 raise ValueError(f"{source}: {flag.complaint(value, unfit, alias)}") from None
-            except (TypeError, AttributeError, IndexError):
+            except (TypeError, AttributeError, LookupError):
                 raise ValueError(
-                    f"{source}: {given} is {show(value)}; write it as {_YAML_FORMS[flag.field]}"
+                    f"{source}: {given} is {flag.shown(value)}; write it as {_YAML_FORMS[flag.field]}"
                 ) from None
         return found
 
     @classmethod
     def values_of_yaml(cls, text: str, source: str) -> dict[str, Any]:
         """Field name to checked value, of the names that the text has. Raises as from_yaml() does."""
-        try:
-            import yaml
-        except ImportError as error:
-            raise ValueError("YAML settings need the package PyYAML: pip install PyYAML") from error
-        try:
-            node = yaml.compose(text, Loader=yaml.SafeLoader)
-            values = yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            raise ValueError(f"{source} is not YAML: {' '.join(str(error).split())}") from None
-        if values is None:
-            return {}
-        if not isinstance(values, dict):
-            raise ValueError(f"{source} must be a mapping of names to values, such as `port: 30000`")
-        # PyYAML lets the last of two equal keys win; somebody meant the first one.
-        keys = [str(key.value) for key, _ in getattr(node, "value", ())]
-        for key in keys:
-            if keys.count(key) > 1:
-                raise ValueError(f"{source}: {key} is there twice; leave one of them")
+        values = mapping_of_yaml(text, source)
         flat = _without_sections(_without_unbuilt_sections(values, source), source)
         return cls.values_of_dict(_without_prefix_section(flat, source), source)
 
@@ -1837,8 +1890,8 @@ class RouterArgs:
             )
         if self.health_check_endpoint[:1] != "/":
             raise ValueError(
-                f"health_check_endpoint is {self.health_check_endpoint}; it is a path and must begin with /, "
-                "as /health does"
+                f"health_check_endpoint is {show(self.health_check_endpoint)}; it is a path and must begin "
+                "with /, as /health does"
             )
         if self.retry_max_backoff_ms < self.retry_initial_backoff_ms:
             raise ValueError(
@@ -1962,6 +2015,7 @@ _SPELLINGS: dict[str, _Spelling] = {
 
 def unknown_name(name: str, known: Sequence[str] | None = None) -> str:
     """A sentence about a name that is no setting: what it may have meant, or that other routers have it."""
+    name = name_only(name)
     plain = name.replace("-", "_")
     if len(name) > LONGEST_SHOWN_VALUE:
         return (
@@ -1975,6 +2029,12 @@ def unknown_name(name: str, known: Sequence[str] | None = None) -> str:
         "; docs/reference/cli.md lists them all",
         FLAG_SIMILARITY,
     )
+
+
+def _shown_port(url: object, port: object) -> str:
+    """A bootstrap port for a message: what follows a URL may be the rest of a password with a blank in it."""
+    together = FLAGS["prefill_urls"].shown([url, port])
+    return quoted(port) if together == f"{url} {port}" else "..."
 
 
 def _is_loopback(host: str) -> bool:

@@ -1,12 +1,19 @@
 """RouterArgs -> YAML -> RouterArgs, and RouterArgs -> command line -> RouterArgs, for all that fits."""
 
+import contextlib
+import io
+import json
+import re
+import warnings
+from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vllm_router._flags import Choice, Flag, Number, Raw, Switch, Text, Words
-from vllm_router.launch_router import parse_router_args
+from vllm_router._flags import Choice, Flag, HeaderText, Number, Raw, RequestPath, Switch, Text, Words
+from vllm_router.launch_router import main, parse_router_args
 from vllm_router.router_args import FLAGS, RouterArgs
 
 WORD = st.text(
@@ -15,7 +22,13 @@ WORD = st.text(
 LINE = st.text(
     st.characters(codec="utf-8", exclude_categories=["Cs"], exclude_characters="\0"), min_size=1
 ).filter(str.strip)
-URL = st.builds("http://{}:{}".format, st.from_regex(r"[a-z0-9]{1,8}", fullmatch=True), st.integers(1, 65535))
+KEY = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), min_size=1).filter(
+    lambda text: text == text.strip()
+)
+NAME = st.from_regex(r"[!#$%&'*+.^_`|~0-9A-Za-z][!#$%&'*+.^_`|~0-9A-Za-z-]*", fullmatch=True)
+URL = st.builds(
+    "http://{}:{}".format, st.from_regex(r"[a-z][a-z0-9]{0,7}", fullmatch=True), st.integers(1, 65535)
+)
 PATH = st.from_regex(r"/[a-z][a-z0-9_]{0,8}\*?", fullmatch=True)
 RAW: dict[str, st.SearchStrategy[Any]] = {
     "prefill_urls": st.lists(st.tuples(URL, st.none() | st.integers(1, 65535))),
@@ -41,8 +54,12 @@ def values(flag: Flag) -> st.SearchStrategy[Any]:
             fit = st.sampled_from(kind.names)
         case Words():
             # A word that has a form of its own: origins and URLs have the same, paths another.
-            plain = kind.each is None and flag.field != "api_key_validation_urls"
-            fit = st.lists(PATH if flag.field == "fan_out_path" else WORD if plain else URL)
+            forms = {"fan_out_path": PATH, "request_id_headers": NAME, "hash_key_headers": NAME}
+            fit = st.lists(forms.get(flag.field, WORD if kind.each is None else URL))
+        case RequestPath():
+            fit = st.from_regex(r"[!-\"$-~]+", fullmatch=True)
+        case HeaderText():
+            fit = KEY
         case Text():
             fit = LINE
         case _:
@@ -119,3 +136,142 @@ def test_what_fits_is_accepted_and_reaches_the_core(settings: dict[str, Any]) ->
     args._validate_router_args()
     handed_on = {**args.router_options(), **args.server_options()}
     assert handed_on.keys() == BUILT.keys()
+
+
+# Secrets. Rare letters, so that no part of one is in a message by chance.
+
+CORE = st.text(st.sampled_from("QXZJKVÖ0"), min_size=4, max_size=12)
+SECRET = st.builds(
+    "{}{}{}".format,
+    CORE,
+    st.sampled_from(["", "/", ",", " ", ":", "?", "#", "@", "%", "'", '"', "\\", "\n"]),
+    CORE,
+)
+URL_OF = st.sampled_from(
+    ["http://u:{}@h:1", "grpc://u:{}@h", "ftp://u:{}@h", "http://{}@h/p", "u:{}@h", "https://h/?token={}#"]
+)
+SECRET_FLAGS = sorted(name for name, flag in FLAGS.items() if flag.secret)
+URL_FLAGS = sorted(name for name, flag in FLAGS.items() if flag.urls)
+
+
+def said_of(use: Callable[[], Any]) -> str:
+    """What is said of a mistake; nothing when there was none."""
+    written = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(written), warnings.catch_warnings(record=True) as heard:
+            use()
+        return written.getvalue() + "".join(str(warning.message) for warning in heard)
+    except (ValueError, TypeError, SystemExit) as error:
+        return f"{error} {written.getvalue()}"
+
+
+def hides(secret: str, said: str) -> bool:
+    """Whether no four letters of the secret in a row are there, blanks and the like apart."""
+    pieces = re.findall("[QXZJKVÖ0]{4,}", secret)
+    return not any(piece[i : i + 4] in said for piece in pieces for i in range(len(piece) - 3))
+
+
+def in_yaml(secret: str) -> st.SearchStrategy[str]:
+    """YAML with a secret somewhere under a name: as text in all styles, in lists and mappings, or broken."""
+    quoted = json.dumps(secret)
+    secret = secret.replace("\n", "\n  ")  # at the margin its second line would be a name, which is shown
+    return st.sampled_from(
+        [
+            f"[{quoted}, {quoted}]",
+            f"{{{quoted}: {quoted}}}",
+            f"{{a: [{quoted}]}}",
+            f"[[{quoted}, 1, 2]]",
+            f"[{{api-key: {quoted}}}]",
+            f"{quoted} x",
+            f"'{secret}",
+            f'"{secret}',
+            f"|\n {secret}\n",
+            f"[{secret}",
+            f"*{secret}",
+            f"!{secret} x",
+            f"&{secret} *{secret}",
+            f"{secret}: {secret}: x",
+            f"{quoted}\n\tx: {secret}",
+            f"@{secret}",
+            f"%{secret}",
+            f"`{secret}",
+            f'"\\{secret}"',
+            f"!!python/{secret} x",
+            f"! {secret}\x07",
+            quoted,
+            secret,
+        ]
+    )
+
+
+@given(st.data(), SECRET)
+def test_no_error_about_yaml_shows_a_secret(data: st.DataObject, secret: str) -> None:
+    name = data.draw(st.sampled_from([*SECRET_FLAGS, *URL_FLAGS]))
+    value = secret if name in SECRET_FLAGS else data.draw(URL_OF).format(secret)
+    text = f"port: 1\n{name.replace('_', '-')}: {data.draw(in_yaml(value))}\nhost: a\n"
+
+    def use() -> None:
+        RouterArgs.from_yaml(text)._validate_router_args()
+
+    assert hides(secret, said_of(use))
+
+
+@given(st.data(), SECRET)
+def test_no_error_of_the_command_line_shows_a_secret(data: st.DataObject, secret: str) -> None:
+    name = data.draw(st.sampled_from([*SECRET_FLAGS, *URL_FLAGS]))
+    flag = FLAGS[name]
+    value = secret if name in SECRET_FLAGS else data.draw(URL_OF).format(secret)
+    spelling = data.draw(st.sampled_from(flag.spellings))
+    words = data.draw(
+        st.sampled_from([[value], value.split(), [value, value], [value, "x", "y"], ["x", value]])
+    )
+    line = data.draw(
+        st.sampled_from(
+            [[f"--{spelling}", *words], [f"--{spelling}={words[0]}", *words[1:]], [f"--{spelling}x={value}"]]
+        )
+    )
+
+    def use() -> None:
+        parse_router_args([*line, "--port", "1"])._validate_router_args()
+
+    assert hides(secret, said_of(use))
+
+
+@given(st.data(), SECRET)
+def test_no_error_of_the_library_shows_a_secret(data: st.DataObject, secret: str) -> None:
+    name = data.draw(st.sampled_from([*SECRET_FLAGS, *URL_FLAGS]))
+    value = secret if name in SECRET_FLAGS else data.draw(URL_OF).format(secret)
+    wrong = data.draw(
+        st.sampled_from(
+            [
+                value,
+                [value],
+                (value, 1),
+                [[value]],
+                [[value, value]],
+                {value: value},
+                {value},
+                value.encode(),
+                [value, 1.5],
+            ]
+        )
+    )
+    for use in (
+        lambda: RouterArgs(**{name: wrong})._validate_router_args(),
+        lambda: RouterArgs(**{name: wrong}).server_options(),
+        lambda: RouterArgs.from_dict({name: wrong}),
+        lambda: repr(RouterArgs(api_key=wrong)),
+    ):
+        assert hides(secret, said_of(use))
+
+
+@given(URL_OF, SECRET)
+def test_no_error_about_the_environment_shows_a_secret(form: str, secret: str) -> None:
+    def use() -> None:
+        with mock.patch.dict("os.environ", {"API_KEY_VALIDATION_URLS": f"http://a, {form.format(secret)}"}):
+            router = mock.patch("vllm_router.launch_router.Router", create=True)
+            with router as started:
+                started.from_args.return_value.start.return_value = 0
+                main(["--port", "1"])
+
+    assert hides(secret, said_of(use))

@@ -12,6 +12,7 @@ import pytest
 
 from vllm_router import _core_testing as testing
 from vllm_router._core import Server
+from vllm_router._flags import Unfit
 from vllm_router._version import __version__
 from vllm_router.errors import UnusedOptionWarning
 from vllm_router.launch_router import parse_router_args
@@ -956,6 +957,7 @@ def test_policies_that_are_not_built_or_not_offered_are_so_in_the_core() -> None
         "http://a:8000/v1/models@7",
         "http://10.0.0.1:65535@0",
         "http://[::1]:8000@2",
+        "http://a:1@2/",
         "http://under_score.svc.cluster.local:80/p",
         "http://h/a@b",
     ],
@@ -967,9 +969,11 @@ def test_a_url_that_the_core_takes_is_taken_here(url: str) -> None:
 
 @pytest.mark.parametrize("url", ["a:1", "ftp://a", "http://", "http://a:0", "http://a:65536", "http://a b"])
 def test_a_url_that_is_refused_here_is_refused_by_the_core(url: str) -> None:
-    for check in (testing.parse_worker_url, FLAGS["worker_urls"].kind.each):
-        with pytest.raises(Exception, match=re.escape(url)):
-            check(url)
+    with pytest.raises(ValueError, match=re.escape(url)):
+        testing.parse_worker_url(url)
+    with pytest.raises(Unfit) as refused:
+        FLAGS["worker_urls"].kind.each(url)
+    assert refused.value.word == url
 
 
 # The module itself

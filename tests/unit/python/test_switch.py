@@ -20,6 +20,7 @@ import pytest
 import vllm_router
 from vllm_router import PolicyType, Router, _flags, router_args
 from vllm_router import launch_router as command
+from vllm_router._dotenv import dotenv_value
 from vllm_router.launch_router import parse_router_args
 from vllm_router.router_args import FLAGS, KNOWN_ELSEWHERE, RouterArgs, unknown_name
 
@@ -45,6 +46,11 @@ def asked(monkeypatch, tmp_path):
     return start
 
 
+def test_a_number_sign_within_quotes_begins_no_comment(tmp_path):
+    (tmp_path / ".env").write_text('NAME="http://a/v?x=#1" # a\n', encoding="utf-8")
+    assert dotenv_value("NAME", tmp_path) == ("http://a/v?x=#1", tmp_path / ".env")
+
+
 @pytest.mark.parametrize(
     ("text", "urls"),
     [
@@ -53,7 +59,7 @@ def asked(monkeypatch, tmp_path):
             "# keys\nexport API_KEY_VALIDATION_URLS = 'http://a/v, http://b/v'  # both\n",
             ["http://a/v", "http://b/v"],
         ),
-        ('OTHER=1\nAPI_KEY_VALIDATION_URLS="http://a/v?x=#1"', ["http://a/v?x=#1"]),
+        ('OTHER=1\nAPI_KEY_VALIDATION_URLS="http://a/v?x=1" # a', ["http://a/v?x=1"]),
         ("API_KEY_VALIDATION_URLS=http://a/v # one\n", ["http://a/v"]),
         ("#API_KEY_VALIDATION_URLS=http://a/v\nMY_API_KEY_VALIDATION_URLS=http://b\n", []),
         ("API_KEY_VALIDATION_URLS=\n", []),

@@ -1,0 +1,147 @@
+"""A YAML file of settings, read with bounds, and errors that never quote it: a line may hold a key.
+
+PyYAML reads whatever it is given: a file of nested brackets ends in a RecursionError, and one of a few lines
+whose aliases double each other stands for more values than memory holds. Settings need neither, so the text
+is looked at first, event by event, and refused where it goes beyond what any settings have.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import Any
+
+MAX_YAML_BYTES = 2**20  # 10,000 worker URLs are 300 KB
+MAX_YAML_DEPTH = 32  # settings are three deep at most
+MAX_YAML_VALUES = 100_000  # with aliases written out
+
+
+def too_long(source: str) -> ValueError:
+    """What to raise about a text that is longer than MAX_YAML_BYTES."""
+    return ValueError(
+        f"{source} has more than {MAX_YAML_BYTES} bytes, which is the limit for a file of settings; name the "
+        "file of settings, or shorten it"
+    )
+
+
+def mapping_of_yaml(text: str, source: str) -> dict[str, Any]:
+    """The settings of a YAML text, by the names that it has; empty where it has none.
+
+    Raises:
+        ValueError: it is no YAML, no mapping, too long, too deep, stands for too many values, or has a name
+            twice. The message has the line and the column, and nothing of the text but names of settings.
+    """
+    try:
+        import yaml
+    except ImportError as error:
+        raise ValueError("YAML settings need the package PyYAML: pip install PyYAML") from error
+
+    if len(text) > MAX_YAML_BYTES or len(text.encode(errors="surrogatepass")) > MAX_YAML_BYTES:
+        raise too_long(source)
+
+    class Loader(yaml.SafeLoader):
+        """With the place of a value that its own type cannot hold, such as the date 2024-13-45."""
+
+        def construct_object(self, node: Any, deep: bool = False) -> Any:
+            try:
+                return super().construct_object(node, deep)
+            except (ValueError, OverflowError):
+                raise yaml.constructor.ConstructorError(
+                    problem="this looks like a number or a date and is none; put it in quotes",
+                    problem_mark=node.start_mark,
+                ) from None
+
+    try:
+        _check_bounds(yaml, text, source)
+        loader = Loader(text)
+        try:
+            node = loader.get_single_node()
+            values = None if node is None else loader.construct_document(node)
+        finally:
+            loader.dispose()
+    except yaml.YAMLError as error:
+        raise ValueError(f"{source} is not YAML{_place_and_problem(error, text)}") from None
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise ValueError(f"{source} must be a mapping of names to values, such as `port: 30000`")
+    # PyYAML lets the last of two equal keys win; somebody meant the first one.
+    keys = Counter(str(key.value) for key, _ in getattr(node, "value", ()))
+    for key, times in keys.items():
+        if times > 1:
+            raise ValueError(f"{source}: {name_only(key)} is there twice; leave one of them")
+    return values
+
+
+def name_only(name: str) -> str:
+    """A name of a setting for a message; of `{api-key:SECRET}`, one name to YAML, the first half."""
+    match = re.match(r"[\w.-]*", name)
+    kept = match[0] if match else ""
+    return name if kept == name else f"{kept}..."
+
+
+def _check_bounds(yaml: Any, text: str, source: str) -> None:
+    """That the text is not too deep and does not stand for too many values, aliases written out."""
+    sizes: dict[str, tuple[int, int]] = {}  # of what has an anchor: values, depth
+    open_nodes: list[tuple[str | None, int, int]] = [(None, 0, 0)]  # anchor, values so far, depth below
+
+    def add(values: int, depth: int) -> None:
+        anchor, before, deepest = open_nodes[-1]
+        open_nodes[-1] = (anchor, before + values, max(deepest, depth))
+
+    total = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        mark = event.start_mark
+        where = f"{source}, line {mark.line + 1}, column {mark.column + 1}"
+        values, depth = 0, 0
+        if isinstance(event, yaml.AliasEvent):
+            values, depth = sizes.get(event.anchor, (1, 0))
+            if any(event.anchor == anchor for anchor, _, _ in open_nodes):
+                raise ValueError(f"{where}: an alias (*) stands within what it names; write the value out")
+        elif isinstance(event, yaml.ScalarEvent):
+            values = 1
+            if event.anchor is not None:
+                sizes[event.anchor] = (1, 0)
+        elif isinstance(event, yaml.CollectionStartEvent):
+            open_nodes.append((event.anchor, 1, 0))
+            total += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, inner, deepest = open_nodes.pop()
+            if anchor is not None:
+                sizes[anchor] = (inner, deepest + 1)
+            add(inner, deepest + 1)
+        if values:
+            add(values, depth)
+            total += values
+        if len(open_nodes) - 1 + depth > MAX_YAML_DEPTH:
+            raise ValueError(
+                f"{where}: nested deeper than {MAX_YAML_DEPTH} levels; settings have three at most"
+            )
+        if total > MAX_YAML_VALUES:
+            raise ValueError(
+                f"{where}: more than {MAX_YAML_VALUES} values, which is the limit (an alias counts as all "
+                "that it names); shorten the file"
+            )
+
+
+# What PyYAML expected or found by kind, such as '<scalar>' or ':'. All else in quotes may be the text's.
+_KIND = re.compile(r"'(?:<[a-z ]+>|[-:,?\[\]{}])'")
+_QUOTED = re.compile(rf"""{_KIND.pattern}|'.*'|".*\"""", re.DOTALL)
+
+
+def _place_and_problem(error: Any, text: str) -> str:
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    if mark is not None:
+        line, column = mark.line + 1, mark.column + 1
+        problem = getattr(error, "problem", None) or getattr(error, "context", None) or "it cannot be read"
+    else:  # a character that no YAML has
+        before = text[: getattr(error, "position", 0)]
+        line, column = before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
+        problem = "a control character, which YAML does not have"
+    return f": line {line}, column {column}: {_without_quotations(problem)}"
+
+
+def _without_quotations(problem: str) -> str:
+    return " ".join(
+        _QUOTED.sub(lambda match: match[0] if _KIND.fullmatch(match[0]) else "...", problem).split()
+    )
