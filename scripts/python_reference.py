@@ -17,6 +17,8 @@ CLASSES = {
     "Router": (("router.py", "Router"), ("_core.pyi", "Router")),
     "Ticket": (("_core.pyi", "Ticket"),),
     "Batch": (("_core.pyi", "Batch"),),
+    "Explanation": (("explanation.py", "Explanation"),),
+    "RankedWorker": (("explanation.py", "RankedWorker"),),
     "BlockCacheTracker": (("_core.pyi", "BlockCacheTracker"),),
     "BlockMatch": (("blocks.py", "BlockMatch"),),
     "HashRing": (("_core.pyi", "HashRing"),),
@@ -71,9 +73,17 @@ def _code(text: str) -> Iterator[str]:
 
 
 def _members(node: ast.ClassDef) -> Iterator[str]:
-    values = node.name in ("WorkerInfo", "BlockMatch", "PrefixMatch", "Fleet", "Event", "Capacity") or any(
-        ast.unparse(base) == "enum.Enum" for base in node.bases
+    value_classes = (
+        "WorkerInfo",
+        "BlockMatch",
+        "PrefixMatch",
+        "Explanation",
+        "RankedWorker",
+        "Fleet",
+        "Event",
+        "Capacity",
     )
+    values = node.name in value_classes or any(ast.unparse(base) == "enum.Enum" for base in node.bases)
     fields = node.body if values else []
     for before, after in zip(fields, [*fields[1:], None], strict=False):
         if isinstance(before, ast.Assign):
@@ -87,7 +97,7 @@ def _members(node: ast.ClassDef) -> Iterator[str]:
             continue
         decorators = {ast.unparse(decorator) for decorator in item.decorator_list}
         returns = f" -> {ast.unparse(item.returns)}" if item.returns else ""
-        if "property" in decorators:
+        if decorators & {"property", "functools.cached_property"}:
             yield from ("", f"#### {item.name}{returns}")
         else:
             yield from ("", f"#### {item.name}()")

@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <optional>
 
 namespace vllm_router {
 
@@ -33,7 +34,30 @@ class Dice {
  private:
   __extension__ using Wide = unsigned __int128;
   static constexpr uint64_t kGamma = 0x9e3779b97f4a7c15u;
+  friend class DecisionDice;
   alignas(64) std::atomic<uint64_t> state_;
+};
+
+// What one decision throws: the policy's own dice, or for a dry run a copy in the same state. So a dry run draws what the
+// next decision will draw, and leaves no trace.
+//
+//   DecisionDice dice(dice_, key.dry_run);
+//   uint64_t worker = dice->Below(3);
+class DecisionDice {
+ public:
+  DecisionDice(Dice& own, bool dry_run) : dice_(&own) {
+    if (dry_run) [[unlikely]]
+      dice_ = &copy_.emplace(own.state_.load(std::memory_order_relaxed));
+  }
+  DecisionDice(const DecisionDice&) = delete;
+  DecisionDice& operator=(const DecisionDice&) = delete;
+
+  Dice* operator->() { return dice_; }
+  Dice& operator*() { return *dice_; }
+
+ private:
+  Dice* dice_;
+  std::optional<Dice> copy_;
 };
 
 }  // namespace vllm_router

@@ -1,6 +1,11 @@
 #include "bindings/arguments.h"
 
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
 #include <string>
+#include <type_traits>
 
 #include "base/limits.h"
 
@@ -39,24 +44,115 @@ std::optional<std::string_view> TextView(py::handle value) {
   return std::nullopt;
 }
 
-std::span<const uint32_t> TokenIds(py::handle value, std::vector<uint32_t>* copied) {
-  if (!PyList_Check(value.ptr()) && !PyTuple_Check(value.ptr())) {
-    return ArrayView<uint32_t>(value, "token_ids", "uint32");
-  }
-  const Py_ssize_t count = PySequence_Fast_GET_SIZE(value.ptr());
-  copied->resize(static_cast<size_t>(count));
-  for (Py_ssize_t i = 0; i < count; ++i) {
-    PyObject* const item = PySequence_Fast_GET_ITEM(value.ptr(), i);
-    int overflow = 0;
-    const long long id = PyLong_Check(item) ? PyLong_AsLongLongAndOverflow(item, &overflow) : -1;
-    if (overflow != 0 || id < 0 || id > UINT32_MAX) {
-      throw py::value_error(
-          "token_ids[" + std::to_string(i) + "] is " + Show(item) +
-          "; a token id is an integer between 0 and 4294967295");
+namespace {
+
+// PyIndex_Check and no text; a list's element or an object in another sequence.
+template <typename T>
+T Integer(PyObject* item, const char* what, Py_ssize_t at) {
+  const auto where = [&] { return std::string(what) + "[" + std::to_string(at) + "]"; };
+  py::object converted;
+  if (!PyLong_Check(item)) [[unlikely]] {
+    if (PyIndex_Check(item) == 0) {
+      throw py::type_error(where() + " is of type " + TypeName(item) + "; it must be an integer");
     }
-    (*copied)[static_cast<size_t>(i)] = static_cast<uint32_t>(id);
+    converted = py::reinterpret_steal<py::object>(PyNumber_Index(item));
+    if (!converted) throw py::error_already_set();
+    item = converted.ptr();
+  }
+  int overflow = 0;
+  const long long number = PyLong_AsLongLongAndOverflow(item, &overflow);
+  if (overflow != 0 || number < static_cast<long long>(std::numeric_limits<T>::min()) ||
+      (sizeof(T) < sizeof(number) && number > static_cast<long long>(std::numeric_limits<T>::max()))) {
+    throw py::value_error(
+        where() + " is " + Show(item) +
+        (std::is_unsigned_v<T> ? "; a token id is an integer between " : "; it must be between ") +
+        std::to_string(std::numeric_limits<T>::min()) + " and " +
+        std::to_string(std::numeric_limits<T>::max()));
+  }
+  return static_cast<T>(number);
+}
+
+// Of a buffer: whether an item is a T, by the letters of the module struct, with sizes as they are here.
+template <typename T>
+bool IsFormatOf(const Py_buffer& buffer) {
+  std::string_view format = buffer.format != nullptr ? buffer.format : "B";
+  const std::string_view orders = std::endian::native == std::endian::little ? "@=<" : "@=>!";
+  if (!format.empty() && orders.find(format.front()) != std::string_view::npos) format.remove_prefix(1);
+  const std::string_view letters = std::is_unsigned_v<T> ? "ILQN" : "ilqn";
+  return format.size() == 1 && letters.find(format.front()) != std::string_view::npos &&
+         buffer.itemsize == static_cast<Py_ssize_t>(sizeof(T));
+}
+
+template <typename T>
+void CopyBuffer(py::handle value, const char* what, const char* dtype, std::vector<T>* copied) {
+  struct Held : Py_buffer {
+    ~Held() { PyBuffer_Release(this); }
+  };
+  Held buffer{};
+  if (PyObject_GetBuffer(value.ptr(), &buffer, PyBUF_CONTIG_RO | PyBUF_FORMAT) != 0) {
+    if (!PyErr_ExceptionMatches(PyExc_BufferError)) throw py::error_already_set();
+    PyErr_Clear();
+    throw py::value_error(std::string(what) + " is not contiguous; pass a contiguous one, such as a copy");
+  }
+  if (!IsFormatOf<T>(buffer)) {
+    throw py::type_error(
+        std::string(what) + " is of type " + TypeName(value) + " with items of format '" +
+        (buffer.format != nullptr ? buffer.format : "B") + "'; it must hold " + dtype + "; pass np.asarray(" +
+        what + ", dtype=np." + dtype + ")");
+  }
+  if (buffer.ndim != 1) {
+    throw py::value_error(
+        std::string(what) + " has " + std::to_string(buffer.ndim) + " dimensions; it must have 1");
+  }
+  copied->resize(static_cast<size_t>(buffer.len) / sizeof(T));
+  if (buffer.len != 0) std::memcpy(copied->data(), buffer.buf, static_cast<size_t>(buffer.len));
+}
+
+}  // namespace
+
+template <typename T>
+std::span<const T> Integers(py::handle value, const char* what, const char* dtype, std::vector<T>* copied) {
+  if (py::isinstance<py::array>(value)) return ArrayView<T>(value, what, dtype);
+  const bool is_text = PyUnicode_Check(value.ptr()) || PyBytes_Check(value.ptr());
+  py::object kept;
+  if (!PyList_Check(value.ptr()) && !PyTuple_Check(value.ptr())) {
+    if (is_text || PyDict_Check(value.ptr())) {
+    } else if (PyObject_CheckBuffer(value.ptr()) != 0) {
+      CopyBuffer(value, what, dtype, copied);
+      return *copied;
+    } else if (PyObject_HasAttrString(value.ptr(), "__array__") != 0) {
+      kept = value.attr("__array__")();
+      const std::span<const T> view = ArrayView<T>(kept, what, dtype);
+      copied->assign(view.begin(), view.end());
+      return *copied;
+    } else if (PySequence_Check(value.ptr()) != 0) {
+      kept = py::reinterpret_steal<py::object>(PySequence_Tuple(value.ptr()));
+      if (!kept) throw py::error_already_set();
+      value = kept;
+    }
+    if (!kept) {
+      throw py::type_error(
+          std::string(what) + " is of type " + TypeName(value) + "; it must be an array of " + dtype +
+          " or a sequence of integers; pass np.asarray(" + what + ", dtype=np." + dtype + ")");
+    }
+  }
+  // What __index__ runs may change the list.
+  copied->clear();
+  copied->reserve(static_cast<size_t>(PySequence_Fast_GET_SIZE(value.ptr())));
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value.ptr()); ++i) {
+    const auto item = py::reinterpret_borrow<py::object>(PySequence_Fast_GET_ITEM(value.ptr(), i));
+    copied->push_back(Integer<T>(item.ptr(), what, i));
   }
   return *copied;
+}
+
+template std::span<const uint32_t> Integers(py::handle, const char*, const char*, std::vector<uint32_t>*);
+template std::span<const int64_t> Integers(py::handle, const char*, const char*, std::vector<int64_t>*);
+
+bool IsMissing(py::handle value) {
+  if (PyFloat_Check(value.ptr())) return std::isnan(PyFloat_AS_DOUBLE(value.ptr()));
+  const std::string_view type = Py_TYPE(value.ptr())->tp_name;
+  return type.ends_with("NAType");
 }
 
 void CheckOffsets(std::span<const int64_t> offsets, size_t ids) {

@@ -89,8 +89,24 @@ std::span<const T> ArrayView(pybind11::handle value, const char* what, const cha
   return {static_cast<const T*>(array.data()), static_cast<size_t>(array.size())};
 }
 
-// Token ids of one request: an array as above, or a list or tuple, which is copied.
-std::span<const uint32_t> TokenIds(pybind11::handle value, std::vector<uint32_t>* copied);
+// `what` as integers from 0 (of int64_t: from its minimum) to the maximum of T: an array as above, not copied. Copied are
+// a list, a tuple, a range or another sequence of what has __index__, such as numpy's integers; an object with the buffer
+// protocol (array.array, memoryview) that holds exactly T; and an object with __array__ (a pandas Series).
+template <typename T>
+std::span<const T> Integers(
+    pybind11::handle value, const char* what, const char* dtype, std::vector<T>* copied);
+extern template std::span<const uint32_t> Integers(
+    pybind11::handle, const char*, const char*, std::vector<uint32_t>*);
+extern template std::span<const int64_t> Integers(
+    pybind11::handle, const char*, const char*, std::vector<int64_t>*);
+
+// Token ids of one request.
+inline std::span<const uint32_t> TokenIds(pybind11::handle value, std::vector<uint32_t>* copied) {
+  return Integers(value, "token_ids", "uint32", copied);
+}
+
+// A float that is no number, or pandas.NA: what tables have where nothing is.
+bool IsMissing(pybind11::handle value);
 
 // Row i is token_ids[offsets[i]:offsets[i + 1]]; there are `ids` of them.
 void CheckOffsets(std::span<const int64_t> offsets, size_t ids);

@@ -3,6 +3,7 @@
 #include <absl/container/flat_hash_map.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
@@ -273,8 +274,49 @@ void CleanErrorOf(PyObject* record, const Call& call) {
 _PyCFunctionFastWithKeywords dispatch_array = nullptr;
 PyCFunctionWithKeywords dispatch_tuple = nullptr;
 
+// A method that is called through its twin; see CallThroughTwin().
+struct Twin {
+  static constexpr size_t kMaxArguments = 16;
+
+  PyObject* record = nullptr;  // pybind11's of the method, by which calls come
+  PyObject* target = nullptr;  // and of the twin
+  size_t by_position = 0;
+  std::vector<PyObject*> names;     // interned
+  std::vector<PyObject*> defaults;  // both for the life of the process
+};
+Twin twin;
+
+// Puts a call's values in order, the instance first. False: it is not one that fits, or a name is not interned, and pybind11
+// shall look at it.
+bool InOrder(PyObject* const* values, size_t count, PyObject* names, PyObject** ordered) {
+  if (count == 0 || count > twin.by_position + 1) return false;
+  std::fill_n(std::copy_n(values, count, ordered), twin.names.size() + 1 - count, nullptr);
+  const Py_ssize_t named = names != nullptr ? PyTuple_GET_SIZE(names) : 0;
+  for (Py_ssize_t i = 0; i < named; ++i) {
+    const auto found = std::ranges::find(twin.names, PyTuple_GET_ITEM(names, i));
+    if (found == twin.names.end()) return false;
+    PyObject*& place = ordered[found - twin.names.begin() + 1];
+    if (place != nullptr) return false;
+    place = values[count + static_cast<size_t>(i)];
+  }
+  for (size_t i = 0; i < twin.names.size(); ++i) {
+    if (ordered[i + 1] == nullptr) ordered[i + 1] = twin.defaults[i];
+  }
+  return true;
+}
+
+PyObject* Dispatch(PyObject* record, PyObject* const* values, Py_ssize_t count, PyObject* names) {
+  if (record == twin.record && names != nullptr) {
+    std::array<PyObject*, Twin::kMaxArguments + 1> ordered;
+    if (InOrder(values, static_cast<size_t>(PyVectorcall_NARGS(count)), names, ordered.data()))
+      return dispatch_array(
+          twin.target, ordered.data(), static_cast<Py_ssize_t>(twin.names.size() + 1), nullptr);
+  }
+  return dispatch_array(record, values, count, names);
+}
+
 PyObject* GuardedArray(PyObject* record, PyObject* const* values, Py_ssize_t count, PyObject* names) {
-  PyObject* const result = dispatch_array(record, values, count, names);
+  PyObject* const result = Dispatch(record, values, count, names);
   if (result == nullptr) [[unlikely]] {
     Call call{{values, values + count}, {}};
     for (Py_ssize_t i = 0; names != nullptr && i < PyTuple_GET_SIZE(names); ++i)
@@ -356,6 +398,23 @@ const char* ClassDoc(const char* name) {
   const Documented* const documented = FindDocumented(name);
   if (documented == nullptr) py::pybind11_fail(std::string("_core.pyi has no class ") + name);
   return documented->doc;
+}
+
+void CallThroughTwin(
+    py::handle type, const char* name, const char* twin_name, size_t by_position,
+    const std::vector<std::pair<const char*, py::object>>& arguments) {
+  const py::dict members(type.attr("__dict__"));
+  PyObject* const function = FunctionOf(members[name]);
+  PyObject* const target = FunctionOf(members[twin_name]);
+  if (function == nullptr || target == nullptr || arguments.size() > Twin::kMaxArguments)
+    py::pybind11_fail(std::string("no twin of ") + name);
+  twin.by_position = by_position;
+  for (const auto& [argument, usual] : arguments) {
+    twin.names.push_back(PyUnicode_InternFromString(argument));
+    twin.defaults.push_back(py::object(usual).release().ptr());
+  }
+  twin.record = PyCFunction_GET_SELF(function);
+  twin.target = PyCFunction_GET_SELF(target);
 }
 
 void DocumentCallables(py::module_& module, const char* prefix) {

@@ -20,11 +20,23 @@
 
 #include <pybind11/pybind11.h>
 
+#include <cstddef>
+#include <utility>
+#include <vector>
+
 namespace vllm_router {
 
 // The docstring of a class in _core.pyi, led by the signature of its constructor: the third argument of py::class_.
 // It is REQUIRED to be there.
 const char* ClassDoc(const char* name);
+
+// Calls of a method with many arguments by name skip pybind11's search for each of them (70 ns for each that the method has).
+// `twin` is the same method of the class under a private name, whose arguments are all by position; `arguments` are their
+// names and defaults, of which the first `by_position` may be given by position. A call that does not fit, and whatever a
+// twin raises, is told as one of `name`. Before DocumentCallables; one method of a process has this.
+void CallThroughTwin(
+    pybind11::handle type, const char* name, const char* twin, size_t by_position,
+    const std::vector<std::pair<const char*, pybind11::object>>& arguments);
 
 // Gives the functions, methods and properties of a module and of its classes their docstrings, and guards their calls.
 // `prefix` is the module's name in _core.pyi with a dot, empty for `_core` itself.

@@ -117,6 +117,41 @@ class PyHashRing {
     return NameOf(*members, owner);
   }
 
+  // The first `count` owners clockwise, each once.
+  py::list LookupN(const py::object& key, const py::object& count, const py::object& exclude) const {
+    const std::shared_ptr<const Members> members = members_.Load();
+    const uint64_t hash = HashOf(key);
+    absl::flat_hash_set<uint32_t> passed = Excluded(exclude, *members);
+    if (PyIndex_Check(count.ptr()) == 0)
+      throw py::type_error("n is of type " + TypeName(count) + "; it must be an int");
+    const Py_ssize_t wanted = PyNumber_AsSsize_t(count.ptr(), PyExc_ValueError);
+    if (wanted == -1 && PyErr_Occurred() != nullptr) throw py::error_already_set();
+    if (wanted < 0) {
+      throw py::value_error(
+          "n is " + std::to_string(wanted) + "; it is the number of workers wanted and must be 0 or more");
+    }
+    py::list names;
+    const auto limit = std::min<size_t>(static_cast<size_t>(wanted), members->list.size() - passed.size());
+    if (limit == 0) return names;
+    // One walk: who is passed over is known, and the first of the others is taken and passed over from then on.
+    members->ring.FindOwner(hash, [&](uint32_t owner) {
+      if (passed.insert(owner).second) names.append(py::str(members->list[owner].name));
+      return names.size() == limit;
+    });
+    return names;
+  }
+
+  // Equal rings give every key the same owner, and number their workers alike.
+  bool IsEqual(const PyHashRing& other) const {
+    if (this == &other) return true;
+    if (virtual_nodes_ != other.virtual_nodes_ || function_ != other.function_) return false;
+    const std::shared_ptr<const Members> mine = members_.Load();
+    const std::shared_ptr<const Members> its = other.members_.Load();
+    return std::ranges::equal(mine->list, its->list, [](const Member& a, const Member& b) {
+      return a.name == b.name && a.weight == b.weight;
+    });
+  }
+
   py::array_t<int32_t> LookupBatch(const py::object& keys) const {
     const std::shared_ptr<const Members> members = members_.Load();
     if (py::isinstance<py::array>(keys)) {
@@ -407,7 +442,29 @@ void BindHashRing(py::module_& module) {
       .def_property_readonly("points", &PyHashRing::points)
       .def_property_readonly("virtual_nodes", &PyHashRing::virtual_nodes)
       .def_property_readonly("hash_function", &PyHashRing::hash_function)
+      .def(
+          "lookup_n", &PyHashRing::LookupN, "The first owners clockwise.", "key"_a, "n"_a, py::kw_only(),
+          "exclude"_a = py::tuple())
       .def("__len__", &PyHashRing::size)
+      .def("__iter__", [](const PyHashRing& self) { return py::iter(self.Workers()); })
+      .def(
+          "__eq__",
+          [](const PyHashRing& self, const py::object& value) -> py::object {
+            if (!py::isinstance<PyHashRing>(value))
+              return py::reinterpret_borrow<py::object>(Py_NotImplemented);
+            return py::bool_(self.IsEqual(value.cast<const PyHashRing&>()));
+          },
+          "value"_a)
+      .def(
+          "__reduce__",
+          [](const py::object& self) {
+            // Points are hashed again when it is loaded: what is stored is what it was made from.
+            const auto& ring = self.cast<const PyHashRing&>();
+            return py::make_tuple(
+                py::module_::import("vllm_router.hash_ring").attr("_restored"),
+                py::make_tuple(
+                    py::type::of(self), ring.Weights(), ring.virtual_nodes(), ring.hash_function()));
+          })
       .def("__contains__", &PyHashRing::Contains)
       .def("__repr__", &PyHashRing::Repr);
 }

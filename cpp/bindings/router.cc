@@ -1,13 +1,19 @@
 // Router, Ticket and Batch: the decision as Python sees it. python/vllm_router/router.py adds names, checks of options
 // and documentation; a call of `select` goes straight to this file.
+#include <absl/container/flat_hash_map.h>
 #include <absl/container/inlined_vector.h>
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <array>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <memory>
+#include <mutex>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -40,7 +46,7 @@ namespace {
 // A mapping of names to values, or pairs of them (as ASGI has them); names and values are str or bytes.
 class Headers {
  public:
-  explicit Headers(py::handle given) {
+  void Read(py::handle given) {
     if (given.is_none()) return;
     if (PyDict_Check(given.ptr())) {
       PyObject* name = nullptr;
@@ -68,6 +74,19 @@ class Headers {
 
   std::span<const HeaderField> fields() const { return {fields_.data(), fields_.size()}; }
 
+  // Copies names and values, so that they can be read without the GIL.
+  void Own() {
+    copies_.clear();
+    for (const HeaderField& field : fields_) copies_.append(field.name).append(field.value);
+    std::string_view rest = copies_;
+    const auto take = [&rest](size_t size) {
+      const std::string_view taken = rest.substr(0, size);
+      rest.remove_prefix(size);
+      return taken;
+    };
+    for (HeaderField& field : fields_) field = {take(field.name.size()), take(field.value.size())};
+  }
+
  private:
   [[noreturn]] static void Refuse(py::handle given) {
     throw py::type_error(
@@ -76,6 +95,7 @@ class Headers {
   }
 
   void Add(py::handle name, py::handle value) {
+    if (IsMissing(value)) return;
     const std::optional<std::string_view> name_text = TextView(name);
     const std::optional<std::string_view> value_text = TextView(value);
     if (!name_text || !value_text) {
@@ -87,6 +107,7 @@ class Headers {
 
   absl::InlinedVector<HeaderField, 16> fields_;
   py::object kept_;
+  std::string copies_;
 };
 
 // The members of `messages` and `model` as the body that a client would send.
@@ -109,14 +130,14 @@ std::string ChatBody(py::handle messages, py::handle model) {
 
 void RefuseTogether(const char* first, const char* second) {
   throw py::type_error(
-      std::string("select() got both ") + first + " and " + second +
+      std::string("got both ") + first + " and " + second +
       "; they say the same thing twice: pass one of body, prompt and messages");
 }
 
 // ---- One decision --------------------------------------------------------------------------------------------------
 
-// Adds the positions of `url` or of its ranks. One that is not (or no longer) in the fleet needs no excluding.
-void Exclude(std::string_view url, const FleetView& fleet, std::vector<uint32_t>* positions) {
+// Adds the positions of `url` or of its ranks; of one that is not (or no longer) in the fleet there are none.
+void FindWorkers(std::string_view url, const FleetView& fleet, std::vector<uint32_t>* positions) {
   // Nearly always it is a ticket's worker_url; parsing settles other spellings of a known one.
   if (const std::optional<uint32_t> position = fleet.Find(url)) return positions->push_back(*position);
   const StatusOr<WorkerUrl> named = ParseWorkerUrl(url);
@@ -128,16 +149,17 @@ void Exclude(std::string_view url, const FleetView& fleet, std::vector<uint32_t>
   }
 }
 
-std::vector<uint32_t> Excluded(py::handle urls, const FleetView& fleet) {
+// `what`: the argument's name, exclude or among.
+std::vector<uint32_t> Positions(const std::string& what, py::handle urls, const FleetView& fleet) {
   if (PyUnicode_Check(urls.ptr()) || PyBytes_Check(urls.ptr())) {
     throw py::type_error(
-        "exclude is " + Show(urls) + "; it must be a collection of worker URLs: pass [" + Show(urls) + "]");
+        what + " is " + Show(urls) + "; it must be a collection of worker URLs: pass [" + Show(urls) + "]");
   }
   std::vector<uint32_t> positions;
   for (const py::handle item : py::iter(urls)) {
     const std::optional<std::string_view> url = TextView(item);
-    if (!url) throw py::type_error("exclude holds " + Show(item) + "; it must hold worker URLs as str");
-    Exclude(*url, fleet, &positions);
+    if (!url) throw py::type_error(what + " holds " + Show(item) + "; it must hold worker URLs as str");
+    FindWorkers(*url, fleet, &positions);
   }
   return positions;
 }
@@ -146,81 +168,166 @@ bool IsEmptyTuple(py::handle value) {
   return PyTuple_Check(value.ptr()) && PyTuple_GET_SIZE(value.ptr()) == 0;
 }
 
-// What a caller asked for, and the memory that parts of the key point into.
+// The part of the fleet that a caller lets a decision be made among; empty: all of it.
+std::optional<FleetView> Narrowed(py::handle exclude, py::handle among, const FleetView& fleet) {
+  std::optional<FleetView> smaller;
+  if (!among.is_none()) {
+    std::vector<uint8_t> named(fleet.members().size());
+    for (const uint32_t position : Positions("among", among, fleet)) named[position] = 1;
+    std::vector<uint32_t> others;
+    for (uint32_t position = 0; position < named.size(); ++position) {
+      if (named[position] == 0) others.push_back(position);
+    }
+    smaller = fleet.Without(others);
+  }
+  if (!IsEmptyTuple(exclude) && !exclude.is_none()) {
+    smaller = (smaller ? *smaller : fleet).Without(Positions("exclude", exclude, fleet));
+  }
+  return smaller;
+}
+
+// What a caller says of a request.
+struct Given {
+  const py::object& body;
+  const py::object& prompt;
+  const py::object& messages;
+  const py::object& token_ids;
+  const py::object& headers;
+  const py::object& model;
+  const py::object& path;
+};
+
+// The same as the core reads it, and the memory that its parts and the key's point into.
 struct Asked {
   Asked() = default;
   Asked(const Asked&) = delete;
 
+  size_t size() const {
+    return (request.body ? request.body->size() : 0) + (request.prompt ? request.prompt->size() : 0) +
+           (request.token_ids ? request.token_ids->size_bytes() : 0);
+  }
+
   RoutingKey key;
+  RequestView request;
+  Headers headers;
   Bytes bytes;
   std::string written;
   std::vector<uint32_t> copied;
 };
 
-void MakeKey(
-    const Router& router, py::handle body, py::handle prompt, py::handle messages, py::handle token_ids,
-    py::handle given_headers, py::handle model, Asked* asked) {
+std::optional<std::string_view> PathOf(py::handle path) {
+  if (path.is_none()) return std::nullopt;
+  const std::optional<std::string_view> text = TextView(path);
+  if (!text) {
+    throw py::type_error(
+        "path is of type " + TypeName(path) +
+        "; it must be the request's path as str, such as "
+        "'/v1/responses'");
+  }
+  return text->substr(0, text->find('?'));
+}
+
+// Fills `asked->request`: with `whole` all that was given, otherwise what the policy needs of it.
+void ReadRequest(const Router& router, const Given& given, bool whole, Asked* asked) {
+  const auto& [body, prompt, messages, token_ids, given_headers, model, path] = given;
   if (!body.is_none() && !prompt.is_none()) RefuseTogether("body", "prompt");
   if (!body.is_none() && !messages.is_none()) RefuseTogether("body", "messages");
   if (!prompt.is_none() && !messages.is_none()) RefuseTogether("prompt", "messages");
-  if (router.needs() == KeyParts::kNone) return;
+  const std::optional<std::string_view> target = PathOf(path);
+  if (router.needs() == KeyParts::kNone && !whole) return;
 
-  RequestView request;
-  const Headers headers(given_headers);
-  const bool needs_text = router.NeedsBody(headers.fields());
-  // Headers that decide nothing are left out, so that nothing of theirs is read without the GIL.
-  if (!needs_text) request.headers = headers.fields();
+  RequestView& request = asked->request;
+  asked->headers.Read(given_headers);
+  const bool needs_text = whole || router.NeedsBody(asked->headers.fields());
+  const bool needs_session = Has(router.needs(), KeyParts::kSession | KeyParts::kBodyDigest);
+  if (whole || needs_session) request.headers = asked->headers.fields();
+  if (target) request.path = *target;
+  if (!needs_text && !Has(router.needs(), KeyParts::kPromptTokens)) return;
 
   Bytes& bytes = asked->bytes;
   std::string& written = asked->written;
-  if (needs_text || Has(router.needs(), KeyParts::kPromptTokens)) {
-    if (!body.is_none()) {
-      if (PyDict_Check(body.ptr())) {
-        AppendJson(body, &written);
-        request.body = written;
-      } else if (bytes.Hold(body)) {
-        request.body = bytes.view();
-      } else {
-        throw py::type_error(
-            "body is of type " + TypeName(body) + "; pass the JSON as bytes or str, or a dict");
-      }
-    } else if (!messages.is_none()) {
-      written = ChatBody(messages, model);
+  if (!body.is_none()) {
+    if (PyDict_Check(body.ptr())) {
+      AppendJson(body, &written);
       request.body = written;
-    } else if (!prompt.is_none()) {
-      if (!bytes.Hold(prompt))
-        throw py::type_error("prompt is of type " + TypeName(prompt) + "; pass str or bytes");
-      request.prompt = bytes.view();
+    } else if (bytes.Hold(body)) {
+      request.body = bytes.view();
+    } else {
+      throw py::type_error(
+          "body is of type " + TypeName(body) + "; pass the JSON as bytes or str, or a dict");
     }
-    if (!token_ids.is_none()) request.token_ids = TokenIds(token_ids, &asked->copied);
-    if (const std::optional<std::string_view> name = TextView(model)) request.model = *name;
+  } else if (!messages.is_none()) {
+    written = ChatBody(messages, model);
+    request.body = written;
+  } else if (!prompt.is_none()) {
+    if (!bytes.Hold(prompt))
+      throw py::type_error("prompt is of type " + TypeName(prompt) + "; pass str or bytes");
+    request.prompt = bytes.view();
   }
+  if (!token_ids.is_none()) request.token_ids = TokenIds(token_ids, &asked->copied);
+  if (const std::optional<std::string_view> name = TextView(model)) request.model = *name;
+}
 
-  const size_t size = (request.body ? request.body->size() : 0) +
-                      (request.prompt ? request.prompt->size() : 0) +
-                      (request.token_ids ? request.token_ids->size_bytes() : 0);
-  if (needs_text && size >= kReleaseGilBytes) {
+void MakeKey(const Router& router, const Given& given, Asked* asked) {
+  ReadRequest(router, given, /*whole=*/false, asked);
+  if (router.needs() == KeyParts::kNone) return;
+  if (asked->size() >= kReleaseGilBytes && router.NeedsBody(asked->headers.fields())) {
+    asked->headers.Own();
     const py::gil_scoped_release release;
-    router.MakeKey(request, &asked->key);
+    router.MakeKey(asked->request, &asked->key);
   } else {
-    router.MakeKey(request, &asked->key);
+    router.MakeKey(asked->request, &asked->key);
   }
 }
 
-Ticket Select(
+std::shared_ptr<Ticket> Shared(StatusOr<Ticket> ticket) {
+  return std::make_shared<Ticket>(ValueOrThrow(std::move(ticket)));
+}
+
+// A ticket with the workers that come next.
+struct RankedTicket : Ticket {
+  RankedTicket(Ticket&& ticket, std::vector<std::string> others)
+      : Ticket(std::move(ticket)), alternatives(std::move(others)) {}
+
+  const std::vector<std::string> alternatives;
+};
+
+// What the policy decides with the ticket's worker excluded, and so on.
+std::shared_ptr<RankedTicket> WithAlternatives(
+    const Router& router, const FleetView& fleet, int64_t count, RoutingKey* key,
+    const std::shared_ptr<Ticket>& ticket) {
+  key->dry_run = true;
+  key->explanation = nullptr;
+  FleetView others(fleet);
+  others.Exclude(ticket->decision().position);
+  std::vector<std::string> urls;
+  for (const Decision& next : router.Rank(*key, others, static_cast<size_t>(count)))
+    urls.push_back(fleet.worker(next.position).url.url);
+  return std::make_shared<RankedTicket>(std::move(*ticket), std::move(urls));
+}
+
+py::object Select(
     PyRouter& self, const py::object& body, const py::object& prompt, const py::object& messages,
-    const py::object& token_ids, const py::object& headers, const py::object& model,
-    const py::object& exclude, bool explain) {
+    const py::object& token_ids, const py::object& headers, const py::object& model, const py::object& path,
+    const py::object& exclude, const py::object& among, int64_t alternatives, bool explain) {
   Asked asked;
+  if (alternatives < 0) {
+    throw py::value_error(
+        "alternatives is " + std::to_string(alternatives) +
+        "; it is the number of workers to rank behind the chosen one and must be 0 or more");
+  }
   if (explain) asked.key.explanation = std::make_shared<Explanation>();
-  MakeKey(self.router(), body, prompt, messages, token_ids, headers, model, &asked);
+  MakeKey(self.router(), {body, prompt, messages, token_ids, headers, model, path}, &asked);
   const RoutingKey& key = asked.key;
-  if (IsEmptyTuple(exclude) || exclude.is_none())
-    return ValueOrThrow(self.router().Select(key, *self.fleet()));
-  // Walking the collection may run Python code, so the fleet is held here and not in the cache.
+  if (alternatives == 0 && among.is_none() && (IsEmptyTuple(exclude) || exclude.is_none()))
+    return py::cast(Shared(self.router().Select(key, *self.fleet())));
+  // Walking the collections may run Python code, so the fleet is held here and not in the cache.
   const std::shared_ptr<const FleetView> fleet = self.fleet();
-  const std::vector<uint32_t> excluded = Excluded(exclude, *fleet);
-  return ValueOrThrow(self.router().Select(key, fleet->Without(excluded)));
+  const std::optional<FleetView> smaller = Narrowed(exclude, among, *fleet);
+  const FleetView& view = smaller ? *smaller : *fleet;
+  std::shared_ptr<Ticket> ticket = Shared(self.router().Select(key, view));
+  if (alternatives == 0) return py::cast(std::move(ticket));
+  return py::cast(WithAlternatives(self.router(), view, alternatives, &asked.key, ticket));
 }
 
 // ---- Ticket --------------------------------------------------------------------------------------------------------
@@ -247,6 +354,107 @@ py::object ReasonText(Reason reason) {
 py::object UnitText(MatchUnit unit) {
   static const auto names = MakeNames<static_cast<size_t>(MatchUnit::kBlocks) + 1>(&MatchUnitName);
   return py::reinterpret_borrow<py::object>(names[static_cast<size_t>(unit)]);
+}
+
+// ---- A dry run -----------------------------------------------------------------------------------------------------
+
+// Why a member that was not ranked was passed over.
+std::string_view StatusOf(const FleetView::Member& member, bool eligible, bool left_out) {
+  if (!member.healthy) return "unhealthy";
+  if (member.draining) return "draining";
+  if (member.open) return "circuit_breaker";
+  if (left_out) return "excluded";
+  return eligible ? "eligible" : "full";
+}
+
+// In the order of RankedWorker's fields in explanation.py.
+py::object RankedRow(
+    const Worker& worker, const py::object& rank, const Decision* decision, std::string_view status,
+    const Explanation::Candidate* compared) {
+  const WorkerLoad& load = worker.load;
+  const py::object type = py::module_::import("vllm_router.explanation").attr("RankedWorker");
+  return type(
+      rank, worker.url.url, decision != nullptr ? ReasonText(decision->reason) : py::none(),
+      std::string(status), compared != nullptr ? py::cast(compared->matched) : py::none(),
+      compared != nullptr ? py::cast(compared->cost) : py::none(),
+      compared != nullptr ? py::cast(compared->limit) : py::none(), load.open_requests(),
+      load.outstanding_tokens(), load.queued_prefill(), load.context(),
+      static_cast<double>(worker.weight) / kWeightOne);
+}
+
+std::vector<std::string> PartsRead(KeyParts needs) {
+  std::vector<std::string> parts;
+  if (Has(needs, KeyParts::kSession | KeyParts::kBodyDigest)) parts.emplace_back("session_key");
+  if (Has(needs, KeyParts::kPrefixDigest)) parts.emplace_back("prefix_digest");
+  if (Has(needs, KeyParts::kPrompt)) parts.emplace_back("routing_text");
+  if (Has(needs, KeyParts::kBlocks)) parts.emplace_back("blocks");
+  if (Has(needs, KeyParts::kPromptTokens)) parts.emplace_back("prompt_tokens");
+  return parts;
+}
+
+py::object Explain(
+    PyRouter& self, const py::object& body, const py::object& prompt, const py::object& messages,
+    const py::object& token_ids, const py::object& headers, const py::object& model, const py::object& path,
+    const py::object& exclude, const py::object& among) {
+  const Router& router = self.router();
+  const Given given{body, prompt, messages, token_ids, headers, model, path};
+  const std::shared_ptr<const FleetView> fleet = self.fleet();
+  const std::optional<FleetView> smaller = Narrowed(exclude, among, *fleet);
+  const FleetView& view = smaller ? *smaller : *fleet;
+
+  Asked asked;
+  asked.key.dry_run = true;
+  asked.key.explanation = std::make_shared<Explanation>();
+  MakeKey(router, given, &asked);
+  Asked whole;
+  ReadRequest(router, given, /*whole=*/true, &whole);
+  whole.headers.Own();
+  whole.request.headers = whole.headers.fields();
+  std::vector<Decision> ranked;
+  RequestSummary summary;
+  {
+    const py::gil_scoped_release release;
+    ranked = router.Rank(asked.key, view, view.members().size());
+    summary = router.Summarize(whole.request);
+  }
+
+  const std::vector<Explanation::Candidate>& candidates = asked.key.explanation->candidates;
+  const auto compared = [&](const Worker& worker) -> const Explanation::Candidate* {
+    const auto found = std::ranges::find(candidates, worker.id, &Explanation::Candidate::worker);
+    return found != candidates.end() ? &*found : nullptr;
+  };
+  py::list rows;
+  std::vector<uint8_t> listed(view.members().size());
+  for (size_t i = 0; i < ranked.size(); ++i) {
+    const Worker& worker = view.worker(ranked[i].position);
+    listed[ranked[i].position] = 1;
+    rows.append(RankedRow(worker, py::cast(i + 1), &ranked[i], "eligible", compared(worker)));
+  }
+  for (uint32_t position = 0; position < listed.size(); ++position) {
+    if (listed[position] != 0) continue;
+    const bool left_out = fleet->IsEligible(position) && !view.IsEligible(position);
+    const std::string_view status = StatusOf(view.members()[position], /*eligible=*/false, left_out);
+    rows.append(RankedRow(view.worker(position), py::none(), nullptr, status, nullptr));
+  }
+
+  const bool decided = !ranked.empty();
+  const auto digest = [&]() -> py::object {
+    if (!summary.prefix_digest) return py::none();
+    return py::bytes(
+               reinterpret_cast<const char*>(summary.prefix_digest->data()), summary.prefix_digest->size())
+        .attr("hex")();
+  };
+  const auto size_if = [&](Prompt::Kind kind) {
+    return summary.kind == kind ? py::cast(summary.size) : py::object(py::none());
+  };
+  const py::object made = py::module_::import("vllm_router.explanation").attr("Explanation");
+  return made(
+      std::string(router.policy().name()), py::tuple(rows),
+      decided ? UnitText(ranked[0].unit) : UnitText(MatchUnit::kNone), decided ? ranked[0].matched : 0,
+      decided ? ranked[0].total : 0,
+      summary.session_key.empty() ? py::object(py::none()) : py::str(summary.session_key), digest(),
+      size_if(Prompt::Kind::kText), size_if(Prompt::Kind::kTokens), summary.blocks, summary.prompt_tokens,
+      py::tuple(py::cast(PartsRead(router.needs()))));
 }
 
 py::object BaseUrl(const Ticket& ticket) { return py::str(ticket.worker().url.base); }
@@ -297,20 +505,95 @@ std::string TicketRepr(const Ticket& ticket) {
 
 // ---- Many decisions ------------------------------------------------------------------------------------------------
 
+// What finish() is told of each of some rows: one number for all of them, or one for each; none is not told.
+struct PerRow {
+  std::vector<int64_t> numbers;
+
+  std::optional<int64_t> Of(size_t row) const {
+    if (numbers.empty()) return std::nullopt;
+    return numbers.size() == 1 ? numbers[0] : numbers[row];
+  }
+};
+
 // The tickets of one select_batch. Arrays of the answers, one row per request.
-struct Batch {
-  std::vector<Ticket> tickets;
+//
+//   tickets   [ open, finished, moved out, open ]        a row that was asked for, batch[2], is a Ticket of its own from
+//   views     {            2: Ticket            }        then on: it outlives the batch, and a batch that is dropped
+//                                                        returns the load of all others
+class Batch {
+ public:
   py::array_t<int32_t> workers;
   py::array_t<int64_t> matched;
   py::array_t<int64_t> total;
   py::list worker_urls;
+  std::vector<Ticket> tickets;
 
+  size_t size() const { return tickets.size(); }
+
+  // Of all rows, or of `rows`, each less than size().
   size_t Finish(const Outcome& outcome) {
     const py::gil_scoped_release release;
+    const std::lock_guard lock(mutex_);
     size_t ended = 0;
-    for (Ticket& ticket : tickets) ended += ticket.Finish(outcome) ? 1 : 0;
+    for (size_t row = 0; row < size(); ++row) ended += At(row).Finish(outcome) ? 1 : 0;
     return ended;
   }
+  template <typename OutcomeOf>
+  size_t Finish(std::span<const size_t> rows, OutcomeOf outcome_of) {
+    const py::gil_scoped_release release;
+    const std::lock_guard lock(mutex_);
+    size_t ended = 0;
+    for (size_t i = 0; i < rows.size(); ++i) ended += At(rows[i]).Finish(outcome_of(i)) ? 1 : 0;
+    return ended;
+  }
+
+  std::shared_ptr<Ticket> View(size_t row) {
+    const std::lock_guard lock(mutex_);
+    std::shared_ptr<Ticket>& view = views_[row];
+    if (view == nullptr) view = std::make_shared<Ticket>(std::move(tickets[row]));
+    return view;
+  }
+
+  size_t CountOpen() const {
+    const std::lock_guard lock(mutex_);
+    size_t open = 0;
+    for (size_t row = 0; row < size(); ++row) open += At(row).finished() ? 0 : 1;
+    return open;
+  }
+  // A decision stays where it was made.
+  const Decision& decision(size_t row) const { return tickets[row].decision(); }
+
+ private:
+  const Ticket& At(size_t row) const {
+    if (views_.empty()) return tickets[row];
+    const auto found = views_.find(row);
+    return found != views_.end() ? *found->second : tickets[row];
+  }
+  Ticket& At(size_t row) { return const_cast<Ticket&>(std::as_const(*this).At(row)); }
+
+  // Leaf; taken with the GIL and without it, and whoever holds it does not wait for the GIL.
+  mutable std::mutex mutex_;
+  absl::flat_hash_map<size_t, std::shared_ptr<Ticket>> views_;
+};
+
+// Lets Ctrl-C through to a long loop without the GIL, which takes it at intervals and leaves the error set.
+class SignalCheck {
+ public:
+  bool IsInterrupted() {
+    if (++calls_ % kCallsPerLook != 0) return false;
+    const auto now = std::chrono::steady_clock::now();
+    if (now < next_) return false;
+    next_ = now + kInterval;
+    const py::gil_scoped_acquire acquire;
+    return PyErr_CheckSignals() != 0;
+  }
+
+ private:
+  static constexpr std::chrono::milliseconds kInterval{50};
+  static constexpr uint32_t kCallsPerLook = 8;
+
+  uint32_t calls_ = 0;
+  std::chrono::steady_clock::time_point next_ = std::chrono::steady_clock::now() + kInterval;
 };
 
 // Rows of text, kept alive by a tuple of their own: the caller's list may change while the GIL is released.
@@ -339,10 +622,10 @@ TextRows GatherRows(py::handle given, const char* what, bool may_be_none) {
   for (Py_ssize_t i = 0; i < count; ++i) {
     PyObject* const item = PyTuple_GET_ITEM(text.kept.ptr(), i);
     text.rows.push_back(TextView(item));
-    if (!text.rows.back() && !(may_be_none && item == Py_None)) {
+    if (!text.rows.back() && !(may_be_none && (item == Py_None || IsMissing(item)))) {
       throw py::type_error(
           std::string(what) + "[" + std::to_string(i) + "] is of type " + TypeName(item) +
-          "; it must be str or bytes" + (may_be_none ? ", or None for a request without one" : ""));
+          "; it must be str or bytes" + (may_be_none ? ", or None or NaN for a request without one" : ""));
     }
   }
   return text;
@@ -364,6 +647,8 @@ std::unique_ptr<Batch> SelectBatch(
   }
   std::optional<TextRows> prompt_rows;
   std::optional<TextRows> session_rows;
+  std::vector<uint32_t> copied_ids;
+  std::vector<int64_t> copied_bounds;
   std::span<const uint32_t> ids;
   std::span<const int64_t> bounds;
   std::optional<size_t> rows;
@@ -389,8 +674,8 @@ std::unique_ptr<Batch> SelectBatch(
                               "token_ids[offsets[i]:offsets[i + 1]], so pass n + 1 int64 offsets");
   }
   if (!token_ids.is_none()) {
-    ids = ArrayView<uint32_t>(token_ids, "token_ids", "uint32");
-    bounds = ArrayView<int64_t>(offsets, "offsets", "int64");
+    ids = TokenIds(token_ids, &copied_ids);
+    bounds = Integers(offsets, "offsets", "int64", &copied_bounds);
     CheckOffsets(bounds, ids.size());
     count(bounds.size() - 1, "offsets");
   }
@@ -404,12 +689,11 @@ std::unique_ptr<Batch> SelectBatch(
 
   const auto size = static_cast<py::ssize_t>(*rows);
   const std::shared_ptr<const FleetView> fleet = self.fleet();
-  auto batch = std::make_unique<Batch>(Batch{
-      {},
-      py::array_t<int32_t>(size),
-      py::array_t<int64_t>(size),
-      py::array_t<int64_t>(size),
-      WorkerUrls(fleet)});
+  auto batch = std::make_unique<Batch>();
+  batch->workers = py::array_t<int32_t>(size);
+  batch->matched = py::array_t<int64_t>(size);
+  batch->total = py::array_t<int64_t>(size);
+  batch->worker_urls = WorkerUrls(fleet);
   int32_t* const workers = batch->workers.mutable_data();
   int64_t* const matched = batch->matched.mutable_data();
   int64_t* const total = batch->total.mutable_data();
@@ -418,7 +702,9 @@ std::unique_ptr<Batch> SelectBatch(
     const py::gil_scoped_release release;
     batch->tickets.reserve(*rows);
     RoutingKey key;
+    SignalCheck signals;
     for (size_t i = 0; i < *rows; ++i) {
+      if (signals.IsInterrupted()) break;
       RequestView request;
       if (name) request.model = *name;
       if (prompt_rows) request.prompt = prompt_rows->rows[i];
@@ -440,21 +726,150 @@ std::unique_ptr<Batch> SelectBatch(
       batch->tickets.push_back(std::move(*ticket));
     }
   }
+  if (PyErr_Occurred() != nullptr) throw py::error_already_set();  // loads return with the batch
   ThrowIfError(failure);
   return batch;
 }
 
-size_t FinishBatch(Batch& batch, const std::optional<int>& status, const std::string& end_name) {
+// A row as Python counts, from the end if it is negative.
+size_t RowAt(int64_t index, size_t size) {
+  const auto signed_size = static_cast<int64_t>(size);
+  if (index < -signed_size || index >= signed_size) {
+    throw py::index_error(
+        "row " + std::to_string(index) + " is not in this batch; it has " + std::to_string(size) + " rows");
+  }
+  return static_cast<size_t>(index < 0 ? index + signed_size : index);
+}
+
+// `rows`: an index, a slice, a mask (an array of bool), or integers in any form.
+std::vector<size_t> RowsOf(py::handle rows, size_t size) {
+  std::vector<size_t> found;
+  if (PyIndex_Check(rows.ptr()) != 0 && !py::isinstance<py::array>(rows)) {
+    const Py_ssize_t index = PyNumber_AsSsize_t(rows.ptr(), PyExc_IndexError);
+    if (index == -1 && PyErr_Occurred() != nullptr) throw py::error_already_set();
+    return {RowAt(index, size)};
+  }
+  if (PySlice_Check(rows.ptr())) {
+    Py_ssize_t start = 0, stop = 0, step = 0;
+    if (PySlice_Unpack(rows.ptr(), &start, &stop, &step) != 0) throw py::error_already_set();
+    const Py_ssize_t count = PySlice_AdjustIndices(static_cast<Py_ssize_t>(size), &start, &stop, step);
+    for (Py_ssize_t i = 0; i < count; ++i) found.push_back(static_cast<size_t>(start + i * step));
+    return found;
+  }
+  py::object kept;
+  if (!py::isinstance<py::array>(rows) && PyObject_HasAttrString(rows.ptr(), "__array__") != 0) {
+    kept = rows.attr("__array__")();
+    rows = kept;
+  }
+  if (py::isinstance<py::array>(rows)) {
+    const auto array = py::reinterpret_borrow<py::array>(rows);
+    if (array.size() == 0 && array.dtype().kind() != 'b') return found;
+    if (array.dtype().kind() == 'b') {
+      if (array.ndim() != 1 || array.size() != static_cast<py::ssize_t>(size)) {
+        throw py::index_error(
+            "rows is a mask of " + std::to_string(array.size()) + " entries; this batch has " +
+            std::to_string(size) + " rows");
+      }
+      const auto mask = py::array_t<bool, py::array::c_style | py::array::forcecast>(array);
+      for (size_t row = 0; row < size; ++row) {
+        if (mask.data()[row]) found.push_back(row);
+      }
+      return found;
+    }
+    if (array.dtype().kind() == 'i' || array.dtype().kind() == 'u') {
+      kept = py::array_t<int64_t, py::array::c_style | py::array::forcecast>(array);
+      rows = kept;
+    }
+  }
+  if (PyList_Check(rows.ptr()) || PyTuple_Check(rows.ptr())) {
+    for (const py::handle row : py::iter(rows)) {
+      if (PyBool_Check(row.ptr()))
+        throw py::type_error("rows holds a bool; pass a mask as an array: np.asarray(rows)");
+    }
+  }
+  std::vector<int64_t> copied;
+  for (const int64_t index : Integers(rows, "rows", "int64", &copied)) found.push_back(RowAt(index, size));
+  return found;
+}
+
+// One number for all rows or a sequence with one for each, from 0 to the greatest that the ticket takes; None: not told.
+PerRow PerRowOf(py::handle value, const char* what, size_t rows) {
+  PerRow per_row;
+  if (value.is_none()) return per_row;
+  if (PyIndex_Check(value.ptr()) != 0 && !py::isinstance<py::array>(value)) {
+    const py::tuple one = py::make_tuple(value);
+    Integers(one, what, "int64", &per_row.numbers);
+  } else {
+    py::object kept;
+    if (py::isinstance<py::array>(value)) {
+      const char kind = py::reinterpret_borrow<py::array>(value).dtype().kind();
+      if (kind == 'i' || kind == 'u') {
+        kept = py::array_t<int64_t, py::array::c_style | py::array::forcecast>::ensure(value);
+        value = kept;
+      }
+    }
+    std::vector<int64_t> copied;
+    const std::span<const int64_t> numbers = Integers(value, what, "int64", &copied);
+    per_row.numbers.assign(numbers.begin(), numbers.end());
+    if (per_row.numbers.size() != rows) {
+      throw py::value_error(
+          std::string(what) + " has " + std::to_string(per_row.numbers.size()) + " entries for " +
+          std::to_string(rows) + " rows; give one number, or one for each row");
+    }
+  }
+  for (const int64_t number : per_row.numbers) {
+    if (number < 0) {
+      throw py::value_error(
+          std::string(what) + " holds " + std::to_string(number) + "; it must be 0 or more");
+    }
+  }
+  return per_row;
+}
+
+size_t FinishBatch(
+    Batch& batch, const py::object& rows, const py::object& status, const std::string& end_name,
+    const py::object& tokens, const py::object& prompt_tokens, const py::object& cached_tokens) {
   Outcome outcome;
   outcome.end = CheckedEnd(end_name);
-  outcome.status = CheckedStatus(status, outcome.end);
-  return batch.Finish(outcome);
+  const bool same = status.is_none() || PyIndex_Check(status.ptr()) != 0;
+  const bool counted = !tokens.is_none() || !prompt_tokens.is_none() || !cached_tokens.is_none();
+  if (rows.is_none() && !counted && same && !py::isinstance<py::array>(status)) {
+    outcome.status = CheckedStatus(py::cast<std::optional<int>>(status), outcome.end);
+    return batch.Finish(outcome);
+  }
+  std::vector<size_t> chosen;
+  if (rows.is_none()) {
+    chosen.resize(batch.size());
+    std::iota(chosen.begin(), chosen.end(), size_t{0});
+  } else {
+    chosen = RowsOf(rows, batch.size());
+  }
+  PerRow statuses = PerRowOf(status, "status", chosen.size());
+  for (const int64_t each : statuses.numbers)
+    CheckedStatus(static_cast<int>(std::min<int64_t>(each, INT32_MAX)), outcome.end);
+  const PerRow output = PerRowOf(tokens, "tokens", chosen.size());
+  const PerRow prompt = PerRowOf(prompt_tokens, "prompt_tokens", chosen.size());
+  const PerRow cached = PerRowOf(cached_tokens, "cached_tokens", chosen.size());
+  const int usual = CheckedStatus(std::nullopt, outcome.end);
+  return batch.Finish(chosen, [&](size_t i) {
+    outcome.status = static_cast<int>(statuses.Of(i).value_or(usual));
+    outcome.output_tokens = output.Of(i);
+    outcome.prompt_tokens = prompt.Of(i);
+    outcome.cached_tokens = cached.Of(i);
+    return outcome;
+  });
+}
+
+// Each row's name of an enumeration, as an array of str.
+template <typename NameOf>
+py::list NamesOfRows(const Batch& batch, NameOf name_of) {
+  py::list names(batch.size());
+  for (size_t row = 0; row < batch.size(); ++row) names[row] = name_of(batch.decision(row));
+  return names;
 }
 
 std::string BatchRepr(const Batch& batch) {
-  size_t open = 0;
-  for (const Ticket& ticket : batch.tickets) open += ticket.finished() ? 0 : 1;
-  return "<Batch of " + std::to_string(batch.tickets.size()) + ", " + std::to_string(open) + " open>";
+  return "<Batch of " + std::to_string(batch.size()) + ", " + std::to_string(batch.CountOpen()) + " open>";
 }
 
 // ---- The router ----------------------------------------------------------------------------------------------------
@@ -612,7 +1027,18 @@ RouterOptions RouterOptionsOf(const py::dict& given, std::vector<std::string>* n
 }
 
 void BindRouter(py::module_& module) {
-  py::class_<Ticket>(module, "Ticket", ClassDoc("Ticket"))
+  py::class_<Ticket, std::shared_ptr<Ticket>> ticket_class(module, "Ticket", ClassDoc("Ticket"));
+  py::class_<RankedTicket, Ticket, std::shared_ptr<RankedTicket>>(ticket_class, "_Ranked");
+  const auto keep_in_process = [](const char* what) {
+    return [what](const py::object& /*self*/) -> py::object {
+      throw py::type_error(
+          std::string("a ") + what +
+          " belongs to one process: it is a promise to return load that this process counts; pass what it "
+          "says, such as its worker's URL");
+    };
+  };
+  const auto itself = [](const py::object& self) { return self; };
+  ticket_class
       .def_property_readonly(
           "worker_url", [](const Ticket& ticket) { return py::str(ticket.worker().url.url); })
       .def_property_readonly("base_url", &BaseUrl)
@@ -629,6 +1055,24 @@ void BindRouter(py::module_& module) {
             return ExplainDecision(ticket.worker().url.url, ticket.policy().name(), ticket.decision());
           },
           "Why this worker, in words.")
+      .def(
+          "alternatives",
+          [](const py::object& self, int64_t n) {
+            if (!py::isinstance<RankedTicket>(self)) {
+              throw py::value_error(
+                  "this ticket knows no alternatives; ask for them when it is made: "
+                  "select(..., alternatives=2)");
+            }
+            if (n < 0) throw py::value_error("n is " + std::to_string(n) + "; it must be 0 or more");
+            const auto& urls = self.cast<const RankedTicket&>().alternatives;
+            const size_t count = std::min<size_t>(static_cast<size_t>(n), urls.size());
+            return std::vector<std::string>(urls.begin(), urls.begin() + static_cast<ptrdiff_t>(count));
+          },
+          "The workers that come next.", "n"_a = 2)
+      .def("__copy__", itself)
+      .def(
+          "__deepcopy__", [](const py::object& self, const py::object& /*memo*/) { return self; }, "memo"_a)
+      .def("__reduce__", keep_in_process("ticket"))
       .def("first_token", &Ticket::FirstToken, "The worker's prefill is done.")
       .def(
           "finish", &FinishTicket, "Return the load; True for the call that did.", py::kw_only(),
@@ -641,26 +1085,64 @@ void BindRouter(py::module_& module) {
       .def("__repr__", &TicketRepr);
 
   py::class_<Batch>(module, "Batch", ClassDoc("Batch"))
+      .def("__copy__", itself)
+      .def(
+          "__deepcopy__", [](const py::object& self, const py::object& /*memo*/) { return self; }, "memo"_a)
+      .def("__reduce__", keep_in_process("batch"))
       .def_readonly("workers", &Batch::workers)
       .def_readonly("matched", &Batch::matched)
       .def_readonly("total", &Batch::total)
       .def_readonly("worker_urls", &Batch::worker_urls)
       .def(
           "finish", &FinishBatch, "Return the loads that are still out; how many those were.", py::kw_only(),
-          "status"_a = py::none(), "end"_a = "finished")
+          "rows"_a = py::none(), "status"_a = py::none(), "end"_a = "finished", "tokens"_a = py::none(),
+          "prompt_tokens"_a = py::none(), "cached_tokens"_a = py::none())
+      .def_property_readonly(
+          "reason",
+          [](const Batch& batch) {
+            return NamesOfRows(batch, [](const Decision& decision) { return ReasonText(decision.reason); });
+          })
+      .def_property_readonly(
+          "unit",
+          [](const Batch& batch) {
+            return NamesOfRows(batch, [](const Decision& decision) { return UnitText(decision.unit); });
+          })
+      .def(
+          "__getitem__",
+          [](Batch& batch, const py::object& row) {
+            if (PyIndex_Check(row.ptr()) == 0) {
+              throw py::type_error(
+                  "a batch is indexed by row, an int, and not by " + TypeName(row) +
+                  "; for several rows at once there is finish(rows=...)");
+            }
+            const Py_ssize_t index = PyNumber_AsSsize_t(row.ptr(), PyExc_IndexError);
+            if (index == -1 && PyErr_Occurred() != nullptr) throw py::error_already_set();
+            return batch.View(RowAt(index, batch.size()));
+          },
+          "row"_a)
       .def("__enter__", [](py::object self) { return self; })
       .def(
           "__exit__", [](Batch& batch, const py::object& type, const py::object&,
                          const py::object&) { batch.Finish(OutcomeOfExit(type)); })
-      .def("__len__", [](const Batch& batch) { return batch.tickets.size(); })
+      .def(
+          "__iter__",
+          [](const py::object& self) { return py::reinterpret_steal<py::object>(PySeqIter_New(self.ptr())); })
+      .def("__len__", &Batch::size)
       .def("__repr__", &BatchRepr);
 
-  py::class_<PyRouter>(module, "Router", ClassDoc("Router"))
-      .def(py::init(&MakeRouter), "worker_urls"_a, "options"_a)
+  py::class_<PyRouter> router_class(module, "Router", ClassDoc("Router"));
+  router_class.def(py::init(&MakeRouter), "worker_urls"_a, "options"_a)
       .def(
           "select", &Select, "One decision, load reserved.", "body"_a = py::none(), py::kw_only(),
           "prompt"_a = py::none(), "messages"_a = py::none(), "token_ids"_a = py::none(),
-          "headers"_a = py::none(), "model"_a = py::none(), "exclude"_a = py::tuple(), "explain"_a = false)
+          "headers"_a = py::none(), "model"_a = py::none(), "path"_a = py::none(), "exclude"_a = py::tuple(),
+          "among"_a = py::none(), "alternatives"_a = 0, "explain"_a = false)
+      .def("_select", &Select)
+      .def(
+          "explain", &Explain, "What select() would decide, and why.", "body"_a = py::none(), py::kw_only(),
+          "prompt"_a = py::none(), "messages"_a = py::none(), "token_ids"_a = py::none(),
+          "headers"_a = py::none(), "model"_a = py::none(), "path"_a = py::none(), "exclude"_a = py::tuple(),
+          "among"_a = py::none())
       .def(
           "select_batch", &SelectBatch, "Many decisions in one call.", "prompts"_a = py::none(),
           py::kw_only(), "token_ids"_a = py::none(), "offsets"_a = py::none(), "session_ids"_a = py::none(),
@@ -701,6 +1183,20 @@ void BindRouter(py::module_& module) {
       .def_property_readonly("worker_urls", [](PyRouter& self) { return WorkerUrls(self.fleet()); })
       .def("stats", &Stats, "Counts that the policy keeps.")
       .def("_worker_rows", &WorkerRows);
+  // In the order of Select().
+  CallThroughTwin(
+      router_class, "select", "_select", /*by_position=*/1,
+      {{"body", py::none()},
+       {"prompt", py::none()},
+       {"messages", py::none()},
+       {"token_ids", py::none()},
+       {"headers", py::none()},
+       {"model", py::none()},
+       {"path", py::none()},
+       {"exclude", py::tuple()},
+       {"among", py::none()},
+       {"alternatives", py::int_(0)},
+       {"explain", py::bool_(false)}});
 }
 
 }  // namespace vllm_router

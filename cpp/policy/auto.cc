@@ -33,7 +33,7 @@ class Auto final : public Policy {
     thread_local BlockMatches matches;
     thread_local std::vector<uint32_t> best;
     if (plan != nullptr) {
-      owners_.Match(key.blocks, &matches);
+      owners_.Match(key.blocks, &matches, key.dry_run);
       if (key.explanation != nullptr) BlockOwners::Explain(fleet, *plan, matches, key.explanation.get());
     }
     const auto held_by = [&](uint32_t position) {
@@ -44,20 +44,22 @@ class Auto final : public Policy {
 
     const double mean_prompt = MeanPrompt(fleet, key.prompt_tokens);
     double least = std::numeric_limits<double>::infinity();
+    size_t row = 0;  // of the explanation
     for (const uint32_t position : fleet.eligible()) {
       AutoTerms terms = LoadTerms(fleet.worker(position));
       terms.uncached = static_cast<double>(Uncached(held_by(position), key));
       terms.mean_prompt = mean_prompt;
       const double cost = AutoCost(terms);
+      if (key.explanation != nullptr) key.explanation->candidates[row++].cost = cost;
       if (cost > least) continue;
       if (cost < least) best.clear();
       least = cost;
       best.push_back(position);
     }
-    const uint32_t position = LeastLoaded(fleet, best, dice_);
+    const uint32_t position = LeastLoaded(fleet, best, *DecisionDice(dice_, key.dry_run));
     const Reason reason = key.has_blocks ? Reason::kLowestCost : Reason::kFallback;
     const Decision decision = BlockOwners::DecisionFor(position, reason, held_by(position), key, fleet);
-    if (plan != nullptr) {
+    if (plan != nullptr && !key.dry_run) {
       owners_.tracker().Record(plan->known[position].owner, key.blocks);
       owners_.Count(decision);
     }

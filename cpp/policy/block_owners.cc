@@ -52,9 +52,9 @@ const BlockOwners::Plan* BlockOwners::Find(const void* policy, const FleetView& 
   return plan != nullptr && plan->membership == fleet.membership() ? plan : nullptr;
 }
 
-void BlockOwners::Match(std::span<const BlockHash> blocks, BlockMatches* matches) {
+void BlockOwners::Match(std::span<const BlockHash> blocks, BlockMatches* matches, bool dry_run) {
   thread_local uint64_t asked = 0;
-  if (asked++ % BlockRouting::kMatchesPerTiming != 0) return tracker_->Match(blocks, matches);
+  if (dry_run || asked++ % BlockRouting::kMatchesPerTiming != 0) return tracker_->Match(blocks, matches);
   const auto begun = std::chrono::steady_clock::now();
   tracker_->Match(blocks, matches);
   const std::chrono::nanoseconds taken = std::chrono::steady_clock::now() - begun;

@@ -57,8 +57,8 @@ class BlockOwners {
       const void* policy, std::shared_ptr<const FleetPlan> inner, const FleetView& next);
   static const Plan* Find(const void* policy, const FleetView& fleet);
 
-  // One match in kMatchesPerTiming is timed.
-  void Match(std::span<const BlockHash> blocks, BlockMatches* matches);
+  // One match in kMatchesPerTiming is timed; of a dry run none.
+  void Match(std::span<const BlockHash> blocks, BlockMatches* matches, bool dry_run = false);
   // The worker's owner by now; none once it has left.
   void RecordFor(WorkerId worker, std::span<const BlockHash> blocks);
   // Whatever the worker was thought to hold.

@@ -80,24 +80,27 @@ class CacheAware final : public Policy {
       return decision;
     }
     const OwnersPlan* plan = FindPlan<OwnersPlan>(fleet, this);
+    DecisionDice dice(dice_, key.dry_run);
     thread_local Walk walk;
     const bool planned = plan != nullptr && plan->membership == fleet.membership();
     if (!planned || key.prompt.size() == 0) {
       // An empty prompt, or a view that nobody planned for: nothing is known, nothing is learned.
-      misses_.value.fetch_add(1, std::memory_order_relaxed);
+      if (!key.dry_run) misses_.value.fetch_add(1, std::memory_order_relaxed);
       const uint32_t position =
-          planned ? Least(fleet, fleet.eligible(), *plan, &walk) : *LeastLoaded(fleet, dice_);
+          planned ? Least(fleet, fleet.eligible(), *plan, &walk, *dice) : *LeastLoaded(fleet, *dice);
       return DecisionFor(position, Reason::kPrefixMiss, 0, key, fleet);
     }
     memory_->Match(key.prompt, &walk.matches);
     Weigh(key.prompt, fleet, *plan, &walk);
     if (key.explanation != nullptr) Explain(fleet, walk, key.explanation.get());
-    const auto [position, reason] = Pick(key.prompt, fleet, *plan, &walk);
+    const auto [position, reason] = Pick(key.prompt, fleet, *plan, &walk, *dice);
+    const Decision decision = DecisionFor(position, reason, walk.held[position], key, fleet);
+    if (key.dry_run) return decision;
     memory_->Insert(
         key.prompt, plan->known[position].owner, {.is_start = !walk.continues, .priority = key.priority},
         walk.matches);
     CounterOf(reason).fetch_add(1, std::memory_order_relaxed);
-    return DecisionFor(position, reason, walk.held[position], key, fleet);
+    return decision;
   }
 
   void Observe(const Decision& decision, const Outcome& outcome) override {
@@ -239,9 +242,10 @@ class CacheAware final : public Policy {
     return false;
   }
 
-  Picked Pick(const Prompt& prompt, const FleetView& fleet, const OwnersPlan& plan, Walk* walk) {
+  Picked Pick(
+      const Prompt& prompt, const FleetView& fleet, const OwnersPlan& plan, Walk* walk, Dice& dice) const {
     const auto least_loaded = [&](std::span<const uint32_t> among) {
-      return Least(fleet, among, plan, walk);
+      return Least(fleet, among, plan, walk, dice);
     };
     if (options_.balance_gate == BalanceGate::kFleet && FleetIsUneven(fleet)) {
       return {least_loaded(fleet.eligible()), Reason::kLoadBalance};
@@ -249,7 +253,8 @@ class CacheAware final : public Policy {
     const auto total = static_cast<double>(prompt.size());
     if (static_cast<double>(walk->best) / total <= options_.cache_threshold) {
       const bool smallest = options_.miss_choice == MissChoice::kSmallestTree;
-      return {smallest ? Smallest(fleet, plan, walk) : least_loaded(fleet.eligible()), Reason::kPrefixMiss};
+      return {
+          smallest ? Smallest(fleet, plan, walk, dice) : least_loaded(fleet.eligible()), Reason::kPrefixMiss};
     }
     FindHolders(prompt, fleet, walk);
     if (!walk->continues && options_.spread_starts && IsCrowded(prompt, fleet, *walk)) {
@@ -305,7 +310,8 @@ class CacheAware final : public Policy {
 
   // The least-loaded order, in which of equals those come first that have seen least; then by lot.
   uint32_t Least(
-      const FleetView& fleet, std::span<const uint32_t> among, const OwnersPlan& plan, Walk* walk) {
+      const FleetView& fleet, std::span<const uint32_t> among, const OwnersPlan& plan, Walk* walk,
+      Dice& dice) const {
     std::vector<uint32_t>& equals = walk->equals;
     equals.clear();
     for (const uint32_t position : among) {
@@ -315,14 +321,14 @@ class CacheAware final : public Policy {
       if (order <= 0) equals.push_back(position);
     }
     if (equals.size() > 1) KeepSmallest(plan, &equals);
-    return Draw(equals);
+    return Draw(equals, dice);
   }
 
-  uint32_t Smallest(const FleetView& fleet, const OwnersPlan& plan, Walk* walk) {
+  uint32_t Smallest(const FleetView& fleet, const OwnersPlan& plan, Walk* walk, Dice& dice) const {
     std::vector<uint32_t>& equals = walk->equals;
     equals.assign(fleet.eligible().begin(), fleet.eligible().end());
     KeepSmallest(plan, &equals);
-    return LeastLoaded(fleet, equals, dice_);
+    return LeastLoaded(fleet, equals, dice);
   }
 
   void KeepSmallest(const OwnersPlan& plan, std::vector<uint32_t>* positions) const {
@@ -340,8 +346,8 @@ class CacheAware final : public Policy {
     positions->resize(kept);
   }
 
-  uint32_t Draw(std::span<const uint32_t> equals) {
-    return equals.size() == 1 ? equals.front() : equals[dice_.Below(equals.size())];
+  static uint32_t Draw(std::span<const uint32_t> equals, Dice& dice) {
+    return equals.size() == 1 ? equals.front() : equals[dice.Below(equals.size())];
   }
 
   static void Explain(const FleetView& fleet, const Walk& walk, Explanation* explanation) {

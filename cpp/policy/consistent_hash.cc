@@ -22,7 +22,7 @@ class ConsistentHash final : public KeyedPolicy {
   std::string_view name() const override { return "consistent_hash"; }
 
  protected:
-  Owner ChooseOwner(std::string_view key, const FleetView& fleet) override {
+  Owner ChooseOwner(const RoutingKey& key, const FleetView& fleet) override {
     std::optional<HashRing> built;
     return ChooseOnRing(rings_.RingOf(this, fleet, &built), key, fleet);
   }
@@ -33,8 +33,8 @@ class ConsistentHash final : public KeyedPolicy {
   }
 
  private:
-  Owner ChooseOnRing(const HashRing& ring, std::string_view key, const FleetView& fleet) const {
-    const uint64_t hash = RingHash(options_.hash_function, key);
+  Owner ChooseOnRing(const HashRing& ring, const RoutingKey& key, const FleetView& fleet) const {
+    const uint64_t hash = RingHash(options_.hash_function, key.hash_key);
     const uint32_t home = ring.owner(ring.FindPoint(hash));
     const bool home_is_eligible = fleet.IsEligible(home);
     if (options_.load_factor == 0) {
@@ -43,6 +43,9 @@ class ConsistentHash final : public KeyedPolicy {
     }
 
     const Room room(fleet, options_.load_factor);
+    if (key.explanation != nullptr) {
+      key.explanation->SetLimits(fleet, [&](const Worker& worker) { return room.Cap(worker); });
+    }
     if (home_is_eligible && room.Has(fleet.worker(home))) return {home, Reason::kSessionHash};
     const auto has_room = [&room](const Worker& worker) { return room.Has(worker); };
     if (home_is_eligible) {

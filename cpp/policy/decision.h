@@ -50,7 +50,16 @@ struct Explanation {
     int64_t open_requests = 0;        // as it was just before the decision
     int64_t outstanding_tokens = 0;   // likewise
     std::optional<uint64_t> matched;  // of the prompt, where the policy matches prompts
+    std::optional<double> cost;       // where the policy compares costs
+    std::optional<int64_t> limit;     // requests at which the policy passes the worker over
   };
+  // For policies that bound loads. REQUIRES: the candidates are the eligible workers of `fleet`.
+  template <typename Fleet, typename LimitOf>
+  void SetLimits(const Fleet& fleet, LimitOf limit_of) {
+    for (size_t i = 0; i < candidates.size(); ++i)
+      candidates[i].limit = limit_of(fleet.worker(fleet.eligible()[i]));
+  }
+
   std::vector<Candidate> candidates;  // the eligible workers, in fleet order
   uint32_t not_eligible = 0;          // members of the fleet besides
   std::string model;                  // of the request, if its body was read

@@ -9,7 +9,7 @@ std::optional<Decision> KeyedPolicy::Choose(const RoutingKey& key, const FleetVi
     if (decision) decision->reason = Reason::kFallback;
     return decision;
   }
-  Owner owner = ChooseOwner(key.hash_key, fleet);
+  Owner owner = ChooseOwner(key, fleet);
   if (owner.reason == Reason::kSessionHash && key.hash_key_source == RoutingKey::HashKeySource::kBody) {
     owner.reason = Reason::kBodyHash;
   }

@@ -25,7 +25,7 @@ class KeyedPolicy : public Policy {
   };
 
   // Called with a key, and with somebody eligible.
-  virtual Owner ChooseOwner(std::string_view key, const FleetView& fleet) = 0;
+  virtual Owner ChooseOwner(const RoutingKey& key, const FleetView& fleet) = 0;
   // As Policy::Plan, keeping the fallback's plan as the inner one.
   virtual std::shared_ptr<const FleetPlan> PlanOwners(
       const FleetView& next, std::shared_ptr<const FleetPlan> inner) = 0;

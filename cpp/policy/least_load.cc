@@ -10,8 +10,9 @@ class LeastLoad final : public Policy {
   std::string_view name() const override { return "least_load"; }
   KeyParts Needs() const override { return KeyParts::kPromptTokens; }
 
-  std::optional<Decision> Choose(const RoutingKey& /*key*/, const FleetView& fleet) override {
-    const std::optional<uint32_t> position = LeastLoaded(fleet, dice_, metric_);
+  std::optional<Decision> Choose(const RoutingKey& key, const FleetView& fleet) override {
+    DecisionDice dice(dice_, key.dry_run);
+    const std::optional<uint32_t> position = LeastLoaded(fleet, *dice, metric_);
     if (!position) return std::nullopt;
     return Decision{
         .position = *position, .worker = fleet.worker(*position).id, .reason = Reason::kLeastLoaded};

@@ -25,7 +25,8 @@ class Policy {
   // What it may read of a request; nothing else is computed.
   virtual KeyParts Needs() const = 0;
 
-  // Empty only when nobody is eligible.
+  // Empty only when nobody is eligible. With key.dry_run the result is the same, and nothing that a later call or a counter
+  // could tell is changed.
   virtual std::optional<Decision> Choose(const RoutingKey& key, const FleetView& fleet) = 0;
 
   // Once per decision, after the request ended.

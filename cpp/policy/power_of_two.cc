@@ -13,14 +13,15 @@ class PowerOfTwo final : public Policy {
   std::string_view name() const override { return "power_of_two"; }
   KeyParts Needs() const override { return KeyParts::kPromptTokens; }
 
-  std::optional<Decision> Choose(const RoutingKey& /*key*/, const FleetView& fleet) override {
+  std::optional<Decision> Choose(const RoutingKey& key, const FleetView& fleet) override {
     const auto eligible = fleet.eligible();
     if (eligible.empty()) return std::nullopt;
     uint32_t position = eligible[0];
     if (eligible.size() > 1) {
       // The second is drawn from the others: those at or after the first stand one place further on.
-      const uint64_t first = dice_.Below(eligible.size());
-      uint64_t second = dice_.Below(eligible.size() - 1);
+      DecisionDice dice(dice_, key.dry_run);
+      const uint64_t first = dice->Below(eligible.size());
+      uint64_t second = dice->Below(eligible.size() - 1);
       if (second >= first) ++second;
       const bool second_is_less =
           CompareLoad(fleet.worker(eligible[second]), fleet.worker(eligible[first])) < 0;

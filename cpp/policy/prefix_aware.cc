@@ -1,5 +1,6 @@
 #include "policy/prefix_aware.h"
 
+#include <algorithm>
 #include <atomic>
 #include <utility>
 
@@ -26,14 +27,16 @@ class PrefixAware final : public Policy {
     if (fleet.eligible().empty()) return std::nullopt;
     std::optional<Decision> decision;
     if (key.prefix_digest) {
-      prefixes_.Add(DigestWord(*key.prefix_digest, 8));  // not the word that is the place on the ring
+      if (!key.dry_run)
+        prefixes_.Add(DigestWord(*key.prefix_digest, 8));  // not the word that is the place on the ring
       std::optional<HashRing> built;
-      decision = ChooseOnRing(rings_.RingOf(this, fleet, &built), DigestWord(*key.prefix_digest, 0), fleet);
+      decision =
+          ChooseOnRing(rings_.RingOf(this, fleet, &built), DigestWord(*key.prefix_digest, 0), key, fleet);
     } else {
       decision = fallback_->Choose(key, fleet);
       if (decision) decision->reason = Reason::kFallback;
     }
-    if (decision) CounterOf(decision->reason).fetch_add(1, std::memory_order_relaxed);
+    if (decision && !key.dry_run) CounterOf(decision->reason).fetch_add(1, std::memory_order_relaxed);
     return decision;
   }
 
@@ -65,8 +68,13 @@ class PrefixAware final : public Policy {
     return reason == Reason::kOverflow ? overflows_.value : fallbacks_.value;
   }
 
-  Decision ChooseOnRing(const HashRing& ring, uint64_t place, const FleetView& fleet) {
+  Decision ChooseOnRing(const HashRing& ring, uint64_t place, const RoutingKey& key, const FleetView& fleet) {
     const Room room(fleet, options_.load_factor);
+    if (key.explanation != nullptr) {
+      key.explanation->SetLimits(fleet, [&](const Worker& worker) {
+        return std::max<int64_t>(room.Cap(worker), options_.load_floor);
+      });
+    }
     uint32_t owner = HashRing::kNone;  // the first eligible one
     uint32_t chosen = ring.FindOwner(place, [&](uint32_t candidate) {
       if (!fleet.IsEligible(candidate)) return false;
@@ -76,7 +84,7 @@ class PrefixAware final : public Policy {
       return open < room.Cap(worker) || open < options_.load_floor;
     });
     // Nobody has room only when loads grew while we looked.
-    if (chosen == HashRing::kNone) chosen = *LeastLoaded(fleet, dice_);
+    if (chosen == HashRing::kNone) chosen = *LeastLoaded(fleet, *DecisionDice(dice_, key.dry_run));
     const Reason reason = chosen == owner ? Reason::kPrefixHash : Reason::kOverflow;
     return {.position = chosen, .worker = fleet.worker(chosen).id, .reason = reason};
   }

@@ -73,7 +73,8 @@ class PrefixHash final : public Policy {
     }
     // The least loaded is never overloaded, unless loads grew while we looked.
     const std::span<const uint32_t> among = takers.empty() ? fleet.eligible() : std::span(takers);
-    return DecisionFor(LeastLoaded(fleet, among, dice_), Reason::kOverflow, fleet);
+    return DecisionFor(
+        LeastLoaded(fleet, among, *DecisionDice(dice_, key.dry_run)), Reason::kOverflow, fleet);
   }
 
   void Observe(const Decision& decision, const Outcome& outcome) override {

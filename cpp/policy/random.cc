@@ -21,11 +21,12 @@ class Random final : public Policy {
   std::string_view name() const override { return "random"; }
   KeyParts Needs() const override { return KeyParts::kNone; }
 
-  std::optional<Decision> Choose(const RoutingKey& /*key*/, const FleetView& fleet) override {
+  std::optional<Decision> Choose(const RoutingKey& key, const FleetView& fleet) override {
     const auto eligible = fleet.eligible();
     if (eligible.empty()) return std::nullopt;
-    const uint32_t position = fleet.equal_weights() ? eligible[dice_.Below(eligible.size())]
-                                                    : Draw(fleet, dice_.Below(fleet.eligible_weight()));
+    DecisionDice dice(dice_, key.dry_run);
+    const uint32_t position = fleet.equal_weights() ? eligible[dice->Below(eligible.size())]
+                                                    : Draw(fleet, dice->Below(fleet.eligible_weight()));
     return Decision{.position = position, .worker = fleet.worker(position).id, .reason = Reason::kRandom};
   }
 

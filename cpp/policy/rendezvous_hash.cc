@@ -38,13 +38,13 @@ class RendezvousHash final : public KeyedPolicy {
   std::string_view name() const override { return "rendezvous_hash"; }
 
  protected:
-  Owner ChooseOwner(std::string_view key, const FleetView& fleet) override {
+  Owner ChooseOwner(const RoutingKey& key, const FleetView& fleet) override {
     const MembersPlan* plan = FindPlan<MembersPlan>(fleet, this);
     if (plan == nullptr || plan->membership != fleet.membership()) {
       // A view that nobody planned for: right, and slow.
-      return HighestScore(*MakePlan(fleet, nullptr), key, fleet);
+      return HighestScore(*MakePlan(fleet, nullptr), key.hash_key, fleet);
     }
-    return HighestScore(*plan, key, fleet);
+    return HighestScore(*plan, key.hash_key, fleet);
   }
 
   std::shared_ptr<const FleetPlan> PlanOwners(

@@ -17,10 +17,11 @@ class RoundRobin final : public Policy {
   std::string_view name() const override { return "round_robin"; }
   KeyParts Needs() const override { return KeyParts::kNone; }
 
-  std::optional<Decision> Choose(const RoutingKey& /*key*/, const FleetView& fleet) override {
+  std::optional<Decision> Choose(const RoutingKey& key, const FleetView& fleet) override {
     const auto eligible = fleet.eligible();
     if (eligible.empty()) return std::nullopt;
-    const uint64_t turn = turns_.fetch_add(1, std::memory_order_relaxed);
+    const uint64_t turn =
+        key.dry_run ? turns_.load(std::memory_order_relaxed) : turns_.fetch_add(1, std::memory_order_relaxed);
     const uint32_t position =
         fleet.equal_weights() ? eligible[turn % eligible.size()] : Scheduled(fleet, turn);
     return Decision{.position = position, .worker = fleet.worker(position).id, .reason = Reason::kRoundRobin};

@@ -85,6 +85,9 @@ struct RoutingKey {
   Prompt prompt;
   int32_t priority = 0;  // the body's, 0 without one
 
+  // The decision is only looked at: a policy learns and counts nothing, and leaves its random state as it is.
+  bool dry_run = false;
+
   std::shared_ptr<Explanation>
       explanation;  // to be filled with whom the decision was made among; null: not wanted
 

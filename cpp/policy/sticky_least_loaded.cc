@@ -30,17 +30,18 @@ class StickyLeastLoaded final : public KeyedPolicy {
   std::optional<size_t> sessions() const override { return sessions_.size(); }
 
  protected:
-  Owner ChooseOwner(std::string_view key, const FleetView& fleet) override {
+  Owner ChooseOwner(const RoutingKey& key, const FleetView& fleet) override {
     Owner owner{};
     sessions_.FindOrStick(
-        key, clock_.NowNanos(), [&](std::optional<WorkerId> known, const StickTable::Counts& counts) {
+        key.hash_key, clock_.NowNanos(),
+        [&](std::optional<WorkerId> known, const StickTable::Counts& counts) {
           const std::optional<uint32_t> position = known ? PositionOf(*known, fleet) : std::nullopt;
           if (position && fleet.IsEligible(*position)) {
             owner = {*position, Reason::kSticky};
           } else {
-            owner = {Fewest(key, fleet, counts), known ? Reason::kFailover : Reason::kStickyNew};
+            owner = {Fewest(key.hash_key, fleet, counts), known ? Reason::kFailover : Reason::kStickyNew};
           }
-          return std::optional(fleet.worker(owner.position).id);
+          return key.dry_run ? std::nullopt : std::optional(fleet.worker(owner.position).id);
         });
     return owner;
   }

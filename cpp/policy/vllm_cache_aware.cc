@@ -59,30 +59,32 @@ class VllmCacheAware final : public Policy {
       return decision;
     }
     const BlockOwners::Plan* plan = BlockOwners::Find(this, fleet);
+    DecisionDice dice(dice_, key.dry_run);
     if (plan == nullptr || key.blocks.empty()) {
       // Too short a prompt, or a view that nobody planned for: nothing is known, nothing is learned.
-      return BlockOwners::DecisionFor(*LeastLoaded(fleet, dice_), Reason::kPrefixMiss, 0, key, fleet);
+      return BlockOwners::DecisionFor(*LeastLoaded(fleet, *dice), Reason::kPrefixMiss, 0, key, fleet);
     }
     thread_local BlockMatches matches;
     thread_local std::vector<uint32_t> best;
-    owners_.Match(key.blocks, &matches);
+    owners_.Match(key.blocks, &matches, key.dry_run);
     if (key.explanation != nullptr) BlockOwners::Explain(fleet, *plan, matches, key.explanation.get());
     const Found found = FindHolders(key, fleet, *plan, matches, &best);
 
     uint32_t position;
     Reason reason;
     if (!best.empty()) {
-      position = LeastLoaded(fleet, best, dice_);
+      position = LeastLoaded(fleet, best, *dice);
       reason = found.longest_with_room == found.longest ? Reason::kPrefixHit : Reason::kOverflow;
     } else {
-      position = *LeastLoaded(fleet, dice_);
+      position = *LeastLoaded(fleet, *dice);
       reason = found.longest != 0 ? Reason::kOverflow : Reason::kPrefixMiss;
     }
     const OwnerId owner = plan->known[position].owner;
     const BlockMatch* const held = matches.Find(owner);
     const uint32_t matched = held != nullptr ? held->longest() : 0;
-    owners_.tracker().Record(owner, key.blocks);
     const Decision decision = BlockOwners::DecisionFor(position, reason, matched, key, fleet);
+    if (key.dry_run) return decision;
+    owners_.tracker().Record(owner, key.blocks);
     owners_.Count(decision);
     return decision;
   }

@@ -344,7 +344,7 @@ bool Router::MakeKnownBlocks(const RoutingText& read, const PromptScope& scope, 
   const bool is_chat = read.asks == RoutingText::Asks::kChat;
   thread_local std::vector<TextPrefix> prefixes;
   NamePrefixes(scope.lora_name, is_chat, read.text, &prefixes);
-  const TokenCache::Known known = token_cache_->Find(prefixes);
+  const TokenCache::Known known = token_cache_->Find(prefixes, key->dry_run);
   const std::span<const uint32_t> ids =
       known.ids != nullptr ? std::span<const uint32_t>(*known.ids) : std::span<const uint32_t>();
   const std::string_view rest = std::string_view(read.text).substr(known.text_size);
@@ -428,14 +428,59 @@ StatusOr<Ticket> Router::SelectAny(const RoutingKey& key, const FleetView& fleet
   return Ticket(policy_, worker, *decision, ShareOf(key, *decision));
 }
 
+std::vector<uint32_t> Router::FullOf(const FleetView& fleet) const {
+  std::vector<uint32_t> full;
+  for (const uint32_t position : fleet.eligible()) {
+    if (fleet.worker(position).load.open_requests() >= int64_t{options_.max_worker_requests})
+      full.push_back(position);
+  }
+  return full;
+}
+
+std::vector<Decision> Router::Rank(const RoutingKey& key, const FleetView& fleet, size_t count) const {
+  std::vector<Decision> ranked;
+  const bool bounded = options_.max_worker_requests != 0;
+  FleetView view = bounded ? fleet.Without(FullOf(fleet)) : fleet;
+  if (key.explanation != nullptr) ListCandidates(view, key.explanation.get());
+  RoutingKey later;  // the explanation is the first decision's
+  const RoutingKey* asked = &key;
+  while (ranked.size() < count) {
+    const std::optional<Decision> decision = policy_->Choose(*asked, view);
+    if (!decision) break;
+    ranked.push_back(*decision);
+    view.Exclude(decision->position);
+    if (key.explanation != nullptr && asked == &key) {
+      later = key;
+      later.explanation = nullptr;
+      asked = &later;
+    }
+  }
+  return ranked;
+}
+
+RequestSummary Router::Summarize(const RequestView& request) const {
+  RoutingKey key;
+  key.dry_run = true;
+  key.prompt_tokens = EstimatePromptTokens(request);
+  std::optional<RequestFields> parsed;
+  FindPrefix(request, &key, &parsed);
+  MakePrompt(request, &parsed, &key);
+  MakeBlocks(request, &parsed, &key);
+  session_keys_.Find(request, &key, &parsed);
+  return {
+      .session_key = std::move(key.hash_key),
+      .prefix_digest = key.prefix_digest,
+      .kind = key.prompt.kind,
+      .size = key.prompt.size(),
+      .blocks = key.blocks.size(),
+      .prompt_tokens = key.prompt_tokens};
+}
+
 StatusOr<Ticket> Router::SelectBelow(const RoutingKey& key, const FleetView& fleet) {
   if (key.explanation != nullptr) ListCandidates(fleet, key.explanation.get());
   const int64_t most = options_.max_worker_requests;
   for (;;) {
-    std::vector<uint32_t> full;
-    for (const uint32_t position : fleet.eligible()) {
-      if (fleet.worker(position).load.open_requests() >= most) full.push_back(position);
-    }
+    const std::vector<uint32_t> full = FullOf(fleet);
     std::optional<FleetView> smaller;
     if (!full.empty()) {
       smaller.emplace(fleet.Without(full));

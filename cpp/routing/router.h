@@ -53,6 +53,16 @@ struct RouterOptions {
 struct RoutingText;
 class TokenCache;
 
+// What a person sees of a request without its content.
+struct RequestSummary {
+  std::string session_key;  // RoutingKey::hash_key; empty for a request of which there is nothing to hash
+  std::optional<Digest256> prefix_digest;
+  Prompt::Kind kind = Prompt::Kind::kMissing;
+  uint64_t size = 0;  // of the routing text in bytes, or of the prompt in ids
+  uint64_t blocks = 0;
+  uint32_t prompt_tokens = 1;
+};
+
 class Router {
  public:
   static StatusOr<std::shared_ptr<Router>> Create(const RouterOptions& options);
@@ -108,6 +118,11 @@ class Router {
       const RoutingKey& key, const FleetView& fleet, uint32_t position, bool bounded);
   // Forgets the worker of a session, by whichever header or member requests name it. True: a policy knew it.
   bool FinishSession(std::string_view session_id);
+  // What Select() would decide, then what it would with that worker excluded, and so on: at most `count` decisions, the
+  // first of them with key.explanation. Reserves nothing, and nothing learns or counts of it. REQUIRES: key.dry_run.
+  std::vector<Decision> Rank(const RoutingKey& key, const FleetView& fleet, size_t count) const;
+  // Everything that is derived from a request to decide on it, whatever the policy needs of it.
+  RequestSummary Summarize(const RequestView& request) const;
   // How many more requests the workers that may be chosen now may have under max_worker_requests: the eligible ones, or, where
   // no circuit breaker admits a request, all healthy ones. REQUIRES: that is not 0.
   int64_t FreePlaces(const FleetView& fleet) const;
@@ -116,6 +131,8 @@ class Router {
   StatusOr<std::vector<std::string>> WithRanks(std::span<const std::string> urls) const;
   Router(const RouterOptions& options, std::shared_ptr<Policy> policy);
 
+  // Those of the eligible that have max_worker_requests open.
+  std::vector<uint32_t> FullOf(const FleetView& fleet) const;
   LoadShare ShareOf(const RoutingKey& key, const Decision& decision) const;
   StatusOr<Ticket> SelectAny(const RoutingKey& key, const FleetView& fleet);
   StatusOr<Ticket> SelectBelow(const RoutingKey& key, const FleetView& fleet);

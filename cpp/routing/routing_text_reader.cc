@@ -162,6 +162,7 @@ bool AppendWhole(ondemand::object& object, std::string* parts) {
 RoutingTextReader::RoutingTextReader(
     std::string_view path, size_t limit, std::string_view body, RoutingText* out)
     : responses_(path.ends_with("/responses")),
+      pathless_(path.empty()),
       anthropic_(path.ends_with("/messages")),
       limit_(limit),
       end_(body.data() + body.size()),
@@ -189,6 +190,7 @@ bool RoutingTextReader::ReadMember(std::string_view name, ondemand::value& value
   if (name == "prompt") return ReadPrompt(Form::kPrompt, value);
   if (name == "text" || name == "input_ids" || name == "token_ids") return ReadPrompt(Form::kText, value);
   if (name == "query") return ReadPrompt(Form::kQuery, value);
+  if (name == "instructions") instructions_ = true;
   if (name == "system" || name == "instructions") return ReadSystem(value);
   if (name == "tools") return ReadTools(value);
   for (size_t i = 0; i < kContext.size(); ++i) {
@@ -268,7 +270,7 @@ bool RoutingTextReader::ReadPrompt(Form form, ondemand::value& value) {
   const std::optional<json_type> type = TypeOf(value);
   if (form_ < form || (type != json_type::string && type != json_type::array)) return true;
   form_ = form;
-  framed_ = tokens_ = false;
+  framed_ = tokens_ = plain_input_ = false;
   items_.clear();
   lead_size_ = 0;
   out_->token_ids.clear();
@@ -276,6 +278,7 @@ bool RoutingTextReader::ReadPrompt(Form form, ondemand::value& value) {
     const std::optional<std::string_view> text = ReadString(value);
     if (!text) return false;
     framed_ = responses_ && form == Form::kInput;
+    plain_input_ = form == Form::kInput;
     if (framed_) items_.append({kItem}).append("user").append({kText});
     items_.append(*text);
     return true;
@@ -473,6 +476,10 @@ void RoutingTextReader::Finish(std::string_view model) { Finish(model, /*scoped=
 
 void RoutingTextReader::Finish(std::string_view model, bool scoped) {
   if (form_ == Form::kNone || broken_) return;
+  if (pathless_ && plain_input_ && instructions_ && form_ == Form::kInput) {
+    items_.insert(0, std::string({kItem}).append("user").append({kText}));
+    framed_ = true;
+  }
   // A conversation has its salt in its own context.
   const std::string_view salt = framed_ ? std::string_view() : std::string_view(out_->cache_salt);
   if (tokens_) {

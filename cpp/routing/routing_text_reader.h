@@ -14,7 +14,7 @@ namespace vllm_router {
 
 class RoutingTextReader {
  public:
-  // `path` tells what `input` means. `out` is overwritten; its memory is used again.
+  // `path` tells what `input` means; without one, `instructions` beside it tells Responses. `out` is overwritten; its memory is used again.
   RoutingTextReader(std::string_view path, size_t limit, std::string_view body, RoutingText* out);
 
   // Every member of the body, in its order; takes what is its own.
@@ -48,6 +48,7 @@ class RoutingTextReader {
   bool Full() const { return items_.size() > limit_; }
 
   const bool responses_;  // `input` is a conversation
+  const bool pathless_;   // the members have to tell what `input` is
   const bool anthropic_;  // `messages` are not OpenAI's
   const size_t limit_;
   const char* const end_;  // of the body
@@ -67,7 +68,9 @@ class RoutingTextReader {
   bool framed_ = false;   // items_ is items
   bool tokens_ = false;
   bool broken_ = false;
-  std::string system_;  // Anthropic's and Responses' own member, an item of the lead
+  bool plain_input_ = false;   // items_ is an `input` that is one string
+  bool instructions_ = false;  // a member that Responses alone has
+  std::string system_;         // Anthropic's and Responses' own member, an item of the lead
   std::string tools_;
   std::array<std::string, 5> context_;
   std::vector<size_t>* part_starts_ =

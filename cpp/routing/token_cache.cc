@@ -31,16 +31,17 @@ void NamePrefixes(std::string_view model, bool is_chat, std::string_view text, s
   } while (begin < text.size());
 }
 
-TokenCache::Known TokenCache::Find(std::span<const TextPrefix> prefixes) {
+TokenCache::Known TokenCache::Find(std::span<const TextPrefix> prefixes, bool dry_run) {
   std::lock_guard lock(mutex_);
   for (auto prefix = prefixes.rbegin(); prefix != prefixes.rend(); ++prefix) {
     const auto found = by_name_.find(prefix->name);
     if (found == by_name_.end()) continue;
+    if (dry_run) return {found->second->ids, prefix->size};
     entries_.splice(entries_.begin(), entries_, found->second);
     ++(prefix == prefixes.rbegin() ? stats_.whole : stats_.partial);
     return {found->second->ids, prefix->size};
   }
-  ++stats_.unknown;
+  if (!dry_run) ++stats_.unknown;
   return {};
 }
 

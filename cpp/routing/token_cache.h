@@ -53,7 +53,8 @@ class TokenCache {
     std::shared_ptr<const PromptIds> ids;
     size_t text_size = 0;
   };
-  Known Find(std::span<const TextPrefix> prefixes);
+  // With `dry_run` it is not, and no figure of stats() moves.
+  Known Find(std::span<const TextPrefix> prefixes, bool dry_run = false);
 
   // Replaces what was known under `name`.
   void Store(const Hash128& name, PromptIds ids);

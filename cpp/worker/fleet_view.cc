@@ -38,6 +38,11 @@ FleetView FleetView::Without(std::span<const uint32_t> positions) const {
   return smaller;
 }
 
+void FleetView::Exclude(uint32_t position) {
+  is_eligible_[position] = 0;
+  FindEligible();
+}
+
 FleetView FleetView::Only(uint32_t position) const {
   FleetView one(*this);
   one.is_eligible_.assign(members_.size(), 0);

@@ -69,6 +69,8 @@ class FleetView {
 
   // The same fleet with some members not eligible. Positions and plan stay.
   FleetView Without(std::span<const uint32_t> positions) const;
+  // Makes a member of this view not eligible; for a view of one's own.
+  void Exclude(uint32_t position);
   // The same with one member eligible, whether it was or not.
   FleetView Only(uint32_t position) const;
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from vllm_router.errors import UnusedOptionWarning as UnusedOptionWarning
     from vllm_router.errors import WorkerExistsError as WorkerExistsError
     from vllm_router.errors import WorkerNotFoundError as WorkerNotFoundError
+    from vllm_router.explanation import Explanation as Explanation
+    from vllm_router.explanation import RankedWorker as RankedWorker
     from vllm_router.hash_ring import HashRing as HashRing
     from vllm_router.prefix_tree import PrefixMatch as PrefixMatch
     from vllm_router.prefix_tree import StringTree as StringTree
@@ -36,10 +38,12 @@ __all__ = [
     "Batch",
     "BlockCacheTracker",
     "BlockMatch",
+    "Explanation",
     "HashRing",
     "NoWorkersError",
     "PolicyType",
     "PrefixMatch",
+    "RankedWorker",
     "Router",
     "RouterArgs",
     "RouterError",
@@ -59,10 +63,12 @@ _HOMES = {
     "Batch": "router",
     "BlockCacheTracker": "blocks",
     "BlockMatch": "blocks",
+    "Explanation": "explanation",
     "HashRing": "hash_ring",
     "NoWorkersError": "errors",
     "PolicyType": "router",
     "PrefixMatch": "prefix_tree",
+    "RankedWorker": "explanation",
     "Router": "router",
     "Server": "server",
     "RouterArgs": "router_args",

@@ -1,19 +1,22 @@
 """C++ core of vllm-router; use the names in `vllm_router` instead."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, ClassVar, Literal, TypeAlias, overload
+from typing import Any, ClassVar, Literal, SupportsIndex, TypeAlias, overload
 
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Buffer, Self
 
+from vllm_router._typing import HasArray
 from vllm_router.blocks import BlockMatch
+from vllm_router.explanation import Explanation
 from vllm_router.prefix_tree import PrefixMatch
 
 __version__: str
 
 _Text: TypeAlias = str | bytes
+_Ints: TypeAlias = NDArray[Any] | Sequence[SupportsIndex] | Buffer | HasArray
 _Headers: TypeAlias = Mapping[str, str] | Mapping[bytes, bytes] | Iterable[tuple[_Text, _Text]]
 _End: TypeAlias = Literal["finished", "client_gone", "worker_failed", "not_sent"]
 _Eviction: TypeAlias = Literal["lru", "lfu", "fifo", "mru", "filo", "priority"]
@@ -40,7 +43,7 @@ _Reason: TypeAlias = Literal[
 
 @overload
 def hash_blocks(
-    token_ids: NDArray[np.uint32] | Sequence[int] | str | bytes,
+    token_ids: _Ints | str | bytes,
     block_size: int = 16,
     *,
     scheme: Literal["chained", "positional"] = "chained",
@@ -129,7 +132,7 @@ class BlockCacheTracker:
         seed: int = 0,
         max_blocks_per_backend: int | None = None,
     ) -> None: ...
-    def record_request(self, token_ids: NDArray[np.uint32] | Sequence[int] | _Text, worker: str) -> None:
+    def record_request(self, token_ids: _Ints | _Text, worker: str) -> None:
         """The worker gets this prompt. One that is not known yet becomes so.
 
         Of a prompt with more blocks than the capacity only the first ones are kept.
@@ -141,9 +144,11 @@ class BlockCacheTracker:
         """
 
     def find_best_worker(
-        self, token_ids: NDArray[np.uint32] | Sequence[int] | _Text, *, workers: Iterable[str] | None = None
+        self, token_ids: _Ints | _Text, *, workers: Iterable[str] | None = None
     ) -> BlockMatch | None:
-        """The worker that holds most leading blocks; of equals the one known longest.
+        """The worker that holds most leading blocks; of equals the first in `workers`.
+
+        That is the one known longest until a worker is removed: its place goes to the next new one.
 
         Args:
             token_ids: The prompt.
@@ -154,7 +159,7 @@ class BlockCacheTracker:
         """
 
     def find_best_backend(
-        self, tokens: NDArray[np.uint32] | Sequence[int] | _Text, *, backends: Iterable[str] | None = None
+        self, tokens: _Ints | _Text, *, backends: Iterable[str] | None = None
     ) -> BlockMatch | None:
         """Another name of `find_best_worker()`."""
 
@@ -164,7 +169,7 @@ class BlockCacheTracker:
     def remove_backend(self, backend: str) -> None:
         """Another name of `remove_worker()`."""
 
-    def match(self, token_ids: NDArray[np.uint32] | Sequence[int] | _Text) -> dict[str, int]:
+    def match(self, token_ids: _Ints | _Text) -> dict[str, int]:
         """Leading blocks that each worker holds; those without any are left out."""
 
     def record_batch(
@@ -317,6 +322,19 @@ class HashRing:
             NoWorkersError: the ring is empty, or all are excluded.
         """
 
+    def lookup_n(self, key: _Text | int, n: SupportsIndex, *, exclude: Iterable[str] = ()) -> list[str]:
+        """The first `n` workers clockwise, each once: the owner, who takes over from it, and so on.
+
+        Args:
+            key: As in `lookup()`.
+            n: How many; fewer are returned where the ring has fewer.
+            exclude: As in `lookup()`.
+
+        Raises:
+            TypeError: a wrong type.
+            ValueError: `n` is negative.
+        """
+
     def lookup_batch(self, keys: Sequence[_Text] | NDArray[np.uint64]) -> NDArray[np.int32]:
         """The owners of many keys, with the GIL released.
 
@@ -385,6 +403,14 @@ class HashRing:
 
     def __len__(self) -> int: ...
     def __contains__(self, worker: object) -> bool: ...
+    def __iter__(self) -> Iterator[str]:
+        """The workers in the order in which they came."""
+
+    def __eq__(self, value: object) -> bool:
+        """Whether both have the same workers, in this order, with the same weights, and hash alike."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Rings can be pickled and copied."""
 
 class StringTree:
     """Which workers have seen how much of a text: a radix tree whose nodes know all their owners.
@@ -684,6 +710,16 @@ class Ticket:
     def explain(self) -> str:
         """Why this worker, in words; with `select(explain=True)` whom it was chosen among, too."""
 
+    def alternatives(self, n: int = 2) -> list[str]:
+        """The workers that come next, best first: at most `n`, and no more than were asked for.
+
+        The order is that of the same policy asked with the chosen worker excluded, then with the next one,
+        too.
+
+        Raises:
+            ValueError: the ticket was made without `select(..., alternatives=...)`, or `n` is negative.
+        """
+
     def first_token(self) -> None:
         """The first output token has come: the share of load that stands for prefill returns now, once."""
 
@@ -715,6 +751,15 @@ class Ticket:
             ValueError: `status` out of range or `end` unknown. The load is still reserved then.
         """
 
+    def __copy__(self) -> Self:
+        """The ticket itself: a load is reserved once, whoever copies what holds the ticket."""
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        """The ticket itself."""
+
+    def __reduce__(self) -> Any:
+        """Raises TypeError: a ticket belongs to one process."""
+
     def __enter__(self) -> Self: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -727,7 +772,12 @@ class Ticket:
         """
 
 class Batch:
-    """The decisions of one `select_batch()`, and the load that they reserved; ends like a `Ticket`."""
+    """The decisions of one `select_batch()`, and the load that they reserved; ends like a `Ticket`.
+
+    It can be finished in parts, by `finish(rows=...)`. `batch[i]` is the ticket of row i, and iterating over
+    a batch gives all of them. A ticket that was taken out lives on its own: when the batch is dropped, the
+    load of all other rows returns, and that of the ticket when it is finished or dropped. Thread-safe.
+    """
 
     @property
     def workers(self) -> NDArray[np.int32]:
@@ -745,9 +795,55 @@ class Batch:
     def worker_urls(self) -> list[str]:
         """`Router.worker_urls` when the batch was decided; stays right when the fleet changes afterwards."""
 
-    def finish(self, *, status: int | None = None, end: _End = "finished") -> int:
-        """Return the loads still reserved, and how many those were. Arguments as in `Ticket.finish()`."""
+    @property
+    def reason(self) -> list[_Reason]:
+        """As `Ticket.reason`, one per row."""
 
+    @property
+    def unit(self) -> list[Literal["none", "bytes", "tokens", "blocks"]]:
+        """As `Ticket.unit`, one per row."""
+
+    def finish(
+        self,
+        *,
+        rows: SupportsIndex | slice | _Ints | None = None,
+        status: SupportsIndex | _Ints | None = None,
+        end: _End = "finished",
+        tokens: SupportsIndex | _Ints | None = None,
+        prompt_tokens: SupportsIndex | _Ints | None = None,
+        cached_tokens: SupportsIndex | _Ints | None = None,
+    ) -> int:
+        """Return the loads of some rows, or of all that are still reserved.
+
+        Args:
+            rows: An index, a slice, integers (a list, a range, an array), or a mask: an array of bool with an
+                entry per row. Negative ones count from the end. None: all.
+            status: As in `Ticket.finish()`: one for all these rows, or one for each of them.
+            end: As in `Ticket.finish()`, for all these rows.
+            tokens: Tokens of the responses, `output_tokens` of `Ticket.finish()`: one number, or one per row.
+            prompt_tokens: As in `Ticket.finish()`: one number, or one per row.
+            cached_tokens: As in `Ticket.finish()`: one number, or one per row.
+
+        Returns:
+            How many loads this call returned; rows that had been finished before do not count.
+
+        Raises:
+            IndexError: a row that is not in the batch, or a mask of the wrong length.
+            TypeError: an argument of the wrong type.
+            ValueError: a value out of range, or not one per row. In all three cases nothing is finished.
+        """
+
+    def __copy__(self) -> Self:
+        """The batch itself, as of a `Ticket`."""
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        """The batch itself."""
+
+    def __reduce__(self) -> Any:
+        """Raises TypeError: a batch belongs to one process."""
+
+    def __getitem__(self, row: SupportsIndex) -> Ticket: ...
+    def __iter__(self) -> Iterator[Ticket]: ...
     def __len__(self) -> int: ...
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -767,10 +863,13 @@ class Router:
         *,
         prompt: _Text | Buffer | None = None,
         messages: Sequence[Mapping[str, Any]] | None = None,
-        token_ids: NDArray[np.uint32] | list[int] | tuple[int, ...] | None = None,
+        token_ids: _Ints | None = None,
         headers: _Headers | None = None,
         model: str | None = None,
+        path: str | None = None,
         exclude: Iterable[str] = (),
+        among: Iterable[str] | None = None,
+        alternatives: int = 0,
         explain: bool = False,
     ) -> Ticket:
         """Choose a worker for one request and reserve the load there.
@@ -787,12 +886,19 @@ class Router:
             prompt: Plain text of a completion.
             messages: Messages of a chat; with `model`, the same request as the body
                 `{"model": model, "messages": messages}`.
-            token_ids: The prompt as token ids: a contiguous uint32 array, not copied, or a list. They make
-                the estimated size of the prompt exact and may come beside one of the others.
+            token_ids: The prompt as token ids: a contiguous uint32 array, not copied; or a list, a range or
+                another sequence of integers, numpy's too; an `array("I")` or memoryview of uint32; a pandas
+                Series of uint32. They make the estimated size of the prompt exact and may come beside one of
+                the others.
             headers: Request headers, a mapping or pairs; names in any case, the first of equal names counts.
             model: Name of the model, where no `body` says it: with `messages`, `prompt` or `token_ids`.
+            path: The path that the request goes to, such as `/v1/responses`: it tells what `input` means.
+                Without it a body with `instructions` and `input` is a Responses request.
             exclude: URLs of workers that must not be chosen, such as those that have failed already. A URL
                 without `@rank` means all its ranks; URLs that are not in the fleet are ignored.
+            among: Only these workers may be chosen, in the same form; None: all. `exclude` counts besides.
+            alternatives: How many more workers to rank, for `Ticket.alternatives()`; each costs one more look
+                at the fleet, which reserves and records nothing.
             explain: Keep what the workers were compared by, for `Ticket.explain()`; costs a few microseconds.
 
         Raises:
@@ -801,26 +907,57 @@ class Router:
             ValueError: token ids out of range, an array of the wrong shape, a number that JSON does not have.
         """
 
+    def explain(
+        self,
+        body: _Text | Buffer | dict[str, Any] | None = None,
+        *,
+        prompt: _Text | Buffer | None = None,
+        messages: Sequence[Mapping[str, Any]] | None = None,
+        token_ids: _Ints | None = None,
+        headers: _Headers | None = None,
+        model: str | None = None,
+        path: str | None = None,
+        exclude: Iterable[str] = (),
+        among: Iterable[str] | None = None,
+    ) -> Explanation:
+        """What `select()` would decide on this request, and why: a dry run.
+
+        It ranks all workers, with what the policy compares, and shows what was read of the request. No load
+        is reserved, nothing is learned or counted, and the next `select()` gives what it would have given
+        without this. A policy that draws at random shows what it would draw next.
+
+        Args: as those of `select()`.
+
+        Returns:
+            The ranking; `print()` shows a table, a notebook an HTML table. Nothing of the prompt is in it.
+            Where no worker can take the request, its `worker_url` is None.
+
+        Raises:
+            TypeError: an argument of the wrong type, or two that exclude each other.
+            ValueError: token ids out of range, an array of the wrong shape, a number that JSON does not have.
+        """
+
     def select_batch(
         self,
         prompts: Sequence[_Text] | None = None,
         *,
-        token_ids: NDArray[np.uint32] | None = None,
-        offsets: NDArray[np.int64] | None = None,
-        session_ids: Sequence[_Text | None] | None = None,
+        token_ids: _Ints | None = None,
+        offsets: _Ints | None = None,
+        session_ids: Iterable[_Text | float | None] | None = None,
         model: str | None = None,
     ) -> Batch:
         """Choose workers for many requests, in order, each seeing the load of those before it.
 
-        All are decided on the fleet as it is at the start. The GIL is released.
+        All are decided on the fleet as it is at the start. The GIL is released, and Ctrl-C is heard: no load
+        stays reserved then.
 
         Args:
             prompts: n texts.
             token_ids: The ids of all rows, one row after the other; shape (m,), uint32, contiguous, not
-                copied.
+                copied; or what `select()` takes besides.
             offsets: Row i is `token_ids[offsets[i]:offsets[i + 1]]`; shape (n + 1,), int64, never falling,
-                within 0 to m.
-            session_ids: n values of `X-Session-ID`; None or blank for a request without one.
+                within 0 to m; or other integers as in `token_ids`.
+            session_ids: n values of `X-Session-ID`; None, NaN or blank for a request without one.
             model: Name of the model of all of them: prompts of different models do not match.
 
         Raises:

@@ -8,6 +8,18 @@ docs/explanation/hashing_and_rings.md draws it and says what it costs.
 
 from __future__ import annotations
 
+from typing import Literal
+
 from vllm_router._core import HashRing
 
 __all__ = ["HashRing"]
+
+
+def _restored(
+    kind: type[HashRing],
+    weights: dict[str, float],
+    virtual_nodes: int,
+    hash_function: Literal["furc", "xxh3"],
+) -> HashRing:
+    """What a pickle of a ring calls: the ring is made again, with all checks."""
+    return kind(weights, virtual_nodes=virtual_nodes, hash_function=hash_function)

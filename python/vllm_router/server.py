@@ -93,8 +93,17 @@ class Server:
         self._core.shutdown()
 
     def wait(self, timeout_secs: float | None = None) -> bool:
-        """Wait until the server has stopped. False if that took longer than `timeout_secs` seconds."""
-        return self._core.wait(-1.0 if timeout_secs is None else timeout_secs)
+        """Wait until the server has stopped. False if that took longer than `timeout_secs` seconds.
+
+        Signal handlers run meanwhile: Ctrl-C raises KeyboardInterrupt within a tenth of a second.
+        """
+        end = None if timeout_secs is None else time.monotonic() + timeout_secs
+        while True:
+            rest = _TURN_SECS if end is None else min(_TURN_SECS, max(0.0, end - time.monotonic()))
+            if self._core.wait(rest):
+                return True
+            if end is not None and time.monotonic() >= end:
+                return False
 
     def stop(self, grace_secs: float | None = None) -> int:
         """Stop, and return how many requests in flight had to be cut.

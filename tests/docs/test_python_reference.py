@@ -18,3 +18,34 @@ def test_the_page_is_what_the_docstrings_say() -> None:
 def test_every_public_name_has_its_heading() -> None:
     headings = re.findall(r"^## (\w+)$", PAGE.read_text(), re.MULTILINE)
     assert sorted(headings) == [name for name in vllm_router.__all__ if name != "__version__"]
+
+
+def test_properties_are_shown_as_properties() -> None:
+    """mending row 49: `Trace.ideal_hit_share` is a property, and the page does not call it."""
+    page = PAGE.read_text()
+    assert "#### ideal_hit_share -> float" in page
+    assert "ideal_hit_share()" not in page
+
+
+def test_the_tie_of_workers_is_what_the_page_says() -> None:
+    """mending row 49: of equals the first in `workers`, also after one was removed."""
+    tracker = vllm_router.BlockCacheTracker(block_size=1)
+    for worker in ("a", "b", "c"):
+        tracker.record_request([1, 2], worker)
+    tracker.remove_worker("a")
+    while tracker.sweep():
+        pass
+    tracker.record_request([1, 2], "d")
+    workers = [worker for worker in tracker.workers if worker is not None]
+    best = tracker.find_best_worker([1, 2])
+    assert best is not None
+    assert best.worker == workers[0]
+    assert "known longest until a worker is removed" in PAGE.read_text()
+
+
+def test_the_page_on_embedding_says_what_outcomes_do_and_what_is_spread() -> None:
+    """mending row 49: policies do learn from outcomes, and new conversations do not stay together."""
+    page = (PAGE.parents[1] / "how-to" / "embed_the_router.md").read_text()
+    assert "No policy that is built uses" not in page
+    assert "prefix_spread" in page
+    assert "same prefix, same worker" in page

@@ -133,7 +133,8 @@ def routing_text(body: dict[str, Any], path: str = "") -> bytes | list[int] | No
     given = body.get("input")
     if messages is None and isinstance(given, list) and given and isinstance(given[0], dict):
         messages = given
-    if messages is None and isinstance(given, str) and path.endswith("/responses"):
+    responses = path.endswith("/responses") or (not path and body.get("instructions") is not None)
+    if messages is None and isinstance(given, str) and responses:
         messages = [{"role": "user", "content": given}]
     if messages is None:
         for member in ("input", "prompt", "text", "input_ids", "token_ids", "query"):

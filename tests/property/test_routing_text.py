@@ -70,12 +70,16 @@ bodies = st.fixed_dictionaries(
         "input": prompts | st.lists(items, min_size=1, max_size=3),
         "prompt": st.none() | prompts,
         "system": texts | st.lists(parts, max_size=2),
+        "instructions": st.none() | texts,
         "tools": st.lists(st.dictionaries(texts, values, max_size=2), max_size=2),
         "cache_salt": st.none() | texts,
         "chat_template_kwargs": st.none() | st.dictionaries(texts, values, max_size=2),
         "documents": st.none() | st.lists(st.dictionaries(texts, texts, max_size=2), max_size=2),
         "temperature": values,
     },
+).map(
+    # Anthropic's member or Responses', and never both.
+    lambda body: {name: body[name] for name in body if name != "instructions" or "system" not in body}
 )
 paths = st.sampled_from(["", "/v1/chat/completions", "/v1/responses", "/v1/embeddings"])
 

@@ -77,7 +77,8 @@ def test_a_misspelt_keyword_names_the_nearest_one_and_not_the_prompt(things):
 def test_a_keyword_like_none_is_answered_with_those_there_are(things):
     """mending row 41: no keyword is near."""
     assert message_of(things["Batch"].finish, zzzzzzzz=SECRET) == (
-        "Batch.finish() has no argument 'zzzzzzzz'; it takes status, end"
+        "Batch.finish() has no argument 'zzzzzzzz'; it takes rows, status, end, tokens, prompt_tokens, "
+        "cached_tokens"
     )
     assert message_of(things["Batch"].finish, **{SECRET: 1}).startswith(
         f"Batch.finish() has no argument of {len(SECRET.encode())} characters; "
@@ -92,7 +93,7 @@ def test_mistakes_of_place_and_number_quote_nothing(things):
     router = things["Router"]
     assert message_of(router.select, SECRET, SECRET) == (
         "Router.select() takes at most 1 argument by position (body) and got 2; give the others by name: "
-        "prompt, messages, token_ids, headers, model, exclude, explain"
+        "prompt, messages, token_ids, headers, model, path, exclude, among, alternatives, explain"
     )
     assert message_of(things["Ticket"].finish, SECRET).startswith(
         "Ticket.finish() takes no arguments by position and got 1; give the others by name: status, end"
@@ -388,3 +389,26 @@ def test_bound_methods_have_a_signature_without_self(things):
     with pytest.raises(TypeError):
         inspect.signature(things["Router"].select).bind(b"{}", b"{}")
     assert np.array(things["Batch"].workers).shape == (1,)
+
+
+def test_calls_by_name_mean_the_same_however_they_are_written():
+    """`select()` takes a shorter way where its arguments come by name; it must lead to the same place."""
+    router = Router("cache_aware", URLS, seed=1)
+    name = "".join(["pro", "mpt"])  # not interned, as names that come out of a file
+    with pytest.raises(TypeError, match="give it once"):
+        router.select("a", body="b")
+    assert router.select(**{name: "Hello"}).total == router.select(prompt="Hello").total == 5
+    assert router.select(exclude=[URLS[0]], prompt="Hello").worker_url == URLS[1]
+    assert Router.select(router, explain=True, token_ids=[1, 2, 3]).total == 3
+    ticket = router.select(body='{"prompt": "Hello!"}', among=URLS, alternatives=1, path=None, model=None)
+    assert (ticket.total, len(ticket.alternatives())) == (6, 1)
+    assert router.select('{"prompt": "Hello!"}', headers={}).total == 6
+    assert sum(worker.load for worker in router.workers) == 1
+    with pytest.raises(TypeError, match=r"^Router.select\(\) has no argument 'promt'; did you mean prompt\?"):
+        router.select(promt="Hello")
+    with pytest.raises(TypeError, match="call it on an instance of Router"):
+        Router.select(URLS, prompt="Hello")
+    with pytest.raises(TypeError, match="alternatives is of type str"):
+        router.select(prompt="Hello", alternatives="2")
+    defaults = [each.default for each in inspect.signature(Router.select).parameters.values()][1:]
+    assert defaults == [None] * 7 + [(), None, 0, False]  # and so the table of the shorter way

@@ -1,9 +1,13 @@
 """vllm_router.HashRing: what a caller may do, what it answers, and what it refuses."""
 
+import copy
+import pickle
 import threading
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.models.hash_ring import bounded_owner
 from vllm_router import HashRing, NoWorkersError, Router, WorkerExistsError, WorkerNotFoundError
@@ -97,8 +101,8 @@ def test_a_load_at_its_cap_sends_the_key_on():
     place = 0x542E8D8551BB38DA  # order on the ring: w2, w1, w3
     assert ring.lookup(place) == THREE[1]
     for loads, chosen in (([3, 4, 3], 1), ([2, 5, 3], 0), ([5, 5, 0], 2)):
-        for given in (loads, np.array(loads), dict(zip(THREE, loads, strict=True))):
-            assert ring.lookup_bounded(place, given, 0.25) == THREE[chosen]
+        for each in (loads, np.array(loads), dict(zip(THREE, loads, strict=True))):
+            assert ring.lookup_bounded(place, each, 0.25) == THREE[chosen]
     assert ring.lookup_bounded(place, {THREE[1]: 1}) == THREE[0]
     # Of two that are left the loads of the third do not count: cap ceil(1.25 * 4 / 2) = 3.
     assert ring.lookup_bounded(place, [3, 900, 0], exclude=[THREE[1]]) == THREE[2]
@@ -205,3 +209,73 @@ def test_lookups_run_while_workers_come_and_go():
     finally:
         stop.set()
         thread.join()
+
+
+@given(
+    workers=st.dictionaries(
+        st.text("abcdef", min_size=1, max_size=3), st.sampled_from([0.5, 1.0, 2.0]), max_size=6
+    ),
+    key=st.text(max_size=5) | st.integers(0, 2**64 - 1),
+    n=st.integers(0, 8),
+    function=st.sampled_from(["furc", "xxh3"]),
+    data=st.data(),
+)
+def test_lookup_n_is_lookup_with_the_first_ones_excluded(workers, key, n, function, data):
+    """mending row 47: the first n owners clockwise, each once."""
+    ring = HashRing(workers, virtual_nodes=3, hash_function=function)
+    excluded = data.draw(st.lists(st.sampled_from(sorted(workers)), unique=True) if workers else st.just([]))
+    found = ring.lookup_n(key, n, exclude=excluded)
+    expected = []
+    while len(expected) < min(n, len(workers) - len(excluded)):
+        expected.append(ring.lookup(key, exclude=[*excluded, *expected]))
+    assert found == expected
+
+
+@given(
+    workers=st.dictionaries(st.text(min_size=1, max_size=3), st.sampled_from([0.5, 1.0, 2.25]), max_size=5),
+    nodes=st.integers(1, 40),
+    function=st.sampled_from(["furc", "xxh3"]),
+    protocol=st.integers(0, pickle.HIGHEST_PROTOCOL),
+)
+def test_a_ring_survives_pickle_and_copies(workers, nodes, function, protocol):
+    """mending row 47: iteration, equality and pickle."""
+    ring = HashRing(workers, virtual_nodes=nodes, hash_function=function)
+    for other in (pickle.loads(pickle.dumps(ring, protocol)), copy.copy(ring), copy.deepcopy(ring)):
+        assert other == ring
+        assert other is not ring
+        assert list(other) == list(ring) == list(workers) == other.workers
+        assert other.weights == ring.weights
+        if workers:
+            places = np.arange(0, 2**64, 2**58, dtype=np.uint64)
+            assert (other.lookup_batch(places) == ring.lookup_batch(places)).all()
+        other.add("\x00new", 3)
+        assert other != ring
+
+
+def test_rings_that_place_keys_differently_are_not_equal():
+    """mending row 47: workers, their order and weights, virtual nodes and the hash are compared."""
+    ring = HashRing(["a", "b"])
+    assert ring == HashRing({"a": 1, "b": 1})
+    for other in (
+        HashRing(["b", "a"]),
+        HashRing({"a": 1, "b": 2}),
+        HashRing(["a", "b"], virtual_nodes=161),
+        HashRing(["a", "b"], hash_function="xxh3"),
+        HashRing(["a"]),
+        ["a", "b"],
+        None,
+    ):
+        assert ring != other
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(ring)
+
+
+def test_how_many_workers_is_checked():
+    """mending row 47: n is 0 or more, and an int."""
+    ring = HashRing(["a", "b"])
+    assert ring.lookup_n("k", np.int64(2)) == ring.lookup_n("k", 99)
+    assert HashRing().lookup_n("k", 2) == []
+    with pytest.raises(ValueError, match=r"n is -1; .* must be 0 or more"):
+        ring.lookup_n("k", -1)
+    with pytest.raises(TypeError, match="n is of type float"):
+        ring.lookup_n("k", 1.5)

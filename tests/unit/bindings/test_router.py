@@ -149,9 +149,9 @@ def test_saying_the_request_twice_is_refused_by_every_policy(policy, both):
         ({"token_ids": [1, -1]}, ValueError, r"token_ids\[1\] is -1; a token id is an integer between 0 and"),
         ({"token_ids": [2**32]}, ValueError, "4294967296"),
         ({"token_ids": [10**30]}, ValueError, r"token_ids\[0\]"),
-        ({"token_ids": [1.5]}, ValueError, "1.5"),
-        ({"token_ids": ["1"]}, ValueError, "'1'"),
-        ({"token_ids": 5}, TypeError, "token_ids is of type int; it must be a numpy array of uint32"),
+        ({"token_ids": [1.5]}, TypeError, r"token_ids\[0\] is of type float; it must be an integer"),
+        ({"token_ids": ["1"]}, TypeError, r"token_ids\[0\] is of type str; it must be an integer"),
+        ({"token_ids": 5}, TypeError, "token_ids is of type int; it must be an array of uint32"),
         ({"token_ids": np.arange(3)}, TypeError, "dtype int64; it must be uint32; pass np.ascontiguousarray"),
         ({"token_ids": np.zeros((2, 2), np.uint32)}, ValueError, "2 dimensions"),
         ({"token_ids": np.zeros(8, np.uint32)[::2]}, ValueError, "not contiguous"),
@@ -602,7 +602,7 @@ def test_a_batch_with_nobody_to_choose_reserves_nothing(router):
         ({"session_ids": b"one"}, TypeError, "session_ids is one bytes"),
         ({"prompts": ["a", 5]}, TypeError, r"prompts\[1\] is of type int"),
         ({"prompts": ["a", None]}, TypeError, r"prompts\[1\] is of type NoneType; it must be str or bytes$"),
-        ({"session_ids": [5]}, TypeError, r"session_ids\[0\] .* or None for a request without one"),
+        ({"session_ids": [5]}, TypeError, r"session_ids\[0\] .* or None or NaN for a request without one"),
         ({"prompts": 5}, TypeError, "^prompts is of type int; select_batch takes a list of str or bytes$"),
         ({"session_ids": 5}, TypeError, "session_ids is of type int.*, with None for a request without one"),
         ({"prompts": (1 / zero for zero in [0])}, ZeroDivisionError, "division"),
@@ -624,17 +624,17 @@ def test_a_batch_of_the_wrong_shape_is_refused(router, arguments, error, says):
     ("ids", "offsets", "error", "says"),
     [
         (
-            [1, 2],
+            5,
             np.array([0, 2]),
             TypeError,
-            "token_ids is of type list; it must be a numpy array of uint32",
+            "token_ids is of type int; it must be an array of uint32",
         ),
         (np.zeros(2, np.int64), np.array([0, 2]), TypeError, "token_ids has dtype int64; it must be uint32"),
         (
             np.zeros(2, np.uint32),
-            [0, 2],
+            [0.0, 2],
             TypeError,
-            "offsets is of type list; it must be a numpy array of int64",
+            r"offsets\[0\] is of type float; it must be an integer",
         ),
         (np.zeros(2, np.uint32), np.array([0, 2], np.int32), TypeError, "offsets has dtype int32"),
         (np.zeros((1, 2), np.uint32), np.array([0, 2]), ValueError, "token_ids has 2 dimensions"),
@@ -786,3 +786,33 @@ def test_threads_that_select_and_finish_while_the_fleet_changes_leave_no_load(se
         "rendezvous_hash",
     ):
         hammer(policy)
+
+
+RESPONSES = {"model": "m", "instructions": "Be kind. " * 20, "input": "Hello there."}
+
+
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/responses?x=1", b"/v1/responses", None])
+@pytest.mark.parametrize("form", [dict, json.dumps, lambda body: json.dumps(body).encode()])
+def test_instructions_of_a_responses_body_are_part_of_its_prompt(form, path):
+    """mending row 39: where `input` is a string, `path` or `instructions` beside it tell what it is."""
+    router = Router("cache_aware", ["http://a:8000", "http://b:8000"])
+    text = "\x1esystem\x1f" + RESPONSES["instructions"] + "\x1euser\x1f" + RESPONSES["input"]
+    assert router.explain(form(RESPONSES), path=path).text_bytes == len(text)
+    router.select(form(RESPONSES), path=path).finish()
+    as_items = RESPONSES | {"input": [{"role": "user", "content": RESPONSES["input"]}]}
+    ticket = router.select(as_items, path="/v1/responses")
+    assert (ticket.matched, ticket.total) == (len(text), len(text))
+    other = router.select(RESPONSES | {"instructions": "Be brief. " * 20}, path=path)
+    assert other.matched < len("\x1esystem\x1fBe kind.")
+
+
+def test_input_alone_is_a_conversation_if_the_path_says_so():
+    """mending row 39: without `instructions` only the path tells `/v1/responses` from `/v1/embeddings`."""
+    router = Router("cache_aware", ["http://a:8000"])
+    body = {"model": "m", "input": "Hello there."}
+    assert router.explain(body).text_bytes == len("Hello there.")
+    assert router.explain(body, path="/v1/embeddings").text_bytes == len("Hello there.")
+    assert router.explain(body, path="/v1/responses").text_bytes == len("\x1euser\x1fHello there.")
+    assert router.explain(RESPONSES, path="/v1/embeddings").text_bytes == len("Hello there.")
+    with pytest.raises(TypeError, match="path is of type int; it must be the request's path"):
+        router.select(body, path=5)
