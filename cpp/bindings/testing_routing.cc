@@ -369,10 +369,10 @@ void BindRequestQuarantine(py::module_& testing) {
       .def("may_forget", &RequestQuarantine::MayForget, "size"_a)
       .def(
           "report_success",
-          [](RequestQuarantine& self, uint64_t digest, double now) {
-            return self.ReportSuccess({digest, digest}, Nanos(now));
+          [](RequestQuarantine& self, uint64_t digest, uint64_t host, double now) {
+            return self.ReportSuccess({digest, digest}, host, Nanos(now));
           },
-          "digest"_a, "now"_a)
+          "digest"_a, "host"_a, "now"_a)
       .def_property_readonly("active", &RequestQuarantine::active)
       .def(
           "enter",

@@ -70,6 +70,8 @@ std::string_view CutBy(CancelReason reason) {
   }
 }
 
+constexpr std::string_view kFanOutMethodsWithoutKey = "POST, PUT, DELETE";
+
 }  // namespace
 
 Exchange::Exchange(Connection& connection)
@@ -137,7 +139,10 @@ Task<Exchange::Next> Exchange::ReadHead() {
     }
     if (!read.would_block()) co_return Next::kFinish;
     if (!deadline_.armed()) ArmDeadline(connection_.HeadTimeLeftMs(), &Exchange::OnClientTooSlow);
+    // Half a head is no more than silence when others want the connection.
+    lane_.idle.Enter(&connection_);
     const bool readable = co_await socket.Readable();
+    lane_.idle.Leave(&connection_);
     if (client_too_slow_) {
       connection_.linger = true;
       co_await ReplyError(HttpError::kHeadTimeout);
@@ -202,8 +207,11 @@ Task<Exchange::Next> Exchange::PassGate() {
   }
   const bool admitted = co_await PassDoor();
   if (!admitted) co_return Next::kFinish;
-  if (route.own && !MethodAllowed(route.allow, head_->method)) {
-    const HeaderField allow{"Allow", route.allow};
+  // A page of another site can make a browser GET without saying whose it is, by an image for instance; with a key it cannot.
+  const bool no_get = record_.route == Route::kFanOut && !lane_.gatekeeper.takes_admin_keys();
+  const std::string_view allowed = no_get ? kFanOutMethodsWithoutKey : route.allow;
+  if (route.own && !MethodAllowed(allowed, head_->method)) {
+    const HeaderField allow{"Allow", allowed};
     co_await ReplyError(HttpError::kMethodNotAllowed, {}, {&allow, 1});
     co_return Next::kFinish;
   }
@@ -460,8 +468,9 @@ void Exchange::KeepPrompt(const RequestView& request) {
 Task<Exchange::Next> Exchange::CheckQuarantine() {
   RequestQuarantine& quarantine = lane_.gates.quarantine;
   const int64_t now = lane_.clock.NowNanos();
-  const bool known = !stream_body_ && quarantine.MayKnow(body_->bytes()) &&
-                     quarantine.IsSuspected(DigestOfRequest(head_->path, body_->held()), now);
+  const bool known =
+      !stream_body_ && quarantine.MayKnow(body_->bytes()) &&
+      quarantine.IsSuspected(DigestOf(lane_, *head_, body_->held(), connection_.peer.address), now);
   if (known) {
     Log(LogLevel::kInfo, "request " + request_id_.id + " is rejected: it is quarantined");
     co_await ReplyError(HttpError::kRequestSuspected);

@@ -1,4 +1,4 @@
-// IdleList: a thread's client connections that wait for a request, in the order in which they became idle. When the limit
+// IdleList: a thread's client connections that wait for a request, or the rest of its head, in the order in which they began to. When the limit
 // of connections is reached, the first of them is closed in favour of a new one.
 //
 //   longest idle  [a] <-> [b] <-> [c]  last        Enter() appends, Leave() unlinks; a connection that becomes busy

@@ -61,8 +61,16 @@ void ReportWorkerUp(Lane& lane, const WorkerUrl& url, int64_t since_ns) {
   if (quarantine.has_pending()) quarantine.ReportUp(HostNumber(url), since_ns, lane.clock.NowNanos());
 }
 
-void ReportServed(Lane& lane, const RequestDigest& digest, std::string_view request_id) {
-  if (!lane.gates.quarantine.ReportSuccess(digest, lane.clock.NowNanos())) return;
+RequestDigest DigestOf(
+    const Lane& lane, const RequestHead& head, std::string_view body, std::string_view peer_address) {
+  if (!body.empty()) return DigestOfRequest(head.path, body);
+  const uint64_t client = ClientNumber(lane, head, peer_address);
+  return DigestOfRequest(head.target, {reinterpret_cast<const char*>(&client), sizeof(client)});
+}
+
+void ReportServed(
+    Lane& lane, const WorkerUrl& url, const RequestDigest& digest, std::string_view request_id) {
+  if (!lane.gates.quarantine.ReportSuccess(digest, HostNumber(url), lane.clock.NowNanos())) return;
   Log(LogLevel::kInfo,
       Concat("requests equal to ", request_id, " are no longer quarantined: a worker served one"));
 }

@@ -23,7 +23,12 @@ uint64_t ClientNumber(const Lane& lane, const RequestHead& head, std::string_vie
 // A connect to the worker, or a health check of it, failed; one that was begun at `since_ns` succeeded.
 void ReportWorkerDown(Lane& lane, const WorkerUrl& url);
 void ReportWorkerUp(Lane& lane, const WorkerUrl& url, int64_t since_ns);
-// A worker served the request to its end, with a 2xx.
-void ReportServed(Lane& lane, const RequestDigest& digest, std::string_view request_id);
+// What the request is known by: path and body. Where there is no body, all requests to one path would be one, so there the
+// query and the client belong to it.
+RequestDigest DigestOf(
+    const Lane& lane, const RequestHead& head, std::string_view body, std::string_view peer_address);
+
+// The worker served the request to its end, with a 2xx or as a WebSocket.
+void ReportServed(Lane& lane, const WorkerUrl& url, const RequestDigest& digest, std::string_view request_id);
 
 }  // namespace vllm_router

@@ -454,8 +454,9 @@ void Tries::ForgetRequest() {
 }
 
 void Tries::AnswerEnded(ResponseEnd end) {
-  if (end == ResponseEnd::kWhole && digest_ && record_.status / 100 == 2) {
-    ReportServed(lane_, *digest_, request_.id->id);
+  const bool served = record_.status / 100 == 2 || record_.status == 101;
+  if (end == ResponseEnd::kWhole && digest_ && served) {
+    ReportServed(lane_, record_.worker->url, *digest_, request_.id->id);
   }
   if (!pass_ || !sound_) return;
   const bool broke_off = end == ResponseEnd::kBrokeOff;
@@ -516,7 +517,8 @@ void Tries::OnConnectTimeout(void* context) {
 // A body that was streamed and not kept is not here any more; nor is it sent to a second worker.
 void Tries::FindDigest() {
   const bool has_body = !request_.stream_body || (request_.body->keeps_pieces() && request_.body->complete());
-  if (has_body && !digest_) digest_ = DigestOfRequest(request_.head->path, request_.body->held());
+  if (!has_body || digest_) return;
+  digest_ = DigestOf(lane_, *request_.head, request_.body->held(), request_.client.address);
 }
 
 void Tries::ReportLoss() {

@@ -23,6 +23,8 @@ void RequestQuarantine::ReportLoss(const Loss& loss, int64_t now_ns) {
     if (loss.client != request.death_client) request.death_client = 0;  // an equal request had the same death
     return;
   }
+  if (IsExcused(request, loss.host, now_ns)) return;
+  RejectIfRestricted(loss.client, now_ns + options_.pending_ns, now_ns);
   request.request_id = loss.request_id;
   const auto known = std::ranges::find(request.pending, loss.host, &Pending::host);
   if (known != request.pending.end()) {
@@ -62,10 +64,11 @@ std::vector<RequestQuarantine::Quarantined> RequestQuarantine::ReportDown(uint64
       if (Expired(request, now_ns)) Erase(found);
       continue;
     }
+    RejectIfRestricted(loss.client, now_ns + options_.quarantine_ns, now_ns);
     if (!Die(request, loss, now_ns)) continue;
-    if (request.death_client == loss.client) request.offender = loss.client;
-    const bool restricted = request.offender != 0 && Offend(request.offender, now_ns);
-    quarantined.push_back({.request_id = request.request_id, .client_restricted = restricted});
+    const bool same_client = request.death_client == loss.client && loss.client != 0;
+    quarantined.push_back(
+        {.request_id = request.request_id, .client_restricted = same_client && Offend(loss.client, now_ns)});
   }
   FindSuspectedLengths(now_ns);
   return quarantined;
@@ -91,21 +94,44 @@ void RequestQuarantine::ReportUp(uint64_t host, int64_t since_ns, int64_t now_ns
   FindSuspectedLengths(now_ns);
 }
 
-bool RequestQuarantine::ReportSuccess(const RequestDigest& digest, int64_t now_ns) {
+bool RequestQuarantine::ReportSuccess(const RequestDigest& digest, uint64_t host, int64_t now_ns) {
   std::lock_guard lock(mutex_);
   Expire(now_ns);
   const auto found = requests_.find(digest);
   if (found == requests_.end()) return false;
-  const Request& request = found->second;
+  Request& request = found->second;
+  if (Expired(request, now_ns)) {
+    Erase(found);
+    return false;
+  }
   const bool suspected = Suspected(request, now_ns);
+  auto served = std::ranges::find(request.served, host, &Served::host);
+  if (served == request.served.end()) {
+    if (request.served.size() >= kMaxServedHosts) request.served.erase(request.served.begin());
+    served = request.served.insert(request.served.end(), {.host = host});
+  }
+  ++served->count;
+  std::erase_if(request.pending, [host](const Pending& one) { return one.host == host; });
+  if (served->count >= kProofs && request.death_host == host) request.died = false;
   const bool was_quarantined = request.until_ns != 0 && suspected;
   if (was_quarantined) {
     ++lifted_;
-    if (request.offender != 0) Forgive(request.offender, now_ns);
+    request.until_ns = 0;
   }
-  Erase(found);
+  if (Expired(request, now_ns)) Erase(found);
   if (suspected) FindSuspectedLengths(now_ns);
   return was_quarantined;
+}
+
+// What the host has served does not end it, so this loss says nothing; equal requests that it had are lost along with it.
+bool RequestQuarantine::IsExcused(Request& request, uint64_t host, int64_t now_ns) const {
+  const auto served = std::ranges::find(request.served, host, &Served::host);
+  if (served == request.served.end()) return false;
+  const bool again = served->excused_ns != 0 && now_ns - served->excused_ns < options_.pending_ns;
+  const bool excused = again || served->count >= kProofs;
+  if (excused && !again) served->excused_ns = now_ns;
+  served->count = 0;
+  return excused;
 }
 
 bool RequestQuarantine::IsSuspected(const RequestDigest& digest, int64_t now_ns) {
@@ -120,7 +146,10 @@ RequestQuarantine::Entry RequestQuarantine::Enter(uint64_t client, int64_t now_n
   Expire(now_ns);
   const auto found = clients_.find(client);
   if (found == clients_.end() || now_ns >= found->second.until_ns) return Entry::kFree;
-  return std::exchange(found->second.busy, true) ? Entry::kBusy : Entry::kEntered;
+  Client& known = found->second;
+  if (known.busy || now_ns < known.rejected_until_ns) return Entry::kBusy;
+  known.busy = true;
+  return Entry::kEntered;
 }
 
 void RequestQuarantine::Leave(uint64_t client) {
@@ -239,24 +268,18 @@ bool RequestQuarantine::Offend(uint64_t client, int64_t now_ns) {
     }
   } else {
     clients_by_age_.splice(clients_by_age_.end(), clients_by_age_, known.age);
-    const bool again = known.offended && now_ns - known.last_ns < options_.memory_ns;
-    if (again) known.until_ns = now_ns + options_.restriction_ns;
-    known.offended = true;
+    if (now_ns - known.last_ns < options_.memory_ns) known.until_ns = now_ns + options_.restriction_ns;
   }
   known.last_ns = now_ns;
   CountRestrictions(now_ns);
   return now_ns < known.until_ns;
 }
 
-// One of its quarantined requests was innocent.
-void RequestQuarantine::Forgive(uint64_t id, int64_t now_ns) {
-  const auto found = clients_.find(id);
-  if (found == clients_.end()) return;
-  Client& client = found->second;
-  const bool restricted = now_ns < client.until_ns;
-  client.until_ns = 0;
-  client.offended = restricted;  // there was another
-  CountRestrictions(now_ns);
+// Restricted as it is, its requests go on ending workers.
+void RequestQuarantine::RejectIfRestricted(uint64_t client, int64_t until_ns, int64_t now_ns) {
+  const auto found = clients_.find(client);
+  if (found == clients_.end() || now_ns >= found->second.until_ns) return;
+  found->second.rejected_until_ns = std::max(found->second.rejected_until_ns, until_ns);
 }
 
 void RequestQuarantine::FindSuspectedLengths(int64_t now_ns) {

@@ -8,11 +8,13 @@
 //        |                                                              |
 //        |  that one succeeds, or nothing is heard for 10 s             |  two deaths
 //        v                                                              v
-//      forgotten <--a worker serves an equal request to its end--  quarantined for 60 s: rejected on arrival
+//      forgotten                                         quarantined for 60 s: rejected on arrival
 //
-// A request that some worker served, equal in every byte, does not end whatever serves it: what was known of it is
-// forgotten, a quarantine too. So a prompt that many clients share is not rejected because workers are killed or
-// restarted one after the other; a request that ends a worker now and then is, after two deaths in a row.
+// A host that has served an equal request to its end three times since the first loss does not die of it: its next loss is
+// innocent, and so is the death that was counted there. So a prompt that many clients share is not rejected because workers
+// are killed or restarted one after the other. What one host served says nothing of another (engines differ), and each
+// innocent loss has to be earned anew, so that a request that ends its workers now and then is found. An equal request that was
+// in flight when the quarantine began, and is served to its end, ends the quarantine; the deaths stay counted.
 //
 // All requests that a dying worker had are pending, the innocent ones too; they are innocent until a second worker dies
 // under them. Where there are health checks, a request with two losses, pending or deaths, is rejected already, so that
@@ -20,7 +22,8 @@
 // dying host had, whose losses come one after the other.
 //
 // A client with two quarantined requests within ten minutes is restricted for the next ten: one request at a time, and
-// none of them is sent to a second worker after a loss. So changing the body each time does not help.
+// none of them is sent to a second worker after a loss; when one more host is lost with a request of it, all are rejected for ten
+// seconds, and when it has died, for a minute. So changing the body each time does not help for long.
 //
 // Requests are known by a cryptographic digest of path and body, so nobody can make a request that stands for another's;
 // no content is kept. Time is passed in. Thread-safe: one short mutex, which a request meets only while something is
@@ -107,13 +110,14 @@ class RequestQuarantine {
   // Some loss waits to hear of its worker. While this is false, nothing need be reported.
   bool has_pending() const { return has_pending_.load(std::memory_order_relaxed); }
 
-  // A worker served it to its end. True: it was quarantined until now.
-  bool ReportSuccess(const RequestDigest& digest, int64_t now_ns);
+  // The host served it to its end. True: it was quarantined until now.
+  bool ReportSuccess(const RequestDigest& digest, uint64_t host, int64_t now_ns);
 
   // It is quarantined, or was lost twice and no worker is known to have survived it.
   bool IsSuspected(const RequestDigest& digest, int64_t now_ns);
 
-  // A restricted client's request enters, and leaves. kFree: it is not restricted, and does not leave.
+  // A restricted client's request enters, and leaves. kFree: it is not restricted, and does not leave. kBusy: another one of it
+  // is inside, or it is rejected for now.
   enum class Entry : uint8_t { kFree, kEntered, kBusy };
   bool restricts() const { return restrictions_.load(std::memory_order_relaxed) != 0; }
   Entry Enter(uint64_t client, int64_t now_ns);
@@ -138,29 +142,36 @@ class RequestQuarantine {
     uint64_t client;  // 0: several
     int64_t since_ns;
   };
+  struct Served {
+    uint64_t host;
+    uint32_t count = 0;      // equal requests, since the host's last loss
+    int64_t excused_ns = 0;  // of that loss, if it was innocent
+  };
   struct Request {
     uint64_t bytes = 0;
+    std::vector<Served> served;    // at most kMaxServedHosts
     std::vector<Pending> pending;  // one per host
     bool died = false;             // once
     uint64_t death_client = 0;     // of that death; 0: several
     uint64_t death_host = 0;
     int64_t death_ns = 0;
     std::string request_id;
-    int64_t last_ns = 0;    // of its last loss or death
-    int64_t until_ns = 0;   // of its quarantine; 0: it is not quarantined
-    uint64_t offender = 0;  // the client that its quarantine is held against; 0: none
+    int64_t last_ns = 0;   // of its last loss or death
+    int64_t until_ns = 0;  // of its quarantine; 0: it is not quarantined
     std::list<RequestDigest>::iterator age;
   };
   struct Client {
     int64_t last_ns = 0;   // of its last quarantined request
     int64_t until_ns = 0;  // of its restriction; 0: it has none
-    bool offended = true;  // false: that request was innocent
+    int64_t rejected_until_ns = 0;
     bool busy = false;
     std::list<uint64_t>::iterator age;
   };
   using Requests = std::unordered_map<RequestDigest, Request, DigestHash>;
 
   static uint64_t LengthBit(uint64_t bytes) { return uint64_t{1} << (bytes * 0x9E3779B97F4A7C15u >> 58); }
+  static constexpr uint32_t kProofs = 3;  // times that a host has to serve it
+  static constexpr size_t kMaxServedHosts = 64;
   static constexpr size_t kLengthSlots = 4096;
   static size_t LengthSlot(uint64_t bytes) { return bytes * 0x9E3779B97F4A7C15u >> 52; }
   uint64_t suspected_lengths() const { return suspected_lengths_.load(std::memory_order_relaxed); }
@@ -174,7 +185,8 @@ class RequestQuarantine {
   std::vector<RequestDigest> TakePendingOf(uint64_t host);
   bool Die(Request& request, const Pending& loss, int64_t now_ns);  // true: it is quarantined now
   bool Offend(uint64_t client, int64_t now_ns);                     // true: it is restricted
-  void Forgive(uint64_t client, int64_t now_ns);
+  void RejectIfRestricted(uint64_t client, int64_t until_ns, int64_t now_ns);
+  bool IsExcused(Request& request, uint64_t host, int64_t now_ns) const;
   void FindSuspectedLengths(int64_t now_ns);
   void CountRestrictions(int64_t now_ns);
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 PENDING, MEMORY, QUARANTINE, RESTRICTION = 10.0, 600.0, 60.0, 600.0
+PROOFS = 3
 
 
 @dataclass
@@ -18,7 +19,7 @@ class Request:
     request_id: str = ""
     last: float = 0.0
     until: float | None = None
-    offender: int = 0
+    served: dict[int, list[float]] = field(default_factory=dict)  # host -> count, time of its innocent loss
 
     def live(self, now: float) -> int:
         """Losses and deaths that still count."""
@@ -36,7 +37,7 @@ class Request:
 class Client:
     last: float
     until: float = 0.0
-    offended: bool = True
+    rejected_until: float = 0.0
     busy: bool = False
 
 
@@ -66,6 +67,13 @@ class RequestQuarantine:
             if client != request.death_client:
                 request.death_client = 0
             return
+        if host in request.served:
+            count, excused_at = request.served[host]
+            again = now - excused_at < PENDING
+            request.served[host] = [0, now if count >= PROOFS and not again else excused_at]
+            if again or count >= PROOFS:
+                return
+        self._reject_if_restricted(client, now + PENDING, now)
         request.size, request.request_id = size, request_id
         before = request.pending.get(host)
         several = before is not None and before[0] != client
@@ -85,6 +93,7 @@ class RequestQuarantine:
                 if request.expired(now):
                     del self.requests[digest]
                 continue
+            self._reject_if_restricted(client, now + QUARANTINE, now)
             second = request.died and now - request.last < MEMORY
             request.last = now
             self.requests[digest] = self.requests.pop(digest)
@@ -95,22 +104,30 @@ class RequestQuarantine:
             request.until = now + QUARANTINE
             request.pending.clear()
             self.quarantines += 1
-            request.offender = client if client == request.death_client else 0
-            restricted = request.offender != 0 and self._offend(request.offender, now)
-            quarantined.append((request.request_id, restricted))
+            to_blame = client if client == request.death_client else 0
+            quarantined.append((request.request_id, to_blame != 0 and self._offend(to_blame, now)))
         return quarantined
 
-    def report_success(self, digest: int, now: float) -> bool:
+    def report_success(self, digest: int, host: int, now: float) -> bool:
         self._expire(now)
-        request = self.requests.pop(digest, None)
-        if request is None or request.until is None or now >= request.until:
+        if digest not in self.requests:
             return False
-        self.lifted += 1
-        client = self.clients.get(request.offender)
-        if client is not None:
-            client.offended = now < client.until
-            client.until = 0.0
-        return True
+        request = self.requests[digest]
+        if request.expired(now):
+            del self.requests[digest]
+            return False
+        count, excused_at = request.served.get(host, [0, -PENDING])
+        request.served[host] = [count + 1, excused_at]
+        request.pending.pop(host, None)
+        if count + 1 >= PROOFS and request.death_host == host:
+            request.died = False
+        lifted = request.until is not None
+        if lifted:
+            self.lifted += 1
+            request.until = None
+        if request.expired(now):
+            del self.requests[digest]
+        return lifted
 
     def report_up(self, host: int, since: float, now: float) -> None:
         for digest, request in list(self.requests.items()):
@@ -128,7 +145,7 @@ class RequestQuarantine:
         known = self.clients.get(client)
         if known is None or now >= known.until:
             return "free"
-        if known.busy:
+        if known.busy or now < known.rejected_until:
             return "busy"
         known.busy = True
         return "entered"
@@ -143,13 +160,17 @@ class RequestQuarantine:
         restricted = sum(now < one.until for one in self.clients.values())
         return quarantined, restricted, self.quarantines, self.losses, self.lifted
 
+    def _reject_if_restricted(self, client: int, until: float, now: float) -> None:
+        known = self.clients.get(client)
+        if known is not None and now < known.until:
+            known.rejected_until = max(known.rejected_until, until)
+
     def _offend(self, client: int, now: float) -> bool:
         known = self.clients.pop(client, None)
         if known is None:
             known = Client(now)
-        elif known.offended and now - known.last < MEMORY:
+        elif now - known.last < MEMORY:
             known.until = now + RESTRICTION
-        known.offended = True
         known.last = now
         self.clients[client] = known
         if len(self.clients) > self.max_clients:

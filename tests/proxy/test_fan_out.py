@@ -207,6 +207,21 @@ def test_a_client_that_leaves_ends_what_is_left(stage):
     eventually(lambda: "vllm_router_client_connections 0\n" in router.server.metrics_text())
 
 
+def test_an_image_on_a_web_page_cannot_flush(stage, tmp_path):
+    """mending row 8: a browser sends it with GET, and need not say whose page it is."""
+    worker = stage.worker(does)
+    client = stage.client(stage.router(worker))
+    for path in PATHS:
+        answer = client.ask("GET", path, ("Referer", "http://evil.example/"))
+        assert (answer.status, answer.get("allow")) == (405, "POST, PUT, DELETE")
+    assert not worker.requests
+    keys = tmp_path / "keys"
+    keys.write_text("secret\n")
+    keys.chmod(0o600)
+    client = stage.client(stage.router(worker, admin_api_key_file=str(keys)))
+    assert client.ask("GET", "/flush_cache", ("Authorization", "Bearer secret")).status == 200
+
+
 def test_no_more_than_16_are_under_way(stage):
     """mending row 19: 1,000 at once at a worker that hangs took 2,022 descriptors."""
 

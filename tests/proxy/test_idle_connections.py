@@ -34,10 +34,10 @@ def is_served(client):
         return False
 
 
-def stalled(stage, port):
-    """A connection whose request has begun, so that it is not idle."""
+def at_work(stage, port, path):
+    """A connection whose request is there and has yet to bring its body."""
     client = stage.client_at(port)
-    client.send(b"GET")
+    client.send(request("POST", path, body=b"ab")[:-1])
     client.wait_until_read()
     return client
 
@@ -138,15 +138,31 @@ def test_connections_at_work_are_never_closed_for_a_new_one(stage):
     for client in busy:
         client.send(request("GET", "/x"))
     worker.wait_for_requests(2)
-    begun = stalled(stage, router.port)
+    uploading = at_work(stage, router.port, "/x")
     assert not is_served(stage.client(router))
     assert metric(router, 'client_connections_rejected_total{reason="max_connections"}') == 1
     gate.open()
     for client in busy:
         assert client.read_response().body == b"hello"
-    begun.send(b" /liveness HTTP/1.1\r\nHost: a\r\n\r\n")
-    assert begun.read_response().status == 200
+    uploading.send(b"b")
+    assert uploading.read_response().status == 200
     assert is_served(stage.client(router))
+
+
+@pytest.mark.parametrize(
+    "sent", [b"G", b"GET /liveness HTTP/1.1\r\nHost: a\r\n\r\nGE"], ids=["first", "next"]
+)
+def test_half_a_head_makes_room_as_silence_does(stage, sent):
+    """mending row 12: one byte per connection filled --max-connections, and probes failed."""
+    router = stage.router(stage.worker(), max_connections=20, threads=2)
+    begun = [stage.client(router) for _ in range(20)]
+    for client in begun:
+        client.send(sent)
+        client.wait_until_read()
+    for _ in range(30):
+        assert is_served(stage.client(router))
+        assert stage.client(router).ask("GET", "/x").status == 200
+    assert metric(router, "client_connections") <= 20
 
 
 def test_an_idle_connection_of_another_thread_makes_room(stage):
@@ -183,25 +199,30 @@ def test_a_connection_in_the_tls_handshake_makes_room(stage, authority):
 def test_connections_to_the_admin_and_metrics_ports_count(stage):
     """mending row 12: they came on top of --max-connections, in any number."""
     router = stage.router(max_connections=2, prometheus_port=0, admin_port=0)
-    kept = [stalled(stage, router.server.metrics_port), stalled(stage, router.server.admin_port)]
+    scraper = stage.client_at(router.server.metrics_port)
+    assert scraper.ask("GET", "/metrics").status == 200
+    at_work(stage, router.server.admin_port, "/add_worker")
+    first = at_work(stage, router.port, "/x")
+    scraper.must_be_closed()
     assert not is_served(stage.client(router))
-    kept[0].close()
+    first.close()
     eventually(lambda: is_served(stage.client(router)))
 
 
 def test_an_operator_gets_in_when_clients_fill_the_limit(stage):
     router = stage.router(max_connections=2, prometheus_port=0, admin_port=0)
+    admin_port = router.server.admin_port
     for _ in range(2):
-        stalled(stage, router.port)
+        at_work(stage, router.port, "/x")
     assert not is_served(stage.client(router))
-    operator = stage.client_at(router.server.admin_port)
+    operator = stage.client_at(admin_port)
     assert operator.ask("GET", "/workers").status == 200
     for _ in range(RESERVED - 1):
-        stalled(stage, router.server.metrics_port)
+        at_work(stage, admin_port, "/add_worker")
     assert operator.ask("GET", "/workers").status == 200
-    another = stage.client_at(router.server.admin_port)  # in the place of the idle operator
+    another = stage.client_at(admin_port)  # in the place of the idle operator
     assert another.ask("GET", "/workers").status == 200
     operator.must_be_closed()
-    stalled(stage, router.server.metrics_port)
+    at_work(stage, admin_port, "/add_worker")
     another.must_be_closed()
-    assert not is_served(stage.client_at(router.server.admin_port))
+    assert not is_served(stage.client_at(admin_port))

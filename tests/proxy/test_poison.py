@@ -171,25 +171,86 @@ def dying(stage, word, **options):
             worker.dies = False
             worker.die(connection)
         else:
+            worker.served += 1
             connection.send(response(200, b"hello"))
 
     worker = stage.worker(answer, **options)
     worker.dies = False
+    worker.served = 0
     return worker
 
 
 def test_a_shared_prompt_outlives_workers_that_are_killed_one_after_the_other(stage):
-    """mending row 1: a prompt that many send is in flight on every worker that is killed."""
+    """mending row 1: a prompt that many send is in flight on each worker that is killed."""
     workers = [dying(stage, b"shared") for _ in range(4)]
-    router = stage.router(*workers, **ON)
+    router = stage.router(*workers, policy="random", **ON)
     client = stage.client(router)
-    for worker in workers[:3]:
+    for number, worker in enumerate(workers[:3]):
         worker.dies = True
-        for _ in range(2 * len(workers)):
+        living = workers[number + 1 :]
+        while worker.dies:
             assert client.ask("POST", PATH, body=b"shared").status == 200
-        assert not worker.dies
+        for one in living:
+            one.served = 0
+        while min(one.served for one in living) < 3:
+            assert client.ask("POST", PATH, body=b"shared").status == 200
     assert metric(router, "lost_requests_total") == 3
     assert metric(router, "quarantines_total") == 0
+
+
+def test_what_one_worker_serves_does_not_clear_what_others_die_of(stage):
+    """One of another version survives it, and the client keeps requests in flight there."""
+    immune = stage.worker(lambda connection, _: connection.send(response(200, b"fine")))
+    workers = [fragile(stage) for _ in range(6)]
+    router = stage.router(immune, policy="consistent_hash", **ON)
+    client = stage.client(router)
+    for worker in workers:
+        router.core.add_worker(worker.url)
+    answers = []
+    for number in range(60):
+        session = ("X-Session-ID", f"s{number}")
+        answers.append(client.ask("POST", PATH, session, body=b"poison").status)
+    assert sum(worker.dead for worker in workers) == 2
+    assert answers[-1] == 502
+
+
+def test_requests_without_a_body_are_not_all_the_same(stage):
+    """One WebSocket handshake that ends two workers does not shut the path for everybody."""
+
+    def answer(connection, message):
+        if "die" in message.target:
+            dead.append(connection.worker)
+            connection.worker.die(connection)
+        else:
+            connection.send(response(200, b"hello"))
+
+    dead = []
+    workers = [stage.worker(answer) for _ in range(5)]
+    router = stage.router(*workers, **ON)
+    client = stage.client(router)
+    assert client.ask("GET", "/v1/realtime?do=die").status == 502
+    wait_for_quarantines(router, 1)
+    assert error_of(client.ask("GET", "/v1/realtime?do=die"))["code"] == "request_suspected"
+    assert client.ask("GET", "/v1/realtime?model=m").status == 200
+    assert client.ask("GET", "/v1/realtime").status == 200
+    other = ("X-Forwarded-For", "192.0.2.7")
+    assert error_of(client.ask("GET", "/v1/realtime?do=die", other))["code"] != "request_suspected"
+    assert len(dead) == 4
+
+
+def test_a_restricted_client_that_ends_one_more_worker_is_rejected(stage):
+    """mending row 1: it does not help to change the body."""
+    workers = [fragile(stage) for _ in range(10)]
+    router = stage.router(*workers, **ON)
+    client = stage.client(router)
+    for count in (1, 2):
+        assert client.ask("POST", PATH, body=b"poison %d" % count).status == 502
+        wait_for_quarantines(router, count)
+    codes = []
+    for number in range(20):
+        codes.append(error_of(client.ask("POST", PATH, body=b"poison number %d" % number))["code"])
+    assert codes[-10:] == ["client_restricted"] * 10
+    assert sum(worker.dead for worker in workers) <= 6
 
 
 def test_a_quarantine_ends_when_a_worker_that_had_the_request_serves_it(stage):

@@ -43,7 +43,7 @@ void Work(RequestQuarantine& quarantine, int thread) {
         quarantine.ReportUp(host, now, now);
         break;
       case 3:
-        quarantine.ReportSuccess({number, number}, now);
+        quarantine.ReportSuccess({number, number}, host, now);
         break;
       case 4:
         STRESS_CHECK(!quarantine.IsSuspected(kInnocent, now));
