@@ -512,7 +512,7 @@ def test_no_more_clients_come_in_than_may_and_the_rest_is_closed_at_once(stage):
     router = stage.router(stage.worker(), max_connections=50, client_head_timeout_secs=100)
     slow = [stage.client(router) for _ in range(50)]
     for client in slow:
-        client.send(b"POST")
+        client.send(request("POST", PATH, body=b"{}")[:-1])
         client.wait_until_read()
     for _ in range(20):
         assert stage.client(router).ending() in ("eof", "reset")

@@ -203,7 +203,7 @@ def test_connects_that_fail_and_connections_that_went_stale_are_counted(stage):
 def test_a_client_over_the_limit_is_counted_as_rejected(stage):
     router = stage.router(stage.worker(), max_connections=1)
     first = stage.client(router)
-    first.send(b"GET")
+    first.send(request("POST", "/x", body=b"ab")[:-1])
     first.wait_until_read()
     assert stage.client(router).ending() in ("eof", "reset")
     page = page_of(router)

@@ -127,8 +127,9 @@ def test_one_that_another_router_passed_is_searched_for(stage):
     assert (lookups(router, "found"), lookups(router, "known")) == (1, 2)
     for worker in workers:
         questions = [one for one in worker.requests if one.method == "GET"]
-        assert len(questions) == (4 if worker.port == made["worker"] else 1)
-        assert {one.get("authorization") for one in questions} == {"Bearer its-own"}
+        # Others may not have been reached when it was found.
+        assert len(questions) == 4 if worker.port == made["worker"] else len(questions) <= 1
+        assert {one.get("authorization") for one in questions} <= {"Bearer its-own"}
         assert all(one.get("via") for one in questions)
 
 
@@ -147,7 +148,13 @@ def test_nobody_has_it(stage):
 def test_a_search_does_not_wait_for_a_worker_that_hangs(stage):
     """The first that has it is enough."""
     silent = stage.worker(lambda connection, _: connection.ending())
+
+    def late(connection, message):
+        silent.wait_for_requests(1)
+        answer(connection, message)
+
     good = engine(stage)
+    answer, good.answer = good.answer, late
     good.made.append("resp_here")
     router = stage.router(silent, good, request_timeout_secs=60)
     answer = ask(stage.client(router), "GET", f"{PATH}/resp_here")
