@@ -127,7 +127,6 @@ def measured_share(trace: Trace, spec: PolicySpec, fleet: Fleet, speed: float) -
     options = spec.as_core(trace.block_size, fleet.cache_blocks(trace), 1)
     policy = options.pop("policy")
     known = {name: value for name, value in options.items() if value is not None}
-    known.pop("virtual_nodes", None)
     if policy not in BLOCK_POLICIES:
         for name in ("block_size", "max_blocks_per_worker"):
             known.pop(name)

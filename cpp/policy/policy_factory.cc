@@ -312,7 +312,8 @@ StatusOr<std::unique_ptr<Policy>> MakePolicy(const PolicyOptions& options) {
              {.block_size = options.block_size, .max_blocks_per_worker = options.max_blocks_per_worker},
          .cache_threshold = options.cache_threshold,
          .load_factor = options.load_factor,
-         .load_bound = options.load_bound},
+         .load_bound = options.load_bound,
+         .load_floor = options.prefix_load_floor},
         options.seed, MakeKeyless(*fallback, options));
   }
   if (*name == "auto") {

@@ -40,7 +40,7 @@ struct PolicyOptions {
 
   // prefix_aware
   uint32_t load_factor_epsilon = 250;  // thousandths, 10..10000
-  uint32_t prefix_load_floor = 0;
+  uint32_t prefix_load_floor = 0;      // requests; vllm_cache_aware too, where router_args.py makes it 8
 
   // cache_aware, besides cache_threshold
   uint32_t balance_abs_threshold = 64;    // requests

@@ -13,11 +13,13 @@
 namespace vllm_router {
 namespace {
 
-// Room and the average in one: whether the holder may take another request.
+// Room, the average and the floor in one: whether the holder may take another request.
 class Bound {
  public:
   Bound(const FleetView& fleet, const VllmCacheAwareOptions& options)
-      : room_(fleet, options.load_factor), average_(options.load_bound == HolderBound::kAverage) {
+      : room_(fleet, options.load_factor),
+        average_(options.load_bound == HolderBound::kAverage),
+        floor_(options.load_floor) {
     if (!average_) return;
     uint64_t requests = 0;
     for (const uint32_t position : fleet.eligible()) {
@@ -28,13 +30,16 @@ class Bound {
   }
 
   bool Has(const Worker& worker) const {
-    if (!average_) return room_.Has(worker);
-    return static_cast<uint64_t>(worker.load.requests()) * weight_ < share_ * worker.load_weight();
+    const int64_t open = worker.load.requests();
+    if (open < floor_) return true;
+    if (!average_) return open < room_.Cap(worker);
+    return static_cast<uint64_t>(open) * weight_ < share_ * worker.load_weight();
   }
 
  private:
   const Room room_;
   const bool average_;
+  const int64_t floor_;
   uint64_t share_ = 0;
   uint64_t weight_ = 0;
 };

@@ -4,6 +4,9 @@
 //   w0 holds 4, full    w1 holds 2, has room    w2 holds none
 //   answer: w1, overflow. With room on w0: w0, prefix_hit. Without candidates: the least loaded, prefix_miss.
 //
+// Below load_floor open requests a worker has room whatever the average is: of 8 idle workers the bound alone is one
+// request each, so a burst of four with one prefix would leave the worker that holds it three times.
+//
 // Whoever gets the request has its blocks from then on (index/block_cache_tracker.h: at most max_blocks_per_worker, the
 // least recently used go first, the end of a prompt before its beginning). A worker that leaves the fleet is forgotten.
 //
@@ -29,6 +32,7 @@ struct VllmCacheAwareOptions {
   double cache_threshold = 0.3;  // share of the prompt's blocks, 0..1; candidates hold more
   uint32_t load_factor = 1250;   // thousandths
   HolderBound load_bound = HolderBound::kRoom;
+  uint32_t load_floor = 0;  // a worker with fewer open requests has room whatever the average is
 };
 
 std::unique_ptr<Policy> MakeVllmCacheAware(

@@ -23,6 +23,7 @@ from vllm_router._secrets import is_open_url
 from vllm_router.errors import UnusedOptionWarning
 from vllm_router.router_args import (
     FLAGS,
+    OWN_DEFAULTS,
     POLICY_OPTIONS,
     RouterArgs,
     check_policy_options,
@@ -135,7 +136,11 @@ class Router(_core.Router):
     @classmethod
     def from_args(cls, args: RouterArgs) -> Router:
         """A router with the settings of `args`, as the command makes it; `start()` serves with them."""
-        router = cls(**args.router_options())
+        options = args.router_options()
+        for name in OWN_DEFAULTS:  # their values here are the policy's own where nothing was given
+            if getattr(args, name) is None:
+                del options[name]
+        router = cls(**options)
         router._args = args
         return router
 

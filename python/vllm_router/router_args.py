@@ -694,14 +694,16 @@ class RouterArgs:
         policies=PREFIX_POLICIES,
         more="0.25: a quarter. In steps of 0.001.",
     )
-    prefix_load_floor: int = option(
-        0,
+    prefix_load_floor: int | None = option(
+        None,
         Number(0, 1_000_000),
-        "how many open requests leave a worker room whatever the average is",
+        "the number of open requests below which a worker has room whatever the average load is",
         group=_POLICY,
         scope="routing",
-        policies=PREFIX_POLICIES,
-        more="Keeps prefixes together while there is little load; 8 is a good value.",
+        policies=("vllm_cache_aware", *PREFIX_POLICIES),
+        more="Keeps prefixes together while there is little load. Unset: 8 for vllm_cache_aware (0 with "
+        "--load-bound average), 0 for prefix_aware, where 8 is a good value.",
+        unset="8 for vllm_cache_aware, 0 for prefix_aware",
     )
     session_ttl_secs: int = option(
         7200,
@@ -2151,6 +2153,10 @@ def _without_prefix_section(values: dict[str, Any], source: str) -> dict[str, An
     return flat
 
 
+# Options whose default is the policy's own.
+OWN_DEFAULTS = ("virtual_nodes", "prefix_load_floor")
+
+
 def check_policy_options(options: Mapping[str, Any], warn: Callable[[str], None] = _warn) -> dict[str, Any]:
     """The options of `Router(**options)`, checked and complete.
 
@@ -2160,7 +2166,8 @@ def check_policy_options(options: Mapping[str, Any], warn: Callable[[str], None]
 
     Returns:
         Every routing option that is built, in canonical form: `policy` without aliases, `hash_load_factor` 0
-        or 1.0 to 10.0, `seed` None or 0 to 2^64-1, `virtual_nodes` the policy's own where it was None.
+        or 1.0 to 10.0, `seed` None or 0 to 2^64-1, `virtual_nodes` and `prefix_load_floor` the policy's own
+        where they were None.
         `consistent_hash_compat` has set what it implies.
 
     Raises:
@@ -2192,6 +2199,10 @@ def check_policy_options(options: Mapping[str, Any], warn: Callable[[str], None]
     }
     if complete["virtual_nodes"] is None:
         complete["virtual_nodes"] = 150 if complete["policy"] in (*PREFIX_POLICIES, "prefix_hash") else 160
+    if complete["prefix_load_floor"] is None:
+        # The bound "average" is there for its formula, which a floor would change.
+        holds = complete["policy"] == "vllm_cache_aware" and complete["load_bound"] == "room"
+        complete["prefix_load_floor"] = 8 if holds else 0
     if complete["consistent_hash_compat"]:
         complete["hash_key_order"] = "reference"
         complete["session_header_aliases"] = False

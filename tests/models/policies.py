@@ -213,8 +213,10 @@ class VllmCacheAware:
         load_factor: int = 1250,
         load_bound: str = "room",
         block_size: int = 16,  # noqa: ARG002
+        prefix_load_floor: int = 0,
     ) -> None:
         self.dice = Dice(seed)
+        self.floor = prefix_load_floor
         self.threshold = cache_threshold
         self.factor = Fraction(load_factor, 1000)
         self.bound = load_bound
@@ -222,6 +224,8 @@ class VllmCacheAware:
 
     def has_room(self, fleet: Fleet, eligible: Sequence[int], position: int) -> bool:
         worker = fleet.members[position]
+        if worker.requests < self.floor:
+            return True
         if self.bound == "room":
             return worker.requests < cap(fleet, eligible, position, self.factor)
         members = [fleet.members[i] for i in eligible]

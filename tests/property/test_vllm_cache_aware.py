@@ -27,6 +27,7 @@ OPTIONS = st.fixed_dictionaries(
         "cache_threshold": st.sampled_from([0.0, 0.3, 0.5, 1.0]),
         "load_factor": st.sampled_from([1000, 1250, 3000]),
         "load_bound": st.sampled_from(["room", "average"]),
+        "prefix_load_floor": st.integers(0, 7),
     },
 )
 
@@ -63,7 +64,8 @@ def test_it_answers_as_its_twin_does(story: list[Any], options: dict[str, Any], 
             assert 0 <= matched <= total
             worker = fleet.members[position]
             if reason == "prefix_hit" and options.get("load_bound", "room") == "room":
-                assert worker.requests < cap(fleet, fleet.eligible(tried), position, twin.factor)
+                bound = cap(fleet, fleet.eligible(tried), position, twin.factor)
+                assert worker.requests < max(bound, twin.floor)
             limit = twin.tracker.capacity
             assert all(len(blocks) <= limit for blocks in twin.tracker.used.values())
         elif what == "add":

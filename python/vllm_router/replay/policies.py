@@ -19,7 +19,13 @@ from typing import Any
 from vllm_router._flags import Choice, Unfit, did_you_mean, quoted
 from vllm_router.replay import _engine
 from vllm_router.replay.trace import TraceError
-from vllm_router.router_args import BUILT_POLICIES, FLAGS, POLICY_OPTIONS, check_policy_options
+from vllm_router.router_args import (
+    BUILT_POLICIES,
+    FLAGS,
+    OWN_DEFAULTS,
+    POLICY_OPTIONS,
+    check_policy_options,
+)
 
 # They are about bytes of requests, which a trace does not have, or are set by the replay itself.
 _OF_REQUESTS = (
@@ -73,8 +79,9 @@ class PolicySpec:
             own["max_blocks_per_worker"] = max(1, cache_blocks)
         own |= {"policy": self.name, "seed": seed, **self.options}
         checked = check_policy_options(own, warn=lambda _: None)
-        # Everything else is at its default there, too; that of virtual_nodes depends on the policy.
-        return {name: checked[name] for name in (*own, "virtual_nodes")}
+        # Everything else is at its default there, too, but for defaults that depend on the policy.
+        read = (name for name in OWN_DEFAULTS if self.name in FLAGS[name].policies)
+        return {name: checked[name] for name in (*own, *read)}
 
 
 def _text(value: object) -> str:

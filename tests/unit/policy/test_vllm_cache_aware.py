@@ -70,6 +70,29 @@ def test_the_bound_average_never_uses_the_cache_of_an_idle_fleet():
         assert policy.choose_blocks(PROMPT)[1] == reason
 
 
+def test_below_the_floor_the_holder_has_room():
+    for bound in ("room", "average"):
+        policy = fleet(A, B, C, load_bound=bound, prefix_load_floor=3)
+        policy.choose_blocks(PROMPT)
+        holder = policy.choose_blocks(PROMPT)[0]
+        for open_requests, reason in ((2, "prefix_hit"), (3, "overflow")):
+            busy(policy, **{"abc"[holder]: open_requests})
+            assert policy.choose_blocks(PROMPT)[1] == reason
+
+
+def test_a_burst_on_an_idle_fleet_stays_with_its_cache():
+    """mending row 37: of a burst of four on eight idle workers, three left its cache."""
+    urls = [f"http://w{number}:8000" for number in range(8)]
+    router = Router(policy="vllm_cache_aware", worker_urls=urls, seed=1)
+    ids = list(range(160))
+    holder = router.select(token_ids=ids)
+    holder.finish()
+    burst = [router.select(token_ids=ids) for _ in range(8)]
+    assert {ticket.worker_url for ticket in burst} == {holder.worker_url}
+    assert {ticket.reason for ticket in burst} == {"prefix_hit"}
+    assert router.select(token_ids=ids).reason == "overflow"
+
+
 def test_a_prompt_without_a_whole_block_is_a_miss_and_teaches_nothing():
     policy = fleet(A, B)
     assert policy.choose_blocks([])[1:] == ("prefix_miss", 0, 0)

@@ -197,6 +197,11 @@ def test_from_args_takes_fleet_policy_and_options():
     assert ticket.reason == "session_hash"
 
 
+@pytest.mark.parametrize("policy", ["random", "consistent_hash", "vllm_cache_aware", "prefix_aware"])
+def test_from_args_warns_of_no_default(policy):
+    assert Router.from_args(RouterArgs(worker_urls=URLS, policy=policy)).policy == policy
+
+
 def test_a_subclass_may_add_to_the_router():
     class Counting(Router):
         def __init__(self, *arguments, **options):

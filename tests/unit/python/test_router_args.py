@@ -749,6 +749,18 @@ def test_virtual_nodes_are_the_policy_s_own_unless_they_are_given() -> None:
         assert check_policy_options({"policy": policy, **given})["virtual_nodes"] == expected
 
 
+def test_the_load_floor_is_the_policy_s_own_unless_it_is_given() -> None:
+    for policy, given, expected in (
+        ("vllm_cache_aware", {}, 8),
+        ("vllm_cache_aware", {"load_bound": "average"}, 0),
+        ("vllm_cache_aware", {"load_bound": "average", "prefix_load_floor": 3}, 3),
+        ("vllm_cache_aware", {"prefix_load_floor": 0}, 0),
+        ("prefix_aware", {}, 0),
+        ("prefix_aware", {"prefix_load_floor": 8}, 8),
+    ):
+        assert check_policy_options({"policy": policy, **given})["prefix_load_floor"] == expected
+
+
 # Options of Router
 
 
