@@ -126,6 +126,8 @@ inline constexpr uint32_t kMaxTokenizeCalls = 4;
 // Tokens of a block. Engines use 8 to 128, some hybrids a thousand.
 inline constexpr uint32_t kMaxBlockSize = 65'536;
 
+// Requests whose prompts may be taken back from what their workers are believed to hold; more are believed at once.
+inline constexpr size_t kMaxClaims = 16'384;
 inline constexpr size_t kMaxWorkers = 4096;  // ids are dense, and per-worker arrays are sized by them
 
 }  // namespace vllm_router

@@ -13,7 +13,9 @@
 #include "bindings/arguments.h"
 #include "bindings/bindings.h"
 #include "bindings/errors.h"
+#include "index/block_cache_tracker.h"
 #include "index/block_index.h"
+#include "index/claim_table.h"
 #include "index/segment_lru.h"
 
 namespace vllm_router {
@@ -258,6 +260,76 @@ void BindTestingBlockIndex(py::module_& testing) {
       .def_property_readonly("empty", &Coverage::empty)
       .def("count", [](const Coverage& self) { return self.Count(); })
       .def("count_on", [](const Coverage& self, int tier) { return self.Count(static_cast<Tier>(tier)); });
+
+  // A tracker with workers by number, whose records may be open.
+  py::class_<BlockCacheTracker>(testing, "ClaimTracker")
+      .def(
+          py::init(
+              [](uint64_t capacity) { return new BlockCacheTracker({.max_blocks_per_worker = capacity}); }),
+          "capacity"_a)
+      .def(
+          "add_worker",
+          [](BlockCacheTracker& self) { return static_cast<uint32_t>(ValueOrThrow(self.AddWorker())); })
+      .def(
+          "remove_worker",
+          [](BlockCacheTracker& self, uint16_t worker) { self.RemoveWorker(OwnerId{worker}); })
+      .def(
+          "record", [](BlockCacheTracker& self, uint16_t worker,
+                       const Hashes& chain) { self.Record(OwnerId{worker}, View(chain)); })
+      .def(
+          "record_open", [](BlockCacheTracker& self, uint16_t worker,
+                            const Hashes& chain) { return self.RecordOpen(OwnerId{worker}, View(chain)); })
+      .def("confirm", &BlockCacheTracker::Confirm)
+      .def("withdraw", &BlockCacheTracker::Withdraw)
+      .def(
+          "evict", [](BlockCacheTracker& self, uint16_t worker,
+                      uint64_t max_blocks) { return self.Evict(OwnerId{worker}, max_blocks); })
+      .def(
+          "block_count",
+          [](BlockCacheTracker& self, uint16_t worker) { return self.BlockCount(OwnerId{worker}); })
+      .def(
+          "match",
+          [](BlockCacheTracker& self, const Hashes& chain) {
+            BlockMatches matches;
+            self.Match(View(chain), &matches);
+            py::dict held;
+            for (const BlockMatch& match : matches.entries()) {
+              held[py::int_(static_cast<uint32_t>(match.owner))] = match.longest();
+            }
+            return held;
+          })
+      .def(
+          "stats",
+          [](BlockCacheTracker& self) {
+            const BlockCacheTrackerStats stats = self.stats();
+            return py::dict("segments"_a = stats.segments, "pairs"_a = stats.index.pairs);
+          })
+      .def("check", [](BlockCacheTracker& self) { return self.index().CheckInvariants(); });
+
+  using Claims = ClaimTable<int>;
+  py::class_<Claims>(testing, "ClaimTable")
+      .def(py::init<>())
+      // The claim, and the payload of a confirmed one whose slot it took.
+      .def(
+          "add",
+          [](Claims& self, int payload) {
+            std::optional<int> settled;
+            const uint64_t claim =
+                self.Add([&](int& place) { place = payload; }, [&](int confirmed) { settled = confirmed; });
+            return std::pair(claim, settled);
+          })
+      .def("confirm", &Claims::Confirm)
+      .def("drop", &Claims::Drop)
+      .def("drop_if_even", [](Claims& self) { self.DropIf([](int payload) { return payload % 2 == 0; }); })
+      .def("is_open", &Claims::IsOpen)
+      .def(
+          "find",
+          [](Claims& self, uint64_t claim) {
+            const int* const found = self.Find(claim);
+            return found != nullptr ? std::optional(*found) : std::nullopt;
+          })
+      .def_property_readonly("slots", &Claims::slots);
+  testing.attr("MAX_CLAIMS") = kMaxClaims;
 
   py::class_<SegmentLru>(testing, "SegmentLru")
       .def(py::init<>())

@@ -53,12 +53,15 @@ void BindTree(py::module_& testing, const char* name) {
       .def(
           "insert",
           [](Tree& tree, const Text& text, uint32_t worker, bool is_start, int32_t priority,
-             const PrefixMatches* walked) {
-            tree.Insert(
-                Units(text, tree), static_cast<OwnerId>(worker), {.is_start = is_start, .priority = priority},
-                walked);
+             const PrefixMatches* walked, bool is_open) {
+            return tree.Insert(
+                Units(text, tree), static_cast<OwnerId>(worker),
+                {.is_open = is_open, .is_start = is_start, .priority = priority}, walked);
           },
-          "text"_a, "worker"_a, py::kw_only(), "is_start"_a = false, "priority"_a = 0, "walked"_a = nullptr)
+          "text"_a, "worker"_a, py::kw_only(), "is_start"_a = false, "priority"_a = 0, "walked"_a = nullptr,
+          "is_open"_a = false)
+      .def("confirm", &Tree::Confirm)
+      .def("withdraw", &Tree::Withdraw)
       .def(
           "evict_worker",
           [](Tree& tree, uint32_t worker, uint64_t max_size) {

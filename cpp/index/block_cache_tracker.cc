@@ -46,7 +46,42 @@ void BlockCacheTracker::RemoveWorker(OwnerId worker) {
 void BlockCacheTracker::Record(OwnerId worker, std::span<const BlockHash> chain) {
   const std::lock_guard lock(mutex_);
   Cache* const cache = Find(worker);
-  if (cache == nullptr) return;
+  if (cache != nullptr) RecordLocked(worker, cache, chain, 0);
+}
+
+uint64_t BlockCacheTracker::RecordOpen(OwnerId worker, std::span<const BlockHash> chain) {
+  const std::lock_guard lock(mutex_);
+  Cache* const cache = Find(worker);
+  if (cache == nullptr) return 0;
+  const auto fill = [&](Claimed& claimed) {
+    claimed.worker = worker;
+    claimed.runs.clear();
+  };
+  const uint64_t claim = claims_.Add(fill, [](const Claimed&) {});
+  RecordLocked(worker, cache, chain, claim);
+  if (claim == 0 || !claims_.Find(claim)->runs.empty()) return claim;
+  claims_.Drop(claim);
+  return 0;
+}
+
+void BlockCacheTracker::Withdraw(uint64_t claim) {
+  const std::lock_guard lock(mutex_);
+  const Claimed* const claimed = claims_.Find(claim);
+  if (claimed == nullptr) return;
+  Cache* const cache = Find(claimed->worker);
+  if (cache != nullptr) {
+    spans_.clear();
+    for (const uint32_t run : claimed->runs) {
+      const BlockSpan gone = cache->recency.Withdraw(run, claim, claims_);
+      if (gone.count != 0) spans_.push_back(gone);
+    }
+    index_.Remove(claimed->worker, Tier::kGpu, spans_);
+  }
+  claims_.Drop(claim);
+}
+
+void BlockCacheTracker::RecordLocked(
+    OwnerId worker, Cache* cache, std::span<const BlockHash> chain, uint64_t claim) {
   ++recorded_requests_;
   const uint64_t capacity = CapacityOf(*cache);
   // The later blocks would be the first to go.
@@ -57,7 +92,12 @@ void BlockCacheTracker::Record(OwnerId worker, std::span<const BlockHash> chain)
   for (size_t i = spans_.size(); i-- > 0;) {
     // Several spans of one run follow one another; the last of them reaches furthest.
     const bool goes_on = i + 1 < spans_.size() && spans_[i + 1].first == spans_[i].first + spans_[i].count;
-    if (!goes_on) cache->recency.Touch(spans_[i]);
+    if (goes_on) continue;
+    if (claim == 0) {
+      cache->recency.Touch(spans_[i]);
+    } else if (cache->recency.Touch(spans_[i], claim, claims_)) {
+      claims_.Find(claim)->runs.push_back(spans_[i].first.run());
+    }
   }
   EvictLocked(worker, cache, result.owner_blocks, capacity);
 }

@@ -33,6 +33,7 @@
 #include "hashing/block_hash.h"
 #include "index/block_index.h"
 #include "index/block_matches.h"
+#include "index/claim_table.h"
 #include "index/owner_id.h"
 #include "index/segment_lru.h"
 
@@ -70,6 +71,14 @@ class BlockCacheTracker {
   // `worker` gets a request with these blocks, so it has them now and used them last. Of more blocks than it may hold
   // only the first ones stay. Unknown workers: nothing.
   void Record(OwnerId worker, std::span<const BlockHash> chain);
+  // The same for a request that has not ended: until its claim is confirmed, it may be withdrawn. 0: too many are open, or
+  // the worker holds all of it for good.
+  uint64_t RecordOpen(OwnerId worker, std::span<const BlockHash> chain);
+  // The request has ended, and the worker holds its blocks. Any thread, without a lock.
+  void Confirm(uint64_t claim) { claims_.Confirm(claim); }
+  // The worker never worked on it: it holds those of its blocks that it held before or that another request used, which
+  // was not withdrawn. What was given up to make room does not come back.
+  void Withdraw(uint64_t claim);
 
   // As BlockIndex's.
   void Match(std::span<const BlockHash> chain, BlockMatches* matches) const { index_.Match(chain, matches); }
@@ -101,6 +110,12 @@ class BlockCacheTracker {
     SegmentLru recency;
     std::optional<uint64_t> capacity;  // its own
   };
+  // Where a claim's blocks are that did not last before.
+  struct Claimed {
+    OwnerId worker{};
+    std::vector<uint32_t> runs;
+  };
+  void RecordLocked(OwnerId worker, Cache* cache, std::span<const BlockHash> chain, uint64_t claim);
   Cache* Find(OwnerId worker) const;
   uint64_t CapacityOf(const Cache& cache) const { return cache.capacity.value_or(capacity_); }
   // Of the `held` blocks of the worker.
@@ -115,6 +130,7 @@ class BlockCacheTracker {
   uint64_t capacity_;
   std::vector<std::unique_ptr<Cache>> caches_;  // by worker; null: unknown
   std::vector<BlockSpan> spans_;                // room to work in
+  ClaimTable<Claimed> claims_;
   uint64_t recorded_requests_ = 0;
   uint64_t recorded_blocks_ = 0;
   uint64_t evicted_blocks_ = 0;

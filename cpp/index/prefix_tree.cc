@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "hashing/hash.h"
+#include "index/claim_table.h"
 #include "index/leaf_heap.h"
 #include "index/memory_pool.h"
 #include "index/paged_array.h"
@@ -71,7 +72,8 @@ size_t CharacterStart(std::span<const char> text, size_t at) {
 class Owner {
  public:
   Owner() = default;
-  Owner(OwnerId worker, uint64_t rank, uint32_t children) : rank(rank), state_(children), worker(worker) {}
+  Owner(OwnerId worker, uint64_t rank, uint32_t children, bool lasts = false)
+      : rank(rank), state_(children), worker(worker), claims_(lasts ? kLasts : 0) {}
 
   bool is_leaf() const { return (state_ & kIsLeaf) != 0; }
   LeafHeap::Leaf leaf() const { return state_ & ~kIsLeaf; }
@@ -80,14 +82,27 @@ class Owner {
   void AddChild() { ++state_; }
   uint32_t DropChild() { return --state_; }
 
+  // Whether a request that ended well passed here; those above last too.
+  bool lasts() const { return (claims_ & kLasts) != 0; }
+  void SetLasts() { claims_ |= kLasts; }
+  // Open requests whose texts end here.
+  uint16_t claims() const { return claims_ & ~kLasts; }
+  bool MayAddClaim() const { return claims() < (kLasts - 1); }
+  void AddClaim() { ++claims_; }
+  void DropClaim() { --claims_; }
+
   uint64_t rank;
 
  private:
   static constexpr uint32_t kIsLeaf = uint32_t{1} << 31;
+  static constexpr uint16_t kLasts = uint16_t{1} << 15;
   uint32_t state_;
 
  public:
   OwnerId worker;
+
+ private:
+  uint16_t claims_;
 };
 static_assert(sizeof(Owner) == 16);
 
@@ -146,7 +161,9 @@ class PrefixTree<Unit>::Tree {
   StatusOr<OwnerId> AddWorker();
   void RemoveWorker(OwnerId worker);
   void Match(Text text, PrefixMatches* matches);
-  void Insert(Text text, OwnerId worker, const PrefixInsert& insert, const PrefixMatches* walked);
+  uint64_t Insert(Text text, OwnerId worker, const PrefixInsert& insert, const PrefixMatches* walked);
+  void Confirm(uint64_t claim) { claims_.Confirm(claim); }
+  void Withdraw(uint64_t claim);
   uint64_t EvictWorker(OwnerId worker, uint64_t max_size);
   bool Trim(size_t pairs, uint64_t max_size);
   uint64_t size(OwnerId worker);
@@ -224,6 +241,15 @@ class PrefixTree<Unit>::Tree {
   void MakeLeaf(uint32_t number, Owner* owner);
   void GiveUp(uint32_t number, OwnerId worker);
 
+  // Where the text of a claim ends.
+  struct Claimed {
+    uint32_t node;
+    OwnerId worker;
+  };
+  uint64_t AddClaim(uint32_t number, OwnerId worker, bool is_open);
+  void MakeLast(uint32_t number, OwnerId worker);
+  void Settle(const Claimed& claimed);
+
   // Ends.
   void MarkEnd(Node* node, Text rest);
   void FreeEnds(Node* node);
@@ -245,7 +271,8 @@ class PrefixTree<Unit>::Tree {
 
   Place Resume(const PrefixMatches* walked) const;
   Place Descend(Text text, uint64_t whole, Place place);
-  void Finish(Place place, const PrefixInsert& insert, Text rest);
+  uint64_t Finish(Place place, OwnerId worker, const PrefixInsert& insert, Text rest);
+  void CountStart(uint32_t last);
 
   const EvictionRanks ranks_;
 
@@ -260,6 +287,7 @@ class PrefixTree<Unit>::Tree {
   std::vector<uint64_t> first_ranks_;             // of each worker's first leaf
   std::vector<uint16_t> winners_;  // a tournament: [i] has the smaller rank of [2i] and [2i + 1]
   std::vector<OwnerId> sweeping_;
+  ClaimTable<Claimed> claims_;
   uint64_t tick_ = 0;
   uint64_t size_ = 0;
   uint64_t pairs_ = 0;
@@ -430,7 +458,9 @@ uint32_t PrefixTree<Unit>::Tree::Split(uint32_t lower_number, uint32_t length) {
   upper.owner_count = lower.owner_count;
   const std::span<Owner> from = lower.all();
   const std::span<Owner> to = upper.all();
-  for (size_t i = 0; i < from.size(); ++i) to[i] = Owner(from[i].worker, ranks_.Upper(from[i].rank), 1);
+  for (size_t i = 0; i < from.size(); ++i) {
+    to[i] = Owner(from[i].worker, ranks_.Upper(from[i].rank), 1, from[i].lasts());
+  }
   pairs_ += from.size();
   Link(upper_number);
   Link(lower_number);
@@ -566,6 +596,12 @@ void PrefixTree<Unit>::Tree::GiveUp(uint32_t number, OwnerId worker) {
   FindWorker(worker)->leaves.Remove(owner->leaf());
   const uint64_t rank = owner->rank;
   const uint32_t above = node.parent;
+  if (owner->claims() > 0) {
+    // Claims that end here are none any more; what is left of their texts stays.
+    claims_.DropIf(
+        [&](const Claimed& claimed) { return claimed.node == number && claimed.worker == worker; });
+    MakeLast(above, worker);
+  }
   DropOwner(&node, owner);
   if (node.owner_count == 0) FreeNode(number);
   if (above != kRoot) {
@@ -574,6 +610,61 @@ void PrefixTree<Unit>::Tree::GiveUp(uint32_t number, OwnerId worker) {
     if (parent->DropChild() == 0) return MakeLeaf(above, parent);
   }
   Ranked(worker);
+}
+
+// ---- claims
+
+template <typename Unit>
+void PrefixTree<Unit>::Tree::MakeLast(uint32_t number, OwnerId worker) {
+  for (; number != kRoot; number = nodes_[number].parent) {
+    Owner* const owner = FindOwner(&nodes_[number], worker);
+    if (owner->lasts()) return;
+    owner->SetLasts();
+  }
+}
+
+// Of a claim that was confirmed. Its pair is there: it takes its claims with it when it is given up.
+template <typename Unit>
+void PrefixTree<Unit>::Tree::Settle(const Claimed& claimed) {
+  FindOwner(&nodes_[claimed.node], claimed.worker)->DropClaim();
+  MakeLast(claimed.node, claimed.worker);
+}
+
+template <typename Unit>
+uint64_t PrefixTree<Unit>::Tree::AddClaim(uint32_t number, OwnerId worker, bool is_open) {
+  Owner* const owner = FindOwner(&nodes_[number], worker);
+  if (owner->lasts()) return 0;
+  uint64_t claim = 0;
+  if (is_open && owner->MayAddClaim()) {
+    claim = claims_.Add(
+        [&](Claimed& claimed) {
+          claimed = {number, worker};
+        },
+        [&](const Claimed& done) { Settle(done); });
+  }
+  if (claim == 0) {
+    MakeLast(number, worker);
+  } else {
+    owner->AddClaim();
+  }
+  return claim;
+}
+
+template <typename Unit>
+void PrefixTree<Unit>::Tree::Withdraw(uint64_t claim) {
+  const std::lock_guard lock(mutex_);
+  const Claimed* const found = claims_.Find(claim);
+  if (found == nullptr) return;
+  const Claimed claimed = *found;
+  claims_.Drop(claim);
+  FindOwner(&nodes_[claimed.node], claimed.worker)->DropClaim();
+  for (uint32_t number = claimed.node; number != kRoot;) {
+    const Owner& owner = *FindOwner(&nodes_[number], claimed.worker);
+    if (!owner.is_leaf() || owner.lasts() || owner.claims() > 0) return;
+    const uint32_t above = nodes_[number].parent;
+    GiveUp(number, claimed.worker);
+    number = above;
+  }
 }
 
 // ---- ends
@@ -784,15 +875,15 @@ typename PrefixTree<Unit>::Tree::Place PrefixTree<Unit>::Tree::Descend(
 }
 
 template <typename Unit>
-void PrefixTree<Unit>::Tree::Insert(
+uint64_t PrefixTree<Unit>::Tree::Insert(
     Text text, OwnerId worker, const PrefixInsert& insert, const PrefixMatches* walked) {
   const uint64_t whole = text.size() / page() * page();
   const size_t most = std::max<size_t>(kMaxLabelBytes / sizeof(Unit) / page(), 1) * page();
   std::unique_lock lock(mutex_);
-  if (!IsActive(worker)) return;
+  if (!IsActive(worker)) return 0;
   ++inserts_;
   Sweep(kSweptPerInsert);
-  if (whole == 0 || whole * sizeof(Unit) > options.max_size) return;
+  if (whole == 0 || whole * sizeof(Unit) > options.max_size) return 0;
   const uint64_t tick = ++tick_;
   Place place = Resume(walked);
   bool is_new = false;  // the node there is this insert's
@@ -805,7 +896,7 @@ void PrefixTree<Unit>::Tree::Insert(
     if (place.depth == whole) {
       if (!is_new) owner->rank = ranks_.Touched(owner->rank, tick, insert.priority);
       Unpin(place.node, worker);
-      return Finish(place, insert, text.subspan(whole));
+      return Finish(place, worker, insert, text.subspan(whole));
     }
     const uint64_t length = std::min<uint64_t>(whole - place.depth, most);
     bool exhausted = false;
@@ -818,7 +909,9 @@ void PrefixTree<Unit>::Tree::Insert(
         Owner* const last = FindOwner(&nodes_[place.node], worker);
         last->rank = ranks_.Touched(last->rank, tick, insert.priority);
       }
-      return Unpin(place.node, worker);
+      Unpin(place.node, worker);
+      MakeLast(place.node, worker);
+      return 0;
     }
     if (HasRoom(length * sizeof(Unit))) {
       // What this insert put there it has only passed.
@@ -831,7 +924,7 @@ void PrefixTree<Unit>::Tree::Insert(
       nodes_[place.node].likely = child;
       place = {child, place.depth + length};
       is_new = true;
-      if (place.depth == whole) return Finish(place, insert, text.subspan(whole));
+      if (place.depth == whole) return Finish(place, worker, insert, text.subspan(whole));
     } else {
       Unpin(place.node, worker);
     }
@@ -839,7 +932,7 @@ void PrefixTree<Unit>::Tree::Insert(
     const uint32_t generation = nodes_[place.node].generation;
     lock.unlock();
     lock.lock();
-    if (!IsActive(worker)) return;
+    if (!IsActive(worker)) return 0;
     if (nodes_[place.node].generation != generation) {
       place = Resume(walked);
       is_new = false;
@@ -848,10 +941,15 @@ void PrefixTree<Unit>::Tree::Insert(
 }
 
 template <typename Unit>
-void PrefixTree<Unit>::Tree::Finish(Place place, const PrefixInsert& insert, Text rest) {
+uint64_t PrefixTree<Unit>::Tree::Finish(Place place, OwnerId worker, const PrefixInsert& insert, Text rest) {
   MarkEnd(&nodes_[place.node], rest);
-  if (!insert.is_start) return;
-  for (uint32_t number = place.node; number != kRoot; number = nodes_[number].parent) {
+  if (insert.is_start) CountStart(place.node);
+  return AddClaim(place.node, worker, insert.is_open);
+}
+
+template <typename Unit>
+void PrefixTree<Unit>::Tree::CountStart(uint32_t last) {
+  for (uint32_t number = last; number != kRoot; number = nodes_[number].parent) {
     nodes_[number].starts.Add(halvings_);
   }
   ++starts_;
@@ -952,9 +1050,17 @@ void PrefixTree<Unit>::Match(Text text, PrefixMatches* matches) const {
   tree_->Match(text, matches);
 }
 template <typename Unit>
-void PrefixTree<Unit>::Insert(
+uint64_t PrefixTree<Unit>::Insert(
     Text text, OwnerId worker, const PrefixInsert& insert, const PrefixMatches* walked) {
-  tree_->Insert(text, worker, insert, walked);
+  return tree_->Insert(text, worker, insert, walked);
+}
+template <typename Unit>
+void PrefixTree<Unit>::Confirm(uint64_t claim) {
+  tree_->Confirm(claim);
+}
+template <typename Unit>
+void PrefixTree<Unit>::Withdraw(uint64_t claim) {
+  tree_->Withdraw(claim);
 }
 template <typename Unit>
 uint64_t PrefixTree<Unit>::EvictWorker(OwnerId worker, uint64_t max_size) {

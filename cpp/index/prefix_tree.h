@@ -12,6 +12,10 @@
 // in one heap of leaves per worker and a tournament of the heaps, and whatever grows grows in pieces: there is no
 // walk over the tree and no rehash. Long texts are added in pieces of kMaxLabelBytes; between them others may enter.
 //
+// A text may be inserted as a claim (claim_table.h), for a request that has not ended. Every pair of worker and node
+// knows whether it lasts, because a request that ended well passed there, and how many claims end on it. To withdraw a
+// text is to give up, from its end upwards, the worker's leaves that neither last nor have a claim of another request.
+//
 // A tree also counts *starts*, requests that begin a conversation, on every node that they pass, halved every
 // kStartsPerHalving; and it knows where earlier requests *ended*, so that a caller can tell a start from a turn that
 // continues. What a match leaves in PrefixMatches lets the insert that follows it resume there instead of walking again.
@@ -68,6 +72,8 @@ struct PrefixTreeStats {
 };
 
 struct PrefixInsert {
+  // The request has not ended: until Confirm() of the claim that Insert() returns, Withdraw() may take the text back.
+  bool is_open = false;
   bool is_start = false;  // counted on every node of the text
   int32_t priority = 0;   // kPriority: -2^19 .. 2^19 - 1, clamped
 };
@@ -173,8 +179,14 @@ class PrefixTree {
   // `worker` owns this text from now on, and it ends an earlier request. A text larger than max_size is not added, and
   // of token ids not the last, incomplete page. Unknown workers: nothing.
   // `walked` is what Match() left of the same text, however long ago; then most of the walk is saved.
-  void Insert(
+  // The claim is 0 when the text cannot be taken back: too many are open, or the worker owned it for good.
+  uint64_t Insert(
       Text text, OwnerId worker, const PrefixInsert& insert = {}, const PrefixMatches* walked = nullptr);
+  // The request has ended, and the worker has the text. Any thread, without the lock.
+  void Confirm(uint64_t claim);
+  // The worker never had it: it owns what it owned before, and what another text needs that was not withdrawn. What was
+  // given up to make room does not come back; starts and ends stay counted.
+  void Withdraw(uint64_t claim);
 
   // The worker gives up leaves until it owns at most `max_size` bytes; how many bytes those were.
   uint64_t EvictWorker(OwnerId worker, uint64_t max_size);

@@ -3,17 +3,119 @@
 #include <algorithm>
 
 namespace vllm_router {
+namespace {
 
-SegmentLru::SegmentLru() : segments_(1) {}
+constexpr uint16_t kFewClaims = 4;
+
+}  // namespace
+
+SegmentLru::SegmentLru() : segments_(1), claims_(1) {}
 
 void SegmentLru::Touch(BlockSpan span) {
+  RunUse& use = TouchRun(span);
   const uint32_t end = span.first.offset() + span.count;
-  uint32_t& first = first_[span.first.run()];
+  if (use.lasting < end) use.lasting = static_cast<uint16_t>(end);
+}
+
+bool SegmentLru::Touch(BlockSpan span, uint64_t claim, const ClaimStates& claims) {
+  RunUse& use = TouchRun(span);
+  const uint32_t end = span.first.offset() + span.count;
+  // Nearly always the one claim of the turn before. Many are looked through each time that they have doubled.
+  if (use.count > 0 && (use.count <= kFewClaims || use.count >= use.fold_at)) Fold(&use, claims);
+  if (use.lasting >= end) return false;
+  if (use.count == UINT16_MAX) {
+    use.lasting = static_cast<uint16_t>(end);
+    return false;
+  }
+  uint32_t added = free_claim_;
+  if (added != 0) {
+    free_claim_ = claims_[added].next;
+  } else {
+    added = static_cast<uint32_t>(claims_.size());
+    claims_.emplace_back();
+  }
+  claims_[added] = {.id = claim, .end = end, .next = use.claims};
+  use.claims = added;
+  ++use.count;
+  return true;
+}
+
+BlockSpan SegmentLru::Withdraw(uint32_t run, uint64_t claim, const ClaimStates& claims) {
+  const auto found = first_.find(run);
+  if (found == first_.end()) return {};
+  RunUse& use = found->second;
+  const uint16_t before = use.count;
+  DropClaims(&use, [&](const Claim& each) { return each.id == claim; });
+  if (use.count == before) return {};
+  Fold(&use, claims);
+  uint32_t kept = use.lasting;
+  for (uint32_t each = use.claims; each != 0; each = claims_[each].next) {
+    kept = std::max(kept, claims_[each].end);
+  }
+  // The segment that `kept` lies in is shortened, and those behind it go.
+  const BlockRef head = segments_[use.first].head;
+  uint32_t shortened = 0;
+  uint32_t furthest = 0;
+  uint32_t gone = use.first;
+  while (gone != 0 && furthest < kept) {
+    shortened = gone;
+    furthest = segments_[gone].end;
+    gone = segments_[gone].deeper;
+  }
+  while (gone != 0) {
+    const uint32_t deeper = segments_[gone].deeper;
+    furthest = segments_[gone].end;
+    Unlink(gone);
+    free_.push_back(gone);
+    gone = deeper;
+  }
+  if (furthest <= kept) return {};
+  if (shortened == 0) {
+    DropClaims(&use, [](const Claim&) { return true; });
+    first_.erase(found);
+  } else {
+    segments_[shortened].deeper = 0;
+    segments_[shortened].end = std::min(segments_[shortened].end, kept);
+  }
+  return {head + kept, furthest - kept};
+}
+
+template <typename Which>
+void SegmentLru::DropClaims(RunUse* use, Which which) {
+  uint32_t* link = &use->claims;
+  while (*link != 0) {
+    const uint32_t each = *link;
+    if (!which(claims_[each])) {
+      link = &claims_[each].next;
+      continue;
+    }
+    *link = claims_[each].next;
+    claims_[each].next = free_claim_;
+    free_claim_ = each;
+    --use->count;
+  }
+}
+
+void SegmentLru::Fold(RunUse* use, const ClaimStates& claims) {
+  for (uint32_t each = use->claims; each != 0; each = claims_[each].next) {
+    const Claim& claim = claims_[each];
+    if (claim.end > use->lasting && !claims.IsOpen(claim.id)) use->lasting = static_cast<uint16_t>(claim.end);
+  }
+  DropClaims(use, [&](const Claim& claim) { return claim.end <= use->lasting; });
+  use->fold_at = static_cast<uint16_t>(std::min<uint32_t>(2 * use->count, UINT16_MAX));
+}
+
+SegmentLru::RunUse& SegmentLru::TouchRun(BlockSpan span) {
+  const uint32_t end = span.first.offset() + span.count;
+  RunUse& use = first_[span.first.run()];
+  uint32_t& first = use.first;
   // Segments that lie within [0, end) are swallowed; the first of them serves again.
   uint32_t rest = first;
   uint32_t used = 0;
+  uint32_t held = 0;  // up to here, unless there is more behind `rest`
   while (rest != 0 && segments_[rest].end <= end) {
     const uint32_t deeper = segments_[rest].deeper;
+    held = segments_[rest].end;
     Unlink(rest);
     if (used == 0) {
       used = rest;
@@ -28,6 +130,14 @@ void SegmentLru::Touch(BlockSpan span) {
   if (rest != 0) segments_[rest].shallower = used;
   LinkNewest(used);
   first = used;
+  if (rest == 0 && held < end && (held < use.lasting || use.claims != 0)) {
+    // What was given up behind `held` in the meantime is new again.
+    use.lasting = static_cast<uint16_t>(std::min<uint32_t>(use.lasting, held));
+    for (uint32_t each = use.claims; each != 0; each = claims_[each].next) {
+      claims_[each].end = std::min(claims_[each].end, held);
+    }
+  }
+  return use;
 }
 
 BlockSpan SegmentLru::TakeOldest(uint64_t most) {
@@ -42,7 +152,9 @@ BlockSpan SegmentLru::TakeOldest(uint64_t most) {
   if (segment.end == begin) {
     Unlink(oldest);
     if (segment.shallower == 0) {
-      first_.erase(segment.head.run());
+      const auto found = first_.find(segment.head.run());
+      DropClaims(&found->second, [](const Claim&) { return true; });
+      first_.erase(found);
     } else {
       segments_[segment.shallower].deeper = 0;
     }
@@ -78,7 +190,7 @@ void SegmentLru::LinkNewest(uint32_t segment) {
 size_t SegmentLru::bytes() const {
   // A slot of the hash map is an entry and a byte of control.
   return segments_.capacity() * sizeof(Segment) + free_.capacity() * sizeof(uint32_t) +
-         first_.capacity() * (sizeof(decltype(first_)::value_type) + 1);
+         first_.capacity() * (sizeof(decltype(first_)::value_type) + 1) + claims_.capacity() * sizeof(Claim);
 }
 
 }  // namespace vllm_router

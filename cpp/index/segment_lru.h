@@ -8,7 +8,13 @@
 // request uses its runs from the last to the first, so a block is always older than its parent and goes before it.
 // This is least recently used block by block, the later block of a prompt first, as engines do it.
 //
-// Cost: Touch one hash lookup, and the segments it swallows; TakeOldest constant. About 50 bytes per segment; in chat
+// A touch may be a claim (claim_table.h): the request has not ended yet. Of each run the LRU knows how many leading
+// blocks last, because a request that ended well used them, and up to where open claims reach. What lies behind both
+// is nobody's, and Withdraw takes it:
+//
+//   run 7   last 3   claim 5 reaches 8   claim 6 reaches 6        Withdraw(5): blocks 6 and 7 go     Withdraw(6): 3 to 5
+//
+// Cost: Touch one hash lookup, and the segments it swallows; TakeOldest constant. About 70 bytes per segment; in chat
 // traffic one stands for 80 blocks. One thread.
 #pragma once
 
@@ -19,6 +25,7 @@
 #include <absl/container/flat_hash_map.h>
 
 #include "index/block_ref.h"
+#include "index/claim_table.h"
 
 namespace vllm_router {
 
@@ -26,8 +33,12 @@ class SegmentLru {
  public:
   SegmentLru();
 
-  // The blocks from the beginning of the run of `span` up to the end of `span` have been used now.
+  // The blocks from the beginning of the run of `span` up to the end of `span` have been used now, and they last.
   void Touch(BlockSpan span);
+  // The same by a request that has not ended. False: all of them last already.
+  bool Touch(BlockSpan span, uint64_t claim, const ClaimStates& claims);
+  // The claim is none any more: the end of the run that nothing else keeps, if any.
+  BlockSpan Withdraw(uint32_t run, uint64_t claim, const ClaimStates& claims);
 
   // Takes up to `most` blocks off the oldest segment, the last ones of it. Count 0: there are none.
   BlockSpan TakeOldest(uint64_t most);
@@ -46,14 +57,34 @@ class SegmentLru {
     uint32_t shallower = 0;
   };
 
+  struct Claim {
+    uint64_t id = 0;
+    uint32_t end = 0;  // it used the blocks up to here
+    uint32_t next = 0;
+  };
+  struct RunUse {
+    uint32_t first = 0;    // the segment that begins at block 0
+    uint32_t claims = 0;   // the newest; 0: none
+    uint16_t lasting = 0;  // leading blocks
+    uint16_t count = 0;    // of claims
+    uint16_t fold_at = 0;  // so many claims are looked through again
+  };
+
+  RunUse& TouchRun(BlockSpan span);
   uint32_t Make();
   void Unlink(uint32_t segment);
   void LinkNewest(uint32_t segment);
+  // Claims that were confirmed make their blocks last; those that keep nothing more are forgotten.
+  void Fold(RunUse* use, const ClaimStates& claims);
+  template <typename Which>
+  void DropClaims(RunUse* use, Which which);
 
   // Ring by time of use through segments_[0], which is none: its `older` is the newest, its `newer` the oldest.
   std::vector<Segment> segments_;
   std::vector<uint32_t> free_;
-  absl::flat_hash_map<uint32_t, uint32_t> first_;  // run -> its segment that begins at block 0
+  absl::flat_hash_map<uint32_t, RunUse> first_;  // by run
+  std::vector<Claim> claims_;                    // [0] is none
+  uint32_t free_claim_ = 0;
 };
 
 }  // namespace vllm_router

@@ -58,15 +58,16 @@ class Auto final : public Policy {
     }
     const uint32_t position = LeastLoaded(fleet, best, *DecisionDice(dice_, key.dry_run));
     const Reason reason = key.has_blocks ? Reason::kLowestCost : Reason::kFallback;
-    const Decision decision = BlockOwners::DecisionFor(position, reason, held_by(position), key, fleet);
+    Decision decision = BlockOwners::DecisionFor(position, reason, held_by(position), key, fleet);
     if (plan != nullptr && !key.dry_run) {
-      owners_.tracker().Record(plan->known[position].owner, key.blocks);
+      decision.claim = owners_.tracker().RecordOpen(plan->known[position].owner, key.blocks);
       owners_.Count(decision);
     }
     return decision;
   }
 
   void Observe(const Decision& decision, const Outcome& outcome) override {
+    owners_.Settle(decision, outcome);
     if (outcome.end != Outcome::End::kFinished || outcome.blocks.empty()) return;
     owners_.RecordFor(decision.worker, outcome.blocks);
   }

@@ -76,6 +76,14 @@ void BlockOwners::Forget(WorkerId worker) {
   if (owner) tracker_->Evict(*owner, 0);
 }
 
+void BlockOwners::Settle(const Decision& decision, const Outcome& outcome) {
+  if (ReachedWorker(outcome.end)) {
+    tracker_->Confirm(decision.claim);
+  } else if (decision.claim != 0) {
+    tracker_->Withdraw(decision.claim);
+  }
+}
+
 void BlockOwners::RecordFor(WorkerId worker, std::span<const BlockHash> blocks) {
   const std::optional<OwnerId> owner = FindOwner(worker);
   // Should it leave in between, and another one get its place, that one is thought to hold blocks that it does not.

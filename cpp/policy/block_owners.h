@@ -59,6 +59,8 @@ class BlockOwners {
 
   // One match in kMatchesPerTiming is timed; of a dry run none.
   void Match(std::span<const BlockHash> blocks, BlockMatches* matches, bool dry_run = false);
+  // The request of a decision that remembered its prompt has ended.
+  void Settle(const Decision& decision, const Outcome& outcome);
   // The worker's owner by now; none once it has left.
   void RecordFor(WorkerId worker, std::span<const BlockHash> blocks);
   // Whatever the worker was thought to hold.

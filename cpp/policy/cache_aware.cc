@@ -94,17 +94,22 @@ class CacheAware final : public Policy {
     Weigh(key.prompt, fleet, *plan, &walk);
     if (key.explanation != nullptr) Explain(fleet, walk, key.explanation.get());
     const auto [position, reason] = Pick(key.prompt, fleet, *plan, &walk, *dice);
-    const Decision decision = DecisionFor(position, reason, walk.held[position], key, fleet);
+    Decision decision = DecisionFor(position, reason, walk.held[position], key, fleet);
     if (key.dry_run) return decision;
-    memory_->Insert(
-        key.prompt, plan->known[position].owner, {.is_start = !walk.continues, .priority = key.priority},
-        walk.matches);
+    decision.claim = memory_->Insert(
+        key.prompt, plan->known[position].owner,
+        {.is_open = true, .is_start = !walk.continues, .priority = key.priority}, walk.matches);
     CounterOf(reason).fetch_add(1, std::memory_order_relaxed);
     return decision;
   }
 
   void Observe(const Decision& decision, const Outcome& outcome) override {
     if (decision.reason == Reason::kFallback) return fallback_->Observe(decision, outcome);
+    if (decision.claim != 0) {
+      const Prompt::Kind kind =
+          decision.unit == MatchUnit::kTokens ? Prompt::Kind::kTokens : Prompt::Kind::kText;
+      memory_->Settle(kind, decision.claim, ReachedWorker(outcome.end));
+    }
     if (!outcome.cached_tokens || decision.unit == MatchUnit::kNone) return;
     const bool is_text = decision.unit == MatchUnit::kBytes;
     predicted_tokens_.fetch_add(

@@ -72,6 +72,9 @@ struct Decision {
   MatchUnit unit = MatchUnit::kNone;
   uint64_t matched = 0;  // of the chosen worker, in units; 0 <= matched <= total
   uint64_t total = 0;
+  // What the policy remembers of the prompt until the request ends (index/claim_table.h). 0: nothing that may be taken
+  // back.
+  uint64_t claim = 0;
   std::shared_ptr<const Explanation> explanation;  // null unless it was asked for
 };
 
@@ -86,6 +89,12 @@ struct Outcome {
   // The prompt's blocks and then the answer's, where whoever ends the request knows them; valid during the call.
   std::span<const BlockHash> blocks;
 };
+
+// Whether the worker has worked on the prompt, as far as the end tells. A client that left may have left in the middle of
+// the prefill; what was computed by then is cached.
+constexpr bool ReachedWorker(Outcome::End end) {
+  return end == Outcome::End::kFinished || end == Outcome::End::kClientGone;
+}
 
 std::string_view EndName(Outcome::End end);  // finished, client_gone, worker_failed, not_sent
 std::optional<Outcome::End> EndByName(std::string_view name);

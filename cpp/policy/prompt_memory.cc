@@ -80,16 +80,33 @@ void PromptMemory::Match(const Prompt& prompt, PrefixMatches* matches) const {
   }
 }
 
-void PromptMemory::Insert(
+uint64_t PromptMemory::Insert(
     const Prompt& prompt, Owner worker, const PrefixInsert& insert, const PrefixMatches& walked) {
+  uint64_t claim;
   if (prompt.kind == Prompt::Kind::kTokens) {
-    tokens_.Insert(prompt.tokens(), worker.of_tokens, insert, &walked);
+    claim = tokens_.Insert(prompt.tokens(), worker.of_tokens, insert, &walked);
     has_tokens_.store(true, std::memory_order_relaxed);
     if (has_texts_.load(std::memory_order_relaxed)) MakeRoom(tokens_.size(), &texts_);
   } else {
-    texts_.Insert(prompt.text(), worker.of_text, insert, &walked);
+    claim = texts_.Insert(prompt.text(), worker.of_text, insert, &walked);
     has_texts_.store(true, std::memory_order_relaxed);
     if (has_tokens_.load(std::memory_order_relaxed)) MakeRoom(texts_.size(), &tokens_);
+  }
+  return claim;
+}
+
+void PromptMemory::Settle(Prompt::Kind kind, uint64_t claim, bool reached_worker) {
+  const auto settle = [&](auto& tree) {
+    if (reached_worker) {
+      tree.Confirm(claim);
+    } else {
+      tree.Withdraw(claim);
+    }
+  };
+  if (kind == Prompt::Kind::kTokens) {
+    settle(tokens_);
+  } else {
+    settle(texts_);
   }
 }
 

@@ -52,8 +52,12 @@ class PromptMemory : public std::enable_shared_from_this<PromptMemory> {
 
   // REQUIRES: the prompt is not missing.
   void Match(const Prompt& prompt, PrefixMatches* matches) const;
-  // `walked` is what Match() left of the same prompt.
-  void Insert(const Prompt& prompt, Owner worker, const PrefixInsert& insert, const PrefixMatches& walked);
+  // `walked` is what Match() left of the same prompt. The claim of an open insert is of the tree for this kind of prompt.
+  uint64_t Insert(
+      const Prompt& prompt, Owner worker, const PrefixInsert& insert, const PrefixMatches& walked);
+
+  // The request of a claim has ended, and its worker has worked on the prompt or never did.
+  void Settle(Prompt::Kind kind, uint64_t claim, bool reached_worker);
 
   // The worker has nothing any more, as after a restart.
   void Forget(Owner worker);

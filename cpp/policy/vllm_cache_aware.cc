@@ -87,15 +87,16 @@ class VllmCacheAware final : public Policy {
     const OwnerId owner = plan->known[position].owner;
     const BlockMatch* const held = matches.Find(owner);
     const uint32_t matched = held != nullptr ? held->longest() : 0;
-    const Decision decision = BlockOwners::DecisionFor(position, reason, matched, key, fleet);
+    Decision decision = BlockOwners::DecisionFor(position, reason, matched, key, fleet);
     if (key.dry_run) return decision;
-    owners_.tracker().Record(owner, key.blocks);
+    decision.claim = owners_.tracker().RecordOpen(owner, key.blocks);
     owners_.Count(decision);
     return decision;
   }
 
   void Observe(const Decision& decision, const Outcome& outcome) override {
-    if (decision.reason == Reason::kFallback) fallback_->Observe(decision, outcome);
+    if (decision.reason == Reason::kFallback) return fallback_->Observe(decision, outcome);
+    owners_.Settle(decision, outcome);
   }
 
   void ForgetCache(WorkerId worker) override { owners_.Forget(worker); }

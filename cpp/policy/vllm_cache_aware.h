@@ -8,7 +8,8 @@
 // request each, so a burst of four with one prefix would leave the worker that holds it three times.
 //
 // Whoever gets the request has its blocks from then on (index/block_cache_tracker.h: at most max_blocks_per_worker, the
-// least recently used go first, the end of a prompt before its beginning). A worker that leaves the fleet is forgotten.
+// least recently used go first, the end of a prompt before its beginning), unless it turns out that the request never
+// reached it or failed there. A worker that leaves the fleet is forgotten.
 //
 // Cost: a match, 0.1 to 0.5 us, and a record, 3 to 8 ns per block, under the tracker's mutex; 10 bytes per (worker, block).
 // Thread-safe.

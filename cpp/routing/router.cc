@@ -497,7 +497,10 @@ StatusOr<Ticket> Router::SelectBelow(const RoutingKey& key, const FleetView& fle
     const std::shared_ptr<Worker>& worker = fleet.members()[decision->position].worker;
     std::optional<Ticket> ticket =
         Ticket::MakeBelow(most, policy_, worker, *decision, ShareOf(key, *decision));
-    if (!ticket) continue;  // another thread took its last place meanwhile
+    if (!ticket) {  // another thread took its last place meanwhile
+      policy_->Observe(*decision, {.end = Outcome::End::kNotSent});
+      continue;
+    }
     worker->selections.fetch_add(1, std::memory_order_relaxed);
     return *std::move(ticket);
   }

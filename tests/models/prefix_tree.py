@@ -37,6 +37,8 @@ class Node:
     owners: dict[Hashable, Use] = field(default_factory=dict)
     ends: deque[Any] = field(default_factory=lambda: deque(maxlen=MOST_ENDS))
     starts: int = 0
+    lasting: set[Hashable] = field(default_factory=set)  # owners who have it for good
+    claims: dict[Hashable, set[Hashable]] = field(default_factory=dict)  # by owner: open texts that end here
 
 
 def common(a: Any, b: Any) -> int:
@@ -65,7 +67,15 @@ class PrefixTree:
         self.nodes: dict[Any, Node] = {}
         self.tick = self.starts = self.counted = self.evicted = 0
 
-    def insert(self, text: Any, worker: Hashable, *, is_start: bool = False, priority: int = 0) -> None:
+    def insert(
+        self,
+        text: Any,
+        worker: Hashable,
+        *,
+        is_start: bool = False,
+        priority: int = 0,
+        claim: Hashable = None,
+    ) -> None:
         whole = text[: len(text) // self.page * self.page]
         if not whole or len(whole) * self.unit > self.max_size:
             return
@@ -74,7 +84,7 @@ class PrefixTree:
         if depth and whole[:depth] not in self.nodes:
             below = self.nodes[min((p for p in self.nodes if p[:depth] == whole[:depth]), key=len)]
             owners = {owner: replace(use) for owner, use in below.owners.items()}
-            self.nodes[whole[:depth]] = Node(owners, starts=below.starts)
+            self.nodes[whole[:depth]] = Node(owners, starts=below.starts, lasting={*below.lasting})
         for prefix in self.path(whole):
             use = self.nodes[prefix].owners.setdefault(worker, Use(self.tick, 0, 0, priority))
             use.last, use.hits, use.priority = self.tick, use.hits + 1, max(use.priority, priority)
@@ -88,6 +98,42 @@ class PrefixTree:
             ends.append(rest)
         if is_start:
             self._count_start(whole)
+        if claim is None:
+            self._make_last(whole, worker)
+        elif worker not in self.nodes[whole].lasting:
+            self.nodes[whole].claims.setdefault(worker, set()).add(claim)
+
+    def _make_last(self, text: Any, worker: Hashable) -> None:
+        for prefix in self.path(text):
+            if worker in self.nodes[prefix].owners:
+                self.nodes[prefix].lasting.add(worker)
+
+    def _find(self, claim: Hashable) -> tuple[Any, Hashable] | None:
+        for prefix, node in self.nodes.items():
+            for worker, claims in node.claims.items():
+                if claim in claims:
+                    return prefix, worker
+        return None
+
+    def confirm(self, claim: Hashable) -> None:
+        """The worker has the text for good, unless its end was given up meanwhile."""
+        if found := self._find(claim):
+            prefix, worker = found
+            self.nodes[prefix].claims[worker].remove(claim)
+            self._make_last(prefix, worker)
+
+    def withdraw(self, claim: Hashable) -> None:
+        """From its end upwards, what neither lasts nor belongs to another."""
+        if not (found := self._find(claim)):
+            return
+        text, worker = found
+        self.nodes[text].claims[worker].remove(claim)
+        for prefix in reversed(self.path(text)):
+            node = self.nodes[prefix]
+            is_leaf = (worker, prefix) in self.leaves({worker})
+            if not is_leaf or worker in node.lasting or node.claims.get(worker):
+                break
+            self._drop(worker, prefix)
 
     def _count_start(self, whole: Any) -> None:
         for prefix in self.path(whole):
@@ -120,6 +166,9 @@ class PrefixTree:
         self.evicted += 1
 
     def _drop(self, worker: Hashable, prefix: Any) -> None:
+        if self.nodes[prefix].claims.pop(worker, None):
+            self._make_last(prefix, worker)
+        self.nodes[prefix].lasting.discard(worker)
         del self.nodes[prefix].owners[worker]
         if not self.nodes[prefix].owners:
             del self.nodes[prefix]

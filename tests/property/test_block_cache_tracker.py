@@ -1,12 +1,13 @@
 """cpp/index/block_cache_tracker.h against its slow twin, over random histories."""
 
 import numpy as np
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.models.block_cache_tracker import BlockCacheTracker as SlowTracker
 from vllm_router import BlockCacheTracker, hash_blocks
+from vllm_router import _core_testing as testing
 
 WORKERS = st.sampled_from(["w0", "w1", "w2", "w3"])
 PROMPTS = st.lists(st.sampled_from([0, 0, 0, 0, 1]), max_size=20)
@@ -94,3 +95,89 @@ Machine.TestCase.settings = settings(
     max_examples=settings.default.max_examples * 3 // 5, stateful_step_count=60
 )
 test_random_histories_agree_with_the_slow_twin = Machine.TestCase
+
+
+class Claims(RuleBasedStateMachine):
+    """Records of requests that have not ended, and may be taken back."""
+
+    @initialize(capacity=st.sampled_from([0, 1, 5, 12, 30, 1000]))
+    def begin(self, capacity):
+        self.tracker, self.slow = testing.ClaimTracker(capacity), SlowTracker(capacity)
+        self.ids = {worker: self.tracker.add_worker() for worker in ("w0", "w1")}
+        self.open, self.count = [], 0
+
+    @rule(worker=st.sampled_from(["w0", "w1"]), prompt=PROMPTS)
+    def record(self, worker, prompt):
+        self.tracker.record(self.ids[worker], chain(prompt))
+        self.slow.record(worker, chain(prompt))
+
+    @rule(worker=st.sampled_from(["w0", "w1"]), prompt=PROMPTS)
+    def record_open(self, worker, prompt):
+        claim = self.tracker.record_open(self.ids[worker], chain(prompt))
+        self.count += 1
+        self.slow.record(worker, chain(prompt), claim=(self.count, claim))
+        self.open.append((self.count, claim))
+
+    @rule(which=st.integers(0, 1000), end=st.sampled_from(["confirm", "withdraw"]))
+    def end(self, which, end):
+        if self.open:
+            claim = self.open.pop(which % len(self.open))
+            getattr(self.slow, end)(claim)
+            getattr(self.tracker, end)(claim[1])
+
+    @rule(worker=st.sampled_from(["w0", "w1"]), max_blocks=st.integers(0, 20))
+    def evict(self, worker, max_blocks):
+        if worker in self.slow.used:
+            evicted = self.tracker.evict(self.ids[worker], max_blocks)
+            assert evicted == self.slow.evict(worker, max_blocks)
+
+    @rule(worker=st.sampled_from(["w0", "w1"]))
+    def replace(self, worker):
+        if worker in self.slow.used:
+            self.tracker.remove_worker(self.ids[worker])
+            self.ids[worker] = self.tracker.add_worker()
+            self.slow.remove(worker)
+
+    @rule(prompt=PROMPTS)
+    def ask(self, prompt):
+        expected = {self.ids[worker]: depth for worker, depth in self.slow.match(chain(prompt)).items()}
+        assert self.tracker.match(chain(prompt)) == expected
+
+    @invariant()
+    def counts_agree(self):
+        if not hasattr(self, "slow"):
+            return
+        for worker, blocks in self.slow.used.items():
+            assert self.tracker.block_count(self.ids[worker]) == len(blocks)
+        assert self.tracker.check() == ""
+
+    def teardown(self):
+        if not hasattr(self, "slow"):
+            return
+        for number in self.ids.values():
+            self.tracker.evict(number, 0)
+        assert self.tracker.stats()["segments"] == 0
+
+
+Claims.TestCase.settings = settings(
+    max_examples=settings.default.max_examples * 3 // 5, stateful_step_count=60
+)
+test_random_histories_of_claims_agree_with_the_slow_twin = Claims.TestCase
+
+
+@given(st.lists(st.tuples(PROMPTS, st.booleans()), max_size=12), st.randoms(use_true_random=False))
+def test_what_is_left_is_what_the_others_put_there(requests, random):
+    """mending row 38: whatever order requests end in, failed ones leave and take nothing."""
+    tracker, others = testing.ClaimTracker(1000), testing.ClaimTracker(1000)
+    worker = tracker.add_worker()
+    assert others.add_worker() == worker
+    claims = [(tracker.record_open(worker, chain(prompt)), failed) for prompt, failed in requests]
+    random.shuffle(claims)
+    for claim, failed in claims:
+        (tracker.withdraw if failed else tracker.confirm)(claim)
+    for prompt, failed in requests:
+        if not failed:
+            others.record(worker, chain(prompt))
+    for prompt, _ in requests:
+        assert tracker.match(chain(prompt)) == others.match(chain(prompt))
+    assert tracker.block_count(worker) == others.block_count(worker)

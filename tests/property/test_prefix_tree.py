@@ -46,6 +46,7 @@ class Trees(RuleBasedStateMachine):
         )
         self.ids = [self.fast.add_worker() for _ in range(3)]
         self.matches = testing.PrefixMatches()
+        self.claims = []
 
     def text(self, drawn):
         return drawn if self.kind == "string" else list(drawn)
@@ -92,6 +93,21 @@ class Trees(RuleBasedStateMachine):
             self.slow.insert(*other)
         self.fast.insert(self.text(text), self.ids[worker], walked=walked)
         self.slow.insert(text, worker)
+
+    @rule(data=st.data(), worker=WORKERS)
+    def insert_open(self, data, worker):
+        text = data.draw(TEXTS[self.kind])
+        claim = self.fast.insert(self.text(text), self.ids[worker], is_open=True)
+        self.slow.insert(text, worker, claim=(len(self.claims), claim))
+        self.claims.append((len(self.claims), claim))
+        self.compare(text)
+
+    @rule(which=st.integers(0, 1000), end=st.sampled_from(["confirm", "withdraw"]))
+    def end_claim(self, which, end):
+        if self.claims:
+            claim = self.claims[which % len(self.claims)]  # one that has ended already changes nothing
+            getattr(self.fast, end)(claim[1])
+            getattr(self.slow, end)(claim)
 
     @rule(data=st.data())
     def match(self, data):
@@ -167,3 +183,31 @@ def test_what_is_given_up_goes_in_order(order, history):
     for text, _, _ in history:
         fast.match(text, matches)
         assert dict(matches.entries()) == {ids[worker]: depth for worker, depth in slow.match(text).items()}
+
+
+@pytest.mark.parametrize("kind", ["string", "token"])
+@given(data=st.data(), random=st.randoms(use_true_random=False))
+def test_what_is_left_is_what_the_others_put_there(kind, data, random):
+    """mending row 38: whatever order requests end in, failed ones leave and take nothing."""
+    requests = data.draw(st.lists(st.tuples(TEXTS[kind], st.booleans()), max_size=12))
+    make = testing.StringTree if kind == "string" else testing.TokenTree
+    tree, others = make(page_size=2), make(page_size=2)
+    worker = tree.add_worker()
+    assert others.add_worker() == worker
+
+    def text(drawn):
+        return drawn if kind == "string" else list(drawn)
+
+    claims = [(tree.insert(text(drawn), worker, is_open=True), failed) for drawn, failed in requests]
+    random.shuffle(claims)
+    for claim, failed in claims:
+        (tree.withdraw if failed else tree.confirm)(claim)
+    for drawn, failed in requests:
+        if not failed:
+            others.insert(text(drawn), worker)
+    mine, theirs = testing.PrefixMatches(), testing.PrefixMatches()
+    for drawn, _ in requests:
+        tree.match(text(drawn), mine)
+        others.match(text(drawn), theirs)
+        assert mine.entries() == theirs.entries()
+    assert tree.size(worker) == others.size(worker)

@@ -1,12 +1,13 @@
 """Requests that fail at one worker and are answered by another: what is tried again, when, what is not."""
 
 import itertools
+import json
 import time
 
 import pytest
 
 from tests.fakes.stage import error_of
-from tests.fakes.wire import chunk, request, response
+from tests.fakes.wire import chunk, eventually, request, response
 
 ON = {"disable_retries": False, "retry_initial_backoff_ms": 1, "retry_max_backoff_ms": 20}
 COMPLETIONS = "/v1/completions"
@@ -348,3 +349,30 @@ def test_a_request_whose_tries_are_used_up_is_counted(stage):
     router.must_rest()
     assert metric(router, 'retries_exhausted_total{route="/v1/completions"}') == 1
     assert metric(router, "retries_total") == 4
+
+
+# ---- what the policy believes afterwards
+
+
+@pytest.mark.parametrize("policy", ["cache_aware", "vllm_cache_aware", "auto"])
+def test_a_worker_that_failed_is_not_believed_to_hold_the_prompt(stage, policy):
+    """mending row 38: the worker that failed was believed to hold the prompt."""
+    lost = stage.worker(lambda connection, _message: connection.close())
+    gone = stage.refusing_port()
+    well = stage.worker()
+    router = stage.router(lost, gone, well, policy=policy, **ON)
+    client = stage.client(router)
+    for number in range(9):  # the least loaded of equals is drawn, so each is tried first now and then
+        body = json.dumps({"prompt": f"{number} {'once upon a time ' * 40}"}).encode()
+        assert client.ask("POST", COMPLETIONS, body=body).status == 200
+
+    def believed():
+        stats = router.core.stats()
+        workers = stats.get("cache_routing", stats.get("block_index"))["workers"]
+        return [workers[worker.url] for worker in router.core.workers]
+
+    eventually(lambda: sum(router.loads()) == 0)
+    held = believed()
+    assert held[0] == held[1] == 0
+    assert held[2] > 0
+    assert lost.requests
