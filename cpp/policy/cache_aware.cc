@@ -256,7 +256,9 @@ class CacheAware final : public Policy {
       return {least_loaded(fleet.eligible()), Reason::kLoadBalance};
     }
     const auto total = static_cast<double>(prompt.size());
-    if (static_cast<double>(walk->best) / total <= options_.cache_threshold) {
+    // Engines cache whole blocks: of less than one there is nothing to be had, and prompts that agree in less would all
+    // follow the first.
+    if (walk->best < Grain(prompt) || static_cast<double>(walk->best) / total <= options_.cache_threshold) {
       const bool smallest = options_.miss_choice == MissChoice::kSmallestTree;
       return {
           smallest ? Smallest(fleet, plan, walk, dice) : least_loaded(fleet.eligible()), Reason::kPrefixMiss};

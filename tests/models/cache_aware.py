@@ -167,11 +167,11 @@ class CacheAware:
         least = min(loads.values())
         if self.gate == "fleet" and self.exceeds(max(loads.values()), least):
             return self.least(fleet, eligible), "load_balance"
-        if best / total <= self.threshold:
+        grain = 16 if isinstance(prompt, list) else 64
+        if best < grain or best / total <= self.threshold:
             if self.miss == "smallest_tree":
                 return self.smallest(fleet, eligible), "prefix_miss"
             return self.least(fleet, eligible), "prefix_miss"
-        grain = 16 if isinstance(prompt, list) else 64
         if continues:
             holders = [i for i in eligible if held[i] == best]
         else:

@@ -74,6 +74,26 @@ def test_at_threshold_1_load_alone_decides():
         assert policy.choose_prompt(BASE[:500])[:2] == (turn % 3, "prefix_miss")
 
 
+def test_prompts_shorter_than_a_block_are_spread():
+    """mending row 36: 48 equal short chats went 48:0 to one worker of two, although no engine caches them."""
+    for prompt, how in ((b"\x1euser\x1fHello! Who are you?", {"framed": True}), ([1, 2, 3, 4] * 3, {})):
+        policy, open_requests = fleet(2), [0, 0]
+        for _ in range(48):
+            load(policy, *open_requests)
+            position, reason, *_ = policy.choose_prompt(prompt, **how)
+            assert reason == "prefix_miss"
+            open_requests[position] += 1
+        assert open_requests == [24, 24]
+
+
+def test_what_is_shared_must_be_a_block():
+    for shared, reason in ((63, "prefix_miss"), (64, "prefix_hit")):
+        policy = fleet()
+        teach(policy, 0, BASE[:shared])
+        load(policy, 1, 0, 0)
+        assert policy.choose_prompt(BASE[:100])[1] == reason
+
+
 def test_a_repeated_prompt_sticks():
     policy = fleet()
     first = policy.choose_prompt(BASE[:200], framed=True)[0]
