@@ -93,7 +93,11 @@ void AnswersAreOfTheViewThatWasAsked(const PolicyOptions& options) {
       if (view.eligible().size() < 2) continue;
       const uint32_t tried = view.eligible()[dice.Below(view.eligible().size())];
       const FleetView smaller = view.Without(std::span(&tried, 1));
-      for (const RoutingKey& key : keys) STRESS_CHECK(policy->Choose(key, smaller)->position != tried);
+      for (const RoutingKey& key : keys) {
+        const std::optional<Decision> decision = policy->Choose(key, smaller);
+        STRESS_CHECK(decision->position != tried);
+        policy->Observe(*decision, {.end = Outcome::End::kNotSent});
+      }
     }
   });
 
@@ -102,7 +106,7 @@ void AnswersAreOfTheViewThatWasAsked(const PolicyOptions& options) {
   for (const bool counted : {false, true}) {
     const uint64_t before = allocations;
     for (int round = 0; round < 10; ++round) {
-      for (const RoutingKey& key : keys) policy->Choose(key, *view);
+      for (const RoutingKey& key : keys) policy->Observe(*policy->Choose(key, *view), Outcome{});
     }
     if (counted) STRESS_CHECK(allocations == before);
   }
