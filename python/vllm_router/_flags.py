@@ -246,14 +246,21 @@ class RequestPath(Text):
 
     def check(self, value: object) -> str:
         text = super().check(value)
-        for position, character in enumerate(text, 1):
-            if not "!" <= character <= "~" or character == "#":
-                raise Unfit(
-                    "a path of visible ASCII characters without #, since it stands in a request line, and "
-                    f"the character at position {position} is none of these: remove it or write it "
-                    "percent-encoded"
-                )
+        position = misfit_in_target(text)
+        if position is not None:
+            raise Unfit(
+                "a path of visible ASCII characters without #, since it stands in a request line, and "
+                f"the character at position {position} is none of these: remove it or write it "
+                "percent-encoded"
+            )
         return text
+
+
+def misfit_in_target(text: str) -> int | None:
+    """Where the first character is, from 1, that cannot stand in a request line's target; None: nowhere."""
+    return next(
+        (at for at, character in enumerate(text, 1) if not "!" <= character <= "~" or character == "#"), None
+    )
 
 
 def header_name(text: str) -> str:

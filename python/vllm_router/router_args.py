@@ -52,6 +52,7 @@ from vllm_router._flags import (
     did_you_mean,
     flags_of,
     header_name,
+    misfit_in_target,
     option,
     quoted,
     show,
@@ -240,13 +241,13 @@ def _validation_url(url: str) -> str:
             "URLs without user names and passwords (before an '@'), since the client's own Authorization is "
             f"sent there; {remedy}"
         )
-    for position, character in enumerate(url, 1):
-        if not "!" <= character <= "~" or character == "#":
-            raise Unfit(
-                "URLs of visible ASCII characters without #, since they stand in a request line, and the "
-                f"character at position {position} of one is none of these: remove it or write it "
-                "percent-encoded"
-            )
+    position = misfit_in_target(url)
+    if position is not None:
+        raise Unfit(
+            "URLs of visible ASCII characters without #, since they stand in a request line, and the "
+            f"character at position {position} of one is none of these: remove it or write it "
+            "percent-encoded"
+        )
     host = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]+))?", authority)
     if host is None or not _is_host(host[1]) or not 1 <= int(host[2] or 80) <= 65535 or len(url) > 2048:
         raise Unfit(

@@ -162,8 +162,8 @@ def test_a_search_does_not_wait_for_a_worker_that_hangs(stage):
     assert silent.connections[0].wait_ended() in ("eof", "reset")
 
 
-def test_a_response_may_be_cancelled_while_it_streams(stage):
-    """Its id is known from its first event on."""
+def amid_a_stream(stage):
+    """A response whose first event has passed: its worker, its client, and another client."""
     workers = [engine(stage) for _ in range(3)]
     for worker in workers:
         worker.gate_of_streams = worker.gate()
@@ -172,22 +172,20 @@ def test_a_response_may_be_cancelled_while_it_streams(stage):
     first.send(request("POST", PATH, body=b'{"input": "x", "stream": true}'))
     eventually(lambda: metric(router, "known_responses") == 1, "the id was not learnt")
     (owner,) = (worker for worker in workers if worker.made)
+    return owner, first, second
+
+
+def test_a_response_may_be_cancelled_while_it_streams(stage):
+    """Its id is known from its first event on."""
+    owner, first, second = amid_a_stream(stage)
     answer = ask(second, "POST", f"{PATH}/{owner.made[0]}/cancel")
     assert json.loads(answer.body) == {"worker": owner.port}
-    for worker in workers:
-        worker.gate_of_streams.open()
+    owner.gate_of_streams.open()
     assert first.read_response().status == 200
 
 
 def test_its_worker_serves_it_while_it_drains(stage):
-    workers = [engine(stage) for _ in range(3)]
-    for worker in workers:
-        worker.gate_of_streams = worker.gate()
-    router = stage.router(*workers)
-    first, second = stage.client(router), stage.client(router)
-    first.send(request("POST", PATH, body=b'{"input": "x", "stream": true}'))
-    eventually(lambda: metric(router, "known_responses") == 1, "the id was not learnt")
-    (owner,) = (worker for worker in workers if worker.made)
+    owner, first, second = amid_a_stream(stage)
     drain = second.ask("POST", "/admin/drain", body=json.dumps({"url": owner.url}).encode())
     assert drain.status // 100 == 2
     assert json.loads(ask(second, "GET", f"{PATH}/{owner.made[0]}").body) == {"worker": owner.port}
