@@ -80,6 +80,9 @@ case "$*" in
       code=$?
       if [ $code -eq 0 ] && ! found; then
         echo "$names" | while read -r test; do note "FLAKY: $test (failed under $preset among others, passed alone)"; done
+      else
+        sed -n "s/^ *\"\(.*\)\": true,*\$/\1/p" "$cache/v/cache/lastfailed" |
+          while read -r test; do note "FAILED: $test (under $preset, alone too)"; done
       fi
     fi ;;
 esac
@@ -87,6 +90,7 @@ esac
 for report in "$reports"/*; do
   [ -e "$report" ] || continue
   cat "$report" >&2
+  grep -hm1 -E "SUMMARY: |runtime error: " "$report" | while read -r line; do note "FAILED: $line"; done
   code=1
 done
 exit $code

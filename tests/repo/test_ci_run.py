@@ -216,6 +216,26 @@ def test_a_test_that_fails_twice_fails_the_run(ci):
     assert notes == ["FAILED: failed tests, alone", "== FAILED"]
 
 
+def test_the_tests_that_failed_are_named(ci):
+    make = ci / "bin" / "make"
+    failed = (
+        'case "$*" in "test "*|"property "*) cache=${2##*cache_dir=}; cache=${cache%% *}\n'
+        "mkdir -p $cache/v/cache\n"
+        'echo \'{"tests/test_a.py::test_b": true}\' | sed "s/[{}]/\\n/g" >$cache/v/cache/lastfailed ;; esac\n'
+    )
+    make.write_text(make.read_text().replace('echo "$1" >>begun\n', f'echo "$1" >>begun\n{failed}'))
+    assert run(ci, "test 60 2", "test 1 2")[3] == [
+        "FAILED: failed tests, alone",
+        "FAILED: tests/test_a.py::test_b",
+        "== FAILED",
+    ]
+    assert run(ci, "property 60 2")[3] == [
+        "FOUND: something by property tests, new examples (see above, the seed too)",
+        "FOUND: tests/test_a.py::test_b",
+        "== all good",
+    ]
+
+
 def test_tests_that_hang_are_not_run_once_more(ci):
     _, status, begun, notes = run(ci, "test 100000 0")
     assert (status, begun.count("test")) == (1, 1)

@@ -45,12 +45,14 @@ def sanitized(project, preset, *files):
         "PYTHONDONTWRITEBYTECODE": "1",
     }
     done = subprocess.run(command, cwd=project, env=env, capture_output=True, timeout=60, check=False)
-    return done.returncode, [line for line in notes.read_text().splitlines() if "FLAKY" in line]
+    said = notes.read_text().splitlines()
+    return done.returncode, [line for line in said if line.startswith(("FLAKY", "FAILED"))]
 
 
 def test_a_run_names_what_failed_in_it_and_nothing_of_the_run_before(project):
     (project / "test_a.py").write_text(TEST.format(name="fails_twice", failures=2))
     (project / "test_b.py").write_text(TEST.format(name="fails_once", failures=1))
-    assert sanitized(project, "asan", "test_a.py") == (1, []), "it fails alone, too"
+    failed = "FAILED: test_a.py::test_fails_twice (under asan, alone too)"
+    assert sanitized(project, "asan", "test_a.py") == (1, [failed])
     flaky = "FLAKY: test_b.py::test_fails_once (failed under tsan among others, passed alone)"
     assert sanitized(project, "tsan", "test_b.py") == (0, [flaky])
