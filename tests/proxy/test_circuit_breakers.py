@@ -191,7 +191,9 @@ def test_a_probe_whose_client_leaves_makes_room_for_the_next(stage):
 def test_a_worker_that_was_not_there_is_probed_as_soon_as_its_health_check_answers(stage):
     """A few quick crashes would otherwise close a whole fleet for a minute."""
     first = stage.worker()
-    router = stage.router(first, stage.worker(), health_check_interval_secs=0.05, **LATER)
+    # Health checks alone would take the worker out of rotation, and then no request could open its breaker.
+    options = {**LATER, "cb_failure_threshold": 1, "health_failure_threshold": 1_000_000}
+    router = stage.router(first, stage.worker(), health_check_interval_secs=0.05, **options)
     client = stage.client(router)
     first.stop()
 

@@ -122,8 +122,9 @@ def test_clients_are_served_while_more_silent_connections_come_than_may(stage):
     for _ in range(100):
         client = stage.client(router)
         assert client.ask("GET", "/x").status == 200
-    assert metric(router, "client_connections") <= 200
-    assert sum(client.readable(0) for client in silent) == 200
+    # The last one that made room is closed by a thread of its own.
+    eventually(lambda: metric(router, "client_connections") <= 200)
+    eventually(lambda: sum(client.readable(0) for client in silent) == 200)
 
 
 def test_connections_at_work_are_never_closed_for_a_new_one(stage):
