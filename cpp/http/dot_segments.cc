@@ -23,10 +23,11 @@ char NextDecoded(std::string_view path, size_t* at) {
 }
 
 // Whether some server may find that the path leaves where it begins. Depth is what it is at least, whichever separators
-// that server knows: a name counts once between two slashes, however many other separators are in it, and each `..` counts.
+// that server knows: a name counts once between two slashes, however many other separators are in it, and not at all behind
+// a `;`, which may cut it off together with the separator before it; each `..` counts.
 bool MayLeave(std::string_view path) {
   int depth = 0;
-  bool named = false;  // since the last slash or `..`
+  bool named = false;  // since the last slash or `..`, or cut off
   for (size_t at = 1; at <= path.size();) {
     size_t dots = 0;
     bool other = false;
@@ -56,7 +57,7 @@ bool MayLeave(std::string_view path) {
       ++depth;
       named = true;
     }
-    if (slash) named = false;
+    named = !slash && (named || parameters);
   }
   return false;
 }

@@ -16,6 +16,8 @@ PATHS = st.lists(PIECES, max_size=14).map(lambda pieces: b"/" + b"".join(pieces)
 @given(PATHS)
 @example(b"/a%2fb/..\\..")
 @example(b"/a/..%2f..")
+@example(b"/;\\%/..")
+@example(b"/a/..;\\b/..")
 def test_dot_segments_agree_with_the_twin(path):
     resolved = testing.resolve_dot_segments(path)
     assert resolved == dot_segments.resolve(path)
