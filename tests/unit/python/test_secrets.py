@@ -220,6 +220,7 @@ def test_what_would_end_a_header_or_a_request_line_is_refused(settings: dict[str
         ("http://u:SECRET@2", "http://...@2"),
         ("http://a/v?token=SECRET", "http://a/..."),
         ("http://a:SECRET", "http://a:..."),
+        ("http://u:0000", "http://u:..."),  # no port, so perhaps the password before a blank
         ("secret://u:SECRET@a", "...@a"),
     ],
 )
