@@ -39,22 +39,30 @@ void PrefixReader::Text::Clear() {
 
 bool PrefixReader::Read(std::string_view name, ondemand::value& value) {
   if (IsNull(value)) return true;
-  if (name == "messages") return ReadMessages(value);
-  if (name == "input") return ReadPrompt(Form::kInput, value);
-  if (name == "prompt") return ReadPrompt(Form::kPrompt, value);
-  if (name == "text") return ReadPrompt(Form::kText, value);
-  if (name == "input_ids") return ReadPrompt(Form::kInputIds, value);
-  if (name == "token_ids") return ReadPrompt(Form::kTokenIds, value);
-  if (name == "query") return ReadPrompt(Form::kQuery, value);
+  const PromptForm form = PromptFormOf(name);
+  if (form == PromptForm::kMessages || form == PromptForm::kContents) return ReadMessages(form, value);
+  if (form != PromptForm::kNone) return ReadPrompt(form, value);
   if (name == "system" || name == "instructions") {
     Text* const text = name == "system" ? &system_ : &instructions_;
     text->Clear();
     return ReadContent(value, text);
   }
+  if (name == "systemInstruction" || name == "system_instruction") return ReadSystemParts(value);
   return true;
 }
 
-void PrefixReader::StartOver(Form form) {
+// Gemini's: {"parts": …}.
+bool PrefixReader::ReadSystemParts(ondemand::value& value) {
+  system_instruction_.Clear();
+  if (TypeOf(value) != json_type::object) return ReadContent(value, &system_instruction_);
+  ondemand::object object;
+  if (value.get_object().get(object) != simdjson::SUCCESS) return false;
+  return ForEachMember(object, end_, [this](std::string_view member, ondemand::value& field) {
+    return member != "parts" || IsNull(field) || ReadContent(field, &system_instruction_);
+  });
+}
+
+void PrefixReader::StartOver(PromptForm form) {
   form_ = form;
   lead_.Clear();
   first_.Clear();
@@ -63,8 +71,9 @@ void PrefixReader::StartOver(Form form) {
   prompt_broken_ = false;
 }
 
-bool PrefixReader::ReadMessages(ondemand::value& value) {
-  StartOver(Form::kMessages);
+bool PrefixReader::ReadMessages(PromptForm form, ondemand::value& value) {
+  if (form_ < form || (form == PromptForm::kContents && TypeOf(value) != json_type::array)) return true;
+  StartOver(form);
   prompt_broken_ = TypeOf(value) != json_type::array;
   if (prompt_broken_) return true;
   ondemand::array messages;
@@ -81,6 +90,7 @@ bool PrefixReader::ReadMessage(ondemand::value& value) {
   if (prompt_broken_) return true;
   ondemand::object message;
   if (value.get_object().get(message) != simdjson::SUCCESS) return false;
+  const std::string_view place = form_ == PromptForm::kContents ? "parts" : "content";
   std::string_view role;
   Text content;
   bool skipped = false;
@@ -92,7 +102,7 @@ bool PrefixReader::ReadMessage(ondemand::value& value) {
       role = given.value_or("");
       return true;
     }
-    if (member != "content") return true;
+    if (member != place) return true;
     content.Clear();
     skipped = !role.empty() && !counts(role);
     return skipped || IsNull(field) || ReadContent(field, &content);
@@ -107,18 +117,39 @@ bool PrefixReader::ReadMessage(ondemand::value& value) {
 }
 
 // A prompt without roles: a string, token ids, or a list of either, of which the first counts.
-bool PrefixReader::ReadPrompt(Form form, ondemand::value& value) {
+bool PrefixReader::ReadPrompt(PromptForm form, ondemand::value& value) {
   const std::optional<json_type> type = TypeOf(value);
-  if (form_ < form || (type != json_type::string && type != json_type::array)) return true;
+  const bool compared = type == json_type::object && IsCompared(form);
+  if (form_ < form || (type != json_type::string && type != json_type::array && !compared)) return true;
   StartOver(form);
   if (*type == json_type::string) {
     const std::optional<std::string_view> text = ReadString(value);
-    if (text) first_.Append(*text, limit_);
+    if (text) SetText(*text);
     prompt_broken_ = !text;
     return true;
   }
+  if (compared) return ReadCompared(value);
   ondemand::array array;
   return value.get_array().get(array) == simdjson::SUCCESS && ReadFirst(array, /*nested=*/false);
+}
+
+void PrefixReader::SetText(std::string_view text) {
+  if (form_ == PromptForm::kPromptEmbeds && !text.empty()) {
+    first_.Append(NameOfData(text), limit_);
+  } else {
+    first_.Append(text, limit_);
+  }
+}
+
+// {"content": parts}.
+bool PrefixReader::ReadCompared(ondemand::value& value) {
+  ondemand::object object;
+  if (value.get_object().get(object) != simdjson::SUCCESS) return false;
+  const bool whole = ForEachMember(object, end_, [this](std::string_view member, ondemand::value& field) {
+    return member != "content" || IsNull(field) || ReadContent(field, &first_);
+  });
+  prompt_broken_ = prompt_broken_ || first_.broken;
+  return whole;
 }
 
 bool PrefixReader::ReadFirst(ondemand::array& array, bool nested) {
@@ -142,7 +173,7 @@ bool PrefixReader::ReadFirst(ondemand::array& array, bool nested) {
       case json_type::string: {
         if (!is_first) return true;
         const std::optional<std::string_view> text = ReadString(element);
-        if (text) first_.Append(*text, limit_);
+        if (text) SetText(*text);
         prompt_broken_ = !text;
         return true;
       }
@@ -153,7 +184,8 @@ bool PrefixReader::ReadFirst(ondemand::array& array, bool nested) {
         return element.get_array().get(inner) == simdjson::SUCCESS && ReadFirst(inner, /*nested=*/true);
       }
       case json_type::object:  // Responses' items
-        prompt_broken_ = nested || form_ != Form::kInput;
+        if (!nested && IsCompared(form_)) return !is_first || ReadCompared(element);
+        prompt_broken_ = nested || form_ != PromptForm::kInput;
         return prompt_broken_ || Decided() || ReadMessage(element);
       default:
         prompt_broken_ = true;
@@ -199,8 +231,8 @@ bool PrefixReader::ReadPart(ondemand::value& value, Text* text) {
 void PrefixReader::Finish() {
   using Kind = PrefixAnchor::Kind;
   *out_ = {};
-  if (prompt_broken_ || system_.broken || instructions_.broken) return;
-  for (Text* system : {&system_, &instructions_, &lead_}) {
+  if (prompt_broken_ || system_.broken || instructions_.broken || system_instruction_.broken) return;
+  for (Text* system : {&system_, &instructions_, &system_instruction_, &lead_}) {
     if (!system->any) continue;
     *out_ = {Kind::kSystem, std::move(system->bytes)};
     return;

@@ -8,6 +8,7 @@
 
 #include "routing/json_reading.h"
 #include "routing/prefix_digest.h"
+#include "routing/prompt_members.h"
 
 namespace vllm_router {
 
@@ -23,9 +24,6 @@ class PrefixReader {
   void Finish();
 
  private:
-  // A prompt may be there in several forms; the first of these is the one that engines look at.
-  enum class Form : uint8_t { kMessages, kInput, kPrompt, kText, kInputIds, kTokenIds, kQuery, kNone };
-
   // Pieces in a row, cut at the limit.
   struct Text {
     std::string bytes;
@@ -38,24 +36,28 @@ class PrefixReader {
 
   // These say false when what they read does not hold together. What does, and is no prompt that an engine would take,
   // is broken.
-  bool ReadPrompt(Form form, json::ondemand::value& value);
-  bool ReadMessages(json::ondemand::value& value);
+  bool ReadPrompt(PromptForm form, json::ondemand::value& value);
+  bool ReadMessages(PromptForm form, json::ondemand::value& value);
   bool ReadMessage(json::ondemand::value& value);
   bool ReadFirst(json::ondemand::array& array, bool nested);
+  void SetText(std::string_view text);
+  bool ReadCompared(json::ondemand::value& value);
+  bool ReadSystemParts(json::ondemand::value& value);
   bool ReadContent(json::ondemand::value& value, Text* text);
   bool ReadPart(json::ondemand::value& value, Text* text);
-  void StartOver(Form form);
+  void StartOver(PromptForm form);
   bool Decided() const { return has_lead_ && (lead_.any || has_first_); }
 
   const size_t limit_;
   const char* const end_;
   PrefixAnchor* const out_;
 
-  Form form_ = Form::kNone;
-  Text system_;        // Anthropic's own member
-  Text instructions_;  // Responses'
-  Text lead_;          // the first message with the role system or developer
-  Text first_;         // the first of another role, or the prompt
+  PromptForm form_ = PromptForm::kNone;
+  Text system_;              // Anthropic's own member
+  Text instructions_;        // Responses'
+  Text system_instruction_;  // Gemini's
+  Text lead_;                // the first message with the role system or developer
+  Text first_;               // the first of another role, or the prompt
   bool has_lead_ = false;
   bool has_first_ = false;
   std::vector<uint32_t> ids_;

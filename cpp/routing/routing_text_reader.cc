@@ -1,12 +1,8 @@
 #include "routing/routing_text_reader.h"
 
 #include <algorithm>
-#include <cinttypes>
-#include <cstdio>
 #include <optional>
 #include <utility>
-
-#include "hashing/hash.h"
 
 namespace vllm_router {
 namespace {
@@ -80,18 +76,11 @@ bool TakeString(ondemand::value& value, std::string* out) {
   return text.has_value();
 }
 
-std::string Digest(std::string_view base64) {
-  const Hash128 hash = Xxh3Of128(base64);
-  char hex[33];
-  std::snprintf(hex, sizeof hex, "%016" PRIx64 "%016" PRIx64, hash.high, hash.low);
-  return std::string("xxh3:") + hex;
-}
-
 // Of a data: URL what it holds, of any other the URL itself.
 std::string UrlIdentity(std::string_view url) {
   if (!url.starts_with("data:")) return std::string(url);
   const size_t comma = url.find(',');
-  return Digest(comma == std::string_view::npos ? url : url.substr(comma + 1));
+  return NameOfData(comma == std::string_view::npos ? url : url.substr(comma + 1));
 }
 
 std::string_view MediaTag(std::string_view type) {
@@ -100,6 +89,14 @@ std::string_view MediaTag(std::string_view type) {
   if (type == "audio_url" || type == "input_audio" || type == "audio") return "audio";
   if (type == "file" || type == "input_file" || type == "document") return "file";
   return {};
+}
+
+// Gemini's parts have no type.
+std::string_view MimeTag(std::string_view mime_type) {
+  for (const std::string_view tag : {"image", "video", "audio"}) {
+    if (mime_type.starts_with(tag)) return tag;
+  }
+  return "file";
 }
 
 bool IsText(std::string_view type) {
@@ -111,6 +108,7 @@ bool IsText(std::string_view type) {
 // came. Of inline data it is a digest, so that nothing large is kept.
 struct MediaIdentity {
   std::string uuid, data, url, file_id;
+  std::string mime_type;  // which no identity is
 
   const std::string& First() const {
     for (const std::string* identity : {&uuid, &data, &url}) {
@@ -123,7 +121,7 @@ struct MediaIdentity {
 // False for anything but a string; an empty one says nothing.
 bool TakeData(ondemand::value& value, std::string* identity) {
   const std::optional<std::string_view> data = ReadString(value);
-  if (data && !data->empty()) *identity = data->starts_with("data:") ? UrlIdentity(*data) : Digest(*data);
+  if (data && !data->empty()) *identity = data->starts_with("data:") ? UrlIdentity(*data) : NameOfData(*data);
   return data.has_value();
 }
 
@@ -141,7 +139,8 @@ bool ReadSource(ondemand::value& value, const char* end, MediaIdentity* media) {
     if (IsNull(field)) return true;
     if (member == "uuid") return TakeString(field, &media->uuid);
     if (member == "data" || member == "file_data") return TakeData(field, &media->data);
-    if (member == "url") return TakeUrl(field, &media->url);
+    if (member == "url" || member == "fileUri" || member == "file_uri") return TakeUrl(field, &media->url);
+    if (member == "mimeType" || member == "mime_type") return TakeString(field, &media->mime_type);
     if (member == "file_id") return TakeUrl(field, &media->file_id);
     return true;
   });
@@ -185,13 +184,12 @@ void RoutingTextReader::Read(std::string_view name, ondemand::value& value) {
 }
 
 bool RoutingTextReader::ReadMember(std::string_view name, ondemand::value& value) {
-  if (name == "messages") return ReadMessages(value);
-  if (name == "input") return ReadPrompt(Form::kInput, value);
-  if (name == "prompt") return ReadPrompt(Form::kPrompt, value);
-  if (name == "text" || name == "input_ids" || name == "token_ids") return ReadPrompt(Form::kText, value);
-  if (name == "query") return ReadPrompt(Form::kQuery, value);
+  const PromptForm form = PromptFormOf(name);
+  if (form == PromptForm::kMessages || form == PromptForm::kContents) return ReadMessages(form, value);
+  if (form != PromptForm::kNone) return ReadPrompt(form, value);
   if (name == "instructions") instructions_ = true;
   if (name == "system" || name == "instructions") return ReadSystem(value);
+  if (name == "systemInstruction" || name == "system_instruction") return ReadSystemParts(value);
   if (name == "tools") return ReadTools(value);
   for (size_t i = 0; i < kContext.size(); ++i) {
     if (name == kContext[i]) return ReadContext(i, name, value);
@@ -201,10 +199,11 @@ bool RoutingTextReader::ReadMember(std::string_view name, ondemand::value& value
 
 // ---- prompts
 
-bool RoutingTextReader::ReadMessages(ondemand::value& value) {
-  form_ = Form::kMessages;
+bool RoutingTextReader::ReadMessages(PromptForm form, ondemand::value& value) {
+  if (form_ < form || (form == PromptForm::kContents && TypeOf(value) != json_type::array)) return true;
+  form_ = form;
   framed_ = true;
-  tokens_ = false;
+  tokens_ = plain_input_ = false;
   items_.clear();
   lead_size_ = 0;
   items_.reserve(most_);
@@ -227,10 +226,11 @@ bool RoutingTextReader::ReadMessage(ondemand::value& value) {
   if (value.get_object().get(message) != simdjson::SUCCESS) return false;
   message_.Clear();
   Message& read = message_;
+  const std::string_view content = form_ == PromptForm::kContents ? "parts" : "content";
   const bool whole = ForEachMember(message, end_, [&](std::string_view member, ondemand::value& field) {
     if (member == "role") return TakeString(field, &read.role);
     if (member == "type") return TakeString(field, &read.type);
-    if (member == "content") return IsNull(field) || ReadContent(field, &read.content);
+    if (member == content) return IsNull(field) || ReadContent(field, &read.content);
     if (member == "tool_calls") return IsNull(field) || ReadCalls(field, &read.calls);
     if (member == "function_call") return IsNull(field) || ReadCall(field, &read.calls);
     if (member == "reasoning_content" || member == "reasoning" || member == "summary") {
@@ -266,9 +266,10 @@ bool RoutingTextReader::ReadMessage(ondemand::value& value) {
 }
 
 // A prompt without roles: a string, token ids, or a list of either, of which the first counts.
-bool RoutingTextReader::ReadPrompt(Form form, ondemand::value& value) {
+bool RoutingTextReader::ReadPrompt(PromptForm form, ondemand::value& value) {
   const std::optional<json_type> type = TypeOf(value);
-  if (form_ < form || (type != json_type::string && type != json_type::array)) return true;
+  const bool compared = type == json_type::object && IsCompared(form);
+  if (form_ < form || (type != json_type::string && type != json_type::array && !compared)) return true;
   form_ = form;
   framed_ = tokens_ = plain_input_ = false;
   items_.clear();
@@ -277,14 +278,33 @@ bool RoutingTextReader::ReadPrompt(Form form, ondemand::value& value) {
   if (*type == json_type::string) {
     const std::optional<std::string_view> text = ReadString(value);
     if (!text) return false;
-    framed_ = responses_ && form == Form::kInput;
-    plain_input_ = form == Form::kInput;
+    framed_ = responses_ && form == PromptForm::kInput;
+    plain_input_ = form == PromptForm::kInput;
     if (framed_) items_.append({kItem}).append("user").append({kText});
-    items_.append(*text);
+    SetText(*text);
     return true;
   }
+  if (compared) return ReadCompared(value);
   ondemand::array array;
   return value.get_array().get(array) == simdjson::SUCCESS && ReadFirst(array, /*nested=*/false);
+}
+
+void RoutingTextReader::SetText(std::string_view text) {
+  if (form_ == PromptForm::kPromptEmbeds && !text.empty()) {
+    AppendTag("embeds", &items_);
+    items_.append(NameOfData(text));
+  } else {
+    items_.append(text);
+  }
+}
+
+// {"content": parts}.
+bool RoutingTextReader::ReadCompared(ondemand::value& value) {
+  ondemand::object object;
+  if (value.get_object().get(object) != simdjson::SUCCESS) return false;
+  return ForEachMember(object, end_, [this](std::string_view member, ondemand::value& field) {
+    return member != "content" || IsNull(field) || ReadContent(field, &items_);
+  });
 }
 
 bool RoutingTextReader::ReadFirst(ondemand::array& array, bool nested) {
@@ -307,7 +327,7 @@ bool RoutingTextReader::ReadFirst(ondemand::array& array, bool nested) {
       case json_type::string: {
         if (!is_first) return true;
         const std::optional<std::string_view> text = ReadString(element);
-        if (text) items_.assign(*text);
+        if (text) SetText(*text);
         return text.has_value();
       }
       case json_type::array: {
@@ -317,7 +337,8 @@ bool RoutingTextReader::ReadFirst(ondemand::array& array, bool nested) {
         return element.get_array().get(inner) == simdjson::SUCCESS && ReadFirst(inner, /*nested=*/true);
       }
       case json_type::object:  // Responses' items, whatever the path
-        if (nested || form_ != Form::kInput) return false;
+        if (!nested && IsCompared(form_)) return !is_first || ReadCompared(element);
+        if (nested || form_ != PromptForm::kInput) return false;
         framed_ = true;
         return Full() || ReadMessage(element);
       default:
@@ -342,6 +363,18 @@ bool RoutingTextReader::ReadSystem(ondemand::value& value) {
   system_.clear();
   system_.append({kItem}).append("system");
   return ReadContent(value, &system_);
+}
+
+// Gemini's: {"parts": …}.
+bool RoutingTextReader::ReadSystemParts(ondemand::value& value) {
+  system_.clear();
+  system_.append({kItem}).append("system");
+  if (TypeOf(value) != json_type::object) return ReadContent(value, &system_);
+  ondemand::object object;
+  if (value.get_object().get(object) != simdjson::SUCCESS) return false;
+  return ForEachMember(object, end_, [this](std::string_view member, ondemand::value& field) {
+    return member != "parts" || IsNull(field) || ReadContent(field, &system_);
+  });
 }
 
 bool RoutingTextReader::ReadTools(ondemand::value& value) {
@@ -374,8 +407,9 @@ bool RoutingTextReader::ReadPartOrText(ondemand::value& value, std::string* part
 bool RoutingTextReader::ReadPart(ondemand::value& value, std::string* parts) {
   ondemand::object part;
   if (value.get_object().get(part) != simdjson::SUCCESS) return false;
-  std::string type, text, uuid, name, input, result;
+  std::string type, text, uuid, name, input, result, calls;
   MediaIdentity media;
+  const bool gemini = form_ == PromptForm::kContents;
   bool has_text = false;
   const bool whole = ForEachMember(part, end_, [&](std::string_view member, ondemand::value& field) {
     if (IsNull(field)) return true;
@@ -387,6 +421,10 @@ bool RoutingTextReader::ReadPart(ondemand::value& value, std::string* parts) {
     if (member == "text" || member == "thinking") {
       has_text = true;
       return TakeString(field, &text);
+    }
+    if (gemini && (member == "functionCall" || member == "function_call")) return ReadCall(field, &calls);
+    if (gemini && (member == "inlineData" || member == "inline_data" || member == "fileData")) {
+      return ReadSource(field, end_, &media);
     }
     if (member == "image_url" || member == "video_url" || member == "audio_url" || member == "file_url" ||
         member == "source" || member == "input_audio" || member == "file" || member == "file_id" ||
@@ -414,6 +452,12 @@ bool RoutingTextReader::ReadPart(ondemand::value& value, std::string* parts) {
   } else if (type == "thinking" || type == "reasoning") {
     AppendTag("reasoning", parts);
     parts->append(text);
+  } else if (!calls.empty()) {
+    parts->append(calls);
+  } else if (gemini && !media.First().empty()) {
+    ++out_->media;
+    AppendTag(MimeTag(media.mime_type), parts);
+    parts->append(media.First());
   } else {
     return AppendWhole(part, parts);
   }
@@ -449,19 +493,22 @@ bool RoutingTextReader::ReadCalls(ondemand::value& value, std::string* calls) {
   return ForEachElement(array, end_, [&](ondemand::value& call) { return ReadCall(call, calls); });
 }
 
-// {"function": {"name": …, "arguments": …}}, or that object itself.
+// {"function": {"name": …, "arguments": …}}, or that object itself; Gemini says args.
 bool RoutingTextReader::ReadCall(ondemand::value& value, std::string* calls) {
   ondemand::object call;
   if (value.get_object().get(call) != simdjson::SUCCESS) return false;
   std::string name, arguments;
   bool inner = false;
+  const std::string_view arguments_too = form_ == PromptForm::kContents ? "args" : "arguments";
   const bool whole = ForEachMember(call, end_, [&](std::string_view member, ondemand::value& field) {
     if (member == "function" || member == "custom") {
       inner = TypeOf(field) == json_type::object;
       return !inner || ReadCall(field, calls);
     }
     if (member == "name") return TakeString(field, &name);
-    if (member == "arguments" || member == "input") return AppendValue(field, end_, &arguments);
+    if (member == "arguments" || member == "input" || member == arguments_too) {
+      return AppendValue(field, end_, &arguments);
+    }
     return true;
   });
   if (!whole || inner) return whole;
@@ -475,8 +522,8 @@ void RoutingTextReader::Finish() { Finish({}, /*scoped=*/false); }
 void RoutingTextReader::Finish(std::string_view model) { Finish(model, /*scoped=*/true); }
 
 void RoutingTextReader::Finish(std::string_view model, bool scoped) {
-  if (form_ == Form::kNone || broken_) return;
-  if (pathless_ && plain_input_ && instructions_ && form_ == Form::kInput) {
+  if (form_ == PromptForm::kNone || broken_) return;
+  if (pathless_ && plain_input_ && instructions_ && form_ == PromptForm::kInput) {
     items_.insert(0, std::string({kItem}).append("user").append({kText}));
     framed_ = true;
   }
@@ -496,7 +543,7 @@ void RoutingTextReader::Finish(std::string_view model, bool scoped) {
   std::string before = scoped ? TextScope(model, salt) : std::string();
   out_->scope = before.size();
   const size_t limit = limit_ + before.size();
-  if (!framed_ && form_ != Form::kQuery && !items_.empty() && items_.size() <= limit_) {
+  if (!framed_ && form_ < PromptForm::kInputIds && !items_.empty() && items_.size() <= limit_) {
     out_->asks = RoutingText::Asks::kPrompt;
   }
   const bool any_items = !items_.empty();
@@ -514,7 +561,8 @@ void RoutingTextReader::Finish(std::string_view model, bool scoped) {
   }
   items_.insert(0, before);
   const bool plain = system_.empty() && context_[kDocuments].empty() && out_->media == 0;
-  if (framed_ && form_ == Form::kMessages && !anthropic_ && any_items && plain && items_.size() <= limit) {
+  if (framed_ && form_ == PromptForm::kMessages && !anthropic_ && any_items && plain &&
+      items_.size() <= limit) {
     out_->asks = RoutingText::Asks::kChat;
   }
   items_.resize(std::min(items_.size(), limit));

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "routing/json_reading.h"
+#include "routing/prompt_members.h"
 #include "routing/routing_text.h"
 
 namespace vllm_router {
@@ -26,17 +27,17 @@ class RoutingTextReader {
   void Finish();
 
  private:
-  // A prompt may be there in several forms; the first of these is the one that engines look at.
-  enum class Form : uint8_t { kMessages, kInput, kPrompt, kText, kQuery, kNone };
-
   // These say false when what they read does not hold together, or is no prompt that an engine would take.
   bool ReadMember(std::string_view name, json::ondemand::value& value);
-  bool ReadMessages(json::ondemand::value& value);
+  bool ReadMessages(PromptForm form, json::ondemand::value& value);
   bool ReadMessage(json::ondemand::value& value);
-  bool ReadPrompt(Form form, json::ondemand::value& value);
+  bool ReadPrompt(PromptForm form, json::ondemand::value& value);
   bool ReadFirst(json::ondemand::array& array, bool nested);
+  bool ReadCompared(json::ondemand::value& value);
+  void SetText(std::string_view text);
   bool ReadContext(size_t place, std::string_view name, json::ondemand::value& value);
   bool ReadSystem(json::ondemand::value& value);
+  bool ReadSystemParts(json::ondemand::value& value);
   bool ReadTools(json::ondemand::value& value);
   bool ReadContent(json::ondemand::value& value, std::string* parts);
   bool ReadPart(json::ondemand::value& value, std::string* parts);
@@ -61,7 +62,7 @@ class RoutingTextReader {
     void Clear();
   };
 
-  Form form_ = Form::kNone;
+  PromptForm form_ = PromptForm::kNone;
   Message message_;
   std::string items_;     // or the prompt itself
   size_t lead_size_ = 0;  // of items_

@@ -4,6 +4,8 @@ import hashlib
 import json
 import struct
 
+from tests.models.routing_text import COMPARED, PROMPTS, digest
+
 LEADS = ("system", "developer")
 TEXTS = ("text", "input_text", "output_text")
 
@@ -91,10 +93,24 @@ def prefix_anchor(body: bytes | str, limit: int = 1024) -> tuple[str, bytes] | N
             return None
         system = text_of(members.get("system")) or text_of(members.get("instructions"))
         lead, first = "", ""
-        for name in ("messages", "input", "prompt", "text", "input_ids", "token_ids", "query"):
+        if members.get("systemInstruction") is not None:
+            system = system or text_of(members["systemInstruction"].get("parts"))
+        for name in ("messages", *PROMPTS, "contents"):
             value = members.get(name)
             if name == "messages" and value is not None:
                 lead, first = of_messages(value)
+                break
+            if name == "contents" and isinstance(value, list):
+                lead, first = of_messages([{"role": i.get("role"), "content": i.get("parts")} for i in value])
+                break
+            if name in COMPARED and isinstance(value, list) and value and isinstance(value[0], dict):
+                value = value[0]
+            if name in COMPARED and isinstance(value, dict):
+                first = text_of(value.get("content"))
+                break
+            if name == "prompt_embeds" and isinstance(value, str | list):
+                text = value if isinstance(value, str) else "".join(value[:1])
+                first = digest(text) if text else ""
                 break
             if isinstance(value, str | list):
                 lead, first = of_prompt(value, name == "input")

@@ -53,6 +53,20 @@ def of_media(part: dict[str, Any]) -> str:
     return ""
 
 
+def gemini_part_of(part: dict[str, Any]) -> str | None:
+    call = part.get("functionCall")
+    if call is not None:
+        return f"{GS}call:{call.get('name') or ''}:{compact(call.get('args', ''))}"
+    for source in (part.get("inlineData"), part.get("fileData")):
+        if source is None:
+            continue
+        found = digest(source["data"]) if source.get("data") else source.get("fileUri") or ""
+        tag = (source.get("mimeType") or "").partition("/")[0]
+        if found:
+            return f"{GS}{tag if tag in ('image', 'video', 'audio') else 'file'}:{found}"
+    return None
+
+
 def part_of(part: Any) -> list[str]:
     """The parts that it becomes, each with its separator."""
     if isinstance(part, str):
@@ -60,6 +74,9 @@ def part_of(part: Any) -> list[str]:
     kind = part.get("type") or ""
     if kind in TEXT or (not kind and "text" in part):
         return [US + (part.get("text") or "")]
+    gemini = gemini_part_of(part)
+    if gemini is not None:
+        return [gemini]
     for tag, kinds in MEDIA.items():
         if kind in kinds:
             return [f"{GS}{tag}:{of_media(part)}"]
@@ -119,6 +136,13 @@ def item_of(message: dict[str, Any]) -> tuple[str, str]:
     return role, f"{RS}{role}{':' + name if name else ''}{reasoning}{content}{calls}"
 
 
+PROMPTS = (
+    *("input", "prompt", "text", "input_ids", "token_ids", "prompt_token_ids"),
+    *("query", "queries", "text_1", "data_1", "prompt_embeds"),
+)
+COMPARED = ("query", "queries", "text_1", "data_1")
+
+
 def first_of(prompt: list[Any]) -> Any:
     if prompt and isinstance(prompt[0], list):
         return list(prompt[0])
@@ -137,13 +161,24 @@ def routing_text(body: dict[str, Any], path: str = "") -> bytes | list[int] | No
     if messages is None and isinstance(given, str) and responses:
         messages = [{"role": "user", "content": given}]
     if messages is None:
-        for member in ("input", "prompt", "text", "input_ids", "token_ids", "query"):
+        for member in PROMPTS:
             value = body.get(member)
-            if isinstance(value, str):
-                return value.encode()
+            if member in COMPARED:
+                if isinstance(value, list) and value and isinstance(value[0], dict):
+                    value = value[0]
+                if isinstance(value, dict):
+                    return "".join(content_of(value.get("content"))).encode()
             if isinstance(value, list):
-                found = first_of(value)
-                return found if isinstance(found, list) else found.encode()
+                value = first_of(value)
+            if isinstance(value, str):
+                return (
+                    f"{GS}embeds:{digest(value)}" if member == "prompt_embeds" and value else value
+                ).encode()
+            if isinstance(value, list):
+                return value
+    if messages is None and isinstance(body.get("contents"), list):
+        messages = [{"role": item.get("role"), "content": item.get("parts")} for item in body["contents"]]
+    if messages is None:
         return None
 
     items = [item_of(message) for message in messages]
@@ -153,6 +188,8 @@ def routing_text(body: dict[str, Any], path: str = "") -> bytes | list[int] | No
     context = "".join(f"{US}{name}={compact(body[name])}" for name in CONTEXT if body.get(name) is not None)
     text = f"{RS}context{context}" if context else ""
     system = body.get("system") if body.get("system") is not None else body.get("instructions")
+    if body.get("systemInstruction") is not None:
+        system = body["systemInstruction"].get("parts") or []
     if system is not None:
         text += f"{RS}system" + "".join(content_of(system))
     text += "".join(item for _, item in items[:lead])

@@ -36,7 +36,23 @@ bodies = st.fixed_dictionaries(
         "input": prompts | st.lists(messages, max_size=3),
         "prompt": st.none() | prompts,
         "text": texts,
-        "query": texts,
+        "query": texts | st.fixed_dictionaries({"content": content}),
+        "text_1": texts | st.lists(texts, max_size=2),
+        "data_1": st.lists(st.fixed_dictionaries({"content": content}), min_size=1, max_size=2),
+        "prompt_embeds": texts | st.lists(texts, min_size=1, max_size=2),
+        "contents": st.lists(
+            st.fixed_dictionaries(
+                {},
+                optional={
+                    "role": st.sampled_from(["user", "model"]),
+                    "parts": st.lists(st.fixed_dictionaries({"text": texts}), max_size=2),
+                },
+            ),
+            max_size=2,
+        ),
+        "systemInstruction": st.fixed_dictionaries(
+            {"parts": st.lists(st.fixed_dictionaries({"text": texts}), max_size=2)}
+        ),
         "input_ids": ids,
         "system": st.none() | texts | st.lists(parts, max_size=2),
         "instructions": st.none() | texts,

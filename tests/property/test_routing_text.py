@@ -60,6 +60,26 @@ items = st.one_of(
     st.fixed_dictionaries({"type": st.just("function_call_output"), "output": texts}),
     st.fixed_dictionaries({"type": st.just("item_reference"), "id": texts}),
 )
+gemini_parts = st.one_of(
+    st.fixed_dictionaries({"text": texts}),
+    st.fixed_dictionaries(
+        {
+            "inlineData": st.fixed_dictionaries(
+                {"mimeType": st.sampled_from(["image/png", "text/x"]), "data": texts}
+            )
+        }
+    ),
+    st.fixed_dictionaries({"fileData": st.fixed_dictionaries({"fileUri": texts})}),
+    st.fixed_dictionaries({"functionCall": st.fixed_dictionaries({"name": names, "args": calls})}),
+    st.fixed_dictionaries({"functionResponse": calls}),
+)
+contents = st.lists(
+    st.fixed_dictionaries(
+        {"parts": st.lists(gemini_parts, max_size=3)}, optional={"role": st.sampled_from(["user", "model"])}
+    ),
+    max_size=3,
+)
+compared = st.fixed_dictionaries({"content": st.lists(parts, max_size=3)})
 ids = st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=5)
 prompts = texts | st.lists(texts, min_size=1, max_size=3) | ids | st.lists(ids, min_size=1, max_size=2)
 bodies = st.fixed_dictionaries(
@@ -69,6 +89,17 @@ bodies = st.fixed_dictionaries(
         "messages": st.none() | st.lists(messages, max_size=4),
         "input": prompts | st.lists(items, min_size=1, max_size=3),
         "prompt": st.none() | prompts,
+        "text": texts,
+        "input_ids": ids,
+        "prompt_token_ids": ids,
+        "query": texts | compared,
+        "queries": texts
+        | st.lists(texts, min_size=1, max_size=2)
+        | st.lists(compared, min_size=1, max_size=2),
+        "text_1": texts | st.lists(texts, min_size=1, max_size=2),
+        "data_1": texts | compared,
+        "prompt_embeds": texts | st.lists(texts, min_size=1, max_size=2),
+        "contents": contents,
         "system": texts | st.lists(parts, max_size=2),
         "instructions": st.none() | texts,
         "tools": st.lists(st.dictionaries(texts, values, max_size=2), max_size=2),

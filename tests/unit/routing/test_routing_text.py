@@ -233,6 +233,55 @@ def test_prompts_without_roles_are_the_text_themselves(body, path, prompt):
     assert read(body, path) == prompt
 
 
+@pytest.mark.parametrize(
+    ("body", "prompt"),
+    [
+        ({"prompt_token_ids": [7, 8, 9]}, [7, 8, 9]),
+        ({"queries": ["Once", "Twice"], "documents": ["a"]}, "Once"),
+        ({"text_1": "Once", "text_2": ["a", "b"]}, "Once"),
+        (
+            {"data_1": [{"content": [{"type": "text", "text": "Once"}, CAT]}], "data_2": "a"},
+            f"{US}Once{GS}image:https://x/cat.png",
+        ),
+        ({"query": {"content": [{"type": "text", "text": "Once"}]}, "documents": ["a"]}, f"{US}Once"),
+        ({"prompt_embeds": PIXEL}, f"{GS}embeds:{digest(PIXEL)}"),
+        ({"prompt_embeds": [PIXEL, "AAAA"]}, f"{GS}embeds:{digest(PIXEL)}"),
+        ({"prompt": "Once", "prompt_embeds": PIXEL}, "Once"),
+    ],
+)
+def test_prompts_of_scores_of_embeddings_and_of_ids_are_read(body, prompt):
+    """mending row 40: bodies without `messages`, `prompt` or `input` had no text."""
+    assert read(body) == prompt
+
+
+@pytest.mark.parametrize("instruction", ["systemInstruction", "system_instruction"])
+def test_gemini_contents_read_like_messages(instruction):
+    """mending row 40: `contents` had no text."""
+    parts = [
+        {"text": "What is this?"},
+        {"inlineData": {"mimeType": "image/png", "data": PIXEL}},
+        {"fileData": {"mimeType": "application/pdf", "fileUri": "https://x/a.pdf"}},
+    ]
+    asked = {
+        "contents": [{"role": "user", "parts": parts}],
+        instruction: {"parts": [{"text": "You are helpful."}]},
+    }
+    text = testing.routing_text(json.dumps(asked))["text"].decode()
+    assert text == (
+        f"{RS}system{US}You are helpful."
+        f"{RS}user{US}What is this?{GS}image:{digest(PIXEL)}{GS}file:https://x/a.pdf"
+    )
+    call = {"functionCall": {"name": "f", "args": {"a": 1}}}
+    asked["contents"] += [
+        {"role": "model", "parts": [call]},
+        {"role": "user", "parts": [{"functionResponse": {"a": 2}}]},
+    ]
+    longer = testing.routing_text(json.dumps(asked))["text"].decode()
+    assert longer == (
+        f'{text}{RS}model{GS}call:f:{{"a":1}}{RS}user{GS}other:{{"functionResponse":{{"a":2}}}}'
+    )
+
+
 def test_messages_win_over_other_forms_wherever_they_stand():
     for body in ({"prompt": "p", "messages": [HELLO]}, {"messages": [HELLO], "prompt": "p"}):
         assert read(body) == f"{RS}user{US}Hello!"
