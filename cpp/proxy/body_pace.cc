@@ -1,7 +1,5 @@
 #include "proxy/body_pace.h"
 
-#include <algorithm>
-
 namespace vllm_router {
 
 void BodyPace::Waited(int64_t nanos) {
@@ -9,7 +7,8 @@ void BodyPace::Waited(int64_t nanos) {
   waited_ns_ += nanos;
   while (waited_ns_ >= step_ns_) {
     waited_ns_ -= step_ns_;
-    state_ = step_bytes_ < Least(step_ns_) ? Rate::kSlow : Rate::kMoving;
+    state_ = step_bytes_ < StepLeast() ? Rate::kSlow : Rate::kMoving;
+    all_steps_ = std::min(all_steps_ + 1, kDoublingSteps * kMostDoublings);
     window_bytes_ += step_bytes_;
     step_bytes_ = 0;
     if (++steps_ < kSteps) continue;

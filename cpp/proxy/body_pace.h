@@ -9,11 +9,14 @@
 //   pace.rate()                           kMoving; kSlow since a step brought too little; kTooSlow after such a window
 //
 // Only waiting for the client counts, not the time in which a worker or memory is waited for. Slow is no error yet; it means
-// that this upload is the first to go when there is no room for others (slow_uploads.h).
+// that this upload is the first to go when there is no room for others (slow_uploads.h). What a step must bring, not to be
+// slow, doubles every five steps, or clients that send just above the rate could hold what others wait for as long as they
+// like: at 1 KiB/s, an upload of 1 MiB/s is slow once it has been waited for for 50 s.
 //
 // Values in, values out; no clock. One thread. Cost: two additions per call.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 namespace vllm_router {
@@ -28,7 +31,7 @@ class BodyPace {
 
   void Arrived(uint64_t bytes) {
     step_bytes_ += bytes;
-    if (step_bytes_ >= Least(step_ns_) && state_ == Rate::kSlow) state_ = Rate::kMoving;
+    if (state_ == Rate::kSlow && step_bytes_ >= StepLeast()) state_ = Rate::kMoving;
   }
   void Waited(int64_t nanos);
   Rate rate() const { return state_; }
@@ -40,15 +43,23 @@ class BodyPace {
  private:
   static constexpr int64_t kNanosPerMs = 1'000'000;
   static constexpr uint64_t kNanosPerSecond = 1'000'000'000;
+  static constexpr int kDoublingSteps = 5;
+  static constexpr int kMostDoublings = 24;  // no upload over a network brings so much
   // What the rate brings in so much time.
   uint64_t Least(int64_t nanos) const { return rate_ * static_cast<uint64_t>(nanos) / kNanosPerSecond; }
+
+  // Of this step.
+  uint64_t StepLeast() const {
+    return Least(step_ns_) << std::min(all_steps_ / kDoublingSteps, kMostDoublings);
+  }
 
   uint64_t rate_;
   int64_t step_ns_;
   int64_t waited_ns_ = 0;  // in this step
   uint64_t step_bytes_ = 0;
   uint64_t window_bytes_ = 0;  // in the window's steps before this one
-  int steps_ = 0;
+  int steps_ = 0;              // of this window
+  int all_steps_ = 0;          // up to where the doubling ends
   Rate state_ = Rate::kMoving;
 };
 

@@ -982,7 +982,8 @@ class RouterArgs:
         group=_TIMEOUTS,
         scope="server",
         more="Slower ones get 408, after a second already when others wait for the memory or the permit that "
-        "the upload holds. A pause counts as slow, whatever --client-body-timeout-secs is.",
+        "the upload holds; the rate of that second doubles every 5 s. A pause counts as slow, whatever "
+        "--client-body-timeout-secs is.",
     )
     client_idle_timeout_secs: float = option(
         620,

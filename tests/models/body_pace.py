@@ -29,9 +29,12 @@ class BodyPace:
         if self.too_slow:
             return "too_slow"
         step = self.now // self.step
-        if self.rate_limit == 0 or step == 0 or self._brought(step, 1) >= self._least(1):
+        if self.rate_limit == 0 or step == 0 or self._was_enough(step) or self._was_enough(step - 1):
             return "moving"
-        return "moving" if self._brought(step - 1, 1) >= self._least(1) else "slow"
+        return "slow"
+
+    def _was_enough(self, step: int) -> bool:
+        return self._brought(step, 1) >= self._least(1) * 2 ** min(step // 5, 24)
 
     def _brought(self, first: int, count: int) -> int:
         return sum(size for step, size in self.arrivals if first <= step < first + count)

@@ -80,6 +80,37 @@ def test_who_holds_memory_and_brings_nothing_goes_when_others_wait_for_it(stage)
     assert slow[1].read_response().status == 200
 
 
+@pytest.mark.parametrize("holds", ["memory", "permits"])
+def test_who_sends_just_above_the_rate_goes_in_the_end_when_others_wait(stage, holds):
+    """mending rows 10 and 13: 80 such uploads held all memory for bodies, and 16 all permits."""
+    worker = stage.worker(digest)
+    options = {"policy": "consistent_hash", "body_memory_mb": 16}
+    if holds == "permits":
+        options = {"max_concurrent_requests": 2, "policy": "round_robin"}
+    router = stage.router(worker, body_rate_window_secs=3, threads=2, **options)
+    movers = [drip(stage, router, 8 * MIB, 5 * MIB) for _ in range(2)]
+    over = threading.Event()
+
+    def move():
+        while not over.wait(0.01):  # twenty times the rate
+            for client in movers:
+                client.send_what_fits(b"x" * 200)
+
+    mover = threading.Thread(target=move)
+    mover.start()
+    try:
+        if holds == "memory":
+            eventually(lambda: held(router) == 16 * MIB)
+        else:
+            eventually(lambda: metric(router, "seats_taken") == 2)
+        honest = stage.client(router)
+        assert honest.ask("POST", POSTS, body=chat("ann", 8 * MIB)).status == 200
+    finally:
+        over.set()
+        mover.join()
+    assert metric(router, 'admission_rejected_total{reason="body_too_slow"}') >= 1
+
+
 @pytest.mark.parametrize("queue_size", [100, 0])
 def test_stalled_uploads_do_not_keep_the_permits_from_others(stage, queue_size):
     """mending row 13: ten stalled uploads and ten permits; other requests are served."""
@@ -109,14 +140,16 @@ def test_stalled_uploads_do_not_keep_the_permits_from_others(stage, queue_size):
 
 def test_uploads_that_move_keep_their_permits(stage):
     worker = stage.worker(digest)
-    router = stage.router(worker, max_concurrent_requests=2, body_rate_window_secs=3, threads=2)
+    router = stage.router(
+        worker, max_concurrent_requests=2, client_min_body_rate=64, body_rate_window_secs=9, threads=2
+    )
     movers = [drip(stage, router, 2 * MIB, 100_000) for _ in range(2)]
     eventually(lambda: metric(router, "seats_taken") == 2)
     waiting = stage.client(router)
     waiting.send(request("POST", POSTS, body=b"{}"))
     eventually(lambda: metric(router, "queue_depth") == 1)
     pause = worker.gate()
-    for _ in range(20):  # 20 KiB per second, looked at every 0.1 s
+    for _ in range(20):  # 20 KiB per second, looked at every 0.3 s
         for client in movers:
             client.send(b"x" * 1024)
         pause._event.wait(0.05)

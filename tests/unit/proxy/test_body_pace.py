@@ -43,6 +43,14 @@ def test_a_burst_makes_up_for_pauses_in_its_window_only(pace):
     assert pace.rate == "too_slow"
 
 
+def test_what_a_second_must_bring_doubles_every_five(pace):
+    """mending row 10: uploads just above the rate held the memory for bodies for as long as they liked."""
+    for second in range(40):
+        pace.arrived(1024 * 2 ** (second // 5) - (second >= 30))
+        pace.waited(SECOND)
+        assert pace.rate == ("slow" if second >= 30 else "moving")
+
+
 def test_time_in_which_the_client_is_not_waited_for_does_not_count(pace):
     for _ in range(100):  # each byte is there when it is looked for
         pace.arrived(1)
