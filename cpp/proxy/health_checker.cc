@@ -37,6 +37,24 @@ void BreakerMoved(
   if (change.to == BreakerState::kClosed && lane.health != nullptr) lane.health->Recovered(worker);
 }
 
+// One thread at a time, or two breakers could both be the last that may open. The fleet is published before the next one
+// looks at it.
+void SettleFailure(
+    Lane& lane, const std::shared_ptr<Worker>& worker, BreakerPass& pass, FailedAt at, std::string_view why) {
+  const BreakerOptions& options = lane.options.breaker;
+  std::lock_guard lock(lane.gates.ejecting);
+  const bool may_open = MayEject(*lane.router->fleet());
+  const int64_t now = lane.clock.NowNanos();
+  const std::optional<BreakerChange> change =
+      at == FailedAt::kEnd ? pass.SettleEnd(options, /*broke_off=*/true, now, may_open)
+                           : pass.Settle(options, BreakerVerdict::kFailure, now, may_open);
+  if (change) {
+    BreakerMoved(lane, worker, *change, why);
+  } else if (!may_open && worker->breaker.IsHeldClosed(options)) {
+    lane.recorder.ejections_overflow.fetch_add(1, std::memory_order_relaxed);
+  }
+}
+
 void WorkersComeDue(Lane& lane, const FleetView& fleet) {
   const int64_t now = lane.clock.NowNanos();
   bool rested = false;

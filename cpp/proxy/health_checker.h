@@ -84,4 +84,11 @@ void EndPanic(Lane& lane, const Worker& found);
 void BreakerMoved(
     Lane& lane, const std::shared_ptr<Worker>& worker, BreakerChange change, std::string_view why);
 
+// Settles `pass` with a failure of `worker` that the request may have caused: a 5xx, a lost connection, a timeout after it
+// was sent. So it opens a closed breaker only while MayEject(); what shows that the worker cannot be reached is not held to
+// that. At the response's head (or instead of it), or at its end. Any lane's thread.
+enum class FailedAt : uint8_t { kHead, kEnd };
+void SettleFailure(
+    Lane& lane, const std::shared_ptr<Worker>& worker, BreakerPass& pass, FailedAt at, std::string_view why);
+
 }  // namespace vllm_router

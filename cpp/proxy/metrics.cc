@@ -473,7 +473,8 @@ void Metrics::Collector::WriteWorkers(Page* page, const FleetView& fleet) const 
   }
   page->Counter(
       "outlier_ejections_overflow_total",
-      "5xx responses that opened no circuit breaker because half of the workers' were open.");
+      "Failures of requests (5xx, losses, timeouts) that opened no circuit breaker because half of the "
+      "workers' were open.");
   page->Add(Total(&Recorder::ejections_overflow));
   page->Counter(
       "panic_requests_total", "Attempts at workers whose circuit breaker admitted none, as no other did.");

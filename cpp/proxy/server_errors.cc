@@ -1,10 +1,8 @@
 #include "proxy/server_errors.h"
 
 #include <algorithm>
-#include <mutex>
 #include <utility>
 
-#include "proxy/health_checker.h"
 #include "proxy/lane.h"
 
 namespace vllm_router {
@@ -28,7 +26,7 @@ void ServerErrors::CountAgainstAllBut(const Worker& worker) {
   for (Held& held : held_) {
     if (held.worker.get() == &worker) continue;
     held.worker->responses.CountError(WindowOf(lane_), lane_.clock.NowNanos());
-    CountAgainst(held.worker, held.pass, /*at_end=*/false, "another worker served what it answered with 5xx");
+    CountAgainst(held.worker, held.pass, FailedAt::kHead, "another worker served what it answered with 5xx");
   }
   held_.clear();
 }
@@ -45,7 +43,7 @@ void ServerErrors::SettleAlone() {
   // However often the one worker was asked, it is one request that failed.
   worker->responses.CountError(WindowOf(lane_), lane_.clock.NowNanos());
   if (DoesWorseThanFleet(*worker)) {
-    CountAgainst(worker, held_.back().pass, /*at_end=*/false, kOutlier);
+    CountAgainst(worker, held_.back().pass, FailedAt::kHead, kOutlier);
   } else {
     lane_.recorder.ServerError(worker, ErrorBlame::kUnclear);
   }
@@ -56,7 +54,7 @@ void ServerErrors::SettleAlone() {
 void ServerErrors::EndedInError(const std::shared_ptr<Worker>& worker, BreakerPass& pass) {
   worker->responses.TurnIntoError(WindowOf(lane_), lane_.clock.NowNanos());
   if (DoesWorseThanFleet(*worker)) {
-    CountAgainst(worker, pass, /*at_end=*/true, kOutlier);
+    CountAgainst(worker, pass, FailedAt::kEnd, kOutlier);
   } else {
     lane_.recorder.ServerError(worker, ErrorBlame::kUnclear);
   }
@@ -68,24 +66,11 @@ bool ServerErrors::DoesWorseThanFleet(Worker& worker) const {
   return IsOutlier(own, SharesOfOthers(*lane_.router->fleet(), worker, WindowOf(lane_), now));
 }
 
-// One thread at a time, or two breakers could both be the last that may open. The fleet is published before the next one
-// looks at it.
 void ServerErrors::CountAgainst(
-    const std::shared_ptr<Worker>& worker, BreakerPass& pass, bool at_end, std::string_view why) {
+    const std::shared_ptr<Worker>& worker, BreakerPass& pass, FailedAt at, std::string_view why) {
   lane_.recorder.ServerError(worker, ErrorBlame::kWorker);
   lane_.recorder.Judged(worker, BreakerVerdict::kFailure);
-  const BreakerOptions& options = lane_.options.breaker;
-  std::lock_guard lock(lane_.gates.ejecting);
-  const bool may_open = MayEject(*lane_.router->fleet());
-  const int64_t now = lane_.clock.NowNanos();
-  const std::optional<BreakerChange> change =
-      at_end ? pass.SettleEnd(options, /*broke_off=*/true, now, may_open)
-             : pass.Settle(options, BreakerVerdict::kFailure, now, may_open);
-  if (change) {
-    BreakerMoved(lane_, worker, *change, why);
-  } else if (!may_open && worker->breaker.IsHeldClosed(options)) {
-    lane_.recorder.ejections_overflow.fetch_add(1, std::memory_order_relaxed);
-  }
+  SettleFailure(lane_, worker, pass, at, why);
 }
 
 }  // namespace vllm_router

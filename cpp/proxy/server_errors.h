@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "proxy/health_checker.h"
 #include "worker/outlier_detector.h"
 #include "worker/worker.h"
 
@@ -49,7 +50,7 @@ class ServerErrors {
   void SettleAlone();
   bool DoesWorseThanFleet(Worker& worker) const;
   void CountAgainst(
-      const std::shared_ptr<Worker>& worker, BreakerPass& pass, bool at_end, std::string_view why);
+      const std::shared_ptr<Worker>& worker, BreakerPass& pass, FailedAt at, std::string_view why);
 
   Lane& lane_;
   std::vector<Held> held_;

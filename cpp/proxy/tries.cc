@@ -393,7 +393,8 @@ bool Tries::AnyUntried() const {
 
 // ---- what the worker's breaker hears
 
-void Tries::Judge(BreakerVerdict verdict, std::string_view why) {
+// `verdict` is on the response's status.
+void Tries::Judge(BreakerVerdict verdict) {
   if (!pass_ || std::exchange(judged_, true)) return;
   const std::shared_ptr<Worker>& worker = record_.worker;
   if (verdict == BreakerVerdict::kServerError) {
@@ -410,10 +411,23 @@ void Tries::Judge(BreakerVerdict verdict, std::string_view why) {
     server_errors_.ServedBy(*worker);
   }
   const std::optional<BreakerChange> change = pass_->Settle(options, verdict, now);
-  if (change) {
-    BreakerMoved(
-        lane_, worker, *change, change->from == BreakerState::kOpen ? "it served in panic mode" : why);
+  if (!change) return;
+  const bool panicked = change->from == BreakerState::kOpen;
+  BreakerMoved(lane_, worker, *change, panicked ? "it served in panic mode" : std::string_view());
+}
+
+// The request may be the reason for what befell it once it was sent, but not for a worker that cannot be reached.
+void Tries::JudgeFailure(bool reached, std::string_view why) {
+  if (!pass_ || std::exchange(judged_, true)) return;
+  const std::shared_ptr<Worker>& worker = record_.worker;
+  lane_.recorder.Judged(worker, BreakerVerdict::kFailure);
+  if (reached) {
+    SettleFailure(lane_, worker, *pass_, FailedAt::kHead, why);
+    return;
   }
+  const std::optional<BreakerChange> change =
+      pass_->Settle(lane_.options.breaker, BreakerVerdict::kFailure, lane_.clock.NowNanos());
+  if (change) BreakerMoved(lane_, worker, *change, why);
 }
 
 // Of the try that has just ended. Only what the worker did counts: a client that leaves never gets here.
@@ -422,12 +436,12 @@ void Tries::JudgeTry(bool answered) {
     const ResponseHead& head = answer();
     const std::string_view retry_after = FieldOf(head, "retry-after");
     if (head.status == 429 || head.status == 503) LetRest(ParseRetryAfter(retry_after).value_or(0));
-    Judge(VerdictOf(head.status, !retry_after.empty()), {});
+    Judge(VerdictOf(head.status, !retry_after.empty()));
     return;
   }
   const bool unreached = error_ == HttpError::kConnectFailed || error_ == HttpError::kConnectTimeout;
   if (unreached) record_.worker->breaker.NotReached();
-  Judge(BreakerVerdict::kFailure, ErrorOf(error_).code);
+  JudgeFailure(!unreached, ErrorOf(error_).code);
   if (lane_.health != nullptr && (unreached || error_ == HttpError::kWorkerClosed)) {
     lane_.health->Suspect(record_.worker);
   }
@@ -444,7 +458,7 @@ void Tries::LetRest(int64_t retry_after_ms) {
       "worker " + worker.url.url + " asks for a rest of " + std::to_string(retry_after_ms / 1000) + " s");
 }
 
-void Tries::BlameWorker() { Judge(BreakerVerdict::kFailure, "the request's time is over"); }
+void Tries::BlameWorker() { JudgeFailure(/*reached=*/true, "the request's time is over"); }
 
 void Tries::ForgetRequest() {
   // Should it be served to its end, the quarantine is told.
@@ -459,14 +473,13 @@ void Tries::AnswerEnded(ResponseEnd end) {
     ReportServed(lane_, record_.worker->url, *digest_, request_.id->id);
   }
   if (!pass_ || !sound_) return;
-  const bool broke_off = end == ResponseEnd::kBrokeOff;
   if (end == ResponseEnd::kServerError) {
     server_errors_.EndedInError(record_.worker, *pass_);
+  } else if (end == ResponseEnd::kBrokeOff) {
+    lane_.recorder.Judged(record_.worker, BreakerVerdict::kFailure);
+    SettleFailure(lane_, record_.worker, *pass_, FailedAt::kEnd, "its responses break off");
   } else {
-    if (broke_off) lane_.recorder.Judged(record_.worker, BreakerVerdict::kFailure);
-    const std::optional<BreakerChange> change =
-        pass_->SettleEnd(lane_.options.breaker, broke_off, lane_.clock.NowNanos());
-    if (change) BreakerMoved(lane_, record_.worker, *change, "its answers break off");
+    pass_->SettleEnd(lane_.options.breaker, /*broke_off=*/false, lane_.clock.NowNanos());
   }
   if (end != ResponseEnd::kWhole && lane_.health != nullptr) lane_.health->Suspect(record_.worker);
 }

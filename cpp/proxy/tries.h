@@ -140,7 +140,8 @@ class Tries {
   FleetView Eligible();
   FleetView Without(std::span<const WorkerId> tried, bool rested) const;
   void LetRest(int64_t retry_after_ms);
-  void Judge(BreakerVerdict verdict, std::string_view why);
+  void Judge(BreakerVerdict verdict);
+  void JudgeFailure(bool reached, std::string_view why);
   void JudgeTry(bool answered);
   bool AnyUntried() const;
   Task<bool> AskOnce();  // LEASE, SEND, AWAIT; true: there is an answer

@@ -1,5 +1,5 @@
-// Outlier detection: whose fault a 5xx is. A lost connection says that the worker is broken; a 5xx may as well say that
-// the request is. If every 5xx counted against its worker, twenty requests that make engines fail would open every circuit
+// Outlier detection: whose fault a failure is. A refused connection says that the worker is gone; a 5xx may as well say
+// that the request is at fault. If every 5xx counted against its worker, twenty requests that make engines fail would open every circuit
 // breaker of the fleet, and all other clients would pay for it. So:
 //
 //   attempts of one request       to blame      because
@@ -90,8 +90,9 @@ bool IsOutlier(const ErrorShare& own, const ErrorShare& others);
 // The responses of all members but `worker`. O(members).
 ErrorShare SharesOfOthers(const FleetView& fleet, const Worker& worker, int64_t window_ns, int64_t now_ns);
 
-// Whether one more circuit breaker may open for 5xx: at most half of the workers that are healthy and not draining may be
-// without a closed one then, or a single one. Failures to reach a worker are not asked for this.
+// Whether one more circuit breaker may open for what requests met at a worker (5xx, losses, timeouts): at most half of the
+// workers that are healthy and not draining may be without a closed one then, or a single one. Failures to reach a worker
+// at all are not asked for this.
 bool MayEject(const FleetView& fleet);
 
 }  // namespace vllm_router

@@ -133,6 +133,41 @@ def test_a_client_that_leaves_before_the_retry_has_an_answer_says_nothing(stage)
     assert page.states() == [0, 0]
 
 
+def resets(connection):
+    connection.reset()
+
+
+def breaks_off(connection):
+    connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf")
+    connection.reset()
+
+
+def is_silent(connection):
+    connection.ending()
+
+
+@pytest.mark.parametrize("failure", [resets, breaks_off, is_silent])
+def test_requests_that_workers_fail_without_a_status_leave_half_of_the_fleet_too(stage, failure):
+    """mending row 2: losses, broken responses and silence opened all breakers but one."""
+
+    def worker(connection, message):
+        if message.body == POISON:
+            failure(connection)
+        else:
+            engine(connection, message)
+
+    router = stage.router(*[stage.worker(worker) for _ in range(5)], first_byte_timeout_secs=0.05, **SOON)
+    for _ in range(40):
+        client = stage.client(router)
+        client.send(request("POST", COMPLETIONS, ("Connection", "close"), body=POISON))
+        client.read_to_end()
+    assert Page(router).states().count(1) == 2
+    assert Page(router).value("outlier_ejections_overflow_total") > 0
+    client = stage.client(router)
+    assert [ask(client).status for _ in range(30)] == [200] * 30
+    assert Page(router).value("panic_requests_total") == 0
+
+
 # ---- what a broken worker cannot hide
 
 
@@ -239,32 +274,31 @@ class Moody:
             engine(connection, message)
 
 
+def open_all(router, client, workers):
+    """Opens the breaker of each, in this order, by a connection it resets while no other is healthy."""
+    for open_next in workers:
+        for worker in workers:
+            router.core.set_healthy(worker.url, worker is open_next)
+        assert ask(client).status == 502
+    for worker in workers:
+        router.core.set_healthy(worker.url, True)
+    assert Page(router).states() == [1] * len(workers)
+
+
 def all_open(stage, count=2, **options):
     """A router all of whose breakers are open since its workers reset connections; they in that order."""
     mood = Moody()
     workers = [stage.worker(mood) for _ in range(count)]
     router = stage.router(*workers, **{**SOON, "cb_failure_threshold": 1, **options})
     client = stage.client(router)
-    order = []
-    for _ in range(count):
-        assert ask(client).status == 502
-        order += [worker for worker in workers if worker.requests and worker not in order]
-    assert Page(router).states() == [1] * count
-    return mood, order, router, client
+    open_all(router, client, workers)
+    return mood, workers, router, client
 
 
 @pytest.mark.parametrize("policy", testing.policy_names())
 def test_where_all_breakers_are_open_a_worker_serves_all_the_same(stage, policy):
     """mending row 2: under every policy."""
-    mood = Moody()
-    router = stage.router(
-        *[stage.worker(mood) for _ in range(3)],
-        policy=policy,
-        **{**SOON, "cb_failure_threshold": 1, **RETRIES},
-    )
-    client = stage.client(router)
-    while Page(router).states() != [1, 1, 1]:
-        assert ask(client).status == 502
+    mood, _, router, client = all_open(stage, count=3, policy=policy, **RETRIES)
     mood.resets = False
     assert [ask(client).status for _ in range(12)] == [200] * 12
     assert Page(router).value("panic_requests_total") >= 1
@@ -328,8 +362,7 @@ def test_panic_keeps_to_the_requests_that_a_worker_may_have(stage):
     workers = [stage.worker(held), stage.worker(held)]
     gate = workers[0].gate()
     router = stage.router(*workers, routing={"max_worker_requests": 1}, **{**SOON, "cb_failure_threshold": 1})
-    client = stage.client(router)
-    assert [ask(client).status for _ in range(2)] == [502] * 2
+    open_all(router, stage.client(router), workers)
     mood["resets"] = False
     clients = [stage.client(router) for _ in range(5)]
     for one in clients:
