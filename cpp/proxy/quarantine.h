@@ -20,7 +20,7 @@ uint64_t HostNumber(const WorkerUrl& url);
 // is the last one of X-Forwarded-For where --trust-forwarded says that a proxy has put it there.
 uint64_t ClientNumber(const Lane& lane, const RequestHead& head, std::string_view peer_address);
 
-// A connect to the worker, or a health check of it, failed; one that was begun at `since_ns` succeeded.
+// A connect to the worker, or a health check of it, failed; it has responded, below 500, to what it was sent at `since_ns`.
 void ReportWorkerDown(Lane& lane, const WorkerUrl& url);
 void ReportWorkerUp(Lane& lane, const WorkerUrl& url, int64_t since_ns);
 // What the request is known by: path and body. Where there is no body, all requests to one path would be one, so there the

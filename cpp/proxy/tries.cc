@@ -205,7 +205,11 @@ Task<bool> Tries::AskOnce() {
     co_await lane_.loop.TurnEnd();
     Send();                                        // 8 SEND
     const Awaited awaited = co_await AwaitHead();  // 9 AWAIT
-    if (awaited == Awaited::kHead) co_return true;
+    if (awaited == Awaited::kHead) {
+      // That it could be connected to says nothing: a process that ends may close its listener after its connections.
+      if (answer().status < 500) ReportWorkerUp(lane_, ticket_.worker().url, record_.sent_ns);
+      co_return true;
+    }
     if (cancelled_) co_return false;
     const bool stale =
         awaited == Awaited::kEnded && !given_up_ && lease_->reused && !worker_spoke_ && replayable_;
@@ -494,7 +498,6 @@ Task<bool> Tries::Connect() {
   StatusOr<std::vector<Address>> addresses = co_await lane_.resolver.Resolve(url.host, name_);
   name_ = nullptr;
   const std::shared_ptr<const TlsContext> tls = url.tls ? lane_.tls.workers() : nullptr;
-  const int64_t begun_ns = lane_.clock.NowNanos();
   int error = 0;
   if (addresses.ok() && (tls != nullptr || !url.tls)) {
     for (const Address& address : *addresses) {
@@ -506,7 +509,6 @@ Task<bool> Tries::Connect() {
       if (error == 0 && !cancelled_) {
         deadline_.Disarm();
         lane_.recorder.connects_ok.fetch_add(1, std::memory_order_relaxed);
-        ReportWorkerUp(lane_, url, begun_ns);
         lease_ = lane_.upstreams.Adopt(connector.TakeSocket(), ticket_.worker().id);
         co_return true;
       }

@@ -6,7 +6,7 @@
 //        |
 //      pending --the worker's next connect or health check fails--> a death of the request
 //        |                                                              |
-//        |  that one succeeds, or nothing is heard for 10 s             |  two deaths
+//        |  it responds, or nothing is heard for 10 s                   |  two deaths
 //        v                                                              v
 //      forgotten                                         quarantined for 60 s: rejected on arrival
 //

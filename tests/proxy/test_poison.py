@@ -106,6 +106,37 @@ def test_a_worker_that_lives_on_makes_no_suspect(stage):
     eventually(lambda: client.ask("POST", PATH, body=b"{}").status == 200, "it stayed a suspect")
 
 
+def test_a_worker_that_only_accepts_connections_is_not_taken_for_alive(stage):
+    """A process that ends may close its listener last: a connect in between had cleared the poison (a third died)."""
+    gate = threading.Event()
+    arrived = threading.Semaphore(0)
+    poisoned = []
+
+    def answer(connection, message):
+        if b"poison" in message.body:
+            poisoned.append(connection.worker)
+            connection.reset()
+        else:
+            arrived.release()
+            gate.wait(10)
+
+    workers = [stage.worker(answer) for _ in range(4)]
+    router = stage.router(*workers, **ON)
+    client = stage.client(router)
+    try:
+        assert client.ask("POST", PATH, body=b"poison").status == 502
+        assert len(poisoned) == 2
+        for worker in workers:  # connects to each
+            stage.client(router).send(request("POST", PATH, body=b"%d" % worker.port))
+        for _ in range(6):  # and the two that lost a connection are asked for their health
+            assert arrived.acquire(timeout=10)
+        again = client.ask("POST", PATH, body=b"poison")
+        assert error_of(again)["code"] == "request_suspected"
+        assert len(poisoned) == 2
+    finally:
+        gate.set()
+
+
 def test_a_client_that_changes_its_poison_is_given_one_request_at_a_time(stage):
     """mending row 1: two quarantined digests in ten minutes."""
     workers = [fragile(stage) for _ in range(4)]
