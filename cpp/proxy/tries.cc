@@ -72,7 +72,9 @@ Task<Tries::End> Tries::Run(const Request& request) {
   KeptAnswer failed_answer;
   while (Select()) {
     PutAnswerAside(std::move(failed_answer));
+    if (lost_once_) endangers_.Begin(record_.worker);
     const bool answered = co_await AskOnce();
+    endangers_.End();
     if (cancelled_) co_return End::kCancelled;
     JudgeTry(answered);
     std::optional<FailedTry> failed = Failure(answered);
@@ -358,28 +360,33 @@ StatusOr<Ticket> Tries::Choose() {
     return lane_.router->Select(*request_.key, *fleet_);
   StatusOr<Ticket> ticket = lane_.router->Select(*request_.key, Eligible());
   if (ticket.ok() || lane_.router->options().max_worker_requests == 0) return ticket;
-  return lane_.router->Select(*request_.key, Without({}, /*rested=*/false));
+  return lane_.router->Select(*request_.key, Without({}, PassOver::kNobody));
 }
 
 // The fleet as this request may see it. The tried workers are left out while there are others, and of these the ones that
-// rest, likewise. The tried are told by their ids, so one that joined meanwhile counts as untried.
+// rest, likewise. The tried are told by their ids, so one that joined meanwhile counts as untried. Of the requests that one
+// worker was lost with, one may end the next worker as well, so they are kept apart as far as there are workers.
 FleetView Tries::Eligible() {
-  FleetView rest = Without(tried_, /*rested=*/true);
-  if (rest.eligible().empty()) rest = Without(tried_, /*rested=*/false);
+  FleetView rest = Without(tried_, lost_once_ ? PassOver::kRestingAndEndangered : PassOver::kResting);
+  if (rest.eligible().empty() && lost_once_) rest = Without(tried_, PassOver::kResting);
+  if (rest.eligible().empty()) rest = Without(tried_, PassOver::kNobody);
   if (!rest.eligible().empty() || tried_.empty()) return rest;
   // All were tried: they begin anew, without the one that failed last if it is not alone.
   tried_.erase(tried_.begin(), tried_.end() - 1);
-  rest = Without(tried_, /*rested=*/false);
-  if (rest.eligible().empty()) rest = Without({}, /*rested=*/false);
+  rest = Without(tried_, PassOver::kNobody);
+  if (rest.eligible().empty()) rest = Without({}, PassOver::kNobody);
   return rest;
 }
 
-// Those whose breakers admit nobody are always left out; with `rested`, those that have asked for a rest as well.
-FleetView Tries::Without(std::span<const WorkerId> tried, bool rested) const {
+// Those whose breakers admit nobody are always left out.
+FleetView Tries::Without(std::span<const WorkerId> tried, PassOver who) const {
   absl::InlinedVector<uint32_t, 16> positions;
   for (const uint32_t position : fleet_->eligible()) {
     const Worker& worker = fleet_->worker(position);
-    const bool left_out = !worker.breaker.Admits() || (rested && worker.cool_down.resting()) ||
+    const bool left_out = !worker.breaker.Admits() ||
+                          (who >= PassOver::kResting && worker.cool_down.resting()) ||
+                          (who == PassOver::kRestingAndEndangered &&
+                           worker.lost_elsewhere.load(std::memory_order_relaxed) != 0) ||
                           std::ranges::find(refused_, worker.id) != refused_.end() ||
                           std::ranges::find(tried, worker.id) != tried.end();
     if (left_out) positions.push_back(position);

@@ -133,12 +133,37 @@ class Tries {
     std::optional<Decision> decision;
   };
 
+  // Who is passed over while there are others: nobody, those that have asked for a rest, and of these and the rest those that
+  // have a request that another worker was lost with.
+  enum class PassOver : uint8_t { kNobody, kResting, kRestingAndEndangered };
+
+  // Counts a request that another worker was lost with at the one that it is given to.
+  class Endangers {
+   public:
+    Endangers() = default;
+    ~Endangers() { End(); }
+    Endangers(const Endangers&) = delete;
+    Endangers& operator=(const Endangers&) = delete;
+    void Begin(const std::shared_ptr<Worker>& worker) {
+      End();
+      worker->lost_elsewhere.fetch_add(1, std::memory_order_relaxed);
+      worker_ = worker;
+    }
+    void End() {
+      if (worker_ != nullptr) worker_->lost_elsewhere.fetch_sub(1, std::memory_order_relaxed);
+      worker_ = nullptr;
+    }
+
+   private:
+    std::shared_ptr<Worker> worker_;
+  };
+
   bool Select();
   bool SelectInPanic();
   bool MayHavePath(const Worker& worker) const;
   StatusOr<Ticket> Choose();
   FleetView Eligible();
-  FleetView Without(std::span<const WorkerId> tried, bool rested) const;
+  FleetView Without(std::span<const WorkerId> tried, PassOver who) const;
   void LetRest(int64_t retry_after_ms);
   void Judge(BreakerVerdict verdict);
   void JudgeFailure(bool reached, std::string_view why);
@@ -207,6 +232,7 @@ class Tries {
   bool worker_spoke_ = false;  // a byte of an answer came, informational or not
   bool had_request_ = false;   // a worker had the whole request when the connection ended
   bool lost_once_ = false;     // in this or an earlier attempt, so only fresh connections are used
+  Endangers endangers_;        // the worker of this attempt, if there was a loss before
   std::optional<RequestDigest> digest_;
 
   Timer deadline_;       // of the step

@@ -35,6 +35,8 @@ struct Worker {
   std::atomic<bool> suspected{false};        // a health check has been asked for
   std::atomic<bool> health_known{false};  // one has ended, so that the fleet's `healthy` is more than a guess
   std::atomic<uint64_t> selections{0};    // decisions that chose this worker
+  // Requests that wait for its response after another worker was lost with them: one of them may be what ends workers.
+  std::atomic<uint32_t> lost_elsewhere{0};
 
   // What loads are compared with, and shares: the weight, or as much of it as the worker can take yet. What must not
   // move for a while, such as a ring's points, goes by the weight itself.

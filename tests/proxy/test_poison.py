@@ -81,6 +81,35 @@ def test_a_poison_request_on_a_kept_connection_is_not_taken_for_an_innocent_race
     assert sum(worker.dead for worker in workers) == 2
 
 
+def test_what_a_worker_was_lost_with_is_kept_apart(stage):
+    """mending row 1: where all failed over to one worker, the innocent met the poison again, and their clients got 502."""
+    gone = threading.Event()
+    together = threading.Barrier(3)
+    poisoned = []
+
+    def answer(connection, message):
+        if not poisoned:
+            together.wait(10)
+            if b"poison" in message.body:
+                poisoned.append(connection.worker)
+                connection.worker.die(connection)
+        elif b"poison" in message.body:
+            poisoned.append(connection.worker)
+            connection.worker.die(connection)
+            gone.set()
+        else:
+            assert gone.wait(10)
+            connection.send(response(200, b"hello"))
+
+    workers = [stage.worker(answer) for _ in range(6)]
+    router = stage.router(*workers, policy="consistent_hash", **ON)
+    clients = [stage.client(router) for _ in range(3)]
+    for client, body in zip(clients, [b"poison", b"a", b"b"], strict=True):
+        client.send(request("POST", PATH, ("X-Session-ID", "one"), body=body))
+    assert [client.read_response().status for client in clients] == [502, 200, 200]
+    assert len(poisoned) == 2
+
+
 def test_no_retry_of_lost_requests_costs_one_worker(stage):
     workers = [fragile(stage) for _ in range(3)]
     router = stage.router(*workers, **ON, retry_lost_requests=0)
