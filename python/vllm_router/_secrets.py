@@ -17,11 +17,13 @@ from collections.abc import Mapping, Sized
 # Names of members whose values are not shown, in mappings that somebody gave to the wrong setting.
 SECRET_NAME = re.compile(r"key|secret|token|passw|auth|credential", re.IGNORECASE)
 
-_HOST = r"(?:\[[0-9a-fA-F:.]*\]|[\w.*-]*)"
-_PORT = r"(?:[1-9][0-9]{0,4})?"  # other digits may be the beginning of a password that has a blank in it
+# What is no host and no port may be the beginning of a user name or a password with a blank in it.
+_HOST = r"(?:\[[0-9a-fA-F:.]*\]|[A-Za-z0-9_.*-]*)"
+_NO_NUMBER = r"(?![0-9]+(?![A-Za-z0-9_.*-]))"
+_PORT = r"(?:[1-9][0-9]{0,4})?"
 # One URL that holds no secret: no user name, no password, no query. "@2" at the end is a data-parallel rank.
 _OPEN = re.compile(
-    rf"(?:[a-z]{{2,8}}://)?{_HOST}(?::{_PORT})?(?:/(?!/)[^\s,@?#]*)?(?:@[0-9]+)?", re.IGNORECASE
+    rf"(?:[a-z]{{2,8}}://{_NO_NUMBER})?{_HOST}(?::{_PORT})?(?:/(?!/)[^\s,@?#]*)?(?:@[0-9]+)?", re.IGNORECASE
 )
 _OPEN_BEGINNING = re.compile(rf"([a-z]{{2,8}}://)?({_HOST})(?=[:/?#])", re.IGNORECASE)
 _SCHEMES = ("http://", "https://", "grpc://", "grpcs://", "tcp://", "unix://", "ftp://", "ws://", "wss://")

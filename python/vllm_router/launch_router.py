@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import importlib
+import itertools
 import logging
 import os
 import sys
@@ -24,7 +25,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from vllm_router._dotenv import dotenv_value
-from vllm_router._flags import FLAG_SIMILARITY, Text, did_you_mean
+from vllm_router._flags import FLAG_SIMILARITY, Raw, Text, did_you_mean
 from vllm_router._secrets import is_open_url, shown_urls
 from vllm_router._version import __version__
 from vllm_router._yaml import MAX_YAML_BYTES, too_long
@@ -77,6 +78,10 @@ class _Parser(argparse.ArgumentParser):
     """argparse with errors for people: one sentence, the nearest name, exit status 2."""
 
     def parse(self, args: Sequence[str]) -> argparse.Namespace:
+        # Before an error about the value's first word could show it.
+        for word, after in itertools.pairwise(args):
+            if "=" in word and not after.startswith("-") and _secret_flag_before(after, [word, after]):
+                self.error(_unknown([after], [word, after]))
         parsed, strangers = self.parse_known_args(args)
         if strangers:
             self.error(_unknown(strangers, args))
@@ -126,7 +131,7 @@ def _secret_flag_before(stranger: str, args: Sequence[str]) -> str | None:
     for word in args:
         flag = names.get(word.split("=", 1)[0])
         if flag is not None:
-            one = isinstance(flag.kind, Text) or "=" in word
+            one = isinstance(flag.kind, (Text, Raw)) or "=" in word
             secret = flag.spelling if one and (flag.secret or flag.urls) else None
         elif word.startswith("--"):
             secret = None  # a flag that is misspelt

@@ -1778,9 +1778,15 @@ class RouterArgs:
                 except ValueError:
                     port = 0
                 if not 1 <= port <= 65535:
+                    together = FLAGS["prefill_urls"].shown([url, *more])
+                    # What follows a URL may be the rest of a password with a blank in it.
+                    which = (
+                        f"{quoted(more[0])} of prefill worker {url}"
+                        if together == f"{url} {more[0]}"
+                        else f"of prefill worker {together}"
+                    )
                     raise ValueError(
-                        f"Invalid bootstrap port {_shown_port(url, more[0])} of prefill worker "
-                        f"{shown_urls(str(url))}: it must be a number between 1 and 65535, or none"
+                        f"Invalid bootstrap port {which}: it must be a number between 1 and 65535, or none"
                     )
             pairs.append((url, port))
         return pairs
@@ -2033,12 +2039,6 @@ def unknown_name(name: str, known: Sequence[str] | None = None) -> str:
         "; docs/reference/cli.md lists them all",
         FLAG_SIMILARITY,
     )
-
-
-def _shown_port(url: object, port: object) -> str:
-    """A bootstrap port for a message: what follows a URL may be the rest of a password with a blank in it."""
-    together = FLAGS["prefill_urls"].shown([url, port])
-    return quoted(port) if together == f"{url} {port}" else "..."
 
 
 def _is_loopback(host: str) -> bool:

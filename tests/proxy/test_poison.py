@@ -82,7 +82,7 @@ def test_a_poison_request_on_a_kept_connection_is_not_taken_for_an_innocent_race
 
 
 def test_what_a_worker_was_lost_with_is_kept_apart(stage):
-    """mending row 1: where all failed over to one worker, the innocent met the poison again, and their clients got 502."""
+    """mending row 1: where all failed over to one worker, the innocent met the poison again and got 502."""
     gone = threading.Event()
     together = threading.Barrier(3)
     poisoned = []
@@ -136,7 +136,7 @@ def test_a_worker_that_lives_on_makes_no_suspect(stage):
 
 
 def test_a_worker_that_only_accepts_connections_is_not_taken_for_alive(stage):
-    """A process that ends may close its listener last: a connect in between had cleared the poison (a third died)."""
+    """A process that ends may close its listener last: a connect in between had cleared the poison."""
     gate = threading.Event()
     arrived = threading.Semaphore(0)
     poisoned = []

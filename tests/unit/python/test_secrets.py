@@ -115,6 +115,18 @@ def test_a_wrong_key_in_python_is_not_shown(value: Any) -> None:
         assert not re.search("SECRET|12345678", str(refused.value))
 
 
+def test_the_beginning_of_a_url_without_quotes_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    for line in (
+        ["--cors-allowed-origins=http://SECRET", "SECRET@h/p"],
+        ["--api-key-validation-urls=http://0000", "0000@h/p"],
+        ["--prefill", "http://SECRET", "SECRET@h/p"],
+        ["--decode", "https://h/?token=SECRET", "SECRET#"],
+    ):
+        said = said_by_command(["--port", "1", *line], capsys)
+        assert "SECRET" not in said
+        assert "0000" not in said
+
+
 def test_the_rest_of_a_key_without_quotes_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
     for line in (
         ["--api-key", "my", "SECRET"],
@@ -221,6 +233,8 @@ def test_what_would_end_a_header_or_a_request_line_is_refused(settings: dict[str
         ("http://a/v?token=SECRET", "http://a/..."),
         ("http://a:SECRET", "http://a:..."),
         ("http://u:0000", "http://u:..."),  # no port, so perhaps the password before a blank
+        ("http://0000", "http:..."),  # no host
+        ("http://SÉCRET", "http:..."),
         ("secret://u:SECRET@a", "...@a"),
     ],
 )
