@@ -255,6 +255,12 @@ void BindTestingPolicy(py::module_& testing) {
           py::kw_only(), py::arg("session") = py::none(), py::arg("body") = py::none(),
           py::arg("digest") = py::none(), py::arg("tried") = std::vector<uint32_t>())
       .def(
+          "set_cache_size",
+          [](PolicyHarness& self, const std::string& url, uint64_t bytes) {
+            const auto fleet = self.fleet();
+            self.policy().SetCacheSize(fleet->worker(fleet->Find(url).value()).id, bytes);
+          })
+      .def(
           "finish_session",
           [](PolicyHarness& self, const std::string& key) { return self.policy().FinishSession(key); })
       .def_property_readonly("sessions", [](PolicyHarness& self) { return self.policy().sessions(); })

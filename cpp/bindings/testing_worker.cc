@@ -1,6 +1,7 @@
 #include <pybind11/stl.h>
 
 #include "bindings/bindings.h"
+#include "worker/bytes_per_token.h"
 #include "worker/circuit_breaker.h"
 #include "worker/cool_down.h"
 #include "worker/health.h"
@@ -225,6 +226,10 @@ void BindHealth(py::module_& testing) {
           },
           py::arg("success"), py::arg("now"), py::arg("spread") = 0.0)
       .def("suspect", [](HealthWatch& self, double now) { self.Suspect(Nanos(now)); });
+  py::class_<BytesPerToken>(testing, "BytesPerToken")
+      .def(py::init<>())
+      .def("learn", &BytesPerToken::Learn)
+      .def_property_readonly("value", &BytesPerToken::value);
   testing.def("warmth_at", [](double since, double window) { return WarmthAt(Nanos(since), Nanos(window)); });
 }
 

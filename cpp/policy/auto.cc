@@ -72,6 +72,8 @@ class Auto final : public Policy {
     owners_.RecordFor(decision.worker, outcome.blocks);
   }
 
+  bool remembers_prompts() const override { return true; }
+  void SetCacheSize(WorkerId worker, uint64_t bytes) override { owners_.SetCacheSize(worker, bytes); }
   void ForgetCache(WorkerId worker) override { owners_.Forget(worker); }
 
   std::shared_ptr<const FleetPlan> Plan(const FleetView& next) override {
@@ -80,7 +82,9 @@ class Auto final : public Policy {
 
  private:
   uint64_t Uncached(uint32_t held, const RoutingKey& key) const {
-    const uint64_t cached = std::min<uint64_t>(held, key.usable_blocks) * block_size_;
+    const double blocks = static_cast<double>(std::min<uint64_t>(held, key.usable_blocks));
+    const auto cached =
+        static_cast<uint64_t>(blocks * (block_size_ * BytesPerToken::kAtFirst / key.bytes_per_token));
     return key.prompt_tokens > cached + 1 ? key.prompt_tokens - cached : 1;
   }
 

@@ -48,7 +48,7 @@ class BlockOwners {
   };
 
   explicit BlockOwners(const BlockCacheTrackerOptions& options)
-      : tracker_(std::make_unique<BlockCacheTracker>(options)) {}
+      : block_size_(options.block_size), tracker_(std::make_unique<BlockCacheTracker>(options)) {}
 
   BlockCacheTracker& tracker() { return *tracker_; }
 
@@ -65,6 +65,7 @@ class BlockOwners {
   void RecordFor(WorkerId worker, std::span<const BlockHash> blocks);
   // Whatever the worker was thought to hold.
   void Forget(WorkerId worker);
+  void SetCacheSize(WorkerId worker, uint64_t bytes);
 
   // A decision for a worker that holds `matched` blocks of the prompt. The engine computes at least the last token
   // anew, so of a prompt without a rest the last block counts for nothing.
@@ -80,6 +81,7 @@ class BlockOwners {
   OwnerId Enter();
   std::optional<OwnerId> FindOwner(WorkerId worker) const;
 
+  const uint32_t block_size_;
   const std::unique_ptr<BlockCacheTracker> tracker_;
   mutable std::mutex mutex_;                         // leaf; guards owner_of_
   absl::flat_hash_map<uint32_t, OwnerId> owner_of_;  // by WorkerId

@@ -112,9 +112,10 @@ class CacheAware final : public Policy {
     }
     if (!outcome.cached_tokens || decision.unit == MatchUnit::kNone) return;
     const bool is_text = decision.unit == MatchUnit::kBytes;
-    predicted_tokens_.fetch_add(
-        is_text ? decision.matched / PromptMemory::kBytesPerToken : decision.matched,
-        std::memory_order_relaxed);
+    const uint64_t predicted = !is_text                ? decision.matched
+                               : outcome.prompt_tokens ? TokensOf(decision, *outcome.prompt_tokens)
+                                                       : decision.matched / PromptMemory::kBytesPerToken;
+    predicted_tokens_.fetch_add(predicted, std::memory_order_relaxed);
     reported_tokens_.fetch_add(*outcome.cached_tokens, std::memory_order_relaxed);
     if (decision.matched < kTellingGrains * (is_text ? kGrainBytes : kGrainTokens)) return;
     const std::lock_guard lock(trust_mutex_);
@@ -127,6 +128,13 @@ class CacheAware final : public Policy {
     trust.misses = 0;
     memory_->Forget(trust.owner);
     ++forgotten_;
+  }
+
+  bool remembers_prompts() const override { return true; }
+  void SetCacheSize(WorkerId worker, uint64_t bytes) override {
+    const std::lock_guard lock(trust_mutex_);
+    const auto found = trust_.find(worker);
+    if (found != trust_.end()) memory_->SetCapacity(found->second.owner, bytes);
   }
 
   void ForgetCache(WorkerId worker) override {
@@ -211,6 +219,13 @@ class CacheAware final : public Policy {
     PromptMemory::Owner owner{};
     uint32_t misses = 0;  // in a row
   };
+
+  // Of the bytes that matched, where all of them together are so many.
+  static uint64_t TokensOf(const Decision& decision, uint64_t prompt_tokens) {
+    if (decision.total == 0) return 0;
+    const double share = static_cast<double>(decision.matched) / static_cast<double>(decision.total);
+    return static_cast<uint64_t>(share * static_cast<double>(prompt_tokens));
+  }
 
   std::atomic<uint64_t>& CounterOf(Reason reason) {
     if (reason == Reason::kPrefixHit) return hits_.value;

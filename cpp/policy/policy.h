@@ -32,6 +32,11 @@ class Policy {
   // Once per decision, after the request ended.
   virtual void Observe(const Decision& /*decision*/, const Outcome& /*outcome*/) {}
 
+  // Whether it remembers what workers were sent, and so wants to know how much their caches hold.
+  virtual bool remembers_prompts() const { return false; }
+  // The worker's cache holds prompts of so many bytes, four per token id: what is over that is forgotten, the least
+  // recently used first.
+  virtual void SetCacheSize(WorkerId /*worker*/, uint64_t /*bytes*/) {}
   // The worker's cache is empty now.
   virtual void ForgetCache(WorkerId /*worker*/) {}
 

@@ -64,7 +64,9 @@ PromptMemory::~PromptMemory() {
 
 PromptMemory::Owner PromptMemory::AddWorker() {
   if (!std::exchange(tidying_, true)) StartTidying();
-  return {.of_text = Enter(&texts_), .of_tokens = Enter(&tokens_)};
+  const Owner worker{.of_text = Enter(&texts_), .of_tokens = Enter(&tokens_)};
+  capacity_[static_cast<size_t>(worker.of_text)].store(0, std::memory_order_relaxed);
+  return worker;
 }
 
 void PromptMemory::RemoveWorker(Owner worker) {
@@ -92,6 +94,7 @@ uint64_t PromptMemory::Insert(
     has_texts_.store(true, std::memory_order_relaxed);
     if (has_tokens_.load(std::memory_order_relaxed)) MakeRoom(texts_.size(), &tokens_);
   }
+  KeepCapacity(worker);
   return claim;
 }
 
@@ -114,6 +117,28 @@ template <typename Other>
 void PromptMemory::MakeRoom(uint64_t grown, Other* other) {
   const uint64_t left = options_.max_size - std::min(grown, options_.max_size);
   while (other->Trim(kSlice, left)) {
+  }
+}
+
+void PromptMemory::SetCapacity(Owner worker, uint64_t bytes) {
+  capacity_[static_cast<size_t>(worker.of_text)].store(bytes, std::memory_order_relaxed);
+  KeepCapacity(worker);
+}
+
+// The tree that has more gives up, so that a worker that is sent texts and ids keeps of both.
+void PromptMemory::KeepCapacity(Owner worker) {
+  const uint64_t most = capacity_[static_cast<size_t>(worker.of_text)].load(std::memory_order_relaxed);
+  if (most == 0) return;
+  const auto size_in = [](const auto& tree, const std::atomic<bool>& used, OwnerId owner) {
+    return used.load(std::memory_order_relaxed) ? tree.size(owner) : 0;
+  };
+  const uint64_t text = size_in(texts_, has_texts_, worker.of_text);
+  const uint64_t tokens = size_in(tokens_, has_tokens_, worker.of_tokens);
+  if (text + tokens <= most) return;
+  if (text >= tokens) {
+    texts_.EvictWorker(worker.of_text, most - std::min(most, tokens));
+  } else {
+    tokens_.EvictWorker(worker.of_tokens, most - std::min(most, text));
   }
 }
 

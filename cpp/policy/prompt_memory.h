@@ -4,6 +4,7 @@
 //   Match(prompt)            who has how much of it, in bytes or ids
 //   Insert(prompt, owner)    that worker has it from now on; what is over the limit is given up, in either tree
 //
+// A worker whose cache is known to hold less than it was sent gives up what it used least recently (SetCapacity).
 // One tree grows at the cost of the other: whoever inserts trims the other one until both together keep the limit. What
 // workers that left had owned is given up in slices, by later inserts and by a thread that looks at intervals; it
 // starts with the first worker.
@@ -18,6 +19,7 @@
 #include <memory>
 #include <span>
 
+#include "base/limits.h"
 #include "index/prefix_tree.h"
 #include "policy/routing_key.h"
 
@@ -59,6 +61,10 @@ class PromptMemory : public std::enable_shared_from_this<PromptMemory> {
   // The request of a claim has ended, and its worker has worked on the prompt or never did.
   void Settle(Prompt::Kind kind, uint64_t claim, bool reached_worker);
 
+  // The worker's cache holds prompts of so many bytes, four per token; it is taken to have forgotten what was used least
+  // recently of more. At first there is no limit but that of all workers together.
+  void SetCapacity(Owner worker, uint64_t bytes);
+
   // The worker has nothing any more, as after a restart.
   void Forget(Owner worker);
 
@@ -74,6 +80,7 @@ class PromptMemory : public std::enable_shared_from_this<PromptMemory> {
   explicit PromptMemory(const PromptMemoryOptions& options);
   void StartTidying();
   void Tidy();
+  void KeepCapacity(Owner worker);
   template <typename Other>
   void MakeRoom(uint64_t grown, Other* other);
 
@@ -83,6 +90,7 @@ class PromptMemory : public std::enable_shared_from_this<PromptMemory> {
   // Nothing is looked up in a tree that nothing was ever put into.
   std::atomic<bool> has_texts_{false};
   std::atomic<bool> has_tokens_{false};
+  std::array<std::atomic<uint64_t>, kMaxWorkers> capacity_{};  // by owner of text; 0: no limit
   bool tidying_ = false;
   const std::shared_ptr<Bell> bell_;
 };

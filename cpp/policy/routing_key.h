@@ -14,6 +14,7 @@
 #include "hashing/hash.h"
 #include "hashing/sha256.h"
 #include "policy/decision.h"
+#include "worker/bytes_per_token.h"
 
 namespace vllm_router {
 
@@ -91,8 +92,12 @@ struct RoutingKey {
   std::shared_ptr<Explanation>
       explanation;  // to be filled with whom the decision was made among; null: not wanted
 
-  uint32_t prompt_tokens = 1;      // P, estimated when not counted
-  uint32_t expected_output = 256;  // E
+  uint32_t prompt_tokens = 1;  // P, estimated when not counted
+  // What the estimates of prompt and blocks rest on; 4 of token ids.
+  double bytes_per_token = BytesPerToken::kAtFirst;
+  uint64_t prompt_bytes = 0;  // of text, or four per token id; 0: not all of the prompt is text or ids
+  BytesPerToken* of_model = nullptr;  // what the prompt's tokens will tell something of, once they are known
+  uint32_t expected_output = 256;     // E
 };
 
 }  // namespace vllm_router

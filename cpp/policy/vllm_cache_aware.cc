@@ -99,6 +99,8 @@ class VllmCacheAware final : public Policy {
     owners_.Settle(decision, outcome);
   }
 
+  bool remembers_prompts() const override { return true; }
+  void SetCacheSize(WorkerId worker, uint64_t bytes) override { owners_.SetCacheSize(worker, bytes); }
   void ForgetCache(WorkerId worker) override { owners_.Forget(worker); }
 
   std::shared_ptr<const FleetPlan> Plan(const FleetView& next) override {

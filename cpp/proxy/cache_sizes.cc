@@ -6,7 +6,6 @@
 
 #include "base/log.h"
 #include "base/text.h"
-#include "index/block_cache_tracker.h"
 #include "proxy/fetch.h"
 #include "proxy/lane.h"
 #include "proxy/load_report.h"
@@ -16,7 +15,7 @@ namespace vllm_router {
 CacheSizes::CacheSizes(Lane& lane) : lane_(lane), delay_(lane.loop) {}
 
 void CacheSizes::Start() {
-  if (!lane_.router->policy().block_routing(*lane_.router->fleet())) return;
+  if (!lane_.router->policy().remembers_prompts()) return;
   ++open_;
   Spawn(Run());
 }
@@ -48,6 +47,10 @@ void CacheSizes::Look() {
     if (host == nullptr) host = std::make_shared<Host>();
     std::vector<WorkerId> ids;
     for (const std::shared_ptr<Worker>& worker : workers) ids.push_back(worker->id);
+    for (Size& size : host->sizes) {
+      const auto found = std::ranges::find(ids, size.worker);
+      if (found != ids.end()) Apply(*workers[static_cast<size_t>(found - ids.begin())], &size);
+    }
     if (host->asked || (ids == host->workers && now < host->due_ns)) continue;
     host->workers = std::move(ids);
     host->due_ns = now + kAgainNanos;
@@ -66,24 +69,30 @@ Task<void> CacheSizes::Ask(std::shared_ptr<Host> host, Workers workers) {
   if (stopped_) co_return;
   if (!answer.ok()) host->due_ns = lane_.clock.NowNanos() + kSoonNanos;
   if (!answer.ok() || answer->status != 200) co_return;
+  std::vector<Size> sizes;
   for (const std::shared_ptr<Worker>& worker : workers) {
     const std::optional<uint64_t> tokens = CacheTokensInMetrics(answer->body, worker->url.rank);
-    if (tokens) Apply(*worker, *tokens);
+    if (!tokens) continue;
+    const auto known = std::ranges::find(host->sizes, worker->id, &Size::worker);
+    const bool same = known != host->sizes.end() && known->tokens == *tokens;
+    sizes.push_back({.worker = worker->id, .tokens = *tokens, .bytes = same ? known->bytes : 0});
+    Apply(*worker, &sizes.back());
   }
+  host->sizes = std::move(sizes);
 }
 
-// Should the worker leave just now and another get its place, that one has the wrong size until it is asked itself.
-void CacheSizes::Apply(const Worker& worker, uint64_t tokens) {
-  const std::shared_ptr<const FleetView> fleet = lane_.router->fleet();
-  const std::optional<uint32_t> position = fleet->Find(worker.url.url);
-  const std::optional<BlockRouting> routing = lane_.router->policy().block_routing(*fleet);
-  if (!position || !routing || *position >= routing->owners.size()) return;
-  const uint64_t blocks = std::max<uint64_t>(1, tokens / lane_.router->options().policy.block_size);
-  if (routing->worker_capacity[*position] == blocks) return;
-  routing->tracker->SetCapacityOf(routing->owners[*position], blocks);
-  Log(LogLevel::kInfo, Concat(
-                           "worker ", worker.url.url, ": its cache holds ", tokens,
-                           " tokens, so the index keeps ", blocks, " blocks of it"));
+void CacheSizes::Apply(const Worker& worker, Size* size) {
+  const double bytes_per_token = worker.bytes_per_token.value();
+  const auto bytes = static_cast<uint64_t>(static_cast<double>(size->tokens) * bytes_per_token);
+  const uint64_t change = std::max(bytes, size->bytes) - std::min(bytes, size->bytes);
+  if (change <= size->bytes / 16) return;
+  const bool first = size->bytes == 0;
+  size->bytes = bytes;
+  lane_.router->SetCacheSize(worker.id, bytes);
+  Log(first ? LogLevel::kInfo : LogLevel::kDebug,
+      Concat(
+          "worker ", worker.url.url, ": its cache holds ", size->tokens, " tokens, so prompts of ", bytes,
+          " bytes are remembered for it"));
 }
 
 }  // namespace vllm_router

@@ -1,10 +1,13 @@
-// CacheSizes: asks each worker how many tokens its KV cache holds, so that the index of a policy that matches blocks forgets
-// what the worker has forgotten (docs/how-to/set_block_size_and_capacity.md).
+// CacheSizes: asks each worker how many tokens its KV cache holds, so that a policy that remembers prompts forgets what the
+// worker has forgotten (docs/how-to/set_block_size_and_capacity.md).
 //
-//   GET /metrics: num_gpu_blocks="27134", block_size="16"   ->   434,144 tokens   ->   13,567 blocks of 32 tokens
+//   GET /metrics: num_gpu_blocks="27134", block_size="16"   ->   434,144 tokens
+//   prompts of that worker have 4.5 bytes per token         ->   1,953,648 bytes, or 30,525 blocks of 64 bytes
 //
+// The bytes per token are learned (worker/bytes_per_token.h); the policy is told again when they have changed by a sixteenth.
 // A host is asked when it is healthy: when it joins or comes back, and every kAgainNanos, since an engine may start again
-// unseen; one that does not answer, as while it starts, after kSoonNanos. One that does not say keeps --max-blocks-per-worker. Nothing happens under other policies. On the control lane.
+// unseen; one that does not answer, as while it starts, after kSoonNanos. One that does not say keeps --max-blocks-per-worker, or has no
+// limit of its own. Nothing happens under policies that remember nothing. On the control lane.
 #pragma once
 
 #include <cstdint>
@@ -36,16 +39,24 @@ class CacheSizes {
 
  private:
   using Workers = std::vector<std::shared_ptr<Worker>>;
+  // What a worker has told, and the policy was told of it.
+  struct Size {
+    WorkerId worker;
+    uint64_t tokens = 0;
+    uint64_t bytes = 0;
+  };
   struct Host {
     std::vector<WorkerId> workers;  // that were asked about last; others are due at once
     int64_t due_ns = 0;
     bool asked = false;  // and not answered yet
+    std::vector<Size> sizes;
   };
 
   Task<void> Run();
   void Look();
   Task<void> Ask(std::shared_ptr<Host> host, Workers workers);
-  void Apply(const Worker& worker, uint64_t tokens);
+  // Tells the policy, if there is something new.
+  void Apply(const Worker& worker, Size* size);
 
   Lane& lane_;
   Delay delay_;

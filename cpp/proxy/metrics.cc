@@ -675,6 +675,10 @@ void Metrics::Collector::WriteFleet(Page* page, const FleetView& fleet) const {
   each(load);
   page->Gauge("remote_requests", "Requests of the worker through others, as it said when it was asked last.");
   each([](const FleetView::Member& member) { return member.worker->load.remote_requests(); });
+  page->Gauge(
+      "worker_bytes_per_token",
+      "Bytes of a prompt that make a token, as learned from what the worker reports.");
+  each([](const FleetView::Member& member) { return member.worker->bytes_per_token.value(); });
   page->Counter("load_polls_total", "Questions to workers how many requests they have.");
   page->Add(Total(&Recorder::load_polls_ok), {Label("result", "ok")});
   page->Add(Total(&Recorder::load_polls_failed), {Label("result", "failed")});

@@ -1,6 +1,7 @@
 #include "routing/router.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <utility>
 
@@ -14,7 +15,7 @@ namespace vllm_router {
 namespace {
 
 // The estimates of docs/reference/policies.md, "Load", until a model's own figures are learned.
-constexpr uint64_t kBytesPerToken = 4;
+constexpr uint64_t kBytesPerId = 4;
 constexpr uint64_t kMeanOutputTokens = 256;
 
 constexpr uint64_t kTokensPerMedium = 256;
@@ -25,29 +26,31 @@ constexpr size_t kIdsLeftOut = 16;
 // A thread that has seen a longer text does not keep its memory.
 constexpr size_t kKeptTextBytes = 1024 * 1024;
 
-uint64_t TokensOf(uint64_t bytes) { return bytes / kBytesPerToken + (bytes % kBytesPerToken != 0); }
+uint64_t TokensOf(uint64_t bytes, double bytes_per_token) {
+  return static_cast<uint64_t>(std::ceil(static_cast<double>(bytes) / bytes_per_token));
+}
 
 uint32_t AsTokenCount(uint64_t tokens) {
   return static_cast<uint32_t>(std::clamp<uint64_t>(tokens, 1, UINT32_MAX));
 }
 
-// ceil(bytes / kBytesPerToken), at least 1.
-uint32_t EstimatePromptTokens(const RequestView& request) {
+// ceil(bytes / bytes_per_token), at least 1. Of a body there is more than the prompt, and nothing is learned.
+uint32_t EstimatePromptTokens(const RequestView& request, double bytes_per_token) {
   uint64_t tokens;
   if (request.token_ids) {
     tokens = request.token_ids->size();
   } else {
-    const uint64_t bytes = request.prompt ? request.prompt->size()
-                           : request.body ? std::max<uint64_t>(request.body->size(), request.body_bytes)
-                                          : request.body_bytes;
-    tokens = TokensOf(bytes);
+    const uint64_t body =
+        request.body ? std::max<uint64_t>(request.body->size(), request.body_bytes) : request.body_bytes;
+    tokens = request.prompt ? TokensOf(request.prompt->size(), bytes_per_token)
+                            : TokensOf(body, BytesPerToken::kAtFirst);
   }
   return AsTokenCount(tokens);
 }
 
 // Of a prompt that has been read: text or ids, one of them.
-uint32_t CountPromptTokens(uint64_t text_bytes, uint64_t ids, uint32_t media) {
-  return AsTokenCount(TokensOf(text_bytes) + ids + uint64_t{media} * kTokensPerMedium);
+uint32_t CountPromptTokens(uint64_t text_bytes, double bytes_per_token, uint64_t ids, uint32_t media) {
+  return AsTokenCount(TokensOf(text_bytes, bytes_per_token) + ids + uint64_t{media} * kTokensPerMedium);
 }
 
 // Who is there, and why each of them may not be chosen.
@@ -139,7 +142,8 @@ StatusOr<std::shared_ptr<Router>> Router::CreateWith(
 
 Router::Router(const RouterOptions& options, std::shared_ptr<Policy> policy)
     : options_(options),
-      policy_(std::move(policy)),
+      shared_(std::make_shared<Shared>(std::move(policy))),
+      policy_(shared_, shared_->policy.get()),
       needs_(policy_->Needs()),
       session_keys_(options.session_key),
       hasher_(options.policy.block_size),
@@ -213,7 +217,13 @@ void Router::FindPrefix(
 
 void Router::MakeKey(const RequestView& request, RoutingKey* key) const {
   std::optional<RequestFields> parsed;
-  if (Has(needs_, KeyParts::kPromptTokens)) key->prompt_tokens = EstimatePromptTokens(request);
+  if (Has(needs_, KeyParts::kPromptTokens)) {
+    SetLength(request.token_ids ? nullptr : &shared_->lengths.Of(request.model), key);
+    key->prompt_bytes = request.token_ids ? request.token_ids->size() * kBytesPerId
+                        : request.prompt  ? request.prompt->size()
+                                          : 0;
+    key->prompt_tokens = EstimatePromptTokens(request, key->bytes_per_token);
+  }
   if (Has(needs_, KeyParts::kPrefixDigest)) FindPrefix(request, key, &parsed);
   if (Has(needs_, KeyParts::kBlocks)) MakeBlocks(request, &parsed, key);
   if (Has(needs_, KeyParts::kPrompt)) MakePrompt(request, &parsed, key);
@@ -236,6 +246,23 @@ void Router::MakeKey(const RequestView& request, RoutingKey* key) const {
   uint64_t output = kMeanOutputTokens;
   if (fields != nullptr && fields->max_tokens) output = std::min(output, *fields->max_tokens);
   key->expected_output = static_cast<uint32_t>(output);
+}
+
+void Router::SetLength(BytesPerToken* of_model, RoutingKey* key) {
+  key->of_model = of_model;
+  key->bytes_per_token = of_model != nullptr ? of_model->value() : BytesPerToken::kAtFirst;
+}
+
+// Of a body's prompt, which has been read.
+void Router::Measure(
+    const RoutingText& read, size_t size, const RequestFields& fields, const RequestView& request,
+    RoutingKey* key) const {
+  const bool is_text = read.kind == RoutingText::Kind::kText;
+  SetLength(is_text ? &shared_->lengths.Of(fields.model ? *fields.model : request.model) : nullptr, key);
+  const bool whole = read.media == 0 && (!is_text || size < options_.routing_text_limit);
+  key->prompt_bytes = whole ? size * (is_text ? 1 : kBytesPerId) : 0;
+  key->prompt_tokens =
+      CountPromptTokens(is_text ? size : 0, key->bytes_per_token, is_text ? 0 : size, read.media);
 }
 
 // What the caller gave stays where it is, unless a model's scope must stand before it.
@@ -281,10 +308,7 @@ void Router::MakePrompt(
     prompt.scope = read.scope;
     prompt.own_text.swap(read.text);
     prompt.own_tokens.swap(read.token_ids);
-    if (Has(needs_, KeyParts::kPromptTokens)) {
-      key->prompt_tokens =
-          CountPromptTokens(is_text ? prompt.size() : 0, is_text ? 0 : prompt.size(), read.media);
-    }
+    if (Has(needs_, KeyParts::kPromptTokens)) Measure(read, prompt.size(), **parsed, request, key);
     if (read.text.capacity() > kKeptTextBytes || read.token_ids.capacity() > kKeptTextBytes) read = {};
   }
 }
@@ -320,7 +344,7 @@ void Router::MakeBlocks(
     scope.is_text = read.kind == RoutingText::Kind::kText;
     scope.cache_salt = read.cache_salt;
     if ((*parsed)->model) scope.lora_name = *(*parsed)->model;
-    key->prompt_tokens = CountPromptTokens(scope.is_text ? text.size() : 0, tokens.size(), read.media);
+    Measure(read, scope.is_text ? text.size() : tokens.size(), **parsed, request, key);
     known = scope.is_text && token_cache_ != nullptr && MakeKnownBlocks(read, scope, key);
   }
   const BlockHash root = hasher_.Root(scope);
@@ -367,7 +391,10 @@ bool Router::MakeKnownBlocks(const RoutingText& read, const PromptScope& scope, 
     hasher_.Hash(hasher_.Root({.cache_salt = parent, .is_text = true}), rest, blocks.subspan(known_blocks));
     key->usable_blocks = known_blocks + (rest.size() - 1) / hasher_.block_bytes();
   }
-  key->prompt_tokens = AsTokenCount(ids.size() + TokensOf(rest.size()));
+  key->prompt_tokens = AsTokenCount(ids.size() + TokensOf(rest.size(), key->bytes_per_token));
+  // Ids and bytes are not one thing, of which a mean would say something.
+  SetLength(nullptr, key);
+  key->prompt_bytes = 0;
   return true;
 }
 
@@ -378,7 +405,7 @@ void Router::ReadPrompt(const RequestView& request, const RoutingKey& key, Promp
     reading->tokens = key.prompt_tokens;
   } else {
     RoutingKey own;
-    own.prompt_tokens = EstimatePromptTokens(request);
+    own.prompt_tokens = EstimatePromptTokens(request, BytesPerToken::kAtFirst);
     MakeBlocks(request, &parsed, &own);
     reading->blocks = std::move(own.blocks);
     reading->tokens = own.prompt_tokens;
@@ -395,10 +422,12 @@ void Router::ReadPrompt(const RequestView& request, const RoutingKey& key, Promp
 }
 
 LoadShare Router::ShareOf(const RoutingKey& key, const Decision& decision) const {
-  uint64_t cached = 0;  // tokens
-  if (decision.unit == MatchUnit::kBlocks) cached = decision.matched * hasher_.block_size();
-  if (decision.unit == MatchUnit::kTokens) cached = decision.matched;
-  if (decision.unit == MatchUnit::kBytes) cached = decision.matched / kBytesPerToken;
+  uint64_t bytes = 0;
+  if (decision.unit == MatchUnit::kBlocks) bytes = decision.matched * hasher_.block_bytes();
+  if (decision.unit == MatchUnit::kBytes) bytes = decision.matched;
+  const uint64_t cached = decision.unit == MatchUnit::kTokens
+                              ? decision.matched
+                              : static_cast<uint64_t>(static_cast<double>(bytes) / key.bytes_per_token);
   return {
       .queued_prefill =
           static_cast<uint32_t>(key.prompt_tokens > cached + 1 ? key.prompt_tokens - cached : 1),
@@ -425,7 +454,7 @@ StatusOr<Ticket> Router::SelectAny(const RoutingKey& key, const FleetView& fleet
   decision->explanation = key.explanation;
   const std::shared_ptr<Worker>& worker = fleet.members()[decision->position].worker;
   worker->selections.fetch_add(1, std::memory_order_relaxed);
-  return Ticket(policy_, worker, *decision, ShareOf(key, *decision));
+  return Ticket(policy_, worker, *decision, ShareOf(key, *decision), {key.prompt_bytes, key.of_model});
 }
 
 std::vector<uint32_t> Router::FullOf(const FleetView& fleet) const {
@@ -461,7 +490,7 @@ std::vector<Decision> Router::Rank(const RoutingKey& key, const FleetView& fleet
 RequestSummary Router::Summarize(const RequestView& request) const {
   RoutingKey key;
   key.dry_run = true;
-  key.prompt_tokens = EstimatePromptTokens(request);
+  key.prompt_tokens = EstimatePromptTokens(request, BytesPerToken::kAtFirst);
   std::optional<RequestFields> parsed;
   FindPrefix(request, &key, &parsed);
   MakePrompt(request, &parsed, &key);
@@ -495,8 +524,8 @@ StatusOr<Ticket> Router::SelectBelow(const RoutingKey& key, const FleetView& fle
     }
     decision->explanation = key.explanation;
     const std::shared_ptr<Worker>& worker = fleet.members()[decision->position].worker;
-    std::optional<Ticket> ticket =
-        Ticket::MakeBelow(most, policy_, worker, *decision, ShareOf(key, *decision));
+    std::optional<Ticket> ticket = Ticket::MakeBelow(
+        most, policy_, worker, *decision, ShareOf(key, *decision), {key.prompt_bytes, key.of_model});
     if (!ticket) {  // another thread took its last place meanwhile
       policy_->Observe(*decision, {.end = Outcome::End::kNotSent});
       continue;

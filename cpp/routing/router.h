@@ -16,12 +16,14 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
 #include "hashing/block_hash.h"
 #include "policy/policy.h"
 #include "policy/policy_factory.h"
+#include "routing/model_lengths.h"
 #include "routing/prefix_digest.h"
 #include "routing/prompt_reading.h"
 #include "routing/request_view.h"
@@ -50,6 +52,7 @@ struct RouterOptions {
   uint32_t data_parallel_size = 1;   // > 1: every URL without @rank becomes URL@0 .. URL@n-1
 };
 
+struct RequestFields;
 struct RoutingText;
 class TokenCache;
 
@@ -89,6 +92,7 @@ class Router {
   Status SetHealthy(std::string_view url, bool healthy) { return registry_.SetHealthy(url, healthy); }
   void RefreshFleet() { registry_.Refresh(); }  // a breaker has moved, or a worker warmed up
   void ForgetCache(WorkerId worker) { policy_->ForgetCache(worker); }  // it has emptied it
+  void SetCacheSize(WorkerId worker, uint64_t bytes) { policy_->SetCacheSize(worker, bytes); }
   const Snapshot<FleetView>& fleet_snapshot() const { return registry_.snapshot(); }
   std::shared_ptr<const FleetView> fleet() const { return registry_.snapshot().Load(); }
 
@@ -131,6 +135,17 @@ class Router {
   StatusOr<std::vector<std::string>> WithRanks(std::span<const std::string> urls) const;
   Router(const RouterOptions& options, std::shared_ptr<Policy> policy);
 
+  // What tickets look at when the router is gone already.
+  struct Shared {
+    explicit Shared(std::shared_ptr<Policy> policy) : policy(std::move(policy)) {}
+    const std::shared_ptr<Policy> policy;
+    ModelLengths lengths;
+  };
+
+  static void SetLength(BytesPerToken* of_model, RoutingKey* key);
+  void Measure(
+      const RoutingText& read, size_t size, const RequestFields& fields, const RequestView& request,
+      RoutingKey* key) const;
   // Those of the eligible that have max_worker_requests open.
   std::vector<uint32_t> FullOf(const FleetView& fleet) const;
   LoadShare ShareOf(const RoutingKey& key, const Decision& decision) const;
@@ -144,7 +159,8 @@ class Router {
   void FindPrefix(const RequestView& request, RoutingKey* key, std::optional<RequestFields>* parsed) const;
 
   const RouterOptions options_;
-  const std::shared_ptr<Policy> policy_;
+  const std::shared_ptr<Shared> shared_;
+  const std::shared_ptr<Policy> policy_;  // as long as it is held, so is all that is shared
   const KeyParts needs_;
   const SessionKeyFinder session_keys_;
   const BlockHasher hasher_;

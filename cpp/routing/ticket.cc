@@ -5,20 +5,27 @@
 namespace vllm_router {
 
 Ticket::Ticket(
-    std::shared_ptr<Policy> policy, std::shared_ptr<Worker> worker, const Decision& decision, LoadShare share)
-    : policy_(std::move(policy)), worker_(std::move(worker)), decision_(decision), share_(share), state_(0) {
+    std::shared_ptr<Policy> policy, std::shared_ptr<Worker> worker, const Decision& decision, LoadShare share,
+    PromptSize prompt)
+    : policy_(std::move(policy)),
+      worker_(std::move(worker)),
+      decision_(decision),
+      share_(share),
+      prompt_(prompt),
+      state_(0) {
   worker_->load.Take(share_);
 }
 
 std::optional<Ticket> Ticket::MakeBelow(
     int64_t most, std::shared_ptr<Policy> policy, std::shared_ptr<Worker> worker, const Decision& decision,
-    LoadShare share) {
+    LoadShare share, PromptSize prompt) {
   if (!worker->load.TakeBelow(share, most)) return std::nullopt;
   std::optional<Ticket> ticket(std::in_place);
   ticket->policy_ = std::move(policy);
   ticket->worker_ = std::move(worker);
   ticket->decision_ = decision;
   ticket->share_ = share;
+  ticket->prompt_ = prompt;
   ticket->state_.store(0, std::memory_order_release);
   return ticket;
 }
@@ -29,6 +36,7 @@ Ticket::Ticket(Ticket&& other) noexcept
       worker_(std::move(other.worker_)),
       decision_(other.decision_),
       share_(other.share_),
+      prompt_(other.prompt_),
       state_(other.state_.exchange(kFinished, std::memory_order_acq_rel)) {}
 
 Ticket& Ticket::operator=(Ticket&& other) noexcept {
@@ -38,6 +46,7 @@ Ticket& Ticket::operator=(Ticket&& other) noexcept {
   worker_ = std::move(other.worker_);
   decision_ = other.decision_;
   share_ = other.share_;
+  prompt_ = other.prompt_;
   state_.store(other.state_.exchange(kFinished, std::memory_order_acq_rel), std::memory_order_release);
   return *this;
 }
@@ -58,6 +67,10 @@ bool Ticket::Finish(const Outcome& outcome) {
   if ((before & kFirstToken) != 0) rest.queued_prefill = 0;
   worker_->load.Return(rest);
   policy_->Observe(decision_, outcome);
+  if (outcome.prompt_tokens && prompt_.bytes != 0) {
+    worker_->bytes_per_token.Learn(prompt_.bytes, *outcome.prompt_tokens);
+    if (prompt_.of_model != nullptr) prompt_.of_model->Learn(prompt_.bytes, *outcome.prompt_tokens);
+  }
   return true;
 }
 

@@ -17,9 +17,16 @@
 
 #include "policy/decision.h"
 #include "policy/policy.h"
+#include "worker/bytes_per_token.h"
 #include "worker/worker.h"
 
 namespace vllm_router {
+
+// Of a prompt whose tokens the worker may report, so that the sizes of others can be told better.
+struct PromptSize {
+  uint64_t bytes = 0;                 // of text, or four per token id; 0: nothing is to be learned of it
+  BytesPerToken* of_model = nullptr;  // for text; lives as long as the policy
+};
 
 class Ticket {
  public:
@@ -27,11 +34,11 @@ class Ticket {
   // Reserves `share` on the worker.
   Ticket(
       std::shared_ptr<Policy> policy, std::shared_ptr<Worker> worker, const Decision& decision,
-      LoadShare share);
+      LoadShare share, PromptSize prompt = {});
   // The same, unless the worker has `most` open requests already.
   static std::optional<Ticket> MakeBelow(
       int64_t most, std::shared_ptr<Policy> policy, std::shared_ptr<Worker> worker, const Decision& decision,
-      LoadShare share);
+      LoadShare share, PromptSize prompt = {});
   Ticket(Ticket&& other) noexcept;
   Ticket& operator=(Ticket&& other) noexcept;
   ~Ticket();  // as Finish({kNotSent}) when nobody finished it
@@ -58,6 +65,7 @@ class Ticket {
   std::shared_ptr<Worker> worker_;
   Decision decision_;
   LoadShare share_;
+  PromptSize prompt_;
   std::atomic<uint8_t> state_{kFinished};
 };
 

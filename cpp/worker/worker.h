@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/limits.h"
+#include "worker/bytes_per_token.h"
 #include "worker/circuit_breaker.h"
 #include "worker/cool_down.h"
 #include "worker/outlier_detector.h"
@@ -31,6 +32,7 @@ struct Worker {
   CircuitBreaker breaker;
   ResponseCounts responses;
   CoolDown cool_down;
+  BytesPerToken bytes_per_token;             // of the prompts that it served; token ids count as four bytes
   std::atomic<uint32_t> warmth{kWeightOne};  // thousandths; less while it comes back (warmth.h)
   std::atomic<bool> suspected{false};        // a health check has been asked for
   std::atomic<bool> health_known{false};  // one has ended, so that the fleet's `healthy` is more than a guess

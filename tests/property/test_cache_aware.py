@@ -97,6 +97,25 @@ def test_it_answers_as_its_twin_does(story: list[Any], options: dict[str, Any], 
                 fleet.set_healthy(worker.url, what == "heal")
 
 
+@given(
+    st.lists(st.tuples(TEXTS.filter(lambda text: text[0]), st.booleans()), min_size=1, max_size=20),
+    st.integers(512, 2048),
+)
+def test_a_worker_is_never_believed_to_hold_more_than_its_cache(
+    texts: list[tuple[tuple[bytes, bool], bool]], limit: int
+) -> None:
+    policy = testing.PolicyHarness("cache_aware")
+    policy.add("http://w1:8000")
+    policy.set_cache_size("http://w1:8000", limit)
+    for (text, framed), as_ids in texts:
+        prompt, framed = (list(text), False) if as_ids else (text, framed)
+        policy.choose_prompt(prompt, framed=framed)
+        assert policy.cache_stats()["sizes"][0] <= limit
+        remembered = len(prompt) - len(prompt) % 16 if as_ids else len(prompt)
+        if remembered * (4 if as_ids else 1) <= limit // 2:  # what was used last is given up last
+            assert policy.choose_prompt(prompt, framed=framed)[2] == remembered
+
+
 @given(st.lists(TEXTS.filter(lambda text: text[0]), min_size=1, max_size=20), st.integers(1024, 4096))
 def test_the_size_limit_holds_after_every_request(texts: list[tuple[bytes, bool]], limit: int) -> None:
     policy = testing.PolicyHarness("cache_aware", max_tree_size=limit)

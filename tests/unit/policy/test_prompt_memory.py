@@ -34,6 +34,44 @@ def test_a_prompt_larger_than_the_limit_is_not_remembered():
     assert memory.cache_stats()["size"] == 0
 
 
+def test_a_worker_whose_cache_is_small_forgets_what_it_used_least_recently():
+    """mending row 36: cache_aware knew no capacity."""
+    memory = policy()
+    memory.set_cache_size("http://w0:8000", 1000)
+    for i in range(4):
+        memory.choose_prompt(b"%04d" % i * 100, tried=[1])
+        assert memory.cache_stats()["sizes"][0] <= 1000
+    assert memory.choose_prompt(b"0003" * 100)[:3] == (0, "prefix_hit", 400)
+    assert memory.choose_prompt(b"0000" * 100)[1] == "prefix_miss"
+    for i in range(4):  # the other one has no limit that anybody knows
+        memory.choose_prompt(b"x%03d" % i * 100, tried=[0])
+    assert memory.cache_stats()["sizes"][1] >= 1600
+
+
+def test_a_cache_of_texts_and_ids_has_one_limit():
+    memory = policy()
+    memory.set_cache_size("http://w0:8000", 2048)
+    for i in range(8):
+        memory.choose_prompt([i] * 160, tried=[1])
+        memory.choose_prompt(b"%04d" % i * 100, tried=[1])
+        assert memory.cache_stats()["sizes"][0] <= 2048
+    assert memory.choose_prompt([7] * 160, tried=[1])[2] == 160
+    assert memory.choose_prompt(b"0007" * 100, tried=[1])[2] == 400
+
+
+def test_a_cache_that_shrinks_forgets_at_once_and_a_new_worker_has_no_limit():
+    memory = policy()
+    for i in range(50):
+        memory.choose_prompt(b"%04d" % i * 100, tried=[1])
+    memory.set_cache_size("http://w0:8000", 500)
+    assert memory.cache_stats()["sizes"][0] <= 500
+    memory.remove("http://w0:8000")
+    memory.add("http://w0:8000")
+    for i in range(5):
+        memory.choose_prompt(b"%04d" % i * 100, tried=[0])
+    assert memory.cache_stats()["sizes"][1] > 1900
+
+
 def test_what_a_worker_had_is_given_up_in_the_background():
     memory = policy(eviction_interval_secs=1)
     for i in range(50):

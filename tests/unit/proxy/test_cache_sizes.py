@@ -76,6 +76,61 @@ def test_the_capacity_holds(stage):
     assert stats["evicted_blocks"] > 0
 
 
+def remembered(router):
+    for line in router.server.metrics_text().splitlines():
+        if line.startswith("vllm_router_tree_size{"):
+            return float(line.rsplit(" ", 1)[1])
+    raise AssertionError("no size of the tree")
+
+
+def test_cache_aware_remembers_what_the_cache_holds(stage):
+    """mending row 36: it knew no capacity."""
+    engine = Engine(vllm(100))  # 1,600 tokens, so 6,400 bytes
+    router = stage.router(stage.worker(engine), policy="cache_aware")
+    client = stage.client(router)
+
+    def ask(number):
+        content = f"{number:04}" * 250
+        body = json.dumps({"messages": [{"role": "user", "content": content}]}).encode()
+        assert client.ask("POST", CHAT, body=body).status == 200
+
+    numbers = iter(range(10**6))
+
+    def bounded():
+        for _ in range(10):
+            ask(next(numbers))
+        return 5000 <= remembered(router) <= 6400
+
+    eventually(bounded, "it remembered more than the cache holds")
+
+
+@pytest.mark.parametrize("policy", ["auto", "vllm_cache_aware"])
+def test_the_capacity_follows_the_tokens_that_responses_tell(stage, policy):
+    """mending row 34: four bytes a token were believed, so of other text up to twice the cache."""
+    usage = json.dumps({"usage": {"prompt_tokens": 1000, "completion_tokens": 1}}).encode()
+
+    def answer(connection, message):
+        page = vllm(1000).encode()
+        connection.send(response(200, page if message.target == "/metrics" else usage))
+
+    worker = stage.worker(answer)
+    router = stage.router(worker, policy=policy)
+    wait_for(stage, router, {worker.url: 1000})
+    client = stage.client(router)
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "x" * 2000}]}).encode()
+
+    def learned():
+        for _ in range(20):
+            assert client.ask("POST", CHAT, body=body).status == 200
+        return 500 <= capacities(stage, router)[worker.url] <= 550
+
+    eventually(learned, "the capacity never became that of two bytes a token")
+    line = next(
+        line for line in router.server.metrics_text().splitlines() if "worker_bytes_per_token{" in line
+    )
+    assert 2 <= float(line.rsplit(" ", 1)[1]) <= 2.2
+
+
 def test_ranks_of_a_host_have_their_own_and_are_asked_together(stage):
     engine = Engine(vllm(100, engine=0) + vllm(300, engine=1))
     worker = stage.worker(engine)
