@@ -1,10 +1,12 @@
 """What every test may use: one seed per run, printed in the header, and the Hypothesis profiles."""
 
+import os
 import random
 import shlex
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -54,3 +56,25 @@ def seed(request: pytest.FixtureRequest) -> int:
 def rng(seed: int) -> random.Random:
     """Random numbers that `--seed` repeats."""
     return random.Random(seed)
+
+
+@pytest.fixture
+def written_to(tmp_path: Path) -> Iterator[Callable[[int], Callable[[], str]]]:
+    """`err = written_to(2)`: from then on `err()` is all that the process has written there.
+
+    For tests that wait for what threads of the core write: capfd loses what comes while it is asked.
+    """
+    kept: dict[int, int] = {}
+
+    def begin(descriptor: int) -> Callable[[], str]:
+        path = tmp_path / f"written_to_{descriptor}"
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        kept[descriptor] = os.dup(descriptor)
+        os.dup2(file, descriptor)
+        os.close(file)
+        return lambda: path.read_text(errors="replace")
+
+    yield begin
+    for descriptor, before in kept.items():
+        os.dup2(before, descriptor)
+        os.close(before)

@@ -185,7 +185,8 @@ def test_an_admin_port_takes_admin_paths_off_the_main_one(stage, keys, admin_key
 # ---- files that change
 
 
-def test_a_file_that_changed_is_read_again_and_a_bad_one_is_not_heeded(stage, keys, capfd):
+def test_a_file_that_changed_is_read_again_and_a_bad_one_is_not_heeded(stage, keys, written_to):
+    stderr = written_to(2)
     client = stage.client(stage.router(stage.worker(), client_api_key_file=str(keys)))
 
     def status(key):
@@ -196,7 +197,7 @@ def test_a_file_that_changed_is_read_again_and_a_bad_one_is_not_heeded(stage, ke
     eventually(lambda: status("sk-new") == 200, "the new key never came into force")
     assert status("sk-one") == 401
     replace(keys, "two keys\n")
-    eventually(lambda: "line 1" in capfd.readouterr().err, "nobody complained")
+    eventually(lambda: "line 1" in stderr(), "nobody complained")
     assert status("sk-new") == 200
 
 

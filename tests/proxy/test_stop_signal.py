@@ -148,7 +148,7 @@ STATES = [
         lambda _scene, client: served(client),
         "503",
         3,
-        flags=("--retry-initial-backoff-ms", "2000", "--retry-max-backoff-ms", "2000"),
+        flags=("--retry-initial-backoff-ms", "5000", "--retry-max-backoff-ms", "5000"),
     ),
 ]
 in_each_state = pytest.mark.parametrize("state", STATES, ids=lambda state: state.name)

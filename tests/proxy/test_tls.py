@@ -351,14 +351,15 @@ def test_a_worker_may_ask_for_a_certificate(stage, authority, trusting):
     assert stage.client(stage.router(worker, **trusting)).ask().status == 502
 
 
-def test_health_checks_and_model_lists_go_the_same_way(stage, authority, stranger, trusting, capfd):
+def test_health_checks_and_model_lists_go_the_same_way(stage, authority, stranger, trusting, written_to):
+    stderr = written_to(2)
     good = stage.worker(tls=authority.server("127.0.0.1"))
     bad = stage.worker(tls=stranger.server("127.0.0.1"))
     router = stage.router(good, bad, **trusting, health_check_interval_secs=0.05, health_failure_threshold=1)
     good.wait_for_requests(2)
     eventually(lambda: [worker.healthy for worker in router.core.workers] == [True, False])
     assert stage.client(router).ask("GET", "/x").body == b"hello"
-    eventually(lambda: "TLS failed: certificate verify failed" in capfd.readouterr().err)
+    eventually(lambda: "TLS failed: certificate verify failed" in stderr())
 
 
 def test_a_connection_that_closed_while_it_rested_costs_nobody_anything(stage, authority, trusting):
@@ -439,7 +440,8 @@ def test_both_ends_and_a_streamed_body(stage, authority, shown, trusting):
 # ---- files
 
 
-def test_a_reload_shows_the_new_certificate_and_leaves_connections_be(stage, tmp_path, capfd):
+def test_a_reload_shows_the_new_certificate_and_leaves_connections_be(stage, tmp_path, written_to):
+    stderr = written_to(2)
     testing.configure_log()  # as it is at first, whatever ran in this process before
 
     def names(client):
@@ -464,5 +466,5 @@ def test_a_reload_shows_the_new_certificate_and_leaves_connections_be(stage, tmp
     client.must_be_open()
     Path(files.cert).write_text("rubbish")
     router.server.reload()
-    eventually(lambda: "what was read before stays in force" in capfd.readouterr().err)
+    eventually(lambda: "what was read before stays in force" in stderr())
     assert shows_new()

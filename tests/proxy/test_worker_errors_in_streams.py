@@ -43,8 +43,9 @@ def page_of(router):
 
 
 @pytest.mark.parametrize("event", SERVER_ERRORS)
-def test_a_stream_that_ends_with_an_error_of_the_server_s_is_a_failure(stage, capfd, event):
+def test_a_stream_that_ends_with_an_error_of_the_server_s_is_a_failure(stage, written_to, event):
     """mending row 5: in the metrics, in the access log and for the breaker; the client gets it as it is."""
+    stdout = written_to(1)
     router = stage.router(stage.worker(streaming(event)), access_log=True, **BREAKERS)
     client = stage.client(router)
     for _ in range(3):
@@ -55,8 +56,8 @@ def test_a_stream_that_ends_with_an_error_of_the_server_s_is_a_failure(stage, ca
     assert page["vllm_router_request_errors_total"].value(route=CHAT, error_type="worker_error_event") == 3
     assert page["vllm_router_requests_total"].total() == 0
     assert page["vllm_router_cb_state"].total() == 1
-    lines = []
-    eventually(lambda: lines.extend(capfd.readouterr().out.splitlines()) or len(lines) == 3)
+    eventually(lambda: stdout().count("\n") == 3)
+    lines = stdout().splitlines()
     assert all(" worker_error " in line and "worker_error_event" in line for line in lines), lines
 
 
