@@ -31,6 +31,7 @@ constexpr Row kTable[] = {
     {absl::StatusCode::kUnavailable, kOurs, "NoWorkersError"},
     {absl::StatusCode::kNotFound, kOurs, "WorkerNotFoundError"},
     {absl::StatusCode::kAlreadyExists, kOurs, "WorkerExistsError"},
+    {absl::StatusCode::kAborted, kOurs, "TicketFinishedError"},
 };
 constexpr Row kAnyOther = {absl::StatusCode::kUnknown, kOurs, "RouterError"};
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from vllm_router.blocks import hash_blocks as hash_blocks
     from vllm_router.errors import NoWorkersError as NoWorkersError
     from vllm_router.errors import RouterError as RouterError
+    from vllm_router.errors import TicketFinishedError as TicketFinishedError
     from vllm_router.errors import UnusedOptionWarning as UnusedOptionWarning
     from vllm_router.errors import WorkerExistsError as WorkerExistsError
     from vllm_router.errors import WorkerNotFoundError as WorkerNotFoundError
@@ -50,6 +51,7 @@ __all__ = [
     "Server",
     "StringTree",
     "Ticket",
+    "TicketFinishedError",
     "TokenTree",
     "UnusedOptionWarning",
     "WorkerExistsError",
@@ -75,6 +77,7 @@ _HOMES = {
     "RouterError": "errors",
     "StringTree": "prefix_tree",
     "Ticket": "router",
+    "TicketFinishedError": "errors",
     "TokenTree": "prefix_tree",
     "UnusedOptionWarning": "errors",
     "WorkerExistsError": "errors",

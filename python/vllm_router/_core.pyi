@@ -670,9 +670,11 @@ class TokenTree:
 class Ticket:
     """One decision, and the promise that the load it reserved returns.
 
-    It returns by `finish()`, by leaving a `with` block, or when the ticket is dropped, exactly once. A ticket
-    refers to no Python object, so no reference cycle of its own can keep it alive; one that sits in somebody
-    else's cycle ends when the garbage collector finds that. Thread-safe. Made by `Router.select()` only.
+    It returns by `finish()`, by leaving a `with` block, or when the ticket is dropped, exactly once. Until
+    then a ticket keeps what its policy read of the request, for `moved()`, and shows none of it. It refers to
+    no Python object but a `prompt`, so no reference cycle of its own can keep it alive; one that sits in
+    somebody else's cycle ends when the garbage collector finds that. Thread-safe. Made by `Router.select()`
+    only.
     """
 
     @property
@@ -718,6 +720,24 @@ class Ticket:
 
         Raises:
             ValueError: the ticket was made without `select(..., alternatives=...)`, or `n` is negative.
+        """
+
+    def moved(self, url: str) -> None:
+        """The request went to another worker than the chosen one: its queue was full, say.
+
+        The load moves there in one step, whatever limit that worker has. The policy takes the prompt back
+        from the first worker, as `finish(end="not_sent")` does, and learns it of this one; a session follows.
+        From then on the ticket is one for this worker, with the reason `pinned`, its match, and no first
+        token yet. A ticket may move several times; to the worker that it is for, it changes nothing.
+
+        Args:
+            url: The worker, as in the fleet; healthy or not, draining or not.
+
+        Raises:
+            TicketFinishedError: the ticket is finished (a ValueError).
+            WorkerNotFoundError: the URL is not in the fleet; the message names the nearest one that is.
+            ValueError: the URL means several ranks, or the ticket is a row of a batch, which keeps no
+                prompts. In all of these cases nothing has changed.
         """
 
     def first_token(self) -> None:
@@ -863,7 +883,7 @@ class Router:
         body: _Text | Buffer | dict[str, Any] | None = None,
         *,
         prompt: _Text | Buffer | None = None,
-        messages: Sequence[Mapping[str, Any]] | None = None,
+        messages: Sequence[Any] | None = None,
         token_ids: _Ints | None = None,
         headers: _Headers | None = None,
         model: str | None = None,
@@ -886,7 +906,9 @@ class Router:
                 cheaper than a dict.
             prompt: Plain text of a completion.
             messages: Messages of a chat; with `model`, the same request as the body
-                `{"model": model, "messages": messages}`.
+                `{"model": model, "messages": messages}`. Each is a dict, or an object with `model_dump()` (a
+                pydantic model) or else a `__dict__`, which are read without members that are None and without
+                names that begin with `_`.
             token_ids: The prompt as token ids: a contiguous uint32 array, not copied; or a list, a range or
                 another sequence of integers, numpy's too; an `array("I")` or memoryview of uint32; a pandas
                 Series of uint32. They make the estimated size of the prompt exact and may come beside one of
@@ -913,7 +935,7 @@ class Router:
         body: _Text | Buffer | dict[str, Any] | None = None,
         *,
         prompt: _Text | Buffer | None = None,
-        messages: Sequence[Mapping[str, Any]] | None = None,
+        messages: Sequence[Any] | None = None,
         token_ids: _Ints | None = None,
         headers: _Headers | None = None,
         model: str | None = None,
@@ -987,7 +1009,9 @@ class Router:
     def add_worker(self, url: str, weight: float = 1.0) -> None:
         """Add a worker at the end of the fleet: `http://host:port[/prefix][@rank]`.
 
-        With `intra_node_data_parallel_size` above 1 a URL without `@rank` adds all its ranks, or none.
+        A router that is not served also takes names, `ray://<id>` and `name://<id>`, of workers to which the
+        program connects itself. With `intra_node_data_parallel_size` above 1 a URL without `@rank` adds all
+        its ranks, or none.
 
         Args:
             url: Its name in every later call, without a trailing slash.
