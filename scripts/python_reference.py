@@ -32,6 +32,7 @@ CLASSES = {
     "RouterError": (("errors.py", "RouterError"),),
     "NoWorkersError": (("errors.py", "NoWorkersError"),),
     "TicketFinishedError": (("errors.py", "TicketFinishedError"),),
+    "IndexFileError": (("errors.py", "IndexFileError"),),
     "WorkerNotFoundError": (("errors.py", "WorkerNotFoundError"),),
     "WorkerExistsError": (("errors.py", "WorkerExistsError"),),
     "UnusedOptionWarning": (("errors.py", "UnusedOptionWarning"),),

@@ -32,6 +32,7 @@ constexpr Row kTable[] = {
     {absl::StatusCode::kNotFound, kOurs, "WorkerNotFoundError"},
     {absl::StatusCode::kAlreadyExists, kOurs, "WorkerExistsError"},
     {absl::StatusCode::kAborted, kOurs, "TicketFinishedError"},
+    {absl::StatusCode::kDataLoss, kOurs, "IndexFileError"},
 };
 constexpr Row kAnyOther = {absl::StatusCode::kUnknown, kOurs, "RouterError"};
 

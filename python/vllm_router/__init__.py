@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from vllm_router.blocks import BlockCacheTracker as BlockCacheTracker
     from vllm_router.blocks import BlockMatch as BlockMatch
     from vllm_router.blocks import hash_blocks as hash_blocks
+    from vllm_router.errors import IndexFileError as IndexFileError
     from vllm_router.errors import NoWorkersError as NoWorkersError
     from vllm_router.errors import RouterError as RouterError
     from vllm_router.errors import TicketFinishedError as TicketFinishedError
@@ -41,6 +42,7 @@ __all__ = [
     "BlockMatch",
     "Explanation",
     "HashRing",
+    "IndexFileError",
     "NoWorkersError",
     "PolicyType",
     "PrefixMatch",
@@ -67,6 +69,7 @@ _HOMES = {
     "BlockMatch": "blocks",
     "Explanation": "explanation",
     "HashRing": "hash_ring",
+    "IndexFileError": "errors",
     "NoWorkersError": "errors",
     "PolicyType": "router",
     "PrefixMatch": "prefix_tree",

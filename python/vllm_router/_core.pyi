@@ -1,6 +1,7 @@
 """C++ core of vllm-router; use the names in `vllm_router` instead."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from os import PathLike
 from types import TracebackType
 from typing import Any, ClassVar, Literal, SupportsIndex, TypeAlias, overload
 
@@ -239,6 +240,43 @@ class BlockCacheTracker:
 
     def sweep(self, runs: int = 1000) -> bool:
         """Clear up after removed workers, at most `runs` runs; True while there is more to do."""
+
+    def save(self, path: str | bytes | PathLike[str] | PathLike[bytes]) -> None:
+        """Write all of it to a file, which `load()` reads: blocks, order of use, capacities and counts.
+
+        The bytes go to a temporary file beside it, which then takes its place, so that there is always a
+        whole one. Its mode is 0600. Calls that change the tracker wait while its content is copied, not while
+        it is written. docs/reference/index_file.md has the format.
+
+        Args:
+            path: The file; one that is there is replaced.
+
+        Raises:
+            OSError: the system refuses; the file is as it was.
+            ValueError: the file would be larger than 4 GiB.
+        """
+
+    @staticmethod
+    def load(path: str | bytes | PathLike[str] | PathLike[bytes]) -> BlockCacheTracker:
+        """The tracker that `save()` wrote: it answers, and gives up what it has, as that one would.
+
+        Everything in the file is checked. A checksum finds damage and not malice: a file that somebody made
+        for you may hold any prompts, and costs memory and time in proportion to its size, no more.
+
+        Args:
+            path: The file.
+
+        Raises:
+            OSError: the file cannot be read.
+            IndexFileError: it is no index, of another kind or version, cut, longer or changed; a ValueError.
+        """
+
+    @staticmethod
+    def _from_image(image: bytes) -> BlockCacheTracker:
+        """What a pickle holds."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Trackers can be pickled and copied; a pickle holds what a file does."""
 
     def stats(self) -> dict[str, float]:
         """Sizes and counts, by name.
@@ -513,6 +551,43 @@ class StringTree:
             True while there is more to do.
         """
 
+    def save(self, path: str | bytes | PathLike[str] | PathLike[bytes]) -> None:
+        """Write all of it to a file, which `load()` reads: prompts in clear text, workers, order of eviction.
+
+        The bytes go to a temporary file beside it, which then takes its place, so that there is always a
+        whole one. Its mode is 0600. Calls that change the tree wait while its content is copied, not while
+        it is written. docs/reference/index_file.md has the format.
+
+        Args:
+            path: The file; one that is there is replaced.
+
+        Raises:
+            OSError: the system refuses; the file is as it was.
+            ValueError: the file would be larger than 4 GiB.
+        """
+
+    @staticmethod
+    def load(path: str | bytes | PathLike[str] | PathLike[bytes]) -> StringTree:
+        """The tree that `save()` wrote: it answers, and gives up what it has, as that one would.
+
+        Everything in the file is checked. A checksum finds damage and not malice: a file that somebody made
+        for you may hold any prompts, and costs memory and time in proportion to its size, no more.
+
+        Args:
+            path: The file.
+
+        Raises:
+            OSError: the file cannot be read.
+            IndexFileError: it is no index, of another kind or version, cut, longer or changed; a ValueError.
+        """
+
+    @staticmethod
+    def _from_image(image: bytes) -> StringTree:
+        """What a pickle holds."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Trees can be pickled and copied; a pickle holds what a file does."""
+
     def stats(self) -> dict[str, int]:
         """Sizes and counts, by name.
 
@@ -642,6 +717,43 @@ class TokenTree:
         Returns:
             True while there is more to do.
         """
+
+    def save(self, path: str | bytes | PathLike[str] | PathLike[bytes]) -> None:
+        """Write all of it to a file, which `load()` reads: prompts, workers, order of eviction, counts.
+
+        The bytes go to a temporary file beside it, which then takes its place, so that there is always a
+        whole one. Its mode is 0600. Calls that change the tree wait while its content is copied, not while
+        it is written. docs/reference/index_file.md has the format.
+
+        Args:
+            path: The file; one that is there is replaced.
+
+        Raises:
+            OSError: the system refuses; the file is as it was.
+            ValueError: the file would be larger than 4 GiB.
+        """
+
+    @staticmethod
+    def load(path: str | bytes | PathLike[str] | PathLike[bytes]) -> TokenTree:
+        """The tree that `save()` wrote: it answers, and gives up what it has, as that one would.
+
+        Everything in the file is checked. A checksum finds damage and not malice: a file that somebody made
+        for you may hold any prompts, and costs memory and time in proportion to its size, no more.
+
+        Args:
+            path: The file.
+
+        Raises:
+            OSError: the file cannot be read.
+            IndexFileError: it is no index, of another kind or version, cut, longer or changed; a ValueError.
+        """
+
+    @staticmethod
+    def _from_image(image: bytes) -> TokenTree:
+        """What a pickle holds."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Trees can be pickled and copied; a pickle holds what a file does."""
 
     def stats(self) -> dict[str, int]:
         """Sizes and counts, by name.
