@@ -31,6 +31,8 @@ CLASSES = {
     "RouterArgs": (("router_args.py", "RouterArgs"),),
     "RouterError": (("errors.py", "RouterError"),),
     "NoWorkersError": (("errors.py", "NoWorkersError"),),
+    "TicketFinishedError": (("errors.py", "TicketFinishedError"),),
+    "IndexFileError": (("errors.py", "IndexFileError"),),
     "WorkerNotFoundError": (("errors.py", "WorkerNotFoundError"),),
     "WorkerExistsError": (("errors.py", "WorkerExistsError"),),
     "UnusedOptionWarning": (("errors.py", "UnusedOptionWarning"),),

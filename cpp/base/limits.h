@@ -51,6 +51,9 @@ inline constexpr int64_t kRetryTimeoutWithinNs = 30'000'000'000;
 inline constexpr size_t kDrainedAnswerBytes =
     64 * 1024;  // of a failed try, so that its connection can be kept
 
+// A saved index, read and written whole: 400 million blocks of a tracker, more than an index holds by default.
+inline constexpr uint64_t kMaxIndexFileBytes = 4ull * 1024 * 1024 * 1024;
+
 // Requests and clients that are remembered because workers died (routing/request_quarantine.h): about 0.6 KiB each.
 inline constexpr size_t kMaxSuspectedRequests = 10'000;
 inline constexpr size_t kMaxSuspectedClients = 10'000;

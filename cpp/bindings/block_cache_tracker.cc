@@ -13,6 +13,7 @@
 #include "bindings/bindings.h"
 #include "bindings/callables.h"
 #include "bindings/errors.h"
+#include "bindings/index_file.h"
 #include "index/block_cache_tracker.h"
 
 namespace vllm_router {
@@ -49,17 +50,24 @@ py::object MakeBlockMatch(py::handle worker, size_t matched_blocks, size_t total
 class PyTracker {
  public:
   PyTracker(const py::object& block_size, const py::object& max_blocks_per_worker, uint64_t seed)
-      : tracker_(
-            {.block_size = BlockSize(block_size),
-             .max_blocks_per_worker = BlockLimit(max_blocks_per_worker, "max_blocks_per_worker"),
-             .seed = seed}) {}
+      : tracker_(std::make_unique<BlockCacheTracker>(BlockCacheTrackerOptions{
+            .block_size = BlockSize(block_size),
+            .max_blocks_per_worker = BlockLimit(max_blocks_per_worker, "max_blocks_per_worker"),
+            .seed = seed})) {}
+
+  static std::unique_ptr<PyTracker> Open(std::string_view source, std::string_view image) {
+    auto [tracker, names] = OpenIndex<BlockCacheTracker>(IndexKind::kBlockCacheTracker, source, image);
+    return std::unique_ptr<PyTracker>(new PyTracker(std::move(tracker), std::move(names)));
+  }
+  // With the GIL throughout, so that names and workers are of one moment.
+  std::string Image() { return ImageOf(IndexKind::kBlockCacheTracker, names_, *tracker_); }
 
   void Record(const py::object& prompt, const py::object& worker) {
     Room& room = OwnRoom();
     HashPrompt(prompt, &room);
     const OwnerId owner = FindOrAdd(Name(worker));
     const py::gil_scoped_release release;
-    tracker_.Record(owner, room.chain);
+    tracker_->Record(owner, room.chain);
   }
 
   py::object FindBest(const py::object& prompt, const py::object& workers) {
@@ -68,7 +76,7 @@ class PyTracker {
     OwnerSet eligible;
     if (!workers.is_none()) eligible = Known(workers);
     const std::optional<BlockMatch> best =
-        tracker_.FindBest(room.chain, workers.is_none() ? nullptr : &eligible, &room.matches);
+        tracker_->FindBest(room.chain, workers.is_none() ? nullptr : &eligible, &room.matches);
     // Without the GIL somebody may have removed the worker; it has no name then.
     const py::object name = best ? NameOf(best->owner) : py::object();
     if (!name) return py::none();
@@ -78,7 +86,7 @@ class PyTracker {
   py::dict Match(const py::object& prompt) {
     Room& room = OwnRoom();
     HashPrompt(prompt, &room);
-    tracker_.Match(room.chain, &room.matches);
+    tracker_->Match(room.chain, &room.matches);
     py::dict found;
     for (const BlockMatch& match : room.matches.entries()) {
       if (const py::object name = NameOf(match.owner)) found[name] = py::int_(match.longest());
@@ -108,7 +116,7 @@ class PyTracker {
     const py::gil_scoped_release release;
     for (size_t i = 0; i < rows.size(); ++i) {
       HashRow(rows[i], &room.chain);
-      tracker_.Record(owners[owners.size() == 1 ? 0 : i], room.chain);
+      tracker_->Record(owners[owners.size() == 1 ? 0 : i], room.chain);
     }
   }
 
@@ -128,7 +136,7 @@ class PyTracker {
       const py::gil_scoped_release release;
       for (size_t i = 0; i < rows.size(); ++i) {
         HashRow(rows[i], &room.chain);
-        const std::optional<BlockMatch> found = tracker_.FindBest(room.chain, among, &room.matches);
+        const std::optional<BlockMatch> found = tracker_->FindBest(room.chain, among, &room.matches);
         best_out[i] = found ? static_cast<int32_t>(found->owner) : -1;
         matched_out[i] = found ? found->longest() : 0;
         total_out[i] = static_cast<int64_t>(room.chain.size());
@@ -147,7 +155,7 @@ class PyTracker {
     const py::gil_scoped_release release;
     for (size_t i = 0; i < rows.size(); ++i, out += width) {
       HashRow(rows[i], &room.chain);
-      tracker_.Match(room.chain, &room.matches);
+      tracker_->Match(room.chain, &room.matches);
       for (const BlockMatch& match : room.matches.entries()) {
         const auto owner = static_cast<size_t>(match.owner);
         if (owner < width) out[owner] = static_cast<int32_t>(match.longest());
@@ -162,34 +170,33 @@ class PyTracker {
     const OwnerId owner = Get(worker);
     const uint64_t limit = BlockLimit(max_blocks, "max_blocks");
     const py::gil_scoped_release release;
-    return tracker_.Evict(owner, limit);
+    return tracker_->Evict(owner, limit);
   }
 
   void RemoveWorker(const py::object& worker) {
     const OwnerId owner = Get(worker);
     owners_.erase(Name(worker));
     names_[static_cast<size_t>(owner)] = py::none();
-    const py::gil_scoped_release release;
-    tracker_.RemoveWorker(owner);
+    tracker_->RemoveWorker(owner);
   }
 
-  uint64_t BlockCount(const py::object& worker) const { return tracker_.BlockCount(Get(worker)); }
+  uint64_t BlockCount(const py::object& worker) const { return tracker_->BlockCount(Get(worker)); }
 
   void SetCapacity(const py::object& max_blocks, const py::object& worker) {
     const uint64_t limit = BlockLimit(max_blocks, "max_blocks_per_worker");
     const std::optional<OwnerId> owner = worker.is_none() ? std::nullopt : std::optional(Get(worker));
     const py::gil_scoped_release release;
-    owner ? tracker_.SetCapacityOf(*owner, limit) : tracker_.SetCapacity(limit);
+    owner ? tracker_->SetCapacityOf(*owner, limit) : tracker_->SetCapacity(limit);
   }
 
   void Clear() {
     const py::gil_scoped_release release;
-    tracker_.Clear();
+    tracker_->Clear();
   }
 
   bool Sweep(size_t runs) {
     const py::gil_scoped_release release;
-    return tracker_.Sweep(runs);
+    return tracker_->Sweep(runs);
   }
 
   py::list Workers() const {
@@ -199,7 +206,7 @@ class PyTracker {
   }
 
   py::dict Stats() const {
-    const BlockCacheTrackerStats stats = tracker_.stats();
+    const BlockCacheTrackerStats stats = tracker_->stats();
     py::dict values;
     values["workers"] = stats.index.owners;
     values["blocks"] = stats.index.blocks;
@@ -217,8 +224,8 @@ class PyTracker {
     return values;
   }
 
-  uint32_t block_size() const { return tracker_.hasher().block_size(); }
-  uint64_t capacity() const { return tracker_.capacity(); }
+  uint32_t block_size() const { return tracker_->hasher().block_size(); }
+  uint64_t capacity() const { return tracker_->capacity(); }
 
  private:
   // Prompts of a batch: row i is token_ids[offsets[i]:offsets[i + 1]].
@@ -271,7 +278,7 @@ class PyTracker {
   OwnerId FindOrAdd(const std::string& name) {
     const auto found = owners_.find(name);
     if (found != owners_.end()) return found->second;
-    const OwnerId owner = ValueOrThrow(tracker_.AddWorker());
+    const OwnerId owner = ValueOrThrow(tracker_->AddWorker());
     const auto number = static_cast<size_t>(owner);
     if (number >= names_.size()) names_.resize(number + 1, py::none());
     names_[number] = py::str(name);
@@ -301,14 +308,14 @@ class PyTracker {
   }
 
   void HashRow(std::span<const uint32_t> tokens, std::vector<BlockHash>* chain) const {
-    const BlockHasher& hasher = tracker_.hasher();
+    const BlockHasher& hasher = tracker_->hasher();
     chain->resize(hasher.CountBlocks(tokens));
     hasher.Hash(hasher.Root({}), tokens, *chain);
   }
 
   void HashPrompt(py::handle prompt, Room* room) const {
     if (const std::optional<std::string_view> text = TextView(prompt)) {
-      const BlockHasher& hasher = tracker_.hasher();
+      const BlockHasher& hasher = tracker_->hasher();
       room->chain.resize(hasher.CountBlocks(*text));
       hasher.Hash(hasher.Root({.is_text = true}), *text, room->chain);
       return;
@@ -319,10 +326,13 @@ class PyTracker {
     HashRow(tokens, &room->chain);
   }
 
-  BlockCacheTracker tracker_;
+  PyTracker(std::unique_ptr<BlockCacheTracker> tracker, WorkerNames names)
+      : tracker_(std::move(tracker)), owners_(PlacesOf(names)), names_(std::move(names)) {}
+
+  const std::unique_ptr<BlockCacheTracker> tracker_;
   // With the GIL: names by number and back.
   absl::flat_hash_map<std::string, OwnerId> owners_;
-  std::vector<py::object> names_;
+  WorkerNames names_;
 };
 
 }  // namespace
@@ -364,6 +374,23 @@ void BindBlockCacheTracker(py::module_& module) {
       .def("clear", &PyTracker::Clear, "Forget every block.")
       .def("sweep", &PyTracker::Sweep, "Clear up after removed workers.", "runs"_a = 1000)
       .def("stats", &PyTracker::Stats, "Sizes and counts.")
+      .def(
+          "save", [](PyTracker& self, const py::object& path) { SaveFile(path, self.Image()); }, "To a file.",
+          "path"_a)
+      .def_static(
+          "load", [](const py::object& path) { return PyTracker::Open(FileSource(path), LoadFile(path)); },
+          "From a file.", "path"_a)
+      .def_static(
+          "_from_image",
+          [](const py::bytes& image) { return PyTracker::Open("pickled BlockCacheTracker", image); },
+          "What a pickle holds.", "image"_a)
+      .def(
+          "__reduce__",
+          [](PyTracker& self) {
+            return py::make_tuple(
+                py::module_::import("vllm_router.blocks").attr("_restored"),
+                py::make_tuple(py::bytes(self.Image())));
+          })
       .def_property_readonly("workers", &PyTracker::Workers)
       .def_property_readonly("block_size", &PyTracker::block_size)
       .def_property_readonly("max_blocks_per_worker", &PyTracker::capacity)

@@ -346,6 +346,7 @@ PyObject* FunctionOf(py::handle value) {
   PyObject* function = value.ptr();
   if (function == nullptr || value.is_none()) return nullptr;
   if (PyInstanceMethod_Check(function)) function = PyInstanceMethod_GET_FUNCTION(function);
+  if (Py_TYPE(function) == &PyStaticMethod_Type) function = py::object(value.attr("__func__")).ptr();
   const bool has_record = PyCFunction_Check(function) && PyCFunction_GET_SELF(function) != nullptr &&
                           !PyModule_Check(PyCFunction_GET_SELF(function));
   return has_record ? function : nullptr;

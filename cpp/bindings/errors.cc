@@ -31,6 +31,8 @@ constexpr Row kTable[] = {
     {absl::StatusCode::kUnavailable, kOurs, "NoWorkersError"},
     {absl::StatusCode::kNotFound, kOurs, "WorkerNotFoundError"},
     {absl::StatusCode::kAlreadyExists, kOurs, "WorkerExistsError"},
+    {absl::StatusCode::kAborted, kOurs, "TicketFinishedError"},
+    {absl::StatusCode::kDataLoss, kOurs, "IndexFileError"},
 };
 constexpr Row kAnyOther = {absl::StatusCode::kUnknown, kOurs, "RouterError"};
 

@@ -99,44 +99,88 @@ struct RecursionGuard {
   ~RecursionGuard() { Py_LeaveRecursiveCall(); }
 };
 
-}  // namespace
+// Of an object that JSON does not have: the dict that it stands for; null if there is none.
+py::object DumpOf(py::handle value) {
+  if (PyType_Check(value.ptr())) return {};
+  py::object members;
+  if (py::hasattr(value, "model_dump")) {
+    members = value.attr("model_dump")();
+  } else if (py::hasattr(value, "__dict__")) {
+    members = value.attr("__dict__");
+  }
+  return members && PyDict_Check(members.ptr()) ? members : py::object();
+}
 
-void AppendJson(py::handle value, std::string* text) {
-  PyObject* const object = value.ptr();
-  if (PyUnicode_Check(object)) return AppendQuoted(Utf8(value), text);
-  if (object == Py_None) return static_cast<void>(text->append("null"));
-  if (object == Py_True) return static_cast<void>(text->append("true"));
-  if (object == Py_False) return static_cast<void>(text->append("false"));
-  if (PyLong_Check(object)) return AppendInteger(value, text);
-  if (PyFloat_Check(object)) return AppendFloat(value, text);
-  const RecursionGuard guard;
-  if (PyDict_Check(object)) {
-    text->push_back('{');
-    bool first = true;
-    PyObject* key = nullptr;
-    PyObject* member = nullptr;
-    Py_ssize_t position = 0;
-    while (PyDict_Next(object, &position, &key, &member) != 0) {
-      if (!first) text->push_back(',');
-      first = false;
-      AppendKey(key, text);
-      text->push_back(':');
-      AppendJson(member, text);
+// A member of a dumped object that a client would not send.
+bool IsLeftOut(py::handle key, py::handle member) {
+  if (member.is_none()) return true;
+  return PyUnicode_Check(key.ptr()) && Utf8(key).starts_with('_');
+}
+
+class Writer {
+ public:
+  Writer(std::string* text, JsonObjects objects) : text_(text), objects_(objects) {}
+
+  // `dumped`: the value is part of a dumped object.
+  void Append(py::handle value, bool dumped) {
+    PyObject* const object = value.ptr();
+    if (PyUnicode_Check(object)) return AppendQuoted(Utf8(value), text_);
+    if (object == Py_None) return static_cast<void>(text_->append("null"));
+    if (object == Py_True) return static_cast<void>(text_->append("true"));
+    if (object == Py_False) return static_cast<void>(text_->append("false"));
+    if (PyLong_Check(object)) return AppendInteger(value, text_);
+    if (PyFloat_Check(object)) return AppendFloat(value, text_);
+    const RecursionGuard guard;
+    if (PyDict_Check(object)) return AppendDict(object, dumped);
+    if (PyList_Check(object) || PyTuple_Check(object)) return AppendList(object, dumped);
+    if (objects_ == JsonObjects::kDumped) {
+      if (const py::object members = DumpOf(value)) return AppendDict(members.ptr(), true);
     }
-    text->push_back('}');
-  } else if (PyList_Check(object) || PyTuple_Check(object)) {
-    text->push_back('[');
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i) {
-      if (i != 0) text->push_back(',');
-      AppendJson(PySequence_Fast_GET_ITEM(object, i), text);
-    }
-    text->push_back(']');
-  } else {
     throw py::type_error(
         "a value in the request is of type " + std::string(Py_TYPE(object)->tp_name) +
         ", which JSON does not have; use dict, list, str, int, float, bool or None (a pydantic "
         "model has .model_dump())");
   }
+
+ private:
+  void AppendDict(PyObject* dict, bool dumped) {
+    text_->push_back('{');
+    bool first = true;
+    PyObject* next_key = nullptr;
+    PyObject* next_member = nullptr;
+    Py_ssize_t position = 0;
+    while (PyDict_Next(dict, &position, &next_key, &next_member) != 0) {
+      // What is written may run Python code, and that may change the dict.
+      const auto key = py::reinterpret_borrow<py::object>(next_key);
+      const auto member = py::reinterpret_borrow<py::object>(next_member);
+      if (dumped && IsLeftOut(key, member)) continue;
+      if (!first) text_->push_back(',');
+      first = false;
+      AppendKey(key, text_);
+      text_->push_back(':');
+      Append(member, dumped);
+    }
+    text_->push_back('}');
+  }
+
+  void AppendList(PyObject* list, bool dumped) {
+    text_->push_back('[');
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(list); ++i) {
+      if (i != 0) text_->push_back(',');
+      const auto item = py::reinterpret_borrow<py::object>(PySequence_Fast_GET_ITEM(list, i));
+      Append(item, dumped);
+    }
+    text_->push_back(']');
+  }
+
+  std::string* const text_;
+  const JsonObjects objects_;
+};
+
+}  // namespace
+
+void AppendJson(py::handle value, std::string* text, JsonObjects objects) {
+  Writer(text, objects).Append(value, /*dumped=*/false);
 }
 
 }  // namespace vllm_router

@@ -8,11 +8,19 @@
 
 #include <pybind11/pybind11.h>
 
+#include <cstdint>
 #include <string>
 
 namespace vllm_router {
 
+enum class JsonObjects : uint8_t {
+  kRefused,
+  // What is no JSON value but has model_dump() (a pydantic model), or else a __dict__, is written as the dict that this
+  // is, without members that are None and without names that begin with '_'. Runs Python code.
+  kDumped,
+};
+
 // Appends. TypeError for a value that JSON does not have, ValueError for NaN and infinities.
-void AppendJson(pybind11::handle value, std::string* text);
+void AppendJson(pybind11::handle value, std::string* text, JsonObjects objects = JsonObjects::kRefused);
 
 }  // namespace vllm_router

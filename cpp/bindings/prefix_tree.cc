@@ -19,6 +19,7 @@
 #include "bindings/bindings.h"
 #include "bindings/callables.h"
 #include "bindings/errors.h"
+#include "bindings/index_file.h"
 
 namespace vllm_router {
 
@@ -81,13 +82,21 @@ class PyTree {
   static constexpr bool kIsText = std::is_same_v<Unit, char>;
   using Text = std::span<const Unit>;
 
-  explicit PyTree(const PrefixTreeOptions& options) : tree_(options) {}
+  explicit PyTree(const PrefixTreeOptions& options) : tree_(std::make_unique<PrefixTree<Unit>>(options)) {}
+
+  static constexpr IndexKind kKind = kIsText ? IndexKind::kStringTree : IndexKind::kTokenTree;
+  static std::unique_ptr<PyTree> Open(std::string_view source, std::string_view image) {
+    auto [tree, names] = OpenIndex<PrefixTree<Unit>>(kKind, source, image);
+    return std::unique_ptr<PyTree>(new PyTree(std::move(tree), std::move(names)));
+  }
+  // With the GIL throughout, so that names and workers are of one moment.
+  std::string Image() { return ImageOf(kKind, names_, *tree_); }
 
   void Insert(const py::object& prefix, const py::object& worker, int64_t priority) {
     const Held held(prefix);
     const OwnerId owner = FindOrAdd(Name(worker));
     const py::gil_scoped_release release;
-    tree_.Insert(held.text, owner, Priority(priority));
+    tree_->Insert(held.text, owner, Priority(priority));
   }
 
   py::object Match(const py::object& prefix) {
@@ -95,7 +104,7 @@ class PyTree {
     PrefixMatches& matches = OwnMatches();
     {
       const py::gil_scoped_release release;
-      tree_.Match(held.text, &matches);
+      tree_->Match(held.text, &matches);
     }
     py::dict depths;
     py::list best;
@@ -124,7 +133,7 @@ class PyTree {
       PrefixMatches& matches = OwnMatches();
       const py::gil_scoped_release release;
       for (size_t i = 0; i < rows.texts.size(); ++i) {
-        tree_.Match(rows.texts[i], &matches);
+        tree_->Match(rows.texts[i], &matches);
         best_out[i] = -1;
         for (const PrefixMatches::Entry& entry : matches.entries()) {
           if (entry.matched < matches.best()) break;
@@ -156,7 +165,7 @@ class PyTree {
     for (const std::string& name : names) owners.push_back(FindOrAdd(name));
     const py::gil_scoped_release release;
     for (size_t i = 0; i < rows.texts.size(); ++i) {
-      tree_.Insert(rows.texts[i], owners[i], Priority(priority));
+      tree_->Insert(rows.texts[i], owners[i], Priority(priority));
     }
   }
 
@@ -166,27 +175,26 @@ class PyTree {
     const OwnerId owner = Get(worker);
     const uint64_t limit = Number(max_size, "max_size", 0);
     const py::gil_scoped_release release;
-    return tree_.EvictWorker(owner, limit);
+    return tree_->EvictWorker(owner, limit);
   }
 
   void RemoveWorker(const py::object& worker) {
     const OwnerId owner = Get(worker);
     owners_.erase(Name(worker));
     names_[static_cast<size_t>(owner)] = py::none();
-    const py::gil_scoped_release release;
-    tree_.RemoveWorker(owner);
+    tree_->RemoveWorker(owner);
   }
 
   uint64_t Size(const py::object& worker) const {
-    if (worker.is_none()) return tree_.size();
-    return tree_.size(Get(worker));
+    if (worker.is_none()) return tree_->size();
+    return tree_->size(Get(worker));
   }
 
   bool Trim(const py::object& pairs, const py::object& max_size) {
     const uint64_t most = Number(pairs, "pairs", 1);
     const uint64_t limit = max_size.is_none() ? options().max_size : Number(max_size, "max_size", 0);
     const py::gil_scoped_release release;
-    return tree_.Trim(most, limit);
+    return tree_->Trim(most, limit);
   }
 
   py::list Workers() const {
@@ -196,14 +204,14 @@ class PyTree {
   }
 
   py::dict Stats() const {
-    const PrefixTreeStats stats = tree_.stats();
+    const PrefixTreeStats stats = tree_->stats();
     return py::dict(
         "workers"_a = stats.workers, "nodes"_a = stats.nodes, "pairs"_a = stats.owners, "size"_a = stats.size,
         "bytes"_a = stats.memory, "inserts"_a = stats.inserts, "evicted_pairs"_a = stats.evicted,
         "evicted_size"_a = stats.evicted_size, "removing_workers"_a = stats.removing);
   }
 
-  const PrefixTreeOptions& options() const { return tree_.options(); }
+  const PrefixTreeOptions& options() const { return tree_->options(); }
   std::string eviction() const {
     for (const auto& [name, order] : kOrders) {
       if (order == options().eviction) return std::string(name);
@@ -312,7 +320,7 @@ class PyTree {
   OwnerId FindOrAdd(const std::string& name) {
     const auto found = owners_.find(name);
     if (found != owners_.end()) return found->second;
-    const OwnerId owner = ValueOrThrow(tree_.AddWorker());
+    const OwnerId owner = ValueOrThrow(tree_->AddWorker());
     const auto number = static_cast<size_t>(owner);
     if (number >= names_.size()) names_.resize(number + 1, py::none());
     names_[number] = py::str(name);
@@ -327,10 +335,13 @@ class PyTree {
     return names_[number];
   }
 
-  PrefixTree<Unit> tree_;
+  PyTree(std::unique_ptr<PrefixTree<Unit>> tree, WorkerNames names)
+      : tree_(std::move(tree)), owners_(PlacesOf(names)), names_(std::move(names)) {}
+
+  const std::unique_ptr<PrefixTree<Unit>> tree_;
   // With the GIL: names by number and back.
   absl::flat_hash_map<std::string, OwnerId> owners_;
-  std::vector<py::object> names_;
+  WorkerNames names_;
 };
 
 template <typename Unit>
@@ -352,6 +363,25 @@ py::class_<PyTree<Unit>> BindTree(py::module_& module, const char* name) {
       .def("size", &Tree::Size, "Bytes that it owns.", "worker"_a = py::none())
       .def("trim", &Tree::Trim, "Work for the background.", "pairs"_a = 256, "max_size"_a = py::none())
       .def("stats", &Tree::Stats, "Sizes and counts.")
+      .def(
+          "save", [](Tree& self, const py::object& path) { SaveFile(path, self.Image()); }, "To a file.",
+          "path"_a)
+      .def_static(
+          "load", [](const py::object& path) { return Tree::Open(FileSource(path), LoadFile(path)); },
+          "From a file.", "path"_a)
+      .def_static(
+          "_from_image",
+          [](const py::bytes& image) {
+            return Tree::Open(std::string("pickled ").append(IndexKindName(Tree::kKind)), image);
+          },
+          "What a pickle holds.", "image"_a)
+      .def(
+          "__reduce__",
+          [](Tree& self) {
+            return py::make_tuple(
+                py::module_::import("vllm_router.prefix_tree").attr("_restored"),
+                py::make_tuple(std::string(IndexKindName(Tree::kKind)), py::bytes(self.Image())));
+          })
       .def_property_readonly("workers", &Tree::Workers)
       .def_property_readonly("max_tree_size", [](const Tree& self) { return self.options().max_size; })
       .def_property_readonly("eviction", &Tree::eviction);

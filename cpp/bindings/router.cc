@@ -115,7 +115,9 @@ std::string ChatBody(py::handle messages, py::handle model) {
   if (!PyList_Check(messages.ptr()) && !PyTuple_Check(messages.ptr())) {
     throw py::type_error(
         "messages is of type " + TypeName(messages) +
-        "; it must be a list of messages, each a dict with role and content");
+        "; it must be a list of messages, each a dict with role and content, or an object with model_dump() "
+        "or "
+        "__dict__");
   }
   std::string body = "{";
   if (!model.is_none()) {
@@ -124,7 +126,7 @@ std::string ChatBody(py::handle messages, py::handle model) {
     body += ',';
   }
   body += "\"messages\":";
-  AppendJson(messages, &body);
+  AppendJson(messages, &body, JsonObjects::kDumped);
   return body += '}';
 }
 
@@ -257,6 +259,7 @@ void ReadRequest(const Router& router, const Given& given, bool whole, Asked* as
           "body is of type " + TypeName(body) + "; pass the JSON as bytes or str, or a dict");
     }
   } else if (!messages.is_none()) {
+    asked->headers.Own();  // objects among the messages may run Python code
     written = ChatBody(messages, model);
     request.body = written;
   } else if (!prompt.is_none()) {
@@ -280,30 +283,67 @@ void MakeKey(const Router& router, const Given& given, Asked* asked) {
   }
 }
 
-std::shared_ptr<Ticket> Shared(StatusOr<Ticket> ticket) {
-  return std::make_shared<Ticket>(ValueOrThrow(std::move(ticket)));
-}
+// A ticket as Python has it: with the router and what it read of the request, for moved(), and the workers that come next.
+// With the GIL, but for what Ticket lets race.
+class PyTicket : public Ticket {
+ public:
+  // A row of a batch, which keeps nothing of its requests.
+  explicit PyTicket(Ticket&& ticket) : Ticket(std::move(ticket)) {}
+  // Takes what `asked` has made of the request; `prompt` is what the caller gave as prompt.
+  PyTicket(std::shared_ptr<Router> router, Ticket&& ticket, Asked* asked, const py::object& prompt)
+      : Ticket(std::move(ticket)), router_(std::move(router)), key_(std::move(asked->key)) {
+    key_.explanation = nullptr;
+    key_.dry_run = false;
+    Prompt& kept = key_.prompt;
+    if (kept.kept_text) {
+      // What cannot change stays where it is.
+      if (PyUnicode_CheckExact(prompt.ptr()) || PyBytes_CheckExact(prompt.ptr())) {
+        prompt_ = prompt;
+      } else {
+        kept.own_text = *kept.kept_text;
+        kept.kept_text.reset();
+      }
+    }
+    if (kept.kept_tokens) {
+      if (kept.kept_tokens->data() == asked->copied.data()) {
+        kept.own_tokens = std::move(asked->copied);
+      } else {
+        kept.own_tokens.assign(kept.kept_tokens->begin(), kept.kept_tokens->end());
+      }
+      kept.kept_tokens.reset();
+    }
+  }
 
-// A ticket with the workers that come next.
-struct RankedTicket : Ticket {
-  RankedTicket(Ticket&& ticket, std::vector<std::string> others)
-      : Ticket(std::move(ticket)), alternatives(std::move(others)) {}
+  Router* router() const { return router_.get(); }
+  // REQUIRES: router() is not null.
+  RoutingKey& key() { return key_; }
 
-  const std::vector<std::string> alternatives;
+  // When the request is over, nothing of it stays.
+  void ForgetRequest() {
+    router_.reset();
+    key_ = {};
+    prompt_ = py::object();
+  }
+
+  std::optional<std::vector<std::string>> alternatives;  // none: they were not asked for
+
+ private:
+  std::shared_ptr<Router> router_;  // null: moved() has nothing to ask it
+  RoutingKey key_;
+  py::object prompt_;  // where key_ points to
 };
 
 // What the policy decides with the ticket's worker excluded, and so on.
-std::shared_ptr<RankedTicket> WithAlternatives(
-    const Router& router, const FleetView& fleet, int64_t count, RoutingKey* key,
-    const std::shared_ptr<Ticket>& ticket) {
+std::vector<std::string> AlternativesTo(
+    const Ticket& ticket, const Router& router, const FleetView& fleet, int64_t count, RoutingKey* key) {
   key->dry_run = true;
   key->explanation = nullptr;
   FleetView others(fleet);
-  others.Exclude(ticket->decision().position);
+  others.Exclude(ticket.decision().position);
   std::vector<std::string> urls;
   for (const Decision& next : router.Rank(*key, others, static_cast<size_t>(count)))
     urls.push_back(fleet.worker(next.position).url.url);
-  return std::make_shared<RankedTicket>(std::move(*ticket), std::move(urls));
+  return urls;
 }
 
 py::object Select(
@@ -319,15 +359,22 @@ py::object Select(
   if (explain) asked.key.explanation = std::make_shared<Explanation>();
   MakeKey(self.router(), {body, prompt, messages, token_ids, headers, model, path}, &asked);
   const RoutingKey& key = asked.key;
+  const auto shared = [&](StatusOr<Ticket> ticket) {
+    return std::make_shared<PyTicket>(self.shared(), ValueOrThrow(std::move(ticket)), &asked, prompt);
+  };
   if (alternatives == 0 && among.is_none() && (IsEmptyTuple(exclude) || exclude.is_none()))
-    return py::cast(Shared(self.router().Select(key, *self.fleet())));
+    return py::cast(shared(self.router().Select(key, *self.fleet())));
   // Walking the collections may run Python code, so the fleet is held here and not in the cache.
   const std::shared_ptr<const FleetView> fleet = self.fleet();
   const std::optional<FleetView> smaller = Narrowed(exclude, among, *fleet);
   const FleetView& view = smaller ? *smaller : *fleet;
-  std::shared_ptr<Ticket> ticket = Shared(self.router().Select(key, view));
-  if (alternatives == 0) return py::cast(std::move(ticket));
-  return py::cast(WithAlternatives(self.router(), view, alternatives, &asked.key, ticket));
+  StatusOr<Ticket> ticket = self.router().Select(key, view);
+  std::optional<std::vector<std::string>> others;
+  if (ticket.ok() && alternatives != 0)
+    others = AlternativesTo(*ticket, self.router(), view, alternatives, &asked.key);
+  const std::shared_ptr<PyTicket> made = shared(std::move(ticket));
+  made->alternatives = std::move(others);
+  return py::cast(made);
 }
 
 // ---- Ticket --------------------------------------------------------------------------------------------------------
@@ -457,7 +504,7 @@ py::object Explain(
       py::tuple(py::cast(PartsRead(router.needs()))));
 }
 
-py::object BaseUrl(const Ticket& ticket) { return py::str(ticket.worker().url.base); }
+py::object BaseUrl(const PyTicket& ticket) { return py::str(ticket.worker().url.base); }
 
 int CheckedStatus(const std::optional<int>& status, Outcome::End end) {
   if (!status) return end == Outcome::End::kFinished ? 200 : 0;
@@ -479,8 +526,50 @@ Outcome::End CheckedEnd(const std::string& name) {
       (nearest.empty() ? "" : " (did you mean " + nearest + "?)"));
 }
 
+// The position of the one worker that the URL names.
+StatusOr<uint32_t> FindWorker(std::string_view url, const FleetView& fleet) {
+  std::vector<uint32_t> positions;
+  FindWorkers(url, fleet, &positions);
+  if (positions.size() == 1) return positions[0];
+  if (positions.size() > 1) {
+    return absl::InvalidArgumentError(Concat(
+        "the request went to ", Quoted(url), ", which is ", positions.size(),
+        " workers of the fleet; name the rank, as in ", fleet.worker(positions[0]).url.url));
+  }
+  std::vector<std::string_view> known;
+  for (const FleetView::Member& member : fleet.members()) known.push_back(member.worker->url.url);
+  const std::string_view nearest = NearestName(url, known);
+  return absl::NotFoundError(Concat(
+      "the request went to ", Quoted(url), ", and the fleet of ", known.size(), " has no such worker; ",
+      nearest.empty() ? std::string("add it with add_worker(url)") : Concat("did you mean ", nearest, "?")));
+}
+
+Status MoveTicket(PyTicket& ticket, std::string_view url) {
+  const Status finished = absl::AbortedError(Concat(
+      "the ticket for ", ticket.worker().url.url,
+      " is finished, so its load cannot move; select() again for another attempt"));
+  if (ticket.finished()) return finished;
+  if (ticket.router() == nullptr) {
+    return absl::InvalidArgumentError(
+        "this ticket is a row of a batch, which keeps no prompts, so it cannot move; "
+        "finish(end=\"not_sent\"), "
+        "then select(among=[url])");
+  }
+  const std::shared_ptr<const FleetView> fleet = ticket.router()->fleet();
+  const StatusOr<uint32_t> position = FindWorker(url, *fleet);
+  if (!position.ok()) return position.status();
+  const Worker& worker = fleet->worker(*position);
+  if (worker.id == ticket.worker().id) return absl::OkStatus();
+  if (ticket.decision().explanation != nullptr) ticket.key().explanation = std::make_shared<Explanation>();
+  StatusOr<Ticket> next = ticket.router()->SelectPinned(ticket.key(), *fleet, *position, /*bounded=*/false);
+  if (!next.ok()) return next.status();
+  if (!ticket.MoveTo(*std::move(next))) return finished;
+  if (ticket.alternatives) std::erase(*ticket.alternatives, worker.url.url);
+  return absl::OkStatus();
+}
+
 bool FinishTicket(
-    Ticket& ticket, const std::optional<int>& status, const py::object& end,
+    PyTicket& ticket, const std::optional<int>& status, const py::object& end,
     const std::optional<double>& first_token_ms, const std::optional<uint64_t>& prompt_tokens,
     const std::optional<uint64_t>& cached_tokens, const std::optional<uint64_t>& output_tokens) {
   Outcome outcome;
@@ -490,10 +579,12 @@ bool FinishTicket(
   outcome.prompt_tokens = prompt_tokens;
   outcome.cached_tokens = cached_tokens;
   outcome.output_tokens = output_tokens;
-  return ticket.Finish(outcome);
+  const bool finished = ticket.Finish(outcome);
+  ticket.ForgetRequest();
+  return finished;
 }
 
-std::string TicketRepr(const Ticket& ticket) {
+std::string TicketRepr(const PyTicket& ticket) {
   const Decision& decision = ticket.decision();
   std::string text = "<Ticket " + ticket.worker().url.url + " " + std::string(ReasonName(decision.reason));
   if (decision.unit != MatchUnit::kNone) {
@@ -517,8 +608,8 @@ struct PerRow {
 
 // The tickets of one select_batch. Arrays of the answers, one row per request.
 //
-//   tickets   [ open, finished, moved out, open ]        a row that was asked for, batch[2], is a Ticket of its own from
-//   views     {            2: Ticket            }        then on: it outlives the batch, and a batch that is dropped
+//   tickets   [ open, finished, moved out, open ]        a row that was asked for, batch[2], is a ticket of its own from
+//   views     {           2: PyTicket           }        then on: it outlives the batch, and a batch that is dropped
 //                                                        returns the load of all others
 class Batch {
  public:
@@ -547,10 +638,10 @@ class Batch {
     return ended;
   }
 
-  std::shared_ptr<Ticket> View(size_t row) {
+  std::shared_ptr<PyTicket> View(size_t row) {
     const std::lock_guard lock(mutex_);
-    std::shared_ptr<Ticket>& view = views_[row];
-    if (view == nullptr) view = std::make_shared<Ticket>(std::move(tickets[row]));
+    std::shared_ptr<PyTicket>& view = views_[row];
+    if (view == nullptr) view = std::make_shared<PyTicket>(std::move(tickets[row]));
     return view;
   }
 
@@ -573,7 +664,7 @@ class Batch {
 
   // Leaf; taken with the GIL and without it, and whoever holds it does not wait for the GIL.
   mutable std::mutex mutex_;
-  absl::flat_hash_map<size_t, std::shared_ptr<Ticket>> views_;
+  absl::flat_hash_map<size_t, std::shared_ptr<PyTicket>> views_;
 };
 
 // Lets Ctrl-C through to a long loop without the GIL, which takes it at intervals and leaves the error set.
@@ -1027,8 +1118,7 @@ RouterOptions RouterOptionsOf(const py::dict& given, std::vector<std::string>* n
 }
 
 void BindRouter(py::module_& module) {
-  py::class_<Ticket, std::shared_ptr<Ticket>> ticket_class(module, "Ticket", ClassDoc("Ticket"));
-  py::class_<RankedTicket, Ticket, std::shared_ptr<RankedTicket>>(ticket_class, "_Ranked");
+  py::class_<PyTicket, std::shared_ptr<PyTicket>> ticket_class(module, "Ticket", ClassDoc("Ticket"));
   const auto keep_in_process = [](const char* what) {
     return [what](const py::object& /*self*/) -> py::object {
       throw py::type_error(
@@ -1040,31 +1130,31 @@ void BindRouter(py::module_& module) {
   const auto itself = [](const py::object& self) { return self; };
   ticket_class
       .def_property_readonly(
-          "worker_url", [](const Ticket& ticket) { return py::str(ticket.worker().url.url); })
+          "worker_url", [](const PyTicket& ticket) { return py::str(ticket.worker().url.url); })
       .def_property_readonly("base_url", &BaseUrl)
-      .def_property_readonly("rank", [](const Ticket& ticket) { return ticket.worker().url.rank; })
+      .def_property_readonly("rank", [](const PyTicket& ticket) { return ticket.worker().url.rank; })
       .def_property_readonly(
-          "reason", [](const Ticket& ticket) { return ReasonText(ticket.decision().reason); })
-      .def_property_readonly("unit", [](const Ticket& ticket) { return UnitText(ticket.decision().unit); })
-      .def_property_readonly("matched", [](const Ticket& ticket) { return ticket.decision().matched; })
-      .def_property_readonly("total", [](const Ticket& ticket) { return ticket.decision().total; })
-      .def_property_readonly("finished", &Ticket::finished)
+          "reason", [](const PyTicket& ticket) { return ReasonText(ticket.decision().reason); })
+      .def_property_readonly("unit", [](const PyTicket& ticket) { return UnitText(ticket.decision().unit); })
+      .def_property_readonly("matched", [](const PyTicket& ticket) { return ticket.decision().matched; })
+      .def_property_readonly("total", [](const PyTicket& ticket) { return ticket.decision().total; })
+      .def_property_readonly("finished", [](const PyTicket& ticket) { return ticket.finished(); })
       .def(
           "explain",
-          [](const Ticket& ticket) {
+          [](const PyTicket& ticket) {
             return ExplainDecision(ticket.worker().url.url, ticket.policy().name(), ticket.decision());
           },
           "Why this worker, in words.")
       .def(
           "alternatives",
-          [](const py::object& self, int64_t n) {
-            if (!py::isinstance<RankedTicket>(self)) {
+          [](const PyTicket& ticket, int64_t n) {
+            if (!ticket.alternatives) {
               throw py::value_error(
                   "this ticket knows no alternatives; ask for them when it is made: "
                   "select(..., alternatives=2)");
             }
             if (n < 0) throw py::value_error("n is " + std::to_string(n) + "; it must be 0 or more");
-            const auto& urls = self.cast<const RankedTicket&>().alternatives;
+            const std::vector<std::string>& urls = *ticket.alternatives;
             const size_t count = std::min<size_t>(static_cast<size_t>(n), urls.size());
             return std::vector<std::string>(urls.begin(), urls.begin() + static_cast<ptrdiff_t>(count));
           },
@@ -1073,15 +1163,22 @@ void BindRouter(py::module_& module) {
       .def(
           "__deepcopy__", [](const py::object& self, const py::object& /*memo*/) { return self; }, "memo"_a)
       .def("__reduce__", keep_in_process("ticket"))
-      .def("first_token", &Ticket::FirstToken, "The worker's prefill is done.")
+      .def(
+          "moved", [](PyTicket& ticket, const std::string& url) { ThrowIfError(MoveTicket(ticket, url)); },
+          "The request went to another worker.", "url"_a)
+      .def(
+          "first_token", [](PyTicket& ticket) { ticket.FirstToken(); }, "The worker's prefill is done.")
       .def(
           "finish", &FinishTicket, "Return the load; True for the call that did.", py::kw_only(),
           "status"_a = py::none(), "end"_a = py::none(), "first_token_ms"_a = py::none(),
           "prompt_tokens"_a = py::none(), "cached_tokens"_a = py::none(), "output_tokens"_a = py::none())
       .def("__enter__", [](py::object self) { return self; })
       .def(
-          "__exit__", [](Ticket& ticket, const py::object& type, const py::object&,
-                         const py::object&) { ticket.Finish(OutcomeOfExit(type)); })
+          "__exit__",
+          [](PyTicket& ticket, const py::object& type, const py::object&, const py::object&) {
+            ticket.Finish(OutcomeOfExit(type));
+            ticket.ForgetRequest();
+          })
       .def("__repr__", &TicketRepr);
 
   py::class_<Batch>(module, "Batch", ClassDoc("Batch"))

@@ -18,6 +18,7 @@
 #include "base/status.h"
 #include "base/text.h"
 #include "base/version.h"
+#include "base/whole_file.h"
 #include "bindings/bindings.h"
 
 namespace vllm_router {
@@ -153,6 +154,22 @@ void BindTestingBase(py::module_& testing) {
     const std::vector<std::string_view> views(candidates.begin(), candidates.end());
     return std::string(NearestName(name, views));
   });
+
+  testing.def("write_whole_file", [](const std::string& path, const py::bytes& bytes) {
+    int error = 0;
+    const Status written = WriteWholeFile(path, bytes, &error);
+    return std::make_pair(written.ok() ? std::string() : written.ToString(), error);
+  });
+  testing.def(
+      "read_whole_file",
+      [](const std::string& path, uint64_t most) {
+        int error = 0;
+        const StatusOr<std::string> bytes = ReadWholeFile(path, most, &error);
+        return py::make_tuple(
+            bytes.ok() ? py::object(py::bytes(*bytes)) : py::none(),
+            bytes.ok() ? std::string() : bytes.status().ToString(), error);
+      },
+      py::arg("path"), py::arg("most") = 1 << 20);
 
   testing.def("version", [] { return std::string(Version()); });
 }

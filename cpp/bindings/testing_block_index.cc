@@ -279,6 +279,15 @@ void BindTestingBlockIndex(py::module_& testing) {
       .def(
           "record_open", [](BlockCacheTracker& self, uint16_t worker,
                             const Hashes& chain) { return self.RecordOpen(OwnerId{worker}, View(chain)); })
+      .def(
+          "reloaded",
+          [](BlockCacheTracker& self) {
+            ImageWriter writer;
+            self.Save(&writer);
+            const std::string image = SealIndexImage(IndexKind::kBlockCacheTracker, std::move(writer));
+            ImageReader reader(OpenIndexImage(IndexKind::kBlockCacheTracker, image).value());
+            return ValueOrThrow(BlockCacheTracker::Load(&reader));
+          })
       .def("confirm", &BlockCacheTracker::Confirm)
       .def("withdraw", &BlockCacheTracker::Withdraw)
       .def(

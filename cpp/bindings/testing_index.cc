@@ -5,12 +5,23 @@
 #include "bindings/bindings.h"
 #include "index/distinct_count.h"
 #include "index/hash_ring.h"
+#include "index/index_image.h"
 #include "index/load_bound.h"
 #include "index/stick_table.h"
 
 namespace vllm_router {
 
 namespace py = pybind11;
+
+namespace {
+
+struct OwnedReader {
+  explicit OwnedReader(std::string payload) : bytes(std::move(payload)), reader(bytes) {}
+  const std::string bytes;
+  ImageReader reader;
+};
+
+}  // namespace
 
 void BindTestingIndex(py::module_& testing) {
   py::class_<DistinctCount>(testing, "DistinctCount")
@@ -117,6 +128,36 @@ void BindTestingIndex(py::module_& testing) {
             if (owner == HashRing::kNone) return std::nullopt;
             return owner;
           });
+
+  // An image whose payload is `numbers`, each with its bits, and then a text.
+  testing.def(
+      "seal_image",
+      [](uint32_t kind, const std::vector<std::pair<int, uint64_t>>& numbers, const std::string& text) {
+        ImageWriter writer;
+        for (const auto& [bits, number] : numbers) {
+          bits == 8    ? writer.Number(static_cast<uint8_t>(number))
+          : bits == 16 ? writer.Number(static_cast<uint16_t>(number))
+          : bits == 32 ? writer.Number(static_cast<uint32_t>(number))
+                       : writer.Number(number);
+        }
+        writer.Text(text);
+        return py::bytes(SealIndexImage(static_cast<IndexKind>(kind), std::move(writer)));
+      });
+  testing.def("open_image", [](uint32_t kind, const py::bytes& image) {
+    const StatusOr<std::string_view> payload =
+        OpenIndexImage(static_cast<IndexKind>(kind), std::string_view(image));
+    if (!payload.ok()) throw py::value_error(payload.status().ToString());
+    return py::bytes(std::string(*payload));
+  });
+  py::class_<OwnedReader>(testing, "ImageReader")
+      .def(py::init<std::string>())
+      .def("u8", [](OwnedReader& self) { return self.reader.Number<uint8_t>(); })
+      .def("u32", [](OwnedReader& self) { return self.reader.Number<uint32_t>(); })
+      .def("u64", [](OwnedReader& self) { return self.reader.Number<uint64_t>(); })
+      .def("count", [](OwnedReader& self, size_t least) { return self.reader.Count(least); })
+      .def("text", [](OwnedReader& self) { return py::bytes(std::string(self.reader.Text())); })
+      .def("end", [](const OwnedReader& self) { return self.reader.End().ToString(); })
+      .def_property_readonly("ok", [](const OwnedReader& self) { return self.reader.ok(); });
 }
 
 }  // namespace vllm_router

@@ -60,6 +60,17 @@ void BindTree(py::module_& testing, const char* name) {
           },
           "text"_a, "worker"_a, py::kw_only(), "is_start"_a = false, "priority"_a = 0, "walked"_a = nullptr,
           "is_open"_a = false)
+      .def(
+          "reloaded",
+          [](Tree& tree) {
+            ImageWriter writer;
+            tree.Save(&writer);
+            const IndexKind kind =
+                std::is_same_v<Tree, StringTree> ? IndexKind::kStringTree : IndexKind::kTokenTree;
+            const std::string image = SealIndexImage(kind, std::move(writer));
+            ImageReader reader(OpenIndexImage(kind, image).value());
+            return ValueOrThrow(Tree::Load(&reader));
+          })
       .def("confirm", &Tree::Confirm)
       .def("withdraw", &Tree::Withdraw)
       .def(

@@ -194,11 +194,19 @@ class TicketHarness {
     tickets_.push_back(std::make_unique<Ticket>(std::move(*tickets_.at(number))));
     return tickets_.size() - 1;
   }
+  // To a ticket of the harness's other worker.
+  bool MoveTo(size_t number, uint32_t prefill, uint32_t output, uint32_t context) {
+    return tickets_.at(number)->MoveTo(Ticket(
+        listener_, other_, Decision{.worker = other_->id},
+        LoadShare{.queued_prefill = prefill, .expected_output = output, .context = context}));
+  }
   void Assign(size_t to, size_t from) { *tickets_.at(to) = std::move(*tickets_.at(from)); }
   void Drop(size_t number) { tickets_.at(number).reset(); }
 
-  py::tuple Load() const {
-    const WorkerLoad& load = worker_->load;
+  py::tuple Load() const { return LoadOf(*worker_); }
+  py::tuple OtherLoad() const { return LoadOf(*other_); }
+  static py::tuple LoadOf(const Worker& worker) {
+    const WorkerLoad& load = worker.load;
     return py::make_tuple(
         load.open_requests(), load.queued_prefill(), load.expected_output(), load.context());
   }
@@ -212,7 +220,8 @@ class TicketHarness {
   // Whoever else holds the worker and the policy are tickets.
   py::tuple Owners() const { return py::make_tuple(worker_.use_count() - 1, listener_.use_count() - 1); }
 
-  // Each round: one ticket, and two threads per call that race for it. Returns how often Finish() said "I did it".
+  // Each round: one ticket, and two threads per call that race for it, one of them moving it to the other worker and back.
+  // Returns how often Finish() said "I did it".
   int Race(int rounds) {
     std::atomic<int> wins{0};
     for (int round = 0; round < rounds; ++round) {
@@ -221,7 +230,7 @@ class TicketHarness {
       std::atomic<int> ready{0};
       const auto start = [&ready] {
         ready.fetch_add(1);
-        while (ready.load() < 4) std::this_thread::yield();
+        while (ready.load() < 5) std::this_thread::yield();
       };
       std::vector<std::thread> threads;
       for (int i = 0; i < 2; ++i) {
@@ -234,6 +243,15 @@ class TicketHarness {
           ticket.FirstToken();
         });
       }
+      threads.emplace_back([&] {
+        start();
+        bool open = true;
+        for (int i = 0; open && i < 4; ++i) {
+          open = ticket.MoveTo(Ticket(
+              listener_, i % 2 == 0 ? other_ : worker_, Decision{},
+              {.queued_prefill = 5, .expected_output = 3, .context = 5}));
+        }
+      });
       for (std::thread& thread : threads) thread.join();
     }
     return wins.load();
@@ -241,6 +259,7 @@ class TicketHarness {
 
  private:
   std::shared_ptr<Worker> worker_ = std::make_shared<Worker>(WorkerId{0}, WorkerUrl{}, kWeightOne);
+  std::shared_ptr<Worker> other_ = std::make_shared<Worker>(WorkerId{1}, WorkerUrl{}, kWeightOne);
   std::shared_ptr<Listener> listener_ = std::make_shared<Listener>();
   std::vector<std::unique_ptr<Ticket>> tickets_;
 };
@@ -632,6 +651,8 @@ void BindTestingRouting(py::module_& testing) {
       .def("finish", &TicketHarness::Finish, "number"_a, "end"_a = "finished")
       .def("finished", &TicketHarness::Finished)
       .def("move", &TicketHarness::Move)
+      .def("move_to", &TicketHarness::MoveTo, "number"_a, "prefill"_a, "output"_a, "context"_a)
+      .def_property_readonly("other_load", &TicketHarness::OtherLoad)
       .def("assign", &TicketHarness::Assign, "to"_a, "from_"_a)
       .def("drop", &TicketHarness::Drop)
       .def("race", &TicketHarness::Race, py::call_guard<py::gil_scoped_release>())
@@ -722,11 +743,14 @@ void BindTestingRouting(py::module_& testing) {
   });
   testing.def(
       "end_of_exit", [](const py::object& type) { return std::string(EndName(OutcomeOfExit(type).end)); });
-  testing.def("json_text", [](const py::object& value) {
-    std::string text;
-    AppendJson(value, &text);
-    return py::bytes(text);
-  });
+  testing.def(
+      "json_text",
+      [](const py::object& value, bool dump_objects) {
+        std::string text;
+        AppendJson(value, &text, dump_objects ? JsonObjects::kDumped : JsonObjects::kRefused);
+        return py::bytes(text);
+      },
+      "value"_a, "dump_objects"_a = false);
 }
 
 }  // namespace vllm_router

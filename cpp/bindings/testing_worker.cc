@@ -28,6 +28,7 @@ py::dict ParsedUrl(const std::string& url) {
   dict["base"] = parsed->base;
   dict["host"] = parsed->host;
   dict["tls"] = parsed->tls;
+  dict["is_name"] = parsed->is_name;
   dict["port"] = parsed->port;
   dict["prefix"] = parsed->prefix;
   dict["authority"] = parsed->authority;
@@ -291,6 +292,9 @@ void BindTestingWorker(py::module_& testing) {
             for (const auto& [url, weight] : workers) views.push_back({.url = url, .weight = weight});
             RaiseIfError(self.registry().AddAll(views));
           })
+      .def(
+          "require_addresses",
+          [](RegistryHarness& self) { RaiseIfError(self.registry().RequireAddresses()); })
       .def(
           "remove",
           [](RegistryHarness& self, const std::string& url) { RaiseIfError(self.registry().Remove(url)); })

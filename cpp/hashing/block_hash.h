@@ -51,6 +51,7 @@ class BlockHasher {
   explicit BlockHasher(uint32_t block_size, uint64_t seed = 0);
 
   uint32_t block_size() const { return block_size_; }
+  uint64_t seed() const { return seed_; }
   size_t block_bytes() const { return size_t{4} * block_size_; }
   size_t CountBlocks(std::span<const uint32_t> tokens) const { return tokens.size() / block_size_; }
   size_t CountBlocks(std::string_view text) const { return text.size() / block_bytes(); }

@@ -1,11 +1,27 @@
 #include "index/block_cache_tracker.h"
 
 #include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include <absl/container/flat_hash_map.h>
+#include <absl/container/flat_hash_set.h>
+
+#include "base/limits.h"
+#include "base/text.h"
 
 namespace vllm_router {
 namespace {
 
 constexpr size_t kRunsPerSweep = 1000;
+
+// What is said of a slot for a worker in an image.
+enum SlotState : uint8_t { kFreeSlot = 0, kCommonCapacity = 1, kOwnCapacity = 2 };
+
+template <typename... Parts>
+Status Bad(const Parts&... parts) {
+  return absl::DataLossError(Concat(parts...));
+}
 
 }  // namespace
 
@@ -160,6 +176,231 @@ uint64_t BlockCacheTracker::CapacityOf(OwnerId worker) const {
   const std::lock_guard lock(mutex_);
   const Cache* const cache = Find(worker);
   return cache == nullptr ? capacity_ : CapacityOf(*cache);
+}
+
+bool BlockCacheTracker::Has(OwnerId worker) const {
+  const std::lock_guard lock(mutex_);
+  return Find(worker) != nullptr;
+}
+
+size_t BlockCacheTracker::slots() const {
+  const std::lock_guard lock(mutex_);
+  return caches_.size();
+}
+
+// ---- Images --------------------------------------------------------------------------------------------------------
+
+// Runs get numbers in the order in which workers' segments name them. What a worker holds of a run is where its deepest,
+// which is its oldest, segment ends.
+void BlockCacheTracker::Save(ImageWriter* image) {
+  const std::lock_guard lock(mutex_);
+  while (index_.Sweep(kRunsPerSweep)) {
+  }
+  image->Number(hasher_.block_size());
+  image->Number(hasher_.seed());
+  image->Number(capacity_);
+  image->Number(recorded_requests_);
+  image->Number(recorded_blocks_);
+  image->Number(evicted_blocks_);
+
+  image->Number(uint64_t{caches_.size()});
+  for (const std::unique_ptr<Cache>& cache : caches_) {
+    image->Number(static_cast<uint8_t>(
+        cache == nullptr  ? kFreeSlot
+        : cache->capacity ? kOwnCapacity
+                          : kCommonCapacity));
+    if (cache != nullptr && cache->capacity) image->Number(*cache->capacity);
+  }
+  const std::vector<OwnerId> free = index_.FreeOwners();
+  image->Number(uint64_t{free.size()});
+  for (const OwnerId slot : free) image->Number(static_cast<uint16_t>(slot));
+
+  absl::flat_hash_map<uint32_t, uint32_t> numbers;
+  std::vector<BlockRef> runs;
+  ImageWriter segments;
+  std::vector<std::pair<uint32_t, uint32_t>> of_one;
+  for (const std::unique_ptr<Cache>& cache : caches_) {
+    if (cache == nullptr) continue;
+    of_one.clear();
+    cache->recency.ForEach([&](BlockRef head, uint32_t end) {
+      const auto [known, is_new] = numbers.emplace(head.run(), static_cast<uint32_t>(runs.size()));
+      if (is_new) runs.push_back(head);
+      of_one.emplace_back(known->second, end);
+    });
+    segments.Number(uint64_t{of_one.size()});
+    for (const auto& [run, end] : of_one) {
+      segments.Number(run);
+      segments.Number(end);
+    }
+  }
+  image->Number(uint64_t{runs.size()});
+  std::vector<BlockHash> blocks;
+  for (const BlockRef run : runs) {
+    blocks.clear();
+    index_.CopyRun(run, &blocks);
+    image->Number(static_cast<uint32_t>(blocks.size()));
+    image->Array(std::span<const BlockHash>(blocks));
+  }
+  image->Append(segments);
+}
+
+struct BlockCacheTracker::SavedRun {
+  std::string_view bytes;
+  uint32_t length = 0;
+  BlockRef head{};
+};
+
+struct BlockCacheTracker::SavedSegment {
+  uint32_t run;
+  uint32_t end;
+  OwnerId worker;
+  bool is_deepest;  // of the worker's in this run
+};
+
+StatusOr<std::unique_ptr<BlockCacheTracker>> BlockCacheTracker::Load(ImageReader* image) {
+  BlockCacheTrackerOptions options;
+  options.block_size = image->Number<uint32_t>();
+  options.seed = image->Number<uint64_t>();
+  options.max_blocks_per_worker = image->Number<uint64_t>();
+  if (options.block_size == 0 || options.block_size > kMaxBlockSize) {
+    return Bad("its block size is ", options.block_size, "; it must be 1 to ", kMaxBlockSize, " tokens");
+  }
+  auto tracker = std::make_unique<BlockCacheTracker>(options);
+  tracker->recorded_requests_ = image->Number<uint64_t>();
+  tracker->recorded_blocks_ = image->Number<uint64_t>();
+  tracker->evicted_blocks_ = image->Number<uint64_t>();
+  ROUTER_RETURN_IF_ERROR(tracker->LoadSlots(image));
+  ROUTER_RETURN_IF_ERROR(tracker->LoadBlocks(image));
+  ROUTER_RETURN_IF_ERROR(image->End());
+  return tracker;
+}
+
+Status BlockCacheTracker::LoadSlots(ImageReader* image) {
+  const uint64_t count = image->Count(1);
+  if (count > kMaxWorkers)
+    return Bad("it has ", count, " places for workers; at most ", kMaxWorkers, " are known");
+  std::vector<uint8_t> states(count);
+  size_t free = 0;
+  for (size_t slot = 0; slot < count; ++slot) {
+    states[slot] = image->Number<uint8_t>();
+    if (states[slot] > kOwnCapacity) {
+      return Bad("place ", slot, " for a worker has the state ", int{states[slot]}, "; it must be 0, 1 or 2");
+    }
+    ROUTER_RETURN_IF_ERROR(AddWorker().status());
+    if (states[slot] == kFreeSlot) ++free;
+    if (states[slot] == kOwnCapacity) caches_[slot]->capacity = image->Number<uint64_t>();
+  }
+  if (image->Count(sizeof(uint16_t)) != free) {
+    return Bad("it does not list its ", free, " free places for workers");
+  }
+  for (size_t i = 0; i < free; ++i) {
+    const auto slot = image->Number<uint16_t>();
+    if (slot >= count || states[slot] != kFreeSlot) {
+      return Bad("its list of free places for workers has ", slot, ", which is not one, or is there twice");
+    }
+    states[slot] = kCommonCapacity;
+    RemoveWorker(static_cast<OwnerId>(slot));
+    while (index_.Sweep(kRunsPerSweep)) {
+    }
+  }
+  return absl::OkStatus();
+}
+
+// In the order in which they were used, the oldest first, worker by worker.
+StatusOr<std::vector<BlockCacheTracker::SavedSegment>> BlockCacheTracker::LoadSegments(
+    ImageReader* image, std::span<const SavedRun> runs) const {
+  std::vector<SavedSegment> segments;
+  absl::flat_hash_map<uint32_t, uint32_t> ends;  // of the segments of a run so far
+  for (size_t number = 0; number < caches_.size(); ++number) {
+    if (caches_[number] == nullptr) continue;
+    ends.clear();
+    const uint64_t count = image->Count(2 * sizeof(uint32_t));
+    for (uint64_t i = 0; i < count; ++i) {
+      const auto run = image->Number<uint32_t>();
+      const auto end = image->Number<uint32_t>();
+      if (run >= runs.size()) {
+        return Bad("worker ", number, " holds run ", run, "; there are ", runs.size());
+      }
+      const auto [deeper, is_deepest] = ends.emplace(run, end);
+      // A later use of a run that reaches further would have swallowed the earlier one.
+      if (end == 0 || end > runs[run].length || (!is_deepest && end >= deeper->second)) {
+        return Bad(
+            "worker ", number, " holds run ", run, " up to ", end, "; it must be 1 to ",
+            is_deepest ? runs[run].length : deeper->second - 1);
+      }
+      deeper->second = end;
+      segments.push_back({run, end, static_cast<OwnerId>(number), is_deepest});
+    }
+  }
+  return segments;
+}
+
+Status BlockCacheTracker::LoadBlocks(ImageReader* image) {
+  std::vector<SavedRun> runs(image->Count(sizeof(uint32_t) + sizeof(BlockHash)));
+  uint64_t total = 0;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    runs[i].length = image->Number<uint32_t>();
+    if (runs[i].length == 0 || runs[i].length > kMaxRunBlocks) {
+      return Bad("run ", i, " has ", runs[i].length, " blocks; it must have 1 to ", kMaxRunBlocks);
+    }
+    runs[i].bytes = image->Bytes(runs[i].length * sizeof(BlockHash));
+    total += runs[i].length;
+  }
+  const StatusOr<std::vector<SavedSegment>> segments = LoadSegments(image, runs);
+  if (!segments.ok()) return segments.status();
+  std::vector<SavedSegment> holders;
+  for (const SavedSegment& segment : *segments) {
+    if (segment.is_deepest) holders.push_back(segment);
+  }
+
+  // The owner that holds most of a run brings it in, so that those of the others are known blocks.
+  std::sort(holders.begin(), holders.end(), [](const SavedSegment& a, const SavedSegment& b) {
+    if (a.run != b.run) return a.run < b.run;
+    return a.end != b.end ? a.end > b.end : a.worker < b.worker;
+  });
+  absl::flat_hash_set<BlockHash> seen;
+  seen.reserve(total);
+  std::vector<BlockHash> blocks;
+  size_t next = 0;  // run
+  for (const SavedSegment& holder : holders) {
+    SavedRun& run = runs[holder.run];
+    const bool is_first = holder.run == next;
+    if (is_first) {
+      ++next;
+      blocks.resize(run.length);
+      std::memcpy(blocks.data(), run.bytes.data(), run.bytes.size());
+      for (const BlockHash block : blocks) {
+        if (!seen.insert(block).second)
+          return Bad("block ", block, " of run ", holder.run, " is there twice");
+      }
+      if (holder.end != run.length) {
+        return Bad("run ", holder.run, " has ", run.length, " blocks and is held up to ", holder.end);
+      }
+    } else if (holder.run != next - 1) {
+      break;  // a run was passed over
+    }
+    spans_.clear();
+    const InsertResult result = index_.Insert(
+        holder.worker, Tier::kGpu, BlockRef(), std::span<const BlockHash>(blocks).first(holder.end), &spans_);
+    if (result.status != InsertStatus::kInserted || spans_.empty() || spans_[0].first.offset() != 0) {
+      return Bad("its ", total, " blocks are more than an index takes");
+    }
+    if (is_first) run.head = spans_[0].first;
+  }
+  if (next != runs.size()) return Bad("run ", next, " belongs to no worker");
+  for (size_t number = 0; number < caches_.size(); ++number) {
+    if (caches_[number] == nullptr) continue;
+    const uint64_t held = index_.BlockCount(static_cast<OwnerId>(number));
+    if (held > CapacityOf(*caches_[number])) {
+      return Bad(
+          "worker ", number, " holds ", held, " blocks; its capacity is ", CapacityOf(*caches_[number]));
+    }
+  }
+  for (const SavedSegment& segment : *segments) {
+    caches_[static_cast<size_t>(segment.worker)]->recency.Touch(
+        BlockSpan{runs[segment.run].head, segment.end});
+  }
+  return absl::OkStatus();
 }
 
 BlockCacheTrackerStats BlockCacheTracker::stats() const {

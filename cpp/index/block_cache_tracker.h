@@ -34,6 +34,7 @@
 #include "index/block_index.h"
 #include "index/block_matches.h"
 #include "index/claim_table.h"
+#include "index/index_image.h"
 #include "index/owner_id.h"
 #include "index/segment_lru.h"
 
@@ -60,6 +61,12 @@ class BlockCacheTracker {
  public:
   // REQUIRES: 0 < block_size <= kMaxBlockSize.
   explicit BlockCacheTracker(const BlockCacheTrackerOptions& options = {});
+
+  // All of it but claims: what open requests use counts as used. Who records waits meanwhile; who matches does not.
+  void Save(ImageWriter* image);
+  // What Save() wrote: it answers and gives up blocks as that one would. DataLoss, in words that go behind the name of the
+  // file, for anything that no tracker writes.
+  static StatusOr<std::unique_ptr<BlockCacheTracker>> Load(ImageReader* image);
 
   const BlockHasher& hasher() const { return hasher_; }
 
@@ -99,6 +106,8 @@ class BlockCacheTracker {
   // A slice of the work that removed workers left; true while there is more.
   bool Sweep(size_t runs) { return index_.Sweep(runs); }
 
+  bool Has(OwnerId worker) const;
+  size_t slots() const;  // ids given out so far are below
   uint64_t BlockCount(OwnerId worker) const { return index_.BlockCount(worker); }
   uint64_t capacity() const;
   uint64_t CapacityOf(OwnerId worker) const;
@@ -115,6 +124,11 @@ class BlockCacheTracker {
     OwnerId worker{};
     std::vector<uint32_t> runs;
   };
+  struct SavedRun;
+  struct SavedSegment;
+  Status LoadSlots(ImageReader* image);
+  Status LoadBlocks(ImageReader* image);
+  StatusOr<std::vector<SavedSegment>> LoadSegments(ImageReader* image, std::span<const SavedRun> runs) const;
   void RecordLocked(OwnerId worker, Cache* cache, std::span<const BlockHash> chain, uint64_t claim);
   Cache* Find(OwnerId worker) const;
   uint64_t CapacityOf(const Cache& cache) const { return cache.capacity.value_or(capacity_); }

@@ -650,6 +650,21 @@ std::optional<BlockHash> BlockIndex::HashAt(BlockRef ref) const {
   return run(id).cell->blocks[ref.offset()];
 }
 
+void BlockIndex::CopyRun(BlockRef ref, std::vector<BlockHash>* blocks) const {
+  const std::lock_guard lock(mutex_);
+  const uint32_t id = RunOf(ref);
+  if (id == 0) return;
+  const RunCell& cell = *run(id).cell;
+  blocks->insert(blocks->end(), cell.blocks, cell.blocks + cell.length.load(std::memory_order_relaxed));
+}
+
+std::vector<OwnerId> BlockIndex::FreeOwners() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<OwnerId> free;
+  for (const FreedId& freed : freed_ids_) free.push_back(freed.owner);
+  return free;
+}
+
 uint64_t BlockIndex::BlockCount(OwnerId owner) const {
   const std::lock_guard lock(mutex_);
   return IsActive(owner) ? owners_[Number(owner)].blocks : 0;

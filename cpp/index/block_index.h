@@ -146,6 +146,11 @@ class BlockIndex {
   // The block at a place; nothing if nobody holds it (a gap in a run excepted).
   std::optional<BlockHash> HashAt(BlockRef ref) const;
 
+  // Appends the blocks of the run of `ref`, as far as anybody holds them; of a stale ref none.
+  void CopyRun(BlockRef ref, std::vector<BlockHash>* blocks) const;
+  // Ids of owners that were removed and swept, in the order in which AddOwner() gives them out again.
+  std::vector<OwnerId> FreeOwners() const;
+
   // All owners that hold the first block of `chain`, and how many they hold in a row.
   void Match(std::span<const BlockHash> chain, BlockMatches* matches) const;
 

@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "base/check.h"
+#include "base/text.h"
 #include "hashing/hash.h"
 #include "index/claim_table.h"
 #include "index/leaf_heap.h"
@@ -77,6 +78,7 @@ class Owner {
 
   bool is_leaf() const { return (state_ & kIsLeaf) != 0; }
   LeafHeap::Leaf leaf() const { return state_ & ~kIsLeaf; }
+  uint32_t children() const { return state_; }  // REQUIRES: !is_leaf()
   void SetLeaf(LeafHeap::Leaf leaf) { state_ = leaf | kIsLeaf; }
   void SetChildren(uint32_t children) { state_ = children; }
   void AddChild() { ++state_; }
@@ -109,6 +111,10 @@ static_assert(sizeof(Owner) == 16);
 // How many starts passed, as of the halving when they were last counted.
 class StartCount {
  public:
+  StartCount() = default;
+  explicit StartCount(uint32_t word) : word_(word) {}
+
+  uint32_t word() const { return word_; }
   uint32_t Get(uint32_t halvings) const {
     const uint32_t since = (halvings - (word_ & kHalvings)) & kHalvings;
     return since >= 12 ? 0 : (word_ >> kHalvingBits) >> since;
@@ -139,6 +145,11 @@ class Rest {
 };
 static_assert(kMaxBlockSize - 1 <= 0xFFFF);
 
+template <typename... Parts>
+Status Bad(const Parts&... parts) {
+  return absl::DataLossError(Concat(parts...));
+}
+
 // Several of them at one node; the newest push out the oldest.
 struct Rests {
   static constexpr uint32_t kMost = 63;
@@ -163,6 +174,10 @@ class PrefixTree<Unit>::Tree {
   void Match(Text text, PrefixMatches* matches);
   uint64_t Insert(Text text, OwnerId worker, const PrefixInsert& insert, const PrefixMatches* walked);
   void Confirm(uint64_t claim) { claims_.Confirm(claim); }
+  void Save(ImageWriter* image);
+  Status Load(ImageReader* image);
+  bool Has(OwnerId worker);
+  size_t slots();
   void Withdraw(uint64_t claim);
   uint64_t EvictWorker(OwnerId worker, uint64_t max_size);
   bool Trim(size_t pairs, uint64_t max_size);
@@ -251,8 +266,10 @@ class PrefixTree<Unit>::Tree {
   void Settle(const Claimed& claimed);
 
   // Ends.
-  void MarkEnd(Node* node, Text rest);
+  void MarkEnd(Node* node, Text rest) { AddEnd(node, kIsText ? Rest::kMarked : Rest(rest).word()); }
+  void AddEnd(Node* node, uint64_t word);
   void FreeEnds(Node* node);
+  std::vector<uint64_t> EndsOf(const Node& node) const;
   void FindEnds(const Node& node, Text text, uint64_t depth, std::vector<uint64_t>* ends) const;
 
   // Limits.
@@ -268,6 +285,9 @@ class PrefixTree<Unit>::Tree {
   }
   void GrowTournament();
   void Ranked(OwnerId worker);  // its first leaf may be another one
+
+  std::vector<uint32_t> Preorder();
+  Status LoadNode(uint32_t number, ImageReader* image, std::vector<Unit>* label);
 
   Place Resume(const PrefixMatches* walked) const;
   Place Descend(Text text, uint64_t whole, Place place);
@@ -670,8 +690,7 @@ void PrefixTree<Unit>::Tree::Withdraw(uint64_t claim) {
 // ---- ends
 
 template <typename Unit>
-void PrefixTree<Unit>::Tree::MarkEnd(Node* node, Text rest) {
-  const uint64_t word = kIsText ? Rest::kMarked : Rest(rest).word();
+void PrefixTree<Unit>::Tree::AddEnd(Node* node, uint64_t word) {
   if (node->ends == 0) node->ends = word;
   if (node->ends == word) return;
   if ((node->ends & Rest::kMarked) != 0) {
@@ -779,7 +798,195 @@ bool PrefixTree<Unit>::Tree::SweepOne() {
   return false;
 }
 
+// ---- images
+
+// Oldest first.
+template <typename Unit>
+std::vector<uint64_t> PrefixTree<Unit>::Tree::EndsOf(const Node& node) const {
+  if (node.ends == 0) return {};
+  if ((node.ends & Rest::kMarked) != 0) return {node.ends};
+  const auto& several = *reinterpret_cast<const Rests*>(node.ends);
+  std::vector<uint64_t> words;
+  const uint32_t oldest = several.count < Rests::kMost ? 0 : several.next;
+  for (uint32_t i = 0; i < several.count; ++i) words.push_back(several.words[(oldest + i) % several.count]);
+  return words;
+}
+
+// All nodes but the root, each behind its parent. Children are in no table of their own, so lists are made of them first.
+template <typename Unit>
+std::vector<uint32_t> PrefixTree<Unit>::Tree::Preorder() {
+  std::vector<uint32_t> first(nodes_.size(), kNone);
+  std::vector<uint32_t> next(nodes_.size(), kNone);
+  for (uint32_t number = kRoot + 1; number < nodes_.size(); ++number) {
+    const uint32_t parent = nodes_[number].parent;
+    if (parent == kNone) continue;
+    next[number] = first[parent];
+    first[parent] = number;
+  }
+  std::vector<uint32_t> order;
+  order.reserve(node_count_);
+  std::vector<uint32_t> open{first[kRoot]};
+  while (!open.empty()) {
+    const uint32_t number = open.back();
+    open.pop_back();
+    if (number == kNone) continue;
+    order.push_back(number);
+    open.push_back(next[number]);
+    open.push_back(first[number]);
+  }
+  return order;
+}
+
+template <typename Unit>
+void PrefixTree<Unit>::Tree::Save(ImageWriter* image) {
+  const std::lock_guard lock(mutex_);
+  while (SweepOne()) {
+  }
+  image->Number(options.max_size);
+  image->Number(options.max_memory);
+  image->Number(static_cast<uint32_t>(options.eviction));
+  image->Number(options.page_size);
+  for (const uint64_t count : {tick_, inserts_, evicted_, evicted_size_}) image->Number(count);
+  for (const uint32_t count : {starts_, starts_since_halving_, halvings_}) image->Number(count);
+  image->Number(uint64_t{workers_.size()});
+  for (const std::unique_ptr<Worker>& worker : workers_) image->Number(uint8_t{worker != nullptr});
+
+  const std::vector<uint32_t> order = Preorder();
+  std::vector<uint32_t> place(nodes_.size());  // in the image, where the root is 0
+  image->Number(uint64_t{order.size()});
+  for (size_t i = 0; i < order.size(); ++i) {
+    Node& node = nodes_[order[i]];
+    place[order[i]] = static_cast<uint32_t>(i + 1);
+    const std::vector<uint64_t> ends = EndsOf(node);
+    image->Number(place[node.parent]);
+    image->Number(node.length);
+    image->Number(node.starts.word());
+    image->Number(static_cast<uint16_t>(node.owner_count));
+    image->Number(static_cast<uint8_t>(ends.size()));
+    image->Array(std::span<const Unit>(node.label, node.length));
+    for (const Owner& owner : node.all()) {
+      image->Number(static_cast<uint16_t>(owner.worker));
+      image->Number(owner.rank);
+    }
+    image->Array(std::span<const uint64_t>(ends));
+  }
+}
+
+// What stands behind the options. REQUIRES: nothing was done with the tree.
+template <typename Unit>
+Status PrefixTree<Unit>::Tree::Load(ImageReader* image) {
+  for (uint64_t* count : {&tick_, &inserts_, &evicted_, &evicted_size_}) *count = image->Number<uint64_t>();
+  for (uint32_t* count : {&starts_, &starts_since_halving_, &halvings_}) *count = image->Number<uint32_t>();
+  if (starts_since_halving_ >= kStartsPerHalving) {
+    return Bad(
+        "it counts ", starts_since_halving_, " starts since a halving; there are fewer than ",
+        kStartsPerHalving);
+  }
+  const uint64_t slots = image->Count(1);
+  if (slots > kMaxWorkers) {
+    return Bad("it has ", slots, " places for workers; at most ", kMaxWorkers, " are known");
+  }
+  workers_.resize(slots);
+  while (first_ranks_.size() < slots) GrowTournament();
+  for (size_t slot = 0; slot < slots; ++slot) {
+    const auto state = image->Number<uint8_t>();
+    if (state > 1)
+      return Bad("place ", slot, " for a worker has the state ", int{state}, "; it must be 0 or 1");
+    if (state == 0) continue;
+    workers_[slot] = std::make_unique<Worker>();
+    active_.set(slot);
+  }
+  const uint64_t count = image->Count(15);
+  if (count >= kNone) return Bad("it has ", count, " nodes; there are fewer than ", kNone);
+  std::vector<Unit> label;
+  for (uint64_t number = 1; number <= count; ++number) {
+    ROUTER_RETURN_IF_ERROR(LoadNode(static_cast<uint32_t>(number), image, &label));
+  }
+  for (uint32_t number = 1; number <= count; ++number) {
+    for (Owner& owner : nodes_[number].all()) {
+      if (owner.children() == 0) MakeLeaf(number, &owner);
+    }
+  }
+  return image->End();
+}
+
+// A node whose parent is there already.
+template <typename Unit>
+Status PrefixTree<Unit>::Tree::LoadNode(uint32_t number, ImageReader* image, std::vector<Unit>* label) {
+  const auto parent = image->Number<uint32_t>();
+  const auto length = image->Number<uint32_t>();
+  const auto starts = image->Number<uint32_t>();
+  const auto owners = image->Number<uint16_t>();
+  const auto ends = image->Number<uint8_t>();
+  if (!image->ok()) return image->End();
+  if (parent >= number) return Bad("node ", number, " has the parent ", parent, ", which comes after it");
+  if (length == 0 || length % page() != 0 || length > image->left() / sizeof(Unit)) {
+    return Bad(
+        "node ", number, " has a label of ", length, " units; it must be whole pages of ", page(),
+        ", and no longer than what is left of the payload");
+  }
+  const uint64_t bytes = length * sizeof(Unit);
+  if (bytes > options.max_size - size_) {
+    return Bad("its texts take more than its limit (max_tree_size) of ", options.max_size, " bytes");
+  }
+  if (owners == 0 || owners > workers_.size()) {
+    return Bad("node ", number, " belongs to ", owners, " workers; it must be 1 to ", workers_.size());
+  }
+  if (ends > Rests::kMost || (kIsText && ends > 1)) {
+    return Bad(
+        "node ", number, " has ", int{ends}, " ends; at most ", kIsText ? 1 : Rests::kMost, " are kept");
+  }
+  label->resize(length);
+  image->Array(std::span<Unit>(*label));
+  if (FindChild(parent, label->data()) != kNone) {
+    return Bad("node ", number, " begins as another child of node ", parent);
+  }
+  NewNode(parent, label->data(), length);  // gets `number`, since none was ever freed
+  Link(number);
+  size_ += bytes;
+  Node& node = nodes_[number];
+  node.starts = StartCount(starts);
+  uint32_t above = 0;  // the worker before, and 1
+  for (uint16_t i = 0; i < owners; ++i) {
+    const auto worker = image->Number<uint16_t>();
+    const auto rank = image->Number<uint64_t>();
+    const auto id = static_cast<OwnerId>(worker);
+    if (!IsActive(id) || worker < above) {
+      return Bad("node ", number, " belongs to worker ", worker, ", which is not there, or is not in order");
+    }
+    above = uint32_t{worker} + 1;
+    if (parent != kRoot) {
+      Owner* const owner = FindOwner(&nodes_[parent], id);
+      if (owner == nullptr) {
+        return Bad("node ", number, " belongs to worker ", worker, ", and its parent ", parent, " does not");
+      }
+      owner->AddChild();
+    }
+    AddOwner(&node, Owner(id, rank, 0, /*lasts=*/true));
+  }
+  for (uint8_t i = 0; i < ends; ++i) {
+    const auto word = image->Number<uint64_t>();
+    if ((word & Rest::kMarked) == 0 || (kIsText && word != Rest::kMarked)) {
+      return Bad("node ", number, " has an end without its mark");
+    }
+    AddEnd(&node, word);
+  }
+  return absl::OkStatus();
+}
+
 // ---- what callers see
+
+template <typename Unit>
+bool PrefixTree<Unit>::Tree::Has(OwnerId worker) {
+  const std::lock_guard lock(mutex_);
+  return IsActive(worker);
+}
+
+template <typename Unit>
+size_t PrefixTree<Unit>::Tree::slots() {
+  const std::lock_guard lock(mutex_);
+  return workers_.size();
+}
 
 template <typename Unit>
 StatusOr<OwnerId> PrefixTree<Unit>::Tree::AddWorker() {
@@ -1037,6 +1244,37 @@ PrefixTree<Unit>::PrefixTree(const PrefixTreeOptions& options) : tree_(std::make
 }
 template <typename Unit>
 PrefixTree<Unit>::~PrefixTree() = default;
+template <typename Unit>
+void PrefixTree<Unit>::Save(ImageWriter* image) {
+  tree_->Save(image);
+}
+template <typename Unit>
+StatusOr<std::unique_ptr<PrefixTree<Unit>>> PrefixTree<Unit>::Load(ImageReader* image) {
+  PrefixTreeOptions options;
+  options.max_size = image->Number<uint64_t>();
+  options.max_memory = image->Number<uint64_t>();
+  const auto eviction = image->Number<uint32_t>();
+  options.page_size = image->Number<uint32_t>();
+  if (options.max_size == 0) return Bad("its limit (max_tree_size) is 0; it must be 1 or more bytes");
+  if (eviction > static_cast<uint32_t>(EvictionOrder::kPriority)) {
+    return Bad("its order of eviction is ", eviction, "; it must be 0 to 5");
+  }
+  if (options.page_size == 0 || options.page_size > kMaxBlockSize) {
+    return Bad("its page size is ", options.page_size, "; it must be 1 to ", kMaxBlockSize, " tokens");
+  }
+  options.eviction = static_cast<EvictionOrder>(eviction);
+  auto tree = std::make_unique<PrefixTree>(options);
+  ROUTER_RETURN_IF_ERROR(tree->tree_->Load(image));
+  return tree;
+}
+template <typename Unit>
+bool PrefixTree<Unit>::Has(OwnerId worker) const {
+  return tree_->Has(worker);
+}
+template <typename Unit>
+size_t PrefixTree<Unit>::slots() const {
+  return tree_->slots();
+}
 template <typename Unit>
 StatusOr<OwnerId> PrefixTree<Unit>::AddWorker() {
   return tree_->AddWorker();

@@ -44,6 +44,7 @@
 #include "base/limits.h"
 #include "base/status.h"
 #include "index/eviction_order.h"
+#include "index/index_image.h"
 #include "index/owner_id.h"
 
 namespace vllm_router {
@@ -168,6 +169,12 @@ class PrefixTree {
   PrefixTree(const PrefixTree&) = delete;
   PrefixTree& operator=(const PrefixTree&) = delete;
 
+  // All of it but claims: what open requests inserted counts as theirs for good. Others wait meanwhile.
+  void Save(ImageWriter* image);
+  // What Save() wrote: it answers and gives up leaves as that one would, but that the memory it counts may be less. DataLoss,
+  // in words that go behind the name of the file, for anything that no tree writes.
+  static StatusOr<std::unique_ptr<PrefixTree>> Load(ImageReader* image);
+
   // A worker that owns nothing. kResourceExhausted when there are kMaxWorkers, those not yet swept included.
   StatusOr<OwnerId> AddWorker();
   // Matched no more from now on; what it owned is given up in slices, by inserts and by Trim(). Unknown ones: nothing.
@@ -195,6 +202,8 @@ class PrefixTree {
   // order while size() > max_size. True while there is more. In slices of up to 200 us, between which others may enter.
   bool Trim(size_t pairs, uint64_t max_size);
 
+  bool Has(OwnerId worker) const;
+  size_t slots() const;                 // ids given out so far are below
   uint64_t size(OwnerId worker) const;  // bytes that it owns, four per token; 0 for unknown ones
   // The same of many at once. REQUIRES: as many places in `sizes` as workers.
   void Sizes(std::span<const OwnerId> workers, std::span<uint64_t> sizes) const;

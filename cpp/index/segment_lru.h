@@ -43,6 +43,14 @@ class SegmentLru {
   // Takes up to `most` blocks off the oldest segment, the last ones of it. Count 0: there are none.
   BlockSpan TakeOldest(uint64_t most);
 
+  // visit(head, end) for each segment, the oldest first: of the run that begins with `head` the segment ends at `end`.
+  template <typename Visit>
+  void ForEach(Visit visit) const {
+    for (uint32_t each = segments_[0].newer; each != 0; each = segments_[each].newer) {
+      visit(segments_[each].head, segments_[each].end);
+    }
+  }
+
   bool empty() const { return first_.empty(); }
   size_t segments() const { return segments_.size() - 1 - free_.size(); }
   size_t bytes() const;

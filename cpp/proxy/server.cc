@@ -64,6 +64,7 @@ ServerOptions Completed(ServerOptions options, const Router& router) {
 
 StatusOr<std::unique_ptr<Server>> Server::Start(
     std::shared_ptr<Router> router, const ServerOptions& options) {
+  ROUTER_RETURN_IF_ERROR(router->RequireAddresses());
   DoorKeys keys{.admin_port = options.admin_port >= 0};
   if (!options.client_api_key_file.empty()) {
     StatusOr<std::unique_ptr<KeyFile>> file =

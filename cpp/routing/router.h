@@ -90,6 +90,8 @@ class Router {
     return registry_.SetDraining(url, draining);
   }
   Status SetHealthy(std::string_view url, bool healthy) { return registry_.SetHealthy(url, healthy); }
+  // From now on all workers must have addresses, since somebody connects to them.
+  Status RequireAddresses() { return registry_.RequireAddresses(); }
   void RefreshFleet() { registry_.Refresh(); }  // a breaker has moved, or a worker warmed up
   void ForgetCache(WorkerId worker) { policy_->ForgetCache(worker); }  // it has emptied it
   void SetCacheSize(WorkerId worker, uint64_t bytes) { policy_->SetCacheSize(worker, bytes); }

@@ -1,6 +1,9 @@
 #include "routing/ticket.h"
 
+#include <thread>
 #include <utility>
+
+#include "base/check.h"
 
 namespace vllm_router {
 
@@ -53,15 +56,45 @@ Ticket& Ticket::operator=(Ticket&& other) noexcept {
 
 Ticket::~Ticket() { Finish({.end = Outcome::End::kNotSent}); }
 
+uint8_t Ticket::SetState(uint8_t bits, uint8_t unless) {
+  uint8_t before = state_.load(std::memory_order_acquire);
+  for (;;) {
+    if ((before & unless) != 0) return before;
+    if ((before & kBusy) != 0) {
+      std::this_thread::yield();
+      before = state_.load(std::memory_order_acquire);
+    } else if (state_.compare_exchange_weak(
+                   before, before | bits, std::memory_order_acq_rel, std::memory_order_acquire)) {
+      return before;
+    }
+  }
+}
+
+bool Ticket::MoveTo(Ticket&& next) {
+  ROUTER_CHECK(!next.finished(), "a ticket moves to one that is open");
+  Ticket other(std::move(next));
+  const uint8_t before = SetState(kBusy, kFinished);
+  if ((before & kFinished) != 0) return false;
+  std::swap(policy_, other.policy_);
+  std::swap(worker_, other.worker_);
+  std::swap(decision_, other.decision_);
+  std::swap(share_, other.share_);
+  // A first token of the worker before says nothing of this one.
+  state_.store(other.state_.exchange(before, std::memory_order_relaxed), std::memory_order_release);
+  return true;
+}
+
 void Ticket::FirstToken() {
-  const uint8_t before = state_.fetch_or(kFirstToken, std::memory_order_acq_rel);
-  if (before == 0) worker_->load.ReturnPrefill(share_.queued_prefill);
+  const uint8_t before = SetState(kFirstToken | kBusy, kFirstToken | kFinished);
+  if (before != 0) return;
+  worker_->load.ReturnPrefill(share_.queued_prefill);
+  state_.fetch_and(static_cast<uint8_t>(~kBusy), std::memory_order_release);
 }
 
 bool Ticket::Finish(const Outcome& outcome) {
-  // Whoever sets the bit returns the load. A first token that lost the race against it leaves its share to us; one
-  // that won has returned it, or is about to.
-  const uint8_t before = state_.fetch_or(kFinished, std::memory_order_acq_rel);
+  // The call that sets the bit returns the load. A first token that lost the race against it leaves its share to us; one
+  // that won has returned it. Nobody moves a finished ticket, so worker and policy stay.
+  const uint8_t before = SetState(kFinished, kFinished);
   if ((before & kFinished) != 0) return false;
   LoadShare rest = share_;
   if ((before & kFirstToken) != 0) rest.queued_prefill = 0;

@@ -2,11 +2,13 @@
 // or destruction takes it away again, exactly once, whatever happened in between. Nothing else touches the counters.
 //
 //   StatusOr<Ticket> ticket = router->Select(key, view);
+//   ... ticket->MoveTo(std::move(*other));                     // the host sent it elsewhere
 //   ... ticket->FirstToken();                                  // prefill is done; its share goes back early
 //   ticket->Finish({.end = Outcome::End::kFinished, .status = 200});
 //
-// Move-only. Not thread-safe except Finish()/FirstToken(), which may race: an atomic flag decides. Outlives the
-// router and the worker's membership: it shares ownership of both policy and worker.
+// Move-only. Not thread-safe except Finish()/FirstToken()/MoveTo(), which may race: an atomic state decides. Reading the
+// worker or the decision must not race with MoveTo(). Outlives the router and the worker's membership: it shares
+// ownership of both policy and worker.
 #pragma once
 
 #include <atomic>
@@ -52,6 +54,11 @@ class Ticket {
   // The worker was given, so the policy's reason is none.
   void CallPinned() { decision_.reason = Reason::kPinned; }
 
+  // The request went to the worker of `next` instead: this ticket becomes `next`, and what it was before ends as not sent,
+  // so that the load is on one of the two workers at any time. False: it is finished, and `next` ends as not sent.
+  // REQUIRES: `next` is not finished, and nobody else uses it.
+  bool MoveTo(Ticket&& next);
+
   // Returns the prefill share, once.
   void FirstToken();
   // Returns the load and tells the policy. True for the call that did it.
@@ -60,6 +67,11 @@ class Ticket {
  private:
   static constexpr uint8_t kFirstToken = 1;
   static constexpr uint8_t kFinished = 2;
+  static constexpr uint8_t kBusy = 4;  // the worker is being read or replaced, for some nanoseconds
+
+  // Sets `bits` as soon as the ticket is not busy, unless it has one of `unless`. Returns the state before, or the one that
+  // prevented it.
+  uint8_t SetState(uint8_t bits, uint8_t unless);
 
   std::shared_ptr<Policy> policy_;
   std::shared_ptr<Worker> worker_;

@@ -62,6 +62,7 @@ StatusOr<std::vector<FleetView::Member>> WorkerRegistry::Joined(std::span<const 
   for (const NewWorker& worker : workers) {
     StatusOr<WorkerUrl> url = ParseWorkerUrl(worker.url);
     if (!url.ok()) return url.status();
+    if (requires_addresses_) ROUTER_RETURN_IF_ERROR(RequireAddress(*url));
     const StatusOr<uint32_t> weight = WeightInThousandths(url->url, worker.weight);
     if (!weight.ok()) return weight.status();
     url->receives_api_key = worker.receives_api_key;
@@ -82,6 +83,13 @@ StatusOr<std::vector<FleetView::Member>> WorkerRegistry::Joined(std::span<const 
          .healthy = healthy});
   }
   return members;
+}
+
+Status WorkerRegistry::RequireAddresses() {
+  std::lock_guard lock(mutex_);
+  for (const FleetView::Member& member : members_) ROUTER_RETURN_IF_ERROR(RequireAddress(member.worker->url));
+  requires_addresses_ = true;
+  return absl::OkStatus();
 }
 
 Status WorkerRegistry::Remove(std::string_view url) {

@@ -38,6 +38,10 @@ class WorkerRegistry {
   // What AddAll would say, without adding anybody.
   Status MayAdd(std::span<const NewWorker> workers);
 
+  // From now on every worker must have an address: names (WorkerUrl::is_name) are refused. InvalidArgument, and nothing
+  // changes, when one is in the fleet.
+  Status RequireAddresses();
+
   // Here and below a URL without @rank also means all its ranks, and the spelling of a known URL may differ in case
   // of the host, in ":80" and in a trailing slash. NotFound names the nearest known URL.
   Status Remove(std::string_view url);
@@ -61,6 +65,7 @@ class WorkerRegistry {
   std::vector<FleetView::Member> members_;
   uint32_t next_id_ = 0;
   uint64_t membership_ = 0;
+  bool requires_addresses_ = false;
   Snapshot<FleetView> snapshot_;
 };
 

@@ -23,15 +23,16 @@ Status Bad(std::string_view url, const Parts&... parts) {
 }
 
 // Splits "http://" off. Other schemes each get the sentence that helps most.
-Status TakeScheme(std::string_view url, std::string_view* rest, bool* tls) {
+Status TakeScheme(std::string_view url, std::string_view* rest, WorkerUrl* parsed) {
   const size_t end = url.find("://");
   if (end == std::string_view::npos) {
     return Bad(url, "has no scheme; write it as http://host:port, for example http://10.0.0.1:8000");
   }
   *rest = url.substr(end + 3);
   const std::string scheme = AsciiLower(url.substr(0, end));
-  *tls = scheme == "https";
-  if (*tls || scheme == "http") return absl::OkStatus();
+  parsed->tls = scheme == "https";
+  parsed->is_name = scheme == "ray" || scheme == "name";
+  if (parsed->tls || parsed->is_name || scheme == "http") return absl::OkStatus();
   if (scheme == "grpc" || scheme == "grpcs") {
     return absl::UnimplementedError(Concat(
         "worker URL ", Quoted(url),
@@ -42,7 +43,10 @@ Status TakeScheme(std::string_view url, std::string_view* rest, bool* tls) {
         "worker URL ", Quoted(url),
         ": Unix sockets are not built yet; let the worker listen on http://127.0.0.1:port"));
   }
-  return Bad(url, "has the scheme ", Quoted(scheme), "; workers are reached over http:// or https://");
+  return Bad(
+      url, "has the scheme ", Quoted(scheme),
+      "; workers are reached over http:// or https:// (an embedded router also takes names, ray://<id> and "
+      "name://<id>)");
 }
 
 void DropTrailingSlashes(std::string_view* text) {
@@ -177,14 +181,22 @@ StatusOr<WorkerUrl> ParseWorkerUrl(std::string_view url) {
   ROUTER_RETURN_IF_ERROR(CheckBytes(url));
   std::string_view rest;
   WorkerUrl parsed;
-  ROUTER_RETURN_IF_ERROR(TakeScheme(url, &rest, &parsed.tls));
-  parsed.port = DefaultPort(parsed);
+  ROUTER_RETURN_IF_ERROR(TakeScheme(url, &rest, &parsed));
   const std::string_view scheme = url.substr(0, url.size() - rest.size());
 
   // On both sides of the rank, so that what is registered reads back as itself.
   DropTrailingSlashes(&rest);
   ROUTER_RETURN_IF_ERROR(TakeRank(url, &rest, &parsed.rank));
   DropTrailingSlashes(&rest);
+  if (parsed.is_name) {
+    if (rest.empty()) return Bad(url, "has nothing after the scheme; write name://<id>");
+    parsed.port = 0;
+    parsed.host = std::string(rest);
+    parsed.base = Concat(scheme, rest);
+    parsed.url = parsed.rank ? Concat(parsed.base, "@", *parsed.rank) : parsed.base;
+    return parsed;
+  }
+  parsed.port = DefaultPort(parsed);
 
   std::string_view authority = rest.substr(0, rest.find_first_of("/?#"));
   if (const size_t at = authority.rfind('@'); at != std::string_view::npos) {
@@ -210,7 +222,17 @@ StatusOr<WorkerUrl> ParseWorkerUrl(std::string_view url) {
   return parsed;
 }
 
+Status RequireAddress(const WorkerUrl& url) {
+  if (!url.is_name) return absl::OkStatus();
+  return Bad(
+      url.url,
+      "is a name, and a router that serves connects to its workers; give their http://host:port, or embed "
+      "the "
+      "router and connect to them yourself (Router.select)");
+}
+
 bool SameHost(const WorkerUrl& a, const WorkerUrl& b) {
+  if (a.is_name || b.is_name) return a.is_name == b.is_name && a.base == b.base;
   return a.tls == b.tls && a.port == b.port && a.prefix == b.prefix && EqualsIgnoreCase(a.host, b.host);
 }
 

@@ -3,6 +3,9 @@
 //   http://[::1]:8000/prefix@2   ->   host "::1", port 8000, prefix "/prefix", rank 2
 //   `-------- base --------'`-'rank
 //
+// A router that is embedded in a program may know workers by name, where the program connects to them: `ray://<id>` and
+// `name://<id>`. What follows the scheme is compared byte by byte and means nothing; `@rank` may follow it.
+//
 // The spelling is kept as it was registered, because ring points are hashes of it. Pure functions; any thread.
 #pragma once
 
@@ -18,7 +21,9 @@ namespace vllm_router {
 struct WorkerUrl {
   std::string url;   // as registered, with @rank, without a trailing slash; a worker's name everywhere
   std::string base;  // url without @rank: ranks of one host share it
-  std::string host;  // without brackets
+  std::string host;  // without brackets; of a name what follows the scheme
+  bool is_name =
+      false;         // ray:// or name://: nobody can connect to it, so port, prefix and authority say nothing
   bool tls = false;  // https
   uint16_t port = 80;
   std::string prefix;  // path in front of every request target; usually empty
@@ -33,8 +38,11 @@ struct WorkerUrl {
 // password in the URL is not repeated in the message.
 StatusOr<WorkerUrl> ParseWorkerUrl(std::string_view url);
 
+// InvalidArgument for a name, where an address is needed.
+Status RequireAddress(const WorkerUrl& url);
+
 // Whether two URLs lead to the same server: the case of the host, ":80" and a trailing slash make no difference, but
-// https does.
+// https does. Two names are the same if all their bytes are.
 bool SameHost(const WorkerUrl& a, const WorkerUrl& b);
 
 }  // namespace vllm_router

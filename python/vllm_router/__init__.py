@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from vllm_router.blocks import BlockCacheTracker as BlockCacheTracker
     from vllm_router.blocks import BlockMatch as BlockMatch
     from vllm_router.blocks import hash_blocks as hash_blocks
+    from vllm_router.errors import IndexFileError as IndexFileError
     from vllm_router.errors import NoWorkersError as NoWorkersError
     from vllm_router.errors import RouterError as RouterError
+    from vllm_router.errors import TicketFinishedError as TicketFinishedError
     from vllm_router.errors import UnusedOptionWarning as UnusedOptionWarning
     from vllm_router.errors import WorkerExistsError as WorkerExistsError
     from vllm_router.errors import WorkerNotFoundError as WorkerNotFoundError
@@ -40,6 +42,7 @@ __all__ = [
     "BlockMatch",
     "Explanation",
     "HashRing",
+    "IndexFileError",
     "NoWorkersError",
     "PolicyType",
     "PrefixMatch",
@@ -50,6 +53,7 @@ __all__ = [
     "Server",
     "StringTree",
     "Ticket",
+    "TicketFinishedError",
     "TokenTree",
     "UnusedOptionWarning",
     "WorkerExistsError",
@@ -65,6 +69,7 @@ _HOMES = {
     "BlockMatch": "blocks",
     "Explanation": "explanation",
     "HashRing": "hash_ring",
+    "IndexFileError": "errors",
     "NoWorkersError": "errors",
     "PolicyType": "router",
     "PrefixMatch": "prefix_tree",
@@ -75,6 +80,7 @@ _HOMES = {
     "RouterError": "errors",
     "StringTree": "prefix_tree",
     "Ticket": "router",
+    "TicketFinishedError": "errors",
     "TokenTree": "prefix_tree",
     "UnusedOptionWarning": "errors",
     "WorkerExistsError": "errors",

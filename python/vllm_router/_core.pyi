@@ -1,6 +1,7 @@
 """C++ core of vllm-router; use the names in `vllm_router` instead."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from os import PathLike
 from types import TracebackType
 from typing import Any, ClassVar, Literal, SupportsIndex, TypeAlias, overload
 
@@ -239,6 +240,43 @@ class BlockCacheTracker:
 
     def sweep(self, runs: int = 1000) -> bool:
         """Clear up after removed workers, at most `runs` runs; True while there is more to do."""
+
+    def save(self, path: str | bytes | PathLike[str] | PathLike[bytes]) -> None:
+        """Write all of it to a file, which `load()` reads: blocks, order of use, capacities and counts.
+
+        The bytes go to a temporary file beside it, which then takes its place, so that there is always a
+        whole one. Its mode is 0600. Calls that change the tracker wait while its content is copied, not while
+        it is written. docs/reference/index_file.md has the format.
+
+        Args:
+            path: The file; one that is there is replaced.
+
+        Raises:
+            OSError: the system refuses; the file is as it was.
+            ValueError: the file would be larger than 4 GiB.
+        """
+
+    @staticmethod
+    def load(path: str | bytes | PathLike[str] | PathLike[bytes]) -> BlockCacheTracker:
+        """The tracker that `save()` wrote: it answers, and gives up what it has, as that one would.
+
+        Everything in the file is checked. A checksum finds damage and not malice: a file that somebody made
+        for you may hold any prompts, and costs memory and time in proportion to its size, no more.
+
+        Args:
+            path: The file.
+
+        Raises:
+            OSError: the file cannot be read.
+            IndexFileError: it is no index, of another kind or version, cut, longer or changed; a ValueError.
+        """
+
+    @staticmethod
+    def _from_image(image: bytes) -> BlockCacheTracker:
+        """What a pickle holds."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Trackers can be pickled and copied; a pickle holds what a file does."""
 
     def stats(self) -> dict[str, float]:
         """Sizes and counts, by name.
@@ -513,6 +551,43 @@ class StringTree:
             True while there is more to do.
         """
 
+    def save(self, path: str | bytes | PathLike[str] | PathLike[bytes]) -> None:
+        """Write all of it to a file, which `load()` reads: prompts in clear text, workers, order of eviction.
+
+        The bytes go to a temporary file beside it, which then takes its place, so that there is always a
+        whole one. Its mode is 0600. Calls that change the tree wait while its content is copied, not while
+        it is written. docs/reference/index_file.md has the format.
+
+        Args:
+            path: The file; one that is there is replaced.
+
+        Raises:
+            OSError: the system refuses; the file is as it was.
+            ValueError: the file would be larger than 4 GiB.
+        """
+
+    @staticmethod
+    def load(path: str | bytes | PathLike[str] | PathLike[bytes]) -> StringTree:
+        """The tree that `save()` wrote: it answers, and gives up what it has, as that one would.
+
+        Everything in the file is checked. A checksum finds damage and not malice: a file that somebody made
+        for you may hold any prompts, and costs memory and time in proportion to its size, no more.
+
+        Args:
+            path: The file.
+
+        Raises:
+            OSError: the file cannot be read.
+            IndexFileError: it is no index, of another kind or version, cut, longer or changed; a ValueError.
+        """
+
+    @staticmethod
+    def _from_image(image: bytes) -> StringTree:
+        """What a pickle holds."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Trees can be pickled and copied; a pickle holds what a file does."""
+
     def stats(self) -> dict[str, int]:
         """Sizes and counts, by name.
 
@@ -643,6 +718,43 @@ class TokenTree:
             True while there is more to do.
         """
 
+    def save(self, path: str | bytes | PathLike[str] | PathLike[bytes]) -> None:
+        """Write all of it to a file, which `load()` reads: prompts, workers, order of eviction, counts.
+
+        The bytes go to a temporary file beside it, which then takes its place, so that there is always a
+        whole one. Its mode is 0600. Calls that change the tree wait while its content is copied, not while
+        it is written. docs/reference/index_file.md has the format.
+
+        Args:
+            path: The file; one that is there is replaced.
+
+        Raises:
+            OSError: the system refuses; the file is as it was.
+            ValueError: the file would be larger than 4 GiB.
+        """
+
+    @staticmethod
+    def load(path: str | bytes | PathLike[str] | PathLike[bytes]) -> TokenTree:
+        """The tree that `save()` wrote: it answers, and gives up what it has, as that one would.
+
+        Everything in the file is checked. A checksum finds damage and not malice: a file that somebody made
+        for you may hold any prompts, and costs memory and time in proportion to its size, no more.
+
+        Args:
+            path: The file.
+
+        Raises:
+            OSError: the file cannot be read.
+            IndexFileError: it is no index, of another kind or version, cut, longer or changed; a ValueError.
+        """
+
+    @staticmethod
+    def _from_image(image: bytes) -> TokenTree:
+        """What a pickle holds."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Trees can be pickled and copied; a pickle holds what a file does."""
+
     def stats(self) -> dict[str, int]:
         """Sizes and counts, by name.
 
@@ -670,9 +782,11 @@ class TokenTree:
 class Ticket:
     """One decision, and the promise that the load it reserved returns.
 
-    It returns by `finish()`, by leaving a `with` block, or when the ticket is dropped, exactly once. A ticket
-    refers to no Python object, so no reference cycle of its own can keep it alive; one that sits in somebody
-    else's cycle ends when the garbage collector finds that. Thread-safe. Made by `Router.select()` only.
+    It returns by `finish()`, by leaving a `with` block, or when the ticket is dropped, exactly once. Until
+    then a ticket keeps what its policy read of the request, for `moved()`, and shows none of it. It refers to
+    no Python object but a `prompt`, so no reference cycle of its own can keep it alive; one that sits in
+    somebody else's cycle ends when the garbage collector finds that. Thread-safe. Made by `Router.select()`
+    only.
     """
 
     @property
@@ -718,6 +832,24 @@ class Ticket:
 
         Raises:
             ValueError: the ticket was made without `select(..., alternatives=...)`, or `n` is negative.
+        """
+
+    def moved(self, url: str) -> None:
+        """The request went to another worker than the chosen one: its queue was full, say.
+
+        The load moves there in one step, whatever limit that worker has. The policy takes the prompt back
+        from the first worker, as `finish(end="not_sent")` does, and learns it of this one; a session follows.
+        From then on the ticket is one for this worker, with the reason `pinned`, its match, and no first
+        token yet. A ticket may move several times; to the worker that it is for, it changes nothing.
+
+        Args:
+            url: The worker, as in the fleet; healthy or not, draining or not.
+
+        Raises:
+            TicketFinishedError: the ticket is finished (a ValueError).
+            WorkerNotFoundError: the URL is not in the fleet; the message names the nearest one that is.
+            ValueError: the URL means several ranks, or the ticket is a row of a batch, which keeps no
+                prompts. In all of these cases nothing has changed.
         """
 
     def first_token(self) -> None:
@@ -863,7 +995,7 @@ class Router:
         body: _Text | Buffer | dict[str, Any] | None = None,
         *,
         prompt: _Text | Buffer | None = None,
-        messages: Sequence[Mapping[str, Any]] | None = None,
+        messages: Sequence[Any] | None = None,
         token_ids: _Ints | None = None,
         headers: _Headers | None = None,
         model: str | None = None,
@@ -886,7 +1018,9 @@ class Router:
                 cheaper than a dict.
             prompt: Plain text of a completion.
             messages: Messages of a chat; with `model`, the same request as the body
-                `{"model": model, "messages": messages}`.
+                `{"model": model, "messages": messages}`. Each is a dict, or an object with `model_dump()` (a
+                pydantic model) or else a `__dict__`, which are read without members that are None and without
+                names that begin with `_`.
             token_ids: The prompt as token ids: a contiguous uint32 array, not copied; or a list, a range or
                 another sequence of integers, numpy's too; an `array("I")` or memoryview of uint32; a pandas
                 Series of uint32. They make the estimated size of the prompt exact and may come beside one of
@@ -913,7 +1047,7 @@ class Router:
         body: _Text | Buffer | dict[str, Any] | None = None,
         *,
         prompt: _Text | Buffer | None = None,
-        messages: Sequence[Mapping[str, Any]] | None = None,
+        messages: Sequence[Any] | None = None,
         token_ids: _Ints | None = None,
         headers: _Headers | None = None,
         model: str | None = None,
@@ -987,7 +1121,9 @@ class Router:
     def add_worker(self, url: str, weight: float = 1.0) -> None:
         """Add a worker at the end of the fleet: `http://host:port[/prefix][@rank]`.
 
-        With `intra_node_data_parallel_size` above 1 a URL without `@rank` adds all its ranks, or none.
+        A router that is not served also takes names, `ray://<id>` and `name://<id>`, of workers to which the
+        program connects itself. With `intra_node_data_parallel_size` above 1 a URL without `@rank` adds all
+        its ranks, or none.
 
         Args:
             url: Its name in every later call, without a trailing slash.

@@ -5,6 +5,7 @@
     tracker = BlockCacheTracker(block_size=16, max_blocks_per_worker=100_000)
     tracker.record_request(token_ids, "http://w1:8000")
     tracker.find_best_worker(token_ids)               # BlockMatch(worker, matched_blocks, total_blocks)
+    tracker.save("tracker.index")                     # BlockCacheTracker.load("tracker.index") has it again
 
 docs/explanation/block_index.md says why the hashes are chained and what the index makes of them.
 """
@@ -27,3 +28,8 @@ class BlockMatch(NamedTuple):
     """Leading blocks of the prompt that it holds, without a gap."""
     total_blocks: int
     """Complete blocks of the prompt."""
+
+
+def _restored(image: bytes) -> BlockCacheTracker:
+    """What a pickle of a tracker calls: the tracker is made again, with all checks."""
+    return BlockCacheTracker._from_image(image)

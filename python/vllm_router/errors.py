@@ -4,7 +4,9 @@ Exception
 ├── RouterError                   what only a router can raise; also a fleet that is full
 │   ├── NoWorkersError            nobody may be chosen: no workers, all unhealthy, draining or excluded
 │   ├── WorkerNotFoundError       the URL is not in the fleet; also a LookupError
-│   └── WorkerExistsError         the URL is in the fleet already; also a ValueError
+│   ├── WorkerExistsError         the URL is in the fleet already; also a ValueError
+│   ├── TicketFinishedError       the ticket was to be moved and is finished; also a ValueError
+│   └── IndexFileError            a saved index is damaged or of another kind or version; also a ValueError
 ├── ValueError                    a value out of its range, a bad URL, an unknown policy
 └── TypeError                     an unknown option, an argument of the wrong type
 
@@ -27,6 +29,14 @@ class WorkerNotFoundError(RouterError, LookupError):
 
 class WorkerExistsError(RouterError, ValueError):
     """The URL is in the fleet already."""
+
+
+class TicketFinishedError(RouterError, ValueError):
+    """The ticket is finished: its load has been returned, so there is nothing to move."""
+
+
+class IndexFileError(RouterError, ValueError):
+    """A saved index, or a pickle of one, cannot be used. The message names the file and what is wrong."""
 
 
 class UnusedOptionWarning(UserWarning):

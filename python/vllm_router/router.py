@@ -95,7 +95,9 @@ class Router(_core.Router):
         policy: A policy's name or alias (`-` and `_` are the same), or a `PolicyType`: `random`,
             `round_robin`, `least_load`, `power_of_two`, `consistent_hash`, `rendezvous_hash`,
             `cache_aware`, `vllm_cache_aware`, `prefix_aware`, `prefix_hash`, `auto`, `sticky_least_loaded`.
-        worker_urls: URLs of the first workers, in fleet order: `http://host:port[/prefix][@rank]`.
+        worker_urls: URLs of the first workers, in fleet order: `http://host:port[/prefix][@rank]`. A program
+            that connects to its workers itself may give names instead, `ray://<id>` or `name://<id>`; a
+            router with names cannot be served.
         seed: 0 to 2^64-1 makes random choices repeat; None draws one.
         **options: The routing flags of the command line by name, such as `virtual_nodes=160`; `vllm-router
             --help` and docs/reference/cli.md describe them. An option that the policy does not read is
@@ -124,7 +126,7 @@ class Router(_core.Router):
             )
         urls = list(worker_urls)
         for url in urls:
-            if isinstance(url, str) and "@" in url and not is_open_url(url):
+            if isinstance(url, str) and "@" in url and not is_open_url(url) and not _is_name(url):
                 FLAGS["worker_urls"].check([url])  # the core's message would show a password
         name = policy.value if isinstance(policy, PolicyType) else policy
         checked = check_policy_options({"policy": name, "seed": seed, **options}, warn=_warn)
@@ -157,8 +159,8 @@ class Router(_core.Router):
 
         Raises:
             TypeError: an unknown option, or one of `Router` itself.
-            ValueError: a value out of range, a function that is not built yet, or a `log_dir` that cannot be
-                written.
+            ValueError: a value out of range, a function that is not built yet, a `log_dir` that cannot be
+                written, or a worker that has a name (`ray://`, `name://`) and no address.
             OSError: the port cannot be had.
         """
         check_server_names(options)
@@ -197,6 +199,11 @@ class Router(_core.Router):
     def __repr__(self) -> str:
         workers = len(self.worker_urls)
         return f"<Router {self.policy}, {workers} worker{'' if workers == 1 else 's'}>"
+
+
+def _is_name(url: str) -> bool:
+    """Whether it names a worker to which the router never connects."""
+    return url.lower().startswith(("ray://", "name://"))
 
 
 def _is_served(name: str) -> bool:

@@ -215,6 +215,12 @@ def _worker_url(url: str) -> str:
     if separator and scheme.lower() in ("grpc", "grpcs", "unix"):
         shown = shown_urls(rest)
         raise NotYet(f"workers are reached by HTTP: use http://{shown} or https://{shown}")
+    if separator and scheme.lower() in ("ray", "name"):
+        raise Unfit(
+            "URLs like http://host:8000: a server connects to its workers, and names (ray://, name://) are "
+            "for programs that embed the router and connect themselves",
+            url,
+        )
     if scheme.lower() not in ("http", "https") or not separator:
         raise Unfit("URLs like http://host:8000", url)
     try:

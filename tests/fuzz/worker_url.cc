@@ -14,7 +14,8 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   FUZZ_CHECK(again->url == url->url && again->base == url->base && again->rank == url->rank);
   FUZZ_CHECK(again->tls == url->tls);
   FUZZ_CHECK(again->host == url->host && again->port == url->port && again->prefix == url->prefix);
-  FUZZ_CHECK(!url->host.empty() && url->port != 0);
+  FUZZ_CHECK(again->is_name == url->is_name);
+  FUZZ_CHECK(!url->host.empty() && (url->port == 0) == url->is_name);
   for (const std::string& part : {url->url, url->base, url->host, url->prefix, url->authority}) {
     for (const char c : part) FUZZ_CHECK(static_cast<unsigned char>(c) > 0x20 && c != 0x7f);
   }

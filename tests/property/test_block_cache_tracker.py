@@ -1,5 +1,8 @@
 """cpp/index/block_cache_tracker.h against its slow twin, over random histories."""
 
+import copy
+import pickle
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -63,6 +66,15 @@ class Machine(RuleBasedStateMachine):
     @rule(runs=st.integers(0, 4))
     def sweep(self, runs):
         self.tracker.sweep(runs)
+
+    @rule(how=st.sampled_from([pickle.dumps, copy.deepcopy]))
+    def reload(self, how):
+        """mending row 47: from here on the history goes on with what was loaded."""
+        before = self.tracker
+        self.tracker = pickle.loads(how(before)) if how is pickle.dumps else how(before)
+        assert self.tracker.workers == before.workers
+        counts = ("recorded_requests", "recorded_blocks", "evicted_blocks", "segments", "pairs", "blocks")
+        assert [self.tracker.stats()[name] for name in counts] == [before.stats()[name] for name in counts]
 
     @rule(prompt=PROMPTS, some=st.sets(WORKERS))
     def ask(self, prompt, some):
@@ -137,6 +149,14 @@ class Claims(RuleBasedStateMachine):
             self.tracker.remove_worker(self.ids[worker])
             self.ids[worker] = self.tracker.add_worker()
             self.slow.remove(worker)
+
+    @rule()
+    def reload(self):
+        """mending row 47: what open requests use counts as used."""
+        self.tracker = self.tracker.reloaded()
+        for claim in self.open:
+            self.slow.confirm(claim)
+        self.open = []
 
     @rule(prompt=PROMPTS)
     def ask(self, prompt):

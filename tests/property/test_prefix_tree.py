@@ -109,6 +109,14 @@ class Trees(RuleBasedStateMachine):
             getattr(self.fast, end)(claim[1])
             getattr(self.slow, end)(claim)
 
+    @rule()
+    def reload(self):
+        """mending row 47: from here on the history goes on with what was loaded; open claims are for good."""
+        self.fast = self.fast.reloaded()
+        for claim in self.claims:
+            self.slow.confirm(claim)
+        self.claims = []
+
     @rule(data=st.data())
     def match(self, data):
         self.compare(data.draw(TEXTS[self.kind]))

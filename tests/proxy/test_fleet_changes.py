@@ -233,3 +233,20 @@ def test_without_an_interval_nobody_is_checked(stage):
     router = stage.router(worker, health_check_interval_secs=0)
     stage.client(router).ask()
     assert [message.target for message in worker.requests] == ["/x"]
+
+
+@pytest.mark.parametrize("form", ["query", "json"])
+def test_a_name_is_no_worker_of_a_router_that_serves(stage, form):
+    """mending row 52: ray:// and name:// are for programs that connect themselves."""
+    router = stage.router(stage.worker())
+    client = stage.client(router)
+    if form == "query":
+        answer = client.ask("POST", "/add_worker?url=ray://1f9k")
+    else:
+        answer = client.ask("POST", "/workers", body=b'{"url": "ray://1f9k"}')
+    assert answer.status == 400
+    assert (
+        b"is a name, and a router that serves connects to its workers; give their http://host:port"
+        in answer.body
+    )
+    assert len(router.core.worker_urls) == 1

@@ -84,3 +84,66 @@ def test_a_value_that_contains_itself_is_refused():
         written(endless)
     assert sys.getrefcount(endless) >= 2
     assert written([1]) == "[1]", "the guard counts back down"
+
+
+class Message:
+    def __init__(self, **members):
+        self._private = object()
+        self.__dict__.update(members)
+
+
+class Model:
+    """As pydantic has it."""
+
+    __slots__ = ("members",)
+
+    def __init__(self, **members):
+        self.members = members
+
+    def model_dump(self):
+        return self.members
+
+
+def dumped(value):
+    return testing.json_text(value, dump_objects=True).decode()
+
+
+def test_objects_are_dumped_where_that_is_wanted():
+    """mending row 52: messages may be objects with model_dump() or __dict__."""
+    hello = {"role": "user", "content": [{"type": "text", "text": "Hello"}]}
+    expected = json.dumps([hello], separators=(",", ":"))
+    parts = [Model(type="text", text="Hello", detail=None)]
+    assert dumped([Model(**hello, name=None)]) == expected
+    assert dumped([Message(**hello, name=None)]) == expected
+    assert dumped([Message(role="user", content=parts)]) == expected
+    assert dumped([Model(role="user", content=parts)]) == expected
+    assert dumped([{"kept": None, "_kept": 1}]) == '[{"kept":null,"_kept":1}]'
+    for value in ([object()], [Message], [{1, 2}], [Model]):
+        with pytest.raises(TypeError, match="which JSON does not have"):
+            dumped(value)
+    for value in (Message(x=1), Model(x=1)):
+        with pytest.raises(TypeError, match="which JSON does not have"):
+            testing.json_text(value)
+
+
+def test_an_object_that_changes_what_is_being_written_does_no_harm():
+    """mending row 52: model_dump() is Python code."""
+    for container in ([], {}):
+
+        class Vandal:
+            def model_dump(self, container=container):
+                container.clear()
+                return {"role": "user"}
+
+        if isinstance(container, dict):
+            container.update({str(i): [Vandal()] for i in range(20)})
+        else:
+            container.extend(Vandal() for _ in range(20))
+        assert dumped(container).startswith(("[{", '{"0"'))
+
+    class Endless:
+        def model_dump(self):
+            return {"x": self}
+
+    with pytest.raises(RecursionError):
+        dumped([Endless()])

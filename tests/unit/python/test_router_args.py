@@ -495,6 +495,7 @@ def test_a_policy_that_is_not_built_is_refused_by_name(name: str, capsys: pytest
         ("--worker-urls http://", "'http://' is not one"),
         ("--worker-urls grpc://a", "workers are reached by HTTP: use http://a or https://a"),
         ("--worker-urls grpc://a:1", "workers are reached by HTTP: use http://a:1 or https://a:1"),
+        ("--worker-urls ray://a", "a server connects to its workers, and names (ray://, name://) are"),
         ("--mode pdd", "--mode is pdd; it must be one of regular, pd; did you mean pd?"),
         ("--prefill http://a x", "Invalid bootstrap port 'x' of prefill worker http://a"),
         ("--prefill http://a 1 2", "--prefill takes one URL and one bootstrap port, not http://a 1 2"),

@@ -103,6 +103,32 @@ def test_an_empty_ticket_holds_nothing_and_is_finished(tickets):
     assert tickets.load == NO_LOAD
 
 
+def test_a_ticket_that_moves_takes_its_load_along(tickets):
+    """mending row 52: the load is on one worker, and the policy hears that the first got nothing."""
+    ticket = tickets.make(10, 20, 30)
+    tickets.first_token(ticket)
+    assert tickets.move_to(ticket, prefill=7, output=20, context=30)
+    assert tickets.load == NO_LOAD
+    assert tickets.other_load == (1, 7, 20, 30), "no token has come from there"
+    assert heard(tickets) == {"not_sent": 1}
+    tickets.first_token(ticket)
+    assert tickets.other_load == (1, 0, 20, 30)
+    assert tickets.move_to(ticket, 1, 2, 3)
+    assert tickets.other_load == (1, 1, 2, 3)
+    assert tickets.finish(ticket)
+    assert tickets.other_load == NO_LOAD
+    assert heard(tickets) == {"not_sent": 2, "finished": 1}
+
+
+def test_a_finished_ticket_does_not_move(tickets):
+    """mending row 52: and what it would have moved to is given back."""
+    ticket = tickets.make(1, 2, 3)
+    assert tickets.finish(ticket)
+    assert not tickets.move_to(ticket, 1, 2, 3)
+    assert tickets.load == tickets.other_load == NO_LOAD
+    assert heard(tickets) == {"finished": 1, "not_sent": 1}
+
+
 def test_worker_and_policy_live_as_long_as_the_ticket(tickets):
     before = tickets.owners
     ticket = tickets.make(1, 1, 1)
@@ -112,11 +138,11 @@ def test_worker_and_policy_live_as_long_as_the_ticket(tickets):
     assert tickets.owners == before
 
 
-def test_when_finishes_and_first_tokens_race_the_load_comes_back_once(tickets):
+def test_when_finishes_first_tokens_and_moves_race_the_load_comes_back_once(tickets):
     rounds = 300
     assert tickets.race(rounds) == rounds
-    assert tickets.load == NO_LOAD
-    assert heard(tickets) == {"finished": rounds}
+    assert tickets.load == tickets.other_load == NO_LOAD
+    assert heard(tickets)["finished"] == rounds
 
 
 def test_any_order_of_events_ends_with_no_load(tickets, rng):

@@ -30,6 +30,23 @@ def test_members_stand_in_order_of_registration(registry):
     ]
 
 
+def test_names_are_refused_once_somebody_connects(registry):
+    """mending row 52: a fleet of names is for embedding; one that is served needs addresses."""
+    registry.add("ray://x")
+    registry.add("name://X@1")
+    with pytest.raises(ValueError, match=r'INVALID.*"ray://x" is a name, .* give their http://host:port'):
+        registry.require_addresses()
+    registry.remove("ray://x")
+    registry.set_healthy("name://X", False)
+    assert registry.view.eligible == [0, 1, 2, 3, 4]
+    with pytest.raises(ValueError, match="NOT_FOUND"):
+        registry.remove("name://x")
+    registry.remove("name://X")
+    registry.require_addresses()
+    with pytest.raises(ValueError, match=r'"name://X" is a name'):
+        registry.add("name://X")
+
+
 def test_removing_a_base_url_removes_all_its_ranks(registry):
     registry.remove("http://b:8000")
     assert urls(registry) == ["http://a:8000", "http://c:8000"]

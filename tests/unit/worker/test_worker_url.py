@@ -54,6 +54,33 @@ def test_a_url_is_taken_apart(url, base, host, port, prefix, authority, rank):
     assert parsed["tls"] == url.lower().startswith("https")
 
 
+@pytest.mark.parametrize(
+    ("url", "host", "rank"),
+    [
+        ("ray://app#llm#1f9k", "app#llm#1f9k", None),
+        ("name://a:99999/?x@y", "a:99999/?x@y", None),
+        ("name://Node-3@2", "Node-3", 2),
+        ("RAY://x", "x", None),
+    ],
+)
+def test_a_name_is_kept_as_it_is(url, host, rank):
+    """mending row 52: opaque names of workers to which nothing connects."""
+    parsed = parse(url)
+    assert parsed["is_name"]
+    assert (parsed["url"], parsed["host"], parsed["rank"]) == (url, host, rank)
+    assert (parsed["port"], parsed["prefix"], parsed["authority"], parsed["tls"]) == (0, "", "", False)
+    assert not parse("http://a")["is_name"]
+
+
+def test_names_are_the_same_if_their_bytes_are():
+    """mending row 52: nothing is known of what a name means."""
+    same = testing.same_host
+    assert same("ray://a@1", "ray://a@2")
+    assert not same("ray://a", "ray://A")
+    assert not same("ray://a", "name://a")
+    assert not same("name://a", "http://a")
+
+
 def test_a_trailing_slash_is_dropped_also_around_a_rank():
     assert parse("http://a:8000/")["url"] == "http://a:8000"
     assert parse("http://a:8000//")["url"] == "http://a:8000"
@@ -73,6 +100,9 @@ def test_a_trailing_slash_is_dropped_also_around_a_rank():
         ("grpcs://a:8000", "UNIMPLEMENTED: .*over HTTP, not gRPC"),
         ("unix:///run/worker.sock", "UNIMPLEMENTED: .*Unix sockets are not built yet"),
         ("http://", "has no host"),
+        ("ray://", "has nothing after the scheme; write name://<id>"),
+        ("name:///@3", "has nothing after the scheme"),
+        ("name://a b", "contains a blank"),
         ("http://:8000", "has no host"),
         ("http:///v1", "has no host"),
         ("http://@2", "has no host"),

@@ -1,0 +1,75 @@
+// Indexes with workers by name, as files and pickles: what BlockCacheTracker and the prefix trees share of save(), load()
+// and __reduce__. All with the GIL, but for the time that the system takes.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <absl/container/flat_hash_map.h>
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "index/index_image.h"
+#include "index/owner_id.h"
+
+namespace vllm_router {
+
+// Workers' names by place; None where nobody has it.
+using WorkerNames = std::vector<pybind11::object>;
+void WriteNames(const WorkerNames& names, ImageWriter* image);
+StatusOr<WorkerNames> ReadNames(ImageReader* image);
+
+// An index and its names, read from `image`. `source`: what it was read from, for the message.
+template <typename Index>
+std::pair<std::unique_ptr<Index>, WorkerNames> OpenIndex(
+    IndexKind kind, std::string_view source, std::string_view image);
+// The other way round.
+template <typename Index>
+std::string ImageOf(IndexKind kind, const WorkerNames& names, Index& index) {
+  ImageWriter writer;
+  WriteNames(names, &writer);
+  index.Save(&writer);
+  return SealIndexImage(kind, std::move(writer));
+}
+
+// Places by name.
+absl::flat_hash_map<std::string, OwnerId> PlacesOf(const WorkerNames& names);
+
+// OSError, IndexFileError, or ValueError for what is too large. `path`: str, bytes or os.PathLike.
+void SaveFile(pybind11::handle path, std::string_view image);
+std::string LoadFile(pybind11::handle path);
+std::string FileSource(pybind11::handle path);
+
+[[noreturn]] void ThrowBadIndex(std::string_view source, const Status& what);
+
+template <typename Index>
+StatusOr<std::pair<std::unique_ptr<Index>, WorkerNames>> TryOpenIndex(
+    IndexKind kind, std::string_view image) {
+  const StatusOr<std::string_view> payload = OpenIndexImage(kind, image);
+  if (!payload.ok()) return payload.status();
+  ImageReader reader(*payload);
+  StatusOr<WorkerNames> names = ReadNames(&reader);
+  if (!names.ok()) return names.status();
+  StatusOr<std::unique_ptr<Index>> index = Index::Load(&reader);
+  if (!index.ok()) return index.status();
+  bool agree = names->size() == (*index)->slots();
+  for (size_t place = 0; agree && place < names->size(); ++place) {
+    agree = (*index)->Has(static_cast<OwnerId>(place)) != (*names)[place].is_none();
+  }
+  if (!agree) return absl::DataLossError("its names are not those of its workers");
+  return std::pair(*std::move(index), *std::move(names));
+}
+
+template <typename Index>
+std::pair<std::unique_ptr<Index>, WorkerNames> OpenIndex(
+    IndexKind kind, std::string_view source, std::string_view image) {
+  auto opened = TryOpenIndex<Index>(kind, image);
+  if (!opened.ok()) ThrowBadIndex(source, opened.status());
+  return *std::move(opened);
+}
+
+}  // namespace vllm_router
