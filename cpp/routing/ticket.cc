@@ -79,6 +79,7 @@ bool Ticket::MoveTo(Ticket&& next) {
   std::swap(worker_, other.worker_);
   std::swap(decision_, other.decision_);
   std::swap(share_, other.share_);
+  std::swap(prompt_, other.prompt_);
   // A first token of the worker before says nothing of this one.
   state_.store(other.state_.exchange(before, std::memory_order_relaxed), std::memory_order_release);
   return true;
