@@ -26,7 +26,7 @@ cxx_files = $(shell git ls-files '*.h' '*.cc')
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: help deps deps-bench build demo test property bench replay bench-smoke sanitize sanitize-asan sanitize-tsan \
+.PHONY: help deps deps-bench build demo test test-engines property bench replay bench-smoke sanitize sanitize-asan sanitize-tsan \
   stress-asan stress-tsan fuzz build-package build-fuzz lint tidy format wheel clean
 
 help: ## list the targets
@@ -85,7 +85,15 @@ demo: build-package ## route chats over three simulated workers and watch
 	$(call package,release) $(venv_python) -m vllm_router.launch_router demo $(DEMO_ARGS)
 
 test: build-release $(VENV)/.deps ## run the tests, the same examples each time (PYTEST_ARGS="-k name" chooses)
-	$(call package,release) $(venv_python) -m pytest -m "not wheel" $(PYTEST_ARGS)
+	$(call package,release) $(venv_python) -m pytest -m "not engines and not wheel" $(PYTEST_ARGS)
+
+test-engines: build-package $(VENV)/.deps build/engines/.installed ## tests with two vLLM engines on the CPU (opt-in: downloads 6 GB once)
+	$(call package,release) $(venv_python) -m pytest -m engines tests/engines $(PYTEST_ARGS)
+
+# vLLM in an environment of its own, and the model that it serves.
+build/engines/.installed: scripts/install_engines.sh scripts/make_tiny_model.py
+	scripts/install_engines.sh $(@D) $(PYTHON)
+	@touch $@
 
 property: build-release $(VENV)/.deps ## look for new examples that break a property (PROPERTY_SEED repeats a run)
 	$(call package,release) $(venv_python) -m pytest tests/property --hypothesis-profile=search --timeout=1200 \

@@ -38,6 +38,7 @@ inline constexpr size_t kLingerBytes =
     256 * 1024;  // discarded after an early answer, so that it is not reset
 inline constexpr int kLingerSeconds = 2;
 inline constexpr size_t kStreamTailBytes = 2 * 1024;  // end of a body kept for `usage`
+inline constexpr size_t kUsageBytes = 1024;           // `usage` that stands before that end
 inline constexpr int kMaxAcceptsPerWakeup = 64;
 
 // Retries. Ten per second are allowed beside the share of the requests, as in Finagle: small fleets and quiet hours have too few

@@ -55,6 +55,7 @@ std::map<std::string, int64_t> Limits() {
       {"kMaxPipelinedBytes", kMaxPipelinedBytes},
       {"kSmallBodyBytes", kSmallBodyBytes},
       {"kStreamTailBytes", kStreamTailBytes},
+      {"kUsageBytes", kUsageBytes},
       {"kWeightOne", kWeightOne},
       {"kMinWeight", kMinWeight},
       {"kMaxWeight", kMaxWeight},

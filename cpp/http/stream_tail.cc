@@ -164,21 +164,37 @@ bool ReadUsage(std::string_view text, Usage* usage) {
   return complete && usage->any();
 }
 
-// Finds the last member `quoted_name`, an object, without reading what is before it, where a cut may have left half a
-// string. That is possible because the bytes "usage" with both quotes can only be a whole string token: had the first
-// quote closed another string, a letter could not follow it; and were it inside a string, a backslash would precede
-// it. The colon behind makes it a name. `rare` is an offset in the name of a letter that is seldom in such texts, which
-// memrchr finds fast.
-Usage FindUsage(std::string_view text, std::string_view quoted_name, size_t rare, bool cut) {
-  size_t before = text.size();
-  while (const void* found = ::memrchr(text.data(), quoted_name[rare], before)) {
+// A string with its quotes. `rare` is the offset of a letter that is seldom in such texts, which memrchr finds fast.
+struct QuotedName {
+  std::string_view text;
+  size_t rare;
+};
+
+constexpr QuotedName kUsageName{"\"usage\"", 4};
+constexpr QuotedName kMetaInfoName{"\"meta_info\"", 5};
+
+// Where the last string `name` begins of those that begin before `end`, or npos. What precedes it need not be read, and a
+// cut may have left half a string there, because the bytes "usage" with both quotes can only be a whole string token:
+// had the first quote closed another string, a letter could not follow it; and were it inside a string, a backslash
+// would precede it.
+size_t FindLast(std::string_view text, const QuotedName& name, size_t end, bool cut) {
+  size_t before = std::min(text.size(), end + name.rare);
+  while (const void* found = ::memrchr(text.data(), name.text[name.rare], before)) {
     before = static_cast<size_t>(static_cast<const char*>(found) - text.data());
-    if (before < rare || text.substr(before - rare, quoted_name.size()) != quoted_name) continue;
-    const size_t at = before - rare;
-    if (at == 0 ? cut : text[at - 1] == '\\') continue;
-    JsonCursor colon(text.substr(at + quoted_name.size()));
+    if (before < name.rare || text.substr(before - name.rare, name.text.size()) != name.text) continue;
+    const size_t at = before - name.rare;
+    if (at == 0 ? !cut : text[at - 1] != '\\') return at;
+  }
+  return std::string_view::npos;
+}
+
+// The last member `name` that is an object with counts; the colon behind makes the string a name.
+Usage FindUsage(std::string_view text, const QuotedName& name, bool cut) {
+  size_t at = text.size();
+  while ((at = FindLast(text, name, at, cut)) != std::string_view::npos) {
+    JsonCursor colon(text.substr(at + name.text.size()));
     if (!colon.Take(':') || !colon.NextIs('{')) continue;
-    const size_t object = text.find('{', at + quoted_name.size());
+    const size_t object = text.find('{', at + name.text.size());
     Usage usage;
     if (ReadUsage(text.substr(object), &usage)) return usage;
   }
@@ -186,8 +202,8 @@ Usage FindUsage(std::string_view text, std::string_view quoted_name, size_t rare
 }
 
 Usage FindUsage(std::string_view text, bool cut) {
-  const Usage usage = FindUsage(text, "\"usage\"", 4, cut);
-  return usage.any() ? usage : FindUsage(text, "\"meta_info\"", 5, cut);
+  const Usage usage = FindUsage(text, kUsageName, cut);
+  return usage.any() ? usage : FindUsage(text, kMetaInfoName, cut);
 }
 
 enum class ErrorKind : uint8_t { kNone, kOther, kServer };
@@ -280,6 +296,11 @@ bool IsEventStream(std::string_view text, bool cut) {
 }  // namespace
 
 void StreamTail::Add(std::string_view body_data) {
+  if (tail_.empty() && !body_data.empty()) is_object_ = body_data.front() == '{';
+  if (is_object_ && (cut_ || tail_.size() + body_data.size() > kStreamTailBytes)) {
+    if (!cut_) KeepUsage(tail_);
+    KeepUsage(body_data);
+  }
   if (body_data.size() >= kStreamTailBytes) {
     cut_ = cut_ || !tail_.empty() || body_data.size() > kStreamTailBytes;
     tail_.assign(body_data.substr(body_data.size() - kStreamTailBytes));
@@ -299,6 +320,28 @@ void StreamTail::Add(std::string_view body_data) {
   body_data.copy(tail_.data() + oldest_, to_end);
   body_data.copy(tail_.data(), body_data.size() - to_end, to_end);
   oldest_ = (oldest_ + body_data.size()) % kStreamTailBytes;
+}
+
+// Called with all of a body, piece by piece, once it is known to be longer than the tail.
+void StreamTail::KeepUsage(std::string_view body_data) {
+  constexpr size_t kSeam = kUsageName.text.size();  // a backslash and all of the name but its last byte
+  const auto keep = [this](std::string_view text) {
+    usage_.append(text.substr(0, kUsageBytes - std::min(usage_.size(), kUsageBytes)));
+  };
+  const std::string joint = seam_ + std::string(body_data.substr(0, kSeam));
+  size_t at = FindLast(body_data, kUsageName, body_data.size(), true);
+  if (at != std::string_view::npos) {
+    usage_.clear();
+    keep(body_data.substr(at));
+  } else if (
+      (at = FindLast(joint, kUsageName, seam_.size() + 1, seam_.size() == kSeam)) != std::string_view::npos) {
+    usage_.assign(seam_, at);
+    keep(body_data);
+  } else if (!usage_.empty()) {
+    keep(body_data);
+  }
+  seam_.append(body_data.substr(body_data.size() - std::min(body_data.size(), kSeam)));
+  seam_.erase(0, seam_.size() - std::min(seam_.size(), kSeam));
 }
 
 // From the oldest byte to the newest; in `unrolled` where the ring has turned.
@@ -336,6 +379,7 @@ StreamSummary StreamTail::Summarize() const {
   } else {
     if (!cut_) error = FindError(text);
     usage = FindUsage(text, cut_);
+    if (!usage.any()) usage = FindUsage(usage_, false);
   }
   summary.error = error != ErrorKind::kNone;
   summary.server_error = error == ErrorKind::kServer;

@@ -10,8 +10,11 @@
 // and cache_read_input_tokens count as what OpenAI calls prompt_tokens, completion_tokens and cached_tokens. Only Anthropic's
 // input_tokens leaves out what was in the cache, so there the prompt is the sum of its three counts.
 //
-// Cost: Add() a memcpy of at most kStreamTailBytes; Summarize() under 1 us for what engines send, once per answer; one
-// allocation per object, kept by Reset(). One thread.
+// vLLM puts the prompt's token ids and logprobs, which may be long, behind `usage` of a chat. So of a JSON object that is
+// longer than the tail the last member `usage` is kept as well, with at most kUsageBytes.
+//
+// Cost: Add() a memcpy of at most kStreamTailBytes, and a search for `usage` in a JSON object that is longer than the tail;
+// Summarize() under 1 us for what engines send, once per answer; one allocation per object, kept by Reset(). One thread.
 #pragma once
 
 #include <cstddef>
@@ -46,14 +49,21 @@ class StreamTail {
     tail_.clear();
     oldest_ = 0;
     cut_ = false;
+    is_object_ = false;
+    usage_.clear();
+    seam_.clear();
   }
 
  private:
   std::string_view Text(std::string* unrolled) const;
+  void KeepUsage(std::string_view body_data);
 
-  std::string tail_;   // a ring once it is full
-  size_t oldest_ = 0;  // where the ring starts
-  bool cut_ = false;   // bytes before the tail were forgotten
+  std::string tail_;        // a ring once it is full
+  size_t oldest_ = 0;       // where the ring starts
+  bool cut_ = false;        // bytes before the tail were forgotten
+  bool is_object_ = false;  // the body begins with a brace
+  std::string usage_;       // the last "usage" and what follows it; only of an object longer than the tail
+  std::string seam_;        // the last bytes that were searched: "usage" may begin there
 };
 
 }  // namespace vllm_router

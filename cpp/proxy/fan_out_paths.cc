@@ -15,10 +15,11 @@ struct Row {
 };
 
 // Of vLLM's and SGLang's servers.
-constexpr std::array<Row, 19> kPaths = {{
+constexpr std::array<Row, 29> kPaths = {{
     {"/flush_cache", true},
     {"/reset_prefix_cache", true},
     {"/reset_mm_cache"},
+    {"/reset_encoder_cache"},
     {"/start_profile"},
     {"/stop_profile"},
     {"/sleep", true},
@@ -29,9 +30,18 @@ constexpr std::array<Row, 19> kPaths = {{
     {"/continue_generation"},
     {"/release_memory_occupation", true},
     {"/resume_memory_occupation"},
+    {"/release_kv_cache_memory", true},
+    {"/abort_requests"},
     {"/update_weights*", true},
     {"/init_weights_update_group"},
     {"/destroy_weights_update_group"},
+    {"/init_weight_transfer_engine"},
+    {"/shutdown_weight_transfer_engine"},
+    {"/start_weight_update"},
+    {"/start_draft_weight_update"},
+    {"/finish_weight_update", true},
+    {"/update_weight_version"},
+    {"/weight_checker"},
     {"/load_lora_adapter"},
     {"/unload_lora_adapter"},
     {"/collective_rpc"},

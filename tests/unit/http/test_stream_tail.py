@@ -181,6 +181,45 @@ def test_wherever_the_cut_falls_the_usage_is_found(skip):
     assert summarize(body + " " * skip) == COUNTED
 
 
+@pytest.mark.parametrize("size", [None, 1, 2, 7, 13, 999, TAIL - 1, TAIL, TAIL + 1])
+@pytest.mark.parametrize("before", [0, 20, 5000])
+@pytest.mark.parametrize("indent", [None, 2])
+def test_a_json_answer_tells_its_usage_however_much_stands_behind_it(size, before, indent):
+    # vLLM puts prompt_logprobs and prompt_token_ids there.
+    whole = chat_answer('say "usage": {} \\ ' * before, prompt_token_ids=list(range(5000)))
+    assert summarize(json.dumps(whole, indent=indent), size) == COUNTED
+
+
+@pytest.mark.parametrize("skip", range(20))
+def test_wherever_pieces_part_the_usage_is_found_before_the_tail(skip):
+    body = json.dumps({"id": "x" * skip, "usage": USAGE, "prompt_token_ids": [1] * TAIL})
+    for size in (3, 8, 17, 20):
+        assert summarize(body, size) == COUNTED
+
+
+def test_of_several_usages_before_the_tail_the_last_one_counts():
+    first = {"first": {"usage": {"prompt_tokens": 1}}, "usage": USAGE}
+    for size in (None, 1, 50, 1000):
+        assert summarize(json.dumps({**first, "ids": [1] * TAIL}), size) == COUNTED
+        last = {**first, "ids": [1] * TAIL, "last": {"usage": {"prompt_tokens": 2}}}
+        assert summarize(json.dumps(last), size) == {**NOTHING, "prompt_tokens": 2}
+
+
+def test_usage_before_the_tail_is_read_up_to_a_limit():
+    def counted(padding):
+        return summarize(json.dumps({"usage": {"x": "x" * padding, **USAGE}, "ids": [1] * TAIL}))
+
+    assert counted(800) == COUNTED
+    assert counted(1000) == NOTHING
+
+
+def test_usage_inside_a_string_before_the_tail_is_text():
+    trap = '"usage": {"prompt_tokens": 1, "completion_tokens": 1}'
+    for size in (None, 1, 5, 8):
+        assert summarize(json.dumps({"text": trap, "ids": [1] * TAIL}), size) == NOTHING
+        assert summarize(json.dumps({"usage": USAGE, "text": trap, "ids": [1] * TAIL}), size) == COUNTED
+
+
 def test_usage_inside_a_string_is_text():
     trap = '"usage": {"prompt_tokens": 1, "completion_tokens": 1}'
     assert summarize(json.dumps({"choices": [{"text": trap}], "usage": None})) == NOTHING

