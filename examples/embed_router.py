@@ -69,4 +69,4 @@ if __name__ == "__main__":
     else:
         with SimulatedWorker(engine="instant") as well, SimulatedWorker(status_code=503) as ill:
             main([well.url, ill.url])
-            assert well.stats()["finished"] == 4
+            assert well.stats()["requests"] == 4
