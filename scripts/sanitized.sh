@@ -62,6 +62,8 @@ esac
 
 found() { [ -n "$(ls "$reports")" ]; }
 
+failed() { sed -n 's/^ *"\(.*\)": true,*$/\1/p' "$cache/v/cache/lastfailed"; }
+
 # shellcheck disable=SC2086
 run() { $first env PYTHONPATH="$root/build/$preset/python" "$@"; }
 
@@ -74,15 +76,14 @@ code=$?
 case "$*" in
   *pytest*)
     if [ $code -eq 1 ] && ! found; then
-      names=$(sed -n 's/^ *"\(.*\)": true,*$/\1/p' "$cache/v/cache/lastfailed")
+      names=$(failed)
       echo "sanitized.sh: no report; once more, one at a time, what failed" >&2
       run "$@" -n 0 --last-failed --last-failed-no-failures none
       code=$?
       if [ $code -eq 0 ] && ! found; then
         echo "$names" | while read -r test; do note "FLAKY: $test (failed under $preset among others, passed alone)"; done
       else
-        sed -n "s/^ *\"\(.*\)\": true,*\$/\1/p" "$cache/v/cache/lastfailed" |
-          while read -r test; do note "FAILED: $test (under $preset, alone too)"; done
+        failed | while read -r test; do note "FAILED: $test (under $preset, alone too)"; done
       fi
     fi ;;
 esac
