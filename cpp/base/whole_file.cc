@@ -9,30 +9,14 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <utility>
 
+#include "base/file_descriptor.h"
 #include "base/text.h"
 
 namespace vllm_router {
 namespace {
 
 constexpr size_t kMostPerCall = size_t{1} << 30;  // what one read() or write() takes on every system
-
-class Descriptor {
- public:
-  explicit Descriptor(int number) : number_(number) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
-    if (number_ >= 0) ::close(number_);
-  }
-  int operator*() const { return number_; }
-  // False, with errno, when what was written may be lost.
-  bool Close() { return ::close(std::exchange(number_, -1)) == 0; }
-
- private:
-  int number_;
-};
 
 Status Failed(std::string_view path, std::string_view what, int* error) {
   *error = errno;
@@ -55,8 +39,8 @@ bool WriteAll(int descriptor, std::string_view bytes) {
 Status WriteWholeFile(const std::string& path, std::string_view bytes, int* error) {
   static std::atomic<uint64_t> count{0};
   const std::string beside = Concat(path, ".tmp-", ::getpid(), "-", count.fetch_add(1));
-  Descriptor file(::open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (*file < 0) return Failed(path, "written", error);
+  FileDescriptor file(::open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!file.is_open()) return Failed(path, "written", error);
   if (WriteAll(*file, bytes) && ::fsync(*file) == 0 && file.Close() &&
       ::rename(beside.c_str(), path.c_str()) == 0) {
     return absl::OkStatus();
@@ -68,9 +52,9 @@ Status WriteWholeFile(const std::string& path, std::string_view bytes, int* erro
 
 StatusOr<std::string> ReadWholeFile(const std::string& path, uint64_t most, int* error) {
   // Whoever opens a pipe would wait for somebody to write.
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat about;
-  if (*file < 0 || ::fstat(*file, &about) != 0) return Failed(path, "read", error);
+  if (!file.is_open() || ::fstat(*file, &about) != 0) return Failed(path, "read", error);
   if (!S_ISREG(about.st_mode))
     return absl::DataLossError(Concat("file ", Quoted(path), " is no regular file"));
   const auto size = static_cast<uint64_t>(about.st_size);

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/file_descriptor.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -20,20 +21,19 @@ StatusOr<std::string> ReadFile(const std::string& path, std::string_view name) {
         Concat(name, " cannot be read: ", std::strerror(error), "; name a file that this process may read"));
   };
   // Not blocking, so that a named pipe without a writer does not hold us.
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor < 0) return failed(errno);
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file.is_open()) return failed(errno);
   // One byte more than may be there, so that what is too long is found to be.
   std::string text(kMaxKeyFileBytes + 1, '\0');
   size_t size = 0;
   int error = 0;
   while (size < text.size()) {
-    const ssize_t read = ::read(descriptor, text.data() + size, text.size() - size);
+    const ssize_t read = ::read(*file, text.data() + size, text.size() - size);
     if (read < 0 && errno == EINTR) continue;
     if (read < 0) error = errno;
     if (read <= 0) break;
     size += static_cast<size_t>(read);
   }
-  ::close(descriptor);
   if (error != 0) return failed(error);
   text.resize(size);
   return text;

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <optional>
 
+#include "base/file_descriptor.h"
 #include "base/text.h"
 
 namespace vllm_router {
@@ -26,29 +27,12 @@ Status Unfit(const std::string& path, const std::string& why) {
   return absl::InvalidArgumentError(Concat("--record-log-salt-file ", path, " ", why));
 }
 
-// A file descriptor that is closed in the end.
-class File {
- public:
-  explicit File(int descriptor) : descriptor_(descriptor) {}
-  ~File() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-  }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-
-  bool is_open() const { return descriptor_ >= 0; }
-  int descriptor() const { return descriptor_; }
-
- private:
-  const int descriptor_;
-};
-
 // Not blocking, so that a named pipe without a writer does not hold us.
 StatusOr<KeyedHash::Key> Read(const std::string& path) {
-  const File file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file.is_open()) return Failed(path, "read", errno);
   struct stat found {};
-  if (::fstat(file.descriptor(), &found) != 0) return Failed(path, "read", errno);
+  if (::fstat(*file, &found) != 0) return Failed(path, "read", errno);
   if ((found.st_mode & kOthers) != 0) {
     return Unfit(path, "can be used by others than its owner, and then it is no secret; chmod 600 it");
   }
@@ -59,7 +43,7 @@ StatusOr<KeyedHash::Key> Read(const std::string& path) {
                   "has ", found.st_size, " bytes, and the secret has ", key.size(),
                   "; remove it to have another one made, under which nothing equals what was recorded"));
   }
-  if (::read(file.descriptor(), key.data(), key.size()) != static_cast<ssize_t>(key.size())) {
+  if (::read(*file, key.data(), key.size()) != static_cast<ssize_t>(key.size())) {
     return Failed(path, "read", errno);
   }
   return key;
@@ -70,11 +54,11 @@ Status Make(const std::string& path) {
   const StatusOr<KeyedHash::Key> key = DrawSalt();
   if (!key.ok()) return key.status();
   std::string aside = path + ".XXXXXX";
-  const File file(::mkostemp(aside.data(), O_CLOEXEC));  // mode 0600
+  const FileDescriptor file(::mkostemp(aside.data(), O_CLOEXEC));  // mode 0600
   if (!file.is_open()) return Failed(path, "made", errno);
   int error = 0;
-  if (::write(file.descriptor(), key->data(), key->size()) != static_cast<ssize_t>(key->size()) ||
-      ::fsync(file.descriptor()) != 0 || ::link(aside.c_str(), path.c_str()) != 0) {
+  if (::write(*file, key->data(), key->size()) != static_cast<ssize_t>(key->size()) || ::fsync(*file) != 0 ||
+      ::link(aside.c_str(), path.c_str()) != 0) {
     error = errno;
   }
   ::unlink(aside.c_str());
