@@ -55,11 +55,7 @@ bool PrefixReader::Read(std::string_view name, ondemand::value& value) {
 bool PrefixReader::ReadSystemParts(ondemand::value& value) {
   system_instruction_.Clear();
   if (TypeOf(value) != json_type::object) return ReadContent(value, &system_instruction_);
-  ondemand::object object;
-  if (value.get_object().get(object) != simdjson::SUCCESS) return false;
-  return ForEachMember(object, end_, [this](std::string_view member, ondemand::value& field) {
-    return member != "parts" || IsNull(field) || ReadContent(field, &system_instruction_);
-  });
+  return ReadContentIn("parts", value, &system_instruction_);
 }
 
 void PrefixReader::StartOver(PromptForm form) {
@@ -143,11 +139,7 @@ void PrefixReader::SetText(std::string_view text) {
 
 // {"content": parts}.
 bool PrefixReader::ReadCompared(ondemand::value& value) {
-  ondemand::object object;
-  if (value.get_object().get(object) != simdjson::SUCCESS) return false;
-  const bool whole = ForEachMember(object, end_, [this](std::string_view member, ondemand::value& field) {
-    return member != "content" || IsNull(field) || ReadContent(field, &first_);
-  });
+  const bool whole = ReadContentIn("content", value, &first_);
   prompt_broken_ = prompt_broken_ || first_.broken;
   return whole;
 }
@@ -191,6 +183,15 @@ bool PrefixReader::ReadFirst(ondemand::array& array, bool nested) {
         prompt_broken_ = true;
         return true;
     }
+  });
+}
+
+// Of the member `place` of an object.
+bool PrefixReader::ReadContentIn(std::string_view place, ondemand::value& value, Text* text) {
+  ondemand::object object;
+  if (value.get_object().get(object) != simdjson::SUCCESS) return false;
+  return ForEachMember(object, end_, [&](std::string_view member, ondemand::value& field) {
+    return member != place || IsNull(field) || ReadContent(field, text);
   });
 }
 

@@ -44,6 +44,7 @@ class PrefixReader {
   bool ReadCompared(json::ondemand::value& value);
   bool ReadSystemParts(json::ondemand::value& value);
   bool ReadContent(json::ondemand::value& value, Text* text);
+  bool ReadContentIn(std::string_view place, json::ondemand::value& value, Text* text);
   bool ReadPart(json::ondemand::value& value, Text* text);
   void StartOver(PromptForm form);
   bool Decided() const { return has_lead_ && (lead_.any || has_first_); }

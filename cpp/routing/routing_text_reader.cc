@@ -300,11 +300,7 @@ void RoutingTextReader::SetText(std::string_view text) {
 
 // {"content": parts}.
 bool RoutingTextReader::ReadCompared(ondemand::value& value) {
-  ondemand::object object;
-  if (value.get_object().get(object) != simdjson::SUCCESS) return false;
-  return ForEachMember(object, end_, [this](std::string_view member, ondemand::value& field) {
-    return member != "content" || IsNull(field) || ReadContent(field, &items_);
-  });
+  return ReadContentIn("content", value, &items_);
 }
 
 bool RoutingTextReader::ReadFirst(ondemand::array& array, bool nested) {
@@ -370,11 +366,7 @@ bool RoutingTextReader::ReadSystemParts(ondemand::value& value) {
   system_.clear();
   system_.append({kItem}).append("system");
   if (TypeOf(value) != json_type::object) return ReadContent(value, &system_);
-  ondemand::object object;
-  if (value.get_object().get(object) != simdjson::SUCCESS) return false;
-  return ForEachMember(object, end_, [this](std::string_view member, ondemand::value& field) {
-    return member != "parts" || IsNull(field) || ReadContent(field, &system_);
-  });
+  return ReadContentIn("parts", value, &system_);
 }
 
 bool RoutingTextReader::ReadTools(ondemand::value& value) {
@@ -386,6 +378,15 @@ bool RoutingTextReader::ReadTools(ondemand::value& value) {
 }
 
 // ---- parts
+
+// Of the member `place` of an object.
+bool RoutingTextReader::ReadContentIn(std::string_view place, ondemand::value& value, std::string* parts) {
+  ondemand::object object;
+  if (value.get_object().get(object) != simdjson::SUCCESS) return false;
+  return ForEachMember(object, end_, [&](std::string_view member, ondemand::value& field) {
+    return member != place || IsNull(field) || ReadContent(field, parts);
+  });
+}
 
 bool RoutingTextReader::ReadContent(ondemand::value& value, std::string* parts) {
   const std::optional<json_type> type = TypeOf(value);

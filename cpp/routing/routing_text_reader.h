@@ -40,6 +40,7 @@ class RoutingTextReader {
   bool ReadSystemParts(json::ondemand::value& value);
   bool ReadTools(json::ondemand::value& value);
   bool ReadContent(json::ondemand::value& value, std::string* parts);
+  bool ReadContentIn(std::string_view place, json::ondemand::value& value, std::string* parts);
   bool ReadPart(json::ondemand::value& value, std::string* parts);
   bool ReadPartOrText(json::ondemand::value& value, std::string* parts);
   bool ReadTagged(std::string_view tag, json::ondemand::value& value, std::string* parts);
