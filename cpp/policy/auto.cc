@@ -17,8 +17,7 @@ constexpr double kPerContext = 0.05;  // of a token of context, against one of p
 
 class Auto final : public Policy {
  public:
-  Auto(const BlockCacheTrackerOptions& tracker, uint64_t seed)
-      : block_size_(tracker.block_size), owners_(tracker), dice_(seed) {}
+  Auto(const BlockCacheTrackerOptions& tracker, uint64_t seed) : owners_(tracker), dice_(seed) {}
 
   std::string_view name() const override { return "auto"; }
   KeyParts Needs() const override { return KeyParts::kBlocks | KeyParts::kPromptTokens; }
@@ -83,12 +82,11 @@ class Auto final : public Policy {
  private:
   uint64_t Uncached(uint32_t held, const RoutingKey& key) const {
     const double blocks = static_cast<double>(std::min<uint64_t>(held, key.usable_blocks));
-    const auto cached =
-        static_cast<uint64_t>(blocks * (block_size_ * BytesPerToken::kAtFirst / key.bytes_per_token));
+    const double tokens_per_block = static_cast<double>(owners_.block_bytes()) / key.bytes_per_token;
+    const auto cached = static_cast<uint64_t>(blocks * tokens_per_block);
     return key.prompt_tokens > cached + 1 ? key.prompt_tokens - cached : 1;
   }
 
-  const uint32_t block_size_;
   BlockOwners owners_;
   Dice dice_;
 };

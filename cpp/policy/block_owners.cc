@@ -9,7 +9,6 @@
 namespace vllm_router {
 namespace {
 
-constexpr uint64_t kBytesPerId = 4;
 constexpr size_t kSweepRuns = 64;  // a slice of some 20 us
 
 }  // namespace
@@ -80,8 +79,7 @@ void BlockOwners::Forget(WorkerId worker) {
 void BlockOwners::SetCacheSize(WorkerId worker, uint64_t bytes) {
   const std::optional<OwnerId> owner = FindOwner(worker);
   // Should it leave in between, and another one get its place, that one has the wrong size until it is asked itself.
-  const uint64_t block_bytes = kBytesPerId * block_size_;
-  if (owner) tracker_->SetCapacityOf(*owner, std::max<uint64_t>(1, bytes / block_bytes));
+  if (owner) tracker_->SetCapacityOf(*owner, std::max<uint64_t>(1, bytes / block_bytes()));
 }
 
 void BlockOwners::Settle(const Decision& decision, const Outcome& outcome) {

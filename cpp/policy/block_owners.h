@@ -48,9 +48,10 @@ class BlockOwners {
   };
 
   explicit BlockOwners(const BlockCacheTrackerOptions& options)
-      : block_size_(options.block_size), tracker_(std::make_unique<BlockCacheTracker>(options)) {}
+      : tracker_(std::make_unique<BlockCacheTracker>(options)) {}
 
   BlockCacheTracker& tracker() { return *tracker_; }
+  size_t block_bytes() const { return tracker_->hasher().block_bytes(); }  // of text, or four per token id
 
   // For Policy::Plan of `policy`, and what it made for this view; null when nobody planned for it.
   std::shared_ptr<const FleetPlan> MakePlan(
@@ -81,7 +82,6 @@ class BlockOwners {
   OwnerId Enter();
   std::optional<OwnerId> FindOwner(WorkerId worker) const;
 
-  const uint32_t block_size_;
   const std::unique_ptr<BlockCacheTracker> tracker_;
   mutable std::mutex mutex_;                         // leaf; guards owner_of_
   absl::flat_hash_map<uint32_t, OwnerId> owner_of_;  // by WorkerId

@@ -4,10 +4,11 @@
 //   GET /metrics: num_gpu_blocks="27134", block_size="16"   ->   434,144 tokens
 //   prompts of that worker have 4.5 bytes per token         ->   1,953,648 bytes, or 30,525 blocks of 64 bytes
 //
-// The bytes per token are learned (worker/bytes_per_token.h); the policy is told again when they have changed by a sixteenth.
-// A host is asked when it is healthy: when it joins or comes back, and every kAgainNanos, since an engine may start again
-// unseen; one that does not answer, as while it starts, after kSoonNanos. One that does not say keeps --max-blocks-per-worker, or has no
-// limit of its own. Nothing happens under policies that remember nothing. On the control lane.
+// The bytes per token are learned (worker/bytes_per_token.h); the policy is told again when they have changed by a
+// sixteenth. A host is asked when it is healthy: when it joins or comes back, and every kAgainNanos, since an engine may
+// start again unseen; one that does not respond, as while it starts, after kSoonNanos. One that does not say keeps
+// --max-blocks-per-worker, or has no limit of its own. Nothing happens under policies that remember nothing. On the control
+// lane.
 #pragma once
 
 #include <cstdint>
