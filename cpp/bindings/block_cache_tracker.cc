@@ -55,12 +55,13 @@ class PyTracker {
             .max_blocks_per_worker = BlockLimit(max_blocks_per_worker, "max_blocks_per_worker"),
             .seed = seed})) {}
 
+  static constexpr IndexKind kKind = IndexKind::kBlockCacheTracker;
   static std::unique_ptr<PyTracker> Open(std::string_view source, std::string_view image) {
-    auto [tracker, names] = OpenIndex<BlockCacheTracker>(IndexKind::kBlockCacheTracker, source, image);
+    auto [tracker, names] = OpenIndex<BlockCacheTracker>(kKind, source, image);
     return std::unique_ptr<PyTracker>(new PyTracker(std::move(tracker), std::move(names)));
   }
   // With the GIL throughout, so that names and workers are of one moment.
-  std::string Image() { return ImageOf(IndexKind::kBlockCacheTracker, names_, *tracker_); }
+  std::string Image() { return ImageOf(kKind, names_, *tracker_); }
 
   void Record(const py::object& prompt, const py::object& worker) {
     Room& room = OwnRoom();
@@ -338,7 +339,9 @@ class PyTracker {
 }  // namespace
 
 void BindBlockCacheTracker(py::module_& module) {
-  py::class_<PyTracker>(module, "BlockCacheTracker", ClassDoc("BlockCacheTracker"))
+  py::class_<PyTracker> tracker(module, "BlockCacheTracker", ClassDoc("BlockCacheTracker"));
+  BindImages(&tracker);
+  tracker
       .def(
           py::init([](const py::object& block_size, const py::object& max_blocks, uint64_t seed,
                       const py::object& per_backend) {
@@ -374,23 +377,6 @@ void BindBlockCacheTracker(py::module_& module) {
       .def("clear", &PyTracker::Clear, "Forget every block.")
       .def("sweep", &PyTracker::Sweep, "Clear up after removed workers.", "runs"_a = 1000)
       .def("stats", &PyTracker::Stats, "Sizes and counts.")
-      .def(
-          "save", [](PyTracker& self, const py::object& path) { SaveFile(path, self.Image()); }, "To a file.",
-          "path"_a)
-      .def_static(
-          "load", [](const py::object& path) { return PyTracker::Open(FileSource(path), LoadFile(path)); },
-          "From a file.", "path"_a)
-      .def_static(
-          "_from_image",
-          [](const py::bytes& image) { return PyTracker::Open("pickled BlockCacheTracker", image); },
-          "What a pickle holds.", "image"_a)
-      .def(
-          "__reduce__",
-          [](PyTracker& self) {
-            return py::make_tuple(
-                py::module_::import("vllm_router.blocks").attr("_restored"),
-                py::make_tuple(py::bytes(self.Image())));
-          })
       .def_property_readonly("workers", &PyTracker::Workers)
       .def_property_readonly("block_size", &PyTracker::block_size)
       .def_property_readonly("max_blocks_per_worker", &PyTracker::capacity)

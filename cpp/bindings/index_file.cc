@@ -44,14 +44,14 @@ void WriteNames(const WorkerNames& names, ImageWriter* image) {
 StatusOr<WorkerNames> ReadNames(ImageReader* image) {
   const uint64_t count = image->Count(1);
   if (count > kMaxWorkers) {
-    return absl::DataLossError(Concat("it names ", count, " workers; at most ", kMaxWorkers, " are known"));
+    return BadImage("it names ", count, " workers; at most ", kMaxWorkers, " are known");
   }
   WorkerNames names;
   absl::flat_hash_set<std::string_view> seen;
   for (uint64_t place = 0; place < count; ++place) {
     const auto state = image->Number<uint8_t>();
     if (state > 1) {
-      return absl::DataLossError(Concat("name ", place, " has the mark ", int{state}, "; it must be 0 or 1"));
+      return BadImage("name ", place, " has the mark ", int{state}, "; it must be 0 or 1");
     }
     if (state == 0) {
       names.push_back(py::none());
@@ -61,10 +61,10 @@ StatusOr<WorkerNames> ReadNames(ImageReader* image) {
     PyObject* const name = PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), nullptr);
     if (name == nullptr) {
       PyErr_Clear();
-      return absl::DataLossError(Concat("name ", place, " of a worker is no UTF-8"));
+      return BadImage("name ", place, " of a worker is no UTF-8");
     }
     names.push_back(py::reinterpret_steal<py::object>(name));
-    if (!seen.insert(text).second) return absl::DataLossError(Concat("name ", place, " is there twice"));
+    if (!seen.insert(text).second) return BadImage("name ", place, " is there twice");
   }
   return names;
 }

@@ -44,6 +44,10 @@ void SaveFile(pybind11::handle path, std::string_view image);
 std::string LoadFile(pybind11::handle path);
 std::string FileSource(pybind11::handle path);
 
+// save(), load(), _from_image() and __reduce__ of a class that has kKind, Image() and Open(source, image).
+template <typename Index>
+void BindImages(pybind11::class_<Index>* binding);
+
 [[noreturn]] void ThrowBadIndex(std::string_view source, const Status& what);
 
 template <typename Index>
@@ -70,6 +74,29 @@ std::pair<std::unique_ptr<Index>, WorkerNames> OpenIndex(
   auto opened = TryOpenIndex<Index>(kind, image);
   if (!opened.ok()) ThrowBadIndex(source, opened.status());
   return *std::move(opened);
+}
+
+template <typename Index>
+void BindImages(pybind11::class_<Index>* binding) {
+  namespace py = pybind11;
+  (*binding)
+      .def(
+          "save", [](Index& self, const py::object& path) { SaveFile(path, self.Image()); }, "To a file.",
+          py::arg("path"))
+      .def_static(
+          "load", [](const py::object& path) { return Index::Open(FileSource(path), LoadFile(path)); },
+          "From a file.", py::arg("path"))
+      .def_static(
+          "_from_image",
+          [](const py::bytes& image) {
+            return Index::Open(std::string("pickled ").append(IndexKindName(Index::kKind)), image);
+          },
+          "What a pickle holds.", py::arg("image"))
+      .def("__reduce__", [](Index& self) {
+        return py::make_tuple(
+            py::module_::import("vllm_router._index_file").attr("restored"),
+            py::make_tuple(py::type::of<Index>(), py::bytes(self.Image())));
+      });
 }
 
 }  // namespace vllm_router

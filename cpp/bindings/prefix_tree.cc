@@ -347,8 +347,9 @@ class PyTree {
 template <typename Unit>
 py::class_<PyTree<Unit>> BindTree(py::module_& module, const char* name) {
   using Tree = PyTree<Unit>;
-  return py::class_<Tree>(module, name, ClassDoc(name))
-      .def(
+  py::class_<Tree> tree(module, name, ClassDoc(name));
+  BindImages(&tree);
+  tree.def(
           "insert", &Tree::Insert, "A worker gets this prompt.", "prefix"_a, "worker"_a, py::kw_only(),
           "priority"_a = 0)
       .def("match", &Tree::Match, "Who has how much of this prompt?", "prefix"_a)
@@ -363,28 +364,10 @@ py::class_<PyTree<Unit>> BindTree(py::module_& module, const char* name) {
       .def("size", &Tree::Size, "Bytes that it owns.", "worker"_a = py::none())
       .def("trim", &Tree::Trim, "Work for the background.", "pairs"_a = 256, "max_size"_a = py::none())
       .def("stats", &Tree::Stats, "Sizes and counts.")
-      .def(
-          "save", [](Tree& self, const py::object& path) { SaveFile(path, self.Image()); }, "To a file.",
-          "path"_a)
-      .def_static(
-          "load", [](const py::object& path) { return Tree::Open(FileSource(path), LoadFile(path)); },
-          "From a file.", "path"_a)
-      .def_static(
-          "_from_image",
-          [](const py::bytes& image) {
-            return Tree::Open(std::string("pickled ").append(IndexKindName(Tree::kKind)), image);
-          },
-          "What a pickle holds.", "image"_a)
-      .def(
-          "__reduce__",
-          [](Tree& self) {
-            return py::make_tuple(
-                py::module_::import("vllm_router.prefix_tree").attr("_restored"),
-                py::make_tuple(std::string(IndexKindName(Tree::kKind)), py::bytes(self.Image())));
-          })
       .def_property_readonly("workers", &Tree::Workers)
       .def_property_readonly("max_tree_size", [](const Tree& self) { return self.options().max_size; })
       .def_property_readonly("eviction", &Tree::eviction);
+  return tree;
 }
 
 PrefixTreeOptions Options(

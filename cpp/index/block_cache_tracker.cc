@@ -8,7 +8,6 @@
 #include <absl/container/flat_hash_set.h>
 
 #include "base/limits.h"
-#include "base/text.h"
 
 namespace vllm_router {
 namespace {
@@ -17,11 +16,6 @@ constexpr size_t kRunsPerSweep = 1000;
 
 // What is said of a slot for a worker in an image.
 enum SlotState : uint8_t { kFreeSlot = 0, kCommonCapacity = 1, kOwnCapacity = 2 };
-
-template <typename... Parts>
-Status Bad(const Parts&... parts) {
-  return absl::DataLossError(Concat(parts...));
-}
 
 }  // namespace
 
@@ -263,7 +257,7 @@ StatusOr<std::unique_ptr<BlockCacheTracker>> BlockCacheTracker::Load(ImageReader
   options.seed = image->Number<uint64_t>();
   options.max_blocks_per_worker = image->Number<uint64_t>();
   if (options.block_size == 0 || options.block_size > kMaxBlockSize) {
-    return Bad("its block size is ", options.block_size, "; it must be 1 to ", kMaxBlockSize, " tokens");
+    return BadImage("its block size is ", options.block_size, "; it must be 1 to ", kMaxBlockSize, " tokens");
   }
   auto tracker = std::make_unique<BlockCacheTracker>(options);
   tracker->recorded_requests_ = image->Number<uint64_t>();
@@ -278,25 +272,27 @@ StatusOr<std::unique_ptr<BlockCacheTracker>> BlockCacheTracker::Load(ImageReader
 Status BlockCacheTracker::LoadSlots(ImageReader* image) {
   const uint64_t count = image->Count(1);
   if (count > kMaxWorkers)
-    return Bad("it has ", count, " places for workers; at most ", kMaxWorkers, " are known");
+    return BadImage("it has ", count, " places for workers; at most ", kMaxWorkers, " are known");
   std::vector<uint8_t> states(count);
   size_t free = 0;
   for (size_t slot = 0; slot < count; ++slot) {
     states[slot] = image->Number<uint8_t>();
     if (states[slot] > kOwnCapacity) {
-      return Bad("place ", slot, " for a worker has the state ", int{states[slot]}, "; it must be 0, 1 or 2");
+      return BadImage(
+          "place ", slot, " for a worker has the state ", int{states[slot]}, "; it must be 0, 1 or 2");
     }
     ROUTER_RETURN_IF_ERROR(AddWorker().status());
     if (states[slot] == kFreeSlot) ++free;
     if (states[slot] == kOwnCapacity) caches_[slot]->capacity = image->Number<uint64_t>();
   }
   if (image->Count(sizeof(uint16_t)) != free) {
-    return Bad("it does not list its ", free, " free places for workers");
+    return BadImage("it does not list its ", free, " free places for workers");
   }
   for (size_t i = 0; i < free; ++i) {
     const auto slot = image->Number<uint16_t>();
     if (slot >= count || states[slot] != kFreeSlot) {
-      return Bad("its list of free places for workers has ", slot, ", which is not one, or is there twice");
+      return BadImage(
+          "its list of free places for workers has ", slot, ", which is not one, or is there twice");
     }
     states[slot] = kCommonCapacity;
     RemoveWorker(static_cast<OwnerId>(slot));
@@ -319,12 +315,12 @@ StatusOr<std::vector<BlockCacheTracker::SavedSegment>> BlockCacheTracker::LoadSe
       const auto run = image->Number<uint32_t>();
       const auto end = image->Number<uint32_t>();
       if (run >= runs.size()) {
-        return Bad("worker ", number, " holds run ", run, "; there are ", runs.size());
+        return BadImage("worker ", number, " holds run ", run, "; there are ", runs.size());
       }
       const auto [deeper, is_deepest] = ends.emplace(run, end);
       // A later use of a run that reaches further would have swallowed the earlier one.
       if (end == 0 || end > runs[run].length || (!is_deepest && end >= deeper->second)) {
-        return Bad(
+        return BadImage(
             "worker ", number, " holds run ", run, " up to ", end, "; it must be 1 to ",
             is_deepest ? runs[run].length : deeper->second - 1);
       }
@@ -341,7 +337,7 @@ Status BlockCacheTracker::LoadBlocks(ImageReader* image) {
   for (size_t i = 0; i < runs.size(); ++i) {
     runs[i].length = image->Number<uint32_t>();
     if (runs[i].length == 0 || runs[i].length > kMaxRunBlocks) {
-      return Bad("run ", i, " has ", runs[i].length, " blocks; it must have 1 to ", kMaxRunBlocks);
+      return BadImage("run ", i, " has ", runs[i].length, " blocks; it must have 1 to ", kMaxRunBlocks);
     }
     runs[i].bytes = image->Bytes(runs[i].length * sizeof(BlockHash));
     total += runs[i].length;
@@ -371,10 +367,10 @@ Status BlockCacheTracker::LoadBlocks(ImageReader* image) {
       std::memcpy(blocks.data(), run.bytes.data(), run.bytes.size());
       for (const BlockHash block : blocks) {
         if (!seen.insert(block).second)
-          return Bad("block ", block, " of run ", holder.run, " is there twice");
+          return BadImage("block ", block, " of run ", holder.run, " is there twice");
       }
       if (holder.end != run.length) {
-        return Bad("run ", holder.run, " has ", run.length, " blocks and is held up to ", holder.end);
+        return BadImage("run ", holder.run, " has ", run.length, " blocks and is held up to ", holder.end);
       }
     } else if (holder.run != next - 1) {
       break;  // a run was passed over
@@ -383,16 +379,16 @@ Status BlockCacheTracker::LoadBlocks(ImageReader* image) {
     const InsertResult result = index_.Insert(
         holder.worker, Tier::kGpu, BlockRef(), std::span<const BlockHash>(blocks).first(holder.end), &spans_);
     if (result.status != InsertStatus::kInserted || spans_.empty() || spans_[0].first.offset() != 0) {
-      return Bad("its ", total, " blocks are more than an index takes");
+      return BadImage("its ", total, " blocks are more than an index takes");
     }
     if (is_first) run.head = spans_[0].first;
   }
-  if (next != runs.size()) return Bad("run ", next, " belongs to no worker");
+  if (next != runs.size()) return BadImage("run ", next, " belongs to no worker");
   for (size_t number = 0; number < caches_.size(); ++number) {
     if (caches_[number] == nullptr) continue;
     const uint64_t held = index_.BlockCount(static_cast<OwnerId>(number));
     if (held > CapacityOf(*caches_[number])) {
-      return Bad(
+      return BadImage(
           "worker ", number, " holds ", held, " blocks; its capacity is ", CapacityOf(*caches_[number]));
     }
   }

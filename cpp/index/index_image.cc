@@ -57,36 +57,34 @@ std::string SealIndexImage(IndexKind kind, ImageWriter writer) {
 
 StatusOr<std::string_view> OpenIndexImage(IndexKind kind, std::string_view image) {
   if (image.size() < kLeastBytes) {
-    return absl::DataLossError(
-        Concat("it has ", image.size(), " bytes; an index has at least ", kLeastBytes, ", so it was cut"));
+    return BadImage(
+        "it has ", image.size(), " bytes; an index has at least ", kLeastBytes, ", so it was cut");
   }
   if (!image.starts_with(kMagic)) {
-    return absl::DataLossError(
-        Concat("it does not begin with ", kMagic, ", so it is no index of vllm-router"));
+    return BadImage("it does not begin with ", kMagic, ", so it is no index of vllm-router");
   }
   const auto version = NumberAt<uint32_t>(image, kVersionAt);
   if (version != kIndexImageVersion) {
-    return absl::DataLossError(
-        Concat("its version is ", version, "; this vllm-router reads version ", kIndexImageVersion));
+    return BadImage("its version is ", version, "; this vllm-router reads version ", kIndexImageVersion);
   }
   const auto size = NumberAt<uint64_t>(image, kSizeAt);
   if (size != image.size() - kLeastBytes) {
     const bool cut = size > image.size() - kLeastBytes;
-    return absl::DataLossError(Concat(
+    return BadImage(
         "its payload has ", image.size() - kLeastBytes, " bytes and its header says ", size,
-        cut ? "; it was cut" : "; something follows its end"));
+        cut ? "; it was cut" : "; something follows its end");
   }
   const auto expected = NumberAt<uint64_t>(image, image.size() - kChecksumBytes);
   const uint64_t found = Xxh3(image.substr(0, image.size() - kChecksumBytes));
   if (found != expected) {
-    return absl::DataLossError(Concat(
+    return BadImage(
         "its XXH3-64 is ", found, " and its last 8 bytes say ", expected,
-        "; it was changed after it was saved"));
+        "; it was changed after it was saved");
   }
   const auto its_kind = NumberAt<uint32_t>(image, kKindAt);
   if (its_kind != static_cast<uint32_t>(kind)) {
-    return absl::DataLossError(Concat(
-        "its kind is ", its_kind, " (", KindName(its_kind), "); here a ", IndexKindName(kind), " is loaded"));
+    return BadImage(
+        "its kind is ", its_kind, " (", KindName(its_kind), "); here a ", IndexKindName(kind), " is loaded");
   }
   return image.substr(kHeaderBytes, size);
 }
@@ -94,8 +92,7 @@ StatusOr<std::string_view> OpenIndexImage(IndexKind kind, std::string_view image
 Status ImageReader::End() const {
   if (!ok_) return absl::DataLossError("a number in it says that more follows than there is");
   if (!rest_.empty()) {
-    return absl::DataLossError(
-        Concat("its payload goes on for ", rest_.size(), " bytes after its last item"));
+    return BadImage("its payload goes on for ", rest_.size(), " bytes after its last item");
   }
   return absl::OkStatus();
 }
@@ -112,14 +109,13 @@ Status SaveIndexFile(const std::string& path, std::string_view image, int* error
 StatusOr<std::string> LoadIndexFile(const std::string& path, int* error) {
   StatusOr<std::string> image = ReadWholeFile(path, kMaxIndexFileBytes, error);
   if (image.ok() || !absl::IsDataLoss(image.status())) return image;
-  return absl::DataLossError(
-      Concat(std::string(image.status().message()), "; name the file that save() wrote"));
+  return BadImage(std::string(image.status().message()), "; name the file that save() wrote");
 }
 
 Status BadIndex(std::string_view source, const Status& what) {
-  return absl::DataLossError(Concat(
+  return BadImage(
       source, " is not usable: ", std::string(what.message()),
-      "; save it again, or begin with an empty index"));
+      "; save it again, or begin with an empty index");
 }
 
 }  // namespace vllm_router

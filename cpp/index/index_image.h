@@ -25,6 +25,7 @@
 #include <type_traits>
 
 #include "base/status.h"
+#include "base/text.h"
 
 namespace vllm_router {
 
@@ -121,6 +122,12 @@ StatusOr<std::string_view> OpenIndexImage(IndexKind kind, std::string_view image
 // names the file.
 Status SaveIndexFile(const std::string& path, std::string_view image, int* error);
 StatusOr<std::string> LoadIndexFile(const std::string& path, int* error);
+
+// DataLoss of what stands in an image, in words that go behind its name.
+template <typename... Parts>
+Status BadImage(const Parts&... parts) {
+  return absl::DataLossError(Concat(parts...));
+}
 
 // DataLoss of an image, with the name of what it was read from and the remedy.
 Status BadIndex(std::string_view source, const Status& what);

@@ -9,7 +9,6 @@
 #include <type_traits>
 
 #include "base/check.h"
-#include "base/text.h"
 #include "hashing/hash.h"
 #include "index/claim_table.h"
 #include "index/leaf_heap.h"
@@ -144,11 +143,6 @@ class Rest {
   uint64_t word_;
 };
 static_assert(kMaxBlockSize - 1 <= 0xFFFF);
-
-template <typename... Parts>
-Status Bad(const Parts&... parts) {
-  return absl::DataLossError(Concat(parts...));
-}
 
 // Several of them at one node; the newest push out the oldest.
 struct Rests {
@@ -878,26 +872,26 @@ Status PrefixTree<Unit>::Tree::Load(ImageReader* image) {
   for (uint64_t* count : {&tick_, &inserts_, &evicted_, &evicted_size_}) *count = image->Number<uint64_t>();
   for (uint32_t* count : {&starts_, &starts_since_halving_, &halvings_}) *count = image->Number<uint32_t>();
   if (starts_since_halving_ >= kStartsPerHalving) {
-    return Bad(
+    return BadImage(
         "it counts ", starts_since_halving_, " starts since a halving; there are fewer than ",
         kStartsPerHalving);
   }
   const uint64_t slots = image->Count(1);
   if (slots > kMaxWorkers) {
-    return Bad("it has ", slots, " places for workers; at most ", kMaxWorkers, " are known");
+    return BadImage("it has ", slots, " places for workers; at most ", kMaxWorkers, " are known");
   }
   workers_.resize(slots);
   while (first_ranks_.size() < slots) GrowTournament();
   for (size_t slot = 0; slot < slots; ++slot) {
     const auto state = image->Number<uint8_t>();
     if (state > 1)
-      return Bad("place ", slot, " for a worker has the state ", int{state}, "; it must be 0 or 1");
+      return BadImage("place ", slot, " for a worker has the state ", int{state}, "; it must be 0 or 1");
     if (state == 0) continue;
     workers_[slot] = std::make_unique<Worker>();
     active_.set(slot);
   }
   const uint64_t count = image->Count(15);
-  if (count >= kNone) return Bad("it has ", count, " nodes; there are fewer than ", kNone);
+  if (count >= kNone) return BadImage("it has ", count, " nodes; there are fewer than ", kNone);
   std::vector<Unit> label;
   for (uint64_t number = 1; number <= count; ++number) {
     ROUTER_RETURN_IF_ERROR(LoadNode(static_cast<uint32_t>(number), image, &label));
@@ -919,27 +913,28 @@ Status PrefixTree<Unit>::Tree::LoadNode(uint32_t number, ImageReader* image, std
   const auto owners = image->Number<uint16_t>();
   const auto ends = image->Number<uint8_t>();
   if (!image->ok()) return image->End();
-  if (parent >= number) return Bad("node ", number, " has the parent ", parent, ", which comes after it");
+  if (parent >= number)
+    return BadImage("node ", number, " has the parent ", parent, ", which comes after it");
   if (length == 0 || length % page() != 0 || length > image->left() / sizeof(Unit)) {
-    return Bad(
+    return BadImage(
         "node ", number, " has a label of ", length, " units; it must be whole pages of ", page(),
         ", and no longer than what is left of the payload");
   }
   const uint64_t bytes = length * sizeof(Unit);
   if (bytes > options.max_size - size_) {
-    return Bad("its texts take more than its limit (max_tree_size) of ", options.max_size, " bytes");
+    return BadImage("its texts take more than its limit (max_tree_size) of ", options.max_size, " bytes");
   }
   if (owners == 0 || owners > workers_.size()) {
-    return Bad("node ", number, " belongs to ", owners, " workers; it must be 1 to ", workers_.size());
+    return BadImage("node ", number, " belongs to ", owners, " workers; it must be 1 to ", workers_.size());
   }
   if (ends > Rests::kMost || (kIsText && ends > 1)) {
-    return Bad(
+    return BadImage(
         "node ", number, " has ", int{ends}, " ends; at most ", kIsText ? 1 : Rests::kMost, " are kept");
   }
   label->resize(length);
   image->Array(std::span<Unit>(*label));
   if (FindChild(parent, label->data()) != kNone) {
-    return Bad("node ", number, " begins as another child of node ", parent);
+    return BadImage("node ", number, " begins as another child of node ", parent);
   }
   NewNode(parent, label->data(), length);  // gets `number`, since none was ever freed
   Link(number);
@@ -952,13 +947,15 @@ Status PrefixTree<Unit>::Tree::LoadNode(uint32_t number, ImageReader* image, std
     const auto rank = image->Number<uint64_t>();
     const auto id = static_cast<OwnerId>(worker);
     if (!IsActive(id) || worker < above) {
-      return Bad("node ", number, " belongs to worker ", worker, ", which is not there, or is not in order");
+      return BadImage(
+          "node ", number, " belongs to worker ", worker, ", which is not there, or is not in order");
     }
     above = uint32_t{worker} + 1;
     if (parent != kRoot) {
       Owner* const owner = FindOwner(&nodes_[parent], id);
       if (owner == nullptr) {
-        return Bad("node ", number, " belongs to worker ", worker, ", and its parent ", parent, " does not");
+        return BadImage(
+            "node ", number, " belongs to worker ", worker, ", and its parent ", parent, " does not");
       }
       owner->AddChild();
     }
@@ -967,7 +964,7 @@ Status PrefixTree<Unit>::Tree::LoadNode(uint32_t number, ImageReader* image, std
   for (uint8_t i = 0; i < ends; ++i) {
     const auto word = image->Number<uint64_t>();
     if ((word & Rest::kMarked) == 0 || (kIsText && word != Rest::kMarked)) {
-      return Bad("node ", number, " has an end without its mark");
+      return BadImage("node ", number, " has an end without its mark");
     }
     AddEnd(&node, word);
   }
@@ -1255,12 +1252,12 @@ StatusOr<std::unique_ptr<PrefixTree<Unit>>> PrefixTree<Unit>::Load(ImageReader* 
   options.max_memory = image->Number<uint64_t>();
   const auto eviction = image->Number<uint32_t>();
   options.page_size = image->Number<uint32_t>();
-  if (options.max_size == 0) return Bad("its limit (max_tree_size) is 0; it must be 1 or more bytes");
+  if (options.max_size == 0) return BadImage("its limit (max_tree_size) is 0; it must be 1 or more bytes");
   if (eviction > static_cast<uint32_t>(EvictionOrder::kPriority)) {
-    return Bad("its order of eviction is ", eviction, "; it must be 0 to 5");
+    return BadImage("its order of eviction is ", eviction, "; it must be 0 to 5");
   }
   if (options.page_size == 0 || options.page_size > kMaxBlockSize) {
-    return Bad("its page size is ", options.page_size, "; it must be 1 to ", kMaxBlockSize, " tokens");
+    return BadImage("its page size is ", options.page_size, "; it must be 1 to ", kMaxBlockSize, " tokens");
   }
   options.eviction = static_cast<EvictionOrder>(eviction);
   auto tree = std::make_unique<PrefixTree>(options);

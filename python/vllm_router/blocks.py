@@ -28,8 +28,3 @@ class BlockMatch(NamedTuple):
     """Leading blocks of the prompt that it holds, without a gap."""
     total_blocks: int
     """Complete blocks of the prompt."""
-
-
-def _restored(image: bytes) -> BlockCacheTracker:
-    """What a pickle of a tracker calls: the tracker is made again, with all checks."""
-    return BlockCacheTracker._from_image(image)

@@ -9,7 +9,7 @@ docs/explanation/prefix_tree.md draws them and says what they cost.
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from vllm_router._core import StringTree, TokenTree
 
@@ -27,8 +27,3 @@ class PrefixMatch(NamedTuple):
     """Length of the prompt, in the same unit."""
     depths: dict[str, int]
     """Match of each worker that has any, the longest first."""
-
-
-def _restored(kind: Literal["StringTree", "TokenTree"], image: bytes) -> StringTree | TokenTree:
-    """What a pickle of a tree calls: the tree is made again, with all checks."""
-    return (StringTree if kind == "StringTree" else TokenTree)._from_image(image)
