@@ -40,7 +40,8 @@ values with `|` between them are a sweep. The names and options are those of [po
 [the command line](cli.md); `block_size` is the trace's, and an index of blocks is as large as the caches unless
 `max_blocks_per_worker` says otherwise. Policies whose names begin with `compare_` are other routers' formulas, written down as they are
 published: they exist in the replay only, and are never recommended. Those that score workers take `events_delay_s`: with it they know the caches
-by KV events so many seconds late, and without it by what they sent.
+by KV events so many seconds late, and without it by what they sent. `compare_auto` is `auto` so told, `compare_auto_v1` its first version and
+`compare_auto_b0` itself without the price of later work, a control that collapses near capacity.
 
 ## Traffic
 

@@ -426,7 +426,7 @@ py::object RankedRow(
       compared != nullptr ? py::cast(compared->cost) : py::none(),
       compared != nullptr ? py::cast(compared->limit) : py::none(), load.open_requests(),
       load.outstanding_tokens(), load.queued_prefill(), load.context(),
-      static_cast<double>(worker.weight) / kWeightOne);
+      static_cast<double>(worker.weight) / kWeightOne, load.own_waiting());
 }
 
 std::vector<std::string> PartsRead(KeyParts needs) {
@@ -996,7 +996,7 @@ py::list WorkerRows(PyRouter& self) {
         worker.url.url, member.healthy, member.draining, worker.load.open_requests(),
         static_cast<double>(worker.weight) / kWeightOne, worker.url.rank, worker.load.queued_prefill(),
         worker.load.expected_output(), worker.load.context(),
-        worker.selections.load(std::memory_order_relaxed)));
+        worker.selections.load(std::memory_order_relaxed), worker.load.own_waiting()));
   }
   return rows;
 }
@@ -1087,6 +1087,7 @@ RouterOptions RouterOptionsOf(const py::dict& given, std::vector<std::string>* n
   chosen.cache_threshold = read("cache_threshold", chosen.cache_threshold);
   chosen.load_factor = thousandths("load_factor", chosen.load_factor);
   word("load_bound", ParseHolderBound, &chosen.load_bound);
+  word("auto_objective", ParseAutoObjective, &chosen.auto_objective);
   chosen.load_factor_epsilon = thousandths("load_factor_epsilon", chosen.load_factor_epsilon);
   chosen.prefix_load_floor = read("prefix_load_floor", chosen.prefix_load_floor);
   chosen.balance_abs_threshold = read("balance_abs_threshold", chosen.balance_abs_threshold);

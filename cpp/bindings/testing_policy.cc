@@ -6,6 +6,7 @@
 #include "bindings/bindings.h"
 #include "policy/auto.h"
 #include "policy/load_order.h"
+#include "policy/moving_mean.h"
 #include "policy/policy_factory.h"
 #include "policy/round_robin.h"
 #include "worker/worker_registry.h"
@@ -14,8 +15,10 @@ namespace vllm_router {
 
 // Sets the counters that otherwise only tickets write.
 struct LoadForTest {
-  static void Set(WorkerLoad& load, int64_t requests, int64_t prefill, int64_t output, int64_t context) {
+  static void Set(
+      WorkerLoad& load, int64_t requests, int64_t waiting, int64_t prefill, int64_t output, int64_t context) {
     load.open_requests_ = requests;
+    load.waiting_requests_ = waiting;
     load.queued_prefill_ = prefill;
     load.expected_output_ = output;
     load.context_ = context;
@@ -65,6 +68,8 @@ PolicyOptions OptionsFrom(const std::string& policy, const py::kwargs& words) {
       options.load_factor = value.cast<uint32_t>();  // thousandths
     } else if (name == "load_bound") {
       options.load_bound = ValueOrRaise(ParseHolderBound(value.cast<std::string>()));
+    } else if (name == "auto_objective") {
+      options.auto_objective = ValueOrRaise(ParseAutoObjective(value.cast<std::string>()));
     } else if (name == "load_factor_epsilon") {
       options.load_factor_epsilon = value.cast<uint32_t>();  // thousandths
     } else if (name == "session_ttl_secs") {
@@ -193,11 +198,29 @@ void BindTestingPolicy(py::module_& testing) {
 
   testing.def(
       "auto_cost",
-      [](double queued, double uncached, double requests, double context, double mean_prompt, double weight) {
-        return AutoCost({queued, uncached, requests, context, mean_prompt, weight});
+      [](const std::string& objective, const py::kwargs& terms) {
+        AutoTerms cost;
+        const std::pair<const char*, double*> fields[] = {
+            {"queued", &cost.queued},
+            {"waiting", &cost.waiting},
+            {"uncached", &cost.uncached},
+            {"requests", &cost.requests},
+            {"context", &cost.context},
+            {"mean_uncached", &cost.mean_uncached},
+            {"mean_prompt", &cost.mean_prompt},
+            {"mean_requests", &cost.mean_requests},
+            {"weight", &cost.weight}};
+        for (const auto& [name, field] : fields) *field = terms[name].cast<double>();
+        const bool ttft = ValueOrRaise(ParseAutoObjective(objective)) == AutoObjective::kTtft;
+        return AutoCost(cost, ttft ? kAutoTtft : kAutoBalanced);
       },
-      py::kw_only(), py::arg("queued"), py::arg("uncached"), py::arg("requests"), py::arg("context"),
-      py::arg("mean_prompt"), py::arg("weight"));
+      py::arg("objective") = "balanced");
+
+  py::class_<MovingMean>(testing, "MovingMean")
+      .def(py::init<>())
+      .def("learn", &MovingMean::Learn)
+      .def_property_readonly("value", &MovingMean::value);
+  testing.attr("MOVING_MEAN_MEMORY") = MovingMean::kMemory;
 
   py::class_<PolicyHarness>(testing, "PolicyHarness")
       .def(py::init<const std::string&, const py::kwargs&>())
@@ -229,9 +252,11 @@ void BindTestingPolicy(py::module_& testing) {
       .def(
           "set_load",
           [](PolicyHarness& self, const std::string& url, int64_t requests, int64_t prefill, int64_t output,
-             int64_t context) { LoadForTest::Set(self.load(url), requests, prefill, output, context); },
+             int64_t context, int64_t waiting) {
+            LoadForTest::Set(self.load(url), requests, waiting, prefill, output, context);
+          },
           py::arg("url"), py::arg("requests"), py::arg("prefill") = 0, py::arg("output") = 0,
-          py::arg("context") = 0)
+          py::arg("context") = 0, py::arg("waiting") = 0)
       .def_property_readonly(
           "urls",
           [](PolicyHarness& self) {
@@ -286,12 +311,12 @@ void BindTestingPolicy(py::module_& testing) {
           },
           py::arg("blocks"), py::arg("tried") = std::vector<uint32_t>(), py::arg("prompt_tokens") = 1,
           py::arg("has_blocks") = true)
-      // The policy hears that a request has ended on the worker at this position, with these blocks in all.
+      // The policy hears that a request has ended on the worker at this position, with so many tokens of output.
       .def(
           "finish_blocks",
-          [](PolicyHarness& self, uint32_t position, const std::vector<uint64_t>& blocks) {
+          [](PolicyHarness& self, uint32_t position, uint64_t output_tokens) {
             const Decision decision{.position = position, .worker = self.fleet()->worker(position).id};
-            self.policy().Observe(decision, {.end = Outcome::End::kFinished, .blocks = blocks});
+            self.policy().Observe(decision, {.end = Outcome::End::kFinished, .output_tokens = output_tokens});
           })
       // The same of bytes, or of a list of ids, or of None.
       .def(

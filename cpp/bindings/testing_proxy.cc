@@ -39,6 +39,11 @@ namespace {
 
 namespace py = pybind11;
 
+// Requests, and how many of them wait.
+std::optional<std::pair<int64_t, int64_t>> PairFrom(const std::optional<ReportedLoad>& load) {
+  return load ? std::optional(std::pair(load->requests, load->waiting)) : std::nullopt;
+}
+
 // What ExchangeRecord views lives forever there; here the texts come from Python.
 std::string_view Forever(const std::string& text) {
   static auto* const texts = new std::set<std::string>;
@@ -345,15 +350,17 @@ void BindTestingProxy(py::module_& testing) {
   testing.attr("MOST_REPORTED_LOAD") = kMostReportedLoad;
   testing.def(
       "load_in_metrics",
-      [](const std::string& text, std::optional<uint32_t> rank) { return LoadInMetrics(text, rank); },
+      [](const std::string& text, std::optional<uint32_t> rank) {
+        return PairFrom(LoadInMetrics(text, rank));
+      },
       py::arg("text"), py::arg("rank") = py::none());
   testing.attr("MOST_CACHE_TOKENS") = kMostCacheTokens;
   testing.def(
       "cache_tokens_in_metrics",
       [](const std::string& text, std::optional<uint32_t> rank) { return CacheTokensInMetrics(text, rank); },
       py::arg("text"), py::arg("rank") = py::none());
-  testing.def("load_in_get_load", [](const std::string& json) { return LoadInGetLoad(json); });
-  testing.def("load_in_load", [](const std::string& json) { return LoadInLoad(json); });
+  testing.def("load_in_get_load", [](const std::string& json) { return PairFrom(LoadInGetLoad(json)); });
+  testing.def("load_in_load", [](const std::string& json) { return PairFrom(LoadInLoad(json)); });
   py::class_<LoadSource>(testing, "LoadSource")
       .def(py::init<>())
       .def("begin", &LoadSource::Begin)

@@ -8,16 +8,17 @@
 #include "base/dice.h"
 #include "policy/block_owners.h"
 #include "policy/load_order.h"
+#include "policy/moving_mean.h"
 
 namespace vllm_router {
 namespace {
 
-constexpr double kPerRequest = 0.1;   // of an uncached token, for each request that runs beside it
-constexpr double kPerContext = 0.05;  // of a token of context, against one of prefill
-
 class Auto final : public Policy {
  public:
-  Auto(const BlockCacheTrackerOptions& tracker, uint64_t seed) : owners_(tracker), dice_(seed) {}
+  Auto(const BlockCacheTrackerOptions& tracker, AutoObjective objective, uint64_t seed)
+      : weights_(objective == AutoObjective::kTtft ? kAutoTtft : kAutoBalanced),
+        owners_(tracker, seed),
+        dice_(seed) {}
 
   std::string_view name() const override { return "auto"; }
   KeyParts Needs() const override { return KeyParts::kBlocks | KeyParts::kPromptTokens; }
@@ -41,14 +42,15 @@ class Auto final : public Policy {
       return match == nullptr ? uint32_t{0} : match->longest();
     };
 
-    const double mean_prompt = MeanPrompt(fleet, key.prompt_tokens);
+    const FleetMeans means = MeansOf(fleet, key.prompt_tokens);
+    const double mean_uncached = mean_uncached_.value();
     double least = std::numeric_limits<double>::infinity();
     size_t row = 0;  // of the explanation
     for (const uint32_t position : fleet.eligible()) {
-      AutoTerms terms = LoadTerms(fleet.worker(position));
+      AutoTerms terms = LoadTerms(fleet.worker(position), means);
       terms.uncached = static_cast<double>(Uncached(held_by(position), key));
-      terms.mean_prompt = mean_prompt;
-      const double cost = AutoCost(terms);
+      terms.mean_uncached = mean_uncached;
+      const double cost = AutoCost(terms, weights_);
       if (key.explanation != nullptr) key.explanation->candidates[row++].cost = cost;
       if (cost > least) continue;
       if (cost < least) best.clear();
@@ -58,8 +60,10 @@ class Auto final : public Policy {
     const uint32_t position = LeastLoaded(fleet, best, *DecisionDice(dice_, key.dry_run));
     const Reason reason = key.has_blocks ? Reason::kLowestCost : Reason::kFallback;
     Decision decision = BlockOwners::DecisionFor(position, reason, held_by(position), key, fleet);
-    if (plan != nullptr && !key.dry_run) {
-      decision.claim = owners_.tracker().RecordOpen(plan->known[position].owner, key.blocks);
+    if (key.dry_run) return decision;
+    mean_uncached_.Learn(static_cast<double>(Uncached(held_by(position), key)));
+    if (plan != nullptr) {
+      decision.claim = owners_.Remember(plan->known[position].owner, key);
       owners_.Count(decision);
     }
     return decision;
@@ -67,8 +71,6 @@ class Auto final : public Policy {
 
   void Observe(const Decision& decision, const Outcome& outcome) override {
     owners_.Settle(decision, outcome);
-    if (outcome.end != Outcome::End::kFinished || outcome.blocks.empty()) return;
-    owners_.RecordFor(decision.worker, outcome.blocks);
   }
 
   bool remembers_prompts() const override { return true; }
@@ -87,37 +89,54 @@ class Auto final : public Policy {
     return key.prompt_tokens > cached + 1 ? key.prompt_tokens - cached : 1;
   }
 
+  const AutoWeights weights_;
   BlockOwners owners_;
+  MovingMean mean_uncached_;
   Dice dice_;
 };
 
 }  // namespace
 
-double AutoCost(const AutoTerms& terms) {
-  const double work = terms.queued + terms.uncached * (1 + kPerRequest * terms.requests);
-  return work / terms.weight + kPerContext * (terms.context + terms.requests * terms.mean_prompt);
+double AutoCost(const AutoTerms& terms, const AutoWeights& weights) {
+  const double ahead = terms.queued + weights.ahead * terms.waiting * terms.mean_uncached;
+  const double own = terms.uncached * (1 + weights.waiting * terms.waiting);
+  const double later = weights.running * terms.uncached * terms.requests;
+  const double decoding = weights.context * (terms.context + terms.requests * terms.mean_prompt);
+  const double crowd =
+      weights.crowd * terms.mean_prompt * terms.requests * terms.requests / (terms.mean_requests + 1);
+  return (ahead + own + crowd) / terms.weight + later + decoding;
 }
 
-AutoTerms LoadTerms(const Worker& worker) {
+FleetMeans MeansOf(const FleetView& fleet, uint32_t prompt_tokens) {
+  int64_t context = 0;
+  int64_t own = 0;
+  int64_t all = 0;
+  for (const uint32_t position : fleet.eligible()) {
+    const WorkerLoad& load = fleet.worker(position).load;
+    context += load.context();
+    own += load.open_requests();
+    all += load.requests();
+  }
+  return {
+      .prompt = own > 0 ? static_cast<double>(context) / static_cast<double>(own) : prompt_tokens,
+      .requests =
+          static_cast<double>(all) / static_cast<double>(std::max<size_t>(1, fleet.eligible().size()))};
+}
+
+AutoTerms LoadTerms(const Worker& worker, const FleetMeans& means) {
   return {
       .queued = static_cast<double>(worker.load.queued_prefill()),
+      .waiting = static_cast<double>(worker.load.waiting_requests()),
       .requests = static_cast<double>(worker.load.requests()),
       .context = static_cast<double>(worker.load.context()),
+      .mean_prompt = means.prompt,
+      .mean_requests = means.requests,
       .weight = static_cast<double>(worker.weight) / kWeightOne};
 }
 
-double MeanPrompt(const FleetView& fleet, uint32_t prompt_tokens) {
-  int64_t context = 0;
-  int64_t requests = 0;
-  for (const uint32_t position : fleet.eligible()) {
-    context += fleet.worker(position).load.context();
-    requests += fleet.worker(position).load.open_requests();
-  }
-  return requests > 0 ? static_cast<double>(context) / static_cast<double>(requests) : prompt_tokens;
-}
-
-std::unique_ptr<Policy> MakeAuto(const BlockCacheTrackerOptions& tracker, uint64_t seed) {
-  return std::make_unique<Auto>(tracker, seed);
+std::unique_ptr<Policy> MakeAuto(
+    const BlockCacheTrackerOptions& tracker, AutoObjective objective, uint64_t seed) {
+  return std::make_unique<Auto>(tracker, objective, seed);
 }
 
 }  // namespace vllm_router

@@ -1,23 +1,26 @@
 // auto: the worker where this request costs everybody least. One sum in prefill tokens, lower wins; no thresholds and
 // nothing to tune.
 //
-//   cost(w) = (q + U * (1 + r / 10)) / s + 0.05 * (c + r * L)
+//   cost(w) = (q + k * Um / 2 + U * (1 + 0.7 * k) + 0.01 * L * r * r / (rm + 1)) / s + 0.125 * U * r + 0.02 * (c + r * L)
 //
 //   q   prompt tokens sent to w that still wait for their first token       w's own wait
-//   U   tokens of this prompt that w would compute: all but what it holds    this request's, and for each of the r
-//   r   open requests on w                                                   that run there a tenth more: its prompt
-//                                                                            stretches their steps, takes their blocks
+//   k   requests on w without a first token; Um what one of them lately     their share of the wait that q does not tell
+//       had to compute, on average
+//   U   tokens of this prompt that w would compute: all but what it holds    this request's wait; those k share the step
+//   r   open requests on w; rm their mean over the fleet                     that it lengthens, those r pay for it later;
+//                                                                            places and memory run out as r * r
 //   c   prompt tokens of w's open requests; L their mean over the fleet      decoding beside many and long ones is slow
-//   s   weight of w. Only work that waits is divided by it: a faster worker has fewer open requests for the same rate
-//       of arrivals as it is, and dividing those too would count its speed twice.
+//   s   weight of w. It divides what waits, for computation or for a place. What runs speaks of the speed by itself: a
+//       faster worker has fewer open requests for the same rate of arrivals, and dividing those too would count its speed
+//       twice.
 //
-//   P 4096, L 8000           q      U      r    c            cost
-//   A holds 3584 of it     2000    512     6   48000         2819 + 4800 = 7619
-//   B holds nothing           0   4096     1    4000         4506 +  600 = 5106
-//   C holds half of it        0   2048     2   16000         2458 + 1600 = 4058   <- C
+//   P 4096, L 8000, Um 1000, rm 3    q   k      U      r    c            cost
+//   A holds 3584 of it            2000   2    512     6   48000         4229 +  720 +  384 + 1920 = 7253
+//   B holds nothing                  0   0   4096     1    4000         4096 +   20 +  512 +  240 = 4868
+//   C holds half of it               0   0   2048     2   16000         2048 +   80 +  512 +  640 = 3280   <- C
 //
-// Ties go by the least-loaded order. Whoever gets the request has its blocks from then on, and those of its answer when
-// it ends, if whoever finishes the ticket knows them, as the replay does. Why these two weights: docs/reference/policies.md.
+// Ties go by the least-loaded order. Whoever gets the request has its blocks from then on, and room for a mean response
+// taken. Where the weights come from: docs/reference/policies.md.
 //
 // Cost: a match, 0.1 to 0.5 us, O(eligible), and a record, 3 to 8 ns per block. Thread-safe.
 #pragma once
@@ -32,19 +35,46 @@ namespace vllm_router {
 
 // What `cost` is made of; exposed for replay and tests.
 struct AutoTerms {
-  double queued = 0;       // q
-  double uncached = 0;     // U
-  double requests = 0;     // r
-  double context = 0;      // c
-  double mean_prompt = 0;  // L
-  double weight = 1;       // s
+  double queued = 0;         // q
+  double waiting = 0;        // k
+  double uncached = 0;       // U
+  double requests = 0;       // r
+  double context = 0;        // c
+  double mean_uncached = 0;  // Um
+  double mean_prompt = 0;    // L
+  double mean_requests = 0;  // rm
+  double weight = 1;         // s
 };
-double AutoCost(const AutoTerms& terms);
-// The terms that a worker's load tells: all but uncached and mean_prompt.
-AutoTerms LoadTerms(const Worker& worker);
-// Over the open requests of the fleet's eligible workers; of the request itself where there are none.
-double MeanPrompt(const FleetView& fleet, uint32_t prompt_tokens);
 
-std::unique_ptr<Policy> MakeAuto(const BlockCacheTrackerOptions& tracker, uint64_t seed);
+// How much each of them counts.
+struct AutoWeights {
+  double ahead;    // of a mean uncached prompt, for each request that waits
+  double waiting;  // of this prompt's uncached tokens, for each request that waits
+  double running;  // the same, for each open request
+  double context;  // a token of context, against one of prefill
+  double crowd;    // a mean prompt, for each open request and as many others as a mean worker has
+};
+// For the first token and the whole response; and for the first token alone.
+inline constexpr AutoWeights kAutoBalanced{0.5, 0.7, 0.125, 0.02, 0.01};
+inline constexpr AutoWeights kAutoTtft{0.5, 1, 0.08, 0.005, 0.015};
+
+double AutoCost(const AutoTerms& terms, const AutoWeights& weights);
+
+// Over the eligible workers.
+struct FleetMeans {
+  double prompt;    // tokens per open request; of the request itself where there are none
+  double requests;  // open, per worker
+};
+FleetMeans MeansOf(const FleetView& fleet, uint32_t prompt_tokens);
+// The terms that the fleet and a worker's load tell: all but uncached and mean_uncached.
+AutoTerms LoadTerms(const Worker& worker, const FleetMeans& means);
+
+enum class AutoObjective : uint8_t {
+  kBalanced,  // time to the first token and to the last
+  kTtft,      // time to the first token
+};
+
+std::unique_ptr<Policy> MakeAuto(
+    const BlockCacheTrackerOptions& tracker, AutoObjective objective, uint64_t seed);
 
 }  // namespace vllm_router

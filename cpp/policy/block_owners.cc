@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -10,6 +11,8 @@ namespace vllm_router {
 namespace {
 
 constexpr size_t kSweepRuns = 64;  // a slice of some 20 us
+// One worker that reports nonsense, or one client that wants books, does not fill what is believed of all caches.
+constexpr uint64_t kMostOutputTokens = 32'768;
 
 }  // namespace
 
@@ -82,7 +85,24 @@ void BlockOwners::SetCacheSize(WorkerId worker, uint64_t bytes) {
   if (owner) tracker_->SetCapacityOf(*owner, std::max<uint64_t>(1, bytes / block_bytes()));
 }
 
+size_t BlockOwners::ResponseBlocks(double bytes_per_token) const {
+  const double bytes = output_tokens_.value() * bytes_per_token;
+  return static_cast<size_t>(std::lround(bytes / static_cast<double>(block_bytes())));
+}
+
+uint64_t BlockOwners::Remember(OwnerId owner, const RoutingKey& key) {
+  const size_t response = ResponseBlocks(key.bytes_per_token);
+  if (response == 0) return tracker_->RecordOpen(owner, key.blocks);
+  thread_local std::vector<BlockHash> blocks;
+  blocks.assign(key.blocks.begin(), key.blocks.end());
+  for (size_t i = 0; i < response; ++i) blocks.push_back(std::max<BlockHash>(nameless_.Next(), 1));
+  return tracker_->RecordOpen(owner, blocks);
+}
+
 void BlockOwners::Settle(const Decision& decision, const Outcome& outcome) {
+  if (outcome.end == Outcome::End::kFinished && outcome.output_tokens) {
+    output_tokens_.Learn(static_cast<double>(std::min(*outcome.output_tokens, kMostOutputTokens)));
+  }
   if (ReachedWorker(outcome.end)) {
     tracker_->Confirm(decision.claim);
   } else if (decision.claim != 0) {

@@ -4,8 +4,9 @@
 //   fleet      0: w7   1: w9   2: w4          a plan, made with each view of the fleet: Find() gives the right one
 //   tracker    owner 3      0      1
 //
-// A worker that joins enters with nothing; one that leaves is forgotten. Thread-safe as Policy's methods of the same
-// names are; no lock but the tracker's is held for longer than a look-up.
+// A worker that joins enters with nothing; one that leaves is forgotten. Behind each prompt come nameless blocks, as many as
+// a mean response fills: an engine's cache holds those too, so without them more prompts would seem to fit than do.
+// Thread-safe as Policy's methods of the same names are; no lock but the tracker's is held for longer than a look-up.
 #pragma once
 
 #include <array>
@@ -18,10 +19,12 @@
 
 #include <absl/container/flat_hash_map.h>
 
+#include "base/dice.h"
 #include "index/block_cache_tracker.h"
 #include "index/block_matches.h"
 #include "policy/block_routing.h"
 #include "policy/decision.h"
+#include "policy/moving_mean.h"
 #include "policy/routing_key.h"
 #include "worker/fleet_view.h"
 
@@ -47,8 +50,8 @@ class BlockOwners {
     std::vector<uint32_t> position_of;  // by owner; kNowhere: none of this membership
   };
 
-  explicit BlockOwners(const BlockCacheTrackerOptions& options)
-      : tracker_(std::make_unique<BlockCacheTracker>(options)) {}
+  BlockOwners(const BlockCacheTrackerOptions& options, uint64_t seed)
+      : tracker_(std::make_unique<BlockCacheTracker>(options)), nameless_(seed) {}
 
   BlockCacheTracker& tracker() { return *tracker_; }
   size_t block_bytes() const { return tracker_->hasher().block_bytes(); }  // of text, or four per token id
@@ -60,6 +63,8 @@ class BlockOwners {
 
   // One match in kMatchesPerTiming is timed; of a dry run none.
   void Match(std::span<const BlockHash> blocks, BlockMatches* matches, bool dry_run = false);
+  // The decision's worker, `owner`, gets the prompt: it has its blocks and a response's from now on. For Decision::claim.
+  uint64_t Remember(OwnerId owner, const RoutingKey& key);
   // The request of a decision that remembered its prompt has ended.
   void Settle(const Decision& decision, const Outcome& outcome);
   // The worker's owner by now; none once it has left.
@@ -82,7 +87,12 @@ class BlockOwners {
   OwnerId Enter();
   std::optional<OwnerId> FindOwner(WorkerId worker) const;
 
+  // Of a mean response; none before the first one has ended.
+  size_t ResponseBlocks(double bytes_per_token) const;
+
   const std::unique_ptr<BlockCacheTracker> tracker_;
+  Dice nameless_;
+  MovingMean output_tokens_;
   mutable std::mutex mutex_;                         // leaf; guards owner_of_
   absl::flat_hash_map<uint32_t, OwnerId> owner_of_;  // by WorkerId
 

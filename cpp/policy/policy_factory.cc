@@ -289,6 +289,13 @@ StatusOr<MissChoice> ParseMissChoice(std::string_view word) {
   return WordIsUnknown("miss_choice", word, kWords);
 }
 
+StatusOr<AutoObjective> ParseAutoObjective(std::string_view word) {
+  constexpr std::array<std::string_view, 2> kWords = {"balanced", "ttft"};
+  if (word == "balanced") return AutoObjective::kBalanced;
+  if (word == "ttft") return AutoObjective::kTtft;
+  return WordIsUnknown("auto_objective", word, kWords);
+}
+
 StatusOr<std::unique_ptr<Policy>> MakePolicy(const PolicyOptions& options) {
   const StatusOr<std::string_view> name = CanonicalPolicyName(options.policy);
   if (!name.ok()) return name.status();
@@ -319,7 +326,7 @@ StatusOr<std::unique_ptr<Policy>> MakePolicy(const PolicyOptions& options) {
   if (*name == "auto") {
     return MakeAuto(
         {.block_size = options.block_size, .max_blocks_per_worker = options.max_blocks_per_worker},
-        options.seed);
+        options.auto_objective, options.seed);
   }
   if (*name == "rendezvous_hash") {
     return MakeRendezvousHash(options.hash_function, MakeKeyless(*fallback, options));

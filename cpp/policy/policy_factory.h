@@ -10,6 +10,7 @@
 
 #include "base/status.h"
 #include "hashing/hash.h"
+#include "policy/auto.h"
 #include "policy/cache_aware.h"
 #include "policy/consistent_hash.h"
 #include "policy/load_order.h"
@@ -37,6 +38,8 @@ struct PolicyOptions {
   double cache_threshold = 0.3;              // share of the prompt, 0..1; cache_aware too
   uint32_t load_factor = 1250;               // thousandths, 1000..10000
   HolderBound load_bound = HolderBound::kRoom;
+
+  AutoObjective auto_objective = AutoObjective::kBalanced;
 
   // prefix_aware
   uint32_t load_factor_epsilon = 250;  // thousandths, 10..10000
@@ -82,5 +85,6 @@ StatusOr<HolderBound> ParseHolderBound(std::string_view word);
 StatusOr<EvictionOrder> ParseEvictionOrder(std::string_view word);
 StatusOr<BalanceGate> ParseBalanceGate(std::string_view word);
 StatusOr<MissChoice> ParseMissChoice(std::string_view word);
+StatusOr<AutoObjective> ParseAutoObjective(std::string_view word);
 
 }  // namespace vllm_router

@@ -47,7 +47,7 @@ class Bound {
 class VllmCacheAware final : public Policy {
  public:
   VllmCacheAware(const VllmCacheAwareOptions& options, uint64_t seed, std::unique_ptr<Policy> fallback)
-      : options_(options), owners_(options.tracker), dice_(seed), fallback_(std::move(fallback)) {}
+      : options_(options), owners_(options.tracker, seed), dice_(seed), fallback_(std::move(fallback)) {}
 
   std::string_view name() const override { return "vllm_cache_aware"; }
   KeyParts Needs() const override { return KeyParts::kBlocks | KeyParts::kPromptTokens | fallback_->Needs(); }
@@ -89,7 +89,7 @@ class VllmCacheAware final : public Policy {
     const uint32_t matched = held != nullptr ? held->longest() : 0;
     Decision decision = BlockOwners::DecisionFor(position, reason, matched, key, fleet);
     if (key.dry_run) return decision;
-    decision.claim = owners_.tracker().RecordOpen(owner, key.blocks);
+    decision.claim = owners_.Remember(owner, key);
     owners_.Count(decision);
     return decision;
   }

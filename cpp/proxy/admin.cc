@@ -568,7 +568,7 @@ Task<SharedReply::Reply> Admin::Loads(Lane& lane, Errand& errand) {
           const WorkerUrl& host = fleet.worker(positions.front()).url;
           const LoadAnswer answer = co_await AskLoad(lane, &errand, host, ranks, &source, kLoadsTimeoutMs);
           for (size_t i = 0; i < positions.size(); ++i)
-            gathering.loads[positions[i]] = answer.loads[i].value_or(-1);
+            gathering.loads[positions[i]] = answer.loads[i] ? answer.loads[i]->requests : -1;
           if (--gathering.open == 0) gathering.all_in.Notify();
         }(lane, errand, *fleet, positions, gathering));
   }

@@ -13,10 +13,10 @@ using Ranks = std::vector<std::optional<uint32_t>>;
 // Whether the answer says that there is no such place, rather than that something went wrong.
 bool IsLacking(int status) { return status == 404 || status == 405 || status == 501; }
 
-std::vector<std::optional<int64_t>> Read(LoadSource::At at, std::string_view body, const Ranks& ranks) {
-  std::vector<std::optional<int64_t>> loads;
+std::vector<std::optional<ReportedLoad>> Read(LoadSource::At at, std::string_view body, const Ranks& ranks) {
+  std::vector<std::optional<ReportedLoad>> loads;
   for (const std::optional<uint32_t> rank : ranks) {
-    std::optional<int64_t> load;
+    std::optional<ReportedLoad> load;
     if (at == LoadSource::At::kMetrics) load = LoadInMetrics(body, rank);
     if (at == LoadSource::At::kGetLoad && !rank) load = LoadInGetLoad(body);
     if (at == LoadSource::At::kLoad && !rank) load = LoadInLoad(body);
@@ -39,7 +39,7 @@ Task<LoadAnswer> AskLoad(
     if (!answer.ok()) co_return result;
     if (answer->status == 200) {
       result.loads = Read(at, answer->body, ranks);
-      const auto known = [](const std::optional<int64_t>& load) { return load.has_value(); };
+      const auto known = [](const std::optional<ReportedLoad>& load) { return load.has_value(); };
       if (std::any_of(result.loads.begin(), result.loads.end(), known)) {
         result.heard = true;
         co_return result;
@@ -110,10 +110,12 @@ Task<void> LoadPoller::Poll(std::shared_ptr<Host> host, Workers workers) {
     WorkerLoad& load = workers[i]->load;
     if (answer.loads[i].has_value()) {
       // Ours came and went while the worker counted: what may have been ours is not taken for another's.
-      load.set_remote_requests(
-          std::max<int64_t>(0, *answer.loads[i] - std::max(own[i], load.open_requests())));
+      const int64_t others = answer.loads[i]->requests - std::max(own[i], load.open_requests());
+      const int64_t waiting = answer.loads[i]->waiting - load.own_waiting();
+      load.SetRemote(
+          std::max<int64_t>(0, others), std::clamp<int64_t>(waiting, 0, std::max<int64_t>(0, others)));
     } else if (answer.heard || host->missed >= kForgottenPolls) {
-      load.set_remote_requests(0);
+      load.SetRemote(0, 0);
     }
   }
 }

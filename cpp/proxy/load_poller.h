@@ -3,6 +3,7 @@
 //
 //   reported 9, of which 4 are ours   ->   5 of others   ->   WorkerLoad::requests() = open requests + 5
 //
+// The same of requests that wait, where the worker tells them apart.
 // Where a worker says so is found out by LoadSource. What is not heard for kForgottenPolls polls counts as none. The
 // counters that tickets write are only read. On the control lane.
 #pragma once
@@ -25,7 +26,7 @@ namespace vllm_router {
 // The load of each rank (of the host, for a worker without rank), asked where `source` says and, where that lacks it, at
 // the next place. None of them: nobody answered, or the worker has no such place. `heard`: whether it answered at all.
 struct LoadAnswer {
-  std::vector<std::optional<int64_t>> loads;
+  std::vector<std::optional<ReportedLoad>> loads;
   bool heard = false;
 };
 Task<LoadAnswer> AskLoad(

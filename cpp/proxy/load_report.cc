@@ -14,7 +14,7 @@ namespace vllm_router {
 namespace json = boost::json;
 namespace {
 
-constexpr std::array<std::string_view, 4> kNames = {
+constexpr std::array<std::string_view, 4> kNames = {  // running and waiting by turns
     "vllm:num_requests_running", "vllm:num_requests_waiting", "sglang:num_running_reqs",
     "sglang:num_queue_reqs"};
 constexpr std::string_view kBlanks = " \t";
@@ -102,7 +102,7 @@ std::optional<double> ReadValue(std::string_view line, double most) {
   return value;
 }
 
-std::optional<int64_t> CountIn(std::string_view text, std::string_view member) {
+std::optional<ReportedLoad> CountIn(std::string_view text, std::string_view member) {
   boost::system::error_code error;
   const json::value value = json::parse(json::string_view(text.data(), text.size()), error);
   const json::object* object = error ? nullptr : value.if_object();
@@ -111,15 +111,16 @@ std::optional<int64_t> CountIn(std::string_view text, std::string_view member) {
   if (count == nullptr || !(count->is_int64() || count->is_uint64())) return std::nullopt;
   const int64_t number = count->is_int64() ? count->get_int64() : kMostReportedLoad + 1;
   if (number < 0 || number > kMostReportedLoad) return std::nullopt;
-  return number;
+  return ReportedLoad{.requests = number};
 }
 
 }  // namespace
 
-std::optional<int64_t> LoadInMetrics(std::string_view text, std::optional<uint32_t> rank) {
+std::optional<ReportedLoad> LoadInMetrics(std::string_view text, std::optional<uint32_t> rank) {
   const std::string wanted = rank ? std::to_string(*rank) : std::string();
   std::array<bool, kNames.size()> seen{};
   double sum = 0;
+  double waiting = 0;
   std::string_view line;
   while (const std::optional<size_t> name = NextSample(kNames, &text, &line)) {
     std::string of_rank;
@@ -132,11 +133,12 @@ std::optional<int64_t> LoadInMetrics(std::string_view text, std::optional<uint32
     if (rank && of_rank != wanted) continue;
     seen[*name] = true;
     sum += *value;
+    if (*name % 2 == 1) waiting += *value;
   }
   const bool vllm = seen[0] && seen[1];
   const bool sglang = seen[2] && seen[3];
   if ((!vllm && !sglang) || sum > kMostReportedLoad) return std::nullopt;
-  return static_cast<int64_t>(std::llround(sum));
+  return ReportedLoad{.requests = std::llround(sum), .waiting = std::llround(waiting)};
 }
 
 std::optional<uint64_t> CacheTokensInMetrics(std::string_view text, std::optional<uint32_t> rank) {
@@ -170,8 +172,8 @@ std::optional<uint64_t> CacheTokensInMetrics(std::string_view text, std::optiona
   return sum > 0 ? std::optional(sum) : std::nullopt;
 }
 
-std::optional<int64_t> LoadInGetLoad(std::string_view json) { return CountIn(json, "load"); }
-std::optional<int64_t> LoadInLoad(std::string_view json) { return CountIn(json, "server_load"); }
+std::optional<ReportedLoad> LoadInGetLoad(std::string_view json) { return CountIn(json, "load"); }
+std::optional<ReportedLoad> LoadInLoad(std::string_view json) { return CountIn(json, "server_load"); }
 
 std::string_view LoadSource::target() const {
   constexpr std::array<std::string_view, 4> kTargets = {"/metrics", "/get_load", "/load", ""};

@@ -1,8 +1,8 @@
-// What a worker says of itself. Its load, running and waiting requests together, in one of three ways:
+// What a worker says of itself. Its load, running and waiting requests, in one of three ways:
 //
 //   GET /metrics    Prometheus text: vllm:num_requests_running + ..._waiting, or sglang:num_running_reqs + num_queue_reqs
-//   GET /get_load   SGLang's {"load": 7}
-//   GET /load       vLLM's {"server_load": 7}
+//   GET /get_load   SGLang's {"load": 7}, which does not tell how many wait
+//   GET /load       vLLM's {"server_load": 7}, likewise
 //
 // LoadSource remembers which of them a worker has, so that it is not asked for the others every time:
 //
@@ -25,13 +25,20 @@ namespace vllm_router {
 inline constexpr int64_t kMostReportedLoad = 100'000'000;
 inline constexpr uint64_t kMostCacheTokens = 1'000'000'000;
 
+struct ReportedLoad {
+  int64_t requests = 0;
+  int64_t waiting = 0;  // of them; 0 where the worker does not tell
+
+  friend bool operator==(const ReportedLoad&, const ReportedLoad&) = default;
+};
+
 // The samples of one data-parallel rank (label `engine`, or SGLang's `dp_rank`), or of all, added up.
-std::optional<int64_t> LoadInMetrics(std::string_view text, std::optional<uint32_t> rank);
+std::optional<ReportedLoad> LoadInMetrics(std::string_view text, std::optional<uint32_t> rank);
 // The same of cache tokens; a sample without the label is everybody's.
 std::optional<uint64_t> CacheTokensInMetrics(std::string_view text, std::optional<uint32_t> rank);
 // Of a whole host.
-std::optional<int64_t> LoadInGetLoad(std::string_view json);
-std::optional<int64_t> LoadInLoad(std::string_view json);
+std::optional<ReportedLoad> LoadInGetLoad(std::string_view json);
+std::optional<ReportedLoad> LoadInLoad(std::string_view json);
 
 // One thread.
 class LoadSource {

@@ -673,8 +673,13 @@ void Metrics::Collector::WriteFleet(Page* page, const FleetView& fleet) const {
   });
   page->Gauge("running_requests", "Open requests of the worker through this router.");
   each(load);
+  page->Gauge("waiting_requests", "Open requests of the worker through this router without a first token.");
+  each([](const FleetView::Member& member) { return member.worker->load.own_waiting(); });
   page->Gauge("remote_requests", "Requests of the worker through others, as it said when it was asked last.");
   each([](const FleetView::Member& member) { return member.worker->load.remote_requests(); });
+  page->Gauge(
+      "remote_waiting_requests", "Those of them that wait, where the worker tells running and waiting apart.");
+  each([](const FleetView::Member& member) { return member.worker->load.remote_waiting(); });
   page->Gauge(
       "worker_bytes_per_token",
       "Bytes of a prompt that make a token, as learned from what the worker reports.");

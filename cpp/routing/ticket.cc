@@ -88,7 +88,7 @@ bool Ticket::MoveTo(Ticket&& next) {
 void Ticket::FirstToken() {
   const uint8_t before = SetState(kFirstToken | kBusy, kFirstToken | kFinished);
   if (before != 0) return;
-  worker_->load.ReturnPrefill(share_.queued_prefill);
+  worker_->load.EndWait(share_);
   state_.fetch_and(static_cast<uint8_t>(~kBusy), std::memory_order_release);
 }
 
@@ -97,9 +97,7 @@ bool Ticket::Finish(const Outcome& outcome) {
   // that won has returned it. Nobody moves a finished ticket, so worker and policy stay.
   const uint8_t before = SetState(kFinished, kFinished);
   if ((before & kFinished) != 0) return false;
-  LoadShare rest = share_;
-  if ((before & kFirstToken) != 0) rest.queued_prefill = 0;
-  worker_->load.Return(rest);
+  worker_->load.Return(share_, (before & kFirstToken) == 0);
   policy_->Observe(decision_, outcome);
   if (outcome.prompt_tokens && prompt_.bytes != 0) {
     worker_->bytes_per_token.Learn(prompt_.bytes, *outcome.prompt_tokens);

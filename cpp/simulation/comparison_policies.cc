@@ -12,17 +12,20 @@
 #include "base/dice.h"
 #include "policy/auto.h"
 #include "policy/block_owners.h"
+#include "policy/moving_mean.h"
 
 namespace vllm_router {
 namespace {
 
-constexpr std::array<std::string_view, 8> kNames = {
+constexpr std::array<std::string_view, 10> kNames = {
     "compare_cache_aware_reference",
     "compare_cache_aware_documented",
     "compare_smg",
     "compare_dynamo",
     "compare_lmetric",
     "compare_auto",
+    "compare_auto_v1",
+    "compare_auto_b0",
     "compare_seed_000",
     "compare_seed_004"};
 
@@ -35,7 +38,9 @@ class Comparison : public Policy {
       : name_(name),
         block_size_(options.block_size),
         caches_(caches),
-        owners_({.block_size = options.block_size, .max_blocks_per_worker = options.max_blocks_per_worker}),
+        owners_(
+            {.block_size = options.block_size, .max_blocks_per_worker = options.max_blocks_per_worker},
+            options.seed),
         dice_(options.seed) {}
 
   std::string_view name() const override { return name_; }
@@ -67,7 +72,8 @@ class Comparison : public Policy {
 
   void Observe(const Decision& decision, const Outcome& outcome) override {
     Ended(decision, outcome);
-    if (caches_ != nullptr || outcome.end != Outcome::End::kFinished || outcome.blocks.empty()) return;
+    if (caches_ != nullptr || !learns_responses() || outcome.end != Outcome::End::kFinished) return;
+    if (outcome.blocks.empty()) return;
     owners_.RecordFor(decision.worker, outcome.blocks);
   }
 
@@ -79,6 +85,8 @@ class Comparison : public Policy {
   virtual uint32_t Pick(const RoutingKey& key, const FleetView& fleet) = 0;
   virtual void Sent(const RoutingKey& /*key*/, const Worker& /*worker*/) {}
   virtual void Ended(const Decision& /*decision*/, const Outcome& /*outcome*/) {}
+  // Whether its index gets the blocks of responses when they end.
+  virtual bool learns_responses() const { return true; }
 
   uint32_t held(uint32_t position) const { return held_[position]; }
   uint32_t block_size() const { return block_size_; }
@@ -248,20 +256,36 @@ class LMetric final : public Comparison {
   }
 };
 
-class AutoByEvents final : public Comparison {
+// auto's cost: as it is, with the weights that it had at first, and without its price of later work.
+class AutoCosts final : public Comparison {
  public:
-  using Comparison::Comparison;
+  static constexpr AutoWeights kFirstVersion{0, 0, 0.1, 0.05, 0};
+  static constexpr AutoWeights WithoutPrice() {
+    AutoWeights weights = kAutoBalanced;
+    weights.running = 0;
+    return weights;
+  }
+  AutoCosts(
+      std::string_view name, const PolicyOptions& options, const KnownCaches* caches,
+      const AutoWeights& weights)
+      : Comparison(name, options, caches), weights_(weights) {}
 
  private:
   uint32_t Pick(const RoutingKey& key, const FleetView& fleet) override {
-    const double mean_prompt = MeanPrompt(fleet, key.prompt_tokens);
-    return Smallest(fleet, [&](uint32_t position) {
-      AutoTerms terms = LoadTerms(fleet.worker(position));
-      terms.uncached = Uncached(position, key);
-      terms.mean_prompt = mean_prompt;
-      return AutoCost(terms);
+    const FleetMeans means = MeansOf(fleet, key.prompt_tokens);
+    const uint32_t position = Smallest(fleet, [&](uint32_t candidate) {
+      AutoTerms terms = LoadTerms(fleet.worker(candidate), means);
+      terms.uncached = Uncached(candidate, key);
+      terms.mean_uncached = mean_uncached_.value();
+      return AutoCost(terms, weights_);
     });
+    mean_uncached_.Learn(Uncached(position, key));
+    return position;
   }
+  bool learns_responses() const override { return false; }  // the server's does not
+
+  const AutoWeights weights_;
+  MovingMean mean_uncached_;
 };
 
 class Seed000 final : public Comparison {
@@ -323,8 +347,13 @@ std::unique_ptr<Policy> MakeComparisonPolicy(const PolicyOptions& options, const
     case 4:
       return std::make_unique<LMetric>(*name, options, caches);
     case 5:
-      return std::make_unique<AutoByEvents>(*name, options, caches);
+      return std::make_unique<AutoCosts>(
+          *name, options, caches, options.auto_objective == AutoObjective::kTtft ? kAutoTtft : kAutoBalanced);
     case 6:
+      return std::make_unique<AutoCosts>(*name, options, caches, AutoCosts::kFirstVersion);
+    case 7:
+      return std::make_unique<AutoCosts>(*name, options, caches, AutoCosts::WithoutPrice());
+    case 8:
       return std::make_unique<Seed000>(*name, options, caches);
     default:
       return std::make_unique<Seed004>(*name, options, caches);

@@ -10,6 +10,8 @@
 // | compare_dynamo                      | Dynamo: queued prefill and what is new, in blocks, and active blocks              |
 // | compare_lmetric                     | LMetric: (queued prefill + uncached) * (requests + 1)                             |
 // | compare_auto                        | our own auto, for what KV events are worth to it: ask for it with events          |
+// | compare_auto_v1                     | auto's first version: (q + U * (1 + r / 10)) / s + 0.05 * (c + r * L)             |
+// | compare_auto_b0                     | auto without the price of later work, U * r: a control, since it collapses        |
 // | compare_seed_000                    | longest match above 0.3 unless its load is above 1.25 times the mean, else least load |
 // | compare_seed_004                    | 0.6 * match / longest match + 0.3 * (1 - load / greatest load)                    |
 //

@@ -1,7 +1,8 @@
-// WorkerLoad: what a worker has in hand through us, in four counters (docs/reference/policies.md, "Load").
+// WorkerLoad: what a worker has in hand through us, in five counters (docs/reference/policies.md, "Load").
 //
 //   counter              unit      grows when a ticket is made by    shrinks
 //   open_requests        requests  1                                 when the ticket ends
+//   waiting_requests     requests  1                                 at the first token, or at the end
 //   queued_prefill       tokens    prompt tokens to compute          at the first token, or at the end
 //   expected_output      tokens    estimated output                  when the ticket ends
 //   context              tokens    prompt tokens                     when the ticket ends
@@ -28,12 +29,20 @@ class alignas(64) WorkerLoad {
   int64_t open_requests() const { return open_requests_.load(std::memory_order_relaxed); }
   int64_t remote_requests() const { return remote_requests_.load(std::memory_order_relaxed); }
   int64_t requests() const { return open_requests() + remote_requests(); }  // what policies compare
+  // Without a first token: of ours, and of all.
+  int64_t own_waiting() const { return waiting_requests_.load(std::memory_order_relaxed); }
+  int64_t remote_waiting() const { return remote_waiting_.load(std::memory_order_relaxed); }
+  int64_t waiting_requests() const { return own_waiting() + remote_waiting(); }
   int64_t queued_prefill() const { return queued_prefill_.load(std::memory_order_relaxed); }
   int64_t expected_output() const { return expected_output_.load(std::memory_order_relaxed); }
   int64_t context() const { return context_.load(std::memory_order_relaxed); }
   int64_t outstanding_tokens() const { return queued_prefill() + expected_output(); }
 
-  void set_remote_requests(int64_t requests) { remote_requests_.store(requests, std::memory_order_relaxed); }
+  // Of others; `waiting` of the `requests` have no first token.
+  void SetRemote(int64_t requests, int64_t waiting) {
+    remote_requests_.store(requests, std::memory_order_relaxed);
+    remote_waiting_.store(waiting, std::memory_order_relaxed);
+  }
 
  private:
   friend class Ticket;
@@ -41,9 +50,10 @@ class alignas(64) WorkerLoad {
 
   void Take(const LoadShare& share) {
     open_requests_.fetch_add(1, std::memory_order_relaxed);
-    TakeTokens(share);
+    TakeRest(share);
   }
-  void TakeTokens(const LoadShare& share) {
+  void TakeRest(const LoadShare& share) {
+    waiting_requests_.fetch_add(1, std::memory_order_relaxed);
     if (share.queued_prefill != 0) queued_prefill_.fetch_add(share.queued_prefill, std::memory_order_relaxed);
     if (share.expected_output != 0)
       expected_output_.fetch_add(share.expected_output, std::memory_order_relaxed);
@@ -55,25 +65,30 @@ class alignas(64) WorkerLoad {
     do {
       if (open >= most) return false;
     } while (!open_requests_.compare_exchange_weak(open, open + 1, std::memory_order_relaxed));
-    TakeTokens(share);
+    TakeRest(share);
     return true;
   }
-  void ReturnPrefill(uint32_t tokens) {
-    if (tokens != 0) queued_prefill_.fetch_sub(tokens, std::memory_order_relaxed);
+  // The first token came.
+  void EndWait(const LoadShare& share) {
+    waiting_requests_.fetch_sub(1, std::memory_order_relaxed);
+    if (share.queued_prefill != 0) queued_prefill_.fetch_sub(share.queued_prefill, std::memory_order_relaxed);
   }
-  void Return(const LoadShare& share) {
+  // `waits`: the first token has not come.
+  void Return(const LoadShare& share, bool waits) {
     open_requests_.fetch_sub(1, std::memory_order_relaxed);
-    ReturnPrefill(share.queued_prefill);
+    if (waits) EndWait(share);
     if (share.expected_output != 0)
       expected_output_.fetch_sub(share.expected_output, std::memory_order_relaxed);
     if (share.context != 0) context_.fetch_sub(share.context, std::memory_order_relaxed);
   }
 
   std::atomic<int64_t> open_requests_{0};
+  std::atomic<int64_t> waiting_requests_{0};
   std::atomic<int64_t> queued_prefill_{0};
   std::atomic<int64_t> expected_output_{0};
   std::atomic<int64_t> context_{0};
   std::atomic<int64_t> remote_requests_{0};
+  std::atomic<int64_t> remote_waiting_{0};
 };
 
 }  // namespace vllm_router

@@ -1173,7 +1173,9 @@ class Router:
     def worker_urls(self) -> list[str]:
         """URLs of all workers, in fleet order; what `Batch.workers` indexes."""
 
-    def _worker_rows(self) -> list[tuple[str, bool, bool, int, float, int | None, int, int, int, int]]: ...
+    def _worker_rows(
+        self,
+    ) -> list[tuple[str, bool, bool, int, float, int | None, int, int, int, int, int]]: ...
 
 class replay:  # noqa: N801
     """Traces through the product's own policies, before simulated engines (the submodule `_core.replay`)."""

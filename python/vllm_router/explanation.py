@@ -48,6 +48,8 @@ class RankedWorker(NamedTuple):
     """Prompt tokens of open requests."""
     weight: float
     """Relative capacity."""
+    waiting_requests: int
+    """Open requests before their first token."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -86,6 +86,8 @@ class WorkerInfo(NamedTuple):
     """Prompt tokens of open requests."""
     selections: int
     """Decisions that chose this worker, ever."""
+    waiting_requests: int
+    """Open requests before their first token."""
 
 
 class Router(_core.Router):

@@ -868,6 +868,16 @@ class RouterArgs:
         policies=("cache_aware",),
         more="Without it, one worker gets all who share a system prompt, until load parts them.",
     )
+    auto_objective: str = option(
+        "balanced",
+        Choice(("balanced", "ttft")),
+        "what auto keeps low",
+        group=_POLICY,
+        scope="routing",
+        policies=("auto",),
+        more="balanced: times to first token and of whole responses. ttft: times to first token alone; whole "
+        "responses to long prompts then take 20 to 50 % longer near capacity.",
+    )
     miss_choice: str = option(
         "least_load",
         Choice(("least_load", "smallest_tree")),

@@ -1,4 +1,4 @@
-"""benchmarks/replay_bars.py: every bar has a value, in small, with policies that every build has."""
+"""benchmarks/replay_bars.py: every bar has a value, in small; what decides; what is said of mistakes."""
 
 import re
 from pathlib import Path
@@ -6,67 +6,49 @@ from pathlib import Path
 import pytest
 
 from benchmarks import replay_bars
+from benchmarks.replay_bars import Bar
 
 CHATS = str(Path(__file__).parents[1] / "data" / "mooncake_conversation_chats.jsonl")
+SMALL = ["--seeds", "1", "--size", "0.02"]
 
 
-@pytest.fixture
-def _common_policies(monkeypatch):
-    monkeypatch.setattr(replay_bars, "WORKERS", 1)  # so that few requests are many for the fleet
-    monkeypatch.setattr(replay_bars, "AUTO", "vllm_cache_aware")
-    for name in ("DOCUMENTED", "REFERENCE", "SMG", "LMETRIC"):
-        monkeypatch.setattr(replay_bars, name, "round_robin")
-    monkeypatch.setattr(replay_bars, "RIVALS", ("least_load", "no_such_policy"))
+def lines(text):
+    return [line for line in text.splitlines() if re.match(r" {1,2}\d{1,2} \w", line)]
 
 
-def lines(text, words):
-    return [line for line in text.splitlines() if re.match(words, line)]
-
-
-@pytest.mark.usefixtures("_common_policies")
-def test_every_bar_is_printed_with_its_value_and_its_worst(capsys):
-    small = ["--size", "0.05", "--seeds", "1", "--fleets", "1", "--caches", "1", "--trace", CHATS]
-    status = replay_bars.main(small)
+def test_bars_are_printed_with_their_values_and_worst_cells(capsys):
+    status = replay_bars.main(
+        [*SMALL, "--workloads", "rag", "hot", "--bars", "2", "3", "7", "9", "10", "--cells"]
+    )
     said = capsys.readouterr().out
-    wanted = list(replay_bars.bars([1], [1.0]))
-    measured = [re.split(r" {2,}", line.strip()) for line in lines(said, r" +\d ")]
-    assert len(measured) == len(wanted), said
-    for bar, line in zip(wanted, lines(said, r" +\d "), strict=True):
-        assert line.split()[:2] == [str(bar.number), bar.workload]
-        value, worst = re.search(r"(\S+) \[ *(\S+)\]", line).groups()
-        assert value == worst  # one seed
-        assert line.endswith("DOES NOT HOLD") != (bar.holds(float(worst)) and line.endswith("holds")), line
+    wanted = [bar for bar in replay_bars.BARS if bar.number in (2, 3, 7, 9, 10) and "chat" not in bar.needs]
+    assert [line[4:54].strip() for line in lines(said)] == [bar.what for bar in wanted]
+    for bar, line in zip(wanted, lines(said), strict=True):
+        of_means, worst = (float(number) for number in line[54:72].split())
+        assert of_means == worst  # one seed
+        assert ("DOES NOT HOLD" in line) != bar.holds(worst)
+        assert re.search(r"(rag|hot).* \([0-9.]+\)$", line)
+    assert "    rag 4 workers 0.95" in said
     broken = said.count("DOES NOT HOLD")
     assert status == (1 if broken else 0)
-    assert f"{len(wanted) - broken} hold, {broken} do not, 0 were not measured" in said
+    assert f"{len(wanted) - broken} hold, {broken} do not; " in said
 
 
-@pytest.mark.usefixtures("_common_policies")
-def test_some_bars_of_some_workloads_are_chosen(capsys):
-    replay_bars.main(["--workloads", "rag", "--bars", "4", "--size", "0.02", "--seeds", "2"])
-    said = capsys.readouterr().out
-    assert [line.split()[:3] for line in lines(said, r" +\d ")] == [
-        ["4", "rag", "hit_share"],
-        ["4", "rag", "ttft_p90_s"],
-    ]
-
-
-def test_without_its_trace_or_policy_a_bar_is_said_to_be_not_measured(capsys, monkeypatch):
+def test_without_its_trace_conversation_is_said_to_be_left_out(capsys, monkeypatch):
     monkeypatch.delenv("REPLAY_TRACE", raising=False)
-    monkeypatch.setattr(replay_bars, "AUTO", "no_such_policy")
-    assert replay_bars.main(["--workloads", "conversation", "rag", "--bars", "4", "--size", "0.01"]) == 0
+    assert replay_bars.main(["--workloads", "conversation"]) == 0
     said = capsys.readouterr().out
-    assert said.count("not measured: its trace is not here: name the file with --trace or REPLAY_TRACE") == 4
-    assert said.count("not measured: this build has no policy no_such_policy") == 2
-    assert "0 hold, 0 do not, 6 were not measured" in said
+    assert "conversation is not measured: its trace is not here; name it with --trace or REPLAY_TRACE" in said
+    assert lines(said) == []
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
         (["--trace", "no.jsonl"], "the trace no.jsonl is not there"),
-        (["--seeds", "0"], "--seeds and --fleets must be 1 or more"),
-        (["--bars", "9"], "invalid choice: 9"),
+        (["--seeds", "0"], "--seeds and --jobs must be 1 or more"),
+        (["--jobs", "0"], "--seeds and --jobs must be 1 or more"),
+        (["--bars", "11"], "invalid choice: 11"),
         (["--workloads", "x"], "invalid choice: 'x'"),
     ],
 )
@@ -77,8 +59,45 @@ def test_a_mistake_is_one_sentence(capsys, words, sentence):
     assert sentence in capsys.readouterr().err
 
 
-def test_a_bar_breaks_on_its_worst_seed():
-    bar = replay_bars.Bar(1, "rag", "x", 2.0, lambda *_: 0.0)
-    assert (bar.worst([1, 3, 2]), bar.holds(2.0), bar.holds(2.1)) == (3, True, False)
-    floor = replay_bars.Bar(1, "rag", "x", 2.0, lambda *_: 0.0, at_least=True)
-    assert (floor.worst([1, 3, 2]), floor.holds(2.0), floor.holds(1.9)) == (1, True, False)
+def test_a_trace_that_saturates_nothing_is_a_mistake(capsys):
+    words = [
+        "--workloads",
+        "conversation",
+        "--bars",
+        "1",
+        "--seeds",
+        "1",
+        "--size",
+        "0.001",
+        "--trace",
+        CHATS,
+    ]
+    assert replay_bars.main(words) == 2
+    assert capsys.readouterr().err.startswith("replay_bars.py: error: no rate saturates this fleet")
+
+
+@pytest.mark.parametrize(
+    ("of_means", "holds", "shown"), [(False, False, "1.414    2.000"), (True, True, "1.414    2.000")]
+)
+def test_the_worst_seed_decides_or_the_mean_of_the_seeds(capsys, of_means, holds, shown):
+    seeds = [{"a": 1.0, "b": 0.5}, {"a": 2.0, "b": 0.5}]
+    bar = Bar(1, "x", 1.5, None, lambda _, seed: seeds[seed - 1], of_means=of_means)
+    assert replay_bars.measure(bar, replay_bars.Bench([], None, 1, 1), 2, False) is holds
+    said = capsys.readouterr().out
+    assert shown in said
+    assert said.endswith("a (1.414)\n")
+
+
+def test_a_floor_is_broken_from_below():
+    floor = Bar(1, "x", 2.0, None, lambda *_: {}, at_least=True)
+    assert (
+        floor.worst([1, 3, 2]),
+        floor.worst_cell({"a": 3, "b": 1}),
+        floor.holds(2.0),
+        floor.holds(1.9),
+    ) == (
+        1,
+        "b",
+        True,
+        False,
+    )

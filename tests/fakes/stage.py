@@ -194,8 +194,8 @@ class Stage:
                 worker.stop()
         if descriptors() != self._before:
             gc.collect()  # somebody else's garbage may have held one
-        now = descriptors()
-        assert not now.items() - self._before.items(), "descriptors leaked"
+        leaked = dict(descriptors().items() - self._before.items())
+        assert not leaked, f"descriptors leaked: {leaked}"
 
 
 def error_of(message: Message) -> dict[str, Any]:

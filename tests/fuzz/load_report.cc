@@ -9,10 +9,11 @@
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace vllm_router;
   const std::string_view text = AsText(data, size);
-  const auto fits = [](std::optional<int64_t> load) {
-    return !load || (*load >= 0 && *load <= kMostReportedLoad);
+  const auto fits = [](std::optional<ReportedLoad> load) {
+    return !load ||
+           (load->waiting >= 0 && load->waiting <= load->requests && load->requests <= kMostReportedLoad);
   };
-  const std::optional<int64_t> all = LoadInMetrics(text, std::nullopt);
+  const std::optional<ReportedLoad> all = LoadInMetrics(text, std::nullopt);
   FUZZ_CHECK(fits(all));
   FUZZ_CHECK(fits(LoadInMetrics(text, 0)));
   FUZZ_CHECK(fits(LoadInGetLoad(text)));

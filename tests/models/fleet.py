@@ -18,6 +18,7 @@ class Worker:
     healthy: bool = True
     draining: bool = False
     requests: int = 0
+    waiting: int = 0
     prefill: int = 0
     output: int = 0
     context: int = 0

@@ -8,13 +8,14 @@ import math
 from collections import Counter
 from collections.abc import Collection, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar
 
 from tests.models.block_cache_tracker import BlockCacheTracker
 from tests.models.dice import Dice
 from tests.models.fleet import Fleet, Worker
 from tests.models.hash_ring import HashRing
 from tests.models.hashing import ring_hash, xxh3
+from tests.models.moving_mean import MovingMean
 
 Key = tuple[str, str] | None
 Answer = tuple[int, str] | None
@@ -202,6 +203,32 @@ class RendezvousHash(KeyedPolicy):
         return max(eligible, key=rank), "failover"
 
 
+class LearnedBlocks:
+    """What workers were sent, and behind each prompt as many nameless blocks as a mean response fills."""
+
+    def __init__(self, max_blocks_per_worker: int, block_size: int) -> None:
+        self.tracker = BlockCacheTracker(max_blocks_per_worker)
+        self.block_size = block_size
+        self.output_tokens = MovingMean()
+        self.nameless = 0
+
+    def held(self, blocks: Sequence[int], fleet: Fleet, eligible: Sequence[int]) -> dict[int, int]:
+        held = self.tracker.match(blocks)
+        return {i: held.get(str(fleet.members[i].id), 0) for i in eligible}
+
+    def forget_others(self, fleet: Fleet) -> None:
+        for gone in set(self.tracker.used) - {str(worker.id) for worker in fleet.members}:
+            self.tracker.remove(gone)
+
+    def record(self, worker: Worker, blocks: Sequence[int]) -> None:
+        response = math.floor(self.output_tokens.value / self.block_size + 0.5)
+        self.nameless += response
+        self.tracker.record(str(worker.id), [*blocks, *(i - self.nameless for i in range(response))])
+
+    def finish(self, output_tokens: int) -> None:
+        self.output_tokens.learn(min(output_tokens, 32_768))
+
+
 class VllmCacheAware:
     """Asked with the names of a prompt's blocks; an answer is (position, reason, matched, total)."""
 
@@ -212,7 +239,7 @@ class VllmCacheAware:
         cache_threshold: float = 0.3,
         load_factor: int = 1250,
         load_bound: str = "room",
-        block_size: int = 16,  # noqa: ARG002
+        block_size: int = 16,
         prefix_load_floor: int = 0,
     ) -> None:
         self.dice = Dice(seed)
@@ -220,7 +247,7 @@ class VllmCacheAware:
         self.threshold = cache_threshold
         self.factor = Fraction(load_factor, 1000)
         self.bound = load_bound
-        self.tracker = BlockCacheTracker(max_blocks_per_worker)
+        self.learned = LearnedBlocks(max_blocks_per_worker, block_size)
 
     def has_room(self, fleet: Fleet, eligible: Sequence[int], position: int) -> bool:
         worker = fleet.members[position]
@@ -235,16 +262,14 @@ class VllmCacheAware:
     def choose(
         self, blocks: Sequence[int], fleet: Fleet, tried: Collection[int] = ()
     ) -> tuple[int, str, int, int] | None:
-        for gone in set(self.tracker.used) - {str(worker.id) for worker in fleet.members}:
-            self.tracker.remove(gone)
+        self.learned.forget_others(fleet)
         eligible = fleet.eligible(tried)
         if not eligible:
             return None
         total = len(blocks)
         if total == 0:
             return least_loaded(fleet, eligible, self.dice), "prefix_miss", 0, 0
-        held = self.tracker.match(blocks)
-        hits = {i: held.get(str(fleet.members[i].id), 0) for i in eligible}
+        hits = self.learned.held(blocks, fleet, eligible)
         candidates = [i for i in eligible if hits[i] > self.threshold * total]
         room = [i for i in candidates if self.has_room(fleet, eligible, i)]
         if room:
@@ -254,17 +279,39 @@ class VllmCacheAware:
         else:
             chosen = least_loaded(fleet, eligible, self.dice)
             reason = "overflow" if candidates else "prefix_miss"
-        self.tracker.record(str(fleet.members[chosen].id), blocks)
+        self.learned.record(fleet.members[chosen], blocks)
         return chosen, reason, hits[chosen], total
 
 
 class Auto:
     """Asked with a prompt's blocks and tokens; an answer is (position, reason, matched, total)."""
 
-    def __init__(self, seed: int, max_blocks_per_worker: int = 100_000, block_size: int = 16) -> None:
+    WEIGHTS: ClassVar = {"balanced": (0.5, 0.7, 0.125, 0.02, 0.01), "ttft": (0.5, 1, 0.08, 0.005, 0.015)}
+
+    def __init__(
+        self,
+        seed: int,
+        max_blocks_per_worker: int = 100_000,
+        block_size: int = 16,
+        objective: str = "balanced",
+    ) -> None:
         self.dice = Dice(seed)
         self.block_size = block_size
-        self.tracker = BlockCacheTracker(max_blocks_per_worker)
+        self.learned = LearnedBlocks(max_blocks_per_worker, block_size)
+        self.weights = self.WEIGHTS[objective]
+        self.uncached = MovingMean()
+
+    def cost(self, worker: Worker, uncached: int, mean_prompt: float, mean_requests: float) -> float:
+        ahead, waiting, running, context, crowd = self.weights
+        k, r = worker.waiting, worker.requests
+        own = uncached * (1 + waiting * k)
+        places = crowd * mean_prompt * r * r / (mean_requests + 1)
+        waits = worker.prefill + ahead * k * self.uncached.value + own + places
+        return (
+            waits / (worker.weight / 1000)
+            + running * uncached * r
+            + context * (worker.context + r * mean_prompt)
+        )
 
     def choose(
         self,
@@ -275,32 +322,22 @@ class Auto:
         *,
         has_blocks: bool = True,
     ) -> tuple[int, str, int, int] | None:
-        for gone in set(self.tracker.used) - {str(worker.id) for worker in fleet.members}:
-            self.tracker.remove(gone)
+        self.learned.forget_others(fleet)
         eligible = fleet.eligible(tried)
         if not eligible:
             return None
-        held = self.tracker.match(blocks) if blocks else {}
-        hits = {i: held.get(str(fleet.members[i].id), 0) for i in eligible}
+        hits = self.learned.held(blocks, fleet, eligible)
+        uncached = {i: max(1, prompt_tokens - hits[i] * self.block_size) for i in eligible}
         requests = sum(fleet.members[i].requests for i in eligible)
         context = sum(fleet.members[i].context for i in eligible)
-        mean = context / requests if requests else prompt_tokens
-
-        def cost(position: int) -> float:
-            worker = fleet.members[position]
-            uncached = max(1, prompt_tokens - hits[position] * self.block_size)
-            work = worker.prefill + uncached * (1 + 0.1 * worker.requests)
-            return work / (worker.weight / 1000) + 0.05 * (worker.context + worker.requests * mean)
-
-        costs = {i: cost(i) for i in eligible}
+        means = (context / requests if requests else prompt_tokens, requests / len(eligible))
+        costs = {i: self.cost(fleet.members[i], uncached[i], *means) for i in eligible}
         cheapest = [i for i in eligible if costs[i] == min(costs.values())]
         chosen = least_loaded(fleet, cheapest, self.dice)
+        self.uncached.learn(uncached[chosen])
         if blocks:
-            self.tracker.record(str(fleet.members[chosen].id), blocks)
+            self.learned.record(fleet.members[chosen], blocks)
         return chosen, "lowest_cost" if has_blocks else "fallback", hits[chosen], len(blocks)
-
-    def finish(self, position: int, blocks: Sequence[int], fleet: Fleet) -> None:
-        self.tracker.record(str(fleet.members[position].id), blocks)
 
 
 class PrefixAware:

@@ -11,8 +11,11 @@ from vllm_router import _core_testing as testing
 
 PROMPTS = st.lists(st.integers(0, 2), max_size=6)
 WHICH = st.integers(0, 5)
-LOADS = st.tuples(
-    st.integers(0, 5), st.sampled_from([0, 7, 100, 5000]), st.sampled_from([0, 64, 900, 30_000])
+LOADS = st.tuples(  # requests, of them waiting, prefill, context
+    st.integers(0, 5),
+    st.integers(0, 3),
+    st.sampled_from([0, 7, 100, 5000]),
+    st.sampled_from([0, 64, 900, 30_000]),
 )
 STEPS = st.one_of(
     st.tuples(st.just("ask"), PROMPTS, st.integers(0, 40), st.lists(WHICH, max_size=2, unique=True)),
@@ -20,7 +23,7 @@ STEPS = st.one_of(
     st.tuples(st.just("load"), WHICH, LOADS),
     st.tuples(st.just("add"), st.integers(1, 5), st.sampled_from([1000, 1000, 2000, 500])),
     st.tuples(st.sampled_from(["remove", "heal", "hurt", "drain"]), WHICH),
-    st.tuples(st.just("finish"), WHICH, PROMPTS.filter(bool)),
+    st.tuples(st.just("finish"), WHICH, st.sampled_from([0, 1, 16, 100])),
 )
 STORIES = st.lists(STEPS, min_size=10, max_size=60)
 URLS = ("http://w1:8000", "http://w2:8000", "http://w3:8000")
@@ -35,15 +38,24 @@ def chain(prompt: list[int]) -> list[int]:
     return names
 
 
+def set_load(policy: testing.PolicyHarness, url: str, load: tuple[int, int, int, int]) -> None:
+    requests, waiting, prefill, context = load
+    policy.set_load(url, requests, waiting=waiting, prefill=prefill, context=context)
+
+
 @given(
     story=STORIES,
     capacity=st.integers(1, 12),
     block_size=st.sampled_from([1, 16]),
+    objective=st.sampled_from(["balanced", "ttft"]),
     seed=st.integers(0, 2**64 - 1),
 )
-def test_it_answers_as_its_twin_does(story: list[Any], capacity: int, block_size: int, seed: int) -> None:
-    policy = testing.PolicyHarness("auto", seed=seed, max_blocks_per_worker=capacity, block_size=block_size)
-    twin, fleet = Auto(seed, capacity, block_size), Fleet()
+def test_it_answers_as_its_twin_does(
+    story: list[Any], capacity: int, block_size: int, objective: str, seed: int
+) -> None:
+    options = {"max_blocks_per_worker": capacity, "block_size": block_size, "auto_objective": objective}
+    policy = testing.PolicyHarness("auto", seed=seed, **options)
+    twin, fleet = Auto(seed, capacity, block_size, objective), Fleet()
     for url in URLS:
         policy.add(url)
         fleet.add(url)
@@ -61,11 +73,11 @@ def test_it_answers_as_its_twin_does(story: list[Any], capacity: int, block_size
             position = which % len(fleet.members)
             worker = fleet.members[position]
             if what == "load":
-                worker.requests, worker.prefill, worker.context = rest[0]
-                policy.set_load(worker.url, worker.requests, prefill=worker.prefill, context=worker.context)
+                worker.requests, worker.waiting, worker.prefill, worker.context = rest[0]
+                set_load(policy, worker.url, rest[0])
             elif what == "finish":
-                twin.finish(position, chain(rest[0]), fleet)
-                policy.finish_blocks(position, chain(rest[0]))
+                twin.learned.finish(rest[0])
+                policy.finish_blocks(position, rest[0])
             elif what == "remove":
                 policy.remove(worker.url)
                 fleet.remove(worker.url)
@@ -78,43 +90,77 @@ def test_it_answers_as_its_twin_does(story: list[Any], capacity: int, block_size
 
 
 SIZES = st.integers(0, 2**31)
+COUNTS = st.integers(0, 10_000)
 TERMS = st.fixed_dictionaries(
     {
         "queued": SIZES,
+        "waiting": COUNTS,
         "uncached": st.integers(1, 2**31),
-        "requests": st.integers(0, 10_000),
+        "requests": COUNTS,
         "context": SIZES,
+        "mean_uncached": SIZES,
         "mean_prompt": st.integers(1, 2**31),
+        "mean_requests": st.floats(0, 10_000),
         "weight": st.sampled_from([0.01, 0.5, 1.0, 2.0, 100.0]),
     }
 )
+OBJECTIVES = st.sampled_from(["balanced", "ttft"])
 
 
 @given(
+    objective=OBJECTIVES,
     terms=TERMS,
-    name=st.sampled_from(["queued", "uncached", "requests", "context"]),
+    name=st.sampled_from(["queued", "waiting", "uncached", "requests", "context", "mean_uncached"]),
     more=st.integers(1, 10**6),
 )
-def test_more_of_anything_never_costs_less_and_no_cost_is_out_of_bounds(terms, name, more):
-    cost = testing.auto_cost(**terms)
+def test_more_of_anything_never_costs_less_and_no_cost_is_out_of_bounds(objective, terms, name, more):
+    cost = testing.auto_cost(objective, **terms)
     assert 0 < cost < float("inf")
-    assert testing.auto_cost(**{**terms, name: terms[name] + more}) >= cost
+    assert testing.auto_cost(objective, **{**terms, name: terms[name] + more}) >= cost
+
+
+@given(objective=OBJECTIVES, terms=TERMS, factor=st.sampled_from([2.0, 16.0]))
+def test_twice_the_speed_is_half_the_work_that_waits(objective, terms, factor):
+    waits = {**terms, "requests": 0, "context": 0, "mean_requests": 0}
+    faster = {**waits, "weight": waits["weight"] * factor}
+    cost = testing.auto_cost(objective, **waits)
+    assert abs(testing.auto_cost(objective, **faster) * factor - cost) <= 1e-9 * cost
+
+
+def fleet_with(loads, objective):
+    policy = testing.PolicyHarness("auto", seed=1, auto_objective=objective)
+    for url in URLS:
+        policy.add(url)
+    for _ in range(3):
+        policy.choose_blocks([], prompt_tokens=100)  # now there is a mean
+    for url, load in zip(URLS, loads, strict=True):
+        set_load(policy, url, load)
+    return policy
+
+
+THREE_LOADS = st.lists(LOADS, min_size=3, max_size=3)
+
+
+@given(loads=THREE_LOADS, prompt=PROMPTS.filter(bool), objective=OBJECTIVES)
+def test_to_hold_more_never_loses_the_request(loads, prompt, objective):
+    blocks, tokens = chain(prompt), 16 * len(prompt) + 5
+    chosen = fleet_with(loads, objective).choose_blocks(blocks, prompt_tokens=tokens)[0]
+    policy = fleet_with(loads, objective)
+    others = [i for i in range(3) if i != chosen]
+    policy.choose_blocks(blocks, others, prompt_tokens=100)  # now it holds them, and the mean is as it was
+    assert policy.choose_blocks(blocks, prompt_tokens=tokens)[0] == chosen
 
 
 @given(
-    loads=st.lists(LOADS, min_size=3, max_size=3),
+    loads=THREE_LOADS,
     prompt=PROMPTS.filter(bool),
+    objective=OBJECTIVES,
+    less=st.tuples(st.integers(0, 3), st.integers(0, 5000)),
 )
-def test_to_hold_more_never_loses_the_request(loads, prompt):
-    def choice(holder: int | None = None) -> int:
-        policy = testing.PolicyHarness("auto", seed=1)
-        for url in URLS:
-            policy.add(url)
-        if holder is not None:
-            policy.finish_blocks(holder, chain(prompt))
-        for url, (requests, prefill, context) in zip(URLS, loads, strict=True):
-            policy.set_load(url, requests, prefill=prefill, context=context)
-        return policy.choose_blocks(chain(prompt), prompt_tokens=16 * len(prompt) + 5)[0]
-
-    chosen = choice()
-    assert choice(holder=chosen) == chosen
+def test_less_that_waits_never_loses_the_request(loads, prompt, objective, less):
+    blocks, tokens = chain(prompt), 16 * len(prompt) + 5
+    chosen = fleet_with(loads, objective).choose_blocks(blocks, prompt_tokens=tokens)[0]
+    requests, waiting, prefill, context = loads[chosen]
+    lighter = list(loads)
+    lighter[chosen] = (requests, max(0, waiting - less[0]), max(0, prefill - less[1]), context)
+    assert fleet_with(lighter, objective).choose_blocks(blocks, prompt_tokens=tokens)[0] == chosen

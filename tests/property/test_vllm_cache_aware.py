@@ -18,6 +18,7 @@ STEPS = st.one_of(
     st.tuples(st.just("load"), WHICH, st.integers(0, 6)),
     st.tuples(st.just("add"), st.integers(1, 5), st.sampled_from([1000, 1000, 2000])),
     st.tuples(st.sampled_from(["remove", "heal", "hurt", "drain"]), WHICH),
+    st.tuples(st.just("finish"), WHICH, st.sampled_from([0, 1, 16, 100])),
 )
 STORIES = st.lists(STEPS, min_size=10, max_size=60)
 OPTIONS = st.fixed_dictionaries(
@@ -66,15 +67,18 @@ def test_it_answers_as_its_twin_does(story: list[Any], options: dict[str, Any], 
             if reason == "prefix_hit" and options.get("load_bound", "room") == "room":
                 bound = cap(fleet, fleet.eligible(tried), position, twin.factor)
                 assert worker.requests < max(bound, twin.floor)
-            limit = twin.tracker.capacity
-            assert all(len(blocks) <= limit for blocks in twin.tracker.used.values())
+            limit = twin.learned.tracker.capacity
+            assert all(len(blocks) <= limit for blocks in twin.learned.tracker.used.values())
         elif what == "add":
             url = f"http://w{which}:8000"
             if fleet.add(url, rest[0]):
                 policy.add(url, rest[0] / 1000)
         elif fleet.members:
             worker = fleet.members[which % len(fleet.members)]
-            if what == "load":
+            if what == "finish":
+                twin.learned.finish(rest[0])
+                policy.finish_blocks(which % len(fleet.members), rest[0])
+            elif what == "load":
                 worker.requests = rest[0]
                 policy.set_load(worker.url, rest[0])
             elif what == "remove":

@@ -70,6 +70,8 @@ def test_what_others_send_counts_for_policies(stage, flavour):
     for _ in range(4):
         client.ask("POST", "/v1/completions", body=b"{}")
     eventually(lambda: metrics(router, "processed_requests_total") == {busy.url: 0, idle.url: 4})
+    waiting = {"vllm metrics": 2, "sglang metrics": 3}.get(flavour, 0)  # the others do not tell
+    assert metrics(router, "remote_waiting_requests") == {busy.url: waiting, idle.url: 0}
     assert metrics(router, "worker_load")[busy.url] == 7
     assert metrics(router, "load_polls_total")["ok"] > 0
     assert router.loads() == [0, 0]  # the tickets' own counters are nobody else's
@@ -97,6 +99,8 @@ def test_own_requests_are_not_counted_twice(stage):
     router.wait_for_load(2)
     wait_for_remote(router, worker, 1)  # 3 in all, 2 of them ours
     assert metrics(router, "worker_load")[worker.url] == 3
+    assert metrics(router, "waiting_requests")[worker.url] == 2
+    assert metrics(router, "remote_waiting_requests")[worker.url] <= 1
     gate.open()
     for client in clients:
         assert client.read_response().status == 200

@@ -22,16 +22,16 @@ sglang:num_queue_reqs{model_name="m",dp_rank="0"} 1
 @pytest.mark.parametrize(
     ("text", "rank", "load"),
     [
-        (VLLM, None, 9),
-        (VLLM, 0, 7),
-        (VLLM, 1, 2),
+        (VLLM, None, (9, 4)),
+        (VLLM, 0, (7, 4)),
+        (VLLM, 1, (2, 0)),
         (VLLM, 2, None),
-        (VLLM.replace("\n", "\r\n"), None, 9),
-        (SGLANG, None, 6),
-        (SGLANG, 0, 6),
-        ("vllm:num_requests_running 1\nvllm:num_requests_waiting 2e0 1700000000000", None, 3),
+        (VLLM.replace("\n", "\r\n"), None, (9, 4)),
+        (SGLANG, None, (6, 1)),
+        (SGLANG, 0, (6, 1)),
+        ("vllm:num_requests_running 1\nvllm:num_requests_waiting 2e0 1700000000000", None, (3, 2)),
         ("vllm:num_requests_running 1\nvllm:num_requests_waiting 2", 0, None),  # no rank says so
-        ('vllm:num_requests_running { a = "}\\"\\\\\\n" , } 1\nvllm:num_requests_waiting\t2', None, 3),
+        ('vllm:num_requests_running { a = "}\\"\\\\\\n" , } 1\nvllm:num_requests_waiting\t2', None, (3, 2)),
         ("", None, None),
         ("vllm:num_requests_running 1\n", None, None),  # waiting is missing
         ("vllm:num_requests_running 1\nsglang:num_queue_reqs 1\n", None, None),
@@ -64,14 +64,14 @@ def test_loads_in_metrics(text, rank, load):
 def test_a_sample_that_is_not_as_it_should_be_makes_the_whole_none(sample):
     good = "vllm:num_requests_running 1\nvllm:num_requests_waiting 2\n"
     blank = "" if sample.startswith("{") else " "
-    assert testing.load_in_metrics(good) == 3
+    assert testing.load_in_metrics(good) == (3, 2)
     assert testing.load_in_metrics(f"{good}vllm:num_requests_running{blank}{sample}\n") is None
 
 
 def test_the_sum_has_the_limit_too():
     half = testing.MOST_REPORTED_LOAD // 2
     text = f"vllm:num_requests_running {half}\nvllm:num_requests_waiting "
-    assert testing.load_in_metrics(text + str(half)) == 2 * half
+    assert testing.load_in_metrics(text + str(half)) == (2 * half, half)
     assert testing.load_in_metrics(text + str(half + 1)) is None
 
 
@@ -111,8 +111,8 @@ def test_cache_tokens_in_metrics(text, rank, tokens):
 @pytest.mark.parametrize(("read", "member"), [("load_in_get_load", "load"), ("load_in_load", "server_load")])
 def test_loads_in_json(read, member):
     load_in = getattr(testing, read)
-    assert load_in(f'{{"{member}": 7, "x": null}}') == 7
-    assert load_in(f'{{"{member}": 0}}') == 0
+    assert load_in(f'{{"{member}": 7, "x": null}}') == (7, 0)
+    assert load_in(f'{{"{member}": 0}}') == (0, 0)
     wrong = ["-1", "1.5", '"7"', "null", "1e2", "[7]", str(testing.MOST_REPORTED_LOAD + 1), str(2**64 - 1)]
     for value in wrong:
         assert load_in(f'{{"{member}": {value}}}') is None, value

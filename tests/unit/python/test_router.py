@@ -184,7 +184,7 @@ def test_worker_urls_are_any_collection_but_not_one_string():
 
 def test_workers_are_named_tuples():
     (worker,) = Router("random", URLS[:1]).workers
-    assert worker == WorkerInfo(URLS[0], True, False, 0, 1.0, None, 0, 0, 0, 0)
+    assert worker == WorkerInfo(URLS[0], True, False, 0, 1.0, None, 0, 0, 0, 0, 0)
     assert worker.url == URLS[0]
     assert worker.selections == 0
 

@@ -176,6 +176,7 @@ OTHER_VALUES: dict[str, tuple[str, Any]] = {
     "routing-text-limit": ("65536", 65536),
     "balance-gate": ("fleet", "fleet"),
     "spread-starts": ("", True),  # on anyway
+    "auto-objective": ("ttft", "ttft"),
     "miss-choice": ("smallest_tree", "smallest_tree"),
     "eviction-policy": ("lfu", "lfu"),
     "hash-key-order": ("reference", "reference"),
@@ -799,6 +800,7 @@ def test_policy_options_are_filled_with_defaults() -> None:
         "balance_rel_threshold": 1.5,
         "balance_gate": "worker",
         "spread_starts": True,
+        "auto_objective": "balanced",
         "miss_choice": "least_load",
         "eviction_policy": "lru",
         "eviction_interval_secs": 120,

@@ -1,9 +1,10 @@
-"""cpp/worker/worker_load.h: four counters that a ticket raises and lowers, and nothing else."""
+"""cpp/worker/worker_load.h: five counters that a ticket raises and lowers, and nothing else."""
 
 from vllm_router import Router, WorkerInfo
 
 
 def load(worker: WorkerInfo) -> tuple[int, int, int, int]:
+    assert worker.waiting_requests == (worker.queued_prefill_tokens > 0) * worker.load
     return (
         worker.load,
         worker.queued_prefill_tokens,

@@ -1,0 +1,35 @@
+// MovingMean: the mean of what was seen lately: of all of it until kMemory values were seen, and from then on each new one
+// moves the mean by one part in kMemory of the difference.
+//
+// Thread-safe; one atomic word. Of two values at once one may be lost.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cstdint>
+
+namespace vllm_router {
+
+class MovingMean {
+ public:
+  static constexpr uint32_t kMemory = 100;
+
+  // 0 before the first one.
+  double value() const { return Mean(state_.load(std::memory_order_relaxed)); }
+
+  void Learn(double seen) {
+    const uint64_t before = state_.load(std::memory_order_relaxed);
+    const uint32_t count = std::min(static_cast<uint32_t>(before) + 1, kMemory);
+    const double mean = Mean(before);
+    const auto next = static_cast<float>(mean + (seen - mean) / count);
+    state_.store(uint64_t{std::bit_cast<uint32_t>(next)} << 32 | count, std::memory_order_relaxed);
+  }
+
+ private:
+  static double Mean(uint64_t state) { return std::bit_cast<float>(static_cast<uint32_t>(state >> 32)); }
+
+  std::atomic<uint64_t> state_{0};  // the mean in the upper half, the values that it is of in the lower one
+};
+
+}  // namespace vllm_router
