@@ -394,7 +394,8 @@ void BindTestingProxy(py::module_& testing) {
         AccessLine line(policy);
         std::string out;
         const ExchangeRecord record = MakeRecord(fields);
-        format == "json" ? line.AppendJson(record, &out) : line.AppendText(record, &out);
+        constexpr uint64_t kNumber = 7;
+        format == "json" ? line.AppendJson(record, kNumber, &out) : line.AppendText(record, kNumber, &out);
         return py::bytes(out);
       });
 

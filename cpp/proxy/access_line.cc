@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kMostTexts = 6;         // request_id, client, method, path, model, worker
 constexpr size_t kMostEscapedBytes = 6;  // \u00NN for one byte
 constexpr size_t kMostWordBytes = 64;    // of our own words; far more than any has
-constexpr size_t kMostFields = 32;
+constexpr size_t kMostFields = 33;
 constexpr size_t kMostFieldBytes = 24 + kMostWordBytes;  // its name, and a number or a word
 constexpr size_t kMostLineBytes =
     kMostTexts * kMaxLoggedTextBytes * kMostEscapedBytes + kMostFields * kMostFieldBytes;
@@ -150,12 +150,13 @@ std::string_view AccessLine::Time(int64_t wall_us, char separator) {
   return {time_, kToSeconds + 4};
 }
 
-void AccessLine::AppendJson(const ExchangeRecord& record, std::string* out) {
+void AccessLine::AppendJson(const ExchangeRecord& record, uint64_t number, std::string* out) {
   Composer composer;
   composer.Put(R"({"ts":")");
   composer.Put(Time(record.wall_us, 'T'));
   composer.Put("Z\"");
   JsonLine line(&composer);
+  line.Number(R"(,"seq":)", number);
   line.Text(R"(,"request_id":)", record.request_id);
   line.Text(R"(,"client":)", record.client);
   line.Text(R"(,"method":)", record.method);
@@ -205,7 +206,7 @@ void AccessLine::AppendJson(const ExchangeRecord& record, std::string* out) {
   out->append(composer.line());
 }
 
-void AccessLine::AppendText(const ExchangeRecord& record, std::string* out) {
+void AccessLine::AppendText(const ExchangeRecord& record, uint64_t number, std::string* out) {
   Composer line;
   const auto word = [&line](std::string_view name, std::string_view value) {
     if (value.empty()) return;
@@ -256,6 +257,8 @@ void AccessLine::AppendText(const ExchangeRecord& record, std::string* out) {
   line.Number(record.bytes_in);
   line.Put(" out=");
   line.Number(record.bytes_out);
+  line.Put(" seq=");
+  line.Number(number);
   plain(" id=", record.request_id);
   line.Put('\n');
   out->append(line.line());

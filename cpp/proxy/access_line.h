@@ -22,8 +22,9 @@ class AccessLine {
   // `policy`: its name.
   explicit AccessLine(std::string_view policy) : policy_(policy) {}
 
-  void AppendJson(const ExchangeRecord& record, std::string* out);
-  void AppendText(const ExchangeRecord& record, std::string* out);
+  // `number`: of the line, by LineWriter.
+  void AppendJson(const ExchangeRecord& record, uint64_t number, std::string* out);
+  void AppendText(const ExchangeRecord& record, uint64_t number, std::string* out);
 
  private:
   std::string_view Time(int64_t wall_us, char separator);

@@ -15,7 +15,7 @@ struct Row {
 };
 
 // Of vLLM's and SGLang's servers.
-constexpr std::array<Row, 29> kPaths = {{
+constexpr std::array<Row, 30> kPaths = {{
     {"/flush_cache", true},
     {"/reset_prefix_cache", true},
     {"/reset_mm_cache"},
@@ -24,7 +24,7 @@ constexpr std::array<Row, 29> kPaths = {{
     {"/stop_profile"},
     {"/sleep", true},
     {"/wake_up"},
-    {"/pause"},
+    {"/pause", true},  // vLLM's does, unless it is told otherwise
     {"/resume"},
     {"/pause_generation"},
     {"/continue_generation"},
@@ -32,6 +32,7 @@ constexpr std::array<Row, 29> kPaths = {{
     {"/resume_memory_occupation"},
     {"/release_kv_cache_memory", true},
     {"/abort_requests"},
+    {"/inference/v1/abort_requests"},
     {"/update_weights*", true},
     {"/init_weights_update_group"},
     {"/destroy_weights_update_group"},

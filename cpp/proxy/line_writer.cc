@@ -1,5 +1,6 @@
 #include "proxy/line_writer.h"
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
@@ -18,6 +19,7 @@ struct LineWriter::State {
   explicit State(Sink sink) : sink(std::move(sink)) {}
 
   const Sink sink;
+  std::atomic<uint64_t> numbered{0};
   mutable std::mutex mutex;  // leaf; guards what follows
   mutable std::condition_variable changed;
   std::string waiting;
@@ -30,6 +32,8 @@ LineWriter::LineWriter(Sink sink)
     : state_(std::make_shared<State>(std::move(sink))), thread_([state = state_] { Run(*state); }) {}
 
 LineWriter::~LineWriter() { Close(); }
+
+uint64_t LineWriter::NextNumber() { return state_->numbered.fetch_add(1, std::memory_order_relaxed) + 1; }
 
 bool LineWriter::Take(std::string* lines) {
   std::lock_guard lock(state_->mutex);

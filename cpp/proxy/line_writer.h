@@ -25,6 +25,8 @@ class LineWriter {
   explicit LineWriter(Sink sink);
   ~LineWriter();  // Close(), unless that has been done
 
+  // Of a line that is to be written: 1, 2, … over all threads. A gap in what was written says that lines were dropped.
+  uint64_t NextNumber();
   // True: `lines` have been taken over, and the string is empty. False: there was no room.
   bool Take(std::string* lines);
   // Waits until everything taken has been written, and gives up after `timeout_ms`. True if it has.

@@ -143,14 +143,15 @@ void Recorder::Count(const ExchangeRecord& record) {
 }
 
 void Recorder::WriteAccessLine(const ExchangeRecord& record) {
+  const uint64_t number = logs_.access->NextNumber();
   if (access_lines_.size() >= kMaxAccessLogBytes) {
     shard_->access_lines_dropped.Add();
     return;
   }
   if (log_format() == LogFormat::kJson) {
-    access_line_.AppendJson(record, &access_lines_);
+    access_line_.AppendJson(record, number, &access_lines_);
   } else {
-    access_line_.AppendText(record, &access_lines_);
+    access_line_.AppendText(record, number, &access_lines_);
   }
 }
 

@@ -22,6 +22,7 @@ KNOWN = [
     "/resume_memory_occupation",
     "/release_kv_cache_memory",
     "/abort_requests",
+    "/inference/v1/abort_requests",
     "/update_weights*",
     "/init_weights_update_group",
     "/destroy_weights_update_group",

@@ -256,3 +256,22 @@ def test_the_access_log_tells_each_exchange_once_and_nothing_secret(stage, capfd
     assert f'127.0.0.1 "POST {CHAT}" 200 done worker=' in lines[0]
     assert lines[1].endswith(" id=mine")
     assert ' 127.0.0.1 "-" 400 done error=bad_request rule=host ' in lines[2]
+
+
+def test_lines_have_numbers_that_tell_their_order_and_what_was_dropped(stage, written_to):
+    """mending row 32: lines of several threads came out of order, and nothing told."""
+    testing.configure_log(json=True)
+    try:
+        stdout = written_to(1)
+        router = stage.router(stage.worker(), access_log=True, threads=2)
+        for _ in range(10):
+            client = stage.client(router)
+            client.ask("GET", "/x")
+            client.close()
+        router.shutdown()
+        router.must_end()
+        eventually(lambda: stdout().count("\n") == 10)
+        lines = [json.loads(line) for line in stdout().splitlines()]
+    finally:
+        testing.configure_log()
+    assert sorted(line["seq"] for line in lines) == list(range(1, 11))

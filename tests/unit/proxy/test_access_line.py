@@ -58,6 +58,7 @@ def text_line(**fields):
 def test_a_line_of_json_has_every_field_that_applies():
     assert json_line(**CHAT) == {
         "ts": "2026-11-21T10:50:37.123Z",
+        "seq": 7,
         "request_id": "chatcmpl-abc",
         "client": "10.0.0.7",
         "method": "POST",
@@ -89,7 +90,7 @@ def test_a_line_of_json_has_every_field_that_applies():
 def test_a_line_of_text_reads_from_left_to_right():
     assert text_line(**CHAT) == (
         '2026-11-21 10:50:37.123 10.0.0.7 "POST /v1/chat/completions" 200 done worker=http://gpu-0:8000@3'
-        " reason=session_hash ttft=20.000ms total=1500.000ms in=812 out=40960 id=chatcmpl-abc"
+        " reason=session_hash ttft=20.000ms total=1500.000ms in=812 out=40960 seq=7 id=chatcmpl-abc"
     )
 
 
@@ -98,6 +99,7 @@ def test_what_does_not_apply_is_left_out():
     refused = {"wall_us": 0, "client": "::1", "status": 400, "error": "bad_request", "rule": "content_length"}
     assert json_line(**refused) == {
         "ts": "1970-01-01T00:00:00.000Z",
+        "seq": 7,
         "client": "::1",
         "route": "other",
         "status": 400,
@@ -108,7 +110,7 @@ def test_what_does_not_apply_is_left_out():
         "bytes_out": 0,
     }
     assert text_line(**refused) == (
-        '1970-01-01 00:00:00.000 ::1 "-" 400 done error=bad_request rule=content_length in=0 out=0'
+        '1970-01-01 00:00:00.000 ::1 "-" 400 done error=bad_request rule=content_length in=0 out=0 seq=7'
     )
 
 
@@ -166,7 +168,7 @@ def test_a_client_cannot_make_a_line_of_its_own(hostile):
     line = text_line(**CHAT | {"path": hostile, "request_id": hostile, "client": hostile, "method": hostile})
     # What stands between our words holds no blank and no quote.
     assert re.fullmatch(
-        r'\S+ \S+ \S+ "(-|\S* \S*)" 200 done worker=\S+ reason=\S+ ttft=\S+ total=\S+ in=\S+ out=\S+'
+        r'\S+ \S+ \S+ "(-|\S* \S*)" 200 done worker=\S+ reason=\S+ ttft=\S+ total=\S+ in=\S+ out=\S+ seq=7'
         r"( id=\S+)?",
         line,
     )
