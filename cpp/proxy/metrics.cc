@@ -678,7 +678,8 @@ void Metrics::Collector::WriteFleet(Page* page, const FleetView& fleet) const {
   page->Gauge("remote_requests", "Requests of the worker through others, as it said when it was asked last.");
   each([](const FleetView::Member& member) { return member.worker->load.remote_requests(); });
   page->Gauge(
-      "remote_waiting_requests", "Those of them that wait, where the worker tells running and waiting apart.");
+      "remote_waiting_requests",
+      "Those of them that wait, where the worker tells running and waiting apart.");
   each([](const FleetView::Member& member) { return member.worker->load.remote_waiting(); });
   page->Gauge(
       "worker_bytes_per_token",
