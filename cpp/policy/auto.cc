@@ -30,8 +30,10 @@ class Auto final : public Policy {
   std::optional<Decision> Choose(const RoutingKey& key, const FleetView& fleet) override {
     if (fleet.eligible().empty()) return std::nullopt;
     const BlockOwners::Plan* plan = key.blocks.empty() ? nullptr : BlockOwners::Find(this, fleet);
-    thread_local BlockMatches matches;
-    thread_local std::vector<uint32_t> best;
+    // Found once: each use of a thread's own variable is a call.
+    thread_local Scratch scratch;
+    BlockMatches& matches = scratch.matches;
+    std::vector<uint32_t>& best = scratch.best;
     if (plan != nullptr) {
       owners_.Match(key.blocks, &matches, key.dry_run);
       if (key.explanation != nullptr) BlockOwners::Explain(fleet, *plan, matches, key.explanation.get());
@@ -44,11 +46,15 @@ class Auto final : public Policy {
 
     const FleetMeans means = MeansOf(fleet, key.prompt_tokens);
     const double mean_uncached = mean_uncached_.value();
+    const auto whole = static_cast<double>(Uncached(0, key));
     double least = std::numeric_limits<double>::infinity();
     size_t row = 0;  // of the explanation
     for (const uint32_t position : fleet.eligible()) {
-      AutoTerms terms = LoadTerms(fleet.worker(position), means);
-      terms.uncached = static_cast<double>(Uncached(held_by(position), key));
+      const Worker& worker = fleet.worker(position);
+      AutoTerms terms =
+          LoadTerms(worker.load, plan != nullptr ? plan->known[position].weight : worker.weight, means);
+      const uint32_t held = held_by(position);
+      terms.uncached = held == 0 ? whole : static_cast<double>(Uncached(held, key));
       terms.mean_uncached = mean_uncached;
       const double cost = AutoCost(terms, weights_);
       if (key.explanation != nullptr) key.explanation->candidates[row++].cost = cost;
@@ -82,6 +88,11 @@ class Auto final : public Policy {
   }
 
  private:
+  struct Scratch {
+    BlockMatches matches;
+    std::vector<uint32_t> best;
+  };
+
   uint64_t Uncached(uint32_t held, const RoutingKey& key) const {
     const double blocks = static_cast<double>(std::min<uint64_t>(held, key.usable_blocks));
     const double tokens_per_block = static_cast<double>(owners_.block_bytes()) / key.bytes_per_token;
@@ -97,16 +108,6 @@ class Auto final : public Policy {
 
 }  // namespace
 
-double AutoCost(const AutoTerms& terms, const AutoWeights& weights) {
-  const double ahead = terms.queued + weights.ahead * terms.waiting * terms.mean_uncached;
-  const double own = terms.uncached * (1 + weights.waiting * terms.waiting);
-  const double later = weights.running * terms.uncached * terms.requests;
-  const double decoding = weights.context * (terms.context + terms.requests * terms.mean_prompt);
-  const double crowd =
-      weights.crowd * terms.mean_prompt * terms.requests * terms.requests / (terms.mean_requests + 1);
-  return (ahead + own + crowd) / terms.weight + later + decoding;
-}
-
 FleetMeans MeansOf(const FleetView& fleet, uint32_t prompt_tokens) {
   int64_t context = 0;
   int64_t own = 0;
@@ -121,17 +122,6 @@ FleetMeans MeansOf(const FleetView& fleet, uint32_t prompt_tokens) {
       .prompt = own > 0 ? static_cast<double>(context) / static_cast<double>(own) : prompt_tokens,
       .requests =
           static_cast<double>(all) / static_cast<double>(std::max<size_t>(1, fleet.eligible().size()))};
-}
-
-AutoTerms LoadTerms(const Worker& worker, const FleetMeans& means) {
-  return {
-      .queued = static_cast<double>(worker.load.queued_prefill()),
-      .waiting = static_cast<double>(worker.load.waiting_requests()),
-      .requests = static_cast<double>(worker.load.requests()),
-      .context = static_cast<double>(worker.load.context()),
-      .mean_prompt = means.prompt,
-      .mean_requests = means.requests,
-      .weight = static_cast<double>(worker.weight) / kWeightOne};
 }
 
 std::unique_ptr<Policy> MakeAuto(

@@ -58,7 +58,15 @@ struct AutoWeights {
 inline constexpr AutoWeights kAutoBalanced{0.5, 0.7, 0.125, 0.02, 0.01};
 inline constexpr AutoWeights kAutoTtft{0.5, 1, 0.08, 0.005, 0.015};
 
-double AutoCost(const AutoTerms& terms, const AutoWeights& weights);
+inline double AutoCost(const AutoTerms& terms, const AutoWeights& weights) {
+  const double ahead = terms.queued + weights.ahead * terms.waiting * terms.mean_uncached;
+  const double own = terms.uncached * (1 + weights.waiting * terms.waiting);
+  const double place = weights.crowd * terms.mean_prompt / (terms.mean_requests + 1);
+  const double waits = ahead + own + place * terms.requests * terms.requests;
+  const double later = weights.running * terms.uncached * terms.requests;
+  const double decoding = weights.context * (terms.context + terms.requests * terms.mean_prompt);
+  return waits / terms.weight + later + decoding;
+}
 
 // Over the eligible workers.
 struct FleetMeans {
@@ -66,8 +74,17 @@ struct FleetMeans {
   double requests;  // open, per worker
 };
 FleetMeans MeansOf(const FleetView& fleet, uint32_t prompt_tokens);
-// The terms that the fleet and a worker's load tell: all but uncached and mean_uncached.
-AutoTerms LoadTerms(const Worker& worker, const FleetMeans& means);
+// The terms that the fleet and a worker's load tell: all but uncached and mean_uncached. `weight` in thousandths.
+inline AutoTerms LoadTerms(const WorkerLoad& load, uint32_t weight, const FleetMeans& means) {
+  return {
+      .queued = static_cast<double>(load.queued_prefill()),
+      .waiting = static_cast<double>(load.waiting_requests()),
+      .requests = static_cast<double>(load.requests()),
+      .context = static_cast<double>(load.context()),
+      .mean_prompt = means.prompt,
+      .mean_requests = means.requests,
+      .weight = static_cast<double>(weight) / kWeightOne};
+}
 
 enum class AutoObjective : uint8_t {
   kBalanced,  // time to the first token and to the last

@@ -31,7 +31,7 @@ std::shared_ptr<const FleetPlan> BlockOwners::MakePlan(
     const WorkerId worker = member.worker->id;
     const auto found =
         std::find_if(gone.begin(), gone.end(), [&](const auto& known) { return known.worker == worker; });
-    Plan::Known known{worker, {}};
+    Plan::Known known{worker, {}, member.worker->weight};
     if (found != gone.end()) {
       known = *found;
       gone.erase(found);

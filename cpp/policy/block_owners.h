@@ -42,6 +42,7 @@ class BlockOwners {
     struct Known {
       WorkerId worker;
       OwnerId owner;
+      uint32_t weight;  // Worker::weight, where many are read one after the other
     };
     uint32_t PositionOf(OwnerId owner) const { return position_of[static_cast<size_t>(owner)]; }
 

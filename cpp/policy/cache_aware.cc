@@ -81,7 +81,8 @@ class CacheAware final : public Policy {
     }
     const OwnersPlan* plan = FindPlan<OwnersPlan>(fleet, this);
     DecisionDice dice(dice_, key.dry_run);
-    thread_local Walk walk;
+    thread_local Walk own_walk;
+    Walk& walk = own_walk;  // each use of a thread's own variable is a call
     const bool planned = plan != nullptr && plan->membership == fleet.membership();
     if (!planned || key.prompt.size() == 0) {
       // An empty prompt, or a view that nobody planned for: nothing is known, nothing is learned.
@@ -317,7 +318,11 @@ class CacheAware final : public Policy {
   static Share LeastShare(const FleetView& fleet) {
     Share least(fleet.worker(fleet.eligible().front()));
     for (const uint32_t position : fleet.eligible().subspan(1)) {
-      least = std::min(least, Share(fleet.worker(position)));
+      if (fleet.equal_weights()) {
+        least.requests = std::min(least.requests, fleet.worker(position).load.requests());
+      } else {
+        least = std::min(least, Share(fleet.worker(position)));
+      }
     }
     return least;
   }
@@ -335,13 +340,7 @@ class CacheAware final : public Policy {
       const FleetView& fleet, std::span<const uint32_t> among, const OwnersPlan& plan, Walk* walk,
       Dice& dice) const {
     std::vector<uint32_t>& equals = walk->equals;
-    equals.clear();
-    for (const uint32_t position : among) {
-      const int order =
-          equals.empty() ? 0 : CompareLoad(fleet.worker(position), fleet.worker(equals.front()));
-      if (order < 0) equals.clear();
-      if (order <= 0) equals.push_back(position);
-    }
+    FindLeastLoaded(fleet, among, &equals);
     if (equals.size() > 1) KeepSmallest(plan, &equals);
     return Draw(equals, dice);
   }

@@ -12,7 +12,10 @@ struct Load {
   int64_t second;
   uint32_t weight;
 
-  Load(const Worker& worker, LeastLoadMetric metric) : weight(worker.load_weight()) {
+  // `alike`: all weights are equal, so they are not looked at: a thousand workers are a thousand cache lines for their
+  // loads, and as many again for their weights.
+  Load(const Worker& worker, LeastLoadMetric metric, bool alike = false)
+      : weight(alike ? kWeightOne : worker.load_weight()) {
     const int64_t requests = worker.load.requests();
     const int64_t tokens = worker.load.outstanding_tokens();
     first = metric == LeastLoadMetric::kRequests ? requests : tokens;
@@ -54,11 +57,12 @@ std::optional<uint32_t> LeastLoaded(const FleetView& fleet, Dice& dice, LeastLoa
 
 uint32_t LeastLoaded(
     const FleetView& fleet, std::span<const uint32_t> positions, Dice& dice, LeastLoadMetric metric) {
+  const bool alike = fleet.equal_weights();
   uint32_t best = positions.front();
-  Load least(fleet.worker(best), metric);
+  Load least(fleet.worker(best), metric, alike);
   uint64_t equals = 1;
   for (const uint32_t position : positions.subspan(1)) {
-    const Load load(fleet.worker(position), metric);
+    const Load load(fleet.worker(position), metric, alike);
     const int order = Compare(load, least);
     if (order < 0) {
       best = position;
@@ -74,11 +78,27 @@ uint32_t LeastLoaded(
   // last one that is still equal serves as well as the drawn one.
   uint64_t skip = dice.Below(equals);
   for (const uint32_t position : positions) {
-    if (Compare(Load(fleet.worker(position), metric), least) != 0) continue;
+    if (Compare(Load(fleet.worker(position), metric, alike), least) != 0) continue;
     best = position;
     if (skip-- == 0) break;
   }
   return best;
+}
+
+void FindLeastLoaded(
+    const FleetView& fleet, std::span<const uint32_t> positions, std::vector<uint32_t>* equals) {
+  equals->clear();
+  const bool alike = fleet.equal_weights();
+  std::optional<Load> least;
+  for (const uint32_t position : positions) {
+    const Load load(fleet.worker(position), LeastLoadMetric::kRequests, alike);
+    const int order = least ? Compare(load, *least) : -1;
+    if (order < 0) {
+      equals->clear();
+      least = load;
+    }
+    if (order <= 0) equals->push_back(position);
+  }
 }
 
 Room::Room(const FleetView& fleet, uint32_t factor_thousandths)

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "base/dice.h"
 #include "index/load_bound.h"
@@ -26,10 +27,14 @@ int CompareLoad(const Worker& a, const Worker& b, LeastLoadMetric metric = Least
 std::optional<uint32_t> LeastLoaded(
     const FleetView& fleet, Dice& dice, LeastLoadMetric metric = LeastLoadMetric::kRequests);
 
-// The same among some positions of the fleet, not empty and in ascending order.
+// The same among some of the eligible positions, not empty and in ascending order.
 uint32_t LeastLoaded(
     const FleetView& fleet, std::span<const uint32_t> positions, Dice& dice,
     LeastLoadMetric metric = LeastLoadMetric::kRequests);
+
+// All of them that nobody precedes, ascending.
+void FindLeastLoaded(
+    const FleetView& fleet, std::span<const uint32_t> positions, std::vector<uint32_t>* equals);
 
 // Room under factor f: open requests < ceil(f * (R + 1) * weight / S), R and S summed over the eligible. The caps sum
 // to more than R, so while loads stand still somebody has room. REQUIRES: somebody is eligible.

@@ -69,8 +69,9 @@ class VllmCacheAware final : public Policy {
       // Too short a prompt, or a view that nobody planned for: nothing is known, nothing is learned.
       return BlockOwners::DecisionFor(*LeastLoaded(fleet, *dice), Reason::kPrefixMiss, 0, key, fleet);
     }
-    thread_local BlockMatches matches;
-    thread_local std::vector<uint32_t> best;
+    thread_local Scratch scratch;
+    BlockMatches& matches = scratch.matches;
+    std::vector<uint32_t>& best = scratch.best;
     owners_.Match(key.blocks, &matches, key.dry_run);
     if (key.explanation != nullptr) BlockOwners::Explain(fleet, *plan, matches, key.explanation.get());
     const Found found = FindHolders(key, fleet, *plan, matches, &best);
@@ -108,6 +109,11 @@ class VllmCacheAware final : public Policy {
   }
 
  private:
+  struct Scratch {
+    BlockMatches matches;
+    std::vector<uint32_t> best;
+  };
+
   struct Found {
     uint32_t longest = 0;  // blocks that some candidate holds; 0: there is no candidate
     uint32_t longest_with_room = 0;

@@ -274,7 +274,8 @@ class AutoCosts final : public Comparison {
   uint32_t Pick(const RoutingKey& key, const FleetView& fleet) override {
     const FleetMeans means = MeansOf(fleet, key.prompt_tokens);
     const uint32_t position = Smallest(fleet, [&](uint32_t candidate) {
-      AutoTerms terms = LoadTerms(fleet.worker(candidate), means);
+      const Worker& worker = fleet.worker(candidate);
+      AutoTerms terms = LoadTerms(worker.load, worker.weight, means);
       terms.uncached = Uncached(candidate, key);
       terms.mean_uncached = mean_uncached_.value();
       return AutoCost(terms, weights_);

@@ -305,7 +305,7 @@ class Auto:
         ahead, waiting, running, context, crowd = self.weights
         k, r = worker.waiting, worker.requests
         own = uncached * (1 + waiting * k)
-        places = crowd * mean_prompt * r * r / (mean_requests + 1)
+        places = crowd * mean_prompt / (mean_requests + 1) * r * r
         waits = worker.prefill + ahead * k * self.uncached.value + own + places
         return (
             waits / (worker.weight / 1000)
