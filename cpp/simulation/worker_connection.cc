@@ -309,9 +309,21 @@ bool WorkerConnection::CountGone() {
 }
 
 Task<bool> WorkerConnection::AnswerFixed() {
+  CountFinished();
   const bool sent = co_await Send(state_.fixed_response());
-  Count(sent ? thread_.counts.finished : thread_.counts.aborted);
+  CountEnd(sent);
   co_return sent && !answering_.close;
+}
+
+void WorkerConnection::CountFinished() {
+  answering_.counted = true;
+  Count(thread_.counts.finished);
+}
+
+void WorkerConnection::CountEnd(bool complete) {
+  if (complete) return;
+  if (answering_.counted) thread_.counts.finished.fetch_sub(1, std::memory_order_relaxed);
+  Count(answering_.broken ? thread_.counts.failed : thread_.counts.aborted);
 }
 
 Task<bool> WorkerConnection::AnswerApi(StatusOr<SimRequest> parsed) {
@@ -340,11 +352,7 @@ Task<bool> WorkerConnection::AnswerApi(StatusOr<SimRequest> parsed) {
   } else {
     complete = co_await AnswerWhole(request, work, stamp);
   }
-  if (complete) {
-    Count(thread_.counts.finished);
-  } else {
-    Count(answering_.broken ? thread_.counts.failed : thread_.counts.aborted);
-  }
+  CountEnd(complete);
   work.Refresh();
   Count(thread_.counts.generation_tokens, work.progress().tokens * request.choices());
   co_return complete && !answering_.close;
@@ -364,6 +372,7 @@ Task<bool> WorkerConnection::AnswerWhole(
   WriteOwnResponse({.body = body, .close = answering_.close, .to_head = answering_.to_head}, &out_);
   if (answering_.faults.close_early)
     answering_.bytes_left = static_cast<int64_t>(out_.size() - body.size() / 2);
+  CountFinished();
   const bool sent = co_await Send(out_);
   co_return sent;
 }
@@ -398,6 +407,7 @@ Task<bool> WorkerConnection::AnswerStreamed(
     out_ += events;
     if (!answering_.http_10) out_ += last ? "\r\n0\r\n\r\n" : "\r\n";
     events.clear();
+    if (last) CountFinished();
     const int64_t sent = SendNow(out_);
     if (sent < 0) co_return false;
     if (static_cast<size_t>(sent) < out_.size()) {

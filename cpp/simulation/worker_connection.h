@@ -70,6 +70,7 @@ class WorkerConnection {
     Faults faults;
     int64_t bytes_left = -1;  // until the connection is to be closed; -1: no end
     bool broken = false;      // off by ourselves, because a fault asked for it
+    bool counted = false;     // as finished
   };
 
   static Task<void> Live(WorkerThread& thread, Socket socket);
@@ -86,6 +87,10 @@ class WorkerConnection {
   Task<bool> AnswerEcho();
   Task<bool> AnswerPlain();
   Task<bool> AnswerFixed();
+  // A response's last bytes are about to leave: whoever reads them finds it counted.
+  void CountFinished();
+  // It has ended. `complete`: all of it has left.
+  void CountEnd(bool complete);
   Task<bool> AnswerApi(StatusOr<SimRequest> parsed);
   // True: the whole answer was sent.
   Task<bool> AnswerStreamed(const SimRequest& request, EngineWork& work, const AnswerStamp& stamp);
