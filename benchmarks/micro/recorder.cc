@@ -90,7 +90,7 @@ void BM_AccessLine(benchmark::State& state) {
   size_t bytes = 0;
   size_t count = 0;
   for (auto _ : state) {
-    json ? line.AppendJson(record, &lines) : line.AppendText(record, &lines);
+    json ? line.AppendJson(record, 1, &lines) : line.AppendText(record, 1, &lines);
     if (++count % kLinesPerFlush == 0) {
       bytes += lines.size();
       lines.clear();
