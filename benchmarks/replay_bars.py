@@ -73,7 +73,7 @@ Cells = dict[str, float]
 class Setting:
     """A fleet but for its workload."""
 
-    name: str = ""
+    name: str = dataclasses.field(default="", compare=False)  # the same fleet by another name is the same
     workers: int = USUAL_WORKERS
     engine: str = "h200_32b"
     scaled: str = ""
@@ -107,6 +107,7 @@ class Setting:
 
 USUAL = Setting()
 SCALED = ("prefill_us_per_token", "context_ns_per_token", "step_ms", "decode_us_per_sequence")
+SLOW_QUARTER = Setting("a slow quarter", slow=True)
 VARIATIONS = (
     Setting("a smaller model", engine="h100_8b"),
     Setting("a larger model", engine="h200x4_70b"),
@@ -114,7 +115,7 @@ VARIATIONS = (
     Setting("64 running requests", max_running=64),
     Setting("half the cache", cache=0.5),
     Setting("2,048 tokens a step", step_tokens=2048),
-    Setting("a slow quarter", slow=True),
+    SLOW_QUARTER,
     Setting("a cache wiped every 60 s", wipe_every_s=60),
 )
 TOLD_WEIGHTS = Setting("a slow quarter with weights", slow=True, told=True)
@@ -171,9 +172,7 @@ class Bench:
         """One policy at one load."""
         trace = self.trace(workload, seed)
         rate = load * self.capacity(workload, setting, seed).rate
-        (row,) = run(
-            trace, parse_policies([policy]), setting.fleet(workload), rate=rate, seeds=[seed], jobs=1
-        )
+        (row,) = run(trace, [policy], setting.fleet(workload), rate=rate, seeds=[seed], jobs=1)
         self._tick(trace)()
         return row
 
@@ -256,56 +255,40 @@ class Bar:
         return value >= self.limit if self.at_least else value <= self.limit
 
 
-def fleets(sizes: Iterable[int]) -> list[Setting]:
+def fleets(*sizes: int) -> list[Setting]:
     """Usual fleets."""
     return [Setting(f"{size} workers", workers=size) for size in sizes]
 
 
-def p90_cells(sizes: Sequence[int], loads: Sequence[float]) -> Callable[[Bench, int], Cells]:
+def p90_cells(settings: Sequence[Setting], loads: Sequence[float]) -> Callable[[Bench, int], Cells]:
     """p90 / best of these cells."""
     return lambda bench, seed: bench.each(
-        functools.partial(bench.p90_to_best, seed=seed), bench.workloads, fleets(sizes), loads
+        functools.partial(bench.p90_to_best, seed=seed), bench.workloads, settings, loads
     )
 
 
 def end_to_end_cells(bench: Bench, seed: int) -> Cells:
     """Mean end-to-end time / the first version's."""
     measure = functools.partial(bench.over, "e2e_mean_s", AUTO, FIRST_VERSION, seed=seed)
-    return bench.each(measure, bench.workloads, fleets(WORKERS), LOADS[:2])
+    return bench.each(measure, bench.workloads, fleets(*WORKERS), LOADS[:2])
 
 
 def goodput_cells(bench: Bench, seed: int) -> Cells:
     """Goodput / the best policy's."""
     measure = functools.partial(bench.goodput_to_best, seed=seed)
-    return bench.each(measure, bench.workloads, fleets(WORKERS))
+    return bench.each(measure, bench.workloads, fleets(*WORKERS))
 
 
-def learned_cells(bench: Bench, seed: int) -> Cells:
-    """Goodput of auto, whose index learns / of the same cost that is told by events."""
+def goodput_over(other: Setting, policy: str, setting: Setting = USUAL) -> Callable[[Bench, int], Cells]:
+    """auto's goodput in a setting / a policy's in another one."""
 
-    def measure(workload: str) -> float:
-        return bench.goodput(workload, USUAL, AUTO, seed) / bench.goodput(
-            workload, USUAL, AUTO_BY_EVENTS, seed
-        )
+    def cells(bench: Bench, seed: int) -> Cells:
+        def measure(workload: str) -> float:
+            return bench.goodput(workload, setting, AUTO, seed) / bench.goodput(workload, other, policy, seed)
 
-    return bench.each(measure, bench.workloads)
+        return bench.each(measure, bench.workloads)
 
-
-def varied_cells(settings: Sequence[Setting]) -> Callable[[Bench, int], Cells]:
-    """p90 / best of other fleets."""
-    return lambda bench, seed: bench.each(
-        functools.partial(bench.p90_to_best, seed=seed), bench.workloads, settings, LOADS[1:]
-    )
-
-
-def slowed_cells(bench: Bench, seed: int) -> Cells:
-    """Goodput with a quarter of the workers at half speed / without."""
-    slow = Setting("a slow quarter", slow=True)
-
-    def measure(workload: str) -> float:
-        return bench.goodput(workload, slow, AUTO, seed) / bench.goodput(workload, USUAL, AUTO, seed)
-
-    return bench.each(measure, bench.workloads)
+    return cells
 
 
 def control(policy: str, workload: str) -> Callable[[Bench, int], Cells]:
@@ -316,31 +299,59 @@ def control(policy: str, workload: str) -> Callable[[Bench, int], Cells]:
 
 
 BARS = (
-    Bar(1, "p90 / best, loads 0.5 and 0.85, each cell", 1.12, 1.03, p90_cells(WORKERS, LOADS[:2])),
+    Bar(1, "p90 / best, loads 0.5 and 0.85, each cell", 1.12, 1.03, p90_cells(fleets(*WORKERS), LOADS[:2])),
     Bar(
         2,
         "p90 / best, load 0.95, 4 and 8 workers, each",
         1.15,
         1.03,
-        p90_cells((4, 8), LOADS[2:]),
+        p90_cells(fleets(4, 8), LOADS[2:]),
         of_means=True,
     ),
-    Bar(3, "p90 / best, load 0.95, 16 workers, each", 1.30, 1.10, p90_cells((16,), LOADS[2:]), of_means=True),
-    Bar(4, "p90 / best, geometric mean", 1.03, 1.00, p90_cells(WORKERS, LOADS), combine=geometric_mean),
+    Bar(
+        3,
+        "p90 / best, load 0.95, 16 workers, each",
+        1.30,
+        1.10,
+        p90_cells(fleets(16), LOADS[2:]),
+        of_means=True,
+    ),
+    Bar(
+        4,
+        "p90 / best, geometric mean",
+        1.03,
+        1.00,
+        p90_cells(fleets(*WORKERS), LOADS),
+        combine=geometric_mean,
+    ),
     Bar(5, "goodput / best, each workload and fleet", 0.94, 0.98, goodput_cells, at_least=True),
     Bar(5, "goodput / best, mean", 0.98, 0.99, goodput_cells, at_least=True, combine=mean),
     Bar(6, "mean end-to-end / first version, up to 0.85, each", 1.15, 1.03, end_to_end_cells),
-    Bar(7, "goodput, learned index / events, each", 0.96, 0.98, learned_cells, at_least=True),
+    Bar(
+        7,
+        "goodput, learned index / events, each",
+        0.96,
+        0.98,
+        goodput_over(USUAL, AUTO_BY_EVENTS),
+        at_least=True,
+    ),
     Bar(
         8,
         "p90 / best, other engines, geometric mean",
         1.06,
         1.02,
-        varied_cells(VARIATIONS),
+        p90_cells(VARIATIONS, LOADS[1:]),
         combine=geometric_mean,
     ),
-    Bar(8, "p90 / best, a slow quarter with weights, each", 1.30, 1.10, varied_cells([TOLD_WEIGHTS])),
-    Bar(9, "goodput, a quarter at half speed / none, each", 0.84, 0.87, slowed_cells, at_least=True),
+    Bar(8, "p90 / best, a slow quarter with weights, each", 1.30, 1.10, p90_cells([TOLD_WEIGHTS], LOADS[1:])),
+    Bar(
+        9,
+        "goodput, a quarter at half speed / none, each",
+        0.84,
+        0.87,
+        goodput_over(USUAL, AUTO, SLOW_QUARTER),
+        at_least=True,
+    ),
     Bar(
         10, "control: p90 of LMetric / auto", 10, None, control(LMETRIC, "rag"), at_least=True, needs=("rag",)
     ),
