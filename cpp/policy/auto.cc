@@ -65,9 +65,10 @@ class Auto final : public Policy {
     }
     const uint32_t position = LeastLoaded(fleet, best, *DecisionDice(dice_, key.dry_run));
     const Reason reason = key.has_blocks ? Reason::kLowestCost : Reason::kFallback;
-    Decision decision = BlockOwners::DecisionFor(position, reason, held_by(position), key, fleet);
+    const uint32_t held = held_by(position);
+    Decision decision = BlockOwners::DecisionFor(position, reason, held, key, fleet);
     if (key.dry_run) return decision;
-    mean_uncached_.Learn(static_cast<double>(Uncached(held_by(position), key)));
+    mean_uncached_.Learn(static_cast<double>(Uncached(held, key)));
     if (plan != nullptr) {
       decision.claim = owners_.Remember(plan->known[position].owner, key);
       owners_.Count(decision);

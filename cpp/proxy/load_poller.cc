@@ -110,10 +110,9 @@ Task<void> LoadPoller::Poll(std::shared_ptr<Host> host, Workers workers) {
     WorkerLoad& load = workers[i]->load;
     if (answer.loads[i].has_value()) {
       // Ours came and went while the worker counted: what may have been ours is not taken for another's.
-      const int64_t others = answer.loads[i]->requests - std::max(own[i], load.open_requests());
-      const int64_t waiting = answer.loads[i]->waiting - load.own_waiting();
-      load.SetRemote(
-          std::max<int64_t>(0, others), std::clamp<int64_t>(waiting, 0, std::max<int64_t>(0, others)));
+      const int64_t others =
+          std::max<int64_t>(0, answer.loads[i]->requests - std::max(own[i], load.open_requests()));
+      load.SetRemote(others, std::clamp<int64_t>(answer.loads[i]->waiting - load.own_waiting(), 0, others));
     } else if (answer.heard || host->missed >= kForgottenPolls) {
       load.SetRemote(0, 0);
     }
