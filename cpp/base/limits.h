@@ -126,6 +126,8 @@ inline constexpr int kMaxHealthChecks = 128;
 // first turns have a thousand. At most so many questions wait at one worker, for each thread.
 inline constexpr size_t kTokenCacheBytes = 64 * 1024 * 1024;
 inline constexpr uint32_t kMaxTokenizeCalls = 4;
+// And so many that nobody waits for; others are dropped.
+inline constexpr uint32_t kMaxBackgroundTokenizeCalls = 2;
 
 // Tokens of a block. Engines use 8 to 128, some hybrids a thousand.
 inline constexpr uint32_t kMaxBlockSize = 65'536;

@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string_view>
 
 #include "policy/block_routing.h"
@@ -37,6 +38,8 @@ class Policy {
   // The worker's cache holds prompts of so many bytes, four per token id: what is over that is forgotten, the least
   // recently used first.
   virtual void SetCacheSize(WorkerId /*worker*/, uint64_t /*bytes*/) {}
+  // The worker holds a prompt of these blocks, as turned out after the decision: unlike it, a fact.
+  virtual void RecordBlocks(WorkerId /*worker*/, std::span<const BlockHash> /*blocks*/) {}
   // The worker's cache is empty now.
   virtual void ForgetCache(WorkerId /*worker*/) {}
 

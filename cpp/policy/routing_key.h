@@ -77,8 +77,12 @@ struct RoutingKey {
   struct UnknownText {
     Hash128 name;
     bool is_chat;
+    BlockHash root;  // of the blocks that the ids make
   };
   std::optional<UnknownText> unknown_text;
+  // The blocks begin with those of ids and end with more than two of bytes: not worth waiting for, but the next turn will
+  // have use for its ids.
+  std::optional<UnknownText> half_known_text;
   uint64_t usable_blocks = 0;  // how many a cache can save: of the last token an engine wants the computation
 
   std::optional<Digest256> prefix_digest;  // missing when the request has no text and no token ids

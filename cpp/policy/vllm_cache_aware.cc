@@ -102,6 +102,9 @@ class VllmCacheAware final : public Policy {
 
   bool remembers_prompts() const override { return true; }
   void SetCacheSize(WorkerId worker, uint64_t bytes) override { owners_.SetCacheSize(worker, bytes); }
+  void RecordBlocks(WorkerId worker, std::span<const BlockHash> blocks) override {
+    owners_.RecordFor(worker, blocks);
+  }
   void ForgetCache(WorkerId worker) override { owners_.Forget(worker); }
 
   std::shared_ptr<const FleetPlan> Plan(const FleetView& next) override {

@@ -96,6 +96,7 @@ Task<void> Exchange::Run() {
   if (next == Next::kOn && MayNameResponse()) next = co_await FindResponse();
   if (next == Next::kOn) next = co_await Ask();  // 6 SELECT, 7 LEASE, 8 SEND, 9 AWAIT: proxy/tries.h
   if (next == Next::kOn) {                       // 10 RELAY
+    if (key_.half_known_text) FindTokensLater();
     if (tries_.answer().status == 101) {
       co_await RelayWebSocket();
     } else {
@@ -516,6 +517,12 @@ Task<Exchange::Next> Exchange::FindTokens() {
   }
   if (found) MakeKey();
   co_return Next::kOn;
+}
+
+// Of a prompt that a worker has begun to respond to; its ids are for the next turn.
+void Exchange::FindTokensLater() {
+  if (stream_body_ || !RouteOf(record_.route).generates || tries_.answer().status != 200) return;
+  lane_.tokenizer.AskLater(*key_.half_known_text, body_->held(), head_->via, *record_.worker);
 }
 
 Task<void> Exchange::ReplyBodyFailed(RequestBody::End end) {

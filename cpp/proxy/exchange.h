@@ -104,6 +104,7 @@ class Exchange {
   static void OnClientEnded(void* context);
   static bool MayHaveRoom(Lane& lane);
   Task<Next> FindTokens();
+  void FindTokensLater();
   Task<Next> Ask();  // SELECT, LEASE, SEND, AWAIT
   Task<void> RelayAnswer();
   Task<void> RelayWebSocket();

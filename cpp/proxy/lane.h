@@ -92,6 +92,7 @@ struct Lane {
   // Requests of our own under way, so that a stop need not wait for their deadlines.
   std::unordered_set<FetchDeadline*> fetches;
   void CancelFetches();
+  std::atomic<uint32_t> background_fetches{0};  // those that no connection waits for, so a stop has to
 
   // Hands the lines of the logs over: at once where there are kLogPieceBytes of them, else within 0.1 s. In small pieces
   // neither copying nor writing them holds up the requests of the next milliseconds.

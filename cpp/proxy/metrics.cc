@@ -241,7 +241,8 @@ class Metrics::Collector : public prometheus::Collectable {
   void WritePrefixRouting(Page* page, const FleetView& fleet) const;
   void WriteCacheRouting(Page* page, const FleetView& fleet) const;
   void WriteBlocks(Page* page, const FleetView& fleet) const;
-  uint64_t CountTokenized(size_t end) const;
+  using TokenizeCounts = decltype(Recorder::tokenize_calls);
+  uint64_t CountTokenized(TokenizeCounts Recorder::*calls, size_t end) const;
   void WriteTokenizing(Page* page) const;
   void WriteFleet(Page* page, const FleetView& fleet) const;
   void WriteAdmission(Page* page) const;
@@ -609,10 +610,10 @@ void Metrics::Collector::WriteBlocks(Page* page, const FleetView& fleet) const {
   histogram.sample_sum = static_cast<double>(routing->match_nanos) / 1e9;
 }
 
-uint64_t Metrics::Collector::CountTokenized(size_t end) const {
+uint64_t Metrics::Collector::CountTokenized(TokenizeCounts Recorder::*calls, size_t end) const {
   uint64_t sum = 0;
   for (const Recorder* recorder : recorders_) {
-    sum += recorder->tokenize_calls[end].load(std::memory_order_relaxed);
+    sum += (recorder->*calls)[end].load(std::memory_order_relaxed);
   }
   return sum;
 }
@@ -623,7 +624,7 @@ void Metrics::Collector::WriteTokenizing(Page* page) const {
   page->Counter("tokenize_calls_total", "Texts that a worker was to turn into token ids, by how that ended.");
   for (size_t end = 0; end < kTokenizeEndCount; ++end) {
     page->Add(
-        static_cast<double>(CountTokenized(end)),
+        static_cast<double>(CountTokenized(&Recorder::tokenize_calls, end)),
         {Label("result", TokenizeEndName(static_cast<TokenizeEnd>(end)))});
   }
   // The name that vllm-project/router has for it.
@@ -632,9 +633,20 @@ void Metrics::Collector::WriteTokenizing(Page* page) const {
   for (size_t end = 0; end < kTokenizeEndCount; ++end) {
     const auto ended = static_cast<TokenizeEnd>(end);
     page->Add(
-        static_cast<double>(CountTokenized(end)),
+        static_cast<double>(CountTokenized(&Recorder::tokenize_calls, end)),
         {Label("transport", "http"),
          Label("result", ended == TokenizeEnd::kOk ? "prepared" : TokenizeEndName(ended))});
+  }
+  page->Counter(
+      "background_tokenize_calls_total",
+      "Prompts of later turns that a worker was to turn into token ids while it responded, by how that "
+      "ended.");
+  for (size_t end = 0; end < kTokenizeEndCount; ++end) {
+    const auto ended = static_cast<TokenizeEnd>(end);
+    if (ended == TokenizeEnd::kGone) continue;  // no client waits for it
+    page->Add(
+        static_cast<double>(CountTokenized(&Recorder::background_tokenize_calls, end)),
+        {Label("result", ended == TokenizeEnd::kNobody ? "dropped" : TokenizeEndName(ended))});
   }
   page->Counter("tokenize_wait_seconds_total", "Time that requests waited for that.");
   page->Add(Total(&Recorder::tokenize_nanos) / 1e9);

@@ -83,7 +83,8 @@ class Recorder {
   std::atomic<uint64_t> load_polls_ok{0};           // of hosts, by LoadPoller
   std::atomic<uint64_t> load_polls_failed{0};
   std::array<std::atomic<uint64_t>, kTokenizeEndCount> tokenize_calls{};  // by TokenizeEnd
-  std::atomic<uint64_t> tokenize_nanos{0};                                // that requests waited for them
+  std::array<std::atomic<uint64_t>, kTokenizeEndCount> background_tokenize_calls{};
+  std::atomic<uint64_t> tokenize_nanos{0};  // that requests waited for them
 
   struct Shard;  // recorder_shard.h
   const Shard& shard() const { return *shard_; }

@@ -374,6 +374,12 @@ Task<void> Server::ShutDown() {
     co_await WaitUntil(all_closed, kCutNanos, false);
   }
 
+  ForEachDataLane([](Lane& lane, Listener&) { lane.CancelFetches(); });
+  const auto none_in_background = [this] {
+    return std::ranges::all_of(lanes_, [](const auto& lane) { return lane->background_fetches.load() == 0; });
+  };
+  co_await WaitUntil(none_in_background, kCutNanos, false);
+
   // The control lane's own affairs, and then the loops.
   key_timer_.Disarm();
   health_->Stop();

@@ -3,6 +3,7 @@
 #include <optional>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "base/limits.h"
 #include "net/event_loop.h"
@@ -40,6 +41,16 @@ struct Tokenizer::Question {
   StatusOr<Fetched> answer = absl::UnknownError("not asked");
 };
 
+// Outlives the request, so it has all of its own.
+struct Tokenizer::BackgroundCall {
+  RoutingKey::UnknownText text;
+  WorkerId worker;
+  WorkerUrl url;
+  std::shared_ptr<Host> host;
+  std::string json;
+  std::vector<std::string> hops;
+};
+
 Task<bool> Tokenizer::Ask(
     Errand& errand, RoutingKey::UnknownText text, std::string_view body, const FleetView& fleet) {
   const auto count = [this](TokenizeEnd end) {
@@ -66,7 +77,9 @@ Task<bool> Tokenizer::Ask(
   question->errand.Cancel();
 
   PromptIds ids;
-  const TokenizeEnd end = errand.cancelled() ? TokenizeEnd::kGone : Judge(*question, &ids);
+  const TokenizeEnd end = errand.cancelled()    ? TokenizeEnd::kGone
+                          : !question->answered ? TokenizeEnd::kTimeout
+                                                : Judge(question->answer, &ids);
   count(end);
   lane_.recorder.tokenize_nanos.fetch_add(
       static_cast<uint64_t>(lane_.clock.NowNanos() - begun), std::memory_order_relaxed);
@@ -79,10 +92,9 @@ Task<bool> Tokenizer::Ask(
   co_return true;
 }
 
-TokenizeEnd Tokenizer::Judge(const Question& question, PromptIds* ids) const {
-  if (!question.answered) return TokenizeEnd::kTimeout;
-  if (!question.answer.ok()) return TokenizeEnd::kFailed;
-  const Fetched& answer = *question.answer;
+TokenizeEnd Tokenizer::Judge(const StatusOr<Fetched>& fetched, PromptIds* ids) {
+  if (!fetched.ok()) return TokenizeEnd::kFailed;
+  const Fetched& answer = *fetched;
   if (IsRefusal(answer)) return TokenizeEnd::kRefused;
   if (IsUnknown(answer)) return TokenizeEnd::kUnknown;
   if (answer.status != 200) return TokenizeEnd::kFailed;
@@ -124,6 +136,46 @@ Task<void> Tokenizer::Send(std::shared_ptr<Question> question) {
   --host->open;
   question->answered = true;
   if (question->waiting != nullptr) question->waiting->EndPause();
+}
+
+void Tokenizer::AskLater(
+    const RoutingKey::UnknownText& text, std::string_view body, std::span<const std::string_view> via,
+    const Worker& worker) {
+  const int64_t now = lane_.clock.NowNanos();
+  std::shared_ptr<Host>& host = hosts_[worker.url.base];
+  if (host == nullptr) host = std::make_shared<Host>();
+  const bool may_ask = host->rest.over(now) && host->background_rest.over(now) &&
+                       host->background_open < kMaxBackgroundTokenizeCalls;
+  std::optional<std::string> json;
+  if (may_ask) json = WriteTokenizeCall(body, /*padded=*/true, text.is_chat);
+  if (!json) {
+    lane_.recorder.background_tokenize_calls[static_cast<size_t>(TokenizeEnd::kNobody)].fetch_add(
+        1, std::memory_order_relaxed);
+    return;
+  }
+  ++host->background_open;
+  lane_.background_fetches.fetch_add(1);
+  Spawn(SendLater(std::make_shared<BackgroundCall>(
+      BackgroundCall{text, worker.id, worker.url, host, *std::move(json), {via.begin(), via.end()}})));
+}
+
+Task<void> Tokenizer::SendLater(std::shared_ptr<BackgroundCall> call) {
+  const std::vector<std::string_view> via(call->hops.begin(), call->hops.end());
+  Errand errand(via);
+  std::string target(kTarget);
+  const StatusOr<Fetched> answer = co_await Post(
+      lane_, &errand, call->url, target, std::move(call->json), lane_.options.tokenize_timeout_ms);
+  --call->host->background_open;
+  PromptIds ids;
+  const TokenizeEnd end =
+      absl::IsDeadlineExceeded(answer.status()) ? TokenizeEnd::kTimeout : Judge(answer, &ids);
+  lane_.recorder.background_tokenize_calls[static_cast<size_t>(end)].fetch_add(1, std::memory_order_relaxed);
+  const int64_t now = lane_.clock.NowNanos();
+  if (end == TokenizeEnd::kOk || end == TokenizeEnd::kRefused) call->host->background_rest.Worked();
+  if (end == TokenizeEnd::kUnknown) call->host->rest.Unknown(now);
+  if (end == TokenizeEnd::kTimeout || end == TokenizeEnd::kFailed) call->host->background_rest.Failed(now);
+  if (end == TokenizeEnd::kOk) lane_.router->LearnTokens(call->text, call->worker, std::move(ids));
+  lane_.background_fetches.fetch_sub(1);
 }
 
 }  // namespace vllm_router

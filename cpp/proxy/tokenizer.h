@@ -7,10 +7,15 @@
 // answer is no good, when every worker is busy with kMaxTokenizeCalls questions, or when all of them rest (rest.h). One
 // that does not know the call rests as well; a request that it refuses is the request's fault, and no reason to rest.
 // What is asked twice at the same time is asked twice. Never touches load. One lane.
+//
+// Of a later turn only the beginning has ids, and nobody waits for the rest: AskLater asks the worker that responds to it,
+// for the turn after. At most kMaxBackgroundTokenizeCalls at once of each worker, and what is more is dropped, not queued. One
+// that fails so is not asked so for a while (Rest), but Ask may ask it; one that does not know the call, neither.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -32,16 +37,25 @@ class Tokenizer {
   // True when the cache has the ids afterwards. `body`: the client's, with its padding. Ends soon after errand.Cancel().
   Task<bool> Ask(Errand& errand, RoutingKey::UnknownText text, std::string_view body, const FleetView& fleet);
 
+  // Returns at once; Router::LearnTokens has the ids when they come. `via`: of the request. `worker`: which was sent it.
+  void AskLater(
+      const RoutingKey::UnknownText& text, std::string_view body, std::span<const std::string_view> via,
+      const Worker& worker);
+
  private:
   struct Host {
     Rest rest;
     uint32_t open = 0;  // questions
+    Rest background_rest;
+    uint32_t background_open = 0;
   };
+  struct BackgroundCall;
   struct Question;
 
   const Worker* Choose(const FleetView& fleet);
   Task<void> Send(std::shared_ptr<Question> question);
-  TokenizeEnd Judge(const Question& question, PromptIds* ids) const;
+  Task<void> SendLater(std::shared_ptr<BackgroundCall> call);
+  static TokenizeEnd Judge(const StatusOr<Fetched>& answer, PromptIds* ids);
 
   Lane& lane_;
   std::unordered_map<std::string, std::shared_ptr<Host>> hosts_;  // by base URL

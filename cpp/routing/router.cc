@@ -23,6 +23,9 @@ constexpr uint64_t kTokensPerMedium = 256;
 // More than a tokenizer joins across the cut, or a chat template closes a conversation with.
 constexpr size_t kIdsLeftOut = 16;
 
+// Of a text whose beginning has ids: with more, the ids of all of it are wanted.
+constexpr size_t kBlocksLeftInBytes = 2;
+
 // A thread that has seen a longer text does not keep its memory.
 constexpr size_t kKeptTextBytes = 1024 * 1024;
 
@@ -323,6 +326,7 @@ void Router::MakeBlocks(
   bool known = false;
   key->has_blocks = true;
   key->unknown_text.reset();
+  key->half_known_text.reset();
   if (request.token_ids) {
     tokens = *request.token_ids;
   } else if (request.prompt) {
@@ -374,16 +378,18 @@ bool Router::MakeKnownBlocks(const RoutingText& read, const PromptScope& scope, 
   const std::string_view rest = std::string_view(read.text).substr(known.text_size);
   const size_t left_out = rest.empty() ? 0 : std::min(ids.size(), kIdsLeftOut);
   const size_t known_blocks = hasher_.CountBlocks(ids.first(ids.size() - left_out));
-  if (ids.empty() || (known_blocks == 0 && !rest.empty())) {
-    key->unknown_text = {prefixes.back().name, is_chat};
-    return false;
-  }
   PromptScope of_ids = scope;
   of_ids.is_text = false;
+  const BlockHash root = hasher_.Root(of_ids);
+  const RoutingKey::UnknownText whole{prefixes.back().name, is_chat, root};
+  if (ids.empty() || (known_blocks == 0 && !rest.empty())) {
+    key->unknown_text = whole;
+    return false;
+  }
+  if (rest.size() > kBlocksLeftInBytes * hasher_.block_bytes()) key->half_known_text = whole;
   key->blocks.resize(known_blocks + hasher_.CountBlocks(rest));
   const std::span<BlockHash> blocks = key->blocks;
-  hasher_.Hash(
-      hasher_.Root(of_ids), ids.first(known_blocks * hasher_.block_size()), blocks.first(known_blocks));
+  hasher_.Hash(root, ids.first(known_blocks * hasher_.block_size()), blocks.first(known_blocks));
   key->usable_blocks = (ids.size() - 1) / hasher_.block_size();
   if (!rest.empty()) {
     const BlockHash last = blocks[known_blocks - 1];
@@ -396,6 +402,13 @@ bool Router::MakeKnownBlocks(const RoutingText& read, const PromptScope& scope, 
   SetLength(nullptr, key);
   key->prompt_bytes = 0;
   return true;
+}
+
+void Router::LearnTokens(const RoutingKey::UnknownText& text, WorkerId worker, PromptIds ids) {
+  std::vector<BlockHash> blocks(hasher_.CountBlocks(ids));
+  hasher_.Hash(text.root, std::span<const uint32_t>(ids), blocks);
+  policy_->RecordBlocks(worker, blocks);
+  token_cache_->Store(text.name, std::move(ids));
 }
 
 void Router::ReadPrompt(const RequestView& request, const RoutingKey& key, PromptReading* reading) const {

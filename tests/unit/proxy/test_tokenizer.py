@@ -191,3 +191,122 @@ def test_a_worker_that_answers_byte_by_byte_is_cut_off(stage):
     assert stage.client(router).ask(**fields(chat(LONG))).body == b"hello"
     assert calls(router) == {"timeout": 1}
     gate.open()
+
+
+# ---- in the background of a later turn's response
+
+MORE = "And what will it be like there tomorrow, in the afternoon? " * 12
+
+
+def background(router):
+    results = {}
+    for line in router.server.metrics_text().splitlines():
+        if line.startswith("vllm_router_background_tokenize_calls_total{"):
+            name, value = line.split(" ")
+            results[name.split('"')[1]] = int(float(value))
+    return {result: count for result, count in results.items() if count}
+
+
+@pytest.mark.parametrize("policy", ["vllm_cache_aware", "auto"])
+def test_what_is_expected_of_each_turn_is_what_the_worker_reports(stage, policy):
+    """Row 35: only the first turn's token ids were ever asked for, so expectations stayed with its blocks."""
+    block = 128
+    with SimulatedWorker(block_tokens=block) as worker:
+        routing = {"tokenize": "worker", "block_size": block}
+        router = stage.router(worker.url, policy=policy, routing=routing, tokenize_timeout_ms=60_000)
+        client = stage.client(router)
+        texts, sizes, expected, reported = [LONG], [], [], []
+        for turn in range(6):
+            body = json.loads(chat(*texts)) | {"model": "simulated-model", "max_tokens": 1}
+            before = metric(router, "matched_blocks_total")
+            answer = json.loads(client.ask(**fields(json.dumps(body).encode())).body)
+            expected.append((metric(router, "matched_blocks_total") - before) * block)
+            reported.append(answer["usage"]["prompt_tokens_details"]["cached_tokens"])
+            sizes.append(answer["usage"]["prompt_tokens"])
+            texts += [answer["choices"][0]["message"]["content"], f"{turn}: {MORE * 2}"]
+            eventually(lambda turn=turn: background(router) == ({"ok": turn} if turn else {}), "its ids")
+        assert calls(router) == {"ok": 1}
+        # The last 16 ids of a turn are left out, which may cost a block (the sixth turn here).
+        used = [0, *[(size - 16) // block * block for size in sizes[:-1]]]
+        assert expected == used
+        assert expected[:5] == reported[:5]
+        assert reported[-1] > reported[1] > 0
+
+
+def ask_turns(client, turns):
+    """A first turn, and later ones of as many conversations that begin with it."""
+    client.ask(**fields(chat(LONG)))
+    for turn in range(turns):
+        assert client.ask(**fields(chat(LONG, "Rain.", f"{turn}: {MORE}"))).body == b"hello"
+
+
+def only_the_first(answer):
+    """Answers `answer` to all but the first question for ids."""
+    questions = []
+
+    def reply(connection, message):
+        questions.append(message)
+        if len(questions) == 1:
+            return tokens(list(range(200)))
+        return answer(connection, message) if callable(answer) else answer
+
+    return Tokens(reply)
+
+
+@pytest.mark.parametrize(
+    ("answer", "result"),
+    [
+        (response(500, b"{}"), "failed"),
+        (response(200, b'{"tokens":[1,2],"count":3}'), "failed"),
+        (b"HTTP/1.1 nonsense\r\n\r\n", "failed"),
+        (response(200, b" " * (9 << 20)), "failed"),
+        (response(404, b'{"detail":"Not Found"}'), "unknown"),
+    ],
+)
+def test_a_failure_in_the_background_is_nobody_elses(stage, answer, result):
+    tokenizing = only_the_first(answer)
+    router = a_router(stage, stage.worker(tokenizing))
+    client = stage.client(router)
+    ask_turns(client, 1)
+    eventually(lambda: background(router) == {result: 1}, "the failure")
+    ask_turns(client, 3)
+    assert background(router) == {result: 1, "dropped": 3}  # it rests
+    assert len(tokenizing.asked) == 2
+    # Whose first turn has to be asked for finds the worker ready, unless it has no such call.
+    client.ask(**fields(chat(f"Other: {LONG}")))
+    assert len(tokenizing.asked) == (2 if result == "unknown" else 3)
+    eventually(lambda: router.loads() == [0], "the end of all requests")
+
+
+def test_many_later_turns_are_not_as_many_questions(stage):
+    worker = stage.worker(only_the_first(lambda _connection, _message: gate.wait()))
+    gate = worker.gate()
+    router = a_router(stage, worker)
+    client = stage.client(router)
+    ask_turns(client, 12)  # none of them waits
+    assert background(router) == {"dropped": 10}
+    assert calls(router) == {"ok": 1}
+    gate.open()
+
+
+def test_a_background_question_that_hangs_is_given_up_without_a_rest_for_others(stage):
+    tokenizing = only_the_first(
+        lambda _connection, _message: tokens([1] * 99) if len(tokenizing.asked) > 2 else None
+    )
+    worker = stage.worker(tokenizing)
+    router = a_router(stage, worker, timeout_ms=50)
+    client = stage.client(router)
+    ask_turns(client, 1)
+    eventually(lambda: background(router) == {"timeout": 1}, "the end of its time")
+    client.ask(**fields(chat(f"Other: {LONG}")))
+    assert "nobody" not in calls(router)
+
+
+def test_a_short_rest_of_bytes_is_not_worth_a_question(stage):
+    tokenizing = Tokens()
+    router = a_router(stage, stage.worker(tokenizing))
+    client = stage.client(router)
+    client.ask(**fields(chat(LONG)))
+    client.ask(**fields(chat(LONG, "Rain.", "And tomorrow?")))
+    assert background(router) == {}
+    assert len(tokenizing.asked) == 1
