@@ -289,3 +289,11 @@ def test_an_idle_connection_is_closed_as_by_uvicorn():
     with SimulatedWorker(**FAST, keep_alive_s=0.1) as worker, connect(worker) as stream:
         stream.sendall(request_bytes({"prompt": "abcd"}, "/tokenize"))
         assert read_to_end(stream).endswith(b"}")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_who_has_read_a_response_finds_it_counted(worker, stream):
+    before = worker.stats()["finished"]
+    for number in range(1, 51):
+        assert ask(worker, body={**CHAT, "max_tokens": 2, "stream": stream})[0] == 200
+        assert worker.stats()["finished"] == before + number
