@@ -20,7 +20,7 @@
 namespace vllm_router {
 
 struct PolicyOptions {
-  std::string policy = "cache_aware";  // '-' and '_' are the same; docs/reference/policies.md has aliases
+  std::string policy = "auto";  // '-' and '_' are the same; docs/reference/policies.md has aliases
   std::string fallback_policy = "least_load";  // decides when the key part is missing
   uint64_t seed = 0;
 
