@@ -170,6 +170,25 @@ class Number(Kind):
         return number
 
 
+@dataclasses.dataclass(frozen=True)
+class NumberOr(Number):
+    """A number, or one word that stands for no number."""
+
+    word: str = "auto"
+
+    @property
+    def limits(self) -> str:
+        return f"{self.word} or {super().limits}"
+
+    def parse(self, tokens: Sequence[str]) -> Any:
+        return self.check(tokens[0]) if tokens[0].strip().lower() == self.word else super().parse(tokens)
+
+    def check(self, value: object) -> Any:
+        if isinstance(value, str) and value.strip().lower() == self.word:
+            return self.word
+        return super().check(value)
+
+
 def Seconds(zero: str = "", low: float = 0.001) -> Number:  # noqa: N802, reads as the kinds beside it
     """A duration: whole or fractional seconds, up to a year. `low=0` lets 0 mean just that."""
     return Number(low=low, high=31_536_000, zero=zero, whole=False, seconds=True, metavar="SECS")

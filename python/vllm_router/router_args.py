@@ -28,7 +28,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from vllm_router._flags import (
@@ -42,6 +42,7 @@ from vllm_router._flags import (
     NotBuilt,
     NotYet,
     Number,
+    NumberOr,
     Raw,
     RequestPath,
     Seconds,
@@ -780,14 +781,15 @@ class RouterArgs:
         policies=("cache_aware", *_HOLDER_POLICIES),
         more="Higher: fewer prompts follow their beginnings, and load is more even.",
     )
-    block_size: int = option(
+    block_size: int | Literal["auto"] = option(
         16,
-        Number(1, 4096),
+        NumberOr(1, 4096),
         "the number of tokens in a block of the engines' caches",
         group=_POLICY,
         scope="routing",
         policies=BLOCK_POLICIES,
-        more="As --block-size of vLLM, --page-size of SGLang.",
+        more="As --block-size of vLLM, --page-size of SGLang. auto: each worker's own, which the server "
+        "reads from its metrics, so that a fleet may mix sizes.",
     )
     max_blocks_per_worker: int = option(
         100_000,
