@@ -986,6 +986,22 @@ void ChangeFleet(Change change) {
   ThrowIfError(status);
 }
 
+// Blocks of a worker's cache.
+uint64_t CacheBlocks(py::handle value) {
+  constexpr int64_t kMost = int64_t{1} << 40;
+  if (!PyLong_Check(value.ptr()))
+    throw py::type_error("blocks is of type " + TypeName(value) + "; it must be an int");
+  int overflow = 0;
+  const long long blocks = PyLong_AsLongLongAndOverflow(value.ptr(), &overflow);
+  if (overflow != 0 || blocks < 1 || blocks > kMost) {
+    throw py::value_error(
+        "blocks is " + Show(value) +
+        "; it must be 1 to 2^40, as many as the engine's cache holds, or None if "
+        "that is not known");
+  }
+  return static_cast<uint64_t>(blocks);
+}
+
 // In the order of WorkerInfo's fields in router.py.
 py::list WorkerRows(PyRouter& self) {
   const std::shared_ptr<const FleetView> fleet = self.fleet();
@@ -1004,8 +1020,11 @@ py::list WorkerRows(PyRouter& self) {
 py::dict BlockIndexStats(const FleetView& fleet, const BlockRouting& routing) {
   const BlockCacheTrackerStats stats = routing.tracker->stats();
   py::dict workers;
+  py::dict sizes;
   for (size_t i = 0; i < routing.worker_blocks.size(); ++i) {
-    workers[py::str(fleet.worker(static_cast<uint32_t>(i)).url.url)] = routing.worker_blocks[i];
+    const py::str url(fleet.worker(static_cast<uint32_t>(i)).url.url);
+    workers[url] = routing.worker_blocks[i];
+    sizes[url] = routing.worker_block_tokens[i];
   }
   py::list times;
   for (size_t i = 0; i < BlockRouting::kMatchBuckets; ++i) {
@@ -1017,9 +1036,9 @@ py::dict BlockIndexStats(const FleetView& fleet, const BlockRouting& routing) {
   return py::dict(
       "blocks"_a = stats.index.blocks, "worker_blocks"_a = stats.index.pairs, "bytes"_a = stats.bytes,
       "recorded_requests"_a = stats.recorded_requests, "evicted_blocks"_a = stats.evicted_blocks,
-      "prompt_blocks"_a = routing.prompt_blocks, "matched_blocks"_a = routing.matched_blocks,
-      "match_times"_a = times, "match_seconds"_a = static_cast<double>(routing.match_nanos) / 1e9,
-      "workers"_a = workers);
+      "block_sizes"_a = sizes, "prompt_blocks"_a = routing.prompt_blocks,
+      "matched_blocks"_a = routing.matched_blocks, "match_times"_a = times,
+      "match_seconds"_a = static_cast<double>(routing.match_nanos) / 1e9, "workers"_a = workers);
 }
 
 py::dict CacheStats(const FleetView& fleet, const CacheRoutingStats& stats) {
@@ -1082,7 +1101,9 @@ RouterOptions RouterOptionsOf(const py::dict& given, std::vector<std::string>* n
   word("hash_function", ParseHashFunction, &chosen.hash_function);
   word("hash_failover", ParseHashFailover, &chosen.hash_failover);
   chosen.hash_load_factor = thousandths("hash_load_factor", chosen.hash_load_factor);
-  chosen.block_size = read("block_size", chosen.block_size);
+  const auto block_size = read("block_size", py::object(py::int_(chosen.block_size)));
+  chosen.worker_block_sizes = py::isinstance<py::str>(block_size);  // "auto"; the index has blocks of 16
+  if (!chosen.worker_block_sizes) chosen.block_size = block_size.cast<uint32_t>();
   chosen.max_blocks_per_worker = read("max_blocks_per_worker", chosen.max_blocks_per_worker);
   chosen.cache_threshold = read("cache_threshold", chosen.cache_threshold);
   chosen.load_factor = thousandths("load_factor", chosen.load_factor);
@@ -1276,6 +1297,14 @@ void BindRouter(py::module_& module) {
             ChangeFleet([&] { return self.router().SetHealthy(url, healthy); });
           },
           "Whether it may be chosen, with all ranks of its host.", "url"_a, "healthy"_a)
+      .def(
+          "set_cache",
+          [](PyRouter& self, const std::string& url, const py::object& block_size, const py::object& blocks) {
+            const uint32_t tokens = BlockSize(block_size);
+            const uint64_t count = blocks.is_none() ? 0 : CacheBlocks(blocks);
+            ChangeFleet([&] { return self.router().SetCacheBlocks(url, tokens, count); });
+          },
+          "What its KV cache holds.", "url"_a, py::kw_only(), "block_size"_a, "blocks"_a = py::none())
       .def_property_readonly(
           "policy", [](const PyRouter& self) { return std::string(self.router().policy().name()); })
       .def_property_readonly("worker_urls", [](PyRouter& self) { return WorkerUrls(self.fleet()); })

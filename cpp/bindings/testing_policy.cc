@@ -60,6 +60,8 @@ PolicyOptions OptionsFrom(const std::string& policy, const py::kwargs& words) {
       options.hash_load_factor = value.cast<uint32_t>();  // thousandths
     } else if (name == "block_size") {
       options.block_size = value.cast<uint32_t>();
+    } else if (name == "worker_block_sizes") {
+      options.worker_block_sizes = value.cast<bool>();
     } else if (name == "max_blocks_per_worker") {
       options.max_blocks_per_worker = value.cast<uint64_t>();
     } else if (name == "cache_threshold") {
@@ -281,10 +283,12 @@ void BindTestingPolicy(py::module_& testing) {
           py::arg("digest") = py::none(), py::arg("tried") = std::vector<uint32_t>())
       .def(
           "set_cache_size",
-          [](PolicyHarness& self, const std::string& url, uint64_t bytes) {
+          [](PolicyHarness& self, const std::string& url, uint64_t bytes, uint32_t block_tokens) {
             const auto fleet = self.fleet();
-            self.policy().SetCacheSize(fleet->worker(fleet->Find(url).value()).id, bytes);
-          })
+            self.policy().SetCacheSize(
+                fleet->worker(fleet->Find(url).value()).id, {.bytes = bytes, .block_tokens = block_tokens});
+          },
+          py::arg("url"), py::arg("bytes") = 0, py::arg("block_tokens") = 0)
       .def(
           "finish_session",
           [](PolicyHarness& self, const std::string& key) { return self.policy().FinishSession(key); })

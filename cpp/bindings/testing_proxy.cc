@@ -356,8 +356,11 @@ void BindTestingProxy(py::module_& testing) {
       py::arg("text"), py::arg("rank") = py::none());
   testing.attr("MOST_CACHE_TOKENS") = kMostCacheTokens;
   testing.def(
-      "cache_tokens_in_metrics",
-      [](const std::string& text, std::optional<uint32_t> rank) { return CacheTokensInMetrics(text, rank); },
+      "cache_in_metrics",
+      [](const std::string& text, std::optional<uint32_t> rank) {
+        const std::optional<ReportedCache> cache = CacheInMetrics(text, rank);
+        return cache ? std::optional(std::pair(cache->tokens, cache->block_tokens)) : std::nullopt;
+      },
       py::arg("text"), py::arg("rank") = py::none());
   testing.def("load_in_get_load", [](const std::string& json) { return PairFrom(LoadInGetLoad(json)); });
   testing.def("load_in_load", [](const std::string& json) { return PairFrom(LoadInLoad(json)); });

@@ -49,7 +49,8 @@ class BlockMatches {
   // the smallest owner. Null if there is none.
   const BlockMatch* Best(const OwnerSet* eligible = nullptr) const;
 
-  // For who fills it.
+  // For who fills it. Counts of an entry may be lowered, and have to ascend still.
+  std::span<BlockMatch> entries() { return {entries_.get(), size_}; }
   void Clear() { size_ = 0; }
   void Add(OwnerId owner, const std::array<uint32_t, kTierCount>& blocks) {
     place_[static_cast<size_t>(owner)] = static_cast<uint16_t>(size_);

@@ -15,9 +15,9 @@ namespace {
 
 class Auto final : public Policy {
  public:
-  Auto(const BlockCacheTrackerOptions& tracker, AutoObjective objective, uint64_t seed)
-      : weights_(objective == AutoObjective::kTtft ? kAutoTtft : kAutoBalanced),
-        owners_(tracker, seed),
+  explicit Auto(const AutoOptions& options, uint64_t seed)
+      : weights_(options.objective == AutoObjective::kTtft ? kAutoTtft : kAutoBalanced),
+        owners_(options.tracker, seed, options.worker_block_sizes),
         dice_(seed) {}
 
   std::string_view name() const override { return "auto"; }
@@ -35,7 +35,7 @@ class Auto final : public Policy {
     BlockMatches& matches = scratch.matches;
     std::vector<uint32_t>& best = scratch.best;
     if (plan != nullptr) {
-      owners_.Match(key.blocks, &matches, key.dry_run);
+      owners_.Match(key, &matches);
       if (key.explanation != nullptr) BlockOwners::Explain(fleet, *plan, matches, key.explanation.get());
     }
     const auto held_by = [&](uint32_t position) {
@@ -81,7 +81,7 @@ class Auto final : public Policy {
   }
 
   bool remembers_prompts() const override { return true; }
-  void SetCacheSize(WorkerId worker, uint64_t bytes) override { owners_.SetCacheSize(worker, bytes); }
+  void SetCacheSize(WorkerId worker, const CacheSize& size) override { owners_.SetCacheSize(worker, size); }
   void RecordBlocks(WorkerId worker, std::span<const BlockHash> blocks) override {
     owners_.RecordFor(worker, blocks);
   }
@@ -128,9 +128,8 @@ FleetMeans MeansOf(const FleetView& fleet, uint32_t prompt_tokens) {
           static_cast<double>(all) / static_cast<double>(std::max<size_t>(1, fleet.eligible().size()))};
 }
 
-std::unique_ptr<Policy> MakeAuto(
-    const BlockCacheTrackerOptions& tracker, AutoObjective objective, uint64_t seed) {
-  return std::make_unique<Auto>(tracker, objective, seed);
+std::unique_ptr<Policy> MakeAuto(const AutoOptions& options, uint64_t seed) {
+  return std::make_unique<Auto>(options, seed);
 }
 
 }  // namespace vllm_router

@@ -91,7 +91,12 @@ enum class AutoObjective : uint8_t {
   kTtft,      // time to the first token
 };
 
-std::unique_ptr<Policy> MakeAuto(
-    const BlockCacheTrackerOptions& tracker, AutoObjective objective, uint64_t seed);
+struct AutoOptions {
+  BlockCacheTrackerOptions tracker;
+  bool worker_block_sizes = false;  // matches count in complete blocks of each worker's own size
+  AutoObjective objective = AutoObjective::kBalanced;
+};
+
+std::unique_ptr<Policy> MakeAuto(const AutoOptions& options, uint64_t seed);
 
 }  // namespace vllm_router

@@ -16,6 +16,11 @@ constexpr uint64_t kMostOutputTokens = 32'768;
 
 }  // namespace
 
+BlockOwners::BlockOwners(const BlockCacheTrackerOptions& options, uint64_t seed, bool worker_block_sizes)
+    : tracker_(std::make_unique<BlockCacheTracker>(options)),
+      nameless_(seed),
+      block_tokens_(worker_block_sizes ? std::make_unique<std::atomic<uint32_t>[]>(kMaxWorkers) : nullptr) {}
+
 std::shared_ptr<const FleetPlan> BlockOwners::MakePlan(
     const void* policy, std::shared_ptr<const FleetPlan> inner, const FleetView& next) {
   const Plan* last = FindPlan<Plan>(next, policy);
@@ -55,11 +60,30 @@ const BlockOwners::Plan* BlockOwners::Find(const void* policy, const FleetView& 
   return plan != nullptr && plan->membership == fleet.membership() ? plan : nullptr;
 }
 
-void BlockOwners::Match(std::span<const BlockHash> blocks, BlockMatches* matches, bool dry_run) {
+void BlockOwners::Match(const RoutingKey& key, BlockMatches* matches) {
+  FindMatches(key, matches);
+  if (block_tokens_ != nullptr) RoundDown(key.usable_blocks, matches);
+}
+
+void BlockOwners::RoundDown(uint64_t usable_blocks, BlockMatches* matches) const {
+  const uint64_t own_tokens = tracker_->hasher().block_size();
+  for (BlockMatch& match : matches->entries()) {
+    const uint64_t tokens = block_tokens_[static_cast<size_t>(match.owner)].load(std::memory_order_relaxed);
+    if (tokens == 0) continue;
+    for (uint32_t& blocks : match.blocks) {
+      const uint64_t held = std::min<uint64_t>(blocks, usable_blocks) * own_tokens;
+      blocks = static_cast<uint32_t>((held - held % tokens) / own_tokens);
+    }
+  }
+}
+
+void BlockOwners::FindMatches(const RoutingKey& key, BlockMatches* matches) {
   thread_local uint64_t asked = 0;
-  if (dry_run || asked++ % BlockRouting::kMatchesPerTiming != 0) return tracker_->Match(blocks, matches);
+  if (key.dry_run || asked++ % BlockRouting::kMatchesPerTiming != 0) {
+    return tracker_->Match(key.blocks, matches);
+  }
   const auto begun = std::chrono::steady_clock::now();
-  tracker_->Match(blocks, matches);
+  tracker_->Match(key.blocks, matches);
   const std::chrono::nanoseconds taken = std::chrono::steady_clock::now() - begun;
   const auto nanos = static_cast<uint64_t>(taken.count());
   const auto& bounds = BlockRouting::kMatchBounds;
@@ -79,10 +103,16 @@ void BlockOwners::Forget(WorkerId worker) {
   if (owner) tracker_->Evict(*owner, 0);
 }
 
-void BlockOwners::SetCacheSize(WorkerId worker, uint64_t bytes) {
+void BlockOwners::SetCacheSize(WorkerId worker, const CacheSize& size) {
   const std::optional<OwnerId> owner = FindOwner(worker);
   // Should it leave in between, and another one get its place, that one has the wrong size until it is asked itself.
-  if (owner) tracker_->SetCapacityOf(*owner, std::max<uint64_t>(1, bytes / block_bytes()));
+  if (!owner) return;
+  if (size.bytes != 0) tracker_->SetCapacityOf(*owner, std::max<uint64_t>(1, size.bytes / block_bytes()));
+  if (block_tokens_ == nullptr || size.block_tokens == 0) return;
+  std::atomic<uint32_t>& tokens = block_tokens_[static_cast<size_t>(*owner)];
+  const uint32_t before = tokens.exchange(size.block_tokens, std::memory_order_relaxed);
+  // An engine has one size for life: this is another one, and its cache is new.
+  if (before != 0 && before != size.block_tokens) tracker_->Evict(*owner, 0);
 }
 
 size_t BlockOwners::ResponseBlocks(double bytes_per_token) const {
@@ -147,6 +177,11 @@ BlockRouting BlockOwners::Routing(const void* policy, const FleetView& fleet) co
       routing.owners.push_back(known.owner);
       routing.worker_blocks.push_back(tracker_->BlockCount(known.owner));
       routing.worker_capacity.push_back(tracker_->CapacityOf(known.owner));
+      const uint32_t told =
+          block_tokens_ == nullptr
+              ? 0
+              : block_tokens_[static_cast<size_t>(known.owner)].load(std::memory_order_relaxed);
+      routing.worker_block_tokens.push_back(told != 0 ? told : tracker_->hasher().block_size());
     }
   }
   routing.prompt_blocks = prompt_blocks_.load(std::memory_order_relaxed);
@@ -161,7 +196,10 @@ BlockRouting BlockOwners::Routing(const void* policy, const FleetView& fleet) co
 OwnerId BlockOwners::Enter() {
   for (;;) {
     const StatusOr<OwnerId> owner = tracker_->AddWorker();
-    if (owner.ok()) return *owner;
+    if (owner.ok()) {
+      if (block_tokens_ != nullptr) block_tokens_[static_cast<size_t>(*owner)] = 0;
+      return *owner;
+    }
     // A fleet has at most kMaxWorkers, so what stands in the way are workers that left, and a match under way that
     // may yet see them.
     std::this_thread::yield();

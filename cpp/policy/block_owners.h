@@ -6,6 +6,14 @@
 //
 // A worker that joins enters with nothing; one that leaves is forgotten. Behind each prompt come nameless blocks, as many as
 // a mean response fills: an engine's cache holds those too, so without them more prompts would seem to fit than do.
+//
+// With worker_block_sizes each match is rounded down to complete blocks of the worker's own size, which SetCacheSize()
+// tells. Blocks of 16 tokens here, a prompt of 120 of which 5 blocks are known:
+//
+//   worker's block     8, 16, not told    24     32     64     128
+//   match              5                  4      4      4      0         complete blocks of 80 tokens, in blocks of 16
+//
+// A size that divides 16 leaves up to 15 tokens of the worker's unseen: a lower bound, as all of these are.
 // Thread-safe as Policy's methods of the same names are; no lock but the tracker's is held for longer than a look-up.
 #pragma once
 
@@ -51,8 +59,7 @@ class BlockOwners {
     std::vector<uint32_t> position_of;  // by owner; kNowhere: none of this membership
   };
 
-  BlockOwners(const BlockCacheTrackerOptions& options, uint64_t seed)
-      : tracker_(std::make_unique<BlockCacheTracker>(options)), nameless_(seed) {}
+  BlockOwners(const BlockCacheTrackerOptions& options, uint64_t seed, bool worker_block_sizes = false);
 
   BlockCacheTracker& tracker() { return *tracker_; }
   size_t block_bytes() const { return tracker_->hasher().block_bytes(); }  // of text, or four per token id
@@ -62,8 +69,8 @@ class BlockOwners {
       const void* policy, std::shared_ptr<const FleetPlan> inner, const FleetView& next);
   static const Plan* Find(const void* policy, const FleetView& fleet);
 
-  // One match in kMatchesPerTiming is timed; of a dry run none.
-  void Match(std::span<const BlockHash> blocks, BlockMatches* matches, bool dry_run = false);
+  // Whom the prompt is known of, and how much of it. One match in kMatchesPerTiming is timed; of a dry run none.
+  void Match(const RoutingKey& key, BlockMatches* matches);
   // The decision's worker, `owner`, gets the prompt: it has its blocks and a response's from now on. For Decision::claim.
   uint64_t Remember(OwnerId owner, const RoutingKey& key);
   // The request of a decision that remembered its prompt has ended.
@@ -72,7 +79,7 @@ class BlockOwners {
   void RecordFor(WorkerId worker, std::span<const BlockHash> blocks);
   // Whatever the worker was thought to hold.
   void Forget(WorkerId worker);
-  void SetCacheSize(WorkerId worker, uint64_t bytes);
+  void SetCacheSize(WorkerId worker, const CacheSize& size);
 
   // A decision for a worker that holds `matched` blocks of the prompt. The engine computes at least the last token
   // anew, so of a prompt without a rest the last block counts for nothing.
@@ -85,6 +92,10 @@ class BlockOwners {
   BlockRouting Routing(const void* policy, const FleetView& fleet) const;
 
  private:
+  void FindMatches(const RoutingKey& key, BlockMatches* matches);
+  // To complete blocks of each worker, of as much of the prompt as a cache can save.
+  void RoundDown(uint64_t usable_blocks, BlockMatches* matches) const;
+
   OwnerId Enter();
   std::optional<OwnerId> FindOwner(WorkerId worker) const;
 
@@ -96,6 +107,8 @@ class BlockOwners {
   MovingMean output_tokens_;
   mutable std::mutex mutex_;                         // leaf; guards owner_of_
   absl::flat_hash_map<uint32_t, OwnerId> owner_of_;  // by WorkerId
+  // Tokens of a block of the worker, by owner; 0: not told. Null: matches are not rounded.
+  const std::unique_ptr<std::atomic<uint32_t>[]> block_tokens_;
 
   std::atomic<uint64_t> prompt_blocks_{0};
   std::atomic<uint64_t> matched_blocks_{0};

@@ -13,6 +13,12 @@ namespace vllm_router {
 
 class BlockCacheTracker;
 
+// What a worker's cache holds.
+struct CacheSize {
+  uint64_t bytes = 0;         // of prompts, four per token id; 0: not told
+  uint32_t block_tokens = 0;  // tokens of a block; 0: not told
+};
+
 struct BlockRouting {
   // Upper bounds, in nanoseconds, of the times that a match took; behind the last one there is no bound.
   static constexpr std::array<uint64_t, 10> kMatchBounds = {100,   250,    500,    1'000,   2'500,
@@ -24,9 +30,10 @@ struct BlockRouting {
   // By position in the fleet that was asked about.
   std::vector<OwnerId> owners;  // who it is in the tracker
   std::vector<uint64_t> worker_blocks;
-  std::vector<uint64_t> worker_capacity;  // blocks
-  uint64_t prompt_blocks = 0;             // of prompts that a worker was chosen for
-  uint64_t matched_blocks = 0;            // of them, on the worker chosen
+  std::vector<uint64_t> worker_capacity;      // blocks
+  std::vector<uint64_t> worker_block_tokens;  // of a block of its cache, as matches are rounded
+  uint64_t prompt_blocks = 0;                 // of prompts that a worker was chosen for
+  uint64_t matched_blocks = 0;                // of them, on the worker chosen
   std::array<uint64_t, kMatchBuckets> match_times{};
   uint64_t match_nanos = 0;  // their sum
 };

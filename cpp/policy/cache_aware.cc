@@ -132,10 +132,10 @@ class CacheAware final : public Policy {
   }
 
   bool remembers_prompts() const override { return true; }
-  void SetCacheSize(WorkerId worker, uint64_t bytes) override {
+  void SetCacheSize(WorkerId worker, const CacheSize& size) override {
     const std::lock_guard lock(trust_mutex_);
     const auto found = trust_.find(worker);
-    if (found != trust_.end()) memory_->SetCapacity(found->second.owner, bytes);
+    if (found != trust_.end() && size.bytes != 0) memory_->SetCapacity(found->second.owner, size.bytes);
   }
 
   void ForgetCache(WorkerId worker) override {

@@ -35,9 +35,8 @@ class Policy {
 
   // Whether it remembers what workers were sent, and so wants to know how much their caches hold.
   virtual bool remembers_prompts() const { return false; }
-  // The worker's cache holds prompts of so many bytes, four per token id: what is over that is forgotten, the least
-  // recently used first.
-  virtual void SetCacheSize(WorkerId /*worker*/, uint64_t /*bytes*/) {}
+  // What is over size.bytes is forgotten, the least recently used first. What is not told stays as it was.
+  virtual void SetCacheSize(WorkerId /*worker*/, const CacheSize& /*size*/) {}
   // The worker holds a prompt of these blocks, as turned out after the decision: unlike it, a fact.
   virtual void RecordBlocks(WorkerId /*worker*/, std::span<const BlockHash> /*blocks*/) {}
   // The worker's cache is empty now.

@@ -317,6 +317,7 @@ StatusOr<std::unique_ptr<Policy>> MakePolicy(const PolicyOptions& options) {
     return MakeVllmCacheAware(
         {.tracker =
              {.block_size = options.block_size, .max_blocks_per_worker = options.max_blocks_per_worker},
+         .worker_block_sizes = options.worker_block_sizes,
          .cache_threshold = options.cache_threshold,
          .load_factor = options.load_factor,
          .load_bound = options.load_bound,
@@ -325,8 +326,11 @@ StatusOr<std::unique_ptr<Policy>> MakePolicy(const PolicyOptions& options) {
   }
   if (*name == "auto") {
     return MakeAuto(
-        {.block_size = options.block_size, .max_blocks_per_worker = options.max_blocks_per_worker},
-        options.auto_objective, options.seed);
+        {.tracker =
+             {.block_size = options.block_size, .max_blocks_per_worker = options.max_blocks_per_worker},
+         .worker_block_sizes = options.worker_block_sizes,
+         .objective = options.auto_objective},
+        options.seed);
   }
   if (*name == "rendezvous_hash") {
     return MakeRendezvousHash(options.hash_function, MakeKeyless(*fallback, options));

@@ -20,7 +20,7 @@
 namespace vllm_router {
 
 struct PolicyOptions {
-  std::string policy = "cache_aware";  // '-' and '_' are the same; docs/reference/policies.md has aliases
+  std::string policy = "auto";  // '-' and '_' are the same; docs/reference/policies.md has aliases
   std::string fallback_policy = "least_load";  // decides when the key part is missing
   uint64_t seed = 0;
 
@@ -32,8 +32,9 @@ struct PolicyOptions {
   HashFailover hash_failover = HashFailover::kNext;
   uint32_t hash_load_factor = 0;  // thousandths, 1000..10000; 0 = loads are ignored
 
-  // vllm_cache_aware; the first two: auto too
+  // vllm_cache_aware; the first three: auto too
   uint32_t block_size = 16;                  // tokens, 1..4096
+  bool worker_block_sizes = false;           // of each worker's own, where it tells
   uint64_t max_blocks_per_worker = 100'000;  // at least 1
   double cache_threshold = 0.3;              // share of the prompt, 0..1; cache_aware too
   uint32_t load_factor = 1250;               // thousandths, 1000..10000

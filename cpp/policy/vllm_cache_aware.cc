@@ -47,7 +47,10 @@ class Bound {
 class VllmCacheAware final : public Policy {
  public:
   VllmCacheAware(const VllmCacheAwareOptions& options, uint64_t seed, std::unique_ptr<Policy> fallback)
-      : options_(options), owners_(options.tracker, seed), dice_(seed), fallback_(std::move(fallback)) {}
+      : options_(options),
+        owners_(options.tracker, seed, options.worker_block_sizes),
+        dice_(seed),
+        fallback_(std::move(fallback)) {}
 
   std::string_view name() const override { return "vllm_cache_aware"; }
   KeyParts Needs() const override { return KeyParts::kBlocks | KeyParts::kPromptTokens | fallback_->Needs(); }
@@ -72,7 +75,7 @@ class VllmCacheAware final : public Policy {
     thread_local Scratch scratch;
     BlockMatches& matches = scratch.matches;
     std::vector<uint32_t>& best = scratch.best;
-    owners_.Match(key.blocks, &matches, key.dry_run);
+    owners_.Match(key, &matches);
     if (key.explanation != nullptr) BlockOwners::Explain(fleet, *plan, matches, key.explanation.get());
     const Found found = FindHolders(key, fleet, *plan, matches, &best);
 
@@ -101,7 +104,7 @@ class VllmCacheAware final : public Policy {
   }
 
   bool remembers_prompts() const override { return true; }
-  void SetCacheSize(WorkerId worker, uint64_t bytes) override { owners_.SetCacheSize(worker, bytes); }
+  void SetCacheSize(WorkerId worker, const CacheSize& size) override { owners_.SetCacheSize(worker, size); }
   void RecordBlocks(WorkerId worker, std::span<const BlockHash> blocks) override {
     owners_.RecordFor(worker, blocks);
   }

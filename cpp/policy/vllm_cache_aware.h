@@ -30,8 +30,9 @@ enum class HolderBound : uint8_t {
 
 struct VllmCacheAwareOptions {
   BlockCacheTrackerOptions tracker;
-  double cache_threshold = 0.3;  // share of the prompt's blocks, 0..1; candidates hold more
-  uint32_t load_factor = 1250;   // thousandths
+  bool worker_block_sizes = false;  // matches count in complete blocks of each worker's own size
+  double cache_threshold = 0.3;     // share of the prompt's blocks, 0..1; candidates hold more
+  uint32_t load_factor = 1250;      // thousandths
   HolderBound load_bound = HolderBound::kRoom;
   uint32_t load_floor = 0;  // a worker with fewer open requests has room whatever the average is
 };

@@ -343,7 +343,8 @@ AdminReply Admin::IndexStats() const {
     workers.push_back(json::object{
         {"url", fleet->worker(static_cast<uint32_t>(i)).url.url},
         {"blocks", known.worker_blocks[i]},
-        {"max_blocks", known.worker_capacity[i]}});
+        {"max_blocks", known.worker_capacity[i]},
+        {"block_size", known.worker_block_tokens[i]}});
   }
   return Json(
       200, {{"enabled", routing.has_value()},

@@ -8,7 +8,6 @@
 #include "base/text.h"
 #include "proxy/fetch.h"
 #include "proxy/lane.h"
-#include "proxy/load_report.h"
 
 namespace vllm_router {
 
@@ -71,11 +70,11 @@ Task<void> CacheSizes::Ask(std::shared_ptr<Host> host, Workers workers) {
   if (!answer.ok() || answer->status != 200) co_return;
   std::vector<Size> sizes;
   for (const std::shared_ptr<Worker>& worker : workers) {
-    const std::optional<uint64_t> tokens = CacheTokensInMetrics(answer->body, worker->url.rank);
-    if (!tokens) continue;
+    const std::optional<ReportedCache> told = CacheInMetrics(answer->body, worker->url.rank);
+    if (!told) continue;
     const auto known = std::ranges::find(host->sizes, worker->id, &Size::worker);
-    const bool same = known != host->sizes.end() && known->tokens == *tokens;
-    sizes.push_back({.worker = worker->id, .tokens = *tokens, .bytes = same ? known->bytes : 0});
+    const bool same = known != host->sizes.end() && known->told == *told;
+    sizes.push_back({.worker = worker->id, .told = *told, .size = same ? known->size : CacheSize{}});
     Apply(*worker, &sizes.back());
   }
   host->sizes = std::move(sizes);
@@ -83,16 +82,18 @@ Task<void> CacheSizes::Ask(std::shared_ptr<Host> host, Workers workers) {
 
 void CacheSizes::Apply(const Worker& worker, Size* size) {
   const double bytes_per_token = worker.bytes_per_token.value();
-  const auto bytes = static_cast<uint64_t>(static_cast<double>(size->tokens) * bytes_per_token);
-  const uint64_t change = std::max(bytes, size->bytes) - std::min(bytes, size->bytes);
-  if (change <= size->bytes / 16) return;
-  const bool first = size->bytes == 0;
-  size->bytes = bytes;
-  lane_.router->SetCacheSize(worker.id, bytes);
+  const auto bytes = static_cast<uint64_t>(static_cast<double>(size->told.tokens) * bytes_per_token);
+  const uint64_t before = size->size.bytes;
+  if (std::max(bytes, before) - std::min(bytes, before) <= before / 16) return;
+  const bool first = before == 0;
+  size->size = {.bytes = bytes, .block_tokens = size->told.block_tokens};
+  lane_.router->SetCacheSize(worker.id, size->size);
   Log(first ? LogLevel::kInfo : LogLevel::kDebug,
       Concat(
-          "worker ", worker.url.url, ": its cache holds ", size->tokens, " tokens, so prompts of ", bytes,
-          " bytes are remembered for it"));
+          "worker ", worker.url.url, ": its cache holds ", size->told.tokens, " tokens, so prompts of ",
+          bytes, " bytes are remembered for it",
+          size->told.block_tokens == 0 ? ""
+                                       : Concat("; its blocks have ", size->told.block_tokens, " tokens")));
 }
 
 }  // namespace vllm_router

@@ -1,5 +1,6 @@
-// CacheSizes: asks each worker how many tokens its KV cache holds, so that a policy that remembers prompts forgets what the
-// worker has forgotten (docs/how-to/set_block_size_and_capacity.md).
+// CacheSizes: asks each worker how many tokens its KV cache holds and how many a block of it has, so that a policy that
+// remembers prompts forgets what the worker has forgotten and counts no part of a block
+// (docs/how-to/set_block_size_and_capacity.md).
 //
 //   GET /metrics: num_gpu_blocks="27134", block_size="16"   ->   434,144 tokens
 //   prompts of that worker have 4.5 bytes per token         ->   1,953,648 bytes, or 30,525 blocks of 64 bytes
@@ -19,6 +20,8 @@
 
 #include "net/event_loop.h"
 #include "net/task.h"
+#include "policy/policy.h"
+#include "proxy/load_report.h"
 #include "worker/worker.h"
 
 namespace vllm_router {
@@ -43,8 +46,8 @@ class CacheSizes {
   // What a worker has told, and the policy was told of it.
   struct Size {
     WorkerId worker;
-    uint64_t tokens = 0;
-    uint64_t bytes = 0;
+    ReportedCache told;
+    CacheSize size;
   };
   struct Host {
     std::vector<WorkerId> workers;  // that were asked about last; others are due at once

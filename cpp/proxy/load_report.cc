@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "base/limits.h"
 #include "base/text.h"
 
 namespace vllm_router {
@@ -141,35 +142,48 @@ std::optional<ReportedLoad> LoadInMetrics(std::string_view text, std::optional<u
   return ReportedLoad{.requests = std::llround(sum), .waiting = std::llround(waiting)};
 }
 
-std::optional<uint64_t> CacheTokensInMetrics(std::string_view text, std::optional<uint32_t> rank) {
-  constexpr std::array<std::string_view, 2> kCacheNames = {
-      "vllm:cache_config_info", "sglang:max_total_num_tokens"};
+std::optional<ReportedCache> CacheInMetrics(std::string_view text, std::optional<uint32_t> rank) {
+  enum Name : size_t { kVllmCache, kSglangTokens, kSglangCache, kSglangPage };
+  constexpr std::array<std::string_view, 4> kCacheNames = {
+      "vllm:cache_config_info", "sglang:max_total_num_tokens", "sglang:cache_config_info",
+      "sglang:page_size"};
   const std::string wanted = rank ? std::to_string(*rank) : std::string();
-  uint64_t sum = 0;
+  ReportedCache cache;
   std::string_view line;
   while (const std::optional<size_t> name = NextSample(kCacheNames, &text, &line)) {
     std::optional<std::string> of_rank;
-    std::optional<uint64_t> blocks, block_size;
+    std::optional<uint64_t> blocks, block_size, page_size;
     const auto visit = [&](std::string_view label, std::string& value) {
       if (NamesRank(label)) of_rank = std::move(value);
       if (label == "num_gpu_blocks") blocks = ParseDecimal(value);
       if (label == "block_size") block_size = ParseDecimal(value);
+      if (label == "page_size") page_size = ParseDecimal(value);
     };
     if (line.starts_with('{') && !ReadLabels(&line, visit)) return std::nullopt;
     const std::optional<double> value = ReadValue(line, static_cast<double>(kMostCacheTokens));
     if (!value) return std::nullopt;
     if (rank && of_rank && *of_rank != wanted) continue;
-    uint64_t tokens = static_cast<uint64_t>(*value);
-    if (*name == 0) {
-      // An engine that has yet to measure its memory says "None".
-      if (!blocks || !block_size || *blocks > kMostCacheTokens || *block_size > kMostCacheTokens)
-        return std::nullopt;
-      tokens = *blocks * *block_size;
+    std::optional<uint64_t> size = page_size;
+    switch (*name) {
+      case kVllmCache:
+        // An engine that has yet to measure its memory says "None".
+        if (!blocks || !block_size || *blocks > kMostCacheTokens) return std::nullopt;
+        size = block_size;
+        break;
+      case kSglangTokens:
+        cache.tokens += static_cast<uint64_t>(*value);
+        break;
+      case kSglangPage:
+        size = static_cast<uint64_t>(*value);
+        break;
     }
-    sum += std::min(tokens, kMostCacheTokens + 1);
-    if (sum > kMostCacheTokens) return std::nullopt;
+    // 0: nobody has set it yet.
+    if (size.value_or(0) > kMaxBlockSize) return std::nullopt;
+    cache.block_tokens = std::max(cache.block_tokens, static_cast<uint32_t>(size.value_or(0)));
+    if (*name == kVllmCache) cache.tokens += *blocks * *block_size;
+    if (cache.tokens > kMostCacheTokens) return std::nullopt;
   }
-  return sum > 0 ? std::optional(sum) : std::nullopt;
+  return cache.tokens > 0 ? std::optional(cache) : std::nullopt;
 }
 
 std::optional<ReportedLoad> LoadInGetLoad(std::string_view json) { return CountIn(json, "load"); }

@@ -9,8 +9,9 @@
 //             has it                 none of the three
 //   metrics --------> metrics      metrics -> get_load -> load -> nothing: a pause, then metrics again
 //
-// And how many tokens its KV cache holds, in GET /metrics alone: vllm:cache_config_info's labels num_gpu_blocks and
-// block_size, multiplied, or sglang:max_total_num_tokens.
+// And how many tokens its KV cache holds and how many a block of it has, in GET /metrics alone: vllm:cache_config_info's
+// labels num_gpu_blocks and block_size; or sglang:max_total_num_tokens, and sglang:page_size (before 0.5.11 a label of
+// sglang:cache_config_info).
 //
 // Strict: a sample, a count or a text that is not as it should be makes the whole report none. Pure; any thread.
 #pragma once
@@ -32,10 +33,17 @@ struct ReportedLoad {
   friend bool operator==(const ReportedLoad&, const ReportedLoad&) = default;
 };
 
+struct ReportedCache {
+  uint64_t tokens = 0;        // at least 1
+  uint32_t block_tokens = 0;  // 1..kMaxBlockSize; 0: it does not tell
+
+  friend bool operator==(const ReportedCache&, const ReportedCache&) = default;
+};
+
 // The samples of one data-parallel rank (label `engine`, or SGLang's `dp_rank`), or of all, added up.
 std::optional<ReportedLoad> LoadInMetrics(std::string_view text, std::optional<uint32_t> rank);
-// The same of cache tokens; a sample without the label is everybody's.
-std::optional<uint64_t> CacheTokensInMetrics(std::string_view text, std::optional<uint32_t> rank);
+// The same of caches; a sample without the label is everybody's. Of several block sizes the largest counts.
+std::optional<ReportedCache> CacheInMetrics(std::string_view text, std::optional<uint32_t> rank);
 // Of a whole host.
 std::optional<ReportedLoad> LoadInGetLoad(std::string_view json);
 std::optional<ReportedLoad> LoadInLoad(std::string_view json);

@@ -594,6 +594,9 @@ void Metrics::Collector::WriteBlocks(Page* page, const FleetView& fleet) const {
   each(routing->worker_blocks);
   page->Gauge("index_worker_max_blocks", "The most that it may be thought to hold.");
   each(routing->worker_capacity);
+  page->Gauge(
+      "index_worker_block_tokens", "Tokens of a block of the worker's cache, as matches are rounded to it.");
+  each(routing->worker_block_tokens);
   page->Histogram(
       "index_match_seconds", "How long finding the holders of a prompt took; one match in 16 is timed.");
   auto& histogram = page->AddSeries({}).histogram;

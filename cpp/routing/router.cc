@@ -158,6 +158,16 @@ Router::Router(const RouterOptions& options, std::shared_ptr<Policy> policy)
 
 Router::~Router() = default;
 
+Status Router::SetCacheBlocks(std::string_view url, uint32_t block_tokens, uint64_t blocks) {
+  const StatusOr<std::vector<std::shared_ptr<Worker>>> workers = registry_.Named(url);
+  if (!workers.ok()) return workers.status();
+  for (const std::shared_ptr<Worker>& worker : *workers) {
+    const double bytes = static_cast<double>(blocks) * block_tokens * worker->bytes_per_token.value();
+    SetCacheSize(worker->id, {.bytes = static_cast<uint64_t>(bytes), .block_tokens = block_tokens});
+  }
+  return absl::OkStatus();
+}
+
 StatusOr<std::vector<std::string>> Router::WithRanks(std::span<const std::string> urls) const {
   std::vector<std::string> names;
   for (const std::string& url : urls) {

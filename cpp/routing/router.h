@@ -94,7 +94,9 @@ class Router {
   Status RequireAddresses() { return registry_.RequireAddresses(); }
   void RefreshFleet() { registry_.Refresh(); }  // a breaker has moved, or a worker warmed up
   void ForgetCache(WorkerId worker) { policy_->ForgetCache(worker); }  // it has emptied it
-  void SetCacheSize(WorkerId worker, uint64_t bytes) { policy_->SetCacheSize(worker, bytes); }
+  void SetCacheSize(WorkerId worker, const CacheSize& size) { policy_->SetCacheSize(worker, size); }
+  // Of `url`, or each of its ranks: tokens of a block, and how many blocks (0: not told).
+  Status SetCacheBlocks(std::string_view url, uint32_t block_tokens, uint64_t blocks);
   const Snapshot<FleetView>& fleet_snapshot() const { return registry_.snapshot(); }
   std::shared_ptr<const FleetView> fleet() const { return registry_.snapshot().Load(); }
 

@@ -56,7 +56,7 @@ class Comparison : public Policy {
         held_[position] = caches_->Held(fleet.worker(position), key.blocks);
       }
     } else if (!key.blocks.empty()) {
-      owners_.Match(key.blocks, &matches_);
+      owners_.Match(key, &matches_);
       for (const BlockMatch& match : matches_.entries()) {
         const uint32_t position = plan->PositionOf(match.owner);
         if (position != BlockOwners::kNowhere) held_[position] = match.longest();

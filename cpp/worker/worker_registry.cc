@@ -129,6 +129,15 @@ Status WorkerRegistry::SetHealthy(std::string_view url, bool healthy) {
   return absl::OkStatus();
 }
 
+StatusOr<std::vector<std::shared_ptr<Worker>>> WorkerRegistry::Named(std::string_view url) {
+  std::lock_guard lock(mutex_);
+  const StatusOr<std::vector<uint32_t>> found = Find(url);
+  if (!found.ok()) return found.status();
+  std::vector<std::shared_ptr<Worker>> workers;
+  for (const uint32_t position : *found) workers.push_back(members_[position].worker);
+  return workers;
+}
+
 StatusOr<std::vector<uint32_t>> WorkerRegistry::Find(std::string_view url) const {
   const StatusOr<WorkerUrl> wanted = ParseWorkerUrl(url);
   std::vector<uint32_t> found;

@@ -48,6 +48,8 @@ class WorkerRegistry {
   Status SetDraining(std::string_view url, bool draining);
   Status SetHealthy(std::string_view url, bool healthy);  // of the host: all its ranks share it
 
+  StatusOr<std::vector<std::shared_ptr<Worker>>> Named(std::string_view url);
+
   // Publishes what has changed in the workers themselves: breakers and warmth.
   void Refresh();
 

@@ -1113,7 +1113,8 @@ class Router:
 
         vllm_cache_aware: `block_index`, a dict of what it believes the workers' caches to hold: `blocks`
         (distinct), `worker_blocks`, `bytes`, `recorded_requests`, `evicted_blocks`, `prompt_blocks` and of
-        them `matched_blocks`, `workers` (blocks by URL), `match_times` (pairs of an upper bound in seconds
+        them `matched_blocks`, `workers` (blocks by URL), `block_sizes` (tokens of a block of the
+        worker's cache by URL, see `set_cache`), `match_times` (pairs of an upper bound in seconds
         and how many matches took up to that and longer than the bound before; one match in 16 is timed) and
         `match_seconds`, their sum.
         """
@@ -1162,6 +1163,23 @@ class Router:
         """Whether a worker may be chosen; ranks of one host share their health. Hash policies keep its place.
 
         Raises:
+            WorkerNotFoundError: it is not in the fleet.
+        """
+
+    def set_cache(self, url: str, *, block_size: int, blocks: int | None = None) -> None:
+        """What a worker's KV cache holds, or that of each of its ranks. A server asks its workers by itself.
+
+        With `block_size="auto"`, what the worker holds of a prompt counts in complete blocks of its own size;
+        another size than before means another engine, whose cache is empty.
+
+        Args:
+            url: A worker of the fleet; without `@rank` all its ranks.
+            block_size: Tokens of a block, 1 to 65536: the engine's.
+            blocks: How many it holds, at least 1; beyond that the least recently used are forgotten. None
+                leaves what was known, at first `max_blocks_per_worker` blocks of the index.
+
+        Raises:
+            ValueError: a value out of range.
             WorkerNotFoundError: it is not in the fleet.
         """
 

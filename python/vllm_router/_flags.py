@@ -170,6 +170,25 @@ class Number(Kind):
         return number
 
 
+@dataclasses.dataclass(frozen=True)
+class NumberOr(Number):
+    """A number, or one word that stands for no number."""
+
+    word: str = "auto"
+
+    @property
+    def limits(self) -> str:
+        return f"{self.word} or {super().limits}"
+
+    def parse(self, tokens: Sequence[str]) -> Any:
+        return self.check(tokens[0]) if tokens[0].strip().lower() == self.word else super().parse(tokens)
+
+    def check(self, value: object) -> Any:
+        if isinstance(value, str) and value.strip().lower() == self.word:
+            return self.word
+        return super().check(value)
+
+
 def Seconds(zero: str = "", low: float = 0.001) -> Number:  # noqa: N802, reads as the kinds beside it
     """A duration: whole or fractional seconds, up to a year. `low=0` lets 0 mean just that."""
     return Number(low=low, high=31_536_000, zero=zero, whole=False, seconds=True, metavar="SECS")
@@ -590,6 +609,9 @@ def flags_of(cls: Any) -> dict[str, Flag]:
     }
 
 
+GIVEN = "_router_flags_given"  # in a namespace: fields that the command line or the file names
+
+
 class _Store(argparse.Action):
     """Checks a value where it is read, and lets a repeated list grow."""
 
@@ -621,6 +643,29 @@ class _Store(argparse.Action):
         if self.kind.accumulates and before is not self.default:
             value = [*(before or ()), *value]
         setattr(namespace, self.dest, value)
+        _note_given(namespace, self.flag)
+
+
+class _StoreSwitch(argparse.Action):
+    """Turns a switch on, or off with `--no-…`."""
+
+    def __init__(self, *, flag: Flag, **arguments: Any) -> None:
+        self.flag = flag
+        super().__init__(nargs=0, **arguments)
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,  # noqa: ARG002
+        namespace: argparse.Namespace,
+        values: object,  # noqa: ARG002
+        option_string: str | None = None,  # noqa: ARG002
+    ) -> None:
+        setattr(namespace, self.dest, self.const)
+        _note_given(namespace, self.flag)
+
+
+def _note_given(namespace: argparse.Namespace, flag: Flag) -> None:
+    setattr(namespace, GIVEN, getattr(namespace, GIVEN, frozenset()) | {flag.field})
 
 
 def add_flag(parser: Any, flag: Flag, prefix: str) -> None:
@@ -636,7 +681,7 @@ def add_flag(parser: Any, flag: Flag, prefix: str) -> None:
     def add(names: list[str], alias: Alias | None, help_text: str) -> None:
         if isinstance((alias and alias.kind) or flag.kind, Switch):
             parser.add_argument(
-                *names, dest=dest, action="store_const", const=True, default=default, help=help_text
+                *names, dest=dest, action=_StoreSwitch, flag=flag, const=True, default=default, help=help_text
             )
         else:
             parser.add_argument(
@@ -652,7 +697,13 @@ def add_flag(parser: Any, flag: Flag, prefix: str) -> None:
     if flag.can_be_denied:
         no = spellings(flag.spelled or flag.field, "no-")
         parser.add_argument(
-            *no, dest=dest, action="store_const", const=False, default=default, help=argparse.SUPPRESS
+            *no,
+            dest=dest,
+            action=_StoreSwitch,
+            flag=flag,
+            const=False,
+            default=default,
+            help=argparse.SUPPRESS,
         )
 
 

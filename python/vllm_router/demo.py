@@ -38,7 +38,7 @@ from vllm_router.router import Router
 from vllm_router.server import Server
 from vllm_router.testing import SimulatedWorker
 
-DEFAULT_POLICIES = ("round_robin", "consistent_hash", "cache_aware")
+DEFAULT_POLICIES = ("round_robin", "consistent_hash", "auto")
 
 # One worker's cache holds its share of the chats, though not all of them; so does a real fleet's.
 FLEET = {"step_ms": 4.0, "prefill_us_per_token": 400.0, "cache_blocks": 640}

@@ -79,7 +79,8 @@ class Explanation:
     token_ids: int | None
     """Number of token ids; None where the prompt is a text or missing."""
     blocks: int
-    """Complete blocks of the prompt, of `block_size` tokens each, or four bytes for each of these tokens."""
+    """Complete blocks of the prompt, of `block_size` tokens each (16 with `auto`), or four bytes for each of
+    these tokens."""
     prompt_tokens: int
     """Estimated length of the prompt, which loads are made of."""
     reads: tuple[str, ...]

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from vllm_router._dotenv import dotenv_value
-from vllm_router._flags import FLAG_SIMILARITY, Raw, Text, did_you_mean
+from vllm_router._flags import FLAG_SIMILARITY, GIVEN, Raw, Text, did_you_mean
 from vllm_router._secrets import is_open_url, shown_urls
 from vllm_router._version import __version__
 from vllm_router._yaml import MAX_YAML_BYTES, too_long
@@ -202,7 +202,8 @@ def _config_defaults(path: str) -> dict[str, object]:
         raise ValueError(f"--config {path} cannot be read: {reason}") from None
     if len(beginning) > MAX_YAML_BYTES:
         raise too_long(path)
-    return {FLAGS[name].dest: value for name, value in RouterArgs.values_of_yaml(text, path).items()}
+    values = RouterArgs.values_of_yaml(text, path)
+    return {GIVEN: frozenset(values)} | {FLAGS[name].dest: value for name, value in values.items()}
 
 
 def launch_router(args: argparse.Namespace | RouterArgs) -> int | None:

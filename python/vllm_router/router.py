@@ -97,6 +97,8 @@ class Router(_core.Router):
         policy: A policy's name or alias (`-` and `_` are the same), or a `PolicyType`: `random`,
             `round_robin`, `least_load`, `power_of_two`, `consistent_hash`, `rendezvous_hash`,
             `cache_aware`, `vllm_cache_aware`, `prefix_aware`, `prefix_hash`, `auto`, `sticky_least_loaded`.
+            None: `auto`, or `cache_aware` if an option is given that `cache_aware` reads and `auto` does
+            not, such as `cache_threshold`.
         worker_urls: URLs of the first workers, in fleet order: `http://host:port[/prefix][@rank]`. A program
             that connects to its workers itself may give names instead, `ray://<id>` or `name://<id>`; a
             router with names cannot be served.
@@ -114,7 +116,7 @@ class Router(_core.Router):
 
     def __init__(
         self,
-        policy: str | PolicyType = "cache_aware",
+        policy: str | PolicyType | None = None,
         worker_urls: Iterable[str] = (),
         *,
         seed: int | None = None,

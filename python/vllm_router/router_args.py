@@ -28,11 +28,12 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from vllm_router._flags import (
     FLAG_SIMILARITY,
+    GIVEN,
     LONGEST_SHOWN_VALUE,
     Alias,
     Choice,
@@ -41,6 +42,7 @@ from vllm_router._flags import (
     NotBuilt,
     NotYet,
     Number,
+    NumberOr,
     Raw,
     RequestPath,
     Seconds,
@@ -159,7 +161,8 @@ BUILT_POLICIES = (
     "auto",
     "sticky_least_loaded",
 )
-DEFAULT_POLICY = "cache_aware"
+DEFAULT_POLICY = "auto"
+_FORMER_DEFAULT_POLICY = "cache_aware"
 HASH_POLICIES = ("consistent_hash", "rendezvous_hash")
 BLOCK_POLICIES = ("vllm_cache_aware", "auto")
 _HOLDER_POLICIES = ("vllm_cache_aware",)
@@ -554,11 +557,14 @@ class RouterArgs:
     )
 
     policy: str = option(
-        DEFAULT_POLICY,
+        None,
         _policy(),
         "the policy that chooses the worker",
         group=_POLICY,
         scope="routing",
+        unset=DEFAULT_POLICY,
+        more=f"Unset: {DEFAULT_POLICY}, or {_FORMER_DEFAULT_POLICY} where one of its settings is given that "
+        f"{DEFAULT_POLICY} does not read, such as --cache-threshold.",
     )
     seed: int | None = option(
         None,
@@ -775,14 +781,15 @@ class RouterArgs:
         policies=("cache_aware", *_HOLDER_POLICIES),
         more="Higher: fewer prompts follow their beginnings, and load is more even.",
     )
-    block_size: int = option(
+    block_size: int | Literal["auto"] = option(
         16,
-        Number(1, 4096),
+        NumberOr(1, 4096),
         "the number of tokens in a block of the engines' caches",
         group=_POLICY,
         scope="routing",
         policies=BLOCK_POLICIES,
-        more="As --block-size of vLLM, --page-size of SGLang.",
+        more="As --block-size of vLLM, --page-size of SGLang. auto: each worker's own, which the server "
+        "reads from its metrics, so that a fleet may mix sizes.",
     )
     max_blocks_per_worker: int = option(
         100_000,
@@ -1696,6 +1703,17 @@ class RouterArgs:
         no_effect="the router keeps no answers; /v1/responses reaches a worker as any other path does",
     )
 
+    def __new__(cls, *_: Any, **given: Any) -> RouterArgs:
+        """Keeps which settings are given until `__post_init__`, since some choose the policy."""
+        self = super().__new__(cls)
+        self.__dict__["given"] = tuple(given)
+        return self
+
+    def __post_init__(self) -> None:
+        given = self.__dict__.pop("given")
+        if self.policy is None:
+            self.policy = _default_policy(given)
+
     # Command line
 
     @staticmethod
@@ -1752,13 +1770,15 @@ class RouterArgs:
         """
         values: dict[str, Any] = {}
         left_out: frozenset[str] = getattr(args, _LEFT_OUT, frozenset())
+        given: frozenset[str] = getattr(args, GIVEN, frozenset())
         for flag in FLAGS.values():
             if flag.field in left_out:
                 continue
             prefix = "router_" if use_router_prefix and flag.field not in _NEVER_PREFIXED else ""
             name = prefix + flag.dest
-            if hasattr(args, name):
-                values[flag.field] = cls._from_raw(flag, getattr(args, name))
+            value = getattr(args, name, flag.default)
+            if flag.field in given or value != flag.default:
+                values[flag.field] = cls._from_raw(flag, value)
         return cls(**values)
 
     @classmethod
@@ -2075,9 +2095,28 @@ def _warn(sentence: str) -> None:
     warnings.warn(sentence, UnusedOptionWarning, stacklevel=3)
 
 
+def _default_policy(given: Iterable[str]) -> str:
+    """The policy where none is named. cache_aware was it, so a setting of cache_aware still chooses it."""
+    own = [
+        FLAGS[name].spelling
+        for name in given
+        if _FORMER_DEFAULT_POLICY in FLAGS[name].policies and DEFAULT_POLICY not in FLAGS[name].policies
+    ]
+    if not own:
+        return DEFAULT_POLICY
+    logger.warning(
+        "policy %s is chosen by %s; say so with --policy %s, or remove that to get the default, %s",
+        _FORMER_DEFAULT_POLICY,
+        ", ".join(own),
+        _FORMER_DEFAULT_POLICY,
+        DEFAULT_POLICY,
+    )
+    return _FORMER_DEFAULT_POLICY
+
+
 def _unread_options(options: Mapping[str, Any]) -> list[str]:
     """Sentences about options that the chosen policy does not read."""
-    policy = FLAGS["policy"].check(options.get("policy", FLAGS["policy"].default))
+    policy = FLAGS["policy"].check(options["policy"])
     return [
         f"{name} has no effect on the policy {policy}; it belongs to {' and '.join(FLAGS[name].policies)}"
         for name, value in options.items()
@@ -2206,6 +2245,8 @@ def check_policy_options(options: Mapping[str, Any], warn: Callable[[str], None]
             raise TypeError(f"{name} sets {flag.field} a second time; leave one of them")
         flag.check_built(value)
         given[flag.field] = flag.check(value)
+    if given.get("policy") is None:
+        given["policy"] = _default_policy(given)
     for sentence in _unread_options(given):
         warn(sentence)
     complete = {

@@ -211,10 +211,26 @@ class LearnedBlocks:
         self.block_size = block_size
         self.output_tokens = MovingMean()
         self.nameless = 0
+        self.worker_block_tokens: dict[int, int] = {}  # by id: what was told, where it counts
 
     def held(self, blocks: Sequence[int], fleet: Fleet, eligible: Sequence[int]) -> dict[int, int]:
         held = self.tracker.match(blocks)
-        return {i: held.get(str(fleet.members[i].id), 0) for i in eligible}
+        ids = {i: fleet.members[i].id for i in eligible}
+        return {i: self.complete(held.get(str(ids[i]), 0), ids[i]) for i in eligible}
+
+    def complete(self, blocks: int, worker: int) -> int:
+        """Of so many of ours, what complete blocks of the worker's size cover."""
+        size = self.worker_block_tokens.get(worker, 1)
+        covered = 0
+        while covered + size <= blocks * self.block_size:
+            covered += size
+        return covered // self.block_size
+
+    def told(self, worker: Worker, block_tokens: int) -> None:
+        before = self.worker_block_tokens.get(worker.id, block_tokens)
+        self.worker_block_tokens[worker.id] = block_tokens
+        if before != block_tokens and str(worker.id) in self.tracker.used:
+            self.tracker.evict(str(worker.id), 0)
 
     def forget_others(self, fleet: Fleet) -> None:
         for gone in set(self.tracker.used) - {str(worker.id) for worker in fleet.members}:

@@ -24,6 +24,7 @@ STEPS = st.one_of(
     st.tuples(st.just("add"), st.integers(1, 5), st.sampled_from([1000, 1000, 2000, 500])),
     st.tuples(st.sampled_from(["remove", "heal", "hurt", "drain"]), WHICH),
     st.tuples(st.just("finish"), WHICH, st.sampled_from([0, 1, 16, 100])),
+    st.tuples(st.just("blocks of"), WHICH, st.sampled_from([1, 8, 16, 24, 32, 64, 10**9])),
 )
 STORIES = st.lists(STEPS, min_size=10, max_size=60)
 URLS = ("http://w1:8000", "http://w2:8000", "http://w3:8000")
@@ -48,12 +49,18 @@ def set_load(policy: testing.PolicyHarness, url: str, load: tuple[int, int, int,
     capacity=st.integers(1, 12),
     block_size=st.sampled_from([1, 16]),
     objective=st.sampled_from(["balanced", "ttft"]),
+    own_sizes=st.booleans(),
     seed=st.integers(0, 2**64 - 1),
 )
 def test_it_answers_as_its_twin_does(
-    story: list[Any], capacity: int, block_size: int, objective: str, seed: int
+    story: list[Any], capacity: int, block_size: int, objective: str, own_sizes: bool, seed: int
 ) -> None:
-    options = {"max_blocks_per_worker": capacity, "block_size": block_size, "auto_objective": objective}
+    options = {
+        "max_blocks_per_worker": capacity,
+        "block_size": block_size,
+        "worker_block_sizes": own_sizes,
+        "auto_objective": objective,
+    }
     policy = testing.PolicyHarness("auto", seed=seed, **options)
     twin, fleet = Auto(seed, capacity, block_size, objective), Fleet()
     for url in URLS:
@@ -78,6 +85,10 @@ def test_it_answers_as_its_twin_does(
             elif what == "finish":
                 twin.learned.finish(rest[0])
                 policy.finish_blocks(position, rest[0])
+            elif what == "blocks of":
+                policy.set_cache_size(worker.url, block_tokens=rest[0])
+                if own_sizes:
+                    twin.learned.told(worker, rest[0])
             elif what == "remove":
                 policy.remove(worker.url)
                 fleet.remove(worker.url)

@@ -12,7 +12,18 @@ from unittest import mock
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vllm_router._flags import Choice, Flag, HeaderText, Number, Raw, RequestPath, Switch, Text, Words
+from vllm_router._flags import (
+    Choice,
+    Flag,
+    HeaderText,
+    Number,
+    NumberOr,
+    Raw,
+    RequestPath,
+    Switch,
+    Text,
+    Words,
+)
 from vllm_router.launch_router import main, parse_router_args
 from vllm_router.router_args import FLAGS, RouterArgs
 
@@ -66,6 +77,8 @@ def values(flag: Flag) -> st.SearchStrategy[Any]:
             raise AssertionError(f"no strategy for {kind}")
     if isinstance(kind, Number) and kind.zero:
         fit |= st.just(0)
+    if isinstance(kind, NumberOr):
+        fit |= st.just(kind.word)
     return fit | st.none() if flag.default is None else fit
 
 

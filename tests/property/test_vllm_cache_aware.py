@@ -19,6 +19,7 @@ STEPS = st.one_of(
     st.tuples(st.just("add"), st.integers(1, 5), st.sampled_from([1000, 1000, 2000])),
     st.tuples(st.sampled_from(["remove", "heal", "hurt", "drain"]), WHICH),
     st.tuples(st.just("finish"), WHICH, st.sampled_from([0, 1, 16, 100])),
+    st.tuples(st.just("blocks of"), WHICH, st.sampled_from([1, 8, 16, 24, 32, 64, 10**9])),
 )
 STORIES = st.lists(STEPS, min_size=10, max_size=60)
 OPTIONS = st.fixed_dictionaries(
@@ -42,10 +43,12 @@ def chain(prompt: list[int]) -> list[int]:
     return names
 
 
-@given(story=STORIES, options=OPTIONS, seed=st.integers(0, 2**64 - 1))
-def test_it_answers_as_its_twin_does(story: list[Any], options: dict[str, Any], seed: int) -> None:
+@given(story=STORIES, options=OPTIONS, own_sizes=st.booleans(), seed=st.integers(0, 2**64 - 1))
+def test_it_answers_as_its_twin_does(
+    story: list[Any], options: dict[str, Any], own_sizes: bool, seed: int
+) -> None:
     policy, twin, fleet = (
-        testing.PolicyHarness("vllm_cache_aware", seed=seed, **options),
+        testing.PolicyHarness("vllm_cache_aware", seed=seed, worker_block_sizes=own_sizes, **options),
         VllmCacheAware(seed, **options),
         Fleet(),
     )
@@ -81,6 +84,10 @@ def test_it_answers_as_its_twin_does(story: list[Any], options: dict[str, Any], 
             elif what == "load":
                 worker.requests = rest[0]
                 policy.set_load(worker.url, rest[0])
+            elif what == "blocks of":
+                policy.set_cache_size(worker.url, block_tokens=rest[0])
+                if own_sizes:
+                    twin.learned.told(worker, rest[0])
             elif what == "remove":
                 policy.remove(worker.url)
                 fleet.remove(worker.url)

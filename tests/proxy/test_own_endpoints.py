@@ -602,10 +602,11 @@ def test_the_index_tells_what_it_holds_and_can_be_cleared(stage):
         100_000,
     )
     assert (stats["blocks"], stats["prompt_blocks"], stats["matched_blocks"]) == (15, 30, 15)
-    assert stats["workers"] == [{"url": worker.url, "blocks": 15, "max_blocks": 100_000}]
+    assert stats["workers"] == [{"url": worker.url, "blocks": 15, "max_blocks": 100_000, "block_size": 16}]
     text = router.server.metrics_text()
     assert "vllm_router_matched_blocks_total 15" in text
     assert f'vllm_router_index_worker_blocks{{worker="{worker.url}"}} 15' in text
+    assert f'vllm_router_index_worker_block_tokens{{worker="{worker.url}"}} 16' in text
 
     assert json.loads(client.ask("POST", "/admin/index/clear").body) == {"cleared_worker_blocks": 15}
     stats = json.loads(client.ask("GET", "/admin/index/stats").body)

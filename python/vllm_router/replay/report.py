@@ -15,6 +15,7 @@ from rich.text import Text
 
 from vllm_router.replay.policies import PolicySpec, flags_of_policy
 from vllm_router.replay.runner import Row
+from vllm_router.router_args import DEFAULT_POLICY
 
 # Two-sided 95 % of Student's t by degrees of freedom; above ten the normal distribution's is near enough.
 _T_95 = (math.nan, 12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)
@@ -302,6 +303,12 @@ def recommend(rows: Sequence[Row], specs: Sequence[PolicySpec]) -> Advice:
         )
         if next_one in close and math.isfinite(lowest):
             why.append(f"Their waits are within {CLOSE:.0%} of each other; the higher hit share decided.")
+    default = next((spec for spec in others[1:] if spec.label == DEFAULT_POLICY), None)
+    if default:
+        why.append(
+            f"The default, {default.label}: {_seconds(_mean(points, default.label, 'ttft_p90_s'))} s, "
+            f"hit share {_percent(_mean(points, default.label, 'hit_share'))}."
+        )
     if any(
         summary.saturated for point in points for summary in point.summaries if summary.policy == chosen.label
     ):

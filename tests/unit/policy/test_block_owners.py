@@ -41,3 +41,69 @@ def test_a_worker_that_is_ill_for_a_while_keeps_what_it_holds(policy):
     policy.set_healthy(A, False)
     policy.set_healthy(A, True)
     assert matched(policy, 0, [1, 2]) == 2
+
+
+# ---- block sizes of workers
+
+
+def told(policy: testing.PolicyHarness, url: str, block_tokens: int) -> None:
+    policy.set_cache_size(url, block_tokens=block_tokens)
+
+
+@pytest.fixture(params=POLICIES)
+def mixed(request):
+    made = testing.PolicyHarness(request.param, seed=1, worker_block_sizes=True)
+    for url in (A, B):
+        made.add(url)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("size", "held"),
+    [(None, 5), (1, 5), (8, 5), (16, 5), (24, 4), (32, 4), (48, 3), (64, 4), (80, 5), (128, 0), (65_536, 0)],
+)
+def test_a_match_counts_in_complete_blocks_of_the_worker(mixed, size, held):
+    """mending row 31: one size was believed of all workers."""
+    matched(mixed, 0, [1, 2, 3, 4, 5])
+    if size is not None:
+        told(mixed, A, size)
+    assert matched(mixed, 0, [1, 2, 3, 4, 5, 6, 7, 8]) == held
+
+
+def test_a_plain_size_rounds_nothing(policy):
+    matched(policy, 0, [1, 2, 3, 4, 5])
+    told(policy, A, 128)
+    assert matched(policy, 0, [1, 2, 3, 4, 5, 6]) == 5
+
+
+def test_each_worker_has_its_own(mixed):
+    for position in (0, 1):
+        matched(mixed, position, [1, 2, 3])
+    told(mixed, A, 32)
+    assert [matched(mixed, position, [1, 2, 3]) for position in (0, 1)] == [2, 3]
+
+
+def test_another_size_is_another_engine_with_an_empty_cache(mixed):
+    told(mixed, A, 32)
+    matched(mixed, 0, [1, 2, 3, 4])
+    told(mixed, A, 32)
+    assert matched(mixed, 0, [1, 2, 3, 4]) == 4
+    told(mixed, A, 64)
+    assert matched(mixed, 0, [1, 2, 3, 4]) == 0
+    assert matched(mixed, 0, [1, 2, 3, 4]) == 4
+
+
+def test_who_does_not_tell_keeps_what_was_told(mixed):
+    told(mixed, A, 32)
+    matched(mixed, 0, [1, 2, 3])
+    mixed.set_cache_size(A, 4 * 16 * 100)
+    assert matched(mixed, 0, [1, 2, 3]) == 2
+
+
+def test_the_next_worker_in_a_place_does_not_inherit_the_size(mixed):
+    told(mixed, A, 128)
+    mixed.remove(A)
+    mixed.add(C)
+    mixed.remove(B)
+    matched(mixed, 0, [1, 2])
+    assert matched(mixed, 0, [1, 2]) == 2

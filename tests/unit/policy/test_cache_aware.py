@@ -285,12 +285,8 @@ def chat(user, turn, model="m"):
     return {"model": model, "messages": messages[:-1]}
 
 
-def test_it_is_the_default():
-    assert Router().policy == "cache_aware"
-
-
 def test_a_router_keeps_chats_together():
-    router = Router(worker_urls=WORKERS, seed=1)
+    router = Router("cache_aware", WORKERS, seed=1)
     homes = {}
     for turn in range(4):
         for user in range(12):
@@ -302,7 +298,7 @@ def test_a_router_keeps_chats_together():
 
 
 def test_what_is_matched_is_not_counted_as_queued_prefill():
-    router = Router(worker_urls=WORKERS[:1])
+    router = Router("cache_aware", WORKERS[:1])
     router.select(prompt="x" * 4000).finish()
     with router.select(prompt="x" * 4000 + "y" * 400):
         assert router.workers[0].queued_prefill_tokens == 100
@@ -312,7 +308,7 @@ def test_what_is_matched_is_not_counted_as_queued_prefill():
 def test_batches_of_prompts_and_of_ids():
     import numpy as np
 
-    router = Router(worker_urls=WORKERS, seed=1)
+    router = Router("cache_aware", WORKERS, seed=1)
     prompts = [f"{i % 3} " * 100 for i in range(9)]
     with router.select_batch(prompts) as batch:
         assert batch.total.tolist() == [200] * 9
@@ -326,7 +322,7 @@ def test_batches_of_prompts_and_of_ids():
 
 
 def test_models_do_not_share_prompts():
-    router = Router(worker_urls=WORKERS[:1])
+    router = Router("cache_aware", WORKERS[:1])
     router.select(chat("ann", 3)).finish()
     with router.select(chat("ann", 3, model="other")) as ticket:
         assert (ticket.reason, ticket.matched) == ("prefix_miss", 0)

@@ -1,10 +1,13 @@
 """cpp/proxy/cache_sizes.h: the index keeps as many blocks of a worker as its cache holds, if it says."""
 
+import contextlib
 import json
+import random
 
 import pytest
 
 from tests.fakes.wire import eventually, response
+from vllm_router.testing import SimulatedWorker
 
 CHAT = "/v1/chat/completions"
 
@@ -169,3 +172,99 @@ def test_nobody_is_asked_under_a_policy_without_an_index(stage):
     router.shutdown()
     router.must_end()
     assert engine.asked == 0
+
+
+# ---- --block-size auto
+
+
+def block_sizes(stage, router):
+    stats = json.loads(stage.client(router).ask("GET", "/admin/index/stats").body)
+    return {worker["url"]: worker["block_size"] for worker in stats["workers"]}
+
+
+def wait_for_sizes(stage, router, expected):
+    eventually(lambda: block_sizes(stage, router) == expected, f"never {expected}")
+
+
+@pytest.mark.parametrize("policy", ["auto", "vllm_cache_aware"])
+def test_each_worker_has_the_block_size_that_it_tells(stage, policy):
+    """mending row 31: a fleet of several sizes needed a router for each."""
+    pages = {
+        16: vllm(5000),
+        64: vllm(1000, block_size=64),
+        1: "sglang:page_size 1.0\nsglang:max_total_num_tokens 48000.0\n",
+        32: 'sglang:cache_config_info{page_size="32"} 1.0\nsglang:max_total_num_tokens 32000.0\n',
+    }
+    workers = {size: stage.worker(Engine(page)) for size, page in pages.items()}
+    silent = stage.worker(Engine(None))
+    router = stage.router(
+        *workers.values(), silent, policy=policy, routing={"block_size": "auto", "max_blocks_per_worker": 777}
+    )
+    wait_for_sizes(stage, router, {worker.url: size for size, worker in workers.items()} | {silent.url: 16})
+    expected = {16: 5000, 64: 4000, 1: 3000, 32: 2000}
+    wait_for(stage, router, {workers[size].url: expected[size] for size in workers} | {silent.url: 777})
+
+
+@pytest.mark.parametrize("size", ["0", "-32", "NaN", "1e3", str(10**12), str(2**64), "None"])
+def test_a_block_size_that_no_engine_has_is_not_believed(stage, size):
+    bad, good = (
+        stage.worker(Engine(vllm(100, block_size=size))),
+        stage.worker(Engine(vllm(100, block_size=32))),
+    )
+    router = stage.router(bad, good, policy="auto", routing={"block_size": "auto"})
+    wait_for_sizes(stage, router, {bad.url: 16, good.url: 32})
+    assert capacities(stage, router)[bad.url] == 100_000
+
+
+def test_a_worker_that_comes_back_with_another_block_size_holds_nothing(stage):
+    engine = Engine(vllm(1000, block_size=32))
+    worker = stage.worker(engine)
+    router = stage.router(worker, policy="auto", routing={"block_size": "auto"})
+    wait_for_sizes(stage, router, {worker.url: 32})
+    body = json.dumps({"prompt": "a" * 3000}).encode()
+    assert stage.client(router).ask("POST", "/v1/completions", body=body).status == 200
+
+    def blocks():
+        stats = json.loads(stage.client(router).ask("GET", "/admin/index/stats").body)
+        return stats["workers"][0]["blocks"]
+
+    assert blocks() > 40
+    engine.page = vllm(500, block_size=64)
+    later = Engine(vllm(100))
+    other = stage.worker(later)
+    router.core.set_healthy(worker.url, False)
+    router.core.add_worker(other.url)
+    eventually(lambda: later.asked == 1)  # so the fleet was looked at meanwhile
+    router.core.set_healthy(worker.url, True)
+    wait_for_sizes(stage, router, {worker.url: 64, other.url: 16})
+    assert blocks() == 0
+
+
+def test_what_is_believed_of_mixed_workers_is_what_they_report(stage):
+    """Simulated engines with blocks of 16, 32, 64 and 128: the index matched what they say was cached."""
+    sizes = (16, 32, 64, 128)
+    with contextlib.ExitStack() as stack:
+        fleet = [
+            stack.enter_context(SimulatedWorker(engine="instant", cache_blocks=4096, block_tokens=size))
+            for size in sizes
+        ]
+        router = stage.router(
+            *(worker.url for worker in fleet), policy="auto", routing={"block_size": "auto"}
+        )
+        wait_for_sizes(stage, router, {worker.url: size for worker, size in zip(fleet, sizes, strict=True)})
+        client = stage.client(router)
+        dice = random.Random(31)
+        prompts: list[list[int]] = []
+        for _ in range(80):
+            beginning = dice.choice(prompts) if prompts and dice.random() < 0.7 else []
+            prompts.append(
+                beginning[: dice.randrange(600)]
+                + [dice.randrange(1, 50_000) for _ in range(dice.randrange(1, 300))]
+            )
+            body = json.dumps({"prompt": prompts[-1], "max_tokens": 1}).encode()
+            eventually(lambda: not any(router.all_loads()))
+            assert client.ask("POST", "/v1/completions", body=body).status == 200
+        cached = sum(worker.stats()["cached_tokens"] for worker in fleet)
+        stats = json.loads(client.ask("GET", "/admin/index/stats").body)
+        assert cached > 0
+        assert stats["matched_blocks"] * 16 == cached

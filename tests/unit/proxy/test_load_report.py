@@ -105,7 +105,40 @@ def cache_of(blocks="27134", size="16", engine="0"):
     ],
 )
 def test_cache_tokens_in_metrics(text, rank, tokens):
-    assert testing.cache_tokens_in_metrics(text, rank) == tokens
+    cache = testing.cache_in_metrics(text, rank)
+    assert (cache and cache[0]) == tokens
+
+
+SGLANG_TOKENS = "sglang:max_total_num_tokens 48000\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "cache"),
+    [
+        (cache_of(), (27134 * 16, 16)),
+        (cache_of("10", size="1056"), (10560, 1056)),  # of a hybrid model
+        (cache_of("10", size="32") + cache_of("10", size="64", engine="1"), (960, 64)),
+        (SGLANG_TOKENS, (48000, 0)),
+        (SGLANG_TOKENS + "sglang:page_size 64.0\n", (48000, 64)),
+        ("sglang:page_size 64.0\n" + SGLANG_TOKENS, (48000, 64)),
+        (SGLANG_TOKENS + 'sglang:cache_config_info{page_size="64",num_pages="750"} 1.0\n', (48000, 64)),
+        (SGLANG_TOKENS + "sglang:page_size 0.0\n", (48000, 0)),  # not set yet
+        ("sglang:page_size 64.0\n", None),
+        (SGLANG_TOKENS + "sglang:page_size -1\n", None),
+        (SGLANG_TOKENS + "sglang:page_size NaN\n", None),
+        (SGLANG_TOKENS + "sglang:page_size 1e12\n", None),
+        (SGLANG_TOKENS + f"sglang:page_size {2**16 + 1}\n", None),
+        (cache_of("1", size=str(2**16)), (2**16, 2**16)),
+        (cache_of("1", size=str(2**16 + 1)), None),
+        (cache_of("1", size=str(10**12)), None),
+        (cache_of("1", size=str(2**64)), None),
+        (cache_of("1", size="0"), None),
+        (cache_of("1", size="-16"), None),
+        (cache_of("1", size="NaN"), None),
+    ],
+)
+def test_block_sizes_in_metrics(text, cache):
+    assert testing.cache_in_metrics(text, None) == cache
 
 
 @pytest.mark.parametrize(("read", "member"), [("load_in_get_load", "load"), ("load_in_load", "server_load")])

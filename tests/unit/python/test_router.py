@@ -14,10 +14,23 @@ from vllm_router.router_args import BUILT_POLICIES, RouterArgs
 URLS = ["http://w1:8000", "http://w2:8000"]
 
 
-def test_the_default_policy_is_cache_aware():
-    assert Router().policy == "cache_aware"
-    assert repr(Router(worker_urls=URLS)) == "<Router cache_aware, 2 workers>"
-    assert repr(Router(worker_urls=URLS[:1])) == "<Router cache_aware, 1 worker>"
+def test_the_default_policy_is_auto():
+    assert Router().policy == Router(None).policy == RouterArgs().policy == "auto"
+    assert repr(Router(worker_urls=URLS)) == "<Router auto, 2 workers>"
+    assert repr(Router(worker_urls=URLS[:1])) == "<Router auto, 1 worker>"
+    assert Router.from_args(RouterArgs()).policy == "auto"
+
+
+@pytest.mark.parametrize("option", [{"cache_threshold": 0.3}, {"eviction_interval": 120}])
+def test_an_option_of_cache_aware_chooses_it_as_before_it_ceased_to_be_the_default(option, caplog):
+    assert Router(**option).policy == "cache_aware"
+    assert len(caplog.messages) == 1
+    assert caplog.messages[0].startswith("policy cache_aware is chosen by --")
+    caplog.clear()
+    with pytest.warns(UnusedOptionWarning):
+        assert Router("auto", **option | {"cache_threshold": 0.4}).policy == "auto"
+    assert Router(block_size=32).policy == Router(auto_objective="ttft").policy == "auto"
+    assert caplog.messages == []
 
 
 @pytest.mark.parametrize("policy", BUILT_POLICIES)

@@ -5,6 +5,7 @@ import dataclasses
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -334,7 +335,63 @@ def errors_of(line: str, capsys: pytest.CaptureFixture[str]) -> str:
 def test_every_flag_of_the_reference_is_known_and_has_its_default() -> None:
     args = parsed("")
     ours = {spelling: getattr(args, flag.field) for spelling, flag in BY_SPELLING.items()}
-    assert {name: ours.get(name, "unknown") for name in REFERENCE_DEFAULTS} == REFERENCE_DEFAULTS
+    expected = REFERENCE_DEFAULTS | {"policy": "auto"}
+    assert {name: ours.get(name, "unknown") for name in REFERENCE_DEFAULTS} == expected
+
+
+CACHE_AWARE = "policy cache_aware is chosen by --cache-threshold, --max-tree-size; say so with --policy "
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: parsed("--cache-threshold 0.3 --max-tree-size 67108864"),
+        lambda: RouterArgs(cache_threshold=0.3, max_tree_size=2**26),
+        lambda: RouterArgs.from_dict({"cache-threshold": 0.3, "max-tree-size": 2**26}),
+        lambda: RouterArgs.from_yaml(
+            "routing: {cache_aware: {cache_threshold: 0.3, max_tree_size: 67108864}}"
+        ),
+    ],
+    ids=["line", "python", "dict", "yaml"],
+)
+def test_settings_of_cache_aware_choose_it_where_no_policy_is_named(
+    made: Callable[[], RouterArgs], caplog: pytest.LogCaptureFixture
+) -> None:
+    """cache_aware was the default, and whoever set it up still gets it, with defaults written out, too."""
+    assert made().policy == "cache_aware"
+    assert [message.startswith(CACHE_AWARE) for message in caplog.messages] == [True]
+
+
+def test_a_file_chooses_cache_aware_by_its_settings_and_the_line_wins(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("cache_threshold: 0.3\n", encoding="utf-8")
+    assert parsed(f"--config {file}").policy == "cache_aware"
+    assert parsed(f"--config {file} --no-spread-starts").policy == "cache_aware"
+    assert len(caplog.messages) == 2
+    assert parsed(f"--config {file} --policy auto").policy == "auto"
+    file.write_text("policy: round_robin\n", encoding="utf-8")
+    assert parsed(f"--config {file} --cache-threshold 0.5").policy == "round_robin"
+    assert len(caplog.messages) == 2
+
+
+def test_a_changed_default_of_somebody_s_parser_counts_as_given() -> None:
+    parser = argparse.ArgumentParser()
+    RouterArgs.add_cli_args(parser, use_router_prefix=True)
+    assert RouterArgs.from_cli_args(parser.parse_args([]), use_router_prefix=True).policy == "auto"
+    at_default = parser.parse_args(["--router-cache-threshold", "0.3"])
+    assert RouterArgs.from_cli_args(at_default, use_router_prefix=True).policy == "cache_aware"
+    parser.set_defaults(router_cache_threshold=0.4)
+    assert RouterArgs.from_cli_args(parser.parse_args([]), use_router_prefix=True).policy == "cache_aware"
+
+
+def test_a_policy_that_is_named_stays_whatever_else_is_set() -> None:
+    args = RouterArgs(cache_threshold=0.5)
+    assert dataclasses.replace(args, port=1).policy == "cache_aware"
+    assert RouterArgs(policy="auto", cache_threshold=0.5).policy == "auto"
+    assert RouterArgs.from_yaml(RouterArgs(policy="auto", cache_threshold=0.5).to_yaml()).policy == "auto"
+    assert "given" not in " ".join(vars(args))
 
 
 def test_the_dataclass_has_the_reference_s_field_names_and_defaults() -> None:
@@ -345,6 +402,7 @@ def test_the_dataclass_has_the_reference_s_field_names_and_defaults() -> None:
     }
     expected = {renamed.get(k, k.replace("-", "_")): v for k, v in REFERENCE_DEFAULTS.items()}
     expected |= REFERENCE_CLASS_DEFAULTS | {"bootstrap_port_annotation": "vllm.ai/bootstrap-port"}
+    expected["policy"] = "auto"
     args = RouterArgs()
     assert {name: getattr(args, name, "missing") for name in expected} == expected
 
@@ -718,8 +776,8 @@ def test_the_section_prefix_routing_chooses_the_policy_and_sets_its_options() ->
 
 
 def test_a_section_that_is_off_chooses_nothing() -> None:
-    assert RouterArgs.from_yaml("prefix_routing:\n  enabled: false\n").policy == "cache_aware"
-    assert RouterArgs.from_yaml("prefix_routing:\n").policy == "cache_aware"
+    assert RouterArgs.from_yaml("prefix_routing:\n  enabled: false\n").policy == "auto"
+    assert RouterArgs.from_yaml("prefix_routing:\n").policy == "auto"
 
 
 @pytest.mark.parametrize(
@@ -769,7 +827,7 @@ def test_the_load_floor_is_the_policy_s_own_unless_it_is_given() -> None:
 def test_policy_options_are_filled_with_defaults() -> None:
     assert check_policy_options({}) == {
         "intra_node_data_parallel_size": 1,
-        "policy": "cache_aware",
+        "policy": "auto",
         "seed": None,
         "fallback_policy": "least_load",
         "least_load_metric": "requests",

@@ -198,7 +198,7 @@ def test_a_router_with_host_and_port_serves_there(monkeypatch):
         Router(port=99999)
     with pytest.raises(ValueError, match="not built"):
         Router(service_discovery=True)
-    assert Router(service_discovery=False, prefill_urls=None).policy == "cache_aware"
+    assert Router(service_discovery=False, prefill_urls=None).policy == "auto"
 
 
 def test_the_native_module_s_router_takes_every_setting_and_serves(monkeypatch):

@@ -9,7 +9,7 @@ A, B, C = (f"http://{name}:8000" for name in "abc")
 
 
 def test_a_ticket_tells_whom_it_was_chosen_among():
-    router = Router(worker_urls=[A, B, C], seed=1)
+    router = Router("cache_aware", [A, B, C], seed=1)
     router.add_worker("http://d:8000")
     router.drain_worker("http://d:8000")
     prompt = "You are kind. " * 40
@@ -52,7 +52,7 @@ def test_blocks_are_explained_as_well():
 
 
 def test_without_being_asked_only_the_reason_is_known():
-    text = Router(worker_urls=[A]).select(prompt="Hi").explain()
+    text = Router("cache_aware", [A]).select(prompt="Hi").explain()
     assert text.startswith(
         f"{A}, chosen by cache_aware: no worker was sent enough of the prompt, and it has the least load, "
         "0 of 2 bytes (prefix_miss)."
