@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/dice.h"
 #include "base/limits.h"
 #include "base/text.h"
@@ -283,12 +284,17 @@ void MakeKey(const Router& router, const Given& given, Asked* asked) {
   }
 }
 
+constexpr int64_t kLongestLeaseSecs = 31'536'000;
+
 // A ticket as Python has it: with the router and what it read of the request, for moved(), and the workers that come next.
 // With the GIL, but for what Ticket lets race.
 class PyTicket : public Ticket {
  public:
   // A row of a batch, which keeps nothing of its requests.
   explicit PyTicket(Ticket&& ticket) : Ticket(std::move(ticket)) {}
+  PyTicket(const PyTicket&) = delete;
+  PyTicket& operator=(const PyTicket&) = delete;
+  ~PyTicket() { EndLease(); }
   // Takes what `asked` has made of the request; `prompt` is what the caller gave as prompt.
   PyTicket(std::shared_ptr<Router> router, Ticket&& ticket, Asked* asked, const py::object& prompt)
       : Ticket(std::move(ticket)), router_(std::move(router)), key_(std::move(asked->key)) {
@@ -318,8 +324,15 @@ class PyTicket : public Ticket {
   // REQUIRES: router() is not null.
   RoutingKey& key() { return key_; }
 
+  // The ticket ends by itself after so long. REQUIRES: router() is not null.
+  void SetLease(double seconds) {
+    leases_ = router_->leases();
+    leases_->Set(this, SteadyClock().NowNanos() + static_cast<int64_t>(seconds * 1e9));
+  }
+
   // When the request is over, nothing of it stays.
   void ForgetRequest() {
+    EndLease();
     router_.reset();
     key_ = {};
     prompt_ = py::object();
@@ -328,7 +341,13 @@ class PyTicket : public Ticket {
   std::optional<std::vector<std::string>> alternatives;  // none: they were not asked for
 
  private:
-  std::shared_ptr<Router> router_;  // null: moved() has nothing to ask it
+  void EndLease() {
+    if (leases_ != nullptr) leases_->Remove(this);
+    leases_.reset();
+  }
+
+  std::shared_ptr<Router> router_;        // null: moved() has nothing to ask it
+  std::shared_ptr<TicketLeases> leases_;  // null: none was set
   RoutingKey key_;
   py::object prompt_;  // where key_ points to
 };
@@ -360,7 +379,10 @@ py::object Select(
   MakeKey(self.router(), {body, prompt, messages, token_ids, headers, model, path}, &asked);
   const RoutingKey& key = asked.key;
   const auto shared = [&](StatusOr<Ticket> ticket) {
-    return std::make_shared<PyTicket>(self.shared(), ValueOrThrow(std::move(ticket)), &asked, prompt);
+    auto made = std::make_shared<PyTicket>(self.shared(), ValueOrThrow(std::move(ticket)), &asked, prompt);
+    const double lease = self.router().options().ticket_lease_secs;
+    if (lease != 0) made->SetLease(lease);
+    return made;
   };
   if (alternatives == 0 && among.is_none() && (IsEmptyTuple(exclude) || exclude.is_none()))
     return py::cast(shared(self.router().Select(key, *self.fleet())));
@@ -449,6 +471,7 @@ py::object Explain(
   const std::optional<FleetView> smaller = Narrowed(exclude, among, *fleet);
   const FleetView& view = smaller ? *smaller : *fleet;
 
+  router.ExpireTickets();
   Asked asked;
   asked.key.dry_run = true;
   asked.key.explanation = std::make_shared<Explanation>();
@@ -565,6 +588,31 @@ Status MoveTicket(PyTicket& ticket, std::string_view url) {
   if (!next.ok()) return next.status();
   if (!ticket.MoveTo(*std::move(next))) return finished;
   if (ticket.alternatives) std::erase(*ticket.alternatives, worker.url.url);
+  return absl::OkStatus();
+}
+
+Status RenewTicket(PyTicket& ticket, const std::optional<double>& seconds) {
+  if (ticket.router() != nullptr) ticket.router()->ExpireTickets();
+  if (ticket.finished()) {
+    return absl::AbortedError(Concat(
+        "the ticket for ", ticket.worker().url.url,
+        " is finished, or its lease ran out before; select() again for another attempt"));
+  }
+  if (ticket.router() == nullptr) {
+    return absl::InvalidArgumentError(
+        "this ticket is a row of a batch, which has no lease; finish the rows, or drop the batch");
+  }
+  const double lease = seconds.value_or(ticket.router()->options().ticket_lease_secs);
+  if (!seconds && lease == 0) {
+    return absl::InvalidArgumentError(
+        "the router gives tickets no lease; make it with ticket_lease_secs=60, or say renew(seconds)");
+  }
+  if (!(lease > 0 && lease <= kLongestLeaseSecs)) {
+    return absl::InvalidArgumentError(Concat(
+        "seconds is ", lease, "; a lease lasts more than 0 and at most ", kLongestLeaseSecs,
+        " seconds, a year"));
+  }
+  ticket.SetLease(lease);
   return absl::OkStatus();
 }
 
@@ -1004,6 +1052,7 @@ uint64_t CacheBlocks(py::handle value) {
 
 // In the order of WorkerInfo's fields in router.py.
 py::list WorkerRows(PyRouter& self) {
+  self.router().ExpireTickets();
   const std::shared_ptr<const FleetView> fleet = self.fleet();
   py::list rows;
   for (const FleetView::Member& member : fleet->members()) {
@@ -1056,7 +1105,10 @@ py::dict CacheStats(const FleetView& fleet, const CacheRoutingStats& stats) {
 
 // How the policy has decided so far, where it keeps count.
 py::dict Stats(PyRouter& self) {
-  py::dict stats("policy"_a = std::string(self.router().policy().name()));
+  self.router().ExpireTickets();
+  py::dict stats(
+      "policy"_a = std::string(self.router().policy().name()),
+      "tickets_expired"_a = self.router().leases()->expired());
   if (const std::optional<PrefixRoutingStats> prefix = FindPrefixRoutingStats(self.router().policy())) {
     stats["prefix_routing"] = py::dict(
         "prefix_hash"_a = prefix->prefix_hash, "overflow"_a = prefix->overflow,
@@ -1129,6 +1181,7 @@ RouterOptions RouterOptionsOf(const py::dict& given, std::vector<std::string>* n
   options.routing_text_limit = read("routing_text_limit", options.routing_text_limit);
   options.max_prefix_length = read("max_prefix_length", options.max_prefix_length);
   options.max_worker_requests = read("max_worker_requests", options.max_worker_requests);
+  options.ticket_lease_secs = read("ticket_lease_secs", options.ticket_lease_secs);
   keys.order = read("hash_key_order", std::string("seed")) == "reference"
                    ? SessionKeyOptions::Order::kReference
                    : SessionKeyOptions::Order::kSeed;
@@ -1188,6 +1241,12 @@ void BindRouter(py::module_& module) {
       .def(
           "moved", [](PyTicket& ticket, const std::string& url) { ThrowIfError(MoveTicket(ticket, url)); },
           "The request went to another worker.", "url"_a)
+      .def(
+          "renew",
+          [](PyTicket& ticket, const std::optional<double>& seconds) {
+            ThrowIfError(RenewTicket(ticket, seconds));
+          },
+          "The request is still under way: the lease begins anew.", "seconds"_a = py::none())
       .def(
           "first_token", [](PyTicket& ticket) { ticket.FirstToken(); }, "The worker's prefill is done.")
       .def(

@@ -22,6 +22,7 @@
 #include "routing/routing_text.h"
 #include "routing/session_key.h"
 #include "routing/ticket.h"
+#include "routing/ticket_leases.h"
 #include "routing/token_cache.h"
 #include "routing/tokenize_call.h"
 
@@ -202,6 +203,13 @@ class TicketHarness {
   }
   void Assign(size_t to, size_t from) { *tickets_.at(to) = std::move(*tickets_.at(from)); }
   void Drop(size_t number) { tickets_.at(number).reset(); }
+  void SetLease(size_t number, int64_t due) { leases_.Set(tickets_.at(number).get(), due); }
+  void RemoveLease(size_t number) { leases_.Remove(tickets_.at(number).get()); }
+  size_t Expire(int64_t now) { return leases_.Expire(now); }
+  py::tuple Leases() const {
+    const int64_t next = leases_.next_due();
+    return py::make_tuple(next == TicketLeases::kNever ? py::none() : py::cast(next), leases_.expired());
+  }
 
   py::tuple Load() const { return LoadOf(*worker_); }
   py::tuple OtherLoad() const { return LoadOf(*other_); }
@@ -262,6 +270,7 @@ class TicketHarness {
   std::shared_ptr<Worker> other_ = std::make_shared<Worker>(WorkerId{1}, WorkerUrl{}, kWeightOne);
   std::shared_ptr<Listener> listener_ = std::make_shared<Listener>();
   std::vector<std::unique_ptr<Ticket>> tickets_;
+  TicketLeases leases_;
 };
 
 // A plan that owns its options.
@@ -655,6 +664,10 @@ void BindTestingRouting(py::module_& testing) {
       .def_property_readonly("other_load", &TicketHarness::OtherLoad)
       .def("assign", &TicketHarness::Assign, "to"_a, "from_"_a)
       .def("drop", &TicketHarness::Drop)
+      .def("set_lease", &TicketHarness::SetLease, "number"_a, "due"_a)
+      .def("remove_lease", &TicketHarness::RemoveLease)
+      .def("expire", &TicketHarness::Expire, "now"_a)
+      .def_property_readonly("leases", &TicketHarness::Leases)
       .def("race", &TicketHarness::Race, py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("load", &TicketHarness::Load)
       .def_property_readonly("heard", &TicketHarness::Heard)

@@ -440,6 +440,9 @@ void Metrics::Collector::WriteWorkers(Page* page, const FleetView& fleet) const 
          Label("reason", ReasonName(static_cast<Reason>(reason)))});
   }
   WritePrefixDecisions(page);
+  router_->ExpireTickets();
+  page->Counter("tickets_expired_total", "Tickets of the embedding program whose lease ran out.");
+  page->Add(static_cast<double>(router_->leases()->expired()));
   page->Counter("processed_requests_total", "Exchanges whose request was sent to the worker.");
   each(&WorkerSum::processed);
   page->Counter("failed_tries_total", "Tries at the worker after which the request was tried again.");

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/limits.h"
 #include "base/text.h"
 #include "routing/request_fields.h"
@@ -459,7 +460,12 @@ LoadShare Router::ShareOf(const RoutingKey& key, const Decision& decision) const
 }
 
 StatusOr<Ticket> Router::Select(const RoutingKey& key, const FleetView& fleet) {
+  ExpireTickets();
   return options_.max_worker_requests != 0 ? SelectBelow(key, fleet) : SelectAny(key, fleet);
+}
+
+void Router::ExpireTickets() const {
+  if (leases_->next_due() != TicketLeases::kNever) leases_->Expire(SteadyClock().NowNanos());
 }
 
 StatusOr<Ticket> Router::SelectPinned(

@@ -30,6 +30,7 @@
 #include "routing/routing_text.h"
 #include "routing/session_key.h"
 #include "routing/ticket.h"
+#include "routing/ticket_leases.h"
 #include "worker/worker_registry.h"
 
 namespace vllm_router {
@@ -49,6 +50,7 @@ struct RouterOptions {
   size_t routing_text_limit =
       kDefaultRoutingTextLimit;      // bytes of a prompt that are matched, kMin.. to kMaxRoutingTextLimit
   uint32_t max_worker_requests = 0;  // open requests that a worker may have; 0: any number
+  double ticket_lease_secs = 0;      // after which a ticket that is not renewed ends; 0: never
   uint32_t data_parallel_size = 1;   // > 1: every URL without @rank becomes URL@0 .. URL@n-1
 };
 
@@ -134,6 +136,9 @@ class Router {
   std::vector<Decision> Rank(const RoutingKey& key, const FleetView& fleet, size_t count) const;
   // Everything that is derived from a request to decide on it, whatever the policy needs of it.
   RequestSummary Summarize(const RequestView& request) const;
+  // Of tickets whose holders gave them one; Select() and whoever shows loads ends those that are due.
+  const std::shared_ptr<TicketLeases>& leases() const { return leases_; }
+  void ExpireTickets() const;
   // How many more requests the workers that may be chosen now may have under max_worker_requests: the eligible ones, or, where
   // no circuit breaker admits a request, all healthy ones. REQUIRES: that is not 0.
   int64_t FreePlaces(const FleetView& fleet) const;
@@ -172,6 +177,8 @@ class Router {
   const SessionKeyFinder session_keys_;
   const BlockHasher hasher_;
   const std::unique_ptr<TokenCache> token_cache_;
+  const std::shared_ptr<TicketLeases> leases_ =
+      std::make_shared<TicketLeases>();  // its tickets may outlive the router
   WorkerRegistry registry_;
 };
 

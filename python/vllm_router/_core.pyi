@@ -852,6 +852,23 @@ class Ticket:
                 prompts. In all of these cases nothing has changed.
         """
 
+    def renew(self, seconds: float | None = None) -> None:
+        """The request is still under way: the ticket's lease begins anew.
+
+        A ticket with a lease that has run out ends as by `finish(end="client_gone")`, so that the load
+        returns although somebody keeps the ticket for ever. The router looks whenever it is asked for a
+        decision, its workers or its counts; `Router.stats()["tickets_expired"]` counts such tickets. All
+        tickets of `select()` have a lease where the router has `ticket_lease_secs`.
+
+        Args:
+            seconds: From now on, above 0, at most 31,536,000. None: `ticket_lease_secs`.
+
+        Raises:
+            TicketFinishedError: the ticket is finished, or its lease ran out (a ValueError).
+            ValueError: `seconds` out of range; none are given and the router has no `ticket_lease_secs`; or
+                the ticket is a row of a batch, which has no lease.
+        """
+
     def first_token(self) -> None:
         """The first output token has come: the share of load that stands for prefill returns now, once."""
 
@@ -1102,7 +1119,7 @@ class Router:
         """
 
     def stats(self) -> dict[str, Any]:
-        """Counts that the policy keeps: `policy`, its name, and what it has.
+        """Counts: `policy`, its name, what it keeps, and `tickets_expired`: see `Ticket.renew()`.
 
         prefix_aware: `prefix_routing`, a dict of its decisions (`prefix_hash`, `overflow`, `fallback`) and
         `unique_prefixes`, about how many different prefixes it has seen (within 1 %).

@@ -1238,6 +1238,15 @@ class RouterArgs:
         scope="routing",
         more="A worker that has so many is not chosen; when all have, requests wait in line. 0: any number.",
     )
+    ticket_lease_secs: float = option(
+        0,
+        Seconds("never"),
+        "the time after which a ticket of select() that is not renewed ends, as of a client that has gone",
+        group=_RESILIENCE,
+        scope="routing",
+        more="For programs that embed the router and may lose tickets; see Ticket.renew().",
+        on_command_line=False,
+    )
     retry_max_retries: int = option(
         5,
         Number(1, 1000),

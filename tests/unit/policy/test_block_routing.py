@@ -8,7 +8,8 @@ A, B = "http://a:8000", "http://b:8000"
 
 
 def test_a_policy_without_blocks_has_no_index():
-    assert Router(policy="least_load", worker_urls=[A]).stats() == {"policy": "least_load"}
+    router = Router(policy="least_load", worker_urls=[A])
+    assert router.stats() == {"policy": "least_load", "tickets_expired": 0}
 
 
 def test_prompts_and_matches_are_counted_in_blocks():

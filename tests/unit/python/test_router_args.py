@@ -865,6 +865,7 @@ def test_policy_options_are_filled_with_defaults() -> None:
         "max_tree_size": 67_108_864,
         "tokenize": "never",
         "max_worker_requests": 0,
+        "ticket_lease_secs": 0,
     }
 
 

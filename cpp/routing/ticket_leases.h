@@ -1,0 +1,50 @@
+// TicketLeases: when tickets end by themselves, for hosts that may keep one for ever. Nothing here reads a clock or has a
+// thread: whoever is asked something calls Expire().
+//
+//   leases.Set(&ticket, now + 30 s);   // and again: the request is still under way
+//   leases.Expire(now);                // those that are due end as those of clients that have gone
+//   leases.Remove(&ticket);            // before it is destroyed
+//
+// Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <mutex>
+#include <set>
+#include <unordered_map>
+#include <utility>
+
+#include "routing/ticket.h"
+
+namespace vllm_router {
+
+class TicketLeases {
+ public:
+  static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+
+  // The ticket ends at `due`, whatever was set before. It must stay where it is until it is removed or has ended.
+  void Set(Ticket* ticket, int64_t due);
+  void Remove(Ticket* ticket);  // does nothing if it is not there
+  // Ends every ticket that is due at `now`, and forgets it. Returns how many of them were open.
+  size_t Expire(int64_t now);
+
+  // Of the next one that is due; kNever without any. Cheap.
+  int64_t next_due() const { return next_due_.load(std::memory_order_relaxed); }
+  // Tickets that were open when their time had come, ever.
+  uint64_t expired() const { return expired_.load(std::memory_order_relaxed); }
+
+ private:
+  void RemoveLocked(Ticket* ticket);
+  void UpdateNextLocked();
+
+  std::mutex mutex_;
+  std::set<std::pair<int64_t, Ticket*>> by_due_;
+  std::unordered_map<Ticket*, int64_t> due_;
+  std::atomic<int64_t> next_due_{kNever};
+  std::atomic<uint64_t> expired_{0};
+};
+
+}  // namespace vllm_router
