@@ -98,6 +98,9 @@ ENVIRONMENT = """
 `API_KEY_VALIDATION_URLS`: URLs with commas between them, which stand in for `--api-key-validation-urls`
 where that is not given. If the environment does not have it, the command takes it from the nearest file
 `.env` of the working directory or of one above it, and the log says so. No other variable is read from there.
+
+`VLLM_ROUTER_SLL_SESSION_EXPIRATION_IN_S`: seconds, which stand in for `--session-ttl-secs` where that is not
+given or has its default.
 """
 
 

@@ -386,7 +386,13 @@ AdminReply Admin::FinishSession(const AdminRequest& request) const {
         HttpError::kInvalidArgument,
         "Which session has ended is missing; say ?session_id=S, or send {\"session_id\": \"S\"}.");
   }
-  return Json(200, {{"success", true}, {"known", router_->FinishSession(session)}});
+  const bool known = router_->FinishSession(session);
+  // `status` and `session_id` are what clients of vllm-project/router look for.
+  return Json(
+      200, {{"success", true},
+            {"known", known},
+            {"status", "ok"},
+            {"session_id", json::parse(JsonQuoted(session))}});
 }
 
 // With `timeout_secs`; DELETE takes it back.

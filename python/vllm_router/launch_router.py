@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from vllm_router._dotenv import dotenv_value
-from vllm_router._flags import FLAG_SIMILARITY, GIVEN, Raw, Text, did_you_mean
+from vllm_router._flags import FLAG_SIMILARITY, GIVEN, Raw, Text, did_you_mean, quoted
 from vllm_router._secrets import is_open_url, shown_urls
 from vllm_router._version import __version__
 from vllm_router._yaml import MAX_YAML_BYTES, too_long
@@ -35,6 +35,7 @@ from vllm_router.router_args import FLAGS, RouterArgs, unknown_name
 logger = logging.getLogger("vllm_router")
 
 _VALIDATION_URLS = "API_KEY_VALIDATION_URLS"
+_SESSION_TTL = "VLLM_ROUTER_SLL_SESSION_EXPIRATION_IN_S"
 
 # Each is a module with main(argv) -> exit status, imported only when asked for.
 COMMANDS = {
@@ -222,6 +223,8 @@ def launch_router(args: argparse.Namespace | RouterArgs) -> int | None:
     router_args = args if isinstance(args, RouterArgs) else RouterArgs.from_cli_args(args)
     if not router_args.api_key_validation_urls:  # as vllm-project/router does
         router_args = dataclasses.replace(router_args, api_key_validation_urls=_validation_urls())
+    if router_args.session_ttl_secs == RouterArgs.session_ttl_secs:  # likewise
+        router_args = dataclasses.replace(router_args, session_ttl_secs=_session_ttl_secs())
     router_args._validate_router_args()
     for sentence in router_args.warnings():
         logger.warning("%s", sentence)
@@ -245,6 +248,22 @@ def _validation_urls() -> list[str]:
             urls, file = found
             logger.warning("%s is taken from %s", _VALIDATION_URLS, file)
     return [url.strip() for url in (urls or "").split(",") if url.strip()]
+
+
+def _session_ttl_secs() -> int:
+    """VLLM_ROUTER_SLL_SESSION_EXPIRATION_IN_S of the environment, else the default of `session_ttl_secs`."""
+    text = os.environ.get(_SESSION_TTL, "").strip()
+    if not text:
+        return RouterArgs.session_ttl_secs
+    try:
+        seconds: int = FLAGS["session_ttl_secs"].check(int(text))
+    except ValueError:
+        raise ValueError(
+            f"{_SESSION_TTL} of the environment is {quoted(text)}; it must be a whole number of seconds "
+            "between 1 and 31536000: correct it, or unset it and say --session-ttl-secs"
+        ) from None
+    logger.warning("--session-ttl-secs is taken from %s of the environment", _SESSION_TTL)
+    return seconds
 
 
 def __getattr__(name: str) -> Any:

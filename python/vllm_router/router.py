@@ -35,11 +35,15 @@ __all__ = ["Batch", "PolicyType", "Router", "Ticket", "WorkerInfo", "policy_from
 
 
 class PolicyType(enum.Enum):
-    """Policies by the names that `vllm_router_rs.PolicyType` has; accepted wherever a policy's name is."""
+    """Policies by the names that `vllm_router_rs.PolicyType` has; accepted wherever a policy's name is.
+
+    `KvAware` is a name for code that mentions it: the policy is not built, and `Router` says so.
+    """
 
     Random = "random"
     RoundRobin = "round_robin"
     CacheAware = "cache_aware"
+    KvAware = "kv_aware"
     PowerOfTwo = "power_of_two"
     ConsistentHash = "consistent_hash"
     RendezvousHash = "rendezvous_hash"

@@ -13,6 +13,11 @@ from tests.fakes.wire import response
 PATH = "/v1/completions"
 
 
+def finished(session, *, known):
+    """mending row 24: clients of the other router read `status` and `session_id`, which were not there."""
+    return {"success": True, "known": known, "status": "ok", "session_id": session}
+
+
 def test_a_session_stays_until_it_is_finished(stage):
     """mending row 24"""
     workers = [stage.worker(lambda connection, _: connection.send(response(200, b"{}"))) for _ in range(3)]
@@ -23,19 +28,21 @@ def test_a_session_stays_until_it_is_finished(stage):
             client.ask("POST", PATH, ("X-Session-ID", f"s {number}"), body=b"{}")
     assert [len(worker.requests) for worker in workers] == [9, 9, 9]
     assert "vllm_router_sessions 9\n" in router.server.metrics_text()
-    for answer, known in [
-        (client.ask("POST", "/finish_session?session_id=s%200", body=b""), True),
-        (client.ask("POST", "/finish_session?session_id=s%200", body=b""), False),
-        (client.ask("POST", "/finish_session", body=b'{"session_id": "s 1"}'), True),
+    for answer, known, session in [
+        (client.ask("POST", "/finish_session?session_id=s%200", body=b""), True, "s 0"),
+        (client.ask("POST", "/finish_session?session_id=s%200", body=b""), False, "s 0"),
+        (client.ask("POST", "/finish_session", body=b'{"session_id": "s 1"}'), True, "s 1"),
+        (client.ask("POST", "/finish_session?session_id=%ff%22", body=b""), False, '\ufffd"'),
     ]:
-        assert (answer.status, json.loads(answer.body)) == (200, {"success": True, "known": known})
+        assert answer.status == 200
+        assert json.loads(answer.body) == finished(session, known=known)
     assert "vllm_router_sessions 7\n" in router.server.metrics_text()
 
 
 def test_other_policies_have_no_sessions_to_finish(stage):
     router = stage.router(stage.worker(), policy="round_robin")
     answer = stage.client(router).ask("POST", "/finish_session?session_id=s", body=b"")
-    assert json.loads(answer.body) == {"success": True, "known": False}
+    assert json.loads(answer.body) == finished("s", known=False)
     assert "vllm_router_sessions 0\n" in router.server.metrics_text()
 
 

@@ -2,12 +2,15 @@
 
 import inspect
 import json
+import re
 import urllib.request
 
 import pytest
+from vllm_router_rs import Router as Native
 
 import vllm_router
 from vllm_router import PolicyType, Router, UnusedOptionWarning, WorkerExistsError, WorkerInfo, _core
+from vllm_router.launch_router import main
 from vllm_router.router import policy_from_str
 from vllm_router.router_args import BUILT_POLICIES, RouterArgs
 
@@ -52,11 +55,23 @@ def test_aliases_mean_their_policy(alias, policy):
     assert Router(alias).policy == policy
 
 
-@pytest.mark.parametrize("kind", PolicyType)
+@pytest.mark.parametrize("kind", [kind for kind in PolicyType if kind is not PolicyType.KvAware])
 def test_a_policy_type_is_as_good_as_its_name(kind):
     assert Router(kind).policy == kind.value
     assert policy_from_str(kind.value) is kind
     assert policy_from_str(None) is None
+
+
+def test_the_policy_type_of_kv_aware_is_refused_as_its_name_is(capsys):
+    """mending row 24: code that mentions PolicyType.KvAware got an AttributeError."""
+    assert policy_from_str("kv_aware") is PolicyType.KvAware
+    with pytest.raises(ValueError, match="kv_aware itself is not offered") as refused:
+        Router(PolicyType.KvAware, URLS)
+    with pytest.raises(ValueError, match=re.escape(str(refused.value))):
+        Native(URLS, PolicyType.KvAware)
+    with pytest.raises(SystemExit, match="2"):
+        main(["--policy", "kv_aware"])
+    assert str(refused.value) in capsys.readouterr().err
 
 
 def test_a_name_without_a_policy_type_is_a_key_error():

@@ -102,6 +102,28 @@ def test_a_dotenv_file_that_cannot_be_read_stops_the_start(monkeypatch, tmp_path
         command.launch_router(RouterArgs())
 
 
+# Sessions
+
+
+def test_how_long_sessions_stay_may_be_said_in_the_environment(monkeypatch, caplog):
+    """mending row 24: the variable that vllm-project/router reads was ignored without a word."""
+    with patch("vllm_router.launch_router.Router", create=True) as router:
+        monkeypatch.setenv("VLLM_ROUTER_SLL_SESSION_EXPIRATION_IN_S", " 60 ")
+        command.launch_router(RouterArgs())
+        assert "taken from VLLM_ROUTER_SLL_SESSION_EXPIRATION_IN_S" in caplog.text
+        command.launch_router(RouterArgs(session_ttl_secs=30))
+        monkeypatch.setenv("VLLM_ROUTER_SLL_SESSION_EXPIRATION_IN_S", "")
+        command.launch_router(RouterArgs())
+        monkeypatch.delenv("VLLM_ROUTER_SLL_SESSION_EXPIRATION_IN_S")
+        command.launch_router(RouterArgs())
+        for wrong in ("0", "2h", "1e3"):
+            monkeypatch.setenv("VLLM_ROUTER_SLL_SESSION_EXPIRATION_IN_S", wrong)
+            with pytest.raises(ValueError, match=f"{wrong}.*between 1 and 31536000"):
+                command.launch_router(RouterArgs())
+    seen = [call.args[0].session_ttl_secs for call in router.from_args.call_args_list]
+    assert seen == [60, 30, 7200, 7200]
+
+
 # One distribution's name
 
 

@@ -1,0 +1,206 @@
+"""Compares this router with vllm-project/router, case by case, over the same simulated workers.
+
+    python3 -m venv /tmp/reference && /tmp/reference/bin/pip install vllm-router==0.1.17
+    make build
+    PYTHONPATH=build/release/python:. .venv/bin/python -m tests.reference.compare /tmp/reference/bin/python --write
+
+Each case does the same with both and writes down what it saw in a few words. Where the words differ, the case says
+why; a difference without a reason, or a reason without a difference, ends the command with status 1. `--write` puts
+the tables into docs/how-to/switch_from_vllm_project_router.md. Takes two minutes. Nothing else runs it, since
+it needs the other package.
+"""
+
+# ruff: noqa: E501, since a sentence of the page is one line
+from __future__ import annotations
+
+import argparse
+import http.client
+import os
+import re
+import sys
+import tempfile
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.reference import (  # noqa: F401
+    endpoint_cases,
+    failure_cases,
+    fleet_cases,
+    limit_cases,
+    policy_cases,
+    request_cases,
+)
+from tests.reference.cases import CASES, GROUPS, NOT_BUILT, Case
+from tests.reference.command import API, COMMAND_CASES, PROBE, PYTHON_CASES, python_result
+from tests.reference.sides import NOT_SHOWN, Side
+from tests.reference.workers import Worker
+
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "switch_from_vllm_project_router.md"
+BEGIN, END = (
+    "<!-- compared: tests/reference/compare.py writes what follows -->",
+    "<!-- compared: end -->",
+)
+
+
+class Row(NamedTuple):
+    group: str
+    name: str
+    reference: str
+    ours: str
+    why: str
+
+    @property
+    def verdict(self) -> str:
+        if self.reference == self.ours:
+            return "same" if not self.why else "NO LONGER DIFFERENT"
+        if not self.why:
+            return "DIFFERS"
+        return NOT_BUILT if NOT_BUILT in self.why else "on purpose"
+
+
+def run_cases(side: Side, fleet: list[Worker], chosen: list[Case]) -> list[str]:
+    """What each case saw, in order."""
+    seen: dict[int, str] = {}
+    shared: dict[tuple[str, ...], list[int]] = {}
+    for index, one in enumerate(chosen):
+        key = (*one.flags, str(one.workers), f"own {index}" if one.own else "")
+        shared.setdefault(key, []).append(index)
+    for indices in shared.values():
+        first = chosen[indices[0]]
+        workers = fleet[: first.workers]
+        for worker in fleet:
+            worker.reset()
+        urls = ["--worker-urls", *(worker.url for worker in workers)] if workers else []
+        with side.router(workers, [*first.flags, *urls]) as router:
+            for index in indices:
+                for worker in fleet:
+                    worker.reset()
+                try:
+                    seen[index] = chosen[index].run(router)
+                except (OSError, ValueError, http.client.HTTPException) as error:
+                    seen[index] = f"{type(error).__name__}"
+        print(".", end="", file=sys.stderr, flush=True)
+    return [seen[index] for index in range(len(chosen))]
+
+
+@dataclass
+class Defaults:
+    """Flags of the reference and their defaults in both."""
+
+    same: list[str] = field(default_factory=list)
+    other: list[tuple[str, Any, Any]] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+
+
+def compare_defaults(reference: Any, ours: Any) -> Defaults:
+    found = Defaults()
+    for spelling in sorted(reference["flags"]):
+        dest = reference["flags"][spelling][0]
+        dest = {"prefill": "prefill_urls", "decode": "decode_urls"}.get(dest, dest)
+        if spelling not in ours["flags"] or dest not in ours["parsed"]:
+            found.missing.append(spelling)
+        elif reference["parsed"][dest] == ours["parsed"][dest]:
+            found.same.append(spelling)
+        else:
+            found.other.append((spelling, reference["parsed"][dest], ours["parsed"][dest]))
+    return found
+
+
+def compare(reference: Side, ours: Side, pattern: str) -> tuple[list[Row], Defaults, dict[str, Any]]:
+    probes = {side.name: side.probe(PROBE) for side in (reference, ours)}
+    rows = []
+    for name, code, why in PYTHON_CASES:
+        if re.search(pattern, name):
+            rows.append(
+                Row(API, name, reference.probe(python_result(code)), ours.probe(python_result(code)), why)
+            )
+    for name, flags, why in COMMAND_CASES:
+        if re.search(pattern, name):
+            rows.append(Row(API, name, reference.refusal(*flags), ours.refusal(*flags), why))
+    fleet = [Worker(f"w{number}") for number in (1, 2, 3)]
+    chosen = sorted(
+        (one for one in CASES if re.search(pattern, one.name)), key=lambda one: GROUPS.index(one.group)
+    )
+    results = [run_cases(side, fleet, chosen) for side in (reference, ours)]
+    rows += [
+        Row(one.group, one.name, theirs, mine, one.why)
+        for one, theirs, mine in zip(chosen, *results, strict=True)
+    ]
+    return (
+        rows,
+        compare_defaults(probes["reference"]["parsed"] and probes["reference"], probes["ours"]),
+        probes,
+    )
+
+
+def cell(text: str) -> str:
+    return re.sub(r"\s+", " ", text).replace("|", "\\|")
+
+
+def markdown(rows: list[Row], defaults: Defaults, probes: dict[str, Any]) -> str:
+    counts = Counter(row.verdict for row in rows)
+    lines = [
+        f"vllm-project/router {probes['reference']['version']} and vllm-router {probes['ours']['version']} did the same, in front of the same workers:",
+        f"{len(rows)} cases, of which {', '.join(f'{counts[verdict]} {verdict}' for verdict in ('same', 'on purpose', NOT_BUILT) if counts[verdict])}.",
+        "",
+        f"Of {len(defaults.same) + len(defaults.other) + len(defaults.missing)} flags of its command, {len(defaults.same)} have the same default here"
+        + (
+            f", and {len(defaults.missing)} are not known: {', '.join(defaults.missing)}"
+            if defaults.missing
+            else ""
+        )
+        + ". Another default:",
+        "",
+        "| flag | there | here |",
+        "|---|---|---|",
+        *(f"| `{flag}` | {theirs} | {mine} |" for flag, theirs, mine in defaults.other),
+    ]
+    for group in dict.fromkeys(row.group for row in rows):
+        lines += ["", f"### {group}", "", "| case | there | here | |", "|---|---|---|---|"]
+        for row in (row for row in rows if row.group == group):
+            there, here = (saw.split(NOT_SHOWN)[0] for saw in (row.reference, row.ours))
+            if row.verdict == "same":
+                here = "the same"
+            elif here == there:
+                here += ", others"
+            verdict = "" if row.verdict == "same" else f"{row.verdict}: {row.why}" if row.why else row.verdict
+            lines.append(f"| {cell(row.name)} | {cell(there)} | {cell(here)} | {cell(verdict)} |")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description="Compare this router with vllm-project/router, case by case."
+    )
+    parser.add_argument("reference", help="the Python that has vllm-project/router installed")
+    parser.add_argument("--write", action="store_true", help="put the tables into the switch page")
+    parser.add_argument("-k", default="", metavar="PATTERN", help="only cases whose names match")
+    settings = parser.parse_args()
+    with tempfile.TemporaryDirectory() as directory:
+        clean = {
+            name: value
+            for name, value in os.environ.items()
+            if name not in ("PYTHONPATH", "API_KEY_VALIDATION_URLS")
+        }
+        path = os.pathsep.join(
+            str(Path(part).resolve()) for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part
+        )
+        reference = Side("reference", settings.reference, clean, directory)
+        ours = Side("ours", sys.executable, clean | ({"PYTHONPATH": path} if path else {}), directory)
+        rows, defaults, probes = compare(reference, ours, settings.k)
+    text = markdown(rows, defaults, probes)
+    print(text)
+    if settings.write:
+        page = PAGE.read_text(encoding="utf-8")
+        head, rest = page.split(BEGIN)
+        PAGE.write_text(f"{head}{BEGIN}\n\n{text}\n\n{END}{rest.split(END)[1]}", encoding="utf-8")
+    surprises = [row for row in rows if row.verdict in ("DIFFERS", "NO LONGER DIFFERENT")]
+    for row in surprises:
+        print(f"{row.verdict}: {row.name}\n  there {row.reference}\n  here  {row.ours}", file=sys.stderr)
+    return 1 if surprises else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
