@@ -21,7 +21,8 @@ def post(base_url: str, path: str, body: dict[str, Any], rank: int | None) -> di
         headers["X-data-parallel-rank"] = str(rank)
     request = urllib.request.Request(base_url + path, json.dumps(body).encode(), headers)
     with urllib.request.urlopen(request, timeout=600) as answer:
-        return json.load(answer)
+        parsed: dict[str, Any] = json.load(answer)
+        return parsed
 
 
 def ask(router: Router, session: str, body: dict[str, Any], attempts: int = 3) -> dict[str, Any]:

@@ -20,7 +20,8 @@ def main() -> None:
         print("models:", [model.id for model in client.models.list()])
 
         # The same session twice: the second time the worker has the prompt in its cache.
-        served_by = []
+        served_by: list[str | None] = []
+        cached = 0
         for _ in range(2):
             chat = client.chat.completions.create(
                 model="simulated-model",
@@ -29,10 +30,11 @@ def main() -> None:
                 max_tokens=8,
             )
             served_by.append(chat.system_fingerprint)
-            cached = chat.usage.prompt_tokens_details.cached_tokens
-            print(
-                f"{chat.system_fingerprint}: {cached} of {chat.usage.prompt_tokens} prompt tokens were cached"
-            )
+            usage = chat.usage
+            assert usage is not None
+            if usage.prompt_tokens_details is not None:
+                cached = usage.prompt_tokens_details.cached_tokens or 0
+            print(f"{chat.system_fingerprint}: {cached} of {usage.prompt_tokens} prompt tokens were cached")
         assert served_by[0] == served_by[1]
         assert cached > 0
 
@@ -48,7 +50,7 @@ def main() -> None:
         try:
             client.completions.create(model="another-model", prompt="x")
         except openai.NotFoundError as error:
-            print("refused by the worker:", error.body["message"])
+            print("refused by the worker:", error.message)
         else:
             raise AssertionError("there is one model only")
 

@@ -5,7 +5,9 @@ are grouped as one would with pandas.DataFrame(rows).
 """
 
 from collections import defaultdict
+from functools import partial
 from statistics import mean
+from typing import Any
 
 from vllm_router.replay import Fleet, generate, run
 
@@ -15,13 +17,13 @@ POLICIES = ["round_robin", "least_load", "consistent_hash", "vllm_cache_aware"]
 def main() -> None:
     for workload, size in (("rag", 1200), ("chat", 1200)):
         rows = run(
-            lambda seed, workload=workload, size=size: generate(workload, seed, size),
+            partial(generate, workload, size=size),
             POLICIES,
             Fleet(workers=4, cache_tokens=300_000),
             rate=4.0,
             seeds=2,
         )
-        by_policy = defaultdict(list)
+        by_policy: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
         for row in rows:
             by_policy[row["policy"]].append(row)
         ideal = mean(row["ideal_hit_share"] for row in rows)

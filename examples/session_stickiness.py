@@ -29,8 +29,8 @@ class Result(NamedTuple):
 
 def chat(port: int, user: str) -> list[float]:
     """A conversation: each turn sends everything said so far. Returns the waits for the first token."""
-    waits = []
-    messages = []
+    waits: list[float] = []
+    messages: list[dict[str, str]] = []
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     headers = {"Content-Type": "application/json", "X-Session-ID": user}
     for turn in range(TURNS):

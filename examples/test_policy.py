@@ -6,22 +6,23 @@ pytest examples/test_policy.py
 import heapq
 import random
 from collections import Counter
+from typing import Any
 
 import pytest
 
-from vllm_router import Router
+from vllm_router import Router, Ticket
 
 WORKERS = [f"http://gpu-{number}:8000" for number in range(4)]
 
 
-def replay(policy: str, requests: int = 2000, seed: int = 7, **options: object) -> int:
+def replay(policy: str, requests: int = 2000, seed: int = 7, **options: Any) -> int:
     """Sends requests of very different lengths through a policy; returns the longest queue that it built.
 
     One request comes per tick, and each stays from 1 to some 100 ticks: a discrete simulation in eight lines.
     """
     router = Router(policy, WORKERS, seed=seed, **options)
     rng = random.Random(seed)
-    running: list[tuple[int, int, object]] = []  # (its end, a tie-breaker, its ticket)
+    running: list[tuple[int, int, Ticket]] = []  # (its end, a tie-breaker, its ticket)
     longest = 0
     for now in range(requests):
         while running and running[0][0] <= now:
@@ -32,7 +33,7 @@ def replay(policy: str, requests: int = 2000, seed: int = 7, **options: object) 
     return longest
 
 
-def test_a_session_stays_on_its_worker():
+def test_a_session_stays_on_its_worker() -> None:
     router = Router("consistent_hash", WORKERS)
     homes = {
         router.select(prompt=f"turn {turn}", headers={"X-Session-ID": "s"}).worker_url for turn in range(50)
@@ -40,7 +41,7 @@ def test_a_session_stays_on_its_worker():
     assert len(homes) == 1
 
 
-def test_a_worker_that_is_ill_gets_nothing_and_its_sessions_come_home():
+def test_a_worker_that_is_ill_gets_nothing_and_its_sessions_come_home() -> None:
     router = Router("consistent_hash", WORKERS)
 
     def home(session: int) -> str:
@@ -55,17 +56,17 @@ def test_a_worker_that_is_ill_gets_nothing_and_its_sessions_come_home():
     assert [home(session) for session in range(100)] == before
 
 
-def test_looking_at_load_keeps_queues_short():
+def test_looking_at_load_keeps_queues_short() -> None:
     queues = {policy: replay(policy) for policy in ("random", "power_of_two", "least_load")}
     assert queues["least_load"] <= queues["power_of_two"] < queues["random"]
 
 
-def test_a_bound_on_loads_keeps_busy_sessions_from_a_long_queue():
+def test_a_bound_on_loads_keeps_busy_sessions_from_a_long_queue() -> None:
     assert replay("consistent_hash", hash_load_factor=1.25) < replay("consistent_hash")
 
 
 @pytest.mark.parametrize("policy", ["random", "power_of_two", "least_load"])
-def test_a_seed_makes_a_run_repeat(policy):
+def test_a_seed_makes_a_run_repeat(policy: str) -> None:
     def run() -> list[str]:
         router = Router(policy, WORKERS, seed=3)
         return [router.select(prompt="x").worker_url for _ in range(100)]
@@ -73,7 +74,7 @@ def test_a_seed_makes_a_run_repeat(policy):
     assert run() == run()
 
 
-def test_every_worker_is_used():
+def test_every_worker_is_used() -> None:
     router = Router("random", WORKERS, seed=1)
     counts = Counter(router.select(prompt="x").worker_url for _ in range(1000))
     assert sorted(counts) == WORKERS
