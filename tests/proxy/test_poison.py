@@ -234,7 +234,7 @@ def dying(stage, word, **options):
             worker.dies = False
             worker.die(connection)
         else:
-            worker.served += 1
+            worker.served += message.target == PATH  # and not a health check, which may be late
             connection.send(response(200, b"hello"))
 
     worker = stage.worker(answer, **options)
