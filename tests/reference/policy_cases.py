@@ -210,7 +210,8 @@ def _(router: Router) -> str:
     why="shorter than a block of 16 tokens, so no engine caches it: the least loaded serves",
 )
 def _(router: Router) -> str:
-    return f"{max(Counter(router.complete('repeated prompt for cache').worker for _ in range(12)).values())} to one"
+    served = {router.complete("repeated prompt for cache").worker for _ in range(12)}
+    return "one serves all" if len(served) == 1 else "both serve"
 
 
 @case(
