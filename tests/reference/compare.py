@@ -128,11 +128,7 @@ def compare(reference: Side, ours: Side, pattern: str) -> tuple[list[Row], Defau
         Row(one.group, one.name, theirs, mine, one.why)
         for one, theirs, mine in zip(chosen, *results, strict=True)
     ]
-    return (
-        rows,
-        compare_defaults(probes["reference"]["parsed"] and probes["reference"], probes["ours"]),
-        probes,
-    )
+    return rows, compare_defaults(probes["reference"], probes["ours"]), probes
 
 
 def cell(text: str) -> str:

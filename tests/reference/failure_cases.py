@@ -60,20 +60,17 @@ def _(router: Router) -> str:
 )
 def _(router: Router) -> str:
     with closed(router.fleet[0]):
-        answer = router.chat()
-        return f"{answer.status} plain text" if answer.body[:1] != b"{" else router.said(answer)
+        return router.refusal(router.chat())
 
 
 @case(FAILURES, "no workers: a chat", workers=0, why=PLAIN)
 def _(router: Router) -> str:
-    answer = router.chat()
-    return f"{answer.status} plain text" if answer.body[:1] != b"{" else router.said(answer)
+    return router.refusal(router.chat())
 
 
 @case(FAILURES, "no workers: another path", workers=0, why=PLAIN)
 def _(router: Router) -> str:
-    answer = router.ask("GET", "/some/path")
-    return f"{answer.status} plain text" if answer.body[:1] != b"{" else router.said(answer)
+    return router.refusal(router.ask("GET", "/some/path"))
 
 
 BREAKER = [

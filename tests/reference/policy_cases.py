@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from tests.reference.cases import FAST, POLICIES, case
-from tests.reference.sides import NOT_SHOWN, Router, homes
+from tests.reference.sides import NOT_SHOWN, Answer, Router, homes
 
 
 @case(POLICIES, "round_robin: nine requests, three workers", own=True)
@@ -41,88 +43,52 @@ def _(router: Router) -> str:
 
 
 _SESSIONS = [f"sess-{number}" for number in range(24)]
-for _name, _headers in (
-    ("X-Session-ID", "X-Session-ID"),
-    ("X-User-ID", "X-User-ID"),
-    ("X-Tenant-ID", "X-Tenant-ID"),
-    ("X-Correlation-ID", "X-Correlation-ID"),
-):
+HASH = ["--policy", "consistent_hash"]
+_DIGEST = "without any key a digest of the request is one"
+_KEYS: dict[str, tuple[Callable[[Router, str], Answer], str]] = {
+    **{
+        f"24 values of `{name}`": (lambda router, s, name=name: router.chat(headers={name: s}), "")
+        for name in ("X-Session-ID", "X-User-ID", "X-Tenant-ID", "X-Correlation-ID")
+    },
+    "`session_params.session_id` of a chat": (
+        lambda router, s: router.chat(session_params={"session_id": s}),
+        "`--consistent-hash-compat` for the old key",
+    ),
+    "`user` of a chat": (
+        lambda router, s: router.chat(user=s),
+        "there all chats without a session’s header go to one worker",
+    ),
+    "24 short prompts of `/v1/completions`": (lambda router, s: router.complete(s), _DIGEST),
+    "24 prompts of 200 bytes": (lambda router, s: router.complete(s * 30), _DIGEST),
+    "24 different chats without any key": (
+        lambda router, s: router.chat(s * 30),
+        "a digest of the body spreads them",
+    ),
+}
+for _name, (_ask, _why) in _KEYS.items():
 
-    @case(POLICIES, f"consistent_hash: 24 values of `{_name}`", flags=["--policy", "consistent_hash"])
-    def _(router: Router, name: str = _headers) -> str:
-        return homes(router.chat(headers={name: session}).worker for session in _SESSIONS)
-
-
-@case(
-    POLICIES,
-    "consistent_hash: `session_params.session_id` of a chat",
-    flags=["--policy", "consistent_hash"],
-    why="`--consistent-hash-compat` for the old key",
-)
-def _(router: Router) -> str:
-    return homes(router.chat(session_params={"session_id": session}).worker for session in _SESSIONS)
-
-
-@case(
-    POLICIES,
-    "consistent_hash: `user` of a chat",
-    flags=["--policy", "consistent_hash"],
-    why="there all chats without a session’s header go to one worker",
-)
-def _(router: Router) -> str:
-    return homes(router.chat(user=session).worker for session in _SESSIONS)
-
-
-@case(
-    POLICIES,
-    "consistent_hash: 24 short prompts of `/v1/completions`",
-    flags=["--policy", "consistent_hash"],
-    why="without any key a digest of the request is one",
-)
-def _(router: Router) -> str:
-    return homes(router.complete(session).worker for session in _SESSIONS)
-
-
-@case(
-    POLICIES,
-    "consistent_hash: 24 prompts of 200 bytes",
-    flags=["--policy", "consistent_hash"],
-    why="without any key a digest of the request is one",
-)
-def _(router: Router) -> str:
-    return homes(router.complete(session * 30).worker for session in _SESSIONS)
-
-
-@case(
-    POLICIES,
-    "consistent_hash: 24 different chats without any key",
-    flags=["--policy", "consistent_hash"],
-    why="a digest of the body spreads them",
-)
-def _(router: Router) -> str:
-    return homes(router.chat(session * 30).worker for session in _SESSIONS)
+    @case(POLICIES, f"consistent_hash: {_name}", flags=HASH, why=_why)
+    def _(router: Router, ask: Callable[[Router, str], Answer] = _ask) -> str:
+        return homes(ask(router, session).worker for session in _SESSIONS)
 
 
 @case(
     POLICIES,
     "consistent_hash: a header’s session before the body’s, an empty header, both",
-    flags=["--policy", "consistent_hash"],
+    flags=HASH,
 )
 def _(router: Router) -> str:
-    chosen = [
-        [router.chat(headers={"X-Session-ID": s}, session_params={"session_id": "b"}).worker for s in pair]
-        for pair in zip(_SESSIONS, _SESSIONS, strict=True)
-    ]
-    empty = {
-        router.chat(headers={"X-Session-ID": ""}, session_params={"session_id": "b"}).worker for _ in range(4)
-    }
-    return f"{len(empty)} worker for the empty one; otherwise {homes(a for a, _ in chosen)}"
+    def home(header: str) -> str:
+        return router.chat(headers={"X-Session-ID": header}, session_params={"session_id": "b"}).worker
+
+    empty = {home("") for _ in range(4)}
+    return f"{len(empty)} worker for the empty one; otherwise {homes(map(home, _SESSIONS))}"
 
 
 @case(
     POLICIES,
     "consistent_hash: the homes of 24 sessions while w1 is away",
-    flags=["--policy", "consistent_hash", *FAST],
+    flags=[*HASH, *FAST],
     own=True,
 )
 def _(router: Router) -> str:
@@ -139,11 +105,11 @@ STICKY = ["--policy", "sticky_least_loaded"]
 
 @case(POLICIES, "sticky_least_loaded: 12 sessions, three times each", flags=STICKY, own=True)
 def _(router: Router) -> str:
-    homes = [
+    served = [
         [router.chat(headers={"X-Session-ID": session}).worker for _ in range(3)]
         for session in _SESSIONS[:12]
     ]
-    return f"each keeps its worker: {all(len(set(home)) == 1 for home in homes)}"
+    return f"each keeps its worker: {all(len(set(home)) == 1 for home in served)}"
 
 
 @case(POLICIES, "sticky_least_loaded: workers of 12 new sessions", flags=STICKY, own=True)
@@ -197,8 +163,7 @@ CACHE = ["--policy", "cache_aware"]
     own=True,
 )
 def _(router: Router) -> str:
-    counts = Counter(router.complete("A repeated prompt for the cache. " * 10).worker for _ in range(12))
-    return "one serves all" if len(counts) == 1 else "both serve"
+    return who_serves(router.complete("A repeated prompt for the cache. " * 10).worker for _ in range(12))
 
 
 @case(
@@ -210,8 +175,7 @@ def _(router: Router) -> str:
     why="shorter than a block of 16 tokens, so no engine caches it: the least loaded serves",
 )
 def _(router: Router) -> str:
-    served = {router.complete("repeated prompt for cache").worker for _ in range(12)}
-    return "one serves all" if len(served) == 1 else "both serve"
+    return who_serves(router.complete("repeated prompt for cache").worker for _ in range(12))
 
 
 @case(
@@ -256,36 +220,22 @@ def _(router: Router) -> str:
     return f"{max(Counter(chosen).values())} of 6 to one"
 
 
-@case(
-    POLICIES,
-    "cache_aware: one `X-Session-ID`, twelve unrelated chats, two workers",
-    flags=CACHE,
-    workers=2,
-    own=True,
-    why="what a worker holds of the prompt decides, and a session’s turns share their prompts; `consistent_hash` or `sticky_least_loaded` for sessions that share nothing",
-)
-def _(router: Router) -> str:
-    counts = Counter(
-        router.chat(f"{number} is a number. " * 20, headers={"X-Session-ID": "s"}).worker
-        for number in range(12)
-    )
-    return "one serves all" if len(counts) == 1 else "both serve"
+_SESSION: dict[str, dict[str, Any]] = {
+    "X-Session-ID": {"headers": {"X-Session-ID": "s"}},
+    "session_params.session_id": {"session_params": {"session_id": "s"}},
+}
+for _name, _more in _SESSION.items():
 
-
-@case(
-    POLICIES,
-    "cache_aware: one `session_params.session_id`, twelve unrelated chats, two workers",
-    flags=CACHE,
-    workers=2,
-    own=True,
-    why="what a worker holds of the prompt decides, and a session’s turns share their prompts; `consistent_hash` or `sticky_least_loaded` for sessions that share nothing",
-)
-def _(router: Router) -> str:
-    counts = Counter(
-        router.chat(f"{number} is a number. " * 20, session_params={"session_id": "s"}).worker
-        for number in range(12)
+    @case(
+        POLICIES,
+        f"cache_aware: one `{_name}`, twelve unrelated chats, two workers",
+        flags=CACHE,
+        workers=2,
+        own=True,
+        why="what a worker holds of the prompt decides, and a session’s turns share their prompts; `consistent_hash` or `sticky_least_loaded` for sessions that share nothing",
     )
-    return "one serves all" if len(counts) == 1 else "both serve"
+    def _(router: Router, more: dict[str, Any] = _more) -> str:
+        return who_serves(router.chat(f"{number} is a number. " * 20, **more).worker for number in range(12))
 
 
 @case(POLICIES, "cache_aware: the worker of a repeated prompt leaves", flags=CACHE, workers=2, own=True)
@@ -322,6 +272,11 @@ def _(router: Router) -> str:
             threads.map(lambda _: router.complete("A repeated prompt for the cache. " * 10).worker, range(16))
         )
     return f"{len(counts)} serve"
+
+
+def who_serves(workers: Iterable[str]) -> str:
+    """Of two workers."""
+    return "one serves all" if len(set(workers)) == 1 else "both serve"
 
 
 def share_of_the_slow(router: Router) -> str:

@@ -76,13 +76,7 @@ for _name, (_sent, _extra) in _UNFIT.items():
     @case(REQUESTS, _name, why="" if "role" in _name else AS_SENT)
     def _(router: Router, sent: Any = _sent, extra: Any = _extra) -> str:
         answer = router.ask("POST", "/v1/chat/completions", sent, extra)
-        return (
-            "the worker is asked"
-            if answer.worker != "-"
-            else f"{answer.status} plain text"
-            if answer.body[:1] != b"{"
-            else router.said(answer)
-        )
+        return "the worker is asked" if answer.worker != "-" else router.refusal(answer)
 
 
 @case(REQUESTS, "headers of the client, a chat")

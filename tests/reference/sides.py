@@ -184,6 +184,10 @@ class Router:
                     shown += f" `{value['code']}`"
         return f"{answer.status} {shown}"
 
+    def refusal(self, answer: Answer) -> str:
+        """The same, without the words of what is not JSON."""
+        return self.said(answer) if answer.body[:1] == b"{" else f"{answer.status} plain text"
+
     def seen(self) -> list[Seen]:
         return [request for worker in self.fleet for request in worker.seen]
 

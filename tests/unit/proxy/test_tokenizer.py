@@ -50,10 +50,10 @@ def a_router(stage, *workers, timeout_ms=60_000):
     )
 
 
-def calls(router):
+def calls(router, counter="tokenize_calls_total"):
     ends = {}
     for line in router.server.metrics_text().splitlines():
-        if line.startswith("vllm_router_tokenize_calls_total{"):
+        if line.startswith(f"vllm_router_{counter}{{"):
             name, value = line.split(" ")
             ends[name.split('"')[1]] = int(float(value))
     return {end: count for end, count in ends.items() if count}
@@ -199,12 +199,7 @@ MORE = "And what will it be like there tomorrow, in the afternoon? " * 12
 
 
 def background(router):
-    results = {}
-    for line in router.server.metrics_text().splitlines():
-        if line.startswith("vllm_router_background_tokenize_calls_total{"):
-            name, value = line.split(" ")
-            results[name.split('"')[1]] = int(float(value))
-    return {result: count for result, count in results.items() if count}
+    return calls(router, "background_tokenize_calls_total")
 
 
 @pytest.mark.parametrize("policy", ["vllm_cache_aware", "auto"])
