@@ -1,6 +1,6 @@
 // What does it cost to remember an exchange: to count it, to write its access line or its record as well; and what does a scrape
 // cost while there are many workers? The checksums say that what was measured was also done.
-#include "proxy/recorder.h"
+#include "proxy/telemetry/telemetry.h"
 
 #include <memory>
 #include <string>
@@ -10,11 +10,11 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "proxy/access_line.h"
-#include "proxy/gates.h"
-#include "proxy/metrics.h"
-#include "proxy/record_line.h"
-#include "proxy/recorder_shard.h"
+#include "proxy/telemetry/access_log_line.h"
+#include "proxy/thread/server_limits.h"
+#include "proxy/admin/metrics.h"
+#include "proxy/telemetry/traffic_log_line.h"
+#include "proxy/telemetry/telemetry_shard.h"
 
 namespace vllm_router {
 namespace {

@@ -96,14 +96,14 @@ inline constexpr int64_t kReplyPatienceNs = 250'000'000;
 inline constexpr int64_t kReplyUsableNs = 60'000'000'000;
 inline constexpr int64_t kReplyWaitNs = 30'000'000'000;
 
-// Requests that go to all workers (proxy/fan_out.h): how many there may be at once, how many workers each asks at once, and
+// Requests that go to all workers (proxy/exchange/fan_out.h): how many there may be at once, how many workers each asks at once, and
 // how much of each response is kept.
 inline constexpr size_t kMaxFanOuts = 16;
 inline constexpr size_t kMaxFanOutAtOnce = 64;
 inline constexpr size_t kMaxFanOutResponseBytes = 64 * 1024;
 inline constexpr size_t kMaxFanOutNames = 20;  // workers that did not do it, in the log
 
-// Which workers hold stored responses (proxy/response_owners.h): how many are remembered, and how long since the last use; how many
+// Which workers hold stored responses (proxy/thread/response_owners.h): how many are remembered, and how long since the last use; how many
 // searches there may be at once, how long each waits, and how much of a response is read for its id.
 inline constexpr size_t kMaxResponseOwners = 100'000;
 inline constexpr int64_t kResponseOwnerNs = 3'600'000'000'000;

@@ -1,5 +1,5 @@
 // The HTTP server, as Python starts and stops it. Options are the flags' names; times in seconds, fractions allowed.
-#include "proxy/server.h"
+#include "proxy/server/server.h"
 
 #include <pybind11/functional.h>
 #include <pybind11/stl.h>

@@ -13,12 +13,12 @@
 #include <pybind11/stl.h>
 
 #include "bindings/bindings.h"
-#include "proxy/fan_out.h"
-#include "proxy/fan_out_paths.h"
-#include "proxy/idle_list.h"
-#include "proxy/json_text.h"
-#include "proxy/key_queue.h"
-#include "proxy/shared_refresh.h"
+#include "proxy/exchange/fan_out.h"
+#include "proxy/api/fan_out_paths.h"
+#include "proxy/thread/idle_list.h"
+#include "proxy/api/json_text.h"
+#include "proxy/security/key_queue.h"
+#include "proxy/control/shared_refresh.h"
 
 namespace vllm_router {
 namespace {

@@ -8,7 +8,7 @@
 //   A 500, no second opinion      A, if it does worse than the fleet (IsOutlier), else nothing is known
 //   A 500, then the client left   unknown
 //
-// A second opinion is that of another worker. 501 and 505 are never a worker's fault. (proxy/server_errors.h follows the
+// A second opinion is that of another worker. 501 and 505 are never a worker's fault. (proxy/exchange/server_errors.h follows the
 // attempts of a request.)
 //
 // ResponseCounts: of one worker, how many responses it gave in the breaker's window, and how many of them were 5xx. The

@@ -8,7 +8,7 @@
 //   context              tokens    prompt tokens                     when the ticket ends
 //
 // Only a Ticket writes them, and it subtracts what it added; nothing resets them. Beside them stands what the worker has
-// in hand through others, as it said itself a while ago (proxy/load_poller.h); 0 when nobody asks. Thread-safe, relaxed: a
+// in hand through others, as it said itself a while ago (proxy/control/load_poller.h); 0 when nobody asks. Thread-safe, relaxed: a
 // reader sees every counter as it was a moment ago.
 #pragma once
 

@@ -1,5 +1,5 @@
 // Whatever is given as a file of keys: what is accepted holds every line of it that is a key, and no other.
-#include "proxy/key_set.h"
+#include "proxy/security/key_set.h"
 
 #include <algorithm>
 #include <string>

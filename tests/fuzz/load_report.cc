@@ -5,7 +5,7 @@
 
 #include "base/limits.h"
 #include "fuzz.h"
-#include "proxy/load_report.h"
+#include "proxy/client/load_report.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace vllm_router;

@@ -1,4 +1,4 @@
-"""A client's pace as a list of what came when; the twin of cpp/proxy/body_pace.h."""
+"""A client's pace as a list of what came when; the twin of cpp/proxy/exchange/body_pace.h."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which paths go to all workers, rule by rule; the twin of cpp/proxy/fan_out_paths.h."""
+"""Which paths go to all workers, rule by rule; the twin of cpp/proxy/api/fan_out_paths.h."""
 
 from __future__ import annotations
 

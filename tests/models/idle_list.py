@@ -1,4 +1,4 @@
-"""Idle connections in the order in which they became idle; the twin of cpp/proxy/idle_list.h."""
+"""Idle connections in the order in which they became idle; the twin of cpp/proxy/thread/idle_list.h."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which keys are validated next, as plain lists; the twin of cpp/proxy/key_queue.h."""
+"""Which keys are validated next, as plain lists; the twin of cpp/proxy/security/key_queue.h."""
 
 from __future__ import annotations
 

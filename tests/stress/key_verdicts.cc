@@ -1,7 +1,7 @@
 // Lanes look up verdicts on keys while others are remembered and forgotten: what is found was said, and there are
 // never more than the limit.
 #include "base/dice.h"
-#include "proxy/key_judge.h"
+#include "proxy/security/key_validator.h"
 #include "stress.h"
 
 int main() {

@@ -1,6 +1,6 @@
 // Lanes count while somebody scrapes and workers come and go. A scrape never sees a total fall, the last one sees
 // every exchange, and the tallies of workers that are gone do not pile up. TSan sees that no count is torn.
-#include "proxy/recorder.h"
+#include "proxy/telemetry/telemetry.h"
 
 #include <atomic>
 #include <cstdint>
@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "proxy/gates.h"
-#include "proxy/metrics.h"
-#include "proxy/recorder_shard.h"
+#include "proxy/thread/server_limits.h"
+#include "proxy/admin/metrics.h"
+#include "proxy/telemetry/telemetry_shard.h"
 #include "stress.h"
 
 namespace vllm_router {

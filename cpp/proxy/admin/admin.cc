@@ -1,0 +1,639 @@
+#include "proxy/admin/admin.h"
+
+#include <boost/json.hpp>
+#include <boost/json/src.hpp>  // Boost.JSON's one translation unit in this extension
+#include <charconv>
+#include <cstdio>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "index/block_cache_tracker.h"
+#include "net/task.h"
+#include "policy/prefix_aware.h"
+#include "proxy/admin/metrics.h"
+#include "proxy/api/error_response.h"
+#include "proxy/api/json_text.h"
+#include "proxy/client/http_client.h"
+#include "proxy/client/load_query.h"
+#include "proxy/control/drainer.h"
+#include "proxy/control/health_checker.h"
+
+namespace vllm_router {
+namespace json = boost::json;
+namespace {
+
+constexpr std::string_view kText = "text/plain; charset=utf-8";
+constexpr int64_t kModelsTimeoutMs = 5'000;
+constexpr int64_t kMostDrainSeconds = 31'536'000;  // a year
+constexpr int64_t kLoadsTimeoutMs = 5'000;         // of each question; a worker is asked at most three
+
+AdminReply Json(int status, const json::value& value) { return {.status = status, .body = JsonText(value)}; }
+
+AdminReply Text(int status, std::string text) {
+  return {.status = status, .body = std::move(text), .content_type = kText};
+}
+
+AdminReply Error(HttpError error, std::string_view message, int status = 0) {
+  const ErrorRow& row = ErrorOf(error);
+  return {
+      .status = status != 0 ? status : row.status,
+      .body = ErrorBody(message, row.type, row.code),
+      .error_code = row.code};
+}
+
+AdminReply Refusal(const Status& status) {
+  return Error(HttpError::kInvalidArgument, std::string(status.message()));
+}
+
+// Value of `name` in a query string, decoded; nullopt if it is absent.
+StatusOr<std::optional<std::string>> QueryValue(std::string_view query, std::string_view name) {
+  std::optional<std::string> value;
+  while (!query.empty()) {
+    const size_t end = std::min(query.find('&'), query.size());
+    const std::string_view pair = query.substr(0, end);
+    query.remove_prefix(std::min(end + 1, query.size()));
+    const size_t equals = std::min(pair.find('='), pair.size());
+    if (pair.substr(0, equals) != name || equals == pair.size()) continue;
+    if (value.has_value()) {
+      return absl::InvalidArgumentError(Concat("The query parameter '", name, "' is given more than once"));
+    }
+    value = PercentDecoded(pair.substr(equals + 1), true);
+    if (!value.has_value()) {
+      return absl::InvalidArgumentError(Concat(
+          "The query parameter '", name, "' is ", Quoted(pair.substr(equals + 1)),
+          ", which has a '%' without two hexadecimal digits"));
+    }
+  }
+  return value;
+}
+
+// What a call that changes the fleet says, in the query (`?url=...&weight=2`) or as a JSON object in the body.
+struct FleetCall {
+  std::string url;
+  double weight = 1.0;
+  std::optional<double> timeout_secs;
+};
+
+StatusOr<std::optional<double>> NumberInQuery(std::string_view query, std::string_view name) {
+  const StatusOr<std::optional<std::string>> text = QueryValue(query, name);
+  if (!text.ok()) return text.status();
+  if (!text->has_value()) return std::optional<double>();
+  const std::string& digits = **text;
+  const char* const end = digits.data() + digits.size();
+  double number = 0;
+  const auto [stop, error] = std::from_chars(digits.data(), end, number);
+  if (error == std::errc() && stop == end) return std::optional(number);
+  return absl::InvalidArgumentError(
+      Concat("The query parameter '", name, "' is ", Quoted(digits), "; it must be a number such as 2.5."));
+}
+
+StatusOr<FleetCall> CallInQuery(std::string_view query) {
+  StatusOr<std::optional<std::string>> url = QueryValue(query, "url");
+  if (!url.ok() || url->value_or("").empty()) {
+    return absl::InvalidArgumentError(Concat(
+        url.ok() ? std::string("The query parameter 'url' is missing") : std::string(url.status().message()),
+        "; say for example ?url=http://gpu-0:8000."));
+  }
+  const StatusOr<std::optional<double>> weight = NumberInQuery(query, "weight");
+  if (!weight.ok()) return weight.status();
+  const StatusOr<std::optional<double>> timeout = NumberInQuery(query, "timeout_secs");
+  if (!timeout.ok()) return timeout.status();
+  return FleetCall{**std::move(url), weight->value_or(1.0), *timeout};
+}
+
+StatusOr<std::optional<double>> NumberInBody(const json::object& object, std::string_view name) {
+  const json::value* given = object.if_contains(name);
+  if (given == nullptr) return std::optional<double>();
+  boost::system::error_code error;
+  const double number = given->to_number<double>(error);
+  if (!error) return std::optional(number);
+  return absl::InvalidArgumentError(Concat("'", name, "' must be a number"));
+}
+
+StatusOr<FleetCall> CallInBody(std::string_view body) {
+  boost::system::error_code error;
+  const json::value parsed = json::parse(body, error);
+  const json::object* object = error ? nullptr : parsed.if_object();
+  const json::value* url = object == nullptr ? nullptr : object->if_contains("url");
+  if (url == nullptr || !url->is_string()) {
+    return absl::InvalidArgumentError(
+        R"(the body must be a JSON object with a string member 'url', for example {"url": "http://gpu-0:8000"})");
+  }
+  const StatusOr<std::optional<double>> weight = NumberInBody(*object, "weight");
+  if (!weight.ok()) return weight.status();
+  const StatusOr<std::optional<double>> timeout = NumberInBody(*object, "timeout_secs");
+  if (!timeout.ok()) return timeout.status();
+  return FleetCall{std::string(url->as_string()), weight->value_or(1.0), *timeout};
+}
+
+// A body counts where there is no query.
+StatusOr<FleetCall> ReadCall(const AdminRequest& request) {
+  return request.query.empty() && !request.body.empty() ? CallInBody(request.body)
+                                                        : CallInQuery(request.query);
+}
+
+// Of a path such as /workers/http%3A%2F%2Fgpu-0, for those who read it.
+AdminReply NoSuchWorker(std::string_view message) {
+  return Json(404, {{"error", message}, {"code", "WORKER_NOT_FOUND"}});
+}
+
+AdminReply NoUrlInPath(std::string_view encoded) {
+  return NoSuchWorker(Concat(
+      "no worker ", Quoted(encoded), ": a '%' in the path stands before two hexadecimal digits; write the ",
+      "worker's URL percent-encoded, for example /workers/http%3A%2F%2Fgpu-0%3A8000"));
+}
+
+// The check that let it in counts as its first.
+void MarkChecked(const FleetView& fleet, std::string_view base) {
+  for (const FleetView::Member& member : fleet.members()) {
+    if (member.worker->url.base == base) member.worker->health_known.store(true, std::memory_order_relaxed);
+  }
+}
+
+json::object Describe(const FleetView::Member& member) {
+  const Worker& worker = *member.worker;
+  return {
+      {"url", worker.url.url},
+      {"model_id", "unknown"},
+      {"worker_type", "regular"},
+      {"is_healthy", member.healthy},
+      {"load", worker.load.open_requests()},
+      {"connection_mode", "Http"},
+      {"priority", 50},
+      {"cost", 1.0},
+      {"draining", member.draining},
+      {"circuit_breaker", BreakerStateName(worker.breaker.state())},
+      {"weight", static_cast<double>(worker.weight) / kWeightOne}};
+}
+
+}  // namespace
+
+Admin::Admin(std::shared_ptr<Router> router)
+    : router_(std::move(router)),
+      models_([this](Lane& lane, CancelScope& errand) { return Models(lane, errand); }),
+      loads_([this](Lane& lane, CancelScope& errand) { return Loads(lane, errand); }) {}
+
+void Admin::set_control(Lane* control) {
+  models_.set_control(control);
+  loads_.set_control(control);
+}
+
+Task<AdminReply> Admin::Shared(SharedReply& shared, Lane& lane, CancelScope& errand) {
+  const SharedReply::Reply reply = co_await shared.Get(lane, errand);
+  if (reply != nullptr) co_return *reply;
+  co_return Error(HttpError::kNoWorkers, "The workers did not answer in time.");
+}
+
+Task<AdminReply> Admin::Respond(Lane& lane, AdminRequest request) {
+  switch (request.route) {
+    case Route::kLiveness:
+      co_return Text(200, "OK");
+    case Route::kHealth:
+      co_return Health(lane);
+    case Route::kReadiness:
+      co_return Readiness(!health_->checks() || health_->anybody_answered());
+    case Route::kListWorkers:
+      co_return ListWorkers();
+    case Route::kLoads: {
+      AdminReply reply = co_await Shared(loads_, lane, request.errand);
+      co_return reply;
+    }
+    case Route::kDrain:
+      co_return Drain(lane.options, request);
+    case Route::kDrainStatus:
+      co_return DrainStatus();
+    case Route::kPrefixRoutingStats:
+      co_return PrefixRouting();
+    case Route::kIndexStats:
+      co_return IndexStats();
+    case Route::kIndexClear:
+      co_return IndexClear();
+    case Route::kFinishSession:
+      co_return FinishSession(request);
+    case Route::kMetrics:
+      co_return AdminReply{
+          .body = metrics_->Text(), .content_type = "text/plain; version=0.0.4; charset=utf-8"};
+    case Route::kServerOptions:
+      co_return Text(200, "");
+    case Route::kModels: {
+      AdminReply reply = co_await Shared(models_, lane, request.errand);
+      co_return reply;
+    }
+    case Route::kWorkers: {
+      if (request.method != "POST") co_return Workers();
+      AdminReply reply = co_await AddAsCalled(lane, request, /*as_json=*/true);
+      co_return reply;
+    }
+    case Route::kWorker: {
+      const std::string_view encoded = request.path.substr(std::string_view("/workers/").size());
+      co_return request.method == "DELETE" ? RemoveByPath(encoded) : OneWorker(encoded);
+    }
+    case Route::kRemoveWorker:
+      co_return RemoveAsCalled(request);
+    case Route::kAddWorker: {
+      AdminReply reply = co_await AddAsCalled(lane, request, /*as_json=*/false);
+      co_return reply;
+    }
+    default:
+      co_return Error(HttpError::kNotFound, ErrorOf(HttpError::kNotFound).message);
+  }
+}
+
+// 200 while any worker serves: one unhealthy worker must not take the whole router out of a load balancer. A worker that
+// was not checked yet gets requests, so it counts as one that serves, and the text says that it is a guess.
+// With --health-compat 503 as soon as one is unhealthy, as the reference router has it. That one opens its port when it has
+// seen its workers well, so 503 as well while one is not checked yet.
+AdminReply Admin::Health(const Lane& lane) const {
+  const std::shared_ptr<const FleetView> fleet = router_->fleet();
+  const bool checks = health_->checks();
+  json::array unhealthy;
+  size_t unknown = 0;
+  for (const FleetView::Member& member : fleet->members()) {
+    if (!member.healthy) {
+      unhealthy.emplace_back(member.worker->url.url);
+    } else if (checks && !member.worker->health_known.load(std::memory_order_relaxed)) {
+      ++unknown;
+    }
+  }
+  const bool serves = fleet->in_rotation() != 0 || fleet->members().empty();
+  const bool good = lane.options.health_compat ? unhealthy.empty() && unknown == 0 : serves;
+  const bool panic = fleet->in_rotation() != 0 && fleet->eligible().empty();
+  if (good && !panic && unhealthy.empty() && unknown == 0) return Text(200, "All servers healthy");
+  std::string text;
+  const auto add = [&text](std::string_view sentence) {
+    text.append(text.empty() ? "" : ". ").append(sentence);
+  };
+  if (good) add("Serving");
+  if (panic) add("Panic mode: all circuit breakers are open");
+  if (unknown != 0) {
+    add(Concat("Not checked yet: ", unknown, " of ", fleet->members().size(), " servers"));
+  }
+  if (!unhealthy.empty()) add("Unhealthy servers: " + JsonText(unhealthy));
+  if (text.empty()) add("All servers are draining");
+  return Text(good ? 200 : 503, std::move(text));
+}
+
+// `tried`: a worker has answered a health check. Workers count as healthy until theirs fail, but at the start that says
+// nothing yet.
+AdminReply Admin::Readiness(bool tried) const {
+  const std::shared_ptr<const FleetView> fleet = router_->fleet();
+  const size_t total = fleet->members().size();
+  if (draining_.load(std::memory_order_relaxed)) {
+    return Json(503, {{"status", "not_ready"}, {"reason", "shutting down"}, {"total_workers", total}});
+  }
+  if (fleet->in_rotation() == 0) {
+    return Json(
+        503, {{"status", "not_ready"}, {"reason", "no healthy workers available"}, {"total_workers", total}});
+  }
+  if (!tried) {
+    return Json(
+        503, {{"status", "not_ready"}, {"reason", "no worker has answered yet"}, {"total_workers", total}});
+  }
+  return Json(
+      200, {{"status", "ready"}, {"healthy_workers", fleet->in_rotation()}, {"total_workers", total}});
+}
+
+// The same members whatever the policy: without prefix_aware nothing is enabled and nothing counted.
+AdminReply Admin::PrefixRouting() const {
+  const std::optional<PrefixRoutingStats> found = FindPrefixRoutingStats(router_->policy());
+  const PrefixRoutingStats stats = found.value_or(PrefixRoutingStats{});
+  const uint64_t total = stats.prefix_hash + stats.overflow + stats.fallback;
+  char rate[32];
+  std::snprintf(
+      rate, sizeof rate, "%.4f",
+      total == 0 ? 0.0 : static_cast<double>(stats.overflow) / static_cast<double>(total));
+  json::array distribution;
+  const std::shared_ptr<const FleetView> fleet = router_->fleet();
+  for (const FleetView::Member& member : fleet->members()) {
+    distribution.push_back(json::object{
+        {"backend", member.worker->url.url}, {"in_flight_requests", member.worker->load.open_requests()}});
+  }
+  return Json(
+      200, {{"enabled", found.has_value()},
+            {"config",
+             {{"max_prefix_length", router_->options().max_prefix_length},
+              {"load_factor_epsilon", static_cast<double>(stats.options.load_factor - 1000) / 1000},
+              {"virtual_nodes", stats.options.virtual_nodes},
+              {"prefix_load_floor", stats.options.load_floor},
+              {"anthropic_cache_control_injection", false}}},
+            {"routing_decisions",
+             {{"total", total},
+              {"prefix_hash", stats.prefix_hash},
+              {"overflow", stats.overflow},
+              {"fallback", stats.fallback},
+              {"overflow_rate", rate}}},
+            {"backend_distribution", std::move(distribution)},
+            {"unique_prefixes", stats.unique_prefixes}});
+}
+
+// The same members whatever the policy: one that matches no blocks has none.
+AdminReply Admin::IndexStats() const {
+  const std::shared_ptr<const FleetView> fleet = router_->fleet();
+  const std::optional<BlockRouting> routing = router_->policy().block_routing(*fleet);
+  const BlockRouting known = routing.value_or(BlockRouting{});
+  const BlockCacheTrackerStats stats =
+      known.tracker != nullptr ? known.tracker->stats() : BlockCacheTrackerStats{};
+  json::array workers;
+  for (size_t i = 0; i < known.worker_blocks.size(); ++i) {
+    workers.push_back(json::object{
+        {"url", fleet->worker(static_cast<uint32_t>(i)).url.url},
+        {"blocks", known.worker_blocks[i]},
+        {"max_blocks", known.worker_capacity[i]},
+        {"block_size", known.worker_block_tokens[i]}});
+  }
+  return Json(
+      200, {{"enabled", routing.has_value()},
+            {"policy", std::string(router_->policy().name())},
+            {"block_size", router_->options().policy.block_size},
+            {"max_blocks_per_worker", router_->options().policy.max_blocks_per_worker},
+            {"blocks", stats.index.blocks},
+            {"worker_blocks", stats.index.pairs},
+            {"bytes", stats.bytes},
+            {"recorded_requests", stats.recorded_requests},
+            {"evicted_blocks", stats.evicted_blocks},
+            {"prompt_blocks", known.prompt_blocks},
+            {"matched_blocks", known.matched_blocks},
+            {"workers", std::move(workers)}});
+}
+
+AdminReply Admin::IndexClear() const {
+  const std::optional<BlockRouting> routing = router_->policy().block_routing(*router_->fleet());
+  const uint64_t held = routing ? routing->tracker->stats().index.pairs : 0;
+  if (routing) routing->tracker->Clear();
+  return Json(200, {{"cleared_worker_blocks", held}});
+}
+
+// `?session_id=S`, or as a JSON object in the body. Whoever says it twice is told the same.
+AdminReply Admin::FinishSession(const AdminRequest& request) const {
+  std::string session;
+  if (request.query.empty()) {
+    boost::system::error_code error;
+    const json::value body = json::parse(request.body, error);
+    const json::value* id = !error && body.is_object() ? body.as_object().if_contains("session_id") : nullptr;
+    if (id != nullptr && id->is_string()) session = std::string(id->as_string());
+  } else {
+    StatusOr<std::optional<std::string>> id = QueryValue(request.query, "session_id");
+    if (!id.ok()) return Refusal(id.status());
+    session = std::move(*id).value_or(std::string());
+  }
+  if (session.empty()) {
+    return Error(
+        HttpError::kInvalidArgument,
+        "Which session has ended is missing; say ?session_id=S, or send {\"session_id\": \"S\"}.");
+  }
+  const bool known = router_->FinishSession(session);
+  // `status` and `session_id` are what clients of vllm-project/router look for.
+  return Json(
+      200, {{"success", true},
+            {"known", known},
+            {"status", "ok"},
+            {"session_id", json::parse(JsonQuoted(session))}});
+}
+
+// With `timeout_secs`; DELETE takes it back.
+AdminReply Admin::Drain(const ServerOptions& options, const AdminRequest& request) {
+  const StatusOr<FleetCall> call =
+      request.query.empty() ? CallInBody(request.body) : CallInQuery(request.query);
+  if (!call.ok()) return Refusal(call.status());
+  const bool back = request.method == "DELETE";
+  int64_t timeout_ms = options.drain_timeout_ms;
+  if (call->timeout_secs.has_value() && !back) {
+    const double seconds = *call->timeout_secs;
+    if (!(seconds >= 0 && seconds <= kMostDrainSeconds)) {
+      return Error(
+          HttpError::kInvalidArgument,
+          Concat(
+              "'timeout_secs' is ", JsonText(seconds), "; it must be a number of seconds between 0 and ",
+              kMostDrainSeconds, " (--drain-timeout-secs when it is missing)"));
+    }
+    timeout_ms = static_cast<int64_t>(seconds * 1000);
+  }
+  const Status done = back ? drainer_->Cancel(call->url) : drainer_->Begin(call->url, timeout_ms);
+  if (!done.ok()) return Error(HttpError::kNotFound, std::string(done.message()));
+  if (back) return Json(200, {{"url", call->url}, {"draining", false}});
+  return Json(
+      202,
+      {{"url", call->url}, {"draining", true}, {"timeout_secs", static_cast<double>(timeout_ms) / 1000}});
+}
+
+AdminReply Admin::DrainStatus() const {
+  json::array workers;
+  const int64_t now = drainer_->Now();
+  for (const Drainer::Row& row : drainer_->Rows()) {
+    const int64_t end = row.state == Drainer::State::kDraining ? now : row.ended_ns;
+    workers.push_back(json::object{
+        {"url", row.url},
+        {"state", Drainer::StateName(row.state)},
+        {"open_requests", row.open_requests},
+        {"seconds", static_cast<double>((end - row.begun_ns) / 1'000'000) / 1000},
+        {"timeout_secs", static_cast<double>(row.timeout_ms) / 1000}});
+  }
+  return Json(200, {{"workers", std::move(workers)}});
+}
+
+AdminReply Admin::ListWorkers() const {
+  json::array urls;
+  const std::shared_ptr<const FleetView> fleet = router_->fleet();
+  for (const FleetView::Member& member : fleet->members()) urls.emplace_back(member.worker->url.url);
+  return Json(200, json::object{{"urls", std::move(urls)}});
+}
+
+AdminReply Admin::Workers() const {
+  json::array workers;
+  const std::shared_ptr<const FleetView> fleet = router_->fleet();
+  for (const FleetView::Member& member : fleet->members()) workers.emplace_back(Describe(member));
+  const size_t total = workers.size();
+  return Json(
+      200, {{"workers", std::move(workers)},
+            {"total", total},
+            {"stats", {{"prefill_count", 0}, {"decode_count", 0}, {"regular_count", total}}}});
+}
+
+AdminReply Admin::OneWorker(std::string_view encoded_url) const {
+  const std::optional<std::string> url = PercentDecoded(encoded_url, false);
+  if (!url.has_value()) return NoUrlInPath(encoded_url);
+  const std::shared_ptr<const FleetView> fleet = router_->fleet();
+  const std::optional<uint32_t> position = fleet->Find(*url);
+  if (!position.has_value()) return NoSuchWorker("Worker " + *url + " not found");
+  return Json(200, Describe(fleet->members()[*position]));
+}
+
+AdminReply Admin::Remove(std::string_view url, bool as_json) {
+  const Status removed = router_->RemoveWorker(url);
+  const std::string message =
+      removed.ok() ? "Successfully removed worker: " + std::string(url) : std::string(removed.message());
+  if (as_json) {
+    return removed.ok() ? Json(200, {{"success", true}, {"message", message}}) : NoSuchWorker(message);
+  }
+  // What was asked for is so, and programs that take workers out twice count on being told that.
+  if (removed.ok() || absl::IsNotFound(removed)) return Text(200, message);
+  return Error(HttpError::kInvalidArgument, message);
+}
+
+AdminReply Admin::RemoveByPath(std::string_view encoded_url) {
+  const std::optional<std::string> url = PercentDecoded(encoded_url, false);
+  return url.has_value() ? Remove(*url, /*as_json=*/true) : NoUrlInPath(encoded_url);
+}
+
+AdminReply Admin::RemoveAsCalled(const AdminRequest& request) {
+  const StatusOr<FleetCall> call = ReadCall(request);
+  if (!call.ok()) return Refusal(call.status());
+  return Remove(call->url, /*as_json=*/false);
+}
+
+Task<AdminReply> Admin::Add(Lane& lane, CancelScope& errand, NewWorker worker, bool as_json) {
+  const std::string url = worker.url;
+  const Status status = co_await AddWhenHealthy(lane, errand, std::move(worker));
+  const std::string message =
+      status.ok() ? "Successfully added worker: " + url : std::string(status.message());
+  if (as_json) {
+    co_return status.ok() ? Json(200, {{"success", true}, {"message", message}})
+                          : Json(400, {{"error", message}, {"code", "ADD_WORKER_FAILED"}});
+  }
+  if (status.ok()) co_return Text(200, message);
+  co_return Error(HttpError::kInvalidArgument, message);
+}
+
+// A worker joins when it answers its health check, so that adding it never makes a request fail. What can be known
+// without it is said before the wait.
+Task<Status> Admin::AddWhenHealthy(Lane& lane, CancelScope& errand, NewWorker added) {
+  const Status may = router_->MayAddWorker(added.url, added.weight);
+  if (!may.ok()) co_return may;
+  WorkerUrl worker = *ParseWorkerUrl(added.url);
+  worker.receives_api_key = added.receives_api_key;
+  const ServerOptions& options = lane.options;
+  const int64_t give_up = lane.clock.NowNanos() + options.worker_startup_timeout_ms * 1'000'000;
+  errand.set_long();
+  if (lane.draining) errand.Cancel();
+  while (!errand.cancelled()) {
+    const StatusOr<HttpResponse> answer = co_await lane.http.Get(
+        &errand, worker, options.health_check_endpoint, options.health_check_timeout_ms);
+    if (answer.ok() && answer->status >= 200 && answer->status < 300) {
+      const Status joined = router_->AddWorker(added.url, added.weight, added.receives_api_key);
+      MarkChecked(*router_->fleet(), worker.base);
+      if (joined.ok() && !added.receives_api_key && !lane.bearer.empty()) {
+        Log(LogLevel::kWarning,
+            "worker " + worker.url +
+                " was added by a request that needed no key, so it does not receive --api-key; set "
+                "--admin-api-key-file and add it again, or name it in --worker-urls");
+      }
+      co_return joined;
+    }
+    if (answer.ok() && answer->status == ErrorOf(HttpError::kLoopDetected).status) {
+      co_return absl::InvalidArgumentError(
+          "worker " + worker.url + " leads back to this router; give the address of an engine");
+    }
+    const int64_t left = give_up - lane.clock.NowNanos();
+    const int64_t pause = std::min(left, options.worker_startup_check_ms * 1'000'000);
+    const bool go_on = co_await errand.Pause(lane.loop, pause);
+    if (go_on && lane.clock.NowNanos() < give_up) continue;
+    co_return absl::DeadlineExceededError(
+        "worker " + worker.url + " did not answer its health check (" + options.health_check_endpoint +
+        ") within " + std::to_string(options.worker_startup_timeout_ms / 1000) +
+        " s (--worker-startup-timeout-secs); start it, then add it again");
+  }
+  co_return absl::CancelledError("nobody waits for it any more");
+}
+
+Task<AdminReply> Admin::AddAsCalled(Lane& lane, const AdminRequest& request, bool as_json) {
+  const StatusOr<FleetCall> call = as_json ? CallInBody(request.body) : ReadCall(request);
+  if (!call.ok() && as_json) {
+    co_return Json(400, {{"error", std::string(call.status().message())}, {"code", "ADD_WORKER_FAILED"}});
+  }
+  if (!call.ok()) co_return Refusal(call.status());
+  NewWorker worker{.url = call->url, .weight = call->weight, .receives_api_key = request.has_admin_key};
+  AdminReply reply = co_await Add(lane, request.errand, std::move(worker), as_json);
+  co_return reply;
+}
+
+// As the workers themselves say, all asked at once; -1 for one that does not say.
+Task<SharedReply::Reply> Admin::Loads(Lane& lane, CancelScope& errand) {
+  struct Gathering {
+    std::map<std::string, std::vector<uint32_t>> hosts;  // positions
+    std::vector<int64_t> loads;
+    size_t open = 0;
+    Signal all_in;
+  } gathering;
+  const std::shared_ptr<const FleetView> fleet = router_->fleet();
+  gathering.loads.assign(fleet->members().size(), -1);
+  for (uint32_t position = 0; position < fleet->members().size(); ++position) {
+    gathering.hosts[fleet->worker(position).url.base].push_back(position);
+  }
+  gathering.open = gathering.hosts.size();
+  for (const auto& [base, positions] : gathering.hosts) {
+    Spawn(
+        [](Lane& lane, CancelScope& errand, const FleetView& fleet, const std::vector<uint32_t>& positions,
+           Gathering& gathering) -> Task<void> {
+          std::vector<std::optional<uint32_t>> ranks;
+          for (const uint32_t position : positions) ranks.push_back(fleet.worker(position).url.rank);
+          LoadSource source;
+          const WorkerUrl& host = fleet.worker(positions.front()).url;
+          const LoadResponse answer =
+              co_await QueryLoad(lane.http, &errand, host, ranks, &source, kLoadsTimeoutMs);
+          for (size_t i = 0; i < positions.size(); ++i)
+            gathering.loads[positions[i]] = answer.loads[i] ? answer.loads[i]->requests : -1;
+          if (--gathering.open == 0) gathering.all_in.Notify();
+        }(lane, errand, *fleet, positions, gathering));
+  }
+  while (gathering.open > 0) co_await gathering.all_in;
+  json::array workers;
+  for (uint32_t position = 0; position < fleet->members().size(); ++position) {
+    workers.push_back(
+        json::object{{"worker", fleet->worker(position).url.url}, {"load", gathering.loads[position]}});
+  }
+  co_return std::make_shared<const AdminReply>(Json(200, {{"workers", std::move(workers)}}));
+}
+
+// Asked of all at once; those that are down or slow are left out.
+Task<SharedReply::Reply> Admin::Models(Lane& lane, CancelScope& errand) {
+  struct Gathering {
+    std::vector<StatusOr<HttpResponse>> answers;
+    size_t open = 0;
+    Signal all_in;
+  } gathering;
+  const std::shared_ptr<const FleetView> fleet = router_->fleet();
+  std::set<std::string> asked;
+  std::vector<WorkerUrl> hosts;
+  for (const uint32_t position : fleet->eligible()) {
+    const WorkerUrl& url = fleet->worker(position).url;
+    if (asked.insert(url.base).second) hosts.push_back(url);
+  }
+  gathering.answers.assign(hosts.size(), absl::UnknownError("not asked"));
+  gathering.open = hosts.size();
+  for (size_t i = 0; i < hosts.size(); ++i) {
+    Spawn([](Lane& lane, CancelScope& errand, WorkerUrl url, Gathering& gathering, size_t i) -> Task<void> {
+      gathering.answers[i] = co_await lane.http.Get(&errand, url, "/v1/models", kModelsTimeoutMs);
+      if (--gathering.open == 0) gathering.all_in.Notify();
+    }(lane, errand, hosts[i], gathering, i));
+  }
+  while (gathering.open > 0) co_await gathering.all_in;
+
+  json::array data;
+  std::set<std::string> seen;
+  bool any = false;
+  for (const StatusOr<HttpResponse>& answer : gathering.answers) {
+    if (!answer.ok() || answer->status != 200) continue;
+    boost::system::error_code error;
+    const json::value models = json::parse(answer->body, error);
+    if (error || !models.is_object()) continue;
+    const json::value* list = models.as_object().if_contains("data");
+    if (list == nullptr || !list->is_array()) continue;
+    any = true;
+    for (const json::value& model : list->as_array()) {
+      const json::value* id = model.is_object() ? model.as_object().if_contains("id") : nullptr;
+      if (id != nullptr && id->is_string() && seen.insert(std::string(id->as_string())).second)
+        data.push_back(model);
+    }
+  }
+  if (!any) {
+    co_return std::make_shared<const AdminReply>(
+        Error(HttpError::kNoWorkers, "No worker could say which models it serves."));
+  }
+  co_return std::make_shared<const AdminReply>(Json(200, {{"object", "list"}, {"data", std::move(data)}}));
+}
+
+}  // namespace vllm_router

@@ -1,0 +1,71 @@
+// Admin: what the router answers itself: health, the model list, the fleet, metrics. Shared by all lanes; each call
+// runs on the lane that received it.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "net/task.h"
+#include "proxy/control/shared_reply.h"
+#include "proxy/thread/io_thread.h"
+#include "proxy/thread/own_endpoints.h"
+
+namespace vllm_router {
+
+class Drainer;
+class HealthChecker;
+class Metrics;
+
+class Admin final : public OwnEndpoints {
+ public:
+  explicit Admin(std::shared_ptr<Router> router);
+
+  void set_control(Lane* control);                                    // before the lanes run; must outlive it
+  void set_drainer(Drainer* drainer) { drainer_ = drainer; }          // likewise
+  void set_health(const HealthChecker* health) { health_ = health; }  // likewise
+  void set_metrics(const Metrics* metrics) { metrics_ = metrics; }    // before the lanes run
+  // On the control lane: nothing of it runs there.
+  bool ended() const { return models_.ended() && loads_.ended(); }
+  void set_draining() { draining_.store(true, std::memory_order_relaxed); }
+
+  Task<AdminReply> Respond(Lane& lane, AdminRequest request) override;
+
+ private:
+  AdminReply Health(const Lane& lane) const;
+  AdminReply Readiness(bool tried) const;
+  AdminReply PrefixRouting() const;
+  AdminReply IndexStats() const;
+  AdminReply IndexClear() const;
+  AdminReply FinishSession(const AdminRequest& request) const;
+  AdminReply Drain(const ServerOptions& options, const AdminRequest& request);
+  AdminReply DrainStatus() const;
+  AdminReply ListWorkers() const;
+  AdminReply Workers() const;
+  AdminReply OneWorker(std::string_view encoded_url) const;
+  Task<AdminReply> Shared(SharedReply& shared, Lane& lane, CancelScope& errand);
+  Task<SharedReply::Reply> Models(Lane& lane, CancelScope& errand);
+  Task<SharedReply::Reply> Loads(Lane& lane, CancelScope& errand);
+  struct NewWorker {
+    std::string url;
+    double weight = 1.0;
+    bool receives_api_key = false;
+  };
+  Task<AdminReply> Add(Lane& lane, CancelScope& errand, NewWorker worker, bool as_json);
+  Task<Status> AddWhenHealthy(Lane& lane, CancelScope& errand, NewWorker worker);
+  AdminReply Remove(std::string_view url, bool as_json);
+  AdminReply RemoveByPath(std::string_view encoded_url);
+  Task<AdminReply> AddAsCalled(Lane& lane, const AdminRequest& request, bool as_json);
+  AdminReply RemoveAsCalled(const AdminRequest& request);
+
+  const std::shared_ptr<Router> router_;
+  const Metrics* metrics_ = nullptr;
+  Drainer* drainer_ = nullptr;
+  const HealthChecker* health_ = nullptr;
+  std::atomic<bool> draining_{false};
+  SharedReply models_;
+  SharedReply loads_;
+};
+
+}  // namespace vllm_router

@@ -1,0 +1,921 @@
+#include "proxy/admin/metrics.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <set>
+#include <utility>
+
+#include <prometheus/collectable.h>
+#include <prometheus/text_serializer.h>
+
+#include "base/version.h"
+#include "index/block_cache_tracker.h"
+#include "policy/cache_aware.h"
+#include "policy/prefix_aware.h"
+#include "proxy/client/tls_files.h"
+#include "proxy/security/key_file.h"
+#include "proxy/telemetry/telemetry_shard.h"
+#include "routing/token_cache.h"
+
+namespace vllm_router {
+namespace {
+
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+using Labels = std::vector<ClientMetric::Label>;
+
+ClientMetric::Label Label(const char* name, std::string_view value) { return {name, std::string(value)}; }
+
+// The families of one scrape, in the order of docs/reference/metrics.md.
+class Page {
+ public:
+  void Counter(const char* name, const char* help) { Begin(name, help, MetricType::Counter); }
+  void Gauge(const char* name, const char* help) { Begin(name, help, MetricType::Gauge); }
+  void Histogram(const char* name, const char* help) { Begin(name, help, MetricType::Histogram); }
+
+  // A series of the family begun last.
+  void Add(double value, Labels labels = {}) {
+    ClientMetric& metric = AddSeries(std::move(labels));
+    if (families_.back().type == MetricType::Counter) {
+      metric.counter.value = value;
+    } else {
+      metric.gauge.value = value;
+    }
+  }
+  void AddUnlessZero(uint64_t value, Labels labels) {
+    if (value != 0) Add(static_cast<double>(value), std::move(labels));
+  }
+  ClientMetric& AddSeries(Labels labels) {
+    ClientMetric& metric = families_.back().metric.emplace_back();
+    metric.label = std::move(labels);
+    return metric;
+  }
+
+  std::vector<MetricFamily> Take() { return std::move(families_); }
+
+ private:
+  void Begin(const char* name, const char* help, MetricType type) {
+    families_.push_back(
+        {.name = std::string("vllm_router_") + name, .help = help, .type = type, .metric = {}});
+  }
+  std::vector<MetricFamily> families_;
+};
+
+// The same histogram of several lanes, added up.
+template <const auto& kBounds>
+class TimeSum {
+ public:
+  void Add(const TimeTally<kBounds>* tally) {
+    if (tally == nullptr) return;
+    for (size_t i = 0; i < buckets_.size(); ++i) {
+      buckets_[i] += tally->bucket(i);
+      count_ += tally->bucket(i);
+    }
+    nanos_ += tally->nanos();
+  }
+  uint64_t count() const { return count_; }
+
+  void AddTo(Page* page, Labels labels = {}) const {
+    auto& histogram = page->AddSeries(std::move(labels)).histogram;
+    uint64_t cumulative = 0;
+    for (size_t i = 0; i < kBounds.size(); ++i) {
+      cumulative += buckets_[i];
+      histogram.bucket.push_back({cumulative, static_cast<double>(kBounds[i]) / 1e9});
+    }
+    histogram.bucket.push_back({count_, std::numeric_limits<double>::infinity()});
+    histogram.sample_count = count_;
+    histogram.sample_sum = static_cast<double>(nanos_) / 1e9;
+  }
+
+ private:
+  std::array<uint64_t, TimeTally<kBounds>::kBuckets> buckets_{};
+  uint64_t count_ = 0;
+  uint64_t nanos_ = 0;
+};
+
+// One worker's tallies of several lanes, added up.
+struct WorkerSum {
+  uint64_t decisions = 0;
+  uint64_t processed = 0;
+  uint64_t failed_tries = 0;
+  uint64_t breaker_successes = 0;
+  uint64_t breaker_failures = 0;
+  std::array<uint64_t, kErrorBlameCount> server_errors{};
+  std::array<std::array<uint64_t, kBreakerStateCount>, kBreakerStateCount> breaker_moves{};
+  uint64_t prompt_tokens = 0;
+  uint64_t completion_tokens = 0;
+  uint64_t cached_tokens = 0;
+  std::array<TimeSum<buckets::kWorkerWait>, kRouteCount> first_token;
+  std::array<TimeSum<buckets::kWorkerWait>, kRouteCount> head;
+
+  void Add(const WorkerTallies& tallies) {
+    decisions += tallies.decisions.count();
+    processed += tallies.processed.count();
+    failed_tries += tallies.failed_tries.count();
+    breaker_successes += tallies.breaker_successes.count();
+    breaker_failures += tallies.breaker_failures.count();
+    for (size_t blame = 0; blame < kErrorBlameCount; ++blame) {
+      server_errors[blame] += tallies.server_errors[blame].count();
+    }
+    for (size_t from = 0; from < kBreakerStateCount; ++from) {
+      for (size_t to = 0; to < kBreakerStateCount; ++to)
+        breaker_moves[from][to] += tallies.breaker_moves[from][to].count();
+    }
+    prompt_tokens += tallies.prompt_tokens.count();
+    completion_tokens += tallies.completion_tokens.count();
+    cached_tokens += tallies.cached_tokens.count();
+    for (size_t route = 0; route < kRouteCount; ++route) {
+      const WorkerTallies::Times* times = tallies.times[route].Find();
+      if (times == nullptr) continue;
+      first_token[route].Add(&times->first_token);
+      head[route].Add(&times->head);
+    }
+  }
+};
+
+std::string_view RouteLabel(size_t route) { return RouteOf(static_cast<Route>(route)).label; }
+
+double UnixSeconds() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+double CpuSeconds() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+// 0 where there is no /proc.
+double ResidentBytes() {
+  unsigned long long size = 0, resident = 0;
+  std::FILE* file = std::fopen("/proc/self/statm", "r");
+  if (file == nullptr) return 0;
+  const int read = std::fscanf(file, "%llu %llu", &size, &resident);
+  std::fclose(file);
+  return read == 2 ? static_cast<double>(resident) * static_cast<double>(::sysconf(_SC_PAGESIZE)) : 0;
+}
+
+}  // namespace
+
+class Metrics::Collector : public prometheus::Collectable {
+ public:
+  Collector(
+      std::shared_ptr<Router> router, std::vector<const Recorder*> recorders, const Gates& gates,
+      const Clock& clock, const RecordLog* records, const ReloadedFiles& files)
+      : router_(std::move(router)),
+        recorders_(std::move(recorders)),
+        gates_(gates),
+        clock_(clock),
+        records_(records),
+        files_(files),
+        started_(UnixSeconds()) {}
+
+  std::vector<MetricFamily> Collect() const override {
+    Page page;
+    const std::shared_ptr<const FleetView> fleet = router_->fleet();
+    WriteExchanges(&page);
+    WriteRetries(&page);
+    WriteTimes(&page);
+    WriteWorkers(&page, *fleet);
+    WritePrefixRouting(&page, *fleet);
+    WriteCacheRouting(&page, *fleet);
+    WriteBlocks(&page, *fleet);
+    WriteTokenizing(&page);
+    WriteFleet(&page, *fleet);
+    WriteAdmission(&page);
+    WriteQuarantine(&page);
+    WriteResponses(&page);
+    WriteConnections(&page);
+    WriteFiles(&page);
+    WriteProcess(&page);
+    return page.Take();
+  }
+
+ private:
+  // What Metrics holds on to of a worker, which keeps its tallies alive as well (recorder_shard.h).
+  struct Shown {
+    std::shared_ptr<const Worker> worker;
+    int64_t gone_ns = kServes;  // first scrape without it
+    static constexpr int64_t kServes = -1;
+  };
+
+  // pick(shard) or pick(recorder), added up over the lanes.
+  template <typename Pick>
+  uint64_t Sum(Pick pick) const {
+    uint64_t sum = 0;
+    for (const Recorder* recorder : recorders_) sum += pick(recorder->shard());
+    return sum;
+  }
+  template <typename T>
+  double Total(std::atomic<T> Recorder::*member) const {
+    T sum = 0;
+    for (const Recorder* recorder : recorders_) sum += (recorder->*member).load(std::memory_order_relaxed);
+    return static_cast<double>(sum);
+  }
+  template <typename Pick>
+  std::map<std::string_view, uint64_t> SumNames(Pick pick) const {
+    std::map<std::string_view, uint64_t> sums;
+    for (const Recorder* recorder : recorders_) {
+      const NameTallies* names = pick(recorder->shard());
+      if (names != nullptr)
+        names->ForEach([&sums](std::string_view name, uint64_t count) { sums[name] += count; });
+    }
+    return sums;
+  }
+
+  void WriteExchanges(Page* page) const;
+  void WriteRetries(Page* page) const;
+  void WriteTimes(Page* page) const;
+  void WriteWorkers(Page* page, const FleetView& fleet) const;
+  void WritePrefixRouting(Page* page, const FleetView& fleet) const;
+  void WriteCacheRouting(Page* page, const FleetView& fleet) const;
+  void WriteBlocks(Page* page, const FleetView& fleet) const;
+  using TokenizeCounts = decltype(Recorder::tokenize_calls);
+  uint64_t CountTokenized(TokenizeCounts Recorder::*calls, size_t end) const;
+  void WriteTokenizing(Page* page) const;
+  void WriteFleet(Page* page, const FleetView& fleet) const;
+  void WriteAdmission(Page* page) const;
+  void WriteQuarantine(Page* page) const;
+  void WriteResponses(Page* page) const;
+  void WritePrefixDecisions(Page* page) const;
+  void WriteConnections(Page* page) const;
+  void WriteFiles(Page* page) const;
+  void WriteProcess(Page* page) const;
+
+  std::vector<std::shared_ptr<const Worker>> WorkersToShow(const FleetView& fleet) const;
+
+  const std::shared_ptr<Router> router_;
+  const std::vector<const Recorder*> recorders_;
+  const Gates& gates_;
+  const Clock& clock_;
+  const RecordLog* const records_;
+  const ReloadedFiles files_;
+  const double started_;      // Unix time
+  mutable std::mutex mutex_;  // leaf; guards shown_
+  mutable std::vector<Shown> shown_;
+};
+
+void Metrics::Collector::WriteExchanges(Page* page) const {
+  page->Counter("requests_total", "Requests for workers that got a whole 2xx answer.");
+  for (size_t route = 0; route < kRouteCount; ++route) {
+    page->AddUnlessZero(
+        Sum([route](const Recorder::Shard& shard) { return shard.successes[route].count(); }),
+        {Label("route", RouteLabel(route))});
+  }
+
+  page->Counter("request_errors_total", "Requests for workers that did not, by what went wrong.");
+  for (size_t route = 0; route < kRouteCount; ++route) {
+    for (const auto& [name, count] :
+         SumNames([route](const Recorder::Shard& shard) { return shard.errors[route].Find(); })) {
+      page->AddUnlessZero(count, {Label("route", RouteLabel(route)), Label("error_type", name)});
+    }
+  }
+
+  // Summed first, since the embeddings' errors are read from it too.
+  std::vector<std::array<uint64_t, StatusTallies::kCount>> statuses(kRouteCount);
+  for (const Recorder* recorder : recorders_) {
+    for (size_t route = 0; route < kRouteCount; ++route) {
+      const StatusTallies* tallies = recorder->shard().statuses[route].Find();
+      if (tallies == nullptr) continue;
+      for (int i = 0; i < StatusTallies::kCount; ++i) {
+        statuses[route][static_cast<size_t>(i)] += (*tallies)[StatusTallies::kFirst + i].count();
+      }
+    }
+  }
+  page->Counter("http_responses_total", "Answers to clients, the router's own included.");
+  for (size_t route = 0; route < kRouteCount; ++route) {
+    for (int i = 0; i < StatusTallies::kCount; ++i) {
+      page->AddUnlessZero(
+          statuses[route][static_cast<size_t>(i)],
+          {Label("route", RouteLabel(route)), Label("code", std::to_string(StatusTallies::kFirst + i))});
+    }
+  }
+
+  page->Counter("exchange_end_total", "Exchanges by how they ended; every one is counted once.");
+  for (size_t route = 0; route < kRouteCount; ++route) {
+    for (size_t end = 0; end < kExchangeEndCount; ++end) {
+      page->AddUnlessZero(
+          Sum([route, end](const Recorder::Shard& shard) { return shard.ends[route][end].count(); }),
+          {Label("route", RouteLabel(route)), Label("end", ExchangeEndName(static_cast<ExchangeEnd>(end)))});
+    }
+  }
+
+  page->Counter("bad_requests_total", "Requests refused because their head broke a rule of HTTP.");
+  for (const auto& [name, count] :
+       SumNames([](const Recorder::Shard& shard) { return &shard.bad_requests; })) {
+    page->AddUnlessZero(count, {Label("reason", name)});
+  }
+
+  constexpr auto kEmbeddings = static_cast<size_t>(Route::kEmbeddings);
+  page->Counter("embeddings_total", "Embeddings requests that got a whole 2xx answer.");
+  page->Add(static_cast<double>(
+      Sum([](const Recorder::Shard& shard) { return shard.successes[kEmbeddings].count(); })));
+  page->Counter(
+      "embeddings_errors_total", "Embeddings requests that did not, by status or by how they ended.");
+  for (int i = 0; i < StatusTallies::kCount; ++i) {
+    const int status = StatusTallies::kFirst + i;
+    if (status >= 200 && status < 300) continue;
+    page->AddUnlessZero(
+        statuses[kEmbeddings][static_cast<size_t>(i)],
+        {Label("error_type", "http_" + std::to_string(status))});
+  }
+  for (size_t end = 0; end < kExchangeEndCount; ++end) {
+    page->AddUnlessZero(
+        Sum([end](const Recorder::Shard& shard) { return shard.embeddings_cut[end].count(); }),
+        {Label("error_type", ExchangeEndName(static_cast<ExchangeEnd>(end)))});
+  }
+}
+
+void Metrics::Collector::WriteRetries(Page* page) const {
+  const auto by_route = [this, page](std::array<Tally, kRouteCount> Recorder::Shard::*tallies) {
+    for (size_t route = 0; route < kRouteCount; ++route) {
+      page->AddUnlessZero(
+          Sum([route, tallies](const Recorder::Shard& shard) { return (shard.*tallies)[route].count(); }),
+          {Label("route", RouteLabel(route))});
+    }
+  };
+  page->Counter("retries_total", "Times that a request was tried again after a failure.");
+  by_route(&Recorder::Shard::retries);
+  page->Counter("retries_exhausted_total", "Requests whose last allowed try failed as well.");
+  by_route(&Recorder::Shard::retries_exhausted);
+  page->Histogram("retry_backoff_duration_seconds", "Pauses before retries, by the number of the retry.");
+  for (size_t i = 0; i < Recorder::Shard::kBackoffs; ++i) {
+    TimeSum<buckets::kDuration> sum;
+    for (const Recorder* recorder : recorders_) sum.Add(recorder->shard().backoffs[i].Find());
+    if (sum.count() == 0) continue;
+    sum.AddTo(page, {Label("attempt", std::to_string(i + 1))});
+  }
+}
+
+void Metrics::Collector::WriteTimes(Page* page) const {
+  page->Histogram(
+      "request_duration_seconds",
+      "From the request's head to the end of its exchange, requests for workers.");
+  for (size_t route = 0; route < kRouteCount; ++route) {
+    TimeSum<buckets::kDuration> sum;
+    for (const Recorder* recorder : recorders_) sum.Add(recorder->shard().durations[route].Find());
+    if (sum.count() != 0) sum.AddTo(page, {Label("route", RouteLabel(route))});
+  }
+
+  const auto plain = [this, page](auto Recorder::Shard::*member) {
+    const auto total = [ this, member ]<const auto & kBounds>(const TimeTally<kBounds>&) {
+      TimeSum<kBounds> sum;
+      for (const Recorder* recorder : recorders_) sum.Add(&(recorder->shard().*member));
+      return sum;
+    };
+    total(recorders_.front()->shard().*member).AddTo(page);
+  };
+  page->Histogram("generate_duration_seconds", "The same, successes of routes that generate text.");
+  plain(&Recorder::Shard::generate_durations);
+  page->Histogram("embeddings_duration_seconds", "The same, successes of /v1/embeddings.");
+  plain(&Recorder::Shard::embeddings_durations);
+  page->Histogram("overhead_seconds", "From the request's body to its first byte on the way to the worker.");
+  plain(&Recorder::Shard::overhead);
+}
+
+// Members of the fleet, then those removed a little while ago whose URL is not back.
+std::vector<std::shared_ptr<const Worker>> Metrics::Collector::WorkersToShow(const FleetView& fleet) const {
+  std::set<const Worker*> members;
+  std::set<std::string_view> urls;
+  std::vector<std::shared_ptr<const Worker>> workers;
+  for (const FleetView::Member& member : fleet.members()) {
+    members.insert(member.worker.get());
+    urls.insert(member.worker->url.url);
+    workers.push_back(member.worker);
+  }
+  const int64_t now = clock_.NowNanos();
+  std::lock_guard lock(mutex_);
+  for (Shown& shown : shown_) {
+    if (members.erase(shown.worker.get()) == 0 && shown.gone_ns == Shown::kServes) shown.gone_ns = now;
+  }
+  std::erase_if(shown_, [now, &urls](const Shown& shown) {
+    return shown.gone_ns != Shown::kServes &&
+           (now - shown.gone_ns >= kRemovedWorkerNanos || urls.contains(shown.worker->url.url));
+  });
+  for (const Shown& shown : shown_) {
+    if (shown.gone_ns != Shown::kServes) workers.push_back(shown.worker);
+  }
+  for (const FleetView::Member& member : fleet.members()) {
+    if (members.contains(member.worker.get())) shown_.push_back({.worker = member.worker});
+  }
+  return workers;
+}
+
+void Metrics::Collector::WriteWorkers(Page* page, const FleetView& fleet) const {
+  const std::vector<std::shared_ptr<const Worker>> workers = WorkersToShow(fleet);
+  std::vector<WorkerSum> sums(workers.size());
+  for (const Recorder* recorder : recorders_) {
+    const Recorder::Shard& shard = recorder->shard();
+    std::lock_guard lock(shard.mutex);
+    for (size_t i = 0; i < workers.size(); ++i) {
+      if (const WorkerTallies* tallies = shard.Find(workers[i]->id)) sums[i].Add(*tallies);
+    }
+  }
+  // Zeros are shown, so that a rate starts when the worker does.
+  const auto each = [&](uint64_t WorkerSum::*count, const Labels& more = {}) {
+    for (size_t i = 0; i < workers.size(); ++i) {
+      Labels labels = more;
+      labels.push_back(Label("worker", workers[i]->url.url));
+      page->Add(static_cast<double>(sums[i].*count), std::move(labels));
+    }
+  };
+  page->Counter("policy_decisions_total", "Decisions of the policy for the worker.");
+  each(&WorkerSum::decisions, {Label("policy", router_->policy().name())});
+  page->Counter("decision_reasons_total", "Decisions of the policy by their reason.");
+  for (size_t reason = 0; reason < kReasonCount; ++reason) {
+    page->AddUnlessZero(
+        Sum([reason](const Recorder::Shard& shard) { return shard.reasons[reason].count(); }),
+        {Label("policy", router_->policy().name()),
+         Label("reason", ReasonName(static_cast<Reason>(reason)))});
+  }
+  WritePrefixDecisions(page);
+  router_->ExpireTickets();
+  page->Counter("tickets_expired_total", "Tickets of the embedding program whose lease ran out.");
+  page->Add(static_cast<double>(router_->leases()->expired()));
+  page->Counter("processed_requests_total", "Exchanges whose request was sent to the worker.");
+  each(&WorkerSum::processed);
+  page->Counter("failed_tries_total", "Tries at the worker after which the request was tried again.");
+  each(&WorkerSum::failed_tries);
+  page->Counter("cb_outcomes_total", "What answers of the worker, or their absence, said to its breaker.");
+  each(&WorkerSum::breaker_successes, {Label("outcome", "success")});
+  each(&WorkerSum::breaker_failures, {Label("outcome", "failure")});
+  page->Counter("server_errors_total", "5xx responses of the worker, by what they were put down to.");
+  for (size_t i = 0; i < workers.size(); ++i) {
+    for (size_t blame = 0; blame < kErrorBlameCount; ++blame) {
+      page->Add(
+          static_cast<double>(sums[i].server_errors[blame]),
+          {Label("blame", ErrorBlameName(static_cast<ErrorBlame>(blame))),
+           Label("worker", workers[i]->url.url)});
+    }
+  }
+  page->Counter("cb_state_transitions_total", "Moves of the worker's circuit breaker.");
+  for (size_t i = 0; i < workers.size(); ++i) {
+    for (size_t from = 0; from < kBreakerStateCount; ++from) {
+      for (size_t to = 0; to < kBreakerStateCount; ++to) {
+        page->AddUnlessZero(
+            sums[i].breaker_moves[from][to],
+            {Label("worker", workers[i]->url.url),
+             Label("from", BreakerStateName(static_cast<BreakerState>(from))),
+             Label("to", BreakerStateName(static_cast<BreakerState>(to)))});
+      }
+    }
+  }
+  page->Gauge("cb_state", "The worker's circuit breaker: 0 closed, 1 open, 2 half-open.");
+  for (const FleetView::Member& member : fleet.members()) {
+    page->Add(static_cast<double>(member.worker->breaker.state()), {Label("worker", member.worker->url.url)});
+  }
+  page->Counter(
+      "outlier_ejections_overflow_total",
+      "Failures of requests (5xx, losses, timeouts) that opened no circuit breaker because half of the "
+      "workers' were open.");
+  page->Add(Total(&Recorder::ejections_overflow));
+  page->Counter(
+      "panic_requests_total", "Attempts at workers whose circuit breaker admitted none, as no other did.");
+  page->Add(Total(&Recorder::panic_requests));
+  page->Gauge("worker_rests", "1 while others are asked first, as the worker wished by Retry-After.");
+  for (const FleetView::Member& member : fleet.members()) {
+    const bool rests = member.worker->cool_down.RestsAt(clock_.NowNanos());
+    page->Add(rests ? 1 : 0, {Label("worker", member.worker->url.url)});
+  }
+  page->Gauge("worker_warmth", "Share of its weight that the worker is given: below 1 while it comes back.");
+  for (const FleetView::Member& member : fleet.members()) {
+    page->Add(
+        static_cast<double>(member.worker->warmth.load(std::memory_order_relaxed)) / kWeightOne,
+        {Label("worker", member.worker->url.url)});
+  }
+  page->Counter("prompt_tokens_total", "Prompt tokens, as the worker's answers say.");
+  each(&WorkerSum::prompt_tokens);
+  page->Counter("completion_tokens_total", "Generated tokens, as the worker's answers say.");
+  each(&WorkerSum::completion_tokens);
+  page->Counter("cached_tokens_total", "Prompt tokens found in the worker's cache, as its answers say.");
+  each(&WorkerSum::cached_tokens);
+
+  const auto times = [&](std::array<TimeSum<buckets::kWorkerWait>, kRouteCount> WorkerSum::*member) {
+    for (size_t route = 0; route < kRouteCount; ++route) {
+      for (size_t i = 0; i < workers.size(); ++i) {
+        const TimeSum<buckets::kWorkerWait>& sum = (sums[i].*member)[route];
+        if (sum.count() == 0) continue;
+        sum.AddTo(page, {Label("route", RouteLabel(route)), Label("worker", workers[i]->url.url)});
+      }
+    }
+  };
+  page->Histogram(
+      "ttft_seconds", "Time to first token: from the request's head to its event stream's first byte.");
+  times(&WorkerSum::first_token);
+  page->Histogram(
+      "upstream_head_seconds", "From the first byte to the worker to the whole head of its answer.");
+  times(&WorkerSum::head);
+}
+
+void Metrics::Collector::WritePrefixRouting(Page* page, const FleetView& fleet) const {
+  const std::optional<PrefixRoutingStats> stats = FindPrefixRoutingStats(router_->policy());
+  if (!stats) return;
+  page->Counter("prefix_routing_requests_total", "Decisions of prefix_aware by what decided.");
+  page->Add(static_cast<double>(stats->prefix_hash), {Label("strategy", "prefix_hash")});
+  page->Add(static_cast<double>(stats->overflow), {Label("strategy", "overflow")});
+  page->Add(static_cast<double>(stats->fallback), {Label("strategy", "fallback")});
+  page->Gauge("prefix_routing_backend_distribution", "Open requests of the worker under prefix_aware.");
+  for (const FleetView::Member& member : fleet.members()) {
+    page->Add(
+        static_cast<double>(member.worker->load.open_requests()), {Label("backend", member.worker->url.url)});
+  }
+  page->Gauge("prefix_routing_prefix_cardinality", "About how many different prefixes have been seen.");
+  page->Add(static_cast<double>(stats->unique_prefixes));
+}
+
+void Metrics::Collector::WriteCacheRouting(Page* page, const FleetView& fleet) const {
+  const std::optional<CacheRoutingStats> stats = FindCacheRoutingStats(router_->policy(), fleet);
+  if (!stats) return;
+  page->Counter(
+      "cache_hits_total", "Decisions of cache_aware for a worker that was sent enough of the prompt.");
+  page->Add(static_cast<double>(stats->hits));
+  page->Counter(
+      "cache_misses_total", "Its decisions for another worker, since none was, or too many begin alike.");
+  page->Add(static_cast<double>(stats->misses));
+  page->Counter("load_balancing_events_total", "Its decisions by load, against what workers were sent.");
+  page->Add(static_cast<double>(stats->load_balancing));
+  page->Gauge("tree_size", "Bytes of prompts that the worker was sent and that are remembered.");
+  for (size_t i = 0; i < stats->worker_sizes.size(); ++i) {
+    page->Add(
+        static_cast<double>(stats->worker_sizes[i]),
+        {Label("worker", fleet.worker(static_cast<uint32_t>(i)).url.url)});
+  }
+  page->Gauge(
+      "tree_distinct_bytes", "Bytes of different prompts that are remembered; --max-tree-size is the limit.");
+  page->Add(static_cast<double>(stats->trees.size));
+  page->Gauge("tree_max_bytes", "The limit of tree_distinct_bytes.");
+  page->Add(static_cast<double>(stats->max_size));
+  page->Gauge("tree_memory_bytes", "Memory of what is remembered.");
+  page->Add(static_cast<double>(stats->trees.memory));
+  page->Gauge("tree_nodes", "Nodes of the trees.");
+  page->Add(static_cast<double>(stats->trees.nodes));
+  page->Counter(
+      "tree_evicted_bytes_total", "Bytes that workers were sent and that were forgotten for the limit.");
+  page->Add(static_cast<double>(stats->trees.evicted_size));
+  page->Counter(
+      "predicted_cached_tokens_total",
+      "Tokens that workers should have had cached, where answers tell how many.");
+  page->Add(static_cast<double>(stats->predicted_tokens));
+  page->Counter("reported_cached_tokens_total", "Tokens that they had, as those answers tell.");
+  page->Add(static_cast<double>(stats->reported_tokens));
+  page->Counter("worker_restarts_guessed_total", "Times that a worker had lost what it was sent.");
+  page->Add(static_cast<double>(stats->forgotten));
+}
+
+void Metrics::Collector::WriteBlocks(Page* page, const FleetView& fleet) const {
+  const std::optional<BlockRouting> routing = router_->policy().block_routing(fleet);
+  if (!routing) return;
+  page->Counter("prompt_blocks_total", "Blocks of the prompts that a worker was chosen for.");
+  page->Add(static_cast<double>(routing->prompt_blocks));
+  page->Counter("matched_blocks_total", "Those of them that the worker is thought to hold.");
+  page->Add(static_cast<double>(routing->matched_blocks));
+  const BlockCacheTrackerStats stats = routing->tracker->stats();
+  page->Counter("index_evicted_blocks_total", "Blocks forgotten because a worker's limit was reached.");
+  page->Add(static_cast<double>(stats.evicted_blocks));
+  page->Gauge("index_blocks", "Different blocks that some worker is thought to hold.");
+  page->Add(static_cast<double>(stats.index.blocks));
+  page->Gauge("index_bytes", "Memory of the block index.");
+  page->Add(static_cast<double>(stats.bytes));
+  const auto each = [&](const std::vector<uint64_t>& values) {
+    for (size_t i = 0; i < values.size(); ++i) {
+      page->Add(
+          static_cast<double>(values[i]), {Label("worker", fleet.worker(static_cast<uint32_t>(i)).url.url)});
+    }
+  };
+  page->Gauge("index_worker_blocks", "Blocks that the worker is thought to hold.");
+  each(routing->worker_blocks);
+  page->Gauge("index_worker_max_blocks", "The most that it may be thought to hold.");
+  each(routing->worker_capacity);
+  page->Gauge(
+      "index_worker_block_tokens", "Tokens of a block of the worker's cache, as matches are rounded to it.");
+  each(routing->worker_block_tokens);
+  page->Histogram(
+      "index_match_seconds", "How long finding the holders of a prompt took; one match in 16 is timed.");
+  auto& histogram = page->AddSeries({}).histogram;
+  uint64_t count = 0;
+  for (size_t i = 0; i < BlockRouting::kMatchBuckets; ++i) {
+    count += routing->match_times[i];
+    const bool last = i == BlockRouting::kMatchBounds.size();
+    histogram.bucket.push_back(
+        {.cumulative_count = count,
+         .upper_bound = last ? std::numeric_limits<double>::infinity()
+                             : static_cast<double>(BlockRouting::kMatchBounds[i]) / 1e9});
+  }
+  histogram.sample_count = count;
+  histogram.sample_sum = static_cast<double>(routing->match_nanos) / 1e9;
+}
+
+uint64_t Metrics::Collector::CountTokenized(TokenizeCounts Recorder::*calls, size_t end) const {
+  uint64_t sum = 0;
+  for (const Recorder* recorder : recorders_) {
+    sum += (recorder->*calls)[end].load(std::memory_order_relaxed);
+  }
+  return sum;
+}
+
+void Metrics::Collector::WriteTokenizing(Page* page) const {
+  const TokenCache* cache = router_->token_cache();
+  if (cache == nullptr) return;
+  page->Counter("tokenize_calls_total", "Texts that a worker was to turn into token ids, by how that ended.");
+  for (size_t end = 0; end < kTokenizeEndCount; ++end) {
+    page->Add(
+        static_cast<double>(CountTokenized(&Recorder::tokenize_calls, end)),
+        {Label("result", TokenizeEndName(static_cast<TokenizeEnd>(end)))});
+  }
+  // The name that vllm-project/router has for it.
+  page->Counter(
+      "kv_routing_inputs_total", "Prompts whose token ids a worker was asked for, by how that ended.");
+  for (size_t end = 0; end < kTokenizeEndCount; ++end) {
+    const auto ended = static_cast<TokenizeEnd>(end);
+    page->Add(
+        static_cast<double>(CountTokenized(&Recorder::tokenize_calls, end)),
+        {Label("transport", "http"),
+         Label("result", ended == TokenizeEnd::kOk ? "prepared" : TokenizeEndName(ended))});
+  }
+  page->Counter(
+      "background_tokenize_calls_total",
+      "Prompts of later turns that a worker was to turn into token ids while it responded, by how that "
+      "ended.");
+  for (size_t end = 0; end < kTokenizeEndCount; ++end) {
+    const auto ended = static_cast<TokenizeEnd>(end);
+    if (ended == TokenizeEnd::kGone) continue;  // no client waits for it
+    page->Add(
+        static_cast<double>(CountTokenized(&Recorder::background_tokenize_calls, end)),
+        {Label("result", ended == TokenizeEnd::kNobody ? "dropped" : TokenizeEndName(ended))});
+  }
+  page->Counter("tokenize_wait_seconds_total", "Time that requests waited for that.");
+  page->Add(Total(&Recorder::tokenize_nanos) / 1e9);
+  const TokenCache::Stats stats = cache->stats();
+  page->Counter("token_cache_lookups_total", "Texts by how much of them has token ids that are known.");
+  page->Add(static_cast<double>(stats.whole), {Label("known", "whole")});
+  page->Add(static_cast<double>(stats.partial), {Label("known", "part")});
+  page->Add(static_cast<double>(stats.unknown), {Label("known", "nothing")});
+  page->Counter(
+      "token_cache_evicted_total", "Texts whose token ids were dropped because the cache was full.");
+  page->Add(static_cast<double>(stats.evicted));
+  page->Gauge("token_cache_entries", "Texts whose token ids are known.");
+  page->Add(static_cast<double>(stats.entries));
+  page->Gauge("token_cache_bytes", "Memory of their token ids; at most 64 MiB.");
+  page->Add(static_cast<double>(stats.bytes));
+}
+
+void Metrics::Collector::WriteFleet(Page* page, const FleetView& fleet) const {
+  page->Gauge("active_workers", "Workers in the fleet.");
+  page->Add(static_cast<double>(fleet.members().size()));
+  page->Gauge(
+      "eligible_workers", "Workers that may be chosen now: healthy, not draining, circuit breaker not open.");
+  page->Add(static_cast<double>(fleet.eligible().size()));
+
+  const auto each = [&](const auto& value) {
+    for (const FleetView::Member& member : fleet.members()) {
+      page->Add(static_cast<double>(value(member)), {Label("worker", member.worker->url.url)});
+    }
+  };
+  const auto load = [](const FleetView::Member& member) { return member.worker->load.open_requests(); };
+  page->Gauge("worker_health", "1 while the worker is healthy, else 0.");
+  each([](const FleetView::Member& member) { return member.healthy ? 1 : 0; });
+  page->Gauge("worker_load", "Load of the worker as policies see it: its requests over its weight.");
+  each([](const FleetView::Member& member) {
+    return static_cast<double>(member.worker->load.requests()) * kWeightOne / member.worker->weight;
+  });
+  page->Gauge("running_requests", "Open requests of the worker through this router.");
+  each(load);
+  page->Gauge("waiting_requests", "Open requests of the worker through this router without a first token.");
+  each([](const FleetView::Member& member) { return member.worker->load.own_waiting(); });
+  page->Gauge("remote_requests", "Requests of the worker through others, as it said when it was asked last.");
+  each([](const FleetView::Member& member) { return member.worker->load.remote_requests(); });
+  page->Gauge(
+      "remote_waiting_requests",
+      "Those of them that wait, where the worker tells running and waiting apart.");
+  each([](const FleetView::Member& member) { return member.worker->load.remote_waiting(); });
+  page->Gauge(
+      "worker_bytes_per_token",
+      "Bytes of a prompt that make a token, as learned from what the worker reports.");
+  each([](const FleetView::Member& member) { return member.worker->bytes_per_token.value(); });
+  page->Counter("load_polls_total", "Questions to workers how many requests they have.");
+  page->Add(Total(&Recorder::load_polls_ok), {Label("result", "ok")});
+  page->Add(Total(&Recorder::load_polls_failed), {Label("result", "failed")});
+
+  int64_t most = 0, least = 0;
+  bool first = true;
+  for (const uint32_t position : fleet.eligible()) {
+    const int64_t open = fleet.worker(position).load.open_requests();
+    most = first ? open : std::max(most, open);
+    least = first ? open : std::min(least, open);
+    first = false;
+  }
+  page->Gauge("max_load", "Most open requests of any eligible worker.");
+  page->Add(static_cast<double>(most));
+  page->Gauge("min_load", "Fewest open requests of any eligible worker.");
+  page->Add(static_cast<double>(least));
+}
+
+void Metrics::Collector::WriteAdmission(Page* page) const {
+  page->Gauge("seats_taken", "Requests that have been let through to a worker and have not ended.");
+  page->Add(static_cast<double>(gates_.seats.in_use()));
+  page->Gauge("seats", "The most that there may be at once.");
+  page->Add(static_cast<double>(gates_.seats.permits()));
+  page->Gauge("queue_depth", "Requests that wait in line for their turn.");
+  page->Add(gates_.seats.waiting());
+  page->Histogram("queue_wait_seconds", "How long requests stood in line, those that had to.");
+  TimeSum<buckets::kWorkerWait> waits;
+  for (const Recorder* recorder : recorders_) waits.Add(&recorder->shard().queue_waits);
+  waits.AddTo(page);
+  page->Counter("queue_steps_back_total", "Times that a request found no worker with room for it.");
+  page->Add(Total(&Recorder::steps_back));
+  page->Gauge("body_memory_bytes", "Memory reserved for request bodies that are held whole.");
+  page->Add(static_cast<double>(gates_.body_memory.in_use()));
+  page->Gauge("body_memory_limit_bytes", "The most that there may be at once.");
+  page->Add(static_cast<double>(gates_.body_memory.total()));
+  page->Gauge(
+      "key_validations_waiting", "Requests that wait until --api-key-validation-urls have judged their key.");
+  page->Add(Total(&Recorder::key_validations_waiting));
+  page->Counter(
+      "key_validations_rejected_total",
+      "Requests rejected because too many wait for the validation of a key.");
+  page->Add(Total(&Recorder::key_validations_full), {Label("reason", "queue_full")});
+  page->Add(Total(&Recorder::key_validations_share), {Label("reason", "address_share")});
+  page->Counter("admission_rejected_total", "Requests that were not let through, by why.");
+  for (const auto& [name, count] : SumNames([](const Recorder::Shard& shard) { return &shard.refusals; })) {
+    page->AddUnlessZero(count, {Label("reason", name)});
+  }
+}
+
+void Metrics::Collector::WriteQuarantine(Page* page) const {
+  const RequestQuarantine::Counts counts = gates_.quarantine.CountAll(clock_.NowNanos());
+  page->Counter(
+      "lost_requests_total",
+      "Attempts whose connection was lost after the worker had the request, or a part of it.");
+  page->Add(static_cast<double>(counts.losses));
+  page->Counter(
+      "quarantines_total",
+      "Requests quarantined because two workers died while they were in flight on them.");
+  page->Add(static_cast<double>(counts.quarantines));
+  page->Counter(
+      "quarantines_lifted_total", "Quarantines that ended early because a worker served an equal request.");
+  page->Add(static_cast<double>(counts.lifted));
+  page->Gauge("quarantined_requests", "Requests that are rejected at present because they are quarantined.");
+  page->Add(static_cast<double>(counts.quarantined));
+  page->Gauge(
+      "restricted_clients", "Clients that may have one request at a time, after two quarantined requests.");
+  page->Add(static_cast<double>(counts.restricted));
+}
+
+// As vllm-project/router names what came of prompts; our reasons say more.
+void Metrics::Collector::WritePrefixDecisions(Page* page) const {
+  struct Outcome {
+    Reason reason;
+    std::string_view name;
+  };
+  static constexpr Outcome kOutcomes[] = {
+      {Reason::kPrefixHit, "prefix_hit"},       {Reason::kPrefixHash, "prefix_hit"},
+      {Reason::kPrefixMiss, "prefix_miss"},     {Reason::kPrefixSpread, "prefix_miss"},
+      {Reason::kLoadBalance, "load_imbalance"}, {Reason::kOverflow, "load_imbalance"},
+      {Reason::kLowestCost, "prefix_cost"},     {Reason::kFallback, "missing_tokens"},
+  };
+  page->Counter(
+      "prefix_routing_decisions_total", "Decisions of policies that match prompts, by what came of it.");
+  constexpr KeyParts kPromptParts = KeyParts::kBlocks | KeyParts::kPrompt | KeyParts::kPrefixDigest;
+  if (!Has(router_->policy().Needs(), kPromptParts)) return;
+  std::map<std::string_view, uint64_t> sums;
+  for (const auto& [reason, name] : kOutcomes) {
+    const auto index = static_cast<size_t>(reason);
+    sums[name] += Sum([index](const Recorder::Shard& shard) { return shard.reasons[index].count(); });
+  }
+  for (const auto& [name, sum] : sums) {
+    page->Add(
+        static_cast<double>(sum),
+        {Label("policy", router_->policy().name()), Label("stage", "regular"), Label("outcome", name)});
+  }
+}
+
+void Metrics::Collector::WriteResponses(Page* page) const {
+  page->Gauge("sessions", "Sessions whose worker the policy remembers.");
+  page->Add(static_cast<double>(router_->policy().sessions().value_or(0)));
+  const ResponseOwners& responses = gates_.responses;
+  page->Counter(
+      "response_lookups_total", "Requests that named a stored response, by how its worker was found.");
+  for (int i = 0; i < kResponseLookupCount; ++i) {
+    page->Add(
+        static_cast<double>(responses.lookups[i].load(std::memory_order_relaxed)),
+        {Label("result", ResponseLookupName(static_cast<ResponseLookup>(i)))});
+  }
+  page->Gauge("known_responses", "Stored responses whose worker is known.");
+  page->Add(static_cast<double>(responses.workers.size()));
+}
+
+void Metrics::Collector::WriteConnections(Page* page) const {
+  using Shard = Recorder::Shard;
+  const auto sum = [this](Tally Shard::*member) {
+    return static_cast<double>(Sum([member](const Shard& shard) { return (shard.*member).count(); }));
+  };
+
+  page->Gauge("in_flight", "Exchanges on their way through the router, from head to end.");
+  page->Add(Total(&Recorder::in_flight));
+
+  page->Gauge("client_connections", "Open connections of clients.");
+  page->Add(
+      Total(&Recorder::client_connections) -
+      static_cast<double>(recorders_.back()->client_connections.load(std::memory_order_relaxed)));
+  page->Counter(
+      "client_connections_rejected_total",
+      "Client connections closed before they carried a request, by reason.");
+  page->Add(Total(&Recorder::connections_rejected), {Label("reason", "max_connections")});
+  page->Add(Total(&Recorder::tls_failures), {Label("reason", "tls_handshake")});
+  page->Add(Total(&Recorder::requests_never_begun), {Label("reason", "no_request")});
+  page->Counter(
+      "client_connections_evicted_total",
+      "Idle client connections closed at --max-connections to admit new ones.");
+  page->Add(Total(&Recorder::connections_evicted));
+
+  const double idle = Total(&Recorder::upstream_idle);
+  page->Gauge("upstream_connections", "Connections to workers.");
+  page->Add(std::max(0.0, Total(&Recorder::upstream_open) - idle), {Label("state", "active")});
+  page->Add(idle, {Label("state", "idle")});
+  page->Counter("upstream_connects_total", "Attempts to connect to a worker.");
+  page->Add(Total(&Recorder::connects_ok), {Label("result", "ok")});
+  page->Add(Total(&Recorder::connects_failed), {Label("result", "failed")});
+  page->Counter(
+      "upstream_stale_retries_total",
+      "Requests sent again because the worker had closed the kept connection meanwhile.");
+  page->Add(sum(&Shard::stale_retries));
+
+  page->Counter("bytes_total", "Bytes of request and answer bodies.");
+  page->Add(sum(&Shard::client_bytes_in), {Label("side", "client"), Label("direction", "in")});
+  page->Add(sum(&Shard::client_bytes_out), {Label("side", "client"), Label("direction", "out")});
+  page->Add(sum(&Shard::worker_bytes_in), {Label("side", "worker"), Label("direction", "in")});
+  page->Add(sum(&Shard::worker_bytes_out), {Label("side", "worker"), Label("direction", "out")});
+  page->Counter("relay_stalls_total", "Waits for a slower side to take more bytes.");
+  page->Add(sum(&Shard::client_stalls), {Label("side", "client")});
+  page->Add(sum(&Shard::worker_stalls), {Label("side", "worker")});
+}
+
+void Metrics::Collector::WriteFiles(Page* page) const {
+  page->Counter("reloads_total", "Times that a file was read again, or could not be.");
+  const auto add = [page](const char* file, const auto* reloaded) {
+    if (reloaded == nullptr) return;
+    page->Add(
+        static_cast<double>(reloaded->reloads_done().count()), {Label("file", file), Label("result", "ok")});
+    page->Add(
+        static_cast<double>(reloaded->reloads_failed().count()),
+        {Label("file", file), Label("result", "failed")});
+  };
+  add("client_keys", files_.client_keys);
+  add("admin_keys", files_.admin_keys);
+  const bool tls = files_.tls != nullptr && files_.tls->any();
+  add("certificates", tls ? files_.tls : nullptr);
+
+  page->Gauge("certificate_seconds_left", "Until the certificate that this side is shown ends.");
+  if (!tls) return;
+  const double now = UnixSeconds();
+  for (const auto& [side, ends] :
+       {std::pair("client", files_.tls->clients_certificate_ends()),
+        std::pair("worker", files_.tls->workers_certificate_ends())}) {
+    if (ends) page->Add(static_cast<double>(*ends) - now, {Label("side", side)});
+  }
+}
+
+void Metrics::Collector::WriteProcess(Page* page) const {
+  page->Counter(
+      "access_log_dropped_total", "Lines of the access log dropped because too many waited to be written.");
+  page->Add(static_cast<double>(
+      Sum([](const Recorder::Shard& shard) { return shard.access_lines_dropped.count(); })));
+  if (records_ != nullptr) {
+    const uint64_t dropped =
+        Sum([](const Recorder::Shard& shard) { return shard.record_lines_dropped.count(); });
+    page->Counter("record_log_lines_total", "Requests by whether the record log has them.");
+    page->Add(static_cast<double>(records_->written()), {Label("result", "written")});
+    page->Add(static_cast<double>(records_->lost() + dropped), {Label("result", "lost")});
+  }
+  page->Gauge("build_info", "1; the label says which version runs.");
+  page->Add(1, {Label("version", Version())});
+  page->Gauge("start_time_seconds", "When the server started, Unix time.");
+  page->Add(started_);
+  page->Counter("process_cpu_seconds_total", "CPU time of the whole process.");
+  page->Add(CpuSeconds());
+  page->Gauge("process_resident_memory_bytes", "Memory of the whole process that is in RAM.");
+  page->Add(ResidentBytes());
+}
+
+Metrics::Metrics(
+    std::shared_ptr<Router> router, std::vector<const Recorder*> recorders, const Gates& gates,
+    const Clock& clock, const RecordLog* records, const ReloadedFiles& files)
+    : collector_(std::make_shared<Collector>(
+          std::move(router), std::move(recorders), gates, clock, records, files)) {}
+
+Metrics::~Metrics() = default;
+
+std::string Metrics::Text() const { return prometheus::TextSerializer().Serialize(collector_->Collect()); }
+
+}  // namespace vllm_router

@@ -1,0 +1,89 @@
+#include "proxy/api/cors.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+
+namespace vllm_router {
+namespace {
+
+const HeaderField* Find(const RequestHead& head, std::string_view name) {
+  const HeaderField* found = nullptr;
+  for (const HeaderField& field : head.fields) {
+    if (field.name.size() != name.size() || !EqualsIgnoreCase(field.name, name)) continue;
+    if (found != nullptr) return nullptr;
+    found = &field;
+  }
+  return found;
+}
+
+}  // namespace
+
+Cors::Cors(std::vector<std::string> allowed_origins) : named_(std::move(allowed_origins)) {
+  any_ = std::erase(named_, "*") > 0;
+}
+
+bool Cors::IsNamed(std::string_view origin) const {
+  return std::find(named_.begin(), named_.end(), origin) != named_.end();
+}
+
+// Browsers send one of each; where there are more, each must be in order.
+bool Cors::IsCrossSite(std::span<const HeaderField> fields) const {
+  bool has_origin = false;
+  bool fetched_elsewhere = false;
+  for (const HeaderField& field : fields) {
+    if (field.name.size() == 6 && EqualsIgnoreCase(field.name, "origin")) {
+      if (!IsNamed(field.value)) return true;
+      has_origin = true;
+    } else if (field.name.size() == 14 && EqualsIgnoreCase(field.name, "sec-fetch-site")) {
+      fetched_elsewhere |=
+          !EqualsIgnoreCase(field.value, "same-origin") && !EqualsIgnoreCase(field.value, "none");
+    }
+  }
+  return fetched_elsewhere && !has_origin;
+}
+
+bool Cors::MayOpenWebSocket(const RequestHead& head) const {
+  return any_ || std::ranges::all_of(head.fields, [&](const HeaderField& field) {
+           if (field.name.size() != 6 || !EqualsIgnoreCase(field.name, "origin") || IsNamed(field.value))
+             return true;
+           const size_t host = field.value.find("://");
+           return host != std::string_view::npos &&
+                  EqualsIgnoreCase(field.value.substr(host + 3), head.authority);
+         });
+}
+
+std::string_view Cors::OriginOf(const RequestHead& head) {
+  const HeaderField* origin = Find(head, "origin");
+  return origin == nullptr ? std::string_view() : origin->value;
+}
+
+bool Cors::IsPreflight(const RequestHead& head) {
+  return head.method == "OPTIONS" && !OriginOf(head).empty() &&
+         Find(head, "access-control-request-method") != nullptr;
+}
+
+std::vector<HeaderField> Cors::FieldsFor(std::string_view origin, Access access, bool preflight) const {
+  std::vector<HeaderField> fields;
+  if (!named_.empty()) {
+    fields.push_back(
+        {"Vary",
+         preflight ? "Origin, Access-Control-Request-Method, Access-Control-Request-Headers" : "Origin"});
+  }
+  if (origin.empty()) return fields;
+  const bool named = IsNamed(origin);
+  if (!named && !(any_ && access != Access::kAdmin)) return fields;
+  fields.push_back({"Access-Control-Allow-Origin", named ? origin : std::string_view("*")});
+  if (preflight) {
+    fields.push_back({"Access-Control-Allow-Methods", named ? "GET, POST, OPTIONS" : "*"});
+    // A star does not stand for Authorization.
+    fields.push_back(
+        {"Access-Control-Allow-Headers", named ? "content-type, authorization" : "*, authorization"});
+    fields.push_back({"Access-Control-Max-Age", "3600"});
+  } else {
+    fields.push_back({"Access-Control-Expose-Headers", named ? "x-request-id" : "*"});
+  }
+  return fields;
+}
+
+}  // namespace vllm_router

@@ -1,0 +1,206 @@
+#include "proxy/client/load_report.h"
+
+#include <algorithm>
+#include <array>
+#include <boost/json.hpp>
+#include <charconv>
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "base/limits.h"
+#include "base/text.h"
+
+namespace vllm_router {
+namespace json = boost::json;
+namespace {
+
+constexpr std::array<std::string_view, 4> kNames = {  // running and waiting by turns
+    "vllm:num_requests_running", "vllm:num_requests_waiting", "sglang:num_running_reqs",
+    "sglang:num_queue_reqs"};
+constexpr std::string_view kBlanks = " \t";
+
+bool IsNameCharacter(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == ':';
+}
+
+void SkipBlanks(std::string_view* line) {
+  line->remove_prefix(std::min(line->find_first_not_of(kBlanks), line->size()));
+}
+
+// The labels behind a name, {a="x",b="y"}: visit(name, value). False when they do not hold together.
+template <typename Visit>
+bool ReadLabels(std::string_view* line, Visit visit) {
+  line->remove_prefix(1);
+  for (;;) {
+    SkipBlanks(line);
+    if (line->starts_with('}')) break;
+    size_t size = 0;
+    while (size < line->size() && IsNameCharacter((*line)[size])) ++size;
+    const std::string_view name = line->substr(0, size);
+    line->remove_prefix(size);
+    SkipBlanks(line);
+    if (name.empty() || !line->starts_with('=')) return false;
+    line->remove_prefix(1);
+    SkipBlanks(line);
+    if (!line->starts_with('"')) return false;
+    std::string value;
+    size_t i = 1;
+    for (; i < line->size() && (*line)[i] != '"'; ++i) {
+      if ((*line)[i] == '\\' && ++i == line->size()) return false;
+      value.push_back((*line)[i]);
+    }
+    if (i >= line->size()) return false;
+    line->remove_prefix(i + 1);
+    visit(name, value);
+    SkipBlanks(line);
+    if (line->starts_with(',')) {
+      line->remove_prefix(1);
+    } else if (!line->starts_with('}')) {
+      return false;
+    }
+  }
+  line->remove_prefix(1);
+  return true;
+}
+
+bool NamesRank(std::string_view label) { return label == "engine" || label == "dp_rank"; }
+
+// The next line of `text` whose name is one of `names`: its place among them, and in `line` what comes behind the name.
+// None: there is no other.
+template <size_t kCount>
+std::optional<size_t> NextSample(
+    const std::array<std::string_view, kCount>& names, std::string_view* text, std::string_view* line) {
+  while (!text->empty()) {
+    const size_t end = std::min(text->find('\n'), text->size());
+    *line = text->substr(0, end);
+    text->remove_prefix(std::min(end + 1, text->size()));
+    if (line->ends_with('\r')) line->remove_suffix(1);
+    size_t size = 0;
+    while (size < line->size() && IsNameCharacter((*line)[size])) ++size;
+    const auto name = std::find(names.begin(), names.end(), line->substr(0, size));
+    if (name == names.end()) continue;
+    line->remove_prefix(size);
+    SkipBlanks(line);
+    return static_cast<size_t>(name - names.begin());
+  }
+  return std::nullopt;
+}
+
+// The value of a sample, and behind it at most a time.
+std::optional<double> ReadValue(std::string_view line, double most) {
+  SkipBlanks(&line);
+  double value = 0;
+  const char* const end = line.data() + line.size();
+  const auto [stop, error] = std::from_chars(line.data(), end, value);
+  if (error != std::errc() || !std::isfinite(value) || value < 0 || value > most) return std::nullopt;
+  line.remove_prefix(static_cast<size_t>(stop - line.data()));
+  if (line.empty()) return value;
+  if (kBlanks.find(line.front()) == std::string_view::npos) return std::nullopt;
+  SkipBlanks(&line);
+  if (line.starts_with('-')) line.remove_prefix(1);
+  if (line.find_first_not_of("0123456789.eE+ \t") != std::string_view::npos) return std::nullopt;
+  return value;
+}
+
+std::optional<ReportedLoad> CountIn(std::string_view text, std::string_view member) {
+  boost::system::error_code error;
+  const json::value value = json::parse(json::string_view(text.data(), text.size()), error);
+  const json::object* object = error ? nullptr : value.if_object();
+  const json::value* count =
+      object == nullptr ? nullptr : object->if_contains({member.data(), member.size()});
+  if (count == nullptr || !(count->is_int64() || count->is_uint64())) return std::nullopt;
+  const int64_t number = count->is_int64() ? count->get_int64() : kMostReportedLoad + 1;
+  if (number < 0 || number > kMostReportedLoad) return std::nullopt;
+  return ReportedLoad{.requests = number};
+}
+
+}  // namespace
+
+std::optional<ReportedLoad> LoadInMetrics(std::string_view text, std::optional<uint32_t> rank) {
+  const std::string wanted = rank ? std::to_string(*rank) : std::string();
+  std::array<bool, kNames.size()> seen{};
+  double sum = 0;
+  double waiting = 0;
+  std::string_view line;
+  while (const std::optional<size_t> name = NextSample(kNames, &text, &line)) {
+    std::string of_rank;
+    const auto visit = [&of_rank](std::string_view label, std::string& value) {
+      if (NamesRank(label)) of_rank.swap(value);
+    };
+    if (line.starts_with('{') && !ReadLabels(&line, visit)) return std::nullopt;
+    const std::optional<double> value = ReadValue(line, kMostReportedLoad);
+    if (!value) return std::nullopt;
+    if (rank && of_rank != wanted) continue;
+    seen[*name] = true;
+    sum += *value;
+    if (*name % 2 == 1) waiting += *value;
+  }
+  const bool vllm = seen[0] && seen[1];
+  const bool sglang = seen[2] && seen[3];
+  if ((!vllm && !sglang) || sum > kMostReportedLoad) return std::nullopt;
+  return ReportedLoad{.requests = std::llround(sum), .waiting = std::llround(waiting)};
+}
+
+std::optional<ReportedCache> CacheInMetrics(std::string_view text, std::optional<uint32_t> rank) {
+  enum Name : size_t { kVllmCache, kSglangTokens, kSglangCache, kSglangPage };
+  constexpr std::array<std::string_view, 4> kCacheNames = {
+      "vllm:cache_config_info", "sglang:max_total_num_tokens", "sglang:cache_config_info",
+      "sglang:page_size"};
+  const std::string wanted = rank ? std::to_string(*rank) : std::string();
+  ReportedCache cache;
+  std::string_view line;
+  while (const std::optional<size_t> name = NextSample(kCacheNames, &text, &line)) {
+    std::optional<std::string> of_rank;
+    std::optional<uint64_t> blocks, block_size, page_size;
+    const auto visit = [&](std::string_view label, std::string& value) {
+      if (NamesRank(label)) of_rank = std::move(value);
+      if (label == "num_gpu_blocks") blocks = ParseDecimal(value);
+      if (label == "block_size") block_size = ParseDecimal(value);
+      if (label == "page_size") page_size = ParseDecimal(value);
+    };
+    if (line.starts_with('{') && !ReadLabels(&line, visit)) return std::nullopt;
+    const std::optional<double> value = ReadValue(line, static_cast<double>(kMostCacheTokens));
+    if (!value) return std::nullopt;
+    if (rank && of_rank && *of_rank != wanted) continue;
+    std::optional<uint64_t> size = page_size;
+    switch (*name) {
+      case kVllmCache:
+        // An engine that has yet to measure its memory says "None".
+        if (!blocks || !block_size || *blocks > kMostCacheTokens) return std::nullopt;
+        size = block_size;
+        break;
+      case kSglangTokens:
+        cache.tokens += static_cast<uint64_t>(*value);
+        break;
+      case kSglangPage:
+        size = static_cast<uint64_t>(*value);
+        break;
+    }
+    // 0: nobody has set it yet.
+    if (size.value_or(0) > kMaxBlockSize) return std::nullopt;
+    cache.block_tokens = std::max(cache.block_tokens, static_cast<uint32_t>(size.value_or(0)));
+    if (*name == kVllmCache) cache.tokens += *blocks * *block_size;
+    if (cache.tokens > kMostCacheTokens) return std::nullopt;
+  }
+  return cache.tokens > 0 ? std::optional(cache) : std::nullopt;
+}
+
+std::optional<ReportedLoad> LoadInGetLoad(std::string_view json) { return CountIn(json, "load"); }
+std::optional<ReportedLoad> LoadInLoad(std::string_view json) { return CountIn(json, "server_load"); }
+
+std::string_view LoadSource::target() const {
+  constexpr std::array<std::string_view, 4> kTargets = {"/metrics", "/get_load", "/load", ""};
+  return kTargets[static_cast<size_t>(at())];
+}
+
+void LoadSource::Lacks() {
+  if (++asked_ == 3) {
+    at_ = At::kNowhere;
+    paused_ = 0;
+    return;
+  }
+  at_ = at_ == At::kMetrics ? At::kGetLoad : at_ == At::kGetLoad ? At::kLoad : At::kMetrics;
+}
+
+}  // namespace vllm_router

@@ -1,0 +1,125 @@
+#include "proxy/client/tls_files.h"
+
+#include <string>
+#include <utility>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "net/tls.h"
+
+namespace vllm_router {
+namespace {
+
+using Context = std::shared_ptr<const TlsContext>;
+
+TlsVersion Least(const ServerOptions& options) {
+  return options.tls_min_version == "1.3" ? TlsVersion::k13 : TlsVersion::k12;
+}
+
+void Complain(const Status& status) { Log(LogLevel::kError, Concat("TLS: ", std::string(status.message()))); }
+
+}  // namespace
+
+StatusOr<std::unique_ptr<TlsFiles>> TlsFiles::Open(const ServerOptions& options) {
+  ROUTER_RETURN_IF_ERROR(CheckTlsCiphers(options.tls_ciphers));
+  std::unique_ptr<TlsFiles> files(new TlsFiles(options));
+  StatusOr<Context> clients = files->MakeClients();
+  if (!clients.ok()) return clients.status();
+  files->clients_ = *std::move(clients);
+  if (files->names_worker_files()) {
+    StatusOr<Context> workers = files->MakeWorkers();
+    if (!workers.ok()) return workers.status();
+    files->workers_ = *std::move(workers);
+  }
+  return files;
+}
+
+bool TlsFiles::names_worker_files() const {
+  return !options_.worker_ca_file.empty() || !options_.worker_cert_path.empty();
+}
+
+bool TlsFiles::any() const { return !options_.tls_cert_path.empty() || names_worker_files(); }
+
+StatusOr<Context> TlsFiles::MakeClients() const {
+  if (options_.tls_cert_path.empty()) return Context();
+  return TlsContext::Make(TlsContext::ForClients{
+      .cert_path = options_.tls_cert_path,
+      .key_path = options_.tls_key_path,
+      .client_ca_path = options_.tls_client_ca_file,
+      .least = Least(options_),
+      .ciphers = options_.tls_ciphers});
+}
+
+StatusOr<Context> TlsFiles::MakeWorkers() const {
+  return TlsContext::Make(TlsContext::ForWorkers{
+      .ca_path = options_.worker_ca_file,
+      .insecure = options_.worker_tls_insecure,
+      .cert_path = options_.worker_cert_path,
+      .key_path = options_.worker_key_path,
+      .least = Least(options_),
+      .ciphers = options_.tls_ciphers});
+}
+
+Context TlsFiles::clients() const {
+  std::lock_guard lock(mutex_);
+  return clients_;
+}
+
+Context TlsFiles::workers() {
+  std::lock_guard lock(mutex_);
+  if (workers_ != nullptr) return workers_;
+  StatusOr<Context> made = MakeWorkers();
+  if (made.ok()) {
+    workers_ = *std::move(made);
+  } else {
+    Complain(made.status());
+  }
+  return workers_;
+}
+
+Context TlsFiles::others() {
+  std::lock_guard lock(mutex_);
+  if (others_ != nullptr) return others_;
+  StatusOr<Context> made =
+      TlsContext::Make(TlsContext::ForWorkers{.least = Least(options_), .ciphers = options_.tls_ciphers});
+  if (made.ok()) {
+    others_ = *std::move(made);
+  } else {
+    Complain(made.status());
+  }
+  return others_;
+}
+
+std::optional<int64_t> TlsFiles::clients_certificate_ends() const {
+  std::lock_guard lock(mutex_);
+  return clients_ != nullptr ? clients_->certificate_ends() : std::nullopt;
+}
+
+std::optional<int64_t> TlsFiles::workers_certificate_ends() const {
+  std::lock_guard lock(mutex_);
+  return workers_ != nullptr ? workers_->certificate_ends() : std::nullopt;
+}
+
+bool TlsFiles::Reload() {
+  const bool done = ReadAgain();
+  (done ? reloads_done_ : reloads_failed_).Add();
+  return done;
+}
+
+bool TlsFiles::ReadAgain() {
+  StatusOr<Context> clients = MakeClients();
+  StatusOr<Context> workers = names_worker_files() ? MakeWorkers() : StatusOr<Context>(Context());
+  for (const StatusOr<Context>& made : {clients, workers}) {
+    if (made.ok()) continue;
+    Complain(made.status());
+    Log(LogLevel::kError, "TLS: what was read before stays in force");
+    return false;
+  }
+  std::lock_guard lock(mutex_);
+  clients_ = *std::move(clients);
+  others_ = nullptr;
+  workers_ = *std::move(workers);  // without files of ours: the system's, when they are next asked for
+  return true;
+}
+
+}  // namespace vllm_router

@@ -1,0 +1,99 @@
+#include "proxy/control/cache_capacity_poller.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "proxy/client/http_client.h"
+#include "proxy/thread/io_thread.h"
+
+namespace vllm_router {
+
+CacheSizes::CacheSizes(Lane& lane) : lane_(lane), delay_(lane.loop) {}
+
+void CacheSizes::Start() {
+  if (!lane_.router->policy().remembers_prompts()) return;
+  ++open_;
+  Spawn(Run());
+}
+
+void CacheSizes::Stop() {
+  stopped_ = true;
+  delay_.Cancel();
+}
+
+Task<void> CacheSizes::Run() {
+  while (!stopped_) {
+    Look();
+    co_await delay_.For(kLookNanos);
+  }
+  --open_;
+}
+
+void CacheSizes::Look() {
+  std::map<std::string, Workers> healthy;
+  const std::shared_ptr<const FleetView> fleet = lane_.router->fleet();
+  for (const FleetView::Member& member : fleet->members()) {
+    if (member.healthy) healthy[member.worker->url.base].push_back(member.worker);
+  }
+  // A host that is not healthy is forgotten, and so is due when it is.
+  std::erase_if(hosts_, [&healthy](const auto& entry) { return !healthy.contains(entry.first); });
+  const int64_t now = lane_.clock.NowNanos();
+  for (auto& [base, workers] : healthy) {
+    std::shared_ptr<Host>& host = hosts_[base];
+    if (host == nullptr) host = std::make_shared<Host>();
+    std::vector<WorkerId> ids;
+    for (const std::shared_ptr<Worker>& worker : workers) ids.push_back(worker->id);
+    for (Size& size : host->sizes) {
+      const auto found = std::ranges::find(ids, size.worker);
+      if (found != ids.end()) Apply(*workers[static_cast<size_t>(found - ids.begin())], &size);
+    }
+    if (host->asked || (ids == host->workers && now < host->due_ns)) continue;
+    host->workers = std::move(ids);
+    host->due_ns = now + kAgainNanos;
+    host->asked = true;
+    ++open_;
+    Spawn(Ask(host, std::move(workers)));
+  }
+}
+
+Task<void> CacheSizes::Ask(std::shared_ptr<Host> host, Workers workers) {
+  std::string target = "/metrics";
+  const StatusOr<HttpResponse> answer = co_await lane_.http.Get(
+      nullptr, workers.front()->url, std::move(target), lane_.options.health_check_timeout_ms);
+  --open_;
+  host->asked = false;
+  if (stopped_) co_return;
+  if (!answer.ok()) host->due_ns = lane_.clock.NowNanos() + kSoonNanos;
+  if (!answer.ok() || answer->status != 200) co_return;
+  std::vector<Size> sizes;
+  for (const std::shared_ptr<Worker>& worker : workers) {
+    const std::optional<ReportedCache> told = CacheInMetrics(answer->body, worker->url.rank);
+    if (!told) continue;
+    const auto known = std::ranges::find(host->sizes, worker->id, &Size::worker);
+    const bool same = known != host->sizes.end() && known->told == *told;
+    sizes.push_back({.worker = worker->id, .told = *told, .size = same ? known->size : CacheSize{}});
+    Apply(*worker, &sizes.back());
+  }
+  host->sizes = std::move(sizes);
+}
+
+void CacheSizes::Apply(const Worker& worker, Size* size) {
+  const double bytes_per_token = worker.bytes_per_token.value();
+  const auto bytes = static_cast<uint64_t>(static_cast<double>(size->told.tokens) * bytes_per_token);
+  const uint64_t before = size->size.bytes;
+  if (std::max(bytes, before) - std::min(bytes, before) <= before / 16) return;
+  const bool first = before == 0;
+  size->size = {.bytes = bytes, .block_tokens = size->told.block_tokens};
+  lane_.router->SetCacheSize(worker.id, size->size);
+  Log(first ? LogLevel::kInfo : LogLevel::kDebug,
+      Concat(
+          "worker ", worker.url.url, ": its cache holds ", size->told.tokens, " tokens, so prompts of ",
+          bytes, " bytes are remembered for it",
+          size->told.block_tokens == 0 ? ""
+                                       : Concat("; its blocks have ", size->told.block_tokens, " tokens")));
+}
+
+}  // namespace vllm_router

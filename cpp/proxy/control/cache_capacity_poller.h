@@ -1,0 +1,72 @@
+// CacheSizes: asks each worker how many tokens its KV cache holds and how many a block of it has, so that a policy that
+// remembers prompts forgets what the worker has forgotten and counts no part of a block
+// (docs/how-to/set_block_size_and_capacity.md).
+//
+//   GET /metrics: num_gpu_blocks="27134", block_size="16"   ->   434,144 tokens
+//   prompts of that worker have 4.5 bytes per token         ->   1,953,648 bytes, or 30,525 blocks of 64 bytes
+//
+// The bytes per token are learned (worker/bytes_per_token.h); the policy is told again when they have changed by a
+// sixteenth. A host is asked when it is healthy: when it joins or comes back, and every kAgainNanos, since an engine may
+// start again unseen; one that does not respond, as while it starts, after kSoonNanos. One that does not say keeps
+// --max-blocks-per-worker, or has no limit of its own. Nothing happens under policies that remember nothing. On the control
+// lane.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "net/event_loop.h"
+#include "net/task.h"
+#include "policy/policy.h"
+#include "proxy/client/load_report.h"
+#include "worker/worker.h"
+
+namespace vllm_router {
+
+struct Lane;
+
+class CacheSizes {
+ public:
+  static constexpr int64_t kAgainNanos = 300'000'000'000;
+  static constexpr int64_t kSoonNanos = 10'000'000'000;
+  static constexpr int64_t kLookNanos = 1'000'000'000;  // at the fleet, for who is due
+
+  explicit CacheSizes(Lane& lane);
+
+  void Start();
+  // Ends in one of the loop's next turns, questions under way when they do.
+  void Stop();
+  bool ended() const { return open_ == 0; }
+
+ private:
+  using Workers = std::vector<std::shared_ptr<Worker>>;
+  // What a worker has told, and the policy was told of it.
+  struct Size {
+    WorkerId worker;
+    ReportedCache told;
+    CacheSize size;
+  };
+  struct Host {
+    std::vector<WorkerId> workers;  // that were asked about last; others are due at once
+    int64_t due_ns = 0;
+    bool asked = false;  // and not answered yet
+    std::vector<Size> sizes;
+  };
+
+  Task<void> Run();
+  void Look();
+  Task<void> Ask(std::shared_ptr<Host> host, Workers workers);
+  // Tells the policy, if there is something new.
+  void Apply(const Worker& worker, Size* size);
+
+  Lane& lane_;
+  Delay delay_;
+  bool stopped_ = false;
+  int open_ = 0;                                        // coroutines of ours
+  std::map<std::string, std::shared_ptr<Host>> hosts_;  // by base URL
+};
+
+}  // namespace vllm_router

@@ -1,0 +1,138 @@
+#include "proxy/control/drainer.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "proxy/thread/io_thread.h"
+
+namespace vllm_router {
+namespace {
+
+constexpr int64_t kLookNanos = 50'000'000;
+
+bool Means(const WorkerUrl& named, const WorkerUrl& known) {
+  return SameHost(named, known) && (!named.rank || named.rank == known.rank);
+}
+
+}  // namespace
+
+std::string_view Drainer::StateName(State state) {
+  constexpr std::array<std::string_view, 4> kNames = {"draining", "drained", "cut", "removed"};
+  return kNames[static_cast<size_t>(state)];
+}
+
+Drainer::Drainer(Lane& control, std::function<void(std::shared_ptr<const Worker>)> cut)
+    : lane_(control), cut_(std::move(cut)), delay_(control.loop) {}
+
+int64_t Drainer::Now() const { return lane_.clock.NowNanos(); }
+
+Status Drainer::Begin(std::string_view url, int64_t timeout_ms) {
+  std::lock_guard lock(mutex_);
+  const Status known = lane_.router->DrainWorker(url);
+  if (!known.ok()) return known;
+  const StatusOr<WorkerUrl> named = ParseWorkerUrl(url);
+  const std::shared_ptr<const FleetView> fleet = lane_.router->fleet();
+  for (const FleetView::Member& member : fleet->members()) {
+    if (!named.ok() || !member.draining || !Means(*named, member.worker->url)) continue;
+    const auto found = std::find_if(draining_.begin(), draining_.end(), [&](const Draining& draining) {
+      return draining.worker == member.worker;
+    });
+    if (found == draining_.end()) {
+      draining_.push_back(
+          {.row = {.url = member.worker->url.url, .begun_ns = Now(), .timeout_ms = timeout_ms},
+           .worker = member.worker});
+      Log(LogLevel::kInfo, "worker " + member.worker->url.url + " drains");
+    } else {
+      found->row.begun_ns = Now();
+      found->row.timeout_ms = timeout_ms;
+    }
+  }
+  lane_.loop.Post([this] { Watch(); });
+  return absl::OkStatus();
+}
+
+Status Drainer::Cancel(std::string_view url) {
+  std::lock_guard lock(mutex_);
+  const Status known = lane_.router->DrainWorker(url, false);
+  if (!known.ok()) return known;
+  const StatusOr<WorkerUrl> named = ParseWorkerUrl(url);
+  std::erase_if(
+      draining_, [&](const Draining& draining) { return named.ok() && Means(*named, draining.worker->url); });
+  return absl::OkStatus();
+}
+
+std::vector<Drainer::Row> Drainer::Rows() const {
+  std::lock_guard lock(mutex_);
+  std::vector<Row> rows;
+  for (const Draining& draining : draining_) {
+    rows.push_back(draining.row);
+    rows.back().open_requests = draining.worker->load.open_requests();
+  }
+  rows.insert(rows.end(), ended_.begin(), ended_.end());
+  return rows;
+}
+
+void Drainer::Watch() {
+  if (running_ || stopped_) return;
+  running_ = true;
+  Spawn(Run());
+}
+
+void Drainer::Stop() {
+  stopped_ = true;
+  delay_.Cancel();
+}
+
+Task<void> Drainer::Run() {
+  while (!stopped_ && Look()) co_await delay_.For(kLookNanos);
+  running_ = false;
+}
+
+bool Drainer::Look() {
+  std::lock_guard lock(mutex_);
+  const std::shared_ptr<const FleetView> fleet = lane_.router->fleet();
+  std::vector<Draining> still;
+  for (Draining& draining : draining_) {
+    const auto member = std::find_if(
+        fleet->members().begin(), fleet->members().end(),
+        [&](const FleetView::Member& one) { return one.worker == draining.worker; });
+    const int64_t due = draining.row.begun_ns + draining.row.timeout_ms * 1'000'000;
+    if (member == fleet->members().end()) {
+      End(std::move(draining), State::kRemoved);
+    } else if (!member->draining) {
+      continue;  // it was told to serve again, and not by Cancel()
+    } else if (draining.worker->load.open_requests() == 0) {
+      End(std::move(draining), State::kDrained);
+    } else if (Now() >= due) {
+      cut_(draining.worker);
+      End(std::move(draining), State::kCut);
+    } else {
+      still.push_back(std::move(draining));
+    }
+  }
+  draining_ = std::move(still);
+  return !draining_.empty();
+}
+
+void Drainer::End(Draining&& draining, State state) {
+  Row& row = draining.row;
+  row.state = state;
+  row.open_requests = draining.worker->load.open_requests();
+  row.ended_ns = Now();
+  if (state != State::kRemoved) {
+    const Status removed = lane_.router->RemoveWorker(row.url);
+    if (!removed.ok()) row.state = State::kRemoved;  // by somebody else, just now
+  }
+  Log(state == State::kCut ? LogLevel::kWarning : LogLevel::kInfo,
+      Concat(
+          "worker ", row.url, " has left the fleet: ", StateName(row.state),
+          state == State::kCut ? Concat(", with ", row.open_requests, " requests still open")
+                               : std::string()));
+  ended_.push_back(std::move(row));
+  if (ended_.size() > kMostEnded) ended_.pop_front();
+}
+
+}  // namespace vllm_router

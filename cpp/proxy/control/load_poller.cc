@@ -1,0 +1,83 @@
+#include "proxy/control/load_poller.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "proxy/client/load_query.h"
+#include "proxy/thread/io_thread.h"
+
+namespace vllm_router {
+namespace {
+
+using Ranks = std::vector<std::optional<uint32_t>>;
+
+}  // namespace
+
+LoadPoller::LoadPoller(Lane& lane) : lane_(lane), delay_(lane.loop) {}
+
+void LoadPoller::Start() {
+  if (lane_.options.load_poll_interval_ms <= 0) return;
+  ++open_;
+  Spawn(Run());
+}
+
+void LoadPoller::Stop() {
+  stopped_ = true;
+  delay_.Cancel();
+}
+
+Task<void> LoadPoller::Run() {
+  for (;;) {
+    const int64_t interval = lane_.options.load_poll_interval_ms * 1'000'000;
+    const int64_t jitter = static_cast<int64_t>(lane_.ids.Below(static_cast<uint64_t>(interval / 5 + 1)));
+    co_await delay_.For(interval - interval / 10 + jitter);  // +-10 %, so that routers do not ask in step
+    if (stopped_) break;
+    std::map<std::string, Workers> fleet_hosts;
+    const std::shared_ptr<const FleetView> fleet = lane_.router->fleet();
+    for (const FleetView::Member& member : fleet->members()) {
+      fleet_hosts[member.worker->url.base].push_back(member.worker);
+    }
+    std::erase_if(hosts_, [&](const auto& entry) { return !fleet_hosts.contains(entry.first); });
+    for (auto& [base, workers] : fleet_hosts) {
+      std::shared_ptr<Host>& host = hosts_[base];
+      if (host == nullptr) host = std::make_shared<Host>();
+      if (host->asked) continue;
+      host->asked = true;
+      ++open_;
+      Spawn(Poll(host, std::move(workers)));
+    }
+  }
+  --open_;
+}
+
+Task<void> LoadPoller::Poll(std::shared_ptr<Host> host, Workers workers) {
+  std::vector<int64_t> own;
+  Ranks ranks;
+  for (const std::shared_ptr<Worker>& worker : workers) {
+    own.push_back(worker->load.open_requests());
+    ranks.push_back(worker->url.rank);
+  }
+  const int64_t timeout =
+      std::min<int64_t>(lane_.options.load_poll_interval_ms, lane_.options.health_check_timeout_ms);
+  const LoadResponse answer =
+      co_await QueryLoad(lane_.http, nullptr, workers.front()->url, ranks, &host->source, timeout);
+  --open_;
+  host->asked = false;
+  if (stopped_) co_return;
+  auto& count = answer.heard ? lane_.recorder.load_polls_ok : lane_.recorder.load_polls_failed;
+  count.fetch_add(1, std::memory_order_relaxed);
+  host->missed = answer.heard ? 0 : host->missed + 1;
+  for (size_t i = 0; i < workers.size(); ++i) {
+    WorkerLoad& load = workers[i]->load;
+    if (answer.loads[i].has_value()) {
+      // Ours came and went while the worker counted: what may have been ours is not taken for another's.
+      const int64_t others =
+          std::max<int64_t>(0, answer.loads[i]->requests - std::max(own[i], load.open_requests()));
+      load.SetRemote(others, std::clamp<int64_t>(answer.loads[i]->waiting - load.own_waiting(), 0, others));
+    } else if (answer.heard || host->missed >= kForgottenPolls) {
+      load.SetRemote(0, 0);
+    }
+  }
+}
+
+}  // namespace vllm_router

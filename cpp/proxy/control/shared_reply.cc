@@ -1,0 +1,77 @@
+#include "proxy/control/shared_reply.h"
+
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/limits.h"
+#include "http/via.h"
+#include "proxy/client/http_client.h"
+#include "proxy/thread/io_thread.h"
+
+namespace vllm_router {
+
+struct SharedReply::Waiter {
+  Waiter(Lane& lane, CancelScope& errand) : lane(lane), errand(&errand) {}
+
+  Lane& lane;
+  CancelScope* errand;  // null: it waits no more. Of its lane, as the reply
+  Reply reply;
+};
+
+SharedReply::SharedReply(Make make) : make_(std::move(make)), refresh_(kReplyFreshNs, kReplyUsableNs) {}
+
+SharedReply::~SharedReply() = default;
+
+Task<SharedReply::Reply> SharedReply::Get(Lane& lane, CancelScope& errand) {
+  const auto waiter = std::make_shared<Waiter>(lane, errand);
+  const uint64_t fleet = lane.fleet.Get()->membership();
+  const bool from_router = ReadVia(errand.via(), lane.hop_name).routers > 0;
+  SharedRefresh::Next next;
+  Reply usable;
+  int64_t wait_ns = kReplyWaitNs;
+  {
+    const int64_t now = lane.clock.NowNanos();
+    std::lock_guard lock(mutex_);
+    next = refresh_.Ask(now, fleet);
+    if (next == SharedRefresh::Next::kServe) co_return reply_;
+    if (refresh_.IsUsable(now)) usable = reply_;
+    if (usable != nullptr || from_router) wait_ns = refresh_.begun_ns() + kReplyPatienceNs - now;
+    if (wait_ns > 0) waiters_.insert(waiter);
+  }
+  if (next == SharedRefresh::Next::kStart) control_->loop.Post([this] { Spawn(Refresh()); });
+  if (wait_ns <= 0) co_return usable;
+  co_await errand.Pause(lane.loop, wait_ns);
+  waiter->errand = nullptr;
+  if (waiter->reply != nullptr) co_return waiter->reply;
+  {
+    std::lock_guard lock(mutex_);
+    waiters_.erase(waiter);
+  }
+  co_return errand.cancelled() ? nullptr : usable;
+}
+
+Task<void> SharedReply::Refresh() {
+  ++refreshing_;
+  CancelScope errand{std::span<const std::string_view>()};
+  if (control_->draining) errand.Cancel();
+  Reply reply = co_await make_(*control_, errand);
+  --refreshing_;
+  std::unordered_set<std::shared_ptr<Waiter>> waiters;
+  {
+    std::lock_guard lock(mutex_);
+    refresh_.End(control_->clock.NowNanos());
+    reply_ = reply;
+    waiters.swap(waiters_);
+  }
+  for (const std::shared_ptr<Waiter>& waiter : waiters) {
+    waiter->lane.loop.Post([waiter, reply] {
+      if (waiter->errand == nullptr) return;
+      waiter->reply = reply;
+      waiter->errand->EndPause();
+    });
+  }
+}
+
+}  // namespace vllm_router

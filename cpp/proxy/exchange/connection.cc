@@ -1,0 +1,162 @@
+#include "proxy/exchange/connection.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/limits.h"
+#include "proxy/client/tls_files.h"
+#include "proxy/exchange/exchange.h"
+
+namespace vllm_router {
+namespace {
+
+constexpr int64_t kNanosPerMs = 1'000'000;
+
+}  // namespace
+
+Connection::Connection(Lane& lane, Socket socket, Endpoint peer, Door door, OwnEndpoints& own_endpoints)
+    : lane(lane),
+      socket(std::move(socket)),
+      peer(std::move(peer)),
+      door(door),
+      own_endpoints(own_endpoints),
+      in(lane.buffers) {
+  lane.connections.insert(this);
+  lane.recorder.client_connections.fetch_add(1, std::memory_order_relaxed);
+}
+
+Connection::~Connection() {
+  lane.idle.Leave(this);
+  lane.connections.erase(this);
+  lane.recorder.client_connections.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void Connection::Serve(Lane& lane, Socket socket, Endpoint peer, Door door, OwnEndpoints& own_endpoints) {
+  if (lane.draining && door == Door::kPublic) return;
+  auto* connection = new Connection(lane, std::move(socket), std::move(peer), door, own_endpoints);
+  Spawn([](std::unique_ptr<Connection> owned) -> Task<void> {
+    co_await owned->Run();
+  }(std::unique_ptr<Connection>(connection)));
+}
+
+Task<bool> Connection::StartTls(std::shared_ptr<const TlsContext> tls) {
+  socket.StartTls(std::move(tls));
+  const bool agreed = co_await socket.Handshake();
+  if (!agreed && !evicted_) lane.recorder.tls_failures.fetch_add(1, std::memory_order_relaxed);
+  co_return agreed;
+}
+
+Task<bool> Connection::AwaitBytes() {
+  resting_ = true;
+  const bool readable = co_await socket.Readable();
+  resting_ = false;
+  co_return readable;
+}
+
+// REQUIRES: nothing of it has been read.
+Task<bool> Connection::AwaitRequest() {
+  in.Release();
+  if (head_deadline_ns_ == 0) {
+    lane.idle.Enter(this);
+    timer_.Arm(lane.loop.timers(), lane.options.client_idle_timeout_ms, &Connection::OnTimeout, this);
+  }
+  const bool readable = co_await AwaitBytes();
+  timer_.Disarm();
+  lane.idle.Leave(this);
+  co_return readable;
+}
+
+Task<void> Connection::Run() {
+  const int64_t head_timeout_ms = lane.options.client_head_timeout_ms;
+  head_deadline_ns_ = lane.clock.NowNanos() + head_timeout_ms * kNanosPerMs;
+  timer_.Arm(lane.loop.timers(), head_timeout_ms, &Connection::OnTimeout, this);
+  lane.idle.Enter(this);
+  const bool speaks = co_await AwaitBytes();
+  if (!speaks) co_return;
+  std::shared_ptr<const TlsContext> tls = door == Door::kMetrics ? nullptr : lane.tls.clients();
+  if (tls != nullptr) {
+    const bool agreed = co_await StartTls(std::move(tls));
+    if (!agreed) co_return;
+  }
+  while (keep) {
+    if (in.empty()) {
+      if (lane.draining && !socket.HasUnread()) break;  // a request that has come is answered
+      const bool readable = co_await AwaitRequest();
+      if (!readable) break;
+    }
+    keep = false;
+    exchange_ = std::make_unique<Exchange>(*this);  // not in this frame, which has to be small while resting
+    co_await exchange_->Run();
+    exchange_.reset();
+    head_deadline_ns_ = 0;
+  }
+  if (linger && socket.is_open()) co_await Linger();
+  socket.Close();
+}
+
+int64_t Connection::HeadTimeLeftMs() const {
+  const int64_t timeout_ms = lane.options.client_head_timeout_ms;
+  if (timeout_ms == 0 || head_deadline_ns_ == 0) return timeout_ms;
+  return std::max<int64_t>(1, (head_deadline_ns_ - lane.clock.NowNanos()) / kNanosPerMs);
+}
+
+bool Connection::CloseLongestIdle(Lane& lane) {
+  IdleList::Member* const found = lane.idle.Find(
+      [](IdleList::Member& member) { return !static_cast<Connection&>(member).socket.HasUnread(); });
+  if (found == nullptr) return false;
+  auto* connection = static_cast<Connection*>(found);
+  lane.idle.Leave(connection);
+  connection->evicted_ = true;
+  connection->socket.Close();
+  lane.recorder.connections_evicted.fetch_add(1, std::memory_order_relaxed);
+  return true;
+}
+
+// Closing with unread bytes makes the kernel send a reset, which can overtake our answer and destroy it.
+Task<void> Connection::Linger() {
+  socket.ShutdownWrite();
+  timer_.Arm(lane.loop.timers(), kLingerSeconds * 1000, &Connection::OnTimeout, this);
+  in.Clear();
+  in.Reserve(kRelayBufferFirst);
+  for (size_t discarded = 0; discarded < kLingerBytes;) {
+    const IoResult read = socket.TryRead(in.room());
+    if (read.would_block()) {
+      const bool readable = co_await socket.Readable();
+      if (!readable) break;
+      continue;
+    }
+    if (!read.ok()) break;
+    discarded += static_cast<size_t>(read.bytes);
+  }
+  timer_.Disarm();
+}
+
+// A client that has not begun its first request gets no 408: a response to no request could be taken for that to the
+// next one.
+void Connection::OnTimeout(void* context) {
+  auto* connection = static_cast<Connection*>(context);
+  if (connection->resting_ && connection->head_deadline_ns_ != 0) {
+    connection->lane.recorder.requests_never_begun.fetch_add(1, std::memory_order_relaxed);
+  }
+  connection->socket.Close();
+}
+
+void Connection::CutFrom(const Worker& worker) {
+  if (exchange_ != nullptr && exchange_->IsAt(worker)) exchange_->Cancel(CancelReason::kDrained);
+}
+
+void Connection::WorkerDied(const Worker& worker) {
+  if (exchange_ != nullptr && exchange_->IsAt(worker)) exchange_->WorkerDied();
+}
+
+void Connection::Drain(bool cut) {
+  if (resting_) {
+    if (cut || !socket.HasUnread()) socket.Close();
+  } else if (exchange_ != nullptr) {
+    if (cut || exchange_->OnLongErrand()) exchange_->Cancel(CancelReason::kShutdown);
+  } else if (cut) {
+    socket.Close();  // lingering
+  }
+}
+
+}  // namespace vllm_router

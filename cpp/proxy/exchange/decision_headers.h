@@ -1,0 +1,33 @@
+// DecisionHeaders: what --decision-headers adds to the answer of a worker, so that whoever holds the answer sees why
+// that worker was asked. Off by default: they show the fleet's addresses.
+//
+//   DecisionHeaders headers(record, policy);
+//   WriteClientHead(answer, {…, .extra = headers.fields()}, &head);
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/header_field.h"
+#include "proxy/telemetry/request_info.h"
+
+namespace vllm_router {
+
+class DecisionHeaders {
+ public:
+  // Of an exchange whose worker has answered.
+  DecisionHeaders(const ExchangeRecord& record, std::string_view policy);
+  DecisionHeaders(const DecisionHeaders&) = delete;
+
+  std::span<const HeaderField> fields() const { return fields_; }
+
+ private:
+  void Add(std::string_view name, std::string value);
+
+  std::vector<std::string> values_;
+  std::vector<HeaderField> fields_;
+};
+
+}  // namespace vllm_router

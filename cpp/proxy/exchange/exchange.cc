@@ -1,0 +1,1161 @@
+#include "proxy/exchange/exchange.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <optional>
+#include <utility>
+
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "http/dot_segments.h"
+#include "http/head_writer.h"
+#include "http/via.h"
+#include "proxy/client/http_client.h"
+#include "proxy/exchange/connection.h"
+#include "proxy/exchange/decision_headers.h"
+#include "proxy/exchange/fan_out.h"
+#include "proxy/exchange/relay.h"
+#include "proxy/exchange/response_search.h"
+#include "proxy/exchange/tunnel.h"
+#include "proxy/thread/breaker_transitions.h"
+#include "proxy/thread/own_endpoints.h"
+#include "proxy/thread/quarantine.h"
+#include "routing/json_beginning.h"
+#include "routing/response_id.h"
+
+namespace vllm_router {
+namespace {
+
+int64_t UnixUs() {
+  return std::chrono::duration_cast<std::chrono::microseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+iovec Piece(std::string_view bytes) { return {const_cast<char*>(bytes.data()), bytes.size()}; }
+
+bool ContainsEncodedNul(std::string_view path) { return path.find("%00") != std::string_view::npos; }
+
+// Engines have no use for them, and a server that answers TRACE shows what the router added to the request: keys, addresses.
+// Whatever the case, which some servers do not tell apart.
+bool IsTrace(std::string_view method) {
+  return method.size() == 5 && (EqualsIgnoreCase(method, "TRACE") || EqualsIgnoreCase(method, "TRACK"));
+}
+constexpr std::string_view kTraceMessage =
+    "TRACE and TRACK are not passed on to workers; see the Allow header.";
+// Others pass as well; these are the ones to be told.
+constexpr std::string_view kForwardedMethods = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
+
+// Streams of these routes end with "data: [DONE]".
+bool EndsWithDone(Route route) { return route == Route::kChatCompletions || route == Route::kCompletions; }
+
+// What cut an answer that had begun, the client and the worker's own end aside.
+std::string_view CutBy(CancelReason reason) {
+  switch (reason) {
+    case CancelReason::kIdleTimeout:
+      return "stream_idle_timeout";
+    case CancelReason::kShutdown:
+      return ErrorOf(HttpError::kShuttingDown).code;
+    case CancelReason::kDrained:
+      return ErrorOf(HttpError::kWorkerDrained).code;
+    case CancelReason::kTotalTimeout:
+      return "total_timeout";
+    case CancelReason::kSlowWorker:
+      return ErrorOf(HttpError::kWorkerWriteTimeout).code;
+    case CancelReason::kWorkerDead:
+      return "worker_dead";
+    default:
+      return {};
+  }
+}
+
+constexpr std::string_view kFanOutMethodsWithoutKey = "POST, PUT, DELETE";
+
+}  // namespace
+
+Exchange::Exchange(Connection& connection)
+    : connection_(connection),
+      lane_(connection.lane),
+      seat_(
+          lane_.gates.seats, lane_,
+          lane_.router->options().max_worker_requests != 0 ? &MayHaveRoom : nullptr),
+      tries_(
+          lane_, record_,
+          {.body_failed = &Exchange::OnBodyFailed, .body_sent = &Exchange::OnBodySent, .context = this}) {}
+
+Exchange::~Exchange() { lane_.request_parsers.Give(std::move(head_parser_)); }
+
+Task<void> Exchange::Run() {
+  Next next = co_await ReadHead();                    // 1 HEAD
+  if (next == Next::kOn) next = co_await PassGate();  // 2 GATE
+  if (next == Next::kOn) next = co_await ReadBody();  // 3 BODY, 4 FIELDS
+  if (next == Next::kOn && lane_.gates.quarantine.active()) next = co_await CheckQuarantine();
+  if (next == Next::kOn && !seat_.TryTake(1)) next = co_await TakeSeat();  // 5 SEAT
+  if (next == Next::kOn && key_.unknown_text) next = co_await FindTokens();
+  if (next == Next::kOn && MayNameResponse()) next = co_await FindResponse();
+  if (next == Next::kOn) next = co_await Ask();  // 6 SELECT, 7 LEASE, 8 SEND, 9 AWAIT: proxy/exchange/tries.h
+  if (next == Next::kOn) {                       // 10 RELAY
+    if (key_.half_known_text) FindTokensLater();
+    if (tries_.answer().status == 101) {
+      co_await RelayWebSocket();
+    } else {
+      co_await RelayAnswer();
+    }
+  }
+  co_await tries_.StopSending();
+  Finish();  // 11 FINISH
+}
+
+// ---- 1 HEAD
+
+Task<Exchange::Next> Exchange::ReadHead() {
+  head_parser_ = lane_.request_parsers.Take();
+  head_parser_->Reset();
+  Buffer& in = connection_.in;
+  Socket& socket = connection_.socket;
+  for (;;) {
+    if (!in.empty()) {
+      const ParseState state = head_parser_->Feed(in.view());
+      if (state == ParseState::kDone) break;
+      if (state == ParseState::kBad) {
+        const HeadError& error = head_parser_->error();
+        record_.bad_request_rule = error.rule;
+        connection_.linger = error.status != 0;
+        if (error.status == 0) {
+          record_.error = "not_http";
+        } else {
+          const HeaderField allow{"Allow", kForwardedMethods};
+          const std::span<const HeaderField> extra(&allow, error.status == 405 ? 1 : 0);
+          co_await ReplyError(HttpError::kBadRequest, std::string(error.message), extra, error.status);
+        }
+        co_return Next::kFinish;
+      }
+    }
+    in.Reserve(in.empty() ? BufferPool::kSmallest : in.size());
+    const IoResult read = socket.TryRead(in.room());
+    if (read.ok()) {
+      in.Commit(static_cast<size_t>(read.bytes));
+      continue;
+    }
+    if (!read.would_block()) co_return Next::kFinish;
+    if (!deadline_.armed()) ArmDeadline(connection_.HeadTimeLeftMs(), &Exchange::OnClientTooSlow);
+    // Half a head is no more than silence when others want the connection.
+    lane_.idle.Enter(&connection_);
+    const bool readable = co_await socket.Readable();
+    lane_.idle.Leave(&connection_);
+    if (client_too_slow_) {
+      connection_.linger = true;
+      co_await ReplyError(HttpError::kHeadTimeout);
+      co_return Next::kFinish;
+    }
+    if (!readable) co_return Next::kFinish;
+  }
+  deadline_.Disarm();
+  head_ = &head_parser_->head();
+  record_.head_ns = lane_.clock.NowNanos();
+  record_.wall_us = UnixUs();
+  co_return Next::kOn;
+}
+
+void Exchange::OnClientTooSlow(void* context) {
+  auto* exchange = static_cast<Exchange*>(context);
+  exchange->client_too_slow_ = true;
+  exchange->connection_.socket.InterruptRead();
+}
+
+// ---- 2 GATE
+
+Task<Exchange::Next> Exchange::PassGate() {
+  const ServerOptions& options = lane_.options;
+  const bool metrics_door = connection_.door == Door::kMetrics;
+  record_.method = head_->method;
+  record_.path = head_->path;
+  // Before anything is decided by the path, since a worker with a prefix gets the resolved one.
+  const DotSegments dots = !metrics_door && lane_.fleet.Get()->any_prefix()
+                               ? ResolveDotSegments(head_->path, &path_)
+                               : DotSegments::kNone;
+  if (dots == DotSegments::kInside) head_parser_->ReplacePath(path_);
+  record_.route = metrics_door ? (head_->path == "/metrics" ? Route::kMetrics : Route::kOther)
+                  : head_->method == "OPTIONS" && head_->path == "*" ? Route::kServerOptions
+                                                                     : FindRoute(head_->path);
+  if (record_.route == Route::kOther && !metrics_door && lane_.fan_out_paths.Contains(head_->path)) {
+    record_.route = Route::kFanOut;
+  }
+  const RouteInfo& route = RouteOf(record_.route);
+  request_id_ = ChooseRequestId(head_->fields, options.request_id_headers, route.id_prefix, lane_.ids);
+  connection_.keep = head_->keep_alive;
+  body_.emplace(connection_, head_->framing, head_->content_length, head_->size);
+
+  if (!head_->via.empty()) {
+    const bool refused = co_await RefuseCircle();
+    if (refused) co_return Next::kFinish;
+  }
+  if (ContainsEncodedNul(head_->path)) {
+    co_await ReplyError(HttpError::kNulInPath);
+    co_return Next::kFinish;
+  }
+  if (dots == DotSegments::kOutside) {
+    co_await ReplyError(HttpError::kPathOutsidePrefix);
+    co_return Next::kFinish;
+  }
+  if (record_.route == Route::kOther && !metrics_door && lane_.fan_out_paths.Resembles(head_->path)) {
+    co_await ReplyError(
+        HttpError::kNotFound,
+        "The path is another spelling of an admin endpoint's; write it without empty and dot segments, "
+        "parameters, encoded characters and a slash at the end.");
+    co_return Next::kFinish;
+  }
+  const bool admitted = co_await PassDoor();
+  if (!admitted) co_return Next::kFinish;
+  // A page of another site can make a browser GET without saying whose it is, by an image for instance; with a key it cannot.
+  const bool no_get = record_.route == Route::kFanOut && !lane_.gatekeeper.takes_admin_keys();
+  const std::string_view allowed = no_get ? kFanOutMethodsWithoutKey : route.allow;
+  if (route.own && !MethodAllowed(allowed, head_->method)) {
+    const HeaderField allow{"Allow", allowed};
+    co_await ReplyError(HttpError::kMethodNotAllowed, {}, {&allow, 1});
+    co_return Next::kFinish;
+  }
+  if (!route.own && head_->websocket && !lane_.cors.MayOpenWebSocket(*head_)) {
+    co_await ReplyError(HttpError::kCrossSiteRequest);
+    co_return Next::kFinish;
+  }
+  if (!route.own && IsTrace(head_->method)) {
+    const HeaderField allow{"Allow", kForwardedMethods};
+    co_await ReplyError(HttpError::kMethodNotAllowed, std::string(kTraceMessage), {&allow, 1});
+    co_return Next::kFinish;
+  }
+  const uint64_t most = route.own ? MostOwnBytes() : options.max_payload_size;
+  if (head_->framing == BodyFraming::kLength && head_->content_length > most) {
+    const std::string message = "The request body has " + std::to_string(head_->content_length) +
+                                " bytes; this router accepts at most " + std::to_string(most) +
+                                (route.own ? "." : " (--max-payload-size).");
+    co_await ReplyError(HttpError::kBodyTooLarge, message);
+    co_return Next::kFinish;
+  }
+  const bool refused = co_await RefuseCrowd();
+  if (refused) co_return Next::kFinish;
+  if (head_->expects_continue && !body_->complete()) {
+    const bool written = co_await WriteToClient("HTTP/1.1 100 Continue\r\n\r\n");
+    if (!written) co_return Next::kFinish;
+  }
+  if (route.own) {
+    co_await AnswerHere();
+    co_return Next::kFinish;
+  }
+  proxied_ = true;
+  lane_.recorder.in_flight.fetch_add(1, std::memory_order_relaxed);
+  co_return Next::kOn;
+}
+
+// Our own endpoints refuse as well, so that a router that is its own worker is found unhealthy.
+Task<bool> Exchange::RefuseCircle() {
+  const Hops hops = ReadVia(head_->via, lane_.hop_name);
+  if (!hops.own && hops.routers <= kMaxRouterHops) co_return false;
+  const std::string message =
+      hops.own
+          ? std::string(
+                "The request has passed through this router already: one of its workers leads back to it.")
+          : "The request has passed through " + std::to_string(hops.routers) + " routers; more than " +
+                std::to_string(kMaxRouterHops) + " are taken for a circle.";
+  co_await ReplyError(HttpError::kLoopDetected, message);
+  co_return true;
+}
+
+// Whether this port serves the path, and whoever asks may have it.
+Task<bool> Exchange::PassDoor() {
+  const Door door = connection_.door;
+  const Access access = door == Door::kMetrics ? Access::kAnybody : RouteOf(record_.route).access;
+  const bool preflight = Cors::IsPreflight(*head_);
+  origin_ = Cors::OriginOf(*head_);
+  cors_fields_ = lane_.cors.FieldsFor(origin_, access, preflight);
+  const bool wrong_port =
+      door == Door::kMetrics ? record_.route != Route::kMetrics : !lane_.gatekeeper.Serves(door, access);
+  if (wrong_port) {
+    co_await ReplyError(
+        HttpError::kNotFound, door == Door::kMetrics ? "Only /metrics is served on this port."
+                              : door == Door::kAdmin
+                                  ? "Only health and admin endpoints are served on this port."
+                                  : "Admin endpoints are served on a port of their own.");
+    co_return false;
+  }
+  if (access == Access::kAdmin && lane_.cors.IsCrossSite(head_->fields)) {
+    co_await ReplyError(HttpError::kCrossSiteRequest);
+    co_return false;
+  }
+  if (preflight) {
+    co_await Reply(200, {}, {});
+    co_return false;
+  }
+  std::optional<HttpError> refusal = lane_.gatekeeper.Refuses(access, door, head_->fields);
+  if (refusal.has_value()) {
+    KeyJudge* judge = lane_.gatekeeper.Appeal(access, *refusal);
+    if (judge != nullptr) refusal = co_await AskJudge(*judge);
+  }
+  if (cancelled_ != CancelReason::kNone) {
+    co_await ReplyCancelled();
+    co_return false;
+  }
+  if (!refusal.has_value()) co_return true;
+  const HeaderField challenge{
+      "WWW-Authenticate", refusal == HttpError::kInvalidApiKey
+                              ? R"(Bearer realm="vllm-router", error="invalid_token")"
+                              : R"(Bearer realm="vllm-router")"};
+  const bool for_want_of_a_key = ErrorOf(*refusal).status == 401;
+  const std::span<const HeaderField> extra(&challenge, for_want_of_a_key ? 1 : 0);
+  co_await ReplyError(*refusal, {}, extra);
+  co_return false;
+}
+
+// Another service decides. A client that leaves meanwhile ends its own wait; the question is dropped unless others wait for
+// the same verdict.
+Task<std::optional<HttpError>> Exchange::AskJudge(KeyJudge& judge) {
+  const std::optional<std::string_view> given = KeyOf(head_->fields);
+  if (!given.has_value()) co_return HttpError::kInvalidApiKey;
+  std::string key(*given);
+  verdict_ = std::make_shared<KeyJudge::Waiter>(lane_.loop, judge, connection_.peer.address);
+  connection_.socket.WatchEnd(&Exchange::OnClientEnded, this);
+  const KeyVerdict verdict = co_await judge.Ask(std::move(key), verdict_);
+  connection_.socket.WatchEnd(nullptr, nullptr);
+  verdict_ = nullptr;
+  if (verdict == KeyVerdict::kYes) co_return std::nullopt;
+  co_return verdict == KeyVerdict::kNo ? HttpError::kInvalidApiKey : HttpError::kKeyNotChecked;
+}
+
+// Before the body, which need not come at all.
+Task<bool> Exchange::RefuseCrowd() {
+  if (!RouteOf(record_.route).own && lane_.gates.seats.full()) {
+    lane_.gates.slow_uploads.MakeRoom(1);
+    co_await Refuse(HttpError::kQueueFull);
+    co_return true;
+  }
+  if (!lane_.gates.rate.has_value() || !CountsInRateLimit()) co_return false;
+  const int64_t too_early_ns = lane_.gates.rate->Take(record_.head_ns);
+  if (too_early_ns == 0) co_return false;
+  co_await Refuse(HttpError::kRateLimited, too_early_ns);
+  co_return true;
+}
+
+// Own endpoints cost something, too. Not counted: probes, since a router that is busy is not ill, and operators with a key
+// or a port of their own, who come because it is busy.
+bool Exchange::CountsInRateLimit() const {
+  const Access access = RouteOf(record_.route).access;
+  if (access != Access::kAdmin) return access == Access::kClient;
+  return connection_.door == Door::kPublic && !lane_.gatekeeper.takes_admin_keys();
+}
+
+Task<void> Exchange::Refuse(HttpError error, int64_t retry_after_ns) {
+  constexpr int64_t kSecond = 1'000'000'000;
+  record_.refusal = ErrorOf(error).code;
+  if (IsRecorded() && record_.prompt == nullptr) {  // its body was not read
+    KeepPrompt({.headers = head_->fields, .path = head_->path, .body_bytes = head_->content_length});
+  }
+  const bool short_body = head_->framing == BodyFraming::kLength && head_->content_length <= kSmallBodyBytes;
+  if (!body_->complete() && short_body && !head_->expects_continue) {  // the connection may go on
+    const RequestBody::End end = co_await body_->Fill(kSmallBodyBytes);
+    if (end != RequestBody::End::kOk) {
+      co_await ReplyBodyFailed(end);
+      co_return;
+    }
+  }
+  const std::string seconds = std::to_string(std::max<int64_t>(1, (retry_after_ns + kSecond - 1) / kSecond));
+  const HeaderField retry_after{"Retry-After", seconds};
+  const std::span<const HeaderField> extra(&retry_after, retry_after_ns != 0 ? 1 : 0);
+  std::string message;
+  co_await ReplyError(error, std::move(message), extra);
+}
+
+uint64_t Exchange::MostOwnBytes() const {
+  return record_.route == Route::kFanOut ? kRoutedBodyBytes : kSmallBodyBytes;
+}
+
+Task<void> Exchange::AnswerHere() {
+  const RequestBody::End end = co_await body_->Fill(MostOwnBytes());
+  if (end != RequestBody::End::kOk || !body_->complete()) {
+    co_await ReplyBodyFailed(end == RequestBody::End::kOk ? RequestBody::End::kTooLarge : end);
+    co_return;
+  }
+  Permit fan_out(lane_.gates.fan_outs, lane_);
+  if (record_.route == Route::kFanOut && !fan_out.TryTake(1)) {
+    co_await Refuse(HttpError::kFanOutBusy);
+    co_return;
+  }
+  CancelScope errand(head_->via);
+  errand_ = &errand;
+  WatchClient();
+  const AdminRequest request{
+      .route = record_.route,
+      .method = head_->method,
+      .path = head_->path,
+      .query = head_->query,
+      .body = body_->held(),
+      .errand = errand,
+      .has_admin_key =
+          RouteOf(record_.route).access == Access::kAdmin && lane_.gatekeeper.takes_admin_keys()};
+  AdminReply reply;
+  if (record_.route == Route::kFanOut) {
+    reply = co_await SendToAll(errand);
+  } else {
+    reply = co_await connection_.own_endpoints.Respond(lane_, request);
+  }
+  errand_ = nullptr;
+  if (errand.cancelled()) {
+    Cancel(CancelReason::kShutdown);  // unless there was another reason before
+    co_await ReplyCancelled();
+    co_return;
+  }
+  record_.error = reply.error_code;
+  co_await Reply(reply.status, reply.body, reply.content_type);
+}
+
+Task<AdminReply> Exchange::SendToAll(CancelScope& errand) {
+  FanOutRequest request{.head = *head_, .body = body_->held(), .client = Client()};
+  if (lane_.gatekeeper.takes_admin_keys()) request.client.drop_authorization = true;
+  AdminReply reply = co_await FanOut(lane_, errand, request);
+  co_return reply;
+}
+
+// ---- 3 BODY, 4 FIELDS
+
+Task<Exchange::Next> Exchange::ReadBody() {
+  const bool needed = NeedsBody();
+  if (!needed && head_->framing == BodyFraming::kLength && head_->content_length > kSmallBodyBytes) {
+    const RequestBody::End end = body_->TakeArrived();
+    if (end != RequestBody::End::kOk) {
+      co_await ReplyBodyFailed(end);
+      co_return Next::kFinish;
+    }
+    stream_body_ = !body_->complete();
+  } else if (!body_->complete()) {
+    const RequestBody::End end = co_await body_->Fill(needed ? kRoutedBodyBytes : kSmallBodyBytes);
+    if (end != RequestBody::End::kOk) {
+      co_await ReplyBodyFailed(end);
+      co_return Next::kFinish;
+    }
+    stream_body_ = !body_->complete();
+  }
+  if (!stream_body_) WatchClient();
+  record_.body_ns = lane_.clock.NowNanos();
+  MakeKey();
+  co_return Next::kOn;
+}
+
+void Exchange::MakeKey() {
+  RequestView request{.headers = head_->fields, .path = head_->path};
+  request.body_bytes = head_->framing == BodyFraming::kLength ? head_->content_length : body_->bytes();
+  if (!stream_body_ && head_->framing != BodyFraming::kNone) {
+    request.body = body_->held();
+    request.body_is_padded = true;
+  }
+  if (lane_.options.decision_headers) key_.explanation = std::make_shared<Explanation>();
+  std::optional<JsonMadeWhole> beginning;
+  if (stream_body_ && NeedsBody()) {
+    // A body too long to be held is routed on its beginning, as if that were all.
+    beginning.emplace(body_->held_bytes().first(kRoutedBodyBytes));
+    request.body = beginning->view();
+    request.body_is_padded = true;
+  }
+  lane_.router->MakeKey(request, &key_);
+  if (IsRecorded()) KeepPrompt(request);
+}
+
+void Exchange::KeepPrompt(const RequestView& request) {
+  record_.prompt = std::make_unique<PromptReading>();
+  lane_.router->ReadPrompt(request, key_, record_.prompt.get());
+}
+
+// Whether this request, or its client, may have ended workers before. A body that is only streamed is not looked at: it
+// is sent to one worker only.
+Task<Exchange::Next> Exchange::CheckQuarantine() {
+  RequestQuarantine& quarantine = lane_.gates.quarantine;
+  const int64_t now = lane_.clock.NowNanos();
+  const bool known =
+      !stream_body_ && quarantine.MayKnow(body_->bytes()) &&
+      quarantine.IsSuspected(DigestOf(lane_, *head_, body_->held(), connection_.peer.address), now);
+  if (known) {
+    Log(LogLevel::kInfo, "request " + request_id_.id + " is rejected: it is quarantined");
+    co_await ReplyError(HttpError::kRequestSuspected);
+    co_return Next::kFinish;
+  }
+  if (!quarantine.restricts()) co_return Next::kOn;
+  const uint64_t client = ClientNumber(lane_, *head_, connection_.peer.address);
+  const RequestQuarantine::Entry entry = quarantine.Enter(client, now);
+  if (entry == RequestQuarantine::Entry::kBusy) {
+    co_await Refuse(HttpError::kClientRestricted);
+    co_return Next::kFinish;
+  }
+  if (entry == RequestQuarantine::Entry::kEntered) restricted_client_ = client;
+  co_return Next::kOn;
+}
+
+// Whether the record log wants it: work for a model.
+bool Exchange::IsRecorded() const {
+  return lane_.recorder.wants_prompts() && RouteOf(record_.route).inference &&
+         record_.route != Route::kTokenize && record_.route != Route::kDetokenize;
+}
+
+// Whether its beginning at least has to be read before the request goes on.
+bool Exchange::NeedsBody() const {
+  const RequestQuarantine& quarantine = lane_.gates.quarantine;
+  const bool may_be_quarantined = quarantine.active() && (head_->framing == BodyFraming::kChunked ||
+                                                          quarantine.MayKnow(head_->content_length));
+  return may_be_quarantined || lane_.router->NeedsBody(head_->fields) || IsRecorded() ||
+         (record_.route == Route::kResponses && MayNameResponse());
+}
+
+// A worker's answer goes to the router's cache, so the key is made once more. Without one it stays as it is.
+Task<Exchange::Next> Exchange::FindTokens() {
+  if (stream_body_ || !RouteOf(record_.route).generates) co_return Next::kOn;
+  CancelScope errand(head_->via);
+  errand_ = &errand;
+  const std::shared_ptr<const FleetView> fleet = lane_.fleet.Get();
+  const bool found = co_await lane_.tokenizer.Ask(errand, *key_.unknown_text, body_->held(), *fleet);
+  errand_ = nullptr;
+  if (cancelled_ != CancelReason::kNone) {
+    co_await ReplyCancelled();
+    co_return Next::kFinish;
+  }
+  if (found) MakeKey();
+  co_return Next::kOn;
+}
+
+// Of a prompt that a worker has begun to respond to; its ids are for the next turn.
+void Exchange::FindTokensLater() {
+  if (stream_body_ || !RouteOf(record_.route).generates || tries_.answer().status != 200) return;
+  lane_.tokenizer.AskLater(*key_.half_known_text, body_->held(), head_->via, *record_.worker);
+}
+
+Task<void> Exchange::ReplyBodyFailed(RequestBody::End end) {
+  switch (end) {
+    case RequestBody::End::kNoMemory:
+      record_.refusal = ErrorOf(HttpError::kNoBodyMemory).code;
+      return ReplyError(HttpError::kNoBodyMemory);
+    case RequestBody::End::kTimeout:
+      return ReplyError(HttpError::kBodyTimeout);
+    case RequestBody::End::kTooSlow:
+      if (body_->was_cut()) record_.refusal = ErrorOf(HttpError::kBodyTooSlow).code;
+      return ReplyError(
+          HttpError::kBodyTooSlow,
+          "The request body arrives slower than " + std::to_string(lane_.options.client_min_body_rate) +
+              " bytes per second (--client-min-body-rate)" +
+              (body_->was_cut() ? ", and other requests wait; send it faster." : "; send it faster."));
+    case RequestBody::End::kBadChunk:
+      return ReplyError(HttpError::kBadChunk);
+    case RequestBody::End::kTooLarge:
+      return ReplyError(
+          HttpError::kBodyTooLarge, "The request body is longer than the " +
+                                        std::to_string(lane_.options.max_payload_size) +
+                                        " bytes that this router accepts (--max-payload-size).");
+    default:
+      Cancel(CancelReason::kClientGone);
+      return ReplyCancelled();
+  }
+}
+
+// ---- 5 SEAT
+
+Task<Exchange::Next> Exchange::TakeSeat() {
+  WatchQueued();
+  lane_.gates.slow_uploads.MakeRoom(1);
+  const Permit::End end = co_await seat_.Take(1, lane_.options.queue_timeout_ms);
+  const Next next = co_await AfterWait(end);
+  co_return next;
+}
+
+Task<Exchange::Next> Exchange::AfterWait(Permit::End end) {
+  connection_.socket.WatchEnd(nullptr, nullptr);
+  record_.queue_ns = seat_.waited_ns();
+  if (cancelled_ != CancelReason::kNone) {
+    co_await ReplyCancelled();
+    co_return Next::kFinish;
+  }
+  if (end == Permit::End::kHeld) co_return Next::kOn;
+  co_await Refuse(end == Permit::End::kTimeout ? HttpError::kQueueTimeout : HttpError::kQueueFull);
+  co_return Next::kFinish;
+}
+
+// A client that leaves gives up its place. Where its body has not been read, only its end can be watched for.
+void Exchange::WatchQueued() {
+  if (stream_body_) connection_.socket.WatchEnd(&Exchange::OnClientEnded, this);
+}
+
+void Exchange::OnClientEnded(void* context) {
+  auto* exchange = static_cast<Exchange*>(context);
+  if (exchange->connection_.MayStillRead()) return;
+  exchange->Cancel(CancelReason::kClientGone);
+}
+
+bool Exchange::MayHaveRoom(Lane& lane) {
+  const std::shared_ptr<const FleetView> seen = lane.fleet.Get();
+  if (!seen->steady()) WorkersComeDue(lane, *seen);
+  const FleetView& fleet = *lane.fleet.Get();
+  return fleet.in_rotation() == 0 || lane.router->FreePlaces(fleet) > 0;
+}
+
+// Where there is one worker only, it is that one's anyway.
+bool Exchange::MayNameResponse() const {
+  const bool may = record_.route == Route::kResponse ||
+                   (record_.route == Route::kResponses && head_->framing != BodyFraming::kNone);
+  return may && lane_.fleet.Get()->members().size() > 1;
+}
+
+// Engines keep the responses that they made, so who names one is for the worker that has it.
+Task<Exchange::Next> Exchange::FindResponse() {
+  std::string id(ResponseIdOfPath(head_->path));
+  if (record_.route == Route::kResponses && !stream_body_) {
+    id = PreviousResponseId(body_->held(), /*padded=*/true).value_or(std::string());
+  }
+  if (id.empty()) co_return Next::kOn;
+  ResponseOwners& responses = lane_.gates.responses;
+  const auto count = [&responses](ResponseLookup lookup) {
+    responses.lookups[static_cast<size_t>(lookup)].fetch_add(1, std::memory_order_relaxed);
+  };
+  holder_ = responses.workers.Find(id, lane_.clock.NowNanos());
+  if (holder_ && lane_.fleet.Get()->Find(*holder_)) {
+    count(ResponseLookup::kKnown);
+    co_return Next::kOn;
+  }
+  Permit search(responses.searches, lane_);
+  if (!search.TryTake(1)) {
+    count(ResponseLookup::kBusy);
+    co_await Refuse(HttpError::kResponseSearchBusy);
+    co_return Next::kFinish;
+  }
+  CancelScope errand(head_->via);
+  errand_ = &errand;
+  holder_ = co_await SearchResponse(lane_, errand, *head_, id, Client());
+  errand_ = nullptr;
+  if (errand.cancelled()) {
+    Cancel(CancelReason::kShutdown);  // unless there was another reason before
+    co_await ReplyCancelled();
+    co_return Next::kFinish;
+  }
+  count(holder_ ? ResponseLookup::kFound : ResponseLookup::kNotFound);
+  if (holder_) responses.workers.Stick(id, *holder_, lane_.clock.NowNanos());
+  co_return Next::kOn;
+}
+
+// A stored response's id is one of the first things that its worker says.
+bool Exchange::OnResponseBeginning(void* context, std::string_view data) {
+  auto* exchange = static_cast<Exchange*>(context);
+  std::string& beginning = exchange->beginning_;
+  beginning.append(data.substr(0, kResponseIdBytes - beginning.size()));
+  const std::optional<std::string> id = ResponseIdOf(beginning, exchange->record_.stream);
+  if (id) {
+    Lane& lane = exchange->lane_;
+    lane.gates.responses.workers.Stick(*id, exchange->record_.worker->id, lane.clock.NowNanos());
+  }
+  const bool go_on = !id && beginning.size() < kResponseIdBytes;
+  if (!go_on) std::string().swap(beginning);
+  return go_on;
+}
+
+ClientSide Exchange::Client() const {
+  return {
+      .request_id = request_id_.to_worker(),
+      .request_id_name = request_id_.header_name,
+      .address = connection_.peer.address,
+      .tls = connection_.socket.is_tls(),
+      .drop_authorization = lane_.gatekeeper.takes_client_keys()};
+}
+
+// ---- 6 SELECT, 7 LEASE, 8 SEND, 9 AWAIT
+
+Task<Exchange::Next> Exchange::Ask() {
+  total_deadline_.Arm(
+      lane_.loop.timers(), lane_.options.request_timeout_ms, &Exchange::OnTotalDeadline, this);
+  const Tries::Request request{
+      .head = head_,
+      .body = &*body_,
+      .stream_body = stream_body_,
+      .key = &key_,
+      .id = &request_id_,
+      .client = Client(),
+      .client_restricted = restricted_client_.has_value(),
+      .pinned = holder_,
+      .pinned_work = record_.route == Route::kResponses};
+  Tries::End end = co_await tries_.Run(request);
+  while (end == Tries::End::kFull && cancelled_ == CancelReason::kNone) {
+    total_deadline_.Disarm();
+    const Next next = co_await WaitForRoom();
+    if (next == Next::kFinish) co_return next;
+    total_deadline_.Arm(
+        lane_.loop.timers(), lane_.options.request_timeout_ms, &Exchange::OnTotalDeadline, this);
+    end = co_await tries_.Run(request);
+  }
+  if (cancelled_ != CancelReason::kNone) {
+    if (cancelled_ == CancelReason::kTotalTimeout) tries_.BlameWorker();
+    co_await ReplyCancelled();
+    co_return Next::kFinish;
+  }
+  tries_.SettleServerErrors();
+  if (end == Tries::End::kAnswered) co_return Next::kOn;
+  worker_failed_ = true;
+  if (tries_.timed_out()) record_.end = ExchangeEnd::kTimeout;
+  std::string message = tries_.message();
+  co_await ReplyError(tries_.error(), std::move(message));
+  co_return Next::kFinish;
+}
+
+// Every worker that may be chosen has as many requests as it may. Our seat is for somebody who can use it.
+Task<Exchange::Next> Exchange::WaitForRoom() {
+  lane_.recorder.steps_back.fetch_add(1, std::memory_order_relaxed);
+  WatchQueued();
+  lane_.gates.slow_uploads.MakeRoom(1);
+  const Permit::End end = co_await seat_.StepBack(lane_.options.queue_timeout_ms);
+  const Next next = co_await AfterWait(end);
+  // Where more than one worker's place is free, we need not be done before the next has a look.
+  if (next == Next::kOn && lane_.router->FreePlaces(*lane_.fleet.Get()) > 1) seat_.CallNext();
+  co_return next;
+}
+
+void Exchange::OnBodyFailed(void* context, RequestBody::End end) {
+  auto* exchange = static_cast<Exchange*>(context);
+  exchange->body_end_ = end;
+  exchange->Cancel(
+      end == RequestBody::End::kClientGone ? CancelReason::kClientGone : CancelReason::kBodyFailed);
+}
+
+void Exchange::OnBodySent(void* context) { static_cast<Exchange*>(context)->WatchClient(); }
+
+// ---- 10 RELAY
+
+Task<void> Exchange::RelayAnswer() {
+  const ResponseHead& answer = tries_.answer();
+  const bool old_client = head_->minor_version == 0;
+  const bool worker_keeps = answer.keep_alive && answer.framing != BodyFraming::kUntilClose;
+  const bool until_close =
+      answer.framing == BodyFraming::kChunked || answer.framing == BodyFraming::kUntilClose;
+  const bool chunked = until_close && !old_client;
+  ends_with_connection_ = until_close && old_client;
+  if (lane_.draining || !RequestFullyRead() || ends_with_connection_) connection_.keep = false;
+  if (!RequestFullyRead()) connection_.linger = true;
+
+  // The head of an earlier attempt, where that one's response is the best there is.
+  if (record_.answered_ns < record_.sent_ns) record_.answered_ns = lane_.clock.NowNanos();
+  record_.status = answer.status;
+  record_.stream = answer.event_stream;
+  const bool stored = record_.route == Route::kResponses && answer.status / 100 == 2 &&
+                      record_.worker != nullptr && lane_.fleet.Get()->members().size() > 1;
+  if (answer.event_stream) {
+    total_deadline_.Arm(
+        lane_.loop.timers(), lane_.options.stream_total_timeout_ms, &Exchange::OnTotalDeadline, this);
+  }
+  const BodyFraming framing = chunked                 ? BodyFraming::kChunked
+                              : ends_with_connection_ ? BodyFraming::kUntilClose
+                                                      : answer.framing;
+  const std::string client_head = HeadForClient(answer, framing);
+  BodyReader reader(answer.framing, answer.content_length, MessageKind::kResponse);
+  tries_.in().Consume(answer.size);
+  tries_.ForgetAnswerHead();
+  // A worker that answers early may still be taking the body, which then has to stay.
+  if (tries_.sent()) ForgetRequest();
+
+  client_has_bytes_ = true;
+  Relay relay(
+      lane_.loop, tries_.worker(), connection_.socket,
+      {.idle_ms = lane_.options.stream_idle_timeout_ms,
+       .client_write_ms = lane_.options.client_write_timeout_ms},
+      {.worker_idle = &Exchange::OnWorkerIdle,
+       .client_stalled = &Exchange::OnClientStalled,
+       .first_byte = &Exchange::OnFirstBodyByte,
+       .context = this,
+       .beginning = stored ? &Exchange::OnResponseBeginning : nullptr});
+  relay_ = chunked && record_.stream ? &relay : nullptr;
+  relaying_ = true;
+  const Relay::End end = co_await relay.Run(client_head, tries_.in(), reader, chunked);
+  relaying_ = false;
+  deadline_.Disarm();
+
+  record_.bytes_out = relay.bytes();
+  record_.client_stalls = static_cast<uint32_t>(relay.stalls());
+  const StreamSummary summary = relay.tail().Summarize();
+  record_.prompt_tokens = summary.prompt_tokens;
+  record_.completion_tokens = summary.completion_tokens;
+  record_.cached_tokens = summary.cached_tokens;
+  if (record_.prompt != nullptr && record_.stream && !record_.completion_tokens.has_value()) {
+    record_.events = relay.tail().EstimateEvents(relay.bytes());
+  }
+  // Clients leave when they see such an event, so it counts for them as well.
+  const bool worker_error = record_.stream && summary.server_error;
+  switch (end) {
+    case Relay::End::kDone:
+      tries_.AnswerEnded(worker_error ? ResponseEnd::kServerError : ResponseEnd::kWhole);
+      lease_reusable_ = worker_keeps && tries_.sent() && tries_.in().empty();
+      if (worker_error) {
+        worker_failed_ = true;
+        record_.end = ExchangeEnd::kWorkerError;
+        record_.error = "worker_error_event";
+      } else if (record_.stream && !summary.done && EndsWithDone(record_.route)) {
+        record_.end = ExchangeEnd::kNoDone;
+      }
+      break;
+    case Relay::End::kClientGone:
+      if (worker_error) tries_.AnswerEnded(ResponseEnd::kServerError);
+      Cancel(CancelReason::kClientGone);
+      break;
+    case Relay::End::kWorkerGone:
+    case Relay::End::kBadFraming:
+      worker_failed_ = true;
+      tries_.AnswerEnded(ResponseEnd::kBrokeOff);
+      record_.end = ExchangeEnd::kWorkerGone;
+      record_.error = end == Relay::End::kWorkerGone ? "worker_closed" : "worker_bad_framing";
+      CutClient();
+      break;
+    case Relay::End::kClosed:
+      if (cancelled_ == CancelReason::kIdleTimeout || cancelled_ == CancelReason::kWorkerDead) {
+        tries_.AnswerEnded(ResponseEnd::kBrokeOff);
+      } else if (worker_error) {
+        tries_.AnswerEnded(ResponseEnd::kServerError);
+      }
+      CutClient();
+      break;
+  }
+  relay_ = nullptr;
+}
+
+std::string Exchange::HeadForClient(const ResponseHead& answer, BodyFraming framing) {
+  std::span<const HeaderField> extra = cors_fields_;
+  std::vector<HeaderField> with_why;
+  std::optional<DecisionHeaders> why;
+  if (lane_.options.decision_headers) {
+    why.emplace(record_, lane_.router->policy().name());
+    with_why = cors_fields_;
+    with_why.insert(with_why.end(), why->fields().begin(), why->fields().end());
+    extra = with_why;
+  }
+  std::string head;
+  WriteClientHead(
+      answer,
+      {.request_id = request_id_.id,
+       .framing = framing,
+       .content_length = answer.content_length,
+       .close = !connection_.keep,
+       .keep_alive_10 = head_->minor_version == 0 && connection_.keep,
+       .own_cors = !origin_.empty() || !cors_fields_.empty(),
+       .websocket = answer.status == 101,
+       .extra = extra},
+      &head);
+  return head;
+}
+
+// Nothing is sent again once a response is being relayed, and a stream may last for minutes.
+void Exchange::ForgetRequest() {
+  tries_.ForgetRequest();
+  head_ = nullptr;
+  key_ = {};
+  body_->Release();
+  if (connection_.in.empty()) connection_.in.Release();
+  lane_.request_parsers.Give(std::move(head_parser_));
+}
+
+// The worker has switched protocols, as it was asked to. What the client sent behind its request is part of the new one.
+Task<void> Exchange::RelayWebSocket() {
+  connection_.keep = false;
+  record_.status = tries_.answer().status;
+  total_deadline_.Arm(
+      lane_.loop.timers(), lane_.options.stream_total_timeout_ms, &Exchange::OnTotalDeadline, this);
+  const std::string client_head = HeadForClient(tries_.answer(), BodyFraming::kNone);
+  tries_.in().Consume(tries_.answer().size);
+  tries_.ForgetAnswerHead();
+  connection_.socket.WatchReadable(nullptr, nullptr);
+  ForgetRequest();
+  connection_.in.Append(ahead_);
+  std::string().swap(ahead_);
+
+  client_has_bytes_ = true;
+  Tunnel tunnel(
+      lane_.loop, connection_.socket, tries_.worker(),
+      {.idle_ms = lane_.options.stream_idle_timeout_ms,
+       .client_write_ms = lane_.options.client_write_timeout_ms,
+       .worker_write_ms = lane_.options.upstream_write_timeout_ms},
+      {.idle = &Exchange::OnWorkerIdle,
+       .client_stalled = &Exchange::OnClientStalled,
+       .worker_stalled = &Exchange::OnWorkerStalled,
+       .context = this});
+  relaying_ = true;
+  const Tunnel::End end = co_await tunnel.Run(client_head, connection_.in, tries_.in());
+  relaying_ = false;
+  deadline_.Disarm();
+
+  connection_.in.Clear();
+  tunnelled_in_ = tunnel.bytes_to_worker();
+  record_.bytes_out = tunnel.bytes_to_client();
+  record_.client_stalls = static_cast<uint32_t>(tunnel.client_stalls());
+  record_.worker_stalls += static_cast<uint32_t>(tunnel.worker_stalls());
+  if (end == Tunnel::End::kClientGone) Cancel(CancelReason::kClientGone);
+  if (end == Tunnel::End::kWorkerGone) {
+    worker_failed_ = true;
+    record_.end = ExchangeEnd::kWorkerGone;
+    record_.error = "worker_closed";
+  }
+  // A worker that breaks off may have been made to by what the client sent, so the breaker hears of good ends only.
+  if (end == Tunnel::End::kDone) tries_.AnswerEnded(ResponseEnd::kWhole);
+}
+
+// The client must not mistake a broken answer for a whole one: the framing is left open, and where the end of the
+// connection is the framing, the connection is reset.
+void Exchange::CutClient() {
+  connection_.keep = false;
+  if (lane_.options.sse_error_event && relay_ != nullptr && relay_->at_event_edge()) TellOfCut();
+  if (ends_with_connection_) {
+    connection_.socket.Abort();
+  } else {
+    connection_.socket.Close();
+  }
+}
+
+// One more event behind those that the worker sent. Neither [DONE] nor a last chunk follows, so whoever does not know
+// such events still sees that the stream broke off. What the socket does not take at once is not worth a wait.
+void Exchange::TellOfCut() {
+  const std::string_view code = !record_.error.empty() ? record_.error : CutBy(cancelled_);
+  if (code.empty()) return;
+  const std::string event =
+      "data: " + ErrorBody("The stream was cut before its end.", "server_error", code) + "\n\n";
+  std::string framed;
+  WriteChunkSize(event.size(), &framed);
+  framed.append(event).append("\r\n");
+  const iovec piece = Piece(framed);
+  connection_.socket.TryWrite({&piece, 1});
+}
+
+void Exchange::OnFirstBodyByte(void* context) {
+  auto* exchange = static_cast<Exchange*>(context);
+  exchange->record_.first_body_ns = exchange->lane_.clock.NowNanos();
+  if (exchange->record_.stream) exchange->tries_.ticket().FirstToken();
+}
+
+void Exchange::OnWorkerIdle(void* context) {
+  static_cast<Exchange*>(context)->Cancel(CancelReason::kIdleTimeout);
+}
+
+void Exchange::OnWorkerStalled(void* context) {
+  static_cast<Exchange*>(context)->Cancel(CancelReason::kSlowWorker);
+}
+
+void Exchange::OnClientStalled(void* context) {
+  static_cast<Exchange*>(context)->Cancel(CancelReason::kSlowClient);
+}
+
+void Exchange::OnTotalDeadline(void* context) {
+  static_cast<Exchange*>(context)->Cancel(CancelReason::kTotalTimeout);
+}
+
+void Exchange::WorkerDied() {
+  if (!client_has_bytes_) {
+    tries_.WorkerDied();
+  } else if (relaying_ && lane_.options.dead_worker_grace_ms == 0) {
+    Cancel(CancelReason::kWorkerDead);
+  } else if (relaying_) {
+    ArmDeadline(lane_.options.dead_worker_grace_ms, &Exchange::OnDeadWorkerGrace);
+  }
+}
+
+void Exchange::OnDeadWorkerGrace(void* context) {
+  static_cast<Exchange*>(context)->Cancel(CancelReason::kWorkerDead);
+}
+
+// ---- 11 FINISH
+
+void Exchange::Finish() {
+  deadline_.Disarm();
+  total_deadline_.Disarm();
+  connection_.socket.WatchReadable(nullptr, nullptr);
+  record_.end_ns = lane_.clock.NowNanos();
+
+  switch (cancelled_) {
+    case CancelReason::kNone:
+      break;
+    case CancelReason::kClientGone:
+      record_.end = ExchangeEnd::kClientGone;
+      break;
+    case CancelReason::kSlowClient:
+      record_.end = ExchangeEnd::kSlowClient;
+      break;
+    case CancelReason::kBodyFailed:
+      break;  // answered with its own status
+    case CancelReason::kIdleTimeout:
+    case CancelReason::kTotalTimeout:
+    case CancelReason::kSlowWorker:
+      record_.end = ExchangeEnd::kTimeout;
+      if (record_.error.empty()) record_.error = CutBy(cancelled_);
+      break;
+    case CancelReason::kWorkerDead:
+      worker_failed_ = true;
+      record_.end = ExchangeEnd::kWorkerGone;
+      record_.error = CutBy(cancelled_);
+      break;
+    case CancelReason::kShutdown:
+    case CancelReason::kDrained:
+      record_.end = ExchangeEnd::kDrain;
+      break;
+  }
+  if (!tries_.ticket().finished()) {
+    Outcome outcome{.status = record_.worker != nullptr && client_has_bytes_ ? record_.status : 0};
+    outcome.end = record_.end == ExchangeEnd::kClientGone || record_.end == ExchangeEnd::kSlowClient
+                      ? Outcome::End::kClientGone
+                  : worker_failed_ || record_.end == ExchangeEnd::kTimeout ? Outcome::End::kWorkerFailed
+                  : record_.attempts == 0                                  ? Outcome::End::kNotSent
+                                                                           : Outcome::End::kFinished;
+    if (record_.first_body_ns != 0) {
+      outcome.first_token_ms = static_cast<double>(record_.first_body_ns - record_.head_ns) / 1e6;
+    }
+    outcome.prompt_tokens = record_.prompt_tokens;
+    outcome.cached_tokens = record_.cached_tokens;
+    outcome.output_tokens = record_.completion_tokens;
+    tries_.ticket().Finish(outcome);
+  }
+  tries_.GiveBack(lease_reusable_);
+  seat_.Return();
+  if (restricted_client_.has_value()) lane_.gates.quarantine.Leave(*restricted_client_);
+
+  if (body_.has_value()) {
+    record_.bytes_in = body_->bytes() + tunnelled_in_;
+    if (!body_->complete()) connection_.keep = false;
+    body_->Release();
+    connection_.in.Append(ahead_);
+  }
+  if (!connection_.socket.is_open()) connection_.keep = false;
+  if (proxied_) lane_.recorder.in_flight.fetch_sub(1, std::memory_order_relaxed);
+  // A connection that ended before it said anything was no exchange.
+  if (record_.head_ns != 0 || record_.status != 0 || !record_.bad_request_rule.empty()) {
+    if (record_.wall_us == 0) record_.wall_us = UnixUs();  // the head was refused
+    record_.client = connection_.peer.address;
+    record_.request_id = std::move(request_id_.id);
+    lane_.recorder.Record(record_);
+    lane_.FlushLogSoon();
+  }
+}
+
+// ---- cancelling, and answers made here
+
+void Exchange::Cancel(CancelReason reason) {
+  if (cancelled_ != CancelReason::kNone) return;
+  cancelled_ = reason;
+  if (errand_ != nullptr) errand_->Cancel();
+  if (verdict_ != nullptr) KeyJudge::Waiter::Cancel(verdict_);
+  seat_.Leave();
+  tries_.Cancel();
+  const bool client_is_lost = reason == CancelReason::kClientGone || reason == CancelReason::kSlowClient;
+  const bool reading_head = head_ == nullptr && !client_has_bytes_;
+  if (client_is_lost && client_has_bytes_) {
+    connection_.socket.Abort();  // a proper end would let a part that it has yet to read pass for the whole
+  } else if (client_has_bytes_) {
+    CutClient();
+  } else if (client_is_lost || reading_head) {
+    connection_.socket.Close();
+  }
+  if (body_.has_value() && !body_->complete()) body_->Stop();
+}
+
+bool Exchange::OnLongErrand() const { return errand_ != nullptr && errand_->is_long(); }
+
+void Exchange::WatchClient() { connection_.socket.WatchReadable(&Exchange::OnClientReadable, this); }
+
+// While we work for it, a client may leave, or send its next requests; only reading tells which.
+void Exchange::OnClientReadable(void* context) {
+  auto* exchange = static_cast<Exchange*>(context);
+  std::array<char, 4096> bytes;
+  for (;;) {
+    const IoResult read = exchange->connection_.socket.TryRead(bytes);
+    if (read.would_block()) break;
+    if (read.eof && exchange->connection_.MayStillRead())
+      return;  // from now on only a write tells whether it left
+    if (!read.ok()) {
+      exchange->Cancel(CancelReason::kClientGone);
+      return;
+    }
+    exchange->ahead_.append(bytes.data(), static_cast<size_t>(read.bytes));
+    if (exchange->ahead_.size() >= kMaxPipelinedBytes)
+      return;  // it may wait; its leaving is then seen by a write
+  }
+  exchange->WatchClient();
+}
+
+void Exchange::ArmDeadline(int64_t ms, Timer::Callback callback) {
+  deadline_.Arm(lane_.loop.timers(), ms, callback, this);
+}
+
+Task<void> Exchange::ReplyCancelled() {
+  switch (cancelled_) {
+    case CancelReason::kBodyFailed:
+      return ReplyBodyFailed(body_end_);
+    case CancelReason::kTotalTimeout:
+      worker_failed_ = true;
+      return ReplyError(HttpError::kFirstByteTimeout);
+    case CancelReason::kShutdown:
+      return ReplyError(HttpError::kShuttingDown);
+    case CancelReason::kDrained:
+      return ReplyError(HttpError::kWorkerDrained);
+    default:
+      return ReplyNothing();
+  }
+}
+
+// The client is gone.
+Task<void> Exchange::ReplyNothing() {
+  connection_.keep = false;
+  co_return;
+}
+
+Task<void> Exchange::ReplyError(
+    HttpError error, std::string message, std::span<const HeaderField> extra, int status) {
+  const ErrorRow& row = ErrorOf(error);
+  record_.error = row.code;
+  const std::string body =
+      ErrorBody(message.empty() ? row.message : std::string_view(message), row.type, row.code);
+  const HeaderField retry_after{"Retry-After", "1"};
+  if (row.retry_after && extra.empty()) extra = {&retry_after, 1};
+  co_await Reply(status != 0 ? status : row.status, body, "application/json", extra);
+}
+
+Task<void> Exchange::Reply(
+    int status, std::string_view body, std::string_view content_type, std::span<const HeaderField> extra) {
+  if (request_id_.id.empty())
+    request_id_ = ChooseRequestId({}, {}, RouteOf(Route::kOther).id_prefix, lane_.ids);
+  if (lane_.draining || (head_ != nullptr && head_->minor_version == 0)) connection_.keep = false;
+  if (!RequestFullyRead()) {
+    connection_.keep = false;
+    connection_.linger = true;
+  }
+  record_.status = status;
+  std::vector<HeaderField> fields(extra.begin(), extra.end());
+  fields.insert(fields.end(), cors_fields_.begin(), cors_fields_.end());
+  std::string out;
+  WriteOwnResponse(
+      {.status = status,
+       .content_type = content_type,
+       .request_id = request_id_.id,
+       .extra = fields,
+       .body = body,
+       .close = !connection_.keep,
+       .to_head = head_ != nullptr && head_->method == "HEAD"},
+      &out);
+  client_has_bytes_ = true;
+  record_.bytes_out = body.size();
+  co_await WriteToClient(out);
+}
+
+Task<bool> Exchange::WriteToClient(std::string_view bytes) {
+  Socket& socket = connection_.socket;
+  while (!bytes.empty()) {
+    const iovec piece = Piece(bytes);
+    const IoResult write = socket.TryWrite({&piece, 1});
+    if (write.would_block()) {
+      ArmDeadline(lane_.options.client_write_timeout_ms, &Exchange::OnClientStalled);
+      const bool writable = co_await socket.Writable();
+      deadline_.Disarm();
+      if (!writable) co_return false;
+      continue;
+    }
+    if (write.error != 0) {
+      Cancel(CancelReason::kClientGone);
+      co_return false;
+    }
+    bytes.remove_prefix(static_cast<size_t>(write.bytes));
+  }
+  co_return true;
+}
+
+}  // namespace vllm_router

@@ -1,0 +1,184 @@
+// Exchange: one request and its answer, from the first byte of the head to the last byte relayed. Run() is the table
+// of contents; its numbered steps are those of docs/explanation/life_of_a_request.md.
+//
+//   1 HEAD  2 GATE  3 BODY  4 FIELDS  5 SEAT  6 SELECT  7 LEASE  8 SEND  9 AWAIT  10 RELAY  11 FINISH
+//                                             `--------- proxy/exchange/tries.h ---------´
+//
+// Whatever happens, it gets to FINISH: load is returned by the Ticket, the connection to the worker by its Lease, and
+// one record is written. Something that ends it early (the client leaves, a deadline passes, the server stops) calls
+// Cancel(), which closes what the exchange is waiting for; the coroutine wakes, sees why, and unwinds. One lane.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/header_field.h"
+#include "http/head_parser.h"
+#include "net/frame_pool.h"
+#include "net/socket.h"
+#include "net/task.h"
+#include "proxy/api/error_response.h"
+#include "proxy/api/request_id.h"
+#include "proxy/exchange/request_body.h"
+#include "proxy/exchange/tries.h"
+#include "proxy/exchange/upstream_parts.h"
+#include "proxy/security/key_validator.h"
+#include "proxy/telemetry/request_info.h"
+#include "proxy/thread/permit.h"
+#include "routing/request_view.h"
+
+namespace vllm_router {
+
+class Connection;
+struct AdminReply;
+class CancelScope;
+class Relay;
+struct Lane;
+
+enum class CancelReason : uint8_t {
+  kNone,
+  kClientGone,
+  kSlowClient,
+  kBodyFailed,  // the request body broke off while it was being streamed
+  kIdleTimeout,
+  kTotalTimeout,
+  kSlowWorker,  // took nothing of what a WebSocket client sent
+  kShutdown,
+  kDrained,     // its worker leaves, and gave it long enough
+  kWorkerDead,  // its worker was found dead, and what was under way had its grace
+};
+
+class Exchange {
+ public:
+  explicit Exchange(Connection& connection);
+  ~Exchange();
+  Exchange(const Exchange&) = delete;
+  Exchange& operator=(const Exchange&) = delete;
+  static void* operator new(size_t size) { return FramePool::Take(size); }
+  static void operator delete(void* exchange, size_t size) noexcept { FramePool::Give(exchange, size); }
+
+  // Afterwards connection.keep says whether another request may follow.
+  Task<void> Run();
+
+  // The first reason counts. Any time on the lane's thread.
+  void Cancel(CancelReason reason);
+
+  // Something of our own that may take minutes, which a server that stops does not wait for.
+  bool OnLongErrand() const;
+  bool IsAt(const Worker& worker) const { return record_.worker.get() == &worker; }
+  // The worker that it is at was found dead: a response that has begun gets a grace, any other attempt ends now.
+  void WorkerDied();
+
+ private:
+  // Where a step leads: on to the next one, or to FINISH because the exchange is over (answered or cut).
+  enum class Next : uint8_t { kOn, kFinish };
+
+  Task<Next> ReadHead();
+  Task<Next> PassGate();
+  Task<bool> RefuseCircle();
+  Task<bool> PassDoor();
+  Task<std::optional<HttpError>> AskJudge(KeyJudge& judge);
+  Task<bool> RefuseCrowd();
+  bool CountsInRateLimit() const;
+  Task<void> Refuse(HttpError error, int64_t retry_after_ns = 0);
+  uint64_t MostOwnBytes() const;
+  Task<void> AnswerHere();
+  Task<AdminReply> SendToAll(CancelScope& errand);
+  Task<Next> ReadBody();
+  void MakeKey();
+  Task<Next> CheckQuarantine();
+  bool MayNameResponse() const;
+  Task<Next> FindResponse();
+  static bool OnResponseBeginning(void* context, std::string_view data);
+  ClientSide Client() const;
+  bool IsRecorded() const;
+  bool NeedsBody() const;
+  void KeepPrompt(const RequestView& request);
+  Task<Next> TakeSeat();
+  Task<Next> WaitForRoom();
+  Task<Next> AfterWait(Permit::End end);
+  void WatchQueued();
+  static void OnClientEnded(void* context);
+  static bool MayHaveRoom(Lane& lane);
+  Task<Next> FindTokens();
+  void FindTokensLater();
+  Task<Next> Ask();  // SELECT, LEASE, SEND, AWAIT
+  Task<void> RelayAnswer();
+  Task<void> RelayWebSocket();
+  std::string HeadForClient(const ResponseHead& answer, BodyFraming framing);
+  void ForgetRequest();
+  void CutClient();
+  void TellOfCut();
+  void Finish();
+
+  // Answers made here.
+  Task<void> Reply(
+      int status, std::string_view body, std::string_view content_type = "application/json",
+      std::span<const HeaderField> extra = {});
+  Task<void> ReplyError(
+      HttpError error, std::string message = {}, std::span<const HeaderField> extra = {}, int status = 0);
+  Task<void> ReplyBodyFailed(RequestBody::End end);
+  Task<void> ReplyCancelled();
+  Task<void> ReplyNothing();
+  Task<bool> WriteToClient(std::string_view bytes);
+
+  void WatchClient();
+  void ArmDeadline(int64_t ms, Timer::Callback callback);
+  bool RequestFullyRead() const { return body_.has_value() && body_->complete(); }
+
+  // What sockets and timers call, with the exchange as context.
+  static void OnClientReadable(void* context);
+  static void OnClientTooSlow(void* context);
+  static void OnClientStalled(void* context);
+  static void OnBodyFailed(void* context, RequestBody::End end);
+  static void OnBodySent(void* context);
+  static void OnFirstBodyByte(void* context);
+  static void OnWorkerIdle(void* context);
+  static void OnWorkerStalled(void* context);
+  static void OnTotalDeadline(void* context);
+  static void OnDeadWorkerGrace(void* context);
+
+  Connection& connection_;
+  Lane& lane_;
+  std::unique_ptr<RequestHeadParser> head_parser_;
+  std::string path_;  // the request's, where dot segments had to be resolved
+  const RequestHead* head_ =
+      nullptr;  // null before HEAD, and in RELAY once the request is not needed any more
+  std::optional<RequestBody> body_;
+  bool stream_body_ = false;  // the body plan
+  RequestId request_id_;
+  std::string origin_;                    // of the page that asks, where a browser does
+  std::vector<HeaderField> cors_fields_;  // of the answer
+  std::string ahead_;                     // pipelined bytes that arrived meanwhile
+  bool client_too_slow_ = false;
+  bool proxied_ = false;  // counted in in_flight
+
+  Permit seat_;  // from SEAT to FINISH
+  RoutingKey key_;
+
+  std::shared_ptr<KeyJudge::Waiter> verdict_;  // that is being waited for
+  CancelScope* errand_ = nullptr;              // what a request of our own is waiting for
+
+  RequestBody::End body_end_ = RequestBody::End::kOk;
+  bool lease_reusable_ = false;
+  bool client_has_bytes_ = false;      // of an answer: no other answer is possible any more
+  bool ends_with_connection_ = false;  // the answer, at the client: its framing has no end of its own
+  bool worker_failed_ = false;
+  bool relaying_ = false;
+  uint64_t tunnelled_in_ = 0;                  // bytes that the client sent after the switch of protocols
+  std::optional<WorkerId> holder_;             // of the response that the request names
+  std::string beginning_;                      // of a response that will be named
+  std::optional<uint64_t> restricted_client_;  // whose one request this is
+  Relay* relay_ = nullptr;                     // of an event stream, while it runs
+
+  CancelReason cancelled_ = CancelReason::kNone;
+  Timer deadline_;        // of the step
+  Timer total_deadline_;  // of the answer
+  ExchangeRecord record_;
+  Tries tries_;
+};
+
+}  // namespace vllm_router

@@ -1,0 +1,169 @@
+#include "proxy/exchange/fan_out.h"
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <set>
+#include <utility>
+
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "proxy/api/error_response.h"
+#include "proxy/api/json_text.h"
+#include "proxy/client/hosts.h"
+#include "proxy/client/http_client.h"
+#include "proxy/exchange/upstream_parts.h"
+#include "proxy/thread/io_thread.h"
+
+namespace vllm_router {
+namespace json = boost::json;
+namespace {
+
+bool Did(const FanOutResponse& response) { return response.status >= 200 && response.status < 300; }
+
+std::string HeadFor(const Lane& lane, const WorkerUrl& url, const FanOutRequest& request) {
+  UpstreamHeadParts parts = PartsFor(lane, url, request.client);
+  if (request.head.framing != BodyFraming::kNone) parts.framing = BodyFraming::kLength;
+  parts.content_length = request.body.size();
+  std::string head;
+  WriteUpstreamHead(request.head, parts, &head);
+  return head;
+}
+
+Task<void> Ask(
+    Lane& lane, CancelScope& errand, const FanOutRequest& request, const WorkerUrl& url,
+    FanOutResponse& response) {
+  response.worker = url.base;
+  StatusOr<HttpResponse> fetched = co_await lane.http.Send(
+      &errand, url, HeadFor(lane, url, request), request.body, lane.options.request_timeout_ms);
+  if (!fetched.ok()) {
+    response.error = std::string(fetched.status().message());
+    co_return;
+  }
+  response.status = fetched->status;
+  response.body = std::move(fetched->body);
+  if (response.body.size() > kMaxFanOutResponseBytes) {
+    response.body.resize(kMaxFanOutResponseBytes);
+    response.body.shrink_to_fit();
+  }
+}
+
+void AppendMember(std::string_view name, std::string_view value, std::string* text) {
+  if (text->back() != '{') text->push_back(',');
+  AppendJsonQuoted(name, text);
+  text->append(":").append(value);
+}
+
+std::string Row(const FanOutResponse& response, bool is_json) {
+  std::string row = "{";
+  AppendMember("worker", JsonQuoted(response.worker), &row);
+  AppendMember("status", std::to_string(response.status), &row);
+  if (response.status == 0) {
+    AppendMember("error", JsonQuoted(response.error), &row);
+  } else {
+    AppendMember("body", is_json ? response.body : JsonQuoted(response.body), &row);
+  }
+  return row + "}";
+}
+
+// What all the objects say alike.
+json::object CommonMembers(const std::vector<json::value>& bodies) {
+  json::object common;
+  if (bodies.empty() || !bodies.front().is_object()) return common;
+  for (const json::key_value_pair& member : bodies.front().as_object()) {
+    const bool everywhere = std::ranges::all_of(bodies, [&member](const json::value& body) {
+      const json::value* other = body.is_object() ? body.as_object().if_contains(member.key()) : nullptr;
+      return other != nullptr && *other == member.value();
+    });
+    if (everywhere && member.key() != "workers") common.emplace(member.key(), member.value());
+  }
+  return common;
+}
+
+}  // namespace
+
+AdminReply MergeFanOut(const std::vector<FanOutResponse>& responses) {
+  const auto did = static_cast<size_t>(std::ranges::count_if(responses, Did));
+  const int first = responses.front().status;
+  const bool alike = std::ranges::all_of(responses, [first](const auto& one) { return one.status == first; });
+  AdminReply reply;
+  reply.status = did == responses.size() ? 200 : did != 0 ? 207 : alike && first / 100 == 4 ? first : 502;
+
+  std::vector<json::value> bodies;  // of those that said anything
+  std::string rows = "[";
+  for (const FanOutResponse& response : responses) {
+    boost::system::error_code error;
+    json::value body = response.status == 0 ? json::value() : json::parse(response.body, error);
+    const bool parsed = response.status != 0 && !error;
+    if (rows.size() > 1) rows.push_back(',');
+    rows.append(Row(response, parsed));
+    const bool counts = did == 0 ? response.status != 0 : Did(response);
+    if (counts) bodies.push_back(parsed ? std::move(body) : json::value());
+  }
+  rows.push_back(']');
+
+  json::object common = CommonMembers(bodies);
+  if (reply.status == 502) {
+    const ErrorRow& row = ErrorOf(HttpError::kFanOutFailed);
+    const std::string message = Concat(
+        "None of ", responses.size(), " workers did what was asked; `workers` says what each answered.");
+    common["error"] = json::parse(ErrorBody(message, row.type, row.code)).at("error");
+    reply.error_code = row.code;
+  }
+  reply.body = JsonText(common);
+  reply.body.pop_back();
+  AppendMember("workers", rows, &reply.body);
+  reply.body.push_back('}');
+  return reply;
+}
+
+namespace {
+
+// What the access log's one line has no place for.
+void LogMissed(const FanOutRequest& request, const std::vector<FanOutResponse>& responses) {
+  std::string missed;
+  size_t count = 0;
+  for (const FanOutResponse& response : responses) {
+    if (Did(response) || ++count > kMaxFanOutNames) continue;
+    const std::string why =
+        response.status != 0 ? Concat("status ", response.status) : Concat("no response: ", response.error);
+    missed.append(Concat(count > 1 ? ", " : "", response.worker, " (", why, ")"));
+  }
+  if (count == 0) return;
+  Log(LogLevel::kWarning,
+      Concat(
+          "request ", request.client.request_id, " to ", request.head.path, " was not done by ", count,
+          " of ", responses.size(), " workers: ", missed, count > kMaxFanOutNames ? " and others" : ""));
+}
+
+}  // namespace
+
+Task<AdminReply> FanOut(Lane& lane, CancelScope& errand, const FanOutRequest& request) {
+  const std::shared_ptr<const FleetView> fleet = lane.router->fleet();
+  const std::vector<uint32_t> hosts = HostsOf(*fleet);
+  if (hosts.empty()) {
+    const ErrorRow& row = ErrorOf(HttpError::kNoWorkers);
+    co_return AdminReply{
+        .status = row.status,
+        .body = ErrorBody("There are no workers to send it to.", row.type, row.code),
+        .error_code = row.code};
+  }
+  std::vector<FanOutResponse> responses(hosts.size());
+  co_await ForEach(hosts.size(), kMaxFanOutAtOnce, [&](size_t i) {
+    return Ask(lane, errand, request, fleet->worker(hosts[i]).url, responses[i]);
+  });
+
+  if (FanOutPaths::EmptiesCache(request.head.path)) {
+    std::set<std::string_view> emptied;
+    for (const FanOutResponse& response : responses) {
+      if (Did(response)) emptied.insert(response.worker);
+    }
+    for (const FleetView::Member& member : fleet->members()) {
+      if (emptied.contains(member.worker->url.base)) lane.router->ForgetCache(member.worker->id);
+    }
+  }
+  if (!errand.cancelled()) LogMissed(request, responses);
+  co_return MergeFanOut(responses);
+}
+
+}  // namespace vllm_router

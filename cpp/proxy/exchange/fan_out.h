@@ -1,0 +1,55 @@
+// FanOut: one request, sent to all workers at once (proxy/api/fan_out_paths.h says which requests), and their responses as one.
+//
+//   POST /flush_cache ──┬──> gpu-0   200 {"success": true}
+//                       ├──> gpu-1   200 {"success": true}
+//                       └──> gpu-2   the connection was refused
+//   207 {"success": true, "workers": [{"worker": "http://gpu-0:8000", "status": 200, "body": {"success": true}}, …,
+//        {"worker": "http://gpu-2:8000", "status": 0, "error": "the connection was refused"}]}
+//
+//   all did it (2xx)                   200
+//   some did                           207, and the rows say which did not
+//   none did, all with the same 4xx    that status: it is the request that is wrong, or no engine of this kind knows it
+//   none did                           502 `fan_out_failed`
+//
+// Fields in which all JSON bodies agree are in the merged body as well, so that a client that talks to one engine finds what
+// it looks for. All workers are asked, the unhealthy and the draining too, ranks of one host once: who missed a flush serves
+// stale entries when it is back. Nothing is sent twice. A client that leaves ends what has not been answered yet.
+//
+// Memory: the body once, and up to 64 KiB of each response. One lane.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "http/head.h"
+#include "net/task.h"
+#include "proxy/api/admin_reply.h"
+#include "proxy/exchange/upstream_parts.h"
+
+namespace vllm_router {
+
+class CancelScope;
+struct Lane;
+
+struct FanOutRequest {
+  const RequestHead& head;
+  std::string_view body;
+  ClientSide client;
+};
+
+Task<AdminReply> FanOut(Lane& lane, CancelScope& errand, const FanOutRequest& request);
+
+// What one worker said; `status` 0: nothing, and `error` says why.
+struct FanOutResponse {
+  std::string worker;
+  int status = 0;
+  std::string body;
+  std::string error;
+};
+
+// Pure.
+AdminReply MergeFanOut(const std::vector<FanOutResponse>& responses);
+
+}  // namespace vllm_router

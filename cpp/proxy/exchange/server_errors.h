@@ -1,0 +1,59 @@
+// ServerErrors: the 5xx responses that the attempts of one request met, until it is known whether the workers or the
+// request are to blame (worker/outlier_detector.h says by what rule).
+//
+//   attempt at A: 500   Hold(A)                  retry
+//   attempt at B: 200   ServedBy(B)              counts against A
+//          or    500   Hold(B), no retry, Ended   counts against none, since A and B agree
+//   attempt at A: 500   Hold(A), no retry, Ended  counts against A if it does worse than the fleet
+//   the client leaves   (destroyed)              says nothing
+//
+// It holds the breakers' passes meanwhile. Costs nothing until there is a 5xx. Belongs to one exchange.
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "proxy/thread/breaker_transitions.h"
+#include "worker/outlier_detector.h"
+#include "worker/worker.h"
+
+namespace vllm_router {
+
+struct Lane;
+
+class ServerErrors {
+ public:
+  explicit ServerErrors(Lane& lane) : lane_(lane) {}
+
+  // `worker` responded with a 5xx.
+  void Hold(std::shared_ptr<Worker> worker, BreakerPass pass);
+  // `worker` responded to the same request with what is neither 5xx nor a plea for time.
+  void ServedBy(const Worker& worker) {
+    if (!held_.empty()) CountAgainstAllBut(worker);
+  }
+  // There will be no further attempt.
+  void Ended() {
+    if (!held_.empty()) SettleAlone();
+  }
+  // A stream of `worker` that had begun well ended with an error of the server's (http/stream_tail.h): a 5xx that came too late
+  // for a second opinion. `pass` is settled.
+  void EndedInError(const std::shared_ptr<Worker>& worker, BreakerPass& pass);
+
+ private:
+  struct Held {
+    std::shared_ptr<Worker> worker;
+    BreakerPass pass;
+  };
+
+  void CountAgainstAllBut(const Worker& worker);
+  void SettleAlone();
+  bool DoesWorseThanFleet(Worker& worker) const;
+  void CountAgainst(
+      const std::shared_ptr<Worker>& worker, BreakerPass& pass, FailedAt at, std::string_view why);
+
+  Lane& lane_;
+  std::vector<Held> held_;
+};
+
+}  // namespace vllm_router

@@ -1,0 +1,104 @@
+#include "proxy/security/key_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/file_descriptor.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/text.h"
+
+namespace vllm_router {
+namespace {
+
+StatusOr<std::string> ReadFile(const std::string& path, std::string_view name) {
+  const auto failed = [&](int error) {
+    return absl::FailedPreconditionError(
+        Concat(name, " cannot be read: ", std::strerror(error), "; name a file that this process may read"));
+  };
+  // Not blocking, so that a named pipe without a writer does not hold us.
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file.is_open()) return failed(errno);
+  // One byte more than may be there, so that what is too long is found to be.
+  std::string text(kMaxKeyFileBytes + 1, '\0');
+  size_t size = 0;
+  int error = 0;
+  while (size < text.size()) {
+    const ssize_t read = ::read(*file, text.data() + size, text.size() - size);
+    if (read < 0 && errno == EINTR) continue;
+    if (read < 0) error = errno;
+    if (read <= 0) break;
+    size += static_cast<size_t>(read);
+  }
+  if (error != 0) return failed(error);
+  text.resize(size);
+  return text;
+}
+
+StatusOr<KeySet> ReadKeys(const std::string& path, std::string_view name) {
+  StatusOr<std::string> text = ReadFile(path, name);
+  if (!text.ok()) return text.status();
+  StatusOr<KeySet> keys = KeySet::Parse(*text, name);
+  ::explicit_bzero(text->data(), text->size());  // from here on there are digests only
+  return keys;
+}
+
+std::string Count(size_t keys) { return Concat(keys, keys == 1 ? " key" : " keys"); }
+
+}  // namespace
+
+StatusOr<std::unique_ptr<KeyFile>> KeyFile::Open(std::string flag, std::string path) {
+  std::string name = flag + " " + path;
+  const Stamp stamp = StampOf(path);
+  StatusOr<KeySet> keys = ReadKeys(path, name);
+  if (!keys.ok()) return keys.status();
+  Log(LogLevel::kInfo, Concat(name, ": ", Count(keys->size())));
+  return std::unique_ptr<KeyFile>(new KeyFile(std::move(name), std::move(path), *std::move(keys), stamp));
+}
+
+KeyFile::KeyFile(std::string name, std::string path, KeySet keys, const Stamp& stamp)
+    : name_(std::move(name)),
+      path_(std::move(path)),
+      keys_(std::make_shared<const KeySet>(std::move(keys))),
+      read_(stamp),
+      seen_(stamp) {}
+
+KeyFile::Stamp KeyFile::StampOf(const std::string& path) {
+  struct stat found {};
+  if (::stat(path.c_str(), &found) != 0) return {};
+  constexpr int64_t kNanos = 1'000'000'000;
+  return {
+      static_cast<int64_t>(found.st_dev), static_cast<int64_t>(found.st_ino), found.st_size,
+      found.st_mtim.tv_sec * kNanos + found.st_mtim.tv_nsec,
+      found.st_ctim.tv_sec * kNanos + found.st_ctim.tv_nsec};
+}
+
+bool KeyFile::Poll() {
+  const Stamp now = StampOf(path_);
+  const bool settled = now == std::exchange(seen_, now);
+  return now != read_ && settled && Take(now);
+}
+
+bool KeyFile::Reload() { return Take(StampOf(path_)); }
+
+bool KeyFile::Take(const Stamp& stamp) {
+  read_ = stamp;
+  const size_t before = keys_.Load()->size();
+  StatusOr<KeySet> keys = ReadKeys(path_, name_);
+  (keys.ok() ? reloads_done_ : reloads_failed_).Add();
+  if (!keys.ok()) {
+    Log(LogLevel::kError, Concat(
+                              std::string(keys.status().message()), ". What was read before stays in force (",
+                              Count(before), ")"));
+    return false;
+  }
+  Log(LogLevel::kInfo, Concat(name_, ": read again, ", Count(keys->size()), " (", before, " before)"));
+  keys_.Publish(std::make_shared<const KeySet>(*std::move(keys)));
+  return true;
+}
+
+}  // namespace vllm_router

@@ -1,0 +1,134 @@
+// KeyJudge: asks others whether a client's key is valid (--api-key-validation-urls): GET with the client's Authorization,
+// and 200 from any of them is a yes.
+//
+//   lane --Ask(key)--> remembered? ----------------------------------------> verdict
+//                          |no
+//                          v             one question per key, however many wait
+//                   control lane: [question]--URL after URL--> yes | no | unknown --posted to all who wait
+//
+// Which question is next, and whose requests may wait for one, is KeyQueue's affair: keys that were good before come first,
+// client addresses take turns, and a question that no client waits for any more is dropped, or abandoned if it is under way.
+//
+// Yes is remembered for as long as the flag says, No for some seconds, and Unknown (nobody could be reached, or none of
+// them said yes and not all said no) not at all: whoever brings that key is not served now, and asks again. Only
+// digests of keys are remembered.
+//
+// Remembered() and Ask() on any lane; what asks runs on the control lane. Cost of what is remembered: a digest, a lock
+// and a look into a table.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "hashing/sha256.h"
+#include "net/event_loop.h"
+#include "net/task.h"
+#include "proxy/security/key_queue.h"
+#include "worker/worker_url.h"
+
+namespace vllm_router {
+
+class CancelScope;
+class HttpClient;
+class Recorder;
+
+enum class KeyVerdict : uint8_t { kYes, kNo, kUnknown };
+
+// What is remembered. Thread-safe.
+class KeyVerdicts {
+ public:
+  KeyVerdicts(int64_t yes_nanos, int64_t no_nanos, size_t most_of_each);
+
+  void Remember(const Digest256& key, KeyVerdict verdict, int64_t now_nanos);
+  std::optional<KeyVerdict> Find(const Digest256& key, int64_t now_nanos) const;
+  // Whether the last verdict was a yes, though it may have expired.
+  bool WasYes(const Digest256& key) const;
+  size_t size() const;
+
+ private:
+  struct Hash {
+    size_t operator()(const Digest256& digest) const { return DigestWord(digest, 0); }
+  };
+  using Expiries = std::unordered_map<Digest256, int64_t, Hash>;  // in nanoseconds
+
+  const int64_t yes_nanos_;
+  const int64_t no_nanos_;
+  const size_t most_;
+  mutable std::mutex mutex_;  // leaf; guards both
+  Expiries yes_;              // apart from the others, so that invented keys drive no good one out
+  Expiries no_;
+};
+
+class KeyJudge {
+ public:
+  struct Options {
+    std::vector<std::string> urls;
+    int64_t remember_ms;
+    int64_t timeout_ms;  // per URL
+  };
+  // InvalidArgument names the URL.
+  static StatusOr<std::unique_ptr<KeyJudge>> Make(const Options& options);
+
+  // Of the control thread, before the threads run; both must outlive it.
+  void set_control(HttpClient* http, Recorder* recorder) {
+    http_ = http;
+    recorder_ = recorder;
+  }
+
+  // Nothing of it is left on the control lane.
+  bool ended() const { return working_ == 0; }
+
+  // A request that waits. Cancel() ends the wait, in a later turn of its lane's loop.
+  class Waiter : public KeyQueue::Waiter {
+   public:
+    // `address`: of the client.
+    Waiter(EventLoop& loop, KeyJudge& judge, std::string address)
+        : KeyQueue::Waiter(std::move(address)), loop_(loop), judge_(judge) {}
+    static void Cancel(const std::shared_ptr<Waiter>& waiter);
+
+   private:
+    friend class KeyJudge;
+    EventLoop& loop_;
+    KeyJudge& judge_;
+    Signal told_;
+    bool over_ = false;
+    KeyVerdict verdict_ = KeyVerdict::kUnknown;
+    std::shared_ptr<Waiter> queued_;  // itself, while the queue has it; of the control lane
+  };
+  Task<KeyVerdict> Ask(std::string key, std::shared_ptr<Waiter> waiter);
+
+ private:
+  struct Address {
+    WorkerUrl host;
+    std::string target;
+  };
+  explicit KeyJudge(const Options& options);
+  void Enquire(const Digest256& digest, std::string key, const std::shared_ptr<Waiter>& waiter);
+  void Leave(Waiter* waiter);
+  void ShowWaiting();
+  Task<void> Work();
+  Task<KeyVerdict> Judge(CancelScope& errand, std::string key);
+  static void Tell(const std::shared_ptr<Waiter>& waiter, KeyVerdict verdict);
+
+  const int64_t timeout_ms_;
+  std::vector<Address> addresses_;
+  KeyVerdicts verdicts_;
+  SteadyClock clock_;
+  HttpClient* http_ = nullptr;
+  Recorder* recorder_ = nullptr;
+
+  // Of the control lane.
+  KeyQueue queue_;
+  std::unordered_map<const KeyQueue::Validation*, CancelScope*> running_;
+  size_t working_ = 0;
+};
+
+}  // namespace vllm_router

@@ -1,0 +1,413 @@
+#include "proxy/server/server.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/dice.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "http/via.h"
+
+namespace vllm_router {
+namespace {
+
+constexpr int64_t kShutdownPollNanos = 5'000'000;
+// For a connection that is being made to get to whoever it was given to: the time of a round trip around the earth,
+// and a packet sent twice.
+constexpr int64_t kHandoverNanos = 1'000'000'000;
+constexpr int64_t kNextHandoverNanos = 20'000'000;
+constexpr int64_t kKeyPollMs = 1000;
+constexpr int64_t kCutNanos = 3'000'000'000;  // for cut exchanges to unwind and lingering connections to end
+
+// Raised as far as it goes; how many files may be open then.
+uint64_t RaiseFileLimit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return UINT64_MAX;
+  if (limit.rlim_cur == limit.rlim_max) return limit.rlim_cur;
+  const rlim_t before = std::exchange(limit.rlim_cur, limit.rlim_max);
+  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) return before;
+  Log(LogLevel::kDebug, "raised the limit of open files to " + std::to_string(limit.rlim_cur));
+  return limit.rlim_cur;
+}
+
+// A request under way needs two files, its client and its worker; without them it would only fail later. And clients must
+// leave as many as workers will need. Where files are few, half are for clients, a quarter for workers.
+ServerOptions Affordable(ServerOptions options) {
+  const uint64_t files = RaiseFileLimit();
+  const bool few = files <= 2 * kReservedFiles;
+  const uint64_t requests = std::max<uint64_t>(1, few ? files / 4 : (files - kReservedFiles) / 2);
+  if (options.max_concurrent_requests > requests) {
+    options.max_concurrent_requests = static_cast<uint32_t>(requests);
+    Log(LogLevel::kInfo,
+        "the limit of open files (" + std::to_string(files) + ") allows " + std::to_string(requests) +
+            " requests at once, less than --max-concurrent-requests; raise it, for instance by ulimit -n");
+  }
+  const uint64_t clients = few ? files / 2 : files - kReservedFiles - options.max_concurrent_requests;
+  if (options.max_connections == 0) {
+    options.max_connections = static_cast<uint32_t>(std::clamp<uint64_t>(clients, 1, UINT32_MAX));
+  }
+  return options;
+}
+
+// power_of_two asks workers for their loads unless told not to, as in the reference router.
+ServerOptions Completed(ServerOptions options, const Router& router) {
+  if (options.load_poll_interval_ms < 0) {
+    const bool polls = router.policy().name() == "power_of_two";
+    options.load_poll_interval_ms = polls ? options.worker_startup_check_ms : 0;
+  }
+  return options;
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<Server>> Server::Start(
+    std::shared_ptr<Router> router, const ServerOptions& options) {
+  ROUTER_RETURN_IF_ERROR(router->RequireAddresses());
+  DoorKeys keys{.admin_port = options.admin_port >= 0};
+  if (!options.client_api_key_file.empty()) {
+    StatusOr<std::unique_ptr<KeyFile>> file =
+        KeyFile::Open("--client-api-key-file", options.client_api_key_file);
+    if (!file.ok()) return file.status();
+    keys.clients = *std::move(file);
+  }
+  if (!options.admin_api_key_file.empty()) {
+    StatusOr<std::unique_ptr<KeyFile>> file =
+        KeyFile::Open("--admin-api-key-file", options.admin_api_key_file);
+    if (!file.ok()) return file.status();
+    keys.admins = *std::move(file);
+  }
+  if (!options.api_key_validation_urls.empty()) {
+    StatusOr<std::unique_ptr<KeyJudge>> judge = KeyJudge::Make(
+        {.urls = options.api_key_validation_urls,
+         .remember_ms = options.api_key_validation_cache_ms,
+         .timeout_ms = options.api_key_validation_timeout_ms});
+    if (!judge.ok()) return judge.status();
+    keys.judge = *std::move(judge);
+  }
+  StatusOr<std::unique_ptr<TlsFiles>> tls = TlsFiles::Open(options);
+  if (!tls.ok()) return tls.status();
+  std::unique_ptr<RecordLog> record_log;
+  if (!options.record_log.empty()) {
+    StatusOr<std::unique_ptr<RecordLog>> opened = RecordLog::Open(
+        {.path = options.record_log,
+         .salt_path = options.record_log_salt_file,
+         .block_size = router->options().policy.block_size});
+    if (!opened.ok()) return opened.status();
+    record_log = *std::move(opened);
+  }
+  std::unique_ptr<Server> server(new Server(
+      std::move(router), Affordable(options), std::move(keys), *std::move(tls), std::move(record_log)));
+  ROUTER_RETURN_IF_ERROR(server->Open());
+  server->Run();
+  return server;
+}
+
+Server::Server(
+    std::shared_ptr<Router> router, const ServerOptions& options, DoorKeys keys,
+    std::unique_ptr<TlsFiles> tls, std::unique_ptr<RecordLog> record_log)
+    : options_(Completed(options, *router)),
+      hop_name_(HopName(Dice::EntropySeed())),
+      router_(std::move(router)),
+      keys_(std::move(keys)),
+      tls_(std::move(tls)),
+      gates_(options_),
+      admin_(router_),
+      record_log_(std::move(record_log)) {
+  if (options.access_log) access_log_ = std::make_unique<LineWriter>(&LogAccess);
+  const Logs logs{.access = access_log_.get(), .records = record_log_.get()};
+  std::vector<const Recorder*> recorders;
+  for (uint32_t i = 0; i <= std::max(1u, options.threads); ++i) {
+    lanes_.push_back(std::make_unique<Lane>(options_, hop_name_, gates_, router_, keys_, *tls_, logs));
+    recorders.push_back(&lanes_.back()->recorder);
+  }
+  if (keys_.judge != nullptr) keys_.judge->set_control(&lanes_.back()->http, &lanes_.back()->recorder);
+  const ReloadedFiles files{keys_.clients.get(), keys_.admins.get(), tls_.get()};
+  metrics_ =
+      std::make_unique<Metrics>(router_, recorders, gates_, lanes_.back()->clock, record_log_.get(), files);
+  admin_.set_control(lanes_.back().get());
+  admin_.set_metrics(metrics_.get());
+  health_ = std::make_unique<HealthChecker>(*lanes_.back());
+  for (const std::unique_ptr<Lane>& lane : lanes_) {
+    lane->health = {
+        .suspect = [this](const std::shared_ptr<Worker>& worker) { health_->Suspect(worker); },
+        .recovered = [this](const std::shared_ptr<Worker>& worker) { health_->Recovered(worker); }};
+  }
+  admin_.set_health(health_.get());
+  health_->set_on_dead([this](const std::shared_ptr<const Worker>& worker) {
+    ForEachDataLane([worker](Lane& lane, Listener&) {
+      for (Connection* connection : lane.connections) connection->WorkerDied(*worker);
+    });
+  });
+  loads_ = std::make_unique<LoadPoller>(*lanes_.back());
+  cache_sizes_ = std::make_unique<CacheSizes>(*lanes_.back());
+  drainer_ = std::make_unique<Drainer>(*lanes_.back(), [this](const std::shared_ptr<const Worker>& worker) {
+    ForEachDataLane([worker](Lane& lane, Listener&) {
+      for (Connection* connection : lane.connections) connection->CutFrom(*worker);
+    });
+  });
+  admin_.set_drainer(drainer_.get());
+}
+
+Status Server::Open() {
+  port_ = options_.port;
+  for (size_t i = 0; i + 1 < lanes_.size(); ++i) {
+    Lane& lane = *lanes_[i];
+    StatusOr<std::unique_ptr<Listener>> listener = Listener::Open(
+        lane.loop, {.host = options_.host, .port = port_, .join = i > 0 || options_.reuse_port},
+        [this, &lane](Socket socket, Endpoint peer) {
+          if (!MakeRoom(lane, Door::kPublic)) return;
+          Connection::Serve(lane, std::move(socket), std::move(peer), Door::kPublic, admin_);
+        });
+    if (!listener.ok()) return listener.status();
+    listeners_.push_back(*std::move(listener));
+    port_ = listeners_.back()->port();
+  }
+  ROUTER_RETURN_IF_ERROR(OpenAside(options_.admin_host, options_.admin_port, Door::kAdmin, &admin_listener_));
+  return OpenAside(options_.prometheus_host, options_.prometheus_port, Door::kMetrics, &metrics_listener_);
+}
+
+// A port that the control lane serves, if there is to be one.
+Status Server::OpenAside(
+    const std::string& host, int32_t port, Door door, std::unique_ptr<Listener>* opened) {
+  if (port < 0) return absl::OkStatus();
+  Lane& lane = *lanes_.back();
+  StatusOr<std::unique_ptr<Listener>> listener = Listener::Open(
+      lane.loop, {.host = host, .port = static_cast<uint16_t>(port), .join = options_.reuse_port},
+      [this, &lane, door](Socket socket, Endpoint peer) {
+        if (!MakeRoom(lane, door)) return;
+        Connection::Serve(lane, std::move(socket), std::move(peer), door, admin_);
+      });
+  if (!listener.ok()) return listener.status();
+  *opened = *std::move(listener);
+  return absl::OkStatus();
+}
+
+void Server::Run() {
+  for (const std::unique_ptr<Listener>& listener : listeners_) listener->Start();
+  if (admin_listener_ != nullptr) admin_listener_->Start();
+  if (metrics_listener_ != nullptr) metrics_listener_->Start();
+  lanes_.back()->loop.Post([this] {
+    health_->Start();
+    loads_->Start();
+    cache_sizes_->Start();
+    if (has_keys()) {
+      key_timer_.Arm(lanes_.back()->loop.timers(), kKeyPollMs, &Server::OnKeyTimer, this);
+    }
+  });
+  running_ = lanes_.size();
+  for (const std::unique_ptr<Lane>& lane : lanes_) {
+    threads_.emplace_back([this, &lane = *lane] {
+      lane.loop.Run();
+      lane.recorder.Flush();
+      if (running_.fetch_sub(1) > 1) return;
+      if (access_log_ != nullptr) access_log_->Close();
+      if (record_log_ != nullptr) record_log_->writer().Close();
+      std::lock_guard lock(mutex_);
+      ended_ = true;
+      ended_signal_.notify_all();
+    });
+  }
+}
+
+Server::~Server() {
+  if (!threads_.empty()) {
+    Shutdown();
+    Shutdown();
+    Wait(-1);
+  }
+  for (std::thread& thread : threads_) thread.join();
+  key_timer_.Disarm();
+  admin_listener_.reset();
+  metrics_listener_.reset();
+  listeners_.clear();
+}
+
+std::optional<uint16_t> Server::metrics_port() const {
+  if (metrics_listener_ == nullptr) return std::nullopt;
+  return metrics_listener_->port();
+}
+
+std::optional<uint16_t> Server::admin_port() const {
+  if (admin_listener_ == nullptr) return std::nullopt;
+  return admin_listener_->port();
+}
+
+void Server::OnKeyTimer(void* server) {
+  auto* self = static_cast<Server*>(server);
+  for (KeyFile* file : {self->keys_.clients.get(), self->keys_.admins.get()}) {
+    if (file != nullptr) file->Poll();
+  }
+  self->key_timer_.Arm(self->lanes_.back()->loop.timers(), kKeyPollMs, &Server::OnKeyTimer, self);
+}
+
+void Server::Reload() {
+  if (record_log_ != nullptr) record_log_->Reopen();
+  lanes_.back()->loop.Post([this] {
+    for (KeyFile* file : {keys_.clients.get(), keys_.admins.get()}) {
+      if (file != nullptr) file->Reload();
+    }
+    if (tls_->any() && tls_->Reload()) Log(LogLevel::kInfo, "TLS: certificates and keys are read again");
+  });
+}
+
+bool Server::any_worker_answered() const { return !health_->checks() || health_->anybody_answered(); }
+
+// Whether a connection that `lane` has accepted may stay. At the limit it takes the place of an idle one: the longest idle
+// of its own lane, or, where that has none, of the lane that has most. The kernel deals connections out evenly, so the
+// longest idle one here is about as old as any; asking all lanes for the oldest would cost each newcomer a wait. Another
+// lane closes its connection in its next turn; should all of its idle ones have become busy by then, the limit is
+// exceeded by one until a connection ends.
+bool Server::MakeRoom(Lane& lane, Door door) {
+  const int64_t open =
+      OpenConnections() + lanes_.back()->recorder.client_connections.load(std::memory_order_relaxed);
+  const int64_t reserved = door == Door::kPublic ? 0 : kReservedAdminConnections;
+  if (open < options_.max_connections + reserved) return true;
+  if (Connection::CloseLongestIdle(lane)) return true;
+  Lane* most = lanes_.front().get();
+  for (const std::unique_ptr<Lane>& other : lanes_) {
+    if (other->idle.size() > most->idle.size()) most = other.get();
+  }
+  if (most != &lane && most->idle.Claim()) {
+    most->loop.Post([most] {
+      most->idle.EndClaim();
+      Connection::CloseLongestIdle(*most);
+    });
+    return true;
+  }
+  lane.recorder.connections_rejected.fetch_add(1, std::memory_order_relaxed);
+  return false;
+}
+
+int64_t Server::OpenConnections() const {
+  int64_t sum = 0;
+  for (size_t i = 0; i + 1 < lanes_.size(); ++i) {
+    sum += lanes_[i]->recorder.client_connections.load(std::memory_order_relaxed);
+  }
+  return sum;
+}
+
+bool Server::Wait(int64_t timeout_ms) {
+  std::unique_lock lock(mutex_);
+  if (timeout_ms < 0) {
+    ended_signal_.wait(lock, [this] { return ended_; });
+    return true;
+  }
+  return ended_signal_.wait_for(lock, std::chrono::milliseconds(timeout_ms), [this] { return ended_; });
+}
+
+void Server::Shutdown() {
+  if (shutting_down_.exchange(true)) {
+    cut_now_.store(true);
+    return;
+  }
+  lanes_.back()->loop.Post([this] { Spawn(ShutDown()); });
+}
+
+void Server::ForEachDataLane(const std::function<void(Lane&, Listener&)>& action) {
+  for (size_t i = 0; i + 1 < lanes_.size(); ++i) {
+    lanes_[i]->loop.Post(
+        [action, lane = lanes_[i].get(), listener = listeners_[i].get()] { action(*lane, *listener); });
+  }
+}
+
+// Waits until `done`, the time is over, or a second Shutdown() wants it now.
+Task<void> Server::WaitUntil(std::function<bool()> done, int64_t nanos, bool may_hurry) {
+  Delay delay(lanes_.back()->loop);
+  const int64_t end = lanes_.back()->clock.NowNanos() + nanos;
+  while (!done() && lanes_.back()->clock.NowNanos() < end && !(may_hurry && cut_now_.load())) {
+    co_await delay.For(kShutdownPollNanos);
+  }
+}
+
+// Whether another process listens, too, and has the new connections from now on.
+bool Server::YieldPort(size_t ours) { return listeners_.front()->YieldPort(ours); }
+
+Task<void> Server::ShutDown() {
+  Lane& control = *lanes_.back();
+  // Not ready any more, but still accepting: load balancers need time to hear of it.
+  admin_.set_draining();
+  const auto wait = [this](int64_t nanos) { return WaitUntil([] { return false; }, nanos, true); };
+  const int64_t settle = options_.shutdown_settle_ms * 1'000'000;
+  bool relieved = YieldPort(listeners_.size());
+  const int64_t first_wait = relieved ? std::max(settle, kHandoverNanos) : settle;
+  co_await wait(first_wait);
+  if (!relieved && settle > 0) {
+    relieved = YieldPort(listeners_.size());
+    if (relieved) co_await wait(kHandoverNanos);
+  }
+
+  // No new connections; those that rest are closed, those that work close after their answer. Where there is a
+  // successor, one port after the other, since what the next is given meanwhile has to be accepted.
+  for (size_t i = listeners_.size(); i-- > 0;) {
+    if (relieved && i + 1 < listeners_.size()) {
+      YieldPort(i + 1);
+      co_await wait(kNextHandoverNanos);
+    }
+    Lane& lane = *lanes_[i];
+    lane.loop.Post([&lane, listener = listeners_[i].get()] {
+      listener->Stop();
+      lane.draining = true;
+      for (Connection* connection : lane.connections) connection->Drain(false);
+      lane.stopped_listening.store(true);
+    });
+    const auto stopped = [&lane] { return lane.stopped_listening.load(); };
+    if (relieved) co_await WaitUntil(stopped, kCutNanos, false);
+  }
+  const auto all_closed = [this] {
+    for (size_t i = 0; i + 1 < lanes_.size(); ++i) {
+      if (!lanes_[i]->stopped_listening.load()) return false;
+    }
+    return OpenConnections() == 0;
+  };
+  co_await WaitUntil(all_closed, options_.shutdown_grace_ms * 1'000'000, true);
+
+  if (!all_closed()) {
+    for (size_t i = 0; i + 1 < lanes_.size(); ++i) {
+      cut_ += static_cast<uint64_t>(std::max<int64_t>(0, lanes_[i]->recorder.in_flight.load()));
+    }
+    if (cut_ > 0) {
+      Log(LogLevel::kWarning,
+          "shutting down: " + std::to_string(cut_) + (cut_ == 1 ? " exchange is cut" : " exchanges are cut"));
+    }
+    ForEachDataLane([](Lane& lane, Listener&) {
+      for (Connection* connection : lane.connections) connection->Drain(true);
+      lane.http.Stop();
+    });
+    co_await WaitUntil(all_closed, kCutNanos, false);
+  }
+
+  ForEachDataLane([](Lane& lane, Listener&) { lane.http.Stop(); });
+  const auto none_in_background = [this] {
+    return std::ranges::all_of(
+        lanes_, [](const auto& lane) { return lane->tokenizer.background_calls() == 0; });
+  };
+  co_await WaitUntil(none_in_background, kCutNanos, false);
+
+  // The control lane's own affairs, and then the loops.
+  key_timer_.Disarm();
+  health_->Stop();
+  loads_->Stop();
+  cache_sizes_->Stop();
+  drainer_->Stop();
+  if (admin_listener_ != nullptr) admin_listener_->Stop();
+  if (metrics_listener_ != nullptr) metrics_listener_->Stop();
+  control.draining = true;
+  for (Connection* connection : control.connections) connection->Drain(true);
+  control.http.Stop();
+  co_await WaitUntil(
+      [&control, this] {
+        return control.connections.empty() && health_->ended() && loads_->ended() && cache_sizes_->ended() &&
+               drainer_->ended() && admin_.ended() && (keys_.judge == nullptr || keys_.judge->ended());
+      },
+      kCutNanos, false);
+  for (const std::unique_ptr<Lane>& lane : lanes_) {
+    lane->loop.Post([&lane = *lane] {
+      lane.upstreams.CloseAll();
+      lane.loop.Stop();
+    });
+  }
+}
+
+}  // namespace vllm_router

@@ -1,0 +1,111 @@
+// Server: the router with sockets. N lanes serve clients; one more thread, the control lane, serves metrics, checks
+// the workers' health and carries out shutdown.
+//
+//   StatusOr<std::unique_ptr<Server>> server = Server::Start(router, {.port = 0});
+//   … (*server)->port() …
+//   (*server)->Shutdown();            // SIGTERM: settle, stop accepting, finish what is in flight, then cut
+//   int cut = (*server)->Wait();      // exchanges that had to be cut
+//
+// Start() returns when every port is open. All methods from any thread. Destruction cuts whatever is left.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/status.h"
+#include "net/listener.h"
+#include "proxy/admin/admin.h"
+#include "proxy/admin/metrics.h"
+#include "proxy/api/server_options.h"
+#include "proxy/client/tls_files.h"
+#include "proxy/control/cache_capacity_poller.h"
+#include "proxy/control/drainer.h"
+#include "proxy/control/health_checker.h"
+#include "proxy/control/load_poller.h"
+#include "proxy/exchange/connection.h"
+#include "proxy/telemetry/traffic_log.h"
+#include "proxy/thread/io_thread.h"
+
+namespace vllm_router {
+
+class Server {
+ public:
+  static StatusOr<std::unique_ptr<Server>> Start(
+      std::shared_ptr<Router> router, const ServerOptions& options);
+  ~Server();
+
+  uint16_t port() const { return port_; }
+  std::optional<uint16_t> metrics_port() const;
+  std::optional<uint16_t> admin_port() const;
+  const ServerOptions& options() const { return options_; }
+  // Since the start, a health check; true when there are none to make.
+  bool any_worker_answered() const;
+  std::string MetricsText() const { return metrics_->Text(); }
+
+  // Reads the files of keys again, as it does by itself when they change, and those of TLS, and opens the record log
+  // again. The log tells what came of it.
+  void Reload();
+  bool has_something_to_reload() const { return has_keys() || tls_->any() || record_log_ != nullptr; }
+
+  // Begins a graceful stop; the second call cuts what is still in flight.
+  void Shutdown();
+  // True when everything has ended; false after `timeout_ms` (negative: no limit).
+  bool Wait(int64_t timeout_ms);
+  // Exchanges that the end of the grace period cut. REQUIRES: Wait() returned true.
+  uint64_t exchanges_cut() const { return cut_; }
+
+ private:
+  Server(
+      std::shared_ptr<Router> router, const ServerOptions& options, DoorKeys keys,
+      std::unique_ptr<TlsFiles> tls, std::unique_ptr<RecordLog> record_log);
+  bool has_keys() const { return keys_.clients != nullptr || keys_.admins != nullptr; }
+  Status Open();
+  Status OpenAside(const std::string& host, int32_t port, Door door, std::unique_ptr<Listener>* opened);
+  void Run();
+  static void OnKeyTimer(void* server);
+  Task<void> ShutDown();
+  bool YieldPort(size_t ours);
+  Task<void> WaitUntil(std::function<bool()> done, int64_t nanos, bool may_hurry);
+  void ForEachDataLane(const std::function<void(Lane&, Listener&)>& action);  // on each lane's thread
+  int64_t OpenConnections() const;                                            // of the data lanes
+  bool MakeRoom(Lane& lane, Door door);
+
+  const ServerOptions options_;
+  const std::string hop_name_;  // in Via, of this server alone
+  const std::shared_ptr<Router> router_;
+  const DoorKeys keys_;
+  const std::unique_ptr<TlsFiles> tls_;
+  Gates gates_;
+  Admin admin_;
+  const std::unique_ptr<RecordLog> record_log_;  // null: nobody wants it
+  std::unique_ptr<LineWriter> access_log_;       // likewise
+  std::vector<std::unique_ptr<Lane>> lanes_;     // the last one is the control lane
+  std::vector<std::unique_ptr<Listener>> listeners_;
+  std::unique_ptr<Listener> admin_listener_;
+  std::unique_ptr<Listener> metrics_listener_;
+  std::unique_ptr<Metrics> metrics_;
+  std::unique_ptr<HealthChecker> health_;
+  std::unique_ptr<LoadPoller> loads_;
+  std::unique_ptr<CacheSizes> cache_sizes_;
+  std::unique_ptr<Drainer> drainer_;
+  Timer key_timer_;  // of the control lane
+  std::vector<std::thread> threads_;
+  uint16_t port_ = 0;
+
+  std::atomic<size_t> running_{0};  // threads
+  std::atomic<bool> shutting_down_{false};
+  std::atomic<bool> cut_now_{false};
+  std::atomic<uint64_t> cut_{0};
+  std::mutex mutex_;  // guards ended_
+  std::condition_variable ended_signal_;
+  bool ended_ = false;
+};
+
+}  // namespace vllm_router

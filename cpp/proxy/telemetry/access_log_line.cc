@@ -1,0 +1,267 @@
+#include "proxy/telemetry/access_log_line.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <ctime>
+#include <optional>
+
+#include "base/limits.h"
+#include "base/text.h"
+
+namespace vllm_router {
+namespace {
+
+// A line is composed on the stack and appended at once: whether there is room for it is decided here, for good, and
+// not asked again for each of its hundred pieces.
+constexpr size_t kMostTexts = 6;         // request_id, client, method, path, model, worker
+constexpr size_t kMostEscapedBytes = 6;  // \u00NN for one byte
+constexpr size_t kMostWordBytes = 64;    // of our own words; far more than any has
+constexpr size_t kMostFields = 33;
+constexpr size_t kMostFieldBytes = 24 + kMostWordBytes;  // its name, and a number or a word
+constexpr size_t kMostLineBytes =
+    kMostTexts * kMaxLoggedTextBytes * kMostEscapedBytes + kMostFields * kMostFieldBytes;
+
+// The beginning of `text`, not ending inside a character.
+std::string_view Shortened(std::string_view text) {
+  if (text.size() <= kMaxLoggedTextBytes) return text;
+  size_t end = kMaxLoggedTextBytes;
+  while (end > kMaxLoggedTextBytes - 4 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
+  return text.substr(0, end);
+}
+
+class Composer {
+ public:
+  std::string_view line() const { return {line_, static_cast<size_t>(at_ - line_)}; }
+
+  void Put(char c) { *at_++ = c; }
+  void Put(std::string_view bytes) {
+    std::memcpy(at_, bytes.data(), bytes.size());
+    at_ += bytes.size();
+  }
+  void Word(std::string_view word) { Put(word.substr(0, kMostWordBytes)); }
+  void Number(uint64_t value) { at_ = std::to_chars(at_, at_ + 20, value).ptr; }
+
+  // Nanoseconds as milliseconds with three decimals. Rounded down, so that parts never add up to more than the whole.
+  void Ms(int64_t nanos) {
+    const uint64_t micros = static_cast<uint64_t>(std::max<int64_t>(0, nanos)) / 1000;
+    Number(micros / 1000);
+    const auto rest = static_cast<unsigned>(micros % 1000);
+    Put('.');
+    Put(static_cast<char>('0' + rest / 100));
+    Put(static_cast<char>('0' + rest / 10 % 10));
+    Put(static_cast<char>('0' + rest % 10));
+  }
+
+  // A text of a client as a JSON string.
+  void Quoted(std::string_view text) {
+    text = Shortened(text);
+    if (std::all_of(text.begin(), text.end(), [](char c) { return c >= 0x20 && c != '"' && c != '\\'; })) {
+      Put('"');
+      Put(text);
+      Put('"');
+    } else {
+      Put(JsonQuoted(text));
+    }
+  }
+
+  // The same in a line of text: what is not printable ASCII, and what would end a quoted text, as \xNN.
+  void Plain(std::string_view text) {
+    constexpr char kDigits[] = "0123456789abcdef";
+    for (const char c : Shortened(text)) {
+      const auto byte = static_cast<unsigned char>(c);
+      if (byte > 0x20 && byte < 0x7f && c != '"' && c != '\\') {
+        Put(c);
+      } else {
+        Put("\\x");
+        Put(kDigits[byte >> 4]);
+        Put(kDigits[byte & 15]);
+      }
+    }
+  }
+
+ private:
+  char line_[kMostLineBytes];
+  char* at_ = line_;
+};
+
+// Writes the members of an object. `name` comes with what stands around it: ,"name":
+class JsonLine {
+ public:
+  explicit JsonLine(Composer* out) : out_(out) {}
+
+  void Text(std::string_view name, std::string_view text) {
+    if (text.empty()) return;
+    out_->Put(name);
+    out_->Quoted(text);
+  }
+  // For our own words, which need no escapes.
+  void Word(std::string_view name, std::string_view word) {
+    if (word.empty()) return;
+    out_->Put(name);
+    out_->Put('"');
+    out_->Word(word);
+    out_->Put('"');
+  }
+  void Number(std::string_view name, uint64_t value) {
+    out_->Put(name);
+    out_->Number(value);
+  }
+  void Number(std::string_view name, const std::optional<uint64_t>& value) {
+    if (value.has_value()) Number(name, *value);
+  }
+  void True(std::string_view name, bool value) {
+    if (!value) return;
+    out_->Put(name);
+    out_->Put("true");
+  }
+  // Left out when one of the two steps was not reached.
+  void Ms(std::string_view name, int64_t from_ns, int64_t to_ns) {
+    if (from_ns == 0 || to_ns == 0) return;
+    out_->Put(name);
+    out_->Ms(to_ns - from_ns);
+  }
+
+ private:
+  Composer* const out_;
+};
+
+}  // namespace
+
+// "2026-11-21T10:50:37.123", or with a blank between day and time.
+std::string_view AccessLine::Time(int64_t wall_us, char separator) {
+  constexpr size_t kToSeconds = 19;
+  constexpr size_t kSeparator = 10;
+  const int64_t second = wall_us / 1'000'000;
+  if (second != second_) {
+    const std::time_t time = static_cast<std::time_t>(second);
+    std::tm utc{};
+    gmtime_r(&time, &utc);
+    std::strftime(time_, sizeof time_, "%Y-%m-%dT%H:%M:%S", &utc);
+    second_ = second;
+  }
+  const auto ms = static_cast<unsigned>(wall_us / 1000 % 1000);
+  time_[kSeparator] = separator;
+  time_[kToSeconds] = '.';
+  time_[kToSeconds + 1] = static_cast<char>('0' + ms / 100);
+  time_[kToSeconds + 2] = static_cast<char>('0' + ms / 10 % 10);
+  time_[kToSeconds + 3] = static_cast<char>('0' + ms % 10);
+  time_[kToSeconds + 4] = '\0';
+  return {time_, kToSeconds + 4};
+}
+
+void AccessLine::AppendJson(const ExchangeRecord& record, uint64_t number, std::string* out) {
+  Composer composer;
+  composer.Put(R"({"ts":")");
+  composer.Put(Time(record.wall_us, 'T'));
+  composer.Put("Z\"");
+  JsonLine line(&composer);
+  line.Number(R"(,"seq":)", number);
+  line.Text(R"(,"request_id":)", record.request_id);
+  line.Text(R"(,"client":)", record.client);
+  line.Text(R"(,"method":)", record.method);
+  line.Text(R"(,"path":)", record.path);
+  line.Word(R"(,"route":)", RouteOf(record.route).label);
+  line.Text(R"(,"model":)", record.model);
+  line.True(R"(,"stream":)", record.stream);
+  if (record.status != 0) line.Number(R"(,"status":)", static_cast<uint64_t>(record.status));
+  line.Word(R"(,"end":)", ExchangeEndName(record.end));
+  line.Word(R"(,"error":)", record.error);
+  line.Word(R"(,"rule":)", record.bad_request_rule);
+  if (record.decision.has_value()) {
+    line.Word(R"(,"policy":)", policy_);
+    line.Word(R"(,"reason":)", ReasonName(record.decision->reason));
+  }
+  if (record.worker != nullptr) {
+    line.Text(R"(,"worker":)", record.worker->url.url);
+    if (record.worker->url.rank.has_value())
+      line.Number(R"(,"dp_rank":)", uint64_t{*record.worker->url.rank});
+    line.Number(R"(,"attempts":)", uint64_t{record.attempts});
+    if (record.retries != 0) line.Number(R"(,"retries":)", uint64_t{record.retries});
+    line.True(R"(,"reused":)", record.reused);
+    line.True(R"(,"stale_retry":)", record.stale_retry);
+  }
+  line.Ms(R"(,"body_ms":)", record.head_ns, record.body_ns);
+  if (record.queue_ns != 0) line.Ms(R"(,"queue_ms":)", record.head_ns, record.head_ns + record.queue_ns);
+  if (record.chosen_ns != 0) {
+    line.Number(
+        R"(,"decision_us":)",
+        static_cast<uint64_t>(std::max<int64_t>(0, record.chosen_ns - record.body_ns - record.queue_ns)) /
+            1000);
+  }
+  line.Ms(R"(,"connect_ms":)", record.chosen_ns, record.connected_ns);
+  line.Ms(R"(,"head_ms":)", record.sent_ns, record.answered_ns);
+  line.Ms(R"(,"ttft_ms":)", record.head_ns, record.first_body_ns);
+  line.Ms(R"(,"total_ms":)", record.head_ns, record.end_ns);
+  line.Number(R"(,"bytes_in":)", record.bytes_in);
+  line.Number(R"(,"bytes_out":)", record.bytes_out);
+  line.Number(R"(,"prompt_tokens":)", record.prompt_tokens);
+  line.Number(R"(,"completion_tokens":)", record.completion_tokens);
+  line.Number(R"(,"cached_tokens":)", record.cached_tokens);
+  if (record.decision.has_value() && record.decision->unit != MatchUnit::kNone) {
+    line.Number(R"(,"matched":)", record.decision->matched);
+    line.Number(R"(,"match_total":)", record.decision->total);
+  }
+  composer.Put("}\n");
+  out->append(composer.line());
+}
+
+void AccessLine::AppendText(const ExchangeRecord& record, uint64_t number, std::string* out) {
+  Composer line;
+  const auto word = [&line](std::string_view name, std::string_view value) {
+    if (value.empty()) return;
+    line.Put(name);
+    line.Word(value);
+  };
+  const auto plain = [&line](std::string_view name, std::string_view value) {
+    if (value.empty()) return;
+    line.Put(name);
+    line.Plain(value);
+  };
+  const auto ms = [&line](std::string_view name, int64_t from_ns, int64_t to_ns) {
+    if (from_ns == 0 || to_ns == 0) return;
+    line.Put(name);
+    line.Ms(to_ns - from_ns);
+    line.Put("ms");
+  };
+  line.Put(Time(record.wall_us, ' '));
+  line.Put(' ');
+  line.Plain(record.client.empty() ? std::string_view("-") : record.client);
+  line.Put(" \"");
+  if (record.method.empty()) {
+    line.Put('-');
+  } else {
+    line.Plain(record.method);
+    line.Put(' ');
+    line.Plain(record.path);
+  }
+  line.Put("\" ");
+  if (record.status == 0) {
+    line.Put('-');
+  } else {
+    line.Number(static_cast<uint64_t>(record.status));
+  }
+  line.Put(' ');
+  line.Word(ExchangeEndName(record.end));
+  word(" error=", record.error);
+  word(" rule=", record.bad_request_rule);
+  if (record.worker != nullptr) plain(" worker=", record.worker->url.url);
+  if (record.decision.has_value()) word(" reason=", ReasonName(record.decision->reason));
+  if (record.retries != 0) {
+    line.Put(" retries=");
+    line.Number(record.retries);
+  }
+  ms(" ttft=", record.head_ns, record.first_body_ns);
+  ms(" total=", record.head_ns, record.end_ns);
+  line.Put(" in=");
+  line.Number(record.bytes_in);
+  line.Put(" out=");
+  line.Number(record.bytes_out);
+  line.Put(" seq=");
+  line.Number(number);
+  plain(" id=", record.request_id);
+  line.Put('\n');
+  out->append(line.line());
+}
+
+}  // namespace vllm_router

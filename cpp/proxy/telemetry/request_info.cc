@@ -1,0 +1,11 @@
+#include "proxy/telemetry/request_info.h"
+
+namespace vllm_router {
+
+std::string_view ExchangeEndName(ExchangeEnd end) {
+  constexpr std::string_view kNames[kExchangeEndCount] = {
+      "done", "no_done", "client_gone", "slow_client", "worker_gone", "worker_error", "timeout", "drain"};
+  return kNames[static_cast<size_t>(end)];
+}
+
+}  // namespace vllm_router

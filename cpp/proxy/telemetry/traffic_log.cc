@@ -1,0 +1,150 @@
+#include "proxy/telemetry/traffic_log.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "proxy/telemetry/traffic_log_line.h"
+#include "proxy/telemetry/traffic_log_salt.h"
+
+namespace vllm_router {
+namespace {
+
+uint64_t CountLines(std::string_view text) {
+  return static_cast<uint64_t>(std::count(text.begin(), text.end(), '\n'));
+}
+
+// Opened without waiting for the other end of a pipe, written with waiting.
+int OpenToAppend(const std::string& path) {
+  const int descriptor =
+      ::open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0640);
+  if (descriptor >= 0) ::fcntl(descriptor, F_SETFL, O_APPEND);
+  return descriptor;
+}
+
+// Whether the last line has no end: whoever wrote it was stopped in the middle.
+bool EndsInsideALine(int descriptor) {
+  struct stat found {};
+  char last = '\n';
+  return ::fstat(descriptor, &found) == 0 && S_ISREG(found.st_mode) && found.st_size > 0 &&
+         ::pread(descriptor, &last, 1, found.st_size - 1) == 1 && last != '\n';
+}
+
+}  // namespace
+
+// Made and opened by one thread, written by another; the counts are anybody's.
+class RecordLog::File {
+ public:
+  File(std::string path, std::string head) : path_(std::move(path)), head_(std::move(head)) {}
+  ~File() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+
+  Status Open() {
+    const int descriptor = OpenToAppend(path_);
+    if (descriptor < 0) return Failed(errno);
+    if (descriptor_ >= 0) ::close(descriptor_);
+    descriptor_ = descriptor;
+    first_ = EndsInsideALine(descriptor) ? "\n" + head_ : head_;
+    return WriteFirst() ? absl::OkStatus() : Failed(errno);
+  }
+
+  void Write(std::string_view lines) {
+    if (reopen_.exchange(false)) {
+      // The old file is better than none.
+      if (const Status opened = Open(); !opened.ok()) Log(LogLevel::kError, std::string(opened.message()));
+    }
+    size_t done = 0;
+    if (WriteFirst()) done = WriteAll(lines);
+    const uint64_t lost = CountLines(lines.substr(done));
+    written_.fetch_add(CountLines(lines) - lost, std::memory_order_relaxed);
+    lost_.fetch_add(lost, std::memory_order_relaxed);
+    // What was cut off ends where the next line begins.
+    if (done > 0 && lines[done - 1] != '\n') first_ = "\n";
+    Tell(lost);
+  }
+
+  void Reopen() { reopen_.store(true); }
+  uint64_t written() const { return written_.load(std::memory_order_relaxed); }
+  uint64_t lost() const { return lost_.load(std::memory_order_relaxed); }
+
+ private:
+  // How many of the bytes; errno says why not all.
+  size_t WriteAll(std::string_view bytes) const {
+    size_t done = 0;
+    while (done < bytes.size()) {
+      const ssize_t written = ::write(descriptor_, bytes.data() + done, bytes.size() - done);
+      if (written < 0 && errno == EINTR) continue;
+      if (written <= 0) break;
+      done += static_cast<size_t>(written);
+    }
+    return done;
+  }
+
+  // What has to stand before the next line, if anything.
+  bool WriteFirst() {
+    first_.erase(0, WriteAll(first_));
+    return first_.empty();
+  }
+
+  Status Failed(int error) const {
+    return absl::FailedPreconditionError(Concat(
+        "--record-log ", path_, " cannot be written: ", std::strerror(error),
+        "; name a file that this process may write, on a disk with room"));
+  }
+
+  // Once when it begins and once when it is over.
+  void Tell(uint64_t lost) {
+    if (lost > 0 && lost_in_a_row_ == 0) {
+      Log(LogLevel::kError, Concat(std::string(Failed(errno).message()), ". Requests go on unrecorded"));
+    } else if (lost == 0 && lost_in_a_row_ > 0) {
+      Log(LogLevel::kWarning,
+          Concat("--record-log ", path_, " is written again; ", lost_in_a_row_, " requests are not in it"));
+    }
+    lost_in_a_row_ = lost == 0 ? 0 : lost_in_a_row_ + lost;
+  }
+
+  const std::string path_;
+  const std::string head_;
+  int descriptor_ = -1;
+  std::string first_;
+  uint64_t lost_in_a_row_ = 0;
+  std::atomic<bool> reopen_{false};
+  std::atomic<uint64_t> written_{0};
+  std::atomic<uint64_t> lost_{0};
+};
+
+StatusOr<std::unique_ptr<RecordLog>> RecordLog::Open(const RecordLogOptions& options) {
+  const StatusOr<KeyedHash::Key> key =
+      options.salt_path.empty() ? DrawSalt() : ReadOrMakeSalt(options.salt_path);
+  if (!key.ok()) return key.status();
+  std::string head;
+  RecordLine(*key, options.block_size).AppendHead(&head);
+  auto file = std::make_shared<File>(options.path, std::move(head));
+  ROUTER_RETURN_IF_ERROR(file->Open());
+  return std::unique_ptr<RecordLog>(new RecordLog(*key, options.block_size, std::move(file)));
+}
+
+RecordLog::RecordLog(const KeyedHash::Key& key, uint32_t block_size, std::shared_ptr<File> file)
+    : key_(key),
+      block_size_(block_size),
+      file_(std::move(file)),
+      writer_([file = file_](std::string_view lines) { file->Write(lines); }) {}
+
+void RecordLog::Reopen() { file_->Reopen(); }
+
+uint64_t RecordLog::written() const { return file_->written(); }
+
+uint64_t RecordLog::lost() const { return file_->lost(); }
+
+}  // namespace vllm_router

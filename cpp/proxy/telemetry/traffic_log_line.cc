@@ -1,0 +1,105 @@
+#include "proxy/telemetry/traffic_log_line.h"
+
+#include <algorithm>
+#include <charconv>
+#include <string_view>
+
+#include "base/text.h"
+#include "hashing/hash.h"
+
+namespace vllm_router {
+namespace {
+
+// Domains of the names.
+constexpr uint64_t kBlocks = 1;
+constexpr uint64_t kSessions = 2;
+constexpr uint64_t kSalts = 3;
+
+// Of an answer whose worker did not say how long it is, and which is no stream of events.
+constexpr uint64_t kBytesPerToken = 4;
+
+void AppendNumber(uint64_t value, std::string* out) {
+  char digits[20];
+  out->append(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
+}
+
+void AppendHex(uint64_t value, std::string* out) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  char digits[16];
+  for (size_t i = 0; i < 16; ++i) digits[i] = kDigits[value >> (60 - 4 * i) & 15];
+  out->append(digits, sizeof digits);
+}
+
+// Microseconds as seconds with six decimals.
+void AppendSeconds(int64_t micros, std::string* out) {
+  constexpr int64_t kSecond = 1'000'000;
+  AppendNumber(static_cast<uint64_t>(micros / kSecond), out);
+  const std::string rest = std::to_string(kSecond + micros % kSecond);
+  out->append(".").append(rest, 1);
+}
+
+// With --stream-interval 1, as engines have it, each event of a stream is a token.
+uint64_t OutputTokens(const ExchangeRecord& record) {
+  if (record.completion_tokens.has_value()) return *record.completion_tokens;
+  if (!RouteOf(record.route).generates) return 0;
+  return record.stream ? record.events : (record.bytes_out + kBytesPerToken - 1) / kBytesPerToken;
+}
+
+}  // namespace
+
+int RecordedStatus(const ExchangeRecord& record) {
+  switch (record.end) {
+    case ExchangeEnd::kDone:
+    case ExchangeEnd::kNoDone:
+      break;
+    case ExchangeEnd::kClientGone:
+    case ExchangeEnd::kSlowClient:
+      return 499;
+    case ExchangeEnd::kWorkerError:
+      return 500;
+    case ExchangeEnd::kWorkerGone:
+      return 502;
+    case ExchangeEnd::kDrain:
+      return 503;
+    case ExchangeEnd::kTimeout:
+      return 504;
+  }
+  return record.status;
+}
+
+void RecordLine::AppendHead(std::string* out) {
+  out->append(R"({"vllm_router_record_log": 1, "block_size": )");
+  AppendNumber(block_size_, out);
+  out->append(R"(, "salt_id": ")");
+  AppendHex(names_.NameOf(kSalts, 0), out);
+  out->append("\"}\n");
+}
+
+void RecordLine::Append(const ExchangeRecord& record, std::string* out) {
+  const PromptReading& prompt = *record.prompt;
+  const uint64_t input_tokens = std::max<uint64_t>(1, record.prompt_tokens.value_or(prompt.tokens));
+  const uint64_t room = (input_tokens + block_size_ - 1) / block_size_;
+  const size_t count = static_cast<size_t>(std::min<uint64_t>(prompt.blocks.size(), room));
+  blocks_.assign(prompt.blocks.begin(), prompt.blocks.begin() + static_cast<ptrdiff_t>(count));
+  names_.Rename(kBlocks, blocks_);
+
+  out->append(R"({"arrival_s": )");
+  AppendSeconds(record.wall_us, out);
+  out->append(R"(, "input_tokens": )");
+  AppendNumber(input_tokens, out);
+  out->append(R"(, "output_tokens": )");
+  AppendNumber(OutputTokens(record), out);
+  out->append(R"(, "blocks": ")");
+  for (const uint64_t block : blocks_) AppendHex(block, out);
+  out->push_back('"');
+  if (!prompt.session_key.empty()) {
+    out->append(R"(, "session": ")");
+    AppendHex(names_.NameOf(kSessions, Xxh3(prompt.session_key)), out);
+    out->push_back('"');
+  }
+  out->append(R"(, "status": )");
+  AppendNumber(static_cast<uint64_t>(RecordedStatus(record)), out);
+  out->append("}\n");
+}
+
+}  // namespace vllm_router

@@ -1,0 +1,111 @@
+// Lane: one thread of the server and everything that belongs to it alone: its loop, its buffers, its client
+// connections, its connections to workers. Lanes share the Router (fleet snapshots and load counters), the Gates, and nothing else.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/limits.h"
+#include "http/head_parser.h"
+#include "net/buffer.h"
+#include "net/event_loop.h"
+#include "net/resolver.h"
+#include "proxy/api/cors.h"
+#include "proxy/api/fan_out_paths.h"
+#include "proxy/api/server_options.h"
+#include "proxy/client/http_client.h"
+#include "proxy/client/remote_tokenizer.h"
+#include "proxy/client/upstream_pool.h"
+#include "proxy/security/authorizer.h"
+#include "proxy/telemetry/telemetry.h"
+#include "proxy/thread/idle_list.h"
+#include "proxy/thread/server_limits.h"
+#include "routing/retry_budget.h"
+#include "routing/router.h"
+
+namespace vllm_router {
+
+class Connection;
+class TlsFiles;
+
+// Objects that are dear to make and used once per request, kept for the next one.
+template <typename T>
+class Spares {
+ public:
+  std::unique_ptr<T> Take() {
+    if (spares_.empty()) return std::make_unique<T>();
+    std::unique_ptr<T> spare = std::move(spares_.back());
+    spares_.pop_back();
+    return spare;
+  }
+  void Give(std::unique_ptr<T> spare) {
+    if (spare != nullptr && spares_.size() < kMost) spares_.push_back(std::move(spare));
+  }
+
+ private:
+  static constexpr size_t kMost = 64;
+  std::vector<std::unique_ptr<T>> spares_;
+};
+
+// What a thread reports of workers, to the periodic health checks. Both may be called on any thread.
+struct HealthSignals {
+  using Signal = std::function<void(const std::shared_ptr<Worker>&)>;
+  Signal suspect = [](const std::shared_ptr<Worker>&) {};  // could not be reached: check its health at once
+  Signal recovered = [](const std::shared_ptr<Worker>&) {
+  };  // its circuit breaker has closed: slow start begins
+};
+
+struct Lane {
+  Lane(
+      const ServerOptions& options, const std::string& hop_name, Gates& gates, std::shared_ptr<Router> router,
+      const DoorKeys& keys, TlsFiles& tls, const Logs& logs);
+  ~Lane();
+
+  const ServerOptions& options;
+  const std::string& hop_name;  // the server's, in Via
+  Gates& gates;                 // the server's too
+  const std::string bearer;     // "Bearer …" for workers, or empty
+  const std::shared_ptr<Router> router;
+  TlsFiles& tls;
+  HealthSignals health;  // set before the threads run
+  SteadyClock clock;
+
+  EventLoop loop;
+  BufferPool buffers;
+  Resolver resolver;
+  Dice ids;  // request ids, and the jitter of pauses
+  Recorder recorder;
+  HttpClient http;
+  UpstreamPool upstreams;
+  Tokenizer tokenizer;
+  Snapshot<FleetView>::Cached fleet;
+  Gatekeeper gatekeeper;
+  const Cors cors;
+  const FanOutPaths fan_out_paths;
+  RetryBudget::Thread retry_budget;  // this thread's part of the one in the gates
+  Spares<RequestHeadParser> request_parsers;
+  Spares<ResponseHeadParser> response_parsers;
+
+  IdleList idle;  // those of `connections` that may be closed for new ones
+  std::unordered_set<Connection*> connections;
+  bool draining = false;  // answers announce Connection: close; idle connections are closed
+  std::atomic<bool> stopped_listening{false};
+
+  // Hands the lines of the logs over: at once where there are kLogPieceBytes of them, else within 0.1 s. In small pieces
+  // neither copying nor writing them holds up the requests of the next milliseconds.
+  void FlushLogSoon();
+
+ private:
+  static void OnFlushLog(void* lane);
+  void HandOverLines();
+
+  Timer log_timer_;
+  size_t flush_at_bytes_ = kLogPieceBytes;
+};
+
+}  // namespace vllm_router

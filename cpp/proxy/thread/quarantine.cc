@@ -1,0 +1,78 @@
+#include "proxy/thread/quarantine.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "hashing/hash.h"
+#include "hashing/sha256.h"
+#include "proxy/thread/io_thread.h"
+
+namespace vllm_router {
+namespace {
+
+// The address that the nearest proxy says it was connected from; empty if none does.
+std::string_view LastForwardedFor(const RequestHead& head) {
+  std::string_view last;
+  for (const HeaderField& field : head.fields) {
+    if (!EqualsIgnoreCase(field.name, "x-forwarded-for")) continue;
+    const size_t comma = field.value.rfind(',');
+    last = TrimBlanks(comma == std::string_view::npos ? field.value : field.value.substr(comma + 1));
+  }
+  return last;
+}
+
+}  // namespace
+
+uint64_t HostNumber(const WorkerUrl& url) { return Xxh3(url.base); }
+
+uint64_t ClientNumber(const Lane& lane, const RequestHead& head, std::string_view peer_address) {
+  std::string_view kind = "address";
+  std::string_view name = peer_address;
+  const std::optional<std::string_view> key =
+      lane.gatekeeper.takes_client_keys() ? KeyOf(head.fields) : std::nullopt;
+  if (key.has_value() && !key->empty()) {
+    kind = "key";
+    name = *key;
+  } else if (lane.options.trust_forwarded) {
+    const std::string_view forwarded = LastForwardedFor(head);
+    if (!forwarded.empty()) name = forwarded;
+  }
+  return std::max<uint64_t>(1, DigestWord(Sha256({kind, std::string_view("\0", 1), name}), 0));
+}
+
+void ReportWorkerDown(Lane& lane, const WorkerUrl& url) {
+  RequestQuarantine& quarantine = lane.gates.quarantine;
+  if (!quarantine.has_pending()) return;
+  for (const RequestQuarantine::Quarantined& one :
+       quarantine.ReportDown(HostNumber(url), lane.clock.NowNanos())) {
+    Log(LogLevel::kWarning,
+        Concat(
+            "request ", one.request_id,
+            " is quarantined for 60 s: it was in flight on two workers when they died",
+            one.client_restricted ? "; its client may have one request at a time for 10 min" : ""));
+  }
+}
+
+void ReportWorkerUp(Lane& lane, const WorkerUrl& url, int64_t since_ns) {
+  RequestQuarantine& quarantine = lane.gates.quarantine;
+  if (quarantine.has_pending()) quarantine.ReportUp(HostNumber(url), since_ns, lane.clock.NowNanos());
+}
+
+RequestDigest DigestOf(
+    const Lane& lane, const RequestHead& head, std::string_view body, std::string_view peer_address) {
+  if (!body.empty()) return DigestOfRequest(head.path, body);
+  const uint64_t client = ClientNumber(lane, head, peer_address);
+  return DigestOfRequest(head.target, {reinterpret_cast<const char*>(&client), sizeof(client)});
+}
+
+void ReportServed(
+    Lane& lane, const WorkerUrl& url, const RequestDigest& digest, std::string_view request_id) {
+  if (!lane.gates.quarantine.ReportSuccess(digest, HostNumber(url), lane.clock.NowNanos())) return;
+  Log(LogLevel::kInfo,
+      Concat("requests equal to ", request_id, " are no longer quarantined: a worker served one"));
+}
+
+}  // namespace vllm_router

@@ -1,0 +1,33 @@
+// ResponseOwners: which worker holds a stored response (routing/response_id.h), for all lanes of a server.
+//
+//   a response of POST /v1/responses passes             its id sticks to the worker for an hour since its last use
+//   a request names an id that is known                 its worker
+//   a request names another one (another router's,      all hosts are asked for it at once; who has it is known
+//   or older)                                           from now on
+//   nobody has it                                       none: whichever worker is asked says 404 as engines do
+//
+// At most kMaxResponseLookups searches at once, since each goes to all hosts. Thread-safe; a search belongs to one lane.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string_view>
+
+#include "base/limits.h"
+#include "index/stick_table.h"
+#include "routing/admission.h"
+
+namespace vllm_router {
+
+// How a request that names a response found its worker.
+enum class ResponseLookup : uint8_t { kKnown, kFound, kNotFound, kBusy };
+inline constexpr int kResponseLookupCount = static_cast<int>(ResponseLookup::kBusy) + 1;
+std::string_view ResponseLookupName(ResponseLookup lookup);
+
+struct ResponseOwners {
+  StickTable workers{{.max_entries = kMaxResponseOwners, .ttl_ns = kResponseOwnerNs}};
+  Admission searches{kMaxResponseLookups, 0};
+  std::atomic<uint64_t> lookups[kResponseLookupCount]{};
+};
+
+}  // namespace vllm_router

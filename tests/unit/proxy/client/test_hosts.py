@@ -1,0 +1,20 @@
+"""cpp/proxy/client/hosts.h: each host is asked once, and so many at a time."""
+
+from tests.fakes.wire import request, response
+
+
+def test_no_more_than_64_are_asked_at_a_time_and_each_once(stage):
+    def late(connection, _message):
+        gate.wait()
+        connection.send(response(200, b"{}"))
+
+    worker = stage.worker(late)
+    gate = worker.gate()
+    router = stage.router(*[f"{worker.url}/{number}" for number in range(70)])  # hosts by path
+    client = stage.client(router)
+    client.send(request("POST", "/flush_cache", body=b""))
+    worker.wait_for_requests(64)
+    gate.open()
+    assert client.read_response().status == 200
+    assert len({message.target for message in worker.requests}) == 70
+    assert len(worker.requests) == 70

@@ -1,0 +1,307 @@
+"""cpp/proxy/client/remote_tokenizer.h: asking workers for token ids, over sockets; what a request sees when that fails."""
+
+import json
+
+import pytest
+
+from tests.fakes.wire import eventually, request, response
+from vllm_router.testing import SimulatedWorker
+
+LONG = "Tell me about the weather in Oslo, please. " * 20
+
+
+def chat(*texts):
+    roles = ["user", "assistant"] * len(texts)
+    messages = [{"role": role, "content": text} for role, text in zip(roles, texts, strict=False)]
+    return json.dumps({"model": "m", "messages": messages}).encode()
+
+
+def fields(body):
+    return {"method": "POST", "target": "/v1/chat/completions", "body": body}
+
+
+def tokens(ids):
+    return response(200, json.dumps({"count": len(ids), "tokens": ids}).encode())
+
+
+class Tokens:
+    """A worker's answers: /tokenize by `answer`, everything else hello; remembers what it was asked."""
+
+    def __init__(self, answer=lambda _connection, _message: tokens(list(range(200)))):
+        self.answer = answer
+        self.asked = []
+
+    def __call__(self, connection, message):
+        if message.target != "/tokenize":
+            connection.send(response(200, b"hello"))
+            return
+        self.asked.append(json.loads(message.body))
+        answer = self.answer(connection, message)
+        if answer is not None:
+            connection.send(answer)
+
+
+def a_router(stage, *workers, timeout_ms=60_000):
+    return stage.router(
+        *workers,
+        policy="vllm_cache_aware",
+        routing={"tokenize": "worker"},
+        tokenize_timeout_ms=timeout_ms,
+    )
+
+
+def calls(router, counter="tokenize_calls_total"):
+    ends = {}
+    for line in router.server.metrics_text().splitlines():
+        if line.startswith(f"vllm_router_{counter}{{"):
+            name, value = line.split(" ")
+            ends[name.split('"')[1]] = int(float(value))
+    return {end: count for end, count in ends.items() if count}
+
+
+def metric(router, series):
+    (line,) = [
+        line
+        for line in router.server.metrics_text().splitlines()
+        if line.startswith(f"vllm_router_{series} ")
+    ]
+    return float(line.split(" ")[1])
+
+
+def test_a_new_text_is_asked_for_and_its_later_turns_are_not(stage):
+    tokenizing = Tokens()
+    router = a_router(stage, stage.worker(tokenizing))
+    client = stage.client(router)
+    assert client.ask(**fields(chat(LONG))).body == b"hello"
+    assert client.ask(**fields(chat(LONG))).body == b"hello"
+    assert client.ask(**fields(chat(LONG, "Rain.", "And tomorrow?"))).body == b"hello"
+    assert tokenizing.asked == [{**json.loads(chat(LONG)), "add_generation_prompt": True}]
+    assert calls(router) == {"ok": 1}
+    # 200 ids are 12 blocks. The third request goes on behind them and so leaves the last one out.
+    assert metric(router, "matched_blocks_total") == 12 + 11
+    assert metric(router, 'token_cache_lookups_total{known="whole"}') == 2  # once when the answer had come
+    assert metric(router, 'token_cache_lookups_total{known="part"}') == 1
+    assert metric(router, "token_cache_entries") == 1
+    assert metric(router, "token_cache_bytes") >= 800
+    assert metric(router, "tokenize_wait_seconds_total") > 0
+
+
+def test_prompts_of_ids_and_other_routes_are_not_asked_about(stage):
+    tokenizing = Tokens()
+    router = a_router(stage, stage.worker(tokenizing))
+    client = stage.client(router)
+    client.ask("POST", "/v1/completions", body=json.dumps({"prompt": list(range(99))}).encode())
+    client.ask("POST", "/v1/embeddings", body=json.dumps({"input": LONG}).encode())
+    client.ask("GET", "/anything")
+    assert tokenizing.asked == []
+    client.ask("POST", "/v1/completions", body=json.dumps({"prompt": LONG}).encode())
+    assert tokenizing.asked == [{"prompt": LONG}]
+
+
+def test_the_simulated_worker_is_understood(stage):
+    with SimulatedWorker() as worker:
+        router = a_router(stage, worker.url)
+        client = stage.client(router)
+        body = chat(LONG).replace(b'"m"', b'"simulated-model"')
+        assert client.ask(**fields(body)).status == 200
+        assert calls(router) == {"ok": 1}
+
+
+@pytest.mark.parametrize(
+    ("answer", "end", "asked_again"),
+    [
+        (response(404, b'{"detail":"Not Found"}'), "unknown", False),
+        (response(405, b""), "unknown", False),
+        (response(500, b"{}"), "failed", False),
+        (response(200, b'{"tokens":"x"}'), "failed", False),
+        (b"HTTP/1.1 nonsense\r\n\r\n", "failed", False),
+        (response(400, b'{"error":{"message":"no"}}'), "refused", True),
+        (response(404, b'{"error":{"message":"The model `m` does not exist."}}'), "refused", True),
+    ],
+)
+def test_without_ids_a_request_goes_on_with_bytes(stage, answer, end, asked_again):
+    tokenizing = Tokens(lambda _connection, _message: answer)
+    router = a_router(stage, stage.worker(tokenizing))
+    client = stage.client(router)
+    assert client.ask(**fields(chat(LONG))).body == b"hello"
+    assert calls(router) == {end: 1}
+    assert client.ask(**fields(chat(LONG))).body == b"hello"
+    # Whoever failed, or does not know the call, rests; whoever refused a request may like the next one.
+    assert len(tokenizing.asked) == 1 + asked_again
+    assert calls(router) == ({end: 2} if asked_again else {end: 1, "nobody": 1})
+    assert metric(router, "matched_blocks_total") > 0
+
+
+def test_another_worker_is_asked_while_one_rests(stage):
+    good, bad = Tokens(), Tokens(lambda _connection, _message: response(404, b""))
+    router = a_router(stage, stage.worker(good), stage.worker(bad))
+    client = stage.client(router)
+    for turn in range(12):
+        assert client.ask(**fields(chat(f"{turn}: {LONG}"))).status == 200
+    assert len(bad.asked) <= 1
+    assert len(good.asked) + len(bad.asked) == 12
+
+
+def test_a_worker_that_is_too_slow_costs_the_time_limit_once(stage):
+    worker = stage.worker(Tokens(lambda _connection, _message: gate.wait()))
+    gate = worker.gate()
+    router = a_router(stage, worker, timeout_ms=50)
+    client = stage.client(router)
+    assert client.ask(**fields(chat(LONG))).body == b"hello"
+    assert calls(router) == {"timeout": 1}
+    assert client.ask(**fields(chat(LONG))).body == b"hello"
+    assert calls(router) == {"timeout": 1, "nobody": 1}
+    gate.open()
+
+
+def test_a_worker_is_not_asked_more_than_it_can_answer(stage):
+    worker = stage.worker(Tokens(lambda _connection, _message: gate.wait() or tokens([1] * 99)))
+    gate = worker.gate()
+    router = a_router(stage, worker)
+    clients = [stage.client(router) for _ in range(6)]
+    for number, client in enumerate(clients):
+        client.send(request(**fields(chat(f"{number}: {LONG}"))))
+    eventually(lambda: calls(router) == {"nobody": 2}, "two requests that nobody was asked for")
+    gate.open()
+    for client in clients:
+        assert client.read_response().body == b"hello"
+    assert calls(router) == {"nobody": 2, "ok": 4}
+
+
+def test_a_client_that_leaves_ends_the_question(stage):
+    worker = stage.worker(Tokens(lambda connection, _message: connection.ending() and None))
+    router = a_router(stage, worker)
+    client = router.connect()
+    client.send(request(**fields(chat(LONG))))
+    worker.wait_for_requests(1)
+    client.close()
+    assert worker.connections[0].wait_ended() in ("eof", "reset")
+    eventually(lambda: calls(router) == {"gone": 1}, "the question that ended")
+    assert router.loads() == [0]
+
+
+def test_a_worker_that_answers_byte_by_byte_is_cut_off(stage):
+    def dribble(connection, _message):
+        connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{")
+        gate.wait()
+
+    worker = stage.worker(Tokens(dribble))
+    gate = worker.gate()
+    router = a_router(stage, worker, timeout_ms=50)
+    assert stage.client(router).ask(**fields(chat(LONG))).body == b"hello"
+    assert calls(router) == {"timeout": 1}
+    gate.open()
+
+
+# ---- in the background of a later turn's response
+
+MORE = "And what will it be like there tomorrow, in the afternoon? " * 12
+
+
+def background(router):
+    return calls(router, "background_tokenize_calls_total")
+
+
+@pytest.mark.parametrize("policy", ["vllm_cache_aware", "auto"])
+def test_what_is_expected_of_each_turn_is_what_the_worker_reports(stage, policy):
+    """Row 35: only the first turn's token ids were ever asked for, so expectations stayed with its blocks."""
+    block = 128
+    with SimulatedWorker(block_tokens=block) as worker:
+        routing = {"tokenize": "worker", "block_size": block}
+        router = stage.router(worker.url, policy=policy, routing=routing, tokenize_timeout_ms=60_000)
+        client = stage.client(router)
+        texts, sizes, expected, reported = [LONG], [], [], []
+        for turn in range(6):
+            body = json.loads(chat(*texts)) | {"model": "simulated-model", "max_tokens": 1}
+            before = metric(router, "matched_blocks_total")
+            answer = json.loads(client.ask(**fields(json.dumps(body).encode())).body)
+            expected.append((metric(router, "matched_blocks_total") - before) * block)
+            reported.append(answer["usage"]["prompt_tokens_details"]["cached_tokens"])
+            sizes.append(answer["usage"]["prompt_tokens"])
+            texts += [answer["choices"][0]["message"]["content"], f"{turn}: {MORE * 2}"]
+            eventually(lambda turn=turn: background(router) == ({"ok": turn} if turn else {}), "its ids")
+        assert calls(router) == {"ok": 1}
+        # The last 16 ids of a turn are left out, which may cost a block (the sixth turn here).
+        used = [0, *[(size - 16) // block * block for size in sizes[:-1]]]
+        assert expected == used
+        assert expected[:5] == reported[:5]
+        assert reported[-1] > reported[1] > 0
+
+
+def ask_turns(client, turns):
+    """A first turn, and later ones of as many conversations that begin with it."""
+    client.ask(**fields(chat(LONG)))
+    for turn in range(turns):
+        assert client.ask(**fields(chat(LONG, "Rain.", f"{turn}: {MORE}"))).body == b"hello"
+
+
+def only_the_first(answer):
+    """Answers `answer` to all but the first question for ids."""
+    questions = []
+
+    def reply(connection, message):
+        questions.append(message)
+        if len(questions) == 1:
+            return tokens(list(range(200)))
+        return answer(connection, message) if callable(answer) else answer
+
+    return Tokens(reply)
+
+
+@pytest.mark.parametrize(
+    ("answer", "result"),
+    [
+        (response(500, b"{}"), "failed"),
+        (response(200, b'{"tokens":[1,2],"count":3}'), "failed"),
+        (b"HTTP/1.1 nonsense\r\n\r\n", "failed"),
+        (response(200, b" " * (9 << 20)), "failed"),
+        (response(404, b'{"detail":"Not Found"}'), "unknown"),
+    ],
+)
+def test_a_failure_in_the_background_is_nobody_elses(stage, answer, result):
+    tokenizing = only_the_first(answer)
+    router = a_router(stage, stage.worker(tokenizing))
+    client = stage.client(router)
+    ask_turns(client, 1)
+    eventually(lambda: background(router) == {result: 1}, "the failure")
+    ask_turns(client, 3)
+    assert background(router) == {result: 1, "dropped": 3}  # it rests
+    assert len(tokenizing.asked) == 2
+    # Whose first turn has to be asked for finds the worker ready, unless it has no such call.
+    client.ask(**fields(chat(f"Other: {LONG}")))
+    assert len(tokenizing.asked) == (2 if result == "unknown" else 3)
+    eventually(lambda: router.loads() == [0], "the end of all requests")
+
+
+def test_many_later_turns_are_not_as_many_questions(stage):
+    worker = stage.worker(only_the_first(lambda _connection, _message: gate.wait()))
+    gate = worker.gate()
+    router = a_router(stage, worker)
+    client = stage.client(router)
+    ask_turns(client, 12)  # none of them waits
+    assert background(router) == {"dropped": 10}
+    assert calls(router) == {"ok": 1}
+    gate.open()
+
+
+def test_a_background_question_that_hangs_is_given_up_without_a_rest_for_others(stage):
+    tokenizing = only_the_first(
+        lambda _connection, _message: tokens([1] * 99) if len(tokenizing.asked) > 2 else None
+    )
+    worker = stage.worker(tokenizing)
+    router = a_router(stage, worker, timeout_ms=50)
+    client = stage.client(router)
+    ask_turns(client, 1)
+    eventually(lambda: background(router) == {"timeout": 1}, "the end of its time")
+    client.ask(**fields(chat(f"Other: {LONG}")))
+    assert "nobody" not in calls(router)
+
+
+def test_a_short_rest_of_bytes_is_not_worth_a_question(stage):
+    tokenizing = Tokens()
+    router = a_router(stage, stage.worker(tokenizing))
+    client = stage.client(router)
+    client.ask(**fields(chat(LONG)))
+    client.ask(**fields(chat(LONG, "Rain.", "And tomorrow?")))
+    assert background(router) == {}
+    assert len(tokenizing.asked) == 1

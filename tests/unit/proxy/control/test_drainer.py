@@ -1,0 +1,163 @@
+"""cpp/proxy/control/drainer.h: workers that leave the fleet without cutting anybody short."""
+
+import json
+
+import pytest
+
+from tests.fakes.stage import error_of
+from tests.fakes.wire import chunk, chunked, eventually, request, response
+
+SSE_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def drain(client, url, method="POST", **members):
+    return client.ask(method, "/admin/drain", body=json.dumps({"url": url, **members}).encode())
+
+
+def status(client):
+    return json.loads(client.ask("GET", "/admin/drain/status").body)["workers"]
+
+
+def states(client):
+    return {row["url"]: row["state"] for row in status(client)}
+
+
+class Streaming:
+    """A worker whose answer goes on until its gate opens."""
+
+    def __init__(self, stage):
+        self.worker = stage.worker(self.answer)
+        self.gate = self.worker.gate()
+        self.url = self.worker.url
+
+    def answer(self, connection, message):
+        if message.method != "POST":
+            connection.send(response(200, b"hello"))
+            return
+        connection.send(SSE_HEAD + chunk(b"data: 1\n\n"))
+        self.gate.wait()
+        connection.send(chunked(b"data: [DONE]\n\n"))
+
+
+def test_a_worker_that_drains_finishes_what_it_has_and_is_removed(stage):
+    leaving, staying = Streaming(stage), stage.worker()
+    router = stage.router(leaving.worker, staying, policy="round_robin")
+    streaming, admin = stage.client(router), stage.client(router)
+    streaming.send(request("POST", "/v1/completions", body=b"{}"))
+    streaming.read_head()
+    answer = drain(admin, leaving.url)
+    assert answer.status == 202
+    assert json.loads(answer.body) == {"url": leaving.url, "draining": True, "timeout_secs": 300.0}
+    for _ in range(5):
+        assert admin.ask("GET", "/x").status == 200  # by the other one
+    (row,) = status(admin)
+    assert (row["url"], row["state"], row["open_requests"]) == (leaving.url, "draining", 1)
+    assert row["timeout_secs"] == 300.0
+    assert row["seconds"] >= 0
+    leaving.gate.open()
+    assert streaming.read_to_last_chunk().endswith(b"data: [DONE]\n\n")
+    eventually(lambda: states(admin) == {leaving.url: "drained"})
+    assert [worker.url for worker in router.core.workers] == [staying.url]
+    streaming.must_be_open()
+    assert len(leaving.worker.requests) == 1
+
+
+def test_an_idle_worker_is_gone_at_once_and_may_come_back(stage):
+    leaving, staying = stage.worker(), stage.worker()
+    router = stage.router(leaving, staying)
+    admin = stage.client(router)
+    assert drain(admin, leaving.url).status == 202
+    eventually(lambda: states(admin) == {leaving.url: "drained"})
+    router.core.add_worker(leaving.url)
+    assert sum(worker.draining for worker in router.core.workers) == 0
+    assert drain(admin, leaving.url + "/").status == 202  # however it is spelled
+    eventually(lambda: [row["state"] for row in status(admin)] == ["drained", "drained"])
+
+
+def test_what_outlasts_the_timeout_is_cut(stage):
+    leaving, staying = Streaming(stage), stage.worker()
+    router = stage.router(leaving.worker, staying, policy="round_robin")
+    client, admin = stage.client(router), stage.client(router)
+    client.send(request("POST", "/v1/completions", body=b"{}"))
+    client.read_head()
+    assert drain(admin, leaving.url, timeout_secs=0.1).status == 202
+    eventually(lambda: states(admin) == {leaving.url: "cut"})
+    assert b"[DONE]" not in client.read_to_end()
+    eventually(lambda: [worker.url for worker in router.core.workers] == [staying.url])
+    router.must_rest()
+    admin.must_be_open()
+
+
+def test_a_request_that_is_cut_before_its_answer_is_told_so(stage):
+    worker = stage.worker(lambda _connection, _message: gate.wait())
+    gate = worker.gate()
+    router = stage.router(worker)
+    client, admin = stage.client(router), stage.client(router)
+    client.send(request("POST", "/v1/completions", body=b"{}"))
+    router.wait_for_load(1)
+    drain(admin, worker.url, timeout_secs=0)
+    answer = client.read_response()
+    assert answer.status == 503
+    assert error_of(answer)["code"] == "worker_drained"
+    gate.open()
+
+
+def test_a_drain_can_be_taken_back(stage):
+    worker = Streaming(stage)
+    router = stage.router(worker.worker)
+    client, admin = stage.client(router), stage.client(router)
+    client.send(request("POST", "/v1/completions", body=b"{}"))
+    client.read_head()
+    drain(admin, worker.url)
+    assert admin.ask("GET", "/x").status == 503
+    answer = drain(admin, worker.url, "DELETE")
+    assert (answer.status, json.loads(answer.body)) == (200, {"url": worker.url, "draining": False})
+    assert status(admin) == []
+    assert admin.ask("GET", "/x").status == 200
+    worker.gate.open()
+    client.read_to_last_chunk()
+    assert [one.url for one in router.core.workers] == [worker.url]
+
+
+def test_a_worker_that_somebody_removes_meanwhile(stage):
+    worker = Streaming(stage)
+    router = stage.router(worker.worker)
+    client, admin = stage.client(router), stage.client(router)
+    client.send(request("POST", "/v1/completions", body=b"{}"))
+    client.read_head()
+    drain(admin, worker.url)
+    router.core.remove_worker(worker.url)
+    eventually(lambda: states(admin) == {worker.url: "removed"})
+    worker.gate.open()
+    assert client.read_to_last_chunk().endswith(b"data: [DONE]\n\n")
+
+
+def test_ranks_drain_together_or_one_by_one(stage):
+    worker = stage.worker()
+    router = stage.router(*(f"{worker.url}@{rank}" for rank in range(3)))
+    admin = stage.client(router)
+    drain(admin, f"{worker.url}@1")
+    eventually(lambda: states(admin) == {f"{worker.url}@1": "drained"})
+    drain(admin, worker.url)
+    eventually(lambda: set(states(admin).values()) == {"drained"} and len(status(admin)) == 3)
+    assert router.core.workers == []
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "words"),
+    [
+        (b"", 400, "string member 'url'"),
+        (b"[]", 400, "string member 'url'"),
+        (b'{"url": 7}', 400, "string member 'url'"),
+        (b'{"url": "http://nobody:1"}', 404, "no worker"),
+        (b'{"url": "http://127.0.0.1:1", "timeout_secs": -1}', 400, "timeout_secs"),
+        (b'{"url": "http://127.0.0.1:1", "timeout_secs": "1"}', 400, "timeout_secs"),
+        (b'{"url": "http://127.0.0.1:1", "timeout_secs": 1e99}', 400, "timeout_secs"),
+    ],
+)
+def test_what_cannot_be_drained(stage, body, status, words):
+    client = stage.client(stage.router(stage.worker()))
+    answer = client.ask("POST", "/admin/drain", body=body)
+    assert answer.status == status
+    assert words in error_of(answer)["message"]
+    client.must_be_open()

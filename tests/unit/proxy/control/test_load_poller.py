@@ -1,0 +1,171 @@
+"""cpp/proxy/control/load_poller.h: what policies see of other routers' requests, for each kind of worker."""
+
+import json
+
+import pytest
+
+from tests.fakes.wire import eventually, request, response
+
+OFTEN = {"load_poll_interval_secs": 0.05}
+
+
+class Says:
+    """A worker with these answers; everything else is hello, and what it lacks is 404."""
+
+    def __init__(self, **places):
+        self.places = {f"/{name}": body for name, body in places.items()}
+        self.asked = []
+
+    def __call__(self, connection, message):
+        if message.target in ("/metrics", "/get_load", "/load"):
+            self.asked.append(message.target)
+            body = self.places.get(message.target)
+            if callable(body):
+                body = body(connection)
+            connection.send(response(404, b"{}") if body is None else response(200, body.encode()))
+        else:
+            connection.send(response(200, b"hello"))
+
+
+def vllm(running, waiting):
+    name = "vllm:num_requests"
+    return f'{name}_running{{engine="0"}} {running}\n{name}_waiting{{engine="0"}} {waiting}\n'
+
+
+def sglang(running, waiting):
+    return f"sglang:num_running_reqs {running}\nsglang:num_queue_reqs {waiting}\n"
+
+
+def metrics(router, name):
+    found = {}
+    for line in router.server.metrics_text().splitlines():
+        if line.startswith(f"vllm_router_{name}{{"):
+            series, value = line.rsplit(" ", 1)
+            found[series.split('"')[1]] = float(value)
+    return found
+
+
+def wait_for_remote(router, worker, requests):
+    eventually(
+        lambda: metrics(router, "remote_requests").get(worker.url) == requests,
+        f"never {requests} remote requests",
+    )
+
+
+FLAVOURS = {
+    "vllm metrics": Says(metrics=vllm(5, 2)),
+    "sglang metrics": Says(metrics=sglang(4, 3)),
+    "sglang get_load": Says(metrics="python_info 1\n", get_load='{"load": 7}'),
+    "vllm load": Says(load='{"server_load": 7}'),
+}
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_what_others_send_counts_for_policies(stage, flavour):
+    says = FLAVOURS[flavour]
+    busy, idle = stage.worker(says), stage.worker()
+    router = stage.router(busy, idle, policy="least_load", **OFTEN)
+    wait_for_remote(router, busy, 7)
+    client = stage.client(router)
+    for _ in range(4):
+        client.ask("POST", "/v1/completions", body=b"{}")
+    eventually(lambda: metrics(router, "processed_requests_total") == {busy.url: 0, idle.url: 4})
+    waiting = {"vllm metrics": 2, "sglang metrics": 3}.get(flavour, 0)  # the others do not tell
+    assert metrics(router, "remote_waiting_requests") == {busy.url: waiting, idle.url: 0}
+    assert metrics(router, "worker_load")[busy.url] == 7
+    assert metrics(router, "load_polls_total")["ok"] > 0
+    assert router.loads() == [0, 0]  # the tickets' own counters are nobody else's
+    # From the second time on it is asked only where it answered.
+    place = {"sglang get_load": "/get_load", "vllm load": "/load"}.get(flavour, "/metrics")
+    eventually(lambda: says.asked[-3:] == [place] * 3)
+
+
+def test_own_requests_are_not_counted_twice(stage):
+    gate = None
+
+    def answer(connection, message):
+        if message.method == "POST":
+            gate.wait()
+        says(connection, message)
+
+    says = Says(metrics=vllm(1, 2))
+    worker = stage.worker(answer)
+    gate = worker.gate()
+    router = stage.router(worker, **OFTEN)
+    wait_for_remote(router, worker, 3)
+    clients = [stage.client(router) for _ in range(2)]
+    for client in clients:
+        client.send(request("POST", "/v1/completions", body=b"{}"))
+    router.wait_for_load(2)
+    wait_for_remote(router, worker, 1)  # 3 in all, 2 of them ours
+    assert metrics(router, "worker_load")[worker.url] == 3
+    assert metrics(router, "waiting_requests")[worker.url] == 2
+    assert metrics(router, "remote_waiting_requests")[worker.url] <= 1
+    gate.open()
+    for client in clients:
+        assert client.read_response().status == 200
+
+
+def test_what_is_not_heard_any_more_is_forgotten(stage):
+    says = Says(metrics=vllm(9, 0))
+    worker = stage.worker(says)
+    router = stage.router(worker, **OFTEN)
+    wait_for_remote(router, worker, 9)
+    worker.stop_listening()
+    wait_for_remote(router, worker, 0)
+    assert metrics(router, "load_polls_total")["failed"] >= 3
+
+
+@pytest.mark.parametrize("text", ["vllm:num_requests_running -1\n", "\0" * 100, "[]", vllm("NaN", 1)])
+def test_nonsense_is_no_load(stage, text):
+    says = Says(metrics=text, get_load=text, load=text)
+    worker = stage.worker(says)
+    router = stage.router(worker, **OFTEN)
+    eventually(lambda: metrics(router, "load_polls_total")["failed"] > 0)
+    assert metrics(router, "remote_requests") == {worker.url: 0}
+
+
+def test_ranks_have_loads_of_their_own(stage):
+    text = vllm(5, 2) + 'vllm:num_requests_running{engine="1"} 1\nvllm:num_requests_waiting{engine="1"} 0\n'
+    worker = stage.worker(Says(metrics=text))
+    router = stage.router(f"{worker.url}@0", f"{worker.url}@1", **OFTEN)
+    eventually(lambda: list(metrics(router, "remote_requests").values()) == [7, 1])
+
+
+def test_nobody_is_asked_unless_told_to(stage):
+    for options in ({}, {"load_poll_interval_secs": 0}):
+        says = Says(metrics=vllm(1, 1))
+        worker = stage.worker(says)
+        router = stage.router(worker, policy="least_load", worker_startup_check_interval=0.01, **options)
+        for _ in range(20):
+            stage.client(router).ask("GET", "/x")
+        assert says.asked == []
+
+
+def test_power_of_two_asks_as_often_as_it_looks_at_new_workers(stage):
+    worker = stage.worker(Says(metrics=vllm(1, 1)))
+    router = stage.router(worker, policy="power_of_two", worker_startup_check_interval=0.05)
+    wait_for_remote(router, worker, 2)
+
+
+def test_get_loads_asks_the_workers_themselves(stage):
+    says, silent = Says(get_load='{"load": 4}'), Says()
+    workers = [stage.worker(Says(metrics=vllm(3, 2))), stage.worker(says), stage.worker(silent)]
+    gone = stage.refusing_port()
+    router = stage.router(*workers, gone)
+    answer = stage.client(router).ask("GET", "/get_loads")
+    assert answer.status == 200
+    assert json.loads(answer.body) == {
+        "workers": [
+            {"worker": workers[0].url, "load": 5},
+            {"worker": workers[1].url, "load": 4},
+            {"worker": workers[2].url, "load": -1},
+            {"worker": gone.url, "load": -1},
+        ]
+    }
+    assert silent.asked == ["/metrics", "/get_load", "/load"]
+
+
+def test_get_loads_of_nobody(stage):
+    answer = stage.client(stage.router()).ask("GET", "/get_loads")
+    assert json.loads(answer.body) == {"workers": []}

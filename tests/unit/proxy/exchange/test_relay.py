@@ -1,0 +1,75 @@
+"""cpp/proxy/exchange/relay.h. Framings, pieces and broken streams are in tests/proxy/test_responses.py."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.fakes.wire import chunk, chunked, request
+from vllm_router import _core_testing as testing
+
+HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("written", "left"),
+    [
+        (0, ["head", "body", "tail"]),
+        (3, ["d", "body", "tail"]),
+        (4, ["body", "tail"]),
+        (5, ["ody", "tail"]),
+        (8, ["tail"]),
+        (12, []),
+    ],
+)
+def test_what_was_written_is_dropped_from_the_front(written, left):
+    assert testing.skip_written(["head", "body", "tail"], written) == left
+
+
+@given(st.lists(st.text("abc", max_size=5), max_size=6), st.data())
+def test_what_is_left_is_the_rest(pieces, data):
+    whole = "".join(pieces)
+    written = data.draw(st.integers(0, len(whole)))
+    left = testing.skip_written(pieces, written)
+    assert "".join(left) == whole[written:]
+    assert not left or left[0]
+
+
+def test_an_answer_that_is_there_at_once_is_one_write(stage):
+    worker = stage.worker(lambda connection, _: connection.send(HEAD + chunked(b"hello", b" ", b"world")))
+    client = stage.client(stage.router(worker))
+    client.send(request())
+    client.wait_until_received(1)
+    first = client.read_some()
+    assert first.endswith(b"\r\n\r\nb\r\nhello world\r\n0\r\n\r\n")
+
+
+def test_small_events_are_passed_on_singly_and_floods_in_chunks_of_up_to_64_kib(stage):
+    def stream(connection, _message):
+        connection.send(HEAD)
+        gate.wait()
+        connection.send(chunk(b"small"))
+        gate2.wait()
+        connection.send(chunked(b"x" * 5_000_000))
+
+    worker = stage.worker(stream)
+    gate, gate2 = worker.gate(), worker.gate()
+    client = stage.client(stage.router(worker))
+    client.send(request())
+    client.read_head()
+    gate.open()
+    assert client.read_chunk() == b"small"
+    gate2.open()
+    sizes = []
+    while data := client.read_chunk():
+        sizes.append(len(data))
+    assert sum(sizes) == 5_000_000
+    assert sizes[0] <= 4096
+    assert 16_384 < max(sizes) <= 65_536
+
+
+def test_an_empty_chunked_answer_is_an_empty_chunked_answer(stage):
+    worker = stage.worker(lambda connection, _: connection.send(HEAD, chunked()))
+    client = stage.client(stage.router(worker))
+    for _ in range(3):
+        answer = client.ask()
+        assert (answer.framing, answer.raw_body) == ("chunked", b"0\r\n\r\n")

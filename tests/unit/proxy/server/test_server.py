@@ -1,0 +1,64 @@
+"""cpp/proxy/server/server.h. What happens to clients at its end is in tests/proxy/test_shutdown.py."""
+
+import time
+
+import pytest
+
+from tests.fakes.stage import QUIET
+from tests.fakes.wire import request
+from vllm_router import Router, _core
+
+
+def start(**options):
+    return _core.Server(Router(policy="round_robin"), **{**QUIET, **options})
+
+
+def test_it_says_where_it_listens():
+    server = start(prometheus_port=0)
+    assert server.port > 0
+    assert server.metrics_port > 0
+    assert server.metrics_port != server.port
+
+
+@pytest.mark.parametrize("threads", [0, 1, 2, 8])
+def test_any_number_of_threads_serves(stage, threads):
+    router = stage.router(stage.worker(), threads=threads)
+    for _ in range(8):
+        assert stage.client(router).ask().body == b"hello"
+
+
+def test_waiting_takes_no_longer_than_asked():
+    server = start()
+    since = time.monotonic()
+    assert server.wait(0.05) is False
+    assert server.wait(0) is False
+    assert time.monotonic() - since < 5
+    server.shutdown()
+    assert server.wait() is True
+    assert server.wait(0) is True
+    assert server.exchanges_cut == 0
+
+
+def test_settling_takes_its_time_unless_hurried():
+    server = start(shutdown_settle_secs=100)
+    server.shutdown()
+    assert server.wait(0.1) is False
+    server.shutdown()
+    assert server.wait(10) is True
+
+
+def test_two_servers_serve_one_router(stage):
+    worker = stage.worker()
+    first = stage.router(worker)
+    second = _core.Server(first.core, **QUIET)
+    client = stage.client_at(second.port)
+    client.send(request())
+    assert client.read_response().body == b"hello"
+    assert stage.client(first).ask().body == b"hello"
+    client.close()
+    second.shutdown()
+    assert second.wait(10)
+
+
+def test_metrics_text_is_there_without_a_port():
+    assert start().metrics_text()
