@@ -9,7 +9,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "base/dice.h"
+#include "base/random.h"
 #include "base/text.h"
 
 namespace vllm_router {
@@ -18,9 +18,9 @@ namespace {
 constexpr size_t kBlocks = 512;
 
 std::vector<uint32_t> Tokens(int64_t block_size) {
-  Dice dice(3);
+  Random random(3);
   std::vector<uint32_t> tokens(kBlocks * static_cast<size_t>(block_size));
-  for (uint32_t& token : tokens) token = static_cast<uint32_t>(dice.Next());
+  for (uint32_t& token : tokens) token = static_cast<uint32_t>(random.Next());
   return tokens;
 }
 

@@ -288,16 +288,16 @@ template <typename Structure>
 void BM_HalfHit(benchmark::State& state) {
   const auto length = static_cast<uint32_t>(state.range(0));
   const auto chains = static_cast<size_t>(state.range(1)) / (6 * length) + 1;
-  Dice dice = SeededDice(7);
+  Random random = SeededDice(7);
   auto structure = std::make_unique<Structure>(kChatWorkers);
   std::vector<uint64_t> local(chains * length);
   std::vector<uint64_t> chained(local.size());
-  for (uint64_t& block : local) block = dice.Next();
+  for (uint64_t& block : local) block = random.Next();
   for (size_t c = 0; c < chains; ++c) {
     Chain({local.data() + c * length, length}, chained.data() + c * length);
-    const auto first = static_cast<uint32_t>(dice.Below(kChatWorkers));
+    const auto first = static_cast<uint32_t>(random.Below(kChatWorkers));
     for (uint32_t k = 0; k < 8; ++k) {
-      const auto part = k < 4 ? length : static_cast<uint32_t>(1 + dice.Below(length));
+      const auto part = k < 4 ? length : static_cast<uint32_t>(1 + random.Below(length));
       const uint32_t worker = (first + 7 * k) % kChatWorkers;
       structure->Store(worker, 0, local.data() + c * length, chained.data() + c * length, part);
     }
@@ -308,9 +308,9 @@ void BM_HalfHit(benchmark::State& state) {
   Times times;
   for (auto _ : state) {
     for (int i = 0; i < (IsFull() ? 20'000 : 200); ++i) {
-      const size_t c = dice.Below(chains);
+      const size_t c = random.Below(chains);
       std::copy_n(local.data() + c * length, length / 2, asked.data());
-      std::generate(asked.begin() + length / 2, asked.end(), [&] { return dice.Next(); });
+      std::generate(asked.begin() + length / 2, asked.end(), [&] { return random.Next(); });
       Chain(asked, asked_chain.data());
       const uint64_t begin = Ticks();
       structure->Match(asked.data(), asked_chain.data(), length);
@@ -328,13 +328,13 @@ void BM_HotPrefix(benchmark::State& state) {
   const auto workers = static_cast<uint32_t>(state.range(0));
   constexpr uint32_t kPrefix = 256;
   constexpr uint32_t kLength = 320;
-  Dice dice = SeededDice(1);
+  Random random = SeededDice(1);
   auto structure = std::make_unique<Structure>(workers);
   std::vector<uint64_t> local(kLength);
   std::vector<uint64_t> chain(kLength);
-  for (uint64_t& block : local) block = dice.Next();
+  for (uint64_t& block : local) block = random.Next();
   for (uint32_t i = 0; i < 2 * workers; ++i) {
-    for (uint32_t k = kPrefix; k < kLength; ++k) local[k] = dice.Next();
+    for (uint32_t k = kPrefix; k < kLength; ++k) local[k] = random.Next();
     Chain(local, chain.data());
     structure->Store(i % workers, 0, local.data(), chain.data(), kLength);
   }
@@ -363,23 +363,23 @@ void BM_Decode(benchmark::State& state) {
     uint32_t worker;
   };
   for (auto _ : state) {
-    Dice dice = SeededDice(5);
+    Random random = SeededDice(5);
     auto structure = std::make_unique<Structure>(kChatWorkers);
     std::vector<Sequence> all(sequences);
     std::vector<uint64_t> local(32);
     std::vector<uint64_t> chain(32);
     for (Sequence& sequence : all) {
-      for (uint64_t& block : local) block = dice.Next();
+      for (uint64_t& block : local) block = random.Next();
       Chain(local, chain.data());
-      sequence = {chain.back(), static_cast<uint32_t>(dice.Below(kChatWorkers))};
+      sequence = {chain.back(), static_cast<uint32_t>(random.Below(kChatWorkers))};
       structure->Store(sequence.worker, 0, local.data(), chain.data(), 32);
     }
     const size_t events = 20 * sequences;
     Times times;
     Times alone;  // without the map of a run index's caller
     for (size_t i = 0; i < events; ++i) {
-      Sequence& sequence = all[dice.Below(sequences)];
-      const uint64_t block = dice.Next();
+      Sequence& sequence = all[random.Below(sequences)];
+      const uint64_t block = random.Next();
       const uint64_t hash = Mix(sequence.parent ^ block) | 1;
       const uint64_t begin = Ticks();
       structure->Store(sequence.worker, sequence.parent, &block, &hash, 1);
@@ -427,10 +427,10 @@ void BM_Readers(benchmark::State& state) {
         for (int r = 0; r < readers; ++r) {
           threads.emplace_back([&, r] {
             BlockMatches matches;
-            Dice dice(static_cast<uint64_t>(r) + 1);
+            Random random(static_cast<uint64_t>(r) + 1);
             auto& own = ns[static_cast<size_t>(r)];
             for (int i = 0; i < 100'000; ++i) {
-              const Chats::Request& request = chats.requests()[dice.Below(chats.requests().size())];
+              const Chats::Request& request = chats.requests()[random.Below(chats.requests().size())];
               const uint64_t begin = Ticks();
               structure.index().Match({chats.chained().data() + request.begin, request.prompt}, &matches);
               own.push_back(static_cast<float>(Ticks() - begin));

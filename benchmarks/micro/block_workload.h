@@ -15,15 +15,15 @@
 
 #include <absl/container/flat_hash_map.h>
 
-#include "base/dice.h"
+#include "base/random.h"
 
 namespace vllm_router::bench {
 
 inline constexpr uint64_t kGolden = 0x9e3779b97f4a7c15u;
 
-inline uint64_t Mix(uint64_t x) { return Dice(x).Next(); }
-inline Dice SeededDice(uint64_t seed) { return Dice(seed * kGolden + 0x1234567); }
-inline double Uniform(Dice* dice) { return static_cast<double>(dice->Next() >> 11) * 0x1p-53; }
+inline uint64_t Mix(uint64_t x) { return Random(x).Next(); }
+inline Random SeededDice(uint64_t seed) { return Random(seed * kGolden + 0x1234567); }
+inline double Uniform(Random* random) { return static_cast<double>(random->Next() >> 11) * 0x1p-53; }
 
 // A chain over names of blocks; any good hash will do, since nothing measured depends on which.
 inline void Chain(std::span<const uint64_t> local, uint64_t* out) {
@@ -44,17 +44,17 @@ class Chats {
   };
 
   Chats(size_t requests, uint32_t workers) {
-    Dice dice = SeededDice(1);
-    MakeSystemPrompts(&dice);
+    Random random = SeededDice(1);
+    MakeSystemPrompts(&random);
     struct Open {
       uint32_t chat;
       uint32_t turn;
     };
     std::vector<Open> open;
-    for (int i = 0; i < 20'000; ++i) open.push_back({NewChat(&dice), 0});
-    Dice places = SeededDice(99);
+    for (int i = 0; i < 20'000; ++i) open.push_back({NewChat(&random), 0});
+    Random places = SeededDice(99);
     while (requests_.size() < requests) {
-      Open& next = open[dice.Below(open.size())];
+      Open& next = open[random.Below(open.size())];
       const Chat& chat = chats_[next.chat];
       const uint32_t prompt = chat.prompts[next.turn];
       // Of what comes before the next prompt ends, the first two thirds are the answer.
@@ -63,7 +63,7 @@ class Chats {
       const bool at_home = Uniform(&places) < 0.9;
       const uint64_t worker = at_home ? Mix(next.chat * 7919ull + 13) % workers : places.Below(workers);
       requests_.push_back({chat.begin, prompt, total, static_cast<uint32_t>(worker)});
-      if (++next.turn == chat.prompts.size()) next = {NewChat(&dice), 0};
+      if (++next.turn == chat.prompts.size()) next = {NewChat(&random), 0};
     }
     chained_.resize(local_.size());
     for (const Chat& chat : chats_)
@@ -81,36 +81,36 @@ class Chats {
     std::vector<uint32_t> prompts;  // length of the prompt at each turn
   };
 
-  void MakeSystemPrompts(Dice* dice) {
+  void MakeSystemPrompts(Random* random) {
     double sum = 0;
     for (int i = 0; i < 64; ++i) {
-      std::vector<uint64_t> prompt(static_cast<size_t>(std::exp(std::log(16.0) * (1 + Uniform(dice)))));
-      for (uint64_t& block : prompt) block = dice->Next();
+      std::vector<uint64_t> prompt(static_cast<size_t>(std::exp(std::log(16.0) * (1 + Uniform(random)))));
+      for (uint64_t& block : prompt) block = random->Next();
       system_prompts_.push_back(std::move(prompt));
       popularity_.push_back(sum += 1.0 / (i + 1));
     }
     for (double& each : popularity_) each /= sum;
   }
 
-  uint32_t NewChat(Dice* dice) {
+  uint32_t NewChat(Random* random) {
     Chat chat{local_.size(), 0, {}};
     const auto own = [&](uint64_t blocks) {
-      for (uint64_t i = 0; i < blocks; ++i) local_.push_back(dice->Next());
+      for (uint64_t i = 0; i < blocks; ++i) local_.push_back(random->Next());
     };
-    if (Uniform(dice) < 0.6) {
-      const auto chosen = std::lower_bound(popularity_.begin(), popularity_.end(), Uniform(dice));
+    if (Uniform(random) < 0.6) {
+      const auto chosen = std::lower_bound(popularity_.begin(), popularity_.end(), Uniform(random));
       const std::vector<uint64_t>& prompt =
           system_prompts_[static_cast<size_t>(chosen - popularity_.begin())];
       local_.insert(local_.end(), prompt.begin(), prompt.end());
     } else {
-      own(8 + dice->Below(57));
+      own(8 + random->Below(57));
     }
     int turns = 1;
-    while (turns < 30 && Uniform(dice) < 0.8) ++turns;
+    while (turns < 30 && Uniform(random) < 0.8) ++turns;
     for (int turn = 0; turn < turns; ++turn) {
-      own(1 + dice->Below(16));
+      own(1 + random->Below(16));
       chat.prompts.push_back(static_cast<uint32_t>(local_.size() - chat.begin));
-      own(2 + dice->Below(31));
+      own(2 + random->Below(31));
     }
     chat.blocks = static_cast<uint32_t>(local_.size() - chat.begin);
     chats_.push_back(std::move(chat));

@@ -7,7 +7,7 @@
 
 #include <benchmark/benchmark.h>
 
-#include "base/dice.h"
+#include "base/random.h"
 #include "base/text.h"
 #include "hashing/sha256.h"
 
@@ -17,10 +17,10 @@ namespace {
 constexpr size_t kKeys = 1024;  // a power of two; all of them stay in the cache
 
 std::vector<std::string> Keys(size_t bytes) {
-  Dice dice(1);
+  Random random(1);
   std::vector<std::string> keys(kKeys);
   for (std::string& key : keys) {
-    while (key.size() < bytes) key += Hex16(dice.Next());
+    while (key.size() < bytes) key += Hex16(random.Next());
     key.resize(bytes);
   }
   return keys;

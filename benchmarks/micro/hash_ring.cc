@@ -11,8 +11,8 @@
 
 #include <benchmark/benchmark.h>
 
-#include "base/dice.h"
 #include "base/limits.h"
+#include "base/random.h"
 #include "base/text.h"
 #include "index/load_bound.h"
 
@@ -36,9 +36,9 @@ HashRing Ring(const std::vector<std::string>& names, HashFunction function) {
 }
 
 std::vector<uint64_t> Queries() {
-  Dice dice(5);
+  Random random(5);
   std::vector<uint64_t> queries(kQueries);
-  for (uint64_t& query : queries) query = dice.Next();
+  for (uint64_t& query : queries) query = random.Next();
   return queries;
 }
 
@@ -92,9 +92,9 @@ void Pick(benchmark::State& state, Start start) {
   const HashRing ring = Ring(Names(workers), HashFunction::kXxh3);
   const auto first_point = start(ring);
   std::vector<uint64_t> queries = Queries();
-  Dice dice(9);
+  Random random(9);
   for (uint64_t& query : queries) {
-    if (dice.Below(5) == 0) query = Xxh3(Concat("hot ", dice.Below(10)));
+    if (random.Below(5) == 0) query = Xxh3(Concat("hot ", random.Below(10)));
   }
   std::vector<int64_t> loads;
   std::vector<uint32_t> open;

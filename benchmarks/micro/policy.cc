@@ -67,12 +67,12 @@ class Fleet {
       if (!registry_.SetHealthy(urls[i], false).ok()) std::abort();
     }
     view_ = registry_.snapshot().Load();
-    Dice dice(3);
+    Random random(3);
     for (const FleetView::Member& member : view_->members()) {
-      const uint64_t requests = 20 + dice.Below(10);
+      const uint64_t requests = 20 + random.Below(10);
       LoadForTest::Set(
           member.worker->load, static_cast<int64_t>(requests),
-          static_cast<int64_t>(requests * 1000 + dice.Below(1000)));
+          static_cast<int64_t>(requests * 1000 + random.Below(1000)));
     }
   }
 
@@ -85,10 +85,11 @@ class Fleet {
 };
 
 std::vector<RoutingKey> Keys() {
-  Dice dice(1);
+  Random random(1);
   std::vector<RoutingKey> keys(kKeys);
   for (RoutingKey& key : keys) {
-    key.hash_key = Concat("header:x-session-id:", Hex16(dice.Next()), "-", Hex16(dice.Next()));  // 53 bytes
+    key.hash_key =
+        Concat("header:x-session-id:", Hex16(random.Next()), "-", Hex16(random.Next()));  // 53 bytes
     key.hash_key_source = RoutingKey::HashKeySource::kSession;
     key.prefix_digest = Sha256({key.hash_key});
     key.prompt.kind = Prompt::Kind::kText;

@@ -20,7 +20,7 @@
 
 #include <benchmark/benchmark.h>
 
-#include "base/dice.h"
+#include "base/random.h"
 #include "base/text.h"
 #include "plain_tree.h"
 
@@ -54,15 +54,15 @@ struct Request {
 // requests in ten go where their chat went before.
 template <typename Unit>
 std::vector<Request<Unit>> MakeChats(size_t length, uint32_t workers, size_t requests) {
-  Dice dice(7);
+  Random random(7);
   const auto extend = [&](std::vector<Unit>* text, size_t by) {
     for (size_t i = 0; i < by; ++i) {
       text->push_back(
-          static_cast<Unit>(std::is_same_v<Unit, char> ? 'a' + dice.Below(26) : dice.Below(128'000)));
+          static_cast<Unit>(std::is_same_v<Unit, char> ? 'a' + random.Below(26) : random.Below(128'000)));
     }
   };
   std::vector<std::vector<Unit>> systems(64);
-  for (auto& system : systems) extend(&system, length / 4 + dice.Below(length / 4));
+  for (auto& system : systems) extend(&system, length / 4 + random.Below(length / 4));
   struct Chat {
     std::vector<Unit> text;
     uint32_t worker = 0;
@@ -71,16 +71,16 @@ std::vector<Request<Unit>> MakeChats(size_t length, uint32_t workers, size_t req
   std::vector<Chat> pool(std::max<size_t>(16, requests / 40));
   std::vector<Request<Unit>> made;
   for (size_t i = 0; i < requests; ++i) {
-    Chat& chat = pool[dice.Below(pool.size())];
+    Chat& chat = pool[random.Below(pool.size())];
     if (chat.turns == 5) {
-      const uint64_t a = dice.Below(64);
-      chat = {.worker = static_cast<uint32_t>(dice.Below(workers)), .turns = 0};
-      if (dice.Below(10) < 6) chat.text = systems[a * a / 64];
-      extend(&chat.text, length / 2 + dice.Below(length / 8) - std::min(chat.text.size(), length / 2));
+      const uint64_t a = random.Below(64);
+      chat = {.worker = static_cast<uint32_t>(random.Below(workers)), .turns = 0};
+      if (random.Below(10) < 6) chat.text = systems[a * a / 64];
+      extend(&chat.text, length / 2 + random.Below(length / 8) - std::min(chat.text.size(), length / 2));
     }
-    const bool stays = dice.Below(10) > 0;
-    made.push_back({chat.text, stays ? chat.worker : static_cast<uint32_t>(dice.Below(workers))});
-    extend(&chat.text, length / 5 + dice.Below(length / 10 + 1));
+    const bool stays = random.Below(10) > 0;
+    made.push_back({chat.text, stays ? chat.worker : static_cast<uint32_t>(random.Below(workers))});
+    extend(&chat.text, length / 5 + random.Below(length / 10 + 1));
     ++chat.turns;
   }
   return made;
@@ -253,14 +253,14 @@ void BM_Evict(benchmark::State& state) {
     StringTree tree({.max_size = nodes * kLength, .eviction = order});
     std::vector<OwnerId> owners;
     for (int i = 0; i < 64; ++i) owners.push_back(tree.AddWorker().value());
-    Dice dice(3);
+    Random random(3);
     std::string text(kLength, ' ');
     const auto fill = [&](std::string* text) {
-      for (char& c : *text) c = static_cast<char>(dice.Below(256));
+      for (char& c : *text) c = static_cast<char>(random.Below(256));
     };
     while (tree.size() + 4 * kLength < nodes * kLength) {
       fill(&text);
-      tree.Insert(text, owners[dice.Below(64)]);
+      tree.Insert(text, owners[random.Below(64)]);
     }
     const uint64_t evicted = tree.stats().evicted;
     const size_t inserts = IsFull() ? 200'000 : 2'000;
@@ -268,7 +268,7 @@ void BM_Evict(benchmark::State& state) {
     uint64_t total = 0;
     for (size_t i = 0; i < inserts; ++i) {
       fill(&text);
-      const OwnerId owner = owners[dice.Below(64)];
+      const OwnerId owner = owners[random.Below(64)];
       const uint64_t begin = Nanos(CLOCK_THREAD_CPUTIME_ID);
       tree.Insert(text, owner);
       const uint64_t took = Nanos(CLOCK_THREAD_CPUTIME_ID) - begin;
@@ -302,11 +302,11 @@ void BM_PlainEvict(benchmark::State& state) {
   const std::vector<std::string> names = Names(64);
   for (auto _ : state) {
     PlainTree<char> plain(1);
-    Dice dice(3);
+    Random random(3);
     std::string text(64, ' ');
     while (plain.size() < nodes * 64) {
-      for (char& c : text) c = static_cast<char>(dice.Below(256));
-      plain.Insert(text, names[dice.Below(64)]);
+      for (char& c : text) c = static_cast<char>(random.Below(256));
+      plain.Insert(text, names[random.Below(64)]);
     }
     const uint64_t before = plain.nodes();
     const uint64_t begin = Nanos(CLOCK_THREAD_CPUTIME_ID);

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "base/dice.h"
+#include "base/random.h"
 #include "base/text.h"
 #include "simulation/replay.h"
 
@@ -22,20 +22,20 @@ struct Load {
 
   explicit Load(size_t requests) {
     constexpr uint32_t kBlock = 128;
-    Dice dice(1);
+    Random random(1);
     std::vector<std::vector<uint64_t>> chats(400);
     uint64_t next = 1000;
     for (size_t i = 0; i < requests; ++i) {
-      const uint64_t chat = dice.Below(chats.size());
+      const uint64_t chat = random.Below(chats.size());
       std::vector<uint64_t>& blocks = chats[chat];
       if (blocks.empty() || blocks.size() > 60) {
         blocks.clear();
         for (uint64_t k = 0; k < 4 + chat % 40 % 29; ++k) blocks.push_back(chat % 40 * 100 + k);
       }
-      for (uint64_t k = 0; k <= dice.Below(8); ++k) blocks.push_back(next++);
+      for (uint64_t k = 0; k <= random.Below(8); ++k) blocks.push_back(next++);
       arrival_s.push_back(static_cast<double>(i) * 0.04);
       input_tokens.push_back(static_cast<uint32_t>(blocks.size()) * kBlock);
-      output_tokens.push_back(static_cast<uint32_t>(50 + dice.Below(400)));
+      output_tokens.push_back(static_cast<uint32_t>(50 + random.Below(400)));
       block_ids.insert(block_ids.end(), blocks.begin(), blocks.end());
       block_offsets.push_back(static_cast<int64_t>(block_ids.size()));
       session_ids.push_back(chat);

@@ -47,9 +47,9 @@ inline constexpr int kMaxAcceptsPerWakeup = 64;
 // that a worker sat on for half a minute is not given to the next.
 inline constexpr uint64_t kMinRetriesPerSecond = 10;
 inline constexpr int64_t kMaxRetryAfterMs = 2'000;
-inline constexpr int64_t kMaxCoolDownNs = 10'000'000'000;
+inline constexpr int64_t kMaxRetryAfterBackoffNs = 10'000'000'000;
 inline constexpr int64_t kRetryTimeoutWithinNs = 30'000'000'000;
-inline constexpr size_t kDrainedAnswerBytes =
+inline constexpr size_t kDrainedResponseBytes =
     64 * 1024;  // of a failed try, so that its connection can be kept
 
 // A saved index, read and written whole: 400 million blocks of a tracker, more than an index holds by default.
@@ -84,7 +84,7 @@ inline constexpr size_t kMaxApiKeys = 10'000;
 inline constexpr size_t kMaxApiKeyBytes = 1024;
 inline constexpr size_t kMaxKeyFileBytes = 1024 * 1024;
 // Keys that others judge (--api-key-validation-urls): verdicts remembered, questions asked at once, requests that wait.
-inline constexpr size_t kMaxKeyVerdicts = 10'000;
+inline constexpr size_t kMaxKeyValidities = 10'000;
 inline constexpr size_t kMaxKeyQuestions = 64;
 inline constexpr size_t kMaxKeyWaiters = 10'000;
 inline constexpr size_t kMaxKeyWaitersPerAddress = 1'250;  // whose key was not good before
@@ -117,7 +117,7 @@ inline constexpr uint32_t kMinWeight = 10;       // 0.01
 inline constexpr uint32_t kMaxWeight = 100'000;  // 100
 
 // A worker that has come back begins with a tenth of its share of the load (--slow-start-secs).
-inline constexpr uint32_t kFirstWarmth = 100;
+inline constexpr uint32_t kSlowStartFirst = 100;
 
 // Health checks under way at once, so that those of a large fleet do not come in one burst of connections.
 inline constexpr int kMaxHealthChecks = 128;

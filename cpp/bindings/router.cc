@@ -21,8 +21,8 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "base/dice.h"
 #include "base/limits.h"
+#include "base/random.h"
 #include "base/text.h"
 #include "bindings/arguments.h"
 #include "bindings/bindings.h"
@@ -1147,7 +1147,7 @@ RouterOptions RouterOptionsOf(const py::dict& given, std::vector<std::string>* n
   chosen.policy = read("policy", chosen.policy);
   chosen.fallback_policy = read("fallback_policy", chosen.fallback_policy);
   const auto seed = read("seed", std::optional<uint64_t>());
-  chosen.seed = seed ? *seed : Dice::EntropySeed();
+  chosen.seed = seed ? *seed : Random::EntropySeed();
   word("least_load_metric", ParseLeastLoadMetric, &chosen.least_load_metric);
   chosen.virtual_nodes = read("virtual_nodes", chosen.virtual_nodes);
   word("hash_function", ParseHashFunction, &chosen.hash_function);

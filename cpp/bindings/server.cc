@@ -97,7 +97,7 @@ const std::map<std::string, Setter>& Setters() {
       {"dead_worker_grace_secs", SetSeconds(&ServerOptions::dead_worker_grace_ms)},
       {"upstream_pool_size", Set(&ServerOptions::upstream_pool_size)},
       {"upstream_pool_idle_secs", SetSeconds(&ServerOptions::upstream_pool_idle_ms)},
-      {"retry_max_retries", SetIn(&ServerOptions::retry, &RetryOptions::max_tries)},
+      {"retry_max_retries", SetIn(&ServerOptions::retry, &RetryOptions::max_attempts)},
       {"retry_lost_requests", SetIn(&ServerOptions::retry, &RetryOptions::lost_retries)},
       {"retry_initial_backoff_ms", SetIn(&ServerOptions::retry, &RetryOptions::initial_backoff_ms)},
       {"retry_max_backoff_ms", SetIn(&ServerOptions::retry, &RetryOptions::max_backoff_ms)},
@@ -212,7 +212,7 @@ void BindServer(py::module_& module) {
           }),
           py::arg("router"))
       .def_property_readonly("port", &Server::port)
-      .def_property_readonly("any_worker_answered", &Server::any_worker_answered)
+      .def_property_readonly("any_worker_answered", &Server::any_worker_responded)
       .def_property_readonly("metrics_port", &Server::metrics_port)
       .def_property_readonly(
           "tls", [](const Server& server) { return !server.options().tls_cert_path.empty(); })

@@ -13,12 +13,12 @@
 #include <pybind11/stl.h>
 
 #include "bindings/bindings.h"
-#include "proxy/exchange/fan_out.h"
 #include "proxy/api/fan_out_paths.h"
-#include "proxy/thread/idle_list.h"
 #include "proxy/api/json_text.h"
-#include "proxy/security/key_queue.h"
 #include "proxy/control/shared_refresh.h"
+#include "proxy/exchange/fan_out.h"
+#include "proxy/security/key_queue.h"
+#include "proxy/thread/idle_list.h"
 
 namespace vllm_router {
 namespace {

@@ -10,10 +10,10 @@
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "base/dice.h"
 #include "base/header_field.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/random.h"
 #include "base/snapshot.h"
 #include "base/status.h"
 #include "base/text.h"
@@ -75,11 +75,11 @@ void BindTestingBase(py::module_& testing) {
       .def("now_nanos", &ManualClock::NowNanos)
       .def("advance", &ManualClock::Advance);
 
-  testing.def("entropy_seed", &Dice::EntropySeed);
-  py::class_<Dice>(testing, "Dice")
+  testing.def("entropy_seed", &Random::EntropySeed);
+  py::class_<Random>(testing, "Random")
       .def(py::init<uint64_t>(), py::arg("seed"))
-      .def("next", &Dice::Next)
-      .def("below", &Dice::Below);
+      .def("next", &Random::Next)
+      .def("below", &Random::Below);
 
   using Pairs = std::vector<std::pair<std::string, std::string>>;
   testing.def("find_header", [](const Pairs& pairs, const std::string& name) -> std::optional<py::bytes> {

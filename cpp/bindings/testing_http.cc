@@ -3,11 +3,11 @@
 #include "bindings/bindings.h"
 #include "http/body_reader.h"
 #include "http/chunked.h"
+#include "http/dechunk.h"
 #include "http/dot_segments.h"
 #include "http/head_parser.h"
 #include "http/head_writer.h"
 #include "http/stream_tail.h"
-#include "http/unframe.h"
 #include "http/via.h"
 
 namespace vllm_router {
@@ -208,13 +208,13 @@ void BindTestingHttp(py::module_& testing) {
       py::arg("response") = false);
 
   testing.def(
-      "unframe",
+      "dechunk",
       [](const std::string& framing, uint64_t content_length, const std::vector<std::string>& reads) {
         BodyReader reader(FramingFrom(framing), content_length, MessageKind::kResponse);
         py::list results;
         for (const std::string& read : reads) {
           std::string bytes = read;
-          const Unframed part = Unframe(reader, bytes);
+          const Dechunked part = Dechunk(reader, bytes);
           results.append(py::make_tuple(Bytes(part.data), part.used, part.bad));
         }
         return results;

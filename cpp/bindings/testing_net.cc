@@ -345,13 +345,13 @@ class LoopHarness {
 std::vector<uintptr_t> FramePoolAddresses(const std::vector<size_t>& sizes) {
   std::vector<void*> pieces;
   for (const size_t size : sizes) {
-    pieces.push_back(FramePool::Take(size));
+    pieces.push_back(FramePool::Acquire(size));
     std::memset(pieces.back(), 0xa5, size);
   }
   std::vector<uintptr_t> addresses;
   for (size_t i = 0; i < sizes.size(); ++i) {
     addresses.push_back(reinterpret_cast<uintptr_t>(pieces[i]));
-    FramePool::Give(pieces[i], sizes[i]);
+    FramePool::Release(pieces[i], sizes[i]);
   }
   return addresses;
 }
@@ -360,10 +360,10 @@ std::vector<uintptr_t> FramePoolAddresses(const std::vector<size_t>& sizes) {
 size_t FramePoolAcrossThreads(size_t count) {
   std::vector<void*> pieces;
   std::thread([&] {
-    for (size_t i = 0; i < count; ++i) pieces.push_back(FramePool::Take(100));
+    for (size_t i = 0; i < count; ++i) pieces.push_back(FramePool::Acquire(100));
   }).join();
   std::thread([&] {
-    for (void* const piece : pieces) FramePool::Give(piece, 100);
+    for (void* const piece : pieces) FramePool::Release(piece, 100);
   }).join();
   return pieces.size();
 }
@@ -784,22 +784,22 @@ void BindTestingNet(py::module_& testing) {
     // Takes blocks of these sizes, gives them all back, takes them again: how many came back from the pool.
     BufferPool pool;
     std::vector<BufferPool::Block> blocks;
-    for (const size_t size : sizes) blocks.push_back(pool.Take(size));
+    for (const size_t size : sizes) blocks.push_back(pool.Acquire(size));
     std::set<const char*> addresses;
     for (const BufferPool::Block& block : blocks) addresses.insert(block.data);
     std::vector<size_t> capacities;
     for (const BufferPool::Block& block : blocks) {
       capacities.push_back(block.capacity);
-      pool.Give(block);
+      pool.Release(block);
     }
     const size_t in_use = pool.bytes_in_use();
     size_t again = 0;
     blocks.clear();
     for (const size_t size : sizes) {
-      blocks.push_back(pool.Take(size));
+      blocks.push_back(pool.Acquire(size));
       again += addresses.contains(blocks.back().data) ? 1 : 0;
     }
-    for (const BufferPool::Block& block : blocks) pool.Give(block);
+    for (const BufferPool::Block& block : blocks) pool.Release(block);
     return py::make_tuple(capacities, in_use, again);
   });
 

@@ -1,4 +1,4 @@
-// proxy/ as its tests see it: tables, request ids, and what Recorder and Metrics make of records given as keywords.
+// proxy/ as its tests see it: tables, request ids, and what Telemetry and Metrics make of records given as keywords.
 #include <condition_variable>
 #include <map>
 #include <memory>
@@ -11,28 +11,28 @@
 #include <pybind11/stl.h>
 
 #include "base/clock.h"
-#include "base/dice.h"
 #include "base/limits.h"
+#include "base/random.h"
 #include "bindings/bindings.h"
 #include "bindings/errors.h"
 #include "bindings/py_router.h"
-#include "proxy/telemetry/access_log_line.h"
-#include "proxy/exchange/body_pace.h"
+#include "proxy/admin/metrics.h"
 #include "proxy/api/cors.h"
 #include "proxy/api/error_response.h"
+#include "proxy/api/request_id.h"
+#include "proxy/api/routes.h"
+#include "proxy/client/backoff.h"
+#include "proxy/client/load_report.h"
+#include "proxy/exchange/body_pace.h"
+#include "proxy/exchange/relay.h"
 #include "proxy/security/authorizer.h"
 #include "proxy/security/key_file.h"
 #include "proxy/security/key_set.h"
-#include "proxy/client/load_report.h"
-#include "proxy/admin/metrics.h"
-#include "proxy/telemetry/traffic_log_line.h"
-#include "proxy/telemetry/traffic_log.h"
-#include "proxy/telemetry/traffic_log_salt.h"
+#include "proxy/telemetry/access_log_line.h"
 #include "proxy/telemetry/telemetry.h"
-#include "proxy/exchange/relay.h"
-#include "proxy/api/request_id.h"
-#include "proxy/client/backoff.h"
-#include "proxy/api/routes.h"
+#include "proxy/telemetry/traffic_log.h"
+#include "proxy/telemetry/traffic_log_line.h"
+#include "proxy/telemetry/traffic_log_salt.h"
 
 namespace vllm_router {
 namespace {
@@ -44,7 +44,7 @@ std::optional<std::pair<int64_t, int64_t>> PairFrom(const std::optional<Reported
   return load ? std::optional(std::pair(load->requests, load->waiting)) : std::nullopt;
 }
 
-// What ExchangeRecord views lives forever there; here the texts come from Python.
+// What RequestInfo views lives forever there; here the texts come from Python.
 std::string_view Forever(const std::string& text) {
   static auto* const texts = new std::set<std::string>;
   return *texts->insert(text).first;
@@ -84,46 +84,46 @@ std::optional<T> Optional(const py::handle& value) {
   return value.is_none() ? std::nullopt : std::optional<T>(value.cast<T>());
 }
 
-ExchangeRecord MakeRecord(const py::kwargs& fields) {
-  ExchangeRecord record;
+RequestInfo MakeRecord(const py::kwargs& fields) {
+  RequestInfo record;
   for (const auto& [key, value] : fields) {
     const auto name = key.cast<std::string>();
-    const std::map<std::string, int64_t ExchangeRecord::*> times = {
-        {"wall_us", &ExchangeRecord::wall_us},
-        {"head_ns", &ExchangeRecord::head_ns},
-        {"body_ns", &ExchangeRecord::body_ns},
-        {"queue_ns", &ExchangeRecord::queue_ns},
-        {"chosen_ns", &ExchangeRecord::chosen_ns},
-        {"connected_ns", &ExchangeRecord::connected_ns},
-        {"sent_ns", &ExchangeRecord::sent_ns},
-        {"answered_ns", &ExchangeRecord::answered_ns},
-        {"first_body_ns", &ExchangeRecord::first_body_ns},
-        {"end_ns", &ExchangeRecord::end_ns}};
-    const std::map<std::string, std::string ExchangeRecord::*> texts = {
-        {"request_id", &ExchangeRecord::request_id},
-        {"client", &ExchangeRecord::client},
-        {"method", &ExchangeRecord::method},
-        {"path", &ExchangeRecord::path},
-        {"model", &ExchangeRecord::model}};
-    const std::map<std::string, std::string_view ExchangeRecord::*> words = {
-        {"error", &ExchangeRecord::error},
-        {"rule", &ExchangeRecord::bad_request_rule},
-        {"refusal", &ExchangeRecord::refusal}};
-    const std::map<std::string, bool ExchangeRecord::*> switches = {
-        {"stream", &ExchangeRecord::stream},
-        {"reused", &ExchangeRecord::reused},
-        {"stale_retry", &ExchangeRecord::stale_retry}};
-    const std::map<std::string, uint32_t ExchangeRecord::*> counts = {
-        {"attempts", &ExchangeRecord::attempts},
-        {"retries", &ExchangeRecord::retries},
-        {"client_stalls", &ExchangeRecord::client_stalls},
-        {"worker_stalls", &ExchangeRecord::worker_stalls}};
-    const std::map<std::string, uint64_t ExchangeRecord::*> sizes = {
-        {"bytes_in", &ExchangeRecord::bytes_in}, {"bytes_out", &ExchangeRecord::bytes_out}};
-    const std::map<std::string, std::optional<uint64_t> ExchangeRecord::*> tokens = {
-        {"prompt_tokens", &ExchangeRecord::prompt_tokens},
-        {"completion_tokens", &ExchangeRecord::completion_tokens},
-        {"cached_tokens", &ExchangeRecord::cached_tokens}};
+    const std::map<std::string, int64_t RequestInfo::*> times = {
+        {"wall_us", &RequestInfo::wall_us},
+        {"head_ns", &RequestInfo::head_ns},
+        {"body_ns", &RequestInfo::body_ns},
+        {"queue_ns", &RequestInfo::queue_ns},
+        {"chosen_ns", &RequestInfo::chosen_ns},
+        {"connected_ns", &RequestInfo::connected_ns},
+        {"sent_ns", &RequestInfo::sent_ns},
+        {"answered_ns", &RequestInfo::responded_ns},
+        {"first_body_ns", &RequestInfo::first_body_ns},
+        {"end_ns", &RequestInfo::end_ns}};
+    const std::map<std::string, std::string RequestInfo::*> texts = {
+        {"request_id", &RequestInfo::request_id},
+        {"client", &RequestInfo::client},
+        {"method", &RequestInfo::method},
+        {"path", &RequestInfo::path},
+        {"model", &RequestInfo::model}};
+    const std::map<std::string, std::string_view RequestInfo::*> words = {
+        {"error", &RequestInfo::error},
+        {"rule", &RequestInfo::bad_request_rule},
+        {"refusal", &RequestInfo::refusal}};
+    const std::map<std::string, bool RequestInfo::*> switches = {
+        {"stream", &RequestInfo::stream},
+        {"reused", &RequestInfo::reused},
+        {"stale_retry", &RequestInfo::stale_retry}};
+    const std::map<std::string, uint32_t RequestInfo::*> counts = {
+        {"attempts", &RequestInfo::attempts},
+        {"retries", &RequestInfo::retries},
+        {"client_stalls", &RequestInfo::client_stalls},
+        {"worker_stalls", &RequestInfo::worker_stalls}};
+    const std::map<std::string, uint64_t RequestInfo::*> sizes = {
+        {"bytes_in", &RequestInfo::bytes_in}, {"bytes_out", &RequestInfo::bytes_out}};
+    const std::map<std::string, std::optional<uint64_t> RequestInfo::*> tokens = {
+        {"prompt_tokens", &RequestInfo::prompt_tokens},
+        {"completion_tokens", &RequestInfo::completion_tokens},
+        {"cached_tokens", &RequestInfo::cached_tokens}};
     if (times.contains(name)) {
       record.*times.at(name) = value.cast<int64_t>();
     } else if (texts.contains(name)) {
@@ -168,7 +168,7 @@ ExchangeRecord MakeRecord(const py::kwargs& fields) {
   return record;
 }
 
-// The recorders of some lanes and the page made of them, with a clock that the test moves.
+// The telemetries of some threads and the page made of them, with a clock that the test moves.
 class Lanes {
  public:
   Lanes(const PyRouter& router, size_t count, bool access_log, const std::string& record_log) {
@@ -179,17 +179,17 @@ class Lanes {
         written_.append(lines);
       });
     }
-    if (!record_log.empty()) records_ = ValueOrThrow(RecordLog::Open({.path = record_log}));
+    if (!record_log.empty()) records_ = ValueOrThrow(TrafficLog::Open({.path = record_log}));
     const Logs logs{.access = log_.get(), .records = records_.get()};
-    std::vector<const Recorder*> views;
+    std::vector<const Telemetry*> views;
     for (size_t i = 0; i < count; ++i) {
-      recorders_.push_back(std::make_unique<Recorder>(router.router().policy().name(), logs));
-      views.push_back(recorders_.back().get());
+      telemetries_.push_back(std::make_unique<Telemetry>(router.router().policy().name(), logs));
+      views.push_back(telemetries_.back().get());
     }
-    metrics_ = std::make_unique<Metrics>(router.shared(), views, gates_, clock_, records_.get());
+    metrics_ = std::make_unique<Metrics>(router.shared(), views, limits_, clock_, records_.get());
   }
   ~Lanes() { SetStuck(false); }
-  Recorder& lane(size_t i) { return *recorders_.at(i); }
+  Telemetry& thread(size_t i) { return *telemetries_.at(i); }
   std::string Text() const { return metrics_->Text(); }
   void Advance(int64_t nanos) { clock_.Advance(nanos); }
 
@@ -208,14 +208,14 @@ class Lanes {
 
  private:
   ManualClock clock_;
-  Gates gates_{ServerOptions{}};
+  ServerLimits limits_{ServerOptions{}};
   std::mutex mutex_;  // guards what the log's thread touches
   std::condition_variable stuck_signal_;
   bool stuck_ = false;
   std::string written_;
   std::unique_ptr<LineWriter> log_;
-  std::unique_ptr<RecordLog> records_;
-  std::vector<std::unique_ptr<Recorder>> recorders_;
+  std::unique_ptr<TrafficLog> records_;
+  std::vector<std::unique_ptr<Telemetry>> telemetries_;
   std::unique_ptr<Metrics> metrics_;
 };
 
@@ -287,11 +287,11 @@ void BindTables(py::module_& testing) {
     return Cors(allowed).IsCrossSite(fields);
   });
   testing.def(
-      "choose_request_id",
-      [](const Pairs& pairs, const std::vector<std::string>& names, const std::string& prefix, Dice& dice) {
+      "choose_request_id", [](const Pairs& pairs, const std::vector<std::string>& names,
+                              const std::string& prefix, Random& random) {
         std::vector<HeaderField> fields;
         for (const auto& [name, value] : pairs) fields.push_back({name, value});
-        const RequestId id = ChooseRequestId(fields, names, prefix, dice);
+        const RequestId id = ChooseRequestId(fields, names, prefix, random);
         return py::make_tuple(id.id, std::string(id.header_name), std::string(id.to_worker()));
       });
 }
@@ -305,21 +305,21 @@ void BindKeys(py::module_& testing) {
           py::arg("text"), py::arg("name") = "keys.txt")
       .def("__len__", &KeySet::size)
       .def("__contains__", &KeySet::Contains);
-  py::class_<KeyVerdicts>(testing, "KeyVerdicts")
+  py::class_<KeyValidityCache>(testing, "KeyValidityCache")
       .def(py::init<int64_t, int64_t, size_t>())
-      .def("__len__", &KeyVerdicts::size)
+      .def("__len__", &KeyValidityCache::size)
       .def(
           "remember",
-          [](KeyVerdicts& verdicts, const std::string& key, const std::string& verdict, int64_t now) {
-            const KeyVerdict said = verdict == "yes"  ? KeyVerdict::kYes
-                                    : verdict == "no" ? KeyVerdict::kNo
-                                                      : KeyVerdict::kUnknown;
+          [](KeyValidityCache& verdicts, const std::string& key, const std::string& verdict, int64_t now) {
+            const KeyValidity said = verdict == "yes"  ? KeyValidity::kYes
+                                     : verdict == "no" ? KeyValidity::kNo
+                                                       : KeyValidity::kUnknown;
             verdicts.Remember(Sha256({key}), said, now);
           })
-      .def("find", [](const KeyVerdicts& verdicts, const std::string& key, int64_t now) -> py::object {
-        const std::optional<KeyVerdict> found = verdicts.Find(Sha256({key}), now);
+      .def("find", [](const KeyValidityCache& verdicts, const std::string& key, int64_t now) -> py::object {
+        const std::optional<KeyValidity> found = verdicts.Find(Sha256({key}), now);
         if (!found.has_value()) return py::none();
-        return py::str(*found == KeyVerdict::kYes ? "yes" : *found == KeyVerdict::kNo ? "no" : "unknown");
+        return py::str(*found == KeyValidity::kYes ? "yes" : *found == KeyValidity::kNo ? "no" : "unknown");
       });
   py::class_<KeyFile>(testing, "KeyFile")
       .def(py::init([](const std::string& flag, const std::string& path) {
@@ -369,12 +369,12 @@ void BindTestingProxy(py::module_& testing) {
       .def("begin", &LoadSource::Begin)
       .def("target", [](const LoadSource& source) { return std::string(source.target()); })
       .def("lacks", &LoadSource::Lacks);
-  py::class_<Rest>(testing, "Rest")
+  py::class_<Backoff>(testing, "Rest")
       .def(py::init<>())
-      .def("over", &Rest::over)
-      .def("worked", &Rest::Worked)
-      .def("failed", &Rest::Failed)
-      .def("unknown", &Rest::Unknown);
+      .def("over", &Backoff::over)
+      .def("worked", &Backoff::Worked)
+      .def("failed", &Backoff::Failed)
+      .def("unknown", &Backoff::Unknown);
 
   testing.def("skip_written", [](const std::vector<std::string>& pieces, size_t written) {
     std::vector<iovec> vectors;
@@ -394,16 +394,16 @@ void BindTestingProxy(py::module_& testing) {
 
   testing.def(
       "access_line", [](const std::string& format, const std::string& policy, const py::kwargs& fields) {
-        AccessLine line(policy);
+        AccessLogLine line(policy);
         std::string out;
-        const ExchangeRecord record = MakeRecord(fields);
+        const RequestInfo record = MakeRecord(fields);
         constexpr uint64_t kNumber = 7;
         format == "json" ? line.AppendJson(record, kNumber, &out) : line.AppendText(record, kNumber, &out);
         return py::bytes(out);
       });
 
   testing.def("record_line", [](const KeyedHash::Key& key, uint32_t block_size, const py::kwargs& fields) {
-    RecordLine line(key, block_size);
+    TrafficLogLine line(key, block_size);
     std::string out;
     fields.empty() ? line.AppendHead(&out) : line.Append(MakeRecord(fields), &out);
     return out;
@@ -412,22 +412,22 @@ void BindTestingProxy(py::module_& testing) {
     const KeyedHash::Key key = ValueOrThrow(ReadOrMakeSalt(path));
     return py::bytes(reinterpret_cast<const char*>(key.data()), key.size());
   });
-  py::class_<RecordLog>(testing, "RecordLog")
+  py::class_<TrafficLog>(testing, "TrafficLog")
       .def(
           py::init([](const std::string& path, const std::string& salt_path, uint32_t block_size) {
             return ValueOrThrow(
-                RecordLog::Open({.path = path, .salt_path = salt_path, .block_size = block_size}));
+                TrafficLog::Open({.path = path, .salt_path = salt_path, .block_size = block_size}));
           }),
           py::arg("path"), py::arg("salt_path") = "", py::arg("block_size") = 16)
       .def(
           "write",
-          [](RecordLog& log, std::string lines) {
+          [](TrafficLog& log, std::string lines) {
             return log.writer().Take(&lines) && log.writer().WaitUntilWritten(10'000);
           },
           py::call_guard<py::gil_scoped_release>())
-      .def("reopen", &RecordLog::Reopen)
-      .def_property_readonly("written", &RecordLog::written)
-      .def_property_readonly("lost", &RecordLog::lost);
+      .def("reopen", &TrafficLog::Reopen)
+      .def_property_readonly("written", &TrafficLog::written)
+      .def_property_readonly("lost", &TrafficLog::lost);
 
   py::class_<Lanes>(testing, "Lanes")
       .def(
@@ -435,38 +435,39 @@ void BindTestingProxy(py::module_& testing) {
           py::arg("count") = 1, py::arg("access_log") = false, py::arg("record_log") = "")
       .def(
           "decided",
-          [](Lanes& lanes, size_t lane, const WorkerHandle& worker, const std::string& reason) {
-            lanes.lane(lane).Decided(
+          [](Lanes& threads, size_t thread, const WorkerHandle& worker, const std::string& reason) {
+            threads.thread(thread).Decided(
                 worker.worker, {.reason = ByName<Reason>(reason, kReasonCount, &ReasonName)});
           })
       .def(
-          "record", [](Lanes& lanes, size_t lane,
-                       const py::kwargs& fields) { lanes.lane(lane).Record(MakeRecord(fields)); })
+          "record", [](Lanes& threads, size_t thread,
+                       const py::kwargs& fields) { threads.thread(thread).Record(MakeRecord(fields)); })
       .def(
           "record_often",  // without the interpreter's lock, beside other threads
-          [](Lanes& lanes, size_t lane, uint64_t times, const py::kwargs& fields) {
-            const ExchangeRecord record = MakeRecord(fields);
+          [](Lanes& threads, size_t thread, uint64_t times, const py::kwargs& fields) {
+            const RequestInfo record = MakeRecord(fields);
             py::gil_scoped_release release;
-            for (uint64_t i = 0; i < times; ++i) lanes.lane(lane).Record(record);
+            for (uint64_t i = 0; i < times; ++i) threads.thread(thread).Record(record);
           })
       .def(
           "set_gauge",
-          [](Lanes& lanes, size_t lane, const std::string& name, int64_t value) {
-            Recorder& recorder = lanes.lane(lane);
+          [](Lanes& threads, size_t thread, const std::string& name, int64_t value) {
+            Telemetry& telemetry = threads.thread(thread);
             const std::map<std::string, std::atomic<int64_t>*> gauges = {
-                {"client_connections", &recorder.client_connections},
-                {"in_flight", &recorder.in_flight},
-                {"upstream_open", &recorder.upstream_open},
-                {"upstream_idle", &recorder.upstream_idle}};
+                {"client_connections", &telemetry.client_connections},
+                {"in_flight", &telemetry.in_flight},
+                {"upstream_open", &telemetry.upstream_open},
+                {"upstream_idle", &telemetry.upstream_idle}};
             gauges.at(name)->store(value);
           })
-      .def("has_lines", [](Lanes& lanes, size_t lane) { return lanes.lane(lane).has_lines(); })
-      .def("flush", [](Lanes& lanes, size_t lane) { lanes.lane(lane).Flush(); })
+      .def("has_lines", [](Lanes& threads, size_t thread) { return threads.thread(thread).has_lines(); })
+      .def("flush", [](Lanes& threads, size_t thread) { threads.thread(thread).Flush(); })
       .def("wait_for_records", &Lanes::WaitForRecords, py::call_guard<py::gil_scoped_release>())
-      .def("written", [](Lanes& lanes) { return py::bytes(lanes.Written()); })
+      .def("written", [](Lanes& threads) { return py::bytes(threads.Written()); })
       .def("set_stuck", &Lanes::SetStuck)
       .def(
-          "advance", [](Lanes& lanes, double seconds) { lanes.Advance(static_cast<int64_t>(seconds * 1e9)); })
+          "advance",
+          [](Lanes& threads, double seconds) { threads.Advance(static_cast<int64_t>(seconds * 1e9)); })
       .def("text", &Lanes::Text, py::call_guard<py::gil_scoped_release>());
 }
 

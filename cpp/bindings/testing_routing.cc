@@ -8,10 +8,9 @@
 #include "bindings/errors.h"
 #include "bindings/json_text.h"
 #include "bindings/py_router.h"
-#include "routing/admission.h"
 #include "routing/body_budget.h"
+#include "routing/concurrency_limiter.h"
 #include "routing/explanation.h"
-#include "routing/json_beginning.h"
 #include "routing/prefix_digest.h"
 #include "routing/rate_limit.h"
 #include "routing/request_fields.h"
@@ -25,6 +24,7 @@
 #include "routing/ticket_leases.h"
 #include "routing/token_cache.h"
 #include "routing/tokenize_call.h"
+#include "routing/truncated_json.h"
 
 namespace vllm_router {
 namespace {
@@ -285,7 +285,7 @@ std::unique_ptr<PlanHarness> MakePlan(bool repeatable, bool retry_lost, const py
   for (const auto& [key, value] : given) {
     const auto name = key.cast<std::string>();
     if (name == "max_tries")
-      options.max_tries = value.cast<uint32_t>();
+      options.max_attempts = value.cast<uint32_t>();
     else if (name == "lost_retries")
       options.lost_retries = value.cast<uint32_t>();
     else if (name == "initial_backoff_ms")
@@ -305,11 +305,11 @@ std::unique_ptr<PlanHarness> MakePlan(bool repeatable, bool retry_lost, const py
   return harness;
 }
 
-TryFailure FailureByName(const std::string& name) {
+AttemptFailure FailureByName(const std::string& name) {
   constexpr std::string_view kNames[] = {
       "connect", "broken", "lost", "bad_answer", "send_timeout", "first_byte_timeout", "status"};
   for (size_t i = 0; i < std::size(kNames); ++i) {
-    if (kNames[i] == name) return static_cast<TryFailure>(i);
+    if (kNames[i] == name) return static_cast<AttemptFailure>(i);
   }
   throw py::value_error("no failure is called " + name);
 }
@@ -321,7 +321,7 @@ void BindRetryPlan(py::module_& testing) {
       .def(py::init(&MakePlan), "repeatable"_a, "retry_lost"_a = true)
       .def(
           "next",
-          [](PlanHarness& self, Dice& dice, const std::string& how, int status,
+          [](PlanHarness& self, Random& random, const std::string& how, int status,
              std::optional<int64_t> retry_after_ms, bool untried_left,
              double since_first_sent) -> std::optional<double> {
             const std::optional<int64_t> pause = self.plan.Next(
@@ -330,7 +330,7 @@ void BindRetryPlan(py::module_& testing) {
                  .retry_after_ms = retry_after_ms,
                  .untried_left = untried_left,
                  .first_sent_ns = 1},
-                1 + Nanos(since_first_sent), dice);
+                1 + Nanos(since_first_sent), random);
             if (!pause) return std::nullopt;
             return static_cast<double>(*pause) / 1e9;
           },
@@ -424,7 +424,7 @@ void BindRequestQuarantine(py::module_& testing) {
   });
 }
 
-// Waiters of an Admission by number, and who of them was granted since one last asked.
+// Waiters of an ConcurrencyLimiter by number, and who of them was granted since one last asked.
 class AdmissionHarness {
  public:
   AdmissionHarness(uint64_t permits, uint32_t line) : admission_(permits, line) {}
@@ -434,16 +434,16 @@ class AdmissionHarness {
     waiters_.push_back(std::make_unique<One>(*this, waiters_.size(), amount));
     return {Name(admission_.Enter(waiters_.back()->waiter, amount)), waiters_.size() - 1};
   }
-  bool TryTake(uint64_t amount) { return admission_.TryTake(amount); }
+  bool TryAcquire(uint64_t amount) { return admission_.TryAcquire(amount); }
   void Release(uint64_t amount) { admission_.Release(amount); }
   bool Leave(size_t number) { return admission_.Leave(waiters_.at(number)->waiter); }
-  const char* StepBack(size_t number) {
+  const char* Requeue(size_t number) {
     One& one = *waiters_.at(number);
-    return Name(admission_.StepBack(one.waiter, one.amount));
+    return Name(admission_.Requeue(one.waiter, one.amount));
   }
-  void Nudge() { admission_.Nudge(); }
+  void WakeNext() { admission_.WakeNext(); }
   std::vector<size_t> TakeGranted() { return std::exchange(granted_, {}); }
-  const Admission& admission() const { return admission_; }
+  const ConcurrencyLimiter& admission() const { return admission_; }
 
  private:
   struct One {
@@ -452,28 +452,28 @@ class AdmissionHarness {
     AdmissionHarness& harness;
     const size_t number;
     const uint64_t amount;
-    Admission::Waiter waiter{
+    ConcurrencyLimiter::Waiter waiter{
         [](void* context) {
           auto* one = static_cast<One*>(context);
           one->harness.granted_.push_back(one->number);
         },
         this};
   };
-  static const char* Name(Admission::Entry entry) {
+  static const char* Name(ConcurrencyLimiter::Entry entry) {
     switch (entry) {
-      case Admission::Entry::kHeld:
+      case ConcurrencyLimiter::Entry::kHeld:
         return "held";
-      case Admission::Entry::kWaiting:
+      case ConcurrencyLimiter::Entry::kWaiting:
         return "waiting";
-      case Admission::Entry::kFull:
+      case ConcurrencyLimiter::Entry::kFull:
         return "full";
-      case Admission::Entry::kNever:
+      case ConcurrencyLimiter::Entry::kNever:
         return "never";
     }
     return "?";
   }
 
-  Admission admission_;
+  ConcurrencyLimiter admission_;
   std::vector<std::unique_ptr<One>> waiters_;
   std::vector<size_t> granted_;
 };
@@ -536,7 +536,7 @@ py::dict BlocksOf(const PyRouter& router, const py::kwargs& parts) {
   const RoutingKey key = router.router().MakeKey(request.View());
   return py::dict(
       "blocks"_a = key.blocks, "usable"_a = key.usable_blocks, "prompt_tokens"_a = key.prompt_tokens,
-      "asks_for_ids"_a = key.unknown_text.has_value());
+      "asks_for_ids"_a = key.untokenized_prompt.has_value());
 }
 
 }  // namespace
@@ -597,14 +597,14 @@ void BindTestingRouting(py::module_& testing) {
       },
       "body"_a, "is_chat"_a, "padded"_a = true);
   testing.def("parse_tokenize_answer", [](const std::string& answer) {
-    return ValueOrThrow(ParseTokenizeAnswer(answer));
+    return ValueOrThrow(ParseTokenizeResponse(answer));
   });
   // As if a worker had said which ids the text of this request has.
   testing.def("learn_tokens", [](const PyRouter& router, std::vector<uint32_t> ids, const py::kwargs& parts) {
     OwnedRequest request = RequestFrom(parts);
     const RoutingKey key = router.router().MakeKey(request.View());
-    if (!key.unknown_text) return false;
-    router.router().token_cache()->Store(key.unknown_text->name, std::move(ids));
+    if (!key.untokenized_prompt) return false;
+    router.router().token_cache()->Store(key.untokenized_prompt->name, std::move(ids));
     return true;
   });
   testing.def("make_blocks", &BlocksOf);
@@ -673,14 +673,14 @@ void BindTestingRouting(py::module_& testing) {
       .def_property_readonly("heard", &TicketHarness::Heard)
       .def_property_readonly("owners", &TicketHarness::Owners);
 
-  py::class_<AdmissionHarness>(testing, "Admission")
+  py::class_<AdmissionHarness>(testing, "ConcurrencyLimiter")
       .def(py::init<uint64_t, uint32_t>(), "permits"_a, "line"_a)
       .def("enter", &AdmissionHarness::Enter, "amount"_a = 1)
-      .def("try_take", &AdmissionHarness::TryTake, "amount"_a = 1)
+      .def("try_acquire", &AdmissionHarness::TryAcquire, "amount"_a = 1)
       .def("release", &AdmissionHarness::Release, "amount"_a = 1)
       .def("leave", &AdmissionHarness::Leave)
-      .def("step_back", &AdmissionHarness::StepBack)
-      .def("nudge", &AdmissionHarness::Nudge)
+      .def("step_back", &AdmissionHarness::Requeue)
+      .def("nudge", &AdmissionHarness::WakeNext)
       .def("take_granted", &AdmissionHarness::TakeGranted)
       .def_property_readonly("full", [](const AdmissionHarness& one) { return one.admission().full(); })
       .def_property_readonly("in_use", [](const AdmissionHarness& one) { return one.admission().in_use(); })
@@ -704,7 +704,7 @@ void BindTestingRouting(py::module_& testing) {
   // (bytes to keep, what to put behind them)
   testing.def("close_json", [](const std::string& text) {
     std::optional<std::pair<size_t, py::bytes>> closed;
-    if (const std::optional<JsonBeginning> beginning = CloseJson(text))
+    if (const std::optional<JsonRepair> beginning = CloseJson(text))
       closed.emplace(beginning->keep, beginning->closing);
     return closed;
   });
@@ -713,7 +713,7 @@ void BindTestingRouting(py::module_& testing) {
   testing.def("make_json_whole", [](std::string text) {
     std::string whole;
     {
-      const JsonMadeWhole made({text.data(), text.size()});
+      const TruncatedJson made({text.data(), text.size()});
       whole = made.view();
       if (!made.view().empty() && made.view().data() != text.data()) throw std::logic_error("it was copied");
     }

@@ -3,10 +3,10 @@
 #include "bindings/bindings.h"
 #include "worker/bytes_per_token.h"
 #include "worker/circuit_breaker.h"
-#include "worker/cool_down.h"
 #include "worker/health.h"
 #include "worker/outlier_detector.h"
-#include "worker/warmth.h"
+#include "worker/retry_after_backoff.h"
+#include "worker/slow_start.h"
 #include "worker/worker_registry.h"
 #include "worker/worker_url.h"
 
@@ -97,15 +97,15 @@ BreakerVerdict VerdictByName(const std::string& name) {
   throw py::value_error("no verdict is called " + name);
 }
 
-void BindCoolDown(py::module_& testing) {
-  py::class_<CoolDown>(testing, "CoolDown")
+void BindRetryAfterBackoff(py::module_& testing) {
+  py::class_<RetryAfterBackoff>(testing, "RetryAfterBackoff")
       .def(py::init<>())
-      .def_property_readonly("resting", &CoolDown::resting)
+      .def_property_readonly("active", &RetryAfterBackoff::active)
       .def(
-          "begin",
-          [](CoolDown& self, double now, double seconds) { return self.Begin(Nanos(now), Nanos(seconds)); })
-      .def("rests_at", [](const CoolDown& self, double now) { return self.RestsAt(Nanos(now)); })
-      .def("end", [](CoolDown& self, double now) { return self.End(Nanos(now)); });
+          "begin", [](RetryAfterBackoff& self, double now,
+                      double seconds) { return self.Begin(Nanos(now), Nanos(seconds)); })
+      .def("rests_at", [](const RetryAfterBackoff& self, double now) { return self.ActiveAt(Nanos(now)); })
+      .def("end", [](RetryAfterBackoff& self, double now) { return self.End(Nanos(now)); });
 }
 
 void BindCircuitBreaker(py::module_& testing) {
@@ -226,18 +226,20 @@ void BindHealth(py::module_& testing) {
             return self.End(success, Nanos(now), spread);
           },
           py::arg("success"), py::arg("now"), py::arg("spread") = 0.0)
-      .def("suspect", [](HealthWatch& self, double now) { self.Suspect(Nanos(now)); });
+      .def("suspect", [](HealthWatch& self, double now) { self.ReportPassiveFailure(Nanos(now)); });
   py::class_<BytesPerToken>(testing, "BytesPerToken")
       .def(py::init<>())
       .def("learn", &BytesPerToken::Learn)
       .def_property_readonly("value", &BytesPerToken::value);
-  testing.def("warmth_at", [](double since, double window) { return WarmthAt(Nanos(since), Nanos(window)); });
+  testing.def("slow_start_factor_at", [](double since, double window) {
+    return SlowStartFactorAt(Nanos(since), Nanos(window));
+  });
 }
 
 }  // namespace
 
 void BindTestingWorker(py::module_& testing) {
-  BindCoolDown(testing);
+  BindRetryAfterBackoff(testing);
   BindCircuitBreaker(testing);
   BindOutlierDetector(testing);
   BindHealth(testing);
@@ -304,7 +306,7 @@ void BindTestingWorker(py::module_& testing) {
       .def(
           "set_draining", [](RegistryHarness& self, const std::string& url,
                              bool draining) { RaiseIfError(self.registry().SetDraining(url, draining)); })
-      // Moves the worker's breaker and warmth as a server would, and publishes.
+      // Moves the worker's breaker and slow_start_factor as a server would, and publishes.
       .def(
           "set_open",
           [](RegistryHarness& self, const std::string& url, bool open) {
@@ -320,10 +322,10 @@ void BindTestingWorker(py::module_& testing) {
             self.registry().Refresh();
           })
       .def(
-          "set_warmth",
+          "set_slow_start_factor",
           [](RegistryHarness& self, const std::string& url, uint32_t thousandths) {
             const std::shared_ptr<const FleetView> view = self.registry().snapshot().Load();
-            view->members()[view->Find(url).value()].worker->warmth.store(thousandths);
+            view->members()[view->Find(url).value()].worker->slow_start_factor.store(thousandths);
             self.registry().Refresh();
           })
       .def_property_readonly(

@@ -18,7 +18,7 @@ BufferPool::~BufferPool() {
   }
 }
 
-BufferPool::Block BufferPool::Take(size_t least) {
+BufferPool::Block BufferPool::Acquire(size_t least) {
   const size_t capacity = std::bit_ceil(least < kSmallest ? kSmallest : least);
   in_use_ += capacity;
   if (capacity <= kLargestKept) {
@@ -36,7 +36,7 @@ BufferPool::Block BufferPool::Take(size_t least) {
   return {data, capacity};
 }
 
-void BufferPool::Give(Block block) {
+void BufferPool::Release(Block block) {
   if (block.data == nullptr) return;
   in_use_ -= block.capacity;
   if (block.capacity <= kLargestKept && kept_bytes_ + block.capacity <= kKeptBytes) {
@@ -60,16 +60,16 @@ void Buffer::Reserve(size_t bytes) {
   if (block_.data != nullptr && block_.capacity >= held + bytes) {
     std::memmove(block_.data, data(), held);
   } else {
-    BufferPool::Block larger = pool_->Take(held + bytes);
+    BufferPool::Block larger = pool_->Acquire(held + bytes);
     if (held != 0) std::memcpy(larger.data, data(), held);
-    pool_->Give(std::exchange(block_, larger));
+    pool_->Release(std::exchange(block_, larger));
   }
   begin_ = 0;
   end_ = held;
 }
 
 void Buffer::Release() {
-  pool_->Give(std::exchange(block_, {}));
+  pool_->Release(std::exchange(block_, {}));
   begin_ = end_ = 0;
 }
 

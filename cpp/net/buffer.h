@@ -34,8 +34,8 @@ class BufferPool {
     char* data = nullptr;
     size_t capacity = 0;
   };
-  Block Take(size_t least);
-  void Give(Block block);
+  Block Acquire(size_t least);
+  void Release(Block block);
   size_t bytes_in_use() const { return in_use_; }
 
  private:

@@ -42,7 +42,7 @@ size_t ShelfOf(size_t size) { return (size - 1) / FramePool::kStep; }
 
 }  // namespace
 
-void* FramePool::Take(size_t size) {
+void* FramePool::Acquire(size_t size) {
   if (!kPooled || size > kLargest) return ::operator new(size);
   Shelf& shelf = mine.shelves[ShelfOf(size)];
   if (shelf.first == nullptr) return ::operator new((ShelfOf(size) + 1) * kStep);
@@ -50,7 +50,7 @@ void* FramePool::Take(size_t size) {
   return std::exchange(shelf.first, shelf.first->next);
 }
 
-void FramePool::Give(void* piece, size_t size) noexcept {
+void FramePool::Release(void* piece, size_t size) noexcept {
   if (kPooled && size <= kLargest) {
     Shelf& shelf = mine.shelves[ShelfOf(size)];
     if (shelf.count < kMostSpare && !mine.closed) {

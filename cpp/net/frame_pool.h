@@ -2,7 +2,7 @@
 // its own; what another thread frees stays with that one. An exchange takes a dozen such pieces, and malloc, whose
 // caches hold seven of a size and none above 1 KiB, would take a twentieth of its time.
 //
-//   struct Promise { static void* operator new(size_t size) { return FramePool::Take(size); } … };
+//   struct Promise { static void* operator new(size_t size) { return FramePool::Acquire(size); } … };
 //
 // Cost: a few ns; at most kMostSpare pieces of each size rest, in steps of 64 bytes. Larger ones come from the heap, and
 // under a sanitizer all do, so that it sees each piece end.
@@ -18,8 +18,8 @@ class FramePool {
   static constexpr size_t kLargest = 2048;
   static constexpr size_t kMostSpare = 128;
 
-  static void* Take(size_t size);
-  static void Give(void* piece, size_t size) noexcept;  // `size` as it was taken
+  static void* Acquire(size_t size);
+  static void Release(void* piece, size_t size) noexcept;  // `size` as it was taken
 };
 
 }  // namespace vllm_router

@@ -38,8 +38,8 @@ struct PromiseBase {
   std::suspend_always initial_suspend() noexcept { return {}; }
   ResumeAwaiter final_suspend() noexcept { return {}; }
   void unhandled_exception() noexcept { std::terminate(); }
-  static void* operator new(size_t size) { return FramePool::Take(size); }
-  static void operator delete(void* frame, size_t size) noexcept { FramePool::Give(frame, size); }
+  static void* operator new(size_t size) { return FramePool::Acquire(size); }
+  static void operator delete(void* frame, size_t size) noexcept { FramePool::Release(frame, size); }
 };
 
 template <typename T>

@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "base/dice.h"
+#include "base/random.h"
 #include "policy/block_owners.h"
 #include "policy/load_order.h"
 #include "policy/moving_mean.h"
@@ -18,7 +18,7 @@ class Auto final : public Policy {
   explicit Auto(const AutoOptions& options, uint64_t seed)
       : weights_(options.objective == AutoObjective::kTtft ? kAutoTtft : kAutoBalanced),
         owners_(options.tracker, seed, options.worker_block_sizes),
-        dice_(seed) {}
+        random_(seed) {}
 
   std::string_view name() const override { return "auto"; }
   KeyParts Needs() const override { return KeyParts::kBlocks | KeyParts::kPromptTokens; }
@@ -63,7 +63,7 @@ class Auto final : public Policy {
       least = cost;
       best.push_back(position);
     }
-    const uint32_t position = LeastLoaded(fleet, best, *DecisionDice(dice_, key.dry_run));
+    const uint32_t position = LeastLoaded(fleet, best, *DecisionRandom(random_, key.dry_run));
     const Reason reason = key.has_blocks ? Reason::kLowestCost : Reason::kFallback;
     const uint32_t held = held_by(position);
     Decision decision = BlockOwners::DecisionFor(position, reason, held, key, fleet);
@@ -107,7 +107,7 @@ class Auto final : public Policy {
   const AutoWeights weights_;
   BlockOwners owners_;
   MovingMean mean_uncached_;
-  Dice dice_;
+  Random random_;
 };
 
 }  // namespace

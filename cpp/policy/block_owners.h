@@ -27,7 +27,7 @@
 
 #include <absl/container/flat_hash_map.h>
 
-#include "base/dice.h"
+#include "base/random.h"
 #include "index/block_cache_tracker.h"
 #include "index/block_matches.h"
 #include "policy/block_routing.h"
@@ -103,7 +103,7 @@ class BlockOwners {
   size_t ResponseBlocks(double bytes_per_token) const;
 
   const std::unique_ptr<BlockCacheTracker> tracker_;
-  Dice nameless_;
+  Random nameless_;
   MovingMean output_tokens_;
   mutable std::mutex mutex_;                         // leaf; guards owner_of_
   absl::flat_hash_map<uint32_t, OwnerId> owner_of_;  // by WorkerId

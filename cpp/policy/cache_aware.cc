@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "base/dice.h"
+#include "base/random.h"
 #include "policy/load_order.h"
 
 namespace vllm_router {
@@ -66,7 +66,7 @@ class CacheAware final : public Policy {
   CacheAware(const CacheAwareOptions& options, uint64_t seed, std::unique_ptr<Policy> fallback)
       : options_(options),
         memory_(PromptMemory::Create(options.memory)),
-        dice_(seed),
+        random_(seed),
         fallback_(std::move(fallback)) {}
 
   std::string_view name() const override { return "cache_aware"; }
@@ -80,7 +80,7 @@ class CacheAware final : public Policy {
       return decision;
     }
     const OwnersPlan* plan = FindPlan<OwnersPlan>(fleet, this);
-    DecisionDice dice(dice_, key.dry_run);
+    DecisionRandom random(random_, key.dry_run);
     thread_local Walk own_walk;
     Walk& walk = own_walk;  // each use of a thread's own variable is a call
     const bool planned = plan != nullptr && plan->membership == fleet.membership();
@@ -88,13 +88,13 @@ class CacheAware final : public Policy {
       // An empty prompt, or a view that nobody planned for: nothing is known, nothing is learned.
       if (!key.dry_run) misses_.value.fetch_add(1, std::memory_order_relaxed);
       const uint32_t position =
-          planned ? Least(fleet, fleet.eligible(), *plan, &walk, *dice) : *LeastLoaded(fleet, *dice);
+          planned ? Least(fleet, fleet.eligible(), *plan, &walk, *random) : *LeastLoaded(fleet, *random);
       return DecisionFor(position, Reason::kPrefixMiss, 0, key, fleet);
     }
     memory_->Match(key.prompt, &walk.matches);
     Weigh(key.prompt, fleet, *plan, &walk);
     if (key.explanation != nullptr) Explain(fleet, walk, key.explanation.get());
-    const auto [position, reason] = Pick(key.prompt, fleet, *plan, &walk, *dice);
+    const auto [position, reason] = Pick(key.prompt, fleet, *plan, &walk, *random);
     Decision decision = DecisionFor(position, reason, walk.held[position], key, fleet);
     if (key.dry_run) return decision;
     decision.claim = memory_->Insert(
@@ -264,9 +264,10 @@ class CacheAware final : public Policy {
   }
 
   Picked Pick(
-      const Prompt& prompt, const FleetView& fleet, const OwnersPlan& plan, Walk* walk, Dice& dice) const {
+      const Prompt& prompt, const FleetView& fleet, const OwnersPlan& plan, Walk* walk,
+      Random& random) const {
     const auto least_loaded = [&](std::span<const uint32_t> among) {
-      return Least(fleet, among, plan, walk, dice);
+      return Least(fleet, among, plan, walk, random);
     };
     if (options_.balance_gate == BalanceGate::kFleet && FleetIsUneven(fleet)) {
       return {least_loaded(fleet.eligible()), Reason::kLoadBalance};
@@ -277,10 +278,11 @@ class CacheAware final : public Policy {
     if (walk->best < Grain(prompt) || static_cast<double>(walk->best) / total <= options_.cache_threshold) {
       const bool smallest = options_.miss_choice == MissChoice::kSmallestTree;
       return {
-          smallest ? Smallest(fleet, plan, walk, dice) : least_loaded(fleet.eligible()), Reason::kPrefixMiss};
+          smallest ? Smallest(fleet, plan, walk, random) : least_loaded(fleet.eligible()),
+          Reason::kPrefixMiss};
     }
     FindHolders(prompt, fleet, walk);
-    if (!walk->continues && options_.spread_starts && IsCrowded(prompt, fleet, *walk)) {
+    if (!walk->continues && options_.spread_starts && IsHotPrefix(prompt, fleet, *walk)) {
       return {least_loaded(fleet.eligible()), Reason::kPrefixSpread};
     }
     const uint32_t holder = least_loaded(walk->holders);
@@ -307,7 +309,7 @@ class CacheAware final : public Policy {
   }
 
   // A prefix that draws the share f of all beginnings belongs on f of the fleet.
-  static bool IsCrowded(const Prompt& prompt, const FleetView& fleet, const Walk& walk) {
+  static bool IsHotPrefix(const Prompt& prompt, const FleetView& fleet, const Walk& walk) {
     const uint64_t grain = Grain(prompt);
     const uint64_t passed = walk.matches.StartsAt(prompt.scope + walk.best / grain * grain);
     uint64_t holding = 0;
@@ -338,18 +340,18 @@ class CacheAware final : public Policy {
   // The least-loaded order, in which of equals those come first that have seen least; then by lot.
   uint32_t Least(
       const FleetView& fleet, std::span<const uint32_t> among, const OwnersPlan& plan, Walk* walk,
-      Dice& dice) const {
+      Random& random) const {
     std::vector<uint32_t>& equals = walk->equals;
     FindLeastLoaded(fleet, among, &equals);
     if (equals.size() > 1) KeepSmallest(plan, &equals);
-    return Draw(equals, dice);
+    return Draw(equals, random);
   }
 
-  uint32_t Smallest(const FleetView& fleet, const OwnersPlan& plan, Walk* walk, Dice& dice) const {
+  uint32_t Smallest(const FleetView& fleet, const OwnersPlan& plan, Walk* walk, Random& random) const {
     std::vector<uint32_t>& equals = walk->equals;
     equals.assign(fleet.eligible().begin(), fleet.eligible().end());
     KeepSmallest(plan, &equals);
-    return LeastLoaded(fleet, equals, dice);
+    return LeastLoaded(fleet, equals, random);
   }
 
   void KeepSmallest(const OwnersPlan& plan, std::vector<uint32_t>* positions) const {
@@ -367,8 +369,8 @@ class CacheAware final : public Policy {
     positions->resize(kept);
   }
 
-  static uint32_t Draw(std::span<const uint32_t> equals, Dice& dice) {
-    return equals.size() == 1 ? equals.front() : equals[dice.Below(equals.size())];
+  static uint32_t Draw(std::span<const uint32_t> equals, Random& random) {
+    return equals.size() == 1 ? equals.front() : equals[random.Below(equals.size())];
   }
 
   static void Explain(const FleetView& fleet, const Walk& walk, Explanation* explanation) {
@@ -390,7 +392,7 @@ class CacheAware final : public Policy {
 
   const CacheAwareOptions options_;
   const std::shared_ptr<PromptMemory> memory_;
-  Dice dice_;
+  Random random_;
   const std::unique_ptr<Policy> fallback_;
 
   Counter hits_;

@@ -5,14 +5,14 @@ namespace {
 
 class LeastLoad final : public Policy {
  public:
-  LeastLoad(uint64_t seed, LeastLoadMetric metric) : metric_(metric), dice_(seed) {}
+  LeastLoad(uint64_t seed, LeastLoadMetric metric) : metric_(metric), random_(seed) {}
 
   std::string_view name() const override { return "least_load"; }
   KeyParts Needs() const override { return KeyParts::kPromptTokens; }
 
   std::optional<Decision> Choose(const RoutingKey& key, const FleetView& fleet) override {
-    DecisionDice dice(dice_, key.dry_run);
-    const std::optional<uint32_t> position = LeastLoaded(fleet, *dice, metric_);
+    DecisionRandom random(random_, key.dry_run);
+    const std::optional<uint32_t> position = LeastLoaded(fleet, *random, metric_);
     if (!position) return std::nullopt;
     return Decision{
         .position = *position, .worker = fleet.worker(*position).id, .reason = Reason::kLeastLoaded};
@@ -20,7 +20,7 @@ class LeastLoad final : public Policy {
 
  private:
   const LeastLoadMetric metric_;
-  Dice dice_;
+  Random random_;
 };
 
 }  // namespace

@@ -50,13 +50,13 @@ int CompareLoad(const Worker& a, const Worker& b, LeastLoadMetric metric) {
   return Compare(Load(a, metric), Load(b, metric));
 }
 
-std::optional<uint32_t> LeastLoaded(const FleetView& fleet, Dice& dice, LeastLoadMetric metric) {
+std::optional<uint32_t> LeastLoaded(const FleetView& fleet, Random& random, LeastLoadMetric metric) {
   if (fleet.eligible().empty()) return std::nullopt;
-  return LeastLoaded(fleet, fleet.eligible(), dice, metric);
+  return LeastLoaded(fleet, fleet.eligible(), random, metric);
 }
 
 uint32_t LeastLoaded(
-    const FleetView& fleet, std::span<const uint32_t> positions, Dice& dice, LeastLoadMetric metric) {
+    const FleetView& fleet, std::span<const uint32_t> positions, Random& random, LeastLoadMetric metric) {
   const bool alike = fleet.equal_weights();
   uint32_t best = positions.front();
   Load least(fleet.worker(best), metric, alike);
@@ -76,7 +76,7 @@ uint32_t LeastLoaded(
 
   // A second look finds the equal that was drawn, without a list of them. Loads may have moved in between; then the
   // last one that is still equal serves as well as the drawn one.
-  uint64_t skip = dice.Below(equals);
+  uint64_t skip = random.Below(equals);
   for (const uint32_t position : positions) {
     if (Compare(Load(fleet.worker(position), metric, alike), least) != 0) continue;
     best = position;

@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-#include "base/dice.h"
+#include "base/random.h"
 #include "index/load_bound.h"
 #include "worker/fleet_view.h"
 
@@ -23,13 +23,13 @@ enum class LeastLoadMetric : uint8_t { kRequests, kTokens };  // what is compare
 // -1, 0 or 1 as a is less, equally or more loaded than b.
 int CompareLoad(const Worker& a, const Worker& b, LeastLoadMetric metric = LeastLoadMetric::kRequests);
 
-// Position of the least loaded eligible worker. Among equals one is drawn; the dice are thrown only then.
+// Position of the least loaded eligible worker. Among equals one is drawn; the random are thrown only then.
 std::optional<uint32_t> LeastLoaded(
-    const FleetView& fleet, Dice& dice, LeastLoadMetric metric = LeastLoadMetric::kRequests);
+    const FleetView& fleet, Random& random, LeastLoadMetric metric = LeastLoadMetric::kRequests);
 
 // The same among some of the eligible positions, not empty and in ascending order.
 uint32_t LeastLoaded(
-    const FleetView& fleet, std::span<const uint32_t> positions, Dice& dice,
+    const FleetView& fleet, std::span<const uint32_t> positions, Random& random,
     LeastLoadMetric metric = LeastLoadMetric::kRequests);
 
 // All of them that nobody precedes, ascending.

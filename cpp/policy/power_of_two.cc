@@ -1,6 +1,6 @@
 #include "policy/power_of_two.h"
 
-#include "base/dice.h"
+#include "base/random.h"
 #include "policy/load_order.h"
 
 namespace vllm_router {
@@ -8,7 +8,7 @@ namespace {
 
 class PowerOfTwo final : public Policy {
  public:
-  explicit PowerOfTwo(uint64_t seed) : dice_(seed) {}
+  explicit PowerOfTwo(uint64_t seed) : random_(seed) {}
 
   std::string_view name() const override { return "power_of_two"; }
   KeyParts Needs() const override { return KeyParts::kPromptTokens; }
@@ -19,9 +19,9 @@ class PowerOfTwo final : public Policy {
     uint32_t position = eligible[0];
     if (eligible.size() > 1) {
       // The second is drawn from the others: those at or after the first stand one place further on.
-      DecisionDice dice(dice_, key.dry_run);
-      const uint64_t first = dice->Below(eligible.size());
-      uint64_t second = dice->Below(eligible.size() - 1);
+      DecisionRandom random(random_, key.dry_run);
+      const uint64_t first = random->Below(eligible.size());
+      uint64_t second = random->Below(eligible.size() - 1);
       if (second >= first) ++second;
       const bool second_is_less =
           CompareLoad(fleet.worker(eligible[second]), fleet.worker(eligible[first])) < 0;
@@ -31,7 +31,7 @@ class PowerOfTwo final : public Policy {
   }
 
  private:
-  Dice dice_;
+  Random random_;
 };
 
 }  // namespace

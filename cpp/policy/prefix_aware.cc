@@ -4,7 +4,7 @@
 #include <atomic>
 #include <utility>
 
-#include "base/dice.h"
+#include "base/random.h"
 #include "index/distinct_count.h"
 #include "policy/load_order.h"
 #include "policy/ring_plan.h"
@@ -18,7 +18,7 @@ class PrefixAware final : public Policy {
       : options_(options),
         fallback_(std::move(fallback)),
         rings_(options.virtual_nodes, HashFunction::kXxh3),
-        dice_(options.seed) {}
+        random_(options.seed) {}
 
   std::string_view name() const override { return "prefix_aware"; }
   KeyParts Needs() const override { return KeyParts::kPrefixDigest | fallback_->Needs(); }
@@ -84,7 +84,7 @@ class PrefixAware final : public Policy {
       return open < room.Cap(worker) || open < options_.load_floor;
     });
     // Nobody has room only when loads grew while we looked.
-    if (chosen == HashRing::kNone) chosen = *LeastLoaded(fleet, *DecisionDice(dice_, key.dry_run));
+    if (chosen == HashRing::kNone) chosen = *LeastLoaded(fleet, *DecisionRandom(random_, key.dry_run));
     const Reason reason = chosen == owner ? Reason::kPrefixHash : Reason::kOverflow;
     return {.position = chosen, .worker = fleet.worker(chosen).id, .reason = reason};
   }
@@ -92,7 +92,7 @@ class PrefixAware final : public Policy {
   const PrefixAwareOptions options_;
   const std::unique_ptr<Policy> fallback_;
   const RingPlanner rings_;
-  Dice dice_;
+  Random random_;
   DistinctCount prefixes_;
   Counter by_hash_;
   Counter overflows_;

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/dice.h"
+#include "base/random.h"
 #include "base/text.h"
 #include "hashing/hash.h"
 #include "policy/load_order.h"
@@ -48,7 +48,7 @@ class PrefixHash final : public Policy {
       : options_(options),
         fallback_(std::move(fallback)),
         rings_(options.virtual_nodes, HashFunction::kXxh3),
-        dice_(options.seed) {}
+        random_(options.seed) {}
 
   std::string_view name() const override { return "prefix_hash"; }
   KeyParts Needs() const override { return KeyParts::kPrompt | fallback_->Needs(); }
@@ -74,7 +74,7 @@ class PrefixHash final : public Policy {
     // The least loaded is never overloaded, unless loads grew while we looked.
     const std::span<const uint32_t> among = takers.empty() ? fleet.eligible() : std::span(takers);
     return DecisionFor(
-        LeastLoaded(fleet, among, *DecisionDice(dice_, key.dry_run)), Reason::kOverflow, fleet);
+        LeastLoaded(fleet, among, *DecisionRandom(random_, key.dry_run)), Reason::kOverflow, fleet);
   }
 
   void Observe(const Decision& decision, const Outcome& outcome) override {
@@ -102,7 +102,7 @@ class PrefixHash final : public Policy {
   const PrefixHashOptions options_;
   const std::unique_ptr<Policy> fallback_;
   const RingPlanner rings_;
-  Dice dice_;
+  Random random_;
 };
 
 }  // namespace

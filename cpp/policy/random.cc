@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "base/dice.h"
+#include "base/random.h"
 
 namespace vllm_router {
 namespace {
@@ -14,9 +14,9 @@ struct WeightSums final : FleetPlan {
   std::vector<uint64_t> up_to;
 };
 
-class Random final : public Policy {
+class RandomPolicy final : public Policy {
  public:
-  explicit Random(uint64_t seed) : dice_(seed) {}
+  explicit RandomPolicy(uint64_t seed) : random_(seed) {}
 
   std::string_view name() const override { return "random"; }
   KeyParts Needs() const override { return KeyParts::kNone; }
@@ -24,9 +24,9 @@ class Random final : public Policy {
   std::optional<Decision> Choose(const RoutingKey& key, const FleetView& fleet) override {
     const auto eligible = fleet.eligible();
     if (eligible.empty()) return std::nullopt;
-    DecisionDice dice(dice_, key.dry_run);
-    const uint32_t position = fleet.equal_weights() ? eligible[dice->Below(eligible.size())]
-                                                    : Draw(fleet, dice->Below(fleet.eligible_weight()));
+    DecisionRandom random(random_, key.dry_run);
+    const uint32_t position = fleet.equal_weights() ? eligible[random->Below(eligible.size())]
+                                                    : Draw(fleet, random->Below(fleet.eligible_weight()));
     return Decision{.position = position, .worker = fleet.worker(position).id, .reason = Reason::kRandom};
   }
 
@@ -57,11 +57,11 @@ class Random final : public Policy {
     return eligible.back();
   }
 
-  Dice dice_;
+  Random random_;
 };
 
 }  // namespace
 
-std::unique_ptr<Policy> MakeRandom(uint64_t seed) { return std::make_unique<Random>(seed); }
+std::unique_ptr<Policy> MakeRandom(uint64_t seed) { return std::make_unique<RandomPolicy>(seed); }
 
 }  // namespace vllm_router

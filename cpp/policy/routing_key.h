@@ -74,15 +74,15 @@ struct RoutingKey {
   std::vector<BlockHash> blocks;  // of the complete ones
   bool has_blocks = false;        // there is a prompt, be it shorter than a block
   // The blocks are of bytes, but a worker could be asked which token ids the text has; they are kept under this name.
-  struct UnknownText {
+  struct UntokenizedPrompt {
     Hash128 name;
     bool is_chat;
     BlockHash root;  // of the blocks that the ids make
   };
-  std::optional<UnknownText> unknown_text;
+  std::optional<UntokenizedPrompt> untokenized_prompt;
   // The blocks begin with those of ids and end with more than two of bytes: not worth waiting for, but the next turn will
   // have use for its ids.
-  std::optional<UnknownText> half_known_text;
+  std::optional<UntokenizedPrompt> partly_tokenized_prompt;
   uint64_t usable_blocks = 0;  // how many a cache can save: of the last token an engine wants the computation
 
   std::optional<Digest256> prefix_digest;  // missing when the request has no text and no token ids

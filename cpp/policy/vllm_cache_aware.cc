@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/dice.h"
+#include "base/random.h"
 #include "index/block_matches.h"
 #include "policy/block_owners.h"
 #include "policy/load_order.h"
@@ -49,7 +49,7 @@ class VllmCacheAware final : public Policy {
   VllmCacheAware(const VllmCacheAwareOptions& options, uint64_t seed, std::unique_ptr<Policy> fallback)
       : options_(options),
         owners_(options.tracker, seed, options.worker_block_sizes),
-        dice_(seed),
+        random_(seed),
         fallback_(std::move(fallback)) {}
 
   std::string_view name() const override { return "vllm_cache_aware"; }
@@ -67,10 +67,10 @@ class VllmCacheAware final : public Policy {
       return decision;
     }
     const BlockOwners::Plan* plan = BlockOwners::Find(this, fleet);
-    DecisionDice dice(dice_, key.dry_run);
+    DecisionRandom random(random_, key.dry_run);
     if (plan == nullptr || key.blocks.empty()) {
       // Too short a prompt, or a view that nobody planned for: nothing is known, nothing is learned.
-      return BlockOwners::DecisionFor(*LeastLoaded(fleet, *dice), Reason::kPrefixMiss, 0, key, fleet);
+      return BlockOwners::DecisionFor(*LeastLoaded(fleet, *random), Reason::kPrefixMiss, 0, key, fleet);
     }
     thread_local Scratch scratch;
     BlockMatches& matches = scratch.matches;
@@ -82,10 +82,10 @@ class VllmCacheAware final : public Policy {
     uint32_t position;
     Reason reason;
     if (!best.empty()) {
-      position = LeastLoaded(fleet, best, *dice);
+      position = LeastLoaded(fleet, best, *random);
       reason = found.longest_with_room == found.longest ? Reason::kPrefixHit : Reason::kOverflow;
     } else {
-      position = *LeastLoaded(fleet, *dice);
+      position = *LeastLoaded(fleet, *random);
       reason = found.longest != 0 ? Reason::kOverflow : Reason::kPrefixMiss;
     }
     const OwnerId owner = plan->known[position].owner;
@@ -152,7 +152,7 @@ class VllmCacheAware final : public Policy {
 
   const VllmCacheAwareOptions options_;
   BlockOwners owners_;
-  Dice dice_;
+  Random random_;
   const std::unique_ptr<Policy> fallback_;
 };
 

@@ -2,9 +2,9 @@
 
 #include <cstdint>
 
-#include "routing/json_beginning.h"
 #include "routing/json_reading.h"
 #include "routing/request_view.h"
+#include "routing/truncated_json.h"
 
 namespace vllm_router {
 namespace {
@@ -83,7 +83,7 @@ std::optional<std::string> PreviousResponseId(std::string_view body, bool padded
 
 std::optional<std::string> ResponseIdOf(std::string_view beginning, bool event_stream) {
   const std::string_view text = event_stream ? FirstData(beginning) : beginning;
-  const std::optional<JsonBeginning> whole = CloseJson(text);
+  const std::optional<JsonRepair> whole = CloseJson(text);
   if (!whole) return std::nullopt;
   std::string padded;
   padded.reserve(whole->keep + whole->closing.size() + kBodyPadding);

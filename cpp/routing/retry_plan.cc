@@ -24,35 +24,36 @@ std::optional<int64_t> ParseRetryAfter(std::string_view value) {
   return int64_t{seconds} * 1000;
 }
 
-std::optional<int64_t> RetryPlan::Next(const FailedTry& failed, int64_t now_ns, Dice& dice) {
+std::optional<int64_t> RetryPlan::Next(const FailedAttempt& failed, int64_t now_ns, Random& random) {
   ++failures_;
-  if (failed.how != TryFailure::kConnect && !repeatable_) return std::nullopt;
-  if (failed.how == TryFailure::kStatus && !IsRetryableStatus(failed.status)) return std::nullopt;
+  if (failed.how != AttemptFailure::kConnect && !repeatable_) return std::nullopt;
+  if (failed.how == AttemptFailure::kStatus && !IsRetryableStatus(failed.status)) return std::nullopt;
   // Minutes were waited for an answer already; another worker would need as many again.
-  if (failed.how == TryFailure::kFirstByteTimeout && now_ns - failed.first_sent_ns > kRetryTimeoutWithinNs)
+  if (failed.how == AttemptFailure::kFirstByteTimeout &&
+      now_ns - failed.first_sent_ns > kRetryTimeoutWithinNs)
     return std::nullopt;
   if (options_->disabled) return std::nullopt;
-  if (failures_ >= options_->max_tries) {
-    exhausted_ = options_->max_tries > 1;
+  if (failures_ >= options_->max_attempts) {
+    exhausted_ = options_->max_attempts > 1;
     return std::nullopt;
   }
-  if (failed.how == TryFailure::kLost || failed.how == TryFailure::kBadAnswer) {
+  if (failed.how == AttemptFailure::kLost || failed.how == AttemptFailure::kBadResponse) {
     if (lost_left_ == 0) return std::nullopt;
     --lost_left_;
   }
-  if (failed.untried_left && failed.how != TryFailure::kStatus && failures_ == 1) return 0;
-  const int64_t pause = Backoff(dice);
+  if (failed.untried_left && failed.how != AttemptFailure::kStatus && failures_ == 1) return 0;
+  const int64_t pause = Backoff(random);
   if (failed.untried_left || !failed.retry_after_ms) return pause;
   if (*failed.retry_after_ms > kMaxRetryAfterMs) return std::nullopt;  // the client can wait as well as we
   return std::max(pause, *failed.retry_after_ms * kMs);
 }
 
-int64_t RetryPlan::Backoff(Dice& dice) const {
+int64_t RetryPlan::Backoff(Random& random) const {
   const double grown = static_cast<double>(options_->initial_backoff_ms) *
                        std::pow(options_->backoff_multiplier, static_cast<double>(failures_ - 1));
   const double most = static_cast<double>(options_->max_backoff_ms);
   constexpr uint64_t kSteps = uint64_t{1} << 32;
-  const double drawn = static_cast<double>(dice.Below(kSteps)) / static_cast<double>(kSteps);  // [0, 1)
+  const double drawn = static_cast<double>(random.Below(kSteps)) / static_cast<double>(kSteps);  // [0, 1)
   const double factor = 1 + options_->jitter_factor * (2 * drawn - 1);
   return static_cast<int64_t>(std::min(grown, most) * factor * static_cast<double>(kMs));
 }

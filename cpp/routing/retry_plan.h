@@ -2,7 +2,7 @@
 // client has no byte of an answer; which worker is next is the policy's question, with the tried ones left out.
 //
 //   RetryPlan plan(options, /*repeatable=*/true);
-//   std::optional<int64_t> pause = plan.Next({.how = TryFailure::kStatus, .status = 503}, now, dice);   // ns
+//   std::optional<int64_t> pause = plan.Next({.how = AttemptFailure::kStatus, .status = 503}, now, random);   // ns
 //
 //   pause after failure k    min(initial * multiplier^k, max) * (1 ± jitter)     k = 0, 1, 2 …
 //   nobody was reached, and an untried worker is left                  none
@@ -13,20 +13,20 @@
 // be its work as well: such a request is given to `lost_retries` more workers in all, or to none if its client is known for
 // such requests.
 //
-// Pure: the time and the dice are passed in. One thread. How many retries there may be in all says retry_budget.h.
+// Pure: the time and the random are passed in. One thread. How many retries there may be in all says retry_budget.h.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string_view>
 
-#include "base/dice.h"
+#include "base/random.h"
 
 namespace vllm_router {
 
 struct RetryOptions {
   bool disabled = false;
-  uint32_t max_tries = 5;  // sends in total; 1: no retries
+  uint32_t max_attempts = 5;  // sends in total; 1: no retries
   uint32_t lost_retries =
       1;  // of these, sends after a worker had it and ended the connection, or spoke no HTTP
   int64_t initial_backoff_ms = 50;
@@ -36,18 +36,18 @@ struct RetryOptions {
   double budget = 0.2;  // share of the requests (retry_budget.h); 0: the constant part alone
 };
 
-enum class TryFailure : uint8_t {
+enum class AttemptFailure : uint8_t {
   kConnect,           // no connection, so the worker knows nothing of the request
   kBroken,            // the connection ended before the worker had all of the request
   kLost,              // it had all of it, and the connection ended before an answer's head
-  kBadAnswer,         // what came is not HTTP
+  kBadResponse,       // what came is not HTTP
   kSendTimeout,       // the worker stopped taking the request
   kFirstByteTimeout,  // it took it and said nothing
   kStatus,            // it answered with a status that asks for another try
 };
 
-struct FailedTry {
-  TryFailure how = TryFailure::kLost;
+struct FailedAttempt {
+  AttemptFailure how = AttemptFailure::kLost;
   int status = 0;                         // with kStatus
   std::optional<int64_t> retry_after_ms;  // with kStatus
   bool untried_left = false;              // somebody may be chosen who was not tried
@@ -68,14 +68,14 @@ class RetryPlan {
       : options_(&options), repeatable_(repeatable), lost_left_(retry_lost ? options.lost_retries : 0) {}
 
   // One try has failed. Nanoseconds to wait before the next; nullopt: there is none.
-  std::optional<int64_t> Next(const FailedTry& failed, int64_t now_ns, Dice& dice);
+  std::optional<int64_t> Next(const FailedAttempt& failed, int64_t now_ns, Random& random);
 
   uint32_t failures() const { return failures_; }
   // It ended for want of tries, and for no other reason.
   bool exhausted() const { return exhausted_; }
 
  private:
-  int64_t Backoff(Dice& dice) const;
+  int64_t Backoff(Random& random) const;
 
   const RetryOptions* options_;
   bool repeatable_;

@@ -336,8 +336,8 @@ void Router::MakeBlocks(
   PromptScope scope{.lora_name = request.model};  // an adapter is asked for by its name as model
   bool known = false;
   key->has_blocks = true;
-  key->unknown_text.reset();
-  key->half_known_text.reset();
+  key->untokenized_prompt.reset();
+  key->partly_tokenized_prompt.reset();
   if (request.token_ids) {
     tokens = *request.token_ids;
   } else if (request.prompt) {
@@ -392,12 +392,12 @@ bool Router::MakeKnownBlocks(const RoutingText& read, const PromptScope& scope, 
   PromptScope of_ids = scope;
   of_ids.is_text = false;
   const BlockHash root = hasher_.Root(of_ids);
-  const RoutingKey::UnknownText whole{prefixes.back().name, is_chat, root};
+  const RoutingKey::UntokenizedPrompt whole{prefixes.back().name, is_chat, root};
   if (ids.empty() || (known_blocks == 0 && !rest.empty())) {
-    key->unknown_text = whole;
+    key->untokenized_prompt = whole;
     return false;
   }
-  if (rest.size() > kBlocksLeftInBytes * hasher_.block_bytes()) key->half_known_text = whole;
+  if (rest.size() > kBlocksLeftInBytes * hasher_.block_bytes()) key->partly_tokenized_prompt = whole;
   key->blocks.resize(known_blocks + hasher_.CountBlocks(rest));
   const std::span<BlockHash> blocks = key->blocks;
   hasher_.Hash(root, ids.first(known_blocks * hasher_.block_size()), blocks.first(known_blocks));
@@ -415,7 +415,7 @@ bool Router::MakeKnownBlocks(const RoutingText& read, const PromptScope& scope, 
   return true;
 }
 
-void Router::LearnTokens(const RoutingKey::UnknownText& text, WorkerId worker, PromptIds ids) {
+void Router::LearnTokens(const RoutingKey::UntokenizedPrompt& text, WorkerId worker, PromptIds ids) {
   std::vector<BlockHash> blocks(hasher_.CountBlocks(ids));
   hasher_.Hash(text.root, std::span<const uint32_t>(ids), blocks);
   policy_->RecordBlocks(worker, blocks);

@@ -106,7 +106,7 @@ class Router {
   TokenCache* token_cache() const { return token_cache_.get(); }
   // `worker`, which was sent `text`, says that these are its ids: they are cached, and it holds their blocks. REQUIRES:
   // token_cache().
-  void LearnTokens(const RoutingKey::UnknownText& text, WorkerId worker, std::vector<uint32_t> ids);
+  void LearnTokens(const RoutingKey::UntokenizedPrompt& text, WorkerId worker, std::vector<uint32_t> ids);
 
   // What MakeKey reads; nothing else of a request matters to this router.
   KeyParts needs() const { return needs_; }

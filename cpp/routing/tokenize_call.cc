@@ -144,7 +144,7 @@ std::optional<std::string> WriteTokenizeCall(std::string_view body, bool padded,
   return call += '}';
 }
 
-StatusOr<std::vector<uint32_t>> ParseTokenizeAnswer(std::string_view answer) {
+StatusOr<std::vector<uint32_t>> ParseTokenizeResponse(std::string_view answer) {
   // The whole of it is checked, also what nobody reads.
   simdjson::dom::parser parser;
   simdjson::dom::object object;

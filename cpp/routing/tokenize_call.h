@@ -27,6 +27,6 @@ inline constexpr size_t kMaxTokenizedIds = 1024 * 1024;
 std::optional<std::string> WriteTokenizeCall(std::string_view body, bool padded, bool is_chat);
 
 // The ids, 1..kMaxTokenizedIds of them. FailedPrecondition says what is wrong with any other answer.
-StatusOr<std::vector<uint32_t>> ParseTokenizeAnswer(std::string_view answer);
+StatusOr<std::vector<uint32_t>> ParseTokenizeResponse(std::string_view answer);
 
 }  // namespace vllm_router

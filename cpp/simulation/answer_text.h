@@ -1,6 +1,6 @@
 // The simulated worker's stand-ins for a tokenizer and for a model, both pure functions.
 //
-// Tokenizer: text is cut into windows of four bytes; a token's id is its window read as a little-endian
+// RemoteTokenizer: text is cut into windows of four bytes; a token's id is its window read as a little-endian
 // number, the last one filled up with zeros. About as many tokens as a real tokenizer gives for English,
 // reversible, and the tokens of a text's beginning are the beginning of the tokens: what a prefix cache
 // needs.

@@ -9,7 +9,7 @@
 #include <absl/container/flat_hash_map.h>
 
 #include "base/check.h"
-#include "base/dice.h"
+#include "base/random.h"
 #include "policy/auto.h"
 #include "policy/block_owners.h"
 #include "policy/moving_mean.h"
@@ -41,7 +41,7 @@ class Comparison : public Policy {
         owners_(
             {.block_size = options.block_size, .max_blocks_per_worker = options.max_blocks_per_worker},
             options.seed),
-        dice_(options.seed) {}
+        random_(options.seed) {}
 
   std::string_view name() const override { return name_; }
   KeyParts Needs() const override { return KeyParts::kBlocks | KeyParts::kPromptTokens; }
@@ -113,7 +113,7 @@ class Comparison : public Policy {
         least = value;
         best = position;
         equals = 1;
-      } else if (value == least && by_lot && dice_.Below(++equals) == 0) {
+      } else if (value == least && by_lot && random_.Below(++equals) == 0) {
         best = position;
       }
     }
@@ -134,7 +134,7 @@ class Comparison : public Policy {
   const uint32_t block_size_;
   const KnownCaches* const caches_;
   BlockOwners owners_;
-  Dice dice_;
+  Random random_;
   BlockMatches matches_;
   std::vector<uint32_t> held_;  // by position, of the present request
 };

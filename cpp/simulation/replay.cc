@@ -14,8 +14,8 @@
 #include <absl/container/flat_hash_set.h>
 
 #include "base/check.h"
-#include "base/dice.h"
 #include "base/limits.h"
+#include "base/random.h"
 #include "base/text.h"
 #include "simulation/comparison_policies.h"
 
@@ -246,7 +246,7 @@ class Run {
         routing_(routing),
         fleet_(fleet),
         state_(std::move(state)),
-        dice_(routing.seed),
+        random_(routing.seed),
         rows_(trace.arrival_s.size()) {}
 
   Status Prepare();
@@ -333,7 +333,7 @@ class Run {
   const ReplayRouting& routing_;
   const ReplayFleet& fleet_;
   const FleetState state_;
-  Dice dice_;
+  Random random_;
   const size_t rows_;
 
   std::vector<uint64_t> names_;       // of each request's blocks, prompt and answer
@@ -393,7 +393,7 @@ void Run::PlanArrivals() {
   double at = 0;
   for (size_t row = 0; row < rows_; ++row) {
     if (trace_.poisson_rate > 0) {
-      const double uniform = (static_cast<double>(dice_.Next() >> 11) + 0.5) * 0x1p-53;
+      const double uniform = (static_cast<double>(random_.Next() >> 11) + 0.5) * 0x1p-53;
       at -= std::log(uniform) / trace_.poisson_rate;
     } else {
       at = trace_.arrival_s[row] * trace_.time_scale;
@@ -405,7 +405,7 @@ void Run::PlanArrivals() {
   for (size_t row = 0; row < rows_; ++row) {
     const uint64_t session = trace_.session_ids.empty() ? row : trace_.session_ids[row];
     replica_of_[row] = static_cast<uint32_t>(
-        routing_.by_session ? Mix(session + 1) % routing_.routers : dice_.Below(routing_.routers));
+        routing_.by_session ? Mix(session + 1) % routing_.routers : random_.Below(routing_.routers));
   }
 }
 

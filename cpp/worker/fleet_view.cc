@@ -8,7 +8,7 @@ FleetView::FleetView(std::vector<Member> members, uint64_t membership)
     is_eligible_[i] = members_[i].serves() ? 1 : 0;
     const Worker& worker = *members_[i].worker;
     const bool closed = worker.breaker.state() == BreakerState::kClosed;
-    if (!closed || worker.cool_down.resting()) steady_ = false;
+    if (!closed || worker.backoff.active()) steady_ = false;
     if (!members_[i].in_rotation()) continue;
     ++in_rotation_;
     if (!closed) ++ejected_;

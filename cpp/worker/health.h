@@ -62,7 +62,7 @@ class HealthWatch {
   bool healthy() const { return tracker_.healthy(); }
   bool known() const { return known_; }  // a check has ended, well or not
   bool suspected() const { return suspicion_ > 0; }
-  bool asking() const { return asking_; }
+  bool polling() const { return asking_; }
   int64_t due_ns() const { return due_ns_; }  // while not asking
   bool Due(int64_t now_ns) const { return !asking_ && now_ns >= due_ns_; }
 
@@ -85,7 +85,7 @@ class HealthWatch {
   }
 
   // A request could not reach it: it is asked at once, and every second until it has answered well a few times.
-  void Suspect(int64_t now_ns) {
+  void ReportPassiveFailure(int64_t now_ns) {
     if (!tracker_.healthy()) return;
     if (suspicion_ == 0) due_ns_ = std::min(due_ns_, now_ns);
     suspicion_ = options_.success_threshold;

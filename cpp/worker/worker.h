@@ -12,8 +12,8 @@
 #include "base/limits.h"
 #include "worker/bytes_per_token.h"
 #include "worker/circuit_breaker.h"
-#include "worker/cool_down.h"
 #include "worker/outlier_detector.h"
+#include "worker/retry_after_backoff.h"
 #include "worker/worker_load.h"
 #include "worker/worker_url.h"
 
@@ -31,10 +31,11 @@ struct Worker {
   WorkerLoad load;
   CircuitBreaker breaker;
   ResponseCounts responses;
-  CoolDown cool_down;
-  BytesPerToken bytes_per_token;             // of the prompts that it served; token ids count as four bytes
-  std::atomic<uint32_t> warmth{kWeightOne};  // thousandths; less while it comes back (warmth.h)
-  std::atomic<bool> suspected{false};        // a health check has been asked for
+  RetryAfterBackoff backoff;
+  BytesPerToken bytes_per_token;  // of the prompts that it served; token ids count as four bytes
+  std::atomic<uint32_t> slow_start_factor{
+      kWeightOne};                        // thousandths; less while it comes back (slow_start_factor.h)
+  std::atomic<bool> suspected{false};     // a health check has been asked for
   std::atomic<bool> health_known{false};  // one has ended, so that the fleet's `healthy` is more than a guess
   std::atomic<uint64_t> selections{0};    // decisions that chose this worker
   // Requests that wait for its response after another worker was lost with them: one of them may be what ends workers.
@@ -43,7 +44,7 @@ struct Worker {
   // What loads are compared with, and shares: the weight, or as much of it as the worker can take yet. What must not
   // move for a while, such as a ring's points, goes by the weight itself.
   uint32_t load_weight() const {
-    const uint32_t share = warmth.load(std::memory_order_relaxed);
+    const uint32_t share = slow_start_factor.load(std::memory_order_relaxed);
     return std::max<uint32_t>(1, weight * share / kWeightOne);
   }
 };

@@ -50,7 +50,7 @@ class WorkerRegistry {
 
   StatusOr<std::vector<std::shared_ptr<Worker>>> Named(std::string_view url);
 
-  // Publishes what has changed in the workers themselves: breakers and warmth.
+  // Publishes what has changed in the workers themselves: breakers and slow_start_factor.
   void Refresh();
 
   const Snapshot<FleetView>& snapshot() const { return snapshot_; }

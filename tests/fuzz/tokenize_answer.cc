@@ -11,7 +11,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace vllm_router;
   namespace json = boost::json;
   const std::string_view answer = AsText(data, size);
-  const StatusOr<std::vector<uint32_t>> ids = ParseTokenizeAnswer(answer);
+  const StatusOr<std::vector<uint32_t>> ids = ParseTokenizeResponse(answer);
   if (!ids.ok()) return 0;
   FUZZ_CHECK(!ids->empty() && ids->size() <= kMaxTokenizedIds);
   boost::system::error_code error;

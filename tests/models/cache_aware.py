@@ -7,9 +7,9 @@ what a worker that left had, so limits are not its business.
 from collections.abc import Collection, Sequence
 from fractions import Fraction
 
-from tests.models.dice import Dice
 from tests.models.fleet import Fleet
 from tests.models.policies import load_order
+from tests.models.random import Random
 
 Prompt = bytes | list[int]
 ANSWER = b"\x1eassistant"
@@ -47,7 +47,7 @@ class CacheAware:
         spread_starts: bool = True,
         miss_choice: str = "least_load",
     ) -> None:
-        self.dice = Dice(seed)
+        self.dice = Random(seed)
         self.threshold = cache_threshold
         self.abs = balance_abs_threshold
         self.rel = Fraction(balance_rel_threshold, 1000)

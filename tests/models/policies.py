@@ -11,11 +11,11 @@ from fractions import Fraction
 from typing import Any, ClassVar
 
 from tests.models.block_cache_tracker import BlockCacheTracker
-from tests.models.dice import Dice
 from tests.models.fleet import Fleet, Worker
 from tests.models.hash_ring import HashRing
 from tests.models.hashing import ring_hash, xxh3
 from tests.models.moving_mean import MovingMean
+from tests.models.random import Random
 
 Key = tuple[str, str] | None
 Answer = tuple[int, str] | None
@@ -27,7 +27,7 @@ def load_order(worker: Worker, metric: str = "requests") -> tuple[Fraction, Frac
     return (requests, tokens) if metric == "requests" else (tokens, requests)
 
 
-def least_loaded(fleet: Fleet, eligible: Sequence[int], dice: Dice, metric: str = "requests") -> int:
+def least_loaded(fleet: Fleet, eligible: Sequence[int], dice: Random, metric: str = "requests") -> int:
     least = min(load_order(fleet.members[i], metric) for i in eligible)
     equals = [i for i in eligible if load_order(fleet.members[i], metric) == least]
     return equals[0] if len(equals) == 1 else equals[dice.below(len(equals))]
@@ -69,9 +69,9 @@ class Policy:
         raise NotImplementedError
 
 
-class Random(Policy):
+class RandomPolicy(Policy):
     def __init__(self, seed: int) -> None:
-        self.dice = Dice(seed)
+        self.dice = Random(seed)
 
     def answer(self, key: Key, fleet: Fleet, eligible: list[int]) -> tuple[int, str]:  # noqa: ARG002
         weights = [fleet.members[i].weight for i in eligible]
@@ -98,7 +98,7 @@ class RoundRobin(Policy):
 
 class LeastLoad(Policy):
     def __init__(self, seed: int, metric: str = "requests") -> None:
-        self.dice = Dice(seed)
+        self.dice = Random(seed)
         self.metric = metric
 
     def answer(self, key: Key, fleet: Fleet, eligible: list[int]) -> tuple[int, str]:  # noqa: ARG002
@@ -107,7 +107,7 @@ class LeastLoad(Policy):
 
 class PowerOfTwo(Policy):
     def __init__(self, seed: int) -> None:
-        self.dice = Dice(seed)
+        self.dice = Random(seed)
 
     def answer(self, key: Key, fleet: Fleet, eligible: list[int]) -> tuple[int, str]:  # noqa: ARG002
         if len(eligible) == 1:
@@ -258,7 +258,7 @@ class VllmCacheAware:
         block_size: int = 16,
         prefix_load_floor: int = 0,
     ) -> None:
-        self.dice = Dice(seed)
+        self.dice = Random(seed)
         self.floor = prefix_load_floor
         self.threshold = cache_threshold
         self.factor = Fraction(load_factor, 1000)
@@ -311,7 +311,7 @@ class Auto:
         block_size: int = 16,
         objective: str = "balanced",
     ) -> None:
-        self.dice = Dice(seed)
+        self.dice = Random(seed)
         self.block_size = block_size
         self.learned = LearnedBlocks(max_blocks_per_worker, block_size)
         self.weights = self.WEIGHTS[objective]
@@ -404,7 +404,7 @@ class PrefixHash:
         prefix_hash_balance_abs_threshold: int = 10,
     ) -> None:
         self.fallback = fallback
-        self.dice = Dice(seed)
+        self.dice = Random(seed)
         self.virtual_nodes = virtual_nodes
         self.tokens = prefix_token_count
         self.factor = Fraction(prefix_hash_load_factor, 1000)
@@ -493,7 +493,7 @@ def make_policy(
 
     def keyless(name: str) -> Policy:
         if name == "random":
-            return Random(seed)
+            return RandomPolicy(seed)
         if name == "round_robin":
             return RoundRobin()
         if name == "power_of_two":

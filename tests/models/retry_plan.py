@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tests.models.dice import Dice
+from tests.models.random import Random
 
 RETRYABLE = {408, 429, 500, 502, 503, 504}
 
@@ -36,7 +36,7 @@ class RetryPlan:
     retry_lost: bool = True
     lost: int = 0
 
-    def next(self, failed: Failed, dice: Dice) -> float | None:
+    def next(self, failed: Failed, dice: Random) -> float | None:
         """Seconds to wait before the next try, or None."""
         self.failures += 1
         worker_may_have_begun = failed.how != "connect"
@@ -64,7 +64,7 @@ class RetryPlan:
             return None
         return max(pause, failed.retry_after_ms / 1000)
 
-    def _backoff(self, dice: Dice) -> float:
+    def _backoff(self, dice: Random) -> float:
         grown = self.options.initial_backoff_ms * self.options.backoff_multiplier ** (self.failures - 1)
         draw = dice.below(2**32) / 2**32
         jitter = 1 + self.options.jitter_factor * (2 * draw - 1)

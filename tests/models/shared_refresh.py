@@ -1,4 +1,6 @@
-"""When a shared value is refreshed, from all that happened; the twin of cpp/proxy/control/shared_refresh.h."""
+"""When a shared value is refreshed, from all that happened;
+the twin of cpp/proxy/control/shared_refresh.h.
+"""
 
 from __future__ import annotations
 

@@ -240,7 +240,7 @@ def test_what_is_chunked_comes_back(data, sizes, draw):
             body += testing.write_chunk_size(len(piece)) + piece + b"\r\n"
         at += size
     body += testing.write_chunk_size(0) + b"\r\n"
-    parts = testing.unframe("chunked", 0, pieces_of(body, draw))
+    parts = testing.dechunk("chunked", 0, pieces_of(body, draw))
     assert b"".join(part for part, _, _ in parts) == data
     assert sum(used for _, used, _ in parts) == len(body)
 

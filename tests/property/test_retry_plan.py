@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.models import retry_plan as twin
-from tests.models.dice import Dice
+from tests.models.random import Random
 from vllm_router import _core_testing as testing
 
 HOWS = ["connect", "broken", "lost", "bad_answer", "send_timeout", "first_byte_timeout", "status"]
@@ -35,7 +35,7 @@ FAILED = st.builds(
 def test_the_plan_is_its_twin_s(options, repeatable, retry_lost, story, seed):
     plan = testing.RetryPlan(repeatable, retry_lost, **options)
     slow = twin.RetryPlan(twin.Options(**options), repeatable, retry_lost=retry_lost)
-    dice, slow_dice = testing.Dice(seed), Dice(seed)
+    dice, slow_dice = testing.Random(seed), Random(seed)
     for failed in story:
         pause = plan.next(
             dice,

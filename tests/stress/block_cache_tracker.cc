@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/dice.h"
+#include "base/random.h"
 #include "stress.h"
 
 namespace vllm_router {
@@ -19,12 +19,12 @@ constexpr int kRecords = 40'000;
 
 // Chain c shares its first 4 * c blocks with the trunk.
 std::vector<std::vector<BlockHash>> MakeChains() {
-  Dice dice(5);
+  Random random(5);
   std::vector<BlockHash> trunk(kLength);
-  for (BlockHash& block : trunk) block = dice.Next();
+  for (BlockHash& block : trunk) block = random.Next();
   std::vector<std::vector<BlockHash>> chains(kChains, trunk);
   for (uint32_t c = 0; c < kChains; ++c) {
-    for (uint32_t i = 4 * c; i < kLength; ++i) chains[c][i] = dice.Next();
+    for (uint32_t i = 4 * c; i < kLength; ++i) chains[c][i] = random.Next();
   }
   chains.push_back(trunk);
   return chains;
@@ -42,15 +42,15 @@ void WhoIsLeftAloneIsFoundInFull() {
   std::atomic<int> recording{2};
   std::atomic<uint64_t> asked{0};
   RunTogether(5, [&](int thread) {
-    Dice dice(static_cast<uint64_t>(thread));
+    Random random(static_cast<uint64_t>(thread));
     if (thread < 2) {
       for (int i = 0; i < kRecords; ++i) {
-        const std::vector<BlockHash>& chain = chains[dice.Below(chains.size())];
+        const std::vector<BlockHash>& chain = chains[random.Below(chains.size())];
         const OwnerId worker =
-            dice.Below(8) == 0 ? OwnerId{coming_and_going.load()} : workers[dice.Below(workers.size())];
+            random.Below(8) == 0 ? OwnerId{coming_and_going.load()} : workers[random.Below(workers.size())];
         if (worker == left_alone) continue;
-        tracker.Record(worker, {chain.data(), 1 + dice.Below(kLength)});
-        if (dice.Below(50) == 0) tracker.Evict(worker, dice.Below(100));
+        tracker.Record(worker, {chain.data(), 1 + random.Below(kLength)});
+        if (random.Below(50) == 0) tracker.Evict(worker, random.Below(100));
       }
       --recording;
       return;
@@ -62,14 +62,14 @@ void WhoIsLeftAloneIsFoundInFull() {
         // On a busy machine a match that stands still may yet see all who left.
         for (; !next.ok(); next = tracker.AddWorker()) tracker.Sweep(50);
         coming_and_going = static_cast<uint16_t>(*next);
-        tracker.Sweep(dice.Below(50));
+        tracker.Sweep(random.Below(50));
         STRESS_CHECK(tracker.stats().index.pairs <= 8 * (kCapacity + kLength));
       }
       return;
     }
     BlockMatches matches;
     while (recording > 0) {
-      const uint32_t c = static_cast<uint32_t>(dice.Below(chains.size()));
+      const uint32_t c = static_cast<uint32_t>(random.Below(chains.size()));
       tracker.Match(chains[c], &matches);
       const BlockMatch* const match = std::as_const(matches).Find(left_alone);
       const uint32_t holds = c == kChains ? kLength : 4 * c;

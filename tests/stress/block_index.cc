@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/dice.h"
+#include "base/random.h"
 #include "stress.h"
 
 namespace vllm_router {
@@ -27,12 +27,12 @@ constexpr int kReaders = 2;
 
 // Chains that leave a common trunk at different blocks: chain c shares its first 8 * c blocks with chain 11.
 std::vector<std::vector<BlockHash>> MakeChains() {
-  Dice dice(3);
+  Random random(3);
   std::vector<BlockHash> trunk(kLength);
-  for (BlockHash& block : trunk) block = dice.Next() | 1;
+  for (BlockHash& block : trunk) block = random.Next() | 1;
   std::vector<std::vector<BlockHash>> chains(kChains, trunk);
   for (int c = 0; c < kChains; ++c) {
-    for (uint32_t i = 8 * static_cast<uint32_t>(c); i < kLength; ++i) chains[c][i] = dice.Next() | 1;
+    for (uint32_t i = 8 * static_cast<uint32_t>(c); i < kLength; ++i) chains[c][i] = random.Next() | 1;
   }
   return chains;
 }
@@ -120,30 +120,30 @@ class Race {
 
  private:
   void Write() {
-    Dice dice(11);
+    Random random(11);
     std::vector<BlockRef> refs(kLength);
     for (int change = 0; change < kChanges; ++change) {
       if (change % 2 == 1) {
-        Disturb(&dice);
+        Disturb(&random);
         continue;
       }
-      const int owner = static_cast<int>(dice.Below(kOwners));
-      const std::vector<BlockHash>& chain = chains_[dice.Below(kChains)];
-      const auto size = static_cast<size_t>(dice.Below(kLength + 1));
+      const int owner = static_cast<int>(random.Below(kOwners));
+      const std::vector<BlockHash>& chain = chains_[random.Below(kChains)];
+      const auto size = static_cast<size_t>(random.Below(kLength + 1));
       std::vector<BlockHash> blocks(chain.begin(), chain.begin() + static_cast<std::ptrdiff_t>(size));
-      if (dice.Below(2) == 0) {
+      if (random.Below(2) == 0) {
         watched_.Change(owner, blocks, true, [&] {
           index_.Insert(owners_[owner], Tier::kGpu, BlockRef(), blocks, refs.data());
         });
         for (size_t i = 0; i < size; ++i) Remember(blocks[i], refs[i]);
       } else {
         // A stretch from the tail, the head or the middle.
-        const size_t begin = static_cast<size_t>(dice.Below(size + 1));
+        const size_t begin = static_cast<size_t>(random.Below(size + 1));
         blocks.erase(blocks.begin(), blocks.begin() + static_cast<std::ptrdiff_t>(begin));
         std::erase_if(blocks, [&](BlockHash block) {
           return !std::binary_search(watched_.held(owner).begin(), watched_.held(owner).end(), block);
         });
-        if (dice.Below(2) == 0) std::reverse(blocks.begin(), blocks.end());
+        if (random.Below(2) == 0) std::reverse(blocks.begin(), blocks.end());
         std::vector<BlockRef> gone;
         for (const BlockHash block : blocks) gone.push_back(refs_.at(block));
         watched_.Change(owner, blocks, false, [&] { index_.Remove(owners_[owner], Tier::kGpu, gone); });
@@ -153,11 +153,11 @@ class Race {
   }
 
   // Owners that nobody watches: the same runs, other tiers, runs of their own, removal and sweeps.
-  void Disturb(Dice* dice) {
-    OwnerId& owner = noise_[dice->Below(kNoise)];
-    const std::vector<BlockHash>& chain = chains_[dice->Below(kChains)];
+  void Disturb(Random* random) {
+    OwnerId& owner = noise_[random->Below(kNoise)];
+    const std::vector<BlockHash>& chain = chains_[random->Below(kChains)];
     std::vector<BlockRef> refs(kLength);
-    switch (dice->Below(8)) {
+    switch (random->Below(8)) {
       case 0:
         index_.RemoveOwner(owner);
         while (index_.Sweep(16)) {
@@ -165,20 +165,20 @@ class Race {
         owner = index_.AddOwner().value();
         break;
       case 1: {
-        std::vector<BlockHash> own(1 + dice->Below(200));
-        for (BlockHash& block : own) block = dice->Next();
+        std::vector<BlockHash> own(1 + random->Below(200));
+        for (BlockHash& block : own) block = random->Next();
         refs.resize(own.size());
         index_.Insert(owner, Tier::kGpu, BlockRef(), own, refs.data());
-        if (dice->Below(4) != 0) index_.Remove(owner, Tier::kGpu, refs);
+        if (random->Below(4) != 0) index_.Remove(owner, Tier::kGpu, refs);
         break;
       }
       default: {
-        const auto tier = static_cast<Tier>(dice->Below(kTierCount));
-        const std::span<const BlockHash> some(chain.data(), 1 + dice->Below(kLength));
+        const auto tier = static_cast<Tier>(random->Below(kTierCount));
+        const std::span<const BlockHash> some(chain.data(), 1 + random->Below(kLength));
         index_.Insert(owner, tier, BlockRef(), some, refs.data());
         for (size_t i = 0; i < some.size(); ++i) Remember(some[i], refs[i]);
         refs.resize(some.size());
-        if (dice->Below(3) == 0)
+        if (random->Below(3) == 0)
           refs.erase(refs.begin(), refs.begin() + static_cast<std::ptrdiff_t>(some.size() / 2));
         index_.Remove(owner, tier, refs);
         break;
@@ -188,8 +188,8 @@ class Race {
 
   void Remember(BlockHash block, BlockRef ref) { refs_[block] = ref; }
 
-  void MatchAndCheck(Dice* dice, BlockMatches* matches) {
-    const int chain = static_cast<int>(dice->Below(kChains));
+  void MatchAndCheck(Random* random, BlockMatches* matches) {
+    const int chain = static_cast<int>(random->Below(kChains));
     std::array<uint64_t, kOwners> before;
     for (int owner = 0; owner < kOwners; ++owner) before[owner] = watched_.Said(owner, chain);
     index_.Match(chains_[chain], matches);
@@ -208,17 +208,17 @@ class Race {
   }
 
   void Read(uint64_t seed) {
-    Dice dice(seed);
+    Random random(seed);
     BlockMatches matches;
-    while (!done_) MatchAndCheck(&dice, &matches);
+    while (!done_) MatchAndCheck(&random, &matches);
   }
 
   void ComeAndGo() {
     for (uint64_t seed = 100; !done_; ++seed) {
       std::thread([this, seed] {
-        Dice dice(seed);
+        Random random(seed);
         BlockMatches matches;
-        for (int i = 0; i < 20 && !done_; ++i) MatchAndCheck(&dice, &matches);
+        for (int i = 0; i < 20 && !done_; ++i) MatchAndCheck(&random, &matches);
       }).join();
     }
   }

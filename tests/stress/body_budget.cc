@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <thread>
 
-#include "base/dice.h"
+#include "base/random.h"
 #include "stress.h"
 
 namespace vllm_router {
@@ -52,13 +52,13 @@ void Claimed(const BodyBudget& budget, Counts& counts, uint64_t bytes) {
 }
 
 void GrowAndGo(BodyBudget& budget, uint64_t most, int thread, Counts& counts) {
-  Dice dice(static_cast<uint64_t>(thread));
+  Random random(static_cast<uint64_t>(thread));
   for (int round = 0; round < kRounds; ++round) {
     One one;
-    const uint64_t need = 1 + dice.Below(most);
+    const uint64_t need = 1 + random.Below(most);
     uint64_t held = 0;
     int granted = 0;
-    if (dice.Below(5) == 0 && budget.TryKeep(one.member, need)) {
+    if (random.Below(5) == 0 && budget.TryKeep(one.member, need)) {
       ++counts.kept;
       Claimed(budget, counts, need);
       held = need;
@@ -69,19 +69,19 @@ void GrowAndGo(BodyBudget& budget, uint64_t most, int thread, Counts& counts) {
       STRESS_CHECK(entry != BodyBudget::Entry::kNever);
       if (entry == BodyBudget::Entry::kWaiting) {
         ++counts.waited;
-        const uint64_t patience = dice.Below(8) == 0 ? dice.Below(50) : UINT64_MAX;
+        const uint64_t patience = random.Below(8) == 0 ? random.Below(50) : UINT64_MAX;
         if (!Wait(budget, one, granted, patience, counts)) break;
         ++granted;
       }
       Claimed(budget, counts, to - held);
       held = to;
-      if (dice.Below(3) == 0) std::this_thread::yield();
+      if (random.Below(3) == 0) std::this_thread::yield();
     }
     STRESS_CHECK(one.granted.load() == granted);
     if (held == need) {
       ++counts.ended;
       budget.Complete(one.member, held);
-      if (dice.Below(2) == 0) std::this_thread::yield();
+      if (random.Below(2) == 0) std::this_thread::yield();
     }
     counts.held.fetch_sub(static_cast<int64_t>(held));
     budget.Release(one.member);

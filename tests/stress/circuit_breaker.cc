@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "base/dice.h"
+#include "base/random.h"
 #include "stress.h"
 
 int main() {
@@ -21,15 +21,15 @@ int main() {
   std::atomic<uint64_t> closed{0};
 
   RunTogether(kThreads, [&](int thread) {
-    Dice dice(static_cast<uint64_t>(thread));
+    Random random(static_cast<uint64_t>(thread));
     for (int round = 0; round < kRounds; ++round) {
       const int64_t time = now.fetch_add(kMs / 4) + kMs / 4;
       breaker.ComeDue(options, time);
-      if (dice.Below(50) == 0) breaker.NotReached();
-      if (dice.Below(50) == 0) breaker.Reached();
+      if (random.Below(50) == 0) breaker.NotReached();
+      if (random.Below(50) == 0) breaker.Reached();
       std::optional<BreakerPass> pass = breaker.TryPass(options);
       if (!pass) continue;
-      const uint64_t luck = dice.Below(4);
+      const uint64_t luck = random.Below(4);
       if (luck == 0) {
         pass.reset();  // the client left
         continue;
@@ -38,7 +38,7 @@ int main() {
       const std::optional<BreakerChange> change = pass->Settle(options, verdict, time);
       if (change && change->to == BreakerState::kOpen) opened.fetch_add(1);
       if (change && change->to == BreakerState::kClosed) closed.fetch_add(1);
-      if (verdict == BreakerVerdict::kSuccess) pass->SettleEnd(options, dice.Below(8) == 0, time);
+      if (verdict == BreakerVerdict::kSuccess) pass->SettleEnd(options, random.Below(8) == 0, time);
     }
   });
   STRESS_CHECK(opened > 0);

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "base/dice.h"
+#include "base/random.h"
 #include "base/text.h"
 #include "policy/policy_factory.h"
 #include "stress.h"
@@ -55,23 +55,23 @@ void AnswersAreOfTheViewThatWasAsked(const PolicyOptions& options) {
   const std::vector<RoutingKey> keys = Keys();
   std::atomic<int> changing{kChanging};
   RunTogether(kAsking + kChanging, [&](int thread) {
-    Dice dice(static_cast<uint64_t>(thread));
+    Random random(static_cast<uint64_t>(thread));
     if (thread < kChanging) {
       const std::string mine = Concat("http://comes-and-goes-", thread, ":8000");
       for (int change = 0; change < kChanges; ++change) {
-        const std::string other = Concat("http://stays", dice.Below(8), ":8000");
-        switch (dice.Below(4)) {
+        const std::string other = Concat("http://stays", random.Below(8), ":8000");
+        switch (random.Below(4)) {
           case 0:
-            registry.Add(mine, 1.0 + static_cast<double>(dice.Below(3))).IgnoreError();
+            registry.Add(mine, 1.0 + static_cast<double>(random.Below(3))).IgnoreError();
             break;
           case 1:
             registry.Remove(mine).IgnoreError();
             break;
           case 2:
-            STRESS_CHECK(registry.SetHealthy(other, dice.Below(2) == 0).ok());
+            STRESS_CHECK(registry.SetHealthy(other, random.Below(2) == 0).ok());
             break;
           default:
-            STRESS_CHECK(registry.SetDraining(other, dice.Below(2) == 0).ok());
+            STRESS_CHECK(registry.SetDraining(other, random.Below(2) == 0).ok());
             break;
         }
       }
@@ -91,7 +91,7 @@ void AnswersAreOfTheViewThatWasAsked(const PolicyOptions& options) {
       }
       // A retry sees the same plan with fewer workers.
       if (view.eligible().size() < 2) continue;
-      const uint32_t tried = view.eligible()[dice.Below(view.eligible().size())];
+      const uint32_t tried = view.eligible()[random.Below(view.eligible().size())];
       const FleetView smaller = view.Without(std::span(&tried, 1));
       for (const RoutingKey& key : keys) {
         const std::optional<Decision> decision = policy->Choose(key, smaller);

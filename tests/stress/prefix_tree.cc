@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/dice.h"
+#include "base/random.h"
 #include "stress.h"
 
 namespace vllm_router {
@@ -16,10 +16,10 @@ constexpr uint64_t kMaxSize = 256 * 1024;
 constexpr int kInserts = 15'000;
 
 // Prompts that part from a trunk at many places; one in a hundred takes several turns at the mutex.
-std::vector<uint32_t> MakePrompt(Dice* dice) {
-  std::vector<uint32_t> prompt(dice->Below(100) == 0 ? 20'000 : dice->Below(400));
-  const uint64_t branch = dice->Below(64) * 8;
-  const auto leaf = static_cast<uint32_t>(dice->Below(50));
+std::vector<uint32_t> MakePrompt(Random* random) {
+  std::vector<uint32_t> prompt(random->Below(100) == 0 ? 20'000 : random->Below(400));
+  const uint64_t branch = random->Below(64) * 8;
+  const auto leaf = static_cast<uint32_t>(random->Below(50));
   for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = i < branch ? 7 : 1000 + leaf;
   return prompt;
 }
@@ -32,23 +32,23 @@ void ThreadsShareATree(EvictionOrder eviction) {
   std::atomic<int> inserting{2};
   std::atomic<uint64_t> matched{0};
   RunTogether(5, [&](int thread) {
-    Dice dice(static_cast<uint64_t>(thread));
+    Random random(static_cast<uint64_t>(thread));
     PrefixMatches matches;
     if (thread < 2) {
       for (int i = 0; i < kInserts; ++i) {
-        const std::vector<uint32_t> prompt = MakePrompt(&dice);
+        const std::vector<uint32_t> prompt = MakePrompt(&random);
         const OwnerId worker =
-            dice.Below(8) == 0 ? OwnerId{coming_and_going.load()} : workers[dice.Below(workers.size())];
+            random.Below(8) == 0 ? OwnerId{coming_and_going.load()} : workers[random.Below(workers.size())];
         const PrefixInsert how{
-            .is_start = dice.Below(2) == 0, .priority = static_cast<int32_t>(dice.Below(3))};
-        if (dice.Below(2) == 0) {
+            .is_start = random.Below(2) == 0, .priority = static_cast<int32_t>(random.Below(3))};
+        if (random.Below(2) == 0) {
           tree.Insert(prompt, worker, how);
         } else {
           tree.Match(prompt, &matches);
           tree.Insert(prompt, worker, how, &matches);
         }
         STRESS_CHECK(tree.size() <= kMaxSize);
-        if (dice.Below(500) == 0) tree.EvictWorker(worker, dice.Below(10'000));
+        if (random.Below(500) == 0) tree.EvictWorker(worker, random.Below(10'000));
       }
       --inserting;
       return;
@@ -57,12 +57,12 @@ void ThreadsShareATree(EvictionOrder eviction) {
       while (inserting > 0) {
         tree.RemoveWorker(OwnerId{coming_and_going.load()});
         coming_and_going = static_cast<uint16_t>(tree.AddWorker().value());
-        tree.Trim(1 + dice.Below(50), kMaxSize - dice.Below(kMaxSize / 4));
+        tree.Trim(1 + random.Below(50), kMaxSize - random.Below(kMaxSize / 4));
       }
       return;
     }
     while (inserting > 0) {
-      const std::vector<uint32_t> prompt = MakePrompt(&dice);
+      const std::vector<uint32_t> prompt = MakePrompt(&random);
       tree.Match(prompt, &matches);
       STRESS_CHECK(matches.total() == prompt.size());
       uint64_t before = prompt.size();

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <cstdio>
 
-#include "base/dice.h"
+#include "base/random.h"
 #include "stress.h"
 
 namespace vllm_router {
@@ -24,13 +24,13 @@ constexpr RequestDigest kGuilty{2, 2};
 std::array<std::atomic<int>, kClients + 1> inside{};
 
 void Work(RequestQuarantine& quarantine, int thread) {
-  Dice dice(static_cast<uint64_t>(thread));
+  Random random(static_cast<uint64_t>(thread));
   for (int round = 0; round < kRounds; ++round) {
     const int64_t now = kSecond + round;  // nothing expires
-    const uint64_t number = 10 + dice.Below(40);
-    const uint64_t client = 1 + dice.Below(kClients);
-    const uint64_t host = dice.Below(4);
-    switch (dice.Below(6)) {
+    const uint64_t number = 10 + random.Below(40);
+    const uint64_t client = 1 + random.Below(kClients);
+    const uint64_t host = random.Below(4);
+    switch (random.Below(6)) {
       case 0:
         quarantine.ReportLoss(
             {.digest = {number, number}, .bytes = number, .host = host, .client = client, .request_id = "id"},

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "base/dice.h"
+#include "base/random.h"
 #include "stress.h"
 
 namespace vllm_router {
@@ -30,21 +30,21 @@ using Seen = std::vector<std::shared_ptr<Worker>>;
 // Returns how often nobody was eligible.
 size_t SelectAndFinish(Router& router, int thread, Seen* seen) {
   size_t refused = 0;
-  Dice dice(static_cast<uint64_t>(thread));
+  Random random(static_cast<uint64_t>(thread));
   Snapshot<FleetView>::Cached fleet(&router.fleet_snapshot());
   std::deque<Ticket> kept;
   RoutingKey key;
   for (int round = 0; round < kRounds; ++round) {
-    const std::string session = "s" + std::to_string(dice.Below(50));
+    const std::string session = "s" + std::to_string(random.Below(50));
     const HeaderField header{"X-Session-ID", session};
-    RequestView request{.prompt = std::string_view("xxxxxxxxxxxxxxxx").substr(dice.Below(16))};
-    if (dice.Below(4) != 0) request.headers = std::span(&header, 1);
+    RequestView request{.prompt = std::string_view("xxxxxxxxxxxxxxxx").substr(random.Below(16))};
+    if (random.Below(4) != 0) request.headers = std::span(&header, 1);
     router.MakeKey(request, &key);
 
     const FleetView& view = *fleet.Get();
     std::optional<FleetView> smaller;
-    if (!view.members().empty() && dice.Below(8) == 0) {
-      const uint32_t tried = static_cast<uint32_t>(dice.Below(view.members().size()));
+    if (!view.members().empty() && random.Below(8) == 0) {
+      const uint32_t tried = static_cast<uint32_t>(random.Below(view.members().size()));
       smaller.emplace(view.Without(std::span(&tried, 1)));
     }
     const FleetView& asked = smaller ? *smaller : view;
@@ -59,8 +59,8 @@ size_t SelectAndFinish(Router& router, int thread, Seen* seen) {
     STRESS_CHECK(ticket->worker().load.open_requests() > 0);
     seen->push_back(ticket->shared_worker());
 
-    if (dice.Below(3) == 0) ticket->FirstToken();
-    switch (dice.Below(4)) {
+    if (random.Below(3) == 0) ticket->FirstToken();
+    switch (random.Below(4)) {
       case 0:
         STRESS_CHECK(ticket->Finish({.end = Outcome::End::kFinished, .status = 200}));
         break;
@@ -70,7 +70,7 @@ size_t SelectAndFinish(Router& router, int thread, Seen* seen) {
         kept.push_back(std::move(*ticket));
     }
     if (kept.size() > kKept) {
-      const size_t other = dice.Below(kept.size());
+      const size_t other = random.Below(kept.size());
       kept[other] = std::move(kept.front());  // ends the one that was there, or nothing when it is the same
       kept.pop_front();
     }
@@ -80,13 +80,13 @@ size_t SelectAndFinish(Router& router, int thread, Seen* seen) {
 
 // Until nobody selects any more.
 void ChangeFleet(Router& router, int thread, const std::atomic<int>& selecting) {
-  Dice dice(static_cast<uint64_t>(1000 + thread));
+  Random random(static_cast<uint64_t>(1000 + thread));
   while (selecting.load(std::memory_order_relaxed) > 0) {
-    const std::string url = UrlOf(dice.Below(kUrls));
-    switch (dice.Below(7)) {
+    const std::string url = UrlOf(random.Below(kUrls));
+    switch (random.Below(7)) {
       case 0:
       case 1:
-        router.AddWorker(url, dice.Below(3) == 0 ? 2.5 : 1.0).IgnoreError();
+        router.AddWorker(url, random.Below(3) == 0 ? 2.5 : 1.0).IgnoreError();
         break;
       case 2:
         router.RemoveWorker(url).IgnoreError();

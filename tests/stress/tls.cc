@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "base/dice.h"
+#include "base/random.h"
 #include "stress.h"
 
 namespace {
@@ -45,11 +45,11 @@ void WriteCertificate(const std::string& cert_path, const std::string& key_path)
 
 // What one side has to send, in pieces, and what came to it.
 struct Side {
-  Side(std::shared_ptr<const TlsContext> context, int descriptor, Dice& dice)
+  Side(std::shared_ptr<const TlsContext> context, int descriptor, Random& random)
       : session(std::move(context), descriptor, "localhost", 1),
-        dice(dice),
-        sent(1 + dice.Below(100'000), '\0') {
-    std::generate(sent.begin(), sent.end(), [&] { return static_cast<char>(dice.Next()); });
+        random(random),
+        sent(1 + random.Below(100'000), '\0') {
+    std::generate(sent.begin(), sent.end(), [&] { return static_cast<char>(random.Next()); });
   }
 
   void Step(size_t expected) {
@@ -61,7 +61,7 @@ struct Side {
     if (written < sent.size()) {
       // What would block is offered again: the same bytes, from wherever and however cut.
       const std::string rest = sent.substr(written);
-      const size_t first = dice.Below(rest.size() + 1);
+      const size_t first = random.Below(rest.size() + 1);
       const iovec pieces[] = {
           {const_cast<char*>(rest.data()), first},
           {const_cast<char*>(rest.data()) + first, rest.size() - first}};
@@ -71,14 +71,14 @@ struct Side {
     }
     if (received.size() < expected) {
       char room[20'000];
-      const IoResult result = session.Read({room, 1 + dice.Below(sizeof room)});
+      const IoResult result = session.Read({room, 1 + random.Below(sizeof room)});
       STRESS_CHECK(result.ok() || result.would_block());
       received.append(room, static_cast<size_t>(result.bytes));
     }
   }
 
   TlsSession session;
-  Dice& dice;
+  Random& random;
   std::string sent;
   size_t written = 0;
   std::string received;
@@ -86,15 +86,15 @@ struct Side {
 
 bool Converse(
     const std::shared_ptr<const TlsContext>& clients, const std::shared_ptr<const TlsContext>& workers,
-    Dice& dice) {
+    Random& random) {
   int ends[2];
   STRESS_CHECK(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
   const int small = 4096;
   for (const int end : ends) ::setsockopt(end, SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
   bool resumed = false;
   {
-    Side server(clients, ends[0], dice);
-    Side client(workers, ends[1], dice);
+    Side server(clients, ends[0], random);
+    Side client(workers, ends[1], random);
     while (server.received.size() < client.sent.size() || client.received.size() < server.sent.size()) {
       client.Step(server.sent.size());
       server.Step(client.sent.size());
@@ -127,8 +127,8 @@ int main() {
 
   std::atomic<int> resumed{0};
   RunTogether(kThreads, [&](int thread) {
-    Dice dice(static_cast<uint64_t>(thread) + 1);
-    for (int i = 0; i < kConversations; ++i) resumed += Converse(*clients, *workers, dice) ? 1 : 0;
+    Random random(static_cast<uint64_t>(thread) + 1);
+    for (int i = 0; i < kConversations; ++i) resumed += Converse(*clients, *workers, random) ? 1 : 0;
   });
   STRESS_CHECK(resumed > 0);
   ::unlink(cert.c_str());

@@ -174,36 +174,36 @@ json::object Describe(const FleetView::Member& member) {
 
 Admin::Admin(std::shared_ptr<Router> router)
     : router_(std::move(router)),
-      models_([this](Lane& lane, CancelScope& errand) { return Models(lane, errand); }),
-      loads_([this](Lane& lane, CancelScope& errand) { return Loads(lane, errand); }) {}
+      models_([this](IoThread& thread, CancelScope& scope) { return Models(thread, scope); }),
+      loads_([this](IoThread& thread, CancelScope& scope) { return Loads(thread, scope); }) {}
 
-void Admin::set_control(Lane* control) {
+void Admin::set_control(IoThread* control) {
   models_.set_control(control);
   loads_.set_control(control);
 }
 
-Task<AdminReply> Admin::Shared(SharedReply& shared, Lane& lane, CancelScope& errand) {
-  const SharedReply::Reply reply = co_await shared.Get(lane, errand);
+Task<AdminReply> Admin::Shared(SharedReply& shared, IoThread& thread, CancelScope& scope) {
+  const SharedReply::Reply reply = co_await shared.Get(thread, scope);
   if (reply != nullptr) co_return *reply;
   co_return Error(HttpError::kNoWorkers, "The workers did not answer in time.");
 }
 
-Task<AdminReply> Admin::Respond(Lane& lane, AdminRequest request) {
+Task<AdminReply> Admin::Respond(IoThread& thread, AdminRequest request) {
   switch (request.route) {
     case Route::kLiveness:
       co_return Text(200, "OK");
     case Route::kHealth:
-      co_return Health(lane);
+      co_return Health(thread);
     case Route::kReadiness:
-      co_return Readiness(!health_->checks() || health_->anybody_answered());
+      co_return Readiness(!health_->checks() || health_->any_responded());
     case Route::kListWorkers:
       co_return ListWorkers();
     case Route::kLoads: {
-      AdminReply reply = co_await Shared(loads_, lane, request.errand);
+      AdminReply reply = co_await Shared(loads_, thread, request.scope);
       co_return reply;
     }
     case Route::kDrain:
-      co_return Drain(lane.options, request);
+      co_return Drain(thread.options, request);
     case Route::kDrainStatus:
       co_return DrainStatus();
     case Route::kPrefixRoutingStats:
@@ -220,12 +220,12 @@ Task<AdminReply> Admin::Respond(Lane& lane, AdminRequest request) {
     case Route::kServerOptions:
       co_return Text(200, "");
     case Route::kModels: {
-      AdminReply reply = co_await Shared(models_, lane, request.errand);
+      AdminReply reply = co_await Shared(models_, thread, request.scope);
       co_return reply;
     }
     case Route::kWorkers: {
       if (request.method != "POST") co_return Workers();
-      AdminReply reply = co_await AddAsCalled(lane, request, /*as_json=*/true);
+      AdminReply reply = co_await AddAsCalled(thread, request, /*as_json=*/true);
       co_return reply;
     }
     case Route::kWorker: {
@@ -235,7 +235,7 @@ Task<AdminReply> Admin::Respond(Lane& lane, AdminRequest request) {
     case Route::kRemoveWorker:
       co_return RemoveAsCalled(request);
     case Route::kAddWorker: {
-      AdminReply reply = co_await AddAsCalled(lane, request, /*as_json=*/false);
+      AdminReply reply = co_await AddAsCalled(thread, request, /*as_json=*/false);
       co_return reply;
     }
     default:
@@ -247,7 +247,7 @@ Task<AdminReply> Admin::Respond(Lane& lane, AdminRequest request) {
 // was not checked yet gets requests, so it counts as one that serves, and the text says that it is a guess.
 // With --health-compat 503 as soon as one is unhealthy, as the reference router has it. That one opens its port when it has
 // seen its workers well, so 503 as well while one is not checked yet.
-AdminReply Admin::Health(const Lane& lane) const {
+AdminReply Admin::Health(const IoThread& thread) const {
   const std::shared_ptr<const FleetView> fleet = router_->fleet();
   const bool checks = health_->checks();
   json::array unhealthy;
@@ -260,7 +260,7 @@ AdminReply Admin::Health(const Lane& lane) const {
     }
   }
   const bool serves = fleet->in_rotation() != 0 || fleet->members().empty();
-  const bool good = lane.options.health_compat ? unhealthy.empty() && unknown == 0 : serves;
+  const bool good = thread.options.health_compat ? unhealthy.empty() && unknown == 0 : serves;
   const bool panic = fleet->in_rotation() != 0 && fleet->eligible().empty();
   if (good && !panic && unhealthy.empty() && unknown == 0) return Text(200, "All servers healthy");
   std::string text;
@@ -485,9 +485,9 @@ AdminReply Admin::RemoveAsCalled(const AdminRequest& request) {
   return Remove(call->url, /*as_json=*/false);
 }
 
-Task<AdminReply> Admin::Add(Lane& lane, CancelScope& errand, NewWorker worker, bool as_json) {
+Task<AdminReply> Admin::Add(IoThread& thread, CancelScope& scope, NewWorker worker, bool as_json) {
   const std::string url = worker.url;
-  const Status status = co_await AddWhenHealthy(lane, errand, std::move(worker));
+  const Status status = co_await AddWhenHealthy(thread, scope, std::move(worker));
   const std::string message =
       status.ok() ? "Successfully added worker: " + url : std::string(status.message());
   if (as_json) {
@@ -500,22 +500,22 @@ Task<AdminReply> Admin::Add(Lane& lane, CancelScope& errand, NewWorker worker, b
 
 // A worker joins when it answers its health check, so that adding it never makes a request fail. What can be known
 // without it is said before the wait.
-Task<Status> Admin::AddWhenHealthy(Lane& lane, CancelScope& errand, NewWorker added) {
+Task<Status> Admin::AddWhenHealthy(IoThread& thread, CancelScope& scope, NewWorker added) {
   const Status may = router_->MayAddWorker(added.url, added.weight);
   if (!may.ok()) co_return may;
   WorkerUrl worker = *ParseWorkerUrl(added.url);
   worker.receives_api_key = added.receives_api_key;
-  const ServerOptions& options = lane.options;
-  const int64_t give_up = lane.clock.NowNanos() + options.worker_startup_timeout_ms * 1'000'000;
-  errand.set_long();
-  if (lane.draining) errand.Cancel();
-  while (!errand.cancelled()) {
-    const StatusOr<HttpResponse> answer = co_await lane.http.Get(
-        &errand, worker, options.health_check_endpoint, options.health_check_timeout_ms);
-    if (answer.ok() && answer->status >= 200 && answer->status < 300) {
+  const ServerOptions& options = thread.options;
+  const int64_t give_up = thread.clock.NowNanos() + options.worker_startup_timeout_ms * 1'000'000;
+  scope.set_long();
+  if (thread.draining) scope.Cancel();
+  while (!scope.cancelled()) {
+    const StatusOr<HttpResponse> response = co_await thread.http.Get(
+        &scope, worker, options.health_check_endpoint, options.health_check_timeout_ms);
+    if (response.ok() && response->status >= 200 && response->status < 300) {
       const Status joined = router_->AddWorker(added.url, added.weight, added.receives_api_key);
       MarkChecked(*router_->fleet(), worker.base);
-      if (joined.ok() && !added.receives_api_key && !lane.bearer.empty()) {
+      if (joined.ok() && !added.receives_api_key && !thread.bearer.empty()) {
         Log(LogLevel::kWarning,
             "worker " + worker.url +
                 " was added by a request that needed no key, so it does not receive --api-key; set "
@@ -523,14 +523,14 @@ Task<Status> Admin::AddWhenHealthy(Lane& lane, CancelScope& errand, NewWorker ad
       }
       co_return joined;
     }
-    if (answer.ok() && answer->status == ErrorOf(HttpError::kLoopDetected).status) {
+    if (response.ok() && response->status == ErrorOf(HttpError::kLoopDetected).status) {
       co_return absl::InvalidArgumentError(
           "worker " + worker.url + " leads back to this router; give the address of an engine");
     }
-    const int64_t left = give_up - lane.clock.NowNanos();
+    const int64_t left = give_up - thread.clock.NowNanos();
     const int64_t pause = std::min(left, options.worker_startup_check_ms * 1'000'000);
-    const bool go_on = co_await errand.Pause(lane.loop, pause);
-    if (go_on && lane.clock.NowNanos() < give_up) continue;
+    const bool go_on = co_await scope.Pause(thread.loop, pause);
+    if (go_on && thread.clock.NowNanos() < give_up) continue;
     co_return absl::DeadlineExceededError(
         "worker " + worker.url + " did not answer its health check (" + options.health_check_endpoint +
         ") within " + std::to_string(options.worker_startup_timeout_ms / 1000) +
@@ -539,19 +539,19 @@ Task<Status> Admin::AddWhenHealthy(Lane& lane, CancelScope& errand, NewWorker ad
   co_return absl::CancelledError("nobody waits for it any more");
 }
 
-Task<AdminReply> Admin::AddAsCalled(Lane& lane, const AdminRequest& request, bool as_json) {
+Task<AdminReply> Admin::AddAsCalled(IoThread& thread, const AdminRequest& request, bool as_json) {
   const StatusOr<FleetCall> call = as_json ? CallInBody(request.body) : ReadCall(request);
   if (!call.ok() && as_json) {
     co_return Json(400, {{"error", std::string(call.status().message())}, {"code", "ADD_WORKER_FAILED"}});
   }
   if (!call.ok()) co_return Refusal(call.status());
   NewWorker worker{.url = call->url, .weight = call->weight, .receives_api_key = request.has_admin_key};
-  AdminReply reply = co_await Add(lane, request.errand, std::move(worker), as_json);
+  AdminReply reply = co_await Add(thread, request.scope, std::move(worker), as_json);
   co_return reply;
 }
 
 // As the workers themselves say, all asked at once; -1 for one that does not say.
-Task<SharedReply::Reply> Admin::Loads(Lane& lane, CancelScope& errand) {
+Task<SharedReply::Reply> Admin::Loads(IoThread& thread, CancelScope& scope) {
   struct Gathering {
     std::map<std::string, std::vector<uint32_t>> hosts;  // positions
     std::vector<int64_t> loads;
@@ -566,18 +566,18 @@ Task<SharedReply::Reply> Admin::Loads(Lane& lane, CancelScope& errand) {
   gathering.open = gathering.hosts.size();
   for (const auto& [base, positions] : gathering.hosts) {
     Spawn(
-        [](Lane& lane, CancelScope& errand, const FleetView& fleet, const std::vector<uint32_t>& positions,
-           Gathering& gathering) -> Task<void> {
+        [](IoThread& thread, CancelScope& scope, const FleetView& fleet,
+           const std::vector<uint32_t>& positions, Gathering& gathering) -> Task<void> {
           std::vector<std::optional<uint32_t>> ranks;
           for (const uint32_t position : positions) ranks.push_back(fleet.worker(position).url.rank);
           LoadSource source;
           const WorkerUrl& host = fleet.worker(positions.front()).url;
-          const LoadResponse answer =
-              co_await QueryLoad(lane.http, &errand, host, ranks, &source, kLoadsTimeoutMs);
+          const LoadResponse response =
+              co_await QueryLoad(thread.http, &scope, host, ranks, &source, kLoadsTimeoutMs);
           for (size_t i = 0; i < positions.size(); ++i)
-            gathering.loads[positions[i]] = answer.loads[i] ? answer.loads[i]->requests : -1;
+            gathering.loads[positions[i]] = response.loads[i] ? response.loads[i]->requests : -1;
           if (--gathering.open == 0) gathering.all_in.Notify();
-        }(lane, errand, *fleet, positions, gathering));
+        }(thread, scope, *fleet, positions, gathering));
   }
   while (gathering.open > 0) co_await gathering.all_in;
   json::array workers;
@@ -589,36 +589,38 @@ Task<SharedReply::Reply> Admin::Loads(Lane& lane, CancelScope& errand) {
 }
 
 // Asked of all at once; those that are down or slow are left out.
-Task<SharedReply::Reply> Admin::Models(Lane& lane, CancelScope& errand) {
+Task<SharedReply::Reply> Admin::Models(IoThread& thread, CancelScope& scope) {
   struct Gathering {
-    std::vector<StatusOr<HttpResponse>> answers;
+    std::vector<StatusOr<HttpResponse>> responses;
     size_t open = 0;
     Signal all_in;
   } gathering;
   const std::shared_ptr<const FleetView> fleet = router_->fleet();
-  std::set<std::string> asked;
+  std::set<std::string> polled;
   std::vector<WorkerUrl> hosts;
   for (const uint32_t position : fleet->eligible()) {
     const WorkerUrl& url = fleet->worker(position).url;
-    if (asked.insert(url.base).second) hosts.push_back(url);
+    if (polled.insert(url.base).second) hosts.push_back(url);
   }
-  gathering.answers.assign(hosts.size(), absl::UnknownError("not asked"));
+  gathering.responses.assign(hosts.size(), absl::UnknownError("not asked"));
   gathering.open = hosts.size();
   for (size_t i = 0; i < hosts.size(); ++i) {
-    Spawn([](Lane& lane, CancelScope& errand, WorkerUrl url, Gathering& gathering, size_t i) -> Task<void> {
-      gathering.answers[i] = co_await lane.http.Get(&errand, url, "/v1/models", kModelsTimeoutMs);
-      if (--gathering.open == 0) gathering.all_in.Notify();
-    }(lane, errand, hosts[i], gathering, i));
+    Spawn(
+        [](IoThread& thread, CancelScope& scope, WorkerUrl url, Gathering& gathering,
+           size_t i) -> Task<void> {
+          gathering.responses[i] = co_await thread.http.Get(&scope, url, "/v1/models", kModelsTimeoutMs);
+          if (--gathering.open == 0) gathering.all_in.Notify();
+        }(thread, scope, hosts[i], gathering, i));
   }
   while (gathering.open > 0) co_await gathering.all_in;
 
   json::array data;
   std::set<std::string> seen;
   bool any = false;
-  for (const StatusOr<HttpResponse>& answer : gathering.answers) {
-    if (!answer.ok() || answer->status != 200) continue;
+  for (const StatusOr<HttpResponse>& response : gathering.responses) {
+    if (!response.ok() || response->status != 200) continue;
     boost::system::error_code error;
-    const json::value models = json::parse(answer->body, error);
+    const json::value models = json::parse(response->body, error);
     if (error || !models.is_object()) continue;
     const json::value* list = models.as_object().if_contains("data");
     if (list == nullptr || !list->is_array()) continue;

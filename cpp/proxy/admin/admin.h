@@ -1,5 +1,5 @@
-// Admin: what the router answers itself: health, the model list, the fleet, metrics. Shared by all lanes; each call
-// runs on the lane that received it.
+// Admin: what the router answers itself: health, the model list, the fleet, metrics. Shared by all threads; each call
+// runs on the thread that received it.
 #pragma once
 
 #include <atomic>
@@ -22,18 +22,18 @@ class Admin final : public OwnEndpoints {
  public:
   explicit Admin(std::shared_ptr<Router> router);
 
-  void set_control(Lane* control);                                    // before the lanes run; must outlive it
-  void set_drainer(Drainer* drainer) { drainer_ = drainer; }          // likewise
+  void set_control(IoThread* control);                        // before the threads run; must outlive it
+  void set_drainer(Drainer* drainer) { drainer_ = drainer; }  // likewise
   void set_health(const HealthChecker* health) { health_ = health; }  // likewise
-  void set_metrics(const Metrics* metrics) { metrics_ = metrics; }    // before the lanes run
-  // On the control lane: nothing of it runs there.
+  void set_metrics(const Metrics* metrics) { metrics_ = metrics; }    // before the threads run
+  // On the control thread: nothing of it runs there.
   bool ended() const { return models_.ended() && loads_.ended(); }
   void set_draining() { draining_.store(true, std::memory_order_relaxed); }
 
-  Task<AdminReply> Respond(Lane& lane, AdminRequest request) override;
+  Task<AdminReply> Respond(IoThread& thread, AdminRequest request) override;
 
  private:
-  AdminReply Health(const Lane& lane) const;
+  AdminReply Health(const IoThread& thread) const;
   AdminReply Readiness(bool tried) const;
   AdminReply PrefixRouting() const;
   AdminReply IndexStats() const;
@@ -44,19 +44,19 @@ class Admin final : public OwnEndpoints {
   AdminReply ListWorkers() const;
   AdminReply Workers() const;
   AdminReply OneWorker(std::string_view encoded_url) const;
-  Task<AdminReply> Shared(SharedReply& shared, Lane& lane, CancelScope& errand);
-  Task<SharedReply::Reply> Models(Lane& lane, CancelScope& errand);
-  Task<SharedReply::Reply> Loads(Lane& lane, CancelScope& errand);
+  Task<AdminReply> Shared(SharedReply& shared, IoThread& thread, CancelScope& scope);
+  Task<SharedReply::Reply> Models(IoThread& thread, CancelScope& scope);
+  Task<SharedReply::Reply> Loads(IoThread& thread, CancelScope& scope);
   struct NewWorker {
     std::string url;
     double weight = 1.0;
     bool receives_api_key = false;
   };
-  Task<AdminReply> Add(Lane& lane, CancelScope& errand, NewWorker worker, bool as_json);
-  Task<Status> AddWhenHealthy(Lane& lane, CancelScope& errand, NewWorker worker);
+  Task<AdminReply> Add(IoThread& thread, CancelScope& scope, NewWorker worker, bool as_json);
+  Task<Status> AddWhenHealthy(IoThread& thread, CancelScope& scope, NewWorker worker);
   AdminReply Remove(std::string_view url, bool as_json);
   AdminReply RemoveByPath(std::string_view encoded_url);
-  Task<AdminReply> AddAsCalled(Lane& lane, const AdminRequest& request, bool as_json);
+  Task<AdminReply> AddAsCalled(IoThread& thread, const AdminRequest& request, bool as_json);
   AdminReply RemoveAsCalled(const AdminRequest& request);
 
   const std::shared_ptr<Router> router_;

@@ -69,11 +69,11 @@ class Page {
   std::vector<MetricFamily> families_;
 };
 
-// The same histogram of several lanes, added up.
+// The same histogram of several threads, added up.
 template <const auto& kBounds>
 class TimeSum {
  public:
-  void Add(const TimeTally<kBounds>* tally) {
+  void Add(const Histogram<kBounds>* tally) {
     if (tally == nullptr) return;
     for (size_t i = 0; i < buckets_.size(); ++i) {
       buckets_[i] += tally->bucket(i);
@@ -96,30 +96,30 @@ class TimeSum {
   }
 
  private:
-  std::array<uint64_t, TimeTally<kBounds>::kBuckets> buckets_{};
+  std::array<uint64_t, Histogram<kBounds>::kBuckets> buckets_{};
   uint64_t count_ = 0;
   uint64_t nanos_ = 0;
 };
 
-// One worker's tallies of several lanes, added up.
+// One worker's tallies of several threads, added up.
 struct WorkerSum {
   uint64_t decisions = 0;
   uint64_t processed = 0;
-  uint64_t failed_tries = 0;
+  uint64_t failed_attempts = 0;
   uint64_t breaker_successes = 0;
   uint64_t breaker_failures = 0;
   std::array<uint64_t, kErrorBlameCount> server_errors{};
-  std::array<std::array<uint64_t, kBreakerStateCount>, kBreakerStateCount> breaker_moves{};
+  std::array<std::array<uint64_t, kBreakerStateCount>, kBreakerStateCount> breaker_transitions{};
   uint64_t prompt_tokens = 0;
   uint64_t completion_tokens = 0;
   uint64_t cached_tokens = 0;
   std::array<TimeSum<buckets::kWorkerWait>, kRouteCount> first_token;
   std::array<TimeSum<buckets::kWorkerWait>, kRouteCount> head;
 
-  void Add(const WorkerTallies& tallies) {
+  void Add(const WorkerCounters& tallies) {
     decisions += tallies.decisions.count();
     processed += tallies.processed.count();
-    failed_tries += tallies.failed_tries.count();
+    failed_attempts += tallies.failed_attempts.count();
     breaker_successes += tallies.breaker_successes.count();
     breaker_failures += tallies.breaker_failures.count();
     for (size_t blame = 0; blame < kErrorBlameCount; ++blame) {
@@ -127,13 +127,13 @@ struct WorkerSum {
     }
     for (size_t from = 0; from < kBreakerStateCount; ++from) {
       for (size_t to = 0; to < kBreakerStateCount; ++to)
-        breaker_moves[from][to] += tallies.breaker_moves[from][to].count();
+        breaker_transitions[from][to] += tallies.breaker_transitions[from][to].count();
     }
     prompt_tokens += tallies.prompt_tokens.count();
     completion_tokens += tallies.completion_tokens.count();
     cached_tokens += tallies.cached_tokens.count();
     for (size_t route = 0; route < kRouteCount; ++route) {
-      const WorkerTallies::Times* times = tallies.times[route].Find();
+      const WorkerCounters::Times* times = tallies.times[route].Find();
       if (times == nullptr) continue;
       first_token[route].Add(&times->first_token);
       head[route].Add(&times->head);
@@ -171,11 +171,11 @@ double ResidentBytes() {
 class Metrics::Collector : public prometheus::Collectable {
  public:
   Collector(
-      std::shared_ptr<Router> router, std::vector<const Recorder*> recorders, const Gates& gates,
-      const Clock& clock, const RecordLog* records, const ReloadedFiles& files)
+      std::shared_ptr<Router> router, std::vector<const Telemetry*> telemetries, const ServerLimits& limits,
+      const Clock& clock, const TrafficLog* records, const ReloadedFiles& files)
       : router_(std::move(router)),
-        recorders_(std::move(recorders)),
-        gates_(gates),
+        telemetries_(std::move(telemetries)),
+        limits_(limits),
         clock_(clock),
         records_(records),
         files_(files),
@@ -210,24 +210,25 @@ class Metrics::Collector : public prometheus::Collectable {
     static constexpr int64_t kServes = -1;
   };
 
-  // pick(shard) or pick(recorder), added up over the lanes.
+  // pick(shard) or pick(telemetry), added up over the threads.
   template <typename Pick>
   uint64_t Sum(Pick pick) const {
     uint64_t sum = 0;
-    for (const Recorder* recorder : recorders_) sum += pick(recorder->shard());
+    for (const Telemetry* telemetry : telemetries_) sum += pick(telemetry->shard());
     return sum;
   }
   template <typename T>
-  double Total(std::atomic<T> Recorder::*member) const {
+  double Total(std::atomic<T> Telemetry::*member) const {
     T sum = 0;
-    for (const Recorder* recorder : recorders_) sum += (recorder->*member).load(std::memory_order_relaxed);
+    for (const Telemetry* telemetry : telemetries_)
+      sum += (telemetry->*member).load(std::memory_order_relaxed);
     return static_cast<double>(sum);
   }
   template <typename Pick>
   std::map<std::string_view, uint64_t> SumNames(Pick pick) const {
     std::map<std::string_view, uint64_t> sums;
-    for (const Recorder* recorder : recorders_) {
-      const NameTallies* names = pick(recorder->shard());
+    for (const Telemetry* telemetry : telemetries_) {
+      const LabeledCounters* names = pick(telemetry->shard());
       if (names != nullptr)
         names->ForEach([&sums](std::string_view name, uint64_t count) { sums[name] += count; });
     }
@@ -241,8 +242,8 @@ class Metrics::Collector : public prometheus::Collectable {
   void WritePrefixRouting(Page* page, const FleetView& fleet) const;
   void WriteCacheRouting(Page* page, const FleetView& fleet) const;
   void WriteBlocks(Page* page, const FleetView& fleet) const;
-  using TokenizeCounts = decltype(Recorder::tokenize_calls);
-  uint64_t CountTokenized(TokenizeCounts Recorder::*calls, size_t end) const;
+  using TokenizeCounts = decltype(Telemetry::tokenize_calls);
+  uint64_t CountTokenized(TokenizeCounts Telemetry::*calls, size_t end) const;
   void WriteTokenizing(Page* page) const;
   void WriteFleet(Page* page, const FleetView& fleet) const;
   void WriteAdmission(Page* page) const;
@@ -256,10 +257,10 @@ class Metrics::Collector : public prometheus::Collectable {
   std::vector<std::shared_ptr<const Worker>> WorkersToShow(const FleetView& fleet) const;
 
   const std::shared_ptr<Router> router_;
-  const std::vector<const Recorder*> recorders_;
-  const Gates& gates_;
+  const std::vector<const Telemetry*> telemetries_;
+  const ServerLimits& limits_;
   const Clock& clock_;
-  const RecordLog* const records_;
+  const TrafficLog* const records_;
   const ReloadedFiles files_;
   const double started_;      // Unix time
   mutable std::mutex mutex_;  // leaf; guards shown_
@@ -270,35 +271,35 @@ void Metrics::Collector::WriteExchanges(Page* page) const {
   page->Counter("requests_total", "Requests for workers that got a whole 2xx answer.");
   for (size_t route = 0; route < kRouteCount; ++route) {
     page->AddUnlessZero(
-        Sum([route](const Recorder::Shard& shard) { return shard.successes[route].count(); }),
+        Sum([route](const Telemetry::Shard& shard) { return shard.successes[route].count(); }),
         {Label("route", RouteLabel(route))});
   }
 
   page->Counter("request_errors_total", "Requests for workers that did not, by what went wrong.");
   for (size_t route = 0; route < kRouteCount; ++route) {
     for (const auto& [name, count] :
-         SumNames([route](const Recorder::Shard& shard) { return shard.errors[route].Find(); })) {
+         SumNames([route](const Telemetry::Shard& shard) { return shard.errors[route].Find(); })) {
       page->AddUnlessZero(count, {Label("route", RouteLabel(route)), Label("error_type", name)});
     }
   }
 
   // Summed first, since the embeddings' errors are read from it too.
-  std::vector<std::array<uint64_t, StatusTallies::kCount>> statuses(kRouteCount);
-  for (const Recorder* recorder : recorders_) {
+  std::vector<std::array<uint64_t, StatusCounters::kCount>> statuses(kRouteCount);
+  for (const Telemetry* telemetry : telemetries_) {
     for (size_t route = 0; route < kRouteCount; ++route) {
-      const StatusTallies* tallies = recorder->shard().statuses[route].Find();
+      const StatusCounters* tallies = telemetry->shard().statuses[route].Find();
       if (tallies == nullptr) continue;
-      for (int i = 0; i < StatusTallies::kCount; ++i) {
-        statuses[route][static_cast<size_t>(i)] += (*tallies)[StatusTallies::kFirst + i].count();
+      for (int i = 0; i < StatusCounters::kCount; ++i) {
+        statuses[route][static_cast<size_t>(i)] += (*tallies)[StatusCounters::kFirst + i].count();
       }
     }
   }
   page->Counter("http_responses_total", "Answers to clients, the router's own included.");
   for (size_t route = 0; route < kRouteCount; ++route) {
-    for (int i = 0; i < StatusTallies::kCount; ++i) {
+    for (int i = 0; i < StatusCounters::kCount; ++i) {
       page->AddUnlessZero(
           statuses[route][static_cast<size_t>(i)],
-          {Label("route", RouteLabel(route)), Label("code", std::to_string(StatusTallies::kFirst + i))});
+          {Label("route", RouteLabel(route)), Label("code", std::to_string(StatusCounters::kFirst + i))});
     }
   }
 
@@ -306,25 +307,25 @@ void Metrics::Collector::WriteExchanges(Page* page) const {
   for (size_t route = 0; route < kRouteCount; ++route) {
     for (size_t end = 0; end < kExchangeEndCount; ++end) {
       page->AddUnlessZero(
-          Sum([route, end](const Recorder::Shard& shard) { return shard.ends[route][end].count(); }),
+          Sum([route, end](const Telemetry::Shard& shard) { return shard.ends[route][end].count(); }),
           {Label("route", RouteLabel(route)), Label("end", ExchangeEndName(static_cast<ExchangeEnd>(end)))});
     }
   }
 
   page->Counter("bad_requests_total", "Requests refused because their head broke a rule of HTTP.");
   for (const auto& [name, count] :
-       SumNames([](const Recorder::Shard& shard) { return &shard.bad_requests; })) {
+       SumNames([](const Telemetry::Shard& shard) { return &shard.bad_requests; })) {
     page->AddUnlessZero(count, {Label("reason", name)});
   }
 
   constexpr auto kEmbeddings = static_cast<size_t>(Route::kEmbeddings);
   page->Counter("embeddings_total", "Embeddings requests that got a whole 2xx answer.");
   page->Add(static_cast<double>(
-      Sum([](const Recorder::Shard& shard) { return shard.successes[kEmbeddings].count(); })));
+      Sum([](const Telemetry::Shard& shard) { return shard.successes[kEmbeddings].count(); })));
   page->Counter(
       "embeddings_errors_total", "Embeddings requests that did not, by status or by how they ended.");
-  for (int i = 0; i < StatusTallies::kCount; ++i) {
-    const int status = StatusTallies::kFirst + i;
+  for (int i = 0; i < StatusCounters::kCount; ++i) {
+    const int status = StatusCounters::kFirst + i;
     if (status >= 200 && status < 300) continue;
     page->AddUnlessZero(
         statuses[kEmbeddings][static_cast<size_t>(i)],
@@ -332,27 +333,27 @@ void Metrics::Collector::WriteExchanges(Page* page) const {
   }
   for (size_t end = 0; end < kExchangeEndCount; ++end) {
     page->AddUnlessZero(
-        Sum([end](const Recorder::Shard& shard) { return shard.embeddings_cut[end].count(); }),
+        Sum([end](const Telemetry::Shard& shard) { return shard.embeddings_cut[end].count(); }),
         {Label("error_type", ExchangeEndName(static_cast<ExchangeEnd>(end)))});
   }
 }
 
 void Metrics::Collector::WriteRetries(Page* page) const {
-  const auto by_route = [this, page](std::array<Tally, kRouteCount> Recorder::Shard::*tallies) {
+  const auto by_route = [this, page](std::array<Counter, kRouteCount> Telemetry::Shard::*tallies) {
     for (size_t route = 0; route < kRouteCount; ++route) {
       page->AddUnlessZero(
-          Sum([route, tallies](const Recorder::Shard& shard) { return (shard.*tallies)[route].count(); }),
+          Sum([route, tallies](const Telemetry::Shard& shard) { return (shard.*tallies)[route].count(); }),
           {Label("route", RouteLabel(route))});
     }
   };
   page->Counter("retries_total", "Times that a request was tried again after a failure.");
-  by_route(&Recorder::Shard::retries);
+  by_route(&Telemetry::Shard::retries);
   page->Counter("retries_exhausted_total", "Requests whose last allowed try failed as well.");
-  by_route(&Recorder::Shard::retries_exhausted);
+  by_route(&Telemetry::Shard::retries_exhausted);
   page->Histogram("retry_backoff_duration_seconds", "Pauses before retries, by the number of the retry.");
-  for (size_t i = 0; i < Recorder::Shard::kBackoffs; ++i) {
+  for (size_t i = 0; i < Telemetry::Shard::kBackoffs; ++i) {
     TimeSum<buckets::kDuration> sum;
-    for (const Recorder* recorder : recorders_) sum.Add(recorder->shard().backoffs[i].Find());
+    for (const Telemetry* telemetry : telemetries_) sum.Add(telemetry->shard().backoffs[i].Find());
     if (sum.count() == 0) continue;
     sum.AddTo(page, {Label("attempt", std::to_string(i + 1))});
   }
@@ -364,24 +365,24 @@ void Metrics::Collector::WriteTimes(Page* page) const {
       "From the request's head to the end of its exchange, requests for workers.");
   for (size_t route = 0; route < kRouteCount; ++route) {
     TimeSum<buckets::kDuration> sum;
-    for (const Recorder* recorder : recorders_) sum.Add(recorder->shard().durations[route].Find());
+    for (const Telemetry* telemetry : telemetries_) sum.Add(telemetry->shard().durations[route].Find());
     if (sum.count() != 0) sum.AddTo(page, {Label("route", RouteLabel(route))});
   }
 
-  const auto plain = [this, page](auto Recorder::Shard::*member) {
-    const auto total = [ this, member ]<const auto & kBounds>(const TimeTally<kBounds>&) {
+  const auto plain = [this, page](auto Telemetry::Shard::*member) {
+    const auto total = [ this, member ]<const auto & kBounds>(const Histogram<kBounds>&) {
       TimeSum<kBounds> sum;
-      for (const Recorder* recorder : recorders_) sum.Add(&(recorder->shard().*member));
+      for (const Telemetry* telemetry : telemetries_) sum.Add(&(telemetry->shard().*member));
       return sum;
     };
-    total(recorders_.front()->shard().*member).AddTo(page);
+    total(telemetries_.front()->shard().*member).AddTo(page);
   };
   page->Histogram("generate_duration_seconds", "The same, successes of routes that generate text.");
-  plain(&Recorder::Shard::generate_durations);
+  plain(&Telemetry::Shard::generate_durations);
   page->Histogram("embeddings_duration_seconds", "The same, successes of /v1/embeddings.");
-  plain(&Recorder::Shard::embeddings_durations);
+  plain(&Telemetry::Shard::embeddings_durations);
   page->Histogram("overhead_seconds", "From the request's body to its first byte on the way to the worker.");
-  plain(&Recorder::Shard::overhead);
+  plain(&Telemetry::Shard::overhead);
 }
 
 // Members of the fleet, then those removed a little while ago whose URL is not back.
@@ -415,11 +416,11 @@ std::vector<std::shared_ptr<const Worker>> Metrics::Collector::WorkersToShow(con
 void Metrics::Collector::WriteWorkers(Page* page, const FleetView& fleet) const {
   const std::vector<std::shared_ptr<const Worker>> workers = WorkersToShow(fleet);
   std::vector<WorkerSum> sums(workers.size());
-  for (const Recorder* recorder : recorders_) {
-    const Recorder::Shard& shard = recorder->shard();
+  for (const Telemetry* telemetry : telemetries_) {
+    const Telemetry::Shard& shard = telemetry->shard();
     std::lock_guard lock(shard.mutex);
     for (size_t i = 0; i < workers.size(); ++i) {
-      if (const WorkerTallies* tallies = shard.Find(workers[i]->id)) sums[i].Add(*tallies);
+      if (const WorkerCounters* tallies = shard.Find(workers[i]->id)) sums[i].Add(*tallies);
     }
   }
   // Zeros are shown, so that a rate starts when the worker does.
@@ -435,7 +436,7 @@ void Metrics::Collector::WriteWorkers(Page* page, const FleetView& fleet) const 
   page->Counter("decision_reasons_total", "Decisions of the policy by their reason.");
   for (size_t reason = 0; reason < kReasonCount; ++reason) {
     page->AddUnlessZero(
-        Sum([reason](const Recorder::Shard& shard) { return shard.reasons[reason].count(); }),
+        Sum([reason](const Telemetry::Shard& shard) { return shard.reasons[reason].count(); }),
         {Label("policy", router_->policy().name()),
          Label("reason", ReasonName(static_cast<Reason>(reason)))});
   }
@@ -446,7 +447,7 @@ void Metrics::Collector::WriteWorkers(Page* page, const FleetView& fleet) const 
   page->Counter("processed_requests_total", "Exchanges whose request was sent to the worker.");
   each(&WorkerSum::processed);
   page->Counter("failed_tries_total", "Tries at the worker after which the request was tried again.");
-  each(&WorkerSum::failed_tries);
+  each(&WorkerSum::failed_attempts);
   page->Counter("cb_outcomes_total", "What answers of the worker, or their absence, said to its breaker.");
   each(&WorkerSum::breaker_successes, {Label("outcome", "success")});
   each(&WorkerSum::breaker_failures, {Label("outcome", "failure")});
@@ -464,7 +465,7 @@ void Metrics::Collector::WriteWorkers(Page* page, const FleetView& fleet) const 
     for (size_t from = 0; from < kBreakerStateCount; ++from) {
       for (size_t to = 0; to < kBreakerStateCount; ++to) {
         page->AddUnlessZero(
-            sums[i].breaker_moves[from][to],
+            sums[i].breaker_transitions[from][to],
             {Label("worker", workers[i]->url.url),
              Label("from", BreakerStateName(static_cast<BreakerState>(from))),
              Label("to", BreakerStateName(static_cast<BreakerState>(to)))});
@@ -479,19 +480,19 @@ void Metrics::Collector::WriteWorkers(Page* page, const FleetView& fleet) const 
       "outlier_ejections_overflow_total",
       "Failures of requests (5xx, losses, timeouts) that opened no circuit breaker because half of the "
       "workers' were open.");
-  page->Add(Total(&Recorder::ejections_overflow));
+  page->Add(Total(&Telemetry::ejections_overflow));
   page->Counter(
       "panic_requests_total", "Attempts at workers whose circuit breaker admitted none, as no other did.");
-  page->Add(Total(&Recorder::panic_requests));
+  page->Add(Total(&Telemetry::panic_requests));
   page->Gauge("worker_rests", "1 while others are asked first, as the worker wished by Retry-After.");
   for (const FleetView::Member& member : fleet.members()) {
-    const bool rests = member.worker->cool_down.RestsAt(clock_.NowNanos());
+    const bool rests = member.worker->backoff.ActiveAt(clock_.NowNanos());
     page->Add(rests ? 1 : 0, {Label("worker", member.worker->url.url)});
   }
   page->Gauge("worker_warmth", "Share of its weight that the worker is given: below 1 while it comes back.");
   for (const FleetView::Member& member : fleet.members()) {
     page->Add(
-        static_cast<double>(member.worker->warmth.load(std::memory_order_relaxed)) / kWeightOne,
+        static_cast<double>(member.worker->slow_start_factor.load(std::memory_order_relaxed)) / kWeightOne,
         {Label("worker", member.worker->url.url)});
   }
   page->Counter("prompt_tokens_total", "Prompt tokens, as the worker's answers say.");
@@ -616,10 +617,10 @@ void Metrics::Collector::WriteBlocks(Page* page, const FleetView& fleet) const {
   histogram.sample_sum = static_cast<double>(routing->match_nanos) / 1e9;
 }
 
-uint64_t Metrics::Collector::CountTokenized(TokenizeCounts Recorder::*calls, size_t end) const {
+uint64_t Metrics::Collector::CountTokenized(TokenizeCounts Telemetry::*calls, size_t end) const {
   uint64_t sum = 0;
-  for (const Recorder* recorder : recorders_) {
-    sum += (recorder->*calls)[end].load(std::memory_order_relaxed);
+  for (const Telemetry* telemetry : telemetries_) {
+    sum += (telemetry->*calls)[end].load(std::memory_order_relaxed);
   }
   return sum;
 }
@@ -630,7 +631,7 @@ void Metrics::Collector::WriteTokenizing(Page* page) const {
   page->Counter("tokenize_calls_total", "Texts that a worker was to turn into token ids, by how that ended.");
   for (size_t end = 0; end < kTokenizeEndCount; ++end) {
     page->Add(
-        static_cast<double>(CountTokenized(&Recorder::tokenize_calls, end)),
+        static_cast<double>(CountTokenized(&Telemetry::tokenize_calls, end)),
         {Label("result", TokenizeEndName(static_cast<TokenizeEnd>(end)))});
   }
   // The name that vllm-project/router has for it.
@@ -639,7 +640,7 @@ void Metrics::Collector::WriteTokenizing(Page* page) const {
   for (size_t end = 0; end < kTokenizeEndCount; ++end) {
     const auto ended = static_cast<TokenizeEnd>(end);
     page->Add(
-        static_cast<double>(CountTokenized(&Recorder::tokenize_calls, end)),
+        static_cast<double>(CountTokenized(&Telemetry::tokenize_calls, end)),
         {Label("transport", "http"),
          Label("result", ended == TokenizeEnd::kOk ? "prepared" : TokenizeEndName(ended))});
   }
@@ -651,11 +652,11 @@ void Metrics::Collector::WriteTokenizing(Page* page) const {
     const auto ended = static_cast<TokenizeEnd>(end);
     if (ended == TokenizeEnd::kGone) continue;  // no client waits for it
     page->Add(
-        static_cast<double>(CountTokenized(&Recorder::background_tokenize_calls, end)),
+        static_cast<double>(CountTokenized(&Telemetry::background_tokenize_calls, end)),
         {Label("result", ended == TokenizeEnd::kNobody ? "dropped" : TokenizeEndName(ended))});
   }
   page->Counter("tokenize_wait_seconds_total", "Time that requests waited for that.");
-  page->Add(Total(&Recorder::tokenize_nanos) / 1e9);
+  page->Add(Total(&Telemetry::tokenize_nanos) / 1e9);
   const TokenCache::Stats stats = cache->stats();
   page->Counter("token_cache_lookups_total", "Texts by how much of them has token ids that are known.");
   page->Add(static_cast<double>(stats.whole), {Label("known", "whole")});
@@ -704,8 +705,8 @@ void Metrics::Collector::WriteFleet(Page* page, const FleetView& fleet) const {
       "Bytes of a prompt that make a token, as learned from what the worker reports.");
   each([](const FleetView::Member& member) { return member.worker->bytes_per_token.value(); });
   page->Counter("load_polls_total", "Questions to workers how many requests they have.");
-  page->Add(Total(&Recorder::load_polls_ok), {Label("result", "ok")});
-  page->Add(Total(&Recorder::load_polls_failed), {Label("result", "failed")});
+  page->Add(Total(&Telemetry::load_polls_ok), {Label("result", "ok")});
+  page->Add(Total(&Telemetry::load_polls_failed), {Label("result", "failed")});
 
   int64_t most = 0, least = 0;
   bool first = true;
@@ -723,37 +724,37 @@ void Metrics::Collector::WriteFleet(Page* page, const FleetView& fleet) const {
 
 void Metrics::Collector::WriteAdmission(Page* page) const {
   page->Gauge("seats_taken", "Requests that have been let through to a worker and have not ended.");
-  page->Add(static_cast<double>(gates_.seats.in_use()));
+  page->Add(static_cast<double>(limits_.concurrency.in_use()));
   page->Gauge("seats", "The most that there may be at once.");
-  page->Add(static_cast<double>(gates_.seats.permits()));
+  page->Add(static_cast<double>(limits_.concurrency.permits()));
   page->Gauge("queue_depth", "Requests that wait in line for their turn.");
-  page->Add(gates_.seats.waiting());
+  page->Add(limits_.concurrency.waiting());
   page->Histogram("queue_wait_seconds", "How long requests stood in line, those that had to.");
   TimeSum<buckets::kWorkerWait> waits;
-  for (const Recorder* recorder : recorders_) waits.Add(&recorder->shard().queue_waits);
+  for (const Telemetry* telemetry : telemetries_) waits.Add(&telemetry->shard().queue_waits);
   waits.AddTo(page);
   page->Counter("queue_steps_back_total", "Times that a request found no worker with room for it.");
-  page->Add(Total(&Recorder::steps_back));
+  page->Add(Total(&Telemetry::steps_back));
   page->Gauge("body_memory_bytes", "Memory reserved for request bodies that are held whole.");
-  page->Add(static_cast<double>(gates_.body_memory.in_use()));
+  page->Add(static_cast<double>(limits_.body_memory.in_use()));
   page->Gauge("body_memory_limit_bytes", "The most that there may be at once.");
-  page->Add(static_cast<double>(gates_.body_memory.total()));
+  page->Add(static_cast<double>(limits_.body_memory.total()));
   page->Gauge(
       "key_validations_waiting", "Requests that wait until --api-key-validation-urls have judged their key.");
-  page->Add(Total(&Recorder::key_validations_waiting));
+  page->Add(Total(&Telemetry::key_validations_waiting));
   page->Counter(
       "key_validations_rejected_total",
       "Requests rejected because too many wait for the validation of a key.");
-  page->Add(Total(&Recorder::key_validations_full), {Label("reason", "queue_full")});
-  page->Add(Total(&Recorder::key_validations_share), {Label("reason", "address_share")});
+  page->Add(Total(&Telemetry::key_validations_full), {Label("reason", "queue_full")});
+  page->Add(Total(&Telemetry::key_validations_share), {Label("reason", "address_share")});
   page->Counter("admission_rejected_total", "Requests that were not let through, by why.");
-  for (const auto& [name, count] : SumNames([](const Recorder::Shard& shard) { return &shard.refusals; })) {
+  for (const auto& [name, count] : SumNames([](const Telemetry::Shard& shard) { return &shard.refusals; })) {
     page->AddUnlessZero(count, {Label("reason", name)});
   }
 }
 
 void Metrics::Collector::WriteQuarantine(Page* page) const {
-  const RequestQuarantine::Counts counts = gates_.quarantine.CountAll(clock_.NowNanos());
+  const RequestQuarantine::Counts counts = limits_.quarantine.CountAll(clock_.NowNanos());
   page->Counter(
       "lost_requests_total",
       "Attempts whose connection was lost after the worker had the request, or a part of it.");
@@ -791,7 +792,7 @@ void Metrics::Collector::WritePrefixDecisions(Page* page) const {
   std::map<std::string_view, uint64_t> sums;
   for (const auto& [reason, name] : kOutcomes) {
     const auto index = static_cast<size_t>(reason);
-    sums[name] += Sum([index](const Recorder::Shard& shard) { return shard.reasons[index].count(); });
+    sums[name] += Sum([index](const Telemetry::Shard& shard) { return shard.reasons[index].count(); });
   }
   for (const auto& [name, sum] : sums) {
     page->Add(
@@ -803,7 +804,7 @@ void Metrics::Collector::WritePrefixDecisions(Page* page) const {
 void Metrics::Collector::WriteResponses(Page* page) const {
   page->Gauge("sessions", "Sessions whose worker the policy remembers.");
   page->Add(static_cast<double>(router_->policy().sessions().value_or(0)));
-  const ResponseOwners& responses = gates_.responses;
+  const ResponseOwners& responses = limits_.responses;
   page->Counter(
       "response_lookups_total", "Requests that named a stored response, by how its worker was found.");
   for (int i = 0; i < kResponseLookupCount; ++i) {
@@ -816,36 +817,36 @@ void Metrics::Collector::WriteResponses(Page* page) const {
 }
 
 void Metrics::Collector::WriteConnections(Page* page) const {
-  using Shard = Recorder::Shard;
-  const auto sum = [this](Tally Shard::*member) {
+  using Shard = Telemetry::Shard;
+  const auto sum = [this](Counter Shard::*member) {
     return static_cast<double>(Sum([member](const Shard& shard) { return (shard.*member).count(); }));
   };
 
   page->Gauge("in_flight", "Exchanges on their way through the router, from head to end.");
-  page->Add(Total(&Recorder::in_flight));
+  page->Add(Total(&Telemetry::in_flight));
 
   page->Gauge("client_connections", "Open connections of clients.");
   page->Add(
-      Total(&Recorder::client_connections) -
-      static_cast<double>(recorders_.back()->client_connections.load(std::memory_order_relaxed)));
+      Total(&Telemetry::client_connections) -
+      static_cast<double>(telemetries_.back()->client_connections.load(std::memory_order_relaxed)));
   page->Counter(
       "client_connections_rejected_total",
       "Client connections closed before they carried a request, by reason.");
-  page->Add(Total(&Recorder::connections_rejected), {Label("reason", "max_connections")});
-  page->Add(Total(&Recorder::tls_failures), {Label("reason", "tls_handshake")});
-  page->Add(Total(&Recorder::requests_never_begun), {Label("reason", "no_request")});
+  page->Add(Total(&Telemetry::connections_rejected), {Label("reason", "max_connections")});
+  page->Add(Total(&Telemetry::tls_failures), {Label("reason", "tls_handshake")});
+  page->Add(Total(&Telemetry::requests_never_begun), {Label("reason", "no_request")});
   page->Counter(
       "client_connections_evicted_total",
       "Idle client connections closed at --max-connections to admit new ones.");
-  page->Add(Total(&Recorder::connections_evicted));
+  page->Add(Total(&Telemetry::connections_evicted));
 
-  const double idle = Total(&Recorder::upstream_idle);
+  const double idle = Total(&Telemetry::upstream_idle);
   page->Gauge("upstream_connections", "Connections to workers.");
-  page->Add(std::max(0.0, Total(&Recorder::upstream_open) - idle), {Label("state", "active")});
+  page->Add(std::max(0.0, Total(&Telemetry::upstream_open) - idle), {Label("state", "active")});
   page->Add(idle, {Label("state", "idle")});
   page->Counter("upstream_connects_total", "Attempts to connect to a worker.");
-  page->Add(Total(&Recorder::connects_ok), {Label("result", "ok")});
-  page->Add(Total(&Recorder::connects_failed), {Label("result", "failed")});
+  page->Add(Total(&Telemetry::connects_ok), {Label("result", "ok")});
+  page->Add(Total(&Telemetry::connects_failed), {Label("result", "failed")});
   page->Counter(
       "upstream_stale_retries_total",
       "Requests sent again because the worker had closed the kept connection meanwhile.");
@@ -890,10 +891,10 @@ void Metrics::Collector::WriteProcess(Page* page) const {
   page->Counter(
       "access_log_dropped_total", "Lines of the access log dropped because too many waited to be written.");
   page->Add(static_cast<double>(
-      Sum([](const Recorder::Shard& shard) { return shard.access_lines_dropped.count(); })));
+      Sum([](const Telemetry::Shard& shard) { return shard.access_lines_dropped.count(); })));
   if (records_ != nullptr) {
     const uint64_t dropped =
-        Sum([](const Recorder::Shard& shard) { return shard.record_lines_dropped.count(); });
+        Sum([](const Telemetry::Shard& shard) { return shard.record_lines_dropped.count(); });
     page->Counter("record_log_lines_total", "Requests by whether the record log has them.");
     page->Add(static_cast<double>(records_->written()), {Label("result", "written")});
     page->Add(static_cast<double>(records_->lost() + dropped), {Label("result", "lost")});
@@ -909,10 +910,10 @@ void Metrics::Collector::WriteProcess(Page* page) const {
 }
 
 Metrics::Metrics(
-    std::shared_ptr<Router> router, std::vector<const Recorder*> recorders, const Gates& gates,
-    const Clock& clock, const RecordLog* records, const ReloadedFiles& files)
+    std::shared_ptr<Router> router, std::vector<const Telemetry*> telemetries, const ServerLimits& limits,
+    const Clock& clock, const TrafficLog* records, const ReloadedFiles& files)
     : collector_(std::make_shared<Collector>(
-          std::move(router), std::move(recorders), gates, clock, records, files)) {}
+          std::move(router), std::move(telemetries), limits, clock, records, files)) {}
 
 Metrics::~Metrics() = default;
 

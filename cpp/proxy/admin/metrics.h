@@ -32,11 +32,11 @@ class Metrics {
  public:
   static constexpr int64_t kRemovedWorkerNanos = 60'000'000'000;
 
-  // The recorders, the gates, the clock, the record log (null: there is none) and the files must outlive this. The last
-  // recorder is the control lane's: its connections are not clients'.
+  // The telemetries, the limits, the clock, the record log (null: there is none) and the files must outlive this. The last
+  // telemetry is the control thread's: its connections are not clients'.
   Metrics(
-      std::shared_ptr<Router> router, std::vector<const Recorder*> recorders, const Gates& gates,
-      const Clock& clock, const RecordLog* records = nullptr, const ReloadedFiles& files = {});
+      std::shared_ptr<Router> router, std::vector<const Telemetry*> telemetries, const ServerLimits& limits,
+      const Clock& clock, const TrafficLog* records = nullptr, const ReloadedFiles& files = {});
   ~Metrics();
 
   // Prometheus text format 0.0.4. Any thread.

@@ -37,7 +37,7 @@ enum class HttpError : uint8_t {
   kConnectFailed,
   kConnectTimeout,
   kWorkerClosed,  // before a complete answer head
-  kWorkerBadAnswer,
+  kWorkerBadResponse,
   kWorkerWriteTimeout,
   kFirstByteTimeout,
   kWorkerDrained,

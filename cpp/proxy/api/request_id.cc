@@ -4,7 +4,7 @@ namespace vllm_router {
 
 RequestId ChooseRequestId(
     std::span<const HeaderField> fields, const std::vector<std::string>& ranked_names,
-    std::string_view prefix, Dice& dice) {
+    std::string_view prefix, Random& random) {
   for (const std::string& name : ranked_names) {
     for (const HeaderField& field : fields) {
       if (!field.value.empty() && EqualsIgnoreCase(field.name, name)) {
@@ -21,7 +21,7 @@ RequestId ChooseRequestId(
   for (size_t i = 0; i < kLetters; i += kPerDraw) {
     // The draw as a fraction of 2^64: each multiplication brings one letter in front of the point. 62^8 is below
     // 2^48, so the bias stays below 2^-16.
-    uint64_t fraction = dice.Next();
+    uint64_t fraction = random.Next();
     for (size_t j = 0; j < kPerDraw; ++j) {
       const uint64_t high =
           (fraction >> 32) * kAlphabet.size() + ((fraction & 0xffffffff) * kAlphabet.size() >> 32);

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "base/dice.h"
 #include "base/header_field.h"
+#include "base/random.h"
 
 namespace vllm_router {
 
@@ -24,6 +24,6 @@ struct RequestId {
 // `ranked_names`: the first of these that is present and not empty wins. `prefix`: by route, see RouteInfo.
 RequestId ChooseRequestId(
     std::span<const HeaderField> fields, const std::vector<std::string>& ranked_names,
-    std::string_view prefix, Dice& dice);
+    std::string_view prefix, Random& random);
 
 }  // namespace vllm_router

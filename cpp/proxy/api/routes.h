@@ -58,7 +58,7 @@ enum class Route : uint8_t {
 };
 inline constexpr int kRouteCount = static_cast<int>(Route::kOther) + 1;
 
-// Who may ask for it (gatekeeper.h).
+// Who may ask for it (authorizer.h).
 enum class Access : uint8_t { kAnybody, kClient, kAdmin };
 
 struct RouteInfo {

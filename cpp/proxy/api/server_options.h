@@ -15,7 +15,7 @@ namespace vllm_router {
 struct ServerOptions {
   std::string host = "127.0.0.1";
   uint16_t port = 30000;  // 0: any free port
-  uint32_t threads = 1;   // of lanes that serve clients
+  uint32_t threads = 1;   // of threads that serve clients
 
   uint64_t max_payload_size = 512ull << 20;  // bytes
   uint32_t max_connections = 0;              // of all ports; 0: bounded by open files only

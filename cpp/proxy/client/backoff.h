@@ -1,4 +1,4 @@
-// Rest: whether to ask somebody again who did not answer well. Each failure in a row doubles the pause, from 1 s to 60 s;
+// Backoff: whether to ask somebody again who did not answer well. Each failure in a row doubles the pause, from 1 s to 60 s;
 // who turns out not to know the question at all rests 60 s, for it may be another program by then; a good answer ends it.
 //
 //   rest.Failed(now);  rest.over(now + 0.5 s)   ->   false
@@ -12,7 +12,7 @@
 
 namespace vllm_router {
 
-class Rest {
+class Backoff {
  public:
   static constexpr int64_t kFirstNanos = 1'000'000'000;
   static constexpr int64_t kLongestNanos = 60'000'000'000;

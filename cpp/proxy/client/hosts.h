@@ -3,7 +3,7 @@
 //   const std::vector<uint32_t> hosts = HostsOf(fleet);            // a position of each
 //   co_await ForEach(hosts.size(), 64, [&](size_t i) -> Task<void> { … });
 //
-// Returns when all have been asked; what shall end that early is the caller's (proxy/client/http_client.h: CancelScope). One lane.
+// Returns when all have been asked; what shall end that early is the caller's (proxy/client/http_client.h: CancelScope). One thread.
 #pragma once
 
 #include <algorithm>

@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "base/text.h"
+#include "http/dechunk.h"
 #include "http/head_parser.h"
 #include "http/head_writer.h"
-#include "http/unframe.h"
 #include "net/socket.h"
 #include "proxy/client/tls_files.h"
 
@@ -185,7 +185,7 @@ Task<StatusOr<HttpResponse>> HttpClient::Run(
       parser.Reset(/*to_head=*/false);
     }
     if (in_body) {
-      const Unframed data = Unframe(body, {in.data(), in.size()});
+      const Dechunked data = Dechunk(body, {in.data(), in.size()});
       if (data.bad) co_return absl::FailedPreconditionError("the response's body is malformed");
       response.body.append(data.data);
       in.Consume(data.used);

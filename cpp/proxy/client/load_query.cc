@@ -35,16 +35,16 @@ Task<LoadResponse> QueryLoad(
   while (source->at() != LoadSource::At::kNowhere) {
     const LoadSource::At at = source->at();
     std::string target(source->target());
-    const StatusOr<HttpResponse> answer = co_await http.Get(scope, host, std::move(target), timeout_ms);
-    if (!answer.ok()) co_return result;
-    if (answer->status == 200) {
-      result.loads = Read(at, answer->body, ranks);
+    const StatusOr<HttpResponse> response = co_await http.Get(scope, host, std::move(target), timeout_ms);
+    if (!response.ok()) co_return result;
+    if (response->status == 200) {
+      result.loads = Read(at, response->body, ranks);
       const auto known = [](const std::optional<ReportedLoad>& load) { return load.has_value(); };
       if (std::any_of(result.loads.begin(), result.loads.end(), known)) {
         result.heard = true;
         co_return result;
       }
-    } else if (!IsLacking(answer->status)) {
+    } else if (!IsLacking(response->status)) {
       co_return result;
     }
     source->Lacks();

@@ -15,33 +15,33 @@ constexpr std::string_view kTarget = "/tokenize";
 
 // A worker that has the call and will not answer this request says so as OpenAI does; a web framework that knows no such
 // path does not.
-bool IsRefusal(const HttpResponse& answer) {
-  if (answer.status == 400 || answer.status == 413 || answer.status == 422) return true;
-  return answer.status == 404 && answer.body.find("\"error\"") != std::string::npos;
+bool IsRejection(const HttpResponse& response) {
+  if (response.status == 400 || response.status == 413 || response.status == 422) return true;
+  return response.status == 404 && response.body.find("\"error\"") != std::string::npos;
 }
 
-bool IsUnknown(const HttpResponse& answer) {
-  return answer.status == 404 || answer.status == 405 || answer.status == 501;
+bool IsUnknown(const HttpResponse& response) {
+  return response.status == 404 || response.status == 405 || response.status == 501;
 }
 
 }  // namespace
 
 // Outlives the request that it is for where a name is being looked up, which nobody can cut short.
-struct Tokenizer::Question {
-  explicit Question(std::span<const std::string_view> via) : errand(via) {}
+struct RemoteTokenizer::Call {
+  explicit Call(std::span<const std::string_view> via) : scope(via) {}
 
-  CancelScope errand;              // of the call alone
-  CancelScope* waiting = nullptr;  // who wants to know; null: nobody any more
-  bool answered = false;
+  CancelScope scope;               // of the call alone
+  CancelScope* waiting = nullptr;  // the request that waits; null: no request any more
+  bool responded = false;
   WorkerUrl url;
   std::shared_ptr<Host> host;
-  std::string call;
-  StatusOr<HttpResponse> answer = absl::UnknownError("not asked");
+  std::string json;
+  StatusOr<HttpResponse> response = absl::UnknownError("no call was made");
 };
 
 // Outlives the request, so it has all of its own.
-struct Tokenizer::BackgroundCall {
-  RoutingKey::UnknownText text;
+struct RemoteTokenizer::BackgroundCall {
+  RoutingKey::UntokenizedPrompt text;
   WorkerId worker;
   WorkerUrl url;
   std::shared_ptr<Host> host;
@@ -49,61 +49,61 @@ struct Tokenizer::BackgroundCall {
   std::vector<std::string> hops;
 };
 
-Task<bool> Tokenizer::Ask(
-    CancelScope& errand, RoutingKey::UnknownText text, std::string_view body, const FleetView& fleet) {
+Task<bool> RemoteTokenizer::Tokenize(
+    CancelScope& scope, RoutingKey::UntokenizedPrompt text, std::string_view body, const FleetView& fleet) {
   const auto count = [this](TokenizeEnd end) {
-    recorder_.tokenize_calls[static_cast<size_t>(end)].fetch_add(1, std::memory_order_relaxed);
+    telemetry_.tokenize_calls[static_cast<size_t>(end)].fetch_add(1, std::memory_order_relaxed);
   };
-  std::optional<std::string> call = WriteTokenizeCall(body, /*padded=*/true, text.is_chat);
-  const Worker* worker = call ? Choose(fleet) : nullptr;
+  std::optional<std::string> json = WriteTokenizeCall(body, /*padded=*/true, text.is_chat);
+  const Worker* worker = json ? Choose(fleet) : nullptr;
   if (worker == nullptr) {
     count(TokenizeEnd::kNobody);
     co_return false;
   }
-  auto question = std::make_shared<Question>(errand.via());
-  question->url = worker->url;
-  question->call = *std::move(call);
-  question->host = hosts_.at(worker->url.base);
-  question->waiting = &errand;
+  auto call = std::make_shared<Call>(scope.via());
+  call->url = worker->url;
+  call->json = *std::move(json);
+  call->host = hosts_.at(worker->url.base);
+  call->waiting = &scope;
   const int64_t begun = clock_.NowNanos();
-  Spawn(Send(question));
-  if (!question->answered) {
+  Spawn(Send(call));
+  if (!call->responded) {
     const int64_t patience = options_.tokenize_timeout_ms * 1'000'000;
-    co_await errand.Pause(http_.loop(), patience);
+    co_await scope.Pause(http_.loop(), patience);
   }
-  question->waiting = nullptr;
-  question->errand.Cancel();
+  call->waiting = nullptr;
+  call->scope.Cancel();
 
   PromptIds ids;
-  const TokenizeEnd end = errand.cancelled()    ? TokenizeEnd::kGone
-                          : !question->answered ? TokenizeEnd::kTimeout
-                                                : Judge(question->answer, &ids);
+  const TokenizeEnd end = scope.cancelled()  ? TokenizeEnd::kGone
+                          : !call->responded ? TokenizeEnd::kTimeout
+                                             : EndOf(call->response, &ids);
   count(end);
-  recorder_.tokenize_nanos.fetch_add(
+  telemetry_.tokenize_nanos.fetch_add(
       static_cast<uint64_t>(clock_.NowNanos() - begun), std::memory_order_relaxed);
   const int64_t now = clock_.NowNanos();
-  if (end == TokenizeEnd::kOk || end == TokenizeEnd::kRefused) question->host->rest.Worked();
-  if (end == TokenizeEnd::kUnknown) question->host->rest.Unknown(now);
-  if (end == TokenizeEnd::kTimeout || end == TokenizeEnd::kFailed) question->host->rest.Failed(now);
+  if (end == TokenizeEnd::kOk || end == TokenizeEnd::kRefused) call->host->backoff.Worked();
+  if (end == TokenizeEnd::kUnknown) call->host->backoff.Unknown(now);
+  if (end == TokenizeEnd::kTimeout || end == TokenizeEnd::kFailed) call->host->backoff.Failed(now);
   if (end != TokenizeEnd::kOk) co_return false;
   router_.token_cache()->Store(text.name, std::move(ids));
   co_return true;
 }
 
-TokenizeEnd Tokenizer::Judge(const StatusOr<HttpResponse>& fetched, PromptIds* ids) {
+TokenizeEnd RemoteTokenizer::EndOf(const StatusOr<HttpResponse>& fetched, PromptIds* ids) {
   if (!fetched.ok()) return TokenizeEnd::kFailed;
-  const HttpResponse& answer = *fetched;
-  if (IsRefusal(answer)) return TokenizeEnd::kRefused;
-  if (IsUnknown(answer)) return TokenizeEnd::kUnknown;
-  if (answer.status != 200) return TokenizeEnd::kFailed;
-  StatusOr<PromptIds> parsed = ParseTokenizeAnswer(answer.body);
+  const HttpResponse& response = *fetched;
+  if (IsRejection(response)) return TokenizeEnd::kRefused;
+  if (IsUnknown(response)) return TokenizeEnd::kUnknown;
+  if (response.status != 200) return TokenizeEnd::kFailed;
+  StatusOr<PromptIds> parsed = ParseTokenizeResponse(response.body);
   if (!parsed.ok()) return TokenizeEnd::kFailed;
   *ids = *std::move(parsed);
   return TokenizeEnd::kOk;
 }
 
 // Any of them will do, since all serve the same models; the one with the least in hand answers first.
-const Worker* Tokenizer::Choose(const FleetView& fleet) {
+const Worker* RemoteTokenizer::Choose(const FleetView& fleet) {
   if (hosts_.size() > fleet.members().size()) {
     std::set<std::string_view> known;
     for (const FleetView::Member& member : fleet.members()) known.insert(member.worker->url.base);
@@ -116,7 +116,7 @@ const Worker* Tokenizer::Choose(const FleetView& fleet) {
     const Worker& worker = fleet.worker(position);
     std::shared_ptr<Host>& host = hosts_[worker.url.base];
     if (host == nullptr) host = std::make_shared<Host>();
-    if (!host->rest.over(now) || host->open >= kMaxTokenizeCalls) continue;
+    if (!host->backoff.over(now) || host->open >= kMaxTokenizeCalls) continue;
     const int64_t more = best == nullptr ? -1 : worker.load.open_requests() - best->load.open_requests();
     if (more > 0) continue;
     if (more < 0) equals = 0;
@@ -125,29 +125,29 @@ const Worker* Tokenizer::Choose(const FleetView& fleet) {
   return best;
 }
 
-Task<void> Tokenizer::Send(std::shared_ptr<Question> question) {
-  const std::shared_ptr<Host> host = question->host;
+Task<void> RemoteTokenizer::Send(std::shared_ptr<Call> call) {
+  const std::shared_ptr<Host> host = call->host;
   ++host->open;
   std::string target(kTarget);
-  question->answer = co_await http_.Post(
-      &question->errand, question->url, target, question->call, options_.tokenize_timeout_ms);
+  call->response =
+      co_await http_.Post(&call->scope, call->url, target, call->json, options_.tokenize_timeout_ms);
   --host->open;
-  question->answered = true;
-  if (question->waiting != nullptr) question->waiting->EndPause();
+  call->responded = true;
+  if (call->waiting != nullptr) call->waiting->EndPause();
 }
 
-void Tokenizer::AskLater(
-    const RoutingKey::UnknownText& text, std::string_view body, std::span<const std::string_view> via,
+void RemoteTokenizer::TokenizeLater(
+    const RoutingKey::UntokenizedPrompt& text, std::string_view body, std::span<const std::string_view> via,
     const Worker& worker) {
   const int64_t now = clock_.NowNanos();
   std::shared_ptr<Host>& host = hosts_[worker.url.base];
   if (host == nullptr) host = std::make_shared<Host>();
-  const bool may_ask = host->rest.over(now) && host->background_rest.over(now) &&
+  const bool may_ask = host->backoff.over(now) && host->background_backoff.over(now) &&
                        host->background_open < kMaxBackgroundTokenizeCalls;
   std::optional<std::string> json;
   if (may_ask) json = WriteTokenizeCall(body, /*padded=*/true, text.is_chat);
   if (!json) {
-    recorder_.background_tokenize_calls[static_cast<size_t>(TokenizeEnd::kNobody)].fetch_add(
+    telemetry_.background_tokenize_calls[static_cast<size_t>(TokenizeEnd::kNobody)].fetch_add(
         1, std::memory_order_relaxed);
     return;
   }
@@ -157,21 +157,21 @@ void Tokenizer::AskLater(
       BackgroundCall{text, worker.id, worker.url, host, *std::move(json), {via.begin(), via.end()}})));
 }
 
-Task<void> Tokenizer::SendLater(std::shared_ptr<BackgroundCall> call) {
+Task<void> RemoteTokenizer::SendLater(std::shared_ptr<BackgroundCall> call) {
   const std::vector<std::string_view> via(call->hops.begin(), call->hops.end());
-  CancelScope errand(via);
+  CancelScope scope(via);
   std::string target(kTarget);
-  const StatusOr<HttpResponse> answer =
-      co_await http_.Post(&errand, call->url, target, std::move(call->json), options_.tokenize_timeout_ms);
+  const StatusOr<HttpResponse> response =
+      co_await http_.Post(&scope, call->url, target, std::move(call->json), options_.tokenize_timeout_ms);
   --call->host->background_open;
   PromptIds ids;
   const TokenizeEnd end =
-      absl::IsDeadlineExceeded(answer.status()) ? TokenizeEnd::kTimeout : Judge(answer, &ids);
-  recorder_.background_tokenize_calls[static_cast<size_t>(end)].fetch_add(1, std::memory_order_relaxed);
+      absl::IsDeadlineExceeded(response.status()) ? TokenizeEnd::kTimeout : EndOf(response, &ids);
+  telemetry_.background_tokenize_calls[static_cast<size_t>(end)].fetch_add(1, std::memory_order_relaxed);
   const int64_t now = clock_.NowNanos();
-  if (end == TokenizeEnd::kOk || end == TokenizeEnd::kRefused) call->host->background_rest.Worked();
-  if (end == TokenizeEnd::kUnknown) call->host->rest.Unknown(now);
-  if (end == TokenizeEnd::kTimeout || end == TokenizeEnd::kFailed) call->host->background_rest.Failed(now);
+  if (end == TokenizeEnd::kOk || end == TokenizeEnd::kRefused) call->host->background_backoff.Worked();
+  if (end == TokenizeEnd::kUnknown) call->host->backoff.Unknown(now);
+  if (end == TokenizeEnd::kTimeout || end == TokenizeEnd::kFailed) call->host->background_backoff.Failed(now);
   if (end == TokenizeEnd::kOk) router_.LearnTokens(call->text, call->worker, std::move(ids));
   background_calls_.fetch_sub(1);
 }

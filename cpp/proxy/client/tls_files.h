@@ -33,8 +33,8 @@ class TlsFiles {
   std::shared_ptr<const TlsContext> others();
 
   bool Reload();
-  const Tally& reloads_done() const { return reloads_done_; }
-  const Tally& reloads_failed() const { return reloads_failed_; }
+  const Counter& reloads_done() const { return reloads_done_; }
+  const Counter& reloads_failed() const { return reloads_failed_; }
 
   // When the certificates that clients and workers are shown end, Unix time in seconds; nullopt: they are shown none.
   std::optional<int64_t> clients_certificate_ends() const;
@@ -54,8 +54,8 @@ class TlsFiles {
   std::shared_ptr<const TlsContext> clients_;
   std::shared_ptr<const TlsContext> workers_;
   std::shared_ptr<const TlsContext> others_;
-  Tally reloads_done_;
-  Tally reloads_failed_;
+  Counter reloads_done_;
+  Counter reloads_failed_;
 };
 
 }  // namespace vllm_router

@@ -18,26 +18,26 @@ UpstreamConnection::UpstreamConnection(const UpstreamGauges& gauges) : gauges_(g
 }
 
 UpstreamConnection::~UpstreamConnection() {
-  SetResting(false);
+  SetIdle(false);
   Change(gauges_.open, -1);
 }
 
-void UpstreamConnection::SetResting(bool resting) {
-  if (resting != resting_) Change(gauges_.idle, resting ? 1 : -1);
-  resting_ = resting;
+void UpstreamConnection::SetIdle(bool idle) {
+  if (idle != idle_) Change(gauges_.idle, idle ? 1 : -1);
+  idle_ = idle;
 }
 
 UpstreamPool::UpstreamPool(
     TimerWheel& timers, size_t most_per_worker, int64_t idle_ms, const UpstreamGauges& gauges)
     : timers_(timers), most_per_worker_(most_per_worker), idle_ms_(idle_ms), gauges_(gauges) {}
 
-UpstreamPool::Lease UpstreamPool::Take(WorkerId worker) {
+UpstreamPool::Lease UpstreamPool::Acquire(WorkerId worker) {
   const auto found = idle_.find(static_cast<uint32_t>(worker));
   if (found == idle_.end() || found->second.empty()) return nullptr;
   Lease lease = std::move(found->second.back());
   found->second.pop_back();
-  lease->SetResting(false);
-  lease->idle_.Disarm();
+  lease->SetIdle(false);
+  lease->idle_timer_.Disarm();
   lease->socket.WatchReadable(nullptr, nullptr);
   return lease;
 }
@@ -50,15 +50,15 @@ UpstreamPool::Lease UpstreamPool::Adopt(Socket socket, WorkerId worker) {
   return lease;
 }
 
-void UpstreamPool::Give(Lease lease) {
-  std::vector<Lease>& resting = idle_[static_cast<uint32_t>(lease->worker)];
-  if (resting.size() >= most_per_worker_) return;
+void UpstreamPool::Release(Lease lease) {
+  std::vector<Lease>& idle = idle_[static_cast<uint32_t>(lease->worker)];
+  if (idle.size() >= most_per_worker_) return;
   UpstreamConnection* connection = lease.get();
   connection->reused = true;
-  connection->SetResting(true);
-  connection->idle_.Arm(timers_, idle_ms_, &UpstreamPool::OnExpired, connection);
+  connection->SetIdle(true);
+  connection->idle_timer_.Arm(timers_, idle_ms_, &UpstreamPool::OnExpired, connection);
   connection->socket.WatchReadable(&UpstreamPool::OnExpired, connection);
-  resting.push_back(std::move(lease));
+  idle.push_back(std::move(lease));
 }
 
 void UpstreamPool::OnExpired(void* connection) {
@@ -67,17 +67,17 @@ void UpstreamPool::OnExpired(void* connection) {
 }
 
 void UpstreamPool::Drop(UpstreamConnection* connection) {
-  std::vector<Lease>& resting = idle_[static_cast<uint32_t>(connection->worker)];
+  std::vector<Lease>& idle = idle_[static_cast<uint32_t>(connection->worker)];
   const auto found = std::find_if(
-      resting.begin(), resting.end(), [connection](const Lease& lease) { return lease.get() == connection; });
-  if (found != resting.end()) resting.erase(found);
+      idle.begin(), idle.end(), [connection](const Lease& lease) { return lease.get() == connection; });
+  if (found != idle.end()) idle.erase(found);
 }
 
 void UpstreamPool::CloseWorker(WorkerId worker) { idle_.erase(static_cast<uint32_t>(worker)); }
 
 size_t UpstreamPool::idle() const {
   size_t sum = 0;
-  for (const auto& [worker, resting] : idle_) sum += resting.size();
+  for (const auto& [worker, idle] : idle_) sum += idle.size();
   return sum;
 }
 

@@ -1,8 +1,8 @@
-// UpstreamPool: connections to workers that rest between two requests. One per lane, so no locks.
+// UpstreamPool: connections to workers that rest between two requests. One per thread, so no locks.
 //
-//   worker 3:  [oldest … newest]   Take() gives the newest, so that the oldest expire
+//   worker 3:  [oldest … newest]   Acquire() gives the newest, so that the oldest expire
 //
-// A resting connection keeps its wait for reading armed: a worker that closes it (uvicorn does after 5 s, without a
+// An idle connection keeps its wait for reading armed: a worker that closes it (uvicorn does after 5 s, without a
 // word) or speaks out of turn takes it out of the pool at once. What is left of that race is answered by the
 // exchange, which sends again on a fresh connection when a reused one ends before the first byte of an answer.
 #pragma once
@@ -24,7 +24,7 @@ class UpstreamPool;
 // How many there are, for a scrape to read from another thread. Null: nobody wants to know.
 struct UpstreamGauges {
   std::atomic<int64_t>* open = nullptr;
-  std::atomic<int64_t>* idle = nullptr;  // of these, those that rest
+  std::atomic<int64_t>* idle = nullptr;  // of these, the idle ones
 };
 
 struct UpstreamConnection {
@@ -39,12 +39,12 @@ struct UpstreamConnection {
 
  private:
   friend class UpstreamPool;
-  void SetResting(bool resting);
+  void SetIdle(bool idle);
 
   const UpstreamGauges gauges_;
   UpstreamPool* pool_ = nullptr;
-  bool resting_ = false;
-  Timer idle_;
+  bool idle_ = false;
+  Timer idle_timer_;
 };
 
 class UpstreamPool {
@@ -55,12 +55,12 @@ class UpstreamPool {
   UpstreamPool(
       TimerWheel& timers, size_t most_per_worker, int64_t idle_ms, const UpstreamGauges& gauges = {});
 
-  // The connection that rested last, or null.
-  Lease Take(WorkerId worker);
+  // The connection that became idle last, or null.
+  Lease Acquire(WorkerId worker);
   // A new one.
   Lease Adopt(Socket socket, WorkerId worker);
   // REQUIRES: an exchange has ended exactly at the framed end of its answer, and both sides keep the connection.
-  void Give(Lease lease);
+  void Release(Lease lease);
 
   void CloseWorker(WorkerId worker);
   void CloseAll() { idle_.clear(); }

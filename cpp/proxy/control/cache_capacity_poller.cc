@@ -11,20 +11,20 @@
 
 namespace vllm_router {
 
-CacheSizes::CacheSizes(Lane& lane) : lane_(lane), delay_(lane.loop) {}
+CacheCapacityPoller::CacheCapacityPoller(IoThread& thread) : thread_(thread), delay_(thread.loop) {}
 
-void CacheSizes::Start() {
-  if (!lane_.router->policy().remembers_prompts()) return;
+void CacheCapacityPoller::Start() {
+  if (!thread_.router->policy().remembers_prompts()) return;
   ++open_;
   Spawn(Run());
 }
 
-void CacheSizes::Stop() {
+void CacheCapacityPoller::Stop() {
   stopped_ = true;
   delay_.Cancel();
 }
 
-Task<void> CacheSizes::Run() {
+Task<void> CacheCapacityPoller::Run() {
   while (!stopped_) {
     Look();
     co_await delay_.For(kLookNanos);
@@ -32,15 +32,15 @@ Task<void> CacheSizes::Run() {
   --open_;
 }
 
-void CacheSizes::Look() {
+void CacheCapacityPoller::Look() {
   std::map<std::string, Workers> healthy;
-  const std::shared_ptr<const FleetView> fleet = lane_.router->fleet();
+  const std::shared_ptr<const FleetView> fleet = thread_.router->fleet();
   for (const FleetView::Member& member : fleet->members()) {
     if (member.healthy) healthy[member.worker->url.base].push_back(member.worker);
   }
   // A host that is not healthy is forgotten, and so is due when it is.
   std::erase_if(hosts_, [&healthy](const auto& entry) { return !healthy.contains(entry.first); });
-  const int64_t now = lane_.clock.NowNanos();
+  const int64_t now = thread_.clock.NowNanos();
   for (auto& [base, workers] : healthy) {
     std::shared_ptr<Host>& host = hosts_[base];
     if (host == nullptr) host = std::make_shared<Host>();
@@ -50,27 +50,27 @@ void CacheSizes::Look() {
       const auto found = std::ranges::find(ids, size.worker);
       if (found != ids.end()) Apply(*workers[static_cast<size_t>(found - ids.begin())], &size);
     }
-    if (host->asked || (ids == host->workers && now < host->due_ns)) continue;
+    if (host->polled || (ids == host->workers && now < host->due_ns)) continue;
     host->workers = std::move(ids);
     host->due_ns = now + kAgainNanos;
-    host->asked = true;
+    host->polled = true;
     ++open_;
     Spawn(Ask(host, std::move(workers)));
   }
 }
 
-Task<void> CacheSizes::Ask(std::shared_ptr<Host> host, Workers workers) {
+Task<void> CacheCapacityPoller::Ask(std::shared_ptr<Host> host, Workers workers) {
   std::string target = "/metrics";
-  const StatusOr<HttpResponse> answer = co_await lane_.http.Get(
-      nullptr, workers.front()->url, std::move(target), lane_.options.health_check_timeout_ms);
+  const StatusOr<HttpResponse> response = co_await thread_.http.Get(
+      nullptr, workers.front()->url, std::move(target), thread_.options.health_check_timeout_ms);
   --open_;
-  host->asked = false;
+  host->polled = false;
   if (stopped_) co_return;
-  if (!answer.ok()) host->due_ns = lane_.clock.NowNanos() + kSoonNanos;
-  if (!answer.ok() || answer->status != 200) co_return;
+  if (!response.ok()) host->due_ns = thread_.clock.NowNanos() + kSoonNanos;
+  if (!response.ok() || response->status != 200) co_return;
   std::vector<Size> sizes;
   for (const std::shared_ptr<Worker>& worker : workers) {
-    const std::optional<ReportedCache> told = CacheInMetrics(answer->body, worker->url.rank);
+    const std::optional<ReportedCache> told = CacheInMetrics(response->body, worker->url.rank);
     if (!told) continue;
     const auto known = std::ranges::find(host->sizes, worker->id, &Size::worker);
     const bool same = known != host->sizes.end() && known->told == *told;
@@ -80,14 +80,14 @@ Task<void> CacheSizes::Ask(std::shared_ptr<Host> host, Workers workers) {
   host->sizes = std::move(sizes);
 }
 
-void CacheSizes::Apply(const Worker& worker, Size* size) {
+void CacheCapacityPoller::Apply(const Worker& worker, Size* size) {
   const double bytes_per_token = worker.bytes_per_token.value();
   const auto bytes = static_cast<uint64_t>(static_cast<double>(size->told.tokens) * bytes_per_token);
   const uint64_t before = size->size.bytes;
   if (std::max(bytes, before) - std::min(bytes, before) <= before / 16) return;
   const bool first = before == 0;
   size->size = {.bytes = bytes, .block_tokens = size->told.block_tokens};
-  lane_.router->SetCacheSize(worker.id, size->size);
+  thread_.router->SetCacheSize(worker.id, size->size);
   Log(first ? LogLevel::kInfo : LogLevel::kDebug,
       Concat(
           "worker ", worker.url.url, ": its cache holds ", size->told.tokens, " tokens, so prompts of ",

@@ -1,4 +1,4 @@
-// CacheSizes: asks each worker how many tokens its KV cache holds and how many a block of it has, so that a policy that
+// CacheCapacityPoller: asks each worker how many tokens its KV cache holds and how many a block of it has, so that a policy that
 // remembers prompts forgets what the worker has forgotten and counts no part of a block
 // (docs/how-to/set_block_size_and_capacity.md).
 //
@@ -9,7 +9,7 @@
 // sixteenth. A host is asked when it is healthy: when it joins or comes back, and every kAgainNanos, since an engine may
 // start again unseen; one that does not respond, as while it starts, after kSoonNanos. One that does not say keeps
 // --max-blocks-per-worker, or has no limit of its own. Nothing happens under policies that remember nothing. On the control
-// lane.
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -26,15 +26,15 @@
 
 namespace vllm_router {
 
-struct Lane;
+struct IoThread;
 
-class CacheSizes {
+class CacheCapacityPoller {
  public:
   static constexpr int64_t kAgainNanos = 300'000'000'000;
   static constexpr int64_t kSoonNanos = 10'000'000'000;
   static constexpr int64_t kLookNanos = 1'000'000'000;  // at the fleet, for who is due
 
-  explicit CacheSizes(Lane& lane);
+  explicit CacheCapacityPoller(IoThread& thread);
 
   void Start();
   // Ends in one of the loop's next turns, questions under way when they do.
@@ -52,7 +52,7 @@ class CacheSizes {
   struct Host {
     std::vector<WorkerId> workers;  // that were asked about last; others are due at once
     int64_t due_ns = 0;
-    bool asked = false;  // and not answered yet
+    bool polled = false;  // and not answered yet
     std::vector<Size> sizes;
   };
 
@@ -62,7 +62,7 @@ class CacheSizes {
   // Tells the policy, if there is something new.
   void Apply(const Worker& worker, Size* size);
 
-  Lane& lane_;
+  IoThread& thread_;
   Delay delay_;
   bool stopped_ = false;
   int open_ = 0;                                        // coroutines of ours

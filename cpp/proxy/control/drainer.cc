@@ -24,17 +24,17 @@ std::string_view Drainer::StateName(State state) {
   return kNames[static_cast<size_t>(state)];
 }
 
-Drainer::Drainer(Lane& control, std::function<void(std::shared_ptr<const Worker>)> cut)
-    : lane_(control), cut_(std::move(cut)), delay_(control.loop) {}
+Drainer::Drainer(IoThread& control, std::function<void(std::shared_ptr<const Worker>)> cut)
+    : thread_(control), cut_(std::move(cut)), delay_(control.loop) {}
 
-int64_t Drainer::Now() const { return lane_.clock.NowNanos(); }
+int64_t Drainer::Now() const { return thread_.clock.NowNanos(); }
 
 Status Drainer::Begin(std::string_view url, int64_t timeout_ms) {
   std::lock_guard lock(mutex_);
-  const Status known = lane_.router->DrainWorker(url);
+  const Status known = thread_.router->DrainWorker(url);
   if (!known.ok()) return known;
   const StatusOr<WorkerUrl> named = ParseWorkerUrl(url);
-  const std::shared_ptr<const FleetView> fleet = lane_.router->fleet();
+  const std::shared_ptr<const FleetView> fleet = thread_.router->fleet();
   for (const FleetView::Member& member : fleet->members()) {
     if (!named.ok() || !member.draining || !Means(*named, member.worker->url)) continue;
     const auto found = std::find_if(draining_.begin(), draining_.end(), [&](const Draining& draining) {
@@ -50,13 +50,13 @@ Status Drainer::Begin(std::string_view url, int64_t timeout_ms) {
       found->row.timeout_ms = timeout_ms;
     }
   }
-  lane_.loop.Post([this] { Watch(); });
+  thread_.loop.Post([this] { Watch(); });
   return absl::OkStatus();
 }
 
 Status Drainer::Cancel(std::string_view url) {
   std::lock_guard lock(mutex_);
-  const Status known = lane_.router->DrainWorker(url, false);
+  const Status known = thread_.router->DrainWorker(url, false);
   if (!known.ok()) return known;
   const StatusOr<WorkerUrl> named = ParseWorkerUrl(url);
   std::erase_if(
@@ -93,7 +93,7 @@ Task<void> Drainer::Run() {
 
 bool Drainer::Look() {
   std::lock_guard lock(mutex_);
-  const std::shared_ptr<const FleetView> fleet = lane_.router->fleet();
+  const std::shared_ptr<const FleetView> fleet = thread_.router->fleet();
   std::vector<Draining> still;
   for (Draining& draining : draining_) {
     const auto member = std::find_if(
@@ -123,7 +123,7 @@ void Drainer::End(Draining&& draining, State state) {
   row.open_requests = draining.worker->load.open_requests();
   row.ended_ns = Now();
   if (state != State::kRemoved) {
-    const Status removed = lane_.router->RemoveWorker(row.url);
+    const Status removed = thread_.router->RemoveWorker(row.url);
     if (!removed.ok()) row.state = State::kRemoved;  // by somebody else, just now
   }
   Log(state == State::kCut ? LogLevel::kWarning : LogLevel::kInfo,

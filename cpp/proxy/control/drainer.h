@@ -7,7 +7,7 @@
 //                 `------> (no row any more)  Cancel(): it serves again
 //
 // Rows() shows all that drain and the kMostEnded that ended last. Begin, Cancel and Rows from any thread; the watching is
-// on the control lane.
+// on the control thread.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@
 
 namespace vllm_router {
 
-struct Lane;
+struct IoThread;
 
 class Drainer {
  public:
@@ -39,13 +39,13 @@ class Drainer {
     std::string url;
     State state = State::kDraining;
     int64_t open_requests = 0;  // now, or when it ended
-    int64_t begun_ns = 0;       // by the lane's clock
+    int64_t begun_ns = 0;       // by the thread's clock
     int64_t ended_ns = 0;
     int64_t timeout_ms = 0;
   };
 
-  // `cut`: ends all exchanges with a worker, soon. Called on the control lane.
-  Drainer(Lane& control, std::function<void(std::shared_ptr<const Worker>)> cut);
+  // `cut`: ends all exchanges with a worker, soon. Called on the control thread.
+  Drainer(IoThread& control, std::function<void(std::shared_ptr<const Worker>)> cut);
 
   // Of a URL without @rank all ranks drain. Again: the timeout counts anew. NotFound names the nearest known URL.
   Status Begin(std::string_view url, int64_t timeout_ms);
@@ -53,7 +53,7 @@ class Drainer {
   std::vector<Row> Rows() const;
   int64_t Now() const;
 
-  void Stop();  // on the control lane
+  void Stop();  // on the control thread
   bool ended() const { return !running_; }
 
  private:
@@ -67,7 +67,7 @@ class Drainer {
   bool Look();  // false when nobody drains any more
   void End(Draining&& draining, State state);
 
-  Lane& lane_;
+  IoThread& thread_;
   const std::function<void(std::shared_ptr<const Worker>)> cut_;
   Delay delay_;
   bool stopped_ = false;

@@ -8,14 +8,14 @@
 #include "proxy/client/http_client.h"
 #include "proxy/thread/breaker_transitions.h"
 #include "proxy/thread/quarantine.h"
-#include "worker/warmth.h"
+#include "worker/slow_start.h"
 
 namespace vllm_router {
 namespace {
 
 constexpr int64_t kMs = 1'000'000;
 constexpr int64_t kLongestSleepNs = 1'000 * kMs;  // after which the fleet is looked at again
-constexpr int64_t kWarmingSteps = 20;             // so the fleet is published as often
+constexpr int64_t kSlowStartSteps = 20;           // so the fleet is published as often
 
 HealthOptions OptionsOf(const ServerOptions& options) {
   return {
@@ -26,7 +26,8 @@ HealthOptions OptionsOf(const ServerOptions& options) {
 
 }  // namespace
 
-HealthChecker::HealthChecker(Lane& lane) : lane_(lane), delay_(lane.loop), warming_delay_(lane.loop) {}
+HealthChecker::HealthChecker(IoThread& thread)
+    : thread_(thread), delay_(thread.loop), slow_start_delay_(thread.loop) {}
 
 void HealthChecker::Start() {
   if (!checks()) return;
@@ -37,7 +38,7 @@ void HealthChecker::Start() {
 void HealthChecker::Stop() {
   stopped_ = true;
   delay_.Cancel();
-  warming_delay_.Cancel();
+  slow_start_delay_.Cancel();
 }
 
 void HealthChecker::FollowFleet(const FleetView& fleet) {
@@ -48,8 +49,8 @@ void HealthChecker::FollowFleet(const FleetView& fleet) {
   }
   std::erase_if(watches_, [this](const auto& entry) { return !hosts_.contains(entry.first); });
   std::erase_if(dead_, [this](const std::string& base) { return !hosts_.contains(base); });
-  const int64_t now = lane_.clock.NowNanos();
-  for (const auto& [base, url] : hosts_) watches_.try_emplace(base, OptionsOf(lane_.options), now);
+  const int64_t now = thread_.clock.NowNanos();
+  for (const auto& [base, url] : hosts_) watches_.try_emplace(base, OptionsOf(thread_.options), now);
   for (const FleetView::Member& member : fleet.members()) {  // a rank may join a host that is known
     if (watches_.at(member.worker->url.base).known()) {
       member.worker->health_known.store(true, std::memory_order_relaxed);
@@ -59,18 +60,18 @@ void HealthChecker::FollowFleet(const FleetView& fleet) {
 
 Task<void> HealthChecker::Run() {
   while (!stopped_) {
-    const std::shared_ptr<const FleetView> fleet = lane_.router->fleet();
+    const std::shared_ptr<const FleetView> fleet = thread_.router->fleet();
     FollowFleet(*fleet);
-    const int64_t now = lane_.clock.NowNanos();
-    int64_t next = now + std::min(kLongestSleepNs, lane_.options.health_check_interval_ms * kMs);
+    const int64_t now = thread_.clock.NowNanos();
+    int64_t next = now + std::min(kLongestSleepNs, thread_.options.health_check_interval_ms * kMs);
     for (auto& [base, watch] : watches_) {
       if (watch.Due(now)) {
-        if (asking_ == kMaxHealthChecks) continue;  // the end of another one brings us back
+        if (polling_ == kMaxHealthChecks) continue;  // the end of another one brings us back
         watch.Begin();
         ++open_;
-        ++asking_;
+        ++polling_;
         Spawn(Probe(hosts_.at(base)));
-      } else if (!watch.asking()) {
+      } else if (!watch.polling()) {
         next = std::min(next, std::max(watch.due_ns(), now + kMs));
       }
     }
@@ -80,89 +81,91 @@ Task<void> HealthChecker::Run() {
 }
 
 Task<void> HealthChecker::Probe(WorkerUrl url) {
-  const int64_t begun_ns = lane_.clock.NowNanos();
-  const StatusOr<HttpResponse> answer = co_await lane_.http.Get(
-      nullptr, url, lane_.options.health_check_endpoint, lane_.options.health_check_timeout_ms);
+  const int64_t begun_ns = thread_.clock.NowNanos();
+  const StatusOr<HttpResponse> response = co_await thread_.http.Get(
+      nullptr, url, thread_.options.health_check_endpoint, thread_.options.health_check_timeout_ms);
   --open_;
-  if (asking_-- == kMaxHealthChecks) delay_.Cancel();  // others may have waited for their turn
+  if (polling_-- == kMaxHealthChecks) delay_.Cancel();  // others may have waited for their turn
   if (stopped_) co_return;
   const auto found = watches_.find(url.base);
   if (found == watches_.end()) co_return;  // removed meanwhile
-  const bool healthy = answer.ok() && answer->status >= 200 && answer->status < 300;
-  const double spread = static_cast<double>(lane_.ids.Below(2001)) / 1000 - 1;
-  const bool changed = found->second.End(healthy, lane_.clock.NowNanos(), spread);
+  const bool healthy = response.ok() && response->status >= 200 && response->status < 300;
+  const double spread = static_cast<double>(thread_.ids.Below(2001)) / 1000 - 1;
+  const bool changed = found->second.End(healthy, thread_.clock.NowNanos(), spread);
   if (healthy) {
-    anybody_answered_.store(true, std::memory_order_relaxed);
+    any_responded_.store(true, std::memory_order_relaxed);
     dead_.erase(url.base);
-    ReportWorkerUp(lane_, url, begun_ns);
+    ReportWorkerUp(thread_, url, begun_ns);
   } else {
-    ReportWorkerDown(lane_, url);
+    ReportWorkerDown(thread_, url);
   }
-  if (changed && lane_.router->SetHealthy(url.base, healthy).ok()) {
+  if (changed && thread_.router->SetHealthy(url.base, healthy).ok()) {
     if (healthy) {
       Log(LogLevel::kInfo, "worker " + url.base + " is healthy again");
     } else {
-      Log(LogLevel::kWarning, "worker " + url.base + " is unhealthy: " +
-                                  (answer.ok() ? "its health check answered " + std::to_string(answer->status)
-                                               : std::string(answer.status().message())));
+      Log(LogLevel::kWarning,
+          "worker " + url.base + " is unhealthy: " +
+              (response.ok() ? "its health check answered " + std::to_string(response->status)
+                             : std::string(response.status().message())));
     }
   }
   const bool dead =
-      !found->second.healthy() && absl::IsUnavailable(answer.status()) && dead_.insert(url.base).second;
-  const std::shared_ptr<const FleetView> fleet = lane_.router->fleet();
+      !found->second.healthy() && absl::IsUnavailable(response.status()) && dead_.insert(url.base).second;
+  const std::shared_ptr<const FleetView> fleet = thread_.router->fleet();
   for (const FleetView::Member& member : fleet->members()) {
     if (member.worker->url.base != url.base) continue;
     member.worker->health_known.store(true, std::memory_order_relaxed);
     if (dead) on_dead_(member.worker);
     if (!found->second.suspected()) member.worker->suspected.store(false, std::memory_order_relaxed);
     if (changed && healthy) Recovered(member.worker);
-    if (!answer.ok()) member.worker->breaker.NotReached();
+    if (!response.ok()) member.worker->breaker.NotReached();
     if (!healthy) continue;
     const std::optional<BreakerChange> change = member.worker->breaker.Reached();
-    if (change) BreakerMoved(lane_, member.worker, *change, "it is within reach again");
+    if (change) OnBreakerStateChange(thread_, member.worker, *change, "it is within reach again");
   }
 }
 
-void HealthChecker::Suspect(const std::shared_ptr<Worker>& worker) {
+void HealthChecker::ReportPassiveFailure(const std::shared_ptr<Worker>& worker) {
   if (!checks() || worker->suspected.exchange(true, std::memory_order_relaxed)) return;
-  lane_.loop.Post([this, worker] {
+  thread_.loop.Post([this, worker] {
     const auto found = watches_.find(worker->url.base);
     if (found == watches_.end() || !found->second.healthy()) {
       worker->suspected.store(false, std::memory_order_relaxed);
       return;
     }
-    found->second.Suspect(lane_.clock.NowNanos());
+    found->second.ReportPassiveFailure(thread_.clock.NowNanos());
     delay_.Cancel();
   });
 }
 
 void HealthChecker::Recovered(const std::shared_ptr<Worker>& worker) {
-  if (lane_.options.slow_start_ms <= 0) return;
-  worker->warmth.store(kFirstWarmth, std::memory_order_relaxed);  // now, before the next request
-  lane_.router->RefreshFleet();
-  lane_.loop.Post([this, worker] {
+  if (thread_.options.slow_start_ms <= 0) return;
+  worker->slow_start_factor.store(
+      kSlowStartFirst, std::memory_order_relaxed);  // now, before the next request
+  thread_.router->RefreshFleet();
+  thread_.loop.Post([this, worker] {
     if (stopped_) return;
-    std::erase_if(warming_, [&worker](const Warming& other) { return other.worker == worker; });
-    warming_.push_back({worker, lane_.clock.NowNanos()});
-    if (std::exchange(warming_up_, true)) return;
+    std::erase_if(slow_starts_, [&worker](const SlowStart& other) { return other.worker == worker; });
+    slow_starts_.push_back({worker, thread_.clock.NowNanos()});
+    if (std::exchange(slow_starting_, true)) return;
     ++open_;
-    Spawn(WarmUp());
+    Spawn(RunSlowStarts());
   });
 }
 
-Task<void> HealthChecker::WarmUp() {
-  const int64_t window = lane_.options.slow_start_ms * kMs;
-  while (!stopped_ && !warming_.empty()) {
-    co_await warming_delay_.For(std::max(window / kWarmingSteps, 50 * kMs));
-    const int64_t now = lane_.clock.NowNanos();
-    std::erase_if(warming_, [now, window](const Warming& warming) {
-      const uint32_t warmth = WarmthAt(now - warming.since_ns, window);
-      warming.worker->warmth.store(warmth, std::memory_order_relaxed);
-      return warmth == kWeightOne;
+Task<void> HealthChecker::RunSlowStarts() {
+  const int64_t window = thread_.options.slow_start_ms * kMs;
+  while (!stopped_ && !slow_starts_.empty()) {
+    co_await slow_start_delay_.For(std::max(window / kSlowStartSteps, 50 * kMs));
+    const int64_t now = thread_.clock.NowNanos();
+    std::erase_if(slow_starts_, [now, window](const SlowStart& slow_start) {
+      const uint32_t slow_start_factor = SlowStartFactorAt(now - slow_start.since_ns, window);
+      slow_start.worker->slow_start_factor.store(slow_start_factor, std::memory_order_relaxed);
+      return slow_start_factor == kWeightOne;
     });
-    lane_.router->RefreshFleet();
+    thread_.router->RefreshFleet();
   }
-  warming_up_ = false;
+  slow_starting_ = false;
   --open_;
 }
 

@@ -2,8 +2,8 @@
 // deadline and the workers' key; ranks of one host are asked once; down or up, a host is asked for ever. When each is due
 // is worker/health.h's affair. Changes of verdict go to the registry, hence into the next fleet snapshot.
 //
-// It also hears from requests: a worker that could not be reached is asked at once (Suspect), and one that came back
-// gets its share of the load back over --slow-start-secs (Recovered). On the control lane; what other threads may call
+// It also hears from requests: a worker that could not be reached is asked at once (ReportPassiveFailure), and one that came back
+// gets its share of the load back over --slow-start-secs (Recovered). On the control thread; what other threads may call
 // says so.
 #pragma once
 
@@ -23,9 +23,9 @@ namespace vllm_router {
 
 class HealthChecker {
  public:
-  explicit HealthChecker(Lane& lane);
+  explicit HealthChecker(IoThread& thread);
 
-  // `on_dead`: called on the control lane once a worker is down and cannot even be connected to, so that what it was
+  // `on_dead`: called on the control thread once a worker is down and cannot even be connected to, so that what it was
   // asked for goes elsewhere. Before Start().
   void set_on_dead(std::function<void(std::shared_ptr<const Worker>)> on_dead) {
     on_dead_ = std::move(on_dead);
@@ -37,13 +37,13 @@ class HealthChecker {
   bool ended() const { return open_ == 0; }
 
   // Any thread.
-  void Suspect(const std::shared_ptr<Worker>& worker);
+  void ReportPassiveFailure(const std::shared_ptr<Worker>& worker);
   void Recovered(const std::shared_ptr<Worker>& worker);
-  bool checks() const { return lane_.options.health_check_interval_ms > 0; }
-  bool anybody_answered() const { return anybody_answered_.load(std::memory_order_relaxed); }
+  bool checks() const { return thread_.options.health_check_interval_ms > 0; }
+  bool any_responded() const { return any_responded_.load(std::memory_order_relaxed); }
 
  private:
-  struct Warming {
+  struct SlowStart {
     std::shared_ptr<Worker> worker;
     int64_t since_ns;
   };
@@ -51,23 +51,23 @@ class HealthChecker {
   Task<void> Run();
   Task<void> Probe(WorkerUrl url);
   void FollowFleet(const FleetView& fleet);
-  void TellBreakers(const std::string& base, bool answered);
-  Task<void> WarmUp();
+  void TellBreakers(const std::string& base, bool responded);
+  Task<void> RunSlowStarts();
 
-  Lane& lane_;
+  IoThread& thread_;
   Delay delay_;
-  Delay warming_delay_;
+  Delay slow_start_delay_;
   bool stopped_ = false;
   int open_ = 0;                                // coroutines of ours
-  int asking_ = 0;                              // probes under way
+  int polling_ = 0;                             // probes under way
   std::map<std::string, HealthWatch> watches_;  // by base URL
   std::map<std::string, WorkerUrl> hosts_;
   uint64_t membership_ = ~uint64_t{0};  // of the fleet that hosts_ is of
   std::set<std::string> dead_;          // by base URL: out of reach since its verdict, or before
   std::function<void(std::shared_ptr<const Worker>)> on_dead_;
-  std::vector<Warming> warming_;
-  bool warming_up_ = false;
-  std::atomic<bool> anybody_answered_{false};
+  std::vector<SlowStart> slow_starts_;
+  bool slow_starting_ = false;
+  std::atomic<bool> any_responded_{false};
 };
 
 }  // namespace vllm_router

@@ -13,10 +13,10 @@ using Ranks = std::vector<std::optional<uint32_t>>;
 
 }  // namespace
 
-LoadPoller::LoadPoller(Lane& lane) : lane_(lane), delay_(lane.loop) {}
+LoadPoller::LoadPoller(IoThread& thread) : thread_(thread), delay_(thread.loop) {}
 
 void LoadPoller::Start() {
-  if (lane_.options.load_poll_interval_ms <= 0) return;
+  if (thread_.options.load_poll_interval_ms <= 0) return;
   ++open_;
   Spawn(Run());
 }
@@ -28,12 +28,12 @@ void LoadPoller::Stop() {
 
 Task<void> LoadPoller::Run() {
   for (;;) {
-    const int64_t interval = lane_.options.load_poll_interval_ms * 1'000'000;
-    const int64_t jitter = static_cast<int64_t>(lane_.ids.Below(static_cast<uint64_t>(interval / 5 + 1)));
+    const int64_t interval = thread_.options.load_poll_interval_ms * 1'000'000;
+    const int64_t jitter = static_cast<int64_t>(thread_.ids.Below(static_cast<uint64_t>(interval / 5 + 1)));
     co_await delay_.For(interval - interval / 10 + jitter);  // +-10 %, so that routers do not ask in step
     if (stopped_) break;
     std::map<std::string, Workers> fleet_hosts;
-    const std::shared_ptr<const FleetView> fleet = lane_.router->fleet();
+    const std::shared_ptr<const FleetView> fleet = thread_.router->fleet();
     for (const FleetView::Member& member : fleet->members()) {
       fleet_hosts[member.worker->url.base].push_back(member.worker);
     }
@@ -41,8 +41,8 @@ Task<void> LoadPoller::Run() {
     for (auto& [base, workers] : fleet_hosts) {
       std::shared_ptr<Host>& host = hosts_[base];
       if (host == nullptr) host = std::make_shared<Host>();
-      if (host->asked) continue;
-      host->asked = true;
+      if (host->polled) continue;
+      host->polled = true;
       ++open_;
       Spawn(Poll(host, std::move(workers)));
     }
@@ -58,23 +58,23 @@ Task<void> LoadPoller::Poll(std::shared_ptr<Host> host, Workers workers) {
     ranks.push_back(worker->url.rank);
   }
   const int64_t timeout =
-      std::min<int64_t>(lane_.options.load_poll_interval_ms, lane_.options.health_check_timeout_ms);
-  const LoadResponse answer =
-      co_await QueryLoad(lane_.http, nullptr, workers.front()->url, ranks, &host->source, timeout);
+      std::min<int64_t>(thread_.options.load_poll_interval_ms, thread_.options.health_check_timeout_ms);
+  const LoadResponse response =
+      co_await QueryLoad(thread_.http, nullptr, workers.front()->url, ranks, &host->source, timeout);
   --open_;
-  host->asked = false;
+  host->polled = false;
   if (stopped_) co_return;
-  auto& count = answer.heard ? lane_.recorder.load_polls_ok : lane_.recorder.load_polls_failed;
+  auto& count = response.heard ? thread_.telemetry.load_polls_ok : thread_.telemetry.load_polls_failed;
   count.fetch_add(1, std::memory_order_relaxed);
-  host->missed = answer.heard ? 0 : host->missed + 1;
+  host->missed = response.heard ? 0 : host->missed + 1;
   for (size_t i = 0; i < workers.size(); ++i) {
     WorkerLoad& load = workers[i]->load;
-    if (answer.loads[i].has_value()) {
+    if (response.loads[i].has_value()) {
       // Ours came and went while the worker counted: what may have been ours is not taken for another's.
       const int64_t others =
-          std::max<int64_t>(0, answer.loads[i]->requests - std::max(own[i], load.open_requests()));
-      load.SetRemote(others, std::clamp<int64_t>(answer.loads[i]->waiting - load.own_waiting(), 0, others));
-    } else if (answer.heard || host->missed >= kForgottenPolls) {
+          std::max<int64_t>(0, response.loads[i]->requests - std::max(own[i], load.open_requests()));
+      load.SetRemote(others, std::clamp<int64_t>(response.loads[i]->waiting - load.own_waiting(), 0, others));
+    } else if (response.heard || host->missed >= kForgottenPolls) {
       load.SetRemote(0, 0);
     }
   }

@@ -5,7 +5,7 @@
 //
 // The same of requests that wait, where the worker tells them apart.
 // Where a worker says so is found out by LoadSource. What is not heard for kForgottenPolls polls counts as none. The
-// counters that tickets write are only read. On the control lane.
+// counters that tickets write are only read. On the control thread.
 #pragma once
 
 #include <cstdint>
@@ -21,13 +21,13 @@
 
 namespace vllm_router {
 
-struct Lane;
+struct IoThread;
 
 class LoadPoller {
  public:
   static constexpr int kForgottenPolls = 3;
 
-  explicit LoadPoller(Lane& lane);
+  explicit LoadPoller(IoThread& thread);
 
   void Start();  // the first poll comes after one interval
   // Ends in one of the loop's next turns, polls under way when they do.
@@ -37,15 +37,15 @@ class LoadPoller {
  private:
   struct Host {
     LoadSource source;
-    bool asked = false;  // and not answered yet
-    int missed = 0;      // polls in a row
+    bool polled = false;  // and not answered yet
+    int missed = 0;       // polls in a row
   };
   using Workers = std::vector<std::shared_ptr<Worker>>;
 
   Task<void> Run();
   Task<void> Poll(std::shared_ptr<Host> host, Workers workers);
 
-  Lane& lane_;
+  IoThread& thread_;
   Delay delay_;
   bool stopped_ = false;
   int open_ = 0;                                        // coroutines of ours

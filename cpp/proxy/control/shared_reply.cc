@@ -13,10 +13,10 @@
 namespace vllm_router {
 
 struct SharedReply::Waiter {
-  Waiter(Lane& lane, CancelScope& errand) : lane(lane), errand(&errand) {}
+  Waiter(IoThread& thread, CancelScope& scope) : thread(thread), scope(&scope) {}
 
-  Lane& lane;
-  CancelScope* errand;  // null: it waits no more. Of its lane, as the reply
+  IoThread& thread;
+  CancelScope* scope;  // null: it waits no more. Of its thread, as the reply
   Reply reply;
 };
 
@@ -24,15 +24,15 @@ SharedReply::SharedReply(Make make) : make_(std::move(make)), refresh_(kReplyFre
 
 SharedReply::~SharedReply() = default;
 
-Task<SharedReply::Reply> SharedReply::Get(Lane& lane, CancelScope& errand) {
-  const auto waiter = std::make_shared<Waiter>(lane, errand);
-  const uint64_t fleet = lane.fleet.Get()->membership();
-  const bool from_router = ReadVia(errand.via(), lane.hop_name).routers > 0;
+Task<SharedReply::Reply> SharedReply::Get(IoThread& thread, CancelScope& scope) {
+  const auto waiter = std::make_shared<Waiter>(thread, scope);
+  const uint64_t fleet = thread.fleet.Get()->membership();
+  const bool from_router = ReadVia(scope.via(), thread.hop_name).routers > 0;
   SharedRefresh::Next next;
   Reply usable;
   int64_t wait_ns = kReplyWaitNs;
   {
-    const int64_t now = lane.clock.NowNanos();
+    const int64_t now = thread.clock.NowNanos();
     std::lock_guard lock(mutex_);
     next = refresh_.Ask(now, fleet);
     if (next == SharedRefresh::Next::kServe) co_return reply_;
@@ -42,21 +42,21 @@ Task<SharedReply::Reply> SharedReply::Get(Lane& lane, CancelScope& errand) {
   }
   if (next == SharedRefresh::Next::kStart) control_->loop.Post([this] { Spawn(Refresh()); });
   if (wait_ns <= 0) co_return usable;
-  co_await errand.Pause(lane.loop, wait_ns);
-  waiter->errand = nullptr;
+  co_await scope.Pause(thread.loop, wait_ns);
+  waiter->scope = nullptr;
   if (waiter->reply != nullptr) co_return waiter->reply;
   {
     std::lock_guard lock(mutex_);
     waiters_.erase(waiter);
   }
-  co_return errand.cancelled() ? nullptr : usable;
+  co_return scope.cancelled() ? nullptr : usable;
 }
 
 Task<void> SharedReply::Refresh() {
   ++refreshing_;
-  CancelScope errand{std::span<const std::string_view>()};
-  if (control_->draining) errand.Cancel();
-  Reply reply = co_await make_(*control_, errand);
+  CancelScope scope{std::span<const std::string_view>()};
+  if (control_->draining) scope.Cancel();
+  Reply reply = co_await make_(*control_, scope);
   --refreshing_;
   std::unordered_set<std::shared_ptr<Waiter>> waiters;
   {
@@ -66,10 +66,10 @@ Task<void> SharedReply::Refresh() {
     waiters.swap(waiters_);
   }
   for (const std::shared_ptr<Waiter>& waiter : waiters) {
-    waiter->lane.loop.Post([waiter, reply] {
-      if (waiter->errand == nullptr) return;
+    waiter->thread.loop.Post([waiter, reply] {
+      if (waiter->scope == nullptr) return;
       waiter->reply = reply;
-      waiter->errand->EndPause();
+      waiter->scope->EndPause();
     });
   }
 }

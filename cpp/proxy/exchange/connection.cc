@@ -14,26 +14,28 @@ constexpr int64_t kNanosPerMs = 1'000'000;
 
 }  // namespace
 
-Connection::Connection(Lane& lane, Socket socket, Endpoint peer, Door door, OwnEndpoints& own_endpoints)
-    : lane(lane),
+Connection::Connection(
+    IoThread& thread, Socket socket, Endpoint peer, ListenerKind listener_kind, OwnEndpoints& own_endpoints)
+    : thread(thread),
       socket(std::move(socket)),
       peer(std::move(peer)),
-      door(door),
+      listener_kind(listener_kind),
       own_endpoints(own_endpoints),
-      in(lane.buffers) {
-  lane.connections.insert(this);
-  lane.recorder.client_connections.fetch_add(1, std::memory_order_relaxed);
+      in(thread.buffers) {
+  thread.connections.insert(this);
+  thread.telemetry.client_connections.fetch_add(1, std::memory_order_relaxed);
 }
 
 Connection::~Connection() {
-  lane.idle.Leave(this);
-  lane.connections.erase(this);
-  lane.recorder.client_connections.fetch_sub(1, std::memory_order_relaxed);
+  thread.idle.Leave(this);
+  thread.connections.erase(this);
+  thread.telemetry.client_connections.fetch_sub(1, std::memory_order_relaxed);
 }
 
-void Connection::Serve(Lane& lane, Socket socket, Endpoint peer, Door door, OwnEndpoints& own_endpoints) {
-  if (lane.draining && door == Door::kPublic) return;
-  auto* connection = new Connection(lane, std::move(socket), std::move(peer), door, own_endpoints);
+void Connection::Serve(
+    IoThread& thread, Socket socket, Endpoint peer, ListenerKind listener_kind, OwnEndpoints& own_endpoints) {
+  if (thread.draining && listener_kind == ListenerKind::kPublic) return;
+  auto* connection = new Connection(thread, std::move(socket), std::move(peer), listener_kind, own_endpoints);
   Spawn([](std::unique_ptr<Connection> owned) -> Task<void> {
     co_await owned->Run();
   }(std::unique_ptr<Connection>(connection)));
@@ -42,14 +44,14 @@ void Connection::Serve(Lane& lane, Socket socket, Endpoint peer, Door door, OwnE
 Task<bool> Connection::StartTls(std::shared_ptr<const TlsContext> tls) {
   socket.StartTls(std::move(tls));
   const bool agreed = co_await socket.Handshake();
-  if (!agreed && !evicted_) lane.recorder.tls_failures.fetch_add(1, std::memory_order_relaxed);
+  if (!agreed && !evicted_) thread.telemetry.tls_failures.fetch_add(1, std::memory_order_relaxed);
   co_return agreed;
 }
 
 Task<bool> Connection::AwaitBytes() {
-  resting_ = true;
+  idle_ = true;
   const bool readable = co_await socket.Readable();
-  resting_ = false;
+  idle_ = false;
   co_return readable;
 }
 
@@ -57,30 +59,31 @@ Task<bool> Connection::AwaitBytes() {
 Task<bool> Connection::AwaitRequest() {
   in.Release();
   if (head_deadline_ns_ == 0) {
-    lane.idle.Enter(this);
-    timer_.Arm(lane.loop.timers(), lane.options.client_idle_timeout_ms, &Connection::OnTimeout, this);
+    thread.idle.Enter(this);
+    timer_.Arm(thread.loop.timers(), thread.options.client_idle_timeout_ms, &Connection::OnTimeout, this);
   }
   const bool readable = co_await AwaitBytes();
   timer_.Disarm();
-  lane.idle.Leave(this);
+  thread.idle.Leave(this);
   co_return readable;
 }
 
 Task<void> Connection::Run() {
-  const int64_t head_timeout_ms = lane.options.client_head_timeout_ms;
-  head_deadline_ns_ = lane.clock.NowNanos() + head_timeout_ms * kNanosPerMs;
-  timer_.Arm(lane.loop.timers(), head_timeout_ms, &Connection::OnTimeout, this);
-  lane.idle.Enter(this);
+  const int64_t head_timeout_ms = thread.options.client_head_timeout_ms;
+  head_deadline_ns_ = thread.clock.NowNanos() + head_timeout_ms * kNanosPerMs;
+  timer_.Arm(thread.loop.timers(), head_timeout_ms, &Connection::OnTimeout, this);
+  thread.idle.Enter(this);
   const bool speaks = co_await AwaitBytes();
   if (!speaks) co_return;
-  std::shared_ptr<const TlsContext> tls = door == Door::kMetrics ? nullptr : lane.tls.clients();
+  std::shared_ptr<const TlsContext> tls =
+      listener_kind == ListenerKind::kMetrics ? nullptr : thread.tls.clients();
   if (tls != nullptr) {
     const bool agreed = co_await StartTls(std::move(tls));
     if (!agreed) co_return;
   }
   while (keep) {
     if (in.empty()) {
-      if (lane.draining && !socket.HasUnread()) break;  // a request that has come is answered
+      if (thread.draining && !socket.HasUnread()) break;  // a request that has come is answered
       const bool readable = co_await AwaitRequest();
       if (!readable) break;
     }
@@ -95,27 +98,27 @@ Task<void> Connection::Run() {
 }
 
 int64_t Connection::HeadTimeLeftMs() const {
-  const int64_t timeout_ms = lane.options.client_head_timeout_ms;
+  const int64_t timeout_ms = thread.options.client_head_timeout_ms;
   if (timeout_ms == 0 || head_deadline_ns_ == 0) return timeout_ms;
-  return std::max<int64_t>(1, (head_deadline_ns_ - lane.clock.NowNanos()) / kNanosPerMs);
+  return std::max<int64_t>(1, (head_deadline_ns_ - thread.clock.NowNanos()) / kNanosPerMs);
 }
 
-bool Connection::CloseLongestIdle(Lane& lane) {
-  IdleList::Member* const found = lane.idle.Find(
+bool Connection::CloseLongestIdle(IoThread& thread) {
+  IdleList::Member* const found = thread.idle.Find(
       [](IdleList::Member& member) { return !static_cast<Connection&>(member).socket.HasUnread(); });
   if (found == nullptr) return false;
   auto* connection = static_cast<Connection*>(found);
-  lane.idle.Leave(connection);
+  thread.idle.Leave(connection);
   connection->evicted_ = true;
   connection->socket.Close();
-  lane.recorder.connections_evicted.fetch_add(1, std::memory_order_relaxed);
+  thread.telemetry.connections_evicted.fetch_add(1, std::memory_order_relaxed);
   return true;
 }
 
 // Closing with unread bytes makes the kernel send a reset, which can overtake our answer and destroy it.
 Task<void> Connection::Linger() {
   socket.ShutdownWrite();
-  timer_.Arm(lane.loop.timers(), kLingerSeconds * 1000, &Connection::OnTimeout, this);
+  timer_.Arm(thread.loop.timers(), kLingerSeconds * 1000, &Connection::OnTimeout, this);
   in.Clear();
   in.Reserve(kRelayBufferFirst);
   for (size_t discarded = 0; discarded < kLingerBytes;) {
@@ -135,8 +138,8 @@ Task<void> Connection::Linger() {
 // next one.
 void Connection::OnTimeout(void* context) {
   auto* connection = static_cast<Connection*>(context);
-  if (connection->resting_ && connection->head_deadline_ns_ != 0) {
-    connection->lane.recorder.requests_never_begun.fetch_add(1, std::memory_order_relaxed);
+  if (connection->idle_ && connection->head_deadline_ns_ != 0) {
+    connection->thread.telemetry.requests_never_begun.fetch_add(1, std::memory_order_relaxed);
   }
   connection->socket.Close();
 }
@@ -150,10 +153,10 @@ void Connection::WorkerDied(const Worker& worker) {
 }
 
 void Connection::Drain(bool cut) {
-  if (resting_) {
+  if (idle_) {
     if (cut || !socket.HasUnread()) socket.Close();
   } else if (exchange_ != nullptr) {
-    if (cut || exchange_->OnLongErrand()) exchange_->Cancel(CancelReason::kShutdown);
+    if (cut || exchange_->IsLongRunning()) exchange_->Cancel(CancelReason::kShutdown);
   } else if (cut) {
     socket.Close();  // lingering
   }

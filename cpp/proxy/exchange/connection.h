@@ -26,8 +26,10 @@ class OwnEndpoints;
 
 class Connection : public IdleList::Member {
  public:
-  // The lane's TLS is what clients speak, but for the metrics' door.
-  static void Serve(Lane& lane, Socket socket, Endpoint peer, Door door, OwnEndpoints& own_endpoints);
+  // The thread's TLS is what clients speak, but for the metrics' listener_kind.
+  static void Serve(
+      IoThread& thread, Socket socket, Endpoint peer, ListenerKind listener_kind,
+      OwnEndpoints& own_endpoints);
   ~Connection();
 
   // On shutdown: a resting connection closes, a working one, or one whose request has arrived, closes after its answer;
@@ -37,18 +39,18 @@ class Connection : public IdleList::Member {
   void WorkerDied(const Worker& worker);  // likewise
 
   // Closes the connection of the thread that has been idle longest and has no request waiting; false: there is none.
-  static bool CloseLongestIdle(Lane& lane);
+  static bool CloseLongestIdle(IoThread& thread);
 
   // What is left of the time that a request's head may take. At least 1 where there is a limit, else 0.
   int64_t HeadTimeLeftMs() const;
 
   // Of a client that sends no more: whether it is to be served all the same (--half-closed-clients serve).
-  bool MayStillRead() const { return lane.options.serve_half_closed && !socket.IsBroken(); }
+  bool MayStillRead() const { return thread.options.serve_half_closed && !socket.IsBroken(); }
 
-  Lane& lane;
+  IoThread& thread;
   Socket socket;
   const Endpoint peer;
-  const Door door;
+  const ListenerKind listener_kind;
   OwnEndpoints& own_endpoints;
   Buffer in;  // received, not yet consumed
   // For Exchange to say how the connection goes on.
@@ -57,7 +59,9 @@ class Connection : public IdleList::Member {
 
  private:
   friend class Exchange;
-  Connection(Lane& lane, Socket socket, Endpoint peer, Door door, OwnEndpoints& own_endpoints);
+  Connection(
+      IoThread& thread, Socket socket, Endpoint peer, ListenerKind listener_kind,
+      OwnEndpoints& own_endpoints);
   Task<void> Run();
   Task<bool> StartTls(std::shared_ptr<const TlsContext> tls);
   Task<bool> AwaitBytes();
@@ -66,7 +70,7 @@ class Connection : public IdleList::Member {
   static void OnTimeout(void* connection);
 
   std::unique_ptr<Exchange> exchange_;
-  bool resting_ = false;
+  bool idle_ = false;
   bool evicted_ = false;          // closed for a new connection
   int64_t head_deadline_ns_ = 0;  // of the first request; 0: that has come
   Timer timer_;

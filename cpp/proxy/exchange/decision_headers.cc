@@ -20,7 +20,7 @@ bool MayBeAHeader(std::string_view text) {
 
 }  // namespace
 
-DecisionHeaders::DecisionHeaders(const ExchangeRecord& record, std::string_view policy) {
+DecisionHeaders::DecisionHeaders(const RequestInfo& record, std::string_view policy) {
   if (record.worker == nullptr || !record.decision) return;
   values_.reserve(kFields);  // the fields point into it
   const Decision& decision = *record.decision;

@@ -18,7 +18,7 @@ namespace vllm_router {
 class DecisionHeaders {
  public:
   // Of an exchange whose worker has answered.
-  DecisionHeaders(const ExchangeRecord& record, std::string_view policy);
+  DecisionHeaders(const RequestInfo& record, std::string_view policy);
   DecisionHeaders(const DecisionHeaders&) = delete;
 
   std::span<const HeaderField> fields() const { return fields_; }

@@ -22,8 +22,8 @@
 #include "proxy/thread/breaker_transitions.h"
 #include "proxy/thread/own_endpoints.h"
 #include "proxy/thread/quarantine.h"
-#include "routing/json_beginning.h"
 #include "routing/response_id.h"
+#include "routing/truncated_json.h"
 
 namespace vllm_router {
 namespace {
@@ -77,41 +77,42 @@ constexpr std::string_view kFanOutMethodsWithoutKey = "POST, PUT, DELETE";
 
 Exchange::Exchange(Connection& connection)
     : connection_(connection),
-      lane_(connection.lane),
-      seat_(
-          lane_.gates.seats, lane_,
-          lane_.router->options().max_worker_requests != 0 ? &MayHaveRoom : nullptr),
-      tries_(
-          lane_, record_,
+      thread_(connection.thread),
+      permit_(
+          thread_.limits.concurrency, thread_,
+          thread_.router->options().max_worker_requests != 0 ? &MayHaveCapacity : nullptr),
+      retry_loop_(
+          thread_, record_,
           {.body_failed = &Exchange::OnBodyFailed, .body_sent = &Exchange::OnBodySent, .context = this}) {}
 
-Exchange::~Exchange() { lane_.request_parsers.Give(std::move(head_parser_)); }
+Exchange::~Exchange() { thread_.request_parsers.Release(std::move(head_parser_)); }
 
 Task<void> Exchange::Run() {
-  Next next = co_await ReadHead();                    // 1 HEAD
-  if (next == Next::kOn) next = co_await PassGate();  // 2 GATE
-  if (next == Next::kOn) next = co_await ReadBody();  // 3 BODY, 4 FIELDS
-  if (next == Next::kOn && lane_.gates.quarantine.active()) next = co_await CheckQuarantine();
-  if (next == Next::kOn && !seat_.TryTake(1)) next = co_await TakeSeat();  // 5 SEAT
-  if (next == Next::kOn && key_.unknown_text) next = co_await FindTokens();
+  Next next = co_await ReadHead();                           // 1 HEAD
+  if (next == Next::kOn) next = co_await ValidateRequest();  // 2 GATE
+  if (next == Next::kOn) next = co_await ReadBody();         // 3 BODY, 4 FIELDS
+  if (next == Next::kOn && thread_.limits.quarantine.active()) next = co_await CheckQuarantine();
+  if (next == Next::kOn && !permit_.TryAcquire(1)) next = co_await Admit();  // 5 SEAT
+  if (next == Next::kOn && key_.untokenized_prompt) next = co_await FindTokens();
   if (next == Next::kOn && MayNameResponse()) next = co_await FindResponse();
-  if (next == Next::kOn) next = co_await Ask();  // 6 SELECT, 7 LEASE, 8 SEND, 9 AWAIT: proxy/exchange/tries.h
-  if (next == Next::kOn) {                       // 10 RELAY
-    if (key_.half_known_text) FindTokensLater();
-    if (tries_.answer().status == 101) {
+  if (next == Next::kOn)
+    next = co_await Ask();  // 6 SELECT, 7 LEASE, 8 SEND, 9 AWAIT: proxy/exchange/retry_loop.h
+  if (next == Next::kOn) {  // 10 RELAY
+    if (key_.partly_tokenized_prompt) FindTokensLater();
+    if (retry_loop_.response().status == 101) {
       co_await RelayWebSocket();
     } else {
-      co_await RelayAnswer();
+      co_await RelayResponse();
     }
   }
-  co_await tries_.StopSending();
+  co_await retry_loop_.StopSending();
   Finish();  // 11 FINISH
 }
 
 // ---- 1 HEAD
 
 Task<Exchange::Next> Exchange::ReadHead() {
-  head_parser_ = lane_.request_parsers.Take();
+  head_parser_ = thread_.request_parsers.Acquire();
   head_parser_->Reset();
   Buffer& in = connection_.in;
   Socket& socket = connection_.socket;
@@ -142,9 +143,9 @@ Task<Exchange::Next> Exchange::ReadHead() {
     if (!read.would_block()) co_return Next::kFinish;
     if (!deadline_.armed()) ArmDeadline(connection_.HeadTimeLeftMs(), &Exchange::OnClientTooSlow);
     // Half a head is no more than silence when others want the connection.
-    lane_.idle.Enter(&connection_);
+    thread_.idle.Enter(&connection_);
     const bool readable = co_await socket.Readable();
-    lane_.idle.Leave(&connection_);
+    thread_.idle.Leave(&connection_);
     if (client_too_slow_) {
       connection_.linger = true;
       co_await ReplyError(HttpError::kHeadTimeout);
@@ -154,7 +155,7 @@ Task<Exchange::Next> Exchange::ReadHead() {
   }
   deadline_.Disarm();
   head_ = &head_parser_->head();
-  record_.head_ns = lane_.clock.NowNanos();
+  record_.head_ns = thread_.clock.NowNanos();
   record_.wall_us = UnixUs();
   co_return Next::kOn;
 }
@@ -167,29 +168,29 @@ void Exchange::OnClientTooSlow(void* context) {
 
 // ---- 2 GATE
 
-Task<Exchange::Next> Exchange::PassGate() {
-  const ServerOptions& options = lane_.options;
-  const bool metrics_door = connection_.door == Door::kMetrics;
+Task<Exchange::Next> Exchange::ValidateRequest() {
+  const ServerOptions& options = thread_.options;
+  const bool metrics_listener = connection_.listener_kind == ListenerKind::kMetrics;
   record_.method = head_->method;
   record_.path = head_->path;
   // Before anything is decided by the path, since a worker with a prefix gets the resolved one.
-  const DotSegments dots = !metrics_door && lane_.fleet.Get()->any_prefix()
+  const DotSegments dots = !metrics_listener && thread_.fleet.Get()->any_prefix()
                                ? ResolveDotSegments(head_->path, &path_)
                                : DotSegments::kNone;
   if (dots == DotSegments::kInside) head_parser_->ReplacePath(path_);
-  record_.route = metrics_door ? (head_->path == "/metrics" ? Route::kMetrics : Route::kOther)
+  record_.route = metrics_listener ? (head_->path == "/metrics" ? Route::kMetrics : Route::kOther)
                   : head_->method == "OPTIONS" && head_->path == "*" ? Route::kServerOptions
                                                                      : FindRoute(head_->path);
-  if (record_.route == Route::kOther && !metrics_door && lane_.fan_out_paths.Contains(head_->path)) {
+  if (record_.route == Route::kOther && !metrics_listener && thread_.fan_out_paths.Contains(head_->path)) {
     record_.route = Route::kFanOut;
   }
   const RouteInfo& route = RouteOf(record_.route);
-  request_id_ = ChooseRequestId(head_->fields, options.request_id_headers, route.id_prefix, lane_.ids);
+  request_id_ = ChooseRequestId(head_->fields, options.request_id_headers, route.id_prefix, thread_.ids);
   connection_.keep = head_->keep_alive;
   body_.emplace(connection_, head_->framing, head_->content_length, head_->size);
 
   if (!head_->via.empty()) {
-    const bool refused = co_await RefuseCircle();
+    const bool refused = co_await RejectRoutingLoop();
     if (refused) co_return Next::kFinish;
   }
   if (ContainsEncodedNul(head_->path)) {
@@ -200,24 +201,24 @@ Task<Exchange::Next> Exchange::PassGate() {
     co_await ReplyError(HttpError::kPathOutsidePrefix);
     co_return Next::kFinish;
   }
-  if (record_.route == Route::kOther && !metrics_door && lane_.fan_out_paths.Resembles(head_->path)) {
+  if (record_.route == Route::kOther && !metrics_listener && thread_.fan_out_paths.Resembles(head_->path)) {
     co_await ReplyError(
         HttpError::kNotFound,
         "The path is another spelling of an admin endpoint's; write it without empty and dot segments, "
         "parameters, encoded characters and a slash at the end.");
     co_return Next::kFinish;
   }
-  const bool admitted = co_await PassDoor();
+  const bool admitted = co_await Authorize();
   if (!admitted) co_return Next::kFinish;
   // A page of another site can make a browser GET without saying whose it is, by an image for instance; with a key it cannot.
-  const bool no_get = record_.route == Route::kFanOut && !lane_.gatekeeper.takes_admin_keys();
+  const bool no_get = record_.route == Route::kFanOut && !thread_.authorizer.takes_admin_keys();
   const std::string_view allowed = no_get ? kFanOutMethodsWithoutKey : route.allow;
   if (route.own && !MethodAllowed(allowed, head_->method)) {
     const HeaderField allow{"Allow", allowed};
     co_await ReplyError(HttpError::kMethodNotAllowed, {}, {&allow, 1});
     co_return Next::kFinish;
   }
-  if (!route.own && head_->websocket && !lane_.cors.MayOpenWebSocket(*head_)) {
+  if (!route.own && head_->websocket && !thread_.cors.MayOpenWebSocket(*head_)) {
     co_await ReplyError(HttpError::kCrossSiteRequest);
     co_return Next::kFinish;
   }
@@ -234,24 +235,24 @@ Task<Exchange::Next> Exchange::PassGate() {
     co_await ReplyError(HttpError::kBodyTooLarge, message);
     co_return Next::kFinish;
   }
-  const bool refused = co_await RefuseCrowd();
+  const bool refused = co_await RejectOverload();
   if (refused) co_return Next::kFinish;
   if (head_->expects_continue && !body_->complete()) {
     const bool written = co_await WriteToClient("HTTP/1.1 100 Continue\r\n\r\n");
     if (!written) co_return Next::kFinish;
   }
   if (route.own) {
-    co_await AnswerHere();
+    co_await RespondLocally();
     co_return Next::kFinish;
   }
   proxied_ = true;
-  lane_.recorder.in_flight.fetch_add(1, std::memory_order_relaxed);
+  thread_.telemetry.in_flight.fetch_add(1, std::memory_order_relaxed);
   co_return Next::kOn;
 }
 
 // Our own endpoints refuse as well, so that a router that is its own worker is found unhealthy.
-Task<bool> Exchange::RefuseCircle() {
-  const Hops hops = ReadVia(head_->via, lane_.hop_name);
+Task<bool> Exchange::RejectRoutingLoop() {
+  const Hops hops = ReadVia(head_->via, thread_.hop_name);
   if (!hops.own && hops.routers <= kMaxRouterHops) co_return false;
   const std::string message =
       hops.own
@@ -264,23 +265,25 @@ Task<bool> Exchange::RefuseCircle() {
 }
 
 // Whether this port serves the path, and whoever asks may have it.
-Task<bool> Exchange::PassDoor() {
-  const Door door = connection_.door;
-  const Access access = door == Door::kMetrics ? Access::kAnybody : RouteOf(record_.route).access;
+Task<bool> Exchange::Authorize() {
+  const ListenerKind listener_kind = connection_.listener_kind;
+  const Access access =
+      listener_kind == ListenerKind::kMetrics ? Access::kAnybody : RouteOf(record_.route).access;
   const bool preflight = Cors::IsPreflight(*head_);
   origin_ = Cors::OriginOf(*head_);
-  cors_fields_ = lane_.cors.FieldsFor(origin_, access, preflight);
-  const bool wrong_port =
-      door == Door::kMetrics ? record_.route != Route::kMetrics : !lane_.gatekeeper.Serves(door, access);
+  cors_fields_ = thread_.cors.FieldsFor(origin_, access, preflight);
+  const bool wrong_port = listener_kind == ListenerKind::kMetrics
+                              ? record_.route != Route::kMetrics
+                              : !thread_.authorizer.Serves(listener_kind, access);
   if (wrong_port) {
     co_await ReplyError(
-        HttpError::kNotFound, door == Door::kMetrics ? "Only /metrics is served on this port."
-                              : door == Door::kAdmin
-                                  ? "Only health and admin endpoints are served on this port."
-                                  : "Admin endpoints are served on a port of their own.");
+        HttpError::kNotFound,
+        listener_kind == ListenerKind::kMetrics ? "Only /metrics is served on this port."
+        : listener_kind == ListenerKind::kAdmin ? "Only health and admin endpoints are served on this port."
+                                                : "Admin endpoints are served on a port of their own.");
     co_return false;
   }
-  if (access == Access::kAdmin && lane_.cors.IsCrossSite(head_->fields)) {
+  if (access == Access::kAdmin && thread_.cors.IsCrossSite(head_->fields)) {
     co_await ReplyError(HttpError::kCrossSiteRequest);
     co_return false;
   }
@@ -288,10 +291,10 @@ Task<bool> Exchange::PassDoor() {
     co_await Reply(200, {}, {});
     co_return false;
   }
-  std::optional<HttpError> refusal = lane_.gatekeeper.Refuses(access, door, head_->fields);
+  std::optional<HttpError> refusal = thread_.authorizer.Rejects(access, listener_kind, head_->fields);
   if (refusal.has_value()) {
-    KeyJudge* judge = lane_.gatekeeper.Appeal(access, *refusal);
-    if (judge != nullptr) refusal = co_await AskJudge(*judge);
+    KeyValidator* validator = thread_.authorizer.ValidatorFor(access, *refusal);
+    if (validator != nullptr) refusal = co_await ValidateKey(*validator);
   }
   if (cancelled_ != CancelReason::kNone) {
     co_await ReplyCancelled();
@@ -309,31 +312,31 @@ Task<bool> Exchange::PassDoor() {
 }
 
 // Another service decides. A client that leaves meanwhile ends its own wait; the question is dropped unless others wait for
-// the same verdict.
-Task<std::optional<HttpError>> Exchange::AskJudge(KeyJudge& judge) {
+// the same result.
+Task<std::optional<HttpError>> Exchange::ValidateKey(KeyValidator& validator) {
   const std::optional<std::string_view> given = KeyOf(head_->fields);
   if (!given.has_value()) co_return HttpError::kInvalidApiKey;
   std::string key(*given);
-  verdict_ = std::make_shared<KeyJudge::Waiter>(lane_.loop, judge, connection_.peer.address);
+  validation_ = std::make_shared<KeyValidator::Waiter>(thread_.loop, validator, connection_.peer.address);
   connection_.socket.WatchEnd(&Exchange::OnClientEnded, this);
-  const KeyVerdict verdict = co_await judge.Ask(std::move(key), verdict_);
+  const KeyValidity validity = co_await validator.Validate(std::move(key), validation_);
   connection_.socket.WatchEnd(nullptr, nullptr);
-  verdict_ = nullptr;
-  if (verdict == KeyVerdict::kYes) co_return std::nullopt;
-  co_return verdict == KeyVerdict::kNo ? HttpError::kInvalidApiKey : HttpError::kKeyNotChecked;
+  validation_ = nullptr;
+  if (validity == KeyValidity::kYes) co_return std::nullopt;
+  co_return validity == KeyValidity::kNo ? HttpError::kInvalidApiKey : HttpError::kKeyNotChecked;
 }
 
 // Before the body, which need not come at all.
-Task<bool> Exchange::RefuseCrowd() {
-  if (!RouteOf(record_.route).own && lane_.gates.seats.full()) {
-    lane_.gates.slow_uploads.MakeRoom(1);
-    co_await Refuse(HttpError::kQueueFull);
+Task<bool> Exchange::RejectOverload() {
+  if (!RouteOf(record_.route).own && thread_.limits.concurrency.full()) {
+    thread_.limits.slow_uploads.MakeRoom(1);
+    co_await Reject(HttpError::kQueueFull);
     co_return true;
   }
-  if (!lane_.gates.rate.has_value() || !CountsInRateLimit()) co_return false;
-  const int64_t too_early_ns = lane_.gates.rate->Take(record_.head_ns);
+  if (!thread_.limits.rate.has_value() || !CountsInRateLimit()) co_return false;
+  const int64_t too_early_ns = thread_.limits.rate->Take(record_.head_ns);
   if (too_early_ns == 0) co_return false;
-  co_await Refuse(HttpError::kRateLimited, too_early_ns);
+  co_await Reject(HttpError::kRateLimited, too_early_ns);
   co_return true;
 }
 
@@ -342,10 +345,10 @@ Task<bool> Exchange::RefuseCrowd() {
 bool Exchange::CountsInRateLimit() const {
   const Access access = RouteOf(record_.route).access;
   if (access != Access::kAdmin) return access == Access::kClient;
-  return connection_.door == Door::kPublic && !lane_.gatekeeper.takes_admin_keys();
+  return connection_.listener_kind == ListenerKind::kPublic && !thread_.authorizer.takes_admin_keys();
 }
 
-Task<void> Exchange::Refuse(HttpError error, int64_t retry_after_ns) {
+Task<void> Exchange::Reject(HttpError error, int64_t retry_after_ns) {
   constexpr int64_t kSecond = 1'000'000'000;
   record_.refusal = ErrorOf(error).code;
   if (IsRecorded() && record_.prompt == nullptr) {  // its body was not read
@@ -370,19 +373,19 @@ uint64_t Exchange::MostOwnBytes() const {
   return record_.route == Route::kFanOut ? kRoutedBodyBytes : kSmallBodyBytes;
 }
 
-Task<void> Exchange::AnswerHere() {
+Task<void> Exchange::RespondLocally() {
   const RequestBody::End end = co_await body_->Fill(MostOwnBytes());
   if (end != RequestBody::End::kOk || !body_->complete()) {
     co_await ReplyBodyFailed(end == RequestBody::End::kOk ? RequestBody::End::kTooLarge : end);
     co_return;
   }
-  Permit fan_out(lane_.gates.fan_outs, lane_);
-  if (record_.route == Route::kFanOut && !fan_out.TryTake(1)) {
-    co_await Refuse(HttpError::kFanOutBusy);
+  Permit fan_out(thread_.limits.fan_outs, thread_);
+  if (record_.route == Route::kFanOut && !fan_out.TryAcquire(1)) {
+    co_await Reject(HttpError::kFanOutBusy);
     co_return;
   }
-  CancelScope errand(head_->via);
-  errand_ = &errand;
+  CancelScope scope(head_->via);
+  scope_ = &scope;
   WatchClient();
   const AdminRequest request{
       .route = record_.route,
@@ -390,17 +393,17 @@ Task<void> Exchange::AnswerHere() {
       .path = head_->path,
       .query = head_->query,
       .body = body_->held(),
-      .errand = errand,
+      .scope = scope,
       .has_admin_key =
-          RouteOf(record_.route).access == Access::kAdmin && lane_.gatekeeper.takes_admin_keys()};
+          RouteOf(record_.route).access == Access::kAdmin && thread_.authorizer.takes_admin_keys()};
   AdminReply reply;
   if (record_.route == Route::kFanOut) {
-    reply = co_await SendToAll(errand);
+    reply = co_await FanOutToAll(scope);
   } else {
-    reply = co_await connection_.own_endpoints.Respond(lane_, request);
+    reply = co_await connection_.own_endpoints.Respond(thread_, request);
   }
-  errand_ = nullptr;
-  if (errand.cancelled()) {
+  scope_ = nullptr;
+  if (scope.cancelled()) {
     Cancel(CancelReason::kShutdown);  // unless there was another reason before
     co_await ReplyCancelled();
     co_return;
@@ -409,10 +412,10 @@ Task<void> Exchange::AnswerHere() {
   co_await Reply(reply.status, reply.body, reply.content_type);
 }
 
-Task<AdminReply> Exchange::SendToAll(CancelScope& errand) {
+Task<AdminReply> Exchange::FanOutToAll(CancelScope& scope) {
   FanOutRequest request{.head = *head_, .body = body_->held(), .client = Client()};
-  if (lane_.gatekeeper.takes_admin_keys()) request.client.drop_authorization = true;
-  AdminReply reply = co_await FanOut(lane_, errand, request);
+  if (thread_.authorizer.takes_admin_keys()) request.client.drop_authorization = true;
+  AdminReply reply = co_await FanOut(thread_, scope, request);
   co_return reply;
 }
 
@@ -436,7 +439,7 @@ Task<Exchange::Next> Exchange::ReadBody() {
     stream_body_ = !body_->complete();
   }
   if (!stream_body_) WatchClient();
-  record_.body_ns = lane_.clock.NowNanos();
+  record_.body_ns = thread_.clock.NowNanos();
   MakeKey();
   co_return Next::kOn;
 }
@@ -448,41 +451,41 @@ void Exchange::MakeKey() {
     request.body = body_->held();
     request.body_is_padded = true;
   }
-  if (lane_.options.decision_headers) key_.explanation = std::make_shared<Explanation>();
-  std::optional<JsonMadeWhole> beginning;
+  if (thread_.options.decision_headers) key_.explanation = std::make_shared<Explanation>();
+  std::optional<TruncatedJson> beginning;
   if (stream_body_ && NeedsBody()) {
     // A body too long to be held is routed on its beginning, as if that were all.
     beginning.emplace(body_->held_bytes().first(kRoutedBodyBytes));
     request.body = beginning->view();
     request.body_is_padded = true;
   }
-  lane_.router->MakeKey(request, &key_);
+  thread_.router->MakeKey(request, &key_);
   if (IsRecorded()) KeepPrompt(request);
 }
 
 void Exchange::KeepPrompt(const RequestView& request) {
   record_.prompt = std::make_unique<PromptReading>();
-  lane_.router->ReadPrompt(request, key_, record_.prompt.get());
+  thread_.router->ReadPrompt(request, key_, record_.prompt.get());
 }
 
 // Whether this request, or its client, may have ended workers before. A body that is only streamed is not looked at: it
 // is sent to one worker only.
 Task<Exchange::Next> Exchange::CheckQuarantine() {
-  RequestQuarantine& quarantine = lane_.gates.quarantine;
-  const int64_t now = lane_.clock.NowNanos();
+  RequestQuarantine& quarantine = thread_.limits.quarantine;
+  const int64_t now = thread_.clock.NowNanos();
   const bool known =
       !stream_body_ && quarantine.MayKnow(body_->bytes()) &&
-      quarantine.IsSuspected(DigestOf(lane_, *head_, body_->held(), connection_.peer.address), now);
+      quarantine.IsSuspected(DigestOf(thread_, *head_, body_->held(), connection_.peer.address), now);
   if (known) {
     Log(LogLevel::kInfo, "request " + request_id_.id + " is rejected: it is quarantined");
     co_await ReplyError(HttpError::kRequestSuspected);
     co_return Next::kFinish;
   }
   if (!quarantine.restricts()) co_return Next::kOn;
-  const uint64_t client = ClientNumber(lane_, *head_, connection_.peer.address);
+  const uint64_t client = ClientNumber(thread_, *head_, connection_.peer.address);
   const RequestQuarantine::Entry entry = quarantine.Enter(client, now);
   if (entry == RequestQuarantine::Entry::kBusy) {
-    co_await Refuse(HttpError::kClientRestricted);
+    co_await Reject(HttpError::kClientRestricted);
     co_return Next::kFinish;
   }
   if (entry == RequestQuarantine::Entry::kEntered) restricted_client_ = client;
@@ -491,27 +494,28 @@ Task<Exchange::Next> Exchange::CheckQuarantine() {
 
 // Whether the record log wants it: work for a model.
 bool Exchange::IsRecorded() const {
-  return lane_.recorder.wants_prompts() && RouteOf(record_.route).inference &&
+  return thread_.telemetry.wants_prompts() && RouteOf(record_.route).inference &&
          record_.route != Route::kTokenize && record_.route != Route::kDetokenize;
 }
 
 // Whether its beginning at least has to be read before the request goes on.
 bool Exchange::NeedsBody() const {
-  const RequestQuarantine& quarantine = lane_.gates.quarantine;
+  const RequestQuarantine& quarantine = thread_.limits.quarantine;
   const bool may_be_quarantined = quarantine.active() && (head_->framing == BodyFraming::kChunked ||
                                                           quarantine.MayKnow(head_->content_length));
-  return may_be_quarantined || lane_.router->NeedsBody(head_->fields) || IsRecorded() ||
+  return may_be_quarantined || thread_.router->NeedsBody(head_->fields) || IsRecorded() ||
          (record_.route == Route::kResponses && MayNameResponse());
 }
 
 // A worker's answer goes to the router's cache, so the key is made once more. Without one it stays as it is.
 Task<Exchange::Next> Exchange::FindTokens() {
   if (stream_body_ || !RouteOf(record_.route).generates) co_return Next::kOn;
-  CancelScope errand(head_->via);
-  errand_ = &errand;
-  const std::shared_ptr<const FleetView> fleet = lane_.fleet.Get();
-  const bool found = co_await lane_.tokenizer.Ask(errand, *key_.unknown_text, body_->held(), *fleet);
-  errand_ = nullptr;
+  CancelScope scope(head_->via);
+  scope_ = &scope;
+  const std::shared_ptr<const FleetView> fleet = thread_.fleet.Get();
+  const bool found =
+      co_await thread_.tokenizer.Tokenize(scope, *key_.untokenized_prompt, body_->held(), *fleet);
+  scope_ = nullptr;
   if (cancelled_ != CancelReason::kNone) {
     co_await ReplyCancelled();
     co_return Next::kFinish;
@@ -522,8 +526,8 @@ Task<Exchange::Next> Exchange::FindTokens() {
 
 // Of a prompt that a worker has begun to respond to; its ids are for the next turn.
 void Exchange::FindTokensLater() {
-  if (stream_body_ || !RouteOf(record_.route).generates || tries_.answer().status != 200) return;
-  lane_.tokenizer.AskLater(*key_.half_known_text, body_->held(), head_->via, *record_.worker);
+  if (stream_body_ || !RouteOf(record_.route).generates || retry_loop_.response().status != 200) return;
+  thread_.tokenizer.TokenizeLater(*key_.partly_tokenized_prompt, body_->held(), head_->via, *record_.worker);
 }
 
 Task<void> Exchange::ReplyBodyFailed(RequestBody::End end) {
@@ -537,7 +541,7 @@ Task<void> Exchange::ReplyBodyFailed(RequestBody::End end) {
       if (body_->was_cut()) record_.refusal = ErrorOf(HttpError::kBodyTooSlow).code;
       return ReplyError(
           HttpError::kBodyTooSlow,
-          "The request body arrives slower than " + std::to_string(lane_.options.client_min_body_rate) +
+          "The request body arrives slower than " + std::to_string(thread_.options.client_min_body_rate) +
               " bytes per second (--client-min-body-rate)" +
               (body_->was_cut() ? ", and other requests wait; send it faster." : "; send it faster."));
     case RequestBody::End::kBadChunk:
@@ -545,7 +549,7 @@ Task<void> Exchange::ReplyBodyFailed(RequestBody::End end) {
     case RequestBody::End::kTooLarge:
       return ReplyError(
           HttpError::kBodyTooLarge, "The request body is longer than the " +
-                                        std::to_string(lane_.options.max_payload_size) +
+                                        std::to_string(thread_.options.max_payload_size) +
                                         " bytes that this router accepts (--max-payload-size).");
     default:
       Cancel(CancelReason::kClientGone);
@@ -555,23 +559,23 @@ Task<void> Exchange::ReplyBodyFailed(RequestBody::End end) {
 
 // ---- 5 SEAT
 
-Task<Exchange::Next> Exchange::TakeSeat() {
+Task<Exchange::Next> Exchange::Admit() {
   WatchQueued();
-  lane_.gates.slow_uploads.MakeRoom(1);
-  const Permit::End end = co_await seat_.Take(1, lane_.options.queue_timeout_ms);
+  thread_.limits.slow_uploads.MakeRoom(1);
+  const Permit::End end = co_await permit_.Acquire(1, thread_.options.queue_timeout_ms);
   const Next next = co_await AfterWait(end);
   co_return next;
 }
 
 Task<Exchange::Next> Exchange::AfterWait(Permit::End end) {
   connection_.socket.WatchEnd(nullptr, nullptr);
-  record_.queue_ns = seat_.waited_ns();
+  record_.queue_ns = permit_.waited_ns();
   if (cancelled_ != CancelReason::kNone) {
     co_await ReplyCancelled();
     co_return Next::kFinish;
   }
   if (end == Permit::End::kHeld) co_return Next::kOn;
-  co_await Refuse(end == Permit::End::kTimeout ? HttpError::kQueueTimeout : HttpError::kQueueFull);
+  co_await Reject(end == Permit::End::kTimeout ? HttpError::kQueueTimeout : HttpError::kQueueFull);
   co_return Next::kFinish;
 }
 
@@ -586,18 +590,18 @@ void Exchange::OnClientEnded(void* context) {
   exchange->Cancel(CancelReason::kClientGone);
 }
 
-bool Exchange::MayHaveRoom(Lane& lane) {
-  const std::shared_ptr<const FleetView> seen = lane.fleet.Get();
-  if (!seen->steady()) WorkersComeDue(lane, *seen);
-  const FleetView& fleet = *lane.fleet.Get();
-  return fleet.in_rotation() == 0 || lane.router->FreePlaces(fleet) > 0;
+bool Exchange::MayHaveCapacity(IoThread& thread) {
+  const std::shared_ptr<const FleetView> seen = thread.fleet.Get();
+  if (!seen->steady()) AdmitHalfOpen(thread, *seen);
+  const FleetView& fleet = *thread.fleet.Get();
+  return fleet.in_rotation() == 0 || thread.router->FreePlaces(fleet) > 0;
 }
 
 // Where there is one worker only, it is that one's anyway.
 bool Exchange::MayNameResponse() const {
   const bool may = record_.route == Route::kResponse ||
                    (record_.route == Route::kResponses && head_->framing != BodyFraming::kNone);
-  return may && lane_.fleet.Get()->members().size() > 1;
+  return may && thread_.fleet.Get()->members().size() > 1;
 }
 
 // Engines keep the responses that they made, so who names one is for the worker that has it.
@@ -607,44 +611,44 @@ Task<Exchange::Next> Exchange::FindResponse() {
     id = PreviousResponseId(body_->held(), /*padded=*/true).value_or(std::string());
   }
   if (id.empty()) co_return Next::kOn;
-  ResponseOwners& responses = lane_.gates.responses;
+  ResponseOwners& responses = thread_.limits.responses;
   const auto count = [&responses](ResponseLookup lookup) {
     responses.lookups[static_cast<size_t>(lookup)].fetch_add(1, std::memory_order_relaxed);
   };
-  holder_ = responses.workers.Find(id, lane_.clock.NowNanos());
-  if (holder_ && lane_.fleet.Get()->Find(*holder_)) {
+  holder_ = responses.workers.Find(id, thread_.clock.NowNanos());
+  if (holder_ && thread_.fleet.Get()->Find(*holder_)) {
     count(ResponseLookup::kKnown);
     co_return Next::kOn;
   }
-  Permit search(responses.searches, lane_);
-  if (!search.TryTake(1)) {
+  Permit search(responses.searches, thread_);
+  if (!search.TryAcquire(1)) {
     count(ResponseLookup::kBusy);
-    co_await Refuse(HttpError::kResponseSearchBusy);
+    co_await Reject(HttpError::kResponseSearchBusy);
     co_return Next::kFinish;
   }
-  CancelScope errand(head_->via);
-  errand_ = &errand;
-  holder_ = co_await SearchResponse(lane_, errand, *head_, id, Client());
-  errand_ = nullptr;
-  if (errand.cancelled()) {
+  CancelScope scope(head_->via);
+  scope_ = &scope;
+  holder_ = co_await SearchResponse(thread_, scope, *head_, id, Client());
+  scope_ = nullptr;
+  if (scope.cancelled()) {
     Cancel(CancelReason::kShutdown);  // unless there was another reason before
     co_await ReplyCancelled();
     co_return Next::kFinish;
   }
   count(holder_ ? ResponseLookup::kFound : ResponseLookup::kNotFound);
-  if (holder_) responses.workers.Stick(id, *holder_, lane_.clock.NowNanos());
+  if (holder_) responses.workers.Stick(id, *holder_, thread_.clock.NowNanos());
   co_return Next::kOn;
 }
 
 // A stored response's id is one of the first things that its worker says.
-bool Exchange::OnResponseBeginning(void* context, std::string_view data) {
+bool Exchange::OnResponsePrefix(void* context, std::string_view data) {
   auto* exchange = static_cast<Exchange*>(context);
   std::string& beginning = exchange->beginning_;
   beginning.append(data.substr(0, kResponseIdBytes - beginning.size()));
   const std::optional<std::string> id = ResponseIdOf(beginning, exchange->record_.stream);
   if (id) {
-    Lane& lane = exchange->lane_;
-    lane.gates.responses.workers.Stick(*id, exchange->record_.worker->id, lane.clock.NowNanos());
+    IoThread& thread = exchange->thread_;
+    thread.limits.responses.workers.Stick(*id, exchange->record_.worker->id, thread.clock.NowNanos());
   }
   const bool go_on = !id && beginning.size() < kResponseIdBytes;
   if (!go_on) std::string().swap(beginning);
@@ -657,56 +661,53 @@ ClientSide Exchange::Client() const {
       .request_id_name = request_id_.header_name,
       .address = connection_.peer.address,
       .tls = connection_.socket.is_tls(),
-      .drop_authorization = lane_.gatekeeper.takes_client_keys()};
+      .drop_authorization = thread_.authorizer.takes_client_keys()};
 }
 
 // ---- 6 SELECT, 7 LEASE, 8 SEND, 9 AWAIT
 
 Task<Exchange::Next> Exchange::Ask() {
   total_deadline_.Arm(
-      lane_.loop.timers(), lane_.options.request_timeout_ms, &Exchange::OnTotalDeadline, this);
-  const Tries::Request request{
-      .head = head_,
-      .body = &*body_,
-      .stream_body = stream_body_,
+      thread_.loop.timers(), thread_.options.request_timeout_ms, &Exchange::OnTotalDeadline, this);
+  const RetryLoop::Request request{
+      .message = {.head = head_, .body = &*body_, .stream_body = stream_body_, .client = Client()},
       .key = &key_,
       .id = &request_id_,
-      .client = Client(),
       .client_restricted = restricted_client_.has_value(),
       .pinned = holder_,
       .pinned_work = record_.route == Route::kResponses};
-  Tries::End end = co_await tries_.Run(request);
-  while (end == Tries::End::kFull && cancelled_ == CancelReason::kNone) {
+  RetryLoop::End end = co_await retry_loop_.Run(request);
+  while (end == RetryLoop::End::kFull && cancelled_ == CancelReason::kNone) {
     total_deadline_.Disarm();
-    const Next next = co_await WaitForRoom();
+    const Next next = co_await WaitForWorker();
     if (next == Next::kFinish) co_return next;
     total_deadline_.Arm(
-        lane_.loop.timers(), lane_.options.request_timeout_ms, &Exchange::OnTotalDeadline, this);
-    end = co_await tries_.Run(request);
+        thread_.loop.timers(), thread_.options.request_timeout_ms, &Exchange::OnTotalDeadline, this);
+    end = co_await retry_loop_.Run(request);
   }
   if (cancelled_ != CancelReason::kNone) {
-    if (cancelled_ == CancelReason::kTotalTimeout) tries_.BlameWorker();
+    if (cancelled_ == CancelReason::kTotalTimeout) retry_loop_.RecordTimeout();
     co_await ReplyCancelled();
     co_return Next::kFinish;
   }
-  tries_.SettleServerErrors();
-  if (end == Tries::End::kAnswered) co_return Next::kOn;
+  retry_loop_.SettleServerErrors();
+  if (end == RetryLoop::End::kResponded) co_return Next::kOn;
   worker_failed_ = true;
-  if (tries_.timed_out()) record_.end = ExchangeEnd::kTimeout;
-  std::string message = tries_.message();
-  co_await ReplyError(tries_.error(), std::move(message));
+  if (retry_loop_.timed_out()) record_.end = ExchangeEnd::kTimeout;
+  std::string message = retry_loop_.message();
+  co_await ReplyError(retry_loop_.error(), std::move(message));
   co_return Next::kFinish;
 }
 
-// Every worker that may be chosen has as many requests as it may. Our seat is for somebody who can use it.
-Task<Exchange::Next> Exchange::WaitForRoom() {
-  lane_.recorder.steps_back.fetch_add(1, std::memory_order_relaxed);
+// Every worker that may be chosen has as many requests as it may. Our permit is for somebody who can use it.
+Task<Exchange::Next> Exchange::WaitForWorker() {
+  thread_.telemetry.steps_back.fetch_add(1, std::memory_order_relaxed);
   WatchQueued();
-  lane_.gates.slow_uploads.MakeRoom(1);
-  const Permit::End end = co_await seat_.StepBack(lane_.options.queue_timeout_ms);
+  thread_.limits.slow_uploads.MakeRoom(1);
+  const Permit::End end = co_await permit_.Requeue(thread_.options.queue_timeout_ms);
   const Next next = co_await AfterWait(end);
   // Where more than one worker's place is free, we need not be done before the next has a look.
-  if (next == Next::kOn && lane_.router->FreePlaces(*lane_.fleet.Get()) > 1) seat_.CallNext();
+  if (next == Next::kOn && thread_.router->FreePlaces(*thread_.fleet.Get()) > 1) permit_.WakeNext();
   co_return next;
 }
 
@@ -721,50 +722,50 @@ void Exchange::OnBodySent(void* context) { static_cast<Exchange*>(context)->Watc
 
 // ---- 10 RELAY
 
-Task<void> Exchange::RelayAnswer() {
-  const ResponseHead& answer = tries_.answer();
+Task<void> Exchange::RelayResponse() {
+  const ResponseHead& response = retry_loop_.response();
   const bool old_client = head_->minor_version == 0;
-  const bool worker_keeps = answer.keep_alive && answer.framing != BodyFraming::kUntilClose;
+  const bool worker_keeps = response.keep_alive && response.framing != BodyFraming::kUntilClose;
   const bool until_close =
-      answer.framing == BodyFraming::kChunked || answer.framing == BodyFraming::kUntilClose;
+      response.framing == BodyFraming::kChunked || response.framing == BodyFraming::kUntilClose;
   const bool chunked = until_close && !old_client;
   ends_with_connection_ = until_close && old_client;
-  if (lane_.draining || !RequestFullyRead() || ends_with_connection_) connection_.keep = false;
+  if (thread_.draining || !RequestFullyRead() || ends_with_connection_) connection_.keep = false;
   if (!RequestFullyRead()) connection_.linger = true;
 
   // The head of an earlier attempt, where that one's response is the best there is.
-  if (record_.answered_ns < record_.sent_ns) record_.answered_ns = lane_.clock.NowNanos();
-  record_.status = answer.status;
-  record_.stream = answer.event_stream;
-  const bool stored = record_.route == Route::kResponses && answer.status / 100 == 2 &&
-                      record_.worker != nullptr && lane_.fleet.Get()->members().size() > 1;
-  if (answer.event_stream) {
+  if (record_.responded_ns < record_.sent_ns) record_.responded_ns = thread_.clock.NowNanos();
+  record_.status = response.status;
+  record_.stream = response.event_stream;
+  const bool stored = record_.route == Route::kResponses && response.status / 100 == 2 &&
+                      record_.worker != nullptr && thread_.fleet.Get()->members().size() > 1;
+  if (response.event_stream) {
     total_deadline_.Arm(
-        lane_.loop.timers(), lane_.options.stream_total_timeout_ms, &Exchange::OnTotalDeadline, this);
+        thread_.loop.timers(), thread_.options.stream_total_timeout_ms, &Exchange::OnTotalDeadline, this);
   }
   const BodyFraming framing = chunked                 ? BodyFraming::kChunked
                               : ends_with_connection_ ? BodyFraming::kUntilClose
-                                                      : answer.framing;
-  const std::string client_head = HeadForClient(answer, framing);
-  BodyReader reader(answer.framing, answer.content_length, MessageKind::kResponse);
-  tries_.in().Consume(answer.size);
-  tries_.ForgetAnswerHead();
+                                                      : response.framing;
+  const std::string client_head = HeadForClient(response, framing);
+  BodyReader reader(response.framing, response.content_length, MessageKind::kResponse);
+  retry_loop_.in().Consume(response.size);
+  retry_loop_.ForgetResponseHead();
   // A worker that answers early may still be taking the body, which then has to stay.
-  if (tries_.sent()) ForgetRequest();
+  if (retry_loop_.sent()) ForgetRequest();
 
   client_has_bytes_ = true;
   Relay relay(
-      lane_.loop, tries_.worker(), connection_.socket,
-      {.idle_ms = lane_.options.stream_idle_timeout_ms,
-       .client_write_ms = lane_.options.client_write_timeout_ms},
+      thread_.loop, retry_loop_.worker(), connection_.socket,
+      {.idle_ms = thread_.options.stream_idle_timeout_ms,
+       .client_write_ms = thread_.options.client_write_timeout_ms},
       {.worker_idle = &Exchange::OnWorkerIdle,
        .client_stalled = &Exchange::OnClientStalled,
        .first_byte = &Exchange::OnFirstBodyByte,
        .context = this,
-       .beginning = stored ? &Exchange::OnResponseBeginning : nullptr});
+       .beginning = stored ? &Exchange::OnResponsePrefix : nullptr});
   relay_ = chunked && record_.stream ? &relay : nullptr;
   relaying_ = true;
-  const Relay::End end = co_await relay.Run(client_head, tries_.in(), reader, chunked);
+  const Relay::End end = co_await relay.Run(client_head, retry_loop_.in(), reader, chunked);
   relaying_ = false;
   deadline_.Disarm();
 
@@ -781,8 +782,8 @@ Task<void> Exchange::RelayAnswer() {
   const bool worker_error = record_.stream && summary.server_error;
   switch (end) {
     case Relay::End::kDone:
-      tries_.AnswerEnded(worker_error ? ResponseEnd::kServerError : ResponseEnd::kWhole);
-      lease_reusable_ = worker_keeps && tries_.sent() && tries_.in().empty();
+      retry_loop_.ResponseEnded(worker_error ? ResponseEnd::kServerError : ResponseEnd::kWhole);
+      lease_reusable_ = worker_keeps && retry_loop_.sent() && retry_loop_.in().empty();
       if (worker_error) {
         worker_failed_ = true;
         record_.end = ExchangeEnd::kWorkerError;
@@ -792,22 +793,22 @@ Task<void> Exchange::RelayAnswer() {
       }
       break;
     case Relay::End::kClientGone:
-      if (worker_error) tries_.AnswerEnded(ResponseEnd::kServerError);
+      if (worker_error) retry_loop_.ResponseEnded(ResponseEnd::kServerError);
       Cancel(CancelReason::kClientGone);
       break;
     case Relay::End::kWorkerGone:
     case Relay::End::kBadFraming:
       worker_failed_ = true;
-      tries_.AnswerEnded(ResponseEnd::kBrokeOff);
+      retry_loop_.ResponseEnded(ResponseEnd::kBrokeOff);
       record_.end = ExchangeEnd::kWorkerGone;
       record_.error = end == Relay::End::kWorkerGone ? "worker_closed" : "worker_bad_framing";
       CutClient();
       break;
     case Relay::End::kClosed:
       if (cancelled_ == CancelReason::kIdleTimeout || cancelled_ == CancelReason::kWorkerDead) {
-        tries_.AnswerEnded(ResponseEnd::kBrokeOff);
+        retry_loop_.ResponseEnded(ResponseEnd::kBrokeOff);
       } else if (worker_error) {
-        tries_.AnswerEnded(ResponseEnd::kServerError);
+        retry_loop_.ResponseEnded(ResponseEnd::kServerError);
       }
       CutClient();
       break;
@@ -815,26 +816,26 @@ Task<void> Exchange::RelayAnswer() {
   relay_ = nullptr;
 }
 
-std::string Exchange::HeadForClient(const ResponseHead& answer, BodyFraming framing) {
+std::string Exchange::HeadForClient(const ResponseHead& response, BodyFraming framing) {
   std::span<const HeaderField> extra = cors_fields_;
   std::vector<HeaderField> with_why;
   std::optional<DecisionHeaders> why;
-  if (lane_.options.decision_headers) {
-    why.emplace(record_, lane_.router->policy().name());
+  if (thread_.options.decision_headers) {
+    why.emplace(record_, thread_.router->policy().name());
     with_why = cors_fields_;
     with_why.insert(with_why.end(), why->fields().begin(), why->fields().end());
     extra = with_why;
   }
   std::string head;
   WriteClientHead(
-      answer,
+      response,
       {.request_id = request_id_.id,
        .framing = framing,
-       .content_length = answer.content_length,
+       .content_length = response.content_length,
        .close = !connection_.keep,
        .keep_alive_10 = head_->minor_version == 0 && connection_.keep,
        .own_cors = !origin_.empty() || !cors_fields_.empty(),
-       .websocket = answer.status == 101,
+       .websocket = response.status == 101,
        .extra = extra},
       &head);
   return head;
@@ -842,23 +843,23 @@ std::string Exchange::HeadForClient(const ResponseHead& answer, BodyFraming fram
 
 // Nothing is sent again once a response is being relayed, and a stream may last for minutes.
 void Exchange::ForgetRequest() {
-  tries_.ForgetRequest();
+  retry_loop_.ForgetRequest();
   head_ = nullptr;
   key_ = {};
   body_->Release();
   if (connection_.in.empty()) connection_.in.Release();
-  lane_.request_parsers.Give(std::move(head_parser_));
+  thread_.request_parsers.Release(std::move(head_parser_));
 }
 
 // The worker has switched protocols, as it was asked to. What the client sent behind its request is part of the new one.
 Task<void> Exchange::RelayWebSocket() {
   connection_.keep = false;
-  record_.status = tries_.answer().status;
+  record_.status = retry_loop_.response().status;
   total_deadline_.Arm(
-      lane_.loop.timers(), lane_.options.stream_total_timeout_ms, &Exchange::OnTotalDeadline, this);
-  const std::string client_head = HeadForClient(tries_.answer(), BodyFraming::kNone);
-  tries_.in().Consume(tries_.answer().size);
-  tries_.ForgetAnswerHead();
+      thread_.loop.timers(), thread_.options.stream_total_timeout_ms, &Exchange::OnTotalDeadline, this);
+  const std::string client_head = HeadForClient(retry_loop_.response(), BodyFraming::kNone);
+  retry_loop_.in().Consume(retry_loop_.response().size);
+  retry_loop_.ForgetResponseHead();
   connection_.socket.WatchReadable(nullptr, nullptr);
   ForgetRequest();
   connection_.in.Append(ahead_);
@@ -866,16 +867,16 @@ Task<void> Exchange::RelayWebSocket() {
 
   client_has_bytes_ = true;
   Tunnel tunnel(
-      lane_.loop, connection_.socket, tries_.worker(),
-      {.idle_ms = lane_.options.stream_idle_timeout_ms,
-       .client_write_ms = lane_.options.client_write_timeout_ms,
-       .worker_write_ms = lane_.options.upstream_write_timeout_ms},
+      thread_.loop, connection_.socket, retry_loop_.worker(),
+      {.idle_ms = thread_.options.stream_idle_timeout_ms,
+       .client_write_ms = thread_.options.client_write_timeout_ms,
+       .worker_write_ms = thread_.options.upstream_write_timeout_ms},
       {.idle = &Exchange::OnWorkerIdle,
        .client_stalled = &Exchange::OnClientStalled,
        .worker_stalled = &Exchange::OnWorkerStalled,
        .context = this});
   relaying_ = true;
-  const Tunnel::End end = co_await tunnel.Run(client_head, connection_.in, tries_.in());
+  const Tunnel::End end = co_await tunnel.Run(client_head, connection_.in, retry_loop_.in());
   relaying_ = false;
   deadline_.Disarm();
 
@@ -891,14 +892,14 @@ Task<void> Exchange::RelayWebSocket() {
     record_.error = "worker_closed";
   }
   // A worker that breaks off may have been made to by what the client sent, so the breaker hears of good ends only.
-  if (end == Tunnel::End::kDone) tries_.AnswerEnded(ResponseEnd::kWhole);
+  if (end == Tunnel::End::kDone) retry_loop_.ResponseEnded(ResponseEnd::kWhole);
 }
 
 // The client must not mistake a broken answer for a whole one: the framing is left open, and where the end of the
 // connection is the framing, the connection is reset.
 void Exchange::CutClient() {
   connection_.keep = false;
-  if (lane_.options.sse_error_event && relay_ != nullptr && relay_->at_event_edge()) TellOfCut();
+  if (thread_.options.sse_error_event && relay_ != nullptr && relay_->at_event_edge()) SendCutEvent();
   if (ends_with_connection_) {
     connection_.socket.Abort();
   } else {
@@ -908,7 +909,7 @@ void Exchange::CutClient() {
 
 // One more event behind those that the worker sent. Neither [DONE] nor a last chunk follows, so whoever does not know
 // such events still sees that the stream broke off. What the socket does not take at once is not worth a wait.
-void Exchange::TellOfCut() {
+void Exchange::SendCutEvent() {
   const std::string_view code = !record_.error.empty() ? record_.error : CutBy(cancelled_);
   if (code.empty()) return;
   const std::string event =
@@ -922,8 +923,8 @@ void Exchange::TellOfCut() {
 
 void Exchange::OnFirstBodyByte(void* context) {
   auto* exchange = static_cast<Exchange*>(context);
-  exchange->record_.first_body_ns = exchange->lane_.clock.NowNanos();
-  if (exchange->record_.stream) exchange->tries_.ticket().FirstToken();
+  exchange->record_.first_body_ns = exchange->thread_.clock.NowNanos();
+  if (exchange->record_.stream) exchange->retry_loop_.ticket().FirstToken();
 }
 
 void Exchange::OnWorkerIdle(void* context) {
@@ -944,11 +945,11 @@ void Exchange::OnTotalDeadline(void* context) {
 
 void Exchange::WorkerDied() {
   if (!client_has_bytes_) {
-    tries_.WorkerDied();
-  } else if (relaying_ && lane_.options.dead_worker_grace_ms == 0) {
+    retry_loop_.WorkerDied();
+  } else if (relaying_ && thread_.options.dead_worker_grace_ms == 0) {
     Cancel(CancelReason::kWorkerDead);
   } else if (relaying_) {
-    ArmDeadline(lane_.options.dead_worker_grace_ms, &Exchange::OnDeadWorkerGrace);
+    ArmDeadline(thread_.options.dead_worker_grace_ms, &Exchange::OnDeadWorkerGrace);
   }
 }
 
@@ -962,7 +963,7 @@ void Exchange::Finish() {
   deadline_.Disarm();
   total_deadline_.Disarm();
   connection_.socket.WatchReadable(nullptr, nullptr);
-  record_.end_ns = lane_.clock.NowNanos();
+  record_.end_ns = thread_.clock.NowNanos();
 
   switch (cancelled_) {
     case CancelReason::kNone:
@@ -991,7 +992,7 @@ void Exchange::Finish() {
       record_.end = ExchangeEnd::kDrain;
       break;
   }
-  if (!tries_.ticket().finished()) {
+  if (!retry_loop_.ticket().finished()) {
     Outcome outcome{.status = record_.worker != nullptr && client_has_bytes_ ? record_.status : 0};
     outcome.end = record_.end == ExchangeEnd::kClientGone || record_.end == ExchangeEnd::kSlowClient
                       ? Outcome::End::kClientGone
@@ -1004,11 +1005,11 @@ void Exchange::Finish() {
     outcome.prompt_tokens = record_.prompt_tokens;
     outcome.cached_tokens = record_.cached_tokens;
     outcome.output_tokens = record_.completion_tokens;
-    tries_.ticket().Finish(outcome);
+    retry_loop_.ticket().Finish(outcome);
   }
-  tries_.GiveBack(lease_reusable_);
-  seat_.Return();
-  if (restricted_client_.has_value()) lane_.gates.quarantine.Leave(*restricted_client_);
+  retry_loop_.ReleaseConnection(lease_reusable_);
+  permit_.Release();
+  if (restricted_client_.has_value()) thread_.limits.quarantine.Leave(*restricted_client_);
 
   if (body_.has_value()) {
     record_.bytes_in = body_->bytes() + tunnelled_in_;
@@ -1017,14 +1018,14 @@ void Exchange::Finish() {
     connection_.in.Append(ahead_);
   }
   if (!connection_.socket.is_open()) connection_.keep = false;
-  if (proxied_) lane_.recorder.in_flight.fetch_sub(1, std::memory_order_relaxed);
+  if (proxied_) thread_.telemetry.in_flight.fetch_sub(1, std::memory_order_relaxed);
   // A connection that ended before it said anything was no exchange.
   if (record_.head_ns != 0 || record_.status != 0 || !record_.bad_request_rule.empty()) {
     if (record_.wall_us == 0) record_.wall_us = UnixUs();  // the head was refused
     record_.client = connection_.peer.address;
     record_.request_id = std::move(request_id_.id);
-    lane_.recorder.Record(record_);
-    lane_.FlushLogSoon();
+    thread_.telemetry.Record(record_);
+    thread_.FlushLogSoon();
   }
 }
 
@@ -1033,10 +1034,10 @@ void Exchange::Finish() {
 void Exchange::Cancel(CancelReason reason) {
   if (cancelled_ != CancelReason::kNone) return;
   cancelled_ = reason;
-  if (errand_ != nullptr) errand_->Cancel();
-  if (verdict_ != nullptr) KeyJudge::Waiter::Cancel(verdict_);
-  seat_.Leave();
-  tries_.Cancel();
+  if (scope_ != nullptr) scope_->Cancel();
+  if (validation_ != nullptr) KeyValidator::Waiter::Cancel(validation_);
+  permit_.Leave();
+  retry_loop_.Cancel();
   const bool client_is_lost = reason == CancelReason::kClientGone || reason == CancelReason::kSlowClient;
   const bool reading_head = head_ == nullptr && !client_has_bytes_;
   if (client_is_lost && client_has_bytes_) {
@@ -1049,7 +1050,7 @@ void Exchange::Cancel(CancelReason reason) {
   if (body_.has_value() && !body_->complete()) body_->Stop();
 }
 
-bool Exchange::OnLongErrand() const { return errand_ != nullptr && errand_->is_long(); }
+bool Exchange::IsLongRunning() const { return scope_ != nullptr && scope_->is_long(); }
 
 void Exchange::WatchClient() { connection_.socket.WatchReadable(&Exchange::OnClientReadable, this); }
 
@@ -1074,7 +1075,7 @@ void Exchange::OnClientReadable(void* context) {
 }
 
 void Exchange::ArmDeadline(int64_t ms, Timer::Callback callback) {
-  deadline_.Arm(lane_.loop.timers(), ms, callback, this);
+  deadline_.Arm(thread_.loop.timers(), ms, callback, this);
 }
 
 Task<void> Exchange::ReplyCancelled() {
@@ -1113,8 +1114,8 @@ Task<void> Exchange::ReplyError(
 Task<void> Exchange::Reply(
     int status, std::string_view body, std::string_view content_type, std::span<const HeaderField> extra) {
   if (request_id_.id.empty())
-    request_id_ = ChooseRequestId({}, {}, RouteOf(Route::kOther).id_prefix, lane_.ids);
-  if (lane_.draining || (head_ != nullptr && head_->minor_version == 0)) connection_.keep = false;
+    request_id_ = ChooseRequestId({}, {}, RouteOf(Route::kOther).id_prefix, thread_.ids);
+  if (thread_.draining || (head_ != nullptr && head_->minor_version == 0)) connection_.keep = false;
   if (!RequestFullyRead()) {
     connection_.keep = false;
     connection_.linger = true;
@@ -1143,7 +1144,7 @@ Task<bool> Exchange::WriteToClient(std::string_view bytes) {
     const iovec piece = Piece(bytes);
     const IoResult write = socket.TryWrite({&piece, 1});
     if (write.would_block()) {
-      ArmDeadline(lane_.options.client_write_timeout_ms, &Exchange::OnClientStalled);
+      ArmDeadline(thread_.options.client_write_timeout_ms, &Exchange::OnClientStalled);
       const bool writable = co_await socket.Writable();
       deadline_.Disarm();
       if (!writable) co_return false;

@@ -2,11 +2,11 @@
 // of contents; its numbered steps are those of docs/explanation/life_of_a_request.md.
 //
 //   1 HEAD  2 GATE  3 BODY  4 FIELDS  5 SEAT  6 SELECT  7 LEASE  8 SEND  9 AWAIT  10 RELAY  11 FINISH
-//                                             `--------- proxy/exchange/tries.h ---------´
+//                                             `--------- proxy/exchange/retry_loop.h ---------´
 //
 // Whatever happens, it gets to FINISH: load is returned by the Ticket, the connection to the worker by its Lease, and
 // one record is written. Something that ends it early (the client leaves, a deadline passes, the server stops) calls
-// Cancel(), which closes what the exchange is waiting for; the coroutine wakes, sees why, and unwinds. One lane.
+// Cancel(), which closes what the exchange is waiting for; the coroutine wakes, sees why, and unwinds. One thread.
 #pragma once
 
 #include <memory>
@@ -23,7 +23,7 @@
 #include "proxy/api/error_response.h"
 #include "proxy/api/request_id.h"
 #include "proxy/exchange/request_body.h"
-#include "proxy/exchange/tries.h"
+#include "proxy/exchange/retry_loop.h"
 #include "proxy/exchange/upstream_parts.h"
 #include "proxy/security/key_validator.h"
 #include "proxy/telemetry/request_info.h"
@@ -36,7 +36,7 @@ class Connection;
 struct AdminReply;
 class CancelScope;
 class Relay;
-struct Lane;
+struct IoThread;
 
 enum class CancelReason : uint8_t {
   kNone,
@@ -57,17 +57,17 @@ class Exchange {
   ~Exchange();
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
-  static void* operator new(size_t size) { return FramePool::Take(size); }
-  static void operator delete(void* exchange, size_t size) noexcept { FramePool::Give(exchange, size); }
+  static void* operator new(size_t size) { return FramePool::Acquire(size); }
+  static void operator delete(void* exchange, size_t size) noexcept { FramePool::Release(exchange, size); }
 
   // Afterwards connection.keep says whether another request may follow.
   Task<void> Run();
 
-  // The first reason counts. Any time on the lane's thread.
+  // The first reason counts. Any time on the thread's thread.
   void Cancel(CancelReason reason);
 
   // Something of our own that may take minutes, which a server that stops does not wait for.
-  bool OnLongErrand() const;
+  bool IsLongRunning() const;
   bool IsAt(const Worker& worker) const { return record_.worker.get() == &worker; }
   // The worker that it is at was found dead: a response that has begun gets a grace, any other attempt ends now.
   void WorkerDied();
@@ -77,41 +77,41 @@ class Exchange {
   enum class Next : uint8_t { kOn, kFinish };
 
   Task<Next> ReadHead();
-  Task<Next> PassGate();
-  Task<bool> RefuseCircle();
-  Task<bool> PassDoor();
-  Task<std::optional<HttpError>> AskJudge(KeyJudge& judge);
-  Task<bool> RefuseCrowd();
+  Task<Next> ValidateRequest();
+  Task<bool> RejectRoutingLoop();
+  Task<bool> Authorize();
+  Task<std::optional<HttpError>> ValidateKey(KeyValidator& validator);
+  Task<bool> RejectOverload();
   bool CountsInRateLimit() const;
-  Task<void> Refuse(HttpError error, int64_t retry_after_ns = 0);
+  Task<void> Reject(HttpError error, int64_t retry_after_ns = 0);
   uint64_t MostOwnBytes() const;
-  Task<void> AnswerHere();
-  Task<AdminReply> SendToAll(CancelScope& errand);
+  Task<void> RespondLocally();
+  Task<AdminReply> FanOutToAll(CancelScope& scope);
   Task<Next> ReadBody();
   void MakeKey();
   Task<Next> CheckQuarantine();
   bool MayNameResponse() const;
   Task<Next> FindResponse();
-  static bool OnResponseBeginning(void* context, std::string_view data);
+  static bool OnResponsePrefix(void* context, std::string_view data);
   ClientSide Client() const;
   bool IsRecorded() const;
   bool NeedsBody() const;
   void KeepPrompt(const RequestView& request);
-  Task<Next> TakeSeat();
-  Task<Next> WaitForRoom();
+  Task<Next> Admit();
+  Task<Next> WaitForWorker();
   Task<Next> AfterWait(Permit::End end);
   void WatchQueued();
   static void OnClientEnded(void* context);
-  static bool MayHaveRoom(Lane& lane);
+  static bool MayHaveCapacity(IoThread& thread);
   Task<Next> FindTokens();
   void FindTokensLater();
   Task<Next> Ask();  // SELECT, LEASE, SEND, AWAIT
-  Task<void> RelayAnswer();
+  Task<void> RelayResponse();
   Task<void> RelayWebSocket();
-  std::string HeadForClient(const ResponseHead& answer, BodyFraming framing);
+  std::string HeadForClient(const ResponseHead& response, BodyFraming framing);
   void ForgetRequest();
   void CutClient();
-  void TellOfCut();
+  void SendCutEvent();
   void Finish();
 
   // Answers made here.
@@ -142,7 +142,7 @@ class Exchange {
   static void OnDeadWorkerGrace(void* context);
 
   Connection& connection_;
-  Lane& lane_;
+  IoThread& thread_;
   std::unique_ptr<RequestHeadParser> head_parser_;
   std::string path_;  // the request's, where dot segments had to be resolved
   const RequestHead* head_ =
@@ -156,11 +156,11 @@ class Exchange {
   bool client_too_slow_ = false;
   bool proxied_ = false;  // counted in in_flight
 
-  Permit seat_;  // from SEAT to FINISH
+  Permit permit_;  // from SEAT to FINISH
   RoutingKey key_;
 
-  std::shared_ptr<KeyJudge::Waiter> verdict_;  // that is being waited for
-  CancelScope* errand_ = nullptr;              // what a request of our own is waiting for
+  std::shared_ptr<KeyValidator::Waiter> validation_;  // that is being waited for
+  CancelScope* scope_ = nullptr;                      // what a request of our own is waiting for
 
   RequestBody::End body_end_ = RequestBody::End::kOk;
   bool lease_reusable_ = false;
@@ -177,8 +177,8 @@ class Exchange {
   CancelReason cancelled_ = CancelReason::kNone;
   Timer deadline_;        // of the step
   Timer total_deadline_;  // of the answer
-  ExchangeRecord record_;
-  Tries tries_;
+  RequestInfo record_;
+  RetryLoop retry_loop_;
 };
 
 }  // namespace vllm_router

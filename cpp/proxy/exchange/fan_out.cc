@@ -21,8 +21,8 @@ namespace {
 
 bool Did(const FanOutResponse& response) { return response.status >= 200 && response.status < 300; }
 
-std::string HeadFor(const Lane& lane, const WorkerUrl& url, const FanOutRequest& request) {
-  UpstreamHeadParts parts = PartsFor(lane, url, request.client);
+std::string HeadFor(const IoThread& thread, const WorkerUrl& url, const FanOutRequest& request) {
+  UpstreamHeadParts parts = PartsFor(thread, url, request.client);
   if (request.head.framing != BodyFraming::kNone) parts.framing = BodyFraming::kLength;
   parts.content_length = request.body.size();
   std::string head;
@@ -31,11 +31,11 @@ std::string HeadFor(const Lane& lane, const WorkerUrl& url, const FanOutRequest&
 }
 
 Task<void> Ask(
-    Lane& lane, CancelScope& errand, const FanOutRequest& request, const WorkerUrl& url,
+    IoThread& thread, CancelScope& scope, const FanOutRequest& request, const WorkerUrl& url,
     FanOutResponse& response) {
   response.worker = url.base;
-  StatusOr<HttpResponse> fetched = co_await lane.http.Send(
-      &errand, url, HeadFor(lane, url, request), request.body, lane.options.request_timeout_ms);
+  StatusOr<HttpResponse> fetched = co_await thread.http.Send(
+      &scope, url, HeadFor(thread, url, request), request.body, thread.options.request_timeout_ms);
   if (!fetched.ok()) {
     response.error = std::string(fetched.status().message());
     co_return;
@@ -138,8 +138,8 @@ void LogMissed(const FanOutRequest& request, const std::vector<FanOutResponse>& 
 
 }  // namespace
 
-Task<AdminReply> FanOut(Lane& lane, CancelScope& errand, const FanOutRequest& request) {
-  const std::shared_ptr<const FleetView> fleet = lane.router->fleet();
+Task<AdminReply> FanOut(IoThread& thread, CancelScope& scope, const FanOutRequest& request) {
+  const std::shared_ptr<const FleetView> fleet = thread.router->fleet();
   const std::vector<uint32_t> hosts = HostsOf(*fleet);
   if (hosts.empty()) {
     const ErrorRow& row = ErrorOf(HttpError::kNoWorkers);
@@ -150,7 +150,7 @@ Task<AdminReply> FanOut(Lane& lane, CancelScope& errand, const FanOutRequest& re
   }
   std::vector<FanOutResponse> responses(hosts.size());
   co_await ForEach(hosts.size(), kMaxFanOutAtOnce, [&](size_t i) {
-    return Ask(lane, errand, request, fleet->worker(hosts[i]).url, responses[i]);
+    return Ask(thread, scope, request, fleet->worker(hosts[i]).url, responses[i]);
   });
 
   if (FanOutPaths::EmptiesCache(request.head.path)) {
@@ -159,10 +159,10 @@ Task<AdminReply> FanOut(Lane& lane, CancelScope& errand, const FanOutRequest& re
       if (Did(response)) emptied.insert(response.worker);
     }
     for (const FleetView::Member& member : fleet->members()) {
-      if (emptied.contains(member.worker->url.base)) lane.router->ForgetCache(member.worker->id);
+      if (emptied.contains(member.worker->url.base)) thread.router->ForgetCache(member.worker->id);
     }
   }
-  if (!errand.cancelled()) LogMissed(request, responses);
+  if (!scope.cancelled()) LogMissed(request, responses);
   co_return MergeFanOut(responses);
 }
 

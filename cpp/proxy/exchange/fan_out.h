@@ -15,7 +15,7 @@
 // it looks for. All workers are asked, the unhealthy and the draining too, ranks of one host once: who missed a flush serves
 // stale entries when it is back. Nothing is sent twice. A client that leaves ends what has not been answered yet.
 //
-// Memory: the body once, and up to 64 KiB of each response. One lane.
+// Memory: the body once, and up to 64 KiB of each response. One thread.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@
 namespace vllm_router {
 
 class CancelScope;
-struct Lane;
+struct IoThread;
 
 struct FanOutRequest {
   const RequestHead& head;
@@ -39,7 +39,7 @@ struct FanOutRequest {
   ClientSide client;
 };
 
-Task<AdminReply> FanOut(Lane& lane, CancelScope& errand, const FanOutRequest& request);
+Task<AdminReply> FanOut(IoThread& thread, CancelScope& scope, const FanOutRequest& request);
 
 // What one worker said; `status` 0: nothing, and `error` says why.
 struct FanOutResponse {

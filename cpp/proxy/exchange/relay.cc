@@ -5,7 +5,7 @@
 #include <charconv>
 
 #include "base/limits.h"
-#include "http/unframe.h"
+#include "http/dechunk.h"
 
 namespace vllm_router {
 namespace {
@@ -53,7 +53,7 @@ Task<Relay::End> Relay::Run(std::string_view head, Buffer& in, BodyReader& reade
   bool worker_closed = false;
   for (;;) {
     co_await loop_.TurnEnd();
-    const Unframed part = Unframe(reader, {in.data(), in.size()});
+    const Dechunked part = Dechunk(reader, {in.data(), in.size()});
     const bool ended = !part.bad && (reader.ended() || (worker_closed && reader.EndOfConnection()));
 
     if (bytes_ == 0 && !part.data.empty()) hooks_.first_byte(hooks_.context);

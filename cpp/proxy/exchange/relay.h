@@ -1,6 +1,6 @@
 // Relay: one answer's body from a worker's socket to a client's, as it comes.
 //
-//   worker --read--> [4..64 KiB] --unframe in place--> one piece --frame--> client
+//   worker --read--> [4..64 KiB] --dechunk in place--> one piece --frame--> client
 //
 // Each read is written at once, in one call, with our own framing around it; nothing is held back, and nothing more is
 // read while the client has not taken what was. So memory is one buffer, and a slow client slows its worker down.

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/limits.h"
-#include "http/unframe.h"
+#include "http/dechunk.h"
 #include "proxy/exchange/connection.h"
 
 namespace vllm_router {
@@ -21,16 +21,16 @@ RequestBody::RequestBody(
       framing_(framing),
       content_length_(content_length),
       head_bytes_(head_bytes),
-      memory_(connection.lane.gates.body_memory, connection.lane),
-      pace_(connection.lane.options.client_min_body_rate, connection.lane.options.body_rate_window_ms),
-      held_(connection.lane.buffers),
-      raw_(connection.lane.buffers) {
+      memory_(connection.thread.limits.body_memory, connection.thread),
+      pace_(connection.thread.options.client_min_body_rate, connection.thread.options.body_rate_window_ms),
+      held_(connection.thread.buffers),
+      raw_(connection.thread.buffers) {
   Buffer& in = connection.in;
   const size_t behind = in.size() - head_bytes;
   if (framing == BodyFraming::kLength) {
     in_place_ = std::min<uint64_t>(behind, content_length);
     bytes_ = in_place_;
-    Unframe(reader_, {in.data() + head_bytes, in_place_});
+    Dechunk(reader_, {in.data() + head_bytes, in_place_});
   } else if (framing == BodyFraming::kChunked) {
     in_place_ = behind;  // all of it, for now; Release() puts back what turns out to be the next request's
     raw_.Append(in.view().substr(head_bytes));
@@ -48,10 +48,10 @@ Task<RequestBody::End> RequestBody::TakeMemory(uint64_t bytes, uint64_t need) {
   if (entry != BodyBudget::Entry::kWaiting) {
     co_return entry == BodyBudget::Entry::kHeld ? End::kOk : End::kNoMemory;
   }
-  Lane& lane = connection_.lane;
-  lane.gates.slow_bodies.MakeRoom(0);
+  IoThread& thread = connection_.thread;
+  thread.limits.slow_bodies.MakeRoom(0);
   connection_.socket.WatchEnd(&RequestBody::OnClientEnded, this);
-  const BodyClaim::End end = co_await memory_.Wait(lane.options.queue_timeout_ms);
+  const BodyClaim::End end = co_await memory_.Wait(thread.options.queue_timeout_ms);
   connection_.socket.WatchEnd(nullptr, nullptr);
   if (stopped_) co_return End::kStopped;
   if (client_ended_) co_return End::kClientGone;
@@ -78,7 +78,7 @@ Task<RequestBody::End> RequestBody::ReadMore(Buffer& into, size_t most) {
       unshared_ += static_cast<size_t>(read.bytes);
       if (unshared_ < kFairnessBytes) co_return End::kOk;
       unshared_ = 0;
-      co_await connection_.lane.loop.Yield();
+      co_await connection_.thread.loop.Yield();
       co_return stopped_ ? End::kStopped : End::kOk;
     }
     if (!read.would_block()) co_return End::kClientGone;
@@ -90,9 +90,9 @@ Task<RequestBody::End> RequestBody::ReadMore(Buffer& into, size_t most) {
 
 // Until there is something to read, or it has been too long.
 Task<RequestBody::End> RequestBody::WaitForClient() {
-  Lane& lane = connection_.lane;
-  const int64_t patience_ns = lane.options.client_body_timeout_ms * kNanosPerMs;
-  const int64_t began_ns = lane.clock.NowNanos();
+  IoThread& thread = connection_.thread;
+  const int64_t patience_ns = thread.options.client_body_timeout_ms * kNanosPerMs;
+  const int64_t began_ns = thread.clock.NowNanos();
   int64_t waited_ns = 0;
   SlowUploads* slow_ones = nullptr;  // where it is entered
   std::shared_ptr<SlowUploads::Upload> slow;
@@ -100,12 +100,12 @@ Task<RequestBody::End> RequestBody::WaitForClient() {
   End end = End::kOk;
   do {
     if (slow == nullptr && (slow_ones = WhereSlow()) != nullptr) {
-      slow = slow_ones->Add(lane.loop, &RequestBody::OnCut, this);
+      slow = slow_ones->Add(thread.loop, &RequestBody::OnCut, this);
     }
     ArmTimer(patience_ns - waited_ns);
     readable = co_await connection_.socket.Readable();
     timer_.Disarm();
-    const int64_t now_ns = lane.clock.NowNanos() - began_ns;
+    const int64_t now_ns = thread.clock.NowNanos() - began_ns;
     pace_.Waited(now_ns - waited_ns);
     waited_ns = now_ns;
     if (stopped_) {
@@ -125,19 +125,19 @@ Task<RequestBody::End> RequestBody::WaitForClient() {
 // nothing.
 SlowUploads* RequestBody::WhereSlow() const {
   if (pace_.rate() != BodyPace::Rate::kSlow) return nullptr;
-  Gates& gates = connection_.lane.gates;
-  if (handing_out_) return &gates.slow_uploads;
-  return memory_.held() != 0 ? &gates.slow_bodies : nullptr;
+  ServerLimits& limits = connection_.thread.limits;
+  if (handing_out_) return &limits.slow_uploads;
+  return memory_.held() != 0 ? &limits.slow_bodies : nullptr;
 }
 
 // For whichever comes first of what may be wrong with a client that is silent. `left_ns` counts if there is such a limit.
 void RequestBody::ArmTimer(int64_t left_ns) {
   int64_t ms = pace_.ms_to_next_step();
-  if (connection_.lane.options.client_body_timeout_ms != 0) {
+  if (connection_.thread.options.client_body_timeout_ms != 0) {
     const int64_t left_ms = std::max<int64_t>(1, (left_ns + kNanosPerMs - 1) / kNanosPerMs);
     ms = ms == 0 ? left_ms : std::min(ms, left_ms);
   }
-  timer_.Arm(connection_.lane.loop.timers(), ms, &RequestBody::OnTimer, this);
+  timer_.Arm(connection_.thread.loop.timers(), ms, &RequestBody::OnTimer, this);
 }
 
 // Where the rest of a body of known length goes. The head is in use until the answer comes, so connection.in may be
@@ -159,7 +159,7 @@ Buffer& RequestBody::LengthBuffer() {
 // `read` bytes have come to the end of LengthBuffer(). (Asking it again would be wrong: its room is smaller now.)
 void RequestBody::TakeLength(size_t read) {
   Buffer& into = held_.capacity() != 0 ? held_ : connection_.in;
-  Unframe(reader_, {into.data() + into.size() - read, read});
+  Dechunk(reader_, {into.data() + into.size() - read, read});
   bytes_ += read;
   if (&into == &connection_.in) in_place_ += read;
 }
@@ -212,12 +212,12 @@ Task<RequestBody::End> RequestBody::Fill(uint64_t limit) {
   }
   while (!complete()) {
     if (!raw_.empty()) {
-      const Unframed part = Unframe(reader_, {raw_.data(), raw_.size()});
+      const Dechunked part = Dechunk(reader_, {raw_.data(), raw_.size()});
       if (part.bad) co_return End::kBadChunk;
       held_.Append(part.data);
       bytes_ += part.data.size();
       raw_.Consume(part.used);
-      if (bytes_ > connection_.lane.options.max_payload_size) co_return End::kTooLarge;
+      if (bytes_ > connection_.thread.options.max_payload_size) co_return End::kTooLarge;
       if (complete() || bytes_ > limit) {
         memory_.Complete(bytes_);
         co_return End::kOk;
@@ -264,13 +264,13 @@ Task<RequestBody::End> RequestBody::Next() {
       if (end != End::kOk) co_return end;
       brimful_ = raw_.room().empty();
     }
-    const Unframed part = Unframe(reader_, {raw_.data(), raw_.size()});
+    const Dechunked part = Dechunk(reader_, {raw_.data(), raw_.size()});
     if (part.bad) co_return End::kBadChunk;
     piece_ = part.data;
     bytes_ += piece_.size();
     handed_out_ = bytes_;
     raw_.Consume(part.used);  // the bytes stay where they are until the next read
-    if (bytes_ > connection_.lane.options.max_payload_size) co_return End::kTooLarge;
+    if (bytes_ > connection_.thread.options.max_payload_size) co_return End::kTooLarge;
   }
   co_return End::kOk;
 }
@@ -304,8 +304,8 @@ void RequestBody::Release() {
   memory_.Return();
   piece_ = {};
   if (cut_) {
-    Gates& gates = connection_.lane.gates;
-    (handing_out_ ? gates.slow_uploads : gates.slow_bodies).CutEnded();
+    ServerLimits& limits = connection_.thread.limits;
+    (handing_out_ ? limits.slow_uploads : limits.slow_bodies).CutEnded();
   }
 }
 

@@ -12,32 +12,33 @@
 namespace vllm_router {
 
 Task<std::optional<WorkerId>> SearchResponse(
-    Lane& lane, CancelScope& errand, const RequestHead& head, std::string_view id, const ClientSide& client) {
+    IoThread& thread, CancelScope& scope, const RequestHead& head, std::string_view id,
+    const ClientSide& client) {
   const std::string target = Concat(kResponsePathPrefix, id);
-  RequestHead question = head;
-  question.method = "GET";
-  question.target = question.path = target;
-  question.query = {};
-  question.framing = BodyFraming::kNone;
-  question.websocket = false;
+  RequestHead call = head;
+  call.method = "GET";
+  call.target = call.path = target;
+  call.query = {};
+  call.framing = BodyFraming::kNone;
+  call.websocket = false;
 
-  const std::shared_ptr<const FleetView> fleet = lane.router->fleet();
+  const std::shared_ptr<const FleetView> fleet = thread.router->fleet();
   const std::vector<uint32_t> hosts = HostsOf(*fleet);
-  CancelScope search(errand.via());
-  errand.set_inner(&search);
+  CancelScope search(scope.via());
+  scope.set_inner(&search);
   std::optional<WorkerId> owner;
   co_await ForEach(hosts.size(), kMaxFanOutAtOnce, [&](size_t i) -> Task<void> {
     const Worker& worker = fleet->worker(hosts[i]);
     std::string text;
-    WriteUpstreamHead(question, PartsFor(lane, worker.url, client), &text);
-    const StatusOr<HttpResponse> fetched = co_await lane.http.Send(
+    WriteUpstreamHead(call, PartsFor(thread, worker.url, client), &text);
+    const StatusOr<HttpResponse> fetched = co_await thread.http.Send(
         &search, worker.url, std::move(text), {}, kResponseLookupMs, HttpClient::Part::kStatus);
     if (fetched.ok() && fetched->status / 100 == 2 && !owner) {
       owner = worker.id;
       search.Cancel();  // the others need not go on
     }
   });
-  errand.set_inner(nullptr);
+  scope.set_inner(nullptr);
   co_return owner;
 }
 

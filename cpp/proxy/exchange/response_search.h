@@ -12,11 +12,12 @@
 namespace vllm_router {
 
 class CancelScope;
-struct Lane;
+struct IoThread;
 
 // GET /v1/responses/{id} at each host, with what `head` says of its client; the first that has it. None when no host has,
-// or none within kResponseLookupMs, or the errand is cancelled.
+// or none within kResponseLookupMs, or the scope is cancelled.
 Task<std::optional<WorkerId>> SearchResponse(
-    Lane& lane, CancelScope& errand, const RequestHead& head, std::string_view id, const ClientSide& client);
+    IoThread& thread, CancelScope& scope, const RequestHead& head, std::string_view id,
+    const ClientSide& client);
 
 }  // namespace vllm_router

@@ -12,12 +12,12 @@ constexpr int64_t kNanosPerMs = 1'000'000;
 
 constexpr std::string_view kOutlier = "most of its responses are 5xx, and not so the other workers'";
 
-int64_t WindowOf(const Lane& lane) { return lane.options.breaker.window_ms * kNanosPerMs; }
+int64_t WindowOf(const IoThread& thread) { return thread.options.breaker.window_ms * kNanosPerMs; }
 
 }  // namespace
 
 void ServerErrors::Hold(std::shared_ptr<Worker> worker, BreakerPass pass) {
-  pass.Hold(lane_.clock.NowNanos());
+  pass.Hold(thread_.clock.NowNanos());
   held_.push_back({std::move(worker), std::move(pass)});
 }
 
@@ -25,7 +25,7 @@ void ServerErrors::Hold(std::shared_ptr<Worker> worker, BreakerPass pass) {
 void ServerErrors::CountAgainstAllBut(const Worker& worker) {
   for (Held& held : held_) {
     if (held.worker.get() == &worker) continue;
-    held.worker->responses.CountError(WindowOf(lane_), lane_.clock.NowNanos());
+    held.worker->responses.CountError(WindowOf(thread_), thread_.clock.NowNanos());
     CountAgainst(held.worker, held.pass, FailedAt::kHead, "another worker served what it answered with 5xx");
   }
   held_.clear();
@@ -36,41 +36,41 @@ void ServerErrors::SettleAlone() {
   const bool others_agree =
       std::ranges::any_of(held_, [&](const Held& held) { return held.worker != worker; });
   if (others_agree) {
-    for (const Held& held : held_) lane_.recorder.ServerError(held.worker, ErrorBlame::kRequest);
+    for (const Held& held : held_) thread_.telemetry.ServerError(held.worker, ErrorBlame::kRequest);
     held_.clear();
     return;
   }
   // However often the one worker was asked, it is one request that failed.
-  worker->responses.CountError(WindowOf(lane_), lane_.clock.NowNanos());
+  worker->responses.CountError(WindowOf(thread_), thread_.clock.NowNanos());
   if (DoesWorseThanFleet(*worker)) {
     CountAgainst(worker, held_.back().pass, FailedAt::kHead, kOutlier);
   } else {
-    lane_.recorder.ServerError(worker, ErrorBlame::kUnclear);
+    thread_.telemetry.ServerError(worker, ErrorBlame::kUnclear);
   }
   held_.clear();
 }
 
 // Its head was counted as a success. What is no failure of the worker says nothing of whether its streams break off.
 void ServerErrors::EndedInError(const std::shared_ptr<Worker>& worker, BreakerPass& pass) {
-  worker->responses.TurnIntoError(WindowOf(lane_), lane_.clock.NowNanos());
+  worker->responses.TurnIntoError(WindowOf(thread_), thread_.clock.NowNanos());
   if (DoesWorseThanFleet(*worker)) {
     CountAgainst(worker, pass, FailedAt::kEnd, kOutlier);
   } else {
-    lane_.recorder.ServerError(worker, ErrorBlame::kUnclear);
+    thread_.telemetry.ServerError(worker, ErrorBlame::kUnclear);
   }
 }
 
 bool ServerErrors::DoesWorseThanFleet(Worker& worker) const {
-  const int64_t now = lane_.clock.NowNanos();
-  const ErrorShare own = worker.responses.Within(WindowOf(lane_), now);
-  return IsOutlier(own, SharesOfOthers(*lane_.router->fleet(), worker, WindowOf(lane_), now));
+  const int64_t now = thread_.clock.NowNanos();
+  const ErrorShare own = worker.responses.Within(WindowOf(thread_), now);
+  return IsOutlier(own, SharesOfOthers(*thread_.router->fleet(), worker, WindowOf(thread_), now));
 }
 
 void ServerErrors::CountAgainst(
     const std::shared_ptr<Worker>& worker, BreakerPass& pass, FailedAt at, std::string_view why) {
-  lane_.recorder.ServerError(worker, ErrorBlame::kWorker);
-  lane_.recorder.Judged(worker, BreakerVerdict::kFailure);
-  SettleFailure(lane_, worker, pass, at, why);
+  thread_.telemetry.ServerError(worker, ErrorBlame::kWorker);
+  thread_.telemetry.RecordResult(worker, BreakerVerdict::kFailure);
+  RecordWorkerFailure(thread_, worker, pass, at, why);
 }
 
 }  // namespace vllm_router

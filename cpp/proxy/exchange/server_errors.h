@@ -20,11 +20,11 @@
 
 namespace vllm_router {
 
-struct Lane;
+struct IoThread;
 
 class ServerErrors {
  public:
-  explicit ServerErrors(Lane& lane) : lane_(lane) {}
+  explicit ServerErrors(IoThread& thread) : thread_(thread) {}
 
   // `worker` responded with a 5xx.
   void Hold(std::shared_ptr<Worker> worker, BreakerPass pass);
@@ -52,7 +52,7 @@ class ServerErrors {
   void CountAgainst(
       const std::shared_ptr<Worker>& worker, BreakerPass& pass, FailedAt at, std::string_view why);
 
-  Lane& lane_;
+  IoThread& thread_;
   std::vector<Held> held_;
 };
 

@@ -4,18 +4,18 @@
 
 namespace vllm_router {
 
-UpstreamHeadParts PartsFor(const Lane& lane, const WorkerUrl& url, const ClientSide& client) {
+UpstreamHeadParts PartsFor(const IoThread& thread, const WorkerUrl& url, const ClientSide& client) {
   return {
       .prefix = url.prefix,
       .authority = url.authority,
-      .preserve_host = lane.options.preserve_host,
-      .hop_name = lane.hop_name,
+      .preserve_host = thread.options.preserve_host,
+      .hop_name = thread.hop_name,
       .client_address = client.address,
       .forwarded_proto = client.tls ? "https" : "http",
-      .trust_forwarded = lane.options.trust_forwarded,
+      .trust_forwarded = thread.options.trust_forwarded,
       .request_id_name = client.request_id_name,
       .request_id = client.request_id,
-      .authorization = url.receives_api_key ? std::string_view(lane.bearer) : std::string_view(),
+      .authorization = url.receives_api_key ? std::string_view(thread.bearer) : std::string_view(),
       .drop_authorization = client.drop_authorization,
   };
 }

@@ -8,7 +8,7 @@
 
 namespace vllm_router {
 
-struct Lane;
+struct IoThread;
 
 // What a worker is told of the client. Views into the exchange.
 struct ClientSide {
@@ -20,6 +20,6 @@ struct ClientSide {
 };
 
 // For a request without a body; whoever sends one says how it is framed.
-UpstreamHeadParts PartsFor(const Lane& lane, const WorkerUrl& url, const ClientSide& client);
+UpstreamHeadParts PartsFor(const IoThread& thread, const WorkerUrl& url, const ClientSide& client);
 
 }  // namespace vllm_router

@@ -22,29 +22,31 @@ std::optional<std::string_view> KeyOf(std::span<const HeaderField> fields) {
   return bearer.empty() ? plain : bearer;
 }
 
-Gatekeeper::Gatekeeper(const DoorKeys& keys) : judge_(keys.judge.get()), admin_port_(keys.admin_port) {
+Authorizer::Authorizer(const KeySets& keys) : validator_(keys.validator.get()), admin_port_(keys.admin_port) {
   if (keys.clients != nullptr) clients_.emplace(&keys.clients->keys());
   if (keys.admins != nullptr) admins_.emplace(&keys.admins->keys());
 }
 
-bool Gatekeeper::Serves(Door door, Access access) const {
-  switch (door) {
-    case Door::kPublic:
+bool Authorizer::Serves(ListenerKind listener_kind, Access access) const {
+  switch (listener_kind) {
+    case ListenerKind::kPublic:
       return access != Access::kAdmin || !admin_port_;
-    case Door::kAdmin:
+    case ListenerKind::kAdmin:
       return access != Access::kClient;
-    case Door::kMetrics:
+    case ListenerKind::kMetrics:
       return access == Access::kAnybody;
   }
   return false;
 }
 
-std::optional<HttpError> Gatekeeper::Refuses(Access access, Door door, std::span<const HeaderField> fields) {
+std::optional<HttpError> Authorizer::Rejects(
+    Access access, ListenerKind listener_kind, std::span<const HeaderField> fields) {
   if (access == Access::kAnybody) return std::nullopt;
   std::optional<Cached>& keys = access == Access::kAdmin ? admins_ : clients_;
-  const bool judged = access == Access::kClient && judge_ != nullptr;
+  const bool judged = access == Access::kClient && validator_ != nullptr;
   if (!keys.has_value() && !judged) {
-    const bool shut = access == Access::kAdmin && door == Door::kPublic && takes_client_keys();
+    const bool shut =
+        access == Access::kAdmin && listener_kind == ListenerKind::kPublic && takes_client_keys();
     return shut ? std::optional(HttpError::kAdminClosed) : std::nullopt;
   }
   const std::optional<std::string_view> key = KeyOf(fields);
@@ -54,8 +56,8 @@ std::optional<HttpError> Gatekeeper::Refuses(Access access, Door door, std::span
   return std::nullopt;
 }
 
-KeyJudge* Gatekeeper::Appeal(Access access, HttpError refusal) const {
-  return access == Access::kClient && refusal == HttpError::kInvalidApiKey ? judge_ : nullptr;
+KeyValidator* Authorizer::ValidatorFor(Access access, HttpError refusal) const {
+  return access == Access::kClient && refusal == HttpError::kInvalidApiKey ? validator_ : nullptr;
 }
 
 }  // namespace vllm_router

@@ -1,4 +1,4 @@
-// Gatekeeper: whether whoever sent a request may have it done.
+// Authorizer: whether whoever sent a request may have it done.
 //
 //   path                         needs                       where
 //   /health, /liveness, …        nothing                     every port
@@ -11,7 +11,7 @@
 // clients need keys, admin paths on the main port are shut unless admins have keys of their own: what opens the
 // models must not open the fleet.
 //
-// One per lane. Cost without keys: a comparison; with them, that of KeySet.
+// One per thread. Cost without keys: a comparison; with them, that of KeySet.
 #pragma once
 
 #include <memory>
@@ -29,40 +29,41 @@
 namespace vllm_router {
 
 // What a listener is for.
-enum class Door : uint8_t { kPublic, kAdmin, kMetrics };
+enum class ListenerKind : uint8_t { kPublic, kAdmin, kMetrics };
 
 // The key of a request; empty if it has none, nullopt if one cannot tell which it is.
 std::optional<std::string_view> KeyOf(std::span<const HeaderField> fields);
 
 // Of the server; null: no such keys.
-struct DoorKeys {
+struct KeySets {
   std::unique_ptr<KeyFile> clients;
   std::unique_ptr<KeyFile> admins;
-  std::unique_ptr<KeyJudge> judge;  // of clients' keys that are in no file
-  bool admin_port = false;          // admin paths have a port of their own
+  std::unique_ptr<KeyValidator> validator;  // of clients' keys that are in no file
+  bool admin_port = false;                  // admin paths have a port of their own
 };
 
-class Gatekeeper {
+class Authorizer {
  public:
   // `keys` must outlive it.
-  explicit Gatekeeper(const DoorKeys& keys);
+  explicit Authorizer(const KeySets& keys);
 
-  // Whether `access` can be had at this door at all.
-  bool Serves(Door door, Access access) const;
+  // Whether `access` can be had at this listener_kind at all.
+  bool Serves(ListenerKind listener_kind, Access access) const;
   // Why not; nullopt: it may. REQUIRES: Serves().
-  std::optional<HttpError> Refuses(Access access, Door door, std::span<const HeaderField> fields);
+  std::optional<HttpError> Rejects(
+      Access access, ListenerKind listener_kind, std::span<const HeaderField> fields);
   // The one to ask whether that is right; null: it is.
-  KeyJudge* Appeal(Access access, HttpError refusal) const;
+  KeyValidator* ValidatorFor(Access access, HttpError refusal) const;
   // Whether admin endpoints ask for a key.
   bool takes_admin_keys() const { return admins_.has_value(); }
   // Clients' keys are meant for us, so they stay behind.
-  bool takes_client_keys() const { return clients_.has_value() || judge_ != nullptr; }
+  bool takes_client_keys() const { return clients_.has_value() || validator_ != nullptr; }
 
  private:
   using Cached = Snapshot<KeySet>::Cached;
   std::optional<Cached> clients_;
   std::optional<Cached> admins_;
-  KeyJudge* const judge_;
+  KeyValidator* const validator_;
   const bool admin_port_;
 };
 

@@ -5,7 +5,7 @@
 //   (*keys)->Poll();                                      // every second: reads the file again once it has changed
 //
 // A file that has become unreadable, or has a mistake, changes nothing but the log: the keys of before stay in force.
-// Poll() and Reload() from one thread; keys() from any. They read the file where they are called, so not on a lane
+// Poll() and Reload() from one thread; keys() from any. They read the file where they are called, so not on a thread
 // that serves clients.
 #pragma once
 
@@ -34,8 +34,8 @@ class KeyFile {
   // Reads it in any case.
   bool Reload();
   // How often it was read again, by whichever of the two; and what could not be. Any thread.
-  const Tally& reloads_done() const { return reloads_done_; }
-  const Tally& reloads_failed() const { return reloads_failed_; }
+  const Counter& reloads_done() const { return reloads_done_; }
+  const Counter& reloads_failed() const { return reloads_failed_; }
 
  private:
   using Stamp = std::array<int64_t, 5>;  // device, inode, size, times of change; all 0 where there is no file
@@ -49,8 +49,8 @@ class KeyFile {
   Snapshot<KeySet> keys_;
   Stamp read_;  // what was tried last
   Stamp seen_;
-  Tally reloads_done_;
-  Tally reloads_failed_;
+  Counter reloads_done_;
+  Counter reloads_failed_;
 };
 
 }  // namespace vllm_router

@@ -1,4 +1,4 @@
-// KeySet: the API keys that open a door, as a file lists them, one per line:
+// KeySet: the API keys that open a listener_kind, as a file lists them, one per line:
 //
 //   # team search
 //   sk-search-5f0c

@@ -19,13 +19,13 @@ bool SaysNo(int status) { return status == 400 || status == 401 || status == 403
 
 }  // namespace
 
-KeyVerdicts::KeyVerdicts(int64_t yes_nanos, int64_t no_nanos, size_t most_of_each)
+KeyValidityCache::KeyValidityCache(int64_t yes_nanos, int64_t no_nanos, size_t most_of_each)
     : yes_nanos_(yes_nanos), no_nanos_(no_nanos), most_(most_of_each) {}
 
-void KeyVerdicts::Remember(const Digest256& key, KeyVerdict verdict, int64_t now_nanos) {
-  if (verdict == KeyVerdict::kUnknown) return;
+void KeyValidityCache::Remember(const Digest256& key, KeyValidity validity, int64_t now_nanos) {
+  if (validity == KeyValidity::kUnknown) return;
   std::lock_guard lock(mutex_);
-  const bool yes = verdict == KeyVerdict::kYes;
+  const bool yes = validity == KeyValidity::kYes;
   Expiries& table = yes ? yes_ : no_;
   (yes ? no_ : yes_).erase(key);
   if (table.size() >= most_ && !table.contains(key)) {
@@ -35,36 +35,36 @@ void KeyVerdicts::Remember(const Digest256& key, KeyVerdict verdict, int64_t now
   table[key] = now_nanos + (yes ? yes_nanos_ : no_nanos_);
 }
 
-std::optional<KeyVerdict> KeyVerdicts::Find(const Digest256& key, int64_t now_nanos) const {
+std::optional<KeyValidity> KeyValidityCache::Find(const Digest256& key, int64_t now_nanos) const {
   std::lock_guard lock(mutex_);
   if (const auto found = yes_.find(key); found != yes_.end() && found->second > now_nanos) {
-    return KeyVerdict::kYes;
+    return KeyValidity::kYes;
   }
   if (const auto found = no_.find(key); found != no_.end() && found->second > now_nanos) {
-    return KeyVerdict::kNo;
+    return KeyValidity::kNo;
   }
   return std::nullopt;
 }
 
-bool KeyVerdicts::WasYes(const Digest256& key) const {
+bool KeyValidityCache::WasYes(const Digest256& key) const {
   std::lock_guard lock(mutex_);
   return yes_.contains(key);
 }
 
-size_t KeyVerdicts::size() const {
+size_t KeyValidityCache::size() const {
   std::lock_guard lock(mutex_);
   return yes_.size() + no_.size();
 }
 
-KeyJudge::KeyJudge(const Options& options)
+KeyValidator::KeyValidator(const Options& options)
     : timeout_ms_(options.timeout_ms),
-      verdicts_(
+      remembered_(
           options.remember_ms * kNanosPerMs, std::min(options.remember_ms, kRememberNoMs) * kNanosPerMs,
-          kMaxKeyVerdicts),
+          kMaxKeyValidities),
       queue_(kMaxKeyWaiters, kMaxKeyWaitersPerAddress) {}
 
-StatusOr<std::unique_ptr<KeyJudge>> KeyJudge::Make(const Options& options) {
-  std::unique_ptr<KeyJudge> judge(new KeyJudge(options));
+StatusOr<std::unique_ptr<KeyValidator>> KeyValidator::Make(const Options& options) {
+  std::unique_ptr<KeyValidator> validator(new KeyValidator(options));
   for (const std::string& url : options.urls) {
     const size_t scheme = url.find("://");
     const size_t path = scheme == std::string::npos ? url.size() : url.find_first_of("/?", scheme + 3);
@@ -77,51 +77,52 @@ StatusOr<std::unique_ptr<KeyJudge>> KeyJudge::Make(const Options& options) {
           "--api-key-validation-urls has ", Quoted(url),
           ", which is not an address to ask; write it as https://auth.example/validate"));
     }
-    judge->addresses_.push_back({*std::move(host), target.front() == '?' ? "/" + target : target});
+    validator->addresses_.push_back({*std::move(host), target.front() == '?' ? "/" + target : target});
   }
-  return judge;
+  return validator;
 }
 
-Task<KeyVerdict> KeyJudge::Ask(std::string key, std::shared_ptr<Waiter> waiter) {
+Task<KeyValidity> KeyValidator::Validate(std::string key, std::shared_ptr<Waiter> waiter) {
   const Digest256 digest = Sha256({key});
-  const std::optional<KeyVerdict> remembered = verdicts_.Find(digest, clock_.NowNanos());
+  const std::optional<KeyValidity> remembered = remembered_.Find(digest, clock_.NowNanos());
   if (remembered.has_value()) co_return *remembered;
-  http_->loop().Post([this, digest, key = std::move(key), waiter] { Enquire(digest, key, waiter); });
-  co_await waiter->told_;
-  co_return waiter->verdict_;
+  http_->loop().Post([this, digest, key = std::move(key), waiter] { Enqueue(digest, key, waiter); });
+  co_await waiter->notified_;
+  co_return waiter->validity_;
 }
 
-// What it posts comes to the control lane behind what Ask() posted, since both run on the waiter's lane.
-void KeyJudge::Waiter::Cancel(const std::shared_ptr<Waiter>& waiter) {
-  Tell(waiter, KeyVerdict::kUnknown);
-  waiter->judge_.http_->loop().Post([waiter] { waiter->judge_.Leave(waiter.get()); });
+// What it posts comes to the control thread behind what Validate() posted, since both run on the waiter's thread.
+void KeyValidator::Waiter::Cancel(const std::shared_ptr<Waiter>& waiter) {
+  Notify(waiter, KeyValidity::kUnknown);
+  waiter->validator_.http_->loop().Post([waiter] { waiter->validator_.Leave(waiter.get()); });
 }
 
-// On the lane of the waiter, which may wait no more.
-void KeyJudge::Tell(const std::shared_ptr<Waiter>& waiter, KeyVerdict verdict) {
-  waiter->loop_.Post([waiter, verdict] {
-    if (std::exchange(waiter->over_, true)) return;
-    waiter->verdict_ = verdict;
-    waiter->told_.Notify();
+// On the thread of the waiter, which may wait no more.
+void KeyValidator::Notify(const std::shared_ptr<Waiter>& waiter, KeyValidity validity) {
+  waiter->loop_.Post([waiter, validity] {
+    if (std::exchange(waiter->done_, true)) return;
+    waiter->validity_ = validity;
+    waiter->notified_.Notify();
   });
 }
 
-void KeyJudge::Enquire(const Digest256& digest, std::string key, const std::shared_ptr<Waiter>& waiter) {
+void KeyValidator::Enqueue(const Digest256& digest, std::string key, const std::shared_ptr<Waiter>& waiter) {
   // The same question may have been answered while this one was on its way.
-  if (const auto verdict = verdicts_.Find(digest, clock_.NowNanos()); verdict.has_value()) {
-    Tell(waiter, *verdict);
+  if (const auto validity = remembered_.Find(digest, clock_.NowNanos()); validity.has_value()) {
+    Notify(waiter, *validity);
     return;
   }
   if (http_->stopped()) {
-    Tell(waiter, KeyVerdict::kUnknown);
+    Notify(waiter, KeyValidity::kUnknown);
     return;
   }
-  const KeyQueue::Entry entry = queue_.Enter(waiter.get(), digest, std::move(key), verdicts_.WasYes(digest));
+  const KeyQueue::Entry entry =
+      queue_.Enter(waiter.get(), digest, std::move(key), remembered_.WasYes(digest));
   if (entry == KeyQueue::Entry::kFull || entry == KeyQueue::Entry::kAddressFull) {
-    Recorder& recorder = *recorder_;
-    (entry == KeyQueue::Entry::kFull ? recorder.key_validations_full : recorder.key_validations_share)
+    Telemetry& telemetry = *telemetry_;
+    (entry == KeyQueue::Entry::kFull ? telemetry.key_validations_full : telemetry.key_validations_share)
         .fetch_add(1, std::memory_order_relaxed);
-    Tell(waiter, KeyVerdict::kUnknown);
+    Notify(waiter, KeyValidity::kUnknown);
     return;
   }
   waiter->queued_ = waiter;
@@ -131,45 +132,46 @@ void KeyJudge::Enquire(const Digest256& digest, std::string key, const std::shar
   Spawn(Work());
 }
 
-void KeyJudge::Leave(Waiter* waiter) {
+void KeyValidator::Leave(Waiter* waiter) {
   const std::shared_ptr<KeyQueue::Validation> abandoned = queue_.Leave(waiter);
   waiter->queued_ = nullptr;
   ShowWaiting();
   if (abandoned != nullptr) running_.at(abandoned.get())->Cancel();
 }
 
-void KeyJudge::ShowWaiting() {
-  recorder_->key_validations_waiting.store(static_cast<int64_t>(queue_.waiting()), std::memory_order_relaxed);
+void KeyValidator::ShowWaiting() {
+  telemetry_->key_validations_waiting.store(
+      static_cast<int64_t>(queue_.waiting()), std::memory_order_relaxed);
 }
 
-Task<void> KeyJudge::Work() {
+Task<void> KeyValidator::Work() {
   while (const std::shared_ptr<KeyQueue::Validation> validation = queue_.Begin()) {
-    CancelScope errand{std::span<const std::string_view>()};
-    running_.emplace(validation.get(), &errand);
-    KeyVerdict verdict = KeyVerdict::kUnknown;
-    if (!http_->stopped()) verdict = co_await Judge(errand, validation->key);
+    CancelScope scope{std::span<const std::string_view>()};
+    running_.emplace(validation.get(), &scope);
+    KeyValidity validity = KeyValidity::kUnknown;
+    if (!http_->stopped()) validity = co_await Query(scope, validation->key);
     running_.erase(validation.get());
-    verdicts_.Remember(validation->digest, verdict, clock_.NowNanos());
-    for (KeyQueue::Waiter* told : queue_.End(*validation)) {
-      auto* waiter = static_cast<Waiter*>(told);
-      Tell(std::exchange(waiter->queued_, nullptr), verdict);
+    remembered_.Remember(validation->digest, validity, clock_.NowNanos());
+    for (KeyQueue::Waiter* notified : queue_.End(*validation)) {
+      auto* waiter = static_cast<Waiter*>(notified);
+      Notify(std::exchange(waiter->queued_, nullptr), validity);
     }
     ShowWaiting();
   }
   --working_;
 }
 
-// Unknown if the errand is cancelled.
-Task<KeyVerdict> KeyJudge::Judge(CancelScope& errand, std::string key) {
+// Unknown if the scope is cancelled.
+Task<KeyValidity> KeyValidator::Query(CancelScope& scope, std::string key) {
   bool all_say_no = true;
   for (const Address& address : addresses_) {
-    const StatusOr<HttpResponse> answer =
-        co_await http_->GetExternal(&errand, address.host, address.target, key, timeout_ms_);
-    if (errand.cancelled()) co_return KeyVerdict::kUnknown;
-    if (answer.ok() && answer->status == 200) co_return KeyVerdict::kYes;
-    if (!answer.ok() || !SaysNo(answer->status)) all_say_no = false;
+    const StatusOr<HttpResponse> response =
+        co_await http_->GetExternal(&scope, address.host, address.target, key, timeout_ms_);
+    if (scope.cancelled()) co_return KeyValidity::kUnknown;
+    if (response.ok() && response->status == 200) co_return KeyValidity::kYes;
+    if (!response.ok() || !SaysNo(response->status)) all_say_no = false;
   }
-  co_return all_say_no ? KeyVerdict::kNo : KeyVerdict::kUnknown;
+  co_return all_say_no ? KeyValidity::kNo : KeyValidity::kUnknown;
 }
 
 }  // namespace vllm_router

@@ -1,10 +1,10 @@
-// KeyJudge: asks others whether a client's key is valid (--api-key-validation-urls): GET with the client's Authorization,
+// KeyValidator: asks others whether a client's key is valid (--api-key-validation-urls): GET with the client's Authorization,
 // and 200 from any of them is a yes.
 //
-//   lane --Ask(key)--> remembered? ----------------------------------------> verdict
+//   thread --Validate(key)--> remembered? ----------------------------------------> validity
 //                          |no
 //                          v             one question per key, however many wait
-//                   control lane: [question]--URL after URL--> yes | no | unknown --posted to all who wait
+//                   control thread: [question]--URL after URL--> yes | no | unknown --posted to all who wait
 //
 // Which question is next, and whose requests may wait for one, is KeyQueue's affair: keys that were good before come first,
 // client addresses take turns, and a question that no client waits for any more is dropped, or abandoned if it is under way.
@@ -13,7 +13,7 @@
 // them said yes and not all said no) not at all: whoever brings that key is not served now, and asks again. Only
 // digests of keys are remembered.
 //
-// Remembered() and Ask() on any lane; what asks runs on the control lane. Cost of what is remembered: a digest, a lock
+// Remembered() and Validate() on any thread; what asks runs on the control thread. Cost of what is remembered: a digest, a lock
 // and a look into a table.
 #pragma once
 
@@ -38,18 +38,18 @@ namespace vllm_router {
 
 class CancelScope;
 class HttpClient;
-class Recorder;
+class Telemetry;
 
-enum class KeyVerdict : uint8_t { kYes, kNo, kUnknown };
+enum class KeyValidity : uint8_t { kYes, kNo, kUnknown };
 
 // What is remembered. Thread-safe.
-class KeyVerdicts {
+class KeyValidityCache {
  public:
-  KeyVerdicts(int64_t yes_nanos, int64_t no_nanos, size_t most_of_each);
+  KeyValidityCache(int64_t yes_nanos, int64_t no_nanos, size_t most_of_each);
 
-  void Remember(const Digest256& key, KeyVerdict verdict, int64_t now_nanos);
-  std::optional<KeyVerdict> Find(const Digest256& key, int64_t now_nanos) const;
-  // Whether the last verdict was a yes, though it may have expired.
+  void Remember(const Digest256& key, KeyValidity validity, int64_t now_nanos);
+  std::optional<KeyValidity> Find(const Digest256& key, int64_t now_nanos) const;
+  // Whether the last validity was a yes, though it may have expired.
   bool WasYes(const Digest256& key) const;
   size_t size() const;
 
@@ -67,7 +67,7 @@ class KeyVerdicts {
   Expiries no_;
 };
 
-class KeyJudge {
+class KeyValidator {
  public:
   struct Options {
     std::vector<std::string> urls;
@@ -75,57 +75,57 @@ class KeyJudge {
     int64_t timeout_ms;  // per URL
   };
   // InvalidArgument names the URL.
-  static StatusOr<std::unique_ptr<KeyJudge>> Make(const Options& options);
+  static StatusOr<std::unique_ptr<KeyValidator>> Make(const Options& options);
 
   // Of the control thread, before the threads run; both must outlive it.
-  void set_control(HttpClient* http, Recorder* recorder) {
+  void set_control(HttpClient* http, Telemetry* telemetry) {
     http_ = http;
-    recorder_ = recorder;
+    telemetry_ = telemetry;
   }
 
-  // Nothing of it is left on the control lane.
+  // Nothing of it is left on the control thread.
   bool ended() const { return working_ == 0; }
 
-  // A request that waits. Cancel() ends the wait, in a later turn of its lane's loop.
+  // A request that waits. Cancel() ends the wait, in a later turn of its thread's loop.
   class Waiter : public KeyQueue::Waiter {
    public:
     // `address`: of the client.
-    Waiter(EventLoop& loop, KeyJudge& judge, std::string address)
-        : KeyQueue::Waiter(std::move(address)), loop_(loop), judge_(judge) {}
+    Waiter(EventLoop& loop, KeyValidator& validator, std::string address)
+        : KeyQueue::Waiter(std::move(address)), loop_(loop), validator_(validator) {}
     static void Cancel(const std::shared_ptr<Waiter>& waiter);
 
    private:
-    friend class KeyJudge;
+    friend class KeyValidator;
     EventLoop& loop_;
-    KeyJudge& judge_;
-    Signal told_;
-    bool over_ = false;
-    KeyVerdict verdict_ = KeyVerdict::kUnknown;
-    std::shared_ptr<Waiter> queued_;  // itself, while the queue has it; of the control lane
+    KeyValidator& validator_;
+    Signal notified_;
+    bool done_ = false;
+    KeyValidity validity_ = KeyValidity::kUnknown;
+    std::shared_ptr<Waiter> queued_;  // itself, while the queue has it; of the control thread
   };
-  Task<KeyVerdict> Ask(std::string key, std::shared_ptr<Waiter> waiter);
+  Task<KeyValidity> Validate(std::string key, std::shared_ptr<Waiter> waiter);
 
  private:
   struct Address {
     WorkerUrl host;
     std::string target;
   };
-  explicit KeyJudge(const Options& options);
-  void Enquire(const Digest256& digest, std::string key, const std::shared_ptr<Waiter>& waiter);
+  explicit KeyValidator(const Options& options);
+  void Enqueue(const Digest256& digest, std::string key, const std::shared_ptr<Waiter>& waiter);
   void Leave(Waiter* waiter);
   void ShowWaiting();
   Task<void> Work();
-  Task<KeyVerdict> Judge(CancelScope& errand, std::string key);
-  static void Tell(const std::shared_ptr<Waiter>& waiter, KeyVerdict verdict);
+  Task<KeyValidity> Query(CancelScope& scope, std::string key);
+  static void Notify(const std::shared_ptr<Waiter>& waiter, KeyValidity validity);
 
   const int64_t timeout_ms_;
   std::vector<Address> addresses_;
-  KeyVerdicts verdicts_;
+  KeyValidityCache remembered_;
   SteadyClock clock_;
   HttpClient* http_ = nullptr;
-  Recorder* recorder_ = nullptr;
+  Telemetry* telemetry_ = nullptr;
 
-  // Of the control lane.
+  // Of the control thread.
   KeyQueue queue_;
   std::unordered_map<const KeyQueue::Validation*, CancelScope*> running_;
   size_t working_ = 0;

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/dice.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/random.h"
 #include "http/via.h"
 
 namespace vllm_router {
@@ -65,7 +65,7 @@ ServerOptions Completed(ServerOptions options, const Router& router) {
 StatusOr<std::unique_ptr<Server>> Server::Start(
     std::shared_ptr<Router> router, const ServerOptions& options) {
   ROUTER_RETURN_IF_ERROR(router->RequireAddresses());
-  DoorKeys keys{.admin_port = options.admin_port >= 0};
+  KeySets keys{.admin_port = options.admin_port >= 0};
   if (!options.client_api_key_file.empty()) {
     StatusOr<std::unique_ptr<KeyFile>> file =
         KeyFile::Open("--client-api-key-file", options.client_api_key_file);
@@ -79,18 +79,18 @@ StatusOr<std::unique_ptr<Server>> Server::Start(
     keys.admins = *std::move(file);
   }
   if (!options.api_key_validation_urls.empty()) {
-    StatusOr<std::unique_ptr<KeyJudge>> judge = KeyJudge::Make(
+    StatusOr<std::unique_ptr<KeyValidator>> validator = KeyValidator::Make(
         {.urls = options.api_key_validation_urls,
          .remember_ms = options.api_key_validation_cache_ms,
          .timeout_ms = options.api_key_validation_timeout_ms});
-    if (!judge.ok()) return judge.status();
-    keys.judge = *std::move(judge);
+    if (!validator.ok()) return validator.status();
+    keys.validator = *std::move(validator);
   }
   StatusOr<std::unique_ptr<TlsFiles>> tls = TlsFiles::Open(options);
   if (!tls.ok()) return tls.status();
-  std::unique_ptr<RecordLog> record_log;
+  std::unique_ptr<TrafficLog> record_log;
   if (!options.record_log.empty()) {
-    StatusOr<std::unique_ptr<RecordLog>> opened = RecordLog::Open(
+    StatusOr<std::unique_ptr<TrafficLog>> opened = TrafficLog::Open(
         {.path = options.record_log,
          .salt_path = options.record_log_salt_file,
          .block_size = router->options().policy.block_size});
@@ -105,79 +105,84 @@ StatusOr<std::unique_ptr<Server>> Server::Start(
 }
 
 Server::Server(
-    std::shared_ptr<Router> router, const ServerOptions& options, DoorKeys keys,
-    std::unique_ptr<TlsFiles> tls, std::unique_ptr<RecordLog> record_log)
+    std::shared_ptr<Router> router, const ServerOptions& options, KeySets keys, std::unique_ptr<TlsFiles> tls,
+    std::unique_ptr<TrafficLog> record_log)
     : options_(Completed(options, *router)),
-      hop_name_(HopName(Dice::EntropySeed())),
+      hop_name_(HopName(Random::EntropySeed())),
       router_(std::move(router)),
       keys_(std::move(keys)),
       tls_(std::move(tls)),
-      gates_(options_),
+      limits_(options_),
       admin_(router_),
       record_log_(std::move(record_log)) {
   if (options.access_log) access_log_ = std::make_unique<LineWriter>(&LogAccess);
   const Logs logs{.access = access_log_.get(), .records = record_log_.get()};
-  std::vector<const Recorder*> recorders;
+  std::vector<const Telemetry*> telemetries;
   for (uint32_t i = 0; i <= std::max(1u, options.threads); ++i) {
-    lanes_.push_back(std::make_unique<Lane>(options_, hop_name_, gates_, router_, keys_, *tls_, logs));
-    recorders.push_back(&lanes_.back()->recorder);
+    io_threads_.push_back(
+        std::make_unique<IoThread>(options_, hop_name_, limits_, router_, keys_, *tls_, logs));
+    telemetries.push_back(&io_threads_.back()->telemetry);
   }
-  if (keys_.judge != nullptr) keys_.judge->set_control(&lanes_.back()->http, &lanes_.back()->recorder);
+  if (keys_.validator != nullptr)
+    keys_.validator->set_control(&io_threads_.back()->http, &io_threads_.back()->telemetry);
   const ReloadedFiles files{keys_.clients.get(), keys_.admins.get(), tls_.get()};
-  metrics_ =
-      std::make_unique<Metrics>(router_, recorders, gates_, lanes_.back()->clock, record_log_.get(), files);
-  admin_.set_control(lanes_.back().get());
+  metrics_ = std::make_unique<Metrics>(
+      router_, telemetries, limits_, io_threads_.back()->clock, record_log_.get(), files);
+  admin_.set_control(io_threads_.back().get());
   admin_.set_metrics(metrics_.get());
-  health_ = std::make_unique<HealthChecker>(*lanes_.back());
-  for (const std::unique_ptr<Lane>& lane : lanes_) {
-    lane->health = {
-        .suspect = [this](const std::shared_ptr<Worker>& worker) { health_->Suspect(worker); },
+  health_ = std::make_unique<HealthChecker>(*io_threads_.back());
+  for (const std::unique_ptr<IoThread>& thread : io_threads_) {
+    thread->health = {
+        .suspect = [this](const std::shared_ptr<Worker>& worker) { health_->ReportPassiveFailure(worker); },
         .recovered = [this](const std::shared_ptr<Worker>& worker) { health_->Recovered(worker); }};
   }
   admin_.set_health(health_.get());
   health_->set_on_dead([this](const std::shared_ptr<const Worker>& worker) {
-    ForEachDataLane([worker](Lane& lane, Listener&) {
-      for (Connection* connection : lane.connections) connection->WorkerDied(*worker);
+    ForEachDataThread([worker](IoThread& thread, Listener&) {
+      for (Connection* connection : thread.connections) connection->WorkerDied(*worker);
     });
   });
-  loads_ = std::make_unique<LoadPoller>(*lanes_.back());
-  cache_sizes_ = std::make_unique<CacheSizes>(*lanes_.back());
-  drainer_ = std::make_unique<Drainer>(*lanes_.back(), [this](const std::shared_ptr<const Worker>& worker) {
-    ForEachDataLane([worker](Lane& lane, Listener&) {
-      for (Connection* connection : lane.connections) connection->CutFrom(*worker);
-    });
-  });
+  loads_ = std::make_unique<LoadPoller>(*io_threads_.back());
+  cache_sizes_ = std::make_unique<CacheCapacityPoller>(*io_threads_.back());
+  drainer_ =
+      std::make_unique<Drainer>(*io_threads_.back(), [this](const std::shared_ptr<const Worker>& worker) {
+        ForEachDataThread([worker](IoThread& thread, Listener&) {
+          for (Connection* connection : thread.connections) connection->CutFrom(*worker);
+        });
+      });
   admin_.set_drainer(drainer_.get());
 }
 
 Status Server::Open() {
   port_ = options_.port;
-  for (size_t i = 0; i + 1 < lanes_.size(); ++i) {
-    Lane& lane = *lanes_[i];
+  for (size_t i = 0; i + 1 < io_threads_.size(); ++i) {
+    IoThread& thread = *io_threads_[i];
     StatusOr<std::unique_ptr<Listener>> listener = Listener::Open(
-        lane.loop, {.host = options_.host, .port = port_, .join = i > 0 || options_.reuse_port},
-        [this, &lane](Socket socket, Endpoint peer) {
-          if (!MakeRoom(lane, Door::kPublic)) return;
-          Connection::Serve(lane, std::move(socket), std::move(peer), Door::kPublic, admin_);
+        thread.loop, {.host = options_.host, .port = port_, .join = i > 0 || options_.reuse_port},
+        [this, &thread](Socket socket, Endpoint peer) {
+          if (!MakeRoom(thread, ListenerKind::kPublic)) return;
+          Connection::Serve(thread, std::move(socket), std::move(peer), ListenerKind::kPublic, admin_);
         });
     if (!listener.ok()) return listener.status();
     listeners_.push_back(*std::move(listener));
     port_ = listeners_.back()->port();
   }
-  ROUTER_RETURN_IF_ERROR(OpenAside(options_.admin_host, options_.admin_port, Door::kAdmin, &admin_listener_));
-  return OpenAside(options_.prometheus_host, options_.prometheus_port, Door::kMetrics, &metrics_listener_);
+  ROUTER_RETURN_IF_ERROR(
+      OpenAside(options_.admin_host, options_.admin_port, ListenerKind::kAdmin, &admin_listener_));
+  return OpenAside(
+      options_.prometheus_host, options_.prometheus_port, ListenerKind::kMetrics, &metrics_listener_);
 }
 
-// A port that the control lane serves, if there is to be one.
+// A port that the control thread serves, if there is to be one.
 Status Server::OpenAside(
-    const std::string& host, int32_t port, Door door, std::unique_ptr<Listener>* opened) {
+    const std::string& host, int32_t port, ListenerKind listener_kind, std::unique_ptr<Listener>* opened) {
   if (port < 0) return absl::OkStatus();
-  Lane& lane = *lanes_.back();
+  IoThread& thread = *io_threads_.back();
   StatusOr<std::unique_ptr<Listener>> listener = Listener::Open(
-      lane.loop, {.host = host, .port = static_cast<uint16_t>(port), .join = options_.reuse_port},
-      [this, &lane, door](Socket socket, Endpoint peer) {
-        if (!MakeRoom(lane, door)) return;
-        Connection::Serve(lane, std::move(socket), std::move(peer), door, admin_);
+      thread.loop, {.host = host, .port = static_cast<uint16_t>(port), .join = options_.reuse_port},
+      [this, &thread, listener_kind](Socket socket, Endpoint peer) {
+        if (!MakeRoom(thread, listener_kind)) return;
+        Connection::Serve(thread, std::move(socket), std::move(peer), listener_kind, admin_);
       });
   if (!listener.ok()) return listener.status();
   *opened = *std::move(listener);
@@ -188,19 +193,19 @@ void Server::Run() {
   for (const std::unique_ptr<Listener>& listener : listeners_) listener->Start();
   if (admin_listener_ != nullptr) admin_listener_->Start();
   if (metrics_listener_ != nullptr) metrics_listener_->Start();
-  lanes_.back()->loop.Post([this] {
+  io_threads_.back()->loop.Post([this] {
     health_->Start();
     loads_->Start();
     cache_sizes_->Start();
     if (has_keys()) {
-      key_timer_.Arm(lanes_.back()->loop.timers(), kKeyPollMs, &Server::OnKeyTimer, this);
+      key_timer_.Arm(io_threads_.back()->loop.timers(), kKeyPollMs, &Server::OnKeyTimer, this);
     }
   });
-  running_ = lanes_.size();
-  for (const std::unique_ptr<Lane>& lane : lanes_) {
-    threads_.emplace_back([this, &lane = *lane] {
-      lane.loop.Run();
-      lane.recorder.Flush();
+  running_ = io_threads_.size();
+  for (const std::unique_ptr<IoThread>& thread : io_threads_) {
+    threads_.emplace_back([this, &thread = *thread] {
+      thread.loop.Run();
+      thread.telemetry.Flush();
       if (running_.fetch_sub(1) > 1) return;
       if (access_log_ != nullptr) access_log_->Close();
       if (record_log_ != nullptr) record_log_->writer().Close();
@@ -239,12 +244,12 @@ void Server::OnKeyTimer(void* server) {
   for (KeyFile* file : {self->keys_.clients.get(), self->keys_.admins.get()}) {
     if (file != nullptr) file->Poll();
   }
-  self->key_timer_.Arm(self->lanes_.back()->loop.timers(), kKeyPollMs, &Server::OnKeyTimer, self);
+  self->key_timer_.Arm(self->io_threads_.back()->loop.timers(), kKeyPollMs, &Server::OnKeyTimer, self);
 }
 
 void Server::Reload() {
   if (record_log_ != nullptr) record_log_->Reopen();
-  lanes_.back()->loop.Post([this] {
+  io_threads_.back()->loop.Post([this] {
     for (KeyFile* file : {keys_.clients.get(), keys_.admins.get()}) {
       if (file != nullptr) file->Reload();
     }
@@ -252,38 +257,38 @@ void Server::Reload() {
   });
 }
 
-bool Server::any_worker_answered() const { return !health_->checks() || health_->anybody_answered(); }
+bool Server::any_worker_responded() const { return !health_->checks() || health_->any_responded(); }
 
-// Whether a connection that `lane` has accepted may stay. At the limit it takes the place of an idle one: the longest idle
-// of its own lane, or, where that has none, of the lane that has most. The kernel deals connections out evenly, so the
-// longest idle one here is about as old as any; asking all lanes for the oldest would cost each newcomer a wait. Another
-// lane closes its connection in its next turn; should all of its idle ones have become busy by then, the limit is
+// Whether a connection that `thread` has accepted may stay. At the limit it takes the place of an idle one: the longest idle
+// of its own thread, or, where that has none, of the thread that has most. The kernel deals connections out evenly, so the
+// longest idle one here is about as old as any; asking all threads for the oldest would cost each newcomer a wait. Another
+// thread closes its connection in its next turn; should all of its idle ones have become busy by then, the limit is
 // exceeded by one until a connection ends.
-bool Server::MakeRoom(Lane& lane, Door door) {
+bool Server::MakeRoom(IoThread& thread, ListenerKind listener_kind) {
   const int64_t open =
-      OpenConnections() + lanes_.back()->recorder.client_connections.load(std::memory_order_relaxed);
-  const int64_t reserved = door == Door::kPublic ? 0 : kReservedAdminConnections;
+      OpenConnections() + io_threads_.back()->telemetry.client_connections.load(std::memory_order_relaxed);
+  const int64_t reserved = listener_kind == ListenerKind::kPublic ? 0 : kReservedAdminConnections;
   if (open < options_.max_connections + reserved) return true;
-  if (Connection::CloseLongestIdle(lane)) return true;
-  Lane* most = lanes_.front().get();
-  for (const std::unique_ptr<Lane>& other : lanes_) {
+  if (Connection::CloseLongestIdle(thread)) return true;
+  IoThread* most = io_threads_.front().get();
+  for (const std::unique_ptr<IoThread>& other : io_threads_) {
     if (other->idle.size() > most->idle.size()) most = other.get();
   }
-  if (most != &lane && most->idle.Claim()) {
+  if (most != &thread && most->idle.Claim()) {
     most->loop.Post([most] {
       most->idle.EndClaim();
       Connection::CloseLongestIdle(*most);
     });
     return true;
   }
-  lane.recorder.connections_rejected.fetch_add(1, std::memory_order_relaxed);
+  thread.telemetry.connections_rejected.fetch_add(1, std::memory_order_relaxed);
   return false;
 }
 
 int64_t Server::OpenConnections() const {
   int64_t sum = 0;
-  for (size_t i = 0; i + 1 < lanes_.size(); ++i) {
-    sum += lanes_[i]->recorder.client_connections.load(std::memory_order_relaxed);
+  for (size_t i = 0; i + 1 < io_threads_.size(); ++i) {
+    sum += io_threads_[i]->telemetry.client_connections.load(std::memory_order_relaxed);
   }
   return sum;
 }
@@ -302,21 +307,22 @@ void Server::Shutdown() {
     cut_now_.store(true);
     return;
   }
-  lanes_.back()->loop.Post([this] { Spawn(ShutDown()); });
+  io_threads_.back()->loop.Post([this] { Spawn(ShutDown()); });
 }
 
-void Server::ForEachDataLane(const std::function<void(Lane&, Listener&)>& action) {
-  for (size_t i = 0; i + 1 < lanes_.size(); ++i) {
-    lanes_[i]->loop.Post(
-        [action, lane = lanes_[i].get(), listener = listeners_[i].get()] { action(*lane, *listener); });
+void Server::ForEachDataThread(const std::function<void(IoThread&, Listener&)>& action) {
+  for (size_t i = 0; i + 1 < io_threads_.size(); ++i) {
+    io_threads_[i]->loop.Post([action, thread = io_threads_[i].get(), listener = listeners_[i].get()] {
+      action(*thread, *listener);
+    });
   }
 }
 
 // Waits until `done`, the time is over, or a second Shutdown() wants it now.
 Task<void> Server::WaitUntil(std::function<bool()> done, int64_t nanos, bool may_hurry) {
-  Delay delay(lanes_.back()->loop);
-  const int64_t end = lanes_.back()->clock.NowNanos() + nanos;
-  while (!done() && lanes_.back()->clock.NowNanos() < end && !(may_hurry && cut_now_.load())) {
+  Delay delay(io_threads_.back()->loop);
+  const int64_t end = io_threads_.back()->clock.NowNanos() + nanos;
+  while (!done() && io_threads_.back()->clock.NowNanos() < end && !(may_hurry && cut_now_.load())) {
     co_await delay.For(kShutdownPollNanos);
   }
 }
@@ -325,7 +331,7 @@ Task<void> Server::WaitUntil(std::function<bool()> done, int64_t nanos, bool may
 bool Server::YieldPort(size_t ours) { return listeners_.front()->YieldPort(ours); }
 
 Task<void> Server::ShutDown() {
-  Lane& control = *lanes_.back();
+  IoThread& control = *io_threads_.back();
   // Not ready any more, but still accepting: load balancers need time to hear of it.
   admin_.set_draining();
   const auto wait = [this](int64_t nanos) { return WaitUntil([] { return false; }, nanos, true); };
@@ -345,47 +351,47 @@ Task<void> Server::ShutDown() {
       YieldPort(i + 1);
       co_await wait(kNextHandoverNanos);
     }
-    Lane& lane = *lanes_[i];
-    lane.loop.Post([&lane, listener = listeners_[i].get()] {
+    IoThread& thread = *io_threads_[i];
+    thread.loop.Post([&thread, listener = listeners_[i].get()] {
       listener->Stop();
-      lane.draining = true;
-      for (Connection* connection : lane.connections) connection->Drain(false);
-      lane.stopped_listening.store(true);
+      thread.draining = true;
+      for (Connection* connection : thread.connections) connection->Drain(false);
+      thread.stopped_listening.store(true);
     });
-    const auto stopped = [&lane] { return lane.stopped_listening.load(); };
+    const auto stopped = [&thread] { return thread.stopped_listening.load(); };
     if (relieved) co_await WaitUntil(stopped, kCutNanos, false);
   }
   const auto all_closed = [this] {
-    for (size_t i = 0; i + 1 < lanes_.size(); ++i) {
-      if (!lanes_[i]->stopped_listening.load()) return false;
+    for (size_t i = 0; i + 1 < io_threads_.size(); ++i) {
+      if (!io_threads_[i]->stopped_listening.load()) return false;
     }
     return OpenConnections() == 0;
   };
   co_await WaitUntil(all_closed, options_.shutdown_grace_ms * 1'000'000, true);
 
   if (!all_closed()) {
-    for (size_t i = 0; i + 1 < lanes_.size(); ++i) {
-      cut_ += static_cast<uint64_t>(std::max<int64_t>(0, lanes_[i]->recorder.in_flight.load()));
+    for (size_t i = 0; i + 1 < io_threads_.size(); ++i) {
+      cut_ += static_cast<uint64_t>(std::max<int64_t>(0, io_threads_[i]->telemetry.in_flight.load()));
     }
     if (cut_ > 0) {
       Log(LogLevel::kWarning,
           "shutting down: " + std::to_string(cut_) + (cut_ == 1 ? " exchange is cut" : " exchanges are cut"));
     }
-    ForEachDataLane([](Lane& lane, Listener&) {
-      for (Connection* connection : lane.connections) connection->Drain(true);
-      lane.http.Stop();
+    ForEachDataThread([](IoThread& thread, Listener&) {
+      for (Connection* connection : thread.connections) connection->Drain(true);
+      thread.http.Stop();
     });
     co_await WaitUntil(all_closed, kCutNanos, false);
   }
 
-  ForEachDataLane([](Lane& lane, Listener&) { lane.http.Stop(); });
+  ForEachDataThread([](IoThread& thread, Listener&) { thread.http.Stop(); });
   const auto none_in_background = [this] {
     return std::ranges::all_of(
-        lanes_, [](const auto& lane) { return lane->tokenizer.background_calls() == 0; });
+        io_threads_, [](const auto& thread) { return thread->tokenizer.background_calls() == 0; });
   };
   co_await WaitUntil(none_in_background, kCutNanos, false);
 
-  // The control lane's own affairs, and then the loops.
+  // The control thread's own affairs, and then the loops.
   key_timer_.Disarm();
   health_->Stop();
   loads_->Stop();
@@ -399,13 +405,14 @@ Task<void> Server::ShutDown() {
   co_await WaitUntil(
       [&control, this] {
         return control.connections.empty() && health_->ended() && loads_->ended() && cache_sizes_->ended() &&
-               drainer_->ended() && admin_.ended() && (keys_.judge == nullptr || keys_.judge->ended());
+               drainer_->ended() && admin_.ended() &&
+               (keys_.validator == nullptr || keys_.validator->ended());
       },
       kCutNanos, false);
-  for (const std::unique_ptr<Lane>& lane : lanes_) {
-    lane->loop.Post([&lane = *lane] {
-      lane.upstreams.CloseAll();
-      lane.loop.Stop();
+  for (const std::unique_ptr<IoThread>& thread : io_threads_) {
+    thread->loop.Post([&thread = *thread] {
+      thread.upstreams.CloseAll();
+      thread.loop.Stop();
     });
   }
 }

@@ -1,4 +1,4 @@
-// Server: the router with sockets. N lanes serve clients; one more thread, the control lane, serves metrics, checks
+// Server: the router with sockets. N threads serve clients; one more thread, the control thread, serves metrics, checks
 // the workers' health and carries out shutdown.
 //
 //   StatusOr<std::unique_ptr<Server>> server = Server::Start(router, {.port = 0});
@@ -46,7 +46,7 @@ class Server {
   std::optional<uint16_t> admin_port() const;
   const ServerOptions& options() const { return options_; }
   // Since the start, a health check; true when there are none to make.
-  bool any_worker_answered() const;
+  bool any_worker_responded() const;
   std::string MetricsText() const { return metrics_->Text(); }
 
   // Reads the files of keys again, as it does by itself when they change, and those of TLS, and opens the record log
@@ -63,39 +63,40 @@ class Server {
 
  private:
   Server(
-      std::shared_ptr<Router> router, const ServerOptions& options, DoorKeys keys,
-      std::unique_ptr<TlsFiles> tls, std::unique_ptr<RecordLog> record_log);
+      std::shared_ptr<Router> router, const ServerOptions& options, KeySets keys,
+      std::unique_ptr<TlsFiles> tls, std::unique_ptr<TrafficLog> record_log);
   bool has_keys() const { return keys_.clients != nullptr || keys_.admins != nullptr; }
   Status Open();
-  Status OpenAside(const std::string& host, int32_t port, Door door, std::unique_ptr<Listener>* opened);
+  Status OpenAside(
+      const std::string& host, int32_t port, ListenerKind listener_kind, std::unique_ptr<Listener>* opened);
   void Run();
   static void OnKeyTimer(void* server);
   Task<void> ShutDown();
   bool YieldPort(size_t ours);
   Task<void> WaitUntil(std::function<bool()> done, int64_t nanos, bool may_hurry);
-  void ForEachDataLane(const std::function<void(Lane&, Listener&)>& action);  // on each lane's thread
-  int64_t OpenConnections() const;                                            // of the data lanes
-  bool MakeRoom(Lane& lane, Door door);
+  void ForEachDataThread(const std::function<void(IoThread&, Listener&)>& action);  // on each thread's thread
+  int64_t OpenConnections() const;                                                  // of the data threads
+  bool MakeRoom(IoThread& thread, ListenerKind listener_kind);
 
   const ServerOptions options_;
   const std::string hop_name_;  // in Via, of this server alone
   const std::shared_ptr<Router> router_;
-  const DoorKeys keys_;
+  const KeySets keys_;
   const std::unique_ptr<TlsFiles> tls_;
-  Gates gates_;
+  ServerLimits limits_;
   Admin admin_;
-  const std::unique_ptr<RecordLog> record_log_;  // null: nobody wants it
-  std::unique_ptr<LineWriter> access_log_;       // likewise
-  std::vector<std::unique_ptr<Lane>> lanes_;     // the last one is the control lane
+  const std::unique_ptr<TrafficLog> record_log_;       // null: nobody wants it
+  std::unique_ptr<LineWriter> access_log_;             // likewise
+  std::vector<std::unique_ptr<IoThread>> io_threads_;  // the last one is the control thread
   std::vector<std::unique_ptr<Listener>> listeners_;
   std::unique_ptr<Listener> admin_listener_;
   std::unique_ptr<Listener> metrics_listener_;
   std::unique_ptr<Metrics> metrics_;
   std::unique_ptr<HealthChecker> health_;
   std::unique_ptr<LoadPoller> loads_;
-  std::unique_ptr<CacheSizes> cache_sizes_;
+  std::unique_ptr<CacheCapacityPoller> cache_sizes_;
   std::unique_ptr<Drainer> drainer_;
-  Timer key_timer_;  // of the control lane
+  Timer key_timer_;  // of the control thread
   std::vector<std::thread> threads_;
   uint16_t port_ = 0;
 

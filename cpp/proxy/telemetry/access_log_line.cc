@@ -129,7 +129,7 @@ class JsonLine {
 }  // namespace
 
 // "2026-11-21T10:50:37.123", or with a blank between day and time.
-std::string_view AccessLine::Time(int64_t wall_us, char separator) {
+std::string_view AccessLogLine::Time(int64_t wall_us, char separator) {
   constexpr size_t kToSeconds = 19;
   constexpr size_t kSeparator = 10;
   const int64_t second = wall_us / 1'000'000;
@@ -150,7 +150,7 @@ std::string_view AccessLine::Time(int64_t wall_us, char separator) {
   return {time_, kToSeconds + 4};
 }
 
-void AccessLine::AppendJson(const ExchangeRecord& record, uint64_t number, std::string* out) {
+void AccessLogLine::AppendJson(const RequestInfo& record, uint64_t number, std::string* out) {
   Composer composer;
   composer.Put(R"({"ts":")");
   composer.Put(Time(record.wall_us, 'T'));
@@ -190,7 +190,7 @@ void AccessLine::AppendJson(const ExchangeRecord& record, uint64_t number, std::
             1000);
   }
   line.Ms(R"(,"connect_ms":)", record.chosen_ns, record.connected_ns);
-  line.Ms(R"(,"head_ms":)", record.sent_ns, record.answered_ns);
+  line.Ms(R"(,"head_ms":)", record.sent_ns, record.responded_ns);
   line.Ms(R"(,"ttft_ms":)", record.head_ns, record.first_body_ns);
   line.Ms(R"(,"total_ms":)", record.head_ns, record.end_ns);
   line.Number(R"(,"bytes_in":)", record.bytes_in);
@@ -206,7 +206,7 @@ void AccessLine::AppendJson(const ExchangeRecord& record, uint64_t number, std::
   out->append(composer.line());
 }
 
-void AccessLine::AppendText(const ExchangeRecord& record, uint64_t number, std::string* out) {
+void AccessLogLine::AppendText(const RequestInfo& record, uint64_t number, std::string* out) {
   Composer line;
   const auto word = [&line](std::string_view name, std::string_view value) {
     if (value.empty()) return;

@@ -1,4 +1,4 @@
-// AccessLine: one exchange as one line of the access log, for machines or for people.
+// AccessLogLine: one exchange as one line of the access log, for machines or for people.
 //
 //   json  {"ts":"2026-11-21T10:50:37.123Z","request_id":"chatcmpl-…","client":"10.0.0.7","method":"POST", …}
 //   text  2026-11-21 10:50:37.123 10.0.0.7 "POST /v1/chat/completions" 200 done worker=http://a:8000 …
@@ -17,14 +17,14 @@
 
 namespace vllm_router {
 
-class AccessLine {
+class AccessLogLine {
  public:
   // `policy`: its name.
-  explicit AccessLine(std::string_view policy) : policy_(policy) {}
+  explicit AccessLogLine(std::string_view policy) : policy_(policy) {}
 
   // `number`: of the line, by LineWriter.
-  void AppendJson(const ExchangeRecord& record, uint64_t number, std::string* out);
-  void AppendText(const ExchangeRecord& record, uint64_t number, std::string* out);
+  void AppendJson(const RequestInfo& record, uint64_t number, std::string* out);
+  void AppendText(const RequestInfo& record, uint64_t number, std::string* out);
 
  private:
   std::string_view Time(int64_t wall_us, char separator);

@@ -1,13 +1,13 @@
 // Tallies: what one thread counts and any other thread may read at any moment.
 //
-//   Tally        a count that only rises
-//   TimeTally    times sorted into the fixed buckets of a histogram
-//   NameTallies  a few counts by name, the names appearing as they occur
-//   MadeAtNeed   any of them, allocated when it is first counted in
+//   Counter        a count that only rises
+//   Histogram    times sorted into the fixed buckets of a histogram
+//   LabeledCounters  a few counts by name, the names appearing as they occur
+//   Lazy   any of them, allocated when it is first counted in
 //
 // There is one writer, so a count is raised by a load, an add and a store: no bus lock, no lost count. Everything is
 // relaxed except what publishes memory; a reader sees each count as it was a moment ago, never two steps of one count
-// in the wrong order. Cost: 1 ns for a Tally, about 5 ns for a TimeTally. Nothing is ever taken away.
+// in the wrong order. Cost: 1 ns for a Counter, about 5 ns for a Histogram. Nothing is ever taken away.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@
 
 namespace vllm_router {
 
-class Tally {
+class Counter {
  public:
   void Add(uint64_t n = 1) {
     count_.store(count_.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
@@ -32,7 +32,7 @@ class Tally {
 
 // `kBounds`: an array of upper bounds in nanoseconds, ascending; one more bucket holds what exceeds them all.
 template <const auto& kBounds>
-class TimeTally {
+class Histogram {
  public:
   static constexpr size_t kBuckets = kBounds.size() + 1;
 
@@ -46,11 +46,11 @@ class TimeTally {
   uint64_t nanos() const { return nanos_.count(); }  // all times added up
 
  private:
-  std::array<Tally, kBuckets> buckets_;
-  Tally nanos_;
+  std::array<Counter, kBuckets> buckets_;
+  Counter nanos_;
 };
 
-class NameTallies {
+class LabeledCounters {
  public:
   // `name` must live forever. When there are too many, the rest is counted as "other".
   void Add(std::string_view name) {
@@ -76,19 +76,19 @@ class NameTallies {
   static constexpr size_t kMost = 48;  // twice the names there are
   struct Entry {
     std::string_view name;
-    Tally count;
+    Counter count;
   };
   std::array<Entry, kMost> entries_;
   std::atomic<size_t> size_{0};
 };
 
 template <typename T>
-class MadeAtNeed {
+class Lazy {
  public:
-  MadeAtNeed() = default;
-  ~MadeAtNeed() { delete value_.load(std::memory_order_relaxed); }
-  MadeAtNeed(const MadeAtNeed&) = delete;
-  MadeAtNeed& operator=(const MadeAtNeed&) = delete;
+  Lazy() = default;
+  ~Lazy() { delete value_.load(std::memory_order_relaxed); }
+  Lazy(const Lazy&) = delete;
+  Lazy& operator=(const Lazy&) = delete;
 
   // For the writer.
   T& Get() {

@@ -1,10 +1,10 @@
-// LineWriter: writes the lines of all lanes in a thread of its own, so that a full disk or a pipe that nobody reads holds
+// LineWriter: writes the lines of all threads in a thread of its own, so that a full disk or a pipe that nobody reads holds
 // up neither a request nor a health check. The access log and the record log have one each.
 //
-//   lane 0  Recorder --Take--.
-//   lane 1  Recorder --Take--+--> waiting, at most kMaxAccessLogBytes --> thread --> sink
+//   thread 0  Telemetry --Take--.
+//   thread 1  Telemetry --Take--+--> waiting, at most kMaxAccessLogBytes --> thread --> sink
 //
-// When there is no room, Take() leaves the lines to the Recorder, which keeps as many again and then drops and counts.
+// When there is no room, Take() leaves the lines to the Telemetry, which keeps as many again and then drops and counts.
 // Cost: a lock and a copy of 64 KiB at most per Take(). Thread-safe.
 #pragma once
 

@@ -1,5 +1,5 @@
-// ExchangeRecord: all that is remembered of one exchange: the lines of the logs and the metrics' increments are all
-// made from it, at FINISH, by Recorder. Times are nanoseconds of the steady clock, 0 where the step was not reached.
+// RequestInfo: all that is remembered of one exchange: the lines of the logs and the metrics' increments are all
+// made from it, at FINISH, by Telemetry. Times are nanoseconds of the steady clock, 0 where the step was not reached.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ enum class ExchangeEnd : uint8_t {
 inline constexpr int kExchangeEndCount = static_cast<int>(ExchangeEnd::kDrain) + 1;
 std::string_view ExchangeEndName(ExchangeEnd end);
 
-struct ExchangeRecord {
+struct RequestInfo {
   int64_t wall_us = 0;        // Unix time of the head, microseconds
   int64_t head_ns = 0;        // request head complete
   int64_t body_ns = 0;        // request body complete, or streaming began
@@ -37,7 +37,7 @@ struct ExchangeRecord {
   int64_t chosen_ns = 0;      // decision made
   int64_t connected_ns = 0;   // connection to the worker at hand
   int64_t sent_ns = 0;        // first byte to the worker
-  int64_t answered_ns = 0;    // the worker's final head complete
+  int64_t responded_ns = 0;   // the worker's final head complete
   int64_t first_body_ns = 0;  // its first body byte
   int64_t end_ns = 0;
 

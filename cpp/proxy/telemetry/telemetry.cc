@@ -16,7 +16,7 @@ bool IsWhole(ExchangeEnd end) { return end == ExchangeEnd::kDone || end == Excha
 bool IsGood(int status) { return (status >= 200 && status < 300) || status == 101; }
 
 // A value of the label error_type. The reference router's two words are kept where they say the same.
-std::string_view ErrorType(const ExchangeRecord& record) {
+std::string_view ErrorType(const RequestInfo& record) {
   if (record.error == "no_workers") return "no_available_workers";
   if (!record.error.empty()) return record.error;
   return IsWhole(record.end) ? std::string_view("non_retryable_error") : ExchangeEndName(record.end);
@@ -30,71 +30,73 @@ std::string_view TokenizeEndName(TokenizeEnd end) {
   return kNames[static_cast<size_t>(end)];
 }
 
-WorkerTallies& Recorder::Shard::Of(const std::shared_ptr<Worker>& worker) {
+WorkerCounters& Telemetry::Shard::Of(const std::shared_ptr<Worker>& worker) {
   const auto id = static_cast<uint32_t>(worker->id);
   const auto found = workers.find(id);
   if (found != workers.end()) return *found->second;
-  auto tallies = std::make_unique<WorkerTallies>(worker);
-  WorkerTallies& added = *tallies;
+  auto tallies = std::make_unique<WorkerCounters>(worker);
+  WorkerCounters& added = *tallies;
   std::lock_guard lock(mutex);
   std::erase_if(workers, [](const auto& entry) { return entry.second->worker.expired(); });
   workers.emplace(id, std::move(tallies));
   return added;
 }
 
-const WorkerTallies* Recorder::Shard::Find(WorkerId worker) const {
+const WorkerCounters* Telemetry::Shard::Find(WorkerId worker) const {
   const auto found = workers.find(static_cast<uint32_t>(worker));
   return found == workers.end() ? nullptr : found->second.get();
 }
 
-Recorder::Recorder(std::string_view policy, const Logs& logs)
+Telemetry::Telemetry(std::string_view policy, const Logs& logs)
     : shard_(std::make_unique<Shard>()), logs_(logs), access_line_(policy) {
   if (logs.records != nullptr) record_line_.emplace(logs.records->key(), logs.records->block_size());
 }
 
-Recorder::~Recorder() = default;
+Telemetry::~Telemetry() = default;
 
-void Recorder::Decided(const std::shared_ptr<Worker>& worker, const Decision& decision) {
+void Telemetry::Decided(const std::shared_ptr<Worker>& worker, const Decision& decision) {
   shard_->Of(worker).decisions.Add();
   shard_->reasons[static_cast<size_t>(decision.reason)].Add();
 }
 
-void Recorder::Retried(const std::shared_ptr<Worker>& worker, uint32_t failures, int64_t pause_ns) {
-  shard_->Of(worker).failed_tries.Add();
+void Telemetry::Retried(const std::shared_ptr<Worker>& worker, uint32_t failures, int64_t pause_ns) {
+  shard_->Of(worker).failed_attempts.Add();
   const size_t attempt = std::min<size_t>(failures, Shard::kBackoffs) - 1;
   shard_->backoffs[attempt].Get().Add(pause_ns);
 }
 
-void Recorder::Judged(const std::shared_ptr<Worker>& worker, BreakerVerdict verdict) {
+void Telemetry::RecordResult(const std::shared_ptr<Worker>& worker, BreakerVerdict verdict) {
   if (verdict == BreakerVerdict::kSuccess) shard_->Of(worker).breaker_successes.Add();
   if (verdict == BreakerVerdict::kFailure) shard_->Of(worker).breaker_failures.Add();
 }
 
-void Recorder::ServerError(const std::shared_ptr<Worker>& worker, ErrorBlame blame) {
+void Telemetry::ServerError(const std::shared_ptr<Worker>& worker, ErrorBlame blame) {
   shard_->Of(worker).server_errors[static_cast<size_t>(blame)].Add();
 }
 
-void Recorder::BreakerMoved(const std::shared_ptr<Worker>& worker, BreakerChange change) {
-  shard_->Of(worker).breaker_moves[static_cast<size_t>(change.from)][static_cast<size_t>(change.to)].Add();
+void Telemetry::OnBreakerStateChange(const std::shared_ptr<Worker>& worker, BreakerChange change) {
+  shard_->Of(worker)
+      .breaker_transitions[static_cast<size_t>(change.from)][static_cast<size_t>(change.to)]
+      .Add();
 }
 
-void Recorder::Record(const ExchangeRecord& record) {
+void Telemetry::Record(const RequestInfo& record) {
   Count(record);
   if (logs_.access != nullptr && LogEnabled(LogLevel::kInfo)) WriteAccessLine(record);
   if (record_line_.has_value() && record.prompt != nullptr) WriteRecordLine(record);
 }
 
-void Recorder::Count(const ExchangeRecord& record) {
+void Telemetry::Count(const RequestInfo& record) {
   Shard& shard = *shard_;
   const auto route = static_cast<size_t>(record.route);
   const RouteInfo& info = RouteOf(record.route);
-  const bool answered =
-      record.status >= StatusTallies::kFirst && record.status < StatusTallies::kFirst + StatusTallies::kCount;
+  const bool responded = record.status >= StatusCounters::kFirst &&
+                         record.status < StatusCounters::kFirst + StatusCounters::kCount;
   const bool good = IsWhole(record.end) && IsGood(record.status);
   const int64_t total_ns = record.end_ns - record.head_ns;
 
   shard.ends[route][static_cast<size_t>(record.end)].Add();
-  if (answered) shard.statuses[route].Get()[record.status].Add();
+  if (responded) shard.statuses[route].Get()[record.status].Add();
   if (!record.bad_request_rule.empty()) shard.bad_requests.Add(record.bad_request_rule);
   if (!record.refusal.empty()) shard.refusals.Add(record.refusal);
   if (record.queue_ns != 0) shard.queue_waits.Add(record.queue_ns);
@@ -110,7 +112,7 @@ void Recorder::Count(const ExchangeRecord& record) {
     if (record.route == Route::kEmbeddings) {
       if (good) {
         shard.embeddings_durations.Add(total_ns);
-      } else if (!answered || IsGood(record.status)) {
+      } else if (!responded || IsGood(record.status)) {
         shard.embeddings_cut[static_cast<size_t>(record.end)].Add();
       }
     }
@@ -127,13 +129,13 @@ void Recorder::Count(const ExchangeRecord& record) {
   if (record.stale_retry) shard.stale_retries.Add();
   shard.worker_bytes_out.Add(record.bytes_in);
   if (record.retries == 0) shard.overhead.Add(record.sent_ns - record.body_ns - record.queue_ns);
-  WorkerTallies& worker = shard.Of(record.worker);
+  WorkerCounters& worker = shard.Of(record.worker);
   worker.processed.Add();
-  if (record.answered_ns == 0) return;
+  if (record.responded_ns == 0) return;
 
   shard.worker_bytes_in.Add(record.bytes_out);
-  WorkerTallies::Times& times = worker.times[route].Get();
-  times.head.Add(record.answered_ns - record.sent_ns);
+  WorkerCounters::Times& times = worker.times[route].Get();
+  times.head.Add(record.responded_ns - record.sent_ns);
   if (record.stream && IsGood(record.status) && record.first_body_ns != 0) {
     times.first_token.Add(record.first_body_ns - record.head_ns);
   }
@@ -142,7 +144,7 @@ void Recorder::Count(const ExchangeRecord& record) {
   if (record.cached_tokens.has_value()) worker.cached_tokens.Add(*record.cached_tokens);
 }
 
-void Recorder::WriteAccessLine(const ExchangeRecord& record) {
+void Telemetry::WriteAccessLine(const RequestInfo& record) {
   const uint64_t number = logs_.access->NextNumber();
   if (access_lines_.size() >= kMaxAccessLogBytes) {
     shard_->access_lines_dropped.Add();
@@ -155,7 +157,7 @@ void Recorder::WriteAccessLine(const ExchangeRecord& record) {
   }
 }
 
-void Recorder::WriteRecordLine(const ExchangeRecord& record) {
+void Telemetry::WriteRecordLine(const RequestInfo& record) {
   if (record_lines_.size() >= kMaxAccessLogBytes) {
     shard_->record_lines_dropped.Add();
     return;
@@ -163,7 +165,7 @@ void Recorder::WriteRecordLine(const ExchangeRecord& record) {
   record_line_->Append(record, &record_lines_);
 }
 
-void Recorder::Flush() {
+void Telemetry::Flush() {
   if (!access_lines_.empty()) logs_.access->Take(&access_lines_);
   if (!record_lines_.empty()) logs_.records->writer().Take(&record_lines_);
 }

@@ -1,5 +1,5 @@
-// Recorder: what is said about exchanges, for machines (metrics), for people (the access log) and for replays (the record
-// log). One per lane, written by that lane only; Metrics reads all of them at a scrape.
+// Telemetry: what is said about exchanges, for machines (metrics), for people (the access log) and for replays (the record
+// log). One per thread, written by that thread only; Metrics reads all of them at a scrape.
 //
 //   Decided, Record --> counts in the Shard (recorder_shard.h) --> Metrics, at a scrape
 //                 `---> a line of each log that is kept --Flush, at 64 KiB or after 100 ms--> LineWriter
@@ -32,26 +32,26 @@ std::string_view TokenizeEndName(TokenizeEnd end);
 // Those that are not null are kept.
 struct Logs {
   LineWriter* access = nullptr;
-  RecordLog* records = nullptr;
+  TrafficLog* records = nullptr;
 };
 
-class Recorder {
+class Telemetry {
  public:
   // `policy`: its name, for the access lines. The logs must outlive this.
-  Recorder(std::string_view policy, const Logs& logs);
-  ~Recorder();
+  Telemetry(std::string_view policy, const Logs& logs);
+  ~Telemetry();
 
   // At SELECT, once per decision.
   void Decided(const std::shared_ptr<Worker>& worker, const Decision& decision);
   // When a try has failed and there will be another after `pause_ns`. `failures`: tries of the exchange so far.
   void Retried(const std::shared_ptr<Worker>& worker, uint32_t failures, int64_t pause_ns);
   // What a worker's circuit breaker heard of it, and that it moved.
-  void Judged(const std::shared_ptr<Worker>& worker, BreakerVerdict verdict);
+  void RecordResult(const std::shared_ptr<Worker>& worker, BreakerVerdict verdict);
   // What a 5xx of it was put down to.
   void ServerError(const std::shared_ptr<Worker>& worker, ErrorBlame blame);
-  void BreakerMoved(const std::shared_ptr<Worker>& worker, BreakerChange change);
+  void OnBreakerStateChange(const std::shared_ptr<Worker>& worker, BreakerChange change);
   // At FINISH, once per exchange.
-  void Record(const ExchangeRecord& record);
+  void Record(const RequestInfo& record);
   // Whether records shall have their prompts.
   bool wants_prompts() const { return record_line_.has_value(); }
   // Hands over the lines collected so far, unless their log has no room; called at every kLogPieceBytes, every 100 ms
@@ -77,7 +77,7 @@ class Recorder {
   std::atomic<uint64_t> connects_failed{0};
   std::atomic<int64_t> upstream_open{0};  // connections to workers, those that rest included
   std::atomic<int64_t> upstream_idle{0};
-  std::atomic<int64_t> key_validations_waiting{0};  // requests, of KeyJudge
+  std::atomic<int64_t> key_validations_waiting{0};  // requests, of KeyValidator
   std::atomic<uint64_t> key_validations_full{0};    // requests rejected: no place at all
   std::atomic<uint64_t> key_validations_share{0};   // or none for their client's address
   std::atomic<uint64_t> load_polls_ok{0};           // of hosts, by LoadPoller
@@ -90,14 +90,14 @@ class Recorder {
   const Shard& shard() const { return *shard_; }
 
  private:
-  void Count(const ExchangeRecord& record);
-  void WriteAccessLine(const ExchangeRecord& record);
-  void WriteRecordLine(const ExchangeRecord& record);
+  void Count(const RequestInfo& record);
+  void WriteAccessLine(const RequestInfo& record);
+  void WriteRecordLine(const RequestInfo& record);
 
   const std::unique_ptr<Shard> shard_;
   const Logs logs_;
-  AccessLine access_line_;
-  std::optional<RecordLine> record_line_;
+  AccessLogLine access_line_;
+  std::optional<TrafficLogLine> record_line_;
   std::string access_lines_;
   std::string record_lines_;
 };

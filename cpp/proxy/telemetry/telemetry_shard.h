@@ -1,11 +1,11 @@
-// Recorder::Shard: what one lane has counted. Its lane writes, a scrape reads; metrics.cc says which metric each count
+// Telemetry::Shard: what one thread has counted. Its thread writes, a scrape reads; metrics.cc says which metric each count
 // becomes, docs/reference/metrics.md what it means.
 //
-//   counts of the lane      fixed arrays by route, end, reason; nothing is allocated after the first request of a route
-//   counts of each worker   one WorkerTallies per worker, in a map
+//   counts of the thread      fixed arrays by route, end, reason; nothing is allocated after the first request of a route
+//   counts of each worker   one WorkerCounters per worker, in a map
 //
-// The map is why there is a mutex: the lane takes it only to add a worker that it meets for the first time, a scrape
-// takes it while it reads. The lane's look-ups need no lock, since only the lane changes the map. Where workers come
+// The map is why there is a mutex: the thread takes it only to add a worker that it meets for the first time, a scrape
+// takes it while it reads. The thread's look-ups need no lock, since only the thread changes the map. Where workers come
 // and go for months, tallies of workers that nobody holds any more are given up whenever another worker is added;
 // Metrics holds on to a removed worker for as long as it shows its series.
 #pragma once
@@ -49,77 +49,77 @@ inline constexpr std::array<int64_t, 13> kOverhead = {10 * kUs,  25 * kUs, 50 * 
 
 }  // namespace buckets
 
-using DurationTally = TimeTally<buckets::kDuration>;
-using WorkerWaitTally = TimeTally<buckets::kWorkerWait>;
-using OverheadTally = TimeTally<buckets::kOverhead>;
+using DurationHistogram = Histogram<buckets::kDuration>;
+using WorkerWaitHistogram = Histogram<buckets::kWorkerWait>;
+using OverheadHistogram = Histogram<buckets::kOverhead>;
 
 // Answers by status code, 100 to 599.
-class StatusTallies {
+class StatusCounters {
  public:
   static constexpr int kFirst = 100;
   static constexpr int kCount = 500;
-  Tally& operator[](int status) { return counts_[static_cast<size_t>(status - kFirst)]; }
-  const Tally& operator[](int status) const { return counts_[static_cast<size_t>(status - kFirst)]; }
+  Counter& operator[](int status) { return counts_[static_cast<size_t>(status - kFirst)]; }
+  const Counter& operator[](int status) const { return counts_[static_cast<size_t>(status - kFirst)]; }
 
  private:
-  std::array<Tally, kCount> counts_;
+  std::array<Counter, kCount> counts_;
 };
 
-struct WorkerTallies {
-  explicit WorkerTallies(std::weak_ptr<const Worker> worker) : worker(std::move(worker)) {}
+struct WorkerCounters {
+  explicit WorkerCounters(std::weak_ptr<const Worker> worker) : worker(std::move(worker)) {}
 
   const std::weak_ptr<const Worker> worker;
-  Tally decisions;
-  Tally processed;
-  Tally failed_tries;  // after which the request was tried again
-  Tally breaker_successes, breaker_failures;
-  std::array<Tally, kErrorBlameCount> server_errors;                                    // by ErrorBlame
-  std::array<std::array<Tally, kBreakerStateCount>, kBreakerStateCount> breaker_moves;  // [from][to]
-  Tally prompt_tokens;
-  Tally completion_tokens;
-  Tally cached_tokens;
+  Counter decisions;
+  Counter processed;
+  Counter failed_attempts;  // after which the request was tried again
+  Counter breaker_successes, breaker_failures;
+  std::array<Counter, kErrorBlameCount> server_errors;  // by ErrorBlame
+  std::array<std::array<Counter, kBreakerStateCount>, kBreakerStateCount> breaker_transitions;  // [from][to]
+  Counter prompt_tokens;
+  Counter completion_tokens;
+  Counter cached_tokens;
   struct Times {
-    WorkerWaitTally first_token;
-    WorkerWaitTally head;
+    WorkerWaitHistogram first_token;
+    WorkerWaitHistogram head;
   };
-  std::array<MadeAtNeed<Times>, kRouteCount> times;  // by route
+  std::array<Lazy<Times>, kRouteCount> times;  // by route
 };
 
-struct Recorder::Shard {
+struct Telemetry::Shard {
   // By route.
-  std::array<std::array<Tally, kExchangeEndCount>, kRouteCount> ends;
-  std::array<MadeAtNeed<StatusTallies>, kRouteCount> statuses;
-  std::array<Tally, kRouteCount> successes;
-  std::array<MadeAtNeed<NameTallies>, kRouteCount> errors;
-  std::array<MadeAtNeed<DurationTally>, kRouteCount> durations;
+  std::array<std::array<Counter, kExchangeEndCount>, kRouteCount> ends;
+  std::array<Lazy<StatusCounters>, kRouteCount> statuses;
+  std::array<Counter, kRouteCount> successes;
+  std::array<Lazy<LabeledCounters>, kRouteCount> errors;
+  std::array<Lazy<DurationHistogram>, kRouteCount> durations;
 
-  std::array<Tally, kRouteCount> retries;
-  std::array<Tally, kRouteCount> retries_exhausted;
+  std::array<Counter, kRouteCount> retries;
+  std::array<Counter, kRouteCount> retries_exhausted;
 
   static constexpr size_t kBackoffs = 8;  // the last one stands for all further retries
-  std::array<MadeAtNeed<DurationTally>, kBackoffs> backoffs;
+  std::array<Lazy<DurationHistogram>, kBackoffs> backoffs;
 
-  DurationTally generate_durations;
-  DurationTally embeddings_durations;
-  std::array<Tally, kExchangeEndCount> embeddings_cut;  // without an answer, or a good one that was cut
-  OverheadTally overhead;
-  std::array<Tally, kReasonCount> reasons;
-  NameTallies bad_requests;
-  NameTallies refusals;
-  WorkerWaitTally queue_waits;  // of those who waited
-  Tally stale_retries;
-  Tally client_bytes_in, client_bytes_out;  // bodies
-  Tally worker_bytes_in, worker_bytes_out;
-  Tally client_stalls, worker_stalls;
-  Tally access_lines_dropped, record_lines_dropped;
+  DurationHistogram generate_durations;
+  DurationHistogram embeddings_durations;
+  std::array<Counter, kExchangeEndCount> embeddings_cut;  // without an answer, or a good one that was cut
+  OverheadHistogram overhead;
+  std::array<Counter, kReasonCount> reasons;
+  LabeledCounters bad_requests;
+  LabeledCounters refusals;
+  WorkerWaitHistogram queue_waits;  // of those who waited
+  Counter stale_retries;
+  Counter client_bytes_in, client_bytes_out;  // bodies
+  Counter worker_bytes_in, worker_bytes_out;
+  Counter client_stalls, worker_stalls;
+  Counter access_lines_dropped, record_lines_dropped;
 
-  // For the lane.
-  WorkerTallies& Of(const std::shared_ptr<Worker>& worker);
+  // For the thread.
+  WorkerCounters& Of(const std::shared_ptr<Worker>& worker);
   // For a scrape; null when the worker was never met. Hold `mutex` meanwhile.
-  const WorkerTallies* Find(WorkerId worker) const;
+  const WorkerCounters* Find(WorkerId worker) const;
 
   mutable std::mutex mutex;  // leaf; guards the shape of `workers` against readers
-  std::unordered_map<uint32_t, std::unique_ptr<WorkerTallies>> workers;  // by id
+  std::unordered_map<uint32_t, std::unique_ptr<WorkerCounters>> workers;  // by id
 };
 
 }  // namespace vllm_router

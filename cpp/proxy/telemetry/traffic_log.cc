@@ -41,7 +41,7 @@ bool EndsInsideALine(int descriptor) {
 }  // namespace
 
 // Made and opened by one thread, written by another; the counts are anybody's.
-class RecordLog::File {
+class TrafficLog::File {
  public:
   File(std::string path, std::string head) : path_(std::move(path)), head_(std::move(head)) {}
   ~File() {
@@ -124,27 +124,27 @@ class RecordLog::File {
   std::atomic<uint64_t> lost_{0};
 };
 
-StatusOr<std::unique_ptr<RecordLog>> RecordLog::Open(const RecordLogOptions& options) {
+StatusOr<std::unique_ptr<TrafficLog>> TrafficLog::Open(const TrafficLogOptions& options) {
   const StatusOr<KeyedHash::Key> key =
       options.salt_path.empty() ? DrawSalt() : ReadOrMakeSalt(options.salt_path);
   if (!key.ok()) return key.status();
   std::string head;
-  RecordLine(*key, options.block_size).AppendHead(&head);
+  TrafficLogLine(*key, options.block_size).AppendHead(&head);
   auto file = std::make_shared<File>(options.path, std::move(head));
   ROUTER_RETURN_IF_ERROR(file->Open());
-  return std::unique_ptr<RecordLog>(new RecordLog(*key, options.block_size, std::move(file)));
+  return std::unique_ptr<TrafficLog>(new TrafficLog(*key, options.block_size, std::move(file)));
 }
 
-RecordLog::RecordLog(const KeyedHash::Key& key, uint32_t block_size, std::shared_ptr<File> file)
+TrafficLog::TrafficLog(const KeyedHash::Key& key, uint32_t block_size, std::shared_ptr<File> file)
     : key_(key),
       block_size_(block_size),
       file_(std::move(file)),
       writer_([file = file_](std::string_view lines) { file->Write(lines); }) {}
 
-void RecordLog::Reopen() { file_->Reopen(); }
+void TrafficLog::Reopen() { file_->Reopen(); }
 
-uint64_t RecordLog::written() const { return file_->written(); }
+uint64_t TrafficLog::written() const { return file_->written(); }
 
-uint64_t RecordLog::lost() const { return file_->lost(); }
+uint64_t TrafficLog::lost() const { return file_->lost(); }
 
 }  // namespace vllm_router

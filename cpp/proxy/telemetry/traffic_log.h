@@ -1,8 +1,8 @@
-// RecordLog: the file of --record-log, which keeps the traffic of a server for a replay (docs/reference/record_log.md).
+// TrafficLog: the file of --record-log, which keeps the traffic of a server for a replay (docs/reference/record_log.md).
 // Lanes compose the lines (record_line.h); a LineWriter's thread writes them here, whatever the disk does meanwhile.
 //
-//   lane 0  RecordLine --Take--.
-//   lane 1  RecordLine --Take--+--> LineWriter --> file        head | line | line | ... | head | line
+//   thread 0  TrafficLogLine --Take--.
+//   thread 1  TrafficLogLine --Take--+--> LineWriter --> file        head | line | line | ... | head | line
 //
 // The file is appended to, and each opening writes a head. What cannot be written is lost and counted, and the next line
 // that can be begins a line of its own. Thread-safe.
@@ -19,16 +19,16 @@
 
 namespace vllm_router {
 
-struct RecordLogOptions {
+struct TrafficLogOptions {
   std::string path;
   std::string salt_path;     // empty: a secret that ends with this object
   uint32_t block_size = 16;  // tokens
 };
 
-class RecordLog {
+class TrafficLog {
  public:
   // Fails as ReadOrMakeSalt(), or with FailedPrecondition when the file cannot be written.
-  static StatusOr<std::unique_ptr<RecordLog>> Open(const RecordLogOptions& options);
+  static StatusOr<std::unique_ptr<TrafficLog>> Open(const TrafficLogOptions& options);
 
   const KeyedHash::Key& key() const { return key_; }
   uint32_t block_size() const { return block_size_; }
@@ -42,7 +42,7 @@ class RecordLog {
 
  private:
   class File;
-  RecordLog(const KeyedHash::Key& key, uint32_t block_size, std::shared_ptr<File> file);
+  TrafficLog(const KeyedHash::Key& key, uint32_t block_size, std::shared_ptr<File> file);
 
   const KeyedHash::Key key_;
   const uint32_t block_size_;

@@ -39,7 +39,7 @@ void AppendSeconds(int64_t micros, std::string* out) {
 }
 
 // With --stream-interval 1, as engines have it, each event of a stream is a token.
-uint64_t OutputTokens(const ExchangeRecord& record) {
+uint64_t OutputTokens(const RequestInfo& record) {
   if (record.completion_tokens.has_value()) return *record.completion_tokens;
   if (!RouteOf(record.route).generates) return 0;
   return record.stream ? record.events : (record.bytes_out + kBytesPerToken - 1) / kBytesPerToken;
@@ -47,7 +47,7 @@ uint64_t OutputTokens(const ExchangeRecord& record) {
 
 }  // namespace
 
-int RecordedStatus(const ExchangeRecord& record) {
+int RecordedStatus(const RequestInfo& record) {
   switch (record.end) {
     case ExchangeEnd::kDone:
     case ExchangeEnd::kNoDone:
@@ -67,7 +67,7 @@ int RecordedStatus(const ExchangeRecord& record) {
   return record.status;
 }
 
-void RecordLine::AppendHead(std::string* out) {
+void TrafficLogLine::AppendHead(std::string* out) {
   out->append(R"({"vllm_router_record_log": 1, "block_size": )");
   AppendNumber(block_size_, out);
   out->append(R"(, "salt_id": ")");
@@ -75,7 +75,7 @@ void RecordLine::AppendHead(std::string* out) {
   out->append("\"}\n");
 }
 
-void RecordLine::Append(const ExchangeRecord& record, std::string* out) {
+void TrafficLogLine::Append(const RequestInfo& record, std::string* out) {
   const PromptReading& prompt = *record.prompt;
   const uint64_t input_tokens = std::max<uint64_t>(1, record.prompt_tokens.value_or(prompt.tokens));
   const uint64_t room = (input_tokens + block_size_ - 1) / block_size_;

@@ -1,4 +1,4 @@
-// RecordLine: one request as a line of the record log, and the head of the file (docs/reference/record_log.md).
+// TrafficLogLine: one request as a line of the record log, and the head of the file (docs/reference/record_log.md).
 //
 //   {"arrival_s": 1763800000.113482, "input_tokens": 50, "output_tokens": 12, "blocks": "9c3d…", "session": "3f8e…", "status": 200}
 //
@@ -17,13 +17,13 @@
 
 namespace vllm_router {
 
-class RecordLine {
+class TrafficLogLine {
  public:
-  RecordLine(const KeyedHash::Key& key, uint32_t block_size) : names_(key), block_size_(block_size) {}
+  TrafficLogLine(const KeyedHash::Key& key, uint32_t block_size) : names_(key), block_size_(block_size) {}
 
   void AppendHead(std::string* out);
   // REQUIRES: record.prompt is not null.
-  void Append(const ExchangeRecord& record, std::string* out);
+  void Append(const RequestInfo& record, std::string* out);
 
  private:
   KeyedHash names_;
@@ -32,6 +32,6 @@ class RecordLine {
 };
 
 // The status that a replay shall see: an answer that was broken off is none, whatever its head said.
-int RecordedStatus(const ExchangeRecord& record);
+int RecordedStatus(const RequestInfo& record);
 
 }  // namespace vllm_router

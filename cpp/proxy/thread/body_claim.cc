@@ -6,8 +6,8 @@
 
 namespace vllm_router {
 
-BodyClaim::BodyClaim(BodyBudget& budget, Lane& lane)
-    : budget_(budget), lane_(lane), member_(&BodyClaim::OnGranted, this) {}
+BodyClaim::BodyClaim(BodyBudget& budget, IoThread& thread)
+    : budget_(budget), thread_(thread), member_(&BodyClaim::OnGranted, this) {}
 
 BodyBudget::Entry BodyClaim::Grow(uint64_t to, uint64_t need) {
   wanted_ = to;
@@ -18,7 +18,7 @@ BodyBudget::Entry BodyClaim::Grow(uint64_t to, uint64_t need) {
 
 Task<BodyClaim::End> BodyClaim::Wait(int64_t timeout_ms) {
   waiting_ = true;
-  timer_.Arm(lane_.loop.timers(), timeout_ms, &BodyClaim::OnTimeout, this);
+  timer_.Arm(thread_.loop.timers(), timeout_ms, &BodyClaim::OnTimeout, this);
   co_await ended_;
   waiting_ = false;
   timer_.Disarm();
@@ -38,13 +38,13 @@ void BodyClaim::Leave() {
 // Not from here: what wakes up may end the exchange, and the caller is in the middle of something.
 void BodyClaim::EndWait(End end) {
   end_ = end;
-  lane_.loop.Post([this] { ended_.Notify(); });
+  thread_.loop.Post([this] { ended_.Notify(); });
 }
 
 // On any thread. The wait is not over before the loop has run this.
 void BodyClaim::OnGranted(void* context) {
   auto* claim = static_cast<BodyClaim*>(context);
-  claim->lane_.loop.Post([claim] {
+  claim->thread_.loop.Post([claim] {
     claim->end_ = End::kHeld;
     claim->ended_.Notify();
   });

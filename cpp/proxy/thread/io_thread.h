@@ -1,5 +1,5 @@
-// Lane: one thread of the server and everything that belongs to it alone: its loop, its buffers, its client
-// connections, its connections to workers. Lanes share the Router (fleet snapshots and load counters), the Gates, and nothing else.
+// IoThread: one thread of the server and everything that belongs to it alone: its loop, its buffers, its client
+// connections, its connections to workers. Lanes share the Router (fleet snapshots and load counters), the ServerLimits, and nothing else.
 #pragma once
 
 #include <atomic>
@@ -35,15 +35,15 @@ class TlsFiles;
 
 // Objects that are dear to make and used once per request, kept for the next one.
 template <typename T>
-class Spares {
+class ObjectPool {
  public:
-  std::unique_ptr<T> Take() {
+  std::unique_ptr<T> Acquire() {
     if (spares_.empty()) return std::make_unique<T>();
     std::unique_ptr<T> spare = std::move(spares_.back());
     spares_.pop_back();
     return spare;
   }
-  void Give(std::unique_ptr<T> spare) {
+  void Release(std::unique_ptr<T> spare) {
     if (spare != nullptr && spares_.size() < kMost) spares_.push_back(std::move(spare));
   }
 
@@ -60,15 +60,15 @@ struct HealthSignals {
   };  // its circuit breaker has closed: slow start begins
 };
 
-struct Lane {
-  Lane(
-      const ServerOptions& options, const std::string& hop_name, Gates& gates, std::shared_ptr<Router> router,
-      const DoorKeys& keys, TlsFiles& tls, const Logs& logs);
-  ~Lane();
+struct IoThread {
+  IoThread(
+      const ServerOptions& options, const std::string& hop_name, ServerLimits& limits,
+      std::shared_ptr<Router> router, const KeySets& keys, TlsFiles& tls, const Logs& logs);
+  ~IoThread();
 
   const ServerOptions& options;
   const std::string& hop_name;  // the server's, in Via
-  Gates& gates;                 // the server's too
+  ServerLimits& limits;         // the server's too
   const std::string bearer;     // "Bearer …" for workers, or empty
   const std::shared_ptr<Router> router;
   TlsFiles& tls;
@@ -78,18 +78,18 @@ struct Lane {
   EventLoop loop;
   BufferPool buffers;
   Resolver resolver;
-  Dice ids;  // request ids, and the jitter of pauses
-  Recorder recorder;
+  Random ids;  // request ids, and the jitter of pauses
+  Telemetry telemetry;
   HttpClient http;
   UpstreamPool upstreams;
-  Tokenizer tokenizer;
+  RemoteTokenizer tokenizer;
   Snapshot<FleetView>::Cached fleet;
-  Gatekeeper gatekeeper;
+  Authorizer authorizer;
   const Cors cors;
   const FanOutPaths fan_out_paths;
-  RetryBudget::Thread retry_budget;  // this thread's part of the one in the gates
-  Spares<RequestHeadParser> request_parsers;
-  Spares<ResponseHeadParser> response_parsers;
+  RetryBudget::Thread retry_budget;  // this thread's part of the one in the limits
+  ObjectPool<RequestHeadParser> request_parsers;
+  ObjectPool<ResponseHeadParser> response_parsers;
 
   IdleList idle;  // those of `connections` that may be closed for new ones
   std::unordered_set<Connection*> connections;
@@ -101,7 +101,7 @@ struct Lane {
   void FlushLogSoon();
 
  private:
-  static void OnFlushLog(void* lane);
+  static void OnFlushLog(void* thread);
   void HandOverLines();
 
   Timer log_timer_;

@@ -11,7 +11,7 @@
 namespace vllm_router {
 
 class CancelScope;
-struct Lane;
+struct IoThread;
 
 struct AdminRequest {
   Route route;
@@ -19,14 +19,14 @@ struct AdminRequest {
   std::string_view path;
   std::string_view query;
   std::string_view body;
-  CancelScope& errand;         // what to do for it; once that is cancelled, nobody reads the reply
+  CancelScope& scope;          // what to do for it; once that is cancelled, nobody reads the reply
   bool has_admin_key = false;  // and it was checked
 };
 
 class OwnEndpoints {
  public:
   // On the thread that received the request. REQUIRES: RouteOf(route).own, and the method is one of its `allow`.
-  virtual Task<AdminReply> Respond(Lane& lane, AdminRequest request) = 0;
+  virtual Task<AdminReply> Respond(IoThread& thread, AdminRequest request) = 0;
 
  protected:
   ~OwnEndpoints() = default;

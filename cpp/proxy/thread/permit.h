@@ -1,67 +1,67 @@
-// Permit: what one exchange holds of an Admission, and how its coroutine waits for it.
+// Permit: what one exchange holds of an ConcurrencyLimiter, and how its coroutine waits for it.
 //
-//   Permit seat(lane.gates.seats, lane);
-//   if (!seat.TryTake(1)) {
-//     const Permit::End end = co_await seat.Take(1, timeout_ms);   // kHeld, or why not
+//   Permit permit(thread.limits.concurrency, thread);
+//   if (!permit.TryAcquire(1)) {
+//     const Permit::End end = co_await permit.Acquire(1, timeout_ms);   // kHeld, or why not
 //   }
-//   …                                                             // given back by Return(), or with the object
+//   …                                                             // given back by Release(), or with the object
 //
-// A wait ends in a later turn of the loop, whoever ended it: a release on any lane, the timeout, Leave(). A grant that
-// came first counts, even if the waiter wanted to leave: then it is held, and whoever holds it gives it back. One lane.
+// A wait ends in a later turn of the loop, whoever ended it: a release on any thread, the timeout, Leave(). A grant that
+// came first counts, even if the waiter wanted to leave: then it is held, and whoever holds it gives it back. One thread.
 #pragma once
 
 #include <cstdint>
 
 #include "net/task.h"
 #include "net/timer_wheel.h"
-#include "routing/admission.h"
+#include "routing/concurrency_limiter.h"
 
 namespace vllm_router {
 
-struct Lane;
+struct IoThread;
 
 class Permit {
  public:
   enum class End : uint8_t { kHeld, kFull, kNever, kTimeout, kLeft };
 
-  // A waiter that has permits need not have what they are for. While it waits, worth_a_try(lane) is asked now and then,
+  // A waiter that has permits need not have what they are for. While it waits, worth_a_try(thread) is asked now and then,
   // and when it says so, the first in the line is called. Null: a permit is all that one waits for.
-  using WorthATry = bool (*)(Lane& lane);
-  Permit(Admission& admission, Lane& lane, WorthATry worth_a_try = nullptr);
-  ~Permit() { Return(); }  // REQUIRES: nobody waits
+  using WorthTrying = bool (*)(IoThread& thread);
+  Permit(ConcurrencyLimiter& limiter, IoThread& thread, WorthTrying worth_a_try = nullptr);
+  ~Permit() { Release(); }  // REQUIRES: nobody waits
   Permit(const Permit&) = delete;
   Permit& operator=(const Permit&) = delete;
 
   bool held() const { return held_ != 0; }
 
   // At once or not at all.
-  bool TryTake(uint64_t amount);
+  bool TryAcquire(uint64_t amount);
   // Waits for its turn, for at most `timeout_ms`. REQUIRES: nothing is held.
-  Task<End> Take(uint64_t amount, int64_t timeout_ms);
+  Task<End> Acquire(uint64_t amount, int64_t timeout_ms);
   // Gives the permit back, since it was no use, and waits on where it stood, for what is left of `timeout_ms`.
   // REQUIRES: held, and a worth_a_try.
-  Task<End> StepBack(int64_t timeout_ms);
+  Task<End> Requeue(int64_t timeout_ms);
   // Nanoseconds that it has stood in the line.
   int64_t waited_ns() const { return waited_ns_; }
   // Ends a wait with kLeft.
   void Leave();
   // Lets the next one in the line have a try, where there may be room for more than one.
-  void CallNext() { admission_.Nudge(); }
-  void Return();
+  void WakeNext() { limiter_.WakeNext(); }
+  void Release();
 
  private:
   static constexpr int64_t kTryAgainMs = 100;
 
-  Task<End> Enter(Admission::Entry entry, int64_t timeout_ms);
+  Task<End> Enter(ConcurrencyLimiter::Entry entry, int64_t timeout_ms);
   void EndWait(End end);
   void ArmTimer();
   static void OnGranted(void* permit);
   static void OnTimer(void* permit);
 
-  Admission& admission_;
-  Lane& lane_;
-  const WorthATry worth_a_try_;
-  Admission::Waiter waiter_;
+  ConcurrencyLimiter& limiter_;
+  IoThread& thread_;
+  const WorthTrying worth_a_try_;
+  ConcurrencyLimiter::Waiter waiter_;
   uint64_t amount_ = 0;
   uint64_t held_ = 0;
   bool waiting_ = false;

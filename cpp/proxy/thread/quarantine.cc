@@ -28,26 +28,26 @@ std::string_view LastForwardedFor(const RequestHead& head) {
 
 uint64_t HostNumber(const WorkerUrl& url) { return Xxh3(url.base); }
 
-uint64_t ClientNumber(const Lane& lane, const RequestHead& head, std::string_view peer_address) {
+uint64_t ClientNumber(const IoThread& thread, const RequestHead& head, std::string_view peer_address) {
   std::string_view kind = "address";
   std::string_view name = peer_address;
   const std::optional<std::string_view> key =
-      lane.gatekeeper.takes_client_keys() ? KeyOf(head.fields) : std::nullopt;
+      thread.authorizer.takes_client_keys() ? KeyOf(head.fields) : std::nullopt;
   if (key.has_value() && !key->empty()) {
     kind = "key";
     name = *key;
-  } else if (lane.options.trust_forwarded) {
+  } else if (thread.options.trust_forwarded) {
     const std::string_view forwarded = LastForwardedFor(head);
     if (!forwarded.empty()) name = forwarded;
   }
   return std::max<uint64_t>(1, DigestWord(Sha256({kind, std::string_view("\0", 1), name}), 0));
 }
 
-void ReportWorkerDown(Lane& lane, const WorkerUrl& url) {
-  RequestQuarantine& quarantine = lane.gates.quarantine;
+void ReportWorkerDown(IoThread& thread, const WorkerUrl& url) {
+  RequestQuarantine& quarantine = thread.limits.quarantine;
   if (!quarantine.has_pending()) return;
   for (const RequestQuarantine::Quarantined& one :
-       quarantine.ReportDown(HostNumber(url), lane.clock.NowNanos())) {
+       quarantine.ReportDown(HostNumber(url), thread.clock.NowNanos())) {
     Log(LogLevel::kWarning,
         Concat(
             "request ", one.request_id,
@@ -56,21 +56,21 @@ void ReportWorkerDown(Lane& lane, const WorkerUrl& url) {
   }
 }
 
-void ReportWorkerUp(Lane& lane, const WorkerUrl& url, int64_t since_ns) {
-  RequestQuarantine& quarantine = lane.gates.quarantine;
-  if (quarantine.has_pending()) quarantine.ReportUp(HostNumber(url), since_ns, lane.clock.NowNanos());
+void ReportWorkerUp(IoThread& thread, const WorkerUrl& url, int64_t since_ns) {
+  RequestQuarantine& quarantine = thread.limits.quarantine;
+  if (quarantine.has_pending()) quarantine.ReportUp(HostNumber(url), since_ns, thread.clock.NowNanos());
 }
 
 RequestDigest DigestOf(
-    const Lane& lane, const RequestHead& head, std::string_view body, std::string_view peer_address) {
+    const IoThread& thread, const RequestHead& head, std::string_view body, std::string_view peer_address) {
   if (!body.empty()) return DigestOfRequest(head.path, body);
-  const uint64_t client = ClientNumber(lane, head, peer_address);
+  const uint64_t client = ClientNumber(thread, head, peer_address);
   return DigestOfRequest(head.target, {reinterpret_cast<const char*>(&client), sizeof(client)});
 }
 
 void ReportServed(
-    Lane& lane, const WorkerUrl& url, const RequestDigest& digest, std::string_view request_id) {
-  if (!lane.gates.quarantine.ReportSuccess(digest, HostNumber(url), lane.clock.NowNanos())) return;
+    IoThread& thread, const WorkerUrl& url, const RequestDigest& digest, std::string_view request_id) {
+  if (!thread.limits.quarantine.ReportSuccess(digest, HostNumber(url), thread.clock.NowNanos())) return;
   Log(LogLevel::kInfo,
       Concat("requests equal to ", request_id, " are no longer quarantined: a worker served one"));
 }

@@ -1,4 +1,4 @@
-// ResponseOwners: which worker holds a stored response (routing/response_id.h), for all lanes of a server.
+// ResponseOwners: which worker holds a stored response (routing/response_id.h), for all threads of a server.
 //
 //   a response of POST /v1/responses passes             its id sticks to the worker for an hour since its last use
 //   a request names an id that is known                 its worker
@@ -6,7 +6,7 @@
 //   or older)                                           from now on
 //   nobody has it                                       none: whichever worker is asked says 404 as engines do
 //
-// At most kMaxResponseLookups searches at once, since each goes to all hosts. Thread-safe; a search belongs to one lane.
+// At most kMaxResponseLookups searches at once, since each goes to all hosts. Thread-safe; a search belongs to one thread.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,7 @@
 
 #include "base/limits.h"
 #include "index/stick_table.h"
-#include "routing/admission.h"
+#include "routing/concurrency_limiter.h"
 
 namespace vllm_router {
 
@@ -26,7 +26,7 @@ std::string_view ResponseLookupName(ResponseLookup lookup);
 
 struct ResponseOwners {
   StickTable workers{{.max_entries = kMaxResponseOwners, .ttl_ns = kResponseOwnerNs}};
-  Admission searches{kMaxResponseLookups, 0};
+  ConcurrencyLimiter searches{kMaxResponseLookups, 0};
   std::atomic<uint64_t> lookups[kResponseLookupCount]{};
 };
 

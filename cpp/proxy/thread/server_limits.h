@@ -1,4 +1,4 @@
-// Gates: what all lanes of a server share to keep it within its limits (docs/reference/limits.md).
+// ServerLimits: what all threads of a server share to keep it within its limits (docs/reference/limits.md).
 #pragma once
 
 #include <atomic>
@@ -9,30 +9,30 @@
 #include "proxy/api/server_options.h"
 #include "proxy/thread/response_owners.h"
 #include "proxy/thread/slow_uploads.h"
-#include "routing/admission.h"
 #include "routing/body_budget.h"
+#include "routing/concurrency_limiter.h"
 #include "routing/rate_limit.h"
 #include "routing/request_quarantine.h"
 #include "routing/retry_budget.h"
 
 namespace vllm_router {
 
-struct Gates {
-  explicit Gates(const ServerOptions& options)
-      : seats(options.max_concurrent_requests, options.queue_size),
+struct ServerLimits {
+  explicit ServerLimits(const ServerOptions& options)
+      : concurrency(options.max_concurrent_requests, options.queue_size),
         body_memory(options.body_memory_bytes),
-        slow_uploads([this] { return seats.waiting(); }),
+        slow_uploads([this] { return concurrency.waiting(); }),
         slow_bodies([this] { return body_memory.waiting(); }),
         retries(options.retry.budget),
         quarantine({.suspect_pending = options.health_check_interval_ms > 0}) {
     if (options.rate_limit_per_second != 0) rate.emplace(options.rate_limit_per_second);
   }
 
-  Admission seats;                     // of requests that are under way to a worker and back
-  Admission fan_outs{kMaxFanOuts, 0};  // of requests that go to all workers
-  BodyBudget body_memory;              // of bodies that are held whole
-  SlowUploads slow_uploads;            // of requests that hold a permit and stream their bodies
-  SlowUploads slow_bodies;             // of requests that hold some of the memory
+  ConcurrencyLimiter concurrency;               // of requests that are under way to a worker and back
+  ConcurrencyLimiter fan_outs{kMaxFanOuts, 0};  // of requests that go to all workers
+  BodyBudget body_memory;                       // of bodies that are held whole
+  SlowUploads slow_uploads;                     // of requests that hold a permit and stream their bodies
+  SlowUploads slow_bodies;                      // of requests that hold some of the memory
   std::optional<RateLimit> rate;
   RetryBudget retries;
   RequestQuarantine quarantine;

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from tests.models.dice import Dice
+from tests.models.random import Random
 from tests.models.statistics import chi_square_is_plausible
 from vllm_router import _core_testing as testing
 
@@ -38,7 +38,7 @@ def test_the_strictly_most_loaded_is_never_chosen():
 
 
 def test_the_second_is_drawn_from_the_others_and_the_first_wins_ties():
-    three, dice = policy([0, 0, 0], seed=5), Dice(5)
+    three, dice = policy([0, 0, 0], seed=5), Random(5)
     for _ in range(50):
         first = dice.below(3)
         dice.below(2)
@@ -46,7 +46,7 @@ def test_the_second_is_drawn_from_the_others_and_the_first_wins_ties():
 
 
 def test_one_worker_is_chosen_without_a_draw():
-    one, dice = policy([3], seed=5), Dice(5)
+    one, dice = policy([3], seed=5), Random(5)
     for _ in range(3):
         assert one.choose() == (0, "power_of_two")
     one.add("http://w2:8000")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.models.dice import Dice
+from tests.models.random import Random
 from tests.models.statistics import chi_square_is_plausible
 from vllm_router import _core_testing as testing
 
@@ -33,7 +33,7 @@ def test_equal_seeds_draw_alike_and_different_seeds_differ_within_64_draws():
 
 def test_with_one_worker_the_draw_is_still_made():
     one = policy(1, seed=9)
-    dice = Dice(9)
+    dice = Random(9)
     assert one.choose() == (0, "random")
     dice.next()
     one.add("http://w2:8000")

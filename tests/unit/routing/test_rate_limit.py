@@ -1,4 +1,4 @@
-"""cpp/routing/rate_limit.h: so many per second. Its twin: tests/models/admission.py."""
+"""cpp/routing/rate_limit.h: so many per second. Its twin: tests/models/concurrency_limiter.py."""
 
 from vllm_router import _core_testing as testing
 

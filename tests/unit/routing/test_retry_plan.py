@@ -8,7 +8,7 @@ NO_JITTER = {"jitter_factor": 0.0}
 
 
 def pauses(plan, count, **failed):
-    dice = testing.Dice(1)
+    dice = testing.Random(1)
     return [plan.next(dice, **failed) for _ in range(count)]
 
 
@@ -22,7 +22,7 @@ def test_pauses_grow_to_a_limit_and_the_tries_end():
 
 def test_jitter_moves_a_pause_both_ways_by_its_share():
     drawn = [
-        testing.RetryPlan(True, jitter_factor=0.2).next(testing.Dice(seed), how="status", status=503)
+        testing.RetryPlan(True, jitter_factor=0.2).next(testing.Random(seed), how="status", status=503)
         for seed in range(200)
     ]
     assert 0.04 <= min(drawn) < 0.042

@@ -12,7 +12,7 @@ NAMES = ["x-request-id", "x-correlation-id"]
 
 
 def choose(fields, names=NAMES, prefix="chatcmpl-", seed=1):
-    return testing.choose_request_id(fields, names, prefix, testing.Dice(seed))
+    return testing.choose_request_id(fields, names, prefix, testing.Random(seed))
 
 
 def test_a_made_id_has_the_prefix_and_24_letters_and_digits():
@@ -24,14 +24,14 @@ def test_a_made_id_has_the_prefix_and_24_letters_and_digits():
 
 @given(st.integers(0, 2**64 - 1))
 def test_the_same_dice_make_the_same_id_and_go_on_to_another(seed):
-    dice = testing.Dice(seed)
+    dice = testing.Random(seed)
     ids = [testing.choose_request_id([], NAMES, "req-", dice)[0] for _ in range(3)]
     assert len(set(ids)) == 3
-    assert ids[0] == testing.choose_request_id([], NAMES, "req-", testing.Dice(seed))[0]
+    assert ids[0] == testing.choose_request_id([], NAMES, "req-", testing.Random(seed))[0]
 
 
 def test_every_letter_and_digit_turns_up(seed):
-    dice = testing.Dice(seed)
+    dice = testing.Random(seed)
     letters = "".join(testing.choose_request_id([], [], "", dice)[0] for _ in range(400))
     assert len(set(letters)) == 62
 

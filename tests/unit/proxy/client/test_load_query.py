@@ -1,4 +1,6 @@
-"""cpp/proxy/client/load_query.h: where a worker is polled for its load; what policies see of it is test_load_poller.py."""
+"""cpp/proxy/client/load_query.h: where a worker is polled for its load;
+what policies see of it is test_load_poller.py.
+"""
 
 from tests.fakes.wire import eventually, response
 

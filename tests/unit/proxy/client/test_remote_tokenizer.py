@@ -1,4 +1,6 @@
-"""cpp/proxy/client/remote_tokenizer.h: asking workers for token ids, over sockets; what a request sees when that fails."""
+"""cpp/proxy/client/remote_tokenizer.h: asking workers for token ids, over sockets;
+what a request sees when that fails.
+"""
 
 import json
 

@@ -1,4 +1,6 @@
-"""cpp/proxy/control/cache_capacity_poller.h: the index keeps as many blocks of a worker as its cache holds, if it says."""
+"""cpp/proxy/control/cache_capacity_poller.h:
+the index keeps as many blocks of a worker as its cache holds, if it says.
+"""
 
 import contextlib
 import json

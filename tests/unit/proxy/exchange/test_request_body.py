@@ -1,4 +1,6 @@
-"""cpp/proxy/exchange/request_body.h: which body is read first and which is streamed; the bytes are in tests/proxy/."""
+"""cpp/proxy/exchange/request_body.h: which body is read first and which is streamed;
+the bytes are in tests/proxy/.
+"""
 
 import pytest
 

@@ -1,4 +1,6 @@
-"""cpp/proxy/exchange/server_errors.h: what the attempts of one request say together. Attacks are in tests/proxy/."""
+"""cpp/proxy/exchange/server_errors.h: what the attempts of one request say together.
+Attacks are in tests/proxy/.
+"""
 
 import pytest
 

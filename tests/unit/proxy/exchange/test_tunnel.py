@@ -1,4 +1,6 @@
-"""cpp/proxy/exchange/tunnel.h: both directions at once; ends and deadlines are in tests/proxy/test_websocket.py."""
+"""cpp/proxy/exchange/tunnel.h: both directions at once;
+ends and deadlines are in tests/proxy/test_websocket.py.
+"""
 
 import threading
 

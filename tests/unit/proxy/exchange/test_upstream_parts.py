@@ -1,4 +1,6 @@
-"""cpp/proxy/exchange/upstream_parts.h: what workers are told of the client, whichever way a request goes to them."""
+"""cpp/proxy/exchange/upstream_parts.h:
+what workers are told of the client, whichever way a request goes to them.
+"""
 
 import pytest
 

@@ -10,7 +10,7 @@ STEPS = st.lists(st.tuples(st.integers(0, 5), VERDICTS, st.integers(0, 40)), max
 
 
 def test_yes_and_no_last_as_long_as_each_should():
-    verdicts = testing.KeyVerdicts(100, 10, 5)
+    verdicts = testing.KeyValidityCache(100, 10, 5)
     verdicts.remember("a", "yes", 0)
     verdicts.remember("b", "no", 0)
     verdicts.remember("c", "unknown", 0)
@@ -20,7 +20,7 @@ def test_yes_and_no_last_as_long_as_each_should():
 
 
 def test_invented_keys_drive_no_good_one_out():
-    verdicts = testing.KeyVerdicts(100, 100, 3)
+    verdicts = testing.KeyValidityCache(100, 100, 3)
     verdicts.remember("good", "yes", 0)
     for number in range(100):
         verdicts.remember(f"bad-{number}", "no", 1)
@@ -30,7 +30,7 @@ def test_invented_keys_drive_no_good_one_out():
 
 @given(STEPS)
 def test_what_is_found_is_what_was_said_last_while_it_lasts(steps):
-    verdicts = testing.KeyVerdicts(30, 10, 100)
+    verdicts = testing.KeyValidityCache(30, 10, 100)
     said = {}
     now = 0
     for key, verdict, passed in steps:
@@ -45,7 +45,7 @@ def test_what_is_found_is_what_was_said_last_while_it_lasts(steps):
 
 @given(STEPS)
 def test_there_are_never_more_than_the_limit(steps):
-    verdicts = testing.KeyVerdicts(30, 10, 2)
+    verdicts = testing.KeyValidityCache(30, 10, 2)
     now = 0
     for key, verdict, passed in steps:
         now += passed

@@ -1,4 +1,6 @@
-"""cpp/proxy/telemetry/counters.h: counts of one thread that a scrape reads at any moment, seen through a server."""
+"""cpp/proxy/telemetry/counters.h:
+counts of one thread that a scrape reads at any moment, seen through a server.
+"""
 
 import http.client
 import re

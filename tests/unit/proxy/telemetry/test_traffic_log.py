@@ -1,4 +1,6 @@
-"""cpp/proxy/telemetry/traffic_log.h: appended to, opened again, and what becomes of lines that it does not take."""
+"""cpp/proxy/telemetry/traffic_log.h:
+appended to, opened again, and what becomes of lines that it does not take.
+"""
 
 import json
 import re
@@ -23,7 +25,7 @@ def is_head(row):
 
 
 def test_a_file_begins_with_a_head_and_lines_follow(path):
-    log = testing.RecordLog(str(path), block_size=32)
+    log = testing.TrafficLog(str(path), block_size=32)
     assert is_head(rows(path)[0])
     assert rows(path)[0]["block_size"] == 32
     assert log.write('{"a": 1}\n{"a": 2}\n')
@@ -35,7 +37,7 @@ def test_a_file_begins_with_a_head_and_lines_follow(path):
 def test_a_second_opening_appends_a_head_under_the_same_salt_or_another(path, tmp_path):
     salts = []
     for salt in ("s", "s", "t", ""):
-        log = testing.RecordLog(str(path), salt_path=str(tmp_path / salt) if salt else "")
+        log = testing.TrafficLog(str(path), salt_path=str(tmp_path / salt) if salt else "")
         del log
         salts.append(rows(path)[-1]["salt_id"])
     assert salts[0] == salts[1]
@@ -43,7 +45,7 @@ def test_a_second_opening_appends_a_head_under_the_same_salt_or_another(path, tm
 
 
 def test_a_file_that_was_moved_away_is_opened_again(path):
-    log = testing.RecordLog(str(path))
+    log = testing.TrafficLog(str(path))
     log.write('{"a": 1}\n')
     moved = path.rename(path.with_suffix(".1"))
     log.write('{"a": 2}\n')
@@ -57,7 +59,7 @@ def test_a_file_that_was_moved_away_is_opened_again(path):
 
 def test_a_path_that_cannot_be_opened_again_leaves_the_file_in_use(path, capfd):
     testing.configure_log()
-    log = testing.RecordLog(str(path))
+    log = testing.TrafficLog(str(path))
     moved = path.rename(path.with_suffix(".1"))
     path.mkdir()
     log.reopen()
@@ -69,7 +71,7 @@ def test_a_path_that_cannot_be_opened_again_leaves_the_file_in_use(path, capfd):
 
 def test_a_disk_without_room_loses_lines_and_says_so_once(path, capfd):
     testing.configure_log()
-    log = testing.RecordLog(str(path))
+    log = testing.TrafficLog(str(path))
     path.unlink()
     path.symlink_to("/dev/full")
     log.reopen()
@@ -91,7 +93,7 @@ def test_a_disk_without_room_loses_lines_and_says_so_once(path, capfd):
 
 def test_a_line_that_was_cut_off_ends_before_the_next_head(path):
     path.write_text('{"a": 1}\n{"a": ')
-    log = testing.RecordLog(str(path))
+    log = testing.TrafficLog(str(path))
     del log
     lines = path.read_text().splitlines()
     assert lines[:2] == ['{"a": 1}', '{"a": ']
@@ -105,6 +107,6 @@ def test_a_file_that_cannot_be_written_ends_the_start(tmp_path, name, reason):
     with pytest.raises(
         OSError, match=re.escape(f"cannot be written: {reason}; name a file that this process")
     ):
-        testing.RecordLog(str(tmp_path / name))
+        testing.TrafficLog(str(tmp_path / name))
     with pytest.raises(OSError, match="--record-log /dev/full cannot be written: No space left on device"):
-        testing.RecordLog("/dev/full")
+        testing.TrafficLog("/dev/full")

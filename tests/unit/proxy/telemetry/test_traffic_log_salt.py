@@ -1,4 +1,6 @@
-"""cpp/proxy/telemetry/traffic_log_salt.h: the file of the secret: made once, for its owner alone, and never half read."""
+"""cpp/proxy/telemetry/traffic_log_salt.h: the file of the secret:
+made once, for its owner alone, and never half read.
+"""
 
 import os
 import re

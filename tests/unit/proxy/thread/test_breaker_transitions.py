@@ -1,4 +1,6 @@
-"""cpp/proxy/thread/breaker_transitions.h: what log, metrics and fleet are told when a breaker changes its state."""
+"""cpp/proxy/thread/breaker_transitions.h:
+what log, metrics and fleet are told when a breaker changes its state.
+"""
 
 from tests.fakes.wire import response
 
@@ -16,5 +18,7 @@ def test_a_change_is_logged_counted_and_published_at_once(stage, capfd):
         for line in router.server.metrics_text().splitlines()
         if line.startswith("vllm_router_cb_state_transitions_total{") and failing.url in line
     ]
-    assert [line.rsplit(" ", 1)[1] for line in moved if 'to="open"' in line and 'from="closed"' in line] == ["1"]
+    assert [line.rsplit(" ", 1)[1] for line in moved if 'to="open"' in line and 'from="closed"' in line] == [
+        "1"
+    ]
     assert capfd.readouterr().err.count("circuit breaker closed -> open") == 1

@@ -1,4 +1,4 @@
-"""cpp/proxy/thread/permit.h: how an exchange waits; who is next is the Admission's business."""
+"""cpp/proxy/thread/permit.h: how an exchange waits; who is next is the ConcurrencyLimiter's business."""
 
 import time
 

@@ -1,4 +1,6 @@
-"""cpp/proxy/thread/response_owners.h: what is known of stored responses is known to all threads of a server."""
+"""cpp/proxy/thread/response_owners.h:
+what is known of stored responses is known to all threads of a server.
+"""
 
 from tests.fakes.wire import response
 

@@ -1,0 +1,63 @@
+// Random: the one source of chance. A SplitMix64 stream whose state is a single atomic counter, so any number of
+// threads may throw at once without a lock, and a run in one thread with one seed repeats exactly.
+//
+//   Random random(seed);
+//   uint64_t worker = random.Below(3);   // 0, 1 or 2; exactly one draw
+//
+// Cost: one relaxed fetch_add and three multiplications. Thread-safe.
+// Steele, Lea and Flood, "Fast splittable pseudorandom number generators" (OOPSLA 2014).
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+
+namespace vllm_router {
+
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(seed) {}
+
+  uint64_t Next() {
+    uint64_t z = state_.fetch_add(kGamma, std::memory_order_relaxed) + kGamma;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+  }
+
+  // Uniform in [0, bound), bias below bound / 2^64. REQUIRES: bound > 0.
+  uint64_t Below(uint64_t bound) { return static_cast<uint64_t>((static_cast<Wide>(Next()) * bound) >> 64); }
+
+  // A seed that no other process is likely to have.
+  static uint64_t EntropySeed();
+
+ private:
+  __extension__ using Wide = unsigned __int128;
+  static constexpr uint64_t kGamma = 0x9e3779b97f4a7c15u;
+  friend class DecisionRandom;
+  alignas(64) std::atomic<uint64_t> state_;
+};
+
+// What one decision throws: the policy's own random, or for a dry run a copy in the same state. So a dry run draws what the
+// next decision will draw, and leaves no trace.
+//
+//   DecisionRandom random(random_, key.dry_run);
+//   uint64_t worker = random->Below(3);
+class DecisionRandom {
+ public:
+  DecisionRandom(Random& own, bool dry_run) : random_(&own) {
+    if (dry_run) [[unlikely]]
+      random_ = &copy_.emplace(own.state_.load(std::memory_order_relaxed));
+  }
+  DecisionRandom(const DecisionRandom&) = delete;
+  DecisionRandom& operator=(const DecisionRandom&) = delete;
+
+  Random* operator->() { return random_; }
+  Random& operator*() { return *random_; }
+
+ private:
+  Random* random_;
+  std::optional<Random> copy_;
+};
+
+}  // namespace vllm_router

@@ -1,0 +1,461 @@
+#include "proxy/exchange/upstream_request.h"
+
+#include <array>
+#include <cerrno>
+#include <utility>
+
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "http/dechunk.h"
+#include "proxy/client/tls_files.h"
+#include "proxy/exchange/relay.h"
+#include "proxy/thread/breaker_transitions.h"
+#include "proxy/thread/io_thread.h"
+#include "proxy/thread/quarantine.h"
+#include "routing/retry_plan.h"
+
+namespace vllm_router {
+namespace {
+
+constexpr int64_t kNanosPerMs = 1'000'000;
+
+iovec Piece(std::string_view bytes) { return {const_cast<char*>(bytes.data()), bytes.size()}; }
+
+// Whether a byte of the body, or its end, is behind the head. A chunk's size line alone is neither.
+bool HasBodyByte(const ResponseHead& head, std::string_view received) {
+  const std::string_view body = received.substr(head.size);
+  if (head.framing != BodyFraming::kChunked) return !body.empty();
+  const size_t line_end = body.find('\n');
+  return line_end != std::string_view::npos && line_end + 1 < body.size();
+}
+
+// Of a connect that failed: errno values that say something of the other end, and not of this process.
+bool IsWorkersFault(int error) {
+  return error == ECONNREFUSED || error == ECONNRESET || error == EHOSTUNREACH || error == ENETUNREACH ||
+         error == ETIMEDOUT;
+}
+
+}  // namespace
+
+std::string_view FieldOf(const ResponseHead& head, std::string_view name) {
+  for (const HeaderField& field : head.fields) {
+    if (EqualsIgnoreCase(field.name, name)) return field.value;
+  }
+  return {};
+}
+
+UpstreamRequest::UpstreamRequest(
+    IoThread& thread, RequestInfo& info, ServerErrors& server_errors, const Message& message,
+    const Hooks& hooks, Ticket ticket, std::optional<BreakerPass> pass)
+    : thread_(thread),
+      info_(info),
+      server_errors_(server_errors),
+      message_(message),
+      hooks_(hooks),
+      worker_(ticket.shared_worker()),
+      ticket_(std::move(ticket)),
+      pass_(std::move(pass)) {}
+
+UpstreamRequest::~UpstreamRequest() { thread_.response_parsers.Release(std::move(parser_)); }
+
+Task<UpstreamRequest::End> UpstreamRequest::Run(bool fresh_connection) {
+  // A body that cannot be sent twice must not meet a connection that its worker is just closing.
+  bool fresh = fresh_connection || !message_.replayable();
+  for (;;) {
+    if (!fresh) lease_ = thread_.upstreams.Acquire(worker_->id);  // 7 LEASE
+    if (lease_ == nullptr) {
+      const bool connected = co_await Connect();
+      if (cancelled_) co_return End::kCancelled;
+      if (!connected) {
+        co_return Fail(connect_timed_out_ ? HttpError::kConnectTimeout : HttpError::kConnectFailed);
+      }
+    }
+    info_.connected_ns = thread_.clock.NowNanos();
+    info_.reused = lease_->reused;
+    WriteHead();
+    co_await thread_.loop.TurnEnd();
+    Send();                                        // 8 SEND
+    const Awaited awaited = co_await AwaitHead();  // 9 AWAIT
+    if (awaited == Awaited::kHead) {
+      // That it could be connected to says nothing: a process that ends may close its listener after its connections.
+      if (response().status < 500) ReportWorkerUp(thread_, worker_->url, info_.sent_ns);
+      responded_ = true;
+      co_return End::kResponded;
+    }
+    if (cancelled_) co_return End::kCancelled;
+    const bool stale =
+        awaited == Awaited::kEnded && !given_up_ && lease_->reused && !worker_spoke_ && message_.replayable();
+    const HttpError error = given_up_                  ? *given_up_
+                            : awaited == Awaited::kBad ? HttpError::kWorkerBadResponse
+                                                       : HttpError::kWorkerClosed;
+    lost_ = error == HttpError::kWorkerClosed && (sent_ || worker_spoke_);
+    co_await StopSending();
+    lease_.reset();
+    if (cancelled_) co_return End::kCancelled;
+    if (!stale) co_return Fail(error);
+    // The worker closed an idle connection while we wrote: not its failure, and not an attempt. Unless it cannot be
+    // connected to: then it may as well have died of the request.
+    fresh = true;
+    message_.body->Rewind();
+    info_.stale_retry = true;
+  }
+}
+
+void UpstreamRequest::Cancel() {
+  cancelled_ = true;
+  if (name_ != nullptr) Resolver::Waiter::Cancel(name_);
+  if (connector_ != nullptr) connector_->Cancel();
+  if (lease_ != nullptr) lease_->socket.Close();
+}
+
+void UpstreamRequest::WorkerDied() {
+  if (lease_ != nullptr && !responded_) GiveUp(HttpError::kWorkerClosed);
+}
+
+UpstreamRequest::End UpstreamRequest::Fail(HttpError error) {
+  error_ = error;
+  return End::kFailed;
+}
+
+// ---- what the worker's breaker hears
+
+// Of the attempt that has just ended. Only what the worker did counts: a client that leaves never gets here.
+void UpstreamRequest::RecordAttempt() {
+  if (responded_) {
+    const ResponseHead& head = response();
+    const std::string_view retry_after = FieldOf(head, "retry-after");
+    if (head.status == 429 || head.status == 503) BeginBackoff(ParseRetryAfter(retry_after).value_or(0));
+    RecordResult(VerdictOf(head.status, !retry_after.empty()));
+    return;
+  }
+  if (unreached()) worker_->breaker.NotReached();
+  RecordFailure(!unreached(), ErrorOf(error_).code);
+  if (unreached() || error_ == HttpError::kWorkerClosed) thread_.health.suspect(worker_);
+}
+
+// `result` is of the response's status.
+void UpstreamRequest::RecordResult(BreakerVerdict result) {
+  if (!pass_ || std::exchange(recorded_, true)) return;
+  if (result == BreakerVerdict::kServerError) {
+    server_errors_.Hold(worker_, *std::move(pass_));
+    pass_.reset();
+    return;
+  }
+  thread_.telemetry.RecordResult(worker_, result);
+  const BreakerOptions& options = thread_.options.breaker;
+  const int64_t now = thread_.clock.NowNanos();
+  succeeded_ = result == BreakerVerdict::kSuccess;
+  if (succeeded_) {
+    worker_->responses.CountSuccess(options.window_ms * kNanosPerMs, now);
+    server_errors_.ServedBy(*worker_);
+  }
+  const std::optional<BreakerChange> change = pass_->Settle(options, result, now);
+  if (!change) return;
+  const bool panicked = change->from == BreakerState::kOpen;
+  OnBreakerStateChange(thread_, worker_, *change, panicked ? "it served in panic mode" : std::string_view());
+}
+
+// The request may be the reason for what befell it once it was sent, but not for a worker that cannot be reached.
+void UpstreamRequest::RecordFailure(bool reached, std::string_view why) {
+  if (!pass_ || std::exchange(recorded_, true)) return;
+  thread_.telemetry.RecordResult(worker_, BreakerVerdict::kFailure);
+  if (reached) {
+    RecordWorkerFailure(thread_, worker_, *pass_, FailedAt::kHead, why);
+    return;
+  }
+  const std::optional<BreakerChange> change =
+      pass_->Settle(thread_.options.breaker, BreakerVerdict::kFailure, thread_.clock.NowNanos());
+  if (change) OnBreakerStateChange(thread_, worker_, *change, why);
+}
+
+void UpstreamRequest::RecordTimeout() { RecordFailure(/*reached=*/true, "the request's time is over"); }
+
+void UpstreamRequest::RecordResponseEnd(ResponseEnd end) {
+  if (!pass_ || !succeeded_) return;
+  if (end == ResponseEnd::kServerError) {
+    server_errors_.EndedInError(worker_, *pass_);
+  } else if (end == ResponseEnd::kBrokeOff) {
+    thread_.telemetry.RecordResult(worker_, BreakerVerdict::kFailure);
+    RecordWorkerFailure(thread_, worker_, *pass_, FailedAt::kEnd, "its responses break off");
+  } else {
+    pass_->SettleEnd(thread_.options.breaker, /*broke_off=*/false, thread_.clock.NowNanos());
+  }
+  if (end != ResponseEnd::kWhole) thread_.health.suspect(worker_);
+}
+
+// Other workers are preferred for a while.
+void UpstreamRequest::BeginBackoff(int64_t retry_after_ms) {
+  if (retry_after_ms <= 0 ||
+      !worker_->backoff.Begin(thread_.clock.NowNanos(), retry_after_ms * kNanosPerMs)) {
+    return;
+  }
+  thread_.router->RefreshFleet();
+  Log(LogLevel::kDebug,
+      Concat(
+          "worker ", worker_->url.url, " wants no requests for ", retry_after_ms / 1000, " s (Retry-After)"));
+}
+
+// ---- 7 LEASE
+
+Task<bool> UpstreamRequest::Connect() {
+  const WorkerUrl& url = worker_->url;
+  connect_timed_out_ = false;
+  deadline_.Arm(
+      thread_.loop.timers(), thread_.options.connect_timeout_ms, &UpstreamRequest::OnConnectTimeout, this);
+  name_ = std::make_shared<Resolver::Waiter>(thread_.loop);
+  StatusOr<std::vector<Address>> addresses = co_await thread_.resolver.Resolve(url.host, name_);
+  name_ = nullptr;
+  const std::shared_ptr<const TlsContext> tls = url.tls ? thread_.tls.workers() : nullptr;
+  int error = 0;
+  if (addresses.ok() && (tls != nullptr || !url.tls)) {
+    for (const Address& address : *addresses) {
+      if (cancelled_ || connect_timed_out_) break;
+      Connector connector(thread_.loop, tls, url.host);
+      connector_ = &connector;
+      error = co_await connector.Connect(address, url.port);
+      connector_ = nullptr;
+      if (error == 0 && !cancelled_) {
+        deadline_.Disarm();
+        thread_.telemetry.connects_ok.fetch_add(1, std::memory_order_relaxed);
+        lease_ = thread_.upstreams.Adopt(connector.TakeSocket(), worker_->id);
+        co_return true;
+      }
+    }
+  }
+  deadline_.Disarm();
+  if (cancelled_) co_return false;
+  thread_.telemetry.connects_failed.fetch_add(1, std::memory_order_relaxed);
+  thread_.resolver.Doubt(url.host);
+  if (connect_timed_out_ || IsWorkersFault(error)) ReportWorkerDown(thread_, url);
+  co_return false;
+}
+
+void UpstreamRequest::OnConnectTimeout(void* context) {
+  auto* attempt = static_cast<UpstreamRequest*>(context);
+  attempt->connect_timed_out_ = true;
+  if (attempt->name_ != nullptr) Resolver::Waiter::Cancel(attempt->name_);
+  if (attempt->connector_ != nullptr) attempt->connector_->Cancel();
+}
+
+// ---- 8 SEND
+
+void UpstreamRequest::WriteHead() {
+  const RequestHead& head = *message_.head;
+  const WorkerUrl& url = worker_->url;
+  const bool has_body = head.framing != BodyFraming::kNone;
+  const bool chunked = has_body && message_.stream_body && head.framing == BodyFraming::kChunked;
+  UpstreamHeadParts parts = PartsFor(thread_, url, message_.client);
+  parts.data_parallel_rank = url.rank;
+  parts.websocket = head.websocket;
+  parts.framing = !has_body ? BodyFraming::kNone : chunked ? BodyFraming::kChunked : BodyFraming::kLength;
+  parts.content_length = message_.stream_body ? head.content_length : message_.body->held().size();
+  head_for_worker_.clear();
+  WriteUpstreamHead(head, parts, &head_for_worker_);
+}
+
+// The whole request in one write if the socket takes it; what it does not take, and a streamed body, is the sender's.
+void UpstreamRequest::Send() {
+  ++info_.attempts;
+  sent_ = false;
+  info_.sent_ns = thread_.clock.NowNanos();
+  if (first_sent_ns_ == 0) first_sent_ns_ = info_.sent_ns;
+
+  const std::string_view body = message_.stream_body ? std::string_view() : message_.body->held();
+  std::array<iovec, 2> pieces = {Piece(head_for_worker_), Piece(body)};
+  const IoResult write = lease_->socket.TryWrite(pieces);
+  if (write.error != 0 && !write.would_block()) return;  // AWAIT finds out, and may still find a response
+  const size_t written = static_cast<size_t>(write.bytes);
+  if (!message_.stream_body && written == head_for_worker_.size() + body.size()) {
+    sent_ = true;
+    return;
+  }
+  sending_ = true;
+  Spawn(SendRest(written));
+}
+
+// Runs beside AWAIT and the relay.
+Task<void> UpstreamRequest::SendRest(size_t written) {
+  const std::string_view body = message_.stream_body ? std::string_view() : message_.body->held();
+  std::array<iovec, 3> pieces = {Piece(head_for_worker_), Piece(body)};
+  bool sent = co_await SendPieces(SkipWritten({pieces.data(), 2}, written));
+  if (message_.stream_body) {
+    const bool chunked = message_.head->framing == BodyFraming::kChunked;
+    std::string size_line;
+    while (sent) {
+      const RequestBody::End end = co_await message_.body->Next();
+      if (end != RequestBody::End::kOk) {
+        sent = false;
+        if (end != RequestBody::End::kStopped) hooks_.body_failed(hooks_.context, end);
+        break;
+      }
+      const std::string_view piece = message_.body->piece();
+      if (!piece.empty()) {
+        size_t count = 0;
+        if (chunked) {
+          size_line.clear();
+          WriteChunkSize(piece.size(), &size_line);
+          pieces[count++] = Piece(size_line);
+        }
+        pieces[count++] = Piece(piece);
+        if (chunked) pieces[count++] = Piece("\r\n");
+        sent = co_await SendPieces({pieces.data(), count});
+      }
+      if (piece.empty() || (!chunked && message_.body->complete())) {
+        if (chunked) {
+          pieces[0] = Piece("0\r\n\r\n");
+          sent = co_await SendPieces({pieces.data(), 1});
+        }
+        break;
+      }
+    }
+    if (sent) hooks_.body_sent(hooks_.context);
+  }
+  sent_ = sent;
+  sending_ = false;
+  sender_done_.Notify();
+}
+
+Task<bool> UpstreamRequest::SendPieces(std::span<iovec> pieces) {
+  Socket& socket = lease_->socket;
+  while (!pieces.empty()) {
+    const IoResult write = socket.TryWrite(pieces);
+    if (write.would_block()) {
+      ++info_.worker_stalls;
+      send_deadline_.Arm(
+          thread_.loop.timers(), thread_.options.upstream_write_timeout_ms, &UpstreamRequest::OnSendStalled,
+          this);
+      const bool writable = co_await socket.Writable();
+      send_deadline_.Disarm();
+      if (!writable) co_return false;
+      continue;
+    }
+    if (write.error != 0) co_return false;
+    pieces = SkipWritten(pieces, static_cast<size_t>(write.bytes));
+  }
+  co_return true;
+}
+
+void UpstreamRequest::OnSendStalled(void* context) {
+  auto* attempt = static_cast<UpstreamRequest*>(context);
+  // A worker that has begun to respond need not read the rest of the request.
+  if (!attempt->responded_) attempt->GiveUp(HttpError::kWorkerWriteTimeout);
+}
+
+Task<void> UpstreamRequest::StopSending() {
+  if (!sending_) co_return;
+  lease_->socket.Close();
+  message_.body->Stop();
+  while (sending_) co_await sender_done_;
+}
+
+// ---- 9 AWAIT
+
+Task<UpstreamRequest::Awaited> UpstreamRequest::AwaitHead() {
+  if (parser_ == nullptr) parser_ = thread_.response_parsers.Acquire();
+  const bool to_head = message_.head->method == "HEAD";
+  const bool to_upgrade = message_.head->websocket;
+  parser_->Reset(to_head, to_upgrade);
+  if (!in_.has_value()) in_.emplace(thread_.buffers);
+  in_->Clear();
+  worker_spoke_ = false;
+  given_up_.reset();
+  const ServerOptions& options = thread_.options;
+  deadline_.Arm(
+      thread_.loop.timers(),
+      options.first_byte_timeout_ms != 0 ? options.first_byte_timeout_ms : options.request_timeout_ms,
+      &UpstreamRequest::OnFirstByteTimeout, this);
+  Socket& socket = lease_->socket;
+  int informational = 0;
+  bool holding = false;  // a whole head, until a byte of its body comes
+  for (;;) {
+    const bool readable = co_await socket.Readable();
+    if (!readable) {  // cancelled, or given up
+      deadline_.Disarm();
+      co_return Awaited::kEnded;
+    }
+    in_->Reserve(in_->empty() ? BufferPool::kSmallest : in_->size());
+    const IoResult read = socket.TryRead(in_->room());
+    if (read.would_block()) continue;
+    if (!read.ok()) {
+      deadline_.Disarm();
+      co_return Awaited::kEnded;
+    }
+    in_->Commit(static_cast<size_t>(read.bytes));
+    worker_spoke_ = true;
+    if (holding) {
+      parser_->Reset(to_head, to_upgrade);
+      parser_->Feed(in_->view());  // the buffer may have moved
+    }
+    while (!in_->empty() && !holding) {
+      const ParseState state = parser_->Feed(in_->view());
+      if (state == ParseState::kNeedMore) break;
+      const int status = state == ParseState::kDone ? parser_->head().status : 0;
+      const bool informational_head = state == ParseState::kDone && status < 200 && status != 101;
+      if (!informational_head || ++informational > kMaxInformationalHeads) {
+        info_.responded_ns = thread_.clock.NowNanos();
+        holding = state == ParseState::kDone && HoldsHead(parser_->head());
+        if (holding) break;
+        deadline_.Disarm();
+        if (status == 101 && !sent_) co_return Awaited::kBad;
+        co_return state == ParseState::kDone && !informational_head ? Awaited::kHead : Awaited::kBad;
+      }
+      in_->Consume(parser_->head().size);
+      parser_->Reset(to_head, to_upgrade);
+    }
+    if (holding && HasBodyByte(parser_->head(), in_->view())) {
+      deadline_.Disarm();
+      co_return Awaited::kHead;
+    }
+  }
+}
+
+// vLLM sends the 200 of a stream before it has queued the request, so that head promises nothing yet: until a byte of
+// the body comes, another worker may be attempted, and the client may still get a true status.
+bool UpstreamRequest::HoldsHead(const ResponseHead& head) const {
+  return thread_.options.hold_stream_head && head.status == 200 && head.event_stream &&
+         (head.framing == BodyFraming::kChunked || head.framing == BodyFraming::kUntilClose ||
+          (head.framing == BodyFraming::kLength && head.content_length != 0));
+}
+
+void UpstreamRequest::OnFirstByteTimeout(void* context) {
+  static_cast<UpstreamRequest*>(context)->GiveUp(HttpError::kFirstByteTimeout);
+}
+
+void UpstreamRequest::GiveUp(HttpError why) {
+  if (!given_up_) given_up_ = why;
+  lease_->socket.Close();
+}
+
+// ---- afterwards
+
+void UpstreamRequest::ForgetResponseHead() { thread_.response_parsers.Release(std::move(parser_)); }
+
+void UpstreamRequest::ReleaseConnection(bool reusable) {
+  if (lease_ != nullptr && reusable) thread_.upstreams.Release(std::move(lease_));
+  lease_.reset();
+}
+
+std::optional<std::string> UpstreamRequest::TakeWholeResponse() {
+  if (lease_ == nullptr) return std::nullopt;
+  const ResponseHead& head = response();
+  std::string bytes(in_->view());
+  bool worker_closed = false;
+  std::array<char, 4096> more;
+  while (bytes.size() <= kDrainedResponseBytes && !worker_closed) {
+    const IoResult read = lease_->socket.TryRead(more);
+    if (read.would_block()) break;
+    worker_closed = !read.ok();
+    if (read.ok()) bytes.append(more.data(), static_cast<size_t>(read.bytes));
+  }
+  std::string body = bytes.substr(head.size);
+  BodyReader reader(head.framing, head.content_length, MessageKind::kResponse);
+  const Dechunked rest = Dechunk(reader, body);
+  const bool whole = bytes.size() <= kDrainedResponseBytes && head.framing != BodyFraming::kUntilClose &&
+                     !rest.bad && reader.ended() && rest.used == body.size();
+  ReleaseConnection(whole && sent_ && head.keep_alive && !worker_closed);
+  if (!whole) return std::nullopt;
+  return bytes;
+}
+
+}  // namespace vllm_router

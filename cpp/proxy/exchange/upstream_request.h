@@ -1,0 +1,189 @@
+// UpstreamRequest: one attempt of a request at one worker, steps 7 to 9 of an exchange.
+//
+//   LEASE a connection -> SEND head and body -> AWAIT the response's head
+//
+// It owns all that belongs to the attempt: the ticket (the worker's load), the pass of the worker's circuit breaker, the
+// lease of the connection, the response's parser and buffer, the deadlines. Whichever way it ends, the destructor returns
+// them. Several of them in a row are a RetryLoop.
+//
+//   UpstreamRequest attempt(thread, info, server_errors, message, hooks, std::move(ticket), std::move(pass));
+//   const UpstreamRequest::End end = co_await attempt.Run(/*fresh_connection=*/false);
+//   kResponded -> response(), in(), socket(): the head, what came behind it, and where the rest comes from
+//   kFailed    -> error()
+//   kCancelled    Cancel() came first, and its caller knows why
+//
+// A request that the worker's socket does not take at once, and a streamed one, are sent by a second coroutine beside
+// AWAIT and the relay, since a worker may respond before it has read everything. One thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "http/head_parser.h"
+#include "net/buffer.h"
+#include "net/resolver.h"
+#include "net/socket.h"
+#include "net/task.h"
+#include "net/timer_wheel.h"
+#include "proxy/api/error_response.h"
+#include "proxy/client/upstream_pool.h"
+#include "proxy/exchange/request_body.h"
+#include "proxy/exchange/server_errors.h"
+#include "proxy/exchange/upstream_parts.h"
+#include "proxy/telemetry/request_info.h"
+#include "routing/ticket.h"
+
+namespace vllm_router {
+
+struct IoThread;
+
+// How a response ended whose head was a success.
+enum class ResponseEnd : uint8_t {
+  kWhole,
+  kBrokeOff,
+  kServerError,  // a whole event stream, whose last event says that the worker failed
+};
+
+// Empty if it is not there.
+std::string_view FieldOf(const ResponseHead& head, std::string_view name);
+
+class UpstreamRequest {
+ public:
+  // What is sent. All of it must stay as it is until sent().
+  struct Message {
+    const RequestHead* head;
+    RequestBody* body;
+    bool stream_body;  // piece by piece, while it arrives
+    ClientSide client;
+
+    // The body can be sent once more.
+    bool replayable() const { return !stream_body || body->keeps_pieces(); }
+  };
+
+  // Called with `context` while a body is streamed.
+  struct Hooks {
+    void (*body_failed)(void* context, RequestBody::End end);  // the client's part of it broke off
+    void (*body_sent)(void* context);
+    void* context;
+  };
+
+  enum class End : uint8_t { kResponded, kFailed, kCancelled };
+
+  // The references must outlive it. `info` learns what happens; `server_errors` holds the 5xx of the request's attempts.
+  UpstreamRequest(
+      IoThread& thread, RequestInfo& info, ServerErrors& server_errors, const Message& message,
+      const Hooks& hooks, Ticket ticket, std::optional<BreakerPass> pass);
+  ~UpstreamRequest();
+  UpstreamRequest(const UpstreamRequest&) = delete;
+  UpstreamRequest& operator=(const UpstreamRequest&) = delete;
+
+  // On a connection that is idle in the pool, unless it has to be a fresh one. If such a connection turns out closed, the
+  // request is sent once more on a fresh one.
+  Task<End> Run(bool fresh_connection);
+
+  // Closes what it waits for, or the response that is being relayed.
+  void Cancel();
+  // The worker was found dead: an attempt that waits for its response ends as lost.
+  void WorkerDied();
+
+  // After kFailed.
+  HttpError error() const { return error_; }
+  // The worker had the whole request when the connection ended.
+  bool was_lost() const { return lost_; }
+  bool unreached() const {
+    return error_ == HttpError::kConnectFailed || error_ == HttpError::kConnectTimeout;
+  }
+
+  // After kResponded.
+  const ResponseHead& response() const { return parser_->head(); }
+  Buffer& in() { return *in_; }
+  Socket& socket() { return lease_->socket; }
+  bool has_connection() const { return lease_ != nullptr; }
+  bool sent() const { return sent_; }  // the request, to its last byte
+  // Frees what only the head was needed for; what only the request was needed for. REQUIRES for the latter: sent().
+  void ForgetResponseHead();
+  void ForgetRequest() { std::string().swap(head_for_worker_); }
+  // All of a response that is not for the client, head and body as they came, and the connection back to the pool; empty
+  // if it is too long or has not come whole, and then the connection is closed.
+  std::optional<std::string> TakeWholeResponse();
+
+  const std::shared_ptr<Worker>& worker() const { return worker_; }
+  Ticket& ticket() { return ticket_; }
+  const Ticket& ticket() const { return ticket_; }
+  int64_t first_sent_ns() const { return first_sent_ns_; }  // 0: nothing was sent
+
+  // What the worker's circuit breaker hears: of the attempt, once Run() has returned; of a worker that ran into the
+  // deadline of the whole request; of the response's end.
+  void RecordAttempt();
+  void RecordTimeout();
+  void RecordResponseEnd(ResponseEnd end);
+  // Nothing more is recorded: another attempt is about to be made.
+  void ReleasePass() { pass_.reset(); }
+
+  // To be awaited before the end, since the sender works on the request. Closes the connection if it is still sending.
+  Task<void> StopSending();
+  bool sending() const { return sending_; }
+  // The connection to the worker, back to the pool if it may be used again.
+  void ReleaseConnection(bool reusable);
+
+ private:
+  enum class Awaited : uint8_t { kHead, kEnded, kBad };
+
+  Task<bool> Connect();
+  void WriteHead();
+  void Send();
+  Task<void> SendRest(size_t written);
+  Task<bool> SendPieces(std::span<iovec> pieces);
+  Task<Awaited> AwaitHead();
+  bool HoldsHead(const ResponseHead& head) const;
+  void BeginBackoff(int64_t retry_after_ms);
+  void RecordResult(BreakerVerdict result);
+  void RecordFailure(bool reached, std::string_view why);
+  void GiveUp(HttpError why);
+  End Fail(HttpError error);
+
+  static void OnConnectTimeout(void* context);
+  static void OnFirstByteTimeout(void* context);
+  static void OnSendStalled(void* context);
+
+  IoThread& thread_;
+  RequestInfo& info_;
+  ServerErrors& server_errors_;
+  const Message message_;
+  const Hooks hooks_;
+  const std::shared_ptr<Worker> worker_;
+  Ticket ticket_;
+  std::optional<BreakerPass> pass_;  // points into the worker
+  bool recorded_ = false;            // the pass is settled
+  bool succeeded_ = false;           // the head of the response was a success
+  bool cancelled_ = false;
+  bool responded_ = false;
+
+  HttpError error_{};
+  bool lost_ = false;
+  std::optional<HttpError> given_up_;  // a deadline passed, and closed the connection
+
+  UpstreamPool::Lease lease_;
+  std::shared_ptr<Resolver::Waiter> name_;  // of the worker's host, while it is looked up
+  Connector* connector_ = nullptr;          // a connect in progress
+  bool connect_timed_out_ = false;
+
+  std::string head_for_worker_;
+  int64_t first_sent_ns_ = 0;
+  bool sent_ = false;
+  bool sending_ = false;
+  Signal sender_done_;
+
+  std::unique_ptr<ResponseHeadParser> parser_;
+  std::optional<Buffer> in_;
+  bool worker_spoke_ = false;  // a byte of a response came, informational or not
+
+  Timer deadline_;       // of the step
+  Timer send_deadline_;  // of the sender, which runs beside the steps
+};
+
+}  // namespace vllm_router

@@ -1,0 +1,152 @@
+#include "routing/concurrency_limiter.h"
+
+#include "base/check.h"
+
+namespace vllm_router {
+
+ConcurrencyLimiter::ConcurrencyLimiter(uint64_t permits, uint32_t line) : permits_(permits), line_(line) {
+  ROUTER_CHECK(permits >= 1 && permits <= kMostPermits, "an admission has 1 to 2^40 - 1 permits");
+  ROUTER_CHECK(line <= kMostWaiters, "a line has at most 2^24 - 1 waiters");
+}
+
+bool ConcurrencyLimiter::full() const {
+  const uint64_t word = word_.load(std::memory_order_relaxed);
+  return !Free(word, 1) && Waiting(word) >= line_;
+}
+
+bool ConcurrencyLimiter::TryAcquire(uint64_t amount) {
+  uint64_t word = word_.load(std::memory_order_relaxed);
+  while (Free(word, amount)) {
+    if (word_.compare_exchange_weak(word, word + (amount << kShift), std::memory_order_acq_rel)) return true;
+  }
+  return false;
+}
+
+ConcurrencyLimiter::Entry ConcurrencyLimiter::Enter(Waiter& waiter, uint64_t amount) {
+  if (amount > permits_) return Entry::kNever;
+  waiter.amount_ = amount;
+  waiter.place_ = 0;
+  if (TryAcquire(amount)) return Entry::kHeld;
+  std::lock_guard lock(mutex_);
+  return EnterLocked(waiter, amount);
+}
+
+// Those who pass without a line still change the word meanwhile, until the first waiter shows in it.
+ConcurrencyLimiter::Entry ConcurrencyLimiter::EnterLocked(Waiter& waiter, uint64_t amount) {
+  uint64_t word = word_.load(std::memory_order_relaxed);
+  for (;;) {
+    const bool free = Free(word, amount);
+    if (!free && Waiting(word) >= line_) return Entry::kFull;
+    const uint64_t next = free ? word + (amount << kShift) : word + 1;
+    if (!word_.compare_exchange_weak(word, next, std::memory_order_acq_rel)) continue;
+    if (free) return Entry::kHeld;
+    waiter.place_ = ++places_;
+    Link(waiter);
+    return Entry::kWaiting;
+  }
+}
+
+void ConcurrencyLimiter::Release(uint64_t amount) {
+  uint64_t word = word_.load(std::memory_order_relaxed);
+  while (Waiting(word) == 0) {
+    if (word_.compare_exchange_weak(word, word - (amount << kShift), std::memory_order_acq_rel)) return;
+  }
+  Waiter* granted;
+  {
+    std::lock_guard lock(mutex_);
+    word_.fetch_sub(amount << kShift, std::memory_order_acq_rel);
+    granted = Pass(amount);
+  }
+  Tell(granted);
+}
+
+bool ConcurrencyLimiter::Leave(Waiter& waiter) {
+  Waiter* granted;
+  {
+    std::lock_guard lock(mutex_);
+    if (!waiter.waiting_) return false;
+    Unlink(waiter);
+    word_.fetch_sub(1, std::memory_order_acq_rel);
+    granted = Pass(waiter.amount_);  // those behind it may fit where it did not
+  }
+  Tell(granted);
+  return true;
+}
+
+ConcurrencyLimiter::Entry ConcurrencyLimiter::Requeue(Waiter& waiter, uint64_t amount) {
+  Waiter* granted = nullptr;
+  {
+    std::lock_guard lock(mutex_);
+    // No line, or an unfinished one: nobody but us makes it longer now.
+    if (waiter.place_ != 0 || Waiting(word_.load(std::memory_order_relaxed)) < line_) {
+      if (waiter.place_ == 0) waiter.place_ = ++early_places_;
+      waiter.amount_ = amount;
+      word_.fetch_sub((amount << kShift) - 1, std::memory_order_acq_rel);
+      Link(waiter);
+      return Entry::kWaiting;
+    }
+    word_.fetch_sub(amount << kShift, std::memory_order_acq_rel);
+    granted = Pass(amount);
+  }
+  Tell(granted);
+  return Entry::kFull;
+}
+
+void ConcurrencyLimiter::WakeNext() {
+  if (waiting() == 0) return;
+  Waiter* granted;
+  {
+    std::lock_guard lock(mutex_);
+    granted = Pass(1);
+  }
+  Tell(granted);
+}
+
+// In the order of arrival, which for one that steps back is nearly always in front.
+void ConcurrencyLimiter::Link(Waiter& waiter) {
+  Waiter* before = back_;
+  if (before != nullptr && before->place_ > waiter.place_) {
+    Waiter* after = front_;
+    while (after->place_ < waiter.place_) after = after->next_;
+    before = after->previous_;
+  }
+  Waiter* after = before != nullptr ? before->next_ : front_;
+  waiter.previous_ = before;
+  waiter.next_ = after;
+  (before != nullptr ? before->next_ : front_) = &waiter;
+  (after != nullptr ? after->previous_ : back_) = &waiter;
+  waiter.waiting_ = true;
+}
+
+void ConcurrencyLimiter::Unlink(Waiter& waiter) {
+  (waiter.previous_ != nullptr ? waiter.previous_->next_ : front_) = waiter.next_;
+  (waiter.next_ != nullptr ? waiter.next_->previous_ : back_) = waiter.previous_;
+  waiter.next_ = waiter.previous_ = nullptr;
+  waiter.waiting_ = false;
+}
+
+ConcurrencyLimiter::Waiter* ConcurrencyLimiter::Pass(uint64_t most) {
+  Waiter* first = nullptr;
+  Waiter** last = &first;
+  while (front_ != nullptr && most > 0 && in_use() + front_->amount_ <= permits_) {
+    Waiter& waiter = *front_;
+    Unlink(waiter);
+    word_.fetch_add((waiter.amount_ << kShift) - 1, std::memory_order_acq_rel);
+    *last = &waiter;
+    last = &waiter.next_;
+    --most;
+  }
+  return first;
+}
+
+// A waiter may be gone as soon as it was told.
+void ConcurrencyLimiter::Tell(Waiter* granted) {
+  while (granted != nullptr) {
+    Waiter* const waiter = granted;
+    granted = waiter->next_;
+    waiter->next_ = nullptr;
+    waiter->granted_(waiter->context_);
+  }
+}
+
+}  // namespace vllm_router
