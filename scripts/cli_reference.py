@@ -28,7 +28,9 @@ read; a test compares the two.
   repeated keeps the last.
 - A switch is turned on by the flag alone. Where a file may have turned it on, `--no-…` turns it off.
 - Durations are in seconds and may have a fraction, such as `0.5`. None may be longer than a year.
-- Flags are not abbreviated. An unknown one is answered with the nearest known one.
+- Flags are not abbreviated. An unknown one is rejected with the nearest known one.
+- A flag marked *deprecated* is a former name. It works until the next minor release, and the log names the
+  flag to use.
 - In Python and YAML a setting has the same name with `_`: `max_payload_size`. Three differ in Python:
   `--prefill` is `prefill_urls`, `--decode` is `decode_urls` and `--wasm-middleware-route` is
   `wasm_middleware_routes`.
@@ -42,7 +44,7 @@ read; a test compares the two.
 
 ## A file of settings
 
-`--config FILE` reads the same names from YAML, with `-` or `_`; the command line wins over it. An unknown
+`--config FILE` reads the same names from YAML, with `-` or `_`; the command line overrides it. An unknown
 name ends the command, as on the command line.
 
 ```yaml
@@ -64,7 +66,7 @@ stream_idle_timeout_secs: 120
 NO_EFFECT = """
 ## Accepted without effect
 
-Scripts written for vllm-project/router use these. Each is accepted because what it asks for is so anyway, or
+Scripts written for vllm-project/router use these. Each is accepted because it sets what happens anyway, or
 no longer means anything.
 
 | flag | why nothing happens |
@@ -72,10 +74,10 @@ no longer means anything.
 """
 
 NOT_BUILT = """
-## Not built yet
+## Not implemented yet
 
-These flags of vllm-project/router, and a few of our own, are known, and their functions are not there yet.
-Each is accepted at its default; any other value ends the command with a sentence that says so and what
+These flags of vllm-project/router, and a few of our own, are known, but their functions are not implemented
+yet. Each is accepted at its default; any other value ends the command with an error that says so and what
 happens today. None is silently ignored.
 
 | function | what happens today | flags, each with its default |
@@ -85,8 +87,8 @@ happens today. None is silently ignored.
 ELSEWHERE = """
 ## Flags of other routers
 
-Not flags of this router, but known by name: the command says what does their work here instead of guessing
-at a name that looks alike.
+Not flags of this router, but known by name: the error names the replacement instead of guessing at a name
+that looks alike.
 
 | flag | response |
 |---|---|
@@ -140,9 +142,12 @@ def _code(flag: str) -> str:
 
 
 def _names(flag: Flag) -> str:
-    also = [_code(f"--{name}") for name in flag.spellings[1:]]
+    former = [alias.name for alias in flag.former_names]
+    also = [_code(f"--{name}") for name in flag.spellings[1:] if name.replace("-", "_") not in former]
     if flag.can_be_denied:
         also.append(_code(f"--no-{flag.spelling[2:]}"))
+        former += [f"no-{name}" for name in former]
+    also += [_code(f"--{name}") + " (deprecated)" for name in former]
     return ", ".join([_code(flag.spelling), *also])
 
 

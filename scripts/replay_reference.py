@@ -9,8 +9,8 @@ from vllm_router.replay.command import make_parser
 HEAD = """\
 # Replay
 
-Plays traffic to a simulated fleet, once for each policy, and shows which serves it best. The policies are the router's own
-objects, behind a clock that is simulated: an hour of traffic takes about a second.
+Replays traffic against a simulated fleet, once for each policy, and shows which policy serves it best. The policies are the router's
+own objects, with a simulated clock: an hour of traffic takes about a second.
 [Replay your traffic](../how-to/replay_your_traffic.md) shows it at work; [performance](../explanation/performance.md) has what it
 found. `scripts/replay_reference.py` writes this page; a test compares it with the command.
 
@@ -38,9 +38,9 @@ TAIL = """
 A policy is a name, or a name with options of its own after a colon: `consistent_hash:hash_load_factor=1.25,virtual_nodes=100`. Several
 values with `|` between them are a sweep. The names and options are those of [policies](policies.md) and of
 [the command line](cli.md); `block_size` is the trace's, and an index of blocks is as large as the caches unless
-`max_blocks_per_worker` says otherwise. Policies whose names begin with `compare_` are other routers' formulas, written down as they are
+`max_blocks_per_worker` says otherwise. Policies whose names start with `compare_` are other routers' formulas, written down as they are
 published: they exist in the replay only, and are never recommended. Those that score workers take `events_delay_s`: with it they know the caches
-by KV events so many seconds late, and without it by what they sent. `compare_auto` is `auto` so told, `compare_auto_v1` its first version and
+by KV events so many seconds late, and without it by what they sent. `compare_auto` is `auto` with this option, `compare_auto_v1` its first version and
 `compare_auto_b0` itself without the price of later work, a control that collapses near capacity.
 
 ## Traffic
@@ -52,7 +52,7 @@ by KV events so many seconds late, and without it by what they sent. `compare_au
 | `azure` | CSV with `TIMESTAMP`, `ContextTokens`, `GeneratedTokens` | none: no prompt shares anything |
 | `record` | the server's [record log](record_log.md) | as its head says |
 
-A line that does not fit is reported with its number and skipped, and so is the end of a file that was cut short; `--strict` ends there
+An invalid line is reported with its number and skipped, and so is the end of a truncated file; `--strict` fails there
 instead. Times that go back end the reading unless `--sort` is given; a record log is always put in order.
 
 | workload | requests | mean in / out | ideal hit | contents |
@@ -73,7 +73,7 @@ cache of blocks with LRU. A step takes
             + attention_ns_per_token2 * sum over its chunks of (tokens * mean context)
             + decode_us_per_sequence * requests that decode + context_ns_per_token * sum of their contexts
 
-`--engine` names a preset of these figures or a YAML file of one's own, such as
+`--engine` names a preset of these figures or a YAML file, such as
 
 ```yaml
 engine: h200_32b
@@ -103,7 +103,7 @@ An event is `T:W`, worker W (counted from 0) at T seconds of the replay. A worke
 
 ## What it leaves out
 
-KV events for the router's own policies and what routers tell each other, since the server has neither yet; answers that do not stream; retries by clients; the network; the
+KV events for the router's own policies and what routers tell each other, since the server has neither yet; responses that do not stream; retries by clients; the network; the
 difference between two steps of one engine. A trace has no text: options about headers and bodies of requests change nothing here, and policies by
 prefix digest take the first blocks for the prefix.
 

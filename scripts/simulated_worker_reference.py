@@ -38,7 +38,7 @@ TAIL = """
 
 ## Endpoints
 
-| path | method | answer |
+| path | method | response |
 |---|---|---|
 | `/v1/chat/completions` | POST | OpenAI's, streamed or whole; `system_fingerprint` is `sim-` and the worker's port |
 | `/v1/completions` | POST | OpenAI's; `prompt` is a text, several, token ids, or several lists of them |
@@ -57,18 +57,18 @@ TAIL = """
 | `/stats` | any | what happened here, see below |
 | `/echo` | any | what arrived: `method`, `path`, `query`, `headers` as pairs, `body_bytes`, `body_crc32`, and the worker's `port`. So does every path below `/echo/`. |
 
-Another method on a POST path is answered with 405, another path with 404, a bad request with 400 and a model that it
-does not serve with 404, all as vLLM writes errors. `x-request-id` becomes the end of the answer's `id`.
+Another method on a POST path gets 405, another path 404, a bad request 400 and a model that is not served 404, all in
+the form of vLLM's errors. `x-request-id` becomes the end of the answer's `id`.
 
 Read of a request: `model`, `messages` (`prompt`, `input`, `system`, `instructions`, `tools`) as text, `max_tokens`
 (`max_completion_tokens`, `max_output_tokens`), `n`, `stream`, `stream_options.include_usage`. All else changes nothing. Without a
-length a chat's answer has 64 tokens and a completion 16. `finish_reason` is `length` where a length was asked for, else `stop`.
+length a chat's response has 64 tokens and a completion 16. `finish_reason` is `length` where the request sets a length, else `stop`.
 
 ## Tokens and text
 
 Four bytes of text are a token, whose id is these bytes as a little-endian number; the last one is filled up with zeros.
-So a text's beginning has the tokens of the text's beginning, which is all that a prefix cache needs. Each token of an answer is a
-blank and a word of three letters, drawn by a hash of the prompt. A chat becomes text by a plain template:
+So the tokens of a text's prefix are a prefix of its tokens, which is all that a prefix cache needs. Each token of a response is a
+blank and a word of three letters, chosen by a hash of the prompt. A chat becomes text by a plain template:
 
     <|system|>\\nBe brief.\\n<|user|>\\nHello\\n<|assistant|>\\n
 
@@ -82,21 +82,21 @@ served, continuous batching, prompts computed in chunks. Tokens come at the ends
             + decode_us_per_sequence * requests that decode + context_ns_per_token * sum of their contexts
 
 divided by `--speed`. `--engine` names a [preset](replay.md#the-fleet) or a YAML file, the same as for a replay; a coefficient that is given
-wins over it. `instant` takes no time at all, and the default, `quick`, 5 ms a step and 80 us for a token of prompt, whoever else runs.
+overrides it. `instant` takes no time at all, and the default, `quick`, 5 ms a step and 80 us for a prompt token, whatever else runs.
 
-Each prompt of a request is a sequence of its own; the `n` answers to a prompt are one. A client that leaves gives its places back at the
-end of the step under way, and who waits for them moves up.
+Each prompt of a request is a sequence of its own; the `n` responses to a prompt are one. When a client disconnects, its blocks are released at
+the end of the step in progress, and waiting requests move up.
 
 ## The KV memory
 
-Blocks of `--block-tokens` tokens, `--cache-blocks` in all, for running requests and for what is cached. A request begins when there are
-places for its whole prompt and answer, and one that can never have them is refused with 400: the context is `--max-model-len`, or what the
+Blocks of `--block-tokens` tokens, `--cache-blocks` in all, for running requests and for what is cached. A request starts when there are
+blocks for its whole prompt and response, and one that can never have them is rejected with 400: the context is `--max-model-len`, or what the
 memory holds if that is less. Without memory (`--cache-blocks 0`) there is no limit and nothing is cached.
 
-A block is named by a hash that covers everything before it, so that what is cached is found again; what nobody holds is given away in order of
-last use, the end of a prompt before its beginning. As in vLLM only full blocks count, and the last token of a prompt is always computed, so a
+A block is named by a hash that covers everything before it, so that what is cached is found again; unused blocks are evicted in order of
+last use, the end of a prompt before its start. As in vLLM only full blocks count, and the last token of a prompt is always computed, so a
 prompt of 16 tokens never hits and one of 17 tokens can hit 16. A prompt's blocks can be hit from the end of the step that computed
-them, an answer's from its end: the next turn of a chat finds all of its history.
+them, a response's from its end: the next turn of a chat finds all of its history.
 
 `usage` says what was found: `prompt_tokens_details.cached_tokens`, `input_tokens_details.cached_tokens` in `/v1/responses`,
 `cache_read_input_tokens` in `/v1/messages`, where `input_tokens` leaves them out, as engines have it.
@@ -105,10 +105,10 @@ them, an answer's from its end: the next turn of a chat finds all of its history
 
 They hit requests to the POST paths and to `/echo`. `/health`, `/metrics` and `/stats` tell the truth. Of several, the first in this
 order that applies decides: `crash_after`, `latency_ms` (which only delays), `hang`, `garbage`, `status_code` and `fail_first_n`;
-the others change an answer under way.
+the others change a response in progress.
 
 - `crash_after=3` lets three requests through. The next one resets every connection, closes the port, and ends the command.
-- `fail_first_n=3` fails three requests and is well from then on. Without `status_code` they get 500.
+- `fail_first_n=3` fails three requests and works from then on. Without `status_code` they get 500.
 - `close_early` breaks off half way through the tokens or the body. `/tokenize`, `/detokenize` and `/echo` do not know it.
 - `close_after_bytes=100` counts from the first byte of the head, so it can cut heads and chunks anywhere.
 
@@ -133,16 +133,16 @@ The router passes these headers on. A value that is not a whole number is ignore
 | field | meaning |
 |---|---|
 | `requests` | requests to the POST paths, good or bad |
-| `running` | prompts and answers that are being computed |
-| `waiting` | prompts that wait for a step with room, or for memory |
-| `finished` | answered in full |
-| `aborted` | the client left before that |
-| `failed` | answered with an error, or broken off, by fault or by right |
-| `prompt_tokens` | of all prompts whose answers have begun |
+| `running` | prompts and responses that are being computed |
+| `waiting` | prompts that wait for a step or for memory |
+| `finished` | responses completed |
+| `aborted` | the client disconnected before that |
+| `failed` | error responses, and responses aborted by a fault |
+| `prompt_tokens` | of all prompts whose responses have begun |
 | `cached_tokens` | those of them that were in the cache |
-| `generation_tokens` | of all answers, as far as they went |
+| `generation_tokens` | of all responses, as far as they went |
 | `cache_blocks` | that can be hit now |
-| `evicted_blocks` | that were given away |
+| `evicted_blocks` | that were evicted |
 | `connections` | accepted since the start |
 | `open_connections` | open now |
 | `paths` | requests per path, whatever their method |

@@ -139,7 +139,7 @@ Status ConfigureLog(const LogOptions& options) {
   } catch (const spdlog::spdlog_ex& error) {
     return absl::InvalidArgumentError(
         "log directory '" + options.directory + "' cannot be written (" + error.what() +
-        "); choose a directory that this user may write to, or none");
+        "); choose a directory that this user may write to, or leave --log-dir out");
   }
   level_.store(options.level, std::memory_order_relaxed);
   format_.store(options.format, std::memory_order_relaxed);

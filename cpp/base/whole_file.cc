@@ -56,7 +56,7 @@ StatusOr<std::string> ReadWholeFile(const std::string& path, uint64_t most, int*
   struct stat about;
   if (!file.is_open() || ::fstat(*file, &about) != 0) return Failed(path, "read", error);
   if (!S_ISREG(about.st_mode))
-    return absl::DataLossError(Concat("file ", Quoted(path), " is no regular file"));
+    return absl::DataLossError(Concat("file ", Quoted(path), " is not a regular file"));
   const auto size = static_cast<uint64_t>(about.st_size);
   if (size > most) {
     return absl::DataLossError(

@@ -182,7 +182,7 @@ uint32_t BlockSize(py::handle value) {
   if (overflow != 0 || size < 1 || size > kMaxBlockSize) {
     throw py::value_error(
         "block_size is " + Show(value) + "; it must be 1 to " + std::to_string(kMaxBlockSize) +
-        ", and the same as the engine's (vLLM: --block-size, 16 unless told)");
+        ", and the same as the engine's (vLLM: --block-size, default 16)");
   }
   return static_cast<uint32_t>(size);
 }

@@ -350,16 +350,18 @@ void BindBlockCacheTracker(py::module_& module) {
           }),
           "block_size"_a = 16, "max_blocks_per_worker"_a = 100'000, py::kw_only(), "seed"_a = 0,
           "max_blocks_per_backend"_a = py::none())
-      .def("record_request", &PyTracker::Record, "A worker gets this prompt.", "token_ids"_a, "worker"_a)
       .def(
-          "find_best_worker", &PyTracker::FindBest, "Who holds most of this prompt?", "token_ids"_a,
-          py::kw_only(), "workers"_a = py::none())
+          "record_request", &PyTracker::Record, "Record that a worker gets this prompt.", "token_ids"_a,
+          "worker"_a)
       .def(
-          "find_best_backend", &PyTracker::FindBest, "Who holds most of this prompt?", "tokens"_a,
+          "find_best_worker", &PyTracker::FindBest, "The worker that holds most of this prompt.",
+          "token_ids"_a, py::kw_only(), "workers"_a = py::none())
+      .def(
+          "find_best_backend", &PyTracker::FindBest, "The worker that holds most of this prompt.", "tokens"_a,
           py::kw_only(), "backends"_a = py::none())
-      .def("evict_backend", &PyTracker::Evict, "Give up its oldest blocks.", "backend"_a, "max_blocks"_a)
+      .def("evict_backend", &PyTracker::Evict, "Evict its oldest blocks.", "backend"_a, "max_blocks"_a)
       .def("remove_backend", &PyTracker::RemoveWorker, "Forget a worker.", "backend"_a)
-      .def("match", &PyTracker::Match, "Who holds how much of this prompt?", "token_ids"_a)
+      .def("match", &PyTracker::Match, "How much of this prompt each worker holds.", "token_ids"_a)
       .def(
           "record_batch", &PyTracker::RecordBatch, "record_request for many prompts.", "token_ids"_a,
           "offsets"_a, "workers"_a)
@@ -367,8 +369,8 @@ void BindBlockCacheTracker(py::module_& module) {
           "find_best_batch", &PyTracker::FindBestBatch, "find_best_worker for many prompts.", "token_ids"_a,
           "offsets"_a, py::kw_only(), "workers"_a = py::none())
       .def("match_batch", &PyTracker::MatchBatch, "match for many prompts.", "token_ids"_a, "offsets"_a)
-      .def("add_worker", &PyTracker::AddWorker, "Make a worker known.", "worker"_a)
-      .def("evict_worker", &PyTracker::Evict, "Give up its oldest blocks.", "worker"_a, "max_blocks"_a)
+      .def("add_worker", &PyTracker::AddWorker, "Add a worker.", "worker"_a)
+      .def("evict_worker", &PyTracker::Evict, "Evict its oldest blocks.", "worker"_a, "max_blocks"_a)
       .def("remove_worker", &PyTracker::RemoveWorker, "Forget a worker.", "worker"_a)
       .def("block_count", &PyTracker::BlockCount, "Blocks that it holds.", "worker"_a)
       .def(

@@ -25,7 +25,7 @@ constexpr Row kTable[] = {
     {absl::StatusCode::kInvalidArgument, kBuiltins, "ValueError"},
     {absl::StatusCode::kOutOfRange, kBuiltins, "ValueError"},
     {absl::StatusCode::kUnimplemented, kBuiltins,
-     "ValueError"},  // an option that names what is not built yet
+     "ValueError"},  // an option that names what is not implemented yet
     {absl::StatusCode::kDeadlineExceeded, kBuiltins, "TimeoutError"},
     {absl::StatusCode::kFailedPrecondition, kBuiltins, "OSError"},  // a port that cannot be had
     {absl::StatusCode::kUnavailable, kOurs, "NoWorkersError"},

@@ -171,7 +171,7 @@ class PyHashRing {
       if (!text) {
         throw py::type_error(
             "keys[" + std::to_string(i) + "] is of type " + TypeName(item) +
-            "; it must be str or bytes (or pass a numpy array of uint64 places on the ring)");
+            "; it must be str or bytes (or pass a numpy array of uint64 positions on the ring)");
       }
       texts.push_back(*text);
     }
@@ -186,7 +186,8 @@ class PyHashRing {
     if (!(epsilon >= 0 && factor <= LoadBound::kMaxFactor)) {
       throw py::value_error(
           "epsilon is " + std::string(py::str(py::float_(epsilon))) +
-          "; it says how far above the average a load may be and must be between 0 and 10 (default 0.25)");
+          "; it is the share by which a load may exceed the average and must be between 0 and 10 (default "
+          "0.25)");
     }
     const std::vector<int64_t> load = Loads(loads, *members);
     const absl::flat_hash_set<uint32_t> excluded = Excluded(exclude, *members);
@@ -319,7 +320,7 @@ class PyHashRing {
       const uint64_t hash = PyLong_AsUnsignedLongLong(key.ptr());
       if (PyErr_Occurred() == nullptr) return hash;
       PyErr_Clear();
-      throw py::value_error("key is " + Show(key) + "; a place on the ring is between 0 and 2^64 - 1");
+      throw py::value_error("key is " + Show(key) + "; a position on the ring is between 0 and 2^64 - 1");
     }
     const std::optional<std::string_view> text = TextView(key);
     if (!text) throw py::type_error("key is of type " + TypeName(key) + "; it must be str, bytes or int");
@@ -429,7 +430,7 @@ void BindHashRing(py::module_& module) {
           py::init<const py::object&, const py::object&, const std::string&>(), "workers"_a = py::tuple(),
           py::kw_only(), "virtual_nodes"_a = 160, "hash_function"_a = "furc")
       .def("add", &PyHashRing::Add, "Add a worker.", "worker"_a, "weight"_a = 1.0)
-      .def("remove", &PyHashRing::Remove, "Take a worker away.", "worker"_a)
+      .def("remove", &PyHashRing::Remove, "Remove a worker.", "worker"_a)
       .def(
           "lookup", &PyHashRing::Lookup, "The key's owner.", "key"_a, py::kw_only(),
           "exclude"_a = py::tuple())

@@ -61,10 +61,10 @@ StatusOr<WorkerNames> ReadNames(ImageReader* image) {
     PyObject* const name = PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), nullptr);
     if (name == nullptr) {
       PyErr_Clear();
-      return BadImage("name ", place, " of a worker is no UTF-8");
+      return BadImage("name ", place, " of a worker is not UTF-8");
     }
     names.push_back(py::reinterpret_steal<py::object>(name));
-    if (!seen.insert(text).second) return BadImage("name ", place, " is there twice");
+    if (!seen.insert(text).second) return BadImage("name ", place, " appears twice");
   }
   return names;
 }

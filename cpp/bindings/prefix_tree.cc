@@ -350,19 +350,19 @@ py::class_<PyTree<Unit>> BindTree(py::module_& module, const char* name) {
   py::class_<Tree> tree(module, name, ClassDoc(name));
   BindImages(&tree);
   tree.def(
-          "insert", &Tree::Insert, "A worker gets this prompt.", "prefix"_a, "worker"_a, py::kw_only(),
-          "priority"_a = 0)
-      .def("match", &Tree::Match, "Who has how much of this prompt?", "prefix"_a)
+          "insert", &Tree::Insert, "Record that a worker gets this prompt.", "prefix"_a, "worker"_a,
+          py::kw_only(), "priority"_a = 0)
+      .def("match", &Tree::Match, "How much of this prompt each worker has.", "prefix"_a)
       .def(
           "match_batch", &Tree::MatchBatch, "match for many prompts.", "prefixes"_a, "offsets"_a = py::none())
       .def(
           "insert_batch", &Tree::InsertBatch, "insert for many prompts.", "prefixes"_a, "workers"_a,
           "offsets"_a = py::none(), py::kw_only(), "priority"_a = 0)
-      .def("add_worker", &Tree::AddWorker, "Make a worker known.", "worker"_a)
-      .def("evict_worker", &Tree::EvictWorker, "Give up its leaves.", "worker"_a, "max_size"_a = 0)
+      .def("add_worker", &Tree::AddWorker, "Add a worker.", "worker"_a)
+      .def("evict_worker", &Tree::EvictWorker, "Evict its leaves.", "worker"_a, "max_size"_a = 0)
       .def("remove_worker", &Tree::RemoveWorker, "Forget a worker.", "worker"_a)
       .def("size", &Tree::Size, "Bytes that it owns.", "worker"_a = py::none())
-      .def("trim", &Tree::Trim, "Work for the background.", "pairs"_a = 256, "max_size"_a = py::none())
+      .def("trim", &Tree::Trim, "Background work.", "pairs"_a = 256, "max_size"_a = py::none())
       .def("stats", &Tree::Stats, "Sizes and counts.")
       .def_property_readonly("workers", &Tree::Workers)
       .def_property_readonly("max_tree_size", [](const Tree& self) { return self.options().max_size; })

@@ -134,7 +134,7 @@ std::string ChatBody(py::handle messages, py::handle model) {
 void RefuseTogether(const char* first, const char* second) {
   throw py::type_error(
       std::string("got both ") + first + " and " + second +
-      "; they say the same thing twice: pass one of body, prompt and messages");
+      "; they exclude each other: pass one of body, prompt and messages");
 }
 
 // ---- One decision --------------------------------------------------------------------------------------------------
@@ -534,8 +534,8 @@ int CheckedStatus(const std::optional<int>& status, Outcome::End end) {
   if (*status != 0 && (*status < 100 || *status > 599)) {
     throw py::value_error(
         "status is " + std::to_string(*status) +
-        "; it is the HTTP status of the worker's answer and must be between 100 and 599, or 0 when "
-        "there was none");
+        "; it is the HTTP status of the worker's response and must be between 100 and 599, or 0 when there "
+        "was none");
   }
   return *status;
 }
@@ -596,7 +596,7 @@ Status RenewTicket(PyTicket& ticket, const std::optional<double>& seconds) {
   if (ticket.finished()) {
     return absl::AbortedError(Concat(
         "the ticket for ", ticket.worker().url.url,
-        " is finished, or its lease ran out before; select() again for another attempt"));
+        " is finished, or its lease has expired; select() again for another attempt"));
   }
   if (ticket.router() == nullptr) {
     return absl::InvalidArgumentError(
@@ -605,7 +605,8 @@ Status RenewTicket(PyTicket& ticket, const std::optional<double>& seconds) {
   const double lease = seconds.value_or(ticket.router()->options().ticket_lease_secs);
   if (!seconds && lease == 0) {
     return absl::InvalidArgumentError(
-        "the router gives tickets no lease; make it with ticket_lease_secs=60, or say renew(seconds)");
+        "tickets of this router have no lease; make the router with ticket_lease_secs=60, or call "
+        "renew(seconds)");
   }
   if (!(lease > 0 && lease <= kLongestLeaseSecs)) {
     return absl::InvalidArgumentError(Concat(
@@ -1170,7 +1171,7 @@ RouterOptions RouterOptionsOf(const py::dict& given, std::vector<std::string>* n
   chosen.max_tree_size = read("max_tree_size", chosen.max_tree_size);
   word("eviction_policy", ParseEvictionOrder, &chosen.eviction_order);
   word("balance_gate", ParseBalanceGate, &chosen.balance_gate);
-  chosen.spread_starts = read("spread_starts", chosen.spread_starts);
+  chosen.spread_starts = read("spread_new_conversations", chosen.spread_starts);
   word("miss_choice", ParseMissChoice, &chosen.miss_choice);
   chosen.session_ttl_secs = read("session_ttl_secs", chosen.session_ttl_secs);
   chosen.max_sessions = read("max_sessions", chosen.max_sessions);
@@ -1198,8 +1199,7 @@ void BindRouter(py::module_& module) {
     return [what](const py::object& /*self*/) -> py::object {
       throw py::type_error(
           std::string("a ") + what +
-          " belongs to one process: it is a promise to return load that this process counts; pass what it "
-          "says, such as its worker's URL");
+          " belongs to one process, which counts its load; pass its data instead, such as its worker's URL");
     };
   };
   const auto itself = [](const py::object& self) { return self; };
@@ -1225,8 +1225,8 @@ void BindRouter(py::module_& module) {
           [](const PyTicket& ticket, int64_t n) {
             if (!ticket.alternatives) {
               throw py::value_error(
-                  "this ticket knows no alternatives; ask for them when it is made: "
-                  "select(..., alternatives=2)");
+                  "this ticket has no alternatives; request them when it is made: select(..., "
+                  "alternatives=2)");
             }
             if (n < 0) throw py::value_error("n is " + std::to_string(n) + "; it must be 0 or more");
             const std::vector<std::string>& urls = *ticket.alternatives;
@@ -1250,7 +1250,7 @@ void BindRouter(py::module_& module) {
       .def(
           "first_token", [](PyTicket& ticket) { ticket.FirstToken(); }, "The worker's prefill is done.")
       .def(
-          "finish", &FinishTicket, "Return the load; True for the call that did.", py::kw_only(),
+          "finish", &FinishTicket, "Return the load; True for the call that returned it.", py::kw_only(),
           "status"_a = py::none(), "end"_a = py::none(), "first_token_ms"_a = py::none(),
           "prompt_tokens"_a = py::none(), "cached_tokens"_a = py::none(), "output_tokens"_a = py::none())
       .def("__enter__", [](py::object self) { return self; })
@@ -1272,9 +1272,9 @@ void BindRouter(py::module_& module) {
       .def_readonly("total", &Batch::total)
       .def_readonly("worker_urls", &Batch::worker_urls)
       .def(
-          "finish", &FinishBatch, "Return the loads that are still out; how many those were.", py::kw_only(),
-          "rows"_a = py::none(), "status"_a = py::none(), "end"_a = "finished", "tokens"_a = py::none(),
-          "prompt_tokens"_a = py::none(), "cached_tokens"_a = py::none())
+          "finish", &FinishBatch, "Return the loads that are still reserved, and their number.",
+          py::kw_only(), "rows"_a = py::none(), "status"_a = py::none(), "end"_a = "finished",
+          "tokens"_a = py::none(), "prompt_tokens"_a = py::none(), "cached_tokens"_a = py::none())
       .def_property_readonly(
           "reason",
           [](const Batch& batch) {
@@ -1349,13 +1349,13 @@ void BindRouter(py::module_& module) {
           [](PyRouter& self, const std::string& url) {
             ChangeFleet([&] { return self.router().DrainWorker(url); });
           },
-          "Choose it no more; what runs there ends as usual.", "url"_a)
+          "Stop choosing it; its requests in flight end as usual.", "url"_a)
       .def(
           "set_healthy",
           [](PyRouter& self, const std::string& url, bool healthy) {
             ChangeFleet([&] { return self.router().SetHealthy(url, healthy); });
           },
-          "Whether it may be chosen, with all ranks of its host.", "url"_a, "healthy"_a)
+          "Set if it may be chosen, with all ranks of its host.", "url"_a, "healthy"_a)
       .def(
           "set_cache",
           [](PyRouter& self, const std::string& url, const py::object& block_size, const py::object& blocks) {

@@ -92,7 +92,7 @@ PolicyOptions OptionsFrom(const std::string& policy, const py::kwargs& words) {
       options.eviction_order = ValueOrRaise(ParseEvictionOrder(value.cast<std::string>()));
     } else if (name == "balance_gate") {
       options.balance_gate = ValueOrRaise(ParseBalanceGate(value.cast<std::string>()));
-    } else if (name == "spread_starts") {
+    } else if (name == "spread_new_conversations") {
       options.spread_starts = value.cast<bool>();
     } else if (name == "miss_choice") {
       options.miss_choice = ValueOrRaise(ParseMissChoice(value.cast<std::string>()));

@@ -352,7 +352,7 @@ class RequestHeadParser::Impl : public LineParser<RequestHeadParser::Impl, Reque
     host_ = {};
     head_.method = line.substr(0, space);
     if (head_.method == "CONNECT")
-      return checks_.Fail(405, kMethod, "This is not a forward proxy; CONNECT is refused.");
+      return checks_.Fail(405, kMethod, "This is not a forward proxy; CONNECT is not supported.");
     return SetTarget(target);
   }
 
@@ -455,7 +455,7 @@ class ResponseHeadParser::Impl : public LineParser<ResponseHeadParser::Impl, Res
     constexpr std::string_view kStart = "HTTP/1.";
     const size_t size = std::min(text.size(), kStart.size());
     if (text.substr(0, size) == kStart.substr(0, size)) return true;
-    return checks_.Fail(502, kSyntax, "The worker's answer does not start with HTTP/1.");
+    return checks_.Fail(502, kSyntax, "The worker's response does not start with HTTP/1.");
   }
 
   // R6. A line may end with the status: neither a reason nor the blank before it is needed to understand it.
@@ -468,7 +468,7 @@ class ResponseHeadParser::Impl : public LineParser<ResponseHeadParser::Impl, Res
     if (status < 100 || status > 599)
       return checks_.Fail(502, kStatus, "The worker's status is not in 100..599.");
     if (status == 101 && !to_upgrade_)
-      return checks_.Fail(502, kStatus, "The worker switches protocols, which nobody asked for.");
+      return checks_.Fail(502, kStatus, "The worker switches protocols, which the request did not ask for.");
     head_.minor_version = line[7] - '0';
     head_.framing = BodyFraming::kUntilClose;
     head_.event_stream = false;
@@ -503,7 +503,8 @@ class ResponseHeadParser::Impl : public LineParser<ResponseHeadParser::Impl, Res
     }
     if (head_.status == 101 &&
         (head_.minor_version == 0 || !IsWebSocket(upgrades_, upgrade_, head_.connection_tokens))) {
-      return checks_.Fail(502, kStatus, "The worker switches to another protocol than it was asked for.");
+      return checks_.Fail(
+          502, kStatus, "The worker switches to another protocol than the request asked for.");
     }
     if (to_head_ || head_.status < 200 || head_.status == 204 || head_.status == 304) {
       head_.framing = BodyFraming::kNone;

@@ -292,7 +292,7 @@ Status BlockCacheTracker::LoadSlots(ImageReader* image) {
     const auto slot = image->Number<uint16_t>();
     if (slot >= count || states[slot] != kFreeSlot) {
       return BadImage(
-          "its list of free places for workers has ", slot, ", which is not one, or is there twice");
+          "its list of free places for workers has ", slot, ", which is not one, or appears twice");
     }
     states[slot] = kCommonCapacity;
     RemoveWorker(static_cast<OwnerId>(slot));
@@ -367,7 +367,7 @@ Status BlockCacheTracker::LoadBlocks(ImageReader* image) {
       std::memcpy(blocks.data(), run.bytes.data(), run.bytes.size());
       for (const BlockHash block : blocks) {
         if (!seen.insert(block).second)
-          return BadImage("block ", block, " of run ", holder.run, " is there twice");
+          return BadImage("block ", block, " of run ", holder.run, " appears twice");
       }
       if (holder.end != run.length) {
         return BadImage("run ", holder.run, " has ", run.length, " blocks and is held up to ", holder.end);

@@ -58,10 +58,10 @@ std::string SealIndexImage(IndexKind kind, ImageWriter writer) {
 StatusOr<std::string_view> OpenIndexImage(IndexKind kind, std::string_view image) {
   if (image.size() < kLeastBytes) {
     return BadImage(
-        "it has ", image.size(), " bytes; an index has at least ", kLeastBytes, ", so it was cut");
+        "it has ", image.size(), " bytes; an index has at least ", kLeastBytes, ", so it was truncated");
   }
   if (!image.starts_with(kMagic)) {
-    return BadImage("it does not begin with ", kMagic, ", so it is no index of vllm-router");
+    return BadImage("it does not start with ", kMagic, ", so it is not an index of vllm-router");
   }
   const auto version = NumberAt<uint32_t>(image, kVersionAt);
   if (version != kIndexImageVersion) {
@@ -72,7 +72,7 @@ StatusOr<std::string_view> OpenIndexImage(IndexKind kind, std::string_view image
     const bool cut = size > image.size() - kLeastBytes;
     return BadImage(
         "its payload has ", image.size() - kLeastBytes, " bytes and its header says ", size,
-        cut ? "; it was cut" : "; something follows its end");
+        cut ? "; it was truncated" : "; something follows its end");
   }
   const auto expected = NumberAt<uint64_t>(image, image.size() - kChecksumBytes);
   const uint64_t found = Xxh3(image.substr(0, image.size() - kChecksumBytes));
@@ -90,7 +90,7 @@ StatusOr<std::string_view> OpenIndexImage(IndexKind kind, std::string_view image
 }
 
 Status ImageReader::End() const {
-  if (!ok_) return absl::DataLossError("a number in it says that more follows than there is");
+  if (!ok_) return absl::DataLossError("a length in it exceeds the data that follows");
   if (!rest_.empty()) {
     return BadImage("its payload goes on for ", rest_.size(), " bytes after its last item");
   }
@@ -115,7 +115,7 @@ StatusOr<std::string> LoadIndexFile(const std::string& path, int* error) {
 Status BadIndex(std::string_view source, const Status& what) {
   return BadImage(
       source, " is not usable: ", std::string(what.message()),
-      "; save it again, or begin with an empty index");
+      "; save it again, or start with an empty index");
 }
 
 }  // namespace vllm_router

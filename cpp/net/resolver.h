@@ -48,7 +48,7 @@ class Resolver {
     EventLoop& loop_;
     Signal told_;
     bool over_ = false;
-    Answer answer_ = absl::UnavailableError("nobody waits for it any more");
+    Answer answer_ = absl::UnavailableError("the lookup was cancelled");
   };
 
   // What is known without asking: a literal, or a fresh answer.

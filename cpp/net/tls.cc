@@ -129,8 +129,8 @@ Status UseCertificate(SSL_CTX* context, const std::string& cert_path, const std:
   }
   ERR_clear_error();
   return absl::FailedPreconditionError(Concat(
-      "the private key ", key_path, " is not that of the certificate ", cert_path,
-      "; give the two that belong together"));
+      "the private key ", key_path, " does not match the certificate ", cert_path,
+      "; give a certificate and its own key"));
 }
 
 bool ChoosesSuites(const std::string& ciphers) {
@@ -149,9 +149,8 @@ Status CheckTlsCiphers(const std::string& ciphers) {
   const auto bad = [](std::string_view what) {
     return absl::InvalidArgumentError(Concat(
         "tls_ciphers: ", JsonQuoted(what),
-        " chooses no cipher suite of TLS 1.2 that OpenSSL knows (those of TLS 1.3 cannot be chosen); "
-        "`openssl ciphers "
-        "-v -tls1_2` lists them, and the default is ",
+        " selects no cipher suite of TLS 1.2 that OpenSSL knows (those of TLS 1.3 cannot be selected); "
+        "`openssl ciphers -v -tls1_2` lists them, and the default is ",
         kDefaultTlsCiphers));
   };
   constexpr std::string_view kSeparators = ": ,";
@@ -204,7 +203,7 @@ StatusOr<std::shared_ptr<const TlsContext>> TlsContext::Make(const ForClients& o
     STACK_OF(X509_NAME)* names = SSL_load_client_CA_file(options.client_ca_path.c_str());
     if (names == nullptr || SSL_CTX_load_verify_file(context.get(), options.client_ca_path.c_str()) != 1) {
       sk_X509_NAME_pop_free(names, X509_NAME_free);
-      return BadFile("the clients' authorities", options.client_ca_path);
+      return BadFile("the CA bundle for clients", options.client_ca_path);
     }
     SSL_CTX_set_client_CA_list(context.get(), names);
     SSL_CTX_set_verify(context.get(), SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
@@ -223,7 +222,7 @@ StatusOr<std::shared_ptr<const TlsContext>> TlsContext::Make(const ForWorkers& o
       SSL_CTX_set_default_verify_paths(context.get());
       ERR_clear_error();
     } else if (SSL_CTX_load_verify_file(context.get(), options.ca_path.c_str()) != 1) {
-      return BadFile("the workers' authorities", options.ca_path);
+      return BadFile("the CA bundle for workers", options.ca_path);
     }
     SSL_CTX_set_verify(context.get(), SSL_VERIFY_PEER, nullptr);
   }

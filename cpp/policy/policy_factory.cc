@@ -152,13 +152,13 @@ Status CheckRanges(const PolicyOptions& options) {
   if (options.max_tree_size < kMinTreeSize) {
     return absl::InvalidArgumentError(
         "max_tree_size is " + std::to_string(options.max_tree_size) +
-        "; it is how many bytes of different prompts are remembered and must be at least " +
+        "; it is the limit of remembered prompts in bytes and must be at least " +
         std::to_string(kMinTreeSize) + " (default 67108864)");
   }
   if (options.eviction_interval_secs < 1) {
     return absl::InvalidArgumentError(
-        "eviction_interval_secs is 0; it is the time between two trimmings in seconds and must be at least 1 "
-        "(default 120)");
+        "eviction_interval_secs is 0; it is the interval between background evictions in seconds and must be "
+        "at least 1 (default 120)");
   }
   const uint32_t factor = options.hash_load_factor;
   if (factor != 0 && (factor < 1000 || factor > 10'000)) {
@@ -170,7 +170,7 @@ Status CheckRanges(const PolicyOptions& options) {
   if (options.prefix_token_count < 1 || options.prefix_token_count > kMaxPrefixTokens) {
     return absl::InvalidArgumentError(
         "prefix_token_count is " + std::to_string(options.prefix_token_count) +
-        "; it is the number of tokens that name a prefix and must be between 1 and " +
+        "; it is the length of a prefix in tokens and must be between 1 and " +
         std::to_string(kMaxPrefixTokens) + " (default 256)");
   }
   if (options.prefix_hash_load_factor < 1000 || options.prefix_hash_load_factor > 10'000) {
@@ -181,21 +181,21 @@ Status CheckRanges(const PolicyOptions& options) {
   if (options.session_ttl_secs < 1 || options.session_ttl_secs > kMaxSessionTtlSecs) {
     return absl::InvalidArgumentError(
         "session_ttl_secs is " + std::to_string(options.session_ttl_secs) +
-        "; it is how long a session is remembered since its last request, in seconds, and must be between 1 "
-        "and " +
+        "; it is the time in seconds after its last request for which a session is remembered and must be "
+        "between 1 and " +
         std::to_string(kMaxSessionTtlSecs) + " (default 7200)");
   }
   if (options.max_sessions < 1 || options.max_sessions > kMaxSessions) {
     return absl::InvalidArgumentError(
         "max_sessions is " + std::to_string(options.max_sessions) +
-        "; it is how many sessions are remembered and must be between 1 and " + std::to_string(kMaxSessions) +
-        " (default 262144)");
+        "; it is the maximum number of sessions remembered and must be between 1 and " +
+        std::to_string(kMaxSessions) + " (default 262144)");
   }
   const uint32_t epsilon = options.load_factor_epsilon;
   if (epsilon < 10 || epsilon > 10'000) {
     return absl::InvalidArgumentError(
         "load_factor_epsilon is " + std::to_string(epsilon) +
-        " thousandths; it says how far above the mean a load may be and must be between 0.01 and 10 "
+        " thousandths; it is the share by which a load may exceed the mean and must be between 0.01 and 10 "
         "(default 0.25)");
   }
   return absl::OkStatus();
@@ -217,10 +217,10 @@ StatusOr<std::string_view> CanonicalPolicyName(std::string_view name) {
   if (!Find(kPlanned, wanted).empty()) {
     const std::string aka = wanted == AsciiLower(name) ? "" : " (" + wanted + ")";
     return absl::UnimplementedError(
-        "policy " + Quoted(name) + aka + " is known but not built yet; " + built_are);
+        "policy " + Quoted(name) + aka + " is known but not implemented yet; " + built_are);
   }
   if (const std::string_view nearest = Lookup(kNotOffered, wanted); !nearest.empty()) {
-    const std::string when = Find(kBuilt, nearest).empty() ? ", which is not built yet; " : "; ";
+    const std::string when = Find(kBuilt, nearest).empty() ? ", which is not implemented yet; " : "; ";
     return absl::InvalidArgumentError(
         "policy " + Quoted(name) + " is not offered; the nearest to it is " + std::string(nearest) + when +
         built_are);
@@ -238,9 +238,8 @@ StatusOr<LeastLoadMetric> ParseLeastLoadMetric(std::string_view word) {
   if (word == "tokens") return LeastLoadMetric::kTokens;
   if (word == "drain_time") {
     return absl::UnimplementedError(
-        "least_load_metric is \"drain_time\", which needs the throughput that engines report, and reports "
-        "are not read "
-        "yet; use requests or tokens");
+        "least_load_metric is \"drain_time\", which needs the throughput that engines report, and these "
+        "reports are not read yet; use requests or tokens");
   }
   return WordIsUnknown("least_load_metric", word, kWords);
 }

@@ -75,7 +75,7 @@ std::span<const std::string_view> PolicyNames();
 std::span<const std::string_view> FallbackPolicyNames();
 
 // Canonical spelling of a name or alias, '-' and '_' and upper and lower case being the same. Unimplemented for a
-// policy that is planned but not built yet; InvalidArgument with the nearest name for any other.
+// policy that is planned but not implemented yet; InvalidArgument with the nearest name for any other.
 StatusOr<std::string_view> CanonicalPolicyName(std::string_view name);
 
 // Options that are words: InvalidArgument (Unimplemented for drain_time) names those that are accepted.

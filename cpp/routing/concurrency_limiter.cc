@@ -6,7 +6,7 @@ namespace vllm_router {
 
 ConcurrencyLimiter::ConcurrencyLimiter(uint64_t permits, uint32_t line) : permits_(permits), line_(line) {
   ROUTER_CHECK(permits >= 1 && permits <= kMostPermits, "an admission has 1 to 2^40 - 1 permits");
-  ROUTER_CHECK(line <= kMostWaiters, "a line has at most 2^24 - 1 waiters");
+  ROUTER_CHECK(line <= kMostWaiters, "a queue has at most 2^24 - 1 waiters");
 }
 
 bool ConcurrencyLimiter::full() const {

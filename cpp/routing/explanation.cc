@@ -16,41 +16,42 @@ using Candidate = Explanation::Candidate;
 std::string_view Sentence(Reason reason) {
   switch (reason) {
     case Reason::kRandom:
-      return "it was drawn by lot";
+      return "it was chosen at random";
     case Reason::kRoundRobin:
-      return "it was its turn";
+      return "it is the next one in turn";
     case Reason::kLeastLoaded:
-      return "it has the least load";
+      return "it has the lowest load";
     case Reason::kPowerOfTwo:
-      return "it has less load than the other one of two drawn by lot";
+      return "it is the less loaded of two workers chosen at random";
     case Reason::kSessionHash:
-      return "it is the home of the request's session";
+      return "it owns the request's session";
     case Reason::kBodyHash:
-      return "it is the home of the body's digest; the request names no session";
+      return "it owns the body's digest; the request names no session";
     case Reason::kFailover:
-      return "the session's home may not be chosen now, and it comes next";
+      return "the owner of the session may not be chosen now, and this worker comes next";
     case Reason::kOverflow:
-      return "the worker that would have been chosen has no room";
+      return "the worker that would have been chosen is above its load bound";
     case Reason::kPrefixHash:
-      return "it owns what the prompt begins with";
+      return "it owns the prompt's prefix on the ring";
     case Reason::kPrefixHit:
-      return "it was sent most of the prompt";
+      return "it was sent the largest part of the prompt";
     case Reason::kPrefixMiss:
-      return "no worker was sent enough of the prompt, and it has the least load";
+      return "no worker was sent enough of the prompt, and this one has the lowest load";
     case Reason::kPrefixSpread:
-      return "many new conversations begin like this one, so another worker learns the beginning";
+      return "many new conversations share this prefix, so it is sent to one more worker";
     case Reason::kLoadBalance:
-      return "the worker that was sent most of the prompt has too much load, and it has the least";
+      return "the worker that was sent the largest part of the prompt has too much load, and this one has "
+             "the lowest";
     case Reason::kLowestCost:
-      return "there the request costs everybody least";
+      return "the request has the lowest total cost there";
     case Reason::kSticky:
-      return "the session was given to it before";
+      return "the session is assigned to it";
     case Reason::kStickyNew:
-      return "the session is new, and it has the fewest for its weight";
+      return "the session is new, and it has the fewest sessions for its weight";
     case Reason::kFallback:
-      return "the request has nothing that the policy could go by, so the fallback policy chose";
+      return "the request has no key that the policy needs, so the fallback policy chose";
     case Reason::kPinned:
-      return "it has the response that the request names";
+      return "it holds the response that the request names";
   }
   return "";
 }
@@ -103,7 +104,7 @@ std::string ExplainDecision(std::string_view worker_url, std::string_view policy
   }
   text += Concat(" (", ReasonName(decision.reason), ").");
   if (decision.explanation == nullptr) {
-    return text + "\nTo see whom it was chosen among, ask for it: select(..., explain=True).";
+    return text + "\nTo see all candidates, pass explain=True: select(..., explain=True).";
   }
   bool matches = false;
   for (const Candidate& candidate : decision.explanation->candidates)

@@ -124,20 +124,20 @@ StatusOr<std::shared_ptr<Router>> Router::CreateWith(
   if (options.max_prefix_length < 1 || options.max_prefix_length > kMaxPrefixLength) {
     return absl::InvalidArgumentError(Concat(
         "max_prefix_length is ", options.max_prefix_length,
-        "; it is how many bytes of a prompt name its prefix and must be between 1 and ", kMaxPrefixLength,
-        " (default ", kDefaultPrefixLength, ")"));
+        "; it is the length of a prefix in bytes and must be between 1 and ", kMaxPrefixLength, " (default ",
+        kDefaultPrefixLength, ")"));
   }
   if (options.routing_text_limit < kMinRoutingTextLimit ||
       options.routing_text_limit > kMaxRoutingTextLimit) {
     return absl::InvalidArgumentError(Concat(
         "routing_text_limit is ", options.routing_text_limit,
-        "; it is how many bytes of a prompt are matched and must be between ", kMinRoutingTextLimit, " and ",
-        kMaxRoutingTextLimit, " (default ", kDefaultRoutingTextLimit, ")"));
+        "; it is the length in bytes up to which a prompt is matched and must be between ",
+        kMinRoutingTextLimit, " and ", kMaxRoutingTextLimit, " (default ", kDefaultRoutingTextLimit, ")"));
   }
   if (options.session_key.headers.size() > kMaxKeyHeaders) {
     return absl::InvalidArgumentError(Concat(
         "hash_key_headers has ", options.session_key.headers.size(), " names; at most ", kMaxKeyHeaders,
-        " are looked for: name only the headers that tell sessions apart, best first"));
+        " are read: name only the headers that identify sessions, best first"));
   }
   std::shared_ptr<Router> router(new Router(options, std::move(policy)));
   ROUTER_RETURN_IF_ERROR(router->AddWorkers(options.worker_urls));

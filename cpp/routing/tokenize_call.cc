@@ -149,7 +149,7 @@ StatusOr<std::vector<uint32_t>> ParseTokenizeResponse(std::string_view answer) {
   simdjson::dom::parser parser;
   simdjson::dom::object object;
   if (parser.parse(answer.data(), answer.size()).get(object) != simdjson::SUCCESS) {
-    return absl::FailedPreconditionError("the answer is not one JSON object");
+    return absl::FailedPreconditionError("the response is not one JSON object");
   }
   std::optional<simdjson::dom::array> tokens;
   std::optional<uint64_t> count;
@@ -157,23 +157,23 @@ StatusOr<std::vector<uint32_t>> ParseTokenizeResponse(std::string_view answer) {
     if (member.key == "tokens") {
       simdjson::dom::array array;
       if (tokens || member.value.get(array) != simdjson::SUCCESS) {
-        return absl::FailedPreconditionError("'tokens' is no list, or is there twice");
+        return absl::FailedPreconditionError("'tokens' is not a list, or appears twice");
       }
       tokens = array;
     } else if (member.key == "count") {
       uint64_t number = 0;
       if (count || member.value.get(number) != simdjson::SUCCESS) {
-        return absl::FailedPreconditionError("'count' is no whole number, or is there twice");
+        return absl::FailedPreconditionError("'count' is not a whole number, or appears twice");
       }
       count = number;
     }
   }
-  if (!tokens) return absl::FailedPreconditionError("the answer has no 'tokens'");
+  if (!tokens) return absl::FailedPreconditionError("the response has no 'tokens'");
   std::vector<uint32_t> ids;
   for (const simdjson::dom::element element : *tokens) {
     uint64_t id = 0;
     if (element.get(id) != simdjson::SUCCESS || id > std::numeric_limits<uint32_t>::max()) {
-      return absl::FailedPreconditionError("'tokens' holds what is no token id");
+      return absl::FailedPreconditionError("'tokens' has an item that is not a token id");
     }
     if (ids.size() == kMaxTokenizedIds) {
       return absl::FailedPreconditionError(Concat("'tokens' has more than ", kMaxTokenizedIds, " ids"));

@@ -109,7 +109,7 @@ std::optional<JsonRepair> CloseJson(std::string_view text) {
 
 TruncatedJson::TruncatedJson(std::span<char> text) {
   constexpr size_t kRoom = kMostDepth + 1 + kBodyPadding;  // every bracket, a quote
-  ROUTER_CHECK(text.size() > kRoom, "there is room to close a beginning");
+  ROUTER_CHECK(text.size() > kRoom, "there is space to close truncated JSON");
   const std::optional<JsonRepair> repair = CloseJson({text.data(), text.size() - kRoom});
   if (!repair.has_value()) return;
   const size_t closing = repair->closing.size();

@@ -49,7 +49,7 @@ class Comparison : public Policy {
   std::optional<Decision> Choose(const RoutingKey& key, const FleetView& fleet) override {
     if (fleet.eligible().empty()) return std::nullopt;
     const BlockOwners::Plan* plan = BlockOwners::Find(this, fleet);
-    ROUTER_CHECK(plan != nullptr, "a replay asks only for views that were planned for");
+    ROUTER_CHECK(plan != nullptr, "a replay chooses only for views that have a plan");
     held_.assign(fleet.members().size(), 0);
     if (caches_ != nullptr) {
       for (const uint32_t position : fleet.eligible()) {

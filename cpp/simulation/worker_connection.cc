@@ -184,7 +184,7 @@ Task<WorkerConnection::BodyResult> WorkerConnection::ReadBody(
     if (reader->ended()) break;
     if (*bytes > kMaxBodyBytes) {
       answering_.close = true;
-      co_await SendError(413, "The body is longer than 1 GiB, the most that a simulated worker reads.");
+      co_await SendError(413, "The body is longer than 1 GiB, the limit of a simulated worker.");
       co_return BodyResult::kBad;
     }
     if (step.event != BodyReader::Event::kNeedMore) continue;
@@ -297,7 +297,7 @@ Task<bool> WorkerConnection::Misbehave(bool* keep) {
   answering_.bytes_left = faults.close_after_bytes;
   const int status = faults.status_code != 0 ? faults.status_code : faults.fail_first_n > 0 ? 500 : 0;
   if (status != 0 && (faults.fail_first_n == 0 || number <= faults.fail_first_n)) {
-    *keep = co_await SendError(status, "The simulated worker was asked to answer with this status.");
+    *keep = co_await SendError(status, "The simulated worker was told to respond with this status.");
     co_return true;
   }
   co_return false;

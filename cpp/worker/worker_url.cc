@@ -41,7 +41,7 @@ Status TakeScheme(std::string_view url, std::string_view* rest, WorkerUrl* parse
   if (scheme == "unix") {
     return absl::UnimplementedError(Concat(
         "worker URL ", Quoted(url),
-        ": Unix sockets are not built yet; let the worker listen on http://127.0.0.1:port"));
+        ": Unix sockets are not implemented yet; let the worker listen on http://127.0.0.1:port"));
   }
   return Bad(
       url, "has the scheme ", Quoted(scheme),

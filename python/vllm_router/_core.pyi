@@ -107,7 +107,7 @@ class BlockCacheTracker:
 
     A worker that gets a prompt has its complete blocks then, and used them last. Beyond its capacity the
     blocks used longest ago go, the later block of a prompt before the earlier, as in vLLM. What is recorded
-    is exact: a match never counts a block behind one that has gone. Asking refreshes nothing; recording
+    is exact: a match never counts a block behind one that was evicted. A match refreshes nothing; recording
     does. Thread-safe.
 
     Prompts are what `hash_blocks` takes: a uint32 array of shape (tokens,), a list of ints, or a text.
@@ -153,10 +153,10 @@ class BlockCacheTracker:
 
         Args:
             token_ids: The prompt.
-            workers: Only these may be the answer; unknown ones are ignored. None: all.
+            workers: Only these may be returned; unknown ones are ignored. None: all.
 
         Returns:
-            None if nobody of them holds the first block.
+            None if none of them holds the first block.
         """
 
     def find_best_backend(
@@ -225,7 +225,7 @@ class BlockCacheTracker:
     def set_capacity(self, max_blocks_per_worker: int, worker: str | None = None) -> None:
         """Another capacity for all workers that have none of their own.
 
-        Who has more blocks gives up the oldest now.
+        A worker that has more blocks loses the oldest now.
 
         Args:
             max_blocks_per_worker: Blocks.
@@ -252,16 +252,16 @@ class BlockCacheTracker:
             path: The file; one that is there is replaced.
 
         Raises:
-            OSError: the system refuses; the file is as it was.
+            OSError: the system reports an error; the file is as it was.
             ValueError: the file would be larger than 4 GiB.
         """
 
     @staticmethod
     def load(path: str | bytes | PathLike[str] | PathLike[bytes]) -> BlockCacheTracker:
-        """The tracker that `save()` wrote: it answers, and gives up what it has, as that one would.
+        """The tracker that `save()` wrote: it matches and evicts as that one would.
 
-        Everything in the file is checked. A checksum finds damage and not malice: a file that somebody made
-        for you may hold any prompts, and costs memory and time in proportion to its size, no more.
+        Everything in the file is checked. A checksum finds damage and not malice: a file from another source
+        may hold any prompts, and costs memory and time in proportion to its size, no more.
 
         Args:
             path: The file.
@@ -282,7 +282,7 @@ class BlockCacheTracker:
         """Sizes and counts, by name.
 
         `workers`, `blocks` (distinct), `pairs` (of worker and block), `runs`, `segments`, `bytes`,
-        `bytes_per_pair`, `backlog_bytes` (wait for readers to leave), and since the beginning
+        `bytes_per_pair`, `backlog_bytes` (wait for readers to leave), and since the start
         `recorded_requests`, `recorded_blocks`, `evicted_blocks`.
         """
 
@@ -305,7 +305,7 @@ class BlockCacheTracker:
 class HashRing:
     """Which worker owns a key, such that a worker that comes or goes moves only its own keys.
 
-    Every worker has points on a circle of 2^64 places, the hashes of `<worker>:<i>`; a key belongs to the
+    Every worker has points on a ring of 2^64 positions, the hashes of `<worker>:<i>`; a key belongs to the
     first point at or after its own hash. With `hash_function="furc"` and `virtual_nodes=160` the owners are
     those of `Router(policy="consistent_hash")` and of vllm-project/router. Thread-safe: a lookup sees the
     ring before a change or after it.
@@ -353,7 +353,7 @@ class HashRing:
 
         Args:
             key: A text (str as UTF-8), which is hashed; or an int from 0 to 2^64 - 1, a place on the ring.
-            exclude: Workers to pass over: the first other one clockwise is the answer. Unknown names are
+            exclude: Workers to pass over: the first other one clockwise is returned. Unknown names are
                 ignored.
 
         Raises:
@@ -361,7 +361,7 @@ class HashRing:
         """
 
     def lookup_n(self, key: _Text | int, n: SupportsIndex, *, exclude: Iterable[str] = ()) -> list[str]:
-        """The first `n` workers clockwise, each once: the owner, who takes over from it, and so on.
+        """The first `n` workers clockwise, each once: the owner, its successor, and so on.
 
         Args:
             key: As in `lookup()`.
@@ -402,8 +402,8 @@ class HashRing:
 
             cap(w) = ceil((1 + epsilon) * (sum of loads + 1) * weight of w / sum of weights)
 
-        The caps add up to more than the loads, so somebody always may. Mirrokni, Thorup, Zadimoghaddam:
-        "Consistent Hashing with Bounded Loads" (SODA 2018).
+        The caps add up to more than the loads, so some worker is always below its cap. Mirrokni, Thorup,
+        Zadimoghaddam: "Consistent Hashing with Bounded Loads" (SODA 2018).
 
         Args:
             key: As in `lookup()`.
@@ -486,7 +486,7 @@ class StringTree:
         """
 
     def match(self, prefix: _Text) -> PrefixMatch:
-        """Who has how much of this prompt? Refreshes nothing; the insert that follows a decision does."""
+        """How much of this prompt each worker has. Refreshes nothing; a later insert does."""
 
     def match_batch(
         self, prefixes: Sequence[_Text] | Buffer, offsets: NDArray[np.int64] | None = None
@@ -562,16 +562,16 @@ class StringTree:
             path: The file; one that is there is replaced.
 
         Raises:
-            OSError: the system refuses; the file is as it was.
+            OSError: the system reports an error; the file is as it was.
             ValueError: the file would be larger than 4 GiB.
         """
 
     @staticmethod
     def load(path: str | bytes | PathLike[str] | PathLike[bytes]) -> StringTree:
-        """The tree that `save()` wrote: it answers, and gives up what it has, as that one would.
+        """The tree that `save()` wrote: it matches and evicts as that one would.
 
-        Everything in the file is checked. A checksum finds damage and not malice: a file that somebody made
-        for you may hold any prompts, and costs memory and time in proportion to its size, no more.
+        Everything in the file is checked. A checksum finds damage and not malice: a file from another source
+        may hold any prompts, and costs memory and time in proportion to its size, no more.
 
         Args:
             path: The file.
@@ -592,7 +592,7 @@ class StringTree:
         """Sizes and counts, by name.
 
         `workers`, `nodes`, `pairs` (of worker and node), `size` (bytes of distinct text), `bytes` (of
-        memory), `removing_workers` (not yet cleared up), and since the beginning `inserts`,
+        memory), `removing_workers` (not yet cleared up), and since the start `inserts`,
         `evicted_pairs`, `evicted_size`.
         """
 
@@ -651,7 +651,7 @@ class TokenTree:
         """
 
     def match(self, prefix: NDArray[np.uint32] | Sequence[int]) -> PrefixMatch:
-        """Who has how much of this prompt? Refreshes nothing; the insert that follows a decision does."""
+        """How much of this prompt each worker has. Refreshes nothing; a later insert does."""
 
     def match_batch(
         self,
@@ -729,16 +729,16 @@ class TokenTree:
             path: The file; one that is there is replaced.
 
         Raises:
-            OSError: the system refuses; the file is as it was.
+            OSError: the system reports an error; the file is as it was.
             ValueError: the file would be larger than 4 GiB.
         """
 
     @staticmethod
     def load(path: str | bytes | PathLike[str] | PathLike[bytes]) -> TokenTree:
-        """The tree that `save()` wrote: it answers, and gives up what it has, as that one would.
+        """The tree that `save()` wrote: it matches and evicts as that one would.
 
-        Everything in the file is checked. A checksum finds damage and not malice: a file that somebody made
-        for you may hold any prompts, and costs memory and time in proportion to its size, no more.
+        Everything in the file is checked. A checksum finds damage and not malice: a file from another source
+        may hold any prompts, and costs memory and time in proportion to its size, no more.
 
         Args:
             path: The file.
@@ -759,7 +759,7 @@ class TokenTree:
         """Sizes and counts, by name.
 
         `workers`, `nodes`, `pairs` (of worker and node), `size` (bytes of distinct text), `bytes` (of
-        memory), `removing_workers` (not yet cleared up), and since the beginning `inserts`,
+        memory), `removing_workers` (not yet cleared up), and since the start `inserts`,
         `evicted_pairs`, `evicted_size`.
         """
 
@@ -785,7 +785,7 @@ class Ticket:
     It returns by `finish()`, by leaving a `with` block, or when the ticket is dropped, exactly once. Until
     then a ticket keeps what its policy read of the request, for `moved()`, and shows none of it. It refers to
     no Python object but a `prompt`, so no reference cycle of its own can keep it alive; one that sits in
-    somebody else's cycle ends when the garbage collector finds that. Thread-safe. Made by `Router.select()`
+    another object's cycle ends when the garbage collector finds that. Thread-safe. Made by `Router.select()`
     only.
     """
 
@@ -822,12 +822,12 @@ class Ticket:
         """Whether the load has been returned."""
 
     def explain(self) -> str:
-        """Why this worker, in words; with `select(explain=True)` whom it was chosen among, too."""
+        """Why this worker was chosen; with `select(explain=True)` all candidates, too."""
 
     def alternatives(self, n: int = 2) -> list[str]:
-        """The workers that come next, best first: at most `n`, and no more than were asked for.
+        """The workers that come next, best first: at most `n`, and no more than `alternatives` of `select()`.
 
-        The order is that of the same policy asked with the chosen worker excluded, then with the next one,
+        The order is that of the same policy with the chosen worker excluded, then with the next one,
         too.
 
         Raises:
@@ -856,9 +856,9 @@ class Ticket:
         """The request is still under way: the ticket's lease begins anew.
 
         A ticket with a lease that has run out ends as by `finish(end="client_gone")`, so that the load
-        returns although somebody keeps the ticket for ever. The router looks whenever it is asked for a
-        decision, its workers or its counts; `Router.stats()["tickets_expired"]` counts such tickets. All
-        tickets of `select()` have a lease where the router has `ticket_lease_secs`.
+        returns although a program keeps the ticket for ever. The router checks leases with each
+        decision, and when its workers or its counts are read; `Router.stats()["tickets_expired"]` counts such
+        tickets. All tickets of `select()` have a lease where the router has `ticket_lease_secs`.
 
         Args:
             seconds: From now on, above 0, at most 31,536,000. None: `ticket_lease_secs`.
@@ -885,14 +885,14 @@ class Ticket:
         """Return the load and tell the policy how the request went.
 
         Args:
-            status: HTTP status of the worker's answer, 100 to 599, or 0 for none. Default: 200 when `end` is
-                `finished`, else 0.
+            status: HTTP status of the worker's response, 100 to 599, or 0 for none. Default: 200 when `end`
+                is `finished`, else 0.
             end: `finished` (default), `client_gone`, `worker_failed` or `not_sent`. After the last two the
                 worker is not believed to hold the prompt, unless another request put it there.
             first_token_ms: Time to the first token, in milliseconds.
             prompt_tokens: Tokens of the prompt, as the worker counted them.
             cached_tokens: Those of them that the worker had in its cache.
-            output_tokens: Tokens of the answer.
+            output_tokens: Tokens of the response.
 
         Returns:
             True for the call that returned the load, False when it had been returned before.
@@ -902,7 +902,7 @@ class Ticket:
         """
 
     def __copy__(self) -> Self:
-        """The ticket itself: a load is reserved once, whoever copies what holds the ticket."""
+        """The ticket itself: a load is reserved once, also when an object that holds the ticket is copied."""
 
     def __deepcopy__(self, memo: Any) -> Self:
         """The ticket itself."""
@@ -1025,7 +1025,7 @@ class Router:
         """Choose a worker for one request and reserve the load there.
 
         Say what you have of the request; only what the policy needs is read. One of `body`, `prompt` and
-        `messages` at most, since they say the same thing. Nobody is asked over the network: with
+        `messages` at most, since they exclude each other. Nothing is sent over the network: with
         `tokenize="worker"` too, text is matched by its bytes here, and by token ids in the server only.
 
         Args:
@@ -1054,7 +1054,7 @@ class Router:
             explain: Keep what the workers were compared by, for `Ticket.explain()`; costs a few microseconds.
 
         Raises:
-            NoWorkersError: nobody may be chosen; the message counts workers by the reason.
+            NoWorkersError: no worker may be chosen; the message counts workers by the reason.
             TypeError: an argument of the wrong type, or two that exclude each other.
             ValueError: token ids out of range, an array of the wrong shape, a number that JSON does not have.
         """
@@ -1113,7 +1113,7 @@ class Router:
             model: Name of the model of all of them: prompts of different models do not match.
 
         Raises:
-            NoWorkersError: nobody may be chosen; no load stays reserved.
+            NoWorkersError: no worker may be chosen; no load stays reserved.
             TypeError: no rows at all, `token_ids` without `offsets`, or the wrong type or dtype.
             ValueError: different numbers of rows, wrong shape, offsets out of order or out of range.
         """
@@ -1125,8 +1125,8 @@ class Router:
         `unique_prefixes`, about how many different prefixes it has seen (within 1 %).
         cache_aware: `cache_routing`, a dict of its decisions (`hits`, `misses`, `load_balancing`) and of what
         it remembers: `bytes` of different prompts, its limit `max_bytes`, `memory_bytes`, `nodes`,
-        `evicted_bytes`, `workers`, the bytes that each was sent; and where answers told, `predicted_tokens`
-        and `reported_tokens` of caches, and `guessed_restarts`.
+        `evicted_bytes`, `workers`, the bytes that each was sent; and where responses report them,
+        `predicted_tokens` and `reported_tokens` of caches, and `guessed_restarts`.
 
         vllm_cache_aware: `block_index`, a dict of what it believes the workers' caches to hold: `blocks`
         (distinct), `worker_blocks`, `bytes`, `recorded_requests`, `evicted_blocks`, `prompt_blocks` and of
@@ -1184,7 +1184,7 @@ class Router:
         """
 
     def set_cache(self, url: str, *, block_size: int, blocks: int | None = None) -> None:
-        """What a worker's KV cache holds, or that of each of its ranks. A server asks its workers by itself.
+        """What a worker's KV cache holds, or that of each of its ranks. A server reads it from its workers.
 
         With `block_size="auto"`, what the worker holds of a prompt counts in complete blocks of its own size;
         another size than before means another engine, whose cache is empty.
@@ -1239,8 +1239,8 @@ class replay:  # noqa: N801
                   `block_ids[block_offsets[i]:block_offsets[i + 1]]`, its last block perhaps partly filled.
                   A block is known by its id and all ids before it;
                 - optional `output_block_ids` uint64[k], `output_block_offsets` int64[n + 1]: the blocks that
-                  the answer fills, which later prompts may begin with. Without them an answer's blocks fill
-                  the caches, but nobody asks for them again;
+                  the response fills, with which later prompts may start. Without them a response's blocks
+                  fill the caches, but no later prompt has them;
                 - optional `session_ids` uint64[n]; without them each request is a session of its own;
                 - `block_size` int, tokens of one block (512).
                 How they arrive: at `arrival_s * time_scale` (1.0); with `poisson_rate` (requests per second,

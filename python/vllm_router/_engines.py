@@ -72,7 +72,7 @@ def read_engine(path: str | Path) -> dict[str, Any]:
             settings["coefficients"][name] = value
         else:
             raise ValueError(
-                f"{path} has {name}, which is no figure of an engine"
+                f"{path} has {name}, which is not a setting of an engine"
                 + did_you_mean(str(name), known, f"; they are {', '.join(known)}")
             )
     return settings

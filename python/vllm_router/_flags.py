@@ -46,7 +46,7 @@ class Unfit(Exception):  # noqa: N818, it never leaves this module
 
 
 class NotYet(Unfit):
-    """A value is right but what it names is not built. The text says what to do."""
+    """A value is right but what it names is not implemented. The text says what to do."""
 
 
 # Longer values are not shown in messages: they may be prompts. cpp/bindings/arguments.h has the same limit.
@@ -242,13 +242,14 @@ class HeaderText(Text):
             position, what = found
             raise Unfit(
                 f"a text without control characters, and it has {what} at position {position}, which would "
-                "end the header that it is sent in: remove it (in YAML write the text in quotes on one line, "
-                "not as a block after |; in a shell $(cat FILE) leaves out the line break at the end)"
+                "end the header in which it is sent: remove it (in YAML write the text in quotes on one "
+                "line, not as a block after |; in a shell $(cat FILE) leaves out the line break at the "
+                "end)"
             )
         if text != text.strip():
             position = 1 if text != text.lstrip() else len(text)
             raise Unfit(
-                f"a text without blanks at its ends, and it has one at position {position}: remove it"
+                f"a text without leading or trailing blanks, and it has one at position {position}: remove it"
             )
         return text
 
@@ -311,8 +312,8 @@ class Switch(Kind):
 class Choice(Kind):
     """One of some names. Case does not matter, and `-` is `_`.
 
-    `later` holds names that are planned but not built, `foreign` those that other routers know, each with
-    what to do.
+    `later` holds names that are planned but not implemented, `foreign` those that other routers know, each
+    with what to do.
     """
 
     names: tuple[str, ...]
@@ -414,6 +415,7 @@ class Alias:
     name: str
     kind: Kind | None = None
     meaning: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    former: bool = False  # the name of an earlier release: accepted with a warning, not shown by --help
 
 
 class _Same:
@@ -425,7 +427,7 @@ class Flag:
     """One setting; see the head of this file."""
 
     kind: Kind
-    what: str  # noun phrase: opens the help, and completes "it is …" in messages
+    what: str  # opens the help. Noun phrase that completes "it is …" in messages; of a switch, what it does
     group: str
     default: Any = None  # of the dataclass field
     more: str = ""  # further sentences of help
@@ -474,6 +476,11 @@ class Flag:
         """Every further spelling."""
         return [Alias(alias) if isinstance(alias, str) else alias for alias in self.aliases]
 
+    @property
+    def former_names(self) -> list[Alias]:
+        """Names of an earlier release, which are accepted until the next minor release."""
+        return [alias for alias in self.all_aliases if alias.former]
+
     def shown(self, value: object) -> str:
         """A value of this flag for a message: without what may be secret in it."""
         if self.secret:
@@ -490,7 +497,7 @@ class Flag:
         """What to tell a person: the thing, the value, the limit, the remedy."""
         if isinstance(unfit, NotYet):
             given = f"{self.spelling} {self.shown(value)}"
-            return f"{given} is not built into vllm-router {__version__} yet; {unfit}"
+            return f"{given} is not implemented in vllm-router {__version__} yet; {unfit}"
         if alias and alias.kind:
             return f"--{alias.name} is {self.shown(value)}; it must be {str(unfit) or alias.kind.limits}"
         default = self.unset or show(self.command_default)
@@ -499,7 +506,8 @@ class Flag:
             limits += f", and {quoted(unfit.word)} {unfit.verdict}"
         if self.secret and not isinstance(value, (str, list, dict, type(None))):
             limits += "; in YAML, put it in quotes"
-        return f"{self.field} is {self.shown(value)}; it is {self.what} and must be {limits}"
+        what = f"a switch ({self.what})" if isinstance(self.kind, Switch) else self.what
+        return f"{self.field} is {self.shown(value)}; it is {what} and must be {limits}"
 
     def _may_show(self, word: str, value: object) -> bool:
         # A password with a comma in it has been parted there, so the whole value has to be harmless.
@@ -533,7 +541,7 @@ class Flag:
         if self.default not in (None, False, [], {}):
             remedy += f" or leave it at its default, {show(self.default)}"
         raise ValueError(
-            f"{given} is not built into vllm-router {__version__} yet ({self.not_built.function}): "
+            f"{given} is not implemented in vllm-router {__version__} yet ({self.not_built.function}): "
             f"{self.not_built.today}; {remedy}"
         )
 
@@ -610,14 +618,18 @@ def flags_of(cls: Any) -> dict[str, Flag]:
 
 
 GIVEN = "_router_flags_given"  # in a namespace: fields that the command line or the file names
+FORMER_GIVEN = "_router_former_flags_given"  # in a namespace: former spellings given, with the present ones
 
 
 class _Store(argparse.Action):
     """Checks a value where it is read, and lets a repeated list grow."""
 
-    def __init__(self, *, flag: Flag, alias: Alias | None = None, **arguments: Any) -> None:
+    def __init__(
+        self, *, flag: Flag, alias: Alias | None = None, present: str = "", **arguments: Any
+    ) -> None:
         self.flag = flag
         self.alias = alias
+        self.present = present  # of a former spelling: the one to use instead
         self.kind = (alias and alias.kind) or flag.kind
         self.meaning = alias.meaning if alias else {}
         super().__init__(nargs=self.kind.nargs, metavar=self.kind.metavar, **arguments)
@@ -627,7 +639,7 @@ class _Store(argparse.Action):
         parser: argparse.ArgumentParser,  # noqa: ARG002
         namespace: argparse.Namespace,
         values: str | Sequence[Any] | None,
-        option_string: str | None = None,  # noqa: ARG002
+        option_string: str | None = None,
     ) -> None:
         tokens = [values] if isinstance(values, str) else list(values or [])
         try:
@@ -643,14 +655,15 @@ class _Store(argparse.Action):
         if self.kind.accumulates and before is not self.default:
             value = [*(before or ()), *value]
         setattr(namespace, self.dest, value)
-        _note_given(namespace, self.flag)
+        _note_given(namespace, self.flag, option_string, self.present)
 
 
 class _StoreSwitch(argparse.Action):
     """Turns a switch on, or off with `--no-…`."""
 
-    def __init__(self, *, flag: Flag, **arguments: Any) -> None:
+    def __init__(self, *, flag: Flag, present: str = "", **arguments: Any) -> None:
         self.flag = flag
+        self.present = present
         super().__init__(nargs=0, **arguments)
 
     def __call__(
@@ -658,14 +671,16 @@ class _StoreSwitch(argparse.Action):
         parser: argparse.ArgumentParser,  # noqa: ARG002
         namespace: argparse.Namespace,
         values: object,  # noqa: ARG002
-        option_string: str | None = None,  # noqa: ARG002
+        option_string: str | None = None,
     ) -> None:
         setattr(namespace, self.dest, self.const)
-        _note_given(namespace, self.flag)
+        _note_given(namespace, self.flag, option_string, self.present)
 
 
-def _note_given(namespace: argparse.Namespace, flag: Flag) -> None:
+def _note_given(namespace: argparse.Namespace, flag: Flag, option_string: str | None, present: str) -> None:
     setattr(namespace, GIVEN, getattr(namespace, GIVEN, frozenset()) | {flag.field})
+    if present:
+        setattr(namespace, FORMER_GIVEN, getattr(namespace, FORMER_GIVEN, {}) | {option_string: present})
 
 
 def add_flag(parser: Any, flag: Flag, prefix: str) -> None:
@@ -678,15 +693,16 @@ def add_flag(parser: Any, flag: Flag, prefix: str) -> None:
         dashed = dashed_prefix + no + name.replace("_", "-")
         return list(dict.fromkeys([dashed, "--" + dashed[2:].replace("-", "_")]))
 
-    def add(names: list[str], alias: Alias | None, help_text: str) -> None:
-        if isinstance((alias and alias.kind) or flag.kind, Switch):
-            parser.add_argument(
-                *names, dest=dest, action=_StoreSwitch, flag=flag, const=True, default=default, help=help_text
-            )
+    def add(names: list[str], alias: Alias | None, help_text: str, value: bool = True) -> None:
+        kind = (alias and alias.kind) or flag.kind
+        present = ""
+        if alias is not None and alias.former:
+            present = spellings(flag.spelled or flag.field, "" if value else "no-")[0]
+        common = {"dest": dest, "flag": flag, "present": present, "default": default, "help": help_text}
+        if isinstance(kind, Switch):
+            parser.add_argument(*names, action=_StoreSwitch, const=value, **common)
         else:
-            parser.add_argument(
-                *names, dest=dest, action=_Store, flag=flag, alias=alias, default=default, help=help_text
-            )
+            parser.add_argument(*names, action=_Store, alias=alias, **common)
 
     dashed, *others = spellings(flag.spelled or flag.field)
     add([dashed], None, argparse.SUPPRESS if flag.not_built else help_of(flag))
@@ -695,16 +711,9 @@ def add_flag(parser: Any, flag: Flag, prefix: str) -> None:
     for alias in flag.all_aliases:
         add(spellings(alias.name), alias, argparse.SUPPRESS)
     if flag.can_be_denied:
-        no = spellings(flag.spelled or flag.field, "no-")
-        parser.add_argument(
-            *no,
-            dest=dest,
-            action=_StoreSwitch,
-            flag=flag,
-            const=False,
-            default=default,
-            help=argparse.SUPPRESS,
-        )
+        add(spellings(flag.spelled or flag.field, "no-"), None, argparse.SUPPRESS, value=False)
+        for alias in flag.former_names:
+            add(spellings(alias.name, "no-"), alias, argparse.SUPPRESS, value=False)
 
 
 def help_of(flag: Flag) -> str:
@@ -721,7 +730,7 @@ def plain_help(flag: Flag) -> str:
         sentences.append(flag.more)
     if flag.no_effect:
         sentences.append(f"{flag.no_effect[0].upper()}{flag.no_effect[1:]}.")
-    also = [f"--{alias.name}".replace("_", "-") for alias in flag.all_aliases]
+    also = [f"--{alias.name}".replace("_", "-") for alias in flag.all_aliases if not alias.former]
     if flag.can_be_denied:
         also.append("--no-" + flag.spelling[2:])
     if also:

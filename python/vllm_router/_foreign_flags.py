@@ -18,23 +18,27 @@ def _here(names: str, whose: str, remedy: str) -> dict[str, str]:
 
 FOREIGN_FLAGS: dict[str, str] = {
     # smg, sglang-router
-    **_here("client_cert_path", _SMG, "the certificate that workers are shown is --worker-cert-path here"),
+    **_here("client_cert_path", _SMG, "the certificate presented to workers is --worker-cert-path here"),
     **_here(
-        "client_key_path", _SMG, "the key of the certificate that workers are shown is --worker-key-path here"
+        "client_key_path", _SMG, "the key of the certificate presented to workers is --worker-key-path here"
     ),
     **_here(
         "ca_cert_path ca_cert_paths",
         _SMG,
-        "the CA bundle that workers are checked by is --worker-ca-file here",
+        "the CA bundle that verifies workers is --worker-ca-file here",
     ),
-    **_here("server_cert_path", _SMG, "the certificate that clients are shown is --tls-cert-path here"),
+    **_here("server_cert_path", _SMG, "the certificate presented to clients is --tls-cert-path here"),
     **_here(
-        "server_key_path", _SMG, "the key of the certificate that clients are shown is --tls-key-path here"
+        "server_key_path", _SMG, "the key of the certificate presented to clients is --tls-key-path here"
     ),
     **_here(
         "assignment_mode", _SMG, "new sessions of --policy manual go to the worker with the fewest; remove it"
     ),
-    **_here("max_idle_secs", _SMG, "how long --policy manual remembers a session is --session-ttl-secs here"),
+    **_here(
+        "max_idle_secs",
+        _SMG,
+        "the time for which --policy manual remembers a session is --session-ttl-secs here",
+    ),
     **_here("routing_key_headers", _SMG, "the headers that name a session are --hash-key-headers here"),
     **_here(
         "routing_key_override sticky_sessions",
@@ -111,7 +115,7 @@ FOREIGN_FLAGS: dict[str, str] = {
         "tokenizer_cache_enable_l0 "
         "tokenizer_cache_enable_l1 mcp_config_path",
         _SMG,
-        "the engine does that; remove it",
+        "the engine does this; remove it",
     ),
     **_here(
         "redis_url redis_pool_max redis_retention_days oracle_wallet_path oracle_dsn oracle_user "
@@ -123,9 +127,9 @@ FOREIGN_FLAGS: dict[str, str] = {
     **_here(
         "enable_mesh mesh_server_name mesh_host mesh_port mesh_peer_urls mesh_advertise_host",
         _SMG,
-        "routers share nothing; hash policies agree without it; remove it",
+        "routers share no state, and hash policies agree without it; remove it",
     ),
-    **_here("enable_wasm", _SMG, "WASM middleware is not built; remove it"),
+    **_here("enable_wasm", _SMG, "WASM middleware is not implemented; remove it"),
     **_here(
         "dp_minimum_tokens_scheduler",
         _SMG,
@@ -133,7 +137,9 @@ FOREIGN_FLAGS: dict[str, str] = {
     ),
     **_here("model_id_from model_alias", _SMG, "names of models pass through unchanged; remove it"),
     **_here(
-        "router_selector encode_selector encode encode_policy", _SMG, "it needs what is not built; remove it"
+        "router_selector encode_selector encode encode_policy",
+        _SMG,
+        "it belongs to encode/prefill/decode mode, which is not implemented; remove it",
     ),
     **_here("runtime_worker_threads", _SMG, "it is --threads here"),
     # production-stack
@@ -141,10 +147,10 @@ FOREIGN_FLAGS: dict[str, str] = {
     **_here(
         "static_models static_model_types static_model_labels static_aliases static_query_models",
         _STACK,
-        "workers say themselves which models they serve (GET /v1/models); remove it",
+        "workers report the models that they serve (GET /v1/models); remove it",
     ),
     **_here(
-        "static_backend_health_checks", _STACK, "workers are checked always, see --health-check-interval-secs"
+        "static_backend_health_checks", _STACK, "workers are always checked, see --health-check-interval-secs"
     ),
     **_here(
         "routing_logic", _STACK, "it is --policy here: roundrobin is round_robin, session is consistent_hash"
@@ -153,12 +159,12 @@ FOREIGN_FLAGS: dict[str, str] = {
     **_here(
         "k8s_port k8s_namespace k8s_label_selector k8s_service_discovery_type k8s_watcher_timeout_seconds",
         _STACK,
-        "Kubernetes discovery is not built; name workers by --worker-urls and POST /add_worker",
+        "Kubernetes discovery is not implemented; name workers by --worker-urls and POST /add_worker",
     ),
     **_here(
         "engine_stats_interval", _STACK, "the interval between load polls is --load-poll-interval-secs here"
     ),
-    **_here("request_stats_window", _STACK, "rates are for Prometheus to take; remove it"),
+    **_here("request_stats_window", _STACK, "Prometheus computes rates; remove it"),
     **_here(
         "log_stats log_stats_interval", _STACK, "figures are at --prometheus-port, GET /metrics; remove it"
     ),
@@ -179,12 +185,14 @@ FOREIGN_FLAGS: dict[str, str] = {
         "requests pass through unchanged here; remove it",
     ),
     **_here("max_instance_failover_reroute_attempts", _STACK, "it is --retry-max-retries here"),
-    **_here("otel_endpoint otel_service_name", _STACK, "tracing is not built; traceparent passes through"),
+    **_here(
+        "otel_endpoint otel_service_name", _STACK, "tracing is not implemented; traceparent passes through"
+    ),
     **_here(
         "prefill_model_labels decode_model_labels nixl_peer_host nixl_peer_init_port "
         "nixl_peer_alloc_port nixl_proxy_port",
         _STACK,
-        "prefill/decode disaggregation is not built; remove it",
+        "prefill/decode disaggregation is not implemented; remove it",
     ),
     # Dynamo
     **_here("router_mode", _DYNAMO, "it is --policy here: round-robin is round_robin, kv is auto"),
@@ -201,7 +209,7 @@ FOREIGN_FLAGS: dict[str, str] = {
         "router_kv_events no_router_kv_events router_event_threads router_predicted_ttl_secs serve_indexer "
         "use_remote_indexer discovery_backend request_plane event_plane",
         _DYNAMO,
-        "policies learn from what workers were sent, without events; remove it",
+        "policies learn from the requests sent to workers, without events; remove it",
     ),
     **_here(
         "router_ttl_secs router_approximate_cache_policy",
@@ -209,13 +217,15 @@ FOREIGN_FLAGS: dict[str, str] = {
         "what is remembered is bounded by --max-tree-size and --max-blocks-per-worker here; remove it",
     ),
     **_here(
-        "router_replica_sync", _DYNAMO, "routers share nothing; hash policies agree without it; remove it"
+        "router_replica_sync",
+        _DYNAMO,
+        "routers share no state, and hash policies agree without it; remove it",
     ),
     **_here(
         "router_track_active_blocks router_track_output_blocks router_track_prefill_tokens "
         "router_assume_kv_reuse",
         _DYNAMO,
-        "loads are counted always; remove it",
+        "loads are always counted; remove it",
     ),
     **_here(
         "router_queue_threshold router_queue_policy",
@@ -233,6 +243,8 @@ FOREIGN_FLAGS: dict[str, str] = {
         "use --max-worker-requests here",
     ),
     **_here("router_min_initial_workers", _DYNAMO, "/readiness is 200 once one worker is healthy; remove it"),
-    **_here("router_conditional_disagg", _DYNAMO, "prefill/decode disaggregation is not built; remove it"),
+    **_here(
+        "router_conditional_disagg", _DYNAMO, "prefill/decode disaggregation is not implemented; remove it"
+    ),
     **_here("migration_limit", _DYNAMO, "it is --retry-max-retries here, before the first byte; remove it"),
 }

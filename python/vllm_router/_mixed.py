@@ -39,8 +39,8 @@ def warn_of_foreign_files(package: str, version: str) -> None:
     if found:
         warnings.warn(
             f"vllm_router {version} in {package} is mixed with files of another distribution named "
-            f"vllm-router: {', '.join(found)}. Imports may come from either; uninstall it until nothing is "
-            "left (pip uninstall vllm-router), then install one",
+            f"vllm-router: {', '.join(found)}. Imports may come from either; run pip uninstall vllm-router "
+            "until nothing is left, then install one of them",
             RuntimeWarning,
             stacklevel=3,
         )

@@ -47,7 +47,7 @@ def mapping_of_yaml(text: str, source: str) -> dict[str, Any]:
                 return super().construct_object(node, deep)
             except (ValueError, OverflowError):
                 raise yaml.constructor.ConstructorError(
-                    problem="this looks like a number or a date and is none; put it in quotes",
+                    problem="this looks like a number or a date, but is not valid; put it in quotes",
                     problem_mark=node.start_mark,
                 ) from None
 
@@ -69,7 +69,7 @@ def mapping_of_yaml(text: str, source: str) -> dict[str, Any]:
     keys = Counter(str(key.value) for key, _ in getattr(node, "value", ()))
     for key, times in keys.items():
         if times > 1:
-            raise ValueError(f"{source}: {name_only(key)} is there twice; leave one of them")
+            raise ValueError(f"{source}: {name_only(key)} appears twice; keep one of them")
     return values
 
 
@@ -97,7 +97,9 @@ def _check_bounds(yaml: Any, text: str, source: str) -> None:
         if isinstance(event, yaml.AliasEvent):
             values, depth = sizes.get(event.anchor, (1, 0))
             if any(event.anchor == anchor for anchor, _, _ in open_nodes):
-                raise ValueError(f"{where}: an alias (*) stands within what it names; write the value out")
+                raise ValueError(
+                    f"{where}: an alias (*) refers to a value that contains it; write the value out"
+                )
         elif isinstance(event, yaml.ScalarEvent):
             values = 1
             if event.anchor is not None:
@@ -120,7 +122,7 @@ def _check_bounds(yaml: Any, text: str, source: str) -> None:
         if total > MAX_YAML_VALUES:
             raise ValueError(
                 f"{where}: more than {MAX_YAML_VALUES} values, which is the limit (an alias counts as all "
-                "that it names); shorten the file"
+                "values that it refers to); shorten the file"
             )
 
 
@@ -137,7 +139,7 @@ def _place_and_problem(error: Any, text: str) -> str:
     else:  # a character that no YAML has
         before = text[: getattr(error, "position", 0)]
         line, column = before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
-        problem = "a control character, which YAML does not have"
+        problem = "a control character, which YAML does not allow"
     return f": line {line}, column {column}: {_without_quotations(problem)}"
 
 

@@ -1,4 +1,4 @@
-"""Blocks of prompts: their hashes, and who holds how many of them.
+"""Blocks of prompts: their hashes, and how many of them each worker holds.
 
     chain = hash_blocks(token_ids, block_size=16)     # numpy.uint64, one per complete block
 

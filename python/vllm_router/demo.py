@@ -210,9 +210,9 @@ def _times(turns: Sequence[Turn]) -> tuple[str, str]:
 def worker_table(tally: Tally, workers: Sequence[SimulatedWorker]) -> Table:
     """Who served what, now."""
     table = _table(
-        f"{tally.policy}: {len(tally.turns)} of {tally.planned} answers",
+        f"{tally.policy}: {len(tally.turns)} of {tally.planned} responses",
         "worker",
-        ("answers", "in flight", "prompt cached", "TTFT p50", "p90"),
+        ("responses", "in flight", "prompt cached", "TTFT p50", "p90"),
     )
     for worker in workers:
         turns = tally.of(f"sim-{worker.port}")
@@ -244,8 +244,8 @@ def verdict(tallies: Sequence[Tally]) -> str:
     best, worst = ranked[0], ranked[-1]
     fast, slow = (percentile([t.first_token_ms for t in tally.turns], 0.5) for tally in (best, worst))
     return (
-        f"The median user of {best.policy} saw a first token after {fast:.0f} ms, of {worst.policy} after "
-        f"{slow:.0f} ms: {slow / max(fast, 0.1):.1f} times as long."
+        f"The median time to first token was {fast:.0f} ms with {best.policy} and {slow:.0f} ms with "
+        f"{worst.policy}: {slow / max(fast, 0.1):.1f} times as long."
     )
 
 
@@ -268,7 +268,7 @@ def run_policy(
         while any(user.is_alive() for user in users) and not halt.is_set():
             time.sleep(0.1)
             if time.monotonic() > deadline:
-                tally.errors.append(f"chats unfinished after {arguments.seconds:g} s; --seconds gives more")
+                tally.errors.append(f"chats unfinished after {arguments.seconds:g} s; raise --seconds")
                 halt.set()
             if stop:
                 halt.set()
@@ -285,7 +285,7 @@ def run_policy(
 def keep(running: Fleet, policy: str, console: Console, stop: list[int]) -> None:
     """Leave the fleet up until somebody ends it."""
     body = '{"messages": [{"role": "user", "content": "Hello"}], "stream": true}'
-    console.print(Text(f"{policy} stays up on {running.server.url} until Ctrl-C. Try:"))
+    console.print(Text(f"{policy} stays up on {running.server.url} until Ctrl-C. For example:"))
     # Printed as it is, in one line, so that it can be copied.
     print(
         f"\n  curl -N {running.server.url}/v1/chat/completions -H 'Content-Type: application/json' "
@@ -311,20 +311,28 @@ def make_parser() -> CommandParser:
         default=list(DEFAULT_POLICIES),
         help=f"Policies to compare, in this order. Default: {' '.join(DEFAULT_POLICIES)}.",
     )
-    parser.add_argument("--workers", type=_count, default=3, metavar="N", help="Workers. Default: 3.")
-    parser.add_argument("--users", type=_count, default=12, metavar="N", help="Users. Default: 12.")
     parser.add_argument(
-        "--turns", type=_count, default=8, metavar="N", help="Questions per user. Default: 8."
+        "--workers", type=_count, default=3, metavar="N", help="Number of workers. Default: 3."
+    )
+    parser.add_argument("--users", type=_count, default=12, metavar="N", help="Number of users. Default: 12.")
+    parser.add_argument(
+        "--turns", type=_count, default=8, metavar="N", help="Number of turns per user. Default: 8."
     )
     parser.add_argument(
-        "--seconds", type=float, default=25, metavar="S", help="Most time for one policy. Default: 25."
+        "--seconds",
+        type=float,
+        default=25,
+        metavar="S",
+        help="Time limit of one policy in seconds. Default: 25.",
     )
-    parser.add_argument("--seed", type=int, default=1, metavar="N", help="Of the users' words. Default: 1.")
     parser.add_argument(
-        "--port", type=int, default=0, metavar="N", help="The router's. Default: any free one."
+        "--seed", type=int, default=1, metavar="N", help="Seed of the users' words. Default: 1."
     )
     parser.add_argument(
-        "--keep", action="store_true", help="Leave the last policy's fleet up and print a curl line."
+        "--port", type=int, default=0, metavar="N", help="Port of the router. Default: any free port."
+    )
+    parser.add_argument(
+        "--keep", action="store_true", help="Keep the last policy's fleet running and print a curl command."
     )
     return parser
 
@@ -351,7 +359,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         for name in policies:
             Router(policy=name)  # a mistake in the last name shall not come after the first one's minute
         console.print(
-            f"{arguments.users} users with {arguments.turns} questions each, {arguments.workers} simulated "
+            f"{arguments.users} users with {arguments.turns} turns each, {arguments.workers} simulated "
             f"workers; each prompt token that is not cached costs {FLEET['prefill_us_per_token'] / 1e3} ms."
         )
         for name in policies:

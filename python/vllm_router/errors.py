@@ -2,7 +2,7 @@
 
 Exception
 ├── RouterError                   what only a router can raise; also a fleet that is full
-│   ├── NoWorkersError            nobody may be chosen: no workers, all unhealthy, draining or excluded
+│   ├── NoWorkersError            no worker may be chosen: none, all unhealthy, draining or excluded
 │   ├── WorkerNotFoundError       the URL is not in the fleet; also a LookupError
 │   ├── WorkerExistsError         the URL is in the fleet already; also a ValueError
 │   ├── TicketFinishedError       the ticket was to be moved and is finished; also a ValueError

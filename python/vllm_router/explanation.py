@@ -73,7 +73,7 @@ class Explanation:
     """What hash policies hash: `header:x-session-id:…`, `session:…`, `user:…`, or, for a request that names
     no session, the digest of its content, `request_hash:…`; None for a request without any content."""
     prefix_digest: str | None
-    """What `prefix_aware` hashes: SHA-256 of the beginning of the prompt, 64 hex digits; None without one."""
+    """What `prefix_aware` hashes: SHA-256 of the prompt's prefix, 64 hex digits; None without one."""
     text_bytes: int | None
     """Length of the routing text; None where the prompt is token ids or missing."""
     token_ids: int | None

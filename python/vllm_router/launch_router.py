@@ -1,4 +1,4 @@
-"""The `vllm-router` command, and launch_router() for those who start a router from Python.
+"""The `vllm-router` command, and launch_router() for programs that start a router from Python.
 
     vllm-router --worker-urls http://a:8000 http://b:8000     serve until SIGTERM
     vllm-router --config router.yaml --port 8080              settings from a file; the command line wins
@@ -45,7 +45,7 @@ COMMANDS = {
 }
 
 _DESCRIPTION = """\
-One address in front of many LLM workers: picks the worker for each request and streams its answer through.
+One address in front of many LLM workers: picks a worker for each request and streams its response through.
 
   vllm-router --worker-urls http://a:8000 http://b:8000 --policy consistent_hash
   vllm-router --config router.yaml          the same names in a file; the command line wins
@@ -97,13 +97,13 @@ def _unknown(strangers: Sequence[str], args: Sequence[str]) -> str:
     before = _secret_flag_before(strangers[0] if flag is None else flag, args)
     if before is not None:
         return (
-            f"{before} takes one value, and another word follows it; put the value in quotes if it has "
-            "blanks in it, else see vllm-router --help"
+            f"{before} takes one value, and another word follows it; put the value in quotes if it "
+            "contains blanks, else see vllm-router --help"
         )
     if flag is None:
         word = shown_urls(strangers[0])
         if "://" in word:
-            return f"{word} is not a flag; URLs of workers come after --worker-urls"
+            return f"{word} is not a flag; pass worker URLs after --worker-urls"
         return f"{word} is neither a flag nor a command" + did_you_mean(
             word, COMMANDS, "; see vllm-router --help"
         )
@@ -151,20 +151,24 @@ def _make_parser() -> _Parser:
         add_help=False,
     )
     general = parser.add_argument_group("General")
-    general.add_argument("-h", "--help", action="help", help="Show this text and leave.")
+    general.add_argument("-h", "--help", action="help", help="Show this help and exit.")
     general.add_argument(
-        "-V", "--version", action="version", version=f"vllm-router {__version__}", help="Show the version."
+        "-V",
+        "--version",
+        action="version",
+        version=f"vllm-router {__version__}",
+        help="Show the version and exit.",
     )
     general.add_argument(
         "--config",
         metavar="FILE",
-        help="A YAML file of settings, by the same names; the command line wins over it.",
+        help="A YAML file of settings, with the same names; the command line overrides it.",
     )
     RouterArgs.add_cli_args(parser)
     unbuilt = " ".join(flag.spelling for flag in FLAGS.values() if flag.not_built and flag.on_command_line)
     parser.epilog = _filled(
-        "Known from vllm-project/router but not built yet, so accepted at their defaults only "
-        f"(docs/reference/cli.md says more): {unbuilt}"
+        "Flags of vllm-project/router that are not implemented yet, and accepted at their defaults only "
+        f"(see docs/reference/cli.md): {unbuilt}"
     )
     return parser
 
@@ -176,10 +180,10 @@ def _filled(text: str) -> str:
 
 
 def parse_router_args(args: Sequence[str]) -> RouterArgs:
-    """The settings that a command line (and its `--config` file) asks for.
+    """The settings of a command line (and its `--config` file).
 
-    A mistake in either ends the process with a sentence on stderr and status 2, as argparse does. Whether the
-    settings make sense together is `launch_router`'s question.
+    A mistake in either ends the process with a sentence on stderr and status 2, as argparse does.
+    `launch_router` checks that the settings fit together.
     """
     parser = _make_parser()
     namespace = parser.parse(args)
@@ -217,7 +221,7 @@ def launch_router(args: argparse.Namespace | RouterArgs) -> int | None:
         What `Router.start()` returns: the exit status of the server, or None.
 
     Raises:
-        ValueError: a setting is out of range, or its function is not built yet.
+        ValueError: a setting is out of range, or its function is not implemented yet.
         OSError, RuntimeError, RouterError: the router could not start, for example because its port is taken.
     """
     router_args = args if isinstance(args, RouterArgs) else RouterArgs.from_cli_args(args)
@@ -260,7 +264,7 @@ def _session_ttl_secs() -> int:
     except ValueError:
         raise ValueError(
             f"{_SESSION_TTL} of the environment is {quoted(text)}; it must be a whole number of seconds "
-            "between 1 and 31536000: correct it, or unset it and say --session-ttl-secs"
+            "between 1 and 31536000: correct it, or unset it and use --session-ttl-secs"
         ) from None
     logger.warning("--session-ttl-secs is taken from %s of the environment", _SESSION_TTL)
     return seconds

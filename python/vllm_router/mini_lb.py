@@ -31,7 +31,7 @@ class MiniLoadBalancer:
 
     def __init__(self, router_args: RouterArgs) -> None:
         raise ValueError(
-            f"the mini load balancer is not built into vllm-router {__version__}, since it serves "
+            f"the mini load balancer is not implemented in vllm-router {__version__}, since it serves "
             "prefill/decode disaggregation only: use Router.from_args() without mini_lb, for the address "
             f"{router_args.host}:{router_args.port}"
         )

@@ -20,7 +20,7 @@ class PrefixMatch(NamedTuple):
     """How much of a prompt workers have seen."""
 
     workers: tuple[str, ...]
-    """Those with the longest match; empty if nobody has any."""
+    """Those with the longest match; empty if no worker has any."""
     matched: int
     """The longest match: bytes of UTF-8, or tokens."""
     total: int

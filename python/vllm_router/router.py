@@ -2,7 +2,7 @@
 
     router = Router(policy="consistent_hash", worker_urls=["http://w1:8000", "http://w2:8000"])
     with router.select(prompt="Hello", headers={"X-Session-ID": "s1"}) as ticket:
-        answer = post(ticket.worker_url, ...)
+        response = post(ticket.worker_url, ...)
     # leaving the block returns the load that select() reserved
 
 A `Ticket` is a promise that load returns: by `finish()`, by leaving its `with` block, or when it is dropped,
@@ -37,7 +37,7 @@ __all__ = ["Batch", "PolicyType", "Router", "Ticket", "WorkerInfo", "policy_from
 class PolicyType(enum.Enum):
     """Policies by the names that `vllm_router_rs.PolicyType` has; accepted wherever a policy's name is.
 
-    `KvAware` is a name for code that mentions it: the policy is not built, and `Router` says so.
+    `KvAware` is a name for code that mentions it: the policy is not implemented, and `Router` says so.
     """
 
     Random = "random"
@@ -167,8 +167,8 @@ class Router(_core.Router):
 
         Raises:
             TypeError: an unknown option, or one of `Router` itself.
-            ValueError: a value out of range, a function that is not built yet, a `log_dir` that cannot be
-                written, or a worker that has a name (`ray://`, `name://`) and no address.
+            ValueError: a value out of range, a function that is not implemented yet, a `log_dir` that cannot
+                be written, or a worker that has a name (`ray://`, `name://`) and no address.
             OSError: the port cannot be had.
         """
         check_server_names(options)

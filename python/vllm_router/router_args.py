@@ -7,10 +7,10 @@
     check_policy_options({…})                those of them that `Router(**options)` takes
 
 Names and defaults are those of vllm-project/router, so that scripts and frameworks keep working; the fields
-that only we have follow in the same groups. A flag whose function is not built yet is known and accepted at
-its default; any other value is refused with a sentence that says so, because a router that silently does less
-than it was told is worse than one that does not start. This module needs neither the C++ extension nor any
-package beyond Python's own, except PyYAML where YAML is read or written.
+that only we have follow in the same groups. A flag whose function is not implemented yet is known and
+accepted at its default; any other value is rejected with a sentence that says so, because a router that
+silently does less than it was told is worse than one that does not start. This module needs neither the C++
+extension nor any package beyond Python's own, except PyYAML where YAML is read or written.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from urllib.parse import urlsplit
 
 from vllm_router._flags import (
     FLAG_SIMILARITY,
+    FORMER_GIVEN,
     GIVEN,
     LONGEST_SHOWN_VALUE,
     Alias,
@@ -187,7 +188,7 @@ _POLICY_ALIASES = {
     "kv": "kv_logit",
     "manual": "sticky_least_loaded",
 }
-_NEAREST_KV = "and its nearest here, kv_overlap, is not built yet"
+_NEAREST_KV = "and its nearest here, kv_overlap, is not implemented yet"
 _NEAREST_AUTO = "and its nearest here is auto"
 _FOREIGN_POLICIES = {
     "passthrough": "since with one worker every policy passes requests through",
@@ -221,7 +222,7 @@ def _worker_url(url: str) -> str:
     if separator and scheme.lower() in ("ray", "name"):
         raise Unfit(
             "URLs like http://host:8000: a server connects to its workers, and names (ray://, name://) are "
-            "for programs that embed the router and connect themselves",
+            "for programs that embed the router and connect to workers themselves",
             url,
         )
     if scheme.lower() not in ("http", "https") or not separator:
@@ -302,21 +303,21 @@ def _fan_out_path(text: str) -> str:
     name = text.removesuffix("*")
     if not re.fullmatch(r"/[!-~]+", name) or re.search(r"[*?#%]", name):
         raise Unfit(
-            f"paths like /own_rpc, or /hooks* for all that begin so, without a query, and "
+            "paths like /own_rpc, or /hooks* for all paths with that prefix, without a query, and "
             f"{quoted(text)} is none of these"
         )
     return text
 
 
-# What is not built, by function: its name, and what happens today.
-_PD = NotBuilt("prefill/decode disaggregation", "every worker in --worker-urls does both stages")
+# What is not implemented, by function: its name, and what happens today.
+_PD = NotBuilt("prefill/decode disaggregation", "every worker in --worker-urls runs both stages")
 _DISCOVERY = NotBuilt("Kubernetes discovery", "workers are named by --worker-urls and POST /add_worker")
-_TRACING = NotBuilt("OpenTelemetry tracing", "traceparent and its like pass through unchanged")
+_TRACING = NotBuilt("OpenTelemetry tracing", "traceparent and similar headers pass through unchanged")
 _WASM = NotBuilt("WASM middleware", "requests pass through unchanged")
 _IGW = NotBuilt("multi-model gateway mode", "all workers are one pool that serves the same models")
 _PROGRAMS = NotBuilt("program scheduling", "each request is routed on its own")
 _KV_AWARE = NotBuilt(
-    "routing by KV events", "policies learn from what workers were sent and what answers tell"
+    "routing by KV events", "policies learn from the requests sent to workers and from their responses"
 )
 _MINI_LB = NotBuilt("the mini load balancer", "the ordinary router is small enough for debugging")
 _BACKENDS = NotBuilt("backends other than vllm", "any worker that speaks HTTP is served by the default")
@@ -358,13 +359,15 @@ KNOWN_ELSEWHERE: dict[str, str] = {
             "kv_events_port",
             "kv_events_endpoint",
         ),
-        f"belongs to routing by KV events, which is not built into vllm-router {__version__} yet; remove it",
+        "belongs to routing by KV events, which is not implemented in vllm-router "
+        f"{__version__} yet; remove it",
     ),
     **dict.fromkeys(
         ("shared_cache_type", "shared_cache_multiplier"),
-        f"belongs to the policy kv_logit, which is not built into vllm-router {__version__} yet; remove it",
+        "belongs to the policy kv_logit, which is not implemented in vllm-router "
+        f"{__version__} yet; remove it",
     ),
-    "epd_config": "belongs to encode/prefill/decode mode, which is not built into vllm-router "
+    "epd_config": "belongs to encode/prefill/decode mode, which is not implemented in vllm-router "
     f"{__version__}; remove it",
     **FOREIGN_FLAGS,
 }
@@ -376,10 +379,15 @@ def _names_the_nearest(cls: type[RouterArgs]) -> type[RouterArgs]:
 
     @functools.wraps(make)
     def init(self: RouterArgs, *args: Any, **settings: Any) -> None:
-        for name in settings:
-            if name not in FLAGS and type(self) is cls:
+        present = {}
+        for name, value in settings.items():
+            if name not in FLAGS and name not in FORMER_NAMES and type(self) is cls:
                 raise TypeError(f"RouterArgs: {unknown_name(name, list(FLAGS))}")
-        make(self, *args, **settings)
+            present_name = present_name_of(name)
+            if present_name in present:
+                raise TypeError(f"RouterArgs: {name} sets {present_name} a second time; keep one of them")
+            present[present_name] = value
+        make(self, *args, **present)
 
     setattr(cls, "__init__", init)  # noqa: B010, mypy would not have it assigned
     return cls
@@ -403,9 +411,8 @@ class RouterArgs:
         urls=True,
         group=_WORKERS,
         scope="routing",
-        more="Separated by blanks or commas; may be repeated. http://host:8000@2 is data-parallel rank 2 of "
-        "a host. "
-        "Without any, requests get 503 until POST /add_worker names one.",
+        more="Separated by blanks or commas; may be repeated. http://host:8000@2 is data-parallel rank 2 "
+        "of a host. Without any, requests get 503 until POST /add_worker adds one.",
     )
 
     host: str = option(
@@ -417,7 +424,7 @@ class RouterArgs:
         "the HTTP port to listen on",
         group=_SERVER,
         scope="server",
-        more="0 takes any free port and logs which, at the level info.",
+        more="0 takes any free port and logs it at level info.",
     )
     threads: int = option(
         0,
@@ -425,18 +432,17 @@ class RouterArgs:
         "the number of proxy threads",
         group=_SERVER,
         scope="server",
-        more="0 means min(4, CPUs this process may use). One core carries tens of thousands of requests per "
-        "second, "
-        "and upstream connections are pooled per thread, so more is seldom better.",
+        more="0 means min(4, CPUs this process may use). One core carries tens of thousands of requests "
+        "per second, and upstream connections are pooled per thread, so more is rarely better.",
     )
     reuse_port: bool = option(
         False,
         Switch(),
-        "whether another router may be listening there already, to be relieved by this one",
+        "allow another router process on the same port (SO_REUSEPORT), for restarts without downtime",
         group=_SERVER,
         scope="server",
-        more="For a restart without a refused connection: start the new one with it, then stop the old one. "
-        "Otherwise a port in use ends the start.",
+        more="Start the new process with it, then stop the old one. Without it, the start fails if the "
+        "port is in use.",
     )
     api_key: str | None = option(
         None,
@@ -445,54 +451,54 @@ class RouterArgs:
         secret=True,
         group=_SERVER,
         scope="server",
-        more="Used where a request brings no Authorization of its own, and for health checks.",
+        more="Used for requests without an Authorization header of their own, and for health checks.",
     )
     preserve_host: bool = option(
         False,
         Switch(),
-        "whether workers see the client's Host header instead of their own address",
+        "send workers the client's Host header instead of their own address",
         group=_SERVER,
         scope="server",
     )
     decision_headers: bool = option(
         False,
         Switch(),
-        "whether answers carry x-vllm-router-* headers that say why their worker was asked",
+        "add x-vllm-router-* headers to responses that explain why their worker was chosen",
         group=_SERVER,
         scope="server",
-        more="They show the workers' addresses to clients.",
+        more="These headers show the workers' addresses to clients.",
     )
     sse_error_event: bool = option(
         False,
         Switch(),
-        "whether an event stream that has to be cut says why in one more event",
+        "end an event stream that is aborted with one more event that says why",
         group=_SERVER,
         scope="server",
-        more='data: {"error": …} without data: [DONE]; clients of OpenAI\'s API raise it.',
+        more='data: {"error": …} without data: [DONE]; clients of OpenAI\'s API raise it as an error.',
     )
     hold_stream_head: str = option(
         "on",
         Choice(("on", "off")),
-        "when the head of an event stream with status 200 is sent to the client",
+        "the moment at which the head of an event stream with status 200 is sent to the client",
         group=_SERVER,
         scope="server",
-        more="on: with the first byte of its body. Until then the request may go to another worker, "
-        "--first-byte-timeout-secs applies and the client gets a true status, since vLLM sends that head "
-        "before it has queued the request. off: at once, for load balancers in front that close a connection "
-        "which is silent for as long as a request waits in the engine's queue.",
+        more="on: with the first byte of its body. Until then the request may be retried at another "
+        "worker, --first-byte-timeout-secs applies and the client gets an accurate status, since vLLM "
+        "sends that head before it has queued the request. off: at once, for load balancers in front "
+        "that close a connection which is silent for as long as a request waits in the engine's queue.",
     )
     trust_forwarded: bool = option(
         True,
         Switch(),
-        "whether incoming X-Forwarded-* headers are kept and extended",
+        "keep and extend incoming X-Forwarded-* headers",
         group=_SERVER,
         scope="server",
-        more="Turn it off where clients reach the router without a proxy of yours in between.",
+        more="Turn it off if clients reach the router directly, without a trusted proxy in front of it.",
     )
     request_id_headers: list[str] | None = option(
         None,
         Words("HEADER", each=header_name),
-        "the headers that may carry a request id, the first found wins",
+        "the headers that may carry a request ID; the first one present wins",
         group=_SERVER,
         scope="server",
         more=f"Unset means {' '.join(DEFAULT_REQUEST_ID_HEADERS)}.",
@@ -510,24 +516,24 @@ class RouterArgs:
     dp_aware: bool = option(
         False,
         Switch(),
-        "the older way to ask for data-parallel ranks",
+        "enable data-parallel ranks, as older releases did",
         group=_WORKERS,
-        no_effect="--intra-node-data-parallel-size (formerly --data-parallel-size) alone says how many "
-        "ranks there are",
+        no_effect="--intra-node-data-parallel-size (formerly --data-parallel-size) alone sets the number "
+        "of ranks",
     )
     worker_startup_timeout_secs: float = option(
         600,
         Seconds(),
-        "how long a worker that is added (POST /add_worker, /workers), or the first at the start, may take "
-        "to answer its health check",
+        "the time limit for a worker that is added (POST /add_worker, /workers), or for the first one at "
+        "the start, to pass its health check",
         group=_WORKERS,
         scope="server",
-        more="At the start, the command ends with status 1 when none of --worker-urls has answered by then.",
+        more="At the start, the command ends with status 1 if none of --worker-urls has passed by then.",
     )
     worker_startup_check_interval: float = option(
         30,
         Seconds(),
-        "the time between two looks at a worker that is being added, in seconds",
+        "the interval between health checks of a worker that is being added, in seconds",
         group=_WORKERS,
         scope="server",
         aliases=("worker_startup_check_interval_secs",),
@@ -535,11 +541,11 @@ class RouterArgs:
     load_poll_interval_secs: float | None = option(
         None,
         Seconds("never"),
-        "the time between two questions to workers how many requests they have",
+        "the interval between load polls of each worker",
         group=_WORKERS,
         scope="server",
-        more="Policies then see what others send to the workers. Unset: --worker-startup-check-interval with "
-        "the policy power_of_two, else never.",
+        more="With load polls, policies see the requests that reach workers through other clients. Unset: "
+        "--worker-startup-check-interval with the policy power_of_two, else never.",
     )
     model_path: str | None = option(
         None,
@@ -563,7 +569,7 @@ class RouterArgs:
         group=_POLICY,
         scope="routing",
         unset=DEFAULT_POLICY,
-        more=f"Unset: {DEFAULT_POLICY}, or {_FORMER_DEFAULT_POLICY} where one of its settings is given that "
+        more=f"Unset: {DEFAULT_POLICY}, or {_FORMER_DEFAULT_POLICY} if one of its settings is given that "
         f"{DEFAULT_POLICY} does not read, such as --cache-threshold.",
     )
     seed: int | None = option(
@@ -572,7 +578,8 @@ class RouterArgs:
         "the seed of all random choices",
         group=_POLICY,
         scope="routing",
-        more="With it, the same requests in the same order are routed alike. Unset: different in every run.",
+        more="With a seed, the same requests in the same order are routed alike. Unset: different in every "
+        "run.",
     )
     fallback_policy: str = option(
         "least_load",
@@ -580,7 +587,7 @@ class RouterArgs:
             ("least_load", "random", "round_robin", "power_of_two"),
             aliases={"least_loaded": "least_load", "least_request": "least_load"},
         ),
-        "the policy for requests without the key that the policy needs",
+        "the policy for requests that lack the key that --policy needs",
         group=_POLICY,
         scope="routing",
         policies=(*HASH_POLICIES, *PREFIX_POLICIES, *TEXT_POLICIES),
@@ -591,7 +598,7 @@ class RouterArgs:
             ("requests", "tokens"),
             later={"drain_time": "requests is exact without any report from engines; use it or tokens"},
         ),
-        "what least_load compares first",
+        "the figure that least_load compares first",
         group=_POLICY,
         scope="routing",
         policies=("least_load",),
@@ -604,14 +611,14 @@ class RouterArgs:
         group=_POLICY,
         scope="routing",
         policies=("consistent_hash", *PREFIX_POLICIES, "prefix_hash"),
-        more="More points make the shares more equal; changing it moves sessions and prefixes. Unset: 160, "
-        "for prefix_aware and prefix_hash 150.",
+        more="More points make the workers' shares more equal; changing it moves sessions and prefixes. "
+        "Unset: 160, for prefix_aware and prefix_hash 150.",
         unset="160, for prefix_aware and prefix_hash 150",
     )
     hash_function: str = option(
         "furc",
         Choice(("furc", "xxh3")),
-        "the hash of keys and ring points",
+        "the hash function of keys and ring points",
         group=_POLICY,
         scope="routing",
         policies=HASH_POLICIES,
@@ -621,7 +628,7 @@ class RouterArgs:
     hash_failover: str = option(
         "next",
         Choice(("next", "first")),
-        "who takes a session whose worker cannot be chosen",
+        "the worker that takes a session whose own worker cannot be chosen",
         group=_POLICY,
         scope="routing",
         policies=("consistent_hash",),
@@ -630,7 +637,7 @@ class RouterArgs:
     hash_load_factor: float = option(
         0,
         Number(1.0, 10.0, zero="off", whole=False),
-        "how far above the average load a worker may be before its sessions overflow to the next",
+        "the multiple of the average load above which a worker's sessions overflow to the next worker",
         group=_POLICY,
         scope="routing",
         policies=("consistent_hash",),
@@ -639,7 +646,7 @@ class RouterArgs:
     hash_key_order: str = option(
         "seed",
         Choice(("seed", "reference")),
-        "which comes first where a request has both",
+        "the precedence of X-Request-ID and X-Correlation-ID for a request that has both",
         group=_POLICY,
         scope="routing",
         policies=HASH_POLICIES,
@@ -657,7 +664,7 @@ class RouterArgs:
     session_header_aliases: bool = option(
         True,
         Switch(),
-        "whether session headers of coding assistants and other routers count as X-Session-ID where that is "
+        "read session headers of coding assistants and other routers as X-Session-ID if that header is "
         "absent",
         group=_POLICY,
         scope="routing",
@@ -672,7 +679,7 @@ class RouterArgs:
                 "whole body"
             },
         ),
-        "what stands in for a session key that is missing",
+        "the substitute for a missing session key",
         group=_POLICY,
         scope="routing",
         policies=HASH_POLICIES,
@@ -681,27 +688,27 @@ class RouterArgs:
     consistent_hash_compat: bool = option(
         False,
         Switch(),
-        "whether keys are found exactly as vllm-project/router finds them",
+        "determine session keys exactly as vllm-project/router does",
         group=_POLICY,
         scope="routing",
         policies=HASH_POLICIES,
-        more="Sets --hash-key-order reference and --no-session-header-aliases, and keeps its request: key "
-        "for chats. "
-        "For a switch during which both routers run.",
+        more="Sets --hash-key-order reference and --no-session-header-aliases, and keeps that router's "
+        "request: key for chats. For a migration during which both routers run.",
     )
     max_prefix_length: int = option(
         1024,
         Number(1, 1_048_576),
-        "how much of a system prompt names its prefix, in bytes",
+        "the length of the system prompt's prefix that is hashed, in bytes",
         group=_POLICY,
         scope="routing",
         policies=PREFIX_POLICIES,
-        more="Prompts that agree so far meet on one worker; routers of one fleet must agree on it.",
+        more="Prompts with an equal prefix of this length go to one worker; all routers of a fleet must "
+        "use the same value.",
     )
     load_factor_epsilon: float = option(
         0.25,
         Number(0.01, 10.0, whole=False),
-        "how far above the average load a worker may be before its prefixes overflow to the next",
+        "the share above the average load at which a worker's prefixes overflow to the next worker",
         group=_POLICY,
         scope="routing",
         policies=PREFIX_POLICIES,
@@ -710,18 +717,18 @@ class RouterArgs:
     prefix_load_floor: int | None = option(
         None,
         Number(0, 1_000_000),
-        "the number of open requests below which a worker has room whatever the average load is",
+        "the number of open requests below which a worker is never over its load bound",
         group=_POLICY,
         scope="routing",
         policies=("vllm_cache_aware", *PREFIX_POLICIES),
-        more="Keeps prefixes together while there is little load. Unset: 8 for vllm_cache_aware (0 with "
-        "--load-bound average), 0 for prefix_aware, where 8 is a good value.",
+        more="Keeps prefixes together at low load. Unset: 8 for vllm_cache_aware (0 with --load-bound "
+        "average), 0 for prefix_aware, where 8 is a good value.",
         unset="8 for vllm_cache_aware, 0 for prefix_aware",
     )
     session_ttl_secs: int = option(
         7200,
         Number(1, 31_536_000),
-        "seconds that a session keeps its worker since its last request",
+        "the time in seconds after its last request for which a session keeps its worker",
         group=_POLICY,
         scope="routing",
         policies=SESSION_POLICIES,
@@ -730,25 +737,25 @@ class RouterArgs:
     max_sessions: int = option(
         262_144,
         Number(1, 16_777_216),
-        "sessions whose worker is remembered; the least recently used is forgotten",
+        "the maximum number of sessions whose worker is remembered; the least recently used is evicted",
         group=_POLICY,
         scope="routing",
         policies=SESSION_POLICIES,
-        more="90 bytes each.",
+        more="Each session takes 90 bytes.",
     )
     prefix_token_count: int = option(
         256,
         Number(1, 1_000_000),
-        "the number of tokens that name a prefix",
+        "the length of a prefix in tokens",
         group=_POLICY,
         scope="routing",
         policies=("prefix_hash",),
-        more="Of a prompt that is text, four bytes for each. Routers of one fleet must agree on it.",
+        more="In a text prompt, four bytes count as a token. All routers of a fleet must use the same value.",
     )
     prefix_hash_load_factor: float = option(
         1.25,
         Number(1.0, 10.0, whole=False),
-        "how far above the average load a worker may be before its prefixes go to the least loaded",
+        "the multiple of the average load above which a worker's prefixes go to the least loaded worker",
         group=_POLICY,
         scope="routing",
         policies=("prefix_hash",),
@@ -757,29 +764,31 @@ class RouterArgs:
     prefix_hash_balance_abs_threshold: int = option(
         10,
         Number(0, 1_000_000),
-        "how many requests above the average leave a worker its prefixes, whatever the factor says",
+        "the number of requests above the average up to which a worker keeps its prefixes regardless of "
+        "--prefix-hash-load-factor",
         group=_POLICY,
         scope="routing",
         policies=("prefix_hash",),
-        more="Keeps prefixes together while there is little load.",
+        more="Keeps prefixes together at low load.",
     )
     routing_text_limit: int = option(
         4_194_304,
         Number(1024, 2**30),
-        "how much of a prompt is matched, in bytes",
+        "the maximum length of a prompt that is matched, in bytes",
         group=_POLICY,
         scope="routing",
         policies=(*TEXT_POLICIES, *BLOCK_POLICIES),
-        more="Longer texts are cut there. Token ids are matched whole.",
+        more="Longer texts are truncated to it. Token ids are always matched in full.",
     )
     cache_threshold: float = option(
         0.3,
         Number(0, 1, whole=False),
-        "the share of the prompt that a worker must hold for its cache to decide",
+        "the minimum share of the prompt that a worker must hold for a cache hit",
         group=_POLICY,
         scope="routing",
         policies=("cache_aware", *_HOLDER_POLICIES),
-        more="Higher: fewer prompts follow their beginnings, and load is more even.",
+        more="Higher values send fewer prompts to the worker that holds their prefix, and make load more "
+        "even.",
     )
     block_size: int | Literal["auto"] = option(
         16,
@@ -788,23 +797,25 @@ class RouterArgs:
         group=_POLICY,
         scope="routing",
         policies=BLOCK_POLICIES,
-        more="As --block-size of vLLM, --page-size of SGLang. auto: each worker's own, which the server "
-        "reads from its metrics, so that a fleet may mix sizes.",
+        more="Equal to --block-size of vLLM or --page-size of SGLang. auto: each worker's own, which the "
+        "server reads from its metrics, so that a fleet may mix sizes.",
     )
     max_blocks_per_worker: int = option(
         100_000,
         Number(1),
-        "the number of blocks that the cache of a worker holds that does not say",
+        "the KV-cache capacity, in blocks, assumed for workers that do not report it",
         group=_POLICY,
         scope="routing",
         aliases=("max_blocks_per_backend",),
         policies=BLOCK_POLICIES,
-        more="The server reads it from the metrics of vLLM and SGLang. Too high promises what is gone.",
+        more="The server reads the capacity from the metrics of vLLM and SGLang. Too high a value predicts "
+        "hits on blocks that were evicted.",
     )
     load_factor: float = option(
         1.25,
         Number(1.0, 10.0, whole=False),
-        "how far above the average load the holder of a prompt may be before it goes elsewhere",
+        "the multiple of the average load above which a prompt goes to another worker than the one that "
+        "holds it",
         group=_POLICY,
         scope="routing",
         policies=_HOLDER_POLICIES,
@@ -812,45 +823,47 @@ class RouterArgs:
     load_bound: str = option(
         "room",
         Choice(("room", "average")),
-        "what that bound is compared with",
+        "the load that is compared with the bound set by --load-factor",
         group=_POLICY,
         scope="routing",
         policies=_HOLDER_POLICIES,
         more="room: the load with this request, so that an idle fleet uses its caches. average: the load "
-        "without.",
+        "without it.",
     )
     tokenize: str = option(
         "never",
         Choice(("never", "worker")),
-        "who turns text into token ids",
+        "the place where text is turned into token ids",
         group=_POLICY,
         scope="routing",
         policies=BLOCK_POLICIES,
-        more="never: prompts of token ids are matched as they are, any other by the bytes of its text. "
-        "worker: the server asks a worker (POST /tokenize) for each new text; Router.select does not.",
+        more="never: nowhere; prompts of token ids are matched as they are, all others by the bytes of "
+        "their text. worker: the server sends each new text to a worker (POST /tokenize); "
+        "Router.select does not.",
     )
     tokenize_timeout_ms: int = option(
         100,
         Number(1, 60_000),
-        "the time in milliseconds that a request waits for a worker to turn its text into token ids",
+        "the timeout in milliseconds of a call to a worker for token ids (--tokenize worker)",
         group=_POLICY,
         scope="server",
         policies=BLOCK_POLICIES,
-        more="Then it is matched by the bytes of its text.",
+        more="After it, the request is matched by the bytes of its text.",
     )
     balance_abs_threshold: int = option(
         64,
         Number(0, 1_000_000),
-        "the difference of open requests that ends affinity, if the ratio does, too",
+        "the difference in open requests that ends cache affinity, if --balance-rel-threshold is exceeded, "
+        "too",
         group=_POLICY,
         scope="routing",
         policies=("cache_aware",),
-        more="Lower where workers differ or traffic comes in bursts.",
+        more="Lower it if workers differ or traffic comes in bursts.",
     )
     balance_rel_threshold: float = option(
         1.5,
         Number(1, 1_000_000, whole=False),
-        "the ratio of open requests that ends affinity, if the difference does, too",
+        "the ratio of open requests that ends cache affinity, if --balance-abs-threshold is exceeded, too",
         group=_POLICY,
         scope="routing",
         policies=("cache_aware",),
@@ -859,92 +872,96 @@ class RouterArgs:
     balance_gate: str = option(
         "worker",
         Choice(("worker", "fleet")),
-        "whose load is compared with the least loaded worker's",
+        "the load that is compared with the least loaded worker's",
         group=_POLICY,
         scope="routing",
         policies=("cache_aware",),
-        more="worker: that of the worker that holds the prompt. fleet: the greatest, as in "
+        more="worker: that of the worker that holds the prompt. fleet: the highest in the fleet, as in "
         "vllm-project/router, where one hot worker ends affinity for all.",
     )
-    spread_starts: bool = option(
+    spread_new_conversations: bool = option(
         True,
         Switch(),
-        "whether a beginning that many conversations share recruits as many workers as its share of them",
+        "spread new conversations with a hot prefix over as many workers as the prefix has a share of them",
         group=_POLICY,
         scope="routing",
+        aliases=(Alias("spread_starts", former=True),),
         policies=("cache_aware",),
-        more="Without it, one worker gets all who share a system prompt, until load parts them.",
+        more="Without it, one worker gets all conversations that share a system prompt, until the load "
+        "thresholds separate them.",
     )
     auto_objective: str = option(
         "balanced",
         Choice(("balanced", "ttft")),
-        "what auto keeps low",
+        "the latency that auto minimises",
         group=_POLICY,
         scope="routing",
         policies=("auto",),
-        more="balanced: times to first token and of whole responses. ttft: times to first token alone; whole "
-        "responses to long prompts then take 20 to 50 % longer near capacity.",
+        more="balanced: time to first token and time of complete responses. ttft: time to first token "
+        "alone; complete responses to long prompts then take 20 to 50 % longer near capacity.",
     )
     miss_choice: str = option(
         "least_load",
         Choice(("least_load", "smallest_tree")),
-        "who gets a prompt that nobody holds enough of",
+        "the worker that gets a prompt of which no worker holds enough",
         group=_POLICY,
         scope="routing",
         policies=("cache_aware",),
-        more="least_load: of equals the one that was sent least. smallest_tree: the one that was sent least.",
+        more="least_load: the least loaded worker, among equals the one with the fewest bytes of "
+        "remembered prompts. smallest_tree: the worker with the fewest bytes of remembered prompts.",
     )
     eviction_policy: str = option(
         "lru",
         Choice(("lru", "lfu", "fifo", "mru", "filo", "priority")),
-        "which prompts are forgotten first",
+        "the order in which prompts are evicted",
         group=_POLICY,
         scope="routing",
         policies=("cache_aware",),
-        more="As the engines' own caches do. priority: those of the lowest `priority` in their bodies.",
+        more="The names are those of the engines' own caches. priority: the lowest `priority` in their "
+        "bodies first.",
     )
     eviction_interval_secs: int = option(
         120,
         Number(1, 2**31 - 1),
-        "the time between two looks at what workers that left had been sent",
+        "the interval between background evictions of removed workers' entries",
         group=_POLICY,
         scope="routing",
         aliases=("eviction_interval",),
         policies=("cache_aware",),
-        more="The size limit does not wait for it: it holds after every request.",
+        more="--max-tree-size does not depend on it: that limit holds after every request.",
     )
     max_tree_size: int = option(
         2**26,
         Number(1024, 2**50),
-        "how many bytes of different prompts are remembered, of all workers together",
+        "the maximum size of distinct remembered prompts of all workers together, in bytes",
         group=_POLICY,
         scope="routing",
         policies=("cache_aware",),
-        more="A token id counts as four.",
+        more="A token id counts as four bytes.",
     )
 
     connect_timeout_secs: float = option(
-        5, Seconds(), "how long connecting to a worker may take", group=_TIMEOUTS, scope="server"
+        5, Seconds(), "the timeout for connecting to a worker", group=_TIMEOUTS, scope="server"
     )
     first_byte_timeout_secs: float = option(
         0,
         Seconds("as --request-timeout-secs"),
-        "how long a worker may take to its first byte",
+        "the timeout for the first byte of a worker's response",
         group=_TIMEOUTS,
         scope="server",
-        more="Waiting in the engine's queue and prefill are in it. 0 means --request-timeout-secs.",
+        more="It includes waiting in the engine's queue and prefill. 0 means --request-timeout-secs.",
     )
     request_timeout_secs: float = option(
         1800,
         Seconds(),
-        "how long an answer that does not stream may take",
+        "the timeout of a response that does not stream",
         group=_TIMEOUTS,
         scope="server",
     )
     stream_idle_timeout_secs: float = option(
         600,
         Seconds("no limit"),
-        "how long a worker may pause within an answer",
+        "the idle timeout within a worker's response",
         group=_TIMEOUTS,
         scope="server",
         more="0 sets no limit.",
@@ -952,7 +969,7 @@ class RouterArgs:
     stream_total_timeout_secs: float = option(
         0,
         Seconds("no limit"),
-        "how long a stream (text/event-stream) may take",
+        "the timeout of a whole stream (text/event-stream)",
         group=_TIMEOUTS,
         scope="server",
         more="0 sets no limit.",
@@ -960,67 +977,68 @@ class RouterArgs:
     dead_worker_grace_secs: float = option(
         10,
         Seconds(low=0),
-        "how long a response that has begun may go on after its worker was found dead",
+        "the time for which a response that has begun may continue after its worker was found dead",
         group=_TIMEOUTS,
         scope="server",
-        more="Dead means unhealthy and not to be connected to. Requests without a byte of a response go to "
-        "another worker at once. 0 cuts at once.",
+        more="Dead means unhealthy and not accepting connections. Requests without a byte of a response go "
+        "to another worker at once. 0 aborts responses at once.",
     )
     upstream_write_timeout_secs: float = option(
         60,
         Seconds(),
-        "how long a worker may take no byte of a request",
+        "the write timeout towards workers, without progress",
         group=_TIMEOUTS,
         scope="server",
     )
     client_head_timeout_secs: float = option(
         30,
         Seconds(),
-        "how long a request's head may take",
+        "the timeout for a request's head",
         group=_TIMEOUTS,
         scope="server",
-        more="From accept for a connection's first request, TLS handshake included; from its first byte for "
-        "later ones.",
+        more="It runs from accept for a connection's first request, TLS handshake included; from the first "
+        "byte for later ones.",
     )
     client_body_timeout_secs: float = option(
         60,
         Seconds(),
-        "how long a client may pause within a request's body",
+        "the idle timeout within a request's body",
         group=_TIMEOUTS,
         scope="server",
     )
     half_closed_clients: str = option(
         "abort",
         Choice(("abort", "serve")),
-        "what becomes of the request of a client that closes its sending side while it waits",
+        "the handling of a request whose client closes its sending side while it waits",
         group=_TIMEOUTS,
         scope="server",
-        more="abort: its worker is told to stop, since a client that has left looks the same. serve: it gets "
-        "its response, and a client that has left is noticed when something is written to it.",
+        more="abort: the request is cancelled at its worker, since a client that has disconnected looks "
+        "the same. serve: the client gets its response, and a disconnect is noticed when something is "
+        "written to the client.",
     )
     client_min_body_rate: int = option(
         1024,
         Number(1, 2**27, zero="off", metavar="BYTES"),
-        "bytes per second that a client must bring of a request's body, averaged over 30 s of waiting for it",
+        "the minimum rate of a request's body in bytes per second, averaged over 30 s of waiting for it",
         group=_TIMEOUTS,
         scope="server",
-        more="Slower ones get 408, after a second already when others wait for the memory or the permit that "
-        "the upload holds; the rate of that second doubles every 5 s. A pause counts as slow, whatever "
-        "--client-body-timeout-secs is.",
+        more="Slower clients get 408, after as little as a second when other requests wait for the memory "
+        "or the permit that the upload holds; the rate required in that second doubles every 5 s. A "
+        "pause counts as slow, whatever --client-body-timeout-secs is.",
     )
     client_idle_timeout_secs: float = option(
         620,
         Seconds(),
-        "how long a client's connection may lie idle between requests",
+        "the idle timeout of a client's connection between requests",
         group=_TIMEOUTS,
         scope="server",
-        more="Longer than the 600 s of common load balancers, so that they close first and no request is "
-        "lost.",
+        more="The default is longer than the 600 s of common load balancers, so that they close first and "
+        "no request is lost.",
     )
     client_write_timeout_secs: float = option(
         300,
         Seconds(),
-        "how long a client may take no byte of an answer",
+        "the write timeout towards clients, without progress",
         group=_TIMEOUTS,
         scope="server",
     )
@@ -1028,10 +1046,10 @@ class RouterArgs:
     max_payload_size: int = option(
         512 * 2**20,
         Number(1, 2**50),
-        "the largest request body, in bytes",
+        "the maximum size of a request body, in bytes",
         group=_LIMITS,
         scope="server",
-        more="Larger ones get 413.",
+        more="Larger bodies get 413.",
     )
     max_connections: int = option(
         0,
@@ -1045,55 +1063,59 @@ class RouterArgs:
     body_memory_mb: int = option(
         0,
         Number(16, 2**20, zero="a quarter of this process's memory, but at least 256"),
-        "the memory for request bodies that are held whole, in MiB",
+        "the memory for buffered request bodies, in MiB",
         group=_LIMITS,
         scope="server",
-        more="Over all threads; bodies of more than 64 KiB count. Over it they are read later, or refused "
-        "with 503 when --queue-timeout-secs are over.",
+        more="Shared by all threads; bodies of more than 64 KiB count. When it is used up, further bodies "
+        "wait, and get 503 after --queue-timeout-secs.",
     )
     upstream_pool_size: int = option(
         256,
         Number(0, 65536),
-        "the most idle connections kept per worker and thread",
+        "the maximum number of idle connections kept per worker and thread",
         group=_LIMITS,
         scope="server",
     )
     upstream_pool_idle_secs: float = option(
         4,
         Seconds(),
-        "how long an idle connection to a worker is kept",
+        "the idle timeout of a connection to a worker",
         group=_LIMITS,
         scope="server",
-        more="Shorter than the 5 s after which uvicorn closes, so that no request meets a closing "
-        "connection.",
+        more="The default is shorter than the 5 s after which uvicorn closes, so that no request meets a "
+        "closing connection.",
     )
 
     health_check_interval_secs: float = option(
         10,
         Seconds("no checks"),
-        "the time between two health checks of a healthy worker",
+        "the interval between health checks of a healthy worker",
         group=_HEALTH,
         scope="server",
-        more="An unhealthy one is checked every 2 s, one in doubt every second, if that is sooner. "
-        "0 makes no checks.",
+        more="An unhealthy worker is checked every 2 s, a suspected one every second, if that is sooner. 0 "
+        "turns checks off.",
     )
     health_check_timeout_secs: float = option(
-        5, Seconds(), "how long a health check may take", group=_HEALTH, scope="server"
+        5, Seconds(), "the timeout of a health check", group=_HEALTH, scope="server"
     )
     health_check_endpoint: str = option(
-        "/health", RequestPath(), "the path of health checks; 2xx is healthy", group=_HEALTH, scope="server"
+        "/health",
+        RequestPath(),
+        "the path of health checks; 2xx means healthy",
+        group=_HEALTH,
+        scope="server",
     )
     health_failure_threshold: int = option(
         3,
         Number(1, 2**31 - 1),
-        "the number of failed checks in a row that make a worker unhealthy",
+        "the number of consecutive failed checks that make a worker unhealthy",
         group=_HEALTH,
         scope="server",
     )
     health_success_threshold: int = option(
         2,
         Number(1, 2**31 - 1),
-        "the number of good checks in a row that make it healthy again",
+        "the number of consecutive passed checks that make an unhealthy worker healthy again",
         group=_HEALTH,
         scope="server",
     )
@@ -1101,84 +1123,85 @@ class RouterArgs:
     health_compat: bool = option(
         False,
         Switch(),
-        "whether GET /health is 503 as soon as one worker is unhealthy, as vllm-project/router has it",
+        "return 503 from GET /health as soon as one worker is unhealthy, as vllm-project/router does",
         group=_HEALTH,
         scope="server",
-        more="Otherwise it is 200 while any worker serves.",
+        more="Otherwise it returns 200 while any worker is healthy.",
     )
     slow_start_secs: float = option(
         30,
         Seconds(low=0),
-        "how long the share of a worker that came back takes to grow to its whole",
+        "the slow-start window after a worker recovers, in which its share of load grows to its full weight",
         group=_HEALTH,
         scope="server",
-        more="It begins with a tenth. 0 gives it all at once.",
+        more="The share starts at a tenth. 0 gives the full share at once.",
     )
 
     shutdown_grace_period_secs: float = option(
         180,
         Seconds(low=0),
-        "how long requests in flight may finish after SIGTERM",
+        "the time for requests in flight to finish after SIGTERM",
         group=_SHUTDOWN,
         scope="server",
     )
     drain_timeout_secs: float = option(
         300,
         Seconds(low=0),
-        "how long a worker that drains may go on with what it has, unless POST /admin/drain says otherwise",
+        "the drain timeout: the time for a draining worker's requests to finish, unless POST /admin/drain "
+        "sets another",
         group=_SHUTDOWN,
         scope="server",
     )
     shutdown_settle_secs: float = option(
         0,
         Seconds(low=0),
-        "how long to go on accepting after SIGTERM, with /readiness already at 503",
+        "the time to keep accepting connections after SIGTERM, with /readiness already at 503",
         group=_SHUTDOWN,
         scope="server",
-        more="About 5 behind Kubernetes.",
+        more="About 5 is a good value behind Kubernetes.",
     )
 
     log_level: str | None = option(
         None,
         Choice(("debug", "info", "warn", "error", "critical"), aliases={"warning": "warn"}),
-        "the least level that is logged",
+        "the minimum log level",
         group=_LOGS,
         scope="server",
         cli_default="info",
-        more="warning is read as warn.",
+        more="warning means warn.",
     )
     log_dir: str | None = option(
         None,
         Text("DIRECTORY"),
-        "where a log file per day goes",
+        "the directory for log files, one per day",
         group=_LOGS,
         scope="server",
-        more="Set or not, the access log goes to stdout and all else to stderr.",
+        more="In any case, the access log goes to stdout and all other messages to stderr.",
     )
     log_format: str = option(
         "text",
         Choice(("text", "json")),
-        "the form of log lines, the access log included",
+        "the format of log lines, the access log included",
         group=_LOGS,
         scope="server",
     )
     record_log: str | None = option(
         None,
         Text("FILE"),
-        "the file that gets a line for each request, for a replay: times, lengths and salted hashes",
+        "the file to which a line per request is written for a replay: times, lengths and salted hashes",
         group=_LOGS,
         scope="server",
-        more="No content. It is appended to, and opened again on SIGHUP. Request bodies up to 8 MiB are then "
-        "read whole under every policy. docs/reference/record_log.md says more.",
+        more="It holds no content. The file is appended to, and reopened on SIGHUP. With it, request "
+        "bodies up to 8 MiB are buffered under every policy. See docs/reference/record_log.md.",
     )
     record_log_salt_file: str | None = option(
         None,
         Text("PATH"),
-        "the file of the secret under which that log's hashes are made",
+        "the file of the secret salt of the hashes in --record-log",
         group=_LOGS,
         scope="server",
-        more="16 bytes that only their owner may read; made if there is none. Unset: a secret that ends with "
-        "the server, so that nothing recorded later equals anything recorded before.",
+        more="It has 16 bytes that only their owner may read, and is created if missing. Unset: a new salt "
+        "for each run, so that hashes of different runs do not match.",
     )
     prometheus_host: str | None = option(
         None,
@@ -1191,57 +1214,60 @@ class RouterArgs:
     prometheus_port: int | None = option(
         None,
         Number(0, 65535),
-        "the port of the metrics listener, which answers GET /metrics",
+        "the port of the metrics listener, which serves GET /metrics",
         group=_LOGS,
         scope="server",
         cli_default=29000,
-        more="0 takes any free port and logs which, at the level info.",
+        more="0 takes any free port and logs it at level info.",
     )
 
     max_concurrent_requests: int = option(
         32768,
         Number(1, 2**31 - 1),
-        "the most requests that are under way to workers at once",
+        "the maximum number of concurrent requests to workers",
         group=_RESILIENCE,
         scope="server",
-        more="Over all threads, each counted until the last byte of its answer. Those beyond it wait in "
-        "line. The limit of open files may allow fewer.",
+        more="Shared by all threads; a request counts until the last byte of its response. Requests beyond "
+        "it wait in the queue. The limit of open files may allow fewer.",
     )
     queue_size: int = option(
         100,
         Number(0, 1_000_000),
-        "the most requests that wait in line for their turn",
+        "the maximum number of requests that wait in the queue",
         group=_RESILIENCE,
         scope="server",
-        more="First come, first served; those beyond it get 429. 0: nobody waits.",
+        more="The queue is first in, first out; requests beyond it get 429. 0: no queue.",
     )
     queue_timeout_secs: float = option(
         60,
         Seconds(),
-        "how long a request may wait for its turn before it gets 408",
+        "the time that a request may wait in the queue before it gets 408",
         group=_RESILIENCE,
         scope="server",
     )
     rate_limit_tokens_per_second: int | None = option(
         None,
         Number(1, 1_000_000),
-        "the most requests that are let in per second",
+        "the maximum number of requests admitted per second",
         group=_RESILIENCE,
         scope="server",
-        more="After a pause, one second's worth at once; those beyond it get 429. Unset: no such limit.",
+        more="After a pause, one second's worth is admitted at once; requests beyond it get 429. Unset: no "
+        "such limit.",
     )
     max_worker_requests: int = option(
         0,
         Number(0, 2**31 - 1),
-        "the most requests that one worker has at once",
+        "the maximum number of concurrent requests of one worker",
         group=_RESILIENCE,
         scope="routing",
-        more="A worker that has so many is not chosen; when all have, requests wait in line. 0: any number.",
+        more="A worker that has this many is not chosen; when all have, requests wait in the queue. 0: no "
+        "limit.",
     )
     ticket_lease_secs: float = option(
         0,
         Seconds("never"),
-        "the time after which a ticket of select() that is not renewed ends, as of a client that has gone",
+        "the lease after which a ticket of select() that is not renewed ends, as if its client had "
+        "disconnected",
         group=_RESILIENCE,
         scope="routing",
         more="For programs that embed the router and may lose tickets; see Ticket.renew().",
@@ -1250,10 +1276,10 @@ class RouterArgs:
     retry_max_retries: int = option(
         5,
         Number(1, 1000),
-        "the most times a request is sent",
+        "the maximum number of attempts of a request",
         group=_RESILIENCE,
         scope="server",
-        more="1 is once only. Nothing is sent again once the client has a byte of an answer.",
+        more="1 means no retries. No request is retried once the client has a byte of a response.",
     )
     retry_lost_requests: int = option(
         1,
@@ -1268,118 +1294,126 @@ class RouterArgs:
     retry_initial_backoff_ms: int = option(
         50,
         Number(1, 3_600_000),
-        "the pause before a retry, in milliseconds",
+        "the initial back-off before a retry, in milliseconds",
         group=_RESILIENCE,
         scope="server",
-        more="There is none before the first retry after a connection that failed or broke, if another "
+        more="There is no back-off before the first retry after a connection failed or broke, if another "
         "worker is left.",
     )
     retry_max_backoff_ms: int = option(
         30000,
         Number(1, 3_600_000),
-        "the longest pause before a retry, in milliseconds",
+        "the maximum back-off before a retry, in milliseconds",
         group=_RESILIENCE,
         scope="server",
     )
     retry_backoff_multiplier: float = option(
         1.5,
         Number(1, 100, whole=False),
-        "the growth of the pause from retry to retry",
+        "the factor by which the back-off grows from retry to retry",
         group=_RESILIENCE,
         scope="server",
     )
     retry_jitter_factor: float = option(
         0.2,
         Number(0, 1, whole=False),
-        "the random share of the pause, up or down",
+        "the random share of the back-off, up or down",
         group=_RESILIENCE,
         scope="server",
     )
     retry_budget: float = option(
         0.2,
         Number(0, 100, whole=False),
-        "the most retries as a share of the requests of the last ten seconds",
+        "the maximum number of retries, as a share of the requests of the last ten seconds",
         group=_RESILIENCE,
         scope="server",
-        more="So that an outage does not multiply load. Ten per second are allowed beside it; all threads "
-        "share the budget.",
+        more="It keeps an outage from multiplying load. Ten retries per second are allowed in addition; "
+        "all threads share the budget.",
     )
     disable_retries: bool = option(
         False,
         Switch(),
-        "whether requests are sent once only",
+        "send each request only once",
         group=_RESILIENCE,
         scope="server",
     )
     cb_failure_threshold: int = option(
         10,
         Number(1, 100_000),
-        "the failures in a row that open a worker's circuit breaker",
+        "the number of consecutive failures that open a worker's circuit breaker",
         group=_RESILIENCE,
         scope="server",
-        more="Only its own: broken connections, silence, 5xx where other workers do better; never a client "
-        "that leaves, nor 4xx.",
+        more="Only failures of the worker count: broken connections, timeouts, 5xx where other workers do "
+        "better; never a client that disconnects, nor 4xx.",
     )
     cb_success_threshold: int = option(
         3,
         Number(1, 100_000),
-        "the successful probes in a row that close it",
+        "the number of consecutive successful probes that close an open circuit breaker",
         group=_RESILIENCE,
         scope="server",
     )
     cb_timeout_duration_secs: float = option(
         60,
         Seconds(),
-        "how long it stays open before one request at a time probes the worker",
+        "the time for which a circuit breaker stays open before one request at a time probes the worker",
         group=_RESILIENCE,
         scope="server",
-        more="A worker that was out of reach is probed as soon as its health check answers again.",
+        more="A worker that could not be reached is probed as soon as it passes its health check again.",
     )
     cb_window_duration_secs: float = option(
-        120, Seconds(), "how long a failure counts", group=_RESILIENCE, scope="server"
+        120,
+        Seconds(),
+        "the time for which a failure counts towards --cb-failure-threshold",
+        group=_RESILIENCE,
+        scope="server",
     )
     disable_circuit_breaker: bool = option(
-        False, Switch(), "whether circuit breakers never open", group=_RESILIENCE, scope="server"
+        False, Switch(), "keep all circuit breakers closed", group=_RESILIENCE, scope="server"
     )
 
     api_key_validation_urls: list[str] = option(
         [],
         Words("URL", each=_validation_url),
-        "the URLs that are asked whether a client's key is valid",
+        "the URLs of services that validate clients' API keys",
         urls=True,
         group=_SECURITY,
         scope="server",
-        more="GET with the client's Authorization; 200 from any of them is a yes. Keys of "
-        "--client-api-key-file need no question. For the command, the environment's "
-        "API_KEY_VALIDATION_URLS where this is unset.",
+        more="Each gets a GET with the client's Authorization; status 200 from any of them makes the key "
+        "valid. Keys in --client-api-key-file are not sent there. If this is unset, the command reads "
+        "API_KEY_VALIDATION_URLS from the environment.",
     )
     api_key_validation_cache_secs: float = option(
         300,
         Seconds(low=0),
-        "how long a yes is remembered",
+        "the time for which a valid API key is cached",
         group=_SECURITY,
         scope="server",
-        more="A no is remembered for 10 s at most, and a question that found no answer not at all.",
+        more="An invalid key is cached for 10 s at most, a failed validation not at all.",
     )
     api_key_validation_timeout_secs: float = option(
-        5, Seconds(), "how long one of those URLs may take", group=_SECURITY, scope="server"
+        5,
+        Seconds(),
+        "the timeout of a request to one of --api-key-validation-urls",
+        group=_SECURITY,
+        scope="server",
     )
     client_api_key_file: str | None = option(
         None,
         Text("PATH"),
-        "the file of the keys that clients have to send, one per line",
+        "the file of API keys that clients must send, one per line",
         group=_SECURITY,
         scope="server",
-        more="Read again when it changes, and on SIGHUP. Without it anybody who reaches the port is served. "
-        "docs/how-to/rotate_keys.md says more.",
+        more="It is reloaded when it changes, and on SIGHUP. Without it, clients need no key. See "
+        "docs/how-to/rotate_keys.md.",
     )
     admin_api_key_file: str | None = option(
         None,
         Text("PATH"),
-        "the file of the keys for admin endpoints (the fleet, /admin), one per line",
+        "the file of API keys for admin endpoints (the fleet, /admin), one per line",
         group=_SECURITY,
         scope="server",
-        more="Without it they need no key, and once clients need one they are shut.",
+        more="Without it, admin endpoints need no key, and are closed if clients need one.",
     )
     admin_host: str = option(
         "127.0.0.1",
@@ -1391,18 +1425,18 @@ class RouterArgs:
     admin_port: int | None = option(
         None,
         Number(0, 65535),
-        "a port of its own for admin endpoints, which --port then answers with 404",
+        "a separate port for admin endpoints, for which --port then returns 404",
         group=_SECURITY,
         scope="server",
-        more="0 takes any free port and logs which, at the level info. Unset: they are on --port.",
+        more="0 takes any free port and logs it at level info. Unset: admin endpoints are on --port.",
     )
     fan_out_path: list[str] = option(
         [],
         Words("PATH", each=_fan_out_path),
-        "more paths whose requests go to all workers, as those of /flush_cache and the like do",
+        "additional paths whose requests go to all workers, as those of /flush_cache do",
         group=_SECURITY,
         scope="server",
-        more="Such as /own_rpc, or /hooks* for all that begin so. They are admin endpoints.",
+        more="Such as /own_rpc, or /hooks* for all paths with that prefix. They are admin endpoints.",
     )
     cors_allowed_origins: list[str] = option(
         [],
@@ -1417,23 +1451,23 @@ class RouterArgs:
     tls_cert_path: str | None = option(
         None,
         Text("PATH"),
-        "the certificate shown to clients, with those between it and the authority (PEM)",
+        "the certificate presented to clients, with its intermediate certificates (PEM)",
         group=_SECURITY,
         scope="server",
-        more="With it and --tls-key-path, --port and --admin-port speak TLS only. Read again on SIGHUP, as "
-        "all files of TLS are.",
+        more="With it and --tls-key-path, --port and --admin-port speak TLS only. All TLS files are "
+        "reloaded on SIGHUP.",
     )
     tls_key_path: str | None = option(
         None,
         Text("PATH"),
-        "the key of that certificate (PEM, without a password)",
+        "the private key of --tls-cert-path (PEM, without a password)",
         group=_SECURITY,
         scope="server",
     )
     tls_client_ca_file: str | None = option(
         None,
         Text("PATH"),
-        "the authorities one of which has to vouch for a client (PEM)",
+        "the CA bundle (PEM) that client certificates must chain to",
         group=_SECURITY,
         scope="server",
         more="Unset: clients need no certificate.",
@@ -1441,50 +1475,50 @@ class RouterArgs:
     tls_min_version: str = option(
         "1.2",
         Choice(("1.2", "1.3"), metavar="VERSION"),
-        "the least version of TLS that is spoken, with clients and with workers",
+        "the minimum TLS version, with clients and with workers",
         group=_SECURITY,
         scope="server",
     )
     tls_ciphers: str = option(
         "ECDHE+AESGCM:ECDHE+CHACHA20",
         Text("CIPHERS"),
-        "cipher suites of TLS 1.2, with clients and with workers, as OpenSSL writes them",
+        "the cipher suites of TLS 1.2, with clients and with workers, in OpenSSL's notation",
         group=_SECURITY,
         scope="server",
-        more="The default has forward secrecy and authenticated encryption. Those of TLS 1.3 are not "
-        "affected.",
+        more="The default has forward secrecy and authenticated encryption. Cipher suites of TLS 1.3 are "
+        "not affected.",
     )
     worker_ca_file: str | None = option(
         None,
         Text("PATH"),
-        "the authorities that vouch for workers at https:// (PEM)",
+        "the CA bundle (PEM) that certificates of workers at https:// must chain to",
         group=_SECURITY,
         scope="server",
-        more="Unset: the system's.",
+        more="Unset: the system's CA bundle.",
     )
     worker_cert_path: str | None = option(
         None,
         Text("PATH"),
-        "the certificate shown to workers that ask for one (PEM)",
+        "the certificate presented to workers that request one (PEM)",
         group=_SECURITY,
         scope="server",
     )
     worker_key_path: str | None = option(
-        None, Text("PATH"), "the key of that certificate (PEM)", group=_SECURITY, scope="server"
+        None, Text("PATH"), "the private key of --worker-cert-path (PEM)", group=_SECURITY, scope="server"
     )
     worker_tls_insecure: bool = option(
         False,
         Switch(),
-        "whether workers' certificates go unchecked",
+        "skip the verification of workers' certificates",
         group=_SECURITY,
         scope="server",
-        more="Then anybody on the way can read prompts and keys.",
+        more="Connections to workers can then be intercepted, prompts and keys included.",
     )
 
     vllm_pd_disaggregation: bool = option(
         False,
         Switch(),
-        "whether prefill and decode run on different workers",
+        "run prefill and decode on different workers",
         group=_PD_GROUP,
         not_built=_PD,
         aliases=(
@@ -1521,7 +1555,7 @@ class RouterArgs:
     vllm_discovery_address: str | None = option(
         None,
         Text("HOST:PORT"),
-        "where workers announce themselves",
+        "the address at which workers register themselves",
         group=_PD_GROUP,
         not_built=_PD,
         urls=True,
@@ -1529,16 +1563,16 @@ class RouterArgs:
     kv_connector: str = option(
         "nixl",
         Choice(("nixl", "mooncake", "moriio")),
-        "how KV caches travel from prefill to decode",
+        "the transfer method of KV caches from prefill to decode",
         group=_PD_GROUP,
         not_built=_PD,
     )
     profile: bool = option(
-        False, Switch(), "whether workers are profiled around requests", group=_PD_GROUP, not_built=_PROFILE
+        False, Switch(), "profile workers around requests", group=_PD_GROUP, not_built=_PROFILE
     )
 
     service_discovery: bool = option(
-        False, Switch(), "whether workers are found in Kubernetes", group=_KUBERNETES, not_built=_DISCOVERY
+        False, Switch(), "discover workers in Kubernetes", group=_KUBERNETES, not_built=_DISCOVERY
     )
     selector: dict[str, str] = option(
         {}, Raw("KEY=VALUE", "*"), "the labels of the workers' pods", group=_KUBERNETES, not_built=_DISCOVERY
@@ -1547,7 +1581,7 @@ class RouterArgs:
         80, Number(1, 65535), "the workers' port", group=_KUBERNETES, not_built=_DISCOVERY
     )
     service_discovery_namespace: str | None = option(
-        None, Text("NAME"), "the namespace to look in", group=_KUBERNETES, not_built=_DISCOVERY
+        None, Text("NAME"), "the Kubernetes namespace of the workers", group=_KUBERNETES, not_built=_DISCOVERY
     )
     prefill_selector: dict[str, str] = option(
         {}, Raw("KEY=VALUE", "*"), "the labels of prefill pods", group=_KUBERNETES, not_built=_DISCOVERY
@@ -1564,11 +1598,14 @@ class RouterArgs:
         on_command_line=False,
     )
 
-    enable_trace: bool = option(
-        False, Switch(), "whether requests are traced", group=_TRACES, not_built=_TRACING
-    )
+    enable_trace: bool = option(False, Switch(), "trace requests", group=_TRACES, not_built=_TRACING)
     otlp_traces_endpoint: str | None = option(
-        None, Text("HOST:PORT"), "where traces go", group=_TRACES, not_built=_TRACING, urls=True
+        None,
+        Text("HOST:PORT"),
+        "the endpoint to which traces are exported",
+        group=_TRACES,
+        not_built=_TRACING,
+        urls=True,
     )
     otel_sampling_ratio: float = option(
         1.0,
@@ -1585,15 +1622,19 @@ class RouterArgs:
         not_built=_TRACING,
     )
     wasm_middleware: str | None = option(
-        None, Text("PATH"), "the module that sees requests first", group=_TRACES, not_built=_WASM
+        None, Text("PATH"), "the WASM module that processes requests first", group=_TRACES, not_built=_WASM
     )
     wasm_middleware_sha256: str | None = option(
-        None, Text("HEX"), "the digest of that module", group=_TRACES, not_built=_WASM
+        None,
+        Text("HEX"),
+        "the SHA-256 digest of the module of --wasm-middleware",
+        group=_TRACES,
+        not_built=_WASM,
     )
     wasm_middleware_routes: list[str] = option(
         [],
         Words("PATH", commas=False),
-        "the routes that the module sees",
+        "the routes that the module of --wasm-middleware processes",
         group=_TRACES,
         spelled="wasm_middleware_route",
         not_built=_WASM,
@@ -1602,7 +1643,7 @@ class RouterArgs:
     enable_program_scheduling: bool = option(
         False,
         Switch(),
-        "whether requests of one program are scheduled together",
+        "schedule the requests of one program together",
         group=_PROGRAM_GROUP,
         not_built=_PROGRAMS,
     )
@@ -1637,7 +1678,7 @@ class RouterArgs:
     kv_aware_session_affinity_ttl_secs: int | None = option(
         None,
         Number(low=1, high=31_536_000),
-        "how long kv_aware keeps an idle session's worker",
+        "the time for which kv_aware keeps an idle session's worker",
         group=_KV_GROUP,
         unset="no affinity",
         not_built=_KV_AWARE,
@@ -1645,7 +1686,7 @@ class RouterArgs:
     kv_event_source: list[str] = option(
         [],
         Words("URL=ENDPOINT", commas=False),
-        "workers' endpoints of KV events",
+        "the workers' endpoints of KV events",
         urls=True,
         group=_KV_GROUP,
         not_built=_KV_AWARE,
@@ -1653,7 +1694,7 @@ class RouterArgs:
     kv_event_replay_source: list[str] = option(
         [],
         Words("URL=ENDPOINT", commas=False),
-        "their endpoints of past events",
+        "the workers' endpoints for replaying past KV events",
         urls=True,
         group=_KV_GROUP,
         not_built=_KV_AWARE,
@@ -1661,14 +1702,14 @@ class RouterArgs:
     kv_event_block_size: int = option(
         16,
         Number(low=1, high=65536),
-        "tokens per block of those events",
+        "the number of tokens per block of KV events",
         group=_KV_GROUP,
         not_built=_KV_AWARE,
     )
     kv_event_model: str | None = option(
         None,
         Text("NAME"),
-        "the model of those workers",
+        "the model of the workers that send KV events",
         group=_KV_GROUP,
         unset="unknown",
         not_built=_KV_AWARE,
@@ -1676,7 +1717,7 @@ class RouterArgs:
     pd_kv_events: list[str] = option(
         [],
         Words("URL=ENDPOINT", commas=False),
-        "prefill workers' endpoints of KV events",
+        "the prefill workers' endpoints of KV events",
         urls=True,
         group=_KV_GROUP,
         not_built=_KV_AWARE,
@@ -1685,14 +1726,14 @@ class RouterArgs:
     enable_igw: bool = option(
         False,
         Switch(),
-        "whether workers of several models form pools of their own",
+        "form a separate pool of workers per model",
         group=_OTHER,
         not_built=_IGW,
     )
     mini_lb: bool = option(
         False,
         Switch(),
-        "whether a small balancer for debugging runs instead",
+        "run a small load balancer for debugging instead",
         group=_OTHER,
         not_built=_MINI_LB,
     )
@@ -1707,9 +1748,9 @@ class RouterArgs:
     history_backend: str = option(
         "memory",
         Choice(("memory", "none")),
-        "where answers of /v1/responses are kept",
+        "the store of responses of /v1/responses",
         group=_OTHER,
-        no_effect="the router keeps no answers; /v1/responses reaches a worker as any other path does",
+        no_effect="the router stores no responses; /v1/responses reaches a worker as any other path does",
     )
 
     def __new__(cls, *_: Any, **given: Any) -> RouterArgs:
@@ -1719,7 +1760,7 @@ class RouterArgs:
         return self
 
     def __post_init__(self) -> None:
-        given = self.__dict__.pop("given")
+        given = [FORMER_NAMES.get(name, name) for name in self.__dict__.pop("given")]
         if self.policy is None:
             self.policy = _default_policy(given)
 
@@ -1765,7 +1806,7 @@ class RouterArgs:
             names = ", ".join(flag.spelling for flag in left_out)
             parser.add_argument_group(
                 "Router: left out",
-                f"This command has flags of these names, which are not the router's: {names}.",
+                f"This command has flags of its own with these names, which are not the router's: {names}.",
             )
             logger.info("flags of the router that the parser has already are left out: %s", names)
             parser.set_defaults(**{_LEFT_OUT: frozenset(flag.field for flag in left_out)})
@@ -1780,6 +1821,8 @@ class RouterArgs:
         values: dict[str, Any] = {}
         left_out: frozenset[str] = getattr(args, _LEFT_OUT, frozenset())
         given: frozenset[str] = getattr(args, GIVEN, frozenset())
+        for former, present in getattr(args, FORMER_GIVEN, {}).items():
+            _warn_of_former_name(former, present)
         for flag in FLAGS.values():
             if flag.field in left_out:
                 continue
@@ -1879,8 +1922,10 @@ class RouterArgs:
             if spelling is None:
                 raise ValueError(f"{source}: {unknown_name(str(given))}")
             flag, alias = spelling
+            if alias and alias.former:
+                _warn_of_former_name(str(given), flag.field)
             if flag.field in found:
-                raise ValueError(f"{source}: {given} sets {flag.field} a second time; leave one of them")
+                raise ValueError(f"{source}: {given} sets {flag.field} a second time; keep one of them")
             kind = (alias and alias.kind) or flag.kind
             try:
                 checked = (
@@ -1907,11 +1952,11 @@ class RouterArgs:
     # Checks
 
     def _validate_router_args(self) -> None:
-        """Check every value, and refuse what is not built.
+        """Check every value, and refuse what is not implemented.
 
         Raises:
             ValueError: names the thing, the value, the limit and the remedy; or the flag whose function is
-                not built.
+                not implemented.
         """
         for name, flag in FLAGS.items():
             value = getattr(self, name)
@@ -1920,7 +1965,7 @@ class RouterArgs:
         if self.client_api_key_file is not None and self.client_api_key_file == self.admin_api_key_file:
             raise ValueError(
                 f"client_api_key_file and admin_api_key_file are both {self.client_api_key_file}, so every "
-                "client could change the fleet; give admins a file of their own"
+                "client could change the fleet; use a separate file for admins"
             )
         for cert, key in (("tls_cert_path", "tls_key_path"), ("worker_cert_path", "worker_key_path")):
             if (getattr(self, cert) is None) != (getattr(self, key) is None):
@@ -1931,7 +1976,7 @@ class RouterArgs:
                 )
         if self.tls_client_ca_file is not None and self.tls_cert_path is None:
             raise ValueError(
-                f"tls_client_ca_file is {self.tls_client_ca_file}, and clients come in plain; give "
+                f"tls_client_ca_file is {self.tls_client_ca_file}, and clients connect without TLS; set "
                 "tls_cert_path and tls_key_path, too"
             )
         if self.record_log_salt_file is not None and (
@@ -1940,18 +1985,19 @@ class RouterArgs:
         ):
             raise ValueError(
                 f"record_log_salt_file is {self.record_log_salt_file}, and record_log is "
-                f"{'not set' if self.record_log is None else 'the same'}; the secret belongs to a record "
-                "log, and into a file of its own"
+                f"{'not set' if self.record_log is None else 'the same'}; the salt belongs to a record "
+                "log, and must be in a separate file"
             )
         if self.health_check_endpoint[:1] != "/":
             raise ValueError(
-                f"health_check_endpoint is {show(self.health_check_endpoint)}; it is a path and must begin "
+                f"health_check_endpoint is {show(self.health_check_endpoint)}; it is a path and must start "
                 "with /, as /health does"
             )
         if self.retry_max_backoff_ms < self.retry_initial_backoff_ms:
             raise ValueError(
-                f"retry_max_backoff_ms is {self.retry_max_backoff_ms}; it is the longest pause and must not "
-                f"be below the first one, retry_initial_backoff_ms, which is {self.retry_initial_backoff_ms}"
+                f"retry_max_backoff_ms is {self.retry_max_backoff_ms}; it is the maximum back-off and must "
+                "not be below the initial one, retry_initial_backoff_ms, which is "
+                f"{self.retry_initial_backoff_ms}"
             )
 
     def warnings(self) -> list[str]:
@@ -1962,8 +2008,8 @@ class RouterArgs:
         )
         if self.dp_aware and self.intra_node_data_parallel_size == 1:
             sentences.append(
-                "--dp-aware has no effect by itself; --intra-node-data-parallel-size says how many ranks "
-                "each URL has"
+                "--dp-aware has no effect by itself; --intra-node-data-parallel-size sets the number of "
+                "ranks per URL"
             )
         sentences += [
             f"{flag.spelling} has no effect: {flag.no_effect}"
@@ -1973,8 +2019,8 @@ class RouterArgs:
         clients_need_keys = self.client_api_key_file is not None or self.api_key_validation_urls
         if clients_need_keys and self.admin_api_key_file is None and self.admin_port is None:
             sentences.append(
-                "clients need keys and admins have none, so admin endpoints are shut; open them with "
-                "--admin-api-key-file or --admin-port"
+                "clients need API keys and no admin keys are set, so admin endpoints are closed; open them "
+                "with --admin-api-key-file or --admin-port"
             )
         elif self.admin_api_key_file is None:
             flag, host = (
@@ -1982,22 +2028,22 @@ class RouterArgs:
             )
             if not _is_loopback(host):
                 sentences.append(
-                    f"{flag} {host} is not a loopback address, and admin endpoints need no key: every client "
-                    "that reaches the port can add and remove workers; set --admin-api-key-file, or "
-                    + ("--admin-port" if flag == "--host" else "--admin-host 127.0.0.1")
+                    f"{flag} {host} is not a loopback address, and admin endpoints need no key: every "
+                    "client that can reach the port can add and remove workers; set --admin-api-key-file, "
+                    "or " + ("--admin-port" if flag == "--host" else "--admin-host 127.0.0.1")
                 )
         if self.worker_tls_insecure:
             sentences.append(
-                "--worker-tls-insecure: workers at https:// may be anybody, and so may whoever reads along; "
-                "--worker-ca-file is the way to trust one's own authority"
+                "--worker-tls-insecure: worker certificates are not verified, so connections can be "
+                "intercepted; to trust your own CA, use --worker-ca-file"
             )
         alone = len(self.worker_urls) == self.intra_node_data_parallel_size == 1
         if alone and FLAGS["policy"].check(self.policy) == "power_of_two":
-            sentences.append("power_of_two has nothing to choose between while there is one worker")
+            sentences.append("power_of_two has nothing to choose between while there is only one worker")
         if not self.worker_urls:
             sentences.append(
                 "no worker URLs are given: requests get 503 until POST /add_worker?url=http://host:8000 "
-                "names one"
+                "adds one"
             )
         return sentences
 
@@ -2068,6 +2114,40 @@ _SPELLINGS: dict[str, _Spelling] = {
 }
 
 
+# Names of an earlier release, by which settings may be given until the next minor release.
+FORMER_NAMES: dict[str, str] = {
+    alias.name: flag.field for flag in FLAGS.values() for alias in flag.former_names
+}
+
+
+def present_name_of(name: str) -> str:
+    """The name of a setting; a former name is replaced, and the log says so."""
+    if name not in FORMER_NAMES:
+        return name
+    _warn_of_former_name(name, FORMER_NAMES[name])
+    return FORMER_NAMES[name]
+
+
+def _warn_of_former_name(former: str, present: str) -> None:
+    logger.warning("%s is deprecated and will be removed in the next minor release; use %s", former, present)
+
+
+def _add_former_attribute(former: str, present: str) -> None:
+    setattr(
+        RouterArgs,
+        former,
+        property(
+            lambda self: getattr(self, present),
+            lambda self, value: setattr(self, present, value),
+            doc=f"Deprecated: use `{present}`.",
+        ),
+    )
+
+
+for _former, _present in FORMER_NAMES.items():
+    _add_former_attribute(_former, _present)
+
+
 def unknown_name(name: str, known: Sequence[str] | None = None) -> str:
     """A sentence about a name that is no setting: what it may have meant, or that other routers have it."""
     name = name_only(name)
@@ -2114,7 +2194,8 @@ def _default_policy(given: Iterable[str]) -> str:
     if not own:
         return DEFAULT_POLICY
     logger.warning(
-        "policy %s is chosen by %s; say so with --policy %s, or remove that to get the default, %s",
+        "policy %s is chosen because of %s; set --policy %s to keep it, or remove that option to get the "
+        "default, %s",
         _FORMER_DEFAULT_POLICY,
         ", ".join(own),
         _FORMER_DEFAULT_POLICY,
@@ -2149,15 +2230,15 @@ def _without_sections(values: dict[str, Any], source: str) -> dict[str, Any]:
             if name in BLOCK_POLICIES and inner == "eviction_interval_secs":
                 continue  # nothing waits for it: the limit on blocks holds after every request
             if inner in flat:
-                raise ValueError(f"{source}: {inner} is there twice; leave one of them")
+                raise ValueError(f"{source}: {inner} appears twice; keep one of them")
             flat[inner] = setting
     return flat
 
 
 # Sections of other routers' files: what they ask for when they are enabled, and what happens today.
 _UNBUILT_SECTIONS = {
-    "response_cache": "caching of whole responses: every request reaches a worker",
-    "kv_cache_index": "an index of KV events: policies learn from what workers were sent",
+    "response_cache": "caching of complete responses: every request reaches a worker",
+    "kv_cache_index": "an index of KV events: policies learn from the requests sent to workers",
 }
 
 
@@ -2174,8 +2255,8 @@ def _without_unbuilt_sections(values: dict[str, Any], source: str) -> dict[str, 
             raise ValueError(f"{source}: {name}.enabled is {show(enabled)}; it must be true or false")
         if enabled:
             raise ValueError(
-                f"{source}: {name}.enabled is true, which is not built into vllm-router {__version__} yet "
-                f"({function}); set it to false or remove the section"
+                f"{source}: {name}.enabled is true, which is not implemented in vllm-router {__version__} "
+                f"yet ({function}); set it to false or remove the section"
             )
     return {name: value for name, value in values.items() if name not in _UNBUILT_SECTIONS}
 
@@ -2184,7 +2265,7 @@ def _without_prefix_section(values: dict[str, Any], source: str) -> dict[str, An
     """The same settings, those of `prefix_routing:` among the others; its `enabled` chooses the policy.
 
     Raises:
-        ValueError: it is no mapping, has a name that is not its own, asks for what is not built, or for
+        ValueError: it is no mapping, has a name that is not its own, asks for what is not implemented, or for
             another policy than `policy` does.
     """
     if values.get("prefix_routing") is None:
@@ -2201,21 +2282,21 @@ def _without_prefix_section(values: dict[str, Any], source: str) -> dict[str, An
             otherwise = f"; it has {', '.join(switches + own)}"
             raise ValueError(f"{where} is not a known setting{did_you_mean(str(name), own, otherwise)}")
         if name in own and name in flat:
-            raise ValueError(f"{where} and {name} say the same; leave one of them")
+            raise ValueError(f"{where} and {name} set the same option; keep one of them")
         if name in own:
             flat[name] = value
         elif not isinstance(value, bool):
             raise ValueError(f"{where} is {show(value)}; it must be true or false")
         elif value and name == "anthropic_cache_control_injection":
             raise ValueError(
-                f"{where} is not built into vllm-router {__version__} yet: requests pass through unchanged; "
-                "remove it"
+                f"{where} is not implemented in vllm-router {__version__} yet: requests pass through "
+                "unchanged; remove it"
             )
         elif value:
             named = str(flat.setdefault("policy", "prefix_aware"))
             plain = named.strip().lower().replace("-", "_")
             if _POLICY_ALIASES.get(plain, plain) != "prefix_aware":
-                raise ValueError(f"{where} chooses prefix_aware, and policy is {named}; leave one of them")
+                raise ValueError(f"{where} chooses prefix_aware, and policy is {named}; keep one of them")
     return flat
 
 
@@ -2238,7 +2319,7 @@ def check_policy_options(options: Mapping[str, Any], warn: Callable[[str], None]
 
     Raises:
         TypeError: an unknown name, with the nearest known one; or a setting of the server.
-        ValueError: a value out of range, or one whose function is not built yet.
+        ValueError: a value out of range, or one whose function is not implemented yet.
     """
     given: dict[str, Any] = {}
     for name, value in options.items():
@@ -2246,12 +2327,14 @@ def check_policy_options(options: Mapping[str, Any], warn: Callable[[str], None]
         if spelling is None:
             raise TypeError(unknown_name(name, POLICY_OPTIONS))
         flag = spelling.flag
+        if spelling.alias and spelling.alias.former:
+            _warn_of_former_name(name, flag.field)
         if flag.field not in POLICY_OPTIONS:
             raise TypeError(
                 f"{name} is not an option of Router but of the server; RouterArgs and Router.serve() take it"
             )
         if flag.field in given:
-            raise TypeError(f"{name} sets {flag.field} a second time; leave one of them")
+            raise TypeError(f"{name} sets {flag.field} a second time; keep one of them")
         flag.check_built(value)
         given[flag.field] = flag.check(value)
     if given.get("policy") is None:
@@ -2290,9 +2373,7 @@ def check_server_names(names: Iterable[str]) -> None:
                 unknown_name(name, [known for known, flag in FLAGS.items() if flag.scope == "server"])
             )
         if name == "worker_urls" or name in POLICY_OPTIONS:
-            raise TypeError(
-                f"{name} is not an option of serve() but of Router; pass it when you make the router"
-            )
+            raise TypeError(f"{name} is not an option of serve() but of Router; pass it to Router()")
 
 
 def available_cpus(root: str = "/") -> int:

@@ -54,7 +54,7 @@ class Server:
 
     @property
     def port(self) -> int:
-        """The port, also when 0 was asked for."""
+        """The port, also when the option was 0."""
         return self._core.port
 
     @property
@@ -123,11 +123,11 @@ class Server:
         In another thread than the main one no signals are awaited, only the end of the server.
 
         Args:
-            announcement: A line for the log, written when signals are awaited: who reads it may send one.
+            announcement: A line for the log, written when signals are handled.
 
         Returns:
             The exit status: 0; 3 if requests in flight had to be cut; or 1 if the fleet was not empty and no
-            worker answered its health check within `worker_startup_timeout_secs`.
+            worker passed its health check within `worker_startup_timeout_secs`.
         """
         if threading.current_thread() is not threading.main_thread():
             self._announce(announcement)
@@ -152,8 +152,8 @@ class Server:
     def _end_without_workers(self) -> int:
         _core.log(
             "error",
-            f"no worker answered its health check within {self._startup_secs:g} s "
-            "(--worker-startup-timeout-secs); start one, or name those that run",
+            f"no worker passed its health check within {self._startup_secs:g} s "
+            "(--worker-startup-timeout-secs); start one, or correct --worker-urls",
         )
         self.stop(0)
         return 1
@@ -168,7 +168,7 @@ class Server:
         _core.log(
             "info",
             f"{signal.Signals(number).name}: stopping; requests in flight have {self._grace_secs:g} s to "
-            "finish, another signal ends them now",
+            "finish, another signal aborts them",
         )
         self.shutdown()
 

@@ -24,8 +24,8 @@ def make_parser() -> CommandParser:
     """A flag for each option of SimulatedWorker, in both spellings."""
     parser = CommandParser(
         prog="vllm-router simulate-worker",
-        description="A worker without a GPU: the HTTP endpoints of vLLM, deterministic text, a prefix cache "
-        "and faults on request.",
+        description="A worker without a GPU: the HTTP endpoints of vLLM, deterministic text, a prefix "
+        "cache and injected faults.",
         allow_abbrev=False,
     )
     groups: dict[str, argparse._ArgumentGroup] = {}
@@ -82,7 +82,7 @@ def _serve(parser: CommandParser, options: dict[str, Any], stopped: list[int]) -
         while not stopped:
             time.sleep(0.1)
             if worker.crashed:
-                print("vllm-router simulate-worker: crashed, as --crash-after asked", file=sys.stderr)
+                print("vllm-router simulate-worker: crashed, as --crash-after demands", file=sys.stderr)
                 return 1
     return 0
 

@@ -3,7 +3,7 @@
     from vllm_router.testing import SimulatedWorker
 
     with SimulatedWorker(engine="instant") as worker:
-        ask(worker.url)                        # a vLLM server, as far as HTTP tells
+        post(worker.url)                       # a vLLM server, as far as HTTP tells
         worker.stats()["cached_tokens"]        # did the second turn come to where the first one was?
 
 The server is C++ and runs in threads of its own; no Python runs per request.
@@ -49,7 +49,7 @@ class Option:
 
 DEFAULT_ENGINE = "quick"
 
-_FAULTS = "Faults (of API requests and /echo; a request may bring its own by x-sim-… headers)"
+_FAULTS = "Faults (of API requests and /echo; a request may set its own by x-sim-… headers)"
 
 _WORDS = {bool: "true or false", int: "a whole number, 0 or more", float: "a number", str: "a text"}
 _PORT = "a whole number from 0 to 65535"
@@ -59,34 +59,74 @@ OPTIONS: dict[str, Option] = {
     option.name: option
     for option in (
         Option("host", "Address to listen on.", "Server"),
-        Option("port", "Port to listen on; 0 is any free one.", "Server"),
-        Option("threads", "Threads, each with its own connections.", "Server"),
-        Option("keep_alive_s", "Close connections idle this long, as uvicorn does; 0 is never.", "Server"),
+        Option("port", "Port to listen on; 0 is any free port.", "Server"),
+        Option("threads", "Number of threads, each with its own connections.", "Server"),
+        Option(
+            "keep_alive_s", "Idle timeout of connections in seconds, as uvicorn has it; 0 is none.", "Server"
+        ),
         Option("late_head", "Send the head of a stream with the first token, as SGLang does.", "Server"),
-        Option("fixed_response_bytes", "Answer every POST with JSON of this length; 0 is off.", "Server"),
-        Option("model", "Name of the model it serves; * serves any.", "Engine"),
-        Option("max_model_len", "Most tokens of prompt and answer, as far as memory goes.", "Engine"),
-        Option("engine", "A preset of the figures below, or a YAML file of them.", "Engine"),
-        Option("step_ms", "Time of a step, whatever is in it: the least between two tokens.", "Engine"),
-        Option("prefill_us_per_token", "Added for each token of prompt that a step computes.", "Engine"),
-        Option("attention_ns_per_token2", "Added for each of them and each token before it.", "Engine"),
-        Option("decode_us_per_sequence", "Added for each answer that a step continues.", "Engine"),
-        Option("context_ns_per_token", "Added for each token of their contexts.", "Engine"),
-        Option("speed", "Everything so many times as fast, from 0.01 to 1000.", "Engine"),
-        Option("max_running", "Most requests that are computed at once.", "Engine"),
-        Option("step_tokens", "Most tokens that one step computes.", "Engine"),
-        Option("cache_blocks", "KV memory, held and cached, in blocks; 0 is no limit, no cache.", "Engine"),
-        Option("block_tokens", "Tokens in a block.", "Engine"),
-        Option("status_code", "Answer with this error; 0 is none.", _FAULTS),
-        Option("fail_first_n", "Fail only so many requests; with 500 unless status_code is set.", _FAULTS),
-        Option("retry_after_s", "Retry-After on errors; 0 is none.", _FAULTS),
-        Option("latency_ms", "Wait before anything is sent.", _FAULTS),
-        Option("crash_after", "Reset all connections and close the port after this many requests.", _FAULTS),
-        Option("hang", "Never answer.", _FAULTS),
-        Option("garbage", "Answer with bytes that are no HTTP.", _FAULTS),
-        Option("close_early", "Close the connection in the middle of the answer's body.", _FAULTS),
-        Option("close_after_bytes", "Close after this many bytes of the answer; -1 is never.", _FAULTS),
-        Option("health_status", "What /health answers.", _FAULTS),
+        Option(
+            "fixed_response_bytes",
+            "Respond to every POST with JSON of this length in bytes; 0 is off.",
+            "Server",
+        ),
+        Option("model", "Name of the model that the worker serves; * serves any.", "Engine"),
+        Option(
+            "max_model_len",
+            "Maximum tokens of a prompt and its response together, within the KV memory.",
+            "Engine",
+        ),
+        Option("engine", "A preset of the engine's coefficients, or a YAML file of them.", "Engine"),
+        Option("step_ms", "Fixed time of a step in milliseconds: the minimum between two tokens.", "Engine"),
+        Option(
+            "prefill_us_per_token",
+            "Time in microseconds for each prompt token that a step computes.",
+            "Engine",
+        ),
+        Option(
+            "attention_ns_per_token2",
+            "Time in nanoseconds for each prompt token computed and each token before it.",
+            "Engine",
+        ),
+        Option(
+            "decode_us_per_sequence",
+            "Time in microseconds for each response that a step continues.",
+            "Engine",
+        ),
+        Option(
+            "context_ns_per_token",
+            "Time in nanoseconds for each context token of the responses that a step continues.",
+            "Engine",
+        ),
+        Option("speed", "Factor by which the engine is faster, from 0.01 to 1000.", "Engine"),
+        Option("max_running", "Maximum number of requests computed at once.", "Engine"),
+        Option("step_tokens", "Maximum number of tokens that one step computes.", "Engine"),
+        Option(
+            "cache_blocks", "KV memory, used and cached, in blocks; 0 means no limit and no cache.", "Engine"
+        ),
+        Option("block_tokens", "Number of tokens in a block.", "Engine"),
+        Option("status_code", "Respond with this error status; 0 is none.", _FAULTS),
+        Option(
+            "fail_first_n",
+            "Fail only this many requests, with 500 unless status_code is set; 0 is no limit.",
+            _FAULTS,
+        ),
+        Option("retry_after_s", "Retry-After of errors in seconds; 0 is none.", _FAULTS),
+        Option("latency_ms", "Time in milliseconds before anything is sent.", _FAULTS),
+        Option(
+            "crash_after",
+            "Reset all connections and close the port after this many requests; 0 is never.",
+            _FAULTS,
+        ),
+        Option("hang", "Never respond.", _FAULTS),
+        Option("garbage", "Respond with bytes that are not HTTP.", _FAULTS),
+        Option("close_early", "Close the connection in the middle of the response body.", _FAULTS),
+        Option(
+            "close_after_bytes",
+            "Close the connection after this many bytes of the response; -1 is never.",
+            _FAULTS,
+        ),
+        Option("health_status", "Status that /health returns.", _FAULTS),
     )
 }
 
@@ -120,8 +160,8 @@ def core_options(options: dict[str, Any]) -> _core.SimulatedWorkerOptions:
             raise ValueError(f"{engine} has cache_tokens {quoted(cache_tokens)}; it must be {_WORDS[int]}")
         if 0 < cache_tokens < made.block_tokens:
             raise ValueError(
-                f"{engine} has cache_tokens {cache_tokens}, and a block has {made.block_tokens}; make room "
-                "for one block or more, or write 0 for none"
+                f"{engine} has cache_tokens {cache_tokens}, and a block has {made.block_tokens}; set it to "
+                "one block or more, or to 0 for no cache"
             )
         made.cache_blocks = cache_tokens // max(1, made.block_tokens)
     return made
@@ -141,7 +181,7 @@ class SimulatedWorker:
 
     Args:
         **options: those of `vllm-router simulate-worker --help`, with underscores.
-            `SimulatedWorker(engine="instant")` answers at once.
+            `SimulatedWorker(engine="instant")` responds at once.
 
     Raises:
         TypeError: an unknown option or a value of the wrong type.
@@ -174,8 +214,8 @@ class SimulatedWorker:
     def stats(self) -> dict[str, Any]:
         """What happened here, in numbers.
 
-        `requests` (to the APIs), `running`, `waiting`, `finished`, `aborted` (the client left), `failed`
-        (answered with an error), `prompt_tokens`, `cached_tokens`, `generation_tokens`, `cache_blocks`,
+        `requests` (to the APIs), `running`, `waiting`, `finished`, `aborted` (the client disconnected),
+        `failed` (error responses), `prompt_tokens`, `cached_tokens`, `generation_tokens`, `cache_blocks`,
         `evicted_blocks`, `connections` (since the start), `open_connections`, and `paths`: requests per path.
         """
         stats: dict[str, Any] = json.loads(self._worker.stats_json())
@@ -188,7 +228,7 @@ class SimulatedWorker:
         """
         for name in faults:
             if name in OPTIONS and OPTIONS[name].group != _FAULTS:
-                raise TypeError(f"{name} is not a fault; it is set when the worker is made")
+                raise TypeError(f"{name} is not a fault; set it when you make the worker")
         self._worker.set_faults(core_options(faults))
 
     def stop(self) -> None:

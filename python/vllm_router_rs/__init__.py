@@ -28,12 +28,12 @@ class Router:
         policy: What chooses the worker.
         host: The address to listen on.
         port: The port to listen on.
-        **settings: Fields of `vllm_router.RouterArgs` by name. Those whose functions are not built are
+        **settings: Fields of `vllm_router.RouterArgs` by name. Those whose functions are not implemented are
             accepted at their defaults.
 
     Raises:
         TypeError: an unknown name; the message says the nearest one.
-        ValueError: a value out of range, or one whose function is not built.
+        ValueError: a value out of range, or one whose function is not implemented.
     """
 
     def __init__(

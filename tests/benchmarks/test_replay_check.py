@@ -66,7 +66,7 @@ def test_only_full_blocks_are_compared():
     [
         (["--speed", "0"], "--speed is 0; it must be above 0 and at most 1000"),
         (["--repeat", "0"], "--repeat is 0; it must be 1 or more"),
-        (["no.jsonl"], "no.jsonl is not there"),
+        (["no.jsonl"], "no.jsonl does not exist"),
         (["--policy", "lest_load"], "policy is 'lest_load'"),
     ],
 )

@@ -90,6 +90,13 @@ def test_every_metric_is_described_once_with_its_type_and_labels(page: dict[str,
     assert documented == scraped
 
 
+def test_each_metric_has_a_help_text_of_its_own(page: dict[str, Family]) -> None:
+    families: dict[str, list[str]] = {}
+    for name, family in page.items():
+        families.setdefault(family.help, []).append(name)
+    assert {text: names for text, names in families.items() if len(names) > 1} == {}
+
+
 def test_names_of_other_routers_have_one_that_is_here(page: dict[str, Family]) -> None:
     """mending row 30: metrics that the dashboards of smg and continuum ask for."""
     rows = tables(METRICS, "| there | here | what differs |")

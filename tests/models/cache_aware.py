@@ -44,7 +44,7 @@ class CacheAware:
         balance_abs_threshold: int = 64,
         balance_rel_threshold: int = 1500,
         balance_gate: str = "worker",
-        spread_starts: bool = True,
+        spread_new_conversations: bool = True,
         miss_choice: str = "least_load",
     ) -> None:
         self.dice = Random(seed)
@@ -52,7 +52,7 @@ class CacheAware:
         self.abs = balance_abs_threshold
         self.rel = Fraction(balance_rel_threshold, 1000)
         self.gate = balance_gate
-        self.spread = spread_starts
+        self.spread = spread_new_conversations
         self.miss = miss_choice
         self.sent: dict[int, list[Prompt]] = {}  # by worker id
         self.ended: list[Prompt] = []

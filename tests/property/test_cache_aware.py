@@ -43,7 +43,7 @@ OPTIONS = st.fixed_dictionaries(
         "balance_abs_threshold": st.integers(0, 4),
         "balance_rel_threshold": st.sampled_from([1000, 1100, 1500]),
         "balance_gate": st.sampled_from(["worker", "fleet"]),
-        "spread_starts": st.booleans(),
+        "spread_new_conversations": st.booleans(),
         "miss_choice": st.sampled_from(["least_load", "smallest_tree"]),
     },
 )

@@ -19,7 +19,7 @@ def metric(router, name):
 
 def seats(router):
     """(requests under way, requests in line)"""
-    return metric(router, "seats_taken"), metric(router, "queue_depth")
+    return metric(router, "concurrent_requests"), metric(router, "queue_depth")
 
 
 class Gated:
@@ -421,10 +421,10 @@ def test_beside_a_held_probe_and_a_full_worker_one_waits_without_a_stir(stage):
     both = Sick(stage, cb_timeout_duration_secs=0.1, queue_timeout_secs=1)
     ask(both.clients[2])
     both.gate.wait_for_someone()  # the probe
-    before = metric(both.router, "queue_steps_back_total")
+    before = metric(both.router, "queue_requeues_total")
     ask(both.clients[3])
     refused(both.clients[3], 408, "queue_timeout")
-    assert metric(both.router, "queue_steps_back_total") - before <= 3
+    assert metric(both.router, "queue_requeues_total") - before <= 3
     assert len(both.sick.requests) == 2
     both.finish()
     for client in (both.clients[0], both.clients[2]):

@@ -251,7 +251,7 @@ def test_the_log_names_those_that_did_not_do_it(stage, written_to):
     stage.client(router).ask("POST", "/flush_cache", ("X-Request-ID", "the-one"), body=b"secret")
     eventually(lambda: "the-one" in stderr())
     (line,) = [line for line in stderr().splitlines() if "the-one" in line and "WARN" in line]
-    assert "request the-one to /flush_cache was not done by 2 of 3 workers: " in line
+    assert "request the-one to /flush_cache failed at 2 of 3 workers: " in line
     assert f"{bad.url} (status 500)" in line
     assert f"{gone.url} (no response: " in line
     assert good.url not in line

@@ -448,7 +448,7 @@ def test_one_of_four_workers_killed_under_load_and_back(stage):
         eventually(lambda: sum(counts.values()) > before + 200)
         back = stage.worker(answer, port=dead.port)
         eventually(lambda: router.core.workers[0].healthy, "the worker never came back")
-        warmth = f'vllm_router_worker_warmth{{worker="{back.url}"}} 1\n'
+        warmth = f'vllm_router_worker_slow_start_factor{{worker="{back.url}"}} 1\n'
         eventually(lambda: warmth in router.server.metrics_text(), "its share never grew to its whole")
 
         def has_its_share():

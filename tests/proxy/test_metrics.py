@@ -275,3 +275,24 @@ def test_lines_have_numbers_that_tell_their_order_and_what_was_dropped(stage, wr
     finally:
         testing.configure_log()
     assert sorted(line["seq"] for line in lines) == list(range(1, 11))
+
+
+FORMER_NAMES = {
+    "worker_rests": "worker_backoff",
+    "worker_warmth": "worker_slow_start_factor",
+    "seats_taken": "concurrent_requests",
+    "seats": "concurrent_requests_limit",
+    "queue_steps_back_total": "queue_requeues_total",
+    "worker_restarts_guessed_total": "worker_restarts_inferred_total",
+}
+
+
+def test_a_renamed_metric_has_its_former_name_as_well(stage):
+    router = stage.router(stage.worker(), policy="cache_aware", prometheus_port=0)
+    page = page_of(router)
+    for former, present in FORMER_NAMES.items():
+        assert page[former].help == f"Deprecated: use vllm_router_{present}."
+        assert (page[former].kind, page[former].series) == (page[present].kind, page[present].series)
+        assert page[present].series, present
+    deprecated = {name for name, family in page.items() if family.help.startswith("Deprecated")}
+    assert deprecated == FORMER_NAMES.keys()

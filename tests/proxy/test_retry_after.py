@@ -28,7 +28,7 @@ def busy_once(stage, *fields, status=503):
 
 def rests(router):
     lines = router.server.metrics_text().splitlines()
-    return [int(line.split()[-1]) for line in lines if line.startswith("vllm_router_worker_rests{")]
+    return [int(line.split()[-1]) for line in lines if line.startswith("vllm_router_worker_backoff{")]
 
 
 @pytest.mark.parametrize("status", [429, 503])

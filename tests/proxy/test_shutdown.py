@@ -179,7 +179,7 @@ def test_one_exchange_that_is_cut_is_told_as_one(stage, capfd):
     router.shutdown()
     router.must_end()
     _core.flush_log()
-    assert "shutting down: 1 exchange is cut\n" in capfd.readouterr().err
+    assert "shutting down: 1 exchange is aborted\n" in capfd.readouterr().err
 
 
 def test_a_request_that_has_no_answer_yet_is_answered_with_503_when_it_is_cut(stage):

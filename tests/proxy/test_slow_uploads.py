@@ -75,7 +75,7 @@ def test_who_holds_memory_and_brings_nothing_goes_when_others_wait_for_it(stage)
     assert honest.ask("POST", POSTS, body=chat("ann", 8 * MIB)).status == 200
     cut = 'admission_rejected_total{reason="body_too_slow"}'
     assert metric(router, cut) == 1
-    assert "other requests wait" in too_slow(slow[0])
+    assert "other requests are waiting" in too_slow(slow[0])
     slow[1].send(b"x" * (3 * MIB))
     assert slow[1].read_response().status == 200
 
@@ -102,7 +102,7 @@ def test_who_sends_just_above_the_rate_goes_in_the_end_when_others_wait(stage, h
         if holds == "memory":
             eventually(lambda: held(router) == 16 * MIB)
         else:
-            eventually(lambda: metric(router, "seats_taken") == 2)
+            eventually(lambda: metric(router, "concurrent_requests") == 2)
         honest = stage.client(router)
         assert honest.ask("POST", POSTS, body=chat("ann", 8 * MIB)).status == 200
     finally:
@@ -117,7 +117,7 @@ def test_stalled_uploads_do_not_keep_the_permits_from_others(stage, queue_size):
     worker = stage.worker(lambda connection, _: connection.send(response(200, b"hello")))
     router = stage.router(worker, max_concurrent_requests=10, queue_size=queue_size, queue_timeout_secs=10)
     stalled = [drip(stage, router, 2 * MIB, 66_000) for _ in range(10)]
-    eventually(lambda: metric(router, "seats_taken") == 10)
+    eventually(lambda: metric(router, "concurrent_requests") == 10)
     honest = stage.client(router)
     served = []
 
@@ -135,7 +135,7 @@ def test_stalled_uploads_do_not_keep_the_permits_from_others(stage, queue_size):
     if queue_size:
         assert cut == 1, "the first one's permit was enough for all three"
     for client in stalled[:1]:
-        assert "other requests wait" in too_slow(client)
+        assert "other requests are waiting" in too_slow(client)
 
 
 def test_uploads_that_move_keep_their_permits(stage):
@@ -144,7 +144,7 @@ def test_uploads_that_move_keep_their_permits(stage):
         worker, max_concurrent_requests=2, client_min_body_rate=64, body_rate_window_secs=9, threads=2
     )
     movers = [drip(stage, router, 2 * MIB, 100_000) for _ in range(2)]
-    eventually(lambda: metric(router, "seats_taken") == 2)
+    eventually(lambda: metric(router, "concurrent_requests") == 2)
     waiting = stage.client(router)
     waiting.send(request("POST", POSTS, body=b"{}"))
     eventually(lambda: metric(router, "queue_depth") == 1)

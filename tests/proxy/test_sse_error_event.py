@@ -46,7 +46,7 @@ def error(event):
     assert event.endswith(b"\n\n")
     told = json.loads(event[6:])["error"]
     assert (told["message"], told["type"], told["param"]) == (
-        "The stream was cut before its end.",
+        "The stream was aborted before its end.",
         "server_error",
         None,
     )

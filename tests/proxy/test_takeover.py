@@ -185,7 +185,7 @@ def test_a_hangup_reads_keys_again_where_there_are_some_and_ends_the_process_whe
         keys.write_text("two\nthree\n")
         router.send_signal(signal.SIGHUP)
         assert router.stderr is not None
-        assert any("read again, 2 keys (1 before)" in line for line in router.stderr)
+        assert any("reloaded, 2 keys (1 before)" in line for line in router.stderr)
         router.send_signal(signal.SIGTERM)
         assert router.wait(60) == 0
     with running(0, worker.url) as (router, _):

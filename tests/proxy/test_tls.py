@@ -466,5 +466,5 @@ def test_a_reload_shows_the_new_certificate_and_leaves_connections_be(stage, tmp
     client.must_be_open()
     Path(files.cert).write_text("rubbish")
     router.server.reload()
-    eventually(lambda: "what was read before stays in force" in stderr())
+    eventually(lambda: "the previous certificates and keys stay in force" in stderr())
     assert shows_new()

@@ -96,7 +96,7 @@ StatusOr<FleetCall> CallInQuery(std::string_view query) {
   if (!url.ok() || url->value_or("").empty()) {
     return absl::InvalidArgumentError(Concat(
         url.ok() ? std::string("The query parameter 'url' is missing") : std::string(url.status().message()),
-        "; say for example ?url=http://gpu-0:8000."));
+        "; write for example ?url=http://gpu-0:8000."));
   }
   const StatusOr<std::optional<double>> weight = NumberInQuery(query, "weight");
   if (!weight.ok()) return weight.status();
@@ -143,7 +143,7 @@ AdminReply NoSuchWorker(std::string_view message) {
 
 AdminReply NoUrlInPath(std::string_view encoded) {
   return NoSuchWorker(Concat(
-      "no worker ", Quoted(encoded), ": a '%' in the path stands before two hexadecimal digits; write the ",
+      "no worker ", Quoted(encoded), ": a '%' in the path must precede two hexadecimal digits; write the ",
       "worker's URL percent-encoded, for example /workers/http%3A%2F%2Fgpu-0%3A8000"));
 }
 
@@ -185,7 +185,7 @@ void Admin::set_control(IoThread* control) {
 Task<AdminReply> Admin::Shared(SharedReply& shared, IoThread& thread, CancelScope& scope) {
   const SharedReply::Reply reply = co_await shared.Get(thread, scope);
   if (reply != nullptr) co_return *reply;
-  co_return Error(HttpError::kNoWorkers, "The workers did not answer in time.");
+  co_return Error(HttpError::kNoWorkers, "The workers did not respond in time.");
 }
 
 Task<AdminReply> Admin::Respond(IoThread& thread, AdminRequest request) {
@@ -291,7 +291,9 @@ AdminReply Admin::Readiness(bool tried) const {
   }
   if (!tried) {
     return Json(
-        503, {{"status", "not_ready"}, {"reason", "no worker has answered yet"}, {"total_workers", total}});
+        503, {{"status", "not_ready"},
+              {"reason", "no worker has passed a health check yet"},
+              {"total_workers", total}});
   }
   return Json(
       200, {{"status", "ready"}, {"healthy_workers", fleet->in_rotation()}, {"total_workers", total}});
@@ -383,7 +385,7 @@ AdminReply Admin::FinishSession(const AdminRequest& request) const {
   if (session.empty()) {
     return Error(
         HttpError::kInvalidArgument,
-        "Which session has ended is missing; say ?session_id=S, or send {\"session_id\": \"S\"}.");
+        "'session_id' is missing; send it as ?session_id=S, or as {\"session_id\": \"S\"}.");
   }
   const bool known = router_->FinishSession(session);
   // `status` and `session_id` are what clients of vllm-project/router look for.
@@ -518,7 +520,7 @@ Task<Status> Admin::AddWhenHealthy(IoThread& thread, CancelScope& scope, NewWork
       if (joined.ok() && !added.receives_api_key && !thread.bearer.empty()) {
         Log(LogLevel::kWarning,
             "worker " + worker.url +
-                " was added by a request that needed no key, so it does not receive --api-key; set "
+                " was added by a request without an admin key, so it does not receive --api-key; set "
                 "--admin-api-key-file and add it again, or name it in --worker-urls");
       }
       co_return joined;
@@ -532,11 +534,11 @@ Task<Status> Admin::AddWhenHealthy(IoThread& thread, CancelScope& scope, NewWork
     const bool go_on = co_await scope.Pause(thread.loop, pause);
     if (go_on && thread.clock.NowNanos() < give_up) continue;
     co_return absl::DeadlineExceededError(
-        "worker " + worker.url + " did not answer its health check (" + options.health_check_endpoint +
+        "worker " + worker.url + " did not pass its health check (" + options.health_check_endpoint +
         ") within " + std::to_string(options.worker_startup_timeout_ms / 1000) +
         " s (--worker-startup-timeout-secs); start it, then add it again");
   }
-  co_return absl::CancelledError("nobody waits for it any more");
+  co_return absl::CancelledError("the request was cancelled");
 }
 
 Task<AdminReply> Admin::AddAsCalled(IoThread& thread, const AdminRequest& request, bool as_json) {
@@ -602,7 +604,7 @@ Task<SharedReply::Reply> Admin::Models(IoThread& thread, CancelScope& scope) {
     const WorkerUrl& url = fleet->worker(position).url;
     if (polled.insert(url.base).second) hosts.push_back(url);
   }
-  gathering.responses.assign(hosts.size(), absl::UnknownError("not asked"));
+  gathering.responses.assign(hosts.size(), absl::UnknownError("not requested"));
   gathering.open = hosts.size();
   for (size_t i = 0; i < hosts.size(); ++i) {
     Spawn(
@@ -633,7 +635,7 @@ Task<SharedReply::Reply> Admin::Models(IoThread& thread, CancelScope& scope) {
   }
   if (!any) {
     co_return std::make_shared<const AdminReply>(
-        Error(HttpError::kNoWorkers, "No worker could say which models it serves."));
+        Error(HttpError::kNoWorkers, "No worker returned its list of models."));
   }
   co_return std::make_shared<const AdminReply>(Json(200, {{"object", "list"}, {"data", std::move(data)}}));
 }

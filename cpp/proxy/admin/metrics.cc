@@ -59,6 +59,14 @@ class Page {
     return metric;
   }
 
+  // The family begun last once more, under the name that it had in the release before.
+  void AddFormerName(const char* former) {
+    MetricFamily family = families_.back();
+    family.help = "Deprecated: use " + family.name + ".";
+    family.name = std::string("vllm_router_") + former;
+    families_.push_back(std::move(family));
+  }
+
   std::vector<MetricFamily> Take() { return std::move(families_); }
 
  private:
@@ -268,14 +276,15 @@ class Metrics::Collector : public prometheus::Collectable {
 };
 
 void Metrics::Collector::WriteExchanges(Page* page) const {
-  page->Counter("requests_total", "Requests for workers that got a whole 2xx answer.");
+  page->Counter("requests_total", "Requests to workers that got a complete 2xx response.");
   for (size_t route = 0; route < kRouteCount; ++route) {
     page->AddUnlessZero(
         Sum([route](const Telemetry::Shard& shard) { return shard.successes[route].count(); }),
         {Label("route", RouteLabel(route))});
   }
 
-  page->Counter("request_errors_total", "Requests for workers that did not, by what went wrong.");
+  page->Counter(
+      "request_errors_total", "Requests to workers that got no complete 2xx response, by error type.");
   for (size_t route = 0; route < kRouteCount; ++route) {
     for (const auto& [name, count] :
          SumNames([route](const Telemetry::Shard& shard) { return shard.errors[route].Find(); })) {
@@ -294,7 +303,7 @@ void Metrics::Collector::WriteExchanges(Page* page) const {
       }
     }
   }
-  page->Counter("http_responses_total", "Answers to clients, the router's own included.");
+  page->Counter("http_responses_total", "Responses to clients, including the router's own, by status code.");
   for (size_t route = 0; route < kRouteCount; ++route) {
     for (int i = 0; i < StatusCounters::kCount; ++i) {
       page->AddUnlessZero(
@@ -303,7 +312,9 @@ void Metrics::Collector::WriteExchanges(Page* page) const {
     }
   }
 
-  page->Counter("exchange_end_total", "Exchanges by how they ended; every one is counted once.");
+  page->Counter(
+      "exchange_end_total",
+      "Exchanges (a request with its response) by how they ended; each is counted once.");
   for (size_t route = 0; route < kRouteCount; ++route) {
     for (size_t end = 0; end < kExchangeEndCount; ++end) {
       page->AddUnlessZero(
@@ -312,18 +323,20 @@ void Metrics::Collector::WriteExchanges(Page* page) const {
     }
   }
 
-  page->Counter("bad_requests_total", "Requests refused because their head broke a rule of HTTP.");
+  page->Counter(
+      "bad_requests_total", "Requests rejected because their head violates a rule of HTTP, by rule.");
   for (const auto& [name, count] :
        SumNames([](const Telemetry::Shard& shard) { return &shard.bad_requests; })) {
     page->AddUnlessZero(count, {Label("reason", name)});
   }
 
   constexpr auto kEmbeddings = static_cast<size_t>(Route::kEmbeddings);
-  page->Counter("embeddings_total", "Embeddings requests that got a whole 2xx answer.");
+  page->Counter("embeddings_total", "Embeddings requests that got a complete 2xx response.");
   page->Add(static_cast<double>(
       Sum([](const Telemetry::Shard& shard) { return shard.successes[kEmbeddings].count(); })));
   page->Counter(
-      "embeddings_errors_total", "Embeddings requests that did not, by status or by how they ended.");
+      "embeddings_errors_total",
+      "Embeddings requests that got no complete 2xx response, by status or by how they ended.");
   for (int i = 0; i < StatusCounters::kCount; ++i) {
     const int status = StatusCounters::kFirst + i;
     if (status >= 200 && status < 300) continue;
@@ -346,11 +359,11 @@ void Metrics::Collector::WriteRetries(Page* page) const {
           {Label("route", RouteLabel(route))});
     }
   };
-  page->Counter("retries_total", "Times that a request was tried again after a failure.");
+  page->Counter("retries_total", "Retries of requests after a failed attempt.");
   by_route(&Telemetry::Shard::retries);
-  page->Counter("retries_exhausted_total", "Requests whose last allowed try failed as well.");
+  page->Counter("retries_exhausted_total", "Requests whose last allowed attempt failed.");
   by_route(&Telemetry::Shard::retries_exhausted);
-  page->Histogram("retry_backoff_duration_seconds", "Pauses before retries, by the number of the retry.");
+  page->Histogram("retry_backoff_duration_seconds", "Back-off before a retry, by the number of the retry.");
   for (size_t i = 0; i < Telemetry::Shard::kBackoffs; ++i) {
     TimeSum<buckets::kDuration> sum;
     for (const Telemetry* telemetry : telemetries_) sum.Add(telemetry->shard().backoffs[i].Find());
@@ -362,7 +375,7 @@ void Metrics::Collector::WriteRetries(Page* page) const {
 void Metrics::Collector::WriteTimes(Page* page) const {
   page->Histogram(
       "request_duration_seconds",
-      "From the request's head to the end of its exchange, requests for workers.");
+      "Time from a request's head to the end of its exchange, of all requests to workers.");
   for (size_t route = 0; route < kRouteCount; ++route) {
     TimeSum<buckets::kDuration> sum;
     for (const Telemetry* telemetry : telemetries_) sum.Add(telemetry->shard().durations[route].Find());
@@ -377,11 +390,18 @@ void Metrics::Collector::WriteTimes(Page* page) const {
     };
     total(telemetries_.front()->shard().*member).AddTo(page);
   };
-  page->Histogram("generate_duration_seconds", "The same, successes of routes that generate text.");
+  page->Histogram(
+      "generate_duration_seconds",
+      "Time from a request's head to the end of its exchange, of successful requests on routes that generate "
+      "text.");
   plain(&Telemetry::Shard::generate_durations);
-  page->Histogram("embeddings_duration_seconds", "The same, successes of /v1/embeddings.");
+  page->Histogram(
+      "embeddings_duration_seconds",
+      "Time from a request's head to the end of its exchange, of successful requests to /v1/embeddings.");
   plain(&Telemetry::Shard::embeddings_durations);
-  page->Histogram("overhead_seconds", "From the request's body to its first byte on the way to the worker.");
+  page->Histogram(
+      "overhead_seconds",
+      "Time that the router adds: from the complete request body to its first byte written to the worker.");
   plain(&Telemetry::Shard::overhead);
 }
 
@@ -431,9 +451,9 @@ void Metrics::Collector::WriteWorkers(Page* page, const FleetView& fleet) const 
       page->Add(static_cast<double>(sums[i].*count), std::move(labels));
     }
   };
-  page->Counter("policy_decisions_total", "Decisions of the policy for the worker.");
+  page->Counter("policy_decisions_total", "Policy decisions that chose the worker.");
   each(&WorkerSum::decisions, {Label("policy", router_->policy().name())});
-  page->Counter("decision_reasons_total", "Decisions of the policy by their reason.");
+  page->Counter("decision_reasons_total", "Policy decisions by reason.");
   for (size_t reason = 0; reason < kReasonCount; ++reason) {
     page->AddUnlessZero(
         Sum([reason](const Telemetry::Shard& shard) { return shard.reasons[reason].count(); }),
@@ -442,16 +462,16 @@ void Metrics::Collector::WriteWorkers(Page* page, const FleetView& fleet) const 
   }
   WritePrefixDecisions(page);
   router_->ExpireTickets();
-  page->Counter("tickets_expired_total", "Tickets of the embedding program whose lease ran out.");
+  page->Counter("tickets_expired_total", "Tickets of the embedding program whose lease expired.");
   page->Add(static_cast<double>(router_->leases()->expired()));
   page->Counter("processed_requests_total", "Exchanges whose request was sent to the worker.");
   each(&WorkerSum::processed);
-  page->Counter("failed_tries_total", "Tries at the worker after which the request was tried again.");
+  page->Counter("failed_tries_total", "Failed attempts at the worker that were followed by a retry.");
   each(&WorkerSum::failed_attempts);
-  page->Counter("cb_outcomes_total", "What answers of the worker, or their absence, said to its breaker.");
+  page->Counter("cb_outcomes_total", "Outcomes recorded by the worker's circuit breaker.");
   each(&WorkerSum::breaker_successes, {Label("outcome", "success")});
   each(&WorkerSum::breaker_failures, {Label("outcome", "failure")});
-  page->Counter("server_errors_total", "5xx responses of the worker, by what they were put down to.");
+  page->Counter("server_errors_total", "5xx responses of the worker, by what they were attributed to.");
   for (size_t i = 0; i < workers.size(); ++i) {
     for (size_t blame = 0; blame < kErrorBlameCount; ++blame) {
       page->Add(
@@ -460,7 +480,7 @@ void Metrics::Collector::WriteWorkers(Page* page, const FleetView& fleet) const 
            Label("worker", workers[i]->url.url)});
     }
   }
-  page->Counter("cb_state_transitions_total", "Moves of the worker's circuit breaker.");
+  page->Counter("cb_state_transitions_total", "State transitions of the worker's circuit breaker.");
   for (size_t i = 0; i < workers.size(); ++i) {
     for (size_t from = 0; from < kBreakerStateCount; ++from) {
       for (size_t to = 0; to < kBreakerStateCount; ++to) {
@@ -478,28 +498,36 @@ void Metrics::Collector::WriteWorkers(Page* page, const FleetView& fleet) const 
   }
   page->Counter(
       "outlier_ejections_overflow_total",
-      "Failures of requests (5xx, losses, timeouts) that opened no circuit breaker because half of the "
-      "workers' were open.");
+      "Failures (5xx, lost connections, timeouts) that opened no circuit breaker because half of all "
+      "workers' breakers were open.");
   page->Add(Total(&Telemetry::ejections_overflow));
   page->Counter(
-      "panic_requests_total", "Attempts at workers whose circuit breaker admitted none, as no other did.");
+      "panic_requests_total",
+      "Attempts sent in panic mode, when no worker's circuit breaker admitted requests.");
   page->Add(Total(&Telemetry::panic_requests));
-  page->Gauge("worker_rests", "1 while others are asked first, as the worker wished by Retry-After.");
+  page->Gauge(
+      "worker_backoff",
+      "1 while the worker is in back-off because it sent Retry-After, so that other workers are preferred; "
+      "else 0.");
   for (const FleetView::Member& member : fleet.members()) {
     const bool rests = member.worker->backoff.ActiveAt(clock_.NowNanos());
     page->Add(rests ? 1 : 0, {Label("worker", member.worker->url.url)});
   }
-  page->Gauge("worker_warmth", "Share of its weight that the worker is given: below 1 while it comes back.");
+  page->AddFormerName("worker_rests");
+  page->Gauge(
+      "worker_slow_start_factor", "Share of its weight that the worker has: below 1 during its slow start.");
   for (const FleetView::Member& member : fleet.members()) {
     page->Add(
         static_cast<double>(member.worker->slow_start_factor.load(std::memory_order_relaxed)) / kWeightOne,
         {Label("worker", member.worker->url.url)});
   }
-  page->Counter("prompt_tokens_total", "Prompt tokens, as the worker's answers say.");
+  page->AddFormerName("worker_warmth");
+  page->Counter("prompt_tokens_total", "Prompt tokens, as reported in the worker's responses.");
   each(&WorkerSum::prompt_tokens);
-  page->Counter("completion_tokens_total", "Generated tokens, as the worker's answers say.");
+  page->Counter("completion_tokens_total", "Generated tokens, as reported in the worker's responses.");
   each(&WorkerSum::completion_tokens);
-  page->Counter("cached_tokens_total", "Prompt tokens found in the worker's cache, as its answers say.");
+  page->Counter(
+      "cached_tokens_total", "Prompt tokens found in the worker's cache, as reported in its responses.");
   each(&WorkerSum::cached_tokens);
 
   const auto times = [&](std::array<TimeSum<buckets::kWorkerWait>, kRouteCount> WorkerSum::*member) {
@@ -512,17 +540,19 @@ void Metrics::Collector::WriteWorkers(Page* page, const FleetView& fleet) const 
     }
   };
   page->Histogram(
-      "ttft_seconds", "Time to first token: from the request's head to its event stream's first byte.");
+      "ttft_seconds",
+      "Time to first token: from a request's head to the first byte of the worker's event stream.");
   times(&WorkerSum::first_token);
   page->Histogram(
-      "upstream_head_seconds", "From the first byte to the worker to the whole head of its answer.");
+      "upstream_head_seconds",
+      "Time from the first byte sent to the worker to the complete head of its response.");
   times(&WorkerSum::head);
 }
 
 void Metrics::Collector::WritePrefixRouting(Page* page, const FleetView& fleet) const {
   const std::optional<PrefixRoutingStats> stats = FindPrefixRoutingStats(router_->policy());
   if (!stats) return;
-  page->Counter("prefix_routing_requests_total", "Decisions of prefix_aware by what decided.");
+  page->Counter("prefix_routing_requests_total", "Decisions of prefix_aware by strategy.");
   page->Add(static_cast<double>(stats->prefix_hash), {Label("strategy", "prefix_hash")});
   page->Add(static_cast<double>(stats->overflow), {Label("strategy", "overflow")});
   page->Add(static_cast<double>(stats->fallback), {Label("strategy", "fallback")});
@@ -531,7 +561,9 @@ void Metrics::Collector::WritePrefixRouting(Page* page, const FleetView& fleet) 
     page->Add(
         static_cast<double>(member.worker->load.open_requests()), {Label("backend", member.worker->url.url)});
   }
-  page->Gauge("prefix_routing_prefix_cardinality", "About how many different prefixes have been seen.");
+  page->Gauge(
+      "prefix_routing_prefix_cardinality",
+      "Estimated number of distinct prefixes that prefix_aware has seen.");
   page->Add(static_cast<double>(stats->unique_prefixes));
 }
 
@@ -539,52 +571,62 @@ void Metrics::Collector::WriteCacheRouting(Page* page, const FleetView& fleet) c
   const std::optional<CacheRoutingStats> stats = FindCacheRoutingStats(router_->policy(), fleet);
   if (!stats) return;
   page->Counter(
-      "cache_hits_total", "Decisions of cache_aware for a worker that was sent enough of the prompt.");
+      "cache_hits_total", "Decisions of cache_aware for a worker that had been sent enough of the prompt.");
   page->Add(static_cast<double>(stats->hits));
   page->Counter(
-      "cache_misses_total", "Its decisions for another worker, since none was, or too many begin alike.");
+      "cache_misses_total",
+      "Decisions of cache_aware where no worker had been sent enough of the prompt, or its prefix is hot.");
   page->Add(static_cast<double>(stats->misses));
-  page->Counter("load_balancing_events_total", "Its decisions by load, against what workers were sent.");
+  page->Counter(
+      "load_balancing_events_total", "Decisions of cache_aware by load that override a prefix match.");
   page->Add(static_cast<double>(stats->load_balancing));
-  page->Gauge("tree_size", "Bytes of prompts that the worker was sent and that are remembered.");
+  page->Gauge("tree_size", "Bytes of prompts that cache_aware remembers for the worker.");
   for (size_t i = 0; i < stats->worker_sizes.size(); ++i) {
     page->Add(
         static_cast<double>(stats->worker_sizes[i]),
         {Label("worker", fleet.worker(static_cast<uint32_t>(i)).url.url)});
   }
   page->Gauge(
-      "tree_distinct_bytes", "Bytes of different prompts that are remembered; --max-tree-size is the limit.");
+      "tree_distinct_bytes",
+      "Bytes of distinct prompts that cache_aware remembers; --max-tree-size is the limit.");
   page->Add(static_cast<double>(stats->trees.size));
-  page->Gauge("tree_max_bytes", "The limit of tree_distinct_bytes.");
+  page->Gauge("tree_max_bytes", "Maximum of tree_distinct_bytes (--max-tree-size).");
   page->Add(static_cast<double>(stats->max_size));
-  page->Gauge("tree_memory_bytes", "Memory of what is remembered.");
+  page->Gauge("tree_memory_bytes", "Memory of the prefix trees of cache_aware.");
   page->Add(static_cast<double>(stats->trees.memory));
-  page->Gauge("tree_nodes", "Nodes of the trees.");
+  page->Gauge("tree_nodes", "Nodes of the prefix trees of cache_aware.");
   page->Add(static_cast<double>(stats->trees.nodes));
   page->Counter(
-      "tree_evicted_bytes_total", "Bytes that workers were sent and that were forgotten for the limit.");
+      "tree_evicted_bytes_total", "Bytes of prompts that cache_aware evicted to stay below --max-tree-size.");
   page->Add(static_cast<double>(stats->trees.evicted_size));
   page->Counter(
       "predicted_cached_tokens_total",
-      "Tokens that workers should have had cached, where answers tell how many.");
+      "Prompt tokens that cache_aware predicted to be cached, of requests whose response reports cached "
+      "tokens.");
   page->Add(static_cast<double>(stats->predicted_tokens));
-  page->Counter("reported_cached_tokens_total", "Tokens that they had, as those answers tell.");
+  page->Counter(
+      "reported_cached_tokens_total",
+      "Prompt tokens that workers reported as cached, of requests routed by cache_aware.");
   page->Add(static_cast<double>(stats->reported_tokens));
-  page->Counter("worker_restarts_guessed_total", "Times that a worker had lost what it was sent.");
+  page->Counter(
+      "worker_restarts_inferred_total", "Worker restarts inferred from responses that had nothing cached.");
   page->Add(static_cast<double>(stats->forgotten));
+  page->AddFormerName("worker_restarts_guessed_total");
 }
 
 void Metrics::Collector::WriteBlocks(Page* page, const FleetView& fleet) const {
   const std::optional<BlockRouting> routing = router_->policy().block_routing(fleet);
   if (!routing) return;
-  page->Counter("prompt_blocks_total", "Blocks of the prompts that a worker was chosen for.");
+  page->Counter("prompt_blocks_total", "Blocks of the prompts of all routed requests.");
   page->Add(static_cast<double>(routing->prompt_blocks));
-  page->Counter("matched_blocks_total", "Those of them that the worker is thought to hold.");
+  page->Counter("matched_blocks_total", "Prompt blocks that the chosen worker was expected to have cached.");
   page->Add(static_cast<double>(routing->matched_blocks));
   const BlockCacheTrackerStats stats = routing->tracker->stats();
-  page->Counter("index_evicted_blocks_total", "Blocks forgotten because a worker's limit was reached.");
+  page->Counter(
+      "index_evicted_blocks_total",
+      "Blocks evicted from the block index because a worker's capacity was reached.");
   page->Add(static_cast<double>(stats.evicted_blocks));
-  page->Gauge("index_blocks", "Different blocks that some worker is thought to hold.");
+  page->Gauge("index_blocks", "Distinct blocks in the block index.");
   page->Add(static_cast<double>(stats.index.blocks));
   page->Gauge("index_bytes", "Memory of the block index.");
   page->Add(static_cast<double>(stats.bytes));
@@ -594,15 +636,17 @@ void Metrics::Collector::WriteBlocks(Page* page, const FleetView& fleet) const {
           static_cast<double>(values[i]), {Label("worker", fleet.worker(static_cast<uint32_t>(i)).url.url)});
     }
   };
-  page->Gauge("index_worker_blocks", "Blocks that the worker is thought to hold.");
+  page->Gauge("index_worker_blocks", "Blocks that the worker is expected to have cached.");
   each(routing->worker_blocks);
-  page->Gauge("index_worker_max_blocks", "The most that it may be thought to hold.");
+  page->Gauge(
+      "index_worker_max_blocks",
+      "Maximum of index_worker_blocks: the capacity of the worker's cache, in blocks.");
   each(routing->worker_capacity);
   page->Gauge(
-      "index_worker_block_tokens", "Tokens of a block of the worker's cache, as matches are rounded to it.");
+      "index_worker_block_tokens", "Tokens per block of the worker's cache, to which matches are rounded.");
   each(routing->worker_block_tokens);
   page->Histogram(
-      "index_match_seconds", "How long finding the holders of a prompt took; one match in 16 is timed.");
+      "index_match_seconds", "Time to match a prompt against the block index; one match in 16 is timed.");
   auto& histogram = page->AddSeries({}).histogram;
   uint64_t count = 0;
   for (size_t i = 0; i < BlockRouting::kMatchBuckets; ++i) {
@@ -628,7 +672,8 @@ uint64_t Metrics::Collector::CountTokenized(TokenizeCounts Telemetry::*calls, si
 void Metrics::Collector::WriteTokenizing(Page* page) const {
   const TokenCache* cache = router_->token_cache();
   if (cache == nullptr) return;
-  page->Counter("tokenize_calls_total", "Texts that a worker was to turn into token ids, by how that ended.");
+  page->Counter(
+      "tokenize_calls_total", "Requests to workers for the token ids of a text (POST /tokenize), by result.");
   for (size_t end = 0; end < kTokenizeEndCount; ++end) {
     page->Add(
         static_cast<double>(CountTokenized(&Telemetry::tokenize_calls, end)),
@@ -636,7 +681,7 @@ void Metrics::Collector::WriteTokenizing(Page* page) const {
   }
   // The name that vllm-project/router has for it.
   page->Counter(
-      "kv_routing_inputs_total", "Prompts whose token ids a worker was asked for, by how that ended.");
+      "kv_routing_inputs_total", "Prompts whose token ids were requested from a worker, by result.");
   for (size_t end = 0; end < kTokenizeEndCount; ++end) {
     const auto ended = static_cast<TokenizeEnd>(end);
     page->Add(
@@ -646,8 +691,8 @@ void Metrics::Collector::WriteTokenizing(Page* page) const {
   }
   page->Counter(
       "background_tokenize_calls_total",
-      "Prompts of later turns that a worker was to turn into token ids while it responded, by how that "
-      "ended.");
+      "Requests to workers for the token ids of the next turn's prompt, sent in the background of a "
+      "response, by result.");
   for (size_t end = 0; end < kTokenizeEndCount; ++end) {
     const auto ended = static_cast<TokenizeEnd>(end);
     if (ended == TokenizeEnd::kGone) continue;  // no client waits for it
@@ -655,19 +700,19 @@ void Metrics::Collector::WriteTokenizing(Page* page) const {
         static_cast<double>(CountTokenized(&Telemetry::background_tokenize_calls, end)),
         {Label("result", ended == TokenizeEnd::kNobody ? "dropped" : TokenizeEndName(ended))});
   }
-  page->Counter("tokenize_wait_seconds_total", "Time that requests waited for that.");
+  page->Counter("tokenize_wait_seconds_total", "Time that requests waited for token ids from a worker.");
   page->Add(Total(&Telemetry::tokenize_nanos) / 1e9);
   const TokenCache::Stats stats = cache->stats();
-  page->Counter("token_cache_lookups_total", "Texts by how much of them has token ids that are known.");
+  page->Counter(
+      "token_cache_lookups_total", "Lookups in the token cache, by how much of the text was found.");
   page->Add(static_cast<double>(stats.whole), {Label("known", "whole")});
   page->Add(static_cast<double>(stats.partial), {Label("known", "part")});
   page->Add(static_cast<double>(stats.unknown), {Label("known", "nothing")});
-  page->Counter(
-      "token_cache_evicted_total", "Texts whose token ids were dropped because the cache was full.");
+  page->Counter("token_cache_evicted_total", "Texts evicted from the token cache because it was full.");
   page->Add(static_cast<double>(stats.evicted));
-  page->Gauge("token_cache_entries", "Texts whose token ids are known.");
+  page->Gauge("token_cache_entries", "Texts in the token cache.");
   page->Add(static_cast<double>(stats.entries));
-  page->Gauge("token_cache_bytes", "Memory of their token ids; at most 64 MiB.");
+  page->Gauge("token_cache_bytes", "Memory of the token ids in the token cache; at most 64 MiB.");
   page->Add(static_cast<double>(stats.bytes));
 }
 
@@ -686,25 +731,29 @@ void Metrics::Collector::WriteFleet(Page* page, const FleetView& fleet) const {
   const auto load = [](const FleetView::Member& member) { return member.worker->load.open_requests(); };
   page->Gauge("worker_health", "1 while the worker is healthy, else 0.");
   each([](const FleetView::Member& member) { return member.healthy ? 1 : 0; });
-  page->Gauge("worker_load", "Load of the worker as policies see it: its requests over its weight.");
+  page->Gauge(
+      "worker_load", "Load of the worker as policies compare it: its requests divided by its weight.");
   each([](const FleetView::Member& member) {
     return static_cast<double>(member.worker->load.requests()) * kWeightOne / member.worker->weight;
   });
   page->Gauge("running_requests", "Open requests of the worker through this router.");
   each(load);
-  page->Gauge("waiting_requests", "Open requests of the worker through this router without a first token.");
+  page->Gauge(
+      "waiting_requests", "Open requests of the worker through this router that have no first token yet.");
   each([](const FleetView::Member& member) { return member.worker->load.own_waiting(); });
-  page->Gauge("remote_requests", "Requests of the worker through others, as it said when it was asked last.");
+  page->Gauge(
+      "remote_requests",
+      "Requests of the worker that came through others, as reported at its last load poll.");
   each([](const FleetView::Member& member) { return member.worker->load.remote_requests(); });
   page->Gauge(
       "remote_waiting_requests",
-      "Those of them that wait, where the worker tells running and waiting apart.");
+      "Waiting requests of the worker that came through others, where its load polls report waiting "
+      "requests.");
   each([](const FleetView::Member& member) { return member.worker->load.remote_waiting(); });
   page->Gauge(
-      "worker_bytes_per_token",
-      "Bytes of a prompt that make a token, as learned from what the worker reports.");
+      "worker_bytes_per_token", "Bytes of a prompt per token, as learned from the worker's responses.");
   each([](const FleetView::Member& member) { return member.worker->bytes_per_token.value(); });
-  page->Counter("load_polls_total", "Questions to workers how many requests they have.");
+  page->Counter("load_polls_total", "Load polls sent to workers, by result.");
   page->Add(Total(&Telemetry::load_polls_ok), {Label("result", "ok")});
   page->Add(Total(&Telemetry::load_polls_failed), {Label("result", "failed")});
 
@@ -716,38 +765,47 @@ void Metrics::Collector::WriteFleet(Page* page, const FleetView& fleet) const {
     least = first ? open : std::min(least, open);
     first = false;
   }
-  page->Gauge("max_load", "Most open requests of any eligible worker.");
+  page->Gauge("max_load", "Largest number of open requests of an eligible worker.");
   page->Add(static_cast<double>(most));
-  page->Gauge("min_load", "Fewest open requests of any eligible worker.");
+  page->Gauge("min_load", "Smallest number of open requests of an eligible worker.");
   page->Add(static_cast<double>(least));
 }
 
 void Metrics::Collector::WriteAdmission(Page* page) const {
-  page->Gauge("seats_taken", "Requests that have been let through to a worker and have not ended.");
+  page->Gauge("concurrent_requests", "Requests that have been admitted to a worker and have not ended.");
   page->Add(static_cast<double>(limits_.concurrency.in_use()));
-  page->Gauge("seats", "The most that there may be at once.");
+  page->AddFormerName("seats_taken");
+  page->Gauge(
+      "concurrent_requests_limit",
+      "Maximum of concurrent_requests: --max-concurrent-requests, or what the limit of open files allows.");
   page->Add(static_cast<double>(limits_.concurrency.permits()));
-  page->Gauge("queue_depth", "Requests that wait in line for their turn.");
+  page->AddFormerName("seats");
+  page->Gauge("queue_depth", "Requests waiting in the queue.");
   page->Add(limits_.concurrency.waiting());
-  page->Histogram("queue_wait_seconds", "How long requests stood in line, those that had to.");
+  page->Histogram("queue_wait_seconds", "Time that requests waited in the queue, of those that had to wait.");
   TimeSum<buckets::kWorkerWait> waits;
   for (const Telemetry* telemetry : telemetries_) waits.Add(&telemetry->shard().queue_waits);
   waits.AddTo(page);
-  page->Counter("queue_steps_back_total", "Times that a request found no worker with room for it.");
+  page->Counter(
+      "queue_requeues_total",
+      "Times that a request was put back at its place in the queue because all workers had "
+      "--max-worker-requests.");
   page->Add(Total(&Telemetry::steps_back));
-  page->Gauge("body_memory_bytes", "Memory reserved for request bodies that are held whole.");
+  page->AddFormerName("queue_steps_back_total");
+  page->Gauge("body_memory_bytes", "Memory reserved for buffered request bodies.");
   page->Add(static_cast<double>(limits_.body_memory.in_use()));
-  page->Gauge("body_memory_limit_bytes", "The most that there may be at once.");
+  page->Gauge("body_memory_limit_bytes", "Maximum of body_memory_bytes (--body-memory-mb).");
   page->Add(static_cast<double>(limits_.body_memory.total()));
   page->Gauge(
-      "key_validations_waiting", "Requests that wait until --api-key-validation-urls have judged their key.");
+      "key_validations_waiting",
+      "Requests waiting for the validation of their key by --api-key-validation-urls.");
   page->Add(Total(&Telemetry::key_validations_waiting));
   page->Counter(
       "key_validations_rejected_total",
-      "Requests rejected because too many wait for the validation of a key.");
+      "Requests rejected because too many were waiting for the validation of a key, by reason.");
   page->Add(Total(&Telemetry::key_validations_full), {Label("reason", "queue_full")});
   page->Add(Total(&Telemetry::key_validations_share), {Label("reason", "address_share")});
-  page->Counter("admission_rejected_total", "Requests that were not let through, by why.");
+  page->Counter("admission_rejected_total", "Requests that were not admitted, by reason.");
   for (const auto& [name, count] : SumNames([](const Telemetry::Shard& shard) { return &shard.refusals; })) {
     page->AddUnlessZero(count, {Label("reason", name)});
   }
@@ -757,19 +815,17 @@ void Metrics::Collector::WriteQuarantine(Page* page) const {
   const RequestQuarantine::Counts counts = limits_.quarantine.CountAll(clock_.NowNanos());
   page->Counter(
       "lost_requests_total",
-      "Attempts whose connection was lost after the worker had the request, or a part of it.");
+      "Attempts whose connection was lost after the request, or a part of it, was sent.");
   page->Add(static_cast<double>(counts.losses));
-  page->Counter(
-      "quarantines_total",
-      "Requests quarantined because two workers died while they were in flight on them.");
+  page->Counter("quarantines_total", "Requests quarantined because two workers died while serving them.");
   page->Add(static_cast<double>(counts.quarantines));
   page->Counter(
       "quarantines_lifted_total", "Quarantines that ended early because a worker served an equal request.");
   page->Add(static_cast<double>(counts.lifted));
-  page->Gauge("quarantined_requests", "Requests that are rejected at present because they are quarantined.");
+  page->Gauge("quarantined_requests", "Requests that are quarantined now, and so rejected.");
   page->Add(static_cast<double>(counts.quarantined));
   page->Gauge(
-      "restricted_clients", "Clients that may have one request at a time, after two quarantined requests.");
+      "restricted_clients", "Clients limited to one request at a time because of two quarantined requests.");
   page->Add(static_cast<double>(counts.restricted));
 }
 
@@ -785,8 +841,7 @@ void Metrics::Collector::WritePrefixDecisions(Page* page) const {
       {Reason::kLoadBalance, "load_imbalance"}, {Reason::kOverflow, "load_imbalance"},
       {Reason::kLowestCost, "prefix_cost"},     {Reason::kFallback, "missing_tokens"},
   };
-  page->Counter(
-      "prefix_routing_decisions_total", "Decisions of policies that match prompts, by what came of it.");
+  page->Counter("prefix_routing_decisions_total", "Decisions of policies that match prompts, by outcome.");
   constexpr KeyParts kPromptParts = KeyParts::kBlocks | KeyParts::kPrompt | KeyParts::kPrefixDigest;
   if (!Has(router_->policy().Needs(), kPromptParts)) return;
   std::map<std::string_view, uint64_t> sums;
@@ -822,10 +877,12 @@ void Metrics::Collector::WriteConnections(Page* page) const {
     return static_cast<double>(Sum([member](const Shard& shard) { return (shard.*member).count(); }));
   };
 
-  page->Gauge("in_flight", "Exchanges on their way through the router, from head to end.");
+  page->Gauge(
+      "in_flight",
+      "Exchanges with workers in progress, including those whose request body is still arriving.");
   page->Add(Total(&Telemetry::in_flight));
 
-  page->Gauge("client_connections", "Open connections of clients.");
+  page->Gauge("client_connections", "Open connections from clients.");
   page->Add(
       Total(&Telemetry::client_connections) -
       static_cast<double>(telemetries_.back()->client_connections.load(std::memory_order_relaxed)));
@@ -841,29 +898,30 @@ void Metrics::Collector::WriteConnections(Page* page) const {
   page->Add(Total(&Telemetry::connections_evicted));
 
   const double idle = Total(&Telemetry::upstream_idle);
-  page->Gauge("upstream_connections", "Connections to workers.");
+  page->Gauge("upstream_connections", "Open connections to workers, by state.");
   page->Add(std::max(0.0, Total(&Telemetry::upstream_open) - idle), {Label("state", "active")});
   page->Add(idle, {Label("state", "idle")});
-  page->Counter("upstream_connects_total", "Attempts to connect to a worker.");
+  page->Counter("upstream_connects_total", "Attempts to connect to a worker, by result.");
   page->Add(Total(&Telemetry::connects_ok), {Label("result", "ok")});
   page->Add(Total(&Telemetry::connects_failed), {Label("result", "failed")});
   page->Counter(
       "upstream_stale_retries_total",
-      "Requests sent again because the worker had closed the kept connection meanwhile.");
+      "Requests sent again because the worker had closed the idle connection they were sent on.");
   page->Add(sum(&Shard::stale_retries));
 
-  page->Counter("bytes_total", "Bytes of request and answer bodies.");
+  page->Counter("bytes_total", "Bytes of request and response bodies, by side and direction.");
   page->Add(sum(&Shard::client_bytes_in), {Label("side", "client"), Label("direction", "in")});
   page->Add(sum(&Shard::client_bytes_out), {Label("side", "client"), Label("direction", "out")});
   page->Add(sum(&Shard::worker_bytes_in), {Label("side", "worker"), Label("direction", "in")});
   page->Add(sum(&Shard::worker_bytes_out), {Label("side", "worker"), Label("direction", "out")});
-  page->Counter("relay_stalls_total", "Waits for a slower side to take more bytes.");
+  page->Counter(
+      "relay_stalls_total", "Times that relaying waited for the slower side to accept more bytes, by side.");
   page->Add(sum(&Shard::client_stalls), {Label("side", "client")});
   page->Add(sum(&Shard::worker_stalls), {Label("side", "worker")});
 }
 
 void Metrics::Collector::WriteFiles(Page* page) const {
-  page->Counter("reloads_total", "Times that a file was read again, or could not be.");
+  page->Counter("reloads_total", "Reloads of key and certificate files, by result.");
   const auto add = [page](const char* file, const auto* reloaded) {
     if (reloaded == nullptr) return;
     page->Add(
@@ -877,7 +935,7 @@ void Metrics::Collector::WriteFiles(Page* page) const {
   const bool tls = files_.tls != nullptr && files_.tls->any();
   add("certificates", tls ? files_.tls : nullptr);
 
-  page->Gauge("certificate_seconds_left", "Until the certificate that this side is shown ends.");
+  page->Gauge("certificate_seconds_left", "Seconds until the certificate presented to this side expires.");
   if (!tls) return;
   const double now = UnixSeconds();
   for (const auto& [side, ends] :
@@ -889,23 +947,23 @@ void Metrics::Collector::WriteFiles(Page* page) const {
 
 void Metrics::Collector::WriteProcess(Page* page) const {
   page->Counter(
-      "access_log_dropped_total", "Lines of the access log dropped because too many waited to be written.");
+      "access_log_dropped_total", "Access log lines dropped because too many were waiting to be written.");
   page->Add(static_cast<double>(
       Sum([](const Telemetry::Shard& shard) { return shard.access_lines_dropped.count(); })));
   if (records_ != nullptr) {
     const uint64_t dropped =
         Sum([](const Telemetry::Shard& shard) { return shard.record_lines_dropped.count(); });
-    page->Counter("record_log_lines_total", "Requests by whether the record log has them.");
+    page->Counter("record_log_lines_total", "Requests for the record log, by result.");
     page->Add(static_cast<double>(records_->written()), {Label("result", "written")});
     page->Add(static_cast<double>(records_->lost() + dropped), {Label("result", "lost")});
   }
-  page->Gauge("build_info", "1; the label says which version runs.");
+  page->Gauge("build_info", "Always 1; the label has the version.");
   page->Add(1, {Label("version", Version())});
-  page->Gauge("start_time_seconds", "When the server started, Unix time.");
+  page->Gauge("start_time_seconds", "Start time of the server, in seconds since the Unix epoch.");
   page->Add(started_);
-  page->Counter("process_cpu_seconds_total", "CPU time of the whole process.");
+  page->Counter("process_cpu_seconds_total", "CPU time used by the process.");
   page->Add(CpuSeconds());
-  page->Gauge("process_resident_memory_bytes", "Memory of the whole process that is in RAM.");
+  page->Gauge("process_resident_memory_bytes", "Resident memory of the process.");
   page->Add(ResidentBytes());
 }
 

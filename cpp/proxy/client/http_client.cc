@@ -153,7 +153,7 @@ Task<StatusOr<HttpResponse>> HttpClient::Run(
 
   bool written = co_await Write(socket, head);
   if (written) written = co_await Write(socket, body_to_send);
-  if (!written) co_return call.Failed("the request was not taken");
+  if (!written) co_return call.Failed("the request could not be sent");
 
   ResponseHeadParser parser;
   parser.Reset(/*to_head=*/false);

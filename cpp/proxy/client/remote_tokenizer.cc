@@ -36,7 +36,7 @@ struct RemoteTokenizer::Call {
   WorkerUrl url;
   std::shared_ptr<Host> host;
   std::string json;
-  StatusOr<HttpResponse> response = absl::UnknownError("no call was made");
+  StatusOr<HttpResponse> response = absl::UnknownError("not requested");
 };
 
 // Outlives the request, so it has all of its own.

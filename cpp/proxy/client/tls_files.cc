@@ -112,7 +112,7 @@ bool TlsFiles::ReadAgain() {
   for (const StatusOr<Context>& made : {clients, workers}) {
     if (made.ok()) continue;
     Complain(made.status());
-    Log(LogLevel::kError, "TLS: what was read before stays in force");
+    Log(LogLevel::kError, "TLS: the previous certificates and keys stay in force");
     return false;
   }
   std::lock_guard lock(mutex_);

@@ -90,8 +90,8 @@ void CacheCapacityPoller::Apply(const Worker& worker, Size* size) {
   thread_.router->SetCacheSize(worker.id, size->size);
   Log(first ? LogLevel::kInfo : LogLevel::kDebug,
       Concat(
-          "worker ", worker.url.url, ": its cache holds ", size->told.tokens, " tokens, so prompts of ",
-          bytes, " bytes are remembered for it",
+          "worker ", worker.url.url, ": its cache holds ", size->told.tokens, " tokens, so up to ", bytes,
+          " bytes of prompts are remembered for it",
           size->told.block_tokens == 0 ? ""
                                        : Concat("; its blocks have ", size->told.block_tokens, " tokens")));
 }

@@ -105,7 +105,7 @@ Task<void> HealthChecker::Probe(WorkerUrl url) {
     } else {
       Log(LogLevel::kWarning,
           "worker " + url.base + " is unhealthy: " +
-              (response.ok() ? "its health check answered " + std::to_string(response->status)
+              (response.ok() ? "its health check returned status " + std::to_string(response->status)
                              : std::string(response.status().message())));
     }
   }
@@ -121,7 +121,7 @@ Task<void> HealthChecker::Probe(WorkerUrl url) {
     if (!response.ok()) member.worker->breaker.NotReached();
     if (!healthy) continue;
     const std::optional<BreakerChange> change = member.worker->breaker.Reached();
-    if (change) OnBreakerStateChange(thread_, member.worker, *change, "it is within reach again");
+    if (change) OnBreakerStateChange(thread_, member.worker, *change, "it can be reached again");
   }
 }
 

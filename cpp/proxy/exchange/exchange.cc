@@ -204,7 +204,7 @@ Task<Exchange::Next> Exchange::ValidateRequest() {
   if (record_.route == Route::kOther && !metrics_listener && thread_.fan_out_paths.Resembles(head_->path)) {
     co_await ReplyError(
         HttpError::kNotFound,
-        "The path is another spelling of an admin endpoint's; write it without empty and dot segments, "
+        "The path is another spelling of an admin endpoint's path; write it without empty and dot segments, "
         "parameters, encoded characters and a slash at the end.");
     co_return Next::kFinish;
   }
@@ -259,7 +259,7 @@ Task<bool> Exchange::RejectRoutingLoop() {
           ? std::string(
                 "The request has passed through this router already: one of its workers leads back to it.")
           : "The request has passed through " + std::to_string(hops.routers) + " routers; more than " +
-                std::to_string(kMaxRouterHops) + " are taken for a circle.";
+                std::to_string(kMaxRouterHops) + " are taken for a routing loop.";
   co_await ReplyError(HttpError::kLoopDetected, message);
   co_return true;
 }
@@ -277,10 +277,11 @@ Task<bool> Exchange::Authorize() {
                               : !thread_.authorizer.Serves(listener_kind, access);
   if (wrong_port) {
     co_await ReplyError(
-        HttpError::kNotFound,
-        listener_kind == ListenerKind::kMetrics ? "Only /metrics is served on this port."
-        : listener_kind == ListenerKind::kAdmin ? "Only health and admin endpoints are served on this port."
-                                                : "Admin endpoints are served on a port of their own.");
+        HttpError::kNotFound, listener_kind == ListenerKind::kMetrics
+                                  ? "Only /metrics is served on this port."
+                              : listener_kind == ListenerKind::kAdmin
+                                  ? "Only health and admin endpoints are served on this port."
+                                  : "Admin endpoints are served on another port (--admin-port).");
     co_return false;
   }
   if (access == Access::kAdmin && thread_.cors.IsCrossSite(head_->fields)) {
@@ -541,9 +542,10 @@ Task<void> Exchange::ReplyBodyFailed(RequestBody::End end) {
       if (body_->was_cut()) record_.refusal = ErrorOf(HttpError::kBodyTooSlow).code;
       return ReplyError(
           HttpError::kBodyTooSlow,
-          "The request body arrives slower than " + std::to_string(thread_.options.client_min_body_rate) +
+          "The request body arrives more slowly than " +
+              std::to_string(thread_.options.client_min_body_rate) +
               " bytes per second (--client-min-body-rate)" +
-              (body_->was_cut() ? ", and other requests wait; send it faster." : "; send it faster."));
+              (body_->was_cut() ? ", and other requests are waiting; send it faster." : "; send it faster."));
     case RequestBody::End::kBadChunk:
       return ReplyError(HttpError::kBadChunk);
     case RequestBody::End::kTooLarge:
@@ -913,7 +915,7 @@ void Exchange::SendCutEvent() {
   const std::string_view code = !record_.error.empty() ? record_.error : CutBy(cancelled_);
   if (code.empty()) return;
   const std::string event =
-      "data: " + ErrorBody("The stream was cut before its end.", "server_error", code) + "\n\n";
+      "data: " + ErrorBody("The stream was aborted before its end.", "server_error", code) + "\n\n";
   std::string framed;
   WriteChunkSize(event.size(), &framed);
   framed.append(event).append("\r\n");

@@ -106,7 +106,8 @@ AdminReply MergeFanOut(const std::vector<FanOutResponse>& responses) {
   if (reply.status == 502) {
     const ErrorRow& row = ErrorOf(HttpError::kFanOutFailed);
     const std::string message = Concat(
-        "None of ", responses.size(), " workers did what was asked; `workers` says what each answered.");
+        "None of ", responses.size(),
+        " workers carried out the request; `workers` has the response of each.");
     common["error"] = json::parse(ErrorBody(message, row.type, row.code)).at("error");
     reply.error_code = row.code;
   }
@@ -132,8 +133,8 @@ void LogMissed(const FanOutRequest& request, const std::vector<FanOutResponse>& 
   if (count == 0) return;
   Log(LogLevel::kWarning,
       Concat(
-          "request ", request.client.request_id, " to ", request.head.path, " was not done by ", count,
-          " of ", responses.size(), " workers: ", missed, count > kMaxFanOutNames ? " and others" : ""));
+          "request ", request.client.request_id, " to ", request.head.path, " failed at ", count, " of ",
+          responses.size(), " workers: ", missed, count > kMaxFanOutNames ? " and others" : ""));
 }
 
 }  // namespace
@@ -145,7 +146,7 @@ Task<AdminReply> FanOut(IoThread& thread, CancelScope& scope, const FanOutReques
     const ErrorRow& row = ErrorOf(HttpError::kNoWorkers);
     co_return AdminReply{
         .status = row.status,
-        .body = ErrorBody("There are no workers to send it to.", row.type, row.code),
+        .body = ErrorBody("There are no workers to send the request to.", row.type, row.code),
         .error_code = row.code};
   }
   std::vector<FanOutResponse> responses(hosts.size());

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kNanosPerMs = 1'000'000;
 
-constexpr std::string_view kOutlier = "most of its responses are 5xx, and not so the other workers'";
+constexpr std::string_view kOutlier = "most of its responses are 5xx, unlike those of the other workers";
 
 int64_t WindowOf(const IoThread& thread) { return thread.options.breaker.window_ms * kNanosPerMs; }
 
@@ -26,7 +26,9 @@ void ServerErrors::CountAgainstAllBut(const Worker& worker) {
   for (Held& held : held_) {
     if (held.worker.get() == &worker) continue;
     held.worker->responses.CountError(WindowOf(thread_), thread_.clock.NowNanos());
-    CountAgainst(held.worker, held.pass, FailedAt::kHead, "another worker served what it answered with 5xx");
+    CountAgainst(
+        held.worker, held.pass, FailedAt::kHead,
+        "another worker served a request to which it responded with 5xx");
   }
   held_.clear();
 }

@@ -153,7 +153,8 @@ void UpstreamRequest::RecordResult(BreakerVerdict result) {
   const std::optional<BreakerChange> change = pass_->Settle(options, result, now);
   if (!change) return;
   const bool panicked = change->from == BreakerState::kOpen;
-  OnBreakerStateChange(thread_, worker_, *change, panicked ? "it served in panic mode" : std::string_view());
+  OnBreakerStateChange(
+      thread_, worker_, *change, panicked ? "it served a request in panic mode" : std::string_view());
 }
 
 // The request may be the reason for what befell it once it was sent, but not for a worker that cannot be reached.
@@ -169,7 +170,7 @@ void UpstreamRequest::RecordFailure(bool reached, std::string_view why) {
   if (change) OnBreakerStateChange(thread_, worker_, *change, why);
 }
 
-void UpstreamRequest::RecordTimeout() { RecordFailure(/*reached=*/true, "the request's time is over"); }
+void UpstreamRequest::RecordTimeout() { RecordFailure(/*reached=*/true, "the request timed out"); }
 
 void UpstreamRequest::RecordResponseEnd(ResponseEnd end) {
   if (!pass_ || !succeeded_) return;
@@ -177,7 +178,8 @@ void UpstreamRequest::RecordResponseEnd(ResponseEnd end) {
     server_errors_.EndedInError(worker_, *pass_);
   } else if (end == ResponseEnd::kBrokeOff) {
     thread_.telemetry.RecordResult(worker_, BreakerVerdict::kFailure);
-    RecordWorkerFailure(thread_, worker_, *pass_, FailedAt::kEnd, "its responses break off");
+    RecordWorkerFailure(
+        thread_, worker_, *pass_, FailedAt::kEnd, "its responses end before they are complete");
   } else {
     pass_->SettleEnd(thread_.options.breaker, /*broke_off=*/false, thread_.clock.NowNanos());
   }
@@ -192,8 +194,7 @@ void UpstreamRequest::BeginBackoff(int64_t retry_after_ms) {
   }
   thread_.router->RefreshFleet();
   Log(LogLevel::kDebug,
-      Concat(
-          "worker ", worker_->url.url, " wants no requests for ", retry_after_ms / 1000, " s (Retry-After)"));
+      Concat("worker ", worker_->url.url, " is in back-off for ", retry_after_ms / 1000, " s"));
 }
 
 // ---- 7 LEASE

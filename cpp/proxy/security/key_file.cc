@@ -91,12 +91,12 @@ bool KeyFile::Take(const Stamp& stamp) {
   StatusOr<KeySet> keys = ReadKeys(path_, name_);
   (keys.ok() ? reloads_done_ : reloads_failed_).Add();
   if (!keys.ok()) {
-    Log(LogLevel::kError, Concat(
-                              std::string(keys.status().message()), ". What was read before stays in force (",
-                              Count(before), ")"));
+    Log(LogLevel::kError,
+        Concat(
+            std::string(keys.status().message()), ". The previous keys stay in force (", Count(before), ")"));
     return false;
   }
-  Log(LogLevel::kInfo, Concat(name_, ": read again, ", Count(keys->size()), " (", before, " before)"));
+  Log(LogLevel::kInfo, Concat(name_, ": reloaded, ", Count(keys->size()), " (", before, " before)"));
   keys_.Publish(std::make_shared<const KeySet>(*std::move(keys)));
   return true;
 }

@@ -58,7 +58,7 @@ StatusOr<KeySet> KeySet::Parse(std::string_view text, std::string_view name) {
     if (line.starts_with(kDigestPrefix)) {
       const std::optional<Digest256> digest = ParseDigest(line.substr(kDigestPrefix.size()));
       if (!digest.has_value()) {
-        return Bad(name, ", line ", number, ": 64 hexadecimal digits have to follow sha256:");
+        return Bad(name, ", line ", number, ": 64 hexadecimal digits must follow sha256:");
       }
       keys.digests_.push_back(*digest);
     } else {
@@ -69,7 +69,9 @@ StatusOr<KeySet> KeySet::Parse(std::string_view text, std::string_view name) {
     }
   }
   if (keys.digests_.empty()) {
-    return Bad(name, " has no key, so nobody could be let in; put at least one in it, on a line of its own");
+    return Bad(
+        name,
+        " has no key, so every request would be rejected; put at least one in it, on a line of its own");
   }
   std::sort(keys.digests_.begin(), keys.digests_.end());
   keys.digests_.erase(std::unique(keys.digests_.begin(), keys.digests_.end()), keys.digests_.end());

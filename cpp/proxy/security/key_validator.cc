@@ -75,7 +75,7 @@ StatusOr<std::unique_ptr<KeyValidator>> KeyValidator::Make(const Options& option
     if (!host.ok() || host->rank.has_value() || !plain) {
       return absl::InvalidArgumentError(Concat(
           "--api-key-validation-urls has ", Quoted(url),
-          ", which is not an address to ask; write it as https://auth.example/validate"));
+          ", which is not a valid URL; write it as https://auth.example/validate"));
     }
     validator->addresses_.push_back({*std::move(host), target.front() == '?' ? "/" + target : target});
   }

@@ -253,7 +253,7 @@ void Server::Reload() {
     for (KeyFile* file : {keys_.clients.get(), keys_.admins.get()}) {
       if (file != nullptr) file->Reload();
     }
-    if (tls_->any() && tls_->Reload()) Log(LogLevel::kInfo, "TLS: certificates and keys are read again");
+    if (tls_->any() && tls_->Reload()) Log(LogLevel::kInfo, "TLS: certificates and keys reloaded");
   });
 }
 
@@ -374,8 +374,8 @@ Task<void> Server::ShutDown() {
       cut_ += static_cast<uint64_t>(std::max<int64_t>(0, io_threads_[i]->telemetry.in_flight.load()));
     }
     if (cut_ > 0) {
-      Log(LogLevel::kWarning,
-          "shutting down: " + std::to_string(cut_) + (cut_ == 1 ? " exchange is cut" : " exchanges are cut"));
+      Log(LogLevel::kWarning, "shutting down: " + std::to_string(cut_) +
+                                  (cut_ == 1 ? " exchange is aborted" : " exchanges are aborted"));
     }
     ForEachDataThread([](IoThread& thread, Listener&) {
       for (Connection* connection : thread.connections) connection->Drain(true);

@@ -100,13 +100,14 @@ class TrafficLog::File {
   Status Failed(int error) const {
     return absl::FailedPreconditionError(Concat(
         "--record-log ", path_, " cannot be written: ", std::strerror(error),
-        "; name a file that this process may write, on a disk with room"));
+        "; name a file that this process may write, on a disk with free space"));
   }
 
   // Once when it begins and once when it is over.
   void Tell(uint64_t lost) {
     if (lost > 0 && lost_in_a_row_ == 0) {
-      Log(LogLevel::kError, Concat(std::string(Failed(errno).message()), ". Requests go on unrecorded"));
+      Log(LogLevel::kError,
+          Concat(std::string(Failed(errno).message()), ". Requests are served without being recorded"));
     } else if (lost == 0 && lost_in_a_row_ > 0) {
       Log(LogLevel::kWarning,
           Concat("--record-log ", path_, " is written again; ", lost_in_a_row_, " requests are not in it"));

@@ -34,14 +34,14 @@ StatusOr<KeyedHash::Key> Read(const std::string& path) {
   struct stat found {};
   if (::fstat(*file, &found) != 0) return Failed(path, "read", errno);
   if ((found.st_mode & kOthers) != 0) {
-    return Unfit(path, "can be used by others than its owner, and then it is no secret; chmod 600 it");
+    return Unfit(path, "is accessible to other users than its owner; chmod 600 it");
   }
   KeyedHash::Key key;
   if (!S_ISREG(found.st_mode) || found.st_size != static_cast<off_t>(key.size())) {
     return Unfit(
         path, Concat(
-                  "has ", found.st_size, " bytes, and the secret has ", key.size(),
-                  "; remove it to have another one made, under which nothing equals what was recorded"));
+                  "has ", found.st_size, " bytes, and a salt has ", key.size(),
+                  "; remove it to have a new one made, whose hashes do not match those recorded before"));
   }
   if (::read(*file, key.data(), key.size()) != static_cast<ssize_t>(key.size())) {
     return Failed(path, "read", errno);
@@ -79,8 +79,8 @@ StatusOr<KeyedHash::Key> DrawSalt() {
   const std::optional<KeyedHash::Key> key = DrawKey();
   if (!key.has_value()) {
     return absl::FailedPreconditionError(Concat(
-        "no secret can be drawn for --record-log: ", std::strerror(errno),
-        "; the system's random source has to work"));
+        "no salt can be generated for --record-log: ", std::strerror(errno),
+        "; make the system's random source available"));
   }
   return *key;
 }

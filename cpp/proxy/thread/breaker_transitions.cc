@@ -44,7 +44,7 @@ void AdmitHalfOpen(IoThread& thread, const FleetView& fleet) {
   bool rested = false;
   for (const FleetView::Member& member : fleet.members()) {
     const std::optional<BreakerChange> change = member.worker->breaker.ComeDue(thread.options.breaker, now);
-    if (change) OnBreakerStateChange(thread, member.worker, *change, "it is time for a probe");
+    if (change) OnBreakerStateChange(thread, member.worker, *change, "its open time is over, probing");
     rested |= member.worker->backoff.End(now);
   }
   if (rested) thread.router->RefreshFleet();

@@ -50,9 +50,8 @@ void ReportWorkerDown(IoThread& thread, const WorkerUrl& url) {
        quarantine.ReportDown(HostNumber(url), thread.clock.NowNanos())) {
     Log(LogLevel::kWarning,
         Concat(
-            "request ", one.request_id,
-            " is quarantined for 60 s: it was in flight on two workers when they died",
-            one.client_restricted ? "; its client may have one request at a time for 10 min" : ""));
+            "request ", one.request_id, " is quarantined for 60 s: two workers died while serving it",
+            one.client_restricted ? "; its client is limited to one request at a time for 10 min" : ""));
   }
 }
 

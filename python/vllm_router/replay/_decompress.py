@@ -38,7 +38,7 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     except IsADirectoryError:
         raise TraceError(f"{path} is a directory; name a file in it") from None
     except FileNotFoundError:
-        raise TraceError(f"{path} is not there; check the path") from None
+        raise TraceError(f"{path} does not exist; check the path") from None
     except (gzip.BadGzipFile, zlib.error) as error:
         raise TraceError(f"{path} is damaged after line {number}: {error}; copy it again") from None
     except OSError as error:

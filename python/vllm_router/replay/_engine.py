@@ -14,7 +14,7 @@ def core() -> Any:
     """`_core.replay`; an ImportError of one sentence in a build without it."""
     module = getattr(_core, "replay", None)
     if module is None:
-        raise ImportError("the C++ extension was built without the replay; build it anew")
+        raise ImportError("the C++ extension was built without the replay; build it again")
     return module
 
 

@@ -105,7 +105,7 @@ class Prober:
             low, high = high, 2 * high
             if high > 1e7:
                 raise TraceError(
-                    "no rate saturates this fleet, so it has no capacity to take a fraction of; give --rate"
+                    "no rate saturates this fleet, so its capacity is unknown; set --rate instead of --load"
                 )
         while high - low > PRECISION * high and high > smallest:
             middle = (low + high) / 2
@@ -147,7 +147,7 @@ def capacity(
             best, whose = found, policy
     if best == 0:
         raise TraceError(
-            f"at no rate is the p90 time to first token within the SLO of {slo_s:g} s; give a larger --slo"
+            f"the p90 time to first token exceeds the SLO of {slo_s:g} s at every rate; set a larger --slo"
         )
     return Capacity(best, slo_s, whose.label)
 

@@ -51,8 +51,9 @@ def make_parser() -> CommandParser:
     parser = CommandParser(
         prog="vllm-router replay",
         usage="vllm-router replay TRACE [flags], or vllm-router replay --workload NAME [flags]",
-        description="Plays traffic to a simulated fleet, once for each policy, and shows which serves it "
-        "best. The policies are the router's own; an hour of traffic takes a second.",
+        description="Replays traffic against a simulated fleet, once for each policy, and shows which "
+        "policy serves it best. The policies are the router's own; an hour of traffic takes a "
+        "second.",
         allow_abbrev=False,
     )
 
@@ -62,44 +63,50 @@ def make_parser() -> CommandParser:
 
     traffic = parser.add_argument_group("Traffic")
     traffic.add_argument(
-        "trace", nargs="?", metavar="TRACE", help="A file of recorded traffic; .gz, .zst too."
+        "trace", nargs="?", metavar="TRACE", help="A file of recorded traffic; may be compressed (.gz, .zst)."
     )
-    add(traffic, "workload", metavar="NAME", help=f"Made traffic instead: {', '.join(WORKLOADS)}.")
+    add(
+        traffic,
+        "workload",
+        metavar="NAME",
+        help=f"Generated traffic instead of a recording: {', '.join(WORKLOADS)}.",
+    )
     add(
         traffic,
         "size",
         type=int,
         metavar="N",
-        help="Requests of a workload; of chat, sessions. Default: its own.",
+        help="Number of requests of a workload; for chat, of sessions. Default: the workload's own.",
     )
     add(
         traffic,
         "format",
         metavar="NAME",
-        help=f"Format of the file: {', '.join(FORMATS)}. Default: recognised by its first line.",
+        help=f"Format of the file: {', '.join(FORMATS)}. Default: recognised by the first line.",
     )
     add(
         traffic,
         "strict",
         action="store_true",
-        help="End at a line that does not fit; otherwise it is skipped.",
+        help="Fail at an invalid line; otherwise it is skipped.",
     )
-    add(traffic, "sort", action="store_true", help="Put requests in order of arrival if the file does not.")
+    add(traffic, "sort", action="store_true", help="Sort requests by arrival if the file is not sorted.")
     add(
         traffic,
         "spread",
         action=argparse.BooleanOptionalAction,
         default=None,
-        help="Spread requests that share a tick of a coarse clock. Default: where ticks are 0.5 s or more.",
+        help="Spread requests that share a tick of a coarse clock. Default: if ticks are 0.5 s or more.",
     )
-    add(traffic, "limit", type=int, metavar="N", help="Only the first requests.")
+    add(traffic, "limit", type=int, metavar="N", help="Replay only the first N requests.")
     add(
         traffic,
         "load",
         nargs="+",
         type=float,
         metavar="X",
-        help="How much of the fleet's capacity, which is measured first: 0.85. Several are a sweep.",
+        help="Load as a share of the fleet's capacity, which is measured first, such as 0.85. Several "
+        "values are a sweep.",
     )
     add(
         traffic,
@@ -107,7 +114,7 @@ def make_parser() -> CommandParser:
         nargs="+",
         type=float,
         metavar="R",
-        help="Requests a second instead. Several are a sweep.",
+        help="Load in requests per second, instead of --load. Several values are a sweep.",
     )
     add(
         traffic,
@@ -115,17 +122,22 @@ def make_parser() -> CommandParser:
         type=float,
         default=1.0,
         metavar="X",
-        help="Without --load and --rate: times as fast as recorded. Default: 1; a workload has --load 0.85.",
+        help="Factor by which a recording is replayed faster, without --load and --rate. Default: 1; a "
+        "workload has --load 0.85.",
     )
     add(
-        traffic, "poisson", action="store_true", help="Random arrivals at that rate instead of recorded ones."
+        traffic,
+        "poisson",
+        action="store_true",
+        help="Random arrivals at the same rate instead of recorded ones.",
     )
     add(
         traffic,
         "slo",
         type=float,
         metavar="S",
-        help="The p90 time to first token that capacity means. Default: 4 times that of an idle fleet.",
+        help="The p90 time to first token, in seconds, that defines capacity. Default: 4 times that of an "
+        "idle fleet.",
     )
 
     policies = parser.add_argument_group("Policies")
@@ -135,10 +147,9 @@ def make_parser() -> CommandParser:
         nargs="+",
         action="extend",
         metavar="SPEC",
-        help="Names, with options: consistent_hash:hash_load_factor=1.25. Several values, as in "
-        "prefix_aware:virtual_nodes=50|150, are a sweep. all: the "
-        "router's own; compare: other routers' formulas, in the replay only; everything: both. "
-        "Default: all.",
+        help="Policies by name, with options: consistent_hash:hash_load_factor=1.25. Several values, as in "
+        "prefix_aware:virtual_nodes=50|150, are a sweep. all: the router's own; compare: other "
+        "routers' formulas, in the replay only; everything: both. Default: all.",
     )
     add(
         policies,
@@ -146,13 +157,20 @@ def make_parser() -> CommandParser:
         action="store_true",
         help="Also find the highest rate of each policy within the SLO.",
     )
-    add(policies, "seeds", type=int, default=1, metavar="N", help="Repeat with seeds 1 to N. Default: 1.")
+    add(
+        policies,
+        "seeds",
+        type=int,
+        default=1,
+        metavar="N",
+        help="Repeat each run with seeds 1 to N. Default: 1.",
+    )
     add(
         policies,
         "jobs",
         type=int,
         metavar="N",
-        help="Simulations at a time. Default: one per processor, at most 4.",
+        help="Number of simulations at a time. Default: one per processor, up to 4.",
     )
 
     fleet = parser.add_argument_group("Fleet")
@@ -163,7 +181,7 @@ def make_parser() -> CommandParser:
         type=int,
         default=[8],
         metavar="N",
-        help="Default: 8. Several are a sweep.",
+        help="Number of workers. Default: 8. Several values are a sweep.",
     )
     add(
         fleet,
@@ -171,8 +189,8 @@ def make_parser() -> CommandParser:
         nargs="+",
         type=int,
         metavar="N",
-        help="Tokens that a worker's KV cache holds: num_gpu_blocks * block_size of the engine; at least "
-        "the longest request is taken, and 0 is no cache. A sweep.",
+        help="Capacity of a worker's KV cache in tokens: num_gpu_blocks * block_size of the engine; the "
+        "minimum is the longest request, and 0 means no cache. Several values are a sweep.",
     )
     add(
         fleet,
@@ -180,33 +198,46 @@ def make_parser() -> CommandParser:
         nargs="+",
         type=float,
         metavar="X",
-        help="Without --cache-tokens: caches of all workers together, in working sets of the trace, at least "
-        "160,000 tokens each. Default: 1.",
+        help="Capacity of all caches together without --cache-tokens, in working sets of the trace; the "
+        "minimum is 160,000 tokens each. Default: 1.",
     )
-    add(fleet, "engine", metavar="NAME", help="A preset of the engine, or a YAML file of its figures.")
+    add(fleet, "engine", metavar="NAME", help="A preset of the engine, or a YAML file of its coefficients.")
     add(
         fleet,
         "max-running",
         type=int,
         metavar="N",
-        help="Most requests that a worker computes at once. Default: 256.",
+        help="Maximum number of requests that a worker computes at once. Default: 256.",
     )
-    add(fleet, "step-tokens", type=int, metavar="N", help="Most tokens that a step computes. Default: 8192.")
-    add(fleet, "speeds", nargs="+", type=float, metavar="X", help="Relative, one per worker. Default: all 1.")
+    add(
+        fleet,
+        "step-tokens",
+        type=int,
+        metavar="N",
+        help="Maximum number of tokens that a step computes. Default: 8192.",
+    )
+    add(
+        fleet,
+        "speeds",
+        nargs="+",
+        type=float,
+        metavar="X",
+        help="Relative speeds, one per worker. Default: all 1.",
+    )
     add(
         fleet,
         "weights",
         nargs="+",
         type=float,
         metavar="X",
-        help="What the router takes them for. Default: all 1.",
+        help="Weights of the workers in the router, one per worker. Default: all 1.",
     )
     for kind, what in zip(
         KINDS,
         (
-            "Worker W crashes at second T; its requests without a token are sent again.",
-            "Worker W is there from second T on.",
-            "Worker W gets no new requests from second T on.",
+            "Worker W crashes at second T; its requests without a token are retried.",
+            "Worker W joins at second T.",
+            "Worker W drains from second T on: it gets no new requests.",
             "Worker W loses its cache at second T.",
         ),
         strict=True,
@@ -218,7 +249,7 @@ def make_parser() -> CommandParser:
         type=float,
         default=0.0,
         metavar="S",
-        help="Wipe the next worker's cache so often.",
+        help="Wipe the cache of the next worker every S seconds.",
     )
     add(
         fleet,
@@ -227,9 +258,9 @@ def make_parser() -> CommandParser:
         type=int,
         default=[1],
         metavar="N",
-        help="Replicas that know nothing of each other.",
+        help="Number of router replicas, which share no state. Default: 1. Several values are a sweep.",
     )
-    add(fleet, "by-session", action="store_true", help="A session's requests come to one replica.")
+    add(fleet, "by-session", action="store_true", help="Send all requests of a session to one replica.")
 
     output = parser.add_argument_group("Report")
     add(
@@ -238,12 +269,12 @@ def make_parser() -> CommandParser:
         nargs="?",
         const="-",
         metavar="FILE",
-        help="JSON to the file, or instead of the table.",
+        help="Write JSON to the file, or without a file to standard output instead of the table.",
     )
-    add(output, "html", metavar="FILE", help="One page with charts that needs no other file.")
-    add(output, "plot", metavar="FILE", help="The charts as a picture; needs matplotlib.")
-    add(output, "recommend", action="store_true", help="Print the flags to use, and why.")
-    add(output, "quiet", action="store_true", help="No progress and no notes; the table only.")
+    add(output, "html", metavar="FILE", help="Write a self-contained HTML page with charts.")
+    add(output, "plot", metavar="FILE", help="Write the charts as an image; needs matplotlib.")
+    add(output, "recommend", action="store_true", help="Print the recommended flags, and why.")
+    add(output, "quiet", action="store_true", help="Print no progress and no notes; only the table.")
     return parser
 
 
@@ -276,7 +307,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _fleets(options: argparse.Namespace) -> list[Fleet]:
     if options.cache_tokens and options.cache_share:
         raise TraceError(
-            "--cache-tokens and --cache-share are both given; one of them says how large caches are"
+            "--cache-tokens and --cache-share are both given, and both set the size of caches; keep one of "
+            "them"
         )
     settings: dict[str, Any] = {}
     if options.engine is not None:
@@ -312,21 +344,21 @@ def _check_outputs(options: argparse.Namespace) -> None:
         given = getattr(options, name)
         if given not in (None, "-") and not Path(given).absolute().parent.is_dir():
             raise TraceError(
-                f"--{name} {given}: the directory {Path(given).parent} is not there; make it first"
+                f"--{name} {given}: the directory {Path(given).parent} does not exist; create it first"
             )
 
 
 def _trace(options: argparse.Namespace, notes: Console) -> Trace | Callable[[int], Trace]:
     if (options.trace is None) == (options.workload is None):
         raise TraceError("name a file of recorded traffic, or a --workload" if options.trace is None else
-                         "a file and a --workload are both given; leave one of them")  # fmt: skip
+                         "a file and a --workload are both given; keep one of them")  # fmt: skip
     if options.workload is not None:
         if options.load is None and options.rate is None and options.speed == 1:
             options.load = [WORKLOAD_LOAD]
         generate(options.workload, 1, 1)  # a wrong name is said now
         return lambda seed: _limited(generate(options.workload, seed, options.size), options.limit)
     if options.size is not None:
-        raise TraceError("--size is of a --workload; a file is cut with --limit")
+        raise TraceError("--size belongs to --workload; for a file use --limit")
     problems: list[str] = []
 
     def read(seed: int) -> Trace:

@@ -25,6 +25,7 @@ from vllm_router.router_args import (
     OWN_DEFAULTS,
     POLICY_OPTIONS,
     check_policy_options,
+    present_name_of,
 )
 
 # They are about bytes of requests, which a trace does not have, or are set by the replay itself.
@@ -121,11 +122,11 @@ def _parse(word: str) -> Iterable[PolicySpec]:
     options: dict[str, list[str]] = {}
     for pair in rest.split(",") if rest else ():
         key, equals, values = pair.partition("=")
-        key = key.strip().replace("-", "_")
+        key = present_name_of(key.strip().replace("-", "_"))
         if not equals or not values:
             raise TraceError(f"{word} has {quoted(pair)}; an option must be name=value")
         if key in options:
-            raise TraceError(f"{word} has {key} twice; leave one of them")
+            raise TraceError(f"{word} has {key} twice; keep one of them")
         options[key] = values.split("|")
     if name.startswith(_engine.COMPARISON_PREFIX):
         for option in options:
@@ -167,7 +168,7 @@ def _checked_name(name: str) -> str:
         return str(FLAGS["policy"].check(name))
     except ValueError as error:
         known = [*BUILT_POLICIES, *_engine.comparison_policies(), *GROUPS]
-        if "is not built" in str(error):
+        if "is not implemented" in str(error):
             raise TraceError(str(error)) from None
         raise TraceError(
             f"policy is {quoted(name)}; it must be one of {', '.join(known)}" + did_you_mean(name, known)

@@ -205,7 +205,8 @@ class _RecordLog(_Format):
             )
         if self.block_size not in (0, size):
             raise TraceError(
-                f"the record log changes its block_size from {self.block_size} to {size}; split it there"
+                f"the record log changes its block_size from {self.block_size} to {size}; split the file "
+                "there"
             )
         self.block_size = size
         salt = row.get("salt_id")
@@ -418,7 +419,7 @@ class _Reading:
                     break
         except CutShort:
             self._skip(
-                f"{self._path} was cut short: its compressed data end in the middle, after line {number}; "
+                f"{self._path} is truncated: its compressed data end in the middle, after line {number}; "
                 "copy it again"
             )
         if format_of_file is None or len(self._columns.arrival_s) == 0:
@@ -430,8 +431,8 @@ class _Reading:
         name = name or recognise(line.decode("utf-8", "replace"))
         if name is None:
             raise TraceError(
-                f"{self._path} has a first line that is of no known format; "
-                f"name the format with --format, one of {', '.join(FORMATS)}"
+                f"{self._path} has a first line of unknown format; name the format with --format, one of "
+                f"{', '.join(FORMATS)}"
             )
         return _READERS[name]()
 
@@ -451,7 +452,7 @@ class _Reading:
         except (_Misfit, UnicodeDecodeError) as misfit:
             text = str(misfit) if isinstance(misfit, _Misfit) else "it is not UTF-8 text"
             if not line.endswith(b"\n"):
-                text = f"the file was cut short: its last line is not complete ({text})"
+                text = f"the file is truncated: its last line is not complete ({text})"
             self._skip(f"{self._path}, line {number}: {text}")
             return
         if record is None:
@@ -462,7 +463,7 @@ class _Reading:
             if not self._sort:
                 raise TraceError(
                     f"{self._path}, line {number}: the time goes back from {times[-1]:g} s to "
-                    f"{record.arrival_s:g} s; sort the file, or let --sort do it"
+                    f"{record.arrival_s:g} s; sort the file, or use --sort"
                 )
         self._columns.add(record)
 

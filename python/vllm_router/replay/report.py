@@ -217,8 +217,7 @@ def _half(column: Column, value: Value) -> str:
 def _below(point: Point) -> str:
     first = point.summaries[0]
     lines = [
-        f"Times in seconds. One cache without limits would hit "
-        f"{_percent(first.value('ideal_hit_share').mean)}."
+        f"Times in seconds. One unlimited cache would hit {_percent(first.value('ideal_hit_share').mean)}."
     ]
     if first.rows[0].get("capacity") is not None:
         lines.append(
@@ -228,7 +227,7 @@ def _below(point: Point) -> str:
     lost = sum(row["refused"] + row["cut_short"] for summary in point.summaries for row in summary.rows)
     if lost:
         lines.append(
-            f"{lost:,} requests were refused or cut short; who got no token counts as waiting for ever."
+            f"{lost:,} requests were rejected or aborted; those without a token count as an infinite wait."
         )
     return " ".join(lines)
 
@@ -278,9 +277,7 @@ def recommend(rows: Sequence[Row], specs: Sequence[PolicySpec]) -> Advice:
     """
     own = [spec for spec in specs if not spec.comparison]
     if not own:
-        return Advice(
-            None, "", ["Only comparison policies were compared, and the server does not have them."]
-        )
+        return Advice(None, "", ["Only comparison policies were compared, which the server does not have."])
     points = points_of(rows)
     score = {spec.label: _score(points, spec.label, [other.label for other in own]) for spec in own}
     lowest = min(score.values())
@@ -302,7 +299,7 @@ def recommend(rows: Sequence[Row], specs: Sequence[PolicySpec]) -> Advice:
             f"hit share {_percent(_mean(points, next_one.label, 'hit_share'))}."
         )
         if next_one in close and math.isfinite(lowest):
-            why.append(f"Their waits are within {CLOSE:.0%} of each other; the higher hit share decided.")
+            why.append(f"Their times are within {CLOSE:.0%} of each other; the higher hit share decided.")
     default = next((spec for spec in others[1:] if spec.label == DEFAULT_POLICY), None)
     if default:
         why.append(
@@ -312,7 +309,7 @@ def recommend(rows: Sequence[Row], specs: Sequence[PolicySpec]) -> Advice:
     if any(
         summary.saturated for point in points for summary in point.summaries if summary.policy == chosen.label
     ):
-        why.append("Even so the fleet cannot keep up: add workers, or play it with less load.")
+        why.append("The fleet cannot keep up with any policy: add workers, or replay with less load.")
     return Advice(chosen, flags_of_policy(chosen), why)
 
 

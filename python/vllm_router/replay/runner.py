@@ -85,10 +85,10 @@ def run(
     _numbers("slo_s", slo_s)
     loads, rates = _numbers("load", load), _numbers("rate", rate)
     if loads and rates:
-        raise TraceError("load and rate are both given; one of them says how much traffic there is")
+        raise TraceError("load and rate are both given, and both set the amount of traffic; keep one of them")
     if (loads or rates) and speed != 1:
         raise TraceError(
-            "speed is given beside load or rate; it stretches recorded times, which they replace"
+            "speed is given with load or rate, which replace the recorded times that it scales; leave it out"
         )
     plan = _Plan(trace, specs, fleets, loads, rates, speed, poisson, seed_list, slo_s, goodput)
     return plan.carry_out(_jobs(jobs), on_progress)

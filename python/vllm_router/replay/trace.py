@@ -118,7 +118,7 @@ class Trace:
     def faster(self, factor: float) -> Trace:
         """The same requests with all times divided by `factor`, the first at 0."""
         if not 0 < factor < float("inf"):
-            raise TraceError(f"the trace cannot be played {factor:g} times as fast; give a number above 0")
+            raise TraceError(f"the trace cannot be replayed {factor:g} times as fast; give a number above 0")
         return self._at((self.arrival_s - self.arrival_s[0]) / factor)
 
     def poisson(self, rate: float, seed: int) -> Trace:

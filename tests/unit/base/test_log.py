@@ -123,7 +123,7 @@ def test_an_unwritable_directory_is_named_and_leaves_the_log_as_it_was(tmp_path,
     Path(occupied).touch()
     sentence = testing.configure_log(directory=str(occupied / "logs"), level=testing.LogLevel.DEBUG)
     assert sentence.startswith(f"log directory '{occupied}/logs' cannot be written (")
-    assert sentence.endswith("; choose a directory that this user may write to, or none")
+    assert sentence.endswith("; choose a directory that this user may write to, or leave --log-dir out")
     testing.log(testing.LogLevel.INFO, "still too quiet")
     testing.flush_log()
     assert capfd.readouterr() == ("", "")

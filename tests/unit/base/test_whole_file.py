@@ -33,8 +33,8 @@ def test_what_cannot_be_read_is_named(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "large").write_bytes(b"x" * 11)
     for name, sentence in [
-        ("", "is no regular file"),
-        ("pipe", "is no regular file"),
+        ("", "is not a regular file"),
+        ("pipe", "is not a regular file"),
         ("large", "has 11 bytes; at most 10"),
     ]:
         content, said, error = testing.read_whole_file(str(tmp_path / name), 10)

@@ -138,11 +138,11 @@ def test_an_error_names_the_file_what_is_wrong_and_the_remedy(tmp_path: Path) ->
         BlockCacheTracker.load(path)
     assert str(error.value) == (
         f'index file "{path}" is not usable: its kind is 3 (TokenTree); here a BlockCacheTracker is loaded; '
-        "save it again, or begin with an empty index"
+        "save it again, or start with an empty index"
     )
     assert isinstance(error.value, ValueError)
     assert isinstance(error.value, RouterError)
-    with pytest.raises(IndexFileError, match="is no regular file; name the file that save"):
+    with pytest.raises(IndexFileError, match="is not a regular file; name the file that save"):
         TokenTree.load(tmp_path)
     os.truncate(path, 5 << 30)
     with pytest.raises(IndexFileError, match="has 5368709120 bytes; at most 4294967296 are read"):

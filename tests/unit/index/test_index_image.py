@@ -32,14 +32,15 @@ def test_an_image_is_what_the_page_says():
 def test_what_is_no_image_is_refused_with_the_value_and_what_it_should_be():
     """mending row 47"""
     whole = image(b"payload", kind=3)
-    assert "it has 0 bytes; an index has at least 32, so it was cut" in refused(3, b"")
-    assert "does not begin with VLLMRIDX" in refused(3, image(b"payload", magic=b"VLLMRIDY"))
+    assert "it has 0 bytes; an index has at least 32, so it was truncated" in refused(3, b"")
+    assert "does not start with VLLMRIDX" in refused(3, image(b"payload", magic=b"VLLMRIDY"))
     assert "its version is 2; this vllm-router reads version 1" in refused(3, image(b"payload", 3, version=2))
     assert "its kind is 3 (TokenTree); here a BlockCacheTracker is loaded" in refused(1, whole)
     assert "its kind is 9 (unknown); here a StringTree is loaded" in refused(2, image(b"", kind=9))
-    assert "has 6 bytes and its header says 7; it was cut" in refused(3, whole[:-1])
+    assert "has 6 bytes and its header says 7; it was truncated" in refused(3, whole[:-1])
     assert "has 8 bytes and its header says 7; something follows its end" in refused(3, whole + b"x")
-    assert "header says 18446744073709551615; it was cut" in refused(3, image(b"payload", 3, size=2**64 - 1))
+    endless = image(b"payload", 3, size=2**64 - 1)
+    assert "header says 18446744073709551615; it was truncated" in refused(3, endless)
     changed = whole[:26] + b"X" + whole[27:]
     assert "; it was changed after it was saved" in refused(3, changed)
 
@@ -51,7 +52,7 @@ def test_a_reader_never_reads_beyond_the_end():
     assert reader.end().startswith("DATA_LOSS: its payload goes on for 3 bytes")
     assert (reader.u64(), reader.ok) == (0, False)
     assert (reader.u8(), reader.text()) == (0, b"")
-    assert "more follows than there is" in reader.end()
+    assert "a length in it exceeds the data" in reader.end()
     for least, count in ((8, 2), (1, 17), (1, 2**64 - 1)):
         reader = testing.ImageReader(struct.pack("<Q", count) + b"x" * 15)
         assert (reader.count(least), reader.ok) == (0, False)

@@ -29,8 +29,8 @@ def test_a_file_that_is_not_there_is_named(authority):
     )
     missing = sentence_of(tls_cert_path=files.cert, tls_key_path="/none/key.pem")
     assert missing.startswith("the private key /none/key.pem cannot be used: No such file")
-    assert "the workers' authorities /none" in sentence_of(worker_ca_file="/none")
-    assert "the clients' authorities /none" in sentence_of(
+    assert "the CA bundle for workers /none" in sentence_of(worker_ca_file="/none")
+    assert "the CA bundle for clients /none" in sentence_of(
         tls_cert_path=files.cert, tls_key_path=files.key, tls_client_ca_file="/none"
     )
 
@@ -50,8 +50,8 @@ def test_rubbish_is_no_certificate_and_no_key(authority, tmp_path):
 
 def test_a_key_of_another_certificate_is_told_from_the_right_one(authority):
     one, two = authority.certify("a"), authority.certify("b")
-    assert "is not that of the certificate" in sentence_of(tls_cert_path=one.cert, tls_key_path=two.key)
-    assert "is not that of the certificate" in sentence_of(worker_cert_path=one.cert, worker_key_path=two.key)
+    assert "does not match the certificate" in sentence_of(tls_cert_path=one.cert, tls_key_path=two.key)
+    assert "does not match the certificate" in sentence_of(worker_cert_path=one.cert, worker_key_path=two.key)
 
 
 def test_a_key_with_a_password_is_refused_instead_of_asking(authority, tmp_path):
@@ -76,7 +76,7 @@ def test_suites_that_choose_nothing_end_the_start(ciphers, others):
         return
     with pytest.raises(ValueError, match="tls_ciphers") as refusal:
         _core.Server(Router(policy="round_robin"), **{**QUIET, "tls_ciphers": others + ciphers})
-    assert f'"{ciphers}" chooses no cipher suite of TLS 1.2' in str(refusal.value)
+    assert f'"{ciphers}" selects no cipher suite of TLS 1.2' in str(refusal.value)
     assert "ECDHE+AESGCM:ECDHE+CHACHA20" in str(refusal.value)
 
 

@@ -128,7 +128,7 @@ def test_a_chat_stays_and_a_shared_system_prompt_spreads(scope):
 
 
 def test_without_spreading_one_worker_gets_all_who_share_a_system_prompt():
-    policy = fleet(4, spread_starts=False)
+    policy = fleet(4, spread_new_conversations=False)
     chosen = {policy.choose_prompt(next(turns_of(f"user-{user}", 1)), framed=True)[0] for user in range(40)}
     assert len(chosen) == 1
 
@@ -169,7 +169,7 @@ def test_a_worker_that_left_is_forgotten_and_comes_back_with_nothing():
 
 
 def test_ids_are_matched_in_whole_pages():
-    policy = fleet(spread_starts=False)
+    policy = fleet(spread_new_conversations=False)
     ids = list(range(100))
     teach(policy, 1, ids)
     load(policy, 0, 5, 0)

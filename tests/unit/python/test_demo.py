@@ -32,10 +32,10 @@ def test_it_compares_the_policies_and_leaves_nothing_running():
         output, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (0, "")
     for policy in ("round_robin", "least_load", "consistent_hash"):
-        assert f"{policy}: 12 of 12 answers" in output
+        assert f"{policy}: 12 of 12 responses" in output
         # And a row of the comparison.
         assert re.search(rf"^ *{policy} .*%.* ms .* ms *$", output, re.MULTILINE)
-    assert "The median user of" in output
+    assert "The median time to first token was" in output
     ports = [int(port) for port in re.findall(r"127\.0\.0\.1:(\d+)", output)]
     assert len(ports) == 9
     for port in ports:

@@ -74,7 +74,7 @@ def test_launch_router_takes_settings_or_a_namespace(serve_with: Any) -> None:
 
 def test_launch_router_refuses_what_is_not_built_before_it_starts(serve_with: Any) -> None:
     serve_with(raising(AssertionError("started")))
-    with pytest.raises(ValueError, match="--enable-trace is not built into vllm-router"):
+    with pytest.raises(ValueError, match="--enable-trace is not implemented in vllm-router"):
         command.launch_router(RouterArgs(enable_trace=True))
 
 
@@ -83,7 +83,7 @@ def test_launch_router_refuses_what_is_not_built_before_it_starts(serve_with: An
     [
         (OSError(98, "127.0.0.1:30000 is in use; choose another with --port"), 1),
         (RuntimeError("no worker\nbecame healthy"), 1),
-        (ValueError("worker URL http://a:1 is there twice"), 2),
+        (ValueError("worker URL http://a:1 appears twice"), 2),
         (TypeError("policy"), 2),
         (ImportError("the extension is not built"), 1),
     ],
@@ -121,7 +121,7 @@ def test_settings_that_are_not_built_end_with_status_2(
 ) -> None:
     serve_with(raising(AssertionError("started")))
     assert command.main(["--enable-igw"]) == 2
-    assert capsys.readouterr().err.startswith("vllm-router: error: --enable-igw is not built into")
+    assert capsys.readouterr().err.startswith("vllm-router: error: --enable-igw is not implemented in")
 
 
 def test_key_validation_asked_for_by_the_environment_is_not_ignored(
@@ -204,7 +204,7 @@ def test_help_is_grouped_and_says_what_is_not_built() -> None:
         "Security:",
         "Accepted from older scripts, without effect:",
     ]
-    before, after = result.stdout.split("not built yet, so accepted at their defaults only")
+    before, after = result.stdout.split("not implemented yet, and accepted at their defaults only")
     assert "--enable-trace" not in before
     assert "--enable-trace" in after
     assert max(map(len, result.stdout.splitlines())) <= 110

@@ -28,7 +28,7 @@ def test_the_default_policy_is_auto():
 def test_an_option_of_cache_aware_chooses_it_as_before_it_ceased_to_be_the_default(option, caplog):
     assert Router(**option).policy == "cache_aware"
     assert len(caplog.messages) == 1
-    assert caplog.messages[0].startswith("policy cache_aware is chosen by --")
+    assert caplog.messages[0].startswith("policy cache_aware is chosen because of --")
     caplog.clear()
     with pytest.warns(UnusedOptionWarning):
         assert Router("auto", **option | {"cache_threshold": 0.4}).policy == "auto"
@@ -85,7 +85,7 @@ def test_a_name_without_a_policy_type_is_a_key_error():
         ("least_lod", "did you mean least_load"),
         ("conistent_hash", "did you mean consistent_hash"),
         ("quantum", "one of random, round_robin"),
-        ("kv_overlap", "not built"),
+        ("kv_overlap", "not implemented"),
         ("kv_aware", "kv_overlap"),
         ("", "policy is"),
     ],
@@ -127,7 +127,7 @@ def test_serve_takes_options_of_the_server_only():
         ({"hash_key_order": "mine"}, "seed, reference"),
         ({"hash_key_headers": "x-shop"}, "hash_key_headers"),
         ({"hash_key_headers": [f"x-{i}" for i in range(65)]}, "hash_key_headers has 65 names; at most 64"),
-        ({"hash_key_fallback": "conversation"}, "not built into vllm-router"),
+        ({"hash_key_fallback": "conversation"}, "not implemented in vllm-router"),
         ({"session_header_aliases": 1}, "true or false"),
         ({"fallback_policy": "consistent_hash"}, "fallback_policy is consistent_hash"),
         ({"intra_node_data_parallel_size": 0}, "between 1 and 4096"),
@@ -141,7 +141,7 @@ def test_a_value_out_of_range_is_refused_with_its_limit(options, says):
 
 
 def test_least_load_metric_is_checked():
-    with pytest.raises(ValueError, match="drain_time is not built"):
+    with pytest.raises(ValueError, match="drain_time is not implemented"):
         Router("least_load", least_load_metric="drain_time")
     assert Router("least_load", least_load_metric="tokens").policy == "least_load"
 

@@ -176,7 +176,7 @@ OTHER_VALUES: dict[str, tuple[str, Any]] = {
     "prefix-hash-balance-abs-threshold": ("4", 4),
     "routing-text-limit": ("65536", 65536),
     "balance-gate": ("fleet", "fleet"),
-    "spread-starts": ("", True),  # on anyway
+    "spread-new-conversations": ("", True),  # on anyway
     "auto-objective": ("ttft", "ttft"),
     "miss-choice": ("smallest_tree", "smallest_tree"),
     "eviction-policy": ("lfu", "lfu"),
@@ -298,7 +298,7 @@ OTHER_VALUES: dict[str, tuple[str, Any]] = {
     "sse-error-event": ("", True),
     "trust-forwarded": ("", True),  # on anyway; --no-… is the one that changes something
     "session-header-aliases": ("", True),
-    "hash-key-fallback": ("body", "body"),  # the other name is not built yet
+    "hash-key-fallback": ("body", "body"),  # the other name is not implemented yet
     "tokenize": ("worker", "worker"),
     "tokenize-timeout-ms": ("250", 250),
     "load-poll-interval-secs": ("5", 5),
@@ -339,7 +339,7 @@ def test_every_flag_of_the_reference_is_known_and_has_its_default() -> None:
     assert {name: ours.get(name, "unknown") for name in REFERENCE_DEFAULTS} == expected
 
 
-CACHE_AWARE = "policy cache_aware is chosen by --cache-threshold, --max-tree-size; say so with --policy "
+CACHE_AWARE = "policy cache_aware is chosen because of --cache-threshold, --max-tree-size; set --policy "
 
 
 @pytest.mark.parametrize(
@@ -368,7 +368,7 @@ def test_a_file_chooses_cache_aware_by_its_settings_and_the_line_wins(
     file = tmp_path / "settings.yaml"
     file.write_text("cache_threshold: 0.3\n", encoding="utf-8")
     assert parsed(f"--config {file}").policy == "cache_aware"
-    assert parsed(f"--config {file} --no-spread-starts").policy == "cache_aware"
+    assert parsed(f"--config {file} --no-spread-new-conversations").policy == "cache_aware"
     assert len(caplog.messages) == 2
     assert parsed(f"--config {file} --policy auto").policy == "auto"
     file.write_text("policy: round_robin\n", encoding="utf-8")
@@ -468,7 +468,7 @@ def test_a_switch_can_be_denied_again() -> None:
 
 
 def test_a_prefill_worker_without_a_port_is_quoted_back_as_it_was_given() -> None:
-    with pytest.raises(ValueError, match=r"^--prefill http://a:8000 is not built into"):
+    with pytest.raises(ValueError, match=r"^--prefill http://a:8000 is not implemented in"):
         parsed("--prefill http://a:8000")._validate_router_args()
 
 
@@ -478,17 +478,17 @@ def test_a_flag_that_is_not_built_is_accepted_at_its_default_only(spelling: str)
     RouterArgs(**{flag.field: flag.default})._validate_router_args()
 
     args = parsed(f"--{spelling} {OTHER_VALUES[spelling][0]}")
-    with pytest.raises(ValueError, match="is not built into") as refusal:
+    with pytest.raises(ValueError, match="is not implemented in") as refusal:
         args._validate_router_args()
     sentence = str(refusal.value)
     assert sentence.startswith(f"--{spelling}")
-    assert f"not built into vllm-router {__version__} yet ({flag.not_built.function})" in sentence
+    assert f"not implemented in vllm-router {__version__} yet ({flag.not_built.function})" in sentence
     assert flag.not_built.today in sentence
     assert "; remove it" in sentence
 
 
 def test_a_field_without_a_flag_is_refused_as_well() -> None:
-    with pytest.raises(ValueError, match="is not built into"):
+    with pytest.raises(ValueError, match="is not implemented in"):
         RouterArgs(bootstrap_port_annotation="mine")._validate_router_args()
 
 
@@ -512,7 +512,7 @@ def test_every_other_flag_is_accepted_away_from_its_default(spelling: str) -> No
     ["kv_overlap", "kv"],
 )
 def test_a_policy_that_is_not_built_is_refused_by_name(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert f"--policy {name} is not built into vllm-router {__version__} yet;" in errors_of(
+    assert f"--policy {name} is not implemented in vllm-router {__version__} yet;" in errors_of(
         f"--policy {name}", capsys
     )
 
@@ -524,7 +524,7 @@ def test_a_policy_that_is_not_built_is_refused_by_name(name: str, capsys: pytest
         ("--max-payload 1", "--max-payload is not a flag of vllm-router; did you mean --max-payload-size?"),
         ("--health_check_timeout=1", "did you mean --health-check-timeout-secs?"),
         ("--zzz", "--zzz is not a flag of vllm-router; see vllm-router --help"),
-        ("http://a:1", "http://a:1 is not a flag; URLs of workers come after --worker-urls"),
+        ("http://a:1", "http://a:1 is not a flag; pass worker URLs after --worker-urls"),
         (
             "--policy consistant_hash",
             "must be one of random, round_robin, least_load, power_of_two, consistent_hash",
@@ -544,10 +544,13 @@ def test_a_policy_that_is_not_built_is_refused_by_name(name: str, capsys: pytest
         ("--hash-load-factor 0.5", "must be 0 (off) or a number between 1.0 and 10.0 (default 0)"),
         ("--hash-load-factor nan", "hash_load_factor is nan; "),
         ("--connect-timeout-secs 0", "must be a number of seconds between 0.001 and 31536000 (default 5)"),
-        ("--least-load-metric drain_time", "--least-load-metric drain_time is not built into vllm-router"),
+        (
+            "--least-load-metric drain_time",
+            "--least-load-metric drain_time is not implemented in vllm-router",
+        ),
         (
             "--hash-key-fallback conversation",
-            "--hash-key-fallback conversation is not built into vllm-router",
+            "--hash-key-fallback conversation is not implemented in vllm-router",
         ),
         ("--worker-urls a:8000", "must be URLs like http://host:8000, and 'a:8000' is not one"),
         ("--worker-urls http://a:99999", "'http://a:99999' is not one"),
@@ -600,7 +603,7 @@ def test_abbreviations_are_not_guessed(capsys: pytest.CaptureFixture[str]) -> No
         ({"request_timeout_secs": float("inf")}, "request_timeout_secs is inf; "),
         (
             {"health_check_endpoint": "health"},
-            "health_check_endpoint is health; it is a path and must begin with /",
+            "health_check_endpoint is health; it is a path and must start with /",
         ),
         ({"log_level": "loud"}, "log_level is loud; "),
         ({"policy": 3}, "policy is 3; it is the policy that chooses the worker and must be one of random"),
@@ -718,16 +721,16 @@ def test_an_empty_file_changes_nothing() -> None:
         ("port: '1'", "f.yaml: port is 1; it is the HTTP port to listen on and must be a whole number"),
         ("port: null", "f.yaml: port is unset; "),
         ("port: yes", "f.yaml: port is true; "),
-        ("port: 1\nport: 2", "f.yaml: port is there twice; leave one of them"),
+        ("port: 1\nport: 2", "f.yaml: port appears twice; keep one of them"),
         ("worker_urls: []\nworker-urls: []", "f.yaml: worker-urls sets worker_urls a second time"),
-        ("worker_urls: [grpc://a]", "f.yaml: --worker-urls grpc://a is not built into vllm-router"),
+        ("worker_urls: [grpc://a]", "f.yaml: --worker-urls grpc://a is not implemented in vllm-router"),
         ("selector: 7", "f.yaml: selector is 7; write it as {app: vllm}"),
         ("prefill: 7", "f.yaml: prefill is 7; write it as [[http://host:8000, 8998]"),
         ("- port", "f.yaml must be a mapping of names to values"),
         ("port: [", "f.yaml is not YAML: "),
         (
             "policy: kv_overlap",
-            f"f.yaml: --policy kv_overlap is not built into vllm-router {__version__} yet",
+            f"f.yaml: --policy kv_overlap is not implemented in vllm-router {__version__} yet",
         ),
     ],
 )
@@ -787,10 +790,10 @@ def test_a_section_that_is_off_chooses_nothing() -> None:
         ("prefix_routing: {enabled: 1}", "f.yaml: prefix_routing.enabled is 1; it must be true or false"),
         ("prefix_routing: {epsilon: 1}", "f.yaml: prefix_routing.epsilon is not a known setting"),
         ("prefix_routing: {max_prefix_lenth: 1}", "did you mean max_prefix_length?"),
-        ("prefix_routing: {load_factor_epsilon: 0}", "load_factor_epsilon is 0; it is how far above"),
-        ("virtual_nodes: 1\nprefix_routing: {virtual_nodes: 2}", "virtual_nodes say the same"),
+        ("prefix_routing: {load_factor_epsilon: 0}", "load_factor_epsilon is 0; it is the share above"),
+        ("virtual_nodes: 1\nprefix_routing: {virtual_nodes: 2}", "virtual_nodes set the same option"),
         ("policy: random\nprefix_routing: {enabled: true}", "chooses prefix_aware, and policy is random"),
-        ("prefix_routing: {anthropic_cache_control_injection: true}", "is not built into vllm-router"),
+        ("prefix_routing: {anthropic_cache_control_injection: true}", "is not implemented in vllm-router"),
     ],
 )
 def test_mistakes_in_the_section_are_named(text: str, sentence: str) -> None:
@@ -857,7 +860,7 @@ def test_policy_options_are_filled_with_defaults() -> None:
         "balance_abs_threshold": 64,
         "balance_rel_threshold": 1.5,
         "balance_gate": "worker",
-        "spread_starts": True,
+        "spread_new_conversations": True,
         "auto_objective": "balanced",
         "miss_choice": "least_load",
         "eviction_policy": "lru",
@@ -901,7 +904,7 @@ def test_compat_sets_what_it_implies() -> None:
             "virtual_nodes is 0; it is the number of points on the hash ring per worker",
         ),
         ({"cache_threshold": 1.5}, ValueError, "cache_threshold is 1.5; "),
-        ({"policy": "kv_overlap"}, ValueError, "--policy kv_overlap is not built into vllm-router"),
+        ({"policy": "kv_overlap"}, ValueError, "--policy kv_overlap is not implemented in vllm-router"),
         ({"policy": "least_lod"}, ValueError, "did you mean least_load?"),
     ],
 )
@@ -933,10 +936,10 @@ def test_warnings_name_what_will_not_do_what_it_seems_to() -> None:
     )
     assert said.warnings() == [
         "hash_failover has no effect on the policy power_of_two; it belongs to consistent_hash",
-        "--dp-aware has no effect by itself; --intra-node-data-parallel-size says how many ranks each "
-        "URL has",
+        "--dp-aware has no effect by itself; --intra-node-data-parallel-size sets the number of "
+        "ranks per URL",
         "--model-path has no effect: it named a tokenizer for gRPC workers; HTTP workers need none",
-        "power_of_two has nothing to choose between while there is one worker",
+        "power_of_two has nothing to choose between while there is only one worker",
     ]
     assert "requests get 503 until POST /add_worker" in RouterArgs().warnings()[0]
 
@@ -1018,7 +1021,7 @@ def test_policies_that_are_not_built_or_not_offered_are_so_in_the_core() -> None
     policy = FLAGS["policy"].kind
     aliases = [alias for alias, name in policy.aliases.items() if name in policy.later]
     for name in [*policy.later, *policy.foreign, *aliases]:
-        with pytest.raises(ValueError, match=r"not built yet|not offered"):
+        with pytest.raises(ValueError, match=r"not implemented yet|not offered"):
             testing.canonical_policy_name(name)
 
 
@@ -1096,7 +1099,7 @@ def test_a_path_of_all_workers_is_one(path: str, capsys: pytest.CaptureFixture[s
 
 @pytest.mark.parametrize("line", ["--record-log-salt-file s", "--record-log s --record-log-salt-file s"])
 def test_a_secret_belongs_to_a_record_log_and_into_a_file_of_its_own(line: str) -> None:
-    with pytest.raises(ValueError, match="the secret belongs to a record log, and into a file of its own"):
+    with pytest.raises(ValueError, match="the salt belongs to a record log, and must be in a separate file"):
         parsed(line)._validate_router_args()
 
 
@@ -1114,14 +1117,14 @@ def test_clients_and_admins_do_not_share_a_file_of_keys() -> None:
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("--client-api-key-file k", "admin endpoints are shut"),
+        ("--client-api-key-file k", "admin endpoints are closed"),
         ("--client-api-key-file k --admin-api-key-file a", None),
         ("--client-api-key-file k --admin-port 9000", None),
         ("--admin-port 9000 --admin-host 0.0.0.0", "--admin-host 0.0.0.0 is not a loopback address"),
         ("--host 0.0.0.0", "--host 0.0.0.0 is not a loopback address, and admin endpoints need no key"),
         ("--host 0.0.0.0 --admin-api-key-file a", None),
         ("--host 0.0.0.0 --admin-port 9000", None),
-        ("--host 0.0.0.0 --client-api-key-file k", "admin endpoints are shut"),
+        ("--host 0.0.0.0 --client-api-key-file k", "admin endpoints are closed"),
         ("--host localhost", None),
         ("--admin-port 9000 --admin-host 0.0.0.0 --admin-api-key-file a", None),
         ("--admin-port 9000 --admin-host ::1", None),
@@ -1139,7 +1142,7 @@ def test_doors_that_are_shut_or_open_by_oversight_are_warned_of(line: str, sente
         ("--tls-cert-path c", "tls_cert_path is c and tls_key_path is not set"),
         ("--tls-key-path k", "tls_key_path is k and tls_cert_path is not set"),
         ("--worker-key-path k", "worker_key_path is k and worker_cert_path is not set"),
-        ("--tls-client-ca-file a", "clients come in plain; give tls_cert_path and tls_key_path, too"),
+        ("--tls-client-ca-file a", "clients connect without TLS; set tls_cert_path and tls_key_path, too"),
     ],
 )
 def test_what_goes_together_in_tls_is_asked_for(line: str, sentence: str) -> None:
@@ -1149,7 +1152,7 @@ def test_what_goes_together_in_tls_is_asked_for(line: str, sentence: str) -> Non
 
 def test_unchecked_certificates_are_warned_of() -> None:
     (warning,) = parsed("--worker-urls https://a:1 --worker-tls-insecure").warnings()
-    assert "may be anybody" in warning
+    assert "worker certificates are not verified, so connections can be intercepted" in warning
 
 
 def test_memory_is_that_of_the_machine_or_of_the_narrowest_group(tmp_path: Path) -> None:
@@ -1178,5 +1181,64 @@ def test_the_salt_is_not_the_log_however_it_is_spelt(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "link").symlink_to(tmp_path / "log")
     for salt in ("./log", "link", str(tmp_path / "log")):
-        with pytest.raises(ValueError, match="record_log is the same; the secret belongs to a record log"):
+        with pytest.raises(ValueError, match="record_log is the same; the salt belongs to a record log"):
             RouterArgs(record_log="log", record_log_salt_file=salt)._validate_router_args()
+
+
+FORMER = "spread_starts"
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (lambda: parsed("--no-spread-starts"), "--no-spread-starts is .* use --no-spread-new-conversations"),
+        (lambda: parsed("--no_spread_starts"), "--no_spread_starts is .* use --no-spread-new-conversations"),
+        (lambda: RouterArgs(spread_starts=False), "spread_starts is .* use spread_new_conversations"),  # type: ignore[call-arg]
+        (lambda: RouterArgs.from_dict({FORMER: False}), "spread_starts is .* use spread_new_conversations"),
+        (lambda: RouterArgs.from_yaml("spread-starts: false"), "spread-starts is .* use spread_new_conv"),
+    ],
+    ids=["line", "line with _", "python", "dict", "yaml"],
+)
+def test_a_former_name_is_accepted_and_the_log_says_so_once(
+    made: Callable[[], RouterArgs], message: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    args = made()
+    assert args.spread_new_conversations is False
+    assert args.policy == "cache_aware"  # a setting of its own chooses it, by either name
+    (said,) = [line for line in caplog.messages if "deprecated" in line]
+    assert re.match(message, said)
+
+
+def test_a_former_name_is_an_option_of_the_library_and_an_attribute(caplog: pytest.LogCaptureFixture) -> None:
+    options = check_policy_options({"policy": "cache_aware", FORMER: False})
+    assert options["spread_new_conversations"] is False
+    assert FORMER not in options
+    args = RouterArgs(spread_new_conversations=False)
+    assert getattr(args, FORMER) is False
+    setattr(args, FORMER, True)
+    assert args.spread_new_conversations is True
+    assert [line.split(";")[0] for line in caplog.messages if "deprecated" in line] == [
+        "spread_starts is deprecated and will be removed in the next minor release"
+    ]
+
+
+def test_a_former_name_beside_the_present_one_is_an_error() -> None:
+    with pytest.raises(TypeError, match="spread_starts sets spread_new_conversations a second time"):
+        RouterArgs(spread_new_conversations=True, spread_starts=False)  # type: ignore[call-arg]
+    with pytest.raises(ValueError, match="spread_starts sets spread_new_conversations a second time"):
+        RouterArgs.from_yaml("{spread_new_conversations: true, spread_starts: false}")
+
+
+def test_a_former_name_is_not_in_the_help() -> None:
+    parser = argparse.ArgumentParser()
+    RouterArgs.add_cli_args(parser)
+    assert "--spread-new-conversations" in parser.format_help()
+    assert "spread-starts" not in parser.format_help()
+
+
+def test_a_former_flag_has_the_prefix_of_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    parser = argparse.ArgumentParser()
+    RouterArgs.add_cli_args(parser, use_router_prefix=True)
+    args = RouterArgs.from_cli_args(parser.parse_args(["--router-spread-starts"]), use_router_prefix=True)
+    assert args.spread_new_conversations is True
+    assert "use --router-spread-new-conversations" in caplog.text

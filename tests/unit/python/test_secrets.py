@@ -86,7 +86,7 @@ def test_every_flag_that_takes_a_secret_or_urls_is_marked() -> None:
         ("api-key: !SECRET x", "line 1, column 10: could not determine a constructor for the tag ..."),
         ("port: 1\napi-key:SECRET\nhost: x", "f.yaml is not YAML: line 3, column "),
         ("{api-key:SECRET}", "f.yaml: api-key... is not a known setting"),
-        ("api-key: SECRET\x07", "line 1, column 16: a control character, which YAML does not have"),
+        ("api-key: SECRET\x07", "line 1, column 16: a control character, which YAML does not allow"),
         ("port: {api-key: SECRET}", "port is api-key=...; it is the HTTP port"),
         ("routing: [api-key: SECRET]", "routing is api-key=...; it is a mapping"),
     ],
@@ -155,8 +155,8 @@ def test_the_settings_as_python_shows_them_have_no_key() -> None:
         ("SEC\x85RET", r"it has a control character \(\\x85\) at position 4, "),
         ("SEC\udcffRET", "it has a byte that is not UTF-8 at position 4, "),
         ("SEC\0RET", "NUL"),
-        (" SECRET", "a text without blanks at its ends, and it has one at position 1: remove it"),
-        ("SECRET ", "a text without blanks at its ends, and it has one at position 7: remove it"),
+        (" SECRET", "a text without leading or trailing blanks, and it has one at position 1: remove it"),
+        ("SECRET ", "a text without leading or trailing blanks, and it has one at position 7: remove it"),
     ],
 )
 def test_a_key_that_would_end_its_header_is_refused(
@@ -274,7 +274,7 @@ def test_the_environment_s_urls_are_not_shown(
 
 
 def test_a_url_in_the_wrong_place_is_shown_without_its_password(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "http://...@h is not a flag; URLs" in said_by_command(["http://u:SECRET@h"], capsys)
+    assert "http://...@h is not a flag; pass worker URLs" in said_by_command(["http://u:SECRET@h"], capsys)
     assert "policy is http://...@h; " in said_by_command(["--policy", "http://u:SECRET@h"], capsys)
     for urls in (["http://u:SECRET@h"], ["grpc://u:SECRET@h"], ["http://u:SEC/RET@h"], "http://u:SECRET@h"):
         with pytest.raises((TypeError, ValueError)) as refused:
@@ -344,10 +344,10 @@ def test_what_is_no_url_to_ask_about_keys_is_refused_before_the_core_sees_it(url
             + "".join(f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 9)),
             "f.yaml, line 6, column 10: more than 100000 values, which is the limit (an alias counts as all",
         ),
-        ("port: &a [*a]", "f.yaml, line 1, column 11: an alias (*) stands within what it names"),
+        ("port: &a [*a]", "f.yaml, line 1, column 11: an alias (*) refers to a value that contains it"),
         ("policy: " + "x" * 2**20, "f.yaml has more than 1048576 bytes, which is the limit for a file"),
-        ("\n".join(["port:"] * 40_000), "f.yaml: port is there twice; leave one of them"),
-        ("port: " + "9" * 5000, "this looks like a number or a date and is none; put it in quotes"),
+        ("\n".join(["port:"] * 40_000), "f.yaml: port appears twice; keep one of them"),
+        ("port: " + "9" * 5000, "this looks like a number or a date, but is not valid; put it in quotes"),
         ("port: [[[[[[[[1]]]]]]]]", "port is a list of 1 items; "),
     ],
     ids=range(11),

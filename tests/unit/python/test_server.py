@@ -74,7 +74,7 @@ def test_a_start_without_any_worker_that_answers_is_exit_status_1() -> None:
         flags = ("--worker-urls", refusing.url, "--worker-startup-timeout-secs", "0.5")
         with command(*flags) as (process, _):
             assert process.wait(30) == 1
-            assert "no worker answered its health check within 0.5 s" in process.stderr.read()
+            assert "no worker passed its health check within 0.5 s" in process.stderr.read()
 
 
 def test_a_router_is_ready_once_a_worker_has_answered() -> None:

@@ -218,7 +218,7 @@ def test_a_router_with_host_and_port_serves_there(monkeypatch):
     assert served["url"].startswith("http://127.0.0.1:")
     with pytest.raises(ValueError, match="port is 99999"):
         Router(port=99999)
-    with pytest.raises(ValueError, match="not built"):
+    with pytest.raises(ValueError, match="not implemented"):
         Router(service_discovery=True)
     assert Router(service_discovery=False, prefill_urls=None).policy == "auto"
 
@@ -250,7 +250,7 @@ def test_the_balancer_for_debugging_says_that_it_is_not_built():
         "10.0.0.1",
         "host",
     ]
-    with pytest.raises(ValueError, match="the mini load balancer is not built"):
+    with pytest.raises(ValueError, match="the mini load balancer is not implemented"):
         MiniLoadBalancer(RouterArgs())
 
 
@@ -379,7 +379,7 @@ def test_sections_of_what_is_not_built_may_be_there_while_they_are_off(name):
     ):
         assert RouterArgs.from_yaml(f"port: 8080\n{text}").port == 8080
     with pytest.raises(
-        ValueError, match=rf"{name}.enabled is true, which is not built into vllm-router .* set it to"
+        ValueError, match=rf"{name}.enabled is true, which is not implemented in vllm-router .* set it to"
     ):
         RouterArgs.from_yaml(f"{name}: {{enabled: true}}")
     with pytest.raises(ValueError, match=rf"{name}.enabled is 3; it must be true or false"):

@@ -17,7 +17,8 @@ def test_a_ticket_tells_whom_it_was_chosen_among():
         assert ticket.reason == "prefix_hit"
         first, _, heading, *rows = ticket.explain().splitlines()
     assert first == (
-        f"{B}, chosen by cache_aware: it was sent most of the prompt, 560 of 560 bytes (prefix_hit)."
+        f"{B}, chosen by cache_aware: it was sent the largest part of the prompt, "
+        "560 of 560 bytes (prefix_hit)."
     )
     assert heading.split("  ")[1].strip() == "worker"
     assert heading.split()[-1] == "matched"
@@ -32,7 +33,7 @@ def test_policies_that_match_nothing_show_loads_alone():
     router.add_worker(C, weight=2.5)
     ticket = router.select(explain=True)
     lines = ticket.explain().splitlines()
-    assert lines[0] == f"{C}, chosen by round_robin: it was its turn (round_robin)."
+    assert lines[0] == f"{C}, chosen by round_robin: it is the next one in turn (round_robin)."
     assert lines[2].split() == ["worker", "open", "requests", "outstanding", "tokens", "weight"]
     assert [line.split() for line in lines[3:]] == [
         [">", C, "0", "0", "2.5"],
@@ -47,15 +48,17 @@ def test_blocks_are_explained_as_well():
     ids = list(range(64))
     router.select(token_ids=ids, exclude=[A]).finish()
     text = router.select(token_ids=ids, explain=True).explain()
-    assert text.splitlines()[0].endswith("it was sent most of the prompt, 3 of 4 blocks (prefix_hit).")
+    assert text.splitlines()[0].endswith(
+        "it was sent the largest part of the prompt, 3 of 4 blocks (prefix_hit)."
+    )
     assert [line.split()[-1] for line in text.splitlines()[3:]] == ["4", "0"]
 
 
 def test_without_being_asked_only_the_reason_is_known():
     text = Router("cache_aware", [A]).select(prompt="Hi").explain()
     assert text.startswith(
-        f"{A}, chosen by cache_aware: no worker was sent enough of the prompt, and it has the least load, "
-        "0 of 2 bytes (prefix_miss)."
+        f"{A}, chosen by cache_aware: no worker was sent enough of the prompt, and this one has the "
+        "lowest load, 0 of 2 bytes (prefix_miss)."
     )
     assert "explain=True" in text
 

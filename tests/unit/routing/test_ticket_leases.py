@@ -35,7 +35,7 @@ def test_whoever_keeps_tickets_for_ever_holds_no_load_for_ever():
     assert router.stats()["tickets_expired"] == 3
     assert [ticket.finished for ticket in kept] == [True] * 3
     assert kept[0].finish() is False
-    with pytest.raises(TicketFinishedError, match="its lease ran out before"):
+    with pytest.raises(TicketFinishedError, match="its lease has expired"):
         kept[0].renew()
     with pytest.raises(TicketFinishedError):
         kept[0].moved(URL)
@@ -75,7 +75,7 @@ def test_a_lease_that_is_renewed_lasts_and_one_that_is_over_counts_nothing():
 def test_what_cannot_be_renewed_says_why():
     router = Router("least_load", [URL])
     ticket = router.select(prompt="Hello")
-    with pytest.raises(ValueError, match=r"ticket_lease_secs=60, or say renew\(seconds\)"):
+    with pytest.raises(ValueError, match=r"ticket_lease_secs=60, or call renew\(seconds\)"):
         ticket.renew()
     for seconds in (0, -1, float("nan"), float("inf"), 31_536_001):
         with pytest.raises(ValueError, match="at most 31536000 seconds, a year"):

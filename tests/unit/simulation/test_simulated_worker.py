@@ -317,10 +317,10 @@ def test_an_engine_is_read_from_a_file_and_what_is_given_by_name_wins(tmp_path):
 @pytest.mark.parametrize(
     ("text", "error", "sentence"),
     [
-        ("step_s: 1", ValueError, "has step_s, which is no figure of an engine; did you mean step_ms?"),
+        ("step_s: 1", ValueError, "has step_s, which is not a setting of an engine; did you mean step_ms?"),
         ("step_ms: soon", TypeError, "step_ms is 'soon'; it must be a number"),
         ("max_running: 0", ValueError, "max_running is 0; it must be from 1"),
-        ("cache_tokens: 10", ValueError, "has cache_tokens 10, and a block has 16; make room for one block"),
+        ("cache_tokens: 10", ValueError, "has cache_tokens 10, and a block has 16; set it to one block"),
         ("cache_tokens: many", ValueError, "has cache_tokens 'many'; it must be a whole number"),
         ("engine: h200", ValueError, "engine is 'h200'; it must be one of h200_32b"),
     ],

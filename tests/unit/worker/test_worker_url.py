@@ -98,7 +98,7 @@ def test_a_trailing_slash_is_dropped_also_around_a_rank():
         ("ftp://a", 'has the scheme "ftp"; workers are reached over http:// or https://'),
         ("grpc://a:8000", "UNIMPLEMENTED: .*over HTTP, not gRPC"),
         ("grpcs://a:8000", "UNIMPLEMENTED: .*over HTTP, not gRPC"),
-        ("unix:///run/worker.sock", "UNIMPLEMENTED: .*Unix sockets are not built yet"),
+        ("unix:///run/worker.sock", "UNIMPLEMENTED: .*Unix sockets are not implemented yet"),
         ("http://", "has no host"),
         ("ray://", "has nothing after the scheme; write name://<id>"),
         ("name:///@3", "has nothing after the scheme"),

@@ -192,7 +192,9 @@ def test_a_worker_that_comes_back_gets_its_share_over_the_slow_start(stage):
     def warmth():
         lines = router.server.metrics_text().splitlines()
         return next(
-            float(line.split()[-1]) for line in lines if line.startswith("vllm_router_worker_warmth{")
+            float(line.split()[-1])
+            for line in lines
+            if line.startswith("vllm_router_worker_slow_start_factor{")
         )
 
     worker.wait_for_requests(1)

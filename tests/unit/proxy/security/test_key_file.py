@@ -77,11 +77,11 @@ def test_a_bad_file_changes_nothing_and_is_complained_of_once(path, said, bad):
     assert "one" in file
     complaints = said()
     assert complaints.count(f"{FLAG} {path}") == 1
-    assert "What was read before stays in force (1 key)" in complaints
+    assert "The previous keys stay in force (1 key)" in complaints
     path.write_text("two\n")
     assert [file.poll(), file.poll()] == [False, True]
     assert "two" in file
-    assert f"{FLAG} {path}: read again, 1 key (1 before)" in said()
+    assert f"{FLAG} {path}: reloaded, 1 key (1 before)" in said()
 
 
 def test_a_link_that_leads_elsewhere_is_a_change(tmp_path):

@@ -49,7 +49,7 @@ def test_a_byte_order_mark_is_no_part_of_the_first_key():
         ("a\nb c\n", "keys.txt, line 2: the key has a blank or a character that is not printable ASCII"),
         ("a\n\nb\x00", "line 3: the key has a blank or"),
         ("schl\xfcssel", "line 1: the key has a blank or"),
-        ("sha256:abc", "line 1: 64 hexadecimal digits have to follow sha256:"),
+        ("sha256:abc", "line 1: 64 hexadecimal digits must follow sha256:"),
         ("sha256:" + "g" * 64, "line 1: 64 hexadecimal digits"),
         ("k" * 1025, "line 1: the key has 1025 bytes; a key has at most 1024"),
         ("x\n" * 10_001, "has more than 10000 keys"),

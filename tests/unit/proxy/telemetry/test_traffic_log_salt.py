@@ -43,7 +43,7 @@ def test_a_file_that_others_may_use_is_refused(tmp_path, mode):
     path = tmp_path / "salt"
     path.write_bytes(bytes(16))
     path.chmod(mode)
-    refused(path, ValueError, "can be used by others than its owner, and then it is no secret; chmod 600 it")
+    refused(path, ValueError, "is accessible to other users than its owner; chmod 600 it")
 
 
 @pytest.mark.parametrize("size", [0, 15, 17, 32])
@@ -51,14 +51,14 @@ def test_another_length_is_refused(tmp_path, size):
     path = tmp_path / "salt"
     path.write_bytes(bytes(size))
     path.chmod(0o600)
-    refused(path, ValueError, f"has {size} bytes, and the secret has 16; remove it to have another one made")
+    refused(path, ValueError, f"has {size} bytes, and a salt has 16; remove it to have a new one made")
 
 
 def test_what_cannot_be_made_or_read_is_named(tmp_path):
     refused(tmp_path / "nowhere" / "salt", OSError, "cannot be made: No such file or directory")
     directory = tmp_path / "directory"
     directory.mkdir(0o700)
-    refused(directory, ValueError, "and the secret has 16")
+    refused(directory, ValueError, "and a salt has 16")
     link = tmp_path / "link"
     link.symlink_to(link)
     refused(link, OSError, "cannot be read: Too many levels of symbolic links")

@@ -9,7 +9,7 @@ def test_no_more_are_cut_than_wait(stage):
     worker = stage.worker()
     router = stage.router(worker, max_concurrent_requests=4, threads=2)
     slow = [drip(stage, router, 2 * MIB, 66_000) for _ in range(4)]
-    eventually(lambda: metric(router, "seats_taken") == 4)
+    eventually(lambda: metric(router, "concurrent_requests") == 4)
     waiting = [stage.client(router) for _ in range(2)]
     for client in waiting:
         client.send(request("POST", POSTS, body=b"{}"))

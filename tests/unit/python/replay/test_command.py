@@ -28,7 +28,7 @@ def test_the_command_compares_and_marks_the_best(capsys):
     assert (status, err) == (0, "")
     assert "mooncake_conversation_200: 200 requests, 2.68/s" in out
     assert re.search(r"vllm_cache_aware .*\*", out)
-    assert "One cache without limits would hit" in out
+    assert "One unlimited cache would hit" in out
     assert "400 requests of 2 runs in" in out
 
 
@@ -85,7 +85,7 @@ def test_a_sweep_makes_a_table_for_each_point(capsys):
         "--cache-tokens", "200000", "300000",
     )  # fmt: skip
     assert status == 0
-    assert out.count("One cache without limits") == 8
+    assert out.count("One unlimited cache") == 8
     assert out.count("prefix_aware:load_factor_epsilon=0.25 ") == 8
 
 
@@ -114,12 +114,12 @@ BAD = "vllm-router replay: error: "
     ("words", "sentence"),
     [
         ([], "name a file of recorded traffic, or a --workload"),
-        ([SLICE, "--workload", "chat"], "a file and a --workload are both given; leave one of them"),
-        (["no.jsonl"], "no.jsonl is not there; check the path"),
+        ([SLICE, "--workload", "chat"], "a file and a --workload are both given; keep one of them"),
+        (["no.jsonl"], "no.jsonl does not exist; check the path"),
         (["EMPTY"], "EMPTY has no requests; a replay needs at least one"),
         (
             ["UNSORTED"],
-            "UNSORTED, line 2: the time goes back from 0.005 s to 0.001 s; sort the file, or let --sort",
+            "UNSORTED, line 2: the time goes back from 0.005 s to 0.001 s; sort the file, or use --sort",
         ),
         (["NEGATIVE", "--strict"], "NEGATIVE, line 1: input_length is -5; it must be from 1 to 134217728"),
         (["NEGATIVE"], "NEGATIVE has no requests: all 1 lines were skipped; a replay needs at least one"),
@@ -136,7 +136,7 @@ BAD = "vllm-router replay: error: "
         ([SLICE, "--load", "1", "--rate", "1"], "load and rate are both given"),
         ([SLICE, "--speed", "0"], "speed is 0; it must be above 0"),
         ([SLICE, "--limit", "0"], "limit is 0; at least 1 request is needed"),
-        ([SLICE, "--size", "5"], "--size is of a --workload; a file is cut with --limit"),
+        ([SLICE, "--size", "5"], "--size belongs to --workload; for a file use --limit"),
         ([SLICE, "--seeds", "0"], "seeds is 0; it must be a whole number from 1 to 1000"),
         ([SLICE, "--format", "csv"], "format is 'csv'; it must be one of"),
         ([SLICE, "--fail", "x"], "--fail is 'x'; it must be SECONDS:WORKER"),
@@ -151,7 +151,10 @@ BAD = "vllm-router replay: error: "
             [SLICE, "--cache-tokens", "1", "--cache-share", "1"],
             "--cache-tokens and --cache-share are both given",
         ),
-        ([SLICE, "--html", "no/r.html"], "--html no/r.html: the directory no is not there; make it first"),
+        (
+            [SLICE, "--html", "no/r.html"],
+            "--html no/r.html: the directory no does not exist; create it first",
+        ),
         (["--workload", "chats"], "workload is 'chats'; it must be one of chat, rag, adv, hot"),
         (["--workload", "chat", "--size", "0"], "the size of workload chat is 0; at least 1 is needed"),
     ],

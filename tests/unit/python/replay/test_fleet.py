@@ -106,7 +106,7 @@ def test_an_engine_is_read_from_a_file(tmp_path):
     [
         (
             "prefill_us: 40",
-            "has prefill_us, which is no figure of an engine; did you mean prefill_us_per_token?",
+            "has prefill_us, which is not a setting of an engine; did you mean prefill_us_per_token?",
         ),
         ("[1]", "must hold names with values"),
         ("a: [", "cannot be read"),

@@ -79,7 +79,7 @@ def test_a_comparison_policy_takes_events_and_a_capacity():
             "consistent_hash has no option virtual_node; did you mean virtual_nodes?",
         ),
         ("random:virtual_nodes=5", "random has no option virtual_nodes"),
-        ("prefix_aware:virtual_nodes=5,virtual_nodes=6", "has virtual_nodes twice; leave one of them"),
+        ("prefix_aware:virtual_nodes=5,virtual_nodes=6", "has virtual_nodes twice; keep one of them"),
         ("prefix_aware:virtual_nodes=x", "virtual_nodes"),
         ("prefix_aware:virtual_nodes=0", "virtual_nodes is 0; it must be a whole number between 1 and"),
         ("consistent_hash:hash_load_factor=0.5", "hash_load_factor is 0.5"),

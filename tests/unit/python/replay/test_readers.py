@@ -164,10 +164,8 @@ def test_a_compressed_file_that_was_cut_short_is_one_sentence(tmp_path, ending):
     problems = []
     trace = read_trace(path, on_problem=problems.append)
     assert 0 < len(trace) < 6000
-    assert problems[-1].startswith(
-        f"{path} was cut short: its compressed data end in the middle, after line "
-    )
-    with pytest.raises(TraceError, match="cut short"):
+    assert problems[-1].startswith(f"{path} is truncated: its compressed data end in the middle, after line ")
+    with pytest.raises(TraceError, match="is truncated"):
         read_trace(path, strict=True)
 
 
@@ -177,7 +175,7 @@ def test_a_plain_file_that_was_cut_short_is_one_sentence(tmp_path):
     problems = []
     assert len(read_trace(path, on_problem=problems.append)) == 199
     assert len(problems) == 1
-    assert f"{path}, line 200: the file was cut short: its last line is not complete" in problems[0]
+    assert f"{path}, line 200: the file is truncated: its last line is not complete" in problems[0]
 
 
 def test_without_zstandard_the_sentence_says_what_to_install(tmp_path, monkeypatch):
@@ -241,8 +239,8 @@ def test_a_line_that_is_no_record_is_skipped(tmp_path, line, sentence):
         ("", {}, "PATH has no requests; a replay needs at least one"),
         ("\n\n", {}, "PATH has no requests; a replay needs at least one"),
         ('{"timestamp": 1, "hash_ids": []}\n', {}, "PATH has no requests: all 1 lines were skipped"),
-        ("hello\n", {}, "PATH has a first line that is of no known format; name the format with --format"),
-        ("[" * 100_000, {}, "PATH has a first line that is of no known format"),
+        ("hello\n", {}, "PATH has a first line of unknown format; name the format with --format"),
+        ("[" * 100_000, {}, "PATH has a first line of unknown format"),
         ("x", {"format": "csv"}, "format is 'csv'; it must be one of mooncake, bailian, azure, record"),
         ("x", {"limit": 0}, "limit is 0; at least 1 request is needed"),
         (AZURE, {"format": "mooncake"}, "PATH has no requests: all 4 lines were skipped"),
@@ -258,7 +256,7 @@ def test_a_line_that_is_no_record_is_skipped(tmp_path, line, sentence):
         (
             json.dumps(HEAD) + "\n" + json.dumps({**HEAD, "block_size": 32}),
             {},
-            "PATH, line 2: the record log changes its block_size from 16 to 32; split it there",
+            "PATH, line 2: the record log changes its block_size from 16 to 32; split the file there",
         ),
     ],
 )
@@ -275,13 +273,13 @@ def test_times_that_go_back_are_one_sentence_or_sorted(tmp_path):
     with pytest.raises(TraceError) as error:
         read_trace(path)
     assert str(error.value) == (
-        f"{path}, line 2: the time goes back from 1.5 s to 0 s; sort the file, or let --sort do it"
+        f"{path}, line 2: the time goes back from 1.5 s to 0 s; sort the file, or use --sort"
     )
     assert read_trace(path, sort=True).input_tokens.tolist() == [1100, 2000]
 
 
 def test_a_file_that_cannot_be_opened_is_one_sentence(tmp_path):
-    with pytest.raises(TraceError, match=re.escape(f"{tmp_path / 'no'} is not there; check the path")):
+    with pytest.raises(TraceError, match=re.escape(f"{tmp_path / 'no'} does not exist; check the path")):
         read_trace(tmp_path / "no")
     with pytest.raises(TraceError, match="is a directory"):
         read_trace(tmp_path)

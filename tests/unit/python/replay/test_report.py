@@ -76,7 +76,7 @@ def test_the_table_marks_the_best_of_each_column():
     assert "30.0 %*" in least
     assert "4.00*" in least
     assert "*" not in random
-    assert "Times in seconds. One cache without limits would hit 50.0 %." in text
+    assert "Times in seconds. One unlimited cache would hit 50.0 %." in text
     assert "Capacity 3.76 requests a second, with p90 TTFT within 6.00 s." in text
 
 
@@ -106,7 +106,7 @@ def test_seeds_give_a_confidence_and_saturation_is_said():
 def test_requests_that_were_lost_are_told():
     text = shown([row("random", math.inf, refused=3, cut_short=1)])
     assert "never" in text
-    assert "4 requests were refused or cut short" in text
+    assert "4 requests were rejected or aborted" in text
 
 
 def test_json_has_every_row_and_nothing_that_json_does_not_know():
@@ -168,7 +168,7 @@ def test_a_comparison_policy_is_never_recommended():
     advice = recommend(rows[1:], [PolicySpec("compare_x")])
     assert advice.policy is None
     assert advice.flags == ""
-    assert "the server does not have them" in advice.why[0]
+    assert "which the server does not have" in advice.why[0]
 
 
 def test_of_equals_the_one_with_more_hits_is_recommended():

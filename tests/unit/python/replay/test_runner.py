@@ -127,7 +127,7 @@ def test_goodput_is_bisected_to_its_precision():
 def test_a_given_slo_is_kept(rag):
     found = capacity(rag, Fleet(workers=2), slo_s=1.5)
     assert found.slo_s == 1.5
-    with pytest.raises(TraceError, match="at no rate is the p90"):
+    with pytest.raises(TraceError, match="exceeds the SLO of 1e-06 s at every rate"):
         capacity(rag, Fleet(workers=2), slo_s=1e-6)
 
 
@@ -223,9 +223,9 @@ def test_a_percentile_is_a_value_that_was_seen():
         ({"fleet": []}, "no fleet is given; leave fleet out for 8 workers"),
         (
             {"load": 0.5, "rate": 1},
-            "load and rate are both given; one of them says how much traffic there is",
+            "load and rate are both given, and both set the amount of traffic; keep one of them",
         ),
-        ({"rate": 1, "speed": 2}, "speed is given beside load or rate"),
+        ({"rate": 1, "speed": 2}, "speed is given with load or rate"),
         ({"load": 0}, "load is 0; it must be above 0"),
         ({"rate": [1, -1]}, "rate is -1; it must be above 0"),
         ({"rate": math.nan}, "rate is nan; it must be above 0"),

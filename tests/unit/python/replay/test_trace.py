@@ -134,7 +134,7 @@ def test_the_core_gets_contiguous_arrays_from_time_0():
         (lambda t: t.poisson(-1, 1), "rate is -1 requests a second; it must be above 0"),
         (
             lambda t: t.faster(float("nan")),
-            "the trace cannot be played nan times as fast; give a number above 0",
+            "the trace cannot be replayed nan times as fast; give a number above 0",
         ),
         (lambda t: t.head(0), "limit is 0; at least 1 request is needed"),
     ],
