@@ -50,7 +50,7 @@ def test_the_page_names_every_flag_once_and_no_other() -> None:
 
 
 def test_a_worker_answers_every_path_of_the_table_as_it_says(worker: SimulatedWorker) -> None:
-    rows = table("| path | method | answer |")
+    rows = table("| path | method | response |")
     for path, method, _ in rows:
         for asked in ("GET", "POST"):
             answer = httpx.request(asked, worker.url + path, json=BODIES.get(path))
