@@ -154,15 +154,22 @@ def markdown(rows: list[Row], defaults: Defaults, probes: dict[str, Any]) -> str
         *(f"| `{flag}` | {theirs} | {mine} |" for flag, theirs, mine in defaults.other),
     ]
     for group in dict.fromkeys(row.group for row in rows):
-        lines += ["", f"### {group}", "", "| case | there | here | |", "|---|---|---|---|"]
+        same: dict[str, list[str]] = {}
+        other: dict[tuple[str, str, str], list[str]] = {}
         for row in (row for row in rows if row.group == group):
-            there, here = (saw.split(NOT_SHOWN)[0] for saw in (row.reference, row.ours))
+            there, here = (cell(saw.split(NOT_SHOWN)[0]) for saw in (row.reference, row.ours))
             if row.verdict == "same":
-                here = "the same"
-            elif here == there:
-                here += ", others"
-            verdict = "" if row.verdict == "same" else f"{row.verdict}: {row.why}" if row.why else row.verdict
-            lines.append(f"| {cell(row.name)} | {cell(there)} | {cell(here)} | {cell(verdict)} |")
+                same.setdefault(there, []).append(cell(row.name))
+            else:
+                here += ", others" if here == there else ""
+                other.setdefault((there, here, cell(row.why or row.verdict)), []).append(cell(row.name))
+        lines += ["", f"### {group}"]
+        if other:
+            lines += ["", "| case | there | here | why |", "|---|---|---|---|"]
+            lines += [f"| {'; '.join(names)} | {' | '.join(saw)} |" for saw, names in other.items()]
+        if same:
+            lines += ["", "| the same | result |", "|---|---|"]
+            lines += [f"| {'; '.join(names)} | {saw} |" for saw, names in same.items()]
     return "\n".join(lines)
 
 
