@@ -66,13 +66,8 @@ Blocks have 128 tokens. `--rate` and `--load` stretch the times; `--poisson` rep
 
 ## The fleet
 
-Each worker is a model of an engine after vLLM: first come first served, continuous batching, chunked prefill, a prefix cache of
-blocks with LRU. A step takes
-
-    step_ms + prefill_us_per_token * prompt tokens computed in it
-            + attention_ns_per_token2 * sum over its chunks of (tokens * mean context)
-            + decode_us_per_sequence * requests that decode + context_ns_per_token * sum of their contexts
-
+Each worker is the [engine model](../explanation/engine_model.md), after vLLM: first come first served, continuous batching, chunked
+prefill, a prefix cache of blocks with LRU. It has the [duration of a step](../explanation/engine_model.md#a-step) by the figures below.
 `--engine` names a preset of these figures or a YAML file, such as
 
 ```yaml
@@ -93,6 +88,7 @@ An event is `T:W`, worker W (counted from 0) at T seconds of the replay. A worke
 |---|---|
 | ideal hit share | share of the prompt tokens that one unlimited cache would serve |
 | working set | size in tokens of one LRU cache that serves 90 % of all reuse of blocks in order of arrival |
+| trace | requests with arrival times, lengths and blocks, without text |
 | SLO | 4 times the p90 time to first token at a tenth of the saturating rate, or `--slo` |
 | goodput | the highest rate at which a policy's p90 time to first token is within the SLO, bisected to 2 % |
 | capacity | the best goodput of a few good policies |

@@ -74,16 +74,10 @@ becomes text by a plain template:
 
 ## Time
 
-The worker runs the [engine model](../explanation/engine_model.md) of a [replay](replay.md) in real time: first come first served,
-continuous batching, chunked prefill. Tokens come at the ends of steps, and a step takes
-
-    step_ms + prefill_us_per_token * prompt tokens computed in it
-            + attention_ns_per_token2 * sum over its chunks of (tokens * mean context)
-            + decode_us_per_sequence * requests that decode + context_ns_per_token * sum of their contexts
-
-divided by `--speed`. `--engine` names a [preset](replay.md#the-fleet) or a YAML file, as for a replay; a coefficient given as an
-option overrides it. `instant` takes no time at all, and the default, `quick`, 5 ms a step and 80 us for a token of prompt, whatever
-the load.
+The worker runs the [engine model](../explanation/engine_model.md) of a [replay](replay.md) in real time; tokens come at the ends of its
+[steps](../explanation/engine_model.md#a-step), whose durations are divided by `--speed`. `--engine` names a
+[preset](replay.md#the-fleet) or a YAML file, as for a replay; a coefficient given as an option overrides it. `instant` takes no time at
+all, and the default, `quick`, 5 ms a step and 80 us for a token of prompt, whatever the load.
 
 Each prompt of a request is a sequence of its own; the `n` responses to a prompt are one. A client that leaves releases its places at the
 end of the step under way, and waiting requests move up.
@@ -94,10 +88,8 @@ Blocks of `--block-tokens` tokens, `--cache-blocks` in all, for running requests
 space for its whole prompt and response; one that can never have it is rejected with 400: the context is `--max-model-len`, or what the memory
 holds if that is less. Without memory (`--cache-blocks 0`) there is no limit and nothing is cached.
 
-A block is named by a hash that covers everything before it; unused blocks are evicted least recently used first, the end of a prompt
-before its prefix. As in vLLM only full blocks count, and the last token of a prompt is always computed, so a prompt of 16
-tokens never hits and one of 17 tokens can hit 16. A prompt's blocks can be hit from the end of the step that computed them, a
-response's from its end: the next turn of a chat finds all of its history.
+Hits are [those of the engine model](../explanation/engine_model.md#memory), the last token of a prompt always recomputed: a prompt of 16
+tokens never hits, one of 17 tokens can hit 16, and the next turn of a chat finds all of its history.
 
 `usage` reports hits: `prompt_tokens_details.cached_tokens`, `input_tokens_details.cached_tokens` in `/v1/responses`,
 `cache_read_input_tokens` in `/v1/messages`, where `input_tokens` excludes them, as in engines.
