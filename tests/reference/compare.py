@@ -39,6 +39,9 @@ from tests.reference.workers import Worker
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "switch_from_vllm_project_router.md"
 SAME = Path(__file__).with_name("same.md")
+# From one page to the other.
+TO_SAME = "../../tests/reference/same.md"
+TO_PAGE = "../../docs/how-to/switch_from_vllm_project_router.md"
 BEGIN, END = (
     "<!-- compared: tests/reference/compare.py writes what follows -->",
     "<!-- compared: end -->",
@@ -140,7 +143,7 @@ def markdown(rows: list[Row], defaults: Defaults, probes: dict[str, Any]) -> str
     counts = Counter(row.verdict for row in rows)
     lines = [
         f"vllm-project/router {probes['reference']['version']} and vllm-router {probes['ours']['version']} ran {len(rows)} cases in front of the same workers:",
-        f"{counts['same']} are [the same](../../tests/reference/same.md), {counts['on purpose']} differ on purpose, {counts[NOT_BUILT]} are {NOT_BUILT}.",
+        f"{counts['same']} are [the same]({TO_SAME}), {counts['on purpose']} differ on purpose, {counts[NOT_BUILT]} are {NOT_BUILT}.",
         "",
         f"Of {len(defaults.same) + len(defaults.other) + len(defaults.missing)} flags of its command, {len(defaults.same)} have the same default here"
         + (
@@ -171,7 +174,7 @@ def same_markdown(rows: list[Row]) -> str:
         "# The same with vllm-project/router",
         "",
         "Cases in which both routers did the same, as `tests/reference/compare.py --write` saw it; the others are on the",
-        "[switch page](../../docs/how-to/switch_from_vllm_project_router.md#compared-case-by-case).",
+        f"[switch page]({TO_PAGE}#compared-case-by-case).",
     ]
     for group in dict.fromkeys(row.group for row in rows):
         same: dict[str, list[str]] = {}
