@@ -9,10 +9,9 @@ from vllm_router.replay.command import make_parser
 HEAD = """\
 # Replay
 
-Replays traffic against a simulated fleet, once for each policy, and shows which policy serves it best. The policies are the router's
-own objects, with a simulated clock: an hour of traffic takes about a second.
-[Replay your traffic](../how-to/replay_your_traffic.md) shows it at work; [performance](../explanation/performance.md) has what it
-found. `scripts/replay_reference.py` writes this page; a test compares it with the command.
+Plays traffic to a simulated fleet, once for each policy, through the router's own policies in simulated time: an hour of traffic takes about
+a second. [Replay your traffic](../how-to/replay_your_traffic.md) shows it at work; [performance](../explanation/performance.md) has
+results. `scripts/replay_reference.py` writes this page; a test compares it with the command.
 
     vllm-router replay trace.jsonl --policy all --workers 8
     vllm-router replay --workload chat --load 0.85 --seeds 3 --policy everything --html report.html
@@ -35,13 +34,14 @@ Names may be written with `-` or `_`.
 TAIL = """
 ## Policies
 
-A policy is a name, or a name with options of its own after a colon: `consistent_hash:hash_load_factor=1.25,virtual_nodes=100`. Several
-values with `|` between them are a sweep. The names and options are those of [policies](policies.md) and of
-[the command line](cli.md); `block_size` is the trace's, and an index of blocks is as large as the caches unless
-`max_blocks_per_worker` says otherwise. Policies whose names start with `compare_` are other routers' formulas, written down as they are
-published: they exist in the replay only, and are never recommended. Those that score workers take `events_delay_s`: with it they know the caches
-by KV events so many seconds late, and without it by what they sent. `compare_auto` is `auto` with this option, `compare_auto_v1` its first version and
-`compare_auto_b0` itself without the price of later work, a control that collapses near capacity.
+A policy is a name, or a name with options after a colon: `consistent_hash:hash_load_factor=1.25,virtual_nodes=100`. Several values
+with `|` between them are a sweep. Names and options are those of [policies](policies.md) and of [the command line](cli.md);
+`block_size` is the trace's, and an index of blocks is as large as the caches unless `max_blocks_per_worker` says otherwise.
+
+`compare_…` policies are other routers' formulas as published, in the replay only, and never recommended. Those that score workers take
+`events_delay_s`: with it they know the caches by KV events so many seconds late, without it by what they sent. `compare_auto` is
+`auto` with events, `compare_auto_v1` its first version, and `compare_auto_b0` itself without the price of later work, a control that
+collapses near capacity.
 
 ## Traffic
 
@@ -52,27 +52,22 @@ by KV events so many seconds late, and without it by what they sent. `compare_au
 | `azure` | CSV with `TIMESTAMP`, `ContextTokens`, `GeneratedTokens` | none: no prompt shares anything |
 | `record` | the server's [record log](record_log.md) | as its head says |
 
-An invalid line is reported with its number and skipped, and so is the end of a truncated file; `--strict` fails there
-instead. Times that go back end the reading unless `--sort` is given; a record log is always put in order.
+A line that does not fit is reported with its number and skipped, and so is a truncated end; `--strict` ends there instead. Times
+that go back end the reading unless `--sort` is given; a record log is always sorted.
 
 | workload | requests | mean in / out | ideal hit | contents |
 |---|--:|--:|--:|---|
 | `chat` | about 14,500 | 3,450 / 250 | 84 % | 40 Zipf tenants, system prompts of 0.5k to 4k tokens, 5 turns, think time 5 s + Exp(60 s) |
 | `rag` | 6,000 | 7,373 / 1,000 | 95 % | 150 groups of 5 users; 6,144 shared + 1,229 own tokens; prompts repeat |
-| `adv` | 10,000 | 4,900 / 190 | 58 % | 512 tokens that all share + unique rest; 30 % share a viral 8k prefix |
-| `hot` | 12,000 | 3,000 / 400 | 82 % | 60 % share 4k tokens and differ in 40; decoding is the work |
+| `adv` | 10,000 | 4,900 / 190 | 58 % | 512 shared tokens + unique rest; 30 % share a viral 8k prefix |
+| `hot` | 12,000 | 3,000 / 400 | 82 % | 60 % share 4k tokens and differ in 40; mostly decoding |
 
-Blocks have 128 tokens. `--rate` and `--load` stretch the recorded or made times; `--poisson` replaces them.
+Blocks have 128 tokens. `--rate` and `--load` stretch the times; `--poisson` replaces them.
 
 ## The fleet
 
-Each worker is a model of an engine after vLLM: first come first served, continuous batching, prompts computed in chunks, a prefix
-cache of blocks with LRU. A step takes
-
-    step_ms + prefill_us_per_token * prompt tokens computed in it
-            + attention_ns_per_token2 * sum over its chunks of (tokens * mean context)
-            + decode_us_per_sequence * requests that decode + context_ns_per_token * sum of their contexts
-
+Each worker is the [engine model](../explanation/engine_model.md), after vLLM: first come first served, continuous batching, chunked
+prefill, a prefix cache of blocks with LRU. It has the [duration of a step](../explanation/engine_model.md#a-step) by the figures below.
 `--engine` names a preset of these figures or a YAML file, such as
 
 ```yaml
@@ -85,14 +80,15 @@ cache_tokens: 340000
 PRESETS
 Presets are arithmetic, not measurements: they rank policies, and are not milliseconds of a product.
 
-An event is `T:W`, worker W (counted from 0) at T seconds of the replay. A worker whose first event is `--join` is not there before.
+An event is `T:W`, worker W (counted from 0) at T seconds of the replay. A worker whose first event is `--join` does not exist before.
 
 ## Terms
 
 | term | meaning |
 |---|---|
-| ideal hit share | share of the prompt tokens that one cache without limits would serve |
+| ideal hit share | share of the prompt tokens that one unlimited cache would serve |
 | working set | size in tokens of one LRU cache that serves 90 % of all reuse of blocks in order of arrival |
+| trace | requests with arrival times, lengths and blocks, without text |
 | SLO | 4 times the p90 time to first token at a tenth of the saturating rate, or `--slo` |
 | goodput | the highest rate at which a policy's p90 time to first token is within the SLO, bisected to 2 % |
 | capacity | the best goodput of a few good policies |
@@ -103,9 +99,9 @@ An event is `T:W`, worker W (counted from 0) at T seconds of the replay. A worke
 
 ## What it leaves out
 
-KV events for the router's own policies and what routers tell each other, since the server has neither yet; responses that do not stream; retries by clients; the network; the
-difference between two steps of one engine. A trace has no text: options about headers and bodies of requests change nothing here, and policies by
-prefix digest take the first blocks for the prefix.
+KV events for the router's own policies and synchronisation between routers, since the server has neither yet; responses that do not stream;
+retries by clients; the network; differences between two steps of one engine. A trace has no text: options about headers and bodies
+have no effect, and policies by prefix digest take the first blocks for the prefix.
 
 ## Columns
 
@@ -118,11 +114,11 @@ Of a row of `run()` and of `rows` in `--json`:
 | `load`, `rate` | fraction of the capacity (null where it was not measured), requests a second |
 | `requests`, `finished`, `refused`, `cut_short` | how requests ended: served, no worker there, worker failed after the first token |
 | `hit_share`, `predicted_hit_share`, `ideal_hit_share` | of the prompt tokens: served from caches, expected by the router, possible |
-| `ttft_mean_s`, `ttft_p50_s`, `ttft_p90_s`, `ttft_p99_s` | time to first token; who got none waits for ever |
+| `ttft_mean_s`, `ttft_p50_s`, `ttft_p90_s`, `ttft_p99_s` | time to first token; without one, infinite |
 | `e2e_mean_s`, `e2e_p50_s`, `e2e_p90_s`, `e2e_p99_s` | time to the last token, of the finished |
-| `token_ms` | mean time between two tokens of an answer |
+| `token_ms` | mean time between two tokens of a response |
 | `load_imbalance`, `busiest_share`, `busy` | imbalance; share of the requests at the busiest worker; share of the time that workers compute |
-| `evicted_blocks`, `output_tokens_per_s`, `span_s` | blocks that lost their place, tokens of answers a second, length of the replay |
+| `evicted_blocks`, `output_tokens_per_s`, `span_s` | evicted blocks, response tokens a second, length of the replay |
 | `waiting_at_end`, `saturated` | requests without a first token when the last one arrived; whether that is too many |
 | `capacity`, `slo_s`, `within_slo`, `goodput` | where a capacity was measured; goodput as a fraction of it, with `--goodput` |
 """

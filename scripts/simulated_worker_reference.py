@@ -9,9 +9,9 @@ from vllm_router.testing import OPTIONS, Option
 HEAD = """\
 # Simulated worker
 
-A worker without a GPU. Over HTTP it behaves like a vLLM server: the same endpoints and shapes, streamed or whole, at the
-pace of an engine, with a prefix cache and with faults on request. What it writes is nonsense, and always the same for
-the same prompt. [Test with simulated workers](../how-to/test_with_simulated_workers.md) shows it at work.
+A worker without a GPU. Over HTTP it behaves like a vLLM server: the same endpoints and shapes, streamed or whole, at the pace of an
+engine, with a prefix cache and with faults on request. Its text is nonsense, always the same for the same prompt. [Test with simulated
+workers](../how-to/test_with_simulated_workers.md) shows it at work.
 
     vllm-router simulate-worker --port 8001 --engine h200_32b --cache-blocks 20000
 
@@ -22,10 +22,10 @@ with SimulatedWorker(engine="instant") as worker:
     print(worker.url, worker.stats())
 ```
 
-The command prints one line with its URL when it listens, and runs until SIGTERM or SIGINT. Exit status: 0 after a
-signal, 1 when it cannot listen or has crashed (`--crash-after`), 2 for a mistake on the command line. The class is
-described in [Python](python_api.md#testingsimulatedworker). `scripts/simulated_worker_reference.py` writes this page; a
-test compares it with the options, and asks a worker for everything in the tables.
+The command prints one line with its URL when it listens, and runs until SIGTERM or SIGINT. Exit status: 0 after a signal, 1 when it
+cannot listen or has crashed (`--crash-after`), 2 for a mistake on the command line. The class is described in
+[Python](python_api.md#testingsimulatedworker). `scripts/simulated_worker_reference.py` writes this page; a test compares it with the
+options and with a worker's responses.
 
 ## Options
 
@@ -34,7 +34,7 @@ A flag is a keyword in Python, with `_`: `--step-ms` is `step_ms`. Times may hav
 
 TAIL = """
 `--threads` above 1 shares one port and one engine among that many threads; connections stay on theirs.
-`--fixed-response-bytes` answers every POST at once, without reading it as a request: for benchmarks of what stands in front.
+`--fixed-response-bytes` responds to every POST at once, without parsing it: for benchmarks of proxies in front.
 
 ## Endpoints
 
@@ -54,65 +54,58 @@ TAIL = """
 | `/load` | any | `{"server_load": 0}`: requests in the engine |
 | `/metrics` | any | Prometheus text with names of vLLM's: `vllm:num_requests_running`, `vllm:prefix_cache_hits_total` and others |
 | `/reset_prefix_cache` | any | forgets the cache; `{"success": true}` |
-| `/stats` | any | what happened here, see below |
+| `/stats` | any | [statistics](#statistics) |
 | `/echo` | any | what arrived: `method`, `path`, `query`, `headers` as pairs, `body_bytes`, `body_crc32`, and the worker's `port`. So does every path below `/echo/`. |
 
-Another method on a POST path gets 405, another path 404, a bad request 400 and a model that is not served 404, all in
-the form of vLLM's errors. `x-request-id` becomes the end of the answer's `id`.
+Another method on a POST path gets 405, another path 404, a bad request 400 and an unknown model 404, with errors as vLLM writes them.
+`x-request-id` becomes the end of the response's `id`.
 
 Read of a request: `model`, `messages` (`prompt`, `input`, `system`, `instructions`, `tools`) as text, `max_tokens`
-(`max_completion_tokens`, `max_output_tokens`), `n`, `stream`, `stream_options.include_usage`. All else changes nothing. Without a
-length a chat's response has 64 tokens and a completion 16. `finish_reason` is `length` where the request sets a length, else `stop`.
+(`max_completion_tokens`, `max_output_tokens`), `n`, `stream`, `stream_options.include_usage`; the rest has no effect. Without a length
+a chat's response has 64 tokens and a completion 16. `finish_reason` is `length` where a length was given, else `stop`.
 
 ## Tokens and text
 
-Four bytes of text are a token, whose id is these bytes as a little-endian number; the last one is filled up with zeros.
-So the tokens of a text's prefix are a prefix of its tokens, which is all that a prefix cache needs. Each token of a response is a
-blank and a word of three letters, chosen by a hash of the prompt. A chat becomes text by a plain template:
+Four bytes of text are a token, whose id is these bytes as a little-endian number; the last one is padded with zeros. So equal prefixes of
+texts have equal tokens. Each token of a response is a blank and a word of three letters, chosen by a hash of the prompt. A chat
+becomes text by a plain template:
 
     <|system|>\\nBe brief.\\n<|user|>\\nHello\\n<|assistant|>\\n
 
 ## Time
 
-The worker is the [engine model](../explanation/engine_model.md) that a [replay](replay.md) runs, in real time: first come, first
-served, continuous batching, prompts computed in chunks. Tokens come at the ends of steps, and a step takes
+The worker runs the [engine model](../explanation/engine_model.md) of a [replay](replay.md) in real time; tokens come at the ends of its
+[steps](../explanation/engine_model.md#a-step), whose durations are divided by `--speed`. `--engine` names a
+[preset](replay.md#the-fleet) or a YAML file, as for a replay; a coefficient given as an option overrides it. `instant` takes no time at
+all, and the default, `quick`, 5 ms a step and 80 us for a token of prompt, whatever the load.
 
-    step_ms + prefill_us_per_token * prompt tokens computed in it
-            + attention_ns_per_token2 * sum over its chunks of (tokens * mean context)
-            + decode_us_per_sequence * requests that decode + context_ns_per_token * sum of their contexts
-
-divided by `--speed`. `--engine` names a [preset](replay.md#the-fleet) or a YAML file, the same as for a replay; a coefficient that is given
-overrides it. `instant` takes no time at all, and the default, `quick`, 5 ms a step and 80 us for a prompt token, whatever else runs.
-
-Each prompt of a request is a sequence of its own; the `n` responses to a prompt are one. When a client disconnects, its blocks are released at
-the end of the step in progress, and waiting requests move up.
+Each prompt of a request is a sequence of its own; the `n` responses to a prompt are one. A client that leaves releases its places at the
+end of the step under way, and waiting requests move up.
 
 ## The KV memory
 
-Blocks of `--block-tokens` tokens, `--cache-blocks` in all, for running requests and for what is cached. A request starts when there are
-blocks for its whole prompt and response, and one that can never have them is rejected with 400: the context is `--max-model-len`, or what the
-memory holds if that is less. Without memory (`--cache-blocks 0`) there is no limit and nothing is cached.
+Blocks of `--block-tokens` tokens, `--cache-blocks` in all, for running requests and for what is cached. A request begins when there is
+space for its whole prompt and response; one that can never have it is rejected with 400: the context is `--max-model-len`, or what the memory
+holds if that is less. Without memory (`--cache-blocks 0`) there is no limit and nothing is cached.
 
-A block is named by a hash that covers everything before it, so that what is cached is found again; unused blocks are evicted in order of
-last use, the end of a prompt before its start. As in vLLM only full blocks count, and the last token of a prompt is always computed, so a
-prompt of 16 tokens never hits and one of 17 tokens can hit 16. A prompt's blocks can be hit from the end of the step that computed
-them, a response's from its end: the next turn of a chat finds all of its history.
+Hits are [those of the engine model](../explanation/engine_model.md#memory), the last token of a prompt always recomputed: a prompt of 16
+tokens never hits, one of 17 tokens can hit 16, and the next turn of a chat finds all of its history.
 
-`usage` says what was found: `prompt_tokens_details.cached_tokens`, `input_tokens_details.cached_tokens` in `/v1/responses`,
-`cache_read_input_tokens` in `/v1/messages`, where `input_tokens` leaves them out, as engines have it.
+`usage` reports hits: `prompt_tokens_details.cached_tokens`, `input_tokens_details.cached_tokens` in `/v1/responses`,
+`cache_read_input_tokens` in `/v1/messages`, where `input_tokens` excludes them, as in engines.
 
 ## Faults
 
-They hit requests to the POST paths and to `/echo`. `/health`, `/metrics` and `/stats` tell the truth. Of several, the first in this
-order that applies decides: `crash_after`, `latency_ms` (which only delays), `hang`, `garbage`, `status_code` and `fail_first_n`;
-the others change a response in progress.
+They affect requests to the POST paths and to `/echo`, not `/health`, `/metrics` and `/stats`. Of several, the first in this order that
+applies decides: `crash_after`, `latency_ms` (which only delays), `hang`, `garbage`, `status_code` and `fail_first_n`; the others
+change a response under way.
 
 - `crash_after=3` lets three requests through. The next one resets every connection, closes the port, and ends the command.
-- `fail_first_n=3` fails three requests and works from then on. Without `status_code` they get 500.
-- `close_early` breaks off half way through the tokens or the body. `/tokenize`, `/detokenize` and `/echo` do not know it.
+- `fail_first_n=3` fails three requests only. Without `status_code` they get 500.
+- `close_early` breaks off half way through the tokens or the body. Not for `/tokenize`, `/detokenize` and `/echo`.
 - `close_after_bytes=100` counts from the first byte of the head, so it can cut heads and chunks anywhere.
 
-`SimulatedWorker.set_faults()` replaces all faults of a running worker. A request can bring its own, for itself alone:
+`SimulatedWorker.set_faults()` replaces all faults of a running worker. A request can have its own:
 
 | header | value | as |
 |---|---|---|
@@ -133,11 +126,11 @@ The router passes these headers on. A value that is not a whole number is ignore
 | field | meaning |
 |---|---|
 | `requests` | requests to the POST paths, good or bad |
-| `running` | prompts and responses that are being computed |
-| `waiting` | prompts that wait for a step or for memory |
-| `finished` | responses completed |
-| `aborted` | the client disconnected before that |
-| `failed` | error responses, and responses aborted by a fault |
+| `running` | prompts and responses being computed |
+| `waiting` | prompts that wait for room in a step, or for memory |
+| `finished` | complete responses |
+| `aborted` | the client left before that |
+| `failed` | ended with an error, or broken off, injected or not |
 | `prompt_tokens` | of all prompts whose responses have begun |
 | `cached_tokens` | those of them that were in the cache |
 | `generation_tokens` | of all responses, as far as they went |
@@ -149,8 +142,8 @@ The router passes these headers on. A value that is not a whole number is ignore
 
 ## What it is not
 
-It does not sample or preempt, and what the [engine model](../explanation/engine_model.md#what-it-leaves-out) leaves out it leaves out. It shows
-what routing does to caches, queues and failures, not how fast a model is.
+It does not sample or preempt, nor [what the engine model leaves out](../explanation/engine_model.md#what-it-leaves-out). It shows what
+routing does to caches, queues and failures, not how fast a model is.
 """
 
 

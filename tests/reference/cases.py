@@ -55,5 +55,5 @@ GROUPS = ENDPOINTS, REQUESTS, FLEET, FAILURES, LIMITS, POLICIES = (
     "Policies",
 )
 PLAIN = "errors are JSON in OpenAI's form"
-AS_SENT = "the bytes go on as they came; the engine judges them"
+AS_SENT = "the bytes are unchanged; the engine decides"
 FAST = ["--retry-initial-backoff-ms", "1", "--retry-max-backoff-ms", "5"]

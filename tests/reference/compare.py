@@ -6,8 +6,8 @@
 
 Each case does the same with both and writes down what it saw in a few words. Where the words differ, the case says
 why; a difference without a reason, or a reason without a difference, ends the command with status 1. `--write` puts
-the tables into docs/how-to/switch_from_vllm_project_router.md. Takes two minutes. Nothing else runs it, since
-it needs the other package.
+the differences into docs/how-to/switch_from_vllm_project_router.md and what is the same into
+tests/reference/same.md. Takes two minutes. Nothing else runs it, since it needs the other package.
 """
 
 # ruff: noqa: E501, since a sentence of the page is one line
@@ -38,6 +38,10 @@ from tests.reference.sides import NOT_SHOWN, Side
 from tests.reference.workers import Worker
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "switch_from_vllm_project_router.md"
+SAME = Path(__file__).with_name("same.md")
+# From one page to the other.
+TO_SAME = "../../tests/reference/same.md"
+TO_PAGE = "../../docs/how-to/switch_from_vllm_project_router.md"
 BEGIN, END = (
     "<!-- compared: tests/reference/compare.py writes what follows -->",
     "<!-- compared: end -->",
@@ -138,8 +142,8 @@ def cell(text: str) -> str:
 def markdown(rows: list[Row], defaults: Defaults, probes: dict[str, Any]) -> str:
     counts = Counter(row.verdict for row in rows)
     lines = [
-        f"vllm-project/router {probes['reference']['version']} and vllm-router {probes['ours']['version']} did the same, in front of the same workers:",
-        f"{len(rows)} cases, of which {', '.join(f'{counts[verdict]} {verdict}' for verdict in ('same', 'on purpose', NOT_BUILT) if counts[verdict])}.",
+        f"vllm-project/router {probes['reference']['version']} and vllm-router {probes['ours']['version']} ran {len(rows)} cases in front of the same workers:",
+        f"{counts['same']} are [the same]({TO_SAME}), {counts['on purpose']} differ on purpose, {counts[NOT_BUILT]} are {NOT_BUILT}.",
         "",
         f"Of {len(defaults.same) + len(defaults.other) + len(defaults.missing)} flags of its command, {len(defaults.same)} have the same default here"
         + (
@@ -154,16 +158,31 @@ def markdown(rows: list[Row], defaults: Defaults, probes: dict[str, Any]) -> str
         *(f"| `{flag}` | {theirs} | {mine} |" for flag, theirs, mine in defaults.other),
     ]
     for group in dict.fromkeys(row.group for row in rows):
-        lines += ["", f"### {group}", "", "| case | there | here | |", "|---|---|---|---|"]
-        for row in (row for row in rows if row.group == group):
-            there, here = (saw.split(NOT_SHOWN)[0] for saw in (row.reference, row.ours))
-            if row.verdict == "same":
-                here = "the same"
-            elif here == there:
-                here += ", others"
-            verdict = "" if row.verdict == "same" else f"{row.verdict}: {row.why}" if row.why else row.verdict
-            lines.append(f"| {cell(row.name)} | {cell(there)} | {cell(here)} | {cell(verdict)} |")
+        other: dict[tuple[str, str, str], list[str]] = {}
+        for row in (row for row in rows if row.group == group and row.verdict != "same"):
+            there, here = (cell(saw.split(NOT_SHOWN)[0]) for saw in (row.reference, row.ours))
+            here += ", others" if here == there else ""
+            other.setdefault((there, here, cell(row.why or row.verdict)), []).append(cell(row.name))
+        if other:
+            lines += ["", f"### {group}", "", "| case | there | here | why |", "|---|---|---|---|"]
+            lines += [f"| {'; '.join(names)} | {' | '.join(saw)} |" for saw, names in other.items()]
     return "\n".join(lines)
+
+
+def same_markdown(rows: list[Row]) -> str:
+    lines = [
+        "# The same with vllm-project/router",
+        "",
+        "Cases in which both routers did the same, as `tests/reference/compare.py --write` saw it; the others are on the",
+        f"[switch page]({TO_PAGE}#compared-case-by-case).",
+    ]
+    for group in dict.fromkeys(row.group for row in rows):
+        same: dict[str, list[str]] = {}
+        for row in (row for row in rows if row.group == group and row.verdict == "same"):
+            same.setdefault(cell(row.reference.split(NOT_SHOWN)[0]), []).append(cell(row.name))
+        lines += ["", f"## {group}", "", "| case | result |", "|---|---|"]
+        lines += [f"| {'; '.join(names)} | {saw} |" for saw, names in same.items()]
+    return "\n".join(lines) + "\n"
 
 
 def main() -> int:
@@ -192,6 +211,7 @@ def main() -> int:
         page = PAGE.read_text(encoding="utf-8")
         head, rest = page.split(BEGIN)
         PAGE.write_text(f"{head}{BEGIN}\n\n{text}\n\n{END}{rest.split(END)[1]}", encoding="utf-8")
+        SAME.write_text(same_markdown(rows), encoding="utf-8")
     surprises = [row for row in rows if row.verdict in ("DIFFERS", "NO LONGER DIFFERENT")]
     for row in surprises:
         print(f"{row.verdict}: {row.name}\n  there {row.reference}\n  here  {row.ours}", file=sys.stderr)

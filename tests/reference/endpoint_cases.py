@@ -78,7 +78,7 @@ def preflight(router: Router) -> str:
         None,
         {"Origin": "http://a.example", "Access-Control-Request-Method": "POST"},
     )
-    return f"{answer.status}, allows {answer.headers.get('access-control-allow-origin', 'nobody')}"
+    return f"{answer.status}, allows {answer.headers.get('access-control-allow-origin', 'none')}"
 
 
 @case(ENDPOINTS, "names of metrics after a request and a failed one", own=True)

@@ -116,7 +116,7 @@ def _(router: Router) -> str:
 
 @case(
     FAILURES,
-    "the same with `--disable-circuit-breaker`",
+    "`--disable-circuit-breaker`, the only worker fails: six requests",
     flags=[*BREAKER, "--disable-circuit-breaker"],
     workers=1,
     own=True,

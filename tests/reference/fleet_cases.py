@@ -60,7 +60,7 @@ def _(router: Router) -> str:
 
 @case(
     FLEET,
-    "`POST /add_worker` of a new one: the answer, and who serves the next two",
+    "`POST /add_worker` of a new one: the response, and who serves the next two",
     flags=[*ROUND_ROBIN],
     workers=1,
     own=True,
@@ -81,7 +81,7 @@ def _(router: Router) -> str:
 
 @case(
     FLEET,
-    "`POST /add_worker` of one that does not answer, 2 s to start",
+    "`POST /add_worker` of one that does not respond, 2 s to start",
     flags=[*ROUND_ROBIN, "--worker-startup-timeout-secs", "2"],
     own=True,
 )
@@ -89,7 +89,7 @@ def _(router: Router) -> str:
     return f"{router.ask('POST', f'/add_worker?url=http://127.0.0.1:{free_port()}').status}"
 
 
-@case(FLEET, "`POST /remove_worker`: the answer, and who serves the next four", own=True)
+@case(FLEET, "`POST /remove_worker`: the response, and who serves the next four", own=True)
 def _(router: Router) -> str:
     answer = router.ask("POST", f"/remove_worker?url={router.fleet[0].url}")
     served = sorted({router.chat().worker for _ in range(4)})

@@ -184,7 +184,7 @@ def _(router: Router) -> str:
     flags=CACHE,
     workers=2,
     own=True,
-    why="a beginning that many share spreads, so that it does not pin them all to one worker",
+    why="a shared prefix spreads, instead of pinning all to one worker",
 )
 def _(router: Router) -> str:
     system = {

@@ -11,7 +11,7 @@ from tests.reference.cases import AS_SENT, REQUESTS, ROUND_ROBIN, case, simple
 from tests.reference.sides import Router
 
 
-@case(REQUESTS, "a chat: status, whose answer, its id")
+@case(REQUESTS, "a chat: status, whose response, its id")
 def _(router: Router) -> str:
     answer = router.chat()
     return f"{answer.status}, {'the worker’s body' if answer.json['id'].startswith('from-') else 'another body'}, `x-request-id` {re.sub('[A-Za-z0-9]{24,}', '…', answer.headers.get('x-request-id', 'none'))}"
@@ -27,9 +27,9 @@ def _(router: Router) -> str:
     return (
         "arrive as sent"
         if request.body == json.dumps(sent).encode()
-        else f"written anew, {len(added)} members added"
+        else f"rewritten, {len(added)} members added"
         if added
-        else "written anew"
+        else "rewritten"
     )
 
 
@@ -53,10 +53,10 @@ for _name, _path, _body in (
     simple(REQUESTS, _name, "POST", _path, _body)
 
 
-@case(REQUESTS, "`/rerank`: the answer", why="the engine’s answer as it is")
+@case(REQUESTS, "`/rerank`: the response", why="the engine’s response as it is")
 def _(router: Router) -> str:
     answer = router.ask("POST", "/rerank", {"model": "m", "query": "q", "documents": ["a", "b"]})
-    return f"{answer.status} {'the worker’s' if answer.json == [{'index': 0, 'score': 0.1, 'document': 'a'}, {'index': 1, 'score': 0.9, 'document': 'b'}] else 'written anew, sorted by score'}, asked at {router.seen()[0].target}"
+    return f"{answer.status} {'the worker’s' if answer.json == [{'index': 0, 'score': 0.1, 'document': 'a'}, {'index': 1, 'score': 0.9, 'document': 'b'}] else 'rewritten, sorted by score'}, asked at {router.seen()[0].target}"
 
 
 _UNFIT = {
@@ -76,7 +76,7 @@ for _name, (_sent, _extra) in _UNFIT.items():
     @case(REQUESTS, _name, why="" if "role" in _name else AS_SENT)
     def _(router: Router, sent: Any = _sent, extra: Any = _extra) -> str:
         answer = router.ask("POST", "/v1/chat/completions", sent, extra)
-        return "the worker is asked" if answer.worker != "-" else router.refusal(answer)
+        return "goes to the worker" if answer.worker != "-" else router.refusal(answer)
 
 
 @case(REQUESTS, "headers of the client, a chat")
@@ -121,7 +121,7 @@ def _(router: Router) -> str:
 @case(REQUESTS, "another path with a body that is no JSON", why="the router has no opinion on it")
 def _(router: Router) -> str:
     answer = router.ask("POST", "/some/path", b"a=1")
-    return "the worker is asked" if answer.worker != "-" else f"{answer.status} plain text"
+    return "goes to the worker" if answer.worker != "-" else f"{answer.status} plain text"
 
 
 @case(REQUESTS, "a stream")
@@ -160,7 +160,7 @@ def _(router: Router) -> str:
     )
 
 
-@case(REQUESTS, "prefixes of such ids: chat, completion, generate, other", why="every answer has one")
+@case(REQUESTS, "prefixes of such ids: chat, completion, generate, other", why="every response has one")
 def _(router: Router) -> str:
     asked = (
         router.chat(),
