@@ -76,7 +76,11 @@ class Fleet {
     }
   }
 
-  uint32_t Choose(const RoutingKey& key) const { return policy_->Choose(key, *view_)->position; }
+  uint32_t Choose(const RoutingKey& key) const {
+    const Decision decision = *policy_->Choose(key, *view_);
+    policy_->Observe(decision, {});
+    return decision.position;
+  }
 
  private:
   std::unique_ptr<Policy> policy_;
@@ -94,6 +98,12 @@ std::vector<RoutingKey> Keys() {
     key.prefix_digest = Sha256({key.hash_key});
     key.prompt.kind = Prompt::Kind::kText;
     while (key.prompt.own_text.size() < 2048) key.prompt.own_text += key.hash_key;
+    key.prompt_tokens = 512;
+    key.has_blocks = true;
+    key.usable_blocks = 7;
+    // All begin alike, as under one system prompt, so that most workers hold something of each.
+    for (BlockHash block = 1; block <= 4; ++block) key.blocks.push_back(block);
+    for (int i = 0; i < 4; ++i) key.blocks.push_back(random.Next() | 1);
   }
   return keys;
 }
@@ -150,9 +160,12 @@ int RegisterAll() {
       {.name = "prefix_aware", .options = Options("prefix_aware")},
       {.name = "prefix_hash", .options = Options("prefix_hash")},
       {.name = "cache_aware", .options = Options("cache_aware")},
+      {.name = "vllm_cache_aware", .options = Options("vllm_cache_aware")},
+      {.name = "auto", .options = Options("auto")},
+      {.name = "sticky_least_loaded", .options = Options("sticky_least_loaded")},
   };
   for (const Case& what : cases) {
-    for (const int64_t workers : {3, 64, 1024}) {
+    for (const int64_t workers : {3, 64, 4096}) {
       const std::string name = Concat("BM_PolicyChoose/policy:", what.name, "/workers:", workers);
       benchmark::RegisterBenchmark(
           name.c_str(), [what, workers](benchmark::State& state) { BM_PolicyChoose(state, what, workers); });

@@ -1,6 +1,7 @@
 #include <pybind11/stl.h>
 
 #include "bindings/bindings.h"
+#include "hashing/furc_batch.h"
 #include "hashing/hash.h"
 #include "hashing/keyed_hash.h"
 #include "hashing/sha256.h"
@@ -27,6 +28,13 @@ void BindTestingHashing(py::module_& testing) {
     return values;
   });
   testing.def("draw_key", [] { return DrawKey().value(); });
+  testing.def("furc_batch", [](std::string_view stem, const std::vector<std::string>& suffixes) {
+    const FurcBatch batch(std::vector<std::string_view>(suffixes.begin(), suffixes.end()));
+    std::vector<uint64_t> hashes(batch.room());
+    batch.Hash(stem, hashes);
+    hashes.resize(suffixes.size());
+    return hashes;
+  });
   testing.def("ring_hash", &RingHash, py::arg("function"), py::arg("bytes"));
 }
 

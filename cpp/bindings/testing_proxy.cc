@@ -69,7 +69,8 @@ struct WorkerHandle {
 WorkerHandle MakeWorker(const std::string& url) {
   StatusOr<WorkerUrl> parsed = ParseWorkerUrl(url);
   if (!parsed.ok()) throw py::value_error(parsed.status().ToString());
-  return {std::make_shared<Worker>(WorkerId{0}, *std::move(parsed), kWeightOne)};
+  return {
+      std::make_shared<Worker>(WorkerId{0}, *std::move(parsed), kWeightOne, std::make_shared<WorkerLoad>())};
 }
 
 WorkerHandle FindWorker(PyRouter& router, const std::string& url) {

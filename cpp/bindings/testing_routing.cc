@@ -266,8 +266,10 @@ class TicketHarness {
   }
 
  private:
-  std::shared_ptr<Worker> worker_ = std::make_shared<Worker>(WorkerId{0}, WorkerUrl{}, kWeightOne);
-  std::shared_ptr<Worker> other_ = std::make_shared<Worker>(WorkerId{1}, WorkerUrl{}, kWeightOne);
+  std::shared_ptr<Worker> worker_ =
+      std::make_shared<Worker>(WorkerId{0}, WorkerUrl{}, kWeightOne, std::make_shared<WorkerLoad>());
+  std::shared_ptr<Worker> other_ =
+      std::make_shared<Worker>(WorkerId{1}, WorkerUrl{}, kWeightOne, std::make_shared<WorkerLoad>());
   std::shared_ptr<Listener> listener_ = std::make_shared<Listener>();
   std::vector<std::unique_ptr<Ticket>> tickets_;
   TicketLeases leases_;

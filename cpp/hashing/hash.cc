@@ -7,18 +7,12 @@
 #include <xxhash.h>
 
 #include "base/check.h"
+#include "hashing/murmur.h"
 
 namespace vllm_router {
 namespace {
 
-constexpr uint64_t kMurmurMultiplier = 0xc6a4a7935bd1e995u;
-constexpr int kMurmurShift = 47;
-
-// mcrouter's constants. They are part of the hash: another value is another hash.
-constexpr uint64_t kFurcSeed = 4193360111u;
-constexpr uint32_t kFurcTries = 32;
-constexpr uint32_t kFurcShift = 23;
-constexpr uint32_t kFurcMaxDepth = 23;
+constexpr uint32_t kFurcTries = 32;  // mcrouter's, as those in murmur.h
 
 // A try reads at most one bit per level, kFurcShift apart.
 constexpr uint32_t kFurcMaxBits = kFurcMaxDepth + kFurcTries * kFurcMaxDepth * kFurcShift + 1;
@@ -27,32 +21,22 @@ constexpr uint32_t kFurcMaxWords = (kFurcMaxBits + 63) / 64;
 // The hash is defined on little-endian words; memcpy reads them so on every machine we build for.
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the hashes read words in little-endian order");
 
-uint64_t MurmurWord(uint64_t word) {
-  word *= kMurmurMultiplier;
-  word ^= word >> kMurmurShift;
-  return word * kMurmurMultiplier;
-}
-
-uint64_t MurmurEnd(uint64_t h) {
-  h ^= h >> kMurmurShift;
-  h *= kMurmurMultiplier;
-  return h ^ (h >> kMurmurShift);
-}
-
 uint64_t Murmur64A(const void* bytes, size_t size, uint64_t seed) {
   const auto* next = static_cast<const unsigned char*>(bytes);
-  uint64_t h = seed ^ (size * kMurmurMultiplier);
+  uint64_t h = MurmurStart(size, seed);
   for (; size >= 8; size -= 8, next += 8) {
     uint64_t word;
     std::memcpy(&word, next, 8);
-    h = (h ^ MurmurWord(word)) * kMurmurMultiplier;
+    MurmurMixWord(word);
+    h = (h ^ word) * kMurmurMultiplier;
   }
   if (size > 0) {
     uint64_t tail = 0;
     for (size_t i = 0; i < size; ++i) tail |= static_cast<uint64_t>(next[i]) << (8 * i);
     h = (h ^ tail) * kMurmurMultiplier;
   }
-  return MurmurEnd(h);
+  MurmurMixEnd(h);
+  return h;
 }
 
 // The stream of bits that furc reads, in words made on demand: word 0 is the hash of the key, each further word the
@@ -64,16 +48,14 @@ class FurcBits {
   }
 
   uint32_t operator[](uint32_t i) {
-    for (const uint32_t word = i >> 6; count_ <= word; ++count_)
-      words_[count_] = HashOfWord(words_[count_ - 1]);
+    for (const uint32_t word = i >> 6; count_ <= word; ++count_) {
+      words_[count_] = words_[count_ - 1];
+      MurmurNextWord(words_[count_]);
+    }
     return static_cast<uint32_t>(words_[i >> 6] >> (i & 63)) & 1;
   }
 
  private:
-  static uint64_t HashOfWord(uint64_t word) {
-    return MurmurEnd((kFurcSeed ^ (8 * kMurmurMultiplier) ^ MurmurWord(word)) * kMurmurMultiplier);
-  }
-
   std::array<uint64_t, kFurcMaxWords> words_;
   uint32_t count_;
 };

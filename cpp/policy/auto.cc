@@ -1,17 +1,40 @@
 #include "policy/auto.h"
 
 #include <algorithm>
-#include <limits>
 #include <optional>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "base/random.h"
 #include "policy/block_owners.h"
+#include "policy/keep_least.h"
 #include "policy/load_order.h"
 #include "policy/moving_mean.h"
 
 namespace vllm_router {
 namespace {
+
+// How many tokens of a prompt a worker computes that holds some blocks of it; whole ones. Signed, since the processor
+// converts those in one step.
+class Uncached {
+ public:
+  Uncached(const RoutingKey& key, size_t block_bytes)
+      : tokens_(key.prompt_tokens),
+        usable_blocks_(key.usable_blocks),
+        tokens_per_block_(static_cast<double>(block_bytes) / key.bytes_per_token) {}
+
+  double Of(uint32_t held) const {
+    const auto blocks = static_cast<int64_t>(std::min<uint64_t>(held, usable_blocks_));
+    const auto cached = static_cast<int64_t>(static_cast<double>(blocks) * tokens_per_block_);
+    return static_cast<double>(std::max<int64_t>(tokens_ - cached, 1));
+  }
+
+ private:
+  int64_t tokens_;
+  uint64_t usable_blocks_;
+  double tokens_per_block_;
+};
 
 class Auto final : public Policy {
  public:
@@ -29,47 +52,31 @@ class Auto final : public Policy {
 
   std::optional<Decision> Choose(const RoutingKey& key, const FleetView& fleet) override {
     if (fleet.eligible().empty()) return std::nullopt;
-    const BlockOwners::Plan* plan = key.blocks.empty() ? nullptr : BlockOwners::Find(this, fleet);
+    const BlockOwners::Plan* plan = BlockOwners::Find(this, fleet);
+    const bool matches_blocks = plan != nullptr && !key.blocks.empty();
     // Found once: each use of a thread's own variable is a call.
-    thread_local Scratch scratch;
+    thread_local Scratch own_scratch;
+    Scratch& scratch = own_scratch;
     BlockMatches& matches = scratch.matches;
-    std::vector<uint32_t>& best = scratch.best;
-    if (plan != nullptr) {
+    if (matches_blocks) {
       owners_.Match(key, &matches);
       if (key.explanation != nullptr) BlockOwners::Explain(fleet, *plan, matches, key.explanation.get());
+    } else {
+      matches.Clear();
     }
-    const auto held_by = [&](uint32_t position) {
-      if (plan == nullptr) return uint32_t{0};
-      const BlockMatch* const match = matches.Find(plan->known[position].owner);
-      return match == nullptr ? uint32_t{0} : match->longest();
-    };
-
-    const FleetMeans means = MeansOf(fleet, key.prompt_tokens);
-    const double mean_uncached = mean_uncached_.value();
-    const auto whole = static_cast<double>(Uncached(0, key));
-    double least = std::numeric_limits<double>::infinity();
-    size_t row = 0;  // of the explanation
-    for (const uint32_t position : fleet.eligible()) {
-      const Worker& worker = fleet.worker(position);
-      AutoTerms terms =
-          LoadTerms(worker.load, plan != nullptr ? plan->known[position].weight : worker.weight, means);
-      const uint32_t held = held_by(position);
-      terms.uncached = held == 0 ? whole : static_cast<double>(Uncached(held, key));
-      terms.mean_uncached = mean_uncached;
-      const double cost = AutoCost(terms, weights_);
-      if (key.explanation != nullptr) key.explanation->candidates[row++].cost = cost;
-      if (cost > least) continue;
-      if (cost < least) best.clear();
-      least = cost;
-      best.push_back(position);
+    const std::span<const double> costs = CostsOf(key, fleet, plan, &scratch);
+    if (key.explanation != nullptr) {
+      for (size_t row = 0; row < costs.size(); ++row) key.explanation->candidates[row].cost = costs[row];
     }
-    const uint32_t position = LeastLoaded(fleet, best, *DecisionRandom(random_, key.dry_run));
+    KeepLeast(costs, fleet.eligible(), &scratch.best);
+    const uint32_t position = LeastLoaded(fleet, scratch.best, *DecisionRandom(random_, key.dry_run));
+    const BlockMatch* const match = matches_blocks ? matches.Find(plan->known[position].owner) : nullptr;
+    const uint32_t held = match == nullptr ? 0 : match->longest();
     const Reason reason = key.has_blocks ? Reason::kLowestCost : Reason::kFallback;
-    const uint32_t held = held_by(position);
     Decision decision = BlockOwners::DecisionFor(position, reason, held, key, fleet);
     if (key.dry_run) return decision;
-    mean_uncached_.Learn(static_cast<double>(Uncached(held, key)));
-    if (plan != nullptr) {
+    mean_uncached_.Learn(Uncached(key, owners_.block_bytes()).Of(held));
+    if (matches_blocks) {
       decision.claim = owners_.Remember(plan->known[position].owner, key);
       owners_.Count(decision);
     }
@@ -92,16 +99,98 @@ class Auto final : public Policy {
   }
 
  private:
+  // A thread's own, used again. Columns have a row for each eligible worker, in fleet order.
   struct Scratch {
+    void Resize(size_t members) {
+      if (queued.size() >= members) return;
+      for (std::vector<double>* column : {&queued, &waiting, &uncached, &requests, &context, &weight, &cost})
+        column->resize(members);
+    }
+
     BlockMatches matches;
     std::vector<uint32_t> best;
+    std::vector<double> queued;
+    std::vector<double> waiting;
+    std::vector<double> uncached;
+    std::vector<double> requests;
+    std::vector<double> context;
+    std::vector<double> weight;
+    std::vector<double> cost;
   };
 
-  uint64_t Uncached(uint32_t held, const RoutingKey& key) const {
-    const double blocks = static_cast<double>(std::min<uint64_t>(held, key.usable_blocks));
-    const double tokens_per_block = static_cast<double>(owners_.block_bytes()) / key.bytes_per_token;
-    const auto cached = static_cast<uint64_t>(blocks * tokens_per_block);
-    return key.prompt_tokens > cached + 1 ? key.prompt_tokens - cached : 1;
+  // The terms are read into columns first, each worker's load once: that is a cache line for each, and what is
+  // computed then is vector code.
+  std::span<const double> CostsOf(
+      const RoutingKey& key, const FleetView& fleet, const BlockOwners::Plan* plan, Scratch* scratch) const {
+    scratch->Resize(fleet.members().size());
+    const std::span<const uint32_t> eligible = fleet.eligible();
+    FindUncached(key, fleet, plan, scratch);
+    const double* weight = WeightsOf(fleet, plan, scratch);
+    double* const queued = scratch->queued.data();
+    double* const waiting = scratch->waiting.data();
+    double* const requests = scratch->requests.data();
+    double* const context = scratch->context.data();
+    // Not in LoadSums itself: the compiler would keep it in memory.
+    int64_t all_context = 0;
+    int64_t all_own = 0;
+    int64_t all_requests = 0;
+    for (size_t row = 0; row < eligible.size(); ++row) {
+      const AutoLoad load(fleet.load(eligible[row]));
+      all_context += load.context;
+      all_own += load.own;
+      all_requests += load.requests;
+      queued[row] = static_cast<double>(load.queued);
+      waiting[row] = static_cast<double>(load.waiting);
+      requests[row] = static_cast<double>(load.requests);
+      context[row] = static_cast<double>(load.context);
+    }
+    const LoadSums sums{
+        .context = all_context, .own = all_own, .requests = all_requests, .workers = eligible.size()};
+    const FleetMeans means = sums.Means(key.prompt_tokens);
+    const double mean_uncached = mean_uncached_.value();
+    const double* const uncached = scratch->uncached.data();
+    const AutoWeights weights = weights_;
+    double* const cost = scratch->cost.data();
+    for (size_t row = 0; row < eligible.size(); ++row) {
+      cost[row] = AutoCost(
+          {.queued = queued[row],
+           .waiting = waiting[row],
+           .uncached = uncached[row],
+           .requests = requests[row],
+           .context = context[row],
+           .mean_uncached = mean_uncached,
+           .mean_prompt = means.prompt,
+           .mean_requests = means.requests,
+           .weight = weight[row]},
+          weights);
+    }
+    return {cost, eligible.size()};
+  }
+
+  // Of all members first, since matches come in no order; then those of the eligible move up.
+  void FindUncached(
+      const RoutingKey& key, const FleetView& fleet, const BlockOwners::Plan* plan, Scratch* scratch) const {
+    const Uncached tokens(key, owners_.block_bytes());
+    double* const uncached = scratch->uncached.data();
+    std::fill_n(uncached, fleet.members().size(), tokens.Of(0));
+    for (const BlockMatch& match : std::as_const(scratch->matches).entries()) {
+      const uint32_t position = plan->PositionOf(match.owner);
+      if (position != BlockOwners::kNowhere) uncached[position] = tokens.Of(match.longest());
+    }
+    const std::span<const uint32_t> eligible = fleet.eligible();
+    if (eligible.size() == fleet.members().size()) return;
+    for (size_t row = 0; row < eligible.size(); ++row) uncached[row] = uncached[eligible[row]];
+  }
+
+  static const double* WeightsOf(const FleetView& fleet, const BlockOwners::Plan* plan, Scratch* scratch) {
+    const std::span<const uint32_t> eligible = fleet.eligible();
+    if (plan != nullptr && eligible.size() == plan->weights.size()) return plan->weights.data();
+    double* const weight = scratch->weight.data();
+    for (size_t row = 0; row < eligible.size(); ++row) {
+      weight[row] = plan != nullptr ? plan->weights[eligible[row]]
+                                    : static_cast<double>(fleet.worker(eligible[row]).weight) / kWeightOne;
+    }
+    return weight;
   }
 
   const AutoWeights weights_;
@@ -112,20 +201,16 @@ class Auto final : public Policy {
 
 }  // namespace
 
-FleetMeans MeansOf(const FleetView& fleet, uint32_t prompt_tokens) {
-  int64_t context = 0;
-  int64_t own = 0;
-  int64_t all = 0;
-  for (const uint32_t position : fleet.eligible()) {
-    const WorkerLoad& load = fleet.worker(position).load;
-    context += load.context();
-    own += load.open_requests();
-    all += load.requests();
-  }
+FleetMeans LoadSums::Means(uint32_t prompt_tokens) const {
   return {
       .prompt = own > 0 ? static_cast<double>(context) / static_cast<double>(own) : prompt_tokens,
-      .requests =
-          static_cast<double>(all) / static_cast<double>(std::max<size_t>(1, fleet.eligible().size()))};
+      .requests = static_cast<double>(requests) / static_cast<double>(std::max<size_t>(1, workers))};
+}
+
+FleetMeans MeansOf(const FleetView& fleet, uint32_t prompt_tokens) {
+  LoadSums sums;
+  for (const uint32_t position : fleet.eligible()) sums.Add(AutoLoad(fleet.load(position)));
+  return sums.Means(prompt_tokens);
 }
 
 std::unique_ptr<Policy> MakeAuto(const AutoOptions& options, uint64_t seed) {

@@ -68,19 +68,52 @@ inline double AutoCost(const AutoTerms& terms, const AutoWeights& weights) {
   return waits / terms.weight + later + decoding;
 }
 
+// What is read of a worker's load, once.
+struct AutoLoad {
+  explicit AutoLoad(const WorkerLoad& load)
+      : queued(load.queued_prefill()),
+        waiting(load.waiting_requests()),
+        own(load.open_requests()),
+        requests(own + load.remote_requests()),
+        context(load.context()) {}
+
+  int64_t queued;
+  int64_t waiting;
+  int64_t own;  // open requests
+  int64_t requests;
+  int64_t context;
+};
+
 // Over the eligible workers.
 struct FleetMeans {
   double prompt;    // tokens per open request; of the request itself where there are none
   double requests;  // open, per worker
 };
+
+struct LoadSums {
+  void Add(const AutoLoad& load) {
+    context += load.context;
+    own += load.own;
+    requests += load.requests;
+    ++workers;
+  }
+  FleetMeans Means(uint32_t prompt_tokens) const;
+
+  int64_t context = 0;
+  int64_t own = 0;
+  int64_t requests = 0;
+  size_t workers = 0;
+};
+
 FleetMeans MeansOf(const FleetView& fleet, uint32_t prompt_tokens);
 // The terms that the fleet and a worker's load tell: all but uncached and mean_uncached. `weight` in thousandths.
 inline AutoTerms LoadTerms(const WorkerLoad& load, uint32_t weight, const FleetMeans& means) {
+  const AutoLoad read(load);
   return {
-      .queued = static_cast<double>(load.queued_prefill()),
-      .waiting = static_cast<double>(load.waiting_requests()),
-      .requests = static_cast<double>(load.requests()),
-      .context = static_cast<double>(load.context()),
+      .queued = static_cast<double>(read.queued),
+      .waiting = static_cast<double>(read.waiting),
+      .requests = static_cast<double>(read.requests),
+      .context = static_cast<double>(read.context),
       .mean_prompt = means.prompt,
       .mean_requests = means.requests,
       .weight = static_cast<double>(weight) / kWeightOne};

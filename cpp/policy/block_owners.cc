@@ -27,6 +27,7 @@ std::shared_ptr<const FleetPlan> BlockOwners::MakePlan(
   auto plan = std::make_shared<Plan>(policy, std::move(inner), next.membership());
   if (last != nullptr && last->membership == next.membership()) {
     plan->known = last->known;
+    plan->weights = last->weights;
     plan->position_of = last->position_of;
     return plan;
   }
@@ -36,7 +37,7 @@ std::shared_ptr<const FleetPlan> BlockOwners::MakePlan(
     const WorkerId worker = member.worker->id;
     const auto found =
         std::find_if(gone.begin(), gone.end(), [&](const auto& known) { return known.worker == worker; });
-    Plan::Known known{worker, {}, member.worker->weight};
+    Plan::Known known{worker, {}};
     if (found != gone.end()) {
       known = *found;
       gone.erase(found);
@@ -45,6 +46,7 @@ std::shared_ptr<const FleetPlan> BlockOwners::MakePlan(
     }
     plan->position_of[static_cast<size_t>(known.owner)] = static_cast<uint32_t>(plan->known.size());
     plan->known.push_back(known);
+    plan->weights.push_back(static_cast<double>(member.worker->weight) / kWeightOne);
   }
   for (const Plan::Known& known : gone) tracker_->RemoveWorker(known.owner);
   while (tracker_->Sweep(kSweepRuns)) {

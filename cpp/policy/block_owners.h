@@ -50,12 +50,12 @@ class BlockOwners {
     struct Known {
       WorkerId worker;
       OwnerId owner;
-      uint32_t weight;  // Worker::weight, where many are read one after the other
     };
     uint32_t PositionOf(OwnerId owner) const { return position_of[static_cast<size_t>(owner)]; }
 
     uint64_t membership;
     std::vector<Known> known;           // by position
+    std::vector<double> weights;        // Worker::weight in whole ones, by position
     std::vector<uint32_t> position_of;  // by owner; kNowhere: none of this membership
   };
 

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/random.h"
+#include "policy/keep_least.h"
 #include "policy/load_order.h"
 
 namespace vllm_router {
@@ -36,10 +37,25 @@ struct OwnersPlan final : FleetPlan {
   struct Known {
     WorkerId worker;
     PromptMemory::Owner owner;
+    uint32_t weight;  // Worker::weight
   };
+  static constexpr uint32_t kNowhere = UINT32_MAX;
+
+  // From `known`.
+  void FillPositions() {
+    of_text.assign(kMaxWorkers, kNowhere);
+    of_tokens.assign(kMaxWorkers, kNowhere);
+    for (uint32_t position = 0; position < known.size(); ++position) {
+      of_text[static_cast<size_t>(known[position].owner.of_text)] = position;
+      of_tokens[static_cast<size_t>(known[position].owner.of_tokens)] = position;
+    }
+  }
 
   uint64_t membership;
   std::vector<Known> known;  // by position
+  // Positions by owner, as each tree knows it; kNowhere: none of this membership.
+  std::vector<uint32_t> of_text;
+  std::vector<uint32_t> of_tokens;
 };
 
 // Load per weight of two workers: a/wa - b/wb > limit, and a/wa > ratio/1000 * b/wb.
@@ -55,6 +71,11 @@ struct Share {
     return (mine - its) * kWeightOne >
                static_cast<Wide>(options.balance_abs_threshold) * weight * least.weight &&
            mine * 1000 > its * static_cast<Wide>(options.balance_rel_threshold);
+  }
+  // Whether it could exceed any, be its load 0.
+  bool ExceedsNone(const CacheAwareOptions& options) const {
+    return static_cast<Wide>(requests) * kWeightOne <=
+           static_cast<Wide>(options.balance_abs_threshold) * weight;
   }
 
   int64_t requests;
@@ -151,6 +172,8 @@ class CacheAware final : public Policy {
     auto plan = std::make_shared<OwnersPlan>(this, fallback_->Plan(next), next.membership());
     if (last != nullptr && last->membership == next.membership()) {
       plan->known = last->known;
+      plan->of_text = last->of_text;
+      plan->of_tokens = last->of_tokens;
       return plan;
     }
     std::vector<OwnersPlan::Known> gone = last != nullptr ? last->known : std::vector<OwnersPlan::Known>();
@@ -162,9 +185,10 @@ class CacheAware final : public Policy {
         plan->known.push_back(*found);
         gone.erase(found);
       } else {
-        plan->known.push_back({worker, memory_->AddWorker()});
+        plan->known.push_back({worker, memory_->AddWorker(), member.worker->weight});
       }
     }
+    plan->FillPositions();
     const std::lock_guard lock(trust_mutex_);
     for (const OwnersPlan::Known& known : gone) {
       memory_->RemoveWorker(known.owner);
@@ -204,6 +228,8 @@ class CacheAware final : public Policy {
     bool continues = false;      // an earlier request's prompt, and what an engine made of it
     std::vector<uint32_t> holders;
     std::vector<uint32_t> equals;
+    std::vector<PromptMemory::Owner> owners;  // of the equals
+    std::vector<uint64_t> sizes;              // what they have
   };
 
   struct Picked {
@@ -234,13 +260,14 @@ class CacheAware final : public Policy {
   }
 
   static void Weigh(const Prompt& prompt, const FleetView& fleet, const OwnersPlan& plan, Walk* walk) {
-    const bool is_text = prompt.kind == Prompt::Kind::kText;
+    const std::vector<uint32_t>& position_of =
+        prompt.kind == Prompt::Kind::kText ? plan.of_text : plan.of_tokens;
     walk->held.assign(fleet.members().size(), 0);
     walk->best = 0;
-    for (const uint32_t position : fleet.eligible()) {
-      const PromptMemory::Owner owner = plan.known[position].owner;
-      const uint64_t matched = walk->matches.matched(is_text ? owner.of_text : owner.of_tokens);
-      const uint64_t held = matched - std::min<uint64_t>(matched, prompt.scope);
+    for (const PrefixMatches::Entry& match : walk->matches.entries()) {
+      const uint32_t position = position_of[static_cast<size_t>(match.owner)];
+      if (position == OwnersPlan::kNowhere || !fleet.IsEligible(position)) continue;
+      const uint64_t held = match.matched - std::min<uint64_t>(match.matched, prompt.scope);
       walk->held[position] = held;
       walk->best = std::max(walk->best, held);
     }
@@ -282,13 +309,13 @@ class CacheAware final : public Policy {
           Reason::kPrefixMiss};
     }
     FindHolders(prompt, fleet, walk);
-    if (!walk->continues && options_.spread_starts && IsHotPrefix(prompt, fleet, *walk)) {
+    if (!walk->continues && options_.spread_starts && IsHotPrefix(prompt, fleet, plan, *walk)) {
       return {least_loaded(fleet.eligible()), Reason::kPrefixSpread};
     }
     const uint32_t holder = least_loaded(walk->holders);
     if (options_.balance_gate == BalanceGate::kWorker) {
-      const Share least = LeastShare(fleet);
-      if (Share(fleet.worker(holder)).Exceeds(least, options_)) {
+      const Share share(fleet.worker(holder));
+      if (!share.ExceedsNone(options_) && share.Exceeds(LeastShare(fleet), options_)) {
         return {least_loaded(fleet.eligible()), Reason::kLoadBalance};
       }
     }
@@ -302,18 +329,24 @@ class CacheAware final : public Policy {
   // A conversation's own holder, or for a beginning whoever has it up to the same block.
   static void FindHolders(const Prompt& prompt, const FleetView& fleet, Walk* walk) {
     const uint64_t grain = walk->continues ? 1 : Grain(prompt);
-    walk->holders.clear();
-    for (const uint32_t position : fleet.eligible()) {
-      if (walk->held[position] / grain == walk->best / grain) walk->holders.push_back(position);
+    const uint64_t least = walk->best - walk->best % grain;
+    const std::span<const uint32_t> eligible = fleet.eligible();
+    walk->holders.resize(eligible.size());
+    size_t count = 0;
+    for (const uint32_t position : eligible) {
+      walk->holders[count] = position;
+      count += walk->held[position] >= least ? 1 : 0;
     }
+    walk->holders.resize(count);
   }
 
   // A prefix that draws the share f of all beginnings belongs on f of the fleet.
-  static bool IsHotPrefix(const Prompt& prompt, const FleetView& fleet, const Walk& walk) {
+  static bool IsHotPrefix(
+      const Prompt& prompt, const FleetView& fleet, const OwnersPlan& plan, const Walk& walk) {
     const uint64_t grain = Grain(prompt);
     const uint64_t passed = walk.matches.StartsAt(prompt.scope + walk.best / grain * grain);
     uint64_t holding = 0;
-    for (const uint32_t position : walk.holders) holding += fleet.worker(position).weight;
+    for (const uint32_t position : walk.holders) holding += plan.known[position].weight;
     return passed * fleet.eligible_weight() > holding * walk.matches.starts();
   }
 
@@ -321,7 +354,7 @@ class CacheAware final : public Policy {
     Share least(fleet.worker(fleet.eligible().front()));
     for (const uint32_t position : fleet.eligible().subspan(1)) {
       if (fleet.equal_weights()) {
-        least.requests = std::min(least.requests, fleet.worker(position).load.requests());
+        least.requests = std::min(least.requests, fleet.load(position).requests());
       } else {
         least = std::min(least, Share(fleet.worker(position)));
       }
@@ -343,30 +376,24 @@ class CacheAware final : public Policy {
       Random& random) const {
     std::vector<uint32_t>& equals = walk->equals;
     FindLeastLoaded(fleet, among, &equals);
-    if (equals.size() > 1) KeepSmallest(plan, &equals);
+    if (equals.size() > 1) KeepSmallest(plan, &equals, walk);
     return Draw(equals, random);
   }
 
   uint32_t Smallest(const FleetView& fleet, const OwnersPlan& plan, Walk* walk, Random& random) const {
     std::vector<uint32_t>& equals = walk->equals;
     equals.assign(fleet.eligible().begin(), fleet.eligible().end());
-    KeepSmallest(plan, &equals);
+    KeepSmallest(plan, &equals, walk);
     return LeastLoaded(fleet, equals, random);
   }
 
-  void KeepSmallest(const OwnersPlan& plan, std::vector<uint32_t>* positions) const {
-    thread_local std::vector<PromptMemory::Owner> owners;
-    thread_local std::vector<uint64_t> sizes;
-    owners.clear();
-    for (const uint32_t position : *positions) owners.push_back(plan.known[position].owner);
-    sizes.resize(owners.size());
-    memory_->Sizes(owners, sizes);
-    const uint64_t smallest = *std::min_element(sizes.begin(), sizes.end());
-    size_t kept = 0;
-    for (size_t i = 0; i < sizes.size(); ++i) {
-      if (sizes[i] == smallest) (*positions)[kept++] = (*positions)[i];
-    }
-    positions->resize(kept);
+  void KeepSmallest(const OwnersPlan& plan, std::vector<uint32_t>* positions, Walk* walk) const {
+    const size_t size = positions->size();
+    walk->owners.resize(size);
+    walk->sizes.resize(size);
+    for (size_t i = 0; i < size; ++i) walk->owners[i] = plan.known[(*positions)[i]].owner;
+    memory_->Sizes(walk->owners, walk->sizes);
+    KeepLeast(std::span<const uint64_t>(walk->sizes), *positions, positions);
   }
 
   static uint32_t Draw(std::span<const uint32_t> equals, Random& random) {

@@ -10,13 +10,33 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/random.h"
 #include "index/load_bound.h"
+#include "policy/keep_least.h"
 #include "worker/fleet_view.h"
 
 namespace vllm_router {
+
+// An amount per weight.
+struct WeightedShare {
+  int64_t amount;
+  uint32_t weight;
+};
+
+// Sign of a - b.
+inline int CompareShares(const WeightedShare& a, const WeightedShare& b) {
+  // Wide enough that no load times no weight overflows; the compiler's, which -Wpedantic wants marked.
+  __extension__ using Wide = __int128;
+  if (a.weight == b.weight) return (a.amount > b.amount) - (a.amount < b.amount);
+  const Wide left = static_cast<Wide>(a.amount) * b.weight;
+  const Wide right = static_cast<Wide>(b.amount) * a.weight;
+  return (left > right) - (left < right);
+}
+inline bool operator<(const WeightedShare& a, const WeightedShare& b) { return CompareShares(a, b) < 0; }
+inline bool operator==(const WeightedShare& a, const WeightedShare& b) { return CompareShares(a, b) == 0; }
 
 enum class LeastLoadMetric : uint8_t { kRequests, kTokens };  // what is compared first; the other breaks ties
 
@@ -32,9 +52,33 @@ uint32_t LeastLoaded(
     const FleetView& fleet, std::span<const uint32_t> positions, Random& random,
     LeastLoadMetric metric = LeastLoadMetric::kRequests);
 
-// All of them that nobody precedes, ascending.
+// All of them that no other precedes, ascending.
 void FindLeastLoaded(
-    const FleetView& fleet, std::span<const uint32_t> positions, std::vector<uint32_t>* equals);
+    const FleetView& fleet, std::span<const uint32_t> positions, std::vector<uint32_t>* equals,
+    LeastLoadMetric metric = LeastLoadMetric::kRequests);
+
+// Those of `positions` with the least amount_of(position) per load weight, in their order; `kept` may be where they are.
+// Each amount is read once, since other threads change loads while we compare. Weights that are all equal are not looked
+// at: a thousand workers are a thousand cache lines for their loads, and as many again for their weights.
+template <typename AmountOf>
+void KeepLeastShare(
+    const FleetView& fleet, std::span<const uint32_t> positions, std::vector<uint32_t>* kept,
+    AmountOf amount_of) {
+  const auto keep = [&](auto* values, auto value_of) {
+    if (values->size() < positions.size()) values->resize(positions.size());
+    auto* const read = values->data();
+    for (size_t i = 0; i < positions.size(); ++i) read[i] = value_of(positions[i]);
+    KeepLeast(std::span(std::as_const(*values)).first(positions.size()), positions, kept);
+  };
+  if (fleet.equal_weights()) {
+    thread_local std::vector<int64_t> amounts;
+    return keep(&amounts, amount_of);
+  }
+  thread_local std::vector<WeightedShare> shares;
+  keep(&shares, [&](uint32_t position) {
+    return WeightedShare{amount_of(position), fleet.worker(position).load_weight()};
+  });
+}
 
 // Room under factor f: open requests < ceil(f * (R + 1) * weight / S), R and S summed over the eligible. The caps sum
 // to more than R, so while loads stand still somebody has room. REQUIRES: somebody is eligible.

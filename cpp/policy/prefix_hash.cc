@@ -26,7 +26,7 @@ class Overload {
   Overload(const FleetView& fleet, const PrefixHashOptions& options) : weight_(fleet.eligible_weight()) {
     Wide requests = 1;
     for (const uint32_t position : fleet.eligible()) {
-      requests += static_cast<uint64_t>(fleet.worker(position).load.requests());
+      requests += static_cast<uint64_t>(fleet.load(position).requests());
     }
     bound_ = std::max<Wide>(
         requests * options.load_factor, requests * 1000 + Wide{options.balance_abs_threshold} * weight_);

@@ -148,18 +148,26 @@ void PromptMemory::Forget(Owner worker) {
 }
 
 void PromptMemory::Sizes(std::span<const Owner> workers, std::span<uint64_t> sizes) const {
-  thread_local std::vector<OwnerId> owners;
-  thread_local std::vector<uint64_t> added;
-  std::fill(sizes.begin(), sizes.end(), 0);
-  const auto add = [&](const auto& tree, OwnerId Owner::*member) {
-    owners.clear();
-    for (const Owner& worker : workers) owners.push_back(worker.*member);
-    added.resize(owners.size());
-    tree.Sizes(owners, added);
-    for (size_t i = 0; i < added.size(); ++i) sizes[i] += added[i];
+  thread_local std::vector<OwnerId> own_owners;
+  std::vector<OwnerId>& owners = own_owners;  // each use of a thread's own variable is a call
+  const auto find = [&](const auto& tree, OwnerId Owner::*member, std::span<uint64_t> found) {
+    owners.resize(workers.size());
+    for (size_t i = 0; i < workers.size(); ++i) owners[i] = workers[i].*member;
+    tree.Sizes(owners, found);
   };
-  if (has_texts_.load(std::memory_order_relaxed)) add(texts_, &Owner::of_text);
-  if (has_tokens_.load(std::memory_order_relaxed)) add(tokens_, &Owner::of_tokens);
+  const bool has_tokens = has_tokens_.load(std::memory_order_relaxed);
+  if (!has_texts_.load(std::memory_order_relaxed)) {
+    std::fill(sizes.begin(), sizes.end(), 0);
+    if (has_tokens) find(tokens_, &Owner::of_tokens, sizes);
+    return;
+  }
+  find(texts_, &Owner::of_text, sizes);
+  if (!has_tokens) return;
+  thread_local std::vector<uint64_t> own_added;
+  std::vector<uint64_t>& added = own_added;
+  added.resize(workers.size());
+  find(tokens_, &Owner::of_tokens, added);
+  for (size_t i = 0; i < sizes.size(); ++i) sizes[i] += added[i];
 }
 
 uint64_t PromptMemory::size() const { return texts_.size() + tokens_.size(); }

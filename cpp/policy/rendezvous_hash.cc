@@ -1,14 +1,17 @@
 #include "policy/rendezvous_hash.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <vector>
 
 // Inlined here as well: a call per worker would cost as much as the hash itself.
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "hashing/furc_batch.h"
 #include "policy/keyed_policy.h"
 
 namespace vllm_router {
@@ -20,14 +23,28 @@ struct MembersPlan final : FleetPlan {
   using FleetPlan::FleetPlan;
   uint64_t membership = 0;
   bool equal_weights = true;
-  std::vector<uint64_t> url_hashes;  // by position; only with xxh3
+  std::vector<uint32_t> weights;     // by position
+  std::vector<uint64_t> url_hashes;  // likewise; only with xxh3
+  FurcBatch urls;                    // only with furc
 };
 
-double WeightedScore(uint64_t score, uint32_t weight) {
+// As a share of all scores, up to 1.
+double ShareOf(uint64_t score) {
   constexpr double kTwoTo64 = 18446744073709551616.0;
-  const double surprise = -std::log((static_cast<double>(score) + 0.5) / kTwoTo64);
+  return (static_cast<double>(score) + 0.5) / kTwoTo64;
+}
+
+double WeightedScore(double share, uint32_t weight) {
+  const double surprise = -std::log(share);
   // The highest scores round to 2^64, whose logarithm is zero.
   return surprise > 0 ? weight / surprise : std::numeric_limits<double>::infinity();
+}
+
+// Whether WeightedScore() may reach `other`, told without a logarithm: -ln x >= 1 - x, and nearly equal where it
+// matters. Room for rounding is left.
+bool MayReach(double share, uint32_t weight, double other) {
+  constexpr double kRounding = 1 - 1e-12;
+  return !(weight < other * (1 - share) * kRounding);  // also where both are infinite
 }
 
 class RendezvousHash final : public KeyedPolicy {
@@ -57,9 +74,24 @@ class RendezvousHash final : public KeyedPolicy {
       const FleetView& fleet, std::shared_ptr<const FleetPlan> inner) const {
     auto plan = std::make_shared<MembersPlan>(this, std::move(inner));
     plan->membership = fleet.membership();
+    const MembersPlan* last = FindPlan<MembersPlan>(fleet, this);
+    if (last != nullptr && last->membership == fleet.membership()) {
+      plan->equal_weights = last->equal_weights;
+      plan->weights = last->weights;
+      plan->url_hashes = last->url_hashes;
+      plan->urls = last->urls;
+      return plan;
+    }
+    std::vector<std::string_view> urls;
     for (const FleetView::Member& member : fleet.members()) {
       if (member.worker->weight != fleet.worker(0).weight) plan->equal_weights = false;
-      if (hash_function_ == HashFunction::kXxh3) plan->url_hashes.push_back(Xxh3(member.worker->url.url));
+      plan->weights.push_back(member.worker->weight);
+      urls.push_back(member.worker->url.url);
+    }
+    if (hash_function_ == HashFunction::kXxh3) {
+      for (const std::string_view url : urls) plan->url_hashes.push_back(Xxh3(url));
+    } else {
+      plan->urls = FurcBatch(urls);
     }
     return plan;
   }
@@ -72,39 +104,50 @@ class RendezvousHash final : public KeyedPolicy {
         return static_cast<uint64_t>(XXH3_64bits(pair, sizeof(pair)));
       });
     }
-    // "<key>:<url>" is put together in a buffer that the thread keeps, so that nothing is allocated per decision; a
-    // key of unusual length gets its own.
+    // "<key>:" is put together in a buffer that the thread keeps, so that nothing is allocated per decision; a key of
+    // unusual length gets its own.
     constexpr size_t kKept = 64 * 1024;
-    thread_local std::string kept;
+    thread_local Scratch scratch;
     std::string own;
-    std::string& text = key.size() < kKept ? kept : own;
-    text.assign(key);
-    text.push_back(':');
-    const size_t stem = text.size();
-    return HighestScore(plan, fleet, [&](uint32_t position) {
-      text.resize(stem);
-      text.append(fleet.worker(position).url.url);
-      return RingHash(hash_function_, text);
-    });
-  }
-
-  template <typename ScoreOf>
-  static Owner HighestScore(const MembersPlan& plan, const FleetView& fleet, ScoreOf score_of) {
-    return plan.equal_weights ? HighestOf<uint64_t>(fleet, score_of)
-                              : HighestOf<double>(fleet, [&](uint32_t position) {
-                                  return WeightedScore(score_of(position), fleet.worker(position).weight);
-                                });
+    std::string& stem = key.size() < kKept ? scratch.stem : own;
+    stem.assign(key);
+    stem.push_back(':');
+    std::vector<uint64_t>& scores = scratch.scores;
+    scores.resize(std::max(scores.size(), plan.urls.room()));
+    plan.urls.Hash(stem, scores);
+    return HighestScore(plan, fleet, [read = scores.data()](uint32_t position) { return read[position]; });
   }
 
   // One pass finds the home among all and the best of the eligible; the later in fleet order wins on equality.
-  template <typename Score, typename ScoreOf>
+  template <typename ScoreOf>
+  static Owner HighestScore(const MembersPlan& plan, const FleetView& fleet, ScoreOf score_of) {
+    return plan.equal_weights ? HighestOf(fleet, score_of) : HighestWeightedOf(plan, fleet, score_of);
+  }
+
+  template <typename ScoreOf>
   static Owner HighestOf(const FleetView& fleet, ScoreOf score_of) {
-    uint32_t home = 0;
-    uint32_t best = fleet.eligible().front();
-    Score home_score = 0;
-    Score best_score = 0;
+    Highest<uint64_t> highest(fleet);
+    for (uint32_t position = 0; position < fleet.members().size(); ++position)
+      highest.Add(position, score_of(position));
+    return highest.owner();
+  }
+
+  template <typename ScoreOf>
+  static Owner HighestWeightedOf(const MembersPlan& plan, const FleetView& fleet, ScoreOf score_of) {
+    Highest<double> highest(fleet);
     for (uint32_t position = 0; position < fleet.members().size(); ++position) {
-      const Score score = score_of(position);
+      const double share = ShareOf(score_of(position));
+      const uint32_t weight = plan.weights[position];
+      if (MayReach(share, weight, highest.best_score)) highest.Add(position, WeightedScore(share, weight));
+    }
+    return highest.owner();
+  }
+
+  template <typename Score>
+  struct Highest {
+    explicit Highest(const FleetView& view) : fleet(view), best(view.eligible().front()) {}
+
+    void Add(uint32_t position, Score score) {
       if (score >= home_score) {
         home = position;
         home_score = score;
@@ -114,8 +157,20 @@ class RendezvousHash final : public KeyedPolicy {
         best_score = score;
       }
     }
-    return {best, best == home ? Reason::kSessionHash : Reason::kFailover};
-  }
+    Owner owner() const { return {best, best == home ? Reason::kSessionHash : Reason::kFailover}; }
+
+    const FleetView& fleet;
+    uint32_t home = 0;
+    uint32_t best;
+    Score home_score = 0;
+    Score best_score = 0;  // never more than the home's
+  };
+
+  // A thread's own, used again.
+  struct Scratch {
+    std::string stem;
+    std::vector<uint64_t> scores;
+  };
 
   const HashFunction hash_function_;
 };

@@ -5,8 +5,8 @@
 //   xxh3   score = XXH3(XXH3(key), XXH3(url))       the urls' hashes are made once per change of the fleet
 //   unequal weights   -weight / ln((score + 0.5) / 2^64)
 //
-// Cost: O(members): some 90 ns each with furc, 2 ns with xxh3 (15 ns with unequal weights, which take a logarithm),
-// so choose xxh3 above some 20 workers. Thread-safe.
+// Cost: O(members): 6 to 8 ns each with furc where there is AVX-512 (hashing/furc_batch.h), 2 ns with xxh3; unequal weights
+// take a logarithm for the few that may be the highest. Thread-safe.
 // Thaler and Ravishankar, "A Name-Based Mapping Scheme for Rendezvous" (1996).
 #pragma once
 

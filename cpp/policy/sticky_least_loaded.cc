@@ -1,6 +1,8 @@
 #include "policy/sticky_least_loaded.h"
 
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "base/clock.h"
 #include "hashing/hash.h"
@@ -15,6 +17,7 @@ struct PositionsPlan final : FleetPlan {
   using FleetPlan::FleetPlan;
   uint64_t membership = 0;
   absl::flat_hash_map<WorkerId, uint32_t> positions;
+  std::vector<uint64_t> url_hashes;  // by position
 };
 
 class StickyLeastLoaded final : public KeyedPolicy {
@@ -32,14 +35,21 @@ class StickyLeastLoaded final : public KeyedPolicy {
  protected:
   Owner ChooseOwner(const RoutingKey& key, const FleetView& fleet) override {
     Owner owner{};
+    const PositionsPlan* plan = FindPlan<PositionsPlan>(fleet, this);
+    std::shared_ptr<const PositionsPlan> own_plan;
+    if (plan == nullptr || plan->membership != fleet.membership()) {  // a view that was not planned for
+      own_plan = MakePlan(fleet, nullptr);
+      plan = own_plan.get();
+    }
     sessions_.FindOrStick(
         key.hash_key, clock_.NowNanos(),
         [&](std::optional<WorkerId> known, const StickTable::Counts& counts) {
-          const std::optional<uint32_t> position = known ? PositionOf(*known, fleet) : std::nullopt;
+          const std::optional<uint32_t> position = known ? PositionOf(*known, *plan) : std::nullopt;
           if (position && fleet.IsEligible(*position)) {
             owner = {*position, Reason::kSticky};
           } else {
-            owner = {Fewest(key.hash_key, fleet, counts), known ? Reason::kFailover : Reason::kStickyNew};
+            owner = {
+                Fewest(key.hash_key, fleet, *plan, counts), known ? Reason::kFailover : Reason::kStickyNew};
           }
           return key.dry_run ? std::nullopt : std::optional(fleet.worker(owner.position).id);
         });
@@ -48,50 +58,63 @@ class StickyLeastLoaded final : public KeyedPolicy {
 
   std::shared_ptr<const FleetPlan> PlanOwners(
       const FleetView& next, std::shared_ptr<const FleetPlan> inner) override {
+    return MakePlan(next, std::move(inner));
+  }
+
+ private:
+  std::shared_ptr<const PositionsPlan> MakePlan(
+      const FleetView& fleet, std::shared_ptr<const FleetPlan> inner) const {
     auto plan = std::make_shared<PositionsPlan>(this, std::move(inner));
-    plan->membership = next.membership();
-    for (uint32_t position = 0; position < next.members().size(); ++position) {
-      plan->positions.emplace(next.worker(position).id, position);
+    plan->membership = fleet.membership();
+    for (uint32_t position = 0; position < fleet.members().size(); ++position) {
+      plan->positions.emplace(fleet.worker(position).id, position);
+      plan->url_hashes.push_back(Xxh3(fleet.worker(position).url.url));
     }
     return plan;
   }
 
- private:
-  std::optional<uint32_t> PositionOf(WorkerId worker, const FleetView& fleet) const {
-    const PositionsPlan* plan = FindPlan<PositionsPlan>(fleet, this);
-    if (plan == nullptr || plan->membership != fleet.membership()) return fleet.Find(worker);
-    const auto found = plan->positions.find(worker);
-    if (found == plan->positions.end()) return std::nullopt;
+  static std::optional<uint32_t> PositionOf(WorkerId worker, const PositionsPlan& plan) {
+    const auto found = plan.positions.find(worker);
+    if (found == plan.positions.end()) return std::nullopt;
     return found->second;
   }
 
-  static uint32_t Fewest(std::string_view key, const FleetView& fleet, const StickTable::Counts& counts) {
-    const auto count_of = [&counts](const Worker& worker) {
-      const auto found = counts.find(worker.id);
-      return found == counts.end() ? uint64_t{0} : found->second;
-    };
-    uint32_t best = fleet.eligible().front();
-    uint64_t best_count = count_of(fleet.worker(best));
-    std::optional<uint64_t> key_hash;
-    const auto rank = [&](const Worker& worker) {
-      if (!key_hash) key_hash = Xxh3(key);
-      const uint64_t pair[2] = {*key_hash, Xxh3(worker.url.url)};
+  static uint32_t Fewest(
+      std::string_view key, const FleetView& fleet, const PositionsPlan& plan,
+      const StickTable::Counts& counts) {
+    thread_local Scratch own_scratch;
+    Scratch& scratch = own_scratch;  // each use of a thread's own variable is a call
+    scratch.sessions.assign(fleet.members().size(), 0);
+    for (const auto& [worker, count] : counts) {
+      const std::optional<uint32_t> position = PositionOf(worker, plan);
+      if (position) scratch.sessions[*position] = static_cast<int64_t>(count);
+    }
+    std::vector<uint32_t>& best = scratch.best;
+    KeepLeastShare(
+        fleet, fleet.eligible(), &best, [&](uint32_t position) { return scratch.sessions[position]; });
+    FindLeastLoaded(fleet, best, &best);
+    if (best.size() == 1) return best.front();
+    const uint64_t key_hash = Xxh3(key);
+    const auto rank = [&](uint32_t position) {
+      const uint64_t pair[2] = {key_hash, plan.url_hashes[position]};
       return Xxh3(pair, sizeof(pair));
     };
-    for (const uint32_t position : fleet.eligible().subspan(1)) {
-      const Worker& worker = fleet.worker(position);
-      const Worker& other = fleet.worker(best);
-      const uint64_t count = count_of(worker);
-      const uint64_t ours = count * other.load_weight();
-      const uint64_t theirs = best_count * worker.load_weight();
-      const int load = ours == theirs ? CompareLoad(worker, other) : 0;
-      if (ours < theirs || (ours == theirs && (load < 0 || (load == 0 && rank(worker) > rank(other))))) {
-        best = position;
-        best_count = count;
-      }
+    uint32_t first = best.front();
+    uint64_t first_rank = rank(first);
+    for (const uint32_t position : std::span(best).subspan(1)) {
+      const uint64_t other = rank(position);
+      if (other <= first_rank) continue;
+      first = position;
+      first_rank = other;
     }
-    return best;
+    return first;
   }
+
+  // A thread's own, used again.
+  struct Scratch {
+    std::vector<int64_t> sessions;  // by position
+    std::vector<uint32_t> best;
+  };
 
   const SteadyClock clock_;
   StickTable sessions_;

@@ -23,7 +23,7 @@ class Bound {
     if (!average_) return;
     uint64_t requests = 0;
     for (const uint32_t position : fleet.eligible()) {
-      requests += static_cast<uint64_t>(fleet.worker(position).load.requests());
+      requests += static_cast<uint64_t>(fleet.load(position).requests());
     }
     share_ = requests * options.load_factor;
     weight_ = fleet.eligible_weight() * kWeightOne;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <utility>
 
 #include "base/limits.h"
@@ -23,12 +24,14 @@ namespace vllm_router {
 enum class WorkerId : uint32_t {};
 
 struct Worker {
-  Worker(WorkerId id, WorkerUrl url, uint32_t weight) : id(id), url(std::move(url)), weight(weight) {}
+  Worker(WorkerId id, WorkerUrl url, uint32_t weight, std::shared_ptr<WorkerLoad> load)
+      : id(id), url(std::move(url)), weight(weight), shared_load(std::move(load)), load(*shared_load) {}
 
   const WorkerId id;
   const WorkerUrl url;
-  const uint32_t weight;  // relative capacity in thousandths, kMinWeight..kMaxWeight
-  WorkerLoad load;
+  const uint32_t weight;                          // relative capacity in thousandths, kMinWeight..kMaxWeight
+  const std::shared_ptr<WorkerLoad> shared_load;  // beside those of other workers (LoadPages)
+  WorkerLoad& load;
   CircuitBreaker breaker;
   ResponseCounts responses;
   RetryAfterBackoff backoff;

@@ -12,8 +12,11 @@
 // reader sees every counter as it was a moment ago.
 #pragma once
 
+#include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 
 namespace vllm_router {
 
@@ -89,6 +92,26 @@ class alignas(64) WorkerLoad {
   std::atomic<int64_t> context_{0};
   std::atomic<int64_t> remote_requests_{0};
   std::atomic<int64_t> remote_waiting_{0};
+};
+
+// Loads side by side, a cache line each, since a decision reads those of a whole fleet: within their workers they would
+// stand a kilobyte apart, and so many fall on few sets of a cache. A page lives as long as a worker of it. One thread at
+// a time.
+class LoadPages {
+ public:
+  std::shared_ptr<WorkerLoad> New() {
+    if (page_ == nullptr || used_ == page_->size()) {
+      page_ = std::make_shared<Page>();
+      used_ = 0;
+    }
+    return {page_, &(*page_)[used_++]};
+  }
+
+ private:
+  using Page = std::array<WorkerLoad, 64>;
+
+  std::shared_ptr<Page> page_;  // the last one
+  size_t used_ = 0;             // of it
 };
 
 }  // namespace vllm_router

@@ -50,7 +50,7 @@ Status WorkerRegistry::MayAdd(std::span<const NewWorker> workers) {
 }
 
 // Aside, so that a bad one among them leaves the fleet as it was.
-StatusOr<std::vector<FleetView::Member>> WorkerRegistry::Joined(std::span<const NewWorker> workers) const {
+StatusOr<std::vector<FleetView::Member>> WorkerRegistry::Joined(std::span<const NewWorker> workers) {
   if (members_.size() + workers.size() > kMaxWorkers) {
     return absl::ResourceExhaustedError(Concat(
         "adding ", workers.size(), " to the ", members_.size(),
@@ -79,7 +79,7 @@ StatusOr<std::vector<FleetView::Member>> WorkerRegistry::Joined(std::span<const 
       url->receives_api_key |= member.worker->url.receives_api_key;
     }
     members.push_back(
-        {.worker = std::make_shared<Worker>(WorkerId{next_id++}, std::move(*url), *weight),
+        {.worker = std::make_shared<Worker>(WorkerId{next_id++}, std::move(*url), *weight, loads_.New()),
          .healthy = healthy});
   }
   return members;

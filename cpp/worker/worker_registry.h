@@ -57,14 +57,14 @@ class WorkerRegistry {
 
  private:
   // All are called with the mutex held.
-  StatusOr<std::vector<FleetView::Member>> Joined(
-      std::span<const NewWorker> workers) const;                     // the fleet with them
+  StatusOr<std::vector<FleetView::Member>> Joined(std::span<const NewWorker> workers);  // the fleet with them
   StatusOr<std::vector<uint32_t>> Find(std::string_view url) const;  // positions of `url` or of its ranks
   void Publish();
 
   const Planner planner_;
   std::mutex mutex_;  // guards what follows; held while the policy plans
   std::vector<FleetView::Member> members_;
+  LoadPages loads_;
   uint32_t next_id_ = 0;
   uint64_t membership_ = 0;
   bool requires_addresses_ = false;

@@ -63,11 +63,6 @@ def test_xxh3_agrees_with_the_slow_twin_at_every_branch(size):
     assert testing.xxh3(data) == slow.xxh3(data)
 
 
-@given(st.binary(max_size=300), st.integers(0, 2**64 - 1))
-def test_murmur_agrees_with_the_slow_twin(data, seed):
-    assert testing.murmur64a(data, seed) == slow.murmur64a(data, seed)
-
-
 @given(st.binary(max_size=100), st.integers(0, 2**23))
 def test_furc_agrees_with_the_slow_twin_and_stays_below_m(data, m):
     place = testing.furc_hash(data, m)

@@ -1,0 +1,50 @@
+// KeepLeast: the workers of the least value, where each has one and many may be equal.
+//
+//   positions   0  2  3  5        values   7  4  9  4        kept   2  5
+//
+// No branch depends on a value: in an idle fleet all are equal, in a busy one the next is anything. The minimum is
+// taken in lanes, so that no comparison waits for the one before it. Cost: under 1 ns per value. Pure; any thread.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace vllm_router {
+
+// REQUIRES: not empty, nothing among them is NaN.
+template <typename Value>
+Value LeastOf(std::span<const Value> values) {
+  constexpr size_t kLanes = 8;
+  std::array<Value, kLanes> least;
+  least.fill(values[0]);
+  size_t i = 0;
+  for (; i + kLanes <= values.size(); i += kLanes) {
+    for (size_t lane = 0; lane < kLanes; ++lane) {
+      const Value value = values[i + lane];
+      least[lane] = value < least[lane] ? value : least[lane];
+    }
+  }
+  for (; i < values.size(); ++i) least[0] = values[i] < least[0] ? values[i] : least[0];
+  return *std::min_element(least.begin(), least.end());
+}
+
+// `kept` gets those of `positions`, in their order; it may be where they are. REQUIRES: as many values as positions.
+template <typename Value>
+void KeepLeast(
+    std::span<const Value> values, std::span<const uint32_t> positions, std::vector<uint32_t>* kept) {
+  const Value least = LeastOf(values);
+  if (kept->size() < positions.size()) kept->resize(positions.size());
+  uint32_t* const to = kept->data();
+  size_t count = 0;
+  for (size_t i = 0; i < positions.size(); ++i) {
+    to[count] = positions[i];
+    count += values[i] == least ? 1 : 0;
+  }
+  kept->resize(count);
+}
+
+}  // namespace vllm_router
