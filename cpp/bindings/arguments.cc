@@ -174,11 +174,17 @@ void CheckOffsets(std::span<const int64_t> offsets, size_t ids) {
   }
 }
 
+py::int_ WholeNumber(py::handle value, const char* what) {
+  if (PyIndex_Check(value.ptr()) == 0)
+    throw py::type_error(std::string(what) + " is of type " + TypeName(value) + "; it must be an int");
+  auto number = py::reinterpret_steal<py::int_>(PyNumber_Index(value.ptr()));
+  if (!number) throw py::error_already_set();
+  return number;
+}
+
 uint32_t BlockSize(py::handle value) {
-  if (!PyLong_Check(value.ptr()))
-    throw py::type_error("block_size is of type " + TypeName(value) + "; it must be an int");
   int overflow = 0;
-  const long long size = PyLong_AsLongLongAndOverflow(value.ptr(), &overflow);
+  const long long size = PyLong_AsLongLongAndOverflow(WholeNumber(value, "block_size").ptr(), &overflow);
   if (overflow != 0 || size < 1 || size > kMaxBlockSize) {
     throw py::value_error(
         "block_size is " + Show(value) + "; it must be 1 to " + std::to_string(kMaxBlockSize) +

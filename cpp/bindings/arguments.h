@@ -111,6 +111,9 @@ bool IsMissing(pybind11::handle value);
 // Row i is token_ids[offsets[i]:offsets[i + 1]]; there are `ids` of them.
 void CheckOffsets(std::span<const int64_t> offsets, size_t ids);
 
+// An int, or what may stand for one (__index__), such as numpy's; TypeError that names `what` for anything else.
+pybind11::int_ WholeNumber(pybind11::handle value, const char* what);
+
 // Tokens per block.
 uint32_t BlockSize(pybind11::handle value);
 

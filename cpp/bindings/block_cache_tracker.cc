@@ -249,9 +249,7 @@ class PyTracker {
   };
 
   static uint64_t BlockLimit(py::handle value, const char* what) {
-    if (!PyLong_Check(value.ptr()))
-      throw py::type_error(std::string(what) + " is of type " + TypeName(value) + "; it must be an int");
-    const uint64_t limit = PyLong_AsUnsignedLongLong(value.ptr());
+    const uint64_t limit = PyLong_AsUnsignedLongLong(WholeNumber(value, what).ptr());
     if (PyErr_Occurred() != nullptr) {
       PyErr_Clear();
       throw py::value_error(

@@ -163,7 +163,9 @@ std::string Mismatch(const Guarded& function, const Call& call) {
                              : "; it takes " + Joined(names));
   }
   if (given > by_position.size()) {
-    const std::string_view also = by_position.size() < names.size() ? "; give the others by name: " : "";
+    const std::string_view also = by_position.size() == names.size() ? ""
+                                  : by_position.empty()              ? "; give them by name: "
+                                                                     : "; give the others by name: ";
     const std::span<const std::string_view> others = std::span(names).subspan(by_position.size());
     return Concat(
         name, " takes ", by_position.empty() ? "no" : "at most ",

@@ -17,6 +17,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -28,6 +29,7 @@
 #include "bindings/bindings.h"
 #include "bindings/callables.h"
 #include "bindings/errors.h"
+#include "bindings/index_file.h"
 #include "bindings/json_text.h"
 #include "bindings/py_router.h"
 #include "index/block_cache_tracker.h"
@@ -96,7 +98,7 @@ class Headers {
   }
 
   void Add(py::handle name, py::handle value) {
-    if (IsMissing(value)) return;
+    if (value.is_none() || IsMissing(value)) return;
     const std::optional<std::string_view> name_text = TextView(name);
     const std::optional<std::string_view> value_text = TextView(value);
     if (!name_text || !value_text) {
@@ -119,6 +121,15 @@ std::string ChatBody(py::handle messages, py::handle model) {
         "; it must be a list of messages, each a dict with role and content, or an object with model_dump() "
         "or "
         "__dict__");
+  }
+  for (const py::handle message : py::reinterpret_borrow<py::sequence>(messages)) {
+    if (PyUnicode_Check(message.ptr()) || PyBytes_Check(message.ptr()) ||
+        PyNumber_Check(message.ptr()) != 0 || PyList_Check(message.ptr()) || PyTuple_Check(message.ptr()) ||
+        message.is_none()) {
+      throw py::type_error(
+          "messages holds a " + TypeName(message) +
+          "; each message is a dict with role and content, or an object with model_dump() or __dict__");
+    }
   }
   std::string body = "{";
   if (!model.is_none()) {
@@ -230,6 +241,25 @@ std::optional<std::string_view> PathOf(py::handle path) {
   return text->substr(0, text->find('?'));
 }
 
+std::optional<std::string_view> ModelName(py::handle model) {
+  const std::optional<std::string_view> name = TextView(model);
+  if (!name && !model.is_none()) {
+    throw py::type_error("model is of type " + TypeName(model) + "; it must be str or bytes, or None");
+  }
+  return name;
+}
+
+constexpr KeyParts kPromptParts = KeyParts::kPrompt | KeyParts::kBlocks | KeyParts::kPrefixDigest;
+
+// The first argument by position is the body, and many a first call gives a prompt there.
+void WarnOfPlainText(std::string_view body) {
+  const std::string_view text = TrimBlanks(body);
+  if (text.empty() || text.front() == '{') return;
+  constexpr const char* kWords =
+      "body is a str that is no JSON object, so no prompt is found in it; pass a plain text as prompt=";
+  if (PyErr_WarnEx(PyExc_UserWarning, kWords, 1) != 0) throw py::error_already_set();
+}
+
 // Fills `asked->request`: with `whole` all that was given, otherwise what the policy needs of it.
 void ReadRequest(const Router& router, const Given& given, bool whole, Asked* asked) {
   const auto& [body, prompt, messages, token_ids, given_headers, model, path] = given;
@@ -255,6 +285,7 @@ void ReadRequest(const Router& router, const Given& given, bool whole, Asked* as
       request.body = written;
     } else if (bytes.Hold(body)) {
       request.body = bytes.view();
+      if (PyUnicode_Check(body.ptr()) && Has(router.needs(), kPromptParts)) WarnOfPlainText(*request.body);
     } else {
       throw py::type_error(
           "body is of type " + TypeName(body) + "; pass the JSON as bytes or str, or a dict");
@@ -269,7 +300,7 @@ void ReadRequest(const Router& router, const Given& given, bool whole, Asked* as
     request.prompt = bytes.view();
   }
   if (!token_ids.is_none()) request.token_ids = TokenIds(token_ids, &asked->copied);
-  if (const std::optional<std::string_view> name = TextView(model)) request.model = *name;
+  request.model = ModelName(model).value_or(request.model);
 }
 
 void MakeKey(const Router& router, const Given& given, Asked* asked) {
@@ -781,10 +812,7 @@ std::unique_ptr<Batch> SelectBatch(
     PyRouter& self, const py::object& prompts, const py::object& token_ids, const py::object& offsets,
     const py::object& session_ids, const py::object& model) {
   Router& router = self.router();
-  const std::optional<std::string_view> name = TextView(model);
-  if (!name && !model.is_none()) {
-    throw py::type_error("model is of type " + TypeName(model) + "; it must be str or bytes, or None");
-  }
+  const std::optional<std::string_view> name = ModelName(model);
   std::optional<TextRows> prompt_rows;
   std::optional<TextRows> session_rows;
   std::vector<uint32_t> copied_ids;
@@ -1038,10 +1066,8 @@ void ChangeFleet(Change change) {
 // Blocks of a worker's cache.
 uint64_t CacheBlocks(py::handle value) {
   constexpr int64_t kMost = int64_t{1} << 40;
-  if (!PyLong_Check(value.ptr()))
-    throw py::type_error("blocks is of type " + TypeName(value) + "; it must be an int");
   int overflow = 0;
-  const long long blocks = PyLong_AsLongLongAndOverflow(value.ptr(), &overflow);
+  const long long blocks = PyLong_AsLongLongAndOverflow(WholeNumber(value, "blocks").ptr(), &overflow);
   if (overflow != 0 || blocks < 1 || blocks > kMost) {
     throw py::value_error(
         "blocks is " + Show(value) +
@@ -1102,6 +1128,68 @@ py::dict CacheStats(const FleetView& fleet, const CacheRoutingStats& stats) {
       "nodes"_a = stats.trees.nodes, "evicted_bytes"_a = stats.trees.evicted_size,
       "predicted_tokens"_a = stats.predicted_tokens, "reported_tokens"_a = stats.reported_tokens,
       "guessed_restarts"_a = stats.forgotten, "workers"_a = workers);
+}
+
+// What the policy knows of the workers' caches. ValueError if it matches no blocks.
+BlockRouting IndexOf(PyRouter& self, const FleetView& fleet) {
+  const Policy& policy = self.router().policy();
+  std::optional<BlockRouting> routing = policy.block_routing(fleet);
+  if (!routing) {
+    throw py::value_error(
+        "the policy " + std::string(policy.name()) +
+        " has no block index to save or load; auto and vllm_cache_aware have one");
+  }
+  return *std::move(routing);
+}
+
+// A worker joins the tracker before the fleet and leaves it before the fleet, so an image of an index may hold owners
+// that the fleet does not name, or lack one that it names; then another one is made.
+std::string IndexImage(PyRouter& self) {
+  for (;;) {
+    const std::shared_ptr<const FleetView> fleet = self.router().fleet();
+    const BlockRouting routing = IndexOf(self, *fleet);
+    BlockCacheTracker& tracker = *routing.tracker;
+    WorkerNames names(tracker.slots(), py::none());
+    for (size_t i = 0; i < routing.owners.size(); ++i) {
+      const auto place = static_cast<size_t>(routing.owners[i]);
+      if (place < names.size()) names[place] = py::str(fleet->worker(static_cast<uint32_t>(i)).url.url);
+    }
+    std::string image = ImageOf(IndexKind::kBlockCacheTracker, names, tracker);
+    bool agree = names.size() == tracker.slots() && routing.owners.size() == fleet->members().size() &&
+                 self.router().fleet()->membership() == fleet->membership();
+    for (size_t place = 0; agree && place < names.size(); ++place)
+      agree = tracker.Has(static_cast<OwnerId>(place)) != names[place].is_none();
+    if (agree) return image;
+    const py::gil_scoped_release release;
+    std::this_thread::yield();
+  }
+}
+
+// The URLs of the workers that were both in the file and in the fleet.
+py::list LoadIndex(PyRouter& self, const py::object& path) {
+  const std::shared_ptr<const FleetView> fleet = self.router().fleet();
+  const BlockRouting routing = IndexOf(self, *fleet);
+  const std::string source = FileSource(path);
+  const auto [saved, names] =
+      OpenIndex<BlockCacheTracker>(IndexKind::kBlockCacheTracker, source, LoadFile(path));
+  const BlockHasher& theirs = saved->hasher();
+  const BlockHasher& ours = routing.tracker->hasher();
+  if (theirs.block_size() != ours.block_size() || theirs.seed() != ours.seed()) {
+    ThrowBadIndex(
+        source, BadImage(
+                    "its blocks have ", theirs.block_size(), " tokens and the hash seed ", theirs.seed(),
+                    "; those of this router have ", ours.block_size(), " and ", ours.seed()));
+  }
+  py::list found;
+  for (size_t place = 0; place < names.size(); ++place) {
+    if (names[place].is_none()) continue;
+    const std::optional<uint32_t> position = fleet->Find(*TextView(names[place]));
+    if (!position || *position >= routing.owners.size()) continue;
+    found.append(names[place]);
+    const py::gil_scoped_release release;
+    routing.tracker->Adopt(routing.owners[*position], *saved, static_cast<OwnerId>(place));
+  }
+  return found;
 }
 
 // How the policy has decided so far, where it keeps count.
@@ -1204,6 +1292,9 @@ void BindRouter(py::module_& module) {
   };
   const auto itself = [](const py::object& self) { return self; };
   ticket_class
+      .def(py::init([](const py::args&, const py::kwargs&) -> std::shared_ptr<PyTicket> {
+        throw py::type_error("a Ticket is made by Router.select(): it is a promise to return load");
+      }))
       .def_property_readonly(
           "worker_url", [](const PyTicket& ticket) { return py::str(ticket.worker().url.url); })
       .def_property_readonly("base_url", &BaseUrl)
@@ -1217,7 +1308,9 @@ void BindRouter(py::module_& module) {
       .def(
           "explain",
           [](const PyTicket& ticket) {
-            return ExplainDecision(ticket.worker().url.url, ticket.policy().name(), ticket.decision());
+            return py::module_::import("vllm_router.explanation")
+                .attr("DecisionText")(
+                    ExplainDecision(ticket.worker().url.url, ticket.policy().name(), ticket.decision()));
           },
           "Why this worker, in words.")
       .def(
@@ -1263,6 +1356,9 @@ void BindRouter(py::module_& module) {
       .def("__repr__", &TicketRepr);
 
   py::class_<Batch>(module, "Batch", ClassDoc("Batch"))
+      .def(py::init([](const py::args&, const py::kwargs&) -> std::unique_ptr<Batch> {
+        throw py::type_error("a Batch is made by Router.select_batch(): it is a promise to return loads");
+      }))
       .def("__copy__", itself)
       .def(
           "__deepcopy__", [](const py::object& self, const py::object& /*memo*/) { return self; }, "memo"_a)
@@ -1306,7 +1402,10 @@ void BindRouter(py::module_& module) {
           "__iter__",
           [](const py::object& self) { return py::reinterpret_steal<py::object>(PySeqIter_New(self.ptr())); })
       .def("__len__", &Batch::size)
-      .def("__repr__", &BatchRepr);
+      .def("__repr__", &BatchRepr)
+      .def("_repr_html_", [](const py::object& self) {
+        return py::module_::import("vllm_router._html").attr("batch")(self);
+      });
 
   py::class_<PyRouter> router_class(module, "Router", ClassDoc("Router"));
   router_class.def(py::init(&MakeRouter), "worker_urls"_a, "options"_a)
@@ -1368,6 +1467,10 @@ void BindRouter(py::module_& module) {
           "policy", [](const PyRouter& self) { return std::string(self.router().policy().name()); })
       .def_property_readonly("worker_urls", [](PyRouter& self) { return WorkerUrls(self.fleet()); })
       .def("stats", &Stats, "Counts that the policy keeps.")
+      .def(
+          "save_index", [](PyRouter& self, const py::object& path) { SaveFile(path, IndexImage(self)); },
+          "To a file.", "path"_a)
+      .def("load_index", &LoadIndex, "From a file.", "path"_a)
       .def("_worker_rows", &WorkerRows);
   // In the order of Select().
   CallThroughTwin(

@@ -56,7 +56,9 @@ void BlockCacheTracker::RemoveWorker(OwnerId worker) {
 void BlockCacheTracker::Record(OwnerId worker, std::span<const BlockHash> chain) {
   const std::lock_guard lock(mutex_);
   Cache* const cache = Find(worker);
-  if (cache != nullptr) RecordLocked(worker, cache, chain, 0);
+  if (cache == nullptr) return;
+  ++recorded_requests_;
+  RecordLocked(worker, cache, chain, 0);
 }
 
 uint64_t BlockCacheTracker::RecordOpen(OwnerId worker, std::span<const BlockHash> chain) {
@@ -68,6 +70,7 @@ uint64_t BlockCacheTracker::RecordOpen(OwnerId worker, std::span<const BlockHash
     claimed.runs.clear();
   };
   const uint64_t claim = claims_.Add(fill, [](const Claimed&) {});
+  ++recorded_requests_;
   RecordLocked(worker, cache, chain, claim);
   if (claim == 0 || !claims_.Find(claim)->runs.empty()) return claim;
   claims_.Drop(claim);
@@ -92,7 +95,6 @@ void BlockCacheTracker::Withdraw(uint64_t claim) {
 
 void BlockCacheTracker::RecordLocked(
     OwnerId worker, Cache* cache, std::span<const BlockHash> chain, uint64_t claim) {
-  ++recorded_requests_;
   const uint64_t capacity = CapacityOf(*cache);
   // The later blocks would be the first to go.
   chain = chain.first(std::min<uint64_t>(chain.size(), capacity));
@@ -236,6 +238,19 @@ void BlockCacheTracker::Save(ImageWriter* image) {
     image->Array(std::span<const BlockHash>(blocks));
   }
   image->Append(segments);
+}
+
+void BlockCacheTracker::Adopt(OwnerId worker, const BlockCacheTracker& other, OwnerId theirs) {
+  const Cache* const source = other.Find(theirs);
+  if (source == nullptr) return;
+  std::vector<BlockHash> blocks;
+  source->recency.ForEach([&](BlockRef head, uint32_t end) {
+    blocks.clear();
+    other.index_.CopyRun(head, &blocks);
+    const std::lock_guard lock(mutex_);
+    Cache* const cache = Find(worker);
+    if (cache != nullptr) RecordLocked(worker, cache, std::span<const BlockHash>(blocks).first(end), 0);
+  });
 }
 
 struct BlockCacheTracker::SavedRun {

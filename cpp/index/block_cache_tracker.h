@@ -68,6 +68,10 @@ class BlockCacheTracker {
   // file, for anything that no tracker writes.
   static StatusOr<std::unique_ptr<BlockCacheTracker>> Load(ImageReader* image);
 
+  // `worker` used what `theirs` holds in `other`, in the same order, after whatever it has used so far. REQUIRES: both hash
+  // alike, and no other thread uses `other`.
+  void Adopt(OwnerId worker, const BlockCacheTracker& other, OwnerId theirs);
+
   const BlockHasher& hasher() const { return hasher_; }
 
   // A worker that holds nothing. kResourceExhausted when there are kMaxWorkers.

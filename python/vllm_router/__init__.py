@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from vllm_router._mixed import warn_of_foreign_files
@@ -107,4 +108,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    """Public names, and modules that are there."""
+    return sorted({*__all__, *(name for name, value in globals().items() if isinstance(value, ModuleType))})

@@ -983,6 +983,9 @@ class Batch:
             ValueError: a value out of range, or not one per row. In all three cases nothing is finished.
         """
 
+    def _repr_html_(self) -> str:
+        """The first rows as a table, for notebooks."""
+
     def __copy__(self) -> Self:
         """The batch itself, as of a `Ticket`."""
 
@@ -1005,7 +1008,7 @@ class Router:
     """The C++ part of `vllm_router.Router`."""
 
     def __init__(self, worker_urls: list[str], options: dict[str, Any]) -> None:
-        """`options` is what `router_args.check_policy_options()` returns."""
+        """`options`: what `router_args.check_policy_options()` returns."""
 
     def select(
         self,
@@ -1198,6 +1201,40 @@ class Router:
         Raises:
             ValueError: a value out of range.
             WorkerNotFoundError: it is not in the fleet.
+        """
+
+    def save_index(self, path: str | bytes | PathLike[str] | PathLike[bytes]) -> None:
+        """Write what `auto` or `vllm_cache_aware` knows of the workers' caches to a file.
+
+        The file holds hashes of blocks, workers by URL, and the order of use, no text; requests that are open
+        count as sent. An older file is replaced once the new one is complete; its mode is 0600. A
+        `BlockCacheTracker` has the same format, and its `load()` reads it (docs/reference/index_file.md).
+
+        Args:
+            path: The file.
+
+        Raises:
+            OSError: the system refuses; the file is as it was.
+            ValueError: the policy has no block index, or the file would be larger than 4 GiB.
+        """
+
+    def load_index(self, path: str | bytes | PathLike[str] | PathLike[bytes]) -> list[str]:
+        """Take over from a file what workers' caches hold, as after a restart of the router alone.
+
+        Each worker of the fleet that the file names is taken to have used what it says, after whatever the
+        policy knows of that worker already. Capacities, loads and counts of requests stay as they are. A
+        worker that has restarted since holds nothing; leave such workers out of the fleet until after this.
+
+        Args:
+            path: The file, from `save_index()` or `BlockCacheTracker.save()`.
+
+        Returns:
+            The URLs of the workers that the file and the fleet have in common.
+
+        Raises:
+            OSError: the file cannot be read.
+            IndexFileError: it is no such index, damaged, or of another block size; a ValueError.
+            ValueError: the policy has no block index. In all three cases nothing has changed.
         """
 
     @property

@@ -9,12 +9,23 @@ It holds numbers, URLs and keys, and nothing of the prompt.
 from __future__ import annotations
 
 import dataclasses
-from html import escape
 from typing import NamedTuple
+
+from vllm_router import _html
+from vllm_router._html import cell
 
 __all__ = ["Explanation", "RankedWorker"]
 
 _SHOWN_KEY = 80  # characters of a session key that a table shows
+
+
+class DecisionText(str):
+    """What `Ticket.explain()` returns: a text that a prompt or a notebook shows with its lines."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
 
 
 class RankedWorker(NamedTuple):
@@ -102,7 +113,7 @@ class Explanation:
         # Texts to the left, numbers to the right.
         left = {i for i, name in enumerate(rows[0]) if name in ("worker", "reason", "status")}
         lines = [
-            "   ".join(cell.ljust(width) if i in left else cell.rjust(width) for i, (cell, width) in cells)
+            "   ".join(text.ljust(width) if i in left else text.rjust(width) for i, (text, width) in cells)
             for cells in (enumerate(zip(row, widths, strict=True)) for row in rows)
         ]
         facts = [f"{name}: {value}" for name, value in self._facts()]
@@ -110,17 +121,8 @@ class Explanation:
 
     def _repr_html_(self) -> str:
         """The table for notebooks."""
-
-        def row(cells: list[str], tag: str) -> str:
-            return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
-
-        body = "".join(row(cells, "td") for cells in self._rows())
-        facts = "".join(row([name, value], "td") for name, value in self._facts())
-        return (
-            f"<div><p>{escape(self._title())}</p>"
-            f"<table><thead>{row(self._head(), 'th')}</thead><tbody>{body}</tbody></table>"
-            f"<table><tbody>{facts}</tbody></table></div>"
-        )
+        workers = _html.table(self._head(), self._rows())
+        return _html.titled(self._title(), workers, _html.table((), self._facts()))
 
     def _title(self) -> str:
         if self.worker_url is None:
@@ -152,7 +154,7 @@ class Explanation:
         return [head for head, _ in self._columns()]
 
     def _rows(self) -> list[list[str]]:
-        return [[_cell(getattr(worker, field)) for _, field in self._columns()] for worker in self.workers]
+        return [[cell(getattr(worker, field)) for _, field in self._columns()] for worker in self.workers]
 
     def _facts(self) -> list[tuple[str, str]]:
         """What was read of the request; an asterisk marks what the policy goes by."""
@@ -169,15 +171,9 @@ class Explanation:
         elif self.token_ids is not None:
             prompt = f"{self.token_ids} token ids"
         return [
-            (name("session key", "session_key"), _cell(key)),
-            (name("prefix digest", "prefix_digest"), _cell(self.prefix_digest)),
+            (name("session key", "session_key"), cell(key)),
+            (name("prefix digest", "prefix_digest"), cell(self.prefix_digest)),
             (name("routing text", "routing_text"), prompt),
             (name("blocks", "blocks"), str(self.blocks)),
             (name("prompt tokens", "prompt_tokens"), str(self.prompt_tokens)),
         ]
-
-
-def _cell(value: object) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.6g}" if isinstance(value, float) else str(value)

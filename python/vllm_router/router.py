@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import enum
 import warnings
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, NoReturn
 
-from vllm_router import _core
+from vllm_router import _core, _html
 from vllm_router._core import Batch, Ticket
 from vllm_router._flags import quoted
 from vllm_router._secrets import is_open_url
@@ -94,6 +94,13 @@ class WorkerInfo(NamedTuple):
     """Open requests before their first token."""
 
 
+class _Workers(list[WorkerInfo]):
+    """Workers, which a notebook shows as a table."""
+
+    def _repr_html_(self) -> str:
+        return _html.table(WorkerInfo._fields, self)
+
+
 class Router(_core.Router):
     """Chooses a worker for each request, and keeps count of what every worker has in hand.
 
@@ -103,9 +110,9 @@ class Router(_core.Router):
             `cache_aware`, `vllm_cache_aware`, `prefix_aware`, `prefix_hash`, `auto`, `sticky_least_loaded`.
             None: `auto`, or `cache_aware` if an option is given that `cache_aware` reads and `auto` does
             not, such as `cache_threshold`.
-        worker_urls: URLs of the first workers, in fleet order: `http://host:port[/prefix][@rank]`. A program
-            that connects to its workers itself may give names instead, `ray://<id>` or `name://<id>`; a
-            router with names cannot be served.
+        worker_urls: URLs of the first workers, in fleet order: `http://host:port[/prefix][@rank]`; or a
+            mapping of URLs to weights, as in `add_worker()`. A program that connects to its workers itself
+            may give names instead, `ray://<id>` or `name://<id>`; a router with names cannot be served.
         seed: 0 to 2^64-1 makes random choices repeat; None draws one.
         **options: The routing flags of the command line by name, such as `virtual_nodes=160`; `vllm-router
             --help` and docs/reference/cli.md describe them. An option that the policy does not read is
@@ -121,27 +128,45 @@ class Router(_core.Router):
     def __init__(
         self,
         policy: str | PolicyType | None = None,
-        worker_urls: Iterable[str] = (),
+        worker_urls: Iterable[str] | Mapping[str, float] = (),
         *,
         seed: int | None = None,
         **options: Any,
     ) -> None:
+        """The arguments are those of the class."""
         served = {name: options.pop(name) for name in list(options) if _is_served(name)}
         if isinstance(worker_urls, str):
             raise TypeError(
                 f"worker_urls is {quoted(worker_urls)}; it must be a list of URLs: "
                 f"pass [{quoted(worker_urls)}]"
             )
+        if not isinstance(worker_urls, Iterable):
+            raise TypeError(f"worker_urls is {quoted(worker_urls)}; it must be a list of URLs")
+        if policy is not None and not isinstance(policy, (str, PolicyType)):
+            raise TypeError(
+                f"policy is of type {type(policy).__name__}; it must be the name of a policy, and URLs of "
+                "workers come as worker_urls=[...]"
+            )
         urls = list(worker_urls)
         for url in urls:
-            if isinstance(url, str) and "@" in url and not is_open_url(url) and not _is_name(url):
+            if not isinstance(url, str):
+                raise TypeError(
+                    f"worker_urls holds {quoted(url)}; it must hold URLs as str. For weights pass a mapping "
+                    "of URLs to weights"
+                )
+            if "@" in url and not is_open_url(url) and not _is_name(url):
                 FLAGS["worker_urls"].check([url])  # the core's message would show a password
         name = policy.value if isinstance(policy, PolicyType) else policy
         checked = check_policy_options({"policy": name, "seed": seed, **options}, warn=_warn)
         self._args = RouterArgs(**served)
         if served:
             self._args._validate_router_args()
-        super().__init__(urls, checked)
+        if isinstance(worker_urls, Mapping):
+            super().__init__([], checked)
+            for url, weight in worker_urls.items():
+                self.add_worker(url, weight)
+        else:
+            super().__init__(urls, checked)
 
     @classmethod
     def from_args(cls, args: RouterArgs) -> Router:
@@ -202,7 +227,17 @@ class Router(_core.Router):
     @property
     def workers(self) -> list[WorkerInfo]:
         """Every worker of the fleet, in fleet order, as it is now."""
-        return [WorkerInfo(*row) for row in self._worker_rows()]
+        return _Workers(WorkerInfo(*row) for row in self._worker_rows())
+
+    def __reduce__(self) -> NoReturn:
+        """Raises TypeError: a router belongs to one process."""
+        raise TypeError(
+            "a Router belongs to one process, in which it counts the load of workers; make another one with "
+            "the same arguments; save_index() and load_index() keep what auto and vllm_cache_aware learned"
+        )
+
+    def _repr_html_(self) -> str:
+        return _html.titled(repr(self)[1:-1], _html.table(WorkerInfo._fields, self.workers))
 
     def __repr__(self) -> str:
         workers = len(self.worker_urls)

@@ -394,7 +394,7 @@ def _names_the_nearest(cls: type[RouterArgs]) -> type[RouterArgs]:
 
 
 @_names_the_nearest
-@dataclasses.dataclass
+@dataclasses.dataclass(repr=False)
 class RouterArgs:
     """Settings of one router; see the head of this module.
 
@@ -1759,6 +1759,16 @@ class RouterArgs:
         self.__dict__["given"] = tuple(given)
         return self
 
+    def __repr__(self) -> str:
+        """The settings that differ from their defaults; secrets are left out."""
+        usual = RouterArgs()
+        shown = [
+            f"{field.name}={getattr(self, field.name)!r}"
+            for field in dataclasses.fields(self)
+            if field.repr and getattr(self, field.name) != getattr(usual, field.name)
+        ]
+        return f"{type(self).__name__}({', '.join(shown)})"
+
     def __post_init__(self) -> None:
         given = [FORMER_NAMES.get(name, name) for name in self.__dict__.pop("given")]
         if self.policy is None:
@@ -2325,6 +2335,8 @@ def check_policy_options(options: Mapping[str, Any], warn: Callable[[str], None]
     for name, value in options.items():
         spelling = _SPELLINGS.get(name)
         if spelling is None:
+            if name in ("worker_url", "workers", "urls"):
+                raise TypeError(f"{name} is not a known setting; did you mean worker_urls?")
             raise TypeError(unknown_name(name, POLICY_OPTIONS))
         flag = spelling.flag
         if spelling.alias and spelling.alias.former:

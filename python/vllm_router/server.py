@@ -187,7 +187,7 @@ class Server:
         self.stop()
 
     def __repr__(self) -> str:
-        return f"<Server {self.url}>"
+        return f"<Server {self.url}{' stopped' if self._core.wait(0) else ''}>"
 
 
 def _end_at_once(number: int, _frame: FrameType | None) -> None:

@@ -12,12 +12,10 @@ TABLES: list[str] = []  # printed when all tests are over
 
 
 class Fleet:
-    """Two engines and what is in front of them."""
+    """Engines and what is in front of them."""
 
-    def __init__(self) -> None:
-        for log in LOGS.glob("*.log"):
-            log.unlink()
-        self.engines = [Engine("engine-a"), Engine("engine-b")]
+    def __init__(self, engines: list[Engine]) -> None:
+        self.engines = engines
 
     def bring_up(self) -> None:
         """Starts the engines that do not run, and waits until all serve."""
@@ -29,10 +27,10 @@ class Fleet:
             engine.wait_until_ready()
 
     @contextlib.contextmanager
-    def router(self, policy: str, *flags: str) -> Iterator[Router]:
-        """A new router in front of engines that serve."""
+    def router(self, policy: str, *flags: str, engines: list[Engine] | None = None) -> Iterator[Router]:
+        """A new router in front of engines that serve: all of them, or `engines`."""
         self.bring_up()
-        router = Router(f"router-{policy}", self.engines, "--policy", policy, *flags)
+        router = Router(f"router-{policy}", engines or self.engines, "--policy", policy, *flags)
         try:
             yield router
         finally:
@@ -49,7 +47,9 @@ def fleet(pytestconfig: pytest.Config) -> Iterator[Fleet]:
         pytest.skip("starts two engines of 2 GB; run `make test-engines`, or pytest with `-m engines`")
     if (reason := missing()) is not None:
         pytest.skip(reason)
-    fleet = Fleet()
+    for log in LOGS.glob("*.log"):
+        log.unlink()
+    fleet = Fleet([Engine("engine-a"), Engine("engine-b")])
     try:
         yield fleet
     finally:

@@ -23,6 +23,7 @@ ROOT = Path(__file__).parents[2]
 HOME = ROOT / "build" / "engines"
 LOGS = HOME / "logs"
 MODEL = "tiny"
+LARGE = "model_large"  # a directory; in it a step costs 5 times as much, a prompt token 8 times
 BLOCK = 32  # tokens; vLLM's attention on CPUs takes multiples of 32 only
 BLOCKS = 1024
 CONTEXT = 8192  # tokens
@@ -61,9 +62,10 @@ SWITCHES = [
 
 def missing() -> str | None:
     """What is not installed, or None."""
-    for needed in (HOME / "venv" / "bin" / "vllm", HOME / "model" / "model.safetensors"):
+    models = [HOME / model / "model.safetensors" for model in ("model", LARGE)]
+    for needed in (HOME / "venv" / "bin" / "vllm", *models):
         if not needed.exists():
-            return f"{needed} is missing; `make test-engines` installs vLLM for CPUs and its model (6 GB)"
+            return f"{needed} is missing; `make test-engines` installs vLLM for CPUs and its models (6 GB)"
     return None
 
 
@@ -133,6 +135,16 @@ class Process:
     def is_running(self) -> bool:
         return self._process.poll() is None
 
+    def cpu_seconds(self) -> float:
+        """Of all processes of the session that still run."""
+        ticks = 0
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):
+                after_name = path.read_text().rpartition(")")[2].split()  # state, parent, group, session, ...
+                if int(after_name[3]) == self._process.pid:
+                    ticks += int(after_name[11]) + int(after_name[12])
+        return ticks / os.sysconf("SC_CLK_TCK")
+
     def send_signal(self, number: int) -> None:
         """To the first process alone, as a supervisor does."""
         self._process.send_signal(number)
@@ -152,10 +164,15 @@ class Process:
 
 
 class Engine:
-    """vLLM with the tiny model. All engines give the same response to the same request."""
+    """vLLM with a random model. All engines of a model give the same response to the same request.
 
-    def __init__(self, name: str) -> None:
+    `model`: its directory in `HOME`. `core`: the only processor that it runs on; None: any.
+    """
+
+    def __init__(self, name: str, model: str = "model", core: int | None = None) -> None:
         self.name = name
+        self._model = model
+        self._pinned = [] if core is None else ["taskset", "--cpu-list", str(core)]
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._process: Process | None = None
@@ -163,7 +180,8 @@ class Engine:
     def start(self) -> None:
         """Begins to start; `wait_until_ready` waits for the end of it."""
         options = [word for pair in OPTIONS.items() for word in pair]
-        command = [str(HOME / "venv" / "bin" / "vllm"), "serve", str(HOME / "model"), *options, *SWITCHES]
+        serve = [*self._pinned, str(HOME / "venv" / "bin" / "vllm"), "serve", str(HOME / self._model)]
+        command = [*serve, *options, *SWITCHES]
         address = ["--host", "127.0.0.1", "--port", str(self.port)]
         own = {"VLLM_CACHE_ROOT": str(HOME / "cache" / self.name), "PYTHONPATH": ""}
         self._process = Process(self.name, [*command, *address], ENVIRONMENT | own)
@@ -194,6 +212,9 @@ class Engine:
         """Running and waiting requests, as the engine's own gauges say."""
         text = call(self.url, "GET", "/metrics").body.decode()
         return metric(text, "vllm:num_requests_running") + metric(text, "vllm:num_requests_waiting")
+
+    def cpu_seconds(self) -> float:
+        return self._process.cpu_seconds() if self._process is not None else 0.0
 
     def forget_prefixes(self) -> None:
         assert call(self.url, "POST", "/reset_prefix_cache").status == 200

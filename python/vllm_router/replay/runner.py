@@ -78,6 +78,11 @@ def run(
     Raises:
         TraceError: one of the arguments does not fit; one sentence says why. It is a ValueError.
     """
+    if not isinstance(trace, Trace) and not callable(trace):
+        raise TypeError(
+            f"trace is of type {type(trace).__name__}; it must be a Trace, which read_trace(path) and "
+            "generate(name) return, or a function that makes one from a seed"
+        )
     specs = _specs(policies)
     fleets = _fleets(fleet)
     seed_list = _seeds(seeds)
@@ -106,6 +111,10 @@ def _specs(policies: Iterable[str | PolicySpec]) -> list[PolicySpec]:
 
 
 def _fleets(fleet: Fleet | Sequence[Fleet] | None) -> list[Fleet]:
+    if isinstance(fleet, int):
+        raise TypeError(
+            f"fleet is of type int; it must be a Fleet or several, such as Fleet(workers={fleet})"
+        )
     fleets = [Fleet()] if fleet is None else [fleet] if isinstance(fleet, Fleet) else list(fleet)
     if not fleets:
         raise TraceError("no fleet is given; leave fleet out for 8 workers")

@@ -96,7 +96,7 @@ def test_mistakes_of_place_and_number_quote_nothing(things):
         "prompt, messages, token_ids, headers, model, path, exclude, among, alternatives, explain"
     )
     assert message_of(things["Ticket"].finish, SECRET).startswith(
-        "Ticket.finish() takes no arguments by position and got 1; give the others by name: status, end"
+        "Ticket.finish() takes no arguments by position and got 1; give them by name: status, end"
     )
     assert message_of(router.select, SECRET, body=SECRET) == (
         "Router.select() got body twice, by position and by name; give it once"

@@ -114,7 +114,6 @@ def test_headers_may_be_any_object_with_items(ring):
         {5: "s"},
         [("a", "b", "c")],
         ["ab"],
-        [("a", None)],
         [5],
     ],
 )
@@ -299,7 +298,7 @@ def test_a_with_block_finishes_its_ticket(router):
 
 
 def test_a_ticket_can_be_made_by_select_only():
-    with pytest.raises(TypeError, match="No constructor"):
+    with pytest.raises(TypeError, match=r"made by Router.select\(\)"):
         Ticket()
 
 
