@@ -89,10 +89,10 @@ Exchange::~Exchange() { thread_.request_parsers.Release(std::move(head_parser_))
 
 Task<void> Exchange::Run() {
   Next next = co_await ReadHead();                           // 1 HEAD
-  if (next == Next::kOn) next = co_await ValidateRequest();  // 2 GATE
+  if (next == Next::kOn) next = co_await ValidateRequest();  // 2 VALIDATE
   if (next == Next::kOn) next = co_await ReadBody();         // 3 BODY, 4 FIELDS
   if (next == Next::kOn && thread_.limits.quarantine.active()) next = co_await CheckQuarantine();
-  if (next == Next::kOn && !permit_.TryAcquire(1)) next = co_await Admit();  // 5 SEAT
+  if (next == Next::kOn && !permit_.TryAcquire(1)) next = co_await Admit();  // 5 ADMIT
   if (next == Next::kOn && key_.untokenized_prompt) next = co_await FindTokens();
   if (next == Next::kOn && MayNameResponse()) next = co_await FindResponse();
   if (next == Next::kOn)
@@ -166,7 +166,7 @@ void Exchange::OnClientTooSlow(void* context) {
   exchange->connection_.socket.InterruptRead();
 }
 
-// ---- 2 GATE
+// ---- 2 VALIDATE
 
 Task<Exchange::Next> Exchange::ValidateRequest() {
   const ServerOptions& options = thread_.options;
@@ -559,7 +559,7 @@ Task<void> Exchange::ReplyBodyFailed(RequestBody::End end) {
   }
 }
 
-// ---- 5 SEAT
+// ---- 5 ADMIT
 
 Task<Exchange::Next> Exchange::Admit() {
   WatchQueued();

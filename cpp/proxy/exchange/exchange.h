@@ -1,8 +1,9 @@
 // Exchange: one request and its answer, from the first byte of the head to the last byte relayed. Run() is the table
 // of contents; its numbered steps are those of docs/explanation/life_of_a_request.md.
 //
-//   1 HEAD  2 GATE  3 BODY  4 FIELDS  5 SEAT  6 SELECT  7 LEASE  8 SEND  9 AWAIT  10 RELAY  11 FINISH
-//                                             `--------- proxy/exchange/retry_loop.h ---------´
+//   1 HEAD  2 VALIDATE  3 BODY  4 FIELDS  5 ADMIT  6 SELECT  7 LEASE  8 SEND  9 AWAIT  10 RELAY  11 FINISH
+//                                                  |         `-- upstream_request --´
+//                                                  `-- retry_loop: once for each attempt
 //
 // Whatever happens, it gets to FINISH: load is returned by the Ticket, the connection to the worker by its Lease, and
 // one record is written. Something that ends it early (the client leaves, a deadline passes, the server stops) calls
@@ -156,7 +157,7 @@ class Exchange {
   bool client_too_slow_ = false;
   bool proxied_ = false;  // counted in in_flight
 
-  Permit permit_;  // from SEAT to FINISH
+  Permit permit_;  // from ADMIT to FINISH
   RoutingKey key_;
 
   std::shared_ptr<KeyValidator::Waiter> validation_;  // that is being waited for
