@@ -11,33 +11,12 @@
 
 namespace vllm_router {
 
-CacheCapacityPoller::CacheCapacityPoller(IoThread& thread) : thread_(thread), delay_(thread.loop) {}
-
 void CacheCapacityPoller::Start() {
-  if (!thread_.router->policy().remembers_prompts()) return;
-  ++open_;
-  Spawn(Run());
+  if (thread_.router->policy().remembers_prompts()) Begin();
 }
 
-void CacheCapacityPoller::Stop() {
-  stopped_ = true;
-  delay_.Cancel();
-}
-
-Task<void> CacheCapacityPoller::Run() {
-  while (!stopped_) {
-    Look();
-    co_await delay_.For(kLookNanos);
-  }
-  --open_;
-}
-
-void CacheCapacityPoller::Look() {
-  std::map<std::string, Workers> healthy;
-  const std::shared_ptr<const FleetView> fleet = thread_.router->fleet();
-  for (const FleetView::Member& member : fleet->members()) {
-    if (member.healthy) healthy[member.worker->url.base].push_back(member.worker);
-  }
+int64_t CacheCapacityPoller::Pass(const FleetView& fleet) {
+  Hosts healthy = HostsOf(fleet, Which::kHealthy);
   // A host that is not healthy is forgotten, and so is due when it is.
   std::erase_if(hosts_, [&healthy](const auto& entry) { return !healthy.contains(entry.first); });
   const int64_t now = thread_.clock.NowNanos();
@@ -50,22 +29,22 @@ void CacheCapacityPoller::Look() {
       const auto found = std::ranges::find(ids, size.worker);
       if (found != ids.end()) Apply(*workers[static_cast<size_t>(found - ids.begin())], &size);
     }
-    if (host->polled || (ids == host->workers && now < host->due_ns)) continue;
+    if (host->polling || (ids == host->workers && now < host->due_ns)) continue;
     host->workers = std::move(ids);
     host->due_ns = now + kAgainNanos;
-    host->polled = true;
-    ++open_;
-    Spawn(Ask(host, std::move(workers)));
+    host->polling = true;
+    Spawn(Poll(host, std::move(workers)));
   }
+  return kLookNanos;
 }
 
-Task<void> CacheCapacityPoller::Ask(std::shared_ptr<Host> host, Workers workers) {
+Task<void> CacheCapacityPoller::Poll(std::shared_ptr<Host> host, Workers workers) {
+  const UnderWay under_way(*this);
   std::string target = "/metrics";
   const StatusOr<HttpResponse> response = co_await thread_.http.Get(
       nullptr, workers.front()->url, std::move(target), thread_.options.health_check_timeout_ms);
-  --open_;
-  host->polled = false;
-  if (stopped_) co_return;
+  host->polling = false;
+  if (stopped()) co_return;
   if (!response.ok()) host->due_ns = thread_.clock.NowNanos() + kSoonNanos;
   if (!response.ok() || response->status != 200) co_return;
   std::vector<Size> sizes;

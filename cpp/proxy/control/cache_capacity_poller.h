@@ -18,31 +18,25 @@
 #include <string>
 #include <vector>
 
-#include "net/event_loop.h"
 #include "net/task.h"
 #include "policy/policy.h"
 #include "proxy/client/load_report.h"
+#include "proxy/control/host_poller.h"
 #include "worker/worker.h"
 
 namespace vllm_router {
 
-struct IoThread;
-
-class CacheCapacityPoller {
+class CacheCapacityPoller final : public HostPoller {
  public:
   static constexpr int64_t kAgainNanos = 300'000'000'000;
   static constexpr int64_t kSoonNanos = 10'000'000'000;
   static constexpr int64_t kLookNanos = 1'000'000'000;  // at the fleet, for who is due
 
-  explicit CacheCapacityPoller(IoThread& thread);
+  explicit CacheCapacityPoller(IoThread& thread) : HostPoller(thread) {}
 
-  void Start();
-  // Ends in one of the loop's next turns, questions under way when they do.
-  void Stop();
-  bool ended() const { return open_ == 0; }
+  void Start() override;
 
  private:
-  using Workers = std::vector<std::shared_ptr<Worker>>;
   // What a worker has told, and the policy was told of it.
   struct Size {
     WorkerId worker;
@@ -52,20 +46,15 @@ class CacheCapacityPoller {
   struct Host {
     std::vector<WorkerId> workers;  // that were asked about last; others are due at once
     int64_t due_ns = 0;
-    bool polled = false;  // and not answered yet
+    bool polling = false;
     std::vector<Size> sizes;
   };
 
-  Task<void> Run();
-  void Look();
-  Task<void> Ask(std::shared_ptr<Host> host, Workers workers);
+  int64_t Pass(const FleetView& fleet) override;
+  Task<void> Poll(std::shared_ptr<Host> host, Workers workers);
   // Tells the policy, if there is something new.
   void Apply(const Worker& worker, Size* size);
 
-  IoThread& thread_;
-  Delay delay_;
-  bool stopped_ = false;
-  int open_ = 0;                                        // coroutines of ours
   std::map<std::string, std::shared_ptr<Host>> hosts_;  // by base URL
 };
 

@@ -22,13 +22,14 @@
 #include "base/status.h"
 #include "net/event_loop.h"
 #include "net/task.h"
+#include "proxy/control/service.h"
 #include "routing/router.h"
 
 namespace vllm_router {
 
 struct IoThread;
 
-class Drainer {
+class Drainer final : public Service {
  public:
   static constexpr size_t kMostEnded = 100;
 
@@ -53,8 +54,9 @@ class Drainer {
   std::vector<Row> Rows() const;
   int64_t Now() const;
 
-  void Stop();  // on the control thread
-  bool ended() const { return !running_; }
+  void Start() override {}  // with the first Begin()
+  void Stop() override;
+  bool ended() const override { return !running_; }
 
  private:
   struct Draining {

@@ -26,18 +26,14 @@ HealthOptions OptionsOf(const ServerOptions& options) {
 
 }  // namespace
 
-HealthChecker::HealthChecker(IoThread& thread)
-    : thread_(thread), delay_(thread.loop), slow_start_delay_(thread.loop) {}
+HealthChecker::HealthChecker(IoThread& thread) : HostPoller(thread), slow_start_delay_(thread.loop) {}
 
 void HealthChecker::Start() {
-  if (!checks()) return;
-  ++open_;
-  Spawn(Run());
+  if (checks()) Begin();
 }
 
 void HealthChecker::Stop() {
-  stopped_ = true;
-  delay_.Cancel();
+  HostPoller::Stop();
   slow_start_delay_.Cancel();
 }
 
@@ -58,35 +54,30 @@ void HealthChecker::FollowFleet(const FleetView& fleet) {
   }
 }
 
-Task<void> HealthChecker::Run() {
-  while (!stopped_) {
-    const std::shared_ptr<const FleetView> fleet = thread_.router->fleet();
-    FollowFleet(*fleet);
-    const int64_t now = thread_.clock.NowNanos();
-    int64_t next = now + std::min(kLongestSleepNs, thread_.options.health_check_interval_ms * kMs);
-    for (auto& [base, watch] : watches_) {
-      if (watch.Due(now)) {
-        if (polling_ == kMaxHealthChecks) continue;  // the end of another one brings us back
-        watch.Begin();
-        ++open_;
-        ++polling_;
-        Spawn(Probe(hosts_.at(base)));
-      } else if (!watch.polling()) {
-        next = std::min(next, std::max(watch.due_ns(), now + kMs));
-      }
+int64_t HealthChecker::Pass(const FleetView& fleet) {
+  FollowFleet(fleet);
+  const int64_t now = thread_.clock.NowNanos();
+  int64_t next = now + std::min(kLongestSleepNs, thread_.options.health_check_interval_ms * kMs);
+  for (auto& [base, watch] : watches_) {
+    if (watch.Due(now)) {
+      if (polling_ == kMaxHealthChecks) continue;  // the end of another one brings us back
+      watch.Begin();
+      ++polling_;
+      Spawn(Probe(hosts_.at(base)));
+    } else if (!watch.polling()) {
+      next = std::min(next, std::max(watch.due_ns(), now + kMs));
     }
-    co_await delay_.For(next - now);
   }
-  --open_;
+  return next - now;
 }
 
 Task<void> HealthChecker::Probe(WorkerUrl url) {
+  const UnderWay under_way(*this);
   const int64_t begun_ns = thread_.clock.NowNanos();
   const StatusOr<HttpResponse> response = co_await thread_.http.Get(
       nullptr, url, thread_.options.health_check_endpoint, thread_.options.health_check_timeout_ms);
-  --open_;
-  if (polling_-- == kMaxHealthChecks) delay_.Cancel();  // others may have waited for their turn
-  if (stopped_) co_return;
+  if (polling_-- == kMaxHealthChecks) PassNow();  // others may have waited for their turn
+  if (stopped()) co_return;
   const auto found = watches_.find(url.base);
   if (found == watches_.end()) co_return;  // removed meanwhile
   const bool healthy = response.ok() && response->status >= 200 && response->status < 300;
@@ -134,7 +125,7 @@ void HealthChecker::ReportPassiveFailure(const std::shared_ptr<Worker>& worker) 
       return;
     }
     found->second.ReportPassiveFailure(thread_.clock.NowNanos());
-    delay_.Cancel();
+    PassNow();
   });
 }
 
@@ -144,18 +135,18 @@ void HealthChecker::Recovered(const std::shared_ptr<Worker>& worker) {
       kSlowStartFirst, std::memory_order_relaxed);  // now, before the next request
   thread_.router->RefreshFleet();
   thread_.loop.Post([this, worker] {
-    if (stopped_) return;
+    if (stopped()) return;
     std::erase_if(slow_starts_, [&worker](const SlowStart& other) { return other.worker == worker; });
     slow_starts_.push_back({worker, thread_.clock.NowNanos()});
     if (std::exchange(slow_starting_, true)) return;
-    ++open_;
     Spawn(RunSlowStarts());
   });
 }
 
 Task<void> HealthChecker::RunSlowStarts() {
+  const UnderWay under_way(*this);
   const int64_t window = thread_.options.slow_start_ms * kMs;
-  while (!stopped_ && !slow_starts_.empty()) {
+  while (!stopped() && !slow_starts_.empty()) {
     co_await slow_start_delay_.For(std::max(window / kSlowStartSteps, 50 * kMs));
     const int64_t now = thread_.clock.NowNanos();
     std::erase_if(slow_starts_, [now, window](const SlowStart& slow_start) {
@@ -166,7 +157,6 @@ Task<void> HealthChecker::RunSlowStarts() {
     thread_.router->RefreshFleet();
   }
   slow_starting_ = false;
-  --open_;
 }
 
 }  // namespace vllm_router

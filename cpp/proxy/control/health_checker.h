@@ -16,12 +16,13 @@
 #include <vector>
 
 #include "net/task.h"
+#include "proxy/control/host_poller.h"
 #include "proxy/thread/io_thread.h"
 #include "worker/health.h"
 
 namespace vllm_router {
 
-class HealthChecker {
+class HealthChecker final : public HostPoller {
  public:
   explicit HealthChecker(IoThread& thread);
 
@@ -31,10 +32,8 @@ class HealthChecker {
     on_dead_ = std::move(on_dead);
   }
 
-  void Start();
-  // Ends in one of the loop's next turns, probes under way when they do.
-  void Stop();
-  bool ended() const { return open_ == 0; }
+  void Start() override;
+  void Stop() override;
 
   // Any thread.
   void ReportPassiveFailure(const std::shared_ptr<Worker>& worker);
@@ -48,17 +47,12 @@ class HealthChecker {
     int64_t since_ns;
   };
 
-  Task<void> Run();
+  int64_t Pass(const FleetView& fleet) override;
   Task<void> Probe(WorkerUrl url);
   void FollowFleet(const FleetView& fleet);
-  void TellBreakers(const std::string& base, bool responded);
   Task<void> RunSlowStarts();
 
-  IoThread& thread_;
-  Delay delay_;
   Delay slow_start_delay_;
-  bool stopped_ = false;
-  int open_ = 0;                                // coroutines of ours
   int polling_ = 0;                             // probes under way
   std::map<std::string, HealthWatch> watches_;  // by base URL
   std::map<std::string, WorkerUrl> hosts_;

@@ -13,44 +13,30 @@ using Ranks = std::vector<std::optional<uint32_t>>;
 
 }  // namespace
 
-LoadPoller::LoadPoller(IoThread& thread) : thread_(thread), delay_(thread.loop) {}
-
 void LoadPoller::Start() {
-  if (thread_.options.load_poll_interval_ms <= 0) return;
-  ++open_;
-  Spawn(Run());
+  if (thread_.options.load_poll_interval_ms > 0) Begin(NextPassNs());
 }
 
-void LoadPoller::Stop() {
-  stopped_ = true;
-  delay_.Cancel();
+// +-10 %, so that routers do not poll in step.
+int64_t LoadPoller::NextPassNs() {
+  const int64_t interval = thread_.options.load_poll_interval_ms * 1'000'000;
+  const int64_t jitter = static_cast<int64_t>(thread_.ids.Below(static_cast<uint64_t>(interval / 5 + 1)));
+  return interval - interval / 10 + jitter;
 }
 
-Task<void> LoadPoller::Run() {
-  for (;;) {
-    const int64_t interval = thread_.options.load_poll_interval_ms * 1'000'000;
-    const int64_t jitter = static_cast<int64_t>(thread_.ids.Below(static_cast<uint64_t>(interval / 5 + 1)));
-    co_await delay_.For(interval - interval / 10 + jitter);  // +-10 %, so that routers do not ask in step
-    if (stopped_) break;
-    std::map<std::string, Workers> fleet_hosts;
-    const std::shared_ptr<const FleetView> fleet = thread_.router->fleet();
-    for (const FleetView::Member& member : fleet->members()) {
-      fleet_hosts[member.worker->url.base].push_back(member.worker);
-    }
-    std::erase_if(hosts_, [&](const auto& entry) { return !fleet_hosts.contains(entry.first); });
-    for (auto& [base, workers] : fleet_hosts) {
-      std::shared_ptr<Host>& host = hosts_[base];
-      if (host == nullptr) host = std::make_shared<Host>();
-      if (host->polled) continue;
-      host->polled = true;
-      ++open_;
-      Spawn(Poll(host, std::move(workers)));
-    }
+int64_t LoadPoller::Pass(const FleetView& fleet) {
+  Hosts fleet_hosts = HostsOf(fleet);
+  std::erase_if(hosts_, [&](const auto& entry) { return !fleet_hosts.contains(entry.first); });
+  for (auto& [base, workers] : fleet_hosts) {
+    std::shared_ptr<Host>& host = hosts_[base];
+    if (host == nullptr) host = std::make_shared<Host>();
+    if (!std::exchange(host->polling, true)) Spawn(Poll(host, std::move(workers)));
   }
-  --open_;
+  return NextPassNs();
 }
 
 Task<void> LoadPoller::Poll(std::shared_ptr<Host> host, Workers workers) {
+  const UnderWay under_way(*this);
   std::vector<int64_t> own;
   Ranks ranks;
   for (const std::shared_ptr<Worker>& worker : workers) {
@@ -61,9 +47,8 @@ Task<void> LoadPoller::Poll(std::shared_ptr<Host> host, Workers workers) {
       std::min<int64_t>(thread_.options.load_poll_interval_ms, thread_.options.health_check_timeout_ms);
   const LoadResponse response =
       co_await QueryLoad(thread_.http, nullptr, workers.front()->url, ranks, &host->source, timeout);
-  --open_;
-  host->polled = false;
-  if (stopped_) co_return;
+  host->polling = false;
+  if (stopped()) co_return;
   auto& count = response.heard ? thread_.telemetry.load_polls_ok : thread_.telemetry.load_polls_failed;
   count.fetch_add(1, std::memory_order_relaxed);
   host->missed = response.heard ? 0 : host->missed + 1;

@@ -12,43 +12,32 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <vector>
 
-#include "net/event_loop.h"
 #include "net/task.h"
 #include "proxy/client/load_report.h"
-#include "worker/worker.h"
+#include "proxy/control/host_poller.h"
 
 namespace vllm_router {
 
-struct IoThread;
-
-class LoadPoller {
+class LoadPoller final : public HostPoller {
  public:
   static constexpr int kForgottenPolls = 3;
 
-  explicit LoadPoller(IoThread& thread);
+  explicit LoadPoller(IoThread& thread) : HostPoller(thread) {}
 
-  void Start();  // the first poll comes after one interval
-  // Ends in one of the loop's next turns, polls under way when they do.
-  void Stop();
-  bool ended() const { return open_ == 0; }
+  void Start() override;  // the first poll comes after one interval
 
  private:
   struct Host {
     LoadSource source;
-    bool polled = false;  // and not answered yet
-    int missed = 0;       // polls in a row
+    bool polling = false;
+    int missed = 0;  // polls in a row
   };
-  using Workers = std::vector<std::shared_ptr<Worker>>;
 
-  Task<void> Run();
+  int64_t NextPassNs();
+  int64_t Pass(const FleetView& fleet) override;
   Task<void> Poll(std::shared_ptr<Host> host, Workers workers);
 
-  IoThread& thread_;
-  Delay delay_;
-  bool stopped_ = false;
-  int open_ = 0;                                        // coroutines of ours
   std::map<std::string, std::shared_ptr<Host>> hosts_;  // by base URL
 };
 

@@ -9,6 +9,9 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "http/via.h"
+#include "proxy/control/cache_capacity_poller.h"
+#include "proxy/control/drainer.h"
+#include "proxy/control/load_poller.h"
 
 namespace vllm_router {
 namespace {
@@ -130,27 +133,25 @@ Server::Server(
       router_, telemetries, limits_, io_threads_.back()->clock, record_log_.get(), files);
   admin_.set_control(io_threads_.back().get());
   admin_.set_metrics(metrics_.get());
-  health_ = std::make_unique<HealthChecker>(*io_threads_.back());
+  health_ = AddService<HealthChecker>();
   for (const std::unique_ptr<IoThread>& thread : io_threads_) {
     thread->health = {
         .suspect = [this](const std::shared_ptr<Worker>& worker) { health_->ReportPassiveFailure(worker); },
         .recovered = [this](const std::shared_ptr<Worker>& worker) { health_->Recovered(worker); }};
   }
-  admin_.set_health(health_.get());
+  admin_.set_health(health_);
   health_->set_on_dead([this](const std::shared_ptr<const Worker>& worker) {
     ForEachDataThread([worker](IoThread& thread, Listener&) {
       for (Connection* connection : thread.connections) connection->WorkerDied(*worker);
     });
   });
-  loads_ = std::make_unique<LoadPoller>(*io_threads_.back());
-  cache_sizes_ = std::make_unique<CacheCapacityPoller>(*io_threads_.back());
-  drainer_ =
-      std::make_unique<Drainer>(*io_threads_.back(), [this](const std::shared_ptr<const Worker>& worker) {
-        ForEachDataThread([worker](IoThread& thread, Listener&) {
-          for (Connection* connection : thread.connections) connection->CutFrom(*worker);
-        });
-      });
-  admin_.set_drainer(drainer_.get());
+  AddService<LoadPoller>();
+  AddService<CacheCapacityPoller>();
+  admin_.set_drainer(AddService<Drainer>([this](const std::shared_ptr<const Worker>& worker) {
+    ForEachDataThread([worker](IoThread& thread, Listener&) {
+      for (Connection* connection : thread.connections) connection->CutFrom(*worker);
+    });
+  }));
 }
 
 Status Server::Open() {
@@ -194,9 +195,7 @@ void Server::Run() {
   if (admin_listener_ != nullptr) admin_listener_->Start();
   if (metrics_listener_ != nullptr) metrics_listener_->Start();
   io_threads_.back()->loop.Post([this] {
-    health_->Start();
-    loads_->Start();
-    cache_sizes_->Start();
+    for (const std::unique_ptr<Service>& service : services_) service->Start();
     if (has_keys()) {
       key_timer_.Arm(io_threads_.back()->loop.timers(), kKeyPollMs, &Server::OnKeyTimer, this);
     }
@@ -393,10 +392,7 @@ Task<void> Server::ShutDown() {
 
   // The control thread's own affairs, and then the loops.
   key_timer_.Disarm();
-  health_->Stop();
-  loads_->Stop();
-  cache_sizes_->Stop();
-  drainer_->Stop();
+  for (const std::unique_ptr<Service>& service : services_) service->Stop();
   if (admin_listener_ != nullptr) admin_listener_->Stop();
   if (metrics_listener_ != nullptr) metrics_listener_->Stop();
   control.draining = true;
@@ -404,8 +400,8 @@ Task<void> Server::ShutDown() {
   control.http.Stop();
   co_await WaitUntil(
       [&control, this] {
-        return control.connections.empty() && health_->ended() && loads_->ended() && cache_sizes_->ended() &&
-               drainer_->ended() && admin_.ended() &&
+        return control.connections.empty() && admin_.ended() &&
+               std::ranges::all_of(services_, [](const auto& service) { return service->ended(); }) &&
                (keys_.validator == nullptr || keys_.validator->ended());
       },
       kCutNanos, false);

@@ -25,10 +25,8 @@
 #include "proxy/admin/metrics.h"
 #include "proxy/api/server_options.h"
 #include "proxy/client/tls_files.h"
-#include "proxy/control/cache_capacity_poller.h"
-#include "proxy/control/drainer.h"
 #include "proxy/control/health_checker.h"
-#include "proxy/control/load_poller.h"
+#include "proxy/control/service.h"
 #include "proxy/exchange/connection.h"
 #include "proxy/telemetry/traffic_log.h"
 #include "proxy/thread/io_thread.h"
@@ -76,6 +74,13 @@ class Server {
   Task<void> WaitUntil(std::function<bool()> done, int64_t nanos, bool may_hurry);
   void ForEachDataThread(const std::function<void(IoThread&, Listener&)>& action);  // on each thread's thread
   int64_t OpenConnections() const;                                                  // of the data threads
+  template <typename T, typename... Args>
+  T* AddService(Args&&... args) {
+    auto service = std::make_unique<T>(*io_threads_.back(), std::forward<Args>(args)...);
+    T* const added = service.get();
+    services_.push_back(std::move(service));
+    return added;
+  }
   bool MakeRoom(IoThread& thread, ListenerKind listener_kind);
 
   const ServerOptions options_;
@@ -92,11 +97,9 @@ class Server {
   std::unique_ptr<Listener> admin_listener_;
   std::unique_ptr<Listener> metrics_listener_;
   std::unique_ptr<Metrics> metrics_;
-  std::unique_ptr<HealthChecker> health_;
-  std::unique_ptr<LoadPoller> loads_;
-  std::unique_ptr<CacheCapacityPoller> cache_sizes_;
-  std::unique_ptr<Drainer> drainer_;
-  Timer key_timer_;  // of the control thread
+  std::vector<std::unique_ptr<Service>> services_;
+  HealthChecker* health_ = nullptr;  // one of them
+  Timer key_timer_;                  // of the control thread
   std::vector<std::thread> threads_;
   uint16_t port_ = 0;
 

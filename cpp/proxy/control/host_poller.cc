@@ -1,0 +1,34 @@
+#include "proxy/control/host_poller.h"
+
+#include "proxy/thread/io_thread.h"
+
+namespace vllm_router {
+
+HostPoller::HostPoller(IoThread& thread) : thread_(thread), delay_(thread.loop) {}
+
+void HostPoller::Begin(int64_t first_ns) { Spawn(Run(first_ns)); }
+
+void HostPoller::Stop() {
+  stopped_ = true;
+  delay_.Cancel();
+}
+
+Task<void> HostPoller::Run(int64_t first_ns) {
+  const UnderWay under_way(*this);
+  if (first_ns > 0) co_await delay_.For(first_ns);
+  while (!stopped_) {
+    const std::shared_ptr<const FleetView> fleet = thread_.router->fleet();
+    const int64_t next_ns = Pass(*fleet);
+    co_await delay_.For(next_ns);
+  }
+}
+
+HostPoller::Hosts HostPoller::HostsOf(const FleetView& fleet, Which which) {
+  Hosts hosts;
+  for (const FleetView::Member& member : fleet.members()) {
+    if (which == Which::kAll || member.healthy) hosts[member.worker->url.base].push_back(member.worker);
+  }
+  return hosts;
+}
+
+}  // namespace vllm_router
