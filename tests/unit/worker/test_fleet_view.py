@@ -82,7 +82,7 @@ def test_a_worker_that_warms_up_weighs_less():
     for host in "abc":
         registry.add(f"http://{host}:8000", 2.0)
     assert (registry.view.eligible_weight, registry.view.equal_weights) == (6000, True)
-    registry.set_warmth("http://b:8000", 100)
+    registry.set_slow_start_factor("http://b:8000", 100)
     assert (registry.view.eligible_weight, registry.view.equal_weights) == (4200, False)
-    registry.set_warmth("http://b:8000", 1000)
+    registry.set_slow_start_factor("http://b:8000", 1000)
     assert (registry.view.eligible_weight, registry.view.equal_weights) == (6000, True)
