@@ -1,12 +1,12 @@
-// Buffer: bytes between a socket and whoever reads them, and BufferPool: where their memory rests in between.
+// Buffer holds bytes between a socket and their reader. BufferPool keeps memory for later buffers.
 //
 //   data()            free
-//   |#### size() ####|------ room() ------|pad|       every block has kPadding readable bytes behind its capacity,
-//   ^ Consume(n) moves this                            so that simdjson may read past the end of a body
+//   |#### size() ####|------ room() ------|pad|       every block has kPadding readable bytes behind its
+//   ^ Consume(n) moves this                            capacity: simdjson may read past the end of a body
 //
-// Blocks come in powers of two from 4 KiB; those up to 1 MiB go back to the pool, which keeps at most 8 MiB. A large
-// body that is read into a block again and again would otherwise cost more page faults than everything else in its
-// request. A Buffer that was given back holds nothing. One thread per pool.
+// Block sizes are powers of two from 4 KiB. Blocks up to 1 MiB go back to the pool, which keeps at most
+// 8 MiB. Without the pool, page faults would dominate the cost of requests with large bodies. A released
+// Buffer holds no memory. One thread per pool.
 #pragma once
 
 #include <array>
@@ -68,7 +68,7 @@ class Buffer {
   bool empty() const { return begin_ == end_; }
   size_t capacity() const { return block_.capacity; }
 
-  // Where the next bytes may be written, and the news that they were.
+  // Where the next bytes may be written, and the report of how many were.
   std::span<char> room() { return {block_.data + end_, block_.capacity - end_}; }
   void Commit(size_t bytes) { end_ += bytes; }
   void Append(std::string_view bytes);
@@ -81,7 +81,7 @@ class Buffer {
 
   // room() has at least `bytes` afterwards. The content may move.
   void Reserve(size_t bytes);
-  // Back to the pool, content and all.
+  // Returns the block with its content to the pool.
   void Release();
 
  private:

@@ -24,8 +24,8 @@ int64_t CoarseNowMs() {
 }  // namespace
 
 struct EventLoop::Impl {
-  // UNSAFE_IO: sockets are used by the loop's thread only, while Post() may come from any; so the reactor needs no
-  // locks and the queue does.
+  // UNSAFE_IO: only the loop's thread uses sockets, while any thread may call Post(). So the reactor
+  // needs no locks, but the queue does.
   asio::io_context context{BOOST_ASIO_CONCURRENCY_HINT_UNSAFE_IO};
   asio::executor_work_guard<asio::io_context::executor_type> work{context.get_executor()};
   asio::steady_timer ticker{context};
@@ -66,7 +66,7 @@ void EventLoop::AwaitReady() {
 
 void EventLoop::ResumeAtTurnEnd(std::coroutine_handle<> waiter) {
   turn_end_.push_back(waiter);
-  // Whoever was resumed by something else than a socket has no turn whose end would come.
+  // A coroutine that was not resumed by a socket runs outside a turn, so no end of a turn would come.
   if (!in_turn_ && turn_end_.size() == 1) asio::post(impl_->context, [this] { EndTurn(); });
 }
 

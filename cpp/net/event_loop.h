@@ -1,12 +1,12 @@
-// EventLoop: one thread's turn-taking: sockets that became ready, timers that came due, functions posted from
-// elsewhere. A Boost.Asio io_context behind a light header; sockets come to it by way of a ReadySet.
+// EventLoop runs one thread's ready sockets, due timers and functions posted from other threads. It
+// wraps a Boost.Asio io_context behind a light header; sockets reach it through a ReadySet.
 //
 //   EventLoop loop;
 //   std::thread thread([&] { loop.Run(); });
 //   loop.Post([] { … });      // any thread
 //   loop.Stop(); thread.join();
 //
-// Everything else in this room belongs to one loop and is used on its thread only.
+// Everything else in net/ belongs to one loop and is used on that loop's thread only.
 #pragma once
 
 #include <coroutine>
@@ -36,7 +36,7 @@ class EventLoop {
   void Stop();                                // any thread
   void Post(std::function<void()> function);  // any thread; runs in the loop's next turn
 
-  // Lets the others have their turn: co_await loop.Yield().
+  // Lets other work on the loop run: co_await loop.Yield().
   struct YieldAwaiter {
     EventLoop* loop;
     bool await_ready() const noexcept { return false; }
@@ -46,9 +46,9 @@ class EventLoop {
   YieldAwaiter Yield() { return {this}; }
   void Resume(std::coroutine_handle<> waiter);  // in the loop's next turn
 
-  // Waits until every socket that is ready by now has been heard: co_await loop.TurnEnd(). Those who wait go on one after
-  // the other, so what they send leaves together: the code that sends is still in the cache, and a peer on this machine
-  // is woken once and not for each.
+  // Waits until every socket that is ready now has been handled: co_await loop.TurnEnd(). The waiters
+  // resume one after the other, so what they send leaves together: the sending code is still in the
+  // cache, and a peer on this machine is woken once, not once per waiter.
   struct TurnEndAwaiter {
     EventLoop* loop;
     bool await_ready() const noexcept { return false; }
@@ -70,19 +70,19 @@ class EventLoop {
 
   std::unique_ptr<Impl> impl_;
   std::unique_ptr<TimerWheel> wheel_;
-  bool in_turn_ = false;                           // the sockets are being heard
-  std::vector<std::coroutine_handle<>> turn_end_;  // who waits for the end of this turn
-  std::vector<std::coroutine_handle<>> going_on_;  // and who did for that of the last one
+  bool in_turn_ = false;                           // the ready sockets are being handled
+  std::vector<std::coroutine_handle<>> turn_end_;  // waiters for the end of this turn
+  std::vector<std::coroutine_handle<>> going_on_;  // waiters of the last turn, being resumed
 };
 
-// Delay: a wait of exact length, unlike the wheel's, that can be cut short. One waiter at a time.
+// Delay: a wait of exact length, unlike the timer wheel's, that can be cancelled. One waiter at a time.
 //
 //   Delay delay(loop);
 //   const bool elapsed = co_await delay.For(5'000'000);   // nanoseconds; false if Cancel() came first
 class Delay {
  public:
   explicit Delay(EventLoop& loop);
-  ~Delay();  // REQUIRES: nobody waits
+  ~Delay();  // REQUIRES: no waiter
 
   struct Awaiter {
     Delay* delay;

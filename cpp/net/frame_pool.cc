@@ -22,7 +22,7 @@ struct Shelf {
   size_t count = 0;
 };
 
-// Without a destructor, so that it can be used to the very end of the thread.
+// Has no destructor, so it is usable until the very end of the thread.
 struct Shelves {
   std::array<Shelf, FramePool::kLargest / FramePool::kStep> shelves;
   bool closed = false;  // the thread is ending

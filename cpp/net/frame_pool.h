@@ -1,11 +1,12 @@
-// FramePool: memory of what lives for one request (coroutine frames, Exchange), taken over by the next one. A thread has
-// its own; what another thread frees stays with that one. An exchange takes a dozen such pieces, and malloc, whose
-// caches hold seven of a size and none above 1 KiB, would take a twentieth of its time.
+// FramePool reuses the memory of objects that live for one request (coroutine frames, Exchange). Each
+// thread has its own pool; memory freed on another thread stays with that thread. An exchange takes a
+// dozen such pieces. With malloc, whose caches hold seven pieces per size and none above 1 KiB, they
+// would take a twentieth of its time.
 //
 //   struct Promise { static void* operator new(size_t size) { return FramePool::Acquire(size); } … };
 //
-// Cost: a few ns; at most kMostSpare pieces of each size rest, in steps of 64 bytes. Larger ones come from the heap, and
-// under a sanitizer all do, so that it sees each piece end.
+// Cost: a few ns. At most kMostSpare free pieces are kept per size, in steps of 64 bytes. Larger pieces
+// come from the heap. Under a sanitizer all do, so that it sees each piece freed.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +20,7 @@ class FramePool {
   static constexpr size_t kMostSpare = 128;
 
   static void* Acquire(size_t size);
-  static void Release(void* piece, size_t size) noexcept;  // `size` as it was taken
+  static void Release(void* piece, size_t size) noexcept;  // `size`: as passed to Acquire()
 };
 
 }  // namespace vllm_router

@@ -28,21 +28,21 @@ namespace asio = boost::asio;
 namespace {
 
 constexpr int kPauseMs = 100;                    // after running out of descriptors
-constexpr int64_t kQuietNanos = 10'000'000'000;  // between two warnings of that
+constexpr int64_t kQuietNanos = 10'000'000'000;  // between two warnings about it
 
-// What the log is told about clients that were turned away for want of a descriptor: at once, and again when that was
-// some time ago. Thread-safe, since all listeners of the process run out together.
+// Logs how many clients were rejected for want of a descriptor: at once, and again if the last warning
+// is old enough. Thread-safe, since all listeners of the process run out together.
 class ShedWarning {
  public:
   bool untold() const { return untold_.load(std::memory_order_relaxed) > 0; }
   void Count() { untold_.fetch_add(1, std::memory_order_relaxed); }
 
-  // Tells what was counted, unless that has to wait; returns for how long.
+  // Logs what was counted, unless that must wait; returns for how long.
   int64_t Tell() {
     const int64_t now = clock_.NowNanos();
     int64_t quiet_until = quiet_until_.load(std::memory_order_relaxed);
     if (now < quiet_until) return quiet_until - now;
-    // Whoever moves the time on is the one who tells.
+    // The thread that advances the time writes the warning.
     if (!quiet_until_.compare_exchange_strong(quiet_until, now + kQuietNanos)) return kQuietNanos;
     TellNow();
     return kQuietNanos;
@@ -93,7 +93,7 @@ Endpoint PeerOf(const sockaddr_storage& name) {
   return {FormatAddress(address), ntohs(v4.sin_port)};
 }
 
-// The address as /proc/net/tcp has it: words of the address as they are in memory, and the port.
+// The address as /proc/net/tcp writes it: the words of the address as they are in memory, and the port.
 std::string KernelName(const sockaddr_storage& name) {
   char text[64];
   if (name.ss_family == AF_INET6) {
@@ -110,13 +110,13 @@ std::string KernelName(const sockaddr_storage& name) {
   return text;
 }
 
-// The inodes of the sockets that listen there, of whichever process.
+// The inodes of the sockets of any process that listen there.
 std::set<uint64_t> Listening(const sockaddr_storage& name) {
   const std::string wanted = KernelName(name);
   std::ifstream table(name.ss_family == AF_INET6 ? "/proc/net/tcp6" : "/proc/net/tcp");
   std::set<uint64_t> found;
   std::string line;
-  std::getline(table, line);  // the names of the columns
+  std::getline(table, line);  // the column names
   std::string number, local, remote, state, skipped;
   uint64_t inode = 0;
   while (table >> number >> local >> remote >> state) {
@@ -145,7 +145,7 @@ struct Listener::Impl {
     if (reserve >= 0) ::close(reserve);
   }
 
-  // Returns false when the port should rest for a while.
+  // Returns false when accepting should pause.
   bool AcceptSome(int most) {
     for (int accepted = 0; accepted < most; ++accepted) {
       sockaddr_storage name{};
@@ -158,13 +158,13 @@ struct Listener::Impl {
         ShedOne();
         return false;
       } else if (errno != EINTR && errno != ECONNABORTED) {
-        return true;  // EAGAIN: all taken
+        return true;  // EAGAIN: all accepted
       }
     }
     return true;
   }
 
-  // Without a spare descriptor a waiting client cannot even be told to go; that is what the reserve is for.
+  // Without a spare descriptor, a waiting client cannot even be disconnected; the reserve is for that.
   void ShedOne() {
     if (reserve >= 0) ::close(reserve);
     const int descriptor = ::accept4(listening.native_handle(), nullptr, nullptr, SOCK_CLOEXEC);
@@ -203,12 +203,12 @@ struct Listener::Impl {
   asio::posix::stream_descriptor listening;
   OnAccept on_accept;
   uint16_t port = 0;
-  std::set<uint64_t> before;   // who listened there already
-  std::atomic<bool> steers{};  // new connections, and has to end that itself
+  std::set<uint64_t> before;   // sockets that listened there already
+  std::atomic<bool> steers{};  // it steers new connections and must undo that itself
   bool stopped = false;
   int reserve = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   Timer pause;
-  Timer warning;  // armed while there is something to tell
+  Timer warning;  // armed while a warning is pending
   std::weak_ptr<Impl> weak_self;
 };
 
@@ -228,8 +228,9 @@ StatusOr<std::unique_ptr<Listener>> Listener::Open(EventLoop& loop, const Where&
   if (descriptor < 0) return CannotListen(where, std::strerror(errno), "raise the limit of open files");
   const int on = 1;
   ::setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  // Who wants to share before it binds joins whoever shares that port, another process of the same user included; two
-  // routers started by mistake on one port would each get half of the requests. So the first binds alone, then shares.
+  // A socket that sets SO_REUSEPORT before bind() joins any sharer of the port, another process of the
+  // same user included. Two routers started on one port by mistake would each get half of the requests.
+  // So the first socket binds alone and shares afterwards.
   const auto share = [&] { ::setsockopt(descriptor, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on); };
   if (where.share_port && where.join) share();
   std::set<uint64_t> before;
@@ -265,16 +266,17 @@ Listener::~Listener() {
 
 uint16_t Listener::port() const { return impl_->port; }
 
-// The sockets that share a port are numbered as they came, and a program of one instruction names the number. Once this
-// process has closed its own, a number at the end is nobody's any more, and the kernel spreads as before; the first one
-// goes on to be somebody's, so Stop() takes the program away.
+// The sockets that share a port are numbered in the order they joined. A BPF program of one instruction
+// returns the number that gets new connections. After this process has closed its sockets, a number at
+// the end is out of range, and the kernel spreads connections as before. Number 0 stays valid, so Stop()
+// removes the program.
 bool Listener::YieldPort(size_t ours) {
   const int descriptor = impl_->listening.native_handle();
   const std::set<uint64_t> now = Listening(NameOf(descriptor));
   if (now.size() <= ours) return false;
   const auto came_later = static_cast<size_t>(std::count_if(
       now.begin(), now.end(), [this](uint64_t inode) { return !impl_->before.contains(inode); }));
-  // A successor came last. Without one, it is this process that came to relieve the others, and does not after all.
+  // A successor joined last. Without one, this process came to replace the others and is giving up.
   const size_t number = came_later > ours ? now.size() - 1 : 0;
   sock_filter last = BPF_STMT(BPF_RET | BPF_K, static_cast<uint32_t>(number));
   const sock_fprog program{.len = 1, .filter = &last};

@@ -1,12 +1,14 @@
-// Listener: a TCP port of ours on one loop. Several listeners, one per loop, may share a port (SO_REUSEPORT): the
-// kernel then spreads new connections over them, and a connection never changes its loop.
+// Listener: one listening TCP port on one loop. Several listeners, one per loop, may share a port
+// (SO_REUSEPORT). The kernel then spreads new connections over them, and a connection never changes its
+// loop.
 //
 //   StatusOr<std::unique_ptr<Listener>> listener = Listener::Open(loop, {"127.0.0.1", 0}, on_accept);
 //   (*listener)->Start();
 //
-// Out of descriptors, it gives up its reserve, tells one client so by closing, and rests 100 ms: the backlog stays in
-// the kernel and nothing spins. The log hears of it at once, and then every 10 s how many were turned away since, from
-// all listeners of the process together. Open() on any thread, the rest on the loop's.
+// When no descriptor is left, it frees its reserve, accepts and closes one client, and pauses 100 ms.
+// The backlog stays in the kernel and nothing spins. It logs a warning at once, then every 10 s the
+// number of clients rejected since, for all listeners of the process together. Open() may be called on
+// any thread, everything else on the loop's.
 #pragma once
 
 #include <functional>
@@ -27,20 +29,21 @@ class Listener {
     std::string host;
     uint16_t port = 0;       // 0: any free port
     bool share_port = true;  // SO_REUSEPORT: other listeners may join
-    bool join = false;       // join whoever shares its port; else nobody may be listening there yet
+    bool join = false;  // join existing sharers of the port; if false, no process may be listening there yet
   };
-  // FailedPrecondition, in a sentence with the address and the reason, if it cannot listen there.
+  // If it cannot listen: FailedPrecondition with the address and the reason.
   static StatusOr<std::unique_ptr<Listener>> Open(EventLoop& loop, const Where& where, OnAccept on_accept);
   ~Listener();
 
   uint16_t port() const;
 
-  // For a restart: where more listen on this port than `ours`, this process among them, new connections go to the one
-  // that came last from now on, and this is true. The kernel otherwise spreads them over all, and what it has given to
-  // a port that is then closed is refused. Any thread, while the listener is not being stopped.
+  // For a restart without downtime. Returns true if more sockets listen on this port than `ours`, this
+  // process among them; from then on new connections go to the one that joined last. Otherwise the
+  // kernel would spread them over all sockets, and would reset connections already given to a socket
+  // that is then closed. Any thread, while the listener is not being stopped.
   bool YieldPort(size_t ours);
   void Start();
-  // Accepts what the kernel has already queued, then closes the port.
+  // Accepts the connections already in the kernel's queue, then closes the port.
   void Stop();
 
  private:

@@ -1,11 +1,12 @@
-// ReadySet: which of a loop's sockets have something to tell. An epoll set, edge-triggered: a socket is entered once,
-// for its life, and waiting for it costs no system call.
+// ReadySet: which of a loop's sockets are ready. It is an edge-triggered epoll set: a socket is
+// registered once for its life, and waiting for it costs no system call.
 //
 //   sockets ──> [ReadySet]──one descriptor──> EventLoop's Asio ──Turn()──> OnReady() of each that is ready
 //
-// Asio would enter every wait anew (epoll_ctl, two per request of a proxy) and hands out ready sockets one by one; here
-// all that are ready come in one turn, and what they send is sent together (EventLoop::TurnEnd). The price of edges:
-// a member is told once, and has to remember. One thread.
+// Asio would register every wait anew (epoll_ctl, two per request of a proxy) and delivers ready sockets
+// one by one. Here all ready sockets come in one turn, and what they send is sent together
+// (EventLoop::TurnEnd). The cost of edge triggering: a member is notified once and must remember it. One
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +26,7 @@ class ReadySet {
     ~Member() = default;
   };
 
-  ReadySet();  // throws std::system_error when there is no descriptor left
+  ReadySet();  // throws std::system_error if no descriptor is left
   ~ReadySet();
   ReadySet(const ReadySet&) = delete;
   ReadySet& operator=(const ReadySet&) = delete;
@@ -33,14 +34,15 @@ class ReadySet {
   // Readable when a member is ready.
   int descriptor() const { return set_; }
 
-  // Tells of all that there is to read, ends included, once each. False: errno says why.
+  // Notifies the member once for each batch of readable bytes, ends included. False: errno has the
+  // reason.
   bool Add(int descriptor, Member* member);
-  // And when it is writable: once, and at once if it is now.
+  // Also notifies it once when it is writable, at once if it is now.
   void AwaitWritable(int descriptor, Member* member);
-  // Before closing the descriptor. Keeps the member until the turn is over.
+  // REQUIRES: the descriptor is still open. Keeps the member alive until the turn is over.
   void Remove(std::shared_ptr<Member> member);
 
-  // Tells the members that are ready now; some at a time, so that the rest of the loop gets its turn, too.
+  // Notifies the ready members, a few at a time, so that the loop's other work gets its turn.
   void Turn();
 
  private:

@@ -14,9 +14,8 @@ namespace {
 
 constexpr int64_t kSecond = 1'000'000'000;
 constexpr int64_t kFreshNanos = 30 * kSecond;
-constexpr int64_t kAskAgainNanos = 5 * kSecond;  // after an answer that was none
-constexpr int64_t kNotDoubtedNanos =
-    kSecond;  // so that a worker that is down is not asked for with every request
+constexpr int64_t kAskAgainNanos = 5 * kSecond;  // after a failed lookup
+constexpr int64_t kNotDoubtedNanos = kSecond;    // a worker that is down does not cause a lookup per request
 
 using Results = asio::ip::tcp::resolver::results_type;
 
@@ -98,7 +97,7 @@ void Resolver::Learn(const std::string& host, Answer answer) {
   for (const std::shared_ptr<Waiter>& waiter : waiters) Tell(waiter, answer);
 }
 
-// Names of workers that have left, when there are more than there may be workers.
+// Removes names of removed workers when there are more names than there may be workers.
 void Resolver::Forget() {
   if (entries_.size() < kMaxWorkers) return;
   const int64_t now = clock_.NowNanos();

@@ -1,13 +1,14 @@
-// Resolver: names to addresses without blocking the loop, remembered for a while. Literal addresses cost nothing.
+// Resolver: resolves names to addresses without blocking the loop, and caches the result. Literal
+// addresses cost nothing.
 //
 //   StatusOr<std::vector<Address>> addresses = co_await resolver.Resolve("gpu-0", waiter);
 //
-//   learned        30 s later                  told
-//   |--- fresh ----|--- old, but good enough ---|--- fresh …        asked in the background, once at a time
+//   resolved       30 s later                  refreshed
+//   |--- fresh ----|--- stale but usable ------|--- fresh …      refreshed in the background, once at a time
 //
-// Only who asks for a name that was never known waits, and may stop to. When asking again fails, the old answer goes on,
-// and servers of names that are down hold nobody up. Doubt() makes a name old before its time: none of its addresses
-// could be reached, so perhaps whoever it names has moved. One loop.
+// Only the first lookup of a name blocks its waiter, which can cancel the wait. A failed refresh keeps
+// the old result, so a name server that is down delays no request. Doubt() marks an entry stale early:
+// none of its addresses could be reached, so the host may have moved. One loop.
 #pragma once
 
 #include <functional>
@@ -28,16 +29,16 @@ namespace vllm_router {
 class Resolver {
  public:
   using Answer = StatusOr<std::vector<Address>>;
-  // Asks whoever knows names, and calls `tell` in a later turn of the loop.
+  // Looks a name up and calls `tell` with the result in a later turn of the loop.
   using Lookup = std::function<void(const std::string& host, std::function<void(Answer)> tell)>;
 
-  explicit Resolver(EventLoop& loop);  // asks the system
+  explicit Resolver(EventLoop& loop);  // uses the system's resolver
   // `clock` must outlive it.
   Resolver(EventLoop& loop, const Clock& clock, Lookup lookup);
   Resolver(const Resolver&) = delete;
   Resolver& operator=(const Resolver&) = delete;
 
-  // One who waits. Cancel() ends the wait with Unavailable, in a later turn of the loop.
+  // One waiting caller. Cancel() ends the wait with Unavailable, in a later turn of the loop.
   class Waiter {
    public:
     explicit Waiter(EventLoop& loop) : loop_(loop) {}
@@ -51,14 +52,14 @@ class Resolver {
     Answer answer_ = absl::UnavailableError("the lookup was cancelled");
   };
 
-  // What is known without asking: a literal, or a fresh answer.
+  // The result without a lookup: a literal address or a fresh entry.
   std::optional<std::vector<Address>> Known(const std::string& host) const;
   Task<Answer> Resolve(std::string host, std::shared_ptr<Waiter> waiter);
   void Doubt(const std::string& host);
 
  private:
   struct Entry {
-    std::vector<Address> addresses;  // empty: it was never known
+    std::vector<Address> addresses;  // empty: it was never resolved
     int64_t learned_ns = 0;
     int64_t fresh_until_ns = 0;
     bool asking = false;

@@ -18,7 +18,7 @@
 namespace vllm_router {
 namespace {
 
-// A peer that has vanished is noticed within 30 + 3 * 10 s even when nothing is being sent.
+// A vanished peer is detected within 30 + 3 * 10 s even when nothing is being sent.
 void SetOptions(int descriptor) {
   const int on = 1, idle = 30, interval = 10, probes = 3;
   ::setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -38,9 +38,9 @@ IoResult FromCall(ssize_t returned) {
 
 bool IoResult::would_block() const { return error == EAGAIN || error == EWOULDBLOCK; }
 
-// What the set has told is remembered in `unread`, since it tells once.
+// The set notifies once, so `unread` remembers it.
 struct Socket::Impl final : ReadySet::Member {
-  enum class Unread : uint8_t { kNone, kPerhaps, kSome };  // bytes, or the end, that the kernel holds for us
+  enum class Unread : uint8_t { kNone, kPerhaps, kSome };  // bytes, or the end, in the kernel's buffer
 
   Impl(EventLoop& loop, int descriptor) : loop(loop), descriptor(descriptor) { SetOptions(descriptor); }
 
@@ -48,14 +48,14 @@ struct Socket::Impl final : ReadySet::Member {
   const int descriptor;
   std::unique_ptr<TlsSession> tls;  // null: plain
   Unread unread = Unread::kNone;
-  bool ended = false;  // by the peer, or broken: behind what it sent, there is that to be read
+  bool ended = false;  // by the peer, or broken: the end can be read after what it sent
   bool closed = false;
   bool interrupted = false;
-  bool reset = false;    // a proper end is not what it gets
-  int peeked_error = 0;  // the kernel tells a break once, and says that the stream ended ever after
+  bool reset = false;    // close with RST instead of FIN
+  int peeked_error = 0;  // the kernel reports an error once, and end of stream from then on
   std::coroutine_handle<> reader;
   HandshakeAwaiter* handshake = nullptr;  // whose waiter is the reader
-  ReadAwaiter* read = nullptr;            // where the reader wants what there is; null: it only wants to know
+  ReadAwaiter* read = nullptr;            // where to put the bytes; null: the reader only waits for readiness
   std::coroutine_handle<> writer;
   Callback watcher = nullptr;
   void* watcher_context = nullptr;
@@ -78,19 +78,19 @@ struct Socket::Impl final : ReadySet::Member {
       }
       TellReader();
     } else if (tls != nullptr && unread == Unread::kPerhaps) {
-      TellReader();  // which had to write something before it could read
+      TellReader();  // it had to write before it could read
     }
     if (writer && events & (EPOLLOUT | EPOLLHUP | EPOLLERR)) std::exchange(writer, nullptr).resume();
   }
 
-  // Whether it is over.
+  // Returns whether the handshake is over.
   bool GoOnWithHandshake() {
     const IoResult result = tls->Handshake();
     if (result.would_block()) {
       if (tls->wants_write()) loop.ready_set().AwaitWritable(descriptor, this);
       return false;
     }
-    unread = Unread::kPerhaps;  // what followed it has been read already
+    unread = Unread::kPerhaps;  // bytes behind the handshake have been read already
     std::exchange(handshake, nullptr)->ok = result.ok();
     if (reader) std::exchange(reader, nullptr).resume();
     return true;
@@ -110,7 +110,7 @@ struct Socket::Impl final : ReadySet::Member {
     }
   }
 
-  // What comes may be TLS's own affair and no text.
+  // What arrives may be TLS control data and no plaintext.
   IoResult ReceiveTls(std::span<char> room) {
     const IoResult result = tls->Read(room);
     if (result.would_block()) {
@@ -122,7 +122,7 @@ struct Socket::Impl final : ReadySet::Member {
   }
 
   void Drained() {
-    // Where it has to write first, somebody has to go on with that.
+    // If TLS has to write first, a later read must continue that.
     unread = tls->wants_write() ? Unread::kPerhaps : Unread::kNone;
     if (tls->wants_write()) loop.ready_set().AwaitWritable(descriptor, this);
   }
@@ -132,7 +132,7 @@ struct Socket::Impl final : ReadySet::Member {
     if (peeked_error != 0) return {.error = peeked_error};
     const IoResult result = FromCall(::recv(descriptor, room.data(), room.size(), MSG_DONTWAIT));
     if (result.ok()) {
-      // A read that did not fill its room has taken all; what comes later is told again.
+      // A read that did not fill its buffer has taken everything; the set reports later bytes again.
       const bool all = static_cast<size_t>(result.bytes) < room.size() && !ended;
       unread = all ? Unread::kNone : Unread::kPerhaps;
     } else if (result.would_block()) {
@@ -252,7 +252,7 @@ void Socket::WatchReadable(Callback callback, void* context) {
   impl_->watcher = callback;
   impl_->watcher_context = context;
   if (callback == nullptr || !impl_->HasUnread()) return;
-  impl_->loop.Post([impl = impl_] {  // not from in here, where nobody expects it
+  impl_->loop.Post([impl = impl_] {  // not from inside this call, where the caller does not expect it
     if (impl->watcher != nullptr && impl->HasUnread())
       std::exchange(impl->watcher, nullptr)(impl->watcher_context);
   });
@@ -355,7 +355,7 @@ void Connector::Awaiter::await_suspend(std::coroutine_handle<> waiter) {
       descriptor >= 0 &&
       (::connect(descriptor, reinterpret_cast<sockaddr*>(&name), size) == 0 || errno == EINPROGRESS);
   if (!begun) {
-    connector->error_ = errno;  // out of descriptors, most likely
+    connector->error_ = errno;  // usually out of descriptors
     if (descriptor >= 0) ::close(descriptor);
     connector->loop_.Resume(waiter);
     return;

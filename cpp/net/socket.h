@@ -1,4 +1,5 @@
-// Socket: one TCP connection on a loop. Bytes move by the Try… calls, which never wait; waiting is a separate step.
+// Socket: one TCP connection on a loop. The Try… calls move bytes and never wait; waiting is a separate
+// step.
 //
 //   for (;;) {
 //     const IoResult read = socket.TryRead(buffer.room());
@@ -6,16 +7,15 @@
 //     …
 //   }
 //
-// Whether there is something to read is remembered (ready_set.h), so a wait costs no system call, and bytes that arrive
-// while nobody waits are found by the next wait. One waits for reading at a time; while nobody does, a function may be
-// called instead (WatchReadable).
+// Readiness for reading is remembered (ready_set.h), so a wait costs no system call, and the next wait
+// finds bytes that arrived without a waiter. There is at most one waiter for reading at a time; without
+// one, a callback may be set instead (WatchReadable).
 //
-// After StartTls() the bytes on the way are TLS's (net/tls.h), and all of this goes on to be about those inside: one
-// waits for, reads and writes plain text. Closing tells the peer properly; an end that the peer does not tell is an
-// error.
+// After StartTls() the wire carries TLS (net/tls.h), and waits, reads and writes are about plaintext.
+// Closing sends a proper TLS end; an end of stream without one from the peer is an error.
 //
-// Closing ends all waits: whoever awaits resumes with false in a later turn of the loop. One thread. Cost: idle, the
-// object and its place in the set, no buffer.
+// Closing ends all waits: they resume with false in a later turn of the loop. One thread. Cost when
+// idle: the object and its place in the set, no buffer.
 #pragma once
 
 #include <sys/uio.h>
@@ -37,9 +37,9 @@ namespace vllm_router {
 
 class TlsContext;
 
-// What a non-blocking call did.
+// The result of a non-blocking call.
 struct IoResult {
-  int64_t bytes = 0;  // > 0: moved
+  int64_t bytes = 0;  // > 0: bytes moved
   int error = 0;      // errno; EAGAIN: would block
   bool eof = false;   // the peer will send no more
   bool would_block() const;
@@ -54,14 +54,14 @@ struct Endpoint {
 class Socket {
  public:
   Socket() = default;  // not open
-  // Takes over a connected, or connecting, non-blocking descriptor. Closes it if the loop cannot watch it.
+  // Takes over a connected or connecting non-blocking descriptor. Closes it if the loop cannot watch it.
   Socket(EventLoop& loop, int descriptor);
   Socket(Socket&&) noexcept = default;
   Socket& operator=(Socket&& other) noexcept;
   ~Socket() { Close(); }
 
-  // From here on the bytes are TLS's. REQUIRES: none has been read or written. Nor may any be until Handshake() is over.
-  // `host`, `port`: of the worker at the other end; clients have none.
+  // Starts TLS on this connection. REQUIRES: no byte has been read or written; none may be until
+  // Handshake() is over. `host`, `port`: of the worker at the other end; empty for a client.
   void StartTls(std::shared_ptr<const TlsContext> context, const std::string& host = {}, uint16_t port = 0);
   bool is_tls() const;
   const std::string& tls_error() const;  // why the handshake failed
@@ -73,18 +73,18 @@ class Socket {
     void await_suspend(std::coroutine_handle<> waiter);
     bool await_resume() const { return ok; }
   };
-  // False: it failed, or the socket was closed meanwhile.
+  // False: the handshake failed, or the socket was closed meanwhile.
   HandshakeAwaiter Handshake() { return {this}; }
 
   bool is_open() const;
   void Close();
-  // RST instead of FIN, so that the peer cannot mistake this for a proper end.
+  // Closes with RST instead of FIN, so that the peer cannot mistake this for a proper end.
   void Abort();
   void ShutdownWrite();
 
   IoResult TryRead(std::span<char> room);
   IoResult TryWrite(std::span<const iovec> pieces);
-  // Whether bytes have arrived that nobody has read. Takes none.
+  // Whether unread bytes have arrived. Takes none.
   bool HasUnread() const;
 
   struct ReadableAwaiter {
@@ -93,10 +93,10 @@ class Socket {
     void await_suspend(std::coroutine_handle<> waiter);
     bool await_resume() const;
   };
-  // True: there is something to read (or an end to be read). False: the socket was closed on this side, or
-  // InterruptRead() came first.
+  // True: bytes or an end can be read. False: the socket was closed on this side, or InterruptRead()
+  // came first.
   ReadableAwaiter Readable() { return {this}; }
-  // Resumes whoever awaits Readable(), in the loop's next turn.
+  // Resumes the waiter of Readable(), in the loop's next turn.
   void InterruptRead();
 
   struct WritableAwaiter {
@@ -107,7 +107,7 @@ class Socket {
   };
   WritableAwaiter Writable() { return {this}; }
 
-  // Reads as soon as there is something. REQUIRES: no other wait for reading, no watcher.
+  // Reads as soon as something can be read. REQUIRES: no other wait for reading, no watcher.
   struct ReadAwaiter {
     Socket* socket;
     std::span<char> room;
@@ -118,21 +118,22 @@ class Socket {
   };
   ReadAwaiter Read(std::span<char> room) { return {this, room, {}}; }
 
-  // `callback` is called (once, from the loop) instead of resuming anybody when there is something to read. Null: no longer.
+  // `callback` is called once, from the loop, when something can be read; no waiter is resumed. Null:
+  // stop.
   using Callback = void (*)(void* context);
   void WatchReadable(Callback callback, void* context);
-  // The same when the peer has closed or broken the connection, be there unread bytes before its end or not.
+  // The same when the peer has closed or broken the connection, even with unread bytes before its end.
   void WatchEnd(Callback callback, void* context);
-  // Whether the connection is broken, and not only half-closed by the peer. A system call.
+  // Whether the connection is broken, not only half-closed by the peer. A system call.
   bool IsBroken() const;
 
  private:
   friend class Connector;
   struct Impl;
-  std::shared_ptr<Impl> impl_;  // what the loop has yet to do for it shares it
+  std::shared_ptr<Impl> impl_;  // shared with work that the loop has yet to do for it
 };
 
-// Connecting: the addresses in turn, until one answers.
+// The addresses to connect to, attempted in turn until one succeeds.
 struct Address {
   bool v6 = false;
   uint8_t bytes[16] = {};
@@ -142,14 +143,14 @@ struct Address {
 std::optional<Address> ParseAddress(std::string_view text);
 std::string FormatAddress(const Address& address);
 
-// A connect in progress, handshake included, which can be cut short.
+// A connect in progress, handshake included, that can be cancelled.
 class Connector {
  public:
-  // `tls`: null for plain TCP; else `host` is whom the certificate has to name.
+  // `tls`: null for plain TCP; else the certificate must name `host`.
   explicit Connector(EventLoop& loop, std::shared_ptr<const TlsContext> tls = nullptr, std::string host = {});
   ~Connector();
 
-  // errno of the attempt, 0 when connected, ECANCELED after Cancel(), EPROTO if TLS failed.
+  // Returns errno of the attempt: 0 when connected, ECANCELED after Cancel(), EPROTO if TLS failed.
   Task<int> Connect(Address address, uint16_t port);
   void Cancel();
   Socket TakeSocket();

@@ -1,11 +1,12 @@
-// Task<T>: a coroutine that starts when it is awaited and resumes its awaiter when it ends. One thread: the loop's.
+// Task<T>: a coroutine that starts when it is awaited and resumes its awaiter when it ends. One thread:
+// the loop's.
 //
 //   Task<int> Twice(Task<int> inner) { int value = co_await std::move(inner); co_return 2 * value; }
 //   Spawn(Serve(connection));            // runs by itself and frees itself at the end
 //
-// No executor, no cancellation inside: what a task waits for (a socket, a sleep) belongs to this room, and a task is
-// cancelled by closing what it waits for. Cost: one piece of the FramePool per task. Exceptions do not cross: one that escapes
-// ends the process, since our code reports by value.
+// It has no executor and no cancellation of its own. A task waits only for things of net/ (a socket, a
+// delay) and is cancelled by closing them. Cost: one piece of the FramePool per task. Exceptions do not
+// cross tasks: one that escapes ends the process, since our code reports errors by value.
 #pragma once
 
 #include <coroutine>
@@ -23,7 +24,7 @@ class Task;
 
 namespace task_internal {
 
-// Resumes whoever awaited the task; symmetric transfer, so chains of tasks do not grow the stack.
+// Resumes the task's awaiter by symmetric transfer, so chains of tasks do not grow the stack.
 struct ResumeAwaiter {
   bool await_ready() const noexcept { return false; }
   template <typename Promise>
@@ -109,7 +110,8 @@ inline void Spawn(Task<void> task) {
   [](Task<void> owned) -> task_internal::Detached { co_await std::move(owned); }(std::move(task));
 }
 
-// Signal: one coroutine waits, somebody on the same loop notifies; a notification before the wait is kept.
+// Signal: one coroutine waits, other code on the same loop notifies; a notification before the wait is
+// kept.
 class Signal {
  public:
   void Notify() {

@@ -34,7 +34,7 @@ TimerWheel::~TimerWheel() {
 }
 
 void TimerWheel::Link(Timer* timer) {
-  if (!awake_) {  // nobody ticked while nothing was armed
+  if (!awake_) {  // no tick happened while nothing was armed
     tick_ = now_ms_() / kTickMs;
     awake_ = true;
     wake_();
@@ -58,8 +58,8 @@ bool TimerWheel::Tick() {
   const int64_t now = now_ms_() / kTickMs;
   while (tick_ < now) {
     ++tick_;
-    // A callback may arm and disarm anything, this slot's timers included, so each due timer is moved to a list of
-    // our own before the first callback runs; Disarm() unlinks from there just as well.
+    // A callback may arm and disarm anything, this slot's timers included. So each due timer moves to a
+    // list of its own before the first callback runs; Disarm() unlinks from there just as well.
     Timer due;
     due.next_ = due.previous_ = &due;
     Timer& head = slots_[static_cast<size_t>(tick_) % kSlots];

@@ -18,7 +18,7 @@
 
 namespace vllm_router {
 
-// Sockets as OpenSSL sees them: without signals, and telling the session when the kernel has no more.
+// Socket calls as OpenSSL makes them: without signals, and noting when the kernel has no more bytes.
 struct TlsBio {
   static TlsSession* Of(BIO* bio) { return static_cast<TlsSession*>(BIO_get_data(bio)); }
 
@@ -60,11 +60,11 @@ struct TlsBio {
 
 namespace {
 
-constexpr size_t kRecordBytes = 16 * 1024;  // the most that a record holds
+constexpr size_t kRecordBytes = 16 * 1024;  // maximum of a record
 constexpr size_t kRecordsPerWrite = 4;
 constexpr std::array<unsigned char, 9> kHttp11 = {8, 'h', 't', 't', 'p', '/', '1', '.', '1'};
 
-// The newest error that OpenSSL has to tell, which are all forgotten then.
+// Returns OpenSSL's newest error and clears all of them.
 std::string TakeError() {
   const unsigned long error = ERR_peek_last_error();
   ERR_clear_error();
@@ -73,7 +73,7 @@ std::string TakeError() {
   return reason != nullptr ? reason : Concat("error ", static_cast<uint64_t>(error));
 }
 
-// Of a file that OpenSSL did not take: the system's reason if there is one, which its own hides.
+// Why OpenSSL rejected a file: the system's error if there is one, which OpenSSL's own hides.
 std::string WhyNot(const std::string& path) {
   const std::string reason = TakeError();
   if (std::FILE* file = std::fopen(path.c_str(), "re")) {
@@ -89,7 +89,7 @@ Status BadFile(std::string_view what, const std::string& path) {
       "; give a PEM file that this process may read (a key without a password)"));
 }
 
-// A password would be asked for at the terminal, for as long as nobody answers.
+// Without this, OpenSSL would prompt for a password at the terminal and block.
 int NoPassword(char* /*room*/, int /*size*/, int /*writing*/, void* /*context*/) { return 0; }
 
 int ChooseProtocol(
@@ -110,7 +110,7 @@ ContextOwner NewContext(const SSL_METHOD* method, TlsVersion least, const std::s
   SSL_CTX_set_min_proto_version(context.get(), least == TlsVersion::k13 ? TLS1_3_VERSION : TLS1_2_VERSION);
   SSL_CTX_set_cipher_list(context.get(), ciphers.c_str());
   SSL_CTX_set_options(context.get(), SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
-  // A buffer only while there is something in it; whole records, which may be offered again from elsewhere.
+  // Buffers exist only while in use. Writes are whole records, and a retry may pass another address.
   SSL_CTX_set_mode(
       context.get(),
       SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
@@ -144,7 +144,8 @@ bool IsAddress(const std::string& host) { return ParseAddress(host).has_value();
 
 }  // namespace
 
-// Element by element, but for those that take suites away or move them: that a suite is unknown is what one wants there.
+// Checked element by element, except those that remove or reorder suites: an unknown suite is fine
+// there.
 Status CheckTlsCiphers(const std::string& ciphers) {
   const auto bad = [](std::string_view what) {
     return absl::InvalidArgumentError(Concat(
@@ -164,7 +165,7 @@ Status CheckTlsCiphers(const std::string& ciphers) {
   return ChoosesSuites(ciphers) ? absl::OkStatus() : bad(ciphers);
 }
 
-// The last session of each worker, which its next connection takes up.
+// The last session of each worker, for its next connection to resume.
 struct TlsContext::Sessions {
   std::mutex mutex;  // leaf; guards last
   std::unordered_map<std::string, SSL_SESSION*> last;
@@ -173,7 +174,7 @@ struct TlsContext::Sessions {
     for (const auto& [host, session] : last) SSL_SESSION_free(session);
   }
 
-  // Called by OpenSSL when a worker hands out a ticket. Takes the session over, or returns 0.
+  // OpenSSL calls this when a worker issues a session ticket. Takes the session over, or returns 0.
   static int Keep(SSL* ssl, SSL_SESSION* session) {
     const auto* key = static_cast<const std::string*>(SSL_get_app_data(ssl));
     auto* sessions = static_cast<Sessions*>(SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl)));
@@ -193,7 +194,7 @@ struct TlsContext::Sessions {
 StatusOr<std::shared_ptr<const TlsContext>> TlsContext::Make(const ForClients& options) {
   ContextOwner context = NewContext(TLS_server_method(), options.least, options.ciphers);
   ROUTER_RETURN_IF_ERROR(UseCertificate(context.get(), options.cert_path, options.key_path));
-  // What clients need for another handshake is in their tickets, so nothing is kept here.
+  // Clients keep their resumption state in their tickets, so nothing is kept here.
   SSL_CTX_set_session_cache_mode(context.get(), SSL_SESS_CACHE_OFF);
   SSL_CTX_set_num_tickets(context.get(), 1);
   constexpr unsigned char kName[] = "vllm-router";
@@ -294,7 +295,8 @@ IoResult TlsSession::Failed(int returned, int error) {
       ERR_clear_error();
       return {.error = error != 0 ? error : ECONNRESET};
     default:
-      // An end without TLS's own is a break as well: anybody on the way could have made it.
+      // An end without TLS's close_notify is an error as well: any machine on the path could have made
+      // it.
       broken_ = true;
       why_ = TakeError();
       if (const long verdict = SSL_get_verify_result(ssl_); verdict != X509_V_OK && !done_) {
@@ -326,7 +328,7 @@ IoResult TlsSession::Read(std::span<char> room) {
     const int got = SSL_read(ssl_, room.data() + total, static_cast<int>(most));
     if (got <= 0) {
       const IoResult failed = Failed(got, errno);
-      if (total > 0) break;  // and the next call says so again
+      if (total > 0) break;  // the next call reports it again
       return failed;
     }
     total += static_cast<size_t>(got);
@@ -339,7 +341,7 @@ IoResult TlsSession::Write(std::span<const iovec> pieces) {
   thread_local std::array<char, kRecordBytes> scratch;
   int64_t total = 0;
   size_t piece = 0;
-  size_t at = 0;  // in the piece
+  size_t at = 0;  // offset in the piece
   for (size_t record = 0; record < kRecordsPerWrite; ++record) {
     while (piece < pieces.size() && at == pieces[piece].iov_len) {
       ++piece;
@@ -358,7 +360,8 @@ IoResult TlsSession::Write(std::span<const iovec> pieces) {
       }
       bytes = scratch.data();
     }
-    if (size < retry_length_) return {.error = EPIPE};  // the rest of a record that nobody has any more
+    if (size < retry_length_)
+      return {.error = EPIPE};  // the caller no longer has the rest of a started record
     ERR_clear_error();
     errno = 0;
     const int written = SSL_write(ssl_, bytes, static_cast<int>(size));
@@ -406,7 +409,7 @@ bool TlsSession::HasText() {
   return got > 0;
 }
 
-// An end that has been met behind some text is still to be told.
+// An end that was met behind some plaintext is still to be reported.
 bool TlsSession::drained() const {
   const bool ended = broken_ || (SSL_get_shutdown(ssl_) & SSL_RECEIVED_SHUTDOWN) != 0;
   return drained_ && !ended && SSL_has_pending(ssl_) == 0;
