@@ -1,4 +1,4 @@
-// AdminReply: what an endpoint of our own answers.
+// AdminReply: the response of one of our own endpoints.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ struct AdminReply {
   int status = 200;
   std::string body;
   std::string_view content_type = "application/json";
-  std::string_view error_code;  // for the record; empty unless it is an error
+  std::string_view error_code;  // for the access log; empty unless it is an error
 };
 
 }  // namespace vllm_router

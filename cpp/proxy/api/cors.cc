@@ -27,7 +27,7 @@ bool Cors::IsNamed(std::string_view origin) const {
   return std::find(named_.begin(), named_.end(), origin) != named_.end();
 }
 
-// Browsers send one of each; where there are more, each must be in order.
+// Browsers send each header once. If one occurs several times, every value must pass.
 bool Cors::IsCrossSite(std::span<const HeaderField> fields) const {
   bool has_origin = false;
   bool fetched_elsewhere = false;
@@ -76,7 +76,7 @@ std::vector<HeaderField> Cors::FieldsFor(std::string_view origin, Access access,
   fields.push_back({"Access-Control-Allow-Origin", named ? origin : std::string_view("*")});
   if (preflight) {
     fields.push_back({"Access-Control-Allow-Methods", named ? "GET, POST, OPTIONS" : "*"});
-    // A star does not stand for Authorization.
+    // A star does not cover Authorization.
     fields.push_back(
         {"Access-Control-Allow-Headers", named ? "content-type, authorization" : "*, authorization"});
     fields.push_back({"Access-Control-Max-Age", "3600"});

@@ -1,27 +1,29 @@
-// CORS: what a browser is told about pages of other origins that call us.
+// CORS: tells browsers which pages of other origins may read our responses.
 //
 //   --cors-allowed-origins     page of https://ui.example         response
-//   none                       any path                           nothing, so the browser does not show it to the page
+//   none                       any path                     nothing: the browser hides it from the page
 //   *                          any path but admin endpoints       Access-Control-Allow-Origin: *
-//   https://ui.example         any path                           Access-Control-Allow-Origin: https://ui.example
-//   https://other.example      any path                           nothing
+//   https://ui.example         any path                     Access-Control-Allow-Origin: https://ui.example
+//   https://other.example      any path                     nothing
 //
-// A preflight (OPTIONS with the method that is meant) gets its response here; it carries no key, so it needs none. A
-// request without Origin gets nothing of this but Vary.
+// A preflight (OPTIONS with the intended method) gets its response here. It carries no key, so it needs
+// none. A request without Origin gets no CORS header but Vary.
 //
-// CORS only keeps a page from reading a response; what a simple request did is done. Admin endpoints therefore reject
-// requests that a browser makes for a page of another site, IsCrossSite(): any page that an operator happens to visit
-// could otherwise change the fleet behind the firewall, and with it who gets prompts and keys.
+// CORS only keeps a page from reading a response; it does not undo what a simple request did. Admin
+// endpoints therefore reject requests that a browser makes for a page of another site, IsCrossSite().
+// Otherwise any page that an operator visits could change the fleet behind the firewall, and so where
+// prompts and keys go.
 //
 //   Origin                        Sec-Fetch-Site              cross-site
 //   named                         any                         no
 //   anything else, also "null"    any                         yes, even if it equals Host (DNS rebinding)
-//   absent                        same-origin, none, absent   no: a program, or the address line of a browser
+//   absent                        same-origin, none, absent   no: a program, or a browser's address bar
 //   absent                        anything else               yes
 //
-// Browsers apply none of this to WebSocket: any page may open one anywhere and read from it. So MayOpenWebSocket() compares
-// the origin here: it has to be named, or that of the host which the request is for (as gorilla/websocket has it, and the
-// library websocket-client sends it; behind DNS rebinding a page may read plain responses as well). Programs without Origin pass.
+// Browsers apply none of this to WebSocket: any page may open one anywhere and read from it. So
+// MayOpenWebSocket() compares the origin here. The origin must be named, or be the host that the request
+// is for. gorilla/websocket has the same rule, and the library websocket-client sends such an origin.
+// After DNS rebinding a page can read plain responses as well. Programs without Origin pass.
 //
 // Immutable; any thread.
 #pragma once
@@ -43,16 +45,16 @@ class Cors {
 
   static bool IsPreflight(const RequestHead& head);
 
-  // What goes into the answer; the values outlive the request's head as `origin` does.
+  // Fields to add to the response. The values live as long as `origin`, that is, as the request's head.
   std::vector<HeaderField> FieldsFor(std::string_view origin, Access access, bool preflight) const;
 
-  // Whether a browser made the request for a page that is not of a named origin.
+  // Whether a browser made the request for a page whose origin is not named.
   bool IsCrossSite(std::span<const HeaderField> fields) const;
 
   // Whether the page that opens this WebSocket, if a page does, may read from it.
   bool MayOpenWebSocket(const RequestHead& head) const;
 
-  // Of a request; empty if it has none, or more than one.
+  // The Origin of a request; empty if it has none, or more than one.
   static std::string_view OriginOf(const RequestHead& head);
 
  private:

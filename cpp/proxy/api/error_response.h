@@ -1,4 +1,4 @@
-// The one table from what went wrong to what an HTTP client is told: a status and an OpenAI-style JSON body,
+// The one table that maps an error to its HTTP response: a status and an OpenAI-style JSON body,
 //
 //   {"error":{"message":"…","type":"invalid_request_error","param":null,"code":"body_too_large"}}
 //
@@ -36,7 +36,7 @@ enum class HttpError : uint8_t {
   kNoWorkers,
   kConnectFailed,
   kConnectTimeout,
-  kWorkerClosed,  // before a complete answer head
+  kWorkerClosed,  // before a complete response head
   kWorkerBadResponse,
   kWorkerWriteTimeout,
   kFirstByteTimeout,
@@ -54,8 +54,8 @@ struct ErrorRow {
   int status;
   std::string_view type;
   std::string_view code;
-  std::string_view message;  // used when the caller has none of its own
-  bool retry_after = false;  // Retry-After: 1, unless the caller knows better
+  std::string_view message;  // used when the caller has no message of its own
+  bool retry_after = false;  // Retry-After: 1, unless the caller sets another value
 };
 
 const ErrorRow& ErrorOf(HttpError error);

@@ -14,7 +14,7 @@ struct Row {
   bool empties_cache = false;
 };
 
-// Of vLLM's and SGLang's servers.
+// Paths of vLLM's and SGLang's servers.
 constexpr std::array<Row, 30> kPaths = {{
     {"/flush_cache", true},
     {"/reset_prefix_cache", true},
@@ -24,7 +24,7 @@ constexpr std::array<Row, 30> kPaths = {{
     {"/stop_profile"},
     {"/sleep", true},
     {"/wake_up"},
-    {"/pause", true},  // vLLM's does, unless it is told otherwise
+    {"/pause", true},  // vLLM's empties the cache unless told otherwise
     {"/resume"},
     {"/pause_generation"},
     {"/continue_generation"},
@@ -53,7 +53,7 @@ std::string_view WithoutVersion(std::string_view path) {
   return path.starts_with("/v1/") ? path.substr(kVersion.size()) : path;
 }
 
-// Without parameters, empty segments, dot segments and a slash at the end.
+// The path without parameters, empty segments, dot segments and a trailing slash.
 std::string Normal(std::string_view path) {
   std::vector<std::string_view> segments;
   path = path.substr(0, path.find_first_of(";?#"));
@@ -72,7 +72,7 @@ std::string Normal(std::string_view path) {
   return normal;
 }
 
-// As a worker reads it; a '%' without two digits is itself.
+// The path as a worker decodes it; a '%' without two digits stays as it is.
 std::string_view Decoded(std::string_view path, std::string* room) {
   if (path.find('%') == std::string_view::npos) return path;
   std::optional<std::string> decoded = PercentDecoded(path, /*plus_is_space=*/false);
@@ -102,7 +102,7 @@ bool FanOutPaths::Contains(std::string_view path) const {
 }
 
 bool FanOutPaths::Resembles(std::string_view path) const {
-  // Nearly all paths are plain, and Contains() has compared those.
+  // Nearly all paths are plain, and Contains() has already compared those.
   const bool plain = path.find_first_of("%;") == std::string_view::npos && !path.ends_with('/') &&
                      path.find("//") == std::string_view::npos && path.find("/.") == std::string_view::npos;
   if (plain) return false;

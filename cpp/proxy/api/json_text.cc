@@ -11,7 +11,7 @@ namespace vllm_router {
 namespace json = boost::json;
 namespace {
 
-// The fewest digits that read back as the same number. JSON has no way to write one that is not finite.
+// The fewest digits that parse to the same number. JSON cannot express a number that is not finite.
 void AppendNumber(double number, std::string* text) {
   if (!std::isfinite(number)) {
     text->append("null");
@@ -56,7 +56,7 @@ void Append(const json::value& value, std::string* text) {
       text->append(value.get_object().empty() ? "{}" : "}");
       return;
     }
-    default:  // null, true, false and whole numbers
+    default:  // null, true, false and integers
       text->append(json::serialize(value));
   }
 }

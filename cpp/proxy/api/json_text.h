@@ -1,5 +1,5 @@
-// JSON text as other programs write it: 1.0 and 0.25, where Boost.JSON's serializer writes 1E0 and 2.5E-1, which is valid
-// JSON and surprises those who read it. Pure; any thread.
+// JSON text in the usual form: 1.0 and 0.25. Boost.JSON's serializer writes 1E0 and 2.5E-1, which is
+// valid JSON but surprises readers. Pure; any thread.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ namespace vllm_router {
 
 std::string JsonText(const boost::json::value& value);
 
-// The same JSON, written so. Throws where it is none.
+// The same JSON in this form. Throws if the text is not JSON.
 std::string JsonAgain(std::string_view json);
 
 }  // namespace vllm_router

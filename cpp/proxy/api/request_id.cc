@@ -13,14 +13,14 @@ RequestId ChooseRequestId(
     }
   }
   constexpr std::string_view kAlphabet = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-  constexpr size_t kLetters = 24;  // 143 bits, as the reference
+  constexpr size_t kLetters = 24;  // 143 bits, as in the reference
   constexpr size_t kPerDraw = 8;
   RequestId made{.own_prefix = prefix.size()};
   made.id.reserve(prefix.size() + kLetters);
   made.id.append(prefix);
   for (size_t i = 0; i < kLetters; i += kPerDraw) {
-    // The draw as a fraction of 2^64: each multiplication brings one letter in front of the point. 62^8 is below
-    // 2^48, so the bias stays below 2^-16.
+    // The random number as a fraction of 2^64: each multiplication moves one letter in front of the
+    // point. 62^8 is below 2^48, so the bias stays below 2^-16.
     uint64_t fraction = random.Next();
     for (size_t j = 0; j < kPerDraw; ++j) {
       const uint64_t high =

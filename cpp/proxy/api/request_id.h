@@ -1,5 +1,5 @@
-// The request id: the client's if it sent one, else made here, so that one string finds a request in the client's log,
-// in ours and in the worker's.
+// The request ID: the client's if it sent one, otherwise generated here. One string then finds a request
+// in the client's log, in ours and in the worker's.
 #pragma once
 
 #include <span>
@@ -13,15 +13,15 @@
 namespace vllm_router {
 
 struct RequestId {
-  std::string id;  // sent to the client: "chatcmpl-" and 24 letters and digits, or the client's own
-  std::string_view header_name;  // the field that carried it, empty if made here
-  size_t own_prefix = 0;         // length of the prefix that we put in front
+  std::string id;                // for the client: "chatcmpl-" and 24 letters and digits, or its own
+  std::string_view header_name;  // the field that carried it; empty if generated here
+  size_t own_prefix = 0;         // length of the prefix that we added
 
   // Without our prefix, since vLLM adds its own.
   std::string_view to_worker() const { return std::string_view(id).substr(own_prefix); }
 };
 
-// `ranked_names`: the first of these that is present and not empty wins. `prefix`: by route, see RouteInfo.
+// `ranked_names`: the first one that is present and not empty wins. `prefix`: by route, see RouteInfo.
 RequestId ChooseRequestId(
     std::span<const HeaderField> fields, const std::vector<std::string>& ranked_names,
     std::string_view prefix, Random& random);

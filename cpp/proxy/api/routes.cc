@@ -18,7 +18,7 @@ constexpr RouteInfo Inference(std::string_view path) {
 constexpr RouteInfo Generates(std::string_view path, std::string_view id_prefix = "req-") {
   return {.label = path, .inference = true, .generates = true, .repeatable = true, .id_prefix = id_prefix};
 }
-// Stores what it answers, for later requests to refer to.
+// Stores its responses, for later requests to refer to.
 constexpr RouteInfo Stores(std::string_view path) {
   return {.label = path, .inference = true, .generates = true};
 }
@@ -83,7 +83,7 @@ Route FindRoute(std::string_view path) {
   for (const Row& row : kRoutes) {
     if (row.info.label == path) return row.route;
   }
-  // What is meant for an administrator's endpoint, perhaps with a key, is not for a worker, whichever it would be.
+  // A request meant for an admin endpoint, perhaps with a key, must not reach any worker.
   if (path == "/admin" || path.starts_with("/admin/")) return Route::kUnknownAdmin;
   return Route::kOther;
 }

@@ -1,5 +1,5 @@
-// Routes: the paths that mean something to the router, in one table: which label a request has in metrics and log,
-// and which requests are answered here instead of by a worker.
+// Routes: one table of the paths that mean something to the router: their label in metrics and log, and
+// whether the router or a worker responds.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ enum class Route : uint8_t {
   kRerank,
   kV1Rerank,
   kResponses,
-  kResponse,  // a stored one, by id, and what is below it
+  kResponse,  // a stored one, by ID, and the paths below it
   kMessages,
   kCountTokens,
   kScore,
@@ -32,7 +32,7 @@ enum class Route : uint8_t {
   kInvocations,
   kTokenize,
   kDetokenize,
-  // answered here
+  // served by the router
   kHealth,
   kLiveness,
   kReadiness,
@@ -53,22 +53,22 @@ enum class Route : uint8_t {
   kServerOptions,  // OPTIONS *
   kFanOut,         // sent to all workers; FanOutPaths says which paths
   kUnknownAdmin,   // a path under /admin/ that is none of the above: 404
-  // everything else goes to a worker as well
+  // everything else also goes to a worker
   kOther,
 };
 inline constexpr int kRouteCount = static_cast<int>(Route::kOther) + 1;
 
-// Who may ask for it (authorizer.h).
+// Which clients may request it (authorizer.h).
 enum class Access : uint8_t { kAnybody, kClient, kAdmin };
 
 struct RouteInfo {
   std::string_view label;               // metric label: the path, or "other"
-  bool own = false;                     // answered here
+  bool own = false;                     // served by the router
   bool inference = false;               // work for a model
   bool generates = false;               // counted in generate_duration_seconds
-  bool repeatable = false;              // a POST leaves nothing behind, so another worker may be asked
+  bool repeatable = false;              // a POST leaves no state behind, so another worker may get it as well
   std::string_view allow;               // methods, for own routes: "GET, HEAD"
-  std::string_view id_prefix = "req-";  // of a generated request id
+  std::string_view id_prefix = "req-";  // of a generated request ID
   Access access = Access::kClient;
 };
 

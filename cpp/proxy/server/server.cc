@@ -17,14 +17,14 @@ namespace vllm_router {
 namespace {
 
 constexpr int64_t kShutdownPollNanos = 5'000'000;
-// For a connection that is being made to get to whoever it was given to: the time of a round trip around the earth,
-// and a packet sent twice.
+// For a connection in progress to reach the process that it was given to: a round trip around the earth,
+// with one packet sent twice.
 constexpr int64_t kHandoverNanos = 1'000'000'000;
 constexpr int64_t kNextHandoverNanos = 20'000'000;
 constexpr int64_t kKeyPollMs = 1000;
 constexpr int64_t kCutNanos = 3'000'000'000;  // for cut exchanges to unwind and lingering connections to end
 
-// Raised as far as it goes; how many files may be open then.
+// Raises the limit as far as possible; returns how many files may be open then.
 uint64_t RaiseFileLimit() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return UINT64_MAX;
@@ -35,8 +35,9 @@ uint64_t RaiseFileLimit() {
   return limit.rlim_cur;
 }
 
-// A request under way needs two files, its client and its worker; without them it would only fail later. And clients must
-// leave as many as workers will need. Where files are few, half are for clients, a quarter for workers.
+// A request in flight needs two files, its client and its worker; without them it would only fail later.
+// Clients must leave as many files as workers will need. When files are few, half are for clients and a
+// quarter for workers.
 ServerOptions Affordable(ServerOptions options) {
   const uint64_t files = RaiseFileLimit();
   const bool few = files <= 2 * kReservedFiles;
@@ -54,7 +55,7 @@ ServerOptions Affordable(ServerOptions options) {
   return options;
 }
 
-// power_of_two asks workers for their loads unless told not to, as in the reference router.
+// power_of_two polls workers for their loads unless disabled, as in the reference router.
 ServerOptions Completed(ServerOptions options, const Router& router) {
   if (options.load_poll_interval_ms < 0) {
     const bool polls = router.policy().name() == "power_of_two";
@@ -174,7 +175,7 @@ Status Server::Open() {
       options_.prometheus_host, options_.prometheus_port, ListenerKind::kMetrics, &metrics_listener_);
 }
 
-// A port that the control thread serves, if there is to be one.
+// Opens a port that the control thread serves, if one is configured.
 Status Server::OpenAside(
     const std::string& host, int32_t port, ListenerKind listener_kind, std::unique_ptr<Listener>* opened) {
   if (port < 0) return absl::OkStatus();
@@ -258,11 +259,11 @@ void Server::Reload() {
 
 bool Server::any_worker_responded() const { return !health_->checks() || health_->any_responded(); }
 
-// Whether a connection that `thread` has accepted may stay. At the limit it takes the place of an idle one: the longest idle
-// of its own thread, or, where that has none, of the thread that has most. The kernel deals connections out evenly, so the
-// longest idle one here is about as old as any; asking all threads for the oldest would cost each newcomer a wait. Another
-// thread closes its connection in its next turn; should all of its idle ones have become busy by then, the limit is
-// exceeded by one until a connection ends.
+// Whether a connection that `thread` has accepted may stay. At the limit it replaces an idle one: the
+// longest idle of its own thread or, if that has none, of the thread with the most. The kernel spreads
+// connections evenly, so the longest idle one here is about as old as any; finding the oldest over all
+// threads would delay each new connection. Another thread closes its connection in its next turn. If all
+// of its idle ones have become busy by then, the limit is exceeded by one until a connection ends.
 bool Server::MakeRoom(IoThread& thread, ListenerKind listener_kind) {
   const int64_t open =
       OpenConnections() + io_threads_.back()->telemetry.client_connections.load(std::memory_order_relaxed);
@@ -317,7 +318,7 @@ void Server::ForEachDataThread(const std::function<void(IoThread&, Listener&)>& 
   }
 }
 
-// Waits until `done`, the time is over, or a second Shutdown() wants it now.
+// Waits until `done`, the timeout, or a second Shutdown() that ends the wait.
 Task<void> Server::WaitUntil(std::function<bool()> done, int64_t nanos, bool may_hurry) {
   Delay delay(io_threads_.back()->loop);
   const int64_t end = io_threads_.back()->clock.NowNanos() + nanos;
@@ -326,12 +327,12 @@ Task<void> Server::WaitUntil(std::function<bool()> done, int64_t nanos, bool may
   }
 }
 
-// Whether another process listens, too, and has the new connections from now on.
+// Whether another process listens too, and gets the new connections from now on.
 bool Server::YieldPort(size_t ours) { return listeners_.front()->YieldPort(ours); }
 
 Task<void> Server::ShutDown() {
   IoThread& control = *io_threads_.back();
-  // Not ready any more, but still accepting: load balancers need time to hear of it.
+  // Not ready any more, but still accepting: load balancers need time to notice.
   admin_.set_draining();
   const auto wait = [this](int64_t nanos) { return WaitUntil([] { return false; }, nanos, true); };
   const int64_t settle = options_.shutdown_settle_ms * 1'000'000;
@@ -343,8 +344,8 @@ Task<void> Server::ShutDown() {
     if (relieved) co_await wait(kHandoverNanos);
   }
 
-  // No new connections; those that rest are closed, those that work close after their answer. Where there is a
-  // successor, one port after the other, since what the next is given meanwhile has to be accepted.
+  // No new connections. Idle ones close now, busy ones after their response. With a successor, the ports
+  // close one after the other, since connections that the next port gets meanwhile must be accepted.
   for (size_t i = listeners_.size(); i-- > 0;) {
     if (relieved && i + 1 < listeners_.size()) {
       YieldPort(i + 1);
@@ -390,7 +391,7 @@ Task<void> Server::ShutDown() {
   };
   co_await WaitUntil(none_in_background, kCutNanos, false);
 
-  // The control thread's own affairs, and then the loops.
+  // First the control thread's own services, then the loops.
   key_timer_.Disarm();
   for (const std::unique_ptr<Service>& service : services_) service->Stop();
   if (admin_listener_ != nullptr) admin_listener_->Stop();

@@ -1,12 +1,13 @@
-// Server: the router with sockets. N threads serve clients; one more thread, the control thread, serves metrics, checks
-// the workers' health and carries out shutdown.
+// Server: the router with sockets. N threads serve clients. One more thread, the control thread, serves
+// metrics, checks the workers' health and carries out shutdown.
 //
 //   StatusOr<std::unique_ptr<Server>> server = Server::Start(router, {.port = 0});
 //   … (*server)->port() …
 //   (*server)->Shutdown();            // SIGTERM: settle, stop accepting, finish what is in flight, then cut
 //   int cut = (*server)->Wait();      // exchanges that had to be cut
 //
-// Start() returns when every port is open. All methods from any thread. Destruction cuts whatever is left.
+// Start() returns when every port is open. All methods from any thread. The destructor cuts what is
+// left.
 #pragma once
 
 #include <atomic>
@@ -43,20 +44,20 @@ class Server {
   std::optional<uint16_t> metrics_port() const;
   std::optional<uint16_t> admin_port() const;
   const ServerOptions& options() const { return options_; }
-  // Since the start, a health check; true when there are none to make.
+  // Whether a worker has passed a health check since the start; true if health checks are off.
   bool any_worker_responded() const;
   std::string MetricsText() const { return metrics_->Text(); }
 
-  // Reads the files of keys again, as it does by itself when they change, and those of TLS, and opens the record log
-  // again. The log tells what came of it.
+  // Reads the key files again, which also happens when they change, and the TLS files, and reopens the
+  // traffic log. The result is logged.
   void Reload();
   bool has_something_to_reload() const { return has_keys() || tls_->any() || record_log_ != nullptr; }
 
-  // Begins a graceful stop; the second call cuts what is still in flight.
+  // Begins a graceful stop; a second call cuts what is still in flight.
   void Shutdown();
   // True when everything has ended; false after `timeout_ms` (negative: no limit).
   bool Wait(int64_t timeout_ms);
-  // Exchanges that the end of the grace period cut. REQUIRES: Wait() returned true.
+  // Exchanges that were cut at the end of the grace period. REQUIRES: Wait() returned true.
   uint64_t exchanges_cut() const { return cut_; }
 
  private:
@@ -72,7 +73,7 @@ class Server {
   Task<void> ShutDown();
   bool YieldPort(size_t ours);
   Task<void> WaitUntil(std::function<bool()> done, int64_t nanos, bool may_hurry);
-  void ForEachDataThread(const std::function<void(IoThread&, Listener&)>& action);  // on each thread's thread
+  void ForEachDataThread(const std::function<void(IoThread&, Listener&)>& action);  // on each data thread
   int64_t OpenConnections() const;                                                  // of the data threads
   template <typename T, typename... Args>
   T* AddService(Args&&... args) {
@@ -84,13 +85,13 @@ class Server {
   bool MakeRoom(IoThread& thread, ListenerKind listener_kind);
 
   const ServerOptions options_;
-  const std::string hop_name_;  // in Via, of this server alone
+  const std::string hop_name_;  // this server's name in Via
   const std::shared_ptr<Router> router_;
   const KeySets keys_;
   const std::unique_ptr<TlsFiles> tls_;
   ServerLimits limits_;
   Admin admin_;
-  const std::unique_ptr<TrafficLog> record_log_;       // null: nobody wants it
+  const std::unique_ptr<TrafficLog> record_log_;       // null: disabled
   std::unique_ptr<LineWriter> access_log_;             // likewise
   std::vector<std::unique_ptr<IoThread>> io_threads_;  // the last one is the control thread
   std::vector<std::unique_ptr<Listener>> listeners_;
