@@ -1,10 +1,10 @@
 // CORS: tells browsers which pages of other origins may read our responses.
 //
-//   --cors-allowed-origins     page of https://ui.example         response
-//   none                       any path                     nothing: the browser hides it from the page
-//   *                          any path but admin endpoints       Access-Control-Allow-Origin: *
-//   https://ui.example         any path                     Access-Control-Allow-Origin: https://ui.example
-//   https://other.example      any path                     nothing
+//   --cors-allowed-origins   page of https://ui.example     response
+//   none                     any path                       nothing: the browser hides it from the page
+//   *                        any path but admin endpoints   Access-Control-Allow-Origin: *
+//   https://ui.example       any path                       Access-Control-Allow-Origin: https://ui.example
+//   https://other.example    any path                       nothing
 //
 // A preflight (OPTIONS with the intended method) gets its response here. It carries no key, so it needs
 // none. A request without Origin gets no CORS header but Vary.

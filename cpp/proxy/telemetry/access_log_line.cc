@@ -12,8 +12,8 @@
 namespace vllm_router {
 namespace {
 
-// A line is composed on the stack and appended at once: whether there is room for it is decided here, for good, and
-// not asked again for each of its hundred pieces.
+// A line is composed on the stack and appended at once. So the check for room is made once, at compile
+// time, and not for each of its hundred pieces.
 constexpr size_t kMostTexts = 6;         // request_id, client, method, path, model, worker
 constexpr size_t kMostEscapedBytes = 6;  // \u00NN for one byte
 constexpr size_t kMostWordBytes = 64;    // of our own words; far more than any has
@@ -22,7 +22,7 @@ constexpr size_t kMostFieldBytes = 24 + kMostWordBytes;  // its name, and a numb
 constexpr size_t kMostLineBytes =
     kMostTexts * kMaxLoggedTextBytes * kMostEscapedBytes + kMostFields * kMostFieldBytes;
 
-// The beginning of `text`, not ending inside a character.
+// The prefix of `text` that fits, not ending inside a character.
 std::string_view Shortened(std::string_view text) {
   if (text.size() <= kMaxLoggedTextBytes) return text;
   size_t end = kMaxLoggedTextBytes;
@@ -42,7 +42,8 @@ class Composer {
   void Word(std::string_view word) { Put(word.substr(0, kMostWordBytes)); }
   void Number(uint64_t value) { at_ = std::to_chars(at_, at_ + 20, value).ptr; }
 
-  // Nanoseconds as milliseconds with three decimals. Rounded down, so that parts never add up to more than the whole.
+  // Nanoseconds as milliseconds with three decimals. Rounded down, so that parts never add up to more
+  // than the whole.
   void Ms(int64_t nanos) {
     const uint64_t micros = static_cast<uint64_t>(std::max<int64_t>(0, nanos)) / 1000;
     Number(micros / 1000);
@@ -53,7 +54,7 @@ class Composer {
     Put(static_cast<char>('0' + rest % 10));
   }
 
-  // A text of a client as a JSON string.
+  // A client's text as a JSON string.
   void Quoted(std::string_view text) {
     text = Shortened(text);
     if (std::all_of(text.begin(), text.end(), [](char c) { return c >= 0x20 && c != '"' && c != '\\'; })) {
@@ -65,7 +66,8 @@ class Composer {
     }
   }
 
-  // The same in a line of text: what is not printable ASCII, and what would end a quoted text, as \xNN.
+  // A client's text in a line of text: non-printable or non-ASCII bytes, and those that end a quoted
+  // text, as \xNN.
   void Plain(std::string_view text) {
     constexpr char kDigits[] = "0123456789abcdef";
     for (const char c : Shortened(text)) {
@@ -85,7 +87,7 @@ class Composer {
   char* at_ = line_;
 };
 
-// Writes the members of an object. `name` comes with what stands around it: ,"name":
+// Writes the members of an object. `name` includes the punctuation around it: ,"name":
 class JsonLine {
  public:
   explicit JsonLine(Composer* out) : out_(out) {}
@@ -115,7 +117,7 @@ class JsonLine {
     out_->Put(name);
     out_->Put("true");
   }
-  // Left out when one of the two steps was not reached.
+  // Left out if one of the two steps was not reached.
   void Ms(std::string_view name, int64_t from_ns, int64_t to_ns) {
     if (from_ns == 0 || to_ns == 0) return;
     out_->Put(name);
@@ -128,7 +130,7 @@ class JsonLine {
 
 }  // namespace
 
-// "2026-11-21T10:50:37.123", or with a blank between day and time.
+// "2026-11-21T10:50:37.123", or with a space between date and time.
 std::string_view AccessLogLine::Time(int64_t wall_us, char separator) {
   constexpr size_t kToSeconds = 19;
   constexpr size_t kSeparator = 10;

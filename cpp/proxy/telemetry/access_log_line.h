@@ -3,9 +3,10 @@
 //   json  {"ts":"2026-11-21T10:50:37.123Z","request_id":"chatcmpl-…","client":"10.0.0.7","method":"POST", …}
 //   text  2026-11-21 10:50:37.123 10.0.0.7 "POST /v1/chat/completions" 200 done worker=http://a:8000 …
 //
-// A field that does not apply is left out; the list is in docs/reference/access_log.md. Never in it: the query string,
-// header values other than the request id, anything of a body. Whatever a client sent, the line stays one line, and
-// JSON stays JSON; texts are cut after kMaxLoggedTextBytes. Cost: about 0.3 us, no allocation once `out` has grown.
+// A field that does not apply is left out; docs/reference/access_log.md lists all. Never logged: the
+// query string, header values other than the request ID, any part of a body. Whatever a client sends,
+// the output stays one line and valid JSON. Texts are cut after kMaxLoggedTextBytes. Cost: about 0.3 us,
+// no allocation once `out` has grown.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +23,7 @@ class AccessLogLine {
   // `policy`: its name.
   explicit AccessLogLine(std::string_view policy) : policy_(policy) {}
 
-  // `number`: of the line, by LineWriter.
+  // `number`: the line's number from LineWriter.
   void AppendJson(const RequestInfo& record, uint64_t number, std::string* out);
   void AppendText(const RequestInfo& record, uint64_t number, std::string* out);
 
@@ -30,7 +31,7 @@ class AccessLogLine {
   std::string_view Time(int64_t wall_us, char separator);
 
   const std::string policy_;
-  int64_t second_ = -1;  // the one that time_ shows
+  int64_t second_ = -1;  // the second that time_ shows
   char time_[32] = {};   // many exchanges begin in the same second
 };
 

@@ -1,13 +1,14 @@
-// Tallies: what one thread counts and any other thread may read at any moment.
+// Counters that one thread writes and any other thread may read at any moment.
 //
-//   Counter        a count that only rises
-//   Histogram    times sorted into the fixed buckets of a histogram
+//   Counter          a count that only rises
+//   Histogram        times sorted into the fixed buckets of a histogram
 //   LabeledCounters  a few counts by name, the names appearing as they occur
-//   Lazy   any of them, allocated when it is first counted in
+//   Lazy             any of them, allocated when it is first counted in
 //
-// There is one writer, so a count is raised by a load, an add and a store: no bus lock, no lost count. Everything is
-// relaxed except what publishes memory; a reader sees each count as it was a moment ago, never two steps of one count
-// in the wrong order. Cost: 1 ns for a Counter, about 5 ns for a Histogram. Nothing is ever taken away.
+// There is one writer, so a count is raised by a load, an add and a store: no bus lock, no lost count.
+// Everything is relaxed except what publishes memory. A reader sees each count as it was a moment ago,
+// and never sees one count go down. Cost: 1 ns for a Counter, about 5 ns for a Histogram. Nothing is
+// ever removed.
 #pragma once
 
 #include <algorithm>
@@ -43,7 +44,7 @@ class Histogram {
     nanos_.Add(static_cast<uint64_t>(std::max<int64_t>(0, nanos)));
   }
   uint64_t bucket(size_t i) const { return buckets_[i].count(); }
-  uint64_t nanos() const { return nanos_.count(); }  // all times added up
+  uint64_t nanos() const { return nanos_.count(); }  // sum of all times
 
  private:
   std::array<Counter, kBuckets> buckets_;
@@ -52,7 +53,7 @@ class Histogram {
 
 class LabeledCounters {
  public:
-  // `name` must live forever. When there are too many, the rest is counted as "other".
+  // `name` must live forever. Beyond kMost names, counts go to "other".
   void Add(std::string_view name) {
     const size_t size = size_.load(std::memory_order_relaxed);
     size_t i = 0;
@@ -99,7 +100,7 @@ class Lazy {
     }
     return *value;
   }
-  // For readers; null while nothing was counted.
+  // For readers; null while nothing has been counted.
   const T* Find() const { return value_.load(std::memory_order_acquire); }
 
  private:

@@ -12,10 +12,11 @@ namespace {
 
 bool IsWhole(ExchangeEnd end) { return end == ExchangeEnd::kDone || end == ExchangeEnd::kNoDone; }
 
-// 101: the protocol was switched, as the client asked.
+// 101: the protocol was switched, as the client requested.
 bool IsGood(int status) { return (status >= 200 && status < 300) || status == 101; }
 
-// A value of the label error_type. The reference router's two words are kept where they say the same.
+// A value of the label error_type. The reference router's two words are kept where the meaning is the
+// same.
 std::string_view ErrorType(const RequestInfo& record) {
   if (record.error == "no_workers") return "no_available_workers";
   if (!record.error.empty()) return record.error;

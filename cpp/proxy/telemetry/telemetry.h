@@ -1,11 +1,12 @@
-// Telemetry: what is said about exchanges, for machines (metrics), for people (the access log) and for replays (the record
-// log). One per thread, written by that thread only; Metrics reads all of them at a scrape.
+// Telemetry: reports exchanges to machines (metrics), to people (the access log) and for replays (the
+// traffic log). One per thread, written by that thread only; Metrics reads all of them at a scrape.
 //
-//   Decided, Record --> counts in the Shard (recorder_shard.h) --> Metrics, at a scrape
-//                 `---> a line of each log that is kept --Flush, at 64 KiB or after 100 ms--> LineWriter
+//   Decided, Record --> counts in the Shard (telemetry_shard.h) --> Metrics, at a scrape
+//                 `---> a line of each log in use --Flush, at 64 KiB or after 100 ms--> LineWriter
 //
-// Cost: about 0.05 us per exchange, 0.4 us with its line in the access log; no lock and no allocation in steady state.
-// Of each log at most kMaxAccessLogBytes wait to be taken by its LineWriter; further lines are dropped and counted.
+// Cost: about 0.05 us per exchange, 0.4 us with its line in the access log; no lock and no allocation in
+// steady state. Of each log at most kMaxAccessLogBytes wait for its LineWriter; further lines are
+// dropped and counted.
 #pragma once
 
 #include <array>
@@ -24,12 +25,12 @@
 
 namespace vllm_router {
 
-// How a question of ours for token ids ended (tokenizer.h); a label of tokenize_calls_total.
+// How our call for token IDs ended (remote_tokenizer.h); a label of tokenize_calls_total.
 enum class TokenizeEnd : uint8_t { kOk, kTimeout, kFailed, kRefused, kUnknown, kGone, kNobody };
 inline constexpr int kTokenizeEndCount = static_cast<int>(TokenizeEnd::kNobody) + 1;
 std::string_view TokenizeEndName(TokenizeEnd end);
 
-// Those that are not null are kept.
+// Null: that log is disabled.
 struct Logs {
   LineWriter* access = nullptr;
   TrafficLog* records = nullptr;
@@ -37,56 +38,55 @@ struct Logs {
 
 class Telemetry {
  public:
-  // `policy`: its name, for the access lines. The logs must outlive this.
+  // `policy`: its name, for the access log. The logs must outlive this.
   Telemetry(std::string_view policy, const Logs& logs);
   ~Telemetry();
 
   // At SELECT, once per decision.
   void Decided(const std::shared_ptr<Worker>& worker, const Decision& decision);
-  // When a try has failed and there will be another after `pause_ns`. `failures`: tries of the exchange so far.
+  // When an attempt has failed and another follows after `pause_ns`. `failures`: attempts of the
+  // exchange so far.
   void Retried(const std::shared_ptr<Worker>& worker, uint32_t failures, int64_t pause_ns);
-  // What a worker's circuit breaker heard of it, and that it moved.
+  // The result that a worker's circuit breaker recorded; a change of its state.
   void RecordResult(const std::shared_ptr<Worker>& worker, BreakerVerdict verdict);
-  // What a 5xx of it was put down to.
+  // What a 5xx of the worker was attributed to.
   void ServerError(const std::shared_ptr<Worker>& worker, ErrorBlame blame);
   void OnBreakerStateChange(const std::shared_ptr<Worker>& worker, BreakerChange change);
   // At FINISH, once per exchange.
   void Record(const RequestInfo& record);
-  // Whether records shall have their prompts.
+  // Whether records need their prompts.
   bool wants_prompts() const { return record_line_.has_value(); }
-  // Hands over the lines collected so far, unless their log has no room; called at every kLogPieceBytes, every 100 ms
-  // while there are any, and at shutdown.
+  // Hands over the lines collected so far, unless their log has no room. Called at every kLogPieceBytes,
+  // every 100 ms while there are any, and at shutdown.
   void Flush();
   bool has_lines() const { return collected_bytes() != 0; }
   size_t collected_bytes() const { return access_lines_.size() + record_lines_.size(); }
 
-  // Gauges and counts of events that are no exchange; relaxed, since a scrape may read them at any time.
+  // Gauges, and counts of events that are no exchange; relaxed, since a scrape may read them at any
+  // time.
   std::atomic<int64_t> client_connections{0};
-  std::atomic<int64_t> in_flight{
-      0};  // exchanges between HEAD and FINISH on inference and other proxied routes
-  std::atomic<uint64_t> steps_back{0};      // into the line, of requests that found no worker with room
-  std::atomic<uint64_t> panic_requests{0};  // attempts at a worker whose breaker did not admit them
-  std::atomic<uint64_t> ejections_overflow{
-      0};  // 5xx that would have opened a breaker, had not half of them been open
+  std::atomic<int64_t> in_flight{0};            // between HEAD and FINISH, on proxied routes
+  std::atomic<uint64_t> steps_back{0};          // into the queue, when no worker had room
+  std::atomic<uint64_t> panic_requests{0};      // attempts at a worker whose breaker did not admit them
+  std::atomic<uint64_t> ejections_overflow{0};  // 5xx that opened no breaker, since half of them were open
   std::atomic<uint64_t> connections_rejected{0};
-  std::atomic<uint64_t> connections_evicted{0};  // idle ones, closed for new ones
-  std::atomic<uint64_t> requests_never_begun{
-      0};  // connections closed by the head timeout without a byte of a request
-  std::atomic<uint64_t> tls_failures{0};  // of clients' handshakes
+  std::atomic<uint64_t> connections_evicted{0};   // idle ones, closed for new ones
+  std::atomic<uint64_t> requests_never_begun{0};  // closed by the head timeout without a byte of a request
+  std::atomic<uint64_t> tls_failures{0};          // of clients' handshakes
   std::atomic<uint64_t> connects_ok{0};
   std::atomic<uint64_t> connects_failed{0};
-  std::atomic<int64_t> upstream_open{0};  // connections to workers, those that rest included
+  std::atomic<int64_t> upstream_open{0};  // connections to workers, idle ones included
   std::atomic<int64_t> upstream_idle{0};
   std::atomic<int64_t> key_validations_waiting{0};  // requests, of KeyValidator
-  std::atomic<uint64_t> key_validations_full{0};    // requests rejected: no place at all
+  std::atomic<uint64_t> key_validations_full{0};    // rejected requests: no free place
   std::atomic<uint64_t> key_validations_share{0};   // or none for their client's address
   std::atomic<uint64_t> load_polls_ok{0};           // of hosts, by LoadPoller
   std::atomic<uint64_t> load_polls_failed{0};
   std::array<std::atomic<uint64_t>, kTokenizeEndCount> tokenize_calls{};  // by TokenizeEnd
   std::array<std::atomic<uint64_t>, kTokenizeEndCount> background_tokenize_calls{};
-  std::atomic<uint64_t> tokenize_nanos{0};  // that requests waited for them
+  std::atomic<uint64_t> tokenize_nanos{0};  // that requests waited for token IDs
 
-  struct Shard;  // recorder_shard.h
+  struct Shard;  // telemetry_shard.h
   const Shard& shard() const { return *shard_; }
 
  private:

@@ -1,13 +1,14 @@
-// Telemetry::Shard: what one thread has counted. Its thread writes, a scrape reads; metrics.cc says which metric each count
-// becomes, docs/reference/metrics.md what it means.
+// Telemetry::Shard: the counts of one thread. That thread writes, a scrape reads. metrics.cc maps each
+// count to its metric, docs/reference/metrics.md says what it means.
 //
-//   counts of the thread      fixed arrays by route, end, reason; nothing is allocated after the first request of a route
+//   counts of the thread    fixed arrays by route, end, reason; no allocation after a route's first request
 //   counts of each worker   one WorkerCounters per worker, in a map
 //
-// The map is why there is a mutex: the thread takes it only to add a worker that it meets for the first time, a scrape
-// takes it while it reads. The thread's look-ups need no lock, since only the thread changes the map. Where workers come
-// and go for months, tallies of workers that nobody holds any more are given up whenever another worker is added;
-// Metrics holds on to a removed worker for as long as it shows its series.
+// The map needs a mutex: the thread takes it only to add a worker that it meets for the first time, a
+// scrape takes it while it reads. The thread's look-ups need no lock, since only the thread changes the
+// map. Workers may come and go for months. So counters of workers without any other reference are freed
+// whenever another worker is added; Metrics references a removed worker for as long as it shows its
+// series.
 #pragma once
 
 #include <array>
@@ -29,7 +30,7 @@ namespace buckets {
 inline constexpr int64_t kMs = 1'000'000;
 inline constexpr int64_t kUs = 1'000;
 
-// The reference router's, for every name that ends in duration_seconds.
+// The reference router's buckets, for every name that ends in duration_seconds.
 inline constexpr std::array<int64_t, 20> kDuration = {
     1 * kMs,      5 * kMs,      10 * kMs,     25 * kMs,      50 * kMs,      100 * kMs,    250 * kMs,
     500 * kMs,    1'000 * kMs,  2'500 * kMs,  5'000 * kMs,   10'000 * kMs,  15'000 * kMs, 30'000 * kMs,
@@ -53,7 +54,7 @@ using DurationHistogram = Histogram<buckets::kDuration>;
 using WorkerWaitHistogram = Histogram<buckets::kWorkerWait>;
 using OverheadHistogram = Histogram<buckets::kOverhead>;
 
-// Answers by status code, 100 to 599.
+// Responses by status code, 100 to 599.
 class StatusCounters {
  public:
   static constexpr int kFirst = 100;
@@ -71,7 +72,7 @@ struct WorkerCounters {
   const std::weak_ptr<const Worker> worker;
   Counter decisions;
   Counter processed;
-  Counter failed_attempts;  // after which the request was tried again
+  Counter failed_attempts;  // after which there was another attempt
   Counter breaker_successes, breaker_failures;
   std::array<Counter, kErrorBlameCount> server_errors;  // by ErrorBlame
   std::array<std::array<Counter, kBreakerStateCount>, kBreakerStateCount> breaker_transitions;  // [from][to]
@@ -101,12 +102,12 @@ struct Telemetry::Shard {
 
   DurationHistogram generate_durations;
   DurationHistogram embeddings_durations;
-  std::array<Counter, kExchangeEndCount> embeddings_cut;  // without an answer, or a good one that was cut
+  std::array<Counter, kExchangeEndCount> embeddings_cut;  // without a response, or a good one that was cut
   OverheadHistogram overhead;
   std::array<Counter, kReasonCount> reasons;
   LabeledCounters bad_requests;
   LabeledCounters refusals;
-  WorkerWaitHistogram queue_waits;  // of those who waited
+  WorkerWaitHistogram queue_waits;  // of requests that waited
   Counter stale_retries;
   Counter client_bytes_in, client_bytes_out;  // bodies
   Counter worker_bytes_in, worker_bytes_out;
@@ -115,7 +116,7 @@ struct Telemetry::Shard {
 
   // For the thread.
   WorkerCounters& Of(const std::shared_ptr<Worker>& worker);
-  // For a scrape; null when the worker was never met. Hold `mutex` meanwhile.
+  // For a scrape; null if this thread has never met the worker. Hold `mutex` meanwhile.
   const WorkerCounters* Find(WorkerId worker) const;
 
   mutable std::mutex mutex;  // leaf; guards the shape of `workers` against readers

@@ -22,7 +22,7 @@ uint64_t CountLines(std::string_view text) {
   return static_cast<uint64_t>(std::count(text.begin(), text.end(), '\n'));
 }
 
-// Opened without waiting for the other end of a pipe, written with waiting.
+// Opens without waiting for the other end of a pipe; later writes wait.
 int OpenToAppend(const std::string& path) {
   const int descriptor =
       ::open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0640);
@@ -30,7 +30,7 @@ int OpenToAppend(const std::string& path) {
   return descriptor;
 }
 
-// Whether the last line has no end: whoever wrote it was stopped in the middle.
+// Whether the last line is incomplete: its writer was stopped in the middle.
 bool EndsInsideALine(int descriptor) {
   struct stat found {};
   char last = '\n';
@@ -40,7 +40,7 @@ bool EndsInsideALine(int descriptor) {
 
 }  // namespace
 
-// Made and opened by one thread, written by another; the counts are anybody's.
+// One thread makes and opens it, another writes it; any thread may read the counts.
 class TrafficLog::File {
  public:
   File(std::string path, std::string head) : path_(std::move(path)), head_(std::move(head)) {}
@@ -69,7 +69,7 @@ class TrafficLog::File {
     const uint64_t lost = CountLines(lines.substr(done));
     written_.fetch_add(CountLines(lines) - lost, std::memory_order_relaxed);
     lost_.fetch_add(lost, std::memory_order_relaxed);
-    // What was cut off ends where the next line begins.
+    // A line that was cut off is ended before the next line.
     if (done > 0 && lines[done - 1] != '\n') first_ = "\n";
     Tell(lost);
   }
@@ -79,7 +79,7 @@ class TrafficLog::File {
   uint64_t lost() const { return lost_.load(std::memory_order_relaxed); }
 
  private:
-  // How many of the bytes; errno says why not all.
+  // Returns how many of the bytes were written; if not all, errno has the reason.
   size_t WriteAll(std::string_view bytes) const {
     size_t done = 0;
     while (done < bytes.size()) {
@@ -91,7 +91,7 @@ class TrafficLog::File {
     return done;
   }
 
-  // What has to stand before the next line, if anything.
+  // Writes what must precede the next line, if anything.
   bool WriteFirst() {
     first_.erase(0, WriteAll(first_));
     return first_.empty();
@@ -103,7 +103,7 @@ class TrafficLog::File {
         "; name a file that this process may write, on a disk with free space"));
   }
 
-  // Once when it begins and once when it is over.
+  // Logs once when loss begins and once when it is over.
   void Tell(uint64_t lost) {
     if (lost > 0 && lost_in_a_row_ == 0) {
       Log(LogLevel::kError,

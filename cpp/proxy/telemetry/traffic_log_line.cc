@@ -15,7 +15,7 @@ constexpr uint64_t kBlocks = 1;
 constexpr uint64_t kSessions = 2;
 constexpr uint64_t kSalts = 3;
 
-// Of an answer whose worker did not say how long it is, and which is no stream of events.
+// For a response whose worker did not report its length and that is no event stream.
 constexpr uint64_t kBytesPerToken = 4;
 
 void AppendNumber(uint64_t value, std::string* out) {
@@ -38,7 +38,7 @@ void AppendSeconds(int64_t micros, std::string* out) {
   out->append(".").append(rest, 1);
 }
 
-// With --stream-interval 1, as engines have it, each event of a stream is a token.
+// With --stream-interval 1, the engines' default, each event of a stream is a token.
 uint64_t OutputTokens(const RequestInfo& record) {
   if (record.completion_tokens.has_value()) return *record.completion_tokens;
   if (!RouteOf(record.route).generates) return 0;

@@ -1,9 +1,12 @@
-// TrafficLogLine: one request as a line of the record log, and the head of the file (docs/reference/record_log.md).
+// TrafficLogLine: one request as a line of the traffic log, and the head of the file
+// (docs/reference/record_log.md).
 //
-//   {"arrival_s": 1763800000.113482, "input_tokens": 50, "output_tokens": 12, "blocks": "9c3d…", "session": "3f8e…", "status": 200}
+//   {"arrival_s": 1763800000.113482, "input_tokens": 50, "output_tokens": 12, "blocks": "9c3d…",
+//    "session": "3f8e…", "status": 200}
 //
-// Blocks and sessions are names under the secret (hashing/keyed_hash.h); nothing else of a prompt is in it. The lines can be
-// replayed as they are: a prompt that the worker counted at fewer tokens than its blocks stand for loses the last of them.
+// Blocks and sessions are names under the secret (hashing/keyed_hash.h); the line has nothing else of a
+// prompt. The lines can be replayed as they are. If the worker counted fewer tokens than a prompt's
+// blocks stand for, the last blocks are dropped.
 //
 // Cost: 15 ns per block, of which 6 are the cipher's; no allocation once `out` has grown. One thread.
 #pragma once
@@ -28,10 +31,10 @@ class TrafficLogLine {
  private:
   KeyedHash names_;
   const uint32_t block_size_;
-  std::vector<uint64_t> blocks_;  // room to work in
+  std::vector<uint64_t> blocks_;  // work space
 };
 
-// The status that a replay shall see: an answer that was broken off is none, whatever its head said.
+// The status for a replay: if the response broke off, an error, whatever its head said.
 int RecordedStatus(const RequestInfo& record);
 
 }  // namespace vllm_router

@@ -27,7 +27,7 @@ Status Unfit(const std::string& path, const std::string& why) {
   return absl::InvalidArgumentError(Concat("--record-log-salt-file ", path, " ", why));
 }
 
-// Not blocking, so that a named pipe without a writer does not hold us.
+// Non-blocking, so that a named pipe without a writer does not block us.
 StatusOr<KeyedHash::Key> Read(const std::string& path) {
   const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file.is_open()) return Failed(path, "read", errno);
@@ -49,7 +49,8 @@ StatusOr<KeyedHash::Key> Read(const std::string& path) {
   return key;
 }
 
-// Written aside and then given its name, so that nobody ever reads a part of it. An existing file stays.
+// Written under a temporary name and then linked, so that no reader sees part of it. An existing file
+// stays.
 Status Make(const std::string& path) {
   const StatusOr<KeyedHash::Key> key = DrawSalt();
   if (!key.ok()) return key.status();

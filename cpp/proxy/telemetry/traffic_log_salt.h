@@ -1,5 +1,5 @@
-// The secret under which a record log's names are made (hashing/keyed_hash.h), in a file of its own, so that a server that
-// starts again gives equal prompts equal names: 16 bytes, as they are, for their owner's eyes only.
+// The secret for the names in a traffic log (hashing/keyed_hash.h), in a file of its own, so that a
+// restarted server gives equal prompts equal names. 16 raw bytes, readable by their owner only.
 #pragma once
 
 #include <string>
@@ -9,12 +9,12 @@
 
 namespace vllm_router {
 
-// The secret in the file, which is made with mode 0600 if there is none; of two servers that start at once one makes it.
-// FailedPrecondition when it cannot be read or made, InvalidArgument when it has another length, or is readable by others
-// than its owner.
+// Reads the secret from the file, which is created with mode 0600 if missing; of two servers that start
+// at once, one creates it. FailedPrecondition if it cannot be read or created; InvalidArgument if its
+// length is wrong or others than its owner can read it.
 StatusOr<KeyedHash::Key> ReadOrMakeSalt(const std::string& path);
 
-// One that is kept nowhere.
+// A random secret that is not stored.
 StatusOr<KeyedHash::Key> DrawSalt();
 
 }  // namespace vllm_router
