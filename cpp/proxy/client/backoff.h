@@ -1,10 +1,11 @@
-// Backoff: whether to ask somebody again who did not answer well. Each failure in a row doubles the pause, from 1 s to 60 s;
-// who turns out not to know the question at all rests 60 s, for it may be another program by then; a good answer ends it.
+// Backoff: whether to call a host again after failures. Each failure in a row doubles the pause, from 1
+// s to 60 s. The pause is 60 s at once if the endpoint does not exist; by then another program may run
+// there. A good response ends the back-off.
 //
 //   rest.Failed(now);  rest.over(now + 0.5 s)   ->   false
 //                      rest.over(now + 1 s)     ->   true
 //
-// For questions of our own, which nobody's request depends on; time passed in. Pure; one thread.
+// For our own calls, on which no client's request depends. The caller passes the time. Pure; one thread.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +24,7 @@ class Backoff {
     pause_ = kFirstNanos;
   }
   void Failed(int64_t now) {
-    if (!over(now)) return;  // asked at the same time as another that failed: one failure
+    if (!over(now)) return;  // concurrent with another failed call: one failure
     until_ = now + pause_;
     pause_ = std::min(pause_ * 2, kLongestNanos);
   }

@@ -1,9 +1,11 @@
-// Asking the hosts of a fleet: each once, however many ranks it has, and so many at a time.
+// Calls to the hosts of a fleet: one per host, however many ranks it has, and a limited number at a
+// time.
 //
 //   const std::vector<uint32_t> hosts = HostsOf(fleet);            // a position of each
 //   co_await ForEach(hosts.size(), 64, [&](size_t i) -> Task<void> { … });
 //
-// Returns when all have been asked; what shall end that early is the caller's (proxy/client/http_client.h: CancelScope). One thread.
+// Returns when all calls have ended. To end them early, the caller cancels them
+// (proxy/client/http_client.h: CancelScope). One thread.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +20,7 @@
 
 namespace vllm_router {
 
-// Of each host its first member, in fleet order.
+// The first member of each host, in fleet order.
 inline std::vector<uint32_t> HostsOf(const FleetView& fleet) {
   std::vector<uint32_t> hosts;
   std::set<std::string_view> seen;
@@ -28,7 +30,8 @@ inline std::vector<uint32_t> HostsOf(const FleetView& fleet) {
   return hosts;
 }
 
-// `each`: Task<void>(size_t), called for 0 to count - 1 in order; at most `at_once` of them are under way.
+// `each`: Task<void>(size_t), called for 0 to count - 1 in order; at most `at_once` of them run at a
+// time.
 template <typename Each>
 Task<void> ForEach(size_t count, size_t at_once, Each each) {
   struct State {

@@ -17,7 +17,7 @@ constexpr size_t kMostBytes = 8 << 20;
 
 }  // namespace
 
-// A request under way, and what ends it before its time, whichever step it is in.
+// A request in flight, and how to cancel it in each step.
 struct CancelScope::Call {
   Call(HttpClient& client, CancelScope* scope) : client(client), scope(scope), ended(client.stopped_) {
     client.calls_.insert(this);
@@ -46,7 +46,7 @@ struct CancelScope::Call {
   HttpClient& client;
   CancelScope* const scope;
   bool ended;
-  std::shared_ptr<Resolver::Waiter> name;  // that is being looked up
+  std::shared_ptr<Resolver::Waiter> name;  // being looked up
   Connector* connector = nullptr;
   Socket* socket = nullptr;
   Timer timer;

@@ -1,12 +1,13 @@
-// HttpClient: small requests of our own to workers, response and all: for health checks, the merged model list, and what
-// else only a worker knows.
+// HttpClient: the router's own small requests to workers, response included: health checks, the merged
+// model list, and other things that only a worker knows.
 //
 //   StatusOr<HttpResponse> models = co_await io_thread.http.Get(nullptr, worker.url, "/v1/models", 5'000);
 //
-// Never touches load, metrics of requests, or the pool of connections: each request has a connection of its own. One thread.
+// It never touches load, request metrics or the connection pool: each request has a connection of its
+// own. One thread.
 //
-// What is done for a client, which may leave, is done in a CancelScope: it knows its requests and its pause, and Cancel()
-// ends them at once.
+// Work for a client, which may leave, runs in a CancelScope. The scope knows its requests and its pause,
+// and Cancel() ends them at once.
 #pragma once
 
 #include <cstdint>
@@ -30,25 +31,25 @@ class TlsFiles;
 
 class CancelScope {
  public:
-  // `via`: of the request that it is done for; requests in the scope carry it on. Must outlive it.
+  // `via`: the Via fields of the client's request; requests in the scope carry them on. Must outlive it.
   explicit CancelScope(std::span<const std::string_view> via) : via_(via) {}
   CancelScope(const CancelScope&) = delete;
   CancelScope& operator=(const CancelScope&) = delete;
 
-  void Cancel();  // its coroutine goes on in a later turn of the loop
+  void Cancel();  // its coroutine continues in a later turn of the loop
   bool cancelled() const { return cancelled_; }
   std::span<const std::string_view> via() const { return via_; }
 
-  // Another one that is part of this one and is cancelled with it; null when it has ended.
+  // A scope that is part of this one and is cancelled with it; null when it has ended.
   void set_inner(CancelScope* inner) { inner_ = inner; }
 
-  // It may take minutes, so a server that stops does not wait for it.
+  // It may take minutes, so a stopping server does not wait for it.
   void set_long() { long_ = true; }
   bool is_long() const { return long_; }
 
-  // False when it is cancelled, before or meanwhile.
+  // Returns false if the scope is cancelled, before or during the pause.
   Task<bool> Pause(EventLoop& loop, int64_t nanos);
-  void EndPause();  // before its time; likewise in a later turn
+  void EndPause();  // early; likewise in a later turn
 
  private:
   friend class HttpClient;
@@ -68,7 +69,8 @@ struct HttpResponse {
 
 class HttpClient {
  public:
-  // Of the thread, all outliving this. `bearer`: "Bearer …" for workers, or empty; `hop_name`: the server's, in Via.
+  // The arguments are the thread's and outlive this. `bearer`: "Bearer …" for workers, or empty;
+  // `hop_name`: the server's, in Via.
   HttpClient(
       EventLoop& loop, BufferPool& buffers, Resolver& resolver, TlsFiles& tls, const std::string& bearer,
       const std::string& hop_name)
@@ -79,16 +81,17 @@ class HttpClient {
         bearer_(bearer),
         hop_name_(hop_name) {}
 
-  // How much of a response is awaited: all of it, or its status, where no more is of use.
+  // How much of a response to wait for: all of it, or the status only.
   enum class Part : uint8_t { kWhole, kStatus };
 
-  // With the workers' key if `url` receives it. Unavailable where there is no connection or it breaks, DeadlineExceeded
-  // where no response comes in time, NotFound for a name without addresses, FailedPrecondition for a response that is not
-  // HTTP or longer than 8 MiB. Parameters by value: the task outlives its caller's temporaries. `scope` may be null.
+  // Sends the workers' key if `url` receives it. Unavailable if the connection fails or breaks;
+  // DeadlineExceeded without a response in time; NotFound for a name without addresses;
+  // FailedPrecondition for a response that is not HTTP or is longer than 8 MiB. Parameters by value: the
+  // task outlives its caller's temporaries. `scope` may be null.
   Task<StatusOr<HttpResponse>> Get(CancelScope* scope, WorkerUrl url, std::string target, int64_t timeout_ms);
 
-  // The same from a service that is no worker, with `key` instead of the workers'; its certificate comes from an authority
-  // that the system trusts.
+  // The same from an external service, with `key` instead of the workers'; verified against the system
+  // CAs.
   Task<StatusOr<HttpResponse>> GetExternal(
       CancelScope* scope, WorkerUrl url, std::string target, std::string key, int64_t timeout_ms);
 
@@ -96,12 +99,13 @@ class HttpClient {
   Task<StatusOr<HttpResponse>> Post(
       CancelScope* scope, WorkerUrl url, std::string target, std::string json, int64_t timeout_ms);
 
-  // A request whose head is written already. `body` outlives the task.
+  // Sends a request whose head is already written. `body` outlives the task.
   Task<StatusOr<HttpResponse>> Send(
       CancelScope* scope, WorkerUrl url, std::string head, std::string_view body, int64_t timeout_ms,
       Part part = Part::kWhole);
 
-  // Ends all requests under way, so that a server that stops need not wait for their deadlines; later ones fail at once.
+  // Ends all requests in flight, so that a stopping server need not wait for their deadlines; later ones
+  // fail at once.
   void Stop();
   bool stopped() const { return stopped_; }
 
@@ -125,7 +129,7 @@ class HttpClient {
   TlsFiles& tls_;
   const std::string& bearer_;
   const std::string& hop_name_;
-  std::unordered_set<Call*> calls_;  // under way
+  std::unordered_set<Call*> calls_;  // in flight
   bool stopped_ = false;
 };
 

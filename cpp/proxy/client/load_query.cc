@@ -9,7 +9,7 @@ namespace {
 
 using Ranks = std::vector<std::optional<uint32_t>>;
 
-// Whether the response says that there is no such path, rather than that something went wrong.
+// Whether the status means that the path does not exist, rather than that an error occurred.
 bool IsLacking(int status) { return status == 404 || status == 405 || status == 501; }
 
 std::vector<std::optional<ReportedLoad>> Read(LoadSource::At at, std::string_view body, const Ranks& ranks) {

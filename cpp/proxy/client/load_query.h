@@ -1,4 +1,4 @@
-// What load a worker reports, wherever it does so (load_report.h).
+// The load that a worker reports, from whichever endpoint it has (load_report.h).
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,12 @@
 namespace vllm_router {
 
 struct LoadResponse {
-  std::vector<std::optional<ReportedLoad>> loads;  // of each rank; none where the worker does not say
-  bool heard = false;                              // it reported at least one
+  std::vector<std::optional<ReportedLoad>> loads;  // of each rank; nullopt if not reported
+  bool heard = false;                              // at least one rank was reported
 };
 
-// Of the ranks of a host (of the host itself for one without rank), polled where `source` says and, where the host has no
-// such path, at the next one. `source` remembers which.
+// Polls the load of a host's ranks, or of the host itself if it has none, at the endpoint that `source`
+// names; if the host lacks that path, at the next one. `source` remembers the result.
 Task<LoadResponse> QueryLoad(
     HttpClient& http, CancelScope* scope, WorkerUrl host, std::vector<std::optional<uint32_t>> ranks,
     LoadSource* source, int64_t timeout_ms);

@@ -15,7 +15,7 @@ namespace vllm_router {
 namespace json = boost::json;
 namespace {
 
-constexpr std::array<std::string_view, 4> kNames = {  // running and waiting by turns
+constexpr std::array<std::string_view, 4> kNames = {  // running and waiting alternate
     "vllm:num_requests_running", "vllm:num_requests_waiting", "sglang:num_running_reqs",
     "sglang:num_queue_reqs"};
 constexpr std::string_view kBlanks = " \t";
@@ -28,7 +28,7 @@ void SkipBlanks(std::string_view* line) {
   line->remove_prefix(std::min(line->find_first_not_of(kBlanks), line->size()));
 }
 
-// The labels behind a name, {a="x",b="y"}: visit(name, value). False when they do not hold together.
+// The labels behind a name, {a="x",b="y"}: visit(name, value). False if they are malformed.
 template <typename Visit>
 bool ReadLabels(std::string_view* line, Visit visit) {
   line->remove_prefix(1);
@@ -66,8 +66,8 @@ bool ReadLabels(std::string_view* line, Visit visit) {
 
 bool NamesRank(std::string_view label) { return label == "engine" || label == "dp_rank"; }
 
-// The next line of `text` whose name is one of `names`: its place among them, and in `line` what comes behind the name.
-// None: there is no other.
+// The next line of `text` whose name is one of `names`: returns its index, and sets `line` to what
+// follows the name. nullopt: there is no further one.
 template <size_t kCount>
 std::optional<size_t> NextSample(
     const std::array<std::string_view, kCount>& names, std::string_view* text, std::string_view* line) {
@@ -87,7 +87,7 @@ std::optional<size_t> NextSample(
   return std::nullopt;
 }
 
-// The value of a sample, and behind it at most a time.
+// The value of a sample, optionally followed by a timestamp.
 std::optional<double> ReadValue(std::string_view line, double most) {
   SkipBlanks(&line);
   double value = 0;
@@ -166,7 +166,7 @@ std::optional<ReportedCache> CacheInMetrics(std::string_view text, std::optional
     std::optional<uint64_t> size = page_size;
     switch (*name) {
       case kVllmCache:
-        // An engine that has yet to measure its memory says "None".
+        // An engine that has not measured its memory yet reports "None".
         if (!blocks || !block_size || *blocks > kMostCacheTokens) return std::nullopt;
         size = block_size;
         break;
@@ -177,7 +177,7 @@ std::optional<ReportedCache> CacheInMetrics(std::string_view text, std::optional
         size = static_cast<uint64_t>(*value);
         break;
     }
-    // 0: nobody has set it yet.
+    // 0: not set yet.
     if (size.value_or(0) > kMaxBlockSize) return std::nullopt;
     cache.block_tokens = std::max(cache.block_tokens, static_cast<uint32_t>(size.value_or(0)));
     if (*name == kVllmCache) cache.tokens += *blocks * *block_size;

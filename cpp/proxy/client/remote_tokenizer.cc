@@ -13,8 +13,8 @@ namespace {
 
 constexpr std::string_view kTarget = "/tokenize";
 
-// A worker that has the call and will not answer this request says so as OpenAI does; a web framework that knows no such
-// path does not.
+// A worker that has the endpoint but rejects this request returns an OpenAI-style error; a web framework
+// without the path does not.
 bool IsRejection(const HttpResponse& response) {
   if (response.status == 400 || response.status == 413 || response.status == 422) return true;
   return response.status == 404 && response.body.find("\"error\"") != std::string::npos;
@@ -26,12 +26,12 @@ bool IsUnknown(const HttpResponse& response) {
 
 }  // namespace
 
-// Outlives the request that it is for where a name is being looked up, which nobody can cut short.
+// Outlives its request during a name lookup, which cannot be cancelled.
 struct RemoteTokenizer::Call {
   explicit Call(std::span<const std::string_view> via) : scope(via) {}
 
-  CancelScope scope;               // of the call alone
-  CancelScope* waiting = nullptr;  // the request that waits; null: no request any more
+  CancelScope scope;               // of this call alone
+  CancelScope* waiting = nullptr;  // the waiting request; null: none any more
   bool responded = false;
   WorkerUrl url;
   std::shared_ptr<Host> host;
@@ -39,7 +39,7 @@ struct RemoteTokenizer::Call {
   StatusOr<HttpResponse> response = absl::UnknownError("not requested");
 };
 
-// Outlives the request, so it has all of its own.
+// Outlives the request, so it owns all its data.
 struct RemoteTokenizer::BackgroundCall {
   RoutingKey::UntokenizedPrompt text;
   WorkerId worker;
@@ -102,7 +102,8 @@ TokenizeEnd RemoteTokenizer::EndOf(const StatusOr<HttpResponse>& fetched, Prompt
   return TokenizeEnd::kOk;
 }
 
-// Any of them will do, since all serve the same models; the one with the least in hand answers first.
+// Any worker will do, since all serve the same models; the one with the fewest open calls responds
+// first.
 const Worker* RemoteTokenizer::Choose(const FleetView& fleet) {
   if (hosts_.size() > fleet.members().size()) {
     std::set<std::string_view> known;

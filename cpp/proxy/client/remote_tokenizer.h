@@ -1,16 +1,20 @@
-// RemoteTokenizer: finds out which token ids a prompt of text has, by asking a worker (POST /tokenize), and leaves them in the
-// router's TokenCache. For --tokenize worker.
+// RemoteTokenizer gets the token IDs of a text prompt from a worker (POST /tokenize) and stores them in
+// the router's TokenCache. For --tokenize worker.
 //
-//   RoutingKey::untokenized_prompt  -->  Ask: the worker with the fewest open requests  -->  TokenCache  -->  MakeKey once more
+//   RoutingKey::untokenized_prompt  -->  Tokenize: the worker with the fewest open calls --> TokenCache -->
+//   MakeKey once more
 //
-// Nobody waits long for it: --tokenize-timeout-ms, and then the request goes on with blocks of bytes, as it does when the
-// answer is no good, when every worker is busy with kMaxTokenizeCalls questions, or when all of them rest (backoff.h). One
-// that does not know the call rests as well; a request that it refuses is the request's fault, and no reason to backoff.
-// What is asked twice at the same time is asked twice. Never touches load. One thread.
+// A request waits for at most --tokenize-timeout-ms, and then continues with blocks of bytes. It does so
+// too if the response is unusable, if every worker is busy with kMaxTokenizeCalls calls, or if all are
+// in back-off (backoff.h). A worker without the endpoint is in back-off as well. A rejected request is
+// the request's fault and starts no back-off. Two concurrent calls for one prompt are not merged. Never
+// touches load. One thread.
 //
-// Of a later turn only the beginning has ids, and nobody waits for the rest: TokenizeLater asks the worker that responds to it,
-// for the turn after. At most kMaxBackgroundTokenizeCalls at once of each worker, and what is more is dropped, not queued. One
-// that fails so is not asked so for a while (Backoff), but Ask may ask it; one that does not know the call, neither.
+// Only the prefix of a later turn has IDs in the cache, and no request waits for the rest. TokenizeLater
+// requests them, for the turn after, from the worker that responds to this turn. At most
+// kMaxBackgroundTokenizeCalls run at once per worker; more are dropped, not queued. A worker that fails
+// such a call gets no more of them during a back-off, but Tokenize may still use it; a worker without
+// the endpoint gets neither.
 #pragma once
 
 #include <atomic>
@@ -37,27 +41,29 @@ namespace vllm_router {
 
 class RemoteTokenizer {
  public:
-  // All outlive it. `ids`: draws among workers that are equally loaded.
+  // All outlive it. `ids`: random source for ties between equally loaded workers.
   RemoteTokenizer(
       HttpClient& http, Telemetry& telemetry, Router& router, const ServerOptions& options, Random& ids)
       : http_(http), telemetry_(telemetry), router_(router), options_(options), ids_(ids) {}
 
-  // True when the cache has the ids afterwards. `body`: the client's, with its padding. Ends soon after scope.Cancel().
+  // Returns true if the cache has the IDs afterwards. `body`: the client's, with its padding. Ends soon
+  // after scope.Cancel().
   Task<bool> Tokenize(
       CancelScope& scope, RoutingKey::UntokenizedPrompt text, std::string_view body, const FleetView& fleet);
 
-  // Returns at once; Router::LearnTokens has the ids when they come. `via`: of the request. `worker`: which was sent it.
+  // Returns at once; Router::LearnTokens gets the IDs when they arrive. `via`: of the request. `worker`:
+  // got the request.
   void TokenizeLater(
       const RoutingKey::UntokenizedPrompt& text, std::string_view body, std::span<const std::string_view> via,
       const Worker& worker);
 
-  // Calls under way that no connection waits for, so a server that stops has to. Any thread.
+  // Calls in flight without a waiting connection, so a stopping server must wait for them. Any thread.
   uint32_t background_calls() const { return background_calls_.load(); }
 
  private:
   struct Host {
     Backoff backoff;
-    uint32_t open = 0;  // questions
+    uint32_t open = 0;  // calls
     Backoff background_backoff;
     uint32_t background_open = 0;
   };

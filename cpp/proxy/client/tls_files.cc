@@ -118,7 +118,7 @@ bool TlsFiles::ReadAgain() {
   std::lock_guard lock(mutex_);
   clients_ = *std::move(clients);
   others_ = nullptr;
-  workers_ = *std::move(workers);  // without files of ours: the system's, when they are next asked for
+  workers_ = *std::move(workers);  // without files of ours: loads the system CAs when next needed
   return true;
 }
 

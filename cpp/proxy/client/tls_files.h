@@ -1,10 +1,11 @@
-// TlsFiles: the certificates, keys and authorities that the flags name, as they were when they were read last.
+// TlsFiles: the certificates, keys and CAs that the flags name, as last read.
 //
-//   --tls-cert-path, --tls-key-path     what clients are shown; without them clients come in plain
+//   --tls-cert-path, --tls-key-path     presented to clients; without them clients connect without TLS
 //   --worker-ca-file, …                 for workers at https://, whose certificates are checked
 //
-// Reload() reads all of them again; with a mistake in any, the log says so and what was read before stays in force.
-// Connections that exist keep what they began with. Thread-safe, but Reload() is one thread's.
+// Reload() reads all of them again. If any has an error, it is logged and the previous ones stay in
+// force. Existing connections keep what they started with. Thread-safe, but Reload() belongs to one
+// thread.
 #pragma once
 
 #include <memory>
@@ -24,23 +25,23 @@ class TlsFiles {
   // FailedPrecondition names the file.
   static StatusOr<std::unique_ptr<TlsFiles>> Open(const ServerOptions& options);
 
-  // Null: clients come in plain.
+  // Null: clients connect without TLS.
   std::shared_ptr<const TlsContext> clients() const;
-  // Made when it is first asked for, which takes some ms where the system's authorities are to be read; null if it
-  // cannot be.
+  // Made on first use, which takes some ms if the system CAs are to be read; null if that fails.
   std::shared_ptr<const TlsContext> workers();
-  // For those that are neither clients nor workers: the system's authorities, likewise.
+  // For external services: the system CAs, likewise.
   std::shared_ptr<const TlsContext> others();
 
   bool Reload();
   const Counter& reloads_done() const { return reloads_done_; }
   const Counter& reloads_failed() const { return reloads_failed_; }
 
-  // When the certificates that clients and workers are shown end, Unix time in seconds; nullopt: they are shown none.
+  // When the certificates presented to clients and workers expire, Unix time in seconds; nullopt: none
+  // is presented.
   std::optional<int64_t> clients_certificate_ends() const;
   std::optional<int64_t> workers_certificate_ends() const;
 
-  bool any() const;  // file that the options name
+  bool any() const;  // whether the options name any file
 
  private:
   explicit TlsFiles(const ServerOptions& options) : options_(options) {}

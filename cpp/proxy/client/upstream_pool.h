@@ -1,10 +1,11 @@
-// UpstreamPool: connections to workers that rest between two requests. One per thread, so no locks.
+// UpstreamPool: idle connections to workers. One per thread, so no locks.
 //
-//   worker 3:  [oldest … newest]   Acquire() gives the newest, so that the oldest expire
+//   worker 3:  [oldest … newest]   Acquire() returns the newest, so that the oldest expire
 //
-// An idle connection keeps its wait for reading armed: a worker that closes it (uvicorn does after 5 s, without a
-// word) or speaks out of turn takes it out of the pool at once. What is left of that race is answered by the
-// exchange, which sends again on a fresh connection when a reused one ends before the first byte of an answer.
+// An idle connection keeps its wait for reading armed. A worker that closes it (uvicorn does after 5 s,
+// without notice) or sends bytes unrequested removes it from the pool at once. The exchange handles the
+// remaining race: it sends again on a fresh connection if a reused one ends before the first byte of a
+// response.
 #pragma once
 
 #include <atomic>
@@ -21,7 +22,7 @@ namespace vllm_router {
 
 class UpstreamPool;
 
-// How many there are, for a scrape to read from another thread. Null: nobody wants to know.
+// Connection counts, for a scrape to read from another thread. Null: not counted.
 struct UpstreamGauges {
   std::atomic<int64_t>* open = nullptr;
   std::atomic<int64_t>* idle = nullptr;  // of these, the idle ones
@@ -59,7 +60,8 @@ class UpstreamPool {
   Lease Acquire(WorkerId worker);
   // A new one.
   Lease Adopt(Socket socket, WorkerId worker);
-  // REQUIRES: an exchange has ended exactly at the framed end of its answer, and both sides keep the connection.
+  // REQUIRES: an exchange has ended exactly at the framed end of its response, and both sides keep the
+  // connection.
   void Release(Lease lease);
 
   void CloseWorker(WorkerId worker);

@@ -1,17 +1,17 @@
-// Authorizer: whether whoever sent a request may have it done.
+// Authorizer: whether a request is permitted.
 //
 //   path                         needs                       where
 //   /health, /liveness, …        nothing                     every port
 //   what goes to workers, models a client's key, if there    the main port
-//                                is a file of them, or
-//                                somebody to ask
+//                                is a key file or an
+//                                external validator
 //   fleet and /admin             an admin's key, likewise    the main port, or the admin port if there is one
 //
-// A key comes as `Authorization: Bearer KEY`, or as `x-api-key: KEY`, which clients of Anthropic's API send. Once
-// clients need keys, admin paths on the main port are shut unless admins have keys of their own: what opens the
-// models must not open the fleet.
+// A key comes as `Authorization: Bearer KEY`, or as `x-api-key: KEY`, which clients of Anthropic's API
+// send. If clients need keys, admin paths on the main port are closed unless admins have keys of their
+// own: a key for the models must not give access to the fleet.
 //
-// One per thread. Cost without keys: a comparison; with them, that of KeySet.
+// One per thread. Cost without keys: a comparison; with keys, that of KeySet.
 #pragma once
 
 #include <memory>
@@ -28,10 +28,10 @@
 
 namespace vllm_router {
 
-// What a listener is for.
+// The purpose of a listener.
 enum class ListenerKind : uint8_t { kPublic, kAdmin, kMetrics };
 
-// The key of a request; empty if it has none, nullopt if one cannot tell which it is.
+// The key of a request; empty if it has none, nullopt if it is ambiguous.
 std::optional<std::string_view> KeyOf(std::span<const HeaderField> fields);
 
 // Of the server; null: no such keys.
@@ -47,16 +47,16 @@ class Authorizer {
   // `keys` must outlive it.
   explicit Authorizer(const KeySets& keys);
 
-  // Whether `access` can be had at this listener_kind at all.
+  // Whether `access` is available on this kind of listener at all.
   bool Serves(ListenerKind listener_kind, Access access) const;
-  // Why not; nullopt: it may. REQUIRES: Serves().
+  // The reason for a rejection; nullopt: permitted. REQUIRES: Serves().
   std::optional<HttpError> Rejects(
       Access access, ListenerKind listener_kind, std::span<const HeaderField> fields);
-  // The one to ask whether that is right; null: it is.
+  // External validator that may overrule the rejection; null if the rejection is final.
   KeyValidator* ValidatorFor(Access access, HttpError refusal) const;
-  // Whether admin endpoints ask for a key.
+  // Whether admin endpoints require a key.
   bool takes_admin_keys() const { return admins_.has_value(); }
-  // Clients' keys are meant for us, so they stay behind.
+  // Clients' keys are meant for us and are not forwarded.
   bool takes_client_keys() const { return clients_.has_value() || validator_ != nullptr; }
 
  private:

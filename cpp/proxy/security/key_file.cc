@@ -20,10 +20,10 @@ StatusOr<std::string> ReadFile(const std::string& path, std::string_view name) {
     return absl::FailedPreconditionError(
         Concat(name, " cannot be read: ", std::strerror(error), "; name a file that this process may read"));
   };
-  // Not blocking, so that a named pipe without a writer does not hold us.
+  // Non-blocking, so that a named pipe without a writer does not block us.
   const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file.is_open()) return failed(errno);
-  // One byte more than may be there, so that what is too long is found to be.
+  // One byte more than permitted, so that an oversized file is detected.
   std::string text(kMaxKeyFileBytes + 1, '\0');
   size_t size = 0;
   int error = 0;
@@ -43,7 +43,7 @@ StatusOr<KeySet> ReadKeys(const std::string& path, std::string_view name) {
   StatusOr<std::string> text = ReadFile(path, name);
   if (!text.ok()) return text.status();
   StatusOr<KeySet> keys = KeySet::Parse(*text, name);
-  ::explicit_bzero(text->data(), text->size());  // from here on there are digests only
+  ::explicit_bzero(text->data(), text->size());  // from here on only digests are kept
   return keys;
 }
 

@@ -1,21 +1,23 @@
-// KeyQueue: which clients' keys are validated next, and which requests wait for each (--api-key-validation-urls).
+// KeyQueue: which clients' keys are validated next, and which requests wait for each
+// (--api-key-validation-urls).
 //
-//   refreshes    [k7] [k2]                      keys that were valid when they were validated last: always first
+//   refreshes    [k7] [k2]                      keys that were valid at their last validation: always first
 //   addresses    10.0.0.1  [k1] [k4] [k5] …     other keys, by the address of the client that sent them;
 //                10.0.0.2  [k3]                 one from each address in turn: k1 k3 k4 k5 …
 //   running      k6, k8
 //
-// Keys can be invented, so a client must not delay others by sending many. Its keys wait behind each other, not before
-// those of another address; one address has at most `address_share` of the `places` for waiting requests; a key for which no
-// request waits any more leaves the queue, and if its validation has begun, that is to be abandoned. A key that clients of
-// several addresses wait for is in the queue of each. Requests whose key is being refreshed do not count against
-// their address: the key is known to be good, and many clients may share it behind one proxy.
+// Keys can be invented, so a client must not delay others by sending many. Its keys queue behind each
+// other, not ahead of those of another address. One address has at most `address_share` of the `places`
+// for waiting requests. A key without waiting requests leaves the queue; if its validation has begun,
+// that is to be abandoned. A key that clients of several addresses wait for is in the queue of each.
+// Requests whose key is being refreshed do not count against their address: the key is known to be good,
+// and many clients may share it behind one proxy.
 //
-// A pure structure: it says what to validate and what to abandon, and does neither. Waiters belong to the caller and must
-// stay where they are while they wait. O(1) per operation, in hash tables. One thread.
+// A pure structure: it says what to validate and what to abandon, and does neither. Waiters belong to
+// the caller and must not move while they wait. O(1) per operation, in hash tables. One thread.
 //
 //   if (queue.Enter(&waiter, digest, key, known) == KeyQueue::Entry::kNew) …
-//   std::shared_ptr<KeyQueue::Validation> next = queue.Begin();             // null: nothing waits
+//   std::shared_ptr<KeyQueue::Validation> next = queue.Begin();             // null: the queue is empty
 //   for (KeyQueue::Waiter* waiter : queue.End(*next)) Tell(waiter, result);
 #pragma once
 
@@ -35,7 +37,7 @@ class KeyQueue {
  public:
   struct Validation;
 
-  // A request that waits.
+  // A waiting request.
   class Waiter {
    public:
     explicit Waiter(std::string address) : address_(std::move(address)) {}
@@ -49,7 +51,7 @@ class KeyQueue {
     std::list<Waiter*>::iterator at_;
   };
 
-  // One key that is to be validated, or is.
+  // One key that waits for validation or is being validated.
   struct Validation {
     Validation(const Digest256& digest, std::string key, bool refresh)
         : digest(digest), key(std::move(key)), refresh(refresh) {}
@@ -67,24 +69,24 @@ class KeyQueue {
     using Places = std::unordered_map<std::string, Place>;
     bool running = false;
     std::list<Waiter*> waiters;
-    Places places;                        // unless it is a refresh or running
+    Places places;                        // empty for a refresh or while running
     std::list<Validation*>::iterator at;  // of a refresh that is not running
   };
 
   KeyQueue(size_t places, size_t address_share) : places_(places), address_share_(address_share) {}
 
   enum class Entry : uint8_t { kNew, kJoined, kFull, kAddressFull };
-  // `refresh`: the key was valid when it was validated last. The waiter waits after kNew and kJoined.
+  // `refresh`: the key was valid at its last validation. The waiter waits after kNew and kJoined.
   Entry Enter(Waiter* waiter, const Digest256& digest, std::string key, bool refresh);
 
-  // The next validation, which is running from now on; null: none waits.
+  // The next validation, which is running from now on; null: none is queued.
   std::shared_ptr<Validation> Begin();
 
-  // Its result is there: who waited for it. None if it was abandoned.
+  // The validation has a result: returns its waiters; none if it was abandoned.
   std::vector<Waiter*> End(const Validation& validation);
 
-  // The waiter waits no more; nothing happens if it does not. Not null: a running validation that nothing waits for any more
-  // and that is to be abandoned. The same key is validated anew when it comes again.
+  // The waiter stops waiting; no effect if it does not wait. Returns not null if a running validation
+  // has no waiters any more and is to be abandoned. The same key is validated anew when it comes again.
   std::shared_ptr<Validation> Leave(Waiter* waiter);
 
   size_t waiting() const { return waiting_; }  // requests

@@ -34,7 +34,7 @@ StatusOr<KeySet> KeySet::Parse(std::string_view text, std::string_view name) {
   if (text.size() > kMaxKeyFileBytes) {
     return Bad(name, " has ", text.size(), " bytes; a file of keys has at most ", kMaxKeyFileBytes);
   }
-  if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);  // what some editors put in front
+  if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);  // the byte order mark of some editors
   KeySet keys;
   for (size_t number = 1; !text.empty(); ++number) {
     const size_t end = std::min(text.find('\n'), text.size());
@@ -86,7 +86,7 @@ bool KeySet::Contains(std::string_view key) const {
     for (size_t at = 0; at < digest.size(); at += 8) {
       difference |= DigestWord(digest, at) ^ DigestWord(known, at);
     }
-    // 1 where there is no difference, without asking.
+    // 1 if there is no difference, without a branch.
     found |= ((difference | (0 - difference)) >> 63) ^ 1;
   }
   return found != 0;

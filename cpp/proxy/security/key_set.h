@@ -1,12 +1,12 @@
-// KeySet: the API keys that open a listener_kind, as a file lists them, one per line:
+// KeySet: the API keys in a file, one per line:
 //
 //   # team search
 //   sk-search-5f0c
-//   sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08     the digest of a key, for a file
+//   sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08     a key's digest, for a file
 //                                                                               that others may read
 //
-// Only SHA-256 digests are kept. Whether a key is among them takes the same time whichever it is, and whether it is
-// at all: every digest is compared, to its last byte. Cost: 0.2 us for the digest and 3 ns per key of the set.
+// Only SHA-256 digests are kept. A lookup takes the same time for every key, present or not: every
+// digest is compared, to its last byte. Cost: 0.2 us for the digest and 3 ns per key of the set.
 // Immutable; any thread.
 #pragma once
 
@@ -20,8 +20,9 @@ namespace vllm_router {
 
 class KeySet {
  public:
-  // `name`: of the file, for messages, which name the line and never show what is in it. InvalidArgument for a key
-  // that no header can carry or that is too long, for too many, and for a file without any.
+  // `name`: of the file, for messages, which give the line number and never its content. InvalidArgument
+  // for a key that no header can carry or that is too long, for too many keys, and for a file without
+  // any.
   static StatusOr<KeySet> Parse(std::string_view text, std::string_view name);
 
   bool Contains(std::string_view key) const;

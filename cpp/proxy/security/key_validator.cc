@@ -14,7 +14,7 @@ namespace {
 constexpr int64_t kNanosPerMs = 1'000'000;
 constexpr int64_t kRememberNoMs = 10'000;
 
-// A refusal of the key itself; of anything else one cannot tell whether the next answer would be another.
+// A rejection of the key itself; after any other status the next response might differ.
 bool SaysNo(int status) { return status == 400 || status == 401 || status == 403 || status == 404; }
 
 }  // namespace
@@ -91,13 +91,13 @@ Task<KeyValidity> KeyValidator::Validate(std::string key, std::shared_ptr<Waiter
   co_return waiter->validity_;
 }
 
-// What it posts comes to the control thread behind what Validate() posted, since both run on the waiter's thread.
+// Its post reaches the control thread after that of Validate(), since both run on the waiter's thread.
 void KeyValidator::Waiter::Cancel(const std::shared_ptr<Waiter>& waiter) {
   Notify(waiter, KeyValidity::kUnknown);
   waiter->validator_.http_->loop().Post([waiter] { waiter->validator_.Leave(waiter.get()); });
 }
 
-// On the thread of the waiter, which may wait no more.
+// Runs on the waiter's thread; the waiter may already have given up.
 void KeyValidator::Notify(const std::shared_ptr<Waiter>& waiter, KeyValidity validity) {
   waiter->loop_.Post([waiter, validity] {
     if (std::exchange(waiter->done_, true)) return;
@@ -107,7 +107,7 @@ void KeyValidator::Notify(const std::shared_ptr<Waiter>& waiter, KeyValidity val
 }
 
 void KeyValidator::Enqueue(const Digest256& digest, std::string key, const std::shared_ptr<Waiter>& waiter) {
-  // The same question may have been answered while this one was on its way.
+  // The key may have been validated while this request was on its way.
   if (const auto validity = remembered_.Find(digest, clock_.NowNanos()); validity.has_value()) {
     Notify(waiter, *validity);
     return;

@@ -1,20 +1,21 @@
-// KeyValidator: asks others whether a client's key is valid (--api-key-validation-urls): GET with the client's Authorization,
-// and 200 from any of them is a yes.
+// KeyValidator validates clients' keys externally (--api-key-validation-urls): GET with the client's
+// Authorization; 200 from any URL means valid.
 //
 //   thread --Validate(key)--> remembered? ----------------------------------------> validity
 //                          |no
-//                          v             one question per key, however many wait
-//                   control thread: [question]--URL after URL--> yes | no | unknown --posted to all who wait
+//                          v             one query per key, however many wait
+//                   control thread: [query]--URL after URL--> yes | no | unknown --posted to all waiters
 //
-// Which question is next, and whose requests may wait for one, is KeyQueue's affair: keys that were good before come first,
-// client addresses take turns, and a question that no client waits for any more is dropped, or abandoned if it is under way.
+// KeyQueue decides which query is next and whose requests may wait for one: keys that were valid before
+// come first, and client addresses take turns. A query without waiting clients is dropped, or abandoned
+// if it is running.
 //
-// Yes is remembered for as long as the flag says, No for some seconds, and Unknown (nobody could be reached, or none of
-// them said yes and not all said no) not at all: whoever brings that key is not served now, and asks again. Only
-// digests of keys are remembered.
+// Yes is remembered for as long as the flag says, No for some seconds. Unknown is not remembered: no URL
+// could be reached, or none said yes and not all said no. A request with such a key is not served now,
+// and its next request queries again. Only digests of keys are remembered.
 //
-// Remembered() and Validate() on any thread; what asks runs on the control thread. Cost of what is remembered: a digest, a lock
-// and a look into a table.
+// Remembered() and Validate() on any thread; queries run on the control thread. Cost of a remembered
+// result: a digest, a lock and a table lookup.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +43,7 @@ class Telemetry;
 
 enum class KeyValidity : uint8_t { kYes, kNo, kUnknown };
 
-// What is remembered. Thread-safe.
+// The remembered results. Thread-safe.
 class KeyValidityCache {
  public:
   KeyValidityCache(int64_t yes_nanos, int64_t no_nanos, size_t most_of_each);
@@ -63,7 +64,7 @@ class KeyValidityCache {
   const int64_t no_nanos_;
   const size_t most_;
   mutable std::mutex mutex_;  // leaf; guards both
-  Expiries yes_;              // apart from the others, so that invented keys drive no good one out
+  Expiries yes_;              // separate from the others, so that invented keys evict no good one
   Expiries no_;
 };
 
@@ -83,10 +84,10 @@ class KeyValidator {
     telemetry_ = telemetry;
   }
 
-  // Nothing of it is left on the control thread.
+  // No query is left on the control thread.
   bool ended() const { return working_ == 0; }
 
-  // A request that waits. Cancel() ends the wait, in a later turn of its thread's loop.
+  // A waiting request. Cancel() ends the wait, in a later turn of its thread's loop.
   class Waiter : public KeyQueue::Waiter {
    public:
     // `address`: of the client.
