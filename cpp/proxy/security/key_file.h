@@ -2,7 +2,7 @@
 //
 //   StatusOr<std::unique_ptr<KeyFile>> keys = KeyFile::Open("--client-api-key-file", "/etc/router/keys");
 //   Snapshot<KeySet>::Cached cached(&(*keys)->keys());   // one per thread
-//   (*keys)->Poll();                                      // every second: reads the file again once it has changed
+//   (*keys)->Poll();                                      // every second: rereads a changed file
 //
 // If the file becomes unreadable or has an error, that is logged and the previous keys stay in force.
 // Poll() and Reload() from one thread; keys() from any. They read the file where they are called, so not

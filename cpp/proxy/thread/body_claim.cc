@@ -35,7 +35,8 @@ void BodyClaim::Leave() {
   if (waiting_ && budget_.Leave(member_)) EndWait(End::kLeft);
 }
 
-// Not from here: what wakes up may end the exchange, and the caller is in the middle of something.
+// Posted, not called: the resumed coroutine may end the exchange, and the caller is in the middle of its
+// work.
 void BodyClaim::EndWait(End end) {
   end_ = end;
   thread_.loop.Post([this] { ended_.Notify(); });

@@ -6,10 +6,10 @@
 //   }
 //   …
 //   memory.Complete(bytes);   // the body has come; it holds no more than this
-//   …                         // given back by Return(), or with the object
+//   …                         // released by Return(), or with the object
 //
-// A wait ends in a later turn of the loop, whatever ended it: a release on any thread, the timeout, Leave(). A grant that
-// came first counts, even if the waiter wanted to leave. One thread.
+// A wait ends in a later turn of the loop, after a release on any thread, the timeout or Leave(). A
+// grant that came first counts, even if the waiter wanted to leave. One thread.
 #pragma once
 
 #include <cstdint>
@@ -35,13 +35,13 @@ class BodyClaim {
 
   // What is held already stays held. REQUIRES: held() < to <= need. After kWaiting, Wait() comes next.
   BodyBudget::Entry Grow(uint64_t to, uint64_t need);
-  // For its turn, for at most `timeout_ms`.
+  // Waits for its turn, for at most `timeout_ms`.
   Task<End> Wait(int64_t timeout_ms);
   // Ends a wait with kLeft.
   void Leave();
-  // For what one could do without: at once or not at all. REQUIRES: nothing is held.
+  // For optional memory: at once or not at all. REQUIRES: nothing is held.
   bool TryKeep(uint64_t bytes);
-  // No more will come than `bytes`, which are at most what is held.
+  // No more than `bytes` will come, which is at most what is held.
   void Complete(uint64_t bytes);
   void Return();
 

@@ -20,8 +20,8 @@ void OnBreakerStateChange(
   if (change.to == BreakerState::kClosed) thread.health.recovered(worker);
 }
 
-// One thread at a time, or two breakers could both be the last that may open. The fleet is published before the next one
-// looks at it.
+// One thread at a time, or two breakers could both be the last that may open. The fleet is published
+// before the next thread looks at it.
 void RecordWorkerFailure(
     IoThread& thread, const std::shared_ptr<Worker>& worker, BreakerPass& pass, FailedAt at,
     std::string_view why) {

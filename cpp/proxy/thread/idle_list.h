@@ -1,15 +1,17 @@
-// IdleList: a thread's client connections that wait for a request, or the rest of its head, in the order in which they began to. When the limit
-// of connections is reached, the first of them is closed in favour of a new one.
+// IdleList: a thread's client connections that wait for a request, or for the rest of its head, in the
+// order in which they began to wait. At the connection limit, the first of them is closed in favour of a
+// new one.
 //
-//   longest idle  [a] <-> [b] <-> [c]  last        Enter() appends, Leave() unlinks; a connection that becomes busy
-//                  ^                               leaves, and enters again at the end when it is idle again
-//                  Find() begins here
+//   longest idle  [a] <-> [b] <-> [c]  last    Enter() appends, Leave() unlinks; a connection that becomes
+//                  ^                           busy leaves, and enters again at the end when idle again
+//                  Find() starts here
 //
-// A connection whose request has arrived but has not been read yet must not be closed, so Find() asks about each
-// candidate; it looks at kMaxLooks of them at most, which bounds its cost when a burst of requests has just come.
+// A connection whose request has arrived but has not been read yet must not be closed, so Find() checks
+// each candidate. It checks at most kMaxLooks of them, which bounds its cost after a burst of requests.
 //
-// The list is intrusive: no allocation, O(1), a few nanoseconds. It belongs to one thread. Other threads may only Claim()
-// one of its connections, which never promises more connections than the list had; the owner closes one for each claim.
+// The list is intrusive: no allocation, O(1), a few nanoseconds. It belongs to one thread. Other threads
+// may only Claim() one of its connections. Claims never exceed the number of connections in the list;
+// the owner closes one for each claim.
 //
 //   struct Connection : IdleList::Member { … };
 //   idle.Enter(this);                                       // after a response
@@ -53,7 +55,7 @@ class IdleList {
     Publish(size() + 1);
   }
 
-  // Nothing happens to one that is not idle.
+  // No effect on a member that is not idle.
   void Leave(Member* member) {
     if (!member->is_idle()) return;
     member->previous_->next_ = member->next_;
@@ -62,7 +64,8 @@ class IdleList {
     Publish(size() - 1);
   }
 
-  // The longest idle member for which `may_close(Member&)`, among the first kMaxLooks; null if there is none.
+  // The longest idle member for which `may_close(Member&)`, among the first kMaxLooks; null if there is
+  // none.
   template <typename MayClose>
   Member* Find(MayClose may_close) {
     int looks = 0;
@@ -77,7 +80,7 @@ class IdleList {
   // Any thread.
   int64_t size() const { return size_.load(std::memory_order_relaxed); }
 
-  // Any thread. Whether one of the members is the caller's: the owner has to close one and to call EndClaim().
+  // Any thread. Whether the caller got a member: the owner must close one and call EndClaim().
   bool Claim() {
     if (claims_.fetch_add(1, std::memory_order_relaxed) < size()) return true;
     EndClaim();
@@ -88,7 +91,7 @@ class IdleList {
  private:
   struct Ends : Member {};
 
-  // The owner alone writes it, so that no locked instruction is needed.
+  // Only the owner writes it, so no locked instruction is needed.
   void Publish(int64_t size) { size_.store(size, std::memory_order_relaxed); }
 
   Ends ends_;

@@ -41,7 +41,7 @@ void IoThread::FlushLogSoon() {
   log_timer_.Arm(loop.timers(), kLogFlushMs, &IoThread::OnFlushLog, this);
 }
 
-// A log that has no room is asked again when as much has been collected once more.
+// A log without room is retried when as many lines have been collected again.
 void IoThread::HandOverLines() {
   telemetry.Flush();
   flush_at_bytes_ = telemetry.collected_bytes() + kLogPieceBytes;
@@ -50,7 +50,7 @@ void IoThread::HandOverLines() {
 void IoThread::OnFlushLog(void* thread) {
   auto* self = static_cast<IoThread*>(thread);
   self->HandOverLines();
-  self->FlushLogSoon();  // where the log had no room
+  self->FlushLogSoon();  // if the log had no room
 }
 
 }  // namespace vllm_router

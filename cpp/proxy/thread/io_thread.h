@@ -1,5 +1,6 @@
-// IoThread: one thread of the server and everything that belongs to it alone: its loop, its buffers, its client
-// connections, its connections to workers. Lanes share the Router (fleet snapshots and load counters), the ServerLimits, and nothing else.
+// IoThread: one thread of the server and everything that belongs to it alone: its loop, its buffers, its
+// client connections, its connections to workers. Threads share the Router (fleet snapshots and load
+// counters), the ServerLimits, and nothing else.
 #pragma once
 
 #include <atomic>
@@ -33,7 +34,7 @@ namespace vllm_router {
 class Connection;
 class TlsFiles;
 
-// Objects that are dear to make and used once per request, kept for the next one.
+// Objects that are expensive to make and used once per request, kept for later requests.
 template <typename T>
 class ObjectPool {
  public:
@@ -52,10 +53,10 @@ class ObjectPool {
   std::vector<std::unique_ptr<T>> spares_;
 };
 
-// What a thread reports of workers, to the periodic health checks. Both may be called on any thread.
+// What a thread reports about workers to the periodic health checks. Both may be called on any thread.
 struct HealthSignals {
   using Signal = std::function<void(const std::shared_ptr<Worker>&)>;
-  Signal suspect = [](const std::shared_ptr<Worker>&) {};  // could not be reached: check its health at once
+  Signal suspect = [](const std::shared_ptr<Worker>&) {};  // unreachable: check its health at once
   Signal recovered = [](const std::shared_ptr<Worker>&) {
   };  // its circuit breaker has closed: slow start begins
 };
@@ -87,17 +88,17 @@ struct IoThread {
   Authorizer authorizer;
   const Cors cors;
   const FanOutPaths fan_out_paths;
-  RetryBudget::Thread retry_budget;  // this thread's part of the one in the limits
+  RetryBudget::Thread retry_budget;  // this thread's part of the budget in the limits
   ObjectPool<RequestHeadParser> request_parsers;
   ObjectPool<ResponseHeadParser> response_parsers;
 
   IdleList idle;  // those of `connections` that may be closed for new ones
   std::unordered_set<Connection*> connections;
-  bool draining = false;  // answers announce Connection: close; idle connections are closed
+  bool draining = false;  // responses announce Connection: close; idle connections are closed
   std::atomic<bool> stopped_listening{false};
 
-  // Hands the lines of the logs over: at once where there are kLogPieceBytes of them, else within 0.1 s. In small pieces
-  // neither copying nor writing them holds up the requests of the next milliseconds.
+  // Hands the log lines over: at once if there are kLogPieceBytes of them, else within 0.1 s. In small
+  // pieces neither copying nor writing them delays the requests of the next milliseconds.
   void FlushLogSoon();
 
  private:

@@ -1,5 +1,6 @@
-// OwnEndpoints: what responds to requests for the router's own endpoints (RouteInfo::own). A connection is given it by the
-// server, so that what relays requests does not depend on what administers the fleet.
+// OwnEndpoints responds to requests for the router's own endpoints (RouteInfo::own). The server passes
+// it to the connections, so that the code that relays requests does not depend on the code that
+// administers the fleet.
 #pragma once
 
 #include <string_view>
@@ -19,13 +20,14 @@ struct AdminRequest {
   std::string_view path;
   std::string_view query;
   std::string_view body;
-  CancelScope& scope;          // what to do for it; once that is cancelled, nobody reads the reply
-  bool has_admin_key = false;  // and it was checked
+  CancelScope& scope;          // for work on its behalf; after Cancel() the reply is not read
+  bool has_admin_key = false;  // the request had an admin key that was checked
 };
 
 class OwnEndpoints {
  public:
-  // On the thread that received the request. REQUIRES: RouteOf(route).own, and the method is one of its `allow`.
+  // On the thread that received the request. REQUIRES: RouteOf(route).own, and the method is one of its
+  // `allow`.
   virtual Task<AdminReply> Respond(IoThread& thread, AdminRequest request) = 0;
 
  protected:

@@ -30,7 +30,7 @@ Task<Permit::End> Permit::Acquire(uint64_t amount, int64_t timeout_ms) {
 Task<Permit::End> Permit::Requeue(int64_t timeout_ms) {
   amount_ = std::exchange(held_, 0);
   const ConcurrencyLimiter::Entry entry = limiter_.Requeue(waiter_, amount_);
-  // What came before we stood in the line was announced to nobody.
+  // Room that appeared before we entered the queue was announced to no waiter.
   if (entry == ConcurrencyLimiter::Entry::kWaiting && worth_a_try_(thread_)) limiter_.WakeNext();
   return Enter(entry, timeout_ms);
 }
@@ -80,13 +80,14 @@ void Permit::Leave() {
   if (waiting_ && limiter_.Leave(waiter_)) EndWait(End::kLeft);
 }
 
-// Not from here: whoever wakes up may end the exchange, and we are called from the middle of something.
+// Posted, not called: the resumed coroutine may end the exchange, and the caller is in the middle of its
+// work.
 void Permit::EndWait(End end) {
   end_ = end;
   thread_.loop.Post([this] { ended_.Notify(); });
 }
 
-// On any thread's thread. The wait is not over before the loop has run this.
+// On any thread. The wait is not over before the loop has run this.
 void Permit::OnGranted(void* context) {
   auto* permit = static_cast<Permit*>(context);
   permit->thread_.loop.Post([permit] {

@@ -1,13 +1,14 @@
-// Permit: what one exchange holds of an ConcurrencyLimiter, and how its coroutine waits for it.
+// Permit: what one exchange holds of a ConcurrencyLimiter, and how its coroutine waits for it.
 //
 //   Permit permit(thread.limits.concurrency, thread);
 //   if (!permit.TryAcquire(1)) {
 //     const Permit::End end = co_await permit.Acquire(1, timeout_ms);   // kHeld, or why not
 //   }
-//   …                                                             // given back by Release(), or with the object
+//   …                                                                   // until Release() or destruction
 //
-// A wait ends in a later turn of the loop, whoever ended it: a release on any thread, the timeout, Leave(). A grant that
-// came first counts, even if the waiter wanted to leave: then it is held, and whoever holds it gives it back. One thread.
+// A wait ends in a later turn of the loop, after a release on any thread, the timeout or Leave(). A
+// grant that came first counts, even if the waiter wanted to leave: the permit is then held and must be
+// released. One thread.
 #pragma once
 
 #include <cstdint>
@@ -24,11 +25,12 @@ class Permit {
  public:
   enum class End : uint8_t { kHeld, kFull, kNever, kTimeout, kLeft };
 
-  // A waiter that has permits need not have what they are for. While it waits, worth_a_try(thread) is asked now and then,
-  // and when it says so, the first in the line is called. Null: a permit is all that one waits for.
+  // A waiter with a permit may still lack what the permit is for. While it waits, worth_a_try(thread) is
+  // polled now and then; if it returns true, the first in the queue is woken. Null: the permit is all
+  // that is awaited.
   using WorthTrying = bool (*)(IoThread& thread);
   Permit(ConcurrencyLimiter& limiter, IoThread& thread, WorthTrying worth_a_try = nullptr);
-  ~Permit() { Release(); }  // REQUIRES: nobody waits
+  ~Permit() { Release(); }  // REQUIRES: no waiter
   Permit(const Permit&) = delete;
   Permit& operator=(const Permit&) = delete;
 
@@ -38,14 +40,14 @@ class Permit {
   bool TryAcquire(uint64_t amount);
   // Waits for its turn, for at most `timeout_ms`. REQUIRES: nothing is held.
   Task<End> Acquire(uint64_t amount, int64_t timeout_ms);
-  // Gives the permit back, since it was no use, and waits on where it stood, for what is left of `timeout_ms`.
-  // REQUIRES: held, and a worth_a_try.
+  // Releases the permit, which was of no use yet, and waits at its old position for the rest of
+  // `timeout_ms`. REQUIRES: held, and a worth_a_try.
   Task<End> Requeue(int64_t timeout_ms);
-  // Nanoseconds that it has stood in the line.
+  // Nanoseconds spent in the queue.
   int64_t waited_ns() const { return waited_ns_; }
   // Ends a wait with kLeft.
   void Leave();
-  // Lets the next one in the line have a try, where there may be room for more than one.
+  // Wakes the next one in the queue, if there may be room for more than one.
   void WakeNext() { limiter_.WakeNext(); }
   void Release();
 
@@ -68,7 +70,7 @@ class Permit {
   Signal ended_;
   End end_ = End::kHeld;
   Timer timer_;
-  int64_t until_ns_ = 0;  // the end of its patience
+  int64_t until_ns_ = 0;  // deadline of the wait
   int64_t waited_ns_ = 0;
 };
 

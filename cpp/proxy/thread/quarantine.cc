@@ -13,7 +13,7 @@
 namespace vllm_router {
 namespace {
 
-// The address that the nearest proxy says it was connected from; empty if none does.
+// The address from which the nearest proxy says it was connected; empty if none says so.
 std::string_view LastForwardedFor(const RequestHead& head) {
   std::string_view last;
   for (const HeaderField& field : head.fields) {

@@ -1,5 +1,5 @@
-// How requests, workers and clients are named to the quarantine of requests (routing/request_quarantine.h), and what is
-// told to it about workers. Any thread's thread; a relaxed load where nothing is pending.
+// Names requests, workers and clients for the quarantine of requests (routing/request_quarantine.h), and
+// reports worker events to it. Any thread; a relaxed load if nothing is pending.
 #pragma once
 
 #include <cstdint>
@@ -13,18 +13,20 @@ namespace vllm_router {
 
 struct IoThread;
 
-// Equal for all ranks of a host, since they die together.
+// Equal for all ranks of a host, since they fail together.
 uint64_t HostNumber(const WorkerUrl& url);
 
-// The client that a request is counted for, never 0: its API key where this router checks keys; else its address, which
-// is the last one of X-Forwarded-For where --trust-forwarded says that a proxy has put it there.
+// The client that a request is counted for, never 0: its API key if this router checks keys, else its
+// address. With --trust-forwarded the address is the last one in X-Forwarded-For, which a proxy has
+// added.
 uint64_t ClientNumber(const IoThread& thread, const RequestHead& head, std::string_view peer_address);
 
-// A connect to the worker, or a health check of it, failed; it has responded, below 500, to what it was sent at `since_ns`.
+// A connect to the worker, or a health check of it, failed; it responded, below 500, to what was sent at
+// `since_ns`.
 void ReportWorkerDown(IoThread& thread, const WorkerUrl& url);
 void ReportWorkerUp(IoThread& thread, const WorkerUrl& url, int64_t since_ns);
-// What the request is known by: path and body. Where there is no body, all requests to one path would be one, so there the
-// query and the client belong to it.
+// The digest that identifies the request: path and body. Without a body all requests to one path would
+// be equal, so the query and the client are included.
 RequestDigest DigestOf(
     const IoThread& thread, const RequestHead& head, std::string_view body, std::string_view peer_address);
 

@@ -1,12 +1,14 @@
-// ResponseOwners: which worker holds a stored response (routing/response_id.h), for all threads of a server.
+// ResponseOwners: which worker holds a stored response (routing/response_id.h), for all threads of a
+// server.
 //
-//   a response of POST /v1/responses passes             its id sticks to the worker for an hour since its last use
-//   a request names an id that is known                 its worker
-//   a request names another one (another router's,      all hosts are asked for it at once; who has it is known
-//   or older)                                           from now on
-//   nobody has it                                       none: whichever worker is asked says 404 as engines do
+//   a response of POST /v1/responses passes          its ID maps to the worker for an hour since its last use
+//   a request names a known ID                       its worker
+//   a request names another one (another router's,   all hosts are queried for it at once; the one that
+//   or older)                                        has it is known from now on
+//   no host has it                                   none: any worker returns 404 as engines do
 //
-// At most kMaxResponseLookups searches at once, since each goes to all hosts. Thread-safe; a search belongs to one thread.
+// At most kMaxResponseLookups searches at once, since each goes to all hosts. Thread-safe; a search
+// belongs to one thread.
 #pragma once
 
 #include <atomic>

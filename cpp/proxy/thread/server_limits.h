@@ -1,4 +1,4 @@
-// ServerLimits: what all threads of a server share to keep it within its limits (docs/reference/limits.md).
+// ServerLimits: limits that all threads of a server share (docs/reference/limits.md).
 #pragma once
 
 #include <atomic>
@@ -28,7 +28,7 @@ struct ServerLimits {
     if (options.rate_limit_per_second != 0) rate.emplace(options.rate_limit_per_second);
   }
 
-  ConcurrencyLimiter concurrency;               // of requests that are under way to a worker and back
+  ConcurrencyLimiter concurrency;               // of requests between the router and a worker
   ConcurrencyLimiter fan_outs{kMaxFanOuts, 0};  // of requests that go to all workers
   BodyBudget body_memory;                       // of bodies that are held whole
   SlowUploads slow_uploads;                     // of requests that hold a permit and stream their bodies

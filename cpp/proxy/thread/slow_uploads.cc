@@ -9,7 +9,7 @@ class SlowUploads::Upload {
   Upload(EventLoop& loop, Cut cut, void* context) : loop(loop), cut(cut), context(context) {}
   EventLoop& loop;
   const Cut cut;
-  void* context;  // null: it has been removed; the loop's thread only
+  void* context;  // null: removed; the loop's thread only
   std::list<std::shared_ptr<Upload>>::iterator place;
   bool listed = false;  // guarded by the mutex
 };

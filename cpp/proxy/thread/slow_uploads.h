@@ -1,17 +1,17 @@
-// SlowUploads: the uploads that hold something others may wait for (a permit, memory for bodies) and that bring less than
-// --client-min-body-rate. They are the first to go: as soon as a request waits for what they hold, one of them is cut,
-// and what it held goes on to the request that waits longest.
+// SlowUploads: uploads that are slower than --client-min-body-rate and hold something that others may
+// wait for (a permit, memory for bodies). They are cut first: as soon as a request waits for what they
+// hold, one of them is cut, and what it held goes to the request that has waited longest.
 //
-//   slow    front -> a b c            each since it was found slow; back to moving, it is taken out
-//   waiting for a permit: 2           so two are cut, one if one cut is under way already
+//   slow    front -> a b c            in the order they were found slow; one that moves again is removed
+//   waiting for a permit: 2           so two are cut, one if one cut is in progress already
 //
 //   Add(…)        an upload is slow, and waits for its client; it may be cut at once
 //   MakeRoom(n)   n requests more than are waiting are about to wait
 //   Remove(u)     it has moved, or ended. A cut that is on its way to it then has no effect
-//   CutEnded()    what the cut one held is given back
+//   CutEnded()    what the cut upload held has been released
 //
-// A cut is posted to the upload's own loop. Thread-safe: one mutex, under which the question how many wait is asked. Cost:
-// nothing for an upload that moves; a lock and an allocation each time that a slow one is waited for.
+// A cut is posted to the upload's own loop. Thread-safe: one mutex, under which the number of waiters is
+// read. Cost: nothing for an upload that moves; a lock and an allocation for each wait for a slow one.
 #pragma once
 
 #include <cstdint>
@@ -40,12 +40,12 @@ class SlowUploads {
   void CutEnded();
 
  private:
-  void CutOne();  // with the mutex held
+  void CutOne();  // REQUIRES: the mutex is held
 
   const std::function<uint32_t()> waiting_;
   std::mutex mutex_;  // guards what follows
   std::list<std::shared_ptr<Upload>> slow_;
-  uint32_t cuts_ = 0;  // under way
+  uint32_t cuts_ = 0;  // in progress
 };
 
 }  // namespace vllm_router
