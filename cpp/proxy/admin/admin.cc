@@ -29,7 +29,7 @@ namespace {
 constexpr std::string_view kText = "text/plain; charset=utf-8";
 constexpr int64_t kModelsTimeoutMs = 5'000;
 constexpr int64_t kMostDrainSeconds = 31'536'000;  // a year
-constexpr int64_t kLoadsTimeoutMs = 5'000;         // of each question; a worker is asked at most three
+constexpr int64_t kLoadsTimeoutMs = 5'000;         // per query; a worker gets at most three
 
 AdminReply Json(int status, const json::value& value) { return {.status = status, .body = JsonText(value)}; }
 
@@ -71,7 +71,8 @@ StatusOr<std::optional<std::string>> QueryValue(std::string_view query, std::str
   return value;
 }
 
-// What a call that changes the fleet says, in the query (`?url=...&weight=2`) or as a JSON object in the body.
+// The arguments of a call that changes the fleet, in the query (`?url=...&weight=2`) or as a JSON object
+// in the body.
 struct FleetCall {
   std::string url;
   double weight = 1.0;
@@ -130,13 +131,13 @@ StatusOr<FleetCall> CallInBody(std::string_view body) {
   return FleetCall{std::string(url->as_string()), weight->value_or(1.0), *timeout};
 }
 
-// A body counts where there is no query.
+// The body counts only without a query.
 StatusOr<FleetCall> ReadCall(const AdminRequest& request) {
   return request.query.empty() && !request.body.empty() ? CallInBody(request.body)
                                                         : CallInQuery(request.query);
 }
 
-// Of a path such as /workers/http%3A%2F%2Fgpu-0, for those who read it.
+// For a path such as /workers/http%3A%2F%2Fgpu-0.
 AdminReply NoSuchWorker(std::string_view message) {
   return Json(404, {{"error", message}, {"code", "WORKER_NOT_FOUND"}});
 }
@@ -147,7 +148,7 @@ AdminReply NoUrlInPath(std::string_view encoded) {
       "worker's URL percent-encoded, for example /workers/http%3A%2F%2Fgpu-0%3A8000"));
 }
 
-// The check that let it in counts as its first.
+// The check that admitted the worker counts as its first.
 void MarkChecked(const FleetView& fleet, std::string_view base) {
   for (const FleetView::Member& member : fleet.members()) {
     if (member.worker->url.base == base) member.worker->health_known.store(true, std::memory_order_relaxed);
@@ -243,10 +244,10 @@ Task<AdminReply> Admin::Respond(IoThread& thread, AdminRequest request) {
   }
 }
 
-// 200 while any worker serves: one unhealthy worker must not take the whole router out of a load balancer. A worker that
-// was not checked yet gets requests, so it counts as one that serves, and the text says that it is a guess.
-// With --health-compat 503 as soon as one is unhealthy, as the reference router has it. That one opens its port when it has
-// seen its workers well, so 503 as well while one is not checked yet.
+// 200 while any worker serves: one unhealthy worker must not take the whole router out of a load
+// balancer. An unchecked worker gets requests, so it counts as serving, and the text says that this is
+// assumed. With --health-compat 503 as soon as one is unhealthy, as in the reference router. That router
+// opens its port once its workers are healthy, so 503 as well while one is unchecked.
 AdminReply Admin::Health(const IoThread& thread) const {
   const std::shared_ptr<const FleetView> fleet = router_->fleet();
   const bool checks = health_->checks();
@@ -277,8 +278,8 @@ AdminReply Admin::Health(const IoThread& thread) const {
   return Text(good ? 200 : 503, std::move(text));
 }
 
-// `tried`: a worker has answered a health check. Workers count as healthy until theirs fail, but at the start that says
-// nothing yet.
+// `tried`: a worker has passed a health check. Workers count as healthy until a check fails, but at the
+// start that means nothing yet.
 AdminReply Admin::Readiness(bool tried) const {
   const std::shared_ptr<const FleetView> fleet = router_->fleet();
   const size_t total = fleet->members().size();
@@ -299,7 +300,7 @@ AdminReply Admin::Readiness(bool tried) const {
       200, {{"status", "ready"}, {"healthy_workers", fleet->in_rotation()}, {"total_workers", total}});
 }
 
-// The same members whatever the policy: without prefix_aware nothing is enabled and nothing counted.
+// The same members for every policy: without prefix_aware nothing is enabled and nothing counted.
 AdminReply Admin::PrefixRouting() const {
   const std::optional<PrefixRoutingStats> found = FindPrefixRoutingStats(router_->policy());
   const PrefixRoutingStats stats = found.value_or(PrefixRoutingStats{});
@@ -332,7 +333,7 @@ AdminReply Admin::PrefixRouting() const {
             {"unique_prefixes", stats.unique_prefixes}});
 }
 
-// The same members whatever the policy: one that matches no blocks has none.
+// The same members for every policy: one that matches no blocks has none.
 AdminReply Admin::IndexStats() const {
   const std::shared_ptr<const FleetView> fleet = router_->fleet();
   const std::optional<BlockRouting> routing = router_->policy().block_routing(*fleet);
@@ -369,7 +370,7 @@ AdminReply Admin::IndexClear() const {
   return Json(200, {{"cleared_worker_blocks", held}});
 }
 
-// `?session_id=S`, or as a JSON object in the body. Whoever says it twice is told the same.
+// `?session_id=S`, or as a JSON object in the body. A repeated call gets the same response.
 AdminReply Admin::FinishSession(const AdminRequest& request) const {
   std::string session;
   if (request.query.empty()) {
@@ -388,7 +389,7 @@ AdminReply Admin::FinishSession(const AdminRequest& request) const {
         "'session_id' is missing; send it as ?session_id=S, or as {\"session_id\": \"S\"}.");
   }
   const bool known = router_->FinishSession(session);
-  // `status` and `session_id` are what clients of vllm-project/router look for.
+  // clients of vllm-project/router read `status` and `session_id`.
   return Json(
       200, {{"success", true},
             {"known", known},
@@ -396,7 +397,7 @@ AdminReply Admin::FinishSession(const AdminRequest& request) const {
             {"session_id", json::parse(JsonQuoted(session))}});
 }
 
-// With `timeout_secs`; DELETE takes it back.
+// With `timeout_secs`; DELETE cancels the drain.
 AdminReply Admin::Drain(const ServerOptions& options, const AdminRequest& request) {
   const StatusOr<FleetCall> call =
       request.query.empty() ? CallInBody(request.body) : CallInQuery(request.query);
@@ -471,7 +472,7 @@ AdminReply Admin::Remove(std::string_view url, bool as_json) {
   if (as_json) {
     return removed.ok() ? Json(200, {{"success", true}, {"message", message}}) : NoSuchWorker(message);
   }
-  // What was asked for is so, and programs that take workers out twice count on being told that.
+  // The requested state holds, and programs that remove workers twice rely on success.
   if (removed.ok() || absl::IsNotFound(removed)) return Text(200, message);
   return Error(HttpError::kInvalidArgument, message);
 }
@@ -500,8 +501,8 @@ Task<AdminReply> Admin::Add(IoThread& thread, CancelScope& scope, NewWorker work
   co_return Error(HttpError::kInvalidArgument, message);
 }
 
-// A worker joins when it answers its health check, so that adding it never makes a request fail. What can be known
-// without it is said before the wait.
+// A worker joins once it passes its health check, so that adding it never makes a request fail. Errors
+// that are known without the check are reported before the wait.
 Task<Status> Admin::AddWhenHealthy(IoThread& thread, CancelScope& scope, NewWorker added) {
   const Status may = router_->MayAddWorker(added.url, added.weight);
   if (!may.ok()) co_return may;
@@ -552,7 +553,7 @@ Task<AdminReply> Admin::AddAsCalled(IoThread& thread, const AdminRequest& reques
   co_return reply;
 }
 
-// As the workers themselves say, all asked at once; -1 for one that does not say.
+// As the workers report, all polled at once; -1 for one that does not report.
 Task<SharedReply::Reply> Admin::Loads(IoThread& thread, CancelScope& scope) {
   struct Gathering {
     std::map<std::string, std::vector<uint32_t>> hosts;  // positions
@@ -590,7 +591,7 @@ Task<SharedReply::Reply> Admin::Loads(IoThread& thread, CancelScope& scope) {
   co_return std::make_shared<const AdminReply>(Json(200, {{"workers", std::move(workers)}}));
 }
 
-// Asked of all at once; those that are down or slow are left out.
+// All workers are queried at once; those that are down or slow are left out.
 Task<SharedReply::Reply> Admin::Models(IoThread& thread, CancelScope& scope) {
   struct Gathering {
     std::vector<StatusOr<HttpResponse>> responses;

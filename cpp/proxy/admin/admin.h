@@ -1,5 +1,5 @@
-// Admin: what the router answers itself: health, the model list, the fleet, metrics. Shared by all threads; each call
-// runs on the thread that received it.
+// Admin: the router's own endpoints: health, the model list, the fleet, metrics. Shared by all threads;
+// each call runs on the thread that received it.
 #pragma once
 
 #include <atomic>
@@ -26,7 +26,7 @@ class Admin final : public OwnEndpoints {
   void set_drainer(Drainer* drainer) { drainer_ = drainer; }  // likewise
   void set_health(const HealthChecker* health) { health_ = health; }  // likewise
   void set_metrics(const Metrics* metrics) { metrics_ = metrics; }    // before the threads run
-  // On the control thread: nothing of it runs there.
+  // On the control thread: none of its refreshes runs there.
   bool ended() const { return models_.ended() && loads_.ended(); }
   void set_draining() { draining_.store(true, std::memory_order_relaxed); }
 

@@ -41,7 +41,7 @@ class Page {
   void Gauge(const char* name, const char* help) { Begin(name, help, MetricType::Gauge); }
   void Histogram(const char* name, const char* help) { Begin(name, help, MetricType::Histogram); }
 
-  // A series of the family begun last.
+  // A series of the family that was begun last.
   void Add(double value, Labels labels = {}) {
     ClientMetric& metric = AddSeries(std::move(labels));
     if (families_.back().type == MetricType::Counter) {
@@ -59,7 +59,7 @@ class Page {
     return metric;
   }
 
-  // The family begun last once more, under the name that it had in the release before.
+  // The same family once more, under its name in the previous release.
   void AddFormerName(const char* former) {
     MetricFamily family = families_.back();
     family.help = "Deprecated: use " + family.name + ".";
@@ -77,7 +77,7 @@ class Page {
   std::vector<MetricFamily> families_;
 };
 
-// The same histogram of several threads, added up.
+// The sum of a histogram over several threads.
 template <const auto& kBounds>
 class TimeSum {
  public:
@@ -109,7 +109,7 @@ class TimeSum {
   uint64_t nanos_ = 0;
 };
 
-// One worker's tallies of several threads, added up.
+// The sum of one worker's counters over several threads.
 struct WorkerSum {
   uint64_t decisions = 0;
   uint64_t processed = 0;
@@ -164,7 +164,7 @@ double CpuSeconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-// 0 where there is no /proc.
+// 0 without /proc.
 double ResidentBytes() {
   unsigned long long size = 0, resident = 0;
   std::FILE* file = std::fopen("/proc/self/statm", "r");
@@ -211,14 +211,14 @@ class Metrics::Collector : public prometheus::Collectable {
   }
 
  private:
-  // What Metrics holds on to of a worker, which keeps its tallies alive as well (recorder_shard.h).
+  // What Metrics keeps of a worker, which keeps its counters alive as well (telemetry_shard.h).
   struct Shown {
     std::shared_ptr<const Worker> worker;
     int64_t gone_ns = kServes;  // first scrape without it
     static constexpr int64_t kServes = -1;
   };
 
-  // pick(shard) or pick(telemetry), added up over the threads.
+  // The sum of pick(shard) or pick(telemetry) over the threads.
   template <typename Pick>
   uint64_t Sum(Pick pick) const {
     uint64_t sum = 0;
@@ -405,7 +405,7 @@ void Metrics::Collector::WriteTimes(Page* page) const {
   plain(&Telemetry::Shard::overhead);
 }
 
-// Members of the fleet, then those removed a little while ago whose URL is not back.
+// Members of the fleet, then recently removed workers whose URL is not back.
 std::vector<std::shared_ptr<const Worker>> Metrics::Collector::WorkersToShow(const FleetView& fleet) const {
   std::set<const Worker*> members;
   std::set<std::string_view> urls;
@@ -679,7 +679,7 @@ void Metrics::Collector::WriteTokenizing(Page* page) const {
         static_cast<double>(CountTokenized(&Telemetry::tokenize_calls, end)),
         {Label("result", TokenizeEndName(static_cast<TokenizeEnd>(end)))});
   }
-  // The name that vllm-project/router has for it.
+  // vllm-project/router's name for it.
   page->Counter(
       "kv_routing_inputs_total", "Prompts whose token ids were requested from a worker, by result.");
   for (size_t end = 0; end < kTokenizeEndCount; ++end) {
@@ -829,7 +829,7 @@ void Metrics::Collector::WriteQuarantine(Page* page) const {
   page->Add(static_cast<double>(counts.restricted));
 }
 
-// As vllm-project/router names what came of prompts; our reasons say more.
+// Prefix decisions by vllm-project/router's names; our reasons are more detailed.
 void Metrics::Collector::WritePrefixDecisions(Page* page) const {
   struct Outcome {
     Reason reason;

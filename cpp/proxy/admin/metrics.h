@@ -1,10 +1,11 @@
-// Metrics: everything the Recorders count, as Prometheus text. Lanes count in their own shards without locks; a scrape
-// sums the shards, adds what the fleet says about its workers, and lets prometheus-cpp write the text.
+// Metrics: everything that the Telemetry objects count, as Prometheus text. Threads count in their own
+// shards without locks. A scrape sums the shards, adds the fleet's data about its workers, and lets
+// prometheus-cpp write the text.
 //
-// Labels come from small fixed sets, and `worker` from the fleet: series of a removed worker are shown for another
-// kRemovedWorkerNanos after the first scrape without it, so that Prometheus sees how its counts ended, and then no
-// more. When a worker comes back under the same URL, its series begin again at once. Every name with its meaning:
-// docs/reference/metrics.md. Thread-safe.
+// Labels come from small fixed sets, and `worker` from the fleet. Series of a removed worker are shown
+// for kRemovedWorkerNanos after the first scrape without it, so that Prometheus sees their final values,
+// and then no more. When a worker comes back under the same URL, its series begin again at once. Names
+// and meanings: docs/reference/metrics.md. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -21,7 +22,7 @@ namespace vllm_router {
 class KeyFile;
 class TlsFiles;
 
-// What is read from files, and read again while the server runs. Null: there is none.
+// Data that is read from files, and reread while the server runs. Null: none.
 struct ReloadedFiles {
   const KeyFile* client_keys = nullptr;
   const KeyFile* admin_keys = nullptr;
@@ -32,8 +33,8 @@ class Metrics {
  public:
   static constexpr int64_t kRemovedWorkerNanos = 60'000'000'000;
 
-  // The telemetries, the limits, the clock, the record log (null: there is none) and the files must outlive this. The last
-  // telemetry is the control thread's: its connections are not clients'.
+  // The telemetries, the limits, the clock, the traffic log (null: none) and the files must outlive
+  // this. The last telemetry is the control thread's: its connections are not clients'.
   Metrics(
       std::shared_ptr<Router> router, std::vector<const Telemetry*> telemetries, const ServerLimits& limits,
       const Clock& clock, const TrafficLog* records = nullptr, const ReloadedFiles& files = {});

@@ -17,7 +17,7 @@ void CacheCapacityPoller::Start() {
 
 int64_t CacheCapacityPoller::Pass(const FleetView& fleet) {
   Hosts healthy = HostsOf(fleet, Which::kHealthy);
-  // A host that is not healthy is forgotten, and so is due when it is.
+  // An unhealthy host is forgotten, so it is due once it is healthy again.
   std::erase_if(hosts_, [&healthy](const auto& entry) { return !healthy.contains(entry.first); });
   const int64_t now = thread_.clock.NowNanos();
   for (auto& [base, workers] : healthy) {

@@ -1,15 +1,15 @@
-// CacheCapacityPoller: asks each worker how many tokens its KV cache holds and how many a block of it has, so that a policy that
-// remembers prompts forgets what the worker has forgotten and counts no part of a block
+// CacheCapacityPoller polls each worker for its KV cache's size in tokens and its block size. A policy
+// that remembers prompts then forgets what the worker has evicted, and counts whole blocks only
 // (docs/how-to/set_block_size_and_capacity.md).
 //
 //   GET /metrics: num_gpu_blocks="27134", block_size="16"   ->   434,144 tokens
-//   prompts of that worker have 4.5 bytes per token         ->   1,953,648 bytes, or 30,525 blocks of 64 bytes
+//   prompts of that worker have 4.5 bytes per token         ->   1,953,648 bytes, 30,525 blocks of 64 bytes
 //
-// The bytes per token are learned (worker/bytes_per_token.h); the policy is told again when they have changed by a
-// sixteenth. A host is asked when it is healthy: when it joins or comes back, and every kAgainNanos, since an engine may
-// start again unseen; one that does not respond, as while it starts, after kSoonNanos. One that does not say keeps
-// --max-blocks-per-worker, or has no limit of its own. Nothing happens under policies that remember nothing. On the control
-// thread.
+// The bytes per token are learned (worker/bytes_per_token.h); the policy is informed again after a
+// change of a sixteenth. A healthy host is polled when it joins or comes back, and every kAgainNanos,
+// since an engine may restart unnoticed. A host that does not respond, for instance while it starts, is
+// polled after kSoonNanos. A worker that reports nothing keeps --max-blocks-per-worker, or has no limit
+// of its own. Nothing is polled under policies that remember nothing. On the control thread.
 #pragma once
 
 #include <cstdint>
@@ -30,21 +30,22 @@ class CacheCapacityPoller final : public HostPoller {
  public:
   static constexpr int64_t kAgainNanos = 300'000'000'000;
   static constexpr int64_t kSoonNanos = 10'000'000'000;
-  static constexpr int64_t kLookNanos = 1'000'000'000;  // at the fleet, for who is due
+  static constexpr int64_t kLookNanos =
+      1'000'000'000;  // between searches of the fleet for hosts that are due
 
   explicit CacheCapacityPoller(IoThread& thread) : HostPoller(thread) {}
 
   void Start() override;
 
  private:
-  // What a worker has told, and the policy was told of it.
+  // What a worker has reported, and what the policy was told of it.
   struct Size {
     WorkerId worker;
     ReportedCache told;
     CacheSize size;
   };
   struct Host {
-    std::vector<WorkerId> workers;  // that were asked about last; others are due at once
+    std::vector<WorkerId> workers;  // polled last; others are due at once
     int64_t due_ns = 0;
     bool polling = false;
     std::vector<Size> sizes;
@@ -52,7 +53,7 @@ class CacheCapacityPoller final : public HostPoller {
 
   int64_t Pass(const FleetView& fleet) override;
   Task<void> Poll(std::shared_ptr<Host> host, Workers workers);
-  // Tells the policy, if there is something new.
+  // Informs the policy if the size has changed.
   void Apply(const Worker& worker, Size* size);
 
   std::map<std::string, std::shared_ptr<Host>> hosts_;  // by base URL

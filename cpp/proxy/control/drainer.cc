@@ -103,7 +103,7 @@ bool Drainer::Look() {
     if (member == fleet->members().end()) {
       End(std::move(draining), State::kRemoved);
     } else if (!member->draining) {
-      continue;  // it was told to serve again, and not by Cancel()
+      continue;  // made to serve again, but not by Cancel()
     } else if (draining.worker->load.open_requests() == 0) {
       End(std::move(draining), State::kDrained);
     } else if (Now() >= due) {
@@ -124,7 +124,7 @@ void Drainer::End(Draining&& draining, State state) {
   row.ended_ns = Now();
   if (state != State::kRemoved) {
     const Status removed = thread_.router->RemoveWorker(row.url);
-    if (!removed.ok()) row.state = State::kRemoved;  // by somebody else, just now
+    if (!removed.ok()) row.state = State::kRemoved;  // by another call, just now
   }
   Log(state == State::kCut ? LogLevel::kWarning : LogLevel::kInfo,
       Concat(

@@ -1,13 +1,14 @@
-// Drainer: takes workers out of the fleet without cutting anybody short. A worker that drains gets no new requests; when its
-// last one has ended it is removed, and when that takes longer than the timeout, what is left is cut and it is removed.
+// Drainer takes workers out of the fleet without cutting requests short. A draining worker gets no new
+// requests. It is removed when its last request has ended; at the timeout, the rest are cut and it is
+// removed.
 //
 //   Begin --> draining --> drained            the last request ended
 //                 |------> cut                the timeout passed
-//                 |------> removed            by somebody else meanwhile
+//                 |------> removed            by another call meanwhile
 //                 `------> (no row any more)  Cancel(): it serves again
 //
-// Rows() shows all that drain and the kMostEnded that ended last. Begin, Cancel and Rows from any thread; the watching is
-// on the control thread.
+// Rows() shows all draining workers and the last kMostEnded that ended. Begin, Cancel and Rows from any
+// thread; the watching runs on the control thread.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +49,8 @@ class Drainer final : public Service {
   // `cut`: ends all exchanges with a worker, soon. Called on the control thread.
   Drainer(IoThread& control, std::function<void(std::shared_ptr<const Worker>)> cut);
 
-  // Of a URL without @rank all ranks drain. Again: the timeout counts anew. NotFound names the nearest known URL.
+  // A URL without @rank drains all ranks. A repeated call restarts the timeout. NotFound names the
+  // nearest known URL.
   Status Begin(std::string_view url, int64_t timeout_ms);
   Status Cancel(std::string_view url);
   std::vector<Row> Rows() const;
@@ -66,7 +68,7 @@ class Drainer final : public Service {
 
   void Watch();
   Task<void> Run();
-  bool Look();  // false when nobody drains any more
+  bool Look();  // false if no worker drains any more
   void End(Draining&& draining, State state);
 
   IoThread& thread_;

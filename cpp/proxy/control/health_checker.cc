@@ -14,8 +14,8 @@ namespace vllm_router {
 namespace {
 
 constexpr int64_t kMs = 1'000'000;
-constexpr int64_t kLongestSleepNs = 1'000 * kMs;  // after which the fleet is looked at again
-constexpr int64_t kSlowStartSteps = 20;           // so the fleet is published as often
+constexpr int64_t kLongestSleepNs = 1'000 * kMs;  // maximum time between looks at the fleet
+constexpr int64_t kSlowStartSteps = 20;           // the fleet is published once per step
 
 HealthOptions OptionsOf(const ServerOptions& options) {
   return {
@@ -47,7 +47,7 @@ void HealthChecker::FollowFleet(const FleetView& fleet) {
   std::erase_if(dead_, [this](const std::string& base) { return !hosts_.contains(base); });
   const int64_t now = thread_.clock.NowNanos();
   for (const auto& [base, url] : hosts_) watches_.try_emplace(base, OptionsOf(thread_.options), now);
-  for (const FleetView::Member& member : fleet.members()) {  // a rank may join a host that is known
+  for (const FleetView::Member& member : fleet.members()) {  // a rank may join a known host
     if (watches_.at(member.worker->url.base).known()) {
       member.worker->health_known.store(true, std::memory_order_relaxed);
     }
@@ -60,7 +60,7 @@ int64_t HealthChecker::Pass(const FleetView& fleet) {
   int64_t next = now + std::min(kLongestSleepNs, thread_.options.health_check_interval_ms * kMs);
   for (auto& [base, watch] : watches_) {
     if (watch.Due(now)) {
-      if (polling_ == kMaxHealthChecks) continue;  // the end of another one brings us back
+      if (polling_ == kMaxHealthChecks) continue;  // the end of another check starts a new pass
       watch.Begin();
       ++polling_;
       Spawn(Probe(hosts_.at(base)));

@@ -1,10 +1,11 @@
-// HealthChecker: asks every host of the fleet, at an interval, whether it serves. Concurrently, each with its own
-// deadline and the workers' key; ranks of one host are asked once; down or up, a host is asked for ever. When each is due
-// is worker/health.h's affair. Changes of verdict go to the registry, hence into the next fleet snapshot.
+// HealthChecker checks every host of the fleet at an interval. Checks run concurrently, each with its
+// own deadline and the workers' key. Ranks of one host are checked once. A host is checked forever, up
+// or down. worker/health.h decides when each is due. Changes of health go to the registry, hence into
+// the next fleet snapshot.
 //
-// It also hears from requests: a worker that could not be reached is asked at once (ReportPassiveFailure), and one that came back
-// gets its share of the load back over --slow-start-secs (Recovered). On the control thread; what other threads may call
-// says so.
+// Requests report to it as well: an unreachable worker is checked at once (ReportPassiveFailure), and a
+// recovered one gets its share of the load back over --slow-start-secs (Recovered). On the control
+// thread, except where a comment says any thread.
 #pragma once
 
 #include <atomic>
@@ -26,8 +27,8 @@ class HealthChecker final : public HostPoller {
  public:
   explicit HealthChecker(IoThread& thread);
 
-  // `on_dead`: called on the control thread once a worker is down and cannot even be connected to, so that what it was
-  // asked for goes elsewhere. Before Start().
+  // `on_dead`: called on the control thread once a worker is down and not even connectable, so that its
+  // requests go elsewhere. Before Start().
   void set_on_dead(std::function<void(std::shared_ptr<const Worker>)> on_dead) {
     on_dead_ = std::move(on_dead);
   }
@@ -53,11 +54,11 @@ class HealthChecker final : public HostPoller {
   Task<void> RunSlowStarts();
 
   Delay slow_start_delay_;
-  int polling_ = 0;                             // probes under way
+  int polling_ = 0;                             // checks in flight
   std::map<std::string, HealthWatch> watches_;  // by base URL
   std::map<std::string, WorkerUrl> hosts_;
-  uint64_t membership_ = ~uint64_t{0};  // of the fleet that hosts_ is of
-  std::set<std::string> dead_;          // by base URL: out of reach since its verdict, or before
+  uint64_t membership_ = ~uint64_t{0};  // of the fleet that hosts_ reflects
+  std::set<std::string> dead_;          // by base URL: unreachable when, or since, it was found down
   std::function<void(std::shared_ptr<const Worker>)> on_dead_;
   std::vector<SlowStart> slow_starts_;
   bool slow_starting_ = false;

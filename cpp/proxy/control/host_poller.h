@@ -1,9 +1,11 @@
-// HostPoller: the common part of services that poll the hosts of the fleet: health, load, cache capacity. Again and again it looks
-// at the fleet and starts the polls that are due; each is a coroutine of its own, and ended() waits for all of them.
+// HostPoller: the common part of services that poll the hosts of the fleet: health, load, cache
+// capacity. It looks at the fleet repeatedly and starts the polls that are due. Each poll is a coroutine
+// of its own, and ended() waits for all of them.
 //
 //   Start -> Begin -> Pass(fleet) --- ns until the next one, or PassNow() ---> Pass(fleet) --- … -> Stop
 //                        |
-//                        `-> Spawn(poll of a host): const UnderWay under_way(*this); co_await thread_.http.Get(…)
+//                        `-> Spawn(poll of a host): const UnderWay under_way(*this);
+//                                                   co_await thread_.http.Get(…)
 //
 // A host is a base URL: its ranks (url.h) are polled once. On the control thread.
 #pragma once
@@ -32,7 +34,7 @@ class HostPoller : public Service {
   using Workers = std::vector<std::shared_ptr<Worker>>;
   using Hosts = std::map<std::string, Workers>;  // by base URL
 
-  // A coroutine of the service, while this is in scope.
+  // Counts a coroutine of the service while this is in scope.
   class UnderWay {
    public:
     explicit UnderWay(HostPoller& poller) : poller_(poller) { ++poller_.under_way_; }
@@ -46,9 +48,9 @@ class HostPoller : public Service {
 
   explicit HostPoller(IoThread& thread);
 
-  // Passes begin after `first_ns` and go on until Stop().
+  // Starts the passes after `first_ns`; they continue until Stop().
   void Begin(int64_t first_ns = 0);
-  // Starts the polls that are due. Nanoseconds until the next pass.
+  // Starts the polls that are due. Returns the nanoseconds until the next pass.
   virtual int64_t Pass(const FleetView& fleet) = 0;
   void PassNow() { delay_.Cancel(); }
   bool stopped() const { return stopped_; }

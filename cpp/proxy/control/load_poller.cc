@@ -55,7 +55,8 @@ Task<void> LoadPoller::Poll(std::shared_ptr<Host> host, Workers workers) {
   for (size_t i = 0; i < workers.size(); ++i) {
     WorkerLoad& load = workers[i]->load;
     if (response.loads[i].has_value()) {
-      // Ours came and went while the worker counted: what may have been ours is not taken for another's.
+      // Our own requests changed while the worker counted; those that may be ours must not count as
+      // another's.
       const int64_t others =
           std::max<int64_t>(0, response.loads[i]->requests - std::max(own[i], load.open_requests()));
       load.SetRemote(others, std::clamp<int64_t>(response.loads[i]->waiting - load.own_waiting(), 0, others));

@@ -1,11 +1,11 @@
-// LoadPoller: asks every worker, at an interval, how many requests it has, ours and those of others, so that policies see
-// what other routers send it (docs/reference/policies.md, "Reported load").
+// LoadPoller polls every worker at an interval for its number of requests, ours and those of others, so
+// that policies see what other routers send it (docs/reference/policies.md, "Reported load").
 //
 //   reported 9, of which 4 are ours   ->   5 of others   ->   WorkerLoad::requests() = open requests + 5
 //
-// The same of requests that wait, where the worker tells them apart.
-// Where a worker says so is found out by LoadSource. What is not heard for kForgottenPolls polls counts as none. The
-// counters that tickets write are only read. On the control thread.
+// The same for waiting requests, if the worker reports them separately. LoadSource finds the endpoint
+// that a worker has. A load not reported for kForgottenPolls polls counts as none. The counters that
+// tickets write are only read. On the control thread.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
-// Service: work of a server beside its requests, on the control thread. The server owns a list of them, starts them all when it
-// serves and stops them all at the end; a new one is one line in Server's constructor.
+// Service: work of a server other than its requests, on the control thread. The server owns a list of
+// services, starts all when it serves and stops all at the end. A new one is one line in Server's
+// constructor.
 #pragma once
 
 namespace vllm_router {
@@ -8,8 +9,8 @@ class Service {
  public:
   virtual ~Service() = default;
 
-  // All on the control thread. Stop() takes effect in one of the loop's next turns, and for what is under way when that ends;
-  // nothing of the service runs any more once it has ended().
+  // All on the control thread. Stop() takes effect in one of the loop's next turns, for work in flight
+  // when that ends. Once ended(), nothing of the service runs any more.
   virtual void Start() = 0;
   virtual void Stop() = 0;
   virtual bool ended() const = 0;

@@ -1,12 +1,12 @@
-// SharedRefresh: when a value that takes time to find out is found out anew. However many ask for it, one refresh runs at a
-// time, and none begins while the value is fresh.
+// SharedRefresh: when to refresh a value that takes time to get. However many requests need it, one
+// refresh runs at a time, and none starts while the value is fresh.
 //
 //   age of the value     0 ------- fresh ----------------------------- usable ------------->
-//   asked                serve it  refresh, or join the one that runs; refresh, or join;
+//   requested            serve it  refresh, or join the one that runs; refresh, or join;
 //                                  serve the value if that takes long  wait for the end
 //
-// A value that was made for another version of what it depends on (the fleet's membership) is not fresh, but may be served
-// while its successor takes long. Pure; time and versions come from the caller, and so does a lock.
+// A value made for another version of its input (the fleet's membership) is not fresh, but may be served
+// while its successor takes long. Pure: time and versions come from the caller, which also locks.
 //
 //   SharedRefresh refresh(1'000'000'000, 60'000'000'000);
 //   if (refresh.Ask(now, version) == SharedRefresh::Next::kStart) …    // then, when it is done:
@@ -23,7 +23,7 @@ class SharedRefresh {
 
   enum class Next : uint8_t {
     kServe,  // the value
-    kStart,  // a refresh; it is running from now on
+    kStart,  // a refresh, which is running from now on
     kJoin,   // the one that runs
   };
   Next Ask(int64_t now_ns, uint64_t version) {
@@ -35,10 +35,10 @@ class SharedRefresh {
     return Next::kStart;
   }
 
-  // Whether the value may be served where its successor takes long.
+  // Whether the value may be served if its successor takes long.
   bool IsUsable(int64_t now_ns) const { return known_ && now_ns - taken_ns_ < usable_ns_; }
 
-  // When the refresh that runs, or ran last, began.
+  // When the running or last refresh began.
   int64_t begun_ns() const { return begun_ns_; }
 
   // The refresh has ended and there is a new value.

@@ -1,15 +1,16 @@
-// SharedReply: the response of an own endpoint that only the workers can make (the model list, their loads), made at most once
-// a second and shared by all who ask, on any thread.
+// SharedReply: the response of an own endpoint that needs the workers (the model list, their loads). It
+// is made at most once a second and shared by all requests for it, on any thread.
 //
 //   threads          GET ──fresh?──> reply
 //                      └─ no ──> wait ◄───────────── reply, posted to each thread
-//   control thread                  one refresh ──asks every worker──┘
+//   control thread                  one refresh ──polls every worker─┘
 //
-// A client costs the workers nothing, then, however often it asks and whether or not it stays: one that leaves ends its own
-// wait, and the refresh goes on for the others. Once a refresh has taken longer than kReplyPatienceNs, the last reply is
-// served, if it is no older than kReplyUsableNs (shared_refresh.h). A router that asks waits no longer than that in any case:
-// ours may be waiting for it. Get() on any thread; what refreshes runs on the control thread. Cost where the reply is
-// fresh: a lock and a copy of the reply.
+// So a client costs the workers nothing, however often it requests the reply and whether or not it
+// stays. A client that leaves ends its own wait, and the refresh continues for the others. Once a
+// refresh has taken longer than kReplyPatienceNs, the last reply is served if it is no older than
+// kReplyUsableNs (shared_refresh.h). A request from another router waits no longer than that in any
+// case: our refresh may be waiting for that router. Get() on any thread; the refresh runs on the control
+// thread. Cost of a fresh reply: a lock and a copy of it.
 #pragma once
 
 #include <functional>
@@ -29,7 +30,7 @@ struct IoThread;
 class SharedReply {
  public:
   using Reply = std::shared_ptr<const AdminReply>;
-  // Called on the control thread; ends soon after the scope is cancelled or the thread's fetches are.
+  // Called on the control thread; ends soon after the scope is cancelled or the thread's HTTP calls are.
   using Make = std::function<Task<Reply>(IoThread& control, CancelScope& scope)>;
 
   explicit SharedReply(Make make);
@@ -38,10 +39,10 @@ class SharedReply {
   // Before the threads run. `control` must outlive it.
   void set_control(IoThread* control) { control_ = control; }
 
-  // Null: there is none, since the scope was cancelled or the server stops.
+  // Null: none, since the scope was cancelled or the server is stopping.
   Task<Reply> Get(IoThread& thread, CancelScope& scope);
 
-  // On the control thread: nothing of it runs.
+  // On the control thread: no refresh runs.
   bool ended() const { return refreshing_ == 0; }
 
  private:
