@@ -1,17 +1,18 @@
-// BodyPace: how fast a client sends its request body, in the time in which it is waited for (--client-min-body-rate).
+// BodyPace: how fast a client sends its request body while the router waits for it
+// (--client-min-body-rate).
 //
-//   waited for   |-- 1 s --|-- 1 s --|-- … --|       a step ends each second: did it bring the rate's bytes?
+//   waiting      |-- 1 s --|-- 1 s --|-- … --|       a step ends each second: did it bring the rate's bytes?
 //                |------------ 30 s ---------|       a window, each thirty: did it, on average?
 //
 //   BodyPace pace(1024, 30'000);
 //   pace.Arrived(bytes);                  when some came
 //   pace.Waited(ns);                      how long that took, or has taken so far
-//   pace.rate()                           kMoving; kSlow since a step brought too little; kTooSlow after such a window
+//   pace.rate()                           kMoving; kSlow since a slow step; kTooSlow after a slow window
 //
-// Only waiting for the client counts, not the time in which a worker or memory is waited for. Slow is no error yet; it means
-// that this upload is the first to go when there is no room for others (slow_uploads.h). What a step must bring, not to be
-// slow, doubles every five steps, or clients that send just above the rate could hold what others wait for as long as they
-// like: at 1 KiB/s, an upload of 1 MiB/s is slow once it has been waited for for 50 s.
+// Only time spent waiting for the client counts, not for a worker or for memory. Slow is no error yet:
+// such an upload is the first to be cut if others have no room (slow_uploads.h). The minimum of a step
+// doubles every five steps. Otherwise clients just above the rate could hold what others wait for as
+// long as they like. At 1 KiB/s, an upload of 1 MiB/s is slow after 50 s of waiting.
 //
 // Values in, values out; no clock. One thread. Cost: two additions per call.
 #pragma once
@@ -35,20 +36,20 @@ class BodyPace {
   }
   void Waited(int64_t nanos);
   Rate rate() const { return state_; }
-  // Of waiting, until rate() may be another; 0: never.
+  // Milliseconds of waiting until rate() may change; 0: never.
   int64_t ms_to_next_step() const;
 
-  static constexpr int kSteps = 30;  // of a window
+  static constexpr int kSteps = 30;  // per window
 
  private:
   static constexpr int64_t kNanosPerMs = 1'000'000;
   static constexpr uint64_t kNanosPerSecond = 1'000'000'000;
   static constexpr int kDoublingSteps = 5;
-  static constexpr int kMostDoublings = 24;  // no upload over a network brings so much
-  // What the rate brings in so much time.
+  static constexpr int kMostDoublings = 24;  // no upload over a network is so fast
+  // The bytes that the rate brings in so much time.
   uint64_t Least(int64_t nanos) const { return rate_ * static_cast<uint64_t>(nanos) / kNanosPerSecond; }
 
-  // Of this step.
+  // The minimum of this step.
   uint64_t StepLeast() const {
     return Least(step_ns_) << std::min(all_steps_ / kDoublingSteps, kMostDoublings);
   }

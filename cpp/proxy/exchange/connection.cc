@@ -55,7 +55,7 @@ Task<bool> Connection::AwaitBytes() {
   co_return readable;
 }
 
-// REQUIRES: nothing of it has been read.
+// REQUIRES: none of its bytes has been read.
 Task<bool> Connection::AwaitRequest() {
   in.Release();
   if (head_deadline_ns_ == 0) {
@@ -83,12 +83,12 @@ Task<void> Connection::Run() {
   }
   while (keep) {
     if (in.empty()) {
-      if (thread.draining && !socket.HasUnread()) break;  // a request that has come is answered
+      if (thread.draining && !socket.HasUnread()) break;  // a request that has arrived is served
       const bool readable = co_await AwaitRequest();
       if (!readable) break;
     }
     keep = false;
-    exchange_ = std::make_unique<Exchange>(*this);  // not in this frame, which has to be small while resting
+    exchange_ = std::make_unique<Exchange>(*this);  // not in this frame, which must be small while idle
     co_await exchange_->Run();
     exchange_.reset();
     head_deadline_ns_ = 0;
@@ -115,7 +115,8 @@ bool Connection::CloseLongestIdle(IoThread& thread) {
   return true;
 }
 
-// Closing with unread bytes makes the kernel send a reset, which can overtake our answer and destroy it.
+// Closing with unread bytes makes the kernel send a reset, which can overtake our response and destroy
+// it.
 Task<void> Connection::Linger() {
   socket.ShutdownWrite();
   timer_.Arm(thread.loop.timers(), kLingerSeconds * 1000, &Connection::OnTimeout, this);
@@ -134,8 +135,8 @@ Task<void> Connection::Linger() {
   timer_.Disarm();
 }
 
-// A client that has not begun its first request gets no 408: a response to no request could be taken for that to the
-// next one.
+// A client that has not begun its first request gets no 408: it could take that response for the one to
+// its next request.
 void Connection::OnTimeout(void* context) {
   auto* connection = static_cast<Connection*>(context);
   if (connection->idle_ && connection->head_deadline_ns_ != 0) {

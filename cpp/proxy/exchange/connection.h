@@ -1,13 +1,14 @@
-// Connection: one client, from accept to close: rests between requests, then hands each to an Exchange, in order.
-// Owns itself: Serve() makes it, and it is gone when the client is.
+// Connection: one client, from accept to close. It is idle between requests and hands each to an
+// Exchange, in order. It owns itself: Serve() makes it, and it is destroyed when the client is gone.
 //
 //   accept --- first byte --- TLS handshake --- head |  response --- first byte --- head |  response --- …
 //   `------ --client-head-timeout-secs --------------´          `--idle timeout-´`-head timeout-´
 //
-// One deadline covers all that comes before the first request's head is complete, so a client that connects and never
-// speaks is closed after that time and not after the much longer idle timeout, which holds between requests only. A
-// silent connection costs no TLS session: that is made when the first byte has arrived. Idle connections, those in the TLS
-// handshake included, are in the thread's IdleList and may be closed for a new one.
+// One deadline covers everything before the first request's head is complete. So a client that connects
+// and sends nothing is closed after that time, not after the much longer idle timeout, which holds
+// between requests only. A silent connection costs no TLS session: that is made when the first byte has
+// arrived. Idle connections, including those in the TLS handshake, are in the thread's IdleList and may
+// be closed for a new one.
 #pragma once
 
 #include <memory>
@@ -26,25 +27,25 @@ class OwnEndpoints;
 
 class Connection : public IdleList::Member {
  public:
-  // The thread's TLS is what clients speak, but for the metrics' listener_kind.
+  // The thread's TLS applies to clients, except on the metrics listener.
   static void Serve(
       IoThread& thread, Socket socket, Endpoint peer, ListenerKind listener_kind,
       OwnEndpoints& own_endpoints);
   ~Connection();
 
-  // On shutdown: a resting connection closes, a working one, or one whose request has arrived, closes after its answer;
-  // with `cut`, now.
+  // On shutdown. An idle connection closes; one with a running or arrived request closes after its
+  // response; with `cut`, it closes now.
   void Drain(bool cut);
-  void CutFrom(const Worker& worker);     // if that is where its request is
+  void CutFrom(const Worker& worker);     // if its request is there
   void WorkerDied(const Worker& worker);  // likewise
 
-  // Closes the connection of the thread that has been idle longest and has no request waiting; false: there is none.
+  // Closes the thread's longest idle connection that has no request waiting; false: there is none.
   static bool CloseLongestIdle(IoThread& thread);
 
-  // What is left of the time that a request's head may take. At least 1 where there is a limit, else 0.
+  // The time left for a request's head. At least 1 if there is a limit, else 0.
   int64_t HeadTimeLeftMs() const;
 
-  // Of a client that sends no more: whether it is to be served all the same (--half-closed-clients serve).
+  // Whether a client that sends no more is still to be served (--half-closed-clients serve).
   bool MayStillRead() const { return thread.options.serve_half_closed && !socket.IsBroken(); }
 
   IoThread& thread;
@@ -53,9 +54,9 @@ class Connection : public IdleList::Member {
   const ListenerKind listener_kind;
   OwnEndpoints& own_endpoints;
   Buffer in;  // received, not yet consumed
-  // For Exchange to say how the connection goes on.
+  // Set by Exchange: how the connection continues.
   bool keep = true;     // another request may follow
-  bool linger = false;  // request bytes may be unread: discard some before closing, or our answer is lost
+  bool linger = false;  // request bytes may be unread: discard some before closing, or our response is lost
 
  private:
   friend class Exchange;
@@ -72,7 +73,7 @@ class Connection : public IdleList::Member {
   std::unique_ptr<Exchange> exchange_;
   bool idle_ = false;
   bool evicted_ = false;          // closed for a new connection
-  int64_t head_deadline_ns_ = 0;  // of the first request; 0: that has come
+  int64_t head_deadline_ns_ = 0;  // of the first request; 0: it has arrived
   Timer timer_;
 };
 

@@ -1,5 +1,5 @@
-// DecisionHeaders: what --decision-headers adds to the answer of a worker, so that whoever holds the answer sees why
-// that worker was asked. Off by default: they show the fleet's addresses.
+// DecisionHeaders: what --decision-headers adds to a worker's response, so that its reader sees why that
+// worker was chosen. Off by default: the headers show the fleet's addresses.
 //
 //   DecisionHeaders headers(record, policy);
 //   WriteClientHead(answer, {…, .extra = headers.fields()}, &head);
@@ -17,7 +17,7 @@ namespace vllm_router {
 
 class DecisionHeaders {
  public:
-  // Of an exchange whose worker has answered.
+  // For an exchange whose worker has responded.
   DecisionHeaders(const RequestInfo& record, std::string_view policy);
   DecisionHeaders(const DecisionHeaders&) = delete;
 

@@ -38,20 +38,20 @@ iovec Piece(std::string_view bytes) { return {const_cast<char*>(bytes.data()), b
 
 bool ContainsEncodedNul(std::string_view path) { return path.find("%00") != std::string_view::npos; }
 
-// Engines have no use for them, and a server that answers TRACE shows what the router added to the request: keys, addresses.
-// Whatever the case, which some servers do not tell apart.
+// Engines do not use TRACE, and a server that implements it shows what the router added to the request:
+// keys, addresses. Compared without case, since some servers ignore it.
 bool IsTrace(std::string_view method) {
   return method.size() == 5 && (EqualsIgnoreCase(method, "TRACE") || EqualsIgnoreCase(method, "TRACK"));
 }
 constexpr std::string_view kTraceMessage =
     "TRACE and TRACK are not passed on to workers; see the Allow header.";
-// Others pass as well; these are the ones to be told.
+// Other methods pass as well; these are the ones to name.
 constexpr std::string_view kForwardedMethods = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 
 // Streams of these routes end with "data: [DONE]".
 bool EndsWithDone(Route route) { return route == Route::kChatCompletions || route == Route::kCompletions; }
 
-// What cut an answer that had begun, the client and the worker's own end aside.
+// What cut a response that had begun, except the client and the worker's own end.
 std::string_view CutBy(CancelReason reason) {
   switch (reason) {
     case CancelReason::kIdleTimeout:
@@ -142,7 +142,7 @@ Task<Exchange::Next> Exchange::ReadHead() {
     }
     if (!read.would_block()) co_return Next::kFinish;
     if (!deadline_.armed()) ArmDeadline(connection_.HeadTimeLeftMs(), &Exchange::OnClientTooSlow);
-    // Half a head is no more than silence when others want the connection.
+    // A partial head counts as silence when others need the connection.
     thread_.idle.Enter(&connection_);
     const bool readable = co_await socket.Readable();
     thread_.idle.Leave(&connection_);
@@ -173,7 +173,7 @@ Task<Exchange::Next> Exchange::ValidateRequest() {
   const bool metrics_listener = connection_.listener_kind == ListenerKind::kMetrics;
   record_.method = head_->method;
   record_.path = head_->path;
-  // Before anything is decided by the path, since a worker with a prefix gets the resolved one.
+  // Before any decision by path, since a worker with a prefix gets the resolved path.
   const DotSegments dots = !metrics_listener && thread_.fleet.Get()->any_prefix()
                                ? ResolveDotSegments(head_->path, &path_)
                                : DotSegments::kNone;
@@ -210,7 +210,8 @@ Task<Exchange::Next> Exchange::ValidateRequest() {
   }
   const bool admitted = co_await Authorize();
   if (!admitted) co_return Next::kFinish;
-  // A page of another site can make a browser GET without saying whose it is, by an image for instance; with a key it cannot.
+  // A page of another site can make a browser send GET without its origin, by an image for instance, but
+  // not with a key.
   const bool no_get = record_.route == Route::kFanOut && !thread_.authorizer.takes_admin_keys();
   const std::string_view allowed = no_get ? kFanOutMethodsWithoutKey : route.allow;
   if (route.own && !MethodAllowed(allowed, head_->method)) {
@@ -250,7 +251,7 @@ Task<Exchange::Next> Exchange::ValidateRequest() {
   co_return Next::kOn;
 }
 
-// Our own endpoints refuse as well, so that a router that is its own worker is found unhealthy.
+// Our own endpoints reject as well, so that a router that is its own worker is found unhealthy.
 Task<bool> Exchange::RejectRoutingLoop() {
   const Hops hops = ReadVia(head_->via, thread_.hop_name);
   if (!hops.own && hops.routers <= kMaxRouterHops) co_return false;
@@ -264,7 +265,7 @@ Task<bool> Exchange::RejectRoutingLoop() {
   co_return true;
 }
 
-// Whether this port serves the path, and whoever asks may have it.
+// Whether this port serves the path, and the client is permitted to use it.
 Task<bool> Exchange::Authorize() {
   const ListenerKind listener_kind = connection_.listener_kind;
   const Access access =
@@ -312,8 +313,8 @@ Task<bool> Exchange::Authorize() {
   co_return false;
 }
 
-// Another service decides. A client that leaves meanwhile ends its own wait; the question is dropped unless others wait for
-// the same result.
+// An external service decides. A client that leaves meanwhile ends its own wait; the query is dropped
+// unless others wait for the same result.
 Task<std::optional<HttpError>> Exchange::ValidateKey(KeyValidator& validator) {
   const std::optional<std::string_view> given = KeyOf(head_->fields);
   if (!given.has_value()) co_return HttpError::kInvalidApiKey;
@@ -327,7 +328,7 @@ Task<std::optional<HttpError>> Exchange::ValidateKey(KeyValidator& validator) {
   co_return validity == KeyValidity::kNo ? HttpError::kInvalidApiKey : HttpError::kKeyNotChecked;
 }
 
-// Before the body, which need not come at all.
+// Before the body, which then need not be sent at all.
 Task<bool> Exchange::RejectOverload() {
   if (!RouteOf(record_.route).own && thread_.limits.concurrency.full()) {
     thread_.limits.slow_uploads.MakeRoom(1);
@@ -341,8 +342,8 @@ Task<bool> Exchange::RejectOverload() {
   co_return true;
 }
 
-// Own endpoints cost something, too. Not counted: probes, since a router that is busy is not ill, and operators with a key
-// or a port of their own, who come because it is busy.
+// Own endpoints cost something, too. Probes do not count, since a busy router is not unhealthy; nor do
+// operators with a key or a port of their own, who come because it is busy.
 bool Exchange::CountsInRateLimit() const {
   const Access access = RouteOf(record_.route).access;
   if (access != Access::kAdmin) return access == Access::kClient;
@@ -356,7 +357,7 @@ Task<void> Exchange::Reject(HttpError error, int64_t retry_after_ns) {
     KeepPrompt({.headers = head_->fields, .path = head_->path, .body_bytes = head_->content_length});
   }
   const bool short_body = head_->framing == BodyFraming::kLength && head_->content_length <= kSmallBodyBytes;
-  if (!body_->complete() && short_body && !head_->expects_continue) {  // the connection may go on
+  if (!body_->complete() && short_body && !head_->expects_continue) {  // the connection may be kept
     const RequestBody::End end = co_await body_->Fill(kSmallBodyBytes);
     if (end != RequestBody::End::kOk) {
       co_await ReplyBodyFailed(end);
@@ -405,7 +406,7 @@ Task<void> Exchange::RespondLocally() {
   }
   scope_ = nullptr;
   if (scope.cancelled()) {
-    Cancel(CancelReason::kShutdown);  // unless there was another reason before
+    Cancel(CancelReason::kShutdown);  // unless there was an earlier reason
     co_await ReplyCancelled();
     co_return;
   }
@@ -455,7 +456,7 @@ void Exchange::MakeKey() {
   if (thread_.options.decision_headers) key_.explanation = std::make_shared<Explanation>();
   std::optional<TruncatedJson> beginning;
   if (stream_body_ && NeedsBody()) {
-    // A body too long to be held is routed on its beginning, as if that were all.
+    // A body too long to be held is routed by its prefix, as if that were all.
     beginning.emplace(body_->held_bytes().first(kRoutedBodyBytes));
     request.body = beginning->view();
     request.body_is_padded = true;
@@ -469,8 +470,8 @@ void Exchange::KeepPrompt(const RequestView& request) {
   thread_.router->ReadPrompt(request, key_, record_.prompt.get());
 }
 
-// Whether this request, or its client, may have ended workers before. A body that is only streamed is not looked at: it
-// is sent to one worker only.
+// Whether this request, or its client, may have caused workers to fail before. A body that is only
+// streamed is not checked: it is sent to one worker only.
 Task<Exchange::Next> Exchange::CheckQuarantine() {
   RequestQuarantine& quarantine = thread_.limits.quarantine;
   const int64_t now = thread_.clock.NowNanos();
@@ -493,13 +494,13 @@ Task<Exchange::Next> Exchange::CheckQuarantine() {
   co_return Next::kOn;
 }
 
-// Whether the record log wants it: work for a model.
+// Whether the traffic log includes it: work for a model.
 bool Exchange::IsRecorded() const {
   return thread_.telemetry.wants_prompts() && RouteOf(record_.route).inference &&
          record_.route != Route::kTokenize && record_.route != Route::kDetokenize;
 }
 
-// Whether its beginning at least has to be read before the request goes on.
+// Whether at least a prefix of it must be read before the request continues.
 bool Exchange::NeedsBody() const {
   const RequestQuarantine& quarantine = thread_.limits.quarantine;
   const bool may_be_quarantined = quarantine.active() && (head_->framing == BodyFraming::kChunked ||
@@ -508,7 +509,8 @@ bool Exchange::NeedsBody() const {
          (record_.route == Route::kResponses && MayNameResponse());
 }
 
-// A worker's answer goes to the router's cache, so the key is made once more. Without one it stays as it is.
+// A worker's response goes to the router's cache, so the key is made once more. Without one it stays as
+// it is.
 Task<Exchange::Next> Exchange::FindTokens() {
   if (stream_body_ || !RouteOf(record_.route).generates) co_return Next::kOn;
   CancelScope scope(head_->via);
@@ -525,7 +527,7 @@ Task<Exchange::Next> Exchange::FindTokens() {
   co_return Next::kOn;
 }
 
-// Of a prompt that a worker has begun to respond to; its ids are for the next turn.
+// For a prompt whose response has begun; its token IDs are for the next turn.
 void Exchange::FindTokensLater() {
   if (stream_body_ || !RouteOf(record_.route).generates || retry_loop_.response().status != 200) return;
   thread_.tokenizer.TokenizeLater(*key_.partly_tokenized_prompt, body_->held(), head_->via, *record_.worker);
@@ -581,7 +583,8 @@ Task<Exchange::Next> Exchange::AfterWait(Permit::End end) {
   co_return Next::kFinish;
 }
 
-// A client that leaves gives up its place. Where its body has not been read, only its end can be watched for.
+// A client that leaves gives up its place. If its body has not been read, only the end of its connection
+// can be watched for.
 void Exchange::WatchQueued() {
   if (stream_body_) connection_.socket.WatchEnd(&Exchange::OnClientEnded, this);
 }
@@ -599,14 +602,14 @@ bool Exchange::MayHaveCapacity(IoThread& thread) {
   return fleet.in_rotation() == 0 || thread.router->FreePlaces(fleet) > 0;
 }
 
-// Where there is one worker only, it is that one's anyway.
+// With a single worker, the response is that worker's anyway.
 bool Exchange::MayNameResponse() const {
   const bool may = record_.route == Route::kResponse ||
                    (record_.route == Route::kResponses && head_->framing != BodyFraming::kNone);
   return may && thread_.fleet.Get()->members().size() > 1;
 }
 
-// Engines keep the responses that they made, so who names one is for the worker that has it.
+// Engines keep the responses that they made, so a request that names one goes to the worker that has it.
 Task<Exchange::Next> Exchange::FindResponse() {
   std::string id(ResponseIdOfPath(head_->path));
   if (record_.route == Route::kResponses && !stream_body_) {
@@ -633,7 +636,7 @@ Task<Exchange::Next> Exchange::FindResponse() {
   holder_ = co_await SearchResponse(thread_, scope, *head_, id, Client());
   scope_ = nullptr;
   if (scope.cancelled()) {
-    Cancel(CancelReason::kShutdown);  // unless there was another reason before
+    Cancel(CancelReason::kShutdown);  // unless there was an earlier reason
     co_await ReplyCancelled();
     co_return Next::kFinish;
   }
@@ -642,7 +645,7 @@ Task<Exchange::Next> Exchange::FindResponse() {
   co_return Next::kOn;
 }
 
-// A stored response's id is one of the first things that its worker says.
+// A stored response's ID is among the first things that its worker sends.
 bool Exchange::OnResponsePrefix(void* context, std::string_view data) {
   auto* exchange = static_cast<Exchange*>(context);
   std::string& beginning = exchange->beginning_;
@@ -701,14 +704,15 @@ Task<Exchange::Next> Exchange::Ask() {
   co_return Next::kFinish;
 }
 
-// Every worker that may be chosen has as many requests as it may. Our permit is for somebody who can use it.
+// Every eligible worker has its maximum of requests. Another request may be able to use our permit.
 Task<Exchange::Next> Exchange::WaitForWorker() {
   thread_.telemetry.steps_back.fetch_add(1, std::memory_order_relaxed);
   WatchQueued();
   thread_.limits.slow_uploads.MakeRoom(1);
   const Permit::End end = co_await permit_.Requeue(thread_.options.queue_timeout_ms);
   const Next next = co_await AfterWait(end);
-  // Where more than one worker's place is free, we need not be done before the next has a look.
+  // If more than one worker has a free place, wake the next waiter now instead of when this request
+  // ends.
   if (next == Next::kOn && thread_.router->FreePlaces(*thread_.fleet.Get()) > 1) permit_.WakeNext();
   co_return next;
 }
@@ -735,7 +739,7 @@ Task<void> Exchange::RelayResponse() {
   if (thread_.draining || !RequestFullyRead() || ends_with_connection_) connection_.keep = false;
   if (!RequestFullyRead()) connection_.linger = true;
 
-  // The head of an earlier attempt, where that one's response is the best there is.
+  // The head of an earlier attempt, if that one's response is the best available.
   if (record_.responded_ns < record_.sent_ns) record_.responded_ns = thread_.clock.NowNanos();
   record_.status = response.status;
   record_.stream = response.event_stream;
@@ -752,7 +756,7 @@ Task<void> Exchange::RelayResponse() {
   BodyReader reader(response.framing, response.content_length, MessageKind::kResponse);
   retry_loop_.in().Consume(response.size);
   retry_loop_.ForgetResponseHead();
-  // A worker that answers early may still be taking the body, which then has to stay.
+  // A worker that responds early may still be taking the body, which must then stay.
   if (retry_loop_.sent()) ForgetRequest();
 
   client_has_bytes_ = true;
@@ -780,7 +784,7 @@ Task<void> Exchange::RelayResponse() {
   if (record_.prompt != nullptr && record_.stream && !record_.completion_tokens.has_value()) {
     record_.events = relay.tail().EstimateEvents(relay.bytes());
   }
-  // Clients leave when they see such an event, so it counts for them as well.
+  // Clients leave when they see such an event, so it counts for clients that left, too.
   const bool worker_error = record_.stream && summary.server_error;
   switch (end) {
     case Relay::End::kDone:
@@ -853,7 +857,8 @@ void Exchange::ForgetRequest() {
   thread_.request_parsers.Release(std::move(head_parser_));
 }
 
-// The worker has switched protocols, as it was asked to. What the client sent behind its request is part of the new one.
+// The worker has switched protocols, as requested. Bytes that the client sent behind its request belong
+// to the new protocol.
 Task<void> Exchange::RelayWebSocket() {
   connection_.keep = false;
   record_.status = retry_loop_.response().status;
@@ -893,12 +898,12 @@ Task<void> Exchange::RelayWebSocket() {
     record_.end = ExchangeEnd::kWorkerGone;
     record_.error = "worker_closed";
   }
-  // A worker that breaks off may have been made to by what the client sent, so the breaker hears of good ends only.
+  // What the client sent may have made a worker break off, so only good ends reach the breaker.
   if (end == Tunnel::End::kDone) retry_loop_.ResponseEnded(ResponseEnd::kWhole);
 }
 
-// The client must not mistake a broken answer for a whole one: the framing is left open, and where the end of the
-// connection is the framing, the connection is reset.
+// The client must not mistake a broken response for a whole one. The framing is left open; if the end of
+// the connection is the framing, the connection is reset.
 void Exchange::CutClient() {
   connection_.keep = false;
   if (thread_.options.sse_error_event && relay_ != nullptr && relay_->at_event_edge()) SendCutEvent();
@@ -909,8 +914,9 @@ void Exchange::CutClient() {
   }
 }
 
-// One more event behind those that the worker sent. Neither [DONE] nor a last chunk follows, so whoever does not know
-// such events still sees that the stream broke off. What the socket does not take at once is not worth a wait.
+// One more event behind those that the worker sent. Neither [DONE] nor a last chunk follows, so a client
+// that does not know such events still sees that the stream broke off. Bytes that the socket does not
+// take at once are dropped.
 void Exchange::SendCutEvent() {
   const std::string_view code = !record_.error.empty() ? record_.error : CutBy(cancelled_);
   if (code.empty()) return;
@@ -977,7 +983,7 @@ void Exchange::Finish() {
       record_.end = ExchangeEnd::kSlowClient;
       break;
     case CancelReason::kBodyFailed:
-      break;  // answered with its own status
+      break;  // the response has its own status
     case CancelReason::kIdleTimeout:
     case CancelReason::kTotalTimeout:
     case CancelReason::kSlowWorker:
@@ -1021,9 +1027,9 @@ void Exchange::Finish() {
   }
   if (!connection_.socket.is_open()) connection_.keep = false;
   if (proxied_) thread_.telemetry.in_flight.fetch_sub(1, std::memory_order_relaxed);
-  // A connection that ended before it said anything was no exchange.
+  // A connection that ended before it sent anything was no exchange.
   if (record_.head_ns != 0 || record_.status != 0 || !record_.bad_request_rule.empty()) {
-    if (record_.wall_us == 0) record_.wall_us = UnixUs();  // the head was refused
+    if (record_.wall_us == 0) record_.wall_us = UnixUs();  // the head was rejected
     record_.client = connection_.peer.address;
     record_.request_id = std::move(request_id_.id);
     thread_.telemetry.Record(record_);
@@ -1031,7 +1037,7 @@ void Exchange::Finish() {
   }
 }
 
-// ---- cancelling, and answers made here
+// ---- cancelling, and the router's own responses
 
 void Exchange::Cancel(CancelReason reason) {
   if (cancelled_ != CancelReason::kNone) return;
@@ -1043,7 +1049,7 @@ void Exchange::Cancel(CancelReason reason) {
   const bool client_is_lost = reason == CancelReason::kClientGone || reason == CancelReason::kSlowClient;
   const bool reading_head = head_ == nullptr && !client_has_bytes_;
   if (client_is_lost && client_has_bytes_) {
-    connection_.socket.Abort();  // a proper end would let a part that it has yet to read pass for the whole
+    connection_.socket.Abort();  // after a proper end, a partial response could pass for the whole
   } else if (client_has_bytes_) {
     CutClient();
   } else if (client_is_lost || reading_head) {
@@ -1056,7 +1062,7 @@ bool Exchange::IsLongRunning() const { return scope_ != nullptr && scope_->is_lo
 
 void Exchange::WatchClient() { connection_.socket.WatchReadable(&Exchange::OnClientReadable, this); }
 
-// While we work for it, a client may leave, or send its next requests; only reading tells which.
+// During an exchange a client may leave, or send its next requests; only a read tells which.
 void Exchange::OnClientReadable(void* context) {
   auto* exchange = static_cast<Exchange*>(context);
   std::array<char, 4096> bytes;
@@ -1064,14 +1070,14 @@ void Exchange::OnClientReadable(void* context) {
     const IoResult read = exchange->connection_.socket.TryRead(bytes);
     if (read.would_block()) break;
     if (read.eof && exchange->connection_.MayStillRead())
-      return;  // from now on only a write tells whether it left
+      return;  // from now on only a write shows whether it left
     if (!read.ok()) {
       exchange->Cancel(CancelReason::kClientGone);
       return;
     }
     exchange->ahead_.append(bytes.data(), static_cast<size_t>(read.bytes));
     if (exchange->ahead_.size() >= kMaxPipelinedBytes)
-      return;  // it may wait; its leaving is then seen by a write
+      return;  // the rest may wait; a write then shows that the client left
   }
   exchange->WatchClient();
 }

@@ -1,13 +1,14 @@
-// Exchange: one request and its answer, from the first byte of the head to the last byte relayed. Run() is the table
-// of contents; its numbered steps are those of docs/explanation/life_of_a_request.md.
+// Exchange: one request and its response, from the first byte of the head to the last byte relayed.
+// Run() is the table of contents; its numbered steps are those of docs/explanation/life_of_a_request.md.
 //
 //   1 HEAD  2 VALIDATE  3 BODY  4 FIELDS  5 ADMIT  6 SELECT  7 LEASE  8 SEND  9 AWAIT  10 RELAY  11 FINISH
 //                                                  |         `-- upstream_request --´
 //                                                  `-- retry_loop: once for each attempt
 //
-// Whatever happens, it gets to FINISH: load is returned by the Ticket, the connection to the worker by its Lease, and
-// one record is written. Something that ends it early (the client leaves, a deadline passes, the server stops) calls
-// Cancel(), which closes what the exchange is waiting for; the coroutine wakes, sees why, and unwinds. One thread.
+// Every exchange reaches FINISH: the Ticket returns the load, the Lease returns the connection to the
+// worker, and one record is written. An event that ends it early (the client leaves, a deadline passes,
+// the server stops) calls Cancel(), which closes what the exchange waits for; the coroutine resumes,
+// sees the reason, and unwinds. One thread.
 #pragma once
 
 #include <memory>
@@ -46,10 +47,10 @@ enum class CancelReason : uint8_t {
   kBodyFailed,  // the request body broke off while it was being streamed
   kIdleTimeout,
   kTotalTimeout,
-  kSlowWorker,  // took nothing of what a WebSocket client sent
+  kSlowWorker,  // took nothing that a WebSocket client sent
   kShutdown,
-  kDrained,     // its worker leaves, and gave it long enough
-  kWorkerDead,  // its worker was found dead, and what was under way had its grace
+  kDrained,     // its worker is draining, and the drain timeout passed
+  kWorkerDead,  // its worker was found dead, and the grace for running requests has passed
 };
 
 class Exchange {
@@ -64,17 +65,18 @@ class Exchange {
   // Afterwards connection.keep says whether another request may follow.
   Task<void> Run();
 
-  // The first reason counts. Any time on the thread's thread.
+  // The first reason counts. Any time on the thread.
   void Cancel(CancelReason reason);
 
-  // Something of our own that may take minutes, which a server that stops does not wait for.
+  // A long operation of our own, which may take minutes; a stopping server does not wait for it.
   bool IsLongRunning() const;
   bool IsAt(const Worker& worker) const { return record_.worker.get() == &worker; }
-  // The worker that it is at was found dead: a response that has begun gets a grace, any other attempt ends now.
+  // The exchange's worker was found dead: a response that has begun gets a grace, any other attempt ends
+  // now.
   void WorkerDied();
 
  private:
-  // Where a step leads: on to the next one, or to FINISH because the exchange is over (answered or cut).
+  // Where a step leads: to the next one, or to FINISH because the exchange is over (responded or cut).
   enum class Next : uint8_t { kOn, kFinish };
 
   Task<Next> ReadHead();
@@ -115,7 +117,7 @@ class Exchange {
   void SendCutEvent();
   void Finish();
 
-  // Answers made here.
+  // The router's own responses.
   Task<void> Reply(
       int status, std::string_view body, std::string_view content_type = "application/json",
       std::span<const HeaderField> extra = {});
@@ -130,7 +132,7 @@ class Exchange {
   void ArmDeadline(int64_t ms, Timer::Callback callback);
   bool RequestFullyRead() const { return body_.has_value() && body_->complete(); }
 
-  // What sockets and timers call, with the exchange as context.
+  // Callbacks of sockets and timers, with the exchange as context.
   static void OnClientReadable(void* context);
   static void OnClientTooSlow(void* context);
   static void OnClientStalled(void* context);
@@ -145,14 +147,13 @@ class Exchange {
   Connection& connection_;
   IoThread& thread_;
   std::unique_ptr<RequestHeadParser> head_parser_;
-  std::string path_;  // the request's, where dot segments had to be resolved
-  const RequestHead* head_ =
-      nullptr;  // null before HEAD, and in RELAY once the request is not needed any more
+  std::string path_;                   // the request's, if dot segments had to be resolved
+  const RequestHead* head_ = nullptr;  // null before HEAD, and in RELAY once not needed
   std::optional<RequestBody> body_;
   bool stream_body_ = false;  // the body plan
   RequestId request_id_;
-  std::string origin_;                    // of the page that asks, where a browser does
-  std::vector<HeaderField> cors_fields_;  // of the answer
+  std::string origin_;                    // of the requesting page, if a browser sent it
+  std::vector<HeaderField> cors_fields_;  // of the response
   std::string ahead_;                     // pipelined bytes that arrived meanwhile
   bool client_too_slow_ = false;
   bool proxied_ = false;  // counted in in_flight
@@ -160,24 +161,24 @@ class Exchange {
   Permit permit_;  // from ADMIT to FINISH
   RoutingKey key_;
 
-  std::shared_ptr<KeyValidator::Waiter> validation_;  // that is being waited for
-  CancelScope* scope_ = nullptr;                      // what a request of our own is waiting for
+  std::shared_ptr<KeyValidator::Waiter> validation_;  // being waited for
+  CancelScope* scope_ = nullptr;                      // of an own request that is being waited for
 
   RequestBody::End body_end_ = RequestBody::End::kOk;
   bool lease_reusable_ = false;
-  bool client_has_bytes_ = false;      // of an answer: no other answer is possible any more
-  bool ends_with_connection_ = false;  // the answer, at the client: its framing has no end of its own
+  bool client_has_bytes_ = false;      // of a response: no other response is possible any more
+  bool ends_with_connection_ = false;  // the response, at the client: its framing has no end of its own
   bool worker_failed_ = false;
   bool relaying_ = false;
   uint64_t tunnelled_in_ = 0;                  // bytes that the client sent after the switch of protocols
   std::optional<WorkerId> holder_;             // of the response that the request names
-  std::string beginning_;                      // of a response that will be named
-  std::optional<uint64_t> restricted_client_;  // whose one request this is
+  std::string beginning_;                      // of a response that gets a name
+  std::optional<uint64_t> restricted_client_;  // whose only request this is
   Relay* relay_ = nullptr;                     // of an event stream, while it runs
 
   CancelReason cancelled_ = CancelReason::kNone;
   Timer deadline_;        // of the step
-  Timer total_deadline_;  // of the answer
+  Timer total_deadline_;  // of the response
   RequestInfo record_;
   RetryLoop retry_loop_;
 };

@@ -66,7 +66,7 @@ std::string Row(const FanOutResponse& response, bool is_json) {
   return row + "}";
 }
 
-// What all the objects say alike.
+// The members that are equal in all the objects.
 json::object CommonMembers(const std::vector<json::value>& bodies) {
   json::object common;
   if (bodies.empty() || !bodies.front().is_object()) return common;
@@ -89,7 +89,7 @@ AdminReply MergeFanOut(const std::vector<FanOutResponse>& responses) {
   AdminReply reply;
   reply.status = did == responses.size() ? 200 : did != 0 ? 207 : alike && first / 100 == 4 ? first : 502;
 
-  std::vector<json::value> bodies;  // of those that said anything
+  std::vector<json::value> bodies;  // of workers that sent one
   std::string rows = "[";
   for (const FanOutResponse& response : responses) {
     boost::system::error_code error;
@@ -120,7 +120,7 @@ AdminReply MergeFanOut(const std::vector<FanOutResponse>& responses) {
 
 namespace {
 
-// What the access log's one line has no place for.
+// Logs what does not fit into the access log's one line.
 void LogMissed(const FanOutRequest& request, const std::vector<FanOutResponse>& responses) {
   std::string missed;
   size_t count = 0;

@@ -1,19 +1,22 @@
-// FanOut: one request, sent to all workers at once (proxy/api/fan_out_paths.h says which requests), and their responses as one.
+// FanOut: one request sent to all workers at once (proxy/api/fan_out_paths.h says which requests), with
+// their responses merged into one.
 //
 //   POST /flush_cache ──┬──> gpu-0   200 {"success": true}
 //                       ├──> gpu-1   200 {"success": true}
 //                       └──> gpu-2   the connection was refused
-//   207 {"success": true, "workers": [{"worker": "http://gpu-0:8000", "status": 200, "body": {"success": true}}, …,
+//   207 {"success": true, "workers": [
+//        {"worker": "http://gpu-0:8000", "status": 200, "body": {"success": true}}, …,
 //        {"worker": "http://gpu-2:8000", "status": 0, "error": "the connection was refused"}]}
 //
 //   all did it (2xx)                   200
 //   some did                           207, and the rows say which did not
-//   none did, all with the same 4xx    that status: it is the request that is wrong, or no engine of this kind knows it
+//   none did, all with the same 4xx    that status: the request is wrong, or no engine supports it
 //   none did                           502 `fan_out_failed`
 //
-// Fields in which all JSON bodies agree are in the merged body as well, so that a client that talks to one engine finds what
-// it looks for. All workers are asked, the unhealthy and the draining too, ranks of one host once: who missed a flush serves
-// stale entries when it is back. Nothing is sent twice. A client that leaves ends what has not been answered yet.
+// Fields that are equal in all JSON bodies are in the merged body as well, so that a client of one
+// engine finds what it expects. All workers get the request, unhealthy and draining ones too, ranks of
+// one host once: a worker that missed a flush would serve stale entries when it is back. Nothing is sent
+// twice. A client that leaves cancels the calls without a response.
 //
 // Memory: the body once, and up to 64 KiB of each response. One thread.
 #pragma once
@@ -41,7 +44,7 @@ struct FanOutRequest {
 
 Task<AdminReply> FanOut(IoThread& thread, CancelScope& scope, const FanOutRequest& request);
 
-// What one worker said; `status` 0: nothing, and `error` says why.
+// One worker's response; `status` 0: none, and `error` says why.
 struct FanOutResponse {
   std::string worker;
   int status = 0;

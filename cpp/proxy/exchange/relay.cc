@@ -29,12 +29,12 @@ std::span<iovec> SkipWritten(std::span<iovec> pieces, size_t written) {
 Relay::Relay(EventLoop& loop, Socket& worker, Socket& client, const Limits& limits, const Hooks& hooks)
     : loop_(loop), worker_(worker), client_(client), limits_(limits), hooks_(hooks) {}
 
-// The first try is the caller's; this is for what is left of it.
+// The caller makes the first attempt; this writes what is left.
 Task<Relay::End> Relay::WriteAll(std::span<iovec> pieces) {
   ++stalls_;
   stalled_ = true;
   while (!pieces.empty()) {
-    // From the last byte that it took: waking up for nothing is no progress.
+    // From the last byte that it took: a wake-up without bytes is no progress.
     if (!timer_.armed())
       timer_.Arm(loop_.timers(), limits_.client_write_ms, hooks_.client_stalled, hooks_.context);
     const bool writable = co_await client_.Writable();
@@ -61,7 +61,7 @@ Task<Relay::End> Relay::Run(std::string_view head, Buffer& in, BodyReader& reade
       hooks_.beginning = nullptr;
     }
 
-    // head | size CRLF | data | CRLF | 0 CRLF CRLF, whichever of them there are
+    // head | size CRLF | data | CRLF | 0 CRLF CRLF, those that apply
     std::array<iovec, 4> pieces;
     size_t count = 0;
     char size_line[20];
@@ -101,7 +101,7 @@ Task<Relay::End> Relay::Run(std::string_view head, Buffer& in, BodyReader& reade
     if (ended) co_return End::kDone;
     if (worker_closed) co_return End::kWorkerGone;
 
-    // Most streams are small events and stay in the first block; a read that fills its block asks for a larger one.
+    // Most streams are small events and stay in the first block; a read that fills its block enlarges it.
     in.Reserve(brimful ? std::min(in.capacity() * 4, kRelayBufferMost) : kRelayBufferFirst);
     timer_.Arm(loop_.timers(), limits_.idle_ms, hooks_.worker_idle, hooks_.context);
     const IoResult read = co_await worker_.Read(in.room());

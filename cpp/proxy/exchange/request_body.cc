@@ -32,7 +32,7 @@ RequestBody::RequestBody(
     bytes_ = in_place_;
     Dechunk(reader_, {in.data() + head_bytes, in_place_});
   } else if (framing == BodyFraming::kChunked) {
-    in_place_ = behind;  // all of it, for now; Release() puts back what turns out to be the next request's
+    in_place_ = behind;  // all of it, for now; Release() puts back what belongs to the next request
     raw_.Append(in.view().substr(head_bytes));
   }
 }
@@ -65,7 +65,7 @@ void RequestBody::OnClientEnded(void* context) {
   body->memory_.Leave();
 }
 
-// Reads once, waiting for the client if need be. `most` bounds what is taken from the socket.
+// Reads once, waiting for the client if needed. `most` limits what is taken from the socket.
 Task<RequestBody::End> RequestBody::ReadMore(Buffer& into, size_t most) {
   Socket& socket = connection_.socket;
   for (;;) {
@@ -74,7 +74,7 @@ Task<RequestBody::End> RequestBody::ReadMore(Buffer& into, size_t most) {
     if (read.ok()) {
       into.Commit(static_cast<size_t>(read.bytes));
       pace_.Arrived(static_cast<uint64_t>(read.bytes));
-      // A client that sends faster than its bytes pass through would never have to be waited for.
+      // A client that sends faster than its bytes pass through would never be waited for.
       unshared_ += static_cast<size_t>(read.bytes);
       if (unshared_ < kFairnessBytes) co_return End::kOk;
       unshared_ = 0;
@@ -88,13 +88,13 @@ Task<RequestBody::End> RequestBody::ReadMore(Buffer& into, size_t most) {
   }
 }
 
-// Until there is something to read, or it has been too long.
+// Waits until bytes can be read, or a limit has passed.
 Task<RequestBody::End> RequestBody::WaitForClient() {
   IoThread& thread = connection_.thread;
   const int64_t patience_ns = thread.options.client_body_timeout_ms * kNanosPerMs;
   const int64_t began_ns = thread.clock.NowNanos();
   int64_t waited_ns = 0;
-  SlowUploads* slow_ones = nullptr;  // where it is entered
+  SlowUploads* slow_ones = nullptr;  // the list that it is entered in
   std::shared_ptr<SlowUploads::Upload> slow;
   bool readable = false;
   End end = End::kOk;
@@ -121,8 +121,8 @@ Task<RequestBody::End> RequestBody::WaitForClient() {
   co_return end;
 }
 
-// Among the uploads that are slow and hold a permit (while it is streamed) or memory. Null: it is fast enough, or holds
-// nothing.
+// The list for this upload if it is slow and holds a permit (while it is streamed) or memory. Null: it
+// is fast enough, or holds nothing.
 SlowUploads* RequestBody::WhereSlow() const {
   if (pace_.rate() != BodyPace::Rate::kSlow) return nullptr;
   ServerLimits& limits = connection_.thread.limits;
@@ -130,7 +130,7 @@ SlowUploads* RequestBody::WhereSlow() const {
   return memory_.held() != 0 ? &limits.slow_bodies : nullptr;
 }
 
-// For whichever comes first of what may be wrong with a client that is silent. `left_ns` counts if there is such a limit.
+// Arms the earlier of the limits on a silent client. `left_ns` counts if there is such a limit.
 void RequestBody::ArmTimer(int64_t left_ns) {
   int64_t ms = pace_.ms_to_next_step();
   if (connection_.thread.options.client_body_timeout_ms != 0) {
@@ -140,9 +140,10 @@ void RequestBody::ArmTimer(int64_t left_ns) {
   timer_.Arm(connection_.thread.loop.timers(), ms, &RequestBody::OnTimer, this);
 }
 
-// Where the rest of a body of known length goes. The head is in use until the answer comes, so connection.in may be
-// filled further, but must not move; nor may a body whose pieces are kept, which therefore gets all its room at once.
-// Room for a longer one doubles with what has arrived, since its length is only a claim until then.
+// The buffer for the rest of a body of known length. The head is in use until the response comes, so
+// connection.in may be filled further but must not move. Nor may a body whose pieces are kept, which
+// therefore gets all its room at once. Room for a longer one doubles with what has arrived, since its
+// length is only a claim until then.
 Buffer& RequestBody::LengthBuffer() {
   static_assert(kReplayBodyBytes <= BufferPool::kLargestKept);
   if (held_.capacity() != 0) {
@@ -156,7 +157,8 @@ Buffer& RequestBody::LengthBuffer() {
   return held_;
 }
 
-// `read` bytes have come to the end of LengthBuffer(). (Asking it again would be wrong: its room is smaller now.)
+// `read` bytes have come to the end of LengthBuffer(). (Calling it again would be wrong: its room is
+// smaller now.)
 void RequestBody::TakeLength(size_t read) {
   Buffer& into = held_.capacity() != 0 ? held_ : connection_.in;
   Dechunk(reader_, {into.data() + into.size() - read, read});
@@ -178,7 +180,7 @@ void RequestBody::Rewind() {
 }
 
 RequestBody::End RequestBody::TakeArrived() {
-  // It can do without, so it leaves half of the memory to those that cannot.
+  // Keeping it is optional, so half of the memory is left to bodies that must be held.
   keeps_pieces_ = content_length_ <= kReplayBodyBytes && memory_.TryKeep(content_length_);
   if (!keeps_pieces_) return End::kOk;
   while (!complete()) {
@@ -255,7 +257,7 @@ Task<RequestBody::End> RequestBody::Next() {
   memory_.Return();
   while (piece_.empty() && !complete()) {
     if (raw_.empty()) {
-      // A window that was filled to the brim may well be filled again.
+      // A window that was filled completely is likely to be filled again.
       size_t window = std::max(raw_.capacity(), kRelayBufferFirst);
       if (brimful_) window = std::min(window * 4, kRelayBufferMost);
       raw_.Reserve(window);

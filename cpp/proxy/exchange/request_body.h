@@ -1,22 +1,25 @@
 // RequestBody: the bytes after a request head, read according to the exchange's body plan.
 //
-//   plan    when                                        held                   may be sent again
-//   none    no body                                     nothing                yes
-//   buffer  at most 64 KiB, or the policy needs it      the whole body         yes, until the answer's first byte
-//   prefix  the policy needs it, and it is over 8 MiB   the first 8 MiB until  no
-//                                                       sent; then a window
-//   stream  longer, and the head is enough to route     up to 1 MiB: what has  yes
-//                                                       come; else a window    no
+//   plan    when                                     held                   may be sent again
+//   none    no body                                  nothing                yes
+//   buffer  at most 64 KiB, or the policy needs it   the whole body         yes, until the response's first byte
+//   prefix  the policy needs it, and over 8 MiB      the first 8 MiB until  no
+//                                                    sent; then a window
+//   stream  longer, and the head is enough to route  up to 1 MiB: what has  yes
+//                                                    come; else a window    no
 //
-// A body with a length that lies wholly behind its head in the connection's buffer is used where it is; a longer one
-// is read straight into a block of its size and sent from there; a chunked one is decoded as it arrives.
+// A body of known length that lies wholly behind its head in the connection's buffer is used where it
+// is. A longer one is read straight into a block of its size and sent from there. A chunked one is
+// decoded as it arrives.
 //
-// What is held beyond 64 KiB counts against --body-memory-mb. A body that has to be held claims its memory as its bytes
-// arrive, twice as much each time, and is read no further than its claim (routing/body_budget.h); one that is only kept to
-// be sent again claims its length at once, and is not kept where half of the memory is in use.
+// What is held beyond 64 KiB counts against --body-memory-mb. A body that must be held claims memory as
+// its bytes arrive, twice as much each time, and is read no further than its claim
+// (routing/body_budget.h). A body that is only kept for another attempt claims its length at once, and
+// is not kept if half of the memory is in use.
 //
-// A client that is waited for has to bring --client-min-body-rate (body_pace.h). One that does not for a second may be cut
-// when others wait for the memory or the permit that its upload holds (slow_uploads.h). Belongs to one exchange.
+// While the router waits for it, a client must send at --client-min-body-rate (body_pace.h). An upload
+// that is slower for a second may be cut if others wait for its memory or permit (slow_uploads.h).
+// Belongs to one exchange.
 #pragma once
 
 #include <cstdint>
@@ -39,13 +42,13 @@ class Connection;
 class RequestBody {
  public:
   enum class End : uint8_t {
-    kOk,  // what was asked for is there
+    kOk,  // what was requested is there
     kClientGone,
     kTimeout,
     kTooSlow,
     kBadChunk,
     kTooLarge,
-    kNoMemory,  // for as long as one may wait
+    kNoMemory,  // not within the maximum wait
     kStopped,   // Stop() was called
   };
 
@@ -54,21 +57,22 @@ class RequestBody {
 
   // Reads until the body is complete or `limit` bytes of it are held, or a few more.
   Task<End> Fill(uint64_t limit);
-  // Takes what has arrived already, if it may be kept to be sent again: a body that is complete then need not be
-  // streamed.
+  // Takes what has arrived already, if it may be kept for another attempt: a complete body then need not
+  // be streamed.
   End TakeArrived();
-  // Instead of holding it all, piece by piece: piece() is the next stretch, empty when complete() and all of it has
-  // been handed out.
+  // The alternative to holding it all, piece by piece: piece() is the next stretch, empty when
+  // complete() and all of it has been handed out.
   Task<End> Next();
   std::string_view piece() const { return piece_; }
-  // Whether Rewind() may start the pieces from the beginning again.
+  // Whether Rewind() may restart the pieces from the first.
   bool keeps_pieces() const { return keeps_pieces_; }
   void Rewind();
 
   bool complete() const { return reader_.ended(); }
-  // Everything read so far, decoded, padded as simdjson wants it. REQUIRES: keeps_pieces(), or no Next() so far.
+  // Everything read so far, decoded, padded as simdjson requires. REQUIRES: keeps_pieces(), or no Next()
+  // so far.
   std::string_view held() const;
-  // The same, to be written in. REQUIRES: more than 64 KiB.
+  // The same, writable. REQUIRES: more than 64 KiB.
   std::span<char> held_bytes() { return {held_.data(), held_.size()}; }
   uint64_t bytes() const { return bytes_; }  // decoded, so far
 
@@ -77,7 +81,7 @@ class RequestBody {
 
   // Ends a Fill() or Next() that waits for the client.
   void Stop();
-  // What is held is not needed any more; connection.in is left at the first byte after the body.
+  // Frees what is held; connection.in is left at the first byte after the body.
   void Release();
 
  private:
@@ -106,7 +110,7 @@ class RequestBody {
   std::string_view piece_;
   uint64_t bytes_ = 0;
   uint64_t handed_out_ = 0;  // bytes that were pieces
-  size_t unshared_ = 0;      // bytes read since others had their turn
+  size_t unshared_ = 0;      // bytes read since other work had its turn
   bool keeps_pieces_ = false;
   bool handing_out_ = false;  // Next() has been called: the request has its permit
   bool client_ended_ = false;

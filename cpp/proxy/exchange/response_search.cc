@@ -35,7 +35,7 @@ Task<std::optional<WorkerId>> SearchResponse(
         &search, worker.url, std::move(text), {}, kResponseLookupMs, HttpClient::Part::kStatus);
     if (fetched.ok() && fetched->status / 100 == 2 && !owner) {
       owner = worker.id;
-      search.Cancel();  // the others need not go on
+      search.Cancel();  // the others can stop
     }
   });
   scope.set_inner(nullptr);

@@ -1,4 +1,4 @@
-// Where a stored response is whose worker is not known (response_owners.h): all hosts are asked for it at once. One thread.
+// Finds the worker of a stored response (response_owners.h) by querying all hosts at once. One thread.
 #pragma once
 
 #include <optional>
@@ -14,8 +14,9 @@ namespace vllm_router {
 class CancelScope;
 struct IoThread;
 
-// GET /v1/responses/{id} at each host, with what `head` says of its client; the first that has it. None when no host has,
-// or none within kResponseLookupMs, or the scope is cancelled.
+// GET /v1/responses/{id} at each host, with the client's details from `head`; returns the first host
+// that has it. nullopt if no host has it, none responds within kResponseLookupMs, or the scope is
+// cancelled.
 Task<std::optional<WorkerId>> SearchResponse(
     IoThread& thread, CancelScope& scope, const RequestHead& head, std::string_view id,
     const ClientSide& client);

@@ -13,7 +13,8 @@
 namespace vllm_router {
 namespace {
 
-// Whether two workers may do it as well as one. Inference keeps nothing; of other requests the method tells.
+// Whether two workers may execute it as well as one. Inference stores nothing; for other requests the
+// method decides.
 bool MayBeRepeated(const RequestHead& head, Route route) {
   return RouteOf(route).repeatable || head.method == "GET" || head.method == "HEAD" ||
          head.method == "OPTIONS";
@@ -61,9 +62,10 @@ Task<RetryLoop::End> RetryLoop::Run(const Request& request) {
     if (failed.how == AttemptFailure::kLost || failed.how == AttemptFailure::kBroken) {
       lost_once_ = true;
       ReportLoss();
-      if (pause && IsSuspected()) pause.reset();  // it may have ended two workers already
+      if (pause && IsSuspected()) pause.reset();  // it may have caused two workers to fail already
     }
-    // What no worker has had makes no load when it is sent again, so the budget is not for it.
+    // A request that reached no worker causes no load when it is sent again, so the budget does not
+    // apply.
     const bool makes_load = failed.how != AttemptFailure::kConnect;
     if (pause && makes_load && !thread_.retry_budget.Take(now)) pause.reset();
     info_.retries_exhausted = plan_->exhausted();
@@ -76,12 +78,13 @@ Task<RetryLoop::End> RetryLoop::Run(const Request& request) {
     if (!go_on) co_return End::kCancelled;
     request_.message.body->Rewind();
   }
-  // No worker may be chosen. What the last one said is better than what the router could say, if it is still at hand.
+  // No worker may be chosen. The last worker's response is better than the router's own, if it is still
+  // available.
   const bool at_hand = HasConnection() || UseKeptResponse();
   co_return at_hand ? End::kResponded : all_full_ ? End::kFull : End::kFailed;
 }
 
-// What went wrong with the attempt that has just ended.
+// The failure of the attempt that has just ended.
 FailedAttempt RetryLoop::Failure() const {
   FailedAttempt failed{.first_sent_ns = first_sent_ns_};
   if (HasConnection()) {
@@ -99,12 +102,12 @@ FailedAttempt RetryLoop::Failure() const {
   return failed;
 }
 
-// The response stays at hand meanwhile, in case no other worker may be chosen afterwards.
+// The response stays available meanwhile, in case no other worker may be chosen afterwards.
 Task<bool> RetryLoop::WaitForNextAttempt(int64_t pause_ns) {
   if (!attempt_->sent()) {
     co_await attempt_->StopSending();
     if (HasConnection())
-      Fail(HttpError::kWorkerClosed);  // its response is given up, the request being unfinished
+      Fail(HttpError::kWorkerClosed);  // its response is dropped, since the request is unfinished
     attempt_->ReleaseConnection(/*reusable=*/false);
   }
   if (cancelled_) co_return false;
@@ -115,7 +118,7 @@ Task<bool> RetryLoop::WaitForNextAttempt(int64_t pause_ns) {
   co_return !cancelled_;
 }
 
-// Of the failed attempt, before the next one.
+// Keeps the response of the failed attempt while the next one runs.
 void RetryLoop::KeepResponse() {
   if (!attempt_) return;
   std::optional<std::string> bytes = attempt_->TakeWholeResponse();
@@ -123,7 +126,7 @@ void RetryLoop::KeepResponse() {
   kept_ = KeptResponse{*std::move(bytes), attempt_->worker(), attempt_->ticket().decision()};
 }
 
-// What a worker said is better than what the router could say.
+// A worker's response is better than the router's own.
 bool RetryLoop::UseKeptResponse() {
   if (!kept_) return false;
   if (!ticket().finished()) ticket().Finish({.end = Outcome::End::kWorkerFailed});
@@ -180,7 +183,7 @@ std::optional<RetryLoop::Selected> RetryLoop::Select() {
       std::optional<Selected> selected = SelectInPanic();
       if (selected) return selected;
       all_full_ = thread_.router->options().max_worker_requests != 0 && fleet_->in_rotation() != 0;
-      // After an attempt, that one's failure says more.
+      // After an attempt, that attempt's failure is more informative.
       if (attempted_.empty()) Fail(HttpError::kNoWorkers, std::string(ticket.status().message()));
       return std::nullopt;
     }
@@ -194,11 +197,11 @@ std::optional<RetryLoop::Selected> RetryLoop::Select() {
         return Selected{*std::move(ticket), std::move(pass)};
       }
     }
-    refused_.push_back(worker.id);  // or another thread's request was the probe
+    refused_.push_back(worker.id);  // another thread's request got the probe
   }
 }
 
-// No other worker will do, so the request goes to this one even where its circuit breaker is open.
+// No other worker will do, so the request goes to this one even if its circuit breaker is open.
 std::optional<RetryLoop::Selected> RetryLoop::SelectPinned(Ticket ticket) {
   if (!MayHavePath(ticket.worker())) {
     Fail(HttpError::kPathOutsidePrefix);
@@ -210,14 +213,15 @@ std::optional<RetryLoop::Selected> RetryLoop::SelectPinned(Ticket ticket) {
   return Selected{std::move(ticket), std::move(pass)};
 }
 
-// Not a worker with a prefix, the first of which came while this request was on its way, so that its path has not been
-// checked.
+// False for a worker with a prefix if the fleet had none when this request arrived, so that its path has
+// not been checked.
 bool RetryLoop::MayHavePath(const Worker& worker) const {
   return worker.url.prefix.empty() || ResolveDotSegments(request_.message.head->path) == DotSegments::kNone;
 }
 
-// Panic mode, after Envoy's: where no circuit breaker admits a request, a worker that failed a while ago is better than an
-// error for certain. The one whose breaker opened first of those not attempted yet.
+// Panic mode, after Envoy's. If no circuit breaker admits a request, a worker that failed a while ago is
+// better than a certain error. Among those not attempted yet, chooses the one whose breaker opened
+// first.
 std::optional<RetryLoop::Selected> RetryLoop::SelectInPanic() {
   absl::InlinedVector<uint32_t, 16> positions;
   for (uint32_t position = 0; position < fleet_->members().size(); ++position) {
@@ -248,8 +252,8 @@ std::optional<RetryLoop::Selected> RetryLoop::SelectInPanic() {
   return std::nullopt;
 }
 
-// Usually among all that the snapshot says. Under --max-worker-requests, one that has room and was attempted, or is in
-// back-off, is better than others that have none.
+// Usually chooses among all workers of the snapshot. Under --max-worker-requests, a worker with room
+// that was attempted, or is in back-off, is better than others without room.
 StatusOr<Ticket> RetryLoop::Choose() {
   if (request_.pinned) {
     if (const std::optional<uint32_t> position = fleet_->Find(*request_.pinned)) {
@@ -264,23 +268,23 @@ StatusOr<Ticket> RetryLoop::Choose() {
   return thread_.router->Select(*request_.key, Without({}, PassOver::kNone));
 }
 
-// The fleet as this request may see it. The attempted workers are left out while there are others, and of these the ones
-// in back-off, likewise. The attempted are told by their ids, so one that joined meanwhile counts as untried. Of the
-// requests that one worker was lost with, one may end the next worker as well, so they are kept apart as far as there are
-// workers.
+// The part of the fleet that this request may use. Attempted workers are left out while there are
+// others, and of these likewise the ones in back-off. Attempted workers are identified by ID, so one
+// that joined meanwhile counts as not attempted. Requests that were in flight at a lost worker may cause
+// the next one to fail as well, so they are spread out as far as there are workers.
 FleetView RetryLoop::Eligible() {
   FleetView rest = Without(attempted_, lost_once_ ? PassOver::kBackoffAndEndangered : PassOver::kBackoff);
   if (rest.eligible().empty() && lost_once_) rest = Without(attempted_, PassOver::kBackoff);
   if (rest.eligible().empty()) rest = Without(attempted_, PassOver::kNone);
   if (!rest.eligible().empty() || attempted_.empty()) return rest;
-  // All were attempted: they begin anew, without the one that failed last if it is not alone.
+  // All were attempted: start over, without the one that failed last if it is not alone.
   attempted_.erase(attempted_.begin(), attempted_.end() - 1);
   rest = Without(attempted_, PassOver::kNone);
   if (rest.eligible().empty()) rest = Without({}, PassOver::kNone);
   return rest;
 }
 
-// Those whose breakers admit no request are always left out.
+// Workers whose breakers admit no request are always left out.
 FleetView RetryLoop::Without(std::span<const WorkerId> attempted, PassOver which) const {
   absl::InlinedVector<uint32_t, 16> positions;
   for (const uint32_t position : fleet_->eligible()) {
@@ -304,9 +308,10 @@ bool RetryLoop::AnyUntried() const {
   });
 }
 
-// ---- what the quarantine and the breaker hear
+// ---- what is reported to the quarantine and the breaker
 
-// A body that was streamed and not kept is not here any more; nor is it sent to a second worker.
+// A body that was streamed and not kept is no longer available; it is not sent to a second worker
+// either.
 void RetryLoop::FindDigest() {
   const UpstreamRequest::Message& message = request_.message;
   const bool has_body = !message.stream_body || (message.body->keeps_pieces() && message.body->complete());
@@ -354,7 +359,7 @@ void RetryLoop::ForgetResponseHead() {
 }
 
 void RetryLoop::ForgetRequest() {
-  // Should it be served to its end, the quarantine is told.
+  // If it is served to its end, the quarantine is informed.
   if (thread_.limits.quarantine.MayForget(request_.message.body->bytes())) FindDigest();
   if (attempt_) attempt_->ForgetRequest();
   kept_.reset();

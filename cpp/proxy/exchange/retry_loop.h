@@ -1,19 +1,19 @@
-// RetryLoop: step 6 of an exchange, SELECT, and the attempts that follow it (upstream_request.h). When one fails,
-// routing/retry_plan.h says whether there is another.
+// RetryLoop: step 6 of an exchange, SELECT, and the attempts that follow it (upstream_request.h). After
+// a failed one, routing/retry_plan.h decides whether there is another.
 //
-//   SELECT -> UpstreamRequest -> responded                 workers that were attempted are left out, while there are
-//     ^             |                                      others
+//   SELECT -> UpstreamRequest -> responded         workers that were attempted are left out, while there
+//     ^             |                              are others
 //     `-- pause <---+---> no retry: the client gets the last failure
 //
-// The result is a response to be relayed, or what to tell the client instead:
+// The result is a response to relay, or an error for the client:
 //
 //   RetryLoop::Request request{…};
 //   const RetryLoop::End end = co_await retry_loop.Run(request);
-//   kResponded -> response(), in(), worker() hold the head, what came behind it, and the rest to come (which is none where
-//                 an earlier attempt's response is the best there is)
+//   kResponded -> response(), in(), worker() hold the head, what came behind it, and the rest to come
+//                 (which is none if an earlier attempt's response is the best available)
 //   kFailed    -> error(), message()
-//   kFull      -> no attempt was made: all workers that may be chosen have --max-worker-requests; run again later
-//   kCancelled -> Cancel() came first, and its caller knows why
+//   kFull      -> no attempt was made: all eligible workers have --max-worker-requests; run again later
+//   kCancelled -> Cancel() came first, and its caller has the reason
 //
 // Belongs to one exchange.
 #pragma once
@@ -49,7 +49,7 @@ class RetryLoop {
 
   enum class End : uint8_t { kResponded, kFailed, kFull, kCancelled };
 
-  // Both must outlive it. `info` learns what happens.
+  // Both must outlive it. `info` records what happens.
   RetryLoop(IoThread& thread, RequestInfo& info, const UpstreamRequest::Hooks& hooks);
   ~RetryLoop();
   RetryLoop(const RetryLoop&) = delete;
@@ -64,7 +64,7 @@ class RetryLoop {
 
   // After kFailed.
   HttpError error() const { return error_; }
-  const std::string& message() const { return message_; }  // empty: the error's own
+  const std::string& message() const { return message_; }  // empty: the error's default
   bool timed_out() const;                                  // while a worker had the request
 
   // After kResponded.
@@ -72,23 +72,23 @@ class RetryLoop {
   Buffer& in() { return kept_in_ ? *kept_in_ : attempt_->in(); }
   Socket& worker() { return HasConnection() ? attempt_->socket() : no_connection_; }
   bool sent() const { return attempt_ && attempt_->sent(); }  // the request, to its last byte
-  // Frees what only the head was needed for; what only the request was needed for. REQUIRES for the latter: sent().
+  // Frees what only the head needed; what only the request needed. REQUIRES for the latter: sent().
   void ForgetResponseHead();
   void ForgetRequest();
 
   // The load of the last attempt, until finished.
   Ticket& ticket() { return attempt_ ? attempt_->ticket() : no_ticket_; }
 
-  // What the worker's circuit breaker and the quarantine hear of a response's end; and of a worker that never responded
-  // within the deadline of the whole request.
+  // Reports to the worker's circuit breaker and the quarantine how a response ended; or that the worker
+  // did not respond within the deadline of the whole request.
   void ResponseEnded(ResponseEnd end);
   void RecordTimeout();
-  // No further attempt follows what Run() ended with, so the 5xx of earlier ones can be attributed.
+  // No attempt follows the result of Run(), so the 5xx of earlier attempts can be attributed.
   void SettleServerErrors() { server_errors_.Ended(); }
 
-  // To be awaited before the end, since the sender works on the request.
+  // Await this before the end, since the sender uses the request.
   Task<void> StopSending();
-  // The connection to the worker, back to the pool if it may be used again.
+  // Returns the connection to the worker to the pool, if it is reusable.
   void ReleaseConnection(bool reusable);
 
  private:
@@ -99,17 +99,17 @@ class RetryLoop {
     Decision decision;
   };
 
-  // A worker, its load reserved, that its circuit breaker lets through.
+  // A worker with reserved load, admitted by its circuit breaker.
   struct Selected {
     Ticket ticket;
     std::optional<BreakerPass> pass;
   };
 
-  // Which workers are passed over while there are others: none, those in back-off (Retry-After), and also those that have a
-  // request that another worker was lost with.
+  // Which workers are passed over while there are others: none, those in back-off (Retry-After), or also
+  // those with a request that was in flight at a lost worker.
   enum class PassOver : uint8_t { kNone, kBackoff, kBackoffAndEndangered };
 
-  // Counts a request that another worker was lost with at the one that it is given to.
+  // Counts a request that was in flight at a lost worker at the worker that gets it next.
   class Endangers {
    public:
     Endangers() = default;

@@ -21,7 +21,7 @@ void ServerErrors::Hold(std::shared_ptr<Worker> worker, BreakerPass pass) {
   held_.push_back({std::move(worker), std::move(pass)});
 }
 
-// What a worker could do at a later attempt it is not blamed for: nobody else has been asked.
+// A worker that served the request at a later attempt is not blamed: no other worker was attempted.
 void ServerErrors::CountAgainstAllBut(const Worker& worker) {
   for (Held& held : held_) {
     if (held.worker.get() == &worker) continue;
@@ -42,7 +42,7 @@ void ServerErrors::SettleAlone() {
     held_.clear();
     return;
   }
-  // However often the one worker was asked, it is one request that failed.
+  // However often the one worker was attempted, one request failed.
   worker->responses.CountError(WindowOf(thread_), thread_.clock.NowNanos());
   if (DoesWorseThanFleet(*worker)) {
     CountAgainst(worker, held_.back().pass, FailedAt::kHead, kOutlier);
@@ -52,7 +52,8 @@ void ServerErrors::SettleAlone() {
   held_.clear();
 }
 
-// Its head was counted as a success. What is no failure of the worker says nothing of whether its streams break off.
+// Its head was counted as a success. An end that is no failure of the worker shows nothing about its
+// streams.
 void ServerErrors::EndedInError(const std::shared_ptr<Worker>& worker, BreakerPass& pass) {
   worker->responses.TurnIntoError(WindowOf(thread_), thread_.clock.NowNanos());
   if (DoesWorseThanFleet(*worker)) {

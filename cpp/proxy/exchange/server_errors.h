@@ -1,11 +1,11 @@
-// ServerErrors: the 5xx responses that the attempts of one request met, until it is known whether the workers or the
-// request are to blame (worker/outlier_detector.h says by what rule).
+// ServerErrors holds the 5xx responses to one request's attempts until it is known whether the workers
+// or the request caused them (worker/outlier_detector.h has the rule).
 //
 //   attempt at A: 500   Hold(A)                  retry
 //   attempt at B: 200   ServedBy(B)              counts against A
 //          or    500   Hold(B), no retry, Ended   counts against none, since A and B agree
 //   attempt at A: 500   Hold(A), no retry, Ended  counts against A if it does worse than the fleet
-//   the client leaves   (destroyed)              says nothing
+//   the client leaves   (destroyed)              counts against none
 //
 // It holds the breakers' passes meanwhile. Costs nothing until there is a 5xx. Belongs to one exchange.
 #pragma once
@@ -28,7 +28,7 @@ class ServerErrors {
 
   // `worker` responded with a 5xx.
   void Hold(std::shared_ptr<Worker> worker, BreakerPass pass);
-  // `worker` responded to the same request with what is neither 5xx nor a plea for time.
+  // `worker` responded to the same request with neither a 5xx nor a request to retry later.
   void ServedBy(const Worker& worker) {
     if (!held_.empty()) CountAgainstAllBut(worker);
   }
@@ -36,8 +36,8 @@ class ServerErrors {
   void Ended() {
     if (!held_.empty()) SettleAlone();
   }
-  // A stream of `worker` that had begun well ended with an error of the server's (http/stream_tail.h): a 5xx that came too late
-  // for a second opinion. `pass` is settled.
+  // A stream of `worker` that had begun well ended with a server error (http/stream_tail.h): a 5xx too
+  // late for another worker to show whether the request caused it. `pass` is settled.
   void EndedInError(const std::shared_ptr<Worker>& worker, BreakerPass& pass);
 
  private:

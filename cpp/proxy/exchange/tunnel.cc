@@ -43,7 +43,7 @@ Task<void> Tunnel::MoveAside(Pump& pump, Buffer& buffer) {
   aside_ended_.Notify();
 }
 
-// A reset, so that a side which waits for more cannot take this for a proper end.
+// A reset, so that a side that waits for more cannot take this for a proper end.
 void Tunnel::Break(End end) {
   if (end_ != End::kDone) return;
   end_ = end;
@@ -58,7 +58,7 @@ void Tunnel::Moved() { idle_timer_.Arm(loop_.timers(), limits_.idle_ms, hooks_.i
 Task<Tunnel::End> Tunnel::Move(Pump& pump, std::string_view head, Buffer& buffer) {
   size_t window = kRelayBufferFirst;
   for (;;) {
-    co_await loop_.TurnEnd();  // others have their turn, and what is sent leaves together
+    co_await loop_.TurnEnd();  // other work has its turn, and what is sent leaves together
     if (!head.empty()) {
       const End end = co_await Write(pump, head);
       if (end != End::kDone) co_return end;
@@ -96,7 +96,7 @@ Task<Tunnel::End> Tunnel::Write(Pump& pump, std::string_view bytes) {
     const IoResult write = pump.to.TryWrite({&piece, 1});
     if (write.would_block()) {
       ++pump.stalls;
-      // From the last byte that it took: waking up for nothing is no progress.
+      // From the last byte that it took: a wake-up without bytes is no progress.
       if (!pump.timer.armed()) pump.timer.Arm(loop_.timers(), pump.write_ms, pump.stalled, hooks_.context);
       const bool writable = co_await pump.to.Writable();
       if (!writable) co_return End::kClosed;

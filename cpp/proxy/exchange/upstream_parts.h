@@ -1,4 +1,4 @@
-// What the head of a client's request has that goes to a worker, where it is the same for all such requests.
+// The part of a worker request's head that is the same for all requests of a client.
 #pragma once
 
 #include <string_view>
@@ -10,7 +10,7 @@ namespace vllm_router {
 
 struct IoThread;
 
-// What a worker is told of the client. Views into the exchange.
+// What a worker is told about the client. Views into the exchange.
 struct ClientSide {
   std::string_view request_id;       // sent to the workers
   std::string_view request_id_name;  // the field that it came in; may be empty
@@ -19,7 +19,7 @@ struct ClientSide {
   bool drop_authorization = false;  // the client's key was meant for us
 };
 
-// For a request without a body; whoever sends one says how it is framed.
+// For a request without a body; a sender of one adds its framing.
 UpstreamHeadParts PartsFor(const IoThread& thread, const WorkerUrl& url, const ClientSide& client);
 
 }  // namespace vllm_router

@@ -30,7 +30,7 @@ bool HasBodyByte(const ResponseHead& head, std::string_view received) {
   return line_end != std::string_view::npos && line_end + 1 < body.size();
 }
 
-// Of a connect that failed: errno values that say something of the other end, and not of this process.
+// Whether errno of a failed connect says something about the worker, and not about this process.
 bool IsWorkersFault(int error) {
   return error == ECONNREFUSED || error == ECONNRESET || error == EHOSTUNREACH || error == ENETUNREACH ||
          error == ETIMEDOUT;
@@ -60,7 +60,7 @@ UpstreamRequest::UpstreamRequest(
 UpstreamRequest::~UpstreamRequest() { thread_.response_parsers.Release(std::move(parser_)); }
 
 Task<UpstreamRequest::End> UpstreamRequest::Run(bool fresh_connection) {
-  // A body that cannot be sent twice must not meet a connection that its worker is just closing.
+  // A body that cannot be sent twice must not use a connection that its worker may just be closing.
   bool fresh = fresh_connection || !message_.replayable();
   for (;;) {
     if (!fresh) lease_ = thread_.upstreams.Acquire(worker_->id);  // 7 LEASE
@@ -78,7 +78,8 @@ Task<UpstreamRequest::End> UpstreamRequest::Run(bool fresh_connection) {
     Send();                                        // 8 SEND
     const Awaited awaited = co_await AwaitHead();  // 9 AWAIT
     if (awaited == Awaited::kHead) {
-      // That it could be connected to says nothing: a process that ends may close its listener after its connections.
+      // A successful connect shows nothing: a terminating process may close its listener after its
+      // connections.
       if (response().status < 500) ReportWorkerUp(thread_, worker_->url, info_.sent_ns);
       responded_ = true;
       co_return End::kResponded;
@@ -94,8 +95,8 @@ Task<UpstreamRequest::End> UpstreamRequest::Run(bool fresh_connection) {
     lease_.reset();
     if (cancelled_) co_return End::kCancelled;
     if (!stale) co_return Fail(error);
-    // The worker closed an idle connection while we wrote: not its failure, and not an attempt. Unless it cannot be
-    // connected to: then it may as well have died of the request.
+    // The worker closed an idle connection while we wrote: not its failure, and not an attempt. If a new
+    // connect fails, though, the worker may have crashed because of the request.
     fresh = true;
     message_.body->Rewind();
     info_.stale_retry = true;
@@ -118,9 +119,10 @@ UpstreamRequest::End UpstreamRequest::Fail(HttpError error) {
   return End::kFailed;
 }
 
-// ---- what the worker's breaker hears
+// ---- what is reported to the worker's breaker
 
-// Of the attempt that has just ended. Only what the worker did counts: a client that leaves never gets here.
+// Of the attempt that has just ended. Only the worker's behaviour counts: a client that leaves never
+// gets here.
 void UpstreamRequest::RecordAttempt() {
   if (responded_) {
     const ResponseHead& head = response();
@@ -157,7 +159,7 @@ void UpstreamRequest::RecordResult(BreakerVerdict result) {
       thread_, worker_, *change, panicked ? "it served a request in panic mode" : std::string_view());
 }
 
-// The request may be the reason for what befell it once it was sent, but not for a worker that cannot be reached.
+// The request may have caused a failure after it was sent, but not that the worker is unreachable.
 void UpstreamRequest::RecordFailure(bool reached, std::string_view why) {
   if (!pass_ || std::exchange(recorded_, true)) return;
   thread_.telemetry.RecordResult(worker_, BreakerVerdict::kFailure);
@@ -255,7 +257,8 @@ void UpstreamRequest::WriteHead() {
   WriteUpstreamHead(head, parts, &head_for_worker_);
 }
 
-// The whole request in one write if the socket takes it; what it does not take, and a streamed body, is the sender's.
+// Sends the whole request in one write if the socket takes it; the sender handles the rest and streamed
+// bodies.
 void UpstreamRequest::Send() {
   ++info_.attempts;
   sent_ = false;
@@ -265,7 +268,8 @@ void UpstreamRequest::Send() {
   const std::string_view body = message_.stream_body ? std::string_view() : message_.body->held();
   std::array<iovec, 2> pieces = {Piece(head_for_worker_), Piece(body)};
   const IoResult write = lease_->socket.TryWrite(pieces);
-  if (write.error != 0 && !write.would_block()) return;  // AWAIT finds out, and may still find a response
+  if (write.error != 0 && !write.would_block())
+    return;  // AWAIT detects the failure, and may still find a response
   const size_t written = static_cast<size_t>(write.bytes);
   if (!message_.stream_body && written == head_for_worker_.size() + body.size()) {
     sent_ = true;
@@ -371,7 +375,7 @@ Task<UpstreamRequest::Awaited> UpstreamRequest::AwaitHead() {
   bool holding = false;  // a whole head, until a byte of its body comes
   for (;;) {
     const bool readable = co_await socket.Readable();
-    if (!readable) {  // cancelled, or given up
+    if (!readable) {  // cancelled, or the attempt has been given up
       deadline_.Disarm();
       co_return Awaited::kEnded;
     }
@@ -411,8 +415,8 @@ Task<UpstreamRequest::Awaited> UpstreamRequest::AwaitHead() {
   }
 }
 
-// vLLM sends the 200 of a stream before it has queued the request, so that head promises nothing yet: until a byte of
-// the body comes, another worker may be attempted, and the client may still get a true status.
+// vLLM sends a stream's 200 before it has queued the request, so that head promises nothing yet. Until a
+// byte of the body comes, another worker may be attempted, and the client may still get a true status.
 bool UpstreamRequest::HoldsHead(const ResponseHead& head) const {
   return thread_.options.hold_stream_head && head.status == 200 && head.event_stream &&
          (head.framing == BodyFraming::kChunked || head.framing == BodyFraming::kUntilClose ||

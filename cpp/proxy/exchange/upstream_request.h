@@ -2,9 +2,9 @@
 //
 //   LEASE a connection -> SEND head and body -> AWAIT the response's head
 //
-// It owns all that belongs to the attempt: the ticket (the worker's load), the pass of the worker's circuit breaker, the
-// lease of the connection, the response's parser and buffer, the deadlines. Whichever way it ends, the destructor returns
-// them. Several of them in a row are a RetryLoop.
+// It owns all that belongs to the attempt: the ticket (the worker's load), the pass of the worker's
+// circuit breaker, the lease of the connection, the response's parser and buffer, the deadlines. The
+// destructor returns them, however the attempt ends. A RetryLoop runs several in a row.
 //
 //   UpstreamRequest attempt(thread, info, server_errors, message, hooks, std::move(ticket), std::move(pass));
 //   const UpstreamRequest::End end = co_await attempt.Run(/*fresh_connection=*/false);
@@ -12,8 +12,8 @@
 //   kFailed    -> error()
 //   kCancelled    Cancel() came first, and its caller knows why
 //
-// A request that the worker's socket does not take at once, and a streamed one, are sent by a second coroutine beside
-// AWAIT and the relay, since a worker may respond before it has read everything. One thread.
+// A second coroutine beside AWAIT and the relay sends streamed requests and what the worker's socket
+// does not take at once, since a worker may respond before it has read everything. One thread.
 #pragma once
 
 #include <cstdint>
@@ -45,35 +45,36 @@ struct IoThread;
 enum class ResponseEnd : uint8_t {
   kWhole,
   kBrokeOff,
-  kServerError,  // a whole event stream, whose last event says that the worker failed
+  kServerError,  // a whole event stream whose last event reports a worker error
 };
 
-// Empty if it is not there.
+// Empty if absent.
 std::string_view FieldOf(const ResponseHead& head, std::string_view name);
 
 class UpstreamRequest {
  public:
-  // What is sent. All of it must stay as it is until sent().
+  // What is sent. All of it must stay unchanged until sent().
   struct Message {
     const RequestHead* head;
     RequestBody* body;
     bool stream_body;  // piece by piece, while it arrives
     ClientSide client;
 
-    // The body can be sent once more.
+    // Whether the body can be sent once more.
     bool replayable() const { return !stream_body || body->keeps_pieces(); }
   };
 
   // Called with `context` while a body is streamed.
   struct Hooks {
-    void (*body_failed)(void* context, RequestBody::End end);  // the client's part of it broke off
+    void (*body_failed)(void* context, RequestBody::End end);  // the client's upload broke off
     void (*body_sent)(void* context);
     void* context;
   };
 
   enum class End : uint8_t { kResponded, kFailed, kCancelled };
 
-  // The references must outlive it. `info` learns what happens; `server_errors` holds the 5xx of the request's attempts.
+  // The references must outlive it. `info` records what happens; `server_errors` holds the 5xx of the
+  // request's attempts.
   UpstreamRequest(
       IoThread& thread, RequestInfo& info, ServerErrors& server_errors, const Message& message,
       const Hooks& hooks, Ticket ticket, std::optional<BreakerPass> pass);
@@ -81,8 +82,8 @@ class UpstreamRequest {
   UpstreamRequest(const UpstreamRequest&) = delete;
   UpstreamRequest& operator=(const UpstreamRequest&) = delete;
 
-  // On a connection that is idle in the pool, unless it has to be a fresh one. If such a connection turns out closed, the
-  // request is sent once more on a fresh one.
+  // Uses an idle connection of the pool, unless it must be a fresh one. If such a connection turns out
+  // closed, the request is sent once more on a fresh one.
   Task<End> Run(bool fresh_connection);
 
   // Closes what it waits for, or the response that is being relayed.
@@ -104,11 +105,12 @@ class UpstreamRequest {
   Socket& socket() { return lease_->socket; }
   bool has_connection() const { return lease_ != nullptr; }
   bool sent() const { return sent_; }  // the request, to its last byte
-  // Frees what only the head was needed for; what only the request was needed for. REQUIRES for the latter: sent().
+  // Frees what only the head needed; what only the request needed. REQUIRES for the latter: sent().
   void ForgetResponseHead();
   void ForgetRequest() { std::string().swap(head_for_worker_); }
-  // All of a response that is not for the client, head and body as they came, and the connection back to the pool; empty
-  // if it is too long or has not come whole, and then the connection is closed.
+  // Takes the whole of a response that is not for the client, head and body as they came, and returns
+  // the connection to the pool. Empty if it is too long or has not come whole; the connection is then
+  // closed.
   std::optional<std::string> TakeWholeResponse();
 
   const std::shared_ptr<Worker>& worker() const { return worker_; }
@@ -116,18 +118,19 @@ class UpstreamRequest {
   const Ticket& ticket() const { return ticket_; }
   int64_t first_sent_ns() const { return first_sent_ns_; }  // 0: nothing was sent
 
-  // What the worker's circuit breaker hears: of the attempt, once Run() has returned; of a worker that ran into the
-  // deadline of the whole request; of the response's end.
+  // Reports to the worker's circuit breaker: the attempt, once Run() has returned; a worker that ran
+  // into the deadline of the whole request; the response's end.
   void RecordAttempt();
   void RecordTimeout();
   void RecordResponseEnd(ResponseEnd end);
   // Nothing more is recorded: another attempt is about to be made.
   void ReleasePass() { pass_.reset(); }
 
-  // To be awaited before the end, since the sender works on the request. Closes the connection if it is still sending.
+  // Await this before the end, since the sender uses the request. Closes the connection if it is still
+  // sending.
   Task<void> StopSending();
   bool sending() const { return sending_; }
-  // The connection to the worker, back to the pool if it may be used again.
+  // Returns the connection to the worker to the pool, if it is reusable.
   void ReleaseConnection(bool reusable);
 
  private:
@@ -158,17 +161,17 @@ class UpstreamRequest {
   const std::shared_ptr<Worker> worker_;
   Ticket ticket_;
   std::optional<BreakerPass> pass_;  // points into the worker
-  bool recorded_ = false;            // the pass is settled
+  bool recorded_ = false;            // the pass has been settled
   bool succeeded_ = false;           // the head of the response was a success
   bool cancelled_ = false;
   bool responded_ = false;
 
   HttpError error_{};
   bool lost_ = false;
-  std::optional<HttpError> given_up_;  // a deadline passed, and closed the connection
+  std::optional<HttpError> given_up_;  // a deadline passed and closed the connection
 
   UpstreamPool::Lease lease_;
-  std::shared_ptr<Resolver::Waiter> name_;  // of the worker's host, while it is looked up
+  std::shared_ptr<Resolver::Waiter> name_;  // of the worker's host, during its lookup
   Connector* connector_ = nullptr;          // a connect in progress
   bool connect_timed_out_ = false;
 
