@@ -97,7 +97,7 @@ struct ServerOptions {
   int64_t shutdown_settle_ms = 0;
   int64_t shutdown_grace_ms = 180'000;
 
-  int64_t tokenize_timeout_ms = 100;  // maximum time a request waits for its token IDs; at least 1
+  int64_t tokenize_timeout_ms = 100;  // maximum time a request waits for its token IDs; minimum 1
 
   bool access_log = true;
   std::string record_log;            // empty: none

@@ -38,7 +38,7 @@ class CacheCapacityPoller final : public HostPoller {
   void Start() override;
 
  private:
-  // What a worker has reported, and what the policy was told of it.
+  // What a worker has reported, and what of it was passed to the policy.
   struct Size {
     WorkerId worker;
     ReportedCache told;

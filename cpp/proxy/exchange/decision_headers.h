@@ -2,7 +2,7 @@
 // worker was chosen. Off by default: the headers show the fleet's addresses.
 //
 //   DecisionHeaders headers(record, policy);
-//   WriteClientHead(answer, {…, .extra = headers.fields()}, &head);
+//   WriteClientHead(response, {…, .extra = headers.fields()}, &head);
 #pragma once
 
 #include <span>

@@ -1,12 +1,12 @@
 // RequestBody: the bytes after a request head, read according to the exchange's body plan.
 //
-//   plan    when                                     held                   may be sent again
-//   none    no body                                  nothing                yes
-//   buffer  at most 64 KiB, or the policy needs it   the whole body         yes, until the response's first byte
-//   prefix  the policy needs it, and over 8 MiB      the first 8 MiB until  no
-//                                                    sent; then a window
-//   stream  longer, and the head is enough to route  up to 1 MiB: what has  yes
-//                                                    come; else a window    no
+//   plan    when                                 held                   may be sent again
+//   none    no body                              nothing                yes
+//   buffer  at most 64 KiB, or needed by policy  the whole body         yes, until the response's first byte
+//   prefix  needed by policy, and over 8 MiB     the first 8 MiB until  no
+//                                                sent; then a window
+//   stream  longer; the head is enough to route  up to 1 MiB: what has  yes
+//                                                come; else a window    no
 //
 // A body of known length that lies wholly behind its head in the connection's buffer is used where it
 // is. A longer one is read straight into a block of its size and sent from there. A chunked one is

@@ -10,7 +10,7 @@
 //   const UpstreamRequest::End end = co_await attempt.Run(/*fresh_connection=*/false);
 //   kResponded -> response(), in(), socket(): the head, what came behind it, and where the rest comes from
 //   kFailed    -> error()
-//   kCancelled    Cancel() came first, and its caller knows why
+//   kCancelled    Cancel() came first, and its caller has the reason
 //
 // A second coroutine beside AWAIT and the relay sends streamed requests and what the worker's socket
 // does not take at once, since a worker may respond before it has read everything. One thread.
