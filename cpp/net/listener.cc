@@ -146,8 +146,8 @@ struct Listener::Impl {
   }
 
   // Returns false when accepting should pause.
-  bool AcceptSome(int most) {
-    for (int accepted = 0; accepted < most; ++accepted) {
+  bool AcceptSome(int maximum) {
+    for (int accepted = 0; accepted < maximum; ++accepted) {
       sockaddr_storage name{};
       socklen_t size = sizeof name;
       const int descriptor = ::accept4(

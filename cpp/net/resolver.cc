@@ -83,18 +83,18 @@ void Resolver::Doubt(const std::string& host) {
 void Resolver::Ask(const std::string& host) {
   Forget();
   if (std::exchange(entries_[host].asking, true)) return;
-  lookup_(host, [this, host](Answer answer) { Learn(host, std::move(answer)); });
+  lookup_(host, [this, host](Answer result) { Learn(host, std::move(result)); });
 }
 
-void Resolver::Learn(const std::string& host, Answer answer) {
+void Resolver::Learn(const std::string& host, Answer result) {
   Entry& entry = entries_[host];
   entry.asking = false;
   entry.learned_ns = clock_.NowNanos();
-  entry.fresh_until_ns = entry.learned_ns + (answer.ok() ? kFreshNanos : kAskAgainNanos);
-  if (answer.ok()) entry.addresses = *answer;
+  entry.fresh_until_ns = entry.learned_ns + (result.ok() ? kFreshNanos : kAskAgainNanos);
+  if (result.ok()) entry.addresses = *result;
   const std::vector<std::shared_ptr<Waiter>> waiters = std::exchange(entry.waiters, {});
   if (entry.addresses.empty()) entries_.erase(host);
-  for (const std::shared_ptr<Waiter>& waiter : waiters) Tell(waiter, answer);
+  for (const std::shared_ptr<Waiter>& waiter : waiters) Tell(waiter, result);
 }
 
 // Removes names of removed workers when there are more names than there may be workers.
@@ -106,17 +106,17 @@ void Resolver::Forget() {
   });
 }
 
-void Resolver::Tell(const std::shared_ptr<Waiter>& waiter, Answer answer) {
-  waiter->loop_.Post([waiter, answer = std::move(answer)]() mutable {
+void Resolver::Tell(const std::shared_ptr<Waiter>& waiter, Answer result) {
+  waiter->loop_.Post([waiter, result = std::move(result)]() mutable {
     if (std::exchange(waiter->over_, true)) return;
-    waiter->answer_ = std::move(answer);
+    waiter->answer_ = std::move(result);
     waiter->told_.Notify();
   });
 }
 
 void Resolver::Waiter::Cancel(const std::shared_ptr<Waiter>& waiter) {
-  Answer nobody = waiter->answer_;
-  Tell(waiter, std::move(nobody));
+  Answer cancelled = waiter->answer_;
+  Tell(waiter, std::move(cancelled));
 }
 
 }  // namespace vllm_router

@@ -66,9 +66,9 @@ class Resolver {
     std::vector<std::shared_ptr<Waiter>> waiters;
   };
   void Ask(const std::string& host);
-  void Learn(const std::string& host, Answer answer);
+  void Learn(const std::string& host, Answer result);
   void Forget();
-  static void Tell(const std::shared_ptr<Waiter>& waiter, Answer answer);
+  static void Tell(const std::shared_ptr<Waiter>& waiter, Answer result);
 
   const SteadyClock steady_;
   const Clock& clock_;

@@ -324,8 +324,8 @@ IoResult TlsSession::Read(std::span<char> room) {
   while (total < room.size()) {
     ERR_clear_error();
     errno = 0;
-    const size_t most = std::min<size_t>(room.size() - total, 1 << 30);
-    const int got = SSL_read(ssl_, room.data() + total, static_cast<int>(most));
+    const size_t maximum = std::min<size_t>(room.size() - total, 1 << 30);
+    const int got = SSL_read(ssl_, room.data() + total, static_cast<int>(maximum));
     if (got <= 0) {
       const IoResult failed = Failed(got, errno);
       if (total > 0) break;  // the next call reports it again
@@ -348,13 +348,13 @@ IoResult TlsSession::Write(std::span<const iovec> pieces) {
       at = 0;
     }
     if (piece == pieces.size()) break;
-    const size_t most = retry_length_ != 0 ? retry_length_ : kRecordBytes;
+    const size_t maximum = retry_length_ != 0 ? retry_length_ : kRecordBytes;
     const char* bytes = static_cast<const char*>(pieces[piece].iov_base) + at;
-    size_t size = std::min(most, pieces[piece].iov_len - at);
-    if (size < most && piece + 1 < pieces.size()) {  // several small pieces make one record
+    size_t size = std::min(maximum, pieces[piece].iov_len - at);
+    if (size < maximum && piece + 1 < pieces.size()) {  // several small pieces make one record
       std::memcpy(scratch.data(), bytes, size);
-      for (size_t next = piece + 1; next < pieces.size() && size < most; ++next) {
-        const size_t more = std::min(most - size, pieces[next].iov_len);
+      for (size_t next = piece + 1; next < pieces.size() && size < maximum; ++next) {
+        const size_t more = std::min(maximum - size, pieces[next].iov_len);
         if (more != 0) std::memcpy(scratch.data() + size, pieces[next].iov_base, more);
         size += more;
       }

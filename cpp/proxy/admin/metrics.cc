@@ -757,18 +757,18 @@ void Metrics::Collector::WriteFleet(Page* page, const FleetView& fleet) const {
   page->Add(Total(&Telemetry::load_polls_ok), {Label("result", "ok")});
   page->Add(Total(&Telemetry::load_polls_failed), {Label("result", "failed")});
 
-  int64_t most = 0, least = 0;
+  int64_t maximum = 0, minimum = 0;
   bool first = true;
   for (const uint32_t position : fleet.eligible()) {
     const int64_t open = fleet.worker(position).load.open_requests();
-    most = first ? open : std::max(most, open);
-    least = first ? open : std::min(least, open);
+    maximum = first ? open : std::max(maximum, open);
+    minimum = first ? open : std::min(minimum, open);
     first = false;
   }
   page->Gauge("max_load", "Largest number of open requests of an eligible worker.");
-  page->Add(static_cast<double>(most));
+  page->Add(static_cast<double>(maximum));
   page->Gauge("min_load", "Smallest number of open requests of an eligible worker.");
-  page->Add(static_cast<double>(least));
+  page->Add(static_cast<double>(minimum));
 }
 
 void Metrics::Collector::WriteAdmission(Page* page) const {

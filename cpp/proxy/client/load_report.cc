@@ -88,12 +88,12 @@ std::optional<size_t> NextSample(
 }
 
 // The value of a sample, optionally followed by a timestamp.
-std::optional<double> ReadValue(std::string_view line, double most) {
+std::optional<double> ReadValue(std::string_view line, double maximum) {
   SkipBlanks(&line);
   double value = 0;
   const char* const end = line.data() + line.size();
   const auto [stop, error] = std::from_chars(line.data(), end, value);
-  if (error != std::errc() || !std::isfinite(value) || value < 0 || value > most) return std::nullopt;
+  if (error != std::errc() || !std::isfinite(value) || value < 0 || value > maximum) return std::nullopt;
   line.remove_prefix(static_cast<size_t>(stop - line.data()));
   if (line.empty()) return value;
   if (kBlanks.find(line.front()) == std::string_view::npos) return std::nullopt;

@@ -228,10 +228,10 @@ Task<Exchange::Next> Exchange::ValidateRequest() {
     co_await ReplyError(HttpError::kMethodNotAllowed, std::string(kTraceMessage), {&allow, 1});
     co_return Next::kFinish;
   }
-  const uint64_t most = route.own ? MostOwnBytes() : options.max_payload_size;
-  if (head_->framing == BodyFraming::kLength && head_->content_length > most) {
+  const uint64_t maximum = route.own ? MostOwnBytes() : options.max_payload_size;
+  if (head_->framing == BodyFraming::kLength && head_->content_length > maximum) {
     const std::string message = "The request body has " + std::to_string(head_->content_length) +
-                                " bytes; this router accepts at most " + std::to_string(most) +
+                                " bytes; this router accepts at most " + std::to_string(maximum) +
                                 (route.own ? "." : " (--max-payload-size).");
     co_await ReplyError(HttpError::kBodyTooLarge, message);
     co_return Next::kFinish;
@@ -454,11 +454,11 @@ void Exchange::MakeKey() {
     request.body_is_padded = true;
   }
   if (thread_.options.decision_headers) key_.explanation = std::make_shared<Explanation>();
-  std::optional<TruncatedJson> beginning;
+  std::optional<TruncatedJson> prefix;
   if (stream_body_ && NeedsBody()) {
     // A body too long to be held is routed by its prefix, as if that were all.
-    beginning.emplace(body_->held_bytes().first(kRoutedBodyBytes));
-    request.body = beginning->view();
+    prefix.emplace(body_->held_bytes().first(kRoutedBodyBytes));
+    request.body = prefix->view();
     request.body_is_padded = true;
   }
   thread_.router->MakeKey(request, &key_);
@@ -648,15 +648,15 @@ Task<Exchange::Next> Exchange::FindResponse() {
 // A stored response's ID is among the first things that its worker sends.
 bool Exchange::OnResponsePrefix(void* context, std::string_view data) {
   auto* exchange = static_cast<Exchange*>(context);
-  std::string& beginning = exchange->beginning_;
-  beginning.append(data.substr(0, kResponseIdBytes - beginning.size()));
-  const std::optional<std::string> id = ResponseIdOf(beginning, exchange->record_.stream);
+  std::string& prefix = exchange->beginning_;
+  prefix.append(data.substr(0, kResponseIdBytes - prefix.size()));
+  const std::optional<std::string> id = ResponseIdOf(prefix, exchange->record_.stream);
   if (id) {
     IoThread& thread = exchange->thread_;
     thread.limits.responses.workers.Stick(*id, exchange->record_.worker->id, thread.clock.NowNanos());
   }
-  const bool go_on = !id && beginning.size() < kResponseIdBytes;
-  if (!go_on) std::string().swap(beginning);
+  const bool go_on = !id && prefix.size() < kResponseIdBytes;
+  if (!go_on) std::string().swap(prefix);
   return go_on;
 }
 

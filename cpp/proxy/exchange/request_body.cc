@@ -65,11 +65,11 @@ void RequestBody::OnClientEnded(void* context) {
   body->memory_.Leave();
 }
 
-// Reads once, waiting for the client if needed. `most` limits what is taken from the socket.
-Task<RequestBody::End> RequestBody::ReadMore(Buffer& into, size_t most) {
+// Reads once, waiting for the client if needed. `maximum` limits what is taken from the socket.
+Task<RequestBody::End> RequestBody::ReadMore(Buffer& into, size_t maximum) {
   Socket& socket = connection_.socket;
   for (;;) {
-    const std::span<char> room = into.room().first(std::min(most, into.room().size()));
+    const std::span<char> room = into.room().first(std::min(maximum, into.room().size()));
     const IoResult read = socket.TryRead(room);
     if (read.ok()) {
       into.Commit(static_cast<size_t>(read.bytes));
@@ -166,10 +166,10 @@ void RequestBody::TakeLength(size_t read) {
   if (&into == &connection_.in) in_place_ += read;
 }
 
-Task<RequestBody::End> RequestBody::ReadLength(uint64_t most) {
+Task<RequestBody::End> RequestBody::ReadLength(uint64_t maximum) {
   Buffer& into = LengthBuffer();
   const size_t before = into.size();
-  const End end = co_await ReadMore(into, static_cast<size_t>(std::min(most, content_length_ - bytes_)));
+  const End end = co_await ReadMore(into, static_cast<size_t>(std::min(maximum, content_length_ - bytes_)));
   TakeLength(into.size() - before);
   co_return end;
 }

@@ -86,11 +86,11 @@ class RequestBody {
 
  private:
   Task<End> TakeMemory(uint64_t bytes, uint64_t need);
-  Task<End> ReadMore(Buffer& into, size_t most);
+  Task<End> ReadMore(Buffer& into, size_t maximum);
   SlowUploads* WhereSlow() const;
   Task<End> WaitForClient();
   void ArmTimer(int64_t left_ns);
-  Task<End> ReadLength(uint64_t most);
+  Task<End> ReadLength(uint64_t maximum);
   Buffer& LengthBuffer();
   void TakeLength(size_t read);
   static void OnTimer(void* body);

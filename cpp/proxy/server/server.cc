@@ -270,14 +270,14 @@ bool Server::MakeRoom(IoThread& thread, ListenerKind listener_kind) {
   const int64_t reserved = listener_kind == ListenerKind::kPublic ? 0 : kReservedAdminConnections;
   if (open < options_.max_connections + reserved) return true;
   if (Connection::CloseLongestIdle(thread)) return true;
-  IoThread* most = io_threads_.front().get();
+  IoThread* most_idle = io_threads_.front().get();
   for (const std::unique_ptr<IoThread>& other : io_threads_) {
-    if (other->idle.size() > most->idle.size()) most = other.get();
+    if (other->idle.size() > most_idle->idle.size()) most_idle = other.get();
   }
-  if (most != &thread && most->idle.Claim()) {
-    most->loop.Post([most] {
-      most->idle.EndClaim();
-      Connection::CloseLongestIdle(*most);
+  if (most_idle != &thread && most_idle->idle.Claim()) {
+    most_idle->loop.Post([most_idle] {
+      most_idle->idle.EndClaim();
+      Connection::CloseLongestIdle(*most_idle);
     });
     return true;
   }
