@@ -30,8 +30,7 @@ class CacheCapacityPoller final : public HostPoller {
  public:
   static constexpr int64_t kAgainNanos = 300'000'000'000;
   static constexpr int64_t kSoonNanos = 10'000'000'000;
-  static constexpr int64_t kLookNanos =
-      1'000'000'000;  // between searches of the fleet for hosts that are due
+  static constexpr int64_t kLookNanos = 1'000'000'000;  // between looks at the fleet
 
   explicit CacheCapacityPoller(IoThread& thread) : HostPoller(thread) {}
 

@@ -52,8 +52,8 @@ void ServerErrors::SettleAlone() {
   held_.clear();
 }
 
-// Its head was counted as a success. An end that is no failure of the worker shows nothing about its
-// streams.
+// Its head was counted as a success. An end that is no failure of the worker does not show whether its
+// streams break off.
 void ServerErrors::EndedInError(const std::shared_ptr<Worker>& worker, BreakerPass& pass) {
   worker->responses.TurnIntoError(WindowOf(thread_), thread_.clock.NowNanos());
   if (DoesWorseThanFleet(*worker)) {

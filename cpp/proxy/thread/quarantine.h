@@ -21,8 +21,8 @@ uint64_t HostNumber(const WorkerUrl& url);
 // added.
 uint64_t ClientNumber(const IoThread& thread, const RequestHead& head, std::string_view peer_address);
 
-// A connect to the worker, or a health check of it, failed; it responded, below 500, to what was sent at
-// `since_ns`.
+// Down: a connect to the worker, or a health check of it, failed. Up: it responded, below 500, to what was
+// sent at `since_ns`.
 void ReportWorkerDown(IoThread& thread, const WorkerUrl& url);
 void ReportWorkerUp(IoThread& thread, const WorkerUrl& url, int64_t since_ns);
 // The digest that identifies the request: path and body. Without a body all requests to one path would
