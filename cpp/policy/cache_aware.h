@@ -9,8 +9,8 @@
 //   and w0 alone has seen it                                                 the workers, so another one learns it
 //
 // A conversation that continues (its text extends an earlier one by a response) stays where it was;
-// only new conversations are spread. The worker that gets the request has seen its prompt from then on
-// (policy/prompt_memory.h), so that a burst with one prefix stays together. The rules are in
+// only new conversations are spread. The worker that gets the request has seen its prompt from that
+// moment on (policy/prompt_memory.h), so that a burst with one prefix stays together. The rules are in
 // docs/reference/policies.md, their reasons in docs/explanation/cache_aware.md.
 //
 // Cost: one walk over the prompt up to where it is new, O(eligible) to compare, and an insert that

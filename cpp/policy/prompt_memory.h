@@ -7,7 +7,7 @@
 // If a worker's cache is known to hold less than it was sent, its least recently used prompts are
 // evicted (SetCapacity). One tree grows at the cost of the other: an insert trims the other one until
 // both together keep the limit. The entries of workers that left are evicted in slices, by later inserts
-// and by a background thread, which starts with the first worker.
+// and, at intervals, by a background thread, which starts with the first worker.
 //
 // Cost: that of the trees; one lock per tree and call. Thread-safe.
 #pragma once
