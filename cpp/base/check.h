@@ -1,5 +1,5 @@
-// ROUTER_CHECK(condition, "sentence"): ends the process when an invariant of ours is broken. For our own
-// mistakes only; what a user, a worker or the network may do is answered with a Status.
+// ROUTER_CHECK(condition, "sentence"): ends the process when an internal invariant is broken. It is for
+// bugs of this program only; input of a user, a worker or the network that is wrong yields a Status.
 #pragma once
 
 #define ROUTER_CHECK(condition, sentence)              \

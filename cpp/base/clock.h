@@ -1,4 +1,4 @@
-// Clock: the time of day is passed in, so that whatever waits or expires can be tested without waiting.
+// Clock: the time is passed in, so that everything that waits or expires can be tested without waiting.
 // Monotonic nanoseconds from an arbitrary origin. Thread-safe.
 #pragma once
 
@@ -18,7 +18,7 @@ class SteadyClock final : public Clock {
   int64_t NowNanos() const override;
 };
 
-// Stands still until told to move.
+// Stands still until it is advanced.
 class ManualClock final : public Clock {
  public:
   int64_t NowNanos() const override { return now_.load(std::memory_order_relaxed); }

@@ -7,21 +7,22 @@ namespace {
 
 constexpr uint64_t kIdle = UINT64_MAX;
 
-// One thread's line. Lines form a list that only grows; `taken` says whose turn it is.
+// One thread's slot, on a cache line of its own. Slots form a list that only grows; `taken` says whether
+// a thread uses the slot.
 struct alignas(64) Line {
   std::atomic<uint64_t> pinned{kIdle};
   std::atomic<bool> taken{true};
   Line* next = nullptr;
-  uint32_t guards = 0;  // nested guards; the owning thread's
+  uint32_t guards = 0;  // nested guards; written by the owning thread only
 };
 
 std::atomic<uint64_t> global_epoch{1};
 std::atomic<Line*> lines{nullptr};
 
-// Orders what comes before it against what comes after it in every thread, stores against loads too.
+// Orders everything before it against everything after it in every thread, stores against loads too.
 void FullFence() {
 #if defined(__SANITIZE_THREAD__)
-  // ThreadSanitizer knows no fences. Its own order comes from the lines, which are released and acquired.
+  // ThreadSanitizer knows no fences. The acquire and release operations on the slots give it the order.
   static std::atomic<int> meeting{0};
   meeting.fetch_add(1, std::memory_order_seq_cst);
 #else
@@ -43,7 +44,7 @@ Line* TakeLine() {
 
 constinit thread_local Line* own_line = nullptr;
 
-// Gives the line back when its thread ends.
+// Frees the slot when its thread ends.
 struct LineReturner {
   Line* line = nullptr;
   ~LineReturner() {
@@ -54,7 +55,7 @@ struct LineReturner {
 };
 thread_local LineReturner line_returner;
 
-// The epoch of the oldest pin; `otherwise` if nobody is pinned later than that.
+// The epoch of the oldest pin; `otherwise` if there is no pin or only later ones.
 uint64_t OldestPin(uint64_t otherwise) {
   uint64_t oldest = otherwise;
   for (const Line* line = lines.load(std::memory_order_acquire); line != nullptr; line = line->next) {
@@ -70,8 +71,8 @@ ReadGuard::ReadGuard() {
   if (own_line == nullptr) own_line = line_returner.line = TakeLine();
   if (own_line->guards++ > 0) return;
   own_line->pinned.store(global_epoch.load(std::memory_order_relaxed), std::memory_order_release);
-  // Either a writer that looks at the lines after its own fence sees this pin, or this reader sees all that the
-  // writer had unlinked before that fence.
+  // Either a writer that reads the slots after its own fence sees this pin, or this reader sees
+  // everything that the writer had unlinked before that fence.
   FullFence();
 }
 
@@ -90,8 +91,8 @@ void EpochReclaimer::Retire(void* memory, size_t bytes) {
 }
 
 void EpochReclaimer::Collect() {
-  // A reader that pins a later epoch than the one read here cannot see what was unlinked before: had its fence come
-  // before this one, the epoch read here would be that later one.
+  // A reader that pins a later epoch than the one read here cannot see what was unlinked before: had its
+  // fence come before this one, the epoch read here would be that later one.
   const uint64_t now = Now();
   for (; unmarked_ > 0; --unmarked_) retired_[retired_.size() - unmarked_].epoch = now;
   const uint64_t oldest = OldestPin(global_epoch.fetch_add(1, std::memory_order_seq_cst) + 1);

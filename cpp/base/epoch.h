@@ -1,20 +1,22 @@
-// Epochs: how a writer takes memory away from under readers that never lock. What is unlinked is not freed but
-// retired; it is freed when every reader that may still see it has left.
+// Epochs: how a writer reclaims memory from readers that never lock. Unlinked memory is retired first;
+// it is freed when every reader that may still see it has left.
 //
 //   global epoch    7          8                      9
 //   reader A        |--- pinned at 7 ------------|
 //   reader B                      |- pinned at 8 -|
 //   writer          unlink X, retire X      Collect(): A is pinned at 7, X stays      Collect(): X is freed
 //
-// A pin is one store and one fence in a cache line of the thread's own. Lines are made when a thread first pins and
-// used again after it ended, so there may be any number of threads; one that sleeps while pinned keeps memory from
-// being freed, and disturbs nobody else. All indexes of a process share the epochs.
+// A pin is one store and one fence in the thread's own cache line. A slot is made when a thread first
+// pins and is reused after the thread ended, so there may be any number of threads. A thread that sleeps
+// while pinned keeps memory from being freed; it delays no other thread. All indexes of a process share
+// the epochs.
 //
 //   const ReadGuard guard;                  // reader: pointers read from here on stay valid
 //   reclaimer.Retire(old_cell, bytes);      // writer, after the last link to old_cell is gone
 //
-// Cost: ReadGuard 5 to 10 ns; Retire a few ns, and every 64th a look at each thread's line. ReadGuard: any thread, may
-// be nested. EpochReclaimer: one writer at a time. Fraser, "Practical lock-freedom" (2004), chapter 5.
+// Cost: ReadGuard 5 to 10 ns; Retire a few ns, and every 64th reads each thread's slot. ReadGuard: any
+// thread, may be nested. EpochReclaimer: one writer at a time. Fraser, "Practical lock-freedom" (2004),
+// chapter 5.
 #pragma once
 
 #include <cstddef>
@@ -41,10 +43,10 @@ class EpochReclaimer {
   EpochReclaimer(const EpochReclaimer&) = delete;
   EpochReclaimer& operator=(const EpochReclaimer&) = delete;
 
-  // REQUIRES: no reader that pins from now on can find `memory`.
+  // REQUIRES: no reader that pins from now on can reach `memory`.
   void Retire(void* memory, size_t bytes);
 
-  // Frees what no reader can see any more.
+  // Frees everything that no reader can see any more.
   void Collect();
 
   // A moment, and whether every reader that was pinned then has left since.

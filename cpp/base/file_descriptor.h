@@ -1,4 +1,4 @@
-// FileDescriptor: a descriptor of the system that is closed in the end, whichever way out is taken. A value; one thread.
+// FileDescriptor: owns a file descriptor and closes it on every path. A value; one thread.
 #pragma once
 
 #include <unistd.h>
@@ -9,7 +9,7 @@ namespace vllm_router {
 
 class FileDescriptor {
  public:
-  explicit FileDescriptor(int number) : number_(number) {}  // negative: there is none
+  explicit FileDescriptor(int number) : number_(number) {}  // negative: none
   ~FileDescriptor() {
     if (number_ >= 0) ::close(number_);
   }
@@ -18,7 +18,7 @@ class FileDescriptor {
 
   bool is_open() const { return number_ >= 0; }
   int operator*() const { return number_; }
-  // False, with errno, when what was written may be lost. REQUIRES: is_open().
+  // False, with errno, when written data may be lost. REQUIRES: is_open().
   bool Close() { return ::close(std::exchange(number_, -1)) == 0; }
 
  private:

@@ -1,4 +1,4 @@
-// HeaderField: one name and value of an HTTP header, as views into somebody else's bytes.
+// HeaderField: one name and value of an HTTP header, as views into bytes that it does not own.
 #pragma once
 
 #include <optional>

@@ -27,8 +27,8 @@ constexpr std::chrono::seconds kFlushInterval{1};
 
 constexpr std::string_view kLevelNames[] = {"DEBUG", "INFO", "WARNING", "ERROR", "OFF"};
 
-// Two loggers that may share the file. Lines are composed here rather than by a spdlog pattern, because a pattern
-// belongs to a sink, and the file takes both kinds of lines.
+// Two loggers that may share the file. Lines are composed here rather than by a spdlog pattern, because
+// a pattern belongs to a sink, and the file takes both kinds of lines.
 struct Loggers {
   std::shared_ptr<spdlog::logger> messages;
   std::shared_ptr<spdlog::logger> access;
@@ -47,9 +47,9 @@ struct FileName {
 };
 using DailyFile = spdlog::sinks::daily_file_sink<std::mutex, FileName>;
 
-// Standard output, for access lines. Unlike spdlog's console sinks it shares no lock with standard error, and unlike
-// stdio's it leaves none behind, so that a pipe which nobody reads holds up whoever writes lines, and nobody else: no
-// message, and not the end of the process.
+// Standard output, for access lines. Unlike spdlog's console sinks it shares no lock with standard
+// error, and unlike stdio's it leaves none behind. So a pipe that is not read blocks only the thread
+// that writes access lines, not messages and not the end of the process.
 class StandardOutput final : public spdlog::sinks::sink {
  public:
   void log(const spdlog::details::log_msg& message) override {
@@ -59,11 +59,11 @@ class StandardOutput final : public spdlog::sinks::sink {
       const ssize_t written = ::write(STDOUT_FILENO, rest.data(), rest.size());
       if (written > 0) {
         rest.remove_prefix(static_cast<size_t>(written));
-      } else if (written < 0 && errno == EAGAIN) {  // somebody else made the descriptor non-blocking
+      } else if (written < 0 && errno == EAGAIN) {  // other code made the descriptor non-blocking
         pollfd wait{.fd = STDOUT_FILENO, .events = POLLOUT, .revents = 0};
         ::poll(&wait, 1, -1);
       } else if (written == 0 || errno != EINTR) {
-        return;  // closed: there is nobody to tell
+        return;  // closed: the error can go nowhere
       }
     }
   }
@@ -79,7 +79,7 @@ std::shared_ptr<spdlog::logger> MakeLogger(const char* name, std::vector<spdlog:
   auto logger = std::make_shared<spdlog::logger>(name, sinks.begin(), sinks.end());
   logger->set_formatter(
       std::make_unique<spdlog::pattern_formatter>("%v", spdlog::pattern_time_type::utc, /*eol=*/""));
-  logger->set_level(spdlog::level::trace);  // LogEnabled() has decided before spdlog is asked
+  logger->set_level(spdlog::level::trace);  // LogEnabled() has decided before spdlog is called
   logger->flush_on(spdlog::level::warn);
   return logger;
 }
@@ -119,7 +119,7 @@ std::string ComposeLine(LogLevel level, std::string_view message) {
   }
   std::string line = UtcTime("%Y-%m-%d %H:%M:%S ");
   line.append(name).append(" ");
-  // What a client sent may be part of a message; it must not be able to begin a line of its own.
+  // What a client sent may be part of a message; it must not be able to start a new log line.
   for (const char c : message) {
     if (static_cast<unsigned char>(c) >= 0x20 && c != 0x7f) {
       line += c;
@@ -143,8 +143,8 @@ Status ConfigureLog(const LogOptions& options) {
   }
   level_.store(options.level, std::memory_order_relaxed);
   format_.store(options.format, std::memory_order_relaxed);
-  // The registry is what flush_every() walks; its thread starts here, so that a library user who never configures
-  // the log has no thread for it.
+  // The registry is what flush_every() walks; its thread starts here, so that a library user who never
+  // configures the log has no thread for it.
   spdlog::drop_all();
   spdlog::register_logger(loggers->messages);
   spdlog::register_logger(loggers->access);

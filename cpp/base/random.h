@@ -1,5 +1,6 @@
-// Random: the one source of chance. A SplitMix64 stream whose state is a single atomic counter, so any number of
-// threads may throw at once without a lock, and a run in one thread with one seed repeats exactly.
+// Random: the one source of random numbers. A SplitMix64 stream whose state is a single atomic counter,
+// so any number of threads may draw at once without a lock, and a run in one thread with one seed
+// repeats exactly.
 //
 //   Random random(seed);
 //   uint64_t worker = random.Below(3);   // 0, 1 or 2; exactly one draw
@@ -28,7 +29,7 @@ class Random {
   // Uniform in [0, bound), bias below bound / 2^64. REQUIRES: bound > 0.
   uint64_t Below(uint64_t bound) { return static_cast<uint64_t>((static_cast<Wide>(Next()) * bound) >> 64); }
 
-  // A seed that no other process is likely to have.
+  // A seed that differs between processes with near certainty.
   static uint64_t EntropySeed();
 
  private:
@@ -38,8 +39,8 @@ class Random {
   alignas(64) std::atomic<uint64_t> state_;
 };
 
-// What one decision throws: the policy's own random, or for a dry run a copy in the same state. So a dry run draws what the
-// next decision will draw, and leaves no trace.
+// The random numbers of one decision: the policy's own source or, for a dry run, a copy of it in the
+// same state. So a dry run draws what the next decision will draw, and changes nothing.
 //
 //   DecisionRandom random(random_, key.dry_run);
 //   uint64_t worker = random->Below(3);

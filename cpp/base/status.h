@@ -1,5 +1,5 @@
-// Status and StatusOr: how a failure that may be expected crosses from one room to another.
-// The codes say what to do next; the message names the thing, the value, the limit and the remedy.
+// Status and StatusOr: how an expected failure crosses from one library to another. The codes say what
+// to do next; the message names the thing, the value, the limit and the remedy.
 #pragma once
 
 #include <absl/status/status.h>

@@ -26,8 +26,8 @@ size_t EditDistance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
-// Bytes of the character that `text` begins with, 0 if that is no well-formed UTF-8 (overlong, a surrogate, past
-// U+10FFFF, cut off). REQUIRES: the first byte is 0x80 or more.
+// Bytes of the character at the start of `text`, 0 if it is not well-formed UTF-8 (overlong, a
+// surrogate, past U+10FFFF, cut off). REQUIRES: the first byte is 0x80 or more.
 size_t Utf8Size(std::string_view text) {
   const auto byte = [text](size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(0);
@@ -158,7 +158,8 @@ std::string Quoted(std::string_view text) {
 
 std::string_view CutAtCharacter(std::string_view text, size_t limit) {
   if (text.size() <= limit) return text;
-  // Bytes 10xxxxxx continue a character; one has three of them at most, so text that is no UTF-8 is cut there, too.
+  // Bytes 10xxxxxx continue a character, at most three per character, so text that is not UTF-8 is cut
+  // there, too.
   size_t end = limit;
   for (int back = 0; back < 3 && end > 0 && (static_cast<uint8_t>(text[end]) & 0xc0) == 0x80; ++back) --end;
   return text.substr(0, (static_cast<uint8_t>(text[end]) & 0xc0) == 0x80 ? limit : end);

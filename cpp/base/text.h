@@ -1,4 +1,4 @@
-// Small questions about strings that several rooms ask.
+// Small string functions that several libraries use.
 #pragma once
 
 #include <charconv>
@@ -18,13 +18,13 @@ bool EqualsIgnoreCase(std::string_view a, std::string_view b);
 // Without spaces and tabs at both ends.
 std::string_view TrimBlanks(std::string_view text);
 
-// The longest beginning of `text` that has at most `limit` bytes and ends with a whole character of UTF-8.
+// The longest prefix of `text` that has at most `limit` bytes and ends with a whole character of UTF-8.
 std::string_view CutAtCharacter(std::string_view text, size_t limit);
 
-// Decimal digits only, no sign, no blanks; empty or too large is a miss.
+// Decimal digits only, no sign, no blanks; nullopt if empty or too large.
 std::optional<uint64_t> ParseDecimal(std::string_view digits);
 
-// -1 for what is none.
+// -1 if it is not a hex digit.
 int HexDigit(char c);
 
 // 16 lower-case hex digits.
@@ -33,15 +33,16 @@ std::string Hex16(uint64_t value);
 // Nullopt for a '%' that is not followed by two hex digits.
 std::optional<std::string> PercentDecoded(std::string_view text, bool plus_is_space);
 
-// A JSON string with its quotes. UTF-8 stays readable; bytes that are not UTF-8 become U+FFFD, so that the result is
-// valid whatever a client sent.
+// A JSON string with its quotes. UTF-8 stays readable; bytes that are not UTF-8 become U+FFFD, so that
+// the result is valid whatever a client sent.
 std::string JsonQuoted(std::string_view text);
 void AppendJsonQuoted(std::string_view text, std::string* out);
 
-// For messages: in double quotes, whatever is not printable ASCII as \xNN, cut after 200 bytes.
+// For messages: in double quotes, bytes that are not printable ASCII as \xNN, cut after 200 bytes.
 std::string Quoted(std::string_view text);
 
-// For messages: texts and numbers in a row. (absl::StrCat of the reference platform does not take std::string_view.)
+// For messages: texts and numbers in a row. (absl::StrCat of the reference platform does not take
+// std::string_view.)
 template <typename... Parts>
 std::string Concat(const Parts&... parts) {
   std::string text;
@@ -57,8 +58,9 @@ std::string Concat(const Parts&... parts) {
   return text;
 }
 
-// The candidate with the smallest edit distance to `name`, '-' and '_' being the same; for error messages.
-// Empty if there are no candidates or the nearest is no more like `name` than chance (distance > half its length).
+// The candidate with the smallest edit distance to `name`, with '-' and '_' as equal; for error
+// messages. Empty if there are no candidates or the nearest is no more like `name` than chance (distance
+// > half its length).
 std::string_view NearestName(std::string_view name, std::span<const std::string_view> candidates);
 
 }  // namespace vllm_router

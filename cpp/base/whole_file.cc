@@ -16,7 +16,7 @@
 namespace vllm_router {
 namespace {
 
-constexpr size_t kMostPerCall = size_t{1} << 30;  // what one read() or write() takes on every system
+constexpr size_t kMostPerCall = size_t{1} << 30;  // the maximum for one read() or write() anywhere
 
 Status Failed(std::string_view path, std::string_view what, int* error) {
   *error = errno;
@@ -51,7 +51,7 @@ Status WriteWholeFile(const std::string& path, std::string_view bytes, int* erro
 }
 
 StatusOr<std::string> ReadWholeFile(const std::string& path, uint64_t most, int* error) {
-  // Whoever opens a pipe would wait for somebody to write.
+  // Without O_NONBLOCK, opening a pipe would block until another process writes to it.
   const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat about;
   if (!file.is_open() || ::fstat(*file, &about) != 0) return Failed(path, "read", error);

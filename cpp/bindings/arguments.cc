@@ -46,7 +46,8 @@ std::optional<std::string_view> TextView(py::handle value) {
 
 namespace {
 
-// PyIndex_Check and no text; a list's element or an object in another sequence.
+// For objects that pass PyIndex_Check and are no text; an element of a list or an object in another
+// sequence.
 template <typename T>
 T Integer(PyObject* item, const char* what, Py_ssize_t at) {
   const auto where = [&] { return std::string(what) + "[" + std::to_string(at) + "]"; };
@@ -72,7 +73,8 @@ T Integer(PyObject* item, const char* what, Py_ssize_t at) {
   return static_cast<T>(number);
 }
 
-// Of a buffer: whether an item is a T, by the letters of the module struct, with sizes as they are here.
+// True if an item of the buffer is a T, by the format letters of the module struct, with this machine's
+// sizes.
 template <typename T>
 bool IsFormatOf(const Py_buffer& buffer) {
   std::string_view format = buffer.format != nullptr ? buffer.format : "B";
@@ -136,7 +138,7 @@ std::span<const T> Integers(py::handle value, const char* what, const char* dtyp
           " or a sequence of integers; pass np.asarray(" + what + ", dtype=np." + dtype + ")");
     }
   }
-  // What __index__ runs may change the list.
+  // Code run by __index__ may change the list.
   copied->clear();
   copied->reserve(static_cast<size_t>(PySequence_Fast_GET_SIZE(value.ptr())));
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value.ptr()); ++i) {

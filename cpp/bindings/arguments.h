@@ -1,5 +1,5 @@
-// Arguments as Python gives them, looked at without copying where that can be. What cannot be used is refused with a
-// TypeError or ValueError that names the argument, what it is, and the remedy. All with the GIL.
+// Arguments from Python, read without copying if possible. An invalid one is rejected with a TypeError
+// or ValueError that names the argument, its value and the remedy. All with the GIL.
 #pragma once
 
 #include <pybind11/numpy.h>
@@ -14,17 +14,18 @@
 
 namespace vllm_router {
 
-// From here on a request is worth letting other threads run: parsing or hashing it takes longer than 5 us.
+// From this size on a call lets other threads run: parsing or hashing takes longer than 5 us.
 inline constexpr size_t kReleaseGilBytes = 32 * 1024;
 
 // Longer values are not shown in messages: they may be prompts.
 inline constexpr size_t kLongestShownValue = 80;
 
 std::string TypeName(pybind11::handle value);
-// Its repr(), or only what it is and how long: "a str of 1000000 characters".
+// Its repr(), or only its type and length: "a str of 1000000 characters".
 std::string Show(pybind11::handle value);
 
-// The bytes of a str (as UTF-8), bytes, or anything with a contiguous buffer; held for as long as this lives.
+// The bytes of a str (as UTF-8), bytes, or any object with a contiguous buffer; held for as long as this
+// lives.
 class Bytes {
  public:
   Bytes() = default;
@@ -59,7 +60,7 @@ class Bytes {
   std::string_view view_;
 };
 
-// A str or bytes that somebody else keeps alive.
+// A str or bytes that the caller keeps alive.
 std::optional<std::string_view> TextView(pybind11::handle value);
 
 // `what` ("token_ids") must be a 1-D contiguous array of exactly T; no copy is made.
@@ -89,9 +90,10 @@ std::span<const T> ArrayView(pybind11::handle value, const char* what, const cha
   return {static_cast<const T*>(array.data()), static_cast<size_t>(array.size())};
 }
 
-// `what` as integers from 0 (of int64_t: from its minimum) to the maximum of T: an array as above, not copied. Copied are
-// a list, a tuple, a range or another sequence of what has __index__, such as numpy's integers; an object with the buffer
-// protocol (array.array, memoryview) that holds exactly T; and an object with __array__ (a pandas Series).
+// `what` as integers from 0 (of int64_t: from its minimum) to the maximum of T: an array as above, not
+// copied. Copied are a list, a tuple, a range or another sequence of objects with __index__, such as
+// numpy's integers; an object with the buffer protocol (array.array, memoryview) that holds exactly T;
+// and an object with __array__ (a pandas Series).
 template <typename T>
 std::span<const T> Integers(
     pybind11::handle value, const char* what, const char* dtype, std::vector<T>* copied);
@@ -105,13 +107,13 @@ inline std::span<const uint32_t> TokenIds(pybind11::handle value, std::vector<ui
   return Integers(value, "token_ids", "uint32", copied);
 }
 
-// A float that is no number, or pandas.NA: what tables have where nothing is.
+// A float that is NaN, or pandas.NA: the missing values of tables.
 bool IsMissing(pybind11::handle value);
 
 // Row i is token_ids[offsets[i]:offsets[i + 1]]; there are `ids` of them.
 void CheckOffsets(std::span<const int64_t> offsets, size_t ids);
 
-// An int, or what may stand for one (__index__), such as numpy's; TypeError that names `what` for anything else.
+// An int or an object with __index__, such as numpy's; TypeError that names `what` for anything else.
 pybind11::int_ WholeNumber(pybind11::handle value, const char* what);
 
 // Tokens per block.

@@ -1,4 +1,4 @@
-// One function per source file of this room; module.cc and testing_module.cc call them in order.
+// One function per source file of this library; module.cc and testing_module.cc call them in order.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -14,7 +14,7 @@ void BindReplay(pybind11::module_& module);      // replay.cc: simulate, in the 
 void BindRouter(pybind11::module_& module);      // router.cc: Router, Ticket, batch selection
 void BindServer(pybind11::module_& module);      // server.cc: the HTTP server
 void BindSimulation(pybind11::module_& module);  // simulation.cc: SimulatedWorker
-// testing_<room>.cc: internals that only tests see, in the extension `_core_testing`
+// testing_<library>.cc: internals that only tests see, in the extension `_core_testing`
 void BindTestingAccess(pybind11::module_& testing);  // structures that keep the server within its limits
 void BindTestingBase(pybind11::module_& testing);
 void BindTestingBlockIndex(pybind11::module_& testing);

@@ -1,4 +1,4 @@
-// BlockCacheTracker: the index as Python sees it, with workers by name. What it promises stands in _core.pyi.
+// BlockCacheTracker: the Python class of the index, with workers by name. Its contract is in _core.pyi.
 #include <absl/container/flat_hash_map.h>
 #include <pybind11/numpy.h>
 
@@ -23,14 +23,14 @@ using namespace py::literals;
 
 namespace {
 
-// What a call needs to work in.
+// Scratch space of a call.
 struct Room {
   BlockMatches matches;
   std::vector<BlockHash> chain;
   std::vector<uint32_t> copied;
 };
 
-// One per thread, so that calls without the GIL do not meet.
+// One per thread, so that calls without the GIL do not share it.
 Room& OwnRoom() {
   static thread_local Room room;
   return room;
@@ -60,7 +60,7 @@ class PyTracker {
     auto [tracker, names] = OpenIndex<BlockCacheTracker>(kKind, source, image);
     return std::unique_ptr<PyTracker>(new PyTracker(std::move(tracker), std::move(names)));
   }
-  // With the GIL throughout, so that names and workers are of one moment.
+  // With the GIL throughout, so that names and workers are consistent.
   std::string Image() { return ImageOf(kKind, names_, *tracker_); }
 
   void Record(const py::object& prompt, const py::object& worker) {
@@ -78,7 +78,7 @@ class PyTracker {
     if (!workers.is_none()) eligible = Known(workers);
     const std::optional<BlockMatch> best =
         tracker_->FindBest(room.chain, workers.is_none() ? nullptr : &eligible, &room.matches);
-    // Without the GIL somebody may have removed the worker; it has no name then.
+    // Without the GIL another thread may have removed the worker; it has no name then.
     const py::object name = best ? NameOf(best->owner) : py::object();
     if (!name) return py::none();
     return MakeBlockMatch(name, best->longest(), room.chain.size());
@@ -329,7 +329,7 @@ class PyTracker {
       : tracker_(std::move(tracker)), owners_(PlacesOf(names)), names_(std::move(names)) {}
 
   const std::unique_ptr<BlockCacheTracker> tracker_;
-  // With the GIL: names by number and back.
+  // Guarded by the GIL: names by number and back.
   absl::flat_hash_map<std::string, OwnerId> owners_;
   WorkerNames names_;
 };

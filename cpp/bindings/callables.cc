@@ -21,7 +21,7 @@ namespace py = pybind11;
 
 namespace {
 
-// ---- What _core.pyi says -------------------------------------------------------------------------------------------
+// ---- The contents of _core.pyi -----------------------------------------------------------------------
 
 struct Parameter {
   enum Kind {
@@ -38,7 +38,7 @@ struct Parameter {
 struct Documented {
   std::string_view name;  // Router.select
   const char* doc;
-  std::span<const Parameter> parameters;  // of a property one without a name, which says its type
+  std::span<const Parameter> parameters;  // of a property: one without a name, which has its type
 };
 
 #include <core_docs.inc>  // kDocumented, sorted by name
@@ -48,10 +48,10 @@ const Documented* FindDocumented(std::string_view name) {
   return found != std::end(kDocumented) && found->name == name ? found : nullptr;
 }
 
-// ---- Functions under guard -----------------------------------------------------------------------------------------
+// ---- Functions under guard ---------------------------------------------------------------------------
 
 struct Guarded {
-  std::string name;  // as messages say it: Router.select(), HashRing(), SimulatedWorkerOptions.port
+  std::string name;  // as in messages: Router.select(), HashRing(), SimulatedWorkerOptions.port
   const Documented* documented = nullptr;
   py::handle owner;  // the class of a method
 };
@@ -63,13 +63,13 @@ GuardedFunctions& Functions() {
   return *functions;
 }
 
-// A call as it came: values by position (of a method, the instance first), then values by name.
+// A call as received: values by position (of a method, the instance first), then values by name.
 struct Call {
   std::vector<py::handle> by_position;
   std::vector<std::pair<std::string, py::handle>> by_name;
 };
 
-// ---- Which argument does not fit ------------------------------------------------------------------------------------
+// ---- Which argument does not fit ---------------------------------------------------------------------
 
 // The alternatives of a union: "str | dict[str, Any | None] | None" has three.
 std::vector<std::string_view> Alternatives(std::string_view annotation) {
@@ -86,7 +86,7 @@ std::vector<std::string_view> Alternatives(std::string_view annotation) {
   return found;
 }
 
-// False only when the value certainly does not: what the annotation says beyond these types is not known here.
+// False only when the value certainly does not fit; annotations beyond these types are not checked here.
 bool MayFit(std::string_view type, PyObject* value) {
   const bool is_number = PyLong_Check(value) || PyFloat_Check(value);
   if (type == "None") return value == Py_None;
@@ -107,7 +107,7 @@ bool MayFitAny(std::string_view annotation, py::handle value) {
   return std::ranges::any_of(types, [&](std::string_view type) { return MayFit(type, value.ptr()); });
 }
 
-// Numbers are shown; of anything else only the type, since it may be a prompt.
+// Numbers are shown; of other values only the type, since they may be prompts.
 std::string ShowNumber(py::handle value) {
   const bool is_number = PyLong_CheckExact(value.ptr()) || PyFloat_CheckExact(value.ptr());
   return is_number || value.is_none() ? Show(value) : "a value of type " + TypeName(value);
@@ -196,14 +196,15 @@ std::string Mismatch(const Guarded& function, const Call& call) {
   return name + " cannot take these arguments, one of which is out of its range: " + shown;
 }
 
-// ---- Errors on their way to Python ----------------------------------------------------------------------------------
+// ---- Errors that are raised to Python ----------------------------------------------------------------
 
 void ReplaceAll(std::string_view what, std::string_view by, std::string* text) {
   for (size_t at = text->find(what); at != std::string::npos; at = text->find(what, at + by.size()))
     text->replace(at, what.size(), by);
 }
 
-// Takes long texts out of a message, whether they came as an argument or in a list or dict that is one.
+// Removes long texts from a message, whether they were an argument or inside a list or dict that was
+// one.
 void TakeOut(py::handle value, int depth, std::string* message) {
   if (PyUnicode_Check(value.ptr()) || PyBytes_Check(value.ptr())) {
     const std::optional<std::string_view> text = TextView(value);
@@ -227,8 +228,8 @@ bool TakesAnyName(const Guarded& function) {
          });
 }
 
-// REQUIRES: an error is set. What it says of the call is replaced where it quotes the arguments; an error of another
-// kind, such as one that a caller's own iterator raised, stays as it is.
+// REQUIRES: an error is set. Its message is replaced if it quotes the arguments. An error of another
+// kind, such as one raised by a caller's own iterator, is kept.
 void CleanError(const Guarded& function, const Call& call) {
   py::error_already_set error;  // takes it
   const bool is_type_error = error.type().is(py::handle(PyExc_TypeError));
@@ -251,7 +252,8 @@ void CleanError(const Guarded& function, const Call& call) {
   if (message.size() <= kLongestShownValue) return error.restore();
   const std::string before = message;
   for (const py::handle value : call.by_position) TakeOut(value, 2, &message);
-  // Settings of the server come from its operator, and may be paths of files, whose errors have to name them.
+  // Settings of the server come from its operator, and may be paths of files, which its errors must
+  // name.
   if (!TakesAnyName(function)) {
     for (const auto& [name, value] : call.by_name) TakeOut(value, 2, &message);
   }
@@ -264,15 +266,16 @@ void CleanErrorOf(PyObject* record, const Call& call) {
   if (found == Functions().end() || PyErr_Occurred() == nullptr) return;
   try {
     CleanError(found->second, call);
-  } catch (...) {  // whatever it was, the arguments stay out of it
+  } catch (...) {  // any other error: the arguments stay out of it
     PyErr_Clear();
     PyErr_SetString(PyExc_TypeError, (found->second.name + " failed; see help()").c_str());
   }
 }
 
-// ---- Around pybind11's dispatcher -----------------------------------------------------------------------------------
+// ---- Around pybind11's dispatcher --------------------------------------------------------------------
 
-// One function for all that the extension has. pybind11 3.1 takes arguments as an array, versions before it as a tuple.
+// One function for all functions of the extension. pybind11 3.1 takes arguments as an array, older
+// versions as a tuple.
 _PyCFunctionFastWithKeywords dispatch_array = nullptr;
 PyCFunctionWithKeywords dispatch_tuple = nullptr;
 
@@ -288,8 +291,8 @@ struct Twin {
 };
 Twin twin;
 
-// Puts a call's values in order, the instance first. False: it is not one that fits, or a name is not interned, and pybind11
-// shall look at it.
+// Orders a call's values, the instance first. False: the call does not fit, or a name is not interned;
+// then pybind11 handles it.
 bool InOrder(PyObject* const* values, size_t count, PyObject* names, PyObject** ordered) {
   if (count == 0 || count > twin.by_position + 1) return false;
   std::fill_n(std::copy_n(values, count, ordered), twin.names.size() + 1 - count, nullptr);
@@ -375,7 +378,7 @@ void Guard(PyObject* function, Guarded guarded) {
 
 void SetDoc(PyObject* function, const char* doc) {
   PyMethodDef* const definition = reinterpret_cast<PyCFunctionObject*>(function)->m_ml;
-  std::free(const_cast<char*>(definition->ml_doc));  // as pybind11 does with what it has copied there
+  std::free(const_cast<char*>(definition->ml_doc));  // as pybind11 does with its copy
   definition->ml_doc = strdup(doc);
 }
 

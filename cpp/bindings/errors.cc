@@ -1,5 +1,5 @@
-// The one table from Status to Python exceptions. The classes are those of python/vllm_router/errors.py, which says
-// when each is raised.
+// The one table from Status to Python exceptions. The classes are those of python/vllm_router/errors.py,
+// which says when each is raised.
 #include "bindings/errors.h"
 
 #include <string>
@@ -25,9 +25,9 @@ constexpr Row kTable[] = {
     {absl::StatusCode::kInvalidArgument, kBuiltins, "ValueError"},
     {absl::StatusCode::kOutOfRange, kBuiltins, "ValueError"},
     {absl::StatusCode::kUnimplemented, kBuiltins,
-     "ValueError"},  // an option that names what is not implemented yet
+     "ValueError"},  // an option for a feature that is not implemented yet
     {absl::StatusCode::kDeadlineExceeded, kBuiltins, "TimeoutError"},
-    {absl::StatusCode::kFailedPrecondition, kBuiltins, "OSError"},  // a port that cannot be had
+    {absl::StatusCode::kFailedPrecondition, kBuiltins, "OSError"},  // a port that is not available
     {absl::StatusCode::kUnavailable, kOurs, "NoWorkersError"},
     {absl::StatusCode::kNotFound, kOurs, "WorkerNotFoundError"},
     {absl::StatusCode::kAlreadyExists, kOurs, "WorkerExistsError"},

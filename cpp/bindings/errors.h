@@ -1,4 +1,4 @@
-// How a Status leaves C++: as the Python exception that errors.cc's table names, with the status's sentence.
+// How a Status leaves C++: as the Python exception in errors.cc's table, with the status's message.
 #pragma once
 
 #include <utility>

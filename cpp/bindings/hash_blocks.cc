@@ -1,4 +1,4 @@
-// hash_blocks: block hashes as numpy arrays. What it promises stands in _core.pyi.
+// hash_blocks: block hashes as numpy arrays. Its contract is in _core.pyi.
 #include <pybind11/numpy.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ using namespace py::literals;
 
 namespace {
 
-// `extra` as pairs that ascend by block; the bytes stay in Python's hands.
+// `extra` as pairs that ascend by block; Python keeps the bytes.
 std::vector<BlockExtra> Extras(const py::object& given) {
   std::vector<BlockExtra> extras;
   if (given.is_none()) return extras;

@@ -1,6 +1,6 @@
-// HashRing as Python has it: workers by name and weight around the immutable ring of index/. A change builds the next
-// ring aside and publishes it whole, so a lookup on another thread sees the ring before or after. What it promises
-// stands in _core.pyi.
+// The Python class HashRing: workers by name and weight around the immutable ring of index/. A change
+// builds the next ring aside and publishes it whole, so a lookup on another thread sees the ring before
+// or after. Its contract is in _core.pyi.
 #include "index/hash_ring.h"
 
 #include <absl/container/flat_hash_map.h>
@@ -133,7 +133,7 @@ class PyHashRing {
     py::list names;
     const auto limit = std::min<size_t>(static_cast<size_t>(wanted), members->list.size() - passed.size());
     if (limit == 0) return names;
-    // One walk: who is passed over is known, and the first of the others is taken and passed over from then on.
+    // One walk: excluded workers are skipped, and so is each worker that was already taken.
     members->ring.FindOwner(hash, [&](uint32_t owner) {
       if (passed.insert(owner).second) names.append(py::str(members->list[owner].name));
       return names.size() == limit;
@@ -141,7 +141,7 @@ class PyHashRing {
     return names;
   }
 
-  // Equal rings give every key the same owner, and number their workers alike.
+  // Equal rings give every key the same owner, and number their workers in the same way.
   bool IsEqual(const PyHashRing& other) const {
     if (this == &other) return true;
     if (virtual_nodes_ != other.virtual_nodes_ || function_ != other.function_) return false;
@@ -160,7 +160,7 @@ class PyHashRing {
     }
     if (PyUnicode_Check(keys.ptr()) || PyBytes_Check(keys.ptr()))
       throw py::type_error("keys is one " + TypeName(keys) + "; lookup_batch takes a list of them");
-    // A tuple of our own keeps the texts alive: the caller's list may change while the GIL is released.
+    // A private tuple keeps the texts alive: the caller's list may change while the GIL is released.
     const auto kept = py::reinterpret_steal<py::object>(PySequence_Tuple(keys.ptr()));
     if (!kept) throw py::error_already_set();
     std::vector<std::string_view> texts;
@@ -314,7 +314,7 @@ class PyHashRing {
     ThrowIfError(status);
   }
 
-  // Where a key is on the ring: the hash of a text, or an int as it is.
+  // The place of a key on the ring: the hash of a text, or an int itself.
   uint64_t HashOf(const py::object& key) const {
     if (PyLong_Check(key.ptr())) {
       const uint64_t hash = PyLong_AsUnsignedLongLong(key.ptr());
@@ -459,7 +459,7 @@ void BindHashRing(py::module_& module) {
       .def(
           "__reduce__",
           [](const py::object& self) {
-            // Points are hashed again when it is loaded: what is stored is what it was made from.
+            // Points are hashed again when it is loaded: only the constructor's arguments are stored.
             const auto& ring = self.cast<const PyHashRing&>();
             return py::make_tuple(
                 py::module_::import("vllm_router.hash_ring").attr("_restored"),

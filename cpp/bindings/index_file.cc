@@ -16,7 +16,7 @@ namespace py = pybind11;
 
 namespace {
 
-// As the system wants it: bytes.
+// As the system needs it: bytes.
 std::string PathOf(py::handle path) {
   PyObject* bytes = nullptr;
   if (PyUnicode_FSConverter(path.ptr(), &bytes) == 0) throw py::error_already_set();
@@ -24,7 +24,7 @@ std::string PathOf(py::handle path) {
   return std::string(std::string_view(held));
 }
 
-// As Python itself says it: FileNotFoundError, PermissionError and so on, with errno and filename.
+// As Python itself raises it: FileNotFoundError, PermissionError and so on, with errno and filename.
 [[noreturn]] void ThrowSystemError(int error, const std::string& path) {
   errno = error;
   PyErr_SetFromErrnoWithFilename(PyExc_OSError, path.c_str());

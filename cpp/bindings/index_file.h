@@ -1,5 +1,5 @@
-// Indexes with workers by name, as files and pickles: what BlockCacheTracker and the prefix trees share of save(), load()
-// and __reduce__. All with the GIL, but for the time that the system takes.
+// Indexes with workers by name, as files and pickles: the common part of save(), load() and __reduce__
+// of BlockCacheTracker and the prefix trees. All with the GIL, except during system calls.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -18,16 +18,16 @@
 
 namespace vllm_router {
 
-// Workers' names by place; None where nobody has it.
+// Workers' names by slot; None for a free one.
 using WorkerNames = std::vector<pybind11::object>;
 void WriteNames(const WorkerNames& names, ImageWriter* image);
 StatusOr<WorkerNames> ReadNames(ImageReader* image);
 
-// An index and its names, read from `image`. `source`: what it was read from, for the message.
+// An index and its names, read from `image`. `source`: where it was read from, for the message.
 template <typename Index>
 std::pair<std::unique_ptr<Index>, WorkerNames> OpenIndex(
     IndexKind kind, std::string_view source, std::string_view image);
-// The other way round.
+// The inverse.
 template <typename Index>
 std::string ImageOf(IndexKind kind, const WorkerNames& names, Index& index) {
   ImageWriter writer;
@@ -36,10 +36,11 @@ std::string ImageOf(IndexKind kind, const WorkerNames& names, Index& index) {
   return SealIndexImage(kind, std::move(writer));
 }
 
-// Places by name.
+// Slots by name.
 absl::flat_hash_map<std::string, OwnerId> PlacesOf(const WorkerNames& names);
 
-// OSError, IndexFileError, or ValueError for what is too large. `path`: str, bytes or os.PathLike.
+// OSError, IndexFileError, or ValueError for an image that is too large. `path`: str, bytes or
+// os.PathLike.
 void SaveFile(pybind11::handle path, std::string_view image);
 std::string LoadFile(pybind11::handle path);
 std::string FileSource(pybind11::handle path);

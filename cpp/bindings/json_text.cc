@@ -53,7 +53,7 @@ void AppendQuoted(std::string_view raw, std::string* text) {
   text->append(raw.substr(copied)).push_back('"');
 }
 
-// A subclass of int may print itself in any way; JSON wants the number.
+// A subclass of int may have its own str(); JSON needs the number.
 void AppendInteger(py::handle value, std::string* text) {
   int overflow = 0;
   const long long small = PyLong_AsLongLongAndOverflow(value.ptr(), &overflow);
@@ -99,7 +99,7 @@ struct RecursionGuard {
   ~RecursionGuard() { Py_LeaveRecursiveCall(); }
 };
 
-// Of an object that JSON does not have: the dict that it stands for; null if there is none.
+// The dict for an object that JSON does not have; null if there is none.
 py::object DumpOf(py::handle value) {
   if (PyType_Check(value.ptr())) return {};
   py::object members;
@@ -150,7 +150,7 @@ class Writer {
     PyObject* next_member = nullptr;
     Py_ssize_t position = 0;
     while (PyDict_Next(dict, &position, &next_key, &next_member) != 0) {
-      // What is written may run Python code, and that may change the dict.
+      // Appending may run Python code, which may change the dict.
       const auto key = py::reinterpret_borrow<py::object>(next_key);
       const auto member = py::reinterpret_borrow<py::object>(next_member);
       if (dumped && IsLeftOut(key, member)) continue;

@@ -1,5 +1,5 @@
-// StringTree, TokenTree: the prefix trees as Python sees them, with workers by name. What they promise stands in
-// _core.pyi.
+// StringTree, TokenTree: the Python classes of the prefix trees, with workers by name. Their contracts
+// are in _core.pyi.
 #include "index/prefix_tree.h"
 
 #include <absl/container/flat_hash_map.h>
@@ -70,7 +70,7 @@ py::object MakePrefixMatch(py::handle workers, uint64_t matched, uint64_t total,
   return py::reinterpret_steal<py::object>(match);
 }
 
-// One per thread, so that calls without the GIL do not meet.
+// One per thread, so that calls without the GIL do not share it.
 PrefixMatches& OwnMatches() {
   static thread_local PrefixMatches matches;
   return matches;
@@ -89,7 +89,7 @@ class PyTree {
     auto [tree, names] = OpenIndex<PrefixTree<Unit>>(kKind, source, image);
     return std::unique_ptr<PyTree>(new PyTree(std::move(tree), std::move(names)));
   }
-  // With the GIL throughout, so that names and workers are of one moment.
+  // With the GIL throughout, so that names and workers are consistent.
   std::string Image() { return ImageOf(kKind, names_, *tree_); }
 
   void Insert(const py::object& prefix, const py::object& worker, int64_t priority) {
@@ -110,7 +110,7 @@ class PyTree {
     py::list best;
     uint64_t longest = 0;
     for (const PrefixMatches::Entry& entry : matches.entries()) {
-      // Without the GIL somebody may have removed the worker; it has no name then.
+      // Without the GIL another thread may have removed the worker; it has no name then.
       const py::object name = NameOf(entry.owner);
       if (!name) continue;
       if (longest == 0) longest = entry.matched;
@@ -339,7 +339,7 @@ class PyTree {
       : tree_(std::move(tree)), owners_(PlacesOf(names)), names_(std::move(names)) {}
 
   const std::unique_ptr<PrefixTree<Unit>> tree_;
-  // With the GIL: names by number and back.
+  // Guarded by the GIL: names by number and back.
   absl::flat_hash_map<std::string, OwnerId> owners_;
   WorkerNames names_;
 };

@@ -1,4 +1,5 @@
-// PyRouter: a Router as Python holds it; what `_core.Router` is made of. Server and tests take the Router out of it.
+// PyRouter: a Router as Python holds it, the class behind `_core.Router`. Server and tests take the
+// Router out of it.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -20,8 +21,8 @@ class PyRouter {
   Router& router() const { return *router_; }
   const std::shared_ptr<Router>& shared() const { return router_; }
 
-  // The newest fleet. With the GIL, which guards the cache: hold a copy across anything that may run Python code, if
-  // only the garbage collector, since that may select too.
+  // The newest fleet. Guarded by the GIL: hold a copy across anything that may run Python code,
+  // including the garbage collector, since that code may call select too.
   const std::shared_ptr<const FleetView>& fleet() { return fleet_.Get(); }
 
  private:
@@ -29,8 +30,9 @@ class PyRouter {
   Snapshot<FleetView>::Cached fleet_;
 };
 
-// How leaving a `with` block by an exception of this type (or None) reads: quietly, it worked; by an Exception, the
-// worker failed; by anything else (CancelledError, GeneratorExit, KeyboardInterrupt), the one who asked has gone.
+// The outcome of leaving a `with` block by an exception of this type (or None): None, it finished; an
+// Exception, the worker failed; any other (CancelledError, GeneratorExit, KeyboardInterrupt), the client
+// has gone.
 inline Outcome OutcomeOfExit(pybind11::handle exception_type) {
   if (exception_type.is_none()) return {.end = Outcome::End::kFinished, .status = 200};
   const int failed = PyObject_IsSubclass(exception_type.ptr(), PyExc_Exception);
@@ -38,7 +40,7 @@ inline Outcome OutcomeOfExit(pybind11::handle exception_type) {
   return {.end = failed == 1 ? Outcome::End::kWorkerFailed : Outcome::End::kClientGone};
 }
 
-// The options of a Router by name; missing ones are as usual. `names` gets all names that there are.
+// The options of a Router by name; missing ones get their defaults. `names` gets all option names.
 RouterOptions RouterOptionsOf(const pybind11::dict& given, std::vector<std::string>* names = nullptr);
 
 }  // namespace vllm_router

@@ -1,4 +1,5 @@
-// _core.replay: a trace through the product's policies and a simulated fleet. What it promises stands in _core.pyi.
+// _core.replay: a trace through the router's own policies and a simulated fleet. Its contract is in
+// _core.pyi.
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
@@ -23,7 +24,8 @@ using namespace py::literals;
 
 namespace {
 
-// The members of one of the three arguments. Each is asked for by name; Done() refuses what nobody asked for.
+// The members of one of the three arguments. Each is requested by name; Done() rejects members that were
+// not requested.
 class Members {
  public:
   Members(const char* what, const py::dict& given) : what_(what), given_(given) {}

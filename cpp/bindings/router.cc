@@ -1,5 +1,5 @@
-// Router, Ticket and Batch: the decision as Python sees it. python/vllm_router/router.py adds names, checks of options
-// and documentation; a call of `select` goes straight to this file.
+// Router, Ticket and Batch: the Python classes for decisions. python/vllm_router/router.py adds names,
+// checks of options and documentation; a call of `select` goes straight to this file.
 #include <absl/container/flat_hash_map.h>
 #include <absl/container/inlined_vector.h>
 #include <pybind11/numpy.h>
@@ -44,7 +44,7 @@ using namespace py::literals;
 
 namespace {
 
-// ---- What a caller says of a request -------------------------------------------------------------------------------
+// ---- The caller's description of a request -----------------------------------------------------------
 
 // A mapping of names to values, or pairs of them (as ASGI has them); names and values are str or bytes.
 class Headers {
@@ -113,7 +113,7 @@ class Headers {
   std::string copies_;
 };
 
-// The members of `messages` and `model` as the body that a client would send.
+// The members `messages` and `model` as the body that a client would send.
 std::string ChatBody(py::handle messages, py::handle model) {
   if (!PyList_Check(messages.ptr()) && !PyTuple_Check(messages.ptr())) {
     throw py::type_error(
@@ -148,11 +148,11 @@ void RefuseTogether(const char* first, const char* second) {
       "; they exclude each other: pass one of body, prompt and messages");
 }
 
-// ---- One decision --------------------------------------------------------------------------------------------------
+// ---- One decision ------------------------------------------------------------------------------------
 
-// Adds the positions of `url` or of its ranks; of one that is not (or no longer) in the fleet there are none.
+// Adds the positions of `url` or of its ranks; none for a URL that is not (or no longer) in the fleet.
 void FindWorkers(std::string_view url, const FleetView& fleet, std::vector<uint32_t>* positions) {
-  // Nearly always it is a ticket's worker_url; parsing settles other spellings of a known one.
+  // Nearly always it is a ticket's worker_url; otherwise parsing finds other spellings of a known one.
   if (const std::optional<uint32_t> position = fleet.Find(url)) return positions->push_back(*position);
   const StatusOr<WorkerUrl> named = ParseWorkerUrl(url);
   if (!named.ok()) return;
@@ -182,7 +182,7 @@ bool IsEmptyTuple(py::handle value) {
   return PyTuple_Check(value.ptr()) && PyTuple_GET_SIZE(value.ptr()) == 0;
 }
 
-// The part of the fleet that a caller lets a decision be made among; empty: all of it.
+// The part of the fleet that a decision is restricted to; empty: all of it.
 std::optional<FleetView> Narrowed(py::handle exclude, py::handle among, const FleetView& fleet) {
   std::optional<FleetView> smaller;
   if (!among.is_none()) {
@@ -200,7 +200,7 @@ std::optional<FleetView> Narrowed(py::handle exclude, py::handle among, const Fl
   return smaller;
 }
 
-// What a caller says of a request.
+// A request as the caller gives it.
 struct Given {
   const py::object& body;
   const py::object& prompt;
@@ -211,7 +211,7 @@ struct Given {
   const py::object& path;
 };
 
-// The same as the core reads it, and the memory that its parts and the key's point into.
+// The same as the core reads it, and the memory that its parts and the key point into.
 struct Asked {
   Asked() = default;
   Asked(const Asked&) = delete;
@@ -251,7 +251,7 @@ std::optional<std::string_view> ModelName(py::handle model) {
 
 constexpr KeyParts kPromptParts = KeyParts::kPrompt | KeyParts::kBlocks | KeyParts::kPrefixDigest;
 
-// The first argument by position is the body, and many a first call gives a prompt there.
+// The first argument by position is the body, and new users often pass a prompt there.
 void WarnOfPlainText(std::string_view body) {
   const std::string_view text = TrimBlanks(body);
   if (text.empty() || text.front() == '{') return;
@@ -260,7 +260,7 @@ void WarnOfPlainText(std::string_view body) {
   if (PyErr_WarnEx(PyExc_UserWarning, kWords, 1) != 0) throw py::error_already_set();
 }
 
-// Fills `asked->request`: with `whole` all that was given, otherwise what the policy needs of it.
+// Fills `asked->request`: with `whole` every given part, otherwise those that the policy needs.
 void ReadRequest(const Router& router, const Given& given, bool whole, Asked* asked) {
   const auto& [body, prompt, messages, token_ids, given_headers, model, path] = given;
   if (!body.is_none() && !prompt.is_none()) RefuseTogether("body", "prompt");
@@ -317,23 +317,23 @@ void MakeKey(const Router& router, const Given& given, Asked* asked) {
 
 constexpr int64_t kLongestLeaseSecs = 31'536'000;
 
-// A ticket as Python has it: with the router and what it read of the request, for moved(), and the workers that come next.
-// With the GIL, but for what Ticket lets race.
+// A ticket as Python has it: with the router and the parsed request, for moved(), and the workers that
+// come next. With the GIL, except for the races that Ticket allows.
 class PyTicket : public Ticket {
  public:
-  // A row of a batch, which keeps nothing of its requests.
+  // A row of a batch, which keeps no part of its requests.
   explicit PyTicket(Ticket&& ticket) : Ticket(std::move(ticket)) {}
   PyTicket(const PyTicket&) = delete;
   PyTicket& operator=(const PyTicket&) = delete;
   ~PyTicket() { EndLease(); }
-  // Takes what `asked` has made of the request; `prompt` is what the caller gave as prompt.
+  // Takes the parsed request from `asked`; `prompt` is the caller's prompt.
   PyTicket(std::shared_ptr<Router> router, Ticket&& ticket, Asked* asked, const py::object& prompt)
       : Ticket(std::move(ticket)), router_(std::move(router)), key_(std::move(asked->key)) {
     key_.explanation = nullptr;
     key_.dry_run = false;
     Prompt& kept = key_.prompt;
     if (kept.kept_text) {
-      // What cannot change stays where it is.
+      // Immutable objects are not copied.
       if (PyUnicode_CheckExact(prompt.ptr()) || PyBytes_CheckExact(prompt.ptr())) {
         prompt_ = prompt;
       } else {
@@ -361,7 +361,7 @@ class PyTicket : public Ticket {
     leases_->Set(this, SteadyClock().NowNanos() + static_cast<int64_t>(seconds * 1e9));
   }
 
-  // When the request is over, nothing of it stays.
+  // When the request is over, none of its data is kept.
   void ForgetRequest() {
     EndLease();
     router_.reset();
@@ -369,7 +369,7 @@ class PyTicket : public Ticket {
     prompt_ = py::object();
   }
 
-  std::optional<std::vector<std::string>> alternatives;  // none: they were not asked for
+  std::optional<std::vector<std::string>> alternatives;  // none: not requested
 
  private:
   void EndLease() {
@@ -377,13 +377,13 @@ class PyTicket : public Ticket {
     leases_.reset();
   }
 
-  std::shared_ptr<Router> router_;        // null: moved() has nothing to ask it
+  std::shared_ptr<Router> router_;        // null: moved() is not supported
   std::shared_ptr<TicketLeases> leases_;  // null: none was set
   RoutingKey key_;
-  py::object prompt_;  // where key_ points to
+  py::object prompt_;  // key_ points into it
 };
 
-// What the policy decides with the ticket's worker excluded, and so on.
+// The policy's decision with the ticket's worker excluded, and so on.
 std::vector<std::string> AlternativesTo(
     const Ticket& ticket, const Router& router, const FleetView& fleet, int64_t count, RoutingKey* key) {
   key->dry_run = true;
@@ -417,7 +417,7 @@ py::object Select(
   };
   if (alternatives == 0 && among.is_none() && (IsEmptyTuple(exclude) || exclude.is_none()))
     return py::cast(shared(self.router().Select(key, *self.fleet())));
-  // Walking the collections may run Python code, so the fleet is held here and not in the cache.
+  // Iterating over the collections may run Python code, so the fleet is held here and not in the cache.
   const std::shared_ptr<const FleetView> fleet = self.fleet();
   const std::optional<FleetView> smaller = Narrowed(exclude, among, *fleet);
   const FleetView& view = smaller ? *smaller : *fleet;
@@ -430,9 +430,9 @@ py::object Select(
   return py::cast(made);
 }
 
-// ---- Ticket --------------------------------------------------------------------------------------------------------
+// ---- Ticket ------------------------------------------------------------------------------------------
 
-// Names come back many times, and there are few: each is one str for the life of the process.
+// Names are few and occur many times: each is one str for the life of the process.
 template <size_t kCount>
 using Names = std::array<PyObject*, kCount>;
 
@@ -456,9 +456,9 @@ py::object UnitText(MatchUnit unit) {
   return py::reinterpret_borrow<py::object>(names[static_cast<size_t>(unit)]);
 }
 
-// ---- A dry run -----------------------------------------------------------------------------------------------------
+// ---- A dry run ---------------------------------------------------------------------------------------
 
-// Why a member that was not ranked was passed over.
+// Why a member was not ranked.
 std::string_view StatusOf(const FleetView::Member& member, bool eligible, bool left_out) {
   if (!member.healthy) return "unhealthy";
   if (member.draining) return "draining";
@@ -674,9 +674,9 @@ std::string TicketRepr(const PyTicket& ticket) {
   return text + (ticket.finished() ? " finished>" : " open>");
 }
 
-// ---- Many decisions ------------------------------------------------------------------------------------------------
+// ---- Many decisions ----------------------------------------------------------------------------------
 
-// What finish() is told of each of some rows: one number for all of them, or one for each; none is not told.
+// The values that finish() gets for some rows: one number for all of them, or one for each; or none.
 struct PerRow {
   std::vector<int64_t> numbers;
 
@@ -686,11 +686,11 @@ struct PerRow {
   }
 };
 
-// The tickets of one select_batch. Arrays of the answers, one row per request.
+// The tickets of one select_batch. Arrays of the results, one row per request.
 //
-//   tickets   [ open, finished, moved out, open ]        a row that was asked for, batch[2], is a ticket of its own from
-//   views     {           2: PyTicket           }        then on: it outlives the batch, and a batch that is dropped
-//                                                        returns the load of all others
+//   tickets   [ open, finished, moved out, open ]        a row that was read, batch[2], is a ticket of
+//   views     {           2: PyTicket           }        its own: it outlives the batch. A batch that is
+//                                                        dropped returns the load of all others
 class Batch {
  public:
   py::array_t<int32_t> workers;
@@ -731,7 +731,7 @@ class Batch {
     for (size_t row = 0; row < size(); ++row) open += At(row).finished() ? 0 : 1;
     return open;
   }
-  // A decision stays where it was made.
+  // A decision stays in its ticket.
   const Decision& decision(size_t row) const { return tickets[row].decision(); }
 
  private:
@@ -742,12 +742,13 @@ class Batch {
   }
   Ticket& At(size_t row) { return const_cast<Ticket&>(std::as_const(*this).At(row)); }
 
-  // Leaf; taken with the GIL and without it, and whoever holds it does not wait for the GIL.
+  // Leaf; taken with the GIL and without it, and its holder never waits for the GIL.
   mutable std::mutex mutex_;
   absl::flat_hash_map<size_t, std::shared_ptr<PyTicket>> views_;
 };
 
-// Lets Ctrl-C through to a long loop without the GIL, which takes it at intervals and leaves the error set.
+// Delivers Ctrl-C to a long loop without the GIL. It takes the GIL at intervals and leaves the error
+// set.
 class SignalCheck {
  public:
   bool IsInterrupted() {
@@ -767,7 +768,7 @@ class SignalCheck {
   std::chrono::steady_clock::time_point next_ = std::chrono::steady_clock::now() + kInterval;
 };
 
-// Rows of text, kept alive by a tuple of their own: the caller's list may change while the GIL is released.
+// Rows of text, kept alive by a private tuple: the caller's list may change while the GIL is released.
 struct TextRows {
   py::object kept;
   std::vector<std::optional<std::string_view>> rows;
@@ -782,7 +783,7 @@ TextRows GatherRows(py::handle given, const char* what, bool may_be_none) {
   text.kept = py::reinterpret_steal<py::object>(PySequence_Tuple(given.ptr()));
   if (!text.kept) {
     if (!PyErr_ExceptionMatches(PyExc_TypeError) || PyObject_HasAttrString(given.ptr(), "__iter__") != 0)
-      throw py::error_already_set();  // what its own iterator raised
+      throw py::error_already_set();  // raised by its own iterator
     PyErr_Clear();
     throw py::type_error(
         std::string(what) + " is of type " + TypeName(given) + "; select_batch takes a list of str or bytes" +
@@ -899,7 +900,7 @@ std::unique_ptr<Batch> SelectBatch(
   return batch;
 }
 
-// A row as Python counts, from the end if it is negative.
+// A row by a Python index, from the end if it is negative.
 size_t RowAt(int64_t index, size_t size) {
   const auto signed_size = static_cast<int64_t>(size);
   if (index < -signed_size || index >= signed_size) {
@@ -960,7 +961,8 @@ std::vector<size_t> RowsOf(py::handle rows, size_t size) {
   return found;
 }
 
-// One number for all rows or a sequence with one for each, from 0 to the greatest that the ticket takes; None: not told.
+// One number for all rows or a sequence with one for each, from 0 to the ticket's maximum; None: no
+// value.
 PerRow PerRowOf(py::handle value, const char* what, size_t rows) {
   PerRow per_row;
   if (value.is_none()) return per_row;
@@ -1040,7 +1042,7 @@ std::string BatchRepr(const Batch& batch) {
   return "<Batch of " + std::to_string(batch.size()) + ", " + std::to_string(batch.CountOpen()) + " open>";
 }
 
-// ---- The router ----------------------------------------------------------------------------------------------------
+// ---- The router --------------------------------------------------------------------------------------
 
 std::unique_ptr<PyRouter> MakeRouter(std::vector<std::string> worker_urls, const py::dict& given) {
   RouterOptions options = RouterOptionsOf(given);
@@ -1130,7 +1132,7 @@ py::dict CacheStats(const FleetView& fleet, const CacheRoutingStats& stats) {
       "guessed_restarts"_a = stats.forgotten, "workers"_a = workers);
 }
 
-// What the policy knows of the workers' caches. ValueError if it matches no blocks.
+// The policy's knowledge of the workers' caches. ValueError if it matches no blocks.
 BlockRouting IndexOf(PyRouter& self, const FleetView& fleet) {
   const Policy& policy = self.router().policy();
   std::optional<BlockRouting> routing = policy.block_routing(fleet);
@@ -1142,8 +1144,8 @@ BlockRouting IndexOf(PyRouter& self, const FleetView& fleet) {
   return *std::move(routing);
 }
 
-// A worker joins the tracker before the fleet and leaves it before the fleet, so an image of an index may hold owners
-// that the fleet does not name, or lack one that it names; then another one is made.
+// A worker joins the tracker before the fleet and leaves it before the fleet. So an image of an index
+// may hold owners that the fleet does not have, or lack one that it has; then another one is made.
 std::string IndexImage(PyRouter& self) {
   for (;;) {
     const std::shared_ptr<const FleetView> fleet = self.router().fleet();
@@ -1192,7 +1194,7 @@ py::list LoadIndex(PyRouter& self, const py::object& path) {
   return found;
 }
 
-// How the policy has decided so far, where it keeps count.
+// The policy's decisions so far, if it counts them.
 py::dict Stats(PyRouter& self) {
   self.router().ExpireTickets();
   py::dict stats(
@@ -1215,7 +1217,7 @@ py::dict Stats(PyRouter& self) {
 
 }  // namespace
 
-// router.py has checked and completed what comes from there; replay leaves out what shall be as usual.
+// Options from router.py are checked and complete; replay leaves out those that keep their defaults.
 RouterOptions RouterOptionsOf(const py::dict& given, std::vector<std::string>* names) {
   RouterOptions options;
   PolicyOptions& chosen = options.policy;

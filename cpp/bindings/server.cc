@@ -1,4 +1,5 @@
-// The HTTP server, as Python starts and stops it. Options are the flags' names; times in seconds, fractions allowed.
+// The Python class of the HTTP server. Options are the flags' names; times in seconds, fractions
+// allowed.
 #include "proxy/server/server.h"
 
 #include <pybind11/functional.h>
@@ -40,7 +41,7 @@ Setter SetIn(Group ServerOptions::*group, T Group::*member) {
   };
 }
 
-// Rounded up, so that a tiny limit does not become none.
+// Rounded up, so that a tiny limit does not become 0.
 int64_t Milliseconds(const py::handle& seconds) {
   return static_cast<int64_t>(std::ceil(seconds.cast<double>() * 1000));
 }
@@ -189,7 +190,7 @@ ServerOptions ToServerOptions(const py::kwargs& given) {
   return options;
 }
 
-// REQUIRES: a name that router_args.py lets through.
+// REQUIRES: a name that router_args.py accepts.
 LogLevel LevelByName(const std::string& name) {
   if (name == "debug") return LogLevel::kDebug;
   if (name == "info") return LogLevel::kInfo;

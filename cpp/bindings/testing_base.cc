@@ -1,4 +1,4 @@
-// base/ as its tests see it.
+// base/ for its tests.
 #include <map>
 #include <memory>
 #include <optional>
@@ -29,7 +29,8 @@ namespace {
 
 using StringSnapshot = Snapshot<std::string>;
 
-// Runs steps until one fails, as code between rooms does. An empty step succeeds; another fails with its text.
+// Runs steps until one fails, as code across libraries does. An empty step succeeds; another fails with
+// its text.
 Status RunSteps(const std::vector<std::string>& steps, int* done) {
   for (const std::string& step : steps) {
     ROUTER_RETURN_IF_ERROR(step.empty() ? absl::OkStatus() : absl::InvalidArgumentError(step));

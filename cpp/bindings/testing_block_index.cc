@@ -37,7 +37,7 @@ std::vector<BlockRef> Refs(const Hashes& bits) {
   return refs;
 }
 
-// As tests see an index: owners and refs as integers, tiers as 0 to 2.
+// An index for tests: owners and refs as integers, tiers as 0 to 2.
 class TestIndex {
  public:
   explicit TestIndex(uint64_t max_blocks) : index_({.max_blocks = max_blocks}) {}
@@ -120,7 +120,7 @@ class TestIndex {
   BlockMatches matches_;
 };
 
-// A directory over cells that are only told apart.
+// A directory over cells that are only distinguished.
 class TestDirectory {
  public:
   TestDirectory()
@@ -158,7 +158,7 @@ class TestDirectory {
   RunDirectory directory_;
 };
 
-// Retires numbers, and says which have been freed.
+// Retires numbers, and reports which have been freed.
 class TestReclaimer {
  public:
   TestReclaimer()
@@ -179,7 +179,7 @@ class TestReclaimer {
   EpochReclaimer reclaimer_;
 };
 
-// Pieces by number, each filled with a byte of its own, to see whether any two overlap.
+// Pieces by number, each filled with its own byte, to detect overlaps.
 class TestPool {
  public:
   size_t Allocate(size_t bytes, bool zeroed) {

@@ -44,8 +44,8 @@ BodyFraming FramingFrom(const std::string& name) {
   throw py::value_error("framing is none, length, chunked or until_close, not " + name);
 }
 
-// Feeds ever longer beginnings of `data`. With `move`, each is a new copy that ends where its allocation ends, so that
-// AddressSanitizer sees a byte read too far and a view kept from the buffer before.
+// Feeds ever longer prefixes of `data`. With `move`, each is a new copy that ends where its allocation
+// ends, so that AddressSanitizer sees a byte read too far and a view kept from the buffer before.
 template <typename Parser>
 std::pair<ParseState, std::string> FeedPieces(Parser* parser, const std::string& data, Cuts cuts, bool move) {
   cuts.push_back(data.size());
@@ -127,7 +127,7 @@ MessageKind KindFrom(bool response) { return response ? MessageKind::kResponse :
 
 const char* const kEventNames[] = {"need_more", "data", "end", "bad"};
 
-// Feeds a reader piece by piece until the input is used up, the body has ended, or it is refused.
+// Feeds a reader piece by piece until the input is used up, the body has ended, or it is rejected.
 template <typename Reader>
 py::dict ReadPieces(Reader* reader, const std::string& data, Cuts cuts) {
   cuts.push_back(data.size());
@@ -346,7 +346,7 @@ void BindTestingHttp(py::module_& testing) {
   });
   testing.def("summarize_tail", [](const std::vector<std::string>& pieces) {
     StreamTail tail;
-    // What an earlier answer left behind must not show.
+    // State of an earlier response must not show.
     tail.Add(std::string(5000, 'x'));
     tail.Reset();
     for (const std::string& piece : pieces) tail.Add(piece);

@@ -66,7 +66,7 @@ void BindTestingIndex(py::module_& testing) {
             return self.Forget(name, static_cast<int64_t>(now * 1e9));
           },
           py::arg("name"), py::arg("now"))
-      // place(known, counts): both as Python has them.
+      // place(known, counts): both as Python objects.
       .def(
           "find_or_stick",
           [](StickTable& self, std::string_view name, double now, const py::function& place) {

@@ -1,9 +1,10 @@
-// Table of contents of the extension `vllm_router._core_testing`: internals for the project's own tests. It is built
-// for tests only and never shipped.
+// Table of contents of the extension `vllm_router._core_testing`: internals for the project's own tests.
+// It is built for tests only and never shipped.
 //
-// It brings no copy of the rooms. It is linked to `_core`, whose functions and process-wide state it uses (the log, the
-// reclamation of memory, pools of frames), so that a test may hand what `_core` made to an internal function. For
-// that, builds with ROUTER_TESTING let `_core` export its symbols; CMakeLists.txt has the link options.
+// It contains no copy of the libraries. It is linked to `_core`, whose functions and process-wide state
+// it uses (the log, the reclamation of memory, pools of frames), so that a test may pass objects of
+// `_core` to an internal function. For that, builds with ROUTER_TESTING let `_core` export its symbols;
+// CMakeLists.txt has the link options.
 #include <string>
 
 #include "bindings/bindings.h"
@@ -12,7 +13,7 @@ namespace {
 
 namespace py = pybind11;
 
-// What pybind11 wrote of a function's arguments, which docstrings do not show.
+// pybind11's description of a function's arguments, which docstrings do not show.
 std::string BoundSignature(py::handle function) {
   if (PyInstanceMethod_Check(function.ptr())) function = PyInstanceMethod_GET_FUNCTION(function.ptr());
   PyObject* const record = PyCFunction_Check(function.ptr()) ? PyCFunction_GET_SELF(function.ptr()) : nullptr;
@@ -34,7 +35,7 @@ std::string BoundSignature(py::handle function) {
 PYBIND11_MODULE(_core_testing, testing) {
   using namespace vllm_router;
   testing.doc() = "Internals for the project's own tests.";
-  pybind11::module_::import("vllm_router._core");  // registers the types that both know, such as Router
+  pybind11::module_::import("vllm_router._core");  // registers the types that both use, such as Router
   testing.def("bound_signature", &BoundSignature);
   BindTestingAccess(testing);
   BindTestingBase(testing);

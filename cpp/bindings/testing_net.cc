@@ -1,4 +1,4 @@
-// The net room for tests: each harness owns a loop on a thread of its own, and what belongs to that thread is done
+// The net library for tests: each harness owns a loop on its own thread, and runs that thread's work
 // there while the caller waits without the GIL.
 #include <pybind11/stl.h>
 #include <sys/epoll.h>
@@ -41,7 +41,7 @@ class LoopThread {
  public:
   LoopThread() : thread_([this] { loop_.Run(); }) {}
   ~LoopThread() { Join(); }
-  // No task runs any more; what they referred to may go.
+  // No task runs any more; the objects that they referred to may be destroyed.
   void Join() {
     if (!thread_.joinable()) return;
     loop_.Stop();
@@ -131,7 +131,7 @@ class BufferHarness {
     target = std::move(other);
     buffer_.emplace(std::move(target));
   }
-  // Reads as far behind the content as simdjson may.
+  // Reads behind the content as far as simdjson may.
   int PaddingSum() {
     int sum = 0;
     const char* end = buffer_->data() + buffer_->size();
@@ -163,7 +163,7 @@ class WheelHarness {
   void Disarm(int name) { TimerOf(name).timer.Disarm(); }
   void Drop(int name) { timers_.erase(name); }
   bool IsArmed(int name) { return TimerOf(name).timer.armed(); }
-  // What the callback of `name` does besides: arm, disarm or drop another.
+  // What the callback of `name` does in addition: arm, disarm or drop another.
   void WhenFired(int name, const std::string& what, int other, int64_t delay_ms) {
     TimerOf(name).also = [this, what, other, delay_ms] {
       if (what == "arm") Arm(other, delay_ms);
@@ -171,7 +171,7 @@ class WheelHarness {
       if (what == "drop") Drop(other);
     };
   }
-  // Lets time pass at once and ticks once.
+  // Advances the clock and ticks once.
   bool Tick(int64_t pass_ms) {
     now_ms_ += pass_ms;
     return wheel_->Tick();
@@ -215,7 +215,7 @@ int RunDeep(int depth) {
   return result;
 }
 
-// What happened, in order, when one task waits for a signal that another gives.
+// The events, in order, when one task waits for a signal that another gives.
 std::vector<std::string> SignalStory(bool notify_first, int notifications) {
   std::vector<std::string> story;
   Signal signal;
@@ -356,7 +356,7 @@ std::vector<uintptr_t> FramePoolAddresses(const std::vector<size_t>& sizes) {
   return addresses;
 }
 
-// One thread takes, another gives back and ends. How many went that way.
+// One thread takes, another gives back and ends. Returns how many pieces went that way.
 size_t FramePoolAcrossThreads(size_t count) {
   std::vector<void*> pieces;
   std::thread([&] {
@@ -370,7 +370,7 @@ size_t FramePoolAcrossThreads(size_t count) {
 
 // ---- ready set
 
-// Members are ends of socket pairs, named by number; a turn says who was told what.
+// Members are ends of socket pairs, named by number; a turn returns the events of each.
 class ReadySetHarness {
  public:
   ~ReadySetHarness() {
@@ -436,7 +436,7 @@ class ReadySetHarness {
   std::vector<std::pair<size_t, std::string>> told_;
 };
 
-// What making a set says when the process has no descriptor left.
+// The error of making a set when the process has no descriptor left.
 std::string ReadySetWithoutDescriptors() {
   rlimit before{};
   ::getrlimit(RLIMIT_NOFILE, &before);
@@ -461,7 +461,7 @@ class SocketHarness {
   }
   ~SocketHarness() {
     thread_.Call([this] { socket_.Close(); });
-    thread_.Call([] {});  // whoever waited has been resumed
+    thread_.Call([] {});  // waiters have been resumed
     thread_.Join();
   }
 
@@ -507,7 +507,7 @@ class SocketHarness {
   void InterruptRead() {
     thread_.Call([this] { socket_.InterruptRead(); });
   }
-  // A few turns of the loop, so that what was ready has been noticed.
+  // A few turns of the loop, so that pending events have been noticed.
   void Turn() {
     for (int i = 0; i < 3; ++i) thread_.Call([] {});
   }
@@ -532,7 +532,7 @@ class SocketHarness {
     });
     return later;
   }
-  // How the read ended: "data …", "eof" or "error N".
+  // The result of the read: "data …", "eof" or "error N".
   std::shared_ptr<Later<std::string>> Read(size_t most) {
     auto later = std::make_shared<Later<std::string>>();
     thread_.Call([&] {
@@ -606,7 +606,7 @@ class ConnectHarness {
 
 class ResolverHarness {
  public:
-  // `manual`: the clock stands still, and who is asked is the test.
+  // `manual`: the clock stands still, and the test resolves the names.
   explicit ResolverHarness(bool manual) {
     if (!manual) {
       resolver_.emplace(thread_.loop());
@@ -632,7 +632,7 @@ class ResolverHarness {
   }
   std::vector<std::string> Resolve(const std::string& host) { return Begin(host)->Get(); }
 
-  // One that waits for a name.
+  // A waiter for a name.
   class Inquiry {
    public:
     explicit Inquiry(LoopThread& thread)
@@ -667,7 +667,7 @@ class ResolverHarness {
     thread_.Call([&] { resolver_->Doubt(host); });
   }
   void Advance(double seconds) { clock_.Advance(static_cast<int64_t>(seconds * 1e9)); }
-  // The questions that have not been answered.
+  // The lookups without a result.
   std::vector<std::string> Asked() {
     return thread_.Call([this] {
       std::vector<std::string> hosts;
@@ -675,7 +675,7 @@ class ResolverHarness {
       return hosts;
     });
   }
-  // Answers the oldest question; no addresses: there are none.
+  // Completes the oldest lookup; no addresses: there are none.
   void Tell(const std::vector<std::string>& addresses) {
     thread_.Call([&] {
       std::vector<Address> found;
@@ -699,7 +699,7 @@ class ResolverHarness {
 
 // ---- listener
 
-// Accepts, notes who came, and keeps the connections until told otherwise.
+// Accepts, records the clients, and keeps the connections until told otherwise.
 class ListenerHarness {
  public:
   ListenerHarness(const std::string& host, uint16_t port, bool share_port, bool join) {
@@ -781,7 +781,8 @@ void BindTestingNet(py::module_& testing) {
       .def_property_readonly(
           "pool_bytes_in_use", [](BufferHarness& self) { return self.pool().bytes_in_use(); });
   testing.def("pool_round", [](const std::vector<size_t>& sizes) {
-    // Takes blocks of these sizes, gives them all back, takes them again: how many came back from the pool.
+    // Takes blocks of these sizes, gives them all back, takes them again; returns how many came back
+    // from the pool.
     BufferPool pool;
     std::vector<BufferPool::Block> blocks;
     for (const size_t size : sizes) blocks.push_back(pool.Acquire(size));

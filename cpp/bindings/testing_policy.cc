@@ -29,7 +29,7 @@ namespace {
 
 namespace py = pybind11;
 
-// Tests look at code and sentence; the public face translates in errors.cc.
+// Tests check code and message; the public API translates in errors.cc.
 void RaiseIfError(const Status& status) {
   if (!status.ok()) throw py::value_error(status.ToString());
 }
@@ -315,7 +315,8 @@ void BindTestingPolicy(py::module_& testing) {
           },
           py::arg("blocks"), py::arg("tried") = std::vector<uint32_t>(), py::arg("prompt_tokens") = 1,
           py::arg("has_blocks") = true)
-      // The policy hears that a request has ended on the worker at this position, with so many tokens of output.
+      // Tells the policy that a request has ended on the worker at this position, with so many tokens of
+      // output.
       .def(
           "finish_blocks",
           [](PolicyHarness& self, uint32_t position, uint64_t output_tokens) {
@@ -340,7 +341,7 @@ void BindTestingPolicy(py::module_& testing) {
           },
           py::arg("prompt"), py::kw_only(), py::arg("framed") = false, py::arg("scope") = 0,
           py::arg("tried") = std::vector<uint32_t>())
-      // What cache_aware keeps count of.
+      // The counters of cache_aware.
       .def(
           "cache_stats",
           [](PolicyHarness& self) {
@@ -353,7 +354,7 @@ void BindTestingPolicy(py::module_& testing) {
                 py::arg("forgotten") = stats.forgotten, py::arg("predicted_tokens") = stats.predicted_tokens,
                 py::arg("reported_tokens") = stats.reported_tokens);
           })
-      // As if a request that was so decided had ended; `unit` bytes or tokens.
+      // As if a request with this decision had ended; `unit` bytes or tokens.
       .def(
           "observe",
           [](PolicyHarness& self, uint32_t position, uint64_t matched, const std::string& unit,
@@ -374,7 +375,7 @@ void BindTestingPolicy(py::module_& testing) {
           [](PolicyHarness& self) {
             return self.policy().block_routing(*self.fleet())->tracker->stats().index.blocks;
           })
-      // The same without the plan that goes with the view, as for a fleet that nobody planned for.
+      // The same without the plan that goes with the view, as for a fleet without a plan.
       .def(
           "choose_unplanned",
           [](PolicyHarness& self, const std::optional<std::string>& session) {
@@ -383,7 +384,8 @@ void BindTestingPolicy(py::module_& testing) {
             return AnswerFrom(self.policy().Choose(KeyFrom(session, std::nullopt), fleet), fleet);
           },
           py::arg("session"))
-      // Positions of many choices, one per session; an empty list of sessions asks `count` times without a key.
+      // Positions of many choices, one per session; for an empty list of sessions, `count` choices
+      // without a key.
       .def(
           "choose_many",
           [](PolicyHarness& self, const std::vector<std::string>& sessions, size_t count) {
@@ -396,7 +398,7 @@ void BindTestingPolicy(py::module_& testing) {
             return positions;
           },
           py::arg("sessions") = std::vector<std::string>(), py::arg("count") = 0)
-      // How often each position was chosen by `threads` threads asking `each` times at once.
+      // How often each position was chosen by `threads` threads with `each` choices, all at once.
       .def(
           "choose_in_threads",
           [](PolicyHarness& self, size_t threads, size_t each) {

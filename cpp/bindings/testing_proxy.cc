@@ -1,4 +1,5 @@
-// proxy/ as its tests see it: tables, request ids, and what Telemetry and Metrics make of records given as keywords.
+// proxy/ for its tests: tables, request ids, and the results of Telemetry and Metrics for records given
+// as keywords.
 #include <condition_variable>
 #include <map>
 #include <memory>
@@ -44,7 +45,7 @@ std::optional<std::pair<int64_t, int64_t>> PairFrom(const std::optional<Reported
   return load ? std::optional(std::pair(load->requests, load->waiting)) : std::nullopt;
 }
 
-// What RequestInfo views lives forever there; here the texts come from Python.
+// Text that RequestInfo views lives forever there; here the texts come from Python.
 std::string_view Forever(const std::string& text) {
   static auto* const texts = new std::set<std::string>;
   return *texts->insert(text).first;
@@ -61,7 +62,7 @@ Enum ByName(const std::string& name, int count, std::string_view (*name_of)(Enum
 std::string_view LabelOf(Route route) { return RouteOf(route).label; }
 std::string_view UnitName(MatchUnit unit) { return MatchUnitName(unit); }
 
-// A worker that a test keeps after the fleet let it go.
+// A worker that a test keeps after it left the fleet.
 struct WorkerHandle {
   std::shared_ptr<Worker> worker;
 };
@@ -169,7 +170,7 @@ RequestInfo MakeRecord(const py::kwargs& fields) {
   return record;
 }
 
-// The telemetries of some threads and the page made of them, with a clock that the test moves.
+// The telemetries of some threads and the metrics page made of them, with a clock that the test moves.
 class Lanes {
  public:
   Lanes(const PyRouter& router, size_t count, bool access_log, const std::string& record_log) {
@@ -194,7 +195,7 @@ class Lanes {
   std::string Text() const { return metrics_->Text(); }
   void Advance(int64_t nanos) { clock_.Advance(nanos); }
 
-  // What the log wrote, once it has caught up; a log that is stuck does not.
+  // The output of the log, once it has caught up; a log that is stuck does not.
   std::string Written() {
     log_->WaitUntilWritten(10'000);
     std::lock_guard lock(mutex_);
@@ -210,7 +211,7 @@ class Lanes {
  private:
   ManualClock clock_;
   ServerLimits limits_{ServerOptions{}};
-  std::mutex mutex_;  // guards what the log's thread touches
+  std::mutex mutex_;  // guards the state of the log's thread
   std::condition_variable stuck_signal_;
   bool stuck_ = false;
   std::string written_;

@@ -34,7 +34,7 @@ using namespace py::literals;
 
 using Pairs = std::vector<std::pair<std::string, std::string>>;
 
-// A request with storage of its own.
+// A request that owns its storage.
 struct OwnedRequest {
   Pairs headers;
   std::string path;
@@ -102,7 +102,8 @@ const char* SourceName(RoutingKey::HashKeySource source) {
 
 py::object FieldsOf(const std::string& body, bool padded, bool with_text, char behind) {
   std::string roomy = body;
-  // What follows the body must be readable and must not matter, so it is made as misleading as possible.
+  // Bytes behind the body must be readable and must not matter, so they are made as misleading as
+  // possible.
   if (padded) roomy.append(kBodyPadding, behind);
   RoutingText text;
   const PromptWanted prompt{"", kDefaultRoutingTextLimit, &text};
@@ -115,7 +116,7 @@ py::object FieldsOf(const std::string& body, bool padded, bool with_text, char b
       "stream"_a = fields.stream, "priority"_a = fields.priority, "max_tokens"_a = fields.max_tokens);
 }
 
-// The prompt of a body, as bytes or as a list of ids, with what else was found; None when there is none.
+// The prompt of a body, as bytes or as a list of ids, with the other results; None when there is none.
 py::object ReadRoutingText(const std::string& body, const std::string& path, size_t limit, bool padded) {
   std::string roomy = body + std::string(kBodyPadding, ' ');
   RoutingText text;
@@ -134,7 +135,7 @@ py::object ReadRoutingText(const std::string& body, const std::string& path, siz
   return found;
 }
 
-// What the prefix digest of a body is of: its tag and the bytes behind it; None when there is none.
+// The input of a body's prefix digest: its tag and the bytes behind it; None when there is none.
 py::object ReadPrefixAnchor(const std::string& body, size_t limit, bool padded, bool with_text) {
   std::string roomy = body;
   if (padded) roomy.append(kBodyPadding, '"');
@@ -160,7 +161,7 @@ SessionKeyFinder MakeFinder(
   return SessionKeyFinder(options);
 }
 
-// Chooses nothing; remembers how its decisions ended.
+// Chooses nothing; records how its decisions ended.
 class Listener final : public Policy {
  public:
   std::string_view name() const override { return "listener"; }
@@ -225,11 +226,11 @@ class TicketHarness {
     }
     return heard;
   }
-  // Whoever else holds the worker and the policy are tickets.
+  // The other holders of the worker and the policy are tickets.
   py::tuple Owners() const { return py::make_tuple(worker_.use_count() - 1, listener_.use_count() - 1); }
 
-  // Each round: one ticket, and two threads per call that race for it, one of them moving it to the other worker and back.
-  // Returns how often Finish() said "I did it".
+  // Each round: one ticket, and two threads per call that race for it, one of them moving it to the
+  // other worker and back. Returns how often Finish() returned true.
   int Race(int rounds) {
     std::atomic<int> wins{0};
     for (int round = 0; round < rounds; ++round) {
@@ -426,12 +427,12 @@ void BindRequestQuarantine(py::module_& testing) {
   });
 }
 
-// Waiters of an ConcurrencyLimiter by number, and who of them was granted since one last asked.
+// Waiters of a ConcurrencyLimiter by number, and those granted since the last call.
 class AdmissionHarness {
  public:
   AdmissionHarness(uint64_t permits, uint32_t line) : admission_(permits, line) {}
 
-  // (what came of it, the waiter's number)
+  // (the result, the waiter's number)
   std::pair<const char*, size_t> Enter(uint64_t amount) {
     waiters_.push_back(std::make_unique<One>(*this, waiters_.size(), amount));
     return {Name(admission_.Enter(waiters_.back()->waiter, amount)), waiters_.size() - 1};
@@ -532,7 +533,7 @@ std::vector<TextPrefix> PrefixesOf(const std::string& model, bool is_chat, const
   return prefixes;
 }
 
-// Of the key's blocks and of what is known about its text.
+// The key's blocks and what is known of its text.
 py::dict BlocksOf(const PyRouter& router, const py::kwargs& parts) {
   OwnedRequest request = RequestFrom(parts);
   const RoutingKey key = router.router().MakeKey(request.View());
@@ -562,7 +563,7 @@ void BindTestingRouting(py::module_& testing) {
       .def_property_readonly("waiting", [](const BodyBudgetHarness& one) { return one.budget().waiting(); });
   py::class_<TokenCache>(testing, "TokenCache")
       .def(py::init<size_t>(), "capacity_bytes"_a)
-      // (ids, how many bytes of the text they are of), or None
+      // (ids, how many bytes of the text they cover), or None
       .def(
           "find",
           [](TokenCache& cache, const std::string& model, bool is_chat,
@@ -583,7 +584,7 @@ void BindTestingRouting(py::module_& testing) {
             "entries"_a = stats.entries, "bytes"_a = stats.bytes, "whole"_a = stats.whole,
             "partial"_a = stats.partial, "unknown"_a = stats.unknown, "evicted"_a = stats.evicted);
       });
-  // Where the named beginnings of a text end.
+  // Ends of the named prefixes of a text.
   testing.def("named_prefixes", [](const std::string& text) {
     std::vector<size_t> sizes;
     for (const TextPrefix& prefix : PrefixesOf("", true, text)) sizes.push_back(prefix.size);
@@ -601,7 +602,7 @@ void BindTestingRouting(py::module_& testing) {
   testing.def("parse_tokenize_answer", [](const std::string& answer) {
     return ValueOrThrow(ParseTokenizeResponse(answer));
   });
-  // As if a worker had said which ids the text of this request has.
+  // As if a worker had returned the ids of this request's text.
   testing.def("learn_tokens", [](const PyRouter& router, std::vector<uint32_t> ids, const py::kwargs& parts) {
     OwnedRequest request = RequestFrom(parts);
     const RoutingKey key = router.router().MakeKey(request.View());
@@ -645,7 +646,7 @@ void BindTestingRouting(py::module_& testing) {
             OwnedRequest request{.headers = std::move(headers)};
             return finder.HasHeader(request.View().headers);
           })
-      // (key, where it came from, whether the body was parsed for it)
+      // (key, its source, whether the body was parsed for it)
       .def("find", [](const SessionKeyFinder& finder, const py::kwargs& parts) {
         OwnedRequest request = RequestFrom(parts);
         RoutingKey key;
@@ -703,7 +704,7 @@ void BindTestingRouting(py::module_& testing) {
     return id;
   });
 
-  // (bytes to keep, what to put behind them)
+  // (bytes to keep, the closing text)
   testing.def("close_json", [](const std::string& text) {
     std::optional<std::pair<size_t, py::bytes>> closed;
     if (const std::optional<JsonRepair> beginning = CloseJson(text))
@@ -711,7 +712,7 @@ void BindTestingRouting(py::module_& testing) {
     return closed;
   });
 
-  // (the text made whole in its place, the text afterwards)
+  // (the text completed in place, the text afterwards)
   testing.def("make_json_whole", [](std::string text) {
     std::string whole;
     {

@@ -76,7 +76,7 @@ class HeldEngine {
     const Chain& kept = chains_.emplace_back(std::move(blocks));
     return engine.Submit({prompt_tokens, output_tokens, kept, prompt_blocks, tag}, now);
   }
-  // (kind, tag, hit tokens, time) of what the steps until `now` brought.
+  // (kind, tag, hit tokens, time) of the events until `now`.
   std::vector<std::tuple<std::string, uint64_t, uint32_t, Picos>> AdvanceTo(Picos now) {
     std::vector<BatchEngine::Event> events;
     engine.AdvanceTo(now, &events);

@@ -15,7 +15,7 @@ namespace {
 
 namespace py = pybind11;
 
-// Tests look at code and sentence; the public face translates in errors.cc.
+// Tests check code and message; the public API translates in errors.cc.
 void RaiseIfError(const Status& status) {
   if (!status.ok()) throw py::value_error(status.ToString());
 }
@@ -36,7 +36,7 @@ py::dict ParsedUrl(const std::string& url) {
   return dict;
 }
 
-// A plan that knows which view it was made for, to see views and plans stay together.
+// A plan that holds the version of its view, to check that views and plans stay together.
 struct NumberedPlan final : FleetPlan {
   NumberedPlan(uint64_t number, uint64_t membership)
       : FleetPlan(nullptr), number(number), membership(membership) {}
@@ -306,7 +306,7 @@ void BindTestingWorker(py::module_& testing) {
       .def(
           "set_draining", [](RegistryHarness& self, const std::string& url,
                              bool draining) { RaiseIfError(self.registry().SetDraining(url, draining)); })
-      // Moves the worker's breaker and slow_start_factor as a server would, and publishes.
+      // Sets the worker's breaker and slow-start factor as a server would, and publishes.
       .def(
           "set_open",
           [](RegistryHarness& self, const std::string& url, bool open) {

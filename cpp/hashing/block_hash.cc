@@ -15,7 +15,8 @@ namespace {
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "block hashes are defined on little-endian words");
 
-// A length known to the compiler lets XXH3 unroll without a branch on it: 16 tokens is what nearly everybody uses.
+// A length known to the compiler lets XXH3 unroll without a branch on it; 16 tokens is the common block
+// size.
 using CommonBlock = std::integral_constant<size_t, 64>;
 
 BlockHash Link(BlockHash parent, uint64_t local, uint64_t seed) {

@@ -17,8 +17,8 @@ namespace vllm_router {
 namespace {
 
 constexpr size_t kWord = sizeof(uint64_t);
-constexpr size_t kMostLanes = 64;                          // of any Walk below
-constexpr uint32_t kRejected = (1u << kFurcMaxDepth) - 1;  // the one place that furc draws anew
+constexpr size_t kMostLanes = 64;                          // the maximum of any Walk below
+constexpr uint32_t kRejected = (1u << kFurcMaxDepth) - 1;  // the one place for which furc draws again
 
 template <size_t kLanes>
 struct Lanes {
@@ -26,8 +26,8 @@ struct Lanes {
   typedef double Doubles __attribute__((vector_size(kLanes * sizeof(double))));
 };
 
-// From the first words of furc's streams to ring hashes, in place. True: a place among them was kRejected, which is
-// hashed as the others are.
+// Turns the first words of furc's streams into ring hashes, in place. True: at least one place was
+// kRejected; it is hashed like the others.
 template <size_t kLanes>
 [[gnu::always_inline]] inline bool WalkLanes(uint64_t* hashes) {
   using Words = typename Lanes<kLanes>::Words;
@@ -35,8 +35,9 @@ template <size_t kLanes>
   Words word;
   std::memcpy(&word, hashes, sizeof(word));
 
-  // The depth is the highest bit that is set, from 23 down to 1; the place without any is 0. A double of that value has
-  // the number of the bit as its exponent: 2^52 + value, as bits, is the value behind the exponent of 2^52.
+  // The depth is the highest set bit, from 23 down to 1; the place without any is 0. A double of that
+  // value has the number of the bit as its exponent: 2^52 + value, as bits, is the value behind the
+  // exponent of 2^52.
   constexpr uint64_t kTwoTo52 = 0x4330000000000000u;
   const Words low = word & ((1u << (kFurcMaxDepth + 1)) - 2);
   const Doubles value = reinterpret_cast<Doubles>(low | kTwoTo52) - std::bit_cast<double>(kTwoTo52);
@@ -73,7 +74,8 @@ template <size_t kLanes>
   return any != 0;
 }
 
-// `size` is rounded up to whole vectors. Few are not worth a wide one, whose lanes take turns in the machine's.
+// `size` is rounded up to whole vectors. A few hashes do not need a wide vector, which a narrower
+// machine processes in turns.
 template <size_t kLanes>
 [[gnu::always_inline]] inline bool WalkAll(uint64_t* hashes, size_t size) {
   bool rejected = false;
@@ -148,7 +150,7 @@ template <size_t kLanes>
   return WalkAll<kLanes>(hashes, size_);
 }
 
-// As many lanes as hide the time that a multiplication takes, and as registers hold.
+// As many lanes as hide the latency of a multiplication, and as fit into the registers.
 struct FurcBatch::Variants {
   using Hash = bool (*)(const FurcBatch& batch, std::string_view stem, uint64_t* hashes);
 
@@ -179,7 +181,7 @@ void FurcBatch::Hash(std::string_view stem, std::span<uint64_t> hashes) const {
   if (hash(*this, stem, hashes.data())) Redraw(stem, hashes);
 }
 
-// One in 2^23 draws the place that does not exist, and then another one: too rarely to do it side by side.
+// One in 2^23 draws the place that does not exist, and then draws again: too rarely for SIMD.
 void FurcBatch::Redraw(std::string_view stem, std::span<uint64_t> hashes) const {
   const std::string_view place(reinterpret_cast<const char*>(&kRejected), sizeof(kRejected));
   const uint64_t rejected = Murmur64A(place, kFurcSeed);

@@ -14,11 +14,11 @@ namespace {
 
 constexpr uint32_t kFurcTries = 32;  // mcrouter's, as those in murmur.h
 
-// A try reads at most one bit per level, kFurcShift apart.
+// An attempt reads at most one bit per level, kFurcShift apart.
 constexpr uint32_t kFurcMaxBits = kFurcMaxDepth + kFurcTries * kFurcMaxDepth * kFurcShift + 1;
 constexpr uint32_t kFurcMaxWords = (kFurcMaxBits + 63) / 64;
 
-// The hash is defined on little-endian words; memcpy reads them so on every machine we build for.
+// The hash is defined on little-endian words; memcpy reads them so on every supported machine.
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the hashes read words in little-endian order");
 
 uint64_t Murmur64A(const void* bytes, size_t size, uint64_t seed) {
@@ -39,8 +39,8 @@ uint64_t Murmur64A(const void* bytes, size_t size, uint64_t seed) {
   return h;
 }
 
-// The stream of bits that furc reads, in words made on demand: word 0 is the hash of the key, each further word the
-// hash of the one before it. Bits are asked for out of order, so words already made are kept.
+// The stream of bits that furc reads, in words made on demand: word 0 is the hash of the key, each
+// further word the hash of the one before it. Bits are read out of order, so earlier words are kept.
 class FurcBits {
  public:
   explicit FurcBits(std::string_view key) : count_(1) {

@@ -1,9 +1,10 @@
-// Hashes of strings: XXH3-64 for everything of ours, and furc-then-Murmur, the reference router's ring hash, so
-// that sessions keep their worker on the day of the switch.
+// Hashes of strings: XXH3-64 for the router's own structures, and furc-then-Murmur, the reference
+// router's ring hash, so that sessions keep their worker when a user switches routers.
 //
-// furc ("fast universal rendezvous consistent" hash) is mcrouter's: it walks a virtual binary tree by a bit stream
-// drawn from MurmurHash64A and returns a number below m; here m = 2^23 - 1, so a ring has at most 8,388,607 points.
-// Cost for 50 bytes: about 65 ns for kFurc, 4 ns for kXxh3. Pure functions; any thread.
+// furc ("fast universal rendezvous consistent" hash) is mcrouter's: it walks a virtual binary tree
+// along a bit stream drawn from MurmurHash64A and returns a number below m; here m = 2^23 - 1, so a ring
+// has at most 8,388,607 points. Cost for 50 bytes: about 65 ns for kFurc, 4 ns for kXxh3. Pure
+// functions; any thread.
 #pragma once
 
 #include <cstddef>

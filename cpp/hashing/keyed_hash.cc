@@ -19,7 +19,7 @@ constexpr size_t kValuesPerTurn = 64;  // 1 KiB on the stack
 
 struct KeyedHash::Cipher {
   explicit Cipher(const Key& key) : context(EVP_CIPHER_CTX_new()) {
-    // Blocks stand for themselves here, so there is no mode and no padding.
+    // Each block is encrypted on its own, without mode and padding.
     const bool ready = context != nullptr &&
                        EVP_EncryptInit_ex2(context, EVP_aes_128_ecb(), key.data(), nullptr, nullptr) == 1 &&
                        EVP_CIPHER_CTX_set_padding(context, 0) == 1;

@@ -1,11 +1,12 @@
-// KeyedHash: names for 64-bit values that nobody can compute, guess or undo without the key. Equal values have equal names
-// under the same key; names under different keys have nothing to do with each other.
+// KeyedHash: names for 64-bit values that cannot be computed, guessed or reversed without the key.
+// Equal values have equal names under the same key; names under different keys are unrelated.
 //
 //   name = the first 8 bytes of AES-128(key; value as little-endian u64, domain as little-endian u64), as big-endian u64
 //
-// A block cipher under a secret key is a pseudorandom function of its block, and processors have instructions for this one;
-// so whoever sees names learns which values are equal, and nothing else. Values of different domains never meet. Long
-// things are hashed to 64 bits first, by anything: what the hash may give away, the cipher hides.
+// A block cipher under a secret key is a pseudorandom function of its block, and processors have
+// instructions for this one; so the names reveal which values are equal, and nothing else. Names of
+// different domains never coincide. Longer values are hashed to 64 bits first, by any hash: the cipher
+// hides what that hash would reveal.
 //
 //   KeyedHash names(*DrawKey());
 //   names.Rename(/*domain=*/1, block_hashes);     // in place

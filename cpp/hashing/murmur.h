@@ -1,5 +1,5 @@
-// The steps of MurmurHash64A and the constants of furc, for hash.cc and for furc_batch.cc. They are part of the hashes:
-// another value is another hash.
+// The steps of MurmurHash64A and the constants of furc, for hash.cc and for furc_batch.cc. They define
+// the hashes and must not change.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ template <typename State>
   state ^= state >> kMurmurShift;
 }
 
-// What a hash of `size` bytes begins from.
+// The initial state of a hash of `size` bytes.
 constexpr uint64_t MurmurStart(uint64_t size, uint64_t seed) { return seed ^ (size * kMurmurMultiplier); }
 
 // The word becomes its own hash, with furc's seed: the next word of furc's stream of bits.

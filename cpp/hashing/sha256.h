@@ -1,6 +1,5 @@
-// SHA-256, where a specification asks for it: names of prompts' beginnings that every router of a fleet must agree on.
-// OpenSSL computes it, with the processor's SHA instructions where there are some: 0.15 us, and 0.7 ns per byte,
-// with them. Any thread.
+// SHA-256, for names of prompt prefixes that every router of a fleet must agree on. OpenSSL computes it:
+// 0.15 us, and 0.7 ns per byte, with the processor's SHA instructions. Any thread.
 #pragma once
 
 #include <array>
@@ -12,7 +11,7 @@ namespace vllm_router {
 
 using Digest256 = std::array<uint8_t, 32>;
 
-// Of the pieces, one after the other.
+// Of the concatenated pieces.
 Digest256 Sha256(std::initializer_list<std::string_view> pieces);
 
 // Eight bytes of a digest, from byte `at` on, as a big-endian number.

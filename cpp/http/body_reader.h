@@ -1,5 +1,5 @@
-// BodyReader: one face over the three ways a body can be delimited. Give it raw bytes; it says which of them belong
-// to the message, which stretches are body data, and when the message has ended.
+// BodyReader: one interface to the three ways a body can be delimited. It takes raw bytes and tells
+// which of them belong to the message, which are body data, and when the message has ended.
 //
 // One thread; no allocation.
 #pragma once
@@ -25,8 +25,8 @@ class BodyReader {
     std::string_view data;
   };
 
-  // Loop until kNeedMore (input used up) or kEnd (bytes after `used` belong to the next message) or kBad. A body
-  // without bytes is ended from the start.
+  // Loop until kNeedMore (input used up) or kEnd (bytes after `used` belong to the next message) or
+  // kBad. A body without bytes is ended from the start.
   Step Feed(std::string_view input);
   // The connection was closed by its sender: true if that is a proper end (kUntilClose, or ended already).
   bool EndOfConnection();

@@ -1,5 +1,5 @@
-// Which bytes may stand where in HTTP/1.1, as one table of bits: every rule about bytes is a look-up.
-// Private to the http room. Pure; any thread.
+// Which bytes are allowed where in HTTP/1.1, as one table of bits: every rule about bytes is a look-up.
+// Private to the http library. Pure; any thread.
 #pragma once
 
 #include <array>
@@ -47,8 +47,9 @@ inline bool All(std::string_view text, uint8_t char_class) {
 
 // True if every byte is a kValueChar; eight bytes at a time, since values are most of a head.
 inline bool AllValueChars(std::string_view text) {
-  // The high bit of each byte that is below 0x20 or equal to 0x7f. A borrow may mark a byte wrongly, but only if it
-  // also marks the lower byte that it came from rightly, so the word as a whole is judged exactly.
+  // The high bit of each byte that is below 0x20 or equal to 0x7f. A borrow may mark a byte wrongly, but
+  // only if it also marks the lower byte that it came from rightly, so the result for the whole word is
+  // exact.
   const auto suspicious = [](const char* at) {
     constexpr uint64_t kOnes = 0x0101010101010101u;
     uint64_t word;
@@ -65,8 +66,9 @@ inline bool AllValueChars(std::string_view text) {
   return clean || All(text, kValueChar);              // HTAB is below 0x20 and allowed
 }
 
-// Whether `name` is `lower` in any case. REQUIRES: same sizes; `name` consists of token characters, so that setting bit
-// 5 turns nothing but a capital letter into something else of `lower`, which is in lower case.
+// True if `name` is `lower` in any case. REQUIRES: same sizes; `lower` is in lower case; `name` consists
+// of token characters, so that setting bit 5 turns only a capital letter into another character of
+// `lower`.
 inline bool IsName(std::string_view name, std::string_view lower) {
   for (size_t i = 0; i < lower.size(); ++i) {
     if ((name[i] | 0x20) != lower[i]) return false;

@@ -25,7 +25,7 @@ ChunkedScanner::Step ChunkedScanner::Bad(size_t used, std::string_view why) {
 
 bool ChunkedScanner::at_chunk_edge() const { return state_ == State::kSizeFirst || state_ == State::kDone; }
 
-// One byte of a chunk extension that is not the CR at its end; false if it may not stand there.
+// One byte of a chunk extension, except the CR at its end; false if it is not allowed there.
 bool ChunkedScanner::Extension(char c) {
   if (!Is(c, kVisibleChar)) return false;
   switch (state_) {
@@ -66,8 +66,8 @@ bool ChunkedScanner::Extension(char c) {
   }
 }
 
-// Trailers are dropped, so most names do not matter. Those that a careless recipient would merge into the head's
-// framing, routing or connection handling are refused.
+// Trailers are dropped, so most names do not matter. Those that a careless recipient would merge into
+// the head's framing, routing or connection handling are rejected.
 bool ChunkedScanner::TrailerNameIsForbidden() const {
   if (name_bytes_ > kNameKept) return false;
   const std::string_view name(name_, name_bytes_);

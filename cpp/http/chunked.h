@@ -3,11 +3,11 @@
 //   5;x=1\r\n hello \r\n 0\r\n trailer: y\r\n \r\n
 //             `---' data                          `- end, bytes_used says how far
 //
-// Feed() consumes up to the next stretch of data, so the caller loops. A size is at most 16 hex digits and at most
-// kMaxContentLength, an extension at most kMaxChunkExtensionBytes of visible characters, lines end with CRLF, the
-// trailer section is at most kMaxTrailerBytes of "name: value" lines, none of which is about framing. A response may have
-// spaces and tabs behind a size, which count as its extension; a request may not. Cost: 11..15 ns per 200-byte chunk. One
-// thread; no allocation.
+// Feed() consumes up to the next stretch of data, so the caller loops. A size is at most 16 hex digits
+// and at most kMaxContentLength, an extension at most kMaxChunkExtensionBytes of visible characters,
+// lines end with CRLF, the trailer section is at most kMaxTrailerBytes of "name: value" lines, none of
+// which is about framing. A response may have spaces and tabs behind a size, which count as its
+// extension; a request may not. Cost: 11..15 ns per 200-byte chunk. One thread; no allocation.
 #pragma once
 
 #include <cstddef>
@@ -31,13 +31,13 @@ class ChunkedScanner {
 
   Step Feed(std::string_view input);
   bool ended() const { return state_ == State::kDone; }
-  // True between a chunk's last byte and the next chunk's first: nothing of a chunk is half sent.
+  // True between a chunk's last byte and the next chunk's first: no chunk is sent in part.
   bool at_chunk_edge() const;
   std::string_view error() const { return error_; }  // a sentence, after kBad
   void Reset() { *this = ChunkedScanner(kind_); }
 
  private:
-  // In the order in which they occur; the kExt... states are the grammar *( ";" name [ "=" token / quoted ] ).
+  // In the order of occurrence; the kExt... states are the grammar *( ";" name [ "=" token / quoted ] ).
   enum class State : uint8_t {
     kSizeFirst,
     kSize,

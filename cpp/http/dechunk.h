@@ -1,4 +1,5 @@
-// Dechunk: takes the framing out of a stretch of body bytes, in place, so that what is left is body data in one piece.
+// Dechunk: takes the framing out of a stretch of body bytes, in place, so that what is left is body data
+// in one piece.
 //
 //   before   5\r\nhello\r\n6\r\n world\r\n          after   hello world
 //
@@ -15,7 +16,7 @@ namespace vllm_router {
 
 struct Dechunked {
   std::string_view data;  // at the front of the given bytes
-  size_t used = 0;        // of the given bytes; the rest belongs to the next message
+  size_t used = 0;        // of the given bytes; those behind belong to the next message
   bool bad = false;       // the framing is broken; reader.error() says how
 };
 

@@ -7,8 +7,8 @@
 namespace vllm_router {
 namespace {
 
-// The character at `*at` as a server may see it that decodes as often as there is something to decode; moves `*at`
-// behind it. A percent sign that encodes nothing is itself.
+// The character at `*at` for a server that decodes until nothing is encoded; moves `*at` behind it. A
+// percent sign that encodes nothing is itself.
 char NextDecoded(std::string_view path, size_t* at) {
   const char c = path[(*at)++];
   if (c != '%') return c;
@@ -22,9 +22,10 @@ char NextDecoded(std::string_view path, size_t* at) {
   return static_cast<char>(high * 16 + low);
 }
 
-// Whether some server may find that the path leaves where it begins. Depth is what it is at least, whichever separators
-// that server knows: a name counts once between two slashes, however many other separators are in it, and not at all behind
-// a `;`, which may cut it off together with the separator before it; each `..` counts.
+// True if some server may find that the path leaves its start. Depth is the minimum over all sets of
+// separators that a server may know: a name counts once between two slashes, however many other
+// separators are in it. It does not count behind a `;`, which may cut it off together with the separator
+// before it. Each `..` counts.
 bool MayLeave(std::string_view path) {
   int depth = 0;
   bool named = false;  // since the last slash or `..`, or cut off
@@ -32,7 +33,7 @@ bool MayLeave(std::string_view path) {
     size_t dots = 0;
     bool other = false;
     bool parameters = false;
-    bool slash = true;  // is what ends the part, or the path does
+    bool slash = true;  // ends the part, or the path does
     while (at < path.size()) {
       const bool encoded = path[at] == '%';
       const char c = NextDecoded(path, &at);
@@ -91,7 +92,7 @@ DotSegments ResolveDotSegments(std::string_view path, std::string* resolved) {
       out.append(path.substr(at, end - at));
     } else {
       found = true;
-      if (dots == 2) out.resize(out.rfind('/'));  // MayLeave() has seen to it that there is one
+      if (dots == 2) out.resize(out.rfind('/'));  // MayLeave() has checked that there is one
       if (end == path.size()) out += '/';
     }
     at = end;

@@ -1,5 +1,5 @@
-// The heads of HTTP/1.x messages after parsing and checking: plain values whose views point into the buffer that
-// was parsed. That buffer must not move or change while the head is in use.
+// The heads of HTTP/1.x messages after parsing and checking: plain values whose views point into the
+// buffer that was parsed. That buffer must not move or change while the head is in use.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ namespace vllm_router {
 // The longest body that can be announced: 15 decimal digits, so that sums of lengths never overflow.
 inline constexpr uint64_t kMaxContentLength = 999'999'999'999'999;
 
-// Requests are read strictly. Of responses, which nobody can smuggle a request with, what is unambiguous passes: workers
-// are written in many languages, and a client is better served by their response than by a 502.
+// Requests are read strictly. A response cannot smuggle a request, so unambiguous deviations pass:
+// workers are written in many languages, and a client is better served by their response than by a 502.
 enum class MessageKind : uint8_t { kRequest, kResponse };
 
 // How the bytes after a head are delimited.
@@ -36,12 +36,12 @@ struct RequestHead {
   std::vector<HeaderField> fields;  // in order, spelled as received; includes Host and framing fields
   BodyFraming framing = BodyFraming::kNone;
   uint64_t content_length = 0;
-  bool keep_alive = true;         // what the client asks for, by version and Connection
+  bool keep_alive = true;         // what the client wants, by version and Connection
   bool expects_continue = false;  // Expect: 100-continue, never set for HTTP/1.0
   std::vector<std::string_view>
       connection_tokens;              // fields nominated as hop-by-hop; without close, keep-alive
   std::vector<std::string_view> via;  // values of the Via fields, for via.h
-  bool websocket = false;             // a GET of HTTP/1.1 without a body that asks to switch to WebSocket
+  bool websocket = false;             // a GET of HTTP/1.1 without a body that requests a switch to WebSocket
   size_t size = 0;                    // bytes of the head in the buffer, leading empty lines included
 };
 

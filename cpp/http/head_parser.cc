@@ -111,8 +111,8 @@ struct FieldChecks {
     });
   }
 
-  // R1 and R2, when all fields are known: how the body is delimited, if a field says so. A response may repeat its length;
-  // the head that we write has one.
+  // R1 and R2, when all fields are known: how the body is delimited, if a field tells it. A response may
+  // repeat its length; the head that we write has one.
   bool Framing(MessageKind kind, int minor_version, BodyFraming* framing, uint64_t* length) {
     *length = 0;
     if (transfer_encodings > 0 && content_lengths > 0) {
@@ -139,8 +139,8 @@ struct FieldChecks {
     return true;
   }
 
-  // Only "chunked" alone is understood. A list of clean tokens that leaves `chunked` where it belongs asks for codings
-  // that we lack (501); anything else is malformed.
+  // Only "chunked" alone is supported. A list of valid tokens with `chunked` in a legal place names
+  // codings that we do not support (501); anything else is malformed.
   bool Chunked(std::string_view value) {
     if (EqualsIgnoreCase(value, "chunked")) return true;
     bool seen_chunked = false;
@@ -154,8 +154,8 @@ struct FieldChecks {
   }
 };
 
-// Whether `Upgrade` names WebSocket and nothing else, and `Connection` names `Upgrade`. Other protocols are never switched
-// to: what a worker would make of the bytes behind the head is something that the router could not know.
+// True if `Upgrade` names WebSocket and nothing else, and `Connection` names `Upgrade`. The router never
+// switches to other protocols, since it could not know how a worker reads the bytes behind the head.
 bool IsWebSocket(
     int upgrades, std::string_view upgrade, const std::vector<std::string_view>& connection_tokens) {
   return upgrades == 1 && EqualsIgnoreCase(upgrade, "websocket") &&
@@ -164,9 +164,10 @@ bool IsWebSocket(
          });
 }
 
-// What both parsers do: take the head apart line by line, each line as soon as it is complete, so that the result
-// depends on the bytes alone and not on how they were split. `Impl` has the rules of one kind of message:
-//   CheckStart(text)        the beginning of the first line, whether or not the line is complete
+// The common part of both parsers: it parses each line as soon as the line is complete, so that the
+// result depends on the bytes alone and not on how they were split. `Impl` has the rules of one kind of
+// message:
+//   CheckStart(text)        a prefix of the first line, or all of it
 //   CheckFirstLine(line)    the whole of it
 //   OnField(name, value)    each field
 //   Finish()                at the end
@@ -181,8 +182,8 @@ class LineParser {
 
   ParseState Feed(std::string_view buffer) {
     if (state_ != ParseState::kNeedMore) return state_;
-    // All views of what was read so far point into the old buffer. Buffers grow in few large steps, so reading again
-    // costs less than keeping offsets.
+    // All views of what was read so far point into the old buffer. Buffers grow in few large steps, so
+    // parsing again costs less than keeping offsets.
     if (fresh_ || buffer.data() != buffer_) Restart(buffer.data());
     state_ = Read(buffer);
     if (state_ == ParseState::kBad && Impl::kEveryErrorIs != 0) checks_.error.status = Impl::kEveryErrorIs;
@@ -236,7 +237,7 @@ class LineParser {
           found == nullptr ? limit : static_cast<size_t>(static_cast<const char*>(found) - data);
       searched_ = end;
       if (!first_line_done_ && end - line_ >= Impl::kFirstLineLimit) {
-        // It cannot be right; its check says what is wrong.
+        // It is invalid; its check finds the error.
         self().CheckFirstLine(buffer.substr(line_, Impl::kFirstLineLimit));
         return ParseState::kBad;
       }
@@ -293,7 +294,7 @@ class LineParser {
   const char* buffer_ = nullptr;
   size_t line_ = 0;      // start of the first line that is not complete yet
   size_t searched_ = 0;  // there is no LF in [line_, searched_)
-  int empty_lines_ = 0;  // skipped at the beginning
+  int empty_lines_ = 0;  // skipped at the start
   bool first_line_done_ = false;
 };
 
@@ -313,7 +314,8 @@ class RequestHeadParser::Impl : public LineParser<RequestHeadParser::Impl, Reque
     if (size > kMaxMethodBytes) return checks_.Fail(501, kMethod, "The method is longer than 32 bytes.");
     if (size == text.size()) return true;
     if (size > 0 && text[size] == ' ') return true;
-    // A TLS record of type handshake: somebody speaks https to this port and would not understand an answer.
+    // A TLS record of type handshake: the client speaks https to this port and would not understand a
+    // response.
     if (text[0] == '\x16') return checks_.Fail(0, kTls, "TLS was spoken on a plain port.");
     return checks_.Fail(400, kSyntax, "The request does not start with a method and one space.");
   }
@@ -394,7 +396,7 @@ class RequestHeadParser::Impl : public LineParser<RequestHeadParser::Impl, Reque
     if (!All(host_, kAuthorityChar))
       return checks_.Fail(400, kHost, "Host is not a host name with an optional port.");
     if (head_.authority.empty()) head_.authority = host_;
-    // HTTP/1.0 knows no expectations.
+    // HTTP/1.0 has no expectations.
     if (head_.minor_version == 0) head_.expects_continue = unknown_expectation_ = false;
     if (unknown_expectation_)
       return checks_.Fail(417, kExpect, "Only the expectation 100-continue is supported.");
@@ -409,7 +411,7 @@ class RequestHeadParser::Impl : public LineParser<RequestHeadParser::Impl, Reque
   // R5.
   bool SetTarget(std::string_view target) {
     head_.authority = {};
-    std::string_view slash;  // stands for the path that a URL may lack
+    std::string_view slash;  // the path of a URL without one
     if (target[0] == '/' || (target == "*" && head_.method == "OPTIONS")) {
       head_.target = target;
     } else {
@@ -443,8 +445,7 @@ class ResponseHeadParser::Impl : public LineParser<ResponseHeadParser::Impl, Res
  public:
   static constexpr int kEmptyLinesAllowed = 0;
   static constexpr size_t kFirstLineLimit = kMaxHeadBytes;
-  static constexpr int kEveryErrorIs =
-      502;  // whatever a worker does wrong, the client hears of a bad gateway
+  static constexpr int kEveryErrorIs = 502;  // whatever a worker does wrong, the client gets a bad gateway
 
   void set_request(bool to_head, bool to_upgrade) {
     to_head_ = to_head;
@@ -458,7 +459,7 @@ class ResponseHeadParser::Impl : public LineParser<ResponseHeadParser::Impl, Res
     return checks_.Fail(502, kSyntax, "The worker's response does not start with HTTP/1.");
   }
 
-  // R6. A line may end with the status: neither a reason nor the blank before it is needed to understand it.
+  // R6. A line may end after the status: the reason and the blank before it are optional.
   bool CheckFirstLine(std::string_view line) {
     if (line.size() < 12 || (line[7] != '0' && line[7] != '1') || line[8] != ' ' || !IsDigit(line[9]) ||
         !IsDigit(line[10]) || !IsDigit(line[11]) || (line.size() > 12 && line[12] != ' ')) {

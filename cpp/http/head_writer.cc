@@ -11,7 +11,7 @@
 namespace vllm_router {
 namespace {
 
-// What a field is to us. Everything that needs no thought is kOther.
+// The kinds of fields. A field that needs no treatment is kOther.
 enum class Kind : uint8_t {
   kOther,
   kHopByHop,
@@ -91,8 +91,8 @@ bool IsOneOf(std::string_view name, std::span<const std::string_view> names) {
       names.begin(), names.end(), [&](std::string_view n) { return EqualsIgnoreCase(n, name); });
 }
 
-// Writes behind the end of a string. The room asked for at the start is made in one step; a write beyond it grows the
-// string, so that an estimate that is too small costs time and never memory safety.
+// Appends to a string. The capacity reserved at the start is allocated in one step; a write beyond it
+// grows the string, so that an estimate that is too small costs time and never memory safety.
 class Pen {
  public:
   Pen(std::string* out, size_t room) : out_(out), at_(out->size()) { out_->resize(at_ + room); }
@@ -139,7 +139,7 @@ class Pen {
 
 constexpr std::string_view kSwitch = "Connection: Upgrade\r\nUpgrade: websocket\r\n";
 
-// Room for what we add beside the views given to us: names of added fields, numbers, CRLFs.
+// Capacity for what we add beside the views given to us: names of added fields, numbers, CRLFs.
 constexpr size_t kRoomForOurs = 320;
 
 }  // namespace
@@ -154,7 +154,7 @@ void WriteUpstreamHead(const RequestHead& head, const UpstreamHeadParts& parts, 
   if (head.target == "*") {
     pen << "*";
   } else {
-    // The path may stand for an empty one; what follows it begins with '?'.
+    // The path may replace an empty one; then the rest of the target begins with '?'.
     const size_t query_at = std::min(head.target.find('?'), head.target.size());
     pen << parts.prefix << head.path << head.target.substr(query_at);
   }
@@ -247,7 +247,7 @@ void WriteClientHead(const ResponseHead& head, const ClientHeadParts& parts, std
   Pen pen(out, room);
   pen << "HTTP/1.1 " << static_cast<uint64_t>(head.status) << " " << head.reason << "\r\n";
 
-  // Once: the worker may have said it twice.
+  // Once: the worker may have sent it twice.
   bool length_passes = parts.framing == BodyFraming::kNone && head.status >= 200 && head.status != 204;
   for (const HeaderField& field : head.fields) {
     if (!head.connection_tokens.empty() && IsOneOf(field.name, head.connection_tokens)) continue;
@@ -256,7 +256,7 @@ void WriteClientHead(const ResponseHead& head, const ClientHeadParts& parts, std
     if (kind == Kind::kCors && parts.own_cors) continue;
     if (kind == Kind::kContentLength && !std::exchange(length_passes, false)) continue;
     if (kind == Kind::kRequestId && !parts.request_id.empty()) continue;
-    const bool replaced = kind != Kind::kVary &&  // of which there may be several
+    const bool replaced = kind != Kind::kVary &&  // there may be several of it
                           std::any_of(parts.extra.begin(), parts.extra.end(), [&](const HeaderField& ours) {
                             return EqualsIgnoreCase(ours.name, field.name);
                           });

@@ -1,11 +1,12 @@
-// The heads that we send: written from parsed values, never copied, so that nothing smuggled through one parser
-// reaches another. Which field goes where is the table of docs/reference/http_api.md, "What is passed on".
+// The heads that we send: written from parsed values, never copied, so that nothing smuggled through one
+// parser reaches another. Which field goes where is the table of docs/reference/http_api.md, "What is
+// passed on".
 //
-// Field order and spelling are kept; what we add comes last. Values are trusted to hold no control bytes, which
-// HeadParser has made sure of for everything received.
+// Field order and spelling are kept; added fields come last. Values must hold no control bytes;
+// HeadParser has checked this for everything received.
 //
-// All functions append to `out`. Cost: one pass over the fields and one allocation at most, when `out` has to grow;
-// about 0.2 us for 17 fields. Pure; any thread.
+// All functions append to `out`. Cost: one pass over the fields and one allocation at most, when `out`
+// has to grow; about 0.2 us for 17 fields. Pure; any thread.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,7 @@ struct UpstreamHeadParts {
   std::string_view prefix;           // path of the worker's URL, in front of the target
   std::string_view authority;        // Host of the worker
   bool preserve_host = false;        // true: the client's Host instead
-  std::string_view hop_name;         // told in Via, behind those before us; may be empty
+  std::string_view hop_name;         // appended to Via, behind those before us; may be empty
   std::string_view client_address;   // appended to X-Forwarded-For
   std::string_view forwarded_proto;  // "http" or "https"; set if absent
   bool trust_forwarded = true;       // false: incoming X-Forwarded-* are replaced
@@ -32,12 +33,13 @@ struct UpstreamHeadParts {
   std::optional<uint32_t> data_parallel_rank;  // X-Data-Parallel-Rank, replacing the client's
   std::string_view authorization;              // "Bearer …" to use when the client sent none; may be empty
   bool drop_authorization = false;             // the client's, and its x-api-key, were meant for us
-  bool websocket = false;                      // asks the worker to switch to it, as the client did
+  bool websocket = false;                      // requests the worker's switch to it, as the client did
   BodyFraming framing = BodyFraming::kNone;    // of the body as we send it
   uint64_t content_length = 0;
 };
 
-// Hop-by-hop fields, the fields that Connection names, Expect, Host and x-vllm-router-* stay behind. Always HTTP/1.1.
+// Hop-by-hop fields, the fields that Connection names, Expect, Host and x-vllm-router-* are dropped.
+// Always HTTP/1.1.
 void WriteUpstreamHead(const RequestHead& head, const UpstreamHeadParts& parts, std::string* out);
 
 struct ClientHeadParts {
@@ -46,13 +48,13 @@ struct ClientHeadParts {
   uint64_t content_length = 0;               // with kLength
   bool close = false;                        // Connection: close
   bool keep_alive_10 = false;                // HTTP/1.0 client that may keep the connection
-  bool own_cors = false;                     // the worker's Access-Control-* stay behind
+  bool own_cors = false;                     // the worker's Access-Control-* are dropped
   bool websocket = false;                    // says that the connection switches to it (101)
-  // x-vllm-router-* and the like; the worker's fields of these names stay behind, except Vary.
+  // x-vllm-router-* and the like; the worker's fields of these names are dropped, except Vary.
   std::span<const HeaderField> extra;
 };
 
-// The worker's Content-Length passes only where no body follows whatever it says: answers to HEAD, and 304.
+// The worker's Content-Length passes only if it announces no body: in responses to HEAD, and in 304.
 void WriteClientHead(const ResponseHead& head, const ClientHeadParts& parts, std::string* out);
 
 // A whole small response of our own, body included (left out when `to_head`).

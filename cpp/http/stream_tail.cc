@@ -10,12 +10,13 @@
 namespace vllm_router {
 namespace {
 
-// Numbers may come a few events before the last: Anthropic's stream ends with message_delta, which has them, and
-// message_stop, which has none.
+// Numbers may come a few events before the last: Anthropic's stream ends with message_delta, which has
+// them, and message_stop, which has none.
 constexpr int kEventsSearched = 4;
 constexpr int kMaxDepth = 64;
 
-// A cursor over JSON text. Each step moves past what it names and says whether that was there.
+// A cursor over JSON text. Each step moves past the element that it names and returns false if the
+// element is not there.
 class JsonCursor {
  public:
   explicit JsonCursor(std::string_view text) : text_(text) {}
@@ -63,7 +64,8 @@ class JsonCursor {
            *word == "null";
   }
 
-  // Calls member(name, cursor) with the cursor on each member's value, which it must move past; false if it could not.
+  // Calls member(name, cursor) with the cursor on each member's value. `member` must move it past the
+  // value; false if it could not.
   template <typename Member>
   bool Object(Member member) {
     if (!Take('{')) return false;
@@ -125,7 +127,7 @@ struct Usage {
   bool any() const { return prompt_tokens || completion_tokens || cached_tokens; }
 };
 
-// `text` starts at a usage object, and goes on behind it. False if it is not one, or not complete.
+// `text` starts at a usage object and is moved behind it. False if it is not one, or not complete.
 bool ReadUsage(std::string_view text, Usage* usage) {
   JsonCursor start(text);
   std::optional<uint64_t> input;                // Anthropic's or Responses'
@@ -164,7 +166,8 @@ bool ReadUsage(std::string_view text, Usage* usage) {
   return complete && usage->any();
 }
 
-// A string with its quotes. `rare` is the offset of a letter that is seldom in such texts, which memrchr finds fast.
+// A string with its quotes. `rare` is the offset of a letter that is rare in such texts, which memrchr
+// finds fast.
 struct QuotedName {
   std::string_view text;
   size_t rare;
@@ -173,10 +176,10 @@ struct QuotedName {
 constexpr QuotedName kUsageName{"\"usage\"", 4};
 constexpr QuotedName kMetaInfoName{"\"meta_info\"", 5};
 
-// Where the last string `name` begins of those that begin before `end`, or npos. What precedes it need not be read, and a
-// cut may have left half a string there, because the bytes "usage" with both quotes can only be a whole string token:
-// had the first quote closed another string, a letter could not follow it; and were it inside a string, a backslash
-// would precede it.
+// Start of the last string `name` that begins before `end`, or npos. The text before it need not be
+// read, and a cut may have left half a string there, because the bytes "usage" with both quotes can only
+// be a whole string token: had the first quote closed another string, a letter could not follow it; and
+// were it inside a string, a backslash would precede it.
 size_t FindLast(std::string_view text, const QuotedName& name, size_t end, bool cut) {
   size_t before = std::min(text.size(), end + name.rare);
   while (const void* found = ::memrchr(text.data(), name.text[name.rare], before)) {
@@ -208,7 +211,7 @@ Usage FindUsage(std::string_view text, bool cut) {
 
 enum class ErrorKind : uint8_t { kNone, kOther, kServer };
 
-// Names that servers give to failures of their own, letters only.
+// Names that servers use for their own failures, letters only.
 bool NamesServerError(std::string_view name) {
   constexpr std::string_view kNames[] = {
       "internalservererror", "internalerror",           "servererror", "apierror",      "overloadederror",
@@ -221,7 +224,7 @@ bool NamesServerError(std::string_view name) {
   return std::ranges::find(kNames, letters) != std::end(kNames);
 }
 
-// 501 and 505 are about what the request asks for.
+// 501 and 505 are about the request.
 bool IsServerStatus(uint64_t status) { return status >= 500 && status != 501 && status != 505; }
 
 // The cursor is on the value of a member `error`, and moves past it; false if it cannot.
@@ -243,7 +246,7 @@ bool ReadError(JsonCursor& cursor, ErrorKind* kind) {
   return complete;
 }
 
-// Of a whole JSON text that is an object: what its member `error` says.
+// Of a whole JSON text that is an object: the kind of error that its member `error` names.
 ErrorKind FindError(std::string_view text) {
   if (text.find("\"error\"") == std::string_view::npos) return ErrorKind::kNone;
   ErrorKind kind = ErrorKind::kNone;
@@ -254,8 +257,9 @@ ErrorKind FindError(std::string_view text) {
   return complete && cursor.AtEnd() ? kind : ErrorKind::kNone;
 }
 
-// Calls visit(data, cut) for each event, the last one first, until it returns false. `data` are the event's data lines,
-// joined by LF; `cut` says that its beginning may be missing. The last event counts even if no empty line ends it.
+// Calls visit(data, cut) for each event, the last one first, until it returns false. `data` are the
+// event's data lines, joined by LF; `cut` is true if its start may be missing. The last event counts
+// even if no empty line ends it.
 template <typename Visit>
 void ForEachEventFromTheEnd(std::string_view text, bool cut, Visit visit) {
   std::string_view data;
@@ -288,7 +292,8 @@ void ForEachEventFromTheEnd(std::string_view text, bool cut, Visit visit) {
   }
 }
 
-// No line of a JSON text starts with the letter d: between tokens it may not stand, and strings hold no line ends.
+// No line of a JSON text starts with the letter d: it may not occur between tokens, and strings hold no
+// line ends.
 bool IsEventStream(std::string_view text, bool cut) {
   return (!cut && text.starts_with("data:")) || text.find("\ndata:") != std::string_view::npos;
 }
@@ -308,7 +313,7 @@ void StreamTail::Add(std::string_view body_data) {
     return;
   }
   const size_t fits = std::min(body_data.size(), kStreamTailBytes - tail_.size());
-  // A short answer takes what it needs; one that grows gets the whole ring.
+  // A short response takes what it needs; one that grows gets the whole ring.
   const size_t needed = tail_.size() + fits;
   if (needed > tail_.capacity()) tail_.reserve(needed <= kStreamTailBytes / 2 ? needed : kStreamTailBytes);
   tail_.append(body_data.substr(0, fits));
@@ -344,7 +349,7 @@ void StreamTail::KeepUsage(std::string_view body_data) {
   seam_.erase(0, seam_.size() - std::min(seam_.size(), kSeam));
 }
 
-// From the oldest byte to the newest; in `unrolled` where the ring has turned.
+// From the oldest byte to the newest; in `unrolled` if the ring has wrapped.
 std::string_view StreamTail::Text(std::string* unrolled) const {
   if (oldest_ == 0) return tail_;
   *unrolled = tail_.substr(oldest_) + tail_.substr(0, oldest_);

@@ -1,20 +1,24 @@
-// StreamTail: the last bytes of an answer, kept while it streams by, and what they say about it: token usage, whether
-// the stream ended with [DONE], whether it carried an error. The stream itself is neither delayed nor copied whole.
+// StreamTail: the last bytes of a response, kept while it streams by, and what they tell of it: token
+// usage, whether the stream ended with [DONE], whether it carried an error. The stream itself is neither
+// delayed nor copied whole.
 //
 //   body   ...data: {"choices":[...]}\n\n data: {"choices":[],"usage":{...}}\n\n data: [DONE]\n\n
 //   tail        `-- the last kStreamTailBytes, in a ring ----------------------------------------'
 //
-// Works for SSE (the last `data:` events; lines end with LF or CRLF) and for a plain JSON answer, whose beginning is cut
-// off when it is longer than the tail. Text inside JSON strings is never mistaken for a member. Numbers are taken from
-// the last `usage` (OpenAI, Anthropic, Responses) or `meta_info` (SGLang /generate) object; input_tokens, output_tokens
-// and cache_read_input_tokens count as what OpenAI calls prompt_tokens, completion_tokens and cached_tokens. Only Anthropic's
-// input_tokens leaves out what was in the cache, so there the prompt is the sum of its three counts.
+// Works for SSE (the last `data:` events; lines end with LF or CRLF) and for a plain JSON response,
+// whose start is cut off when it is longer than the tail. Text inside JSON strings is never mistaken for
+// a member. Numbers are taken from the last `usage` (OpenAI, Anthropic, Responses) or `meta_info`
+// (SGLang /generate) object; input_tokens, output_tokens and cache_read_input_tokens count as what
+// OpenAI calls prompt_tokens, completion_tokens and cached_tokens. Only Anthropic's input_tokens leaves
+// out what was in the cache, so there the prompt is the sum of its three counts.
 //
-// vLLM puts the prompt's token ids and logprobs, which may be long, behind `usage` of a chat. So of a JSON object that is
-// longer than the tail the last member `usage` is kept as well, with at most kUsageBytes.
+// vLLM puts the prompt's token ids and logprobs, which may be long, behind `usage` of a chat. So of a
+// JSON object that is longer than the tail the last member `usage` is kept as well, with at most
+// kUsageBytes.
 //
-// Cost: Add() a memcpy of at most kStreamTailBytes, and a search for `usage` in a JSON object that is longer than the tail;
-// Summarize() under 1 us for what engines send, once per answer; one allocation per object, kept by Reset(). One thread.
+// Cost: Add() a memcpy of at most kStreamTailBytes, and a search for `usage` in a JSON object that is
+// longer than the tail; Summarize() under 1 us for what engines send, once per response; one allocation
+// per object, kept by Reset(). One thread.
 #pragma once
 
 #include <cstddef>
@@ -29,8 +33,9 @@ struct StreamSummary {
   bool done = false;  // "data: [DONE]" was the last event
   // The last event ([DONE] aside) or the body is {"error": …}, not null; only seen if it is whole.
   bool error = false;
-  // And it says that the server failed, not that the request was wrong: by its `code` if that is an HTTP status, else by the
-  // name that is its `code` or `type`: vLLM's InternalServerError, OpenAI's server_error, Anthropic's api_error and the like.
+  // The error is the server's failure, not an invalid request. Told by its `code` if that is an HTTP
+  // status, else by the name in its `code` or `type`: vLLM's InternalServerError, OpenAI's server_error,
+  // Anthropic's api_error and the like.
   bool server_error = false;
   std::optional<uint64_t> prompt_tokens;
   std::optional<uint64_t> completion_tokens;
@@ -41,7 +46,8 @@ class StreamTail {
  public:
   void Add(std::string_view body_data);
   StreamSummary Summarize() const;
-  // About how many events a stream of so many bytes had, [DONE] aside, if all were like those in the tail; 0 if it is none.
+  // Estimated number of events in a stream of so many bytes, [DONE] aside, if all were like those in the
+  // tail; 0 if it is not an event stream.
   uint64_t EstimateEvents(uint64_t stream_bytes) const;
   // An empty line came last, or nothing at all: no event is unfinished.
   bool EndsWithEvent() const;
@@ -60,7 +66,7 @@ class StreamTail {
 
   std::string tail_;        // a ring once it is full
   size_t oldest_ = 0;       // where the ring starts
-  bool cut_ = false;        // bytes before the tail were forgotten
+  bool cut_ = false;        // bytes before the tail were dropped
   bool is_object_ = false;  // the body begins with a brace
   std::string usage_;       // the last "usage" and what follows it; only of an object longer than the tail
   std::string seam_;        // the last bytes that were searched: "usage" may begin there

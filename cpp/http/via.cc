@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::string_view kRouterPrefix = "vllm-router-";
 
-// Takes one hop, up to its comma, off the front. A comma within a comment ends none.
+// Takes one hop, up to its comma, off the front. A comma within a comment does not end a hop.
 std::string_view TakeHop(std::string_view* list) {
   size_t end = 0;
   for (int depth = 0; end < list->size() && (depth > 0 || (*list)[end] != ','); ++end) {

@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kRunsPerSweep = 1000;
 
-// What is said of a slot for a worker in an image.
+// The state of a worker's slot in an image.
 enum SlotState : uint8_t { kFreeSlot = 0, kCommonCapacity = 1, kOwnCapacity = 2 };
 
 }  // namespace
@@ -28,7 +28,7 @@ StatusOr<OwnerId> BlockCacheTracker::AddWorker() {
   const std::lock_guard lock(mutex_);
   StatusOr<OwnerId> worker = index_.AddOwner();
   if (!worker.ok()) {
-    // Places of removed workers come back when what they held is swept.
+    // Slots of removed workers are free again when their blocks have been swept.
     while (index_.Sweep(kRunsPerSweep)) {
     }
     worker = index_.AddOwner();
@@ -49,7 +49,7 @@ void BlockCacheTracker::RemoveWorker(OwnerId worker) {
   const std::lock_guard lock(mutex_);
   if (Find(worker) == nullptr) return;
   index_.RemoveOwner(worker);
-  // What is known of its cache goes with it: the id may belong to another worker later.
+  // What is known of its cache is dropped too: the id may belong to another worker later.
   caches_[static_cast<size_t>(worker)].reset();
 }
 
@@ -96,7 +96,7 @@ void BlockCacheTracker::Withdraw(uint64_t claim) {
 void BlockCacheTracker::RecordLocked(
     OwnerId worker, Cache* cache, std::span<const BlockHash> chain, uint64_t claim) {
   const uint64_t capacity = CapacityOf(*cache);
-  // The later blocks would be the first to go.
+  // The later blocks would be evicted first.
   chain = chain.first(std::min<uint64_t>(chain.size(), capacity));
   spans_.clear();
   const InsertResult result = index_.Insert(worker, Tier::kGpu, BlockRef(), chain, &spans_);
@@ -184,10 +184,10 @@ size_t BlockCacheTracker::slots() const {
   return caches_.size();
 }
 
-// ---- Images --------------------------------------------------------------------------------------------------------
+// ---- Images ------------------------------------------------------------------------------------------
 
-// Runs get numbers in the order in which workers' segments name them. What a worker holds of a run is where its deepest,
-// which is its oldest, segment ends.
+// Runs get numbers in the order in which workers' segments name them. A worker holds a run up to the end
+// of its deepest segment there, which is its oldest.
 void BlockCacheTracker::Save(ImageWriter* image) {
   const std::lock_guard lock(mutex_);
   while (index_.Sweep(kRunsPerSweep)) {
@@ -317,7 +317,7 @@ Status BlockCacheTracker::LoadSlots(ImageReader* image) {
   return absl::OkStatus();
 }
 
-// In the order in which they were used, the oldest first, worker by worker.
+// In the order of use, the oldest first, worker by worker.
 StatusOr<std::vector<BlockCacheTracker::SavedSegment>> BlockCacheTracker::LoadSegments(
     ImageReader* image, std::span<const SavedRun> runs) const {
   std::vector<SavedSegment> segments;
@@ -333,7 +333,7 @@ StatusOr<std::vector<BlockCacheTracker::SavedSegment>> BlockCacheTracker::LoadSe
         return BadImage("worker ", number, " holds run ", run, "; there are ", runs.size());
       }
       const auto [deeper, is_deepest] = ends.emplace(run, end);
-      // A later use of a run that reaches further would have swallowed the earlier one.
+      // A later use of a run that reaches further would have replaced the earlier one.
       if (end == 0 || end > runs[run].length || (!is_deepest && end >= deeper->second)) {
         return BadImage(
             "worker ", number, " holds run ", run, " up to ", end, "; it must be 1 to ",
@@ -364,7 +364,7 @@ Status BlockCacheTracker::LoadBlocks(ImageReader* image) {
     if (segment.is_deepest) holders.push_back(segment);
   }
 
-  // The owner that holds most of a run brings it in, so that those of the others are known blocks.
+  // The owner that holds most of a run inserts it first, so that those of the others are known blocks.
   std::sort(holders.begin(), holders.end(), [](const SavedSegment& a, const SavedSegment& b) {
     if (a.run != b.run) return a.run < b.run;
     return a.end != b.end ? a.end > b.end : a.worker < b.worker;
@@ -388,7 +388,7 @@ Status BlockCacheTracker::LoadBlocks(ImageReader* image) {
         return BadImage("run ", holder.run, " has ", run.length, " blocks and is held up to ", holder.end);
       }
     } else if (holder.run != next - 1) {
-      break;  // a run was passed over
+      break;  // a run was skipped
     }
     spans_.clear();
     const InsertResult result = index_.Insert(

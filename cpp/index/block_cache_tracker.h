@@ -1,19 +1,20 @@
-// BlockCacheTracker: what each worker's prefix cache should hold, guessed from the requests sent to it. A worker that
-// worked on a prompt has its blocks; the ones it used longest ago go when it has more than its capacity, the later
-// block of a prompt before the earlier, as vLLM does it.
+// BlockCacheTracker: what each worker's prefix cache should hold, inferred from the requests sent to
+// it. A worker that processed a prompt has its blocks. Beyond its capacity the least recently used are
+// evicted, the later block of a prompt before the earlier, as vLLM does it.
 //
 //   Record(w1, a b c d)    w1: a b c d
 //   Record(w1, a b x)      w1: x and, again, b a are the newest        capacity 4: d has to go
 //   FindBest(a b c y)      w1 holds 3 of 4
 //
-// Exact about what was recorded: BlockIndex finds the longest prefix without a gap, whatever was evicted. Time is a
-// count of records, so there is no clock; asking refreshes nothing, the record that follows a decision does.
+// Exact about what was recorded: BlockIndex finds the longest prefix without a gap, whatever was
+// evicted. Time is a count of records, so there is no clock. A match refreshes nothing; the record that
+// follows a decision does.
 //
-// Cost: Record some ns per block and 0.1 us per run of the prompt, its share of eviction included; FindBest 0.1 to 0.5 us.
-// Memory about 10 bytes per (worker, block).
+// Cost: Record some ns per block and 0.1 us per run of the prompt, its share of eviction included;
+// FindBest 0.1 to 0.5 us. Memory about 10 bytes per (worker, block).
 //
-// Thread-safe. Match and FindBest never wait. What changes it takes a mutex, and with it held calls the index, whose
-// own mutex is the leaf.
+// Thread-safe. Match and FindBest never wait. Changes take a mutex and, while holding it, call the
+// index, whose own mutex is the leaf.
 //
 //   BlockCacheTracker tracker({.block_size = 16, .max_blocks_per_worker = 100'000});
 //   const OwnerId w1 = tracker.AddWorker().value();
@@ -42,7 +43,8 @@ namespace vllm_router {
 
 struct BlockCacheTrackerOptions {
   uint32_t block_size = 16;  // tokens; the engine's
-  // Blocks kept per worker: as many as its cache holds. Too high promises what is gone, too low forgets what is there.
+  // Blocks kept per worker: as many as its cache holds. Too high a value predicts blocks that were
+  // evicted; too low a value forgets blocks that are cached.
   uint64_t max_blocks_per_worker = 100'000;
   uint64_t seed = 0;  // of the hashes
 };
@@ -54,7 +56,7 @@ struct BlockCacheTrackerStats {
   uint64_t evicted_blocks = 0;
   uint64_t segments = 0;
   uint64_t lru_bytes = 0;
-  uint64_t bytes = 0;  // all of it, the index's too
+  uint64_t bytes = 0;  // in all, the index included
 };
 
 class BlockCacheTracker {
@@ -62,33 +64,34 @@ class BlockCacheTracker {
   // REQUIRES: 0 < block_size <= kMaxBlockSize.
   explicit BlockCacheTracker(const BlockCacheTrackerOptions& options = {});
 
-  // All of it but claims: what open requests use counts as used. Who records waits meanwhile; who matches does not.
+  // Everything but claims: what open requests use counts as used. Record() blocks meanwhile; Match()
+  // does not.
   void Save(ImageWriter* image);
-  // What Save() wrote: it answers and gives up blocks as that one would. DataLoss, in words that go behind the name of the
-  // file, for anything that no tracker writes.
+  // Restores what Save() wrote: it matches and evicts as the saved one would. DataLoss for anything that
+  // no tracker writes; the message is to follow the name of the file.
   static StatusOr<std::unique_ptr<BlockCacheTracker>> Load(ImageReader* image);
 
-  // `worker` used what `theirs` holds in `other`, in the same order, after whatever it has used so far. REQUIRES: both hash
-  // alike, and no other thread uses `other`.
+  // Gives `worker` the blocks that `theirs` holds in `other`, in the same order of use, after its own.
+  // REQUIRES: both hash alike, and no other thread uses `other`.
   void Adopt(OwnerId worker, const BlockCacheTracker& other, OwnerId theirs);
 
   const BlockHasher& hasher() const { return hasher_; }
 
   // A worker that holds nothing. kResourceExhausted when there are kMaxWorkers.
   StatusOr<OwnerId> AddWorker();
-  // Matched no more from now on; unknown ones: nothing.
+  // Matched no more from now on; unknown ones: no effect.
   void RemoveWorker(OwnerId worker);
 
-  // `worker` gets a request with these blocks, so it has them now and used them last. Of more blocks than it may hold
-  // only the first ones stay. Unknown workers: nothing.
+  // `worker` gets a request with these blocks, so it has them now and used them last. Beyond its
+  // capacity only the first blocks are kept. Unknown workers: no effect.
   void Record(OwnerId worker, std::span<const BlockHash> chain);
-  // The same for a request that has not ended: until its claim is confirmed, it may be withdrawn. 0: too many are open, or
-  // the worker holds all of it for good.
+  // The same for a request that has not ended: until its claim is confirmed, it may be withdrawn. 0: too
+  // many claims are open, or the worker already holds all of it permanently.
   uint64_t RecordOpen(OwnerId worker, std::span<const BlockHash> chain);
   // The request has ended, and the worker holds its blocks. Any thread, without a lock.
   void Confirm(uint64_t claim) { claims_.Confirm(claim); }
-  // The worker never worked on it: it holds those of its blocks that it held before or that another request used, which
-  // was not withdrawn. What was given up to make room does not come back.
+  // The worker never processed it: it keeps the blocks that it held before or that another request used
+  // and did not withdraw. Blocks that were evicted for it do not come back.
   void Withdraw(uint64_t claim);
 
   // As BlockIndex's.
@@ -98,16 +101,16 @@ class BlockCacheTracker {
     return index_.FindBest(chain, eligible, matches);
   }
 
-  // Gives up the worker's oldest blocks until it holds at most `max_blocks`; how many those were.
+  // Evicts the worker's oldest blocks until it holds at most `max_blocks`; returns their number.
   uint64_t Evict(OwnerId worker, uint64_t max_blocks);
-  // Another capacity for every worker that has none of its own, and one of its own for this worker, until it is removed
-  // (unknown ones: nothing). Who has more gives up the difference now.
+  // Sets the capacity of every worker without one of its own, or of this worker until it is removed
+  // (unknown ones: no effect). A worker above its capacity evicts the difference now.
   void SetCapacity(uint64_t max_blocks_per_worker);
   void SetCapacityOf(OwnerId worker, uint64_t max_blocks);
   // Forgets every block of every worker.
   void Clear();
 
-  // A slice of the work that removed workers left; true while there is more.
+  // Does a slice of the clean-up for removed workers; true while there is more.
   bool Sweep(size_t runs) { return index_.Sweep(runs); }
 
   bool Has(OwnerId worker) const;
@@ -123,7 +126,7 @@ class BlockCacheTracker {
     SegmentLru recency;
     std::optional<uint64_t> capacity;  // its own
   };
-  // Where a claim's blocks are that did not last before.
+  // The blocks of a claim that were not permanent before.
   struct Claimed {
     OwnerId worker{};
     std::vector<uint32_t> runs;
@@ -138,7 +141,7 @@ class BlockCacheTracker {
   uint64_t CapacityOf(const Cache& cache) const { return cache.capacity.value_or(capacity_); }
   // Of the `held` blocks of the worker.
   uint64_t EvictLocked(OwnerId worker, Cache* cache, uint64_t held, uint64_t max_blocks);
-  // Each worker down to its capacity, or to `max_blocks` if that is given.
+  // Evicts each worker down to its capacity, or to `max_blocks` if given.
   void EvictAll(std::optional<uint64_t> max_blocks = std::nullopt);
 
   const BlockHasher hasher_;
@@ -147,7 +150,7 @@ class BlockCacheTracker {
   mutable std::mutex mutex_;  // taken before the index's own; guards what follows
   uint64_t capacity_;
   std::vector<std::unique_ptr<Cache>> caches_;  // by worker; null: unknown
-  std::vector<BlockSpan> spans_;                // room to work in
+  std::vector<BlockSpan> spans_;                // scratch space
   ClaimTable<Claimed> claims_;
   uint64_t recorded_requests_ = 0;
   uint64_t recorded_blocks_ = 0;

@@ -11,7 +11,7 @@
 namespace vllm_router {
 namespace {
 
-// Far enough ahead to hide a miss of the cache behind the probes before it.
+// Far enough ahead to hide a cache miss behind the probes before it.
 constexpr size_t kProbeAhead = 12;
 
 constexpr Cuts AllCuts(uint32_t cut) {
@@ -39,7 +39,7 @@ BlockIndex::~BlockIndex() {
   }
 }
 
-// ---- Owners ----------------------------------------------------------------------------------------------------------
+// ---- Owners ------------------------------------------------------------------------------------------
 
 StatusOr<OwnerId> BlockIndex::AddOwner() {
   const std::lock_guard lock(mutex_);
@@ -101,7 +101,7 @@ bool BlockIndex::SweepLocked(size_t runs) {
 }
 
 void BlockIndex::SweepRun(uint32_t id) {
-  // Of a holder only its own word and coverage change here, so the words can be walked while they do.
+  // Only the holder's own word and coverage change here, so the words can be walked meanwhile.
   RunCell& cell = *run(id).cell;
   const uint32_t count = cell.holder_count.load(std::memory_order_relaxed);
   bool changed = false;
@@ -142,7 +142,7 @@ void BlockIndex::Forget(uint32_t id, OwnerId owner, const Place& place) {
   PutHolder(id, owner, place, {});
 }
 
-// ---- Insert ----------------------------------------------------------------------------------------------------------
+// ---- Insert ------------------------------------------------------------------------------------------
 
 InsertResult BlockIndex::Insert(
     OwnerId owner, Tier tier, BlockRef parent, std::span<const BlockHash> blocks, BlockRef* refs) {
@@ -198,14 +198,15 @@ InsertResult BlockIndex::InsertLocked(
         continue;
       }
     }
-    // Not in this run. A run that begins with the block has it, whichever way one comes.
+    // Not in this run. A run that begins with the block has it, from whichever parent one comes.
     if (const RunCell* const child = directory_.Find(rest[0])) {
       id = child->run;
       offset = 0;
       take(1, &done);
       continue;
     }
-    // A new block; those behind it are new too, up to one that has outlived its parent: that one begins a run.
+    // A new block. The blocks behind it are new too, up to one that has outlived its parent: that one
+    // begins a run.
     const size_t fresh = CountNew(rest);
     const uint64_t room = options_.max_blocks - std::min(options_.max_blocks, counts_.blocks);
     const std::span<const BlockHash> added = rest.first(std::min<uint64_t>(fresh, room));
@@ -266,7 +267,8 @@ uint32_t BlockIndex::Append(uint32_t id, std::span<const BlockHash> blocks) {
   const uint32_t length = cell->length.load(std::memory_order_relaxed);
   uint32_t count = 0;
   if (length < grown.high_water) {
-    // These places had blocks before, and a place is never given to another block. The same blocks may come back.
+    // These places had blocks before, and a place is never given to another block. The same blocks may
+    // come back.
     const uint32_t kept = std::min<uint32_t>(grown.high_water, cell->block_capacity);
     while (length + count < kept && count < blocks.size() && cell->blocks[length + count] == blocks[count])
       ++count;
@@ -312,14 +314,14 @@ uint32_t BlockIndex::NewRun(std::span<const BlockHash> blocks) {
   return id;
 }
 
-// ---- What an owner holds of a run --------------------------------------------------------------------------------------
+// ---- What an owner holds of a run --------------------------------------------------------------------
 
 void BlockIndex::Cover(uint32_t id, OwnerId owner, Tier tier, uint32_t begin, uint32_t end) {
   const Place place = FindHolder(*run(id).cell, owner);
   Coverage* coverage = run(id).irregular == 0 ? nullptr : FindIrregular(id, owner);
   Coverage::Change change;
   if (coverage == nullptr && tier == Tier::kGpu && begin <= place.holder.longest()) {
-    // As nearly always: the blocks behind those that the owner holds already, on its GPU.
+    // The common case: the blocks behind those that the owner holds already, on its GPU.
     const uint32_t cut = place.holder.longest();
     if (end <= cut) return;
     change = {.on_tier = end - cut, .held = end - cut};
@@ -347,7 +349,7 @@ void BlockIndex::Uncover(uint32_t id, OwnerId owner, Tier tier, uint32_t begin, 
   if (coverage == nullptr && (tier != Tier::kGpu || begin >= cut)) {
     // Nothing of it is held.
   } else if (coverage == nullptr && end >= cut) {
-    // As nearly always: the last ones go.
+    // The common case: the last ones are removed.
     change = {.on_tier = cut - begin, .held = cut - begin};
     PutHolder(id, owner, place, AllCuts(begin));
   } else {
@@ -362,7 +364,7 @@ void BlockIndex::Uncover(uint32_t id, OwnerId owner, Tier tier, uint32_t begin, 
   counts.on[static_cast<int>(tier)] -= change.on_tier;
   counts_.pairs -= change.held;
   counts_.pairs_on[static_cast<int>(tier)] -= change.on_tier;
-  // Only who reached the end can have been the last to do so.
+  // Only an owner that reached the end can have been the last to do so.
   if (change.held > 0 && held_to == cell.length.load(std::memory_order_relaxed)) Trim(id);
 }
 
@@ -440,7 +442,7 @@ void BlockIndex::PublishIrregular(uint32_t id, OwnerId owner, const Place& place
   if (coverage.IsLeading()) DropIrregular(id, owner);
 }
 
-// ---- Remove ----------------------------------------------------------------------------------------------------------
+// ---- Remove ------------------------------------------------------------------------------------------
 
 void BlockIndex::Remove(OwnerId owner, Tier tier, std::span<const BlockRef> blocks) {
   const std::lock_guard lock(mutex_);
@@ -461,7 +463,8 @@ void BlockIndex::Remove(OwnerId owner, Tier tier, std::span<const BlockRef> bloc
 void BlockIndex::Remove(OwnerId owner, Tier tier, std::span<const BlockSpan> spans) {
   const std::lock_guard lock(mutex_);
   if (sweep_pending()) SweepLocked(kRunsSweptPerChange);
-  // What is removed has not been looked at for long: the lines of one run come while another is changed.
+  // Removed runs have not been read for long: prefetch the cache lines of one run while another is
+  // changed.
   for (const BlockSpan& span : spans) {
     if (const uint32_t id = RunOf(span.first); id != 0) __builtin_prefetch(run(id).cell->blocks);
   }
@@ -507,7 +510,7 @@ void BlockIndex::Trim(uint32_t id) {
   uint16_t capacity = cell->block_capacity;
   if (idle_blocks) {
     blocks = NewBlocks(furthest, &capacity);
-    // Blocks that went may come back: those that fit stay known.
+    // Removed blocks may come back: those that fit stay known.
     std::memcpy(blocks, cell->blocks, std::min<uint32_t>(capacity, trimmed.high_water) * sizeof(BlockHash));
   }
   ReplaceCell(id, 0, blocks, capacity);
@@ -523,11 +526,11 @@ void BlockIndex::FreeRun(uint32_t id) {
   const uint16_t generation = freed.generation;
   freed = {};
   freed.generation = static_cast<uint16_t>(generation + 1);
-  // A number whose generations are used up rests for ever: else an old ref could name a new block.
+  // A number whose generations are used up is never reused: else an old ref could name a new block.
   if (freed.generation != 0) free_runs_.push_back(id);
 }
 
-// ---- Cells and arrays ------------------------------------------------------------------------------------------------
+// ---- Cells and arrays --------------------------------------------------------------------------------
 
 RunCell* BlockIndex::NewCell(uint32_t id, uint32_t holders) {
   const size_t bytes = MemoryPool::RoundUp(RunCell::Bytes(holders));
@@ -577,7 +580,7 @@ void BlockIndex::RetireBlocks(BlockHash* blocks, uint32_t capacity) {
   reclaimer_.Retire(blocks, capacity * sizeof(BlockHash));
 }
 
-// ---- Reading ---------------------------------------------------------------------------------------------------------
+// ---- Reading -----------------------------------------------------------------------------------------
 
 void BlockIndex::Match(std::span<const BlockHash> chain, BlockMatches* matches) const {
   matches->Clear();
@@ -612,7 +615,7 @@ bool BlockIndex::MatchFirst(const RunCell& cell, uint32_t common, BlockMatches* 
         {std::min(holder.cut(0), common), std::min(holder.cut(1), common), std::min(holder.cut(2), common)});
     somebody_goes_on |= holder.longest() >= common;
   }
-  // An owner that left one word and came into a later one meanwhile may have been met twice.
+  // An owner that left one word and took a later one meanwhile may have been met twice.
   if (cell.departures.load(std::memory_order_acquire) != departures) matches->DropRepeated();
   return somebody_goes_on;
 }
@@ -625,7 +628,7 @@ bool BlockIndex::MatchNext(const RunCell& cell, uint32_t position, uint32_t comm
     if (holder.empty()) continue;
     BlockMatch* const match = matches->Find(holder.owner());
     if (match == nullptr) continue;
-    // Who has come without a gap as far as here, on a tier, goes on there.
+    // An owner whose blocks reach here without a gap, on a tier, continues here.
     for (int tier = 0; tier < kTierCount; ++tier) {
       uint32_t& blocks = match->blocks[static_cast<size_t>(tier)];
       if (blocks == position) blocks = position + std::min(holder.cut(tier), common);

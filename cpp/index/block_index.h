@@ -1,7 +1,9 @@
-// BlockIndex: for a prompt given as a chain of block hashes, which owners hold how many of its leading blocks.
+// BlockIndex: for a prompt given as a chain of block hashes, which owners hold how many of its leading
+// blocks.
 //
-// Most blocks of a chain travel together: a prompt is stored whole, its tail is evicted, its tail grows. So a stretch
-// of a chain is stored once, as a run, and for each owner only how far it holds it:
+// Most blocks of a chain change together: a prompt is stored whole, its tail is evicted, its tail
+// grows. So a stretch of a chain is stored once, as a run, and for each owner only the number of leading
+// blocks that it holds:
 //
 //   prompt P = a b c d e f g h      owner 1 holds all 8 blocks, owner 2 the first 5
 //   prompt Q = a b c x y            owner 2 holds all 5                   ("abc" = the chained hash after block c)
@@ -11,19 +13,20 @@
 //                                     \                                                .
 //     h(abcx) ---> run 9              [ abcx  abcxy ]                  length 2        2: 2
 //
-// A run needs no pointer to its parent, since the hash of its first block names the whole path; it may hang off any
-// block of any run, so nothing is ever split. Matching asks the directory once per run that the prompt goes through
-// (one or two for chats), finds how far prompt and run agree, and looks at the run's holders.
+// A run needs no pointer to its parent, since the hash of its first block names the whole path; it may
+// follow any block of any run, so nothing is ever split. Matching looks into the directory once per run
+// on the prompt's path (one or two for chats), finds how far prompt and run agree, and reads the run's
+// holders.
 //
-// Invariants. A block lies in one run at one place, which is its own until the run is gone. An owner's cut is at most
-// the length; the length is the furthest block that anybody holds; a run that nobody holds does not exist. A block
-// whose parent is not in the index is the first of its run.
+// Invariants. A block lies in one run at one place, which is its own until the run is gone. An owner's
+// cut is at most the length; the length is the furthest block that any owner holds; a run that no owner
+// holds does not exist. A block whose parent is not in the index is the first of its run.
 //
-// Cost: Match 0.1 to 0.5 us for chats, 1.5 us for a prefix that 1,024 owners hold. Insert and Remove some ns per block
-// and 50 to 100 ns per run. Memory per block: 8 bytes, and about 120 per run.
+// Cost: Match 0.1 to 0.5 us for chats, 1.5 us for a prefix that 1,024 owners hold. Insert and Remove
+// some ns per block and 50 to 100 ns per run. Memory per block: 8 bytes, and about 120 per run.
 //
-// Thread-safe. Match and FindBest never wait; what changes the index takes a mutex (a leaf). A match sees each owner's
-// part of each run as it was at some time during the call, and in full what nobody changed.
+// Thread-safe. Match and FindBest never wait; changes take a mutex (a leaf). A match sees each owner's
+// part of each run as it was at some time during the call, and in full what did not change.
 //
 //   BlockIndex index;
 //   const OwnerId w1 = index.AddOwner().value();
@@ -32,7 +35,7 @@
 //   index.Match(prompt, &matches);             // BlockMatches, one per thread
 //   index.Remove(w1, Tier::kGpu, refs);
 //
-// docs/explanation/block_index.md tells the whole story.
+// Details: docs/explanation/block_index.md.
 #pragma once
 
 #include <array>
@@ -64,49 +67,50 @@
 namespace vllm_router {
 
 struct BlockIndexOptions {
-  // Distinct blocks that may be known at once; 9 to 20 bytes each with runs of usual length. Insert refuses new ones
-  // beyond it. Raise it for fleets whose engines hold more; lower it to bound memory.
+  // Maximum number of distinct blocks known at once; 9 to 20 bytes each with runs of usual length.
+  // Insert rejects new ones beyond it. Raise it for fleets whose engines hold more; lower it to bound
+  // memory.
   uint64_t max_blocks = 100'000'000;
 
-  // Whether nobody ever gives up a block before those behind it: then the children of a new block are new too, and need
-  // not be looked for. True for those who record requests, false for events of engines.
+  // True if no owner ever gives up a block before those behind it. Then the children of a new block are
+  // new too, and need no lookup. True for recorded requests, false for events of engines.
   bool prefix_closed = false;
 };
 
 enum class InsertStatus : uint8_t {
   kInserted,
   kUnknownParent,  // the parent's ref is stale; nothing was changed
-  kUnknownOwner,   // never added, or removed; nothing was changed
+  kUnknownOwner,   // not in the index, or removed; nothing was changed
   kFull,           // max_blocks reached; the first `inserted` blocks were taken
 };
 
 struct InsertResult {
   InsertStatus status = InsertStatus::kInserted;
-  size_t inserted = 0;        // leading blocks of the call that the owner holds now
-  uint64_t owner_blocks = 0;  // that it holds in all, on whatever tier
+  size_t inserted = 0;        // leading blocks of the call that the owner now holds
+  uint64_t owner_blocks = 0;  // held by it in all, on any tier
 };
 
 struct BlockIndexStats {
   uint64_t owners = 0;  // that may be matched
   uint64_t runs = 0;    //
   uint64_t blocks = 0;  // distinct blocks in runs
-  uint64_t pairs = 0;   // (owner, block), on whatever tier
+  uint64_t pairs = 0;   // (owner, block), on any tier
   uint64_t pairs_on[kTierCount] = {};
   uint64_t irregular = 0;  // (owner, run) with gaps or blocks off the GPU
-  // Memory in use, by part, and what waits for readers to leave.
+  // Memory in use, by part, and retired memory that readers may still see.
   uint64_t directory_bytes = 0;
   uint64_t run_bytes = 0;    // cells and records
   uint64_t block_bytes = 0;  // arrays of hashes
   uint64_t irregular_bytes = 0;
   uint64_t backlog_bytes = 0;
   uint64_t bytes = 0;  // all of it
-  // Events since the beginning.
-  uint64_t inserted_blocks = 0;  // pairs on a tier that came
-  uint64_t removed_blocks = 0;   // and that went, those of removed owners among them
-  uint64_t stale_refs = 0;       // given to Remove, of blocks that nobody holds any more
+  // Events since the start.
+  uint64_t inserted_blocks = 0;  // pairs added to a tier
+  uint64_t removed_blocks = 0;   // pairs removed, those of removed owners included
+  uint64_t stale_refs = 0;       // given to Remove, of blocks that no owner holds any more
   uint64_t not_held = 0;         // given to Remove by an owner that does not hold the block on that tier
   uint64_t unknown_parents = 0;
-  uint64_t refused_blocks = 0;  // for max_blocks
+  uint64_t refused_blocks = 0;  // because of max_blocks
   double bytes_per_pair() const {
     return pairs == 0 ? 0 : static_cast<double>(bytes) / static_cast<double>(pairs);
   }
@@ -119,18 +123,21 @@ class BlockIndex {
   BlockIndex(const BlockIndex&) = delete;
   BlockIndex& operator=(const BlockIndex&) = delete;
 
-  // A new owner that holds nothing. kResourceExhausted when kMaxWorkers are there or not yet swept away.
+  // A new owner that holds nothing. kResourceExhausted when there are kMaxWorkers, those not yet swept
+  // included.
   StatusOr<OwnerId> AddOwner();
 
-  // The owner is matched no more, at once; what it held is swept away later, a few runs with every change or by
-  // Sweep(). Its id takes no blocks meanwhile, and may be given to a new owner afterwards. Unknown ids: nothing.
+  // The owner is matched no more, at once. Its blocks are swept later, a few runs with every change or
+  // by Sweep(). Meanwhile its id takes no blocks; afterwards it may be given to a new owner. Unknown
+  // ids: no effect.
   void RemoveOwner(OwnerId owner);
 
   // Visits up to `runs` runs for the owners that were removed. True while there is more to do.
   bool Sweep(size_t runs);
 
-  // `owner` holds `blocks` on `tier` now, the first of them behind `parent`. Known ones and new ones may be mixed; what
-  // the owner has already changes nothing. Fills refs[0 .. inserted) unless `refs` is null.
+  // `owner` now holds `blocks` on `tier`, the first of them behind `parent`. Known and new blocks may be
+  // mixed; those that the owner has already change nothing. Fills refs[0 .. inserted) unless `refs` is
+  // null.
   InsertResult Insert(
       OwnerId owner, Tier tier, BlockRef parent, std::span<const BlockHash> blocks, BlockRef* refs);
   // The same with the places as spans, appended in order.
@@ -138,15 +145,16 @@ class BlockIndex {
       OwnerId owner, Tier tier, BlockRef parent, std::span<const BlockHash> blocks,
       std::vector<BlockSpan>* spans);
 
-  // `owner` holds these blocks on `tier` no more. Any order, but neighbours given one after the other, in either
-  // direction, cost one change together: hand over a whole message at once. What is not held is counted and ignored.
+  // `owner` no longer holds these blocks on `tier`. Any order is allowed, but neighbours given one after
+  // the other, in either direction, cost one change together: hand over a whole message at once. Blocks
+  // that it does not hold are counted and ignored.
   void Remove(OwnerId owner, Tier tier, std::span<const BlockRef> blocks);
   void Remove(OwnerId owner, Tier tier, std::span<const BlockSpan> spans);
 
-  // The block at a place; nothing if nobody holds it (a gap in a run excepted).
+  // The block at a place; nullopt if no owner holds it (a gap in a run excepted).
   std::optional<BlockHash> HashAt(BlockRef ref) const;
 
-  // Appends the blocks of the run of `ref`, as far as anybody holds them; of a stale ref none.
+  // Appends the blocks of the run of `ref`, as far as any owner holds them; of a stale ref none.
   void CopyRun(BlockRef ref, std::vector<BlockHash>* blocks) const;
   // Ids of owners that were removed and swept, in the order in which AddOwner() gives them out again.
   std::vector<OwnerId> FreeOwners() const;
@@ -154,12 +162,12 @@ class BlockIndex {
   // All owners that hold the first block of `chain`, and how many they hold in a row.
   void Match(std::span<const BlockHash> chain, BlockMatches* matches) const;
 
-  // The best of them under `eligible` (null: all), see BlockMatches::Best; nothing if none holds the first block.
-  // `matches` is room to work in.
+  // The best of them under `eligible` (null: all), see BlockMatches::Best; nullopt if none holds the
+  // first block. `matches` is scratch space.
   std::optional<BlockMatch> FindBest(
       std::span<const BlockHash> chain, const OwnerSet* eligible, BlockMatches* matches) const;
 
-  // Blocks that `owner` holds, on whatever tier.
+  // Blocks that `owner` holds, on any tier.
   uint64_t BlockCount(OwnerId owner) const;
   BlockIndexStats stats() const;
 
@@ -191,7 +199,7 @@ class BlockIndex {
   };
   struct FreedId {
     OwnerId owner;
-    uint64_t moment;  // readers that came before may still see words of the former owner
+    uint64_t moment;  // readers that started before may still see words of the former owner
   };
 
   static constexpr uint32_t kMaxRuns = uint32_t{1} << 28;
@@ -202,8 +210,8 @@ class BlockIndex {
   const Run& run(uint32_t id) const { return pages_[id / kRunsPerPage][id % kRunsPerPage]; }
   BlockRef RefOf(uint32_t id, uint32_t offset) const { return {id, run(id).generation, offset}; }
   bool IsActive(OwnerId owner) const;
-  // The holders of one run, for a match that has come to `position` and agrees with the run for `common` blocks. True
-  // if anybody holds all of those.
+  // The holders of one run, for a match that has reached `position` and agrees with the run for `common`
+  // blocks. True if any owner holds all of those.
   bool MatchFirst(const RunCell& cell, uint32_t common, BlockMatches* matches) const;
   static bool MatchNext(const RunCell& cell, uint32_t position, uint32_t common, BlockMatches* matches);
   // The run of a ref whose block is in the index; 0 otherwise.
@@ -214,12 +222,13 @@ class BlockIndex {
       OwnerId owner, Tier tier, BlockRef parent, std::span<const BlockHash> blocks, Emit emit);
   void RemoveLocked(OwnerId owner, Tier tier, BlockRef first, uint32_t count);
 
-  // Adds as many of `blocks`, none of them in the index, as fit and may be added at the end of the run; how many.
+  // Appends as many of `blocks`, none of them in the index, as fit and may be added to the run; returns
+  // their number.
   uint32_t Append(uint32_t id, std::span<const BlockHash> blocks);
   uint32_t NewRun(std::span<const BlockHash> blocks);
   bool HoldsLast(uint32_t id, OwnerId owner) const;
 
-  // The owner comes to hold [begin, end) of a run, or holds it no more.
+  // Adds [begin, end) of a run to the owner, or removes it.
   void Cover(uint32_t id, OwnerId owner, Tier tier, uint32_t begin, uint32_t end);
   void Uncover(uint32_t id, OwnerId owner, Tier tier, uint32_t begin, uint32_t end);
   void Forget(uint32_t id, OwnerId owner, const Place& place);
@@ -230,13 +239,13 @@ class BlockIndex {
   const Coverage* FindIrregular(uint32_t id, OwnerId owner) const;
   Coverage& AddIrregular(uint32_t id, OwnerId owner, Coverage coverage);
   void DropIrregular(uint32_t id, OwnerId owner);
-  // After the change of an irregular owner: publishes its cuts, or lets it be regular again.
+  // After the change of an irregular owner: publishes its cuts, or makes it regular again.
   void PublishIrregular(uint32_t id, OwnerId owner, const Place& place, const Coverage& coverage);
 
   // Shortens the run to what is held, or frees it.
   void Trim(uint32_t id);
   void FreeRun(uint32_t id);
-  // A new cell with the live holders, room for `more` of them, and `blocks` as its array.
+  // A new cell with the live holders, capacity for `more` of them, and `blocks` as its array.
   void ReplaceCell(uint32_t id, uint32_t more, BlockHash* blocks, uint16_t block_capacity);
   RunCell* NewCell(uint32_t id, uint32_t holders);
   void RetireCell(RunCell* cell);
@@ -269,7 +278,7 @@ class BlockIndex {
   OwnerSet sweeping_;        // removed, in the sweep under way
   uint32_t sweep_next_ = 0;  // next run of the sweep; 0: none under way
 
-  BlockIndexStats counts_;  // what is counted as it happens
+  BlockIndexStats counts_;  // counters of events
 };
 
 }  // namespace vllm_router

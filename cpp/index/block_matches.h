@@ -1,11 +1,12 @@
-// BlockMatches: the answer to "who holds how much of this prompt", in a buffer that its user keeps and reuses.
+// BlockMatches: the result of a match, which owners hold how much of a prompt, in a buffer that its
+// user keeps and reuses.
 //
 //   entries   { w7: 4 4 4 }  { w2: 2 4 4 }  { w9: 0 0 3 }      in no order, each owner once
-//   place_      w2 -> 1, w7 -> 0, w9 -> 2, others anything     believed only if the entry there is of that owner
+//   place_      w2 -> 1, w7 -> 0, w9 -> 2, others anything     valid only if the entry there is of that owner
 //
-// blocks(t) is the number of leading blocks that lie on tier t or a faster one without a gap; they ascend. Clearing
-// touches nothing, since places are checked by looking (Briggs and Torczon, "An efficient representation for sparse
-// sets", 1993). 72 KiB, touched as far as used. One thread.
+// blocks(t) is the number of leading blocks on tier t or a faster one without a gap; they ascend.
+// Clearing touches nothing, since every place is checked when it is read (Briggs and Torczon, "An
+// efficient representation for sparse sets", 1993). 72 KiB, touched as far as used. One thread.
 #pragma once
 
 #include <array>
@@ -45,11 +46,11 @@ class BlockMatches {
   }
   BlockMatch* Find(OwnerId owner) { return const_cast<BlockMatch*>(std::as_const(*this).Find(owner)); }
 
-  // The entry with most blocks among those of `eligible` (null: all); of equals the one with more on faster tiers, then
-  // the smallest owner. Null if there is none.
+  // The entry with most blocks among those of `eligible` (null: all). Of equals the one with more on
+  // faster tiers, then the smallest owner. Null if there is none.
   const BlockMatch* Best(const OwnerSet* eligible = nullptr) const;
 
-  // For who fills it. Counts of an entry may be lowered, and have to ascend still.
+  // For the code that fills it. Counts of an entry may be lowered, and must still ascend.
   std::span<BlockMatch> entries() { return {entries_.get(), size_}; }
   void Clear() { size_ = 0; }
   void Add(OwnerId owner, const std::array<uint32_t, kTierCount>& blocks) {

@@ -1,11 +1,11 @@
-// BlockRef: the place of a block in a BlockIndex. Insert hands one out per block; Remove takes them back, so that
-// nobody needs a table from hashes to places.
+// BlockRef: the place of a block in a BlockIndex. Insert hands one out per block; Remove takes them
+// back, so that no caller needs a table from hashes to places.
 //
 //   | 4 unused | run 28 | generation 16 | offset 16 |
 //
-// A ref names one block for as long as the index lives: a place is not given to another block before the generation of
-// its run changes, and a run whose generations are used up is not used again. While somebody holds the block its ref
-// is good; after that it may read as unknown.
+// A ref names one block for as long as the index lives: a place is not given to another block before the
+// generation of its run changes, and a run whose generations are used up is not used again. While any
+// owner holds the block its ref is valid; after that it may read as unknown.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ class BlockRef {
   uint64_t bits_ = 0;
 };
 
-// Blocks in a row of one run.
+// Consecutive blocks of one run.
 struct BlockSpan {
   BlockRef first;
   uint32_t count = 0;

@@ -1,14 +1,16 @@
-// ClaimTable: prompts that a worker was given and whose requests have not ended yet, so that what a worker is believed
-// to hold can be taken back when a request never reached it, or died with it.
+// ClaimTable: prompts that were sent to a worker and whose requests have not ended yet. What the worker
+// is believed to hold can be taken back when a request never reached it, or was lost with it.
 //
-//   slots     [ claim 7, open ]  [ claim 4, confirmed ]  [ free ]        a claim's number says which slot is its own
+//   slots     [ claim 7, open ]  [ claim 4, confirmed ]  [ free ]        a claim's number gives its slot
 //
-// A structure that remembers prompts (BlockCacheTracker, PrefixTree) adds a claim with each prompt, and keeps with it
-// what it needs to take the prompt back. Most requests end well: Confirm() is one atomic operation and takes no lock.
-// The structure hears of it when the slot is used again, or when it asks whether a claim is open.
+// A structure that remembers prompts (BlockCacheTracker, PrefixTree) adds a claim with each prompt, and
+// keeps with it what it needs to take the prompt back. Most requests end well: Confirm() is one atomic
+// operation and takes no lock. The structure learns of it when the slot is used again, or when it
+// checks whether a claim is open.
 //
-// Cost: Add looks at eight slots at most; 16 bytes and a Payload per slot, a few more slots than requests are open at
-// once, kMaxClaims at most. Confirm: any thread. The rest: one thread at a time, under the structure's mutex.
+// Cost: Add reads at most eight slots; 16 bytes and a Payload per slot, a few more slots than
+// concurrent requests, at most kMaxClaims. Confirm: any thread. The rest: one thread at a time, under
+// the structure's mutex.
 //
 //   ClaimTable<Place> claims;
 //   const uint64_t claim = claims.Add([&](Place& place) { place = mine; }, [](const Place& confirmed) { ... });
@@ -26,7 +28,7 @@
 
 namespace vllm_router {
 
-// The part that does not depend on what is kept.
+// The part that does not depend on the payload.
 class ClaimStates {
  public:
   ClaimStates() = default;
@@ -36,11 +38,12 @@ class ClaimStates {
     for (std::atomic<Page*>& page : pages_) delete page.load(std::memory_order_relaxed);
   }
 
-  // Neither confirmed nor dropped. Of a claim whose slot was used again: it was confirmed.
+  // Neither confirmed nor dropped. A claim whose slot was used again was confirmed.
   bool IsOpen(uint64_t claim) const {
     return StateOf(SlotOf(claim)).load(std::memory_order_acquire) == claim << 1;
   }
-  // The request has ended and the worker holds its prompt. 0 and claims that are not open: nothing.
+  // The request has ended and the worker holds its prompt. No effect for 0 and for claims that are not
+  // open.
   void Confirm(uint64_t claim) {
     if (claim == 0) return;
     uint64_t open = claim << 1;
@@ -63,7 +66,7 @@ class ClaimStates {
     return (*pages_[slot / kPageSlots].load(std::memory_order_acquire))[slot % kPageSlots];
   }
 
-  // A slot that may be used, free or confirmed; kMaxClaims: all that may be had are open.
+  // A slot that may be used, free or confirmed; kMaxClaims: all slots are open.
   size_t FindSlot() {
     for (size_t probe = 0; probe < kProbes && probe < slots_; ++probe) {
       const size_t slot = hand_;
@@ -87,8 +90,8 @@ class ClaimStates {
 template <typename Payload>
 class ClaimTable : public ClaimStates {
  public:
-  // `fill` gets the new claim's payload, as the slot's last user left it; `confirmed` first hears of that one if it was
-  // confirmed. 0: kMaxClaims are open, and this prompt cannot be taken back.
+  // `fill` gets the new claim's payload, as the slot's last user left it. If that one was confirmed,
+  // `confirmed` gets it first. 0: kMaxClaims are open, and this prompt cannot be taken back.
   template <typename Fill, typename Confirmed>
   uint64_t Add(Fill fill, Confirmed confirmed) {
     const size_t slot = FindSlot();
@@ -108,7 +111,7 @@ class ClaimTable : public ClaimStates {
   // Null unless it is open.
   Payload* Find(uint64_t claim) { return claim != 0 && IsOpen(claim) ? &PayloadOf(SlotOf(claim)) : nullptr; }
 
-  // Open or confirmed: it is nothing any more.
+  // Drops a claim, open or confirmed.
   void Drop(uint64_t claim) { StateOf(SlotOf(claim)).store(0, std::memory_order_release); }
   template <typename Which>
   void DropIf(Which which) {

@@ -1,13 +1,14 @@
-// Coverage: which blocks of a run one owner holds, and on which tiers, when that is more than "the first so many, on
-// the GPU". Few owners of few runs have one: those with a gap, or with blocks in host or external memory.
+// Coverage: which blocks of a run one owner holds, and on which tiers, when they are not simply the
+// first ones on the GPU. Few owners of few runs have one: those with a gap, or with blocks in host or
+// external memory.
 //
 //   block      0 1 2 3 4 5 6 7 8
 //   GPU        # # # # . # # . .        segments   [0,2) GPU   [2,4) GPU+host   [5,7) GPU   [8,9) external
 //   host       . . # # . . . . .        cuts       4 4 4
 //   external   . . . . . . . . #        end        9
 //
-// Cost: 6 bytes per segment; a change is a binary search and moving the segments behind it: at most kMaxRunBlocks of
-// them. One thread.
+// Cost: 6 bytes per segment; a change is a binary search and moving the segments behind it: at most
+// kMaxRunBlocks of them. One thread.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +20,10 @@ namespace vllm_router {
 
 class Coverage {
  public:
-  // What a change did, in blocks.
+  // The effect of a change, in blocks.
   struct Change {
-    uint32_t on_tier = 0;  // came to the tier, or left it
-    uint32_t held = 0;     // came to the owner, or left it: on no tier before, or after
+    uint32_t on_tier = 0;  // added to the tier, or removed
+    uint32_t held = 0;     // added to the owner, or removed: on no tier before, or after
   };
 
   Coverage() = default;

@@ -1,11 +1,12 @@
-// DistinctCount: about how many different things have been seen, in 16 KiB, whatever their number.
+// DistinctCount: estimates the number of distinct items seen, in 16 KiB, whatever their number.
 //
 //   hash   0000 0000 0000 11 | 0 0 0 1 …        the first 14 bits choose a register; it keeps the greatest number of
-//                        reg 3 | 3 zeros + 1    leading zeros that came its way, plus one
+//                        reg 3 | 3 zeros + 1    leading zeros that it has seen, plus one
 //
-// n things leave about log2(n / registers) zeros in a register; what all registers say together is right within 0.8 %
-// (standard error), below 10,000 within 0.5 %. HyperLogLog by Flajolet and others (2007); the estimator, which needs no
-// table of corrections, by Ertl ("New cardinality estimation algorithms for HyperLogLog sketches", 2017).
+// n items leave about log2(n / registers) zeros in a register. The estimate from all registers has a
+// standard error of 0.8 %, below 10,000 items 0.5 %. HyperLogLog by Flajolet and others (2007); the
+// estimator, which needs no table of corrections, by Ertl ("New cardinality estimation algorithms for
+// HyperLogLog sketches", 2017).
 //
 // Cost: Add() one load, hardly ever a store; Estimate() 20 us. Thread-safe.
 #pragma once
@@ -19,7 +20,7 @@ namespace vllm_router {
 
 class DistinctCount {
  public:
-  // `hash` of a thing: 64 bits that look random.
+  // `hash` of an item: 64 uniformly distributed bits.
   void Add(uint64_t hash);
   uint64_t Estimate() const;
 

@@ -1,15 +1,16 @@
-// EvictionOrder: what a prefix tree gives up first; and the rank, one number per pair of worker and node, that says it.
-// The smallest rank goes first. Of all orders it is this:
+// EvictionOrder: what a prefix tree evicts first, by the rank: one number per pair of worker and node.
+// The smallest rank is evicted first. The rank, for all orders:
 //
 //   bits 63..44                                   bits 43..0
-//   hits (LFU), priority (kPriority), else 0      tick of the insert: last use, or when it came; negated for MRU and FILO
+//   hits (LFU), priority (kPriority), else 0      tick of the last use, or of the insert; negated: MRU, FILO
 //
-// An insert touches only the last node of its path. What it means for the nodes above is handed up when a node is given
-// up: its parent inherits the later use, the hits, the higher priority. A parent is never given up before its children,
-// so at the time a rank is looked at it is what it would be had every insert touched its whole path.
+// An insert touches only the last node of its path. Its effect on the nodes above is passed up when a
+// node is evicted: its parent inherits the later use, the hits, the higher priority. A parent is never
+// evicted before its children, so when a rank is read it is what it would be had every insert touched
+// its whole path.
 //
 //   insert "ab" "ac" "ab"     a: nothing   b: 2 hits, tick 3   c: 1 hit, tick 2
-//   c goes, b goes            a: 2 + 1 hits, tick 3
+//   c, b evicted              a: 2 + 1 hits, tick 3
 //
 // 2^44 inserts are 50 years of 10,000 per second. Values; any thread.
 #pragma once
@@ -21,12 +22,12 @@
 namespace vllm_router {
 
 enum class EvictionOrder : uint8_t {
-  kLru,       // what was inserted, or extended, longest ago
-  kLfu,       // what the fewest inserts passed; of equals the one used longest ago
-  kFifo,      // what came first
-  kMru,       // what was used last
-  kFilo,      // what came last
-  kPriority,  // what only inserts of low priority passed; of equals the one used longest ago
+  kLru,       // inserted or extended the longest ago
+  kLfu,       // passed by the fewest inserts; of equals the one used longest ago
+  kFifo,      // added first
+  kMru,       // used last
+  kFilo,      // added last
+  kPriority,  // passed only by inserts of low priority; of equals the one used longest ago
 };
 
 class EvictionRanks {
@@ -66,7 +67,7 @@ class EvictionRanks {
     return Inherited(rank, Ended(tick, priority));
   }
 
-  // Of a node with this rank after a child with that one was given up.
+  // Of a node with this rank after a child with that one was evicted.
   uint64_t Inherited(uint64_t rank, uint64_t child) const {
     switch (order_) {
       case EvictionOrder::kLru:

@@ -47,8 +47,8 @@ HashRing HashRing::Changed(std::span<const Node> nodes) const {
   next.nodes_.reserve(nodes.size());
   for (const Node& node : nodes) next.nodes_.push_back({std::string(node.name), node.points});
 
-  // Who stays, by the owner's old number, and the points of those who are new. A second node of one name counts as
-  // new: that is slower, and the same ring.
+  // The remaining nodes, by the owner's old number, and the points of the new ones. A second node of one
+  // name counts as new: that is slower, and gives the same ring.
   absl::flat_hash_map<std::string_view, uint32_t> known;
   for (uint32_t owner = 0; owner < nodes_.size(); ++owner) known.emplace(nodes_[owner].name, owner);
   std::vector<uint32_t> renamed(nodes_.size(), kNone);
@@ -64,12 +64,12 @@ HashRing HashRing::Changed(std::span<const Node> nodes) const {
   }
   std::sort(fresh.begin(), fresh.end(), [](const Point& a, const Point& b) { return a.hash < b.hash; });
 
-  // One merge of three rows that ascend: points of ours, those that were replaced, fresh ones.
+  // One merge of three ascending sequences: the ring's own points, those that were replaced, new ones.
   next.hashes_.reserve(total);
   next.owners_.reserve(total);
   auto replaced = replaced_.begin();
   auto newest = fresh.begin();
-  const auto push_before = [&](uint64_t hash) {  // what comes before `hash`, or is equal to it
+  const auto push_before = [&](uint64_t hash) {  // the points before `hash`, or equal to it
     while (newest != fresh.end() || replaced != replaced_.end()) {
       const bool is_fresh =
           replaced == replaced_.end() || (newest != fresh.end() && newest->hash <= replaced->hash);
@@ -105,7 +105,7 @@ void HashRing::Push(Point point) {
   owners_.push_back(point.owner);
 }
 
-// About one point per bucket. Two buckets at least: a shift by 64 is not defined.
+// About one point per bucket. At least two buckets: a shift by 64 is not defined.
 void HashRing::FillBuckets() {
   if (empty()) return;
   const int bits = std::max<int>(1, std::bit_width(size() - 1));

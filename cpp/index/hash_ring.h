@@ -1,23 +1,23 @@
-// HashRing: which worker owns a key, such that a worker that comes or goes moves only its own keys.
+// HashRing: which worker owns a key. A worker that joins or leaves moves only its own keys.
 //
 //   points   0x12:w1   0x3f:w0   0x77:w2   0xb1:w1   0xe0:w0
 //   key 0x50 --------------------^ owner w2; if w2 may not be used, walk on: w1, then w0
 //
-// A table of buckets, one or two per point, says for the top bits of a key where to begin to look:
+// A table of buckets, one or two per point, gives for the top bits of a key where the search starts:
 //
 //   bucket   [0x00  [0x20  [0x40  [0x60  [0x80  [0xa0  [0xc0  [0xe0       key 0x50 -> bucket 2 -> point 2, 0x77
 //   first      0      1      2      2      3      3      4      4
 //
-// Immutable: build the next ring aside and publish it. `Changed` makes it of the last one, so that only the points
-// of those who are new are hashed and sorted. Owners are positions in a fleet (uint32), opaque here.
+// Immutable: build the next ring aside and publish it. `Changed` makes it of the last one, so that only
+// the points of new nodes are hashed and sorted. Owners are positions in a fleet (uint32), opaque here.
 //
 //   HashRing ring({{"http://w0:8000", 160}, {"http://w1:8000", 160}}, HashFunction::kXxh3);
 //   uint32_t owner = ring.FindOwner(RingHash(HashFunction::kXxh3, key));                       // 0 or 1
 //   HashRing next = ring.Changed({{"http://w1:8000", 160}});                                  // w0 has left
 //
-// Cost: build O(points log points); change O(points), 10 to 20 times cheaper; lookup a bucket and on average one
-// step, 4..10 ns; 16 to 20 bytes per point. Const is shareable.
-// Karger et al., "Consistent Hashing and Random Trees" (STOC 1997); with a bound on loads: Mirrokni, Thorup,
+// Cost: build O(points log points); change O(points), 10 to 20 times cheaper; lookup a bucket and on
+// average one step, 4..10 ns; 16 to 20 bytes per point. A const ring may be shared. Karger et al.,
+// "Consistent Hashing and Random Trees" (STOC 1997); with a bound on loads: Mirrokni, Thorup,
 // Zadimoghaddam, "Consistent Hashing with Bounded Loads" (SODA 2018).
 #pragma once
 
@@ -51,11 +51,13 @@ class HashRing {
   }
 
   HashRing() = default;
-  // Owner k is nodes[k]. Where two points are equal the later one (in node order, then i) replaces the earlier.
+  // Owner k is nodes[k]. Where two points are equal the later one (in node order, then i) replaces the
+  // earlier.
   HashRing(std::span<const Node> nodes, HashFunction function);
 
-  // The ring that HashRing(nodes, function) would be, made of this one: nodes that are here already, whatever their
-  // place, keep their points. A point that was replaced comes back when the one in its place goes.
+  // The ring that HashRing(nodes, function) would be, made of this one: nodes that are here already,
+  // whatever their position, keep their points. A point that was replaced comes back when its
+  // replacement leaves.
   HashRing Changed(std::span<const Node> nodes) const;
 
   bool empty() const { return hashes_.empty(); }
@@ -74,9 +76,9 @@ class HashRing {
   static constexpr uint32_t kNone = UINT32_MAX;
   uint32_t FindOwner(uint64_t hash) const { return empty() ? kNone : owners_[FindPoint(hash)]; }
 
-  // The first owner at or after `hash`, clockwise, that `accepts(owner)`; kNone if none does. Bounded loads are this
-  // with "is below its cap". A point of the owner just rejected is passed over; otherwise a rejected owner may be
-  // asked again: O(points) in the worst case.
+  // The first owner at or after `hash`, clockwise, that `accepts(owner)`; kNone if none does. Bounded
+  // loads are this with "is below its cap". A further point of the owner just rejected is skipped;
+  // otherwise a rejected owner may be tested again: O(points) in the worst case.
   template <typename Accepts>
   uint32_t FindOwner(uint64_t hash, Accepts&& accepts) const {
     if (empty()) return kNone;
@@ -112,7 +114,7 @@ class HashRing {
   std::vector<Named> nodes_;      // by owner
   std::vector<uint64_t> hashes_;  // ascending, distinct
   std::vector<uint32_t> owners_;  // of the point with the same index
-  std::vector<Point> replaced_;   // points that another one is in the place of, by hash
+  std::vector<Point> replaced_;   // points that another one has replaced, by hash
   std::vector<uint32_t> bucket_;  // bucket_[h >> shift_] = first point whose hash is in that bucket or later
   int shift_ = 0;
 };

@@ -1,11 +1,12 @@
-// IndexImage: an index as bytes, for a file or a pickle; and the reader and writer of what is inside. What stands where is
-// written down in docs/reference/index_file.md.
+// IndexImage: an index as bytes, for a file or a pickle; and the reader and writer of its payload. The
+// format is in docs/reference/index_file.md.
 //
 //   | "VLLMRIDX" | version u32 | kind u32 | size u64 |   payload, `size` bytes   | XXH3-64 of all before, u64 |
 //
-// Numbers are little-endian. An image that is cut, longer, changed, of another version or of another kind is refused by
-// OpenIndexImage, with the value and what it should be. Whatever the payload says is checked again by whoever reads it: a
-// checksum protects from accidents, not from an author. Values; any thread.
+// Numbers are little-endian. An image that is cut, longer, changed, of another version or of another
+// kind is rejected by OpenIndexImage, with the value and the expected one. The code that reads the
+// payload checks its contents again: a checksum protects from accidents, not from forgery. Values; any
+// thread.
 //
 //   ImageWriter writer;
 //   writer.Number(uint32_t{7});
@@ -50,7 +51,7 @@ class ImageWriter {
     static_assert(std::is_trivially_copyable_v<T>);
     bytes_.append(reinterpret_cast<const char*>(values.data()), values.size_bytes());
   }
-  // What was written there.
+  // Appends what was written to `other`.
   void Append(const ImageWriter& other) { bytes_.append(other.bytes_, kHeaderBytes); }
   // Its size, then its bytes.
   void Text(std::string_view text) {
@@ -76,7 +77,7 @@ class ImageReader {
     if (!bytes.empty()) std::memcpy(&value, bytes.data(), sizeof(T));
     return value;
   }
-  // A number of things that take at least `least` bytes each, so that no size is believed that cannot be.
+  // A number of items that take at least `least` bytes each; checked against the bytes that are left.
   uint64_t Count(size_t least) {
     const auto count = Number<uint64_t>();
     if (count <= rest_.size() / least) return count;
@@ -101,7 +102,7 @@ class ImageReader {
 
   bool ok() const { return ok_; }
   size_t left() const { return rest_.size(); }
-  // DataLoss unless everything was there and nothing is left.
+  // DataLoss unless all reads succeeded and nothing is left.
   Status End() const;
 
  private:
@@ -115,21 +116,21 @@ class ImageReader {
 };
 
 std::string SealIndexImage(IndexKind kind, ImageWriter writer);
-// The payload; DataLoss, in words that go behind the name of what it was read from.
+// The payload. DataLoss with a message that is to follow the name of its source.
 StatusOr<std::string_view> OpenIndexImage(IndexKind kind, std::string_view image);
 
-// The images of files: at most kMaxIndexFileBytes. FailedPrecondition, with `error`, when the system refuses; DataLoss that
-// names the file.
+// The images in files: at most kMaxIndexFileBytes. FailedPrecondition, with `error`, when the system
+// call fails; DataLoss that names the file.
 Status SaveIndexFile(const std::string& path, std::string_view image, int* error);
 StatusOr<std::string> LoadIndexFile(const std::string& path, int* error);
 
-// DataLoss of what stands in an image, in words that go behind its name.
+// DataLoss for the contents of an image, with a message that is to follow its name.
 template <typename... Parts>
 Status BadImage(const Parts&... parts) {
   return absl::DataLossError(Concat(parts...));
 }
 
-// DataLoss of an image, with the name of what it was read from and the remedy.
+// DataLoss of an image, with the name of its source and the remedy.
 Status BadIndex(std::string_view source, const Status& what);
 
 }  // namespace vllm_router

@@ -1,12 +1,12 @@
-// LeafHeap: one worker's leaves in a prefix tree, the one to be given up first on top.
+// LeafHeap: one worker's leaves in a prefix tree, with the next to be evicted on top.
 //
 //            3                 items_     rank and leaf, a heap with four children per item
-//     7    5    9    4         places_    leaf -> its item, and its node: so that any leaf can move or go
+//     7    5    9    4         places_    leaf -> its item, and its node: so that any leaf can move or leave
 //    8 8
 //
-// Four children per item lie in one cache line, and the heap is half as deep as a binary one. A leaf with the largest
-// rank, as a new one has under LRU, moves nothing. Cost: O(log n), 0.02 to 0.3 us; 24 bytes per leaf. Grows without
-// copying. One thread.
+// Four children per item lie in one cache line, and the heap is half as deep as a binary one. A leaf
+// with the largest rank, as a new one has under LRU, moves nothing. Cost: O(log n), 0.02 to 0.3 us; 24
+// bytes per leaf. Grows without copying. One thread.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,7 @@ class LeafHeap {
   // REQUIRES: !empty().
   uint64_t top_rank() const { return items_[0].rank; }
   uint32_t top_node() const { return places_[items_[0].leaf].node; }
-  // One whose removal is cheap.
+  // A node whose leaf is cheap to remove.
   uint32_t last_node() const { return places_[items_[items_.size() - 1].leaf].node; }
 
   Leaf Push(uint64_t rank, uint32_t node) {

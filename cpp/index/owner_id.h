@@ -1,5 +1,6 @@
-// OwnerId: one cache that holds blocks, dense and small. A worker with data-parallel ranks has one per rank, and a
-// worker whose cache was emptied gets a new one, so that what was known of the old contents goes with its id.
+// OwnerId: one cache that holds blocks, dense and small. A worker with data-parallel ranks has one per
+// rank. A worker whose cache was emptied gets a new one, so that what was known of the old contents is
+// dropped with its id.
 #pragma once
 
 #include <bitset>
@@ -12,7 +13,7 @@ namespace vllm_router {
 enum class OwnerId : uint16_t {};
 using OwnerSet = std::bitset<kMaxWorkers>;
 
-// Where a block lies; the fastest first.
+// The tier of a block, the fastest first.
 enum class Tier : uint8_t { kGpu, kHost, kExternal };
 inline constexpr int kTierCount = 3;
 

@@ -1,9 +1,10 @@
-// PagedArray: an array that grows at its end without ever moving, so that no step of it takes long.
+// PagedArray: an array that grows at its end without ever moving, so that no operation takes long.
 //
 //   pages_   [ * ][ * ][ * ]        page of kPageItems items each; item i is pages_[i / kPageItems][i % kPageItems]
 //
-// A vector of 10 M items copies them all to hold one more; this one adds a page. References stay valid until the item is
-// popped. Access costs one more load. Empty pages behind the last one are given back, but for one. One thread.
+// A vector of 10 M items copies them all to hold one more; this one adds a page. References stay valid
+// until the item is popped. Access costs one more load. Empty pages behind the last one are given back,
+// but for one. One thread.
 #pragma once
 
 #include <bit>

@@ -22,15 +22,16 @@ constexpr uint32_t kRoot = 0;
 constexpr uint32_t kNone = UINT32_MAX;
 constexpr uint64_t kNoLeaf = std::numeric_limits<uint64_t>::max();
 
-// Pairs given up while others wait: 30 us, and 200 us in trees of a million nodes, where each is several cache misses.
+// Pairs evicted while others wait: 30 us, and 200 us in trees of a million nodes, where each is several
+// cache misses.
 constexpr size_t kPairsPerSlice = 64;
-// What an insert does for workers that were removed.
+// Pairs of removed workers that an insert sweeps.
 constexpr size_t kSweptPerInsert = 16;
-// After so many turns an insert makes room without letting others in: they may be taking it away. A megabyte that pushes
-// out prompts of 64 bytes needs 300.
+// After so many turns an insert evicts without releasing the mutex: other inserts may be using up the
+// freed space. A megabyte that evicts prompts of 64 bytes needs 300 turns.
 constexpr int kMaxTurns = 1024;
 
-// How many units the two have in common, of the first `count`.
+// Length of the common prefix of the two, at most `count` units.
 template <typename Unit>
 size_t CommonUnits(const Unit* a, const Unit* b, size_t count) {
   const auto* const x = reinterpret_cast<const char*>(a);
@@ -56,7 +57,7 @@ size_t CommonUnits(const Unit* a, const Unit* b, size_t count) {
   return unit;
 }
 
-// The last place at or before `at` where a character begins. Of bytes that are no UTF-8 each is one.
+// The last place at or before `at` where a character starts. Each byte that is not UTF-8 is a character.
 size_t CharacterStart(std::span<const char> text, size_t at) {
   if (at >= text.size()) return at;
   for (size_t back = 0; back < 4 && back <= at; ++back) {
@@ -68,7 +69,8 @@ size_t CharacterStart(std::span<const char> text, size_t at) {
   return at;
 }
 
-// A worker that owns a node. With children it counts those that it owns; without, it is a leaf in the worker's heap.
+// A worker that owns a node. If the worker owns children of the node, this counts them; else it is a
+// leaf in the worker's heap.
 class Owner {
  public:
   Owner() = default;
@@ -83,7 +85,7 @@ class Owner {
   void AddChild() { ++state_; }
   uint32_t DropChild() { return --state_; }
 
-  // Whether a request that ended well passed here; those above last too.
+  // True if a request that ended well passed here; the nodes above are permanent too.
   bool lasts() const { return (claims_ & kLasts) != 0; }
   void SetLasts() { claims_ |= kLasts; }
   // Open requests whose texts end here.
@@ -107,7 +109,7 @@ class Owner {
 };
 static_assert(sizeof(Owner) == 16);
 
-// How many starts passed, as of the halving when they were last counted.
+// The number of starts that passed, as of the halving when they were last counted.
 class StartCount {
  public:
   StartCount() = default;
@@ -126,7 +128,7 @@ class StartCount {
   uint32_t word_ = 0;
 };
 
-// What of a prompt of token ids was behind its last whole page: how long, and a hash. Never 0.
+// The part of a prompt of token ids behind its last whole page: its length, and a hash. Never 0.
 class Rest {
  public:
   static constexpr uint64_t kMarked = uint64_t{1} << 63;
@@ -144,7 +146,7 @@ class Rest {
 };
 static_assert(kMaxBlockSize - 1 <= 0xFFFF);
 
-// Several of them at one node; the newest push out the oldest.
+// Several of them at one node; the newest replace the oldest.
 struct Rests {
   static constexpr uint32_t kMost = 63;
 
@@ -196,7 +198,7 @@ class PrefixTree<Unit>::Tree {
     uint32_t generation;
     StartCount starts;
     uint16_t owner_count;
-    uint16_t owner_room;  // 1: the owner is here
+    uint16_t owner_room;  // 1: the owner is stored here
     uint64_t ends;  // earlier requests ended here: 0 no, with Rest::kMarked one, else a pointer to Rests
     union {
       Owner owner;
@@ -206,7 +208,7 @@ class PrefixTree<Unit>::Tree {
     std::span<Owner> all() { return {owner_room == 1 ? &owner : owners, owner_count}; }
   };
 
-  // How far the walk has come: the node's end is `depth` units from the root.
+  // The position of a walk: the node's end is `depth` units from the root.
   struct Place {
     uint32_t node = kRoot;
     uint64_t depth = 0;
@@ -250,7 +252,7 @@ class PrefixTree<Unit>::Tree {
   void MakeLeaf(uint32_t number, Owner* owner);
   void GiveUp(uint32_t number, OwnerId worker);
 
-  // Where the text of a claim ends.
+  // The end of a claim's text.
   struct Claimed {
     uint32_t node;
     OwnerId worker;
@@ -278,7 +280,7 @@ class PrefixTree<Unit>::Tree {
     while (pairs > 0 && SweepOne()) --pairs;
   }
   void GrowTournament();
-  void Ranked(OwnerId worker);  // its first leaf may be another one
+  void Ranked(OwnerId worker);  // its first leaf may have changed
 
   std::vector<uint32_t> Preorder();
   Status LoadNode(uint32_t number, ImageReader* image, std::vector<Unit>* label);
@@ -297,10 +299,10 @@ class PrefixTree<Unit>::Tree {
   uint64_t node_count_ = 0;
   PagedArray<uint32_t, 4096> buckets_;            // the first child in each; one per node at most
   std::vector<std::unique_ptr<Worker>> workers_;  // null: no worker has the number
-  std::vector<uint64_t> sizes_;        // bytes owned by each; beside each other, as Sizes() reads many
-  OwnerSet active_;                    // those that were not removed
-  std::vector<uint64_t> first_ranks_;  // of each worker's first leaf
-  std::vector<uint16_t> winners_;      // a tournament: [i] has the smaller rank of [2i] and [2i + 1]
+  std::vector<uint64_t> sizes_;                   // bytes owned by each; contiguous, as Sizes() reads many
+  OwnerSet active_;                               // those that are not removed
+  std::vector<uint64_t> first_ranks_;             // of each worker's first leaf
+  std::vector<uint16_t> winners_;  // a tournament: [i] has the smaller rank of [2i] and [2i + 1]
   std::vector<OwnerId> sweeping_;
   ClaimTable<Claimed> claims_;
   uint64_t tick_ = 0;
@@ -345,8 +347,8 @@ uint32_t PrefixTree<Unit>::Tree::KeyOf(const Unit* label) const {
   }
 }
 
-// Linear hashing: of the buckets that a power of two would have the last ones are not there yet, and theirs stand in
-// for them.
+// Linear hashing: the last buckets of the next power of two do not exist yet, and others hold their
+// items.
 template <typename Unit>
 size_t PrefixTree<Unit>::Tree::BucketOf(uint32_t parent, uint32_t key) const {
   uint64_t hash = (uint64_t{parent} << 32 | key) * 0x9E3779B97F4A7C15;
@@ -434,7 +436,7 @@ uint32_t PrefixTree<Unit>::Tree::NewNode(uint32_t parent, const Unit* label, uin
   return number;
 }
 
-// REQUIRES: nobody owns it.
+// REQUIRES: it has no owner.
 template <typename Unit>
 void PrefixTree<Unit>::Tree::FreeNode(uint32_t number) {
   Unlink(number);
@@ -534,7 +536,7 @@ void PrefixTree<Unit>::Tree::DropOwner(Node* node, Owner* owner) {
   }
   std::copy(owner + 1, node->owners + node->owner_count, owner);
   --node->owner_count;
-  // Smaller by half at least, so that one that comes and goes does not copy each time.
+  // Shrinks by at least half, so that an owner that comes and goes does not copy each time.
   const size_t room = node->owner_count <= 1
                           ? node->owner_count
                           : MemoryPool::RoundUp(node->owner_count * sizeof(Owner)) / sizeof(Owner);
@@ -554,8 +556,8 @@ void PrefixTree<Unit>::Tree::DropOwner(Node* node, Owner* owner) {
   pool_.Free(old, old_room * sizeof(Owner));
 }
 
-// The worker owns the node and all above it from now on; and it counts as owning one child more, so that it does not
-// lose the node. Null for the root.
+// The worker owns the node and all above it from now on. It counts as owning one more child, so that it
+// does not lose the node. Null for the root.
 template <typename Unit>
 Owner* PrefixTree<Unit>::Tree::Pin(uint32_t number, OwnerId worker, uint64_t tick) {
   if (number == kRoot) return nullptr;
@@ -611,7 +613,7 @@ void PrefixTree<Unit>::Tree::GiveUp(uint32_t number, OwnerId worker) {
   const uint64_t rank = owner->rank;
   const uint32_t above = node.parent;
   if (owner->claims() > 0) {
-    // Claims that end here are none any more; what is left of their texts stays.
+    // Claims that end here are dropped; the remaining part of their texts stays.
     claims_.DropIf(
         [&](const Claimed& claimed) { return claimed.node == number && claimed.worker == worker; });
     MakeLast(above, worker);
@@ -637,7 +639,7 @@ void PrefixTree<Unit>::Tree::MakeLast(uint32_t number, OwnerId worker) {
   }
 }
 
-// Of a claim that was confirmed. Its pair is there: it takes its claims with it when it is given up.
+// For a confirmed claim. Its pair is there: an evicted pair takes its claims with it.
 template <typename Unit>
 void PrefixTree<Unit>::Tree::Settle(const Claimed& claimed) {
   FindOwner(&nodes_[claimed.node], claimed.worker)->DropClaim();
@@ -732,7 +734,7 @@ void PrefixTree<Unit>::Tree::FindEnds(
 
 template <typename Unit>
 uint64_t PrefixTree<Unit>::Tree::memory() const {
-  // Leaves are counted as if every node had one per owner.
+  // Leaves are counted as if every owner of a node had one.
   return pool_.live_bytes() + node_count_ * sizeof(Node) + buckets_.size() * sizeof(uint32_t) + pairs_ * 24;
 }
 
@@ -751,7 +753,7 @@ void PrefixTree<Unit>::Tree::Ranked(OwnerId worker) {
   }
 }
 
-// The pair that is to go first; false if there is none.
+// The pair to evict first; false if there is none.
 template <typename Unit>
 bool PrefixTree<Unit>::Tree::EvictOne() {
   const uint16_t worker = winners_[1];
@@ -806,7 +808,8 @@ std::vector<uint64_t> PrefixTree<Unit>::Tree::EndsOf(const Node& node) const {
   return words;
 }
 
-// All nodes but the root, each behind its parent. Children are in no table of their own, so lists are made of them first.
+// All nodes but the root, each behind its parent. There is no table of a node's children, so lists are
+// built first.
 template <typename Unit>
 std::vector<uint32_t> PrefixTree<Unit>::Tree::Preorder() {
   std::vector<uint32_t> first(nodes_.size(), kNone);
@@ -866,7 +869,7 @@ void PrefixTree<Unit>::Tree::Save(ImageWriter* image) {
   }
 }
 
-// What stands behind the options. REQUIRES: nothing was done with the tree.
+// The image behind the options. REQUIRES: the tree is unused.
 template <typename Unit>
 Status PrefixTree<Unit>::Tree::Load(ImageReader* image) {
   for (uint64_t* count : {&tick_, &inserts_, &evicted_, &evicted_size_}) *count = image->Number<uint64_t>();
@@ -905,7 +908,7 @@ Status PrefixTree<Unit>::Tree::Load(ImageReader* image) {
   return image->End();
 }
 
-// A node whose parent is there already.
+// A node whose parent exists already.
 template <typename Unit>
 Status PrefixTree<Unit>::Tree::LoadNode(uint32_t number, ImageReader* image, std::vector<Unit>* label) {
   const auto parent = image->Number<uint32_t>();
@@ -942,7 +945,7 @@ Status PrefixTree<Unit>::Tree::LoadNode(uint32_t number, ImageReader* image, std
   size_ += bytes;
   Node& node = nodes_[number];
   node.starts = StartCount(starts);
-  uint32_t above = 0;  // the worker before, and 1
+  uint32_t above = 0;  // the previous worker, plus 1
   for (uint16_t i = 0; i < owners; ++i) {
     const auto worker = image->Number<uint16_t>();
     const auto rank = image->Number<uint64_t>();
@@ -972,7 +975,7 @@ Status PrefixTree<Unit>::Tree::LoadNode(uint32_t number, ImageReader* image, std
   return absl::OkStatus();
 }
 
-// ---- what callers see
+// ---- the interface
 
 template <typename Unit>
 bool PrefixTree<Unit>::Tree::Has(OwnerId worker) {
@@ -1053,7 +1056,7 @@ void PrefixTree<Unit>::Tree::Match(Text text, PrefixMatches* matches) {
   }
 }
 
-// The deepest node of that walk that is still there.
+// The deepest node of that walk that still exists.
 template <typename Unit>
 typename PrefixTree<Unit>::Tree::Place PrefixTree<Unit>::Tree::Resume(const PrefixMatches* walked) const {
   if (walked == nullptr) return {};
@@ -1064,7 +1067,7 @@ typename PrefixTree<Unit>::Tree::Place PrefixTree<Unit>::Tree::Resume(const Pref
   return {};
 }
 
-// From `place` to the last node that lies on the text; a label that does so in part is split.
+// From `place` to the last node on the text; a label that is only partly on it is split.
 template <typename Unit>
 typename PrefixTree<Unit>::Tree::Place PrefixTree<Unit>::Tree::Descend(
     Text text, uint64_t whole, Place place) {
@@ -1094,7 +1097,7 @@ uint64_t PrefixTree<Unit>::Tree::Insert(
   if (whole == 0 || whole * sizeof(Unit) > options.max_size) return 0;
   const uint64_t tick = ++tick_;
   Place place = Resume(walked);
-  bool is_new = false;  // the node there is this insert's
+  bool is_new = false;  // this insert made the node
   int turns = 0;
   for (;;) {
     const uint32_t from = place.node;
@@ -1122,7 +1125,7 @@ uint64_t PrefixTree<Unit>::Tree::Insert(
       return 0;
     }
     if (HasRoom(length * sizeof(Unit))) {
-      // What this insert put there it has only passed.
+      // This insert added the pair, and has only passed it.
       if (is_new) FindOwner(&nodes_[place.node], worker)->rank = ranks_.Passed(tick);
       const uint32_t child = NewNode(place.node, text.data() + place.depth, static_cast<uint32_t>(length));
       Link(child);
@@ -1236,7 +1239,7 @@ PrefixTreeStats PrefixTree<Unit>::Tree::stats() {
       .removing = sweeping_.size()};
 }
 
-// ---- the door
+// ---- dispatch
 
 template <typename Unit>
 PrefixTree<Unit>::PrefixTree(const PrefixTreeOptions& options) : tree_(std::make_unique<Tree>(options)) {

@@ -1,5 +1,5 @@
-// Run: a stretch of consecutive blocks of a chain, stored once as an array, and for each owner only how far it holds
-// them. The parts of a run that readers see.
+// Run: a stretch of consecutive blocks of a chain, stored once as an array, and for each owner only the
+// number of leading ones that it holds. The parts of a run that readers see.
 //
 //   cell   [ blocks | length 8 | holders 3 ]      one cache line with up to five holders
 //              |        [ w1: 8 8 8 ]             w1 holds all eight blocks on its GPU
@@ -8,11 +8,12 @@
 //              v
 //           [ a  ab  abc  abcd  ... ]             chained hashes
 //
-// A holder is one 64-bit word, so it changes by one store and is never seen half changed. cut(t) counts the leading
-// blocks that lie on tier t or a faster one; cuts ascend. What an owner holds behind a gap is known to the writer only
-// (coverage.h): it does not lengthen a prefix.
+// A holder is one 64-bit word, so it changes by one store and is never seen half changed. cut(t) counts
+// the leading blocks on tier t or a faster one; cuts ascend. Blocks behind a gap are known to the
+// writer only (coverage.h): they do not lengthen a prefix.
 //
-// One writer; readers pinned (base/epoch.h). An array element that a reader may see is never written again.
+// One writer; readers pinned (base/epoch.h). An array element that a reader may see is never written
+// again.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +27,8 @@
 
 namespace vllm_router {
 
-// Longer chains go on in another run. Bounds what one change may cost: copying an array, or the holes in one run.
+// Longer chains continue in another run. Bounds the cost of one change: copying an array, or the holes
+// in one run.
 inline constexpr uint32_t kMaxRunBlocks = 16'384;
 
 // Leading blocks by tier, ascending.
@@ -52,14 +54,14 @@ class Holder {
   uint64_t word_ = 0;  // owner + 1, then the cuts, 16 bits each
 };
 
-// What readers find. Followed in memory by room for `holder_capacity` holders.
+// The part that readers find. Followed in memory by space for `holder_capacity` holders.
 struct RunCell {
   BlockHash* blocks;
   uint32_t run;  // number of the run
   std::atomic<uint32_t> length{0};
   uint16_t block_capacity;
   uint16_t holder_capacity;
-  std::atomic<uint16_t> holder_count{0};  // words in use; the empty ones among them are to be skipped
+  std::atomic<uint16_t> holder_count{0};  // words in use; the empty ones among them are skipped
   std::atomic<uint16_t> departures{0};    // words emptied so far: while it stays, no owner can be met twice
 
   std::atomic<uint64_t>* holders() { return reinterpret_cast<std::atomic<uint64_t>*>(this + 1); }
@@ -77,8 +79,8 @@ constexpr size_t RunCell::Bytes(uint32_t holder_capacity) {
   return sizeof(RunCell) + holder_capacity * sizeof(std::atomic<uint64_t>);
 }
 
-// How many of the first n elements are equal. In two chains "equal" is true up to one point and false behind it, so
-// the last element is asked first and the point is found by halving.
+// How many of the first n elements are equal. In two chains "equal" is true up to one point and false
+// behind it, so the last element is compared first and the point is found by bisection.
 inline size_t CommonPrefix(const BlockHash* a, const BlockHash* b, size_t n) {
   if (n == 0 || a[n - 1] == b[n - 1]) return n;
   size_t equal = 0;       // elements below are equal

@@ -19,7 +19,7 @@ void RunDirectory::PutInto(Table& table, BlockHash head, RunCell* cell) {
   Slot& slot = Probe(table, head);
   slot.cell.store(cell, std::memory_order_release);
   if (slot.head.load(std::memory_order_relaxed) == head) return;
-  // Who sees the hash sees the cell.
+  // A reader that sees the hash sees the cell.
   slot.head.store(head, std::memory_order_release);
   ++table.used;
 }
@@ -72,8 +72,9 @@ void RunDirectory::MoveSome(size_t slots) {
 void RunDirectory::Grow() {
   Table* const full = current_.load(std::memory_order_relaxed);
   MoveSome(SIZE_MAX - full->moved);
-  // What is there takes three tenths of the new table at most. Moving it over takes slot_count / kMovedPerPut puts:
-  // with a new table of at least a quarter of the old one they fill another quarter of it, still below three fifths.
+  // Present entries take at most three tenths of the new table. Moving them takes slot_count /
+  // kMovedPerPut puts. With a new table of at least a quarter of the old one, those puts fill another
+  // quarter of it, still below three fifths.
   const size_t wanted = std::max({kFirstSlots, (size_ + 1) * 10 / 3, full->slot_count / 4});
   Table* const table = NewTable(std::bit_ceil(wanted));
   table->previous.store(full, std::memory_order_relaxed);

@@ -2,15 +2,15 @@
 //
 //   slots   [ h(a) -> cell ]  [ 0 ]  [ h(x) -> null ]  [ h(b) -> cell ]      0: never used; null: removed
 //
-// A removed entry keeps its hash, so that probes which pass over it still arrive; its slot serves the same hash again.
-// When three fifths are used, a new table is begun and published at once, and the old one moves over a few slots per
-// Put. Until it has, readers look into both, and every change is made in both:
+// A removed entry keeps its hash, so that probes continue past it; its slot serves the same hash again.
+// When three fifths are used, a new table is published at once, and each Put moves a few slots of the
+// old one. Until all are moved, readers search both, and every change is made in both:
 //
-//   current    [ new entries, and those moved ]          looked at first
+//   current    [ new entries, and those moved ]          searched first
 //   previous   [ all entries that were there before ]    kept in step, then retired
 //
-// Cost: 16 bytes per slot, 15 to 60 % of them in use; Find one cache line mostly, Put as much and its share of moving.
-// Find: any thread that is pinned (base/epoch.h). The rest: one writer at a time.
+// Cost: 16 bytes per slot, 15 to 60 % of them in use; Find one cache line mostly, Put as much and its
+// share of moving. Find: any thread that is pinned (base/epoch.h). The rest: one writer at a time.
 #pragma once
 
 #include <atomic>
@@ -33,14 +33,14 @@ class RunDirectory {
   RunDirectory(const RunDirectory&) = delete;
   RunDirectory& operator=(const RunDirectory&) = delete;
 
-  // The tables as they are now, for some lookups in a row: for a reader while it is pinned, for the writer until its
+  // The present tables, for several lookups: for a reader while it is pinned, for the writer until its
   // next change.
   class View {
    public:
     explicit View(const RunDirectory& directory)
         : directory_(directory),
           current_(directory.current_.load(std::memory_order_acquire)),
-          // Asked before any lookup: an entry that is not yet in `current_` then is still in `previous_`.
+          // Read before any lookup: an entry that is not yet in `current_` then is still in `previous_`.
           previous_(current_->previous.load(std::memory_order_acquire)) {}
 
     // Null if there is none.
@@ -85,7 +85,7 @@ class RunDirectory {
     size_t used;   // slots with a hash, removed entries among them
 
     Slot* slots() { return reinterpret_cast<Slot*>(this + 1); }
-    // Hashes are uniform already; the multiplication is for those who feed worse ones.
+    // Hashes are uniform already; the multiplication is for callers with worse ones.
     size_t Home(BlockHash head) const { return (head * 0x9e3779b97f4a7c15u) >> shift; }
     static size_t Bytes(size_t slot_count) { return sizeof(Table) + slot_count * sizeof(Slot); }
   };

@@ -20,7 +20,8 @@ void SegmentLru::Touch(BlockSpan span) {
 bool SegmentLru::Touch(BlockSpan span, uint64_t claim, const ClaimStates& claims) {
   RunUse& use = TouchRun(span);
   const uint32_t end = span.first.offset() + span.count;
-  // Nearly always the one claim of the turn before. Many are looked through each time that they have doubled.
+  // Nearly always the one claim of the turn before. Many are checked each time that their number has
+  // doubled.
   if (use.count > 0 && (use.count <= kFewClaims || use.count >= use.fold_at)) Fold(&use, claims);
   if (use.lasting >= end) return false;
   if (use.count == UINT16_MAX) {
@@ -52,7 +53,7 @@ BlockSpan SegmentLru::Withdraw(uint32_t run, uint64_t claim, const ClaimStates& 
   for (uint32_t each = use.claims; each != 0; each = claims_[each].next) {
     kept = std::max(kept, claims_[each].end);
   }
-  // The segment that `kept` lies in is shortened, and those behind it go.
+  // The segment that contains `kept` is shortened, and those behind it are removed.
   const BlockRef head = segments_[use.first].head;
   uint32_t shortened = 0;
   uint32_t furthest = 0;
@@ -109,7 +110,7 @@ SegmentLru::RunUse& SegmentLru::TouchRun(BlockSpan span) {
   const uint32_t end = span.first.offset() + span.count;
   RunUse& use = first_[span.first.run()];
   uint32_t& first = use.first;
-  // Segments that lie within [0, end) are swallowed; the first of them serves again.
+  // Segments within [0, end) are replaced; the first of them is reused.
   uint32_t rest = first;
   uint32_t used = 0;
   uint32_t held = 0;  // up to here, unless there is more behind `rest`
@@ -131,7 +132,7 @@ SegmentLru::RunUse& SegmentLru::TouchRun(BlockSpan span) {
   LinkNewest(used);
   first = used;
   if (rest == 0 && held < end && (held < use.lasting || use.claims != 0)) {
-    // What was given up behind `held` in the meantime is new again.
+    // Blocks that were evicted behind `held` in the meantime are new again.
     use.lasting = static_cast<uint16_t>(std::min<uint32_t>(use.lasting, held));
     for (uint32_t each = use.claims; each != 0; each = claims_[each].next) {
       claims_[each].end = std::min(claims_[each].end, held);

@@ -1,21 +1,23 @@
-// SegmentLru: in which order one owner's blocks are given up, without a time stamp per block.
+// SegmentLru: the eviction order of one owner's blocks, without a time stamp per block.
 //
 //   run 7, used wholly at time 1, its first three blocks again at time 5:
 //       |-- B, time 5 --|------ A, time 1 ------|        recency:  B  ...other runs...  A
 //       0               3                       8        taken from the back: A shrinks 8 -> 7 -> ... -> 3 and is gone
 //
-// Each run has a few segments, the later used before the earlier; all of an owner's are in one list by time of use. A
-// request uses its runs from the last to the first, so a block is always older than its parent and goes before it.
-// This is least recently used block by block, the later block of a prompt first, as engines do it.
+// Each run has a few segments, the later used before the earlier; all of an owner's are in one list by
+// time of use. A request uses its runs from the last to the first, so a block is always older than its
+// parent and is evicted before it. This is least recently used block by block, the later block of a
+// prompt first, as engines do it.
 //
-// A touch may be a claim (claim_table.h): the request has not ended yet. Of each run the LRU knows how many leading
-// blocks last, because a request that ended well used them, and up to where open claims reach. What lies behind both
-// is nobody's, and Withdraw takes it:
+// A touch may be a claim (claim_table.h): the request has not ended yet. For each run the LRU knows how
+// many leading blocks are permanent, because a request that ended well used them, and how far open
+// claims reach. Blocks behind both have no user, and Withdraw takes them:
 //
-//   run 7   last 3   claim 5 reaches 8   claim 6 reaches 6        Withdraw(5): blocks 6 and 7 go     Withdraw(6): 3 to 5
+//   run 7   permanent 3   claim 5 reaches 8   claim 6 reaches 6
+//           Withdraw(5): blocks 6 and 7     Withdraw(6): blocks 3 to 5
 //
-// Cost: Touch one hash lookup, and the segments it swallows; TakeOldest constant. About 70 bytes per segment; in chat
-// traffic one stands for 80 blocks. One thread.
+// Cost: Touch one hash lookup, and the segments it replaces; TakeOldest constant. About 70 bytes per
+// segment; in chat traffic one stands for 80 blocks. One thread.
 #pragma once
 
 #include <cstddef>
@@ -33,17 +35,19 @@ class SegmentLru {
  public:
   SegmentLru();
 
-  // The blocks from the beginning of the run of `span` up to the end of `span` have been used now, and they last.
+  // The blocks from the start of the run of `span` to the end of `span` have been used now, and are
+  // permanent.
   void Touch(BlockSpan span);
-  // The same by a request that has not ended. False: all of them last already.
+  // The same by a request that has not ended. False: all of them are permanent already.
   bool Touch(BlockSpan span, uint64_t claim, const ClaimStates& claims);
-  // The claim is none any more: the end of the run that nothing else keeps, if any.
+  // Drops the claim; returns the end of the run that nothing else keeps, if any.
   BlockSpan Withdraw(uint32_t run, uint64_t claim, const ClaimStates& claims);
 
-  // Takes up to `most` blocks off the oldest segment, the last ones of it. Count 0: there are none.
+  // Takes up to `most` blocks off the oldest segment, its last ones. Count 0: there are none.
   BlockSpan TakeOldest(uint64_t most);
 
-  // visit(head, end) for each segment, the oldest first: of the run that begins with `head` the segment ends at `end`.
+  // visit(head, end) for each segment, the oldest first: in the run with first block `head` the segment
+  // ends at `end`.
   template <typename Visit>
   void ForEach(Visit visit) const {
     for (uint32_t each = segments_[0].newer; each != 0; each = segments_[each].newer) {
@@ -58,7 +62,7 @@ class SegmentLru {
  private:
   struct Segment {
     BlockRef head;     // the run's first block
-    uint32_t end = 0;  // the segment ends here, and begins where the shallower one ends
+    uint32_t end = 0;  // the segment ends here, and starts where the shallower one ends
     uint32_t newer = 0;
     uint32_t older = 0;
     uint32_t deeper = 0;
@@ -75,23 +79,24 @@ class SegmentLru {
     uint32_t claims = 0;   // the newest; 0: none
     uint16_t lasting = 0;  // leading blocks
     uint16_t count = 0;    // of claims
-    uint16_t fold_at = 0;  // so many claims are looked through again
+    uint16_t fold_at = 0;  // number of claims at which they are checked again
   };
 
   RunUse& TouchRun(BlockSpan span);
   uint32_t Make();
   void Unlink(uint32_t segment);
   void LinkNewest(uint32_t segment);
-  // Claims that were confirmed make their blocks last; those that keep nothing more are forgotten.
+  // Confirmed claims make their blocks permanent; claims that keep nothing more are dropped.
   void Fold(RunUse* use, const ClaimStates& claims);
   template <typename Which>
   void DropClaims(RunUse* use, Which which);
 
-  // Ring by time of use through segments_[0], which is none: its `older` is the newest, its `newer` the oldest.
+  // Ring by time of use through segments_[0], which is a sentinel: its `older` is the newest, its
+  // `newer` the oldest.
   std::vector<Segment> segments_;
   std::vector<uint32_t> free_;
   absl::flat_hash_map<uint32_t, RunUse> first_;  // by run
-  std::vector<Claim> claims_;                    // [0] is none
+  std::vector<Claim> claims_;                    // [0] is unused
   uint32_t free_claim_ = 0;
 };
 

@@ -1,14 +1,15 @@
-// StickTable: names, and the workers that they stick to, after HAProxy's stick tables: the worker that holds a stored
-// response, the worker of a session. A name that is not used for a while is forgotten, and so is the one that was used least
-// recently when the table is full.
+// StickTable: names, and the workers that they stick to, after HAProxy's stick tables: the worker that
+// holds a stored response, the worker of a session. A name expires when it is not used for a while. When
+// the table is full, the least recently used one is forgotten.
 //
 //   StickTable table({.max_entries = 100'000, .ttl_ns = 3'600'000'000'000});
 //   table.Stick("resp_1f", worker, now);
 //   table.Find("resp_1f", now);               // the worker; that was a use
 //   table.FindOrStick("session", now, [](std::optional<WorkerId> known, const StickTable::Counts& counts) { … });
 //
-// Names are known by 128-bit hashes, so no name is kept, and a long one costs no more than a short one. Two names share a hash
-// once in 2^128; then one of them finds the other's worker. Time is passed in, and never goes back.
+// The table stores 128-bit hashes of names, so no name is kept, and a long one costs no more than a
+// short one. Two names share a hash with probability 2^-128; then one of them finds the other's worker.
+// Time is passed in, and never goes back.
 //
 // Cost: a hash of the name, one look-up and one short mutex (a leaf); 90 bytes per entry. Thread-safe.
 #pragma once
@@ -33,18 +34,19 @@ class StickTable {
     size_t max_entries = 100'000;        // at least 1
     int64_t ttl_ns = 3'600'000'000'000;  // an hour since the last use
   };
-  // How many names stick to each worker; none of a worker that is not there.
+  // The number of names that stick to each worker; workers without any are absent.
   using Counts = absl::flat_hash_map<WorkerId, uint64_t>;
 
   explicit StickTable(const Options& options) : options_(options) {}
   StickTable(const StickTable&) = delete;
   StickTable& operator=(const StickTable&) = delete;
 
-  // Replaces what the name stuck to.
+  // Replaces the worker of the name.
   void Stick(std::string_view name, WorkerId worker, int64_t now_ns);
   std::optional<WorkerId> Find(std::string_view name, int64_t now_ns);
-  // `place`: std::optional<WorkerId>(std::optional<WorkerId> known, const Counts&), called with the table locked, so that all who ask
-  // for one name get one worker. What it returns is what the name sticks to from now on; none: nothing changes.
+  // `place`: std::optional<WorkerId>(std::optional<WorkerId> known, const Counts&), called with the
+  // table locked, so that all requests for one name get one worker. The name sticks to its result from
+  // now on; nullopt: nothing changes.
   template <typename Place>
   std::optional<WorkerId> FindOrStick(std::string_view name, int64_t now_ns, Place place) {
     const Hash128 hash = Xxh3Of128(name);
@@ -60,7 +62,7 @@ class StickTable {
 
   // True: it was there.
   bool Forget(std::string_view name, int64_t now_ns);
-  // Those whose time is over may still count.
+  // Expired names may still count.
   size_t size() const;
 
  private:
@@ -79,7 +81,7 @@ class StickTable {
 
   using ByName = absl::flat_hash_map<Hash128, Entries::iterator, NameHash, NameEqual>;
 
-  // All with the mutex held.
+  // REQUIRES for all: the mutex is held.
   void Put(const Hash128& name, ByName::iterator found, WorkerId worker, int64_t now_ns);
   void Drop(Entries::iterator entry);
   void Uncount(WorkerId worker);

@@ -15,8 +15,8 @@
 namespace vllm_router {
 namespace {
 
-// How many tokens of a prompt a worker computes that holds some blocks of it; whole ones. Signed, since the processor
-// converts those in one step.
+// Whole tokens of a prompt that a worker computes if it holds some of its blocks. Signed, since the
+// processor converts those in one step.
 class Uncached {
  public:
   Uncached(const RoutingKey& key, size_t block_bytes)
@@ -54,7 +54,7 @@ class Auto final : public Policy {
     if (fleet.eligible().empty()) return std::nullopt;
     const BlockOwners::Plan* plan = BlockOwners::Find(this, fleet);
     const bool matches_blocks = plan != nullptr && !key.blocks.empty();
-    // Found once: each use of a thread's own variable is a call.
+    // Looked up once: each access to a thread-local variable is a call.
     thread_local Scratch own_scratch;
     Scratch& scratch = own_scratch;
     BlockMatches& matches = scratch.matches;
@@ -99,7 +99,7 @@ class Auto final : public Policy {
   }
 
  private:
-  // A thread's own, used again. Columns have a row for each eligible worker, in fleet order.
+  // One per thread, reused. Columns have a row for each eligible worker, in fleet order.
   struct Scratch {
     void Resize(size_t members) {
       if (queued.size() >= members) return;
@@ -118,8 +118,8 @@ class Auto final : public Policy {
     std::vector<double> cost;
   };
 
-  // The terms are read into columns first, each worker's load once: that is a cache line for each, and what is
-  // computed then is vector code.
+  // The terms are read into columns first, each worker's load once: that is one cache line each, and the
+  // computation that follows is vector code.
   std::span<const double> CostsOf(
       const RoutingKey& key, const FleetView& fleet, const BlockOwners::Plan* plan, Scratch* scratch) const {
     scratch->Resize(fleet.members().size());
@@ -167,7 +167,7 @@ class Auto final : public Policy {
     return {cost, eligible.size()};
   }
 
-  // Of all members first, since matches come in no order; then those of the eligible move up.
+  // For all members first, since matches come in no order; then those of the eligible move up.
   void FindUncached(
       const RoutingKey& key, const FleetView& fleet, const BlockOwners::Plan* plan, Scratch* scratch) const {
     const Uncached tokens(key, owners_.block_bytes());

@@ -1,5 +1,5 @@
-// auto: the worker where this request costs everybody least. One sum in prefill tokens, lower wins; no thresholds and
-// nothing to tune.
+// auto: the worker where this request has the lowest total cost. One sum in prefill tokens, lower wins;
+// no thresholds and no tuning.
 //
 //   cost(w) = (q + k * Um / 2 + U * (1 + 0.7 * k) + 0.01 * L * r * r / (rm + 1)) / s + 0.125 * U * r + 0.02 * (c + r * L)
 //
@@ -10,17 +10,17 @@
 //   r   open requests on w; rm their mean over the fleet                     that it lengthens, those r pay for it later;
 //                                                                            places and memory run out as r * r
 //   c   prompt tokens of w's open requests; L their mean over the fleet      decoding beside many and long ones is slow
-//   s   weight of w. It divides what waits, for computation or for a place. What runs speaks of the speed by itself: a
-//       faster worker has fewer open requests for the same rate of arrivals, and dividing those too would count its speed
-//       twice.
+//   s   weight of w. It divides the work that waits, for computation or a slot. Running work reflects the
+//       speed already: a faster worker has fewer open requests for the same rate of arrivals, and dividing
+//       those too would count its speed twice.
 //
 //   P 4096, L 8000, Um 1000, rm 3    q   k      U      r    c            cost
 //   A holds 3584 of it            2000   2    512     6   48000         4229 +  720 +  384 + 1920 = 7253
 //   B holds nothing                  0   0   4096     1    4000         4096 +   20 +  512 +  240 = 4868
 //   C holds half of it               0   0   2048     2   16000         2048 +   80 +  512 +  640 = 3280   <- C
 //
-// Ties go by the least-loaded order. Whoever gets the request has its blocks from then on, and room for a mean response
-// taken. Where the weights come from: docs/reference/policies.md.
+// Ties go by the least-loaded order. The worker that gets the request holds its blocks from then on,
+// and those of a mean response. The origin of the weights: docs/reference/policies.md.
 //
 // Cost: a match, 0.1 to 0.5 us, O(eligible), and a record, 3 to 8 ns per block. Thread-safe.
 #pragma once
@@ -33,7 +33,7 @@
 
 namespace vllm_router {
 
-// What `cost` is made of; exposed for replay and tests.
+// The terms of `cost`; exposed for replay and tests.
 struct AutoTerms {
   double queued = 0;         // q
   double waiting = 0;        // k
@@ -46,7 +46,7 @@ struct AutoTerms {
   double weight = 1;         // s
 };
 
-// How much each of them counts.
+// The weight of each of them.
 struct AutoWeights {
   double ahead;    // of a mean uncached prompt, for each request that waits
   double waiting;  // of this prompt's uncached tokens, for each request that waits
@@ -68,7 +68,7 @@ inline double AutoCost(const AutoTerms& terms, const AutoWeights& weights) {
   return waits / terms.weight + later + decoding;
 }
 
-// What is read of a worker's load, once.
+// A worker's load, read once.
 struct AutoLoad {
   explicit AutoLoad(const WorkerLoad& load)
       : queued(load.queued_prefill()),
@@ -106,7 +106,8 @@ struct LoadSums {
 };
 
 FleetMeans MeansOf(const FleetView& fleet, uint32_t prompt_tokens);
-// The terms that the fleet and a worker's load tell: all but uncached and mean_uncached. `weight` in thousandths.
+// The terms that follow from the fleet and a worker's load: all but uncached and mean_uncached. `weight`
+// in thousandths.
 inline AutoTerms LoadTerms(const WorkerLoad& load, uint32_t weight, const FleetMeans& means) {
   const AutoLoad read(load);
   return {

@@ -11,7 +11,8 @@ namespace vllm_router {
 namespace {
 
 constexpr size_t kSweepRuns = 64;  // a slice of some 20 us
-// One worker that reports nonsense, or one client that wants books, does not fill what is believed of all caches.
+// A limit, so that one worker that reports nonsense, or one client that wants huge outputs, does not
+// fill the modelled caches.
 constexpr uint64_t kMostOutputTokens = 32'768;
 
 }  // namespace
@@ -107,7 +108,8 @@ void BlockOwners::Forget(WorkerId worker) {
 
 void BlockOwners::SetCacheSize(WorkerId worker, const CacheSize& size) {
   const std::optional<OwnerId> owner = FindOwner(worker);
-  // Should it leave in between, and another one get its place, that one has the wrong size until it is asked itself.
+  // If it leaves in between and another worker gets its owner id, that one has the wrong size until its
+  // own poll.
   if (!owner) return;
   if (size.bytes != 0) tracker_->SetCapacityOf(*owner, std::max<uint64_t>(1, size.bytes / block_bytes()));
   if (block_tokens_ == nullptr || size.block_tokens == 0) return;
@@ -144,7 +146,8 @@ void BlockOwners::Settle(const Decision& decision, const Outcome& outcome) {
 
 void BlockOwners::RecordFor(WorkerId worker, std::span<const BlockHash> blocks) {
   const std::optional<OwnerId> owner = FindOwner(worker);
-  // Should it leave in between, and another one get its place, that one is thought to hold blocks that it does not.
+  // If it leaves in between and another worker gets its owner id, that one is believed to hold blocks
+  // that it does not.
   if (owner) tracker_->Record(*owner, blocks);
 }
 
@@ -202,8 +205,8 @@ OwnerId BlockOwners::Enter() {
       if (block_tokens_ != nullptr) block_tokens_[static_cast<size_t>(*owner)] = 0;
       return *owner;
     }
-    // A fleet has at most kMaxWorkers, so what stands in the way are workers that left, and a match under way that
-    // may yet see them.
+    // A fleet has at most kMaxWorkers, so only workers that left are in the way, and a match under way
+    // that may still see them.
     std::this_thread::yield();
   }
 }

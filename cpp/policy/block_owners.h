@@ -1,20 +1,22 @@
-// BlockOwners: what policies that match blocks share: a tracker of what was sent where, who in it is which worker of the
-// fleet, and how well its matches went.
+// BlockOwners: the common part of policies that match blocks: a tracker of what was sent where, the
+// mapping of its owners to workers of the fleet, and the quality of its matches.
 //
 //   fleet      0: w7   1: w9   2: w4          a plan, made with each view of the fleet: Find() gives the right one
 //   tracker    owner 3      0      1
 //
-// A worker that joins enters with nothing; one that leaves is forgotten. Behind each prompt come nameless blocks, as many as
-// a mean response fills: an engine's cache holds those too, so without them more prompts would seem to fit than do.
+// A worker that joins enters with nothing; one that leaves is forgotten. Behind each prompt follow
+// anonymous blocks, as many as a mean response fills: an engine's cache holds those too, so without them
+// the model of the cache would fit too many prompts.
 //
-// With worker_block_sizes each match is rounded down to complete blocks of the worker's own size, which SetCacheSize()
-// tells. Blocks of 16 tokens here, a prompt of 120 of which 5 blocks are known:
+// With worker_block_sizes each match is rounded down to complete blocks of the worker's own size, which
+// SetCacheSize() sets. Blocks of 16 tokens here, a prompt of 120 of which 5 blocks are known:
 //
-//   worker's block     8, 16, not told    24     32     64     128
+//   worker's block     8, 16, unknown     24     32     64     128
 //   match              5                  4      4      4      0         complete blocks of 80 tokens, in blocks of 16
 //
-// A size that divides 16 leaves up to 15 tokens of the worker's unseen: a lower bound, as all of these are.
-// Thread-safe as Policy's methods of the same names are; no lock but the tracker's is held for longer than a look-up.
+// A size that divides 16 leaves up to 15 tokens of the worker's unseen: a lower bound, as all of these
+// are. Thread-safe as Policy's methods of the same names are; no lock but the tracker's is held for
+// longer than a look-up.
 #pragma once
 
 #include <array>
@@ -64,28 +66,30 @@ class BlockOwners {
   BlockCacheTracker& tracker() { return *tracker_; }
   size_t block_bytes() const { return tracker_->hasher().block_bytes(); }  // of text, or four per token id
 
-  // For Policy::Plan of `policy`, and what it made for this view; null when nobody planned for it.
+  // For Policy::Plan of `policy`, and the plan made for this view; null for a view without one.
   std::shared_ptr<const FleetPlan> MakePlan(
       const void* policy, std::shared_ptr<const FleetPlan> inner, const FleetView& next);
   static const Plan* Find(const void* policy, const FleetView& fleet);
 
-  // Whom the prompt is known of, and how much of it. One match in kMatchesPerTiming is timed; of a dry run none.
+  // Which workers hold the prompt, and how much of it. One match in kMatchesPerTiming is timed; of dry
+  // runs none.
   void Match(const RoutingKey& key, BlockMatches* matches);
-  // The decision's worker, `owner`, gets the prompt: it has its blocks and a response's from now on. For Decision::claim.
+  // The decision's worker, `owner`, gets the prompt: it holds its blocks and a response's from now on.
+  // For Decision::claim.
   uint64_t Remember(OwnerId owner, const RoutingKey& key);
   // The request of a decision that remembered its prompt has ended.
   void Settle(const Decision& decision, const Outcome& outcome);
-  // The worker's owner by now; none once it has left.
+  // The worker's present owner; no effect once it has left.
   void RecordFor(WorkerId worker, std::span<const BlockHash> blocks);
-  // Whatever the worker was thought to hold.
+  // Drops everything that the worker was believed to hold.
   void Forget(WorkerId worker);
   void SetCacheSize(WorkerId worker, const CacheSize& size);
 
-  // A decision for a worker that holds `matched` blocks of the prompt. The engine computes at least the last token
-  // anew, so of a prompt without a rest the last block counts for nothing.
+  // A decision for a worker that holds `matched` blocks of the prompt. The engine always computes the
+  // last token, so the last block of a prompt that fills its blocks does not count.
   static Decision DecisionFor(
       uint32_t position, Reason reason, uint32_t matched, const RoutingKey& key, const FleetView& fleet);
-  // What each eligible worker holds of the prompt.
+  // How much of the prompt each eligible worker holds.
   static void Explain(
       const FleetView& fleet, const Plan& plan, const BlockMatches& matches, Explanation* explanation);
   void Count(const Decision& decision);
@@ -93,13 +97,13 @@ class BlockOwners {
 
  private:
   void FindMatches(const RoutingKey& key, BlockMatches* matches);
-  // To complete blocks of each worker, of as much of the prompt as a cache can save.
+  // To complete blocks of each worker, limited to the part of the prompt that a cache can save.
   void RoundDown(uint64_t usable_blocks, BlockMatches* matches) const;
 
   OwnerId Enter();
   std::optional<OwnerId> FindOwner(WorkerId worker) const;
 
-  // Of a mean response; none before the first one has ended.
+  // Blocks of a mean response; 0 before the first one has ended.
   size_t ResponseBlocks(double bytes_per_token) const;
 
   const std::unique_ptr<BlockCacheTracker> tracker_;
@@ -107,7 +111,7 @@ class BlockOwners {
   MovingMean output_tokens_;
   mutable std::mutex mutex_;                         // leaf; guards owner_of_
   absl::flat_hash_map<uint32_t, OwnerId> owner_of_;  // by WorkerId
-  // Tokens of a block of the worker, by owner; 0: not told. Null: matches are not rounded.
+  // Tokens of a block of the worker, by owner; 0: unknown. Null: matches are not rounded.
   const std::unique_ptr<std::atomic<uint32_t>[]> block_tokens_;
 
   std::atomic<uint64_t> prompt_blocks_{0};

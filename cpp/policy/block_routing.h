@@ -1,5 +1,5 @@
-// BlockRouting: what a policy that matches blocks knows of the workers' caches, and what became of its matches. For
-// metrics, /admin/index/stats and Router.stats(). A snapshot; plain values.
+// BlockRouting: what a policy that matches blocks knows of the workers' caches, and the results of its
+// matches. For metrics, /admin/index/stats and Router.stats(). A snapshot; plain values.
 #pragma once
 
 #include <array>
@@ -13,22 +13,22 @@ namespace vllm_router {
 
 class BlockCacheTracker;
 
-// What a worker's cache holds.
+// The capacity of a worker's cache.
 struct CacheSize {
-  uint64_t bytes = 0;         // of prompts, four per token id; 0: not told
-  uint32_t block_tokens = 0;  // tokens of a block; 0: not told
+  uint64_t bytes = 0;         // of prompts, four per token id; 0: unknown
+  uint32_t block_tokens = 0;  // tokens of a block; 0: unknown
 };
 
 struct BlockRouting {
-  // Upper bounds, in nanoseconds, of the times that a match took; behind the last one there is no bound.
+  // Upper bounds of the histogram of match times, in nanoseconds; the last bucket has none.
   static constexpr std::array<uint64_t, 10> kMatchBounds = {100,   250,    500,    1'000,   2'500,
                                                             5'000, 10'000, 25'000, 100'000, 1'000'000};
   static constexpr size_t kMatchBuckets = kMatchBounds.size() + 1;
   static constexpr uint64_t kMatchesPerTiming = 16;  // one in so many is timed
 
   BlockCacheTracker* tracker = nullptr;  // the policy's
-  // By position in the fleet that was asked about.
-  std::vector<OwnerId> owners;  // who it is in the tracker
+  // By position in the given fleet.
+  std::vector<OwnerId> owners;  // its id in the tracker
   std::vector<uint64_t> worker_blocks;
   std::vector<uint64_t> worker_capacity;      // blocks
   std::vector<uint64_t> worker_block_tokens;  // of a block of its cache, as matches are rounded

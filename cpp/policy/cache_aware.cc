@@ -21,15 +21,15 @@ __extension__ using Wide = __int128;
 
 constexpr std::string_view kAnswer =
     "\x1e"
-    "assistant";  // how the next turn of a conversation goes on
+    "assistant";  // how the next turn of a conversation continues
 
-// What one block of an engine's cache holds: matches that differ by less are alike.
+// The bytes that one block of an engine's cache holds: matches that differ by less are equal.
 constexpr uint64_t kGrainBytes = 64;
 constexpr uint64_t kGrainTokens = 16;
-constexpr uint64_t kTellingGrains = 4;  // a prediction of so much that meets nothing means something
+constexpr uint64_t kTellingGrains = 4;  // a prediction of this much without any hit is significant
 constexpr uint32_t kTellingMisses = 3;
 
-// Who of the fleet is who in the memory, for one membership.
+// Fleet position -> owner in the prompt memory, for one membership.
 struct OwnersPlan final : FleetPlan {
   OwnersPlan(const void* owner, std::shared_ptr<const FleetPlan> inner, uint64_t membership)
       : FleetPlan(owner, std::move(inner)), membership(membership) {}
@@ -72,7 +72,7 @@ struct Share {
                static_cast<Wide>(options.balance_abs_threshold) * weight * least.weight &&
            mine * 1000 > its * static_cast<Wide>(options.balance_rel_threshold);
   }
-  // Whether it could exceed any, be its load 0.
+  // True if its load is within the threshold even against a load of 0.
   bool ExceedsNone(const CacheAwareOptions& options) const {
     return static_cast<Wide>(requests) * kWeightOne <=
            static_cast<Wide>(options.balance_abs_threshold) * weight;
@@ -103,10 +103,10 @@ class CacheAware final : public Policy {
     const OwnersPlan* plan = FindPlan<OwnersPlan>(fleet, this);
     DecisionRandom random(random_, key.dry_run);
     thread_local Walk own_walk;
-    Walk& walk = own_walk;  // each use of a thread's own variable is a call
+    Walk& walk = own_walk;  // each access to a thread-local variable is a call
     const bool planned = plan != nullptr && plan->membership == fleet.membership();
     if (!planned || key.prompt.size() == 0) {
-      // An empty prompt, or a view that nobody planned for: nothing is known, nothing is learned.
+      // An empty prompt, or a view without a plan: nothing is known, nothing is learned.
       if (!key.dry_run) misses_.value.fetch_add(1, std::memory_order_relaxed);
       const uint32_t position =
           planned ? Least(fleet, fleet.eligible(), *plan, &walk, *random) : *LeastLoaded(fleet, *random);
@@ -220,16 +220,16 @@ class CacheAware final : public Policy {
   }
 
  private:
-  // What a prompt met, without the scope. A thread's own, used again.
+  // The result of matching a prompt, without the scope. One per thread, reused.
   struct Walk {
     PrefixMatches matches;
-    std::vector<uint64_t> held;  // by position; of those who are not eligible nothing
+    std::vector<uint64_t> held;  // by position; 0 for workers that are not eligible
     uint64_t best = 0;           // of the eligible
     bool continues = false;      // an earlier request's prompt, and what an engine made of it
     std::vector<uint32_t> holders;
     std::vector<uint32_t> equals;
     std::vector<PromptMemory::Owner> owners;  // of the equals
-    std::vector<uint64_t> sizes;              // what they have
+    std::vector<uint64_t> sizes;              // bytes that they own
   };
 
   struct Picked {
@@ -237,17 +237,17 @@ class CacheAware final : public Policy {
     Reason reason;
   };
 
-  // Every decision of every thread counts, so counters do not share a line.
+  // Every decision of every thread counts, so counters do not share a cache line.
   struct alignas(64) Counter {
     std::atomic<uint64_t> value{0};
   };
 
   struct Trust {
     PromptMemory::Owner owner{};
-    uint32_t misses = 0;  // in a row
+    uint32_t misses = 0;  // consecutive
   };
 
-  // Of the bytes that matched, where all of them together are so many.
+  // Tokens of the matched bytes, in proportion to the whole prompt.
   static uint64_t TokensOf(const Decision& decision, uint64_t prompt_tokens) {
     if (decision.total == 0) return 0;
     const double share = static_cast<double>(decision.matched) / static_cast<double>(decision.total);
@@ -274,8 +274,9 @@ class CacheAware final : public Policy {
     walk->continues = Continues(prompt, *walk);
   }
 
-  // An earlier request ended on the part that somebody has, and what follows is nothing, or an answer to it, or
-  // whatever a text without roles goes on with. Of ids an end within a page counts with the page.
+  // An earlier request ended within the part that a worker has. What follows is nothing, or a response
+  // to it or, for a text without roles, anything. With ids, an end within a page counts as the end of
+  // the page.
   static bool Continues(const Prompt& prompt, const Walk& walk) {
     const bool is_text = prompt.kind == Prompt::Kind::kText;
     const uint64_t deepest = prompt.scope + walk.best;
@@ -300,8 +301,8 @@ class CacheAware final : public Policy {
       return {least_loaded(fleet.eligible()), Reason::kLoadBalance};
     }
     const auto total = static_cast<double>(prompt.size());
-    // Engines cache whole blocks: of less than one there is nothing to be had, and prompts that agree in less would all
-    // follow the first.
+    // Engines cache whole blocks: a match shorter than one saves nothing, and prompts that agree in less
+    // would all follow the first.
     if (walk->best < Grain(prompt) || static_cast<double>(walk->best) / total <= options_.cache_threshold) {
       const bool smallest = options_.miss_choice == MissChoice::kSmallestTree;
       return {
@@ -326,7 +327,8 @@ class CacheAware final : public Policy {
     return prompt.kind == Prompt::Kind::kText ? kGrainBytes : kGrainTokens;
   }
 
-  // A conversation's own holder, or for a beginning whoever has it up to the same block.
+  // A conversation's own holder or, for a new conversation, all workers that have it up to the same
+  // block.
   static void FindHolders(const Prompt& prompt, const FleetView& fleet, Walk* walk) {
     const uint64_t grain = walk->continues ? 1 : Grain(prompt);
     const uint64_t least = walk->best - walk->best % grain;
@@ -340,7 +342,7 @@ class CacheAware final : public Policy {
     walk->holders.resize(count);
   }
 
-  // A prefix that draws the share f of all beginnings belongs on f of the fleet.
+  // A prefix with the share f of all new conversations belongs on f of the fleet.
   static bool IsHotPrefix(
       const Prompt& prompt, const FleetView& fleet, const OwnersPlan& plan, const Walk& walk) {
     const uint64_t grain = Grain(prompt);
@@ -370,7 +372,7 @@ class CacheAware final : public Policy {
     return most.Exceeds(LeastShare(fleet), options_);
   }
 
-  // The least-loaded order, in which of equals those come first that have seen least; then by lot.
+  // The least-loaded order; of equals the workers that have seen least come first; then at random.
   uint32_t Least(
       const FleetView& fleet, std::span<const uint32_t> among, const OwnersPlan& plan, Walk* walk,
       Random& random) const {
@@ -428,7 +430,7 @@ class CacheAware final : public Policy {
   std::atomic<uint64_t> predicted_tokens_{0};
   std::atomic<uint64_t> reported_tokens_{0};
 
-  mutable std::mutex trust_mutex_;  // held for a look and, once in a while, for a worker's restart
+  mutable std::mutex trust_mutex_;  // held briefly, and once in a while for a worker's restart
   std::unordered_map<WorkerId, Trust> trust_;
   uint64_t forgotten_ = 0;
 };

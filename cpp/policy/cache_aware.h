@@ -1,19 +1,20 @@
-// cache_aware: the worker that saw the longest part of this prompt, unless load or a crowded prefix says otherwise.
+// cache_aware: the worker that saw the longest part of this prompt, unless load or a hot prefix
+// requires another.
 //
 //   prompt, 1000 bytes, threshold 0.3          w0 saw 600    w1 saw 200    w2 saw nothing
 //   open requests 60, 3, 2                     w0            prefix_hit
 //   open requests 70, 3, 2                     w2            load_balance    68 > 64 and 70 > 1.5 * 2
-//   300 bytes are the most that anybody saw    w2            prefix_miss     the least loaded
-//   half of all new conversations begin so,    w2            prefix_spread   the prefix belongs on half of the workers,
-//   and w0 alone has seen it                                                 so another one learns it
+//   no worker saw more than 300 bytes          w2            prefix_miss     the least loaded
+//   half of all new conversations start so,    w2            prefix_spread   the prefix belongs on half of
+//   and w0 alone has seen it                                                 the workers, so another one learns it
 //
-// A conversation that goes on (its text begins with an earlier one, and an answer follows) stays where it was; only
-// beginnings are spread. Whoever gets the request has seen its prompt from then on (policy/prompt_memory.h), at once, so
-// that a burst with one beginning holds together. docs/reference/policies.md has the rules one by one,
-// docs/explanation/cache_aware.md their reasons.
+// A conversation that continues (its text extends an earlier one by a response) stays where it was;
+// only new conversations are spread. The worker that gets the request has seen its prompt from that
+// moment on (policy/prompt_memory.h), so that a burst with one prefix stays together. The rules are in
+// docs/reference/policies.md, their reasons in docs/explanation/cache_aware.md.
 //
-// Cost: one walk over the prompt up to where it is new, O(eligible) to compare, and an insert that resumes the walk.
-// Thread-safe.
+// Cost: one walk over the prompt up to where it is new, O(eligible) to compare, and an insert that
+// resumes the walk. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +28,8 @@
 namespace vllm_router {
 
 enum class BalanceGate : uint8_t {
-  kWorker,  // the holder's load against the least: one hot worker does not end affinity for all
-  kFleet,   // the greatest load against the least, as the reference has it
+  kWorker,  // the holder's load against the minimum: one hot worker does not end affinity for all
+  kFleet,   // the maximum load against the minimum, as the reference does it
 };
 
 enum class MissChoice : uint8_t {
@@ -49,17 +50,17 @@ struct CacheAwareOptions {
 std::unique_ptr<Policy> MakeCacheAware(
     const CacheAwareOptions& options, uint64_t seed, std::unique_ptr<Policy> fallback);
 
-// What it has done so far, and what it believes the workers have.
+// Its statistics, and what it believes the workers have.
 struct CacheRoutingStats {
   uint64_t hits = 0;            // prefix_hit
   uint64_t misses = 0;          // prefix_miss and prefix_spread
   uint64_t load_balancing = 0;  // load_balance
   uint64_t predicted_tokens =
-      0;  // of requests whose worker told how much it found in its cache: what we believed ...
-  uint64_t reported_tokens = 0;        // ... and what it told
-  uint64_t forgotten = 0;              // times that a worker was taken to have restarted
+      0;  // for requests whose worker reported its cached tokens: what we predicted ...
+  uint64_t reported_tokens = 0;        // ... and what it reported
+  uint64_t forgotten = 0;              // times that a worker was assumed to have restarted
   uint64_t max_size = 0;               // bytes, as all sizes here
-  std::vector<uint64_t> worker_sizes;  // by position in the fleet that was asked about
+  std::vector<uint64_t> worker_sizes;  // by position in the given fleet
   PrefixTreeStats trees;
 };
 

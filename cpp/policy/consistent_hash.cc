@@ -51,13 +51,13 @@ class ConsistentHash final : public KeyedPolicy {
     if (home_is_eligible) {
       const uint32_t next = ring.FindOwner(
           hash, [&](uint32_t owner) { return fleet.IsEligible(owner) && has_room(fleet.worker(owner)); });
-      // Nobody has room only when loads grew while we looked; the home is then as good as any.
+      // No worker has room only if loads grew meanwhile; the home is then as good as any.
       return next == HashRing::kNone ? Owner{home, Reason::kSessionHash} : Owner{next, Reason::kOverflow};
     }
     return {NextOwner(ring, hash, fleet, has_room), Reason::kFailover};
   }
 
-  // Who takes the keys of a home that is not eligible.
+  // The worker that takes the keys of a home that is not eligible.
   template <typename Accepts>
   uint32_t NextOwner(const HashRing& ring, uint64_t hash, const FleetView& fleet, Accepts accepts) const {
     const auto takes = [&](uint32_t owner) {

@@ -1,4 +1,4 @@
-// Decision: a policy's answer, and why. Outcome: how it worked out. Both are plain values.
+// Decision: a policy's result, and why. Outcome: how the request ended. Both are plain values.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ enum class Reason : uint8_t {
   kPrefixHash,    // owner of the prefix digest, or of the prompt's first tokens
   kPrefixHit,     // the worker that holds most of the prompt
   kPrefixMiss,    // no worker holds enough of it; the least loaded
-  kPrefixSpread,  // a new conversation on a crowded shared prefix; another worker is recruited
+  kPrefixSpread,  // a new conversation on a hot prefix; another worker is recruited
   kLoadBalance,   // the holder, or the fleet, is too uneven; the least loaded
   kLowestCost,    // the minimum of the policy's cost
   kSticky,        // the session's worker
@@ -41,7 +41,7 @@ std::string_view ReasonName(Reason reason);
 enum class MatchUnit : uint8_t { kNone, kBytes, kTokens, kBlocks };
 std::string_view MatchUnitName(MatchUnit unit);
 
-// Whom a decision was made among, and what it compared: filled only when somebody asked why.
+// The candidates of a decision, and what it compared: filled only if requested.
 struct Explanation {
   struct Candidate {
     WorkerId worker{};
@@ -66,32 +66,33 @@ struct Explanation {
 };
 
 struct Decision {
-  uint32_t position = 0;  // in FleetView::members() of the view that was asked
+  uint32_t position = 0;  // in FleetView::members() of the view that was given
   WorkerId worker{};      // the same worker, for good
   Reason reason = Reason::kRandom;
   MatchUnit unit = MatchUnit::kNone;
   uint64_t matched = 0;  // of the chosen worker, in units; 0 <= matched <= total
   uint64_t total = 0;
-  // What the policy remembers of the prompt until the request ends (index/claim_table.h). 0: nothing that may be taken
-  // back.
+  // The policy's memory of the prompt until the request ends (index/claim_table.h). 0: there is nothing
+  // to take back.
   uint64_t claim = 0;
-  std::shared_ptr<const Explanation> explanation;  // null unless it was asked for
+  std::shared_ptr<const Explanation> explanation;  // null unless requested
 };
 
 struct Outcome {
   enum class End : uint8_t { kFinished, kClientGone, kWorkerFailed, kNotSent };
   End end = End::kFinished;
-  int status = 0;  // HTTP status of the worker's answer; 0 when there was none
+  int status = 0;  // HTTP status of the worker's response; 0 when there was none
   std::optional<double> first_token_ms;
   std::optional<uint64_t> prompt_tokens;
   std::optional<uint64_t> cached_tokens;
   std::optional<uint64_t> output_tokens;
-  // The prompt's blocks and then the answer's, where whoever ends the request knows them; valid during the call.
+  // The prompt's blocks and then the response's, if the code that ends the request knows them; valid
+  // during the call.
   std::span<const BlockHash> blocks;
 };
 
-// Whether the worker has worked on the prompt, as far as the end tells. A client that left may have left in the middle of
-// the prefill; what was computed by then is cached.
+// True if the worker has processed the prompt, as far as the end tells. A client may have left in the
+// middle of the prefill; what was computed by then is cached.
 constexpr bool ReachedWorker(Outcome::End end) {
   return end == Outcome::End::kFinished || end == Outcome::End::kClientGone;
 }

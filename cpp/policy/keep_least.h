@@ -1,9 +1,10 @@
-// KeepLeast: the workers of the least value, where each has one and many may be equal.
+// KeepLeast: the workers with the minimum value; many may be equal.
 //
 //   positions   0  2  3  5        values   7  4  9  4        kept   2  5
 //
-// No branch depends on a value: in an idle fleet all are equal, in a busy one the next is anything. The minimum is
-// taken in lanes, so that no comparison waits for the one before it. Cost: under 1 ns per value. Pure; any thread.
+// No branch depends on a value: in an idle fleet all are equal, in a busy one the next is
+// unpredictable. The minimum is taken in SIMD lanes, so that no comparison depends on the one before it.
+// Cost: under 1 ns per value. Pure; any thread.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +33,8 @@ Value LeastOf(std::span<const Value> values) {
   return *std::min_element(least.begin(), least.end());
 }
 
-// `kept` gets those of `positions`, in their order; it may be where they are. REQUIRES: as many values as positions.
+// `kept` gets those of `positions`, in their order; it may be where they are. REQUIRES: as many values
+// as positions.
 template <typename Value>
 void KeepLeast(
     std::span<const Value> values, std::span<const uint32_t> positions, std::vector<uint32_t>* kept) {

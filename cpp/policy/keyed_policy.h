@@ -1,5 +1,6 @@
-// KeyedPolicy: what the policies that need a hash key have in common. A request without a key goes to the fallback
-// policy, which it owns; so do the fallback's plan and what the fallback's decisions led to.
+// KeyedPolicy: the common part of policies that need a hash key. A request without a key goes to the
+// fallback policy, which it owns; the fallback also gets its own plan and the outcomes of its own
+// decisions.
 #pragma once
 
 #include <memory>
@@ -24,7 +25,7 @@ class KeyedPolicy : public Policy {
     Reason reason;
   };
 
-  // Called with a key, and with somebody eligible.
+  // Called with a key, and with at least one eligible worker.
   virtual Owner ChooseOwner(const RoutingKey& key, const FleetView& fleet) = 0;
   // As Policy::Plan, keeping the fallback's plan as the inner one.
   virtual std::shared_ptr<const FleetPlan> PlanOwners(

@@ -1,7 +1,7 @@
-// least_load: the worker with the least work in hand, by the order of load_order.h; equals are drawn by lot, so an
-// idle fleet has no first worker that gets everything.
-// Cost: O(n). One draw per decision, only among equals. Thread-safe; with T threads deciding at once the chosen worker
-// may have been passed by up to T - 1 requests.
+// least_load: the worker with the lowest load, by the order of load_order.h. Equals are chosen at
+// random, so that in an idle fleet the first worker does not get everything. Cost: O(n). One draw per
+// decision, only among equals. Thread-safe; with T threads deciding at once, up to T - 1 further
+// requests may have been sent to the chosen worker.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
-// The two questions about load that policies share: who is least loaded, and who has room (docs/reference/policies.md,
-// "Least-loaded order" and "Room"). Integers throughout (weights are thousandths), no floating point. Pure functions over a view; any thread.
+// The two load criteria that policies share: which worker is least loaded, and which has room
+// (docs/reference/policies.md, "Least-loaded order" and "Room"). Integers throughout (weights are
+// thousandths), no floating point. Pure functions over a view; any thread.
 //
 //   requests order   r/s, then (q+e)/s      r open requests, q+e outstanding tokens, s weight
 //   tokens order     (q+e)/s, then r/s
@@ -43,7 +44,8 @@ enum class LeastLoadMetric : uint8_t { kRequests, kTokens };  // what is compare
 // -1, 0 or 1 as a is less, equally or more loaded than b.
 int CompareLoad(const Worker& a, const Worker& b, LeastLoadMetric metric = LeastLoadMetric::kRequests);
 
-// Position of the least loaded eligible worker. Among equals one is drawn; the random are thrown only then.
+// Position of the least loaded eligible worker. Equals are chosen at random; a random number is drawn
+// only then.
 std::optional<uint32_t> LeastLoaded(
     const FleetView& fleet, Random& random, LeastLoadMetric metric = LeastLoadMetric::kRequests);
 
@@ -57,9 +59,10 @@ void FindLeastLoaded(
     const FleetView& fleet, std::span<const uint32_t> positions, std::vector<uint32_t>* equals,
     LeastLoadMetric metric = LeastLoadMetric::kRequests);
 
-// Those of `positions` with the least amount_of(position) per load weight, in their order; `kept` may be where they are.
-// Each amount is read once, since other threads change loads while we compare. Weights that are all equal are not looked
-// at: a thousand workers are a thousand cache lines for their loads, and as many again for their weights.
+// Those of `positions` with the minimum amount_of(position) per load weight, in their order; `kept` may
+// be the same memory. Each amount is read once, since other threads change loads meanwhile. Weights that
+// are all equal are not read: a thousand workers are a thousand cache lines for their loads, and as many
+// again for their weights.
 template <typename AmountOf>
 void KeepLeastShare(
     const FleetView& fleet, std::span<const uint32_t> positions, std::vector<uint32_t>* kept,
@@ -80,8 +83,9 @@ void KeepLeastShare(
   });
 }
 
-// Room under factor f: open requests < ceil(f * (R + 1) * weight / S), R and S summed over the eligible. The caps sum
-// to more than R, so while loads stand still somebody has room. REQUIRES: somebody is eligible.
+// Room under factor f: open requests < ceil(f * (R + 1) * weight / S), R and S summed over the eligible.
+// The caps sum to more than R, so while loads do not change at least one worker has room. REQUIRES: a
+// worker is eligible.
 class Room {
  public:
   Room(const FleetView& fleet, uint32_t factor_thousandths);

@@ -1,7 +1,7 @@
-// MovingMean: the mean of what was seen lately: of all of it until kMemory values were seen, and from then on each new one
-// moves the mean by one part in kMemory of the difference.
+// MovingMean: the mean of recent values: of all values up to kMemory of them; from then on each new
+// value moves the mean by 1/kMemory of the difference.
 //
-// Thread-safe; one atomic word. Of two values at once one may be lost.
+// Thread-safe; one atomic word. One of two concurrent values may be lost.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +29,7 @@ class MovingMean {
  private:
   static double Mean(uint64_t state) { return std::bit_cast<float>(static_cast<uint32_t>(state >> 32)); }
 
-  std::atomic<uint64_t> state_{0};  // the mean in the upper half, the values that it is of in the lower one
+  std::atomic<uint64_t> state_{0};  // the mean in the upper half, the number of values in the lower one
 };
 
 }  // namespace vllm_router

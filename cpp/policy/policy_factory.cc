@@ -54,7 +54,7 @@ constexpr std::array<Alias, 6> kAliases = {
      {"manual", "sticky_least_loaded"},
      {"chwbl", "prefix_aware"},
      {"kv", "kv_logit"}}};
-// Names of other routers that stand for something else there, and what comes nearest here.
+// Names of other routers with another meaning there, and the nearest equivalent here.
 constexpr std::array<Alias, 6> kNotOffered = {
     {{"passthrough", "random"},
      {"bucket", "least_load"},
@@ -85,7 +85,7 @@ std::string_view Find(std::span<const std::string_view> names, std::string_view 
   return found == names.end() ? std::string_view() : *found;
 }
 
-// Over every name that means something, also those of policies that are still to come.
+// Over every name with a meaning, those of planned policies included.
 std::string_view NearestPolicyName(std::string_view name) {
   std::vector<std::string_view> known(kBuilt.begin(), kBuilt.end());
   known.insert(known.end(), kPlanned.begin(), kPlanned.end());

@@ -1,5 +1,5 @@
-// From a policy's name and options to a Policy. The names and defaults here are those of router_args.py, which
-// checks them first; this check is for those who come without it.
+// From a policy's name and options to a Policy. The names and defaults here are those of router_args.py,
+// which checks them first; the checks here are for callers that do not use it.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ struct PolicyOptions {
 
   // vllm_cache_aware; the first three: auto too
   uint32_t block_size = 16;                  // tokens, 1..4096
-  bool worker_block_sizes = false;           // of each worker's own, where it tells
+  bool worker_block_sizes = false;           // of each worker's own, if it reports it
   uint64_t max_blocks_per_worker = 100'000;  // at least 1
   double cache_threshold = 0.3;              // share of the prompt, 0..1; cache_aware too
   uint32_t load_factor = 1250;               // thousandths, 1000..10000
@@ -66,7 +66,8 @@ struct PolicyOptions {
   uint32_t prefix_hash_balance_abs_threshold = 10;
 };
 
-// InvalidArgument names the thing, its value, the limit and the remedy; Unimplemented is for what is planned.
+// InvalidArgument names the thing, its value, the limit and the remedy; Unimplemented is for planned
+// policies.
 StatusOr<std::unique_ptr<Policy>> MakePolicy(const PolicyOptions& options);
 
 // Canonical names of the policies that can be made, in the order of the documents.
@@ -74,8 +75,9 @@ std::span<const std::string_view> PolicyNames();
 // Those of them that may be a fallback_policy.
 std::span<const std::string_view> FallbackPolicyNames();
 
-// Canonical spelling of a name or alias, '-' and '_' and upper and lower case being the same. Unimplemented for a
-// policy that is planned but not implemented yet; InvalidArgument with the nearest name for any other.
+// Canonical spelling of a name or alias, '-' and '_' and upper and lower case being the same.
+// Unimplemented for a policy that is planned but not implemented yet; InvalidArgument with the nearest
+// name for any other.
 StatusOr<std::string_view> CanonicalPolicyName(std::string_view name);
 
 // Options that are words: InvalidArgument (Unimplemented for drain_time) names those that are accepted.

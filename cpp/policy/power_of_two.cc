@@ -18,7 +18,7 @@ class PowerOfTwo final : public Policy {
     if (eligible.empty()) return std::nullopt;
     uint32_t position = eligible[0];
     if (eligible.size() > 1) {
-      // The second is drawn from the others: those at or after the first stand one place further on.
+      // The second is drawn from the others: those at or after the first are one place further on.
       DecisionRandom random(random_, key.dry_run);
       const uint64_t first = random->Below(eligible.size());
       uint64_t second = random->Below(eligible.size() - 1);

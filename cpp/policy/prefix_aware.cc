@@ -28,7 +28,7 @@ class PrefixAware final : public Policy {
     std::optional<Decision> decision;
     if (key.prefix_digest) {
       if (!key.dry_run)
-        prefixes_.Add(DigestWord(*key.prefix_digest, 8));  // not the word that is the place on the ring
+        prefixes_.Add(DigestWord(*key.prefix_digest, 8));  // not the word that is used on the ring
       std::optional<HashRing> built;
       decision =
           ChooseOnRing(rings_.RingOf(this, fleet, &built), DigestWord(*key.prefix_digest, 0), key, fleet);
@@ -58,7 +58,7 @@ class PrefixAware final : public Policy {
   }
 
  private:
-  // Every decision of every thread counts, so counters do not share a line.
+  // Every decision of every thread counts, so counters do not share a cache line.
   struct alignas(64) Counter {
     std::atomic<uint64_t> value{0};
   };
@@ -83,7 +83,7 @@ class PrefixAware final : public Policy {
       const int64_t open = worker.load.requests();
       return open < room.Cap(worker) || open < options_.load_floor;
     });
-    // Nobody has room only when loads grew while we looked.
+    // No worker has room only if loads grew meanwhile.
     if (chosen == HashRing::kNone) chosen = *LeastLoaded(fleet, *DecisionRandom(random_, key.dry_run));
     const Reason reason = chosen == owner ? Reason::kPrefixHash : Reason::kOverflow;
     return {.position = chosen, .worker = fleet.worker(chosen).id, .reason = reason};

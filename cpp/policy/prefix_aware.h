@@ -1,13 +1,13 @@
-// prefix_aware: requests that begin alike meet on one worker, as long as that worker has room.
+// prefix_aware: requests with equal prefixes go to one worker, as long as that worker has room.
 //
 //   digest of the system prompt --+                     (routing/prefix_digest.h)
 //                                 v
-//   ring     w2 . w1 . . w3 . w1 . w2                   points of those who are not eligible are passed over
+//   ring     w2 . w1 . . w3 . w1 . w2                   points of workers that are not eligible are skipped
 //                    ^ owner w1                         has room: prefix_hash
 //                      no room -> w3 has none -> w2     clockwise, the next with room: overflow
 //
-// Room is a hard bound: fewer open requests than ceil((1 + epsilon) * (all + 1) * weight / all weights). Routers that
-// share nothing but their fleet's URLs send a prompt to the same worker.
+// Room is a hard bound: fewer open requests than ceil((1 + epsilon) * (all + 1) * weight / all
+// weights). Routers that share only their fleet's URLs send a prompt to the same worker.
 //
 // Cost: the ring's lookup (6..10 ns), 0.1..2 steps, and O(eligible) to sum the loads. Thread-safe.
 // Consistent hashing with bounded loads: Mirrokni, Thorup, Zadimoghaddam (SODA 2018).
@@ -30,13 +30,13 @@ struct PrefixAwareOptions {
 
 std::unique_ptr<Policy> MakePrefixAware(const PrefixAwareOptions& options, std::unique_ptr<Policy> fallback);
 
-// What it has done so far.
+// Its statistics.
 struct PrefixRoutingStats {
   PrefixAwareOptions options;
   uint64_t prefix_hash = 0;
   uint64_t overflow = 0;
   uint64_t fallback = 0;
-  uint64_t unique_prefixes = 0;  // about: within 1 %
+  uint64_t unique_prefixes = 0;  // estimate, within 1 %
 };
 
 // Of the policy, if it is one that routes by prefix digests.

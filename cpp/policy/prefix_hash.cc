@@ -20,7 +20,8 @@ constexpr size_t kBytesPerToken = 4;
 // Wide enough for loads times weights times weights; the compiler's, which -Wpedantic wants marked.
 __extension__ using Wide = unsigned __int128;
 
-// r/s > max(a * factor, a + threshold) with a = (R + 1) / S, multiplied by both weights so that it stays whole.
+// r/s > max(a * factor, a + threshold) with a = (R + 1) / S, multiplied by both weights so that it stays
+// whole.
 class Overload {
  public:
   Overload(const FleetView& fleet, const PrefixHashOptions& options) : weight_(fleet.eligible_weight()) {
@@ -71,7 +72,7 @@ class PrefixHash final : public Policy {
     for (const uint32_t position : fleet.eligible()) {
       if (!overload.Is(fleet.worker(position))) takers.push_back(position);
     }
-    // The least loaded is never overloaded, unless loads grew while we looked.
+    // The least loaded is never overloaded, unless loads grew meanwhile.
     const std::span<const uint32_t> among = takers.empty() ? fleet.eligible() : std::span(takers);
     return DecisionFor(
         LeastLoaded(fleet, among, *DecisionRandom(random_, key.dry_run)), Reason::kOverflow, fleet);

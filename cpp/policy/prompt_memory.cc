@@ -13,7 +13,8 @@ namespace {
 
 constexpr size_t kSlice = 256;  // pairs of worker and node; others wait for some 100 us
 
-// Texts that share much and differ in short ends need more memory than their size; not more than this, though.
+// The memory limit per byte of size: texts that share much and differ in short ends need more memory
+// than their size.
 constexpr uint64_t kMemoryPerSize = 4;
 constexpr uint64_t kLeastMemory = 4 * 1024 * 1024;
 
@@ -22,7 +23,7 @@ OwnerId Enter(Tree* tree) {
   for (;;) {
     const StatusOr<OwnerId> owner = tree->AddWorker();
     if (owner.ok()) return *owner;
-    // A fleet has at most kMaxWorkers, so what stands in the way are workers that left.
+    // A fleet has at most kMaxWorkers, so only workers that left are in the way.
     while (tree->Trim(kSlice, tree->options().max_size)) {
     }
     std::this_thread::yield();
@@ -31,8 +32,8 @@ OwnerId Enter(Tree* tree) {
 
 }  // namespace
 
-// How the destructor tells the thread to end. The thread is not waited for: it shares the bell, and what it tidies it
-// holds only while it does.
+// How the destructor tells the thread to end. The thread is not joined: it shares the bell, and holds
+// the memory only while it trims it.
 struct PromptMemory::Bell {
   std::mutex mutex;
   std::condition_variable rung;
@@ -125,7 +126,7 @@ void PromptMemory::SetCapacity(Owner worker, uint64_t bytes) {
   KeepCapacity(worker);
 }
 
-// The tree that has more gives up, so that a worker that is sent texts and ids keeps of both.
+// The larger tree evicts, so that a worker that gets texts and ids keeps some of both.
 void PromptMemory::KeepCapacity(Owner worker) {
   const uint64_t most = capacity_[static_cast<size_t>(worker.of_text)].load(std::memory_order_relaxed);
   if (most == 0) return;
@@ -149,7 +150,7 @@ void PromptMemory::Forget(Owner worker) {
 
 void PromptMemory::Sizes(std::span<const Owner> workers, std::span<uint64_t> sizes) const {
   thread_local std::vector<OwnerId> own_owners;
-  std::vector<OwnerId>& owners = own_owners;  // each use of a thread's own variable is a call
+  std::vector<OwnerId>& owners = own_owners;  // each access to a thread-local variable is a call
   const auto find = [&](const auto& tree, OwnerId Owner::*member, std::span<uint64_t> found) {
     owners.resize(workers.size());
     for (size_t i = 0; i < workers.size(); ++i) owners[i] = workers[i].*member;
@@ -206,7 +207,7 @@ void PromptMemory::StartTidying() {
   try {
     std::thread(tidy).detach();
   } catch (const std::system_error&) {
-    // No thread to be had: inserts give up, a little at a time, what it would have.
+    // No thread could be started: inserts evict in small steps instead.
   }
 }
 

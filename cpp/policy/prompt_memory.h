@@ -1,13 +1,13 @@
-// PromptMemory: what each worker was sent, in two trees under one limit: prompts that are text in one, prompts that are
-// token ids in the other (index/prefix_tree.h), each behind the name of its model.
+// PromptMemory: what each worker was sent, in two trees under one limit: prompts that are text in one,
+// prompts that are token ids in the other (index/prefix_tree.h), each behind the name of its model.
 //
-//   Match(prompt)            who has how much of it, in bytes or ids
-//   Insert(prompt, owner)    that worker has it from now on; what is over the limit is given up, in either tree
+//   Match(prompt)            which workers have how much of it, in bytes or ids
+//   Insert(prompt, owner)    that worker has it from now on; the excess is evicted, in either tree
 //
-// A worker whose cache is known to hold less than it was sent gives up what it used least recently (SetCapacity).
-// One tree grows at the cost of the other: whoever inserts trims the other one until both together keep the limit. What
-// workers that left had owned is given up in slices, by later inserts and by a thread that looks at intervals; it
-// starts with the first worker.
+// If a worker's cache is known to hold less than it was sent, its least recently used prompts are
+// evicted (SetCapacity). One tree grows at the cost of the other: an insert trims the other one until
+// both together keep the limit. The entries of workers that left are evicted in slices, by later inserts
+// and, at intervals, by a background thread, which starts with the first worker.
 //
 // Cost: that of the trees; one lock per tree and call. Thread-safe.
 #pragma once
@@ -48,30 +48,31 @@ class PromptMemory : public std::enable_shared_from_this<PromptMemory> {
   PromptMemory(const PromptMemory&) = delete;
   PromptMemory& operator=(const PromptMemory&) = delete;
 
-  // One thread at a time adds and removes. REQUIRES: fewer than kMaxWorkers are there.
+  // Only one thread at a time adds and removes. REQUIRES: fewer than kMaxWorkers are there.
   Owner AddWorker();
   void RemoveWorker(Owner worker);
 
   // REQUIRES: the prompt is not missing.
   void Match(const Prompt& prompt, PrefixMatches* matches) const;
-  // `walked` is what Match() left of the same prompt. The claim of an open insert is of the tree for this kind of prompt.
+  // `walked` is the result of Match() for the same prompt. The claim of an open insert belongs to the
+  // tree for this kind of prompt.
   uint64_t Insert(
       const Prompt& prompt, Owner worker, const PrefixInsert& insert, const PrefixMatches& walked);
 
-  // The request of a claim has ended, and its worker has worked on the prompt or never did.
+  // The request of a claim has ended; its worker has processed the prompt, or never did.
   void Settle(Prompt::Kind kind, uint64_t claim, bool reached_worker);
 
-  // The worker's cache holds prompts of so many bytes, four per token; it is taken to have forgotten what was used least
-  // recently of more. At first there is no limit but that of all workers together.
+  // The worker's cache holds prompts of `bytes` bytes, four per token; of more, the least recently used
+  // are taken to be evicted. At first the only limit is that of all workers together.
   void SetCapacity(Owner worker, uint64_t bytes);
 
   // The worker has nothing any more, as after a restart.
   void Forget(Owner worker);
 
-  // Bytes that each has, four per token; as many places in `sizes` as workers.
+  // Bytes that each has, four per token. REQUIRES: as many elements in `sizes` as workers.
   void Sizes(std::span<const Owner> workers, std::span<uint64_t> sizes) const;
   uint64_t size() const;
-  // Nodes, sizes and so on of both trees, added up.
+  // Nodes, sizes and so on, summed over both trees.
   PrefixTreeStats stats() const;
 
  private:
@@ -87,7 +88,7 @@ class PromptMemory : public std::enable_shared_from_this<PromptMemory> {
   const PromptMemoryOptions options_;
   StringTree texts_;
   TokenTree tokens_;
-  // Nothing is looked up in a tree that nothing was ever put into.
+  // A tree that was always empty is not searched.
   std::atomic<bool> has_texts_{false};
   std::atomic<bool> has_tokens_{false};
   std::array<std::atomic<uint64_t>, kMaxWorkers> capacity_{};  // by owner of text; 0: no limit

@@ -41,8 +41,8 @@ class RandomPolicy final : public Policy {
   }
 
  private:
-  // The eligible worker in whose stretch of weight `drawn` falls. A retry's view has fewer eligible workers than were
-  // planned for; then the sums are made on the way, with the same result.
+  // The eligible worker at the cumulative weight `drawn`. A retry's view has fewer eligible workers than
+  // the plan; then the sums are computed on the way, with the same result.
   uint32_t Draw(const FleetView& fleet, uint64_t drawn) const {
     const auto eligible = fleet.eligible();
     const auto* sums = FindPlan<WeightSums>(fleet, this);

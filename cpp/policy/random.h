@@ -1,5 +1,6 @@
-// random: one eligible worker by lot, with probability weight / sum of weights. No memory, no pattern.
-// Cost: O(1) with equal weights, O(log n) otherwise (O(n) on a retry). One draw per decision. Thread-safe.
+// random: one eligible worker at random, with probability weight / sum of weights. No memory, no
+// pattern. Cost: O(1) with equal weights, O(log n) otherwise (O(n) on a retry). One draw per decision.
+// Thread-safe.
 #pragma once
 
 #include <cstdint>

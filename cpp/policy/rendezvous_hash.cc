@@ -17,8 +17,8 @@
 namespace vllm_router {
 namespace {
 
-// What depends on the members alone. Weights of all members count, not of the eligible only: the same scores must
-// decide about a key's home and about who stands in for it.
+// What depends on the members alone. Weights of all members count, not of the eligible only: the same
+// scores must decide on a key's home and on its replacement.
 struct MembersPlan final : FleetPlan {
   using FleetPlan::FleetPlan;
   uint64_t membership = 0;
@@ -40,8 +40,8 @@ double WeightedScore(double share, uint32_t weight) {
   return surprise > 0 ? weight / surprise : std::numeric_limits<double>::infinity();
 }
 
-// Whether WeightedScore() may reach `other`, told without a logarithm: -ln x >= 1 - x, and nearly equal where it
-// matters. Room for rounding is left.
+// True if WeightedScore() may reach `other`, found without a logarithm: -ln x >= 1 - x, and nearly equal
+// where it matters. There is a margin for rounding.
 bool MayReach(double share, uint32_t weight, double other) {
   constexpr double kRounding = 1 - 1e-12;
   return !(weight < other * (1 - share) * kRounding);  // also where both are infinite
@@ -58,7 +58,7 @@ class RendezvousHash final : public KeyedPolicy {
   Owner ChooseOwner(const RoutingKey& key, const FleetView& fleet) override {
     const MembersPlan* plan = FindPlan<MembersPlan>(fleet, this);
     if (plan == nullptr || plan->membership != fleet.membership()) {
-      // A view that nobody planned for: right, and slow.
+      // A view without a plan: correct, and slow.
       return HighestScore(*MakePlan(fleet, nullptr), key.hash_key, fleet);
     }
     return HighestScore(*plan, key.hash_key, fleet);
@@ -104,7 +104,7 @@ class RendezvousHash final : public KeyedPolicy {
         return static_cast<uint64_t>(XXH3_64bits(pair, sizeof(pair)));
       });
     }
-    // "<key>:" is put together in a buffer that the thread keeps, so that nothing is allocated per decision; a key of
+    // "<key>:" is composed in a buffer that the thread keeps, so that no decision allocates; a key of
     // unusual length gets its own.
     constexpr size_t kKept = 64 * 1024;
     thread_local Scratch scratch;
@@ -118,7 +118,8 @@ class RendezvousHash final : public KeyedPolicy {
     return HighestScore(plan, fleet, [read = scores.data()](uint32_t position) { return read[position]; });
   }
 
-  // One pass finds the home among all and the best of the eligible; the later in fleet order wins on equality.
+  // One pass finds the home among all and the best of the eligible; the later in fleet order wins on
+  // equality.
   template <typename ScoreOf>
   static Owner HighestScore(const MembersPlan& plan, const FleetView& fleet, ScoreOf score_of) {
     return plan.equal_weights ? HighestOf(fleet, score_of) : HighestWeightedOf(plan, fleet, score_of);
@@ -163,10 +164,10 @@ class RendezvousHash final : public KeyedPolicy {
     uint32_t home = 0;
     uint32_t best;
     Score home_score = 0;
-    Score best_score = 0;  // never more than the home's
+    Score best_score = 0;  // at most the home's
   };
 
-  // A thread's own, used again.
+  // One per thread, reused.
   struct Scratch {
     std::string stem;
     std::vector<uint64_t> scores;

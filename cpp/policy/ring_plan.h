@@ -1,11 +1,13 @@
-// RingPlan: the hash ring of a fleet, made when a member joins or leaves and kept while health changes. All members
-// are on it, eligible or not: a key's home never depends on health, and a worker that comes back gets its keys back.
+// RingPlan: the hash ring of a fleet, made when a member joins or leaves and kept while health changes.
+// All members are on it, eligible or not: a key's home never depends on health, and a worker that comes
+// back gets its keys back.
 //
 //   view 7  w0 w1 w2      ring A
 //   view 8  w0 (w1) w2    ring A       w1 is unhealthy: the same members, the same ring
 //   view 9  w0 w2         ring B       made of A without w1's points
 //
-// Cost: O(points) per change of membership, besides the hashes of those who are new. Const is shareable.
+// Cost: O(points) per change of membership, besides the hashes of new workers. A const plan may be
+// shared.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +31,8 @@ class RingPlanner {
   std::shared_ptr<const FleetPlan> Plan(
       const void* owner, const FleetView& next, std::shared_ptr<const FleetPlan> inner) const;
 
-  // The ring that was planned for this view; for a view that nobody planned for, one built into *built (right, and
-  // slow).
+  // The ring that was planned for this view; for a view without a plan, one built into *built (correct,
+  // and slow).
   const HashRing& RingOf(const void* owner, const FleetView& fleet, std::optional<HashRing>* built) const;
 
  private:

@@ -38,8 +38,8 @@ class RoundRobin final : public Policy {
   }
 
  private:
-  // The slot of this turn. On a retry it may belong to a worker that was tried already: the next slot of another one
-  // takes it.
+  // The slot of this turn. On a retry it may belong to a worker of an earlier attempt: then the next
+  // slot of another worker takes it.
   uint32_t Scheduled(const FleetView& fleet, uint64_t turn) const {
     const auto* schedule = FindPlan<Schedule>(fleet, this);
     if (schedule == nullptr) return fleet.eligible()[turn % fleet.eligible().size()];
@@ -68,7 +68,7 @@ std::vector<uint32_t> TurnsPerRound(std::span<const uint32_t> weights) {
     for (uint32_t& turn : turns) turn = static_cast<uint32_t>(turn / divisor);
     return turns;
   }
-  // Rounding down to one turn at least adds fewer than n turns to what is shared out, so that much is kept back.
+  // Rounding down to at least one turn adds fewer than n turns to the total, so that many are kept back.
   const uint64_t n = weights.size();
   const uint64_t shared = n <= kMaxSlots / 2 ? kMaxSlots - n : n;
   for (uint32_t& turn : turns) turn = static_cast<uint32_t>(std::max<uint64_t>(1, turn * shared / sum));

@@ -1,5 +1,6 @@
-// RoutingKey: the parts of a request that a policy may read, already in the form it compares. routing/ builds it;
-// only the parts that Policy::Needs() names are filled. Views inside are valid as long as the request is.
+// RoutingKey: the parts of a request that a policy may read, already in the form it compares. routing/
+// builds it; only the parts that Policy::Needs() names are filled. Views inside are valid as long as the
+// request is.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +26,7 @@ enum class KeyParts : uint32_t {
   kBodyDigest = 1 << 1,    // digest of the whole body
   kPromptTokens = 1 << 2,  // size of the prompt
   kBlocks = 1 << 3,        // hashes of the prompt's blocks
-  kPrefixDigest = 1 << 4,  // digest of what the prompt begins with
+  kPrefixDigest = 1 << 4,  // digest of the prompt's prefix
   kPrompt = 1 << 5,        // the prompt itself: its token ids, else its text
 };
 constexpr KeyParts operator|(KeyParts a, KeyParts b) {
@@ -35,9 +36,9 @@ constexpr bool Has(KeyParts set, KeyParts part) {
   return (static_cast<uint32_t>(set) & static_cast<uint32_t>(part)) != 0;
 }
 
-// What a policy compares that wants to see the prompt itself: token ids where the request has them, else its routing
-// text (docs/reference/routing_text.md). Prompts of different models must not match, so the model's name, if there is
-// one, stands before the prompt as its scope:
+// The prompt itself, for policies that compare it: token ids if the request has them, else its routing
+// text (docs/reference/routing_text.md). Prompts of different models must not match, so the model's
+// name, if there is one, precedes the prompt as its scope:
 //
 //   text     m o d e l 0x00 | prompt ...        tokens    16 ids made of the model's name | ids ...
 struct Prompt {
@@ -48,7 +49,7 @@ struct Prompt {
   bool framed = false;  // a conversation: items that begin with RS; otherwise one string
   size_t scope = 0;     // bytes or ids
 
-  // With the scope. The caller's own memory where that could be used.
+  // With the scope. A view of the caller's memory if that could be used.
   std::string_view text() const { return kept_text ? std::string_view(*kept_text) : own_text; }
   std::span<const uint32_t> tokens() const {
     return kept_tokens ? *kept_tokens : std::span<const uint32_t>(own_tokens);
@@ -72,35 +73,34 @@ struct RoutingKey {
   HashKeySource hash_key_source = HashKeySource::kMissing;
 
   std::vector<BlockHash> blocks;  // of the complete ones
-  bool has_blocks = false;        // there is a prompt, be it shorter than a block
-  // The blocks are of bytes, but a worker could be asked which token ids the text has; they are kept under this name.
+  bool has_blocks = false;        // there is a prompt, even if shorter than a block
+  // The blocks are of bytes, but a worker could tokenize the text; the ids are cached under this name.
   struct UntokenizedPrompt {
     Hash128 name;
     bool is_chat;
     BlockHash root;  // of the blocks that the ids make
   };
   std::optional<UntokenizedPrompt> untokenized_prompt;
-  // The blocks begin with those of ids and end with more than two of bytes: not worth waiting for, but the next turn will
-  // have use for its ids.
+  // The blocks start with those of ids and end with more than two of bytes: not worth waiting for, but
+  // the next turn can use its ids.
   std::optional<UntokenizedPrompt> partly_tokenized_prompt;
-  uint64_t usable_blocks = 0;  // how many a cache can save: of the last token an engine wants the computation
+  uint64_t usable_blocks = 0;  // how many a cache can save: an engine computes the last token in any case
 
   std::optional<Digest256> prefix_digest;  // missing when the request has no text and no token ids
 
   Prompt prompt;
-  int32_t priority = 0;  // the body's, 0 without one
+  int32_t priority = 0;  // the body's; 0 if it has none
 
-  // The decision is only looked at: a policy learns and counts nothing, and leaves its random state as it is.
+  // A dry run: the policy learns and counts nothing, and leaves its random state as it is.
   bool dry_run = false;
 
-  std::shared_ptr<Explanation>
-      explanation;  // to be filled with whom the decision was made among; null: not wanted
+  std::shared_ptr<Explanation> explanation;  // to be filled with the decision's candidates; null: not wanted
 
   uint32_t prompt_tokens = 1;  // P, estimated when not counted
-  // What the estimates of prompt and blocks rest on; 4 of token ids.
+  // Used for the estimates of prompt and blocks; 4 with token ids.
   double bytes_per_token = BytesPerToken::kAtFirst;
   uint64_t prompt_bytes = 0;  // of text, or four per token id; 0: not all of the prompt is text or ids
-  BytesPerToken* of_model = nullptr;  // what the prompt's tokens will tell something of, once they are known
+  BytesPerToken* of_model = nullptr;  // learns from the prompt's token count, once that is known
   uint32_t expected_output = 256;     // E
 };
 

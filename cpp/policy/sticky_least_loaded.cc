@@ -27,7 +27,7 @@ class StickyLeastLoaded final : public KeyedPolicy {
         sessions_({.max_entries = options.max_sessions, .ttl_ns = options.session_ttl_ns}) {}
 
   std::string_view name() const override { return "sticky_least_loaded"; }
-  // No digest of the body: a request that names no session belongs to none.
+  // No digest of the body: a request without a session key belongs to no session.
   KeyParts Needs() const override { return KeyParts::kSession; }
   bool FinishSession(std::string_view key) override { return sessions_.Forget(key, clock_.NowNanos()); }
   std::optional<size_t> sessions() const override { return sessions_.size(); }
@@ -37,7 +37,7 @@ class StickyLeastLoaded final : public KeyedPolicy {
     Owner owner{};
     const PositionsPlan* plan = FindPlan<PositionsPlan>(fleet, this);
     std::shared_ptr<const PositionsPlan> own_plan;
-    if (plan == nullptr || plan->membership != fleet.membership()) {  // a view that was not planned for
+    if (plan == nullptr || plan->membership != fleet.membership()) {  // a view without a plan
       own_plan = MakePlan(fleet, nullptr);
       plan = own_plan.get();
     }
@@ -83,7 +83,7 @@ class StickyLeastLoaded final : public KeyedPolicy {
       std::string_view key, const FleetView& fleet, const PositionsPlan& plan,
       const StickTable::Counts& counts) {
     thread_local Scratch own_scratch;
-    Scratch& scratch = own_scratch;  // each use of a thread's own variable is a call
+    Scratch& scratch = own_scratch;  // each access to a thread-local variable is a call
     scratch.sessions.assign(fleet.members().size(), 0);
     for (const auto& [worker, count] : counts) {
       const std::optional<uint32_t> position = PositionOf(worker, plan);
@@ -110,7 +110,7 @@ class StickyLeastLoaded final : public KeyedPolicy {
     return first;
   }
 
-  // A thread's own, used again.
+  // One per thread, reused.
   struct Scratch {
     std::vector<int64_t> sessions;  // by position
     std::vector<uint32_t> best;

@@ -13,7 +13,7 @@
 namespace vllm_router {
 namespace {
 
-// Room, the average and the floor in one: whether the holder may take another request.
+// Room, the average and the floor in one: true if the holder may take another request.
 class Bound {
  public:
   Bound(const FleetView& fleet, const VllmCacheAwareOptions& options)
@@ -69,7 +69,7 @@ class VllmCacheAware final : public Policy {
     const BlockOwners::Plan* plan = BlockOwners::Find(this, fleet);
     DecisionRandom random(random_, key.dry_run);
     if (plan == nullptr || key.blocks.empty()) {
-      // Too short a prompt, or a view that nobody planned for: nothing is known, nothing is learned.
+      // Too short a prompt, or a view without a plan: nothing is known, nothing is learned.
       return BlockOwners::DecisionFor(*LeastLoaded(fleet, *random), Reason::kPrefixMiss, 0, key, fleet);
     }
     thread_local Scratch scratch;
@@ -125,8 +125,8 @@ class VllmCacheAware final : public Policy {
     uint32_t longest_with_room = 0;
   };
 
-  // The candidates: who may be chosen and holds more than the threshold. `best` gets the positions of those with room
-  // that hold most, ascending.
+  // The candidates: eligible workers that hold more than the threshold. `best` gets the positions of
+  // those with room that hold most, ascending.
   Found FindHolders(
       const RoutingKey& key, const FleetView& fleet, const BlockOwners::Plan& plan,
       const BlockMatches& matches, std::vector<uint32_t>* best) const {

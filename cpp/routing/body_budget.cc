@@ -9,7 +9,7 @@
 namespace vllm_router {
 namespace {
 
-// The power of two that is not less.
+// The exponent of the smallest power of two that is not less.
 size_t ClassOf(uint64_t need) { return static_cast<size_t>(std::bit_width(need - 1)); }
 
 }  // namespace
@@ -84,7 +84,7 @@ bool BodyBudget::Leave(Member& member) {
     std::lock_guard lock(mutex_);
     if (!member.waiting_) return false;
     Unlink(QueueOf(member), member);
-    granted = Pass();  // those behind it may fit where it did not
+    granted = Pass();  // those behind it may fit although it did not
   }
   Tell(granted);
   return true;
@@ -156,7 +156,7 @@ void BodyBudget::Unlink(Queue& queue, Member& member) {
   --queue.size;
 }
 
-// A member may be gone as soon as it was told.
+// A member may be destroyed as soon as it was notified.
 void BodyBudget::Tell(Member* granted) {
   while (granted != nullptr) {
     Member* const member = granted;

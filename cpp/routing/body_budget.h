@@ -1,26 +1,28 @@
-// BodyBudget: the memory for request bodies that are held whole (--body-memory-mb), claimed as their bytes arrive. A
-// length is only announced; what counts is what has come. So a body grows through several claims, holds the earlier ones
-// while it waits for the next, and many that grow at once must not end up waiting for each other.
+// BodyBudget: the memory for request bodies that are held whole (--body-memory-mb), claimed as their
+// bytes arrive. A length is only announced; the bytes that arrived count. So a body grows through
+// several claims and holds the earlier ones while it waits for the next. Bodies that grow at once must
+// not deadlock.
 //
 //   total   [ complete | growing: p ....  a ..  b .... | room ]
 //                                 ^ the privileged one may use whatever is free, up to all that it needs
 //
-// Invariant: for each growing body, what the others of them hold and all that it needs fit into the total together. The
-// first to claim is privileged; a claim of another is granted if, with it, the largest need still fits beside what all
-// but the privileged one hold. So the privileged body can always come to its end (once those that are complete have
-// ended, which they do by themselves), and the one that takes its place then can as well. Any number of bodies of 8 MiB
-// run through a budget of 8 MiB, one after the other; 32 at once through 256 MiB, as if each had claimed its whole length
-// at the start.
+// Invariant: for each growing body, its whole need and the holdings of the other growing bodies fit
+// into the total together. The first to claim is privileged. A claim of another is granted if, with it,
+// the largest need still fits beside the holdings of all but the privileged one. So the privileged body
+// can always complete (once those that are complete have ended, which they do by themselves), and so can
+// its successor. Any number of bodies of 8 MiB run through a budget of 8 MiB, one after the other; 32 at
+// once through 256 MiB, as if each had claimed its whole length at the start.
 //
 //   Grow(m, to, need)   m holds `to` bytes now; or waits: bodies that have grown before those that have not, each kind
 //                       in order of arrival; or never, when `need` is more than the total
-//   TryKeep(m, bytes)   for a body that can do without: at once and below half of the total, or not at all
-//   Complete(m, bytes)  no more will come; gives back what is beyond `bytes`
+//   TryKeep(m, bytes)   for an optional body: at once and below half of the total, or not at all
+//   Complete(m, bytes)  no more will come; gives back the bytes beyond `bytes`
 //   Leave(m)            out of the queue; false: it was granted before
 //   Release(m)          gives back everything
 //
-// Needs are rounded up to powers of two for the invariant, so that the largest is known at once. No clock here: how long
-// one waits is the waiter's business. Thread-safe: one mutex, a leaf. Cost: O(1), 30 ns; a grant that lets k others go, O(k).
+// Needs are rounded up to powers of two for the invariant, so that the largest is known at once. There
+// is no clock: the waiter sets its own timeout. Thread-safe: one mutex, a leaf. Cost: O(1), 30 ns; a
+// call that grants k others, O(k).
 #pragma once
 
 #include <array>
@@ -34,10 +36,11 @@ class BodyBudget {
  public:
   enum class Entry : uint8_t { kHeld, kWaiting, kNever };
 
-  // One body. Stays where it is while it holds or waits for something.
+  // One body. Must not move while it holds or waits for bytes.
   class Member {
    public:
-    // Called once per grant that was waited for, on whichever thread gave something back, without a lock held.
+    // Called once per grant that was waited for, on the thread that gave bytes back, without a lock
+    // held.
     using Granted = void (*)(void* context);
     Member(Granted granted, void* context) : granted_(granted), context_(context) {}
     Member(const Member&) = delete;
@@ -51,7 +54,7 @@ class BodyBudget {
     Member* next_ = nullptr;
     Member* previous_ = nullptr;
     uint64_t held_ = 0;
-    uint64_t wanted_ = 0;  // to hold, while it waits
+    uint64_t wanted_ = 0;  // target while it waits
     uint64_t need_ = 0;
     State state_ = State::kOutside;
     bool waiting_ = false;
@@ -61,7 +64,8 @@ class BodyBudget {
   BodyBudget(const BodyBudget&) = delete;
   BodyBudget& operator=(const BodyBudget&) = delete;
 
-  // REQUIRES: it does not wait, `to` is more than it holds and at most `need`, which is the same each time.
+  // REQUIRES: it does not wait, `to` is more than it holds and at most `need`, which is the same in each
+  // call.
   Entry Grow(Member& member, uint64_t to, uint64_t need);
   // REQUIRES: it holds nothing and does not wait.
   bool TryKeep(Member& member, uint64_t bytes);
@@ -83,7 +87,7 @@ class BodyBudget {
     uint32_t size = 0;
   };
 
-  // All are called with the mutex held.
+  // REQUIRES for all: the mutex is held.
   bool Grantable(const Member& member) const;
   void Grant(Member& member);
   uint64_t LargestNeed(uint64_t need) const;
@@ -100,7 +104,7 @@ class BodyBudget {
   const uint64_t total_;
   mutable std::mutex mutex_;  // guards what follows, and members
   uint64_t in_use_ = 0;
-  uint64_t growing_ = 0;                       // what growing bodies hold
+  uint64_t growing_ = 0;                       // bytes that growing bodies hold
   std::array<uint32_t, kClasses> needs_ = {};  // how many growing bodies need up to 2^i bytes
   uint64_t classes_ = 0;                       // bit i: needs_[i] is not 0
   Member* privileged_ = nullptr;

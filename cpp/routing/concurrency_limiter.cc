@@ -31,7 +31,8 @@ ConcurrencyLimiter::Entry ConcurrencyLimiter::Enter(Waiter& waiter, uint64_t amo
   return EnterLocked(waiter, amount);
 }
 
-// Those who pass without a line still change the word meanwhile, until the first waiter shows in it.
+// Requests that pass without queueing still change the word meanwhile, until the first waiter is visible
+// in it.
 ConcurrencyLimiter::Entry ConcurrencyLimiter::EnterLocked(Waiter& waiter, uint64_t amount) {
   uint64_t word = word_.load(std::memory_order_relaxed);
   for (;;) {
@@ -67,7 +68,7 @@ bool ConcurrencyLimiter::Leave(Waiter& waiter) {
     if (!waiter.waiting_) return false;
     Unlink(waiter);
     word_.fetch_sub(1, std::memory_order_acq_rel);
-    granted = Pass(waiter.amount_);  // those behind it may fit where it did not
+    granted = Pass(waiter.amount_);  // those behind it may fit although it did not
   }
   Tell(granted);
   return true;
@@ -77,7 +78,7 @@ ConcurrencyLimiter::Entry ConcurrencyLimiter::Requeue(Waiter& waiter, uint64_t a
   Waiter* granted = nullptr;
   {
     std::lock_guard lock(mutex_);
-    // No line, or an unfinished one: nobody but us makes it longer now.
+    // No queue, or one that is not full: no other thread makes it longer now.
     if (waiter.place_ != 0 || Waiting(word_.load(std::memory_order_relaxed)) < line_) {
       if (waiter.place_ == 0) waiter.place_ = ++early_places_;
       waiter.amount_ = amount;
@@ -102,7 +103,7 @@ void ConcurrencyLimiter::WakeNext() {
   Tell(granted);
 }
 
-// In the order of arrival, which for one that steps back is nearly always in front.
+// In the order of arrival; a requeued waiter is nearly always in front.
 void ConcurrencyLimiter::Link(Waiter& waiter) {
   Waiter* before = back_;
   if (before != nullptr && before->place_ > waiter.place_) {
@@ -139,7 +140,7 @@ ConcurrencyLimiter::Waiter* ConcurrencyLimiter::Pass(uint64_t most) {
   return first;
 }
 
-// A waiter may be gone as soon as it was told.
+// A waiter may be destroyed as soon as it was notified.
 void ConcurrencyLimiter::Tell(Waiter* granted) {
   while (granted != nullptr) {
     Waiter* const waiter = granted;

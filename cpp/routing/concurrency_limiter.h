@@ -1,22 +1,24 @@
-// ConcurrencyLimiter: a number of permits that all threads share, and a bounded line of those who wait for some: one permit
-// per request under way (--max-concurrent-requests).
+// ConcurrencyLimiter: a number of permits that all threads share, and a bounded queue of waiters: one
+// permit per request under way (--max-concurrent-requests).
 //
-//   permits   [x x x x x x . .]     6 of 8 are out
-//   line      front -> a(3) b(1) c(1)     a does not fit yet; b and c would, but nobody overtakes
+//   permits   [x x x x x x . .]     6 of 8 are in use
+//   queue     front -> a(3) b(1) c(1)     a does not fit yet; b and c would, but none overtakes
 //
-//   Enter(w, n)     n permits at once, or a place in the line, or neither (it is full)
-//   Release(n)      gives n back; whoever stands in front and fits now is granted its permits, and told
-//   Leave(w)        out of the line; false: too late, the permits were granted and have to be released
-//   Requeue(w, n)  gives w's permits back and stands where it stood: "granted, but no use to me yet". One that got its
-//                   permits without a line came before all who stand in it, and so goes in front of those that entered it
-//   WakeNext()         lets the one in front have another try
+//   Enter(w, n)     n permits at once, or a place in the queue, or neither (it is full)
+//   Release(n)      gives n back; grants permits to waiters in front that fit now, and notifies them
+//   Leave(w)        out of the queue; false: too late, the permits were granted and have to be released
+//   Requeue(w, n)   gives w's permits back and requeues w at its old position: "granted, but not usable
+//                   yet". A waiter that got its permits without queueing came before the whole queue, and
+//                   so goes in front of it
+//   WakeNext()      gives the waiter in front another attempt
 //
-// Rules. First in, first out, over all threads: while anybody waits, nobody takes permits past the line. A release of n
-// lets at most n waiters go, so a line of waiters that have stepped back is woken one by one and not all at once.
-// A waiter that is granted and one that leaves may collide: whoever is first under the mutex wins, and the other hears
-// of it. No clock here: how long one waits is the waiter's business.
+// Rules. First in, first out, over all threads: while there is a queue, no request takes permits past
+// it. A release of n grants at most n waiters, so requeued waiters are woken one by one and not all at
+// once. If a grant and a leave collide, the first under the mutex wins, and the other learns of it.
+// There is no clock: the waiter sets its own timeout.
 //
-// Thread-safe. Cost: one atomic exchange each for Enter and Release while nobody waits; a mutex (a leaf) otherwise.
+// Thread-safe. Cost: one atomic exchange each for Enter and Release while there is no queue; a mutex (a
+// leaf) otherwise.
 #pragma once
 
 #include <atomic>
@@ -33,15 +35,15 @@ class ConcurrencyLimiter {
 
   enum class Entry : uint8_t {
     kHeld,     // the permits are the caller's
-    kWaiting,  // it stands in the line, and will be told
-    kFull,     // the line is full
+    kWaiting,  // it is in the queue, and will be notified
+    kFull,     // the queue is full
     kNever,    // more than there are permits at all
   };
 
-  // One who may wait. Stays where it is while it waits.
+  // A potential waiter. Must not move while it waits.
   class Waiter {
    public:
-    // Called once per grant, on whichever thread released, without a lock held.
+    // Called once per grant, on the thread that released, without a lock held.
     using Granted = void (*)(void* context);
     Waiter(Granted granted, void* context) : granted_(granted), context_(context) {}
     Waiter(const Waiter&) = delete;
@@ -54,7 +56,7 @@ class ConcurrencyLimiter {
     Waiter* next_ = nullptr;
     Waiter* previous_ = nullptr;
     uint64_t amount_ = 0;
-    uint64_t place_ = 0;  // lower ones are served first; 0: it has never stood in the line
+    uint64_t place_ = 0;  // lower ones are served first; 0: it was never queued
     bool waiting_ = false;
   };
 
@@ -66,22 +68,22 @@ class ConcurrencyLimiter {
   bool TryAcquire(uint64_t amount);  // at once or not at all
   Entry Enter(Waiter& waiter, uint64_t amount);
   void Release(uint64_t amount);
-  // True: it does not wait any more and holds nothing. False: it is not (or no longer) in the line.
+  // True: it waits no more and holds nothing. False: it is not (or no longer) in the queue.
   bool Leave(Waiter& waiter);
-  // REQUIRES: `amount` permits are the waiter's. kFull only for one that never stood in the line. Somebody must WakeNext()
-  // when what it waits for may have come.
+  // REQUIRES: `amount` permits are the waiter's. kFull only for one that was never queued. WakeNext()
+  // must be called when the resource that it waits for may be available.
   Entry Requeue(Waiter& waiter, uint64_t amount);
   void WakeNext();
 
-  // Whether Enter() of one permit would be refused now.
+  // True if Enter() of one permit would be rejected now.
   bool full() const;
   uint64_t permits() const { return permits_; }
   uint64_t in_use() const { return InUse(word_.load(std::memory_order_relaxed)); }
   uint32_t waiting() const { return Waiting(word_.load(std::memory_order_relaxed)); }
 
  private:
-  // Permits in use and waiters share one word, so that taking without a line is one exchange of it. While somebody
-  // waits, only holders of the mutex write it.
+  // Permits in use and the number of waiters share one word, so that taking without queueing is one
+  // exchange of it. While there is a queue, only holders of the mutex write it.
   static constexpr int kShift = 24;
   static constexpr uint64_t kFirstPlace = uint64_t{1} << 63;  // behind all early ones
   static uint64_t InUse(uint64_t word) { return word >> kShift; }
@@ -90,11 +92,11 @@ class ConcurrencyLimiter {
     return Waiting(word) == 0 && InUse(word) + amount <= permits_;
   }
 
-  // All are called with the mutex held.
+  // REQUIRES for all: the mutex is held.
   Entry EnterLocked(Waiter& waiter, uint64_t amount);
   void Link(Waiter& waiter);
   void Unlink(Waiter& waiter);
-  Waiter* Pass(uint64_t most);  // grants from the front; who was granted, linked by next_
+  Waiter* Pass(uint64_t most);  // grants from the front; the granted waiters, linked by next_
 
   static void Tell(Waiter* granted);
 
@@ -104,7 +106,7 @@ class ConcurrencyLimiter {
   std::mutex mutex_;  // guards what follows
   Waiter* front_ = nullptr;
   Waiter* back_ = nullptr;
-  uint64_t early_places_ = 0;  // of those that were let through and stepped back
+  uint64_t early_places_ = 0;  // of those that passed without queueing and were requeued
   uint64_t places_ = kFirstPlace;
 };
 

@@ -56,7 +56,7 @@ std::string_view Sentence(Reason reason) {
   return "";
 }
 
-// The chosen one first, then by what they matched, then by load.
+// The chosen one first, then by matched length, then by load.
 std::vector<const Candidate*> InOrder(const Decision& decision) {
   std::vector<const Candidate*> order;
   for (const Candidate& candidate : decision.explanation->candidates) order.push_back(&candidate);

@@ -1,4 +1,4 @@
-// Reading JSON bodies with simdjson's on-demand parser, which skips what nobody reads: what this room's readers share.
+// The common part of readers of JSON bodies with simdjson's on-demand parser, which skips unread values.
 // Heavy: for request_fields.cc and routing_text.cc only.
 #pragma once
 
@@ -16,8 +16,8 @@ namespace ondemand = simdjson::ondemand;
 
 inline constexpr std::string_view kBlanks = " \t\r\n\v\f";
 
-// A member's name as it is meant. Nearly every name is written without a backslash and is a view into the body; the
-// others are unescaped. A name that cannot be unescaped is nobody's name.
+// A member's name, unescaped. Nearly every name is written without a backslash and is a view into the
+// body. A name that cannot be unescaped equals no name.
 inline std::string_view MemberName(ondemand::field& field, const char* end) {
   const char* begin = field.key().raw();
   const void* quote = std::memchr(begin, '"', static_cast<size_t>(end - begin));
@@ -29,7 +29,7 @@ inline std::string_view MemberName(ondemand::field& field, const char* end) {
   return unescaped;
 }
 
-// Unescaped, valid as long as the parser reads this body. A bad escape or a lone surrogate is no value.
+// Unescaped, valid as long as the parser reads this body. nullopt for a bad escape or a lone surrogate.
 inline std::optional<std::string_view> ReadString(ondemand::value& value) {
   std::string_view text;
   if (value.get_string().get(text) != simdjson::SUCCESS) return std::nullopt;
@@ -48,9 +48,10 @@ inline std::optional<ondemand::json_type> TypeOf(ondemand::value& value) {
   return type;
 }
 
-// True if this is the beginning of a value and, unless that is a container, a comma or the `closing` bracket comes after
-// it. simdjson skips an unread value by counting brackets, from the value on: a string with a colon after it passes as
-// a name there, a stray bracket as an end, and the count runs on into the bytes after the text.
+// True if this is the start of a value and, unless that is a container, a comma or the `closing` bracket
+// comes after it. simdjson skips an unread value by counting brackets, from the value on: a string with
+// a colon after it passes as a name there, a stray bracket as an end, and the count runs on into the
+// bytes after the text.
 inline bool IsProper(ondemand::value& value, char closing, const char* end) {
   const std::string_view token = value.raw_json_token();  // reaches to the next token
   if (token.starts_with('{') || token.starts_with('[')) return true;
@@ -59,8 +60,8 @@ inline bool IsProper(ondemand::value& value, char closing, const char* end) {
   return next < end && (*next == ',' || *next == closing);
 }
 
-// One pass over an object's members; `read` sees each name and value, and may return false to stop. `end` is where the
-// whole text ends. False when the object does not hold together, or `read` stopped.
+// One pass over an object's members; `read` gets each name and value, and may return false to stop.
+// `end` is the end of the whole text. False when the object is malformed, or `read` stopped.
 template <typename Read>
 bool ForEachMember(ondemand::object& object, const char* end, Read read) {
   for (auto result : object) {
@@ -83,8 +84,9 @@ bool ForEachElement(ondemand::array& array, const char* end, Read read) {
   return true;
 }
 
-// The text of a container, from bracket to bracket; none when its first element is not proper. raw_json() counts brackets
-// only from the first element's value on, so an improper one would make it end elsewhere than skipping the container does.
+// The text of a container, from bracket to bracket; nullopt when its first element is not proper.
+// raw_json() counts brackets only from the first element's value on, so an improper one would make it
+// end elsewhere than skipping the container does.
 template <typename Container>
 std::optional<std::string_view> TextOf(Container& container, bool proper) {
   std::string_view raw;

@@ -1,5 +1,6 @@
-// ModelLengths: bytes per token of each model (worker/bytes_per_token.h), by a hash of its name in a table of a fixed size.
-// Models that share a place share a mean; nobody can make the table grow. Thread-safe.
+// ModelLengths: bytes per token of each model (worker/bytes_per_token.h), by a hash of its name in a
+// table of a fixed size. Models that share a slot share a mean; clients cannot make the table grow.
+// Thread-safe.
 #pragma once
 
 #include <array>
@@ -15,7 +16,7 @@ class ModelLengths {
  public:
   static constexpr size_t kPlaces = 256;
 
-  // `model` may be empty: requests that name none.
+  // `model` may be empty: requests without a model.
   BytesPerToken& Of(std::string_view model) { return places_[Xxh3(model) % kPlaces]; }
 
  private:

@@ -1,4 +1,4 @@
-// The prefix digest: one name for all requests that begin alike, by what they have before the conversation proper.
+// The prefix digest: one name for all requests with the same text before the conversation proper.
 //
 //   SHA-256(model 00 'S' system[:L])    there is a system text: Anthropic's `system`, Responses' `instructions`, else
 //                                       the first message with the role system or developer
@@ -7,9 +7,9 @@
 //
 //   {"model": "llama-3", "messages": [{"role": "system", "content": "Be kind."}, …]}  ->  llama-3 00 S Be kind.
 //
-// L is in bytes; a text is cut back to a whole UTF-8 character. Of a list of parts the text parts count, one after the
-// other without separator. An empty text is none; without any text there is no digest. Routers that agree on L agree
-// on digests, whatever their version.
+// L is in bytes; a text is cut back to a whole UTF-8 character. Of a list of parts the text parts count,
+// one after the other without separator. An empty text counts as none; without any text there is no
+// digest. Routers that agree on L agree on digests, whatever their version.
 #pragma once
 
 #include <cstddef>
@@ -25,14 +25,14 @@ namespace vllm_router {
 inline constexpr size_t kDefaultPrefixLength = 1024;
 inline constexpr size_t kMaxPrefixLength = 1024 * 1024;
 
-// What the digest is of, but for the model.
+// The input of the digest, without the model.
 struct PrefixAnchor {
   enum class Kind : char { kMissing = 0, kSystem = 'S', kMessage = 'M', kTokens = 'T' };
   Kind kind = Kind::kMissing;
   std::string bytes;  // cut at L; may be empty when the first character is longer than L
 };
 
-// Anchors of requests that are no JSON; missing when they are empty.
+// Anchors of requests that are not JSON; missing when they are empty.
 PrefixAnchor AnchorOfText(std::string_view prompt, size_t limit);
 PrefixAnchor AnchorOfTokens(std::span<const uint32_t> ids, size_t limit);
 

@@ -79,8 +79,8 @@ bool PrefixReader::ReadMessages(PromptForm form, ondemand::value& value) {
   });
 }
 
-// Nothing is read twice, since the parser has room for each string once. So content that comes before its role is kept
-// until that is known.
+// The parser has memory for each string once, so no value is read twice. So content that comes before
+// its role is kept until the role is known.
 bool PrefixReader::ReadMessage(ondemand::value& value) {
   prompt_broken_ = TypeOf(value) != json_type::object;
   if (prompt_broken_) return true;
@@ -104,8 +104,8 @@ bool PrefixReader::ReadMessage(ondemand::value& value) {
     return skipped || IsNull(field) || ReadContent(field, &content);
   });
   if (!whole) return false;
-  if (role.empty() || !counts(role)) return true;  // an item without a role is no message
-  // Skipped though it counts: its role was there twice, and the first one did not count.
+  if (role.empty() || !counts(role)) return true;  // an item without a role is not a message
+  // Skipped although it counts: its role was there twice, and the first one did not count.
   prompt_broken_ = prompt_broken_ || skipped || content.broken;
   (IsLead(role) ? has_lead_ : has_first_) = true;
   (IsLead(role) ? lead_ : first_) = std::move(content);
@@ -147,7 +147,7 @@ bool PrefixReader::ReadCompared(ondemand::value& value) {
 bool PrefixReader::ReadFirst(ondemand::array& array, bool nested) {
   bool first = true;
   std::optional<json_type> kind;
-  const size_t most_ids = std::max<size_t>(1, limit_ / sizeof(uint32_t));  // one says that there are some
+  const size_t most_ids = std::max<size_t>(1, limit_ / sizeof(uint32_t));  // one shows that there are ids
   return ForEachElement(array, end_, [&](ondemand::value& element) {
     const std::optional<json_type> type = TypeOf(element);
     if (first) kind = type;
@@ -186,7 +186,7 @@ bool PrefixReader::ReadFirst(ondemand::array& array, bool nested) {
   });
 }
 
-// Of the member `place` of an object.
+// The content in the member `place` of an object.
 bool PrefixReader::ReadContentIn(std::string_view place, ondemand::value& value, Text* text) {
   ondemand::object object;
   if (value.get_object().get(object) != simdjson::SUCCESS) return false;
@@ -212,7 +212,7 @@ bool PrefixReader::ReadContent(ondemand::value& value, Text* text) {
   });
 }
 
-// Parts that are no text (images, thinking, tool calls) are passed over.
+// Parts that are not text (images, thinking, tool calls) are skipped.
 bool PrefixReader::ReadPart(ondemand::value& value, Text* text) {
   ondemand::object part;
   if (value.get_object().get(part) != simdjson::SUCCESS) return false;

@@ -1,4 +1,5 @@
-// PrefixReader: finds the PrefixAnchor while somebody reads the members of a body. Heavy (json_reading.h).
+// PrefixReader: finds the PrefixAnchor while another reader passes the members of a body to it. Heavy
+// (json_reading.h).
 #pragma once
 
 #include <cstdint>
@@ -17,25 +18,25 @@ class PrefixReader {
   // `end`: where the body ends. `out` is overwritten.
   PrefixReader(size_t limit, const char* end, PrefixAnchor* out) : limit_(limit), end_(end), out_(out) {}
 
-  // Every member of the body, in its order; takes what is its own. False when what it read does not hold together: then
-  // nobody may read on, since where the value ends is not known, and there is no anchor.
+  // Takes every member of the body, in order, and reads those that concern it. False when a value is
+  // malformed: then the position is unknown, so the body must not be read on, and there is no anchor.
   bool Read(std::string_view name, json::ondemand::value& value);
   // After the last member.
   void Finish();
 
  private:
-  // Pieces in a row, cut at the limit.
+  // Consecutive pieces, cut at the limit.
   struct Text {
     std::string bytes;
-    bool any = false;     // some piece was not empty
-    bool full = false;    // something was cut off
-    bool broken = false;  // something was no text
+    bool any = false;     // a piece was not empty
+    bool full = false;    // text was cut off
+    bool broken = false;  // a part was not text
     void Append(std::string_view piece, size_t limit);
     void Clear();
   };
 
-  // These say false when what they read does not hold together. What does, and is no prompt that an engine would take,
-  // is broken.
+  // These return false when the value is malformed. A well-formed value that no engine would take as a
+  // prompt sets `broken`.
   bool ReadPrompt(PromptForm form, json::ondemand::value& value);
   bool ReadMessages(PromptForm form, json::ondemand::value& value);
   bool ReadMessage(json::ondemand::value& value);
@@ -62,7 +63,7 @@ class PrefixReader {
   bool has_lead_ = false;
   bool has_first_ = false;
   std::vector<uint32_t> ids_;
-  // Until a better form, or the same member once more, takes its place.
+  // Until a better form, or a repetition of the member, replaces it.
   bool prompt_broken_ = false;
 };
 

@@ -1,5 +1,6 @@
-// Where a body may hold a prompt without roles, best first: should several be there, the first of this list is the one that
-// counts, whatever their order in the body. Two readers look for them (routing_text_reader.h, prefix_reader.h).
+// The members of a body that may hold a prompt without roles, best first: of several, the first of this
+// list counts, whatever their order in the body. Two readers use them (routing_text_reader.h,
+// prefix_reader.h).
 //
 //   {"queries": "Who wrote it?", "documents": [...]}   ->  kQueries: "Who wrote it?"
 //
@@ -56,7 +57,7 @@ inline PromptForm PromptFormOf(std::string_view member) {
 // One text against several others; it may be {"content": parts} as well as a string.
 inline bool IsCompared(PromptForm form) { return form >= PromptForm::kQuery && form <= PromptForm::kData1; }
 
-// What stands for base64 data, so that nothing large is kept.
+// The name used for base64 data, so that nothing large is kept.
 inline std::string NameOfData(std::string_view base64) {
   const Hash128 hash = Xxh3Of128(base64);
   char hex[33];

@@ -1,13 +1,15 @@
-// RateLimit: at most so many requests begin per second, over all threads, besides a burst of one second's worth.
+// RateLimit: a maximum number of requests per second, over all threads, besides a burst of one second's
+// worth.
 //
-// Kept as one number, the time by which all requests let through so far would have begun had they kept their
-// distance; a request passes while that is less than a second ahead:
+// The state is one number: the time at which all admitted requests would have started at evenly spaced
+// intervals. A request passes while that is less than a second ahead:
 //
 //   due   |----|----|----|----X            4 passed at once; each moved `due` on by one interval
 //         now                 due          the next passes as soon as due <= now + a second less one interval
 //
-// which is a token bucket without the bucket (the "generic cell rate algorithm" of ATM Forum TM 4.0, 1996). The
-// interval is whole nanoseconds, rounded up: a rate of 700,000 becomes 699,790. Thread-safe; one atomic exchange.
+// which is a token bucket without the bucket (the "generic cell rate algorithm" of ATM Forum TM 4.0,
+// 1996). The interval is whole nanoseconds, rounded up: a rate of 700,000 becomes 699,790. Thread-safe;
+// one atomic exchange.
 #pragma once
 
 #include <atomic>
@@ -20,7 +22,7 @@ class RateLimit {
   static constexpr uint32_t kMostPerSecond = 1'000'000;
   explicit RateLimit(uint32_t per_second);  // REQUIRES: 1 <= per_second <= kMostPerSecond
 
-  // 0: go on. Otherwise the nanoseconds after which it is worth another try.
+  // 0: admitted. Otherwise the nanoseconds after which another attempt may succeed.
   int64_t Take(int64_t now_ns);
 
  private:

@@ -20,10 +20,10 @@ using json::ReadToken;
 
 static_assert(kBodyPadding >= simdjson::SIMDJSON_PADDING);
 
-// A parser keeps the memory of the largest body it has seen, so one that saw a large one is not kept.
+// A parser keeps memory for the largest body it has read, so one that read a large body is not kept.
 constexpr size_t kKeptParserBytes = 1024 * 1024;
 
-// The parser and, for bodies that come without padding, the copy that has some. One per thread.
+// The parser and, for bodies without padding, a padded copy. One per thread.
 struct Scratch {
   ondemand::parser parser;
   std::vector<char> padded;
@@ -46,7 +46,7 @@ bool IsInteger(std::string_view token) {
   return token.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
-// Who the request belongs to, by one member: a string with something in it, or an integer.
+// The owner of the request, by one member: a non-empty string, or an integer.
 std::optional<std::string> ReadIdentity(ondemand::value& value) {
   ondemand::json_type type;
   if (value.type().get(type) != simdjson::SUCCESS) return std::nullopt;
@@ -85,7 +85,7 @@ std::optional<bool> ReadBool(ondemand::value& value) {
   return flag;
 }
 
-// False when the object does not hold together.
+// False when the object is malformed.
 bool ReadSessionParams(ondemand::value& value, const char* end, std::optional<std::string>* session_id) {
   session_id->reset();
   ondemand::json_type type;
@@ -98,8 +98,8 @@ bool ReadSessionParams(ondemand::value& value, const char* end, std::optional<st
   });
 }
 
-// *torn: what a reader of prompts stopped in the middle of; nobody knows where it ends, so the body must be read again
-// without that reader.
+// *torn: a reader of prompts stopped in the middle of a value. The position is then unknown, so the body
+// must be read again without that reader.
 bool ReadBody(
     ondemand::parser& parser, simdjson::padded_string_view json, const PromptWanted* prompt,
     const PrefixWanted* prefix, RequestFields* fields, bool* torn) {
@@ -143,7 +143,7 @@ bool ReadBody(
     return !*torn;
   });
   fields->max_tokens = max_completion_tokens ? max_completion_tokens : max_tokens;
-  // At the end there is no location: anything else means that something follows the object.
+  // At the end there is no location: anything else means that bytes follow the object.
   if (!whole || document.current_location().error() != simdjson::OUT_OF_BOUNDS) return false;
   if (text && prompt->scoped) {
     text->Finish(fields->model ? *fields->model : std::string_view());

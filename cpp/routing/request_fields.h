@@ -1,18 +1,21 @@
-// RequestFields: the few members of a JSON body that routing looks at, read in one pass without a DOM. Top-level
-// members only (and session_params.session_id), so nothing that a user writes inside a prompt can steer a request.
+// RequestFields: the few members of a JSON body that routing uses, read in one pass without a DOM.
+// Top-level members only (and session_params.session_id), so nothing that a user writes inside a prompt
+// can steer a request.
 //
 //   {"model": "m", "messages": [ ... "user": "not me" ... ], "user": "ann"}   ->   model "m", user "ann"
 //
-// A repeated member: the last wins, as in Python's json. A member name written with escapes counts as what it means.
+// A repeated member: the last wins, as in Python's json. A member name with escapes counts as its
+// unescaped form.
 //
-// How strict: what is read must hold together (UTF-8, closed strings, a comma or the closing brace after each
-// member, nothing after the object); what is skipped is only counted through, so `{"a": tru}` passes. The worker
-// parses the same bytes again and has the last word; routing must only never read a value where there is none.
+// Strictness: values that are read must be well-formed (UTF-8, closed strings, a comma or the closing
+// brace after each member, nothing after the object). In skipped values only brackets are counted, so
+// `{"a": tru}` passes. The worker parses the same bytes again and decides; routing must only never read
+// a value where there is none.
 //
-// Cost: one simdjson on-demand pass, 0.5 to 1 us for 4 KB and 35 to 75 us for 400 KB, the more escapes the more; a copy
-// besides when the body is not padded.
-// On-demand parsing needs up to 4x the body as memory, hence kMaxParsedBodyBytes and a parser that is not kept after
-// a large body. Any thread (one parser per thread).
+// Cost: one simdjson on-demand pass, 0.5 to 1 us for 4 KB and 35 to 75 us for 400 KB, more with more
+// escapes; also a copy when the body is not padded. On-demand parsing needs up to 4x the body as memory,
+// hence kMaxParsedBodyBytes and a parser that is not kept after a large body. Any thread (one parser per
+// thread).
 #pragma once
 
 #include <cstdint>
@@ -24,13 +27,15 @@
 
 namespace vllm_router {
 
-// Longer bodies are not parsed: is_object is false and nothing is set. 8 MiB keeps a thread's parser below 32 MiB.
+// Longer bodies are not parsed: is_object is false and nothing is set. 8 MiB keeps a thread's parser
+// below 32 MiB.
 inline constexpr size_t kMaxParsedBodyBytes = kRoutedBodyBytes;
 
 struct RequestFields {
   bool is_object = false;  // the body is one JSON object; when false nothing else is set
 
-  // A string that is not blank as it is, an integer as its decimal text; anything else is no value.
+  // A string that is not blank, unchanged, or an integer as its decimal text; any other value counts as
+  // none.
   std::optional<std::string> session_params_session_id;
   std::optional<std::string> user;
   std::optional<std::string> session_id;
@@ -44,8 +49,8 @@ struct RequestFields {
 
 struct RoutingText;
 
-// What else the pass shall gather: the prompt of a request to `path`, at most `limit` bytes of it; `scoped`: behind the
-// scope of the body's model.
+// Extra output of the pass: the prompt of a request to `path`, at most `limit` bytes of it; `scoped`:
+// behind the scope of the body's model.
 struct PromptWanted {
   std::string_view path;
   size_t limit;
@@ -55,14 +60,14 @@ struct PromptWanted {
 
 struct PrefixAnchor;
 
-// And what its prefix digest is of, at most `limit` bytes.
+// Likewise the input of its prefix digest, at most `limit` bytes.
 struct PrefixWanted {
   size_t limit;
   PrefixAnchor* anchor;
 };
 
-// `padded`: kBodyPadding bytes after the text are readable; otherwise the text is copied first. Each value can be read
-// once, so prompt and prefix together take two passes.
+// `padded`: kBodyPadding bytes after the text are readable; otherwise the text is copied first. Each
+// value can be read once, so prompt and prefix together take two passes.
 RequestFields ParseRequestFields(
     std::string_view body, bool padded, const PromptWanted* prompt = nullptr,
     const PrefixWanted* prefix = nullptr);

@@ -83,7 +83,7 @@ void RequestQuarantine::ReportUp(uint64_t host, int64_t since_ns, int64_t now_ns
     Request& request = found->second;
     const auto pending = std::ranges::find(request.pending, host, &Pending::host);
     if (pending == request.pending.end()) continue;
-    if (pending->since_ns >= since_ns) {  // lost after what has just ended began
+    if (pending->since_ns >= since_ns) {  // lost after the completed exchange had started
       pending_[host].push_back(digest);
       continue;
     }
@@ -123,7 +123,8 @@ bool RequestQuarantine::ReportSuccess(const RequestDigest& digest, uint64_t host
   return was_quarantined;
 }
 
-// What the host has served does not end it, so this loss says nothing; equal requests that it had are lost along with it.
+// The host has served this request before, so this loss is no evidence against it; equal requests that
+// the host had are lost along with it.
 bool RequestQuarantine::IsExcused(Request& request, uint64_t host, int64_t now_ns) const {
   const auto served = std::ranges::find(request.served, host, &Served::host);
   if (served == request.served.end()) return false;
@@ -166,7 +167,7 @@ RequestQuarantine::Counts RequestQuarantine::CountAll(int64_t now_ns) const {
   return counts;
 }
 
-// The newest there is afterwards, and new if what was known of it is over.
+// It is the newest entry afterwards, and a new one if the old one had expired.
 RequestQuarantine::Request& RequestQuarantine::FindOrAdd(
     const RequestDigest& digest, uint64_t bytes, int64_t now_ns) {
   auto found = requests_.find(digest);
@@ -193,7 +194,7 @@ void RequestQuarantine::Erase(Requests::iterator found) {
   requests_.erase(found);
 }
 
-// Nothing that is known of it matters any more.
+// None of its recorded data matters any more.
 bool RequestQuarantine::Expired(const Request& request, int64_t now_ns) const {
   if (request.until_ns != 0) return now_ns >= request.until_ns;
   const bool died = request.died && now_ns - request.last_ns < options_.memory_ns;
@@ -275,7 +276,7 @@ bool RequestQuarantine::Offend(uint64_t client, int64_t now_ns) {
   return now_ns < known.until_ns;
 }
 
-// Restricted as it is, its requests go on ending workers.
+// A restricted client's requests still crash workers.
 void RequestQuarantine::RejectIfRestricted(uint64_t client, int64_t until_ns, int64_t now_ns) {
   const auto found = clients_.find(client);
   if (found == clients_.end() || now_ns >= found->second.until_ns) return;

@@ -1,5 +1,5 @@
-// RequestView: what the caller of a routing decision knows of the request, whether it came over HTTP or from Python.
-// All views; they must outlive the call they are passed to. Everything is optional.
+// RequestView: what the caller of a routing decision knows of the request, whether it came over HTTP or
+// from Python. All views; they must outlive the call they are passed to. Everything is optional.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,13 @@ struct RequestView {
   std::span<const HeaderField> headers;
   std::string_view path;                               // target without query; empty outside HTTP
   std::optional<std::string_view> session_id;          // counts as X-Session-ID, before every header
-  std::optional<std::string_view> body;                // whole JSON body, if it is at hand
-  uint64_t body_bytes = 0;                             // its length if known, even when it is not at hand
+  std::optional<std::string_view> body;                // whole JSON body, if available
+  uint64_t body_bytes = 0;                             // its length if known, even without the body
   std::optional<std::string_view> prompt;              // plain text instead of a body
   std::optional<std::span<const uint32_t>> token_ids;  // or token ids
-  std::string_view model;                              // of a prompt or token ids; a body names its own
+  std::string_view model;                              // of a prompt or token ids; a body has its own
   bool body_is_padded = false;                         // kBodyPadding readable bytes follow the body
-  const RequestFields* fields = nullptr;               // the body's, if somebody has parsed it already
+  const RequestFields* fields = nullptr;               // the body's, if it was parsed already
 };
 
 // What simdjson may read (not interpret) past the end of a JSON text.

@@ -45,7 +45,7 @@ void WithTopLevelMember(std::string_view padded, std::string_view name, Repeated
   WithMember(object, padded.data() + padded.size(), name, repeated, read);
 }
 
-// What stands behind the first `data:` of an event stream, to the end of the line or of what there is of it.
+// The text behind the first `data:` of an event stream, to the end of the line or of the stream.
 std::string_view FirstData(std::string_view stream) {
   constexpr std::string_view kData = "data:";
   while (!stream.empty()) {
@@ -68,7 +68,7 @@ std::string_view ResponseIdOfPath(std::string_view path) {
 }
 
 std::optional<std::string> PreviousResponseId(std::string_view body, bool padded) {
-  // A name may be written with escapes, which nobody does.
+  // A name may be written with escapes, but no client does this.
   if (body.find(kPrevious) == std::string_view::npos) return std::nullopt;
   std::string copy;
   if (!padded) {
@@ -91,7 +91,7 @@ std::optional<std::string> ResponseIdOf(std::string_view beginning, bool event_s
   std::optional<std::string> id;
   const auto read_id = [&](ondemand::value& value) {
     const std::string_view token = json::ReadToken(value);
-    const bool cut = token.data() + token.size() > padded.data() + whole->keep;  // it may go on
+    const bool cut = token.data() + token.size() > padded.data() + whole->keep;  // it may continue
     if (!cut) id = AsId(value);
   };
   if (!event_stream) {

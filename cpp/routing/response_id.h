@@ -1,12 +1,12 @@
-// Ids of stored responses (OpenAI's Responses API): engines keep what they answered to POST /v1/responses in memory, so
-// everything that names it later is for the worker that made it.
+// Ids of stored responses (OpenAI's Responses API): engines keep their responses to POST /v1/responses
+// in memory, so later requests that name one go to the worker that made it.
 //
 //   GET  /v1/responses/resp_1f                                        ResponseIdOfPath
 //   POST /v1/responses     {"previous_response_id": "resp_1f", …}     PreviousResponseId
 //   200  {"id": "resp_1f", "object": "response", …}                   ResponseIdOf
 //
-// Pure; what is not as it should be has no id. Cost: a body without the member costs one search for its name; else one
-// simdjson pass.
+// Pure; malformed input has no id. Cost: a body without the member costs one search for its name; else
+// one simdjson pass.
 #pragma once
 
 #include <cstddef>
@@ -18,14 +18,15 @@ namespace vllm_router {
 
 inline constexpr std::string_view kResponsePathPrefix = "/v1/responses/";
 
-// The first segment behind /v1/responses/, as it is written; empty if there is none, or it is longer than an id is.
+// The first segment behind /v1/responses/, unchanged; empty if there is none, or it is too long for an
+// id.
 std::string_view ResponseIdOfPath(std::string_view path);
 
 // The body's top-level member `previous_response_id`, if that is a string. `padded` as in request_fields.h.
 std::optional<std::string> PreviousResponseId(std::string_view body, bool padded);
 
-// `beginning` of a response's body: the `id` of the JSON object, or of `response` in a stream's first event. It is found
-// as soon as the member is whole.
+// `beginning` is a prefix of a response's body. Returns the `id` of the JSON object, or of `response` in
+// a stream's first event, as soon as that member is complete.
 std::optional<std::string> ResponseIdOf(std::string_view beginning, bool event_stream);
 
 }  // namespace vllm_router

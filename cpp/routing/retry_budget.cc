@@ -8,7 +8,7 @@ namespace vllm_router {
 namespace {
 
 constexpr int64_t kNanosPerSecond = 1'000'000'000;
-constexpr int kCountBits = 32;  // of the word; the second takes the others, and lasts for 136 years
+constexpr int kCountBits = 32;  // of the word; the second takes the others, enough for 136 years
 
 constexpr uint64_t kFloor = kMinRetriesPerSecond * RetryBudget::kWindowSeconds;
 
@@ -27,7 +27,7 @@ RetryBudget::Thread::~Thread() {
 }
 
 void RetryBudget::Thread::CountRequest(int64_t now_ns) {
-  // A clock that went back would be a fault of the clock; its seconds count as the last one.
+  // If the clock goes back, its seconds count as the last one.
   last_ = std::max(last_, now_ns / kNanosPerSecond);
   std::atomic<uint64_t>& slot = seconds_[SlotOf(last_)];
   const uint64_t first = static_cast<uint64_t>(last_) << kCountBits;

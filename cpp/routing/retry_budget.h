@@ -1,10 +1,12 @@
-// RetryBudget: how many retries all threads together may make, so that an outage does not multiply load.
+// RetryBudget: a limit on the retries of all threads together, so that an outage does not multiply
+// load.
 //
 //   retries of the last ten seconds  <  10 per second  +  share * requests of the last ten seconds
 //
-// The constant part is for small fleets and quiet hours, where a share of few requests would be none. As in Finagle.
+// The constant part is for small fleets and quiet hours, where a share of few requests would be none. As
+// in Finagle.
 //
-//   thread 1   requests per second   … 31 28 30 29        each written by its thread only, on memory of its own
+//   thread 1   requests per second   … 31 28 30 29        each written by its thread only, in its own memory
 //   thread 2                         … 12 11 14 12
 //   all        retries per second    …  0  1  0  4        under the mutex
 //
@@ -13,8 +15,9 @@
 //   mine.CountRequest(now);
 //   if (mine.Take(now)) …                                 // one retry, gone from the budget
 //
-// Cost: a request a load and a store, relaxed; a retry a mutex that is held for ten loads per thread. The time is passed
-// in. A RetryBudget::Thread belongs to one thread and must not outlive its budget; the budget is thread-safe.
+// Cost: a request a load and a store, relaxed; a retry a mutex that is held for ten loads per thread.
+// The time is passed in. A RetryBudget::Thread belongs to one thread and must not outlive its budget;
+// the budget is thread-safe.
 #pragma once
 
 #include <array>
@@ -45,8 +48,9 @@ class RetryBudget {
     uint64_t RequestsSince(int64_t second) const;
 
     RetryBudget& budget_;
-    int64_t last_ = 0;  // second that was counted last; of the owner alone
-    // A second and its requests in one word, so that a reader never sees the count of one with the name of another.
+    int64_t last_ = 0;  // last second counted; used by the owner alone
+    // A second and its requests in one word, so that a reader never sees the count of one with the
+    // number of another.
     std::array<std::atomic<uint64_t>, kWindowSeconds> seconds_{};
   };
 

@@ -28,7 +28,7 @@ std::optional<int64_t> RetryPlan::Next(const FailedAttempt& failed, int64_t now_
   ++failures_;
   if (failed.how != AttemptFailure::kConnect && !repeatable_) return std::nullopt;
   if (failed.how == AttemptFailure::kStatus && !IsRetryableStatus(failed.status)) return std::nullopt;
-  // Minutes were waited for an answer already; another worker would need as many again.
+  // The request has waited for minutes already; another worker would need as many again.
   if (failed.how == AttemptFailure::kFirstByteTimeout &&
       now_ns - failed.first_sent_ns > kRetryTimeoutWithinNs)
     return std::nullopt;

@@ -1,19 +1,21 @@
-// RetryPlan: whether a request that failed at one worker is tried again, and after what pause. Asked only while the
-// client has no byte of an answer; which worker is next is the policy's question, with the tried ones left out.
+// RetryPlan: whether a request that failed at one worker gets another attempt, and after what pause.
+// Used only while the client has no byte of a response. The policy chooses the next worker, with those
+// of earlier attempts excluded.
 //
 //   RetryPlan plan(options, /*repeatable=*/true);
 //   std::optional<int64_t> pause = plan.Next({.how = AttemptFailure::kStatus, .status = 503}, now, random);   // ns
 //
 //   pause after failure k    min(initial * multiplier^k, max) * (1 ± jitter)     k = 0, 1, 2 …
-//   nobody was reached, and an untried worker is left                  none
-//   the worker said Retry-After and nobody else is left                at least that, or no retry if it is long
+//   no worker was reached, and an untried worker is left               none
+//   the worker sent Retry-After and no other worker is left            at least that; none if it is long
 //
-// A connection that ends before the request is whole at the worker is tried again like one that could not be made. One that
-// ends afterwards may have been ended by the request itself, which may have crashed its worker, and what is not HTTP may
-// be its work as well: such a request is given to `lost_retries` more workers in all, or to none if its client is known for
-// such requests.
+// A connection that ends before the worker has the whole request is retried like one that could not be
+// made. If it ends afterwards, the request itself may have crashed its worker; a response that is not
+// HTTP may have the same cause. Such a request is sent to `lost_retries` more workers in all, or to none
+// if its client is known for such requests.
 //
-// Pure: the time and the random are passed in. One thread. How many retries there may be in all says retry_budget.h.
+// Pure: the time and the source of random numbers are passed in. One thread. The limit on all retries
+// is in retry_budget.h.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +30,7 @@ struct RetryOptions {
   bool disabled = false;
   uint32_t max_attempts = 5;  // sends in total; 1: no retries
   uint32_t lost_retries =
-      1;  // of these, sends after a worker had it and ended the connection, or spoke no HTTP
+      1;  // of these, sends after a worker had it and ended the connection, or sent no HTTP
   int64_t initial_backoff_ms = 50;
   int64_t max_backoff_ms = 30'000;
   double backoff_multiplier = 1.5;
@@ -39,19 +41,19 @@ struct RetryOptions {
 enum class AttemptFailure : uint8_t {
   kConnect,           // no connection, so the worker knows nothing of the request
   kBroken,            // the connection ended before the worker had all of the request
-  kLost,              // it had all of it, and the connection ended before an answer's head
-  kBadResponse,       // what came is not HTTP
-  kSendTimeout,       // the worker stopped taking the request
-  kFirstByteTimeout,  // it took it and said nothing
-  kStatus,            // it answered with a status that asks for another try
+  kLost,              // it had all of it, and the connection ended before a response's head
+  kBadResponse,       // the response is not HTTP
+  kSendTimeout,       // the worker stopped reading the request
+  kFirstByteTimeout,  // it read it and sent nothing
+  kStatus,            // it responded with a status that permits a retry
 };
 
 struct FailedAttempt {
   AttemptFailure how = AttemptFailure::kLost;
   int status = 0;                         // with kStatus
   std::optional<int64_t> retry_after_ms;  // with kStatus
-  bool untried_left = false;              // somebody may be chosen who was not tried
-  int64_t first_sent_ns = 0;              // of the first try that sent anything; 0: none has
+  bool untried_left = false;              // an eligible worker without an attempt is left
+  int64_t first_sent_ns = 0;              // of the first attempt that sent anything; 0: none has
 };
 
 // 408, 429, 500, 502, 503 and 504, as in vllm-project/router.
@@ -62,16 +64,16 @@ std::optional<int64_t> ParseRetryAfter(std::string_view value);
 
 class RetryPlan {
  public:
-  // `repeatable`: doing it twice does no harm, so it may be sent again although a worker may have begun.
-  // `retry_lost`: false where that is denied to the client, whatever the options say.
+  // `repeatable`: repeating it is harmless, so it may be sent again although a worker may have begun.
+  // `retry_lost`: false if this is denied to the client, whatever the options are.
   RetryPlan(const RetryOptions& options, bool repeatable, bool retry_lost = true)
       : options_(&options), repeatable_(repeatable), lost_left_(retry_lost ? options.lost_retries : 0) {}
 
-  // One try has failed. Nanoseconds to wait before the next; nullopt: there is none.
+  // One attempt has failed. Returns the nanoseconds to wait before the next; nullopt: there is none.
   std::optional<int64_t> Next(const FailedAttempt& failed, int64_t now_ns, Random& random);
 
   uint32_t failures() const { return failures_; }
-  // It ended for want of tries, and for no other reason.
+  // True if it ended only because max_attempts was reached.
   bool exhausted() const { return exhausted_; }
 
  private:

@@ -21,13 +21,13 @@ constexpr uint64_t kMeanOutputTokens = 256;
 
 constexpr uint64_t kTokensPerMedium = 256;
 
-// More than a tokenizer joins across the cut, or a chat template closes a conversation with.
+// More than a tokenizer merges across the cut, or a chat template appends to a conversation.
 constexpr size_t kIdsLeftOut = 16;
 
-// Of a text whose beginning has ids: with more, the ids of all of it are wanted.
+// For a text with ids for a prefix: with more blocks of bytes, the ids of the whole text are wanted.
 constexpr size_t kBlocksLeftInBytes = 2;
 
-// A thread that has seen a longer text does not keep its memory.
+// A thread that has read a longer text does not keep its memory.
 constexpr size_t kKeptTextBytes = 1024 * 1024;
 
 uint64_t TokensOf(uint64_t bytes, double bytes_per_token) {
@@ -38,7 +38,8 @@ uint32_t AsTokenCount(uint64_t tokens) {
   return static_cast<uint32_t>(std::clamp<uint64_t>(tokens, 1, UINT32_MAX));
 }
 
-// ceil(bytes / bytes_per_token), at least 1. Of a body there is more than the prompt, and nothing is learned.
+// ceil(bytes / bytes_per_token), at least 1. A body is more than its prompt, so the mean does not learn
+// from it.
 uint32_t EstimatePromptTokens(const RequestView& request, double bytes_per_token) {
   uint64_t tokens;
   if (request.token_ids) {
@@ -52,12 +53,12 @@ uint32_t EstimatePromptTokens(const RequestView& request, double bytes_per_token
   return AsTokenCount(tokens);
 }
 
-// Of a prompt that has been read: text or ids, one of them.
+// Of a prompt that has been read: text or ids, not both.
 uint32_t CountPromptTokens(uint64_t text_bytes, double bytes_per_token, uint64_t ids, uint32_t media) {
   return AsTokenCount(TokensOf(text_bytes, bytes_per_token) + ids + uint64_t{media} * kTokensPerMedium);
 }
 
-// Who is there, and why each of them may not be chosen.
+// The workers of the fleet, and why each of them may not be chosen.
 std::string NobodyEligible(const FleetView& fleet) {
   if (fleet.members().empty()) {
     return "no worker can take the request: the fleet has 0 workers; add one with add_worker(url) or "
@@ -66,7 +67,7 @@ std::string NobodyEligible(const FleetView& fleet) {
   size_t unhealthy = 0;
   size_t draining = 0;
   size_t open = 0;
-  size_t excluded = 0;  // they would serve, but not this request: tried already, or named by the caller
+  size_t excluded = 0;  // healthy, but excluded for this request: by earlier attempts, or by the caller
   for (const FleetView::Member& member : fleet.members()) {
     if (!member.healthy) {
       ++unhealthy;
@@ -267,7 +268,7 @@ void Router::SetLength(BytesPerToken* of_model, RoutingKey* key) {
   key->bytes_per_token = of_model != nullptr ? of_model->value() : BytesPerToken::kAtFirst;
 }
 
-// Of a body's prompt, which has been read.
+// The length of a body's prompt, which has been read.
 void Router::Measure(
     const RoutingText& read, size_t size, const RequestFields& fields, const RequestView& request,
     RoutingKey* key) const {
@@ -279,7 +280,7 @@ void Router::Measure(
       CountPromptTokens(is_text ? size : 0, key->bytes_per_token, is_text ? 0 : size, read.media);
 }
 
-// What the caller gave stays where it is, unless a model's scope must stand before it.
+// A view of the caller's memory, unless a model's scope must precede it.
 void Router::MakePrompt(
     const RequestView& request, std::optional<RequestFields>* parsed, RoutingKey* key) const {
   Prompt& prompt = key->prompt;
@@ -327,13 +328,13 @@ void Router::MakePrompt(
   }
 }
 
-// Token ids count as they are. Of anything else the routing text is cut into blocks of four bytes for each token.
+// Token ids are hashed directly. Otherwise the routing text is cut into blocks of four bytes per token.
 void Router::MakeBlocks(
     const RequestView& request, std::optional<RequestFields>* parsed, RoutingKey* key) const {
   thread_local RoutingText read;
   std::string_view text;
   std::span<const uint32_t> tokens;
-  PromptScope scope{.lora_name = request.model};  // an adapter is asked for by its name as model
+  PromptScope scope{.lora_name = request.model};  // an adapter is requested by its name as model
   bool known = false;
   key->has_blocks = true;
   key->untokenized_prompt.reset();
@@ -376,8 +377,9 @@ void Router::MakeBlocks(
   if (read.text.capacity() > kKeptTextBytes) read = {};
 }
 
-// Where the ids of a text end, those of a longer one may differ: the last of them are left out, and the rest of the text
-// follows as blocks of bytes. So every turn of a conversation extends the blocks of the turn before.
+// Near the end of a text its ids may differ from those of a longer text. So the last ids are left out,
+// and the rest of the text follows as blocks of bytes. So every turn of a conversation extends the
+// blocks of the turn before.
 bool Router::MakeKnownBlocks(const RoutingText& read, const PromptScope& scope, RoutingKey* key) const {
   if (read.asks == RoutingText::Asks::kNothing || read.text.size() < hasher_.block_size()) return false;
   const bool is_chat = read.asks == RoutingText::Asks::kChat;
@@ -409,7 +411,7 @@ bool Router::MakeKnownBlocks(const RoutingText& read, const PromptScope& scope, 
     key->usable_blocks = known_blocks + (rest.size() - 1) / hasher_.block_bytes();
   }
   key->prompt_tokens = AsTokenCount(ids.size() + TokensOf(rest.size(), key->bytes_per_token));
-  // Ids and bytes are not one thing, of which a mean would say something.
+  // Ids and bytes are different units, so their mean has no meaning.
   SetLength(nullptr, key);
   key->prompt_bytes = 0;
   return true;
@@ -555,7 +557,7 @@ StatusOr<Ticket> Router::SelectBelow(const RoutingKey& key, const FleetView& fle
     const std::shared_ptr<Worker>& worker = fleet.members()[decision->position].worker;
     std::optional<Ticket> ticket = Ticket::MakeBelow(
         most, policy_, worker, *decision, ShareOf(key, *decision), {key.prompt_bytes, key.of_model});
-    if (!ticket) {  // another thread took its last place meanwhile
+    if (!ticket) {  // another thread took its last slot meanwhile
       policy_->Observe(*decision, {.end = Outcome::End::kNotSent});
       continue;
     }

@@ -37,7 +37,7 @@ namespace vllm_router {
 
 enum class Tokenize : uint8_t {
   kNever,
-  kWorker,  // prompts of text are blocks of token ids as far as token_cache() knows them; somebody has to fill it
+  kWorker,  // text prompts are blocks of the token ids that token_cache() knows; the caller fills it
 };
 
 struct RouterOptions {
@@ -49,8 +49,8 @@ struct RouterOptions {
       kDefaultPrefixLength;  // bytes of the prompt that a prefix digest is of, 1..kMaxPrefixLength
   size_t routing_text_limit =
       kDefaultRoutingTextLimit;      // bytes of a prompt that are matched, kMin.. to kMaxRoutingTextLimit
-  uint32_t max_worker_requests = 0;  // open requests that a worker may have; 0: any number
-  double ticket_lease_secs = 0;      // after which a ticket that is not renewed ends; 0: never
+  uint32_t max_worker_requests = 0;  // maximum open requests per worker; 0: no limit
+  double ticket_lease_secs = 0;      // a ticket that is not renewed for so long ends; 0: never
   uint32_t data_parallel_size = 1;   // > 1: every URL without @rank becomes URL@0 .. URL@n-1
 };
 
@@ -58,9 +58,9 @@ struct RequestFields;
 struct RoutingText;
 class TokenCache;
 
-// What a person sees of a request without its content.
+// A summary of a request for people, without its content.
 struct RequestSummary {
-  std::string session_key;  // RoutingKey::hash_key; empty for a request of which there is nothing to hash
+  std::string session_key;  // RoutingKey::hash_key; empty for a request without anything to hash
   std::optional<Digest256> prefix_digest;
   Prompt::Kind kind = Prompt::Kind::kMissing;
   uint64_t size = 0;  // of the routing text in bytes, or of the prompt in ids
@@ -71,7 +71,7 @@ struct RequestSummary {
 class Router {
  public:
   static StatusOr<std::shared_ptr<Router>> Create(const RouterOptions& options);
-  // With a policy made elsewhere; `options.policy` is read for its block size only.
+  // With a given policy; `options.policy` is read for its block size only.
   static StatusOr<std::shared_ptr<Router>> CreateWith(
       const RouterOptions& options, std::unique_ptr<Policy> policy);
   ~Router();
@@ -79,75 +79,79 @@ class Router {
   const Policy& policy() const { return *policy_; }
   const RouterOptions& options() const { return options_; }
 
-  // The fleet. Adding expands data-parallel ranks as Create does; all are added or none. `receives_api_key`: whether
-  // requests to the worker carry the workers' key.
+  // The fleet. Adding expands data-parallel ranks as Create does; all are added or none.
+  // `receives_api_key`: whether requests to the worker carry the workers' key.
   Status AddWorkers(std::span<const std::string> urls, double weight = 1.0, bool receives_api_key = true);
   Status AddWorker(std::string_view url, double weight = 1.0, bool receives_api_key = true) {
     const std::string one(url);
     return AddWorkers(std::span(&one, 1), weight, receives_api_key);
   }
-  Status MayAddWorker(std::string_view url, double weight);  // what AddWorker would say
+  Status MayAddWorker(std::string_view url, double weight);  // the result that AddWorker would have
   Status RemoveWorker(std::string_view url) { return registry_.Remove(url); }
   Status DrainWorker(std::string_view url, bool draining = true) {
     return registry_.SetDraining(url, draining);
   }
   Status SetHealthy(std::string_view url, bool healthy) { return registry_.SetHealthy(url, healthy); }
-  // From now on all workers must have addresses, since somebody connects to them.
+  // From now on all workers must have addresses, since the server connects to them.
   Status RequireAddresses() { return registry_.RequireAddresses(); }
-  void RefreshFleet() { registry_.Refresh(); }  // a breaker has moved, or a worker warmed up
-  void ForgetCache(WorkerId worker) { policy_->ForgetCache(worker); }  // it has emptied it
+  void RefreshFleet() { registry_.Refresh(); }  // a breaker has changed, or a slow start has advanced
+  void ForgetCache(WorkerId worker) { policy_->ForgetCache(worker); }  // the worker has emptied its cache
   void SetCacheSize(WorkerId worker, const CacheSize& size) { policy_->SetCacheSize(worker, size); }
-  // Of `url`, or each of its ranks: tokens of a block, and how many blocks (0: not told).
+  // Of `url`, or each of its ranks: tokens of a block, and the number of blocks (0: unknown).
   Status SetCacheBlocks(std::string_view url, uint32_t block_tokens, uint64_t blocks);
   const Snapshot<FleetView>& fleet_snapshot() const { return registry_.snapshot(); }
   std::shared_ptr<const FleetView> fleet() const { return registry_.snapshot().Load(); }
 
-  // Of prompts that are text, for policies that match blocks under Tokenize::kWorker; else null.
+  // For prompts of text, for policies that match blocks under Tokenize::kWorker; else null.
   TokenCache* token_cache() const { return token_cache_.get(); }
-  // `worker`, which was sent `text`, says that these are its ids: they are cached, and it holds their blocks. REQUIRES:
-  // token_cache().
+  // Stores the ids that `worker` returned for `text`: they are cached, and the worker holds their
+  // blocks. REQUIRES: token_cache().
   void LearnTokens(const RoutingKey::UntokenizedPrompt& text, WorkerId worker, std::vector<uint32_t> ids);
 
-  // What MakeKey reads; nothing else of a request matters to this router.
+  // The parts that MakeKey reads; this router uses nothing else of a request.
   KeyParts needs() const { return needs_; }
 
   // True when the policy cannot decide on these headers alone, so the body must be read first.
   bool NeedsBody(std::span<const HeaderField> headers) const;
 
-  // Only the parts that the policy needs. The second form writes into a key whose memory is used again.
+  // Only the parts that the policy needs. The second form reuses the memory of the key.
   RoutingKey MakeKey(const RequestView& request) const;
   void MakeKey(const RequestView& request, RoutingKey* key) const;
 
-  // What there is to know of the prompt, for whoever keeps a record. `key`: what MakeKey made of the same request, so that
-  // blocks and session are not looked for again; or an empty one. No decision depends on it.
+  // The known properties of the prompt, for a traffic log. `key`: the result of MakeKey for the same
+  // request, so that blocks and session are not computed again; or an empty one. No decision depends on
+  // it.
   void ReadPrompt(const RequestView& request, const RoutingKey& key, PromptReading* reading) const;
 
-  // Unavailable when nobody in `fleet` is eligible, or all who are have max_worker_requests open; the message says how
-  // many there are and why not.
+  // Unavailable when no worker in `fleet` is eligible, or all eligible ones have max_worker_requests
+  // open; the message tells how many there are and why not.
   StatusOr<Ticket> Select(const RoutingKey& key, const FleetView& fleet);
-  // The member at `position`, whatever its state: nobody else will do. The policy hears of it as of any choice. `bounded`:
-  // Unavailable when it has max_worker_requests.
+  // The member at `position`, in any state, without an alternative. The policy observes it like any
+  // choice. `bounded`: Unavailable when it has max_worker_requests.
   StatusOr<Ticket> SelectPinned(
       const RoutingKey& key, const FleetView& fleet, uint32_t position, bool bounded);
-  // Forgets the worker of a session, by whichever header or member requests name it. True: a policy knew it.
+  // Forgets the worker of a session, under any header or member that may carry it. True: a policy knew
+  // it.
   bool FinishSession(std::string_view session_id);
-  // What Select() would decide, then what it would with that worker excluded, and so on: at most `count` decisions, the
-  // first of them with key.explanation. Reserves nothing, and nothing learns or counts of it. REQUIRES: key.dry_run.
+  // The decision that Select() would make, then the one with that worker excluded, and so on: at most
+  // `count` decisions, the first of them with key.explanation. Reserves, learns and counts nothing.
+  // REQUIRES: key.dry_run.
   std::vector<Decision> Rank(const RoutingKey& key, const FleetView& fleet, size_t count) const;
-  // Everything that is derived from a request to decide on it, whatever the policy needs of it.
+  // Everything that may be derived from a request for a decision, whatever the policy needs of it.
   RequestSummary Summarize(const RequestView& request) const;
-  // Of tickets whose holders gave them one; Select() and whoever shows loads ends those that are due.
+  // Leases of tickets whose holders set one; Select() and readers of loads end those that are due.
   const std::shared_ptr<TicketLeases>& leases() const { return leases_; }
   void ExpireTickets() const;
-  // How many more requests the workers that may be chosen now may have under max_worker_requests: the eligible ones, or, where
-  // no circuit breaker admits a request, all healthy ones. REQUIRES: that is not 0.
+  // Free request slots under max_worker_requests of the workers that may be chosen now: the eligible
+  // ones or, if no circuit breaker admits a request, all healthy ones. REQUIRES: max_worker_requests is
+  // not 0.
   int64_t FreePlaces(const FleetView& fleet) const;
 
  private:
   StatusOr<std::vector<std::string>> WithRanks(std::span<const std::string> urls) const;
   Router(const RouterOptions& options, std::shared_ptr<Policy> policy);
 
-  // What tickets look at when the router is gone already.
+  // State that tickets may use after the router is gone.
   struct Shared {
     explicit Shared(std::shared_ptr<Policy> policy) : policy(std::move(policy)) {}
     const std::shared_ptr<Policy> policy;
@@ -158,21 +162,21 @@ class Router {
   void Measure(
       const RoutingText& read, size_t size, const RequestFields& fields, const RequestView& request,
       RoutingKey* key) const;
-  // Those of the eligible that have max_worker_requests open.
+  // The eligible workers that have max_worker_requests open.
   std::vector<uint32_t> FullOf(const FleetView& fleet) const;
   LoadShare ShareOf(const RoutingKey& key, const Decision& decision) const;
   StatusOr<Ticket> SelectAny(const RoutingKey& key, const FleetView& fleet);
   StatusOr<Ticket> SelectBelow(const RoutingKey& key, const FleetView& fleet);
   void MakePrompt(const RequestView& request, std::optional<RequestFields>* parsed, RoutingKey* key) const;
   void MakeBlocks(const RequestView& request, std::optional<RequestFields>* parsed, RoutingKey* key) const;
-  // The same of text whose ids, or those of what it begins with, are known; false: of neither.
+  // The same for text whose ids, or those of a prefix, are known; false: neither.
   bool MakeKnownBlocks(const RoutingText& read, const PromptScope& scope, RoutingKey* key) const;
   // Fills key->prefix_digest, and *parsed when there is a body to parse.
   void FindPrefix(const RequestView& request, RoutingKey* key, std::optional<RequestFields>* parsed) const;
 
   const RouterOptions options_;
   const std::shared_ptr<Shared> shared_;
-  const std::shared_ptr<Policy> policy_;  // as long as it is held, so is all that is shared
+  const std::shared_ptr<Policy> policy_;  // keeps all shared state alive
   const KeyParts needs_;
   const SessionKeyFinder session_keys_;
   const BlockHasher hasher_;

@@ -4,8 +4,8 @@
 
 namespace vllm_router {
 
-// No model's name has 0x00 or RS in it, so no scope is the beginning of another. A client that sends such a name spoils
-// matches of its own.
+// No model's name contains 0x00 or RS, so no scope is a prefix of another. A client that sends such a
+// name spoils only its own matches.
 std::string TextScope(std::string_view model, std::string_view salt) {
   if (model.empty() && salt.empty()) return {};
   std::string scope(model);

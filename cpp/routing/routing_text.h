@@ -1,5 +1,6 @@
-// RoutingText: what policies that match prefixes compare. One canonical byte string per request, such that turn N+1 of a
-// conversation extends the text of turn N, whatever endpoint and whatever order of members the client chose:
+// RoutingText: the text that prefix-matching policies compare. One canonical byte string per request,
+// such that turn N+1 of a conversation extends the text of turn N, for any endpoint and any order of
+// members:
 //
 //   text    = [context] lead [tools] *item            lead = the leading run of system and developer items
 //   item    = RS role [":" name] *part                RS 0x1E, US 0x1F, GS 0x1D
@@ -11,11 +12,11 @@
 //   {"messages": [{"role": "system", "content": "Be kind."},      RS system US Be kind.
 //                 {"role": "user", "content": "Hello!"}]}    ->   RS user US Hello!
 //
-// Prompts without roles (completions, /generate, embeddings, rerank) are themselves the text; prompts of token ids have
-// none, and are kept as ids. Media count by identity: their uuid, else the XXH3-128 of their base64 text, else their URL
-// or file id. Strings are unescaped, other JSON is as received without blanks. The model is not in it; whoever keeps what
-// was learned of several models in one place asks for a scope in front. docs/reference/routing_text.md has the table of
-// members.
+// Prompts without roles (completions, /generate, embeddings, rerank) are themselves the text; prompts of
+// token ids have none, and are kept as ids. Media count by identity: their uuid, else the XXH3-128 of
+// their base64 text, else their URL or file id. Strings are unescaped, other JSON is as received without
+// blanks. The model is not in it; a user that keeps several models in one structure requests a scope in
+// front. docs/reference/routing_text.md has the table of members.
 //
 // Built in the pass of ParseRequestFields() over the body, without a DOM; one copy of the prompt.
 #pragma once
@@ -37,26 +38,27 @@ inline constexpr size_t kMaxRoutingTextLimit = 1024 * 1024 * 1024;
 
 struct RoutingText {
   enum class Kind : uint8_t {
-    kMissing,  // no prompt, or one that does not hold together
+    kMissing,  // no prompt, or a malformed one
     kText,
     kTokens,
   };
   Kind kind = Kind::kMissing;
-  bool framed = false;              // the text is made of items
-  size_t scope = 0;                 // bytes or ids before the prompt, if they were asked for
+  bool framed = false;              // the text consists of items
+  size_t scope = 0;                 // bytes or ids before the prompt, if requested
   std::string text;                 // kText; cut off at the limit
   std::vector<uint32_t> token_ids;  // kTokens
   std::string cache_salt;           // empty: none. Of a chat it is part of the text as well.
   uint32_t media = 0;               // images, videos, audio clips and files
 
-  // Whether a worker can say which token ids the text has (tokenize_call.h), and how it is asked. Not where the text was
-  // cut, or holds what that call does not know: media, documents, another API's system text.
+  // Whether a worker can return the token ids of the text (tokenize_call.h), and by which form of the
+  // call. kNothing if the text was cut, or has parts that the call does not support: media, documents,
+  // another API's system text.
   enum class Asks : uint8_t { kNothing, kPrompt, kChat };
   Asks asks = Asks::kNothing;
 };
 
-// What keeps prompts of different models (and of different salts, where the text does not have the salt already) apart:
-// bytes, or a page of ids, to stand before the prompt. Nothing when both are empty.
+// Keeps prompts of different models (and of different salts, where the text does not have the salt
+// already) apart: bytes, or a page of ids, to precede the prompt. Empty when both are empty.
 std::string TextScope(std::string_view model, std::string_view salt);
 std::array<uint32_t, Prompt::kScopeTokens> TokenScope(std::string_view model, std::string_view salt);
 

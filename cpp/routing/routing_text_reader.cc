@@ -42,7 +42,7 @@ void AppendMinified(std::string_view raw, std::string* out) {
   out->resize(before + size);
 }
 
-// A string unescaped, anything else as JSON. False when it does not hold together.
+// A string unescaped, anything else as JSON. False when it is malformed.
 bool AppendValue(ondemand::value& value, const char* end, std::string* out) {
   const std::optional<json_type> type = TypeOf(value);
   if (!type) return false;
@@ -68,7 +68,7 @@ bool AppendValue(ondemand::value& value, const char* end, std::string* out) {
   return true;
 }
 
-// False for anything but a string; null leaves `out` alone and is fine.
+// False for anything but a string; null is accepted and leaves `out` alone.
 bool TakeString(ondemand::value& value, std::string* out) {
   if (IsNull(value)) return true;
   const std::optional<std::string_view> text = ReadString(value);
@@ -76,7 +76,7 @@ bool TakeString(ondemand::value& value, std::string* out) {
   return text.has_value();
 }
 
-// Of a data: URL what it holds, of any other the URL itself.
+// The contents of a data: URL; any other URL itself.
 std::string UrlIdentity(std::string_view url) {
   if (!url.starts_with("data:")) return std::string(url);
   const size_t comma = url.find(',');
@@ -104,11 +104,11 @@ bool IsText(std::string_view type) {
          type == "reasoning_text";
 }
 
-// What identifies an image, a video, an audio clip or a file: the first of these that is not empty, in whatever order they
-// came. Of inline data it is a digest, so that nothing large is kept.
+// Identifies an image, a video, an audio clip or a file: the first of these members that is not empty,
+// in any order of arrival. For inline data it is a digest, so that nothing large is kept.
 struct MediaIdentity {
   std::string uuid, data, url, file_id;
-  std::string mime_type;  // which no identity is
+  std::string mime_type;  // does not identify it
 
   const std::string& First() const {
     for (const std::string* identity : {&uuid, &data, &url}) {
@@ -118,7 +118,7 @@ struct MediaIdentity {
   }
 };
 
-// False for anything but a string; an empty one says nothing.
+// False for anything but a string; an empty one is ignored.
 bool TakeData(ondemand::value& value, std::string* identity) {
   const std::optional<std::string_view> data = ReadString(value);
   if (data && !data->empty()) *identity = data->starts_with("data:") ? UrlIdentity(*data) : NameOfData(*data);
@@ -131,7 +131,7 @@ bool TakeUrl(ondemand::value& value, std::string* identity) {
   return url.has_value();
 }
 
-// {"url": …} or {"data": …} or {"file_id": …}, in the words of each API.
+// {"url": …} or {"data": …} or {"file_id": …}, in each API's form.
 bool ReadSource(ondemand::value& value, const char* end, MediaIdentity* media) {
   ondemand::object source;
   if (value.get_object().get(source) != simdjson::SUCCESS) return false;
@@ -146,7 +146,7 @@ bool ReadSource(ondemand::value& value, const char* end, MediaIdentity* media) {
   });
 }
 
-// A part, or an item of `input`, whose members have all been looked at, once more from its beginning.
+// Reads a part, or an item of `input`, again from its start, after all its members have been read.
 bool AppendWhole(ondemand::object& object, std::string* parts) {
   std::string_view raw;
   if (object.reset().error() != simdjson::SUCCESS || object.raw_json().get(raw) != simdjson::SUCCESS)
@@ -219,8 +219,8 @@ void RoutingTextReader::Message::Clear() {
   }
 }
 
-// One item; its parts in an order of our own, since the client's order of members means nothing: reasoning, content,
-// calls.
+// One item; its parts in a canonical order, since the client's order of members has no meaning:
+// reasoning, content, calls.
 bool RoutingTextReader::ReadMessage(ondemand::value& value) {
   ondemand::object message;
   if (value.get_object().get(message) != simdjson::SUCCESS) return false;
@@ -332,7 +332,7 @@ bool RoutingTextReader::ReadFirst(ondemand::array& array, bool nested) {
         ondemand::array inner;
         return element.get_array().get(inner) == simdjson::SUCCESS && ReadFirst(inner, /*nested=*/true);
       }
-      case json_type::object:  // Responses' items, whatever the path
+      case json_type::object:  // Responses' items, for any path
         if (!nested && IsCompared(form_)) return !is_first || ReadCompared(element);
         if (nested || form_ != PromptForm::kInput) return false;
         framed_ = true;
@@ -343,7 +343,7 @@ bool RoutingTextReader::ReadFirst(ondemand::array& array, bool nested) {
   });
 }
 
-// ---- what stands around a conversation
+// ---- around a conversation
 
 bool RoutingTextReader::ReadContext(size_t place, std::string_view name, ondemand::value& value) {
   std::string& context = context_[place];
@@ -379,7 +379,7 @@ bool RoutingTextReader::ReadTools(ondemand::value& value) {
 
 // ---- parts
 
-// Of the member `place` of an object.
+// The content in the member `place` of an object.
 bool RoutingTextReader::ReadContentIn(std::string_view place, ondemand::value& value, std::string* parts) {
   ondemand::object object;
   if (value.get_object().get(object) != simdjson::SUCCESS) return false;
@@ -465,10 +465,10 @@ bool RoutingTextReader::ReadPart(ondemand::value& value, std::string* parts) {
   return true;
 }
 
-// Content under a tag: its texts in one, then what else there is.
+// Content under a tag: its texts joined, then its other parts.
 bool RoutingTextReader::ReadTagged(std::string_view tag, ondemand::value& value, std::string* parts) {
   std::string content;
-  std::vector<size_t> starts;  // of its parts, whose texts may hold anything
+  std::vector<size_t> starts;  // of its parts, whose texts may hold any bytes
   std::vector<size_t>* const outer = std::exchange(part_starts_, &starts);
   const bool read = ReadContent(value, &content);
   part_starts_ = outer;
@@ -494,7 +494,7 @@ bool RoutingTextReader::ReadCalls(ondemand::value& value, std::string* calls) {
   return ForEachElement(array, end_, [&](ondemand::value& call) { return ReadCall(call, calls); });
 }
 
-// {"function": {"name": …, "arguments": …}}, or that object itself; Gemini says args.
+// {"function": {"name": …, "arguments": …}}, or that object itself; Gemini's name is args.
 bool RoutingTextReader::ReadCall(ondemand::value& value, std::string* calls) {
   ondemand::object call;
   if (value.get_object().get(call) != simdjson::SUCCESS) return false;

@@ -1,4 +1,5 @@
-// RoutingTextReader: gathers the RoutingText while somebody reads the members of a body. Heavy (json_reading.h).
+// RoutingTextReader: builds the RoutingText while another reader passes the members of a body to it.
+// Heavy (json_reading.h).
 #pragma once
 
 #include <array>
@@ -15,19 +16,21 @@ namespace vllm_router {
 
 class RoutingTextReader {
  public:
-  // `path` tells what `input` means; without one, `instructions` beside it tells Responses. `out` is overwritten; its memory is used again.
+  // `path` determines the meaning of `input`; without one, `instructions` beside it means Responses.
+  // `out` is overwritten; its memory is reused.
   RoutingTextReader(std::string_view path, size_t limit, std::string_view body, RoutingText* out);
 
-  // Every member of the body, in its order; takes what is its own.
+  // Takes every member of the body, in order, and reads those that concern it.
   void Read(std::string_view name, json::ondemand::value& value);
-  // Whether it stopped in the middle of a value: then nobody may read on, and there is no prompt.
+  // True if it stopped in the middle of a value: then the body must not be read on, and there is no
+  // prompt.
   bool broken() const { return broken_; }
   // After the last member. The first form puts the scope of this model and of the body's salt in front.
   void Finish(std::string_view model);
   void Finish();
 
  private:
-  // These say false when what they read does not hold together, or is no prompt that an engine would take.
+  // These return false when the value is malformed, or is no prompt that an engine would take.
   bool ReadMember(std::string_view name, json::ondemand::value& value);
   bool ReadMessages(PromptForm form, json::ondemand::value& value);
   bool ReadMessage(json::ondemand::value& value);
@@ -50,14 +53,14 @@ class RoutingTextReader {
   bool Full() const { return items_.size() > limit_; }
 
   const bool responses_;  // `input` is a conversation
-  const bool pathless_;   // the members have to tell what `input` is
+  const bool pathless_;   // the members determine the meaning of `input`
   const bool anthropic_;  // `messages` are not OpenAI's
   const size_t limit_;
   const char* const end_;  // of the body
-  const size_t most_;      // bytes that the prompt can have
+  const size_t most_;      // maximum bytes of the prompt
   RoutingText* const out_;
 
-  // Of one message, kept for the next one.
+  // The parts of one message; reused for the next one.
   struct Message {
     std::string type, role, name, reasoning, content, calls, arguments, result;
     void Clear();
@@ -71,12 +74,11 @@ class RoutingTextReader {
   bool tokens_ = false;
   bool broken_ = false;
   bool plain_input_ = false;   // items_ is an `input` that is one string
-  bool instructions_ = false;  // a member that Responses alone has
+  bool instructions_ = false;  // a member that only Responses has
   std::string system_;         // Anthropic's and Responses' own member, an item of the lead
   std::string tools_;
   std::array<std::string, 5> context_;
-  std::vector<size_t>* part_starts_ =
-      nullptr;  // where the parts of a tagged content begin, if that is asked for
+  std::vector<size_t>* part_starts_ = nullptr;  // where the parts of a tagged content start, if requested
 };
 
 }  // namespace vllm_router

@@ -9,7 +9,7 @@
 namespace vllm_router {
 namespace {
 
-// What coding assistants and other routers send where x-session-id is meant.
+// The headers of coding assistants and other routers with the meaning of x-session-id.
 constexpr std::string_view kAliases[] = {
     "x-claude-code-session-id", "x-dynamo-session-id", "x-smg-routing-key", "session-id"};
 
@@ -36,7 +36,7 @@ std::vector<std::string> RankedHeaders(const SessionKeyOptions& options) {
 uint64_t LengthBit(size_t length) { return length < 64 ? uint64_t{1} << length : uint64_t{1} << 63; }
 
 void Compose(std::string* key, std::string_view kind, std::string_view value) {
-  key->assign(kind).append(value);  // in place: a key that is used again keeps its memory
+  key->assign(kind).append(value);  // in place: a reused key keeps its memory
 }
 
 }  // namespace
@@ -92,7 +92,7 @@ std::vector<std::string> SessionKeyFinder::KeysOf(std::string_view session_id) c
   return keys;
 }
 
-// The reference routes typed chat by this one string, in place of a text.
+// The reference routes typed chat by this one string instead of a text.
 std::string SessionKeyFinder::CompatKey(std::string_view session) const {
   if (session.size() <= kLongestPlainText) return Concat("request:", session);
   return Concat("request_hash:", Hex16(RingHash(digest_function_, session)));

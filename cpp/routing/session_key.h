@@ -1,17 +1,18 @@
-// The session key: who a request belongs to, as one string. First hit wins (docs/reference/policies.md, "Keys of the
-// hash policies"):
+// The session key: the session or user of a request, as one string. First hit wins
+// (docs/reference/policies.md, "Keys of the hash policies"):
 //
 //   headers   x-session-id (and aliases), x-user-id, x-tenant-id, x-request-id, x-correlation-id, x-trace-id
 //   body      session_params.session_id, user, session_id, user_id     top-level JSON members only
 //   digest    request_hash:<16 hex> over the raw body, else prompt, else token ids
 //
-// Of a header that is sent twice the first counts; blanks at both ends are trimmed; an empty value is no hit.
+// If a header is sent twice the first counts; blanks at both ends are trimmed; an empty value is no
+// hit.
 //
 //   SessionKeyFinder finder({});
 //   finder.FindInHeaders({{"X-Session-ID", "abc"}})     ->  "header:x-session-id:abc"
 //
-// Cost: one pass over the headers, 5 ns each (names are told apart by length first), and the key's bytes. Const is
-// shareable; any thread.
+// Cost: one pass over the headers, 5 ns each (names are told apart by length first), and the key's
+// bytes. A const finder may be shared; any thread.
 #pragma once
 
 #include <optional>
@@ -27,7 +28,7 @@
 
 namespace vllm_router {
 
-// A list of header names longer than this is a mistake; Router::Create refuses it.
+// A list of header names longer than this is a mistake; Router::Create rejects it.
 inline constexpr size_t kMaxKeyHeaders = 64;
 
 struct SessionKeyOptions {
@@ -43,21 +44,22 @@ class SessionKeyFinder {
  public:
   explicit SessionKeyFinder(const SessionKeyOptions& options);
 
-  // Whether the headers are enough, so that nobody needs to read the body.
+  // True if the headers are enough, so that the body need not be read.
   bool HasHeader(std::span<const HeaderField> headers) const { return Locate(headers).has_value(); }
 
   // From the headers alone; empty if none of them has a value.
   std::string FindInHeaders(std::span<const HeaderField> headers) const;
 
-  // Headers, then body; false if neither names a session. Fills key->hash_key and hash_key_source then. `fields` as below.
+  // Headers, then body; false if neither names a session. Fills key->hash_key and hash_key_source then.
+  // `fields` as below.
   bool FindSession(
       const RequestView& request, RoutingKey* key, std::optional<RequestFields>* fields = nullptr) const;
 
-  // The keys of all requests that name this session, wherever they name it.
+  // The keys of all requests that name this session, by any header or member.
   std::vector<std::string> KeysOf(std::string_view session_id) const;
 
-  // Headers, then body, then digest. Fills key->hash_key and hash_key_source. `fields` is set if this had to parse
-  // the body.
+  // Headers, then body, then digest. Fills key->hash_key and hash_key_source. `fields` is set if this
+  // had to parse the body.
   void Find(
       const RequestView& request, RoutingKey* key, std::optional<RequestFields>* fields = nullptr) const;
 

@@ -33,7 +33,7 @@ std::optional<Ticket> Ticket::MakeBelow(
   return ticket;
 }
 
-// What was moved from is finished, so its destructor returns nothing.
+// The moved-from ticket is finished, so its destructor returns nothing.
 Ticket::Ticket(Ticket&& other) noexcept
     : policy_(std::move(other.policy_)),
       worker_(std::move(other.worker_)),
@@ -80,7 +80,7 @@ bool Ticket::MoveTo(Ticket&& next) {
   std::swap(decision_, other.decision_);
   std::swap(share_, other.share_);
   std::swap(prompt_, other.prompt_);
-  // A first token of the worker before says nothing of this one.
+  // A first token from the previous worker does not count for this one.
   state_.store(other.state_.exchange(before, std::memory_order_relaxed), std::memory_order_release);
   return true;
 }
@@ -93,8 +93,8 @@ void Ticket::FirstToken() {
 }
 
 bool Ticket::Finish(const Outcome& outcome) {
-  // The call that sets the bit returns the load. A first token that lost the race against it leaves its share to us; one
-  // that won has returned it. Nobody moves a finished ticket, so worker and policy stay.
+  // The call that sets the bit returns the load. A first token that lost the race leaves its share to
+  // this call; one that won has returned it. A finished ticket is not moved, so worker and policy stay.
   const uint8_t before = SetState(kFinished, kFinished);
   if ((before & kFinished) != 0) return false;
   worker_->load.Return(share_, (before & kFirstToken) == 0);

@@ -1,14 +1,15 @@
-// Ticket: the promise that load returns. Made by Router::Select, it adds this request's load to its worker; Finish
-// or destruction takes it away again, exactly once, whatever happened in between. Nothing else touches the counters.
+// Ticket: guarantees that load is released. Made by Router::Select, it adds this request's load to its
+// worker; Finish or destruction subtracts it again, exactly once, on every path. Nothing else touches
+// the counters.
 //
 //   StatusOr<Ticket> ticket = router->Select(key, view);
-//   ... ticket->MoveTo(std::move(*other));                     // the host sent it elsewhere
+//   ... ticket->MoveTo(std::move(*other));                     // the host sent it to another worker
 //   ... ticket->FirstToken();                                  // prefill is done; its share goes back early
 //   ticket->Finish({.end = Outcome::End::kFinished, .status = 200});
 //
-// Move-only. Not thread-safe except Finish()/FirstToken()/MoveTo(), which may race: an atomic state decides. Reading the
-// worker or the decision must not race with MoveTo(). Outlives the router and the worker's membership: it shares
-// ownership of both policy and worker.
+// Move-only. Not thread-safe except Finish()/FirstToken()/MoveTo(), which may race: an atomic state
+// decides. Reading the worker or the decision must not race with MoveTo(). Outlives the router and the
+// worker's membership: it shares ownership of both policy and worker.
 #pragma once
 
 #include <atomic>
@@ -24,9 +25,9 @@
 
 namespace vllm_router {
 
-// Of a prompt whose tokens the worker may report, so that the sizes of others can be told better.
+// The size of a prompt whose tokens the worker may report, so that estimates of later prompts improve.
 struct PromptSize {
-  uint64_t bytes = 0;                 // of text, or four per token id; 0: nothing is to be learned of it
+  uint64_t bytes = 0;                 // of text, or four per token id; 0: nothing to learn
   BytesPerToken* of_model = nullptr;  // for text; lives as long as the policy
 };
 
@@ -43,7 +44,7 @@ class Ticket {
       LoadShare share, PromptSize prompt = {});
   Ticket(Ticket&& other) noexcept;
   Ticket& operator=(Ticket&& other) noexcept;
-  ~Ticket();  // as Finish({kNotSent}) when nobody finished it
+  ~Ticket();  // as Finish({kNotSent}) unless already finished
 
   const Worker& worker() const { return *worker_; }
   const std::shared_ptr<Worker>& shared_worker() const { return worker_; }
@@ -51,12 +52,12 @@ class Ticket {
   const Policy& policy() const { return *policy_; }
   bool finished() const { return (state_.load(std::memory_order_acquire) & kFinished) != 0; }
 
-  // The worker was given, so the policy's reason is none.
+  // The caller chose the worker, so the policy's reason does not apply.
   void CallPinned() { decision_.reason = Reason::kPinned; }
 
-  // The request went to the worker of `next` instead: this ticket becomes `next`, and what it was before ends as not sent,
-  // so that the load is on one of the two workers at any time. False: it is finished, and `next` ends as not sent.
-  // REQUIRES: `next` is not finished, and nobody else uses it.
+  // The request went to the worker of `next` instead: this ticket becomes `next`, and its former state
+  // ends as not sent, so that the load is on one of the two workers at any time. False: it is finished,
+  // and `next` ends as not sent. REQUIRES: `next` is not finished, and no other thread uses it.
   bool MoveTo(Ticket&& next);
 
   // Returns the prefill share, once.
@@ -69,8 +70,8 @@ class Ticket {
   static constexpr uint8_t kFinished = 2;
   static constexpr uint8_t kBusy = 4;  // the worker is being read or replaced, for some nanoseconds
 
-  // Sets `bits` as soon as the ticket is not busy, unless it has one of `unless`. Returns the state before, or the one that
-  // prevented it.
+  // Sets `bits` as soon as the ticket is not busy, unless it has one of `unless`. Returns the state
+  // before, or the one that prevented it.
   uint8_t SetState(uint8_t bits, uint8_t unless);
 
   std::shared_ptr<Policy> policy_;

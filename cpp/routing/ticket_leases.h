@@ -1,8 +1,8 @@
-// TicketLeases: when tickets end by themselves, for hosts that may keep one for ever. Nothing here reads a clock or has a
-// thread: whoever is asked something calls Expire().
+// TicketLeases: the times at which tickets end by themselves, for hosts that may keep one for ever.
+// There is no clock and no thread here: code that reads loads calls Expire().
 //
 //   leases.Set(&ticket, now + 30 s);   // and again: the request is still under way
-//   leases.Expire(now);                // those that are due end as those of clients that have gone
+//   leases.Expire(now);                // those that are due end like those of clients that have gone
 //   leases.Remove(&ticket);            // before it is destroyed
 //
 // Thread-safe.
@@ -25,15 +25,16 @@ class TicketLeases {
  public:
   static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
-  // The ticket ends at `due`, whatever was set before. It must stay where it is until it is removed or has ended.
+  // The ticket ends at `due`, which replaces an earlier time. It must not move until it is removed or
+  // has ended.
   void Set(Ticket* ticket, int64_t due);
   void Remove(Ticket* ticket);  // does nothing if it is not there
-  // Ends every ticket that is due at `now`, and forgets it. Returns how many of them were open.
+  // Ends every ticket that is due at `now`, and drops its lease. Returns how many of them were open.
   size_t Expire(int64_t now);
 
-  // Of the next one that is due; kNever without any. Cheap.
+  // The time of the next one that is due; kNever without any. Cheap.
   int64_t next_due() const { return next_due_.load(std::memory_order_relaxed); }
-  // Tickets that were open when their time had come, ever.
+  // Tickets that were still open when due, in all.
   uint64_t expired() const { return expired_.load(std::memory_order_relaxed); }
 
  private:

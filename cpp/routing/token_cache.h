@@ -1,16 +1,18 @@
-// TokenCache: the token ids of texts that a worker has been asked about, so that it is asked once for a conversation and
-// not for every turn.
+// TokenCache: the token ids of texts that a worker has tokenized, so that one call serves a
+// conversation and not every turn needs one.
 //
-//   turn 1   \x1Esystem..\x1Euser..                              asked, its ids kept under the name of the whole text
-//   turn 2   \x1Esystem..\x1Euser..\x1Eassistant..\x1Euser..     begins with a text that is known: its ids are used again
+//   turn 1   \x1Esystem..\x1Euser..                              a call; its ids are kept for the whole text
+//   turn 2   \x1Esystem..\x1Euser..\x1Eassistant..\x1Euser..     starts with a known text: its ids are reused
 //            `------ known ------'`------- the rest -------'
 //
-// Texts are known by names, 128-bit hashes chained from item to item (routing_text.h: an item begins with RS), so no text is
-// kept and the names of all beginnings of a text cost one pass over it. Two texts share a name once in 2^128.
+// Texts are known by names, 128-bit hashes chained from item to item (routing_text.h: an item begins
+// with RS), so no text is kept and the names of all prefixes of a text cost one pass over it. Two texts
+// share a name with probability 2^-128.
 //
-// Bounded in bytes: an entry counts its ids, 4 bytes each, and kEntryBytes besides; the least recently used go first, and a
-// text that alone is over the bound is not kept. Cost of Find: one look-up in a hash table per item, from the last one back.
-// Thread-safe: one mutex, a leaf, held for the look-ups.
+// Bounded in bytes: an entry counts its ids, 4 bytes each, and kEntryBytes besides; the least recently
+// used are evicted first, and a text that alone is over the bound is not kept. Cost of Find: one look-up
+// in a hash table per item, from the last one back. Thread-safe: one mutex, a leaf, held for the
+// look-ups.
 #pragma once
 
 #include <cstddef>
@@ -33,11 +35,12 @@ struct TextPrefix {
   size_t size;
 };
 
-// A text of more items is named at the first of them and as a whole.
+// A text of more items has names for the first so many of them and for the whole.
 inline constexpr size_t kMaxNamedItems = 1024;
 
-// The beginnings of `text` that are items whole, the text itself last. `is_chat` and `model` are part of every name, for
-// the same bytes have other ids as a bare prompt or under another model. `out` is overwritten; never empty afterwards.
+// The prefixes of `text` that consist of whole items, the text itself last. `is_chat` and `model` are
+// part of every name, because the same bytes have other ids as a bare prompt or under another model.
+// `out` is overwritten; never empty afterwards.
 void NamePrefixes(std::string_view model, bool is_chat, std::string_view text, std::vector<TextPrefix>* out);
 
 using PromptIds = std::vector<uint32_t>;
@@ -48,22 +51,22 @@ class TokenCache {
 
   explicit TokenCache(size_t capacity_bytes) : capacity_bytes_(capacity_bytes) {}
 
-  // The longest of `prefixes` that is known; its ids are used once more. Null ids when none is.
+  // The longest of `prefixes` that is known; this counts as a use of its ids. Null ids when none is.
   struct Known {
     std::shared_ptr<const PromptIds> ids;
     size_t text_size = 0;
   };
-  // With `dry_run` it is not, and no figure of stats() moves.
+  // With `dry_run` it does not count as a use, and no figure of stats() changes.
   Known Find(std::span<const TextPrefix> prefixes, bool dry_run = false);
 
-  // Replaces what was known under `name`.
+  // Replaces the ids under `name`.
   void Store(const Hash128& name, PromptIds ids);
 
   struct Stats {
     size_t entries = 0;
     size_t bytes = 0;
     uint64_t whole = 0;    // Find() knew the whole text
-    uint64_t partial = 0;  // or what it begins with
+    uint64_t partial = 0;  // or a prefix of it
     uint64_t unknown = 0;
     uint64_t evicted = 0;
   };

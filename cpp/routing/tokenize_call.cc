@@ -16,7 +16,7 @@ namespace {
 namespace ondemand = json::ondemand;
 using ondemand::json_type;
 
-// What vLLM's /tokenize knows of a chat, and what it makes of a prompt.
+// The members of a chat that vLLM's /tokenize supports, and the values it assumes for a prompt.
 constexpr std::array<std::string_view, 10> kChatMembers = {
     "model",
     "messages",
@@ -31,7 +31,7 @@ constexpr std::array<std::string_view, 10> kChatMembers = {
 constexpr std::array<std::string_view, 2> kPromptMembers = {"model", "add_special_tokens"};
 constexpr std::string_view kGeneration = "add_generation_prompt";
 
-// The value as it stands in the body; none when it does not hold together.
+// The value as written in the body; nullopt when it is malformed.
 std::optional<std::string_view> Raw(ondemand::value& value, const char* end) {
   const std::optional<json_type> type = json::TypeOf(value);
   if (type == json_type::object) {
@@ -47,7 +47,7 @@ std::optional<std::string_view> Raw(ondemand::value& value, const char* end) {
   return type ? json::ReadToken(value) : std::string_view();
 }
 
-// A string, or the first of a list of strings; empty for anything else, none when it does not hold together.
+// A string, or the first of a list of strings; empty for any other value, nullopt when it is malformed.
 std::optional<std::string_view> RawPrompt(ondemand::value& value, const char* end) {
   const std::optional<json_type> type = json::TypeOf(value);
   if (type == json_type::string) return json::ReadToken(value);
@@ -95,7 +95,7 @@ std::optional<std::string> WriteTokenizeCall(std::string_view body, bool padded,
   std::string_view prompt;
   int rank = 0;
   const char* const end = body.data() + body.size();
-  // False when the value does not hold together.
+  // False when the value is malformed.
   const auto keep = [end](ondemand::value& value, std::string_view* raw) {
     const std::optional<std::string_view> read = Raw(value, end);
     if (read) *raw = *read;
@@ -121,7 +121,7 @@ std::optional<std::string> WriteTokenizeCall(std::string_view body, bool padded,
     }
     return true;
   });
-  // At the end there is no location: anything else means that something follows the object.
+  // At the end there is no location: anything else means that bytes follow the object.
   if (!whole || document.current_location().error() != simdjson::OUT_OF_BOUNDS) return std::nullopt;
 
   std::string call;
@@ -145,7 +145,7 @@ std::optional<std::string> WriteTokenizeCall(std::string_view body, bool padded,
 }
 
 StatusOr<std::vector<uint32_t>> ParseTokenizeResponse(std::string_view answer) {
-  // The whole of it is checked, also what nobody reads.
+  // The whole text is checked, unread values included.
   simdjson::dom::parser parser;
   simdjson::dom::object object;
   if (parser.parse(answer.data(), answer.size()).get(object) != simdjson::SUCCESS) {

@@ -1,5 +1,5 @@
-// The call that asks a worker for the token ids of a request's prompt, POST /tokenize, from both sides: what is asked is
-// made of the members of the client's body as they stand there, and the answer is read strictly.
+// The call to a worker for the token ids of a request's prompt, POST /tokenize, from both sides. The
+// call's body is made of the unchanged members of the client's body, and the response is read strictly.
 //
 //   {"model": "m", "messages": [...], "tools": [...]}  -->  {"model":"m","messages":[...],"tools":[...],
 //                                                            "add_generation_prompt":true}
@@ -20,13 +20,14 @@
 
 namespace vllm_router {
 
-// Longer prompts than any engine takes; an answer of so many ids has some 7 MB.
+// More than any engine takes; a response with so many ids has some 7 MB.
 inline constexpr size_t kMaxTokenizedIds = 1024 * 1024;
 
-// Of a body whose prompt has been read (RoutingText::asks says which form it has). nullopt when the prompt is not found.
+// For a body whose prompt has been read (RoutingText::asks gives its form). nullopt when the prompt is
+// not found.
 std::optional<std::string> WriteTokenizeCall(std::string_view body, bool padded, bool is_chat);
 
-// The ids, 1..kMaxTokenizedIds of them. FailedPrecondition says what is wrong with any other answer.
+// The ids, 1..kMaxTokenizedIds of them. FailedPrecondition, with the reason, for any other response.
 StatusOr<std::vector<uint32_t>> ParseTokenizeResponse(std::string_view answer);
 
 }  // namespace vllm_router

@@ -13,15 +13,15 @@ constexpr size_t kNone = std::string_view::npos;
 
 bool IsBlank(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
 
-// Bytes of the character that begins with this one.
+// Bytes of the character with this first byte.
 size_t CharacterBytes(unsigned char lead) { return lead < 0xc0 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4; }
 
-// `end` moved back to where no character is cut in two.
+// `end` moved back to a boundary between characters.
 size_t BeforeHalfCharacter(std::string_view text, size_t begin, size_t end) {
   const size_t furthest = end - begin > 3 ? end - 3 : begin;
   for (size_t i = end; i > furthest; --i) {
     const auto byte = static_cast<unsigned char>(text[i - 1]);
-    if ((byte & 0xc0) == 0x80) continue;  // goes on with one that began before
+    if ((byte & 0xc0) == 0x80) continue;  // continues an earlier one
     return i - 1 + CharacterBytes(byte) > end ? i - 1 : end;
   }
   return end;
@@ -60,8 +60,8 @@ ScannedString ScanString(std::string_view text, size_t begin) {
 
 std::optional<JsonRepair> CloseJson(std::string_view text) {
   std::string closers;  // of the brackets that are open, the innermost last
-  size_t keep = 0;      // what is before it needs nothing but its closers
-  bool name = false;    // a string that comes now is a member's name
+  size_t keep = 0;      // the text before it needs only its closers
+  bool name = false;    // the next string is a member's name
   bool in_string = false;
   size_t at = 0;
   while (at < text.size() && IsBlank(text[at])) ++at;
@@ -96,7 +96,7 @@ std::optional<JsonRepair> CloseJson(std::string_view text) {
       ++at;
     } else if (IsBlank(c)) {
       ++at;
-    } else {  // a number or a word, whose end has to be seen
+    } else {  // a number or a word, whose end must be seen
       while (at < text.size() && !IsBlank(text[at]) && std::string_view(",:]}[{\"").find(text[at]) == kNone)
         ++at;
       if (at < text.size() && !name) keep = at;

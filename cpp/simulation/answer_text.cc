@@ -68,8 +68,8 @@ void AppendAnswer(uint64_t seed, size_t tokens, std::string* text) {
 void AppendAnswerChain(
     const SimulatedPrompt& prompt, uint64_t seed, size_t answer_tokens, size_t block_tokens,
     std::vector<uint64_t>* chain) {
-  // From the end of the last full block on: the prompt's last tokens as text, then the answer, cut anew,
-  // because an answer fills up the prompt's last window before it opens its own.
+  // Starts after the last full block: the prompt's last tokens as text, then the response, cut anew,
+  // because a response fills up the prompt's last window before it opens its own.
   std::span<const uint32_t> tail(prompt.tokens);
   tail = tail.subspan(tail.size() / block_tokens * block_tokens);
   if (tail.empty() && prompt.last_token_bytes != SimulatedPrompt::kTokenBytes)

@@ -91,7 +91,7 @@ Picos BatchEngine::NextTokenTime(RequestId id, Picos now) const {
   return EndOf(std::min(StepsOverBy(now) + 1, stretch_steps_));
 }
 
-// At the end of a step that began with no step: everything is decided for the next one.
+// Called at the end of a step, with no step under way: the next one is composed here.
 void BatchEngine::BeginStep(Picos now) {
   chunks_.clear();
   int64_t left = static_cast<int64_t>(options_.step_tokens) - static_cast<int64_t>(decode_.size());
@@ -117,7 +117,7 @@ void BatchEngine::BeginStep(Picos now) {
   Wide first = Wide{step_ps_} + Wide{decode_ps_} * static_cast<int64_t>(decode_.size()) +
                Wide{context_ps_} * contexts_;
   for (const Chunk& chunk : chunks_) {
-    // The chunk's tokens attend to what was done before and, on the mean, to half of themselves.
+    // The chunk's tokens attend to all earlier tokens and, on average, to half of the chunk.
     const int64_t twice_context = 2 * int64_t{requests_[chunk.id].done} + chunk.tokens;
     first += Wide{prefill_ps_} * chunk.tokens + Wide{attention_ps_} * chunk.tokens * twice_context / 2;
   }
@@ -215,11 +215,12 @@ void BatchEngine::EndChunk(const Chunk& chunk, std::vector<Event>* events) {
   contexts_ += int64_t{request.prompt_tokens} + 1;
 }
 
-// `done` counts prompt and answer now.
+// `done` now counts prompt and response.
 void BatchEngine::ReleaseBlocks(Running& running) {
   const std::vector<uint32_t>& places = running.reserved.places;
   const size_t named = std::min(running.request.blocks.size(), places.size());
-  // The last block of a finished answer counts although it is partly filled: it is content like any other.
+  // The last block of a finished response counts although it is partly filled: its content can be hit
+  // like any other.
   const bool ended = running.done == running.request.prompt_tokens + running.request.output_tokens;
   const size_t filled =
       ended ? places.size() : std::min<size_t>(places.size(), running.done / options_.block_tokens);
@@ -247,7 +248,7 @@ void BatchEngine::RemoveCancelled() {
     if (running.state == Running::State::kDecode) {
       const auto tokens = static_cast<uint32_t>(step_ - running.first_step + 1);
       contexts_ -= int64_t{running.request.prompt_tokens} + tokens;
-      running.done += tokens - 1;  // of the last one nothing is in memory yet
+      running.done += tokens - 1;  // the KV of the last one is not computed yet
     }
     ReleaseBlocks(running);
     Free(id);

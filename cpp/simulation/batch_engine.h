@@ -1,19 +1,20 @@
-// BatchEngine: what an LLM engine does with its requests, step by step, as far as a router can tell from outside. After
-// vLLM: first come first served, continuous batching, prompts computed in chunks, a prefix cache of blocks. No clock,
-// no sockets, no chance: times are passed in, and the same calls give the same answers, bit for bit.
+// BatchEngine: a model of an LLM engine, step by step, as far as a router can see it from outside.
+// After vLLM: first come first served, continuous batching, prompts computed in chunks, a prefix cache
+// of blocks. No clock, no sockets, no randomness: times are passed in, and the same calls give the same
+// results, bit for bit.
 //
 //   waiting  r7 r8 r9          a step     | r1 r2 r3: one token each | r5: 3000 tokens | r6: 5189 tokens |
-//   prefill  r5 r6             has room for step_tokens; first who decodes, then prompts begun, then those waiting
+//   prefill  r5 r6             has room for step_tokens: first decodes, then prompts begun, then those waiting
 //   decode   r1 r2 r3          its length in seconds is a sum: engine_coefficients.h
 //
-// A request is admitted when places for its whole prompt and answer are free, so nobody is ever thrown out; at
-// admission it is known how much of the prompt is cached, and the rest is computed. The first token comes at the end of
-// the step that computes the last of the prompt, each further one at the end of a step. Blocks can be hit from the end
-// of the step that computed them, an answer's from its end.
+// A request is admitted when blocks for its whole prompt and response are free, so no request is ever
+// preempted. At admission the cached part of the prompt is known, and the rest is computed. The first
+// token comes at the end of the step that computes the last of the prompt, each further one at the end
+// of a step. Blocks can be hit from the end of the step that computed them, a response's from its end.
 //
-// While nobody computes a prompt, steps differ in nothing but the growing contexts; such a stretch is one sum up to the
-// next finish, and is broken off at the next step when a request comes. All times are whole picoseconds, so that the
-// sum is exactly what the steps would have taken.
+// While no prompt is computed, steps differ only in the growing contexts. Such a stretch is one sum up
+// to the next finish; when a request arrives it ends with the current step. All times are whole
+// picoseconds, so that the sum is exactly the time of the steps.
 //
 // Cost: some 30 ns per block of a request and 0.1 us per step or stretch. One thread.
 //
@@ -44,25 +45,27 @@ struct BatchEngineOptions {
   double speed = 1;              // every coefficient is divided by it
   uint32_t step_tokens = 8192;   // tokens that one step computes: vLLM's max_num_batched_tokens
   uint32_t max_running = 256;    // requests: vLLM's max_num_seqs
-  uint64_t cache_blocks = 4096;  // KV memory, held and cached together; 0: nothing is ever cached
+  uint64_t cache_blocks = 4096;  // KV memory, held and cached together; 0: no caching
   uint32_t block_tokens = 16;
-  // Of a prompt at least so many tokens are computed, cached or not, and always the last page of 16 (vLLM).
+  // At least so many tokens of a prompt are computed, cached or not, and always the last page of 16
+  // (vLLM).
   uint32_t min_computed_tokens = 16;
   bool skip_decode_steps = true;  // false: step by step, for tests
 };
 
 class BatchEngine {
  public:
-  using RequestId = uint32_t;  // used again after the end of the request
+  using RequestId = uint32_t;  // reused after the end of the request
 
   struct Request {
     uint32_t prompt_tokens = 0;
     uint32_t output_tokens = 0;  // 0 or 1: it ends with its prompt
-    // Names of the prompt's blocks (the last may be partly filled), then of those of the answer that have names. What
-    // is missing up to the last token is nameless. Must stay valid until the request has ended.
+    // Names of the prompt's blocks (the last may be partly filled), then of those of the response that
+    // have names. The blocks up to the last token are anonymous. Must stay valid until the request has
+    // ended.
     std::span<const uint64_t> blocks;
     size_t prompt_blocks = 0;
-    uint64_t tag = 0;  // comes back with every event
+    uint64_t tag = 0;  // returned with every event
   };
   struct Event {
     enum class Kind : uint8_t { kFirstToken, kFinished };  // the first before the last, if both in one step
@@ -78,22 +81,22 @@ class BatchEngine {
 
   const BatchEngineOptions& options() const { return options_; }
 
-  // REQUIRES of all that take a time: it never runs back, and the engine was advanced to it before.
+  // REQUIRES of all that take a time: it never decreases, and the engine was advanced to it before.
   RequestId Submit(const Request& request, Picos now);
-  // The request is given up: what waits leaves at once, what runs at the end of the step (no event tells), until when
-  // it counts no more in load(). REQUIRES: submitted, not finished, not cancelled.
+  // Cancels the request: a waiting one leaves at once, a running one at the end of the step, without an
+  // event; until then it does not count in load(). REQUIRES: submitted, not finished, not cancelled.
   void Cancel(RequestId id, Picos now);
 
-  // Ends all steps that are over by `now` and appends what they brought, in order of time.
+  // Ends all steps that are over by `now` and appends their events, in order of time.
   void AdvanceTo(Picos now, std::vector<Event>* events);
-  // When the present step or stretch ends; kNever while idle. Only Submit and Cancel bring it nearer.
+  // The end of the present step or stretch; kNever while idle. Only Submit and Cancel bring it nearer.
   Picos NextEvent() const { return active_ ? step_end_ : kNever; }
 
-  // Of a request that has not ended: known from admission on.
+  // For a request that has not ended: known from admission on.
   std::optional<uint32_t> HitTokens(RequestId id) const;
   // Output tokens that it has at `now`.
   uint32_t TokensAt(RequestId id, Picos now) const;
-  // When it may have one more, or NextEvent() when that cannot be said yet.
+  // The time at which it may have one more, or NextEvent() if that is not known yet.
   Picos NextTokenTime(RequestId id, Picos now) const;
 
   struct Load {
@@ -118,7 +121,7 @@ class BatchEngine {
     uint64_t number = 0;  // of the submission
     uint32_t hit = 0;
     uint32_t done = 0;        // prompt tokens that are cached or computed
-    uint32_t computed = 0;    // blocks that were told to the pool
+    uint32_t computed = 0;    // blocks that were reported to the pool
     uint64_t first_step = 0;  // the step that brought the first token
     enum class State : uint8_t { kFree, kWaiting, kPrefill, kDecode } state = State::kFree;
     bool cancelled = false;
@@ -132,7 +135,7 @@ class BatchEngine {
     uint64_t step;
     uint64_t number;
     RequestId id;
-    bool operator<(const Finish& other) const {  // the soonest is the heap's first
+    bool operator<(const Finish& other) const {  // the earliest is the heap's first
       return step != other.step ? step > other.step : number > other.number;
     }
   };
@@ -145,7 +148,7 @@ class BatchEngine {
   void ReleaseBlocks(Running& running);
   void RemoveCancelled();
   void Free(RequestId id);
-  // Of the present stretch: when its first `steps` steps are over, and how many are by `now`.
+  // Of the present stretch: the end of its first `steps` steps, and the number of steps over by `now`.
   Picos EndOf(uint64_t steps) const;
   uint64_t StepsOverBy(Picos now) const;
   // The stretch ends with the step under way.
@@ -164,7 +167,7 @@ class BatchEngine {
   std::vector<Finish> decode_;  // a heap
   size_t running_ = 0;
   size_t leaving_ = 0;    // of them, cancelled
-  bool blocked_ = false;  // the first in the queue found no places, and none were given back since
+  bool blocked_ = false;  // the first in the queue did not fit, and no blocks were freed since
 
   bool active_ = false;
   bool stretch_ = false;
@@ -176,7 +179,7 @@ class BatchEngine {
   std::vector<Chunk> chunks_;
 
   uint64_t step_ = 0;     // that are over
-  int64_t contexts_ = 0;  // of those who decode, in tokens
+  int64_t contexts_ = 0;  // of the decoding requests, in tokens
   uint64_t steps_ = 0;
   Picos busy_ = 0;
   uint64_t computed_tokens_ = 0;

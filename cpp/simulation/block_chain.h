@@ -1,5 +1,5 @@
-// BlockChain: names for the blocks of a prompt. A block's hash is chained to the one before it, so that it stands for
-// everything up to its end:
+// BlockChain: names for the blocks of a prompt. A block's hash is chained to the one before it, so that
+// it identifies all tokens up to its end:
 //
 //   tokens   | a a a a | b b b b | c c        block_tokens = 4; the last two tokens fill no block
 //   chain      h0 ----->  h1                  h1 = XXH3(h0, XXH3(b b b b))

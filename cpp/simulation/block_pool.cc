@@ -41,7 +41,7 @@ bool BlockPool::Reserve(std::span<const uint64_t> names, size_t nameless, Reserv
   }
   if (needed > Free()) return false;
 
-  // What is there already is held before a place is emptied, so that none of these is.
+  // Blocks that are present are held before any is evicted, so that none of them is.
   for (const uint32_t place : places) {
     if (place != kNowhere && blocks_[place].references++ == 0) Unlink(place);
   }
@@ -78,7 +78,7 @@ void BlockPool::Release(std::span<const uint32_t> places, size_t computed) {
     --held_;
     if (block.computed || (block.name == 0 && i < computed)) {
       LinkBefore(places[i], kEnds);
-    } else {  // holds nothing: the next to be taken
+    } else {  // holds nothing: taken next
       Forget(block);
       LinkBefore(places[i], blocks_[kEnds].next);
     }
@@ -106,7 +106,7 @@ void BlockPool::LinkBefore(uint32_t place, uint32_t next) {
 }
 
 uint32_t BlockPool::Take() {
-  // A place that was never used holds nothing, so nothing is forgotten while there is one.
+  // A place that was never used holds nothing, so nothing is evicted while there is one.
   if (blocks_.size() <= capacity_) {
     blocks_.emplace_back();
     return static_cast<uint32_t>(blocks_.size() - 1);

@@ -1,14 +1,15 @@
-// BlockPool: the KV memory of a simulated engine, in blocks. A running request holds blocks, which nothing can take
-// from it; what it gives back stays findable by its name until the place is needed for something else.
+// BlockPool: the KV memory of a simulated engine, in blocks. A running request holds blocks, which are
+// never taken from it. Released blocks can be found by name until their place is needed.
 //
 //   held        [a b c d]  [a b x]          a and b are shared: two references
 //   given back  least recent   q r | s t u   most recent
 //               taken first ---^             of one request the tail comes before the head, as in vLLM
 //
-// A name is a hash that stands for a block and everything before it (hashing/block_hash.h); 0 names nothing: content that
-// nobody will ask for. A block can be hit once it is computed, which is later than it was reserved.
+// A name is a hash of a block and everything before it (hashing/block_hash.h); 0 is no name: content
+// that is never looked up. A block can be hit once it is computed, which is later than it was reserved.
 //
-// Cost: one hash lookup per block reserved, one more per block forgotten; 32 bytes per block that was ever used. One thread.
+// Cost: one hash lookup per block reserved, one more per block evicted; 32 bytes per block that was
+// ever used. One thread.
 //
 //   BlockPool pool(4096);
 //   BlockPool::Reservation got;
@@ -28,7 +29,7 @@ namespace vllm_router {
 
 class BlockPool {
  public:
-  // Who wants to know what can be hit from when on: a KV event.
+  // A block that can be hit from now on, or no longer: a KV event.
   struct Change {
     uint64_t name;
     bool stored;  // else: removed
@@ -40,28 +41,29 @@ class BlockPool {
   uint64_t capacity() const { return capacity_; }
   uint64_t held() const { return held_; }          // by requests
   uint64_t resident() const { return resident_; }  // computed and named, held or not
-  uint64_t evicted() const { return evicted_; }    // computed blocks that lost their place, ever
+  uint64_t evicted() const { return evicted_; }    // computed blocks that were evicted, ever
 
-  // Number of leading names that could be hit.
+  // Number of leading names that can be hit.
   size_t Match(std::span<const uint64_t> names) const;
 
   struct Reservation {
     std::vector<uint32_t> places;
     size_t hit = 0;  // leading blocks that are computed
   };
-  // A place for each name, then for `nameless` more. False, and nothing has changed, while too few are free. More than
-  // the capacity: as many as that. `out` is used again.
+  // A place for each name, then for `nameless` more. False, without any change, while too few are free.
+  // Beyond the capacity: as many as that. `out` is reused.
   bool Reserve(std::span<const uint64_t> names, size_t nameless, Reservation* out);
 
   // From now on it can be hit. REQUIRES: reserved.
   void SetComputed(uint32_t place);
-  // Gives back what Reserve gave. Of the nameless ones those among the first `computed` places hold something.
+  // Releases what Reserve gave. Of the nameless ones those among the first `computed` places have
+  // content.
   void Release(std::span<const uint32_t> places, size_t computed);
 
-  // Forgets what nobody holds, as a reset of the prefix cache does.
+  // Forgets the blocks that no request holds, as a reset of the prefix cache does.
   void Wipe();
 
-  // Every change is appended to `log` from now on; null: no more.
+  // Every change is appended to `log` from now on; null: stops.
   void LogChanges(std::vector<Change>* log) { log_ = log; }
 
  private:

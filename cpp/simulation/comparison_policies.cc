@@ -31,7 +31,7 @@ constexpr std::array<std::string_view, 10> kNames = {
 
 double Requests(const Worker& worker) { return static_cast<double>(worker.load.open_requests()); }
 
-// What they share: an index that learns from what was sent, the fleet's loads, ties by lot.
+// The common part: an index that learns from what was sent, the fleet's loads, ties at random.
 class Comparison : public Policy {
  public:
   Comparison(std::string_view name, const PolicyOptions& options, const KnownCaches* caches)
@@ -85,7 +85,7 @@ class Comparison : public Policy {
   virtual uint32_t Pick(const RoutingKey& key, const FleetView& fleet) = 0;
   virtual void Sent(const RoutingKey& /*key*/, const Worker& /*worker*/) {}
   virtual void Ended(const Decision& /*decision*/, const Outcome& /*outcome*/) {}
-  // Whether its index gets the blocks of responses when they end.
+  // True if its index gets the blocks of responses when they end.
   virtual bool learns_responses() const { return true; }
 
   uint32_t held(uint32_t position) const { return held_[position]; }
@@ -101,7 +101,7 @@ class Comparison : public Policy {
     return std::min(1.0, Cached(position, key) / static_cast<double>(key.prompt_tokens));
   }
 
-  // The eligible position of the smallest score; of equals one by lot, or the first.
+  // The eligible position of the smallest score; of equals a random one, or the first.
   template <typename Score>
   uint32_t Smallest(const FleetView& fleet, Score score, bool by_lot = true) {
     double least = std::numeric_limits<double>::infinity();
@@ -139,7 +139,7 @@ class Comparison : public Policy {
   std::vector<uint32_t> held_;  // by position, of the present request
 };
 
-// One tree for all workers, whose nodes belong to whoever was given them first.
+// One tree for all workers; a node belongs to the worker that created it.
 class CacheAwareReference final : public Comparison {
  public:
   struct Thresholds {
@@ -256,7 +256,7 @@ class LMetric final : public Comparison {
   }
 };
 
-// auto's cost: as it is, with the weights that it had at first, and without its price of later work.
+// auto's cost: as it is, with its first weights, and without its price of later work.
 class AutoCosts final : public Comparison {
  public:
   static constexpr AutoWeights kFirstVersion{0, 0, 0.1, 0.05, 0};

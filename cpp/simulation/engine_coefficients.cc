@@ -8,7 +8,7 @@
 namespace vllm_router {
 namespace {
 
-// Of a token on one GPU: FLOP / rate of products, KV bytes / rate of memory.
+// Per token on one GPU: FLOP / compute rate, KV bytes / memory bandwidth.
 constexpr std::array<EnginePreset, 5> kPresets = {{
     {"h200_32b", "a dense 32B model in FP8 on one H200", {}},
     {"h100_8b",

@@ -55,7 +55,8 @@ LiveEngine::Progress LiveEngine::ProgressOf(JobId id) {
     progress.ended = false;
     progress.tokens = std::min<size_t>(progress.tokens, engine_.TokensAt(running.id, now));
     progress.hit_tokens += engine_.HitTokens(running.id).value_or(0);
-    // All who decode have their next token at the end of one and the same step; others have theirs no sooner.
+    // All decoding requests have their next token at the end of the same step; others have theirs no
+    // sooner.
     next_token = std::max(next_token, engine_.NextTokenTime(running.id, now));
   }
   progress.next_token = NanosOf(next_token);

@@ -1,25 +1,25 @@
-// LiveEngine: a BatchEngine that keeps pace with a clock, for the threads of a simulated worker. The replay knows what
-// comes and jumps from event to event; here requests come when they come, and whoever waits for a token is told when
-// to look again.
+// LiveEngine: a BatchEngine that keeps pace with a clock, for the threads of a simulated worker. The
+// replay knows all arrivals and jumps from event to event. Here requests arrive in real time, and a
+// waiter for a token is told when to poll again.
 //
 //   clock     --------------------- now ------->
-//   engine    |== step ==|== step ==|=            whoever looks first ends the steps that are over by now
+//   engine    |== step ==|== step ==|=            the first call ends the steps that are over by now
 //                  ^ Submit: from the next step on
 //                                   ^ ProgressOf: tokens so far, and not before when there is one more
 //
-// Nobody has to drive it: a step begins where the last one ended, so it makes no difference when that is noticed.
+// No thread has to drive it: a step begins where the last one ended, whenever a call notices that.
 //
-// A job is what one HTTP request brings: a part for each of its prompts, which the engine takes for requests of their
-// own. A job that leaves in the middle frees its places at the end of the step under way, as in the engine; the names
+// A job is one HTTP request: a part for each of its prompts, which are separate requests to the engine.
+// A job that is cancelled frees its blocks at the end of the step under way, as in the engine; the names
 // of its blocks are kept until then.
 //
-// Thread-safe; one mutex, a leaf. Cost: that of the engine's steps, and 0.2 us per call. A clock that runs for 106 days
-// is at the end of what picoseconds can count.
+// Thread-safe; one mutex, a leaf. Cost: that of the engine's steps, and 0.2 us per call. A clock that
+// runs for 106 days reaches the end of the range of picoseconds.
 //
 //   LiveEngine engine({.cache_blocks = 4096}, clock);
 //   const LiveEngine::JobId job = engine.Submit({{.prompt_tokens = 100, .output_tokens = 16, .blocks = names}});
-//   LiveEngine::Progress progress = engine.ProgressOf(job);   // wait until progress.next_token, ask again …
-//   engine.Leave(job);                                        // done, or given up
+//   LiveEngine::Progress progress = engine.ProgressOf(job);   // wait until progress.next_token, poll again …
+//   engine.Leave(job);                                        // done, or cancelled
 #pragma once
 
 #include <cstddef>
@@ -37,23 +37,23 @@ namespace vllm_router {
 
 class LiveEngine {
  public:
-  using JobId = uint64_t;  // never used again
+  using JobId = uint64_t;  // never reused
 
-  // One prompt and its answer.
+  // One prompt and its response.
   struct Part {
     uint32_t prompt_tokens = 0;
     uint32_t output_tokens = 0;
-    std::vector<uint64_t> blocks;  // BlockChain() of the prompt, continued over the answer
+    std::vector<uint64_t> blocks;  // BlockChain() of the prompt, continued over the response
     size_t prompt_blocks = 0;
   };
 
   // Times are nanoseconds of the clock.
   struct Progress {
-    bool ended = false;      // all answers
-    size_t tokens = 0;       // that every answer has
+    bool ended = false;      // all responses
+    size_t tokens = 0;       // that every response has
     size_t hit_tokens = 0;   // of all prompts; known once there are tokens, or it has ended
-    int64_t next_token = 0;  // not before this has every answer one more
-    // Nor does anything begin or end before this. It comes nearer only when another job leaves.
+    int64_t next_token = 0;  // no earlier time gives every response one more
+    // No part starts or ends before this. It comes nearer only when another job leaves.
     int64_t next_event = 0;
   };
 
@@ -65,11 +65,11 @@ class LiveEngine {
   JobId Submit(std::vector<Part> parts);
   // REQUIRES: submitted and not left.
   Progress ProgressOf(JobId id);
-  // Ended, or given up. True: the next event came nearer, so whoever waits for it should look again. REQUIRES: submitted
-  // and not left.
+  // The job has ended, or is cancelled. True: the next event came nearer, so waiters for it should poll
+  // again. REQUIRES: submitted and not left.
   bool Leave(JobId id);
 
-  // Forgets what nobody holds, as /reset_prefix_cache does.
+  // Forgets the blocks that no request holds, as /reset_prefix_cache does.
   void WipeCache();
 
   struct State {
@@ -93,7 +93,7 @@ class LiveEngine {
     Job job;
   };
 
-  // All below: with the mutex held.
+  // REQUIRES for all below: the mutex is held.
   Picos Advance();  // to now
   int64_t NanosOf(Picos time) const;
 
@@ -104,7 +104,7 @@ class LiveEngine {
   BatchEngine engine_;
   JobId last_job_ = 0;
   absl::flat_hash_map<JobId, Job> jobs_;
-  std::deque<Leaving> leaving_;  // whose names the engine may still read, in order of time
+  std::deque<Leaving> leaving_;  // the engine may still read their names; in order of time
   std::vector<BatchEngine::Event> events_;
 };
 

@@ -21,7 +21,7 @@ constexpr uint64_t kMaxDimensions = 16384;
 
 Status Invalid(std::string message) { return absl::InvalidArgumentError(message); }
 
-// The field, or nothing when it is absent or null.
+// The field, or nullopt when it is absent or null.
 std::optional<dom::element> Field(const dom::object& object, std::string_view name) {
   dom::element element;
   if (object.at_key(name).get(element) != simdjson::SUCCESS || element.is_null()) return std::nullopt;
@@ -60,8 +60,8 @@ Status ReadFlag(const dom::object& object, std::string_view name, bool* value) {
   return absl::OkStatus();
 }
 
-// Text of a message's content: a string, or a list of parts whose text is taken and whose other kinds
-// (images, tool results) stand as their own JSON.
+// Text of a message's content: a string, or a list of parts. The text of text parts is taken; other
+// kinds (images, tool results) are kept as their own JSON.
 void AppendContent(dom::element content, std::string* text) {
   std::string_view string;
   if (content.get(string) == simdjson::SUCCESS) {
@@ -107,7 +107,7 @@ Status AppendMessages(dom::element list, std::string_view name, std::string* tex
   return absl::OkStatus();
 }
 
-// The chat as text, ready for the assistant to go on.
+// The chat as text, ready for the assistant to continue.
 StatusOr<SimulatedPrompt> ReadChat(
     const dom::object& object, std::string_view list_name, std::string_view system_name) {
   std::string text;
@@ -212,7 +212,7 @@ size_t LongestPrompt(const SimRequest& request) {
   return longest;
 }
 
-// How long the answer is: as asked, else the default, cut to what the context has left.
+// The length of the response: as requested, else the default, limited by the context.
 Status ReadLength(const dom::object& object, const SimModel& model, SimRequest* request) {
   const uint64_t most = std::numeric_limits<uint32_t>::max();
   request->answer_tokens =
@@ -319,13 +319,13 @@ std::string_view IdPrefix(Api api) {
   return "";
 }
 
-// A client's request id may hold anything that a header may; ours goes into JSON without quotes.
+// A client's request id may hold any byte that a header may; ours goes into JSON without quotes.
 std::string AnswerId(Api api, std::string_view request_id) {
   const std::string quoted = JsonQuoted(request_id);
   return std::string(IdPrefix(api)) + quoted.substr(1, quoted.size() - 2);
 }
 
-struct Text {  // a string that is appended to, with numbers among it
+struct Text {  // a string with appended texts and numbers
   std::string* out;
   Text& operator<<(std::string_view text) {
     out->append(text);
@@ -362,7 +362,7 @@ void WriteMessagesUsage(const Usage& usage, std::string* out) {
             << usage.cached_tokens << "}";
 }
 
-// A whole answer of /v1/responses, or the frame of one that has no text yet (`text` empty).
+// A whole response of /v1/responses, or the frame of one without text so far (`text` empty).
 void WriteResponsesObject(
     std::string_view id, int64_t created, std::string_view model, std::string_view status,
     std::string_view text, const Usage* usage, std::string* out) {
@@ -383,7 +383,7 @@ void WriteResponsesObject(
   out->append("}");
 }
 
-// One number in [-1, 1) with four decimals, so that JSON and base64 say the same.
+// One number in [-1, 1) with four decimals, so that JSON and base64 give the same value.
 float EmbeddingValue(uint64_t seed, size_t dimension) {
   return static_cast<float>(static_cast<int64_t>(AnswerDraw(seed, dimension) % 20000) - 10000) / 10000.0F;
 }
@@ -581,7 +581,7 @@ void AnswerStream::Begin(const Usage& usage, std::string* out) const {
 void AnswerStream::Token(size_t token, std::string* out) const {
   for (size_t choice = 0; choice < seeds_.size(); ++choice) {
     out->append(before_);
-    if (api_ == Api::kResponses) Text{out} << token + 3;  // events 0 to 2 opened the answer
+    if (api_ == Api::kResponses) Text{out} << token + 3;  // events 0 to 2 opened the response
     if (api_ == Api::kChat || api_ == Api::kCompletions) Text{out} << choice;
     Text{out} << middle_ << AnswerToken(seeds_[choice], token) << after_;
   }
@@ -613,7 +613,7 @@ void AnswerStream::ChatEnd(const Usage& usage, std::string* out) const {
               << "\n\n";
   }
   if (include_usage_) {
-    // The common beginning up to `"choices":[`, then nothing in the list.
+    // The common prefix up to `"choices":[`, then an empty list.
     const std::string_view head = std::string_view(before_).substr(0, before_.find(R"({"index":)"));
     Text{out} << head << R"(],"usage":)";
     WriteUsage(usage, out);

@@ -1,16 +1,16 @@
-// The HTTP APIs that a simulated worker speaks, as pure functions between bytes and values: request bodies
-// in, answers and SSE events out, in the shapes of vLLM.
+// The HTTP APIs that a simulated worker speaks, as pure functions between bytes and values: request
+// bodies in, responses and SSE events out, in the shapes of vLLM.
 //
 //   StatusOr<SimRequest> request = ParseRequest(Api::kChat, body, model);
 //   WriteAnswer(*request, stamp, usage, &json);                        // not streamed, or
 //   AnswerStream stream(*request, stamp);
 //   stream.Begin(usage, &events); stream.Token(0, &events); … stream.End(usage, &events);
 //
-// Chats become text by a plain template, so that a chat's next turn begins with everything before it:
+// Chats become text by a plain template, so that a chat's next turn starts with all earlier turns:
 //
-//   <|system|>\nBe brief.\n<|user|>\nHello\n<|assistant|>\n        + answer + \n<|user|>\n …
+//   <|system|>\nBe brief.\n<|user|>\nHello\n<|assistant|>\n        + response + \n<|user|>\n …
 //
-// Fields that do not change what comes out (sampling, stop, tools' meaning) are read as text or not at all.
+// Fields that do not change the output (sampling, stop, tools' meaning) are read as text or not at all.
 // Pure; any thread. Cost: about 2 us for a 1 KiB chat.
 #pragma once
 
@@ -35,17 +35,17 @@ enum class Api : uint8_t {
   kDetokenize,   // POST /detokenize
 };
 
-// What the simulated model is called and can do.
+// The name and limits of the simulated model.
 struct SimModel {
   std::string name = "simulated-model";
-  size_t max_model_len = 131072;          // tokens of prompt and answer together
-  size_t default_chat_tokens = 64;        // length of an answer when the request does not say
+  size_t max_model_len = 131072;          // tokens of prompt and response together
+  size_t default_chat_tokens = 64;        // length of a response unless the request sets one
   size_t default_completion_tokens = 16;  // vLLM's and OpenAI's own default for completions
 };
 
 struct SimRequest {
   Api api = Api::kChat;
-  std::string model;                     // as asked for; the served one if the request names none
+  std::string model;                     // as requested; the served one if the request names none
   std::vector<SimulatedPrompt> prompts;  // more than one for completions and embeddings
   size_t choices_per_prompt = 1;         // `n`
   size_t answer_tokens = 0;              // of each choice
@@ -63,11 +63,11 @@ struct SimRequest {
 // InvalidArgument (400) or NotFound (404: another model), with the sentence for the client.
 StatusOr<SimRequest> ParseRequest(Api api, std::string_view body, const SimModel& model);
 
-// What every answer and every event of one request repeat.
+// The fields that every response and every event of one request repeat.
 struct AnswerStamp {
   std::string_view request_id;  // behind "chatcmpl-", "cmpl-", …
   int64_t created = 0;          // seconds since 1970
-  // Says which worker answered, in chats and completions: "sim-" and its port.
+  // Identifies the worker, in chats and completions: "sim-" and its port.
   std::string_view fingerprint = {};
 };
 
@@ -80,17 +80,17 @@ struct Usage {
 // A whole JSON body.
 void WriteAnswer(const SimRequest& request, const AnswerStamp& stamp, const Usage& usage, std::string* out);
 
-// The events of one streamed answer, each in full: "data: {…}\n\n". Holds what they have in common; the
+// The events of one streamed response, each in full: "data: {…}\n\n". Holds their common parts; the
 // request need not outlive it. Call Begin, then Token for 0, 1, … answer_tokens - 1, then End.
 class AnswerStream {
  public:
   AnswerStream(const SimRequest& request, const AnswerStamp& stamp);
 
-  // What comes before the first token: the role, or the opening of a block.
+  // The events before the first token: the role, or the opening of a block.
   void Begin(const Usage& usage, std::string* out) const;
   // Token number `token` of every choice.
   void Token(size_t token, std::string* out) const;
-  // Finish reason, usage if asked for, and the end mark.
+  // Finish reason, usage if requested, and the end mark.
   void End(const Usage& usage, std::string* out) const;
 
  private:

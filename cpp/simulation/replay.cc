@@ -23,9 +23,9 @@ namespace vllm_router {
 namespace {
 
 constexpr double kMaxSeconds = 4e6;      // 46 days, half of what picoseconds can count
-constexpr Picos kLastTime = kNever / 2;  // nobody waits longer for an answer
+constexpr Picos kLastTime = kNever / 2;  // no request waits longer for a response
 constexpr uint32_t kArrivalsPerSample = 32;
-constexpr uint32_t kTurnsPerQuestion = 1 << 16;  // events between two askings whether to go on
+constexpr uint32_t kTurnsPerQuestion = 1 << 16;  // events between two calls of `go_on`
 constexpr double kNotANumber = std::numeric_limits<double>::quiet_NaN();
 
 std::string Plain(double number) {
@@ -203,7 +203,7 @@ StatusOr<FleetState> CheckFleet(const ReplayFleet& fleet) {
   return state;
 }
 
-// What KV events tell of the caches, late.
+// The caches as KV events report them, with a delay.
 class Events {
  public:
   Events(Picos delay, size_t engines) : delay_(delay), visible_(engines) {}
@@ -299,7 +299,7 @@ class Run {
   struct Due {
     Picos time;
     uint32_t engine;
-    bool operator<(const Due& other) const {  // the soonest comes first; of equals the first worker
+    bool operator<(const Due& other) const {  // the earliest comes first; of equals the first worker
       return time != other.time ? time > other.time : engine > other.engine;
     }
   };
@@ -336,7 +336,7 @@ class Run {
   Random random_;
   const size_t rows_;
 
-  std::vector<uint64_t> names_;       // of each request's blocks, prompt and answer
+  std::vector<uint64_t> names_;       // of each request's blocks, prompt and response
   std::vector<size_t> name_offsets_;  // n + 1
   std::vector<Picos> arrivals_;
   std::vector<uint32_t> replica_of_;  // by row
@@ -358,7 +358,8 @@ class Run {
   ReplayResult result_;
 };
 
-// An answer whose blocks the trace does not name gets names of its own: it fills the caches as any other does.
+// A response whose blocks the trace does not name gets names of its own: it fills the caches like any
+// other.
 void Run::NameBlocks() {
   const bool named_answers = !trace_.output_block_offsets.empty();
   name_offsets_.reserve(rows_ + 1);
@@ -536,7 +537,7 @@ void Run::Arrive(uint32_t row) {
   Dispatch(row);
 }
 
-// What routing/ makes of a request's body, made of the trace's columns.
+// The key that routing/ would make of a request's body, made from the trace's columns.
 void Run::MakeKey(const Replica& replica, uint32_t row) {
   const KeyParts needs = replica.router->needs();
   const size_t blocks = PromptBlocksOf(row);
@@ -556,7 +557,7 @@ void Run::MakeKey(const Replica& replica, uint32_t row) {
     key_.hash_key_source = RoutingKey::HashKeySource::kSession;
   }
   if (Has(needs, KeyParts::kPrompt)) {
-    // Ids that are equal where names are; what the trace has no name for equals nothing.
+    // Ids that are equal exactly where names are; a block without a name equals no other.
     Prompt& ids = key_.prompt;
     ids.kind = Prompt::Kind::kTokens;
     ids.own_tokens.resize(key_.prompt_tokens);

@@ -1,15 +1,16 @@
-// Replay: a trace through the server's own Router and policies in front of simulated engines, as discrete events. It
-// answers in a second what an afternoon with GPUs would: which policy serves this traffic best.
+// Replay: a trace through the server's own Router and policies in front of simulated engines, as
+// discrete events. It shows in a second, instead of an afternoon with GPUs, which policy serves this
+// traffic best.
 //
 //   trace --arrival--> Router::Select --Ticket--> BatchEngine of that worker --first token, finish--> Ticket
-//                        the product's own                 steps, KV blocks           load returns, the policy hears
+//                        the product's own                 steps, KV blocks           load returns
 //
-// A block of the trace is known by its id and by all ids before it, so traces whose ids name contents and traces whose
-// ids name prefixes both work. A router sees what a real one sees: its own decisions, first tokens, finishes. What it
-// is told of an answer's blocks at the end is what its worker then has of it.
+// A block of the trace is identified by its id and all ids before it, so traces whose ids name contents
+// and traces whose ids name prefixes both work. A router sees what a real one sees: its own decisions,
+// first tokens, finishes. At the end it learns those blocks of a response that its worker then has.
 //
-// Time is the engines' (whole picoseconds); equal arguments give equal results, bit for bit. 100,000 requests per
-// second and more on one core. One thread per call; calls share nothing.
+// Time is the engines' (whole picoseconds); equal arguments give equal results, bit for bit. 100,000
+// requests per second and more on one core. One thread per call; calls share nothing.
 //
 //   ReplayTrace trace{.arrival_s = ..., .block_size = 512};
 //   StatusOr<ReplayResult> result = Simulate(trace, {.router = {.policy = {.policy = "least_load"}}}, {.workers = 8});
@@ -35,34 +36,37 @@ struct ReplayTrace {
   // The prompt of request i in blocks: ids [offsets[i], offsets[i + 1]); the last may be partly filled.
   std::span<const uint64_t> block_ids;
   std::span<const int64_t> block_offsets;
-  // The blocks that its answer fills, likewise; empty: nobody asks for an answer's blocks again.
+  // The blocks that its response fills, likewise; empty: no later prompt contains a response's blocks.
   std::span<const uint64_t> output_block_ids;
   std::span<const int64_t> output_block_offsets;
   std::span<const uint64_t> session_ids;  // empty: each request is a session of its own
   uint32_t block_size = 512;              // tokens
 
-  // When requests arrive: at arrival_s * time_scale; or, in the same order, as a Poisson process of so many per second;
-  // or the next one whenever one ends, so that so many are always under way.
+  // Arrival times: arrival_s * time_scale; or, in the same order, a Poisson process of so many per
+  // second; or a closed loop, in which the next arrives whenever one ends, so that so many are always
+  // under way.
   double time_scale = 1;
   double poisson_rate = 0;
   uint32_t closed_loop = 0;
 };
 
 struct ReplayRouting {
-  // Its block size is the trace's, its worker URLs are the fleet's; the policy may be one of comparison_policies.h.
+  // Its block size is the trace's, its worker URLs are the fleet's; the policy may be one of
+  // comparison_policies.h.
   RouterOptions router;
-  uint32_t routers = 1;        // replicas that know nothing of each other
-  bool by_session = false;     // a session's requests come to one replica; else each to any
-  uint32_t prefix_blocks = 3;  // policies that route by a prefix digest take this many blocks for the prefix
-  // Comparison policies know the caches by KV events that come this late, and by what was sent and has no token yet;
-  // negative: they learn from what was sent, as our own do.
+  uint32_t routers = 1;        // independent replicas
+  bool by_session = false;     // a session's requests go to one replica; else each to any
+  uint32_t prefix_blocks = 3;  // policies that route by a prefix digest use this many blocks
+  // Comparison policies know the caches by KV events with this delay, and by requests that were sent and
+  // have no token yet; negative: they learn from what was sent, as our own do.
   double events_delay_s = -1;
   uint64_t seed = 0;  // of arrivals and replicas; policies have their own
 };
 
 struct ReplayEvent {
-  // A worker that joins before it fails is not there at the start. A failed one loses its requests, which are sent
-  // again if they had no token yet, and its cache. A wiped one loses what no running request holds.
+  // A worker that joins before it fails is absent at the start. A failed one loses its cache and its
+  // requests, which are sent again if they had no token yet. A wiped one loses the blocks that no
+  // running request holds.
   enum class Kind : uint8_t { kFail, kJoin, kDrain, kWipe };
   double time_s = 0;
   Kind kind = Kind::kWipe;
@@ -73,13 +77,13 @@ struct ReplayFleet {
   uint32_t workers = 8;
   BatchEngineOptions engine;    // block_tokens is the trace's
   std::vector<double> speeds;   // relative, one per worker; empty: all 1
-  std::vector<double> weights;  // what the router takes them for; empty: all 1
+  std::vector<double> weights;  // as the router is configured; empty: all 1
   std::vector<ReplayEvent> events;
 };
 
 enum class ReplayStatus : uint8_t {
   kFinished,
-  kRefused,   // no worker was there to take it
+  kRefused,   // no worker was available
   kCutShort,  // its worker failed after the first token
 };
 
@@ -94,19 +98,20 @@ struct ReplayWorker {
 };
 
 struct ReplayResult {
-  std::vector<int32_t> worker;  // the last one that had it; -1: none
+  std::vector<int32_t> worker;  // the last worker of each; -1: none
   std::vector<double> arrival_s;
   std::vector<double> ttft_s;  // since the arrival; NaN where there was none
   std::vector<double> e2e_s;
   std::vector<uint32_t> hit_tokens;
-  std::vector<uint32_t> predicted_tokens;  // that the router expected to be cached
+  std::vector<uint32_t> predicted_tokens;  // tokens that the router expected to be cached
   std::vector<uint8_t> status;             // ReplayStatus
   std::vector<ReplayWorker> workers;
   double span_s = 0;       // from the first arrival to the last end
   double load_spread = 0;  // coefficient of variation of open requests over the workers, mean over arrivals
 };
 
-// InvalidArgument names what is wrong with trace, routing or fleet; Cancelled when `go_on` (asked now and then) says no.
+// InvalidArgument names the error in trace, routing or fleet; Cancelled when `go_on`, which is called
+// now and then, returns false.
 StatusOr<ReplayResult> Simulate(
     const ReplayTrace& trace, const ReplayRouting& routing, const ReplayFleet& fleet,
     const std::function<bool()>& go_on = nullptr);

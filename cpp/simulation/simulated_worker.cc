@@ -11,7 +11,7 @@ namespace vllm_router {
 
 namespace {
 
-constexpr double kDayMs = 24 * 3600 * 1e3;  // a longer time is a slip of the finger
+constexpr double kDayMs = 24 * 3600 * 1e3;  // a longer time is a typing error
 
 constexpr uint64_t kDefaultCacheBlocks = 65536;
 
@@ -60,7 +60,7 @@ BatchEngineOptions DefaultEngine() {
 }
 
 struct SimulatedWorker::Impl {
-  // One loop with what belongs to it.
+  // One loop with its listener and connections.
   struct Lane {
     Lane(WorkerState& state, size_t number) : thread(state, loop, state.counts(number)) {}
     EventLoop loop;
@@ -89,8 +89,8 @@ StatusOr<std::unique_ptr<SimulatedWorker>> SimulatedWorker::Start(const Simulate
   impl->port = options.port;
   for (int i = 0; i < options.threads; ++i) {
     auto lane = std::make_unique<Impl::Lane>(impl->state, static_cast<size_t>(i));
-    // The first listener finds the port, the others share it; a lone one shares with nobody, and so notices a
-    // port in use.
+    // The first listener chooses the port, the others share it. A single listener does not share, and so
+    // notices a port in use.
     StatusOr<std::unique_ptr<Listener>> listener = Listener::Open(
         lane->loop,
         {.host = options.host,

@@ -1,7 +1,8 @@
-// SimulatedWorker: what looks like a vLLM server from outside, for tests, demos and benchmarks: an HTTP/1.1
-// server whose answers come at the pace of the replay's engine (batch_engine.h), with faults on request.
+// SimulatedWorker: an HTTP/1.1 server that looks like a vLLM server from outside, for tests, demos and
+// benchmarks. Its responses come at the pace of the replay's engine (batch_engine.h), with faults on
+// request.
 //
-//   client --- POST /v1/chat/completions ---> worker     its head at once, then an event for each step that
+//   client --- POST /v1/chat/completions ---> worker     the head at once, then an event for each step that
 //          <-- 200, an event at the end of a step --     brings a token, [DONE]; a client that leaves: aborted
 //
 //   SimulatedWorkerOptions options;
@@ -9,7 +10,7 @@
 //   StatusOr<std::unique_ptr<SimulatedWorker>> worker = SimulatedWorker::Start(options);
 //   (*worker)->port();   // any free one
 //
-// | path                                                    | answer                                     |
+// | path                                                    | response                                   |
 // |---------------------------------------------------------|--------------------------------------------|
 // | POST /v1/chat/completions /v1/completions /v1/responses | as vLLM's, streamed or whole; `usage` says |
 // |   /v1/messages /v1/embeddings /tokenize /detokenize     |   how many prompt tokens were cached       |
@@ -36,37 +37,39 @@
 
 namespace vllm_router {
 
-// What goes wrong, with requests of the first row and to /echo only: /health and /stats tell the truth.
+// Faults affect requests of the first row and to /echo only: /health and /stats stay correct.
 struct Faults {
-  int status_code = 0;             // answer with this error instead; 0: none
-  uint64_t fail_first_n = 0;       // only that many requests, then well again; without a status code: 500
-  int retry_after_s = 0;           // Retry-After on such answers; 0: no such header
-  double latency_ms = 0;           // wait before anything is sent
-  uint64_t crash_after = 0;        // after that many requests: connections reset, port closed; 0: never
-  bool hang = false;               // never answer
-  bool garbage = false;            // send bytes that are no HTTP, then close
-  bool close_early = false;        // close in the middle of the answer's body
-  int64_t close_after_bytes = -1;  // close after that many bytes of the answer, its head included; -1: never
-  int health_status = 200;         // what /health and /ping say
+  int status_code = 0;        // respond with this error instead; 0: none
+  uint64_t fail_first_n = 0;  // only that many requests fail, later ones work; without a status code: 500
+  int retry_after_s = 0;      // Retry-After on such responses; 0: no such header
+  double latency_ms = 0;      // delay before the first byte
+  uint64_t crash_after = 0;   // after that many requests: connections reset, port closed; 0: never
+  bool hang = false;          // never respond
+  bool garbage = false;       // send bytes that are not HTTP, then close
+  bool close_early = false;   // close in the middle of the response's body
+  int64_t close_after_bytes =
+      -1;                   // close after that many bytes of the response, its head included; -1: never
+  int health_status = 200;  // status of /health and /ping
 
   bool operator==(const Faults&) const = default;
 };
 
-// The preset "quick", with a cache of a million tokens: as large as that of a large GPU. As vLLM does, it computes the
-// last token of a prompt that is cached to its end, and with it the last page of 16.
+// The preset "quick", with a cache of a million tokens: as large as that of a large GPU. As vLLM does,
+// it computes the last token of a fully cached prompt, and with it the last page of 16.
 BatchEngineOptions DefaultEngine();
 
 struct SimulatedWorkerOptions {
   std::string host = "127.0.0.1";
   uint16_t port = 0;  // 0: any free port
   int threads = 1;
-  SimModel model;  // its context is at most what the engine's KV memory holds
+  SimModel model;  // its context is at most the engine's KV memory
   BatchEngineOptions engine = DefaultEngine();
   Faults faults;
-  // Any POST is answered at once with constant JSON of this many bytes, unread: for benchmarks that want no
-  // engine. 0: off.
+  // Any POST gets a response at once, constant JSON of this many bytes, and its body is not parsed: for
+  // benchmarks without an engine. 0: off.
   size_t fixed_response_bytes = 0;
-  // Connections idle this long between two requests are closed without a word, as uvicorn does. 0: never.
+  // Connections idle for this long between two requests are closed without notice, as uvicorn does. 0:
+  // never.
   double keep_alive_s = 5;
   // The head of a stream waits for the first token (SGLang) instead of being sent at once (vLLM).
   bool late_head = false;
@@ -74,23 +77,23 @@ struct SimulatedWorkerOptions {
 
 class SimulatedWorker {
  public:
-  // InvalidArgument for an option out of range, Unavailable when it cannot listen; the message says what to
-  // change.
+  // InvalidArgument for an option out of range, Unavailable when it cannot listen; the message gives the
+  // remedy.
   static StatusOr<std::unique_ptr<SimulatedWorker>> Start(const SimulatedWorkerOptions& options);
   ~SimulatedWorker();  // Stop()
 
   uint16_t port() const;
 
-  // Closes the port and all connections, and joins the threads. Again: nothing.
+  // Closes the port and all connections, and joins the threads. A second call has no effect.
   void Stop();
 
-  // From the next request on. Counts of fail_first_n and crash_after begin anew.
+  // From the next request on. Counts of fail_first_n and crash_after start again.
   Status SetFaults(const Faults& faults);
   bool crashed() const;
 
-  // An object of numbers: requests, running, waiting, finished, aborted, failed, prompt_tokens, cached_tokens,
-  // generation_tokens, cache_blocks, evicted_blocks, connections, open_connections; and paths, an object of
-  // requests per path.
+  // An object of numbers: requests, running, waiting, finished, aborted, failed, prompt_tokens,
+  // cached_tokens, generation_tokens, cache_blocks, evicted_blocks, connections, open_connections; and
+  // paths, an object of requests per path.
   std::string StatsJson() const;
 
  private:

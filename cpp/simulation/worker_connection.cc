@@ -35,7 +35,7 @@ void Count(std::atomic<uint64_t>& counter, uint64_t by = 1) {
   counter.store(counter.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
 }
 
-// A header field's bytes as a JSON string: bytes that are no ASCII stand for Latin-1 characters.
+// A header field's bytes as a JSON string: bytes that are not ASCII are read as Latin-1 characters.
 std::string QuotedLatin1(std::string_view text) {
   std::string utf8;
   for (const char c : text) {
@@ -50,12 +50,12 @@ std::string QuotedLatin1(std::string_view text) {
   return JsonQuoted(utf8);
 }
 
-// Of answers that have begun.
+// Of responses that have begun.
 Usage UsageOf(const SimRequest& request, const LiveEngine::Progress& progress) {
   return {request.prompt_tokens(), progress.hit_tokens, request.answer_tokens * request.choices()};
 }
 
-// Leaves the fault alone when the value makes no sense.
+// Leaves the fault alone when the value is invalid.
 void ReadFaultField(std::string_view name, std::string_view value, Faults* faults) {
   const std::optional<uint64_t> number = ParseDecimal(value);
   if (!number || *number > 1'000'000'000) return;
@@ -234,7 +234,7 @@ Task<bool> WorkerConnection::Answer() {
   const bool api = answering_.post && IsApi(route);
   StatusOr<SimRequest> request = absl::InternalError("not parsed");
   if (head.framing == BodyFraming::kLength && head.content_length <= kMaxBodyBytes) {
-    // The usual case: the body is read behind its head, and used where it lies.
+    // The usual case: the body is read behind its head, and used in place.
     const size_t length = head.content_length;
     buffer_.Consume(head.size);
     if (buffer_.size() < length) buffer_.Reserve(length - buffer_.size());
@@ -395,7 +395,7 @@ Task<bool> WorkerConnection::AnswerStreamed(
   stream.Begin(usage, &events);
   bool head_due = state_.options().late_head;
   for (size_t token = 0; token < break_at;) {
-    // One event per token, as from an engine; those that are due together travel together.
+    // One event per token, as from an engine; events that are due together are sent together.
     const size_t due = std::min(break_at, work.progress().tokens);
     while (token < due && events.size() < kMaxBatchBytes) stream.Token(token++, &events);
     const bool last = token == request.answer_tokens;
@@ -421,7 +421,7 @@ Task<bool> WorkerConnection::AnswerStreamed(
       work.Refresh();
     }
   }
-  // Asked to break off half way.
+  // A fault requested to break off half way.
   answering_.broken = true;
   Kill(false);
   co_return false;
@@ -592,7 +592,8 @@ void WorkerConnection::Unwatch() {
 
 void WorkerConnection::OnReadable() {
   watching_ = false;
-  // The next request may arrive before this one is answered; only behind it can a departure be seen.
+  // The next request may arrive before this one has its response; only behind it can a disconnect be
+  // seen.
   while (buffer_.size() < kMaxPipelinedBytes) {
     if (buffer_.room().empty()) buffer_.Reserve(kFirstRead);
     const IoResult read = socket_.TryRead(buffer_.room());

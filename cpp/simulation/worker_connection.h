@@ -1,8 +1,9 @@
-// WorkerConnection: one client of a simulated worker, from accept to close: reads a request, answers it at
-// the engine's pace while watching for the client's leaving, and reads the next one.
+// WorkerConnection: one client of a simulated worker, from accept to close: reads a request, responds at
+// the engine's pace while watching for a disconnect, and reads the next one.
 //
-// A stream wakes at the end of each step that may bring it a token; whoever waits for its first token or for the whole
-// answer wakes when the engine's next event is due, which may come sooner when somebody else leaves.
+// A stream wakes at the end of each step that may bring it a token. A request that waits for its first
+// token or for the whole response wakes at the engine's next event, which may come sooner when another
+// job leaves.
 //
 // Lives in the coroutine that Serve() spawns, on one loop's thread.
 #pragma once
@@ -23,7 +24,7 @@ namespace vllm_router {
 
 class WorkerConnection;
 
-// What the connections of one loop share.
+// The state that the connections of one loop share.
 struct WorkerThread {
   WorkerState& state;
   EventLoop& loop;
@@ -39,9 +40,9 @@ struct WorkerThread {
   WorkerThread(WorkerState& state, EventLoop& loop, WorkerCounts& counts)
       : state(state), loop(loop), counts(counts), faults(state.faults_snapshot()) {}
 
-  // The engine's next event came nearer: those who wait for it ask again. On the loop's thread.
+  // The engine's next event came nearer: connections that wait for it poll again. On the loop's thread.
   void WakeWaiting();
-  // Closes all connections; `reset` as a process that dies would.
+  // Closes all connections; `reset`: as a dying process would.
   void CloseAll(bool reset);
 };
 
@@ -54,22 +55,22 @@ class WorkerConnection {
   WorkerConnection(const WorkerConnection&) = delete;
   WorkerConnection& operator=(const WorkerConnection&) = delete;
 
-  // Ends whatever it does, now or in the loop's next turn.
+  // Cancels its current operation, now or in the loop's next turn.
   void Kill(bool reset);
   void WakeEarly() { delay_.Cancel(); }
 
  private:
-  // What is kept of a request's head once its bytes have gone, and how its answer is to be sent.
+  // The data of a request's head that outlive its bytes, and how its response is to be sent.
   struct Answering {
     SimRoute route = SimRoute::kUnknown;
     bool post = false;
     bool to_head = false;
     bool http_10 = false;
-    bool close = false;  // the connection, after the answer
+    bool close = false;  // the connection, after the response
     std::string request_id;
     Faults faults;
-    int64_t bytes_left = -1;  // until the connection is to be closed; -1: no end
-    bool broken = false;      // off by ourselves, because a fault asked for it
+    int64_t bytes_left = -1;  // until the connection is to be closed; -1: no limit
+    bool broken = false;      // broken off on purpose, because a fault requested it
     bool counted = false;     // as finished
   };
 
@@ -78,24 +79,24 @@ class WorkerConnection {
   // False: the connection has ended.
   Task<bool> ReadHead();
   Task<bool> ReadMore();
-  // kBad was answered already, kGone needs no answer.
+  // kBad has had its response, kGone needs none.
   enum class BodyResult : uint8_t { kRead, kBad, kGone };
   Task<BodyResult> ReadBody(BodyReader* reader, std::string* kept, uint64_t* bytes, uint32_t* crc);
 
-  // Each answers one request; false: the connection is to be closed.
+  // Each responds to one request; false: the connection is to be closed.
   Task<bool> Answer();
   Task<bool> AnswerEcho();
   Task<bool> AnswerPlain();
   Task<bool> AnswerFixed();
-  // A response's last bytes are about to leave: whoever reads them finds it counted.
+  // A response's last bytes are about to leave: it is counted before a client can read them.
   void CountFinished();
-  // It has ended. `complete`: all of it has left.
+  // It has ended. `complete`: all of it was sent.
   void CountEnd(bool complete);
   Task<bool> AnswerApi(StatusOr<SimRequest> parsed);
-  // True: the whole answer was sent.
+  // True: the whole response was sent.
   Task<bool> AnswerStreamed(const SimRequest& request, EngineWork& work, const AnswerStamp& stamp);
   Task<bool> AnswerWhole(const SimRequest& request, EngineWork& work, const AnswerStamp& stamp);
-  // True: a fault has answered, or broken, the request; then `*keep` is what Answer() says.
+  // True: a fault has responded to, or broken off, the request; then `*keep` is the result of Answer().
   Task<bool> Misbehave(bool* keep);
   bool CountGone();
 
@@ -103,12 +104,12 @@ class WorkerConnection {
   Task<bool> SendOwn(int status, std::string_view body, std::string_view content_type = "application/json");
   Task<bool> SendError(int status, std::string_view message);
   Task<bool> Send(std::string_view bytes);
-  // What the socket takes at once; -1: it, or we, have ended.
+  // The number of bytes that the socket takes at once; -1: it has ended, or we have ended it.
   int64_t SendNow(std::string_view bytes);
   // False: the client has gone.
   Task<bool> WaitUntil(int64_t time);
   Task<bool> WaitForEvent(EngineWork& work);
-  // Until all answers have begun; from then on it is known what was cached.
+  // Waits until all responses have begun; from then on the cached tokens are known.
   Task<bool> WaitForFirstToken(const SimRequest& request, EngineWork& work);
 
   void Watch();
@@ -120,13 +121,13 @@ class WorkerConnection {
   WorkerThread& thread_;
   WorkerState& state_;
   Socket socket_;
-  Buffer buffer_;  // what has arrived and was not yet used
+  Buffer buffer_;  // received and not yet used
   RequestHeadParser parser_;
   Delay delay_;
   Timer idle_;
   Answering answering_;
   std::string out_;
-  bool gone_ = false;  // the client, or the connection by our own doing
+  bool gone_ = false;  // the client has gone, or we closed the connection
   bool watching_ = false;
   bool served_ = false;  // at least one request
 };

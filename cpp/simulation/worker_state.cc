@@ -31,7 +31,7 @@ constexpr std::pair<std::string_view, SimRoute> kPaths[] = {
     {"/echo", SimRoute::kEcho},
 };
 
-// JSON of exactly this many bytes; below ten the rest is blanks, and one byte is the number zero.
+// JSON of exactly this many bytes; below ten bytes blanks pad it, and one byte is the number zero.
 std::string FixedBody(size_t bytes) {
   if (bytes == 0) return "";
   if (bytes == 1) return "0";
@@ -42,7 +42,8 @@ std::string FixedBody(size_t bytes) {
   return body;
 }
 
-// No request can be longer than the engine's memory: it would wait for ever. vLLM does not start with a longer context.
+// No request can be longer than the engine's memory: it would wait for ever. vLLM does not start with a
+// longer context.
 SimulatedWorkerOptions Fitted(SimulatedWorkerOptions options) {
   const uint64_t tokens = options.engine.cache_blocks * options.engine.block_tokens;
   if (tokens > 0) options.model.max_model_len = std::min<size_t>(options.model.max_model_len, tokens);

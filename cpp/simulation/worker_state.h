@@ -1,5 +1,5 @@
-// WorkerState: what all connections of one simulated worker share: the engine, the faults, the counts, and
-// the texts that are made of them. Thread-safe.
+// WorkerState: the state that all connections of one simulated worker share: the engine, the faults, the
+// counts, and the texts that are made of them. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -39,15 +39,15 @@ enum class SimRoute : uint8_t {
 inline constexpr size_t kSimRoutes = static_cast<size_t>(SimRoute::kUnknown) + 1;
 
 SimRoute FindSimRoute(std::string_view path);
-// True for POST routes that an engine answers: those that faults hit.
+// True for POST routes that need the engine: those that faults affect.
 inline bool IsApi(SimRoute route) { return route <= SimRoute::kDetokenize; }
 inline Api ApiOf(SimRoute route) { return static_cast<Api>(route); }
 
 // One thread's counts; other threads only read them.
 struct alignas(64) WorkerCounts {
   std::atomic<uint64_t> finished{0};
-  std::atomic<uint64_t> aborted{0};  // the client left before its answer was complete
-  std::atomic<uint64_t> failed{0};   // answered with an error, asked for or deserved
+  std::atomic<uint64_t> aborted{0};  // the client left before its response was complete
+  std::atomic<uint64_t> failed{0};   // got an error, by a fault or a bad request
   std::atomic<uint64_t> prompt_tokens{0};
   std::atomic<uint64_t> cached_tokens{0};
   std::atomic<uint64_t> generation_tokens{0};
@@ -71,12 +71,14 @@ class WorkerState {
   uint64_t NumberForFaults() { return fault_requests_.fetch_add(1, std::memory_order_relaxed) + 1; }
   uint64_t NextRequestNumber() { return requests_.fetch_add(1, std::memory_order_relaxed) + 1; }
 
-  // The engine takes the request in: a job with a part for each prompt. All choices of a prompt are one sequence.
+  // Submits the request to the engine: a job with a part for each prompt. All choices of a prompt are
+  // one sequence.
   LiveEngine::JobId StartWork(const SimRequest& request);
   LiveEngine::Progress ProgressOf(LiveEngine::JobId job) { return engine_.ProgressOf(job); }
-  // Done, or given up.
+  // Done, or cancelled.
   void LeaveWork(LiveEngine::JobId job);
-  // Called, with no lock held and on the thread of whoever left, when by that others may be served sooner.
+  // Called, without a lock and on the leaving job's thread, when other jobs may be served sooner because
+  // of it.
   void OnSooner(std::function<void()> callback) { on_sooner_ = std::move(callback); }
 
   void ClearCache() { engine_.WipeCache(); }
@@ -109,7 +111,7 @@ class WorkerState {
   LiveEngine engine_;
 };
 
-// A request's place in the engine: given back however its answer ends.
+// A request's job in the engine: released on every path.
 class EngineWork {
  public:
   EngineWork(WorkerState& state, const SimRequest& request) : state_(state), job_(state.StartWork(request)) {

@@ -1,10 +1,11 @@
-// BytesPerToken: how many bytes of a prompt become a token, learned from what workers report of prompts of a known size.
+// BytesPerToken: mean bytes of a prompt per token, learned from the token counts that workers report
+// for prompts of known size.
 //
 //   9,000 bytes, 2,000 tokens by the response's usage   ->   that prompt has 4.5; the mean moves towards it
 //
-// A moving mean, weighted by tokens: the last kMemory tokens count, and the value that it begins with as much as kPrior
-// of them, so that a short prompt, most of which is a chat template, moves little. Thread-safe; one atomic word. Of two
-// reports at once one may be lost.
+// A moving mean, weighted by tokens: the last kMemory tokens count. The initial value weighs as much as
+// kPrior tokens, so that a short prompt, which is mostly a chat template, moves the mean little.
+// Thread-safe; one atomic word. One of two concurrent reports may be lost.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +25,7 @@ class BytesPerToken {
 
   double value() const { return Mean(state_.load(std::memory_order_relaxed)); }
 
-  // Nothing of either: nothing is learned.
+  // If either is 0, nothing is learned.
   void Learn(uint64_t bytes, uint64_t tokens) {
     if (bytes == 0 || tokens == 0) return;
     const float found = std::clamp(static_cast<float>(bytes) / static_cast<float>(tokens), kLeast, kMost);
@@ -41,7 +42,7 @@ class BytesPerToken {
  private:
   static float Mean(uint64_t state) { return std::bit_cast<float>(static_cast<uint32_t>(state >> 32)); }
 
-  // The mean in the upper half, the tokens that it is of in the lower one.
+  // The mean in the upper half, its weight in tokens in the lower one.
   std::atomic<uint64_t> state_{uint64_t{std::bit_cast<uint32_t>(kAtFirst)} << 32 | kPrior};
 };
 

@@ -92,7 +92,7 @@ void BreakerPass::Hold(int64_t now_ns) {
 }
 
 std::optional<BreakerPass> CircuitBreaker::TryPass(const BreakerOptions& options) {
-  // The epoch first: a pass of an older one than its state is void, and nothing worse.
+  // The epoch is read first: a pass with an epoch older than its state is void, which is harmless.
   const uint64_t epoch = epoch_.load(std::memory_order_acquire);
   if (state() == BreakerState::kClosed || options.disabled) return BreakerPass(this, epoch, false);
   std::lock_guard lock(mutex_);
@@ -113,7 +113,7 @@ std::optional<BreakerChange> CircuitBreaker::ComeDue(const BreakerOptions& optio
   if (held_since_ns_ != kNotHeld && now_ns - held_since_ns_ >= open_ns) {
     held_since_ns_ = kNotHeld;
     probing_.store(false, std::memory_order_relaxed);
-    epoch_.fetch_add(1, std::memory_order_release);  // so that its pass says nothing any more
+    epoch_.fetch_add(1, std::memory_order_release);  // so that its pass is void
   }
   return std::nullopt;
 }

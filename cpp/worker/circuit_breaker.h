@@ -1,5 +1,5 @@
-// CircuitBreaker: what one worker's answers say about asking it again. Enough failures in a row, and it is left alone;
-// after a while one request at a time finds out whether it serves again.
+// CircuitBreaker: whether one worker gets requests, by the results of earlier ones. After enough
+// consecutive failures it gets none; after a while one request at a time probes whether it serves again.
 //
 //            failure_threshold failures in a row, none older than window
 //   CLOSED ----------------------------------------------------------------> OPEN <----------------.
@@ -9,20 +9,22 @@
 //                                                     one request at a time
 //
 //   std::optional<BreakerPass> pass = breaker.TryPass(options);            // nullopt: not this worker
-//   pass->Settle(options, BreakerVerdict::kFailure, now);                  // at the head of the answer, or instead of it
+//   pass->Settle(options, BreakerVerdict::kFailure, now);                  // at the response's head, or without it
 //
-// A pass that is destroyed unsettled says nothing, as when the client left, and lets the next probe through. What was
-// sent before the state changed says nothing about the new state. Answers that break off are counted in a row of their
-// own, since the good head that each began with would wipe them out.
+// A pass that is destroyed unsettled, as when the client left, records nothing and admits the next
+// probe. A request that was sent before the state changed does not count in the new state. Responses
+// that break off are counted separately, since the success of their heads would reset the count.
 //
-// A 5xx is no verdict yet, since the request may be to blame (outlier_detector.h). Its pass is held until that is known.
-// A held probe keeps its place, since the worker more likely failed than not, but for open_ms at most.
+// A 5xx is no verdict yet, since the request may be to blame (outlier_detector.h). Its pass is held
+// until that is known. A held probe stays the probe, since the worker more likely failed than not, but
+// for at most open_ms.
 //
-// Where no breaker of the fleet admits a request, one that does not is passed all the same (panic mode, PassInPanic). A
-// success then makes an open breaker half-open at once; a failure makes it the one opened last.
+// If no breaker of the fleet admits a request, one of them passes it all the same (panic mode,
+// PassInPanic). A success then makes an open breaker half-open at once; a failure makes it the one
+// opened last.
 //
-// Thread-safe. While all is well, a pass and its success cost two relaxed loads; otherwise a short mutex.
-// M. Nygard, "Release It!" (2007).
+// Thread-safe. While no request fails, a pass and its success cost two relaxed loads; otherwise a short
+// mutex. M. Nygard, "Release It!" (2007).
 #pragma once
 
 #include <atomic>
@@ -52,11 +54,12 @@ enum class BreakerVerdict : uint8_t {
   kNeutral,
   kSuccess,
   kFailure,
-  kServerError,  // not to be settled: whether it is a failure or nothing is not known yet
+  kServerError,  // not to be settled: the cause is not known yet
 };
 
-// What a response's status says of its worker. 408, 429, and a 503 that says when to come back: nothing, it is busy. 501 and
-// 505: nothing, the request asks for what it cannot do. Other 5xx: kServerError. Everything else shows that it serves.
+// The verdict on a worker by its response's status. None for 408 and 429, and for a 503 with
+// Retry-After: the worker is busy. None for 501 and 505: the request wants something unsupported. Other
+// 5xx: kServerError. Any other status shows that the worker serves.
 BreakerVerdict VerdictOf(int status, bool has_retry_after);
 
 struct BreakerChange {
@@ -75,8 +78,9 @@ class BreakerPass {
 
   bool probe() const { return probe_; }
 
-  // Each once, the second after the first and only if that was a success. The change that it caused, if any. Without
-  // `may_open` a failure is counted, but a closed breaker stays closed. REQUIRES: `verdict` is not kServerError.
+  // Each at most once; the second only after the first and only if that was a success. Returns the state
+  // change that it caused, if any. Without `may_open` a failure is counted, but a closed breaker stays
+  // closed. REQUIRES: `verdict` is not kServerError.
   std::optional<BreakerChange> Settle(
       const BreakerOptions& options, BreakerVerdict verdict, int64_t now_ns, bool may_open = true);
   std::optional<BreakerChange> SettleEnd(
@@ -91,7 +95,7 @@ class BreakerPass {
   void Return();
 
   CircuitBreaker* breaker_;  // null: moved from
-  uint64_t epoch_;           // of the breaker when it was given out
+  uint64_t epoch_;           // the breaker's, when it gave this pass
   bool probe_;               // the one request of half-open, until settled
 };
 
@@ -99,25 +103,27 @@ class CircuitBreaker {
  public:
   BreakerState state() const { return state_.load(std::memory_order_relaxed); }
 
-  // nullopt: it is open, or half-open with a probe under way. A breaker that is due must be told so first.
-  // The pass must not outlive the breaker.
+  // nullopt: it is open, or half-open with a probe under way. Call ComeDue() first. The pass must not
+  // outlive the breaker.
   std::optional<BreakerPass> TryPass(const BreakerOptions& options);
   // For a request that must go to this worker, since no other breaker admits it either.
   BreakerPass PassInPanic() { return BreakerPass(this, epoch_.load(std::memory_order_acquire), false); }
-  // When it opened last; 0: never. The least of all is the first to serve in panic mode.
+  // When it opened last; 0: never. The smallest of the fleet is the first to serve in panic mode.
   int64_t opened_ns() const { return opened_ns_.load(std::memory_order_relaxed); }
-  // So many failures in a row that it would have opened, had it been allowed to.
+  // True if it has enough consecutive failures to open, but was not allowed to.
   bool IsHeldClosed(const BreakerOptions& options);
-  // Whether TryPass() would give one. For choosing; another thread may be faster.
+  // True if TryPass() would return a pass. For choosing; another thread may be faster.
   bool Admits() const {
     return state() == BreakerState::kClosed || (state() == BreakerState::kHalfOpen && !probing());
   }
 
-  // OPEN -> HALF-OPEN, if it has been open for long enough. Likewise a probe that is held for so long loses its place.
+  // OPEN -> HALF-OPEN, if it has been open for long enough. A probe that was held for as long is no
+  // longer the probe.
   std::optional<BreakerChange> ComeDue(const BreakerOptions& options, int64_t now_ns);
 
-  // The worker could not be reached at all; it answered a health check. The second after the first makes an open
-  // breaker half-open at once: that a process was not there says nothing about one that is.
+  // The worker could not be reached at all; it passed a health check. The second after the first makes
+  // an open breaker half-open at once: failures of a process that was not there do not count against one
+  // that is.
   void NotReached() { out_of_reach_.store(true, std::memory_order_relaxed); }
   std::optional<BreakerChange> Reached();
 
@@ -125,7 +131,7 @@ class CircuitBreaker {
   friend class BreakerPass;
   bool probing() const { return probing_.load(std::memory_order_relaxed); }
 
-  // All with the mutex held.
+  // REQUIRES for all: the mutex is held.
   std::optional<BreakerChange> Fail(
       std::deque<int64_t>* row, const BreakerOptions& options, int64_t now_ns, bool may_open);
   BreakerChange MoveTo(BreakerState state, int64_t now_ns);
@@ -134,15 +140,15 @@ class CircuitBreaker {
   std::atomic<bool> probing_{false};
   std::atomic<bool> out_of_reach_{false};
   std::atomic<uint64_t> epoch_{0};         // changes with the state
-  std::atomic<bool> failing_{false};       // `failures_` has any
-  std::atomic<bool> breaking_off_{false};  // `broken_off_` has any
+  std::atomic<bool> failing_{false};       // `failures_` is not empty
+  std::atomic<bool> breaking_off_{false};  // `broken_off_` is not empty
   std::atomic<int64_t> opened_ns_{0};
 
   std::mutex mutex_;                  // leaf; guards what follows, and all writes of what precedes
-  std::deque<int64_t> failures_;      // times of those in a row, oldest first; while closed
-  std::deque<int64_t> broken_off_;    // the same, of answers that broke off
-  uint32_t successes_ = 0;            // in a row; while half-open
-  int64_t held_since_ns_ = kNotHeld;  // of the probe that is under way
+  std::deque<int64_t> failures_;      // times of consecutive ones, oldest first; while closed
+  std::deque<int64_t> broken_off_;    // the same, of responses that broke off
+  uint32_t successes_ = 0;            // consecutive; while half-open
+  int64_t held_since_ns_ = kNotHeld;  // of the current probe
   static constexpr int64_t kNotHeld = -1;
 };
 

@@ -1,13 +1,15 @@
-// FleetView: the fleet as one request sees it, an immutable snapshot. Policies read members() and eligible() and
-// nothing else: health, draining and "tried already" have been decided before they are asked.
+// FleetView: the fleet as one request sees it, an immutable snapshot. Policies read members() and
+// eligible() and nothing else: health, draining and earlier attempts have been considered before they
+// are called.
 //
 //   position       0      1      2      3          fleet order: order of registration
 //   members       w0     w1     w2     w3
 //   eligible      [0,            2,     3]          w1 is unhealthy
-//   Without({0})  [              2,     3]          a retry is the same question with a smaller fleet
+//   Without({0})  [              2,     3]          a retry is the same decision with a smaller fleet
 //
-// `plan` is what the policy worked out for exactly this view (a hash ring, a schedule), so view and plan can never
-// disagree. Cost: Without() copies O(members); everything else is O(1). Const is shareable.
+// `plan` is what the policy worked out for exactly this view (a hash ring, a schedule), so view and plan
+// can never disagree. Cost: Without() copies O(members); everything else is O(1). A const view may be
+// shared.
 #pragma once
 
 #include <cstdint>
@@ -22,14 +24,14 @@
 
 namespace vllm_router {
 
-// Base of what a policy precomputes for a view. A policy may own another (its fallback), so plans form a chain, and
-// each policy knows its own by the owner: FindPlan<RingPlan>(fleet, this).
+// Base of what a policy precomputes for a view. A policy may own another (its fallback), so plans form a
+// chain, and each policy finds its own by the owner: FindPlan<RingPlan>(fleet, this).
 struct FleetPlan {
   explicit FleetPlan(const void* owner, std::shared_ptr<const FleetPlan> inner = nullptr)
       : owner(owner), inner(std::move(inner)) {}
   virtual ~FleetPlan() = default;
 
-  const void* const owner;                       // the policy that made it; compared, never followed
+  const void* const owner;                       // the policy that made it; compared, never dereferenced
   const std::shared_ptr<const FleetPlan> inner;  // of a policy that the owner owns
 };
 
@@ -45,24 +47,26 @@ class FleetView {
   };
 
   FleetView() = default;
-  // `membership` changes exactly when a member joins or leaves; equal numbers mean equal members in equal order.
+  // `membership` changes exactly when a member joins or leaves; equal numbers mean equal members in
+  // equal order.
   FleetView(std::vector<Member> members, uint64_t membership);
 
   std::span<const Member> members() const { return members_; }
   std::span<const uint32_t> eligible() const { return eligible_; }  // positions, ascending
   bool IsEligible(uint32_t position) const { return is_eligible_[position] != 0; }
   const Worker& worker(uint32_t position) const { return *members_[position].worker; }
-  // worker(position).load, for who reads those of a whole fleet: one step to the one cache line that it takes.
+  // worker(position).load, for code that reads the loads of a whole fleet: one step to its one cache
+  // line.
   const WorkerLoad& load(uint32_t position) const { return *loads_[position]; }
-  std::optional<uint32_t> Find(std::string_view url) const;  // O(members), as the next one
+  std::optional<uint32_t> Find(std::string_view url) const;  // O(members), as is the next one
   std::optional<uint32_t> Find(WorkerId id) const;
 
   uint64_t membership() const { return membership_; }
   uint32_t in_rotation() const { return in_rotation_; }  // members that are healthy and not draining
-  uint32_t ejected() const { return ejected_; }          // those of them without a closed circuit breaker
-  bool steady() const { return steady_; }          // all circuit breakers were closed, and nobody rested
-  bool any_prefix() const { return any_prefix_; }  // of a member's URL
-  bool equal_weights() const { return equal_weights_; }          // load_weight() of the eligible
+  uint32_t ejected() const { return ejected_; }          // those of them whose circuit breaker is not closed
+  bool steady() const { return steady_; }                // all breakers were closed, no worker in back-off
+  bool any_prefix() const { return any_prefix_; }        // a member's URL has a path prefix
+  bool equal_weights() const { return equal_weights_; }  // load_weight() of the eligible
   uint64_t eligible_weight() const { return eligible_weight_; }  // their sum, in thousandths
 
   const FleetPlan* plan() const { return plan_.get(); }

@@ -1,4 +1,5 @@
-// What health checks say of a host, and when it is asked next. Pure: the time is passed in. One thread.
+// The health of a host by its checks, and the time of the next one. Pure: the time is passed in. One
+// thread.
 //
 // HealthTracker turns single observations into a verdict that does not flap:
 //
@@ -10,9 +11,10 @@
 //   unhealthy                                                              2 s
 //   a request could not reach it, or the last check contradicts the verdict  1 s
 //
-// never more than the interval. So a host that dies without traffic is out within some twelve seconds, one that a request
-// found dead within two, and one that serves again is back within three. A new host is checked at once; it starts
-// healthy, as in the reference router, but known() says whether a check has ended yet.
+// and never more than the interval. So a host that dies without traffic is out within some twelve
+// seconds; one that a request could not reach, within two. A host that serves again is back within
+// three. A new host is checked at once; it starts healthy, as in the reference router, but known() is
+// false until a check has ended.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +27,7 @@ class HealthTracker {
   HealthTracker(uint32_t failure_threshold, uint32_t success_threshold)
       : failure_threshold_(failure_threshold), success_threshold_(success_threshold) {}
 
-  // Returns true when this observation changed the verdict.
+  // True when this observation changed the verdict.
   bool Observe(bool success) {
     if (success == healthy_) {
       against_ = 0;
@@ -48,8 +50,8 @@ class HealthTracker {
 
 struct HealthOptions {
   int64_t interval_ns = 10'000'000'000;
-  int64_t unhealthy_ns = 2'000'000'000;  // instead, while it is unhealthy; never more than the interval
-  int64_t unclear_ns = 1'000'000'000;    // instead, while something is unclear; likewise
+  int64_t unhealthy_ns = 2'000'000'000;  // used while it is unhealthy; never more than the interval
+  int64_t unclear_ns = 1'000'000'000;    // used while the verdict is unclear; likewise
   uint32_t failure_threshold = 3;
   uint32_t success_threshold = 2;
 };
@@ -60,15 +62,16 @@ class HealthWatch {
       : options_(options), tracker_(options.failure_threshold, options.success_threshold), due_ns_(now_ns) {}
 
   bool healthy() const { return tracker_.healthy(); }
-  bool known() const { return known_; }  // a check has ended, well or not
+  bool known() const { return known_; }  // a check has ended, with success or failure
   bool suspected() const { return suspicion_ > 0; }
   bool polling() const { return asking_; }
-  int64_t due_ns() const { return due_ns_; }  // while not asking
+  int64_t due_ns() const { return due_ns_; }  // while no check is under way
   bool Due(int64_t now_ns) const { return !asking_ && now_ns >= due_ns_; }
 
   void Begin() { asking_ = true; }
 
-  // The answer to what began. Returns true when the verdict changed. `spread`: -1..1, so that hosts are not asked in step.
+  // The result of the check that began. True when the verdict changed. `spread`: -1..1, so that hosts
+  // are not checked in step.
   bool End(bool success, int64_t now_ns, double spread) {
     asking_ = false;
     known_ = true;
@@ -84,7 +87,8 @@ class HealthWatch {
     return changed;
   }
 
-  // A request could not reach it: it is asked at once, and every second until it has answered well a few times.
+  // A request could not reach it: it is checked at once, and every second until a few checks have
+  // succeeded.
   void ReportPassiveFailure(int64_t now_ns) {
     if (!tracker_.healthy()) return;
     if (suspicion_ == 0) due_ns_ = std::min(due_ns_, now_ns);
@@ -94,7 +98,7 @@ class HealthWatch {
  private:
   HealthOptions options_;
   HealthTracker tracker_;
-  uint32_t suspicion_ = 0;  // good answers that would end it
+  uint32_t suspicion_ = 0;  // successful checks that would end the suspicion
   bool known_ = false;
   bool asking_ = false;
   int64_t due_ns_;

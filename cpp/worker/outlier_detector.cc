@@ -17,8 +17,8 @@ void ResponseCounts::CountError(int64_t window_ns, int64_t now_ns) {
   errors_.fetch_add(1, std::memory_order_relaxed);
 }
 
-// The success may stand in an earlier bucket. So a bucket may have less than no success, which the sum makes good as long
-// as both are in the window.
+// The success may be in an earlier bucket. So a bucket may hold a negative number of successes, which
+// the sum corrects as long as both buckets are in the window.
 void ResponseCounts::TurnIntoError(int64_t window_ns, int64_t now_ns) {
   CountError(window_ns, now_ns);
   successes_.fetch_sub(1, std::memory_order_relaxed);
@@ -40,7 +40,7 @@ ErrorShare ResponseCounts::Within(int64_t window_ns, int64_t now_ns) {
 void ResponseCounts::BeginBucket(int64_t window_ns, int64_t now_ns) {
   const int64_t bucket_ns = std::max<int64_t>(1, window_ns / kBuckets);
   std::lock_guard lock(mutex_);
-  if (now_ns < bucket_end_ns_.load(std::memory_order_relaxed)) return;  // another thread has begun it
+  if (now_ns < bucket_end_ns_.load(std::memory_order_relaxed)) return;  // another thread has started it
   past_[static_cast<size_t>(bucket_ % kBuckets)] = {
       .number = bucket_,
       .successes = successes_.exchange(0, std::memory_order_relaxed),

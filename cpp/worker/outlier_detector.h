@@ -1,6 +1,7 @@
-// Outlier detection: whose fault a failure is. A refused connection says that the worker is gone; a 5xx may as well say
-// that the request is at fault. If every 5xx counted against its worker, twenty requests that make engines fail would open every circuit
-// breaker of the fleet, and all other clients would pay for it. So:
+// Outlier detection: whether the worker or the request caused a failure. A refused connection means
+// that the worker is gone; the cause of a 5xx may be the request. If every 5xx counted against its
+// worker, twenty requests that make engines fail would open every circuit breaker of the fleet, at the
+// expense of all other clients. So:
 //
 //   attempts of one request       to blame      because
 //   A 500, then B 200             A             another worker could serve the request
@@ -8,17 +9,17 @@
 //   A 500, no second opinion      A, if it does worse than the fleet (IsOutlier), else nothing is known
 //   A 500, then the client left   unknown
 //
-// A second opinion is that of another worker. 501 and 505 are never a worker's fault. (proxy/exchange/server_errors.h follows the
-// attempts of a request.)
+// A second opinion is the response of another worker. 501 and 505 never count against a worker.
+// (proxy/exchange/server_errors.h follows the attempts of a request.)
 //
-// ResponseCounts: of one worker, how many responses it gave in the breaker's window, and how many of them were 5xx. The
-// window is eight buckets of the clock, of which the eldest drops out as a whole:
+// ResponseCounts: one worker's responses in the breaker's window, and how many of them were 5xx. The
+// window is eight buckets by the clock; the oldest drops out as a whole:
 //
 //   bucket   ... | 41 | 42 | 43 | 44 | 45 | 46 | 47 | 48 |     now in 48: 41 to 48 count
 //
-// Cost: a success is a relaxed load and a relaxed increment on memory of its worker; a mutex is taken once per bucket and
-// when counts are read. Thread-safe. The time is passed in.
-// As Envoy's outlier detection by success rate, with its maximum ejection share.
+// Cost: a success is a relaxed load and a relaxed increment on memory of its worker; a mutex is taken
+// once per bucket and when counts are read. Thread-safe. The time is passed in. As Envoy's outlier
+// detection by success rate, with its maximum ejection share.
 #pragma once
 
 #include <array>
@@ -32,10 +33,10 @@ namespace vllm_router {
 class FleetView;
 struct Worker;
 
-// What a 5xx was put down to; a label of server_errors_total.
+// The cause of a 5xx; a label of server_errors_total.
 enum class ErrorBlame : uint8_t {
   kWorker,   // counts against its circuit breaker
-  kRequest,  // other workers answered it likewise
+  kRequest,  // other workers gave a 5xx too
   kUnclear,  // no second opinion, and the worker does no worse than the fleet
 };
 inline constexpr int kErrorBlameCount = 3;
@@ -59,7 +60,7 @@ class alignas(64) ResponseCounts {
     successes_.fetch_add(1, std::memory_order_relaxed);
   }
   void CountError(int64_t window_ns, int64_t now_ns);
-  // A response that had been counted as a success, at its head, turned out to be an error.
+  // A response that was counted as a success at its head turned out to be an error.
   void TurnIntoError(int64_t window_ns, int64_t now_ns);
 
   ErrorShare Within(int64_t window_ns, int64_t now_ns);
@@ -75,7 +76,7 @@ class alignas(64) ResponseCounts {
   void BeginBucket(int64_t window_ns, int64_t now_ns);
 
   std::atomic<int64_t> bucket_end_ns_{0};
-  std::atomic<int64_t> successes_{0};  // of the bucket that has not ended
+  std::atomic<int64_t> successes_{0};  // of the current bucket
   std::atomic<int64_t> errors_{0};
 
   std::mutex mutex_;  // leaf; guards what follows
@@ -83,16 +84,17 @@ class alignas(64) ResponseCounts {
   std::array<Bucket, kBuckets> past_;
 };
 
-// Whether a worker does so much worse than the others together that it, and not the requests, must be the reason: more
-// than half of its responses were errors, and more than twice the others' share. Others that gave none have a share of 0.
+// True if a worker does so much worse than the others together that it, and not the requests, must be
+// the cause: more than half of its responses were errors, and its share of errors is more than twice the
+// others' share. Others without errors have a share of 0.
 bool IsOutlier(const ErrorShare& own, const ErrorShare& others);
 
 // The responses of all members but `worker`. O(members).
 ErrorShare SharesOfOthers(const FleetView& fleet, const Worker& worker, int64_t window_ns, int64_t now_ns);
 
-// Whether one more circuit breaker may open for what requests met at a worker (5xx, losses, timeouts): at most half of the
-// workers that are healthy and not draining may be without a closed one then, or a single one. Failures to reach a worker
-// at all are not asked for this.
+// True if one more circuit breaker may open for what requests met at a worker (5xx, losses, timeouts).
+// Afterwards at most half of the workers that are healthy and not draining, or a single one, may have a
+// breaker that is not closed. Failures to reach a worker at all do not depend on this.
 bool MayEject(const FleetView& fleet);
 
 }  // namespace vllm_router

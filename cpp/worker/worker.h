@@ -1,7 +1,7 @@
-// Worker: one place that can answer a request, an engine or one data-parallel rank of it. What never changes is
-// plain; what does change while requests run is its load and what its answers say of it. Health and draining belong to
-// the fleet's snapshots (fleet_view.h), so that one look at a snapshot is consistent. Shared by snapshots and tickets;
-// thread-safe.
+// Worker: one target that can serve a request, an engine or one data-parallel rank of it. Constant
+// properties are plain members; what changes while requests run is its load and what its responses tell
+// of it. Health and draining belong to the fleet's snapshots (fleet_view.h), so that one snapshot is
+// consistent. Shared by snapshots and tickets; thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@
 
 namespace vllm_router {
 
-// Dense and small; a worker added again gets a new one.
+// Dense and small; a worker that is added again gets a new one.
 enum class WorkerId : uint32_t {};
 
 struct Worker {
@@ -36,16 +36,16 @@ struct Worker {
   ResponseCounts responses;
   RetryAfterBackoff backoff;
   BytesPerToken bytes_per_token;  // of the prompts that it served; token ids count as four bytes
-  std::atomic<uint32_t> slow_start_factor{
-      kWeightOne};                        // thousandths; less while it comes back (slow_start_factor.h)
-  std::atomic<bool> suspected{false};     // a health check has been asked for
-  std::atomic<bool> health_known{false};  // one has ended, so that the fleet's `healthy` is more than a guess
+  std::atomic<uint32_t> slow_start_factor{kWeightOne};  // thousandths; less during slow start
+  std::atomic<bool> suspected{false};                   // a health check has been requested
+  std::atomic<bool> health_known{false};  // one has ended, so that the fleet's `healthy` is known
   std::atomic<uint64_t> selections{0};    // decisions that chose this worker
-  // Requests that wait for its response after another worker was lost with them: one of them may be what ends workers.
+  // Requests that wait for its response after another worker was lost with them: one of them may be
+  // crashing workers.
   std::atomic<uint32_t> lost_elsewhere{0};
 
-  // What loads are compared with, and shares: the weight, or as much of it as the worker can take yet. What must not
-  // move for a while, such as a ring's points, goes by the weight itself.
+  // What loads and shares are compared by: the weight, reduced during slow start. Code that must stay
+  // stable, such as a ring's points, uses the weight itself.
   uint32_t load_weight() const {
     const uint32_t share = slow_start_factor.load(std::memory_order_relaxed);
     return std::max<uint32_t>(1, weight * share / kWeightOne);

@@ -1,4 +1,5 @@
-// WorkerLoad: what a worker has in hand through us, in five counters (docs/reference/policies.md, "Load").
+// WorkerLoad: a worker's load through this router, in five counters (docs/reference/policies.md,
+// "Load").
 //
 //   counter              unit      grows when a ticket is made by    shrinks
 //   open_requests        requests  1                                 when the ticket ends
@@ -7,9 +8,9 @@
 //   expected_output      tokens    estimated output                  when the ticket ends
 //   context              tokens    prompt tokens                     when the ticket ends
 //
-// Only a Ticket writes them, and it subtracts what it added; nothing resets them. Beside them stands what the worker has
-// in hand through others, as it said itself a while ago (proxy/control/load_poller.h); 0 when nobody asks. Thread-safe, relaxed: a
-// reader sees every counter as it was a moment ago.
+// Only a Ticket writes them, and it subtracts what it added; nothing resets them. Beside them is the
+// load through other routers, as the worker reported it at the last poll (proxy/control/load_poller.h);
+// 0 without polls. Thread-safe, relaxed: a reader sees every counter as it was a moment ago.
 #pragma once
 
 #include <array>
@@ -32,7 +33,7 @@ class alignas(64) WorkerLoad {
   int64_t open_requests() const { return open_requests_.load(std::memory_order_relaxed); }
   int64_t remote_requests() const { return remote_requests_.load(std::memory_order_relaxed); }
   int64_t requests() const { return open_requests() + remote_requests(); }  // what policies compare
-  // Without a first token: of ours, and of all.
+  // Requests without a first token: through this router, and of all.
   int64_t own_waiting() const { return waiting_requests_.load(std::memory_order_relaxed); }
   int64_t remote_waiting() const { return remote_waiting_.load(std::memory_order_relaxed); }
   int64_t waiting_requests() const { return own_waiting() + remote_waiting(); }
@@ -41,7 +42,7 @@ class alignas(64) WorkerLoad {
   int64_t context() const { return context_.load(std::memory_order_relaxed); }
   int64_t outstanding_tokens() const { return queued_prefill() + expected_output(); }
 
-  // Of others; `waiting` of the `requests` have no first token.
+  // Through other routers; `waiting` of the `requests` have no first token.
   void SetRemote(int64_t requests, int64_t waiting) {
     remote_requests_.store(requests, std::memory_order_relaxed);
     remote_waiting_.store(waiting, std::memory_order_relaxed);
@@ -62,7 +63,7 @@ class alignas(64) WorkerLoad {
       expected_output_.fetch_add(share.expected_output, std::memory_order_relaxed);
     if (share.context != 0) context_.fetch_add(share.context, std::memory_order_relaxed);
   }
-  // The same unless `most` requests are open already.
+  // The same unless at least `most` requests are open already.
   bool TakeBelow(const LoadShare& share, int64_t most) {
     int64_t open = open_requests_.load(std::memory_order_relaxed);
     do {
@@ -94,9 +95,9 @@ class alignas(64) WorkerLoad {
   std::atomic<int64_t> remote_waiting_{0};
 };
 
-// Loads side by side, a cache line each, since a decision reads those of a whole fleet: within their workers they would
-// stand a kilobyte apart, and so many fall on few sets of a cache. A page lives as long as a worker of it. One thread at
-// a time.
+// Loads side by side, one cache line each, since a decision reads those of a whole fleet. Inside their
+// workers they would be a kilobyte apart, and would compete for few sets of a cache. A page lives as
+// long as one of its workers. One thread at a time.
 class LoadPages {
  public:
   std::shared_ptr<WorkerLoad> New() {
@@ -111,7 +112,7 @@ class LoadPages {
   using Page = std::array<WorkerLoad, 64>;
 
   std::shared_ptr<Page> page_;  // the last one
-  size_t used_ = 0;             // of it
+  size_t used_ = 0;             // slots of it
 };
 
 }  // namespace vllm_router

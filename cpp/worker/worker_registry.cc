@@ -49,7 +49,7 @@ Status WorkerRegistry::MayAdd(std::span<const NewWorker> workers) {
   return Joined(workers).status();
 }
 
-// Aside, so that a bad one among them leaves the fleet as it was.
+// Built aside, so that one invalid worker leaves the fleet as it was.
 StatusOr<std::vector<FleetView::Member>> WorkerRegistry::Joined(std::span<const NewWorker> workers) {
   if (members_.size() + workers.size() > kMaxWorkers) {
     return absl::ResourceExhaustedError(Concat(
@@ -74,7 +74,8 @@ StatusOr<std::vector<FleetView::Member>> WorkerRegistry::Joined(std::span<const 
             "; remove it first to add it anew"));
       }
       if (!SameHost(member.worker->url, *url)) continue;
-      // A rank that joins a host known to be down is down too; and the host gets the key, if it does, for any rank.
+      // A rank that joins a host known to be down is down too. If any rank of a host receives the key,
+      // all of them do.
       healthy = member.healthy;
       url->receives_api_key |= member.worker->url.receives_api_key;
     }

@@ -1,5 +1,5 @@
-// WorkerRegistry: who belongs to the fleet, and who of them may serve. The one writer of FleetViews: every change
-// builds the next view aside, lets the policy plan for it, and publishes it whole.
+// WorkerRegistry: the members of the fleet, and which of them may serve. The one writer of FleetViews:
+// every change builds the next view aside, lets the policy plan for it, and publishes it whole.
 //
 // Thread-safe: changes take one mutex, readers take snapshot() and never wait for a change.
 #pragma once
@@ -19,8 +19,8 @@ namespace vllm_router {
 
 class WorkerRegistry {
  public:
-  // Called under the registry's mutex with the next view (whose plan is still the previous one); returns its plan.
-  // Must not call back into the registry.
+  // Called under the registry's mutex with the next view (whose plan is still the previous one); returns
+  // its plan. Must not call back into the registry.
   using Planner = std::function<std::shared_ptr<const FleetPlan>(const FleetView& next)>;
 
   explicit WorkerRegistry(Planner planner);
@@ -28,35 +28,35 @@ class WorkerRegistry {
   // InvalidArgument for a bad URL or weight, AlreadyExists, ResourceExhausted at kMaxWorkers.
   Status Add(std::string_view url, double weight = 1.0, bool receives_api_key = true);
 
-  // Many at once, planned and published once: all of them or, when one is refused, none.
+  // Many at once, planned and published once: all of them or, when one is rejected, none.
   struct NewWorker {
     std::string_view url;
     double weight = 1.0;
-    bool receives_api_key = true;  // false: a stranger may have added it
+    bool receives_api_key = true;  // false: a third party may have added it
   };
   Status AddAll(std::span<const NewWorker> workers);
-  // What AddAll would say, without adding anybody.
+  // The result that AddAll would have; adds nothing.
   Status MayAdd(std::span<const NewWorker> workers);
 
-  // From now on every worker must have an address: names (WorkerUrl::is_name) are refused. InvalidArgument, and nothing
-  // changes, when one is in the fleet.
+  // From now on every worker must have an address: names (WorkerUrl::is_name) are rejected.
+  // InvalidArgument, without any change, when one is in the fleet.
   Status RequireAddresses();
 
-  // Here and below a URL without @rank also means all its ranks, and the spelling of a known URL may differ in case
-  // of the host, in ":80" and in a trailing slash. NotFound names the nearest known URL.
+  // Here and below a URL without @rank also means all its ranks, and the spelling of a known URL may
+  // differ in case of the host, in ":80" and in a trailing slash. NotFound names the nearest known URL.
   Status Remove(std::string_view url);
   Status SetDraining(std::string_view url, bool draining);
   Status SetHealthy(std::string_view url, bool healthy);  // of the host: all its ranks share it
 
   StatusOr<std::vector<std::shared_ptr<Worker>>> Named(std::string_view url);
 
-  // Publishes what has changed in the workers themselves: breakers and slow_start_factor.
+  // Publishes what has changed in the workers themselves: breakers and slow-start factors.
   void Refresh();
 
   const Snapshot<FleetView>& snapshot() const { return snapshot_; }
 
  private:
-  // All are called with the mutex held.
+  // REQUIRES for all: the mutex is held.
   StatusOr<std::vector<FleetView::Member>> Joined(std::span<const NewWorker> workers);  // the fleet with them
   StatusOr<std::vector<uint32_t>> Find(std::string_view url) const;  // positions of `url` or of its ranks
   void Publish();

@@ -9,7 +9,7 @@
 namespace vllm_router {
 namespace {
 
-constexpr size_t kMaxUrlBytes = 2048;  // generous; anything longer is not a URL but a mistake
+constexpr size_t kMaxUrlBytes = 2048;  // generous; anything longer is a mistake
 constexpr size_t kMaxHostBytes = 253;  // the longest name that DNS can carry
 constexpr uint64_t kMaxRank = 65'535;
 
@@ -22,7 +22,7 @@ Status Bad(std::string_view url, const Parts&... parts) {
   return absl::InvalidArgumentError(Concat("worker URL ", Quoted(url), " ", parts...));
 }
 
-// Splits "http://" off. Other schemes each get the sentence that helps most.
+// Splits "http://" off. Each other scheme gets its own error message.
 Status TakeScheme(std::string_view url, std::string_view* rest, WorkerUrl* parsed) {
   const size_t end = url.find("://");
   if (end == std::string_view::npos) {
@@ -53,7 +53,7 @@ void DropTrailingSlashes(std::string_view* text) {
   while (text->ends_with('/')) text->remove_suffix(1);
 }
 
-// "@2" at the end. A '@' that is followed by anything but digits is left to the parts before it.
+// "@2" at the end. A '@' that is not followed by digits alone is left to the other parsers.
 Status TakeRank(std::string_view url, std::string_view* rest, std::optional<uint32_t>* rank) {
   const size_t at = rest->rfind('@');
   if (at == std::string_view::npos) return absl::OkStatus();
@@ -184,7 +184,7 @@ StatusOr<WorkerUrl> ParseWorkerUrl(std::string_view url) {
   ROUTER_RETURN_IF_ERROR(TakeScheme(url, &rest, &parsed));
   const std::string_view scheme = url.substr(0, url.size() - rest.size());
 
-  // On both sides of the rank, so that what is registered reads back as itself.
+  // On both sides of the rank, so that a registered URL parses to itself.
   DropTrailingSlashes(&rest);
   ROUTER_RETURN_IF_ERROR(TakeRank(url, &rest, &parsed.rank));
   DropTrailingSlashes(&rest);

@@ -3,10 +3,11 @@
 //   http://[::1]:8000/prefix@2   ->   host "::1", port 8000, prefix "/prefix", rank 2
 //   `-------- base --------'`-'rank
 //
-// A router that is embedded in a program may know workers by name, where the program connects to them: `ray://<id>` and
-// `name://<id>`. What follows the scheme is compared byte by byte and means nothing; `@rank` may follow it.
+// An embedded router may know workers by name, if the program itself connects to them: `ray://<id>` and
+// `name://<id>`. The part after the scheme is opaque and compared byte by byte; `@rank` may follow it.
 //
-// The spelling is kept as it was registered, because ring points are hashes of it. Pure functions; any thread.
+// The spelling is kept as it was registered, because ring points are hashes of it. Pure functions; any
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -19,30 +20,30 @@
 namespace vllm_router {
 
 struct WorkerUrl {
-  std::string url;   // as registered, with @rank, without a trailing slash; a worker's name everywhere
-  std::string base;  // url without @rank: ranks of one host share it
-  std::string host;  // without brackets; of a name what follows the scheme
-  bool is_name =
-      false;         // ray:// or name://: nobody can connect to it, so port, prefix and authority say nothing
-  bool tls = false;  // https
+  std::string url;       // as registered, with @rank, without a trailing slash; a worker's name everywhere
+  std::string base;      // url without @rank: ranks of one host share it
+  std::string host;      // without brackets; of a name the part after the scheme
+  bool is_name = false;  // ray:// or name://: not connectable, so port, prefix and authority are unset
+  bool tls = false;      // https
   uint16_t port = 80;
   std::string prefix;  // path in front of every request target; usually empty
   std::string
-      authority;  // what `Host` says: host[:port], bracketed for IPv6, port omitted when it is the scheme's
+      authority;  // value of `Host`: host[:port], bracketed for IPv6, port omitted when it is the scheme's
   std::optional<uint32_t> rank;
-  // Whether requests to it carry the workers' key (--api-key). Not part of the text: whoever adds the worker decides.
+  // Whether requests to it carry the workers' key (--api-key). Not part of the text: the code that adds
+  // the worker decides.
   bool receives_api_key = false;
 };
 
-// InvalidArgument (Unimplemented for schemes that may come) names the URL, what is wrong with it and the remedy. A
-// password in the URL is not repeated in the message.
+// InvalidArgument (Unimplemented for schemes that may be supported later) names the URL, the error and
+// the remedy. A password in the URL is not repeated in the message.
 StatusOr<WorkerUrl> ParseWorkerUrl(std::string_view url);
 
-// InvalidArgument for a name, where an address is needed.
+// InvalidArgument for a name, if an address is needed.
 Status RequireAddress(const WorkerUrl& url);
 
-// Whether two URLs lead to the same server: the case of the host, ":80" and a trailing slash make no difference, but
-// https does. Two names are the same if all their bytes are.
+// True if two URLs lead to the same server: the case of the host, ":80" and a trailing slash make no
+// difference, but https does. Two names are the same if all their bytes are.
 bool SameHost(const WorkerUrl& a, const WorkerUrl& b);
 
 }  // namespace vllm_router
