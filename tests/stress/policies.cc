@@ -1,4 +1,4 @@
-// Threads ask each policy while others change the fleet under it: the answer is always of the view that was asked, a
+// Threads call each policy while others change the fleet under it: a decision is always of the view that was passed, a
 // plan always fits its view, and a decision allocates nothing.
 #include <atomic>
 #include <cstdint>
@@ -24,6 +24,10 @@ void* operator new(size_t size) {
   ++allocations;
   if (void* memory = std::malloc(size)) return memory;
   throw std::bad_alloc();
+}
+void* operator new(size_t size, const std::nothrow_t& /*tag*/) noexcept {  // e.g. std::stable_sort's buffer
+  ++allocations;
+  return std::malloc(size);
 }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t /*size*/) noexcept { std::free(memory); }
