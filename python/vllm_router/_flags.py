@@ -642,6 +642,8 @@ class _Store(argparse.Action):
         option_string: str | None = None,
     ) -> None:
         tokens = [values] if isinstance(values, str) else list(values or [])
+        if not tokens and self.nargs is None:
+            tokens = ["--"]  # `--api-key=--`: argparse before Python 3.13 drops such a value
         try:
             value = self.kind.parse(tokens)
         except Unfit as unfit:

@@ -426,6 +426,11 @@ def test_a_value_may_follow_an_equals_sign(spelling: str) -> None:
         assert getattr(parsed(f"--{spelling}={text}"), BY_SPELLING[spelling].field) == value
 
 
+def test_a_value_may_be_two_dashes() -> None:
+    # argparse before Python 3.13 drops them, which was an IndexError.
+    assert parse_router_args(["--api-key=--"]).api_key == "--"
+
+
 @pytest.mark.parametrize(("written", "ordinary"), OTHER_SPELLINGS.items())
 def test_other_spellings_mean_the_same(written: str, ordinary: str) -> None:
     assert parsed(written) == parsed(ordinary)
