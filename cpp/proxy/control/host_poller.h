@@ -7,7 +7,7 @@
 //                        `-> Spawn(poll of a host): const UnderWay under_way(*this);
 //                                                   co_await thread_.http.Get(…)
 //
-// A host is a base URL: its ranks (url.h) are polled once. On the control thread.
+// A host is a base URL: its ranks (worker_url.h) are polled once. On the control thread.
 #pragma once
 
 #include <cstdint>
