@@ -172,10 +172,18 @@ class Auto final : public Policy {
       const RoutingKey& key, const FleetView& fleet, const BlockOwners::Plan* plan, Scratch* scratch) const {
     const Uncached tokens(key, owners_.block_bytes());
     double* const uncached = scratch->uncached.data();
-    std::fill_n(uncached, fleet.members().size(), tokens.Of(0));
+    // Most workers hold the same: a shared system prompt.
+    uint32_t last = 0;
+    double last_uncached = tokens.Of(0);
+    std::fill_n(uncached, fleet.members().size(), last_uncached);
     for (const BlockMatch& match : std::as_const(scratch->matches).entries()) {
       const uint32_t position = plan->PositionOf(match.owner);
-      if (position != BlockOwners::kNowhere) uncached[position] = tokens.Of(match.longest());
+      if (position == BlockOwners::kNowhere) continue;
+      if (const uint32_t held = match.longest(); held != last) {
+        last = held;
+        last_uncached = tokens.Of(held);
+      }
+      uncached[position] = last_uncached;
     }
     const std::span<const uint32_t> eligible = fleet.eligible();
     if (eligible.size() == fleet.members().size()) return;

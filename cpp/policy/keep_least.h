@@ -44,7 +44,7 @@ void KeepLeast(
   size_t count = 0;
   for (size_t i = 0; i < positions.size(); ++i) {
     to[count] = positions[i];
-    count += values[i] == least ? 1 : 0;
+    count += least < values[i] ? 0 : 1;  // an equality of doubles would test for NaN as well
   }
   kept->resize(count);
 }

@@ -33,14 +33,16 @@ std::optional<Ticket> Ticket::MakeBelow(
   return ticket;
 }
 
-// The moved-from ticket is finished, so its destructor returns nothing.
+// The moved-from ticket is finished, so its destructor returns nothing. No other thread uses it.
 Ticket::Ticket(Ticket&& other) noexcept
     : policy_(std::move(other.policy_)),
       worker_(std::move(other.worker_)),
       decision_(other.decision_),
       share_(other.share_),
       prompt_(other.prompt_),
-      state_(other.state_.exchange(kFinished, std::memory_order_acq_rel)) {}
+      state_(other.state_.load(std::memory_order_acquire)) {
+  other.state_.store(kFinished, std::memory_order_relaxed);
+}
 
 Ticket& Ticket::operator=(Ticket&& other) noexcept {
   if (this == &other) return *this;
