@@ -92,7 +92,7 @@ class RunIndex {
  private:
   BlockIndex index_;
   BlockMatches matches_;
-  std::vector<OwnerId> owners_;
+  std::vector<WorkerSlot> owners_;
   std::vector<absl::flat_hash_map<uint64_t, BlockRef>> refs_of_;
   std::vector<BlockRef> refs_;
 };
@@ -247,7 +247,7 @@ class Tracker {
  private:
   BlockCacheTracker tracker_;
   BlockMatches matches_;
-  std::vector<OwnerId> owners_;
+  std::vector<WorkerSlot> owners_;
 };
 
 template <typename Structure>

@@ -120,11 +120,11 @@ class OurTree {
     tree_.Insert(text, owners_[worker], {}, matches);
   }
   PrefixTree<Unit>& tree() { return tree_; }
-  OwnerId owner(uint32_t worker) const { return owners_[worker]; }
+  WorkerSlot owner(uint32_t worker) const { return owners_[worker]; }
 
  private:
   PrefixTree<Unit> tree_;
-  std::vector<OwnerId> owners_;
+  std::vector<WorkerSlot> owners_;
 };
 
 std::vector<std::string> Names(uint32_t workers) {
@@ -251,7 +251,7 @@ void BM_Evict(benchmark::State& state) {
   constexpr size_t kLength = 64;
   for (auto _ : state) {
     StringTree tree({.max_size = nodes * kLength, .eviction = order});
-    std::vector<OwnerId> owners;
+    std::vector<WorkerSlot> owners;
     for (int i = 0; i < 64; ++i) owners.push_back(tree.AddWorker().value());
     Random random(3);
     std::string text(kLength, ' ');
@@ -268,7 +268,7 @@ void BM_Evict(benchmark::State& state) {
     uint64_t total = 0;
     for (size_t i = 0; i < inserts; ++i) {
       fill(&text);
-      const OwnerId owner = owners[random.Below(64)];
+      const WorkerSlot owner = owners[random.Below(64)];
       const uint64_t begin = Nanos(CLOCK_THREAD_CPUTIME_ID);
       tree.Insert(text, owner);
       const uint64_t took = Nanos(CLOCK_THREAD_CPUTIME_ID) - begin;

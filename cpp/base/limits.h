@@ -99,7 +99,7 @@ inline constexpr size_t kMaxKeyFileBytes = 1024 * 1024;
 // Keys that an external service validates (--api-key-validation-urls): verdicts remembered, concurrent
 // validation requests, requests that wait.
 inline constexpr size_t kMaxKeyValidities = 10'000;
-inline constexpr size_t kMaxKeyQuestions = 64;
+inline constexpr size_t kMaxConcurrentValidations = 64;
 inline constexpr size_t kMaxKeyWaiters = 10'000;
 inline constexpr size_t kMaxKeyWaitersPerAddress = 1'250;  // without a key known as valid
 

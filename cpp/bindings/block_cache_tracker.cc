@@ -66,7 +66,7 @@ class PyTracker {
   void Record(const py::object& prompt, const py::object& worker) {
     Room& room = OwnRoom();
     HashPrompt(prompt, &room);
-    const OwnerId owner = FindOrAdd(Name(worker));
+    const WorkerSlot owner = FindOrAdd(Name(worker));
     const py::gil_scoped_release release;
     tracker_->Record(owner, room.chain);
   }
@@ -74,7 +74,7 @@ class PyTracker {
   py::object FindBest(const py::object& prompt, const py::object& workers) {
     Room& room = OwnRoom();
     HashPrompt(prompt, &room);
-    OwnerSet eligible;
+    WorkerSlotSet eligible;
     if (!workers.is_none()) eligible = Known(workers);
     const std::optional<BlockMatch> best =
         tracker_->FindBest(room.chain, workers.is_none() ? nullptr : &eligible, &room.matches);
@@ -111,7 +111,7 @@ class PyTracker {
     for (size_t i = 0; i < count; ++i) {
       checked.push_back(Name(py::handle(PySequence_Fast_GET_ITEM(names.ptr(), static_cast<Py_ssize_t>(i)))));
     }
-    std::vector<OwnerId> owners;
+    std::vector<WorkerSlot> owners;
     for (const std::string& name : checked) owners.push_back(FindOrAdd(name));
     Room& room = OwnRoom();
     const py::gil_scoped_release release;
@@ -123,7 +123,7 @@ class PyTracker {
 
   py::tuple FindBestBatch(const py::object& token_ids, const py::object& offsets, const py::object& workers) {
     const Rows rows(token_ids, offsets);
-    OwnerSet eligible;
+    WorkerSlotSet eligible;
     if (!workers.is_none()) eligible = Known(workers);
     py::array_t<int32_t> best(static_cast<py::ssize_t>(rows.size()));
     py::array_t<int64_t> matched(static_cast<py::ssize_t>(rows.size()));
@@ -133,7 +133,7 @@ class PyTracker {
     int64_t* const total_out = total.mutable_data();
     {
       Room& room = OwnRoom();
-      const OwnerSet* const among = workers.is_none() ? nullptr : &eligible;
+      const WorkerSlotSet* const among = workers.is_none() ? nullptr : &eligible;
       const py::gil_scoped_release release;
       for (size_t i = 0; i < rows.size(); ++i) {
         HashRow(rows[i], &room.chain);
@@ -168,14 +168,14 @@ class PyTracker {
   void AddWorker(const py::object& worker) { FindOrAdd(Name(worker)); }
 
   uint64_t Evict(const py::object& worker, const py::object& max_blocks) {
-    const OwnerId owner = Get(worker);
+    const WorkerSlot owner = Get(worker);
     const uint64_t limit = BlockLimit(max_blocks, "max_blocks");
     const py::gil_scoped_release release;
     return tracker_->Evict(owner, limit);
   }
 
   void RemoveWorker(const py::object& worker) {
-    const OwnerId owner = Get(worker);
+    const WorkerSlot owner = Get(worker);
     owners_.erase(Name(worker));
     names_[static_cast<size_t>(owner)] = py::none();
     tracker_->RemoveWorker(owner);
@@ -185,7 +185,7 @@ class PyTracker {
 
   void SetCapacity(const py::object& max_blocks, const py::object& worker) {
     const uint64_t limit = BlockLimit(max_blocks, "max_blocks_per_worker");
-    const std::optional<OwnerId> owner = worker.is_none() ? std::nullopt : std::optional(Get(worker));
+    const std::optional<WorkerSlot> owner = worker.is_none() ? std::nullopt : std::optional(Get(worker));
     const py::gil_scoped_release release;
     owner ? tracker_->SetCapacityOf(*owner, limit) : tracker_->SetCapacity(limit);
   }
@@ -264,7 +264,7 @@ class PyTracker {
     return std::string(*TextView(worker));
   }
 
-  OwnerId Get(py::handle worker) const {
+  WorkerSlot Get(py::handle worker) const {
     const auto found = owners_.find(Name(worker));
     if (found == owners_.end()) {
       Throw(absl::NotFoundError(
@@ -274,10 +274,10 @@ class PyTracker {
     return found->second;
   }
 
-  OwnerId FindOrAdd(const std::string& name) {
+  WorkerSlot FindOrAdd(const std::string& name) {
     const auto found = owners_.find(name);
     if (found != owners_.end()) return found->second;
-    const OwnerId owner = ValueOrThrow(tracker_->AddWorker());
+    const WorkerSlot owner = ValueOrThrow(tracker_->AddWorker());
     const auto number = static_cast<size_t>(owner);
     if (number >= names_.size()) names_.resize(number + 1, py::none());
     names_[number] = py::str(name);
@@ -286,12 +286,12 @@ class PyTracker {
   }
 
   // Those of `workers` that are known.
-  OwnerSet Known(const py::object& workers) const {
+  WorkerSlotSet Known(const py::object& workers) const {
     if (PyUnicode_Check(workers.ptr())) {
       throw py::type_error(
           "workers is " + Show(workers) + "; it must be a collection of names: pass [" + Show(workers) + "]");
     }
-    OwnerSet known;
+    WorkerSlotSet known;
     for (const py::handle worker : py::iter(workers)) {
       const auto found = owners_.find(Name(worker));
       if (found != owners_.end()) known.set(static_cast<size_t>(found->second));
@@ -300,7 +300,7 @@ class PyTracker {
   }
 
   // Empty if the worker has been removed.
-  py::object NameOf(OwnerId owner) const {
+  py::object NameOf(WorkerSlot owner) const {
     const auto number = static_cast<size_t>(owner);
     if (number >= names_.size() || names_[number].is_none()) return {};
     return names_[number];
@@ -330,7 +330,7 @@ class PyTracker {
 
   const std::unique_ptr<BlockCacheTracker> tracker_;
   // Guarded by the GIL: names by number and back.
-  absl::flat_hash_map<std::string, OwnerId> owners_;
+  absl::flat_hash_map<std::string, WorkerSlot> owners_;
   WorkerNames names_;
 };
 

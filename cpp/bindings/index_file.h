@@ -14,7 +14,7 @@
 
 #include "base/status.h"
 #include "index/index_image.h"
-#include "index/owner_id.h"
+#include "index/worker_slot.h"
 
 namespace vllm_router {
 
@@ -37,7 +37,7 @@ std::string ImageOf(IndexKind kind, const WorkerNames& names, Index& index) {
 }
 
 // Slots by name.
-absl::flat_hash_map<std::string, OwnerId> PlacesOf(const WorkerNames& names);
+absl::flat_hash_map<std::string, WorkerSlot> PlacesOf(const WorkerNames& names);
 
 // OSError, IndexFileError, or ValueError for an image that is too large. `path`: str, bytes or
 // os.PathLike.
@@ -63,7 +63,7 @@ StatusOr<std::pair<std::unique_ptr<Index>, WorkerNames>> TryOpenIndex(
   if (!index.ok()) return index.status();
   bool agree = names->size() == (*index)->slots();
   for (size_t place = 0; agree && place < names->size(); ++place) {
-    agree = (*index)->Has(static_cast<OwnerId>(place)) != (*names)[place].is_none();
+    agree = (*index)->Has(static_cast<WorkerSlot>(place)) != (*names)[place].is_none();
   }
   if (!agree) return absl::DataLossError("its names are not those of its workers");
   return std::pair(*std::move(index), *std::move(names));

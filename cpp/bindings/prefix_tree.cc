@@ -94,7 +94,7 @@ class PyTree {
 
   void Insert(const py::object& prefix, const py::object& worker, int64_t priority) {
     const Held held(prefix);
-    const OwnerId owner = FindOrAdd(Name(worker));
+    const WorkerSlot owner = FindOrAdd(Name(worker));
     const py::gil_scoped_release release;
     tree_->Insert(held.text, owner, Priority(priority));
   }
@@ -161,7 +161,7 @@ class PyTree {
           "workers has " + std::to_string(names.size()) + " names and there are " +
           std::to_string(rows.texts.size()) + " prefixes; give one name per prefix, or one for all");
     }
-    std::vector<OwnerId> owners;
+    std::vector<WorkerSlot> owners;
     for (const std::string& name : names) owners.push_back(FindOrAdd(name));
     const py::gil_scoped_release release;
     for (size_t i = 0; i < rows.texts.size(); ++i) {
@@ -172,14 +172,14 @@ class PyTree {
   void AddWorker(const py::object& worker) { FindOrAdd(Name(worker)); }
 
   uint64_t EvictWorker(const py::object& worker, const py::object& max_size) {
-    const OwnerId owner = Get(worker);
+    const WorkerSlot owner = Get(worker);
     const uint64_t limit = Number(max_size, "max_size", 0);
     const py::gil_scoped_release release;
     return tree_->EvictWorker(owner, limit);
   }
 
   void RemoveWorker(const py::object& worker) {
-    const OwnerId owner = Get(worker);
+    const WorkerSlot owner = Get(worker);
     owners_.erase(Name(worker));
     names_[static_cast<size_t>(owner)] = py::none();
     tree_->RemoveWorker(owner);
@@ -307,7 +307,7 @@ class PyTree {
     return std::string(*TextView(worker));
   }
 
-  OwnerId Get(py::handle worker) const {
+  WorkerSlot Get(py::handle worker) const {
     const auto found = owners_.find(Name(worker));
     if (found == owners_.end()) {
       Throw(absl::NotFoundError(
@@ -317,10 +317,10 @@ class PyTree {
     return found->second;
   }
 
-  OwnerId FindOrAdd(const std::string& name) {
+  WorkerSlot FindOrAdd(const std::string& name) {
     const auto found = owners_.find(name);
     if (found != owners_.end()) return found->second;
-    const OwnerId owner = ValueOrThrow(tree_->AddWorker());
+    const WorkerSlot owner = ValueOrThrow(tree_->AddWorker());
     const auto number = static_cast<size_t>(owner);
     if (number >= names_.size()) names_.resize(number + 1, py::none());
     names_[number] = py::str(name);
@@ -329,7 +329,7 @@ class PyTree {
   }
 
   // Empty if the worker has been removed.
-  py::object NameOf(OwnerId owner) const {
+  py::object NameOf(WorkerSlot owner) const {
     const auto number = static_cast<size_t>(owner);
     if (number >= names_.size() || names_[number].is_none()) return {};
     return names_[number];
@@ -340,7 +340,7 @@ class PyTree {
 
   const std::unique_ptr<PrefixTree<Unit>> tree_;
   // Guarded by the GIL: names by number and back.
-  absl::flat_hash_map<std::string, OwnerId> owners_;
+  absl::flat_hash_map<std::string, WorkerSlot> owners_;
   WorkerNames names_;
 };
 

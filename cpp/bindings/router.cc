@@ -1158,9 +1158,9 @@ std::string IndexImage(PyRouter& self) {
     }
     std::string image = ImageOf(IndexKind::kBlockCacheTracker, names, tracker);
     bool agree = names.size() == tracker.slots() && routing.owners.size() == fleet->members().size() &&
-                 self.router().fleet()->membership() == fleet->membership();
+                 self.router().fleet()->membership_version() == fleet->membership_version();
     for (size_t place = 0; agree && place < names.size(); ++place)
-      agree = tracker.Has(static_cast<OwnerId>(place)) != names[place].is_none();
+      agree = tracker.Has(static_cast<WorkerSlot>(place)) != names[place].is_none();
     if (agree) return image;
     const py::gil_scoped_release release;
     std::this_thread::yield();
@@ -1189,7 +1189,7 @@ py::list LoadIndex(PyRouter& self, const py::object& path) {
     if (!position || *position >= routing.owners.size()) continue;
     found.append(names[place]);
     const py::gil_scoped_release release;
-    routing.tracker->Adopt(routing.owners[*position], *saved, static_cast<OwnerId>(place));
+    routing.tracker->Adopt(routing.owners[*position], *saved, static_cast<WorkerSlot>(place));
   }
   return found;
 }
@@ -1261,7 +1261,7 @@ RouterOptions RouterOptionsOf(const py::dict& given, std::vector<std::string>* n
   chosen.max_tree_size = read("max_tree_size", chosen.max_tree_size);
   word("eviction_policy", ParseEvictionOrder, &chosen.eviction_order);
   word("balance_gate", ParseBalanceGate, &chosen.balance_gate);
-  chosen.spread_starts = read("spread_new_conversations", chosen.spread_starts);
+  chosen.spread_new_conversations = read("spread_new_conversations", chosen.spread_new_conversations);
   word("miss_choice", ParseMissChoice, &chosen.miss_choice);
   chosen.session_ttl_secs = read("session_ttl_secs", chosen.session_ttl_secs);
   chosen.max_sessions = read("max_sessions", chosen.max_sessions);

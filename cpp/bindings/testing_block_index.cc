@@ -43,13 +43,13 @@ class TestIndex {
   explicit TestIndex(uint64_t max_blocks) : index_({.max_blocks = max_blocks}) {}
 
   int AddOwner() { return static_cast<int>(ValueOrThrow(index_.AddOwner())); }
-  void RemoveOwner(uint16_t owner) { index_.RemoveOwner(OwnerId{owner}); }
+  void RemoveOwner(uint16_t owner) { index_.RemoveOwner(WorkerSlot{owner}); }
   bool Sweep(size_t runs) { return index_.Sweep(runs); }
 
   std::pair<std::string, Hashes> Insert(uint16_t owner, int tier, uint64_t parent, const Hashes& blocks) {
     std::vector<BlockRef> refs(static_cast<size_t>(blocks.size()));
     const InsertResult result =
-        index_.Insert(OwnerId{owner}, static_cast<Tier>(tier), BlockRef(parent), View(blocks), refs.data());
+        index_.Insert(WorkerSlot{owner}, static_cast<Tier>(tier), BlockRef(parent), View(blocks), refs.data());
     Hashes bits(static_cast<py::ssize_t>(result.inserted));
     for (size_t i = 0; i < result.inserted; ++i) bits.mutable_data()[i] = refs[i].bits();
     constexpr const char* kNames[] = {"inserted", "unknown_parent", "unknown_owner", "full"};
@@ -57,11 +57,11 @@ class TestIndex {
   }
 
   void Remove(uint16_t owner, int tier, const Hashes& refs) {
-    index_.Remove(OwnerId{owner}, static_cast<Tier>(tier), Refs(refs));
+    index_.Remove(WorkerSlot{owner}, static_cast<Tier>(tier), Refs(refs));
   }
   void RemoveSpan(uint16_t owner, int tier, uint64_t first, uint32_t count) {
     const BlockSpan span{BlockRef(first), count};
-    index_.Remove(OwnerId{owner}, static_cast<Tier>(tier), std::span(&span, 1));
+    index_.Remove(WorkerSlot{owner}, static_cast<Tier>(tier), std::span(&span, 1));
   }
 
   std::optional<uint64_t> HashAt(uint64_t ref) const { return index_.HashAt(BlockRef(ref)); }
@@ -78,7 +78,7 @@ class TestIndex {
 
   std::optional<std::pair<int, uint32_t>> Best(
       const Hashes& chain, const std::optional<std::vector<int>>& eligible) {
-    OwnerSet set;
+    WorkerSlotSet set;
     if (eligible) {
       for (const int owner : *eligible) set.set(static_cast<size_t>(owner));
     }
@@ -87,7 +87,7 @@ class TestIndex {
     return std::pair(static_cast<int>(best->owner), best->longest());
   }
 
-  uint64_t BlockCount(uint16_t owner) const { return index_.BlockCount(OwnerId{owner}); }
+  uint64_t BlockCount(uint16_t owner) const { return index_.BlockCount(WorkerSlot{owner}); }
   std::string Check() const { return index_.CheckInvariants(); }
 
   py::dict Stats() const {
@@ -272,13 +272,13 @@ void BindTestingBlockIndex(py::module_& testing) {
           [](BlockCacheTracker& self) { return static_cast<uint32_t>(ValueOrThrow(self.AddWorker())); })
       .def(
           "remove_worker",
-          [](BlockCacheTracker& self, uint16_t worker) { self.RemoveWorker(OwnerId{worker}); })
+          [](BlockCacheTracker& self, uint16_t worker) { self.RemoveWorker(WorkerSlot{worker}); })
       .def(
           "record", [](BlockCacheTracker& self, uint16_t worker,
-                       const Hashes& chain) { self.Record(OwnerId{worker}, View(chain)); })
+                       const Hashes& chain) { self.Record(WorkerSlot{worker}, View(chain)); })
       .def(
           "record_open", [](BlockCacheTracker& self, uint16_t worker,
-                            const Hashes& chain) { return self.RecordOpen(OwnerId{worker}, View(chain)); })
+                            const Hashes& chain) { return self.RecordOpen(WorkerSlot{worker}, View(chain)); })
       .def(
           "reloaded",
           [](BlockCacheTracker& self) {
@@ -292,10 +292,10 @@ void BindTestingBlockIndex(py::module_& testing) {
       .def("withdraw", &BlockCacheTracker::Withdraw)
       .def(
           "evict", [](BlockCacheTracker& self, uint16_t worker,
-                      uint64_t max_blocks) { return self.Evict(OwnerId{worker}, max_blocks); })
+                      uint64_t max_blocks) { return self.Evict(WorkerSlot{worker}, max_blocks); })
       .def(
           "block_count",
-          [](BlockCacheTracker& self, uint16_t worker) { return self.BlockCount(OwnerId{worker}); })
+          [](BlockCacheTracker& self, uint16_t worker) { return self.BlockCount(WorkerSlot{worker}); })
       .def(
           "match",
           [](BlockCacheTracker& self, const Hashes& chain) {
@@ -383,18 +383,18 @@ void BindTestingBlockIndex(py::module_& testing) {
     return CommonPrefix(a.data(), b.data(), static_cast<size_t>(std::min(a.size(), b.size())));
   });
   testing.def("holder", [](uint16_t owner, const Cuts& cuts) {
-    const Holder holder(OwnerId{owner}, cuts);
+    const Holder holder(WorkerSlot{owner}, cuts);
     return py::make_tuple(
         holder.empty(), static_cast<int>(holder.owner()), holder.cut(0), holder.cut(1), holder.cut(2),
-        holder.Is(OwnerId{owner}));
+        holder.Is(WorkerSlot{owner}));
   });
   testing.def(
       "best_match",
       [](const std::vector<std::pair<int, std::array<uint32_t, kTierCount>>>& entries,
          const std::optional<std::vector<int>>& eligible) -> std::optional<int> {
         BlockMatches matches;
-        for (const auto& [owner, blocks] : entries) matches.Add(static_cast<OwnerId>(owner), blocks);
-        OwnerSet set;
+        for (const auto& [owner, blocks] : entries) matches.Add(static_cast<WorkerSlot>(owner), blocks);
+        WorkerSlotSet set;
         for (const int owner : eligible.value_or(std::vector<int>{})) set.set(static_cast<size_t>(owner));
         const BlockMatch* const best = matches.Best(eligible ? &set : nullptr);
         if (best == nullptr) return std::nullopt;

@@ -93,7 +93,7 @@ PolicyOptions OptionsFrom(const std::string& policy, const py::kwargs& words) {
     } else if (name == "balance_gate") {
       options.balance_gate = ValueOrRaise(ParseBalanceGate(value.cast<std::string>()));
     } else if (name == "spread_new_conversations") {
-      options.spread_starts = value.cast<bool>();
+      options.spread_new_conversations = value.cast<bool>();
     } else if (name == "miss_choice") {
       options.miss_choice = ValueOrRaise(ParseMissChoice(value.cast<std::string>()));
     } else if (name == "prefix_token_count") {
@@ -429,7 +429,7 @@ void BindTestingPolicy(py::module_& testing) {
           py::arg("a"), py::arg("b"), py::arg("metric") = "requests")
       .def("caps", [](PolicyHarness& self, uint32_t factor_thousandths) {
         const auto fleet = self.fleet();
-        const Room room(*fleet, factor_thousandths);
+        const LoadCap room(*fleet, factor_thousandths);
         std::vector<int64_t> caps;
         for (const FleetView::Member& member : fleet->members()) caps.push_back(room.Cap(*member.worker));
         return caps;

@@ -43,7 +43,7 @@ void BindTree(py::module_& testing, const char* name) {
       .def("add_worker", [](Tree& tree) { return static_cast<uint32_t>(ValueOrThrow(tree.AddWorker())); })
       .def(
           "remove_worker",
-          [](Tree& tree, uint32_t worker) { tree.RemoveWorker(static_cast<OwnerId>(worker)); })
+          [](Tree& tree, uint32_t worker) { tree.RemoveWorker(static_cast<WorkerSlot>(worker)); })
       .def(
           "match",
           [](const Tree& tree, const Text& text, PrefixMatches* matches) {
@@ -55,7 +55,7 @@ void BindTree(py::module_& testing, const char* name) {
           [](Tree& tree, const Text& text, uint32_t worker, bool is_start, int32_t priority,
              const PrefixMatches* walked, bool is_open) {
             return tree.Insert(
-                Units(text, tree), static_cast<OwnerId>(worker),
+                Units(text, tree), static_cast<WorkerSlot>(worker),
                 {.is_open = is_open, .is_start = is_start, .priority = priority}, walked);
           },
           "text"_a, "worker"_a, py::kw_only(), "is_start"_a = false, "priority"_a = 0, "walked"_a = nullptr,
@@ -76,16 +76,16 @@ void BindTree(py::module_& testing, const char* name) {
       .def(
           "evict_worker",
           [](Tree& tree, uint32_t worker, uint64_t max_size) {
-            return tree.EvictWorker(static_cast<OwnerId>(worker), max_size);
+            return tree.EvictWorker(static_cast<WorkerSlot>(worker), max_size);
           },
           "worker"_a, "max_size"_a = 0)
       .def("trim", &Tree::Trim, "pairs"_a, "max_size"_a = UINT64_MAX)
-      .def("size", [](const Tree& tree, uint32_t worker) { return tree.size(static_cast<OwnerId>(worker)); })
+      .def("size", [](const Tree& tree, uint32_t worker) { return tree.size(static_cast<WorkerSlot>(worker)); })
       .def(
           "sizes",
           [](const Tree& tree, const std::vector<uint32_t>& workers) {
-            std::vector<OwnerId> owners;
-            for (const uint32_t worker : workers) owners.push_back(static_cast<OwnerId>(worker));
+            std::vector<WorkerSlot> owners;
+            for (const uint32_t worker : workers) owners.push_back(static_cast<WorkerSlot>(worker));
             std::vector<uint64_t> sizes(owners.size());
             tree.Sizes(owners, sizes);
             return sizes;
@@ -150,7 +150,7 @@ void BindTestingPrefixTree(py::module_& testing) {
           })
       .def(
           "matched", [](const PrefixMatches& matches,
-                        uint32_t owner) { return matches.matched(static_cast<OwnerId>(owner)); })
+                        uint32_t owner) { return matches.matched(static_cast<WorkerSlot>(owner)); })
       .def(
           "ends",
           [](const PrefixMatches& matches) {

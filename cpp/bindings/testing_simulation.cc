@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "bindings/bindings.h"
 #include "bindings/errors.h"
-#include "simulation/answer_text.h"
+#include "simulation/response_text.h"
 #include "simulation/batch_engine.h"
 #include "simulation/block_chain.h"
 #include "simulation/block_pool.h"
@@ -236,7 +236,7 @@ void BindTestingSimulation(py::module_& testing) {
   testing.def(
       "text_of_tokens", [](const std::vector<uint32_t>& tokens) { return py::bytes(TextOfTokens(tokens)); });
   testing.def(
-      "answer_text",
+      "response_text",
       [](const py::bytes& prompt, size_t tokens, size_t choice) {
         std::string text;
         AppendAnswer(AnswerSeed(SimulatedPrompt::FromText(std::string(prompt)), choice), tokens, &text);
@@ -281,7 +281,7 @@ void BindTestingSimulation(py::module_& testing) {
       "sim_stream", [](const SimRequest& request, const std::string& request_id, size_t cached_tokens) {
         std::string out;
         const Usage usage{request.prompt_tokens(), cached_tokens, request.answer_tokens * request.choices()};
-        const AnswerStream stream(request, {request_id, 1700000000, "sim-1"});
+        const ResponseStream stream(request, {request_id, 1700000000, "sim-1"});
         stream.Begin(usage, &out);
         for (size_t token = 0; token < request.answer_tokens; ++token) stream.Token(token, &out);
         stream.End(usage, &out);

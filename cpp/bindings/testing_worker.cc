@@ -49,7 +49,7 @@ class RegistryHarness {
   RegistryHarness()
       : registry_([](const FleetView& next) {
           const auto* last = static_cast<const NumberedPlan*>(next.plan());
-          return std::make_shared<NumberedPlan>(last == nullptr ? 1 : last->number + 1, next.membership());
+          return std::make_shared<NumberedPlan>(last == nullptr ? 1 : last->number + 1, next.membership_version());
         }) {}
 
   WorkerRegistry& registry() { return registry_; }
@@ -90,9 +90,9 @@ struct PassHarness {
 
 constexpr std::string_view kVerdicts[] = {"neutral", "success", "failure", "server_error"};
 
-BreakerVerdict VerdictByName(const std::string& name) {
+BreakerResult VerdictByName(const std::string& name) {
   for (size_t i = 0; i < std::size(kVerdicts); ++i) {
-    if (kVerdicts[i] == name) return static_cast<BreakerVerdict>(i);
+    if (kVerdicts[i] == name) return static_cast<BreakerResult>(i);
   }
   throw py::value_error("no verdict is called " + name);
 }
@@ -259,8 +259,8 @@ void BindTestingWorker(py::module_& testing) {
           [](const FleetView& view) {
             return std::vector<uint32_t>(view.eligible().begin(), view.eligible().end());
           })
-      .def_property_readonly("membership", &FleetView::membership)
-      .def_property_readonly("steady", &FleetView::steady)
+      .def_property_readonly("membership", &FleetView::membership_version)
+      .def_property_readonly("steady", &FleetView::all_admitting)
       .def_property_readonly("equal_weights", &FleetView::equal_weights)
       .def_property_readonly("eligible_weight", &FleetView::eligible_weight)
       .def_property_readonly(
@@ -314,10 +314,10 @@ void BindTestingWorker(py::module_& testing) {
             Worker& worker = *view->members()[view->Find(url).value()].worker;
             const BreakerOptions options{.failure_threshold = 1, .success_threshold = 1, .open_ms = 0};
             if (open) {
-              worker.breaker.TryPass(options)->Settle(options, BreakerVerdict::kFailure, 0);
+              worker.breaker.TryPass(options)->Settle(options, BreakerResult::kFailure, 0);
             } else {
               worker.breaker.ComeDue(options, 0);
-              worker.breaker.TryPass(options)->Settle(options, BreakerVerdict::kSuccess, 0);
+              worker.breaker.TryPass(options)->Settle(options, BreakerResult::kSuccess, 0);
             }
             self.registry().Refresh();
           })

@@ -24,9 +24,9 @@ BlockCacheTracker::BlockCacheTracker(const BlockCacheTrackerOptions& options)
       index_({.prefix_closed = true}),
       capacity_(options.max_blocks_per_worker) {}
 
-StatusOr<OwnerId> BlockCacheTracker::AddWorker() {
+StatusOr<WorkerSlot> BlockCacheTracker::AddWorker() {
   const std::lock_guard lock(mutex_);
-  StatusOr<OwnerId> worker = index_.AddOwner();
+  StatusOr<WorkerSlot> worker = index_.AddOwner();
   if (!worker.ok()) {
     // Slots of removed workers are free again when their blocks have been swept.
     while (index_.Sweep(kRunsPerSweep)) {
@@ -40,12 +40,12 @@ StatusOr<OwnerId> BlockCacheTracker::AddWorker() {
   return worker;
 }
 
-BlockCacheTracker::Cache* BlockCacheTracker::Find(OwnerId worker) const {
+BlockCacheTracker::Cache* BlockCacheTracker::Find(WorkerSlot worker) const {
   const auto number = static_cast<size_t>(worker);
   return number < caches_.size() ? caches_[number].get() : nullptr;
 }
 
-void BlockCacheTracker::RemoveWorker(OwnerId worker) {
+void BlockCacheTracker::RemoveWorker(WorkerSlot worker) {
   const std::lock_guard lock(mutex_);
   if (Find(worker) == nullptr) return;
   index_.RemoveOwner(worker);
@@ -53,7 +53,7 @@ void BlockCacheTracker::RemoveWorker(OwnerId worker) {
   caches_[static_cast<size_t>(worker)].reset();
 }
 
-void BlockCacheTracker::Record(OwnerId worker, std::span<const BlockHash> chain) {
+void BlockCacheTracker::Record(WorkerSlot worker, std::span<const BlockHash> chain) {
   const std::lock_guard lock(mutex_);
   Cache* const cache = Find(worker);
   if (cache == nullptr) return;
@@ -61,7 +61,7 @@ void BlockCacheTracker::Record(OwnerId worker, std::span<const BlockHash> chain)
   RecordLocked(worker, cache, chain, 0);
 }
 
-uint64_t BlockCacheTracker::RecordOpen(OwnerId worker, std::span<const BlockHash> chain) {
+uint64_t BlockCacheTracker::RecordOpen(WorkerSlot worker, std::span<const BlockHash> chain) {
   const std::lock_guard lock(mutex_);
   Cache* const cache = Find(worker);
   if (cache == nullptr) return 0;
@@ -94,7 +94,7 @@ void BlockCacheTracker::Withdraw(uint64_t claim) {
 }
 
 void BlockCacheTracker::RecordLocked(
-    OwnerId worker, Cache* cache, std::span<const BlockHash> chain, uint64_t claim) {
+    WorkerSlot worker, Cache* cache, std::span<const BlockHash> chain, uint64_t claim) {
   const uint64_t capacity = CapacityOf(*cache);
   // The later blocks would be evicted first.
   chain = chain.first(std::min<uint64_t>(chain.size(), capacity));
@@ -114,13 +114,13 @@ void BlockCacheTracker::RecordLocked(
   EvictLocked(worker, cache, result.owner_blocks, capacity);
 }
 
-uint64_t BlockCacheTracker::Evict(OwnerId worker, uint64_t max_blocks) {
+uint64_t BlockCacheTracker::Evict(WorkerSlot worker, uint64_t max_blocks) {
   const std::lock_guard lock(mutex_);
   Cache* const cache = Find(worker);
   return cache == nullptr ? 0 : EvictLocked(worker, cache, index_.BlockCount(worker), max_blocks);
 }
 
-uint64_t BlockCacheTracker::EvictLocked(OwnerId worker, Cache* cache, uint64_t held, uint64_t max_blocks) {
+uint64_t BlockCacheTracker::EvictLocked(WorkerSlot worker, Cache* cache, uint64_t held, uint64_t max_blocks) {
   if (held <= max_blocks) return 0;
   spans_.clear();
   uint64_t evicted = 0;
@@ -137,7 +137,7 @@ uint64_t BlockCacheTracker::EvictLocked(OwnerId worker, Cache* cache, uint64_t h
 
 void BlockCacheTracker::EvictAll(std::optional<uint64_t> max_blocks) {
   for (size_t number = 0; number < caches_.size(); ++number) {
-    const auto worker = static_cast<OwnerId>(number);
+    const auto worker = static_cast<WorkerSlot>(number);
     Cache* const cache = caches_[number].get();
     if (cache == nullptr) continue;
     EvictLocked(worker, cache, index_.BlockCount(worker), max_blocks.value_or(CapacityOf(*cache)));
@@ -150,7 +150,7 @@ void BlockCacheTracker::SetCapacity(uint64_t max_blocks_per_worker) {
   EvictAll();
 }
 
-void BlockCacheTracker::SetCapacityOf(OwnerId worker, uint64_t max_blocks) {
+void BlockCacheTracker::SetCapacityOf(WorkerSlot worker, uint64_t max_blocks) {
   const std::lock_guard lock(mutex_);
   Cache* const cache = Find(worker);
   if (cache == nullptr) return;
@@ -168,13 +168,13 @@ uint64_t BlockCacheTracker::capacity() const {
   return capacity_;
 }
 
-uint64_t BlockCacheTracker::CapacityOf(OwnerId worker) const {
+uint64_t BlockCacheTracker::CapacityOf(WorkerSlot worker) const {
   const std::lock_guard lock(mutex_);
   const Cache* const cache = Find(worker);
   return cache == nullptr ? capacity_ : CapacityOf(*cache);
 }
 
-bool BlockCacheTracker::Has(OwnerId worker) const {
+bool BlockCacheTracker::Has(WorkerSlot worker) const {
   const std::lock_guard lock(mutex_);
   return Find(worker) != nullptr;
 }
@@ -207,9 +207,9 @@ void BlockCacheTracker::Save(ImageWriter* image) {
                           : kCommonCapacity));
     if (cache != nullptr && cache->capacity) image->Number(*cache->capacity);
   }
-  const std::vector<OwnerId> free = index_.FreeOwners();
+  const std::vector<WorkerSlot> free = index_.FreeOwners();
   image->Number(uint64_t{free.size()});
-  for (const OwnerId slot : free) image->Number(static_cast<uint16_t>(slot));
+  for (const WorkerSlot slot : free) image->Number(static_cast<uint16_t>(slot));
 
   absl::flat_hash_map<uint32_t, uint32_t> numbers;
   std::vector<BlockRef> runs;
@@ -240,7 +240,7 @@ void BlockCacheTracker::Save(ImageWriter* image) {
   image->Append(segments);
 }
 
-void BlockCacheTracker::Adopt(OwnerId worker, const BlockCacheTracker& other, OwnerId theirs) {
+void BlockCacheTracker::Adopt(WorkerSlot worker, const BlockCacheTracker& other, WorkerSlot theirs) {
   const Cache* const source = other.Find(theirs);
   if (source == nullptr) return;
   std::vector<BlockHash> blocks;
@@ -262,7 +262,7 @@ struct BlockCacheTracker::SavedRun {
 struct BlockCacheTracker::SavedSegment {
   uint32_t run;
   uint32_t end;
-  OwnerId worker;
+  WorkerSlot worker;
   bool is_deepest;  // of the worker's in this run
 };
 
@@ -310,7 +310,7 @@ Status BlockCacheTracker::LoadSlots(ImageReader* image) {
           "its list of free places for workers has ", slot, ", which is not one, or appears twice");
     }
     states[slot] = kCommonCapacity;
-    RemoveWorker(static_cast<OwnerId>(slot));
+    RemoveWorker(static_cast<WorkerSlot>(slot));
     while (index_.Sweep(kRunsPerSweep)) {
     }
   }
@@ -340,7 +340,7 @@ StatusOr<std::vector<BlockCacheTracker::SavedSegment>> BlockCacheTracker::LoadSe
             is_deepest ? runs[run].length : deeper->second - 1);
       }
       deeper->second = end;
-      segments.push_back({run, end, static_cast<OwnerId>(number), is_deepest});
+      segments.push_back({run, end, static_cast<WorkerSlot>(number), is_deepest});
     }
   }
   return segments;
@@ -401,7 +401,7 @@ Status BlockCacheTracker::LoadBlocks(ImageReader* image) {
   if (next != runs.size()) return BadImage("run ", next, " belongs to no worker");
   for (size_t number = 0; number < caches_.size(); ++number) {
     if (caches_[number] == nullptr) continue;
-    const uint64_t held = index_.BlockCount(static_cast<OwnerId>(number));
+    const uint64_t held = index_.BlockCount(static_cast<WorkerSlot>(number));
     if (held > CapacityOf(*caches_[number])) {
       return BadImage(
           "worker ", number, " holds ", held, " blocks; its capacity is ", CapacityOf(*caches_[number]));

@@ -17,7 +17,7 @@
 // index, whose own mutex is the leaf.
 //
 //   BlockCacheTracker tracker({.block_size = 16, .max_blocks_per_worker = 100'000});
-//   const OwnerId w1 = tracker.AddWorker().value();
+//   const WorkerSlot w1 = tracker.AddWorker().value();
 //   tracker.Record(w1, chain);
 //   tracker.FindBest(chain, &eligible, &matches);      // BlockMatches, one per thread
 #pragma once
@@ -36,7 +36,7 @@
 #include "index/block_matches.h"
 #include "index/claim_table.h"
 #include "index/index_image.h"
-#include "index/owner_id.h"
+#include "index/worker_slot.h"
 #include "index/segment_lru.h"
 
 namespace vllm_router {
@@ -73,21 +73,21 @@ class BlockCacheTracker {
 
   // Gives `worker` the blocks that `theirs` holds in `other`, in the same order of use, after its own.
   // REQUIRES: both hash alike, and no other thread uses `other`.
-  void Adopt(OwnerId worker, const BlockCacheTracker& other, OwnerId theirs);
+  void Adopt(WorkerSlot worker, const BlockCacheTracker& other, WorkerSlot theirs);
 
   const BlockHasher& hasher() const { return hasher_; }
 
   // A worker that holds nothing. kResourceExhausted when there are kMaxWorkers.
-  StatusOr<OwnerId> AddWorker();
+  StatusOr<WorkerSlot> AddWorker();
   // Matched no more from now on; unknown ones: no effect.
-  void RemoveWorker(OwnerId worker);
+  void RemoveWorker(WorkerSlot worker);
 
   // `worker` gets a request with these blocks, so it has them now and used them last. Beyond its
   // capacity only the first blocks are kept. Unknown workers: no effect.
-  void Record(OwnerId worker, std::span<const BlockHash> chain);
+  void Record(WorkerSlot worker, std::span<const BlockHash> chain);
   // The same for a request that has not ended: until its claim is confirmed, it may be withdrawn. 0: too
   // many claims are open, or the worker already holds all of it permanently.
-  uint64_t RecordOpen(OwnerId worker, std::span<const BlockHash> chain);
+  uint64_t RecordOpen(WorkerSlot worker, std::span<const BlockHash> chain);
   // The request has ended, and the worker holds its blocks. Any thread, without a lock.
   void Confirm(uint64_t claim) { claims_.Confirm(claim); }
   // The worker never processed it: it keeps the blocks that it held before or that another request used
@@ -97,27 +97,27 @@ class BlockCacheTracker {
   // As BlockIndex's.
   void Match(std::span<const BlockHash> chain, BlockMatches* matches) const { index_.Match(chain, matches); }
   std::optional<BlockMatch> FindBest(
-      std::span<const BlockHash> chain, const OwnerSet* eligible, BlockMatches* matches) const {
+      std::span<const BlockHash> chain, const WorkerSlotSet* eligible, BlockMatches* matches) const {
     return index_.FindBest(chain, eligible, matches);
   }
 
   // Evicts the worker's oldest blocks until it holds at most `max_blocks`; returns their number.
-  uint64_t Evict(OwnerId worker, uint64_t max_blocks);
+  uint64_t Evict(WorkerSlot worker, uint64_t max_blocks);
   // Sets the capacity of every worker without one of its own, or of this worker until it is removed
   // (unknown ones: no effect). A worker above its capacity evicts the difference now.
   void SetCapacity(uint64_t max_blocks_per_worker);
-  void SetCapacityOf(OwnerId worker, uint64_t max_blocks);
+  void SetCapacityOf(WorkerSlot worker, uint64_t max_blocks);
   // Forgets every block of every worker.
   void Clear();
 
   // Does a slice of the clean-up for removed workers; true while there is more.
   bool Sweep(size_t runs) { return index_.Sweep(runs); }
 
-  bool Has(OwnerId worker) const;
+  bool Has(WorkerSlot worker) const;
   size_t slots() const;  // ids given out so far are below
-  uint64_t BlockCount(OwnerId worker) const { return index_.BlockCount(worker); }
+  uint64_t BlockCount(WorkerSlot worker) const { return index_.BlockCount(worker); }
   uint64_t capacity() const;
-  uint64_t CapacityOf(OwnerId worker) const;
+  uint64_t CapacityOf(WorkerSlot worker) const;
   BlockCacheTrackerStats stats() const;
   const BlockIndex& index() const { return index_; }
 
@@ -128,7 +128,7 @@ class BlockCacheTracker {
   };
   // The blocks of a claim that were not permanent before.
   struct Claimed {
-    OwnerId worker{};
+    WorkerSlot worker{};
     std::vector<uint32_t> runs;
   };
   struct SavedRun;
@@ -136,11 +136,11 @@ class BlockCacheTracker {
   Status LoadSlots(ImageReader* image);
   Status LoadBlocks(ImageReader* image);
   StatusOr<std::vector<SavedSegment>> LoadSegments(ImageReader* image, std::span<const SavedRun> runs) const;
-  void RecordLocked(OwnerId worker, Cache* cache, std::span<const BlockHash> chain, uint64_t claim);
-  Cache* Find(OwnerId worker) const;
+  void RecordLocked(WorkerSlot worker, Cache* cache, std::span<const BlockHash> chain, uint64_t claim);
+  Cache* Find(WorkerSlot worker) const;
   uint64_t CapacityOf(const Cache& cache) const { return cache.capacity.value_or(capacity_); }
   // Of the `held` blocks of the worker.
-  uint64_t EvictLocked(OwnerId worker, Cache* cache, uint64_t held, uint64_t max_blocks);
+  uint64_t EvictLocked(WorkerSlot worker, Cache* cache, uint64_t held, uint64_t max_blocks);
   // Evicts each worker down to its capacity, or to `max_blocks` if given.
   void EvictAll(std::optional<uint64_t> max_blocks = std::nullopt);
 

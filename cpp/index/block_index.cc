@@ -19,7 +19,7 @@ constexpr Cuts AllCuts(uint32_t cut) {
   return {blocks, blocks, blocks};
 }
 
-size_t Number(OwnerId owner) { return static_cast<size_t>(owner); }
+size_t Number(WorkerSlot owner) { return static_cast<size_t>(owner); }
 
 }  // namespace
 
@@ -41,14 +41,14 @@ BlockIndex::~BlockIndex() {
 
 // ---- Owners ------------------------------------------------------------------------------------------
 
-StatusOr<OwnerId> BlockIndex::AddOwner() {
+StatusOr<WorkerSlot> BlockIndex::AddOwner() {
   const std::lock_guard lock(mutex_);
-  OwnerId owner;
+  WorkerSlot owner;
   if (!freed_ids_.empty() && EpochReclaimer::AllLeftSince(freed_ids_.front().moment)) {
     owner = freed_ids_.front().owner;
     freed_ids_.pop_front();
   } else if (owners_.size() < kMaxWorkers) {
-    owner = static_cast<OwnerId>(owners_.size());
+    owner = static_cast<WorkerSlot>(owners_.size());
     owners_.emplace_back();
   } else {
     return absl::ResourceExhaustedError(Concat(
@@ -60,11 +60,11 @@ StatusOr<OwnerId> BlockIndex::AddOwner() {
   return owner;
 }
 
-bool BlockIndex::IsActive(OwnerId owner) const {
+bool BlockIndex::IsActive(WorkerSlot owner) const {
   return Number(owner) < owners_.size() && owners_[Number(owner)].state == OwnerState::kActive;
 }
 
-void BlockIndex::RemoveOwner(OwnerId owner) {
+void BlockIndex::RemoveOwner(WorkerSlot owner) {
   const std::lock_guard lock(mutex_);
   if (!IsActive(owner)) return;
   active_[Number(owner) / 64].fetch_and(~(uint64_t{1} << (Number(owner) % 64)), std::memory_order_release);
@@ -93,7 +93,7 @@ bool BlockIndex::SweepLocked(size_t runs) {
   for (size_t owner = 0; owner < owners_.size(); ++owner) {
     if (!sweeping_.test(owner)) continue;
     owners_[owner] = {};
-    freed_ids_.push_back({static_cast<OwnerId>(owner), now});
+    freed_ids_.push_back({static_cast<WorkerSlot>(owner), now});
   }
   sweeping_.reset();
   sweep_next_ = 0;
@@ -112,17 +112,17 @@ void BlockIndex::SweepRun(uint32_t id) {
     changed = true;
   }
   if (run(id).irregular > 0) {
-    std::vector<OwnerId> rest;  // with islands only, so without a word
+    std::vector<WorkerSlot> rest;  // with islands only, so without a word
     for (const Irregular& irregular : irregular_.find(id)->second) {
       if (sweeping_.test(Number(irregular.owner))) rest.push_back(irregular.owner);
     }
-    for (const OwnerId owner : rest) Forget(id, owner, {});
+    for (const WorkerSlot owner : rest) Forget(id, owner, {});
     changed = changed || !rest.empty();
   }
   if (changed) Trim(id);
 }
 
-void BlockIndex::Forget(uint32_t id, OwnerId owner, const Place& place) {
+void BlockIndex::Forget(uint32_t id, WorkerSlot owner, const Place& place) {
   Owner& counts = owners_[Number(owner)];
   const auto gone = [&](int tier, uint64_t blocks) {
     counts.on[tier] -= blocks;
@@ -145,7 +145,7 @@ void BlockIndex::Forget(uint32_t id, OwnerId owner, const Place& place) {
 // ---- Insert ------------------------------------------------------------------------------------------
 
 InsertResult BlockIndex::Insert(
-    OwnerId owner, Tier tier, BlockRef parent, std::span<const BlockHash> blocks, BlockRef* refs) {
+    WorkerSlot owner, Tier tier, BlockRef parent, std::span<const BlockHash> blocks, BlockRef* refs) {
   const std::lock_guard lock(mutex_);
   return InsertLocked(owner, tier, parent, blocks, [&refs](BlockSpan span) {
     if (refs == nullptr) return;
@@ -154,7 +154,7 @@ InsertResult BlockIndex::Insert(
 }
 
 InsertResult BlockIndex::Insert(
-    OwnerId owner, Tier tier, BlockRef parent, std::span<const BlockHash> blocks,
+    WorkerSlot owner, Tier tier, BlockRef parent, std::span<const BlockHash> blocks,
     std::vector<BlockSpan>* spans) {
   const std::lock_guard lock(mutex_);
   return InsertLocked(owner, tier, parent, blocks, [spans](BlockSpan span) { spans->push_back(span); });
@@ -162,7 +162,7 @@ InsertResult BlockIndex::Insert(
 
 template <typename Emit>
 InsertResult BlockIndex::InsertLocked(
-    OwnerId owner, Tier tier, BlockRef parent, std::span<const BlockHash> blocks, Emit emit) {
+    WorkerSlot owner, Tier tier, BlockRef parent, std::span<const BlockHash> blocks, Emit emit) {
   if (sweep_pending()) SweepLocked(kRunsSweptPerChange);
   if (!IsActive(owner)) return {InsertStatus::kUnknownOwner};
   // The cursor: the next block is expected at `offset` of run `id`; 0 is no run.
@@ -252,7 +252,7 @@ uint32_t BlockIndex::RunOf(BlockRef ref) const {
   return ref.offset() < found.cell->length.load(std::memory_order_relaxed) ? id : 0;
 }
 
-bool BlockIndex::HoldsLast(uint32_t id, OwnerId owner) const {
+bool BlockIndex::HoldsLast(uint32_t id, WorkerSlot owner) const {
   const RunCell& cell = *run(id).cell;
   const uint32_t length = cell.length.load(std::memory_order_relaxed);
   if (run(id).irregular > 0) {
@@ -316,7 +316,7 @@ uint32_t BlockIndex::NewRun(std::span<const BlockHash> blocks) {
 
 // ---- What an owner holds of a run --------------------------------------------------------------------
 
-void BlockIndex::Cover(uint32_t id, OwnerId owner, Tier tier, uint32_t begin, uint32_t end) {
+void BlockIndex::Cover(uint32_t id, WorkerSlot owner, Tier tier, uint32_t begin, uint32_t end) {
   const Place place = FindHolder(*run(id).cell, owner);
   Coverage* coverage = run(id).irregular == 0 ? nullptr : FindIrregular(id, owner);
   Coverage::Change change;
@@ -339,7 +339,7 @@ void BlockIndex::Cover(uint32_t id, OwnerId owner, Tier tier, uint32_t begin, ui
   counts_.inserted_blocks += change.on_tier;
 }
 
-void BlockIndex::Uncover(uint32_t id, OwnerId owner, Tier tier, uint32_t begin, uint32_t end) {
+void BlockIndex::Uncover(uint32_t id, WorkerSlot owner, Tier tier, uint32_t begin, uint32_t end) {
   const RunCell& cell = *run(id).cell;
   const Place place = FindHolder(cell, owner);
   Coverage* coverage = run(id).irregular == 0 ? nullptr : FindIrregular(id, owner);
@@ -368,7 +368,7 @@ void BlockIndex::Uncover(uint32_t id, OwnerId owner, Tier tier, uint32_t begin, 
   if (change.held > 0 && held_to == cell.length.load(std::memory_order_relaxed)) Trim(id);
 }
 
-BlockIndex::Place BlockIndex::FindHolder(const RunCell& cell, OwnerId owner) {
+BlockIndex::Place BlockIndex::FindHolder(const RunCell& cell, WorkerSlot owner) {
   const uint32_t count = cell.holder_count.load(std::memory_order_relaxed);
   for (uint32_t i = 0; i < count; ++i) {
     const Holder holder(cell.holders()[i].load(std::memory_order_relaxed));
@@ -377,7 +377,7 @@ BlockIndex::Place BlockIndex::FindHolder(const RunCell& cell, OwnerId owner) {
   return {};
 }
 
-void BlockIndex::PutHolder(uint32_t id, OwnerId owner, const Place& place, const Cuts& cuts) {
+void BlockIndex::PutHolder(uint32_t id, WorkerSlot owner, const Place& place, const Cuts& cuts) {
   Run& held = run(id);
   RunCell* cell = held.cell;
   const bool none = cuts[kTierCount - 1] == 0;
@@ -406,30 +406,30 @@ void BlockIndex::PutHolder(uint32_t id, OwnerId owner, const Place& place, const
   if (index == count) cell->holder_count.store(static_cast<uint16_t>(count + 1), std::memory_order_release);
 }
 
-Coverage* BlockIndex::FindIrregular(uint32_t id, OwnerId owner) {
+Coverage* BlockIndex::FindIrregular(uint32_t id, WorkerSlot owner) {
   return const_cast<Coverage*>(std::as_const(*this).FindIrregular(id, owner));
 }
 
-const Coverage* BlockIndex::FindIrregular(uint32_t id, OwnerId owner) const {
+const Coverage* BlockIndex::FindIrregular(uint32_t id, WorkerSlot owner) const {
   if (run(id).irregular == 0) return nullptr;
   const std::vector<Irregular>& all = irregular_.find(id)->second;
   const auto found = std::lower_bound(
       all.begin(), all.end(), owner,
-      [](const Irregular& each, OwnerId sought) { return each.owner < sought; });
+      [](const Irregular& each, WorkerSlot sought) { return each.owner < sought; });
   return found != all.end() && found->owner == owner ? &found->coverage : nullptr;
 }
 
-Coverage& BlockIndex::AddIrregular(uint32_t id, OwnerId owner, Coverage coverage) {
+Coverage& BlockIndex::AddIrregular(uint32_t id, WorkerSlot owner, Coverage coverage) {
   std::vector<Irregular>& all = irregular_[id];
   const auto behind = std::lower_bound(
       all.begin(), all.end(), owner,
-      [](const Irregular& each, OwnerId sought) { return each.owner < sought; });
+      [](const Irregular& each, WorkerSlot sought) { return each.owner < sought; });
   ++run(id).irregular;
   ++counts_.irregular;
   return all.insert(behind, {owner, std::move(coverage)})->coverage;
 }
 
-void BlockIndex::DropIrregular(uint32_t id, OwnerId owner) {
+void BlockIndex::DropIrregular(uint32_t id, WorkerSlot owner) {
   const auto entry = irregular_.find(id);
   std::erase_if(entry->second, [owner](const Irregular& each) { return each.owner == owner; });
   if (entry->second.empty()) irregular_.erase(entry);
@@ -437,14 +437,14 @@ void BlockIndex::DropIrregular(uint32_t id, OwnerId owner) {
   --counts_.irregular;
 }
 
-void BlockIndex::PublishIrregular(uint32_t id, OwnerId owner, const Place& place, const Coverage& coverage) {
+void BlockIndex::PublishIrregular(uint32_t id, WorkerSlot owner, const Place& place, const Coverage& coverage) {
   PutHolder(id, owner, place, coverage.cuts());
   if (coverage.IsLeading()) DropIrregular(id, owner);
 }
 
 // ---- Remove ------------------------------------------------------------------------------------------
 
-void BlockIndex::Remove(OwnerId owner, Tier tier, std::span<const BlockRef> blocks) {
+void BlockIndex::Remove(WorkerSlot owner, Tier tier, std::span<const BlockRef> blocks) {
   const std::lock_guard lock(mutex_);
   if (sweep_pending()) SweepLocked(kRunsSweptPerChange);
   for (size_t i = 0; i < blocks.size();) {
@@ -460,7 +460,7 @@ void BlockIndex::Remove(OwnerId owner, Tier tier, std::span<const BlockRef> bloc
   }
 }
 
-void BlockIndex::Remove(OwnerId owner, Tier tier, std::span<const BlockSpan> spans) {
+void BlockIndex::Remove(WorkerSlot owner, Tier tier, std::span<const BlockSpan> spans) {
   const std::lock_guard lock(mutex_);
   if (sweep_pending()) SweepLocked(kRunsSweptPerChange);
   // Removed runs have not been read for long: prefetch the cache lines of one run while another is
@@ -473,7 +473,7 @@ void BlockIndex::Remove(OwnerId owner, Tier tier, std::span<const BlockSpan> spa
   }
 }
 
-void BlockIndex::RemoveLocked(OwnerId owner, Tier tier, BlockRef first, uint32_t count) {
+void BlockIndex::RemoveLocked(WorkerSlot owner, Tier tier, BlockRef first, uint32_t count) {
   const uint32_t id = IsActive(owner) ? RunOf(first) : 0;
   if (id == 0) {
     counts_.stale_refs += count;
@@ -639,7 +639,7 @@ bool BlockIndex::MatchNext(const RunCell& cell, uint32_t position, uint32_t comm
 }
 
 std::optional<BlockMatch> BlockIndex::FindBest(
-    std::span<const BlockHash> chain, const OwnerSet* eligible, BlockMatches* matches) const {
+    std::span<const BlockHash> chain, const WorkerSlotSet* eligible, BlockMatches* matches) const {
   Match(chain, matches);
   const BlockMatch* const best = matches->Best(eligible);
   if (best == nullptr) return std::nullopt;
@@ -661,14 +661,14 @@ void BlockIndex::CopyRun(BlockRef ref, std::vector<BlockHash>* blocks) const {
   blocks->insert(blocks->end(), cell.blocks, cell.blocks + cell.length.load(std::memory_order_relaxed));
 }
 
-std::vector<OwnerId> BlockIndex::FreeOwners() const {
+std::vector<WorkerSlot> BlockIndex::FreeOwners() const {
   const std::lock_guard lock(mutex_);
-  std::vector<OwnerId> free;
+  std::vector<WorkerSlot> free;
   for (const FreedId& freed : freed_ids_) free.push_back(freed.owner);
   return free;
 }
 
-uint64_t BlockIndex::BlockCount(OwnerId owner) const {
+uint64_t BlockIndex::BlockCount(WorkerSlot owner) const {
   const std::lock_guard lock(mutex_);
   return IsActive(owner) ? owners_[Number(owner)].blocks : 0;
 }
@@ -715,7 +715,7 @@ std::string BlockIndex::CheckInvariants() const {
     }
     uint32_t furthest = 0;
     uint32_t holders = 0;
-    OwnerSet seen;
+    WorkerSlotSet seen;
     for (uint32_t i = 0; i < cell.holder_count.load(std::memory_order_relaxed); ++i) {
       const Holder holder = cell.holder(i);
       if (holder.empty()) continue;

@@ -29,7 +29,7 @@
 // part of each run as it was at some time during the call, and in full what did not change.
 //
 //   BlockIndex index;
-//   const OwnerId w1 = index.AddOwner().value();
+//   const WorkerSlot w1 = index.AddOwner().value();
 //   std::vector<BlockRef> refs(chain.size());
 //   index.Insert(w1, Tier::kGpu, BlockRef(), chain, refs.data());
 //   index.Match(prompt, &matches);             // BlockMatches, one per thread
@@ -60,7 +60,7 @@
 #include "index/block_ref.h"
 #include "index/coverage.h"
 #include "index/memory_pool.h"
-#include "index/owner_id.h"
+#include "index/worker_slot.h"
 #include "index/run.h"
 #include "index/run_directory.h"
 
@@ -125,12 +125,12 @@ class BlockIndex {
 
   // A new owner that holds nothing. kResourceExhausted when there are kMaxWorkers, those not yet swept
   // included.
-  StatusOr<OwnerId> AddOwner();
+  StatusOr<WorkerSlot> AddOwner();
 
   // The owner is matched no more, at once. Its blocks are swept later, a few runs with every change or
   // by Sweep(). Meanwhile its id takes no blocks; afterwards it may be given to a new owner. Unknown
   // ids: no effect.
-  void RemoveOwner(OwnerId owner);
+  void RemoveOwner(WorkerSlot owner);
 
   // Visits up to `runs` runs for the owners that were removed. True while there is more to do.
   bool Sweep(size_t runs);
@@ -139,17 +139,17 @@ class BlockIndex {
   // mixed; those that the owner has already change nothing. Fills refs[0 .. inserted) unless `refs` is
   // null.
   InsertResult Insert(
-      OwnerId owner, Tier tier, BlockRef parent, std::span<const BlockHash> blocks, BlockRef* refs);
+      WorkerSlot owner, Tier tier, BlockRef parent, std::span<const BlockHash> blocks, BlockRef* refs);
   // The same with the places as spans, appended in order.
   InsertResult Insert(
-      OwnerId owner, Tier tier, BlockRef parent, std::span<const BlockHash> blocks,
+      WorkerSlot owner, Tier tier, BlockRef parent, std::span<const BlockHash> blocks,
       std::vector<BlockSpan>* spans);
 
   // `owner` no longer holds these blocks on `tier`. Any order is allowed, but neighbours given one after
   // the other, in either direction, cost one change together: hand over a whole message at once. Blocks
   // that it does not hold are counted and ignored.
-  void Remove(OwnerId owner, Tier tier, std::span<const BlockRef> blocks);
-  void Remove(OwnerId owner, Tier tier, std::span<const BlockSpan> spans);
+  void Remove(WorkerSlot owner, Tier tier, std::span<const BlockRef> blocks);
+  void Remove(WorkerSlot owner, Tier tier, std::span<const BlockSpan> spans);
 
   // The block at a place; nullopt if no owner holds it (a gap in a run excepted).
   std::optional<BlockHash> HashAt(BlockRef ref) const;
@@ -157,7 +157,7 @@ class BlockIndex {
   // Appends the blocks of the run of `ref`, as far as any owner holds them; of a stale ref none.
   void CopyRun(BlockRef ref, std::vector<BlockHash>* blocks) const;
   // Ids of owners that were removed and swept, in the order in which AddOwner() gives them out again.
-  std::vector<OwnerId> FreeOwners() const;
+  std::vector<WorkerSlot> FreeOwners() const;
 
   // All owners that hold the first block of `chain`, and how many they hold in a row.
   void Match(std::span<const BlockHash> chain, BlockMatches* matches) const;
@@ -165,10 +165,10 @@ class BlockIndex {
   // The best of them under `eligible` (null: all), see BlockMatches::Best; nullopt if none holds the
   // first block. `matches` is scratch space.
   std::optional<BlockMatch> FindBest(
-      std::span<const BlockHash> chain, const OwnerSet* eligible, BlockMatches* matches) const;
+      std::span<const BlockHash> chain, const WorkerSlotSet* eligible, BlockMatches* matches) const;
 
   // Blocks that `owner` holds, on any tier.
-  uint64_t BlockCount(OwnerId owner) const;
+  uint64_t BlockCount(WorkerSlot owner) const;
   BlockIndexStats stats() const;
 
   // Empty, or a sentence about the first invariant found broken. Slow; for tests.
@@ -184,7 +184,7 @@ class BlockIndex {
     uint16_t irregular = 0;   // owners with a Coverage
   };
   struct Irregular {
-    OwnerId owner;
+    WorkerSlot owner;
     Coverage coverage;
   };
   enum class OwnerState : uint8_t { kFree, kActive, kRemoved };
@@ -198,7 +198,7 @@ class BlockIndex {
     Holder holder;
   };
   struct FreedId {
-    OwnerId owner;
+    WorkerSlot owner;
     uint64_t moment;  // readers that started before may still see words of the former owner
   };
 
@@ -209,7 +209,7 @@ class BlockIndex {
   Run& run(uint32_t id) { return pages_[id / kRunsPerPage][id % kRunsPerPage]; }
   const Run& run(uint32_t id) const { return pages_[id / kRunsPerPage][id % kRunsPerPage]; }
   BlockRef RefOf(uint32_t id, uint32_t offset) const { return {id, run(id).generation, offset}; }
-  bool IsActive(OwnerId owner) const;
+  bool IsActive(WorkerSlot owner) const;
   // The holders of one run, for a match that has reached `position` and agrees with the run for `common`
   // blocks. True if any owner holds all of those.
   bool MatchFirst(const RunCell& cell, uint32_t common, BlockMatches* matches) const;
@@ -219,28 +219,28 @@ class BlockIndex {
 
   template <typename Emit>
   InsertResult InsertLocked(
-      OwnerId owner, Tier tier, BlockRef parent, std::span<const BlockHash> blocks, Emit emit);
-  void RemoveLocked(OwnerId owner, Tier tier, BlockRef first, uint32_t count);
+      WorkerSlot owner, Tier tier, BlockRef parent, std::span<const BlockHash> blocks, Emit emit);
+  void RemoveLocked(WorkerSlot owner, Tier tier, BlockRef first, uint32_t count);
 
   // Appends as many of `blocks`, none of them in the index, as fit and may be added to the run; returns
   // their number.
   uint32_t Append(uint32_t id, std::span<const BlockHash> blocks);
   uint32_t NewRun(std::span<const BlockHash> blocks);
-  bool HoldsLast(uint32_t id, OwnerId owner) const;
+  bool HoldsLast(uint32_t id, WorkerSlot owner) const;
 
   // Adds [begin, end) of a run to the owner, or removes it.
-  void Cover(uint32_t id, OwnerId owner, Tier tier, uint32_t begin, uint32_t end);
-  void Uncover(uint32_t id, OwnerId owner, Tier tier, uint32_t begin, uint32_t end);
-  void Forget(uint32_t id, OwnerId owner, const Place& place);
+  void Cover(uint32_t id, WorkerSlot owner, Tier tier, uint32_t begin, uint32_t end);
+  void Uncover(uint32_t id, WorkerSlot owner, Tier tier, uint32_t begin, uint32_t end);
+  void Forget(uint32_t id, WorkerSlot owner, const Place& place);
 
-  static Place FindHolder(const RunCell& cell, OwnerId owner);
-  void PutHolder(uint32_t id, OwnerId owner, const Place& place, const Cuts& cuts);
-  Coverage* FindIrregular(uint32_t id, OwnerId owner);
-  const Coverage* FindIrregular(uint32_t id, OwnerId owner) const;
-  Coverage& AddIrregular(uint32_t id, OwnerId owner, Coverage coverage);
-  void DropIrregular(uint32_t id, OwnerId owner);
+  static Place FindHolder(const RunCell& cell, WorkerSlot owner);
+  void PutHolder(uint32_t id, WorkerSlot owner, const Place& place, const Cuts& cuts);
+  Coverage* FindIrregular(uint32_t id, WorkerSlot owner);
+  const Coverage* FindIrregular(uint32_t id, WorkerSlot owner) const;
+  Coverage& AddIrregular(uint32_t id, WorkerSlot owner, Coverage coverage);
+  void DropIrregular(uint32_t id, WorkerSlot owner);
   // After the change of an irregular owner: publishes its cuts, or makes it regular again.
-  void PublishIrregular(uint32_t id, OwnerId owner, const Place& place, const Coverage& coverage);
+  void PublishIrregular(uint32_t id, WorkerSlot owner, const Place& place, const Coverage& coverage);
 
   // Shortens the run to what is held, or frees it.
   void Trim(uint32_t id);
@@ -274,8 +274,8 @@ class BlockIndex {
 
   std::vector<Owner> owners_;
   std::deque<FreedId> freed_ids_;
-  OwnerSet waiting_;         // removed, not yet in a sweep
-  OwnerSet sweeping_;        // removed, in the sweep under way
+  WorkerSlotSet waiting_;         // removed, not yet in a sweep
+  WorkerSlotSet sweeping_;        // removed, in the sweep under way
   uint32_t sweep_next_ = 0;  // next run of the sweep; 0: none under way
 
   BlockIndexStats counts_;  // counters of events

@@ -17,12 +17,12 @@
 #include <utility>
 
 #include "base/limits.h"
-#include "index/owner_id.h"
+#include "index/worker_slot.h"
 
 namespace vllm_router {
 
 struct BlockMatch {
-  OwnerId owner{};
+  WorkerSlot owner{};
   std::array<uint32_t, kTierCount> blocks{};
 
   uint32_t on(Tier tier) const { return blocks[static_cast<size_t>(tier)]; }
@@ -40,20 +40,20 @@ class BlockMatches {
   bool empty() const { return size_ == 0; }
 
   // Null if it holds nothing of the prompt.
-  const BlockMatch* Find(OwnerId owner) const {
+  const BlockMatch* Find(WorkerSlot owner) const {
     const size_t place = place_[static_cast<size_t>(owner)];
     return place < size_ && entries_[place].owner == owner ? &entries_[place] : nullptr;
   }
-  BlockMatch* Find(OwnerId owner) { return const_cast<BlockMatch*>(std::as_const(*this).Find(owner)); }
+  BlockMatch* Find(WorkerSlot owner) { return const_cast<BlockMatch*>(std::as_const(*this).Find(owner)); }
 
   // The entry with most blocks among those of `eligible` (null: all). Of equals the one with more on
   // faster tiers, then the smallest owner. Null if there is none.
-  const BlockMatch* Best(const OwnerSet* eligible = nullptr) const;
+  const BlockMatch* Best(const WorkerSlotSet* eligible = nullptr) const;
 
   // For the code that fills it. Counts of an entry may be lowered, and must still ascend.
   std::span<BlockMatch> entries() { return {entries_.get(), size_}; }
   void Clear() { size_ = 0; }
-  void Add(OwnerId owner, const std::array<uint32_t, kTierCount>& blocks) {
+  void Add(WorkerSlot owner, const std::array<uint32_t, kTierCount>& blocks) {
     place_[static_cast<size_t>(owner)] = static_cast<uint16_t>(size_);
     entries_[size_++] = {owner, blocks};
   }
@@ -75,7 +75,7 @@ class BlockMatches {
   size_t size_ = 0;
 };
 
-inline const BlockMatch* BlockMatches::Best(const OwnerSet* eligible) const {
+inline const BlockMatch* BlockMatches::Best(const WorkerSlotSet* eligible) const {
   const BlockMatch* best = nullptr;
   for (const BlockMatch& entry : entries()) {
     if (best != nullptr && entry.longest() < best->longest()) continue;

@@ -74,7 +74,7 @@ size_t CharacterStart(std::span<const char> text, size_t at) {
 class Owner {
  public:
   Owner() = default;
-  Owner(OwnerId worker, uint64_t rank, uint32_t children, bool lasts = false)
+  Owner(WorkerSlot worker, uint64_t rank, uint32_t children, bool lasts = false)
       : rank(rank), state_(children), worker(worker), claims_(lasts ? kLasts : 0) {}
 
   bool is_leaf() const { return (state_ & kIsLeaf) != 0; }
@@ -102,7 +102,7 @@ class Owner {
   uint32_t state_;
 
  public:
-  OwnerId worker;
+  WorkerSlot worker;
 
  private:
   uint16_t claims_;
@@ -165,20 +165,20 @@ class PrefixTree<Unit>::Tree {
   Tree(const Tree&) = delete;
   Tree& operator=(const Tree&) = delete;
 
-  StatusOr<OwnerId> AddWorker();
-  void RemoveWorker(OwnerId worker);
+  StatusOr<WorkerSlot> AddWorker();
+  void RemoveWorker(WorkerSlot worker);
   void Match(Text text, PrefixMatches* matches);
-  uint64_t Insert(Text text, OwnerId worker, const PrefixInsert& insert, const PrefixMatches* walked);
+  uint64_t Insert(Text text, WorkerSlot worker, const PrefixInsert& insert, const PrefixMatches* walked);
   void Confirm(uint64_t claim) { claims_.Confirm(claim); }
   void Save(ImageWriter* image);
   Status Load(ImageReader* image);
-  bool Has(OwnerId worker);
+  bool Has(WorkerSlot worker);
   size_t slots();
   void Withdraw(uint64_t claim);
-  uint64_t EvictWorker(OwnerId worker, uint64_t max_size);
+  uint64_t EvictWorker(WorkerSlot worker, uint64_t max_size);
   bool Trim(size_t pairs, uint64_t max_size);
-  uint64_t size(OwnerId worker);
-  void Sizes(std::span<const OwnerId> workers, std::span<uint64_t> sizes);
+  uint64_t size(WorkerSlot worker);
+  void Sizes(std::span<const WorkerSlot> workers, std::span<uint64_t> sizes);
   uint64_t size();
   PrefixTreeStats stats();
 
@@ -219,12 +219,12 @@ class PrefixTree<Unit>::Tree {
   };
 
   uint64_t page() const { return kIsText ? 1 : options.page_size; }
-  Worker* FindWorker(OwnerId worker) {
+  Worker* FindWorker(WorkerSlot worker) {
     const auto number = static_cast<size_t>(worker);
     return number < workers_.size() ? workers_[number].get() : nullptr;
   }
-  uint64_t& SizeOf(OwnerId worker) { return sizes_[static_cast<size_t>(worker)]; }
-  bool IsActive(OwnerId worker) const {
+  uint64_t& SizeOf(WorkerSlot worker) { return sizes_[static_cast<size_t>(worker)]; }
+  bool IsActive(WorkerSlot worker) const {
     const auto number = static_cast<size_t>(worker);
     return number < kMaxWorkers && active_[number];
   }
@@ -244,21 +244,21 @@ class PrefixTree<Unit>::Tree {
   uint32_t Split(uint32_t lower, uint32_t length);
 
   // Owners.
-  Owner* FindOwner(Node* node, OwnerId worker);
+  Owner* FindOwner(Node* node, WorkerSlot worker);
   Owner* AddOwner(Node* node, const Owner& owner);
   void DropOwner(Node* node, Owner* owner);
-  Owner* Pin(uint32_t number, OwnerId worker, uint64_t tick);
-  void Unpin(uint32_t number, OwnerId worker);
+  Owner* Pin(uint32_t number, WorkerSlot worker, uint64_t tick);
+  void Unpin(uint32_t number, WorkerSlot worker);
   void MakeLeaf(uint32_t number, Owner* owner);
-  void GiveUp(uint32_t number, OwnerId worker);
+  void GiveUp(uint32_t number, WorkerSlot worker);
 
   // The end of a claim's text.
   struct Claimed {
     uint32_t node;
-    OwnerId worker;
+    WorkerSlot worker;
   };
-  uint64_t AddClaim(uint32_t number, OwnerId worker, bool is_open);
-  void MakeLast(uint32_t number, OwnerId worker);
+  uint64_t AddClaim(uint32_t number, WorkerSlot worker, bool is_open);
+  void MakeLast(uint32_t number, WorkerSlot worker);
   void Settle(const Claimed& claimed);
 
   // Ends.
@@ -280,14 +280,14 @@ class PrefixTree<Unit>::Tree {
     while (pairs > 0 && SweepOne()) --pairs;
   }
   void GrowTournament();
-  void Ranked(OwnerId worker);  // its first leaf may have changed
+  void Ranked(WorkerSlot worker);  // its first leaf may have changed
 
   std::vector<uint32_t> Preorder();
   Status LoadNode(uint32_t number, ImageReader* image, std::vector<Unit>* label);
 
   Place Resume(const PrefixMatches* walked) const;
   Place Descend(Text text, uint64_t whole, Place place);
-  uint64_t Finish(Place place, OwnerId worker, const PrefixInsert& insert, Text rest);
+  uint64_t Finish(Place place, WorkerSlot worker, const PrefixInsert& insert, Text rest);
   void CountStart(uint32_t last);
 
   const EvictionRanks ranks_;
@@ -300,10 +300,10 @@ class PrefixTree<Unit>::Tree {
   PagedArray<uint32_t, 4096> buckets_;            // the first child in each; one per node at most
   std::vector<std::unique_ptr<Worker>> workers_;  // null: no worker has the number
   std::vector<uint64_t> sizes_;                   // bytes owned by each; contiguous, as Sizes() reads many
-  OwnerSet active_;                               // those that are not removed
+  WorkerSlotSet active_;                               // those that are not removed
   std::vector<uint64_t> first_ranks_;             // of each worker's first leaf
   std::vector<uint16_t> winners_;  // a tournament: [i] has the smaller rank of [2i] and [2i + 1]
-  std::vector<OwnerId> sweeping_;
+  std::vector<WorkerSlot> sweeping_;
   ClaimTable<Claimed> claims_;
   uint64_t tick_ = 0;
   uint64_t size_ = 0;
@@ -488,10 +488,10 @@ uint32_t PrefixTree<Unit>::Tree::Split(uint32_t lower_number, uint32_t length) {
 // ---- owners
 
 template <typename Unit>
-Owner* PrefixTree<Unit>::Tree::FindOwner(Node* node, OwnerId worker) {
+Owner* PrefixTree<Unit>::Tree::FindOwner(Node* node, WorkerSlot worker) {
   const std::span<Owner> owners = node->all();
   const auto found = std::lower_bound(
-      owners.begin(), owners.end(), worker, [](const Owner& a, OwnerId b) { return a.worker < b; });
+      owners.begin(), owners.end(), worker, [](const Owner& a, WorkerSlot b) { return a.worker < b; });
   return found != owners.end() && found->worker == worker ? &*found : nullptr;
 }
 
@@ -502,7 +502,7 @@ Owner* PrefixTree<Unit>::Tree::AddOwner(Node* node, const Owner& owner) {
   const auto place = static_cast<size_t>(
       std::lower_bound(
           owners.begin(), owners.end(), owner.worker,
-          [](const Owner& a, OwnerId b) { return a.worker < b; }) -
+          [](const Owner& a, WorkerSlot b) { return a.worker < b; }) -
       owners.begin());
   SizeOf(owner.worker) += node->length * sizeof(Unit);
   ++pairs_;
@@ -559,7 +559,7 @@ void PrefixTree<Unit>::Tree::DropOwner(Node* node, Owner* owner) {
 // The worker owns the node and all above it from now on. It counts as owning one more child, so that it
 // does not lose the node. Null for the root.
 template <typename Unit>
-Owner* PrefixTree<Unit>::Tree::Pin(uint32_t number, OwnerId worker, uint64_t tick) {
+Owner* PrefixTree<Unit>::Tree::Pin(uint32_t number, WorkerSlot worker, uint64_t tick) {
   if (number == kRoot) return nullptr;
   Owner* owner = FindOwner(&nodes_[number], worker);
   if (owner != nullptr) {
@@ -592,7 +592,7 @@ Owner* PrefixTree<Unit>::Tree::Pin(uint32_t number, OwnerId worker, uint64_t tic
 }
 
 template <typename Unit>
-void PrefixTree<Unit>::Tree::Unpin(uint32_t number, OwnerId worker) {
+void PrefixTree<Unit>::Tree::Unpin(uint32_t number, WorkerSlot worker) {
   if (number == kRoot) return;
   Owner* const owner = FindOwner(&nodes_[number], worker);
   if (owner->DropChild() == 0) MakeLeaf(number, owner);
@@ -606,7 +606,7 @@ void PrefixTree<Unit>::Tree::MakeLeaf(uint32_t number, Owner* owner) {
 
 // REQUIRES: a leaf of the worker.
 template <typename Unit>
-void PrefixTree<Unit>::Tree::GiveUp(uint32_t number, OwnerId worker) {
+void PrefixTree<Unit>::Tree::GiveUp(uint32_t number, WorkerSlot worker) {
   Node& node = nodes_[number];
   Owner* const owner = FindOwner(&node, worker);
   FindWorker(worker)->leaves.Remove(owner->leaf());
@@ -631,7 +631,7 @@ void PrefixTree<Unit>::Tree::GiveUp(uint32_t number, OwnerId worker) {
 // ---- claims
 
 template <typename Unit>
-void PrefixTree<Unit>::Tree::MakeLast(uint32_t number, OwnerId worker) {
+void PrefixTree<Unit>::Tree::MakeLast(uint32_t number, WorkerSlot worker) {
   for (; number != kRoot; number = nodes_[number].parent) {
     Owner* const owner = FindOwner(&nodes_[number], worker);
     if (owner->lasts()) return;
@@ -647,7 +647,7 @@ void PrefixTree<Unit>::Tree::Settle(const Claimed& claimed) {
 }
 
 template <typename Unit>
-uint64_t PrefixTree<Unit>::Tree::AddClaim(uint32_t number, OwnerId worker, bool is_open) {
+uint64_t PrefixTree<Unit>::Tree::AddClaim(uint32_t number, WorkerSlot worker, bool is_open) {
   Owner* const owner = FindOwner(&nodes_[number], worker);
   if (owner->lasts()) return 0;
   uint64_t claim = 0;
@@ -739,7 +739,7 @@ uint64_t PrefixTree<Unit>::Tree::memory() const {
 }
 
 template <typename Unit>
-void PrefixTree<Unit>::Tree::Ranked(OwnerId worker) {
+void PrefixTree<Unit>::Tree::Ranked(WorkerSlot worker) {
   const auto number = static_cast<size_t>(worker);
   const Worker& found = *workers_[number];
   const uint64_t rank =
@@ -759,7 +759,7 @@ bool PrefixTree<Unit>::Tree::EvictOne() {
   const uint16_t worker = winners_[1];
   if (first_ranks_[worker] == kNoLeaf) return false;
   const uint64_t before = size_;
-  GiveUp(workers_[worker]->leaves.top_node(), static_cast<OwnerId>(worker));
+  GiveUp(workers_[worker]->leaves.top_node(), static_cast<WorkerSlot>(worker));
   ++evicted_;
   evicted_size_ += before - size_;
   return true;
@@ -782,7 +782,7 @@ void PrefixTree<Unit>::Tree::GrowTournament() {
 template <typename Unit>
 bool PrefixTree<Unit>::Tree::SweepOne() {
   while (!sweeping_.empty()) {
-    const OwnerId worker = sweeping_.back();
+    const WorkerSlot worker = sweeping_.back();
     Worker& found = *FindWorker(worker);
     if (!found.leaves.empty()) {
       GiveUp(found.leaves.last_node(), worker);
@@ -949,7 +949,7 @@ Status PrefixTree<Unit>::Tree::LoadNode(uint32_t number, ImageReader* image, std
   for (uint16_t i = 0; i < owners; ++i) {
     const auto worker = image->Number<uint16_t>();
     const auto rank = image->Number<uint64_t>();
-    const auto id = static_cast<OwnerId>(worker);
+    const auto id = static_cast<WorkerSlot>(worker);
     if (!IsActive(id) || worker < above) {
       return BadImage(
           "node ", number, " belongs to worker ", worker, ", which is not there, or is not in order");
@@ -978,7 +978,7 @@ Status PrefixTree<Unit>::Tree::LoadNode(uint32_t number, ImageReader* image, std
 // ---- the interface
 
 template <typename Unit>
-bool PrefixTree<Unit>::Tree::Has(OwnerId worker) {
+bool PrefixTree<Unit>::Tree::Has(WorkerSlot worker) {
   const std::lock_guard lock(mutex_);
   return IsActive(worker);
 }
@@ -990,7 +990,7 @@ size_t PrefixTree<Unit>::Tree::slots() {
 }
 
 template <typename Unit>
-StatusOr<OwnerId> PrefixTree<Unit>::Tree::AddWorker() {
+StatusOr<WorkerSlot> PrefixTree<Unit>::Tree::AddWorker() {
   const std::lock_guard lock(mutex_);
   Sweep(kPairsPerSlice);
   const auto free = std::find(workers_.begin(), workers_.end(), nullptr);
@@ -1007,11 +1007,11 @@ StatusOr<OwnerId> PrefixTree<Unit>::Tree::AddWorker() {
   workers_[number] = std::make_unique<Worker>();
   active_.set(number);
   if (workers_.size() > first_ranks_.size()) GrowTournament();
-  return static_cast<OwnerId>(number);
+  return static_cast<WorkerSlot>(number);
 }
 
 template <typename Unit>
-void PrefixTree<Unit>::Tree::RemoveWorker(OwnerId worker) {
+void PrefixTree<Unit>::Tree::RemoveWorker(WorkerSlot worker) {
   const std::lock_guard lock(mutex_);
   if (!IsActive(worker)) return;
   active_.reset(static_cast<size_t>(worker));
@@ -1087,7 +1087,7 @@ typename PrefixTree<Unit>::Tree::Place PrefixTree<Unit>::Tree::Descend(
 
 template <typename Unit>
 uint64_t PrefixTree<Unit>::Tree::Insert(
-    Text text, OwnerId worker, const PrefixInsert& insert, const PrefixMatches* walked) {
+    Text text, WorkerSlot worker, const PrefixInsert& insert, const PrefixMatches* walked) {
   const uint64_t whole = text.size() / page() * page();
   const size_t most = std::max<size_t>(kMaxLabelBytes / sizeof(Unit) / page(), 1) * page();
   std::unique_lock lock(mutex_);
@@ -1152,7 +1152,7 @@ uint64_t PrefixTree<Unit>::Tree::Insert(
 }
 
 template <typename Unit>
-uint64_t PrefixTree<Unit>::Tree::Finish(Place place, OwnerId worker, const PrefixInsert& insert, Text rest) {
+uint64_t PrefixTree<Unit>::Tree::Finish(Place place, WorkerSlot worker, const PrefixInsert& insert, Text rest) {
   MarkEnd(&nodes_[place.node], rest);
   if (insert.is_start) CountStart(place.node);
   return AddClaim(place.node, worker, insert.is_open);
@@ -1172,7 +1172,7 @@ void PrefixTree<Unit>::Tree::CountStart(uint32_t last) {
 }
 
 template <typename Unit>
-uint64_t PrefixTree<Unit>::Tree::EvictWorker(OwnerId worker, uint64_t max_size) {
+uint64_t PrefixTree<Unit>::Tree::EvictWorker(WorkerSlot worker, uint64_t max_size) {
   uint64_t evicted = 0;
   for (bool more = true; more;) {
     const std::lock_guard lock(mutex_);
@@ -1204,13 +1204,13 @@ bool PrefixTree<Unit>::Tree::Trim(size_t pairs, uint64_t max_size) {
 }
 
 template <typename Unit>
-uint64_t PrefixTree<Unit>::Tree::size(OwnerId worker) {
+uint64_t PrefixTree<Unit>::Tree::size(WorkerSlot worker) {
   const std::lock_guard lock(mutex_);
   return IsActive(worker) ? SizeOf(worker) : 0;
 }
 
 template <typename Unit>
-void PrefixTree<Unit>::Tree::Sizes(std::span<const OwnerId> workers, std::span<uint64_t> sizes) {
+void PrefixTree<Unit>::Tree::Sizes(std::span<const WorkerSlot> workers, std::span<uint64_t> sizes) {
   const std::lock_guard lock(mutex_);
   for (size_t i = 0; i < workers.size(); ++i) {
     sizes[i] = IsActive(workers[i]) ? SizeOf(workers[i]) : 0;
@@ -1273,7 +1273,7 @@ StatusOr<std::unique_ptr<PrefixTree<Unit>>> PrefixTree<Unit>::Load(ImageReader* 
   return tree;
 }
 template <typename Unit>
-bool PrefixTree<Unit>::Has(OwnerId worker) const {
+bool PrefixTree<Unit>::Has(WorkerSlot worker) const {
   return tree_->Has(worker);
 }
 template <typename Unit>
@@ -1281,11 +1281,11 @@ size_t PrefixTree<Unit>::slots() const {
   return tree_->slots();
 }
 template <typename Unit>
-StatusOr<OwnerId> PrefixTree<Unit>::AddWorker() {
+StatusOr<WorkerSlot> PrefixTree<Unit>::AddWorker() {
   return tree_->AddWorker();
 }
 template <typename Unit>
-void PrefixTree<Unit>::RemoveWorker(OwnerId worker) {
+void PrefixTree<Unit>::RemoveWorker(WorkerSlot worker) {
   tree_->RemoveWorker(worker);
 }
 template <typename Unit>
@@ -1294,7 +1294,7 @@ void PrefixTree<Unit>::Match(Text text, PrefixMatches* matches) const {
 }
 template <typename Unit>
 uint64_t PrefixTree<Unit>::Insert(
-    Text text, OwnerId worker, const PrefixInsert& insert, const PrefixMatches* walked) {
+    Text text, WorkerSlot worker, const PrefixInsert& insert, const PrefixMatches* walked) {
   return tree_->Insert(text, worker, insert, walked);
 }
 template <typename Unit>
@@ -1306,7 +1306,7 @@ void PrefixTree<Unit>::Withdraw(uint64_t claim) {
   tree_->Withdraw(claim);
 }
 template <typename Unit>
-uint64_t PrefixTree<Unit>::EvictWorker(OwnerId worker, uint64_t max_size) {
+uint64_t PrefixTree<Unit>::EvictWorker(WorkerSlot worker, uint64_t max_size) {
   return tree_->EvictWorker(worker, max_size);
 }
 template <typename Unit>
@@ -1314,11 +1314,11 @@ bool PrefixTree<Unit>::Trim(size_t pairs, uint64_t max_size) {
   return tree_->Trim(pairs, max_size);
 }
 template <typename Unit>
-uint64_t PrefixTree<Unit>::size(OwnerId worker) const {
+uint64_t PrefixTree<Unit>::size(WorkerSlot worker) const {
   return tree_->size(worker);
 }
 template <typename Unit>
-void PrefixTree<Unit>::Sizes(std::span<const OwnerId> workers, std::span<uint64_t> sizes) const {
+void PrefixTree<Unit>::Sizes(std::span<const WorkerSlot> workers, std::span<uint64_t> sizes) const {
   tree_->Sizes(workers, sizes);
 }
 template <typename Unit>

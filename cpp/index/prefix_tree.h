@@ -31,7 +31,7 @@
 // Thread-safe: one mutex for all of it, a leaf lock, held for one walk. PrefixMatches: one per thread.
 //
 //   StringTree tree({.max_size = 64 << 20});
-//   const OwnerId w1 = tree.AddWorker().value();
+//   const WorkerSlot w1 = tree.AddWorker().value();
 //   PrefixMatches matches;
 //   tree.Match(text, &matches);                  // matches.best(), matches.entries(), matches.ends() ...
 //   tree.Insert(text, w1, {}, &matches);
@@ -51,7 +51,7 @@
 #include "base/status.h"
 #include "index/eviction_order.h"
 #include "index/index_image.h"
-#include "index/owner_id.h"
+#include "index/worker_slot.h"
 
 namespace vllm_router {
 
@@ -97,7 +97,7 @@ class PrefixTree;
 class PrefixMatches {
  public:
   struct Entry {
-    OwnerId owner;
+    WorkerSlot owner;
     uint64_t matched;
   };
 
@@ -109,7 +109,7 @@ class PrefixMatches {
   // Workers that own a part of it, the longest matches first, each once.
   std::span<const Entry> entries() const { return entries_; }
   // 0 for a worker that is not among them.
-  uint64_t matched(OwnerId owner) const {
+  uint64_t matched(WorkerSlot owner) const {
     const size_t place = place_[static_cast<size_t>(owner)];
     return place < entries_.size() && entries_[place].owner == owner ? entries_[place].matched : 0;
   }
@@ -148,11 +148,11 @@ class PrefixMatches {
     ends_.clear();
     steps_.clear();
   }
-  bool Has(OwnerId owner) const {
+  bool Has(WorkerSlot owner) const {
     const size_t place = place_[static_cast<size_t>(owner)];
     return place < entries_.size() && entries_[place].owner == owner;
   }
-  void Add(OwnerId owner, uint64_t matched) {
+  void Add(WorkerSlot owner, uint64_t matched) {
     place_[static_cast<size_t>(owner)] = static_cast<uint16_t>(entries_.size());
     entries_.push_back({owner, matched});
   }
@@ -188,10 +188,10 @@ class PrefixTree {
   static StatusOr<std::unique_ptr<PrefixTree>> Load(ImageReader* image);
 
   // A worker that owns nothing. kResourceExhausted when there are kMaxWorkers, those not yet swept included.
-  StatusOr<OwnerId> AddWorker();
+  StatusOr<WorkerSlot> AddWorker();
   // Matched no more from now on; its pairs are evicted in slices, by inserts and by Trim(). Unknown
   // ones: no effect.
-  void RemoveWorker(OwnerId worker);
+  void RemoveWorker(WorkerSlot worker);
 
   // Refreshes nothing: the insert that follows a decision does.
   void Match(Text text, PrefixMatches* matches) const;
@@ -202,7 +202,7 @@ class PrefixTree {
   // claim is 0 when the text cannot be taken back: too many are open, or the worker owned it
   // permanently.
   uint64_t Insert(
-      Text text, OwnerId worker, const PrefixInsert& insert = {}, const PrefixMatches* walked = nullptr);
+      Text text, WorkerSlot worker, const PrefixInsert& insert = {}, const PrefixMatches* walked = nullptr);
   // The request has ended, and the worker has the text. Any thread, without the lock.
   void Confirm(uint64_t claim);
   // The worker never had it: it owns what it owned before, and the parts of other texts that are not
@@ -211,18 +211,18 @@ class PrefixTree {
 
   // Evicts leaves of the worker until it owns at most `max_size` bytes; returns the number of bytes
   // evicted.
-  uint64_t EvictWorker(OwnerId worker, uint64_t max_size);
+  uint64_t EvictWorker(WorkerSlot worker, uint64_t max_size);
 
   // For a background thread: evicts up to `pairs` of worker and node: pairs of removed workers, then
   // leaves in order while size() > max_size. True while there is more. Works in slices of up to 200 us,
   // between which other threads may enter.
   bool Trim(size_t pairs, uint64_t max_size);
 
-  bool Has(OwnerId worker) const;
+  bool Has(WorkerSlot worker) const;
   size_t slots() const;                 // ids given out so far are below
-  uint64_t size(OwnerId worker) const;  // bytes that it owns, four per token; 0 for unknown ones
+  uint64_t size(WorkerSlot worker) const;  // bytes that it owns, four per token; 0 for unknown ones
   // The same for many at once. REQUIRES: as many elements in `sizes` as workers.
-  void Sizes(std::span<const OwnerId> workers, std::span<uint64_t> sizes) const;
+  void Sizes(std::span<const WorkerSlot> workers, std::span<uint64_t> sizes) const;
   uint64_t size() const;  // bytes of distinct text, four per token
   const PrefixTreeOptions& options() const;
   PrefixTreeStats stats() const;

@@ -23,7 +23,7 @@
 #include <cstdint>
 
 #include "hashing/block_hash.h"
-#include "index/owner_id.h"
+#include "index/worker_slot.h"
 
 namespace vllm_router {
 
@@ -38,14 +38,14 @@ class Holder {
  public:
   Holder() = default;
   explicit Holder(uint64_t word) : word_(word) {}
-  Holder(OwnerId owner, const Cuts& cuts)
+  Holder(WorkerSlot owner, const Cuts& cuts)
       : word_(
             (static_cast<uint64_t>(owner) + 1) | static_cast<uint64_t>(cuts[0]) << 16 |
             static_cast<uint64_t>(cuts[1]) << 32 | static_cast<uint64_t>(cuts[2]) << 48) {}
 
   bool empty() const { return word_ == 0; }
-  bool Is(OwnerId owner) const { return (word_ & 0xffff) == static_cast<uint64_t>(owner) + 1; }
-  OwnerId owner() const { return static_cast<OwnerId>((word_ & 0xffff) - 1); }
+  bool Is(WorkerSlot owner) const { return (word_ & 0xffff) == static_cast<uint64_t>(owner) + 1; }
+  WorkerSlot owner() const { return static_cast<WorkerSlot>((word_ & 0xffff) - 1); }
   uint32_t cut(int tier) const { return (word_ >> (16 + 16 * tier)) & 0xffff; }
   uint32_t longest() const { return cut(kTierCount - 1); }
   uint64_t word() const { return word_; }

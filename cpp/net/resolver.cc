@@ -50,7 +50,7 @@ Resolver::Lookup AskSystem(EventLoop& loop) {
 
 }  // namespace
 
-Resolver::Resolver(EventLoop& loop) : clock_(steady_), lookup_(AskSystem(loop)) {}
+Resolver::Resolver(EventLoop& loop) : clock_(all_admitting_), lookup_(AskSystem(loop)) {}
 
 Resolver::Resolver(EventLoop&, const Clock& clock, Lookup lookup)
     : clock_(clock), lookup_(std::move(lookup)) {}

@@ -70,7 +70,7 @@ class Resolver {
   void Forget();
   static void Tell(const std::shared_ptr<Waiter>& waiter, Answer result);
 
-  const SteadyClock steady_;
+  const SteadyClock all_admitting_;
   const Clock& clock_;
   const Lookup lookup_;
   std::map<std::string, Entry> entries_;

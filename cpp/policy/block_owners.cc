@@ -25,8 +25,8 @@ BlockOwners::BlockOwners(const BlockCacheTrackerOptions& options, uint64_t seed,
 std::shared_ptr<const FleetPlan> BlockOwners::MakePlan(
     const void* policy, std::shared_ptr<const FleetPlan> inner, const FleetView& next) {
   const Plan* last = FindPlan<Plan>(next, policy);
-  auto plan = std::make_shared<Plan>(policy, std::move(inner), next.membership());
-  if (last != nullptr && last->membership == next.membership()) {
+  auto plan = std::make_shared<Plan>(policy, std::move(inner), next.membership_version());
+  if (last != nullptr && last->membership == next.membership_version()) {
     plan->known = last->known;
     plan->weights = last->weights;
     plan->position_of = last->position_of;
@@ -60,7 +60,7 @@ std::shared_ptr<const FleetPlan> BlockOwners::MakePlan(
 
 const BlockOwners::Plan* BlockOwners::Find(const void* policy, const FleetView& fleet) {
   const Plan* plan = FindPlan<Plan>(fleet, policy);
-  return plan != nullptr && plan->membership == fleet.membership() ? plan : nullptr;
+  return plan != nullptr && plan->membership == fleet.membership_version() ? plan : nullptr;
 }
 
 void BlockOwners::Match(const RoutingKey& key, BlockMatches* matches) {
@@ -95,19 +95,19 @@ void BlockOwners::FindMatches(const RoutingKey& key, BlockMatches* matches) {
   match_nanos_.fetch_add(nanos, std::memory_order_relaxed);
 }
 
-std::optional<OwnerId> BlockOwners::FindOwner(WorkerId worker) const {
+std::optional<WorkerSlot> BlockOwners::FindOwner(WorkerId worker) const {
   const std::lock_guard lock(mutex_);
   const auto found = owner_of_.find(static_cast<uint32_t>(worker));
   return found != owner_of_.end() ? std::optional(found->second) : std::nullopt;
 }
 
 void BlockOwners::Forget(WorkerId worker) {
-  const std::optional<OwnerId> owner = FindOwner(worker);
+  const std::optional<WorkerSlot> owner = FindOwner(worker);
   if (owner) tracker_->Evict(*owner, 0);
 }
 
 void BlockOwners::SetCacheSize(WorkerId worker, const CacheSize& size) {
-  const std::optional<OwnerId> owner = FindOwner(worker);
+  const std::optional<WorkerSlot> owner = FindOwner(worker);
   // If it leaves in between and another worker gets its owner id, that one has the wrong size until its
   // own poll.
   if (!owner) return;
@@ -124,7 +124,7 @@ size_t BlockOwners::ResponseBlocks(double bytes_per_token) const {
   return static_cast<size_t>(std::lround(bytes / static_cast<double>(block_bytes())));
 }
 
-uint64_t BlockOwners::Remember(OwnerId owner, const RoutingKey& key) {
+uint64_t BlockOwners::Remember(WorkerSlot owner, const RoutingKey& key) {
   const size_t response = ResponseBlocks(key.bytes_per_token);
   if (response == 0) return tracker_->RecordOpen(owner, key.blocks);
   thread_local std::vector<BlockHash> blocks;
@@ -145,7 +145,7 @@ void BlockOwners::Settle(const Decision& decision, const Outcome& outcome) {
 }
 
 void BlockOwners::RecordFor(WorkerId worker, std::span<const BlockHash> blocks) {
-  const std::optional<OwnerId> owner = FindOwner(worker);
+  const std::optional<WorkerSlot> owner = FindOwner(worker);
   // If it leaves in between and another worker gets its owner id, that one is believed to hold blocks
   // that it does not.
   if (owner) tracker_->Record(*owner, blocks);
@@ -198,9 +198,9 @@ BlockRouting BlockOwners::Routing(const void* policy, const FleetView& fleet) co
   return routing;
 }
 
-OwnerId BlockOwners::Enter() {
+WorkerSlot BlockOwners::Enter() {
   for (;;) {
-    const StatusOr<OwnerId> owner = tracker_->AddWorker();
+    const StatusOr<WorkerSlot> owner = tracker_->AddWorker();
     if (owner.ok()) {
       if (block_tokens_ != nullptr) block_tokens_[static_cast<size_t>(*owner)] = 0;
       return *owner;

@@ -51,9 +51,9 @@ class BlockOwners {
 
     struct Known {
       WorkerId worker;
-      OwnerId owner;
+      WorkerSlot owner;
     };
-    uint32_t PositionOf(OwnerId owner) const { return position_of[static_cast<size_t>(owner)]; }
+    uint32_t PositionOf(WorkerSlot owner) const { return position_of[static_cast<size_t>(owner)]; }
 
     uint64_t membership;
     std::vector<Known> known;           // by position
@@ -76,7 +76,7 @@ class BlockOwners {
   void Match(const RoutingKey& key, BlockMatches* matches);
   // The decision's worker, `owner`, gets the prompt: it holds its blocks and a response's from now on.
   // For Decision::claim.
-  uint64_t Remember(OwnerId owner, const RoutingKey& key);
+  uint64_t Remember(WorkerSlot owner, const RoutingKey& key);
   // The request of a decision that remembered its prompt has ended.
   void Settle(const Decision& decision, const Outcome& outcome);
   // The worker's present owner; no effect once it has left.
@@ -100,8 +100,8 @@ class BlockOwners {
   // To complete blocks of each worker, limited to the part of the prompt that a cache can save.
   void RoundDown(uint64_t usable_blocks, BlockMatches* matches) const;
 
-  OwnerId Enter();
-  std::optional<OwnerId> FindOwner(WorkerId worker) const;
+  WorkerSlot Enter();
+  std::optional<WorkerSlot> FindOwner(WorkerId worker) const;
 
   // Blocks of a mean response; 0 before the first one has ended.
   size_t ResponseBlocks(double bytes_per_token) const;
@@ -110,7 +110,7 @@ class BlockOwners {
   Random nameless_;
   MovingMean output_tokens_;
   mutable std::mutex mutex_;                         // leaf; guards owner_of_
-  absl::flat_hash_map<uint32_t, OwnerId> owner_of_;  // by WorkerId
+  absl::flat_hash_map<uint32_t, WorkerSlot> owner_of_;  // by WorkerId
   // Tokens of a block of the worker, by owner; 0: unknown. Null: matches are not rounded.
   const std::unique_ptr<std::atomic<uint32_t>[]> block_tokens_;
 

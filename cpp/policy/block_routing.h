@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "index/owner_id.h"
+#include "index/worker_slot.h"
 
 namespace vllm_router {
 
@@ -28,7 +28,7 @@ struct BlockRouting {
 
   BlockCacheTracker* tracker = nullptr;  // the policy's
   // By position in the given fleet.
-  std::vector<OwnerId> owners;  // its id in the tracker
+  std::vector<WorkerSlot> owners;  // its id in the tracker
   std::vector<uint64_t> worker_blocks;
   std::vector<uint64_t> worker_capacity;      // blocks
   std::vector<uint64_t> worker_block_tokens;  // of a block of its cache, as matches are rounded

@@ -104,7 +104,7 @@ class CacheAware final : public Policy {
     DecisionRandom random(random_, key.dry_run);
     thread_local Walk own_walk;
     Walk& walk = own_walk;  // each access to a thread-local variable is a call
-    const bool planned = plan != nullptr && plan->membership == fleet.membership();
+    const bool planned = plan != nullptr && plan->membership == fleet.membership_version();
     if (!planned || key.prompt.size() == 0) {
       // An empty prompt, or a view without a plan: nothing is known, nothing is learned.
       if (!key.dry_run) misses_.value.fetch_add(1, std::memory_order_relaxed);
@@ -169,8 +169,8 @@ class CacheAware final : public Policy {
 
   std::shared_ptr<const FleetPlan> Plan(const FleetView& next) override {
     const OwnersPlan* last = FindPlan<OwnersPlan>(next, this);
-    auto plan = std::make_shared<OwnersPlan>(this, fallback_->Plan(next), next.membership());
-    if (last != nullptr && last->membership == next.membership()) {
+    auto plan = std::make_shared<OwnersPlan>(this, fallback_->Plan(next), next.membership_version());
+    if (last != nullptr && last->membership == next.membership_version()) {
       plan->known = last->known;
       plan->of_text = last->of_text;
       plan->of_tokens = last->of_tokens;
@@ -208,7 +208,7 @@ class CacheAware final : public Policy {
         .max_size = options_.memory.max_size,
         .trees = memory_->stats()};
     const OwnersPlan* plan = FindPlan<OwnersPlan>(fleet, this);
-    if (plan != nullptr && plan->membership == fleet.membership()) {
+    if (plan != nullptr && plan->membership == fleet.membership_version()) {
       std::vector<PromptMemory::Owner> owners;
       for (const OwnersPlan::Known& known : plan->known) owners.push_back(known.owner);
       stats.worker_sizes.resize(owners.size());
@@ -303,14 +303,14 @@ class CacheAware final : public Policy {
     const auto total = static_cast<double>(prompt.size());
     // Engines cache whole blocks: a match shorter than one saves nothing, and prompts that agree in less
     // would all follow the first.
-    if (walk->best < Grain(prompt) || static_cast<double>(walk->best) / total <= options_.cache_threshold) {
+    if (walk->best < Granularity(prompt) || static_cast<double>(walk->best) / total <= options_.cache_threshold) {
       const bool smallest = options_.miss_choice == MissChoice::kSmallestTree;
       return {
           smallest ? Smallest(fleet, plan, walk, random) : least_loaded(fleet.eligible()),
           Reason::kPrefixMiss};
     }
     FindHolders(prompt, fleet, walk);
-    if (!walk->continues && options_.spread_starts && IsHotPrefix(prompt, fleet, plan, *walk)) {
+    if (!walk->continues && options_.spread_new_conversations && IsHotPrefix(prompt, fleet, plan, *walk)) {
       return {least_loaded(fleet.eligible()), Reason::kPrefixSpread};
     }
     const uint32_t holder = least_loaded(walk->holders);
@@ -323,15 +323,15 @@ class CacheAware final : public Policy {
     return {holder, Reason::kPrefixHit};
   }
 
-  static uint64_t Grain(const Prompt& prompt) {
+  static uint64_t Granularity(const Prompt& prompt) {
     return prompt.kind == Prompt::Kind::kText ? kGrainBytes : kGrainTokens;
   }
 
   // A conversation's own holder or, for a new conversation, all workers that have it up to the same
   // block.
   static void FindHolders(const Prompt& prompt, const FleetView& fleet, Walk* walk) {
-    const uint64_t grain = walk->continues ? 1 : Grain(prompt);
-    const uint64_t least = walk->best - walk->best % grain;
+    const uint64_t granularity = walk->continues ? 1 : Granularity(prompt);
+    const uint64_t least = walk->best - walk->best % granularity;
     const std::span<const uint32_t> eligible = fleet.eligible();
     walk->holders.resize(eligible.size());
     size_t count = 0;
@@ -345,8 +345,8 @@ class CacheAware final : public Policy {
   // A prefix with the share f of all new conversations belongs on f of the fleet.
   static bool IsHotPrefix(
       const Prompt& prompt, const FleetView& fleet, const OwnersPlan& plan, const Walk& walk) {
-    const uint64_t grain = Grain(prompt);
-    const uint64_t passed = walk.matches.StartsAt(prompt.scope + walk.best / grain * grain);
+    const uint64_t granularity = Granularity(prompt);
+    const uint64_t passed = walk.matches.StartsAt(prompt.scope + walk.best / granularity * granularity);
     uint64_t holding = 0;
     for (const uint32_t position : walk.holders) holding += plan.known[position].weight;
     return passed * fleet.eligible_weight() > holding * walk.matches.starts();

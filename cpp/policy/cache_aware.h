@@ -42,7 +42,7 @@ struct CacheAwareOptions {
   uint32_t balance_abs_threshold = 64;    // requests per weight
   uint64_t balance_rel_threshold = 1500;  // thousandths, at least 1000
   BalanceGate balance_gate = BalanceGate::kWorker;
-  bool spread_starts = true;
+  bool spread_new_conversations = true;
   MissChoice miss_choice = MissChoice::kLeastLoad;
   PromptMemoryOptions memory;
 };

@@ -42,7 +42,7 @@ class ConsistentHash final : public KeyedPolicy {
       return {NextOwner(ring, hash, fleet, [](const Worker&) { return true; }), Reason::kFailover};
     }
 
-    const Room room(fleet, options_.load_factor);
+    const LoadCap room(fleet, options_.load_factor);
     if (key.explanation != nullptr) {
       key.explanation->SetLimits(fleet, [&](const Worker& worker) { return room.Cap(worker); });
     }

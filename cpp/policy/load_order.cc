@@ -61,7 +61,7 @@ void FindLeastLoaded(
   if (equals->size() > 1) KeepLeastLoaded(fleet, *equals, !requests_first, equals);
 }
 
-Room::Room(const FleetView& fleet, uint32_t factor_thousandths)
+LoadCap::LoadCap(const FleetView& fleet, uint32_t factor_thousandths)
     : bound_(OpenRequests(fleet), fleet.eligible_weight(), factor_thousandths) {}
 
 }  // namespace vllm_router

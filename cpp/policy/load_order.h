@@ -5,7 +5,7 @@
 //   requests order   r/s, then (q+e)/s      r open requests, q+e outstanding tokens, s weight
 //   tokens order     (q+e)/s, then r/s
 //
-// Cost: O(eligible) for LeastLoaded and for the construction of a Room.
+// Cost: O(eligible) for LeastLoaded and for the construction of a LoadCap.
 #pragma once
 
 #include <cstdint>
@@ -86,9 +86,9 @@ void KeepLeastShare(
 // Room under factor f: open requests < ceil(f * (R + 1) * weight / S), R and S summed over the eligible.
 // The caps sum to more than R, so while loads do not change at least one worker has room. REQUIRES: a
 // worker is eligible.
-class Room {
+class LoadCap {
  public:
-  Room(const FleetView& fleet, uint32_t factor_thousandths);
+  LoadCap(const FleetView& fleet, uint32_t factor_thousandths);
   int64_t Cap(const Worker& worker) const { return bound_.Cap(worker.load_weight()); }
   bool Has(const Worker& worker) const { return worker.load.requests() < Cap(worker); }
 

@@ -348,7 +348,7 @@ StatusOr<std::unique_ptr<Policy>> MakePolicy(const PolicyOptions& options) {
          .balance_abs_threshold = options.balance_abs_threshold,
          .balance_rel_threshold = options.balance_rel_threshold,
          .balance_gate = options.balance_gate,
-         .spread_starts = options.spread_starts,
+         .spread_new_conversations = options.spread_new_conversations,
          .miss_choice = options.miss_choice,
          .memory =
              {.max_size = options.max_tree_size,

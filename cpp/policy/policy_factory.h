@@ -53,7 +53,7 @@ struct PolicyOptions {
   uint64_t max_tree_size = 67'108'864;    // bytes, at least 1024
   EvictionOrder eviction_order = EvictionOrder::kLru;
   BalanceGate balance_gate = BalanceGate::kWorker;
-  bool spread_starts = true;
+  bool spread_new_conversations = true;
   MissChoice miss_choice = MissChoice::kLeastLoad;
 
   // sticky_least_loaded

@@ -69,7 +69,7 @@ class PrefixAware final : public Policy {
   }
 
   Decision ChooseOnRing(const HashRing& ring, uint64_t place, const RoutingKey& key, const FleetView& fleet) {
-    const Room room(fleet, options_.load_factor);
+    const LoadCap room(fleet, options_.load_factor);
     if (key.explanation != nullptr) {
       key.explanation->SetLimits(fleet, [&](const Worker& worker) {
         return std::max<int64_t>(room.Cap(worker), options_.load_floor);

@@ -19,9 +19,9 @@ constexpr uint64_t kMemoryPerSize = 4;
 constexpr uint64_t kLeastMemory = 4 * 1024 * 1024;
 
 template <typename Tree>
-OwnerId Enter(Tree* tree) {
+WorkerSlot Enter(Tree* tree) {
   for (;;) {
-    const StatusOr<OwnerId> owner = tree->AddWorker();
+    const StatusOr<WorkerSlot> owner = tree->AddWorker();
     if (owner.ok()) return *owner;
     // A fleet has at most kMaxWorkers, so only workers that left are in the way.
     while (tree->Trim(kSlice, tree->options().max_size)) {
@@ -130,7 +130,7 @@ void PromptMemory::SetCapacity(Owner worker, uint64_t bytes) {
 void PromptMemory::KeepCapacity(Owner worker) {
   const uint64_t most = capacity_[static_cast<size_t>(worker.of_text)].load(std::memory_order_relaxed);
   if (most == 0) return;
-  const auto size_in = [](const auto& tree, const std::atomic<bool>& used, OwnerId owner) {
+  const auto size_in = [](const auto& tree, const std::atomic<bool>& used, WorkerSlot owner) {
     return used.load(std::memory_order_relaxed) ? tree.size(owner) : 0;
   };
   const uint64_t text = size_in(texts_, has_texts_, worker.of_text);
@@ -149,9 +149,9 @@ void PromptMemory::Forget(Owner worker) {
 }
 
 void PromptMemory::Sizes(std::span<const Owner> workers, std::span<uint64_t> sizes) const {
-  thread_local std::vector<OwnerId> own_owners;
-  std::vector<OwnerId>& owners = own_owners;  // each access to a thread-local variable is a call
-  const auto find = [&](const auto& tree, OwnerId Owner::*member, std::span<uint64_t> found) {
+  thread_local std::vector<WorkerSlot> own_owners;
+  std::vector<WorkerSlot>& owners = own_owners;  // each access to a thread-local variable is a call
+  const auto find = [&](const auto& tree, WorkerSlot Owner::*member, std::span<uint64_t> found) {
     owners.resize(workers.size());
     for (size_t i = 0; i < workers.size(); ++i) owners[i] = workers[i].*member;
     tree.Sizes(owners, found);

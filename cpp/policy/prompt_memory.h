@@ -35,8 +35,8 @@ class PromptMemory : public std::enable_shared_from_this<PromptMemory> {
  public:
   // A worker, as each tree knows it.
   struct Owner {
-    OwnerId of_text;
-    OwnerId of_tokens;
+    WorkerSlot of_text;
+    WorkerSlot of_tokens;
   };
 
   static constexpr uint32_t kPageTokens = 16;

@@ -57,7 +57,7 @@ class RendezvousHash final : public KeyedPolicy {
  protected:
   Owner ChooseOwner(const RoutingKey& key, const FleetView& fleet) override {
     const MembersPlan* plan = FindPlan<MembersPlan>(fleet, this);
-    if (plan == nullptr || plan->membership != fleet.membership()) {
+    if (plan == nullptr || plan->membership != fleet.membership_version()) {
       // A view without a plan: correct, and slow.
       return HighestScore(*MakePlan(fleet, nullptr), key.hash_key, fleet);
     }
@@ -73,9 +73,9 @@ class RendezvousHash final : public KeyedPolicy {
   std::shared_ptr<const MembersPlan> MakePlan(
       const FleetView& fleet, std::shared_ptr<const FleetPlan> inner) const {
     auto plan = std::make_shared<MembersPlan>(this, std::move(inner));
-    plan->membership = fleet.membership();
+    plan->membership = fleet.membership_version();
     const MembersPlan* last = FindPlan<MembersPlan>(fleet, this);
-    if (last != nullptr && last->membership == fleet.membership()) {
+    if (last != nullptr && last->membership == fleet.membership_version()) {
       plan->equal_weights = last->equal_weights;
       plan->weights = last->weights;
       plan->url_hashes = last->url_hashes;

@@ -25,18 +25,18 @@ std::shared_ptr<const FleetPlan> RingPlanner::Plan(
   std::shared_ptr<const HashRing> ring;
   if (last == nullptr) {
     ring = std::make_shared<const HashRing>(Build(next, HashRing({}, function_)));
-  } else if (last->membership == next.membership()) {
+  } else if (last->membership == next.membership_version()) {
     ring = last->ring;
   } else {
     ring = std::make_shared<const HashRing>(Build(next, *last->ring));
   }
-  return std::make_shared<RingPlan>(owner, std::move(inner), next.membership(), std::move(ring));
+  return std::make_shared<RingPlan>(owner, std::move(inner), next.membership_version(), std::move(ring));
 }
 
 const HashRing& RingPlanner::RingOf(
     const void* owner, const FleetView& fleet, std::optional<HashRing>* built) const {
   const auto* plan = FindPlan<RingPlan>(fleet, owner);
-  if (plan != nullptr && plan->membership == fleet.membership()) return *plan->ring;
+  if (plan != nullptr && plan->membership == fleet.membership_version()) return *plan->ring;
   return built->emplace(Build(fleet, HashRing({}, function_)));
 }
 

@@ -37,7 +37,7 @@ class StickyLeastLoaded final : public KeyedPolicy {
     Owner owner{};
     const PositionsPlan* plan = FindPlan<PositionsPlan>(fleet, this);
     std::shared_ptr<const PositionsPlan> own_plan;
-    if (plan == nullptr || plan->membership != fleet.membership()) {  // a view without a plan
+    if (plan == nullptr || plan->membership != fleet.membership_version()) {  // a view without a plan
       own_plan = MakePlan(fleet, nullptr);
       plan = own_plan.get();
     }
@@ -65,7 +65,7 @@ class StickyLeastLoaded final : public KeyedPolicy {
   std::shared_ptr<const PositionsPlan> MakePlan(
       const FleetView& fleet, std::shared_ptr<const FleetPlan> inner) const {
     auto plan = std::make_shared<PositionsPlan>(this, std::move(inner));
-    plan->membership = fleet.membership();
+    plan->membership = fleet.membership_version();
     for (uint32_t position = 0; position < fleet.members().size(); ++position) {
       plan->positions.emplace(fleet.worker(position).id, position);
       plan->url_hashes.push_back(Xxh3(fleet.worker(position).url.url));

@@ -37,7 +37,7 @@ class Bound {
   }
 
  private:
-  const Room room_;
+  const LoadCap room_;
   const bool average_;
   const int64_t floor_;
   uint64_t share_ = 0;
@@ -88,7 +88,7 @@ class VllmCacheAware final : public Policy {
       position = *LeastLoaded(fleet, *random);
       reason = found.longest != 0 ? Reason::kOverflow : Reason::kPrefixMiss;
     }
-    const OwnerId owner = plan->known[position].owner;
+    const WorkerSlot owner = plan->known[position].owner;
     const BlockMatch* const held = matches.Find(owner);
     const uint32_t matched = held != nullptr ? held->longest() : 0;
     Decision decision = BlockOwners::DecisionFor(position, reason, matched, key, fleet);

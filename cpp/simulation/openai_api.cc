@@ -534,7 +534,7 @@ void WriteAnswer(const SimRequest& request, const AnswerStamp& stamp, const Usag
   }
 }
 
-AnswerStream::AnswerStream(const SimRequest& request, const AnswerStamp& stamp)
+ResponseStream::ResponseStream(const SimRequest& request, const AnswerStamp& stamp)
     : api_(request.api),
       include_usage_(request.include_usage),
       length_was_asked_(request.length_was_asked),
@@ -572,13 +572,13 @@ data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text
   }
 }
 
-void AnswerStream::Begin(const Usage& usage, std::string* out) const {
+void ResponseStream::Begin(const Usage& usage, std::string* out) const {
   if (api_ == Api::kChat) ChatBegin(out);
   if (api_ == Api::kResponses) ResponsesBegin(out);
   if (api_ == Api::kMessages) MessagesBegin(usage, out);
 }
 
-void AnswerStream::Token(size_t token, std::string* out) const {
+void ResponseStream::Token(size_t token, std::string* out) const {
   for (size_t choice = 0; choice < seeds_.size(); ++choice) {
     out->append(before_);
     if (api_ == Api::kResponses) Text{out} << token + 3;  // events 0 to 2 opened the response
@@ -587,7 +587,7 @@ void AnswerStream::Token(size_t token, std::string* out) const {
   }
 }
 
-void AnswerStream::End(const Usage& usage, std::string* out) const {
+void ResponseStream::End(const Usage& usage, std::string* out) const {
   if (api_ == Api::kResponses) {
     ResponsesEnd(usage, out);
   } else if (api_ == Api::kMessages) {
@@ -597,7 +597,7 @@ void AnswerStream::End(const Usage& usage, std::string* out) const {
   }
 }
 
-void AnswerStream::ChatBegin(std::string* out) const {
+void ResponseStream::ChatBegin(std::string* out) const {
   for (size_t choice = 0; choice < seeds_.size(); ++choice) {
     Text{out} << before_ << choice
               << R"(,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]})"
@@ -605,7 +605,7 @@ void AnswerStream::ChatBegin(std::string* out) const {
   }
 }
 
-void AnswerStream::ChatEnd(const Usage& usage, std::string* out) const {
+void ResponseStream::ChatEnd(const Usage& usage, std::string* out) const {
   for (size_t choice = 0; choice < seeds_.size(); ++choice) {
     Text{out} << before_ << choice << (api_ == Api::kChat ? R"(,"delta":{})" : R"(,"text":"")")
               << R"(,"logprobs":null,"finish_reason":")" << (length_was_asked_ ? "length" : "stop")
@@ -622,7 +622,7 @@ void AnswerStream::ChatEnd(const Usage& usage, std::string* out) const {
   out->append("data: [DONE]\n\n");
 }
 
-void AnswerStream::ResponsesBegin(std::string* out) const {
+void ResponseStream::ResponsesBegin(std::string* out) const {
   Text text{out};
   text << "event: response.created\ndata: "
        << R"({"type":"response.created","sequence_number":0,"response":)";
@@ -637,7 +637,7 @@ void AnswerStream::ResponsesBegin(std::string* out) const {
       << "\n\n";
 }
 
-void AnswerStream::ResponsesEnd(const Usage& usage, std::string* out) const {
+void ResponseStream::ResponsesEnd(const Usage& usage, std::string* out) const {
   std::string answer;
   AppendAnswer(seeds_[0], answer_tokens_, &answer);
   Text text{out};
@@ -659,7 +659,7 @@ void AnswerStream::ResponsesEnd(const Usage& usage, std::string* out) const {
   text << "}\n\n";
 }
 
-void AnswerStream::MessagesBegin(const Usage& usage, std::string* out) const {
+void ResponseStream::MessagesBegin(const Usage& usage, std::string* out) const {
   Text text{out};
   text << "event: message_start\ndata: "
        << R"({"type":"message_start","message":{"id":")" << id_
@@ -671,7 +671,7 @@ void AnswerStream::MessagesBegin(const Usage& usage, std::string* out) const {
        << "\n\n";
 }
 
-void AnswerStream::MessagesEnd(const Usage& usage, std::string* out) const {
+void ResponseStream::MessagesEnd(const Usage& usage, std::string* out) const {
   Text text{out};
   text << "event: content_block_stop\ndata: "
        << R"({"type":"content_block_stop","index":0})"

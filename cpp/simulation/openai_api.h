@@ -3,7 +3,7 @@
 //
 //   StatusOr<SimRequest> request = ParseRequest(Api::kChat, body, model);
 //   WriteAnswer(*request, stamp, usage, &json);                        // not streamed, or
-//   AnswerStream stream(*request, stamp);
+//   ResponseStream stream(*request, stamp);
 //   stream.Begin(usage, &events); stream.Token(0, &events); … stream.End(usage, &events);
 //
 // Chats become text by a plain template, so that a chat's next turn starts with all earlier turns:
@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "simulation/answer_text.h"
+#include "simulation/response_text.h"
 
 namespace vllm_router {
 
@@ -82,9 +82,9 @@ void WriteAnswer(const SimRequest& request, const AnswerStamp& stamp, const Usag
 
 // The events of one streamed response, each in full: "data: {…}\n\n". Holds their common parts; the
 // request need not outlive it. Call Begin, then Token for 0, 1, … answer_tokens - 1, then End.
-class AnswerStream {
+class ResponseStream {
  public:
-  AnswerStream(const SimRequest& request, const AnswerStamp& stamp);
+  ResponseStream(const SimRequest& request, const AnswerStamp& stamp);
 
   // The events before the first token: the role, or the opening of a block.
   void Begin(const Usage& usage, std::string* out) const;

@@ -387,7 +387,7 @@ Task<bool> WorkerConnection::AnswerStreamed(
   const bool begun = co_await WaitForFirstToken(request, work);
   if (!begun) co_return false;
 
-  const AnswerStream stream(request, stamp);
+  const ResponseStream stream(request, stamp);
   const Usage usage = UsageOf(request, work.progress());
   const size_t break_at =
       answering_.faults.close_early ? (request.answer_tokens + 1) / 2 : request.answer_tokens;

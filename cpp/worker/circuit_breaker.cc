@@ -15,10 +15,10 @@ std::string_view BreakerStateName(BreakerState state) {
   return kNames[static_cast<size_t>(state)];
 }
 
-BreakerVerdict VerdictOf(int status, bool has_retry_after) {
-  if (status == 408 || status == 429 || (status == 503 && has_retry_after)) return BreakerVerdict::kNeutral;
-  if (status == 501 || status == 505) return BreakerVerdict::kNeutral;
-  return status >= 500 ? BreakerVerdict::kServerError : BreakerVerdict::kSuccess;
+BreakerResult VerdictOf(int status, bool has_retry_after) {
+  if (status == 408 || status == 429 || (status == 503 && has_retry_after)) return BreakerResult::kNeutral;
+  if (status == 501 || status == 505) return BreakerResult::kNeutral;
+  return status >= 500 ? BreakerResult::kServerError : BreakerResult::kSuccess;
 }
 
 BreakerPass& BreakerPass::operator=(BreakerPass&& other) noexcept {
@@ -41,12 +41,12 @@ void BreakerPass::Return() {
 }
 
 std::optional<BreakerChange> BreakerPass::Settle(
-    const BreakerOptions& options, BreakerVerdict verdict, int64_t now_ns, bool may_open) {
+    const BreakerOptions& options, BreakerResult verdict, int64_t now_ns, bool may_open) {
   CircuitBreaker& breaker = *breaker_;
-  if (verdict == BreakerVerdict::kSuccess) breaker.out_of_reach_.store(false, std::memory_order_relaxed);
+  if (verdict == BreakerResult::kSuccess) breaker.out_of_reach_.store(false, std::memory_order_relaxed);
   const bool nothing_to_say =
-      verdict == BreakerVerdict::kNeutral ||
-      (verdict == BreakerVerdict::kSuccess && breaker.state() == BreakerState::kClosed &&
+      verdict == BreakerResult::kNeutral ||
+      (verdict == BreakerResult::kSuccess && breaker.state() == BreakerState::kClosed &&
        !breaker.failing_.load(std::memory_order_relaxed));
   if (nothing_to_say) {
     Return();
@@ -58,7 +58,7 @@ std::optional<BreakerChange> BreakerPass::Settle(
     breaker.probing_.store(false, std::memory_order_relaxed);
     breaker.held_since_ns_ = CircuitBreaker::kNotHeld;
   }
-  if (verdict == BreakerVerdict::kFailure) {
+  if (verdict == BreakerResult::kFailure) {
     return breaker.Fail(&breaker.failures_, options, now_ns, may_open);
   }
   if (breaker.state() == BreakerState::kOpen) {  // served in panic mode

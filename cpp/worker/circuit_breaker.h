@@ -9,7 +9,7 @@
 //                                                     one request at a time
 //
 //   std::optional<BreakerPass> pass = breaker.TryPass(options);            // nullopt: not this worker
-//   pass->Settle(options, BreakerVerdict::kFailure, now);                  // at the response's head, or without it
+//   pass->Settle(options, BreakerResult::kFailure, now);                  // at the response's head, or without it
 //
 // A pass that is destroyed unsettled, as when the client left, records nothing and admits the next
 // probe. A request that was sent before the state changed does not count in the new state. Responses
@@ -50,7 +50,7 @@ enum class BreakerState : uint8_t { kClosed, kOpen, kHalfOpen };
 inline constexpr int kBreakerStateCount = 3;
 std::string_view BreakerStateName(BreakerState state);  // closed, open, half_open
 
-enum class BreakerVerdict : uint8_t {
+enum class BreakerResult : uint8_t {
   kNeutral,
   kSuccess,
   kFailure,
@@ -60,7 +60,7 @@ enum class BreakerVerdict : uint8_t {
 // The verdict on a worker by its response's status. None for 408 and 429, and for a 503 with
 // Retry-After: the worker is busy. None for 501 and 505: the request wants something unsupported. Other
 // 5xx: kServerError. Any other status shows that the worker serves.
-BreakerVerdict VerdictOf(int status, bool has_retry_after);
+BreakerResult VerdictOf(int status, bool has_retry_after);
 
 struct BreakerChange {
   BreakerState from;
@@ -82,7 +82,7 @@ class BreakerPass {
   // change that it caused, if any. Without `may_open` a failure is counted, but a closed breaker stays
   // closed. REQUIRES: `verdict` is not kServerError.
   std::optional<BreakerChange> Settle(
-      const BreakerOptions& options, BreakerVerdict verdict, int64_t now_ns, bool may_open = true);
+      const BreakerOptions& options, BreakerResult verdict, int64_t now_ns, bool may_open = true);
   std::optional<BreakerChange> SettleEnd(
       const BreakerOptions& options, bool broke_off, int64_t now_ns, bool may_open = true);
   // It will be settled later.

@@ -3,14 +3,14 @@
 namespace vllm_router {
 
 FleetView::FleetView(std::vector<Member> members, uint64_t membership)
-    : members_(std::move(members)), is_eligible_(members_.size()), membership_(membership) {
+    : members_(std::move(members)), is_eligible_(members_.size()), membership_version_(membership) {
   loads_.reserve(members_.size());
   for (size_t i = 0; i < members_.size(); ++i) {
     is_eligible_[i] = members_[i].serves() ? 1 : 0;
     const Worker& worker = *members_[i].worker;
     loads_.push_back(&worker.load);
     const bool closed = worker.breaker.state() == BreakerState::kClosed;
-    if (!closed || worker.backoff.active()) steady_ = false;
+    if (!closed || worker.backoff.active()) all_admitting_ = false;
     if (!members_[i].in_rotation()) continue;
     ++in_rotation_;
     if (!closed) ++ejected_;

@@ -61,10 +61,10 @@ class FleetView {
   std::optional<uint32_t> Find(std::string_view url) const;  // O(members), as is the next one
   std::optional<uint32_t> Find(WorkerId id) const;
 
-  uint64_t membership() const { return membership_; }
+  uint64_t membership_version() const { return membership_version_; }
   uint32_t in_rotation() const { return in_rotation_; }  // members that are healthy and not draining
   uint32_t ejected() const { return ejected_; }          // those of them whose circuit breaker is not closed
-  bool steady() const { return steady_; }                // all breakers were closed, no worker in back-off
+  bool all_admitting() const { return all_admitting_; }                // all breakers were closed, no worker in back-off
   bool any_prefix() const { return any_prefix_; }        // a member's URL has a path prefix
   bool equal_weights() const { return equal_weights_; }  // load_weight() of the eligible
   uint64_t eligible_weight() const { return eligible_weight_; }  // their sum, in thousandths
@@ -87,12 +87,12 @@ class FleetView {
   std::vector<const WorkerLoad*> loads_;  // by position
   std::vector<uint32_t> eligible_;
   std::vector<uint8_t> is_eligible_;  // by position
-  uint64_t membership_ = 0;
+  uint64_t membership_version_ = 0;
   uint64_t eligible_weight_ = 0;
   uint32_t in_rotation_ = 0;
   uint32_t ejected_ = 0;
   bool equal_weights_ = true;
-  bool steady_ = true;
+  bool all_admitting_ = true;
   bool any_prefix_ = false;
   std::shared_ptr<const FleetPlan> plan_;
 };

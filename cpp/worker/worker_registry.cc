@@ -39,7 +39,7 @@ Status WorkerRegistry::AddAll(std::span<const NewWorker> workers) {
   if (!members.ok()) return members.status();
   members_ = *std::move(members);
   next_id_ += static_cast<uint32_t>(workers.size());
-  ++membership_;
+  ++membership_version_;
   Publish();
   return absl::OkStatus();
 }
@@ -100,7 +100,7 @@ Status WorkerRegistry::Remove(std::string_view url) {
   for (auto position = found->rbegin(); position != found->rend(); ++position) {
     members_.erase(members_.begin() + *position);
   }
-  ++membership_;
+  ++membership_version_;
   Publish();
   return absl::OkStatus();
 }
@@ -169,7 +169,7 @@ void WorkerRegistry::Publish() {
   for (FleetView::Member& member : members_) {
     member.open = member.worker->breaker.state() == BreakerState::kOpen;
   }
-  FleetView next(members_, membership_);
+  FleetView next(members_, membership_version_);
   next.set_plan(snapshot_.Load()->shared_plan());
   next.set_plan(planner_ ? planner_(next) : nullptr);
   snapshot_.Publish(std::make_shared<const FleetView>(std::move(next)));

@@ -66,7 +66,7 @@ class WorkerRegistry {
   std::vector<FleetView::Member> members_;
   LoadPages loads_;
   uint32_t next_id_ = 0;
-  uint64_t membership_ = 0;
+  uint64_t membership_version_ = 0;
   bool requires_addresses_ = false;
   Snapshot<FleetView> snapshot_;
 };

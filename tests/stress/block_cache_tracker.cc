@@ -33,10 +33,10 @@ std::vector<std::vector<BlockHash>> MakeChains() {
 void WhoIsLeftAloneIsFoundInFull() {
   const std::vector<std::vector<BlockHash>> chains = MakeChains();
   BlockCacheTracker tracker({.max_blocks_per_worker = kCapacity});
-  const OwnerId left_alone = tracker.AddWorker().value();
+  const WorkerSlot left_alone = tracker.AddWorker().value();
   tracker.Record(left_alone, chains.back());
   std::atomic<uint16_t> coming_and_going{static_cast<uint16_t>(tracker.AddWorker().value())};
-  std::vector<OwnerId> workers;
+  std::vector<WorkerSlot> workers;
   for (int i = 0; i < 5; ++i) workers.push_back(tracker.AddWorker().value());
 
   std::atomic<int> recording{2};
@@ -46,8 +46,8 @@ void WhoIsLeftAloneIsFoundInFull() {
     if (thread < 2) {
       for (int i = 0; i < kRecords; ++i) {
         const std::vector<BlockHash>& chain = chains[random.Below(chains.size())];
-        const OwnerId worker =
-            random.Below(8) == 0 ? OwnerId{coming_and_going.load()} : workers[random.Below(workers.size())];
+        const WorkerSlot worker =
+            random.Below(8) == 0 ? WorkerSlot{coming_and_going.load()} : workers[random.Below(workers.size())];
         if (worker == left_alone) continue;
         tracker.Record(worker, {chain.data(), 1 + random.Below(kLength)});
         if (random.Below(50) == 0) tracker.Evict(worker, random.Below(100));
@@ -57,8 +57,8 @@ void WhoIsLeftAloneIsFoundInFull() {
     }
     if (thread == 2) {
       while (recording > 0) {
-        tracker.RemoveWorker(OwnerId{coming_and_going.load()});
-        StatusOr<OwnerId> next = tracker.AddWorker();
+        tracker.RemoveWorker(WorkerSlot{coming_and_going.load()});
+        StatusOr<WorkerSlot> next = tracker.AddWorker();
         // On a busy machine a match that stands still may yet see all who left.
         for (; !next.ok(); next = tracker.AddWorker()) tracker.Sweep(50);
         coming_and_going = static_cast<uint16_t>(*next);
@@ -80,7 +80,7 @@ void WhoIsLeftAloneIsFoundInFull() {
   });
   STRESS_CHECK(asked > 100);
   STRESS_CHECK(tracker.index().CheckInvariants().empty());
-  for (const OwnerId worker : workers) STRESS_CHECK(tracker.BlockCount(worker) <= kCapacity);
+  for (const WorkerSlot worker : workers) STRESS_CHECK(tracker.BlockCount(worker) <= kCapacity);
   tracker.Clear();
   while (tracker.Sweep(100)) {
   }

@@ -154,7 +154,7 @@ class Race {
 
   // Owners that nobody watches: the same runs, other tiers, runs of their own, removal and sweeps.
   void Disturb(Random* random) {
-    OwnerId& owner = noise_[random->Below(kNoise)];
+    WorkerSlot& owner = noise_[random->Below(kNoise)];
     const std::vector<BlockHash>& chain = chains_[random->Below(kChains)];
     std::vector<BlockRef> refs(kLength);
     switch (random->Below(8)) {
@@ -232,8 +232,8 @@ class Race {
 
   void Clear() {
     STRESS_CHECK(index_.CheckInvariants().empty());
-    for (const OwnerId owner : owners_) index_.RemoveOwner(owner);
-    for (const OwnerId owner : noise_) index_.RemoveOwner(owner);
+    for (const WorkerSlot owner : owners_) index_.RemoveOwner(owner);
+    for (const WorkerSlot owner : noise_) index_.RemoveOwner(owner);
     while (index_.Sweep(100)) {
     }
     STRESS_CHECK(index_.CheckInvariants().empty());
@@ -244,8 +244,8 @@ class Race {
   const std::vector<std::vector<BlockHash>> chains_;
   BlockIndex index_;
   Watched watched_;
-  std::vector<OwnerId> owners_;
-  std::vector<OwnerId> noise_;
+  std::vector<WorkerSlot> owners_;
+  std::vector<WorkerSlot> noise_;
   absl::flat_hash_map<BlockHash, BlockRef> refs_;
   std::atomic<bool> done_{false};
   std::atomic<uint64_t> checked_{0};

@@ -34,11 +34,11 @@ int main() {
         pass.reset();  // the client left
         continue;
       }
-      const BreakerVerdict verdict = luck == 1 ? BreakerVerdict::kSuccess : BreakerVerdict::kFailure;
+      const BreakerResult verdict = luck == 1 ? BreakerResult::kSuccess : BreakerResult::kFailure;
       const std::optional<BreakerChange> change = pass->Settle(options, verdict, time);
       if (change && change->to == BreakerState::kOpen) opened.fetch_add(1);
       if (change && change->to == BreakerState::kClosed) closed.fetch_add(1);
-      if (verdict == BreakerVerdict::kSuccess) pass->SettleEnd(options, random.Below(8) == 0, time);
+      if (verdict == BreakerResult::kSuccess) pass->SettleEnd(options, random.Below(8) == 0, time);
     }
   });
   STRESS_CHECK(opened > 0);
@@ -51,6 +51,6 @@ int main() {
     std::optional<BreakerPass> pass = breaker.TryPass(options);
     STRESS_CHECK(pass.has_value());
     STRESS_CHECK(!breaker.TryPass(options).has_value() || breaker.state() == BreakerState::kClosed);
-    pass->Settle(options, BreakerVerdict::kSuccess, later);
+    pass->Settle(options, BreakerResult::kSuccess, later);
   }
 }

@@ -26,7 +26,7 @@ std::vector<uint32_t> MakePrompt(Random* random) {
 
 void ThreadsShareATree(EvictionOrder eviction) {
   TokenTree tree({.max_size = kMaxSize, .eviction = eviction, .page_size = 8});
-  std::vector<OwnerId> workers;
+  std::vector<WorkerSlot> workers;
   for (int i = 0; i < 6; ++i) workers.push_back(tree.AddWorker().value());
   std::atomic<uint16_t> coming_and_going{static_cast<uint16_t>(tree.AddWorker().value())};
   std::atomic<int> inserting{2};
@@ -37,8 +37,8 @@ void ThreadsShareATree(EvictionOrder eviction) {
     if (thread < 2) {
       for (int i = 0; i < kInserts; ++i) {
         const std::vector<uint32_t> prompt = MakePrompt(&random);
-        const OwnerId worker =
-            random.Below(8) == 0 ? OwnerId{coming_and_going.load()} : workers[random.Below(workers.size())];
+        const WorkerSlot worker =
+            random.Below(8) == 0 ? WorkerSlot{coming_and_going.load()} : workers[random.Below(workers.size())];
         const PrefixInsert how{
             .is_start = random.Below(2) == 0, .priority = static_cast<int32_t>(random.Below(3))};
         if (random.Below(2) == 0) {
@@ -55,7 +55,7 @@ void ThreadsShareATree(EvictionOrder eviction) {
     }
     if (thread == 2) {
       while (inserting > 0) {
-        tree.RemoveWorker(OwnerId{coming_and_going.load()});
+        tree.RemoveWorker(WorkerSlot{coming_and_going.load()});
         coming_and_going = static_cast<uint16_t>(tree.AddWorker().value());
         tree.Trim(1 + random.Below(50), kMaxSize - random.Below(kMaxSize / 4));
       }
@@ -76,8 +76,8 @@ void ThreadsShareATree(EvictionOrder eviction) {
     }
   });
   STRESS_CHECK(matched > 100);
-  for (const OwnerId worker : workers) tree.RemoveWorker(worker);
-  tree.RemoveWorker(OwnerId{coming_and_going.load()});
+  for (const WorkerSlot worker : workers) tree.RemoveWorker(worker);
+  tree.RemoveWorker(WorkerSlot{coming_and_going.load()});
   while (tree.Trim(1000, kMaxSize)) {
   }
   const PrefixTreeStats stats = tree.stats();

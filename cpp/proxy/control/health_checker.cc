@@ -38,7 +38,7 @@ void HealthChecker::Stop() {
 }
 
 void HealthChecker::FollowFleet(const FleetView& fleet) {
-  if (std::exchange(membership_, fleet.membership()) == fleet.membership()) return;
+  if (std::exchange(membership_version_, fleet.membership_version()) == fleet.membership_version()) return;
   hosts_.clear();
   for (const FleetView::Member& member : fleet.members()) {
     hosts_.try_emplace(member.worker->url.base, member.worker->url);

@@ -57,7 +57,7 @@ class HealthChecker final : public HostPoller {
   int polling_ = 0;                             // checks in flight
   std::map<std::string, HealthWatch> watches_;  // by base URL
   std::map<std::string, WorkerUrl> hosts_;
-  uint64_t membership_ = ~uint64_t{0};  // of the fleet that hosts_ reflects
+  uint64_t membership_version_ = ~uint64_t{0};  // of the fleet that hosts_ reflects
   std::set<std::string> dead_;          // by base URL: unreachable when, or since, it was found down
   std::function<void(std::shared_ptr<const Worker>)> on_dead_;
   std::vector<SlowStart> slow_starts_;

@@ -26,7 +26,7 @@ SharedReply::~SharedReply() = default;
 
 Task<SharedReply::Reply> SharedReply::Get(IoThread& thread, CancelScope& scope) {
   const auto waiter = std::make_shared<Waiter>(thread, scope);
-  const uint64_t fleet = thread.fleet.Get()->membership();
+  const uint64_t fleet = thread.fleet.Get()->membership_version();
   const bool from_router = ReadVia(scope.via(), thread.hop_name).routers > 0;
   SharedRefresh::Next next;
   Reply usable;

@@ -597,7 +597,7 @@ void Exchange::OnClientEnded(void* context) {
 
 bool Exchange::MayHaveCapacity(IoThread& thread) {
   const std::shared_ptr<const FleetView> seen = thread.fleet.Get();
-  if (!seen->steady()) AdmitHalfOpen(thread, *seen);
+  if (!seen->all_admitting()) AdmitHalfOpen(thread, *seen);
   const FleetView& fleet = *thread.fleet.Get();
   return fleet.in_rotation() == 0 || thread.router->FreePlaces(fleet) > 0;
 }

@@ -165,7 +165,7 @@ bool RetryLoop::timed_out() const {
 
 std::optional<RetryLoop::Selected> RetryLoop::Select() {
   fleet_ = thread_.fleet.Get();
-  if (!fleet_->steady()) {
+  if (!fleet_->all_admitting()) {
     AdmitHalfOpen(thread_, *fleet_);
     fleet_ = thread_.fleet.Get();
   }
@@ -261,7 +261,7 @@ StatusOr<Ticket> RetryLoop::Choose() {
     }
     request_.pinned.reset();  // it has left the fleet
   }
-  if (fleet_->steady() && attempted_.empty() && refused_.empty())
+  if (fleet_->all_admitting() && attempted_.empty() && refused_.empty())
     return thread_.router->Select(*request_.key, *fleet_);
   StatusOr<Ticket> ticket = thread_.router->Select(*request_.key, Eligible());
   if (ticket.ok() || thread_.router->options().max_worker_requests == 0) return ticket;

@@ -72,7 +72,7 @@ bool ServerErrors::DoesWorseThanFleet(Worker& worker) const {
 void ServerErrors::CountAgainst(
     const std::shared_ptr<Worker>& worker, BreakerPass& pass, FailedAt at, std::string_view why) {
   thread_.telemetry.ServerError(worker, ErrorBlame::kWorker);
-  thread_.telemetry.RecordResult(worker, BreakerVerdict::kFailure);
+  thread_.telemetry.RecordResult(worker, BreakerResult::kFailure);
   RecordWorkerFailure(thread_, worker, pass, at, why);
 }
 

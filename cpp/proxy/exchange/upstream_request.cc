@@ -137,9 +137,9 @@ void UpstreamRequest::RecordAttempt() {
 }
 
 // `result` is of the response's status.
-void UpstreamRequest::RecordResult(BreakerVerdict result) {
+void UpstreamRequest::RecordResult(BreakerResult result) {
   if (!pass_ || std::exchange(recorded_, true)) return;
-  if (result == BreakerVerdict::kServerError) {
+  if (result == BreakerResult::kServerError) {
     server_errors_.Hold(worker_, *std::move(pass_));
     pass_.reset();
     return;
@@ -147,7 +147,7 @@ void UpstreamRequest::RecordResult(BreakerVerdict result) {
   thread_.telemetry.RecordResult(worker_, result);
   const BreakerOptions& options = thread_.options.breaker;
   const int64_t now = thread_.clock.NowNanos();
-  succeeded_ = result == BreakerVerdict::kSuccess;
+  succeeded_ = result == BreakerResult::kSuccess;
   if (succeeded_) {
     worker_->responses.CountSuccess(options.window_ms * kNanosPerMs, now);
     server_errors_.ServedBy(*worker_);
@@ -162,13 +162,13 @@ void UpstreamRequest::RecordResult(BreakerVerdict result) {
 // The request may have caused a failure after it was sent, but not that the worker is unreachable.
 void UpstreamRequest::RecordFailure(bool reached, std::string_view why) {
   if (!pass_ || std::exchange(recorded_, true)) return;
-  thread_.telemetry.RecordResult(worker_, BreakerVerdict::kFailure);
+  thread_.telemetry.RecordResult(worker_, BreakerResult::kFailure);
   if (reached) {
     RecordWorkerFailure(thread_, worker_, *pass_, FailedAt::kHead, why);
     return;
   }
   const std::optional<BreakerChange> change =
-      pass_->Settle(thread_.options.breaker, BreakerVerdict::kFailure, thread_.clock.NowNanos());
+      pass_->Settle(thread_.options.breaker, BreakerResult::kFailure, thread_.clock.NowNanos());
   if (change) OnBreakerStateChange(thread_, worker_, *change, why);
 }
 
@@ -179,7 +179,7 @@ void UpstreamRequest::RecordResponseEnd(ResponseEnd end) {
   if (end == ResponseEnd::kServerError) {
     server_errors_.EndedInError(worker_, *pass_);
   } else if (end == ResponseEnd::kBrokeOff) {
-    thread_.telemetry.RecordResult(worker_, BreakerVerdict::kFailure);
+    thread_.telemetry.RecordResult(worker_, BreakerResult::kFailure);
     RecordWorkerFailure(
         thread_, worker_, *pass_, FailedAt::kEnd, "its responses end before they are complete");
   } else {

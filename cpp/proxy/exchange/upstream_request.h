@@ -144,7 +144,7 @@ class UpstreamRequest {
   Task<Awaited> AwaitHead();
   bool HoldsHead(const ResponseHead& head) const;
   void BeginBackoff(int64_t retry_after_ms);
-  void RecordResult(BreakerVerdict result);
+  void RecordResult(BreakerResult result);
   void RecordFailure(bool reached, std::string_view why);
   void GiveUp(HttpError why);
   End Fail(HttpError error);

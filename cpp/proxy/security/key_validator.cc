@@ -127,7 +127,7 @@ void KeyValidator::Enqueue(const Digest256& digest, std::string key, const std::
   }
   waiter->queued_ = waiter;
   ShowWaiting();
-  if (entry == KeyQueue::Entry::kJoined || working_ >= kMaxKeyQuestions) return;
+  if (entry == KeyQueue::Entry::kJoined || working_ >= kMaxConcurrentValidations) return;
   ++working_;
   Spawn(Work());
 }

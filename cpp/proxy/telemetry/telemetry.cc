@@ -66,9 +66,9 @@ void Telemetry::Retried(const std::shared_ptr<Worker>& worker, uint32_t failures
   shard_->backoffs[attempt].Get().Add(pause_ns);
 }
 
-void Telemetry::RecordResult(const std::shared_ptr<Worker>& worker, BreakerVerdict verdict) {
-  if (verdict == BreakerVerdict::kSuccess) shard_->Of(worker).breaker_successes.Add();
-  if (verdict == BreakerVerdict::kFailure) shard_->Of(worker).breaker_failures.Add();
+void Telemetry::RecordResult(const std::shared_ptr<Worker>& worker, BreakerResult verdict) {
+  if (verdict == BreakerResult::kSuccess) shard_->Of(worker).breaker_successes.Add();
+  if (verdict == BreakerResult::kFailure) shard_->Of(worker).breaker_failures.Add();
 }
 
 void Telemetry::ServerError(const std::shared_ptr<Worker>& worker, ErrorBlame blame) {

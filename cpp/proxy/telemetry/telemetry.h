@@ -48,7 +48,7 @@ class Telemetry {
   // exchange so far.
   void Retried(const std::shared_ptr<Worker>& worker, uint32_t failures, int64_t pause_ns);
   // The result that a worker's circuit breaker recorded; a change of its state.
-  void RecordResult(const std::shared_ptr<Worker>& worker, BreakerVerdict verdict);
+  void RecordResult(const std::shared_ptr<Worker>& worker, BreakerResult verdict);
   // What a 5xx of the worker was attributed to.
   void ServerError(const std::shared_ptr<Worker>& worker, ErrorBlame blame);
   void OnBreakerStateChange(const std::shared_ptr<Worker>& worker, BreakerChange change);

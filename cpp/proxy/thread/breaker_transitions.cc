@@ -31,7 +31,7 @@ void RecordWorkerFailure(
   const int64_t now = thread.clock.NowNanos();
   const std::optional<BreakerChange> change =
       at == FailedAt::kEnd ? pass.SettleEnd(options, /*broke_off=*/true, now, may_open)
-                           : pass.Settle(options, BreakerVerdict::kFailure, now, may_open);
+                           : pass.Settle(options, BreakerResult::kFailure, now, may_open);
   if (change) {
     OnBreakerStateChange(thread, worker, *change, why);
   } else if (!may_open && worker->breaker.IsHeldClosed(options)) {

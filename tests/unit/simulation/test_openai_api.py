@@ -166,7 +166,7 @@ def test_a_chat_answer_has_the_shape_of_vllm():
         "choices": [
             {
                 "index": index,
-                "message": {"role": "assistant", "content": testing.answer_text(prompt, 3, index)},
+                "message": {"role": "assistant", "content": testing.response_text(prompt, 3, index)},
                 "logprobs": None,
                 "finish_reason": "length",
                 "stop_reason": None,
@@ -187,7 +187,7 @@ def test_an_unasked_length_finishes_with_stop():
     answer = json.loads(testing.sim_answer(parse("completions", {"prompt": ["a", "b"]}), "1", 0))
     assert [choice["finish_reason"] for choice in answer["choices"]] == ["stop", "stop"]
     assert answer["object"] == "text_completion"
-    assert answer["choices"][1]["text"] == testing.answer_text(b"b", 16)
+    assert answer["choices"][1]["text"] == testing.response_text(b"b", 16)
 
 
 @pytest.mark.parametrize("usage", [True, False])
@@ -205,7 +205,7 @@ def test_a_chat_stream_says_role_tokens_reason_usage_and_done(usage):
         assert last["usage"]["prompt_tokens_details"] == {"cached_tokens": 0}
     deltas = [event["choices"][0]["delta"] for event in got]
     assert deltas[0] == {"role": "assistant", "content": ""}
-    assert "".join(delta.get("content", "") for delta in deltas) == testing.answer_text(
+    assert "".join(delta.get("content", "") for delta in deltas) == testing.response_text(
         b"<|user|>\nHello\n<|assistant|>\n", 3
     )
     assert [event["choices"][0]["finish_reason"] for event in got] == [None] * 4 + ["length"]
@@ -218,7 +218,7 @@ def test_every_choice_of_a_stream_has_its_own_events():
     texts = ["", "", "", ""]
     for event in events(testing.sim_stream(request, "1", 0))[:-1]:
         texts[event["choices"][0]["index"]] += event["choices"][0]["text"]
-    assert texts == [testing.answer_text(prompt, 2, choice) for prompt in (b"a", b"b") for choice in (0, 1)]
+    assert texts == [testing.response_text(prompt, 2, choice) for prompt in (b"a", b"b") for choice in (0, 1)]
 
 
 def test_a_responses_stream_counts_its_events_and_ends_with_the_whole():

@@ -1,4 +1,4 @@
-#include "simulation/answer_text.h"
+#include "simulation/response_text.h"
 
 #include <bit>
 #include <cstring>

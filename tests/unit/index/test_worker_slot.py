@@ -1,4 +1,4 @@
-"""cpp/index/owner_id.h: owners are dense numbers."""
+"""cpp/index/worker_slot.h: owners are dense numbers."""
 
 from vllm_router import _core_testing as testing
 

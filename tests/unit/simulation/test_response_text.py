@@ -1,4 +1,4 @@
-"""cpp/simulation/answer_text.h: the stand-ins for a tokenizer and a model."""
+"""cpp/simulation/response_text.h: the stand-ins for a tokenizer and a model."""
 
 import pytest
 from hypothesis import given
@@ -28,8 +28,8 @@ def test_the_tokens_of_a_beginning_are_the_beginning_of_the_tokens(begin, rest):
 
 
 def test_the_same_prompt_always_has_the_same_answer():
-    assert testing.answer_text(b"Hello", 5) == testing.answer_text(b"Hello", 5) == PINNED
-    assert testing.answer_text(b"Hello", 3) == PINNED[:12]
+    assert testing.response_text(b"Hello", 5) == testing.response_text(b"Hello", 5) == PINNED
+    assert testing.response_text(b"Hello", 3) == PINNED[:12]
 
 
 PINNED = " ant may art fir joy"
@@ -37,20 +37,20 @@ PINNED = " ant may art fir joy"
 
 def test_other_prompts_and_other_choices_have_other_answers():
     answers = {
-        testing.answer_text(prompt, 20, choice) for prompt in (b"Hello", b"Hallo") for choice in (0, 1)
+        testing.response_text(prompt, 20, choice) for prompt in (b"Hello", b"Hallo") for choice in (0, 1)
     }
     assert len(answers) == 4
 
 
 def test_an_answer_token_is_one_token():
-    text = testing.answer_text(b"Hello", 100).encode()
+    text = testing.response_text(b"Hello", 100).encode()
     assert len(text) == 400
     assert len(testing.tokens_of_text(text)) == 100
 
 
 @given(st.binary(max_size=100), st.integers(0, 30), st.integers(1, 5))
 def test_the_chain_with_the_answer_is_the_chain_of_the_text_with_the_answer(prompt, tokens, block_tokens):
-    text = prompt + testing.answer_text(prompt, tokens).encode()
+    text = prompt + testing.response_text(prompt, tokens).encode()
     chain = testing.block_chain(testing.tokens_of_text(text), block_tokens)
     got = testing.chain_with_answer(prompt, tokens, block_tokens)
     prompt_tokens = len(testing.tokens_of_text(prompt))
