@@ -48,8 +48,8 @@ class TestIndex {
 
   std::pair<std::string, Hashes> Insert(uint16_t owner, int tier, uint64_t parent, const Hashes& blocks) {
     std::vector<BlockRef> refs(static_cast<size_t>(blocks.size()));
-    const InsertResult result =
-        index_.Insert(WorkerSlot{owner}, static_cast<Tier>(tier), BlockRef(parent), View(blocks), refs.data());
+    const InsertResult result = index_.Insert(
+        WorkerSlot{owner}, static_cast<Tier>(tier), BlockRef(parent), View(blocks), refs.data());
     Hashes bits(static_cast<py::ssize_t>(result.inserted));
     for (size_t i = 0; i < result.inserted; ++i) bits.mutable_data()[i] = refs[i].bits();
     constexpr const char* kNames[] = {"inserted", "unknown_parent", "unknown_owner", "full"};

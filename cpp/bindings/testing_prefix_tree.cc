@@ -80,7 +80,9 @@ void BindTree(py::module_& testing, const char* name) {
           },
           "worker"_a, "max_size"_a = 0)
       .def("trim", &Tree::Trim, "pairs"_a, "max_size"_a = UINT64_MAX)
-      .def("size", [](const Tree& tree, uint32_t worker) { return tree.size(static_cast<WorkerSlot>(worker)); })
+      .def(
+          "size",
+          [](const Tree& tree, uint32_t worker) { return tree.size(static_cast<WorkerSlot>(worker)); })
       .def(
           "sizes",
           [](const Tree& tree, const std::vector<uint32_t>& workers) {

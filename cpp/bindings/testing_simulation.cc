@@ -12,12 +12,12 @@
 #include "base/clock.h"
 #include "bindings/bindings.h"
 #include "bindings/errors.h"
-#include "simulation/response_text.h"
 #include "simulation/batch_engine.h"
 #include "simulation/block_chain.h"
 #include "simulation/block_pool.h"
 #include "simulation/live_engine.h"
 #include "simulation/openai_api.h"
+#include "simulation/response_text.h"
 
 namespace vllm_router {
 

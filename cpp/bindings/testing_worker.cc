@@ -49,7 +49,8 @@ class RegistryHarness {
   RegistryHarness()
       : registry_([](const FleetView& next) {
           const auto* last = static_cast<const NumberedPlan*>(next.plan());
-          return std::make_shared<NumberedPlan>(last == nullptr ? 1 : last->number + 1, next.membership_version());
+          return std::make_shared<NumberedPlan>(
+              last == nullptr ? 1 : last->number + 1, next.membership_version());
         }) {}
 
   WorkerRegistry& registry() { return registry_; }

@@ -36,8 +36,8 @@
 #include "index/block_matches.h"
 #include "index/claim_table.h"
 #include "index/index_image.h"
-#include "index/worker_slot.h"
 #include "index/segment_lru.h"
+#include "index/worker_slot.h"
 
 namespace vllm_router {
 

@@ -437,7 +437,8 @@ void BlockIndex::DropIrregular(uint32_t id, WorkerSlot owner) {
   --counts_.irregular;
 }
 
-void BlockIndex::PublishIrregular(uint32_t id, WorkerSlot owner, const Place& place, const Coverage& coverage) {
+void BlockIndex::PublishIrregular(
+    uint32_t id, WorkerSlot owner, const Place& place, const Coverage& coverage) {
   PutHolder(id, owner, place, coverage.cuts());
   if (coverage.IsLeading()) DropIrregular(id, owner);
 }

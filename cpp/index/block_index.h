@@ -60,9 +60,9 @@
 #include "index/block_ref.h"
 #include "index/coverage.h"
 #include "index/memory_pool.h"
-#include "index/worker_slot.h"
 #include "index/run.h"
 #include "index/run_directory.h"
+#include "index/worker_slot.h"
 
 namespace vllm_router {
 
@@ -274,8 +274,8 @@ class BlockIndex {
 
   std::vector<Owner> owners_;
   std::deque<FreedId> freed_ids_;
-  WorkerSlotSet waiting_;         // removed, not yet in a sweep
-  WorkerSlotSet sweeping_;        // removed, in the sweep under way
+  WorkerSlotSet waiting_;    // removed, not yet in a sweep
+  WorkerSlotSet sweeping_;   // removed, in the sweep under way
   uint32_t sweep_next_ = 0;  // next run of the sweep; 0: none under way
 
   BlockIndexStats counts_;  // counters of events

@@ -300,7 +300,7 @@ class PrefixTree<Unit>::Tree {
   PagedArray<uint32_t, 4096> buckets_;            // the first child in each; one per node at most
   std::vector<std::unique_ptr<Worker>> workers_;  // null: no worker has the number
   std::vector<uint64_t> sizes_;                   // bytes owned by each; contiguous, as Sizes() reads many
-  WorkerSlotSet active_;                               // those that are not removed
+  WorkerSlotSet active_;                          // those that are not removed
   std::vector<uint64_t> first_ranks_;             // of each worker's first leaf
   std::vector<uint16_t> winners_;  // a tournament: [i] has the smaller rank of [2i] and [2i + 1]
   std::vector<WorkerSlot> sweeping_;
@@ -1152,7 +1152,8 @@ uint64_t PrefixTree<Unit>::Tree::Insert(
 }
 
 template <typename Unit>
-uint64_t PrefixTree<Unit>::Tree::Finish(Place place, WorkerSlot worker, const PrefixInsert& insert, Text rest) {
+uint64_t PrefixTree<Unit>::Tree::Finish(
+    Place place, WorkerSlot worker, const PrefixInsert& insert, Text rest) {
   MarkEnd(&nodes_[place.node], rest);
   if (insert.is_start) CountStart(place.node);
   return AddClaim(place.node, worker, insert.is_open);

@@ -219,7 +219,7 @@ class PrefixTree {
   bool Trim(size_t pairs, uint64_t max_size);
 
   bool Has(WorkerSlot worker) const;
-  size_t slots() const;                 // ids given out so far are below
+  size_t slots() const;                    // ids given out so far are below
   uint64_t size(WorkerSlot worker) const;  // bytes that it owns, four per token; 0 for unknown ones
   // The same for many at once. REQUIRES: as many elements in `sizes` as workers.
   void Sizes(std::span<const WorkerSlot> workers, std::span<uint64_t> sizes) const;

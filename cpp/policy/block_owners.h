@@ -109,7 +109,7 @@ class BlockOwners {
   const std::unique_ptr<BlockCacheTracker> tracker_;
   Random nameless_;
   MovingMean output_tokens_;
-  mutable std::mutex mutex_;                         // leaf; guards owner_of_
+  mutable std::mutex mutex_;                            // leaf; guards owner_of_
   absl::flat_hash_map<uint32_t, WorkerSlot> owner_of_;  // by WorkerId
   // Tokens of a block of the worker, by owner; 0: unknown. Null: matches are not rounded.
   const std::unique_ptr<std::atomic<uint32_t>[]> block_tokens_;

@@ -303,7 +303,8 @@ class CacheAware final : public Policy {
     const auto total = static_cast<double>(prompt.size());
     // Engines cache whole blocks: a match shorter than one saves nothing, and prompts that agree in less
     // would all follow the first.
-    if (walk->best < Granularity(prompt) || static_cast<double>(walk->best) / total <= options_.cache_threshold) {
+    if (walk->best < Granularity(prompt) ||
+        static_cast<double>(walk->best) / total <= options_.cache_threshold) {
       const bool smallest = options_.miss_choice == MissChoice::kSmallestTree;
       return {
           smallest ? Smallest(fleet, plan, walk, random) : least_loaded(fleet.eligible()),

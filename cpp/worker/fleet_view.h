@@ -64,7 +64,7 @@ class FleetView {
   uint64_t membership_version() const { return membership_version_; }
   uint32_t in_rotation() const { return in_rotation_; }  // members that are healthy and not draining
   uint32_t ejected() const { return ejected_; }          // those of them whose circuit breaker is not closed
-  bool all_admitting() const { return all_admitting_; }                // all breakers were closed, no worker in back-off
+  bool all_admitting() const { return all_admitting_; }  // all breakers were closed, no worker in back-off
   bool any_prefix() const { return any_prefix_; }        // a member's URL has a path prefix
   bool equal_weights() const { return equal_weights_; }  // load_weight() of the eligible
   uint64_t eligible_weight() const { return eligible_weight_; }  // their sum, in thousandths

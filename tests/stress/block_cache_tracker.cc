@@ -46,8 +46,8 @@ void WhoIsLeftAloneIsFoundInFull() {
     if (thread < 2) {
       for (int i = 0; i < kRecords; ++i) {
         const std::vector<BlockHash>& chain = chains[random.Below(chains.size())];
-        const WorkerSlot worker =
-            random.Below(8) == 0 ? WorkerSlot{coming_and_going.load()} : workers[random.Below(workers.size())];
+        const WorkerSlot worker = random.Below(8) == 0 ? WorkerSlot{coming_and_going.load()}
+                                                       : workers[random.Below(workers.size())];
         if (worker == left_alone) continue;
         tracker.Record(worker, {chain.data(), 1 + random.Below(kLength)});
         if (random.Below(50) == 0) tracker.Evict(worker, random.Below(100));

@@ -37,8 +37,8 @@ void ThreadsShareATree(EvictionOrder eviction) {
     if (thread < 2) {
       for (int i = 0; i < kInserts; ++i) {
         const std::vector<uint32_t> prompt = MakePrompt(&random);
-        const WorkerSlot worker =
-            random.Below(8) == 0 ? WorkerSlot{coming_and_going.load()} : workers[random.Below(workers.size())];
+        const WorkerSlot worker = random.Below(8) == 0 ? WorkerSlot{coming_and_going.load()}
+                                                       : workers[random.Below(workers.size())];
         const PrefixInsert how{
             .is_start = random.Below(2) == 0, .priority = static_cast<int32_t>(random.Below(3))};
         if (random.Below(2) == 0) {

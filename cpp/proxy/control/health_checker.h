@@ -58,7 +58,7 @@ class HealthChecker final : public HostPoller {
   std::map<std::string, HealthWatch> watches_;  // by base URL
   std::map<std::string, WorkerUrl> hosts_;
   uint64_t membership_version_ = ~uint64_t{0};  // of the fleet that hosts_ reflects
-  std::set<std::string> dead_;          // by base URL: unreachable when, or since, it was found down
+  std::set<std::string> dead_;                  // by base URL: unreachable when, or since, it was found down
   std::function<void(std::shared_ptr<const Worker>)> on_dead_;
   std::vector<SlowStart> slow_starts_;
   bool slow_starting_ = false;
