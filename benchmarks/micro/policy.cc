@@ -52,9 +52,8 @@ struct Case {
 
 class Fleet {
  public:
-  Fleet(const Case& what, int64_t workers)
-      : policy_(MakePolicy(what.options).value()),
-        registry_([this](const FleetView& next) { return policy_->Plan(next); }) {
+  Fleet(const Case& what, int64_t workers) : pool_(MakePolicy(what.options).value()) {
+    WorkerRegistry& registry = pool_.registry();
     std::vector<std::string> urls;
     std::vector<WorkerRegistry::NewWorker> joining;
     for (int64_t i = 0; i < workers; ++i)
@@ -62,11 +61,11 @@ class Fleet {
     for (int64_t i = 0; i < workers; ++i) {
       joining.push_back({.url = urls[i], .weight = what.weighted ? 1.0 + static_cast<double>(i % 3) : 1.0});
     }
-    if (!registry_.AddAll(joining).ok()) std::abort();
+    if (!registry.AddAll(joining).ok()) std::abort();
     for (int64_t i = 0; what.one_in_four_down && i < workers; i += 4) {
-      if (!registry_.SetHealthy(urls[i], false).ok()) std::abort();
+      if (!registry.SetHealthy(urls[i], false).ok()) std::abort();
     }
-    view_ = registry_.snapshot().Load();
+    view_ = registry.snapshot().Load();
     Random random(3);
     for (const FleetView::Member& member : view_->members()) {
       const uint64_t requests = 20 + random.Below(10);
@@ -77,14 +76,13 @@ class Fleet {
   }
 
   uint32_t Choose(const RoutingKey& key) const {
-    const Decision decision = *policy_->Choose(key, *view_);
-    policy_->Observe(decision, {});
+    const Decision decision = *pool_.policy().Choose(key, *view_);
+    pool_.policy().Observe(decision, {});
     return decision.position;
   }
 
  private:
-  std::unique_ptr<Policy> policy_;
-  WorkerRegistry registry_;
+  Pool pool_;
   std::shared_ptr<const FleetView> view_;
 };
 

@@ -32,6 +32,7 @@
 #include "bindings/index_file.h"
 #include "bindings/json_text.h"
 #include "bindings/py_router.h"
+#include "bindings/stats_dict.h"
 #include "index/block_cache_tracker.h"
 #include "policy/cache_aware.h"
 #include "policy/prefix_aware.h"
@@ -1095,69 +1096,38 @@ py::list WorkerRows(PyRouter& self) {
   return rows;
 }
 
-py::dict BlockIndexStats(const FleetView& fleet, const BlockRouting& routing) {
-  const BlockCacheTrackerStats stats = routing.tracker->stats();
-  py::dict workers;
-  py::dict sizes;
-  for (size_t i = 0; i < routing.worker_blocks.size(); ++i) {
-    const py::str url(fleet.worker(static_cast<uint32_t>(i)).url.url);
-    workers[url] = routing.worker_blocks[i];
-    sizes[url] = routing.worker_block_tokens[i];
-  }
-  py::list times;
-  for (size_t i = 0; i < BlockRouting::kMatchBuckets; ++i) {
-    const bool last = i == BlockRouting::kMatchBounds.size();
-    const double bound = last ? std::numeric_limits<double>::infinity()
-                              : static_cast<double>(BlockRouting::kMatchBounds[i]) / 1e9;
-    times.append(py::make_tuple(bound, routing.match_times[i]));
-  }
-  return py::dict(
-      "blocks"_a = stats.index.blocks, "worker_blocks"_a = stats.index.pairs, "bytes"_a = stats.bytes,
-      "recorded_requests"_a = stats.recorded_requests, "evicted_blocks"_a = stats.evicted_blocks,
-      "block_sizes"_a = sizes, "prompt_blocks"_a = routing.prompt_blocks,
-      "matched_blocks"_a = routing.matched_blocks, "match_times"_a = times,
-      "match_seconds"_a = static_cast<double>(routing.match_nanos) / 1e9, "workers"_a = workers);
-}
-
-py::dict CacheStats(const FleetView& fleet, const CacheRoutingStats& stats) {
-  py::dict workers;
-  for (size_t i = 0; i < stats.worker_sizes.size(); ++i) {
-    workers[py::str(fleet.worker(static_cast<uint32_t>(i)).url.url)] = stats.worker_sizes[i];
-  }
-  return py::dict(
-      "hits"_a = stats.hits, "misses"_a = stats.misses, "load_balancing"_a = stats.load_balancing,
-      "bytes"_a = stats.trees.size, "max_bytes"_a = stats.max_size, "memory_bytes"_a = stats.trees.memory,
-      "nodes"_a = stats.trees.nodes, "evicted_bytes"_a = stats.trees.evicted_size,
-      "predicted_tokens"_a = stats.predicted_tokens, "reported_tokens"_a = stats.reported_tokens,
-      "guessed_restarts"_a = stats.forgotten, "workers"_a = workers);
-}
-
-// The policy's knowledge of the workers' caches. ValueError if it matches no blocks.
-BlockRouting IndexOf(PyRouter& self, const FleetView& fleet) {
-  const Policy& policy = self.router().policy();
-  std::optional<BlockRouting> routing = policy.block_routing(fleet);
-  if (!routing) {
+// The pool's index. ValueError if its policy matches no blocks.
+KvIndex& IndexOf(PyRouter& self) {
+  KvIndex* const index = self.router().pool().index();
+  if (index == nullptr) {
     throw py::value_error(
-        "the policy " + std::string(policy.name()) +
+        "the policy " + std::string(self.router().policy().name()) +
         " has no block index to save or load; auto and vllm_cache_aware have one");
   }
-  return *std::move(routing);
+  return *index;
+}
+
+// The worker's slot by position; empty for a view without a plan.
+std::span<const KvIndex::Plan::Known> KnownWorkers(const KvIndex& index, const FleetView& fleet) {
+  const KvIndex::Plan* plan = index.PlanOf(fleet);
+  return plan != nullptr ? std::span(plan->known) : std::span<const KvIndex::Plan::Known>();
 }
 
 // A worker joins the tracker before the fleet and leaves it before the fleet. So an image of an index
-// may hold owners that the fleet does not have, or lack one that it has; then another one is made.
+// may hold slots that the fleet does not have, or lack one that it has; then another one is made.
 std::string IndexImage(PyRouter& self) {
   for (;;) {
+    KvIndex& index = IndexOf(self);
     const std::shared_ptr<const FleetView> fleet = self.router().fleet();
-    const BlockRouting routing = IndexOf(self, *fleet);
-    BlockCacheTracker& tracker = *routing.tracker;
+    const std::span<const KvIndex::Plan::Known> known = KnownWorkers(index, *fleet);
+    BlockCacheTracker& tracker = index.tracker();
     WorkerNames names(tracker.slots(), py::none());
-    for (size_t i = 0; i < routing.owners.size(); ++i) {
-      const auto place = static_cast<size_t>(routing.owners[i]);
+    for (size_t i = 0; i < known.size(); ++i) {
+      const auto place = static_cast<size_t>(known[i].slot);
       if (place < names.size()) names[place] = py::str(fleet->worker(static_cast<uint32_t>(i)).url.url);
     }
     std::string image = ImageOf(IndexKind::kBlockCacheTracker, names, tracker);
-    bool agree = names.size() == tracker.slots() && routing.owners.size() == fleet->members().size() &&
+    bool agree = names.size() == tracker.slots() && known.size() == fleet->members().size() &&
                  self.router().fleet()->membership_version() == fleet->membership_version();
     for (size_t place = 0; agree && place < names.size(); ++place)
       agree = tracker.Has(static_cast<WorkerSlot>(place)) != names[place].is_none();
@@ -1169,13 +1139,14 @@ std::string IndexImage(PyRouter& self) {
 
 // The URLs of the workers that were both in the file and in the fleet.
 py::list LoadIndex(PyRouter& self, const py::object& path) {
+  KvIndex& index = IndexOf(self);
   const std::shared_ptr<const FleetView> fleet = self.router().fleet();
-  const BlockRouting routing = IndexOf(self, *fleet);
+  const std::span<const KvIndex::Plan::Known> known = KnownWorkers(index, *fleet);
   const std::string source = FileSource(path);
   const auto [saved, names] =
       OpenIndex<BlockCacheTracker>(IndexKind::kBlockCacheTracker, source, LoadFile(path));
   const BlockHasher& theirs = saved->hasher();
-  const BlockHasher& ours = routing.tracker->hasher();
+  const BlockHasher& ours = index.tracker().hasher();
   if (theirs.block_size() != ours.block_size() || theirs.seed() != ours.seed()) {
     ThrowBadIndex(
         source, BadImage(
@@ -1186,32 +1157,22 @@ py::list LoadIndex(PyRouter& self, const py::object& path) {
   for (size_t place = 0; place < names.size(); ++place) {
     if (names[place].is_none()) continue;
     const std::optional<uint32_t> position = fleet->Find(*TextView(names[place]));
-    if (!position || *position >= routing.owners.size()) continue;
+    if (!position || *position >= known.size()) continue;
     found.append(names[place]);
     const py::gil_scoped_release release;
-    routing.tracker->Adopt(routing.owners[*position], *saved, static_cast<WorkerSlot>(place));
+    index.tracker().Adopt(known[*position].slot, *saved, static_cast<WorkerSlot>(place));
   }
   return found;
 }
 
-// The policy's decisions so far, if it counts them.
 py::dict Stats(PyRouter& self) {
   self.router().ExpireTickets();
   py::dict stats(
       "policy"_a = std::string(self.router().policy().name()),
       "tickets_expired"_a = self.router().leases()->expired());
-  if (const std::optional<PrefixRoutingStats> prefix = FindPrefixRoutingStats(self.router().policy())) {
-    stats["prefix_routing"] = py::dict(
-        "prefix_hash"_a = prefix->prefix_hash, "overflow"_a = prefix->overflow,
-        "fallback"_a = prefix->fallback, "unique_prefixes"_a = prefix->unique_prefixes);
-  }
   const std::shared_ptr<const FleetView> fleet = self.fleet();
-  if (const std::optional<CacheRoutingStats> cache = FindCacheRoutingStats(self.router().policy(), *fleet)) {
-    stats["cache_routing"] = CacheStats(*fleet, *cache);
-  }
-  if (const std::optional<BlockRouting> routing = self.router().policy().block_routing(*fleet)) {
-    stats["block_index"] = BlockIndexStats(*fleet, *routing);
-  }
+  StatsDict writer(*fleet, stats);
+  self.router().pool().Report(*fleet, &writer);
   return stats;
 }
 

@@ -4,11 +4,13 @@
 #include <thread>
 
 #include "bindings/bindings.h"
+#include "bindings/stats_dict.h"
 #include "policy/auto.h"
 #include "policy/load_order.h"
 #include "policy/moving_mean.h"
 #include "policy/policy_factory.h"
 #include "policy/round_robin.h"
+#include "proxy/admin/stats_table.h"
 #include "worker/worker_registry.h"
 
 namespace vllm_router {
@@ -113,12 +115,12 @@ PolicyOptions OptionsFrom(const std::string& policy, const py::kwargs& words) {
 class PolicyHarness {
  public:
   PolicyHarness(const std::string& policy, const py::kwargs& options)
-      : policy_(ValueOrRaise(MakePolicy(OptionsFrom(policy, options)))),
-        registry_([this](const FleetView& next) { return policy_->Plan(next); }) {}
+      : pool_(ValueOrRaise(MakePolicy(OptionsFrom(policy, options)))) {}
 
-  Policy& policy() { return *policy_; }
-  WorkerRegistry& registry() { return registry_; }
-  std::shared_ptr<const FleetView> fleet() const { return registry_.snapshot().Load(); }
+  Pool& pool() { return pool_; }
+  Policy& policy() { return pool_.policy(); }
+  WorkerRegistry& registry() { return pool_.registry(); }
+  std::shared_ptr<const FleetView> fleet() const { return pool_.fleet(); }
 
   WorkerLoad& load(const std::string& url) const {
     const auto fleet = this->fleet();
@@ -128,8 +130,7 @@ class PolicyHarness {
   }
 
  private:
-  std::unique_ptr<Policy> policy_;
-  WorkerRegistry registry_;
+  Pool pool_;
 };
 
 RoutingKey KeyFrom(const std::optional<std::string>& session, const std::optional<std::string>& body) {
@@ -285,7 +286,7 @@ void BindTestingPolicy(py::module_& testing) {
           "set_cache_size",
           [](PolicyHarness& self, const std::string& url, uint64_t bytes, uint32_t block_tokens) {
             const auto fleet = self.fleet();
-            self.policy().SetCacheSize(
+            self.pool().SetCacheSize(
                 fleet->worker(fleet->Find(url).value()).id, {.bytes = bytes, .block_tokens = block_tokens});
           },
           py::arg("url"), py::arg("bytes") = 0, py::arg("block_tokens") = 0)
@@ -341,18 +342,27 @@ void BindTestingPolicy(py::module_& testing) {
           },
           py::arg("prompt"), py::kw_only(), py::arg("framed") = false, py::arg("scope") = 0,
           py::arg("tried") = std::vector<uint32_t>())
-      // The counters of cache_aware.
+      // As Router.stats() has them.
       .def(
-          "cache_stats",
+          "stats",
           [](PolicyHarness& self) {
             const auto fleet = self.fleet();
-            const CacheRoutingStats stats = FindCacheRoutingStats(self.policy(), *fleet).value();
-            return py::dict(
-                py::arg("hits") = stats.hits, py::arg("misses") = stats.misses,
-                py::arg("load_balancing") = stats.load_balancing, py::arg("size") = stats.trees.size,
-                py::arg("sizes") = stats.worker_sizes, py::arg("starts") = stats.trees.starts,
-                py::arg("forgotten") = stats.forgotten, py::arg("predicted_tokens") = stats.predicted_tokens,
-                py::arg("reported_tokens") = stats.reported_tokens);
+            py::dict stats;
+            StatsDict writer(*fleet, stats);
+            self.pool().Report(*fleet, &writer);
+            return stats;
+          })
+      // Bytes that each worker was sent, by position, under cache_aware.
+      .def(
+          "cache_sizes",
+          [](PolicyHarness& self) {
+            const auto fleet = self.fleet();
+            StatsTable stats("cache_routing");
+            self.pool().Report(*fleet, &stats);
+            std::vector<uint64_t> sizes;
+            for (size_t i = 0; i < fleet->members().size(); ++i)
+              sizes.push_back(stats.OfWorker("workers", i));
+            return sizes;
           })
       // As if a request with this decision had ended; `unit` bytes or tokens.
       .def(
@@ -372,9 +382,7 @@ void BindTestingPolicy(py::module_& testing) {
           py::arg("position"), py::arg("matched"), py::arg("unit"), py::arg("cached_tokens"))
       .def(
           "block_count",
-          [](PolicyHarness& self) {
-            return self.policy().block_routing(*self.fleet())->tracker->stats().index.blocks;
-          })
+          [](PolicyHarness& self) { return self.pool().index()->tracker().stats().index.blocks; })
       // The same without the plan that goes with the view, as for a fleet without a plan.
       .def(
           "choose_unplanned",

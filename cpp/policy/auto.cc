@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "base/random.h"
-#include "policy/block_owners.h"
 #include "policy/keep_least.h"
 #include "policy/load_order.h"
 #include "policy/moving_mean.h"
@@ -38,29 +37,25 @@ class Uncached {
 
 class Auto final : public Policy {
  public:
-  explicit Auto(const AutoOptions& options, uint64_t seed)
-      : weights_(options.objective == AutoObjective::kTtft ? kAutoTtft : kAutoBalanced),
-        owners_(options.tracker, seed, options.worker_block_sizes),
+  Auto(AutoObjective objective, uint64_t seed, std::shared_ptr<KvIndex> index)
+      : weights_(objective == AutoObjective::kTtft ? kAutoTtft : kAutoBalanced),
+        index_(std::move(index)),
         random_(seed) {}
 
   std::string_view name() const override { return "auto"; }
   KeyParts Needs() const override { return KeyParts::kBlocks | KeyParts::kPromptTokens; }
 
-  std::optional<BlockRouting> block_routing(const FleetView& fleet) const override {
-    return owners_.Routing(this, fleet);
-  }
-
   std::optional<Decision> Choose(const RoutingKey& key, const FleetView& fleet) override {
     if (fleet.eligible().empty()) return std::nullopt;
-    const BlockOwners::Plan* plan = BlockOwners::Find(this, fleet);
+    const KvIndex::Plan* plan = index_->PlanOf(fleet);
     const bool matches_blocks = plan != nullptr && !key.blocks.empty();
     // Looked up once: each access to a thread-local variable is a call.
     thread_local Scratch own_scratch;
     Scratch& scratch = own_scratch;
     BlockMatches& matches = scratch.matches;
     if (matches_blocks) {
-      owners_.Match(key, &matches);
-      if (key.explanation != nullptr) BlockOwners::Explain(fleet, *plan, matches, key.explanation.get());
+      index_->Match(key, &matches);
+      if (key.explanation != nullptr) KvIndex::Explain(fleet, *plan, matches, key.explanation.get());
     } else {
       matches.Clear();
     }
@@ -70,32 +65,21 @@ class Auto final : public Policy {
     }
     KeepLeast(costs, fleet.eligible(), &scratch.best);
     const uint32_t position = LeastLoaded(fleet, scratch.best, *DecisionRandom(random_, key.dry_run));
-    const BlockMatch* const match = matches_blocks ? matches.Find(plan->known[position].owner) : nullptr;
+    const BlockMatch* const match = matches_blocks ? matches.Find(plan->known[position].slot) : nullptr;
     const uint32_t held = match == nullptr ? 0 : match->longest();
     const Reason reason = key.has_blocks ? Reason::kLowestCost : Reason::kFallback;
-    Decision decision = BlockOwners::DecisionFor(position, reason, held, key, fleet);
+    Decision decision = KvIndex::DecisionFor(position, reason, held, key, fleet);
     if (key.dry_run) return decision;
-    mean_uncached_.Learn(Uncached(key, owners_.block_bytes()).Of(held));
+    mean_uncached_.Learn(Uncached(key, index_->block_bytes()).Of(held));
     if (matches_blocks) {
-      decision.claim = owners_.Remember(plan->known[position].owner, key);
-      owners_.Count(decision);
+      decision.claim = index_->Remember(plan->known[position].slot, key);
+      index_->Count(decision);
     }
     return decision;
   }
 
   void Observe(const Decision& decision, const Outcome& outcome) override {
-    owners_.Settle(decision, outcome);
-  }
-
-  bool remembers_prompts() const override { return true; }
-  void SetCacheSize(WorkerId worker, const CacheSize& size) override { owners_.SetCacheSize(worker, size); }
-  void RecordBlocks(WorkerId worker, std::span<const BlockHash> blocks) override {
-    owners_.RecordFor(worker, blocks);
-  }
-  void ForgetCache(WorkerId worker) override { owners_.Forget(worker); }
-
-  std::shared_ptr<const FleetPlan> Plan(const FleetView& next) override {
-    return owners_.MakePlan(this, nullptr, next);
+    index_->Settle(decision, outcome);
   }
 
  private:
@@ -121,7 +105,7 @@ class Auto final : public Policy {
   // The terms are read into columns first, each worker's load once: that is one cache line each, and the
   // computation that follows is vector code.
   std::span<const double> CostsOf(
-      const RoutingKey& key, const FleetView& fleet, const BlockOwners::Plan* plan, Scratch* scratch) const {
+      const RoutingKey& key, const FleetView& fleet, const KvIndex::Plan* plan, Scratch* scratch) const {
     scratch->Resize(fleet.members().size());
     const std::span<const uint32_t> eligible = fleet.eligible();
     FindUncached(key, fleet, plan, scratch);
@@ -169,8 +153,8 @@ class Auto final : public Policy {
 
   // For all members first, since matches come in no order; then those of the eligible move up.
   void FindUncached(
-      const RoutingKey& key, const FleetView& fleet, const BlockOwners::Plan* plan, Scratch* scratch) const {
-    const Uncached tokens(key, owners_.block_bytes());
+      const RoutingKey& key, const FleetView& fleet, const KvIndex::Plan* plan, Scratch* scratch) const {
+    const Uncached tokens(key, index_->block_bytes());
     double* const uncached = scratch->uncached.data();
     // Most workers hold the same: a shared system prompt.
     uint32_t last = 0;
@@ -178,7 +162,7 @@ class Auto final : public Policy {
     std::fill_n(uncached, fleet.members().size(), last_uncached);
     for (const BlockMatch& match : std::as_const(scratch->matches).entries()) {
       const uint32_t position = plan->PositionOf(match.owner);
-      if (position == BlockOwners::kNowhere) continue;
+      if (position == KvIndex::kNowhere) continue;
       if (const uint32_t held = match.longest(); held != last) {
         last = held;
         last_uncached = tokens.Of(held);
@@ -190,7 +174,7 @@ class Auto final : public Policy {
     for (size_t row = 0; row < eligible.size(); ++row) uncached[row] = uncached[eligible[row]];
   }
 
-  static const double* WeightsOf(const FleetView& fleet, const BlockOwners::Plan* plan, Scratch* scratch) {
+  static const double* WeightsOf(const FleetView& fleet, const KvIndex::Plan* plan, Scratch* scratch) {
     const std::span<const uint32_t> eligible = fleet.eligible();
     if (plan != nullptr && eligible.size() == plan->weights.size()) return plan->weights.data();
     double* const weight = scratch->weight.data();
@@ -202,7 +186,7 @@ class Auto final : public Policy {
   }
 
   const AutoWeights weights_;
-  BlockOwners owners_;
+  const std::shared_ptr<KvIndex> index_;
   MovingMean mean_uncached_;
   Random random_;
 };
@@ -221,8 +205,8 @@ FleetMeans MeansOf(const FleetView& fleet, uint32_t prompt_tokens) {
   return sums.Means(prompt_tokens);
 }
 
-std::unique_ptr<Policy> MakeAuto(const AutoOptions& options, uint64_t seed) {
-  return std::make_unique<Auto>(options, seed);
+std::unique_ptr<Policy> MakeAuto(AutoObjective objective, uint64_t seed, std::shared_ptr<KvIndex> index) {
+  return std::make_unique<Auto>(objective, seed, std::move(index));
 }
 
 }  // namespace vllm_router

@@ -28,7 +28,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "index/block_cache_tracker.h"
+#include "policy/kv_index.h"
 #include "policy/policy.h"
 
 namespace vllm_router {
@@ -125,12 +125,6 @@ enum class AutoObjective : uint8_t {
   kTtft,      // time to the first token
 };
 
-struct AutoOptions {
-  BlockCacheTrackerOptions tracker;
-  bool worker_block_sizes = false;  // matches count in complete blocks of each worker's own size
-  AutoObjective objective = AutoObjective::kBalanced;
-};
-
-std::unique_ptr<Policy> MakeAuto(const AutoOptions& options, uint64_t seed);
+std::unique_ptr<Policy> MakeAuto(AutoObjective objective, uint64_t seed, std::shared_ptr<KvIndex> index);
 
 }  // namespace vllm_router

@@ -12,6 +12,7 @@
 #include "base/random.h"
 #include "policy/keep_least.h"
 #include "policy/load_order.h"
+#include "policy/membership.h"
 
 namespace vllm_router {
 namespace {
@@ -177,17 +178,9 @@ class CacheAware final : public Policy {
       return plan;
     }
     std::vector<OwnersPlan::Known> gone = last != nullptr ? last->known : std::vector<OwnersPlan::Known>();
-    for (const FleetView::Member& member : next.members()) {
-      const WorkerId worker = member.worker->id;
-      const auto found =
-          std::find_if(gone.begin(), gone.end(), [&](const auto& known) { return known.worker == worker; });
-      if (found != gone.end()) {
-        plan->known.push_back(*found);
-        gone.erase(found);
-      } else {
-        plan->known.push_back({worker, memory_->AddWorker(), member.worker->weight});
-      }
-    }
+    plan->known = CarryOver(&gone, next, [this](const FleetView::Member& member) {
+      return OwnersPlan::Known{member.worker->id, memory_->AddWorker(), member.worker->weight};
+    });
     plan->FillPositions();
     const std::lock_guard lock(trust_mutex_);
     for (const OwnersPlan::Known& known : gone) {
@@ -198,28 +191,67 @@ class CacheAware final : public Policy {
     return plan;
   }
 
-  CacheRoutingStats stats(const FleetView& fleet) const {
-    CacheRoutingStats stats{
-        .hits = hits_.value.load(std::memory_order_relaxed),
-        .misses = misses_.value.load(std::memory_order_relaxed),
-        .load_balancing = balanced_.value.load(std::memory_order_relaxed),
-        .predicted_tokens = predicted_tokens_.load(std::memory_order_relaxed),
-        .reported_tokens = reported_tokens_.load(std::memory_order_relaxed),
-        .max_size = options_.memory.max_size,
-        .trees = memory_->stats()};
-    const OwnersPlan* plan = FindPlan<OwnersPlan>(fleet, this);
-    if (plan != nullptr && plan->membership == fleet.membership_version()) {
-      std::vector<PromptMemory::Owner> owners;
-      for (const OwnersPlan::Known& known : plan->known) owners.push_back(known.owner);
-      stats.worker_sizes.resize(owners.size());
-      memory_->Sizes(owners, stats.worker_sizes);
-    }
+  void Report(const FleetView& fleet, StatsWriter* writer) const override {
+    const PrefixTreeStats trees = memory_->stats();
+    writer->Group("cache_routing");
+    writer->Counter(
+        {"hits", "cache_hits_total",
+         "Decisions of cache_aware for a worker that had been sent enough of the prompt."},
+        hits_.value.load(std::memory_order_relaxed));
+    writer->Counter(
+        {"misses", "cache_misses_total",
+         "Decisions of cache_aware where no worker had been sent enough of the prompt, or its prefix is "
+         "hot."},
+        misses_.value.load(std::memory_order_relaxed));
+    writer->Counter(
+        {"load_balancing", "load_balancing_events_total",
+         "Decisions of cache_aware by load that override a prefix match."},
+        balanced_.value.load(std::memory_order_relaxed));
+    writer->PerWorker(
+        {"workers", "tree_size", "Bytes of prompts that cache_aware remembers for the worker."},
+        SizesOf(fleet));
+    writer->Gauge(
+        {"bytes", "tree_distinct_bytes",
+         "Bytes of distinct prompts that cache_aware remembers; --max-tree-size is the limit."},
+        trees.size);
+    writer->Gauge(
+        {"max_bytes", "tree_max_bytes", "Maximum of tree_distinct_bytes (--max-tree-size)."},
+        options_.memory.max_size);
+    writer->Gauge(
+        {"memory_bytes", "tree_memory_bytes", "Memory of the prefix trees of cache_aware."}, trees.memory);
+    writer->Gauge({"nodes", "tree_nodes", "Nodes of the prefix trees of cache_aware."}, trees.nodes);
+    writer->Counter(
+        {"evicted_bytes", "tree_evicted_bytes_total",
+         "Bytes of prompts that cache_aware evicted to stay below --max-tree-size."},
+        trees.evicted_size);
+    writer->Counter(
+        {"predicted_tokens", "predicted_cached_tokens_total",
+         "Prompt tokens that cache_aware predicted to be cached, of requests whose response reports cached "
+         "tokens."},
+        predicted_tokens_.load(std::memory_order_relaxed));
+    writer->Counter(
+        {"reported_tokens", "reported_cached_tokens_total",
+         "Prompt tokens that workers reported as cached, of requests routed by cache_aware."},
+        reported_tokens_.load(std::memory_order_relaxed));
     const std::lock_guard lock(trust_mutex_);
-    stats.forgotten = forgotten_;
-    return stats;
+    writer->Counter(
+        {"guessed_restarts", "worker_restarts_inferred_total",
+         "Worker restarts inferred from responses that had nothing cached.", "worker_restarts_guessed_total"},
+        forgotten_);
   }
 
  private:
+  // Bytes that each worker was sent, by position; none for a view without a plan.
+  std::vector<uint64_t> SizesOf(const FleetView& fleet) const {
+    const OwnersPlan* plan = FindPlan<OwnersPlan>(fleet, this);
+    if (plan == nullptr || plan->membership != fleet.membership_version()) return {};
+    std::vector<PromptMemory::Owner> owners;
+    for (const OwnersPlan::Known& known : plan->known) owners.push_back(known.owner);
+    std::vector<uint64_t> sizes(owners.size());
+    memory_->Sizes(owners, sizes);
+    return sizes;
+  }
+
   // The result of matching a prompt, without the scope. One per thread, reused.
   struct Walk {
     PrefixMatches matches;
@@ -441,12 +473,6 @@ class CacheAware final : public Policy {
 std::unique_ptr<Policy> MakeCacheAware(
     const CacheAwareOptions& options, uint64_t seed, std::unique_ptr<Policy> fallback) {
   return std::make_unique<CacheAware>(options, seed, std::move(fallback));
-}
-
-std::optional<CacheRoutingStats> FindCacheRoutingStats(const Policy& policy, const FleetView& fleet) {
-  const auto* cache_aware = dynamic_cast<const CacheAware*>(&policy);
-  if (cache_aware == nullptr) return std::nullopt;
-  return cache_aware->stats(fleet);
 }
 
 }  // namespace vllm_router

@@ -19,8 +19,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
-#include <vector>
 
 #include "policy/policy.h"
 #include "policy/prompt_memory.h"
@@ -49,22 +47,5 @@ struct CacheAwareOptions {
 
 std::unique_ptr<Policy> MakeCacheAware(
     const CacheAwareOptions& options, uint64_t seed, std::unique_ptr<Policy> fallback);
-
-// Its statistics, and what it believes the workers have.
-struct CacheRoutingStats {
-  uint64_t hits = 0;            // prefix_hit
-  uint64_t misses = 0;          // prefix_miss and prefix_spread
-  uint64_t load_balancing = 0;  // load_balance
-  uint64_t predicted_tokens =
-      0;  // for requests whose worker reported its cached tokens: what we predicted ...
-  uint64_t reported_tokens = 0;        // ... and what it reported
-  uint64_t forgotten = 0;              // times that a worker was assumed to have restarted
-  uint64_t max_size = 0;               // bytes, as all sizes here
-  std::vector<uint64_t> worker_sizes;  // by position in the given fleet
-  PrefixTreeStats trees;
-};
-
-// Of the policy, if it is this one.
-std::optional<CacheRoutingStats> FindCacheRoutingStats(const Policy& policy, const FleetView& fleet);
 
 }  // namespace vllm_router

@@ -8,12 +8,11 @@
 
 #include <memory>
 #include <optional>
-#include <span>
 #include <string_view>
 
-#include "policy/block_routing.h"
 #include "policy/decision.h"
 #include "policy/routing_key.h"
+#include "policy/stats_writer.h"
 #include "worker/fleet_view.h"
 
 namespace vllm_router {
@@ -34,14 +33,12 @@ class Policy {
   // Once per decision, after the request ended.
   virtual void Observe(const Decision& /*decision*/, const Outcome& /*outcome*/) {}
 
-  // True if it remembers what workers were sent, and so needs the capacity of their caches.
+  // For policies with a memory of their own of what workers were sent, beside the pool's KvIndex: true if
+  // it has one, and so needs the capacity of the workers' caches.
   virtual bool remembers_prompts() const { return false; }
   // Prompts beyond size.bytes are forgotten, the least recently used first. An unknown size changes
   // nothing.
   virtual void SetCacheSize(WorkerId /*worker*/, const CacheSize& /*size*/) {}
-  // The worker holds a prompt of these blocks, as became known after the decision. The decision was a
-  // prediction; this is a fact.
-  virtual void RecordBlocks(WorkerId /*worker*/, std::span<const BlockHash> /*blocks*/) {}
   // The worker's cache is empty now.
   virtual void ForgetCache(WorkerId /*worker*/) {}
 
@@ -50,8 +47,8 @@ class Policy {
   // The number of sessions that it remembers, if it does.
   virtual std::optional<size_t> sessions() const { return std::nullopt; }
 
-  // What it knows of the workers' caches, if it matches blocks.
-  virtual std::optional<BlockRouting> block_routing(const FleetView& /*fleet*/) const { return std::nullopt; }
+  // Its figures, beyond those of every policy; those by worker are of `fleet`.
+  virtual void Report(const FleetView& /*fleet*/, StatsWriter* /*writer*/) const {}
 
   // What Choose() will find in next.plan(), computed once per change of the fleet; next.plan() is still
   // the previous view's (or null). Return that one again if nothing it depends on has changed.

@@ -201,6 +201,72 @@ Status CheckRanges(const PolicyOptions& options) {
   return absl::OkStatus();
 }
 
+bool ReadsIndex(std::string_view name) { return name == "auto" || name == "vllm_cache_aware"; }
+
+// `fallback`: a canonical name, as `name` is.
+std::unique_ptr<Policy> MakeNamed(
+    std::string_view name, std::string_view fallback, const PolicyOptions& options,
+    const std::shared_ptr<KvIndex>& index) {
+  if (name == "consistent_hash") {
+    return MakeConsistentHash(
+        {.virtual_nodes = options.virtual_nodes,
+         .hash_function = options.hash_function,
+         .failover = options.hash_failover,
+         .load_factor = options.hash_load_factor},
+        MakeKeyless(fallback, options));
+  }
+  if (name == "vllm_cache_aware") {
+    return MakeVllmCacheAware(
+        {.cache_threshold = options.cache_threshold,
+         .load_factor = options.load_factor,
+         .load_bound = options.load_bound,
+         .load_floor = options.prefix_load_floor},
+        options.seed, index, MakeKeyless(fallback, options));
+  }
+  if (name == "auto") return MakeAuto(options.auto_objective, options.seed, index);
+  if (name == "rendezvous_hash") {
+    return MakeRendezvousHash(options.hash_function, MakeKeyless(fallback, options));
+  }
+  if (name == "prefix_aware") {
+    return MakePrefixAware(
+        {.virtual_nodes = options.virtual_nodes,
+         .load_factor = 1000 + options.load_factor_epsilon,
+         .load_floor = options.prefix_load_floor,
+         .seed = options.seed},
+        MakeKeyless(fallback, options));
+  }
+  if (name == "cache_aware") {
+    return MakeCacheAware(
+        {.cache_threshold = options.cache_threshold,
+         .balance_abs_threshold = options.balance_abs_threshold,
+         .balance_rel_threshold = options.balance_rel_threshold,
+         .balance_gate = options.balance_gate,
+         .spread_new_conversations = options.spread_new_conversations,
+         .miss_choice = options.miss_choice,
+         .memory =
+             {.max_size = options.max_tree_size,
+              .eviction = options.eviction_order,
+              .interval = std::chrono::seconds(options.eviction_interval_secs)}},
+        options.seed, MakeKeyless(fallback, options));
+  }
+  if (name == "sticky_least_loaded") {
+    return MakeStickyLeastLoaded(
+        {.session_ttl_ns = int64_t{options.session_ttl_secs} * 1'000'000'000,
+         .max_sessions = options.max_sessions},
+        MakeKeyless(fallback, options));
+  }
+  if (name == "prefix_hash") {
+    return MakePrefixHash(
+        {.virtual_nodes = options.virtual_nodes,
+         .token_count = options.prefix_token_count,
+         .load_factor = options.prefix_hash_load_factor,
+         .balance_abs_threshold = options.prefix_hash_balance_abs_threshold,
+         .seed = options.seed},
+        MakeKeyless(fallback, options));
+  }
+  return MakeKeyless(name, options);
+}
+
 }  // namespace
 
 std::span<const std::string_view> PolicyNames() { return kBuilt; }
@@ -295,7 +361,7 @@ StatusOr<AutoObjective> ParseAutoObjective(std::string_view word) {
   return WordIsUnknown("auto_objective", word, kWords);
 }
 
-StatusOr<std::unique_ptr<Policy>> MakePolicy(const PolicyOptions& options) {
+StatusOr<PolicyParts> MakePolicy(const PolicyOptions& options) {
   const StatusOr<std::string_view> name = CanonicalPolicyName(options.policy);
   if (!name.ok()) return name.status();
   ROUTER_RETURN_IF_ERROR(CheckRanges(options));
@@ -303,75 +369,14 @@ StatusOr<std::unique_ptr<Policy>> MakePolicy(const PolicyOptions& options) {
   if (!fallback.ok() || Find(kFallbacks, *fallback).empty()) {
     return WordIsUnknown("fallback_policy", options.fallback_policy, kFallbacks);
   }
-
-  if (*name == "consistent_hash") {
-    return MakeConsistentHash(
-        {.virtual_nodes = options.virtual_nodes,
-         .hash_function = options.hash_function,
-         .failover = options.hash_failover,
-         .load_factor = options.hash_load_factor},
-        MakeKeyless(*fallback, options));
+  std::shared_ptr<KvIndex> index;
+  if (ReadsIndex(*name)) {
+    index = std::make_shared<KvIndex>(KvIndexOptions{
+        .tracker = {.block_size = options.block_size, .max_blocks_per_worker = options.max_blocks_per_worker},
+        .worker_block_sizes = options.worker_block_sizes,
+        .seed = options.seed});
   }
-  if (*name == "vllm_cache_aware") {
-    return MakeVllmCacheAware(
-        {.tracker =
-             {.block_size = options.block_size, .max_blocks_per_worker = options.max_blocks_per_worker},
-         .worker_block_sizes = options.worker_block_sizes,
-         .cache_threshold = options.cache_threshold,
-         .load_factor = options.load_factor,
-         .load_bound = options.load_bound,
-         .load_floor = options.prefix_load_floor},
-        options.seed, MakeKeyless(*fallback, options));
-  }
-  if (*name == "auto") {
-    return MakeAuto(
-        {.tracker =
-             {.block_size = options.block_size, .max_blocks_per_worker = options.max_blocks_per_worker},
-         .worker_block_sizes = options.worker_block_sizes,
-         .objective = options.auto_objective},
-        options.seed);
-  }
-  if (*name == "rendezvous_hash") {
-    return MakeRendezvousHash(options.hash_function, MakeKeyless(*fallback, options));
-  }
-  if (*name == "prefix_aware") {
-    return MakePrefixAware(
-        {.virtual_nodes = options.virtual_nodes,
-         .load_factor = 1000 + options.load_factor_epsilon,
-         .load_floor = options.prefix_load_floor,
-         .seed = options.seed},
-        MakeKeyless(*fallback, options));
-  }
-  if (*name == "cache_aware") {
-    return MakeCacheAware(
-        {.cache_threshold = options.cache_threshold,
-         .balance_abs_threshold = options.balance_abs_threshold,
-         .balance_rel_threshold = options.balance_rel_threshold,
-         .balance_gate = options.balance_gate,
-         .spread_new_conversations = options.spread_new_conversations,
-         .miss_choice = options.miss_choice,
-         .memory =
-             {.max_size = options.max_tree_size,
-              .eviction = options.eviction_order,
-              .interval = std::chrono::seconds(options.eviction_interval_secs)}},
-        options.seed, MakeKeyless(*fallback, options));
-  }
-  if (*name == "sticky_least_loaded") {
-    return MakeStickyLeastLoaded(
-        {.session_ttl_ns = int64_t{options.session_ttl_secs} * 1'000'000'000,
-         .max_sessions = options.max_sessions},
-        MakeKeyless(*fallback, options));
-  }
-  if (*name == "prefix_hash") {
-    return MakePrefixHash(
-        {.virtual_nodes = options.virtual_nodes,
-         .token_count = options.prefix_token_count,
-         .load_factor = options.prefix_hash_load_factor,
-         .balance_abs_threshold = options.prefix_hash_balance_abs_threshold,
-         .seed = options.seed},
-        MakeKeyless(*fallback, options));
-  }
-  return MakeKeyless(*name, options);
+  return PolicyParts{.policy = MakeNamed(*name, *fallback, options, index), .index = index};
 }
 
 }  // namespace vllm_router

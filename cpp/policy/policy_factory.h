@@ -14,7 +14,7 @@
 #include "policy/cache_aware.h"
 #include "policy/consistent_hash.h"
 #include "policy/load_order.h"
-#include "policy/policy.h"
+#include "policy/pool.h"
 #include "policy/vllm_cache_aware.h"
 
 namespace vllm_router {
@@ -68,7 +68,7 @@ struct PolicyOptions {
 
 // InvalidArgument names the thing, its value, the limit and the remedy; Unimplemented is for planned
 // policies.
-StatusOr<std::unique_ptr<Policy>> MakePolicy(const PolicyOptions& options);
+StatusOr<PolicyParts> MakePolicy(const PolicyOptions& options);
 
 // Canonical names of the policies that can be made, in the order of the documents.
 std::span<const std::string_view> PolicyNames();

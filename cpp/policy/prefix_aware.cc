@@ -48,13 +48,29 @@ class PrefixAware final : public Policy {
     return rings_.Plan(this, next, fallback_->Plan(next));
   }
 
-  PrefixRoutingStats stats() const {
-    return {
-        .options = options_,
-        .prefix_hash = by_hash_.value.load(std::memory_order_relaxed),
-        .overflow = overflows_.value.load(std::memory_order_relaxed),
-        .fallback = fallbacks_.value.load(std::memory_order_relaxed),
-        .unique_prefixes = prefixes_.Estimate()};
+  void Report(const FleetView& fleet, StatsWriter* writer) const override {
+    const StatsWriter::Named decisions[] = {
+        {"prefix_hash", by_hash_.value.load(std::memory_order_relaxed)},
+        {"overflow", overflows_.value.load(std::memory_order_relaxed)},
+        {"fallback", fallbacks_.value.load(std::memory_order_relaxed)}};
+    std::vector<uint64_t> open;
+    for (const FleetView::Member& member : fleet.members())
+      open.push_back(static_cast<uint64_t>(std::max<int64_t>(member.worker->load.open_requests(), 0)));
+    writer->Group("prefix_routing");
+    writer->NamedCounters(
+        {{}, "prefix_routing_requests_total", "Decisions of prefix_aware by strategy.", {}, "strategy"},
+        decisions);
+    writer->PerWorker(
+        {{},
+         "prefix_routing_backend_distribution",
+         "Open requests of the worker under prefix_aware.",
+         {},
+         "backend"},
+        open);
+    writer->Gauge(
+        {"unique_prefixes", "prefix_routing_prefix_cardinality",
+         "Estimated number of distinct prefixes that prefix_aware has seen."},
+        prefixes_.Estimate());
   }
 
  private:
@@ -103,12 +119,6 @@ class PrefixAware final : public Policy {
 
 std::unique_ptr<Policy> MakePrefixAware(const PrefixAwareOptions& options, std::unique_ptr<Policy> fallback) {
   return std::make_unique<PrefixAware>(options, std::move(fallback));
-}
-
-std::optional<PrefixRoutingStats> FindPrefixRoutingStats(const Policy& policy) {
-  const auto* prefix_aware = dynamic_cast<const PrefixAware*>(&policy);
-  if (prefix_aware == nullptr) return std::nullopt;
-  return prefix_aware->stats();
 }
 
 }  // namespace vllm_router

@@ -30,16 +30,4 @@ struct PrefixAwareOptions {
 
 std::unique_ptr<Policy> MakePrefixAware(const PrefixAwareOptions& options, std::unique_ptr<Policy> fallback);
 
-// Its statistics.
-struct PrefixRoutingStats {
-  PrefixAwareOptions options;
-  uint64_t prefix_hash = 0;
-  uint64_t overflow = 0;
-  uint64_t fallback = 0;
-  uint64_t unique_prefixes = 0;  // estimate, within 1 %
-};
-
-// Of the policy, if it is one that routes by prefix digests.
-std::optional<PrefixRoutingStats> FindPrefixRoutingStats(const Policy& policy);
-
 }  // namespace vllm_router

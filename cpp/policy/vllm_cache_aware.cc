@@ -7,7 +7,6 @@
 
 #include "base/random.h"
 #include "index/block_matches.h"
-#include "policy/block_owners.h"
 #include "policy/load_order.h"
 
 namespace vllm_router {
@@ -46,18 +45,13 @@ class Bound {
 
 class VllmCacheAware final : public Policy {
  public:
-  VllmCacheAware(const VllmCacheAwareOptions& options, uint64_t seed, std::unique_ptr<Policy> fallback)
-      : options_(options),
-        owners_(options.tracker, seed, options.worker_block_sizes),
-        random_(seed),
-        fallback_(std::move(fallback)) {}
+  VllmCacheAware(
+      const VllmCacheAwareOptions& options, uint64_t seed, std::shared_ptr<KvIndex> index,
+      std::unique_ptr<Policy> fallback)
+      : options_(options), index_(std::move(index)), random_(seed), fallback_(std::move(fallback)) {}
 
   std::string_view name() const override { return "vllm_cache_aware"; }
   KeyParts Needs() const override { return KeyParts::kBlocks | KeyParts::kPromptTokens | fallback_->Needs(); }
-
-  std::optional<BlockRouting> block_routing(const FleetView& fleet) const override {
-    return owners_.Routing(this, fleet);
-  }
 
   std::optional<Decision> Choose(const RoutingKey& key, const FleetView& fleet) override {
     if (fleet.eligible().empty()) return std::nullopt;
@@ -66,17 +60,17 @@ class VllmCacheAware final : public Policy {
       if (decision) decision->reason = Reason::kFallback;
       return decision;
     }
-    const BlockOwners::Plan* plan = BlockOwners::Find(this, fleet);
+    const KvIndex::Plan* plan = index_->PlanOf(fleet);
     DecisionRandom random(random_, key.dry_run);
     if (plan == nullptr || key.blocks.empty()) {
       // Too short a prompt, or a view without a plan: nothing is known, nothing is learned.
-      return BlockOwners::DecisionFor(*LeastLoaded(fleet, *random), Reason::kPrefixMiss, 0, key, fleet);
+      return KvIndex::DecisionFor(*LeastLoaded(fleet, *random), Reason::kPrefixMiss, 0, key, fleet);
     }
     thread_local Scratch scratch;
     BlockMatches& matches = scratch.matches;
     std::vector<uint32_t>& best = scratch.best;
-    owners_.Match(key, &matches);
-    if (key.explanation != nullptr) BlockOwners::Explain(fleet, *plan, matches, key.explanation.get());
+    index_->Match(key, &matches);
+    if (key.explanation != nullptr) KvIndex::Explain(fleet, *plan, matches, key.explanation.get());
     const Found found = FindHolders(key, fleet, *plan, matches, &best);
 
     uint32_t position;
@@ -88,31 +82,22 @@ class VllmCacheAware final : public Policy {
       position = *LeastLoaded(fleet, *random);
       reason = found.longest != 0 ? Reason::kOverflow : Reason::kPrefixMiss;
     }
-    const WorkerSlot owner = plan->known[position].owner;
-    const BlockMatch* const held = matches.Find(owner);
+    const WorkerSlot slot = plan->known[position].slot;
+    const BlockMatch* const held = matches.Find(slot);
     const uint32_t matched = held != nullptr ? held->longest() : 0;
-    Decision decision = BlockOwners::DecisionFor(position, reason, matched, key, fleet);
+    Decision decision = KvIndex::DecisionFor(position, reason, matched, key, fleet);
     if (key.dry_run) return decision;
-    decision.claim = owners_.Remember(owner, key);
-    owners_.Count(decision);
+    decision.claim = index_->Remember(slot, key);
+    index_->Count(decision);
     return decision;
   }
 
   void Observe(const Decision& decision, const Outcome& outcome) override {
     if (decision.reason == Reason::kFallback) return fallback_->Observe(decision, outcome);
-    owners_.Settle(decision, outcome);
+    index_->Settle(decision, outcome);
   }
 
-  bool remembers_prompts() const override { return true; }
-  void SetCacheSize(WorkerId worker, const CacheSize& size) override { owners_.SetCacheSize(worker, size); }
-  void RecordBlocks(WorkerId worker, std::span<const BlockHash> blocks) override {
-    owners_.RecordFor(worker, blocks);
-  }
-  void ForgetCache(WorkerId worker) override { owners_.Forget(worker); }
-
-  std::shared_ptr<const FleetPlan> Plan(const FleetView& next) override {
-    return owners_.MakePlan(this, fallback_->Plan(next), next);
-  }
+  std::shared_ptr<const FleetPlan> Plan(const FleetView& next) override { return fallback_->Plan(next); }
 
  private:
   struct Scratch {
@@ -128,8 +113,8 @@ class VllmCacheAware final : public Policy {
   // The candidates: eligible workers that hold more than the threshold. `best` gets the positions of
   // those with room that hold most, ascending.
   Found FindHolders(
-      const RoutingKey& key, const FleetView& fleet, const BlockOwners::Plan& plan,
-      const BlockMatches& matches, std::vector<uint32_t>* best) const {
+      const RoutingKey& key, const FleetView& fleet, const KvIndex::Plan& plan, const BlockMatches& matches,
+      std::vector<uint32_t>* best) const {
     best->clear();
     Found found;
     const double least = options_.cache_threshold * static_cast<double>(key.blocks.size());
@@ -138,7 +123,7 @@ class VllmCacheAware final : public Policy {
       const uint32_t held = match.longest();
       if (static_cast<double>(held) <= least || held < found.longest_with_room) continue;
       const uint32_t position = plan.PositionOf(match.owner);
-      if (position == BlockOwners::kNowhere || !fleet.IsEligible(position)) continue;
+      if (position == KvIndex::kNowhere || !fleet.IsEligible(position)) continue;
       found.longest = std::max(found.longest, held);
       if (!bound) bound.emplace(fleet, options_);
       if (!bound->Has(fleet.worker(position))) continue;
@@ -151,7 +136,7 @@ class VllmCacheAware final : public Policy {
   }
 
   const VllmCacheAwareOptions options_;
-  BlockOwners owners_;
+  const std::shared_ptr<KvIndex> index_;
   Random random_;
   const std::unique_ptr<Policy> fallback_;
 };
@@ -159,8 +144,9 @@ class VllmCacheAware final : public Policy {
 }  // namespace
 
 std::unique_ptr<Policy> MakeVllmCacheAware(
-    const VllmCacheAwareOptions& options, uint64_t seed, std::unique_ptr<Policy> fallback) {
-  return std::make_unique<VllmCacheAware>(options, seed, std::move(fallback));
+    const VllmCacheAwareOptions& options, uint64_t seed, std::shared_ptr<KvIndex> index,
+    std::unique_ptr<Policy> fallback) {
+  return std::make_unique<VllmCacheAware>(options, seed, std::move(index), std::move(fallback));
 }
 
 }  // namespace vllm_router

@@ -20,7 +20,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "index/block_cache_tracker.h"
+#include "policy/kv_index.h"
 #include "policy/policy.h"
 
 namespace vllm_router {
@@ -31,15 +31,14 @@ enum class HolderBound : uint8_t {
 };
 
 struct VllmCacheAwareOptions {
-  BlockCacheTrackerOptions tracker;
-  bool worker_block_sizes = false;  // matches count in complete blocks of each worker's own size
-  double cache_threshold = 0.3;     // share of the prompt's blocks, 0..1; candidates hold more
-  uint32_t load_factor = 1250;      // thousandths
+  double cache_threshold = 0.3;  // share of the prompt's blocks, 0..1; candidates hold more
+  uint32_t load_factor = 1250;   // thousandths
   HolderBound load_bound = HolderBound::kRoom;
   uint32_t load_floor = 0;  // a worker with fewer open requests has room whatever the average is
 };
 
 std::unique_ptr<Policy> MakeVllmCacheAware(
-    const VllmCacheAwareOptions& options, uint64_t seed, std::unique_ptr<Policy> fallback);
+    const VllmCacheAwareOptions& options, uint64_t seed, std::shared_ptr<KvIndex> index,
+    std::unique_ptr<Policy> fallback);
 
 }  // namespace vllm_router

@@ -109,13 +109,12 @@ std::vector<WorkerRegistry::NewWorker> EachWith(double weight, std::span<const s
 }  // namespace
 
 StatusOr<std::shared_ptr<Router>> Router::Create(const RouterOptions& options) {
-  StatusOr<std::unique_ptr<Policy>> policy = MakePolicy(options.policy);
+  StatusOr<PolicyParts> policy = MakePolicy(options.policy);
   ROUTER_RETURN_IF_ERROR(policy.status());
   return CreateWith(options, *std::move(policy));
 }
 
-StatusOr<std::shared_ptr<Router>> Router::CreateWith(
-    const RouterOptions& options, std::unique_ptr<Policy> policy) {
+StatusOr<std::shared_ptr<Router>> Router::CreateWith(const RouterOptions& options, PolicyParts policy) {
   if (options.data_parallel_size < 1 || options.data_parallel_size > kMaxWorkers) {
     return absl::InvalidArgumentError(Concat(
         "intra_node_data_parallel_size is ", options.data_parallel_size,
@@ -145,27 +144,26 @@ StatusOr<std::shared_ptr<Router>> Router::CreateWith(
   return router;
 }
 
-Router::Router(const RouterOptions& options, std::shared_ptr<Policy> policy)
+Router::Router(const RouterOptions& options, PolicyParts policy)
     : options_(options),
-      shared_(std::make_shared<Shared>(std::move(policy))),
-      policy_(shared_, shared_->policy.get()),
-      needs_(policy_->Needs()),
+      shared_(std::make_shared<Shared>(std::move(policy.policy))),
+      pool_({.policy = {shared_, shared_->policy.get()}, .index = std::move(policy.index)}),
+      needs_(pool_.policy().Needs()),
       session_keys_(options.session_key),
       hasher_(options.policy.block_size),
       token_cache_(
           options.tokenize == Tokenize::kWorker && Has(needs_, KeyParts::kBlocks)
               ? std::make_unique<TokenCache>(kTokenCacheBytes)
-              : nullptr),
-      registry_([policy = policy_](const FleetView& next) { return policy->Plan(next); }) {}
+              : nullptr) {}
 
 Router::~Router() = default;
 
 Status Router::SetCacheBlocks(std::string_view url, uint32_t block_tokens, uint64_t blocks) {
-  const StatusOr<std::vector<std::shared_ptr<Worker>>> workers = registry_.Named(url);
+  const StatusOr<std::vector<std::shared_ptr<Worker>>> workers = pool_.registry().Named(url);
   if (!workers.ok()) return workers.status();
   for (const std::shared_ptr<Worker>& worker : *workers) {
     const double bytes = static_cast<double>(blocks) * block_tokens * worker->bytes_per_token.value();
-    SetCacheSize(worker->id, {.bytes = static_cast<uint64_t>(bytes), .block_tokens = block_tokens});
+    pool_.SetCacheSize(worker->id, {.bytes = static_cast<uint64_t>(bytes), .block_tokens = block_tokens});
   }
   return absl::OkStatus();
 }
@@ -190,14 +188,14 @@ Status Router::AddWorkers(std::span<const std::string> urls, double weight, bool
   if (!names.ok()) return names.status();
   std::vector<WorkerRegistry::NewWorker> workers = EachWith(weight, *names);
   for (WorkerRegistry::NewWorker& worker : workers) worker.receives_api_key = receives_api_key;
-  return registry_.AddAll(workers);
+  return pool_.registry().AddAll(workers);
 }
 
 Status Router::MayAddWorker(std::string_view url, double weight) {
   const std::string one(url);
   const StatusOr<std::vector<std::string>> names = WithRanks(std::span(&one, 1));
   if (!names.ok()) return names.status();
-  return registry_.MayAdd(EachWith(weight, *names));
+  return pool_.registry().MayAdd(EachWith(weight, *names));
 }
 
 bool Router::NeedsBody(std::span<const HeaderField> headers) const {
@@ -420,7 +418,7 @@ bool Router::MakeKnownBlocks(const RoutingText& read, const PromptScope& scope, 
 void Router::LearnTokens(const RoutingKey::UntokenizedPrompt& text, WorkerId worker, PromptIds ids) {
   std::vector<BlockHash> blocks(hasher_.CountBlocks(ids));
   hasher_.Hash(text.root, std::span<const uint32_t>(ids), blocks);
-  policy_->RecordBlocks(worker, blocks);
+  pool_.RecordBlocks(worker, blocks);
   token_cache_->Store(text.name, std::move(ids));
 }
 
@@ -480,12 +478,13 @@ StatusOr<Ticket> Router::SelectPinned(
 
 StatusOr<Ticket> Router::SelectAny(const RoutingKey& key, const FleetView& fleet) {
   if (key.explanation != nullptr) ListCandidates(fleet, key.explanation.get());
-  std::optional<Decision> decision = policy_->Choose(key, fleet);
+  std::optional<Decision> decision = pool_.policy().Choose(key, fleet);
   if (!decision) return absl::UnavailableError(NobodyEligible(fleet));
   decision->explanation = key.explanation;
   const std::shared_ptr<Worker>& worker = fleet.members()[decision->position].worker;
   worker->selections.fetch_add(1, std::memory_order_relaxed);
-  return Ticket(policy_, worker, *decision, ShareOf(key, *decision), {key.prompt_bytes, key.of_model});
+  return Ticket(
+      pool_.shared_policy(), worker, *decision, ShareOf(key, *decision), {key.prompt_bytes, key.of_model});
 }
 
 std::vector<uint32_t> Router::FullOf(const FleetView& fleet) const {
@@ -505,7 +504,7 @@ std::vector<Decision> Router::Rank(const RoutingKey& key, const FleetView& fleet
   RoutingKey later;  // the explanation is the first decision's
   const RoutingKey* asked = &key;
   while (ranked.size() < count) {
-    const std::optional<Decision> decision = policy_->Choose(*asked, view);
+    const std::optional<Decision> decision = pool_.policy().Choose(*asked, view);
     if (!decision) break;
     ranked.push_back(*decision);
     view.Exclude(decision->position);
@@ -546,7 +545,7 @@ StatusOr<Ticket> Router::SelectBelow(const RoutingKey& key, const FleetView& fle
       smaller.emplace(fleet.Without(full));
       if (key.explanation != nullptr) ListCandidates(*smaller, key.explanation.get());
     }
-    std::optional<Decision> decision = policy_->Choose(key, smaller ? *smaller : fleet);
+    std::optional<Decision> decision = pool_.policy().Choose(key, smaller ? *smaller : fleet);
     if (!decision && full.empty()) return absl::UnavailableError(NobodyEligible(fleet));
     if (!decision) {
       return absl::UnavailableError(Concat(
@@ -556,9 +555,10 @@ StatusOr<Ticket> Router::SelectBelow(const RoutingKey& key, const FleetView& fle
     decision->explanation = key.explanation;
     const std::shared_ptr<Worker>& worker = fleet.members()[decision->position].worker;
     std::optional<Ticket> ticket = Ticket::MakeBelow(
-        most, policy_, worker, *decision, ShareOf(key, *decision), {key.prompt_bytes, key.of_model});
+        most, pool_.shared_policy(), worker, *decision, ShareOf(key, *decision),
+        {key.prompt_bytes, key.of_model});
     if (!ticket) {  // another thread took its last slot meanwhile
-      policy_->Observe(*decision, {.end = Outcome::End::kNotSent});
+      pool_.policy().Observe(*decision, {.end = Outcome::End::kNotSent});
       continue;
     }
     worker->selections.fetch_add(1, std::memory_order_relaxed);
@@ -568,7 +568,7 @@ StatusOr<Ticket> Router::SelectBelow(const RoutingKey& key, const FleetView& fle
 
 bool Router::FinishSession(std::string_view session_id) {
   bool known = false;
-  for (const std::string& key : session_keys_.KeysOf(session_id)) known |= policy_->FinishSession(key);
+  for (const std::string& key : session_keys_.KeysOf(session_id)) known |= pool_.policy().FinishSession(key);
   return known;
 }
 

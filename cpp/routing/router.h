@@ -21,8 +21,8 @@
 
 #include "base/status.h"
 #include "hashing/block_hash.h"
-#include "policy/policy.h"
 #include "policy/policy_factory.h"
+#include "policy/pool.h"
 #include "routing/model_lengths.h"
 #include "routing/prefix_digest.h"
 #include "routing/prompt_reading.h"
@@ -31,7 +31,6 @@
 #include "routing/session_key.h"
 #include "routing/ticket.h"
 #include "routing/ticket_leases.h"
-#include "worker/worker_registry.h"
 
 namespace vllm_router {
 
@@ -72,11 +71,13 @@ class Router {
  public:
   static StatusOr<std::shared_ptr<Router>> Create(const RouterOptions& options);
   // With a given policy; `options.policy` is read for its block size only.
-  static StatusOr<std::shared_ptr<Router>> CreateWith(
-      const RouterOptions& options, std::unique_ptr<Policy> policy);
+  static StatusOr<std::shared_ptr<Router>> CreateWith(const RouterOptions& options, PolicyParts policy);
   ~Router();
 
-  const Policy& policy() const { return *policy_; }
+  const Policy& policy() const { return pool_.policy(); }
+  // The workers, and what is known of their caches.
+  Pool& pool() { return pool_; }
+  const Pool& pool() const { return pool_; }
   const RouterOptions& options() const { return options_; }
 
   // The fleet. Adding expands data-parallel ranks as Create does; all are added or none.
@@ -87,20 +88,18 @@ class Router {
     return AddWorkers(std::span(&one, 1), weight, receives_api_key);
   }
   Status MayAddWorker(std::string_view url, double weight);  // the result that AddWorker would have
-  Status RemoveWorker(std::string_view url) { return registry_.Remove(url); }
+  Status RemoveWorker(std::string_view url) { return pool_.registry().Remove(url); }
   Status DrainWorker(std::string_view url, bool draining = true) {
-    return registry_.SetDraining(url, draining);
+    return pool_.registry().SetDraining(url, draining);
   }
-  Status SetHealthy(std::string_view url, bool healthy) { return registry_.SetHealthy(url, healthy); }
+  Status SetHealthy(std::string_view url, bool healthy) { return pool_.registry().SetHealthy(url, healthy); }
   // From now on all workers must have addresses, since the server connects to them.
-  Status RequireAddresses() { return registry_.RequireAddresses(); }
-  void RefreshFleet() { registry_.Refresh(); }  // a breaker has changed, or a slow start has advanced
-  void ForgetCache(WorkerId worker) { policy_->ForgetCache(worker); }  // the worker has emptied its cache
-  void SetCacheSize(WorkerId worker, const CacheSize& size) { policy_->SetCacheSize(worker, size); }
+  Status RequireAddresses() { return pool_.registry().RequireAddresses(); }
+  void RefreshFleet() { pool_.registry().Refresh(); }  // a breaker has changed, or a slow start has advanced
   // Of `url`, or each of its ranks: tokens of a block, and the number of blocks (0: unknown).
   Status SetCacheBlocks(std::string_view url, uint32_t block_tokens, uint64_t blocks);
-  const Snapshot<FleetView>& fleet_snapshot() const { return registry_.snapshot(); }
-  std::shared_ptr<const FleetView> fleet() const { return registry_.snapshot().Load(); }
+  const Snapshot<FleetView>& fleet_snapshot() const { return pool_.fleet_snapshot(); }
+  std::shared_ptr<const FleetView> fleet() const { return pool_.fleet(); }
 
   // For prompts of text, for policies that match blocks under Tokenize::kWorker; else null.
   TokenCache* token_cache() const { return token_cache_.get(); }
@@ -149,7 +148,7 @@ class Router {
 
  private:
   StatusOr<std::vector<std::string>> WithRanks(std::span<const std::string> urls) const;
-  Router(const RouterOptions& options, std::shared_ptr<Policy> policy);
+  Router(const RouterOptions& options, PolicyParts policy);
 
   // State that tickets may use after the router is gone.
   struct Shared {
@@ -176,14 +175,13 @@ class Router {
 
   const RouterOptions options_;
   const std::shared_ptr<Shared> shared_;
-  const std::shared_ptr<Policy> policy_;  // keeps all shared state alive
+  Pool pool_;  // its policy keeps the shared state alive
   const KeyParts needs_;
   const SessionKeyFinder session_keys_;
   const BlockHasher hasher_;
   const std::unique_ptr<TokenCache> token_cache_;
   const std::shared_ptr<TicketLeases> leases_ =
       std::make_shared<TicketLeases>();  // its tickets may outlive the router
-  WorkerRegistry registry_;
 };
 
 }  // namespace vllm_router

@@ -11,7 +11,7 @@
 #include "base/check.h"
 #include "base/random.h"
 #include "policy/auto.h"
-#include "policy/block_owners.h"
+#include "policy/kv_index.h"
 #include "policy/moving_mean.h"
 
 namespace vllm_router {
@@ -38,9 +38,10 @@ class Comparison : public Policy {
       : name_(name),
         block_size_(options.block_size),
         caches_(caches),
-        owners_(
-            {.block_size = options.block_size, .max_blocks_per_worker = options.max_blocks_per_worker},
-            options.seed),
+        index_(
+            {.tracker =
+                 {.block_size = options.block_size, .max_blocks_per_worker = options.max_blocks_per_worker},
+             .seed = options.seed}),
         random_(options.seed) {}
 
   std::string_view name() const override { return name_; }
@@ -48,7 +49,7 @@ class Comparison : public Policy {
 
   std::optional<Decision> Choose(const RoutingKey& key, const FleetView& fleet) override {
     if (fleet.eligible().empty()) return std::nullopt;
-    const BlockOwners::Plan* plan = BlockOwners::Find(this, fleet);
+    const KvIndex::Plan* plan = index_.PlanOf(fleet);
     ROUTER_CHECK(plan != nullptr, "a replay chooses only for views that have a plan");
     held_.assign(fleet.members().size(), 0);
     if (caches_ != nullptr) {
@@ -56,29 +57,29 @@ class Comparison : public Policy {
         held_[position] = caches_->Held(fleet.worker(position), key.blocks);
       }
     } else if (!key.blocks.empty()) {
-      owners_.Match(key, &matches_);
+      index_.Match(key, &matches_);
       for (const BlockMatch& match : matches_.entries()) {
         const uint32_t position = plan->PositionOf(match.owner);
-        if (position != BlockOwners::kNowhere) held_[position] = match.longest();
+        if (position != KvIndex::kNowhere) held_[position] = match.longest();
       }
     }
     const uint32_t position = Pick(key, fleet);
     if (caches_ == nullptr && !key.blocks.empty()) {
-      owners_.tracker().Record(plan->known[position].owner, key.blocks);
+      index_.tracker().Record(plan->known[position].slot, key.blocks);
     }
     Sent(key, fleet.worker(position));
-    return BlockOwners::DecisionFor(position, Reason::kLowestCost, held_[position], key, fleet);
+    return KvIndex::DecisionFor(position, Reason::kLowestCost, held_[position], key, fleet);
   }
 
   void Observe(const Decision& decision, const Outcome& outcome) override {
     Ended(decision, outcome);
     if (caches_ != nullptr || !learns_responses() || outcome.end != Outcome::End::kFinished) return;
     if (outcome.blocks.empty()) return;
-    owners_.RecordFor(decision.worker, outcome.blocks);
+    index_.RecordBlocks(decision.worker, outcome.blocks);
   }
 
   std::shared_ptr<const FleetPlan> Plan(const FleetView& next) override {
-    return owners_.MakePlan(this, nullptr, next);
+    return index_.MakePlan(nullptr, next);
   }
 
  protected:
@@ -133,7 +134,7 @@ class Comparison : public Policy {
   const std::string_view name_;
   const uint32_t block_size_;
   const KnownCaches* const caches_;
-  BlockOwners owners_;
+  KvIndex index_;
   Random random_;
   BlockMatches matches_;
   std::vector<uint32_t> held_;  // by position, of the present request

@@ -425,7 +425,8 @@ Status Run::MakeRouters() {
     StatusOr<std::shared_ptr<Router>> router =
         IsComparisonPolicy(options.policy.policy)
             ? Router::CreateWith(
-                  options, MakeComparisonPolicy(options.policy, known_ ? replica.caches.get() : nullptr))
+                  options,
+                  {.policy = MakeComparisonPolicy(options.policy, known_ ? replica.caches.get() : nullptr)})
             : Router::Create(options);
     ROUTER_RETURN_IF_ERROR(router.status());
     replica.router = *std::move(router);

@@ -23,6 +23,12 @@ namespace vllm_router {
 // Dense and small; a worker that is added again gets a new one.
 enum class WorkerId : uint32_t {};
 
+// The capacity of a worker's KV cache.
+struct CacheSize {
+  uint64_t bytes = 0;         // of prompts, four per token id; 0: unknown
+  uint32_t block_tokens = 0;  // tokens of a block; 0: unknown
+};
+
 struct Worker {
   Worker(WorkerId id, WorkerUrl url, uint32_t weight, std::shared_ptr<WorkerLoad> load)
       : id(id), url(std::move(url)), weight(weight), shared_load(std::move(load)), load(*shared_load) {}

@@ -1131,12 +1131,12 @@ class Router:
         `evicted_bytes`, `workers`, the bytes that each was sent; and where responses report them,
         `predicted_tokens` and `reported_tokens` of caches, and `guessed_restarts`.
 
-        vllm_cache_aware: `block_index`, a dict of what it believes the workers' caches to hold: `blocks`
-        (distinct), `worker_blocks`, `bytes`, `recorded_requests`, `evicted_blocks`, `prompt_blocks` and of
-        them `matched_blocks`, `workers` (blocks by URL), `block_sizes` (tokens of a block of the
-        worker's cache by URL, see `set_cache`), `match_times` (pairs of an upper bound in seconds
-        and how many matches took up to that and longer than the bound before; one match in 16 is timed) and
-        `match_seconds`, their sum.
+        auto and vllm_cache_aware: `block_index`, a dict of what they believe the workers' caches to hold:
+        `blocks` (distinct), `worker_blocks`, `bytes`, `recorded_requests`, `evicted_blocks`,
+        `prompt_blocks` and of them `matched_blocks`, `workers` (blocks by URL), `max_blocks` (their maximum
+        by URL), `block_sizes` (tokens of a block of the worker's cache by URL, see `set_cache`),
+        `match_times` (pairs of an upper bound in seconds and how many matches took up to that and longer
+        than the bound before; one match in 16 is timed) and `match_seconds`, their sum.
         """
 
     def add_worker(self, url: str, weight: float = 1.0) -> None:

@@ -75,7 +75,7 @@ def test_it_answers_as_its_twin_does(story: list[Any], options: dict[str, Any], 
             if reason == "prefix_hit":
                 assert matched / total > twin.threshold - 64 / total
             if not tried:
-                sizes = policy.cache_stats()["sizes"]
+                sizes = policy.cache_sizes()
                 assert sizes == [twin.size(worker.id) for worker in fleet.members]
         elif what == "add":
             url = f"http://w{which}:8000"
@@ -110,7 +110,7 @@ def test_a_worker_is_never_believed_to_hold_more_than_its_cache(
     for (text, framed), as_ids in texts:
         prompt, framed = (list(text), False) if as_ids else (text, framed)
         policy.choose_prompt(prompt, framed=framed)
-        assert policy.cache_stats()["sizes"][0] <= limit
+        assert policy.cache_sizes()[0] <= limit
         remembered = len(prompt) - len(prompt) % 16 if as_ids else len(prompt)
         if remembered * (4 if as_ids else 1) <= limit // 2:  # what was used last is given up last
             assert policy.choose_prompt(prompt, framed=framed)[2] == remembered
@@ -123,6 +123,6 @@ def test_the_size_limit_holds_after_every_request(texts: list[tuple[bytes, bool]
     policy.add("http://w2:8000")
     for number, (text, framed) in enumerate(texts):
         policy.choose_prompt(text * 4, framed=framed)
-        assert policy.cache_stats()["size"] <= limit
+        assert policy.stats()["cache_routing"]["bytes"] <= limit
         policy.choose_prompt([number] * 64)
-        assert policy.cache_stats()["size"] <= limit
+        assert policy.stats()["cache_routing"]["bytes"] <= limit

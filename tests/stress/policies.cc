@@ -51,8 +51,9 @@ std::vector<RoutingKey> Keys() {
 }
 
 void AnswersAreOfTheViewThatWasAsked(const PolicyOptions& options) {
-  const std::unique_ptr<Policy> policy = MakePolicy(options).value();
-  WorkerRegistry registry([&policy](const FleetView& next) { return policy->Plan(next); });
+  Pool pool(MakePolicy(options).value());
+  Policy* const policy = &pool.policy();
+  WorkerRegistry& registry = pool.registry();
   for (int i = 0; i < 8; ++i)
     STRESS_CHECK(registry.Add(Concat("http://stays", i, ":8000"), 1.0 + i % 2).ok());
 

@@ -11,10 +11,9 @@
 
 #include "base/log.h"
 #include "base/text.h"
-#include "index/block_cache_tracker.h"
 #include "net/task.h"
-#include "policy/prefix_aware.h"
 #include "proxy/admin/metrics.h"
+#include "proxy/admin/stats_table.h"
 #include "proxy/api/error_response.h"
 #include "proxy/api/json_text.h"
 #include "proxy/client/http_client.h"
@@ -302,71 +301,71 @@ AdminReply Admin::Readiness(bool tried) const {
 
 // The same members for every policy: without prefix_aware nothing is enabled and nothing counted.
 AdminReply Admin::PrefixRouting() const {
-  const std::optional<PrefixRoutingStats> found = FindPrefixRoutingStats(router_->policy());
-  const PrefixRoutingStats stats = found.value_or(PrefixRoutingStats{});
-  const uint64_t total = stats.prefix_hash + stats.overflow + stats.fallback;
+  const std::shared_ptr<const FleetView> fleet = router_->fleet();
+  StatsTable stats("prefix_routing");
+  router_->pool().Report(*fleet, &stats);
+  const PolicyOptions& options = router_->options().policy;
+  const uint64_t overflow = stats.Value("overflow");
+  const uint64_t total = stats.Value("prefix_hash") + overflow + stats.Value("fallback");
   char rate[32];
   std::snprintf(
       rate, sizeof rate, "%.4f",
-      total == 0 ? 0.0 : static_cast<double>(stats.overflow) / static_cast<double>(total));
+      total == 0 ? 0.0 : static_cast<double>(overflow) / static_cast<double>(total));
   json::array distribution;
-  const std::shared_ptr<const FleetView> fleet = router_->fleet();
   for (const FleetView::Member& member : fleet->members()) {
     distribution.push_back(json::object{
         {"backend", member.worker->url.url}, {"in_flight_requests", member.worker->load.open_requests()}});
   }
   return Json(
-      200, {{"enabled", found.has_value()},
+      200, {{"enabled", stats.found()},
             {"config",
              {{"max_prefix_length", router_->options().max_prefix_length},
-              {"load_factor_epsilon", static_cast<double>(stats.options.load_factor - 1000) / 1000},
-              {"virtual_nodes", stats.options.virtual_nodes},
-              {"prefix_load_floor", stats.options.load_floor},
+              {"load_factor_epsilon", static_cast<double>(options.load_factor_epsilon) / 1000},
+              {"virtual_nodes", options.virtual_nodes},
+              {"prefix_load_floor", options.prefix_load_floor},
               {"anthropic_cache_control_injection", false}}},
             {"routing_decisions",
              {{"total", total},
-              {"prefix_hash", stats.prefix_hash},
-              {"overflow", stats.overflow},
-              {"fallback", stats.fallback},
+              {"prefix_hash", stats.Value("prefix_hash")},
+              {"overflow", overflow},
+              {"fallback", stats.Value("fallback")},
               {"overflow_rate", rate}}},
             {"backend_distribution", std::move(distribution)},
-            {"unique_prefixes", stats.unique_prefixes}});
+            {"unique_prefixes", stats.Value("unique_prefixes")}});
 }
 
 // The same members for every policy: one that matches no blocks has none.
 AdminReply Admin::IndexStats() const {
   const std::shared_ptr<const FleetView> fleet = router_->fleet();
-  const std::optional<BlockRouting> routing = router_->policy().block_routing(*fleet);
-  const BlockRouting known = routing.value_or(BlockRouting{});
-  const BlockCacheTrackerStats stats =
-      known.tracker != nullptr ? known.tracker->stats() : BlockCacheTrackerStats{};
+  StatsTable stats("block_index");
+  router_->pool().Report(*fleet, &stats);
   json::array workers;
-  for (size_t i = 0; i < known.worker_blocks.size(); ++i) {
+  for (size_t i = 0; stats.found() && i < fleet->members().size(); ++i) {
     workers.push_back(json::object{
         {"url", fleet->worker(static_cast<uint32_t>(i)).url.url},
-        {"blocks", known.worker_blocks[i]},
-        {"max_blocks", known.worker_capacity[i]},
-        {"block_size", known.worker_block_tokens[i]}});
+        {"blocks", stats.OfWorker("workers", i)},
+        {"max_blocks", stats.OfWorker("max_blocks", i)},
+        {"block_size", stats.OfWorker("block_sizes", i)}});
   }
   return Json(
-      200, {{"enabled", routing.has_value()},
+      200, {{"enabled", stats.found()},
             {"policy", std::string(router_->policy().name())},
             {"block_size", router_->options().policy.block_size},
             {"max_blocks_per_worker", router_->options().policy.max_blocks_per_worker},
-            {"blocks", stats.index.blocks},
-            {"worker_blocks", stats.index.pairs},
-            {"bytes", stats.bytes},
-            {"recorded_requests", stats.recorded_requests},
-            {"evicted_blocks", stats.evicted_blocks},
-            {"prompt_blocks", known.prompt_blocks},
-            {"matched_blocks", known.matched_blocks},
+            {"blocks", stats.Value("blocks")},
+            {"worker_blocks", stats.Value("worker_blocks")},
+            {"bytes", stats.Value("bytes")},
+            {"recorded_requests", stats.Value("recorded_requests")},
+            {"evicted_blocks", stats.Value("evicted_blocks")},
+            {"prompt_blocks", stats.Value("prompt_blocks")},
+            {"matched_blocks", stats.Value("matched_blocks")},
             {"workers", std::move(workers)}});
 }
 
 AdminReply Admin::IndexClear() const {
-  const std::optional<BlockRouting> routing = router_->policy().block_routing(*router_->fleet());
-  const uint64_t held = routing ? routing->tracker->stats().index.pairs : 0;
-  if (routing) routing->tracker->Clear();
+  KvIndex* const index = router_->pool().index();
+  const uint64_t held = index != nullptr ? index->tracker().stats().index.pairs : 0;
+  if (index != nullptr) index->Clear();
   return Json(200, {{"cleared_worker_blocks", held}});
 }
 

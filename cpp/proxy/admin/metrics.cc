@@ -15,10 +15,8 @@
 #include <prometheus/collectable.h>
 #include <prometheus/text_serializer.h>
 
+#include "base/text.h"
 #include "base/version.h"
-#include "index/block_cache_tracker.h"
-#include "policy/cache_aware.h"
-#include "policy/prefix_aware.h"
 #include "proxy/client/tls_files.h"
 #include "proxy/security/key_file.h"
 #include "proxy/telemetry/telemetry_shard.h"
@@ -32,14 +30,16 @@ using prometheus::MetricFamily;
 using prometheus::MetricType;
 using Labels = std::vector<ClientMetric::Label>;
 
-ClientMetric::Label Label(const char* name, std::string_view value) { return {name, std::string(value)}; }
+ClientMetric::Label Label(std::string_view name, std::string_view value) {
+  return {std::string(name), std::string(value)};
+}
 
 // The families of one scrape, in the order of docs/reference/metrics.md.
 class Page {
  public:
-  void Counter(const char* name, const char* help) { Begin(name, help, MetricType::Counter); }
-  void Gauge(const char* name, const char* help) { Begin(name, help, MetricType::Gauge); }
-  void Histogram(const char* name, const char* help) { Begin(name, help, MetricType::Histogram); }
+  void Counter(std::string_view name, std::string_view help) { Begin(name, help, MetricType::Counter); }
+  void Gauge(std::string_view name, std::string_view help) { Begin(name, help, MetricType::Gauge); }
+  void Histogram(std::string_view name, std::string_view help) { Begin(name, help, MetricType::Histogram); }
 
   // A series of the family that was begun last.
   void Add(double value, Labels labels = {}) {
@@ -60,21 +60,83 @@ class Page {
   }
 
   // The same family once more, under its name in the previous release.
-  void AddFormerName(const char* former) {
+  void AddFormerName(std::string_view former) {
     MetricFamily family = families_.back();
     family.help = "Deprecated: use " + family.name + ".";
-    family.name = std::string("vllm_router_") + former;
+    family.name = Concat("vllm_router_", former);
     families_.push_back(std::move(family));
   }
 
   std::vector<MetricFamily> Take() { return std::move(families_); }
 
  private:
-  void Begin(const char* name, const char* help, MetricType type) {
+  void Begin(std::string_view name, std::string_view help, MetricType type) {
     families_.push_back(
-        {.name = std::string("vllm_router_") + name, .help = help, .type = type, .metric = {}});
+        {.name = Concat("vllm_router_", name), .help = std::string(help), .type = type, .metric = {}});
   }
   std::vector<MetricFamily> families_;
+};
+
+// What a pool reports, as families of a page.
+class StatsPage final : public StatsWriter {
+ public:
+  StatsPage(const FleetView& fleet, Page* page) : fleet_(fleet), page_(page) {}
+
+  void Group(std::string_view /*name*/) override {}
+  void Counter(const Stat& stat, uint64_t value) override {
+    if (stat.metric.empty()) return;
+    page_->Counter(stat.metric, stat.help);
+    page_->Add(static_cast<double>(value));
+    AddFormerName(stat);
+  }
+  void Gauge(const Stat& stat, uint64_t value) override {
+    if (stat.metric.empty()) return;
+    page_->Gauge(stat.metric, stat.help);
+    page_->Add(static_cast<double>(value));
+    AddFormerName(stat);
+  }
+  void NamedCounters(const Stat& stat, std::span<const Named> values) override {
+    if (stat.metric.empty()) return;
+    page_->Counter(stat.metric, stat.help);
+    for (const auto& [name, value] : values)
+      page_->Add(static_cast<double>(value), {Label(stat.label, name)});
+    AddFormerName(stat);
+  }
+  void PerWorker(const Stat& stat, std::span<const uint64_t> values) override {
+    if (stat.metric.empty()) return;
+    page_->Gauge(stat.metric, stat.help);
+    const std::string_view label = stat.label.empty() ? "worker" : stat.label;
+    for (size_t i = 0; i < values.size(); ++i) {
+      const std::string& url = fleet_.worker(static_cast<uint32_t>(i)).url.url;
+      page_->Add(static_cast<double>(values[i]), {Label(label, url)});
+    }
+    AddFormerName(stat);
+  }
+  void Histogram(
+      const Stat& stat, std::span<const uint64_t> bounds_nanos, std::span<const uint64_t> buckets,
+      uint64_t sum_nanos) override {
+    if (stat.metric.empty()) return;
+    page_->Histogram(stat.metric, stat.help);
+    auto& histogram = page_->AddSeries({}).histogram;
+    uint64_t count = 0;
+    for (size_t i = 0; i < buckets.size(); ++i) {
+      count += buckets[i];
+      const double bound = i < bounds_nanos.size() ? static_cast<double>(bounds_nanos[i]) / 1e9
+                                                   : std::numeric_limits<double>::infinity();
+      histogram.bucket.push_back({.cumulative_count = count, .upper_bound = bound});
+    }
+    histogram.sample_count = count;
+    histogram.sample_sum = static_cast<double>(sum_nanos) / 1e9;
+    AddFormerName(stat);
+  }
+
+ private:
+  void AddFormerName(const Stat& stat) {
+    if (!stat.former_metric.empty()) page_->AddFormerName(stat.former_metric);
+  }
+
+  const FleetView& fleet_;
+  Page* const page_;
 };
 
 // The sum of a histogram over several threads.
@@ -196,9 +258,8 @@ class Metrics::Collector : public prometheus::Collectable {
     WriteRetries(&page);
     WriteTimes(&page);
     WriteWorkers(&page, *fleet);
-    WritePrefixRouting(&page, *fleet);
-    WriteCacheRouting(&page, *fleet);
-    WriteBlocks(&page, *fleet);
+    StatsPage stats(*fleet, &page);
+    router_->pool().Report(*fleet, &stats);
     WriteTokenizing(&page);
     WriteFleet(&page, *fleet);
     WriteAdmission(&page);
@@ -247,9 +308,6 @@ class Metrics::Collector : public prometheus::Collectable {
   void WriteRetries(Page* page) const;
   void WriteTimes(Page* page) const;
   void WriteWorkers(Page* page, const FleetView& fleet) const;
-  void WritePrefixRouting(Page* page, const FleetView& fleet) const;
-  void WriteCacheRouting(Page* page, const FleetView& fleet) const;
-  void WriteBlocks(Page* page, const FleetView& fleet) const;
   using TokenizeCounts = decltype(Telemetry::tokenize_calls);
   uint64_t CountTokenized(TokenizeCounts Telemetry::*calls, size_t end) const;
   void WriteTokenizing(Page* page) const;
@@ -547,118 +605,6 @@ void Metrics::Collector::WriteWorkers(Page* page, const FleetView& fleet) const 
       "upstream_head_seconds",
       "Time from the first byte sent to the worker to the complete head of its response.");
   times(&WorkerSum::head);
-}
-
-void Metrics::Collector::WritePrefixRouting(Page* page, const FleetView& fleet) const {
-  const std::optional<PrefixRoutingStats> stats = FindPrefixRoutingStats(router_->policy());
-  if (!stats) return;
-  page->Counter("prefix_routing_requests_total", "Decisions of prefix_aware by strategy.");
-  page->Add(static_cast<double>(stats->prefix_hash), {Label("strategy", "prefix_hash")});
-  page->Add(static_cast<double>(stats->overflow), {Label("strategy", "overflow")});
-  page->Add(static_cast<double>(stats->fallback), {Label("strategy", "fallback")});
-  page->Gauge("prefix_routing_backend_distribution", "Open requests of the worker under prefix_aware.");
-  for (const FleetView::Member& member : fleet.members()) {
-    page->Add(
-        static_cast<double>(member.worker->load.open_requests()), {Label("backend", member.worker->url.url)});
-  }
-  page->Gauge(
-      "prefix_routing_prefix_cardinality",
-      "Estimated number of distinct prefixes that prefix_aware has seen.");
-  page->Add(static_cast<double>(stats->unique_prefixes));
-}
-
-void Metrics::Collector::WriteCacheRouting(Page* page, const FleetView& fleet) const {
-  const std::optional<CacheRoutingStats> stats = FindCacheRoutingStats(router_->policy(), fleet);
-  if (!stats) return;
-  page->Counter(
-      "cache_hits_total", "Decisions of cache_aware for a worker that had been sent enough of the prompt.");
-  page->Add(static_cast<double>(stats->hits));
-  page->Counter(
-      "cache_misses_total",
-      "Decisions of cache_aware where no worker had been sent enough of the prompt, or its prefix is hot.");
-  page->Add(static_cast<double>(stats->misses));
-  page->Counter(
-      "load_balancing_events_total", "Decisions of cache_aware by load that override a prefix match.");
-  page->Add(static_cast<double>(stats->load_balancing));
-  page->Gauge("tree_size", "Bytes of prompts that cache_aware remembers for the worker.");
-  for (size_t i = 0; i < stats->worker_sizes.size(); ++i) {
-    page->Add(
-        static_cast<double>(stats->worker_sizes[i]),
-        {Label("worker", fleet.worker(static_cast<uint32_t>(i)).url.url)});
-  }
-  page->Gauge(
-      "tree_distinct_bytes",
-      "Bytes of distinct prompts that cache_aware remembers; --max-tree-size is the limit.");
-  page->Add(static_cast<double>(stats->trees.size));
-  page->Gauge("tree_max_bytes", "Maximum of tree_distinct_bytes (--max-tree-size).");
-  page->Add(static_cast<double>(stats->max_size));
-  page->Gauge("tree_memory_bytes", "Memory of the prefix trees of cache_aware.");
-  page->Add(static_cast<double>(stats->trees.memory));
-  page->Gauge("tree_nodes", "Nodes of the prefix trees of cache_aware.");
-  page->Add(static_cast<double>(stats->trees.nodes));
-  page->Counter(
-      "tree_evicted_bytes_total", "Bytes of prompts that cache_aware evicted to stay below --max-tree-size.");
-  page->Add(static_cast<double>(stats->trees.evicted_size));
-  page->Counter(
-      "predicted_cached_tokens_total",
-      "Prompt tokens that cache_aware predicted to be cached, of requests whose response reports cached "
-      "tokens.");
-  page->Add(static_cast<double>(stats->predicted_tokens));
-  page->Counter(
-      "reported_cached_tokens_total",
-      "Prompt tokens that workers reported as cached, of requests routed by cache_aware.");
-  page->Add(static_cast<double>(stats->reported_tokens));
-  page->Counter(
-      "worker_restarts_inferred_total", "Worker restarts inferred from responses that had nothing cached.");
-  page->Add(static_cast<double>(stats->forgotten));
-  page->AddFormerName("worker_restarts_guessed_total");
-}
-
-void Metrics::Collector::WriteBlocks(Page* page, const FleetView& fleet) const {
-  const std::optional<BlockRouting> routing = router_->policy().block_routing(fleet);
-  if (!routing) return;
-  page->Counter("prompt_blocks_total", "Blocks of the prompts of all routed requests.");
-  page->Add(static_cast<double>(routing->prompt_blocks));
-  page->Counter("matched_blocks_total", "Prompt blocks that the chosen worker was expected to have cached.");
-  page->Add(static_cast<double>(routing->matched_blocks));
-  const BlockCacheTrackerStats stats = routing->tracker->stats();
-  page->Counter(
-      "index_evicted_blocks_total",
-      "Blocks evicted from the block index because a worker's capacity was reached.");
-  page->Add(static_cast<double>(stats.evicted_blocks));
-  page->Gauge("index_blocks", "Distinct blocks in the block index.");
-  page->Add(static_cast<double>(stats.index.blocks));
-  page->Gauge("index_bytes", "Memory of the block index.");
-  page->Add(static_cast<double>(stats.bytes));
-  const auto each = [&](const std::vector<uint64_t>& values) {
-    for (size_t i = 0; i < values.size(); ++i) {
-      page->Add(
-          static_cast<double>(values[i]), {Label("worker", fleet.worker(static_cast<uint32_t>(i)).url.url)});
-    }
-  };
-  page->Gauge("index_worker_blocks", "Blocks that the worker is expected to have cached.");
-  each(routing->worker_blocks);
-  page->Gauge(
-      "index_worker_max_blocks",
-      "Maximum of index_worker_blocks: the capacity of the worker's cache, in blocks.");
-  each(routing->worker_capacity);
-  page->Gauge(
-      "index_worker_block_tokens", "Tokens per block of the worker's cache, to which matches are rounded.");
-  each(routing->worker_block_tokens);
-  page->Histogram(
-      "index_match_seconds", "Time to match a prompt against the block index; one match in 16 is timed.");
-  auto& histogram = page->AddSeries({}).histogram;
-  uint64_t count = 0;
-  for (size_t i = 0; i < BlockRouting::kMatchBuckets; ++i) {
-    count += routing->match_times[i];
-    const bool last = i == BlockRouting::kMatchBounds.size();
-    histogram.bucket.push_back(
-        {.cumulative_count = count,
-         .upper_bound = last ? std::numeric_limits<double>::infinity()
-                             : static_cast<double>(BlockRouting::kMatchBounds[i]) / 1e9});
-  }
-  histogram.sample_count = count;
-  histogram.sample_sum = static_cast<double>(routing->match_nanos) / 1e9;
 }
 
 uint64_t Metrics::Collector::CountTokenized(TokenizeCounts Telemetry::*calls, size_t end) const {

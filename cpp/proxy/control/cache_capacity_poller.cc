@@ -12,7 +12,7 @@
 namespace vllm_router {
 
 void CacheCapacityPoller::Start() {
-  if (thread_.router->policy().remembers_prompts()) Begin();
+  if (thread_.router->pool().models_caches()) Begin();
 }
 
 int64_t CacheCapacityPoller::Pass(const FleetView& fleet) {
@@ -66,7 +66,7 @@ void CacheCapacityPoller::Apply(const Worker& worker, Size* size) {
   if (std::max(bytes, before) - std::min(bytes, before) <= before / 16) return;
   const bool first = before == 0;
   size->size = {.bytes = bytes, .block_tokens = size->told.block_tokens};
-  thread_.router->SetCacheSize(worker.id, size->size);
+  thread_.router->pool().SetCacheSize(worker.id, size->size);
   Log(first ? LogLevel::kInfo : LogLevel::kDebug,
       Concat(
           "worker ", worker.url.url, ": its cache holds ", size->told.tokens, " tokens, so up to ", bytes,

@@ -160,7 +160,7 @@ Task<AdminReply> FanOut(IoThread& thread, CancelScope& scope, const FanOutReques
       if (Did(response)) emptied.insert(response.worker);
     }
     for (const FleetView::Member& member : fleet->members()) {
-      if (emptied.contains(member.worker->url.base)) thread.router->ForgetCache(member.worker->id);
+      if (emptied.contains(member.worker->url.base)) thread.router->pool().ForgetCache(member.worker->id);
     }
   }
   if (!scope.cancelled()) LogMissed(request, responses);

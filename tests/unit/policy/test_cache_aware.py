@@ -191,7 +191,7 @@ def test_an_empty_prompt_is_a_miss_and_nothing_is_learned(prompt):
     policy = fleet()
     load(policy, 1, 0, 1)
     assert policy.choose_prompt(prompt) == (1, "prefix_miss", 0, 0)
-    assert policy.cache_stats()["size"] == 0
+    assert policy.stats()["cache_routing"]["bytes"] == 0
 
 
 def test_without_a_prompt_the_fallback_policy_decides():
@@ -229,16 +229,16 @@ def test_weights_count_in_the_gate():
 
 def test_three_predictions_in_a_row_that_meet_nothing_empty_the_worker():
     policy = of_the_documents()
-    before = policy.cache_stats()["sizes"]
+    before = policy.cache_sizes()
     for cached in (0, 0, 16, 0, 0):
         policy.observe(0, 600, "bytes", cached)
     policy.observe(0, 255, "bytes", 0)  # less than four blocks tells nothing
     policy.observe(0, 600, "bytes", None)  # nor does an answer without a count
-    assert policy.cache_stats()["sizes"] == before
+    assert policy.cache_sizes() == before
     policy.observe(0, 600, "bytes", 0)
-    stats = policy.cache_stats()
-    assert stats["sizes"] == [0, *before[1:]]
-    assert stats["forgotten"] == 1
+    stats = policy.stats()["cache_routing"]
+    assert policy.cache_sizes() == [0, *before[1:]]
+    assert stats["guessed_restarts"] == 1
     assert stats["predicted_tokens"] == 6 * 150 + 63
     assert stats["reported_tokens"] == 16
 
@@ -249,7 +249,7 @@ def test_it_counts_hits_misses_and_what_the_gate_moved():
     policy.choose_prompt(BASE[:1000])
     load(policy, 0, 0, 0)
     policy.choose_prompt(BASE[:1000])
-    stats = policy.cache_stats()
+    stats = policy.stats()["cache_routing"]
     assert (stats["hits"], stats["misses"], stats["load_balancing"]) == (1, 2, 1)
 
 

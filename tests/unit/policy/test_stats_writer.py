@@ -1,4 +1,4 @@
-"""cpp/policy/block_routing.h, as Router.stats() and the metrics show it."""
+"""cpp/policy/stats_writer.h, as Router.stats() and the metrics show what is reported."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""cpp/policy/block_owners.h, through the policies that own one."""
+"""cpp/policy/kv_index.h, through the policies that read one."""
 
 import pytest
 

@@ -1,8 +1,9 @@
-// BlockOwners: the common part of policies that match blocks: a tracker of what was sent where, the
-// mapping of its owners to workers of the fleet, and the quality of its matches.
+// KvIndex: what the workers' KV caches hold, block by block, as far as this router knows. A pool owns
+// one; policies that match blocks read it, and everything that learns of a cache writes it here: a
+// decision, a response, a poll of capacities, an emptied cache.
 //
-//   fleet      0: w7   1: w9   2: w4          a plan, made with each view of the fleet: Find() gives the right one
-//   tracker    owner 3      0      1
+//   fleet      0: w7   1: w9   2: w4          a plan, made with each view of the fleet: PlanOf() gives the right one
+//   tracker    slot 3       0       1
 //
 // A worker that joins enters with nothing; one that leaves is forgotten. Behind each prompt follow
 // anonymous blocks, as many as a mean response fills: an engine's cache holds those too, so without them
@@ -15,8 +16,10 @@
 //   match              5                  4      4      4      0         complete blocks of 80 tokens, in blocks of 16
 //
 // A size that divides 16 leaves up to 15 tokens of the worker's unseen: a lower bound, as all of these
-// are. Thread-safe as Policy's methods of the same names are; no lock but the tracker's is held for
-// longer than a look-up.
+// are.
+//
+// Thread-safe, but for MakePlan: one thread at a time. No lock but the tracker's is held for longer than
+// a look-up.
 #pragma once
 
 #include <array>
@@ -32,58 +35,66 @@
 #include "base/random.h"
 #include "index/block_cache_tracker.h"
 #include "index/block_matches.h"
-#include "policy/block_routing.h"
 #include "policy/decision.h"
 #include "policy/moving_mean.h"
 #include "policy/routing_key.h"
+#include "policy/stats_writer.h"
 #include "worker/fleet_view.h"
 
 namespace vllm_router {
 
-class BlockOwners {
+struct KvIndexOptions {
+  BlockCacheTrackerOptions tracker;
+  bool worker_block_sizes = false;  // matches count in complete blocks of each worker's own size
+  uint64_t seed = 0;                // of the anonymous blocks
+};
+
+class KvIndex {
  public:
   static constexpr uint32_t kNowhere = UINT32_MAX;
 
-  // For one membership: positions and owners as each other's index.
+  // For one membership: positions and slots as each other's index.
   struct Plan final : FleetPlan {
     Plan(const void* owner, std::shared_ptr<const FleetPlan> inner, uint64_t membership)
         : FleetPlan(owner, std::move(inner)), membership(membership) {}
 
     struct Known {
       WorkerId worker;
-      WorkerSlot owner;
+      WorkerSlot slot;
     };
-    uint32_t PositionOf(WorkerSlot owner) const { return position_of[static_cast<size_t>(owner)]; }
+    uint32_t PositionOf(WorkerSlot slot) const { return position_of[static_cast<size_t>(slot)]; }
 
     uint64_t membership;
     std::vector<Known> known;           // by position
     std::vector<double> weights;        // Worker::weight in whole ones, by position
-    std::vector<uint32_t> position_of;  // by owner; kNowhere: none of this membership
+    std::vector<uint32_t> position_of;  // by slot; kNowhere: none of this membership
   };
 
-  BlockOwners(const BlockCacheTrackerOptions& options, uint64_t seed, bool worker_block_sizes = false);
+  explicit KvIndex(const KvIndexOptions& options);
 
   BlockCacheTracker& tracker() { return *tracker_; }
   size_t block_bytes() const { return tracker_->hasher().block_bytes(); }  // of text, or four per token id
 
-  // For Policy::Plan of `policy`, and the plan made for this view; null for a view without one.
-  std::shared_ptr<const FleetPlan> MakePlan(
-      const void* policy, std::shared_ptr<const FleetPlan> inner, const FleetView& next);
-  static const Plan* Find(const void* policy, const FleetView& fleet);
+  // The plan for `next` before it is published; `inner`: the policy's.
+  std::shared_ptr<const FleetPlan> MakePlan(std::shared_ptr<const FleetPlan> inner, const FleetView& next);
+  // Null for a view without a plan.
+  const Plan* PlanOf(const FleetView& fleet) const;
 
   // Which workers hold the prompt, and how much of it. One match in kMatchesPerTiming is timed; of dry
   // runs none.
   void Match(const RoutingKey& key, BlockMatches* matches);
-  // The decision's worker, `owner`, gets the prompt: it holds its blocks and a response's from now on.
-  // For Decision::claim.
-  uint64_t Remember(WorkerSlot owner, const RoutingKey& key);
-  // The request of a decision that remembered its prompt has ended.
+  // The worker in `slot` gets the prompt: it holds its blocks and a response's from now on. For
+  // Decision::claim.
+  uint64_t Remember(WorkerSlot slot, const RoutingKey& key);
+  // A decision that remembered its prompt was made, and later its request ended.
+  void Count(const Decision& decision);
   void Settle(const Decision& decision, const Outcome& outcome);
-  // The worker's present owner; no effect once it has left.
-  void RecordFor(WorkerId worker, std::span<const BlockHash> blocks);
-  // Drops everything that the worker was believed to hold.
-  void Forget(WorkerId worker);
+
+  // What became known of a worker otherwise; no effect once it has left.
+  void RecordBlocks(WorkerId worker, std::span<const BlockHash> blocks);  // it holds them
+  void Forget(WorkerId worker);                                           // its cache is empty
   void SetCacheSize(WorkerId worker, const CacheSize& size);
+  void Clear() { tracker_->Clear(); }  // every worker's
 
   // A decision for a worker that holds `matched` blocks of the prompt. The engine always computes the
   // last token, so the last block of a prompt that fills its blocks does not count.
@@ -92,16 +103,23 @@ class BlockOwners {
   // How much of the prompt each eligible worker holds.
   static void Explain(
       const FleetView& fleet, const Plan& plan, const BlockMatches& matches, Explanation* explanation);
-  void Count(const Decision& decision);
-  BlockRouting Routing(const void* policy, const FleetView& fleet) const;
+
+  // What the workers of `fleet` hold and how well matches go, as group "block_index".
+  void Report(const FleetView& fleet, StatsWriter* writer) const;
 
  private:
+  static constexpr uint64_t kMatchesPerTiming = 16;  // one in so many is timed
+  // Upper bounds of the histogram of match times, in nanoseconds; the last bucket has none.
+  static constexpr std::array<uint64_t, 10> kMatchBounds = {100,   250,    500,    1'000,   2'500,
+                                                            5'000, 10'000, 25'000, 100'000, 1'000'000};
+
   void FindMatches(const RoutingKey& key, BlockMatches* matches);
   // To complete blocks of each worker, limited to the part of the prompt that a cache can save.
   void RoundDown(uint64_t usable_blocks, BlockMatches* matches) const;
 
   WorkerSlot Enter();
-  std::optional<WorkerSlot> FindOwner(WorkerId worker) const;
+  std::optional<WorkerSlot> FindSlot(WorkerId worker) const;
+  uint64_t BlockTokensOf(WorkerSlot slot) const;
 
   // Blocks of a mean response; 0 before the first one has ended.
   size_t ResponseBlocks(double bytes_per_token) const;
@@ -109,14 +127,14 @@ class BlockOwners {
   const std::unique_ptr<BlockCacheTracker> tracker_;
   Random nameless_;
   MovingMean output_tokens_;
-  mutable std::mutex mutex_;                            // leaf; guards owner_of_
-  absl::flat_hash_map<uint32_t, WorkerSlot> owner_of_;  // by WorkerId
-  // Tokens of a block of the worker, by owner; 0: unknown. Null: matches are not rounded.
+  mutable std::mutex mutex_;                           // leaf; guards slot_of_
+  absl::flat_hash_map<uint32_t, WorkerSlot> slot_of_;  // by WorkerId
+  // Tokens of a block of the worker, by slot; 0: unknown. Null: matches are not rounded.
   const std::unique_ptr<std::atomic<uint32_t>[]> block_tokens_;
 
   std::atomic<uint64_t> prompt_blocks_{0};
   std::atomic<uint64_t> matched_blocks_{0};
-  std::array<std::atomic<uint64_t>, BlockRouting::kMatchBuckets> match_times_{};
+  std::array<std::atomic<uint64_t>, kMatchBounds.size() + 1> match_times_{};
   std::atomic<uint64_t> match_nanos_{0};
 };
 

@@ -1,0 +1,239 @@
+#include "policy/kv_index.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "policy/membership.h"
+
+namespace vllm_router {
+namespace {
+
+constexpr size_t kSweepRuns = 64;  // a slice of some 20 us
+// A limit, so that one worker that reports nonsense, or one client that wants huge outputs, does not
+// fill the modelled caches.
+constexpr uint64_t kMostOutputTokens = 32'768;
+
+}  // namespace
+
+KvIndex::KvIndex(const KvIndexOptions& options)
+    : tracker_(std::make_unique<BlockCacheTracker>(options.tracker)),
+      nameless_(options.seed),
+      block_tokens_(
+          options.worker_block_sizes ? std::make_unique<std::atomic<uint32_t>[]>(kMaxWorkers) : nullptr) {}
+
+std::shared_ptr<const FleetPlan> KvIndex::MakePlan(
+    std::shared_ptr<const FleetPlan> inner, const FleetView& next) {
+  const Plan* last = FindPlan<Plan>(next, this);
+  auto plan = std::make_shared<Plan>(this, std::move(inner), next.membership_version());
+  if (last != nullptr && last->membership == next.membership_version()) {
+    plan->known = last->known;
+    plan->weights = last->weights;
+    plan->position_of = last->position_of;
+    return plan;
+  }
+  std::vector<Plan::Known> gone = last != nullptr ? last->known : std::vector<Plan::Known>();
+  plan->known = CarryOver(&gone, next, [this](const FleetView::Member& member) {
+    return Plan::Known{member.worker->id, Enter()};
+  });
+  plan->position_of.assign(kMaxWorkers, kNowhere);
+  for (size_t position = 0; position < plan->known.size(); ++position) {
+    plan->position_of[static_cast<size_t>(plan->known[position].slot)] = static_cast<uint32_t>(position);
+    plan->weights.push_back(static_cast<double>(next.members()[position].worker->weight) / kWeightOne);
+  }
+  for (const Plan::Known& known : gone) tracker_->RemoveWorker(known.slot);
+  while (tracker_->Sweep(kSweepRuns)) {
+  }
+  const std::lock_guard lock(mutex_);
+  slot_of_.clear();
+  for (const Plan::Known& known : plan->known) slot_of_[static_cast<uint32_t>(known.worker)] = known.slot;
+  return plan;
+}
+
+const KvIndex::Plan* KvIndex::PlanOf(const FleetView& fleet) const {
+  const Plan* plan = FindPlan<Plan>(fleet, this);
+  return plan != nullptr && plan->membership == fleet.membership_version() ? plan : nullptr;
+}
+
+void KvIndex::Match(const RoutingKey& key, BlockMatches* matches) {
+  FindMatches(key, matches);
+  if (block_tokens_ != nullptr) RoundDown(key.usable_blocks, matches);
+}
+
+void KvIndex::RoundDown(uint64_t usable_blocks, BlockMatches* matches) const {
+  const uint64_t own_tokens = tracker_->hasher().block_size();
+  for (BlockMatch& match : matches->entries()) {
+    const uint64_t tokens = block_tokens_[static_cast<size_t>(match.owner)].load(std::memory_order_relaxed);
+    if (tokens == 0) continue;
+    for (uint32_t& blocks : match.blocks) {
+      const uint64_t held = std::min<uint64_t>(blocks, usable_blocks) * own_tokens;
+      blocks = static_cast<uint32_t>((held - held % tokens) / own_tokens);
+    }
+  }
+}
+
+void KvIndex::FindMatches(const RoutingKey& key, BlockMatches* matches) {
+  thread_local uint64_t matched = 0;
+  if (key.dry_run || matched++ % kMatchesPerTiming != 0) {
+    return tracker_->Match(key.blocks, matches);
+  }
+  const auto begun = std::chrono::steady_clock::now();
+  tracker_->Match(key.blocks, matches);
+  const std::chrono::nanoseconds taken = std::chrono::steady_clock::now() - begun;
+  const auto nanos = static_cast<uint64_t>(taken.count());
+  const auto& bounds = kMatchBounds;
+  const auto bucket = std::lower_bound(bounds.begin(), bounds.end(), nanos) - bounds.begin();
+  match_times_[static_cast<size_t>(bucket)].fetch_add(1, std::memory_order_relaxed);
+  match_nanos_.fetch_add(nanos, std::memory_order_relaxed);
+}
+
+std::optional<WorkerSlot> KvIndex::FindSlot(WorkerId worker) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = slot_of_.find(static_cast<uint32_t>(worker));
+  return found != slot_of_.end() ? std::optional(found->second) : std::nullopt;
+}
+
+void KvIndex::Forget(WorkerId worker) {
+  const std::optional<WorkerSlot> slot = FindSlot(worker);
+  if (slot) tracker_->Evict(*slot, 0);
+}
+
+void KvIndex::SetCacheSize(WorkerId worker, const CacheSize& size) {
+  const std::optional<WorkerSlot> slot = FindSlot(worker);
+  // If it leaves in between and another worker gets its slot, that one has the wrong size until its
+  // own poll.
+  if (!slot) return;
+  if (size.bytes != 0) tracker_->SetCapacityOf(*slot, std::max<uint64_t>(1, size.bytes / block_bytes()));
+  if (block_tokens_ == nullptr || size.block_tokens == 0) return;
+  std::atomic<uint32_t>& tokens = block_tokens_[static_cast<size_t>(*slot)];
+  const uint32_t before = tokens.exchange(size.block_tokens, std::memory_order_relaxed);
+  // An engine has one size for life: this is another one, and its cache is new.
+  if (before != 0 && before != size.block_tokens) tracker_->Evict(*slot, 0);
+}
+
+size_t KvIndex::ResponseBlocks(double bytes_per_token) const {
+  const double bytes = output_tokens_.value() * bytes_per_token;
+  return static_cast<size_t>(std::lround(bytes / static_cast<double>(block_bytes())));
+}
+
+uint64_t KvIndex::Remember(WorkerSlot slot, const RoutingKey& key) {
+  const size_t response = ResponseBlocks(key.bytes_per_token);
+  if (response == 0) return tracker_->RecordOpen(slot, key.blocks);
+  thread_local std::vector<BlockHash> blocks;
+  blocks.assign(key.blocks.begin(), key.blocks.end());
+  for (size_t i = 0; i < response; ++i) blocks.push_back(std::max<BlockHash>(nameless_.Next(), 1));
+  return tracker_->RecordOpen(slot, blocks);
+}
+
+void KvIndex::Settle(const Decision& decision, const Outcome& outcome) {
+  if (outcome.end == Outcome::End::kFinished && outcome.output_tokens) {
+    output_tokens_.Learn(static_cast<double>(std::min(*outcome.output_tokens, kMostOutputTokens)));
+  }
+  if (ReachedWorker(outcome.end)) {
+    tracker_->Confirm(decision.claim);
+  } else if (decision.claim != 0) {
+    tracker_->Withdraw(decision.claim);
+  }
+}
+
+void KvIndex::RecordBlocks(WorkerId worker, std::span<const BlockHash> blocks) {
+  const std::optional<WorkerSlot> slot = FindSlot(worker);
+  // If it leaves in between and another worker gets its slot, that one is believed to hold blocks
+  // that it does not.
+  if (slot) tracker_->Record(*slot, blocks);
+}
+
+Decision KvIndex::DecisionFor(
+    uint32_t position, Reason reason, uint32_t matched, const RoutingKey& key, const FleetView& fleet) {
+  return {
+      .position = position,
+      .worker = fleet.worker(position).id,
+      .reason = reason,
+      .unit = MatchUnit::kBlocks,
+      .matched = std::min<uint64_t>(matched, key.usable_blocks),
+      .total = key.blocks.size()};
+}
+
+void KvIndex::Explain(
+    const FleetView& fleet, const Plan& plan, const BlockMatches& matches, Explanation* explanation) {
+  for (size_t i = 0; i < explanation->candidates.size() && i < fleet.eligible().size(); ++i) {
+    const BlockMatch* const held = matches.Find(plan.known[fleet.eligible()[i]].slot);
+    explanation->candidates[i].matched = held != nullptr ? held->longest() : 0;
+  }
+}
+
+void KvIndex::Count(const Decision& decision) {
+  prompt_blocks_.fetch_add(decision.total, std::memory_order_relaxed);
+  matched_blocks_.fetch_add(decision.matched, std::memory_order_relaxed);
+}
+
+uint64_t KvIndex::BlockTokensOf(WorkerSlot slot) const {
+  const uint32_t told =
+      block_tokens_ == nullptr ? 0 : block_tokens_[static_cast<size_t>(slot)].load(std::memory_order_relaxed);
+  return told != 0 ? told : tracker_->hasher().block_size();
+}
+
+void KvIndex::Report(const FleetView& fleet, StatsWriter* writer) const {
+  const BlockCacheTrackerStats stats = tracker_->stats();
+  std::vector<uint64_t> blocks;
+  std::vector<uint64_t> capacity;
+  std::vector<uint64_t> block_tokens;
+  if (const Plan* plan = PlanOf(fleet); plan != nullptr) {
+    for (const Plan::Known& known : plan->known) {
+      blocks.push_back(tracker_->BlockCount(known.slot));
+      capacity.push_back(tracker_->CapacityOf(known.slot));
+      block_tokens.push_back(BlockTokensOf(known.slot));
+    }
+  }
+  std::array<uint64_t, kMatchBounds.size() + 1> times{};
+  for (size_t i = 0; i < times.size(); ++i) times[i] = match_times_[i].load(std::memory_order_relaxed);
+
+  writer->Group("block_index");
+  writer->Counter(
+      {"prompt_blocks", "prompt_blocks_total", "Blocks of the prompts of all routed requests."},
+      prompt_blocks_.load(std::memory_order_relaxed));
+  writer->Counter(
+      {"matched_blocks", "matched_blocks_total",
+       "Prompt blocks that the chosen worker was expected to have cached."},
+      matched_blocks_.load(std::memory_order_relaxed));
+  writer->Counter({"recorded_requests", {}, {}}, stats.recorded_requests);
+  writer->Counter(
+      {"evicted_blocks", "index_evicted_blocks_total",
+       "Blocks evicted from the block index because a worker's capacity was reached."},
+      stats.evicted_blocks);
+  writer->Gauge({"blocks", "index_blocks", "Distinct blocks in the block index."}, stats.index.blocks);
+  writer->Gauge({"worker_blocks", {}, {}}, stats.index.pairs);
+  writer->Gauge({"bytes", "index_bytes", "Memory of the block index."}, stats.bytes);
+  writer->PerWorker(
+      {"workers", "index_worker_blocks", "Blocks that the worker is expected to have cached."}, blocks);
+  writer->PerWorker(
+      {"max_blocks", "index_worker_max_blocks",
+       "Maximum of index_worker_blocks: the capacity of the worker's cache, in blocks."},
+      capacity);
+  writer->PerWorker(
+      {"block_sizes", "index_worker_block_tokens",
+       "Tokens per block of the worker's cache, to which matches are rounded."},
+      block_tokens);
+  writer->Histogram(
+      {"match", "index_match_seconds",
+       "Time to match a prompt against the block index; one match in 16 is timed."},
+      kMatchBounds, times, match_nanos_.load(std::memory_order_relaxed));
+}
+
+WorkerSlot KvIndex::Enter() {
+  for (;;) {
+    const StatusOr<WorkerSlot> slot = tracker_->AddWorker();
+    if (slot.ok()) {
+      if (block_tokens_ != nullptr) block_tokens_[static_cast<size_t>(*slot)] = 0;
+      return *slot;
+    }
+    // A fleet has at most kMaxWorkers, so only workers that left are in the way, and a match under way
+    // that may still see them.
+    std::this_thread::yield();
+  }
+}
+
+}  // namespace vllm_router
