@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from vllm_router._flags import Choice, Flag, Number, Raw, Switch, Text, Words, show
+from vllm_router._messages import show
 from vllm_router.launch_router import COMMANDS
-from vllm_router.router_args import FLAGS, KNOWN_ELSEWHERE
+from vllm_router.router_args import FLAGS
+from vllm_router.settings.flag import Flag
+from vllm_router.settings.foreign_flags import KNOWN_ELSEWHERE
+from vllm_router.settings.kinds import Choice, Number, Raw, Switch, Text, Words
 
 HEAD = """\
 # Command line

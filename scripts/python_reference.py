@@ -28,7 +28,7 @@ CLASSES = {
     "WorkerInfo": (("router.py", "WorkerInfo"),),
     "PolicyType": (("router.py", "PolicyType"),),
     "Server": (("server.py", "Server"),),
-    "RouterArgs": (("router_args.py", "RouterArgs"),),
+    "RouterArgs": (("settings/args.py", "RouterArgs"),),
     "RouterError": (("errors.py", "RouterError"),),
     "NoWorkersError": (("errors.py", "NoWorkersError"),),
     "TicketFinishedError": (("errors.py", "TicketFinishedError"),),

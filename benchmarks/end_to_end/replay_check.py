@@ -33,7 +33,7 @@ import numpy as np
 
 from vllm_router import Router
 from vllm_router.replay import Fleet, PolicySpec, Trace, TraceError, parse_policies, read_trace, run
-from vllm_router.router_args import BLOCK_POLICIES
+from vllm_router.settings.policies import BLOCK_POLICIES
 from vllm_router.testing import SimulatedWorker
 
 CHATS = Path(__file__).parents[2] / "tests" / "data" / "mooncake_conversation_chats.jsonl"

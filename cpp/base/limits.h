@@ -1,5 +1,5 @@
 // Everything that grows has a limit; this file names them. A limit that an operator may want to change
-// is a flag instead (python/vllm_router/router_args.py). These are the fixed ones, each with the reason
+// is a flag instead (python/vllm_router/settings/table.py). These are the fixed ones, each with the reason
 // for its size.
 #pragma once
 

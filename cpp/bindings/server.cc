@@ -190,7 +190,7 @@ ServerOptions ToServerOptions(const py::kwargs& given) {
   return options;
 }
 
-// REQUIRES: a name that router_args.py accepts.
+// REQUIRES: a name that the setting log_level takes.
 LogLevel LevelByName(const std::string& name) {
   if (name == "debug") return LogLevel::kDebug;
   if (name == "info") return LogLevel::kInfo;

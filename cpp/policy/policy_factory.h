@@ -1,5 +1,5 @@
-// From a policy's name and options to a Policy. The names and defaults here are those of router_args.py,
-// which checks them first; the checks here are for callers that do not use it.
+// From a policy's name and options to a Policy. The names and defaults here are those of settings/table.py
+// in Python, which checks them first; the checks here are for callers that do not use it.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +44,7 @@ struct PolicyOptions {
 
   // prefix_aware
   uint32_t load_factor_epsilon = 250;  // thousandths, 10..10000
-  uint32_t prefix_load_floor = 0;      // requests; vllm_cache_aware too, where router_args.py makes it 8
+  uint32_t prefix_load_floor = 0;      // requests; vllm_cache_aware too, where settings/checks.py makes it 8
 
   // cache_aware, besides cache_threshold
   uint32_t balance_abs_threshold = 64;    // requests

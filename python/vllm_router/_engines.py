@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vllm_router import _core
-from vllm_router._flags import did_you_mean, quoted
+from vllm_router._messages import did_you_mean, quoted
 
 # The step of an engine: names and units as in the core's EngineCoefficients.
 COEFFICIENTS = (

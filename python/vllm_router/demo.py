@@ -32,10 +32,10 @@ from rich.table import Table
 from rich.text import Text
 
 from vllm_router import _core
-from vllm_router._flags import CommandParser
 from vllm_router.errors import RouterError
 from vllm_router.router import Router
 from vllm_router.server import Server
+from vllm_router.settings.command_line import CommandParser
 from vllm_router.testing import SimulatedWorker
 
 DEFAULT_POLICIES = ("round_robin", "consistent_hash", "auto")

@@ -25,12 +25,15 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from vllm_router._dotenv import dotenv_value
-from vllm_router._flags import FLAG_SIMILARITY, GIVEN, Raw, Text, did_you_mean, quoted
+from vllm_router._messages import did_you_mean, quoted
 from vllm_router._secrets import is_open_url, shown_urls
 from vllm_router._version import __version__
-from vllm_router._yaml import MAX_YAML_BYTES, too_long
 from vllm_router.errors import RouterError, UnusedOptionWarning
-from vllm_router.router_args import FLAGS, RouterArgs, unknown_name
+from vllm_router.router_args import RouterArgs
+from vllm_router.settings.command_line import GIVEN
+from vllm_router.settings.kinds import Raw, Text
+from vllm_router.settings.names import FLAG_SIMILARITY, FLAGS, unknown_name
+from vllm_router.settings.yaml import MAX_YAML_BYTES, too_long
 
 logger = logging.getLogger("vllm_router")
 

@@ -18,18 +18,13 @@ from typing import Any, NamedTuple, NoReturn
 
 from vllm_router import _core, _html
 from vllm_router._core import Batch, Ticket
-from vllm_router._flags import quoted
+from vllm_router._messages import quoted
 from vllm_router._secrets import is_open_url
 from vllm_router.errors import UnusedOptionWarning
-from vllm_router.router_args import (
-    FLAGS,
-    OWN_DEFAULTS,
-    POLICY_OPTIONS,
-    RouterArgs,
-    check_policy_options,
-    check_server_names,
-)
+from vllm_router.router_args import RouterArgs
 from vllm_router.server import Server
+from vllm_router.settings.checks import OWN_DEFAULTS, check_policy_options, check_server_names
+from vllm_router.settings.names import FLAGS, POLICY_OPTIONS
 
 __all__ = ["Batch", "PolicyType", "Router", "Ticket", "WorkerInfo", "policy_from_str"]
 

@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from vllm_router._flags import CommandParser
+from vllm_router.settings.command_line import CommandParser
 from vllm_router.testing import OPTIONS, SimulatedWorker
 
 

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any
 
 from vllm_router import _core, _engines
-from vllm_router._flags import quoted
+from vllm_router._messages import quoted
 
 __all__ = ["SimulatedWorker"]
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from vllm_router._flags import Flag
 from vllm_router._version import __version__
 from vllm_router.launch_router import parse_router_args
 from vllm_router.router_args import FLAGS
+from vllm_router.settings.flag import Flag
 
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "switch_from_vllm_project_router.md").read_text()
 

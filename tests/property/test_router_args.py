@@ -12,9 +12,11 @@ from unittest import mock
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vllm_router._flags import (
+from vllm_router.launch_router import main, parse_router_args
+from vllm_router.router_args import FLAGS, RouterArgs
+from vllm_router.settings.flag import Flag
+from vllm_router.settings.kinds import (
     Choice,
-    Flag,
     HeaderText,
     Number,
     NumberOr,
@@ -24,8 +26,6 @@ from vllm_router._flags import (
     Text,
     Words,
 )
-from vllm_router.launch_router import main, parse_router_args
-from vllm_router.router_args import FLAGS, RouterArgs
 
 WORD = st.text(
     st.characters(codec="utf-8", exclude_categories=["C", "Z"], exclude_characters=","), min_size=1

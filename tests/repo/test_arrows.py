@@ -147,3 +147,23 @@ def test_no_name_stands_for_two_types():
             places.setdefault(name, []).append(str(header.relative_to(CPP)))
     assert len(places) > 100
     assert {name: headers for name, headers in places.items() if len(headers) > 1} == {}
+
+
+def test_a_module_of_the_settings_imports_only_those_below_it():
+    """Below it in the list of `vllm_router/settings/__init__.py`."""
+    folder = ROOT / "python" / "vllm_router" / "settings"
+    order = re.findall(r"^    (\w+)  ", (folder / "__init__.py").read_text(), re.MULTILINE)
+    assert sorted(order) == sorted(path.stem for path in folder.glob("[!_]*.py"))
+    imported = {
+        name: re.findall(
+            r"^from vllm_router\.settings\.(\w+)", (folder / f"{name}.py").read_text(), re.MULTILINE
+        )
+        for name in order
+    }
+    upwards = [
+        f"{name} imports {other}"
+        for at, name in enumerate(order)
+        for other in imported[name]
+        if other not in order[at + 1 :]
+    ]
+    assert upwards == []

@@ -1,5 +1,5 @@
 // ServerOptions: an operator's settings of the server. Names, defaults and checks are those of
-// python/vllm_router/router_args.py; times are in milliseconds here. 0 means "no limit" where a time may
+// python/vllm_router/settings/table.py; times are in milliseconds here. 0 means "no limit" where a time may
 // be 0.
 #pragma once
 

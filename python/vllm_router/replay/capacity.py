@@ -18,7 +18,7 @@ from vllm_router.replay import _engine
 from vllm_router.replay.fleet import Fleet
 from vllm_router.replay.policies import PolicySpec
 from vllm_router.replay.trace import Trace, TraceError
-from vllm_router.router_args import BUILT_POLICIES
+from vllm_router.settings.policies import BUILT_POLICIES
 
 PRECISION = 0.02
 SLO_FACTOR = 4

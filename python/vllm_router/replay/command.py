@@ -25,7 +25,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from vllm_router import _engines
-from vllm_router._flags import CommandParser
 from vllm_router._version import __version__
 from vllm_router.replay import runner
 from vllm_router.replay.charts import as_html, save_plot
@@ -35,6 +34,7 @@ from vllm_router.replay.readers import FORMATS, read_trace
 from vllm_router.replay.report import as_json, points_of, recommend, table_of
 from vllm_router.replay.trace import Trace, TraceError
 from vllm_router.replay.workloads import WORKLOADS, generate
+from vllm_router.settings.command_line import CommandParser
 
 # So many skipped lines are shown; the rest is counted.
 SHOWN_PROBLEMS = 5

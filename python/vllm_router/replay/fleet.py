@@ -13,7 +13,7 @@ import numpy as np
 
 from vllm_router import _engines
 from vllm_router._engines import COEFFICIENTS
-from vllm_router._flags import did_you_mean, quoted
+from vllm_router._messages import did_you_mean, quoted
 from vllm_router.replay import _engine
 from vllm_router.replay.trace import Trace, TraceError
 

@@ -16,17 +16,13 @@ import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from vllm_router._flags import Choice, Unfit, did_you_mean, quoted
+from vllm_router._messages import did_you_mean, quoted
 from vllm_router.replay import _engine
 from vllm_router.replay.trace import TraceError
-from vllm_router.router_args import (
-    BUILT_POLICIES,
-    FLAGS,
-    OWN_DEFAULTS,
-    POLICY_OPTIONS,
-    check_policy_options,
-    present_name_of,
-)
+from vllm_router.settings.checks import OWN_DEFAULTS, check_policy_options
+from vllm_router.settings.kinds import Choice, Unfit
+from vllm_router.settings.names import FLAGS, POLICY_OPTIONS, present_name_of
+from vllm_router.settings.policies import BUILT_POLICIES
 
 # They are about bytes of requests, which a trace does not have, or are set by the replay itself.
 _OF_REQUESTS = (

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vllm_router._flags import quoted
+from vllm_router._messages import quoted
 from vllm_router.replay._decompress import CutShort, numbered_lines
 from vllm_router.replay.trace import Trace, TraceError
 

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from vllm_router.replay.policies import PolicySpec, flags_of_policy
 from vllm_router.replay.runner import Row
-from vllm_router.router_args import DEFAULT_POLICY
+from vllm_router.settings.policies import DEFAULT_POLICY
 
 # Two-sided 95 % of Student's t by degrees of freedom; above ten the normal distribution's is near enough.
 _T_95 = (math.nan, 12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)

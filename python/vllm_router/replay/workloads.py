@@ -16,7 +16,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from vllm_router._flags import quoted
+from vllm_router._messages import quoted
 from vllm_router.replay.trace import Trace, TraceError
 
 BLOCK = 128

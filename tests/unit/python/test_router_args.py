@@ -13,18 +13,13 @@ import pytest
 
 from vllm_router import _core_testing as testing
 from vllm_router._core import Server
-from vllm_router._flags import Unfit
 from vllm_router._version import __version__
 from vllm_router.errors import UnusedOptionWarning
 from vllm_router.launch_router import parse_router_args
-from vllm_router.router_args import (
-    FLAGS,
-    KNOWN_ELSEWHERE,
-    RouterArgs,
-    available_cpus,
-    available_memory,
-    check_policy_options,
-)
+from vllm_router.router_args import FLAGS, RouterArgs, check_policy_options
+from vllm_router.settings.foreign_flags import KNOWN_ELSEWHERE
+from vllm_router.settings.host import available_cpus, available_memory
+from vllm_router.settings.kinds import Unfit
 
 ROOT = Path(__file__).parents[3]
 
@@ -1177,7 +1172,7 @@ def test_memory_is_that_of_the_machine_or_of_the_narrowest_group(tmp_path: Path)
 
 def test_bodies_may_have_a_quarter_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     for gib, mib in ((64, 16 * 1024), (0.5, 256)):
-        monkeypatch.setattr("vllm_router.router_args.available_memory", lambda gib=gib: int(gib * 2**30))
+        monkeypatch.setattr("vllm_router.settings.args.available_memory", lambda gib=gib: int(gib * 2**30))
         assert RouterArgs().server_options()["body_memory_mb"] == mib
     assert RouterArgs(body_memory_mb=64).server_options()["body_memory_mb"] == 64
 

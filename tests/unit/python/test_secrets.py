@@ -10,7 +10,7 @@ from unittest.mock import patch
 import pytest
 
 from vllm_router import Router
-from vllm_router._flags import show
+from vllm_router._messages import show
 from vllm_router._secrets import shown_urls
 from vllm_router.launch_router import main, parse_router_args
 from vllm_router.router_args import FLAGS, RouterArgs

@@ -18,11 +18,15 @@ from unittest.mock import MagicMock, patch
 import pytest
 
 import vllm_router
-from vllm_router import PolicyType, Router, _flags, router_args
+from vllm_router import PolicyType, Router
 from vllm_router import launch_router as command
 from vllm_router._dotenv import dotenv_value
+from vllm_router._messages import nearest_name
 from vllm_router.launch_router import parse_router_args
-from vllm_router.router_args import FLAGS, KNOWN_ELSEWHERE, RouterArgs, unknown_name
+from vllm_router.router_args import FLAGS, RouterArgs
+from vllm_router.settings.foreign_flags import KNOWN_ELSEWHERE
+from vllm_router.settings.names import FLAG_SIMILARITY, unknown_name
+from vllm_router.settings.reference_flags import REFERENCE_FLAGS
 
 # .env
 
@@ -292,8 +296,8 @@ def test_the_flags_of_the_reference_are_complete_and_conflict_as_they_do_there()
     parser = engine_parser()
     RouterArgs.add_cli_args(parser)
     known = {name for action in parser._actions for name in action.option_strings}
-    assert known >= router_args.REFERENCE_FLAGS
-    assert len(router_args.REFERENCE_FLAGS) == 71
+    assert known >= REFERENCE_FLAGS
+    assert len(REFERENCE_FLAGS) == 71
     parser = argparse.ArgumentParser()
     parser.add_argument("--policy")
     with pytest.raises(argparse.ArgumentError):
@@ -353,7 +357,7 @@ def test_a_name_is_suggested_only_where_it_is_very_like():
         "session-key",
         "max-waiting-requests",
     ]
-    assert [name for name in unlike if _flags.nearest_name(name, known, _flags.FLAG_SIMILARITY)] == []
+    assert [name for name in unlike if nearest_name(name, known, FLAG_SIMILARITY)] == []
     for typed, meant in {
         "polcy": "policy",
         "worker-url": "worker-urls",
@@ -362,7 +366,7 @@ def test_a_name_is_suggested_only_where_it_is_very_like():
         "max-concurent-requests": "max-concurrent-requests",
         "virtual_node": "virtual-nodes",
     }.items():
-        assert _flags.nearest_name(typed, known, _flags.FLAG_SIMILARITY) == meant
+        assert nearest_name(typed, known, FLAG_SIMILARITY) == meant
     assert (
         unknown_name("my_own_flag")
         == "my_own_flag is not a known setting; docs/reference/cli.md lists them all"

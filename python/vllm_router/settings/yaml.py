@@ -11,6 +11,11 @@ import re
 from collections import Counter
 from typing import Any
 
+from vllm_router._messages import did_you_mean, show
+from vllm_router._version import __version__
+from vllm_router.settings.names import FLAGS, name_only
+from vllm_router.settings.policies import BLOCK_POLICIES, BUILT_POLICIES, POLICY_ALIASES, PREFIX_POLICIES
+
 MAX_YAML_BYTES = 2**20  # 10,000 worker URLs are 300 KB
 MAX_YAML_DEPTH = 32  # settings are three deep at most
 MAX_YAML_VALUES = 100_000  # with aliases written out
@@ -22,6 +27,16 @@ def too_long(source: str) -> ValueError:
         f"{source} has more than {MAX_YAML_BYTES} bytes, which is the limit for a file of settings; name the "
         "file of settings, or shorten it"
     )
+
+
+def settings_of_yaml(text: str, source: str) -> dict[str, Any]:
+    """The settings of a YAML text, those of its sections among the others, by the names that it has.
+
+    Raises:
+        ValueError: as mapping_of_yaml() does, or a section is not what it must be.
+    """
+    values = _without_unbuilt_sections(mapping_of_yaml(text, source), source)
+    return _without_prefix_section(_without_sections(values, source), source)
 
 
 def mapping_of_yaml(text: str, source: str) -> dict[str, Any]:
@@ -71,13 +86,6 @@ def mapping_of_yaml(text: str, source: str) -> dict[str, Any]:
         if times > 1:
             raise ValueError(f"{source}: {name_only(key)} appears twice; keep one of them")
     return values
-
-
-def name_only(name: str) -> str:
-    """A name of a setting for a message; of `{api-key:SECRET}`, one name to YAML, the first half."""
-    match = re.match(r"[\w.-]*", name)
-    kept = match[0] if match else ""
-    return name if kept == name else f"{kept}..."
 
 
 def _check_bounds(yaml: Any, text: str, source: str) -> None:
@@ -147,3 +155,89 @@ def _without_quotations(problem: str) -> str:
     return " ".join(
         _QUOTED.sub(lambda match: match[0] if _KIND.fullmatch(match[0]) else "...", problem).split()
     )
+
+
+def _without_sections(values: dict[str, Any], source: str) -> dict[str, Any]:
+    """The same settings, those of `routing:` and of the policies' sections in it among the others."""
+    routing = values.get("routing")
+    if routing is None:
+        return values
+    if not isinstance(routing, dict):
+        raise ValueError(
+            f"{source}: routing is {show(routing)}; it is a mapping, such as `policy: least_load`"
+        )
+    flat = {name: value for name, value in values.items() if name != "routing"}
+    for name, value in routing.items():
+        section = value if isinstance(value, dict) and name in BUILT_POLICIES else {name: value}
+        for inner, setting in section.items():
+            if name in BLOCK_POLICIES and inner == "eviction_interval_secs":
+                continue  # nothing waits for it: the limit on blocks holds after every request
+            if inner in flat:
+                raise ValueError(f"{source}: {inner} appears twice; keep one of them")
+            flat[inner] = setting
+    return flat
+
+
+# Sections of other routers' files: what they ask for when they are enabled, and what happens today.
+_UNBUILT_SECTIONS = {
+    "response_cache": "caching of complete responses: every request reaches a worker",
+    "kv_cache_index": "an index of KV events: policies learn from the requests sent to workers",
+}
+
+
+def _without_unbuilt_sections(values: dict[str, Any], source: str) -> dict[str, Any]:
+    """The same settings without `response_cache:` and `kv_cache_index:`, which must not be enabled."""
+    for name, function in _UNBUILT_SECTIONS.items():
+        section = values.get(name)
+        if section is None:
+            continue
+        if not isinstance(section, dict):
+            raise ValueError(f"{source}: {name} is {show(section)}; write it as {{enabled: false}}")
+        enabled = section.get("enabled", False)
+        if not isinstance(enabled, bool):
+            raise ValueError(f"{source}: {name}.enabled is {show(enabled)}; it must be true or false")
+        if enabled:
+            raise ValueError(
+                f"{source}: {name}.enabled is true, which is not implemented in vllm-router {__version__} "
+                f"yet ({function}); set it to false or remove the section"
+            )
+    return {name: value for name, value in values.items() if name not in _UNBUILT_SECTIONS}
+
+
+def _without_prefix_section(values: dict[str, Any], source: str) -> dict[str, Any]:
+    """The same settings, those of `prefix_routing:` among the others; its `enabled` chooses the policy.
+
+    Raises:
+        ValueError: it is no mapping, has a name that is not its own, asks for what is not implemented, or for
+            another policy than `policy` does.
+    """
+    if values.get("prefix_routing") is None:
+        return {name: value for name, value in values.items() if name != "prefix_routing"}
+    flat = dict(values)
+    section = flat.pop("prefix_routing")
+    if not isinstance(section, dict):
+        raise ValueError(f"{source}: prefix_routing is {show(section)}; write it as {{enabled: true}}")
+    own = [name for name, flag in FLAGS.items() if set(PREFIX_POLICIES) & set(flag.policies)]
+    switches = ["enabled", "anthropic_cache_control_injection"]
+    for name, value in section.items():
+        where = f"{source}: prefix_routing.{name}"
+        if name not in own and name not in switches:
+            otherwise = f"; it has {', '.join(switches + own)}"
+            raise ValueError(f"{where} is not a known setting{did_you_mean(str(name), own, otherwise)}")
+        if name in own and name in flat:
+            raise ValueError(f"{where} and {name} set the same option; keep one of them")
+        if name in own:
+            flat[name] = value
+        elif not isinstance(value, bool):
+            raise ValueError(f"{where} is {show(value)}; it must be true or false")
+        elif value and name == "anthropic_cache_control_injection":
+            raise ValueError(
+                f"{where} is not implemented in vllm-router {__version__} yet: requests pass through "
+                "unchanged; remove it"
+            )
+        elif value:
+            named = str(flat.setdefault("policy", "prefix_aware"))
+            plain = named.strip().lower().replace("-", "_")
+            if POLICY_ALIASES.get(plain, plain) != "prefix_aware":
+                raise ValueError(f"{where} chooses prefix_aware, and policy is {named}; keep one of them")
+    return flat

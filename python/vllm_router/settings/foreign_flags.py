@@ -1,11 +1,13 @@
-"""Flags of other routers that this one does not have, and what does their work here.
+"""Flags that this router does not have but knows by name, and what does their work here.
 
-Scripts that are moved here have them. Each text completes "--flag …"; the command and YAML files respond
-with it instead of guessing at a name that looks alike. smg is the Shepherd Model Gateway, sglang-router its
-ancestor.
+Scripts that are moved here have them: flags of other routers, of forks of the reference router, of unmerged
+proposals and of other documents. Each text completes "--flag …"; the command and YAML files respond with it
+instead of guessing at a name that looks alike. smg is the Shepherd Model Gateway, sglang-router its ancestor.
 """
 
 from __future__ import annotations
+
+from vllm_router._version import __version__
 
 _SMG = "smg's and sglang-router's"
 _STACK = "production-stack's"
@@ -16,7 +18,22 @@ def _here(names: str, whose: str, remedy: str) -> dict[str, str]:
     return dict.fromkeys(names.split(), f"is {whose}; {remedy}")
 
 
-FOREIGN_FLAGS: dict[str, str] = {
+def _not_here(names: str, function: str, yet: str = "") -> dict[str, str]:
+    missing = f"belongs to {function}, which is not implemented in vllm-router {__version__}{yet}; remove it"
+    return dict.fromkeys(names.split(), missing)
+
+
+KNOWN_ELSEWHERE: dict[str, str] = {
+    # forks of the reference router and proposals for it
+    "extra_generate_paths": "is not needed: every path goes through the policy; remove it",
+    **_not_here(
+        "kv_model kv_tokenizer_path kv_hash_algo kv_block_size kv_hash_seed kv_events_topic_filter "
+        "kv_events_port kv_events_endpoint",
+        "routing by KV events",
+        " yet",
+    ),
+    **_not_here("shared_cache_type shared_cache_multiplier", "the policy kv_logit", " yet"),
+    **_not_here("epd_config", "encode/prefill/decode mode"),
     # smg, sglang-router
     **_here("client_cert_path", _SMG, "the certificate presented to workers is --worker-cert-path here"),
     **_here(

@@ -1,0 +1,19 @@
+"""Settings: every flag of the command, key of its YAML file and option of `Router`, each written once.
+
+`vllm_router.router_args` is the public name of this package. Nothing here needs the C++ extension, nor any
+package beyond Python's own, except PyYAML where YAML is read or written. A module may import those below it:
+
+    args              RouterArgs: from the command line, YAML and Python to what the core gets
+    checks            settings together: what fits, what has no effect, the options of `Router`
+    yaml              a YAML file of settings, read with bounds
+    names             every name of a setting: FLAGS, other spellings, former and unknown names
+    table             the settings that do something
+    reference_flags   the flags of vllm-project/router, and those of them that do nothing here
+    foreign_flags     flags of other routers, and what does their work here
+    policies          the names of policies
+    urls              URLs, origins and paths in settings
+    command_line      flags on an argparse parser
+    flag              Flag: one setting
+    kinds             Kind: what values look like
+    host              CPUs and memory that the process may use
+"""

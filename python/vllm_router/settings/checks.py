@@ -1,0 +1,231 @@
+"""Checks of settings together: what fits, what has no effect, and what the core gets.
+
+    check_policy_options({"policy": "cache_aware"})    the options of `Router(**options)`, complete
+    check_server_names(["port"])                       that `Router.serve(port=…)` takes them
+    check_settings(args), warnings_about(args)         of a whole RouterArgs
+
+A single value is checked by its kind (`kinds.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from vllm_router._messages import show
+from vllm_router.errors import UnusedOptionWarning
+from vllm_router.settings.kinds import Text
+from vllm_router.settings.names import FLAGS, POLICY_OPTIONS, SPELLINGS, unknown_name, warn_of_former_name
+from vllm_router.settings.policies import DEFAULT_POLICY, FORMER_DEFAULT_POLICY, PREFIX_POLICIES
+
+if TYPE_CHECKING:
+    from vllm_router.settings.args import RouterArgs
+
+logger = logging.getLogger("vllm_router")
+
+# Options whose default is the policy's own.
+OWN_DEFAULTS = ("virtual_nodes", "prefix_load_floor")
+
+
+def _warn(sentence: str) -> None:
+    # Past this function and check_policy_options, to the line that called it.
+    warnings.warn(sentence, UnusedOptionWarning, stacklevel=3)
+
+
+def check_policy_options(options: Mapping[str, Any], warn: Callable[[str], None] = _warn) -> dict[str, Any]:
+    """The options of `Router(**options)`, checked and complete.
+
+    Args:
+        options: by field name; `policy` and `seed` may be among them. Accepted aliases count too.
+        warn: hears of options that the policy does not read; they are accepted, since scripts share them.
+
+    Returns:
+        Every routing option that is built, in canonical form: `policy` without aliases, `hash_load_factor` 0
+        or 1.0 to 10.0, `seed` None or 0 to 2^64-1, `virtual_nodes` and `prefix_load_floor` the policy's own
+        where they were None.
+        `consistent_hash_compat` has set what it implies.
+
+    Raises:
+        TypeError: an unknown name, with the nearest known one; or a setting of the server.
+        ValueError: a value out of range, or one whose function is not implemented yet.
+    """
+    given: dict[str, Any] = {}
+    for name, value in options.items():
+        spelling = SPELLINGS.get(name)
+        if spelling is None:
+            if name in ("worker_url", "workers", "urls"):
+                raise TypeError(f"{name} is not a known setting; did you mean worker_urls?")
+            raise TypeError(unknown_name(name, POLICY_OPTIONS))
+        flag = spelling.flag
+        if spelling.alias and spelling.alias.former:
+            warn_of_former_name(name, flag.field)
+        if flag.field not in POLICY_OPTIONS:
+            raise TypeError(
+                f"{name} is not an option of Router but of the server; RouterArgs and Router.serve() take it"
+            )
+        if flag.field in given:
+            raise TypeError(f"{name} sets {flag.field} a second time; keep one of them")
+        flag.check_built(value)
+        given[flag.field] = flag.check(value)
+    if given.get("policy") is None:
+        given["policy"] = default_policy(given)
+    for sentence in _unread_options(given):
+        warn(sentence)
+    complete = {
+        name: given.get(
+            name, [*FLAGS[name].default] if isinstance(FLAGS[name].default, list) else FLAGS[name].default
+        )
+        for name in POLICY_OPTIONS
+        if FLAGS[name].not_built is None
+    }
+    if complete["virtual_nodes"] is None:
+        complete["virtual_nodes"] = 150 if complete["policy"] in (*PREFIX_POLICIES, "prefix_hash") else 160
+    if complete["prefix_load_floor"] is None:
+        # The bound "average" is there for its formula, which a floor would change.
+        holds = complete["policy"] == "vllm_cache_aware" and complete["load_bound"] == "room"
+        complete["prefix_load_floor"] = 8 if holds else 0
+    if complete["consistent_hash_compat"]:
+        complete["hash_key_order"] = "reference"
+        complete["session_header_aliases"] = False
+    return complete
+
+
+def check_server_names(names: Iterable[str]) -> None:
+    """That all are names which `Router.serve(**options)` takes.
+
+    Raises:
+        TypeError: an unknown name, with the nearest known one; or a setting of the routing itself, which is
+            fixed when the router is made.
+    """
+    for name in names:
+        if name not in FLAGS:
+            raise TypeError(
+                unknown_name(name, [known for known, flag in FLAGS.items() if flag.scope == "server"])
+            )
+        if name == "worker_urls" or name in POLICY_OPTIONS:
+            raise TypeError(f"{name} is not an option of serve() but of Router; pass it to Router()")
+
+
+def default_policy(given: Iterable[str]) -> str:
+    """The policy where none is named. cache_aware was it, so a setting of cache_aware still chooses it."""
+    own = [
+        FLAGS[name].spelling
+        for name in given
+        if FORMER_DEFAULT_POLICY in FLAGS[name].policies and DEFAULT_POLICY not in FLAGS[name].policies
+    ]
+    if not own:
+        return DEFAULT_POLICY
+    logger.warning(
+        "policy %s is chosen because of %s; set --policy %s to keep it, or remove that option to get the "
+        "default, %s",
+        FORMER_DEFAULT_POLICY,
+        ", ".join(own),
+        FORMER_DEFAULT_POLICY,
+        DEFAULT_POLICY,
+    )
+    return FORMER_DEFAULT_POLICY
+
+
+def _unread_options(options: Mapping[str, Any]) -> list[str]:
+    """Sentences about options that the chosen policy does not read."""
+    policy = FLAGS["policy"].check(options["policy"])
+    return [
+        f"{name} has no effect on the policy {policy}; it belongs to {' and '.join(FLAGS[name].policies)}"
+        for name, value in options.items()
+        if FLAGS[name].policies and policy not in FLAGS[name].policies and not FLAGS[name].is_default(value)
+    ]
+
+
+def check_settings(args: RouterArgs) -> None:
+    """See RouterArgs._validate_router_args()."""
+    for name, flag in FLAGS.items():
+        value = getattr(args, name)
+        flag.check_built(value)
+        flag.check(value)
+    if args.client_api_key_file is not None and args.client_api_key_file == args.admin_api_key_file:
+        raise ValueError(
+            f"client_api_key_file and admin_api_key_file are both {args.client_api_key_file}, so every "
+            "client could change the fleet; use a separate file for admins"
+        )
+    for cert, key in (("tls_cert_path", "tls_key_path"), ("worker_cert_path", "worker_key_path")):
+        if (getattr(args, cert) is None) != (getattr(args, key) is None):
+            given, missing = (cert, key) if getattr(args, key) is None else (key, cert)
+            raise ValueError(
+                f"{given} is {getattr(args, given)} and {missing} is not set; a certificate and its key "
+                "go together, so give both"
+            )
+    if args.tls_client_ca_file is not None and args.tls_cert_path is None:
+        raise ValueError(
+            f"tls_client_ca_file is {args.tls_client_ca_file}, and clients connect without TLS; set "
+            "tls_cert_path and tls_key_path, too"
+        )
+    if args.record_log_salt_file is not None and (
+        args.record_log is None
+        or os.path.realpath(args.record_log) == os.path.realpath(args.record_log_salt_file)
+    ):
+        raise ValueError(
+            f"record_log_salt_file is {args.record_log_salt_file}, and record_log is "
+            f"{'not set' if args.record_log is None else 'the same'}; the salt belongs to a record "
+            "log, and must be in a separate file"
+        )
+    if args.health_check_endpoint[:1] != "/":
+        raise ValueError(
+            f"health_check_endpoint is {show(args.health_check_endpoint)}; it is a path and must start "
+            "with /, as /health does"
+        )
+    if args.retry_max_backoff_ms < args.retry_initial_backoff_ms:
+        raise ValueError(
+            f"retry_max_backoff_ms is {args.retry_max_backoff_ms}; it is the maximum back-off and must "
+            "not be below the initial one, retry_initial_backoff_ms, which is "
+            f"{args.retry_initial_backoff_ms}"
+        )
+
+
+def warnings_about(args: RouterArgs) -> list[str]:
+    """See RouterArgs.warnings()."""
+    read = () if args.record_log is None else ("block_size", "routing_text_limit")  # by the record log
+    sentences = _unread_options({name: getattr(args, name) for name in POLICY_OPTIONS if name not in read})
+    if args.dp_aware and args.intra_node_data_parallel_size == 1:
+        sentences.append(
+            "--dp-aware has no effect by itself; --intra-node-data-parallel-size sets the number of "
+            "ranks per URL"
+        )
+    sentences += [
+        f"{flag.spelling} has no effect: {flag.no_effect}"
+        for name, flag in FLAGS.items()
+        if flag.no_effect and isinstance(flag.kind, Text) and getattr(args, name) is not None
+    ]
+    clients_need_keys = args.client_api_key_file is not None or args.api_key_validation_urls
+    if clients_need_keys and args.admin_api_key_file is None and args.admin_port is None:
+        sentences.append(
+            "clients need API keys and no admin keys are set, so admin endpoints are closed; open them "
+            "with --admin-api-key-file or --admin-port"
+        )
+    elif args.admin_api_key_file is None:
+        flag, host = ("--host", args.host) if args.admin_port is None else ("--admin-host", args.admin_host)
+        if not _is_loopback(host):
+            sentences.append(
+                f"{flag} {host} is not a loopback address, and admin endpoints need no key: every "
+                "client that can reach the port can add and remove workers; set --admin-api-key-file, "
+                "or " + ("--admin-port" if flag == "--host" else "--admin-host 127.0.0.1")
+            )
+    if args.worker_tls_insecure:
+        sentences.append(
+            "--worker-tls-insecure: worker certificates are not verified, so connections can be "
+            "intercepted; to trust your own CA, use --worker-ca-file"
+        )
+    alone = len(args.worker_urls) == args.intra_node_data_parallel_size == 1
+    if alone and FLAGS["policy"].check(args.policy) == "power_of_two":
+        sentences.append("power_of_two has nothing to choose between while there is only one worker")
+    if not args.worker_urls:
+        sentences.append(
+            "no worker URLs are given: requests get 503 until POST /add_worker?url=http://host:8000 adds one"
+        )
+    return sentences
+
+
+def _is_loopback(host: str) -> bool:
+    return host == "localhost" or host == "::1" or host.startswith("127.")

@@ -1,0 +1,305 @@
+"""The reference router: the names of its flags, and those of them that do nothing here, or not yet.
+
+    --enable-trace              rejected: OpenTelemetry tracing is not implemented, and what happens today
+    --history-backend memory    accepted, without effect
+
+The reference is vllm-project/router. A flag whose function is not implemented is accepted at its default; any
+other value is rejected with a sentence that says so, because a router that silently does less than it was
+told is worse than one that does not start.
+"""
+
+from __future__ import annotations
+
+# ruff: noqa: RUF009, since option() is how this class makes its fields
+import dataclasses
+from functools import partial
+
+from vllm_router.settings.flag import Alias, NotBuilt, option
+from vllm_router.settings.kinds import Choice, Number, Raw, Switch, Text, Words
+from vllm_router.settings.policies import POLICY
+
+# The flags of 0.1.17 in Python: a framework that uses it has room for them in its parser.
+REFERENCE_FLAGS = frozenset(
+    "--" + name
+    for name in [
+        "api-key",
+        "balance-abs-threshold",
+        "balance-rel-threshold",
+        "cache-threshold",
+        "cb-failure-threshold",
+        "cb-success-threshold",
+        "cb-timeout-duration-secs",
+        "cb-window-duration-secs",
+        "cors-allowed-origins",
+        "decode",
+        "decode-policy",
+        "decode-selector",
+        "disable-circuit-breaker",
+        "disable-retries",
+        "enable-igw",
+        "enable-program-scheduling",
+        "eviction-interval-secs",
+        "health-check-endpoint",
+        "health-check-interval-secs",
+        "health-check-timeout-secs",
+        "health-failure-threshold",
+        "health-success-threshold",
+        "host",
+        "intra-node-data-parallel-size",
+        "kv-aware-session-affinity-ttl-secs",
+        "kv-connector",
+        "kv-event-block-size",
+        "kv-event-model",
+        "kv-event-replay-source",
+        "kv-event-source",
+        "kv-penalty-disk",
+        "kv-penalty-external",
+        "kv-penalty-host",
+        "log-dir",
+        "log-level",
+        "max-concurrent-requests",
+        "max-payload-size",
+        "max-tree-size",
+        "mini-lb",
+        "pd-kv-events",
+        "policy",
+        "port",
+        "prefill",
+        "prefill-policy",
+        "prefill-selector",
+        "program-scheduling-config-json",
+        "prometheus-host",
+        "prometheus-port",
+        "queue-size",
+        "queue-timeout-secs",
+        "rate-limit-tokens-per-second",
+        "request-id-headers",
+        "request-timeout-secs",
+        "retry-backoff-multiplier",
+        "retry-initial-backoff-ms",
+        "retry-jitter-factor",
+        "retry-max-backoff-ms",
+        "retry-max-retries",
+        "router-temperature",
+        "selector",
+        "service-discovery",
+        "service-discovery-namespace",
+        "service-discovery-port",
+        "vllm-discovery-address",
+        "vllm-pd-disaggregation",
+        "wasm-middleware",
+        "wasm-middleware-route",
+        "wasm-middleware-sha256",
+        "worker-startup-check-interval",
+        "worker-startup-timeout-secs",
+        "worker-urls",
+    ]
+)
+
+# What is not implemented, by group: its function, and what happens today.
+_PD_GROUP = "Prefill/decode"
+_OTHER = "Other modes"
+_TRACES = "Tracing and middleware"
+_pd = partial(
+    option,
+    group=_PD_GROUP,
+    not_built=NotBuilt("prefill/decode disaggregation", "every worker in --worker-urls runs both stages"),
+)
+_discovery = partial(
+    option,
+    group="Kubernetes discovery",
+    not_built=NotBuilt("Kubernetes discovery", "workers are named by --worker-urls and POST /add_worker"),
+)
+_tracing = partial(
+    option,
+    group=_TRACES,
+    not_built=NotBuilt("OpenTelemetry tracing", "traceparent and similar headers pass through unchanged"),
+)
+_wasm = partial(
+    option, group=_TRACES, not_built=NotBuilt("WASM middleware", "requests pass through unchanged")
+)
+_programs = partial(
+    option,
+    group="Program scheduling",
+    not_built=NotBuilt("program scheduling", "each request is routed on its own"),
+)
+_kv_aware = partial(
+    option,
+    group="KV events",
+    not_built=NotBuilt(
+        "routing by KV events", "policies learn from the requests sent to workers and from their responses"
+    ),
+)
+_PROFILE = NotBuilt("profiling around requests", "POST /start_profile and /stop_profile reach all workers")
+_IGW = NotBuilt("multi-model gateway mode", "all workers are one pool that serves the same models")
+_MINI_LB = NotBuilt("the mini load balancer", "the ordinary router is small enough for debugging")
+_BACKENDS = NotBuilt("backends other than vllm", "any worker that speaks HTTP is served by the default")
+
+
+@dataclasses.dataclass(init=False, repr=False, eq=False)
+class ReferenceTable:
+    """Settings of the reference router that are known and do nothing here, or not yet."""
+
+    dp_aware: bool = option(
+        False,
+        Switch(),
+        "enable data-parallel ranks, as older releases did",
+        group="Workers",
+        no_effect="--intra-node-data-parallel-size (formerly --data-parallel-size) alone sets the number "
+        "of ranks",
+    )
+    model_path: str | None = option(
+        None,
+        Text("PATH"),
+        "the model's path, known from older releases",
+        group="Workers",
+        no_effect="it named a tokenizer for gRPC workers; HTTP workers need none",
+    )
+    tokenizer_path: str | None = option(
+        None,
+        Text("PATH"),
+        "the tokenizer's path, known from older releases",
+        group="Workers",
+        no_effect="it was for gRPC workers; HTTP workers need none",
+    )
+
+    vllm_pd_disaggregation: bool = _pd(
+        False,
+        Switch(),
+        "run prefill and decode on different workers",
+        aliases=(
+            "pd_disaggregation",
+            Alias("mode", kind=Choice(("regular", "pd")), meaning={"regular": False, "pd": True}),
+        ),
+    )
+    prefill_urls: list[tuple[str, int | None]] = _pd(
+        [],
+        Raw("URL [PORT]", rows=True),
+        "the prefill workers, each with a bootstrap port or none",
+        urls=True,
+        spelled="prefill",
+        aliases=(Alias("prefill_workers", kind=Raw("URL", split=True)),),
+    )
+    decode_urls: list[str] = _pd(
+        [],
+        Raw("URL", nargs=1, rows=True),
+        "the decode workers",
+        urls=True,
+        spelled="decode",
+        aliases=(Alias("decode_workers", kind=Raw("URL", split=True)),),
+    )
+    prefill_policy: str | None = _pd(None, POLICY, "the policy of the prefill stage")
+    decode_policy: str | None = _pd(None, POLICY, "the policy of the decode stage")
+    vllm_discovery_address: str | None = _pd(
+        None, Text("HOST:PORT"), "the address at which workers register themselves", urls=True
+    )
+    kv_connector: str = _pd(
+        "nixl",
+        Choice(("nixl", "mooncake", "moriio")),
+        "the transfer method of KV caches from prefill to decode",
+    )
+    profile: bool = option(
+        False, Switch(), "profile workers around requests", group=_PD_GROUP, not_built=_PROFILE
+    )
+
+    service_discovery: bool = _discovery(False, Switch(), "discover workers in Kubernetes")
+    selector: dict[str, str] = _discovery({}, Raw("KEY=VALUE", "*"), "the labels of the workers' pods")
+    service_discovery_port: int = _discovery(80, Number(1, 65535), "the workers' port")
+    service_discovery_namespace: str | None = _discovery(
+        None, Text("NAME"), "the Kubernetes namespace of the workers"
+    )
+    prefill_selector: dict[str, str] = _discovery({}, Raw("KEY=VALUE", "*"), "the labels of prefill pods")
+    decode_selector: dict[str, str] = _discovery({}, Raw("KEY=VALUE", "*"), "the labels of decode pods")
+    bootstrap_port_annotation: str = _discovery(
+        "vllm.ai/bootstrap-port",
+        Text(),
+        "the annotation with a prefill pod's bootstrap port",
+        on_command_line=False,
+    )
+
+    enable_trace: bool = _tracing(False, Switch(), "trace requests")
+    otlp_traces_endpoint: str | None = _tracing(
+        None, Text("HOST:PORT"), "the endpoint to which traces are exported", urls=True
+    )
+    otel_sampling_ratio: float = _tracing(
+        1.0, Number(0, 1, whole=False), "the share of requests that are traced"
+    )
+    otel_excluded_paths: list[str] = _tracing(
+        ["/health", "/health_generate", "/liveness", "/readiness"],
+        Words("PATH", commas=False),
+        "the paths that are not traced",
+    )
+    wasm_middleware: str | None = _wasm(None, Text("PATH"), "the WASM module that processes requests first")
+    wasm_middleware_sha256: str | None = _wasm(
+        None, Text("HEX"), "the SHA-256 digest of the module of --wasm-middleware"
+    )
+    wasm_middleware_routes: list[str] = _wasm(
+        [],
+        Words("PATH", commas=False),
+        "the routes that the module of --wasm-middleware processes",
+        spelled="wasm_middleware_route",
+    )
+
+    enable_program_scheduling: bool = _programs(
+        False, Switch(), "schedule the requests of one program together"
+    )
+    program_scheduling_config_json: str | None = _programs(
+        None, Text("JSON"), "the settings of program scheduling"
+    )
+
+    router_temperature: float = _kv_aware(0.0, Number(whole=False), "the temperature of kv_aware's choice")
+    kv_penalty_host: float = _kv_aware(
+        0.8, Number(high=1, whole=False), "kv_aware's credit for blocks in the host's memory"
+    )
+    kv_penalty_external: float = _kv_aware(
+        0.6, Number(high=1, whole=False), "kv_aware's credit for blocks in an external store"
+    )
+    kv_penalty_disk: float = _kv_aware(
+        0.3, Number(high=1, whole=False), "kv_aware's credit for blocks on disk"
+    )
+    kv_aware_session_affinity_ttl_secs: int | None = _kv_aware(
+        None,
+        Number(low=1, high=31_536_000),
+        "the time for which kv_aware keeps an idle session's worker",
+        unset="no affinity",
+    )
+    kv_event_source: list[str] = _kv_aware(
+        [], Words("URL=ENDPOINT", commas=False), "the workers' endpoints of KV events", urls=True
+    )
+    kv_event_replay_source: list[str] = _kv_aware(
+        [],
+        Words("URL=ENDPOINT", commas=False),
+        "the workers' endpoints for replaying past KV events",
+        urls=True,
+    )
+    kv_event_block_size: int = _kv_aware(
+        16, Number(low=1, high=65536), "the number of tokens per block of KV events"
+    )
+    kv_event_model: str | None = _kv_aware(
+        None, Text("NAME"), "the model of the workers that send KV events", unset="unknown"
+    )
+    pd_kv_events: list[str] = _kv_aware(
+        [], Words("URL=ENDPOINT", commas=False), "the prefill workers' endpoints of KV events", urls=True
+    )
+
+    enable_igw: bool = option(
+        False, Switch(), "form a separate pool of workers per model", group=_OTHER, not_built=_IGW
+    )
+    mini_lb: bool = option(
+        False, Switch(), "run a small load balancer for debugging instead", group=_OTHER, not_built=_MINI_LB
+    )
+    backend: str = option(
+        "vllm",
+        Choice(("vllm", "trtllm", "openai", "anthropic")),
+        "the kind of worker",
+        group=_OTHER,
+        aliases=("runtime",),
+        not_built=_BACKENDS,
+    )
+    history_backend: str = option(
+        "memory",
+        Choice(("memory", "none")),
+        "the store of responses of /v1/responses",
+        group=_OTHER,
+        no_effect="the router stores no responses; /v1/responses reaches a worker as any other path does",
+    )

@@ -1,0 +1,844 @@
+"""Table: every setting that does something, with its default, range, help and the policies that read it.
+
+    port: int = _server(30000, Number(0, 65535), "the HTTP port to listen on", more="0 takes any free port …")
+
+A field here is a flag of the command, a key of its YAML file and an option in Python (`flag.py`). Names and
+defaults are those of vllm-project/router where it has the setting. What it has and does nothing here is in
+`reference_flags.py`; `RouterArgs` (`args.py`) is made of both.
+"""
+
+from __future__ import annotations
+
+# ruff: noqa: RUF009, since option() is how this class makes its fields
+import dataclasses
+from functools import partial
+from typing import Literal
+
+from vllm_router.settings.flag import Alias, option
+from vllm_router.settings.kinds import (
+    Choice,
+    HeaderText,
+    Number,
+    NumberOr,
+    RequestPath,
+    Seconds,
+    Switch,
+    Text,
+    Words,
+    header_name,
+)
+from vllm_router.settings.policies import (
+    BLOCK_POLICIES,
+    DEFAULT_POLICY,
+    FORMER_DEFAULT_POLICY,
+    HASH_POLICIES,
+    HOLDER_POLICIES,
+    POLICY,
+    PREFIX_POLICIES,
+    SESSION_POLICIES,
+    TEXT_POLICIES,
+)
+from vllm_router.settings.urls import fan_out_path, origin, validation_url, worker_url
+
+DEFAULT_REQUEST_ID_HEADERS = ("x-request-id", "x-correlation-id", "x-trace-id", "request-id")
+
+# Groups, as --help shows them, each with the scope that most of its settings have.
+_server = partial(option, group="Server", scope="server")
+_workers = partial(option, group="Workers", scope="server")
+_policy = partial(option, group="Routing policy", scope="routing")
+_timeouts = partial(option, group="Timeouts", scope="server")
+_limits = partial(option, group="Connections and limits", scope="server")
+_health = partial(option, group="Health checks", scope="server")
+_shutdown = partial(option, group="Shutdown", scope="server")
+_logs = partial(option, group="Logging and metrics", scope="server")
+_resilience = partial(option, group="Retries, breaker, admission", scope="server")
+_security = partial(option, group="Security", scope="server")
+
+
+@dataclasses.dataclass(init=False, repr=False, eq=False)
+class Table:
+    """Settings that do something; see the head of this module."""
+
+    worker_urls: list[str] = _workers(
+        [],
+        Words("URL", each=worker_url),
+        "the workers' base URLs, in fleet order",
+        urls=True,
+        scope="routing",
+        more="Separated by blanks or commas; may be repeated. http://host:8000@2 is data-parallel rank 2 "
+        "of a host. Without any, requests get 503 until POST /add_worker adds one.",
+    )
+
+    host: str = _server("127.0.0.1", Text("ADDRESS"), "the address to listen on")
+    port: int = _server(
+        30000,
+        Number(0, 65535),
+        "the HTTP port to listen on",
+        more="0 takes any free port and logs it at level info.",
+    )
+    threads: int = _server(
+        0,
+        Number(0, 1024),
+        "the number of proxy threads",
+        more="0 means min(4, CPUs this process may use). One core carries tens of thousands of requests "
+        "per second, and upstream connections are pooled per thread, so more is rarely better.",
+    )
+    reuse_port: bool = _server(
+        False,
+        Switch(),
+        "allow another router process on the same port (SO_REUSEPORT), for restarts without downtime",
+        more="Start the new process with it, then stop the old one. Without it, the start fails if the "
+        "port is in use.",
+    )
+    api_key: str | None = _server(
+        None,
+        HeaderText("KEY"),
+        "the bearer key sent to workers",
+        secret=True,
+        more="Used for requests without an Authorization header of their own, and for health checks.",
+    )
+    preserve_host: bool = _server(
+        False, Switch(), "send workers the client's Host header instead of their own address"
+    )
+    decision_headers: bool = _server(
+        False,
+        Switch(),
+        "add x-vllm-router-* headers to responses that explain why their worker was chosen",
+        more="These headers show the workers' addresses to clients.",
+    )
+    sse_error_event: bool = _server(
+        False,
+        Switch(),
+        "end an event stream that is aborted with one more event that says why",
+        more='data: {"error": …} without data: [DONE]; clients of OpenAI\'s API raise it as an error.',
+    )
+    hold_stream_head: str = _server(
+        "on",
+        Choice(("on", "off")),
+        "the moment at which the head of an event stream with status 200 is sent to the client",
+        more="on: with the first byte of its body. Until then the request may be retried at another "
+        "worker, --first-byte-timeout-secs applies and the client gets an accurate status, since vLLM "
+        "sends that head before it has queued the request. off: at once, for load balancers in front "
+        "that close a connection which is silent for as long as a request waits in the engine's queue.",
+    )
+    trust_forwarded: bool = _server(
+        True,
+        Switch(),
+        "keep and extend incoming X-Forwarded-* headers",
+        more="Turn it off if clients reach the router directly, without a trusted proxy in front of it.",
+    )
+    request_id_headers: list[str] | None = _server(
+        None,
+        Words("HEADER", each=header_name),
+        "the headers that may carry a request ID; the first one present wins",
+        more=f"Unset means {' '.join(DEFAULT_REQUEST_ID_HEADERS)}.",
+    )
+
+    intra_node_data_parallel_size: int = _workers(
+        1,
+        Number(1, 4096),
+        "the number of data-parallel ranks behind each worker URL",
+        scope="routing",
+        aliases=("data_parallel_size",),
+        more="Above 1, each URL becomes URL@0 … URL@N-1, and the rank is sent as X-data-parallel-rank.",
+    )
+    worker_startup_timeout_secs: float = _workers(
+        600,
+        Seconds(),
+        "the time limit for a worker that is added (POST /add_worker, /workers), or for the first one at "
+        "the start, to pass its health check",
+        more="At the start, the command ends with status 1 if none of --worker-urls has passed by then.",
+    )
+    worker_startup_check_interval: float = _workers(
+        30,
+        Seconds(),
+        "the interval between health checks of a worker that is being added, in seconds",
+        aliases=("worker_startup_check_interval_secs",),
+    )
+    load_poll_interval_secs: float | None = _workers(
+        None,
+        Seconds("never"),
+        "the interval between load polls of each worker",
+        more="With load polls, policies see the requests that reach workers through other clients. Unset: "
+        "--worker-startup-check-interval with the policy power_of_two, else never.",
+    )
+    policy: str = _policy(
+        None,
+        POLICY,
+        "the policy that chooses the worker",
+        unset=DEFAULT_POLICY,
+        more=f"Unset: {DEFAULT_POLICY}, or {FORMER_DEFAULT_POLICY} if one of its settings is given that "
+        f"{DEFAULT_POLICY} does not read, such as --cache-threshold.",
+    )
+    seed: int | None = _policy(
+        None,
+        Number(0, 2**64 - 1),
+        "the seed of all random choices",
+        more="With a seed, the same requests in the same order are routed alike. Unset: different in every "
+        "run.",
+    )
+    fallback_policy: str = _policy(
+        "least_load",
+        Choice(
+            ("least_load", "random", "round_robin", "power_of_two"),
+            aliases={"least_loaded": "least_load", "least_request": "least_load"},
+        ),
+        "the policy for requests that lack the key that --policy needs",
+        policies=(*HASH_POLICIES, *PREFIX_POLICIES, *TEXT_POLICIES),
+    )
+    least_load_metric: str = _policy(
+        "requests",
+        Choice(
+            ("requests", "tokens"),
+            later={"drain_time": "requests is exact without any report from engines; use it or tokens"},
+        ),
+        "the figure that least_load compares first",
+        policies=("least_load",),
+        more="requests: open requests, then outstanding tokens. tokens: the other way round.",
+    )
+    virtual_nodes: int | None = _policy(
+        None,
+        Number(1, 65536),
+        "the number of points on the hash ring per worker",
+        policies=("consistent_hash", *PREFIX_POLICIES, "prefix_hash"),
+        more="More points make the workers' shares more equal; changing it moves sessions and prefixes. "
+        "Unset: 160, for prefix_aware and prefix_hash 150.",
+        unset="160, for prefix_aware and prefix_hash 150",
+    )
+    hash_function: str = _policy(
+        "furc",
+        Choice(("furc", "xxh3")),
+        "the hash function of keys and ring points",
+        policies=HASH_POLICIES,
+        more="furc places sessions as vllm-project/router does; xxh3 is faster, most of all for "
+        "rendezvous_hash.",
+    )
+    hash_failover: str = _policy(
+        "next",
+        Choice(("next", "first")),
+        "the worker that takes a session whose own worker cannot be chosen",
+        policies=("consistent_hash",),
+        more="next: the next worker on the ring, so the load spreads. first: the first in fleet order.",
+    )
+    hash_load_factor: float = _policy(
+        0,
+        Number(1.0, 10.0, zero="off", whole=False),
+        "the multiple of the average load above which a worker's sessions overflow to the next worker",
+        policies=("consistent_hash",),
+        more="1.25 is a good value; 0 ignores load.",
+    )
+    hash_key_order: str = _policy(
+        "seed",
+        Choice(("seed", "reference")),
+        "the precedence of X-Request-ID and X-Correlation-ID for a request that has both",
+        policies=HASH_POLICIES,
+        more="seed: X-Request-ID before X-Correlation-ID. reference: the other way round.",
+    )
+    hash_key_headers: list[str] = _policy(
+        [],
+        Words("HEADER", each=header_name),
+        "the headers that carry a session key, in this order",
+        policies=HASH_POLICIES,
+        more="Replaces X-Session-ID X-User-ID X-Tenant-ID X-Request-ID X-Correlation-ID X-Trace-ID.",
+    )
+    session_header_aliases: bool = _policy(
+        True,
+        Switch(),
+        "read session headers of coding assistants and other routers as X-Session-ID if that header is "
+        "absent",
+        policies=HASH_POLICIES,
+    )
+    hash_key_fallback: str = _policy(
+        "body",
+        Choice(
+            ("body",),
+            later={
+                "conversation": "let clients send X-Session-ID, or leave it at body, the digest of the "
+                "whole body"
+            },
+        ),
+        "the substitute for a missing session key",
+        policies=HASH_POLICIES,
+        more="body: a digest of the whole body.",
+    )
+    consistent_hash_compat: bool = _policy(
+        False,
+        Switch(),
+        "determine session keys exactly as vllm-project/router does",
+        policies=HASH_POLICIES,
+        more="Sets --hash-key-order reference and --no-session-header-aliases, and keeps that router's "
+        "request: key for chats. For a migration during which both routers run.",
+    )
+    max_prefix_length: int = _policy(
+        1024,
+        Number(1, 1_048_576),
+        "the length of the system prompt's prefix that is hashed, in bytes",
+        policies=PREFIX_POLICIES,
+        more="Prompts with an equal prefix of this length go to one worker; all routers of a fleet must "
+        "use the same value.",
+    )
+    load_factor_epsilon: float = _policy(
+        0.25,
+        Number(0.01, 10.0, whole=False),
+        "the share above the average load at which a worker's prefixes overflow to the next worker",
+        policies=PREFIX_POLICIES,
+        more="0.25: a quarter. In steps of 0.001.",
+    )
+    prefix_load_floor: int | None = _policy(
+        None,
+        Number(0, 1_000_000),
+        "the number of open requests below which a worker is never over its load bound",
+        policies=("vllm_cache_aware", *PREFIX_POLICIES),
+        more="Keeps prefixes together at low load. Unset: 8 for vllm_cache_aware (0 with --load-bound "
+        "average), 0 for prefix_aware, where 8 is a good value.",
+        unset="8 for vllm_cache_aware, 0 for prefix_aware",
+    )
+    session_ttl_secs: int = _policy(
+        7200,
+        Number(1, 31_536_000),
+        "the time in seconds after its last request for which a session keeps its worker",
+        policies=SESSION_POLICIES,
+        more="POST /finish_session?session_id=… ends it at once.",
+    )
+    max_sessions: int = _policy(
+        262_144,
+        Number(1, 16_777_216),
+        "the maximum number of sessions whose worker is remembered; the least recently used is evicted",
+        policies=SESSION_POLICIES,
+        more="Each session takes 90 bytes.",
+    )
+    prefix_token_count: int = _policy(
+        256,
+        Number(1, 1_000_000),
+        "the length of a prefix in tokens",
+        policies=("prefix_hash",),
+        more="In a text prompt, four bytes count as a token. All routers of a fleet must use the same value.",
+    )
+    prefix_hash_load_factor: float = _policy(
+        1.25,
+        Number(1.0, 10.0, whole=False),
+        "the multiple of the average load above which a worker's prefixes go to the least loaded worker",
+        policies=("prefix_hash",),
+        more="In steps of 0.001.",
+    )
+    prefix_hash_balance_abs_threshold: int = _policy(
+        10,
+        Number(0, 1_000_000),
+        "the number of requests above the average up to which a worker keeps its prefixes regardless of "
+        "--prefix-hash-load-factor",
+        policies=("prefix_hash",),
+        more="Keeps prefixes together at low load.",
+    )
+    routing_text_limit: int = _policy(
+        4_194_304,
+        Number(1024, 2**30),
+        "the maximum length of a prompt that is matched, in bytes",
+        policies=(*TEXT_POLICIES, *BLOCK_POLICIES),
+        more="Longer texts are truncated to it. Token ids are always matched in full.",
+    )
+    cache_threshold: float = _policy(
+        0.3,
+        Number(0, 1, whole=False),
+        "the minimum share of the prompt that a worker must hold for a cache hit",
+        policies=("cache_aware", *HOLDER_POLICIES),
+        more="Higher values send fewer prompts to the worker that holds their prefix, and make load more "
+        "even.",
+    )
+    block_size: int | Literal["auto"] = _policy(
+        16,
+        NumberOr(1, 4096),
+        "the number of tokens in a block of the engines' caches",
+        policies=BLOCK_POLICIES,
+        more="Equal to --block-size of vLLM or --page-size of SGLang. auto: each worker's own, which the "
+        "server reads from its metrics, so that a fleet may mix sizes.",
+    )
+    max_blocks_per_worker: int = _policy(
+        100_000,
+        Number(1),
+        "the KV-cache capacity, in blocks, assumed for workers that do not report it",
+        aliases=("max_blocks_per_backend",),
+        policies=BLOCK_POLICIES,
+        more="The server reads the capacity from the metrics of vLLM and SGLang. Too high a value predicts "
+        "hits on blocks that were evicted.",
+    )
+    load_factor: float = _policy(
+        1.25,
+        Number(1.0, 10.0, whole=False),
+        "the multiple of the average load above which a prompt goes to another worker than the one that "
+        "holds it",
+        policies=HOLDER_POLICIES,
+    )
+    load_bound: str = _policy(
+        "room",
+        Choice(("room", "average")),
+        "the load that is compared with the bound set by --load-factor",
+        policies=HOLDER_POLICIES,
+        more="room: the load with this request, so that an idle fleet uses its caches. average: the load "
+        "without it.",
+    )
+    tokenize: str = _policy(
+        "never",
+        Choice(("never", "worker")),
+        "the place where text is turned into token ids",
+        policies=BLOCK_POLICIES,
+        more="never: nowhere; prompts of token ids are matched as they are, all others by the bytes of "
+        "their text. worker: the server sends each new text to a worker (POST /tokenize); "
+        "Router.select does not.",
+    )
+    tokenize_timeout_ms: int = _policy(
+        100,
+        Number(1, 60_000),
+        "the timeout in milliseconds of a call to a worker for token ids (--tokenize worker)",
+        scope="server",
+        policies=BLOCK_POLICIES,
+        more="After it, the request is matched by the bytes of its text.",
+    )
+    balance_abs_threshold: int = _policy(
+        64,
+        Number(0, 1_000_000),
+        "the difference in open requests that ends cache affinity, if --balance-rel-threshold is exceeded, "
+        "too",
+        policies=("cache_aware",),
+        more="Lower it if workers differ or traffic comes in bursts.",
+    )
+    balance_rel_threshold: float = _policy(
+        1.5,
+        Number(1, 1_000_000, whole=False),
+        "the ratio of open requests that ends cache affinity, if --balance-abs-threshold is exceeded, too",
+        policies=("cache_aware",),
+        more="In steps of 0.001.",
+    )
+    balance_gate: str = _policy(
+        "worker",
+        Choice(("worker", "fleet")),
+        "the load that is compared with the least loaded worker's",
+        policies=("cache_aware",),
+        more="worker: that of the worker that holds the prompt. fleet: the highest in the fleet, as in "
+        "vllm-project/router, where one hot worker ends affinity for all.",
+    )
+    spread_new_conversations: bool = _policy(
+        True,
+        Switch(),
+        "spread new conversations with a hot prefix over as many workers as the prefix has a share of them",
+        aliases=(Alias("spread_starts", former=True),),
+        policies=("cache_aware",),
+        more="Without it, one worker gets all conversations that share a system prompt, until the load "
+        "thresholds separate them.",
+    )
+    auto_objective: str = _policy(
+        "balanced",
+        Choice(("balanced", "ttft")),
+        "the latency that auto minimises",
+        policies=("auto",),
+        more="balanced: time to first token and time of complete responses. ttft: time to first token "
+        "alone; complete responses to long prompts then take 20 to 50 % longer near capacity.",
+    )
+    miss_choice: str = _policy(
+        "least_load",
+        Choice(("least_load", "smallest_tree")),
+        "the worker that gets a prompt of which no worker holds enough",
+        policies=("cache_aware",),
+        more="least_load: the least loaded worker, among equals the one with the fewest bytes of "
+        "remembered prompts. smallest_tree: the worker with the fewest bytes of remembered prompts.",
+    )
+    eviction_policy: str = _policy(
+        "lru",
+        Choice(("lru", "lfu", "fifo", "mru", "filo", "priority")),
+        "the order in which prompts are evicted",
+        policies=("cache_aware",),
+        more="The names are those of the engines' own caches. priority: the lowest `priority` in their "
+        "bodies first.",
+    )
+    eviction_interval_secs: int = _policy(
+        120,
+        Number(1, 2**31 - 1),
+        "the interval between background evictions of removed workers' entries",
+        aliases=("eviction_interval",),
+        policies=("cache_aware",),
+        more="--max-tree-size does not depend on it: that limit holds after every request.",
+    )
+    max_tree_size: int = _policy(
+        2**26,
+        Number(1024, 2**50),
+        "the maximum size of distinct remembered prompts of all workers together, in bytes",
+        policies=("cache_aware",),
+        more="A token id counts as four bytes.",
+    )
+
+    connect_timeout_secs: float = _timeouts(5, Seconds(), "the timeout for connecting to a worker")
+    first_byte_timeout_secs: float = _timeouts(
+        0,
+        Seconds("as --request-timeout-secs"),
+        "the timeout for the first byte of a worker's response",
+        more="It includes waiting in the engine's queue and prefill. 0 means --request-timeout-secs.",
+    )
+    request_timeout_secs: float = _timeouts(1800, Seconds(), "the timeout of a response that does not stream")
+    stream_idle_timeout_secs: float = _timeouts(
+        600, Seconds("no limit"), "the idle timeout within a worker's response", more="0 sets no limit."
+    )
+    stream_total_timeout_secs: float = _timeouts(
+        0, Seconds("no limit"), "the timeout of a whole stream (text/event-stream)", more="0 sets no limit."
+    )
+    dead_worker_grace_secs: float = _timeouts(
+        10,
+        Seconds(low=0),
+        "the time for which a response that has begun may continue after its worker was found dead",
+        more="Dead means unhealthy and not accepting connections. Requests without a byte of a response go "
+        "to another worker at once. 0 aborts responses at once.",
+    )
+    upstream_write_timeout_secs: float = _timeouts(
+        60, Seconds(), "the write timeout towards workers, without progress"
+    )
+    client_head_timeout_secs: float = _timeouts(
+        30,
+        Seconds(),
+        "the timeout for a request's head",
+        more="It runs from accept for a connection's first request, TLS handshake included; from the first "
+        "byte for later ones.",
+    )
+    client_body_timeout_secs: float = _timeouts(60, Seconds(), "the idle timeout within a request's body")
+    half_closed_clients: str = _timeouts(
+        "abort",
+        Choice(("abort", "serve")),
+        "the handling of a request whose client closes its sending side while it waits",
+        more="abort: the request is cancelled at its worker, since a client that has disconnected looks "
+        "the same. serve: the client gets its response, and a disconnect is noticed when something is "
+        "written to the client.",
+    )
+    client_min_body_rate: int = _timeouts(
+        1024,
+        Number(1, 2**27, zero="off", metavar="BYTES"),
+        "the minimum rate of a request's body in bytes per second, averaged over 30 s of waiting for it",
+        more="Slower clients get 408, after as little as a second when other requests wait for the memory "
+        "or the permit that the upload holds; the rate required in that second doubles every 5 s. A "
+        "pause counts as slow, whatever --client-body-timeout-secs is.",
+    )
+    client_idle_timeout_secs: float = _timeouts(
+        620,
+        Seconds(),
+        "the idle timeout of a client's connection between requests",
+        more="The default is longer than the 600 s of common load balancers, so that they close first and "
+        "no request is lost.",
+    )
+    client_write_timeout_secs: float = _timeouts(
+        300, Seconds(), "the write timeout towards clients, without progress"
+    )
+
+    max_payload_size: int = _limits(
+        512 * 2**20,
+        Number(1, 2**50),
+        "the maximum size of a request body, in bytes",
+        more="Larger bodies get 413.",
+    )
+    max_connections: int = _limits(
+        0,
+        Number(0, 2**31 - 1),
+        "the maximum number of open connections from clients",
+        more="At the limit the longest idle connection is closed for a new one. Connections to the admin and "
+        "metrics ports count. 0 means what the limit of open files allows.",
+    )
+    body_memory_mb: int = _limits(
+        0,
+        Number(16, 2**20, zero="a quarter of this process's memory, but at least 256"),
+        "the memory for buffered request bodies, in MiB",
+        more="Shared by all threads; bodies of more than 64 KiB count. When it is used up, further bodies "
+        "wait, and get 503 after --queue-timeout-secs.",
+    )
+    upstream_pool_size: int = _limits(
+        256, Number(0, 65536), "the maximum number of idle connections kept per worker and thread"
+    )
+    upstream_pool_idle_secs: float = _limits(
+        4,
+        Seconds(),
+        "the idle timeout of a connection to a worker",
+        more="The default is shorter than the 5 s after which uvicorn closes, so that no request meets a "
+        "closing connection.",
+    )
+
+    health_check_interval_secs: float = _health(
+        10,
+        Seconds("no checks"),
+        "the interval between health checks of a healthy worker",
+        more="An unhealthy worker is checked every 2 s, a suspected one every second, if that is sooner. 0 "
+        "turns checks off.",
+    )
+    health_check_timeout_secs: float = _health(5, Seconds(), "the timeout of a health check")
+    health_check_endpoint: str = _health(
+        "/health", RequestPath(), "the path of health checks; 2xx means healthy"
+    )
+    health_failure_threshold: int = _health(
+        3, Number(1, 2**31 - 1), "the number of consecutive failed checks that make a worker unhealthy"
+    )
+    health_success_threshold: int = _health(
+        2,
+        Number(1, 2**31 - 1),
+        "the number of consecutive passed checks that make an unhealthy worker healthy again",
+    )
+
+    health_compat: bool = _health(
+        False,
+        Switch(),
+        "return 503 from GET /health as soon as one worker is unhealthy, as vllm-project/router does",
+        more="Otherwise it returns 200 while any worker is healthy.",
+    )
+    slow_start_secs: float = _health(
+        30,
+        Seconds(low=0),
+        "the slow-start window after a worker recovers, in which its share of load grows to its full weight",
+        more="The share starts at a tenth. 0 gives the full share at once.",
+    )
+
+    shutdown_grace_period_secs: float = _shutdown(
+        180, Seconds(low=0), "the time for requests in flight to finish after SIGTERM"
+    )
+    drain_timeout_secs: float = _shutdown(
+        300,
+        Seconds(low=0),
+        "the drain timeout: the time for a draining worker's requests to finish, unless POST /admin/drain "
+        "sets another",
+    )
+    shutdown_settle_secs: float = _shutdown(
+        0,
+        Seconds(low=0),
+        "the time to keep accepting connections after SIGTERM, with /readiness already at 503",
+        more="About 5 is a good value behind Kubernetes.",
+    )
+
+    log_level: str | None = _logs(
+        None,
+        Choice(("debug", "info", "warn", "error", "critical"), aliases={"warning": "warn"}),
+        "the minimum log level",
+        cli_default="info",
+        more="warning means warn.",
+    )
+    log_dir: str | None = _logs(
+        None,
+        Text("DIRECTORY"),
+        "the directory for log files, one per day",
+        more="In any case, the access log goes to stdout and all other messages to stderr.",
+    )
+    log_format: str = _logs(
+        "text", Choice(("text", "json")), "the format of log lines, the access log included"
+    )
+    record_log: str | None = _logs(
+        None,
+        Text("FILE"),
+        "the file to which a line per request is written for a replay: times, lengths and salted hashes",
+        more="It holds no content. The file is appended to, and reopened on SIGHUP. With it, request "
+        "bodies up to 8 MiB are buffered under every policy. See docs/reference/record_log.md.",
+    )
+    record_log_salt_file: str | None = _logs(
+        None,
+        Text("PATH"),
+        "the file of the secret salt of the hashes in --record-log",
+        more="It has 16 bytes that only their owner may read, and is created if missing. Unset: a new salt "
+        "for each run, so that hashes of different runs do not match.",
+    )
+    prometheus_host: str | None = _logs(
+        None, Text("ADDRESS"), "the address of the metrics listener", cli_default="127.0.0.1"
+    )
+    prometheus_port: int | None = _logs(
+        None,
+        Number(0, 65535),
+        "the port of the metrics listener, which serves GET /metrics",
+        cli_default=29000,
+        more="0 takes any free port and logs it at level info.",
+    )
+
+    max_concurrent_requests: int = _resilience(
+        32768,
+        Number(1, 2**31 - 1),
+        "the maximum number of concurrent requests to workers",
+        more="Shared by all threads; a request counts until the last byte of its response. Requests beyond "
+        "it wait in the queue. The limit of open files may allow fewer.",
+    )
+    queue_size: int = _resilience(
+        100,
+        Number(0, 1_000_000),
+        "the maximum number of requests that wait in the queue",
+        more="The queue is first in, first out; requests beyond it get 429. 0: no queue.",
+    )
+    queue_timeout_secs: float = _resilience(
+        60, Seconds(), "the time that a request may wait in the queue before it gets 408"
+    )
+    rate_limit_tokens_per_second: int | None = _resilience(
+        None,
+        Number(1, 1_000_000),
+        "the maximum number of requests admitted per second",
+        more="After a pause, one second's worth is admitted at once; requests beyond it get 429. Unset: no "
+        "such limit.",
+    )
+    max_worker_requests: int = _resilience(
+        0,
+        Number(0, 2**31 - 1),
+        "the maximum number of concurrent requests of one worker",
+        scope="routing",
+        more="A worker that has this many is not chosen; when all have, requests wait in the queue. 0: no "
+        "limit.",
+    )
+    ticket_lease_secs: float = _resilience(
+        0,
+        Seconds("never"),
+        "the lease after which a ticket of select() that is not renewed ends, as if its client had "
+        "disconnected",
+        scope="routing",
+        more="For programs that embed the router and may lose tickets; see Ticket.renew().",
+        on_command_line=False,
+    )
+    retry_max_retries: int = _resilience(
+        5,
+        Number(1, 1000),
+        "the maximum number of attempts of a request",
+        more="1 means no retries. No request is retried once the client has a byte of a response.",
+    )
+    retry_lost_requests: int = _resilience(
+        1,
+        Number(0, 1000),
+        "maximum retries of a request whose connection was lost after the worker had all of it, or whose "
+        "response was not valid HTTP",
+        more="Such a request may have crashed its worker, so that each retry may cost another one. Requests "
+        "that no worker had in full are retried up to --retry-max-retries.",
+    )
+    retry_initial_backoff_ms: int = _resilience(
+        50,
+        Number(1, 3_600_000),
+        "the initial back-off before a retry, in milliseconds",
+        more="There is no back-off before the first retry after a connection failed or broke, if another "
+        "worker is left.",
+    )
+    retry_max_backoff_ms: int = _resilience(
+        30000, Number(1, 3_600_000), "the maximum back-off before a retry, in milliseconds"
+    )
+    retry_backoff_multiplier: float = _resilience(
+        1.5, Number(1, 100, whole=False), "the factor by which the back-off grows from retry to retry"
+    )
+    retry_jitter_factor: float = _resilience(
+        0.2, Number(0, 1, whole=False), "the random share of the back-off, up or down"
+    )
+    retry_budget: float = _resilience(
+        0.2,
+        Number(0, 100, whole=False),
+        "the maximum number of retries, as a share of the requests of the last ten seconds",
+        more="It keeps an outage from multiplying load. Ten retries per second are allowed in addition; "
+        "all threads share the budget.",
+    )
+    disable_retries: bool = _resilience(False, Switch(), "send each request only once")
+    cb_failure_threshold: int = _resilience(
+        10,
+        Number(1, 100_000),
+        "the number of consecutive failures that open a worker's circuit breaker",
+        more="Only failures of the worker count: broken connections, timeouts, 5xx where other workers do "
+        "better; never a client that disconnects, nor 4xx.",
+    )
+    cb_success_threshold: int = _resilience(
+        3,
+        Number(1, 100_000),
+        "the number of consecutive successful probes that close an open circuit breaker",
+    )
+    cb_timeout_duration_secs: float = _resilience(
+        60,
+        Seconds(),
+        "the time for which a circuit breaker stays open before one request at a time probes the worker",
+        more="A worker that could not be reached is probed as soon as it passes its health check again.",
+    )
+    cb_window_duration_secs: float = _resilience(
+        120, Seconds(), "the time for which a failure counts towards --cb-failure-threshold"
+    )
+    disable_circuit_breaker: bool = _resilience(False, Switch(), "keep all circuit breakers closed")
+
+    api_key_validation_urls: list[str] = _security(
+        [],
+        Words("URL", each=validation_url),
+        "the URLs of services that validate clients' API keys",
+        urls=True,
+        more="Each gets a GET with the client's Authorization; status 200 from any of them makes the key "
+        "valid. Keys in --client-api-key-file are not sent there. If this is unset, the command reads "
+        "API_KEY_VALIDATION_URLS from the environment.",
+    )
+    api_key_validation_cache_secs: float = _security(
+        300,
+        Seconds(low=0),
+        "the time for which a valid API key is cached",
+        more="An invalid key is cached for 10 s at most, a failed validation not at all.",
+    )
+    api_key_validation_timeout_secs: float = _security(
+        5, Seconds(), "the timeout of a request to one of --api-key-validation-urls"
+    )
+    client_api_key_file: str | None = _security(
+        None,
+        Text("PATH"),
+        "the file of API keys that clients must send, one per line",
+        more="It is reloaded when it changes, and on SIGHUP. Without it, clients need no key. See "
+        "docs/how-to/rotate_keys.md.",
+    )
+    admin_api_key_file: str | None = _security(
+        None,
+        Text("PATH"),
+        "the file of API keys for admin endpoints (the fleet, /admin), one per line",
+        more="Without it, admin endpoints need no key, and are closed if clients need one.",
+    )
+    admin_host: str = _security("127.0.0.1", Text("ADDRESS"), "the address of the admin port")
+    admin_port: int | None = _security(
+        None,
+        Number(0, 65535),
+        "a separate port for admin endpoints, for which --port then returns 404",
+        more="0 takes any free port and logs it at level info. Unset: admin endpoints are on --port.",
+    )
+    fan_out_path: list[str] = _security(
+        [],
+        Words("PATH", each=fan_out_path),
+        "additional paths whose requests go to all workers, as those of /flush_cache do",
+        more="Such as /own_rpc, or /hooks* for all paths with that prefix. They are admin endpoints.",
+    )
+    cors_allowed_origins: list[str] = _security(
+        [],
+        Words("ORIGIN", each=origin),
+        "origins of web pages that may read responses",
+        urls=True,
+        more="Such as https://chat.example. Unset: none. * allows any, except for admin endpoints, which "
+        "reject requests that browsers make for pages of origins that are not named here.",
+    )
+    tls_cert_path: str | None = _security(
+        None,
+        Text("PATH"),
+        "the certificate presented to clients, with its intermediate certificates (PEM)",
+        more="With it and --tls-key-path, --port and --admin-port speak TLS only. All TLS files are "
+        "reloaded on SIGHUP.",
+    )
+    tls_key_path: str | None = _security(
+        None, Text("PATH"), "the private key of --tls-cert-path (PEM, without a password)"
+    )
+    tls_client_ca_file: str | None = _security(
+        None,
+        Text("PATH"),
+        "the CA bundle (PEM) that client certificates must chain to",
+        more="Unset: clients need no certificate.",
+    )
+    tls_min_version: str = _security(
+        "1.2",
+        Choice(("1.2", "1.3"), metavar="VERSION"),
+        "the minimum TLS version, with clients and with workers",
+    )
+    tls_ciphers: str = _security(
+        "ECDHE+AESGCM:ECDHE+CHACHA20",
+        Text("CIPHERS"),
+        "the cipher suites of TLS 1.2, with clients and with workers, in OpenSSL's notation",
+        more="The default has forward secrecy and authenticated encryption. Cipher suites of TLS 1.3 are "
+        "not affected.",
+    )
+    worker_ca_file: str | None = _security(
+        None,
+        Text("PATH"),
+        "the CA bundle (PEM) that certificates of workers at https:// must chain to",
+        more="Unset: the system's CA bundle.",
+    )
+    worker_cert_path: str | None = _security(
+        None, Text("PATH"), "the certificate presented to workers that request one (PEM)"
+    )
+    worker_key_path: str | None = _security(None, Text("PATH"), "the private key of --worker-cert-path (PEM)")
+    worker_tls_insecure: bool = _security(
+        False,
+        Switch(),
+        "skip the verification of workers' certificates",
+        more="Connections to workers can then be intercepted, prompts and keys included.",
+    )

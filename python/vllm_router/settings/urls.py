@@ -1,0 +1,120 @@
+"""URLs, origins and paths in settings, each in the form that the C++ core takes; a misfit raises `Unfit`.
+
+    worker_url("http://gpu-0:8000@2")        as it is
+    origin("https://chat.example/")          raises Unfit, since browsers send no path
+
+They are the `each` of lists (`Words`). The C++ parsers decide; these say the remedy before anything starts.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from urllib.parse import urlsplit
+
+from vllm_router._messages import quoted
+from vllm_router._secrets import shown_urls
+from vllm_router.settings.kinds import NotYet, Unfit, misfit_in_target
+
+
+def worker_url(url: str) -> str:
+    """A worker's URL, checked as far as is possible without the C++ parser, which decides."""
+    base = re.sub(r"@[0-9]+/*$", "", url)
+    scheme, separator, rest = base.partition("://")
+    if "@" in re.split(r"[/?#]", rest if separator else base, maxsplit=1)[0]:
+        raise Unfit(
+            "URLs like http://host:8000, without anything before an '@' that reads as a user name: workers "
+            "take no user names or passwords (a data-parallel rank is a number at the end, as in "
+            "http://host:8000@2; the key for workers is --api-key)"
+        )
+    if separator and scheme.lower() in ("grpc", "grpcs", "unix"):
+        shown = shown_urls(rest)
+        raise NotYet(f"workers are reached by HTTP: use http://{shown} or https://{shown}")
+    if separator and scheme.lower() in ("ray", "name"):
+        raise Unfit(
+            "URLs like http://host:8000: a server connects to its workers, and names (ray://, name://) are "
+            "for programs that embed the router and connect to workers themselves",
+            url,
+        )
+    if scheme.lower() not in ("http", "https") or not separator:
+        raise Unfit("URLs like http://host:8000", url)
+    try:
+        parts = urlsplit(base)
+        usable = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable or parts.query or parts.fragment or re.search(r"[\x00-\x20\x7f]", url):
+        raise Unfit("URLs like http://host:8000, with a port between 1 and 65535", url)
+    return url
+
+
+def validation_url(url: str) -> str:
+    """A URL that is asked about keys; as strict as the C++ parser, whose message would show it."""
+    remedy = "write it as https://auth.example/validate"
+    match = re.fullmatch(r"(https?)://([^/?]*)([/?].*)?", url, re.IGNORECASE | re.DOTALL)
+    if match is None:
+        raise Unfit(
+            f"URLs such as https://auth.example/validate, with http:// or https:// in front; {remedy}"
+        )
+    authority = match[2]
+    if "@" in authority:
+        raise Unfit(
+            "URLs without user names and passwords (before an '@'), since the client's own Authorization is "
+            f"sent there; {remedy}"
+        )
+    position = misfit_in_target(url)
+    if position is not None:
+        raise Unfit(
+            "URLs of visible ASCII characters without #, since they stand in a request line, and the "
+            f"character at position {position} of one is none of these: remove it or write it "
+            "percent-encoded"
+        )
+    host = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]+))?", authority)
+    if host is None or not _is_host(host[1]) or not 1 <= int(host[2] or 80) <= 65535 or len(url) > 2048:
+        raise Unfit(
+            "URLs of a host and perhaps a port between 1 and 65535 and a path, of 2048 characters at most; "
+            f"{remedy}"
+        )
+    return url
+
+
+def _is_host(host: str) -> bool:
+    """Whether the C++ parser takes it: a name, an IPv4 address, or an IPv6 address in brackets."""
+    try:
+        if host[0] == "[":
+            return bool(ipaddress.IPv6Address(host[1:-1]))
+        if re.search(r"(^|\.)[0-9]+$", host):
+            return bool(ipaddress.IPv4Address(host))
+    except ValueError:
+        return False
+    return len(host) <= 253 and host[0] != "." and ".." not in host
+
+
+def origin(text: str) -> str:
+    """An origin as browsers write it, since it is compared letter by letter; or any, as "*"."""
+    if text == "*":
+        return text
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        parts = urlsplit("")
+    usable = parts.scheme and parts.netloc and not parts.path and not parts.query and not parts.fragment
+    if not usable or text != text.lower() or re.search(r"[\x00-\x20\x7f-\U0010ffff@]", text):
+        raise Unfit(
+            "origins like https://chat.example or http://localhost:3000, in lower case and without a path, "
+            "or *",
+            text,
+            "is none of these",
+        )
+    return text
+
+
+def fan_out_path(text: str) -> str:
+    """A path, or all that begin so; never all there are."""
+    name = text.removesuffix("*")
+    if not re.fullmatch(r"/[!-~]+", name) or re.search(r"[*?#%]", name):
+        raise Unfit(
+            "paths like /own_rpc, or /hooks* for all paths with that prefix, without a query, and "
+            f"{quoted(text)} is none of these"
+        )
+    return text
