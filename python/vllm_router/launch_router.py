@@ -22,7 +22,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from vllm_router._dotenv import dotenv_value
 from vllm_router._messages import did_you_mean, quoted
@@ -30,7 +30,7 @@ from vllm_router._secrets import is_open_url, shown_urls
 from vllm_router._version import __version__
 from vllm_router.errors import RouterError, UnusedOptionWarning
 from vllm_router.router_args import RouterArgs
-from vllm_router.settings.command_line import GIVEN
+from vllm_router.settings.command_line import GIVEN, CommandParser
 from vllm_router.settings.kinds import Raw, Text
 from vllm_router.settings.names import FLAG_SIMILARITY, FLAGS, unknown_name
 from vllm_router.settings.yaml import MAX_YAML_BYTES, too_long
@@ -78,59 +78,42 @@ def _terminal_width() -> int:
         return 110
 
 
-class _Parser(argparse.ArgumentParser):
-    """argparse with errors for people: one sentence, the nearest name, exit status 2."""
+class _Parser(CommandParser):
+    """With sentences that show nothing of a secret, and know what other routers have."""
 
-    def parse(self, args: Sequence[str]) -> argparse.Namespace:
+    def parse_command(self, args: Sequence[str] | None) -> argparse.Namespace:
         # Before an error about the value's first word could show it.
-        for word, after in itertools.pairwise(args):
+        for word, after in itertools.pairwise(args or ()):
             if "=" in word and not after.startswith("-") and _secret_flag_before(after, [word, after]):
-                self.error(_unknown([after], [word, after]))
-        parsed, strangers = self.parse_known_args(args)
-        if strangers:
-            self.error(_unknown(strangers, args))
-        return parsed
+                self.error(self.unknown([after], [word, after]))
+        return super().parse_command(args)
 
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: error: {message}\n")
-
-
-def _unknown(strangers: Sequence[str], args: Sequence[str]) -> str:
-    flag = next((word for word in strangers if word.startswith("-")), None)
-    before = _secret_flag_before(strangers[0] if flag is None else flag, args)
-    if before is not None:
-        return (
-            f"{before} takes one value, and another word follows it; put the value in quotes if it "
-            "contains blanks, else see vllm-router --help"
-        )
-    if flag is None:
-        word = shown_urls(strangers[0])
-        if "://" in word:
-            return f"{word} is not a flag; pass worker URLs after --worker-urls"
-        return f"{word} is neither a flag nor a command" + did_you_mean(
-            word, COMMANDS, "; see vllm-router --help"
-        )
-    name = shown_urls(flag.split("=", 1)[0])
-    known = [f"--{spelling}" for flag in FLAGS.values() for spelling in flag.spellings] + [
-        "--config",
-        "--version",
-    ]
-    sentence = unknown_name(name.lstrip("-"))
-    if "is not a known setting" in sentence:
-        return f"{name} is not a flag of vllm-router" + did_you_mean(
-            name, known, "; see vllm-router --help", FLAG_SIMILARITY
-        )
-    return f"--{sentence}"
+    def unknown(self, strangers: Sequence[str], args: Sequence[str]) -> str:
+        flag = next((word for word in strangers if word.startswith("-")), None)
+        before = _secret_flag_before(strangers[0] if flag is None else flag, args)
+        if before is not None:
+            return (
+                f"{before} takes one value, and another word follows it; put the value in quotes if it "
+                "contains blanks, else see vllm-router --help"
+            )
+        see = "; see vllm-router --help"
+        if flag is None:
+            word = shown_urls(strangers[0])
+            if "://" in word:
+                return f"{word} is not a flag; pass worker URLs after --worker-urls"
+            return f"{word} is neither a flag nor a command" + did_you_mean(word, COMMANDS, see)
+        name = shown_urls(flag.split("=", 1)[0])
+        sentence = unknown_name(name.lstrip("-"))
+        if "is not a known setting" not in sentence:
+            return f"--{sentence}"
+        known = [f"--{spelling}" for flag in FLAGS.values() for spelling in flag.spellings]
+        known += ["--config", "--version"]
+        return f"{name} is not a flag of vllm-router" + did_you_mean(name, known, see, FLAG_SIMILARITY)
 
 
 def _secret_flag_before(stranger: str, args: Sequence[str]) -> str | None:
     """The flag of a secret whose value the word may belong to: they are parted by no other flag."""
-    names = {
-        "--" + name: flag
-        for flag in FLAGS.values()
-        for spelling in flag.spellings
-        for name in (spelling, spelling.replace("-", "_"))
-    }
+    names = {name: flag for flag in FLAGS.values() for name in flag.option_strings}
     secret = None
     for word in args:
         flag = names.get(word.split("=", 1)[0])
@@ -189,12 +172,12 @@ def parse_router_args(args: Sequence[str]) -> RouterArgs:
     `launch_router` checks that the settings fit together.
     """
     parser = _make_parser()
-    namespace = parser.parse(args)
+    namespace = parser.parse_command(args)
     try:
         if namespace.config is not None:
             # What the file says becomes the parser's defaults, and the line is read again: so the line wins.
             parser.set_defaults(**_config_defaults(namespace.config))
-            namespace = parser.parse(args)
+            namespace = parser.parse_command(args)
         return RouterArgs.from_cli_args(namespace)
     except ValueError as error:
         parser.error(str(error))

@@ -121,12 +121,10 @@ class RouterArgs(ReferenceTable, Table):
         for flag in sorted(FLAGS.values(), key=lambda flag: bool(flag.no_effect)):
             if not flag.on_command_line or (exclude_host_port and flag.field in ("host", "port")):
                 continue
-            if not use_router_prefix and flag.spelling not in REFERENCE_FLAGS:
-                spellings = {"--" + name for name in flag.spellings}
-                spellings |= {"--" + name.replace("-", "_") for name in flag.spellings}
-                if taken & (spellings | {flag.dest}):
-                    left_out.append(flag)
-                    continue
+            own = not use_router_prefix and flag.spelling not in REFERENCE_FLAGS
+            if own and taken & {*flag.option_strings, flag.dest}:
+                left_out.append(flag)
+                continue
             title = _NO_EFFECT if flag.no_effect else flag.group
             title = f"Router: {title}" if use_router_prefix else title
             if title not in groups:

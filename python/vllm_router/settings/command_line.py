@@ -8,6 +8,7 @@ parser.parse_command(["--port", "8080"])
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -21,14 +22,19 @@ class CommandParser(argparse.ArgumentParser):
     """argparse with errors for people: one sentence, the nearest name, exit status 2."""
 
     def parse_command(self, args: Sequence[str] | None) -> argparse.Namespace:
-        """As parse_args(), with a better answer to a name that is not known."""
+        """As parse_args(), with a better response to a name that is not known."""
+        args = sys.argv[1:] if args is None else args
         parsed, strangers = self.parse_known_args(args)
         if strangers:
-            name = next((word for word in strangers if word.startswith("-")), strangers[0]).split("=", 1)[0]
-            known = [spelling for action in self._actions for spelling in action.option_strings]
-            name = without_userinfo(name)
-            self.error(f"{name} is not a flag of {self.prog}" + did_you_mean(name, known, "; see --help"))
+            self.error(self.unknown(strangers, args))
         return parsed
+
+    def unknown(self, strangers: Sequence[str], args: Sequence[str]) -> str:  # noqa: ARG002
+        """A sentence about the words of `args` that are no flags and belong to none."""
+        name = next((word for word in strangers if word.startswith("-")), strangers[0]).split("=", 1)[0]
+        known = [spelling for action in self._actions for spelling in action.option_strings]
+        name = without_userinfo(name)
+        return f"{name} is not a flag of {self.prog}" + did_you_mean(name, known, "; see --help")
 
     def error(self, message: str) -> NoReturn:
         """End the process with one line on stderr."""
@@ -40,7 +46,7 @@ FORMER_GIVEN = "_router_former_flags_given"  # in a namespace: former spellings 
 
 
 class _Store(argparse.Action):
-    """Checks a value where it is read, and lets a repeated list grow."""
+    """Checks a value where it is read, and lets a repeated list grow; a switch has its value in `const`."""
 
     def __init__(
         self, *, flag: Flag, alias: Alias | None = None, present: str = "", **arguments: Any
@@ -59,6 +65,13 @@ class _Store(argparse.Action):
         values: str | Sequence[Any] | None,
         option_string: str | None = None,
     ) -> None:
+        setattr(namespace, self.dest, self._read(namespace, values) if self.const is None else self.const)
+        setattr(namespace, GIVEN, getattr(namespace, GIVEN, frozenset()) | {self.flag.field})
+        if self.present:
+            former = getattr(namespace, FORMER_GIVEN, {})
+            setattr(namespace, FORMER_GIVEN, former | {option_string: self.present})
+
+    def _read(self, namespace: argparse.Namespace, values: str | Sequence[Any] | None) -> Any:
         tokens = [values] if isinstance(values, str) else list(values or [])
         if not tokens and self.nargs is None:
             tokens = ["--"]  # `--api-key=--`: argparse before Python 3.13 drops such a value
@@ -72,35 +85,7 @@ class _Store(argparse.Action):
             value = self.meaning[value]
         # The default belongs to the parser: an explicit list takes its place, and later ones are added to it.
         before = getattr(namespace, self.dest, None)
-        if self.kind.accumulates and before is not self.default:
-            value = [*(before or ()), *value]
-        setattr(namespace, self.dest, value)
-        _note_given(namespace, self.flag, option_string, self.present)
-
-
-class _StoreSwitch(argparse.Action):
-    """Turns a switch on, or off with `--no-…`."""
-
-    def __init__(self, *, flag: Flag, present: str = "", **arguments: Any) -> None:
-        self.flag = flag
-        self.present = present
-        super().__init__(nargs=0, **arguments)
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,  # noqa: ARG002
-        namespace: argparse.Namespace,
-        values: object,  # noqa: ARG002
-        option_string: str | None = None,
-    ) -> None:
-        setattr(namespace, self.dest, self.const)
-        _note_given(namespace, self.flag, option_string, self.present)
-
-
-def _note_given(namespace: argparse.Namespace, flag: Flag, option_string: str | None, present: str) -> None:
-    setattr(namespace, GIVEN, getattr(namespace, GIVEN, frozenset()) | {flag.field})
-    if present:
-        setattr(namespace, FORMER_GIVEN, getattr(namespace, FORMER_GIVEN, {}) | {option_string: present})
+        return [*(before or ()), *value] if self.kind.accumulates and before is not self.default else value
 
 
 def add_flag(parser: Any, flag: Flag, prefix: str) -> None:
@@ -118,11 +103,17 @@ def add_flag(parser: Any, flag: Flag, prefix: str) -> None:
         present = ""
         if alias is not None and alias.former:
             present = spellings(flag.spelled or flag.field, "" if value else "no-")[0]
-        common = {"dest": dest, "flag": flag, "present": present, "default": default, "help": help_text}
-        if isinstance(kind, Switch):
-            parser.add_argument(*names, action=_StoreSwitch, const=value, **common)
-        else:
-            parser.add_argument(*names, action=_Store, alias=alias, **common)
+        parser.add_argument(
+            *names,
+            action=_Store,
+            flag=flag,
+            alias=alias,
+            present=present,
+            const=value if isinstance(kind, Switch) else None,
+            dest=dest,
+            default=default,
+            help=help_text,
+        )
 
     dashed, *others = spellings(flag.spelled or flag.field)
     add([dashed], None, argparse.SUPPRESS if flag.not_built else help_of(flag))

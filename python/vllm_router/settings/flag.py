@@ -79,6 +79,11 @@ class Flag:
         return list(dict.fromkeys(names))
 
     @property
+    def option_strings(self) -> list[str]:
+        """Every name on the command line, with `-` and with `_`."""
+        return ["--" + name for dashed in self.spellings for name in (dashed, dashed.replace("-", "_"))]
+
+    @property
     def can_be_denied(self) -> bool:
         """Whether there is a `--no-…` form: a file may say yes, and the command line wins."""
         return isinstance(self.kind, Switch) and not self.not_built and not self.no_effect

@@ -232,6 +232,8 @@ def header_name(text: str) -> str:
 class Switch(Kind):
     """On or off; on the command line the flag alone."""
 
+    nargs: str | int | None = 0
+
     @property
     def limits(self) -> str:
         return "true or false"
