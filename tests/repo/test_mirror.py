@@ -1,4 +1,7 @@
-"""Each C++ file has its test: tests/unit/<room>/test_<stem>.py proves cpp/<room>/<stem>.h or .cc."""
+"""Each C++ file has its test: tests/unit/<room>/test_<stem>.py proves cpp/<room>/<stem>.h or .cc.
+
+So does each module of `vllm_router.settings`.
+"""
 
 from pathlib import Path
 
@@ -40,3 +43,9 @@ def test_every_source_is_named_in_its_rooms_cmake_file():
         and f"{source.name})" not in (source.parent / "CMakeLists.txt").read_text().split()
     ]
     assert forgotten == []
+
+
+def test_a_module_of_the_settings_has_its_test():
+    modules = {path.stem for path in (ROOT / "python/vllm_router/settings").glob("[!_]*.py")}
+    tests = (ROOT / "tests/unit/python/settings").glob("test_*.py")
+    assert {path.stem.removeprefix("test_") for path in tests} == modules

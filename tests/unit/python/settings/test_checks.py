@@ -1,0 +1,304 @@
+"""vllm_router.settings.checks: settings together, the policy that they choose, the options of Router."""
+
+import argparse
+import dataclasses
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.python.settings.values import parsed
+from vllm_router.errors import UnusedOptionWarning
+from vllm_router.router_args import RouterArgs, check_policy_options
+
+CACHE_AWARE = "policy cache_aware is chosen because of --cache-threshold, --max-tree-size; set --policy "
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: parsed("--cache-threshold 0.3 --max-tree-size 67108864"),
+        lambda: RouterArgs(cache_threshold=0.3, max_tree_size=2**26),
+        lambda: RouterArgs.from_dict({"cache-threshold": 0.3, "max-tree-size": 2**26}),
+        lambda: RouterArgs.from_yaml(
+            "routing: {cache_aware: {cache_threshold: 0.3, max_tree_size: 67108864}}"
+        ),
+    ],
+    ids=["line", "python", "dict", "yaml"],
+)
+def test_settings_of_cache_aware_choose_it_where_no_policy_is_named(
+    made: Callable[[], RouterArgs], caplog: pytest.LogCaptureFixture
+) -> None:
+    """cache_aware was the default, and whoever set it up still gets it, with defaults written out, too."""
+    assert made().policy == "cache_aware"
+    assert [message.startswith(CACHE_AWARE) for message in caplog.messages] == [True]
+
+
+def test_a_file_chooses_cache_aware_by_its_settings_and_the_line_wins(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("cache_threshold: 0.3\n", encoding="utf-8")
+    assert parsed(f"--config {file}").policy == "cache_aware"
+    assert parsed(f"--config {file} --no-spread-new-conversations").policy == "cache_aware"
+    assert len(caplog.messages) == 2
+    assert parsed(f"--config {file} --policy auto").policy == "auto"
+    file.write_text("policy: round_robin\n", encoding="utf-8")
+    assert parsed(f"--config {file} --cache-threshold 0.5").policy == "round_robin"
+    assert len(caplog.messages) == 2
+
+
+def test_a_changed_default_of_somebody_s_parser_counts_as_given() -> None:
+    parser = argparse.ArgumentParser()
+    RouterArgs.add_cli_args(parser, use_router_prefix=True)
+    assert RouterArgs.from_cli_args(parser.parse_args([]), use_router_prefix=True).policy == "auto"
+    at_default = parser.parse_args(["--router-cache-threshold", "0.3"])
+    assert RouterArgs.from_cli_args(at_default, use_router_prefix=True).policy == "cache_aware"
+    parser.set_defaults(router_cache_threshold=0.4)
+    assert RouterArgs.from_cli_args(parser.parse_args([]), use_router_prefix=True).policy == "cache_aware"
+
+
+def test_a_policy_that_is_named_stays_whatever_else_is_set() -> None:
+    args = RouterArgs(cache_threshold=0.5)
+    assert dataclasses.replace(args, port=1).policy == "cache_aware"
+    assert RouterArgs(policy="auto", cache_threshold=0.5).policy == "auto"
+    assert RouterArgs.from_yaml(RouterArgs(policy="auto", cache_threshold=0.5).to_yaml()).policy == "auto"
+    assert "given" not in " ".join(vars(args))
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"port": "30000"}, "port is 30000; it is the HTTP port to listen on and must be a whole number"),
+        ({"port": True}, "port is true; "),
+        ({"port": 1.0}, "port is 1.0; "),
+        ({"worker_urls": "http://a:1"}, "worker_urls is http://a:1; it is the workers' base URLs"),
+        ({"worker_urls": [1]}, "worker_urls is 1; "),
+        (
+            {"host": None},
+            "host is unset; it is the address to listen on and must be a text that is not empty",
+        ),
+        ({"host": " "}, "host is ' '; "),
+        ({"preserve_host": 1}, "preserve_host is 1; "),
+        ({"request_timeout_secs": float("inf")}, "request_timeout_secs is inf; "),
+        (
+            {"health_check_endpoint": "health"},
+            "health_check_endpoint is health; it is a path and must start with /",
+        ),
+        ({"log_level": "loud"}, "log_level is loud; "),
+        ({"policy": 3}, "policy is 3; it is the policy that chooses the worker and must be one of random"),
+    ],
+)
+def test_wrong_values_from_python_are_refused_when_they_are_used(
+    settings: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        RouterArgs(**settings)._validate_router_args()
+
+
+def test_virtual_nodes_are_the_policy_s_own_unless_they_are_given() -> None:
+    for policy, given, expected in (
+        ("consistent_hash", {}, 160),
+        ("prefix_aware", {}, 150),
+        ("prefix_aware", {"virtual_nodes": 160}, 160),
+        ("chwbl", {"virtual_nodes": None}, 150),
+        ("prefix-hash", {}, 150),
+    ):
+        assert check_policy_options({"policy": policy, **given})["virtual_nodes"] == expected
+
+
+def test_the_load_floor_is_the_policy_s_own_unless_it_is_given() -> None:
+    for policy, given, expected in (
+        ("vllm_cache_aware", {}, 8),
+        ("vllm_cache_aware", {"load_bound": "average"}, 0),
+        ("vllm_cache_aware", {"load_bound": "average", "prefix_load_floor": 3}, 3),
+        ("vllm_cache_aware", {"prefix_load_floor": 0}, 0),
+        ("prefix_aware", {}, 0),
+        ("prefix_aware", {"prefix_load_floor": 8}, 8),
+    ):
+        assert check_policy_options({"policy": policy, **given})["prefix_load_floor"] == expected
+
+
+def test_policy_options_are_filled_with_defaults() -> None:
+    assert check_policy_options({}) == {
+        "intra_node_data_parallel_size": 1,
+        "policy": "auto",
+        "seed": None,
+        "fallback_policy": "least_load",
+        "least_load_metric": "requests",
+        "virtual_nodes": 160,
+        "hash_function": "furc",
+        "hash_failover": "next",
+        "hash_load_factor": 0,
+        "hash_key_order": "seed",
+        "hash_key_headers": [],
+        "session_header_aliases": True,
+        "hash_key_fallback": "body",
+        "consistent_hash_compat": False,
+        "cache_threshold": 0.3,
+        "block_size": 16,
+        "max_blocks_per_worker": 100_000,
+        "load_factor": 1.25,
+        "load_bound": "room",
+        "max_prefix_length": 1024,
+        "load_factor_epsilon": 0.25,
+        "prefix_load_floor": 0,
+        "session_ttl_secs": 7200,
+        "max_sessions": 262_144,
+        "prefix_token_count": 256,
+        "prefix_hash_load_factor": 1.25,
+        "prefix_hash_balance_abs_threshold": 10,
+        "routing_text_limit": 4_194_304,
+        "balance_abs_threshold": 64,
+        "balance_rel_threshold": 1.5,
+        "balance_gate": "worker",
+        "spread_new_conversations": True,
+        "auto_objective": "balanced",
+        "miss_choice": "least_load",
+        "eviction_policy": "lru",
+        "eviction_interval_secs": 120,
+        "max_tree_size": 67_108_864,
+        "tokenize": "never",
+        "max_worker_requests": 0,
+        "ticket_lease_secs": 0,
+    }
+
+
+def test_policy_options_come_back_in_canonical_form() -> None:
+    options = check_policy_options(
+        {"policy": "Consistent-Hashing", "hash_function": "XXH3", "data_parallel_size": 2}
+    )
+    assert (options["policy"], options["hash_function"]) == ("consistent_hash", "xxh3")
+    assert options["intra_node_data_parallel_size"] == 2
+
+
+def test_defaults_are_not_shared_between_two_calls() -> None:
+    check_policy_options({})["hash_key_headers"].append("x")
+    assert check_policy_options({})["hash_key_headers"] == []
+
+
+def test_compat_sets_what_it_implies() -> None:
+    options = check_policy_options({"policy": "consistent_hash", "consistent_hash_compat": True})
+    assert options["hash_key_order"] == "reference"
+    assert options["session_header_aliases"] is False
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "sentence"),
+    [
+        ({"virtual_node": 1}, TypeError, "virtual_node is not a known setting; did you mean virtual_nodes?"),
+        ({"port": 1}, TypeError, "port is not an option of Router but of the server"),
+        ({"kv_model": 1}, TypeError, "kv_model belongs to routing by KV events"),
+        ({"data_parallel_size": 1, "intra_node_data_parallel_size": 1}, TypeError, "a second time"),
+        (
+            {"virtual_nodes": 0},
+            ValueError,
+            "virtual_nodes is 0; it is the number of points on the hash ring per worker",
+        ),
+        ({"cache_threshold": 1.5}, ValueError, "cache_threshold is 1.5; "),
+        ({"policy": "kv_overlap"}, ValueError, "--policy kv_overlap is not implemented in vllm-router"),
+        ({"policy": "least_lod"}, ValueError, "did you mean least_load?"),
+    ],
+)
+def test_bad_policy_options_are_refused(
+    options: dict[str, Any], error: type[Exception], sentence: str
+) -> None:
+    with pytest.raises(error, match=re.escape(sentence)):
+        check_policy_options(options)
+
+
+def test_an_option_of_another_policy_is_accepted_with_a_warning() -> None:
+    sentence = "virtual_nodes has no effect on the policy round_robin; it belongs to consistent_hash and "
+    with pytest.warns(UnusedOptionWarning, match=sentence) as caught:
+        options = check_policy_options(
+            {"policy": "round_robin", "virtual_nodes": 200, "cache_threshold": 0.3}
+        )
+    assert options["virtual_nodes"] == 200
+    assert [Path(warning.filename) for warning in caught] == [Path(__file__)]
+
+
+def test_warnings_name_what_will_not_do_what_it_seems_to() -> None:
+    assert RouterArgs(worker_urls=["http://a:1"]).warnings() == []
+    said = RouterArgs(
+        policy="power-of-two",
+        worker_urls=["http://a:1"],
+        dp_aware=True,
+        model_path="m",
+        hash_failover="first",
+    )
+    assert said.warnings() == [
+        "hash_failover has no effect on the policy power_of_two; it belongs to consistent_hash",
+        "--dp-aware has no effect by itself; --intra-node-data-parallel-size sets the number of "
+        "ranks per URL",
+        "--model-path has no effect: it named a tokenizer for gRPC workers; HTTP workers need none",
+        "power_of_two has nothing to choose between while there is only one worker",
+    ]
+    assert "requests get 503 until POST /add_worker" in RouterArgs().warnings()[0]
+
+
+@pytest.mark.parametrize("line", ["--record-log-salt-file s", "--record-log s --record-log-salt-file s"])
+def test_a_secret_belongs_to_a_record_log_and_into_a_file_of_its_own(line: str) -> None:
+    with pytest.raises(ValueError, match="the salt belongs to a record log, and must be in a separate file"):
+        parsed(line)._validate_router_args()
+
+
+def test_a_record_log_reads_the_block_size_under_every_policy() -> None:
+    line = "--worker-urls http://a:1 --policy round_robin --block-size 32"
+    assert parsed(line).warnings() != []
+    assert parsed(f"{line} --record-log traffic.jsonl").warnings() == []
+
+
+def test_clients_and_admins_do_not_share_a_file_of_keys() -> None:
+    with pytest.raises(ValueError, match="so every client could change the fleet"):
+        parsed("--client-api-key-file k --admin-api-key-file k")._validate_router_args()
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("--client-api-key-file k", "admin endpoints are closed"),
+        ("--client-api-key-file k --admin-api-key-file a", None),
+        ("--client-api-key-file k --admin-port 9000", None),
+        ("--admin-port 9000 --admin-host 0.0.0.0", "--admin-host 0.0.0.0 is not a loopback address"),
+        ("--host 0.0.0.0", "--host 0.0.0.0 is not a loopback address, and admin endpoints need no key"),
+        ("--host 0.0.0.0 --admin-api-key-file a", None),
+        ("--host 0.0.0.0 --admin-port 9000", None),
+        ("--host 0.0.0.0 --client-api-key-file k", "admin endpoints are closed"),
+        ("--host localhost", None),
+        ("--admin-port 9000 --admin-host 0.0.0.0 --admin-api-key-file a", None),
+        ("--admin-port 9000 --admin-host ::1", None),
+    ],
+)
+def test_doors_that_are_shut_or_open_by_oversight_are_warned_of(line: str, sentence: str | None) -> None:
+    warnings = parsed(f"--worker-urls http://a:1 {line}").warnings()
+    assert len(warnings) == (sentence is not None)
+    assert sentence is None or sentence in warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("--tls-cert-path c", "tls_cert_path is c and tls_key_path is not set"),
+        ("--tls-key-path k", "tls_key_path is k and tls_cert_path is not set"),
+        ("--worker-key-path k", "worker_key_path is k and worker_cert_path is not set"),
+        ("--tls-client-ca-file a", "clients connect without TLS; set tls_cert_path and tls_key_path, too"),
+    ],
+)
+def test_what_goes_together_in_tls_is_asked_for(line: str, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        parsed(line)._validate_router_args()
+
+
+def test_unchecked_certificates_are_warned_of() -> None:
+    (warning,) = parsed("--worker-urls https://a:1 --worker-tls-insecure").warnings()
+    assert "worker certificates are not verified, so connections can be intercepted" in warning
+
+
+def test_the_salt_is_not_the_log_however_it_is_spelt(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to(tmp_path / "log")
+    for salt in ("./log", "link", str(tmp_path / "log")):
+        with pytest.raises(ValueError, match="record_log is the same; the salt belongs to a record log"):
+            RouterArgs(record_log="log", record_log_salt_file=salt)._validate_router_args()

@@ -1,0 +1,17 @@
+"""vllm_router.settings.kinds: values as they come from the command line, YAML and Python."""
+
+import pytest
+
+from vllm_router.router_args import RouterArgs
+
+
+def test_numpy_like_numbers_are_numbers() -> None:
+    np = pytest.importorskip("numpy")
+    args = RouterArgs(port=np.int64(8080), connect_timeout_secs=np.float64(0.5))
+    args._validate_router_args()
+    assert args.server_options()["port"] == 8080
+
+
+def test_a_text_with_a_nul_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match=r"record_log.* must be a text without NUL characters"):
+        RouterArgs(record_log="log\0", record_log_salt_file="salt")._validate_router_args()

@@ -1,0 +1,52 @@
+"""vllm_router.settings.urls: what is taken is what the core takes."""
+
+import re
+
+import pytest
+
+from tests.unit.python.settings.values import errors_of
+from vllm_router import _core_testing as testing
+from vllm_router.router_args import FLAGS, RouterArgs
+from vllm_router.settings.kinds import Unfit
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://a",
+        "HTTP://a:8000",
+        "http://a:8000/",
+        "http://a:8000/v1/models@7",
+        "http://10.0.0.1:65535@0",
+        "http://[::1]:8000@2",
+        "http://a:1@2/",
+        "http://under_score.svc.cluster.local:80/p",
+        "http://h/a@b",
+    ],
+)
+def test_a_url_that_the_core_takes_is_taken_here(url: str) -> None:
+    testing.parse_worker_url(url)
+    RouterArgs(worker_urls=[url])._validate_router_args()
+
+
+@pytest.mark.parametrize("url", ["a:1", "ftp://a", "http://", "http://a:0", "http://a:65536", "http://a b"])
+def test_a_url_that_is_refused_here_is_refused_by_the_core(url: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(url)):
+        testing.parse_worker_url(url)
+    with pytest.raises(Unfit) as refused:
+        FLAGS["worker_urls"].kind.each(url)
+    assert refused.value.word == url
+
+
+@pytest.mark.parametrize("origin", ["chat.example", "https://chat.example/", "HTTPS://chat.example", "**"])
+def test_an_origin_has_the_form_that_browsers_send(origin: str, capsys: pytest.CaptureFixture[str]) -> None:
+    error = errors_of(f"--cors-allowed-origins {origin}", capsys)
+    assert "must be origins like https://chat.example" in error
+    assert repr(origin) in error
+
+
+@pytest.mark.parametrize("path", ["own_rpc", "/", "/*", "/a?b", "/a*b", "/%61"])
+def test_a_path_of_all_workers_is_one(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    error = errors_of(f"--fan-out-path {path}", capsys)
+    assert "must be paths like /own_rpc" in error
+    assert repr(path) in error
