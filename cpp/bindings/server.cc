@@ -221,7 +221,7 @@ void BindServer(py::module_& module) {
       .def("metrics_text", &Server::MetricsText, py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("admin_port", &Server::admin_port)
       .def_property_readonly("has_something_to_reload", &Server::has_something_to_reload)
-      .def("reload", &Server::Reload)
+      .def("reload", &Server::Reload, py::call_guard<py::gil_scoped_release>())
       .def("shutdown", &Server::Shutdown)
       .def(
           "wait",

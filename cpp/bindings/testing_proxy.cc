@@ -188,7 +188,8 @@ class Lanes {
       telemetries_.push_back(std::make_unique<Telemetry>(router.router().policy().name(), logs));
       views.push_back(telemetries_.back().get());
     }
-    metrics_ = std::make_unique<Metrics>(router.shared(), views, limits_, clock_, records_.get());
+    metrics_ = std::make_unique<Metrics>(
+        router.shared(), views, limits_, clock_, ServerFiles{.records = records_.get()});
   }
   ~Lanes() { SetStuck(false); }
   Telemetry& thread(size_t i) { return *telemetries_.at(i); }
@@ -325,10 +326,15 @@ void BindKeys(py::module_& testing) {
       });
   py::class_<KeyFile>(testing, "KeyFile")
       .def(py::init([](const std::string& flag, const std::string& path) {
-        return ValueOrThrow(KeyFile::Open(flag, path));
+        return ValueOrThrow(KeyFile::Open("client_keys", flag, path));
       }))
-      .def("poll", &KeyFile::Poll)
-      .def("reload", &KeyFile::Reload)
+      .def("poll", &KeyFile::Poll, py::arg("now") = 0)
+      .def(
+          "reload", [](KeyFile& file, int64_t now) { return file.Reload(now).ok(); }, py::arg("now") = 0)
+      .def_property_readonly("reloads_done", [](const KeyFile& file) { return file.reloads_done().count(); })
+      .def_property_readonly(
+          "reloads_failed", [](const KeyFile& file) { return file.reloads_failed().count(); })
+      .def_property_readonly("last_success", &KeyFile::last_success_s)
       .def("__len__", [](const KeyFile& file) { return file.keys().Load()->size(); })
       .def("__contains__", [](const KeyFile& file, const std::string& key) {
         return file.keys().Load()->Contains(key);
@@ -427,7 +433,7 @@ void BindTestingProxy(py::module_& testing) {
             return log.writer().Take(&lines) && log.writer().WaitUntilWritten(10'000);
           },
           py::call_guard<py::gil_scoped_release>())
-      .def("reopen", &TrafficLog::Reopen)
+      .def("reopen", [](TrafficLog& log) { return log.Reload(0).ok(); })
       .def_property_readonly("written", &TrafficLog::written)
       .def_property_readonly("lost", &TrafficLog::lost);
 

@@ -241,6 +241,12 @@ def test_the_file_may_be_moved_away_and_lines_on_a_full_disk_are_counted(stage, 
     eventually(lambda: counted(router, "written") == 2)
     assert len(requests(moved)) == len(requests(path)) == 1
     assert lines(path)[0] == lines(moved)[0]
+    path.rename(tmp_path / "moved again")
+    path.mkdir()
+    router.server.reload()  # reports at once
+    counted_reloads = 'vllm_router_reloads_total{file="record_log",result="%s"} %d\n'
+    for result, count in (("ok", 2), ("failed", 1)):
+        assert counted_reloads % (result, count) in router.server.metrics_text()
 
 
 def test_a_hangup_opens_the_file_again(stage, path, tmp_path):

@@ -242,13 +242,12 @@ class Metrics::Collector : public prometheus::Collectable {
  public:
   Collector(
       std::shared_ptr<Router> router, std::vector<const Telemetry*> telemetries, const ServerLimits& limits,
-      const Clock& clock, const TrafficLog* records, const ReloadedFiles& files)
+      const Clock& clock, ServerFiles files)
       : router_(std::move(router)),
         telemetries_(std::move(telemetries)),
         limits_(limits),
         clock_(clock),
-        records_(records),
-        files_(files),
+        files_(std::move(files)),
         started_(UnixSeconds()) {}
 
   std::vector<MetricFamily> Collect() const override {
@@ -326,8 +325,7 @@ class Metrics::Collector : public prometheus::Collectable {
   const std::vector<const Telemetry*> telemetries_;
   const ServerLimits& limits_;
   const Clock& clock_;
-  const TrafficLog* const records_;
-  const ReloadedFiles files_;
+  const ServerFiles files_;
   const double started_;      // Unix time
   mutable std::mutex mutex_;  // leaf; guards shown_
   mutable std::vector<Shown> shown_;
@@ -867,22 +865,17 @@ void Metrics::Collector::WriteConnections(Page* page) const {
 }
 
 void Metrics::Collector::WriteFiles(Page* page) const {
-  page->Counter("reloads_total", "Reloads of key and certificate files, by result.");
-  const auto add = [page](const char* file, const auto* reloaded) {
-    if (reloaded == nullptr) return;
-    page->Add(
-        static_cast<double>(reloaded->reloads_done().count()), {Label("file", file), Label("result", "ok")});
-    page->Add(
-        static_cast<double>(reloaded->reloads_failed().count()),
-        {Label("file", file), Label("result", "failed")});
-  };
-  add("client_keys", files_.client_keys);
-  add("admin_keys", files_.admin_keys);
-  const bool tls = files_.tls != nullptr && files_.tls->any();
-  add("certificates", tls ? files_.tls : nullptr);
+  page->Counter("reloads_total", "Reloads of key files, certificates and the record log, by result.");
+  for (const Reloadable* const file : files_.reloadables) {
+    const auto add = [&](const Counter& reloads, const char* result) {
+      page->Add(static_cast<double>(reloads.count()), {Label("file", file->name()), Label("result", result)});
+    };
+    add(file->reloads_done(), "ok");
+    add(file->reloads_failed(), "failed");
+  }
 
   page->Gauge("certificate_seconds_left", "Seconds until the certificate presented to this side expires.");
-  if (!tls) return;
+  if (files_.tls == nullptr) return;
   const double now = UnixSeconds();
   for (const auto& [side, ends] :
        {std::pair("client", files_.tls->clients_certificate_ends()),
@@ -896,12 +889,12 @@ void Metrics::Collector::WriteProcess(Page* page) const {
       "access_log_dropped_total", "Access log lines dropped because too many were waiting to be written.");
   page->Add(static_cast<double>(
       Sum([](const Telemetry::Shard& shard) { return shard.access_lines_dropped.count(); })));
-  if (records_ != nullptr) {
+  if (files_.records != nullptr) {
     const uint64_t dropped =
         Sum([](const Telemetry::Shard& shard) { return shard.record_lines_dropped.count(); });
     page->Counter("record_log_lines_total", "Requests for the record log, by result.");
-    page->Add(static_cast<double>(records_->written()), {Label("result", "written")});
-    page->Add(static_cast<double>(records_->lost() + dropped), {Label("result", "lost")});
+    page->Add(static_cast<double>(files_.records->written()), {Label("result", "written")});
+    page->Add(static_cast<double>(files_.records->lost() + dropped), {Label("result", "lost")});
   }
   page->Gauge("build_info", "Always 1; the label has the version.");
   page->Add(1, {Label("version", Version())});
@@ -915,9 +908,9 @@ void Metrics::Collector::WriteProcess(Page* page) const {
 
 Metrics::Metrics(
     std::shared_ptr<Router> router, std::vector<const Telemetry*> telemetries, const ServerLimits& limits,
-    const Clock& clock, const TrafficLog* records, const ReloadedFiles& files)
+    const Clock& clock, ServerFiles files)
     : collector_(std::make_shared<Collector>(
-          std::move(router), std::move(telemetries), limits, clock, records, files)) {}
+          std::move(router), std::move(telemetries), limits, clock, std::move(files))) {}
 
 Metrics::~Metrics() = default;
 

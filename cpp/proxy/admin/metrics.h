@@ -19,25 +19,25 @@
 
 namespace vllm_router {
 
-class KeyFile;
+class Reloadable;
 class TlsFiles;
 
-// Data that is read from files, and reread while the server runs. Null: none.
-struct ReloadedFiles {
-  const KeyFile* client_keys = nullptr;
-  const KeyFile* admin_keys = nullptr;
+// The server's files. Null: none.
+struct ServerFiles {
+  const TrafficLog* records = nullptr;
   const TlsFiles* tls = nullptr;
+  std::vector<Reloadable*> reloadables;  // these and the key files
 };
 
 class Metrics {
  public:
   static constexpr int64_t kRemovedWorkerNanos = 60'000'000'000;
 
-  // The telemetries, the limits, the clock, the traffic log (null: none) and the files must outlive
-  // this. The last telemetry is the control thread's: its connections are not clients'.
+  // The telemetries, the limits, the clock and the files must outlive this. The last telemetry is the
+  // control thread's: its connections are not clients'.
   Metrics(
       std::shared_ptr<Router> router, std::vector<const Telemetry*> telemetries, const ServerLimits& limits,
-      const Clock& clock, const TrafficLog* records = nullptr, const ReloadedFiles& files = {});
+      const Clock& clock, ServerFiles files = {});
   ~Metrics();
 
   // Prometheus text format 0.0.4. Any thread.

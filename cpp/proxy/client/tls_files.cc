@@ -100,26 +100,23 @@ std::optional<int64_t> TlsFiles::workers_certificate_ends() const {
   return workers_ != nullptr ? workers_->certificate_ends() : std::nullopt;
 }
 
-bool TlsFiles::Reload() {
-  const bool done = ReadAgain();
-  (done ? reloads_done_ : reloads_failed_).Add();
-  return done;
-}
-
-bool TlsFiles::ReadAgain() {
+Status TlsFiles::ReadAgain() {
   StatusOr<Context> clients = MakeClients();
   StatusOr<Context> workers = names_worker_files() ? MakeWorkers() : StatusOr<Context>(Context());
   for (const StatusOr<Context>& made : {clients, workers}) {
     if (made.ok()) continue;
     Complain(made.status());
     Log(LogLevel::kError, "TLS: the previous certificates and keys stay in force");
-    return false;
+    return made.status();
   }
-  std::lock_guard lock(mutex_);
-  clients_ = *std::move(clients);
-  others_ = nullptr;
-  workers_ = *std::move(workers);  // without files of ours: loads the system CAs when next needed
-  return true;
+  {
+    std::lock_guard lock(mutex_);
+    clients_ = *std::move(clients);
+    others_ = nullptr;
+    workers_ = *std::move(workers);  // without files of ours: loads the system CAs when next needed
+  }
+  Log(LogLevel::kInfo, "TLS: certificates and keys reloaded");
+  return absl::OkStatus();
 }
 
 }  // namespace vllm_router

@@ -51,17 +51,19 @@ std::string Count(size_t keys) { return Concat(keys, keys == 1 ? " key" : " keys
 
 }  // namespace
 
-StatusOr<std::unique_ptr<KeyFile>> KeyFile::Open(std::string flag, std::string path) {
-  std::string name = flag + " " + path;
+StatusOr<std::unique_ptr<KeyFile>> KeyFile::Open(std::string_view name, std::string flag, std::string path) {
+  std::string title = flag + " " + path;
   const Stamp stamp = StampOf(path);
-  StatusOr<KeySet> keys = ReadKeys(path, name);
+  StatusOr<KeySet> keys = ReadKeys(path, title);
   if (!keys.ok()) return keys.status();
-  Log(LogLevel::kInfo, Concat(name, ": ", Count(keys->size())));
-  return std::unique_ptr<KeyFile>(new KeyFile(std::move(name), std::move(path), *std::move(keys), stamp));
+  Log(LogLevel::kInfo, Concat(title, ": ", Count(keys->size())));
+  return std::unique_ptr<KeyFile>(
+      new KeyFile(name, std::move(title), std::move(path), *std::move(keys), stamp));
 }
 
-KeyFile::KeyFile(std::string name, std::string path, KeySet keys, const Stamp& stamp)
-    : name_(std::move(name)),
+KeyFile::KeyFile(std::string_view name, std::string title, std::string path, KeySet keys, const Stamp& stamp)
+    : Reloadable(name),
+      title_(std::move(title)),
       path_(std::move(path)),
       keys_(std::make_shared<const KeySet>(std::move(keys))),
       read_(stamp),
@@ -77,28 +79,25 @@ KeyFile::Stamp KeyFile::StampOf(const std::string& path) {
       found.st_ctim.tv_sec * kNanos + found.st_ctim.tv_nsec};
 }
 
-bool KeyFile::Poll() {
+bool KeyFile::HasChanged() {
   const Stamp now = StampOf(path_);
   const bool settled = now == std::exchange(seen_, now);
-  return now != read_ && settled && Take(now);
+  return now != read_ && settled;
 }
 
-bool KeyFile::Reload() { return Take(StampOf(path_)); }
-
-bool KeyFile::Take(const Stamp& stamp) {
-  read_ = stamp;
+Status KeyFile::ReadAgain() {
+  read_ = StampOf(path_);
   const size_t before = keys_.Load()->size();
-  StatusOr<KeySet> keys = ReadKeys(path_, name_);
-  (keys.ok() ? reloads_done_ : reloads_failed_).Add();
+  StatusOr<KeySet> keys = ReadKeys(path_, title_);
   if (!keys.ok()) {
     Log(LogLevel::kError,
         Concat(
             std::string(keys.status().message()), ". The previous keys stay in force (", Count(before), ")"));
-    return false;
+    return keys.status();
   }
-  Log(LogLevel::kInfo, Concat(name_, ": reloaded, ", Count(keys->size()), " (", before, " before)"));
+  Log(LogLevel::kInfo, Concat(title_, ": reloaded, ", Count(keys->size()), " (", before, " before)"));
   keys_.Publish(std::make_shared<const KeySet>(*std::move(keys)));
-  return true;
+  return absl::OkStatus();
 }
 
 }  // namespace vllm_router

@@ -3,6 +3,8 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <chrono>
+#include <initializer_list>
 #include <utility>
 
 #include "base/limits.h"
@@ -21,7 +23,7 @@ constexpr int64_t kShutdownPollNanos = 5'000'000;
 // with one packet sent twice.
 constexpr int64_t kHandoverNanos = 1'000'000'000;
 constexpr int64_t kNextHandoverNanos = 20'000'000;
-constexpr int64_t kKeyPollMs = 1000;
+constexpr int64_t kReloadPollMs = 1000;
 constexpr int64_t kCutNanos = 3'000'000'000;  // for cut exchanges to unwind and lingering connections to end
 
 // Raises the limit as far as possible; returns how many files may be open then.
@@ -33,6 +35,11 @@ uint64_t RaiseFileLimit() {
   if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) return before;
   Log(LogLevel::kDebug, "raised the limit of open files to " + std::to_string(limit.rlim_cur));
   return limit.rlim_cur;
+}
+
+int64_t UnixSeconds() {
+  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
+      .count();
 }
 
 // A request in flight needs two files, its client and its worker; without them it would only fail later.
@@ -64,24 +71,25 @@ ServerOptions Completed(ServerOptions options, const Router& router) {
   return options;
 }
 
+// Leaves `keys` null if there is no file.
+Status OpenKeys(
+    std::string_view name, std::string flag, const std::string& path, std::unique_ptr<KeyFile>* keys) {
+  if (path.empty()) return absl::OkStatus();
+  StatusOr<std::unique_ptr<KeyFile>> opened = KeyFile::Open(name, std::move(flag), path);
+  if (opened.ok()) *keys = *std::move(opened);
+  return opened.status();
+}
+
 }  // namespace
 
 StatusOr<std::unique_ptr<Server>> Server::Start(
     std::shared_ptr<Router> router, const ServerOptions& options) {
   ROUTER_RETURN_IF_ERROR(router->RequireAddresses());
   KeySets keys{.admin_port = options.admin_port >= 0};
-  if (!options.client_api_key_file.empty()) {
-    StatusOr<std::unique_ptr<KeyFile>> file =
-        KeyFile::Open("--client-api-key-file", options.client_api_key_file);
-    if (!file.ok()) return file.status();
-    keys.clients = *std::move(file);
-  }
-  if (!options.admin_api_key_file.empty()) {
-    StatusOr<std::unique_ptr<KeyFile>> file =
-        KeyFile::Open("--admin-api-key-file", options.admin_api_key_file);
-    if (!file.ok()) return file.status();
-    keys.admins = *std::move(file);
-  }
+  ROUTER_RETURN_IF_ERROR(
+      OpenKeys("client_keys", "--client-api-key-file", options.client_api_key_file, &keys.clients));
+  ROUTER_RETURN_IF_ERROR(
+      OpenKeys("admin_keys", "--admin-api-key-file", options.admin_api_key_file, &keys.admins));
   if (!options.api_key_validation_urls.empty()) {
     StatusOr<std::unique_ptr<KeyValidator>> validator = KeyValidator::Make(
         {.urls = options.api_key_validation_urls,
@@ -129,9 +137,14 @@ Server::Server(
   }
   if (keys_.validator != nullptr)
     keys_.validator->set_control(&io_threads_.back()->http, &io_threads_.back()->telemetry);
-  const ReloadedFiles files{keys_.clients.get(), keys_.admins.get(), tls_.get()};
+  TlsFiles* const tls_files = tls_->any() ? tls_.get() : nullptr;
+  for (Reloadable* const file : std::initializer_list<Reloadable*>{
+           keys_.clients.get(), keys_.admins.get(), tls_files, record_log_.get()}) {
+    if (file != nullptr) reloadables_.push_back(file);
+  }
   metrics_ = std::make_unique<Metrics>(
-      router_, telemetries, limits_, io_threads_.back()->clock, record_log_.get(), files);
+      router_, telemetries, limits_, io_threads_.back()->clock,
+      ServerFiles{.records = record_log_.get(), .tls = tls_files, .reloadables = reloadables_});
   admin_.set_control(io_threads_.back().get());
   admin_.set_metrics(metrics_.get());
   health_ = AddService<HealthChecker>();
@@ -197,9 +210,7 @@ void Server::Run() {
   if (metrics_listener_ != nullptr) metrics_listener_->Start();
   io_threads_.back()->loop.Post([this] {
     for (const std::unique_ptr<Service>& service : services_) service->Start();
-    if (has_keys()) {
-      key_timer_.Arm(io_threads_.back()->loop.timers(), kKeyPollMs, &Server::OnKeyTimer, this);
-    }
+    if (!reloadables_.empty()) OnReloadTimer(this);
   });
   running_ = io_threads_.size();
   for (const std::unique_ptr<IoThread>& thread : io_threads_) {
@@ -223,7 +234,7 @@ Server::~Server() {
     Wait(-1);
   }
   for (std::thread& thread : threads_) thread.join();
-  key_timer_.Disarm();
+  reload_timer_.Disarm();
   admin_listener_.reset();
   metrics_listener_.reset();
   listeners_.clear();
@@ -239,22 +250,19 @@ std::optional<uint16_t> Server::admin_port() const {
   return admin_listener_->port();
 }
 
-void Server::OnKeyTimer(void* server) {
+void Server::OnReloadTimer(void* server) {
   auto* self = static_cast<Server*>(server);
-  for (KeyFile* file : {self->keys_.clients.get(), self->keys_.admins.get()}) {
-    if (file != nullptr) file->Poll();
+  {
+    std::lock_guard lock(self->reload_mutex_);
+    for (Reloadable* const file : self->reloadables_) file->Poll(UnixSeconds());
   }
-  self->key_timer_.Arm(self->io_threads_.back()->loop.timers(), kKeyPollMs, &Server::OnKeyTimer, self);
+  self->reload_timer_.Arm(
+      self->io_threads_.back()->loop.timers(), kReloadPollMs, &Server::OnReloadTimer, self);
 }
 
 void Server::Reload() {
-  if (record_log_ != nullptr) record_log_->Reopen();
-  io_threads_.back()->loop.Post([this] {
-    for (KeyFile* file : {keys_.clients.get(), keys_.admins.get()}) {
-      if (file != nullptr) file->Reload();
-    }
-    if (tls_->any() && tls_->Reload()) Log(LogLevel::kInfo, "TLS: certificates and keys reloaded");
-  });
+  std::lock_guard lock(reload_mutex_);
+  for (Reloadable* const file : reloadables_) (void)file->Reload(UnixSeconds());
 }
 
 bool Server::any_worker_responded() const { return !health_->checks() || health_->any_responded(); }
@@ -392,7 +400,7 @@ Task<void> Server::ShutDown() {
   co_await WaitUntil(none_in_background, kCutNanos, false);
 
   // First the control thread's own services, then the loops.
-  key_timer_.Disarm();
+  reload_timer_.Disarm();
   for (const std::unique_ptr<Service>& service : services_) service->Stop();
   if (admin_listener_ != nullptr) admin_listener_->Stop();
   if (metrics_listener_ != nullptr) metrics_listener_->Stop();

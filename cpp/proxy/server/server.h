@@ -49,9 +49,9 @@ class Server {
   std::string MetricsText() const { return metrics_->Text(); }
 
   // Reads the key files again, which also happens when they change, and the TLS files, and reopens the
-  // traffic log. The result is logged.
+  // traffic log. The result is logged. Returns when that is done.
   void Reload();
-  bool has_something_to_reload() const { return has_keys() || tls_->any() || record_log_ != nullptr; }
+  bool has_something_to_reload() const { return !reloadables_.empty(); }
 
   // Begins a graceful stop; a second call cuts what is still in flight.
   void Shutdown();
@@ -64,12 +64,11 @@ class Server {
   Server(
       std::shared_ptr<Router> router, const ServerOptions& options, KeySets keys,
       std::unique_ptr<TlsFiles> tls, std::unique_ptr<TrafficLog> record_log);
-  bool has_keys() const { return keys_.clients != nullptr || keys_.admins != nullptr; }
   Status Open();
   Status OpenAside(
       const std::string& host, int32_t port, ListenerKind listener_kind, std::unique_ptr<Listener>* opened);
   void Run();
-  static void OnKeyTimer(void* server);
+  static void OnReloadTimer(void* server);
   Task<void> ShutDown();
   bool YieldPort(size_t ours);
   Task<void> WaitUntil(std::function<bool()> done, int64_t nanos, bool may_hurry);
@@ -100,7 +99,9 @@ class Server {
   std::unique_ptr<Metrics> metrics_;
   std::vector<std::unique_ptr<Service>> services_;
   HealthChecker* health_ = nullptr;  // one of them
-  Timer key_timer_;                  // of the control thread
+  std::mutex reload_mutex_;          // guards the reloading, and is held while files are read
+  std::vector<Reloadable*> reloadables_;
+  Timer reload_timer_;  // of the control thread
   std::vector<std::thread> threads_;
   uint16_t port_ = 0;
 

@@ -38,32 +38,38 @@ bool EndsInsideALine(int descriptor) {
          ::pread(descriptor, &last, 1, found.st_size - 1) == 1 && last != '\n';
 }
 
+void Complain(const Status& status) {
+  if (!status.ok()) Log(LogLevel::kError, std::string(status.message()));
+}
+
 }  // namespace
 
-// One thread makes and opens it, another writes it; any thread may read the counts.
+// One thread makes it, another writes it; one at a time may reopen it, any may read the counts.
 class TrafficLog::File {
  public:
   File(std::string path, std::string head) : path_(std::move(path)), head_(std::move(head)) {}
   ~File() {
-    if (descriptor_ >= 0) ::close(descriptor_);
+    Close(descriptor_);
+    Close(next_);
   }
   File(const File&) = delete;
   File& operator=(const File&) = delete;
 
   Status Open() {
+    ROUTER_RETURN_IF_ERROR(Reopen());
+    return Adopt(next_.exchange(-1));
+  }
+
+  // The next line goes to the file that has the path now; if there is none, to the old one.
+  Status Reopen() {
     const int descriptor = OpenToAppend(path_);
     if (descriptor < 0) return Failed(errno);
-    if (descriptor_ >= 0) ::close(descriptor_);
-    descriptor_ = descriptor;
-    first_ = EndsInsideALine(descriptor) ? "\n" + head_ : head_;
-    return WriteFirst() ? absl::OkStatus() : Failed(errno);
+    Close(next_.exchange(descriptor));
+    return absl::OkStatus();
   }
 
   void Write(std::string_view lines) {
-    if (reopen_.exchange(false)) {
-      // The old file is better than none.
-      if (const Status opened = Open(); !opened.ok()) Log(LogLevel::kError, std::string(opened.message()));
-    }
+    if (const int next = next_.exchange(-1); next >= 0) Complain(Adopt(next));
     size_t done = 0;
     if (WriteFirst()) done = WriteAll(lines);
     const uint64_t lost = CountLines(lines.substr(done));
@@ -74,11 +80,21 @@ class TrafficLog::File {
     Tell(lost);
   }
 
-  void Reopen() { reopen_.store(true); }
   uint64_t written() const { return written_.load(std::memory_order_relaxed); }
   uint64_t lost() const { return lost_.load(std::memory_order_relaxed); }
 
  private:
+  static void Close(int descriptor) {
+    if (descriptor >= 0) ::close(descriptor);
+  }
+
+  Status Adopt(int descriptor) {
+    Close(descriptor_);
+    descriptor_ = descriptor;
+    first_ = EndsInsideALine(descriptor) ? "\n" + head_ : head_;
+    return WriteFirst() ? absl::OkStatus() : Failed(errno);
+  }
+
   // Returns how many of the bytes were written; if not all, errno has the reason.
   size_t WriteAll(std::string_view bytes) const {
     size_t done = 0;
@@ -118,9 +134,9 @@ class TrafficLog::File {
   const std::string path_;
   const std::string head_;
   int descriptor_ = -1;
+  std::atomic<int> next_{-1};  // the descriptor that replaces it
   std::string first_;
   uint64_t lost_in_a_row_ = 0;
-  std::atomic<bool> reopen_{false};
   std::atomic<uint64_t> written_{0};
   std::atomic<uint64_t> lost_{0};
 };
@@ -137,12 +153,17 @@ StatusOr<std::unique_ptr<TrafficLog>> TrafficLog::Open(const TrafficLogOptions& 
 }
 
 TrafficLog::TrafficLog(const KeyedHash::Key& key, uint32_t block_size, std::shared_ptr<File> file)
-    : key_(key),
+    : Reloadable("record_log"),
+      key_(key),
       block_size_(block_size),
       file_(std::move(file)),
       writer_([file = file_](std::string_view lines) { file->Write(lines); }) {}
 
-void TrafficLog::Reopen() { file_->Reopen(); }
+Status TrafficLog::ReadAgain() {
+  const Status opened = file_->Reopen();
+  Complain(opened);
+  return opened;
+}
 
 uint64_t TrafficLog::written() const { return file_->written(); }
 

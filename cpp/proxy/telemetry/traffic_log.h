@@ -6,7 +6,10 @@
 //   thread 1  TrafficLogLine --Take--+--> LineWriter --> file        head | line | line | ... | head | line
 //
 // The file is appended to, and each opening writes a head. Lines that cannot be written are lost and
-// counted; the next line that can be written starts a new line. Thread-safe.
+// counted; the next line that can be written starts a new line.
+//
+// A Reloadable (reloadable.h has the thread rule), for log rotation: the path is opened again and what is
+// written from then on goes there. Anything else from any thread.
 #pragma once
 
 #include <atomic>
@@ -17,6 +20,7 @@
 #include "base/status.h"
 #include "hashing/keyed_hash.h"
 #include "proxy/telemetry/line_writer.h"
+#include "proxy/telemetry/reloadable.h"
 
 namespace vllm_router {
 
@@ -26,7 +30,7 @@ struct TrafficLogOptions {
   uint32_t block_size = 16;  // tokens
 };
 
-class TrafficLog {
+class TrafficLog final : public Reloadable {
  public:
   // Fails as ReadOrMakeSalt(), or with FailedPrecondition if the file cannot be written.
   static StatusOr<std::unique_ptr<TrafficLog>> Open(const TrafficLogOptions& options);
@@ -35,15 +39,13 @@ class TrafficLog {
   uint32_t block_size() const { return block_size_; }
   LineWriter& writer() { return writer_; }
 
-  // Opens the path again before the next line is written, for log rotation.
-  void Reopen();
-
   uint64_t written() const;  // lines, without heads
   uint64_t lost() const;     // lines that could not be written
 
  private:
   class File;
   TrafficLog(const KeyedHash::Key& key, uint32_t block_size, std::shared_ptr<File> file);
+  Status ReadAgain() override;
 
   const KeyedHash::Key key_;
   const uint32_t block_size_;
