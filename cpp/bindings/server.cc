@@ -15,6 +15,7 @@
 #include "bindings/callables.h"
 #include "bindings/errors.h"
 #include "bindings/py_router.h"
+#include "bindings/server_options.h"
 
 namespace vllm_router {
 namespace py = pybind11;
@@ -22,8 +23,8 @@ namespace {
 
 using Setter = std::function<void(ServerOptions&, const py::handle&)>;
 
-template <typename T>
-Setter Set(T ServerOptions::*member) {
+template <typename Part, typename T>
+Setter Set(T Part::*member) {
   return [member](ServerOptions& options, const py::handle& value) { options.*member = value.cast<T>(); };
 }
 
@@ -34,8 +35,8 @@ Setter SetUnlessNone(std::string ServerOptions::*member) {
 }
 
 // Of a group of options.
-template <typename Group, typename T>
-Setter SetIn(Group ServerOptions::*group, T Group::*member) {
+template <typename Part, typename Group, typename T>
+Setter SetIn(Group Part::*group, T Group::*member) {
   return [group, member](ServerOptions& options, const py::handle& value) {
     options.*group.*member = value.cast<T>();
   };
@@ -50,8 +51,8 @@ Setter SetSeconds(int64_t ServerOptions::*member) {
   return [member](ServerOptions& options, const py::handle& value) { options.*member = Milliseconds(value); };
 }
 
-template <typename Group>
-Setter SetSecondsIn(Group ServerOptions::*group, int64_t Group::*member) {
+template <typename Part, typename Group>
+Setter SetSecondsIn(Group Part::*group, int64_t Group::*member) {
   return [group, member](ServerOptions& options, const py::handle& value) {
     options.*group.*member = Milliseconds(value);
   };
@@ -174,8 +175,9 @@ const std::map<std::string, Setter>& Setters() {
   return *setters;
 }
 
-ServerOptions ToServerOptions(const py::kwargs& given) {
-  ServerOptions options;
+}  // namespace
+
+ServerOptions ToServerOptions(const py::kwargs& given, ServerOptions options) {
   for (const auto& [key, value] : given) {
     const auto name = key.cast<std::string>();
     const auto setter = Setters().find(name);
@@ -189,6 +191,8 @@ ServerOptions ToServerOptions(const py::kwargs& given) {
   }
   return options;
 }
+
+namespace {
 
 // REQUIRES: a name that the setting log_level takes.
 LogLevel LevelByName(const std::string& name) {

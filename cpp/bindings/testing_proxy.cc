@@ -17,6 +17,7 @@
 #include "bindings/bindings.h"
 #include "bindings/errors.h"
 #include "bindings/py_router.h"
+#include "bindings/server_options.h"
 #include "proxy/admin/metrics.h"
 #include "proxy/api/cors.h"
 #include "proxy/api/error_response.h"
@@ -29,6 +30,7 @@
 #include "proxy/security/authorizer.h"
 #include "proxy/security/key_file.h"
 #include "proxy/security/key_set.h"
+#include "proxy/server/server.h"
 #include "proxy/telemetry/access_log_line.h"
 #include "proxy/telemetry/telemetry.h"
 #include "proxy/telemetry/traffic_log.h"
@@ -344,6 +346,14 @@ void BindKeys(py::module_& testing) {
 }  // namespace
 
 void BindTestingProxy(py::module_& testing) {
+  testing.def(
+      "publish_settings",
+      [](Server& server, const py::kwargs& changes) {
+        ServerOptions options;
+        static_cast<Settings&>(options) = *server.settings();
+        server.Publish(ToServerOptions(changes, options));
+      },
+      py::arg("server"));
   py::class_<BodyPace>(testing, "BodyPace")
       .def(py::init<uint64_t, int64_t>(), py::arg("bytes_per_second"), py::arg("window_ms"))
       .def("arrived", &BodyPace::Arrived)

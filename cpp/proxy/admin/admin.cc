@@ -193,7 +193,7 @@ Task<AdminReply> Admin::Respond(IoThread& thread, AdminRequest request) {
     case Route::kLiveness:
       co_return Text(200, "OK");
     case Route::kHealth:
-      co_return Health(thread);
+      co_return Health(request.settings);
     case Route::kReadiness:
       co_return Readiness(!health_->checks() || health_->any_responded());
     case Route::kListWorkers:
@@ -203,7 +203,7 @@ Task<AdminReply> Admin::Respond(IoThread& thread, AdminRequest request) {
       co_return reply;
     }
     case Route::kDrain:
-      co_return Drain(thread.options, request);
+      co_return Drain(request);
     case Route::kDrainStatus:
       co_return DrainStatus();
     case Route::kPrefixRoutingStats:
@@ -247,7 +247,7 @@ Task<AdminReply> Admin::Respond(IoThread& thread, AdminRequest request) {
 // balancer. An unchecked worker gets requests, so it counts as serving, and the text says that this is
 // assumed. With --health-compat 503 as soon as one is unhealthy, as in the reference router. That router
 // opens its port once its workers are healthy, so 503 as well while one is unchecked.
-AdminReply Admin::Health(const IoThread& thread) const {
+AdminReply Admin::Health(const Settings& settings) const {
   const std::shared_ptr<const FleetView> fleet = router_->fleet();
   const bool checks = health_->checks();
   json::array unhealthy;
@@ -260,7 +260,7 @@ AdminReply Admin::Health(const IoThread& thread) const {
     }
   }
   const bool serves = fleet->in_rotation() != 0 || fleet->members().empty();
-  const bool good = thread.options.health_compat ? unhealthy.empty() && unknown == 0 : serves;
+  const bool good = settings.health_compat ? unhealthy.empty() && unknown == 0 : serves;
   const bool panic = fleet->in_rotation() != 0 && fleet->eligible().empty();
   if (good && !panic && unhealthy.empty() && unknown == 0) return Text(200, "All servers healthy");
   std::string text;
@@ -397,12 +397,12 @@ AdminReply Admin::FinishSession(const AdminRequest& request) const {
 }
 
 // With `timeout_secs`; DELETE cancels the drain.
-AdminReply Admin::Drain(const ServerOptions& options, const AdminRequest& request) {
+AdminReply Admin::Drain(const AdminRequest& request) {
   const StatusOr<FleetCall> call =
       request.query.empty() ? CallInBody(request.body) : CallInQuery(request.query);
   if (!call.ok()) return Refusal(call.status());
   const bool back = request.method == "DELETE";
-  int64_t timeout_ms = options.drain_timeout_ms;
+  int64_t timeout_ms = request.settings.drain_timeout_ms;
   if (call->timeout_secs.has_value() && !back) {
     const double seconds = *call->timeout_secs;
     if (!(seconds >= 0 && seconds <= kMostDrainSeconds)) {
@@ -487,9 +487,9 @@ AdminReply Admin::RemoveAsCalled(const AdminRequest& request) {
   return Remove(call->url, /*as_json=*/false);
 }
 
-Task<AdminReply> Admin::Add(IoThread& thread, CancelScope& scope, NewWorker worker, bool as_json) {
+Task<AdminReply> Admin::Add(IoThread& thread, const AdminRequest& request, NewWorker worker, bool as_json) {
   const std::string url = worker.url;
-  const Status status = co_await AddWhenHealthy(thread, scope, std::move(worker));
+  const Status status = co_await AddWhenHealthy(thread, request, std::move(worker));
   const std::string message =
       status.ok() ? "Successfully added worker: " + url : std::string(status.message());
   if (as_json) {
@@ -502,13 +502,15 @@ Task<AdminReply> Admin::Add(IoThread& thread, CancelScope& scope, NewWorker work
 
 // A worker joins once it passes its health check, so that adding it never makes a request fail. Errors
 // that are known without the check are reported before the wait.
-Task<Status> Admin::AddWhenHealthy(IoThread& thread, CancelScope& scope, NewWorker added) {
+Task<Status> Admin::AddWhenHealthy(IoThread& thread, const AdminRequest& request, NewWorker added) {
   const Status may = router_->MayAddWorker(added.url, added.weight);
   if (!may.ok()) co_return may;
   WorkerUrl worker = *ParseWorkerUrl(added.url);
   worker.receives_api_key = added.receives_api_key;
-  const ServerOptions& options = thread.options;
-  const int64_t give_up = thread.clock.NowNanos() + options.worker_startup_timeout_ms * 1'000'000;
+  const FixedOptions& options = thread.options;
+  const Settings& settings = request.settings;
+  CancelScope& scope = request.scope;
+  const int64_t give_up = thread.clock.NowNanos() + settings.worker_startup_timeout_ms * 1'000'000;
   scope.set_long();
   if (thread.draining) scope.Cancel();
   while (!scope.cancelled()) {
@@ -530,12 +532,12 @@ Task<Status> Admin::AddWhenHealthy(IoThread& thread, CancelScope& scope, NewWork
           "worker " + worker.url + " leads back to this router; give the address of an engine");
     }
     const int64_t left = give_up - thread.clock.NowNanos();
-    const int64_t pause = std::min(left, options.worker_startup_check_ms * 1'000'000);
+    const int64_t pause = std::min(left, settings.worker_startup_check_ms * 1'000'000);
     const bool go_on = co_await scope.Pause(thread.loop, pause);
     if (go_on && thread.clock.NowNanos() < give_up) continue;
     co_return absl::DeadlineExceededError(
         "worker " + worker.url + " did not pass its health check (" + options.health_check_endpoint +
-        ") within " + std::to_string(options.worker_startup_timeout_ms / 1000) +
+        ") within " + std::to_string(settings.worker_startup_timeout_ms / 1000) +
         " s (--worker-startup-timeout-secs); start it, then add it again");
   }
   co_return absl::CancelledError("the request was cancelled");
@@ -548,7 +550,7 @@ Task<AdminReply> Admin::AddAsCalled(IoThread& thread, const AdminRequest& reques
   }
   if (!call.ok()) co_return Refusal(call.status());
   NewWorker worker{.url = call->url, .weight = call->weight, .receives_api_key = request.has_admin_key};
-  AdminReply reply = co_await Add(thread, request.scope, std::move(worker), as_json);
+  AdminReply reply = co_await Add(thread, request, std::move(worker), as_json);
   co_return reply;
 }
 

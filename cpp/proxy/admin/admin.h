@@ -33,13 +33,13 @@ class Admin final : public OwnEndpoints {
   Task<AdminReply> Respond(IoThread& thread, AdminRequest request) override;
 
  private:
-  AdminReply Health(const IoThread& thread) const;
+  AdminReply Health(const Settings& settings) const;
   AdminReply Readiness(bool tried) const;
   AdminReply PrefixRouting() const;
   AdminReply IndexStats() const;
   AdminReply IndexClear() const;
   AdminReply FinishSession(const AdminRequest& request) const;
-  AdminReply Drain(const ServerOptions& options, const AdminRequest& request);
+  AdminReply Drain(const AdminRequest& request);
   AdminReply DrainStatus() const;
   AdminReply ListWorkers() const;
   AdminReply Workers() const;
@@ -52,8 +52,8 @@ class Admin final : public OwnEndpoints {
     double weight = 1.0;
     bool receives_api_key = false;
   };
-  Task<AdminReply> Add(IoThread& thread, CancelScope& scope, NewWorker worker, bool as_json);
-  Task<Status> AddWhenHealthy(IoThread& thread, CancelScope& scope, NewWorker worker);
+  Task<AdminReply> Add(IoThread& thread, const AdminRequest& request, NewWorker worker, bool as_json);
+  Task<Status> AddWhenHealthy(IoThread& thread, const AdminRequest& request, NewWorker worker);
   AdminReply Remove(std::string_view url, bool as_json);
   AdminReply RemoveByPath(std::string_view encoded_url);
   Task<AdminReply> AddAsCalled(IoThread& thread, const AdminRequest& request, bool as_json);

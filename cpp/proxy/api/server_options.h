@@ -1,4 +1,5 @@
-// ServerOptions: an operator's settings of the server. Names, defaults and checks are those of
+// ServerOptions: an operator's options of the server: Settings, which may change while it runs, and
+// FixedOptions, which hold from its start. Names, defaults and checks are those of
 // python/vllm_router/settings/table.py; times are in milliseconds here. 0 means "no limit" where a time may
 // be 0.
 #pragma once
@@ -7,54 +8,26 @@
 #include <string>
 #include <vector>
 
-#include "base/limits.h"
-#include "routing/retry_plan.h"
-#include "worker/circuit_breaker.h"
+#include "proxy/api/settings.h"
 
 namespace vllm_router {
 
-struct ServerOptions {
+struct FixedOptions {
   std::string host = "127.0.0.1";
   uint16_t port = 30000;  // 0: any free port
   uint32_t threads = 1;   // threads that serve clients
 
-  uint64_t max_payload_size = 512ull << 20;  // bytes
-  uint32_t max_connections = 0;              // of all ports; 0: limited by open files only
+  uint32_t max_connections = 0;  // of all ports; 0: limited by open files only
 
   uint32_t max_concurrent_requests = 32'768;  // in flight at once; lowered to what open files allow
   uint32_t queue_size = 100;                  // further requests that may queue; 0: none
-  int64_t queue_timeout_ms = 60'000;          // maximum time in the queue
   uint64_t body_memory_bytes = 256ull << 20;  // of bodies that are held whole, over all threads
   uint32_t rate_limit_per_second = 0;         // requests per second; 0: unlimited
-
-  int64_t client_head_timeout_ms = 30'000;  // to a head's last byte; from accept, later from its first byte
-  int64_t client_body_timeout_ms = 60'000;  // between bytes of a request body
-  uint64_t client_min_body_rate = 1024;  // minimum bytes per second while a request body is awaited; 0: any
-  int64_t body_rate_window_ms = kBodyRateWindowMs;  // averaging window of that rate; tests use a shorter one
-  int64_t client_idle_timeout_ms = 620'000;         // between requests
-  int64_t client_write_timeout_ms = 300'000;        // without progress
-  bool serve_half_closed = false;  // a client that has shut down its sending side is still served
-
-  int64_t connect_timeout_ms = 5'000;
-  int64_t upstream_write_timeout_ms = 60'000;  // without progress
-  int64_t request_timeout_ms = 1'800'000;      // whole response, unless it is an event stream
-  int64_t first_byte_timeout_ms = 0;           // 0: as request_timeout_ms
-  int64_t stream_idle_timeout_ms = 600'000;    // between bytes of a response
-  int64_t stream_total_timeout_ms = 0;         // whole event stream
-  bool hold_stream_head = true;                // a stream's 200 head waits for its first body byte
-  int64_t dead_worker_grace_ms = 10'000;  // for responses that have begun when their worker is found dead
 
   uint32_t upstream_pool_size = 256;      // idle connections kept per worker and thread
   int64_t upstream_pool_idle_ms = 4'000;  // below the 5 s after which uvicorn closes
 
-  RetryOptions retry;
-  BreakerOptions breaker;
-
   std::string api_key;  // bearer token for workers if the client sends none
-  bool preserve_host = false;
-  bool trust_forwarded = true;
-  std::vector<std::string> request_id_headers = {
-      "x-request-id", "x-correlation-id", "x-trace-id", "request-id"};
 
   std::vector<std::string> fan_out_paths;  // sent to all workers, besides those of FanOutPaths
 
@@ -82,28 +55,22 @@ struct ServerOptions {
   std::string prometheus_host = "127.0.0.1";
   int32_t prometheus_port = -1;  // -1: no metrics listener; 0: any free port
 
-  int64_t worker_startup_timeout_ms = 600'000;
-  int64_t worker_startup_check_ms = 30'000;
   int64_t load_poll_interval_ms = -1;         // 0: never; -1: as worker_startup_check_ms under power_of_two
   int64_t health_check_interval_ms = 10'000;  // 0: no checks
   int64_t health_check_timeout_ms = 5'000;
   uint32_t health_failure_threshold = 3;
   uint32_t health_success_threshold = 2;
   std::string health_check_endpoint = "/health";
-  bool health_compat = false;      // /health responds as the reference router's does
   int64_t slow_start_ms = 30'000;  // for a recovered worker; 0: its whole share at once
 
-  int64_t drain_timeout_ms = 300'000;  // of a worker, unless its drain sets another
   int64_t shutdown_settle_ms = 0;
   int64_t shutdown_grace_ms = 180'000;
-
-  int64_t tokenize_timeout_ms = 100;  // maximum time a request waits for its token IDs; minimum 1
 
   bool access_log = true;
   std::string record_log;            // empty: none
   std::string record_log_salt_file;  // empty: a random secret that ends with the server
-  bool decision_headers = false;     // responses carry the reason for choosing their worker
-  bool sse_error_event = false;      // an event stream that is cut ends with its reason
 };
+
+struct ServerOptions : FixedOptions, Settings {};
 
 }  // namespace vllm_router

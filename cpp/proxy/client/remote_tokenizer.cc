@@ -33,6 +33,7 @@ struct RemoteTokenizer::Call {
   CancelScope scope;               // of this call alone
   CancelScope* waiting = nullptr;  // the waiting request; null: none any more
   bool responded = false;
+  int64_t timeout_ms = 0;
   WorkerUrl url;
   std::shared_ptr<Host> host;
   std::string json;
@@ -47,10 +48,12 @@ struct RemoteTokenizer::BackgroundCall {
   std::shared_ptr<Host> host;
   std::string json;
   std::vector<std::string> hops;
+  int64_t timeout_ms;
 };
 
 Task<bool> RemoteTokenizer::Tokenize(
-    CancelScope& scope, RoutingKey::UntokenizedPrompt text, std::string_view body, const FleetView& fleet) {
+    CancelScope& scope, RoutingKey::UntokenizedPrompt text, std::string_view body, const FleetView& fleet,
+    int64_t timeout_ms) {
   const auto count = [this](TokenizeEnd end) {
     telemetry_.tokenize_calls[static_cast<size_t>(end)].fetch_add(1, std::memory_order_relaxed);
   };
@@ -65,11 +68,11 @@ Task<bool> RemoteTokenizer::Tokenize(
   call->json = *std::move(json);
   call->host = hosts_.at(worker->url.base);
   call->waiting = &scope;
+  call->timeout_ms = timeout_ms;
   const int64_t begun = clock_.NowNanos();
   Spawn(Send(call));
   if (!call->responded) {
-    const int64_t patience = options_.tokenize_timeout_ms * 1'000'000;
-    co_await scope.Pause(http_.loop(), patience);
+    co_await scope.Pause(http_.loop(), timeout_ms * 1'000'000);
   }
   call->waiting = nullptr;
   call->scope.Cancel();
@@ -130,8 +133,7 @@ Task<void> RemoteTokenizer::Send(std::shared_ptr<Call> call) {
   const std::shared_ptr<Host> host = call->host;
   ++host->open;
   std::string target(kTarget);
-  call->response =
-      co_await http_.Post(&call->scope, call->url, target, call->json, options_.tokenize_timeout_ms);
+  call->response = co_await http_.Post(&call->scope, call->url, target, call->json, call->timeout_ms);
   --host->open;
   call->responded = true;
   if (call->waiting != nullptr) call->waiting->EndPause();
@@ -139,7 +141,7 @@ Task<void> RemoteTokenizer::Send(std::shared_ptr<Call> call) {
 
 void RemoteTokenizer::TokenizeLater(
     const RoutingKey::UntokenizedPrompt& text, std::string_view body, std::span<const std::string_view> via,
-    const Worker& worker) {
+    const Worker& worker, int64_t timeout_ms) {
   const int64_t now = clock_.NowNanos();
   std::shared_ptr<Host>& host = hosts_[worker.url.base];
   if (host == nullptr) host = std::make_shared<Host>();
@@ -154,8 +156,8 @@ void RemoteTokenizer::TokenizeLater(
   }
   ++host->background_open;
   background_calls_.fetch_add(1);
-  Spawn(SendLater(std::make_shared<BackgroundCall>(
-      BackgroundCall{text, worker.id, worker.url, host, *std::move(json), {via.begin(), via.end()}})));
+  Spawn(SendLater(std::make_shared<BackgroundCall>(BackgroundCall{
+      text, worker.id, worker.url, host, *std::move(json), {via.begin(), via.end()}, timeout_ms})));
 }
 
 Task<void> RemoteTokenizer::SendLater(std::shared_ptr<BackgroundCall> call) {
@@ -163,7 +165,7 @@ Task<void> RemoteTokenizer::SendLater(std::shared_ptr<BackgroundCall> call) {
   CancelScope scope(via);
   std::string target(kTarget);
   const StatusOr<HttpResponse> response =
-      co_await http_.Post(&scope, call->url, target, std::move(call->json), options_.tokenize_timeout_ms);
+      co_await http_.Post(&scope, call->url, target, std::move(call->json), call->timeout_ms);
   --call->host->background_open;
   PromptIds ids;
   const TokenizeEnd end =

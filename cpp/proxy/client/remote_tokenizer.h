@@ -29,7 +29,6 @@
 #include "base/random.h"
 #include "net/task.h"
 #include "policy/routing_key.h"
-#include "proxy/api/server_options.h"
 #include "proxy/client/backoff.h"
 #include "proxy/client/http_client.h"
 #include "proxy/telemetry/telemetry.h"
@@ -42,20 +41,20 @@ namespace vllm_router {
 class RemoteTokenizer {
  public:
   // All outlive it. `ids`: random source for ties between equally loaded workers.
-  RemoteTokenizer(
-      HttpClient& http, Telemetry& telemetry, Router& router, const ServerOptions& options, Random& ids)
-      : http_(http), telemetry_(telemetry), router_(router), options_(options), ids_(ids) {}
+  RemoteTokenizer(HttpClient& http, Telemetry& telemetry, Router& router, Random& ids)
+      : http_(http), telemetry_(telemetry), router_(router), ids_(ids) {}
 
   // Returns true if the cache has the IDs afterwards. `body`: the client's, with its padding. Ends soon
-  // after scope.Cancel().
+  // after scope.Cancel(). `timeout_ms`: --tokenize-timeout-ms.
   Task<bool> Tokenize(
-      CancelScope& scope, RoutingKey::UntokenizedPrompt text, std::string_view body, const FleetView& fleet);
+      CancelScope& scope, RoutingKey::UntokenizedPrompt text, std::string_view body, const FleetView& fleet,
+      int64_t timeout_ms);
 
   // Returns at once; Router::LearnTokens gets the IDs when they arrive. `via`: of the request. `worker`:
   // got the request.
   void TokenizeLater(
       const RoutingKey::UntokenizedPrompt& text, std::string_view body, std::span<const std::string_view> via,
-      const Worker& worker);
+      const Worker& worker, int64_t timeout_ms);
 
   // Calls in flight without a waiting connection, so a stopping server must wait for them. Any thread.
   uint32_t background_calls() const { return background_calls_.load(); }
@@ -78,7 +77,6 @@ class RemoteTokenizer {
   HttpClient& http_;
   Telemetry& telemetry_;
   Router& router_;
-  const ServerOptions& options_;
   Random& ids_;
   SteadyClock clock_;
   std::atomic<uint32_t> background_calls_{0};

@@ -17,7 +17,7 @@ constexpr int64_t kMs = 1'000'000;
 constexpr int64_t kLongestSleepNs = 1'000 * kMs;  // maximum time between looks at the fleet
 constexpr int64_t kSlowStartSteps = 20;           // the fleet is published once per step
 
-HealthOptions OptionsOf(const ServerOptions& options) {
+HealthOptions OptionsOf(const FixedOptions& options) {
   return {
       .interval_ns = options.health_check_interval_ms * kMs,
       .failure_threshold = options.health_failure_threshold,

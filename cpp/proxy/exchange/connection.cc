@@ -21,6 +21,7 @@ Connection::Connection(
       peer(std::move(peer)),
       listener_kind(listener_kind),
       own_endpoints(own_endpoints),
+      settings(thread.settings.Get()),
       in(thread.buffers) {
   thread.connections.insert(this);
   thread.telemetry.client_connections.fetch_add(1, std::memory_order_relaxed);
@@ -60,7 +61,8 @@ Task<bool> Connection::AwaitRequest() {
   in.Release();
   if (head_deadline_ns_ == 0) {
     thread.idle.Enter(this);
-    timer_.Arm(thread.loop.timers(), thread.options.client_idle_timeout_ms, &Connection::OnTimeout, this);
+    timer_.Arm(
+        thread.loop.timers(), thread.settings.Get()->client_idle_timeout_ms, &Connection::OnTimeout, this);
   }
   const bool readable = co_await AwaitBytes();
   timer_.Disarm();
@@ -69,7 +71,7 @@ Task<bool> Connection::AwaitRequest() {
 }
 
 Task<void> Connection::Run() {
-  const int64_t head_timeout_ms = thread.options.client_head_timeout_ms;
+  const int64_t head_timeout_ms = settings->client_head_timeout_ms;
   head_deadline_ns_ = thread.clock.NowNanos() + head_timeout_ms * kNanosPerMs;
   timer_.Arm(thread.loop.timers(), head_timeout_ms, &Connection::OnTimeout, this);
   thread.idle.Enter(this);
@@ -88,6 +90,7 @@ Task<void> Connection::Run() {
       if (!readable) break;
     }
     keep = false;
+    TakeSettings();
     exchange_ = std::make_unique<Exchange>(*this);  // not in this frame, which must be small while idle
     co_await exchange_->Run();
     exchange_.reset();
@@ -97,8 +100,14 @@ Task<void> Connection::Run() {
   socket.Close();
 }
 
+// Compared first, since counting a reference costs more.
+void Connection::TakeSettings() {
+  const std::shared_ptr<const Settings>& latest = thread.settings.Get();
+  if (latest != settings) settings = latest;
+}
+
 int64_t Connection::HeadTimeLeftMs() const {
-  const int64_t timeout_ms = thread.options.client_head_timeout_ms;
+  const int64_t timeout_ms = settings->client_head_timeout_ms;
   if (timeout_ms == 0 || head_deadline_ns_ == 0) return timeout_ms;
   return std::max<int64_t>(1, (head_deadline_ns_ - thread.clock.NowNanos()) / kNanosPerMs);
 }

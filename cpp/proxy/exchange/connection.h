@@ -46,14 +46,15 @@ class Connection : public IdleList::Member {
   int64_t HeadTimeLeftMs() const;
 
   // Whether a client that sends no more is still to be served (--half-closed-clients serve).
-  bool MayStillRead() const { return thread.options.serve_half_closed && !socket.IsBroken(); }
+  bool MayStillRead() const { return settings->serve_half_closed && !socket.IsBroken(); }
 
   IoThread& thread;
   Socket socket;
   const Endpoint peer;
   const ListenerKind listener_kind;
   OwnEndpoints& own_endpoints;
-  Buffer in;  // received, not yet consumed
+  std::shared_ptr<const Settings> settings;  // of the request at hand, as it began
+  Buffer in;                                 // received, not yet consumed
   // Set by Exchange: how the connection continues.
   bool keep = true;     // another request may follow
   bool linger = false;  // request bytes may be unread: discard some before closing, or our response is lost
@@ -68,6 +69,7 @@ class Connection : public IdleList::Member {
   Task<bool> AwaitBytes();
   Task<bool> AwaitRequest();
   Task<void> Linger();
+  void TakeSettings();
   static void OnTimeout(void* connection);
 
   std::unique_ptr<Exchange> exchange_;

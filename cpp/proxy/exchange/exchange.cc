@@ -78,11 +78,12 @@ constexpr std::string_view kFanOutMethodsWithoutKey = "POST, PUT, DELETE";
 Exchange::Exchange(Connection& connection)
     : connection_(connection),
       thread_(connection.thread),
+      settings_(*connection.settings),
       permit_(
           thread_.limits.concurrency, thread_,
           thread_.router->options().max_worker_requests != 0 ? &MayHaveCapacity : nullptr),
       retry_loop_(
-          thread_, record_,
+          thread_, settings_, record_,
           {.body_failed = &Exchange::OnBodyFailed, .body_sent = &Exchange::OnBodySent, .context = this}) {}
 
 Exchange::~Exchange() { thread_.request_parsers.Release(std::move(head_parser_)); }
@@ -169,7 +170,6 @@ void Exchange::OnClientTooSlow(void* context) {
 // ---- 2 VALIDATE
 
 Task<Exchange::Next> Exchange::ValidateRequest() {
-  const ServerOptions& options = thread_.options;
   const bool metrics_listener = connection_.listener_kind == ListenerKind::kMetrics;
   record_.method = head_->method;
   record_.path = head_->path;
@@ -185,7 +185,7 @@ Task<Exchange::Next> Exchange::ValidateRequest() {
     record_.route = Route::kFanOut;
   }
   const RouteInfo& route = RouteOf(record_.route);
-  request_id_ = ChooseRequestId(head_->fields, options.request_id_headers, route.id_prefix, thread_.ids);
+  request_id_ = ChooseRequestId(head_->fields, settings_.request_id_headers, route.id_prefix, thread_.ids);
   connection_.keep = head_->keep_alive;
   body_.emplace(connection_, head_->framing, head_->content_length, head_->size);
 
@@ -228,7 +228,7 @@ Task<Exchange::Next> Exchange::ValidateRequest() {
     co_await ReplyError(HttpError::kMethodNotAllowed, std::string(kTraceMessage), {&allow, 1});
     co_return Next::kFinish;
   }
-  const uint64_t maximum = route.own ? MostOwnBytes() : options.max_payload_size;
+  const uint64_t maximum = route.own ? MostOwnBytes() : settings_.max_payload_size;
   if (head_->framing == BodyFraming::kLength && head_->content_length > maximum) {
     const std::string message = "The request body has " + std::to_string(head_->content_length) +
                                 " bytes; this router accepts at most " + std::to_string(maximum) +
@@ -395,6 +395,7 @@ Task<void> Exchange::RespondLocally() {
       .path = head_->path,
       .query = head_->query,
       .body = body_->held(),
+      .settings = settings_,
       .scope = scope,
       .has_admin_key =
           RouteOf(record_.route).access == Access::kAdmin && thread_.authorizer.takes_admin_keys()};
@@ -415,7 +416,8 @@ Task<void> Exchange::RespondLocally() {
 }
 
 Task<AdminReply> Exchange::FanOutToAll(CancelScope& scope) {
-  FanOutRequest request{.head = *head_, .body = body_->held(), .client = Client()};
+  FanOutRequest request{
+      .head = *head_, .body = body_->held(), .client = Client(), .timeout_ms = settings_.request_timeout_ms};
   if (thread_.authorizer.takes_admin_keys()) request.client.drop_authorization = true;
   AdminReply reply = co_await FanOut(thread_, scope, request);
   co_return reply;
@@ -453,7 +455,7 @@ void Exchange::MakeKey() {
     request.body = body_->held();
     request.body_is_padded = true;
   }
-  if (thread_.options.decision_headers) key_.explanation = std::make_shared<Explanation>();
+  if (settings_.decision_headers) key_.explanation = std::make_shared<Explanation>();
   std::optional<TruncatedJson> prefix;
   if (stream_body_ && NeedsBody()) {
     // A body too long to be held is routed by its prefix, as if that were all.
@@ -475,16 +477,16 @@ void Exchange::KeepPrompt(const RequestView& request) {
 Task<Exchange::Next> Exchange::CheckQuarantine() {
   RequestQuarantine& quarantine = thread_.limits.quarantine;
   const int64_t now = thread_.clock.NowNanos();
-  const bool known =
-      !stream_body_ && quarantine.MayKnow(body_->bytes()) &&
-      quarantine.IsSuspected(DigestOf(thread_, *head_, body_->held(), connection_.peer.address), now);
+  const bool known = !stream_body_ && quarantine.MayKnow(body_->bytes()) &&
+                     quarantine.IsSuspected(
+                         DigestOf(thread_, settings_, *head_, body_->held(), connection_.peer.address), now);
   if (known) {
     Log(LogLevel::kInfo, "request " + request_id_.id + " is rejected: it is quarantined");
     co_await ReplyError(HttpError::kRequestSuspected);
     co_return Next::kFinish;
   }
   if (!quarantine.restricts()) co_return Next::kOn;
-  const uint64_t client = ClientNumber(thread_, *head_, connection_.peer.address);
+  const uint64_t client = ClientNumber(thread_, settings_, *head_, connection_.peer.address);
   const RequestQuarantine::Entry entry = quarantine.Enter(client, now);
   if (entry == RequestQuarantine::Entry::kBusy) {
     co_await Reject(HttpError::kClientRestricted);
@@ -516,8 +518,8 @@ Task<Exchange::Next> Exchange::FindTokens() {
   CancelScope scope(head_->via);
   scope_ = &scope;
   const std::shared_ptr<const FleetView> fleet = thread_.fleet.Get();
-  const bool found =
-      co_await thread_.tokenizer.Tokenize(scope, *key_.untokenized_prompt, body_->held(), *fleet);
+  const bool found = co_await thread_.tokenizer.Tokenize(
+      scope, *key_.untokenized_prompt, body_->held(), *fleet, settings_.tokenize_timeout_ms);
   scope_ = nullptr;
   if (cancelled_ != CancelReason::kNone) {
     co_await ReplyCancelled();
@@ -530,7 +532,9 @@ Task<Exchange::Next> Exchange::FindTokens() {
 // For a prompt whose response has begun; its token IDs are for the next turn.
 void Exchange::FindTokensLater() {
   if (stream_body_ || !RouteOf(record_.route).generates || retry_loop_.response().status != 200) return;
-  thread_.tokenizer.TokenizeLater(*key_.partly_tokenized_prompt, body_->held(), head_->via, *record_.worker);
+  thread_.tokenizer.TokenizeLater(
+      *key_.partly_tokenized_prompt, body_->held(), head_->via, *record_.worker,
+      settings_.tokenize_timeout_ms);
 }
 
 Task<void> Exchange::ReplyBodyFailed(RequestBody::End end) {
@@ -544,8 +548,7 @@ Task<void> Exchange::ReplyBodyFailed(RequestBody::End end) {
       if (body_->was_cut()) record_.refusal = ErrorOf(HttpError::kBodyTooSlow).code;
       return ReplyError(
           HttpError::kBodyTooSlow,
-          "The request body arrives more slowly than " +
-              std::to_string(thread_.options.client_min_body_rate) +
+          "The request body arrives more slowly than " + std::to_string(settings_.client_min_body_rate) +
               " bytes per second (--client-min-body-rate)" +
               (body_->was_cut() ? ", and other requests are waiting; send it faster." : "; send it faster."));
     case RequestBody::End::kBadChunk:
@@ -553,7 +556,7 @@ Task<void> Exchange::ReplyBodyFailed(RequestBody::End end) {
     case RequestBody::End::kTooLarge:
       return ReplyError(
           HttpError::kBodyTooLarge, "The request body is longer than the " +
-                                        std::to_string(thread_.options.max_payload_size) +
+                                        std::to_string(settings_.max_payload_size) +
                                         " bytes that this router accepts (--max-payload-size).");
     default:
       Cancel(CancelReason::kClientGone);
@@ -566,7 +569,7 @@ Task<void> Exchange::ReplyBodyFailed(RequestBody::End end) {
 Task<Exchange::Next> Exchange::Admit() {
   WatchQueued();
   thread_.limits.slow_uploads.MakeRoom(1);
-  const Permit::End end = co_await permit_.Acquire(1, thread_.options.queue_timeout_ms);
+  const Permit::End end = co_await permit_.Acquire(1, settings_.queue_timeout_ms);
   const Next next = co_await AfterWait(end);
   co_return next;
 }
@@ -666,14 +669,15 @@ ClientSide Exchange::Client() const {
       .request_id_name = request_id_.header_name,
       .address = connection_.peer.address,
       .tls = connection_.socket.is_tls(),
-      .drop_authorization = thread_.authorizer.takes_client_keys()};
+      .drop_authorization = thread_.authorizer.takes_client_keys(),
+      .preserve_host = settings_.preserve_host,
+      .trust_forwarded = settings_.trust_forwarded};
 }
 
 // ---- 6 SELECT, 7 LEASE, 8 SEND, 9 AWAIT
 
 Task<Exchange::Next> Exchange::Ask() {
-  total_deadline_.Arm(
-      thread_.loop.timers(), thread_.options.request_timeout_ms, &Exchange::OnTotalDeadline, this);
+  total_deadline_.Arm(thread_.loop.timers(), settings_.request_timeout_ms, &Exchange::OnTotalDeadline, this);
   const RetryLoop::Request request{
       .message = {.head = head_, .body = &*body_, .stream_body = stream_body_, .client = Client()},
       .key = &key_,
@@ -687,7 +691,7 @@ Task<Exchange::Next> Exchange::Ask() {
     const Next next = co_await WaitForWorker();
     if (next == Next::kFinish) co_return next;
     total_deadline_.Arm(
-        thread_.loop.timers(), thread_.options.request_timeout_ms, &Exchange::OnTotalDeadline, this);
+        thread_.loop.timers(), settings_.request_timeout_ms, &Exchange::OnTotalDeadline, this);
     end = co_await retry_loop_.Run(request);
   }
   if (cancelled_ != CancelReason::kNone) {
@@ -709,7 +713,7 @@ Task<Exchange::Next> Exchange::WaitForWorker() {
   thread_.telemetry.steps_back.fetch_add(1, std::memory_order_relaxed);
   WatchQueued();
   thread_.limits.slow_uploads.MakeRoom(1);
-  const Permit::End end = co_await permit_.Requeue(thread_.options.queue_timeout_ms);
+  const Permit::End end = co_await permit_.Requeue(settings_.queue_timeout_ms);
   const Next next = co_await AfterWait(end);
   // If more than one worker has a free place, wake the next waiter now instead of when this request
   // ends.
@@ -747,7 +751,7 @@ Task<void> Exchange::RelayResponse() {
                       record_.worker != nullptr && thread_.fleet.Get()->members().size() > 1;
   if (response.event_stream) {
     total_deadline_.Arm(
-        thread_.loop.timers(), thread_.options.stream_total_timeout_ms, &Exchange::OnTotalDeadline, this);
+        thread_.loop.timers(), settings_.stream_total_timeout_ms, &Exchange::OnTotalDeadline, this);
   }
   const BodyFraming framing = chunked                 ? BodyFraming::kChunked
                               : ends_with_connection_ ? BodyFraming::kUntilClose
@@ -762,8 +766,7 @@ Task<void> Exchange::RelayResponse() {
   client_has_bytes_ = true;
   Relay relay(
       thread_.loop, retry_loop_.worker(), connection_.socket,
-      {.idle_ms = thread_.options.stream_idle_timeout_ms,
-       .client_write_ms = thread_.options.client_write_timeout_ms},
+      {.idle_ms = settings_.stream_idle_timeout_ms, .client_write_ms = settings_.client_write_timeout_ms},
       {.worker_idle = &Exchange::OnWorkerIdle,
        .client_stalled = &Exchange::OnClientStalled,
        .first_byte = &Exchange::OnFirstBodyByte,
@@ -826,7 +829,7 @@ std::string Exchange::HeadForClient(const ResponseHead& response, BodyFraming fr
   std::span<const HeaderField> extra = cors_fields_;
   std::vector<HeaderField> with_why;
   std::optional<DecisionHeaders> why;
-  if (thread_.options.decision_headers) {
+  if (settings_.decision_headers) {
     why.emplace(record_, thread_.router->policy().name());
     with_why = cors_fields_;
     with_why.insert(with_why.end(), why->fields().begin(), why->fields().end());
@@ -863,7 +866,7 @@ Task<void> Exchange::RelayWebSocket() {
   connection_.keep = false;
   record_.status = retry_loop_.response().status;
   total_deadline_.Arm(
-      thread_.loop.timers(), thread_.options.stream_total_timeout_ms, &Exchange::OnTotalDeadline, this);
+      thread_.loop.timers(), settings_.stream_total_timeout_ms, &Exchange::OnTotalDeadline, this);
   const std::string client_head = HeadForClient(retry_loop_.response(), BodyFraming::kNone);
   retry_loop_.in().Consume(retry_loop_.response().size);
   retry_loop_.ForgetResponseHead();
@@ -875,9 +878,9 @@ Task<void> Exchange::RelayWebSocket() {
   client_has_bytes_ = true;
   Tunnel tunnel(
       thread_.loop, connection_.socket, retry_loop_.worker(),
-      {.idle_ms = thread_.options.stream_idle_timeout_ms,
-       .client_write_ms = thread_.options.client_write_timeout_ms,
-       .worker_write_ms = thread_.options.upstream_write_timeout_ms},
+      {.idle_ms = settings_.stream_idle_timeout_ms,
+       .client_write_ms = settings_.client_write_timeout_ms,
+       .worker_write_ms = settings_.upstream_write_timeout_ms},
       {.idle = &Exchange::OnWorkerIdle,
        .client_stalled = &Exchange::OnClientStalled,
        .worker_stalled = &Exchange::OnWorkerStalled,
@@ -906,7 +909,7 @@ Task<void> Exchange::RelayWebSocket() {
 // the connection is the framing, the connection is reset.
 void Exchange::CutClient() {
   connection_.keep = false;
-  if (thread_.options.sse_error_event && relay_ != nullptr && relay_->at_event_edge()) SendCutEvent();
+  if (settings_.sse_error_event && relay_ != nullptr && relay_->at_event_edge()) SendCutEvent();
   if (ends_with_connection_) {
     connection_.socket.Abort();
   } else {
@@ -954,10 +957,10 @@ void Exchange::OnTotalDeadline(void* context) {
 void Exchange::WorkerDied() {
   if (!client_has_bytes_) {
     retry_loop_.WorkerDied();
-  } else if (relaying_ && thread_.options.dead_worker_grace_ms == 0) {
+  } else if (relaying_ && settings_.dead_worker_grace_ms == 0) {
     Cancel(CancelReason::kWorkerDead);
   } else if (relaying_) {
-    ArmDeadline(thread_.options.dead_worker_grace_ms, &Exchange::OnDeadWorkerGrace);
+    ArmDeadline(settings_.dead_worker_grace_ms, &Exchange::OnDeadWorkerGrace);
   }
 }
 
@@ -1152,7 +1155,7 @@ Task<bool> Exchange::WriteToClient(std::string_view bytes) {
     const iovec piece = Piece(bytes);
     const IoResult write = socket.TryWrite({&piece, 1});
     if (write.would_block()) {
-      ArmDeadline(thread_.options.client_write_timeout_ms, &Exchange::OnClientStalled);
+      ArmDeadline(settings_.client_write_timeout_ms, &Exchange::OnClientStalled);
       const bool writable = co_await socket.Writable();
       deadline_.Disarm();
       if (!writable) co_return false;

@@ -39,6 +39,7 @@ struct AdminReply;
 class CancelScope;
 class Relay;
 struct IoThread;
+struct Settings;
 
 enum class CancelReason : uint8_t {
   kNone,
@@ -146,6 +147,7 @@ class Exchange {
 
   Connection& connection_;
   IoThread& thread_;
+  const Settings& settings_;  // the connection's
   std::unique_ptr<RequestHeadParser> head_parser_;
   std::string path_;                   // the request's, if dot segments had to be resolved
   const RequestHead* head_ = nullptr;  // null before HEAD, and in RELAY once not needed

@@ -34,8 +34,8 @@ Task<void> Ask(
     IoThread& thread, CancelScope& scope, const FanOutRequest& request, const WorkerUrl& url,
     FanOutResponse& response) {
   response.worker = url.base;
-  StatusOr<HttpResponse> fetched = co_await thread.http.Send(
-      &scope, url, HeadFor(thread, url, request), request.body, thread.options.request_timeout_ms);
+  StatusOr<HttpResponse> fetched =
+      co_await thread.http.Send(&scope, url, HeadFor(thread, url, request), request.body, request.timeout_ms);
   if (!fetched.ok()) {
     response.error = std::string(fetched.status().message());
     co_return;

@@ -40,6 +40,7 @@ struct FanOutRequest {
   const RequestHead& head;
   std::string_view body;
   ClientSide client;
+  int64_t timeout_ms;  // of each call
 };
 
 Task<AdminReply> FanOut(IoThread& thread, CancelScope& scope, const FanOutRequest& request);

@@ -22,7 +22,7 @@ RequestBody::RequestBody(
       content_length_(content_length),
       head_bytes_(head_bytes),
       memory_(connection.thread.limits.body_memory, connection.thread),
-      pace_(connection.thread.options.client_min_body_rate, connection.thread.options.body_rate_window_ms),
+      pace_(connection.settings->client_min_body_rate, connection.settings->body_rate_window_ms),
       held_(connection.thread.buffers),
       raw_(connection.thread.buffers) {
   Buffer& in = connection.in;
@@ -51,7 +51,7 @@ Task<RequestBody::End> RequestBody::TakeMemory(uint64_t bytes, uint64_t need) {
   IoThread& thread = connection_.thread;
   thread.limits.slow_bodies.MakeRoom(0);
   connection_.socket.WatchEnd(&RequestBody::OnClientEnded, this);
-  const BodyClaim::End end = co_await memory_.Wait(thread.options.queue_timeout_ms);
+  const BodyClaim::End end = co_await memory_.Wait(connection_.settings->queue_timeout_ms);
   connection_.socket.WatchEnd(nullptr, nullptr);
   if (stopped_) co_return End::kStopped;
   if (client_ended_) co_return End::kClientGone;
@@ -91,7 +91,7 @@ Task<RequestBody::End> RequestBody::ReadMore(Buffer& into, size_t maximum) {
 // Waits until bytes can be read, or a limit has passed.
 Task<RequestBody::End> RequestBody::WaitForClient() {
   IoThread& thread = connection_.thread;
-  const int64_t patience_ns = thread.options.client_body_timeout_ms * kNanosPerMs;
+  const int64_t patience_ns = connection_.settings->client_body_timeout_ms * kNanosPerMs;
   const int64_t began_ns = thread.clock.NowNanos();
   int64_t waited_ns = 0;
   SlowUploads* slow_ones = nullptr;  // the list that it is entered in
@@ -133,7 +133,7 @@ SlowUploads* RequestBody::WhereSlow() const {
 // Arms the earlier of the limits on a silent client. `left_ns` counts if there is such a limit.
 void RequestBody::ArmTimer(int64_t left_ns) {
   int64_t ms = pace_.ms_to_next_step();
-  if (connection_.thread.options.client_body_timeout_ms != 0) {
+  if (connection_.settings->client_body_timeout_ms != 0) {
     const int64_t left_ms = std::max<int64_t>(1, (left_ns + kNanosPerMs - 1) / kNanosPerMs);
     ms = ms == 0 ? left_ms : std::min(ms, left_ms);
   }
@@ -219,7 +219,7 @@ Task<RequestBody::End> RequestBody::Fill(uint64_t limit) {
       held_.Append(part.data);
       bytes_ += part.data.size();
       raw_.Consume(part.used);
-      if (bytes_ > connection_.thread.options.max_payload_size) co_return End::kTooLarge;
+      if (bytes_ > connection_.settings->max_payload_size) co_return End::kTooLarge;
       if (complete() || bytes_ > limit) {
         memory_.Complete(bytes_);
         co_return End::kOk;
@@ -272,7 +272,7 @@ Task<RequestBody::End> RequestBody::Next() {
     bytes_ += piece_.size();
     handed_out_ = bytes_;
     raw_.Consume(part.used);  // the bytes stay where they are until the next read
-    if (bytes_ > connection_.thread.options.max_payload_size) co_return End::kTooLarge;
+    if (bytes_ > connection_.settings->max_payload_size) co_return End::kTooLarge;
   }
   co_return End::kOk;
 }

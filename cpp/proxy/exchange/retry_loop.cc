@@ -22,8 +22,13 @@ bool MayBeRepeated(const RequestHead& head, Route route) {
 
 }  // namespace
 
-RetryLoop::RetryLoop(IoThread& thread, RequestInfo& info, const UpstreamRequest::Hooks& hooks)
-    : thread_(thread), info_(info), hooks_(hooks), server_errors_(thread) {}
+RetryLoop::RetryLoop(
+    IoThread& thread, const Settings& settings, RequestInfo& info, const UpstreamRequest::Hooks& hooks)
+    : thread_(thread),
+      settings_(settings),
+      info_(info),
+      hooks_(hooks),
+      server_errors_(thread, settings.breaker) {}
 
 RetryLoop::~RetryLoop() { thread_.response_parsers.Release(std::move(kept_parser_)); }
 
@@ -32,8 +37,7 @@ Task<RetryLoop::End> RetryLoop::Run(const Request& request) {
   if (!plan_) {  // kFull may have ended an earlier run
     thread_.retry_budget.CountRequest(info_.body_ns);
     plan_.emplace(
-        thread_.options.retry, MayBeRepeated(*request_.message.head, info_.route),
-        !request.client_restricted);
+        settings_.retry, MayBeRepeated(*request_.message.head, info_.route), !request.client_restricted);
   }
   while (std::optional<Selected> selected = Select()) {
     KeepResponse();
@@ -41,7 +45,7 @@ Task<RetryLoop::End> RetryLoop::Run(const Request& request) {
     info_.decision = selected->ticket.decision();
     thread_.telemetry.Decided(info_.worker, *info_.decision);
     attempt_.emplace(
-        thread_, info_, server_errors_, request_.message, hooks_, std::move(selected->ticket),
+        thread_, settings_, info_, server_errors_, request_.message, hooks_, std::move(selected->ticket),
         std::move(selected->pass));
     if (lost_once_) endangers_.Begin(info_.worker);
     const UpstreamRequest::End end = co_await attempt_->Run(/*fresh_connection=*/lost_once_);
@@ -189,7 +193,7 @@ std::optional<RetryLoop::Selected> RetryLoop::Select() {
     }
     const Worker& worker = ticket->worker();
     if (MayHavePath(worker)) {
-      std::optional<BreakerPass> pass = ticket->shared_worker()->breaker.TryPass(thread_.options.breaker);
+      std::optional<BreakerPass> pass = ticket->shared_worker()->breaker.TryPass(settings_.breaker);
       if (pass) {
         if (thread_.limits.panicking.load(std::memory_order_relaxed) && !pass->probe()) {
           EndPanic(thread_, worker);
@@ -208,7 +212,7 @@ std::optional<RetryLoop::Selected> RetryLoop::SelectPinned(Ticket ticket) {
     return std::nullopt;
   }
   CircuitBreaker& breaker = ticket.shared_worker()->breaker;
-  std::optional<BreakerPass> pass = breaker.TryPass(thread_.options.breaker);
+  std::optional<BreakerPass> pass = breaker.TryPass(settings_.breaker);
   if (!pass) pass.emplace(breaker.PassInPanic());
   return Selected{std::move(ticket), std::move(pass)};
 }
@@ -316,7 +320,7 @@ void RetryLoop::FindDigest() {
   const UpstreamRequest::Message& message = request_.message;
   const bool has_body = !message.stream_body || (message.body->keeps_pieces() && message.body->complete());
   if (!has_body || digest_) return;
-  digest_ = DigestOf(thread_, *message.head, message.body->held(), message.client.address);
+  digest_ = DigestOf(thread_, settings_, *message.head, message.body->held(), message.client.address);
 }
 
 void RetryLoop::ReportLoss() {
@@ -327,7 +331,7 @@ void RetryLoop::ReportLoss() {
       {.digest = *digest_,
        .bytes = message.body->bytes(),
        .host = HostNumber(info_.worker->url),
-       .client = ClientNumber(thread_, *message.head, message.client.address),
+       .client = ClientNumber(thread_, settings_, *message.head, message.client.address),
        .request_id = request_.id->id},
       thread_.clock.NowNanos());
 }

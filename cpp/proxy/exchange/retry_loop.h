@@ -49,8 +49,9 @@ class RetryLoop {
 
   enum class End : uint8_t { kResponded, kFailed, kFull, kCancelled };
 
-  // Both must outlive it. `info` records what happens.
-  RetryLoop(IoThread& thread, RequestInfo& info, const UpstreamRequest::Hooks& hooks);
+  // All must outlive it. `info` records what happens.
+  RetryLoop(
+      IoThread& thread, const Settings& settings, RequestInfo& info, const UpstreamRequest::Hooks& hooks);
   ~RetryLoop();
   RetryLoop(const RetryLoop&) = delete;
   RetryLoop& operator=(const RetryLoop&) = delete;
@@ -149,6 +150,7 @@ class RetryLoop {
   void Fail(HttpError error, std::string message = {});
 
   IoThread& thread_;
+  const Settings& settings_;
   RequestInfo& info_;
   const UpstreamRequest::Hooks hooks_;
   Request request_{};

@@ -8,11 +8,7 @@
 namespace vllm_router {
 namespace {
 
-constexpr int64_t kNanosPerMs = 1'000'000;
-
 constexpr std::string_view kOutlier = "most of its responses are 5xx, unlike those of the other workers";
-
-int64_t WindowOf(const IoThread& thread) { return thread.options.breaker.window_ms * kNanosPerMs; }
 
 }  // namespace
 
@@ -25,7 +21,7 @@ void ServerErrors::Hold(std::shared_ptr<Worker> worker, BreakerPass pass) {
 void ServerErrors::CountAgainstAllBut(const Worker& worker) {
   for (Held& held : held_) {
     if (held.worker.get() == &worker) continue;
-    held.worker->responses.CountError(WindowOf(thread_), thread_.clock.NowNanos());
+    held.worker->responses.CountError(window_ns_, thread_.clock.NowNanos());
     CountAgainst(
         held.worker, held.pass, FailedAt::kHead,
         "another worker served a request to which it responded with 5xx");
@@ -43,7 +39,7 @@ void ServerErrors::SettleAlone() {
     return;
   }
   // However often the one worker was attempted, one request failed.
-  worker->responses.CountError(WindowOf(thread_), thread_.clock.NowNanos());
+  worker->responses.CountError(window_ns_, thread_.clock.NowNanos());
   if (DoesWorseThanFleet(*worker)) {
     CountAgainst(worker, held_.back().pass, FailedAt::kHead, kOutlier);
   } else {
@@ -55,7 +51,7 @@ void ServerErrors::SettleAlone() {
 // Its head was counted as a success. An end that is no failure of the worker does not show whether its
 // streams break off.
 void ServerErrors::EndedInError(const std::shared_ptr<Worker>& worker, BreakerPass& pass) {
-  worker->responses.TurnIntoError(WindowOf(thread_), thread_.clock.NowNanos());
+  worker->responses.TurnIntoError(window_ns_, thread_.clock.NowNanos());
   if (DoesWorseThanFleet(*worker)) {
     CountAgainst(worker, pass, FailedAt::kEnd, kOutlier);
   } else {
@@ -65,8 +61,8 @@ void ServerErrors::EndedInError(const std::shared_ptr<Worker>& worker, BreakerPa
 
 bool ServerErrors::DoesWorseThanFleet(Worker& worker) const {
   const int64_t now = thread_.clock.NowNanos();
-  const ErrorShare own = worker.responses.Within(WindowOf(thread_), now);
-  return IsOutlier(own, SharesOfOthers(*thread_.router->fleet(), worker, WindowOf(thread_), now));
+  const ErrorShare own = worker.responses.Within(window_ns_, now);
+  return IsOutlier(own, SharesOfOthers(*thread_.router->fleet(), worker, window_ns_, now));
 }
 
 void ServerErrors::CountAgainst(

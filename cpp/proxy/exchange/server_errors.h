@@ -24,7 +24,8 @@ struct IoThread;
 
 class ServerErrors {
  public:
-  explicit ServerErrors(IoThread& thread) : thread_(thread) {}
+  ServerErrors(IoThread& thread, const BreakerOptions& options)
+      : thread_(thread), window_ns_(options.window_ms * 1'000'000) {}
 
   // `worker` responded with a 5xx.
   void Hold(std::shared_ptr<Worker> worker, BreakerPass pass);
@@ -53,6 +54,7 @@ class ServerErrors {
       const std::shared_ptr<Worker>& worker, BreakerPass& pass, FailedAt at, std::string_view why);
 
   IoThread& thread_;
+  const int64_t window_ns_;
   std::vector<Held> held_;
 };
 

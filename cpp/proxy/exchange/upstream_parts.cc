@@ -8,11 +8,11 @@ UpstreamHeadParts PartsFor(const IoThread& thread, const WorkerUrl& url, const C
   return {
       .prefix = url.prefix,
       .authority = url.authority,
-      .preserve_host = thread.options.preserve_host,
+      .preserve_host = client.preserve_host,
       .hop_name = thread.hop_name,
       .client_address = client.address,
       .forwarded_proto = client.tls ? "https" : "http",
-      .trust_forwarded = thread.options.trust_forwarded,
+      .trust_forwarded = client.trust_forwarded,
       .request_id_name = client.request_id_name,
       .request_id = client.request_id,
       .authorization = url.receives_api_key ? std::string_view(thread.bearer) : std::string_view(),

@@ -17,6 +17,8 @@ struct ClientSide {
   std::string_view address;
   bool tls = false;
   bool drop_authorization = false;  // the client's key was meant for us
+  bool preserve_host = false;
+  bool trust_forwarded = true;
 };
 
 // For a request without a body; a sender of one adds its framing.

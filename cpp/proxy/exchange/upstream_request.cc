@@ -46,9 +46,10 @@ std::string_view FieldOf(const ResponseHead& head, std::string_view name) {
 }
 
 UpstreamRequest::UpstreamRequest(
-    IoThread& thread, RequestInfo& info, ServerErrors& server_errors, const Message& message,
-    const Hooks& hooks, Ticket ticket, std::optional<BreakerPass> pass)
+    IoThread& thread, const Settings& settings, RequestInfo& info, ServerErrors& server_errors,
+    const Message& message, const Hooks& hooks, Ticket ticket, std::optional<BreakerPass> pass)
     : thread_(thread),
+      settings_(settings),
       info_(info),
       server_errors_(server_errors),
       message_(message),
@@ -145,7 +146,7 @@ void UpstreamRequest::RecordResult(BreakerResult result) {
     return;
   }
   thread_.telemetry.RecordResult(worker_, result);
-  const BreakerOptions& options = thread_.options.breaker;
+  const BreakerOptions& options = settings_.breaker;
   const int64_t now = thread_.clock.NowNanos();
   succeeded_ = result == BreakerResult::kSuccess;
   if (succeeded_) {
@@ -168,7 +169,7 @@ void UpstreamRequest::RecordFailure(bool reached, std::string_view why) {
     return;
   }
   const std::optional<BreakerChange> change =
-      pass_->Settle(thread_.options.breaker, BreakerResult::kFailure, thread_.clock.NowNanos());
+      pass_->Settle(settings_.breaker, BreakerResult::kFailure, thread_.clock.NowNanos());
   if (change) OnBreakerStateChange(thread_, worker_, *change, why);
 }
 
@@ -183,7 +184,7 @@ void UpstreamRequest::RecordResponseEnd(ResponseEnd end) {
     RecordWorkerFailure(
         thread_, worker_, *pass_, FailedAt::kEnd, "its responses end before they are complete");
   } else {
-    pass_->SettleEnd(thread_.options.breaker, /*broke_off=*/false, thread_.clock.NowNanos());
+    pass_->SettleEnd(settings_.breaker, /*broke_off=*/false, thread_.clock.NowNanos());
   }
   if (end != ResponseEnd::kWhole) thread_.health.suspect(worker_);
 }
@@ -205,7 +206,7 @@ Task<bool> UpstreamRequest::Connect() {
   const WorkerUrl& url = worker_->url;
   connect_timed_out_ = false;
   deadline_.Arm(
-      thread_.loop.timers(), thread_.options.connect_timeout_ms, &UpstreamRequest::OnConnectTimeout, this);
+      thread_.loop.timers(), settings_.connect_timeout_ms, &UpstreamRequest::OnConnectTimeout, this);
   name_ = std::make_shared<Resolver::Waiter>(thread_.loop);
   StatusOr<std::vector<Address>> addresses = co_await thread_.resolver.Resolve(url.host, name_);
   name_ = nullptr;
@@ -328,8 +329,7 @@ Task<bool> UpstreamRequest::SendPieces(std::span<iovec> pieces) {
     if (write.would_block()) {
       ++info_.worker_stalls;
       send_deadline_.Arm(
-          thread_.loop.timers(), thread_.options.upstream_write_timeout_ms, &UpstreamRequest::OnSendStalled,
-          this);
+          thread_.loop.timers(), settings_.upstream_write_timeout_ms, &UpstreamRequest::OnSendStalled, this);
       const bool writable = co_await socket.Writable();
       send_deadline_.Disarm();
       if (!writable) co_return false;
@@ -365,10 +365,9 @@ Task<UpstreamRequest::Awaited> UpstreamRequest::AwaitHead() {
   in_->Clear();
   worker_spoke_ = false;
   given_up_.reset();
-  const ServerOptions& options = thread_.options;
   deadline_.Arm(
       thread_.loop.timers(),
-      options.first_byte_timeout_ms != 0 ? options.first_byte_timeout_ms : options.request_timeout_ms,
+      settings_.first_byte_timeout_ms != 0 ? settings_.first_byte_timeout_ms : settings_.request_timeout_ms,
       &UpstreamRequest::OnFirstByteTimeout, this);
   Socket& socket = lease_->socket;
   int informational = 0;
@@ -418,7 +417,7 @@ Task<UpstreamRequest::Awaited> UpstreamRequest::AwaitHead() {
 // vLLM sends a stream's 200 before it has queued the request, so that head promises nothing yet. Until a
 // byte of the body comes, another worker may be attempted, and the client may still get a true status.
 bool UpstreamRequest::HoldsHead(const ResponseHead& head) const {
-  return thread_.options.hold_stream_head && head.status == 200 && head.event_stream &&
+  return settings_.hold_stream_head && head.status == 200 && head.event_stream &&
          (head.framing == BodyFraming::kChunked || head.framing == BodyFraming::kUntilClose ||
           (head.framing == BodyFraming::kLength && head.content_length != 0));
 }

@@ -6,7 +6,8 @@
 // circuit breaker, the lease of the connection, the response's parser and buffer, the deadlines. The
 // destructor returns them, however the attempt ends. A RetryLoop runs several in a row.
 //
-//   UpstreamRequest attempt(thread, info, server_errors, message, hooks, std::move(ticket), std::move(pass));
+//   UpstreamRequest attempt(
+//       thread, settings, info, server_errors, message, hooks, std::move(ticket), std::move(pass));
 //   const UpstreamRequest::End end = co_await attempt.Run(/*fresh_connection=*/false);
 //   kResponded -> response(), in(), socket(): the head, what came behind it, and where the rest comes from
 //   kFailed    -> error()
@@ -40,6 +41,7 @@
 namespace vllm_router {
 
 struct IoThread;
+struct Settings;
 
 // How a response ended whose head was a success.
 enum class ResponseEnd : uint8_t {
@@ -76,8 +78,8 @@ class UpstreamRequest {
   // The references must outlive it. `info` records what happens; `server_errors` holds the 5xx of the
   // request's attempts.
   UpstreamRequest(
-      IoThread& thread, RequestInfo& info, ServerErrors& server_errors, const Message& message,
-      const Hooks& hooks, Ticket ticket, std::optional<BreakerPass> pass);
+      IoThread& thread, const Settings& settings, RequestInfo& info, ServerErrors& server_errors,
+      const Message& message, const Hooks& hooks, Ticket ticket, std::optional<BreakerPass> pass);
   ~UpstreamRequest();
   UpstreamRequest(const UpstreamRequest&) = delete;
   UpstreamRequest& operator=(const UpstreamRequest&) = delete;
@@ -154,6 +156,7 @@ class UpstreamRequest {
   static void OnSendStalled(void* context);
 
   IoThread& thread_;
+  const Settings& settings_;
   RequestInfo& info_;
   ServerErrors& server_errors_;
   const Message message_;

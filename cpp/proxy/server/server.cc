@@ -120,6 +120,7 @@ Server::Server(
     std::shared_ptr<Router> router, const ServerOptions& options, KeySets keys, std::unique_ptr<TlsFiles> tls,
     std::unique_ptr<TrafficLog> record_log)
     : options_(Completed(options, *router)),
+      settings_(std::make_shared<const Settings>(options_)),
       hop_name_(HopName(Random::EntropySeed())),
       router_(std::move(router)),
       keys_(std::move(keys)),
@@ -132,7 +133,7 @@ Server::Server(
   std::vector<const Telemetry*> telemetries;
   for (uint32_t i = 0; i <= std::max(1u, options.threads); ++i) {
     io_threads_.push_back(
-        std::make_unique<IoThread>(options_, hop_name_, limits_, router_, keys_, *tls_, logs));
+        std::make_unique<IoThread>(options_, settings_, hop_name_, limits_, router_, keys_, *tls_, logs));
     telemetries.push_back(&io_threads_.back()->telemetry);
   }
   if (keys_.validator != nullptr)
@@ -258,6 +259,10 @@ void Server::OnReloadTimer(void* server) {
   }
   self->reload_timer_.Arm(
       self->io_threads_.back()->loop.timers(), kReloadPollMs, &Server::OnReloadTimer, self);
+}
+
+void Server::Publish(Settings settings) {
+  settings_.Publish(std::make_shared<const Settings>(std::move(settings)));
 }
 
 void Server::Reload() {

@@ -48,6 +48,11 @@ class Server {
   bool any_worker_responded() const;
   std::string MetricsText() const { return metrics_->Text(); }
 
+  // The settings of requests that begin now; and other ones for those that begin from now on. A change of
+  // what settings() returned is lost if another is published meanwhile.
+  std::shared_ptr<const Settings> settings() const { return settings_.Load(); }
+  void Publish(Settings settings);
+
   // Reads the key files again, which also happens when they change, and the TLS files, and reopens the
   // traffic log. The result is logged. Returns when that is done.
   void Reload();
@@ -83,7 +88,8 @@ class Server {
   }
   bool MakeRoom(IoThread& thread, ListenerKind listener_kind);
 
-  const ServerOptions options_;
+  const ServerOptions options_;  // as at the start
+  Snapshot<Settings> settings_;
   const std::string hop_name_;  // this server's name in Via
   const std::shared_ptr<Router> router_;
   const KeySets keys_;

@@ -25,7 +25,7 @@ void OnBreakerStateChange(
 void RecordWorkerFailure(
     IoThread& thread, const std::shared_ptr<Worker>& worker, BreakerPass& pass, FailedAt at,
     std::string_view why) {
-  const BreakerOptions& options = thread.options.breaker;
+  const BreakerOptions& options = thread.settings.Get()->breaker;
   std::lock_guard lock(thread.limits.ejecting);
   const bool may_open = MayEject(*thread.router->fleet());
   const int64_t now = thread.clock.NowNanos();
@@ -43,7 +43,8 @@ void AdmitHalfOpen(IoThread& thread, const FleetView& fleet) {
   const int64_t now = thread.clock.NowNanos();
   bool rested = false;
   for (const FleetView::Member& member : fleet.members()) {
-    const std::optional<BreakerChange> change = member.worker->breaker.ComeDue(thread.options.breaker, now);
+    const std::optional<BreakerChange> change =
+        member.worker->breaker.ComeDue(thread.settings.Get()->breaker, now);
     if (change) OnBreakerStateChange(thread, member.worker, *change, "its open time is over, probing");
     rested |= member.worker->backoff.End(now);
   }

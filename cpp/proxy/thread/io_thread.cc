@@ -10,8 +10,9 @@ constexpr int64_t kLogFlushMs = 100;
 }  // namespace
 
 IoThread::IoThread(
-    const ServerOptions& options, const std::string& hop_name, ServerLimits& limits,
-    std::shared_ptr<Router> router, const KeySets& keys, TlsFiles& tls, const Logs& logs)
+    const FixedOptions& options, const Snapshot<Settings>& settings, const std::string& hop_name,
+    ServerLimits& limits, std::shared_ptr<Router> router, const KeySets& keys, TlsFiles& tls,
+    const Logs& logs)
     : options(options),
       hop_name(hop_name),
       limits(limits),
@@ -25,8 +26,9 @@ IoThread::IoThread(
       upstreams(
           loop.timers(), options.upstream_pool_size, options.upstream_pool_idle_ms,
           {.open = &telemetry.upstream_open, .idle = &telemetry.upstream_idle}),
-      tokenizer(http, telemetry, *this->router, options, ids),
+      tokenizer(http, telemetry, *this->router, ids),
       fleet(&this->router->fleet_snapshot()),
+      settings(&settings),
       authorizer(keys),
       cors(options.cors_allowed_origins),
       fan_out_paths(options.fan_out_paths),

@@ -63,11 +63,12 @@ struct HealthSignals {
 
 struct IoThread {
   IoThread(
-      const ServerOptions& options, const std::string& hop_name, ServerLimits& limits,
-      std::shared_ptr<Router> router, const KeySets& keys, TlsFiles& tls, const Logs& logs);
+      const FixedOptions& options, const Snapshot<Settings>& settings, const std::string& hop_name,
+      ServerLimits& limits, std::shared_ptr<Router> router, const KeySets& keys, TlsFiles& tls,
+      const Logs& logs);
   ~IoThread();
 
-  const ServerOptions& options;
+  const FixedOptions& options;
   const std::string& hop_name;  // the server's, in Via
   ServerLimits& limits;         // the server's too
   const std::string bearer;     // "Bearer …" for workers, or empty
@@ -85,6 +86,7 @@ struct IoThread {
   UpstreamPool upstreams;
   RemoteTokenizer tokenizer;
   Snapshot<FleetView>::Cached fleet;
+  Snapshot<Settings>::Cached settings;  // what a request goes by is in its connection
   Authorizer authorizer;
   const Cors cors;
   const FanOutPaths fan_out_paths;

@@ -8,6 +8,7 @@
 #include "net/task.h"
 #include "proxy/api/admin_reply.h"
 #include "proxy/api/routes.h"
+#include "proxy/api/settings.h"
 
 namespace vllm_router {
 
@@ -20,6 +21,7 @@ struct AdminRequest {
   std::string_view path;
   std::string_view query;
   std::string_view body;
+  const Settings& settings;
   CancelScope& scope;          // for work on its behalf; after Cancel() the reply is not read
   bool has_admin_key = false;  // the request had an admin key that was checked
 };

@@ -28,7 +28,9 @@ std::string_view LastForwardedFor(const RequestHead& head) {
 
 uint64_t HostNumber(const WorkerUrl& url) { return Xxh3(url.base); }
 
-uint64_t ClientNumber(const IoThread& thread, const RequestHead& head, std::string_view peer_address) {
+uint64_t ClientNumber(
+    const IoThread& thread, const Settings& settings, const RequestHead& head,
+    std::string_view peer_address) {
   std::string_view kind = "address";
   std::string_view name = peer_address;
   const std::optional<std::string_view> key =
@@ -36,7 +38,7 @@ uint64_t ClientNumber(const IoThread& thread, const RequestHead& head, std::stri
   if (key.has_value() && !key->empty()) {
     kind = "key";
     name = *key;
-  } else if (thread.options.trust_forwarded) {
+  } else if (settings.trust_forwarded) {
     const std::string_view forwarded = LastForwardedFor(head);
     if (!forwarded.empty()) name = forwarded;
   }
@@ -61,9 +63,10 @@ void ReportWorkerUp(IoThread& thread, const WorkerUrl& url, int64_t since_ns) {
 }
 
 RequestDigest DigestOf(
-    const IoThread& thread, const RequestHead& head, std::string_view body, std::string_view peer_address) {
+    const IoThread& thread, const Settings& settings, const RequestHead& head, std::string_view body,
+    std::string_view peer_address) {
   if (!body.empty()) return DigestOfRequest(head.path, body);
-  const uint64_t client = ClientNumber(thread, head, peer_address);
+  const uint64_t client = ClientNumber(thread, settings, head, peer_address);
   return DigestOfRequest(head.target, {reinterpret_cast<const char*>(&client), sizeof(client)});
 }
 

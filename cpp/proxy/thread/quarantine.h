@@ -12,6 +12,7 @@
 namespace vllm_router {
 
 struct IoThread;
+struct Settings;
 
 // Equal for all ranks of a host, since they fail together.
 uint64_t HostNumber(const WorkerUrl& url);
@@ -19,7 +20,8 @@ uint64_t HostNumber(const WorkerUrl& url);
 // The client that a request is counted for, never 0: its API key if this router checks keys, else its
 // address. With --trust-forwarded the address is the last one in X-Forwarded-For, which a proxy has
 // added.
-uint64_t ClientNumber(const IoThread& thread, const RequestHead& head, std::string_view peer_address);
+uint64_t ClientNumber(
+    const IoThread& thread, const Settings& settings, const RequestHead& head, std::string_view peer_address);
 
 // Down: a connect to the worker, or a health check of it, failed. Up: it responded, below 500, to what was
 // sent at `since_ns`.
@@ -28,7 +30,8 @@ void ReportWorkerUp(IoThread& thread, const WorkerUrl& url, int64_t since_ns);
 // The digest that identifies the request: path and body. Without a body all requests to one path would
 // be equal, so the query and the client are included.
 RequestDigest DigestOf(
-    const IoThread& thread, const RequestHead& head, std::string_view body, std::string_view peer_address);
+    const IoThread& thread, const Settings& settings, const RequestHead& head, std::string_view body,
+    std::string_view peer_address);
 
 // The worker served the request to its end, with a 2xx or as a WebSocket.
 void ReportServed(
