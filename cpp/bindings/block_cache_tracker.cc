@@ -1,5 +1,4 @@
 // BlockCacheTracker: the Python class of the index, with workers by name. Its contract is in _core.pyi.
-#include <absl/container/flat_hash_map.h>
 #include <pybind11/numpy.h>
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 #include "bindings/callables.h"
 #include "bindings/errors.h"
 #include "bindings/index_file.h"
+#include "bindings/named_slots.h"
 #include "index/block_cache_tracker.h"
 
 namespace vllm_router {
@@ -55,18 +55,19 @@ class PyTracker {
             .max_blocks_per_worker = BlockLimit(max_blocks_per_worker, "max_blocks_per_worker"),
             .seed = seed})) {}
 
+  static constexpr std::string_view kLearnsBy = "record_request()";
   static constexpr IndexKind kKind = IndexKind::kBlockCacheTracker;
   static std::unique_ptr<PyTracker> Open(std::string_view source, std::string_view image) {
     auto [tracker, names] = OpenIndex<BlockCacheTracker>(kKind, source, image);
     return std::unique_ptr<PyTracker>(new PyTracker(std::move(tracker), std::move(names)));
   }
   // With the GIL throughout, so that names and workers are consistent.
-  std::string Image() { return ImageOf(kKind, names_, *tracker_); }
+  std::string Image() { return ImageOf(kKind, workers_.names(), *tracker_); }
 
   void Record(const py::object& prompt, const py::object& worker) {
     Room& room = OwnRoom();
     HashPrompt(prompt, &room);
-    const WorkerSlot owner = FindOrAdd(Name(worker));
+    const WorkerSlot owner = workers_.FindOrAdd(NamedSlots::Name(worker), *tracker_);
     const py::gil_scoped_release release;
     tracker_->Record(owner, room.chain);
   }
@@ -79,7 +80,7 @@ class PyTracker {
     const std::optional<BlockMatch> best =
         tracker_->FindBest(room.chain, workers.is_none() ? nullptr : &eligible, &room.matches);
     // Without the GIL another thread may have removed the worker; it has no name then.
-    const py::object name = best ? NameOf(best->owner) : py::object();
+    const py::object name = best ? workers_.NameOf(best->owner) : py::object();
     if (!name) return py::none();
     return MakeBlockMatch(name, best->longest(), room.chain.size());
   }
@@ -90,7 +91,7 @@ class PyTracker {
     tracker_->Match(room.chain, &room.matches);
     py::dict found;
     for (const BlockMatch& match : room.matches.entries()) {
-      if (const py::object name = NameOf(match.owner)) found[name] = py::int_(match.longest());
+      if (const py::object name = workers_.NameOf(match.owner)) found[name] = py::int_(match.longest());
     }
     return found;
   }
@@ -109,10 +110,11 @@ class PyTracker {
     }
     std::vector<std::string> checked;
     for (size_t i = 0; i < count; ++i) {
-      checked.push_back(Name(py::handle(PySequence_Fast_GET_ITEM(names.ptr(), static_cast<Py_ssize_t>(i)))));
+      checked.push_back(
+          NamedSlots::Name(py::handle(PySequence_Fast_GET_ITEM(names.ptr(), static_cast<Py_ssize_t>(i)))));
     }
     std::vector<WorkerSlot> owners;
-    for (const std::string& name : checked) owners.push_back(FindOrAdd(name));
+    for (const std::string& name : checked) owners.push_back(workers_.FindOrAdd(name, *tracker_));
     Room& room = OwnRoom();
     const py::gil_scoped_release release;
     for (size_t i = 0; i < rows.size(); ++i) {
@@ -148,7 +150,7 @@ class PyTracker {
 
   py::array_t<int32_t> MatchBatch(const py::object& token_ids, const py::object& offsets) {
     const Rows rows(token_ids, offsets);
-    const size_t width = names_.size();
+    const size_t width = workers_.names().size();
     py::array_t<int32_t> depths({static_cast<py::ssize_t>(rows.size()), static_cast<py::ssize_t>(width)});
     int32_t* out = depths.mutable_data();
     std::fill_n(out, rows.size() * width, 0);
@@ -165,27 +167,23 @@ class PyTracker {
     return depths;
   }
 
-  void AddWorker(const py::object& worker) { FindOrAdd(Name(worker)); }
+  void AddWorker(const py::object& worker) { workers_.FindOrAdd(NamedSlots::Name(worker), *tracker_); }
 
   uint64_t Evict(const py::object& worker, const py::object& max_blocks) {
-    const WorkerSlot owner = Get(worker);
+    const WorkerSlot owner = workers_.Get(worker);
     const uint64_t limit = BlockLimit(max_blocks, "max_blocks");
     const py::gil_scoped_release release;
     return tracker_->Evict(owner, limit);
   }
 
-  void RemoveWorker(const py::object& worker) {
-    const WorkerSlot owner = Get(worker);
-    owners_.erase(Name(worker));
-    names_[static_cast<size_t>(owner)] = py::none();
-    tracker_->RemoveWorker(owner);
-  }
+  void RemoveWorker(const py::object& worker) { tracker_->RemoveWorker(workers_.Remove(worker)); }
 
-  uint64_t BlockCount(const py::object& worker) const { return tracker_->BlockCount(Get(worker)); }
+  uint64_t BlockCount(const py::object& worker) const { return tracker_->BlockCount(workers_.Get(worker)); }
 
   void SetCapacity(const py::object& max_blocks, const py::object& worker) {
     const uint64_t limit = BlockLimit(max_blocks, "max_blocks_per_worker");
-    const std::optional<WorkerSlot> owner = worker.is_none() ? std::nullopt : std::optional(Get(worker));
+    const std::optional<WorkerSlot> owner =
+        worker.is_none() ? std::nullopt : std::optional(workers_.Get(worker));
     const py::gil_scoped_release release;
     owner ? tracker_->SetCapacityOf(*owner, limit) : tracker_->SetCapacity(limit);
   }
@@ -200,11 +198,7 @@ class PyTracker {
     return tracker_->Sweep(runs);
   }
 
-  py::list Workers() const {
-    py::list workers;
-    for (const py::object& name : names_) workers.append(name);
-    return workers;
-  }
+  py::list Workers() const { return workers_.AsList(); }
 
   py::dict Stats() const {
     const BlockCacheTrackerStats stats = tracker_->stats();
@@ -258,33 +252,6 @@ class PyTracker {
     return limit;
   }
 
-  static std::string Name(py::handle worker) {
-    if (!PyUnicode_Check(worker.ptr()))
-      throw py::type_error("worker is of type " + TypeName(worker) + "; it must be a str, such as its URL");
-    return std::string(*TextView(worker));
-  }
-
-  WorkerSlot Get(py::handle worker) const {
-    const auto found = owners_.find(Name(worker));
-    if (found == owners_.end()) {
-      Throw(absl::NotFoundError(
-          "worker " + Show(worker) + " is not known here; record_request() makes it known, and there are " +
-          std::to_string(owners_.size()) + " others"));
-    }
-    return found->second;
-  }
-
-  WorkerSlot FindOrAdd(const std::string& name) {
-    const auto found = owners_.find(name);
-    if (found != owners_.end()) return found->second;
-    const WorkerSlot owner = ValueOrThrow(tracker_->AddWorker());
-    const auto number = static_cast<size_t>(owner);
-    if (number >= names_.size()) names_.resize(number + 1, py::none());
-    names_[number] = py::str(name);
-    owners_.emplace(name, owner);
-    return owner;
-  }
-
   // Those of `workers` that are known.
   WorkerSlotSet Known(const py::object& workers) const {
     if (PyUnicode_Check(workers.ptr())) {
@@ -293,17 +260,9 @@ class PyTracker {
     }
     WorkerSlotSet known;
     for (const py::handle worker : py::iter(workers)) {
-      const auto found = owners_.find(Name(worker));
-      if (found != owners_.end()) known.set(static_cast<size_t>(found->second));
+      if (const auto found = workers_.Find(worker)) known.set(static_cast<size_t>(*found));
     }
     return known;
-  }
-
-  // Empty if the worker has been removed.
-  py::object NameOf(WorkerSlot owner) const {
-    const auto number = static_cast<size_t>(owner);
-    if (number >= names_.size() || names_[number].is_none()) return {};
-    return names_[number];
   }
 
   void HashRow(std::span<const uint32_t> tokens, std::vector<BlockHash>* chain) const {
@@ -326,12 +285,10 @@ class PyTracker {
   }
 
   PyTracker(std::unique_ptr<BlockCacheTracker> tracker, WorkerNames names)
-      : tracker_(std::move(tracker)), owners_(PlacesOf(names)), names_(std::move(names)) {}
+      : tracker_(std::move(tracker)), workers_(kLearnsBy, std::move(names)) {}
 
   const std::unique_ptr<BlockCacheTracker> tracker_;
-  // Guarded by the GIL: names by number and back.
-  absl::flat_hash_map<std::string, WorkerSlot> owners_;
-  WorkerNames names_;
+  NamedSlots workers_{kLearnsBy};
 };
 
 }  // namespace

@@ -4,8 +4,6 @@
 
 #include <string>
 
-#include "bindings/bindings.h"
-
 namespace vllm_router {
 
 namespace py = pybind11;
@@ -51,7 +49,5 @@ void Throw(const Status& status) {
   py::set_error(type, std::string(status.message()).c_str());
   throw py::error_already_set();
 }
-
-void BindErrors(py::module_& /*module*/) {}
 
 }  // namespace vllm_router

@@ -69,14 +69,6 @@ StatusOr<WorkerNames> ReadNames(ImageReader* image) {
   return names;
 }
 
-absl::flat_hash_map<std::string, WorkerSlot> PlacesOf(const WorkerNames& names) {
-  absl::flat_hash_map<std::string, WorkerSlot> places;
-  for (size_t place = 0; place < names.size(); ++place) {
-    if (!names[place].is_none()) places.emplace(*TextView(names[place]), static_cast<WorkerSlot>(place));
-  }
-  return places;
-}
-
 void SaveFile(py::handle path, std::string_view image) {
   const std::string name = PathOf(path);
   int error = 0;

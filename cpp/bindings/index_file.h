@@ -4,22 +4,17 @@
 
 #include <pybind11/pybind11.h>
 
-#include <absl/container/flat_hash_map.h>
-
 #include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "base/status.h"
+#include "bindings/named_slots.h"
 #include "index/index_image.h"
-#include "index/worker_slot.h"
 
 namespace vllm_router {
 
-// Workers' names by slot; None for a free one.
-using WorkerNames = std::vector<pybind11::object>;
 void WriteNames(const WorkerNames& names, ImageWriter* image);
 StatusOr<WorkerNames> ReadNames(ImageReader* image);
 
@@ -35,9 +30,6 @@ std::string ImageOf(IndexKind kind, const WorkerNames& names, Index& index) {
   index.Save(&writer);
   return SealIndexImage(kind, std::move(writer));
 }
-
-// Slots by name.
-absl::flat_hash_map<std::string, WorkerSlot> PlacesOf(const WorkerNames& names);
 
 // OSError, IndexFileError, or ValueError for an image that is too large. `path`: str, bytes or
 // os.PathLike.

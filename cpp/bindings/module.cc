@@ -10,7 +10,6 @@ PYBIND11_MODULE(_core, module) {
   module.doc() = "C++ core of vllm-router; use the names in `vllm_router` instead.";
   module.attr("__version__") = std::string(Version());
   BindBlockCacheTracker(module);
-  BindErrors(module);
   BindHashBlocks(module);
   BindHashRing(module);
   BindPrefixTree(module);

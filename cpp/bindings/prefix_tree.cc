@@ -2,7 +2,6 @@
 // are in _core.pyi.
 #include "index/prefix_tree.h"
 
-#include <absl/container/flat_hash_map.h>
 #include <pybind11/numpy.h>
 
 #include <algorithm>
@@ -20,6 +19,7 @@
 #include "bindings/callables.h"
 #include "bindings/errors.h"
 #include "bindings/index_file.h"
+#include "bindings/named_slots.h"
 
 namespace vllm_router {
 
@@ -84,17 +84,18 @@ class PyTree {
 
   explicit PyTree(const PrefixTreeOptions& options) : tree_(std::make_unique<PrefixTree<Unit>>(options)) {}
 
+  static constexpr std::string_view kLearnsBy = "insert()";
   static constexpr IndexKind kKind = kIsText ? IndexKind::kStringTree : IndexKind::kTokenTree;
   static std::unique_ptr<PyTree> Open(std::string_view source, std::string_view image) {
     auto [tree, names] = OpenIndex<PrefixTree<Unit>>(kKind, source, image);
     return std::unique_ptr<PyTree>(new PyTree(std::move(tree), std::move(names)));
   }
   // With the GIL throughout, so that names and workers are consistent.
-  std::string Image() { return ImageOf(kKind, names_, *tree_); }
+  std::string Image() { return ImageOf(kKind, workers_.names(), *tree_); }
 
   void Insert(const py::object& prefix, const py::object& worker, int64_t priority) {
     const Held held(prefix);
-    const WorkerSlot owner = FindOrAdd(Name(worker));
+    const WorkerSlot owner = workers_.FindOrAdd(NamedSlots::Name(worker), *tree_);
     const py::gil_scoped_release release;
     tree_->Insert(held.text, owner, Priority(priority));
   }
@@ -111,7 +112,7 @@ class PyTree {
     uint64_t longest = 0;
     for (const PrefixMatches::Entry& entry : matches.entries()) {
       // Without the GIL another thread may have removed the worker; it has no name then.
-      const py::object name = NameOf(entry.owner);
+      const py::object name = workers_.NameOf(entry.owner);
       if (!name) continue;
       if (longest == 0) longest = entry.matched;
       if (entry.matched == longest) best.append(name);
@@ -152,9 +153,9 @@ class PyTree {
     const Rows rows(prefixes, offsets);
     std::vector<std::string> names;
     if (PyUnicode_Check(workers.ptr())) {
-      names.assign(rows.texts.size(), Name(workers));
+      names.assign(rows.texts.size(), NamedSlots::Name(workers));
     } else {
-      for (const py::handle worker : py::iter(workers)) names.push_back(Name(worker));
+      for (const py::handle worker : py::iter(workers)) names.push_back(NamedSlots::Name(worker));
     }
     if (names.size() != rows.texts.size()) {
       throw py::value_error(
@@ -162,32 +163,27 @@ class PyTree {
           std::to_string(rows.texts.size()) + " prefixes; give one name per prefix, or one for all");
     }
     std::vector<WorkerSlot> owners;
-    for (const std::string& name : names) owners.push_back(FindOrAdd(name));
+    for (const std::string& name : names) owners.push_back(workers_.FindOrAdd(name, *tree_));
     const py::gil_scoped_release release;
     for (size_t i = 0; i < rows.texts.size(); ++i) {
       tree_->Insert(rows.texts[i], owners[i], Priority(priority));
     }
   }
 
-  void AddWorker(const py::object& worker) { FindOrAdd(Name(worker)); }
+  void AddWorker(const py::object& worker) { workers_.FindOrAdd(NamedSlots::Name(worker), *tree_); }
 
   uint64_t EvictWorker(const py::object& worker, const py::object& max_size) {
-    const WorkerSlot owner = Get(worker);
+    const WorkerSlot owner = workers_.Get(worker);
     const uint64_t limit = Number(max_size, "max_size", 0);
     const py::gil_scoped_release release;
     return tree_->EvictWorker(owner, limit);
   }
 
-  void RemoveWorker(const py::object& worker) {
-    const WorkerSlot owner = Get(worker);
-    owners_.erase(Name(worker));
-    names_[static_cast<size_t>(owner)] = py::none();
-    tree_->RemoveWorker(owner);
-  }
+  void RemoveWorker(const py::object& worker) { tree_->RemoveWorker(workers_.Remove(worker)); }
 
   uint64_t Size(const py::object& worker) const {
     if (worker.is_none()) return tree_->size();
-    return tree_->size(Get(worker));
+    return tree_->size(workers_.Get(worker));
   }
 
   bool Trim(const py::object& pairs, const py::object& max_size) {
@@ -197,11 +193,7 @@ class PyTree {
     return tree_->Trim(most, limit);
   }
 
-  py::list Workers() const {
-    py::list workers;
-    for (const py::object& name : names_) workers.append(name);
-    return workers;
-  }
+  py::list Workers() const { return workers_.AsList(); }
 
   py::dict Stats() const {
     const PrefixTreeStats stats = tree_->stats();
@@ -301,47 +293,11 @@ class PyTree {
             std::clamp<int64_t>(priority, EvictionRanks::kMinPriority, EvictionRanks::kMaxPriority))};
   }
 
-  static std::string Name(py::handle worker) {
-    if (!PyUnicode_Check(worker.ptr()))
-      throw py::type_error("worker is of type " + TypeName(worker) + "; it must be a str, such as its URL");
-    return std::string(*TextView(worker));
-  }
-
-  WorkerSlot Get(py::handle worker) const {
-    const auto found = owners_.find(Name(worker));
-    if (found == owners_.end()) {
-      Throw(absl::NotFoundError(
-          "worker " + Show(worker) + " is not known here; insert() makes it known, and there are " +
-          std::to_string(owners_.size()) + " others"));
-    }
-    return found->second;
-  }
-
-  WorkerSlot FindOrAdd(const std::string& name) {
-    const auto found = owners_.find(name);
-    if (found != owners_.end()) return found->second;
-    const WorkerSlot owner = ValueOrThrow(tree_->AddWorker());
-    const auto number = static_cast<size_t>(owner);
-    if (number >= names_.size()) names_.resize(number + 1, py::none());
-    names_[number] = py::str(name);
-    owners_.emplace(name, owner);
-    return owner;
-  }
-
-  // Empty if the worker has been removed.
-  py::object NameOf(WorkerSlot owner) const {
-    const auto number = static_cast<size_t>(owner);
-    if (number >= names_.size() || names_[number].is_none()) return {};
-    return names_[number];
-  }
-
   PyTree(std::unique_ptr<PrefixTree<Unit>> tree, WorkerNames names)
-      : tree_(std::move(tree)), owners_(PlacesOf(names)), names_(std::move(names)) {}
+      : tree_(std::move(tree)), workers_(kLearnsBy, std::move(names)) {}
 
   const std::unique_ptr<PrefixTree<Unit>> tree_;
-  // Guarded by the GIL: names by number and back.
-  absl::flat_hash_map<std::string, WorkerSlot> owners_;
-  WorkerNames names_;
+  NamedSlots workers_{kLearnsBy};
 };
 
 template <typename Unit>
