@@ -22,6 +22,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "base/time_units.h"
 
 namespace vllm_router {
 namespace asio = boost::asio;
@@ -178,7 +179,7 @@ struct Listener::Impl {
 
   static void Warn(void* context) {
     auto* self = static_cast<Impl*>(context);
-    const int64_t wait_ms = shed_warning.Tell() / 1'000'000 + 1;
+    const int64_t wait_ms = shed_warning.Tell() / kNanosPerMs + 1;
     if (shed_warning.untold()) self->warning.Arm(self->loop.timers(), wait_ms, &Impl::Warn, self);
   }
 

@@ -7,15 +7,15 @@
 #include <utility>
 
 #include "base/limits.h"
+#include "base/time_units.h"
 
 namespace vllm_router {
 namespace asio = boost::asio;
 namespace {
-
-constexpr int64_t kSecond = 1'000'000'000;
-constexpr int64_t kFreshNanos = 30 * kSecond;
-constexpr int64_t kAskAgainNanos = 5 * kSecond;  // after a failed lookup
-constexpr int64_t kNotDoubtedNanos = kSecond;    // a worker that is down does not cause a lookup per request
+constexpr int64_t kFreshNanos = 30 * kNanosPerSecond;
+constexpr int64_t kAskAgainNanos = 5 * kNanosPerSecond;  // after a failed lookup
+// A worker that is down does not cause a lookup per request.
+constexpr int64_t kNotDoubtedNanos = kNanosPerSecond;
 
 using Results = asio::ip::tcp::resolver::results_type;
 

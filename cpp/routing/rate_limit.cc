@@ -3,16 +3,15 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/time_units.h"
 
 namespace vllm_router {
 namespace {
 
-constexpr int64_t kSecond = 1'000'000'000;
-
 int64_t Interval(uint32_t per_second) {
   ROUTER_CHECK(
       per_second >= 1 && per_second <= RateLimit::kMostPerSecond, "a rate is 1 to 1,000,000 per second");
-  return (kSecond + per_second - 1) / per_second;
+  return (kNanosPerSecond + per_second - 1) / per_second;
 }
 
 }  // namespace

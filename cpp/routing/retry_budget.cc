@@ -3,11 +3,10 @@
 #include <algorithm>
 
 #include "base/limits.h"
+#include "base/time_units.h"
 
 namespace vllm_router {
 namespace {
-
-constexpr int64_t kNanosPerSecond = 1'000'000'000;
 constexpr int kCountBits = 32;  // of the word; the second takes the others, enough for 136 years
 
 constexpr uint64_t kFloor = kMinRetriesPerSecond * RetryBudget::kWindowSeconds;

@@ -5,14 +5,9 @@
 #include <cmath>
 
 #include "base/limits.h"
+#include "base/time_units.h"
 
 namespace vllm_router {
-namespace {
-
-constexpr int64_t kMs = 1'000'000;
-
-}  // namespace
-
 bool IsRetryableStatus(int status) {
   return status == 408 || status == 429 || status == 500 || (status >= 502 && status <= 504);
 }
@@ -45,7 +40,7 @@ std::optional<int64_t> RetryPlan::Next(const FailedAttempt& failed, int64_t now_
   const int64_t pause = Backoff(random);
   if (failed.untried_left || !failed.retry_after_ms) return pause;
   if (*failed.retry_after_ms > kMaxRetryAfterMs) return std::nullopt;  // the client can wait as well as we
-  return std::max(pause, *failed.retry_after_ms * kMs);
+  return std::max(pause, *failed.retry_after_ms * kNanosPerMs);
 }
 
 int64_t RetryPlan::Backoff(Random& random) const {
@@ -55,7 +50,7 @@ int64_t RetryPlan::Backoff(Random& random) const {
   constexpr uint64_t kSteps = uint64_t{1} << 32;
   const double drawn = static_cast<double>(random.Below(kSteps)) / static_cast<double>(kSteps);  // [0, 1)
   const double factor = 1 + options_->jitter_factor * (2 * drawn - 1);
-  return static_cast<int64_t>(std::min(grown, most) * factor * static_cast<double>(kMs));
+  return static_cast<int64_t>(std::min(grown, most) * factor * static_cast<double>(kNanosPerMs));
 }
 
 }  // namespace vllm_router

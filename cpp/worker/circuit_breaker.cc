@@ -3,13 +3,9 @@
 #include <algorithm>
 #include <array>
 
+#include "base/time_units.h"
+
 namespace vllm_router {
-namespace {
-
-constexpr int64_t kMs = 1'000'000;
-
-}  // namespace
-
 std::string_view BreakerStateName(BreakerState state) {
   constexpr std::array<std::string_view, kBreakerStateCount> kNames = {"closed", "open", "half_open"};
   return kNames[static_cast<size_t>(state)];
@@ -106,7 +102,7 @@ std::optional<BreakerPass> CircuitBreaker::TryPass(const BreakerOptions& options
 std::optional<BreakerChange> CircuitBreaker::ComeDue(const BreakerOptions& options, int64_t now_ns) {
   if (state() == BreakerState::kClosed) return std::nullopt;
   std::lock_guard lock(mutex_);
-  const int64_t open_ns = options.open_ms * kMs;
+  const int64_t open_ns = options.open_ms * kNanosPerMs;
   if (state() == BreakerState::kOpen && now_ns - opened_ns() >= open_ns) {
     return MoveTo(BreakerState::kHalfOpen, now_ns);
   }
@@ -137,7 +133,7 @@ std::optional<BreakerChange> CircuitBreaker::Fail(
   if (state() == BreakerState::kOpen) opened_ns_.store(now_ns, std::memory_order_relaxed);
   if (options.disabled || state() != BreakerState::kClosed) return std::nullopt;
   row->push_back(now_ns);
-  while (now_ns - row->front() > options.window_ms * kMs || row->size() > options.failure_threshold) {
+  while (now_ns - row->front() > options.window_ms * kNanosPerMs || row->size() > options.failure_threshold) {
     row->pop_front();
   }
   if (row->size() >= options.failure_threshold && may_open) return MoveTo(BreakerState::kOpen, now_ns);

@@ -15,7 +15,6 @@ constexpr uint64_t kMaxRank = 65'535;
 
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 bool IsAlphanumeric(char c) { return IsDigit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
-bool IsHexDigit(char c) { return IsDigit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
 
 template <typename... Parts>
 Status Bad(std::string_view url, const Parts&... parts) {
@@ -76,7 +75,7 @@ Status CheckPrefix(std::string_view url, std::string_view prefix) {
       return Bad(url, "has ", Quoted(prefix.substr(i, 1)), " in its path; write it percent-encoded");
     }
     if (c != '%') continue;
-    if (i + 2 >= prefix.size() || !IsHexDigit(prefix[i + 1]) || !IsHexDigit(prefix[i + 2])) {
+    if (i + 2 >= prefix.size() || HexDigit(prefix[i + 1]) < 0 || HexDigit(prefix[i + 2]) < 0) {
       return Bad(
           url,
           "has a '%' in its path that two hexadecimal digits do not follow; write %25 for a percent sign");

@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "base/time_units.h"
 #include "net/task.h"
 #include "proxy/admin/metrics.h"
 #include "proxy/admin/stats_table.h"
@@ -431,7 +432,7 @@ AdminReply Admin::DrainStatus() const {
         {"url", row.url},
         {"state", Drainer::StateName(row.state)},
         {"open_requests", row.open_requests},
-        {"seconds", static_cast<double>((end - row.begun_ns) / 1'000'000) / 1000},
+        {"seconds", static_cast<double>((end - row.begun_ns) / kNanosPerMs) / 1000},
         {"timeout_secs", static_cast<double>(row.timeout_ms) / 1000}});
   }
   return Json(200, {{"workers", std::move(workers)}});
@@ -510,7 +511,7 @@ Task<Status> Admin::AddWhenHealthy(IoThread& thread, const AdminRequest& request
   const FixedOptions& options = thread.options;
   const Settings& settings = request.settings;
   CancelScope& scope = request.scope;
-  const int64_t give_up = thread.clock.NowNanos() + settings.worker_startup_timeout_ms * 1'000'000;
+  const int64_t give_up = thread.clock.NowNanos() + settings.worker_startup_timeout_ms * kNanosPerMs;
   scope.set_long();
   if (thread.draining) scope.Cancel();
   while (!scope.cancelled()) {
@@ -532,7 +533,7 @@ Task<Status> Admin::AddWhenHealthy(IoThread& thread, const AdminRequest& request
           "worker " + worker.url + " leads back to this router; give the address of an engine");
     }
     const int64_t left = give_up - thread.clock.NowNanos();
-    const int64_t pause = std::min(left, settings.worker_startup_check_ms * 1'000'000);
+    const int64_t pause = std::min(left, settings.worker_startup_check_ms * kNanosPerMs);
     const bool go_on = co_await scope.Pause(thread.loop, pause);
     if (go_on && thread.clock.NowNanos() < give_up) continue;
     co_return absl::DeadlineExceededError(

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/limits.h"
+#include "base/time_units.h"
 #include "routing/tokenize_call.h"
 
 namespace vllm_router {
@@ -72,7 +73,7 @@ Task<bool> RemoteTokenizer::Tokenize(
   const int64_t begun = clock_.NowNanos();
   Spawn(Send(call));
   if (!call->responded) {
-    co_await scope.Pause(http_.loop(), timeout_ms * 1'000'000);
+    co_await scope.Pause(http_.loop(), timeout_ms * kNanosPerMs);
   }
   call->waiting = nullptr;
   call->scope.Cancel();

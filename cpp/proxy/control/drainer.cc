@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "base/time_units.h"
 #include "proxy/thread/io_thread.h"
 
 namespace vllm_router {
@@ -99,7 +100,7 @@ bool Drainer::Look() {
     const auto member = std::find_if(
         fleet->members().begin(), fleet->members().end(),
         [&](const FleetView::Member& one) { return one.worker == draining.worker; });
-    const int64_t due = draining.row.begun_ns + draining.row.timeout_ms * 1'000'000;
+    const int64_t due = draining.row.begun_ns + draining.row.timeout_ms * kNanosPerMs;
     if (member == fleet->members().end()) {
       End(std::move(draining), State::kRemoved);
     } else if (!member->draining) {

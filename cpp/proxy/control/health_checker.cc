@@ -5,6 +5,7 @@
 
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/time_units.h"
 #include "proxy/client/http_client.h"
 #include "proxy/thread/breaker_transitions.h"
 #include "proxy/thread/quarantine.h"
@@ -12,14 +13,12 @@
 
 namespace vllm_router {
 namespace {
-
-constexpr int64_t kMs = 1'000'000;
-constexpr int64_t kLongestSleepNs = 1'000 * kMs;  // maximum time between looks at the fleet
-constexpr int64_t kSlowStartSteps = 20;           // the fleet is published once per step
+constexpr int64_t kLongestSleepNs = 1'000 * kNanosPerMs;  // maximum time between looks at the fleet
+constexpr int64_t kSlowStartSteps = 20;                   // the fleet is published once per step
 
 HealthOptions OptionsOf(const FixedOptions& options) {
   return {
-      .interval_ns = options.health_check_interval_ms * kMs,
+      .interval_ns = options.health_check_interval_ms * kNanosPerMs,
       .failure_threshold = options.health_failure_threshold,
       .success_threshold = options.health_success_threshold};
 }
@@ -57,7 +56,7 @@ void HealthChecker::FollowFleet(const FleetView& fleet) {
 int64_t HealthChecker::Pass(const FleetView& fleet) {
   FollowFleet(fleet);
   const int64_t now = thread_.clock.NowNanos();
-  int64_t next = now + std::min(kLongestSleepNs, thread_.options.health_check_interval_ms * kMs);
+  int64_t next = now + std::min(kLongestSleepNs, thread_.options.health_check_interval_ms * kNanosPerMs);
   for (auto& [base, watch] : watches_) {
     if (watch.Due(now)) {
       if (polling_ == kMaxHealthChecks) continue;  // the end of another check starts a new pass
@@ -65,7 +64,7 @@ int64_t HealthChecker::Pass(const FleetView& fleet) {
       ++polling_;
       Spawn(Probe(hosts_.at(base)));
     } else if (!watch.polling()) {
-      next = std::min(next, std::max(watch.due_ns(), now + kMs));
+      next = std::min(next, std::max(watch.due_ns(), now + kNanosPerMs));
     }
   }
   return next - now;
@@ -145,9 +144,9 @@ void HealthChecker::Recovered(const std::shared_ptr<Worker>& worker) {
 
 Task<void> HealthChecker::RunSlowStarts() {
   const UnderWay under_way(*this);
-  const int64_t window = thread_.options.slow_start_ms * kMs;
+  const int64_t window = thread_.options.slow_start_ms * kNanosPerMs;
   while (!stopped() && !slow_starts_.empty()) {
-    co_await slow_start_delay_.For(std::max(window / kSlowStartSteps, 50 * kMs));
+    co_await slow_start_delay_.For(std::max(window / kSlowStartSteps, 50 * kNanosPerMs));
     const int64_t now = thread_.clock.NowNanos();
     std::erase_if(slow_starts_, [now, window](const SlowStart& slow_start) {
       const uint32_t slow_start_factor = SlowStartFactorAt(now - slow_start.since_ns, window);

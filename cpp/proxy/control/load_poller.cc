@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/time_units.h"
 #include "proxy/client/load_query.h"
 #include "proxy/thread/io_thread.h"
 
@@ -19,7 +20,7 @@ void LoadPoller::Start() {
 
 // +-10 %, so that routers do not poll in step.
 int64_t LoadPoller::NextPassNs() {
-  const int64_t interval = thread_.options.load_poll_interval_ms * 1'000'000;
+  const int64_t interval = thread_.options.load_poll_interval_ms * kNanosPerMs;
   const int64_t jitter = static_cast<int64_t>(thread_.ids.Below(static_cast<uint64_t>(interval / 5 + 1)));
   return interval - interval / 10 + jitter;
 }

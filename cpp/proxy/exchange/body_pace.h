@@ -20,6 +20,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/time_units.h"
+
 namespace vllm_router {
 
 class BodyPace {
@@ -42,12 +44,12 @@ class BodyPace {
   static constexpr int kSteps = 30;  // per window
 
  private:
-  static constexpr int64_t kNanosPerMs = 1'000'000;
-  static constexpr uint64_t kNanosPerSecond = 1'000'000'000;
   static constexpr int kDoublingSteps = 5;
   static constexpr int kMostDoublings = 24;  // no upload over a network is so fast
   // The bytes that the rate brings in so much time.
-  uint64_t Least(int64_t nanos) const { return rate_ * static_cast<uint64_t>(nanos) / kNanosPerSecond; }
+  uint64_t Least(int64_t nanos) const {
+    return rate_ * static_cast<uint64_t>(nanos) / uint64_t{kNanosPerSecond};
+  }
 
   // The minimum of this step.
   uint64_t StepLeast() const {

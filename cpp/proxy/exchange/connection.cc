@@ -4,16 +4,11 @@
 #include <utility>
 
 #include "base/limits.h"
+#include "base/time_units.h"
 #include "proxy/client/tls_files.h"
 #include "proxy/exchange/exchange.h"
 
 namespace vllm_router {
-namespace {
-
-constexpr int64_t kNanosPerMs = 1'000'000;
-
-}  // namespace
-
 Connection::Connection(
     IoThread& thread, Socket socket, Endpoint peer, ListenerKind listener_kind, OwnEndpoints& own_endpoints)
     : thread(thread),

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "base/time_units.h"
 #include "routing/explanation.h"
 
 namespace vllm_router {
@@ -36,7 +37,7 @@ DecisionHeaders::DecisionHeaders(const RequestInfo& record, std::string_view pol
   }
   Add("x-vllm-router-attempts", std::to_string(record.attempts));
   Add("x-vllm-router-queue-ms",
-      std::to_string(std::max<int64_t>(0, record.chosen_ns - record.body_ns) / 1'000'000));
+      std::to_string(std::max<int64_t>(0, record.chosen_ns - record.body_ns) / kNanosPerMs));
   if (std::string candidates = CandidatesLine(decision, kCandidates); !candidates.empty()) {
     Add("x-vllm-router-candidates", std::move(candidates));
   }

@@ -9,6 +9,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "base/time_units.h"
 #include "http/dot_segments.h"
 #include "http/head_writer.h"
 #include "http/via.h"
@@ -351,7 +352,6 @@ bool Exchange::CountsInRateLimit() const {
 }
 
 Task<void> Exchange::Reject(HttpError error, int64_t retry_after_ns) {
-  constexpr int64_t kSecond = 1'000'000'000;
   record_.refusal = ErrorOf(error).code;
   if (IsRecorded() && record_.prompt == nullptr) {  // its body was not read
     KeepPrompt({.headers = head_->fields, .path = head_->path, .body_bytes = head_->content_length});
@@ -364,7 +364,8 @@ Task<void> Exchange::Reject(HttpError error, int64_t retry_after_ns) {
       co_return;
     }
   }
-  const std::string seconds = std::to_string(std::max<int64_t>(1, (retry_after_ns + kSecond - 1) / kSecond));
+  const std::string seconds =
+      std::to_string(std::max<int64_t>(1, (retry_after_ns + kNanosPerSecond - 1) / kNanosPerSecond));
   const HeaderField retry_after{"Retry-After", seconds};
   const std::span<const HeaderField> extra(&retry_after, retry_after_ns != 0 ? 1 : 0);
   std::string message;

@@ -4,16 +4,11 @@
 #include <utility>
 
 #include "base/limits.h"
+#include "base/time_units.h"
 #include "http/dechunk.h"
 #include "proxy/exchange/connection.h"
 
 namespace vllm_router {
-namespace {
-
-constexpr int64_t kNanosPerMs = 1'000'000;
-
-}  // namespace
-
 RequestBody::RequestBody(
     Connection& connection, BodyFraming framing, uint64_t content_length, size_t head_bytes)
     : connection_(connection),

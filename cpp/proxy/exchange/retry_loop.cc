@@ -94,7 +94,7 @@ FailedAttempt RetryLoop::Failure() const {
   if (HasConnection()) {
     failed.how = AttemptFailure::kStatus;
     failed.status = response().status;
-    failed.retry_after_ms = ParseRetryAfter(FieldOf(response(), "retry-after"));
+    failed.retry_after_ms = ParseRetryAfter(FindHeader(response().fields, "retry-after").value_or(""));
     return failed;
   }
   failed.how = attempt_->was_lost()                       ? AttemptFailure::kLost

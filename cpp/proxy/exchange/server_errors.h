@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/time_units.h"
 #include "proxy/thread/breaker_transitions.h"
 #include "worker/outlier_detector.h"
 #include "worker/worker.h"
@@ -25,7 +26,7 @@ struct IoThread;
 class ServerErrors {
  public:
   ServerErrors(IoThread& thread, const BreakerOptions& options)
-      : thread_(thread), window_ns_(options.window_ms * 1'000'000) {}
+      : thread_(thread), window_ns_(options.window_ms * kNanosPerMs) {}
 
   // `worker` responded with a 5xx.
   void Hold(std::shared_ptr<Worker> worker, BreakerPass pass);

@@ -7,6 +7,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "base/time_units.h"
 #include "http/dechunk.h"
 #include "proxy/client/tls_files.h"
 #include "proxy/exchange/relay.h"
@@ -17,8 +18,6 @@
 
 namespace vllm_router {
 namespace {
-
-constexpr int64_t kNanosPerMs = 1'000'000;
 
 iovec Piece(std::string_view bytes) { return {const_cast<char*>(bytes.data()), bytes.size()}; }
 
@@ -37,13 +36,6 @@ bool IsWorkersFault(int error) {
 }
 
 }  // namespace
-
-std::string_view FieldOf(const ResponseHead& head, std::string_view name) {
-  for (const HeaderField& field : head.fields) {
-    if (EqualsIgnoreCase(field.name, name)) return field.value;
-  }
-  return {};
-}
 
 UpstreamRequest::UpstreamRequest(
     IoThread& thread, const Settings& settings, RequestInfo& info, ServerErrors& server_errors,
@@ -127,7 +119,7 @@ UpstreamRequest::End UpstreamRequest::Fail(HttpError error) {
 void UpstreamRequest::RecordAttempt() {
   if (responded_) {
     const ResponseHead& head = response();
-    const std::string_view retry_after = FieldOf(head, "retry-after");
+    const std::string_view retry_after = FindHeader(head.fields, "retry-after").value_or("");
     if (head.status == 429 || head.status == 503) BeginBackoff(ParseRetryAfter(retry_after).value_or(0));
     RecordResult(VerdictOf(head.status, !retry_after.empty()));
     return;

@@ -50,9 +50,6 @@ enum class ResponseEnd : uint8_t {
   kServerError,  // a whole event stream whose last event reports a worker error
 };
 
-// Empty if absent.
-std::string_view FieldOf(const ResponseHead& head, std::string_view name);
-
 class UpstreamRequest {
  public:
   // What is sent. All of it must stay unchanged until sent().

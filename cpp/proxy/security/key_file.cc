@@ -11,6 +11,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "base/time_units.h"
 
 namespace vllm_router {
 namespace {
@@ -72,11 +73,10 @@ KeyFile::KeyFile(std::string_view name, std::string title, std::string path, Key
 KeyFile::Stamp KeyFile::StampOf(const std::string& path) {
   struct stat found {};
   if (::stat(path.c_str(), &found) != 0) return {};
-  constexpr int64_t kNanos = 1'000'000'000;
   return {
       static_cast<int64_t>(found.st_dev), static_cast<int64_t>(found.st_ino), found.st_size,
-      found.st_mtim.tv_sec * kNanos + found.st_mtim.tv_nsec,
-      found.st_ctim.tv_sec * kNanos + found.st_ctim.tv_nsec};
+      found.st_mtim.tv_sec * kNanosPerSecond + found.st_mtim.tv_nsec,
+      found.st_ctim.tv_sec * kNanosPerSecond + found.st_ctim.tv_nsec};
 }
 
 bool KeyFile::HasChanged() {

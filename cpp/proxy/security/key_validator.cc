@@ -5,13 +5,12 @@
 
 #include "base/limits.h"
 #include "base/text.h"
+#include "base/time_units.h"
 #include "proxy/client/http_client.h"
 #include "proxy/telemetry/telemetry.h"
 
 namespace vllm_router {
 namespace {
-
-constexpr int64_t kNanosPerMs = 1'000'000;
 constexpr int64_t kRememberNoMs = 10'000;
 
 // A rejection of the key itself; after any other status the next response might differ.

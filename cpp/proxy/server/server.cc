@@ -10,6 +10,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/random.h"
+#include "base/time_units.h"
 #include "http/via.h"
 #include "proxy/control/cache_capacity_poller.h"
 #include "proxy/control/drainer.h"
@@ -348,7 +349,7 @@ Task<void> Server::ShutDown() {
   // Not ready any more, but still accepting: load balancers need time to notice.
   admin_.set_draining();
   const auto wait = [this](int64_t nanos) { return WaitUntil([] { return false; }, nanos, true); };
-  const int64_t settle = options_.shutdown_settle_ms * 1'000'000;
+  const int64_t settle = options_.shutdown_settle_ms * kNanosPerMs;
   bool relieved = YieldPort(listeners_.size());
   const int64_t first_wait = relieved ? std::max(settle, kHandoverNanos) : settle;
   co_await wait(first_wait);
@@ -380,7 +381,7 @@ Task<void> Server::ShutDown() {
     }
     return OpenConnections() == 0;
   };
-  co_await WaitUntil(all_closed, options_.shutdown_grace_ms * 1'000'000, true);
+  co_await WaitUntil(all_closed, options_.shutdown_grace_ms * kNanosPerMs, true);
 
   if (!all_closed()) {
     for (size_t i = 0; i + 1 < io_threads_.size(); ++i) {

@@ -8,6 +8,7 @@
 
 #include "base/limits.h"
 #include "base/text.h"
+#include "base/time_units.h"
 
 namespace vllm_router {
 namespace {
@@ -134,7 +135,7 @@ class JsonLine {
 std::string_view AccessLogLine::Time(int64_t wall_us, char separator) {
   constexpr size_t kToSeconds = 19;
   constexpr size_t kSeparator = 10;
-  const int64_t second = wall_us / 1'000'000;
+  const int64_t second = wall_us / kMicrosPerSecond;
   if (second != second_) {
     const std::time_t time = static_cast<std::time_t>(second);
     std::tm utc{};

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "base/text.h"
+#include "base/time_units.h"
 #include "hashing/hash.h"
 
 namespace vllm_router {
@@ -32,9 +33,8 @@ void AppendHex(uint64_t value, std::string* out) {
 
 // Microseconds as seconds with six decimals.
 void AppendSeconds(int64_t micros, std::string* out) {
-  constexpr int64_t kSecond = 1'000'000;
-  AppendNumber(static_cast<uint64_t>(micros / kSecond), out);
-  const std::string rest = std::to_string(kSecond + micros % kSecond);
+  AppendNumber(static_cast<uint64_t>(micros / kMicrosPerSecond), out);
+  const std::string rest = std::to_string(kMicrosPerSecond + micros % kMicrosPerSecond);
   out->append(".").append(rest, 1);
 }
 

@@ -3,15 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/time_units.h"
 #include "proxy/thread/io_thread.h"
 
 namespace vllm_router {
-namespace {
-
-constexpr int64_t kMs = 1'000'000;
-
-}  // namespace
-
 Permit::Permit(ConcurrencyLimiter& limiter, IoThread& thread, WorthTrying worth_a_try)
     : limiter_(limiter), thread_(thread), worth_a_try_(worth_a_try), waiter_(&Permit::OnGranted, this) {}
 
@@ -48,7 +43,7 @@ Task<Permit::End> Permit::Enter(ConcurrencyLimiter::Entry entry, int64_t timeout
       break;
   }
   const int64_t began_ns = thread_.clock.NowNanos();
-  if (until_ns_ == 0) until_ns_ = began_ns + timeout_ms * kMs;
+  if (until_ns_ == 0) until_ns_ = began_ns + timeout_ms * kNanosPerMs;
   waiting_ = true;
   ArmTimer();
   co_await ended_;
@@ -60,7 +55,7 @@ Task<Permit::End> Permit::Enter(ConcurrencyLimiter::Entry entry, int64_t timeout
 }
 
 void Permit::ArmTimer() {
-  const int64_t left_ms = std::max<int64_t>(1, (until_ns_ - thread_.clock.NowNanos()) / kMs);
+  const int64_t left_ms = std::max<int64_t>(1, (until_ns_ - thread_.clock.NowNanos()) / kNanosPerMs);
   timer_.Arm(
       thread_.loop.timers(), worth_a_try_ != nullptr ? std::min(left_ms, kTryAgainMs) : left_ms,
       &Permit::OnTimer, this);
