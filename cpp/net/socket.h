@@ -1,9 +1,9 @@
 // Socket: one TCP connection on a loop. The Try… calls move bytes and never wait; waiting is a separate
 // step.
 //
-//   for (;;) {
+//   for (bool readable = true; readable;) {
 //     const IoResult read = socket.TryRead(buffer.room());
-//     if (read.would_block()) { if (!co_await socket.Readable()) break; continue; }
+//     if (read.would_block()) { readable = co_await socket.Readable(); continue; }
 //     …
 //   }
 //
