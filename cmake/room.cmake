@@ -2,6 +2,9 @@
 
 add_library(router_flags INTERFACE)
 target_compile_options(router_flags INTERFACE -Wall -Wextra -Wpedantic -Wno-missing-field-initializers)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  target_compile_options(router_flags INTERFACE -Wthread-safety) # cpp/base/mutex.h
+endif()
 if(ROUTER_WARNINGS_AS_ERRORS)
   target_compile_options(router_flags INTERFACE -Werror)
 endif()

@@ -17,6 +17,7 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include "base/mutex.h"
 #include "base/snapshot.h"
 #include "base/text.h"
 
@@ -53,7 +54,7 @@ using DailyFile = spdlog::sinks::daily_file_sink<std::mutex, FileName>;
 class StandardOutput final : public spdlog::sinks::sink {
  public:
   void log(const spdlog::details::log_msg& message) override {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     std::string_view rest(message.payload.data(), message.payload.size());
     while (!rest.empty()) {
       const ssize_t written = ::write(STDOUT_FILENO, rest.data(), rest.size());
@@ -72,7 +73,7 @@ class StandardOutput final : public spdlog::sinks::sink {
   void set_formatter(std::unique_ptr<spdlog::formatter>) override {}
 
  private:
-  std::mutex mutex_;  // keeps lines whole
+  Mutex mutex_;  // keeps lines whole
 };
 
 std::shared_ptr<spdlog::logger> MakeLogger(const char* name, std::vector<spdlog::sink_ptr> sinks) {

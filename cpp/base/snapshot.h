@@ -17,8 +17,9 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <utility>
+
+#include "base/mutex.h"
 
 namespace vllm_router {
 
@@ -30,12 +31,12 @@ class Snapshot {
   explicit Snapshot(Pointer value) : value_(std::move(value)) {}
 
   Pointer Load() const {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return value_;
   }
 
   void Publish(Pointer next) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     value_.swap(next);
     version_.fetch_add(1, std::memory_order_release);
   }
@@ -63,8 +64,8 @@ class Snapshot {
   };
 
  private:
-  mutable std::mutex mutex_;  // leaf; guards value_
-  Pointer value_;
+  mutable Mutex mutex_;  // leaf
+  Pointer value_ ABSL_GUARDED_BY(mutex_);
   std::atomic<uint64_t> version_{0};
 };
 

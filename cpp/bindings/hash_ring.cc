@@ -11,12 +11,12 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/snapshot.h"
 #include "base/text.h"
 #include "bindings/arguments.h"
@@ -306,7 +306,7 @@ class PyHashRing {
     Status status;
     {
       const py::gil_scoped_release release;
-      const std::lock_guard lock(changes_);
+      const MutexLock lock(changes_);
       std::vector<Member> list = members_.Load()->list;
       status = edit(&list);
       if (status.ok()) status = Build(std::move(list));
@@ -418,7 +418,7 @@ class PyHashRing {
 
   const uint32_t virtual_nodes_;
   const HashFunction function_;
-  std::mutex changes_;  // one change at a time; Snapshot's own lock is taken inside it, nothing else
+  Mutex changes_;  // one change at a time; Snapshot's own lock is taken inside it, nothing else
   Snapshot<Members> members_;
 };
 

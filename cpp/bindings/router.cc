@@ -12,7 +12,6 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
-#include <mutex>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -23,6 +22,7 @@
 
 #include "base/clock.h"
 #include "base/limits.h"
+#include "base/mutex.h"
 #include "base/random.h"
 #include "base/text.h"
 #include "bindings/arguments.h"
@@ -705,7 +705,7 @@ class Batch {
   // Of all rows, or of `rows`, each less than size().
   size_t Finish(const Outcome& outcome) {
     const py::gil_scoped_release release;
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     size_t ended = 0;
     for (size_t row = 0; row < size(); ++row) ended += At(row).Finish(outcome) ? 1 : 0;
     return ended;
@@ -713,21 +713,21 @@ class Batch {
   template <typename OutcomeOf>
   size_t Finish(std::span<const size_t> rows, OutcomeOf outcome_of) {
     const py::gil_scoped_release release;
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     size_t ended = 0;
     for (size_t i = 0; i < rows.size(); ++i) ended += At(rows[i]).Finish(outcome_of(i)) ? 1 : 0;
     return ended;
   }
 
   std::shared_ptr<PyTicket> View(size_t row) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     std::shared_ptr<PyTicket>& view = views_[row];
     if (view == nullptr) view = std::make_shared<PyTicket>(std::move(tickets[row]));
     return view;
   }
 
   size_t CountOpen() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     size_t open = 0;
     for (size_t row = 0; row < size(); ++row) open += At(row).finished() ? 0 : 1;
     return open;
@@ -736,16 +736,18 @@ class Batch {
   const Decision& decision(size_t row) const { return tickets[row].decision(); }
 
  private:
-  const Ticket& At(size_t row) const {
+  const Ticket& At(size_t row) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (views_.empty()) return tickets[row];
     const auto found = views_.find(row);
     return found != views_.end() ? *found->second : tickets[row];
   }
-  Ticket& At(size_t row) { return const_cast<Ticket&>(std::as_const(*this).At(row)); }
+  Ticket& At(size_t row) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return const_cast<Ticket&>(static_cast<const Batch*>(this)->At(row));
+  }
 
   // Leaf; taken with the GIL and without it, and its holder never waits for the GIL.
-  mutable std::mutex mutex_;
-  absl::flat_hash_map<size_t, std::shared_ptr<PyTicket>> views_;
+  mutable Mutex mutex_;
+  absl::flat_hash_map<size_t, std::shared_ptr<PyTicket>> views_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Delivers Ctrl-C to a long loop without the GIL. It takes the GIL at intervals and leaves the error

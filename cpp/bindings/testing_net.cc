@@ -13,12 +13,12 @@
 #include <future>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <system_error>
 #include <thread>
 
+#include "base/mutex.h"
 #include "bindings/bindings.h"
 #include "net/buffer.h"
 #include "net/event_loop.h"
@@ -78,28 +78,29 @@ template <typename T>
 class Later {
  public:
   void Set(T value) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     value_ = std::move(value);
     changed_.notify_all();
   }
   bool done() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return value_.has_value();
   }
   T Get(double patience) {
     const py::gil_scoped_release release;
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     if (!changed_.wait_for(
-            lock, std::chrono::duration<double>(patience), [this] { return value_.has_value(); })) {
+            lock.native(), std::chrono::duration<double>(patience),
+            [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return value_.has_value(); })) {
       throw std::runtime_error("it did not happen in time");
     }
     return *value_;
   }
 
  private:
-  std::mutex mutex_;
+  Mutex mutex_;
   std::condition_variable changed_;
-  std::optional<T> value_;
+  std::optional<T> value_ ABSL_GUARDED_BY(mutex_);
 };
 
 template <typename T>

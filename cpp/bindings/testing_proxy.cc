@@ -3,7 +3,6 @@
 #include <condition_variable>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 #include <utility>
@@ -13,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/limits.h"
+#include "base/mutex.h"
 #include "base/random.h"
 #include "bindings/bindings.h"
 #include "bindings/errors.h"
@@ -178,8 +178,8 @@ class Lanes {
   Lanes(const PyRouter& router, size_t count, bool access_log, const std::string& record_log) {
     if (access_log) {
       log_ = std::make_unique<LineWriter>([this](std::string_view lines) {
-        std::unique_lock lock(mutex_);
-        stuck_signal_.wait(lock, [this] { return !stuck_; });
+        MutexLock lock(mutex_);
+        stuck_signal_.wait(lock.native(), [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !stuck_; });
         written_.append(lines);
       });
     }
@@ -201,12 +201,12 @@ class Lanes {
   // The output of the log, once it has caught up; a log that is stuck does not.
   std::string Written() {
     log_->WaitUntilWritten(10'000);
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return written_;
   }
   bool WaitForRecords(int64_t timeout_ms) { return records_->writer().WaitUntilWritten(timeout_ms); }
   void SetStuck(bool stuck) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     stuck_ = stuck;
     stuck_signal_.notify_all();
   }
@@ -214,10 +214,10 @@ class Lanes {
  private:
   ManualClock clock_;
   ServerLimits limits_{ServerOptions{}};
-  std::mutex mutex_;  // guards the state of the log's thread
+  Mutex mutex_;
   std::condition_variable stuck_signal_;
-  bool stuck_ = false;
-  std::string written_;
+  bool stuck_ ABSL_GUARDED_BY(mutex_) = false;
+  std::string written_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<LineWriter> log_;
   std::unique_ptr<TrafficLog> records_;
   std::vector<std::unique_ptr<Telemetry>> telemetries_;

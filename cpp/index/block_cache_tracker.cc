@@ -25,7 +25,7 @@ BlockCacheTracker::BlockCacheTracker(const BlockCacheTrackerOptions& options)
       capacity_(options.max_blocks_per_worker) {}
 
 StatusOr<WorkerSlot> BlockCacheTracker::AddWorker() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   StatusOr<WorkerSlot> worker = index_.AddOwner();
   if (!worker.ok()) {
     // Slots of removed workers are free again when their blocks have been swept.
@@ -46,7 +46,7 @@ BlockCacheTracker::Cache* BlockCacheTracker::Find(WorkerSlot worker) const {
 }
 
 void BlockCacheTracker::RemoveWorker(WorkerSlot worker) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (Find(worker) == nullptr) return;
   index_.RemoveOwner(worker);
   // What is known of its cache is dropped too: the id may belong to another worker later.
@@ -54,7 +54,7 @@ void BlockCacheTracker::RemoveWorker(WorkerSlot worker) {
 }
 
 void BlockCacheTracker::Record(WorkerSlot worker, std::span<const BlockHash> chain) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Cache* const cache = Find(worker);
   if (cache == nullptr) return;
   ++recorded_requests_;
@@ -62,7 +62,7 @@ void BlockCacheTracker::Record(WorkerSlot worker, std::span<const BlockHash> cha
 }
 
 uint64_t BlockCacheTracker::RecordOpen(WorkerSlot worker, std::span<const BlockHash> chain) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Cache* const cache = Find(worker);
   if (cache == nullptr) return 0;
   const auto fill = [&](Claimed& claimed) {
@@ -78,7 +78,7 @@ uint64_t BlockCacheTracker::RecordOpen(WorkerSlot worker, std::span<const BlockH
 }
 
 void BlockCacheTracker::Withdraw(uint64_t claim) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const Claimed* const claimed = claims_.Find(claim);
   if (claimed == nullptr) return;
   Cache* const cache = Find(claimed->worker);
@@ -115,7 +115,7 @@ void BlockCacheTracker::RecordLocked(
 }
 
 uint64_t BlockCacheTracker::Evict(WorkerSlot worker, uint64_t max_blocks) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Cache* const cache = Find(worker);
   return cache == nullptr ? 0 : EvictLocked(worker, cache, index_.BlockCount(worker), max_blocks);
 }
@@ -145,13 +145,13 @@ void BlockCacheTracker::EvictAll(std::optional<uint64_t> max_blocks) {
 }
 
 void BlockCacheTracker::SetCapacity(uint64_t max_blocks_per_worker) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   capacity_ = max_blocks_per_worker;
   EvictAll();
 }
 
 void BlockCacheTracker::SetCapacityOf(WorkerSlot worker, uint64_t max_blocks) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Cache* const cache = Find(worker);
   if (cache == nullptr) return;
   cache->capacity = max_blocks;
@@ -159,28 +159,28 @@ void BlockCacheTracker::SetCapacityOf(WorkerSlot worker, uint64_t max_blocks) {
 }
 
 void BlockCacheTracker::Clear() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   EvictAll(0);
 }
 
 uint64_t BlockCacheTracker::capacity() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return capacity_;
 }
 
 uint64_t BlockCacheTracker::CapacityOf(WorkerSlot worker) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const Cache* const cache = Find(worker);
   return cache == nullptr ? capacity_ : CapacityOf(*cache);
 }
 
 bool BlockCacheTracker::Has(WorkerSlot worker) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return Find(worker) != nullptr;
 }
 
 size_t BlockCacheTracker::slots() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return caches_.size();
 }
 
@@ -189,7 +189,7 @@ size_t BlockCacheTracker::slots() const {
 // Runs get numbers in the order in which workers' segments name them. A worker holds a run up to the end
 // of its deepest segment there, which is its oldest.
 void BlockCacheTracker::Save(ImageWriter* image) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   while (index_.Sweep(kRunsPerSweep)) {
   }
   image->Number(hasher_.block_size());
@@ -247,7 +247,7 @@ void BlockCacheTracker::Adopt(WorkerSlot worker, const BlockCacheTracker& other,
   source->recency.ForEach([&](BlockRef head, uint32_t end) {
     blocks.clear();
     other.index_.CopyRun(head, &blocks);
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     Cache* const cache = Find(worker);
     if (cache != nullptr) RecordLocked(worker, cache, std::span<const BlockHash>(blocks).first(end), 0);
   });
@@ -415,7 +415,7 @@ Status BlockCacheTracker::LoadBlocks(ImageReader* image) {
 }
 
 BlockCacheTrackerStats BlockCacheTracker::stats() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   BlockCacheTrackerStats stats;
   stats.index = index_.stats();
   stats.recorded_requests = recorded_requests_;

@@ -25,11 +25,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/status.h"
 #include "hashing/block_hash.h"
 #include "index/block_index.h"
@@ -69,11 +69,12 @@ class BlockCacheTracker {
   void Save(ImageWriter* image);
   // Restores what Save() wrote: it matches and evicts as the saved one would. DataLoss for anything that
   // no tracker writes; the message is to follow the name of the file.
-  static StatusOr<std::unique_ptr<BlockCacheTracker>> Load(ImageReader* image);
+  static StatusOr<std::unique_ptr<BlockCacheTracker>> Load(ImageReader* image) ABSL_NO_THREAD_SAFETY_ANALYSIS;
 
   // Gives `worker` the blocks that `theirs` holds in `other`, in the same order of use, after its own.
   // REQUIRES: both hash alike, and no other thread uses `other`.
-  void Adopt(WorkerSlot worker, const BlockCacheTracker& other, WorkerSlot theirs);
+  void Adopt(WorkerSlot worker, const BlockCacheTracker& other, WorkerSlot theirs)
+      ABSL_NO_THREAD_SAFETY_ANALYSIS;
 
   const BlockHasher& hasher() const { return hasher_; }
 
@@ -133,28 +134,34 @@ class BlockCacheTracker {
   };
   struct SavedRun;
   struct SavedSegment;
-  Status LoadSlots(ImageReader* image);
-  Status LoadBlocks(ImageReader* image);
-  StatusOr<std::vector<SavedSegment>> LoadSegments(ImageReader* image, std::span<const SavedRun> runs) const;
-  void RecordLocked(WorkerSlot worker, Cache* cache, std::span<const BlockHash> chain, uint64_t claim);
-  Cache* Find(WorkerSlot worker) const;
-  uint64_t CapacityOf(const Cache& cache) const { return cache.capacity.value_or(capacity_); }
+  // No other thread has the tracker while it is loaded.
+  Status LoadSlots(ImageReader* image) ABSL_NO_THREAD_SAFETY_ANALYSIS;
+  Status LoadBlocks(ImageReader* image) ABSL_NO_THREAD_SAFETY_ANALYSIS;
+  StatusOr<std::vector<SavedSegment>> LoadSegments(ImageReader* image, std::span<const SavedRun> runs) const
+      ABSL_NO_THREAD_SAFETY_ANALYSIS;
+  void RecordLocked(WorkerSlot worker, Cache* cache, std::span<const BlockHash> chain, uint64_t claim)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Cache* Find(WorkerSlot worker) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  uint64_t CapacityOf(const Cache& cache) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return cache.capacity.value_or(capacity_);
+  }
   // Of the `held` blocks of the worker.
-  uint64_t EvictLocked(WorkerSlot worker, Cache* cache, uint64_t held, uint64_t max_blocks);
+  uint64_t EvictLocked(WorkerSlot worker, Cache* cache, uint64_t held, uint64_t max_blocks)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Evicts each worker down to its capacity, or to `max_blocks` if given.
-  void EvictAll(std::optional<uint64_t> max_blocks = std::nullopt);
+  void EvictAll(std::optional<uint64_t> max_blocks = std::nullopt) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const BlockHasher hasher_;
   BlockIndex index_;
 
-  mutable std::mutex mutex_;  // taken before the index's own; guards what follows
-  uint64_t capacity_;
-  std::vector<std::unique_ptr<Cache>> caches_;  // by worker; null: unknown
-  std::vector<BlockSpan> spans_;                // scratch space
-  ClaimTable<Claimed> claims_;
-  uint64_t recorded_requests_ = 0;
-  uint64_t recorded_blocks_ = 0;
-  uint64_t evicted_blocks_ = 0;
+  mutable Mutex mutex_;  // taken before the index's own
+  uint64_t capacity_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<Cache>> caches_ ABSL_GUARDED_BY(mutex_);  // by worker; null: unknown
+  std::vector<BlockSpan> spans_ ABSL_GUARDED_BY(mutex_);                // scratch space
+  ClaimTable<Claimed> claims_;  // its Confirm() needs no lock, the rest does
+  uint64_t recorded_requests_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t recorded_blocks_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t evicted_blocks_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace vllm_router

@@ -42,7 +42,7 @@ BlockIndex::~BlockIndex() {
 // ---- Owners ------------------------------------------------------------------------------------------
 
 StatusOr<WorkerSlot> BlockIndex::AddOwner() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   WorkerSlot owner;
   if (!freed_ids_.empty() && EpochReclaimer::AllLeftSince(freed_ids_.front().moment)) {
     owner = freed_ids_.front().owner;
@@ -65,7 +65,7 @@ bool BlockIndex::IsActive(WorkerSlot owner) const {
 }
 
 void BlockIndex::RemoveOwner(WorkerSlot owner) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!IsActive(owner)) return;
   active_[Number(owner) / 64].fetch_and(~(uint64_t{1} << (Number(owner) % 64)), std::memory_order_release);
   Owner& removed = owners_[Number(owner)];
@@ -75,7 +75,7 @@ void BlockIndex::RemoveOwner(WorkerSlot owner) {
 }
 
 bool BlockIndex::Sweep(size_t runs) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return SweepLocked(runs);
 }
 
@@ -124,7 +124,7 @@ void BlockIndex::SweepRun(uint32_t id) {
 
 void BlockIndex::Forget(uint32_t id, WorkerSlot owner, const Place& place) {
   Owner& counts = owners_[Number(owner)];
-  const auto gone = [&](int tier, uint64_t blocks) {
+  const auto gone = [&](int tier, uint64_t blocks) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     counts.on[tier] -= blocks;
     counts_.pairs_on[tier] -= blocks;
     counts_.removed_blocks += blocks;
@@ -146,7 +146,7 @@ void BlockIndex::Forget(uint32_t id, WorkerSlot owner, const Place& place) {
 
 InsertResult BlockIndex::Insert(
     WorkerSlot owner, Tier tier, BlockRef parent, std::span<const BlockHash> blocks, BlockRef* refs) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return InsertLocked(owner, tier, parent, blocks, [&refs](BlockSpan span) {
     if (refs == nullptr) return;
     for (uint32_t i = 0; i < span.count; ++i) *refs++ = span.first + i;
@@ -156,7 +156,7 @@ InsertResult BlockIndex::Insert(
 InsertResult BlockIndex::Insert(
     WorkerSlot owner, Tier tier, BlockRef parent, std::span<const BlockHash> blocks,
     std::vector<BlockSpan>* spans) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return InsertLocked(owner, tier, parent, blocks, [spans](BlockSpan span) { spans->push_back(span); });
 }
 
@@ -177,14 +177,14 @@ InsertResult BlockIndex::InsertLocked(
     offset = parent.offset() + 1;
   }
 
-  const auto take = [&](uint32_t count, size_t* done) {
+  const auto take = [&](uint32_t count, size_t* done) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     Cover(id, owner, tier, offset, offset + count);
     emit(BlockSpan{RefOf(id, offset), count});
     offset += count;
     *done += count;
   };
   size_t done = 0;
-  const auto result = [&](InsertStatus status) {
+  const auto result = [&](InsertStatus status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return InsertResult{status, done, owners_[Number(owner)].blocks};
   };
   while (done < blocks.size()) {
@@ -407,7 +407,7 @@ void BlockIndex::PutHolder(uint32_t id, WorkerSlot owner, const Place& place, co
 }
 
 Coverage* BlockIndex::FindIrregular(uint32_t id, WorkerSlot owner) {
-  return const_cast<Coverage*>(std::as_const(*this).FindIrregular(id, owner));
+  return const_cast<Coverage*>(static_cast<const BlockIndex*>(this)->FindIrregular(id, owner));
 }
 
 const Coverage* BlockIndex::FindIrregular(uint32_t id, WorkerSlot owner) const {
@@ -446,7 +446,7 @@ void BlockIndex::PublishIrregular(
 // ---- Remove ------------------------------------------------------------------------------------------
 
 void BlockIndex::Remove(WorkerSlot owner, Tier tier, std::span<const BlockRef> blocks) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (sweep_pending()) SweepLocked(kRunsSweptPerChange);
   for (size_t i = 0; i < blocks.size();) {
     // Gather neighbours, in either direction, into one stretch [first, first + count).
@@ -462,7 +462,7 @@ void BlockIndex::Remove(WorkerSlot owner, Tier tier, std::span<const BlockRef> b
 }
 
 void BlockIndex::Remove(WorkerSlot owner, Tier tier, std::span<const BlockSpan> spans) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (sweep_pending()) SweepLocked(kRunsSweptPerChange);
   // Removed runs have not been read for long: prefetch the cache lines of one run while another is
   // changed.
@@ -648,14 +648,14 @@ std::optional<BlockMatch> BlockIndex::FindBest(
 }
 
 std::optional<BlockHash> BlockIndex::HashAt(BlockRef ref) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const uint32_t id = RunOf(ref);
   if (id == 0) return std::nullopt;
   return run(id).cell->blocks[ref.offset()];
 }
 
 void BlockIndex::CopyRun(BlockRef ref, std::vector<BlockHash>* blocks) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const uint32_t id = RunOf(ref);
   if (id == 0) return;
   const RunCell& cell = *run(id).cell;
@@ -663,19 +663,19 @@ void BlockIndex::CopyRun(BlockRef ref, std::vector<BlockHash>* blocks) const {
 }
 
 std::vector<WorkerSlot> BlockIndex::FreeOwners() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::vector<WorkerSlot> free;
   for (const FreedId& freed : freed_ids_) free.push_back(freed.owner);
   return free;
 }
 
 uint64_t BlockIndex::BlockCount(WorkerSlot owner) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return IsActive(owner) ? owners_[Number(owner)].blocks : 0;
 }
 
 BlockIndexStats BlockIndex::stats() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   BlockIndexStats stats = counts_;
   stats.directory_bytes = directory_.bytes();
   stats.run_bytes += pages_.size() * kRunsPerPage * sizeof(Run) + free_runs_.size() * sizeof(uint32_t);
@@ -690,7 +690,7 @@ BlockIndexStats BlockIndex::stats() const {
 }
 
 std::string BlockIndex::CheckInvariants() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const ReadGuard guard;
   absl::flat_hash_map<BlockHash, uint32_t> place;
   std::vector<Owner> found(owners_.size());

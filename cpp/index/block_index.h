@@ -45,7 +45,6 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -54,6 +53,7 @@
 #include <absl/container/flat_hash_map.h>
 
 #include "base/epoch.h"
+#include "base/mutex.h"
 #include "base/status.h"
 #include "hashing/block_hash.h"
 #include "index/block_matches.h"
@@ -206,79 +206,96 @@ class BlockIndex {
   static constexpr uint32_t kRunsPerPage = 4096;
   static constexpr size_t kRunsSweptPerChange = 8;
 
-  Run& run(uint32_t id) { return pages_[id / kRunsPerPage][id % kRunsPerPage]; }
-  const Run& run(uint32_t id) const { return pages_[id / kRunsPerPage][id % kRunsPerPage]; }
-  BlockRef RefOf(uint32_t id, uint32_t offset) const { return {id, run(id).generation, offset}; }
-  bool IsActive(WorkerSlot owner) const;
+  Run& run(uint32_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return pages_[id / kRunsPerPage][id % kRunsPerPage];
+  }
+  const Run& run(uint32_t id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return pages_[id / kRunsPerPage][id % kRunsPerPage];
+  }
+  BlockRef RefOf(uint32_t id, uint32_t offset) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return {id, run(id).generation, offset};
+  }
+  bool IsActive(WorkerSlot owner) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The holders of one run, for a match that has reached `position` and agrees with the run for `common`
   // blocks. True if any owner holds all of those.
   bool MatchFirst(const RunCell& cell, uint32_t common, BlockMatches* matches) const;
   static bool MatchNext(const RunCell& cell, uint32_t position, uint32_t common, BlockMatches* matches);
   // The run of a ref whose block is in the index; 0 otherwise.
-  uint32_t RunOf(BlockRef ref) const;
+  uint32_t RunOf(BlockRef ref) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   template <typename Emit>
   InsertResult InsertLocked(
-      WorkerSlot owner, Tier tier, BlockRef parent, std::span<const BlockHash> blocks, Emit emit);
-  void RemoveLocked(WorkerSlot owner, Tier tier, BlockRef first, uint32_t count);
+      WorkerSlot owner, Tier tier, BlockRef parent, std::span<const BlockHash> blocks, Emit emit)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void RemoveLocked(WorkerSlot owner, Tier tier, BlockRef first, uint32_t count)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // Appends as many of `blocks`, none of them in the index, as fit and may be added to the run; returns
   // their number.
-  uint32_t Append(uint32_t id, std::span<const BlockHash> blocks);
-  uint32_t NewRun(std::span<const BlockHash> blocks);
-  bool HoldsLast(uint32_t id, WorkerSlot owner) const;
+  uint32_t Append(uint32_t id, std::span<const BlockHash> blocks) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  uint32_t NewRun(std::span<const BlockHash> blocks) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool HoldsLast(uint32_t id, WorkerSlot owner) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // Adds [begin, end) of a run to the owner, or removes it.
-  void Cover(uint32_t id, WorkerSlot owner, Tier tier, uint32_t begin, uint32_t end);
-  void Uncover(uint32_t id, WorkerSlot owner, Tier tier, uint32_t begin, uint32_t end);
-  void Forget(uint32_t id, WorkerSlot owner, const Place& place);
+  void Cover(uint32_t id, WorkerSlot owner, Tier tier, uint32_t begin, uint32_t end)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Uncover(uint32_t id, WorkerSlot owner, Tier tier, uint32_t begin, uint32_t end)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Forget(uint32_t id, WorkerSlot owner, const Place& place) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   static Place FindHolder(const RunCell& cell, WorkerSlot owner);
-  void PutHolder(uint32_t id, WorkerSlot owner, const Place& place, const Cuts& cuts);
-  Coverage* FindIrregular(uint32_t id, WorkerSlot owner);
-  const Coverage* FindIrregular(uint32_t id, WorkerSlot owner) const;
-  Coverage& AddIrregular(uint32_t id, WorkerSlot owner, Coverage coverage);
-  void DropIrregular(uint32_t id, WorkerSlot owner);
+  void PutHolder(uint32_t id, WorkerSlot owner, const Place& place, const Cuts& cuts)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Coverage* FindIrregular(uint32_t id, WorkerSlot owner) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  const Coverage* FindIrregular(uint32_t id, WorkerSlot owner) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Coverage& AddIrregular(uint32_t id, WorkerSlot owner, Coverage coverage)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void DropIrregular(uint32_t id, WorkerSlot owner) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // After the change of an irregular owner: publishes its cuts, or makes it regular again.
-  void PublishIrregular(uint32_t id, WorkerSlot owner, const Place& place, const Coverage& coverage);
+  void PublishIrregular(uint32_t id, WorkerSlot owner, const Place& place, const Coverage& coverage)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // Shortens the run to what is held, or frees it.
-  void Trim(uint32_t id);
-  void FreeRun(uint32_t id);
+  void Trim(uint32_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void FreeRun(uint32_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // A new cell with the live holders, capacity for `more` of them, and `blocks` as its array.
-  void ReplaceCell(uint32_t id, uint32_t more, BlockHash* blocks, uint16_t block_capacity);
-  RunCell* NewCell(uint32_t id, uint32_t holders);
-  void RetireCell(RunCell* cell);
-  BlockHash* NewBlocks(uint32_t count, uint16_t* capacity);
-  void RetireBlocks(BlockHash* blocks, uint32_t capacity);
+  void ReplaceCell(uint32_t id, uint32_t more, BlockHash* blocks, uint16_t block_capacity)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  RunCell* NewCell(uint32_t id, uint32_t holders) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void RetireCell(RunCell* cell) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  BlockHash* NewBlocks(uint32_t count, uint16_t* capacity) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void RetireBlocks(BlockHash* blocks, uint32_t capacity) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // How many blocks from the first on are not in the index, given that the first is not.
-  size_t CountNew(std::span<const BlockHash> blocks) const;
+  size_t CountNew(std::span<const BlockHash> blocks) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  bool sweep_pending() const { return sweep_next_ != 0 || waiting_.any(); }
-  bool SweepLocked(size_t runs);
-  void SweepRun(uint32_t id);
+  bool sweep_pending() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return sweep_next_ != 0 || waiting_.any();
+  }
+  bool SweepLocked(size_t runs) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void SweepRun(uint32_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const BlockIndexOptions options_;
 
-  mutable std::mutex mutex_;  // leaf; guards everything but what readers reach through directory_ and active_
-  MemoryPool pool_;
+  mutable Mutex mutex_;  // leaf
+  MemoryPool pool_ ABSL_GUARDED_BY(mutex_);
   EpochReclaimer reclaimer_;
   RunDirectory directory_;
   std::array<std::atomic<uint64_t>, kMaxWorkers / 64> active_{};  // bit per owner
 
-  std::vector<std::unique_ptr<Run[]>> pages_;
-  uint32_t run_count_ = 1;  // numbers given out; 0 is none
-  std::deque<uint32_t> free_runs_;
-  absl::flat_hash_map<uint32_t, std::vector<Irregular>> irregular_;  // by run; owners ascend
+  std::vector<std::unique_ptr<Run[]>> pages_ ABSL_GUARDED_BY(mutex_);
+  uint32_t run_count_ ABSL_GUARDED_BY(mutex_) = 1;  // numbers given out; 0 is none
+  std::deque<uint32_t> free_runs_ ABSL_GUARDED_BY(mutex_);
+  // By run; owners ascend.
+  absl::flat_hash_map<uint32_t, std::vector<Irregular>> irregular_ ABSL_GUARDED_BY(mutex_);
 
-  std::vector<Owner> owners_;
-  std::deque<FreedId> freed_ids_;
-  WorkerSlotSet waiting_;    // removed, not yet in a sweep
-  WorkerSlotSet sweeping_;   // removed, in the sweep under way
-  uint32_t sweep_next_ = 0;  // next run of the sweep; 0: none under way
+  std::vector<Owner> owners_ ABSL_GUARDED_BY(mutex_);
+  std::deque<FreedId> freed_ids_ ABSL_GUARDED_BY(mutex_);
+  WorkerSlotSet waiting_ ABSL_GUARDED_BY(mutex_);    // removed, not yet in a sweep
+  WorkerSlotSet sweeping_ ABSL_GUARDED_BY(mutex_);   // removed, in the sweep under way
+  uint32_t sweep_next_ ABSL_GUARDED_BY(mutex_) = 0;  // next run of the sweep; 0: none under way
 
-  BlockIndexStats counts_;  // counters of events
+  BlockIndexStats counts_ ABSL_GUARDED_BY(mutex_);  // counters of events
 };
 
 }  // namespace vllm_router

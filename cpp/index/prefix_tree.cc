@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <type_traits>
 
 #include "base/check.h"
+#include "base/mutex.h"
 #include "hashing/hash.h"
 #include "index/claim_table.h"
 #include "index/leaf_heap.h"
@@ -219,101 +219,111 @@ class PrefixTree<Unit>::Tree {
   };
 
   uint64_t page() const { return kIsText ? 1 : options.page_size; }
-  Worker* FindWorker(WorkerSlot worker) {
+  Worker* FindWorker(WorkerSlot worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const auto number = static_cast<size_t>(worker);
     return number < workers_.size() ? workers_[number].get() : nullptr;
   }
-  uint64_t& SizeOf(WorkerSlot worker) { return sizes_[static_cast<size_t>(worker)]; }
-  bool IsActive(WorkerSlot worker) const {
+  uint64_t& SizeOf(WorkerSlot worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return sizes_[static_cast<size_t>(worker)];
+  }
+  bool IsActive(WorkerSlot worker) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const auto number = static_cast<size_t>(worker);
     return number < kMaxWorkers && active_[number];
   }
 
   // Children.
   uint32_t KeyOf(const Unit* label) const;
-  size_t BucketOf(uint32_t parent, uint32_t key) const;
-  uint32_t FindChild(uint32_t parent, const Unit* text);
-  void Link(uint32_t child);
-  void Unlink(uint32_t child);
-  void AddBucket();
+  size_t BucketOf(uint32_t parent, uint32_t key) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  uint32_t FindChild(uint32_t parent, const Unit* text) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Link(uint32_t child) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Unlink(uint32_t child) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AddBucket() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // Nodes.
-  uint32_t NewNode(uint32_t parent, const Unit* label, uint32_t length);
-  void FreeNode(uint32_t number);
-  Unit* CopyLabel(const Unit* label, size_t length);
-  uint32_t Split(uint32_t lower, uint32_t length);
+  uint32_t NewNode(uint32_t parent, const Unit* label, uint32_t length) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void FreeNode(uint32_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Unit* CopyLabel(const Unit* label, size_t length) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  uint32_t Split(uint32_t lower, uint32_t length) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // Owners.
-  Owner* FindOwner(Node* node, WorkerSlot worker);
-  Owner* AddOwner(Node* node, const Owner& owner);
-  void DropOwner(Node* node, Owner* owner);
-  Owner* Pin(uint32_t number, WorkerSlot worker, uint64_t tick);
-  void Unpin(uint32_t number, WorkerSlot worker);
-  void MakeLeaf(uint32_t number, Owner* owner);
-  void GiveUp(uint32_t number, WorkerSlot worker);
+  Owner* FindOwner(Node* node, WorkerSlot worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Owner* AddOwner(Node* node, const Owner& owner) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void DropOwner(Node* node, Owner* owner) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Owner* Pin(uint32_t number, WorkerSlot worker, uint64_t tick) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Unpin(uint32_t number, WorkerSlot worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void MakeLeaf(uint32_t number, Owner* owner) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void GiveUp(uint32_t number, WorkerSlot worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // The end of a claim's text.
   struct Claimed {
     uint32_t node;
     WorkerSlot worker;
   };
-  uint64_t AddClaim(uint32_t number, WorkerSlot worker, bool is_open);
-  void MakeLast(uint32_t number, WorkerSlot worker);
-  void Settle(const Claimed& claimed);
+  uint64_t AddClaim(uint32_t number, WorkerSlot worker, bool is_open) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void MakeLast(uint32_t number, WorkerSlot worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Settle(const Claimed& claimed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // Ends.
-  void MarkEnd(Node* node, Text rest) { AddEnd(node, kIsText ? Rest::kMarked : Rest(rest).word()); }
-  void AddEnd(Node* node, uint64_t word);
-  void FreeEnds(Node* node);
+  void MarkEnd(Node* node, Text rest) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    AddEnd(node, kIsText ? Rest::kMarked : Rest(rest).word());
+  }
+  void AddEnd(Node* node, uint64_t word) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void FreeEnds(Node* node) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::vector<uint64_t> EndsOf(const Node& node) const;
-  void FindEnds(const Node& node, Text text, uint64_t depth, std::vector<uint64_t>* ends) const;
+  void FindEnds(const Node& node, Text text, uint64_t depth, std::vector<uint64_t>* ends) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // Limits.
-  uint64_t memory() const;
-  bool HasRoom(uint64_t bytes) const {
+  uint64_t memory() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool HasRoom(uint64_t bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return size_ + bytes <= options.max_size && (options.max_memory == std::numeric_limits<uint64_t>::max() ||
                                                  memory() + bytes <= options.max_memory);
   }
-  bool EvictOne();
-  bool SweepOne();
-  void Sweep(size_t pairs) {
+  bool EvictOne() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool SweepOne() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Sweep(size_t pairs) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     while (pairs > 0 && SweepOne()) --pairs;
   }
-  void GrowTournament();
-  void Ranked(WorkerSlot worker);  // its first leaf may have changed
+  void GrowTournament() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Ranked(WorkerSlot worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // its first leaf may have changed
 
-  std::vector<uint32_t> Preorder();
-  Status LoadNode(uint32_t number, ImageReader* image, std::vector<Unit>* label);
+  std::vector<uint32_t> Preorder() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Status LoadNode(uint32_t number, ImageReader* image, std::vector<Unit>* label)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  Place Resume(const PrefixMatches* walked) const;
-  Place Descend(Text text, uint64_t whole, Place place);
-  uint64_t Finish(Place place, WorkerSlot worker, const PrefixInsert& insert, Text rest);
-  void CountStart(uint32_t last);
+  Place Resume(const PrefixMatches* walked) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Place Descend(Text text, uint64_t whole, Place place) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  uint64_t Finish(Place place, WorkerSlot worker, const PrefixInsert& insert, Text rest)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void CountStart(uint32_t last) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const EvictionRanks ranks_;
 
-  std::mutex mutex_;  // a leaf; guards what follows
-  MemoryPool pool_;   // labels, owners beyond one, ends beyond one
-  PagedArray<Node, 1024> nodes_;
-  uint32_t free_node_ = kNone;
-  uint64_t node_count_ = 0;
-  PagedArray<uint32_t, 4096> buckets_;            // the first child in each; one per node at most
-  std::vector<std::unique_ptr<Worker>> workers_;  // null: no worker has the number
-  std::vector<uint64_t> sizes_;                   // bytes owned by each; contiguous, as Sizes() reads many
-  WorkerSlotSet active_;                          // those that are not removed
-  std::vector<uint64_t> first_ranks_;             // of each worker's first leaf
-  std::vector<uint16_t> winners_;  // a tournament: [i] has the smaller rank of [2i] and [2i + 1]
-  std::vector<WorkerSlot> sweeping_;
-  ClaimTable<Claimed> claims_;
-  uint64_t tick_ = 0;
-  uint64_t size_ = 0;
-  uint64_t pairs_ = 0;
-  uint64_t inserts_ = 0;
-  uint64_t evicted_ = 0;
-  uint64_t evicted_size_ = 0;
-  uint32_t starts_ = 0;
-  uint32_t starts_since_halving_ = 0;
-  uint32_t halvings_ = 0;
+  Mutex mutex_;                              // leaf
+  MemoryPool pool_ ABSL_GUARDED_BY(mutex_);  // labels, owners beyond one, ends beyond one
+  PagedArray<Node, 1024> nodes_ ABSL_GUARDED_BY(mutex_);
+  uint32_t free_node_ ABSL_GUARDED_BY(mutex_) = kNone;
+  uint64_t node_count_ ABSL_GUARDED_BY(mutex_) = 0;
+  // The first child in each; one per node at most.
+  PagedArray<uint32_t, 4096> buckets_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<Worker>> workers_ ABSL_GUARDED_BY(mutex_);  // null: no worker has the number
+  // Bytes owned by each; contiguous, as Sizes() reads many.
+  std::vector<uint64_t> sizes_ ABSL_GUARDED_BY(mutex_);
+  WorkerSlotSet active_ ABSL_GUARDED_BY(mutex_);               // those that are not removed
+  std::vector<uint64_t> first_ranks_ ABSL_GUARDED_BY(mutex_);  // of each worker's first leaf
+  // A tournament: [i] has the smaller rank of [2i] and [2i + 1].
+  std::vector<uint16_t> winners_ ABSL_GUARDED_BY(mutex_);
+  std::vector<WorkerSlot> sweeping_ ABSL_GUARDED_BY(mutex_);
+  ClaimTable<Claimed> claims_;  // its Confirm() needs no lock, the rest does
+  uint64_t tick_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t size_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t pairs_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t inserts_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t evicted_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t evicted_size_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint32_t starts_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint32_t starts_since_halving_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint32_t halvings_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 template <typename Unit>
@@ -656,7 +666,7 @@ uint64_t PrefixTree<Unit>::Tree::AddClaim(uint32_t number, WorkerSlot worker, bo
         [&](Claimed& claimed) {
           claimed = {number, worker};
         },
-        [&](const Claimed& done) { Settle(done); });
+        [&](const Claimed& done) ABSL_NO_THREAD_SAFETY_ANALYSIS { Settle(done); });
   }
   if (claim == 0) {
     MakeLast(number, worker);
@@ -668,7 +678,7 @@ uint64_t PrefixTree<Unit>::Tree::AddClaim(uint32_t number, WorkerSlot worker, bo
 
 template <typename Unit>
 void PrefixTree<Unit>::Tree::Withdraw(uint64_t claim) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const Claimed* const found = claims_.Find(claim);
   if (found == nullptr) return;
   const Claimed claimed = *found;
@@ -836,7 +846,7 @@ std::vector<uint32_t> PrefixTree<Unit>::Tree::Preorder() {
 
 template <typename Unit>
 void PrefixTree<Unit>::Tree::Save(ImageWriter* image) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   while (SweepOne()) {
   }
   image->Number(options.max_size);
@@ -872,6 +882,7 @@ void PrefixTree<Unit>::Tree::Save(ImageWriter* image) {
 // The image behind the options. REQUIRES: the tree is unused.
 template <typename Unit>
 Status PrefixTree<Unit>::Tree::Load(ImageReader* image) {
+  const MutexLock lock(mutex_);
   for (uint64_t* count : {&tick_, &inserts_, &evicted_, &evicted_size_}) *count = image->Number<uint64_t>();
   for (uint32_t* count : {&starts_, &starts_since_halving_, &halvings_}) *count = image->Number<uint32_t>();
   if (starts_since_halving_ >= kStartsPerHalving) {
@@ -979,19 +990,19 @@ Status PrefixTree<Unit>::Tree::LoadNode(uint32_t number, ImageReader* image, std
 
 template <typename Unit>
 bool PrefixTree<Unit>::Tree::Has(WorkerSlot worker) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return IsActive(worker);
 }
 
 template <typename Unit>
 size_t PrefixTree<Unit>::Tree::slots() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return workers_.size();
 }
 
 template <typename Unit>
 StatusOr<WorkerSlot> PrefixTree<Unit>::Tree::AddWorker() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Sweep(kPairsPerSlice);
   const auto free = std::find(workers_.begin(), workers_.end(), nullptr);
   const auto number = static_cast<size_t>(free - workers_.begin());
@@ -1012,7 +1023,7 @@ StatusOr<WorkerSlot> PrefixTree<Unit>::Tree::AddWorker() {
 
 template <typename Unit>
 void PrefixTree<Unit>::Tree::RemoveWorker(WorkerSlot worker) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!IsActive(worker)) return;
   active_.reset(static_cast<size_t>(worker));
   if (FindWorker(worker)->leaves.empty()) {
@@ -1025,7 +1036,7 @@ void PrefixTree<Unit>::Tree::RemoveWorker(WorkerSlot worker) {
 
 template <typename Unit>
 void PrefixTree<Unit>::Tree::Match(Text text, PrefixMatches* matches) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   matches->Clear(text.size());
   matches->starts_ = starts_;
   Place place;
@@ -1090,7 +1101,7 @@ uint64_t PrefixTree<Unit>::Tree::Insert(
     Text text, WorkerSlot worker, const PrefixInsert& insert, const PrefixMatches* walked) {
   const uint64_t whole = text.size() / page() * page();
   const size_t most = std::max<size_t>(kMaxLabelBytes / sizeof(Unit) / page(), 1) * page();
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   if (!IsActive(worker)) return 0;
   ++inserts_;
   Sweep(kSweptPerInsert);
@@ -1141,8 +1152,8 @@ uint64_t PrefixTree<Unit>::Tree::Insert(
     }
     ++turns;
     const uint32_t generation = nodes_[place.node].generation;
-    lock.unlock();
-    lock.lock();
+    lock.Unlock();
+    lock.Lock();
     if (!IsActive(worker)) return 0;
     if (nodes_[place.node].generation != generation) {
       place = Resume(walked);
@@ -1176,7 +1187,7 @@ template <typename Unit>
 uint64_t PrefixTree<Unit>::Tree::EvictWorker(WorkerSlot worker, uint64_t max_size) {
   uint64_t evicted = 0;
   for (bool more = true; more;) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!IsActive(worker)) return evicted;
     Worker& found = *FindWorker(worker);
     const uint64_t& size = SizeOf(worker);
@@ -1193,7 +1204,7 @@ uint64_t PrefixTree<Unit>::Tree::EvictWorker(WorkerSlot worker, uint64_t max_siz
 template <typename Unit>
 bool PrefixTree<Unit>::Tree::Trim(size_t pairs, uint64_t max_size) {
   for (;;) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const size_t slice = std::min(pairs, kPairsPerSlice);
     size_t done = 0;
     while (done < slice && SweepOne()) ++done;
@@ -1206,13 +1217,13 @@ bool PrefixTree<Unit>::Tree::Trim(size_t pairs, uint64_t max_size) {
 
 template <typename Unit>
 uint64_t PrefixTree<Unit>::Tree::size(WorkerSlot worker) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return IsActive(worker) ? SizeOf(worker) : 0;
 }
 
 template <typename Unit>
 void PrefixTree<Unit>::Tree::Sizes(std::span<const WorkerSlot> workers, std::span<uint64_t> sizes) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (size_t i = 0; i < workers.size(); ++i) {
     sizes[i] = IsActive(workers[i]) ? SizeOf(workers[i]) : 0;
   }
@@ -1220,13 +1231,13 @@ void PrefixTree<Unit>::Tree::Sizes(std::span<const WorkerSlot> workers, std::spa
 
 template <typename Unit>
 uint64_t PrefixTree<Unit>::Tree::size() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return size_;
 }
 
 template <typename Unit>
 PrefixTreeStats PrefixTree<Unit>::Tree::stats() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return {
       .workers = active_.count(),
       .nodes = node_count_,

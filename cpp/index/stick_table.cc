@@ -15,7 +15,7 @@ std::optional<WorkerId> StickTable::Find(std::string_view name, int64_t now_ns) 
 
 bool StickTable::Forget(std::string_view name, int64_t now_ns) {
   const Hash128 hash = Xxh3Of128(name);
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   Expire(now_ns);
   const auto found = by_name_.find(hash);
   if (found == by_name_.end()) return false;
@@ -24,7 +24,7 @@ bool StickTable::Forget(std::string_view name, int64_t now_ns) {
 }
 
 size_t StickTable::size() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return entries_.size();
 }
 

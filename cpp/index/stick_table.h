@@ -17,12 +17,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <list>
-#include <mutex>
 #include <optional>
 #include <string_view>
 
 #include <absl/container/flat_hash_map.h>
 
+#include "base/mutex.h"
 #include "hashing/hash.h"
 #include "worker/worker.h"
 
@@ -50,7 +50,7 @@ class StickTable {
   template <typename Place>
   std::optional<WorkerId> FindOrStick(std::string_view name, int64_t now_ns, Place place) {
     const Hash128 hash = Xxh3Of128(name);
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     Expire(now_ns);
     const auto found = by_name_.find(hash);
     std::optional<WorkerId> known;
@@ -81,17 +81,17 @@ class StickTable {
 
   using ByName = absl::flat_hash_map<Hash128, Entries::iterator, NameHash, NameEqual>;
 
-  // REQUIRES for all: the mutex is held.
-  void Put(const Hash128& name, ByName::iterator found, WorkerId worker, int64_t now_ns);
-  void Drop(Entries::iterator entry);
-  void Uncount(WorkerId worker);
-  void Expire(int64_t now_ns);
+  void Put(const Hash128& name, ByName::iterator found, WorkerId worker, int64_t now_ns)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Drop(Entries::iterator entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Uncount(WorkerId worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Expire(int64_t now_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Options options_;
-  mutable std::mutex mutex_;
-  Entries entries_;  // the most recently used first
-  ByName by_name_;
-  Counts counts_;
+  mutable Mutex mutex_;
+  Entries entries_ ABSL_GUARDED_BY(mutex_);  // the most recently used first
+  ByName by_name_ ABSL_GUARDED_BY(mutex_);
+  Counts counts_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace vllm_router

@@ -9,11 +9,11 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <mutex>
 #include <unordered_map>
 #include <utility>
 
 #include "base/limits.h"
+#include "base/mutex.h"
 #include "base/text.h"
 
 namespace vllm_router {
@@ -167,8 +167,8 @@ Status CheckTlsCiphers(const std::string& ciphers) {
 
 // The last session of each worker, for its next connection to resume.
 struct TlsContext::Sessions {
-  std::mutex mutex;  // leaf; guards last
-  std::unordered_map<std::string, SSL_SESSION*> last;
+  Mutex mutex;  // leaf
+  std::unordered_map<std::string, SSL_SESSION*> last ABSL_GUARDED_BY(mutex);
 
   ~Sessions() {
     for (const auto& [host, session] : last) SSL_SESSION_free(session);
@@ -178,14 +178,14 @@ struct TlsContext::Sessions {
   static int Keep(SSL* ssl, SSL_SESSION* session) {
     const auto* key = static_cast<const std::string*>(SSL_get_app_data(ssl));
     auto* sessions = static_cast<Sessions*>(SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl)));
-    std::lock_guard lock(sessions->mutex);
+    MutexLock lock(sessions->mutex);
     if (sessions->last.size() >= kMaxWorkers && !sessions->last.contains(*key)) return 0;
     SSL_SESSION_free(std::exchange(sessions->last[*key], session));
     return 1;
   }
 
   void TakeUp(const std::string& key, SSL* ssl) {
-    std::lock_guard lock(mutex);
+    MutexLock lock(mutex);
     const auto found = last.find(key);
     if (found != last.end()) SSL_set_session(ssl, found->second);
   }

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <mutex>
 #include <span>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
 
+#include "base/mutex.h"
 #include "base/random.h"
 #include "policy/keep_least.h"
 #include "policy/load_order.h"
@@ -141,7 +141,7 @@ class CacheAware final : public Policy {
     predicted_tokens_.fetch_add(predicted, std::memory_order_relaxed);
     reported_tokens_.fetch_add(*outcome.cached_tokens, std::memory_order_relaxed);
     if (decision.matched < kTellingGrains * (is_text ? kGrainBytes : kGrainTokens)) return;
-    const std::lock_guard lock(trust_mutex_);
+    const MutexLock lock(trust_mutex_);
     const auto found = trust_.find(decision.worker);
     if (found == trust_.end()) return;
     Trust& trust = found->second;
@@ -155,13 +155,13 @@ class CacheAware final : public Policy {
 
   bool remembers_prompts() const override { return true; }
   void SetCacheSize(WorkerId worker, const CacheSize& size) override {
-    const std::lock_guard lock(trust_mutex_);
+    const MutexLock lock(trust_mutex_);
     const auto found = trust_.find(worker);
     if (found != trust_.end() && size.bytes != 0) memory_->SetCapacity(found->second.owner, size.bytes);
   }
 
   void ForgetCache(WorkerId worker) override {
-    const std::lock_guard lock(trust_mutex_);
+    const MutexLock lock(trust_mutex_);
     const auto found = trust_.find(worker);
     if (found == trust_.end()) return;
     found->second.misses = 0;
@@ -182,7 +182,7 @@ class CacheAware final : public Policy {
       return OwnersPlan::Known{member.worker->id, memory_->AddWorker(), member.worker->weight};
     });
     plan->FillPositions();
-    const std::lock_guard lock(trust_mutex_);
+    const MutexLock lock(trust_mutex_);
     for (const OwnersPlan::Known& known : gone) {
       memory_->RemoveWorker(known.owner);
       trust_.erase(known.worker);
@@ -233,7 +233,7 @@ class CacheAware final : public Policy {
         {"reported_tokens", "reported_cached_tokens_total",
          "Prompt tokens that workers reported as cached, of requests routed by cache_aware."},
         reported_tokens_.load(std::memory_order_relaxed));
-    const std::lock_guard lock(trust_mutex_);
+    const MutexLock lock(trust_mutex_);
     writer->Counter(
         {"guessed_restarts", "worker_restarts_inferred_total",
          "Worker restarts inferred from responses that had nothing cached.", "worker_restarts_guessed_total"},
@@ -463,9 +463,9 @@ class CacheAware final : public Policy {
   std::atomic<uint64_t> predicted_tokens_{0};
   std::atomic<uint64_t> reported_tokens_{0};
 
-  mutable std::mutex trust_mutex_;  // held briefly, and once in a while for a worker's restart
-  std::unordered_map<WorkerId, Trust> trust_;
-  uint64_t forgotten_ = 0;
+  mutable Mutex trust_mutex_;  // held briefly, and once in a while for a worker's restart
+  std::unordered_map<WorkerId, Trust> trust_ ABSL_GUARDED_BY(trust_mutex_);
+  uint64_t forgotten_ ABSL_GUARDED_BY(trust_mutex_) = 0;
 };
 
 }  // namespace

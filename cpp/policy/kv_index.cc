@@ -47,7 +47,7 @@ std::shared_ptr<const FleetPlan> KvIndex::MakePlan(
   for (const Plan::Known& known : gone) tracker_->RemoveWorker(known.slot);
   while (tracker_->Sweep(kSweepRuns)) {
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   slot_of_.clear();
   for (const Plan::Known& known : plan->known) slot_of_[static_cast<uint32_t>(known.worker)] = known.slot;
   return plan;
@@ -91,7 +91,7 @@ void KvIndex::FindMatches(const RoutingKey& key, BlockMatches* matches) {
 }
 
 std::optional<WorkerSlot> KvIndex::FindSlot(WorkerId worker) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = slot_of_.find(static_cast<uint32_t>(worker));
   return found != slot_of_.end() ? std::optional(found->second) : std::nullopt;
 }

@@ -26,12 +26,12 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <vector>
 
 #include <absl/container/flat_hash_map.h>
 
+#include "base/mutex.h"
 #include "base/random.h"
 #include "index/block_cache_tracker.h"
 #include "index/block_matches.h"
@@ -127,8 +127,8 @@ class KvIndex {
   const std::unique_ptr<BlockCacheTracker> tracker_;
   Random nameless_;
   MovingMean output_tokens_;
-  mutable std::mutex mutex_;                           // leaf; guards slot_of_
-  absl::flat_hash_map<uint32_t, WorkerSlot> slot_of_;  // by WorkerId
+  mutable Mutex mutex_;                                                        // leaf
+  absl::flat_hash_map<uint32_t, WorkerSlot> slot_of_ ABSL_GUARDED_BY(mutex_);  // by WorkerId
   // Tokens of a block of the worker, by slot; 0: unknown. Null: matches are not rounded.
   const std::unique_ptr<std::atomic<uint32_t>[]> block_tokens_;
 

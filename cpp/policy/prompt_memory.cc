@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <mutex>
 #include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include "base/mutex.h"
 
 namespace vllm_router {
 namespace {
@@ -35,9 +36,9 @@ WorkerSlot Enter(Tree* tree) {
 // How the destructor tells the thread to end. The thread is not joined: it shares the bell, and holds
 // the memory only while it trims it.
 struct PromptMemory::Bell {
-  std::mutex mutex;
+  Mutex mutex;
   std::condition_variable rung;
-  bool ended = false;
+  bool ended ABSL_GUARDED_BY(mutex) = false;
 };
 
 std::shared_ptr<PromptMemory> PromptMemory::Create(const PromptMemoryOptions& options) {
@@ -58,7 +59,7 @@ PromptMemory::PromptMemory(const PromptMemoryOptions& options)
       bell_(std::make_shared<Bell>()) {}
 
 PromptMemory::~PromptMemory() {
-  const std::lock_guard lock(bell_->mutex);
+  const MutexLock lock(bell_->mutex);
   bell_->ended = true;
   bell_->rung.notify_all();
 }
@@ -197,11 +198,12 @@ void PromptMemory::Tidy() {
 
 void PromptMemory::StartTidying() {
   const auto tidy = [bell = bell_, weak = weak_from_this(), interval = options_.interval] {
-    std::unique_lock lock(bell->mutex);
-    while (!bell->rung.wait_for(lock, interval, [&] { return bell->ended; })) {
-      lock.unlock();
+    MutexLock lock(bell->mutex);
+    while (!bell->rung.wait_for(
+        lock.native(), interval, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(bell->mutex) { return bell->ended; })) {
+      lock.Unlock();
       if (const std::shared_ptr<PromptMemory> memory = weak.lock()) memory->Tidy();
-      lock.lock();
+      lock.Lock();
     }
   };
   try {

@@ -15,19 +15,19 @@ size_t ClassOf(uint64_t need) { return static_cast<size_t>(std::bit_width(need -
 }  // namespace
 
 uint64_t BodyBudget::in_use() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return in_use_;
 }
 
 uint32_t BodyBudget::waiting() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return growers_.size + newcomers_.size;
 }
 
 BodyBudget::Entry BodyBudget::Grow(Member& member, uint64_t to, uint64_t need) {
   ROUTER_CHECK(member.held_ < to && to <= need, "a body grows, up to its need");
   if (need > total_) return Entry::kNever;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   member.wanted_ = to;
   member.need_ = need;
   const bool overtakes =
@@ -42,7 +42,7 @@ BodyBudget::Entry BodyBudget::Grow(Member& member, uint64_t to, uint64_t need) {
 }
 
 bool BodyBudget::TryKeep(Member& member, uint64_t bytes) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const bool room = in_use_ < total_ / 2 && bytes <= total_ - in_use_ && growers_.front == nullptr &&
                     newcomers_.front == nullptr;
   if (!room) return false;
@@ -55,7 +55,7 @@ bool BodyBudget::TryKeep(Member& member, uint64_t bytes) {
 void BodyBudget::Complete(Member& member, uint64_t bytes) {
   Member* granted;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (member.state_ == Member::State::kOutside) return;
     StopGrowing(member);
     in_use_ -= member.held_ - bytes;
@@ -68,7 +68,7 @@ void BodyBudget::Complete(Member& member, uint64_t bytes) {
 void BodyBudget::Release(Member& member) {
   Member* granted;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (member.state_ == Member::State::kOutside) return;
     StopGrowing(member);
     in_use_ -= std::exchange(member.held_, 0);
@@ -81,7 +81,7 @@ void BodyBudget::Release(Member& member) {
 bool BodyBudget::Leave(Member& member) {
   Member* granted;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (!member.waiting_) return false;
     Unlink(QueueOf(member), member);
     granted = Pass();  // those behind it may fit although it did not

@@ -28,7 +28,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
+
+#include "base/mutex.h"
 
 namespace vllm_router {
 
@@ -87,29 +88,30 @@ class BodyBudget {
     uint32_t size = 0;
   };
 
-  // REQUIRES for all: the mutex is held.
-  bool Grantable(const Member& member) const;
-  void Grant(Member& member);
-  uint64_t LargestNeed(uint64_t need) const;
-  Member* Pass();  // grants from the fronts; those granted, linked by next_
-  Queue& QueueOf(const Member& member) {
+  bool Grantable(const Member& member) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Grant(Member& member) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  uint64_t LargestNeed(uint64_t need) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Grants from the fronts; those granted, linked by next_.
+  Member* Pass() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Queue& QueueOf(const Member& member) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return member.state_ == Member::State::kGrowing ? growers_ : newcomers_;
   }
   static void Link(Queue& queue, Member& member);
   static void Unlink(Queue& queue, Member& member);
-  void StopGrowing(Member& member);
+  void StopGrowing(Member& member) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   static void Tell(Member* granted);
 
   const uint64_t total_;
-  mutable std::mutex mutex_;  // guards what follows, and members
-  uint64_t in_use_ = 0;
-  uint64_t growing_ = 0;                       // bytes that growing bodies hold
-  std::array<uint32_t, kClasses> needs_ = {};  // how many growing bodies need up to 2^i bytes
-  uint64_t classes_ = 0;                       // bit i: needs_[i] is not 0
-  Member* privileged_ = nullptr;
-  Queue growers_;
-  Queue newcomers_;
+  mutable Mutex mutex_;  // guards what members hold, too
+  uint64_t in_use_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t growing_ ABSL_GUARDED_BY(mutex_) = 0;  // bytes that growing bodies hold
+  // How many growing bodies need up to 2^i bytes.
+  std::array<uint32_t, kClasses> needs_ ABSL_GUARDED_BY(mutex_) = {};
+  uint64_t classes_ ABSL_GUARDED_BY(mutex_) = 0;  // bit i: needs_[i] is not 0
+  Member* privileged_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  Queue growers_ ABSL_GUARDED_BY(mutex_);
+  Queue newcomers_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace vllm_router

@@ -27,7 +27,7 @@ ConcurrencyLimiter::Entry ConcurrencyLimiter::Enter(Waiter& waiter, uint64_t amo
   waiter.amount_ = amount;
   waiter.place_ = 0;
   if (TryAcquire(amount)) return Entry::kHeld;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return EnterLocked(waiter, amount);
 }
 
@@ -54,7 +54,7 @@ void ConcurrencyLimiter::Release(uint64_t amount) {
   }
   Waiter* granted;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     word_.fetch_sub(amount << kShift, std::memory_order_acq_rel);
     granted = Pass(amount);
   }
@@ -64,7 +64,7 @@ void ConcurrencyLimiter::Release(uint64_t amount) {
 bool ConcurrencyLimiter::Leave(Waiter& waiter) {
   Waiter* granted;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (!waiter.waiting_) return false;
     Unlink(waiter);
     word_.fetch_sub(1, std::memory_order_acq_rel);
@@ -77,7 +77,7 @@ bool ConcurrencyLimiter::Leave(Waiter& waiter) {
 ConcurrencyLimiter::Entry ConcurrencyLimiter::Requeue(Waiter& waiter, uint64_t amount) {
   Waiter* granted = nullptr;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     // No queue, or one that is not full: no other thread makes it longer now.
     if (waiter.place_ != 0 || Waiting(word_.load(std::memory_order_relaxed)) < line_) {
       if (waiter.place_ == 0) waiter.place_ = ++early_places_;
@@ -97,7 +97,7 @@ void ConcurrencyLimiter::WakeNext() {
   if (waiting() == 0) return;
   Waiter* granted;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     granted = Pass(1);
   }
   Tell(granted);

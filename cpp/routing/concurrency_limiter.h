@@ -24,7 +24,8 @@
 #include <atomic>
 #include <cstdint>
 #include <limits>
-#include <mutex>
+
+#include "base/mutex.h"
 
 namespace vllm_router {
 
@@ -92,22 +93,23 @@ class ConcurrencyLimiter {
     return Waiting(word) == 0 && InUse(word) + amount <= permits_;
   }
 
-  // REQUIRES for all: the mutex is held.
-  Entry EnterLocked(Waiter& waiter, uint64_t amount);
-  void Link(Waiter& waiter);
-  void Unlink(Waiter& waiter);
-  Waiter* Pass(uint64_t most);  // grants from the front; the granted waiters, linked by next_
+  Entry EnterLocked(Waiter& waiter, uint64_t amount) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Link(Waiter& waiter) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Unlink(Waiter& waiter) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Grants from the front; the granted waiters, linked by next_.
+  Waiter* Pass(uint64_t most) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   static void Tell(Waiter* granted);
 
   const uint64_t permits_;
   const uint32_t line_;
   std::atomic<uint64_t> word_{0};
-  std::mutex mutex_;  // guards what follows
-  Waiter* front_ = nullptr;
-  Waiter* back_ = nullptr;
-  uint64_t early_places_ = 0;  // of those that passed without queueing and were requeued
-  uint64_t places_ = kFirstPlace;
+  Mutex mutex_;
+  Waiter* front_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  Waiter* back_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  uint64_t early_places_ ABSL_GUARDED_BY(mutex_) =
+      0;  // of those that passed without queueing and were requeued
+  uint64_t places_ ABSL_GUARDED_BY(mutex_) = kFirstPlace;
 };
 
 }  // namespace vllm_router

@@ -14,7 +14,7 @@ RequestDigest DigestOfRequest(std::string_view path, std::string_view body) {
 }
 
 void RequestQuarantine::ReportLoss(const Loss& loss, int64_t now_ns) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   ++losses_;
   Expire(now_ns);
   Request& request = FindOrAdd(loss.digest, loss.bytes, now_ns);
@@ -45,7 +45,7 @@ void RequestQuarantine::ReportLoss(const Loss& loss, int64_t now_ns) {
 std::vector<RequestQuarantine::Quarantined> RequestQuarantine::ReportDown(uint64_t host, int64_t now_ns) {
   std::vector<Quarantined> quarantined;
   if (!has_pending()) return quarantined;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   std::vector<std::pair<Pending, RequestDigest>> losses;
   for (const RequestDigest& digest : TakePendingOf(host)) {
     const auto found = requests_.find(digest);
@@ -76,7 +76,7 @@ std::vector<RequestQuarantine::Quarantined> RequestQuarantine::ReportDown(uint64
 
 void RequestQuarantine::ReportUp(uint64_t host, int64_t since_ns, int64_t now_ns) {
   if (!has_pending()) return;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   for (const RequestDigest& digest : TakePendingOf(host)) {
     const auto found = requests_.find(digest);
     if (found == requests_.end()) continue;
@@ -95,7 +95,7 @@ void RequestQuarantine::ReportUp(uint64_t host, int64_t since_ns, int64_t now_ns
 }
 
 bool RequestQuarantine::ReportSuccess(const RequestDigest& digest, uint64_t host, int64_t now_ns) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   Expire(now_ns);
   const auto found = requests_.find(digest);
   if (found == requests_.end()) return false;
@@ -136,14 +136,14 @@ bool RequestQuarantine::IsExcused(Request& request, uint64_t host, int64_t now_n
 }
 
 bool RequestQuarantine::IsSuspected(const RequestDigest& digest, int64_t now_ns) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   Expire(now_ns);
   const auto found = requests_.find(digest);
   return found != requests_.end() && Suspected(found->second, now_ns);
 }
 
 RequestQuarantine::Entry RequestQuarantine::Enter(uint64_t client, int64_t now_ns) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   Expire(now_ns);
   const auto found = clients_.find(client);
   if (found == clients_.end() || now_ns >= found->second.until_ns) return Entry::kFree;
@@ -154,13 +154,13 @@ RequestQuarantine::Entry RequestQuarantine::Enter(uint64_t client, int64_t now_n
 }
 
 void RequestQuarantine::Leave(uint64_t client) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const auto found = clients_.find(client);
   if (found != clients_.end()) found->second.busy = false;
 }
 
 RequestQuarantine::Counts RequestQuarantine::CountAll(int64_t now_ns) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   Counts counts{.quarantines = quarantines_, .losses = losses_, .lifted = lifted_};
   for (const auto& [digest, request] : requests_) counts.quarantined += now_ns < request.until_ns ? 1 : 0;
   for (const auto& [id, client] : clients_) counts.restricted += now_ns < client.until_ns ? 1 : 0;

@@ -46,13 +46,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <list>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
 #include "base/limits.h"
+#include "base/mutex.h"
 
 namespace vllm_router {
 
@@ -184,19 +184,21 @@ class RequestQuarantine {
   static size_t LengthSlot(uint64_t bytes) { return bytes * 0x9E3779B97F4A7C15u >> 52; }
   uint64_t suspected_lengths() const { return suspected_lengths_.load(std::memory_order_relaxed); }
 
-  // REQUIRES for all: the mutex is held.
-  Request& FindOrAdd(const RequestDigest& digest, uint64_t bytes, int64_t now_ns);
-  void Erase(Requests::iterator found);
-  void Expire(int64_t now_ns);
-  bool Expired(const Request& request, int64_t now_ns) const;
-  bool Suspected(const Request& request, int64_t now_ns) const;
-  std::vector<RequestDigest> TakePendingOf(uint64_t host);
-  bool Die(Request& request, const Pending& loss, int64_t now_ns);  // true: it is quarantined now
-  bool Offend(uint64_t client, int64_t now_ns);                     // true: it is restricted
-  void RejectIfRestricted(uint64_t client, int64_t until_ns, int64_t now_ns);
-  bool IsExcused(Request& request, uint64_t host, int64_t now_ns) const;
-  void FindSuspectedLengths(int64_t now_ns);
-  void CountRestrictions(int64_t now_ns);
+  Request& FindOrAdd(const RequestDigest& digest, uint64_t bytes, int64_t now_ns)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Erase(Requests::iterator found) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Expire(int64_t now_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool Expired(const Request& request, int64_t now_ns) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool Suspected(const Request& request, int64_t now_ns) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::vector<RequestDigest> TakePendingOf(uint64_t host) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // True: it is quarantined now; it is restricted.
+  bool Die(Request& request, const Pending& loss, int64_t now_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool Offend(uint64_t client, int64_t now_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void RejectIfRestricted(uint64_t client, int64_t until_ns, int64_t now_ns)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool IsExcused(Request& request, uint64_t host, int64_t now_ns) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void FindSuspectedLengths(int64_t now_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void CountRestrictions(int64_t now_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const QuarantineOptions options_;
   std::atomic<uint64_t> suspected_lengths_{0};  // bits of the body lengths of suspected requests
@@ -205,16 +207,16 @@ class RequestQuarantine {
   std::atomic<uint32_t> restrictions_{0};  // clients with one
   std::atomic<bool> has_pending_{false};   // `pending_` is not empty
 
-  mutable std::mutex mutex_;  // leaf; guards what follows
-  Requests requests_;
-  std::list<RequestDigest> by_age_;  // oldest first, by last_ns
+  mutable Mutex mutex_;  // leaf
+  Requests requests_ ABSL_GUARDED_BY(mutex_);
+  std::list<RequestDigest> by_age_ ABSL_GUARDED_BY(mutex_);  // oldest first, by last_ns
   // By host. An entry has no effect if its digest is not known any more, or not pending there.
-  std::unordered_map<uint64_t, std::vector<RequestDigest>> pending_;
-  std::unordered_map<uint64_t, Client> clients_;
-  std::list<uint64_t> clients_by_age_;  // oldest first, by last_ns
-  uint64_t quarantines_ = 0;
-  uint64_t losses_ = 0;
-  uint64_t lifted_ = 0;
+  std::unordered_map<uint64_t, std::vector<RequestDigest>> pending_ ABSL_GUARDED_BY(mutex_);
+  std::unordered_map<uint64_t, Client> clients_ ABSL_GUARDED_BY(mutex_);
+  std::list<uint64_t> clients_by_age_ ABSL_GUARDED_BY(mutex_);  // oldest first, by last_ns
+  uint64_t quarantines_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t losses_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t lifted_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace vllm_router

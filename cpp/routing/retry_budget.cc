@@ -16,12 +16,12 @@ size_t SlotOf(int64_t second) { return static_cast<size_t>(second % RetryBudget:
 }  // namespace
 
 RetryBudget::Thread::Thread(RetryBudget& budget) : budget_(budget) {
-  std::lock_guard lock(budget_.mutex_);
+  MutexLock lock(budget_.mutex_);
   budget_.threads_.push_back(this);
 }
 
 RetryBudget::Thread::~Thread() {
-  std::lock_guard lock(budget_.mutex_);
+  MutexLock lock(budget_.mutex_);
   std::erase(budget_.threads_, this);
 }
 
@@ -46,7 +46,7 @@ uint64_t RetryBudget::Thread::RequestsSince(int64_t second) const {
 }
 
 bool RetryBudget::Take(int64_t now_ns) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   last_ = std::max(last_, now_ns / kNanosPerSecond);
   const int64_t oldest = last_ - kWindowSeconds + 1;
   uint64_t requests = 0;

@@ -23,8 +23,9 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <vector>
+
+#include "base/mutex.h"
 
 namespace vllm_router {
 
@@ -65,10 +66,10 @@ class RetryBudget {
   };
 
   const double share_;
-  std::mutex mutex_;  // leaf; guards what follows
-  std::vector<const Thread*> threads_;
-  int64_t last_ = 0;  // second of the last Take()
-  std::array<Second, kWindowSeconds> seconds_{};
+  Mutex mutex_;  // leaf
+  std::vector<const Thread*> threads_ ABSL_GUARDED_BY(mutex_);
+  int64_t last_ ABSL_GUARDED_BY(mutex_) = 0;  // second of the last Take()
+  std::array<Second, kWindowSeconds> seconds_ ABSL_GUARDED_BY(mutex_){};
 };
 
 }  // namespace vllm_router

@@ -3,7 +3,7 @@
 namespace vllm_router {
 
 void TicketLeases::Set(Ticket* ticket, int64_t due) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   RemoveLocked(ticket);
   due_.emplace(ticket, due);
   by_due_.emplace(due, ticket);
@@ -11,7 +11,7 @@ void TicketLeases::Set(Ticket* ticket, int64_t due) {
 }
 
 void TicketLeases::Remove(Ticket* ticket) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   RemoveLocked(ticket);
   UpdateNextLocked();
 }
@@ -19,7 +19,7 @@ void TicketLeases::Remove(Ticket* ticket) {
 size_t TicketLeases::Expire(int64_t now) {
   if (now < next_due()) return 0;
   // Under the lock, so that no ticket is destroyed meanwhile: Remove() waits.
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   size_t ended = 0;
   while (!by_due_.empty() && by_due_.begin()->first <= now) {
     Ticket* const ticket = by_due_.begin()->second;

@@ -12,11 +12,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <mutex>
 #include <set>
 #include <unordered_map>
 #include <utility>
 
+#include "base/mutex.h"
 #include "routing/ticket.h"
 
 namespace vllm_router {
@@ -38,12 +38,12 @@ class TicketLeases {
   uint64_t expired() const { return expired_.load(std::memory_order_relaxed); }
 
  private:
-  void RemoveLocked(Ticket* ticket);
-  void UpdateNextLocked();
+  void RemoveLocked(Ticket* ticket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void UpdateNextLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  std::mutex mutex_;
-  std::set<std::pair<int64_t, Ticket*>> by_due_;
-  std::unordered_map<Ticket*, int64_t> due_;
+  Mutex mutex_;
+  std::set<std::pair<int64_t, Ticket*>> by_due_ ABSL_GUARDED_BY(mutex_);
+  std::unordered_map<Ticket*, int64_t> due_ ABSL_GUARDED_BY(mutex_);
   std::atomic<int64_t> next_due_{kNever};
   std::atomic<uint64_t> expired_{0};
 };

@@ -32,7 +32,7 @@ void NamePrefixes(std::string_view model, bool is_chat, std::string_view text, s
 }
 
 TokenCache::Known TokenCache::Find(std::span<const TextPrefix> prefixes, bool dry_run) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   for (auto prefix = prefixes.rbegin(); prefix != prefixes.rend(); ++prefix) {
     const auto found = by_name_.find(prefix->name);
     if (found == by_name_.end()) continue;
@@ -48,8 +48,8 @@ TokenCache::Known TokenCache::Find(std::span<const TextPrefix> prefixes, bool dr
 void TokenCache::Store(const Hash128& name, PromptIds ids) {
   Entry entry{name, std::make_shared<const PromptIds>(std::move(ids))};
   std::list<Entry> gone;  // freed outside the lock
-  std::lock_guard lock(mutex_);
-  const auto remove = [&](std::list<Entry>::iterator old) {
+  MutexLock lock(mutex_);
+  const auto remove = [&](std::list<Entry>::iterator old) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     by_name_.erase(old->name);
     stats_.bytes -= old->bytes();
     gone.splice(gone.begin(), entries_, old);
@@ -66,7 +66,7 @@ void TokenCache::Store(const Hash128& name, PromptIds ids) {
 }
 
 TokenCache::Stats TokenCache::stats() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   Stats stats = stats_;
   stats.entries = entries_.size();
   return stats;

@@ -19,12 +19,12 @@
 #include <cstdint>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
+#include "base/mutex.h"
 #include "hashing/hash.h"
 
 namespace vllm_router {
@@ -86,10 +86,11 @@ class TokenCache {
   };
 
   const size_t capacity_bytes_;
-  mutable std::mutex mutex_;  // guards what follows
-  std::list<Entry> entries_;  // the most recently used first
-  std::unordered_map<Hash128, std::list<Entry>::iterator, NameHash, NameEqual> by_name_;
-  Stats stats_;
+  mutable Mutex mutex_;
+  std::list<Entry> entries_ ABSL_GUARDED_BY(mutex_);  // the most recently used first
+  std::unordered_map<Hash128, std::list<Entry>::iterator, NameHash, NameEqual> by_name_
+      ABSL_GUARDED_BY(mutex_);
+  Stats stats_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace vllm_router

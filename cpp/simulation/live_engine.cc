@@ -21,7 +21,7 @@ LiveEngine::JobId LiveEngine::Submit(std::vector<Part> parts) {
   Job made(parts.size());
   for (size_t i = 0; i < parts.size(); ++i) made[i].part = std::move(parts[i]);
 
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const Picos now = Advance();
   Job& job = jobs_[++last_job_];
   job = std::move(made);
@@ -39,7 +39,7 @@ LiveEngine::JobId LiveEngine::Submit(std::vector<Part> parts) {
 }
 
 LiveEngine::Progress LiveEngine::ProgressOf(JobId id) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const Picos now = Advance();
   const auto found = jobs_.find(id);
   ROUTER_CHECK(found != jobs_.end(), "the job was not submitted, or has left");
@@ -65,7 +65,7 @@ LiveEngine::Progress LiveEngine::ProgressOf(JobId id) {
 }
 
 bool LiveEngine::Leave(JobId id) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const Picos now = Advance();
   const auto found = jobs_.find(id);
   ROUTER_CHECK(found != jobs_.end(), "a job leaves once");
@@ -84,13 +84,13 @@ bool LiveEngine::Leave(JobId id) {
 }
 
 void LiveEngine::WipeCache() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   Advance();
   engine_.WipeCache();
 }
 
 LiveEngine::State LiveEngine::ReadState() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   Advance();
   const BlockPool& pool = engine_.pool();
   return {engine_.load(), pool.held(), pool.resident(), pool.evicted()};

@@ -25,12 +25,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <mutex>
 #include <vector>
 
 #include <absl/container/flat_hash_map.h>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "simulation/batch_engine.h"
 
 namespace vllm_router {
@@ -60,7 +60,9 @@ class LiveEngine {
   // REQUIRES: as BatchEngine's; the clock outlives it.
   LiveEngine(const BatchEngineOptions& options, const Clock& clock);
 
-  const BatchEngineOptions& options() const { return engine_.options(); }
+  const BatchEngineOptions& options() const ABSL_NO_THREAD_SAFETY_ANALYSIS {  // they never change
+    return engine_.options();
+  }
 
   JobId Submit(std::vector<Part> parts);
   // REQUIRES: submitted and not left.
@@ -93,19 +95,19 @@ class LiveEngine {
     Job job;
   };
 
-  // REQUIRES for all below: the mutex is held.
-  Picos Advance();  // to now
+  Picos Advance() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // to now
   int64_t NanosOf(Picos time) const;
 
   const Clock& clock_;
   const int64_t origin_;  // of the engine's time, on the clock
 
-  std::mutex mutex_;  // guards everything below
-  BatchEngine engine_;
-  JobId last_job_ = 0;
-  absl::flat_hash_map<JobId, Job> jobs_;
-  std::deque<Leaving> leaving_;  // the engine may still read their names; in order of time
-  std::vector<BatchEngine::Event> events_;
+  Mutex mutex_;
+  BatchEngine engine_ ABSL_GUARDED_BY(mutex_);
+  JobId last_job_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::flat_hash_map<JobId, Job> jobs_ ABSL_GUARDED_BY(mutex_);
+  // The engine may still read their names; in order of time.
+  std::deque<Leaving> leaving_ ABSL_GUARDED_BY(mutex_);
+  std::vector<BatchEngine::Event> events_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace vllm_router

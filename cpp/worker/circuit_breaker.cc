@@ -28,7 +28,7 @@ BreakerPass& BreakerPass::operator=(BreakerPass&& other) noexcept {
 
 void BreakerPass::Return() {
   if (breaker_ == nullptr || !probe_) return;
-  std::lock_guard lock(breaker_->mutex_);
+  MutexLock lock(breaker_->mutex_);
   if (breaker_->epoch_.load(std::memory_order_relaxed) == epoch_) {
     breaker_->probing_.store(false, std::memory_order_relaxed);
     breaker_->held_since_ns_ = CircuitBreaker::kNotHeld;
@@ -48,7 +48,7 @@ std::optional<BreakerChange> BreakerPass::Settle(
     Return();
     return std::nullopt;
   }
-  std::lock_guard lock(breaker.mutex_);
+  MutexLock lock(breaker.mutex_);
   if (breaker.epoch_.load(std::memory_order_relaxed) != epoch_) return std::nullopt;
   if (std::exchange(probe_, false)) {
     breaker.probing_.store(false, std::memory_order_relaxed);
@@ -73,7 +73,7 @@ std::optional<BreakerChange> BreakerPass::SettleEnd(
     const BreakerOptions& options, bool broke_off, int64_t now_ns, bool may_open) {
   CircuitBreaker& breaker = *breaker_;
   if (!broke_off && !breaker.breaking_off_.load(std::memory_order_relaxed)) return std::nullopt;
-  std::lock_guard lock(breaker.mutex_);
+  MutexLock lock(breaker.mutex_);
   if (breaker.epoch_.load(std::memory_order_relaxed) != epoch_) return std::nullopt;
   if (broke_off) return breaker.Fail(&breaker.broken_off_, options, now_ns, may_open);
   breaker.broken_off_.clear();
@@ -83,7 +83,7 @@ std::optional<BreakerChange> BreakerPass::SettleEnd(
 
 void BreakerPass::Hold(int64_t now_ns) {
   if (!probe_) return;
-  std::lock_guard lock(breaker_->mutex_);
+  MutexLock lock(breaker_->mutex_);
   if (breaker_->epoch_.load(std::memory_order_relaxed) == epoch_) breaker_->held_since_ns_ = now_ns;
 }
 
@@ -91,7 +91,7 @@ std::optional<BreakerPass> CircuitBreaker::TryPass(const BreakerOptions& options
   // The epoch is read first: a pass with an epoch older than its state is void, which is harmless.
   const uint64_t epoch = epoch_.load(std::memory_order_acquire);
   if (state() == BreakerState::kClosed || options.disabled) return BreakerPass(this, epoch, false);
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const uint64_t now = epoch_.load(std::memory_order_relaxed);
   if (state() == BreakerState::kClosed) return BreakerPass(this, now, false);
   if (state() == BreakerState::kOpen || probing()) return std::nullopt;
@@ -101,7 +101,7 @@ std::optional<BreakerPass> CircuitBreaker::TryPass(const BreakerOptions& options
 
 std::optional<BreakerChange> CircuitBreaker::ComeDue(const BreakerOptions& options, int64_t now_ns) {
   if (state() == BreakerState::kClosed) return std::nullopt;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const int64_t open_ns = options.open_ms * kNanosPerMs;
   if (state() == BreakerState::kOpen && now_ns - opened_ns() >= open_ns) {
     return MoveTo(BreakerState::kHalfOpen, now_ns);
@@ -115,14 +115,14 @@ std::optional<BreakerChange> CircuitBreaker::ComeDue(const BreakerOptions& optio
 }
 
 bool CircuitBreaker::IsHeldClosed(const BreakerOptions& options) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return state() == BreakerState::kClosed &&
          std::max(failures_.size(), broken_off_.size()) >= options.failure_threshold;
 }
 
 std::optional<BreakerChange> CircuitBreaker::Reached() {
   if (!out_of_reach_.exchange(false, std::memory_order_relaxed)) return std::nullopt;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (state() != BreakerState::kOpen) return std::nullopt;
   return MoveTo(BreakerState::kHalfOpen, opened_ns());
 }

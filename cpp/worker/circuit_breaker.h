@@ -31,10 +31,11 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string_view>
 #include <utility>
+
+#include "base/mutex.h"
 
 namespace vllm_router {
 
@@ -131,10 +132,10 @@ class CircuitBreaker {
   friend class BreakerPass;
   bool probing() const { return probing_.load(std::memory_order_relaxed); }
 
-  // REQUIRES for all: the mutex is held.
   std::optional<BreakerChange> Fail(
-      std::deque<int64_t>* row, const BreakerOptions& options, int64_t now_ns, bool may_open);
-  BreakerChange MoveTo(BreakerState state, int64_t now_ns);
+      std::deque<int64_t>* row, const BreakerOptions& options, int64_t now_ns, bool may_open)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  BreakerChange MoveTo(BreakerState state, int64_t now_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   std::atomic<BreakerState> state_{BreakerState::kClosed};
   std::atomic<bool> probing_{false};
@@ -144,11 +145,12 @@ class CircuitBreaker {
   std::atomic<bool> breaking_off_{false};  // `broken_off_` is not empty
   std::atomic<int64_t> opened_ns_{0};
 
-  std::mutex mutex_;                  // leaf; guards what follows, and all writes of what precedes
-  std::deque<int64_t> failures_;      // times of consecutive ones, oldest first; while closed
-  std::deque<int64_t> broken_off_;    // the same, of responses that broke off
-  uint32_t successes_ = 0;            // consecutive; while half-open
-  int64_t held_since_ns_ = kNotHeld;  // of the current probe
+  Mutex mutex_;  // leaf; held for all writes of what precedes, too
+  // Times of consecutive failures while closed, oldest first; the second, of responses that broke off.
+  std::deque<int64_t> failures_ ABSL_GUARDED_BY(mutex_);
+  std::deque<int64_t> broken_off_ ABSL_GUARDED_BY(mutex_);
+  uint32_t successes_ ABSL_GUARDED_BY(mutex_) = 0;            // consecutive; while half-open
+  int64_t held_since_ns_ ABSL_GUARDED_BY(mutex_) = kNotHeld;  // of the current probe
   static constexpr int64_t kNotHeld = -1;
 };
 

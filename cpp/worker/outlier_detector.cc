@@ -26,7 +26,7 @@ void ResponseCounts::TurnIntoError(int64_t window_ns, int64_t now_ns) {
 
 ErrorShare ResponseCounts::Within(int64_t window_ns, int64_t now_ns) {
   if (now_ns >= bucket_end_ns_.load(std::memory_order_relaxed)) BeginBucket(window_ns, now_ns);
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   int64_t successes = successes_.load(std::memory_order_relaxed);
   int64_t errors = errors_.load(std::memory_order_relaxed);
   for (const Bucket& bucket : past_) {
@@ -39,7 +39,7 @@ ErrorShare ResponseCounts::Within(int64_t window_ns, int64_t now_ns) {
 
 void ResponseCounts::BeginBucket(int64_t window_ns, int64_t now_ns) {
   const int64_t bucket_ns = std::max<int64_t>(1, window_ns / kBuckets);
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (now_ns < bucket_end_ns_.load(std::memory_order_relaxed)) return;  // another thread has started it
   past_[static_cast<size_t>(bucket_ % kBuckets)] = {
       .number = bucket_,

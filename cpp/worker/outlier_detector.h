@@ -25,8 +25,9 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <string_view>
+
+#include "base/mutex.h"
 
 namespace vllm_router {
 
@@ -79,9 +80,9 @@ class alignas(64) ResponseCounts {
   std::atomic<int64_t> successes_{0};  // of the current bucket
   std::atomic<int64_t> errors_{0};
 
-  std::mutex mutex_;  // leaf; guards what follows
-  int64_t bucket_ = 0;
-  std::array<Bucket, kBuckets> past_;
+  Mutex mutex_;  // leaf
+  int64_t bucket_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::array<Bucket, kBuckets> past_ ABSL_GUARDED_BY(mutex_);
 };
 
 // True if a worker does so much worse than the others together that it, and not the requests, must be

@@ -34,7 +34,7 @@ Status WorkerRegistry::Add(std::string_view url, double weight, bool receives_ap
 
 Status WorkerRegistry::AddAll(std::span<const NewWorker> workers) {
   if (workers.empty()) return absl::OkStatus();
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   StatusOr<std::vector<FleetView::Member>> members = Joined(workers);
   if (!members.ok()) return members.status();
   members_ = *std::move(members);
@@ -45,7 +45,7 @@ Status WorkerRegistry::AddAll(std::span<const NewWorker> workers) {
 }
 
 Status WorkerRegistry::MayAdd(std::span<const NewWorker> workers) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return Joined(workers).status();
 }
 
@@ -87,14 +87,14 @@ StatusOr<std::vector<FleetView::Member>> WorkerRegistry::Joined(std::span<const 
 }
 
 Status WorkerRegistry::RequireAddresses() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   for (const FleetView::Member& member : members_) ROUTER_RETURN_IF_ERROR(RequireAddress(member.worker->url));
   requires_addresses_ = true;
   return absl::OkStatus();
 }
 
 Status WorkerRegistry::Remove(std::string_view url) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const StatusOr<std::vector<uint32_t>> found = Find(url);
   if (!found.ok()) return found.status();
   for (auto position = found->rbegin(); position != found->rend(); ++position) {
@@ -106,7 +106,7 @@ Status WorkerRegistry::Remove(std::string_view url) {
 }
 
 Status WorkerRegistry::SetDraining(std::string_view url, bool draining) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const StatusOr<std::vector<uint32_t>> found = Find(url);
   if (!found.ok()) return found.status();
   bool changed = false;
@@ -118,7 +118,7 @@ Status WorkerRegistry::SetDraining(std::string_view url, bool draining) {
 }
 
 Status WorkerRegistry::SetHealthy(std::string_view url, bool healthy) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const StatusOr<std::vector<uint32_t>> found = Find(url);
   if (!found.ok()) return found.status();
   const WorkerUrl& host = members_[found->front()].worker->url;
@@ -131,7 +131,7 @@ Status WorkerRegistry::SetHealthy(std::string_view url, bool healthy) {
 }
 
 StatusOr<std::vector<std::shared_ptr<Worker>>> WorkerRegistry::Named(std::string_view url) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const StatusOr<std::vector<uint32_t>> found = Find(url);
   if (!found.ok()) return found.status();
   std::vector<std::shared_ptr<Worker>> workers;
@@ -161,7 +161,7 @@ StatusOr<std::vector<uint32_t>> WorkerRegistry::Find(std::string_view url) const
 }
 
 void WorkerRegistry::Refresh() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   Publish();
 }
 

@@ -6,11 +6,11 @@
 
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string_view>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/snapshot.h"
 #include "base/status.h"
 #include "worker/fleet_view.h"
@@ -56,18 +56,20 @@ class WorkerRegistry {
   const Snapshot<FleetView>& snapshot() const { return snapshot_; }
 
  private:
-  // REQUIRES for all: the mutex is held.
-  StatusOr<std::vector<FleetView::Member>> Joined(std::span<const NewWorker> workers);  // the fleet with them
-  StatusOr<std::vector<uint32_t>> Find(std::string_view url) const;  // positions of `url` or of its ranks
-  void Publish();
+  // The fleet with them.
+  StatusOr<std::vector<FleetView::Member>> Joined(std::span<const NewWorker> workers)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Positions of `url` or of its ranks.
+  StatusOr<std::vector<uint32_t>> Find(std::string_view url) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Publish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Planner planner_;
-  std::mutex mutex_;  // guards what follows; held while the policy plans
-  std::vector<FleetView::Member> members_;
-  LoadPages loads_;
-  uint32_t next_id_ = 0;
-  uint64_t membership_version_ = 0;
-  bool requires_addresses_ = false;
+  Mutex mutex_;  // held while the policy plans
+  std::vector<FleetView::Member> members_ ABSL_GUARDED_BY(mutex_);
+  LoadPages loads_ ABSL_GUARDED_BY(mutex_);
+  uint32_t next_id_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t membership_version_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool requires_addresses_ ABSL_GUARDED_BY(mutex_) = false;
   Snapshot<FleetView> snapshot_;
 };
 

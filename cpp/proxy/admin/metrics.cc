@@ -8,13 +8,13 @@
 #include <cstdio>
 #include <limits>
 #include <map>
-#include <mutex>
 #include <set>
 #include <utility>
 
 #include <prometheus/collectable.h>
 #include <prometheus/text_serializer.h>
 
+#include "base/mutex.h"
 #include "base/text.h"
 #include "base/version.h"
 #include "proxy/client/tls_files.h"
@@ -326,9 +326,9 @@ class Metrics::Collector : public prometheus::Collectable {
   const ServerLimits& limits_;
   const Clock& clock_;
   const ServerFiles files_;
-  const double started_;      // Unix time
-  mutable std::mutex mutex_;  // leaf; guards shown_
-  mutable std::vector<Shown> shown_;
+  const double started_;  // Unix time
+  mutable Mutex mutex_;   // leaf
+  mutable std::vector<Shown> shown_ ABSL_GUARDED_BY(mutex_);
 };
 
 void Metrics::Collector::WriteExchanges(Page* page) const {
@@ -472,7 +472,7 @@ std::vector<std::shared_ptr<const Worker>> Metrics::Collector::WorkersToShow(con
     workers.push_back(member.worker);
   }
   const int64_t now = clock_.NowNanos();
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   for (Shown& shown : shown_) {
     if (members.erase(shown.worker.get()) == 0 && shown.gone_ns == Shown::kServes) shown.gone_ns = now;
   }
@@ -494,7 +494,7 @@ void Metrics::Collector::WriteWorkers(Page* page, const FleetView& fleet) const 
   std::vector<WorkerSum> sums(workers.size());
   for (const Telemetry* telemetry : telemetries_) {
     const Telemetry::Shard& shard = telemetry->shard();
-    std::lock_guard lock(shard.mutex);
+    MutexLock lock(shard.mutex);
     for (size_t i = 0; i < workers.size(); ++i) {
       if (const WorkerCounters* tallies = shard.Find(workers[i]->id)) sums[i].Add(*tallies);
     }

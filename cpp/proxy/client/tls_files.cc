@@ -61,12 +61,12 @@ StatusOr<Context> TlsFiles::MakeWorkers() const {
 }
 
 Context TlsFiles::clients() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return clients_;
 }
 
 Context TlsFiles::workers() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (workers_ != nullptr) return workers_;
   StatusOr<Context> made = MakeWorkers();
   if (made.ok()) {
@@ -78,7 +78,7 @@ Context TlsFiles::workers() {
 }
 
 Context TlsFiles::others() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (others_ != nullptr) return others_;
   StatusOr<Context> made =
       TlsContext::Make(TlsContext::ForWorkers{.least = Least(options_), .ciphers = options_.tls_ciphers});
@@ -91,12 +91,12 @@ Context TlsFiles::others() {
 }
 
 std::optional<int64_t> TlsFiles::clients_certificate_ends() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return clients_ != nullptr ? clients_->certificate_ends() : std::nullopt;
 }
 
 std::optional<int64_t> TlsFiles::workers_certificate_ends() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return workers_ != nullptr ? workers_->certificate_ends() : std::nullopt;
 }
 
@@ -110,7 +110,7 @@ Status TlsFiles::ReadAgain() {
     return made.status();
   }
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     clients_ = *std::move(clients);
     others_ = nullptr;
     workers_ = *std::move(workers);  // without files of ours: loads the system CAs when next needed

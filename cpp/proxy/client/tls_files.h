@@ -9,9 +9,9 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <optional>
 
+#include "base/mutex.h"
 #include "base/status.h"
 #include "proxy/api/server_options.h"
 #include "proxy/telemetry/reloadable.h"
@@ -23,7 +23,8 @@ class TlsContext;
 class TlsFiles final : public Reloadable {
  public:
   // FailedPrecondition names the file.
-  static StatusOr<std::unique_ptr<TlsFiles>> Open(const ServerOptions& options);
+  static StatusOr<std::unique_ptr<TlsFiles>> Open(const ServerOptions& options)
+      ABSL_NO_THREAD_SAFETY_ANALYSIS;  // no other thread has it yet
 
   // Null: clients connect without TLS.
   std::shared_ptr<const TlsContext> clients() const;
@@ -47,10 +48,10 @@ class TlsFiles final : public Reloadable {
   Status ReadAgain() override;
 
   const ServerOptions options_;
-  mutable std::mutex mutex_;  // leaf; guards all three
-  std::shared_ptr<const TlsContext> clients_;
-  std::shared_ptr<const TlsContext> workers_;
-  std::shared_ptr<const TlsContext> others_;
+  mutable Mutex mutex_;  // leaf
+  std::shared_ptr<const TlsContext> clients_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<const TlsContext> workers_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<const TlsContext> others_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace vllm_router

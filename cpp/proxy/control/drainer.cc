@@ -31,7 +31,7 @@ Drainer::Drainer(IoThread& control, std::function<void(std::shared_ptr<const Wor
 int64_t Drainer::Now() const { return thread_.clock.NowNanos(); }
 
 Status Drainer::Begin(std::string_view url, int64_t timeout_ms) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const Status known = thread_.router->DrainWorker(url);
   if (!known.ok()) return known;
   const StatusOr<WorkerUrl> named = ParseWorkerUrl(url);
@@ -56,7 +56,7 @@ Status Drainer::Begin(std::string_view url, int64_t timeout_ms) {
 }
 
 Status Drainer::Cancel(std::string_view url) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const Status known = thread_.router->DrainWorker(url, false);
   if (!known.ok()) return known;
   const StatusOr<WorkerUrl> named = ParseWorkerUrl(url);
@@ -66,7 +66,7 @@ Status Drainer::Cancel(std::string_view url) {
 }
 
 std::vector<Drainer::Row> Drainer::Rows() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   std::vector<Row> rows;
   for (const Draining& draining : draining_) {
     rows.push_back(draining.row);
@@ -93,7 +93,7 @@ Task<void> Drainer::Run() {
 }
 
 bool Drainer::Look() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const std::shared_ptr<const FleetView> fleet = thread_.router->fleet();
   std::vector<Draining> still;
   for (Draining& draining : draining_) {

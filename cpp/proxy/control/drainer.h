@@ -15,11 +15,11 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/status.h"
 #include "net/event_loop.h"
 #include "net/task.h"
@@ -69,7 +69,7 @@ class Drainer final : public Service {
   void Watch();
   Task<void> Run();
   bool Look();  // false if no worker drains any more
-  void End(Draining&& draining, State state);
+  void End(Draining&& draining, State state) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   IoThread& thread_;
   const std::function<void(std::shared_ptr<const Worker>)> cut_;
@@ -77,10 +77,9 @@ class Drainer final : public Service {
   bool stopped_ = false;
   bool running_ = false;
 
-  mutable std::mutex
-      mutex_;  // guards what follows; the registry's is taken under it, never the other way round
-  std::vector<Draining> draining_;
-  std::deque<Row> ended_;
+  mutable Mutex mutex_;  // the registry's is taken under it, never the other way round
+  std::vector<Draining> draining_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Row> ended_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace vllm_router

@@ -33,7 +33,7 @@ Task<SharedReply::Reply> SharedReply::Get(IoThread& thread, CancelScope& scope) 
   int64_t wait_ns = kReplyWaitNs;
   {
     const int64_t now = thread.clock.NowNanos();
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     next = refresh_.Ask(now, fleet);
     if (next == SharedRefresh::Next::kServe) co_return reply_;
     if (refresh_.IsUsable(now)) usable = reply_;
@@ -46,7 +46,7 @@ Task<SharedReply::Reply> SharedReply::Get(IoThread& thread, CancelScope& scope) 
   waiter->scope = nullptr;
   if (waiter->reply != nullptr) co_return waiter->reply;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     waiters_.erase(waiter);
   }
   co_return scope.cancelled() ? nullptr : usable;
@@ -60,7 +60,7 @@ Task<void> SharedReply::Refresh() {
   --refreshing_;
   std::unordered_set<std::shared_ptr<Waiter>> waiters;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     refresh_.End(control_->clock.NowNanos());
     reply_ = reply;
     waiters.swap(waiters_);

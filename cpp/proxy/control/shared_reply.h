@@ -15,9 +15,9 @@
 
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <unordered_set>
 
+#include "base/mutex.h"
 #include "net/task.h"
 #include "proxy/control/shared_refresh.h"
 
@@ -53,10 +53,10 @@ class SharedReply {
   IoThread* control_ = nullptr;
   int refreshing_ = 0;  // of the control thread
 
-  std::mutex mutex_;  // leaf; guards what follows
-  SharedRefresh refresh_;
-  Reply reply_;
-  std::unordered_set<std::shared_ptr<Waiter>> waiters_;
+  Mutex mutex_;  // leaf
+  SharedRefresh refresh_ ABSL_GUARDED_BY(mutex_);
+  Reply reply_ ABSL_GUARDED_BY(mutex_);
+  std::unordered_set<std::shared_ptr<Waiter>> waiters_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace vllm_router

@@ -23,7 +23,7 @@ KeyValidityCache::KeyValidityCache(int64_t yes_nanos, int64_t no_nanos, size_t m
 
 void KeyValidityCache::Remember(const Digest256& key, KeyValidity validity, int64_t now_nanos) {
   if (validity == KeyValidity::kUnknown) return;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const bool yes = validity == KeyValidity::kYes;
   Expiries& table = yes ? yes_ : no_;
   (yes ? no_ : yes_).erase(key);
@@ -35,7 +35,7 @@ void KeyValidityCache::Remember(const Digest256& key, KeyValidity validity, int6
 }
 
 std::optional<KeyValidity> KeyValidityCache::Find(const Digest256& key, int64_t now_nanos) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (const auto found = yes_.find(key); found != yes_.end() && found->second > now_nanos) {
     return KeyValidity::kYes;
   }
@@ -46,12 +46,12 @@ std::optional<KeyValidity> KeyValidityCache::Find(const Digest256& key, int64_t 
 }
 
 bool KeyValidityCache::WasYes(const Digest256& key) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return yes_.contains(key);
 }
 
 size_t KeyValidityCache::size() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return yes_.size() + no_.size();
 }
 

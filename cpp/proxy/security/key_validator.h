@@ -20,7 +20,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -28,6 +27,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "base/status.h"
 #include "hashing/sha256.h"
 #include "net/event_loop.h"
@@ -63,9 +63,9 @@ class KeyValidityCache {
   const int64_t yes_nanos_;
   const int64_t no_nanos_;
   const size_t most_;
-  mutable std::mutex mutex_;  // leaf; guards both
-  Expiries yes_;              // separate from the others, so that invented keys evict no good one
-  Expiries no_;
+  mutable Mutex mutex_;                   // leaf
+  Expiries yes_ ABSL_GUARDED_BY(mutex_);  // separate from the others, so that invented keys evict no good one
+  Expiries no_ ABSL_GUARDED_BY(mutex_);
 };
 
 class KeyValidator {

@@ -222,7 +222,7 @@ void Server::Run() {
       if (running_.fetch_sub(1) > 1) return;
       if (access_log_ != nullptr) access_log_->Close();
       if (record_log_ != nullptr) record_log_->writer().Close();
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       ended_ = true;
       ended_signal_.notify_all();
     });
@@ -255,7 +255,7 @@ std::optional<uint16_t> Server::admin_port() const {
 void Server::OnReloadTimer(void* server) {
   auto* self = static_cast<Server*>(server);
   {
-    std::lock_guard lock(self->reload_mutex_);
+    MutexLock lock(self->reload_mutex_);
     for (Reloadable* const file : self->reloadables_) file->Poll(UnixSeconds());
   }
   self->reload_timer_.Arm(
@@ -267,7 +267,7 @@ void Server::Publish(Settings settings) {
 }
 
 void Server::Reload() {
-  std::lock_guard lock(reload_mutex_);
+  MutexLock lock(reload_mutex_);
   for (Reloadable* const file : reloadables_) (void)file->Reload(UnixSeconds());
 }
 
@@ -308,12 +308,13 @@ int64_t Server::OpenConnections() const {
 }
 
 bool Server::Wait(int64_t timeout_ms) {
-  std::unique_lock lock(mutex_);
+  const auto ended = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return ended_; };
+  MutexLock lock(mutex_);
   if (timeout_ms < 0) {
-    ended_signal_.wait(lock, [this] { return ended_; });
+    ended_signal_.wait(lock.native(), ended);
     return true;
   }
-  return ended_signal_.wait_for(lock, std::chrono::milliseconds(timeout_ms), [this] { return ended_; });
+  return ended_signal_.wait_for(lock.native(), std::chrono::milliseconds(timeout_ms), ended);
 }
 
 void Server::Shutdown() {

@@ -14,12 +14,12 @@
 #include <condition_variable>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/status.h"
 #include "net/listener.h"
 #include "proxy/admin/admin.h"
@@ -105,7 +105,7 @@ class Server {
   std::unique_ptr<Metrics> metrics_;
   std::vector<std::unique_ptr<Service>> services_;
   HealthChecker* health_ = nullptr;  // one of them
-  std::mutex reload_mutex_;          // guards the reloading, and is held while files are read
+  Mutex reload_mutex_;               // guards the reloading, and is held while files are read
   std::vector<Reloadable*> reloadables_;
   Timer reload_timer_;  // of the control thread
   std::vector<std::thread> threads_;
@@ -115,9 +115,9 @@ class Server {
   std::atomic<bool> shutting_down_{false};
   std::atomic<bool> cut_now_{false};
   std::atomic<uint64_t> cut_{0};
-  std::mutex mutex_;  // guards ended_
+  Mutex mutex_;
   std::condition_variable ended_signal_;
-  bool ended_ = false;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace vllm_router

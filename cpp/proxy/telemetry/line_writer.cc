@@ -3,10 +3,10 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <mutex>
 #include <utility>
 
 #include "base/limits.h"
+#include "base/mutex.h"
 
 namespace vllm_router {
 namespace {
@@ -20,12 +20,12 @@ struct LineWriter::State {
 
   const Sink sink;
   std::atomic<uint64_t> numbered{0};
-  mutable std::mutex mutex;  // leaf; guards what follows
+  mutable Mutex mutex;  // leaf
   mutable std::condition_variable changed;
-  std::string waiting;
-  bool writing = false;
-  bool closing = false;
-  bool ended = false;
+  std::string waiting ABSL_GUARDED_BY(mutex);
+  bool writing ABSL_GUARDED_BY(mutex) = false;
+  bool closing ABSL_GUARDED_BY(mutex) = false;
+  bool ended ABSL_GUARDED_BY(mutex) = false;
 };
 
 LineWriter::LineWriter(Sink sink)
@@ -36,7 +36,7 @@ LineWriter::~LineWriter() { Close(); }
 uint64_t LineWriter::NextNumber() { return state_->numbered.fetch_add(1, std::memory_order_relaxed) + 1; }
 
 bool LineWriter::Take(std::string* lines) {
-  std::lock_guard lock(state_->mutex);
+  MutexLock lock(state_->mutex);
   if (state_->waiting.size() + lines->size() > kMaxAccessLogBytes && !state_->waiting.empty()) return false;
   state_->waiting.append(*lines);
   lines->clear();
@@ -45,21 +45,24 @@ bool LineWriter::Take(std::string* lines) {
 }
 
 bool LineWriter::WaitUntilWritten(int64_t timeout_ms) const {
-  std::unique_lock lock(state_->mutex);
-  return state_->changed.wait_for(lock, std::chrono::milliseconds(timeout_ms), [this] {
-    return state_->waiting.empty() && !state_->writing;
-  });
+  MutexLock lock(state_->mutex);
+  return state_->changed.wait_for(
+      lock.native(), std::chrono::milliseconds(timeout_ms),
+      [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mutex) {
+        return state_->waiting.empty() && !state_->writing;
+      });
 }
 
 void LineWriter::Close() {
   if (!thread_.joinable()) return;
   bool ended = false;
   {
-    std::unique_lock lock(state_->mutex);
+    MutexLock lock(state_->mutex);
     state_->closing = true;
     state_->changed.notify_all();
-    ended =
-        state_->changed.wait_for(lock, std::chrono::milliseconds(kCloseMs), [this] { return state_->ended; });
+    ended = state_->changed.wait_for(
+        lock.native(), std::chrono::milliseconds(kCloseMs),
+        [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mutex) { return state_->ended; });
   }
   if (ended) {
     thread_.join();
@@ -70,16 +73,18 @@ void LineWriter::Close() {
 
 void LineWriter::Run(State& state) {
   std::string lines;
-  std::unique_lock lock(state.mutex);
+  MutexLock lock(state.mutex);
   for (;;) {
-    state.changed.wait(lock, [&state] { return state.closing || !state.waiting.empty(); });
+    state.changed.wait(lock.native(), [&state]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mutex) {
+      return state.closing || !state.waiting.empty();
+    });
     if (state.waiting.empty()) break;
     lines.swap(state.waiting);
     state.writing = true;
-    lock.unlock();
+    lock.Unlock();
     state.sink(lines);
     lines.clear();
-    lock.lock();
+    lock.Lock();
     state.writing = false;
     state.changed.notify_all();
   }

@@ -37,7 +37,7 @@ WorkerCounters& Telemetry::Shard::Of(const std::shared_ptr<Worker>& worker) {
   if (found != workers.end()) return *found->second;
   auto tallies = std::make_unique<WorkerCounters>(worker);
   WorkerCounters& added = *tallies;
-  std::lock_guard lock(mutex);
+  MutexLock lock(mutex);
   std::erase_if(workers, [](const auto& entry) { return entry.second->worker.expired(); });
   workers.emplace(id, std::move(tallies));
   return added;

@@ -14,9 +14,9 @@
 #include <array>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <unordered_map>
 
+#include "base/mutex.h"
 #include "policy/decision.h"
 #include "proxy/api/routes.h"
 #include "proxy/telemetry/counters.h"
@@ -119,7 +119,7 @@ struct Telemetry::Shard {
   // For a scrape; null if this thread has never met the worker. Hold `mutex` meanwhile.
   const WorkerCounters* Find(WorkerId worker) const;
 
-  mutable std::mutex mutex;  // leaf; guards the shape of `workers` against readers
+  mutable Mutex mutex;  // leaf; guards the shape of `workers` against readers
   std::unordered_map<uint32_t, std::unique_ptr<WorkerCounters>> workers;  // by id
 };
 

@@ -1,10 +1,10 @@
 #include "proxy/thread/breaker_transitions.h"
 
-#include <mutex>
 #include <optional>
 #include <string>
 
 #include "base/log.h"
+#include "base/mutex.h"
 
 namespace vllm_router {
 
@@ -26,7 +26,7 @@ void RecordWorkerFailure(
     IoThread& thread, const std::shared_ptr<Worker>& worker, BreakerPass& pass, FailedAt at,
     std::string_view why) {
   const BreakerOptions& options = thread.settings.Get()->breaker;
-  std::lock_guard lock(thread.limits.ejecting);
+  MutexLock lock(thread.limits.ejecting);
   const bool may_open = MayEject(*thread.router->fleet());
   const int64_t now = thread.clock.NowNanos();
   const std::optional<BreakerChange> change =

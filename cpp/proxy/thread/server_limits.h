@@ -2,10 +2,10 @@
 #pragma once
 
 #include <atomic>
-#include <mutex>
 #include <optional>
 
 #include "base/limits.h"
+#include "base/mutex.h"
 #include "proxy/api/server_options.h"
 #include "proxy/thread/response_owners.h"
 #include "proxy/thread/slow_uploads.h"
@@ -38,7 +38,7 @@ struct ServerLimits {
   RequestQuarantine quarantine;
   ResponseOwners responses;
 
-  std::mutex ejecting;  // held while a 5xx may open a circuit breaker (worker/outlier_detector.h)
+  Mutex ejecting;  // held while a 5xx may open a circuit breaker (worker/outlier_detector.h)
   std::atomic<bool> panicking{false};  // panic mode has begun: no circuit breaker admits requests
 };
 

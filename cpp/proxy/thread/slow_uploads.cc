@@ -16,7 +16,7 @@ class SlowUploads::Upload {
 
 std::shared_ptr<SlowUploads::Upload> SlowUploads::Add(EventLoop& loop, Cut cut, void* context) {
   auto upload = std::make_shared<Upload>(loop, cut, context);
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   upload->place = slow_.insert(slow_.end(), upload);
   upload->listed = true;
   if (waiting_() > cuts_) CutOne();
@@ -25,19 +25,19 @@ std::shared_ptr<SlowUploads::Upload> SlowUploads::Add(EventLoop& loop, Cut cut, 
 
 void SlowUploads::Remove(const std::shared_ptr<Upload>& upload) {
   upload->context = nullptr;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (!upload->listed) return;
   upload->listed = false;
   slow_.erase(upload->place);
 }
 
 void SlowUploads::MakeRoom(uint32_t newcomers) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (!slow_.empty() && waiting_() + newcomers > cuts_) CutOne();
 }
 
 void SlowUploads::CutEnded() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   --cuts_;
 }
 

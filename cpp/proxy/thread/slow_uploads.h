@@ -18,7 +18,8 @@
 #include <functional>
 #include <list>
 #include <memory>
-#include <mutex>
+
+#include "base/mutex.h"
 
 namespace vllm_router {
 
@@ -40,12 +41,12 @@ class SlowUploads {
   void CutEnded();
 
  private:
-  void CutOne();  // REQUIRES: the mutex is held
+  void CutOne() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::function<uint32_t()> waiting_;
-  std::mutex mutex_;  // guards what follows
-  std::list<std::shared_ptr<Upload>> slow_;
-  uint32_t cuts_ = 0;  // in progress
+  Mutex mutex_;
+  std::list<std::shared_ptr<Upload>> slow_ ABSL_GUARDED_BY(mutex_);
+  uint32_t cuts_ ABSL_GUARDED_BY(mutex_) = 0;  // in progress
 };
 
 }  // namespace vllm_router
