@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.authority import Authority
+from tests.fakes.harness import Harness
 from tests.fakes.prometheus_text import Family, parse
-from tests.fakes.stage import Stage
 from tests.fakes.wire import eventually, response
 from vllm_router import _core_testing as testing
 
@@ -35,17 +35,17 @@ def tables(page: str, heading: str) -> list[list[str]]:
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Family]]:
     """A scrape of a server that has something in every family."""
-    stage = Stage()
+    harness = Harness()
     usage = b'{"usage":{"prompt_tokens":9,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":8}}}'
     head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
     event = b"data: " + usage + b"\n\n"
     stream = head + b"%x\r\n%s\r\n0\r\n\r\n" % (len(event), event)
-    worker = stage.worker(lambda connection, _: connection.send(stream))
-    router = stage.router(worker, policy="prefix_aware", prometheus_port=0, rate_limit_tokens_per_second=3)
-    client = stage.client(router)
+    worker = harness.worker(lambda connection, _: connection.send(stream))
+    router = harness.router(worker, policy="prefix_aware", prometheus_port=0, rate_limit_tokens_per_second=3)
+    client = harness.client(router)
     for path in ("/v1/chat/completions", "/v1/embeddings"):
         assert client.ask("POST", path, body=b"{}").status == 200
-    stage.client(router).ask("GET", "/x", host=None)  # no Host: refused
+    harness.client(router).ask("GET", "/x", host=None)  # no Host: refused
     router.core.drain_worker(worker.url)
     assert client.ask("POST", "/v1/embeddings", body=b"{}").status == 503
     while client.ask("POST", "/v1/embeddings", body=b"{}").status != 429:  # more than three in a second
@@ -54,21 +54,21 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Family]
     eventually(lambda: "vllm_router_embeddings_errors_total{" in router.server.metrics_text())
     # And one whose policy has an index, and which records.
     traffic = tmp_path_factory.mktemp("record") / "traffic.jsonl"
-    indexed = stage.router(worker, policy="vllm_cache_aware", prometheus_port=0, record_log=str(traffic))
-    remembering = stage.router(worker, policy="cache_aware", prometheus_port=0)
+    indexed = harness.router(worker, policy="vllm_cache_aware", prometheus_port=0, record_log=str(traffic))
+    remembering = harness.router(worker, policy="cache_aware", prometheus_port=0)
     # And one that tries again in vain, until the breaker opens.
-    sick = stage.worker(lambda connection, _: connection.send(response(500, b"")))
-    troubled = stage.router(
-        sick, prometheus_port=0, disable_retries=False, disable_circuit_breaker=False,
+    failing = harness.worker(lambda connection, _: connection.send(response(500, b"")))
+    troubled = harness.router(
+        failing, prometheus_port=0, disable_retries=False, disable_circuit_breaker=False,
         retry_max_retries=2, retry_initial_backoff_ms=1, cb_failure_threshold=1,
     )  # fmt: skip
-    assert stage.client(troubled).ask("POST", "/v1/embeddings", body=b"{}").status == 500
+    assert harness.client(troubled).ask("POST", "/v1/embeddings", body=b"{}").status == 500
     eventually(lambda: "vllm_router_retries_exhausted_total{" in troubled.server.metrics_text())
     failures = parse(troubled.server.metrics_text())
     shown = {name: failures[name] for name in failures if "_retr" in name or "_cb_" in name}
     # And one with files that can be read again.
     certificate = Authority(tmp_path_factory.mktemp("tls")).certify("localhost")
-    guarded = stage.router(prometheus_port=0, tls_cert_path=certificate.cert, tls_key_path=certificate.key)
+    guarded = harness.router(prometheus_port=0, tls_cert_path=certificate.cert, tls_key_path=certificate.key)
     files = parse(guarded.server.metrics_text())
     shown |= {name: files[name] for name in files if "_reloads_" in name or "_certificate_" in name}
     yield (
@@ -77,7 +77,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Family]
         | parse(router.server.metrics_text())
         | shown
     )
-    stage.close()
+    harness.close()
 
 
 def test_every_metric_is_described_once_with_its_type_and_labels(page: dict[str, Family]) -> None:

@@ -2,8 +2,8 @@
 
 authority = Authority(tmp_path)
 files = authority.certify("localhost", "127.0.0.1")       # files.cert, files.key: paths
-stage.router(worker, tls_cert_path=files.cert, tls_key_path=files.key)
-stage.client(router, tls=authority.client())
+harness.router(worker, tls_cert_path=files.cert, tls_key_path=files.key)
+harness.client(router, tls=authority.client())
 """
 
 from __future__ import annotations

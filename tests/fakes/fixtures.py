@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.fakes.stage import Stage
+from tests.fakes.harness import Harness
 
 
 @pytest.fixture
-def stage() -> Iterator[Stage]:
+def harness() -> Iterator[Harness]:
     """A router between fake workers and raw clients, checked for leftovers when the test is over."""
-    stage = Stage()
-    yield stage
-    stage.close()
+    harness = Harness()
+    yield harness
+    harness.close()

@@ -1,7 +1,7 @@
 """A TCP relay between router and worker that a test can pause, cut, garble and slice.
 
-relay = stage.relay(worker)
-router = stage.router(relay)
+relay = harness.relay(worker)
+router = harness.router(relay)
 relay.pause()                      # nothing passes to the router any more, and nobody is told
 relay.cut("reset")                 # every connection that stands
 relay.garble = lambda data: …      # what the worker says, changed on the way

@@ -15,7 +15,7 @@ PROMPTS = (
 )
 STEPS = st.one_of(
     st.tuples(st.just("add"), NUMBERS, st.sampled_from([1000, 1000, 2500, 10, 100_000])),
-    st.tuples(st.sampled_from(["remove", "ill", "well", "drain"]), NUMBERS, st.just(0)),
+    st.tuples(st.sampled_from(["remove", "failing", "healthy", "drain"]), NUMBERS, st.just(0)),
     st.tuples(st.just("load"), NUMBERS, st.integers(0, 9) | st.integers(0, 10**6)),
     st.tuples(st.just("ask"), PROMPTS, st.integers(0, 3)),
     st.tuples(st.just("ask"), PROMPTS, st.just(0)),
@@ -52,9 +52,9 @@ def test_it_decides_as_its_slow_twin_and_never_takes_the_overloaded(first, story
         elif there and kind == "remove":
             fleet.remove(url)
             policy.remove(url)
-        elif there and kind in ("ill", "well"):
-            fleet.set_healthy(url, kind == "well")
-            policy.set_healthy(url, kind == "well")
+        elif there and kind in ("failing", "healthy"):
+            fleet.set_healthy(url, kind == "healthy")
+            policy.set_healthy(url, kind == "healthy")
         elif there and kind == "drain":
             fleet.set_draining(url, True)
             policy.set_draining(url, True)

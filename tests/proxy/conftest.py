@@ -1,9 +1,9 @@
 import pytest
 
 from tests.fakes.authority import Authority
-from tests.fakes.fixtures import stage
+from tests.fakes.fixtures import harness
 
-__all__ = ["stage"]
+__all__ = ["harness"]
 
 
 @pytest.fixture(scope="module")

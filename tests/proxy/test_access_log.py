@@ -54,8 +54,8 @@ def ask(port: int, count: int) -> None:
     client.close()
 
 
-def test_requests_are_answered_and_the_end_is_clean_though_nobody_reads_the_log(stage):
-    worker = stage.worker(answer)
+def test_requests_are_answered_and_the_end_is_clean_though_nobody_reads_the_log(harness):
+    worker = harness.worker(answer)
     with command("--worker-urls", worker.url, "--policy", "round_robin") as (process, port, stdout):
         room = fcntl.fcntl(stdout, fcntl.F_SETPIPE_SZ, 4096)
         ask(port, 10 + room // 1000)
@@ -63,8 +63,8 @@ def test_requests_are_answered_and_the_end_is_clean_though_nobody_reads_the_log(
         assert process.wait(30) == 0
 
 
-def test_the_log_of_a_server_that_stopped_is_complete(stage):
-    worker = stage.worker(answer)
+def test_the_log_of_a_server_that_stopped_is_complete(harness):
+    worker = harness.worker(answer)
     arguments = ("--worker-urls", worker.url, "--policy", "round_robin", "--log-format", "json")
     with command(*arguments) as (process, port, stdout):
         ask(port, 20)

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from tests.fakes.stage import error_of
+from tests.fakes.harness import error_of
 from tests.fakes.wire import chunk, chunked, eventually, request, response
 
 COMPLETIONS = request("POST", "/v1/completions", body=b"{}")
@@ -25,12 +25,12 @@ def seats(router):
 class Gated:
     """A worker that answers each request when it is told to, and says how many it has."""
 
-    def __init__(self, stage):
+    def __init__(self, harness):
         self.tickets = threading.Semaphore(0)
         self.lock = threading.Lock()
         self.open, self.most = 0, 0
         self.order = []
-        self.worker = stage.worker(self.answer)
+        self.worker = harness.worker(self.answer)
 
     def answer(self, connection, message):
         with self.lock:
@@ -50,15 +50,15 @@ def ask(client, path="/v1/completions", body=b"{}"):
     client.send(request("POST", path, body=body))
 
 
-def come_and_leave(stage, router, rng, clients, leave):
-    """Fifteen crowds, of whom some leave before they are answered: the statuses that the others got."""
+def come_and_leave(harness, router, rng, clients, leave):
+    """Fifteen times many clients, some of which leave before their response: the others' statuses."""
     statuses = []
     for _round in range(15):
-        crowd = [stage.client(router) for _ in range(clients)]
-        for client in crowd:
+        many_clients = [harness.client(router) for _ in range(clients)]
+        for client in many_clients:
             ask(client)
         stayers = []
-        for client in crowd:
+        for client in many_clients:
             if rng.random() < leave:
                 client.close() if rng.random() < 0.5 else client.reset()
             else:
@@ -76,10 +76,10 @@ def refused(client, status, code):
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_the_cap_is_never_exceeded_and_everybody_is_served(stage, threads):
-    gated = Gated(stage)
-    router = stage.router(gated.worker, threads=threads, max_concurrent_requests=3, queue_size=100)
-    clients = [stage.client(router) for _ in range(20)]
+def test_the_cap_is_never_exceeded_and_everybody_is_served(harness, threads):
+    gated = Gated(harness)
+    router = harness.router(gated.worker, threads=threads, max_concurrent_requests=3, queue_size=100)
+    clients = [harness.client(router) for _ in range(20)]
     for client in clients:
         ask(client)
     eventually(lambda: seats(router) == (3, 17))
@@ -91,7 +91,7 @@ def test_the_cap_is_never_exceeded_and_everybody_is_served(stage, threads):
     assert metric(router, "queue_wait_seconds_count") == 17
 
 
-def test_a_seat_is_held_until_the_last_byte_of_a_stream(stage):
+def test_a_seat_is_held_until_the_last_byte_of_a_stream(harness):
     finish = None
 
     def stream(connection, _message):
@@ -99,10 +99,10 @@ def test_a_seat_is_held_until_the_last_byte_of_a_stream(stage):
         finish.wait()
         connection.send(chunked())
 
-    worker = stage.worker(stream)
+    worker = harness.worker(stream)
     finish = worker.gate()
-    router = stage.router(worker, max_concurrent_requests=1, queue_size=0)
-    client, other = stage.client(router), stage.client(router)
+    router = harness.router(worker, max_concurrent_requests=1, queue_size=0)
+    client, other = harness.client(router), harness.client(router)
     ask(client)
     client.read_head()
     ask(other)
@@ -113,12 +113,12 @@ def test_a_seat_is_held_until_the_last_byte_of_a_stream(stage):
     assert other.read_response().status == 200
 
 
-def test_the_line_is_served_in_order_over_all_threads(stage):
-    gated = Gated(stage)
-    router = stage.router(gated.worker, threads=2, max_concurrent_requests=1, queue_size=100)
+def test_the_line_is_served_in_order_over_all_threads(harness):
+    gated = Gated(harness)
+    router = harness.router(gated.worker, threads=2, max_concurrent_requests=1, queue_size=100)
     clients = []
     for number in range(9):
-        clients.append(stage.client(router))
+        clients.append(harness.client(router))
         ask(clients[-1], f"/v1/{number}")
         eventually(lambda number=number: seats(router) == (1, number))
     gated.let(9)
@@ -127,10 +127,10 @@ def test_the_line_is_served_in_order_over_all_threads(stage):
     assert gated.order == [f"/v1/{number}" for number in range(9)]
 
 
-def test_a_full_line_refuses_at_once_and_before_the_body(stage):
-    gated = Gated(stage)
-    router = stage.router(gated.worker, max_concurrent_requests=1, queue_size=1)
-    first, second, third, fourth = (stage.client(router) for _ in range(4))
+def test_a_full_line_refuses_at_once_and_before_the_body(harness):
+    gated = Gated(harness)
+    router = harness.router(gated.worker, max_concurrent_requests=1, queue_size=1)
+    first, second, third, fourth = (harness.client(router) for _ in range(4))
     ask(first)
     eventually(lambda: seats(router) == (1, 0))
     ask(second)
@@ -146,10 +146,10 @@ def test_a_full_line_refuses_at_once_and_before_the_body(stage):
     assert (first.read_response().status, second.read_response().status) == (200, 200)
 
 
-def test_one_that_waits_too_long_gets_408_and_its_place_is_free(stage):
-    gated = Gated(stage)
-    router = stage.router(gated.worker, max_concurrent_requests=1, queue_size=1, queue_timeout_secs=0.2)
-    first, second = stage.client(router), stage.client(router)
+def test_one_that_waits_too_long_gets_408_and_its_place_is_free(harness):
+    gated = Gated(harness)
+    router = harness.router(gated.worker, max_concurrent_requests=1, queue_size=1, queue_timeout_secs=0.2)
+    first, second = harness.client(router), harness.client(router)
     ask(first)
     eventually(lambda: seats(router) == (1, 0))
     ask(second)
@@ -163,10 +163,10 @@ def test_one_that_waits_too_long_gets_408_and_its_place_is_free(stage):
 
 @pytest.mark.parametrize("how", ["close", "reset", "half_close"])
 @pytest.mark.parametrize("streamed", [False, True])
-def test_a_client_that_leaves_frees_its_place_at_once(stage, how, streamed):
-    gated = Gated(stage)
-    router = stage.router(gated.worker, max_concurrent_requests=1, queue_size=1, queue_timeout_secs=100)
-    first, leaver, next_one = (stage.client(router) for _ in range(3))
+def test_a_client_that_leaves_frees_its_place_at_once(harness, how, streamed):
+    gated = Gated(harness)
+    router = harness.router(gated.worker, max_concurrent_requests=1, queue_size=1, queue_timeout_secs=100)
+    first, leaver, next_one = (harness.client(router) for _ in range(3))
     ask(first)
     eventually(lambda: seats(router) == (1, 0))
     if streamed:  # a body that is not read before the seat is had
@@ -183,11 +183,11 @@ def test_a_client_that_leaves_frees_its_place_at_once(stage, how, streamed):
     assert len(gated.order) == 2
 
 
-def test_the_reference_case_of_a_small_line(stage):
+def test_the_reference_case_of_a_small_line(harness):
     """Capacity 1, a line of 1: of four at once one is served, one waits too long, two are refused."""
-    gated = Gated(stage)
-    router = stage.router(gated.worker, max_concurrent_requests=1, queue_size=1, queue_timeout_secs=0.5)
-    clients = [stage.client(router) for _ in range(4)]
+    gated = Gated(harness)
+    router = harness.router(gated.worker, max_concurrent_requests=1, queue_size=1, queue_timeout_secs=0.5)
+    clients = [harness.client(router) for _ in range(4)]
     for client in clients:
         ask(client)
     eventually(lambda: metric(router, 'admission_rejected_total{reason="queue_timeout"}') == 1)
@@ -195,21 +195,21 @@ def test_the_reference_case_of_a_small_line(stage):
     assert sorted(client.read_response().status for client in clients) == [200, 408, 429, 429]
 
 
-def test_endpoints_of_our_own_take_no_seat(stage):
-    gated = Gated(stage)
-    router = stage.router(gated.worker, max_concurrent_requests=1, queue_size=0)
-    client = stage.client(router)
+def test_endpoints_of_our_own_take_no_seat(harness):
+    gated = Gated(harness)
+    router = harness.router(gated.worker, max_concurrent_requests=1, queue_size=0)
+    client = harness.client(router)
     ask(client)
     eventually(lambda: seats(router) == (1, 0))
     for path in ("/health", "/liveness", "/workers"):
-        assert stage.client(router).ask("GET", path).status == 200
+        assert harness.client(router).ask("GET", path).status == 200
     gated.let()
     assert client.read_response().status == 200
 
 
-def test_a_rate_limit_lets_a_seconds_worth_in_and_says_when_to_come_again(stage):
-    router = stage.router(stage.worker(), rate_limit_tokens_per_second=3)
-    client = stage.client(router)
+def test_a_rate_limit_lets_a_seconds_worth_in_and_says_when_to_come_again(harness):
+    router = harness.router(harness.worker(), rate_limit_tokens_per_second=3)
+    client = harness.client(router)
     answers = [client.ask("POST", "/v1/completions", body=b"{}") for _ in range(30)]
     statuses = [answer.status for answer in answers]
     assert statuses[:3] == [200, 200, 200]
@@ -228,15 +228,15 @@ def test_a_rate_limit_lets_a_seconds_worth_in_and_says_when_to_come_again(stage)
 
 @pytest.mark.parametrize("policy", ["round_robin", "least_load", "consistent_hash"])
 @pytest.mark.parametrize("threads", [1, 3])
-def test_no_worker_has_more_than_it_may_and_the_others_wait(stage, policy, threads):
-    workers = [Gated(stage), Gated(stage)]
-    router = stage.router(
+def test_no_worker_has_more_than_it_may_and_the_others_wait(harness, policy, threads):
+    workers = [Gated(harness), Gated(harness)]
+    router = harness.router(
         *(gated.worker for gated in workers),
         policy=policy,
         threads=threads,
         routing={"max_worker_requests": 2},
     )
-    clients = [stage.client(router) for _ in range(14)]
+    clients = [harness.client(router) for _ in range(14)]
     for client in clients:
         ask(client)
     eventually(lambda: seats(router)[1] == 10)
@@ -250,10 +250,10 @@ def test_no_worker_has_more_than_it_may_and_the_others_wait(stage, policy, threa
     eventually(lambda: seats(router) == (0, 0))
 
 
-def test_who_waits_for_a_worker_is_let_to_one_that_joins(stage):
-    full, fresh = Gated(stage), Gated(stage)
-    router = stage.router(full.worker, routing={"max_worker_requests": 1})
-    clients = [stage.client(router) for _ in range(3)]
+def test_who_waits_for_a_worker_is_let_to_one_that_joins(harness):
+    full, fresh = Gated(harness), Gated(harness)
+    router = harness.router(full.worker, routing={"max_worker_requests": 1})
+    clients = [harness.client(router) for _ in range(3)]
     for number, client in enumerate(clients):
         ask(client)
         eventually(lambda number=number: seats(router)[1] == number)
@@ -266,10 +266,10 @@ def test_who_waits_for_a_worker_is_let_to_one_that_joins(stage):
         assert client.read_response().status == 200
 
 
-def test_who_waits_for_a_worker_is_told_when_there_is_none_any_more(stage):
-    gated = Gated(stage)
-    router = stage.router(gated.worker, routing={"max_worker_requests": 1})
-    clients = [stage.client(router) for _ in range(4)]
+def test_who_waits_for_a_worker_is_told_when_there_is_none_any_more(harness):
+    gated = Gated(harness)
+    router = harness.router(gated.worker, routing={"max_worker_requests": 1})
+    clients = [harness.client(router) for _ in range(4)]
     for number, client in enumerate(clients):
         ask(client)
         eventually(lambda number=number: seats(router)[1] == number)
@@ -280,12 +280,12 @@ def test_who_waits_for_a_worker_is_told_when_there_is_none_any_more(stage):
     assert clients[0].read_response().status == 200
 
 
-def test_a_line_for_workers_is_bounded_in_length_and_time(stage):
-    gated = Gated(stage)
-    router = stage.router(
+def test_a_line_for_workers_is_bounded_in_length_and_time(harness):
+    gated = Gated(harness)
+    router = harness.router(
         gated.worker, routing={"max_worker_requests": 1}, queue_size=2, queue_timeout_secs=1
     )
-    clients = [stage.client(router) for _ in range(4)]
+    clients = [harness.client(router) for _ in range(4)]
     for number, client in enumerate(clients[:3]):
         ask(client)
         eventually(lambda number=number: seats(router)[1] == number)
@@ -298,7 +298,7 @@ def test_a_line_for_workers_is_bounded_in_length_and_time(stage):
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_retries_that_find_everybody_full_wait_in_front_of_those_who_came_later(stage, threads):
+def test_retries_that_find_everybody_full_wait_in_front_of_those_who_came_later(harness, threads):
     held = []
 
     def hold(connection, message):
@@ -306,39 +306,39 @@ def test_retries_that_find_everybody_full_wait_in_front_of_those_who_came_later(
         death.wait()
         connection.reset()
 
-    dying, well = stage.worker(hold), Gated(stage)
+    dying, healthy = harness.worker(hold), Gated(harness)
     death = dying.gate()
-    router = stage.router(
+    router = harness.router(
         dying,
-        well.worker,
+        healthy.worker,
         threads=threads,
         routing={"max_worker_requests": 3},
         disable_retries=False,
         retry_initial_backoff_ms=1,
         retry_max_backoff_ms=2,
     )
-    clients = [stage.client(router) for _ in range(9)]
+    clients = [harness.client(router) for _ in range(9)]
     for number, client in enumerate(clients):
         ask(client, f"/v1/completions?{number}")
-        eventually(lambda number=number: len(held) + well.open + seats(router)[1] == number + 1)
-    assert (len(held), well.open, seats(router)[1]) == (3, 3, 3)
+        eventually(lambda number=number: len(held) + healthy.open + seats(router)[1] == number + 1)
+    assert (len(held), healthy.open, seats(router)[1]) == (3, 3, 3)
     router.core.set_healthy(dying.url, False)
     death.open()
     eventually(lambda: seats(router)[1] == 6)
     for served in range(4, 10):
-        well.let()
-        eventually(lambda served=served: len(well.order) == served)
+        healthy.let()
+        eventually(lambda served=served: len(healthy.order) == served)
     # The retries, and the first who found everybody full, had their seats before there was a line.
-    assert set(well.order[3:7]) == {*held, "/v1/completions?6"}
-    assert well.order[7:] == ["/v1/completions?7", "/v1/completions?8"]
-    well.let(3)
+    assert set(healthy.order[3:7]) == {*held, "/v1/completions?6"}
+    assert healthy.order[7:] == ["/v1/completions?7", "/v1/completions?8"]
+    healthy.let(3)
     for client in clients:
         assert client.read_response().status == 200
-    assert well.most <= 3
+    assert healthy.most <= 3
     eventually(lambda: seats(router) == (0, 0))
 
 
-def test_a_storm_of_retries_and_departures_loses_no_place(stage, rng):
+def test_a_storm_of_retries_and_client_disconnects_loses_no_place(harness, rng):
     """Workers break off a third of the time, clients leave a third of the time, and there is room for few."""
     broken = iter(rng.choices([True, False, False], k=10_000))
 
@@ -348,8 +348,8 @@ def test_a_storm_of_retries_and_departures_loses_no_place(stage, rng):
         else:
             connection.send(response(200, b"hello"))
 
-    router = stage.router(
-        *(stage.worker(answer) for _ in range(2)),
+    router = harness.router(
+        *(harness.worker(answer) for _ in range(2)),
         threads=3,
         max_concurrent_requests=6,
         queue_size=20,
@@ -359,33 +359,33 @@ def test_a_storm_of_retries_and_departures_loses_no_place(stage, rng):
         retry_initial_backoff_ms=1,
         retry_max_backoff_ms=3,
     )
-    statuses = come_and_leave(stage, router, rng, clients=16, leave=0.3)
+    statuses = come_and_leave(harness, router, rng, clients=16, leave=0.3)
     assert set(statuses) <= {200, 429, 502}
     assert statuses.count(200) > len(statuses) / 2
     eventually(lambda: seats(router) == (0, 0))
-    fresh = stage.client(router)
+    fresh = harness.client(router)
     assert {fresh.ask("POST", "/v1/completions", body=b"{}").status for _ in range(20)} <= {200, 502}
 
 
-class Sick:
+class Failing:
     """A worker that fails once and then holds what it gets, beside one that is full."""
 
-    def __init__(self, stage, **options):
+    def __init__(self, harness, **options):
         self.failed = False
         self.gate = None
-        self.sick = stage.worker(self.answer)
-        self.gate = self.sick.gate()
-        self.full = Gated(stage)
-        self.router = stage.router(
+        self.failing = harness.worker(self.answer)
+        self.gate = self.failing.gate()
+        self.full = Gated(harness)
+        self.router = harness.router(
             self.full.worker,
-            self.sick,
+            self.failing,
             routing={"max_worker_requests": 1},
             disable_circuit_breaker=False,
             cb_failure_threshold=1,
             cb_success_threshold=1,
             **options,
         )
-        self.clients = [stage.client(self.router) for _ in range(4)]
+        self.clients = [harness.client(self.router) for _ in range(4)]
         ask(self.clients[0])
         eventually(lambda: self.full.open == 1)
         ask(self.clients[1])
@@ -405,9 +405,9 @@ class Sick:
         eventually(lambda: seats(self.router) == (0, 0))
 
 
-def test_who_waits_for_a_worker_is_let_to_one_whose_breaker_comes_due(stage):
+def test_who_waits_for_a_worker_is_let_to_one_whose_breaker_comes_due(harness):
     """The full one may be busy for minutes; nobody else comes who would notice."""
-    both = Sick(stage, cb_timeout_duration_secs=0.5)
+    both = Failing(harness, cb_timeout_duration_secs=0.5)
     ask(both.clients[2])
     both.gate.wait_for_someone()
     assert both.full.open == 1
@@ -417,23 +417,23 @@ def test_who_waits_for_a_worker_is_let_to_one_whose_breaker_comes_due(stage):
     assert both.clients[0].read_response().status == 200
 
 
-def test_beside_a_held_probe_and_a_full_worker_one_waits_without_a_stir(stage):
-    both = Sick(stage, cb_timeout_duration_secs=0.1, queue_timeout_secs=1)
+def test_beside_a_held_probe_and_a_full_worker_one_waits_without_a_stir(harness):
+    both = Failing(harness, cb_timeout_duration_secs=0.1, queue_timeout_secs=1)
     ask(both.clients[2])
     both.gate.wait_for_someone()  # the probe
     before = metric(both.router, "queue_requeues_total")
     ask(both.clients[3])
     refused(both.clients[3], 408, "queue_timeout")
     assert metric(both.router, "queue_requeues_total") - before <= 3
-    assert len(both.sick.requests) == 2
+    assert len(both.failing.requests) == 2
     both.finish()
     for client in (both.clients[0], both.clients[2]):
         assert client.read_response().status == 200
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_and_gets_through_to_whichever_is_free_first(stage, threads):
-    both = Sick(stage, cb_timeout_duration_secs=0.1, queue_timeout_secs=100, threads=threads)
+def test_and_gets_through_to_whichever_is_free_first(harness, threads):
+    both = Failing(harness, cb_timeout_duration_secs=0.1, queue_timeout_secs=100, threads=threads)
     ask(both.clients[2])
     both.gate.wait_for_someone()
     ask(both.clients[3])
@@ -449,10 +449,10 @@ def test_and_gets_through_to_whichever_is_free_first(stage, threads):
 # ---- shutdown
 
 
-def test_a_shutdown_serves_the_line_and_the_end_of_its_grace_answers_it(stage):
-    gated = Gated(stage)
-    router = stage.router(gated.worker, max_concurrent_requests=1, shutdown_grace_period_secs=100)
-    clients = [stage.client(router) for _ in range(3)]
+def test_a_shutdown_serves_the_line_and_the_end_of_its_grace_answers_it(harness):
+    gated = Gated(harness)
+    router = harness.router(gated.worker, max_concurrent_requests=1, shutdown_grace_period_secs=100)
+    clients = [harness.client(router) for _ in range(3)]
     for number, client in enumerate(clients):
         ask(client)
         eventually(lambda number=number: seats(router)[1] == number)
@@ -467,9 +467,9 @@ def test_a_shutdown_serves_the_line_and_the_end_of_its_grace_answers_it(stage):
     router.must_end()
 
 
-def test_many_that_come_and_leave_at_random_leave_nothing_behind(stage, rng):
-    workers = [Gated(stage), Gated(stage)]
-    router = stage.router(
+def test_many_that_come_and_leave_at_random_leave_nothing_behind(harness, rng):
+    workers = [Gated(harness), Gated(harness)]
+    router = harness.router(
         *(gated.worker for gated in workers),
         threads=3,
         max_concurrent_requests=5,
@@ -478,7 +478,7 @@ def test_many_that_come_and_leave_at_random_leave_nothing_behind(stage, rng):
     )
     for gated in workers:
         gated.let(10_000)
-    statuses = come_and_leave(stage, router, rng, clients=12, leave=0.4)
+    statuses = come_and_leave(harness, router, rng, clients=12, leave=0.4)
     assert set(statuses) <= {200, 429}
     assert all(gated.most <= 2 for gated in workers)
     eventually(lambda: seats(router) == (0, 0))

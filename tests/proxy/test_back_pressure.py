@@ -12,7 +12,7 @@ ON_THE_WAY = 64 * MIB  # what kernel buffers between the two ends may hold, with
 ROUTER_MEMORY = 8 * MIB  # what the router may need, with much room
 
 
-def test_a_client_that_stops_reading_stops_the_worker(stage):
+def test_a_client_that_stops_reading_stops_the_worker(harness):
     piece = chunk(bytes(60_000))
 
     def pour(connection, _message):
@@ -20,9 +20,9 @@ def test_a_client_that_stops_reading_stops_the_worker(stage):
         while connection.sent < PLENTY:
             connection.send(piece)
 
-    worker = stage.worker(pour)
-    router = stage.router(worker)
-    client = stage.client(router, receive_buffer=65536)
+    worker = harness.worker(pour)
+    router = harness.router(worker)
+    client = harness.client(router, receive_buffer=65536)
     before = anonymous_memory()
     client.send(request())
     client.read_head()
@@ -33,7 +33,7 @@ def test_a_client_that_stops_reading_stops_the_worker(stage):
         client.read_chunk()
 
 
-def test_stalled_clients_cost_little_each(stage):
+def test_stalled_clients_cost_little_each(harness):
     piece = chunk(bytes(60_000))
 
     def pour(connection, _message):
@@ -41,9 +41,9 @@ def test_stalled_clients_cost_little_each(stage):
         while True:
             connection.send(piece)
 
-    worker = stage.worker(pour, send_buffer=65536)
-    router = stage.router(worker)
-    clients = [stage.client(router, receive_buffer=8192) for _ in range(40)]
+    worker = harness.worker(pour, send_buffer=65536)
+    router = harness.router(worker)
+    clients = [harness.client(router, receive_buffer=8192) for _ in range(40)]
     before = anonymous_memory()
     for client in clients:
         client.send(request())
@@ -53,7 +53,7 @@ def test_stalled_clients_cost_little_each(stage):
     assert anonymous_memory() - before < len(clients) * 512 * 1024
 
 
-def test_a_worker_that_stops_reading_stops_the_client(stage):
+def test_a_worker_that_stops_reading_stops_the_client(harness):
     size = 64 * MIB
     digest = hashlib.sha256()
     got = []
@@ -70,9 +70,9 @@ def test_a_worker_that_stops_reading_stops_the_client(stage):
         got.append(digest.hexdigest())
         connection.send(response(200, b"all of it"))
 
-    worker = stage.worker(script=swallow, receive_buffer=65536)
+    worker = harness.worker(script=swallow, receive_buffer=65536)
     gate = worker.gate()
-    client = stage.client(stage.router(worker))
+    client = harness.client(harness.router(worker))
     before = anonymous_memory()
     client.send(request("POST", "/x", ("Content-Length", str(size))))
     pattern = bytes(range(256)) * 256
@@ -96,7 +96,7 @@ def test_a_worker_that_stops_reading_stops_the_client(stage):
     assert anonymous_memory() - before < ROUTER_MEMORY
 
 
-def test_a_big_chunked_body_streams_in_flat_memory(stage):
+def test_a_big_chunked_body_streams_in_flat_memory(harness):
     count, piece = 64, bytes(MIB)
     got = threading.Semaphore(0)
     seen = []
@@ -111,7 +111,7 @@ def test_a_big_chunked_body_streams_in_flat_memory(stage):
         seen.append(total)
         connection.send(response(200, b""))
 
-    client = stage.client(stage.router(stage.worker(script=swallow)))
+    client = harness.client(harness.router(harness.worker(script=swallow)))
     client.send(request("POST", "/x", ("Transfer-Encoding", "chunked")) + chunk(piece))
     assert got.acquire(timeout=30)
     before = anonymous_memory()
@@ -123,10 +123,10 @@ def test_a_big_chunked_body_streams_in_flat_memory(stage):
     assert seen == [count * len(piece)]
 
 
-def test_a_claimed_length_takes_memory_only_as_it_arrives(stage):
+def test_a_claimed_length_takes_memory_only_as_it_arrives(harness):
     """A hundred clients that announce 500 MiB each and send a little."""
-    router = stage.router(stage.worker(), policy="consistent_hash")
-    clients = [stage.client(router) for _ in range(100)]
+    router = harness.router(harness.worker(), policy="consistent_hash")
+    clients = [harness.client(router) for _ in range(100)]
     before = reserved_memory()
     for client in clients:
         client.send(request("POST", "/x", ("Content-Length", str(500 * MIB))), b"{" * 1000)
@@ -135,7 +135,7 @@ def test_a_claimed_length_takes_memory_only_as_it_arrives(stage):
     assert reserved_memory() - before < 400 * MIB
 
 
-def test_a_client_that_reads_slowly_does_not_slow_down_others(stage):
+def test_a_client_that_reads_slowly_does_not_slow_down_others(harness):
     def pour(connection, message):
         if message.target == "/pour":
             connection.send(OK + b"Transfer-Encoding: chunked\r\n\r\n")
@@ -143,13 +143,13 @@ def test_a_client_that_reads_slowly_does_not_slow_down_others(stage):
                 connection.send(chunk(bytes(60_000)))
         connection.send(response(200, b"hello"))
 
-    worker = stage.worker(pour)
-    router = stage.router(worker)
-    slow = [stage.client(router, receive_buffer=8192) for _ in range(10)]
+    worker = harness.worker(pour)
+    router = harness.router(worker)
+    slow = [harness.client(router, receive_buffer=8192) for _ in range(10)]
     for client in slow:
         client.send(request("GET", "/pour"))
         client.read_head()
     worker.wait_until_stuck()
-    quick = stage.client(router)
+    quick = harness.client(router)
     for _ in range(100):
         assert quick.ask().body == b"hello"

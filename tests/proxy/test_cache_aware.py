@@ -56,10 +56,10 @@ SYSTEM = "You are a helpful assistant who answers in few words and never guesses
 
 
 @pytest.mark.parametrize("system", ["of each user", "of all"])
-def test_six_turns_of_twenty_users_stay_where_their_caches_are(stage, system):
+def test_six_turns_of_twenty_users_stay_where_their_caches_are(harness, system):
     def talk(fleet: list[SimulatedWorker]) -> list[User]:
-        router = stage.router(*(w.url for w in fleet), policy="cache_aware", decision_headers=True)
-        client = stage.client(router)
+        router = harness.router(*(w.url for w in fleet), policy="cache_aware", decision_headers=True)
+        client = harness.client(router)
         users = [
             User(i, client, SYSTEM + (f"This is {i}." if system == "of each user" else "")) for i in range(20)
         ]
@@ -90,15 +90,15 @@ def in_threads(users: list[User], live: Any) -> None:
         thread.join()
 
 
-def test_a_slow_worker_gets_fewer_requests(stage):
+def test_a_slow_worker_gets_fewer_requests(harness):
     with workers({"step_ms": 15}, {"step_ms": 5}, {"step_ms": 5}, {"step_ms": 5}) as fleet:
-        router = stage.router(
+        router = harness.router(
             *(w.url for w in fleet),
             policy="cache_aware",
             decision_headers=True,
             routing={"balance_abs_threshold": 2},
         )
-        users = [User(i, stage.client(router), f"You belong to {i}. ") for i in range(16)]
+        users = [User(i, harness.client(router), f"You belong to {i}. ") for i in range(16)]
 
         def live(user: User) -> None:
             for _ in range(4):
@@ -112,10 +112,10 @@ def test_a_slow_worker_gets_fewer_requests(stage):
         assert slow < 0.75 * sum(others) / 3
 
 
-def test_a_system_prompt_that_all_share_pins_nobody(stage):
+def test_a_system_prompt_that_all_share_pins_nobody(harness):
     with workers({}, {}, {}, {}) as fleet:
-        router = stage.router(*(w.url for w in fleet), policy="cache_aware", decision_headers=True)
-        users = [User(i, stage.client(router), SYSTEM * 4) for i in range(8)]
+        router = harness.router(*(w.url for w in fleet), policy="cache_aware", decision_headers=True)
+        users = [User(i, harness.client(router), SYSTEM * 4) for i in range(8)]
 
         def live(user: User) -> None:
             for _ in range(10):
@@ -131,12 +131,12 @@ def test_a_system_prompt_that_all_share_pins_nobody(stage):
         assert saved > 0.8 * prompt
 
 
-def test_what_workers_report_is_compared_with_what_was_predicted(stage):
+def test_what_workers_report_is_compared_with_what_was_predicted(harness):
     with workers({}, {}) as fleet:
-        router = stage.router(
+        router = harness.router(
             *(w.url for w in fleet), policy="cache_aware", decision_headers=True, prometheus_port=0
         )
-        user = User(1, stage.client(router), SYSTEM)
+        user = User(1, harness.client(router), SYSTEM)
         for _ in range(4):
             user.say()
         eventually(lambda: router.core.stats()["cache_routing"]["predicted_tokens"] > 0)
@@ -157,10 +157,10 @@ def test_what_workers_report_is_compared_with_what_was_predicted(stage):
         assert families["vllm_router_tree_max_bytes"].value() == 2**26
 
 
-def test_a_request_that_is_tried_elsewhere_belongs_there(stage):
+def test_a_request_that_is_tried_elsewhere_belongs_there(harness):
     with workers({}, {}) as fleet:
-        router = stage.router(*(w.url for w in fleet), policy="cache_aware", decision_headers=True)
-        user = User(1, stage.client(router), SYSTEM)
+        router = harness.router(*(w.url for w in fleet), policy="cache_aware", decision_headers=True)
+        user = User(1, harness.client(router), SYSTEM)
         user.say()
         first = user.visited[0]
         router.core.set_healthy(first, False)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.fakes.stage import error_of
+from tests.fakes.harness import error_of
 from tests.fakes.wire import chunk, eventually, request, response
 
 ON = {"disable_circuit_breaker": False, "cb_failure_threshold": 3, "cb_success_threshold": 2}
@@ -32,33 +32,33 @@ def series(router, name):
     return found
 
 
-def test_after_enough_failures_in_a_row_a_worker_is_left_alone(stage):
-    sick, well = stage.worker(answering(500)), stage.worker()
-    client = stage.client(stage.router(sick, well, **LATER))
+def test_after_enough_failures_in_a_row_a_worker_is_left_alone(harness):
+    failing, healthy = harness.worker(answering(500)), harness.worker()
+    client = harness.client(harness.router(failing, healthy, **LATER))
     statuses = [ask(client).status for _ in range(12)]
     assert statuses == [500, 200] * 3 + [200] * 6
-    assert len(sick.requests) == 3
+    assert len(failing.requests) == 3
 
 
 @pytest.mark.parametrize("status", [400, 404, 408, 422, 429])
-def test_answers_that_are_not_its_fault_do_not_count(stage, status):
-    worker = stage.worker(answering(status))
-    client = stage.client(stage.router(worker, **LATER))
+def test_answers_that_are_not_its_fault_do_not_count(harness, status):
+    worker = harness.worker(answering(status))
+    client = harness.client(harness.router(worker, **LATER))
     assert [ask(client).status for _ in range(10)] == [status] * 10
 
 
-def test_a_503_that_says_when_to_come_back_does_not_count(stage):
-    worker = stage.worker(answering(503, ("Retry-After", "1")))
-    client = stage.client(stage.router(worker, **LATER))
+def test_a_503_that_says_when_to_come_back_does_not_count(harness):
+    worker = harness.worker(answering(503, ("Retry-After", "1")))
+    client = harness.client(harness.router(worker, **LATER))
     assert [ask(client).status for _ in range(10)] == [503] * 10
     assert len(worker.requests) == 10
 
 
-def test_clients_that_leave_do_not_count(stage):
-    worker = stage.worker(lambda connection, _: connection.ending())
-    router = stage.router(worker, **LATER)
+def test_clients_that_leave_do_not_count(harness):
+    worker = harness.worker(lambda connection, _: connection.ending())
+    router = harness.router(worker, **LATER)
     for number in range(1, 7):
-        client = stage.client(router)
+        client = harness.client(router)
         client.send(request("POST", "/v1/completions", body=b"{}"))
         worker.wait_for_requests(number)
         client.close()
@@ -67,26 +67,26 @@ def test_clients_that_leave_do_not_count(stage):
     assert series(router, "cb_outcomes_total") == {("success",): 0, ("failure",): 0}
 
 
-def test_when_all_are_open_the_worker_is_asked_all_the_same(stage):
+def test_when_all_are_open_the_worker_is_asked_all_the_same(harness):
     """It was 503; what panic mode does is in test_outlier_detection.py."""
-    worker = stage.worker(answering(500))
-    router = stage.router(worker, **LATER)
-    client = stage.client(router)
+    worker = harness.worker(answering(500))
+    router = harness.router(worker, **LATER)
+    client = harness.client(router)
     assert [ask(client).status for _ in range(5)] == [500] * 5
     router.must_rest()
     assert series(router, "cb_state") == {(): 1}
     assert len(worker.requests) == 5
 
 
-def test_a_success_in_between_begins_the_row_anew(stage):
+def test_a_success_in_between_begins_the_row_anew(harness):
     statuses = iter([500, 500, 200] * 10)
-    worker = stage.worker(lambda connection, _: connection.send(response(next(statuses), b"")))
-    client = stage.client(stage.router(worker, **LATER))
+    worker = harness.worker(lambda connection, _: connection.send(response(next(statuses), b"")))
+    client = harness.client(harness.router(worker, **LATER))
     assert [ask(client).status for _ in range(30)] == [500, 500, 200] * 10
 
 
 @pytest.mark.parametrize("how", ["refused", "reset", "garbage", "silent"])
-def test_what_never_became_an_answer_counts(stage, how):
+def test_what_never_became_an_answer_counts(harness, how):
     def script(connection, _message):
         if how == "reset":
             connection.reset()
@@ -95,23 +95,23 @@ def test_what_never_became_an_answer_counts(stage, how):
         else:
             connection.ending()
 
-    worker = stage.refusing_port() if how == "refused" else stage.worker(script)
-    router = stage.router(worker, first_byte_timeout_secs=0.1, **LATER)
-    client = stage.client(router)
+    worker = harness.refusing_port() if how == "refused" else harness.worker(script)
+    router = harness.router(worker, first_byte_timeout_secs=0.1, **LATER)
+    client = harness.client(router)
     codes = [error_of(ask(client))["code"] for _ in range(3)]
     assert codes == [codes[0]] * 3
     router.must_rest()
     assert series(router, "cb_state") == {(): 1}
 
 
-def test_streams_that_break_off_count_although_each_began_well(stage):
+def test_streams_that_break_off_count_although_each_began_well(harness):
     def cut(connection, _message):
         connection.send(SSE_HEAD + chunk(b"data: 1\n\n"))
         connection.reset()
 
-    router = stage.router(stage.worker(cut), **LATER)
+    router = harness.router(harness.worker(cut), **LATER)
     for _ in range(3):
-        client = stage.client(router)
+        client = harness.client(router)
         client.send(request("POST", "/v1/completions", body=b"{}"))
         assert client.read_head().status == 200
         client.ending()
@@ -123,19 +123,19 @@ class Recovering:
     """Answers 500 until told otherwise; then each request waits for the gate."""
 
     def __init__(self):
-        self.sick = True
+        self.failing = True
         self.gate = None
 
     def __call__(self, connection, _message):
-        if not self.sick:
+        if not self.failing:
             self.gate.wait()
-        connection.send(response(500 if self.sick else 200, b""))
+        connection.send(response(500 if self.failing else 200, b""))
 
 
-def probe(stage, router, worker):
+def probe(harness, router, worker):
     """A client whose request is the first one that the worker gets again; those before are answered."""
     seen = len(worker.requests)
-    client = stage.client(router)
+    client = harness.client(router)
 
     def is_out():
         client.send(request("POST", "/v1/completions", body=b"{}"))
@@ -149,20 +149,20 @@ def probe(stage, router, worker):
     return client
 
 
-def test_half_open_lets_one_request_through_and_successes_close_it(stage):
+def test_half_open_lets_one_request_through_and_successes_close_it(harness):
     """The worker holds the probe back, and fifty others go elsewhere."""
-    sick = Recovering()
-    worker = stage.worker(sick)
-    sick.gate = worker.gate()
-    router = stage.router(worker, stage.worker(), threads=2, cb_timeout_duration_secs=0.2, **ON)
-    client = stage.client(router)
+    recovering = Recovering()
+    worker = harness.worker(recovering)
+    recovering.gate = worker.gate()
+    router = harness.router(worker, harness.worker(), threads=2, cb_timeout_duration_secs=0.2, **ON)
+    client = harness.client(router)
     assert [ask(client).status for _ in range(6)] == [500, 200] * 3
-    sick.sick = False
-    prober = probe(stage, router, worker)
+    recovering.failing = False
+    prober = probe(harness, router, worker)
     for _ in range(50):
-        assert ask(stage.client(router)).status == 200
+        assert ask(harness.client(router)).status == 200
     assert len(worker.requests) == 4
-    sick.gate.open()
+    recovering.gate.open()
     assert prober.read_response().status == 200
     assert [ask(client).status for _ in range(5)] == [200] * 5
     router.must_rest()
@@ -173,28 +173,28 @@ def test_half_open_lets_one_request_through_and_successes_close_it(stage):
     ]
 
 
-def test_a_probe_whose_client_leaves_makes_room_for_the_next(stage):
-    sick = Recovering()
-    worker = stage.worker(sick)
-    sick.gate = worker.gate()
-    router = stage.router(worker, stage.worker(), cb_timeout_duration_secs=0.1, **ON)
-    client = stage.client(router)
+def test_a_probe_whose_client_leaves_makes_room_for_the_next(harness):
+    recovering = Recovering()
+    worker = harness.worker(recovering)
+    recovering.gate = worker.gate()
+    router = harness.router(worker, harness.worker(), cb_timeout_duration_secs=0.1, **ON)
+    client = harness.client(router)
     assert [ask(client).status for _ in range(6)] == [500, 200] * 3
-    sick.sick = False
-    probe(stage, router, worker).close()
+    recovering.failing = False
+    probe(harness, router, worker).close()
     router.must_rest()
-    sick.gate.open()
+    recovering.gate.open()
     assert [ask(client).status for _ in range(2)] == [200] * 2
     assert len(worker.requests) == 5
 
 
-def test_a_worker_that_was_not_there_is_probed_as_soon_as_its_health_check_answers(stage):
+def test_a_worker_that_was_not_there_is_probed_as_soon_as_its_health_check_answers(harness):
     """A few quick crashes would otherwise close a whole fleet for a minute."""
-    first = stage.worker()
+    first = harness.worker()
     # Health checks alone would take the worker out of rotation, and then no request could open its breaker.
     options = {**LATER, "cb_failure_threshold": 1, "health_failure_threshold": 1_000_000}
-    router = stage.router(first, stage.worker(), health_check_interval_secs=0.05, **options)
-    client = stage.client(router)
+    router = harness.router(first, harness.worker(), health_check_interval_secs=0.05, **options)
+    client = harness.client(router)
     first.stop()
 
     def is_open():
@@ -202,7 +202,7 @@ def test_a_worker_that_was_not_there_is_probed_as_soon_as_its_health_check_answe
         return series(router, "cb_state")[()] == 1
 
     eventually(is_open, "the breaker never opened")
-    again = stage.worker(port=first.port)
+    again = harness.worker(port=first.port)
 
     def serves():
         assert ask(client).status == 200
@@ -212,19 +212,19 @@ def test_a_worker_that_was_not_there_is_probed_as_soon_as_its_health_check_answe
     eventually(serves, "the worker never came back")
 
 
-def test_retries_move_on_from_a_worker_that_opens(stage):
-    sick = [stage.worker(answering(500)) for _ in range(2)]
-    well = [stage.worker() for _ in range(2)]
+def test_retries_move_on_from_a_worker_that_opens(harness):
+    failing = [harness.worker(answering(500)) for _ in range(2)]
+    healthy = [harness.worker() for _ in range(2)]
     options = {**LATER, "disable_retries": False, "retry_initial_backoff_ms": 1}
-    client = stage.client(stage.router(*sick, *well, **options))
+    client = harness.client(harness.router(*failing, *healthy, **options))
     assert [ask(client).status for _ in range(20)] == [200] * 20
-    assert [len(worker.requests) for worker in sick] == [3, 3]
+    assert [len(worker.requests) for worker in failing] == [3, 3]
 
 
-def test_off_it_counts_and_never_opens(stage):
-    worker = stage.worker(answering(500))
-    router = stage.router(worker, cb_failure_threshold=3)
-    client = stage.client(router)
+def test_off_it_counts_and_never_opens(harness):
+    worker = harness.worker(answering(500))
+    router = harness.router(worker, cb_failure_threshold=3)
+    client = harness.client(router)
     assert [ask(client).status for _ in range(10)] == [500] * 10
     router.must_rest()
     assert series(router, "cb_outcomes_total")[("failure",)] == 10

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.fakes.stage import error_of
+from tests.fakes.harness import error_of
 from tests.fakes.wire import response
 
 PAGE = ("Origin", "https://chat.example")
@@ -31,27 +31,27 @@ def cors_of(message):
 ANY = {"access-control-allow-origin": "*", "access-control-expose-headers": "*"}
 
 
-def test_no_page_may_read_where_no_origins_are_named(stage):
+def test_no_page_may_read_where_no_origins_are_named(harness):
     """mending row 8: without --cors-allowed-origins every page was told that it may."""
-    worker = stage.worker(
+    worker = harness.worker(
         lambda connection, _: connection.send(
             response(200, b"{}", ("Access-Control-Allow-Origin", "*"), ("Vary", "Accept"))
         )
     )
-    client = stage.client(stage.router(worker))
+    client = harness.client(harness.router(worker))
     assert cors_of(preflight(client, "/v1/chat/completions", PAGE)) == {}
     assert worker.requests == []
     assert cors_of(client.ask("POST", "/v1/chat/completions", PAGE, body=b"{}")) == {"vary": "Accept"}
     assert cors_of(client.ask("GET", "/liveness", PAGE)) == {}
 
 
-def test_any_page_may_call_where_any_origin_is_allowed(stage):
-    worker = stage.worker(
+def test_any_page_may_call_where_any_origin_is_allowed(harness):
+    worker = harness.worker(
         lambda connection, _: connection.send(
             response(200, b"{}", ("Access-Control-Allow-Origin", "https://x"), ("Vary", "Accept"))
         )
     )
-    client = stage.client(stage.router(worker, cors_allowed_origins=["*"]))
+    client = harness.client(harness.router(worker, cors_allowed_origins=["*"]))
     asked = preflight(client, "/v1/chat/completions", PAGE)
     assert asked.status == 200
     assert cors_of(asked) == {
@@ -66,13 +66,13 @@ def test_any_page_may_call_where_any_origin_is_allowed(stage):
     assert cors_of(client.ask("GET", "/liveness", PAGE)) == ANY
 
 
-def test_only_named_origins_are_told_that_they_may(stage):
-    worker = stage.worker(
+def test_only_named_origins_are_told_that_they_may(harness):
+    worker = harness.worker(
         lambda connection, _: connection.send(
             response(200, b"{}", ("Access-Control-Allow-Origin", "*"), ("Vary", "Accept"))
         )
     )
-    client = stage.client(stage.router(worker, **NAMED))
+    client = harness.client(harness.router(worker, **NAMED))
     asked = preflight(client, "/v1/chat/completions", PAGE)
     assert cors_of(asked) == {
         "vary": "Origin, Access-Control-Request-Method, Access-Control-Request-Headers",
@@ -93,43 +93,43 @@ def test_only_named_origins_are_told_that_they_may(stage):
     assert answer.all("vary") == ["Accept", "Origin"]
 
 
-def test_caches_are_told_that_the_origin_matters_even_where_there_is_none(stage):
-    client = stage.client(stage.router(**NAMED))
+def test_caches_are_told_that_the_origin_matters_even_where_there_is_none(harness):
+    client = harness.client(harness.router(**NAMED))
     assert cors_of(client.ask("GET", "/liveness")) == {"vary": "Origin"}
 
 
-def test_who_is_no_browser_gets_nothing_of_it_and_the_workers_own(stage):
-    worker = stage.worker(
+def test_who_is_no_browser_gets_nothing_of_it_and_the_workers_own(harness):
+    worker = harness.worker(
         lambda connection, _: connection.send(response(200, b"{}", ("Access-Control-Allow-Origin", "x")))
     )
-    client = stage.client(stage.router(worker))
+    client = harness.client(harness.router(worker))
     assert cors_of(client.ask("GET", "/x")) == {"access-control-allow-origin": "x"}
     assert cors_of(client.ask("GET", "/liveness")) == {}
 
 
 @pytest.mark.parametrize("path", ["/workers", "/add_worker", "/admin/index/stats"])
-def test_the_fleet_is_for_named_origins_only(stage, path):
-    anybody = stage.client(stage.router(cors_allowed_origins=["*"]))
-    named = stage.client(stage.router(**NAMED))
+def test_the_fleet_is_for_named_origins_only(harness, path):
+    anybody = harness.client(harness.router(cors_allowed_origins=["*"]))
+    named = harness.client(harness.router(**NAMED))
     assert cors_of(preflight(anybody, path, PAGE)) == {}
     assert cors_of(anybody.ask("GET", path, PAGE)) == {}
     assert preflight(named, path, PAGE).get("access-control-allow-origin") == PAGE[1]
     assert named.ask("GET", path, PAGE).get("access-control-allow-origin") == PAGE[1]
 
 
-def test_a_preflight_needs_no_key_and_a_refusal_can_be_read_by_the_page(stage, tmp_path):
+def test_a_preflight_needs_no_key_and_a_refusal_can_be_read_by_the_page(harness, tmp_path):
     keys = tmp_path / "keys"
     keys.write_text("sk-one")
-    client = stage.client(stage.router(stage.worker(), client_api_key_file=str(keys), **NAMED))
+    client = harness.client(harness.router(harness.worker(), client_api_key_file=str(keys), **NAMED))
     assert preflight(client, "/v1/chat/completions", PAGE).status == 200
     answer = client.ask("POST", "/v1/chat/completions", PAGE, body=b"{}")
     assert (answer.status, error_of(answer)["code"]) == (401, "missing_api_key")
     assert answer.get("access-control-allow-origin") == PAGE[1]
 
 
-def test_options_that_are_no_preflight_go_where_they_went(stage):
-    worker = stage.worker()
-    client = stage.client(stage.router(worker))
+def test_options_that_are_no_preflight_go_where_they_went(harness):
+    worker = harness.worker()
+    client = harness.client(harness.router(worker))
     assert client.ask("OPTIONS", "/x").body == b"hello"
     assert client.ask("OPTIONS", "/x", PAGE).body == b"hello"
     assert client.ask("OPTIONS", "/workers").status == 405

@@ -8,7 +8,7 @@ import urllib.parse
 
 import pytest
 
-from tests.fakes.stage import error_of
+from tests.fakes.harness import error_of
 from tests.fakes.wire import eventually, response
 
 EVIL = ("Origin", "https://evil.example")
@@ -46,11 +46,11 @@ def ask(client, call, *fields):
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: " ".join(call))
 @pytest.mark.parametrize("fields", BY_A_PAGE, ids=lambda fields: " ".join(value for _, value in fields))
-def test_admin_endpoints_reject_what_a_browser_sends_for_another_site(stage, call, fields):
+def test_admin_endpoints_reject_what_a_browser_sends_for_another_site(harness, call, fields):
     """mending row 8"""
-    worker = stage.worker()
-    router = stage.router(worker)
-    client = stage.client(router)
+    worker = harness.worker()
+    router = harness.router(worker)
+    client = harness.client(router)
     method, target = call
     target = target.replace("{url}", urllib.parse.quote(worker.url, safe=""))
     answer = ask(client, (method, target), *fields)
@@ -60,36 +60,36 @@ def test_admin_endpoints_reject_what_a_browser_sends_for_another_site(stage, cal
     assert worker.requests == []
 
 
-def test_a_page_that_rebound_its_name_to_the_router_is_rejected(stage):
+def test_a_page_that_rebound_its_name_to_the_router_is_rejected(harness):
     """mending row 8: its Origin is what Host says."""
-    client = stage.client(stage.router())
+    client = harness.client(harness.router())
     fields = [("Origin", "http://rebound.example:30000"), ("Sec-Fetch-Site", "same-origin")]
     answer = client.ask("POST", "/remove_worker?url=http://a", *fields, host="rebound.example:30000")
     assert (answer.status, error_of(answer)["code"]) == (403, "cross_site_request")
 
 
-def test_keys_do_not_open_them_to_a_page(stage, tmp_path):
+def test_keys_do_not_open_them_to_a_page(harness, tmp_path):
     """mending row 8: a browser may know the key."""
     keys = tmp_path / "admins"
     keys.write_text("sk-admin")
-    client = stage.client(stage.router(admin_api_key_file=str(keys)))
+    client = harness.client(harness.router(admin_api_key_file=str(keys)))
     bearer = ("Authorization", "Bearer sk-admin")
     assert client.ask("GET", "/workers", bearer).status == 200
     assert client.ask("GET", "/workers", bearer, EVIL).status == 403
     assert client.ask("GET", "/workers", EVIL).status == 403
 
 
-def test_a_port_of_their_own_does_not_open_them_to_a_page(stage):
+def test_a_port_of_their_own_does_not_open_them_to_a_page(harness):
     """mending row 8"""
-    router = stage.router(admin_port=0)
-    client = stage.client_at(router.server.admin_port)
+    router = harness.router(admin_port=0)
+    client = harness.client_at(router.server.admin_port)
     assert client.ask("GET", "/workers", EVIL).status == 403
     assert client.ask("GET", "/workers").status == 200
     assert client.ask("GET", "/liveness", EVIL).status == 200
 
 
-def test_named_origins_and_programs_may(stage):
-    client = stage.client(stage.router(cors_allowed_origins=[UI[1], "*"]))
+def test_named_origins_and_programs_may(harness):
+    client = harness.client(harness.router(cors_allowed_origins=[UI[1], "*"]))
     assert client.ask("GET", "/workers", UI, ("Sec-Fetch-Site", "cross-site")).status == 200
     assert client.ask("GET", "/workers", ("Sec-Fetch-Site", "none")).status == 200
     assert client.ask("GET", "/workers", ("Sec-Fetch-Site", "same-origin")).status == 200
@@ -97,27 +97,27 @@ def test_named_origins_and_programs_may(stage):
     assert client.ask("GET", "/workers", EVIL).status == 403  # "*" is for what clients may call
 
 
-def test_a_preflight_of_another_site_s_page_is_rejected_as_well(stage):
+def test_a_preflight_of_another_site_s_page_is_rejected_as_well(harness):
     """mending row 8"""
-    client = stage.client(stage.router())
+    client = harness.client(harness.router())
     answer = client.ask("OPTIONS", "/workers", EVIL, ("Access-Control-Request-Method", "DELETE"))
     assert (answer.status, answer.get("access-control-allow-origin")) == (403, None)
 
 
-def test_what_goes_to_workers_is_not_concerned(stage):
-    client = stage.client(stage.router(stage.worker()))
+def test_what_goes_to_workers_is_not_concerned(harness):
+    client = harness.client(harness.router(harness.worker()))
     assert client.ask("POST", "/v1/completions", EVIL, body=b"{}").status == 200
 
 
 # ---- the workers' key
 
 
-def keyed(stage, tmp_path, admins_have_keys, **options):
+def keyed(harness, tmp_path, admins_have_keys, **options):
     if admins_have_keys:
         keys = tmp_path / "admins"
         keys.write_text("sk-admin")
         options["admin_api_key_file"] = str(keys)
-    return stage.router(api_key="worker-key", health_check_interval_secs=0.1, **options)
+    return harness.router(api_key="worker-key", health_check_interval_secs=0.1, **options)
 
 
 def models(connection, _message):
@@ -127,12 +127,12 @@ def models(connection, _message):
 @pytest.mark.parametrize("form", ["query", "body"])
 @pytest.mark.parametrize("admins_have_keys", [False, True], ids=["no key", "admin key"])
 def test_a_worker_gets_the_key_if_the_endpoint_that_added_it_asked_for_one(
-    stage, tmp_path, form, admins_have_keys, capfd
+    harness, tmp_path, form, admins_have_keys, capfd
 ):
     """mending row 8: a stranger's worker received --api-key with its first health check."""
-    worker = stage.worker(models)
-    router = keyed(stage, tmp_path, admins_have_keys, load_poll_interval_secs=0.1)
-    client = stage.client(router)
+    worker = harness.worker(models)
+    router = keyed(harness, tmp_path, admins_have_keys, load_poll_interval_secs=0.1)
+    client = harness.client(router)
     bearer = [("Authorization", "Bearer sk-admin")] if admins_have_keys else []
     if form == "query":
         added = client.ask("POST", f"/add_worker?url={worker.url}", *bearer)
@@ -150,29 +150,29 @@ def test_a_worker_gets_the_key_if_the_endpoint_that_added_it_asked_for_one(
     assert ("does not receive --api-key" in capfd.readouterr().err) == (not admins_have_keys)
 
 
-def test_a_client_s_own_key_passes_to_a_worker_without_ours(stage, tmp_path):
-    worker = stage.worker()
-    client = stage.client(keyed(stage, tmp_path, False))
+def test_a_client_s_own_key_passes_to_a_worker_without_ours(harness, tmp_path):
+    worker = harness.worker()
+    client = harness.client(keyed(harness, tmp_path, False))
     assert client.ask("POST", f"/add_worker?url={worker.url}").status == 200
     assert client.ask("GET", "/x", ("Authorization", "Bearer mine")).status == 200
     assert worker.requests[-1].get("authorization") == "Bearer mine"
 
 
-def test_configured_workers_and_those_that_the_program_adds_get_the_key(stage):
-    first, second = stage.worker(), stage.worker()
-    router = stage.router(first, api_key="worker-key")
+def test_configured_workers_and_those_that_the_program_adds_get_the_key(harness):
+    first, second = harness.worker(), harness.worker()
+    router = harness.router(first, api_key="worker-key")
     router.core.add_worker(second.url)
-    client = stage.client(router)
+    client = harness.client(router)
     for _ in range(2):
         assert client.ask("GET", "/x").status == 200
     for worker in (first, second):
         assert [message.get("authorization") for message in worker.requests] == ["Bearer worker-key"]
 
 
-def test_a_rank_of_a_host_that_has_the_key_gets_it(stage):
-    worker = stage.worker()
-    router = stage.router(f"{worker.url}@0", api_key="worker-key")
-    client = stage.client(router)
+def test_a_rank_of_a_host_that_has_the_key_gets_it(harness):
+    worker = harness.worker()
+    router = harness.router(f"{worker.url}@0", api_key="worker-key")
+    client = harness.client(router)
     assert client.ask("POST", f"/add_worker?url={worker.url}@1").status == 200
     for _ in range(2):
         assert client.ask("GET", "/x").status == 200

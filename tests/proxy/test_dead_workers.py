@@ -2,7 +2,7 @@
 
 import json
 
-from tests.fakes.stage import error_of
+from tests.fakes.harness import error_of
 from tests.fakes.wire import chunk, request, response
 
 ON = {
@@ -16,7 +16,7 @@ PATH = "/v1/completions"
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
-def hanging(stage, *said):
+def hanging(harness, *said):
     """Says this to its request, and then nothing; its connections stand."""
 
     def answer(connection, message):
@@ -27,40 +27,40 @@ def hanging(stage, *said):
             connection.send(piece)
         gate.wait()
 
-    worker = stage.worker(answer)
+    worker = harness.worker(answer)
     gate = worker.gate()
     worker.wait_for_work = gate.wait_for_someone
     return worker
 
 
-def healthy(stage):
-    return stage.worker(lambda connection, message: connection.send(response(200, message.method.encode())))
+def healthy(harness):
+    return harness.worker(lambda connection, message: connection.send(response(200, message.method.encode())))
 
 
-def test_a_request_without_a_byte_of_a_response_moves_to_another_worker(stage):
+def test_a_request_without_a_byte_of_a_response_moves_to_another_worker(harness):
     """mending row 3: the listener is closed, the connection open."""
-    worker = hanging(stage)
-    router = stage.router(worker, healthy(stage), **ON)
-    client = stage.client(router)
+    worker = hanging(harness)
+    router = harness.router(worker, healthy(harness), **ON)
+    client = harness.client(router)
     client.send(request("POST", PATH, body=b"{}"))
     worker.wait_for_work()
     worker.stop_listening()
     assert client.read_response().body == b"POST"
 
 
-def test_a_stream_whose_head_is_held_moves_as_well(stage):
+def test_a_stream_whose_head_is_held_moves_as_well(harness):
     """mending rows 3 and 4"""
-    worker = hanging(stage, HEAD)
-    client = stage.client(stage.router(worker, healthy(stage), **ON))
+    worker = hanging(harness, HEAD)
+    client = harness.client(harness.router(worker, healthy(harness), **ON))
     client.send(request("POST", PATH, body=b"{}"))
     worker.wait_for_work()
     worker.stop_listening()
     assert client.read_response().body == b"POST"
 
 
-def test_without_another_worker_it_is_an_error(stage):
-    worker = hanging(stage)
-    client = stage.client(stage.router(worker, **ON))
+def test_without_another_worker_it_is_an_error(harness):
+    worker = hanging(harness)
+    client = harness.client(harness.router(worker, **ON))
     client.send(request("POST", PATH, body=b"{}"))
     worker.wait_for_work()
     worker.stop_listening()
@@ -68,11 +68,11 @@ def test_without_another_worker_it_is_an_error(stage):
     assert (answer.status, error_of(answer)["code"]) == (502, "worker_closed")
 
 
-def test_a_response_that_has_begun_is_cut_after_its_grace_and_says_why(stage):
+def test_a_response_that_has_begun_is_cut_after_its_grace_and_says_why(harness):
     """mending row 3: --dead-worker-grace-secs"""
-    worker = hanging(stage, HEAD, chunk(b"data: 1\n\n"))
-    router = stage.router(worker, healthy(stage), dead_worker_grace_secs=0.05, sse_error_event=True, **ON)
-    client = stage.client(router)
+    worker = hanging(harness, HEAD, chunk(b"data: 1\n\n"))
+    router = harness.router(worker, healthy(harness), dead_worker_grace_secs=0.05, sse_error_event=True, **ON)
+    client = harness.client(router)
     client.send(request("POST", PATH, body=b"{}"))
     assert client.read_head().status == 200
     assert client.read_chunk() == b"data: 1\n\n"
@@ -82,16 +82,16 @@ def test_a_response_that_has_begun_is_cut_after_its_grace_and_says_why(stage):
     assert client.read_to_end() == b""
 
 
-def test_no_grace_cuts_at_once(stage):
-    worker = hanging(stage, HEAD, chunk(b"data: 1\n\n"))
-    client = stage.client(stage.router(worker, dead_worker_grace_secs=0, **ON))
+def test_no_grace_cuts_at_once(harness):
+    worker = hanging(harness, HEAD, chunk(b"data: 1\n\n"))
+    client = harness.client(harness.router(worker, dead_worker_grace_secs=0, **ON))
     client.send(request("POST", PATH, body=b"{}"))
     assert client.read_head().status == 200
     worker.stop_listening()
     assert not client.read_to_end().endswith(b"0\r\n\r\n")
 
 
-def test_a_response_that_ends_within_its_grace_is_whole(stage):
+def test_a_response_that_ends_within_its_grace_is_whole(harness):
     def answer(connection, message):
         if message.target == "/health":
             connection.send(response(200, b""))
@@ -100,10 +100,10 @@ def test_a_response_that_ends_within_its_grace_is_whole(stage):
         gate.wait()
         connection.send(b"0\r\n\r\n")
 
-    worker = stage.worker(answer)
+    worker = harness.worker(answer)
     gate = worker.gate()
-    router = stage.router(worker, **ON)
-    client = stage.client(router)
+    router = harness.router(worker, **ON)
+    client = harness.client(router)
     client.send(request("POST", PATH, body=b"{}"))
     assert client.read_head().status == 200
     assert client.read_chunk() == b"data: 1\n\n"
@@ -113,7 +113,7 @@ def test_a_response_that_ends_within_its_grace_is_whole(stage):
     assert client.read_to_last_chunk() == b""
 
 
-def test_a_worker_that_answers_its_health_check_with_an_error_keeps_its_requests(stage):
+def test_a_worker_that_answers_its_health_check_with_an_error_keeps_its_requests(harness):
     """It is not dead: it may be full, or paused."""
 
     def answer(connection, message):
@@ -123,11 +123,11 @@ def test_a_worker_that_answers_its_health_check_with_an_error_keeps_its_requests
         gate.wait()
         connection.send(response(200, b"late"))
 
-    worker = stage.worker(answer)
+    worker = harness.worker(answer)
     gate = worker.gate()
-    other = healthy(stage)
-    router = stage.router(worker, other, **{**ON, "health_check_interval_secs": 3600})
-    client = stage.client(router)
+    other = healthy(harness)
+    router = harness.router(worker, other, **{**ON, "health_check_interval_secs": 3600})
+    client = harness.client(router)
     client.send(request("POST", PATH, body=b"{}"))
     gate.wait_for_someone()
     gate.open()

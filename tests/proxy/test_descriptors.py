@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.fakes.stage import Client
+from tests.fakes.harness import Client
 from tests.fakes.wire import EndedEarlyError, eventually, request, response
 
 FILES = 128
@@ -24,7 +24,7 @@ server.wait(60)
 
 
 @pytest.fixture
-def poor_router(stage):
+def poor_router(harness):
     """(the worker, its gate, where the router listens)"""
     gate = None
 
@@ -32,7 +32,7 @@ def poor_router(stage):
         gate.wait()
         connection.send(response(200, b"hello"))
 
-    worker = stage.worker(answer)
+    worker = harness.worker(answer)
     gate = worker.gate()
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM % (FILES, FILES), worker.url],
@@ -51,11 +51,11 @@ def poor_router(stage):
         process.stdout.close()
 
 
-def test_what_is_too_much_is_turned_away_and_the_rest_is_served(stage, poor_router):
+def test_what_is_too_much_is_turned_away_and_the_rest_is_served(harness, poor_router):
     worker, gate, port = poor_router
     clients = []
     for _ in range(2 * FILES):
-        clients.append(stage.client_at(port))
+        clients.append(harness.client_at(port))
         with contextlib.suppress(ConnectionError):
             clients[-1].send(request("POST", "/v1/completions", body=b"{}"))
     gate.wait_for_someone()
@@ -74,7 +74,7 @@ def test_what_is_too_much_is_turned_away_and_the_rest_is_served(stage, poor_rout
         client.close()
 
     def fresh_client_is_served():
-        client = stage.client_at(port)
+        client = harness.client_at(port)
         try:
             return client.ask("POST", "/v1/completions", body=b"{}").status == 200
         except (ConnectionError, EndedEarlyError):

@@ -1,8 +1,8 @@
 """Every fault that a worker or a client may have, and what each side, breaker, load and retry see of it.
 
 The rows follow docs/explanation/failures.md. A worker's fault is met twice: alone, where the client sees what
-can be seen of it, and beside a well worker with retries on, where the client sees nothing if it was `saved`.
-The breaker counts in both (it never opens here), and the stage checks that all load is returned.
+can be seen of it, and beside a healthy worker with retries on, where the client sees nothing if it was
+`saved`. The breaker counts in both (it never opens here), and the harness checks that all load is returned.
 """
 
 import random
@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.stage import error_of
+from tests.fakes.harness import error_of
 from tests.fakes.wire import PATIENCE, EndedEarlyError, chunk, chunked, eventually, request, response
 
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -167,10 +167,10 @@ FAULTS = [
 each_fault = pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 
 
-def place(stage, fault):
+def place(harness, fault):
     if callable(fault.script):
-        return stage.worker(script=fault.script)
-    return getattr(stage, fault.script)() if hasattr(stage, fault.script) else fault.script
+        return harness.worker(script=fault.script)
+    return getattr(harness, fault.script)() if hasattr(harness, fault.script) else fault.script
 
 
 def outcomes(router):
@@ -203,32 +203,32 @@ def see(client, body):
 
 
 @each_fault
-def test_alone_the_client_sees_it(stage, fault):
-    router = stage.router(place(stage, fault), **fault.options)
-    assert see(stage.client(router), fault.body) == fault.client
+def test_alone_the_client_sees_it(harness, fault):
+    router = harness.router(place(harness, fault), **fault.options)
+    assert see(harness.client(router), fault.body) == fault.client
     must_have_heard(router, fault.breaker)
     router.wait_for_load(0)
 
 
 @each_fault
-def test_beside_a_well_worker_a_retry_saves_what_may_be_saved(stage, fault):
-    well = stage.worker()
-    router = stage.router(place(stage, fault), well, **fault.options, **RETRIES)
-    assert see(stage.client(router), fault.body) == ("whole" if fault.saved else fault.client)
-    assert len(well.requests) == fault.saved
+def test_beside_a_well_worker_a_retry_saves_what_may_be_saved(harness, fault):
+    healthy = harness.worker()
+    router = harness.router(place(harness, fault), healthy, **fault.options, **RETRIES)
+    assert see(harness.client(router), fault.body) == ("whole" if fault.saved else fault.client)
+    assert len(healthy.requests) == fault.saved
     must_have_heard(router, fault.breaker, more=fault.saved)
 
 
 # ---- through a relay that spoils the connection
 
 
-def test_a_connection_that_pauses_is_waited_for(stage):
-    worker = stage.worker(
+def test_a_connection_that_pauses_is_waited_for(harness):
+    worker = harness.worker(
         lambda connection, _: connection.send(SSE_HEAD + chunked(b"data: 1\n\n", b"data: [DONE]\n\n"))
     )
-    relay = stage.relay(worker)
-    router = stage.router(relay)
-    client = stage.client(router)
+    relay = harness.relay(worker)
+    router = harness.router(relay)
+    client = harness.client(router)
     relay.pause()
     client.send(request("POST", PATH, body=b"{}"))
     worker.wait_for_requests(1)
@@ -238,27 +238,27 @@ def test_a_connection_that_pauses_is_waited_for(stage):
     must_have_heard(router, "success")
 
 
-def test_answers_in_single_bytes_arrive_whole(stage):
-    worker = stage.worker(lambda connection, message: connection.send(response(200, message.body)))
-    relay = stage.relay(worker)
+def test_answers_in_single_bytes_arrive_whole(harness):
+    worker = harness.worker(lambda connection, message: connection.send(response(200, message.body)))
+    relay = harness.relay(worker)
     relay.slice = 1
-    router = stage.router(relay)
-    client = stage.client(router)
+    router = harness.router(relay)
+    client = harness.client(router)
     assert client.ask("POST", PATH, body=b"x" * 3000).body == b"x" * 3000
 
 
 @pytest.mark.parametrize("how", ["reset", "close"])
 @pytest.mark.parametrize("when", ["before the head", "in the stream"])
-def test_a_connection_that_is_cut(stage, how, when):
+def test_a_connection_that_is_cut(harness, how, when):
     def answer(connection, _message):
         if when == "in the stream":
             connection.send(SSE_HEAD + chunk(b"data: 1\n\n"))
         connection.ending()
 
-    worker = stage.worker(answer)
-    relay = stage.relay(worker)
-    router = stage.router(relay)
-    client = stage.client(router)
+    worker = harness.worker(answer)
+    relay = harness.relay(worker)
+    router = harness.router(relay)
+    client = harness.client(router)
     client.send(request("POST", PATH, body=b"{}"))
     worker.wait_for_requests(1)
     if when == "in the stream":
@@ -273,11 +273,11 @@ def test_a_connection_that_is_cut(stage, how, when):
         must_have_heard(router, "failure")
 
 
-def test_a_half_closed_connection_counts_as_ended(stage):
-    worker = stage.worker(lambda connection, _: connection.ending())
-    relay = stage.relay(worker)
-    router = stage.router(relay)
-    client = stage.client(router)
+def test_a_half_closed_connection_counts_as_ended(harness):
+    worker = harness.worker(lambda connection, _: connection.ending())
+    relay = harness.relay(worker)
+    router = harness.router(relay)
+    client = harness.client(router)
     client.send(request("POST", PATH, body=b"{}"))
     worker.wait_for_requests(1)
     relay.half_close()
@@ -285,17 +285,17 @@ def test_a_half_closed_connection_counts_as_ended(stage):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_garbled_answer_never_passes_for_another(stage, seed):
+def test_a_garbled_answer_never_passes_for_another(harness, seed):
     """A flipped byte in the head or framing is a 502 or a cut; in the body nobody can know."""
     dice = random.Random(seed)
     whole = CHUNKED + chunked(b"hello", b"world")
     at = dice.randrange(len(whole))
     flipped = whole[:at] + bytes([whole[at] ^ (1 << dice.randrange(8))]) + whole[at + 1 :]
-    worker = stage.worker(lambda connection, _: connection.send(whole))
-    relay = stage.relay(worker)
+    worker = harness.worker(lambda connection, _: connection.send(whole))
+    relay = harness.relay(worker)
     relay.garble = lambda _data: flipped
-    router = stage.router(relay, first_byte_timeout_secs=0.3, stream_idle_timeout_secs=0.3)
-    seen = see(stage.client(router), b"{}")
+    router = harness.router(relay, first_byte_timeout_secs=0.3, stream_idle_timeout_secs=0.3)
+    seen = see(harness.client(router), b"{}")
     told = f"seed {seed}: byte {at} of {whole!r} became {flipped[at : at + 1]!r}, and the client saw {seen}"
     if at >= len(CHUNKED) and whole[at : at + 1].isalpha():
         assert seen == "whole", told
@@ -314,15 +314,15 @@ def leaving(how: str) -> Callable:
 
 @pytest.mark.parametrize("how", ["close", "reset", "half_close"])
 @pytest.mark.parametrize("state", ["head", "body", "awaiting", "streaming"])
-def test_a_client_that_leaves_says_nothing_about_the_worker(stage, how, state):
+def test_a_client_that_leaves_says_nothing_about_the_worker(harness, how, state):
     def answer(connection, _message):
         if state == "streaming":
             connection.send(SSE_HEAD + chunk(b"data: 1\n\n"))
         connection.ending()
 
-    worker = stage.worker(answer)
-    router = stage.router(worker, **RETRIES)
-    client = stage.client(router)
+    worker = harness.worker(answer)
+    router = harness.router(worker, **RETRIES)
+    client = harness.client(router)
     whole = request("POST", PATH, body=b"{}")
     client.send(whole[: {"head": 20, "body": len(whole) - 1}.get(state, len(whole))])
     if state in ("awaiting", "streaming"):
@@ -335,24 +335,24 @@ def test_a_client_that_leaves_says_nothing_about_the_worker(stage, how, state):
     assert len(worker.requests) == (state in ("awaiting", "streaming"))
 
 
-def test_a_client_that_stops_reading_says_nothing_about_the_worker(stage):
+def test_a_client_that_stops_reading_says_nothing_about_the_worker(harness):
     def flood(connection, _message):
         connection.send(CHUNKED)
         while True:
             connection.send(chunk(bytes(60_000)))
 
-    router = stage.router(stage.worker(flood), client_write_timeout_secs=0.1)
-    client = stage.client(router, receive_buffer=4096)
+    router = harness.router(harness.worker(flood), client_write_timeout_secs=0.1)
+    client = harness.client(router, receive_buffer=4096)
     client.send(request("POST", PATH, body=b"{}"))
     router.wait_for_load(1)
     router.wait_for_load(0)
     must_have_heard(router, "success")
 
 
-def test_a_client_that_pipelines_a_hundred_and_leaves(stage):
-    worker = stage.worker(lambda connection, _: connection.ending())
-    router = stage.router(worker, **RETRIES)
-    client = stage.client(router)
+def test_a_client_that_pipelines_a_hundred_and_leaves(harness):
+    worker = harness.worker(lambda connection, _: connection.ending())
+    router = harness.router(worker, **RETRIES)
+    client = harness.client(router)
     client.send(request("POST", PATH, body=b"{}") * 100)
     worker.wait_for_requests(1)
     client.close()
@@ -364,7 +364,7 @@ def test_a_client_that_pipelines_a_hundred_and_leaves(stage):
 # ---- storms
 
 
-def test_a_worker_that_dies_with_many_streams_harms_only_those(stage):
+def test_a_worker_that_dies_with_many_streams_harms_only_those(harness):
     killed = threading.Event()
 
     def stream(connection, _message):
@@ -372,9 +372,9 @@ def test_a_worker_that_dies_with_many_streams_harms_only_those(stage):
         killed.wait(PATIENCE)
         connection.reset()  # by its own thread: a socket is not closed while another one reads it
 
-    dying, well = stage.worker(stream), stage.worker()
-    router = stage.router(dying, well, **RETRIES)
-    clients = [stage.client(router) for _ in range(100)]
+    dying, healthy = harness.worker(stream), harness.worker()
+    router = harness.router(dying, healthy, **RETRIES)
+    clients = [harness.client(router) for _ in range(100)]
     for client in clients:
         client.send(request("POST", PATH, body=b"{}"))
     streams = [client for client in clients if client.read_head().get("transfer-encoding") == "chunked"]
@@ -386,10 +386,10 @@ def test_a_worker_that_dies_with_many_streams_harms_only_those(stage):
     must_have_heard(router, " ".join(["success"] * 100 + ["failure"] * 50))
 
 
-def test_a_storm_of_clients_that_leave(stage):
-    worker = stage.worker(lambda connection, _: connection.send(SSE_HEAD) or connection.ending())
-    router = stage.router(worker, threads=2, **RETRIES)
-    clients = [stage.client(router) for _ in range(200)]
+def test_a_storm_of_clients_that_leave(harness):
+    worker = harness.worker(lambda connection, _: connection.send(SSE_HEAD) or connection.ending())
+    router = harness.router(worker, threads=2, **RETRIES)
+    clients = [harness.client(router) for _ in range(200)]
     for client in clients:
         client.send(request("POST", PATH, body=b"{}"))
     worker.wait_for_requests(200)
@@ -403,7 +403,7 @@ def test_a_storm_of_clients_that_leave(stage):
 # ---- one of four
 
 
-def test_one_of_four_workers_killed_under_load_and_back(stage):
+def test_one_of_four_workers_killed_under_load_and_back(harness):
     """No client sees an error; the dead one is left alone; back again, its share grows to its whole."""
     counts = {}
 
@@ -411,8 +411,8 @@ def test_one_of_four_workers_killed_under_load_and_back(stage):
         counts[connection.worker.port] = counts.get(connection.worker.port, 0) + 1
         connection.send(response(200, b"hello"))
 
-    workers = [stage.worker(answer) for _ in range(4)]
-    router = stage.router(
+    workers = [harness.worker(answer) for _ in range(4)]
+    router = harness.router(
         *workers,
         policy="round_robin",
         threads=2,
@@ -446,7 +446,7 @@ def test_one_of_four_workers_killed_under_load_and_back(stage):
         eventually(lambda: not router.core.workers[0].healthy, "the dead worker was never found out")
         before = sum(counts.values())
         eventually(lambda: sum(counts.values()) > before + 200)
-        back = stage.worker(answer, port=dead.port)
+        back = harness.worker(answer, port=dead.port)
         eventually(lambda: router.core.workers[0].healthy, "the worker never came back")
         warmth = f'vllm_router_worker_slow_start_factor{{worker="{back.url}"}} 1\n'
         eventually(lambda: warmth in router.server.metrics_text(), "its share never grew to its whole")
@@ -469,18 +469,18 @@ def test_one_of_four_workers_killed_under_load_and_back(stage):
 
 
 @pytest.mark.parametrize("state", ["head", "body"])
-def test_a_thousand_clients_that_dribble_are_shed_while_another_is_served(stage, state):
+def test_a_thousand_clients_that_dribble_are_shed_while_another_is_served(harness, state):
     """None of them holds a seat or memory; their time is up whatever they send."""
-    worker = stage.worker()
-    router = stage.router(
+    worker = harness.worker()
+    router = harness.router(
         worker,
         policy="consistent_hash",
         max_concurrent_requests=4,
         client_head_timeout_secs=1,
         client_body_timeout_secs=1,
     )
-    good = stage.client(router)
-    slow = [stage.client(router) for _ in range(1000)]
+    good = harness.client(router)
+    slow = [harness.client(router) for _ in range(1000)]
     whole = request("POST", PATH, ("X-Slow", "1"), body=bytes(1000))
     begun = 20 if state == "head" else len(whole) - 999
     for client in slow:
@@ -508,14 +508,14 @@ def test_a_thousand_clients_that_dribble_are_shed_while_another_is_served(stage,
     eventually(lambda: "vllm_router_client_connections 1\n" in router.server.metrics_text())
 
 
-def test_no_more_clients_come_in_than_may_and_the_rest_is_closed_at_once(stage):
-    router = stage.router(stage.worker(), max_connections=50, client_head_timeout_secs=100)
-    slow = [stage.client(router) for _ in range(50)]
+def test_no_more_clients_come_in_than_may_and_the_rest_is_closed_at_once(harness):
+    router = harness.router(harness.worker(), max_connections=50, client_head_timeout_secs=100)
+    slow = [harness.client(router) for _ in range(50)]
     for client in slow:
         client.send(request("POST", PATH, body=b"{}")[:-1])
         client.wait_until_read()
     for _ in range(20):
-        assert stage.client(router).ending() in ("eof", "reset")
+        assert harness.client(router).ending() in ("eof", "reset")
     slow[0].close()
     eventually(lambda: "vllm_router_client_connections 49\n" in router.server.metrics_text())
-    assert see(stage.client(router), b"{}") == "whole"
+    assert see(harness.client(router), b"{}") == "whole"

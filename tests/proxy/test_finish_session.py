@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from tests.fakes.stage import error_of
+from tests.fakes.harness import error_of
 from tests.fakes.wire import response
 
 PATH = "/v1/completions"
@@ -18,11 +18,11 @@ def finished(session, *, known):
     return {"success": True, "known": known, "status": "ok", "session_id": session}
 
 
-def test_a_session_stays_until_it_is_finished(stage):
+def test_a_session_stays_until_it_is_finished(harness):
     """mending row 24"""
-    workers = [stage.worker(lambda connection, _: connection.send(response(200, b"{}"))) for _ in range(3)]
-    router = stage.router(*workers, policy="manual")
-    client = stage.client(router)
+    workers = [harness.worker(lambda connection, _: connection.send(response(200, b"{}"))) for _ in range(3)]
+    router = harness.router(*workers, policy="manual")
+    client = harness.client(router)
     for number in range(9):
         for _ in range(3):
             client.ask("POST", PATH, ("X-Session-ID", f"s {number}"), body=b"{}")
@@ -39,9 +39,9 @@ def test_a_session_stays_until_it_is_finished(stage):
     assert "vllm_router_sessions 7\n" in router.server.metrics_text()
 
 
-def test_other_policies_have_no_sessions_to_finish(stage):
-    router = stage.router(stage.worker(), policy="round_robin")
-    answer = stage.client(router).ask("POST", "/finish_session?session_id=s", body=b"")
+def test_other_policies_have_no_sessions_to_finish(harness):
+    router = harness.router(harness.worker(), policy="round_robin")
+    answer = harness.client(router).ask("POST", "/finish_session?session_id=s", body=b"")
     assert json.loads(answer.body) == finished("s", known=False)
     assert "vllm_router_sessions 0\n" in router.server.metrics_text()
 
@@ -50,19 +50,19 @@ def test_other_policies_have_no_sessions_to_finish(stage):
     ("query", "body"),
     [("", b""), ("", b"[]"), ("", b'{"session_id": 1}'), ("?session_id=", b""), ("?session_id=%4", b"")],
 )
-def test_which_session_has_to_be_said(stage, query, body):
-    router = stage.router(stage.worker(), policy="sticky_least_loaded")
-    answer = stage.client(router).ask("POST", f"/finish_session{query}", body=body)
+def test_which_session_has_to_be_said(harness, query, body):
+    router = harness.router(harness.worker(), policy="sticky_least_loaded")
+    answer = harness.client(router).ask("POST", f"/finish_session{query}", body=body)
     assert (answer.status, error_of(answer)["code"]) == (400, "invalid_argument")
     assert "session_id" in error_of(answer)["message"]
 
 
-def test_clients_need_a_key_where_they_need_one(stage, tmp_path):
+def test_clients_need_a_key_where_they_need_one(harness, tmp_path):
     keys = tmp_path / "keys"
     keys.write_text("secret\n")
     keys.chmod(0o600)
-    router = stage.router(stage.worker(), policy="sticky_least_loaded", client_api_key_file=str(keys))
-    client = stage.client(router)
+    router = harness.router(harness.worker(), policy="sticky_least_loaded", client_api_key_file=str(keys))
+    client = harness.client(router)
     assert client.ask("POST", "/finish_session?session_id=s", body=b"").status == 401
     key = ("Authorization", "Bearer secret")
     assert client.ask("POST", "/finish_session?session_id=s", key, body=b"").status == 200

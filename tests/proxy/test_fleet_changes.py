@@ -1,4 +1,4 @@
-"""Workers that come, go, drain, fall ill and recover while requests run."""
+"""Workers that come, go, drain, fail their checks and recover while requests run."""
 
 import threading
 
@@ -19,12 +19,12 @@ def gated_stream(worker_of):
 
 
 @pytest.mark.parametrize("how", ["remove_worker", "drain_worker", "unhealthy"])
-def test_a_worker_that_leaves_the_fleet_finishes_what_it_has(stage, how):
+def test_a_worker_that_leaves_the_fleet_finishes_what_it_has(harness, how):
     held: dict = {}
-    leaving, staying = stage.worker(gated_stream(held)), stage.worker()
+    leaving, staying = harness.worker(gated_stream(held)), harness.worker()
     held["gate"] = leaving.gate()
-    router = stage.router(leaving, staying)
-    client = stage.client(router)
+    router = harness.router(leaving, staying)
+    client = harness.client(router)
     client.send(request())
     client.read_head()
     client.read_chunk()
@@ -32,7 +32,7 @@ def test_a_worker_that_leaves_the_fleet_finishes_what_it_has(stage, how):
         router.core.set_healthy(leaving.url, False)
     else:
         getattr(router.core, how)(leaving.url)
-    other = stage.client(router)
+    other = harness.client(router)
     for _ in range(5):
         assert other.ask().body == b"hello"
     held["gate"].open()
@@ -41,12 +41,12 @@ def test_a_worker_that_leaves_the_fleet_finishes_what_it_has(stage, how):
     assert len(leaving.requests) == 1
 
 
-def test_a_worker_that_is_added_again_starts_with_no_load(stage):
+def test_a_worker_that_is_added_again_starts_with_no_load(harness):
     held: dict = {}
-    worker = stage.worker(gated_stream(held))
+    worker = harness.worker(gated_stream(held))
     held["gate"] = worker.gate()
-    router = stage.router(worker)
-    client = stage.client(router)
+    router = harness.router(worker)
+    client = harness.client(router)
     client.send(request())
     client.read_head()
     assert router.loads() == [1]
@@ -59,9 +59,9 @@ def test_a_worker_that_is_added_again_starts_with_no_load(stage):
     assert router.loads() == [0]
 
 
-def test_no_request_fails_while_the_fleet_changes(stage):
-    workers = [stage.worker() for _ in range(4)]
-    router = stage.router(*workers, policy="least_load", threads=2)
+def test_no_request_fails_while_the_fleet_changes(harness):
+    workers = [harness.worker() for _ in range(4)]
+    router = harness.router(*workers, policy="least_load", threads=2)
     stop = threading.Event()
     failures, answered = [], []
 
@@ -93,10 +93,10 @@ def test_no_request_fails_while_the_fleet_changes(stage):
     assert len(answered) == 4
 
 
-def test_a_worker_added_while_requests_run_gets_its_share(stage):
-    first, second = stage.worker(), stage.worker()
-    router = stage.router(first)
-    client = stage.client(router)
+def test_a_worker_added_while_requests_run_gets_its_share(harness):
+    first, second = harness.worker(), harness.worker()
+    router = harness.router(first)
+    client = harness.client(router)
     for _ in range(4):
         client.ask()
     router.core.add_worker(second.url)
@@ -108,9 +108,9 @@ def test_a_worker_added_while_requests_run_gets_its_share(stage):
 # ---- health checks
 
 
-def checked(stage, *workers, **options):
+def checked(harness, *workers, **options):
     options = {"health_check_interval_secs": 0.02, "health_check_timeout_secs": 5, **options}
-    return stage.router(*workers, **options)
+    return harness.router(*workers, **options)
 
 
 def healthy(router):
@@ -137,25 +137,25 @@ class Moody:
             connection.send(response(self.health, b""))
 
 
-@pytest.mark.parametrize("illness", [500, 503, 404, 301, "reset", "hang"])
-def test_a_worker_that_fails_its_checks_is_left_alone_until_it_recovers(stage, illness):
+@pytest.mark.parametrize("failure", [500, 503, 404, 301, "reset", "hang"])
+def test_a_worker_that_fails_its_checks_is_left_alone_until_it_recovers(harness, failure):
     mood = Moody()
-    ill, well = stage.worker(mood), stage.worker()
-    router = checked(stage, ill, well, health_check_timeout_secs=0.1)
-    client = stage.client(router)
+    failing, other = harness.worker(mood), harness.worker()
+    router = checked(harness, failing, other, health_check_timeout_secs=0.1)
+    client = harness.client(router)
     assert healthy(router) == [True, True]
-    mood.health = illness
+    mood.health = failure
     eventually(lambda: healthy(router) == [False, True], "it was never found out")
-    before = len([message for message in ill.requests if message.target != "/health"])
+    before = len([message for message in failing.requests if message.target != "/health"])
     for _ in range(6):
         assert client.ask().body == b"hello"
-    assert len([message for message in ill.requests if message.target != "/health"]) == before
+    assert len([message for message in failing.requests if message.target != "/health"]) == before
     mood.health = 200
     eventually(lambda: healthy(router) == [True, True], "its recovery was never noticed")
     assert client.ask().body == b"hello"
 
 
-def test_it_takes_as_many_failures_and_successes_in_a_row_as_set(stage):
+def test_it_takes_as_many_failures_and_successes_in_a_row_as_set(harness):
     mood = Moody()
     script = [500, 500, 200, 500, 500, 500, 500, 200, 200, 500, 200, 200, 200]
     verdicts = []
@@ -166,9 +166,13 @@ def test_it_takes_as_many_failures_and_successes_in_a_row_as_set(stage):
         connection.send(response(mood.health, b""))
 
     ready = threading.Event()
-    worker = stage.worker(lambda *arguments: ready.wait(30) and answer(*arguments))
+    worker = harness.worker(lambda *arguments: ready.wait(30) and answer(*arguments))
     router = checked(
-        stage, worker, health_check_interval_secs=0.01, health_failure_threshold=4, health_success_threshold=3
+        harness,
+        worker,
+        health_check_interval_secs=0.01,
+        health_failure_threshold=4,
+        health_success_threshold=3,
     )
     ready.set()
     eventually(lambda: len(verdicts) > len(script))
@@ -176,27 +180,27 @@ def test_it_takes_as_many_failures_and_successes_in_a_row_as_set(stage):
     assert verdicts[: len(script) + 1] == [True] * 7 + [False] * 6 + [True]
 
 
-def test_a_worker_that_is_gone_and_comes_back_is_noticed(stage):
-    worker = stage.worker()
-    router = checked(stage, worker)
+def test_a_worker_that_is_gone_and_comes_back_is_noticed(harness):
+    worker = harness.worker()
+    router = checked(harness, worker)
     worker.stop()
     eventually(lambda: healthy(router) == [False])
-    assert stage.client(router).ask().status == 503
-    stage.worker(port=worker.port)
+    assert harness.client(router).ask().status == 503
+    harness.worker(port=worker.port)
     eventually(lambda: healthy(router) == [True])
-    assert stage.client(router).ask().status == 200
+    assert harness.client(router).ask().status == 200
 
 
-def test_ranks_of_one_host_are_checked_once_and_share_the_verdict(stage):
+def test_ranks_of_one_host_are_checked_once_and_share_the_verdict(harness):
     mood = Moody()
     mood.health = 500
-    worker = stage.worker(mood)
-    router = checked(stage, f"{worker.url}@0", f"{worker.url}@1", health_failure_threshold=2)
+    worker = harness.worker(mood)
+    router = checked(harness, f"{worker.url}@0", f"{worker.url}@1", health_failure_threshold=2)
     eventually(lambda: healthy(router) == [False, False])
     assert mood.checks <= 4
 
 
-def test_checks_carry_the_workers_key_and_count_as_no_load(stage):
+def test_checks_carry_the_workers_key_and_count_as_no_load(harness):
     loads = []
 
     def answer(connection, _message):
@@ -204,8 +208,8 @@ def test_checks_carry_the_workers_key_and_count_as_no_load(stage):
         connection.send(response(200, b""))
 
     ready = threading.Event()
-    worker = stage.worker(lambda *arguments: ready.wait(30) and answer(*arguments))
-    router = checked(stage, worker, api_key="key", health_check_endpoint="/ping")
+    worker = harness.worker(lambda *arguments: ready.wait(30) and answer(*arguments))
+    router = checked(harness, worker, api_key="key", health_check_endpoint="/ping")
     ready.set()
     worker.wait_for_requests(3)
     for message in worker.requests[:3]:
@@ -215,12 +219,12 @@ def test_checks_carry_the_workers_key_and_count_as_no_load(stage):
     assert loads[:2] == [[0], [0]]
 
 
-def test_a_worker_that_was_removed_is_checked_no_more(stage):
-    worker = stage.worker()
-    router = checked(stage, worker)
+def test_a_worker_that_was_removed_is_checked_no_more(harness):
+    worker = harness.worker()
+    router = checked(harness, worker)
     worker.wait_for_requests(2)
     router.core.remove_worker(worker.url)
-    other = stage.worker()
+    other = harness.worker()
     router.core.add_worker(other.url)
     other.wait_for_requests(2)  # so a whole round has passed
     seen = len(worker.requests)
@@ -228,18 +232,18 @@ def test_a_worker_that_was_removed_is_checked_no_more(stage):
     assert len(worker.requests) <= seen + 1
 
 
-def test_without_an_interval_nobody_is_checked(stage):
-    worker = stage.worker()
-    router = stage.router(worker, health_check_interval_secs=0)
-    stage.client(router).ask()
+def test_without_an_interval_nobody_is_checked(harness):
+    worker = harness.worker()
+    router = harness.router(worker, health_check_interval_secs=0)
+    harness.client(router).ask()
     assert [message.target for message in worker.requests] == ["/x"]
 
 
 @pytest.mark.parametrize("form", ["query", "json"])
-def test_a_name_is_no_worker_of_a_router_that_serves(stage, form):
+def test_a_name_is_no_worker_of_a_router_that_serves(harness, form):
     """mending row 52: ray:// and name:// are for programs that connect themselves."""
-    router = stage.router(stage.worker())
-    client = stage.client(router)
+    router = harness.router(harness.worker())
+    client = harness.client(router)
     if form == "query":
         answer = client.ask("POST", "/add_worker?url=ray://1f9k")
     else:

@@ -9,7 +9,7 @@ from tests.proxy.test_long_bodies import HELD, POSTS, Full
 SSE_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
-def waiting_worker(stage):
+def waiting_worker(harness):
     """Its gate is opened when the client has closed its sending side, and the router has seen that."""
     gate = None
 
@@ -17,18 +17,18 @@ def waiting_worker(stage):
         gate.wait()
         connection.send(response(200, b"%d" % len(message.body)))
 
-    worker = stage.worker(answer)
+    worker = harness.worker(answer)
     gate = worker.gate()
     return worker, gate
 
 
 @pytest.mark.parametrize("policy", ["round_robin", "consistent_hash"])
 @pytest.mark.parametrize("size", [2, 300_000])
-def test_a_half_closed_client_gets_its_response(stage, policy, size):
+def test_a_half_closed_client_gets_its_response(harness, policy, size):
     """mending row 16: as with HAProxy."""
-    worker, gate = waiting_worker(stage)
-    router = stage.router(worker, policy=policy, half_closed_clients="serve")
-    client = stage.client(router)
+    worker, gate = waiting_worker(harness)
+    router = harness.router(worker, policy=policy, half_closed_clients="serve")
+    client = harness.client(router)
     client.send(request("POST", POSTS, body=b"x" * size))
     gate.wait_for_someone()
     client.half_close()
@@ -38,16 +38,18 @@ def test_a_half_closed_client_gets_its_response(stage, policy, size):
     client.must_be_closed()
 
 
-def test_a_client_that_closed_its_side_at_once_gets_all_its_responses(stage):
-    worker = stage.worker(lambda connection, message: connection.send(response(200, message.target.encode())))
-    client = stage.client(stage.router(worker, half_closed_clients="serve"))
+def test_a_client_that_closed_its_side_at_once_gets_all_its_responses(harness):
+    worker = harness.worker(
+        lambda connection, message: connection.send(response(200, message.target.encode()))
+    )
+    client = harness.client(harness.router(worker, half_closed_clients="serve"))
     client.send(request("GET", "/1") + request("GET", "/2") + request("POST", "/3", body=b"abc"))
     client.half_close()
     assert [client.read_response().body for _ in range(3)] == [b"/1", b"/2", b"/3"]
     client.must_be_closed()
 
 
-def test_a_half_closed_client_gets_its_stream(stage):
+def test_a_half_closed_client_gets_its_stream(harness):
     more = None
 
     def stream(connection, _message):
@@ -55,9 +57,9 @@ def test_a_half_closed_client_gets_its_stream(stage):
         more.wait()
         connection.send(chunked(b"data: 2\n\n"))
 
-    worker = stage.worker(stream)
+    worker = harness.worker(stream)
     more = worker.gate()
-    client = stage.client(stage.router(worker, half_closed_clients="serve"))
+    client = harness.client(harness.router(worker, half_closed_clients="serve"))
     client.send(request("POST", POSTS, body=b"{}"))
     client.read_head()
     assert client.read_chunk() == b"data: 1\n\n"
@@ -68,10 +70,10 @@ def test_a_half_closed_client_gets_its_stream(stage):
     client.must_be_closed()
 
 
-def test_a_half_closed_client_keeps_its_place_in_the_queue(stage):
-    gated = Gated(stage)
-    router = stage.router(gated.worker, max_concurrent_requests=1, half_closed_clients="serve")
-    first, second = stage.client(router), stage.client(router)
+def test_a_half_closed_client_keeps_its_place_in_the_queue(harness):
+    gated = Gated(harness)
+    router = harness.router(gated.worker, max_concurrent_requests=1, half_closed_clients="serve")
+    first, second = harness.client(router), harness.client(router)
     first.send(request("POST", POSTS, body=b"{}"))
     eventually(lambda: seats(router) == (1, 0))
     second.send(request("POST", POSTS, body=b"x" * 200_000))
@@ -82,9 +84,9 @@ def test_a_half_closed_client_keeps_its_place_in_the_queue(stage):
     assert (first.read_response().status, second.read_response().status) == (200, 200)
 
 
-def test_a_half_closed_client_keeps_its_place_before_the_memory(stage):
-    full = Full(stage, half_closed_clients="serve")
-    client = stage.client(full.router)
+def test_a_half_closed_client_keeps_its_place_before_the_memory(harness):
+    full = Full(harness, half_closed_clients="serve")
+    client = harness.client(full.router)
     client.send(request("POST", POSTS, body=b"{" * 100_000))
     eventually(lambda: full.router.in_flight() == 3)
     client.half_close()
@@ -94,15 +96,15 @@ def test_a_half_closed_client_keeps_its_place_before_the_memory(stage):
 
 
 @pytest.mark.parametrize("when", ["before the response", "in a stream"])
-def test_a_client_that_breaks_the_connection_has_left_all_the_same(stage, when):
+def test_a_client_that_breaks_the_connection_has_left_all_the_same(harness, when):
     def answer(connection, _message):
         if when == "in a stream":
             connection.send(SSE_HEAD + chunk(b"data: 1\n\n"))
         assert connection.ending() in ("eof", "reset")
 
-    worker = stage.worker(answer)
-    router = stage.router(worker, half_closed_clients="serve")
-    client = stage.client(router)
+    worker = harness.worker(answer)
+    router = harness.router(worker, half_closed_clients="serve")
+    client = harness.client(router)
     client.send(request("POST", POSTS, body=b"{}"))
     worker.wait_for_requests(1)
     if when == "in a stream":
@@ -112,15 +114,15 @@ def test_a_client_that_breaks_the_connection_has_left_all_the_same(stage, when):
     router.must_rest()
 
 
-def test_a_client_that_left_is_noticed_by_what_is_written_to_it(stage):
+def test_a_client_that_left_is_noticed_by_what_is_written_to_it(harness):
     def pour(connection, _message):
         connection.send(SSE_HEAD)
         while True:
             connection.send(chunk(b"data: x\n\n"))
 
-    worker = stage.worker(pour)
-    router = stage.router(worker, half_closed_clients="serve")
-    client = stage.client(router)
+    worker = harness.worker(pour)
+    router = harness.router(worker, half_closed_clients="serve")
+    client = harness.client(router)
     client.send(request("POST", POSTS, body=b"{}"))
     client.read_head()
     client.half_close()
@@ -130,10 +132,10 @@ def test_a_client_that_left_is_noticed_by_what_is_written_to_it(stage):
     router.must_rest()
 
 
-def test_half_a_body_is_no_request(stage):
-    worker = stage.worker()
-    router = stage.router(worker, policy="consistent_hash", half_closed_clients="serve")
-    client = stage.client(router)
+def test_half_a_body_is_no_request(harness):
+    worker = harness.worker()
+    router = harness.router(worker, policy="consistent_hash", half_closed_clients="serve")
+    client = harness.client(router)
     client.send(request("POST", POSTS, ("Content-Length", str(HELD))) + b"x" * 1000)
     client.half_close()
     client.must_be_closed()

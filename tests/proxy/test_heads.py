@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.fakes.stage import error_of
+from tests.fakes.harness import error_of
 from tests.fakes.wire import chunked, request, response
 
 LINE = b"POST /v1/completions HTTP/1.1\r\n"
@@ -109,10 +109,10 @@ REFUSED = [
 @pytest.mark.parametrize(
     ("bad", "status"), [row[2:] for row in REFUSED], ids=[f"{row[0]} {row[1]}" for row in REFUSED]
 )
-def test_a_malformed_request_is_answered_with_its_status_and_reaches_no_worker(stage, bad, status, pieces):
-    worker = stage.worker()
-    router = stage.router(worker)
-    client = stage.client(router)
+def test_a_malformed_request_is_answered_with_its_status_and_reaches_no_worker(harness, bad, status, pieces):
+    worker = harness.worker()
+    router = harness.router(worker)
+    client = harness.client(router)
     if pieces == "whole":
         client.send(bad)
     else:
@@ -124,22 +124,22 @@ def test_a_malformed_request_is_answered_with_its_status_and_reaches_no_worker(s
     error_of(answer)
     client.must_be_closed()
     assert worker.connections == []
-    stage.client(router).must_be_open()
+    harness.client(router).must_be_open()
 
 
 @pytest.mark.parametrize("bad", [row[2] for row in REFUSED if row[0] in (7, 13, 16, 28, 34, 37)])
-def test_nothing_after_a_malformed_request_is_ever_parsed(stage, bad):
-    worker = stage.worker()
-    client = stage.client(stage.router(worker))
+def test_nothing_after_a_malformed_request_is_ever_parsed(harness, bad):
+    worker = harness.worker()
+    client = harness.client(harness.router(worker))
     client.send(bad + request("GET", "/smuggled") * 3)
     assert client.read_response().status in (400, 413)
     client.must_be_closed()
     assert worker.connections == []
 
 
-def test_a_path_with_an_encoded_nul_is_refused_and_the_connection_goes_on(stage):
-    worker = stage.worker()
-    client = stage.client(stage.router(worker))
+def test_a_path_with_an_encoded_nul_is_refused_and_the_connection_goes_on(harness):
+    worker = harness.worker()
+    client = harness.client(harness.router(worker))
     for path in ("/a%00b", "/%00", "/v1/completions/%00?x"):
         answer = client.ask("POST", path, body=b"{}")
         assert (answer.status, error_of(answer)["code"]) == (400, "nul_in_path")
@@ -149,41 +149,41 @@ def test_a_path_with_an_encoded_nul_is_refused_and_the_connection_goes_on(stage)
 
 @pytest.mark.parametrize("method", ["TRACE", "TRACK", "trace", "CONNECT"])
 @pytest.mark.parametrize("body", [None, b"{}"])
-def test_a_method_that_would_show_what_was_added_or_open_a_tunnel_reaches_no_worker(stage, method, body):
+def test_a_method_that_would_show_what_was_added_or_open_a_tunnel_reaches_no_worker(harness, method, body):
     """mending row 15: 405 with Allow."""
-    worker = stage.worker()
-    router = stage.router(worker)
-    client = stage.client(router)
+    worker = harness.worker()
+    router = harness.router(worker)
+    client = harness.client(router)
     response = client.ask(method, "/v1/completions", body=body)
     assert response.status == 405
     assert response.get("allow") == "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
     error_of(response)
     assert worker.connections == []
-    assert stage.client(router).ask("TRACER", "/x").status == 200
-    own = stage.client(router).ask("TRACE", "/health")
+    assert harness.client(router).ask("TRACER", "/x").status == 200
+    own = harness.client(router).ask("TRACE", "/health")
     assert (own.status, own.get("allow")) == (405, "GET, HEAD")
 
 
-def test_tls_on_the_plain_port_is_closed_without_a_word(stage):  # row 27
-    worker = stage.worker()
-    router = stage.router(worker)
-    client = stage.client(router)
+def test_tls_on_the_plain_port_is_closed_without_a_word(harness):  # row 27
+    worker = harness.worker()
+    router = harness.router(worker)
+    client = harness.client(router)
     client.send(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(64))
     assert client.ending() in ("eof", "reset")
     assert client.received == b""
     assert worker.connections == []
 
 
-def test_a_client_that_says_nothing_gets_nothing(stage):
-    router = stage.router(stage.worker())
-    client = stage.client(router)
+def test_a_client_that_says_nothing_gets_nothing(harness):
+    router = harness.router(harness.worker())
+    client = harness.client(router)
     client.half_close()
     client.must_be_closed()
 
 
-def test_a_head_that_ends_in_the_middle_is_dropped_without_an_answer(stage):
-    router = stage.router(stage.worker())
-    client = stage.client(router)
+def test_a_head_that_ends_in_the_middle_is_dropped_without_an_answer(harness):
+    router = harness.router(harness.worker())
+    client = harness.client(router)
     client.send(b"GET /x HTTP/1.1\r\nHo")
     client.half_close()
     client.must_be_closed()
@@ -202,8 +202,8 @@ def test_a_head_that_ends_in_the_middle_is_dropped_without_an_answer(stage):
     ],
     ids=["100 fields", "target", "name", "tokens", "64 KiB", "one empty line", "two empty lines"],
 )
-def test_a_head_just_within_the_limits_passes(stage, good):
-    client = stage.client(stage.router(stage.worker()))
+def test_a_head_just_within_the_limits_passes(harness, good):
+    client = harness.client(harness.router(harness.worker()))
     client.send(good)
     assert client.read_response().body == b"hello"
     client.must_be_open()
@@ -212,11 +212,11 @@ def test_a_head_just_within_the_limits_passes(stage, good):
 # ---- pieces
 
 
-def test_a_request_cut_in_two_anywhere_arrives_whole(stage):
-    worker = stage.worker(
+def test_a_request_cut_in_two_anywhere_arrives_whole(harness):
+    worker = harness.worker(
         lambda connection, message: connection.send(response(200, message.target.encode() + message.body))
     )
-    client = stage.client(stage.router(worker))
+    client = harness.client(harness.router(worker))
     whole = request(
         "POST", "/v1/completions?a=b", ("X-A", "1"), ("Content-Type", "text/plain"), body=b"hello"
     )
@@ -228,9 +228,9 @@ def test_a_request_cut_in_two_anywhere_arrives_whole(stage):
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 64])
-def test_a_request_arrives_whole_in_pieces_of_any_size(stage, size):
-    worker = stage.worker(lambda connection, message: connection.send(response(200, message.body)))
-    client = stage.client(stage.router(worker))
+def test_a_request_arrives_whole_in_pieces_of_any_size(harness, size):
+    worker = harness.worker(lambda connection, message: connection.send(response(200, message.body)))
+    client = harness.client(harness.router(worker))
     fields = [(f"X-Field-{number}", "value" * number) for number in range(20)]
     client.send_in_pieces(request("POST", "/v1/embeddings", *fields, body=b"abc" * 50), size)
     assert client.read_response().body == b"abc" * 50
@@ -244,11 +244,11 @@ def test_a_request_arrives_whole_in_pieces_of_any_size(stage, size):
         assert [(name, value) for name, value in message.fields if name.startswith("X-Field")] == fields
 
 
-def test_requests_that_are_pipelined_are_answered_in_order(stage):
-    worker = stage.worker(
+def test_requests_that_are_pipelined_are_answered_in_order(harness):
+    worker = harness.worker(
         lambda connection, message: connection.send(response(200, message.target.encode() + message.body))
     )
-    client = stage.client(stage.router(worker))
+    client = harness.client(harness.router(worker))
     client.send(
         b"".join(
             request("GET", f"/{number}")
@@ -265,11 +265,11 @@ def test_requests_that_are_pipelined_are_answered_in_order(stage):
     client.must_be_open()
 
 
-def test_pipelined_requests_cut_anywhere_are_answered_in_order(stage, rng):
-    worker = stage.worker(
+def test_pipelined_requests_cut_anywhere_are_answered_in_order(harness, rng):
+    worker = harness.worker(
         lambda connection, message: connection.send(response(200, message.target.encode() + message.body))
     )
-    client = stage.client(stage.router(worker))
+    client = harness.client(harness.router(worker))
     stream = b""
     expected = []
     for number in range(100):
@@ -287,17 +287,17 @@ def test_pipelined_requests_cut_anywhere_are_answered_in_order(stage, rng):
         assert client.read_response().body == body
 
 
-def test_own_and_proxied_answers_keep_their_order_in_a_pipeline(stage):
-    client = stage.client(stage.router(stage.worker()))
+def test_own_and_proxied_answers_keep_their_order_in_a_pipeline(harness):
+    client = harness.client(harness.router(harness.worker()))
     client.send((request("GET", "/liveness") + request("GET", "/x")) * 20)
     for _ in range(20):
         assert client.read_response().body == b"OK"
         assert client.read_response().body == b"hello"
 
 
-def test_after_connection_close_nothing_more_is_read(stage):
-    worker = stage.worker()
-    client = stage.client(stage.router(worker))
+def test_after_connection_close_nothing_more_is_read(harness):
+    worker = harness.worker()
+    client = harness.client(harness.router(worker))
     client.send(request("GET", "/1", ("Connection", "close")) + request("GET", "/2"))
     answer = client.read_response()
     assert (answer.body, answer.get("connection")) == (b"hello", "close")
@@ -308,9 +308,9 @@ def test_after_connection_close_nothing_more_is_read(stage):
 # ---- forms and versions
 
 
-def test_an_absolute_target_is_routed_by_its_path_and_its_authority_is_the_host(stage):
-    worker = stage.worker()
-    client = stage.client(stage.router(worker))
+def test_an_absolute_target_is_routed_by_its_path_and_its_authority_is_the_host(harness):
+    worker = harness.worker()
+    client = harness.client(harness.router(worker))
     client.send(b"GET http://Elsewhere:8080/v1/x?y=z HTTP/1.1\r\nHost: ignored\r\n\r\n")
     assert client.read_response().body == b"hello"
     client.send(b"GET https://elsewhere?q HTTP/1.1\r\nHost: ignored\r\n\r\n")
@@ -323,17 +323,17 @@ def test_an_absolute_target_is_routed_by_its_path_and_its_authority_is_the_host(
     assert client.read_response().body == b"OK"
 
 
-def test_options_star_is_answered_here_and_options_of_a_path_by_a_worker(stage):
-    worker = stage.worker()
-    client = stage.client(stage.router(worker))
+def test_options_star_is_answered_here_and_options_of_a_path_by_a_worker(harness):
+    worker = harness.worker()
+    client = harness.client(harness.router(worker))
     answer = client.ask("OPTIONS", "*")
     assert (answer.status, answer.body) == (200, b"")
     assert worker.connections == []
     assert client.ask("OPTIONS", "/v1/x").body == b"hello"
 
 
-def test_head_is_answered_without_a_body(stage):
-    client = stage.client(stage.router(stage.worker()))
+def test_head_is_answered_without_a_body(harness):
+    client = harness.client(harness.router(harness.worker()))
     for path in ("/x", "/liveness", "/workers"):
         answer = client.ask("HEAD", path)
         assert answer.status == 200
@@ -341,8 +341,8 @@ def test_head_is_answered_without_a_body(stage):
 
 
 @pytest.mark.parametrize("keep_alive", [False, True])
-def test_http_1_0_keeps_the_connection_only_when_asked(stage, keep_alive):
-    client = stage.client(stage.router(stage.worker()))
+def test_http_1_0_keeps_the_connection_only_when_asked(harness, keep_alive):
+    client = harness.client(harness.router(harness.worker()))
     fields = [("Connection", "Keep-Alive")] if keep_alive else []
     answer = client.ask("GET", "/x", *fields, version="1.0", host=None)
     assert answer.body == b"hello"
@@ -354,9 +354,9 @@ def test_http_1_0_keeps_the_connection_only_when_asked(stage, keep_alive):
         client.must_be_closed()
 
 
-def test_any_method_and_path_goes_through(stage):
-    worker = stage.worker()
-    client = stage.client(stage.router(worker))
+def test_any_method_and_path_goes_through(harness):
+    worker = harness.worker()
+    client = harness.client(harness.router(worker))
     for method, path in [
         ("PATCH", "/a/b"),
         ("PURGE", "/"),
@@ -370,9 +370,9 @@ def test_any_method_and_path_goes_through(stage):
 # ---- Expect
 
 
-def test_100_continue_is_sent_before_the_body_and_expect_stays_here(stage):
-    worker = stage.worker(lambda connection, message: connection.send(response(200, message.body)))
-    client = stage.client(stage.router(worker))
+def test_100_continue_is_sent_before_the_body_and_expect_stays_here(harness):
+    worker = harness.worker(lambda connection, message: connection.send(response(200, message.body)))
+    client = harness.client(harness.router(worker))
     whole = request("POST", "/x", ("Expect", "100-Continue"), body=b"hello")
     client.send(whole[:-5])
     assert client.read_until(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -383,9 +383,9 @@ def test_100_continue_is_sent_before_the_body_and_expect_stays_here(stage):
     client.must_be_open()
 
 
-def test_100_continue_is_sent_for_a_streamed_body(stage):
-    worker = stage.worker(lambda connection, message: connection.send(response(200, message.body)))
-    client = stage.client(stage.router(worker))
+def test_100_continue_is_sent_for_a_streamed_body(harness):
+    worker = harness.worker(lambda connection, message: connection.send(response(200, message.body)))
+    client = harness.client(harness.router(worker))
     body = bytes(100_000)
     whole = request("POST", "/x", ("Expect", "100-continue"), body=body)
     client.send(whole[: -len(body)])
@@ -394,8 +394,8 @@ def test_100_continue_is_sent_for_a_streamed_body(stage):
     assert client.read_response().body == body
 
 
-def test_no_100_continue_when_there_is_nothing_to_wait_for(stage):
-    client = stage.client(stage.router(stage.worker()))
+def test_no_100_continue_when_there_is_nothing_to_wait_for(harness):
+    client = harness.client(harness.router(harness.worker()))
     for whole in [
         request("POST", "/x", ("Expect", "100-continue"), body=b"hello"),  # came along
         request("POST", "/x", ("Expect", "100-continue"), body=b""),
@@ -409,9 +409,9 @@ def test_no_100_continue_when_there_is_nothing_to_wait_for(stage):
         assert (answer.status, answer.informational) == (200, [])
 
 
-def test_a_refusal_comes_instead_of_100_continue(stage):
-    worker = stage.worker()
-    client = stage.client(stage.router(worker, max_payload_size=4))
+def test_a_refusal_comes_instead_of_100_continue(harness):
+    worker = harness.worker()
+    client = harness.client(harness.router(worker, max_payload_size=4))
     client.send(request("POST", "/x", ("Expect", "100-continue"), body=b"hello")[:-5])
     answer = client.read_response()
     assert (answer.status, answer.informational, error_of(answer)["code"]) == (413, [], "body_too_large")
@@ -419,6 +419,6 @@ def test_a_refusal_comes_instead_of_100_continue(stage):
     assert worker.connections == []
 
 
-def test_http_1_0_expects_nothing_even_if_it_says_so(stage):
-    client = stage.client(stage.router(stage.worker()))
+def test_http_1_0_expects_nothing_even_if_it_says_so(harness):
+    client = harness.client(harness.router(harness.worker()))
     assert client.ask("GET", "/x", ("Expect", "200-ok"), version="1.0").body == b"hello"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.fakes.stage import error_of
+from tests.fakes.harness import error_of
 from tests.fakes.wire import chunk, chunked, request, response
 
 ON = {"disable_retries": False, "retry_initial_backoff_ms": 1, "retry_max_backoff_ms": 5}
@@ -23,43 +23,43 @@ def streams(connection, _message):
         (PLAIN, "reset"),  # closed, it would be a whole stream without events
     ],
 )
-def test_a_stream_that_ends_before_its_first_byte_is_given_to_another_worker(stage, said, how):
+def test_a_stream_that_ends_before_its_first_byte_is_given_to_another_worker(harness, said, how):
     """mending row 4: vLLM sends the head of a stream before it has queued the request."""
 
     def break_off(connection, _message):
         connection.send(said)
         getattr(connection, how)()
 
-    client = stage.client(stage.router(stage.worker(break_off), stage.worker(streams), **ON))
+    client = harness.client(harness.router(harness.worker(break_off), harness.worker(streams), **ON))
     answer = client.ask("POST", PATH, body=b"{}")
     assert (answer.status, answer.body) == (200, EVENT)
 
 
-def test_alone_such_a_stream_is_an_error_with_a_true_status(stage):
+def test_alone_such_a_stream_is_an_error_with_a_true_status(harness):
     """mending row 4"""
 
     def break_off(connection, _message):
         connection.send(HEAD)
         connection.reset()
 
-    answer = stage.client(stage.router(stage.worker(break_off))).ask("POST", PATH, body=b"{}")
+    answer = harness.client(harness.router(harness.worker(break_off))).ask("POST", PATH, body=b"{}")
     assert (answer.status, error_of(answer)["code"]) == (502, "worker_closed")
 
 
-def test_the_first_byte_timeout_covers_a_stream(stage):
+def test_the_first_byte_timeout_covers_a_stream(harness):
     """mending row 4"""
 
     def stall(connection, _message):
         connection.send(HEAD)
         connection.ending()
 
-    client = stage.client(
-        stage.router(stage.worker(stall), stage.worker(streams), first_byte_timeout_secs=0.1, **ON)
+    client = harness.client(
+        harness.router(harness.worker(stall), harness.worker(streams), first_byte_timeout_secs=0.1, **ON)
     )
     assert client.ask("POST", PATH, body=b"{}").body == EVENT
 
 
-def test_head_and_first_event_leave_together(stage):
+def test_head_and_first_event_leave_together(harness):
     def answer(connection, _message):
         connection.send(HEAD)
         gate.wait()
@@ -67,9 +67,9 @@ def test_head_and_first_event_leave_together(stage):
         more.wait()
         connection.send(b"0\r\n\r\n")
 
-    worker = stage.worker(answer)
+    worker = harness.worker(answer)
     gate, more = worker.gate(), worker.gate()
-    client = stage.client(stage.router(worker))
+    client = harness.client(harness.router(worker))
     client.send(request("POST", PATH, body=b"{}"))
     gate.wait_for_someone()
     assert not client.readable(0.05)
@@ -80,7 +80,7 @@ def test_head_and_first_event_leave_together(stage):
     assert client.read_to_last_chunk() == b""
 
 
-def test_a_head_whose_buffer_has_to_grow_is_the_same_head(stage):
+def test_a_head_whose_buffer_has_to_grow_is_the_same_head(harness):
     """The bytes of a held head may move when the first event is long."""
     fields = b"".join(b"X-Field-%d: %s\r\n" % (number, b"v" * 60) for number in range(40))
     long_event = b"data: " + b"x" * 20_000 + b"\n\n"
@@ -90,9 +90,9 @@ def test_a_head_whose_buffer_has_to_grow_is_the_same_head(stage):
         gate.wait()
         connection.send(chunked(long_event))
 
-    worker = stage.worker(answer)
+    worker = harness.worker(answer)
     gate = worker.gate()
-    client = stage.client(stage.router(worker))
+    client = harness.client(harness.router(worker))
     client.send(request("POST", PATH, body=b"{}"))
     gate.wait_for_someone()
     gate.open()
@@ -102,13 +102,13 @@ def test_a_head_whose_buffer_has_to_grow_is_the_same_head(stage):
 
 
 @pytest.mark.parametrize("body", [b"0\r\n\r\n", b"9\r\n" + EVENT])
-def test_the_end_of_a_stream_or_its_first_byte_lets_it_go(stage, body):
+def test_the_end_of_a_stream_or_its_first_byte_lets_it_go(harness, body):
     def answer(connection, _message):
         connection.send(HEAD)
         connection.send(body)
         connection.ending()
 
-    client = stage.client(stage.router(stage.worker(answer)))
+    client = harness.client(harness.router(harness.worker(answer)))
     client.send(request("POST", PATH, body=b"{}"))
     assert client.read_head().status == 200
 
@@ -122,39 +122,39 @@ def test_the_end_of_a_stream_or_its_first_byte_lets_it_go(stage, body):
     ],
     ids=["error", "no stream", "empty"],
 )
-def test_other_heads_are_not_held(stage, head):
+def test_other_heads_are_not_held(harness, head):
     def answer(connection, _message):
         connection.send(head)
         connection.ending()
 
-    client = stage.client(stage.router(stage.worker(answer)))
+    client = harness.client(harness.router(harness.worker(answer)))
     client.send(request("POST", PATH, body=b"{}"))
     client.read_head()
 
 
-def test_off_sends_a_head_at_once(stage):
+def test_off_sends_a_head_at_once(harness):
     def answer(connection, _message):
         connection.send(HEAD)
         gate.wait()
         connection.send(b"0\r\n\r\n")
 
-    worker = stage.worker(answer)
+    worker = harness.worker(answer)
     gate = worker.gate()
-    client = stage.client(stage.router(worker, hold_stream_head="off"))
+    client = harness.client(harness.router(worker, hold_stream_head="off"))
     client.send(request("POST", PATH, body=b"{}"))
     assert client.read_head().status == 200
     gate.open()
     assert client.read_to_last_chunk() == b""
 
 
-def test_a_client_that_leaves_while_its_head_is_held_is_noticed(stage):
+def test_a_client_that_leaves_while_its_head_is_held_is_noticed(harness):
     def answer(connection, _message):
         connection.send(HEAD)
         connection.ending()
 
-    worker = stage.worker(answer)
-    router = stage.router(worker)
-    client = stage.client(router)
+    worker = harness.worker(answer)
+    router = harness.router(worker)
+    client = harness.client(router)
     client.send(request("POST", PATH, body=b"{}"))
     worker.wait_for_requests(1)
     client.close()
@@ -162,11 +162,11 @@ def test_a_client_that_leaves_while_its_head_is_held_is_noticed(stage):
     router.must_rest()
 
 
-def test_an_error_status_of_a_retry_is_what_the_client_sees(stage):
+def test_an_error_status_of_a_retry_is_what_the_client_sees(harness):
     def break_off(connection, _message):
         connection.send(HEAD)
         connection.reset()
 
-    refusing = stage.worker(lambda connection, _: connection.send(response(400, b"no")))
-    client = stage.client(stage.router(stage.worker(break_off), refusing, **ON))
+    refusing = harness.worker(lambda connection, _: connection.send(response(400, b"no")))
+    client = harness.client(harness.router(harness.worker(break_off), refusing, **ON))
     assert client.ask("POST", PATH, body=b"{}").status == 400

@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from tests.fakes.stage import Client, error_of
+from tests.fakes.harness import Client, error_of
 from tests.fakes.wire import PATIENCE, eventually, request, response
 
 AT_ONCE = 64  # kMaxKeyQuestions
@@ -25,10 +25,10 @@ def bearer(key):
 class Validator:
     """Says yes to "good" at once. For other keys it waits: for a permit, or, where `hangs`, for ever."""
 
-    def __init__(self, stage, hangs=False):
+    def __init__(self, harness, hangs=False):
         self.permits = threading.Semaphore(0)
         self.hangs = hangs
-        self.worker = stage.worker(self.answer)
+        self.worker = harness.worker(self.answer)
         self.url = f"{self.worker.url}/validate"
 
     def answer(self, connection, message):
@@ -81,45 +81,45 @@ def waiting(router):
     )
 
 
-def test_keys_of_clients_that_left_do_not_delay_an_honest_one(stage):
+def test_keys_of_clients_that_left_do_not_delay_an_honest_one(harness):
     """mending row 11: 64 were asked about at a time, and the honest key came last."""
-    validator = Validator(stage, hangs=True)
-    router = stage.router(
-        stage.worker(), api_key_validation_urls=[validator.url], api_key_validation_timeout_secs=100
+    validator = Validator(harness, hangs=True)
+    router = harness.router(
+        harness.worker(), api_key_validation_urls=[validator.url], api_key_validation_timeout_secs=100
     )
     for number in range(3000):
         with socket.create_connection(("127.0.0.1", router.port)) as client:
             client.sendall(request("GET", "/x", bearer(f"invented-{number}")))
-    assert stage.client(router).ask("GET", "/x", GOOD).status == 200
+    assert harness.client(router).ask("GET", "/x", GOOD).status == 200
     eventually(lambda: waiting(router) == 0)
 
 
-def test_a_validation_that_no_client_waits_for_is_abandoned(stage):
+def test_a_validation_that_no_client_waits_for_is_abandoned(harness):
     """mending row 11"""
-    validator = Validator(stage, hangs=True)
-    router = stage.router(api_key_validation_urls=[validator.url], api_key_validation_timeout_secs=100)
-    leaving = stage.client(router)
+    validator = Validator(harness, hangs=True)
+    router = harness.router(api_key_validation_urls=[validator.url], api_key_validation_timeout_secs=100)
+    leaving = harness.client(router)
     leaving.send(request("GET", "/x", bearer("bad")))
     validator.worker.wait_for_requests(1)
     leaving.close()
     assert validator.worker.connections[0].wait_ended() in ("eof", "reset")
-    again = stage.client(router)
+    again = harness.client(router)
     again.send(request("GET", "/x", bearer("bad")))
     validator.worker.wait_for_requests(2)
     again.close()
     eventually(lambda: waiting(router) == 0)
 
 
-def test_a_key_that_was_good_is_refreshed_before_unknown_ones(stage, connect):
+def test_a_key_that_was_good_is_refreshed_before_unknown_ones(harness, connect):
     """mending row 11"""
-    validator = Validator(stage)
-    router = stage.router(
-        stage.worker(),
+    validator = Validator(harness)
+    router = harness.router(
+        harness.worker(),
         api_key_validation_urls=[validator.url],
         api_key_validation_timeout_secs=100,
         api_key_validation_cache_secs=0,
     )
-    good = stage.client(router)
+    good = harness.client(router)
     assert good.ask("GET", "/x", GOOD).status == 200
     send_keys(connect, router, AT_ONCE + 20)
     validator.worker.wait_for_requests(1 + AT_ONCE)
@@ -131,11 +131,11 @@ def test_a_key_that_was_good_is_refreshed_before_unknown_ones(stage, connect):
     validator.close()
 
 
-def test_client_addresses_take_turns(stage, connect):
+def test_client_addresses_take_turns(harness, connect):
     """mending row 11: an honest client waited behind all keys that came before its own."""
-    validator = Validator(stage)
-    router = stage.router(
-        stage.worker(), api_key_validation_urls=[validator.url], api_key_validation_timeout_secs=100
+    validator = Validator(harness)
+    router = harness.router(
+        harness.worker(), api_key_validation_urls=[validator.url], api_key_validation_timeout_secs=100
     )
     send_keys(connect, router, AT_ONCE + 100)
     validator.worker.wait_for_requests(AT_ONCE)
@@ -149,11 +149,11 @@ def test_client_addresses_take_turns(stage, connect):
     validator.close()
 
 
-def test_an_address_has_an_eighth_of_the_places(stage, connect):
+def test_an_address_has_an_eighth_of_the_places(harness, connect):
     """mending row 11"""
-    validator = Validator(stage)
-    router = stage.router(
-        stage.worker(), api_key_validation_urls=[validator.url], api_key_validation_timeout_secs=100
+    validator = Validator(harness)
+    router = harness.router(
+        harness.worker(), api_key_validation_urls=[validator.url], api_key_validation_timeout_secs=100
     )
     clients = send_keys(connect, router, SHARE)
     eventually(lambda: waiting(router) == SHARE)
@@ -171,11 +171,11 @@ def test_an_address_has_an_eighth_of_the_places(stage, connect):
         assert client.read_response().status == 401
 
 
-def test_clients_that_share_a_good_key_do_not_count(stage, connect):
+def test_clients_that_share_a_good_key_do_not_count(harness, connect):
     """They may all come from one proxy, and the key is refreshed once for all."""
-    validator = Validator(stage)
-    router = stage.router(
-        stage.worker(),
+    validator = Validator(harness)
+    router = harness.router(
+        harness.worker(),
         api_key_validation_urls=[validator.url],
         api_key_validation_timeout_secs=100,
         api_key_validation_cache_secs=0,

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from tests.fakes.stage import error_of
+from tests.fakes.harness import error_of
 from tests.fakes.wire import eventually, request, response
 
 
@@ -12,24 +12,24 @@ def bearer(key):
     return ("Authorization", f"Bearer {key}")
 
 
-def judge(stage, *good, status=401):
+def judge(harness, *good, status=401):
     """Answers 200 for these keys."""
 
     def answer(connection, message):
         valid = message.get("authorization") in [f"Bearer {key}" for key in good]
         connection.send(response(200 if valid else status, b""))
 
-    return stage.worker(answer)
+    return harness.worker(answer)
 
 
-def asking(stage, *judges, worker=None, **options):
+def asking(harness, *judges, worker=None, **options):
     urls = [judge if isinstance(judge, str) else f"{judge.url}/validate?x=1" for judge in judges]
-    return stage.router(worker or stage.worker(), api_key_validation_urls=urls, **options)
+    return harness.router(worker or harness.worker(), api_key_validation_urls=urls, **options)
 
 
-def test_a_key_is_valid_when_any_of_them_says_so_and_asked_for_once(stage):
-    worker, first, second = stage.worker(), judge(stage, "one"), judge(stage, "two")
-    client = stage.client(asking(stage, first, second, worker=worker, api_key="worker-key"))
+def test_a_key_is_valid_when_any_of_them_says_so_and_asked_for_once(harness):
+    worker, first, second = harness.worker(), judge(harness, "one"), judge(harness, "two")
+    client = harness.client(asking(harness, first, second, worker=worker, api_key="worker-key"))
     for _ in range(3):
         for key, status in [("one", 200), ("two", 200), ("three", 401)]:
             assert client.ask("GET", "/x", bearer(key)).status == status
@@ -41,9 +41,9 @@ def test_a_key_is_valid_when_any_of_them_says_so_and_asked_for_once(stage):
     assert all(b"worker-key" not in message.raw for message in first.requests)
 
 
-def test_no_key_and_no_clear_key_are_refused_without_a_question(stage):
-    asked = judge(stage, "one")
-    client = stage.client(asking(stage, asked))
+def test_no_key_and_no_clear_key_are_refused_without_a_question(harness):
+    asked = judge(harness, "one")
+    client = harness.client(asking(harness, asked))
     assert error_of(client.ask("GET", "/x"))["code"] == "missing_api_key"
     assert error_of(client.ask("GET", "/x", bearer("one"), bearer("one")))["code"] == "invalid_api_key"
     assert client.ask("GET", "/liveness").status == 200
@@ -51,20 +51,20 @@ def test_no_key_and_no_clear_key_are_refused_without_a_question(stage):
     assert asked.requests == []
 
 
-def test_a_key_of_the_file_is_not_asked_about(stage, tmp_path):
+def test_a_key_of_the_file_is_not_asked_about(harness, tmp_path):
     keys = tmp_path / "keys"
     keys.write_text("mine")
-    asked = judge(stage, "one")
-    client = stage.client(asking(stage, asked, client_api_key_file=str(keys)))
+    asked = judge(harness, "one")
+    client = harness.client(asking(harness, asked, client_api_key_file=str(keys)))
     assert client.ask("GET", "/x", bearer("mine")).status == 200
     assert asked.requests == []
     assert client.ask("GET", "/x", bearer("one")).status == 200
 
 
 @pytest.mark.parametrize("trouble", ["refused", "500", "slow", "rubbish"])
-def test_without_a_verdict_nobody_is_served_and_nothing_is_remembered(stage, trouble):
+def test_without_a_verdict_nobody_is_served_and_nothing_is_remembered(harness, trouble):
     def answer(connection, _message):
-        if well.is_set():
+        if healthy.is_set():
             connection.send(response(200, b""))
         elif trouble == "500":
             connection.send(response(500, b""))
@@ -73,27 +73,27 @@ def test_without_a_verdict_nobody_is_served_and_nothing_is_remembered(stage, tro
         else:
             connection.ending()
 
-    well = threading.Event()
-    asked = stage.worker(answer)
-    url = stage.refusing_port().url if trouble == "refused" else asked
-    router = asking(stage, url, api_key_validation_timeout_secs=0.3)
-    client = stage.client(router)
+    healthy = threading.Event()
+    asked = harness.worker(answer)
+    url = harness.refusing_port().url if trouble == "refused" else asked
+    router = asking(harness, url, api_key_validation_timeout_secs=0.3)
+    client = harness.client(router)
     answered = client.ask("GET", "/x", bearer("one"))
     assert (answered.status, error_of(answered)["code"]) == (503, "key_not_checked")
     assert answered.get("retry-after") == "1"
     if trouble != "refused":
-        well.set()
+        healthy.set()
         assert client.ask("GET", "/x", bearer("one")).status == 200
 
 
-def test_a_verdict_is_forgotten_in_time(stage):
+def test_a_verdict_is_forgotten_in_time(harness):
     good = ["one"]
-    asked = stage.worker(
+    asked = harness.worker(
         lambda connection, message: connection.send(
             response(200 if message.get("authorization").removeprefix("Bearer ") in good else 401, b"")
         )
     )
-    client = stage.client(asking(stage, asked, api_key_validation_cache_secs=0.2))
+    client = harness.client(asking(harness, asked, api_key_validation_cache_secs=0.2))
     assert client.ask("GET", "/x", bearer("one")).status == 200
     good.clear()
     eventually(lambda: client.ask("GET", "/x", bearer("one")).status == 401)
@@ -102,15 +102,15 @@ def test_a_verdict_is_forgotten_in_time(stage):
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_the_same_question_is_asked_once_however_many_wait(stage, threads):
+def test_the_same_question_is_asked_once_however_many_wait(harness, threads):
     def answer(connection, _message):
         gate.wait()
         connection.send(response(200, b""))
 
-    asked = stage.worker(answer)
+    asked = harness.worker(answer)
     gate = asked.gate()
-    router = asking(stage, asked, threads=threads)
-    clients = [stage.client(router) for _ in range(20)]
+    router = asking(harness, asked, threads=threads)
+    clients = [harness.client(router) for _ in range(20)]
     for client in clients:
         client.send(request("GET", "/x", bearer("one")))
     for client in clients:
@@ -122,15 +122,15 @@ def test_the_same_question_is_asked_once_however_many_wait(stage, threads):
     assert len(asked.requests) == 1
 
 
-def test_only_so_many_are_asked_at_once_and_the_others_have_their_turn(stage):
+def test_only_so_many_are_asked_at_once_and_the_others_have_their_turn(harness):
     def answer(connection, _message):
         gate.wait()
         connection.send(response(200, b""))
 
-    asked = stage.worker(answer)
+    asked = harness.worker(answer)
     gate = asked.gate()
-    router = asking(stage, asked, api_key_validation_timeout_secs=60)
-    clients = [stage.client(router) for _ in range(80)]
+    router = asking(harness, asked, api_key_validation_timeout_secs=60)
+    clients = [harness.client(router) for _ in range(80)]
     for number, client in enumerate(clients):
         client.send(request("GET", "/x", bearer(f"key-{number}")))
     for client in clients:
@@ -143,11 +143,11 @@ def test_only_so_many_are_asked_at_once_and_the_others_have_their_turn(stage):
     assert len(asked.requests) == 80
 
 
-def test_a_stop_does_not_wait_for_a_verdict(stage):
-    asked = stage.worker(lambda connection, _: connection.ending())
-    router = asking(stage, asked, api_key_validation_timeout_secs=100, shutdown_grace_period_secs=0.1)
+def test_a_stop_does_not_wait_for_a_verdict(harness):
+    asked = harness.worker(lambda connection, _: connection.ending())
+    router = asking(harness, asked, api_key_validation_timeout_secs=100, shutdown_grace_period_secs=0.1)
     router.may_cut = True
-    client = stage.client(router)
+    client = harness.client(router)
     client.send(request("GET", "/x", bearer("one")))
     asked.wait_for_requests(1)
     router.shutdown()
@@ -157,16 +157,16 @@ def test_a_stop_does_not_wait_for_a_verdict(stage):
 
 @pytest.mark.parametrize("how", ["close", "reset", "half_close"])
 @pytest.mark.parametrize("body", [b"", b"{" * 1000], ids=["none", "unread"])
-def test_a_client_that_leaves_before_the_verdict_is_let_go_and_the_verdict_kept(stage, how, body):
+def test_a_client_that_leaves_before_the_verdict_is_let_go_and_the_verdict_kept(harness, how, body):
     def answer(connection, _message):
         gate.wait()
         connection.send(response(200, b""))
 
-    asked = stage.worker(answer)
+    asked = harness.worker(answer)
     gate = asked.gate()
-    worker = stage.worker()
-    router = asking(stage, asked, worker=worker, api_key_validation_timeout_secs=100)
-    leaving, staying = stage.client(router), stage.client(router)
+    worker = harness.worker()
+    router = asking(harness, asked, worker=worker, api_key_validation_timeout_secs=100)
+    leaving, staying = harness.client(router), harness.client(router)
     leaving.send(request("POST", "/x", bearer("one"), ("Content-Length", "100000")) + body)
     asked.wait_for_requests(1)
     staying.send(request("GET", "/x", bearer("one")))
@@ -182,7 +182,7 @@ def test_a_client_that_leaves_before_the_verdict_is_let_go_and_the_verdict_kept(
     assert (len(asked.requests), len(worker.requests)) == (1, 2)
 
 
-def test_an_address_that_is_none_is_refused_at_the_start(stage):
+def test_an_address_that_is_none_is_refused_at_the_start(harness):
     for url in ("auth.example", "ftp://a/x", "http://", "http://a/x#y", "http://a:8000@2/x"):
         with pytest.raises(ValueError, match="--api-key-validation-urls has"):
-            stage.router(api_key_validation_urls=[url])
+            harness.router(api_key_validation_urls=[url])

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.fakes.stage import error_of
+from tests.fakes.harness import error_of
 from tests.fakes.wire import eventually, request, response
 
 OPEN = ["/health", "/liveness", "/readiness"]
@@ -39,8 +39,8 @@ def replace(path, text):
 @pytest.mark.parametrize(
     "field", [bearer("sk-one"), ("authorization", "bearer  sk-two "), ("X-Api-Key", "sk-two")]
 )
-def test_a_client_with_a_key_is_served(stage, keys, field):
-    client = stage.client(stage.router(stage.worker(), client_api_key_file=str(keys)))
+def test_a_client_with_a_key_is_served(harness, keys, field):
+    client = harness.client(harness.router(harness.worker(), client_api_key_file=str(keys)))
     assert client.ask("POST", "/v1/completions", field, body=b"{}").body == b"hello"
 
 
@@ -60,9 +60,9 @@ def test_a_client_with_a_key_is_served(stage, keys, field):
         ((bearer("sk-three"), ("X-Api-Key", "sk-one")), "invalid_api_key"),
     ],
 )
-def test_a_client_without_one_is_refused_before_its_body_is_read(stage, keys, fields, code):
-    worker = stage.worker()
-    client = stage.client(stage.router(worker, client_api_key_file=str(keys)))
+def test_a_client_without_one_is_refused_before_its_body_is_read(harness, keys, fields, code):
+    worker = harness.worker()
+    client = harness.client(harness.router(worker, client_api_key_file=str(keys)))
     client.send(request("POST", "/v1/completions", *fields, ("Content-Length", "1000000")))
     answer = client.read_response()
     assert (answer.status, error_of(answer)["code"]) == (401, code)
@@ -75,8 +75,8 @@ def test_a_client_without_one_is_refused_before_its_body_is_read(stage, keys, fi
     assert worker.requests == []
 
 
-def test_every_path_that_a_worker_serves_needs_a_key_and_health_does_not(stage, keys):
-    client = stage.client(stage.router(stage.worker(), client_api_key_file=str(keys)))
+def test_every_path_that_a_worker_serves_needs_a_key_and_health_does_not(harness, keys):
+    client = harness.client(harness.router(harness.worker(), client_api_key_file=str(keys)))
     for path in ("/v1/models", "/v1/chat/completions", "/anything", "/health/", "/workers/"):
         assert client.ask("GET", path).status == 401, path
     for path in OPEN:
@@ -84,18 +84,18 @@ def test_every_path_that_a_worker_serves_needs_a_key_and_health_does_not(stage, 
     assert client.ask("OPTIONS", "*").status == 200
 
 
-def test_a_refused_client_may_go_on_with_a_key(stage, keys):
-    client = stage.client(stage.router(stage.worker(), client_api_key_file=str(keys)))
+def test_a_refused_client_may_go_on_with_a_key(harness, keys):
+    client = harness.client(harness.router(harness.worker(), client_api_key_file=str(keys)))
     assert client.ask("GET", "/x").status == 401
     assert client.ask("GET", "/x", bearer("sk-one")).status == 200
 
 
 @pytest.mark.parametrize("field", [bearer("sk-one"), ("x-api-key", "sk-one")])
 @pytest.mark.parametrize("worker_key", [None, "worker-key"])
-def test_a_clients_key_goes_no_further(stage, keys, field, worker_key):
-    worker = stage.worker()
-    router = stage.router(worker, client_api_key_file=str(keys), api_key=worker_key)
-    assert stage.client(router).ask("GET", "/x", field, ("X-Other", "kept")).status == 200
+def test_a_clients_key_goes_no_further(harness, keys, field, worker_key):
+    worker = harness.worker()
+    router = harness.router(worker, client_api_key_file=str(keys), api_key=worker_key)
+    assert harness.client(router).ask("GET", "/x", field, ("X-Other", "kept")).status == 200
     (seen,) = worker.requests
     assert seen.get("authorization") == (worker_key and f"Bearer {worker_key}")
     assert seen.get("x-api-key") is None
@@ -103,34 +103,34 @@ def test_a_clients_key_goes_no_further(stage, keys, field, worker_key):
     assert b"sk-one" not in seen.raw
 
 
-def test_a_workers_key_never_comes_to_a_client(stage, keys, admin_keys):
+def test_a_workers_key_never_comes_to_a_client(harness, keys, admin_keys):
     def answer(connection, message):
         models = b'{"object":"list","data":[{"id":"m","object":"model"}]}'
         connection.send(response(200, models))
         assert message.get("authorization") == "Bearer worker-secret"
 
-    worker = stage.worker(answer)
-    router = stage.router(
+    worker = harness.worker(answer)
+    router = harness.router(
         worker,
         api_key="worker-secret",
         client_api_key_file=str(keys),
         admin_api_key_file=str(admin_keys),
         prometheus_port=0,
     )
-    client = stage.client(router)
+    client = harness.client(router)
     for path in (*OPEN, "/v1/models", "/x"):
         client.ask("GET", path, bearer("sk-one"))
     for path in ADMIN:
         client.ask("GET", path, bearer("sk-admin"))
-    stage.client_at(router.server.metrics_port).ask("GET", "/metrics")
+    harness.client_at(router.server.metrics_port).ask("GET", "/metrics")
     seen = bytes(client.received) + router.server.metrics_text().encode()
     for secret in (b"worker-secret", b"sk-one", b"sk-admin"):
         assert secret not in seen
 
 
-def test_without_a_file_of_keys_authorization_passes_as_before(stage):
-    worker = stage.worker()
-    stage.client(stage.router(worker)).ask("GET", "/x", bearer("mine"), ("x-api-key", "mine too"))
+def test_without_a_file_of_keys_authorization_passes_as_before(harness):
+    worker = harness.worker()
+    harness.client(harness.router(worker)).ask("GET", "/x", bearer("mine"), ("x-api-key", "mine too"))
     assert worker.requests[0].get("authorization") == "Bearer mine"
     assert worker.requests[0].get("x-api-key") == "mine too"
 
@@ -139,32 +139,32 @@ def test_without_a_file_of_keys_authorization_passes_as_before(stage):
 
 
 @pytest.mark.parametrize("path", ADMIN)
-def test_admin_paths_have_keys_of_their_own(stage, keys, admin_keys, path):
-    router = stage.router(client_api_key_file=str(keys), admin_api_key_file=str(admin_keys))
-    client = stage.client(router)
+def test_admin_paths_have_keys_of_their_own(harness, keys, admin_keys, path):
+    router = harness.router(client_api_key_file=str(keys), admin_api_key_file=str(admin_keys))
+    client = harness.client(router)
     assert client.ask("GET", path).status == 401
     assert client.ask("GET", path, bearer("sk-one")).status == 401
     assert client.ask("GET", path, bearer("sk-admin")).status != 401
     assert client.ask("GET", "/x", bearer("sk-admin")).status == 401
 
 
-def test_without_admin_keys_they_are_shut_once_clients_need_keys(stage, keys):
-    client = stage.client(stage.router(client_api_key_file=str(keys)))
+def test_without_admin_keys_they_are_shut_once_clients_need_keys(harness, keys):
+    client = harness.client(harness.router(client_api_key_file=str(keys)))
     answer = client.ask("POST", "/add_worker?url=http://10.0.0.1:1", bearer("sk-one"), body=b"")
     assert (answer.status, error_of(answer)["code"]) == (403, "admin_closed")
     assert answer.get("www-authenticate") is None
 
 
-def test_admin_keys_alone_leave_clients_without(stage, admin_keys):
-    client = stage.client(stage.router(stage.worker(), admin_api_key_file=str(admin_keys)))
+def test_admin_keys_alone_leave_clients_without(harness, admin_keys):
+    client = harness.client(harness.router(harness.worker(), admin_api_key_file=str(admin_keys)))
     assert client.ask("GET", "/x", bearer("whatever")).status == 200
     assert client.ask("GET", "/workers").status == 401
 
 
-def test_an_admin_port_takes_admin_paths_off_the_main_one(stage, keys, admin_keys):
-    worker = stage.worker()
-    router = stage.router(worker, client_api_key_file=str(keys), admin_port=0)
-    client, admin = stage.client(router), stage.client_at(router.server.admin_port)
+def test_an_admin_port_takes_admin_paths_off_the_main_one(harness, keys, admin_keys):
+    worker = harness.worker()
+    router = harness.router(worker, client_api_key_file=str(keys), admin_port=0)
+    client, admin = harness.client(router), harness.client_at(router.server.admin_port)
     for path in ADMIN:
         assert client.ask("GET", path, bearer("sk-one")).status == 404, path
     assert json.loads(admin.ask("GET", "/list_workers").body) == {"urls": [worker.url]}
@@ -175,8 +175,8 @@ def test_an_admin_port_takes_admin_paths_off_the_main_one(stage, keys, admin_key
         assert (answer.status, error_of(answer)["code"]) == (404, "not_found"), path
     assert worker.requests == []
 
-    guarded = stage.router(worker, admin_port=0, admin_api_key_file=str(admin_keys))
-    admin = stage.client_at(guarded.server.admin_port)
+    guarded = harness.router(worker, admin_port=0, admin_api_key_file=str(admin_keys))
+    admin = harness.client_at(guarded.server.admin_port)
     assert admin.ask("GET", "/workers").status == 401
     assert admin.ask("GET", "/workers", bearer("sk-admin")).status == 200
     assert admin.ask("GET", "/liveness").status == 200
@@ -185,9 +185,9 @@ def test_an_admin_port_takes_admin_paths_off_the_main_one(stage, keys, admin_key
 # ---- files that change
 
 
-def test_a_file_that_changed_is_read_again_and_a_bad_one_is_not_heeded(stage, keys, written_to):
+def test_a_file_that_changed_is_read_again_and_a_bad_one_is_not_heeded(harness, keys, written_to):
     stderr = written_to(2)
-    client = stage.client(stage.router(stage.worker(), client_api_key_file=str(keys)))
+    client = harness.client(harness.router(harness.worker(), client_api_key_file=str(keys)))
 
     def status(key):
         return client.ask("GET", "/x", bearer(key)).status
@@ -201,14 +201,14 @@ def test_a_file_that_changed_is_read_again_and_a_bad_one_is_not_heeded(stage, ke
     assert status("sk-new") == 200
 
 
-def test_a_reload_reads_at_once(stage, keys):
-    router = stage.router(stage.worker(), client_api_key_file=str(keys))
+def test_a_reload_reads_at_once(harness, keys):
+    router = harness.router(harness.worker(), client_api_key_file=str(keys))
     assert router.server.has_something_to_reload
-    client = stage.client(router)
+    client = harness.client(router)
     keys.write_text("sk-new\n")
     router.server.reload()
     eventually(lambda: client.ask("GET", "/x", bearer("sk-new")).status == 200)
-    assert not stage.router().server.has_something_to_reload
+    assert not harness.router().server.has_something_to_reload
 
 
 def reloads(router, file):
@@ -224,8 +224,8 @@ def reloads(router, file):
     )
 
 
-def test_what_was_read_again_is_counted(stage, keys, admin_keys):
-    router = stage.router(client_api_key_file=str(keys), admin_api_key_file=str(admin_keys))
+def test_what_was_read_again_is_counted(harness, keys, admin_keys):
+    router = harness.router(client_api_key_file=str(keys), admin_api_key_file=str(admin_keys))
     assert reloads(router, "client_keys") == reloads(router, "admin_keys") == (0, 0)
     keys.write_text("two keys\n")
     router.server.reload()
@@ -233,4 +233,4 @@ def test_what_was_read_again_is_counted(stage, keys, admin_keys):
     keys.write_text("sk-new\n")
     router.server.reload()
     eventually(lambda: (reloads(router, "client_keys"), reloads(router, "admin_keys")) == ((1, 1), (2, 0)))
-    assert "reloads_total{" not in stage.router().server.metrics_text()
+    assert "reloads_total{" not in harness.router().server.metrics_text()

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from tests.fakes.stage import QUIET
+from tests.fakes.harness import QUIET
 from tests.fakes.wire import EndedEarlyError, eventually, request
 from vllm_router import Router, _core
 
@@ -46,9 +46,9 @@ def test_a_port_of_another_router_is_in_use_as_well(threads):
         assert client.recv(100).startswith(b"HTTP/1.1 200")
 
 
-def test_a_port_can_be_used_again_at_once(stage):
-    router = stage.router(stage.worker())
-    client = stage.client(router)
+def test_a_port_can_be_used_again_at_once(harness):
+    router = harness.router(harness.worker())
+    client = harness.client(router)
     client.ask("GET", "/x", ("Connection", "close"))  # the router's end goes to TIME_WAIT
     client.must_be_closed()
     router.shutdown()
@@ -83,10 +83,10 @@ def test_the_server_listens_on_ipv6():
         assert client.recv(100).startswith(b"HTTP/1.1 200")
 
 
-def test_connections_are_spread_over_the_threads(stage):
-    worker = stage.worker()
-    router = stage.router(worker, threads=4)
-    clients = [stage.client(router) for _ in range(64)]
+def test_connections_are_spread_over_the_threads(harness):
+    worker = harness.worker()
+    router = harness.router(worker, threads=4)
+    clients = [harness.client(router) for _ in range(64)]
     for client in clients:
         assert client.ask().status == 200
     # Each thread has connections of its own to the worker, and all of these rest.
@@ -96,13 +96,13 @@ def test_connections_are_spread_over_the_threads(stage):
 # ---- limits
 
 
-def test_connections_over_the_limit_are_closed_and_room_is_made_again(stage):
-    router = stage.router(stage.worker(), max_connections=3)
-    clients = [stage.client(router) for _ in range(3)]
+def test_connections_over_the_limit_are_closed_and_room_is_made_again(harness):
+    router = harness.router(harness.worker(), max_connections=3)
+    clients = [harness.client(router) for _ in range(3)]
     for client in clients:
         client.send(request("POST", "/x", body=b"ab")[:-1])  # at work: tests/proxy/test_idle_connections.py
         client.wait_until_read()
-    surplus = stage.client(router)
+    surplus = harness.client(router)
     assert surplus.ending() in ("eof", "reset")
     for client in clients:
         client.send(b"b")
@@ -110,7 +110,7 @@ def test_connections_over_the_limit_are_closed_and_room_is_made_again(stage):
     clients[0].close()
 
     def let_in():
-        client = stage.client(router)
+        client = harness.client(router)
         try:
             return client.ask().status == 200
         except (ConnectionError, EndedEarlyError):
@@ -123,7 +123,7 @@ def test_without_descriptors_the_server_lives_on():
     """Some clients are turned away, those inside are served, and later there is room again."""
     script = """
         import resource, socket
-        from tests.fakes.stage import QUIET
+        from tests.fakes.harness import QUIET
         from tests.fakes.wire import request
         from vllm_router import Router, _core
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.fakes.stage import error_of
+from tests.fakes.harness import error_of
 from tests.fakes.wire import chunk, eventually, request, response
 
 MIB = 2**20
@@ -32,9 +32,9 @@ def chat(user, size):
 
 @pytest.mark.parametrize("framing", ["length", "chunked"])
 @pytest.mark.parametrize("size", [HELD - 1, HELD, HELD + 1, HELD + 100_000, 3 * HELD])
-def test_a_body_of_any_length_arrives_unchanged_where_its_policy_has_to_see_it(stage, framing, size):
-    worker = stage.worker(digest)
-    client = stage.client(stage.router(worker, policy="consistent_hash"))
+def test_a_body_of_any_length_arrives_unchanged_where_its_policy_has_to_see_it(harness, framing, size):
+    worker = harness.worker(digest)
+    client = harness.client(harness.router(worker, policy="consistent_hash"))
     body = chat("ann", size)
     if framing == "length":
         client.send(request("POST", POSTS, body=body))
@@ -52,11 +52,11 @@ def test_a_body_of_any_length_arrives_unchanged_where_its_policy_has_to_see_it(s
     client.must_be_open()
 
 
-def test_a_long_body_is_routed_by_its_beginning(stage):
+def test_a_long_body_is_routed_by_its_beginning(harness):
     """A session keeps its worker, whether its body could be held whole or not."""
-    workers = [stage.worker(digest) for _ in range(3)]
-    router = stage.router(*workers, policy="consistent_hash")
-    client = stage.client(router)
+    workers = [harness.worker(digest) for _ in range(3)]
+    router = harness.router(*workers, policy="consistent_hash")
+    client = harness.client(router)
     for user in ("ann", "bob", "cleo"):
         seen = []
         for size in (1000, HELD + MIB):
@@ -71,14 +71,14 @@ def test_a_long_body_is_routed_by_its_beginning(stage):
     assert sum(bool(worker.requests) for worker in workers) > 1
 
 
-def test_a_long_body_that_is_no_json_is_served_too(stage):
-    worker = stage.worker(digest)
-    client = stage.client(stage.router(worker, policy="consistent_hash"))
+def test_a_long_body_that_is_no_json_is_served_too(harness):
+    worker = harness.worker(digest)
+    client = harness.client(harness.router(worker, policy="consistent_hash"))
     client.send(request("POST", POSTS, body=b"\xff" * (HELD + MIB)))
     assert client.read_response().status == 200
 
 
-def test_a_worker_sees_a_long_body_before_its_end_has_come(stage):
+def test_a_worker_sees_a_long_body_before_its_end_has_come(harness):
     began = None
 
     def take(connection):
@@ -86,9 +86,9 @@ def test_a_worker_sees_a_long_body_before_its_end_has_come(stage):
         began.wait()
         connection.ending()
 
-    worker = stage.worker(script=take)
+    worker = harness.worker(script=take)
     began = worker.gate()
-    client = stage.client(stage.router(worker, policy="consistent_hash"))
+    client = harness.client(harness.router(worker, policy="consistent_hash"))
     body = chat("ann", HELD + MIB)
     client.send(request("POST", POSTS, ("Content-Length", str(10 * HELD))) + body)
     began.wait_for_someone()
@@ -101,17 +101,17 @@ def held(router):
 
 
 @pytest.mark.parametrize("policy", ["round_robin", "consistent_hash"])
-def test_memory_is_reserved_while_a_body_is_held_and_returned(stage, policy):
+def test_memory_is_reserved_while_a_body_is_held_and_returned(harness, policy):
     gate = None
 
     def answer(connection, message):
         gate.wait()
         digest(connection, message)
 
-    worker = stage.worker(answer)
+    worker = harness.worker(answer)
     gate = worker.gate()
-    router = stage.router(worker, policy=policy)
-    small, long = stage.client(router), stage.client(router)
+    router = harness.router(worker, policy=policy)
+    small, long = harness.client(router), harness.client(router)
     small.send(request("POST", POSTS, body=chat("ann", 60_000)))
     gate.wait_for_someone()
     assert held(router) == 0, "small ones are not counted"
@@ -126,12 +126,12 @@ def test_memory_is_reserved_while_a_body_is_held_and_returned(stage, policy):
 class Full:
     """A router with memory for two long bodies, which others hold."""
 
-    def __init__(self, stage, policy="consistent_hash", **options):
+    def __init__(self, harness, policy="consistent_hash", **options):
         self.gate = None
-        self.worker = stage.worker(self.answer)
+        self.worker = harness.worker(self.answer)
         self.gate = self.worker.gate()
-        self.router = stage.router(self.worker, policy=policy, body_memory_mb=16, **options)
-        self.holders = [stage.client(self.router) for _ in range(2)]
+        self.router = harness.router(self.worker, policy=policy, body_memory_mb=16, **options)
+        self.holders = [harness.client(self.router) for _ in range(2)]
         for client in self.holders:
             client.send(request("POST", POSTS, body=chat("ann", HELD)))
             self.gate.wait_for_someone()
@@ -148,9 +148,9 @@ class Full:
         eventually(lambda: held(self.router) == 0)
 
 
-def test_a_body_waits_for_memory_and_its_client_stalls(stage):
-    full = Full(stage)
-    client = stage.client(full.router)
+def test_a_body_waits_for_memory_and_its_client_stalls(harness):
+    full = Full(harness)
+    client = harness.client(full.router)
     body = chat("bob", HELD)
     client.send(request("POST", POSTS, ("Content-Length", str(HELD))))
     sent = 0
@@ -167,9 +167,9 @@ def test_a_body_waits_for_memory_and_its_client_stalls(stage):
 
 
 @pytest.mark.parametrize("framing", ["length", "chunked"])
-def test_a_body_that_waits_too_long_for_memory_gets_503(stage, framing):
-    full = Full(stage, queue_timeout_secs=0.3)
-    client = stage.client(full.router)
+def test_a_body_that_waits_too_long_for_memory_gets_503(harness, framing):
+    full = Full(harness, queue_timeout_secs=0.3)
+    client = harness.client(full.router)
     if framing == "length":
         client.send(request("POST", POSTS, ("Content-Length", str(HELD))) + b"{" * 100_000)
     else:
@@ -182,9 +182,9 @@ def test_a_body_that_waits_too_long_for_memory_gets_503(stage, framing):
 
 
 @pytest.mark.parametrize("how", ["close", "reset", "half_close"])
-def test_a_client_that_leaves_while_it_waits_for_memory_is_forgotten(stage, how):
-    full = Full(stage, queue_timeout_secs=100)
-    client = stage.client(full.router)
+def test_a_client_that_leaves_while_it_waits_for_memory_is_forgotten(harness, how):
+    full = Full(harness, queue_timeout_secs=100)
+    client = harness.client(full.router)
     client.send(request("POST", POSTS, ("Content-Length", str(HELD))) + b"{" * 100_000)
     eventually(lambda: full.router.in_flight() == 3)
     client.wait_until_received_by_peer(1)
@@ -193,19 +193,19 @@ def test_a_client_that_leaves_while_it_waits_for_memory_is_forgotten(stage, how)
     full.finish()
 
 
-def test_small_bodies_pass_while_there_is_no_memory(stage):
-    full = Full(stage)
+def test_small_bodies_pass_while_there_is_no_memory(harness):
+    full = Full(harness)
     full.gate.open()
-    client = stage.client(full.router)
+    client = harness.client(full.router)
     assert client.ask("POST", POSTS, body=b"{}").status == 200
     full.finish()
 
 
-def test_where_the_head_is_enough_a_long_body_needs_no_memory(stage):
+def test_where_the_head_is_enough_a_long_body_needs_no_memory(harness):
     """It is not kept to be sent again, that is all."""
-    worker = stage.worker(digest)
-    router = stage.router(worker, policy="round_robin", body_memory_mb=16)
-    clients = [stage.client(router) for _ in range(20)]
+    worker = harness.worker(digest)
+    router = harness.router(worker, policy="round_robin", body_memory_mb=16)
+    clients = [harness.client(router) for _ in range(20)]
     for client in clients:  # each would be kept
         client.send(request("POST", POSTS, ("Content-Length", str(MIB))) + b"x" * 70_000)
     eventually(lambda: router.in_flight() == 20)
@@ -216,9 +216,9 @@ def test_where_the_head_is_enough_a_long_body_needs_no_memory(stage):
     eventually(lambda: held(router) == 0)
 
 
-def test_a_shutdown_answers_those_who_wait_for_memory(stage):
-    full = Full(stage, shutdown_grace_period_secs=100)
-    client = stage.client(full.router)
+def test_a_shutdown_answers_those_who_wait_for_memory(harness):
+    full = Full(harness, shutdown_grace_period_secs=100)
+    client = harness.client(full.router)
     client.send(request("POST", POSTS, ("Content-Length", str(HELD))) + b"{" * 100_000)
     eventually(lambda: full.router.in_flight() == 3)
     full.router.may_cut = True

@@ -29,8 +29,8 @@ def wait_for_end(router, route, **expected):
     )
 
 
-def test_the_metrics_port_serves_the_page_and_nothing_else(stage):
-    router = stage.router(stage.worker(), prometheus_port=0)
+def test_the_metrics_port_serves_the_page_and_nothing_else(harness):
+    router = harness.router(harness.worker(), prometheus_port=0)
     scraper = http.client.HTTPConnection("127.0.0.1", router.server.metrics_port)
     scraper.request("GET", "/metrics")
     answer = scraper.getresponse()
@@ -45,7 +45,7 @@ def test_the_metrics_port_serves_the_page_and_nothing_else(stage):
 
 
 @pytest.mark.timeout(110)
-def test_every_request_is_counted_once_while_others_run_and_somebody_scrapes(stage, rng):
+def test_every_request_is_counted_once_while_others_run_and_somebody_scrapes(harness, rng):
     def answer(connection, message):
         if message.target.endswith("/breaks"):
             connection.send(response(200, b"half", ("Content-Length", "100"), length=False))
@@ -53,7 +53,7 @@ def test_every_request_is_counted_once_while_others_run_and_somebody_scrapes(sta
         else:
             connection.send(response(404 if message.target.endswith("/missing") else 200, b"whole"))
 
-    router = stage.router(stage.worker(answer), stage.worker(answer), threads=2, prometheus_port=0)
+    router = harness.router(harness.worker(answer), harness.worker(answer), threads=2, prometheus_port=0)
     each = 60
     plans = [
         [rng.choice(["ok", "ok", "missing", "breaks", "own", "bad", "chat"]) for _ in range(each)]
@@ -112,10 +112,10 @@ def test_every_request_is_counted_once_while_others_run_and_somebody_scrapes(sta
     assert page["upstream_head_seconds"].total() == proxied
 
 
-def test_a_client_that_leaves_is_an_end_without_an_answer(stage):
-    worker = stage.worker(lambda connection, _: connection.ending())
-    router = stage.router(worker)
-    client = stage.client(router)
+def test_a_client_that_leaves_is_an_end_without_an_answer(harness):
+    worker = harness.worker(lambda connection, _: connection.ending())
+    router = harness.router(worker)
+    client = harness.client(router)
     client.send(request("POST", CHAT, body=b"{}"))
     worker.wait_for_requests()
     assert page_of(router)["in_flight"].value() == 1
@@ -127,7 +127,7 @@ def test_a_client_that_leaves_is_an_end_without_an_answer(stage):
     assert page["in_flight"].value() == 0
 
 
-def test_a_stream_cut_by_a_deadline_says_which(stage):
+def test_a_stream_cut_by_a_deadline_says_which(harness):
     def answer(connection, _):
         connection.send(
             b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -139,16 +139,16 @@ def test_a_stream_cut_by_a_deadline_says_which(stage):
         ("stream_idle_timeout_secs", "stream_idle_timeout"),
         ("stream_total_timeout_secs", "total_timeout"),
     ):
-        router = stage.router(stage.worker(answer), **{option: 0.05})
-        client = stage.client(router)
+        router = harness.router(harness.worker(answer), **{option: 0.05})
+        client = harness.client(router)
         client.send(request("POST", CHAT, body=b"{}"))
         client.ending()
         wait_for_end(router, CHAT, timeout=1)
         assert page_of(router)["request_errors_total"].value(route=CHAT, error_type=error) == 1
 
 
-def test_connections_to_workers_are_active_then_idle_then_gone(stage):
-    worker = stage.worker()
+def test_connections_to_workers_are_active_then_idle_then_gone(harness):
+    worker = harness.worker()
     gate = worker.gate()
 
     def wait(connection, _):
@@ -156,8 +156,8 @@ def test_connections_to_workers_are_active_then_idle_then_gone(stage):
         connection.send(response(200, b"hello"))
 
     worker.answer = wait
-    router = stage.router(worker, upstream_pool_idle_secs=0.05)
-    client = stage.client(router)
+    router = harness.router(worker, upstream_pool_idle_secs=0.05)
+    client = harness.client(router)
     client.send(request())
     gate.wait_for_someone()
 
@@ -173,23 +173,23 @@ def test_connections_to_workers_are_active_then_idle_then_gone(stage):
     assert page_of(router)["upstream_connects_total"].value(result="ok") == 1
 
 
-def test_connects_that_fail_and_connections_that_went_stale_are_counted(stage):
+def test_connects_that_fail_and_connections_that_went_stale_are_counted(harness):
     def answer(connection, message):
         if message.target == "/last":  # says nothing to what comes on a kept connection
             connection.close() if len(connection.requests) > 1 else connection.send(response(200))
         else:
             connection.send(response(200))
 
-    router = stage.router(stage.worker(answer))
-    client = stage.client(router)
+    router = harness.router(harness.worker(answer))
+    client = harness.client(router)
     assert client.ask("GET", "/first").status == 200
     assert client.ask("GET", "/last").status == 200
     # An exchange is counted when it is over, a moment after its client has the answer.
     eventually(lambda: page_of(router)["upstream_stale_retries_total"].value() == 1)
     assert page_of(router)["upstream_connects_total"].value(result="ok") == 2
 
-    router = stage.router(stage.refusing_port())
-    assert stage.client(router).ask("POST", CHAT, body=b"{}").status == 502
+    router = harness.router(harness.refusing_port())
+    assert harness.client(router).ask("POST", CHAT, body=b"{}").status == 502
     eventually(
         lambda: (
             page_of(router)["request_errors_total"].value(route=CHAT, error_type="worker_unreachable") == 1
@@ -200,22 +200,22 @@ def test_connects_that_fail_and_connections_that_went_stale_are_counted(stage):
     assert page["processed_requests_total"].total() == 0
 
 
-def test_a_client_over_the_limit_is_counted_as_rejected(stage):
-    router = stage.router(stage.worker(), max_connections=1)
-    first = stage.client(router)
+def test_a_client_over_the_limit_is_counted_as_rejected(harness):
+    router = harness.router(harness.worker(), max_connections=1)
+    first = harness.client(router)
     first.send(request("POST", "/x", body=b"ab")[:-1])
     first.wait_until_read()
-    assert stage.client(router).ending() in ("eof", "reset")
+    assert harness.client(router).ending() in ("eof", "reset")
     page = page_of(router)
     assert page["client_connections"].value() == 1
     assert page["client_connections_evicted_total"].value() == 0
     assert page["client_connections_rejected_total"].value(reason="max_connections") == 1
 
 
-def test_a_client_that_does_not_read_makes_stalls(stage):
+def test_a_client_that_does_not_read_makes_stalls(harness):
     body = bytes(16 << 20)  # four times what the kernel holds for us
-    router = stage.router(stage.worker(lambda connection, _: connection.send(response(200, body))))
-    client = stage.client(router, receive_buffer=4096)
+    router = harness.router(harness.worker(lambda connection, _: connection.send(response(200, body))))
+    client = harness.client(router, receive_buffer=4096)
     client.send(request())
     client.wait_until_received(2048)
     assert client.read_response().body == body
@@ -226,27 +226,27 @@ def test_a_client_that_does_not_read_makes_stalls(stage):
     assert page["bytes_total"].value(side="worker", direction="in") == len(body)
 
 
-def test_tokens_come_from_the_usage_of_the_answer(stage):
+def test_tokens_come_from_the_usage_of_the_answer(harness):
     usage = (
         b'{"usage":{"prompt_tokens":100,"completion_tokens":7,"prompt_tokens_details":{"cached_tokens":64}}}'
     )
-    worker = stage.worker(lambda connection, _: connection.send(response(200, usage)))
-    router = stage.router(worker)
+    worker = harness.worker(lambda connection, _: connection.send(response(200, usage)))
+    router = harness.router(worker)
     for _ in range(2):
-        stage.client(router).ask("POST", CHAT, body=b"{}")
+        harness.client(router).ask("POST", CHAT, body=b"{}")
     wait_for_end(router, CHAT, done=2)
     page = page_of(router)
     names = ("prompt_tokens_total", "completion_tokens_total", "cached_tokens_total")
     assert [page[name].value(worker=worker.url) for name in names] == [200, 14, 128]
 
 
-def test_the_access_log_tells_each_exchange_once_and_nothing_secret(stage, capfd):
+def test_the_access_log_tells_each_exchange_once_and_nothing_secret(harness, capfd):
     testing.configure_log()  # as it is at first, whatever ran in this process before
-    router = stage.router(stage.worker(), access_log=True)
-    client = stage.client(router)
+    router = harness.router(harness.worker(), access_log=True)
+    client = harness.client(router)
     client.ask("POST", f"{CHAT}?key=secret", ("Authorization", "Bearer secret"), body=b'{"prompt":"secret"}')
     client.ask("GET", "/liveness", ("x-request-id", "mine"))
-    stage.client(router).ask("GET", "/x", host=None)
+    harness.client(router).ask("GET", "/x", host=None)
     client.close()
     router.shutdown()
     router.must_end()
@@ -258,14 +258,14 @@ def test_the_access_log_tells_each_exchange_once_and_nothing_secret(stage, capfd
     assert ' 127.0.0.1 "-" 400 done error=bad_request rule=host ' in lines[2]
 
 
-def test_lines_have_numbers_that_tell_their_order_and_what_was_dropped(stage, written_to):
+def test_lines_have_numbers_that_tell_their_order_and_what_was_dropped(harness, written_to):
     """mending row 32: lines of several threads came out of order, and nothing told."""
     testing.configure_log(json=True)
     try:
         stdout = written_to(1)
-        router = stage.router(stage.worker(), access_log=True, threads=2)
+        router = harness.router(harness.worker(), access_log=True, threads=2)
         for _ in range(10):
-            client = stage.client(router)
+            client = harness.client(router)
             client.ask("GET", "/x")
             client.close()
         router.shutdown()
@@ -287,8 +287,8 @@ FORMER_NAMES = {
 }
 
 
-def test_a_renamed_metric_has_its_former_name_as_well(stage):
-    router = stage.router(stage.worker(), policy="cache_aware", prometheus_port=0)
+def test_a_renamed_metric_has_its_former_name_as_well(harness):
+    router = harness.router(harness.worker(), policy="cache_aware", prometheus_port=0)
     page = page_of(router)
     for former, present in FORMER_NAMES.items():
         assert page[former].help == f"Deprecated: use vllm_router_{present}."

@@ -2,8 +2,8 @@
 
 import pytest
 
+from tests.fakes.harness import error_of
 from tests.fakes.prometheus_text import parse
-from tests.fakes.stage import error_of
 from tests.fakes.wire import eventually, request, response
 from vllm_router import _core_testing as testing
 
@@ -58,10 +58,10 @@ class Page:
 # ---- what a client's requests cannot do
 
 
-def test_requests_that_make_engines_fail_close_the_fleet_to_nobody(stage):
+def test_requests_that_make_engines_fail_close_the_fleet_to_nobody(harness):
     """mending row 2: twenty answers of 500 and 501 opened three breakers of three, and everybody got 503."""
-    router = stage.router(*[stage.worker(engine) for _ in range(3)], **RETRIES, **BREAKERS)
-    client = stage.client(router)
+    router = harness.router(*[harness.worker(engine) for _ in range(3)], **RETRIES, **BREAKERS)
+    client = harness.client(router)
     statuses = [ask(client, POISON if number % 2 else UNKNOWN).status for number in range(20)]
     assert statuses == [501, 500] * 10
     assert [ask(client).status for _ in range(30)] == [200] * 30
@@ -72,11 +72,11 @@ def test_requests_that_make_engines_fail_close_the_fleet_to_nobody(stage):
     assert page.value("panic_requests_total") == 0
 
 
-def test_a_client_that_aims_them_at_one_worker_by_its_session_ejects_nobody(stage):
+def test_a_client_that_aims_them_at_one_worker_by_its_session_ejects_nobody(harness):
     """mending row 2"""
-    workers = [stage.worker(engine) for _ in range(3)]
-    router = stage.router(*workers, policy="consistent_hash", **RETRIES, **SOON)
-    client = stage.client(router)
+    workers = [harness.worker(engine) for _ in range(3)]
+    router = harness.router(*workers, policy="consistent_hash", **RETRIES, **SOON)
+    client = harness.client(router)
     for _ in range(12):
         assert ask(client, POISON, session="mallory").status == 500
     assert Page(router).states() == [0, 0, 0]
@@ -84,10 +84,10 @@ def test_a_client_that_aims_them_at_one_worker_by_its_session_ejects_nobody(stag
 
 
 @pytest.mark.parametrize("policy", ["round_robin", "consistent_hash"])
-def test_where_nothing_is_retried_half_of_the_fleet_is_left_at_least(stage, policy):
+def test_where_nothing_is_retried_half_of_the_fleet_is_left_at_least(harness, policy):
     """mending row 2: the others' share of errors and the maximum ejection share bound what it can do."""
-    router = stage.router(*[stage.worker(engine) for _ in range(4)], policy=policy, **SOON)
-    client = stage.client(router)
+    router = harness.router(*[harness.worker(engine) for _ in range(4)], policy=policy, **SOON)
+    client = harness.client(router)
     for number in range(80):
         assert ask(client, POISON, session=f"mallory-{number % 16}").status == 500
         assert ask(client, session=f"user-{number}").status == 200
@@ -96,11 +96,11 @@ def test_where_nothing_is_retried_half_of_the_fleet_is_left_at_least(stage, poli
 
 
 @pytest.mark.parametrize("status", [501, 505])
-def test_what_is_not_implemented_counts_against_nobody_and_is_sent_once(stage, status):
+def test_what_is_not_implemented_counts_against_nobody_and_is_sent_once(harness, status):
     """mending row 2"""
-    worker = stage.worker(lambda connection, _: connection.send(response(status, b"")))
-    router = stage.router(worker, stage.worker(engine), policy="consistent_hash", **RETRIES, **SOON)
-    client = stage.client(router)
+    worker = harness.worker(lambda connection, _: connection.send(response(status, b"")))
+    router = harness.router(worker, harness.worker(engine), policy="consistent_hash", **RETRIES, **SOON)
+    client = harness.client(router)
     session = next(
         name
         for name in map(str, range(100))
@@ -114,17 +114,17 @@ def test_what_is_not_implemented_counts_against_nobody_and_is_sent_once(stage, s
     assert page.states() == [0, 0]
 
 
-def test_a_client_that_leaves_before_the_retry_has_an_answer_says_nothing(stage):
+def test_a_client_that_leaves_before_the_retry_has_an_answer_says_nothing(harness):
     """mending row 2"""
 
     def held(connection, _message):
         gate.wait()
         connection.send(response(200, b""))
 
-    sick, slow = stage.worker(broken), stage.worker(held)
+    failing, slow = harness.worker(broken), harness.worker(held)
     gate = slow.gate()
-    router = stage.router(sick, slow, **RETRIES, **{**SOON, "cb_failure_threshold": 1})
-    client = stage.client(router)
+    router = harness.router(failing, slow, **RETRIES, **{**SOON, "cb_failure_threshold": 1})
+    client = harness.client(router)
     client.send(request("POST", COMPLETIONS, body=HONEST))
     gate.wait_for_someone()
     client.close()
@@ -147,7 +147,7 @@ def is_silent(connection):
 
 
 @pytest.mark.parametrize("failure", [resets, breaks_off, is_silent])
-def test_requests_that_workers_fail_without_a_status_leave_half_of_the_fleet_too(stage, failure):
+def test_requests_that_workers_fail_without_a_status_leave_half_of_the_fleet_too(harness, failure):
     """mending row 2: losses, broken responses and silence opened all breakers but one."""
 
     def worker(connection, message):
@@ -156,14 +156,14 @@ def test_requests_that_workers_fail_without_a_status_leave_half_of_the_fleet_too
         else:
             engine(connection, message)
 
-    router = stage.router(*[stage.worker(worker) for _ in range(5)], first_byte_timeout_secs=0.05, **SOON)
+    router = harness.router(*[harness.worker(worker) for _ in range(5)], first_byte_timeout_secs=0.05, **SOON)
     for _ in range(40):
-        client = stage.client(router)
+        client = harness.client(router)
         client.send(request("POST", COMPLETIONS, ("Connection", "close"), body=POISON))
         client.read_to_end()
     assert Page(router).states().count(1) == 2
     assert Page(router).value("outlier_ejections_overflow_total") > 0
-    client = stage.client(router)
+    client = harness.client(router)
     assert [ask(client).status for _ in range(30)] == [200] * 30
     assert Page(router).value("panic_requests_total") == 0
 
@@ -173,27 +173,27 @@ def test_requests_that_workers_fail_without_a_status_leave_half_of_the_fleet_too
 
 @pytest.mark.parametrize("retries", [True, False])
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_a_worker_that_fails_everything_is_ejected_soon(stage, size, retries):
+def test_a_worker_that_fails_everything_is_ejected_soon(harness, size, retries):
     """mending row 2: in a fleet of any size, whether what it fails is retried or not."""
-    sick = stage.worker(broken)
-    others = [stage.worker(engine) for _ in range(size - 1)]
-    router = stage.router(sick, *others, **(RETRIES if retries else {}), **SOON)
-    client = stage.client(router)
+    failing = harness.worker(broken)
+    others = [harness.worker(engine) for _ in range(size - 1)]
+    router = harness.router(failing, *others, **(RETRIES if retries else {}), **SOON)
+    client = harness.client(router)
     for _ in range(3 * size):
         ask(client)
     assert Page(router).states() == [1] + [0] * (size - 1)
     if size > 1:
-        assert len(sick.requests) == 3
+        assert len(failing.requests) == 3
         assert [ask(client).status for _ in range(6)] == [200] * 6
-        assert len(sick.requests) == 3
-        assert Page(router).blamed("worker", sick.url) == 3
+        assert len(failing.requests) == 3
+        assert Page(router).blamed("worker", failing.url) == 3
 
 
-def test_at_most_half_of_the_workers_are_ejected_for_what_they_answer(stage):
+def test_at_most_half_of_the_workers_are_ejected_for_what_they_answer(harness):
     """mending row 2: connection failures are not asked for that."""
-    workers = [stage.worker(broken) for _ in range(3)]
-    router = stage.router(*workers, stage.worker(engine), **RETRIES, **SOON)
-    client = stage.client(router)
+    workers = [harness.worker(broken) for _ in range(3)]
+    router = harness.router(*workers, harness.worker(engine), **RETRIES, **SOON)
+    client = harness.client(router)
     assert [ask(client).status for _ in range(12)] == [200] * 12
     page = Page(router)
     assert page.states().count(1) == 2
@@ -204,17 +204,19 @@ def test_at_most_half_of_the_workers_are_ejected_for_what_they_answer(stage):
     assert Page(router).states() == [1, 1, 1, 0]
 
 
-def test_a_probe_that_a_client_made_fail_does_not_open_the_breaker_again(stage):
+def test_a_probe_that_a_client_made_fail_does_not_open_the_breaker_again(harness):
     """mending row 2: a probe's 5xx is put down to somebody by the same rules."""
     mood = {"answer": broken}
-    sick = stage.worker(lambda connection, message: mood["answer"](connection, message))
-    router = stage.router(sick, stage.worker(engine), **RETRIES, **{**SOON, "cb_timeout_duration_secs": 0.05})
-    client = stage.client(router)
+    failing = harness.worker(lambda connection, message: mood["answer"](connection, message))
+    router = harness.router(
+        failing, harness.worker(engine), **RETRIES, **{**SOON, "cb_timeout_duration_secs": 0.05}
+    )
+    client = harness.client(router)
     eventually(lambda: ask(client).status == 200 and Page(router).states()[0] == 1)
     mood["answer"] = engine
-    seen = len(sick.requests)
+    seen = len(failing.requests)
     # When the breaker is due the next request is its probe: the client's, which no worker can serve.
-    while len(sick.requests) == seen:
+    while len(failing.requests) == seen:
         assert ask(client, POISON).status == 500
     assert Page(router).states()[0] == 2
     assert ask(client, POISON).status == 500
@@ -222,37 +224,37 @@ def test_a_probe_that_a_client_made_fail_does_not_open_the_breaker_again(stage):
     eventually(lambda: ask(client).status == 200 and Page(router).states()[0] == 0)
 
 
-def test_while_a_failed_probe_waits_for_its_retry_no_other_follows(stage):
+def test_while_a_failed_probe_waits_for_its_retry_no_other_follows(harness):
     """mending row 2: the pass of a probe is held until it is known whose fault its 5xx was."""
     mood = {"holds": False}
 
     def hold_one(connection, _message):
-        if mood["holds"] and len(sick.requests) > seen:
+        if mood["holds"] and len(failing.requests) > seen:
             mood["holds"] = False
             gate.wait()
         connection.send(response(200, b""))
 
-    sick, well = stage.worker(broken), stage.worker(hold_one)
-    gate = well.gate()
-    router = stage.router(sick, well, threads=1, **RETRIES, **{**SOON, "cb_timeout_duration_secs": 1})
-    client = stage.client(router)
+    failing, healthy = harness.worker(broken), harness.worker(hold_one)
+    gate = healthy.gate()
+    router = harness.router(failing, healthy, threads=1, **RETRIES, **{**SOON, "cb_timeout_duration_secs": 1})
+    client = harness.client(router)
     eventually(lambda: ask(client).status == 200 and Page(router).states()[0] == 1)
-    seen = len(sick.requests)
+    seen = len(failing.requests)
     mood["holds"] = True
 
     def the_probe_has_failed():
         client.send(request("POST", COMPLETIONS, body=HONEST))
         while not client.readable(0.01):
-            if len(sick.requests) > seen:
+            if len(failing.requests) > seen:
                 return True
         assert client.read_response().status == 200
         return False
 
     eventually(the_probe_has_failed, "the breaker never came due")
     gate.wait_for_someone()
-    other = stage.client(router)
+    other = harness.client(router)
     assert [ask(other).status for _ in range(5)] == [200] * 5
-    assert len(sick.requests) == seen + 1
+    assert len(failing.requests) == seen + 1
     gate.open()
     assert client.read_response().status == 200
     assert Page(router).states()[0] == 1
@@ -285,29 +287,29 @@ def open_all(router, client, workers):
     assert Page(router).states() == [1] * len(workers)
 
 
-def all_open(stage, count=2, **options):
+def all_open(harness, count=2, **options):
     """A router all of whose breakers are open since its workers reset connections; they in that order."""
     mood = Moody()
-    workers = [stage.worker(mood) for _ in range(count)]
-    router = stage.router(*workers, **{**SOON, "cb_failure_threshold": 1, **options})
-    client = stage.client(router)
+    workers = [harness.worker(mood) for _ in range(count)]
+    router = harness.router(*workers, **{**SOON, "cb_failure_threshold": 1, **options})
+    client = harness.client(router)
     open_all(router, client, workers)
     return mood, workers, router, client
 
 
 @pytest.mark.parametrize("policy", testing.policy_names())
-def test_where_all_breakers_are_open_a_worker_serves_all_the_same(stage, policy):
+def test_where_all_breakers_are_open_a_worker_serves_all_the_same(harness, policy):
     """mending row 2: under every policy."""
-    mood, _, router, client = all_open(stage, count=3, policy=policy, **RETRIES)
+    mood, _, router, client = all_open(harness, count=3, policy=policy, **RETRIES)
     mood.resets = False
     assert [ask(client).status for _ in range(12)] == [200] * 12
     assert Page(router).value("panic_requests_total") >= 1
     assert 0 in Page(router).states()
 
 
-def test_the_worker_whose_breaker_opened_first_serves(stage):
+def test_the_worker_whose_breaker_opened_first_serves(harness):
     """mending row 2: and one that fails again goes to the end."""
-    mood, workers, router, client = all_open(stage, count=3)
+    mood, workers, router, client = all_open(harness, count=3)
     counts = [len(worker.requests) for worker in workers]
     for number in range(6):
         assert ask(client).status == 502
@@ -320,9 +322,9 @@ def test_the_worker_whose_breaker_opened_first_serves(stage):
     assert Page(router).value("panic_requests_total") == 7
 
 
-def test_panic_is_logged_once_and_its_end_too(stage, capfd):
+def test_panic_is_logged_once_and_its_end_too(harness, capfd):
     """mending row 2"""
-    mood, _, router, client = all_open(stage)
+    mood, _, router, client = all_open(harness)
     for _ in range(4):
         ask(client)
     mood.resets = False
@@ -334,9 +336,9 @@ def test_panic_is_logged_once_and_its_end_too(stage, capfd):
     assert log.count("panic mode is over") == 1
 
 
-def test_nobody_healthy_is_503_in_panic_too(stage):
+def test_nobody_healthy_is_503_in_panic_too(harness):
     """mending row 2: the 503 is for a fleet that has nobody left."""
-    _, workers, router, client = all_open(stage)
+    _, workers, router, client = all_open(harness)
     assert client.ask("GET", "/readiness").status == 200
     answer = client.ask("GET", "/health")
     assert (answer.status, answer.body) == (200, b"Serving. Panic mode: all circuit breakers are open")
@@ -348,7 +350,7 @@ def test_nobody_healthy_is_503_in_panic_too(stage):
     assert client.ask("GET", "/health").status == 503
 
 
-def test_panic_keeps_to_the_requests_that_a_worker_may_have(stage):
+def test_panic_keeps_to_the_requests_that_a_worker_may_have(harness):
     """mending row 2: under --max-worker-requests the next in the order serves, and then requests queue."""
 
     def held(connection, message):
@@ -359,12 +361,14 @@ def test_panic_keeps_to_the_requests_that_a_worker_may_have(stage):
         engine(connection, message)
 
     mood = {"resets": True}
-    workers = [stage.worker(held), stage.worker(held)]
+    workers = [harness.worker(held), harness.worker(held)]
     gate = workers[0].gate()
-    router = stage.router(*workers, routing={"max_worker_requests": 1}, **{**SOON, "cb_failure_threshold": 1})
-    open_all(router, stage.client(router), workers)
+    router = harness.router(
+        *workers, routing={"max_worker_requests": 1}, **{**SOON, "cb_failure_threshold": 1}
+    )
+    open_all(router, harness.client(router), workers)
     mood["resets"] = False
-    clients = [stage.client(router) for _ in range(5)]
+    clients = [harness.client(router) for _ in range(5)]
     for one in clients:
         one.send(request("POST", COMPLETIONS, body=HONEST))
     for worker in workers:

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from tests.fakes.stage import error_of
+from tests.fakes.harness import error_of
 from tests.fakes.wire import eventually, request, response
 
 ON = {
@@ -16,7 +16,7 @@ ON = {
 PATH = "/v1/completions"
 
 
-def fragile(stage, **options):
+def fragile(harness, **options):
     """A worker whose process dies of the word "poison"."""
 
     def answer(connection, message):
@@ -26,7 +26,7 @@ def fragile(stage, **options):
         else:
             connection.send(response(200, b"hello"))
 
-    worker = stage.worker(answer, **options)
+    worker = harness.worker(answer, **options)
     worker.dead = False
     return worker
 
@@ -43,14 +43,14 @@ def wait_for_quarantines(router, count):
 
 
 @pytest.mark.parametrize("size", [2, 500_000], ids=["short", "streamed"])
-def test_one_poison_request_sent_again_and_again_costs_two_workers(stage, size):
+def test_one_poison_request_sent_again_and_again_costs_two_workers(harness, size):
     """mending row 1: 8 workers, one poison body 20 times among honest requests."""
-    workers = [fragile(stage) for _ in range(8)]
-    router = stage.router(*workers, **ON)
+    workers = [fragile(harness) for _ in range(8)]
+    router = harness.router(*workers, **ON)
     outcomes = []
 
     def be_honest(number):
-        client = stage.client(router)
+        client = harness.client(router)
         for turn in range(125):
             outcomes.append(client.ask("POST", PATH, body=b"%d of %d" % (turn, number)).status)
 
@@ -58,7 +58,7 @@ def test_one_poison_request_sent_again_and_again_costs_two_workers(stage, size):
     for thread in threads:
         thread.start()
     poison = b"poison".ljust(size)
-    answers = [stage.client(router).ask("POST", PATH, body=poison) for _ in range(20)]
+    answers = [harness.client(router).ask("POST", PATH, body=poison) for _ in range(20)]
     for thread in threads:
         thread.join()
     assert sum(worker.dead for worker in workers) == 2
@@ -70,18 +70,18 @@ def test_one_poison_request_sent_again_and_again_costs_two_workers(stage, size):
     assert outcomes.count(200) >= 1000 - len(threads)
 
 
-def test_a_poison_request_on_a_kept_connection_is_not_taken_for_an_innocent_race(stage):
+def test_a_poison_request_on_a_kept_connection_is_not_taken_for_an_innocent_race(harness):
     """mending row 1: a connection that was kept ends without a byte, and the worker is gone."""
-    workers = [fragile(stage) for _ in range(5)]
-    router = stage.router(*workers, **ON)
-    client = stage.client(router)
+    workers = [fragile(harness) for _ in range(5)]
+    router = harness.router(*workers, **ON)
+    client = harness.client(router)
     for _ in range(5):
         assert client.ask("POST", PATH, body=b"hello").status == 200  # leaves a connection at each
     assert client.ask("POST", PATH, body=b"poison").status == 502
     assert sum(worker.dead for worker in workers) == 2
 
 
-def test_what_a_worker_was_lost_with_is_kept_apart(stage):
+def test_what_a_worker_was_lost_with_is_kept_apart(harness):
     """mending row 1: where all failed over to one worker, the innocent met the poison again and got 502."""
     gone = threading.Event()
     together = threading.Barrier(3)
@@ -103,24 +103,24 @@ def test_what_a_worker_was_lost_with_is_kept_apart(stage):
             assert gone.wait(10)
             connection.send(response(200, b"hello"))
 
-    workers = [stage.worker(answer) for _ in range(6)]
-    router = stage.router(*workers, policy="consistent_hash", **ON)
-    clients = [stage.client(router) for _ in range(3)]
+    workers = [harness.worker(answer) for _ in range(6)]
+    router = harness.router(*workers, policy="consistent_hash", **ON)
+    clients = [harness.client(router) for _ in range(3)]
     for client, body in zip(clients, [b"poison", b"a", b"b"], strict=True):
         client.send(request("POST", PATH, ("X-Session-ID", "one"), body=body))
     assert [client.read_response().status for client in clients] == [502, 200, 200]
     assert len(poisoned) == 2
 
 
-def test_no_retry_of_lost_requests_costs_one_worker(stage):
-    workers = [fragile(stage) for _ in range(3)]
-    router = stage.router(*workers, **ON, retry_lost_requests=0)
-    assert error_of(stage.client(router).ask("POST", PATH, body=b"poison"))["code"] == "worker_closed"
+def test_no_retry_of_lost_requests_costs_one_worker(harness):
+    workers = [fragile(harness) for _ in range(3)]
+    router = harness.router(*workers, **ON, retry_lost_requests=0)
+    assert error_of(harness.client(router).ask("POST", PATH, body=b"poison"))["code"] == "worker_closed"
     assert sum(worker.dead for worker in workers) == 1
 
 
-def test_a_worker_that_lives_on_makes_no_suspect(stage):
-    """A connection may be lost for other reasons: the health check says that the worker is well."""
+def test_a_worker_that_lives_on_makes_no_suspect(harness):
+    """A connection may be lost for other reasons: the health check says that the worker is healthy."""
 
     lost = []
 
@@ -131,13 +131,13 @@ def test_a_worker_that_lives_on_makes_no_suspect(stage):
             lost.append(message)
             connection.reset()
 
-    worker, other = stage.worker(answer), stage.worker(answer)
-    client = stage.client(stage.router(worker, other, **{**ON, "health_check_interval_secs": 0.02}))
+    worker, other = harness.worker(answer), harness.worker(answer)
+    client = harness.client(harness.router(worker, other, **{**ON, "health_check_interval_secs": 0.02}))
     assert client.ask("POST", PATH, body=b"{}").status == 502
     eventually(lambda: client.ask("POST", PATH, body=b"{}").status == 200, "it stayed a suspect")
 
 
-def test_a_worker_that_only_accepts_connections_is_not_taken_for_alive(stage):
+def test_a_worker_that_only_accepts_connections_is_not_taken_for_alive(harness):
     """A process that ends may close its listener last: a connect in between had cleared the poison."""
     gate = threading.Event()
     arrived = threading.Semaphore(0)
@@ -152,14 +152,14 @@ def test_a_worker_that_only_accepts_connections_is_not_taken_for_alive(stage):
                 arrived.release()
             gate.wait(10)
 
-    workers = [stage.worker(answer) for _ in range(4)]
-    router = stage.router(*workers, **ON)
-    client = stage.client(router)
+    workers = [harness.worker(answer) for _ in range(4)]
+    router = harness.router(*workers, **ON)
+    client = harness.client(router)
     try:
         assert client.ask("POST", PATH, body=b"poison").status == 502
         assert len(poisoned) == 2
         for worker in workers:  # connects to each
-            stage.client(router).send(request("POST", PATH, body=b"%d" % worker.port))
+            harness.client(router).send(request("POST", PATH, body=b"%d" % worker.port))
         for _ in workers:
             assert arrived.acquire(timeout=10)
         again = client.ask("POST", PATH, body=b"poison")
@@ -169,20 +169,20 @@ def test_a_worker_that_only_accepts_connections_is_not_taken_for_alive(stage):
         gate.set()
 
 
-def test_a_client_that_changes_its_poison_is_given_one_request_at_a_time(stage):
+def test_a_client_that_changes_its_poison_is_given_one_request_at_a_time(harness):
     """mending row 1: two quarantined digests in ten minutes."""
-    workers = [fragile(stage) for _ in range(4)]
-    gated = stage.worker(lambda connection, _: (gate.wait(), connection.send(response(200, b"late"))))
+    workers = [fragile(harness) for _ in range(4)]
+    gated = harness.worker(lambda connection, _: (gate.wait(), connection.send(response(200, b"late"))))
     gate = gated.gate()
-    router = stage.router(*workers, **ON)
+    router = harness.router(*workers, **ON)
     for count in (1, 2):
-        assert stage.client(router).ask("POST", PATH, body=b"poison %d" % count).status == 502
+        assert harness.client(router).ask("POST", PATH, body=b"poison %d" % count).status == 502
         wait_for_quarantines(router, count)
     assert metric(router, "quarantined_requests") == 2
     assert metric(router, "restricted_clients") == 1
 
     router.core.add_worker(gated.url)
-    first, second = stage.client(router), stage.client(router)
+    first, second = harness.client(router), harness.client(router)
     first.send(request("POST", PATH, body=b"1"))
     gate.wait_for_someone()
     refused = second.ask("POST", PATH, body=b"2")
@@ -192,7 +192,7 @@ def test_a_client_that_changes_its_poison_is_given_one_request_at_a_time(stage):
         "1",
     )
     # Behind a proxy of ours there are other clients.
-    other = stage.client(router)
+    other = harness.client(router)
     other.send(request("POST", PATH, ("X-Forwarded-For", "192.0.2.7"), body=b"3"))
     gate.wait_for_someone()
     gate.open()
@@ -200,20 +200,20 @@ def test_a_client_that_changes_its_poison_is_given_one_request_at_a_time(stage):
     assert second.ask("POST", PATH, body=b"2").status == 200
 
 
-def test_a_request_of_a_restricted_client_is_not_given_to_a_second_worker(stage):
-    workers = [fragile(stage) for _ in range(6)]
-    router = stage.router(*workers, **ON)
+def test_a_request_of_a_restricted_client_is_not_given_to_a_second_worker(harness):
+    workers = [fragile(harness) for _ in range(6)]
+    router = harness.router(*workers, **ON)
     for count in (1, 2):
-        assert stage.client(router).ask("POST", PATH, body=b"poison %d" % count).status == 502
+        assert harness.client(router).ask("POST", PATH, body=b"poison %d" % count).status == 502
         wait_for_quarantines(router, count)
-    assert stage.client(router).ask("POST", PATH, body=b"poison 3").status == 502
+    assert harness.client(router).ask("POST", PATH, body=b"poison 3").status == 502
     assert sum(worker.dead for worker in workers) == 5
 
 
-def test_the_log_names_the_request_and_nothing_of_its_content(stage, capfd):
-    workers = [fragile(stage) for _ in range(2)]
-    router = stage.router(*workers, **ON)
-    client = stage.client(router)
+def test_the_log_names_the_request_and_nothing_of_its_content(harness, capfd):
+    workers = [fragile(harness) for _ in range(2)]
+    router = harness.router(*workers, **ON)
+    client = harness.client(router)
     fields = [("X-Request-ID", "the-one")]
     client.ask("POST", PATH, *fields, body=b"poison")
     wait_for_quarantines(router, 1)
@@ -226,7 +226,7 @@ def test_the_log_names_the_request_and_nothing_of_its_content(stage, capfd):
     assert not any("poison" in line for line in lines)
 
 
-def dying(stage, word, **options):
+def dying(harness, word, **options):
     """A worker that dies of a body it has in hand when `worker.dies` is set; else it serves."""
 
     def answer(connection, message):
@@ -237,17 +237,17 @@ def dying(stage, word, **options):
             worker.served += message.target == PATH  # and not a health check, which may be late
             connection.send(response(200, b"hello"))
 
-    worker = stage.worker(answer, **options)
+    worker = harness.worker(answer, **options)
     worker.dies = False
     worker.served = 0
     return worker
 
 
-def test_a_shared_prompt_outlives_workers_that_are_killed_one_after_the_other(stage):
+def test_a_shared_prompt_outlives_workers_that_are_killed_one_after_the_other(harness):
     """mending row 1: a prompt that many send is in flight on each worker that is killed."""
-    workers = [dying(stage, b"shared") for _ in range(4)]
-    router = stage.router(*workers, policy="random", **ON)
-    client = stage.client(router)
+    workers = [dying(harness, b"shared") for _ in range(4)]
+    router = harness.router(*workers, policy="random", **ON)
+    client = harness.client(router)
     for number, worker in enumerate(workers[:3]):
         worker.dies = True
         living = workers[number + 1 :]
@@ -261,12 +261,12 @@ def test_a_shared_prompt_outlives_workers_that_are_killed_one_after_the_other(st
     assert metric(router, "quarantines_total") == 0
 
 
-def test_what_one_worker_serves_does_not_clear_what_others_die_of(stage):
+def test_what_one_worker_serves_does_not_clear_what_others_die_of(harness):
     """One of another version survives it, and the client keeps requests in flight there."""
-    immune = stage.worker(lambda connection, _: connection.send(response(200, b"fine")))
-    workers = [fragile(stage) for _ in range(6)]
-    router = stage.router(immune, policy="consistent_hash", **ON)
-    client = stage.client(router)
+    immune = harness.worker(lambda connection, _: connection.send(response(200, b"fine")))
+    workers = [fragile(harness) for _ in range(6)]
+    router = harness.router(immune, policy="consistent_hash", **ON)
+    client = harness.client(router)
     for worker in workers:
         router.core.add_worker(worker.url)
     answers = []
@@ -277,7 +277,7 @@ def test_what_one_worker_serves_does_not_clear_what_others_die_of(stage):
     assert answers[-1] == 502
 
 
-def test_requests_without_a_body_are_not_all_the_same(stage):
+def test_requests_without_a_body_are_not_all_the_same(harness):
     """One WebSocket handshake that ends two workers does not shut the path for everybody."""
 
     def answer(connection, message):
@@ -288,9 +288,9 @@ def test_requests_without_a_body_are_not_all_the_same(stage):
             connection.send(response(200, b"hello"))
 
     dead = []
-    workers = [stage.worker(answer) for _ in range(5)]
-    router = stage.router(*workers, **ON)
-    client = stage.client(router)
+    workers = [harness.worker(answer) for _ in range(5)]
+    router = harness.router(*workers, **ON)
+    client = harness.client(router)
     assert client.ask("GET", "/v1/realtime?do=die").status == 502
     wait_for_quarantines(router, 1)
     assert error_of(client.ask("GET", "/v1/realtime?do=die"))["code"] == "request_suspected"
@@ -301,11 +301,11 @@ def test_requests_without_a_body_are_not_all_the_same(stage):
     assert len(dead) == 4
 
 
-def test_a_restricted_client_that_ends_one_more_worker_is_rejected(stage):
+def test_a_restricted_client_that_ends_one_more_worker_is_rejected(harness):
     """mending row 1: it does not help to change the body."""
-    workers = [fragile(stage) for _ in range(10)]
-    router = stage.router(*workers, **ON)
-    client = stage.client(router)
+    workers = [fragile(harness) for _ in range(10)]
+    router = harness.router(*workers, **ON)
+    client = harness.client(router)
     for count in (1, 2):
         assert client.ask("POST", PATH, body=b"poison %d" % count).status == 502
         wait_for_quarantines(router, count)
@@ -316,7 +316,7 @@ def test_a_restricted_client_that_ends_one_more_worker_is_rejected(stage):
     assert sum(worker.dead for worker in workers) <= 6
 
 
-def test_a_quarantine_ends_when_a_worker_that_had_the_request_serves_it(stage):
+def test_a_quarantine_ends_when_a_worker_that_had_the_request_serves_it(harness):
     """mending row 1: it was in flight on a third worker, which serves it."""
 
     def late(connection, message):
@@ -324,14 +324,14 @@ def test_a_quarantine_ends_when_a_worker_that_had_the_request_serves_it(stage):
             gate.wait()
         connection.send(response(200, b"late"))
 
-    slow = stage.worker(late)
+    slow = harness.worker(late)
     gate = slow.gate()
-    router = stage.router(slow, policy="least_load", **ON)
-    first, second = stage.client(router), stage.client(router)
+    router = harness.router(slow, policy="least_load", **ON)
+    first, second = harness.client(router), harness.client(router)
     first.send(request("POST", PATH, body=b"poison"))
     gate.wait_for_someone()
     for _ in range(2):
-        router.core.add_worker(fragile(stage).url)
+        router.core.add_worker(fragile(harness).url)
     assert second.ask("POST", PATH, body=b"poison").status == 502
     wait_for_quarantines(router, 1)
     assert error_of(second.ask("POST", PATH, body=b"poison"))["code"] == "request_suspected"

@@ -27,14 +27,14 @@ def stats_of(client):
 
 
 @pytest.fixture
-def idle(stage):
+def idle(harness):
     """Three workers that answer with their names, and nothing else open."""
-    return [stage.worker(named(name)) for name in (b"a", b"b", b"c")]
+    return [harness.worker(named(name)) for name in (b"a", b"b", b"c")]
 
 
-def test_chats_with_one_system_prompt_meet_on_one_worker(stage, idle):
-    router = stage.router(*idle, policy="prefix_aware")
-    client = stage.client(router)
+def test_chats_with_one_system_prompt_meet_on_one_worker(harness, idle):
+    router = harness.router(*idle, policy="prefix_aware")
+    client = harness.client(router)
     met = {}
     for turn in range(30):
         system = f"You are assistant number {turn % 5}."
@@ -58,11 +58,11 @@ def test_chats_with_one_system_prompt_meet_on_one_worker(stage, idle):
     )
 
 
-def test_the_statistics_have_the_documented_form(stage, idle):
-    router = stage.router(
+def test_the_statistics_have_the_documented_form(harness, idle):
+    router = harness.router(
         *idle, policy="prefix_aware", routing={"prefix_load_floor": 8, "load_factor_epsilon": 0.5}
     )
-    client = stage.client(router)
+    client = harness.client(router)
     for turn in range(12):
         client.ask("POST", CHAT, body=chat(f"{turn % 4}"))
     client.ask("GET", "/anything")
@@ -97,11 +97,11 @@ def test_the_statistics_have_the_documented_form(stage, idle):
     assert len(families["vllm_router_prefix_routing_backend_distribution"].series) == 3
 
 
-def test_a_busy_owner_overflows_and_the_rate_says_how_often(stage, idle):
-    router = stage.router(*idle, policy="prefix_aware")
-    client = stage.client(router)
+def test_a_busy_owner_overflows_and_the_rate_says_how_often(harness, idle):
+    router = harness.router(*idle, policy="prefix_aware")
+    client = harness.client(router)
     # Caps of 1, 1 and 2: the owner, the one behind it, the owner again.
-    held = [router.core.select(chat("crowd")) for _ in range(3)]
+    held = [router.core.select(chat("load")) for _ in range(3)]
     assert [ticket.reason for ticket in held] == ["prefix_hash", "overflow", "prefix_hash"]
     found = stats_of(client)
     assert found["routing_decisions"] == {
@@ -114,17 +114,17 @@ def test_a_busy_owner_overflows_and_the_rate_says_how_often(stage, idle):
     assert sorted(entry["in_flight_requests"] for entry in found["backend_distribution"]) == [0, 1, 2]
 
 
-def test_under_another_policy_nothing_is_enabled(stage, idle):
-    client = stage.client(stage.router(*idle, policy="round_robin"))
+def test_under_another_policy_nothing_is_enabled(harness, idle):
+    client = harness.client(harness.router(*idle, policy="round_robin"))
     client.ask("POST", CHAT, body=chat("x"))
     found = stats_of(client)
     assert (found["enabled"], found["routing_decisions"]["total"], found["unique_prefixes"]) == (False, 0, 0)
     assert client.ask("POST", STATS, body=b"").status == 405
 
 
-def test_prefix_hash_keeps_requests_that_begin_alike_together(stage, idle):
-    router = stage.router(*idle, policy="prefix_hash", routing={"prefix_token_count": 8})
-    client = stage.client(router)
+def test_prefix_hash_keeps_requests_that_begin_alike_together(harness, idle):
+    router = harness.router(*idle, policy="prefix_hash", routing={"prefix_token_count": 8})
+    client = harness.client(router)
     met = {}
     for turn in range(60):  # twenty prompts, or all of them might have one owner by chance
         system = f"You are number {turn % 20}, who is there to help."

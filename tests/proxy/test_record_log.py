@@ -62,18 +62,18 @@ def path(tmp_path):
 
 
 @pytest.fixture
-def record(stage, path, tmp_path):
+def record(harness, path, tmp_path):
     """A server that records into `path`, under the secret of `salt`."""
 
     def start(*workers: Any, policy: str = "round_robin", salt: str | None = "salt", **options: Any) -> Any:
         secret = {} if salt is None else {"record_log_salt_file": str(tmp_path / salt)}
-        return stage.router(*workers, policy=policy, record_log=str(path), **secret, **options)
+        return harness.router(*workers, policy=policy, record_log=str(path), **secret, **options)
 
     return start
 
 
-def converse(stage, router, sessions: str = "abc", turns: int = 4) -> None:
-    client = stage.client(router)
+def converse(harness, router, sessions: str = "abc", turns: int = 4) -> None:
+    client = harness.client(router)
     for number in range(1, turns + 1):
         for session in sessions:
             body = chat(session, *(turn(session, each) for each in range(number)))
@@ -86,11 +86,11 @@ def end(router) -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_recorded_traffic_can_be_replayed(stage, record, path, policy):
-    router = record(stage.worker(answer), stage.worker(answer), policy=policy)
-    converse(stage, router)
-    stage.client(router).must_be_open()
-    for client in stage._clients:
+def test_recorded_traffic_can_be_replayed(harness, record, path, policy):
+    router = record(harness.worker(answer), harness.worker(answer), policy=policy)
+    converse(harness, router)
+    harness.client(router).must_be_open()
+    for client in harness._clients:
         client.close()
     end(router)
 
@@ -107,9 +107,9 @@ def test_recorded_traffic_can_be_replayed(stage, record, path, policy):
     assert hits["vllm_cache_aware"] > hits["round_robin"]
 
 
-def test_every_turn_begins_with_the_blocks_of_the_turn_before(stage, record, path):
-    router = record(stage.worker(answer))
-    converse(stage, router, sessions="a")
+def test_every_turn_begins_with_the_blocks_of_the_turn_before(harness, record, path):
+    router = record(harness.worker(answer))
+    converse(harness, router, sessions="a")
     eventually(lambda: counted(router, "written") == 4)
     rows = requests(path)
     for before, after in itertools.pairwise(rows):
@@ -117,8 +117,8 @@ def test_every_turn_begins_with_the_blocks_of_the_turn_before(stage, record, pat
         assert len(blocks(after)) > len(blocks(before)) > 5
 
 
-def test_the_same_prompts_have_the_same_blocks_after_a_restart_under_another_policy(stage, record, path):
-    worker = stage.worker(answer)
+def test_the_same_prompts_have_the_same_blocks_after_a_restart_under_another_policy(harness, record, path):
+    worker = harness.worker(answer)
     for policy, salt in (
         ("round_robin", "one"),
         ("cache_aware", "one"),
@@ -127,7 +127,7 @@ def test_the_same_prompts_have_the_same_blocks_after_a_restart_under_another_pol
         ("auto", None),
     ):
         router = record(worker, policy=policy, salt=salt)
-        converse(stage, router, sessions="a", turns=1)
+        converse(harness, router, sessions="a", turns=1)
         eventually(lambda router=router: counted(router, "written") == 1)
     rows = requests(path)
     first, second, third, salted, unsalted = (set(blocks(row)) for row in rows)
@@ -138,11 +138,11 @@ def test_the_same_prompts_have_the_same_blocks_after_a_restart_under_another_pol
     assert len({row["salt_id"] for row in lines(path) if "salt_id" in row}) == 3
 
 
-def test_nothing_of_the_contents_is_in_the_file(stage, record, path):
-    router = record(stage.worker(answer), policy="vllm_cache_aware")
+def test_nothing_of_the_contents_is_in_the_file(harness, record, path):
+    router = record(harness.worker(answer), policy="vllm_cache_aware")
     body = chat("ann", "my secret question")
     headers = (("X-Session-ID", "secret-session"), ("Authorization", "Bearer secret-key"))
-    stage.client(router).ask("POST", CHAT, *headers, body=body)
+    harness.client(router).ask("POST", CHAT, *headers, body=body)
     eventually(lambda: counted(router, "written") == 1)
     text = path.read_text()
     for secret in ("secret", "lighthouse", "ann", CHAT, "127.0.0.1", '"m"'):
@@ -156,10 +156,10 @@ def test_nothing_of_the_contents_is_in_the_file(stage, record, path):
         assert name.to_bytes(8, "little").hex() not in text
 
 
-def test_a_client_that_leaves_is_recorded_as_such(stage, record, path):
-    worker = stage.worker(lambda connection, _: connection.ending())
+def test_a_client_that_leaves_is_recorded_as_such(harness, record, path):
+    worker = harness.worker(lambda connection, _: connection.ending())
     router = record(worker)
-    client = stage.client(router)
+    client = harness.client(router)
     client.send(request("POST", CHAT, body=chat("a", "Hello")))
     router.wait_for_load(1)
     client.close()
@@ -169,9 +169,9 @@ def test_a_client_that_leaves_is_recorded_as_such(stage, record, path):
     assert blocks(row)
 
 
-def test_who_was_refused_is_recorded_as_such(stage, record, path):
-    router = record(stage.refusing_port(), rate_limit_tokens_per_second=1)
-    client = stage.client(router)
+def test_who_was_refused_is_recorded_as_such(harness, record, path):
+    router = record(harness.refusing_port(), rate_limit_tokens_per_second=1)
+    client = harness.client(router)
     statuses = [
         client.ask("POST", CHAT, ("X-User-ID", "u"), body=chat("a", "Hello")).status for _ in range(5)
     ]
@@ -183,9 +183,9 @@ def test_who_was_refused_is_recorded_as_such(stage, record, path):
     assert len({row["session"] for row in rows}) == 1
 
 
-def test_what_is_no_work_for_a_model_is_not_recorded(stage, record, path):
-    router = record(stage.worker())
-    client = stage.client(router)
+def test_what_is_no_work_for_a_model_is_not_recorded(harness, record, path):
+    router = record(harness.worker())
+    client = harness.client(router)
     for target in ("/tokenize", "/version", "/liveness", "/get_loads"):
         client.ask("POST" if target == "/tokenize" else "GET", target)
     client.ask("POST", "/v1/embeddings", body=b'{"input": "x"}')
@@ -193,40 +193,40 @@ def test_what_is_no_work_for_a_model_is_not_recorded(stage, record, path):
     assert len(requests(path)) == 1
 
 
-def test_a_stream_without_usage_has_about_as_many_tokens_as_events(stage, record, path):
+def test_a_stream_without_usage_has_about_as_many_tokens_as_events(harness, record, path):
     event = b'data: {"choices":[{"delta":{"content":"word %03d "}}]}\n\n'
     pieces = [event % number for number in range(100)] + [b"data: [DONE]\n\n"]
     head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
-    router = record(stage.worker(lambda connection, _: connection.send(head, chunked(*pieces))))
-    assert stage.client(router).ask("POST", CHAT, body=chat("a", "Hello")).status == 200
+    router = record(harness.worker(lambda connection, _: connection.send(head, chunked(*pieces))))
+    assert harness.client(router).ask("POST", CHAT, body=chat("a", "Hello")).status == 200
     eventually(lambda: counted(router, "written") == 1)
     assert requests(path)[0]["output_tokens"] == 100
 
 
-def test_a_long_body_is_read_though_the_policy_needs_none_and_arrives_whole(stage, record, path):
-    worker = stage.worker(answer)
+def test_a_long_body_is_read_though_the_policy_needs_none_and_arrives_whole(harness, record, path):
+    worker = harness.worker(answer)
     router = record(worker)
     body = chat("a", "x" * 300_000)
-    assert stage.client(router).ask("POST", CHAT, body=body).status == 200
+    assert harness.client(router).ask("POST", CHAT, body=body).status == 200
     assert worker.requests[0].body == body
     eventually(lambda: counted(router, "written") == 1)
     assert len(blocks(requests(path)[0])) > 4500
 
 
-def test_a_body_beyond_what_is_read_is_recorded_by_its_beginning(stage, record, path):
-    worker = stage.worker(answer)
+def test_a_body_beyond_what_is_read_is_recorded_by_its_beginning(harness, record, path):
+    worker = harness.worker(answer)
     router = record(worker)
     body = chat("a", "x" * (9 << 20))
-    assert stage.client(router).ask("POST", CHAT, body=body).status == 200
+    assert harness.client(router).ask("POST", CHAT, body=body).status == 200
     assert worker.requests[0].body == body
     eventually(lambda: counted(router, "written") == 1)
     assert len(blocks(requests(path)[0])) == (4 << 20) // 64  # --routing-text-limit
 
 
-def test_the_file_may_be_moved_away_and_lines_on_a_full_disk_are_counted(stage, record, path, tmp_path):
-    router = record(stage.worker(answer))
+def test_the_file_may_be_moved_away_and_lines_on_a_full_disk_are_counted(harness, record, path, tmp_path):
+    router = record(harness.worker(answer))
     assert router.server.has_something_to_reload
-    client = stage.client(router)
+    client = harness.client(router)
     client.ask("POST", CHAT, body=chat("a", "one"))
     eventually(lambda: counted(router, "written") == 1)
     moved = path.rename(tmp_path / "moved")
@@ -249,11 +249,11 @@ def test_the_file_may_be_moved_away_and_lines_on_a_full_disk_are_counted(stage, 
         assert counted_reloads % (result, count) in router.server.metrics_text()
 
 
-def test_a_hangup_opens_the_file_again(stage, path, tmp_path):
-    worker = stage.worker(answer)
+def test_a_hangup_opens_the_file_again(harness, path, tmp_path):
+    worker = harness.worker(answer)
     arguments = ("--worker-urls", worker.url, "--policy", "round_robin", "--record-log", str(path))
     with command(*arguments) as (process, port, _stdout):
-        client = stage.client_at(port)
+        client = harness.client_at(port)
         client.ask("POST", CHAT, body=chat("a", "one"))
         eventually(lambda: len(requests(path)) == 1)
         moved = path.rename(tmp_path / "moved")
@@ -286,7 +286,7 @@ def test_a_hangup_opens_the_file_again(stage, path, tmp_path):
         ),
     ],
 )
-def test_a_file_that_cannot_be_had_ends_the_start(stage, path, options, sentence):
+def test_a_file_that_cannot_be_had_ends_the_start(harness, path, options, sentence):
     options = {name: str(path) if value == "LOG" else value for name, value in options.items()}
     with pytest.raises(OSError, match=sentence):
-        stage.router(stage.worker(), **options)
+        harness.router(harness.worker(), **options)

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from tests.fakes.stage import error_of
+from tests.fakes.harness import error_of
 from tests.fakes.wire import chunk, chunked, request, response
 
 SMALL = 64 * 1024  # up to here a body is read whole before a worker is asked
@@ -40,9 +40,9 @@ SIZES = [0, 1, 100, 4000, 4096, 5000, SMALL - 1, SMALL, SMALL + 1, 300_000, 3_00
 
 @pytest.mark.parametrize("policy", ["round_robin", "consistent_hash", "least_load"])
 @pytest.mark.parametrize("size", SIZES)
-def test_a_body_with_a_length_arrives_unchanged_with_that_length(stage, rng, policy, size):
-    worker = stage.worker(digest)
-    client = stage.client(stage.router(worker, policy=policy))
+def test_a_body_with_a_length_arrives_unchanged_with_that_length(harness, rng, policy, size):
+    worker = harness.worker(digest)
+    client = harness.client(harness.router(worker, policy=policy))
     body = rng.randbytes(size)
     assert client.ask("POST", COMPLETIONS, body=body).body == seen(body, "length")
     client.must_be_open()
@@ -50,9 +50,9 @@ def test_a_body_with_a_length_arrives_unchanged_with_that_length(stage, rng, pol
 
 @pytest.mark.parametrize("policy", ["round_robin", "consistent_hash"])
 @pytest.mark.parametrize("size", SIZES)
-def test_a_chunked_body_arrives_unchanged_and_with_a_length_if_it_was_read_whole(stage, rng, policy, size):
-    worker = stage.worker(digest)
-    client = stage.client(stage.router(worker, policy=policy))
+def test_a_chunked_body_arrives_unchanged_and_with_a_length_if_it_was_read_whole(harness, rng, policy, size):
+    worker = harness.worker(digest)
+    client = harness.client(harness.router(worker, policy=policy))
     body = rng.randbytes(size)
     pieces = cut(body, rng, 20) if size > 100 else [body] if body else []
     client.send(CHUNKED_HEAD + chunked(*pieces))
@@ -69,9 +69,9 @@ def test_a_chunked_body_arrives_unchanged_and_with_a_length_if_it_was_read_whole
 @pytest.mark.parametrize("policy", ["round_robin", "consistent_hash"])
 @pytest.mark.parametrize("framing", ["length", "chunked"])
 @pytest.mark.parametrize("size", [2000, 200_000])
-def test_a_body_cut_anywhere_arrives_unchanged(stage, rng, policy, framing, size):
-    worker = stage.worker(digest)
-    client = stage.client(stage.router(worker, policy=policy))
+def test_a_body_cut_anywhere_arrives_unchanged(harness, rng, policy, framing, size):
+    worker = harness.worker(digest)
+    client = harness.client(harness.router(worker, policy=policy))
     for _ in range(5):
         body = rng.randbytes(size)
         if framing == "length":
@@ -84,17 +84,17 @@ def test_a_body_cut_anywhere_arrives_unchanged(stage, rng, policy, framing, size
     client.must_be_open()
 
 
-def test_one_byte_chunks_arrive_unchanged(stage):
-    worker = stage.worker(digest)
-    client = stage.client(stage.router(worker))
+def test_one_byte_chunks_arrive_unchanged(harness):
+    worker = harness.worker(digest)
+    client = harness.client(harness.router(worker))
     body = bytes(range(256)) * 400
     client.send(CHUNKED_HEAD + chunked(*(body[at : at + 1] for at in range(len(body)))))
     assert client.read_response().body == seen(body, "chunked")
 
 
-def test_extensions_and_trailers_of_the_client_never_reach_the_worker(stage):
-    worker = stage.worker(digest)
-    client = stage.client(stage.router(worker))
+def test_extensions_and_trailers_of_the_client_never_reach_the_worker(harness):
+    worker = harness.worker(digest)
+    client = harness.client(harness.router(worker))
     big = b"b" * SMALL
     for body in (b"hello", big + b"hello"):
         client.send(
@@ -110,9 +110,9 @@ def test_extensions_and_trailers_of_the_client_never_reach_the_worker(stage):
     client.must_be_open()
 
 
-def test_a_streamed_body_is_framed_anew_and_its_length_stays_a_length(stage):
-    worker = stage.worker(digest)
-    client = stage.client(stage.router(worker))
+def test_a_streamed_body_is_framed_anew_and_its_length_stays_a_length(harness):
+    worker = harness.worker(digest)
+    client = harness.client(harness.router(worker))
     body = b"x" * (SMALL * 2)
     client.send(request("POST", COMPLETIONS, ("X-A", "1"), body=body))
     assert client.read_response().body == seen(body, "length")
@@ -123,9 +123,9 @@ def test_a_streamed_body_is_framed_anew_and_its_length_stays_a_length(stage):
     assert (chunks.get("content-length"), chunks.get("transfer-encoding")) == (None, "chunked")
 
 
-def test_bytes_that_look_like_a_request_inside_a_body_stay_a_body(stage):
-    worker = stage.worker(digest)
-    client = stage.client(stage.router(worker))
+def test_bytes_that_look_like_a_request_inside_a_body_stay_a_body(harness):
+    worker = harness.worker(digest)
+    client = harness.client(harness.router(worker))
     body = request("POST", "/smuggled", body=b"0\r\n\r\n")
     assert client.ask("POST", COMPLETIONS, body=body).body == seen(body, "length")
     client.send(CHUNKED_HEAD + chunked(body))
@@ -137,7 +137,7 @@ def test_bytes_that_look_like_a_request_inside_a_body_stay_a_body(stage):
 
 
 @pytest.mark.parametrize("framing", ["length", "chunked"])
-def test_a_head_only_policy_streams_a_big_body_before_it_is_complete(stage, framing):
+def test_a_head_only_policy_streams_a_big_body_before_it_is_complete(harness, framing):
     body = bytes(range(256)) * 4096  # 1 MiB
     half = len(body) // 2
     arrived = threading.Event()
@@ -156,8 +156,8 @@ def test_a_head_only_policy_streams_a_big_body_before_it_is_complete(stage, fram
             rest += piece
         connection.send(response(200, hashlib.sha256(first + rest).hexdigest().encode()))
 
-    router = stage.router(stage.worker(script=read_half))
-    client = stage.client(router)
+    router = harness.router(harness.worker(script=read_half))
+    client = harness.client(router)
     if framing == "length":
         client.send(request("POST", COMPLETIONS, body=body)[:-half])
     else:
@@ -168,7 +168,7 @@ def test_a_head_only_policy_streams_a_big_body_before_it_is_complete(stage, fram
     client.must_be_open()
 
 
-def test_each_small_piece_of_a_streamed_body_is_passed_on_at_once(stage):
+def test_each_small_piece_of_a_streamed_body_is_passed_on_at_once(harness):
     pieces = [b"piece %d" % number for number in range(20)]
     body = bytes(SMALL + 1) + b"".join(pieces)
     handed_over = threading.Semaphore(0)
@@ -181,7 +181,7 @@ def test_each_small_piece_of_a_streamed_body_is_passed_on_at_once(stage):
             assert connection.read_exactly(len(piece)) == piece
         connection.send(response(200, b"all"))
 
-    client = stage.client(stage.router(stage.worker(script=read_pieces)))
+    client = harness.client(harness.router(harness.worker(script=read_pieces)))
     client.send(request("POST", COMPLETIONS, body=body)[: -sum(map(len, pieces))])
     for piece in pieces:
         assert handed_over.acquire(timeout=30)
@@ -189,10 +189,10 @@ def test_each_small_piece_of_a_streamed_body_is_passed_on_at_once(stage):
     assert client.read_response().body == b"all"
 
 
-def test_a_policy_that_needs_the_body_asks_no_worker_before_it_is_complete(stage):
-    worker = stage.worker(digest)
-    router = stage.router(worker, policy="consistent_hash")
-    client = stage.client(router)
+def test_a_policy_that_needs_the_body_asks_no_worker_before_it_is_complete(harness):
+    worker = harness.worker(digest)
+    router = harness.router(worker, policy="consistent_hash")
+    client = harness.client(router)
     body = b'{"user": "u"}'.ljust(SMALL * 3)
     whole = request("POST", COMPLETIONS, body=body)
     client.send(whole[:100], whole[100:-1])
@@ -203,9 +203,9 @@ def test_a_policy_that_needs_the_body_asks_no_worker_before_it_is_complete(stage
     assert client.read_response().body == seen(body, "length")
 
 
-def test_a_session_header_spares_the_body_from_being_read_first(stage):
-    worker = stage.worker(digest)
-    client = stage.client(stage.router(worker, policy="consistent_hash"))
+def test_a_session_header_spares_the_body_from_being_read_first(harness):
+    worker = harness.worker(digest)
+    client = harness.client(harness.router(worker, policy="consistent_hash"))
     body = bytes(SMALL * 3)
     whole = request("POST", COMPLETIONS, ("X-Session-ID", "s"), body=body)
     client.send(whole[:-1])
@@ -214,10 +214,10 @@ def test_a_session_header_spares_the_body_from_being_read_first(stage):
     assert client.read_response().body == seen(body, "length")
 
 
-def test_a_body_too_long_to_keep_never_goes_to_a_kept_connection(stage):
+def test_a_body_too_long_to_keep_never_goes_to_a_kept_connection(harness):
     # It could not be sent again if the worker happened to close that connection right then.
-    worker = stage.worker(digest)
-    client = stage.client(stage.router(worker))
+    worker = harness.worker(digest)
+    client = harness.client(harness.router(worker))
     client.ask("POST", COMPLETIONS, body=b"x")
     client.ask("POST", COMPLETIONS, body=bytes(REPLAY))
     assert len(worker.connections) == 1
@@ -233,10 +233,10 @@ def test_a_body_too_long_to_keep_never_goes_to_a_kept_connection(stage):
 
 @pytest.mark.parametrize("policy", ["round_robin", "consistent_hash"])
 @pytest.mark.parametrize("limit", [10, 100_000])
-def test_a_length_over_the_limit_is_refused_before_the_body_is_read(stage, policy, limit):
-    worker = stage.worker(digest)
-    router = stage.router(worker, policy=policy, max_payload_size=limit)
-    client = stage.client(router)
+def test_a_length_over_the_limit_is_refused_before_the_body_is_read(harness, policy, limit):
+    worker = harness.worker(digest)
+    router = harness.router(worker, policy=policy, max_payload_size=limit)
+    client = harness.client(router)
     client.send(request("POST", COMPLETIONS, ("Content-Length", str(limit + 1))))
     answer = client.read_response()
     assert (answer.status, error_of(answer)["code"]) == (413, "body_too_large")
@@ -244,15 +244,15 @@ def test_a_length_over_the_limit_is_refused_before_the_body_is_read(stage, polic
     assert "--max-payload-size" in error_of(answer)["message"]
     client.must_be_closed()
     assert worker.connections == []
-    assert stage.client(router).ask("POST", COMPLETIONS, body=bytes(limit)).status == 200
+    assert harness.client(router).ask("POST", COMPLETIONS, body=bytes(limit)).status == 200
 
 
 @pytest.mark.parametrize("policy", ["round_robin", "consistent_hash"])
 @pytest.mark.parametrize("limit", [10, 100_000])
-def test_a_chunked_body_is_cut_off_when_it_grows_over_the_limit(stage, policy, limit):
-    worker = stage.worker(digest)
-    router = stage.router(worker, policy=policy, max_payload_size=limit)
-    client = stage.client(router)
+def test_a_chunked_body_is_cut_off_when_it_grows_over_the_limit(harness, policy, limit):
+    worker = harness.worker(digest)
+    router = harness.router(worker, policy=policy, max_payload_size=limit)
+    client = harness.client(router)
     client.send(CHUNKED_HEAD + chunk(bytes(limit)))
     client.send(chunk(b"x"))  # the end is never sent
     answer = client.read_response()
@@ -260,14 +260,14 @@ def test_a_chunked_body_is_cut_off_when_it_grows_over_the_limit(stage, policy, l
     assert answer.get("connection") == "close"
     client.must_be_closed()
     assert worker.requests == []
-    allowed = stage.client(router)
+    allowed = harness.client(router)
     allowed.send(CHUNKED_HEAD + chunked(bytes(limit)))
     assert allowed.read_response().status == 200
 
 
-def test_a_client_that_goes_on_sending_a_refused_body_still_reads_the_answer(stage):
+def test_a_client_that_goes_on_sending_a_refused_body_still_reads_the_answer(harness):
     # The rest of the body is discarded for a while: closing at once would reset the connection.
-    client = stage.client(stage.router(stage.worker(), max_payload_size=1000))
+    client = harness.client(harness.router(harness.worker(), max_payload_size=1000))
     client.send(request("POST", COMPLETIONS, ("Content-Length", "150000")), bytes(150_000))
     assert client.read_response().status == 413
     client.must_be_closed()
@@ -276,9 +276,9 @@ def test_a_client_that_goes_on_sending_a_refused_body_still_reads_the_answer(sta
 @pytest.mark.parametrize("policy", ["round_robin", "consistent_hash"])
 @pytest.mark.parametrize("sent", [0, 100, SMALL * 2])
 @pytest.mark.parametrize("framing", ["length", "chunked"])
-def test_a_body_that_stalls_is_answered_with_408(stage, policy, framing, sent):
-    worker = stage.worker(digest)
-    client = stage.client(stage.router(worker, policy=policy, client_body_timeout_secs=0.1))
+def test_a_body_that_stalls_is_answered_with_408(harness, policy, framing, sent):
+    worker = harness.worker(digest)
+    client = harness.client(harness.router(worker, policy=policy, client_body_timeout_secs=0.1))
     if framing == "length":
         client.send(request("POST", COMPLETIONS, ("Content-Length", str(SMALL * 3))), bytes(sent))
     else:
@@ -291,11 +291,11 @@ def test_a_body_that_stalls_is_answered_with_408(stage, policy, framing, sent):
         connection.wait_ended()
 
 
-def test_a_slow_body_is_no_stalled_body(stage):
+def test_a_slow_body_is_no_stalled_body(harness):
     # Each piece comes within the time, all of them together do not.
-    worker = stage.worker(digest)
-    router = stage.router(worker, client_body_timeout_secs=0.3, client_head_timeout_secs=0.3)
-    client = stage.client(router)
+    worker = harness.worker(digest)
+    router = harness.router(worker, client_body_timeout_secs=0.3, client_head_timeout_secs=0.3)
+    client = harness.client(router)
     gate = worker.gate()
     client.send(request("POST", COMPLETIONS, ("Content-Length", "5")))
     for byte in (b"h", b"e", b"l", b"l"):
@@ -305,9 +305,9 @@ def test_a_slow_body_is_no_stalled_body(stage):
     assert client.read_response().body == seen(b"hello", "length")
 
 
-def test_a_head_that_stalls_is_answered_with_408(stage):
-    worker = stage.worker()
-    client = stage.client(stage.router(worker, client_head_timeout_secs=0.1))
+def test_a_head_that_stalls_is_answered_with_408(harness):
+    worker = harness.worker()
+    client = harness.client(harness.router(worker, client_head_timeout_secs=0.1))
     client.send(b"GET /x HTTP/1.1\r\nHost:")
     answer = client.read_response()
     assert (answer.status, error_of(answer)["code"]) == (408, "head_timeout")
@@ -315,18 +315,18 @@ def test_a_head_that_stalls_is_answered_with_408(stage):
     assert worker.connections == []
 
 
-def test_a_connection_that_rests_too_long_is_closed_without_a_word(stage):
-    router = stage.router(stage.worker(), client_idle_timeout_secs=0.1)
-    client = stage.client(router)
+def test_a_connection_that_rests_too_long_is_closed_without_a_word(harness):
+    router = harness.router(harness.worker(), client_idle_timeout_secs=0.1)
+    client = harness.client(router)
     assert client.ask().status == 200
     client.must_be_closed()
 
 
 @pytest.mark.parametrize("policy", ["round_robin", "consistent_hash"])
 @pytest.mark.parametrize("sent", [100, SMALL * 2])
-def test_a_bad_chunk_later_in_the_body_is_400_and_no_whole_request_reaches_a_worker(stage, policy, sent):
-    worker = stage.worker(digest)
-    client = stage.client(stage.router(worker, policy=policy))
+def test_a_bad_chunk_later_in_the_body_is_400_and_no_whole_request_reaches_a_worker(harness, policy, sent):
+    worker = harness.worker(digest)
+    client = harness.client(harness.router(worker, policy=policy))
     client.send(CHUNKED_HEAD + chunk(bytes(sent)))
     client.send(b"5\r\nhelloX\r\n0\r\n\r\n")
     answer = client.read_response()
@@ -342,15 +342,15 @@ def test_a_bad_chunk_later_in_the_body_is_400_and_no_whole_request_reaches_a_wor
 
 
 @pytest.mark.parametrize("keep", [False, True])
-def test_an_early_answer_to_a_streamed_body_is_relayed_and_the_rest_of_the_body_discarded(stage, keep):
+def test_an_early_answer_to_a_streamed_body_is_relayed_and_the_rest_of_the_body_discarded(harness, keep):
     def refuse(connection):
         connection.read_request_head()
         connection.send(response(413, b"no", *([] if keep else [("Connection", "close")])))
         if keep:
             assert connection.ending() in ("eof", "reset")
 
-    worker = stage.worker(script=refuse)
-    client = stage.client(stage.router(worker))
+    worker = harness.worker(script=refuse)
+    client = harness.client(harness.router(worker))
     client.send(request("POST", COMPLETIONS, ("Content-Length", "200000")), bytes(70_000))
     answer = client.read_response()
     assert (answer.status, answer.body, answer.get("connection")) == (413, b"no", "close")
@@ -359,7 +359,7 @@ def test_an_early_answer_to_a_streamed_body_is_relayed_and_the_rest_of_the_body_
 
 
 @pytest.mark.parametrize("policy", ["round_robin", "consistent_hash"])
-def test_a_worker_that_answers_before_it_has_read_the_body_still_gets_the_right_bytes(stage, rng, policy):
+def test_a_worker_that_answers_before_it_has_read_the_body_still_gets_the_right_bytes(harness, rng, policy):
     # What the worker's socket does not take yet has to stay as it is although the answer is under way.
     body = rng.randbytes(8_000_000)
 
@@ -371,16 +371,18 @@ def test_a_worker_that_answers_before_it_has_read_the_body_still_gets_the_right_
         connection.send(chunked(hashlib.sha256(message.body).hexdigest().encode()))
         assert connection.ending() == "eof"
 
-    worker = stage.worker(script=answer_early, receive_buffer=8192)
+    worker = harness.worker(script=answer_early, receive_buffer=8192)
     gate = worker.gate()
-    router = stage.router(worker, *([stage.worker(digest)] if policy == "round_robin" else []), policy=policy)
-    client = stage.client(router)
+    router = harness.router(
+        worker, *([harness.worker(digest)] if policy == "round_robin" else []), policy=policy
+    )
+    client = harness.client(router)
     uploading = threading.Thread(target=client.send, args=(request("POST", COMPLETIONS, body=body),))
     uploading.start()
     assert client.read_head().status == 200
     assert client.read_chunk() == b"early"
     # A body of the same size would land where this one lay if that had been given back too early.
-    other = stage.client(router)
+    other = harness.client(router)
     other.send(request("POST", COMPLETIONS, body=b"z" * len(body))[:-100])
     other.wait_until_read()
     other.close()

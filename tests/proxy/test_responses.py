@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from tests.fakes.stage import error_of
+from tests.fakes.harness import error_of
 from tests.fakes.wire import EndedEarlyError, chunk, chunked, request, response
 
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -29,44 +29,44 @@ def says(*pieces: bytes, then: str = "keep"):
 # ---- framing
 
 
-def test_a_body_with_a_length_keeps_it(stage):
+def test_a_body_with_a_length_keeps_it(harness):
     body = bytes(range(256)) * 1000
-    client = stage.client(stage.router(stage.worker(says(response(200, body, ("X-A", "1"))))))
+    client = harness.client(harness.router(harness.worker(says(response(200, body, ("X-A", "1"))))))
     for _ in range(2):
         answer = client.ask()
         assert (answer.framing, answer.body, answer.get("x-a")) == ("length", body, "1")
 
 
-def test_a_chunked_body_stays_chunked(stage):
+def test_a_chunked_body_stays_chunked(harness):
     pieces = [b"a", b"b" * 5000, b"c" * 70_000]
-    worker = stage.worker(says(OK + b"Transfer-Encoding: chunked\r\n\r\n" + chunked(*pieces)))
-    client = stage.client(stage.router(worker))
+    worker = harness.worker(says(OK + b"Transfer-Encoding: chunked\r\n\r\n" + chunked(*pieces)))
+    client = harness.client(harness.router(worker))
     for _ in range(2):
         answer = client.ask()
         assert (answer.framing, answer.body) == ("chunked", b"".join(pieces))
     assert len(worker.connections) == 1
 
 
-def test_a_body_that_ends_with_the_connection_becomes_chunked(stage):
-    worker = stage.worker(says(OK + b"Content-Type: text/plain\r\n\r\n" + b"x" * 100_000, then="close"))
-    client = stage.client(stage.router(worker))
+def test_a_body_that_ends_with_the_connection_becomes_chunked(harness):
+    worker = harness.worker(says(OK + b"Content-Type: text/plain\r\n\r\n" + b"x" * 100_000, then="close"))
+    client = harness.client(harness.router(worker))
     for _ in range(2):
         answer = client.ask()
         assert (answer.framing, answer.body) == ("chunked", b"x" * 100_000)
     assert len(worker.connections) == 2
 
 
-def test_an_answer_of_an_http_1_0_worker_is_relayed(stage):
-    worker = stage.worker(says(b"HTTP/1.0 200 OK\r\n\r\nold", then="close"))
-    client = stage.client(stage.router(worker))
+def test_an_answer_of_an_http_1_0_worker_is_relayed(harness):
+    worker = harness.worker(says(b"HTTP/1.0 200 OK\r\n\r\nold", then="close"))
+    client = harness.client(harness.router(worker))
     answer = client.ask()
     assert (answer.start_line, answer.framing, answer.body) == ("HTTP/1.1 200 OK", "chunked", b"old")
     client.must_be_open()
 
 
-def test_an_http_1_0_worker_s_connection_is_kept_only_if_it_says_so(stage):
-    worker = stage.worker(says(response(200, b"old", version="1.0")))
-    client = stage.client(stage.router(worker))
+def test_an_http_1_0_worker_s_connection_is_kept_only_if_it_says_so(harness):
+    worker = harness.worker(says(response(200, b"old", version="1.0")))
+    client = harness.client(harness.router(worker))
     client.ask()
     client.ask()
     assert len(worker.connections) == 2
@@ -85,16 +85,18 @@ def test_an_http_1_0_worker_s_connection_is_kept_only_if_it_says_so(stage):
     ],
     ids=["chunked", "until close"],
 )
-def test_an_http_1_0_client_gets_an_unknown_length_plain_until_the_connection_closes(stage, raw, keep_alive):
-    worker = stage.worker(says(raw, then="keep" if b"chunked" in raw else "close"))
-    client = stage.client(stage.router(worker))
+def test_an_http_1_0_client_gets_an_unknown_length_plain_until_the_connection_closes(
+    harness, raw, keep_alive
+):
+    worker = harness.worker(says(raw, then="keep" if b"chunked" in raw else "close"))
+    client = harness.client(harness.router(worker))
     fields = [("Connection", "keep-alive")] if keep_alive else []
     answer = client.ask("GET", "/x", *fields, version="1.0")
     assert (answer.framing, answer.body, answer.get("connection")) == ("close", b"hello", "close")
 
 
-def test_an_http_1_0_client_gets_a_known_length_with_keep_alive(stage):
-    client = stage.client(stage.router(stage.worker()))
+def test_an_http_1_0_client_gets_a_known_length_with_keep_alive(harness):
+    client = harness.client(harness.router(harness.worker()))
     for _ in range(2):
         answer = client.ask("GET", "/x", ("Connection", "keep-alive"), version="1.0")
         assert (answer.framing, answer.body, answer.get("connection")) == ("length", b"hello", "keep-alive")
@@ -102,9 +104,9 @@ def test_an_http_1_0_client_gets_a_known_length_with_keep_alive(stage):
 
 @pytest.mark.parametrize("status", [204, 304])
 @pytest.mark.parametrize("fields", [[], [("Content-Length", "5")], [("Transfer-Encoding", "chunked")]])
-def test_204_and_304_have_no_body_whatever_their_fields_say(stage, status, fields):
-    worker = stage.worker(says(response(status, b"", *fields, ("ETag", '"a"'), length=False)))
-    client = stage.client(stage.router(worker))
+def test_204_and_304_have_no_body_whatever_their_fields_say(harness, status, fields):
+    worker = harness.worker(says(response(status, b"", *fields, ("ETag", '"a"'), length=False)))
+    client = harness.client(harness.router(worker))
     for _ in range(2):
         answer = client.ask()
         assert (answer.status, answer.get("etag")) == (status, '"a"')
@@ -116,9 +118,9 @@ def test_204_and_304_have_no_body_whatever_their_fields_say(stage, status, field
 
 
 @pytest.mark.parametrize("fields", [[("Content-Length", "12345")], [("Transfer-Encoding", "chunked")], []])
-def test_an_answer_to_head_has_no_body_but_says_how_long_it_would_be(stage, fields):
-    worker = stage.worker(says(response(200, b"", *fields, length=False)))
-    client = stage.client(stage.router(worker))
+def test_an_answer_to_head_has_no_body_but_says_how_long_it_would_be(harness, fields):
+    worker = harness.worker(says(response(200, b"", *fields, length=False)))
+    client = harness.client(harness.router(worker))
     for _ in range(2):
         answer = client.ask("HEAD")
         assert (answer.status, answer.get("content-length")) == (200, dict(fields).get("Content-Length"))
@@ -126,9 +128,9 @@ def test_an_answer_to_head_has_no_body_but_says_how_long_it_would_be(stage, fiel
     assert len(worker.connections) == 1
 
 
-def test_204_followed_by_bytes_is_204_and_the_connection_is_not_used_again(stage):  # row 41
-    worker = stage.worker(says(b"HTTP/1.1 204 No Content\r\nContent-Length: 5\r\n\r\nhello"))
-    client = stage.client(stage.router(worker))
+def test_204_followed_by_bytes_is_204_and_the_connection_is_not_used_again(harness):  # row 41
+    worker = harness.worker(says(b"HTTP/1.1 204 No Content\r\nContent-Length: 5\r\n\r\nhello"))
+    client = harness.client(harness.router(worker))
     for _ in range(2):
         assert client.ask().status == 204
     client.must_be_open()
@@ -145,25 +147,25 @@ def test_204_followed_by_bytes_is_204_and_the_connection_is_not_used_again(stage
         OK + b"Content-Length: 0\r\n\r\n" + response(200, b"poison"),
     ],
 )
-def test_bytes_after_the_end_of_an_answer_reach_nobody(stage, raw):
-    worker = stage.worker(says(raw))
-    client = stage.client(stage.router(worker))
+def test_bytes_after_the_end_of_an_answer_reach_nobody(harness, raw):
+    worker = harness.worker(says(raw))
+    client = harness.client(harness.router(worker))
     for _ in range(3):
         assert client.ask().body in (b"hello", b"")
     client.must_be_open()
     assert len(worker.connections) == 3
 
 
-def test_bytes_that_come_later_out_of_turn_reach_nobody(stage):
-    worker = stage.worker(says(response(200, b"hello"), response(200, b"poison")))
-    client = stage.client(stage.router(worker))
+def test_bytes_that_come_later_out_of_turn_reach_nobody(harness):
+    worker = harness.worker(says(response(200, b"hello"), response(200, b"poison")))
+    client = harness.client(harness.router(worker))
     for number in range(1, 4):
         assert client.ask().body == b"hello"
         worker.connections[-1].wait_ended()
         assert len(worker.connections) == number
 
 
-def test_content_encoding_and_unknown_fields_survive(stage):
+def test_content_encoding_and_unknown_fields_survive(harness):
     packed = gzip.compress(b"hello" * 100)
     fields = [
         ("Content-Encoding", "gzip"),
@@ -175,30 +177,32 @@ def test_content_encoding_and_unknown_fields_survive(stage):
         ("Set-Cookie", "c=d"),
         ("Retry-After", "7"),
     ]
-    worker = stage.worker(says(response(200, packed, *fields)))
-    answer = stage.client(stage.router(worker)).ask()
+    worker = harness.worker(says(response(200, packed, *fields)))
+    answer = harness.client(harness.router(worker)).ask()
     assert answer.body == packed
     assert answer.fields[: len(fields)] == fields
 
 
 @pytest.mark.parametrize("status", [200, 201, 299, 301, 400, 401, 404, 429, 500, 503, 599])
-def test_the_worker_s_status_and_reason_pass_unchanged(stage, status):
-    worker = stage.worker(says(response(status, b"{}", reason="Just Because")))
-    client = stage.client(stage.router(worker))
+def test_the_worker_s_status_and_reason_pass_unchanged(harness, status):
+    worker = harness.worker(says(response(status, b"{}", reason="Just Because")))
+    client = harness.client(harness.router(worker))
     answer = client.ask()
     assert (answer.start_line, answer.body) == (f"HTTP/1.1 {status} Just Because", b"{}")
     client.must_be_open()
 
 
-def test_an_answer_without_a_reason_is_relayed(stage):
-    client = stage.client(stage.router(stage.worker(says(b"HTTP/1.1 200 \r\nContent-Length: 1\r\n\r\na"))))
+def test_an_answer_without_a_reason_is_relayed(harness):
+    client = harness.client(
+        harness.router(harness.worker(says(b"HTTP/1.1 200 \r\nContent-Length: 1\r\n\r\na")))
+    )
     assert client.ask().body == b"a"
 
 
-def test_trailers_are_dropped(stage):
+def test_trailers_are_dropped(harness):
     raw = OK + b"Transfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n5;a=b\r\nhello\r\n0\r\nX-Sum: 1\r\n\r\n"
-    worker = stage.worker(says(raw))
-    client = stage.client(stage.router(worker))
+    worker = harness.worker(says(raw))
+    client = harness.client(harness.router(worker))
     for _ in range(2):
         answer = client.ask()
         assert answer.raw_body.endswith(b"0\r\n\r\n")
@@ -210,11 +214,11 @@ def test_trailers_are_dropped(stage):
 
 
 @pytest.mark.parametrize("count", [0, 1, 8, 9, 40, 1000, 1001])
-def test_up_to_a_thousand_informational_heads_are_swallowed(stage, count):
+def test_up_to_a_thousand_informational_heads_are_swallowed(harness, count):
     """mending row 18: a worker that reports progress by interim heads is no broken one."""
     hints = b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
-    worker = stage.worker(says(hints * count + response(200, b"hello")))
-    client = stage.client(stage.router(worker))
+    worker = harness.worker(says(hints * count + response(200, b"hello")))
+    client = harness.client(harness.router(worker))
     answer = client.ask()
     assert answer.informational == []
     if count <= 1000:
@@ -226,14 +230,14 @@ def test_up_to_a_thousand_informational_heads_are_swallowed(stage, count):
         worker.connections[0].wait_ended()
 
 
-def test_informational_answers_in_pieces_are_swallowed(stage):
+def test_informational_answers_in_pieces_are_swallowed(harness):
     pieces = [
         b"HTTP/1.1 100 Con",
         b"tinue\r\n\r",
         b"\nHTTP/1.1 102 Processing\r\n\r\n",
         response(200, b"hello"),
     ]
-    client = stage.client(stage.router(stage.worker(says(*pieces))))
+    client = harness.client(harness.router(harness.worker(says(*pieces))))
     assert client.ask().body == b"hello"
 
 
@@ -250,10 +254,10 @@ ODD = {
 
 @pytest.mark.parametrize("cut", ["whole", "in pieces"])
 @pytest.mark.parametrize("raw", ODD.values(), ids=ODD)
-def test_an_odd_response_that_can_be_read_in_one_way_only_passes_in_plain_form(stage, raw, cut):
+def test_an_odd_response_that_can_be_read_in_one_way_only_passes_in_plain_form(harness, raw, cut):
     """mending row 18: what nginx and HAProxy pass passes here, with framing of our own."""
-    worker = stage.worker(lambda wire, _: wire.send_in_pieces(raw, len(raw) if cut == "whole" else 1))
-    client = stage.client(stage.router(worker))
+    worker = harness.worker(lambda wire, _: wire.send_in_pieces(raw, len(raw) if cut == "whole" else 1))
+    client = harness.client(harness.router(worker))
     for _ in range(2):
         response = client.ask()
         assert (response.status, response.body) == (200, b"hello")
@@ -268,10 +272,10 @@ FRAMING_FIELDS = ("content-length", "transfer-encoding")
 
 
 @pytest.mark.parametrize("status", ["200 OK", "304 Not Modified"])
-def test_a_repeated_length_without_a_body_passes_once(stage, status):
+def test_a_repeated_length_without_a_body_passes_once(harness, status):
     """mending row 18: where a worker's Content-Length passes as a mere field, it does so once."""
     raw = f"HTTP/1.1 {status}\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\n".encode()
-    client = stage.client(stage.router(stage.worker(says(raw))))
+    client = harness.client(harness.router(harness.worker(says(raw))))
     response = client.ask("HEAD")
     assert [value for name, value in response.fields if name.lower() == "content-length"] == ["5"]
     client.must_be_open()
@@ -304,13 +308,13 @@ GARBAGE = [
 
 @pytest.mark.parametrize("cut", ["whole", "in pieces"])
 @pytest.mark.parametrize("garbage", [row[1] for row in GARBAGE], ids=[row[0] for row in GARBAGE])
-def test_an_answer_that_is_not_http_is_a_502_and_the_connection_is_closed(stage, garbage, cut):
+def test_an_answer_that_is_not_http_is_a_502_and_the_connection_is_closed(harness, garbage, cut):
     def answer(connection, _message):
         connection.send_in_pieces(garbage, len(garbage) if cut == "whole" else max(1, len(garbage) // 100))
         assert connection.ending() in ("eof", "reset")
 
-    worker = stage.worker(answer)
-    client = stage.client(stage.router(worker))
+    worker = harness.worker(answer)
+    client = harness.client(harness.router(worker))
     got = client.ask("POST", "/v1/completions", body=b"{}")
     assert (got.status, error_of(got)["code"]) == (502, "worker_bad_answer")
     assert str(worker.port) not in got.body.decode()
@@ -321,9 +325,9 @@ def test_an_answer_that_is_not_http_is_a_502_and_the_connection_is_closed(stage,
 
 @pytest.mark.parametrize("said", [b"", b"HTTP/1.1 2", OK, OK + b"Content-Length: 5\r\n"])
 @pytest.mark.parametrize("then", ["close", "reset"])
-def test_a_worker_that_leaves_before_its_head_is_complete_is_a_502(stage, said, then):
-    worker = stage.worker(says(said, then=then))
-    client = stage.client(stage.router(worker))
+def test_a_worker_that_leaves_before_its_head_is_complete_is_a_502(harness, said, then):
+    worker = harness.worker(says(said, then=then))
+    client = harness.client(harness.router(worker))
     got = client.ask("POST", "/v1/completions", body=b"{}")
     assert (got.status, error_of(got)["code"]) == (502, "worker_closed")
     client.must_be_open()
@@ -344,10 +348,12 @@ def until_it_breaks(client) -> tuple[bytes, str]:
 
 @pytest.mark.parametrize("then", ["close", "reset"])
 @pytest.mark.parametrize("end", [b"", b"5\r\nhe", b"5\r\nhello", b"5", b"0\r\n", b"0\r\nX: y\r\n"])
-def test_a_chunked_answer_cut_short_never_looks_whole(stage, then, end):
-    worker = stage.worker(says(OK + b"Transfer-Encoding: chunked\r\n\r\n" + chunk(b"first") + end, then=then))
-    router = stage.router(worker)
-    client = stage.client(router)
+def test_a_chunked_answer_cut_short_never_looks_whole(harness, then, end):
+    worker = harness.worker(
+        says(OK + b"Transfer-Encoding: chunked\r\n\r\n" + chunk(b"first") + end, then=then)
+    )
+    router = harness.router(worker)
+    client = harness.client(router)
     client.send(request())
     assert client.read_head().status == 200
     assert client.read_chunk().startswith(b"first")
@@ -357,9 +363,9 @@ def test_a_chunked_answer_cut_short_never_looks_whole(stage, then, end):
 
 
 @pytest.mark.parametrize("then", ["close", "reset"])
-def test_an_answer_shorter_than_its_length_is_cut_short(stage, then):
-    worker = stage.worker(says(OK + b"Content-Length: 10\r\n\r\nhello", then=then))
-    client = stage.client(stage.router(worker))
+def test_an_answer_shorter_than_its_length_is_cut_short(harness, then):
+    worker = harness.worker(says(OK + b"Content-Length: 10\r\n\r\nhello", then=then))
+    client = harness.client(harness.router(worker))
     client.send(request())
     assert client.read_head().get("content-length") == "10"
     with pytest.raises((EndedEarlyError, ConnectionResetError)):
@@ -367,19 +373,19 @@ def test_an_answer_shorter_than_its_length_is_cut_short(stage, then):
 
 
 @pytest.mark.parametrize("then", ["close", "reset"])
-def test_an_http_1_0_client_of_a_broken_stream_sees_a_reset(stage, then):
+def test_an_http_1_0_client_of_a_broken_stream_sees_a_reset(harness, then):
     # The end of the connection is the end of its body, so a proper end would make a part look like the whole.
-    worker = stage.worker(says(OK + b"Transfer-Encoding: chunked\r\n\r\n" + chunk(b"first"), then=then))
-    client = stage.client(stage.router(worker))
+    worker = harness.worker(says(OK + b"Transfer-Encoding: chunked\r\n\r\n" + chunk(b"first"), then=then))
+    client = harness.client(harness.router(worker))
     client.send(request(version="1.0"))
     assert client.read_head().status == 200
     with pytest.raises(ConnectionResetError):
         client.read_to_end()
 
 
-def test_a_reset_is_no_end_of_a_body_that_ends_with_the_connection(stage):
-    worker = stage.worker(says(OK + b"\r\nhello", then="reset"))
-    client = stage.client(stage.router(worker))
+def test_a_reset_is_no_end_of_a_body_that_ends_with_the_connection(harness):
+    worker = harness.worker(says(OK + b"\r\nhello", then="reset"))
+    client = harness.client(harness.router(worker))
     client.send(request())
     assert client.read_head().get("transfer-encoding") == "chunked"
     assert client.read_chunk() == b"hello"
@@ -390,13 +396,13 @@ def test_a_reset_is_no_end_of_a_body_that_ends_with_the_connection(stage):
 @pytest.mark.parametrize(
     "bad", [b"xyz\r\n", b"5\r\nhelloX\r\n", b"-1\r\n", b"5\nhello\r\n", b"0\r\n X: y\r\n\r\n"]
 )
-def test_a_bad_chunk_in_an_answer_cuts_it(stage, bad):
+def test_a_bad_chunk_in_an_answer_cuts_it(harness, bad):
     def answer(connection, _message):
         connection.send(OK + b"Transfer-Encoding: chunked\r\n\r\n" + chunk(b"first"), bad)
         assert connection.ending() in ("eof", "reset")
 
-    worker = stage.worker(answer)
-    client = stage.client(stage.router(worker))
+    worker = harness.worker(answer)
+    client = harness.client(harness.router(worker))
     client.send(request())
     client.read_head()
     assert client.read_chunk() == b"first"
@@ -408,7 +414,7 @@ def test_a_bad_chunk_in_an_answer_cuts_it(stage, bad):
 # ---- streaming
 
 
-def test_each_event_arrives_before_the_next_one_is_sent(stage):
+def test_each_event_arrives_before_the_next_one_is_sent(harness):
     events = [f'data: {{"text": "{number}"}}\n\n'.encode() for number in range(30)] + [b"data: [DONE]\n\n"]
     had = threading.Semaphore(0)
 
@@ -419,7 +425,7 @@ def test_each_event_arrives_before_the_next_one_is_sent(stage):
             connection.send(chunk(event))
         connection.send(chunked())
 
-    client = stage.client(stage.router(stage.worker(stream), hold_stream_head="off"))
+    client = harness.client(harness.router(harness.worker(stream), hold_stream_head="off"))
     client.send(request("POST", "/v1/chat/completions", body=b'{"stream": true}'))
     head = client.read_head()  # arrives although there is no event yet
     assert head.get("content-type") == "text/event-stream; charset=utf-8"
@@ -430,7 +436,7 @@ def test_each_event_arrives_before_the_next_one_is_sent(stage):
     client.must_be_open()
 
 
-def test_events_of_a_stream_that_ends_with_the_connection_arrive_at_once(stage):
+def test_events_of_a_stream_that_ends_with_the_connection_arrive_at_once(harness):
     had = threading.Semaphore(0)
 
     def stream(connection, _message):
@@ -440,7 +446,7 @@ def test_events_of_a_stream_that_ends_with_the_connection_arrive_at_once(stage):
             connection.send(b"data: %d\n\n" % number)
         connection.close()
 
-    client = stage.client(stage.router(stage.worker(stream), hold_stream_head="off"))
+    client = harness.client(harness.router(harness.worker(stream), hold_stream_head="off"))
     client.send(request())
     client.read_head()
     for number in range(10):
@@ -450,7 +456,7 @@ def test_events_of_a_stream_that_ends_with_the_connection_arrive_at_once(stage):
     client.must_be_open()
 
 
-def test_pieces_of_a_body_with_a_length_arrive_at_once(stage):
+def test_pieces_of_a_body_with_a_length_arrive_at_once(harness):
     had = threading.Semaphore(0)
 
     def stream(connection, _message):
@@ -459,7 +465,7 @@ def test_pieces_of_a_body_with_a_length_arrive_at_once(stage):
             assert had.acquire(timeout=30)
             connection.send(b"%d" % number)
 
-    client = stage.client(stage.router(stage.worker(stream)))
+    client = harness.client(harness.router(harness.worker(stream)))
     client.send(request())
     client.read_head()
     for number in range(10):
@@ -478,15 +484,15 @@ ODD_STREAM = (
 )
 
 
-def test_an_answer_cut_in_two_anywhere_arrives_unchanged(stage):
+def test_an_answer_cut_in_two_anywhere_arrives_unchanged(harness):
     at = iter(range(1, len(ODD_STREAM)))
 
     def answer(connection, _message):
         cut = next(at)
         connection.send(ODD_STREAM[:cut], ODD_STREAM[cut:])
 
-    worker = stage.worker(answer)
-    client = stage.client(stage.router(worker))
+    worker = harness.worker(answer)
+    client = harness.client(harness.router(worker))
     plain = (
         'data: ä€😀\n\n: comment\n\ndata: {"usage": {"prompt_tokens": 3}}\r\n\r\ndata: [DONE]\n\n'.encode()
     )
@@ -496,13 +502,13 @@ def test_an_answer_cut_in_two_anywhere_arrives_unchanged(stage):
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 10])
-def test_an_answer_in_pieces_of_any_size_arrives_unchanged(stage, size):
+def test_an_answer_in_pieces_of_any_size_arrives_unchanged(harness, size):
     body = bytes(range(256)) * 3
     raws = [response(200, body), OK + b"Transfer-Encoding: chunked\r\n\r\n" + chunked(body[:100], body[100:])]
-    worker = stage.worker(
+    worker = harness.worker(
         lambda connection, _: connection.send_in_pieces(raws[len(worker.requests) - 1], size)
     )
-    client = stage.client(stage.router(worker))
+    client = harness.client(harness.router(worker))
     for _ in raws:
         assert client.ask().body == body
     assert len(worker.connections) == 1
@@ -510,7 +516,7 @@ def test_an_answer_in_pieces_of_any_size_arrives_unchanged(stage, size):
 
 @pytest.mark.parametrize("size", [0, 1, 4095, 4096, 4097, 16_384, 65_536, 65_537, 5_000_000])
 @pytest.mark.parametrize("framing", ["length", "chunked", "close"])
-def test_an_answer_of_any_size_arrives_unchanged(stage, rng, size, framing):
+def test_an_answer_of_any_size_arrives_unchanged(harness, rng, size, framing):
     body = rng.randbytes(size)
     cuts = sorted(rng.choices(range(size + 1), k=10))
     pieces = [body[a:b] for a, b in zip([0, *cuts], [*cuts, size], strict=True) if a < b]
@@ -524,12 +530,12 @@ def test_an_answer_of_any_size_arrives_unchanged(stage, rng, size, framing):
             connection.send(OK + b"\r\n" + body)
             connection.close()
 
-    client = stage.client(stage.router(stage.worker(answer)))
+    client = harness.client(harness.router(harness.worker(answer)))
     for _ in range(2):
         assert client.ask().body == body
 
 
-def test_many_streams_at_once_do_not_mix(stage):
+def test_many_streams_at_once_do_not_mix(harness):
     count, events = 50, 20
 
     def stream(connection, message):
@@ -538,8 +544,8 @@ def test_many_streams_at_once_do_not_mix(stage):
             connection.send(chunk(b"data: %s %d\n\n" % (message.body, number)))
         connection.send(chunked())
 
-    router = stage.router(stage.worker(stream), stage.worker(stream), threads=2)
-    clients = [stage.client(router) for _ in range(count)]
+    router = harness.router(harness.worker(stream), harness.worker(stream), threads=2)
+    clients = [harness.client(router) for _ in range(count)]
     for number, client in enumerate(clients):
         client.send(request("POST", "/v1/completions", body=b"%d" % number))
     for number, client in enumerate(clients):

@@ -12,7 +12,7 @@ def ask(client):
     return client.ask("POST", COMPLETIONS, body=b"{}")
 
 
-def busy_once(stage, *fields, status=503):
+def busy_once(harness, *fields, status=503):
     """Says once that it is busy."""
     statuses = iter([status])
 
@@ -23,7 +23,7 @@ def busy_once(stage, *fields, status=503):
         else:
             connection.send(response(first, b"busy", *fields))
 
-    return stage.worker(answer)
+    return harness.worker(answer)
 
 
 def rests(router):
@@ -33,10 +33,10 @@ def rests(router):
 
 @pytest.mark.parametrize("status", [429, 503])
 @pytest.mark.parametrize("policy", ["round_robin", "random", "least_load", "consistent_hash"])
-def test_a_worker_that_asked_for_a_rest_is_left_alone_while_there_are_others(stage, status, policy):
-    busy, well = busy_once(stage, ("Retry-After", "3600"), status=status), stage.worker()
-    router = stage.router(busy, well, policy=policy, **ON)
-    client = stage.client(router)
+def test_a_worker_that_asked_for_a_rest_is_left_alone_while_there_are_others(harness, status, policy):
+    busy, healthy = busy_once(harness, ("Retry-After", "3600"), status=status), harness.worker()
+    router = harness.router(busy, healthy, policy=policy, **ON)
+    client = harness.client(router)
     sessions = iter(range(1000))
 
     def served():
@@ -50,19 +50,19 @@ def test_a_worker_that_asked_for_a_rest_is_left_alone_while_there_are_others(sta
     assert len(busy.requests) == 1
 
 
-def test_what_one_client_hears_counts_for_the_next_without_any_retry(stage):
-    busy, well = busy_once(stage, ("Retry-After", "3600")), stage.worker()
-    router = stage.router(busy, well, threads=2)
-    assert ask(stage.client(router)).body == b"busy"
+def test_what_one_client_hears_counts_for_the_next_without_any_retry(harness):
+    busy, healthy = busy_once(harness, ("Retry-After", "3600")), harness.worker()
+    router = harness.router(busy, healthy, threads=2)
+    assert ask(harness.client(router)).body == b"busy"
     for _ in range(8):
-        assert ask(stage.client(router)).body == b"hello"
-    assert (len(busy.requests), len(well.requests)) == (1, 8)
+        assert ask(harness.client(router)).body == b"hello"
+    assert (len(busy.requests), len(healthy.requests)) == (1, 8)
 
 
-def test_after_its_rest_it_has_its_share_again(stage):
-    busy, well = busy_once(stage, ("Retry-After", "1")), stage.worker()
-    router = stage.router(busy, well)
-    client = stage.client(router)
+def test_after_its_rest_it_has_its_share_again(harness):
+    busy, healthy = busy_once(harness, ("Retry-After", "1")), harness.worker()
+    router = harness.router(busy, healthy)
+    client = harness.client(router)
     assert ask(client).body == b"busy"
     assert ask(client).body == ask(client).body == b"hello"
     assert len(busy.requests) == 1
@@ -74,15 +74,15 @@ def test_after_its_rest_it_has_its_share_again(stage):
     assert len(busy.requests) == before + 5
 
 
-def test_a_worker_that_is_alone_is_asked_all_the_same(stage):
-    worker = busy_once(stage, ("Retry-After", "3600"))
-    client = stage.client(stage.router(worker))
+def test_a_worker_that_is_alone_is_asked_all_the_same(harness):
+    worker = busy_once(harness, ("Retry-After", "3600"))
+    client = harness.client(harness.router(worker))
     assert [ask(client).body for _ in range(3)] == [b"busy", b"hello", b"hello"]
 
 
-def test_when_all_rest_all_are_asked(stage):
-    workers = [busy_once(stage, ("Retry-After", "3600"), status=429) for _ in range(3)]
-    client = stage.client(stage.router(*workers))
+def test_when_all_rest_all_are_asked(harness):
+    workers = [busy_once(harness, ("Retry-After", "3600"), status=429) for _ in range(3)]
+    client = harness.client(harness.router(*workers))
     assert [ask(client).status for _ in range(6)] == [429] * 3 + [200] * 3
     assert [len(worker.requests) for worker in workers] == [2, 2, 2]
 
@@ -91,25 +91,25 @@ def test_when_all_rest_all_are_asked(stage):
     ("status", "value"),
     [(503, "0"), (503, "soon"), (503, "Fri, 31 Dec 1999 23:59:59 GMT"), (500, "9"), (200, "9")],
 )
-def test_nobody_rests_for_anything_else(stage, status, value):
-    worker, other = busy_once(stage, ("Retry-After", value), status=status), stage.worker()
-    client = stage.client(stage.router(worker, other))
+def test_nobody_rests_for_anything_else(harness, status, value):
+    worker, other = busy_once(harness, ("Retry-After", value), status=status), harness.worker()
+    client = harness.client(harness.router(worker, other))
     for _ in range(4):
         ask(client)
     assert (len(worker.requests), len(other.requests)) == (2, 2)
 
 
-def test_one_that_rests_is_better_than_others_that_are_full(stage):
+def test_one_that_rests_is_better_than_others_that_are_full(harness):
     """Under --max-worker-requests nobody waits in line while a worker has room."""
 
     def hold(connection, _message):
         gate.wait()
         connection.send(response(200, b"held"))
 
-    busy, full = busy_once(stage, ("Retry-After", "3600")), stage.worker(hold)
+    busy, full = busy_once(harness, ("Retry-After", "3600")), harness.worker(hold)
     gate = full.gate()
-    router = stage.router(busy, full, routing={"max_worker_requests": 1}, queue_timeout_secs=100)
-    first, second, third = (stage.client(router) for _ in range(3))
+    router = harness.router(busy, full, routing={"max_worker_requests": 1}, queue_timeout_secs=100)
+    first, second, third = (harness.client(router) for _ in range(3))
     assert ask(first).body == b"busy"
     second.send(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}")
     gate.wait_for_someone()
@@ -121,7 +121,7 @@ def test_one_that_rests_is_better_than_others_that_are_full(stage):
 # ---- what the client gets in the end
 
 
-def sequence(stage, *answers):
+def sequence(harness, *answers):
     """Answers one request after the other with these: bytes to send, or a way to end the connection."""
     left = iter(answers)
 
@@ -135,7 +135,7 @@ def sequence(stage, *answers):
                 getattr(connection, answer)()
                 return
 
-    return stage.worker(script=script)
+    return harness.worker(script=script)
 
 
 BUSY = response(503, b"busy, come back", ("x-worker", "a"))
@@ -146,10 +146,10 @@ CHUNKS = (
 
 @pytest.mark.parametrize("said", [BUSY, CHUNKS], ids=["length", "chunks"])
 @pytest.mark.parametrize("then", ["close", "reset"])
-def test_a_workers_answer_says_more_than_ours_about_one_that_gave_none(stage, said, then):
-    first, second = sequence(stage, said), sequence(stage, then)
-    router = stage.router(first, second, retry_max_retries=2, decision_headers=True, **ON)
-    client = stage.client(router)
+def test_a_workers_answer_says_more_than_ours_about_one_that_gave_none(harness, said, then):
+    first, second = sequence(harness, said), sequence(harness, then)
+    router = harness.router(first, second, retry_max_retries=2, decision_headers=True, **ON)
+    client = harness.client(router)
     answer = ask(client)
     assert (answer.status, answer.get("x-worker")) == ((503, "a") if said is BUSY else (500, "a"))
     assert answer.body == (b"busy, come back" if said is BUSY else b"busy")
@@ -158,17 +158,20 @@ def test_a_workers_answer_says_more_than_ours_about_one_that_gave_none(stage, sa
     router.wait_for_load(0)
 
 
-def test_it_is_the_last_of_them(stage):
+def test_it_is_the_last_of_them(harness):
     # The first reset ends a kept connection, and is followed by a fresh one that nobody counts.
-    first = sequence(stage, response(503, b"one"), "reset", "reset")
-    second = sequence(stage, response(503, b"two"), "reset", "reset")
-    router = stage.router(first, second, retry_max_retries=4, **ON)
-    assert ask(stage.client(router)).body == b"two"
+    first = sequence(harness, response(503, b"one"), "reset", "reset")
+    second = sequence(harness, response(503, b"two"), "reset", "reset")
+    router = harness.router(first, second, retry_max_retries=4, **ON)
+    assert ask(harness.client(router)).body == b"two"
 
 
-def test_also_for_head(stage):
-    first, second = sequence(stage, b"HTTP/1.1 503 No\r\nContent-Length: 4\r\n\r\n"), sequence(stage, "close")
-    client = stage.client(stage.router(first, second, retry_max_retries=2, **ON))
+def test_also_for_head(harness):
+    first, second = (
+        sequence(harness, b"HTTP/1.1 503 No\r\nContent-Length: 4\r\n\r\n"),
+        sequence(harness, "close"),
+    )
+    client = harness.client(harness.router(first, second, retry_max_retries=2, **ON))
     answer = client.ask("HEAD", "/x")
     assert (answer.status, answer.get("content-length")) == (503, "4")
     client.must_be_open()
@@ -182,13 +185,13 @@ def test_also_for_head(stage):
     ],
     ids=["long", "until close"],
 )
-def test_but_only_if_all_of_it_has_come(stage, said):
-    first, second = sequence(stage, said), sequence(stage, "close")
-    router = stage.router(first, second, retry_max_retries=2, **ON)
-    assert ask(stage.client(router)).status == 502
+def test_but_only_if_all_of_it_has_come(harness, said):
+    first, second = sequence(harness, said), sequence(harness, "close")
+    router = harness.router(first, second, retry_max_retries=2, **ON)
+    assert ask(harness.client(router)).status == 502
 
 
-def test_an_answer_whose_body_comes_during_the_pause_leaves_its_connection(stage):
+def test_an_answer_whose_body_comes_during_the_pause_leaves_its_connection(harness):
     """Servers write head and body one after the other."""
 
     def answer(connection, _message):
@@ -199,8 +202,8 @@ def test_an_answer_whose_body_comes_during_the_pause_leaves_its_connection(stage
         else:
             connection.send(response(200, b"hello"))
 
-    worker = stage.worker(answer)
+    worker = harness.worker(answer)
     slow = {"disable_retries": False, "retry_initial_backoff_ms": 500, "retry_jitter_factor": 0.0}
-    client = stage.client(stage.router(worker, **slow))
+    client = harness.client(harness.router(worker, **slow))
     assert ask(client).body == b"hello"
     assert len(worker.connections) == 1

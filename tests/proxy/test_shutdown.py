@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from tests.fakes.stage import QUIET, error_of
+from tests.fakes.harness import QUIET, error_of
 from tests.fakes.wire import EndedEarlyError, chunk, chunked, eventually, request, response
 from vllm_router import Router, _core
 
@@ -14,9 +14,9 @@ SSE_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Enco
 SHORT = {"shutdown_grace_period_secs": 0.1}
 
 
-def test_idle_connections_are_closed_and_the_port_too(stage):
-    router = stage.router(stage.worker(), threads=2)
-    clients = [stage.client(router) for _ in range(10)]
+def test_idle_connections_are_closed_and_the_port_too(harness):
+    router = harness.router(harness.worker(), threads=2)
+    clients = [harness.client(router) for _ in range(10)]
     for client in clients[:5]:
         client.ask()
     router.shutdown()
@@ -27,15 +27,15 @@ def test_idle_connections_are_closed_and_the_port_too(stage):
         router.connect()
 
 
-def test_a_request_in_hand_is_answered_and_told_to_close(stage):
+def test_a_request_in_hand_is_answered_and_told_to_close(harness):
     def answer(connection, _message):
         gate.wait()
         connection.send(response(200, b"late"))
 
-    worker = stage.worker(answer)
+    worker = harness.worker(answer)
     gate = worker.gate()
-    router = stage.router(worker)
-    client, idle = stage.client(router), stage.client(router)
+    router = harness.router(worker)
+    client, idle = harness.client(router), harness.client(router)
     client.send(request())
     worker.wait_for_requests(1)
     router.shutdown()
@@ -48,16 +48,16 @@ def test_a_request_in_hand_is_answered_and_told_to_close(stage):
     router.must_end()
 
 
-def test_a_stream_in_hand_is_finished(stage):
+def test_a_stream_in_hand_is_finished(harness):
     def stream(connection, _message):
         connection.send(SSE_HEAD + chunk(b"data: 1\n\n"))
         gate.wait()
         connection.send(chunked(b"data: 2\n\n", b"data: [DONE]\n\n"))
 
-    worker = stage.worker(stream)
+    worker = harness.worker(stream)
     gate = worker.gate()
-    router = stage.router(worker)
-    client, idle = stage.client(router), stage.client(router)
+    router = harness.router(worker)
+    client, idle = harness.client(router), harness.client(router)
     client.send(request())
     client.read_head()
     assert client.read_chunk() == b"data: 1\n\n"
@@ -68,9 +68,9 @@ def test_a_stream_in_hand_is_finished(stage):
     router.must_end()
 
 
-def test_a_request_that_is_half_there_is_finished(stage):
-    router = stage.router(stage.worker(), policy="consistent_hash")
-    head, body, idle = stage.client(router), stage.client(router), stage.client(router)
+def test_a_request_that_is_half_there_is_finished(harness):
+    router = harness.router(harness.worker(), policy="consistent_hash")
+    head, body, idle = harness.client(router), harness.client(router), harness.client(router)
     whole = request("POST", "/x", body=b"hello")
     head.send(whole[:20])
     body.send(whole[:-2])
@@ -88,15 +88,15 @@ def test_a_request_that_is_half_there_is_finished(stage):
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_every_request_that_was_sent_before_the_shutdown_is_answered(stage, threads):
+def test_every_request_that_was_sent_before_the_shutdown_is_answered(harness, threads):
     """Some are not even accepted yet, some wait in sockets that look idle."""
-    router = stage.router(stage.worker(), threads=threads)
-    resting = [stage.client(router) for _ in range(30)]
+    router = harness.router(harness.worker(), threads=threads)
+    resting = [harness.client(router) for _ in range(30)]
     for client in resting:
         client.ask()
     for client in resting:
         client.send(request())
-    new = [stage.client(router) for _ in range(30)]
+    new = [harness.client(router) for _ in range(30)]
     for client in new:
         client.send(request())
     router.shutdown()
@@ -106,15 +106,15 @@ def test_every_request_that_was_sent_before_the_shutdown_is_answered(stage, thre
     router.must_end()
 
 
-def test_pipelined_requests_after_the_one_in_hand_are_not_begun(stage):
+def test_pipelined_requests_after_the_one_in_hand_are_not_begun(harness):
     def answer(connection, _message):
         gate.wait()
         connection.send(response(200, b""))
 
-    worker = stage.worker(answer)
+    worker = harness.worker(answer)
     gate = worker.gate()
-    router = stage.router(worker)
-    client, idle = stage.client(router), stage.client(router)
+    router = harness.router(worker)
+    client, idle = harness.client(router), harness.client(router)
     client.send(request() * 3)
     worker.wait_for_requests(1)
     router.shutdown()
@@ -125,16 +125,16 @@ def test_pipelined_requests_after_the_one_in_hand_are_not_begun(stage):
     assert len(worker.requests) == 1
 
 
-def test_own_answers_announce_the_close_too(stage):
+def test_own_answers_announce_the_close_too(harness):
     """Readiness turns first, while requests still come in for the time of settling."""
-    router = stage.router(stage.worker(), shutdown_settle_secs=100)
-    client, other = stage.client(router), stage.client(router)
+    router = harness.router(harness.worker(), shutdown_settle_secs=100)
+    client, other = harness.client(router), harness.client(router)
     assert client.ask("GET", "/readiness").status == 200
     router.shutdown()
     eventually(lambda: client.ask("GET", "/readiness").status == 503)
     answer = client.ask("GET", "/readiness")
     assert json.loads(answer.body)["reason"] == "shutting down"
-    assert stage.client(router).ask().status == 200  # a newcomer
+    assert harness.client(router).ask().status == 200  # a newcomer
     assert other.ask("GET", "/liveness").status == 200
     router.shutdown()  # the second call does not settle any longer
     client.must_be_closed()
@@ -145,15 +145,15 @@ def test_own_answers_announce_the_close_too(stage):
 # ---- cut
 
 
-def test_after_the_grace_period_streams_are_cut_and_counted(stage):
+def test_after_the_grace_period_streams_are_cut_and_counted(harness):
     def stream(connection, _message):
         connection.send(SSE_HEAD + chunk(b"data: 1\n\n"))
         connection.ending()
 
-    worker = stage.worker(stream)
-    router = stage.router(worker, threads=2, **SHORT)
+    worker = harness.worker(stream)
+    router = harness.router(worker, threads=2, **SHORT)
     router.may_cut = True
-    clients = [stage.client(router) for _ in range(5)]
+    clients = [harness.client(router) for _ in range(5)]
     for client in clients:
         client.send(request())
         client.read_head()
@@ -169,11 +169,11 @@ def test_after_the_grace_period_streams_are_cut_and_counted(stage):
     assert sum(router.loads()) == 0
 
 
-def test_one_exchange_that_is_cut_is_told_as_one(stage, capfd):
-    worker = stage.worker(lambda connection, _: connection.ending())
-    router = stage.router(worker, **SHORT)
+def test_one_exchange_that_is_cut_is_told_as_one(harness, capfd):
+    worker = harness.worker(lambda connection, _: connection.ending())
+    router = harness.router(worker, **SHORT)
     router.may_cut = True
-    client = stage.client(router)
+    client = harness.client(router)
     client.send(request())
     worker.wait_for_requests(1)
     router.shutdown()
@@ -182,12 +182,12 @@ def test_one_exchange_that_is_cut_is_told_as_one(stage, capfd):
     assert "shutting down: 1 exchange is aborted\n" in capfd.readouterr().err
 
 
-def test_a_request_that_has_no_answer_yet_is_answered_with_503_when_it_is_cut(stage):
-    worker = stage.worker(lambda connection, _: connection.ending())
-    silent = stage.silent_port()
-    router = stage.router(worker, silent, policy="round_robin", connect_timeout_secs=100, **SHORT)
+def test_a_request_that_has_no_answer_yet_is_answered_with_503_when_it_is_cut(harness):
+    worker = harness.worker(lambda connection, _: connection.ending())
+    silent = harness.silent_port()
+    router = harness.router(worker, silent, policy="round_robin", connect_timeout_secs=100, **SHORT)
     router.may_cut = True
-    thinking, connecting = stage.client(router), stage.client(router)
+    thinking, connecting = harness.client(router), harness.client(router)
     thinking.send(request())
     router.wait_for_load(1)
     connecting.send(request())
@@ -203,11 +203,11 @@ def test_a_request_that_has_no_answer_yet_is_answered_with_503_when_it_is_cut(st
     assert router.server.exchanges_cut == 2
 
 
-def test_a_second_shutdown_cuts_at_once(stage):
-    worker = stage.worker(lambda connection, _: connection.ending())
-    router = stage.router(worker)
+def test_a_second_shutdown_cuts_at_once(harness):
+    worker = harness.worker(lambda connection, _: connection.ending())
+    router = harness.router(worker)
     router.may_cut = True
-    client = stage.client(router)
+    client = harness.client(router)
     client.send(request())
     worker.wait_for_requests(1)
     router.shutdown()
@@ -217,12 +217,12 @@ def test_a_second_shutdown_cuts_at_once(stage):
     router.must_end(3.0)
 
 
-def test_half_requests_are_cut_as_well(stage):
-    worker = stage.worker()
-    router = stage.router(worker, policy="consistent_hash", **SHORT)
+def test_half_requests_are_cut_as_well(harness):
+    worker = harness.worker()
+    router = harness.router(worker, policy="consistent_hash", **SHORT)
     router.may_cut = True
     whole = request("POST", "/x", body=b"hello")
-    head, body, chunks = (stage.client(router) for _ in range(3))
+    head, body, chunks = (harness.client(router) for _ in range(3))
     head.send(whole[:20])
     body.send(whole[:-2])
     chunks.send(request("POST", "/x", ("Transfer-Encoding", "chunked")) + b"5\r\nhe")
@@ -236,15 +236,15 @@ def test_half_requests_are_cut_as_well(stage):
     router.must_end(3.0)
 
 
-def test_a_streamed_request_is_cut_while_its_body_flows(stage):
+def test_a_streamed_request_is_cut_while_its_body_flows(harness):
     def swallow(connection):
         connection.read_request_head()
         connection.ending()
 
-    worker = stage.worker(script=swallow)
-    router = stage.router(worker, **SHORT)
+    worker = harness.worker(script=swallow)
+    router = harness.router(worker, **SHORT)
     router.may_cut = True
-    client = stage.client(router)
+    client = harness.client(router)
     client.send(request("POST", "/x", ("Content-Length", "1000000")) + bytes(100_000))
     worker.wait_for_requests(1)
     router.shutdown()
@@ -254,16 +254,16 @@ def test_a_streamed_request_is_cut_while_its_body_flows(stage):
 
 
 @pytest.mark.parametrize("version", ["1.1", "1.0"])
-def test_a_client_that_does_not_read_cannot_hold_the_server_up(stage, version):
+def test_a_client_that_does_not_read_cannot_hold_the_server_up(harness, version):
     def pour(connection, _message):
         connection.send(SSE_HEAD)
         while True:
             connection.send(chunk(bytes(60_000)))
 
-    worker = stage.worker(pour)
-    router = stage.router(worker, **SHORT)
+    worker = harness.worker(pour)
+    router = harness.router(worker, **SHORT)
     router.may_cut = True
-    client = stage.client(router, receive_buffer=8192)
+    client = harness.client(router, receive_buffer=8192)
     client.send(request(version=version))
     client.read_head()
     worker.wait_until_stuck()
@@ -277,22 +277,22 @@ def test_a_client_that_does_not_read_cannot_hold_the_server_up(stage, version):
         assert not client.received.endswith(b"0\r\n\r\n")
 
 
-def test_a_client_that_lingers_cannot_hold_the_server_up(stage):
-    router = stage.router(stage.worker(), **SHORT)
-    client = stage.client(router)
+def test_a_client_that_lingers_cannot_hold_the_server_up(harness):
+    router = harness.router(harness.worker(), **SHORT)
+    client = harness.client(router)
     client.send(b"rubbish\r\n\r\n")
     client.read_response()
     router.shutdown()
     router.must_end(2.0)
 
 
-def test_admin_calls_that_wait_are_ended(stage):
-    silent = stage.silent_port()
-    hanging = stage.worker(lambda connection, _: connection.ending())
-    router = stage.router(silent, hanging, health_check_timeout_secs=100)
-    adding, hung, listing = (stage.client(router) for _ in range(3))
-    adding.send(request("POST", f"/add_worker?url={stage.refusing_port().url}", body=b""))
-    hung.send(request("POST", f"/add_worker?url={stage.worker(hanging.answer).url}", body=b""))
+def test_admin_calls_that_wait_are_ended(harness):
+    silent = harness.silent_port()
+    hanging = harness.worker(lambda connection, _: connection.ending())
+    router = harness.router(silent, hanging, health_check_timeout_secs=100)
+    adding, hung, listing = (harness.client(router) for _ in range(3))
+    adding.send(request("POST", f"/add_worker?url={harness.refusing_port().url}", body=b""))
+    hung.send(request("POST", f"/add_worker?url={harness.worker(hanging.answer).url}", body=b""))
     listing.send(request("GET", "/v1/models"))
     hanging.wait_for_requests(1)
     adding.wait_until_read()
@@ -306,19 +306,19 @@ def test_admin_calls_that_wait_are_ended(stage):
     router.must_end(3.0)
 
 
-def test_health_checks_under_way_do_not_hold_the_server_up(stage):
-    hanging = stage.worker(lambda connection, _: connection.ending())
-    router = stage.router(
-        hanging, stage.silent_port(), health_check_interval_secs=0.01, health_check_timeout_secs=100
+def test_health_checks_under_way_do_not_hold_the_server_up(harness):
+    hanging = harness.worker(lambda connection, _: connection.ending())
+    router = harness.router(
+        hanging, harness.silent_port(), health_check_interval_secs=0.01, health_check_timeout_secs=100
     )
     hanging.wait_for_requests(1)
     router.shutdown()
     router.must_end(2.0)
 
 
-def test_a_scraper_does_not_hold_the_server_up(stage):
-    router = stage.router(prometheus_port=0)
-    scraper = stage.client_at(router.server.metrics_port)
+def test_a_scraper_does_not_hold_the_server_up(harness):
+    router = harness.router(prometheus_port=0)
+    scraper = harness.client_at(router.server.metrics_port)
     scraper.ask("GET", "/metrics")
     router.shutdown()
     scraper.must_be_closed()
@@ -328,11 +328,11 @@ def test_a_scraper_does_not_hold_the_server_up(stage):
 # ---- without a word
 
 
-def test_a_server_that_is_dropped_ends(stage):
-    worker = stage.worker(lambda connection, _: connection.ending())
-    router = stage.router(worker)
+def test_a_server_that_is_dropped_ends(harness):
+    worker = harness.worker(lambda connection, _: connection.ending())
+    router = harness.router(worker)
     router.may_cut = True
-    client = stage.client(router)
+    client = harness.client(router)
     client.send(request())
     worker.wait_for_requests(1)
     server, router.server = router.server, None
@@ -342,8 +342,8 @@ def test_a_server_that_is_dropped_ends(stage):
     worker.connections[0].wait_ended()
 
 
-def test_shutting_down_often_and_from_many_threads_is_fine(stage):
-    router = stage.router(stage.worker(), threads=2)
+def test_shutting_down_often_and_from_many_threads_is_fine(harness):
+    router = harness.router(harness.worker(), threads=2)
     threads = [threading.Thread(target=router.shutdown) for _ in range(8)]
     for thread in threads:
         thread.start()
@@ -354,8 +354,8 @@ def test_shutting_down_often_and_from_many_threads_is_fine(stage):
     router.shutdown()
 
 
-def test_a_router_outlives_its_servers(stage):
-    worker = stage.worker()
+def test_a_router_outlives_its_servers(harness):
+    worker = harness.worker()
     core = Router(policy="round_robin", worker_urls=[worker.url])
     for _ in range(3):
         server = _core.Server(core, **QUIET)

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from tests.fakes.stage import error_of
+from tests.fakes.harness import error_of
 from tests.fakes.wire import chunk, eventually, request, response
 from tests.proxy.test_long_bodies import POSTS, chat, digest, held, metric
 from tests.proxy.test_metrics import page_of
@@ -12,9 +12,9 @@ from tests.proxy.test_metrics import page_of
 MIB = 2**20
 
 
-def drip(stage, router, announced, sent, fields=()):
+def drip(harness, router, announced, sent, fields=()):
     """A client that sends so much of its body, and then nothing."""
-    client = stage.client(router)
+    client = harness.client(router)
     head = request("POST", POSTS, ("Content-Length", str(announced)), *fields)
     client.send(head + b"x" * sent)
     return client
@@ -27,25 +27,25 @@ def too_slow(client):
     return error_of(answer)["message"]
 
 
-def test_many_that_drip_keep_no_long_prompt_from_its_memory(stage):
+def test_many_that_drip_keep_no_long_prompt_from_its_memory(harness):
     """mending row 10: memory is claimed as bytes arrive."""
-    worker = stage.worker(digest)
-    router = stage.router(worker, policy="consistent_hash", queue_timeout_secs=3)
-    drippers = [drip(stage, router, 8 * MIB, 66_000) for _ in range(32)]
+    worker = harness.worker(digest)
+    router = harness.router(worker, policy="consistent_hash", queue_timeout_secs=3)
+    drippers = [drip(harness, router, 8 * MIB, 66_000) for _ in range(32)]
     eventually(lambda: router.in_flight() == 32)
     for client in drippers:
         client.wait_until_read()
     assert held(router) <= 32 * 128 * 1024
     for _ in range(2):
-        honest = stage.client(router)
+        honest = harness.client(router)
         assert honest.ask("POST", POSTS, body=chat("ann", 8 * MIB)).status == 200
 
 
-def test_many_that_grow_at_once_all_come_to_their_end(stage):
+def test_many_that_grow_at_once_all_come_to_their_end(harness):
     """Together they need ten times the memory that there is."""
-    worker = stage.worker(digest)
-    router = stage.router(worker, policy="consistent_hash", body_memory_mb=16, threads=2)
-    clients = [stage.client(router) for _ in range(20)]
+    worker = harness.worker(digest)
+    router = harness.router(worker, policy="consistent_hash", body_memory_mb=16, threads=2)
+    clients = [harness.client(router) for _ in range(20)]
     bodies = [chat(f"user {number}", 8 * MIB - number) for number in range(20)]
     statuses = []
 
@@ -65,13 +65,13 @@ def test_many_that_grow_at_once_all_come_to_their_end(stage):
     eventually(lambda: held(router) == 0)
 
 
-def test_who_holds_memory_and_brings_nothing_goes_when_others_wait_for_it(stage):
+def test_who_holds_memory_and_brings_nothing_goes_when_others_wait_for_it(harness):
     """mending row 10: slow bodies are the first to go."""
-    worker = stage.worker(digest)
-    router = stage.router(worker, policy="consistent_hash", body_memory_mb=16)
-    slow = [drip(stage, router, 8 * MIB, 5 * MIB) for _ in range(2)]
+    worker = harness.worker(digest)
+    router = harness.router(worker, policy="consistent_hash", body_memory_mb=16)
+    slow = [drip(harness, router, 8 * MIB, 5 * MIB) for _ in range(2)]
     eventually(lambda: held(router) == 16 * MIB)
-    honest = stage.client(router)
+    honest = harness.client(router)
     assert honest.ask("POST", POSTS, body=chat("ann", 8 * MIB)).status == 200
     cut = 'admission_rejected_total{reason="body_too_slow"}'
     assert metric(router, cut) == 1
@@ -81,14 +81,14 @@ def test_who_holds_memory_and_brings_nothing_goes_when_others_wait_for_it(stage)
 
 
 @pytest.mark.parametrize("holds", ["memory", "permits"])
-def test_who_sends_just_above_the_rate_goes_in_the_end_when_others_wait(stage, holds):
+def test_who_sends_just_above_the_rate_goes_in_the_end_when_others_wait(harness, holds):
     """mending rows 10 and 13: 80 such uploads held all memory for bodies, and 16 all permits."""
-    worker = stage.worker(digest)
+    worker = harness.worker(digest)
     options = {"policy": "consistent_hash", "body_memory_mb": 16}
     if holds == "permits":
         options = {"max_concurrent_requests": 2, "policy": "round_robin"}
-    router = stage.router(worker, body_rate_window_secs=3, threads=2, **options)
-    movers = [drip(stage, router, 8 * MIB, 5 * MIB) for _ in range(2)]
+    router = harness.router(worker, body_rate_window_secs=3, threads=2, **options)
+    movers = [drip(harness, router, 8 * MIB, 5 * MIB) for _ in range(2)]
     over = threading.Event()
 
     def move():
@@ -103,7 +103,7 @@ def test_who_sends_just_above_the_rate_goes_in_the_end_when_others_wait(stage, h
             eventually(lambda: held(router) == 16 * MIB)
         else:
             eventually(lambda: metric(router, "concurrent_requests") == 2)
-        honest = stage.client(router)
+        honest = harness.client(router)
         assert honest.ask("POST", POSTS, body=chat("ann", 8 * MIB)).status == 200
     finally:
         over.set()
@@ -112,13 +112,13 @@ def test_who_sends_just_above_the_rate_goes_in_the_end_when_others_wait(stage, h
 
 
 @pytest.mark.parametrize("queue_size", [100, 0])
-def test_stalled_uploads_do_not_keep_the_permits_from_others(stage, queue_size):
+def test_stalled_uploads_do_not_keep_the_permits_from_others(harness, queue_size):
     """mending row 13: ten stalled uploads and ten permits; other requests are served."""
-    worker = stage.worker(lambda connection, _: connection.send(response(200, b"hello")))
-    router = stage.router(worker, max_concurrent_requests=10, queue_size=queue_size, queue_timeout_secs=10)
-    stalled = [drip(stage, router, 2 * MIB, 66_000) for _ in range(10)]
+    worker = harness.worker(lambda connection, _: connection.send(response(200, b"hello")))
+    router = harness.router(worker, max_concurrent_requests=10, queue_size=queue_size, queue_timeout_secs=10)
+    stalled = [drip(harness, router, 2 * MIB, 66_000) for _ in range(10)]
     eventually(lambda: metric(router, "concurrent_requests") == 10)
-    honest = stage.client(router)
+    honest = harness.client(router)
     served = []
 
     def asked_until_served():
@@ -138,14 +138,14 @@ def test_stalled_uploads_do_not_keep_the_permits_from_others(stage, queue_size):
         assert "other requests are waiting" in too_slow(client)
 
 
-def test_uploads_that_move_keep_their_permits(stage):
-    worker = stage.worker(digest)
-    router = stage.router(
+def test_uploads_that_move_keep_their_permits(harness):
+    worker = harness.worker(digest)
+    router = harness.router(
         worker, max_concurrent_requests=2, client_min_body_rate=64, body_rate_window_secs=9, threads=2
     )
-    movers = [drip(stage, router, 2 * MIB, 100_000) for _ in range(2)]
+    movers = [drip(harness, router, 2 * MIB, 100_000) for _ in range(2)]
     eventually(lambda: metric(router, "concurrent_requests") == 2)
-    waiting = stage.client(router)
+    waiting = harness.client(router)
     waiting.send(request("POST", POSTS, body=b"{}"))
     eventually(lambda: metric(router, "queue_depth") == 1)
     pause = worker.gate()
@@ -160,26 +160,26 @@ def test_uploads_that_move_keep_their_permits(stage):
     assert waiting.read_response().status == 200
 
 
-def test_stalled_uploads_do_not_keep_a_worker_s_places_from_others(stage):
-    worker = stage.worker(lambda connection, _: connection.send(response(200, b"hello")))
-    router = stage.router(worker, routing={"max_worker_requests": 2})
-    stalled = [drip(stage, router, 2 * MIB, 66_000) for _ in range(2)]
+def test_stalled_uploads_do_not_keep_a_worker_s_places_from_others(harness):
+    worker = harness.worker(lambda connection, _: connection.send(response(200, b"hello")))
+    router = harness.router(worker, routing={"max_worker_requests": 2})
+    stalled = [drip(harness, router, 2 * MIB, 66_000) for _ in range(2)]
     eventually(lambda: sum(router.loads()) == 2)
-    assert stage.client(router).ask("POST", "/v1/completions", body=b"{}").status == 200
+    assert harness.client(router).ask("POST", "/v1/completions", body=b"{}").status == 200
     too_slow(stalled[0])
 
 
 @pytest.mark.parametrize("policy", ["round_robin", "consistent_hash"])
 @pytest.mark.parametrize("sent", [100, 66_000])
 @pytest.mark.parametrize("framing", ["length", "chunked"])
-def test_a_body_below_the_minimum_rate_is_answered_with_408(stage, policy, sent, framing):
+def test_a_body_below_the_minimum_rate_is_answered_with_408(harness, policy, sent, framing):
     """mending row 10: --client-min-body-rate holds on average, though something comes all the time."""
-    worker = stage.worker(digest)
-    router = stage.router(worker, policy=policy, client_min_body_rate=2**20, body_rate_window_secs=0.3)
+    worker = harness.worker(digest)
+    router = harness.router(worker, policy=policy, client_min_body_rate=2**20, body_rate_window_secs=0.3)
     if framing == "length":
-        client = drip(stage, router, 2 * MIB, sent)
+        client = drip(harness, router, 2 * MIB, sent)
     else:
-        client = stage.client(router)
+        client = harness.client(router)
         client.send(request("POST", POSTS, ("Transfer-Encoding", "chunked")) + chunk(b"x" * sent))
     while not client.readable(0.01):
         client.send_what_fits(b"x" if framing == "length" else chunk(b"x"))
@@ -190,16 +190,16 @@ def test_a_body_below_the_minimum_rate_is_answered_with_408(stage, policy, sent,
     assert errors.value(route=POSTS, error_type="body_too_slow") == 1
 
 
-def test_a_rate_of_zero_is_none(stage):
-    worker = stage.worker(digest)
-    router = stage.router(worker, client_min_body_rate=0, body_rate_window_secs=0.03)
-    client = drip(stage, router, 100_000, 66_000)
+def test_a_rate_of_zero_is_none(harness):
+    worker = harness.worker(digest)
+    router = harness.router(worker, client_min_body_rate=0, body_rate_window_secs=0.03)
+    client = drip(harness, router, 100_000, 66_000)
     worker.gate()._event.wait(0.3)
     client.send(b"x" * 34_000)
     assert client.read_response().status == 200
 
 
-def test_a_worker_that_takes_nothing_does_not_make_its_client_slow(stage):
+def test_a_worker_that_takes_nothing_does_not_make_its_client_slow(harness):
     """Only the time in which the client is waited for counts."""
     gate = None
 
@@ -209,10 +209,10 @@ def test_a_worker_that_takes_nothing_does_not_make_its_client_slow(stage):
         connection.read_exactly(20 * MIB)
         connection.send(response(200, b"all"))
 
-    worker = stage.worker(script=take_late, receive_buffer=4096)
+    worker = harness.worker(script=take_late, receive_buffer=4096)
     gate = worker.gate()
-    router = stage.router(worker, body_rate_window_secs=0.3, client_min_body_rate=2**20)
-    client = stage.client(router)
+    router = harness.router(worker, body_rate_window_secs=0.3, client_min_body_rate=2**20)
+    client = harness.client(router)
     body = b"x" * (20 * MIB)
     sender = threading.Thread(target=client.send, args=(request("POST", POSTS, body=body),))
     sender.start()

@@ -154,7 +154,7 @@ class Asker(threading.Thread):
     ("policy", "tls"), [("least_load", False), ("consistent_hash", False), ("least_load", True)]
 )
 def test_thousands_of_exchanges_that_go_well_and_badly_leave_nothing_behind(
-    stage, seed, policy, tls, tmp_path
+    harness, seed, policy, tls, tmp_path
 ):
     shown, trusting, serving = {}, None, None
     if tls:  # with clients and with workers
@@ -162,8 +162,8 @@ def test_thousands_of_exchanges_that_go_well_and_badly_leave_nothing_behind(
         files = authority.certify("localhost")
         shown = {"tls_cert_path": files.cert, "tls_key_path": files.key, "worker_ca_file": authority.path}
         trusting, serving = authority.client(), authority.server("127.0.0.1")
-    workers = [stage.worker(behave, tls=serving) for _ in range(4)]
-    router = stage.router(*workers, policy=policy, threads=2, health_check_interval_secs=0.05, **shown)
+    workers = [harness.worker(behave, tls=serving) for _ in range(4)]
+    router = harness.router(*workers, policy=policy, threads=2, health_check_interval_secs=0.05, **shown)
     askers = [Asker(router, seed + index, 400, trusting) for index in range(8)]
     stop = threading.Event()
 
@@ -192,7 +192,7 @@ def test_thousands_of_exchanges_that_go_well_and_badly_leave_nothing_behind(
 
 
 @pytest.mark.slow
-def test_memory_does_not_grow_with_the_number_of_exchanges(stage):
+def test_memory_does_not_grow_with_the_number_of_exchanges(harness):
     def answer(connection, message):
         for record in (connection.received, connection.requests, worker.requests):
             record.clear()
@@ -203,8 +203,8 @@ def test_memory_does_not_grow_with_the_number_of_exchanges(stage):
         else:
             connection.send(response(200, message.body))
 
-    worker = stage.worker(answer)
-    router = stage.router(worker)
+    worker = harness.worker(answer)
+    router = harness.router(worker)
     bodies = [b"", b"x" * 1000, b"y" * 60_000]
 
     def ask(count):

@@ -11,7 +11,7 @@ EVENT = b'data: {"choices": []}\n\n'
 ON = {"sse_error_event": True, "hold_stream_head": "off"}
 
 
-def streams(stage, *pieces, then="wait"):
+def streams(harness, *pieces, then="wait"):
     """A worker that sends a head and these pieces, and then waits for us to leave, closes or resets."""
 
     def script(connection):
@@ -19,11 +19,11 @@ def streams(stage, *pieces, then="wait"):
         connection.send(HEAD + b"".join(pieces))
         connection.ending() if then == "wait" else getattr(connection, then)()
 
-    return stage.worker(script=script)
+    return harness.worker(script=script)
 
 
-def begin(stage, router, **kwargs):
-    client = stage.client(router)
+def begin(harness, router, **kwargs):
+    client = harness.client(router)
     client.send(request("POST", "/v1/chat/completions", body=b"{}", **kwargs))
     assert client.read_head().status == 200
     return client
@@ -65,73 +65,73 @@ def error(event):
 @pytest.mark.parametrize(
     "sent", [b"", EVENT, EVENT * 200, b"data: 1\r\n\r\n"], ids=["none", "one", "many", "crlf"]
 )
-def test_the_last_event_says_why(stage, then, behind, code, sent):
-    worker = streams(stage, chunk(sent) if sent else b"", behind, then=then)
-    client = begin(stage, stage.router(worker, stream_idle_timeout_secs=0.3, **ON))
+def test_the_last_event_says_why(harness, then, behind, code, sent):
+    worker = streams(harness, chunk(sent) if sent else b"", behind, then=then)
+    client = begin(harness, harness.router(worker, stream_idle_timeout_secs=0.3, **ON))
     told = events(client)
     assert told.startswith(sent)
     assert error(told[len(sent) :]) == code
 
 
-def test_a_stream_that_takes_too_long_says_so(stage):
-    router = stage.router(streams(stage, chunk(EVENT)), stream_total_timeout_secs=0.3, **ON)
-    assert error(events(begin(stage, router))[len(EVENT) :]) == "total_timeout"
+def test_a_stream_that_takes_too_long_says_so(harness):
+    router = harness.router(streams(harness, chunk(EVENT)), stream_total_timeout_secs=0.3, **ON)
+    assert error(events(begin(harness, router))[len(EVENT) :]) == "total_timeout"
 
 
-def test_a_shutdown_that_cuts_says_so(stage):
-    router = stage.router(streams(stage, chunk(EVENT)), shutdown_grace_period_secs=0.1, **ON)
+def test_a_shutdown_that_cuts_says_so(harness):
+    router = harness.router(streams(harness, chunk(EVENT)), shutdown_grace_period_secs=0.1, **ON)
     router.may_cut = True
-    client = begin(stage, router)
+    client = begin(harness, router)
     client.read_chunk()
     router.shutdown()
     assert error(events(client)) == "shutting_down"
     router.must_end()
 
 
-def test_a_worker_that_has_to_go_says_so(stage):
-    router = stage.router(worker := streams(stage, chunk(EVENT)), **ON)
-    client = begin(stage, router)
+def test_a_worker_that_has_to_go_says_so(harness):
+    router = harness.router(worker := streams(harness, chunk(EVENT)), **ON)
+    client = begin(harness, router)
     client.read_chunk()
     drain = json.dumps({"url": worker.url, "timeout_secs": 0.1}).encode()
-    assert stage.client(router).ask("POST", "/admin/drain", body=drain).status == 202
+    assert harness.client(router).ask("POST", "/admin/drain", body=drain).status == 202
     assert error(events(client)) == "worker_drained"
 
 
 @pytest.mark.parametrize("unfinished", [b"data: {", b"data: 1\n", b"data: 1\r\n", b"\r\n\n:"])
-def test_nothing_is_put_into_an_event_that_is_not_finished(stage, unfinished):
-    worker = streams(stage, chunk(EVENT), chunk(unfinished), then="close")
-    assert events(begin(stage, stage.router(worker, **ON))) == EVENT + unfinished
+def test_nothing_is_put_into_an_event_that_is_not_finished(harness, unfinished):
+    worker = streams(harness, chunk(EVENT), chunk(unfinished), then="close")
+    assert events(begin(harness, harness.router(worker, **ON))) == EVENT + unfinished
 
 
-def test_it_is_off_unless_asked_for(stage):
-    assert events(begin(stage, stage.router(streams(stage, chunk(EVENT), then="close")))) == EVENT
+def test_it_is_off_unless_asked_for(harness):
+    assert events(begin(harness, harness.router(streams(harness, chunk(EVENT), then="close")))) == EVENT
 
 
-def test_other_answers_are_cut_without_a_word(stage):
+def test_other_answers_are_cut_without_a_word(harness):
     def script(connection):
         connection.read_request()
         connection.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk(EVENT))
         connection.close()
 
-    assert events(begin(stage, stage.router(stage.worker(script=script), **ON))) == EVENT
+    assert events(begin(harness, harness.router(harness.worker(script=script), **ON))) == EVENT
 
 
-def test_where_the_end_of_the_connection_is_the_end_of_the_answer_it_is_reset(stage):
-    client = begin(stage, stage.router(streams(stage, chunk(EVENT), then="close"), **ON), version="1.0")
+def test_where_the_end_of_the_connection_is_the_end_of_the_answer_it_is_reset(harness):
+    client = begin(harness, harness.router(streams(harness, chunk(EVENT), then="close"), **ON), version="1.0")
     with pytest.raises(ConnectionResetError):
         client.read_to_end()
     assert b"error" not in client.received
 
 
-def test_a_whole_stream_has_its_own_end(stage):
-    worker = stage.worker(lambda connection, _: connection.send(HEAD + chunked(EVENT, b"data: [DONE]\n\n")))
-    client = stage.client(stage.router(worker, **ON))
+def test_a_whole_stream_has_its_own_end(harness):
+    worker = harness.worker(lambda connection, _: connection.send(HEAD + chunked(EVENT, b"data: [DONE]\n\n")))
+    client = harness.client(harness.router(worker, **ON))
     answer = client.ask("POST", "/v1/chat/completions", body=b"{}")
     assert answer.body == EVENT + b"data: [DONE]\n\n"
     client.must_be_open()
 
 
-def test_a_client_that_does_not_read_is_told_nothing(stage):
+def test_a_client_that_does_not_read_is_told_nothing(harness):
     """Half of a chunk is on its way, and nothing may stand in the middle of it."""
 
     def pour(connection, _message):
@@ -139,10 +139,10 @@ def test_a_client_that_does_not_read_is_told_nothing(stage):
         while True:
             connection.send(chunk(b"data: " + bytes([120]) * 60_000 + b"\n\n"))
 
-    worker = stage.worker(pour)
-    router = stage.router(worker, shutdown_grace_period_secs=0.1, **ON)
+    worker = harness.worker(pour)
+    router = harness.router(worker, shutdown_grace_period_secs=0.1, **ON)
     router.may_cut = True
-    client = stage.client(router, receive_buffer=8192)
+    client = harness.client(router, receive_buffer=8192)
     client.send(request("POST", "/v1/chat/completions", body=b"{}"))
     client.read_head()
     worker.wait_until_stuck()

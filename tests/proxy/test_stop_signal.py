@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.fakes.stage import Client, error_of
+from tests.fakes.harness import Client, error_of
 from tests.fakes.wire import chunk, chunked, request, response
-from tests.proxy.test_takeover import running
+from tests.proxy.test_port_handover import running
 
 PATH = "/v1/completions"
 WHOLE = request("POST", PATH, body=b"hello")
@@ -23,13 +23,13 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding
 class Scene:
     """A worker, and clients of a router in a process of its own, with a request that comes to a state."""
 
-    def __init__(self, stage, state):
-        self.stage, self.state = stage, state
+    def __init__(self, harness, state):
+        self.harness, self.state = harness, state
         self.gate = None
         if state.name == "connecting":
-            self.worker = stage.slow_port()
+            self.worker = harness.slow_port()
         else:
-            self.worker = stage.worker(self.answer)
+            self.worker = harness.worker(self.answer)
             self.gate = self.worker.gate()
         self.others = []
 
@@ -155,8 +155,8 @@ in_each_state = pytest.mark.parametrize("state", STATES, ids=lambda state: state
 
 
 @pytest.fixture
-def scene(stage, state):
-    scene = Scene(stage, state)
+def scene(harness, state):
+    scene = Scene(harness, state)
     yield scene
     scene.close()
 

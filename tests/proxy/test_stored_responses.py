@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from tests.fakes.stage import error_of
+from tests.fakes.harness import error_of
 from tests.fakes.wire import chunk, eventually, request, response
 
 PATH = "/v1/responses"
@@ -17,7 +17,7 @@ NOT_STORED = b'{"error": {"code": "not_stored"}}'
 STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
-def engine(stage, **options):
+def engine(harness, **options):
     """Makes responses, and knows those that it made; what names another one is 404."""
 
     def answer(connection, message):
@@ -27,7 +27,7 @@ def engine(stage, **options):
             body = json.loads(message.body)
             previous = body.get("previous_response_id")
             known = previous is None or previous in worker.made
-        if message.target == "/health" and worker.ill:
+        if message.target == "/health" and worker.failing:
             connection.send(response(503, b""))
             return
         if not known:
@@ -50,9 +50,9 @@ def engine(stage, **options):
         else:
             connection.send(response(200, json.dumps({"worker": worker.port}).encode()))
 
-    worker = stage.worker(answer, **options)
+    worker = harness.worker(answer, **options)
     worker.made = []
-    worker.ill = False
+    worker.failing = False
     worker.gate_of_streams = None
     return worker
 
@@ -74,11 +74,11 @@ def lookups(router, result):
 
 @pytest.mark.parametrize("policy", ["round_robin", "cache_aware", "consistent_hash"])
 @pytest.mark.parametrize("stream", [False, True], ids=["json", "stream"])
-def test_every_response_is_found_again(stage, policy, stream):
+def test_every_response_is_found_again(harness, policy, stream):
     """mending row 20: GET, cancel and DELETE, and input_items below it."""
-    workers = [engine(stage) for _ in range(4)]
-    router = stage.router(*workers, policy=policy)
-    client = stage.client(router)
+    workers = [engine(harness) for _ in range(4)]
+    router = harness.router(*workers, policy=policy)
+    client = harness.client(router)
     for number in range(12):
         body = {"input": f"{number} " * 50, "stream": stream}
         made = ask(client, "POST", PATH, body).body
@@ -100,10 +100,10 @@ def test_every_response_is_found_again(stage, policy, stream):
     assert metric(router, "known_responses") == 12
 
 
-def test_a_conversation_goes_on_where_its_last_response_is(stage):
+def test_a_conversation_goes_on_where_its_last_response_is(harness):
     """mending row 20: `previous_response_id` is 404 at every other worker."""
-    workers = [engine(stage) for _ in range(4)]
-    client = stage.client(stage.router(*workers, policy="round_robin"))
+    workers = [engine(harness) for _ in range(4)]
+    client = harness.client(harness.router(*workers, policy="round_robin"))
     turn = json.loads(ask(client, "POST", PATH, {"input": "hello"}).body)
     for _ in range(8):
         after = json.loads(
@@ -113,12 +113,12 @@ def test_a_conversation_goes_on_where_its_last_response_is(stage):
         turn = after
 
 
-def test_one_that_another_router_passed_is_searched_for(stage):
+def test_one_that_another_router_passed_is_searched_for(harness):
     """mending row 20: asked of all, the first that has it; it is known from then on."""
-    workers = [engine(stage) for _ in range(4)]
-    made = json.loads(ask(stage.client(stage.router(*workers)), "POST", PATH, {"input": "x"}).body)
-    router = stage.router(*workers)
-    client = stage.client(router)
+    workers = [engine(harness) for _ in range(4)]
+    made = json.loads(ask(harness.client(harness.router(*workers)), "POST", PATH, {"input": "x"}).body)
+    router = harness.router(*workers)
+    client = harness.client(router)
     key = ("Authorization", "Bearer its-own")
     for _ in range(3):
         assert json.loads(ask(client, "GET", f"{PATH}/{made['id']}", None, key).body) == {
@@ -133,10 +133,10 @@ def test_one_that_another_router_passed_is_searched_for(stage):
         assert all(one.get("via") for one in questions)
 
 
-def test_nobody_has_it(stage):
-    workers = [engine(stage) for _ in range(3)]
-    router = stage.router(*workers)
-    client = stage.client(router)
+def test_nobody_has_it(harness):
+    workers = [engine(harness) for _ in range(3)]
+    router = harness.router(*workers)
+    client = harness.client(router)
     for method, target in [("GET", f"{PATH}/resp_no"), ("POST", f"{PATH}/resp_no/cancel")]:
         answer = client.ask(method, target)
         assert (answer.status, answer.body) == (404, NOT_STORED), "as the engine says it"
@@ -145,47 +145,47 @@ def test_nobody_has_it(stage):
     assert lookups(router, "not_found") == 3
 
 
-def test_a_search_does_not_wait_for_a_worker_that_hangs(stage):
+def test_a_search_does_not_wait_for_a_worker_that_hangs(harness):
     """The first that has it is enough."""
-    silent = stage.worker(lambda connection, _: connection.ending())
+    silent = harness.worker(lambda connection, _: connection.ending())
 
     def late(connection, message):
         silent.wait_for_requests(1)
         answer(connection, message)
 
-    good = engine(stage)
+    good = engine(harness)
     answer, good.answer = good.answer, late
     good.made.append("resp_here")
-    router = stage.router(silent, good, request_timeout_secs=60)
-    answer = ask(stage.client(router), "GET", f"{PATH}/resp_here")
+    router = harness.router(silent, good, request_timeout_secs=60)
+    answer = ask(harness.client(router), "GET", f"{PATH}/resp_here")
     assert json.loads(answer.body) == {"worker": good.port}
     assert silent.connections[0].wait_ended() in ("eof", "reset")
 
 
-def amid_a_stream(stage):
+def amid_a_stream(harness):
     """A response whose first event has passed: its worker, its client, and another client."""
-    workers = [engine(stage) for _ in range(3)]
+    workers = [engine(harness) for _ in range(3)]
     for worker in workers:
         worker.gate_of_streams = worker.gate()
-    router = stage.router(*workers)
-    first, second = stage.client(router), stage.client(router)
+    router = harness.router(*workers)
+    first, second = harness.client(router), harness.client(router)
     first.send(request("POST", PATH, body=b'{"input": "x", "stream": true}'))
     eventually(lambda: metric(router, "known_responses") == 1, "the id was not learnt")
     (owner,) = (worker for worker in workers if worker.made)
     return owner, first, second
 
 
-def test_a_response_may_be_cancelled_while_it_streams(stage):
+def test_a_response_may_be_cancelled_while_it_streams(harness):
     """Its id is known from its first event on."""
-    owner, first, second = amid_a_stream(stage)
+    owner, first, second = amid_a_stream(harness)
     answer = ask(second, "POST", f"{PATH}/{owner.made[0]}/cancel")
     assert json.loads(answer.body) == {"worker": owner.port}
     owner.gate_of_streams.open()
     assert first.read_response().status == 200
 
 
-def test_its_worker_serves_it_while_it_drains(stage):
-    owner, first, second = amid_a_stream(stage)
+def test_its_worker_serves_it_while_it_drains(harness):
+    owner, first, second = amid_a_stream(harness)
     drain = second.ask("POST", "/admin/drain", body=json.dumps({"url": owner.url}).encode())
     assert drain.status // 100 == 2
     assert json.loads(ask(second, "GET", f"{PATH}/{owner.made[0]}").body) == {"worker": owner.port}
@@ -193,23 +193,23 @@ def test_its_worker_serves_it_while_it_drains(stage):
     assert first.read_response().status == 200
 
 
-def test_its_worker_is_asked_while_it_is_unhealthy(stage):
+def test_its_worker_is_asked_while_it_is_unhealthy(harness):
     """Nobody else has it, and the check may be wrong."""
-    workers = [engine(stage) for _ in range(3)]
-    router = stage.router(*workers, health_check_interval_secs=0.05)
-    client = stage.client(router)
+    workers = [engine(harness) for _ in range(3)]
+    router = harness.router(*workers, health_check_interval_secs=0.05)
+    client = harness.client(router)
     made = json.loads(ask(client, "POST", PATH, {"input": "x"}).body)
     (owner,) = (worker for worker in workers if worker.made)
-    owner.ill = True
+    owner.failing = True
     position = workers.index(owner)
-    eventually(lambda: not router.core.workers[position].healthy, "it is not found to be ill")
+    eventually(lambda: not router.core.workers[position].healthy, "its failure is not found")
     assert json.loads(ask(client, "GET", f"{PATH}/{made['id']}").body) == {"worker": owner.port}
 
 
-def test_a_worker_that_has_left_takes_its_responses_with_it(stage):
-    workers = [engine(stage) for _ in range(3)]
-    router = stage.router(*workers)
-    client = stage.client(router)
+def test_a_worker_that_has_left_takes_its_responses_with_it(harness):
+    workers = [engine(harness) for _ in range(3)]
+    router = harness.router(*workers)
+    client = harness.client(router)
     made = json.loads(ask(client, "POST", PATH, {"input": "x"}).body)
     (owner,) = (worker for worker in workers if worker.made)
     router.core.remove_worker(owner.url)
@@ -217,10 +217,10 @@ def test_a_worker_that_has_left_takes_its_responses_with_it(stage):
     assert lookups(router, "not_found") == 1
 
 
-def test_a_worker_that_is_gone_is_said_to_be(stage):
-    workers = [engine(stage) for _ in range(3)]
-    router = stage.router(*workers, disable_retries=False, retry_max_retries=2, retry_initial_backoff_ms=1)
-    client = stage.client(router)
+def test_a_worker_that_is_gone_is_said_to_be(harness):
+    workers = [engine(harness) for _ in range(3)]
+    router = harness.router(*workers, disable_retries=False, retry_max_retries=2, retry_initial_backoff_ms=1)
+    client = harness.client(router)
     made = json.loads(ask(client, "POST", PATH, {"input": "x"}).body)
     (owner,) = (worker for worker in workers if worker.made)
     owner.stop()
@@ -230,16 +230,16 @@ def test_a_worker_that_is_gone_is_said_to_be(stage):
     assert not any(one.method == "GET" for worker in others for one in worker.requests)
 
 
-def test_searches_are_few(stage):
+def test_searches_are_few(harness):
     """One client that asks for what nobody has costs each worker 16 connections at most."""
-    workers = [stage.worker(lambda connection, _: connection.ending()) for _ in range(2)]
-    router = stage.router(*workers)
-    clients = [stage.client(router) for _ in range(16)]
+    workers = [harness.worker(lambda connection, _: connection.ending()) for _ in range(2)]
+    router = harness.router(*workers)
+    clients = [harness.client(router) for _ in range(16)]
     for number, client in enumerate(clients):
         client.send(request("GET", f"{PATH}/resp_{number}"))
     for worker in workers:
         worker.wait_for_requests(16)
-    answer = stage.client(router).ask("GET", f"{PATH}/resp_more")
+    answer = harness.client(router).ask("GET", f"{PATH}/resp_more")
     assert (answer.status, error_of(answer)["code"], answer.get("retry-after")) == (
         503,
         "response_search_busy",
@@ -253,14 +253,14 @@ def test_searches_are_few(stage):
             assert connection.wait_ended() in ("eof", "reset")
 
 
-def test_a_full_worker_rejects_what_only_it_could_do_and_lets_it_be_read(stage):
-    gated = engine(stage)
-    other = engine(stage)
+def test_a_full_worker_rejects_what_only_it_could_do_and_lets_it_be_read(harness):
+    gated = engine(harness)
+    other = engine(harness)
     gated.gate_of_streams = gated.gate()
     gated.made.append("resp_here")
-    router = stage.router(gated, other, routing={"max_worker_requests": 1})
+    router = harness.router(gated, other, routing={"max_worker_requests": 1})
     body = {"input": "x", "previous_response_id": "resp_here", "stream": True}
-    first, second = stage.client(router), stage.client(router)
+    first, second = harness.client(router), harness.client(router)
     first.send(request("POST", PATH, body=json.dumps(body).encode()))
     eventually(lambda: len(gated.made) == 2)
     answer = second.ask("POST", PATH, body=json.dumps(body).encode())

@@ -1,6 +1,6 @@
 """What goes wrong with TLS, on either side: what the client sees, what the breaker hears, what a retry saves.
 
-A worker's fault is met as in test_faults.py, alone and beside a well worker with retries on.
+A worker's fault is met as in test_faults.py, alone and beside a healthy worker with retries on.
 """
 
 import datetime as dt
@@ -27,34 +27,34 @@ ALERT = bytes.fromhex("15030100020228")  # handshake_failure
 def in_place_of_a_handshake(action: Callable) -> Callable:
     """A worker at https:// that does this once a handshake has begun."""
 
-    def place(stage, _authority, _stranger):
+    def place(harness, _authority, _stranger):
         def script(connection):
             connection.read_exactly(5)
             action(connection)
 
-        return stage.worker(script=script).url.replace("http:", "https:")
+        return harness.worker(script=script).url.replace("http:", "https:")
 
     return place
 
 
 def certified(whose: str, *names: str, ends: dt.datetime | None = None) -> Callable:
-    def place(stage, authority, stranger):
+    def place(harness, authority, stranger):
         by = authority if whose == "ours" else stranger
-        return stage.worker(tls=by.server(*names, ends=ends))
+        return harness.worker(tls=by.server(*names, ends=ends))
 
     return place
 
 
-def old_version(stage, authority, _stranger):
+def old_version(harness, authority, _stranger):
     context = authority.server("127.0.0.1")
     context.maximum_version = ssl.TLSVersion.TLSv1_2
-    return stage.worker(tls=context)
+    return harness.worker(tls=context)
 
 
 def answers(*pieces: bytes, then: str) -> Callable:
     """A good handshake, and then this."""
 
-    def place(stage, authority, _stranger):
+    def place(harness, authority, _stranger):
         def script(connection):
             connection.read_request()
             for piece in pieces:
@@ -66,7 +66,7 @@ def answers(*pieces: bytes, then: str) -> Callable:
             else:
                 getattr(connection, then)()
 
-        return stage.worker(script=script, tls=authority.server("127.0.0.1"))
+        return harness.worker(script=script, tls=authority.server("127.0.0.1"))
 
     return place
 
@@ -129,22 +129,22 @@ each_fault = pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.na
 
 
 @each_fault
-def test_alone_the_client_sees_it(stage, authority, stranger, fault):
-    router = stage.router(
-        fault.place(stage, authority, stranger), worker_ca_file=authority.path, **fault.options
+def test_alone_the_client_sees_it(harness, authority, stranger, fault):
+    router = harness.router(
+        fault.place(harness, authority, stranger), worker_ca_file=authority.path, **fault.options
     )
-    assert see(stage.client(router), b"{}") == fault.client
+    assert see(harness.client(router), b"{}") == fault.client
     must_have_heard(router, fault.breaker)
     router.wait_for_load(0)
 
 
 @each_fault
-def test_beside_a_well_worker_a_retry_saves_what_may_be_saved(stage, authority, stranger, fault):
-    well = stage.worker(tls=authority.server("127.0.0.1"))
-    placed = fault.place(stage, authority, stranger)
-    router = stage.router(placed, well, worker_ca_file=authority.path, **fault.options, **RETRIES)
-    assert see(stage.client(router), b"{}") == ("whole" if fault.saved else fault.client)
-    assert len(well.requests) == fault.saved
+def test_beside_a_well_worker_a_retry_saves_what_may_be_saved(harness, authority, stranger, fault):
+    healthy = harness.worker(tls=authority.server("127.0.0.1"))
+    placed = fault.place(harness, authority, stranger)
+    router = harness.router(placed, healthy, worker_ca_file=authority.path, **fault.options, **RETRIES)
+    assert see(harness.client(router), b"{}") == ("whole" if fault.saved else fault.client)
+    assert len(healthy.requests) == fault.saved
     must_have_heard(router, fault.breaker, more=fault.saved)
 
 
@@ -152,10 +152,10 @@ def test_beside_a_well_worker_a_retry_saves_what_may_be_saved(stage, authority, 
 
 
 @pytest.fixture
-def guarded(stage, authority):
+def guarded(harness, authority):
     files = authority.certify("localhost")
-    return stage.router(
-        stage.worker(), tls_cert_path=files.cert, tls_key_path=files.key, client_head_timeout_secs=0.5
+    return harness.router(
+        harness.worker(), tls_cert_path=files.cert, tls_key_path=files.key, client_head_timeout_secs=0.5
     )
 
 
@@ -181,8 +181,8 @@ HELLO = bytes.fromhex("16030100700100006c0303") + bytes(107)  # of a length that
     ids=["plain", "zeros", "a flood", "an empty hello", "an alert", "half a header", "half a hello"],
 )
 @pytest.mark.parametrize("how", ["waits", "closes", "resets"])
-def test_a_client_that_speaks_something_else_harms_nobody(stage, authority, guarded, said, how):
-    client = stage.client(guarded)
+def test_a_client_that_speaks_something_else_harms_nobody(harness, authority, guarded, said, how):
+    client = harness.client(guarded)
     client.send_what_fits(said)
     if how == "waits":
         client.ending()
@@ -191,14 +191,14 @@ def test_a_client_that_speaks_something_else_harms_nobody(stage, authority, guar
         client.close() if how == "closes" else client.reset()
     eventually(lambda: turned_away(guarded) == 1)
     eventually(lambda: "vllm_router_client_connections 0\n" in guarded.server.metrics_text())
-    assert stage.client(guarded, tls=authority.client()).ask("POST", PATH, body=b"{}").status == 200
+    assert harness.client(guarded, tls=authority.client()).ask("POST", PATH, body=b"{}").status == 200
 
 
-def test_clients_that_stop_in_the_handshake_are_shed_while_others_are_served(stage, authority, guarded):
-    stuck = [stage.client(guarded) for _ in range(100)]
+def test_clients_that_stop_in_the_handshake_are_shed_while_others_are_served(harness, authority, guarded):
+    stuck = [harness.client(guarded) for _ in range(100)]
     for number, client in enumerate(stuck):
         client.send(HELLO[: 1 + number % 50])
-    good = stage.client(guarded, tls=authority.client())
+    good = harness.client(guarded, tls=authority.client())
     while turned_away(guarded) < 100:
         assert good.ask("POST", PATH, body=b"{}").status == 200
     for client in stuck:
@@ -207,13 +207,13 @@ def test_clients_that_stop_in_the_handshake_are_shed_while_others_are_served(sta
 
 
 @pytest.mark.parametrize("state", ["head", "body", "answer"])
-def test_a_client_that_is_cut_below_tls_has_left(stage, authority, state):
+def test_a_client_that_is_cut_below_tls_has_left(harness, authority, state):
     files = authority.certify("localhost")
-    worker = stage.worker(
+    worker = harness.worker(
         lambda connection, _: connection.send(SSE_HEAD, chunk(b"data: 1\n\n")) or connection.ending()
     )
-    router = stage.router(worker, tls_cert_path=files.cert, tls_key_path=files.key)
-    client = stage.client(router, tls=authority.client())
+    router = harness.router(worker, tls_cert_path=files.cert, tls_key_path=files.key)
+    client = harness.client(router, tls=authority.client())
     whole = request("POST", PATH, body=b"{}")
     client.send(whole[: {"head": 20, "body": len(whole) - 1, "answer": len(whole)}[state]])
     if state == "answer":
@@ -224,8 +224,8 @@ def test_a_client_that_is_cut_below_tls_has_left(stage, authority, state):
     eventually(lambda: "vllm_router_client_connections 0\n" in router.server.metrics_text())
 
 
-def test_a_record_that_nobody_sealed_ends_a_clients_connection(stage, authority, guarded):
-    client = stage.client(guarded, tls=authority.client())
+def test_a_record_that_nobody_sealed_ends_a_clients_connection(harness, authority, guarded):
+    client = harness.client(guarded, tls=authority.client())
     client.must_be_open()
     raw = socket.socket(fileno=client.socket.detach())
     raw.settimeout(30)
@@ -235,10 +235,10 @@ def test_a_record_that_nobody_sealed_ends_a_clients_connection(stage, authority,
         told += piece
     raw.close()
     assert b"HTTP" not in told
-    assert stage.client(guarded, tls=authority.client()).ask("POST", PATH, body=b"{}").status == 200
+    assert harness.client(guarded, tls=authority.client()).ask("POST", PATH, body=b"{}").status == 200
 
 
-def test_many_that_come_and_break_off_at_random_leave_nothing_behind(stage, authority, guarded, rng):
+def test_many_that_come_and_break_off_at_random_leave_nothing_behind(harness, authority, guarded, rng):
     seeds = [rng.random() for _ in range(4)]
 
     def storm(seed):
@@ -261,7 +261,7 @@ def test_many_that_come_and_break_off_at_random_leave_nothing_behind(stage, auth
     for thread in threads:
         thread.join()
     eventually(lambda: "vllm_router_client_connections 0\n" in guarded.server.metrics_text())
-    assert stage.client(guarded, tls=authority.client()).ask("POST", PATH, body=b"{}").status == 200
+    assert harness.client(guarded, tls=authority.client()).ask("POST", PATH, body=b"{}").status == 200
 
 
 # ---- certificates that end
@@ -275,11 +275,11 @@ def seconds_left(router):
     return found
 
 
-def test_the_metrics_say_when_certificates_end(stage, authority):
+def test_the_metrics_say_when_certificates_end(harness, authority):
     days = dt.timedelta(days=3)
     ends = dt.datetime.now(dt.timezone.utc).replace(microsecond=0) + days
     shown, own = authority.certify("localhost", ends=ends), authority.certify("router", ends=YESTERDAY)
-    router = stage.router(
+    router = harness.router(
         tls_cert_path=shown.cert,
         tls_key_path=shown.key,
         worker_cert_path=own.cert,
@@ -290,13 +290,13 @@ def test_the_metrics_say_when_certificates_end(stage, authority):
     assert set(left) == {"client", "worker"}
     assert days.total_seconds() - 100 < left["client"] <= days.total_seconds()
     assert -86_400 - 3600 < left["worker"] <= -86_400  # counted from when this file was read
-    assert seconds_left(stage.router()) == {}
+    assert seconds_left(harness.router()) == {}
 
 
-def test_a_reload_of_certificates_is_counted_and_shows_in_the_time_left(stage, tmp_path):
+def test_a_reload_of_certificates_is_counted_and_shows_in_the_time_left(harness, tmp_path):
     mine = Authority(tmp_path)
     files = mine.certify("localhost", ends=YESTERDAY)
-    router = stage.router(tls_cert_path=files.cert, tls_key_path=files.key)
+    router = harness.router(tls_cert_path=files.cert, tls_key_path=files.key)
     assert seconds_left(router)["client"] < 0
 
     def counted(result):

@@ -13,11 +13,11 @@ import websockets.exceptions
 import websockets.sync.client
 import websockets.sync.server
 
-from tests.fakes.stage import error_of
+from tests.fakes.harness import error_of
 from tests.fakes.wire import PATIENCE, eventually, request, response
 from tests.proxy.test_access_log import command
 from tests.proxy.test_admission import seats
-from tests.proxy.test_dead_workers import ON as SICK_SOON
+from tests.proxy.test_dead_workers import ON as FAILING_SOON
 from tests.proxy.test_idle_connections import is_served
 from tests.proxy.test_metrics import page_of
 
@@ -54,10 +54,10 @@ def connected(router, path=REALTIME, scheme="ws", **options):
     return websockets.sync.client.connect(f"{scheme}://localhost:{router.port}{path}", proxy=None, **options)
 
 
-def tunnelled(stage, worker, **options):
+def tunnelled(harness, worker, **options):
     """A raw client whose connection has been switched, and its router."""
-    router = stage.router(worker, **options)
-    client = stage.client(router)
+    router = harness.router(worker, **options)
+    client = harness.client(router)
     client.send(ASK)
     assert client.read_head().status == 101
     return router, client
@@ -78,10 +78,10 @@ def switching(then):
 
 
 @pytest.mark.parametrize("size", [0, 1, 125, 70_000, 1 << 20])
-def test_messages_go_both_ways_unchanged(stage, rng, size):
+def test_messages_go_both_ways_unchanged(harness, rng, size):
     """mending row 17: WebSocket upgrades are tunnelled, where they used to become a plain GET."""
     with served(max_size=None) as server:
-        router = stage.router(url_of(server))
+        router = harness.router(url_of(server))
         with connected(router, max_size=None) as client:
             for message in (rng.randbytes(size), "ä" * size):
                 client.send(message)
@@ -91,9 +91,9 @@ def test_messages_go_both_ways_unchanged(stage, rng, size):
 
 
 @pytest.mark.parametrize("ahead", [1, 100])
-def test_a_thousand_small_messages_come_back_in_order(stage, ahead):
+def test_a_thousand_small_messages_come_back_in_order(harness, ahead):
     """mending row 17: each waited for, and a hundred at a time."""
-    with served() as server, connected(stage.router(url_of(server))) as client:
+    with served() as server, connected(harness.router(url_of(server))) as client:
         for first in range(0, 1000, ahead):
             messages = [f"{n}" if n % 2 else b"%d" % n for n in range(first, first + ahead)]
             for message in messages:
@@ -101,25 +101,25 @@ def test_a_thousand_small_messages_come_back_in_order(stage, ahead):
             assert [client.recv() for _ in messages] == messages
 
 
-def test_pings_and_pongs_pass_both_ways(stage):
+def test_pings_and_pongs_pass_both_ways(harness):
     """mending row 17"""
 
     def ping(connection):
         connection.send("alive" if connection.ping(b"server").wait(PATIENCE) else "dead")
         connection.recv()
 
-    with served(ping) as server, connected(stage.router(url_of(server))) as client:
+    with served(ping) as server, connected(harness.router(url_of(server))) as client:
         assert client.recv() == "alive"
         assert client.ping(b"client").wait(PATIENCE)
         client.send("bye")
 
 
-def test_what_the_handshake_says_arrives(stage):
+def test_what_the_handshake_says_arrives(harness):
     def tell(connection):
         connection.send(json.dumps([connection.request.path, *connection.request.headers.raw_items()]))
 
     with served(tell, subprotocols=["realtime", "other"]) as server:
-        router = stage.router(url_of(server) + "/prefix")
+        router = harness.router(url_of(server) + "/prefix")
         with connected(
             router, REALTIME + "?model=m", subprotocols=["realtime"], additional_headers={"X-A": "1"}
         ) as client:
@@ -135,7 +135,7 @@ def test_what_the_handshake_says_arrives(stage):
 
 
 @pytest.mark.parametrize("closer", ["client", "server"])
-def test_a_closing_handshake_passes_with_its_code(stage, closer):
+def test_a_closing_handshake_passes_with_its_code(harness, closer):
     ended = []
 
     def one_message(connection):
@@ -148,7 +148,7 @@ def test_a_closing_handshake_passes_with_its_code(stage, closer):
         ended.append((connection.close_code, connection.close_reason))
 
     with served(one_message) as server:
-        router = stage.router(url_of(server))
+        router = harness.router(url_of(server))
         with connected(router) as client:
             client.send("hello")
             if closer == "client":
@@ -163,9 +163,9 @@ def test_a_closing_handshake_passes_with_its_code(stage, closer):
     assert page_of(router)["exchange_end_total"].total() == 1
 
 
-def test_many_connections_do_not_mix(stage):
+def test_many_connections_do_not_mix(harness):
     with served() as server:
-        router = stage.router(url_of(server), url_of(server) + "/b", threads=2)
+        router = harness.router(url_of(server), url_of(server) + "/b", threads=2)
         with contextlib.ExitStack() as stack:
             clients = [stack.enter_context(connected(router)) for _ in range(30)]
             assert sum(router.loads()) == 30
@@ -176,10 +176,10 @@ def test_many_connections_do_not_mix(stage):
                     assert client.recv() == f"{number} {turn}"
 
 
-def test_over_tls_on_both_sides(stage, authority):
+def test_over_tls_on_both_sides(harness, authority):
     files = authority.certify("localhost", "127.0.0.1")
     with served(ssl=authority.server("127.0.0.1")) as server:
-        router = stage.router(
+        router = harness.router(
             url_of(server, "https"),
             worker_ca_file=authority.path,
             tls_cert_path=files.cert,
@@ -191,7 +191,7 @@ def test_over_tls_on_both_sides(stage, authority):
                 assert client.recv() == message
 
 
-def test_both_directions_pass_at_once_over_tls(stage, authority, rng):
+def test_both_directions_pass_at_once_over_tls(harness, authority, rng):
     """mending row 17: each side reads and writes the same TLS session while the other direction waits."""
     files = authority.certify("localhost", "127.0.0.1")
     up, down = ([rng.randbytes(rng.choice([1, 1000, 100_000])) for _ in range(100)] for _ in range(2))
@@ -212,7 +212,7 @@ def test_both_directions_pass_at_once_over_tls(stage, authority, rng):
 
         tls = authority.server("127.0.0.1")
         async with websockets.asyncio.server.serve(handle, "127.0.0.1", 0, ssl=tls) as server:
-            router = stage.router(
+            router = harness.router(
                 f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}",
                 worker_ca_file=authority.path,
                 tls_cert_path=files.cert,
@@ -225,26 +225,26 @@ def test_both_directions_pass_at_once_over_tls(stage, authority, rng):
     asyncio.run(serve_and_ask())
 
 
-def test_a_handshake_that_the_worker_rejects_is_an_ordinary_response(stage):
+def test_a_handshake_that_the_worker_rejects_is_an_ordinary_response(harness):
     def reject(connection, _request):
         return connection.respond(403, "not you\n")
 
     with served(process_request=reject) as server:
-        router = stage.router(url_of(server))
+        router = harness.router(url_of(server))
         with pytest.raises(websockets.exceptions.InvalidStatus) as refusal:
             connected(router)
         assert (refusal.value.response.status_code, refusal.value.response.body) == (403, b"not you\n")
 
 
-def test_a_request_without_a_websocket_key_is_for_the_worker_to_reject(stage):
+def test_a_request_without_a_websocket_key_is_for_the_worker_to_reject(harness):
     with served() as server:
-        client = stage.client(stage.router(url_of(server)))
+        client = harness.client(harness.router(url_of(server)))
         client.send(request("GET", REALTIME, *SWITCH, ("Sec-WebSocket-Version", "13")))
         answer = client.read_response()
         assert (answer.status, b"Sec-WebSocket-Key" in answer.body) == (400, True)
 
 
-def test_a_session_stays_at_its_worker_and_others_spread(stage):
+def test_a_session_stays_at_its_worker_and_others_spread(harness):
     """mending row 17: without a body, it is the headers that the policy chooses by."""
 
     def named(name):
@@ -256,7 +256,7 @@ def test_a_session_stays_at_its_worker_and_others_spread(stage):
         return served(say)
 
     with named("a") as one, named("b") as other:
-        router = stage.router(url_of(one), url_of(other), policy="consistent_hash")
+        router = harness.router(url_of(one), url_of(other), policy="consistent_hash")
 
         def worker_of(session):
             with connected(router, additional_headers={"X-Session-ID": session}) as client:
@@ -265,16 +265,16 @@ def test_a_session_stays_at_its_worker_and_others_spread(stage):
         homes = {session: worker_of(session) for session in map(str, range(20))}
         assert set(homes.values()) == {"a", "b"}
         assert all(worker_of(session) == home for session, home in homes.items())
-        without = stage.router(url_of(one), url_of(other), policy="least_load")
+        without = harness.router(url_of(one), url_of(other), policy="least_load")
         with connected(without) as first, connected(without) as second:
             assert {first.recv(), second.recv()} == {"a", "b"}
 
 
-def test_keys_are_asked_for_as_anywhere(stage, tmp_path):
+def test_keys_are_asked_for_as_anywhere(harness, tmp_path):
     keys = tmp_path / "keys"
     keys.write_text("secret\n")
     with served() as server:
-        router = stage.router(url_of(server), client_api_key_file=str(keys))
+        router = harness.router(url_of(server), client_api_key_file=str(keys))
         with pytest.raises(websockets.exceptions.InvalidStatus) as refusal:
             connected(router)
         assert refusal.value.response.status_code == 401
@@ -296,10 +296,10 @@ def test_keys_are_asked_for_as_anywhere(stage, tmp_path):
         (["*"], "https://evil.example", True),
     ],
 )
-def test_a_page_of_another_site_may_not_open_one(stage, allowed, origin, passes):
+def test_a_page_of_another_site_may_not_open_one(harness, allowed, origin, passes):
     """Browsers check nothing before they open a WebSocket, and let the page read all of it."""
     with served() as server:
-        router = stage.router(url_of(server), cors_allowed_origins=allowed)
+        router = harness.router(url_of(server), cors_allowed_origins=allowed)
         if origin == "own":  # as a program with the library websocket-client sends it
             origin = f"http://LocalHost:{router.port}"
         if passes:
@@ -313,9 +313,9 @@ def test_a_page_of_another_site_may_not_open_one(stage, allowed, origin, passes)
         assert b"cross_site_request" in refusal.value.response.body
 
 
-def test_two_origins_have_to_be_allowed_both_and_ordinary_requests_need_not(stage):
-    worker = stage.worker()
-    client = stage.client(stage.router(worker, cors_allowed_origins=["https://ui.example"]))
+def test_two_origins_have_to_be_allowed_both_and_ordinary_requests_need_not(harness):
+    worker = harness.worker()
+    client = harness.client(harness.router(worker, cors_allowed_origins=["https://ui.example"]))
     fine, evil = ("Origin", "https://ui.example"), ("Origin", "https://evil.example")
     assert client.ask("GET", REALTIME, *SWITCH, fine, evil).status == 403
     assert client.ask("GET", REALTIME, *SWITCH, fine).status == 200
@@ -323,19 +323,19 @@ def test_two_origins_have_to_be_allowed_both_and_ordinary_requests_need_not(stag
     assert len(worker.requests) == 2
 
 
-def test_another_worker_is_asked_where_the_first_is_not_there(stage):
+def test_another_worker_is_asked_where_the_first_is_not_there(harness):
     with served() as server:
-        router = stage.router(stage.refusing_port(), url_of(server), disable_retries=False)
+        router = harness.router(harness.refusing_port(), url_of(server), disable_retries=False)
         for _ in range(4):
             with connected(router) as client:
                 client.send("hello")
                 assert client.recv() == "hello"
 
 
-def test_a_router_before_a_router_tunnels_too(stage):
+def test_a_router_before_a_router_tunnels_too(harness):
     with served() as server:
-        inner = stage.router(url_of(server))
-        outer = stage.router(f"http://127.0.0.1:{inner.port}")
+        inner = harness.router(url_of(server))
+        outer = harness.router(f"http://127.0.0.1:{inner.port}")
         with connected(outer) as client:
             client.send("hello")
             assert client.recv() == "hello"
@@ -365,10 +365,10 @@ def says_what_came(connection, message):
         request("GET", "/x", *SWITCH, version="1.0"),
     ],
 )
-def test_anything_but_a_plain_websocket_upgrade_is_an_ordinary_request(stage, raw):
+def test_anything_but_a_plain_websocket_upgrade_is_an_ordinary_request(harness, raw):
     """Nothing else is ever switched to: who reads the bytes behind it would be anybody's guess."""
-    worker = stage.worker(says_what_came)
-    client = stage.client(stage.router(worker))
+    worker = harness.worker(says_what_came)
+    client = harness.client(harness.router(worker))
     client.send(raw)
     came = client.read_response().body.lower()
     for field in (b"upgrade", b"http2-settings", b"connection"):
@@ -376,9 +376,9 @@ def test_anything_but_a_plain_websocket_upgrade_is_an_ordinary_request(stage, ra
 
 
 @pytest.mark.parametrize("spelled", [("connection", "keep-alive, uPGRADE"), ("CONNECTION", "upgrade")])
-def test_an_upgrade_is_told_whatever_its_spelling(stage, spelled):
-    worker = stage.worker(says_what_came)
-    client = stage.client(stage.router(worker))
+def test_an_upgrade_is_told_whatever_its_spelling(harness, spelled):
+    worker = harness.worker(says_what_came)
+    client = harness.client(harness.router(worker))
     client.send(request("GET", "/x", spelled, ("UPGRADE", "WebSocket")))
     came = client.read_response().body
     assert came.count(b"Connection: Upgrade\r\nUpgrade: websocket\r\n") == 1
@@ -394,12 +394,12 @@ def test_an_upgrade_is_told_whatever_its_spelling(stage, spelled):
         b"HTTP/1.0 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n",
     ],
 )
-def test_a_worker_that_switches_to_something_else_is_a_502(stage, head):
+def test_a_worker_that_switches_to_something_else_is_a_502(harness, head):
     def switch(connection, _message):
         connection.send(head)
         assert connection.ending() in ("eof", "reset")
 
-    client = stage.client(stage.router(stage.worker(switch)))
+    client = harness.client(harness.router(harness.worker(switch)))
     client.send(ASK)
     answer = client.read_response()
     assert (answer.status, error_of(answer)["code"]) == (502, "worker_bad_answer")
@@ -407,9 +407,9 @@ def test_a_worker_that_switches_to_something_else_is_a_502(stage, head):
 
 
 @pytest.mark.parametrize("fields", [(), (("Connection", "Upgrade"), ("Upgrade", "h2c"))])
-def test_a_worker_that_switches_unasked_is_a_502(stage, fields):
-    worker = stage.worker(lambda connection, _: connection.send(SWITCHED))
-    client = stage.client(stage.router(worker))
+def test_a_worker_that_switches_unasked_is_a_502(harness, fields):
+    worker = harness.worker(lambda connection, _: connection.send(SWITCHED))
+    client = harness.client(harness.router(worker))
     answer = client.ask("GET", "/x", *fields)
     assert (answer.status, error_of(answer)["code"]) == (502, "worker_bad_answer")
 
@@ -417,13 +417,13 @@ def test_a_worker_that_switches_unasked_is_a_502(stage, fields):
 # ---- bytes around the switch
 
 
-def test_nothing_is_smuggled_through_an_upgrade_that_the_worker_rejects(stage):
+def test_nothing_is_smuggled_through_an_upgrade_that_the_worker_rejects(harness):
     """mending row 17: without a 101 there is no tunnel; what follows is the next request, checked as any."""
-    worker = stage.worker(
+    worker = harness.worker(
         lambda connection, _: connection.send(response(426, b"no", reason="Upgrade Required"))
     )
-    router = stage.router(worker)
-    client = stage.client(router)
+    router = harness.router(worker)
+    client = harness.client(router)
     smuggled = request("GET", "/smuggled", ("Via", "1.1 nobody"))
     client.send(ASK + smuggled + b"GET /list_workers HTTP/1.1\r\nHost: a\r\n\r\n" + b"BAD\r\n\r\n")
     assert [client.read_response().status for _ in range(4)] == [426, 426, 200, 400]
@@ -435,7 +435,7 @@ def test_nothing_is_smuggled_through_an_upgrade_that_the_worker_rejects(stage):
     assert received == b"".join(message.raw for message in worker.requests)
 
 
-def test_bytes_behind_the_request_reach_the_worker_behind_the_switch(stage):
+def test_bytes_behind_the_request_reach_the_worker_behind_the_switch(harness):
     """mending row 17: what a client sends before the 101 waits for it."""
     gate = None
 
@@ -448,9 +448,9 @@ def test_bytes_behind_the_request_reach_the_worker_behind_the_switch(stage):
         assert connection.read_exactly(12) == b"early, later"
         connection.send(b", last")
 
-    worker = stage.worker(script=switch_late)
+    worker = harness.worker(script=switch_late)
     gate = worker.gate()
-    client = stage.client(stage.router(worker))
+    client = harness.client(harness.router(worker))
     client.send(ASK + b"early", b", later")
     client.wait_until_read()
     gate.wait_for_someone()
@@ -459,7 +459,7 @@ def test_bytes_behind_the_request_reach_the_worker_behind_the_switch(stage):
     assert client.read_to_end() == b"first, last"
 
 
-def test_more_than_may_be_pipelined_waits_in_the_socket(stage, rng):
+def test_more_than_may_be_pipelined_waits_in_the_socket(harness, rng):
     early = rng.randbytes(300_000)
     gate = None
 
@@ -469,9 +469,9 @@ def test_more_than_may_be_pipelined_waits_in_the_socket(stage, rng):
         connection.send(SWITCHED)
         connection.send(connection.read_exactly(len(early)))
 
-    worker = stage.worker(script=switch_late)
+    worker = harness.worker(script=switch_late)
     gate = worker.gate()
-    client = stage.client(stage.router(worker))
+    client = harness.client(harness.router(worker))
     sender = threading.Thread(target=client.send, args=(ASK + early,))
     sender.start()
     gate.wait_for_someone()
@@ -485,7 +485,7 @@ def test_more_than_may_be_pipelined_waits_in_the_socket(stage, rng):
 
 
 @pytest.mark.parametrize("side", ["client", "worker"])
-def test_an_end_of_sending_passes_and_the_other_direction_goes_on(stage, side):
+def test_an_end_of_sending_passes_and_the_other_direction_goes_on(harness, side):
     def then(connection):
         if side == "worker":
             connection.half_close()
@@ -494,8 +494,8 @@ def test_an_end_of_sending_passes_and_the_other_direction_goes_on(stage, side):
             assert connection.read_to_end() == b""
             connection.send(b"still talking")
 
-    worker = stage.worker(script=switching(then))
-    router, client = tunnelled(stage, worker)
+    worker = harness.worker(script=switching(then))
+    router, client = tunnelled(harness, worker)
     if side == "client":
         client.half_close()
         assert client.read_to_end() == b"still talking"
@@ -509,7 +509,7 @@ def test_an_end_of_sending_passes_and_the_other_direction_goes_on(stage, side):
 
 
 @pytest.mark.parametrize("side", ["client", "worker"])
-def test_a_break_on_one_side_is_one_on_the_other(stage, side):
+def test_a_break_on_one_side_is_one_on_the_other(harness, side):
     endings = []
 
     def then(connection):
@@ -518,8 +518,8 @@ def test_a_break_on_one_side_is_one_on_the_other(stage, side):
         else:
             endings.append(connection.ending())
 
-    worker = stage.worker(script=switching(then))
-    router, client = tunnelled(stage, worker)
+    worker = harness.worker(script=switching(then))
+    router, client = tunnelled(harness, worker)
     if side == "client":
         client.reset()
         worker.connections[0].over.wait(30)
@@ -532,7 +532,7 @@ def test_a_break_on_one_side_is_one_on_the_other(stage, side):
 
 
 @pytest.mark.parametrize("how", ["close", "reset"])
-def test_a_client_that_dies_ends_the_workers_side(stage, how):
+def test_a_client_that_dies_ends_the_workers_side(harness, how):
     codes = []
 
     def until_the_end(connection):
@@ -541,13 +541,13 @@ def test_a_client_that_dies_ends_the_workers_side(stage, how):
         codes.append(connection.close_code)
 
     with served(until_the_end) as server:
-        router, client = tunnelled(stage, url_of(server))
+        router, client = tunnelled(harness, url_of(server))
         getattr(client, how)()
         router.must_rest()
         eventually(lambda: codes == [1006])
 
 
-def test_a_worker_that_is_found_dead_loses_its_tunnels(stage):
+def test_a_worker_that_is_found_dead_loses_its_tunnels(harness):
     """mending row 17: as it loses its streams, --dead-worker-grace-secs after."""
 
     def switch(connection, message):
@@ -556,30 +556,30 @@ def test_a_worker_that_is_found_dead_loses_its_tunnels(stage):
         if not healthy:
             connection.ending()
 
-    worker = stage.worker(switch)
-    router, client = tunnelled(stage, worker, dead_worker_grace_secs=0, **SICK_SOON)
+    worker = harness.worker(switch)
+    router, client = tunnelled(harness, worker, dead_worker_grace_secs=0, **FAILING_SOON)
     worker.stop_listening()
     assert client.ending() == "eof"
     router.must_rest()
     assert page_of(router)["exchange_end_total"].values_of("end") == {"worker_gone"}
 
 
-def test_broken_tunnels_open_no_breaker(stage):
+def test_broken_tunnels_open_no_breaker(harness):
     """mending row 17: a client can make any server break off, so the worker is not to blame."""
-    worker = stage.worker(script=switching(lambda connection: connection.reset()))
-    router = stage.router(worker, disable_circuit_breaker=False, cb_failure_threshold=2)
+    worker = harness.worker(script=switching(lambda connection: connection.reset()))
+    router = harness.router(worker, disable_circuit_breaker=False, cb_failure_threshold=2)
     for _ in range(5):
-        client = stage.client(router)
+        client = harness.client(router)
         client.send(ASK)
         assert client.read_head().status == 101
         assert client.ending() == "reset"
     assert len(worker.requests) == 5
 
 
-def test_a_client_that_leaves_before_the_switch_takes_the_request_along(stage):
-    worker = stage.worker(lambda connection, _: connection.ending())
-    router = stage.router(worker)
-    client = stage.client(router)
+def test_a_client_that_leaves_before_the_switch_takes_the_request_along(harness):
+    worker = harness.worker(lambda connection, _: connection.ending())
+    router = harness.router(worker)
+    client = harness.client(router)
     client.send(ASK)
     worker.wait_for_requests(1)
     client.close()
@@ -587,7 +587,7 @@ def test_a_client_that_leaves_before_the_switch_takes_the_request_along(stage):
     router.must_rest()
 
 
-def test_a_silent_tunnel_is_cut_and_one_with_traffic_is_not(stage):
+def test_a_silent_tunnel_is_cut_and_one_with_traffic_is_not(harness):
     """mending row 17: --stream-idle-timeout-secs, of both directions together."""
     pace = None
 
@@ -597,9 +597,9 @@ def test_a_silent_tunnel_is_cut_and_one_with_traffic_is_not(stage):
             connection.send(b"x")
         assert connection.ending() in ("eof", "reset")
 
-    worker = stage.worker(script=switching(then))
+    worker = harness.worker(script=switching(then))
     pace = worker.gate()
-    router, client = tunnelled(stage, worker, stream_idle_timeout_secs=1)
+    router, client = tunnelled(harness, worker, stream_idle_timeout_secs=1)
     assert client.read_exactly(3) == b"xxx"
     for _ in range(3):
         pace._event.wait(0.4)
@@ -609,29 +609,29 @@ def test_a_silent_tunnel_is_cut_and_one_with_traffic_is_not(stage):
     assert page_of(router)["exchange_end_total"].values_of("end") == {"timeout"}
 
 
-def test_a_tunnel_has_the_time_of_a_stream_in_all(stage):
-    worker = stage.worker(script=switching(lambda connection: connection.ending()))
-    router, client = tunnelled(stage, worker, request_timeout_secs=0.1, stream_total_timeout_secs=0.5)
+def test_a_tunnel_has_the_time_of_a_stream_in_all(harness):
+    worker = harness.worker(script=switching(lambda connection: connection.ending()))
+    router, client = tunnelled(harness, worker, request_timeout_secs=0.1, stream_total_timeout_secs=0.5)
     client.read_to_end()
     router.must_rest()
     assert page_of(router)["exchange_end_total"].values_of("end") == {"timeout"}
 
 
-def test_a_tunnel_has_no_time_limit_of_an_ordinary_response(stage):
+def test_a_tunnel_has_no_time_limit_of_an_ordinary_response(harness):
     pace = None
 
     def then(connection):
         pace._event.wait(0.5)
         connection.send(b"late")
 
-    worker = stage.worker(script=switching(then))
+    worker = harness.worker(script=switching(then))
     pace = worker.gate()
-    _, client = tunnelled(stage, worker, request_timeout_secs=0.1)
+    _, client = tunnelled(harness, worker, request_timeout_secs=0.1)
     assert client.read_to_end() == b"late"
 
 
 @pytest.mark.parametrize("side", ["client", "worker"])
-def test_a_side_that_takes_nothing_for_too_long_is_cut(stage, side):
+def test_a_side_that_takes_nothing_for_too_long_is_cut(harness, side):
     def pour(connection):
         with contextlib.suppress(OSError):
             while side == "client":
@@ -640,8 +640,8 @@ def test_a_side_that_takes_nothing_for_too_long_is_cut(stage, side):
 
     stay = threading.Event()
     options = {"client_write_timeout_secs": 0.3, "upstream_write_timeout_secs": 0.3}
-    worker = stage.worker(script=switching(pour), receive_buffer=4096)
-    router, client = tunnelled(stage, worker, **options)
+    worker = harness.worker(script=switching(pour), receive_buffer=4096)
+    router, client = tunnelled(harness, worker, **options)
     with contextlib.suppress(OSError):
         while side == "worker":
             client.send(bytes(100_000))
@@ -652,7 +652,7 @@ def test_a_side_that_takes_nothing_for_too_long_is_cut(stage, side):
 
 
 @pytest.mark.parametrize("direction", ["to client", "to worker"])
-def test_a_slow_side_slows_the_other_one_and_loses_nothing(stage, rng, direction):
+def test_a_slow_side_slows_the_other_one_and_loses_nothing(harness, rng, direction):
     data = rng.randbytes(20_000_000)
     got = []
     read = threading.Event()
@@ -664,8 +664,8 @@ def test_a_slow_side_slows_the_other_one_and_loses_nothing(stage, rng, direction
             read.wait(30)
             got.append(connection.read_exactly(len(data)))
 
-    worker = stage.worker(script=switching(then))
-    _, client = tunnelled(stage, worker)
+    worker = harness.worker(script=switching(then))
+    _, client = tunnelled(harness, worker)
     if direction == "to client":
         worker.wait_until_stuck()
         assert worker.connections[0].sent < len(data)
@@ -684,10 +684,10 @@ def test_a_slow_side_slows_the_other_one_and_loses_nothing(stage, rng, direction
         assert got == [data]
 
 
-def test_a_tunnel_holds_its_permit_until_its_end(stage):
-    worker = stage.worker(script=switching(lambda connection: connection.ending()))
-    router, client = tunnelled(stage, worker, max_concurrent_requests=1)
-    other = stage.client(router)
+def test_a_tunnel_holds_its_permit_until_its_end(harness):
+    worker = harness.worker(script=switching(lambda connection: connection.ending()))
+    router, client = tunnelled(harness, worker, max_concurrent_requests=1)
+    other = harness.client(router)
     other.send(ASK)
     eventually(lambda: seats(router) == (1, 1))
     client.close()
@@ -695,28 +695,28 @@ def test_a_tunnel_holds_its_permit_until_its_end(stage):
     assert seats(router) == (1, 0)
 
 
-def test_a_tunnel_is_no_idle_connection(stage):
+def test_a_tunnel_is_no_idle_connection(harness):
     """mending row 17: at --max-connections a newcomer gets the place of an idle client, never a tunnel's."""
-    worker = stage.worker(script=switching(lambda connection: connection.ending()))
-    router, client = tunnelled(stage, worker, max_connections=2, client_idle_timeout_secs=0.1)
-    idle = stage.client(router)
+    worker = harness.worker(script=switching(lambda connection: connection.ending()))
+    router, client = tunnelled(harness, worker, max_connections=2, client_idle_timeout_secs=0.1)
+    idle = harness.client(router)
     idle.must_be_open()
     idle.must_be_closed()
-    idle = stage.client(router)
+    idle = harness.client(router)
     idle.must_be_open()
-    newcomer = stage.client(router)
+    newcomer = harness.client(router)
     newcomer.send(ASK)
     assert newcomer.read_head().status == 101
     idle.must_be_closed()
-    assert not is_served(stage.client(router)), "two tunnels fill the limit"
+    assert not is_served(harness.client(router)), "two tunnels fill the limit"
     for connection, said in zip(worker.connections, (client, newcomer), strict=True):
         said.send(b"still served")
         eventually(lambda at=connection: at.received.endswith(b"still served"))
 
 
-def test_a_shutdown_waits_for_a_tunnel_and_cuts_it_in_the_end(stage):
-    worker = stage.worker(script=switching(lambda connection: connection.ending()))
-    router, client = tunnelled(stage, worker, shutdown_grace_period_secs=0.5)
+def test_a_shutdown_waits_for_a_tunnel_and_cuts_it_in_the_end(harness):
+    worker = harness.worker(script=switching(lambda connection: connection.ending()))
+    router, client = tunnelled(harness, worker, shutdown_grace_period_secs=0.5)
     router.may_cut = True
     router.shutdown()
     client.send(b"still served")
@@ -726,16 +726,16 @@ def test_a_shutdown_waits_for_a_tunnel_and_cuts_it_in_the_end(stage):
     assert worker.connections[0].received.endswith(b"still served")
 
 
-def test_a_worker_that_drains_has_its_tunnels_cut_in_time(stage):
-    worker = stage.worker(script=switching(lambda connection: connection.ending()))
-    router, client = tunnelled(stage, worker)
+def test_a_worker_that_drains_has_its_tunnels_cut_in_time(harness):
+    worker = harness.worker(script=switching(lambda connection: connection.ending()))
+    router, client = tunnelled(harness, worker)
     body = json.dumps({"url": worker.url, "timeout_secs": 0.2}).encode()
-    assert stage.client(router).ask("POST", "/admin/drain", body=body).status == 202
+    assert harness.client(router).ask("POST", "/admin/drain", body=body).status == 202
     assert client.ending() == "eof"
     router.must_rest()
 
 
-def test_the_log_and_the_metrics_tell_of_it(stage):
+def test_the_log_and_the_metrics_tell_of_it(harness):
     """mending row 17: status 101, how it ended, and the bytes both ways."""
 
     def then(connection):
@@ -743,9 +743,9 @@ def test_the_log_and_the_metrics_tell_of_it(stage):
         connection.send(b"1234567")
         assert connection.ending() == "eof"
 
-    worker = stage.worker(script=switching(then))
+    worker = harness.worker(script=switching(then))
     with command("--worker-urls", worker.url, "--log-format", "json") as (process, port, stdout):
-        client = stage.client_at(port)
+        client = harness.client_at(port)
         client.send(ASK)
         client.read_head()
         client.send(b"12345")

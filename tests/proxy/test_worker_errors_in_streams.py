@@ -43,11 +43,11 @@ def page_of(router):
 
 
 @pytest.mark.parametrize("event", SERVER_ERRORS)
-def test_a_stream_that_ends_with_an_error_of_the_server_s_is_a_failure(stage, written_to, event):
+def test_a_stream_that_ends_with_an_error_of_the_server_s_is_a_failure(harness, written_to, event):
     """mending row 5: in the metrics, in the access log and for the breaker; the client gets it as it is."""
     stdout = written_to(1)
-    router = stage.router(stage.worker(streaming(event)), access_log=True, **BREAKERS)
-    client = stage.client(router)
+    router = harness.router(harness.worker(streaming(event)), access_log=True, **BREAKERS)
+    client = harness.client(router)
     for _ in range(3):
         answer = ask(client)
         assert (answer.status, answer.body) == (200, WORD + event)
@@ -62,10 +62,10 @@ def test_a_stream_that_ends_with_an_error_of_the_server_s_is_a_failure(stage, wr
 
 
 @pytest.mark.parametrize("event", CLIENT_ERRORS)
-def test_an_error_that_is_about_the_request_is_none(stage, event):
+def test_an_error_that_is_about_the_request_is_none(harness, event):
     """mending row 5"""
-    router = stage.router(stage.worker(streaming(event)), **BREAKERS)
-    client = stage.client(router)
+    router = harness.router(harness.worker(streaming(event)), **BREAKERS)
+    client = harness.client(router)
     for _ in range(5):
         assert ask(client).body == WORD + event
     page = page_of(router)
@@ -74,17 +74,17 @@ def test_an_error_that_is_about_the_request_is_none(stage, event):
     assert page["vllm_router_requests_total"].total() == 5
 
 
-def test_a_client_that_leaves_at_the_event_leaves_the_failure_behind(stage):
+def test_a_client_that_leaves_at_the_event_leaves_the_failure_behind(harness):
     """mending row 5: clients raise an error and close, often before the stream has ended."""
 
     def answer(connection, _message):
         connection.send(SSE_HEAD + chunk(WORD) + chunk(SERVER_ERRORS[0]))
         connection.ending()
 
-    worker = stage.worker(answer)
-    router = stage.router(worker, **BREAKERS)
+    worker = harness.worker(answer)
+    router = harness.router(worker, **BREAKERS)
     for _ in range(3):
-        client = stage.client(router)
+        client = harness.client(router)
         client.send(request("POST", CHAT, body=b"{}"))
         client.read_head()
         client.read_until(b"[DONE]")
@@ -93,22 +93,22 @@ def test_a_client_that_leaves_at_the_event_leaves_the_failure_behind(stage):
     assert page_of(router)["vllm_router_cb_state"].total() == 1
 
 
-def test_requests_that_fail_every_engine_amid_their_streams_eject_nobody(stage):
+def test_requests_that_fail_every_engine_amid_their_streams_eject_nobody(harness):
     """mending row 5: it is a 5xx without a second opinion, so a worker is compared with the fleet."""
 
     def engine(connection, message):
         bad = json.loads(message.body).get("prompt") == "fail"
         streaming(*([SERVER_ERRORS[0]] if bad else [b"data: [DONE]\n\n"]))(connection, message)
 
-    router = stage.router(*[stage.worker(engine) for _ in range(3)], **BREAKERS)
-    client = stage.client(router)
+    router = harness.router(*[harness.worker(engine) for _ in range(3)], **BREAKERS)
+    client = harness.client(router)
     for _ in range(30):
         client.ask("POST", CHAT, body=b'{"prompt": "fail"}')
         assert client.ask("POST", CHAT, body=b'{"prompt": "hello"}').body.endswith(b"[DONE]\n\n")
     assert page_of(router)["vllm_router_cb_state"].total() == 0
 
 
-def test_a_worker_that_says_so_is_checked_at_once(stage):
+def test_a_worker_that_says_so_is_checked_at_once(harness):
     """mending row 5: its engine is dead, and so will be its process."""
 
     def answer(connection, message):
@@ -117,9 +117,9 @@ def test_a_worker_that_says_so_is_checked_at_once(stage):
         else:
             streaming(SERVER_ERRORS[0])(connection, message)
 
-    worker = stage.worker(answer)
-    router = stage.router(worker, health_check_interval_secs=3600)
+    worker = harness.worker(answer)
+    router = harness.router(worker, health_check_interval_secs=3600)
     worker.wait_for_requests(1)
-    ask(stage.client(router))
+    ask(harness.client(router))
     messages = worker.wait_for_requests(3)
     assert [message.target for message in messages] == ["/health", CHAT, "/health"]

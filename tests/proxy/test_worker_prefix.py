@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.fakes.stage import error_of
+from tests.fakes.harness import error_of
 from tests.fakes.wire import request
 
 COMPLETIONS = "/v1/completions"
@@ -12,10 +12,10 @@ COMPLETIONS = "/v1/completions"
     "target",
     ["/../tenant-b/x", "/a/../../tenant-b/x?q", "/%2e%2E/tenant-b", "/..%2ftenant-b", "/..\\x", "/..;/x"],
 )
-def test_a_path_that_leaves_a_workers_prefix_is_rejected_before_any_attempt(stage, target):
+def test_a_path_that_leaves_a_workers_prefix_is_rejected_before_any_attempt(harness, target):
     """mending row 14: the path of a worker's URL is a boundary, and the connection goes on."""
-    worker = stage.worker(path="/tenant-a")
-    client = stage.client(stage.router(worker))
+    worker = harness.worker(path="/tenant-a")
+    client = harness.client(harness.router(worker))
     for body in (None, b"{}"):
         response = client.ask("POST" if body else "GET", target, body=body)
         assert (response.status, error_of(response)["code"]) == (400, "path_outside_prefix")
@@ -34,18 +34,18 @@ def test_a_path_that_leaves_a_workers_prefix_is_rejected_before_any_attempt(stag
         ("/a%2f..%2fb", "/tenant-a/a%2f..%2fb"),
     ],
 )
-def test_dot_segments_inside_the_prefix_are_resolved_before_joining(stage, target, joined):
+def test_dot_segments_inside_the_prefix_are_resolved_before_joining(harness, target, joined):
     """mending row 14: what stays inside reaches the worker without plain dot segments."""
-    worker = stage.worker(path="/tenant-a")
-    client = stage.client(stage.router(worker))
+    worker = harness.worker(path="/tenant-a")
+    client = harness.client(harness.router(worker))
     assert client.ask("GET", target).status == 200
     assert [message.target for message in worker.requests] == [joined]
 
 
-def test_one_worker_with_a_prefix_is_enough_for_every_attempt_to_be_safe(stage):
+def test_one_worker_with_a_prefix_is_enough_for_every_attempt_to_be_safe(harness):
     """mending row 14: which worker would be chosen does not decide."""
-    plain, prefixed = stage.worker(), stage.worker(path="/tenant-a")
-    client = stage.client(stage.router(plain, prefixed))
+    plain, prefixed = harness.worker(), harness.worker(path="/tenant-a")
+    client = harness.client(harness.router(plain, prefixed))
     for _ in range(4):
         assert client.ask("GET", "/../x").status == 400
         assert client.ask("GET", "/a/../x").status == 200
@@ -53,29 +53,29 @@ def test_one_worker_with_a_prefix_is_enough_for_every_attempt_to_be_safe(stage):
     assert {message.target for message in prefixed.requests} == {"/tenant-a/x"}
 
 
-def test_without_prefixes_the_target_passes_unchanged(stage):
-    worker = stage.worker()
-    client = stage.client(stage.router(worker))
+def test_without_prefixes_the_target_passes_unchanged(harness):
+    worker = harness.worker()
+    client = harness.client(harness.router(worker))
     targets = ["/../x", "/a/./../b?c", "/%2e%2e/..%2f", "/..;/x"]
     for target in targets:
         assert client.ask("GET", target).status == 200
     assert [message.target for message in worker.requests] == targets
 
 
-def test_where_dot_segments_are_resolved_they_decide_nothing_beforehand(stage):
+def test_where_dot_segments_are_resolved_they_decide_nothing_beforehand(harness):
     """An admin endpoint behind dot segments is one, for keys and everything else."""
-    worker = stage.worker(path="/tenant-a")
-    client = stage.client(stage.router(worker))
+    worker = harness.worker(path="/tenant-a")
+    client = harness.client(harness.router(worker))
     response = client.ask("GET", "/x/../list_workers")
     assert (response.status, b"tenant-a" in response.body) == (200, True)
     assert worker.requests == []
 
 
-def test_a_worker_with_a_prefix_that_joins_too_late_to_be_checked_for_is_not_chosen(stage):
+def test_a_worker_with_a_prefix_that_joins_too_late_to_be_checked_for_is_not_chosen(harness):
     """mending row 14: no request slips through while the fleet changes."""
-    plain, prefixed = stage.worker(), stage.worker(path="/tenant-a")
-    router = stage.router(plain, policy="consistent_hash")
-    outside, ordinary = stage.client(router), stage.client(router)
+    plain, prefixed = harness.worker(), harness.worker(path="/tenant-a")
+    router = harness.router(plain, policy="consistent_hash")
+    outside, ordinary = harness.client(router), harness.client(router)
     whole = request("POST", "/../tenant-b", body=b'{"user": "u"}'.ljust(100))
     outside.send(whole[:-1])
     outside.wait_until_read()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.fakes.stage import error_of
+from tests.fakes.harness import error_of
 from tests.fakes.wire import chunk, chunked, request, response
 
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -18,64 +18,64 @@ def ask(client, path="/v1/completions", body=b"{}"):
 # ---- connecting
 
 
-def test_a_worker_that_refuses_is_a_502_that_does_not_name_it(stage):
-    port = stage.refusing_port()
-    router = stage.router(port)
-    client = stage.client(router)
+def test_a_worker_that_refuses_is_a_502_that_does_not_name_it(harness):
+    port = harness.refusing_port()
+    router = harness.router(port)
+    client = harness.client(router)
     for body in (b"{}", bytes(STREAMED)):
         answer = ask(client, body=body)
         assert (answer.status, error_of(answer)["code"]) == (502, "worker_unreachable")
         assert str(port.port) not in answer.body.decode()
-        client = stage.client(router)
+        client = harness.client(router)
 
 
-def test_the_connection_goes_on_after_a_502(stage):
-    client = stage.client(stage.router(stage.refusing_port(), stage.worker()))
+def test_the_connection_goes_on_after_a_502(harness):
+    client = harness.client(harness.router(harness.refusing_port(), harness.worker()))
     statuses = [ask(client).status for _ in range(4)]
     assert statuses == [502, 200, 502, 200]
 
 
-def test_a_worker_that_lets_nobody_in_is_a_504_after_the_connect_timeout(stage):
-    client = stage.client(stage.router(stage.silent_port(), connect_timeout_secs=0.1))
+def test_a_worker_that_lets_nobody_in_is_a_504_after_the_connect_timeout(harness):
+    client = harness.client(harness.router(harness.silent_port(), connect_timeout_secs=0.1))
     answer = ask(client)
     assert (answer.status, error_of(answer)["code"]) == (504, "connect_timeout")
     client.must_be_open()
 
 
-def test_a_name_that_has_no_address_is_a_502(stage):
+def test_a_name_that_has_no_address_is_a_502(harness):
     # A label of more than 63 letters is no name to anybody, so nobody is asked.
-    client = stage.client(stage.router("http://" + "a" * 64 + ":8000"))
+    client = harness.client(harness.router("http://" + "a" * 64 + ":8000"))
     answer = ask(client)
     assert (answer.status, error_of(answer)["code"]) == (502, "worker_unreachable")
 
 
-def test_a_worker_is_found_by_name_whatever_its_first_address(stage):
-    worker = stage.worker()  # on 127.0.0.1, while localhost may be ::1 first
-    client = stage.client(stage.router(f"http://localhost:{worker.port}"))
+def test_a_worker_is_found_by_name_whatever_its_first_address(harness):
+    worker = harness.worker()  # on 127.0.0.1, while localhost may be ::1 first
+    client = harness.client(harness.router(f"http://localhost:{worker.port}"))
     assert ask(client).status == 200
     assert worker.requests[0].get("host") == f"localhost:{worker.port}"
 
 
-def test_a_worker_at_an_ipv6_address_is_reached(stage):
-    worker = stage.worker(host="::1")
-    client = stage.client(stage.router(worker))
+def test_a_worker_at_an_ipv6_address_is_reached(harness):
+    worker = harness.worker(host="::1")
+    client = harness.client(harness.router(worker))
     assert ask(client).status == 200
     assert worker.requests[0].get("host") == f"[::1]:{worker.port}"
 
 
-def test_without_workers_the_answer_is_a_503(stage):
-    client = stage.client(stage.router())
+def test_without_workers_the_answer_is_a_503(harness):
+    client = harness.client(harness.router())
     answer = ask(client)
     assert (answer.status, error_of(answer)["code"]) == (503, "no_workers")
     assert answer.get("retry-after") == "1"
     client.must_be_open()
 
 
-def test_with_all_workers_unhealthy_the_answer_is_a_503(stage):
-    worker = stage.worker()
-    router = stage.router(worker)
+def test_with_all_workers_unhealthy_the_answer_is_a_503(harness):
+    worker = harness.worker()
+    router = harness.router(worker)
     router.core.set_healthy(worker.url, False)
-    client = stage.client(router)
+    client = harness.client(router)
     assert ask(client).status == 503
     router.core.set_healthy(worker.url, True)
     assert ask(client).status == 200
@@ -86,28 +86,28 @@ def test_with_all_workers_unhealthy_the_answer_is_a_503(stage):
 
 @pytest.mark.parametrize("option", ["first_byte_timeout_secs", "request_timeout_secs"])
 @pytest.mark.parametrize("said", [b"", OK, b"HTTP/1.1 100 Continue\r\n\r\n"])
-def test_a_worker_that_does_not_answer_in_time_is_a_504_and_sees_us_leave(stage, option, said):
+def test_a_worker_that_does_not_answer_in_time_is_a_504_and_sees_us_leave(harness, option, said):
     def hang(connection, _message):
         connection.send(said)
         connection.ending()
 
-    worker = stage.worker(hang)
-    client = stage.client(stage.router(worker, **{option: 0.1}))
+    worker = harness.worker(hang)
+    client = harness.client(harness.router(worker, **{option: 0.1}))
     answer = ask(client)
     assert (answer.status, error_of(answer)["code"]) == (504, "first_byte_timeout")
     assert worker.connections[0].wait_ended() in ("eof", "reset")
     client.must_be_open()
 
 
-def test_a_worker_that_takes_no_more_of_a_request_is_a_504(stage):
+def test_a_worker_that_takes_no_more_of_a_request_is_a_504(harness):
     def take_nothing(connection):
         connection.read_request_head()
         gate.wait()
         connection.ending()
 
-    worker = stage.worker(script=take_nothing, receive_buffer=8192)
+    worker = harness.worker(script=take_nothing, receive_buffer=8192)
     gate = worker.gate()
-    client = stage.client(stage.router(worker, policy="consistent_hash", upstream_write_timeout_secs=0.1))
+    client = harness.client(harness.router(worker, policy="consistent_hash", upstream_write_timeout_secs=0.1))
     answer = ask(client, body=bytes(8_000_000))
     assert (answer.status, error_of(answer)["code"]) == (504, "worker_write_timeout")
     gate.open()
@@ -115,15 +115,15 @@ def test_a_worker_that_takes_no_more_of_a_request_is_a_504(stage):
     client.must_be_open()
 
 
-def test_a_worker_that_takes_no_more_of_a_streamed_request_is_a_504(stage):
+def test_a_worker_that_takes_no_more_of_a_streamed_request_is_a_504(harness):
     def take_nothing(connection):
         connection.read_request_head()
         gate.wait()
         connection.ending()
 
-    worker = stage.worker(script=take_nothing, receive_buffer=8192)
+    worker = harness.worker(script=take_nothing, receive_buffer=8192)
     gate = worker.gate()
-    client = stage.client(stage.router(worker, upstream_write_timeout_secs=0.1))
+    client = harness.client(harness.router(worker, upstream_write_timeout_secs=0.1))
     client.socket.setblocking(False)
     client.send(request("POST", "/x", ("Content-Length", str(BIG))))
     sent = 0
@@ -138,20 +138,20 @@ def test_a_worker_that_takes_no_more_of_a_streamed_request_is_a_504(stage):
 
 
 @pytest.mark.parametrize("said", [SSE_HEAD, SSE_HEAD + chunk(b"data: 1\n\n"), SSE_HEAD + b"5\r\nda"])
-def test_a_stream_that_stalls_is_cut(stage, said):
+def test_a_stream_that_stalls_is_cut(harness, said):
     def stall(connection, _message):
         connection.send(said)
         connection.ending()
 
-    worker = stage.worker(stall)
-    client = stage.client(stage.router(worker, stream_idle_timeout_secs=0.1, hold_stream_head="off"))
+    worker = harness.worker(stall)
+    client = harness.client(harness.router(worker, stream_idle_timeout_secs=0.1, hold_stream_head="off"))
     client.send(request())
     assert client.read_head().status == 200
     assert not client.read_to_end().endswith(b"0\r\n\r\n")
     worker.connections[0].wait_ended()
 
 
-def test_a_stream_that_moves_outlives_every_timeout_of_a_single_step(stage):
+def test_a_stream_that_moves_outlives_every_timeout_of_a_single_step(harness):
     def stream(connection, _message):
         connection.send(SSE_HEAD)
         for number in range(10):
@@ -159,28 +159,28 @@ def test_a_stream_that_moves_outlives_every_timeout_of_a_single_step(stage):
             connection.send(chunk(b"data: %d\n\n" % number))
         connection.send(chunked())
 
-    worker = stage.worker(stream)
+    worker = harness.worker(stream)
     pace = worker.gate()
-    router = stage.router(
+    router = harness.router(
         worker, stream_idle_timeout_secs=0.4, first_byte_timeout_secs=0.4, request_timeout_secs=0.4
     )
-    client = stage.client(router)
+    client = harness.client(router)
     assert client.ask().body.endswith(b"data: 9\n\n")
     client.must_be_open()
 
 
 @pytest.mark.parametrize("kind", ["stream", "other"])
-def test_an_answer_that_takes_longer_than_its_whole_time_is_cut(stage, kind):
+def test_an_answer_that_takes_longer_than_its_whole_time_is_cut(harness, kind):
     def drip(connection, _message):
         connection.send(SSE_HEAD if kind == "stream" else OK + b"Content-Length: 1000000\r\n\r\n")
         while True:
             pace._event.wait(0.01)
             connection.send(chunk(b"data: x\n\n") if kind == "stream" else b"x")
 
-    worker = stage.worker(drip)
+    worker = harness.worker(drip)
     pace = worker.gate()
     option = "stream_total_timeout_secs" if kind == "stream" else "request_timeout_secs"
-    client = stage.client(stage.router(worker, **{option: 0.3}))
+    client = harness.client(harness.router(worker, **{option: 0.3}))
     client.send(request())
     assert client.read_head().status == 200
     assert not client.read_to_end().endswith(b"0\r\n\r\n")
@@ -190,16 +190,16 @@ def test_an_answer_that_takes_longer_than_its_whole_time_is_cut(stage, kind):
 # ---- kept connections
 
 
-def test_connections_to_a_worker_are_used_again_the_youngest_first(stage):
+def test_connections_to_a_worker_are_used_again_the_youngest_first(harness):
     def answer(connection, message):
         if message.target == "/wait":
             gate.wait()
         connection.send(response(200, b"%d" % worker.connections.index(connection)))
 
-    worker = stage.worker(answer)
+    worker = harness.worker(answer)
     gate = worker.gate()
-    router = stage.router(worker)
-    first, second = stage.client(router), stage.client(router)
+    router = harness.router(worker)
+    first, second = harness.client(router), harness.client(router)
     first.send(request("GET", "/wait"))
     worker.wait_for_requests(1)
     assert second.ask().body == b"1"
@@ -211,43 +211,43 @@ def test_connections_to_a_worker_are_used_again_the_youngest_first(stage):
     assert len(worker.connections) == 2
 
 
-def test_clients_share_the_connections_to_a_worker(stage):
-    worker = stage.worker()
-    router = stage.router(worker)
+def test_clients_share_the_connections_to_a_worker(harness):
+    worker = harness.worker()
+    router = harness.router(worker)
     for _ in range(20):
-        client = stage.client(router)
+        client = harness.client(router)
         assert ask(client).status == 200
         client.close()
     assert len(worker.connections) == 1
     assert len(worker.requests) == 20
 
 
-def test_a_client_s_connection_carries_many_requests(stage):
-    client = stage.client(stage.router(stage.worker(), stage.worker()))
+def test_a_client_s_connection_carries_many_requests(harness):
+    client = harness.client(harness.router(harness.worker(), harness.worker()))
     for number in range(200):
         assert ask(client, body=b"x" * number).status == 200
 
 
-def test_an_idle_connection_is_closed_before_the_worker_would(stage):
-    worker = stage.worker()
-    router = stage.router(worker, upstream_pool_idle_secs=0.1)
-    client = stage.client(router)
+def test_an_idle_connection_is_closed_before_the_worker_would(harness):
+    worker = harness.worker()
+    router = harness.router(worker, upstream_pool_idle_secs=0.1)
+    client = harness.client(router)
     ask(client)
     assert worker.connections[0].wait_ended() == "eof"
     assert ask(client).status == 200
     assert len(worker.connections) == 2
 
 
-def test_no_more_idle_connections_are_kept_than_allowed(stage):
+def test_no_more_idle_connections_are_kept_than_allowed(harness):
     def answer(connection, _message):
         if len(worker.requests) <= 4:
             gate.wait()
         connection.send(response(200, b""))
 
-    worker = stage.worker(answer)
+    worker = harness.worker(answer)
     gate = worker.gate()
-    router = stage.router(worker, upstream_pool_size=2)
-    clients = [stage.client(router) for _ in range(4)]
+    router = harness.router(worker, upstream_pool_size=2)
+    clients = [harness.client(router) for _ in range(4)]
     for client in clients:
         client.send(request())
     worker.wait_for_requests(4)
@@ -261,25 +261,25 @@ def test_no_more_idle_connections_are_kept_than_allowed(stage):
     assert len(closed) == 2
 
 
-def test_a_pool_of_none_keeps_none(stage):
-    worker = stage.worker()
-    client = stage.client(stage.router(worker, upstream_pool_size=0))
+def test_a_pool_of_none_keeps_none(harness):
+    worker = harness.worker()
+    client = harness.client(harness.router(worker, upstream_pool_size=0))
     for number in range(1, 4):
         ask(client)
         assert worker.connections[-1].wait_ended() == "eof"
         assert len(worker.connections) == number
 
 
-def test_a_kept_connection_that_the_worker_closes_is_forgotten(stage):
-    worker = stage.worker(lambda connection, _: connection.send(response(200, b"")) or connection.close())
-    client = stage.client(stage.router(worker))
+def test_a_kept_connection_that_the_worker_closes_is_forgotten(harness):
+    worker = harness.worker(lambda connection, _: connection.send(response(200, b"")) or connection.close())
+    client = harness.client(harness.router(worker))
     for _ in range(5):
         assert ask(client).status == 200
     assert len(worker.requests) == 5
 
 
 @pytest.mark.parametrize("how", ["close", "reset"])
-def test_a_kept_connection_that_ends_on_the_next_request_is_retried_once_on_a_fresh_one(stage, how):
+def test_a_kept_connection_that_ends_on_the_next_request_is_retried_once_on_a_fresh_one(harness, how):
     """The worker's idle timeout and our next request cross on the way."""
 
     def answer(connection, message):
@@ -288,9 +288,9 @@ def test_a_kept_connection_that_ends_on_the_next_request_is_retried_once_on_a_fr
             return
         connection.send(response(200, message.body))
 
-    worker = stage.worker(answer)
-    router = stage.router(worker)
-    client = stage.client(router)
+    worker = harness.worker(answer)
+    router = harness.router(worker)
+    client = harness.client(router)
     assert ask(client).status == 200
     assert ask(client, "/again", b"hello").body == b"hello"
     assert [message.target for message in worker.requests] == ["/v1/completions", "/again", "/again"]
@@ -299,15 +299,15 @@ def test_a_kept_connection_that_ends_on_the_next_request_is_retried_once_on_a_fr
 
 
 @pytest.mark.parametrize("how", ["close", "reset"])
-def test_only_one_retry_is_made(stage, how):
+def test_only_one_retry_is_made(harness, how):
     def answer(connection, message):
         if message.target == "/again":
             getattr(connection, how)()
             return
         connection.send(response(200, message.body))
 
-    worker = stage.worker(answer)
-    client = stage.client(stage.router(worker))
+    worker = harness.worker(answer)
+    client = harness.client(harness.router(worker))
     ask(client)
     answer = ask(client, "/again")
     assert (answer.status, error_of(answer)["code"]) == (502, "worker_closed")
@@ -316,7 +316,7 @@ def test_only_one_retry_is_made(stage, how):
 
 
 @pytest.mark.parametrize("said", [b"H", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 100 Continue\r\n\r\n"])
-def test_a_kept_connection_that_ends_after_a_byte_of_an_answer_is_not_retried(stage, said):
+def test_a_kept_connection_that_ends_after_a_byte_of_an_answer_is_not_retried(harness, said):
     # The worker has begun to work on the request.
     def answer(connection, message):
         if message.target == "/again":
@@ -325,21 +325,21 @@ def test_a_kept_connection_that_ends_after_a_byte_of_an_answer_is_not_retried(st
             return
         connection.send(response(200, b""))
 
-    worker = stage.worker(answer)
-    client = stage.client(stage.router(worker))
+    worker = harness.worker(answer)
+    client = harness.client(harness.router(worker))
     ask(client)
     assert ask(client, "/again").status == 502
     assert len(worker.requests) == 2
 
 
-def test_a_fresh_connection_that_ends_is_not_retried(stage):
-    worker = stage.worker(lambda connection, _: connection.close())
-    client = stage.client(stage.router(worker))
+def test_a_fresh_connection_that_ends_is_not_retried(harness):
+    worker = harness.worker(lambda connection, _: connection.close())
+    client = harness.client(harness.router(worker))
     assert ask(client).status == 502
     assert len(worker.requests) == 1
 
 
-def test_one_retry_finds_the_worker_gone(stage):
+def test_one_retry_finds_the_worker_gone(harness):
     def answer(connection, message):
         if message.target == "/again":
             worker.stop_listening()
@@ -347,20 +347,20 @@ def test_one_retry_finds_the_worker_gone(stage):
             return
         connection.send(response(200, b""))
 
-    worker = stage.worker(answer)
-    client = stage.client(stage.router(worker))
+    worker = harness.worker(answer)
+    client = harness.client(harness.router(worker))
     ask(client)
     assert error_of(ask(client, "/again"))["code"] == "worker_unreachable"
 
 
-def test_a_worker_that_was_restarted_is_found_again(stage):
-    first = stage.worker()
-    router = stage.router(first)
-    client = stage.client(router)
+def test_a_worker_that_was_restarted_is_found_again(harness):
+    first = harness.worker()
+    router = harness.router(first)
+    client = harness.client(router)
     ask(client)
     first.stop()
     assert ask(client).status == 502
-    second = stage.worker(port=first.port)
+    second = harness.worker(port=first.port)
     assert ask(client).status == 200
     assert len(second.requests) == 1
 
@@ -368,9 +368,9 @@ def test_a_worker_that_was_restarted_is_found_again(stage):
 # ---- one of several
 
 
-def test_a_sick_worker_harms_only_its_own_requests(stage):
-    sick = stage.worker(lambda connection, _: connection.reset())
-    well = stage.worker()
-    router = stage.router(sick, well, threads=2)
-    statuses = [ask(stage.client(router)).status for _ in range(20)]
+def test_a_failing_worker_harms_only_its_own_requests(harness):
+    failing = harness.worker(lambda connection, _: connection.reset())
+    healthy = harness.worker()
+    router = harness.router(failing, healthy, threads=2)
+    statuses = [ask(harness.client(router)).status for _ in range(20)]
     assert statuses == [502, 200] * 10

@@ -148,7 +148,7 @@ HEALTH = [
     "one of three fails its health checks: `/health`, `/readiness`, who serves",
     flags=HEALTH,
     own=True,
-    why="503 when none serves; one sick worker is no reason to take the router out of service. `--health-compat` for the old way",
+    why="503 when none serves; one failing worker is no reason to take the router out of service. `--health-compat` for the old way",
 )
 def _(router: Router) -> str:
     router.fleet[0].always = 599

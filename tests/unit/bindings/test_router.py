@@ -749,7 +749,7 @@ def test_threads_that_select_and_finish_while_the_fleet_changes_leave_no_load(se
             rng = random.Random(seed - number)
             for _ in range(400):
                 url = f"http://w{rng.randrange(9)}:8000"
-                change = rng.choice(["add", "add", "remove", "drain", "sick", "well"])
+                change = rng.choice(["add", "add", "remove", "drain", "failing", "healthy"])
                 try:
                     if change == "add":
                         router.add_worker(url, weight=rng.choice([1.0, 1.0, 2.5]))
@@ -758,7 +758,7 @@ def test_threads_that_select_and_finish_while_the_fleet_changes_leave_no_load(se
                     elif change == "drain":
                         router.drain_worker(url)
                     else:
-                        router.set_healthy(url, change == "well")
+                        router.set_healthy(url, change == "healthy")
                 except (WorkerExistsError, WorkerNotFoundError):
                     pass
 

@@ -6,7 +6,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 
 from tests.fakes.authority import Authority
-from tests.fakes.stage import QUIET
+from tests.fakes.harness import QUIET
 from vllm_router import Router, _core
 
 

@@ -49,7 +49,7 @@ def test_the_cheapest_of_the_example_is_chosen():
     assert policy.choose_blocks(PROMPT, prompt_tokens=4096) == (2, "lowest_cost", 128, 256)
 
 
-def test_a_crowd_moves_on_by_itself():
+def test_many_requests_move_on_by_themselves():
     policy = fleet()
     hold(policy, 0, PROMPT)
     policy.set_load(A, 120, context=540_000)
@@ -66,10 +66,10 @@ def test_requests_without_a_first_token_count_besides_their_tokens():
 
 
 def test_a_worker_with_many_requests_costs_more_than_in_proportion():
-    def crowd(requests: int) -> float:
+    def load(requests: int) -> float:
         return cost(queued=0, uncached=1, requests=requests, context=0)
 
-    assert crowd(60) - crowd(50) > crowd(20) - crowd(10) > crowd(10) - crowd(0)
+    assert load(60) - load(50) > load(20) - load(10) > load(10) - load(0)
 
 
 def test_room_is_kept_for_a_mean_response():

@@ -1,3 +1,3 @@
-from tests.fakes.fixtures import stage
+from tests.fakes.fixtures import harness
 
-__all__ = ["stage"]
+__all__ = ["harness"]

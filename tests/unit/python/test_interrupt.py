@@ -69,5 +69,5 @@ def test_ctrl_c_is_heard(call: str) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("heard after "), done.stdout
-    # 0.2 s on an idle machine; a crowded one is given more.
+    # 0.2 s on an idle machine; a busy one is given more.
     assert float(done.stdout.split()[-1]) < 5

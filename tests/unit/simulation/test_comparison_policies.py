@@ -80,9 +80,9 @@ def test_smg_takes_the_least_loaded_of_all_holders():
 def test_lmetric_and_dynamo_weigh_the_queue_against_the_match():
     # Worker w holds the prompt and has much to do; another one computes it sooner.
     hot = list(range(1, 21))
-    crowd = [(10.0 + 0.001 * i, 500, [*hot, 1000 + i]) for i in range(40)]
+    load = [(10.0 + 0.001 * i, 500, [*hot, 1000 + i]) for i in range(40)]
     for policy in ("compare_lmetric", "compare_dynamo"):
-        assert len(set(workers(policy, [(0.0, 2, hot), *crowd]))) > 1
+        assert len(set(workers(policy, [(0.0, 2, hot), *load]))) > 1
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
@@ -97,8 +97,8 @@ def test_auto_by_events_is_auto_while_there_are_none(seed):
 
 def test_seed_000_leaves_a_holder_above_the_mean():
     hot = list(range(1, 21))
-    crowd = [(10.0 + 0.001 * i, 500, hot) for i in range(40)]
-    counts = np.bincount(workers("compare_seed_000", [(0.0, 2, hot), *crowd]), minlength=4)
+    load = [(10.0 + 0.001 * i, 500, hot) for i in range(40)]
+    counts = np.bincount(workers("compare_seed_000", [(0.0, 2, hot), *load]), minlength=4)
     assert counts.min() >= 5
 
 

@@ -5,9 +5,9 @@ import json
 import pytest
 
 
-def removed(stage, query):
+def removed(harness, query):
     """The URL that /remove_worker understands from a query."""
-    client = stage.client(stage.router())
+    client = harness.client(harness.router())
     answer = client.ask("POST", f"/remove_worker?{query}")
     return answer.body.decode() if answer.status == 200 else json.loads(answer.body)["error"]["message"]
 
@@ -24,51 +24,51 @@ def removed(stage, query):
         "url2=http://b:2&url=http://a:1",
     ],
 )
-def test_the_url_is_found_in_the_query_and_decoded(stage, query):
-    assert "http://a:1" in removed(stage, query)
+def test_the_url_is_found_in_the_query_and_decoded(harness, query):
+    assert "http://a:1" in removed(harness, query)
 
 
 @pytest.mark.parametrize("query", ["url", "url=", "Url=http://a", "xurl=http://a", ""])
-def test_a_query_without_a_usable_url_says_what_is_missing(stage, query):
-    assert "'url' is missing" in removed(stage, query)
+def test_a_query_without_a_usable_url_says_what_is_missing(harness, query):
+    assert "'url' is missing" in removed(harness, query)
 
 
 @pytest.mark.parametrize("value", ["%4", "%4g", "%", "http://a%zz"])
-def test_a_url_that_is_badly_encoded_is_quoted_back(stage, value):
+def test_a_url_that_is_badly_encoded_is_quoted_back(harness, value):
     assert f"'url' is \"{value}\", which has a '%' without two hexadecimal digits" in removed(
-        stage, f"url={value}"
+        harness, f"url={value}"
     )
 
 
-def test_of_two_urls_none_is_dropped_silently(stage):
-    assert "'url' is given more than once" in removed(stage, "url=http://a:1&x=y&url=http://a:1")
+def test_of_two_urls_none_is_dropped_silently(harness):
+    assert "'url' is given more than once" in removed(harness, "url=http://a:1&x=y&url=http://a:1")
 
 
-def test_a_plus_is_a_blank_in_a_query_and_itself_in_a_path(stage):
-    client = stage.client(stage.router())
-    assert "a b" in removed(stage, "url=a+b")
+def test_a_plus_is_a_blank_in_a_query_and_itself_in_a_path(harness):
+    client = harness.client(harness.router())
+    assert "a b" in removed(harness, "url=a+b")
     assert "a+b" in json.loads(client.ask("GET", "/workers/a+b").body)["error"]
 
 
 @pytest.mark.parametrize(
     "path", ["/workers", "/list_workers", "/liveness", "/health", "/readiness", "/v1/models"]
 )
-def test_head_says_what_get_would(stage, path):
-    client = stage.client(stage.router())
+def test_head_says_what_get_would(harness, path):
+    client = harness.client(harness.router())
     get, head = client.ask("GET", path), client.ask("HEAD", path)
     assert head.status == get.status
     assert head.get("content-length") == get.get("content-length")
     assert head.get("content-type") == get.get("content-type")
 
 
-def test_a_body_is_ignored_where_none_is_needed(stage):
-    client = stage.client(stage.router())
+def test_a_body_is_ignored_where_none_is_needed(harness):
+    client = harness.client(harness.router())
     assert client.ask("GET", "/liveness", body=b"x" * 1000).body == b"OK"
     assert client.ask("GET", "/liveness").body == b"OK"
 
 
-def test_errors_name_no_more_than_they_were_given(stage):
-    worker = stage.worker()
-    router = stage.router(worker)
-    message = json.loads(stage.client(router).ask("GET", "/workers/http%3A%2F%2Fnobody").body)["error"]
+def test_errors_name_no_more_than_they_were_given(harness):
+    worker = harness.worker()
+    router = harness.router(worker)
+    message = json.loads(harness.client(router).ask("GET", "/workers/http%3A%2F%2Fnobody").body)["error"]
     assert worker.url not in message

@@ -55,23 +55,23 @@ def test_seconds_may_have_fractions(name):
     start(**{name: 0.25})
 
 
-def test_a_tiny_limit_is_a_millisecond_and_not_none(stage):
+def test_a_tiny_limit_is_a_millisecond_and_not_none(harness):
     # The wheel's tick is 100 ms, so "at once" is what this comes to.
-    worker = stage.worker(lambda connection, _: connection.ending())
-    router = stage.router(worker, first_byte_timeout_secs=0.0001)
-    client = stage.client(router)
+    worker = harness.worker(lambda connection, _: connection.ending())
+    router = harness.router(worker, first_byte_timeout_secs=0.0001)
+    client = harness.client(router)
     client.send(request())
     assert client.read_response().status == 504
 
 
-def test_zero_is_no_limit(stage):
+def test_zero_is_no_limit(harness):
     def late(connection, _message):
         pause._event.wait(0.3)
         connection.send(response(200, b"late"))
 
-    worker = stage.worker(late)
+    worker = harness.worker(late)
     pause = worker.gate()
-    router = stage.router(
+    router = harness.router(
         worker,
         first_byte_timeout_secs=0,
         request_timeout_secs=0,
@@ -80,4 +80,4 @@ def test_zero_is_no_limit(stage):
         client_idle_timeout_secs=0,
         client_head_timeout_secs=0,
     )
-    assert stage.client(router).ask().body == b"late"
+    assert harness.client(router).ask().body == b"late"

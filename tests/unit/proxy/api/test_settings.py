@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from tests.fakes.stage import error_of
+from tests.fakes.harness import error_of
 from tests.fakes.wire import chunk, request, response
 from vllm_router import _core_testing as testing
 
@@ -14,28 +14,28 @@ def publish():
     return lambda router, **changes: testing.publish_settings(router.server, **changes)
 
 
-def test_the_next_request_on_the_connection_sees_them(stage, publish):
-    router = stage.router(stage.worker())
-    client = stage.client(router)
+def test_the_next_request_on_the_connection_sees_them(harness, publish):
+    router = harness.router(harness.worker())
+    client = harness.client(router)
     assert client.ask("POST", body=b"12345").status == 200
     publish(router, max_payload_size=4)
     refused = client.ask("POST", body=b"12345")
     assert refused.status == 413
     assert "accepts at most 4 (--max-payload-size)" in error_of(refused)["message"]
     publish(router, max_payload_size=5)
-    assert stage.client(router).ask("POST", body=b"12345").status == 200
+    assert harness.client(router).ask("POST", body=b"12345").status == 200
 
 
-def test_what_is_not_changed_stays(stage, publish):
-    router = stage.router(stage.worker(), max_payload_size=4)
+def test_what_is_not_changed_stays(harness, publish):
+    router = harness.router(harness.worker(), max_payload_size=4)
     publish(router, decision_headers=True)
-    assert stage.client(router).ask("POST", body=b"12345").status == 413
+    assert harness.client(router).ask("POST", body=b"12345").status == 413
 
 
-def test_a_request_whose_body_is_still_arriving_keeps_its_own(stage, publish):
-    worker = stage.worker()
-    router = stage.router(worker)
-    client = stage.client(router)
+def test_a_request_whose_body_is_still_arriving_keeps_its_own(harness, publish):
+    worker = harness.worker()
+    router = harness.router(worker)
+    client = harness.client(router)
     head = b"POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
     client.send(head, chunk(b"12345"))
     client.wait_until_read()
@@ -46,15 +46,15 @@ def test_a_request_whose_body_is_still_arriving_keeps_its_own(stage, publish):
     assert client.ask("POST", body=b"12345").status == 413
 
 
-def test_a_request_at_its_worker_keeps_its_own(stage, publish):
+def test_a_request_at_its_worker_keeps_its_own(harness, publish):
     def answer(connection, _message):
         gate.wait()
         connection.send(response(200, b"hello"))
 
-    worker = stage.worker(answer)
+    worker = harness.worker(answer)
     gate = worker.gate()
-    router = stage.router(worker)
-    client = stage.client(router)
+    router = harness.router(worker)
+    client = harness.client(router)
     client.send(request("GET", "/x"))
     gate.wait_for_someone()
     publish(router, decision_headers=True)
@@ -63,9 +63,9 @@ def test_a_request_at_its_worker_keeps_its_own(stage, publish):
     assert client.ask().get("x-vllm-router-reason") is not None
 
 
-def test_a_connection_that_was_idle_meanwhile_sees_the_last_ones(stage, publish):
-    router = stage.router(stage.worker())
-    client = stage.client(router)
+def test_a_connection_that_was_idle_meanwhile_sees_the_last_ones(harness, publish):
+    router = harness.router(harness.worker())
+    client = harness.client(router)
     client.must_be_open()
     for size in (1, 2, 3):
         publish(router, max_payload_size=size)
@@ -73,25 +73,25 @@ def test_a_connection_that_was_idle_meanwhile_sees_the_last_ones(stage, publish)
     assert client.ask("POST", body=b"1234").status == 413
 
 
-def test_every_thread_sees_them(stage, publish):
-    router = stage.router(stage.worker(), threads=3)
-    clients = [stage.client(router) for _ in range(12)]
+def test_every_thread_sees_them(harness, publish):
+    router = harness.router(harness.worker(), threads=3)
+    clients = [harness.client(router) for _ in range(12)]
     assert {client.ask("POST", body=b"12345").status for client in clients} == {200}
     publish(router, max_payload_size=4)
     assert {client.ask("POST", body=b"12345").status for client in clients} == {413}
 
 
-def test_admin_endpoints_see_them(stage, publish):
-    worker = stage.worker()
-    router = stage.router(worker)
-    client = stage.client(router)
+def test_admin_endpoints_see_them(harness, publish):
+    worker = harness.worker()
+    router = harness.router(worker)
+    client = harness.client(router)
     publish(router, drain_timeout_secs=7)
     drained = client.ask("POST", f"/admin/drain?url={worker.url}")
     assert (drained.status, b'"timeout_secs":7' in drained.body) == (202, True)
 
 
-def test_no_request_fails_while_they_change(stage, publish):
-    router = stage.router(stage.worker(), threads=2)
+def test_no_request_fails_while_they_change(harness, publish):
+    router = harness.router(harness.worker(), threads=2)
     over = threading.Event()
 
     def change():
@@ -102,7 +102,7 @@ def test_no_request_fails_while_they_change(stage, publish):
     changing = threading.Thread(target=change)
     changing.start()
     try:
-        client = stage.client(router)
+        client = harness.client(router)
         assert {client.ask("POST", body=b"12345").status for _ in range(300)} == {200}
     finally:
         over.set()

@@ -3,15 +3,15 @@
 from tests.fakes.wire import request, response
 
 
-def test_no_more_than_64_are_asked_at_a_time_and_each_once(stage):
+def test_no_more_than_64_are_asked_at_a_time_and_each_once(harness):
     def late(connection, _message):
         gate.wait()
         connection.send(response(200, b"{}"))
 
-    worker = stage.worker(late)
+    worker = harness.worker(late)
     gate = worker.gate()
-    router = stage.router(*[f"{worker.url}/{number}" for number in range(70)])  # hosts by path
-    client = stage.client(router)
+    router = harness.router(*[f"{worker.url}/{number}" for number in range(70)])  # hosts by path
+    client = harness.client(router)
     client.send(request("POST", "/flush_cache", body=b""))
     worker.wait_for_requests(64)
     gate.open()

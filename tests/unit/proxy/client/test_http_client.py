@@ -10,9 +10,9 @@ from tests.fakes.wire import chunk, response
 MODELS = b'{"object": "list", "data": [{"id": "m"}]}'
 
 
-def listed(stage, script):
-    worker = stage.worker(script=script) if callable(script) else script
-    answer = stage.client(stage.router(worker)).ask("GET", "/v1/models")
+def listed(harness, script):
+    worker = harness.worker(script=script) if callable(script) else script
+    answer = harness.client(harness.router(worker)).ask("GET", "/v1/models")
     return [model["id"] for model in json.loads(answer.body)["data"]] if answer.status == 200 else None
 
 
@@ -28,9 +28,9 @@ def saying(*pieces, close=False):
     return script
 
 
-def test_the_request_is_plain_and_closes(stage):
-    worker = stage.worker(lambda connection, _: connection.send(response(200, MODELS)), path="/prefix")
-    assert listed(stage, worker) == ["m"]
+def test_the_request_is_plain_and_closes(harness):
+    worker = harness.worker(lambda connection, _: connection.send(response(200, MODELS)), path="/prefix")
+    assert listed(harness, worker) == ["m"]
     message = worker.requests[0]
     assert message.start_line == "GET /prefix/v1/models HTTP/1.1"
     via = message.fields.pop()
@@ -46,14 +46,14 @@ def test_the_request_is_plain_and_closes(stage):
 
 
 @pytest.mark.parametrize("size", [1, 7, 50])
-def test_an_answer_in_pieces_is_put_together(stage, size):
+def test_an_answer_in_pieces_is_put_together(harness, size):
     whole = response(200, MODELS)
     pieces = [whole[at : at + size] for at in range(0, len(whole), size)]
-    assert listed(stage, saying(*pieces)) == ["m"]
+    assert listed(harness, saying(*pieces)) == ["m"]
 
 
-def test_the_end_of_the_body_is_enough(stage):
-    assert listed(stage, saying(response(200, MODELS))) == ["m"]  # the connection stays open
+def test_the_end_of_the_body_is_enough(harness):
+    assert listed(harness, saying(response(200, MODELS))) == ["m"]  # the connection stays open
 
 
 @pytest.mark.parametrize(
@@ -69,38 +69,38 @@ def test_the_end_of_the_body_is_enough(stage):
         b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
     ],
 )
-def test_an_answer_that_is_cut_or_empty_is_none(stage, said):
-    assert listed(stage, saying(said, close=True)) is None
+def test_an_answer_that_is_cut_or_empty_is_none(harness, said):
+    assert listed(harness, saying(said, close=True)) is None
 
 
-def test_an_answer_that_never_stops_is_given_up(stage):
+def test_an_answer_that_never_stops_is_given_up(harness):
     def flood(connection):
         connection.read_request()
         connection.send(b"HTTP/1.1 200 OK\r\n\r\n")
         while True:
             connection.send(bytes(1 << 20))
 
-    assert listed(stage, flood) is None
+    assert listed(harness, flood) is None
 
 
-def test_a_head_that_never_stops_is_given_up(stage):
+def test_a_head_that_never_stops_is_given_up(harness):
     def flood(connection):
         connection.read_request()
         connection.send(b"HTTP/1.1 200 OK\r\nX: ")
         while True:
             connection.send(b"x" * 10_000)
 
-    assert listed(stage, flood) is None
+    assert listed(harness, flood) is None
 
 
-def test_a_worker_that_hangs_is_given_up_after_the_time_for_health_checks(stage):
-    hanging = stage.worker(script=lambda connection: connection.ending())
-    router = stage.router(health_check_timeout_secs=0.1, worker_startup_timeout_secs=0.1)
-    assert stage.client(router).ask("POST", f"/add_worker?url={hanging.url}").status == 400
+def test_a_worker_that_hangs_is_given_up_after_the_time_for_health_checks(harness):
+    hanging = harness.worker(script=lambda connection: connection.ending())
+    router = harness.router(health_check_timeout_secs=0.1, worker_startup_timeout_secs=0.1)
+    assert harness.client(router).ask("POST", f"/add_worker?url={hanging.url}").status == 400
     for connection in hanging.connections:
         connection.wait_ended()
 
 
-def test_every_address_of_a_name_is_tried(stage):
-    worker = stage.worker(lambda connection, _: connection.send(response(200, MODELS)))
-    assert listed(stage, f"http://localhost:{worker.port}") == ["m"]
+def test_every_address_of_a_name_is_tried(harness):
+    worker = harness.worker(lambda connection, _: connection.send(response(200, MODELS)))
+    assert listed(harness, f"http://localhost:{worker.port}") == ["m"]

@@ -7,7 +7,7 @@ from tests.fakes.wire import eventually, response
 OFTEN = {"load_poll_interval_secs": 0.05}
 
 
-def test_a_path_that_is_missing_is_polled_once_and_the_next_one_from_then_on(stage):
+def test_a_path_that_is_missing_is_polled_once_and_the_next_one_from_then_on(harness):
     polled = []
 
     def respond(connection, message):
@@ -15,18 +15,18 @@ def test_a_path_that_is_missing_is_polled_once_and_the_next_one_from_then_on(sta
         found = message.target == "/get_load"
         connection.send(response(200, b'{"load": 3}') if found else response(404, b"{}"))
 
-    stage.router(stage.worker(respond), **OFTEN)
+    harness.router(harness.worker(respond), **OFTEN)
     eventually(lambda: polled[-2:] == ["/get_load"] * 2)
     assert polled[:2] == ["/metrics", "/get_load"]
 
 
-def test_a_failure_is_no_missing_path(stage):
+def test_a_failure_is_no_missing_path(harness):
     polled = []
 
     def respond(connection, message):
         polled.append(message.target)
         connection.send(response(503, b"{}"))
 
-    stage.router(stage.worker(respond), **OFTEN)
+    harness.router(harness.worker(respond), **OFTEN)
     eventually(lambda: len(polled) >= 3)
     assert set(polled) == {"/metrics"}

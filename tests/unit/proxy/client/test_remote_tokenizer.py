@@ -43,8 +43,8 @@ class Tokens:
             connection.send(answer)
 
 
-def a_router(stage, *workers, timeout_ms=60_000):
-    return stage.router(
+def a_router(harness, *workers, timeout_ms=60_000):
+    return harness.router(
         *workers,
         policy="vllm_cache_aware",
         routing={"tokenize": "worker"},
@@ -70,10 +70,10 @@ def metric(router, series):
     return float(line.split(" ")[1])
 
 
-def test_a_new_text_is_asked_for_and_its_later_turns_are_not(stage):
+def test_a_new_text_is_asked_for_and_its_later_turns_are_not(harness):
     tokenizing = Tokens()
-    router = a_router(stage, stage.worker(tokenizing))
-    client = stage.client(router)
+    router = a_router(harness, harness.worker(tokenizing))
+    client = harness.client(router)
     assert client.ask(**fields(chat(LONG))).body == b"hello"
     assert client.ask(**fields(chat(LONG))).body == b"hello"
     assert client.ask(**fields(chat(LONG, "Rain.", "And tomorrow?"))).body == b"hello"
@@ -88,10 +88,10 @@ def test_a_new_text_is_asked_for_and_its_later_turns_are_not(stage):
     assert metric(router, "tokenize_wait_seconds_total") > 0
 
 
-def test_prompts_of_ids_and_other_routes_are_not_asked_about(stage):
+def test_prompts_of_ids_and_other_routes_are_not_asked_about(harness):
     tokenizing = Tokens()
-    router = a_router(stage, stage.worker(tokenizing))
-    client = stage.client(router)
+    router = a_router(harness, harness.worker(tokenizing))
+    client = harness.client(router)
     client.ask("POST", "/v1/completions", body=json.dumps({"prompt": list(range(99))}).encode())
     client.ask("POST", "/v1/embeddings", body=json.dumps({"input": LONG}).encode())
     client.ask("GET", "/anything")
@@ -100,10 +100,10 @@ def test_prompts_of_ids_and_other_routes_are_not_asked_about(stage):
     assert tokenizing.asked == [{"prompt": LONG}]
 
 
-def test_the_simulated_worker_is_understood(stage):
+def test_the_simulated_worker_is_understood(harness):
     with SimulatedWorker() as worker:
-        router = a_router(stage, worker.url)
-        client = stage.client(router)
+        router = a_router(harness, worker.url)
+        client = harness.client(router)
         body = chat(LONG).replace(b'"m"', b'"simulated-model"')
         assert client.ask(**fields(body)).status == 200
         assert calls(router) == {"ok": 1}
@@ -121,10 +121,10 @@ def test_the_simulated_worker_is_understood(stage):
         (response(404, b'{"error":{"message":"The model `m` does not exist."}}'), "refused", True),
     ],
 )
-def test_without_ids_a_request_goes_on_with_bytes(stage, answer, end, asked_again):
+def test_without_ids_a_request_goes_on_with_bytes(harness, answer, end, asked_again):
     tokenizing = Tokens(lambda _connection, _message: answer)
-    router = a_router(stage, stage.worker(tokenizing))
-    client = stage.client(router)
+    router = a_router(harness, harness.worker(tokenizing))
+    client = harness.client(router)
     assert client.ask(**fields(chat(LONG))).body == b"hello"
     assert calls(router) == {end: 1}
     assert client.ask(**fields(chat(LONG))).body == b"hello"
@@ -134,21 +134,21 @@ def test_without_ids_a_request_goes_on_with_bytes(stage, answer, end, asked_agai
     assert metric(router, "matched_blocks_total") > 0
 
 
-def test_another_worker_is_asked_while_one_rests(stage):
+def test_another_worker_is_asked_while_one_rests(harness):
     good, bad = Tokens(), Tokens(lambda _connection, _message: response(404, b""))
-    router = a_router(stage, stage.worker(good), stage.worker(bad))
-    client = stage.client(router)
+    router = a_router(harness, harness.worker(good), harness.worker(bad))
+    client = harness.client(router)
     for turn in range(12):
         assert client.ask(**fields(chat(f"{turn}: {LONG}"))).status == 200
     assert len(bad.asked) <= 1
     assert len(good.asked) + len(bad.asked) == 12
 
 
-def test_a_worker_that_is_too_slow_costs_the_time_limit_once(stage):
-    worker = stage.worker(Tokens(lambda _connection, _message: gate.wait()))
+def test_a_worker_that_is_too_slow_costs_the_time_limit_once(harness):
+    worker = harness.worker(Tokens(lambda _connection, _message: gate.wait()))
     gate = worker.gate()
-    router = a_router(stage, worker, timeout_ms=50)
-    client = stage.client(router)
+    router = a_router(harness, worker, timeout_ms=50)
+    client = harness.client(router)
     assert client.ask(**fields(chat(LONG))).body == b"hello"
     assert calls(router) == {"timeout": 1}
     assert client.ask(**fields(chat(LONG))).body == b"hello"
@@ -156,11 +156,11 @@ def test_a_worker_that_is_too_slow_costs_the_time_limit_once(stage):
     gate.open()
 
 
-def test_a_worker_is_not_asked_more_than_it_can_answer(stage):
-    worker = stage.worker(Tokens(lambda _connection, _message: gate.wait() or tokens([1] * 99)))
+def test_a_worker_is_not_asked_more_than_it_can_answer(harness):
+    worker = harness.worker(Tokens(lambda _connection, _message: gate.wait() or tokens([1] * 99)))
     gate = worker.gate()
-    router = a_router(stage, worker)
-    clients = [stage.client(router) for _ in range(6)]
+    router = a_router(harness, worker)
+    clients = [harness.client(router) for _ in range(6)]
     for number, client in enumerate(clients):
         client.send(request(**fields(chat(f"{number}: {LONG}"))))
     eventually(lambda: calls(router) == {"nobody": 2}, "two requests that nobody was asked for")
@@ -170,9 +170,9 @@ def test_a_worker_is_not_asked_more_than_it_can_answer(stage):
     assert calls(router) == {"nobody": 2, "ok": 4}
 
 
-def test_a_client_that_leaves_ends_the_question(stage):
-    worker = stage.worker(Tokens(lambda connection, _message: connection.ending() and None))
-    router = a_router(stage, worker)
+def test_a_client_that_leaves_ends_the_question(harness):
+    worker = harness.worker(Tokens(lambda connection, _message: connection.ending() and None))
+    router = a_router(harness, worker)
     client = router.connect()
     client.send(request(**fields(chat(LONG))))
     worker.wait_for_requests(1)
@@ -182,15 +182,15 @@ def test_a_client_that_leaves_ends_the_question(stage):
     assert router.loads() == [0]
 
 
-def test_a_worker_that_answers_byte_by_byte_is_cut_off(stage):
+def test_a_worker_that_answers_byte_by_byte_is_cut_off(harness):
     def dribble(connection, _message):
         connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{")
         gate.wait()
 
-    worker = stage.worker(Tokens(dribble))
+    worker = harness.worker(Tokens(dribble))
     gate = worker.gate()
-    router = a_router(stage, worker, timeout_ms=50)
-    assert stage.client(router).ask(**fields(chat(LONG))).body == b"hello"
+    router = a_router(harness, worker, timeout_ms=50)
+    assert harness.client(router).ask(**fields(chat(LONG))).body == b"hello"
     assert calls(router) == {"timeout": 1}
     gate.open()
 
@@ -205,13 +205,13 @@ def background(router):
 
 
 @pytest.mark.parametrize("policy", ["vllm_cache_aware", "auto"])
-def test_what_is_expected_of_each_turn_is_what_the_worker_reports(stage, policy):
+def test_what_is_expected_of_each_turn_is_what_the_worker_reports(harness, policy):
     """Row 35: only the first turn's token ids were ever asked for, so expectations stayed with its blocks."""
     block = 128
     with SimulatedWorker(block_tokens=block) as worker:
         routing = {"tokenize": "worker", "block_size": block}
-        router = stage.router(worker.url, policy=policy, routing=routing, tokenize_timeout_ms=60_000)
-        client = stage.client(router)
+        router = harness.router(worker.url, policy=policy, routing=routing, tokenize_timeout_ms=60_000)
+        client = harness.client(router)
         texts, sizes, expected, reported = [LONG], [], [], []
         for turn in range(6):
             body = json.loads(chat(*texts)) | {"model": "simulated-model", "max_tokens": 1}
@@ -260,10 +260,10 @@ def only_the_first(answer):
         (response(404, b'{"detail":"Not Found"}'), "unknown"),
     ],
 )
-def test_a_failure_in_the_background_is_nobody_elses(stage, answer, result):
+def test_a_failure_in_the_background_is_nobody_elses(harness, answer, result):
     tokenizing = only_the_first(answer)
-    router = a_router(stage, stage.worker(tokenizing))
-    client = stage.client(router)
+    router = a_router(harness, harness.worker(tokenizing))
+    client = harness.client(router)
     ask_turns(client, 1)
     eventually(lambda: background(router) == {result: 1}, "the failure")
     ask_turns(client, 3)
@@ -275,34 +275,34 @@ def test_a_failure_in_the_background_is_nobody_elses(stage, answer, result):
     eventually(lambda: router.loads() == [0], "the end of all requests")
 
 
-def test_many_later_turns_are_not_as_many_questions(stage):
-    worker = stage.worker(only_the_first(lambda _connection, _message: gate.wait()))
+def test_many_later_turns_are_not_as_many_questions(harness):
+    worker = harness.worker(only_the_first(lambda _connection, _message: gate.wait()))
     gate = worker.gate()
-    router = a_router(stage, worker)
-    client = stage.client(router)
+    router = a_router(harness, worker)
+    client = harness.client(router)
     ask_turns(client, 12)  # none of them waits
     assert background(router) == {"dropped": 10}
     assert calls(router) == {"ok": 1}
     gate.open()
 
 
-def test_a_background_question_that_hangs_is_given_up_without_a_rest_for_others(stage):
+def test_a_background_question_that_hangs_is_given_up_without_a_rest_for_others(harness):
     tokenizing = only_the_first(
         lambda _connection, _message: tokens([1] * 99) if len(tokenizing.asked) > 2 else None
     )
-    worker = stage.worker(tokenizing)
-    router = a_router(stage, worker, timeout_ms=50)
-    client = stage.client(router)
+    worker = harness.worker(tokenizing)
+    router = a_router(harness, worker, timeout_ms=50)
+    client = harness.client(router)
     ask_turns(client, 1)
     eventually(lambda: background(router) == {"timeout": 1}, "the end of its time")
     client.ask(**fields(chat(f"Other: {LONG}")))
     assert "nobody" not in calls(router)
 
 
-def test_a_short_rest_of_bytes_is_not_worth_a_question(stage):
+def test_a_short_rest_of_bytes_is_not_worth_a_question(harness):
     tokenizing = Tokens()
-    router = a_router(stage, stage.worker(tokenizing))
-    client = stage.client(router)
+    router = a_router(harness, harness.worker(tokenizing))
+    client = harness.client(router)
     client.ask(**fields(chat(LONG)))
     client.ask(**fields(chat(LONG, "Rain.", "And tomorrow?")))
     assert background(router) == {}

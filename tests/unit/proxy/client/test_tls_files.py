@@ -14,25 +14,25 @@ def authority(tmp_path):
 
 
 @pytest.mark.parametrize("named", ["clients", "workers", "nothing"])
-def test_there_is_something_to_reload_where_files_are_named(stage, authority, named):
+def test_there_is_something_to_reload_where_files_are_named(harness, authority, named):
     files = authority.certify("localhost")
     options = {
         "clients": {"tls_cert_path": files.cert, "tls_key_path": files.key},
         "workers": {"worker_ca_file": authority.path},
         "nothing": {},
     }
-    router = stage.router(**options[named])
+    router = harness.router(**options[named])
     assert router.server.has_something_to_reload == (named != "nothing")
     assert router.server.tls == (named == "clients")
 
 
-def test_what_workers_are_trusted_by_is_read_again(stage, authority, tmp_path):
+def test_what_workers_are_trusted_by_is_read_again(harness, authority, tmp_path):
     other = Authority(tmp_path)
-    worker = stage.worker(tls=authority.server("127.0.0.1"))
+    worker = harness.worker(tls=authority.server("127.0.0.1"))
     trusted = tmp_path / "trusted.pem"
     trusted.write_bytes(Path(other.path).read_bytes())
-    router = stage.router(worker, worker_ca_file=str(trusted))
-    client = stage.client(router)
+    router = harness.router(worker, worker_ca_file=str(trusted))
+    client = harness.client(router)
     assert client.ask().status == 502
     trusted.write_bytes(Path(authority.path).read_bytes())
     router.server.reload()

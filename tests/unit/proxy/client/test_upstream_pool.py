@@ -3,34 +3,34 @@
 from tests.fakes.wire import request, response
 
 
-def test_each_worker_has_its_own_connections(stage):
-    first, second = stage.worker(), stage.worker()
-    client = stage.client(stage.router(first, second))
+def test_each_worker_has_its_own_connections(harness):
+    first, second = harness.worker(), harness.worker()
+    client = harness.client(harness.router(first, second))
     for _ in range(6):
         client.ask()
     assert (len(first.connections), len(second.connections)) == (1, 1)
     assert (len(first.requests), len(second.requests)) == (3, 3)
 
 
-def test_ranks_of_one_host_do_not_share_connections(stage):
+def test_ranks_of_one_host_do_not_share_connections(harness):
     # They are workers of their own; a connection belongs to one.
-    worker = stage.worker()
-    client = stage.client(stage.router(f"{worker.url}@0", f"{worker.url}@1"))
+    worker = harness.worker()
+    client = harness.client(harness.router(f"{worker.url}@0", f"{worker.url}@1"))
     for _ in range(4):
         client.ask()
     assert len(worker.connections) == 2
 
 
-def test_requests_at_the_same_time_take_connections_of_their_own(stage):
+def test_requests_at_the_same_time_take_connections_of_their_own(harness):
     def answer(connection, _message):
         if len(worker.requests) <= 5:
             gate.wait()
         connection.send(response(200, b""))
 
-    worker = stage.worker(answer)
+    worker = harness.worker(answer)
     gate = worker.gate()
-    router = stage.router(worker)
-    clients = [stage.client(router) for _ in range(5)]
+    router = harness.router(worker)
+    clients = [harness.client(router) for _ in range(5)]
     for client in clients:
         client.send(request())
     worker.wait_for_requests(5)
@@ -43,10 +43,10 @@ def test_requests_at_the_same_time_take_connections_of_their_own(stage):
     assert len(worker.connections) == 5
 
 
-def test_a_worker_that_was_removed_and_added_again_is_met_anew(stage):
-    worker = stage.worker()
-    router = stage.router(worker)
-    client = stage.client(router)
+def test_a_worker_that_was_removed_and_added_again_is_met_anew(harness):
+    worker = harness.worker()
+    router = harness.router(worker)
+    client = harness.client(router)
     client.ask()
     router.core.remove_worker(worker.url)
     router.core.add_worker(worker.url)
@@ -54,9 +54,9 @@ def test_a_worker_that_was_removed_and_added_again_is_met_anew(stage):
     assert len(worker.connections) == 2
 
 
-def test_a_connection_that_speaks_out_of_turn_leaves_the_pool(stage):
-    worker = stage.worker()
-    client = stage.client(stage.router(worker))
+def test_a_connection_that_speaks_out_of_turn_leaves_the_pool(harness):
+    worker = harness.worker()
+    client = harness.client(harness.router(worker))
     client.ask()
     worker.connections[0].send(response(200, b"nobody asked"))
     worker.connections[0].wait_ended()

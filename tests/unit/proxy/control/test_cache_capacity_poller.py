@@ -34,25 +34,25 @@ def vllm(blocks, block_size=16, engine=0):
     return f"# TYPE vllm:cache_config_info gauge\nvllm:cache_config_info{{{labels}}} 1.0\n"
 
 
-def capacities(stage, router):
-    stats = json.loads(stage.client(router).ask("GET", "/admin/index/stats").body)
+def capacities(harness, router):
+    stats = json.loads(harness.client(router).ask("GET", "/admin/index/stats").body)
     return {worker["url"]: worker["max_blocks"] for worker in stats["workers"]}
 
 
-def wait_for(stage, router, expected):
-    eventually(lambda: capacities(stage, router) == expected, f"never {expected}")
+def wait_for(harness, router, expected):
+    eventually(lambda: capacities(harness, router) == expected, f"never {expected}")
 
 
 @pytest.mark.parametrize("policy", ["auto", "vllm_cache_aware"])
-def test_each_worker_has_the_capacity_that_it_tells(stage, policy):
-    large, small = stage.worker(Engine(vllm(5000))), stage.worker(Engine(vllm(200, block_size=32)))
-    sglang = stage.worker(Engine("sglang:max_total_num_tokens 48000.0\n"))
-    silent, without = stage.worker(Engine(None)), stage.worker(Engine("python_info 1\n"))
-    router = stage.router(
+def test_each_worker_has_the_capacity_that_it_tells(harness, policy):
+    large, small = harness.worker(Engine(vllm(5000))), harness.worker(Engine(vllm(200, block_size=32)))
+    sglang = harness.worker(Engine("sglang:max_total_num_tokens 48000.0\n"))
+    silent, without = harness.worker(Engine(None)), harness.worker(Engine("python_info 1\n"))
+    router = harness.router(
         large, small, sglang, silent, without, policy=policy, routing={"max_blocks_per_worker": 777}
     )
     expected = {large.url: 5000, small.url: 400, sglang.url: 3000, silent.url: 777, without.url: 777}
-    wait_for(stage, router, expected)
+    wait_for(harness, router, expected)
     shown = [
         (line.split('"')[1], float(line.rsplit(" ", 1)[1]))
         for line in router.server.metrics_text().splitlines()
@@ -61,17 +61,17 @@ def test_each_worker_has_the_capacity_that_it_tells(stage, policy):
     assert dict(shown) == expected
 
 
-def test_the_capacity_is_in_the_router_s_own_blocks(stage):
-    worker = stage.worker(Engine(vllm(100, block_size=16)))
-    router = stage.router(worker, policy="auto", routing={"block_size": 64})
-    wait_for(stage, router, {worker.url: 25})
+def test_the_capacity_is_in_the_router_s_own_blocks(harness):
+    worker = harness.worker(Engine(vllm(100, block_size=16)))
+    router = harness.router(worker, policy="auto", routing={"block_size": 64})
+    wait_for(harness, router, {worker.url: 25})
 
 
-def test_the_capacity_holds(stage):
-    worker = stage.worker(Engine(vllm(10)))
-    router = stage.router(worker, policy="auto")
-    wait_for(stage, router, {worker.url: 10})
-    client = stage.client(router)
+def test_the_capacity_holds(harness):
+    worker = harness.worker(Engine(vllm(10)))
+    router = harness.router(worker, policy="auto")
+    wait_for(harness, router, {worker.url: 10})
+    client = harness.client(router)
     for letter in "abc":
         client.ask(
             "POST", CHAT, body=json.dumps({"messages": [{"role": "user", "content": letter * 900}]}).encode()
@@ -88,11 +88,11 @@ def remembered(router):
     raise AssertionError("no size of the tree")
 
 
-def test_cache_aware_remembers_what_the_cache_holds(stage):
+def test_cache_aware_remembers_what_the_cache_holds(harness):
     """mending row 36: it knew no capacity."""
     engine = Engine(vllm(100))  # 1,600 tokens, so 6,400 bytes
-    router = stage.router(stage.worker(engine), policy="cache_aware")
-    client = stage.client(router)
+    router = harness.router(harness.worker(engine), policy="cache_aware")
+    client = harness.client(router)
 
     def ask(number):
         content = f"{number:04}" * 250
@@ -110,7 +110,7 @@ def test_cache_aware_remembers_what_the_cache_holds(stage):
 
 
 @pytest.mark.parametrize("policy", ["auto", "vllm_cache_aware"])
-def test_the_capacity_follows_the_tokens_that_responses_tell(stage, policy):
+def test_the_capacity_follows_the_tokens_that_responses_tell(harness, policy):
     """mending row 34: four bytes a token were believed, so of other text up to twice the cache."""
     usage = json.dumps({"usage": {"prompt_tokens": 1000, "completion_tokens": 1}}).encode()
 
@@ -118,16 +118,16 @@ def test_the_capacity_follows_the_tokens_that_responses_tell(stage, policy):
         page = vllm(1000).encode()
         connection.send(response(200, page if message.target == "/metrics" else usage))
 
-    worker = stage.worker(answer)
-    router = stage.router(worker, policy=policy)
-    wait_for(stage, router, {worker.url: 1000})
-    client = stage.client(router)
+    worker = harness.worker(answer)
+    router = harness.router(worker, policy=policy)
+    wait_for(harness, router, {worker.url: 1000})
+    client = harness.client(router)
     body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "x" * 2000}]}).encode()
 
     def learned():
         for _ in range(20):
             assert client.ask("POST", CHAT, body=body).status == 200
-        return 500 <= capacities(stage, router)[worker.url] <= 550
+        return 500 <= capacities(harness, router)[worker.url] <= 550
 
     eventually(learned, "the capacity never became that of two bytes a token")
     line = next(
@@ -136,40 +136,40 @@ def test_the_capacity_follows_the_tokens_that_responses_tell(stage, policy):
     assert 2 <= float(line.rsplit(" ", 1)[1]) <= 2.2
 
 
-def test_ranks_of_a_host_have_their_own_and_are_asked_together(stage):
+def test_ranks_of_a_host_have_their_own_and_are_asked_together(harness):
     engine = Engine(vllm(100, engine=0) + vllm(300, engine=1))
-    worker = stage.worker(engine)
-    router = stage.router(f"{worker.url}@0", f"{worker.url}@1", worker.url, policy="auto")
-    wait_for(stage, router, {f"{worker.url}@0": 100, f"{worker.url}@1": 300, worker.url: 400})
+    worker = harness.worker(engine)
+    router = harness.router(f"{worker.url}@0", f"{worker.url}@1", worker.url, policy="auto")
+    wait_for(harness, router, {f"{worker.url}@0": 100, f"{worker.url}@1": 300, worker.url: 400})
     assert engine.asked == 1
 
 
-def test_a_worker_that_joins_is_asked(stage):
-    first, second = stage.worker(Engine(vllm(100))), stage.worker(Engine(vllm(200)))
-    router = stage.router(first, policy="auto")
-    wait_for(stage, router, {first.url: 100})
+def test_a_worker_that_joins_is_asked(harness):
+    first, second = harness.worker(Engine(vllm(100))), harness.worker(Engine(vllm(200)))
+    router = harness.router(first, policy="auto")
+    wait_for(harness, router, {first.url: 100})
     router.core.add_worker(second.url)
-    wait_for(stage, router, {first.url: 100, second.url: 200})
+    wait_for(harness, router, {first.url: 100, second.url: 200})
 
 
-def test_a_worker_that_comes_back_is_asked_again(stage):
+def test_a_worker_that_comes_back_is_asked_again(harness):
     engine, later = Engine(vllm(100)), Engine(vllm(200))
-    worker, other = stage.worker(engine), stage.worker(later)
-    router = stage.router(worker, policy="auto")
-    wait_for(stage, router, {worker.url: 100})
+    worker, other = harness.worker(engine), harness.worker(later)
+    router = harness.router(worker, policy="auto")
+    wait_for(harness, router, {worker.url: 100})
     engine.page = vllm(300)
     router.core.set_healthy(worker.url, False)
     router.core.add_worker(other.url)
     eventually(lambda: later.asked == 1)  # so the fleet was looked at meanwhile
     assert engine.asked == 1
     router.core.set_healthy(worker.url, True)
-    wait_for(stage, router, {worker.url: 300, other.url: 200})
+    wait_for(harness, router, {worker.url: 300, other.url: 200})
 
 
-def test_nobody_is_asked_under_a_policy_without_an_index(stage):
+def test_nobody_is_asked_under_a_policy_without_an_index(harness):
     engine = Engine(vllm(100))
-    router = stage.router(stage.worker(engine), policy="least_load")
-    client = stage.client(router)
+    router = harness.router(harness.worker(engine), policy="least_load")
+    client = harness.client(router)
     client.ask("POST", CHAT, body=b"{}")
     router.shutdown()
     router.must_end()
@@ -179,17 +179,17 @@ def test_nobody_is_asked_under_a_policy_without_an_index(stage):
 # ---- --block-size auto
 
 
-def block_sizes(stage, router):
-    stats = json.loads(stage.client(router).ask("GET", "/admin/index/stats").body)
+def block_sizes(harness, router):
+    stats = json.loads(harness.client(router).ask("GET", "/admin/index/stats").body)
     return {worker["url"]: worker["block_size"] for worker in stats["workers"]}
 
 
-def wait_for_sizes(stage, router, expected):
-    eventually(lambda: block_sizes(stage, router) == expected, f"never {expected}")
+def wait_for_sizes(harness, router, expected):
+    eventually(lambda: block_sizes(harness, router) == expected, f"never {expected}")
 
 
 @pytest.mark.parametrize("policy", ["auto", "vllm_cache_aware"])
-def test_each_worker_has_the_block_size_that_it_tells(stage, policy):
+def test_each_worker_has_the_block_size_that_it_tells(harness, policy):
     """mending row 31: a fleet of several sizes needed a router for each."""
     pages = {
         16: vllm(5000),
@@ -197,52 +197,52 @@ def test_each_worker_has_the_block_size_that_it_tells(stage, policy):
         1: "sglang:page_size 1.0\nsglang:max_total_num_tokens 48000.0\n",
         32: 'sglang:cache_config_info{page_size="32"} 1.0\nsglang:max_total_num_tokens 32000.0\n',
     }
-    workers = {size: stage.worker(Engine(page)) for size, page in pages.items()}
-    silent = stage.worker(Engine(None))
-    router = stage.router(
+    workers = {size: harness.worker(Engine(page)) for size, page in pages.items()}
+    silent = harness.worker(Engine(None))
+    router = harness.router(
         *workers.values(), silent, policy=policy, routing={"block_size": "auto", "max_blocks_per_worker": 777}
     )
-    wait_for_sizes(stage, router, {worker.url: size for size, worker in workers.items()} | {silent.url: 16})
+    wait_for_sizes(harness, router, {worker.url: size for size, worker in workers.items()} | {silent.url: 16})
     expected = {16: 5000, 64: 4000, 1: 3000, 32: 2000}
-    wait_for(stage, router, {workers[size].url: expected[size] for size in workers} | {silent.url: 777})
+    wait_for(harness, router, {workers[size].url: expected[size] for size in workers} | {silent.url: 777})
 
 
 @pytest.mark.parametrize("size", ["0", "-32", "NaN", "1e3", str(10**12), str(2**64), "None"])
-def test_a_block_size_that_no_engine_has_is_not_believed(stage, size):
+def test_a_block_size_that_no_engine_has_is_not_believed(harness, size):
     bad, good = (
-        stage.worker(Engine(vllm(100, block_size=size))),
-        stage.worker(Engine(vllm(100, block_size=32))),
+        harness.worker(Engine(vllm(100, block_size=size))),
+        harness.worker(Engine(vllm(100, block_size=32))),
     )
-    router = stage.router(bad, good, policy="auto", routing={"block_size": "auto"})
-    wait_for_sizes(stage, router, {bad.url: 16, good.url: 32})
-    assert capacities(stage, router)[bad.url] == 100_000
+    router = harness.router(bad, good, policy="auto", routing={"block_size": "auto"})
+    wait_for_sizes(harness, router, {bad.url: 16, good.url: 32})
+    assert capacities(harness, router)[bad.url] == 100_000
 
 
-def test_a_worker_that_comes_back_with_another_block_size_holds_nothing(stage):
+def test_a_worker_that_comes_back_with_another_block_size_holds_nothing(harness):
     engine = Engine(vllm(1000, block_size=32))
-    worker = stage.worker(engine)
-    router = stage.router(worker, policy="auto", routing={"block_size": "auto"})
-    wait_for_sizes(stage, router, {worker.url: 32})
+    worker = harness.worker(engine)
+    router = harness.router(worker, policy="auto", routing={"block_size": "auto"})
+    wait_for_sizes(harness, router, {worker.url: 32})
     body = json.dumps({"prompt": "a" * 3000}).encode()
-    assert stage.client(router).ask("POST", "/v1/completions", body=body).status == 200
+    assert harness.client(router).ask("POST", "/v1/completions", body=body).status == 200
 
     def blocks():
-        stats = json.loads(stage.client(router).ask("GET", "/admin/index/stats").body)
+        stats = json.loads(harness.client(router).ask("GET", "/admin/index/stats").body)
         return stats["workers"][0]["blocks"]
 
     assert blocks() > 40
     engine.page = vllm(500, block_size=64)
     later = Engine(vllm(100))
-    other = stage.worker(later)
+    other = harness.worker(later)
     router.core.set_healthy(worker.url, False)
     router.core.add_worker(other.url)
     eventually(lambda: later.asked == 1)  # so the fleet was looked at meanwhile
     router.core.set_healthy(worker.url, True)
-    wait_for_sizes(stage, router, {worker.url: 64, other.url: 16})
+    wait_for_sizes(harness, router, {worker.url: 64, other.url: 16})
     assert blocks() == 0
 
 
-def test_what_is_believed_of_mixed_workers_is_what_they_report(stage):
+def test_what_is_believed_of_mixed_workers_is_what_they_report(harness):
     """Simulated engines with blocks of 16, 32, 64 and 128: the index matched what they say was cached."""
     sizes = (16, 32, 64, 128)
     with contextlib.ExitStack() as stack:
@@ -250,11 +250,11 @@ def test_what_is_believed_of_mixed_workers_is_what_they_report(stage):
             stack.enter_context(SimulatedWorker(engine="instant", cache_blocks=4096, block_tokens=size))
             for size in sizes
         ]
-        router = stage.router(
+        router = harness.router(
             *(worker.url for worker in fleet), policy="auto", routing={"block_size": "auto"}
         )
-        wait_for_sizes(stage, router, {worker.url: size for worker, size in zip(fleet, sizes, strict=True)})
-        client = stage.client(router)
+        wait_for_sizes(harness, router, {worker.url: size for worker, size in zip(fleet, sizes, strict=True)})
+        client = harness.client(router)
         dice = random.Random(31)
         prompts: list[list[int]] = []
         for _ in range(80):

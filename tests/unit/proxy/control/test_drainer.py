@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.fakes.stage import error_of
+from tests.fakes.harness import error_of
 from tests.fakes.wire import chunk, chunked, eventually, request, response
 
 SSE_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -25,8 +25,8 @@ def states(client):
 class Streaming:
     """A worker whose answer goes on until its gate opens."""
 
-    def __init__(self, stage):
-        self.worker = stage.worker(self.answer)
+    def __init__(self, harness):
+        self.worker = harness.worker(self.answer)
         self.gate = self.worker.gate()
         self.url = self.worker.url
 
@@ -39,10 +39,10 @@ class Streaming:
         connection.send(chunked(b"data: [DONE]\n\n"))
 
 
-def test_a_worker_that_drains_finishes_what_it_has_and_is_removed(stage):
-    leaving, staying = Streaming(stage), stage.worker()
-    router = stage.router(leaving.worker, staying, policy="round_robin")
-    streaming, admin = stage.client(router), stage.client(router)
+def test_a_worker_that_drains_finishes_what_it_has_and_is_removed(harness):
+    leaving, staying = Streaming(harness), harness.worker()
+    router = harness.router(leaving.worker, staying, policy="round_robin")
+    streaming, admin = harness.client(router), harness.client(router)
     streaming.send(request("POST", "/v1/completions", body=b"{}"))
     streaming.read_head()
     answer = drain(admin, leaving.url)
@@ -62,10 +62,10 @@ def test_a_worker_that_drains_finishes_what_it_has_and_is_removed(stage):
     assert len(leaving.worker.requests) == 1
 
 
-def test_an_idle_worker_is_gone_at_once_and_may_come_back(stage):
-    leaving, staying = stage.worker(), stage.worker()
-    router = stage.router(leaving, staying)
-    admin = stage.client(router)
+def test_an_idle_worker_is_gone_at_once_and_may_come_back(harness):
+    leaving, staying = harness.worker(), harness.worker()
+    router = harness.router(leaving, staying)
+    admin = harness.client(router)
     assert drain(admin, leaving.url).status == 202
     eventually(lambda: states(admin) == {leaving.url: "drained"})
     router.core.add_worker(leaving.url)
@@ -74,10 +74,10 @@ def test_an_idle_worker_is_gone_at_once_and_may_come_back(stage):
     eventually(lambda: [row["state"] for row in status(admin)] == ["drained", "drained"])
 
 
-def test_what_outlasts_the_timeout_is_cut(stage):
-    leaving, staying = Streaming(stage), stage.worker()
-    router = stage.router(leaving.worker, staying, policy="round_robin")
-    client, admin = stage.client(router), stage.client(router)
+def test_what_outlasts_the_timeout_is_cut(harness):
+    leaving, staying = Streaming(harness), harness.worker()
+    router = harness.router(leaving.worker, staying, policy="round_robin")
+    client, admin = harness.client(router), harness.client(router)
     client.send(request("POST", "/v1/completions", body=b"{}"))
     client.read_head()
     assert drain(admin, leaving.url, timeout_secs=0.1).status == 202
@@ -88,11 +88,11 @@ def test_what_outlasts_the_timeout_is_cut(stage):
     admin.must_be_open()
 
 
-def test_a_request_that_is_cut_before_its_answer_is_told_so(stage):
-    worker = stage.worker(lambda _connection, _message: gate.wait())
+def test_a_request_that_is_cut_before_its_answer_is_told_so(harness):
+    worker = harness.worker(lambda _connection, _message: gate.wait())
     gate = worker.gate()
-    router = stage.router(worker)
-    client, admin = stage.client(router), stage.client(router)
+    router = harness.router(worker)
+    client, admin = harness.client(router), harness.client(router)
     client.send(request("POST", "/v1/completions", body=b"{}"))
     router.wait_for_load(1)
     drain(admin, worker.url, timeout_secs=0)
@@ -102,10 +102,10 @@ def test_a_request_that_is_cut_before_its_answer_is_told_so(stage):
     gate.open()
 
 
-def test_a_drain_can_be_taken_back(stage):
-    worker = Streaming(stage)
-    router = stage.router(worker.worker)
-    client, admin = stage.client(router), stage.client(router)
+def test_a_drain_can_be_taken_back(harness):
+    worker = Streaming(harness)
+    router = harness.router(worker.worker)
+    client, admin = harness.client(router), harness.client(router)
     client.send(request("POST", "/v1/completions", body=b"{}"))
     client.read_head()
     drain(admin, worker.url)
@@ -119,10 +119,10 @@ def test_a_drain_can_be_taken_back(stage):
     assert [one.url for one in router.core.workers] == [worker.url]
 
 
-def test_a_worker_that_somebody_removes_meanwhile(stage):
-    worker = Streaming(stage)
-    router = stage.router(worker.worker)
-    client, admin = stage.client(router), stage.client(router)
+def test_a_worker_that_somebody_removes_meanwhile(harness):
+    worker = Streaming(harness)
+    router = harness.router(worker.worker)
+    client, admin = harness.client(router), harness.client(router)
     client.send(request("POST", "/v1/completions", body=b"{}"))
     client.read_head()
     drain(admin, worker.url)
@@ -132,10 +132,10 @@ def test_a_worker_that_somebody_removes_meanwhile(stage):
     assert client.read_to_last_chunk().endswith(b"data: [DONE]\n\n")
 
 
-def test_ranks_drain_together_or_one_by_one(stage):
-    worker = stage.worker()
-    router = stage.router(*(f"{worker.url}@{rank}" for rank in range(3)))
-    admin = stage.client(router)
+def test_ranks_drain_together_or_one_by_one(harness):
+    worker = harness.worker()
+    router = harness.router(*(f"{worker.url}@{rank}" for rank in range(3)))
+    admin = harness.client(router)
     drain(admin, f"{worker.url}@1")
     eventually(lambda: states(admin) == {f"{worker.url}@1": "drained"})
     drain(admin, worker.url)
@@ -155,8 +155,8 @@ def test_ranks_drain_together_or_one_by_one(stage):
         (b'{"url": "http://127.0.0.1:1", "timeout_secs": 1e99}', 400, "timeout_secs"),
     ],
 )
-def test_what_cannot_be_drained(stage, body, status, words):
-    client = stage.client(stage.router(stage.worker()))
+def test_what_cannot_be_drained(harness, body, status, words):
+    client = harness.client(harness.router(harness.worker()))
     answer = client.ask("POST", "/admin/drain", body=body)
     assert answer.status == status
     assert words in error_of(answer)["message"]

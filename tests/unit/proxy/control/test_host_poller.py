@@ -5,20 +5,20 @@ from tests.fakes.wire import eventually, response
 OFTEN = {"load_poll_interval_secs": 0.02}
 
 
-def test_ranks_of_a_host_are_polled_once(stage):
+def test_ranks_of_a_host_are_polled_once(harness):
     def respond(connection, _message):
         connection.send(response(200, b"vllm:num_requests_running 1\n"))
 
-    worker, other = stage.worker(respond), stage.worker(respond)
-    stage.router(f"{worker.url}@0", f"{worker.url}@1", other, policy="least_load", **OFTEN)
+    worker, other = harness.worker(respond), harness.worker(respond)
+    harness.router(f"{worker.url}@0", f"{worker.url}@1", other, policy="least_load", **OFTEN)
     other.wait_for_requests(10)
     # Both are polled in each pass, in whichever order, and the last one may be under way.
     assert abs(len(worker.requests) - len(other.requests)) <= 1
 
 
-def test_a_host_that_left_the_fleet_is_polled_no_more(stage):
-    left, stays = stage.worker(), stage.worker()
-    router = stage.router(left, stays, policy="least_load", **OFTEN)
+def test_a_host_that_left_the_fleet_is_polled_no_more(harness):
+    left, stays = harness.worker(), harness.worker()
+    router = harness.router(left, stays, policy="least_load", **OFTEN)
     left.wait_for_requests(1)
     router.core.remove_worker(left.url)
     before = len(stays.requests)

@@ -61,12 +61,12 @@ FLAVOURS = {
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
-def test_what_others_send_counts_for_policies(stage, flavour):
+def test_what_others_send_counts_for_policies(harness, flavour):
     says = FLAVOURS[flavour]
-    busy, idle = stage.worker(says), stage.worker()
-    router = stage.router(busy, idle, policy="least_load", **OFTEN)
+    busy, idle = harness.worker(says), harness.worker()
+    router = harness.router(busy, idle, policy="least_load", **OFTEN)
     wait_for_remote(router, busy, 7)
-    client = stage.client(router)
+    client = harness.client(router)
     for _ in range(4):
         client.ask("POST", "/v1/completions", body=b"{}")
     eventually(lambda: metrics(router, "processed_requests_total") == {busy.url: 0, idle.url: 4})
@@ -80,7 +80,7 @@ def test_what_others_send_counts_for_policies(stage, flavour):
     eventually(lambda: says.asked[-3:] == [place] * 3)
 
 
-def test_own_requests_are_not_counted_twice(stage):
+def test_own_requests_are_not_counted_twice(harness):
     gate = None
 
     def answer(connection, message):
@@ -89,11 +89,11 @@ def test_own_requests_are_not_counted_twice(stage):
         says(connection, message)
 
     says = Says(metrics=vllm(1, 2))
-    worker = stage.worker(answer)
+    worker = harness.worker(answer)
     gate = worker.gate()
-    router = stage.router(worker, **OFTEN)
+    router = harness.router(worker, **OFTEN)
     wait_for_remote(router, worker, 3)
-    clients = [stage.client(router) for _ in range(2)]
+    clients = [harness.client(router) for _ in range(2)]
     for client in clients:
         client.send(request("POST", "/v1/completions", body=b"{}"))
     router.wait_for_load(2)
@@ -106,10 +106,10 @@ def test_own_requests_are_not_counted_twice(stage):
         assert client.read_response().status == 200
 
 
-def test_what_is_not_heard_any_more_is_forgotten(stage):
+def test_what_is_not_heard_any_more_is_forgotten(harness):
     says = Says(metrics=vllm(9, 0))
-    worker = stage.worker(says)
-    router = stage.router(worker, **OFTEN)
+    worker = harness.worker(says)
+    router = harness.router(worker, **OFTEN)
     wait_for_remote(router, worker, 9)
     worker.stop_listening()
     wait_for_remote(router, worker, 0)
@@ -117,43 +117,43 @@ def test_what_is_not_heard_any_more_is_forgotten(stage):
 
 
 @pytest.mark.parametrize("text", ["vllm:num_requests_running -1\n", "\0" * 100, "[]", vllm("NaN", 1)])
-def test_nonsense_is_no_load(stage, text):
+def test_nonsense_is_no_load(harness, text):
     says = Says(metrics=text, get_load=text, load=text)
-    worker = stage.worker(says)
-    router = stage.router(worker, **OFTEN)
+    worker = harness.worker(says)
+    router = harness.router(worker, **OFTEN)
     eventually(lambda: metrics(router, "load_polls_total")["failed"] > 0)
     assert metrics(router, "remote_requests") == {worker.url: 0}
 
 
-def test_ranks_have_loads_of_their_own(stage):
+def test_ranks_have_loads_of_their_own(harness):
     text = vllm(5, 2) + 'vllm:num_requests_running{engine="1"} 1\nvllm:num_requests_waiting{engine="1"} 0\n'
-    worker = stage.worker(Says(metrics=text))
-    router = stage.router(f"{worker.url}@0", f"{worker.url}@1", **OFTEN)
+    worker = harness.worker(Says(metrics=text))
+    router = harness.router(f"{worker.url}@0", f"{worker.url}@1", **OFTEN)
     eventually(lambda: list(metrics(router, "remote_requests").values()) == [7, 1])
 
 
-def test_nobody_is_asked_unless_told_to(stage):
+def test_nobody_is_asked_unless_told_to(harness):
     for options in ({}, {"load_poll_interval_secs": 0}):
         says = Says(metrics=vllm(1, 1))
-        worker = stage.worker(says)
-        router = stage.router(worker, policy="least_load", worker_startup_check_interval=0.01, **options)
+        worker = harness.worker(says)
+        router = harness.router(worker, policy="least_load", worker_startup_check_interval=0.01, **options)
         for _ in range(20):
-            stage.client(router).ask("GET", "/x")
+            harness.client(router).ask("GET", "/x")
         assert says.asked == []
 
 
-def test_power_of_two_asks_as_often_as_it_looks_at_new_workers(stage):
-    worker = stage.worker(Says(metrics=vllm(1, 1)))
-    router = stage.router(worker, policy="power_of_two", worker_startup_check_interval=0.05)
+def test_power_of_two_asks_as_often_as_it_looks_at_new_workers(harness):
+    worker = harness.worker(Says(metrics=vllm(1, 1)))
+    router = harness.router(worker, policy="power_of_two", worker_startup_check_interval=0.05)
     wait_for_remote(router, worker, 2)
 
 
-def test_get_loads_asks_the_workers_themselves(stage):
+def test_get_loads_asks_the_workers_themselves(harness):
     says, silent = Says(get_load='{"load": 4}'), Says()
-    workers = [stage.worker(Says(metrics=vllm(3, 2))), stage.worker(says), stage.worker(silent)]
-    gone = stage.refusing_port()
-    router = stage.router(*workers, gone)
-    answer = stage.client(router).ask("GET", "/get_loads")
+    workers = [harness.worker(Says(metrics=vllm(3, 2))), harness.worker(says), harness.worker(silent)]
+    gone = harness.refusing_port()
+    router = harness.router(*workers, gone)
+    answer = harness.client(router).ask("GET", "/get_loads")
     assert answer.status == 200
     assert json.loads(answer.body) == {
         "workers": [
@@ -166,6 +166,6 @@ def test_get_loads_asks_the_workers_themselves(stage):
     assert silent.asked == ["/metrics", "/get_load", "/load"]
 
 
-def test_get_loads_of_nobody(stage):
-    answer = stage.client(stage.router()).ask("GET", "/get_loads")
+def test_get_loads_of_nobody(harness):
+    answer = harness.client(harness.router()).ask("GET", "/get_loads")
     assert json.loads(answer.body) == {"workers": []}

@@ -3,15 +3,15 @@
 from tests.fakes.wire import eventually, response
 
 
-def test_a_server_that_stops_waits_for_no_poll(stage):
+def test_a_server_that_stops_waits_for_no_poll(harness):
     polled = []
 
     def silent(connection, message):
         polled.append(message.target)
         connection.ending()  # no response
 
-    worker = stage.worker(silent)
-    router = stage.router(
+    worker = harness.worker(silent)
+    router = harness.router(
         worker, health_check_interval_secs=3600, load_poll_interval_secs=0.05, policy="auto"
     )
     eventually(lambda: {"/health", "/metrics"} <= set(polled))
@@ -19,11 +19,11 @@ def test_a_server_that_stops_waits_for_no_poll(stage):
     router.must_end()
 
 
-def test_a_second_server_of_the_same_router_has_services_of_its_own(stage):
-    worker = stage.worker(lambda connection, _: connection.send(response(200, b"")))
+def test_a_second_server_of_the_same_router_has_services_of_its_own(harness):
+    worker = harness.worker(lambda connection, _: connection.send(response(200, b"")))
     for _ in range(2):
         seen = len(worker.requests)
-        router = stage.router(worker, health_check_interval_secs=1)
+        router = harness.router(worker, health_check_interval_secs=1)
         eventually(lambda before=seen: len(worker.requests) > before)
         router.shutdown()
         router.must_end()

@@ -21,9 +21,9 @@ def stay(connection, _):
     connection.send(forged)
 
 
-def test_answers_say_why_their_worker_was_asked(stage):
-    worker = stage.worker(stay)
-    client = stage.client(stage.router(worker, policy="cache_aware", decision_headers=True))
+def test_answers_say_why_their_worker_was_asked(harness):
+    worker = harness.worker(stay)
+    client = harness.client(harness.router(worker, policy="cache_aware", decision_headers=True))
     first, second = (ours(client.ask("POST", CHAT, body=chat())) for _ in range(2))
     size = len("\x1esystem\x1f\x1euser\x1fHi") + 280
     assert first == {
@@ -42,9 +42,9 @@ def test_answers_say_why_their_worker_was_asked(stage):
     assert second["x-vllm-router-cache-status"] == f"{size}/{size} bytes"
 
 
-def test_the_chosen_worker_comes_first_and_at_most_eight_are_named(stage):
-    workers = [stage.worker(stay) for _ in range(10)]
-    client = stage.client(stage.router(*workers, decision_headers=True, policy="round_robin"))
+def test_the_chosen_worker_comes_first_and_at_most_eight_are_named(harness):
+    workers = [harness.worker(stay) for _ in range(10)]
+    client = harness.client(harness.router(*workers, decision_headers=True, policy="round_robin"))
     for worker in workers:
         headers = ours(client.ask("POST", CHAT, body=chat()))
         named = headers["x-vllm-router-candidates"].split(", ")
@@ -54,13 +54,13 @@ def test_the_chosen_worker_comes_first_and_at_most_eight_are_named(stage):
         assert "x-vllm-router-cache-status" not in headers
 
 
-def test_a_model_that_is_no_header_is_left_out(stage):
-    client = stage.client(stage.router(stage.worker(stay), policy="cache_aware", decision_headers=True))
+def test_a_model_that_is_no_header_is_left_out(harness):
+    client = harness.client(harness.router(harness.worker(stay), policy="cache_aware", decision_headers=True))
     for model in ("a\r\nSet-Cookie: x", "é", "x" * 300, "", "a b"):
         headers = client.ask("POST", CHAT, body=chat(model=model)).fields
         assert not [name for name, _ in headers if name in ("x-vllm-router-model", "set-cookie")]
 
 
-def test_they_are_off_unless_asked_for(stage):
-    client = stage.client(stage.router(stage.worker(lambda c, _: c.send(response(200, b"ok")))))
+def test_they_are_off_unless_asked_for(harness):
+    client = harness.client(harness.router(harness.worker(lambda c, _: c.send(response(200, b"ok")))))
     assert ours(client.ask("POST", CHAT, body=chat())) == {}

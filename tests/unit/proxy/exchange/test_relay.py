@@ -34,16 +34,16 @@ def test_what_is_left_is_the_rest(pieces, data):
     assert not left or left[0]
 
 
-def test_an_answer_that_is_there_at_once_is_one_write(stage):
-    worker = stage.worker(lambda connection, _: connection.send(HEAD + chunked(b"hello", b" ", b"world")))
-    client = stage.client(stage.router(worker))
+def test_an_answer_that_is_there_at_once_is_one_write(harness):
+    worker = harness.worker(lambda connection, _: connection.send(HEAD + chunked(b"hello", b" ", b"world")))
+    client = harness.client(harness.router(worker))
     client.send(request())
     client.wait_until_received(1)
     first = client.read_some()
     assert first.endswith(b"\r\n\r\nb\r\nhello world\r\n0\r\n\r\n")
 
 
-def test_small_events_are_passed_on_singly_and_floods_in_chunks_of_up_to_64_kib(stage):
+def test_small_events_are_passed_on_singly_and_floods_in_chunks_of_up_to_64_kib(harness):
     def stream(connection, _message):
         connection.send(HEAD)
         gate.wait()
@@ -51,9 +51,9 @@ def test_small_events_are_passed_on_singly_and_floods_in_chunks_of_up_to_64_kib(
         gate2.wait()
         connection.send(chunked(b"x" * 5_000_000))
 
-    worker = stage.worker(stream)
+    worker = harness.worker(stream)
     gate, gate2 = worker.gate(), worker.gate()
-    client = stage.client(stage.router(worker))
+    client = harness.client(harness.router(worker))
     client.send(request())
     client.read_head()
     gate.open()
@@ -67,9 +67,9 @@ def test_small_events_are_passed_on_singly_and_floods_in_chunks_of_up_to_64_kib(
     assert 16_384 < max(sizes) <= 65_536
 
 
-def test_an_empty_chunked_answer_is_an_empty_chunked_answer(stage):
-    worker = stage.worker(lambda connection, _: connection.send(HEAD, chunked()))
-    client = stage.client(stage.router(worker))
+def test_an_empty_chunked_answer_is_an_empty_chunked_answer(harness):
+    worker = harness.worker(lambda connection, _: connection.send(HEAD, chunked()))
+    client = harness.client(harness.router(worker))
     for _ in range(3):
         answer = client.ask()
         assert (answer.framing, answer.raw_body) == ("chunked", b"0\r\n\r\n")

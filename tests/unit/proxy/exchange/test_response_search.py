@@ -3,7 +3,7 @@
 from tests.fakes.wire import response
 
 
-def test_a_search_asks_each_host_once_with_the_path_alone(stage):
+def test_a_search_asks_each_host_once_with_the_path_alone(harness):
     def answer(connection, message):
         if connection.worker is holder and len(holder.requests) == 1:
             for other in workers[:2]:  # the first that has it ends the search
@@ -11,10 +11,10 @@ def test_a_search_asks_each_host_once_with_the_path_alone(stage):
         has = connection.worker is holder and message.target.startswith("/v1/responses/resp_1")
         connection.send(response(200 if has else 404, b"{}"))
 
-    workers = [stage.worker(answer) for _ in range(3)]
+    workers = [harness.worker(answer) for _ in range(3)]
     holder = workers[2]
-    router = stage.router(*workers)
-    assert stage.client(router).ask("POST", "/v1/responses/resp_1/cancel?x=y", body=b"").status == 200
+    router = harness.router(*workers)
+    assert harness.client(router).ask("POST", "/v1/responses/resp_1/cancel?x=y", body=b"").status == 200
     for worker in workers:
         assert (worker.requests[0].method, worker.requests[0].target) == ("GET", "/v1/responses/resp_1")
         assert worker.requests[0].body == b""
@@ -22,9 +22,9 @@ def test_a_search_asks_each_host_once_with_the_path_alone(stage):
     assert [len(worker.requests) for worker in workers] == [1, 1, 2]
 
 
-def test_ranks_are_one_host(stage):
-    worker = stage.worker(lambda connection, _: connection.send(response(200, b"{}")))
-    router = stage.router(f"{worker.url}@0", f"{worker.url}@1")
-    client = stage.client(router)
+def test_ranks_are_one_host(harness):
+    worker = harness.worker(lambda connection, _: connection.send(response(200, b"{}")))
+    router = harness.router(f"{worker.url}@0", f"{worker.url}@1")
+    client = harness.client(router)
     assert client.ask("GET", "/v1/responses/resp_1").status == 200
     assert len(worker.requests) == 2  # the search, and the request

@@ -30,7 +30,7 @@ def blames(router, worker):
     return [int(family.value(worker=worker.url, blame=blame)) for blame in ("worker", "request", "unclear")]
 
 
-def ask_in_order(stage, *answers, **options):
+def ask_in_order(harness, *answers, **options):
     """One request whose attempts meet these, each at another worker; the status, and blames by attempt."""
     left = list(answers)
     tried = []
@@ -40,62 +40,62 @@ def ask_in_order(stage, *answers, **options):
             tried.append(one)
             left.pop(0)(connection, message)
 
-        one = stage.worker(answer)
+        one = harness.worker(answer)
         return one
 
-    router = stage.router(*[worker() for _ in answers], **{**OPTIONS, **options})
-    status = stage.client(router).ask("POST", "/v1/completions", body=b"{}").status
+    router = harness.router(*[worker() for _ in answers], **{**OPTIONS, **options})
+    status = harness.client(router).ask("POST", "/v1/completions", body=b"{}").status
     return status, [blames(router, one) for one in tried]
 
 
 @pytest.mark.parametrize("second", [200, 204, 400, 404, 422])
-def test_another_worker_s_response_below_500_blames_the_first(stage, second):
-    status, blamed = ask_in_order(stage, answering(500), answering(second))
+def test_another_worker_s_response_below_500_blames_the_first(harness, second):
+    status, blamed = ask_in_order(harness, answering(500), answering(second))
     assert status == second
     assert blamed == [[1, 0, 0], [0, 0, 0]]
 
 
-def test_so_do_several_that_failed_before_one_that_did_not(stage):
-    status, blamed = ask_in_order(stage, answering(500), answering(503), answering(200))
+def test_so_do_several_that_failed_before_one_that_did_not(harness):
+    status, blamed = ask_in_order(harness, answering(500), answering(503), answering(200))
     assert status == 200
     assert blamed == [[1, 0, 0], [1, 0, 0], [0, 0, 0]]
 
 
-def test_workers_that_agree_blame_the_request(stage):
-    status, blamed = ask_in_order(stage, answering(500), answering(502), answering(504))
+def test_workers_that_agree_blame_the_request(harness):
+    status, blamed = ask_in_order(harness, answering(500), answering(502), answering(504))
     assert status == 504
     assert blamed == [[0, 1, 0]] * 3
 
 
 @pytest.mark.parametrize("other", [answering(429), answering(503, ("Retry-After", "1")), resetting])
-def test_what_says_nothing_of_the_request_is_no_second_opinion(stage, other):
+def test_what_says_nothing_of_the_request_is_no_second_opinion(harness, other):
     """The worker is judged by its own responses, of which this is the only one."""
-    _, blamed = ask_in_order(stage, answering(500), other, retry_max_retries=2)
+    _, blamed = ask_in_order(harness, answering(500), other, retry_max_retries=2)
     assert blamed == [[1, 0, 0], [0, 0, 0]]
 
 
-def test_a_worker_that_is_asked_again_and_again_has_failed_once(stage):
-    worker = stage.worker(answering(500))
-    router = stage.router(worker, **OPTIONS)
-    assert stage.client(router).ask("POST", "/v1/completions", body=b"{}").status == 500
+def test_a_worker_that_is_asked_again_and_again_has_failed_once(harness):
+    worker = harness.worker(answering(500))
+    router = harness.router(worker, **OPTIONS)
+    assert harness.client(router).ask("POST", "/v1/completions", body=b"{}").status == 500
     assert len(worker.requests) == 3
     assert blames(router, worker) == [1, 0, 0]
 
 
-def test_a_worker_that_serves_at_last_what_it_failed_before_is_not_blamed(stage):
+def test_a_worker_that_serves_at_last_what_it_failed_before_is_not_blamed(harness):
     statuses = iter([500, 500, 200])
-    worker = stage.worker(lambda connection, _: connection.send(response(next(statuses), b"")))
-    router = stage.router(worker, **OPTIONS)
-    assert stage.client(router).ask("POST", "/v1/completions", body=b"{}").status == 200
+    worker = harness.worker(lambda connection, _: connection.send(response(next(statuses), b"")))
+    router = harness.router(worker, **OPTIONS)
+    assert harness.client(router).ask("POST", "/v1/completions", body=b"{}").status == 200
     assert blames(router, worker) == [0, 0, 0]
 
 
-def test_without_a_second_opinion_the_fleet_is_compared_with(stage):
-    sick, also_sick = stage.worker(answering(500)), stage.worker(answering(500))
-    router = stage.router(sick, also_sick)
-    client = stage.client(router)
+def test_without_a_second_opinion_the_fleet_is_compared_with(harness):
+    failing, also_failing = harness.worker(answering(500)), harness.worker(answering(500))
+    router = harness.router(failing, also_failing)
+    client = harness.client(router)
     for _ in range(6):
         client.send(request("POST", "/v1/completions", body=b"{}"))
         assert client.read_response().status == 500
-    assert blames(router, sick) == [1, 0, 2]  # at the first there was nobody to compare with
-    assert blames(router, also_sick) == [0, 0, 3]
+    assert blames(router, failing) == [1, 0, 2]  # at the first there was nobody to compare with
+    assert blames(router, also_failing) == [0, 0, 3]

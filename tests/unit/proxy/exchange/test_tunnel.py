@@ -15,7 +15,7 @@ def pieces_of(data, rng):
 
 
 @pytest.mark.parametrize("size", [1000, 3_000_000])
-def test_both_directions_pass_at_once_and_unchanged(stage, rng, size):
+def test_both_directions_pass_at_once_and_unchanged(harness, rng, size):
     up, down = rng.randbytes(size), rng.randbytes(size)
     pieces = pieces_of(down, rng)
     got = []
@@ -30,7 +30,7 @@ def test_both_directions_pass_at_once_and_unchanged(stage, rng, size):
         got.append(connection.read_exactly(size))
         pouring.join(30)
 
-    _, client = tunnelled(stage, stage.worker(script=switching(then)))
+    _, client = tunnelled(harness, harness.worker(script=switching(then)))
     receiving = threading.Thread(target=lambda: got.append(client.read_exactly(size)))
     receiving.start()
     for piece in pieces_of(up, rng):
@@ -40,12 +40,12 @@ def test_both_directions_pass_at_once_and_unchanged(stage, rng, size):
     assert sorted(got) == sorted([up, down])
 
 
-def test_each_small_piece_passes_before_the_next_one_is_sent(stage):
+def test_each_small_piece_passes_before_the_next_one_is_sent(harness):
     def then(connection):
         for _ in range(50):
             connection.send(connection.read_exactly(3))
 
-    _, client = tunnelled(stage, stage.worker(script=switching(then)))
+    _, client = tunnelled(harness, harness.worker(script=switching(then)))
     for number in range(50):
         client.send(b"%03d" % number)
         assert client.read_exactly(3) == b"%03d" % number

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from tests.fakes.stage import QUIET
+from tests.fakes.harness import QUIET
 from tests.fakes.wire import request
 from vllm_router import Router, _core
 
@@ -21,10 +21,10 @@ def test_it_says_where_it_listens():
 
 
 @pytest.mark.parametrize("threads", [0, 1, 2, 8])
-def test_any_number_of_threads_serves(stage, threads):
-    router = stage.router(stage.worker(), threads=threads)
+def test_any_number_of_threads_serves(harness, threads):
+    router = harness.router(harness.worker(), threads=threads)
     for _ in range(8):
-        assert stage.client(router).ask().body == b"hello"
+        assert harness.client(router).ask().body == b"hello"
 
 
 def test_waiting_takes_no_longer_than_asked():
@@ -47,14 +47,14 @@ def test_settling_takes_its_time_unless_hurried():
     assert server.wait(10) is True
 
 
-def test_two_servers_serve_one_router(stage):
-    worker = stage.worker()
-    first = stage.router(worker)
+def test_two_servers_serve_one_router(harness):
+    worker = harness.worker()
+    first = harness.router(worker)
     second = _core.Server(first.core, **QUIET)
-    client = stage.client_at(second.port)
+    client = harness.client_at(second.port)
     client.send(request())
     assert client.read_response().body == b"hello"
-    assert stage.client(first).ask().body == b"hello"
+    assert harness.client(first).ask().body == b"hello"
     client.close()
     second.shutdown()
     assert second.wait(10)

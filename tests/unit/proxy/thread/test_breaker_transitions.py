@@ -5,11 +5,11 @@ what log, metrics and fleet are told when a breaker changes its state.
 from tests.fakes.wire import response
 
 
-def test_a_change_is_logged_counted_and_published_at_once(stage, capfd):
-    failing = stage.worker(lambda connection, _: connection.send(response(500, b"")))
-    healthy = stage.worker()
-    router = stage.router(failing, healthy, disable_circuit_breaker=False, cb_failure_threshold=2)
-    client = stage.client(router)
+def test_a_change_is_logged_counted_and_published_at_once(harness, capfd):
+    failing = harness.worker(lambda connection, _: connection.send(response(500, b"")))
+    healthy = harness.worker()
+    router = harness.router(failing, healthy, disable_circuit_breaker=False, cb_failure_threshold=2)
+    client = harness.client(router)
     while len(failing.requests) < 2:
         client.ask("POST", "/v1/completions", body=b"{}")
     assert [client.ask("POST", "/v1/completions", body=b"{}").status for _ in range(4)] == [200] * 4

@@ -3,17 +3,17 @@
 from tests.fakes.wire import request, response
 
 
-def test_each_thread_has_connections_of_its_own_to_a_worker(stage):
-    worker = stage.worker()
-    router = stage.router(worker, threads=3)
-    clients = [stage.client(router) for _ in range(60)]
+def test_each_thread_has_connections_of_its_own_to_a_worker(harness):
+    worker = harness.worker()
+    router = harness.router(worker, threads=3)
+    clients = [harness.client(router) for _ in range(60)]
     for _ in range(3):
         for client in clients:
             client.ask()
     assert 2 <= len(worker.connections) <= 3
 
 
-def test_more_exchanges_at_once_than_parsers_are_spared(stage):
+def test_more_exchanges_at_once_than_parsers_are_spared(harness):
     count = 200  # 64 parsers are kept
 
     def answer(connection, message):
@@ -21,10 +21,10 @@ def test_more_exchanges_at_once_than_parsers_are_spared(stage):
             gate.wait()
         connection.send(response(200, message.target.encode()))
 
-    worker = stage.worker(answer)
+    worker = harness.worker(answer)
     gate = worker.gate()
-    router = stage.router(worker)
-    clients = [stage.client(router) for _ in range(count)]
+    router = harness.router(worker)
+    clients = [harness.client(router) for _ in range(count)]
     for number, client in enumerate(clients):
         client.send(request("GET", f"/{number}"))
     worker.wait_for_requests(count)

@@ -2,22 +2,22 @@
 
 import time
 
-from tests.fakes.stage import error_of
+from tests.fakes.harness import error_of
 from tests.fakes.wire import eventually, response
 from tests.proxy.test_admission import COMPLETIONS, seats
 
 
-def test_a_wait_ends_with_the_permit_or_with_the_time(stage):
+def test_a_wait_ends_with_the_permit_or_with_the_time(harness):
     gate = None
 
     def answer(connection, _message):
         gate.wait()
         connection.send(response(200, b"hello"))
 
-    worker = stage.worker(answer)
+    worker = harness.worker(answer)
     gate = worker.gate()
-    router = stage.router(worker, max_concurrent_requests=1, queue_timeout_secs=0.3)
-    first, late = stage.client(router), stage.client(router)
+    router = harness.router(worker, max_concurrent_requests=1, queue_timeout_secs=0.3)
+    first, late = harness.client(router), harness.client(router)
     first.send(COMPLETIONS)
     gate.wait_for_someone()
     since = time.monotonic()

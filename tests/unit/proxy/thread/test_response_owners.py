@@ -14,11 +14,11 @@ def lookups(router):
     return found
 
 
-def test_an_owner_that_was_found_is_known_to_all_threads(stage):
-    workers = [stage.worker(lambda connection, _: connection.send(response(404, b"{}"))) for _ in range(2)]
-    holder = stage.worker(lambda connection, _: connection.send(response(200, b"{}")))
-    router = stage.router(*workers, holder, threads=3)
-    clients = [stage.client(router) for _ in range(12)]
+def test_an_owner_that_was_found_is_known_to_all_threads(harness):
+    workers = [harness.worker(lambda connection, _: connection.send(response(404, b"{}"))) for _ in range(2)]
+    holder = harness.worker(lambda connection, _: connection.send(response(200, b"{}")))
+    router = harness.router(*workers, holder, threads=3)
+    clients = [harness.client(router) for _ in range(12)]
     for client in clients:
         assert client.ask("GET", "/v1/responses/resp_1").status == 200
     assert len(holder.requests) == 1 + len(clients)  # one search, and the requests

@@ -5,12 +5,12 @@ from tests.proxy.test_long_bodies import POSTS, metric
 from tests.proxy.test_slow_uploads import MIB, drip
 
 
-def test_no_more_are_cut_than_wait(stage):
-    worker = stage.worker()
-    router = stage.router(worker, max_concurrent_requests=4, threads=2)
-    slow = [drip(stage, router, 2 * MIB, 66_000) for _ in range(4)]
+def test_no_more_are_cut_than_wait(harness):
+    worker = harness.worker()
+    router = harness.router(worker, max_concurrent_requests=4, threads=2)
+    slow = [drip(harness, router, 2 * MIB, 66_000) for _ in range(4)]
     eventually(lambda: metric(router, "concurrent_requests") == 4)
-    waiting = [stage.client(router) for _ in range(2)]
+    waiting = [harness.client(router) for _ in range(2)]
     for client in waiting:
         client.send(request("POST", POSTS, body=b"{}"))
     for client in waiting:

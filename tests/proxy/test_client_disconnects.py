@@ -44,10 +44,10 @@ each_plan = pytest.mark.parametrize("policy", ["round_robin", "consistent_hash"]
 
 
 @each_way
-def test_a_client_that_leaves_during_the_head_is_forgotten(stage, how):
-    worker = stage.worker()
-    router = stage.router(worker)
-    client = stage.client(router)
+def test_a_client_that_leaves_during_the_head_is_forgotten(harness, how):
+    worker = harness.worker()
+    router = harness.router(worker)
+    client = harness.client(router)
     client.send(b"POST /v1/completions HT")
     client.wait_until_read()
     leave(client, how)
@@ -57,11 +57,13 @@ def test_a_client_that_leaves_during_the_head_is_forgotten(stage, how):
 
 @each_way
 @pytest.mark.parametrize("framing", ["length", "chunked"])
-def test_a_client_that_leaves_during_a_body_that_is_read_first_costs_no_worker_anything(stage, how, framing):
-    worker = stage.worker()
-    router = stage.router(worker, policy="consistent_hash", **PATIENT)
+def test_a_client_that_leaves_during_a_body_that_is_read_first_costs_no_worker_anything(
+    harness, how, framing
+):
+    worker = harness.worker()
+    router = harness.router(worker, policy="consistent_hash", **PATIENT)
     before = len(descriptors())
-    client = stage.client(router)
+    client = harness.client(router)
     field = ("Content-Length", "100000") if framing == "length" else ("Transfer-Encoding", "chunked")
     client.send(request("POST", "/x", field), chunk(bytes(50_000)))
     client.wait_until_read()
@@ -75,14 +77,14 @@ def test_a_client_that_leaves_during_a_body_that_is_read_first_costs_no_worker_a
 
 @each_way
 @pytest.mark.parametrize("framing", ["length", "chunked"])
-def test_a_client_that_leaves_during_a_streamed_body_takes_the_worker_s_request_along(stage, how, framing):
+def test_a_client_that_leaves_during_a_streamed_body_takes_the_worker_s_request_along(harness, how, framing):
     def read_on(connection):
         connection.read_request_head()
         connection.ending()
 
-    worker = stage.worker(script=read_on)
-    router = stage.router(worker, **PATIENT)
-    client = stage.client(router)
+    worker = harness.worker(script=read_on)
+    router = harness.router(worker, **PATIENT)
+    client = harness.client(router)
     if framing == "length":
         client.send(request("POST", "/x", ("Content-Length", "1000000")) + bytes(100_000))
     else:
@@ -97,9 +99,9 @@ def test_a_client_that_leaves_during_a_streamed_body_takes_the_worker_s_request_
 
 
 @each_way
-def test_a_client_that_leaves_while_we_connect_returns_the_load(stage, how):
-    router = stage.router(stage.silent_port(), **PATIENT)
-    client = stage.client(router)
+def test_a_client_that_leaves_while_we_connect_returns_the_load(harness, how):
+    router = harness.router(harness.silent_port(), **PATIENT)
+    client = harness.client(router)
     client.send(request("POST", "/x", body=b"{}"))
     router.wait_for_load(1)
     since = leave(client, how)
@@ -109,10 +111,10 @@ def test_a_client_that_leaves_while_we_connect_returns_the_load(stage, how):
 
 @each_way
 @each_plan
-def test_a_client_that_leaves_while_the_worker_thinks_ends_the_worker_s_request(stage, how, policy):
-    worker = stage.worker(until_left)
-    router = stage.router(worker, policy=policy)
-    client = stage.client(router)
+def test_a_client_that_leaves_while_the_worker_thinks_ends_the_worker_s_request(harness, how, policy):
+    worker = harness.worker(until_left)
+    router = harness.router(worker, policy=policy)
+    client = harness.client(router)
     for number, size in enumerate((2, 100_000)):
         client.send(request("POST", "/x", body=bytes(size)))
         worker.wait_for_requests(number + 1)
@@ -121,14 +123,14 @@ def test_a_client_that_leaves_while_the_worker_thinks_ends_the_worker_s_request(
         worker.connections[number].wait_ended()
         must_come_soon(since)
         router.wait_for_load(0)
-        client = stage.client(router)
+        client = harness.client(router)
 
 
 @each_way
-def test_a_client_that_leaves_between_two_events_ends_the_stream(stage, how):
-    worker = stage.worker(stream_until_left)
-    router = stage.router(worker)
-    client = stage.client(router)
+def test_a_client_that_leaves_between_two_events_ends_the_stream(harness, how):
+    worker = harness.worker(stream_until_left)
+    router = harness.router(worker)
+    client = harness.client(router)
     client.send(request("POST", "/x", body=b"{}"))
     client.read_head()
     assert client.read_chunk() == b"data: 1\n\n"
@@ -138,9 +140,9 @@ def test_a_client_that_leaves_between_two_events_ends_the_stream(stage, how):
     router.wait_for_load(0)
 
 
-def test_a_client_that_half_closes_in_the_middle_of_an_answer_never_sees_a_proper_end(stage):
-    worker = stage.worker(stream_until_left)
-    client = stage.client(stage.router(worker))
+def test_a_client_that_half_closes_in_the_middle_of_an_answer_never_sees_a_proper_end(harness):
+    worker = harness.worker(stream_until_left)
+    client = harness.client(harness.router(worker))
     client.send(request("POST", "/x", body=b"{}", version="1.0"))
     client.read_head()
     assert client.read_exactly(9) == b"data: 1\n\n"
@@ -149,9 +151,9 @@ def test_a_client_that_half_closes_in_the_middle_of_an_answer_never_sees_a_prope
         client.read_to_end()
 
 
-def test_a_client_that_half_closes_before_its_answer_sees_a_proper_end_without_one(stage):
-    worker = stage.worker(until_left)
-    client = stage.client(stage.router(worker, stage.worker()))
+def test_a_client_that_half_closes_before_its_answer_sees_a_proper_end_without_one(harness):
+    worker = harness.worker(until_left)
+    client = harness.client(harness.router(worker, harness.worker()))
     client.send(request("GET", "/x", body=b"{}"))
     worker.wait_for_requests(1)
     client.half_close()
@@ -159,15 +161,15 @@ def test_a_client_that_half_closes_before_its_answer_sees_a_proper_end_without_o
 
 
 @each_way
-def test_a_client_that_leaves_while_it_does_not_read_ends_the_stream(stage, how):
+def test_a_client_that_leaves_while_it_does_not_read_ends_the_stream(harness, how):
     def pour(connection, _message):
         connection.send(SSE_HEAD)
         while True:
             connection.send(chunk(bytes(60_000)))
 
-    worker = stage.worker(pour)
-    router = stage.router(worker)
-    client = stage.client(router, receive_buffer=8192)
+    worker = harness.worker(pour)
+    router = harness.router(worker)
+    client = harness.client(router, receive_buffer=8192)
     client.send(request("POST", "/x", body=b"{}"))
     client.read_head()
     worker.wait_until_stuck()
@@ -178,15 +180,15 @@ def test_a_client_that_leaves_while_it_does_not_read_ends_the_stream(stage, how)
 
 
 @each_way
-def test_a_client_that_leaves_in_a_busy_stream_ends_it(stage, how):
+def test_a_client_that_leaves_in_a_busy_stream_ends_it(harness, how):
     def pour(connection, _message):
         connection.send(SSE_HEAD)
         while True:
             connection.send(chunk(b"data: x\n\n"))
 
-    worker = stage.worker(pour)
-    router = stage.router(worker)
-    client = stage.client(router)
+    worker = harness.worker(pour)
+    router = harness.router(worker)
+    client = harness.client(router)
     client.send(request("POST", "/x", body=b"{}"))
     client.read_head()
     for _ in range(10):
@@ -199,10 +201,10 @@ def test_a_client_that_leaves_in_a_busy_stream_ends_it(stage, how):
 
 @each_way
 @pytest.mark.parametrize("behind", [1, 50])
-def test_a_client_that_pipelines_and_leaves_is_noticed_behind_its_next_requests(stage, how, behind):
-    worker = stage.worker(until_left)
-    router = stage.router(worker)
-    client = stage.client(router)
+def test_a_client_that_pipelines_and_leaves_is_noticed_behind_its_next_requests(harness, how, behind):
+    worker = harness.worker(until_left)
+    router = harness.router(worker)
+    client = harness.client(router)
     client.send(request("POST", "/x", body=b"{}") + request("GET", "/y") * behind)
     worker.wait_for_requests(1)
     client.wait_until_read()
@@ -213,17 +215,17 @@ def test_a_client_that_pipelines_and_leaves_is_noticed_behind_its_next_requests(
     assert len(worker.requests) == 1
 
 
-def test_a_client_that_pipelines_more_than_is_read_ahead_is_noticed_when_it_is_answered(stage):
+def test_a_client_that_pipelines_more_than_is_read_ahead_is_noticed_when_it_is_answered(harness):
     def answer(connection, _message):
         gate.wait()
         connection.send(SSE_HEAD)
         while True:
             connection.send(chunk(b"data: x\n\n"))
 
-    worker = stage.worker(answer)
+    worker = harness.worker(answer)
     gate = worker.gate()
-    router = stage.router(worker)
-    client = stage.client(router)
+    router = harness.router(worker)
+    client = harness.client(router)
     client.send(request("POST", "/x", body=b"{}") + request("GET", "/y") * 1000)
     worker.wait_for_requests(1)
     client.close()
@@ -233,12 +235,12 @@ def test_a_client_that_pipelines_more_than_is_read_ahead_is_noticed_when_it_is_a
     assert len(worker.requests) == 1
 
 
-def test_a_client_that_leaves_behind_a_second_streamed_request_is_noticed(stage):
+def test_a_client_that_leaves_behind_a_second_streamed_request_is_noticed(harness):
     """The body arrives while we connect, when nobody waits for it."""
-    first = stage.worker()
-    second = stage.slow_port()
-    router = stage.router(first, second, **PATIENT)
-    client = stage.client(router)
+    first = harness.worker()
+    second = harness.slow_port()
+    router = harness.router(first, second, **PATIENT)
+    client = harness.client(router)
     body = bytes(70_000)
     client.send(request("GET", "/1") + request("POST", "/2", body=body)[: -len(body)])
     assert client.read_response().body == b"hello"
@@ -266,15 +268,15 @@ WAITS = [(path, worker) for path in ERRANDS for worker in ("connecting", "silent
 
 @each_way
 @pytest.mark.parametrize(("path", "worker"), WAITS)
-def test_a_client_that_leaves_while_a_worker_is_asked_for_it_ends_the_asking(stage, how, path, worker):
+def test_a_client_that_leaves_while_a_worker_is_asked_for_it_ends_the_asking(harness, how, path, worker):
     asked = {
-        "connecting": stage.silent_port,
-        "silent": lambda: stage.worker(until_left),
-        "refusing": stage.refusing_port,
+        "connecting": harness.silent_port,
+        "silent": lambda: harness.worker(until_left),
+        "refusing": harness.refusing_port,
     }[worker]()
-    router = stage.router(health_check_timeout_secs=100, worker_startup_check_interval=100)
+    router = harness.router(health_check_timeout_secs=100, worker_startup_check_interval=100)
     before = len(descriptors())
-    client = stage.client(router)
+    client = harness.client(router)
     client.send(ERRANDS[path](asked.url))
     if worker == "silent":
         asked.wait_for_requests(1)
@@ -287,11 +289,11 @@ def test_a_client_that_leaves_while_a_worker_is_asked_for_it_ends_the_asking(sta
     assert router.core.worker_urls == []
 
 
-def test_a_cancelled_connection_to_a_worker_is_never_used_again(stage):
-    worker = stage.worker(stream_until_left)
-    router = stage.router(worker)
+def test_a_cancelled_connection_to_a_worker_is_never_used_again(harness):
+    worker = harness.worker(stream_until_left)
+    router = harness.router(worker)
     for number in range(1, 4):
-        client = stage.client(router)
+        client = harness.client(router)
         client.send(request())
         client.read_head()
         client.close()
@@ -300,10 +302,10 @@ def test_a_cancelled_connection_to_a_worker_is_never_used_again(stage):
     assert len(worker.connections) == 3
 
 
-def test_two_hundred_streams_that_are_left_at_once_all_end(stage):
-    worker = stage.worker(stream_until_left)
-    router = stage.router(worker, threads=2)
-    clients = [stage.client(router) for _ in range(200)]
+def test_two_hundred_streams_that_are_left_at_once_all_end(harness):
+    worker = harness.worker(stream_until_left)
+    router = harness.router(worker, threads=2)
+    clients = [harness.client(router) for _ in range(200)]
     for client in clients:
         client.send(request("POST", "/x", body=b"{}"))
     for client in clients:
@@ -322,15 +324,15 @@ def test_two_hundred_streams_that_are_left_at_once_all_end(stage):
 
 
 @pytest.mark.parametrize("version", ["1.1", "1.0"])
-def test_a_client_that_takes_nothing_for_too_long_is_cut_and_never_sees_a_proper_end(stage, version):
+def test_a_client_that_takes_nothing_for_too_long_is_cut_and_never_sees_a_proper_end(harness, version):
     def pour(connection, _message):
         connection.send(SSE_HEAD)
         while True:
             connection.send(chunk(bytes(60_000)))
 
-    worker = stage.worker(pour)
-    router = stage.router(worker, client_write_timeout_secs=0.1)
-    client = stage.client(router, receive_buffer=8192)
+    worker = harness.worker(pour)
+    router = harness.router(worker, client_write_timeout_secs=0.1)
+    client = harness.client(router, receive_buffer=8192)
     client.send(request("POST", "/x", body=b"{}", version=version))
     client.read_head()
     worker.connections[0].wait_ended()
@@ -343,7 +345,7 @@ def test_a_client_that_takes_nothing_for_too_long_is_cut_and_never_sees_a_proper
         assert not client.received.endswith(b"0\r\n\r\n")
 
 
-def test_clients_that_read_too_slowly_are_cut_when_the_deadline_after_their_last_progress_is_over(stage):
+def test_clients_that_read_too_slowly_are_cut_when_the_deadline_after_their_last_progress_is_over(harness):
     """Each keeps reading, but so little that the kernel does not ask the router for more.
 
     What a stream's worker could still send is what its client took, and what fitted into the buffers between.
@@ -355,9 +357,9 @@ def test_clients_that_read_too_slowly_are_cut_when_the_deadline_after_their_last
         while True:
             connection.send(chunk(bytes(60_000)))
 
-    worker = stage.worker(pour, send_buffer=65536)
-    router = stage.router(worker, client_write_timeout_secs=timeout)
-    clients = [stage.client(router, receive_buffer=8192) for _ in range(count)]
+    worker = harness.worker(pour, send_buffer=65536)
+    router = harness.router(worker, client_write_timeout_secs=timeout)
+    clients = [harness.client(router, receive_buffer=8192) for _ in range(count)]
     for client in clients:
         client.send(request("POST", "/x", body=b"{}"))
         client.read_head()
@@ -382,11 +384,11 @@ def test_clients_that_read_too_slowly_are_cut_when_the_deadline_after_their_last
     assert max(waited.values()) < timeout + 1.5
 
 
-def test_a_slow_client_that_takes_a_little_now_and_then_gets_everything(stage):
+def test_a_slow_client_that_takes_a_little_now_and_then_gets_everything(harness):
     body = bytes(range(256)) * 100_000
-    worker = stage.worker(lambda connection, _: connection.send(response(200, body)))
-    router = stage.router(worker, client_write_timeout_secs=2)
-    client = stage.client(router, receive_buffer=1 << 17)
+    worker = harness.worker(lambda connection, _: connection.send(response(200, body)))
+    router = harness.router(worker, client_write_timeout_secs=2)
+    client = harness.client(router, receive_buffer=1 << 17)
     client.send(request())
     client.read_head()
     got = client.read_exactly(1000)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.fakes.stage import QUIET
+from tests.fakes.harness import QUIET
 from tests.fakes.wire import eventually, request
 from vllm_router import Router, _core
 
@@ -98,8 +98,8 @@ def takes_part(port: int) -> bool:
 
 
 @pytest.mark.parametrize("threads", ["1", "3"])
-def test_a_new_router_takes_over_without_a_refused_connection(stage, threads):
-    worker = stage.worker()
+def test_a_new_router_takes_over_without_a_refused_connection(harness, threads):
+    worker = harness.worker()
     flags = ("--reuse-port", "--threads", threads, "--request-timeout-secs", "60")
     with running(0, worker.url, *flags) as (old, port):
         clients = Clients(port)
@@ -116,9 +116,9 @@ def test_a_new_router_takes_over_without_a_refused_connection(stage, threads):
             assert new.wait(60) == 0
 
 
-def test_a_new_router_that_is_stopped_gives_the_port_back(stage):
+def test_a_new_router_that_is_stopped_gives_the_port_back(harness):
     """It was started by mistake, or is not good: the old one goes on."""
-    worker = stage.worker()
+    worker = harness.worker()
     flags = ("--reuse-port", "--threads", "2")
     with running(0, worker.url, *flags) as (old, port):
         clients = Clients(port)
@@ -136,8 +136,8 @@ def test_a_new_router_that_is_stopped_gives_the_port_back(stage):
         assert old.wait(60) == 0
 
 
-def test_the_ports_of_metrics_and_admins_are_shared_as_well(stage):
-    worker = stage.worker()
+def test_the_ports_of_metrics_and_admins_are_shared_as_well(harness):
+    worker = harness.worker()
     with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
         ports = [str(each.getsockname()[1]) for each in (one, two)]
     flags = ("--reuse-port", "--prometheus-port", ports[0], "--admin-port", ports[1])
@@ -147,14 +147,14 @@ def test_the_ports_of_metrics_and_admins_are_shared_as_well(stage):
             assert router.wait(60) == 0
 
 
-def test_a_start_by_mistake_does_not_join(stage):
-    worker = stage.worker()
+def test_a_start_by_mistake_does_not_join(harness):
+    worker = harness.worker()
     with running(0, worker.url, "--reuse-port") as (_, port), pytest.raises(OSError, match="in use"):
         _core.Server(Router(policy="round_robin"), **{**QUIET, "port": port})
 
 
-def test_a_second_signal_ends_the_process_at_once(stage):
-    worker = stage.worker(lambda connection, _: connection.ending())
+def test_a_second_signal_ends_the_process_at_once(harness):
+    worker = harness.worker(lambda connection, _: connection.ending())
     with running(0, worker.url) as (router, port), socket.create_connection(("127.0.0.1", port)) as client:
         client.sendall(request())
         worker.wait_for_requests(1)
@@ -166,8 +166,8 @@ def test_a_second_signal_ends_the_process_at_once(stage):
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 3), (signal.SIGINT, 3)])
-def test_the_exit_status_says_that_requests_were_cut(stage, number, status):
-    worker = stage.worker(lambda connection, _: connection.ending())
+def test_the_exit_status_says_that_requests_were_cut(harness, number, status):
+    worker = harness.worker(lambda connection, _: connection.ending())
     with running(0, worker.url, "--shutdown-grace-period-secs", "0.2") as (router, port):
         with socket.create_connection(("127.0.0.1", port)) as client:
             client.sendall(request())
@@ -177,10 +177,10 @@ def test_the_exit_status_says_that_requests_were_cut(stage, number, status):
         assert router.wait(30) == status
 
 
-def test_a_hangup_reads_keys_again_where_there_are_some_and_ends_the_process_where_not(stage, tmp_path):
+def test_a_hangup_reads_keys_again_where_there_are_some_and_ends_the_process_where_not(harness, tmp_path):
     keys = tmp_path / "keys"
     keys.write_text("one")
-    worker = stage.worker()
+    worker = harness.worker()
     with running(0, worker.url, "--client-api-key-file", str(keys)) as (router, _):
         keys.write_text("two\nthree\n")
         router.send_signal(signal.SIGHUP)

@@ -1,9 +1,9 @@
-"""What it saves that a client's departure ends its request at the worker.
+"""What it saves that a client's disconnect ends its request at the worker.
 
-    python benchmarks/end_to_end/departures.py [--clients 40]
+    python benchmarks/end_to_end/client_disconnects.py [--clients 40]
 
 Clients ask a simulated worker for 1,000 tokens each, close their connection after one second, and ask again,
-three times; once with --half-closed-clients abort, the default, and once with serve, where a departure is
+three times; once with --half-closed-clients abort, the default, and once with serve, where a disconnect is
 noticed only when something is written. Printed are the tokens that the engine generated, none of which any
 client waited for, and how long a patient request of 50 tokens took meanwhile.
 """

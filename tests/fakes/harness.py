@@ -1,8 +1,8 @@
 """A router between fake workers and raw clients, and the proof that it left nothing behind.
 
-    def test_something(stage):
-        worker = stage.worker()
-        client = stage.client(stage.router(worker))
+    def test_something(harness):
+        worker = harness.worker()
+        client = harness.client(harness.router(worker))
         client.send(request("POST", "/v1/completions", body=b"{}"))
         assert client.read_response().status == 200
 
@@ -133,7 +133,7 @@ class RunningRouter:
         assert self.may_cut or cut == 0, f"the shutdown cut {cut} exchanges"
 
 
-class Stage:
+class Harness:
     def __init__(self) -> None:
         self._before = descriptors()
         self._workers: list[FakeWorker | RefusingPort | SilentPort | SlowPort] = []
