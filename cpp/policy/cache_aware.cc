@@ -235,9 +235,10 @@ class CacheAware final : public Policy {
         reported_tokens_.load(std::memory_order_relaxed));
     const MutexLock lock(trust_mutex_);
     writer->Counter(
-        {"guessed_restarts", "worker_restarts_inferred_total",
+        {"inferred_restarts", "worker_restarts_inferred_total",
          "Worker restarts inferred from responses that had nothing cached.", "worker_restarts_guessed_total"},
         forgotten_);
+    writer->Counter({"guessed_restarts", {}, {}}, forgotten_);  // the former key
   }
 
  private:

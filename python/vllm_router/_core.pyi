@@ -1129,7 +1129,7 @@ class Router:
         cache_aware: `cache_routing`, a dict of its decisions (`hits`, `misses`, `load_balancing`) and of what
         it remembers: `bytes` of different prompts, its limit `max_bytes`, `memory_bytes`, `nodes`,
         `evicted_bytes`, `workers`, the bytes that each was sent; and where responses report them,
-        `predicted_tokens` and `reported_tokens` of caches, and `guessed_restarts`.
+        `predicted_tokens` and `reported_tokens` of caches, and `inferred_restarts`.
 
         auto and vllm_cache_aware: `block_index`, a dict of what they believe the workers' caches to hold:
         `blocks` (distinct), `worker_blocks`, `bytes`, `recorded_requests`, `evicted_blocks`,
@@ -1290,7 +1290,7 @@ class replay:  # noqa: N801
                   them, or with `by_session` (False) to that of its session;
                 - `events_delay_s` float (-1.0, off): comparison policies know the caches by KV events this
                   late, and by what was sent and has no token yet, instead of learning from what was sent;
-                - `seed` int (0): of arrivals, replicas and the policies' dice;
+                - `seed` int (0): of arrivals, replicas and the policies' random choices;
                 - `prefix_blocks` int (3): what policies by prefix digest take for the prefix.
             fleet:
                 - `workers` int (8);

@@ -284,6 +284,7 @@ FORMER_NAMES = {
     "seats": "concurrent_requests_limit",
     "queue_steps_back_total": "queue_requeues_total",
     "worker_restarts_guessed_total": "worker_restarts_inferred_total",
+    "failed_tries_total": "failed_attempts_total",
 }
 
 

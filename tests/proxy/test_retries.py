@@ -342,7 +342,7 @@ def test_what_happened_is_counted(harness):
     router.must_rest()
     assert metric(router, 'retries_total{route="/v1/completions"}') == 1
     assert metric(router, 'retry_backoff_duration_seconds_count{attempt="1"}') == 1
-    assert metric(router, f'failed_tries_total{{worker="{failing.url}"}}') == 1
+    assert metric(router, f'failed_attempts_total{{worker="{failing.url}"}}') == 1
     assert metric(router, "retries_exhausted_total") == 0
 
 

@@ -522,8 +522,9 @@ void Metrics::Collector::WriteWorkers(Page* page, const FleetView& fleet) const 
   page->Add(static_cast<double>(router_->leases()->expired()));
   page->Counter("processed_requests_total", "Exchanges whose request was sent to the worker.");
   each(&WorkerSum::processed);
-  page->Counter("failed_tries_total", "Failed attempts at the worker that were followed by a retry.");
+  page->Counter("failed_attempts_total", "Failed attempts at the worker that were followed by a retry.");
   each(&WorkerSum::failed_attempts);
+  page->AddFormerName("failed_tries_total");
   page->Counter("cb_outcomes_total", "Outcomes recorded by the worker's circuit breaker.");
   each(&WorkerSum::breaker_successes, {Label("outcome", "success")});
   each(&WorkerSum::breaker_failures, {Label("outcome", "failure")});

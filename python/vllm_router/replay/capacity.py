@@ -130,7 +130,7 @@ def capacity(
     Args:
         trace: The requests; their times are stretched.
         fleet: The workers.
-        seed: Of the policies' dice.
+        seed: Of the policies' random choices.
         slo_s: Bound on the p90 time to first token; None makes it 4 times that of an almost idle fleet.
         policies: Whose best goodput it is; None is a few that are the best somewhere.
         tick: Called before each run.

@@ -128,7 +128,9 @@ def test_each_row_has_its_own_outcome() -> None:
         batch.finish(rows=[1, 2], status=[200, np.int64(429)], tokens=np.array([7, 8]), cached_tokens=[64, 0])
         == 2
     )
-    assert router.stats()["cache_routing"]["reported_tokens"] == 64
+    stats = router.stats()["cache_routing"]
+    assert stats["reported_tokens"] == 64
+    assert stats["guessed_restarts"] == stats["inferred_restarts"]  # the former name
 
 
 @pytest.mark.parametrize(
