@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.repo.rules import none_of
 from vllm_router.launch_router import COMMANDS, parse_router_args
 from vllm_router.router_args import RouterArgs
 
@@ -62,26 +63,47 @@ def test_the_commands_of_a_page_are_understood(
             assert args.warnings() == [], line
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_the_yaml_of_a_page_is_what_it_seems(page: Path) -> None:
-    for block in re.findall(r"^```yaml\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE):
-        values = yaml.safe_load(block)
-        if "policy" in values:  # settings of ours
+def what_is_wrong(block: str) -> str | None:
+    """Of a block of YAML: settings of ours, and command lines of a deployment, are what the router takes."""
+    try:
+        if "policy" in yaml.safe_load(block):
             RouterArgs.from_yaml(block)._validate_router_args()
         for command in re.findall(r"args: (\[.*\])", block):
             parse_router_args([str(word) for word in yaml.safe_load(command)][2:])
+    except (Exception, SystemExit) as error:
+        return f"{type(error).__name__}: {error}"
+    return None
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
-    for target, anchor in re.findall(r"\]\(([^)#:\s]*)#?([^):\s]*)\)", page.read_text()):
-        leads_to = page.parent / target if target else page
-        assert leads_to.exists(), target
-        if anchor:
-            headings = re.findall(r"^#+ (.*)$", leads_to.read_text(), re.MULTILINE)
-            assert anchor in {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in headings}, (
-                anchor
-            )
+def test_the_yaml_of_the_pages_is_what_it_seems() -> None:
+    found = [
+        (page, block)
+        for page in PAGES
+        for block in re.findall(r"^```yaml\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+    ]
+    assert len(found) > 3
+    wrong = [f"{page.relative_to(ROOT)}: {told}" for page, block in found if (told := what_is_wrong(block))]
+    none_of(wrong, "mend the YAML of these pages: the router would not start with it")
+
+
+def anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in headings}
+
+
+def test_the_links_of_the_pages_lead_somewhere() -> None:
+    links = [
+        (page, page.parent / target if target else page, anchor)
+        for page in PAGES
+        for target, anchor in re.findall(r"\]\(([^)#:\s]*)#?([^):\s]*)\)", page.read_text())
+    ]
+    assert len(links) > 100
+    wrong = [
+        f"{page.relative_to(ROOT)}: {leads_to.name}#{anchor}"
+        for page, leads_to, anchor in links
+        if not leads_to.exists() or (anchor and anchor not in anchors(leads_to))
+    ]
+    none_of(wrong, "these links lead nowhere: name a page and one of its headings, or remove them")
 
 
 def test_the_one_index_names_every_page_and_the_readme_leads_to_it() -> None:

@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+from tests.repo.rules import none_of
+
 ROOT = Path(__file__).parents[2]
 CPP = ROOT / "cpp"
 
@@ -76,17 +78,22 @@ def matches(path, pattern):
 
 
 def test_every_folder_is_a_room_of_the_table():
-    assert set(ROOMS) <= set(ROWS)
+    none_of(
+        set(ROOMS) - set(ROWS), "give these folders a row in ROWS and in docs/explanation/architecture.md"
+    )
 
 
 def test_the_arrows_have_no_circle():
     for room in ROWS:
         for next_room in ROWS[room]:
-            assert room not in reach(next_room)
+            assert room not in reach(next_room), f"a circle: {room} and {next_room} reach each other"
 
 
 def test_all_of_proxy_is_in_its_rooms():
-    assert list((CPP / "proxy").glob("*.h")) + list((CPP / "proxy").glob("*.cc")) == []
+    none_of(
+        list((CPP / "proxy").glob("*.h")) + list((CPP / "proxy").glob("*.cc")),
+        "move these into a room of proxy/",
+    )
 
 
 def test_a_room_includes_only_what_its_row_allows():
@@ -98,7 +105,7 @@ def test_a_room_includes_only_what_its_row_allows():
         for target in includes(source, INCLUDED_ROOM)
         if target not in reach(room)
     ]
-    assert wrong == []
+    none_of(wrong, "a room includes its row alone: turn the dependency round, or move what is shared down")
 
 
 def test_a_room_links_what_it_includes_and_no_more_than_its_row():
@@ -112,7 +119,7 @@ def test_a_room_links_what_it_includes_and_no_more_than_its_row():
         linked = {room}.union(*(reach(next_room) for next_room in declared(room)))
         included = {target for file in (CPP / room).glob("*.*") for target in includes(file, INCLUDED_ROOM)}
         wrong += [f"{room} includes {target} without linking it" for target in included - linked]
-    assert wrong == []
+    none_of(wrong, "ROOMS in the room's CMakeLists.txt names what it includes, and nothing else")
 
 
 def test_our_includes_name_the_room_and_exist():
@@ -122,7 +129,7 @@ def test_our_includes_name_the_room_and_exist():
         for name in includes(source, '"([^"]+)"')
         if not (CPP / name).is_file()
     ]
-    assert wrong == []
+    none_of(wrong, 'write the include as "room/file.h", of a file that exists')
 
 
 def test_heavy_headers_stay_in_few_sources():
@@ -133,7 +140,7 @@ def test_heavy_headers_stay_in_few_sources():
         for heavy, allowed in HEAVY.items()
         if name.startswith(heavy) and not matches(source.relative_to(CPP), allowed)
     ]
-    assert wrong == []
+    none_of(wrong, "hide these headers behind a header of ours, or extend HEAVY")
 
 
 def test_no_name_stands_for_two_types():
@@ -146,7 +153,10 @@ def test_no_name_stands_for_two_types():
         for name in definition.findall(header.read_text()):
             places.setdefault(name, []).append(str(header.relative_to(CPP)))
     assert len(places) > 100
-    assert {name: headers for name, headers in places.items() if len(headers) > 1} == {}
+    none_of(
+        (f"{name}: {', '.join(headers)}" for name, headers in places.items() if len(headers) > 1),
+        "rename all but one of each",
+    )
 
 
 def test_a_module_of_the_settings_imports_only_those_below_it():
@@ -166,4 +176,4 @@ def test_a_module_of_the_settings_imports_only_those_below_it():
         for other in imported[name]
         if other not in order[at + 1 :]
     ]
-    assert upwards == []
+    none_of(upwards, "move what is shared into a module below both")

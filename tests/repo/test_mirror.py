@@ -5,6 +5,8 @@ So does each module of `vllm_router.settings`.
 
 from pathlib import Path
 
+from tests.repo.rules import none_of
+
 ROOT = Path(__file__).parents[2]
 
 # bindings/ is proved by whatever comes through it.
@@ -23,7 +25,7 @@ def test_a_cpp_file_has_its_test():
         test = ROOT / "tests" / "unit" / room / f"test_{name}.py"
         return test.is_file() and "def test_" in test.read_text()
 
-    assert [stem for stem in STEMS if not has_test(stem)] == []
+    none_of([stem for stem in STEMS if not has_test(stem)], "write tests/unit/<room>/test_<stem>.py for each")
 
 
 def test_a_unit_test_of_a_room_has_its_cpp_file():
@@ -32,7 +34,7 @@ def test_a_unit_test_of_a_room_has_its_cpp_file():
         for room in {stem.rpartition("/")[0] for stem in STEMS}
         for path in (ROOT / "tests" / "unit" / room).glob("test_*.py")
     }
-    assert sorted(tests - set(STEMS)) == []
+    none_of(sorted(tests - set(STEMS)), "no file of cpp/ has this name: rename or move the test")
 
 
 def test_every_source_is_named_in_its_rooms_cmake_file():
@@ -42,7 +44,7 @@ def test_every_source_is_named_in_its_rooms_cmake_file():
         if source.name not in (source.parent / "CMakeLists.txt").read_text().split()
         and f"{source.name})" not in (source.parent / "CMakeLists.txt").read_text().split()
     ]
-    assert forgotten == []
+    none_of(forgotten, "name these in the CMakeLists.txt beside them")
 
 
 def test_a_module_of_the_settings_has_its_test():

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.repo.rules import none_of
+
 CPP = Path(__file__).parents[3] / "cpp"
 
 PROGRAM = """
@@ -71,4 +73,4 @@ def test_no_other_mutex_or_lock_is_in_use():
         for number, line in enumerate(path.read_text().splitlines(), 1)
         if other.search(line)
     ]
-    assert wrong == [], "clang checks only Mutex and MutexLock (base/mutex.h); use these"
+    none_of(wrong, "clang checks only Mutex and MutexLock (base/mutex.h); use these")
