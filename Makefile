@@ -6,6 +6,7 @@ JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 PYTEST_ARGS ?=
 DEMO_ARGS ?=
 BENCH_ARGS ?=
+CONFIGURE_ARGS ?=
 FUZZ_SECONDS ?= 60
 PROPERTY_SEED ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 PROPERTY_SEED := $(PROPERTY_SEED)
@@ -26,8 +27,8 @@ cxx_files = $(shell git ls-files '*.h' '*.cc')
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: help deps deps-bench build demo test test-engines property bench replay bench-smoke sanitize sanitize-asan sanitize-tsan \
-  stress-asan stress-tsan fuzz build-package build-fuzz lint tidy format wheel clean
+.PHONY: help deps deps-bench build demo test test-clang test-engines property bench replay bench-smoke sanitize sanitize-asan \
+  sanitize-tsan stress-asan stress-tsan fuzz build-package build-fuzz lint tidy format wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,7 +59,7 @@ $(VENV)/.deps: $(VENV)/.deps-package
 # Building: build/<preset>/python holds a complete package.
 
 build/%/.configured: CMakePresets.json build/.deps-build $(VENV)/.deps-package
-	cmake --preset $* -DPython_EXECUTABLE=$(venv_python) $(launcher)
+	cmake --preset $* -DPython_EXECUTABLE=$(venv_python) $(launcher) $(CONFIGURE_ARGS)
 	@touch $@
 
 .PRECIOUS: build/%/.configured build/.deps-%
@@ -86,6 +87,9 @@ demo: build-package ## route chats over three simulated workers and watch
 
 test: build-release $(VENV)/.deps ## run the tests, the same examples each time (PYTEST_ARGS="-k name" chooses)
 	$(call package,release) $(venv_python) -m pytest -m "not engines and not wheel" $(PYTEST_ARGS)
+
+test-clang: build-clang $(VENV)/.deps ## build with clang, which checks what each mutex guards, and run the unit tests
+	$(call package,clang) $(venv_python) -m pytest tests/unit $(PYTEST_ARGS)
 
 test-engines: build-package $(VENV)/.deps build/engines/.installed ## tests with two vLLM engines on the CPU (opt-in: downloads 6 GB once)
 	$(call package,release) $(venv_python) -m pytest -m engines tests/engines $(PYTEST_ARGS)

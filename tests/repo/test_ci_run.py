@@ -80,6 +80,21 @@ def test_with_time_enough_every_part_runs_the_mandatory_ones_first(ci):
     assert notes == ["== all good"]
 
 
+def test_the_summary_on_github_has_the_last_lines(ci):
+    def summary():
+        return subprocess.run(
+            [ROOT / "scripts" / "ci_summary.sh"], cwd=ci, capture_output=True, text=True, check=True
+        )
+
+    assert "It did not begin." in summary().stdout
+    run(ci)
+    assert "Everything ran; nothing was flaky." in summary().stdout
+    run(ci, "sanitize-asan 100000 0")
+    lines = summary().stdout.splitlines()
+    assert "NOT RUN TO THE END: proxy tests under ASan, UBSan (stopped after 1500 s)" in lines
+    assert "  1500 s  proxy tests under ASan, UBSan" in lines
+
+
 def test_the_table_has_the_seconds_of_each_part(ci):
     run(ci, "build 123 0")
     assert "   123 s  build" in (ci / "build" / "ci" / "table").read_text().splitlines()
