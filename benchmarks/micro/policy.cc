@@ -13,7 +13,7 @@
 #include <benchmark/benchmark.h>
 
 #include "base/text.h"
-#include "policy/policy_factory.h"
+#include "policy/policy_registry.h"
 #include "worker/worker_registry.h"
 
 namespace {

@@ -24,7 +24,7 @@
 #include "bindings/callables.h"
 #include "bindings/errors.h"
 #include "index/load_bound.h"
-#include "policy/policy_factory.h"
+#include "policy/policy_options.h"
 
 namespace vllm_router {
 

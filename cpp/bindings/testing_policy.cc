@@ -8,7 +8,7 @@
 #include "policy/auto.h"
 #include "policy/load_order.h"
 #include "policy/moving_mean.h"
-#include "policy/policy_factory.h"
+#include "policy/policy_registry.h"
 #include "policy/round_robin.h"
 #include "proxy/admin/stats_table.h"
 #include "worker/worker_registry.h"
@@ -30,6 +30,7 @@ struct LoadForTest {
 namespace {
 
 namespace py = pybind11;
+using namespace py::literals;
 
 // Tests check code and message; the public API translates in errors.cc.
 void RaiseIfError(const Status& status) {
@@ -174,10 +175,17 @@ Answer AnswerFrom(const std::optional<Decision>& decision, const FleetView& flee
 }  // namespace
 
 void BindTestingPolicy(py::module_& testing) {
-  testing.def("policy_names", [] { return std::vector(PolicyNames().begin(), PolicyNames().end()); });
-  testing.def("fallback_policy_names", [] {
-    return std::vector(FallbackPolicyNames().begin(), FallbackPolicyNames().end());
+  testing.def("policies", [] {
+    py::list policies;
+    for (const PolicyEntry& entry : Policies()) {
+      policies.append(py::dict(
+          "name"_a = entry.name, "aliases"_a = entry.aliases, "may_be_fallback"_a = entry.may_be_fallback,
+          "options"_a = entry.options));
+    }
+    return policies;
   });
+  testing.def("policy_names", &PolicyNames);
+  testing.def("fallback_policy_names", &FallbackPolicyNames);
   testing.def("canonical_policy_name", [](const std::string& name) {
     return ValueOrRaise(CanonicalPolicyName(name));
   });

@@ -10,6 +10,7 @@
 #include "policy/keep_least.h"
 #include "policy/load_order.h"
 #include "policy/moving_mean.h"
+#include "policy/policy_registry.h"
 
 namespace vllm_router {
 namespace {
@@ -37,10 +38,10 @@ class Uncached {
 
 class Auto final : public Policy {
  public:
-  Auto(AutoObjective objective, uint64_t seed, std::shared_ptr<KvIndex> index)
-      : weights_(objective == AutoObjective::kTtft ? kAutoTtft : kAutoBalanced),
+  Auto(const PolicyOptions& options, std::shared_ptr<KvIndex> index)
+      : weights_(options.auto_objective == AutoObjective::kTtft ? kAutoTtft : kAutoBalanced),
         index_(std::move(index)),
-        random_(seed) {}
+        random_(options.seed) {}
 
   std::string_view name() const override { return "auto"; }
   KeyParts Needs() const override { return KeyParts::kBlocks | KeyParts::kPromptTokens; }
@@ -205,8 +206,12 @@ FleetMeans MeansOf(const FleetView& fleet, uint32_t prompt_tokens) {
   return sums.Means(prompt_tokens);
 }
 
-std::unique_ptr<Policy> MakeAuto(AutoObjective objective, uint64_t seed, std::shared_ptr<KvIndex> index) {
-  return std::make_unique<Auto>(objective, seed, std::move(index));
+PolicyEntry AutoEntry() {
+  return {
+      .name = "auto",
+      .reads_index = true,
+      .options = {"block_size", "max_blocks_per_worker", "auto_objective"},
+      .make = Make<Auto>};
 }
 
 }  // namespace vllm_router

@@ -33,6 +33,8 @@
 
 namespace vllm_router {
 
+struct PolicyEntry;
+
 // The terms of `cost`; exposed for replay and tests.
 struct AutoTerms {
   double queued = 0;         // q
@@ -125,6 +127,6 @@ enum class AutoObjective : uint8_t {
   kTtft,      // time to the first token
 };
 
-std::unique_ptr<Policy> MakeAuto(AutoObjective objective, uint64_t seed, std::shared_ptr<KvIndex> index);
+PolicyEntry AutoEntry();
 
 }  // namespace vllm_router

@@ -13,6 +13,7 @@
 #include "policy/keep_least.h"
 #include "policy/load_order.h"
 #include "policy/membership.h"
+#include "policy/policy_registry.h"
 
 namespace vllm_router {
 namespace {
@@ -66,7 +67,7 @@ struct Share {
   bool operator<(const Share& other) const {
     return static_cast<Wide>(requests) * other.weight < static_cast<Wide>(other.requests) * weight;
   }
-  bool Exceeds(const Share& least, const CacheAwareOptions& options) const {
+  bool Exceeds(const Share& least, const PolicyOptions& options) const {
     const Wide mine = static_cast<Wide>(requests) * least.weight;
     const Wide its = static_cast<Wide>(least.requests) * weight;
     return (mine - its) * kWeightOne >
@@ -74,7 +75,7 @@ struct Share {
            mine * 1000 > its * static_cast<Wide>(options.balance_rel_threshold);
   }
   // True if its load is within the threshold even against a load of 0.
-  bool ExceedsNone(const CacheAwareOptions& options) const {
+  bool ExceedsNone(const PolicyOptions& options) const {
     return static_cast<Wide>(requests) * kWeightOne <=
            static_cast<Wide>(options.balance_abs_threshold) * weight;
   }
@@ -85,10 +86,13 @@ struct Share {
 
 class CacheAware final : public Policy {
  public:
-  CacheAware(const CacheAwareOptions& options, uint64_t seed, std::unique_ptr<Policy> fallback)
+  CacheAware(const PolicyOptions& options, std::unique_ptr<Policy> fallback)
       : options_(options),
-        memory_(PromptMemory::Create(options.memory)),
-        random_(seed),
+        memory_(PromptMemory::Create(
+            {.max_size = options.max_tree_size,
+             .eviction = options.eviction_order,
+             .interval = std::chrono::seconds(options.eviction_interval_secs)})),
+        random_(options.seed),
         fallback_(std::move(fallback)) {}
 
   std::string_view name() const override { return "cache_aware"; }
@@ -216,7 +220,7 @@ class CacheAware final : public Policy {
         trees.size);
     writer->Gauge(
         {"max_bytes", "tree_max_bytes", "Maximum of tree_distinct_bytes (--max-tree-size)."},
-        options_.memory.max_size);
+        options_.max_tree_size);
     writer->Gauge(
         {"memory_bytes", "tree_memory_bytes", "Memory of the prefix trees of cache_aware."}, trees.memory);
     writer->Gauge({"nodes", "tree_nodes", "Nodes of the prefix trees of cache_aware."}, trees.nodes);
@@ -453,7 +457,7 @@ class CacheAware final : public Policy {
         .total = key.prompt.size()};
   }
 
-  const CacheAwareOptions options_;
+  const PolicyOptions options_;
   const std::shared_ptr<PromptMemory> memory_;
   Random random_;
   const std::unique_ptr<Policy> fallback_;
@@ -471,9 +475,14 @@ class CacheAware final : public Policy {
 
 }  // namespace
 
-std::unique_ptr<Policy> MakeCacheAware(
-    const CacheAwareOptions& options, uint64_t seed, std::unique_ptr<Policy> fallback) {
-  return std::make_unique<CacheAware>(options, seed, std::move(fallback));
+PolicyEntry CacheAwareEntry() {
+  return {
+      .name = "cache_aware",
+      .options =
+          {"fallback_policy", "cache_threshold", "balance_abs_threshold", "balance_rel_threshold",
+           "eviction_interval_secs", "max_tree_size", "eviction_policy", "balance_gate",
+           "spread_new_conversations", "miss_choice"},
+      .make = Make<CacheAware>};
 }
 
 }  // namespace vllm_router

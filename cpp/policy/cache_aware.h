@@ -25,6 +25,8 @@
 
 namespace vllm_router {
 
+struct PolicyEntry;
+
 enum class BalanceGate : uint8_t {
   kWorker,  // the holder's load against the minimum: one hot worker does not end affinity for all
   kFleet,   // the maximum load against the minimum, as the reference does it
@@ -35,17 +37,6 @@ enum class MissChoice : uint8_t {
   kSmallestTree,  // the one that has seen least, of equals the least loaded
 };
 
-struct CacheAwareOptions {
-  double cache_threshold = 0.3;           // share of the prompt, 0..1; a match must be longer
-  uint32_t balance_abs_threshold = 64;    // requests per weight
-  uint64_t balance_rel_threshold = 1500;  // thousandths, at least 1000
-  BalanceGate balance_gate = BalanceGate::kWorker;
-  bool spread_new_conversations = true;
-  MissChoice miss_choice = MissChoice::kLeastLoad;
-  PromptMemoryOptions memory;
-};
-
-std::unique_ptr<Policy> MakeCacheAware(
-    const CacheAwareOptions& options, uint64_t seed, std::unique_ptr<Policy> fallback);
+PolicyEntry CacheAwareEntry();
 
 }  // namespace vllm_router

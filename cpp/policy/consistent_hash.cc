@@ -7,6 +7,7 @@
 #include "index/hash_ring.h"
 #include "policy/keyed_policy.h"
 #include "policy/load_order.h"
+#include "policy/policy_registry.h"
 #include "policy/ring_plan.h"
 
 namespace vllm_router {
@@ -14,7 +15,7 @@ namespace {
 
 class ConsistentHash final : public KeyedPolicy {
  public:
-  ConsistentHash(const ConsistentHashOptions& options, std::unique_ptr<Policy> fallback)
+  ConsistentHash(const PolicyOptions& options, std::unique_ptr<Policy> fallback)
       : KeyedPolicy(std::move(fallback)),
         options_(options),
         rings_(options.virtual_nodes, options.hash_function) {}
@@ -37,12 +38,12 @@ class ConsistentHash final : public KeyedPolicy {
     const uint64_t hash = RingHash(options_.hash_function, key.hash_key);
     const uint32_t home = ring.owner(ring.FindPoint(hash));
     const bool home_is_eligible = fleet.IsEligible(home);
-    if (options_.load_factor == 0) {
+    if (options_.hash_load_factor == 0) {
       if (home_is_eligible) return {home, Reason::kSessionHash};
       return {NextOwner(ring, hash, fleet, [](const Worker&) { return true; }), Reason::kFailover};
     }
 
-    const LoadCap room(fleet, options_.load_factor);
+    const LoadCap room(fleet, options_.hash_load_factor);
     if (key.explanation != nullptr) {
       key.explanation->SetLimits(fleet, [&](const Worker& worker) { return room.Cap(worker); });
     }
@@ -63,7 +64,7 @@ class ConsistentHash final : public KeyedPolicy {
     const auto takes = [&](uint32_t owner) {
       return fleet.IsEligible(owner) && accepts(fleet.worker(owner));
     };
-    if (options_.failover == HashFailover::kFirst) {
+    if (options_.hash_failover == HashFailover::kFirst) {
       const auto eligible = fleet.eligible();
       const auto first = std::find_if(eligible.begin(), eligible.end(), takes);
       return first != eligible.end() ? *first : eligible.front();
@@ -72,15 +73,18 @@ class ConsistentHash final : public KeyedPolicy {
     return next != HashRing::kNone ? next : fleet.eligible().front();
   }
 
-  const ConsistentHashOptions options_;
+  const PolicyOptions options_;
   const RingPlanner rings_;
 };
 
 }  // namespace
 
-std::unique_ptr<Policy> MakeConsistentHash(
-    const ConsistentHashOptions& options, std::unique_ptr<Policy> fallback) {
-  return std::make_unique<ConsistentHash>(options, std::move(fallback));
+PolicyEntry ConsistentHashEntry() {
+  return {
+      .name = "consistent_hash",
+      .aliases = {"consistent_hashing"},
+      .options = {"fallback_policy", "virtual_nodes", "hash_function", "hash_failover", "hash_load_factor"},
+      .make = Make<ConsistentHash>};
 }
 
 }  // namespace vllm_router

@@ -10,24 +10,14 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
-
-#include "hashing/hash.h"
-#include "policy/policy.h"
 
 namespace vllm_router {
+
+struct PolicyEntry;
 
 // Where the key goes when its home is not eligible: on along the ring, or to the first eligible in fleet order.
 enum class HashFailover : uint8_t { kNext, kFirst };
 
-struct ConsistentHashOptions {
-  uint32_t virtual_nodes = 160;  // points per weight 1
-  HashFunction hash_function = HashFunction::kFurc;
-  HashFailover failover = HashFailover::kNext;
-  uint32_t load_factor = 0;  // thousandths; 0 = loads are ignored
-};
-
-std::unique_ptr<Policy> MakeConsistentHash(
-    const ConsistentHashOptions& options, std::unique_ptr<Policy> fallback);
+PolicyEntry ConsistentHashEntry();
 
 }  // namespace vllm_router

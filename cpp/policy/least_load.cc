@@ -1,11 +1,14 @@
 #include "policy/least_load.h"
 
+#include "policy/policy_registry.h"
+
 namespace vllm_router {
 namespace {
 
 class LeastLoad final : public Policy {
  public:
-  LeastLoad(uint64_t seed, LeastLoadMetric metric) : metric_(metric), random_(seed) {}
+  explicit LeastLoad(const PolicyOptions& options)
+      : metric_(options.least_load_metric), random_(options.seed) {}
 
   std::string_view name() const override { return "least_load"; }
   KeyParts Needs() const override { return KeyParts::kPromptTokens; }
@@ -25,8 +28,13 @@ class LeastLoad final : public Policy {
 
 }  // namespace
 
-std::unique_ptr<Policy> MakeLeastLoad(uint64_t seed, LeastLoadMetric metric) {
-  return std::make_unique<LeastLoad>(seed, metric);
+PolicyEntry LeastLoadEntry() {
+  return {
+      .name = "least_load",
+      .aliases = {"least_loaded", "least_request"},
+      .may_be_fallback = true,
+      .options = {"least_load_metric"},
+      .make = Make<LeastLoad>};
 }
 
 }  // namespace vllm_router

@@ -4,14 +4,10 @@
 // requests may have been sent to the chosen worker.
 #pragma once
 
-#include <cstdint>
-#include <memory>
-
-#include "policy/load_order.h"
-#include "policy/policy.h"
-
 namespace vllm_router {
 
-std::unique_ptr<Policy> MakeLeastLoad(uint64_t seed, LeastLoadMetric metric = LeastLoadMetric::kRequests);
+struct PolicyEntry;
+
+PolicyEntry LeastLoadEntry();
 
 }  // namespace vllm_router

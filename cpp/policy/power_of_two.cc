@@ -2,13 +2,14 @@
 
 #include "base/random.h"
 #include "policy/load_order.h"
+#include "policy/policy_registry.h"
 
 namespace vllm_router {
 namespace {
 
 class PowerOfTwo final : public Policy {
  public:
-  explicit PowerOfTwo(uint64_t seed) : random_(seed) {}
+  explicit PowerOfTwo(const PolicyOptions& options) : random_(options.seed) {}
 
   std::string_view name() const override { return "power_of_two"; }
   KeyParts Needs() const override { return KeyParts::kPromptTokens; }
@@ -36,6 +37,8 @@ class PowerOfTwo final : public Policy {
 
 }  // namespace
 
-std::unique_ptr<Policy> MakePowerOfTwo(uint64_t seed) { return std::make_unique<PowerOfTwo>(seed); }
+PolicyEntry PowerOfTwoEntry() {
+  return {.name = "power_of_two", .may_be_fallback = true, .make = Make<PowerOfTwo>};
+}
 
 }  // namespace vllm_router

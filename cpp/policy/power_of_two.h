@@ -4,13 +4,10 @@
 // Thread-safe. Mitzenmacher, "The Power of Two Choices in Randomized Load Balancing" (1996).
 #pragma once
 
-#include <cstdint>
-#include <memory>
-
-#include "policy/policy.h"
-
 namespace vllm_router {
 
-std::unique_ptr<Policy> MakePowerOfTwo(uint64_t seed);
+struct PolicyEntry;
+
+PolicyEntry PowerOfTwoEntry();
 
 }  // namespace vllm_router

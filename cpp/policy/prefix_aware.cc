@@ -7,6 +7,7 @@
 #include "base/random.h"
 #include "index/distinct_count.h"
 #include "policy/load_order.h"
+#include "policy/policy_registry.h"
 #include "policy/ring_plan.h"
 
 namespace vllm_router {
@@ -14,7 +15,7 @@ namespace {
 
 class PrefixAware final : public Policy {
  public:
-  PrefixAware(const PrefixAwareOptions& options, std::unique_ptr<Policy> fallback)
+  PrefixAware(const PolicyOptions& options, std::unique_ptr<Policy> fallback)
       : options_(options),
         fallback_(std::move(fallback)),
         rings_(options.virtual_nodes, HashFunction::kXxh3),
@@ -85,10 +86,10 @@ class PrefixAware final : public Policy {
   }
 
   Decision ChooseOnRing(const HashRing& ring, uint64_t place, const RoutingKey& key, const FleetView& fleet) {
-    const LoadCap room(fleet, options_.load_factor);
+    const LoadCap room(fleet, 1000 + options_.load_factor_epsilon);
     if (key.explanation != nullptr) {
       key.explanation->SetLimits(fleet, [&](const Worker& worker) {
-        return std::max<int64_t>(room.Cap(worker), options_.load_floor);
+        return std::max<int64_t>(room.Cap(worker), options_.prefix_load_floor);
       });
     }
     uint32_t owner = HashRing::kNone;  // the first eligible one
@@ -97,7 +98,7 @@ class PrefixAware final : public Policy {
       if (owner == HashRing::kNone) owner = candidate;
       const Worker& worker = fleet.worker(candidate);
       const int64_t open = worker.load.requests();
-      return open < room.Cap(worker) || open < options_.load_floor;
+      return open < room.Cap(worker) || open < options_.prefix_load_floor;
     });
     // No worker has room only if loads grew meanwhile.
     if (chosen == HashRing::kNone) chosen = *LeastLoaded(fleet, *DecisionRandom(random_, key.dry_run));
@@ -105,7 +106,7 @@ class PrefixAware final : public Policy {
     return {.position = chosen, .worker = fleet.worker(chosen).id, .reason = reason};
   }
 
-  const PrefixAwareOptions options_;
+  const PolicyOptions options_;
   const std::unique_ptr<Policy> fallback_;
   const RingPlanner rings_;
   Random random_;
@@ -117,8 +118,12 @@ class PrefixAware final : public Policy {
 
 }  // namespace
 
-std::unique_ptr<Policy> MakePrefixAware(const PrefixAwareOptions& options, std::unique_ptr<Policy> fallback) {
-  return std::make_unique<PrefixAware>(options, std::move(fallback));
+PolicyEntry PrefixAwareEntry() {
+  return {
+      .name = "prefix_aware",
+      .aliases = {"chwbl"},
+      .options = {"fallback_policy", "virtual_nodes", "load_factor_epsilon", "prefix_load_floor"},
+      .make = Make<PrefixAware>};
 }
 
 }  // namespace vllm_router

@@ -13,21 +13,10 @@
 // Consistent hashing with bounded loads: Mirrokni, Thorup, Zadimoghaddam (SODA 2018).
 #pragma once
 
-#include <cstdint>
-#include <memory>
-#include <optional>
-
-#include "policy/policy.h"
-
 namespace vllm_router {
 
-struct PrefixAwareOptions {
-  uint32_t virtual_nodes = 150;  // points per weight 1
-  uint32_t load_factor = 1250;   // 1 + epsilon, in thousandths
-  uint32_t load_floor = 0;       // below this many open requests a worker always has room
-  uint64_t seed = 0;
-};
+struct PolicyEntry;
 
-std::unique_ptr<Policy> MakePrefixAware(const PrefixAwareOptions& options, std::unique_ptr<Policy> fallback);
+PolicyEntry PrefixAwareEntry();
 
 }  // namespace vllm_router

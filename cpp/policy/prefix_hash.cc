@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "hashing/hash.h"
 #include "policy/load_order.h"
+#include "policy/policy_registry.h"
 #include "policy/ring_plan.h"
 
 namespace vllm_router {
@@ -24,13 +25,14 @@ __extension__ using Wide = unsigned __int128;
 // whole.
 class Overload {
  public:
-  Overload(const FleetView& fleet, const PrefixHashOptions& options) : weight_(fleet.eligible_weight()) {
+  Overload(const FleetView& fleet, const PolicyOptions& options) : weight_(fleet.eligible_weight()) {
     Wide requests = 1;
     for (const uint32_t position : fleet.eligible()) {
       requests += static_cast<uint64_t>(fleet.load(position).requests());
     }
     bound_ = std::max<Wide>(
-        requests * options.load_factor, requests * 1000 + Wide{options.balance_abs_threshold} * weight_);
+        requests * options.prefix_hash_load_factor,
+        requests * 1000 + Wide{options.prefix_hash_balance_abs_threshold} * weight_);
   }
 
   bool Is(const Worker& worker) const {
@@ -45,7 +47,7 @@ class Overload {
 
 class PrefixHash final : public Policy {
  public:
-  PrefixHash(const PrefixHashOptions& options, std::unique_ptr<Policy> fallback)
+  PrefixHash(const PolicyOptions& options, std::unique_ptr<Policy> fallback)
       : options_(options),
         fallback_(std::move(fallback)),
         rings_(options.virtual_nodes, HashFunction::kXxh3),
@@ -91,16 +93,17 @@ class PrefixHash final : public Policy {
   uint64_t HashOf(const Prompt& prompt) const {
     if (prompt.kind == Prompt::Kind::kTokens) {
       const auto ids = prompt.tokens().subspan(prompt.scope);
-      return Xxh3(ids.data(), std::min<size_t>(ids.size(), options_.token_count) * sizeof(uint32_t));
+      return Xxh3(ids.data(), std::min<size_t>(ids.size(), options_.prefix_token_count) * sizeof(uint32_t));
     }
-    return Xxh3(CutAtCharacter(prompt.text().substr(prompt.scope), options_.token_count * kBytesPerToken));
+    return Xxh3(
+        CutAtCharacter(prompt.text().substr(prompt.scope), options_.prefix_token_count * kBytesPerToken));
   }
 
   static Decision DecisionFor(uint32_t position, Reason reason, const FleetView& fleet) {
     return {.position = position, .worker = fleet.worker(position).id, .reason = reason};
   }
 
-  const PrefixHashOptions options_;
+  const PolicyOptions options_;
   const std::unique_ptr<Policy> fallback_;
   const RingPlanner rings_;
   Random random_;
@@ -108,8 +111,13 @@ class PrefixHash final : public Policy {
 
 }  // namespace
 
-std::unique_ptr<Policy> MakePrefixHash(const PrefixHashOptions& options, std::unique_ptr<Policy> fallback) {
-  return std::make_unique<PrefixHash>(options, std::move(fallback));
+PolicyEntry PrefixHashEntry() {
+  return {
+      .name = "prefix_hash",
+      .options =
+          {"fallback_policy", "virtual_nodes", "prefix_token_count", "prefix_hash_load_factor",
+           "prefix_hash_balance_abs_threshold"},
+      .make = Make<PrefixHash>};
 }
 
 }  // namespace vllm_router

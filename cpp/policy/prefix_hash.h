@@ -14,21 +14,10 @@
 // Thread-safe.
 #pragma once
 
-#include <cstdint>
-#include <memory>
-
-#include "policy/policy.h"
-
 namespace vllm_router {
 
-struct PrefixHashOptions {
-  uint32_t virtual_nodes = 150;  // points per weight 1
-  uint32_t token_count = 256;    // ids that count; of a text four bytes for each
-  uint32_t load_factor = 1250;   // thousandths, 1000..10000
-  uint32_t balance_abs_threshold = 10;
-  uint64_t seed = 0;
-};
+struct PolicyEntry;
 
-std::unique_ptr<Policy> MakePrefixHash(const PrefixHashOptions& options, std::unique_ptr<Policy> fallback);
+PolicyEntry PrefixHashEntry();
 
 }  // namespace vllm_router

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/random.h"
+#include "policy/policy_registry.h"
 
 namespace vllm_router {
 namespace {
@@ -16,7 +17,7 @@ struct WeightSums final : FleetPlan {
 
 class RandomPolicy final : public Policy {
  public:
-  explicit RandomPolicy(uint64_t seed) : random_(seed) {}
+  explicit RandomPolicy(const PolicyOptions& options) : random_(options.seed) {}
 
   std::string_view name() const override { return "random"; }
   KeyParts Needs() const override { return KeyParts::kNone; }
@@ -62,6 +63,6 @@ class RandomPolicy final : public Policy {
 
 }  // namespace
 
-std::unique_ptr<Policy> MakeRandom(uint64_t seed) { return std::make_unique<RandomPolicy>(seed); }
+PolicyEntry RandomEntry() { return {.name = "random", .may_be_fallback = true, .make = Make<RandomPolicy>}; }
 
 }  // namespace vllm_router

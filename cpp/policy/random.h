@@ -3,13 +3,10 @@
 // Thread-safe.
 #pragma once
 
-#include <cstdint>
-#include <memory>
-
-#include "policy/policy.h"
-
 namespace vllm_router {
 
-std::unique_ptr<Policy> MakeRandom(uint64_t seed);
+struct PolicyEntry;
+
+PolicyEntry RandomEntry();
 
 }  // namespace vllm_router

@@ -13,6 +13,7 @@
 
 #include "hashing/furc_batch.h"
 #include "policy/keyed_policy.h"
+#include "policy/policy_registry.h"
 
 namespace vllm_router {
 namespace {
@@ -49,8 +50,8 @@ bool MayReach(double share, uint32_t weight, double other) {
 
 class RendezvousHash final : public KeyedPolicy {
  public:
-  RendezvousHash(HashFunction hash_function, std::unique_ptr<Policy> fallback)
-      : KeyedPolicy(std::move(fallback)), hash_function_(hash_function) {}
+  RendezvousHash(const PolicyOptions& options, std::unique_ptr<Policy> fallback)
+      : KeyedPolicy(std::move(fallback)), hash_function_(options.hash_function) {}
 
   std::string_view name() const override { return "rendezvous_hash"; }
 
@@ -178,8 +179,11 @@ class RendezvousHash final : public KeyedPolicy {
 
 }  // namespace
 
-std::unique_ptr<Policy> MakeRendezvousHash(HashFunction hash_function, std::unique_ptr<Policy> fallback) {
-  return std::make_unique<RendezvousHash>(hash_function, std::move(fallback));
+PolicyEntry RendezvousHashEntry() {
+  return {
+      .name = "rendezvous_hash",
+      .options = {"fallback_policy", "hash_function"},
+      .make = Make<RendezvousHash>};
 }
 
 }  // namespace vllm_router

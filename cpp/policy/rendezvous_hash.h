@@ -11,13 +11,10 @@
 // Ravishankar, "A Name-Based Mapping Scheme for Rendezvous" (1996).
 #pragma once
 
-#include <memory>
-
-#include "hashing/hash.h"
-#include "policy/policy.h"
-
 namespace vllm_router {
 
-std::unique_ptr<Policy> MakeRendezvousHash(HashFunction hash_function, std::unique_ptr<Policy> fallback);
+struct PolicyEntry;
+
+PolicyEntry RendezvousHashEntry();
 
 }  // namespace vllm_router

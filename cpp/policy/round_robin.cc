@@ -4,6 +4,8 @@
 #include <atomic>
 #include <numeric>
 
+#include "policy/policy_registry.h"
+
 namespace vllm_router {
 namespace {
 
@@ -14,6 +16,8 @@ struct Schedule final : FleetPlan {
 
 class RoundRobin final : public Policy {
  public:
+  explicit RoundRobin(const PolicyOptions& /*options*/) {}
+
   std::string_view name() const override { return "round_robin"; }
   KeyParts Needs() const override { return KeyParts::kNone; }
 
@@ -92,6 +96,8 @@ std::vector<uint32_t> SmoothSchedule(std::span<const uint32_t> weights) {
   return schedule;
 }
 
-std::unique_ptr<Policy> MakeRoundRobin() { return std::make_unique<RoundRobin>(); }
+PolicyEntry RoundRobinEntry() {
+  return {.name = "round_robin", .may_be_fallback = true, .make = Make<RoundRobin>};
+}
 
 }  // namespace vllm_router

@@ -8,15 +8,14 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <vector>
 
-#include "policy/policy.h"
-
 namespace vllm_router {
 
-std::unique_ptr<Policy> MakeRoundRobin();
+struct PolicyEntry;
+
+PolicyEntry RoundRobinEntry();
 
 // The schedule as indices into `weights`: smooth weighted round robin (add each weight to its worker's
 // credit, the largest credit takes the turn, the first on ties, and pays the sum). Exact when the

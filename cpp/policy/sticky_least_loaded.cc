@@ -9,6 +9,7 @@
 #include "index/stick_table.h"
 #include "policy/keyed_policy.h"
 #include "policy/load_order.h"
+#include "policy/policy_registry.h"
 
 namespace vllm_router {
 namespace {
@@ -22,9 +23,11 @@ struct PositionsPlan final : FleetPlan {
 
 class StickyLeastLoaded final : public KeyedPolicy {
  public:
-  StickyLeastLoaded(const StickyLeastLoadedOptions& options, std::unique_ptr<Policy> fallback)
+  StickyLeastLoaded(const PolicyOptions& options, std::unique_ptr<Policy> fallback)
       : KeyedPolicy(std::move(fallback)),
-        sessions_({.max_entries = options.max_sessions, .ttl_ns = options.session_ttl_ns}) {}
+        sessions_(
+            {.max_entries = options.max_sessions,
+             .ttl_ns = int64_t{options.session_ttl_secs} * 1'000'000'000}) {}
 
   std::string_view name() const override { return "sticky_least_loaded"; }
   // No digest of the body: a request without a session key belongs to no session.
@@ -122,9 +125,12 @@ class StickyLeastLoaded final : public KeyedPolicy {
 
 }  // namespace
 
-std::unique_ptr<Policy> MakeStickyLeastLoaded(
-    const StickyLeastLoadedOptions& options, std::unique_ptr<Policy> fallback) {
-  return std::make_unique<StickyLeastLoaded>(options, std::move(fallback));
+PolicyEntry StickyLeastLoadedEntry() {
+  return {
+      .name = "sticky_least_loaded",
+      .aliases = {"manual"},
+      .options = {"fallback_policy", "session_ttl_secs", "max_sessions"},
+      .make = Make<StickyLeastLoaded>};
 }
 
 }  // namespace vllm_router

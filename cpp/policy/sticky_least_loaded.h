@@ -13,20 +13,10 @@
 // workers. 90 bytes per session. Thread-safe: requests of one new session get one worker.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <memory>
-
-#include "policy/policy.h"
-
 namespace vllm_router {
 
-struct StickyLeastLoadedOptions {
-  int64_t session_ttl_ns = 7'200'000'000'000;  // since a session's last request
-  size_t max_sessions = 262'144;               // the least recently used is forgotten
-};
+struct PolicyEntry;
 
-std::unique_ptr<Policy> MakeStickyLeastLoaded(
-    const StickyLeastLoadedOptions& options, std::unique_ptr<Policy> fallback);
+PolicyEntry StickyLeastLoadedEntry();
 
 }  // namespace vllm_router

@@ -8,6 +8,7 @@
 #include "base/random.h"
 #include "index/block_matches.h"
 #include "policy/load_order.h"
+#include "policy/policy_registry.h"
 
 namespace vllm_router {
 namespace {
@@ -15,10 +16,10 @@ namespace {
 // Room, the average and the floor in one: true if the holder may take another request.
 class Bound {
  public:
-  Bound(const FleetView& fleet, const VllmCacheAwareOptions& options)
+  Bound(const FleetView& fleet, const PolicyOptions& options)
       : room_(fleet, options.load_factor),
         average_(options.load_bound == HolderBound::kAverage),
-        floor_(options.load_floor) {
+        floor_(options.prefix_load_floor) {
     if (!average_) return;
     uint64_t requests = 0;
     for (const uint32_t position : fleet.eligible()) {
@@ -46,9 +47,8 @@ class Bound {
 class VllmCacheAware final : public Policy {
  public:
   VllmCacheAware(
-      const VllmCacheAwareOptions& options, uint64_t seed, std::shared_ptr<KvIndex> index,
-      std::unique_ptr<Policy> fallback)
-      : options_(options), index_(std::move(index)), random_(seed), fallback_(std::move(fallback)) {}
+      const PolicyOptions& options, std::shared_ptr<KvIndex> index, std::unique_ptr<Policy> fallback)
+      : options_(options), index_(std::move(index)), random_(options.seed), fallback_(std::move(fallback)) {}
 
   std::string_view name() const override { return "vllm_cache_aware"; }
   KeyParts Needs() const override { return KeyParts::kBlocks | KeyParts::kPromptTokens | fallback_->Needs(); }
@@ -135,7 +135,7 @@ class VllmCacheAware final : public Policy {
     return found;
   }
 
-  const VllmCacheAwareOptions options_;
+  const PolicyOptions options_;
   const std::shared_ptr<KvIndex> index_;
   Random random_;
   const std::unique_ptr<Policy> fallback_;
@@ -143,10 +143,14 @@ class VllmCacheAware final : public Policy {
 
 }  // namespace
 
-std::unique_ptr<Policy> MakeVllmCacheAware(
-    const VllmCacheAwareOptions& options, uint64_t seed, std::shared_ptr<KvIndex> index,
-    std::unique_ptr<Policy> fallback) {
-  return std::make_unique<VllmCacheAware>(options, seed, std::move(index), std::move(fallback));
+PolicyEntry VllmCacheAwareEntry() {
+  return {
+      .name = "vllm_cache_aware",
+      .reads_index = true,
+      .options =
+          {"fallback_policy", "block_size", "max_blocks_per_worker", "cache_threshold", "load_factor",
+           "load_bound", "prefix_load_floor"},
+      .make = Make<VllmCacheAware>};
 }
 
 }  // namespace vllm_router

@@ -18,27 +18,16 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
-
-#include "policy/kv_index.h"
-#include "policy/policy.h"
 
 namespace vllm_router {
+
+struct PolicyEntry;
 
 enum class HolderBound : uint8_t {
   kRoom,     // load_order.h: an idle fleet has room
   kAverage,  // load < factor * mean load: an idle fleet never uses its caches
 };
 
-struct VllmCacheAwareOptions {
-  double cache_threshold = 0.3;  // share of the prompt's blocks, 0..1; candidates hold more
-  uint32_t load_factor = 1250;   // thousandths
-  HolderBound load_bound = HolderBound::kRoom;
-  uint32_t load_floor = 0;  // a worker with fewer open requests has room whatever the average is
-};
-
-std::unique_ptr<Policy> MakeVllmCacheAware(
-    const VllmCacheAwareOptions& options, uint64_t seed, std::shared_ptr<KvIndex> index,
-    std::unique_ptr<Policy> fallback);
+PolicyEntry VllmCacheAwareEntry();
 
 }  // namespace vllm_router

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/text.h"
+#include "policy/policy_registry.h"
 #include "routing/request_fields.h"
 #include "routing/routing_text.h"
 #include "routing/token_cache.h"

@@ -21,7 +21,7 @@
 
 #include "base/status.h"
 #include "hashing/block_hash.h"
-#include "policy/policy_factory.h"
+#include "policy/policy_options.h"
 #include "policy/pool.h"
 #include "routing/model_lengths.h"
 #include "routing/prefix_digest.h"

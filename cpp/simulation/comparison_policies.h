@@ -26,7 +26,7 @@
 
 #include "base/status.h"
 #include "policy/policy.h"
-#include "policy/policy_factory.h"
+#include "policy/policy_options.h"
 
 namespace vllm_router {
 

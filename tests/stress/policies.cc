@@ -10,7 +10,7 @@
 
 #include "base/random.h"
 #include "base/text.h"
-#include "policy/policy_factory.h"
+#include "policy/policy_registry.h"
 #include "stress.h"
 #include "worker/worker_registry.h"
 

@@ -1,7 +1,7 @@
 """The names of policies: those that are built, what else they are called, and those that are not here.
 
 docs/reference/policies.md lists the canonical ones. The core has the same names in
-`cpp/policy/policy_factory.cc`; a test compares them.
+`cpp/policy/policy_registry.cc`; a test compares them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-#include "policy/policy_factory.h"
+#include "policy/policy_options.h"
 
 #include <algorithm>
 #include <array>
@@ -7,61 +7,25 @@
 
 #include "base/text.h"
 #include "index/hash_ring.h"
-#include "policy/auto.h"
-#include "policy/least_load.h"
-#include "policy/power_of_two.h"
-#include "policy/prefix_aware.h"
-#include "policy/prefix_hash.h"
-#include "policy/random.h"
-#include "policy/rendezvous_hash.h"
-#include "policy/round_robin.h"
-#include "policy/sticky_least_loaded.h"
 
 namespace vllm_router {
 namespace {
 
-constexpr std::array<std::string_view, 12> kBuilt = {
-    "random",
-    "round_robin",
-    "least_load",
-    "power_of_two",
-    "consistent_hash",
-    "rendezvous_hash",
-    "vllm_cache_aware",
-    "prefix_aware",
-    "prefix_hash",
-    "cache_aware",
-    "auto",
-    "sticky_least_loaded"};
 constexpr uint32_t kMaxPolicyBlockSize = 4096;
 constexpr uint64_t kMinTreeSize = 1024;
 constexpr uint32_t kMaxPrefixTokens = 1'000'000;
 constexpr uint32_t kMaxSessionTtlSecs = 31'536'000;
 constexpr uint32_t kMaxSessions = 16'777'216;
 
-constexpr std::array<std::string_view, 4> kFallbacks = {
-    "random", "round_robin", "least_load", "power_of_two"};
-constexpr std::array<std::string_view, 2> kPlanned = {"kv_overlap", "kv_logit"};
+// 1250 is 1.25.
+std::string Thousandths(uint32_t value) {
+  std::string text = std::to_string(value / 1000) + "." + std::to_string(1000 + value % 1000).substr(1);
+  while (text.back() == '0') text.pop_back();
+  if (text.back() == '.') text.pop_back();
+  return text;
+}
 
-struct Alias {
-  std::string_view alias;
-  std::string_view name;
-};
-constexpr std::array<Alias, 6> kAliases = {
-    {{"least_loaded", "least_load"},
-     {"least_request", "least_load"},
-     {"consistent_hashing", "consistent_hash"},
-     {"manual", "sticky_least_loaded"},
-     {"chwbl", "prefix_aware"},
-     {"kv", "kv_logit"}}};
-// Names of other routers with another meaning there, and the nearest equivalent here.
-constexpr std::array<Alias, 6> kNotOffered = {
-    {{"passthrough", "random"},
-     {"bucket", "least_load"},
-     {"ttft_aware", "auto"},
-     {"smetric", "auto"},
-     {"kv_aware", "kv_overlap"},
-     {"precise_cache_aware", "kv_overlap"}}};
+}  // namespace
 
 std::string Listed(std::span<const std::string_view> names) {
   std::string list;
@@ -72,47 +36,11 @@ std::string Listed(std::span<const std::string_view> names) {
   return list;
 }
 
-std::string_view Lookup(std::span<const Alias> table, std::string_view name) {
-  for (const Alias& entry : table) {
-    if (entry.alias == name) return entry.name;
-  }
-  return {};
-}
-
-// The element of `names` that equals `name`, so that the view returned outlives the caller's text.
-std::string_view Find(std::span<const std::string_view> names, std::string_view name) {
-  const auto found = std::find(names.begin(), names.end(), name);
-  return found == names.end() ? std::string_view() : *found;
-}
-
-// Over every name with a meaning, those of planned policies included.
-std::string_view NearestPolicyName(std::string_view name) {
-  std::vector<std::string_view> known(kBuilt.begin(), kBuilt.end());
-  known.insert(known.end(), kPlanned.begin(), kPlanned.end());
-  for (const Alias& entry : kAliases) known.push_back(entry.alias);
-  return NearestName(name, known);
-}
-
 Status WordIsUnknown(std::string_view thing, std::string_view word, std::span<const std::string_view> words) {
   const std::string_view nearest = NearestName(word, words);
   std::string sentence = std::string(thing) + " is " + Quoted(word) + "; it must be one of " + Listed(words);
   if (!nearest.empty()) sentence += " (did you mean " + std::string(nearest) + "?)";
   return absl::InvalidArgumentError(sentence);
-}
-
-std::unique_ptr<Policy> MakeKeyless(std::string_view name, const PolicyOptions& options) {
-  if (name == "random") return MakeRandom(options.seed);
-  if (name == "round_robin") return MakeRoundRobin();
-  if (name == "power_of_two") return MakePowerOfTwo(options.seed);
-  return MakeLeastLoad(options.seed, options.least_load_metric);
-}
-
-// 1250 is 1.25.
-std::string Thousandths(uint32_t value) {
-  std::string text = std::to_string(value / 1000) + "." + std::to_string(1000 + value % 1000).substr(1);
-  while (text.back() == '0') text.pop_back();
-  if (text.back() == '.') text.pop_back();
-  return text;
 }
 
 Status CheckRanges(const PolicyOptions& options) {
@@ -201,103 +129,6 @@ Status CheckRanges(const PolicyOptions& options) {
   return absl::OkStatus();
 }
 
-bool ReadsIndex(std::string_view name) { return name == "auto" || name == "vllm_cache_aware"; }
-
-// `fallback`: a canonical name, as `name` is.
-std::unique_ptr<Policy> MakeNamed(
-    std::string_view name, std::string_view fallback, const PolicyOptions& options,
-    const std::shared_ptr<KvIndex>& index) {
-  if (name == "consistent_hash") {
-    return MakeConsistentHash(
-        {.virtual_nodes = options.virtual_nodes,
-         .hash_function = options.hash_function,
-         .failover = options.hash_failover,
-         .load_factor = options.hash_load_factor},
-        MakeKeyless(fallback, options));
-  }
-  if (name == "vllm_cache_aware") {
-    return MakeVllmCacheAware(
-        {.cache_threshold = options.cache_threshold,
-         .load_factor = options.load_factor,
-         .load_bound = options.load_bound,
-         .load_floor = options.prefix_load_floor},
-        options.seed, index, MakeKeyless(fallback, options));
-  }
-  if (name == "auto") return MakeAuto(options.auto_objective, options.seed, index);
-  if (name == "rendezvous_hash") {
-    return MakeRendezvousHash(options.hash_function, MakeKeyless(fallback, options));
-  }
-  if (name == "prefix_aware") {
-    return MakePrefixAware(
-        {.virtual_nodes = options.virtual_nodes,
-         .load_factor = 1000 + options.load_factor_epsilon,
-         .load_floor = options.prefix_load_floor,
-         .seed = options.seed},
-        MakeKeyless(fallback, options));
-  }
-  if (name == "cache_aware") {
-    return MakeCacheAware(
-        {.cache_threshold = options.cache_threshold,
-         .balance_abs_threshold = options.balance_abs_threshold,
-         .balance_rel_threshold = options.balance_rel_threshold,
-         .balance_gate = options.balance_gate,
-         .spread_new_conversations = options.spread_new_conversations,
-         .miss_choice = options.miss_choice,
-         .memory =
-             {.max_size = options.max_tree_size,
-              .eviction = options.eviction_order,
-              .interval = std::chrono::seconds(options.eviction_interval_secs)}},
-        options.seed, MakeKeyless(fallback, options));
-  }
-  if (name == "sticky_least_loaded") {
-    return MakeStickyLeastLoaded(
-        {.session_ttl_ns = int64_t{options.session_ttl_secs} * 1'000'000'000,
-         .max_sessions = options.max_sessions},
-        MakeKeyless(fallback, options));
-  }
-  if (name == "prefix_hash") {
-    return MakePrefixHash(
-        {.virtual_nodes = options.virtual_nodes,
-         .token_count = options.prefix_token_count,
-         .load_factor = options.prefix_hash_load_factor,
-         .balance_abs_threshold = options.prefix_hash_balance_abs_threshold,
-         .seed = options.seed},
-        MakeKeyless(fallback, options));
-  }
-  return MakeKeyless(name, options);
-}
-
-}  // namespace
-
-std::span<const std::string_view> PolicyNames() { return kBuilt; }
-
-std::span<const std::string_view> FallbackPolicyNames() { return kFallbacks; }
-
-StatusOr<std::string_view> CanonicalPolicyName(std::string_view name) {
-  std::string wanted = AsciiLower(name);
-  std::replace(wanted.begin(), wanted.end(), '-', '_');
-  if (const std::string_view meant = Lookup(kAliases, wanted); !meant.empty()) wanted = meant;
-  if (const std::string_view built = Find(kBuilt, wanted); !built.empty()) return built;
-
-  const std::string built_are = "policies that are: " + Listed(kBuilt);
-  if (!Find(kPlanned, wanted).empty()) {
-    const std::string aka = wanted == AsciiLower(name) ? "" : " (" + wanted + ")";
-    return absl::UnimplementedError(
-        "policy " + Quoted(name) + aka + " is known but not implemented yet; " + built_are);
-  }
-  if (const std::string_view nearest = Lookup(kNotOffered, wanted); !nearest.empty()) {
-    const std::string when = Find(kBuilt, nearest).empty() ? ", which is not implemented yet; " : "; ";
-    return absl::InvalidArgumentError(
-        "policy " + Quoted(name) + " is not offered; the nearest to it is " + std::string(nearest) + when +
-        built_are);
-  }
-  const std::string_view nearest = NearestPolicyName(wanted);
-  return absl::InvalidArgumentError(
-      "policy " + Quoted(name) + " is unknown" +
-      (nearest.empty() ? "" : "; did you mean " + std::string(nearest) + "?") +
-      (nearest.empty() ? "; known " : " Known ") + "policies: " + Listed(kBuilt));
-}
-
 StatusOr<LeastLoadMetric> ParseLeastLoadMetric(std::string_view word) {
   constexpr std::array<std::string_view, 2> kWords = {"requests", "tokens"};
   if (word == "requests") return LeastLoadMetric::kRequests;
@@ -359,24 +190,6 @@ StatusOr<AutoObjective> ParseAutoObjective(std::string_view word) {
   if (word == "balanced") return AutoObjective::kBalanced;
   if (word == "ttft") return AutoObjective::kTtft;
   return WordIsUnknown("auto_objective", word, kWords);
-}
-
-StatusOr<PolicyParts> MakePolicy(const PolicyOptions& options) {
-  const StatusOr<std::string_view> name = CanonicalPolicyName(options.policy);
-  if (!name.ok()) return name.status();
-  ROUTER_RETURN_IF_ERROR(CheckRanges(options));
-  const StatusOr<std::string_view> fallback = CanonicalPolicyName(options.fallback_policy);
-  if (!fallback.ok() || Find(kFallbacks, *fallback).empty()) {
-    return WordIsUnknown("fallback_policy", options.fallback_policy, kFallbacks);
-  }
-  std::shared_ptr<KvIndex> index;
-  if (ReadsIndex(*name)) {
-    index = std::make_shared<KvIndex>(KvIndexOptions{
-        .tracker = {.block_size = options.block_size, .max_blocks_per_worker = options.max_blocks_per_worker},
-        .worker_block_sizes = options.worker_block_sizes,
-        .seed = options.seed});
-  }
-  return PolicyParts{.policy = MakeNamed(*name, *fallback, options, index), .index = index};
 }
 
 }  // namespace vllm_router

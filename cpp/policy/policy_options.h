@@ -1,9 +1,8 @@
-// From a policy's name and options to a Policy. The names and defaults here are those of settings/table.py
-// in Python, which checks them first; the checks here are for callers that do not use it.
+// PolicyOptions: what an operator sets of a policy, each with its default. settings/table.py in Python has the
+// same names and checks them first; the checks here are for callers that do not use it.
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,7 +13,6 @@
 #include "policy/cache_aware.h"
 #include "policy/consistent_hash.h"
 #include "policy/load_order.h"
-#include "policy/pool.h"
 #include "policy/vllm_cache_aware.h"
 
 namespace vllm_router {
@@ -66,19 +64,8 @@ struct PolicyOptions {
   uint32_t prefix_hash_balance_abs_threshold = 10;
 };
 
-// InvalidArgument names the thing, its value, the limit and the remedy; Unimplemented is for planned
-// policies.
-StatusOr<PolicyParts> MakePolicy(const PolicyOptions& options);
-
-// Canonical names of the policies that can be made, in the order of the documents.
-std::span<const std::string_view> PolicyNames();
-// Those of them that may be a fallback_policy.
-std::span<const std::string_view> FallbackPolicyNames();
-
-// Canonical spelling of a name or alias, '-' and '_' and upper and lower case being the same.
-// Unimplemented for a policy that is planned but not implemented yet; InvalidArgument with the nearest
-// name for any other.
-StatusOr<std::string_view> CanonicalPolicyName(std::string_view name);
+// InvalidArgument names the option, its value, its range and its default.
+Status CheckRanges(const PolicyOptions& options);
 
 // Options that are words: InvalidArgument (Unimplemented for drain_time) names those that are accepted.
 StatusOr<LeastLoadMetric> ParseLeastLoadMetric(std::string_view word);
@@ -89,5 +76,9 @@ StatusOr<EvictionOrder> ParseEvictionOrder(std::string_view word);
 StatusOr<BalanceGate> ParseBalanceGate(std::string_view word);
 StatusOr<MissChoice> ParseMissChoice(std::string_view word);
 StatusOr<AutoObjective> ParseAutoObjective(std::string_view word);
+
+// `name` is `word`, which is none of `words`; and which of them it may have meant.
+Status WordIsUnknown(std::string_view name, std::string_view word, std::span<const std::string_view> words);
+std::string Listed(std::span<const std::string_view> names);
 
 }  // namespace vllm_router

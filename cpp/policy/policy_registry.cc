@@ -1,0 +1,152 @@
+#include "policy/policy_registry.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "base/text.h"
+#include "policy/auto.h"
+#include "policy/cache_aware.h"
+#include "policy/consistent_hash.h"
+#include "policy/least_load.h"
+#include "policy/power_of_two.h"
+#include "policy/prefix_aware.h"
+#include "policy/prefix_hash.h"
+#include "policy/random.h"
+#include "policy/rendezvous_hash.h"
+#include "policy/round_robin.h"
+#include "policy/sticky_least_loaded.h"
+#include "policy/vllm_cache_aware.h"
+
+namespace vllm_router {
+namespace {
+
+// Policies that are planned.
+constexpr std::array<std::string_view, 2> kPlanned = {"kv_overlap", "kv_logit"};
+
+struct Meaning {
+  std::string_view name;
+  std::string_view meant;
+};
+constexpr std::array<Meaning, 1> kPlannedAliases = {{{"kv", "kv_logit"}}};
+// Names of other routers with another meaning there, and the nearest equivalent here.
+constexpr std::array<Meaning, 6> kNotOffered = {
+    {{"passthrough", "random"},
+     {"bucket", "least_load"},
+     {"ttft_aware", "auto"},
+     {"smetric", "auto"},
+     {"kv_aware", "kv_overlap"},
+     {"precise_cache_aware", "kv_overlap"}}};
+
+std::string_view Lookup(std::span<const Meaning> table, std::string_view name) {
+  const auto found =
+      std::find_if(table.begin(), table.end(), [&](const Meaning& m) { return m.name == name; });
+  return found == table.end() ? std::string_view() : found->meant;
+}
+
+bool Contains(std::span<const std::string_view> names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// By name or alias, in canonical spelling; null if there is none.
+const PolicyEntry* Find(std::string_view name) {
+  const std::span<const PolicyEntry> all = Policies();
+  const auto found = std::find_if(all.begin(), all.end(), [&](const PolicyEntry& entry) {
+    return entry.name == name || Contains(entry.aliases, name);
+  });
+  return found == all.end() ? nullptr : &*found;
+}
+
+std::string WithUnderscores(std::string_view name) {
+  std::string spelled = AsciiLower(name);
+  std::replace(spelled.begin(), spelled.end(), '-', '_');
+  return spelled;
+}
+
+// Over every name with a meaning, those of planned policies included.
+std::string_view NearestPolicyName(std::string_view name) {
+  std::vector<std::string_view> known = PolicyNames();
+  known.insert(known.end(), kPlanned.begin(), kPlanned.end());
+  for (const PolicyEntry& entry : Policies())
+    known.insert(known.end(), entry.aliases.begin(), entry.aliases.end());
+  for (const Meaning& alias : kPlannedAliases) known.push_back(alias.name);
+  return NearestName(name, known);
+}
+
+// The reason why no policy has this name.
+Status NotAPolicy(std::string_view name) {
+  std::string wanted = WithUnderscores(name);
+  if (const std::string_view meant = Lookup(kPlannedAliases, wanted); !meant.empty()) wanted = meant;
+  const std::string built = Listed(PolicyNames());
+  const std::string built_are = "policies that are: " + built;
+  if (Contains(kPlanned, wanted)) {
+    const std::string aka = wanted == AsciiLower(name) ? "" : " (" + wanted + ")";
+    return absl::UnimplementedError(
+        "policy " + Quoted(name) + aka + " is known but not implemented yet; " + built_are);
+  }
+  if (const std::string_view nearest = Lookup(kNotOffered, wanted); !nearest.empty()) {
+    const std::string when = Find(nearest) == nullptr ? ", which is not implemented yet; " : "; ";
+    return absl::InvalidArgumentError(
+        "policy " + Quoted(name) + " is not offered; the nearest to it is " + std::string(nearest) + when +
+        built_are);
+  }
+  const std::string_view nearest = NearestPolicyName(wanted);
+  return absl::InvalidArgumentError(
+      "policy " + Quoted(name) + " is unknown" +
+      (nearest.empty() ? "" : "; did you mean " + std::string(nearest) + "?") +
+      (nearest.empty() ? "; known " : " Known ") + "policies: " + built);
+}
+
+}  // namespace
+
+std::span<const PolicyEntry> Policies() {
+  static const auto* all = new std::vector<PolicyEntry>{
+      RandomEntry(),         RoundRobinEntry(),     LeastLoadEntry(),      PowerOfTwoEntry(),
+      ConsistentHashEntry(), RendezvousHashEntry(), VllmCacheAwareEntry(), PrefixAwareEntry(),
+      PrefixHashEntry(),     CacheAwareEntry(),     AutoEntry(),           StickyLeastLoadedEntry(),
+  };
+  return *all;
+}
+
+std::vector<std::string_view> PolicyNames() {
+  std::vector<std::string_view> names;
+  for (const PolicyEntry& entry : Policies()) names.push_back(entry.name);
+  return names;
+}
+
+std::vector<std::string_view> FallbackPolicyNames() {
+  std::vector<std::string_view> names;
+  for (const PolicyEntry& entry : Policies()) {
+    if (entry.may_be_fallback) names.push_back(entry.name);
+  }
+  return names;
+}
+
+StatusOr<std::string_view> CanonicalPolicyName(std::string_view name) {
+  const PolicyEntry* const entry = Find(WithUnderscores(name));
+  if (entry == nullptr) return NotAPolicy(name);
+  return entry->name;
+}
+
+StatusOr<PolicyParts> MakePolicy(const PolicyOptions& options) {
+  const PolicyEntry* const entry = Find(WithUnderscores(options.policy));
+  if (entry == nullptr) return NotAPolicy(options.policy);
+  ROUTER_RETURN_IF_ERROR(CheckRanges(options));
+  const PolicyEntry* const fallback = Find(WithUnderscores(options.fallback_policy));
+  if (fallback == nullptr || !fallback->may_be_fallback) {
+    return WordIsUnknown("fallback_policy", options.fallback_policy, FallbackPolicyNames());
+  }
+  const bool falls_back = Contains(entry->options, "fallback_policy");
+  std::shared_ptr<KvIndex> index;
+  if (entry->reads_index) {
+    index = std::make_shared<KvIndex>(KvIndexOptions{
+        .tracker = {.block_size = options.block_size, .max_blocks_per_worker = options.max_blocks_per_worker},
+        .worker_block_sizes = options.worker_block_sizes,
+        .seed = options.seed});
+  }
+  return PolicyParts{
+      .policy = entry->make(options, index, falls_back ? fallback->make(options, nullptr, nullptr) : nullptr),
+      .index = index};
+}
+
+}  // namespace vllm_router
