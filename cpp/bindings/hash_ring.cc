@@ -59,11 +59,17 @@ const std::string& CheckedName(const std::string& name) {
   return name;
 }
 
+HashFunction FunctionNamed(const std::string& name) {
+  PolicyOptions options;
+  ThrowIfError(SetOption(*FindOption(PolicyOptionTable(), "hash_function"), name, &options));
+  return options.hash_function;
+}
+
 class PyHashRing {
  public:
   PyHashRing(const py::object& workers, const py::object& virtual_nodes, const std::string& hash_function)
       : virtual_nodes_(CheckedVirtualNodes(virtual_nodes)),
-        function_(ValueOrThrow(ParseHashFunction(hash_function))),
+        function_(FunctionNamed(hash_function)),
         members_(std::make_shared<const Members>(Members{{}, {}, HashRing({}, function_)})) {
     std::vector<Member> first;
     const auto add = [&first](py::handle name, double weight) {

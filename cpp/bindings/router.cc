@@ -31,12 +31,14 @@
 #include "bindings/errors.h"
 #include "bindings/index_file.h"
 #include "bindings/json_text.h"
+#include "bindings/option_values.h"
 #include "bindings/py_router.h"
 #include "bindings/stats_dict.h"
 #include "index/block_cache_tracker.h"
 #include "policy/cache_aware.h"
 #include "policy/prefix_aware.h"
 #include "routing/explanation.h"
+#include "routing/router_option_table.h"
 
 namespace vllm_router {
 
@@ -1183,66 +1185,10 @@ py::dict Stats(PyRouter& self) {
 // Options from router.py are checked and complete; replay leaves out those that keep their defaults.
 RouterOptions RouterOptionsOf(const py::dict& given, std::vector<std::string>* names) {
   RouterOptions options;
-  PolicyOptions& chosen = options.policy;
-  SessionKeyOptions& keys = options.session_key;
-  const auto read = [&]<typename Value>(const char* name, const Value& usual) {
-    if (names != nullptr) names->push_back(name);
-    return given.contains(name) ? given[name].cast<Value>() : usual;
-  };
-  const auto thousandths = [&](const char* name, uint32_t usual) {
-    return static_cast<uint32_t>(std::lround(read(name, usual / 1000.0) * 1000));
-  };
-  const auto word = [&](const char* name, auto parse, auto* value) {
-    const auto given_word = read(name, std::string());
-    if (!given_word.empty() || given.contains(name)) *value = ValueOrThrow(parse(given_word));
-  };
-  options.data_parallel_size = read("intra_node_data_parallel_size", options.data_parallel_size);
-  if (read("tokenize", std::string("never")) == "worker") options.tokenize = Tokenize::kWorker;
-  chosen.policy = read("policy", chosen.policy);
-  chosen.fallback_policy = read("fallback_policy", chosen.fallback_policy);
-  const auto seed = read("seed", std::optional<uint64_t>());
-  chosen.seed = seed ? *seed : Random::EntropySeed();
-  word("least_load_metric", ParseLeastLoadMetric, &chosen.least_load_metric);
-  chosen.virtual_nodes = read("virtual_nodes", chosen.virtual_nodes);
-  word("hash_function", ParseHashFunction, &chosen.hash_function);
-  word("hash_failover", ParseHashFailover, &chosen.hash_failover);
-  chosen.hash_load_factor = thousandths("hash_load_factor", chosen.hash_load_factor);
-  const auto block_size = read("block_size", py::object(py::int_(chosen.block_size)));
-  chosen.worker_block_sizes = py::isinstance<py::str>(block_size);  // "auto"; the index has blocks of 16
-  if (!chosen.worker_block_sizes) chosen.block_size = block_size.cast<uint32_t>();
-  chosen.max_blocks_per_worker = read("max_blocks_per_worker", chosen.max_blocks_per_worker);
-  chosen.cache_threshold = read("cache_threshold", chosen.cache_threshold);
-  chosen.load_factor = thousandths("load_factor", chosen.load_factor);
-  word("load_bound", ParseHolderBound, &chosen.load_bound);
-  word("auto_objective", ParseAutoObjective, &chosen.auto_objective);
-  chosen.load_factor_epsilon = thousandths("load_factor_epsilon", chosen.load_factor_epsilon);
-  chosen.prefix_load_floor = read("prefix_load_floor", chosen.prefix_load_floor);
-  chosen.balance_abs_threshold = read("balance_abs_threshold", chosen.balance_abs_threshold);
-  chosen.balance_rel_threshold = static_cast<uint64_t>(std::llround(
-      read("balance_rel_threshold", static_cast<double>(chosen.balance_rel_threshold) / 1000) * 1000));
-  chosen.eviction_interval_secs = read("eviction_interval_secs", chosen.eviction_interval_secs);
-  chosen.max_tree_size = read("max_tree_size", chosen.max_tree_size);
-  word("eviction_policy", ParseEvictionOrder, &chosen.eviction_order);
-  word("balance_gate", ParseBalanceGate, &chosen.balance_gate);
-  chosen.spread_new_conversations = read("spread_new_conversations", chosen.spread_new_conversations);
-  word("miss_choice", ParseMissChoice, &chosen.miss_choice);
-  chosen.session_ttl_secs = read("session_ttl_secs", chosen.session_ttl_secs);
-  chosen.max_sessions = read("max_sessions", chosen.max_sessions);
-  chosen.prefix_token_count = read("prefix_token_count", chosen.prefix_token_count);
-  chosen.prefix_hash_load_factor = thousandths("prefix_hash_load_factor", chosen.prefix_hash_load_factor);
-  chosen.prefix_hash_balance_abs_threshold =
-      read("prefix_hash_balance_abs_threshold", chosen.prefix_hash_balance_abs_threshold);
-  options.routing_text_limit = read("routing_text_limit", options.routing_text_limit);
-  options.max_prefix_length = read("max_prefix_length", options.max_prefix_length);
-  options.max_worker_requests = read("max_worker_requests", options.max_worker_requests);
-  options.ticket_lease_secs = read("ticket_lease_secs", options.ticket_lease_secs);
-  keys.order = read("hash_key_order", std::string("seed")) == "reference"
-                   ? SessionKeyOptions::Order::kReference
-                   : SessionKeyOptions::Order::kSeed;
-  keys.headers = read("hash_key_headers", keys.headers);
-  keys.aliases = read("session_header_aliases", keys.aliases);
-  keys.compat = read("consistent_hash_compat", keys.compat);
-  keys.digest_function = chosen.hash_function;
+  options.policy.seed = Random::EntropySeed();
+  SetGiven(RouterOptionTable(), given, &options, names);
+  SetGiven(PolicyOptionTable(), given, &options.policy, names);
+  options.session_key.digest_function = options.policy.hash_function;
   return options;
 }
 

@@ -13,6 +13,7 @@
 #include "base/header_field.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/option_spec.h"
 #include "base/random.h"
 #include "base/snapshot.h"
 #include "base/status.h"
@@ -28,6 +29,60 @@ namespace py = pybind11;
 namespace {
 
 using StringSnapshot = Snapshot<std::string>;
+
+struct DoorOptions {
+  enum class Hinge : uint8_t { kLeft, kRight };
+  struct Lock {
+    double share = 0.5;
+  };
+  uint8_t width = 90;
+  uint32_t play = 1250;  // thousandths
+  int64_t delay_ms = 500;
+  int32_t port = -1;
+  Hinge hinge = Hinge::kLeft;
+  bool glass = false;
+  std::string color = "red";
+  std::vector<std::string> signs;
+  Lock lock;
+};
+
+const OptionTable<DoorOptions>& DoorTable() {
+  using O = DoorOptions;
+  static const auto* table = new OptionTable<O>{
+      {.name = "width",
+       .member = Member<&O::width>(),
+       .range = {.min = 60, .max = 120, .what = "the width in cm"}},
+      {.name = "play",
+       .member = Thousandths<&O::play>(),
+       .range = {.min = 1, .what = "the room around it", .zero = "have none"}},
+      {.name = "delay_secs", .member = Seconds<&O::delay_ms>()},
+      {.name = "port", .member = UpTo(65'535, Member<&O::port>())},
+      {.name = "hinge",
+       .member = Word<&O::hinge>(),
+       .words =
+           {{"left", O::Hinge::kLeft},
+            {"right", O::Hinge::kRight},
+            OptionWord::NotBuilt("top", "which needs a flap; use left")}},
+      {.name = "glass", .member = Member<&O::glass>()},
+      {.name = "color", .member = Member<&O::color>()},
+      {.name = "signs", .member = Member<&O::signs>()},
+      {.name = "lock_share", .member = Member<&O::lock, &O::Lock::share>()},
+  };
+  return *table;
+}
+
+// The values of a door with these options, or the reason why there is no such door.
+std::map<std::string, OptionValue> Door(const std::map<std::string, OptionValue>& given) {
+  DoorOptions door;
+  Status status;
+  for (const auto& [name, value] : given)
+    status.Update(SetOption(*FindOption(DoorTable(), name), value, &door));
+  status.Update(CheckRanges(DoorTable(), door));
+  if (!status.ok()) throw py::value_error(status.ToString());
+  std::map<std::string, OptionValue> values;
+  for (const OptionSpec<DoorOptions>& spec : DoorTable()) values.emplace(spec.name, spec.member.get(door));
+  return values;
+}
 
 // Runs steps until one fails, as code across libraries does. An empty step succeeds; another fails with
 // its text.
@@ -68,6 +123,7 @@ std::map<std::string, int64_t> Limits() {
 }  // namespace
 
 void BindTestingBase(py::module_& testing) {
+  testing.def("door", &Door);
   testing.def("check", [](bool condition) { ROUTER_CHECK(condition, "the caller wanted to see it fail"); });
 
   testing.def("steady_now_nanos", [] { return SteadyClock().NowNanos(); });

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "bindings/bindings.h"
+#include "bindings/option_values.h"
 #include "bindings/stats_dict.h"
 #include "policy/auto.h"
 #include "policy/load_order.h"
@@ -43,71 +44,21 @@ T ValueOrRaise(StatusOr<T> value) {
   return *std::move(value);
 }
 
-PolicyOptions OptionsFrom(const std::string& policy, const py::kwargs& words) {
+// Factors in thousandths, as the core has them.
+PolicyOptions OptionsFrom(const std::string& policy, const py::dict& words) {
   PolicyOptions options{.policy = policy};
   for (const auto& [key, value] : words) {
     const auto name = key.cast<std::string>();
-    if (name == "fallback_policy") {
-      options.fallback_policy = value.cast<std::string>();
-    } else if (name == "seed") {
-      options.seed = value.cast<uint64_t>();
-    } else if (name == "least_load_metric") {
-      options.least_load_metric = ValueOrRaise(ParseLeastLoadMetric(value.cast<std::string>()));
-    } else if (name == "virtual_nodes") {
-      options.virtual_nodes = value.cast<uint32_t>();
-    } else if (name == "hash_function") {
-      options.hash_function = ValueOrRaise(ParseHashFunction(value.cast<std::string>()));
-    } else if (name == "hash_failover") {
-      options.hash_failover = ValueOrRaise(ParseHashFailover(value.cast<std::string>()));
-    } else if (name == "hash_load_factor") {
-      options.hash_load_factor = value.cast<uint32_t>();  // thousandths
-    } else if (name == "block_size") {
-      options.block_size = value.cast<uint32_t>();
-    } else if (name == "worker_block_sizes") {
+    if (name == "worker_block_sizes") {  // here also of blocks that are not of 16 tokens
       options.worker_block_sizes = value.cast<bool>();
-    } else if (name == "max_blocks_per_worker") {
-      options.max_blocks_per_worker = value.cast<uint64_t>();
-    } else if (name == "cache_threshold") {
-      options.cache_threshold = value.cast<double>();
-    } else if (name == "load_factor") {
-      options.load_factor = value.cast<uint32_t>();  // thousandths
-    } else if (name == "load_bound") {
-      options.load_bound = ValueOrRaise(ParseHolderBound(value.cast<std::string>()));
-    } else if (name == "auto_objective") {
-      options.auto_objective = ValueOrRaise(ParseAutoObjective(value.cast<std::string>()));
-    } else if (name == "load_factor_epsilon") {
-      options.load_factor_epsilon = value.cast<uint32_t>();  // thousandths
-    } else if (name == "session_ttl_secs") {
-      options.session_ttl_secs = value.cast<uint32_t>();
-    } else if (name == "max_sessions") {
-      options.max_sessions = value.cast<uint32_t>();
-    } else if (name == "prefix_load_floor") {
-      options.prefix_load_floor = value.cast<uint32_t>();
-    } else if (name == "balance_abs_threshold") {
-      options.balance_abs_threshold = value.cast<uint32_t>();
-    } else if (name == "balance_rel_threshold") {
-      options.balance_rel_threshold = value.cast<uint64_t>();  // thousandths
-    } else if (name == "eviction_interval_secs") {
-      options.eviction_interval_secs = value.cast<uint32_t>();
-    } else if (name == "max_tree_size") {
-      options.max_tree_size = value.cast<uint64_t>();
-    } else if (name == "eviction_policy") {
-      options.eviction_order = ValueOrRaise(ParseEvictionOrder(value.cast<std::string>()));
-    } else if (name == "balance_gate") {
-      options.balance_gate = ValueOrRaise(ParseBalanceGate(value.cast<std::string>()));
-    } else if (name == "spread_new_conversations") {
-      options.spread_new_conversations = value.cast<bool>();
-    } else if (name == "miss_choice") {
-      options.miss_choice = ValueOrRaise(ParseMissChoice(value.cast<std::string>()));
-    } else if (name == "prefix_token_count") {
-      options.prefix_token_count = value.cast<uint32_t>();
-    } else if (name == "prefix_hash_load_factor") {
-      options.prefix_hash_load_factor = value.cast<uint32_t>();  // thousandths
-    } else if (name == "prefix_hash_balance_abs_threshold") {
-      options.prefix_hash_balance_abs_threshold = value.cast<uint32_t>();
-    } else {
-      throw py::type_error("no option " + name);
+      continue;
     }
+    const OptionSpec<PolicyOptions>* const spec = FindOption(PolicyOptionTable(), name);
+    if (spec == nullptr) throw py::type_error("no option " + name);
+    const OptionValue given = spec->member.scale == 1
+                                  ? OptionValueOf(spec->member.kind, value)
+                                  : OptionValue(value.cast<double>() / spec->member.scale);
+    RaiseIfError(SetOption(*spec, given, &options));
   }
   return options;
 }
@@ -184,6 +135,7 @@ void BindTestingPolicy(py::module_& testing) {
     }
     return policies;
   });
+  testing.def("policy_options", [] { return OptionRows(PolicyOptionTable()); });
   testing.def("policy_names", &PolicyNames);
   testing.def("fallback_policy_names", &FallbackPolicyNames);
   testing.def("canonical_policy_name", [](const std::string& name) {
@@ -222,7 +174,8 @@ void BindTestingPolicy(py::module_& testing) {
             {"mean_requests", &cost.mean_requests},
             {"weight", &cost.weight}};
         for (const auto& [name, field] : fields) *field = terms[name].cast<double>();
-        const bool ttft = ValueOrRaise(ParseAutoObjective(objective)) == AutoObjective::kTtft;
+        const bool ttft = OptionsFrom("auto", py::dict("auto_objective"_a = objective)).auto_objective ==
+                          AutoObjective::kTtft;
         return AutoCost(cost, ttft ? kAutoTtft : kAutoBalanced);
       },
       py::arg("objective") = "balanced");
@@ -440,7 +393,8 @@ void BindTestingPolicy(py::module_& testing) {
           [](PolicyHarness& self, uint32_t a, uint32_t b, const std::string& metric) {
             const auto fleet = self.fleet();
             return CompareLoad(
-                fleet->worker(a), fleet->worker(b), ValueOrRaise(ParseLeastLoadMetric(metric)));
+                fleet->worker(a), fleet->worker(b),
+                OptionsFrom("least_load", py::dict("least_load_metric"_a = metric)).least_load_metric);
           },
           py::arg("a"), py::arg("b"), py::arg("metric") = "requests")
       .def("caps", [](PolicyHarness& self, uint32_t factor_thousandths) {

@@ -16,6 +16,7 @@
 #include "base/random.h"
 #include "bindings/bindings.h"
 #include "bindings/errors.h"
+#include "bindings/option_values.h"
 #include "bindings/py_router.h"
 #include "bindings/server_options.h"
 #include "proxy/admin/metrics.h"
@@ -23,6 +24,7 @@
 #include "proxy/api/error_response.h"
 #include "proxy/api/request_id.h"
 #include "proxy/api/routes.h"
+#include "proxy/api/server_option_table.h"
 #include "proxy/client/backoff.h"
 #include "proxy/client/load_report.h"
 #include "proxy/exchange/body_pace.h"
@@ -346,6 +348,11 @@ void BindKeys(py::module_& testing) {
 }  // namespace
 
 void BindTestingProxy(py::module_& testing) {
+  testing.def("server_options", [] {
+    py::dict rows = OptionRows(FixedOptionTable());
+    rows.attr("update")(OptionRows(SettingsTable()));
+    return rows;
+  });
   testing.def(
       "publish_settings",
       [](Server& server, const py::kwargs& changes) {

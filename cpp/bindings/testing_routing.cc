@@ -7,6 +7,7 @@
 #include "bindings/bindings.h"
 #include "bindings/errors.h"
 #include "bindings/json_text.h"
+#include "bindings/option_values.h"
 #include "bindings/py_router.h"
 #include "routing/body_budget.h"
 #include "routing/concurrency_limiter.h"
@@ -18,6 +19,7 @@
 #include "routing/response_id.h"
 #include "routing/retry_budget.h"
 #include "routing/retry_plan.h"
+#include "routing/router_option_table.h"
 #include "routing/routing_text.h"
 #include "routing/session_key.h"
 #include "routing/ticket.h"
@@ -157,7 +159,7 @@ SessionKeyFinder MakeFinder(
   options.headers = std::move(headers);
   options.aliases = aliases;
   options.compat = compat;
-  options.digest_function = ValueOrThrow(ParseHashFunction(digest_function));
+  options.digest_function = HashFunctionByName(digest_function).value();
   return SessionKeyFinder(options);
 }
 
@@ -545,6 +547,7 @@ py::dict BlocksOf(const PyRouter& router, const py::kwargs& parts) {
 }  // namespace
 
 void BindTestingRouting(py::module_& testing) {
+  testing.def("router_options", [] { return OptionRows(RouterOptionTable()); });
   BindRetryPlan(testing);
   BindRequestQuarantine(testing);
   testing.attr("TOKEN_CACHE_ENTRY_BYTES") = TokenCache::kEntryBytes;

@@ -131,7 +131,7 @@ StatusOr<std::string_view> CanonicalPolicyName(std::string_view name) {
 StatusOr<PolicyParts> MakePolicy(const PolicyOptions& options) {
   const PolicyEntry* const entry = Find(WithUnderscores(options.policy));
   if (entry == nullptr) return NotAPolicy(options.policy);
-  ROUTER_RETURN_IF_ERROR(CheckRanges(options));
+  ROUTER_RETURN_IF_ERROR(CheckRanges(PolicyOptionTable(), options));
   const PolicyEntry* const fallback = Find(WithUnderscores(options.fallback_policy));
   if (fallback == nullptr || !fallback->may_be_fallback) {
     return WordIsUnknown("fallback_policy", options.fallback_policy, FallbackPolicyNames());

@@ -4,8 +4,8 @@
 //   PolicyEntry LeastLoadEntry();                               least_load.h, defined in least_load.cc
 //   RandomEntry(), RoundRobinEntry(), LeastLoadEntry(), …       the list in policy_registry.cc
 //
-// The list is explicit, since a linker drops an object of a static library that nothing refers to, and with it
-// an entry that would register itself.
+// The list is explicit, since a linker drops an object of a static library that nothing refers to, and with
+// it an entry that would register itself.
 //
 // Cost: a search of a dozen entries, when a router is made. Thread-safe.
 #pragma once

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "policy/policy_registry.h"
 #include "routing/request_fields.h"
+#include "routing/router_option_table.h"
 #include "routing/routing_text.h"
 #include "routing/token_cache.h"
 
@@ -116,25 +117,7 @@ StatusOr<std::shared_ptr<Router>> Router::Create(const RouterOptions& options) {
 }
 
 StatusOr<std::shared_ptr<Router>> Router::CreateWith(const RouterOptions& options, PolicyParts policy) {
-  if (options.data_parallel_size < 1 || options.data_parallel_size > kMaxWorkers) {
-    return absl::InvalidArgumentError(Concat(
-        "intra_node_data_parallel_size is ", options.data_parallel_size,
-        "; it is the number of ranks per worker URL and must be between 1 and ", kMaxWorkers,
-        " (default 1)"));
-  }
-  if (options.max_prefix_length < 1 || options.max_prefix_length > kMaxPrefixLength) {
-    return absl::InvalidArgumentError(Concat(
-        "max_prefix_length is ", options.max_prefix_length,
-        "; it is the length of a prefix in bytes and must be between 1 and ", kMaxPrefixLength, " (default ",
-        kDefaultPrefixLength, ")"));
-  }
-  if (options.routing_text_limit < kMinRoutingTextLimit ||
-      options.routing_text_limit > kMaxRoutingTextLimit) {
-    return absl::InvalidArgumentError(Concat(
-        "routing_text_limit is ", options.routing_text_limit,
-        "; it is the length in bytes up to which a prompt is matched and must be between ",
-        kMinRoutingTextLimit, " and ", kMaxRoutingTextLimit, " (default ", kDefaultRoutingTextLimit, ")"));
-  }
+  ROUTER_RETURN_IF_ERROR(CheckRanges(RouterOptionTable(), options));
   if (options.session_key.headers.size() > kMaxKeyHeaders) {
     return absl::InvalidArgumentError(Concat(
         "hash_key_headers has ", options.session_key.headers.size(), " names; at most ", kMaxKeyHeaders,

@@ -1,7 +1,7 @@
 // ServerOptions: an operator's options of the server: Settings, which may change while it runs, and
-// FixedOptions, which hold from its start. Names, defaults and checks are those of
-// python/vllm_router/settings/table.py; times are in milliseconds here. 0 means "no limit" where a time may
-// be 0.
+// FixedOptions, which hold from its start. server_option_table.h has the flags' names; names, defaults and
+// checks are those of python/vllm_router/settings/table.py. Times are in milliseconds here; 0 means "no
+// limit" where a time may be 0.
 #pragma once
 
 #include <cstdint>

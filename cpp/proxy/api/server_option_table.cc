@@ -1,0 +1,124 @@
+#include "proxy/api/server_option_table.h"
+
+namespace vllm_router {
+namespace {
+
+constexpr uint64_t kMebibyte = 1 << 20;
+
+constexpr OptionMember<FixedOptions> kBodyMemory = {
+    .kind = OptionKind::kCount,
+    .scale = 1,
+    .largest = static_cast<double>(std::numeric_limits<uint64_t>::max() / kMebibyte),
+    .get = [](const FixedOptions& options) -> OptionValue { return options.body_memory_bytes / kMebibyte; },
+    .set =
+        [](FixedOptions& options, const OptionValue& value) {
+          const auto* const mebibytes = std::get_if<uint64_t>(&value);
+          if (mebibytes != nullptr) options.body_memory_bytes = *mebibytes * kMebibyte;
+          return mebibytes != nullptr;
+        }};
+
+}  // namespace
+
+const OptionTable<FixedOptions>& FixedOptionTable() {
+  using O = FixedOptions;
+  static const auto* table = new OptionTable<O>{
+      {.name = "host", .member = Member<&O::host>()},
+      {.name = "port", .member = Member<&O::port>()},
+      {.name = "threads", .member = Member<&O::threads>()},
+      {.name = "max_connections", .member = Member<&O::max_connections>()},
+      {.name = "max_concurrent_requests", .member = Member<&O::max_concurrent_requests>()},
+      {.name = "queue_size", .member = Member<&O::queue_size>()},
+      {.name = "body_memory_mb", .member = kBodyMemory},
+      {.name = "rate_limit_tokens_per_second", .member = Member<&O::rate_limit_per_second>()},
+      {.name = "upstream_pool_size", .member = Member<&O::upstream_pool_size>()},
+      {.name = "upstream_pool_idle_secs", .member = Seconds<&O::upstream_pool_idle_ms>()},
+      {.name = "slow_start_secs", .member = Seconds<&O::slow_start_ms>()},
+      {.name = "api_key", .member = Member<&O::api_key>()},
+      {.name = "client_api_key_file", .member = Member<&O::client_api_key_file>()},
+      {.name = "api_key_validation_urls", .member = Member<&O::api_key_validation_urls>()},
+      {.name = "api_key_validation_cache_secs", .member = Seconds<&O::api_key_validation_cache_ms>()},
+      {.name = "api_key_validation_timeout_secs", .member = Seconds<&O::api_key_validation_timeout_ms>()},
+      {.name = "admin_api_key_file", .member = Member<&O::admin_api_key_file>()},
+      {.name = "admin_host", .member = Member<&O::admin_host>()},
+      {.name = "admin_port", .member = UpTo(65'535, Member<&O::admin_port>())},
+      {.name = "fan_out_path", .member = Member<&O::fan_out_paths>()},
+      {.name = "cors_allowed_origins", .member = Member<&O::cors_allowed_origins>()},
+      {.name = "tls_cert_path", .member = Member<&O::tls_cert_path>()},
+      {.name = "tls_key_path", .member = Member<&O::tls_key_path>()},
+      {.name = "tls_client_ca_file", .member = Member<&O::tls_client_ca_file>()},
+      {.name = "tls_min_version", .member = Member<&O::tls_min_version>()},
+      {.name = "tls_ciphers", .member = Member<&O::tls_ciphers>()},
+      {.name = "worker_ca_file", .member = Member<&O::worker_ca_file>()},
+      {.name = "worker_tls_insecure", .member = Member<&O::worker_tls_insecure>()},
+      {.name = "worker_cert_path", .member = Member<&O::worker_cert_path>()},
+      {.name = "worker_key_path", .member = Member<&O::worker_key_path>()},
+      {.name = "reuse_port", .member = Member<&O::reuse_port>()},
+      {.name = "prometheus_host", .member = Member<&O::prometheus_host>()},
+      {.name = "prometheus_port", .member = UpTo(65'535, Member<&O::prometheus_port>())},
+      {.name = "load_poll_interval_secs", .member = Seconds<&O::load_poll_interval_ms>()},
+      {.name = "health_check_interval_secs", .member = Seconds<&O::health_check_interval_ms>()},
+      {.name = "health_check_timeout_secs", .member = Seconds<&O::health_check_timeout_ms>()},
+      {.name = "health_failure_threshold", .member = Member<&O::health_failure_threshold>()},
+      {.name = "health_success_threshold", .member = Member<&O::health_success_threshold>()},
+      {.name = "health_check_endpoint", .member = Member<&O::health_check_endpoint>()},
+      {.name = "shutdown_settle_secs", .member = Seconds<&O::shutdown_settle_ms>()},
+      {.name = "shutdown_grace_period_secs", .member = Seconds<&O::shutdown_grace_ms>()},
+      {.name = "access_log", .member = Member<&O::access_log>()},
+      {.name = "record_log", .member = Member<&O::record_log>()},
+      {.name = "record_log_salt_file", .member = Member<&O::record_log_salt_file>()},
+  };
+  return *table;
+}
+
+const OptionTable<Settings>& SettingsTable() {
+  using O = Settings;
+  static const auto* table = new OptionTable<O>{
+      {.name = "max_payload_size", .member = Member<&O::max_payload_size>()},
+      {.name = "queue_timeout_secs", .member = Seconds<&O::queue_timeout_ms>()},
+      {.name = "client_head_timeout_secs", .member = Seconds<&O::client_head_timeout_ms>()},
+      {.name = "client_body_timeout_secs", .member = Seconds<&O::client_body_timeout_ms>()},
+      {.name = "half_closed_clients",
+       .member = Word<&O::serve_half_closed>(),
+       .words = {{"abort", false}, {"serve", true}}},
+      {.name = "client_min_body_rate", .member = Member<&O::client_min_body_rate>()},
+      {.name = "body_rate_window_secs", .member = Seconds<&O::body_rate_window_ms>()},
+      {.name = "client_idle_timeout_secs", .member = Seconds<&O::client_idle_timeout_ms>()},
+      {.name = "client_write_timeout_secs", .member = Seconds<&O::client_write_timeout_ms>()},
+      {.name = "connect_timeout_secs", .member = Seconds<&O::connect_timeout_ms>()},
+      {.name = "upstream_write_timeout_secs", .member = Seconds<&O::upstream_write_timeout_ms>()},
+      {.name = "request_timeout_secs", .member = Seconds<&O::request_timeout_ms>()},
+      {.name = "first_byte_timeout_secs", .member = Seconds<&O::first_byte_timeout_ms>()},
+      {.name = "stream_idle_timeout_secs", .member = Seconds<&O::stream_idle_timeout_ms>()},
+      {.name = "stream_total_timeout_secs", .member = Seconds<&O::stream_total_timeout_ms>()},
+      {.name = "hold_stream_head",
+       .member = Word<&O::hold_stream_head>(),
+       .words = {{"on", true}, {"off", false}}},
+      {.name = "dead_worker_grace_secs", .member = Seconds<&O::dead_worker_grace_ms>()},
+      {.name = "retry_max_retries", .member = Member<&O::retry, &RetryOptions::max_attempts>()},
+      {.name = "retry_lost_requests", .member = Member<&O::retry, &RetryOptions::lost_retries>()},
+      {.name = "retry_initial_backoff_ms", .member = Member<&O::retry, &RetryOptions::initial_backoff_ms>()},
+      {.name = "retry_max_backoff_ms", .member = Member<&O::retry, &RetryOptions::max_backoff_ms>()},
+      {.name = "retry_backoff_multiplier", .member = Member<&O::retry, &RetryOptions::backoff_multiplier>()},
+      {.name = "retry_jitter_factor", .member = Member<&O::retry, &RetryOptions::jitter_factor>()},
+      {.name = "retry_budget", .member = Member<&O::retry, &RetryOptions::budget>()},
+      {.name = "disable_retries", .member = Member<&O::retry, &RetryOptions::disabled>()},
+      {.name = "cb_failure_threshold", .member = Member<&O::breaker, &BreakerOptions::failure_threshold>()},
+      {.name = "cb_success_threshold", .member = Member<&O::breaker, &BreakerOptions::success_threshold>()},
+      {.name = "cb_timeout_duration_secs", .member = Seconds<&O::breaker, &BreakerOptions::open_ms>()},
+      {.name = "cb_window_duration_secs", .member = Seconds<&O::breaker, &BreakerOptions::window_ms>()},
+      {.name = "disable_circuit_breaker", .member = Member<&O::breaker, &BreakerOptions::disabled>()},
+      {.name = "health_compat", .member = Member<&O::health_compat>()},
+      {.name = "preserve_host", .member = Member<&O::preserve_host>()},
+      {.name = "trust_forwarded", .member = Member<&O::trust_forwarded>()},
+      {.name = "request_id_headers", .member = Member<&O::request_id_headers>()},
+      {.name = "worker_startup_timeout_secs", .member = Seconds<&O::worker_startup_timeout_ms>()},
+      {.name = "worker_startup_check_interval", .member = Seconds<&O::worker_startup_check_ms>()},
+      {.name = "drain_timeout_secs", .member = Seconds<&O::drain_timeout_ms>()},
+      {.name = "tokenize_timeout_ms", .member = Member<&O::tokenize_timeout_ms>()},
+      {.name = "decision_headers", .member = Member<&O::decision_headers>()},
+      {.name = "sse_error_event", .member = Member<&O::sse_error_event>()},
+  };
+  return *table;
+}
+
+}  // namespace vllm_router

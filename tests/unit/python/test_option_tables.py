@@ -1,0 +1,135 @@
+"""RouterArgs against the tables of the C++ core: the same options, defaults, ranges, words and policies.
+
+The settings work without the extension, so they have their own copy; here the two are compared. Where they
+differ on purpose, the difference stands here with its reason.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from vllm_router import _core_testing as testing
+from vllm_router.router_args import BUILT_POLICIES, FLAGS
+from vllm_router.settings.flag import Flag
+from vllm_router.settings.kinds import Choice, Number, Switch, Words
+
+POLICY = testing.policy_options()
+SERVER = testing.server_options()
+CORE = {**POLICY, **testing.router_options(), **SERVER}
+ARGS = {name: flag for name, flag in FLAGS.items() if flag.scope and flag.not_built is None}
+BOTH = sorted(CORE.keys() & ARGS.keys())
+
+ONLY_ARGS = {
+    "worker_urls": "an argument of its own of the core's Router",
+    "hash_key_fallback": "one of its words is built, so the core has nothing to choose",
+    "log_level": "set for the whole process, by configure_log()",
+    "log_dir": "set for the whole process, by configure_log()",
+    "log_format": "set for the whole process, by configure_log()",
+}
+ONLY_CORE = {
+    "access_log": "follows log_level; tests turn it off",
+    "body_rate_window_secs": "fixed; tests use a shorter one",
+}
+OTHER_DEFAULTS = {
+    "threads": "0 is as many as there are CPUs, up to 4",
+    "body_memory_mb": "0 is a quarter of the memory",
+}
+WORDS_IN_PYTHON_ALONE = {
+    "policy": "compared with the registry below",
+    "fallback_policy": "compared with the registry below",
+    "tls_min_version": "a text that OpenSSL reads",
+}
+KINDS = {Switch: {"switch"}, Words: {"texts"}, Choice: {"word", "text"}}
+
+
+def by_name(*differences):
+    return [name for name in BOTH if not any(name in names for names in differences)]
+
+
+def test_both_have_the_same_options():
+    assert sorted(ARGS.keys() - CORE.keys()) == sorted(ONLY_ARGS)
+    assert sorted(CORE.keys() - ARGS.keys()) == sorted(ONLY_CORE)
+    assert sorted(name for name, flag in ARGS.items() if flag.scope == "server" and name in CORE) == sorted(
+        SERVER.keys() - ONLY_CORE.keys()
+    )
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_an_option_has_one_kind(name):
+    kind = ARGS[name].kind
+    if isinstance(kind, Number):
+        assert CORE[name]["kind"] == ("count" if kind.whole else "real")
+    else:
+        assert CORE[name]["kind"] in KINDS.get(type(kind), {"text"})
+
+
+@pytest.mark.parametrize("name", by_name(OTHER_DEFAULTS))
+def test_an_option_has_one_default(name):
+    if ARGS[name].default is not None:  # None leaves it to the core, or to the policy: see OWN_DEFAULTS
+        assert CORE[name]["default"] == ARGS[name].default
+
+
+@pytest.mark.parametrize("name", [name for name in BOTH if isinstance(ARGS[name].kind, Number)])
+def test_an_option_has_one_range(name):
+    # The server's ranges are RouterArgs' alone. A limit that the core lacks is one of sense, not of function.
+    row, kind = CORE[name], ARGS[name].kind
+    if row["min"] is not None:
+        assert row["min"] == kind.low
+        assert row["zero"] == bool(kind.zero)
+    if row["max"] is not None:
+        assert row["max"] == kind.high
+    assert kind.high is None or kind.high <= row["largest"]
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in by_name(WORDS_IN_PYTHON_ALONE) if isinstance(ARGS[name].kind, Choice)]
+)
+def test_an_option_has_one_set_of_words(name):
+    kind = ARGS[name].kind
+    assert sorted(CORE[name]["words"]) == sorted(kind.names)
+    assert CORE[name]["not_built"] == list(kind.later)
+
+
+# Policies
+
+POLICIES = {entry["name"]: entry for entry in testing.policies()}
+NAMES = ARGS["policy"].kind
+
+
+def test_policies_have_the_same_names_and_aliases():
+    assert tuple(POLICIES) == BUILT_POLICIES == NAMES.names
+    aliases = {alias: name for name, entry in POLICIES.items() for alias in entry["aliases"]}
+    assert {alias: name for alias, name in NAMES.aliases.items() if name not in NAMES.later} == aliases
+    fallbacks = ARGS["fallback_policy"].kind
+    assert set(fallbacks.names) == {name for name, entry in POLICIES.items() if entry["may_be_fallback"]}
+    assert fallbacks.aliases == {alias: name for alias, name in aliases.items() if name in fallbacks.names}
+
+
+@pytest.mark.parametrize("name", [*NAMES.later, *(a for a, n in NAMES.aliases.items() if n in NAMES.later)])
+def test_both_know_a_planned_policy(name):
+    with pytest.raises(ValueError, match="known but not implemented yet"):
+        testing.canonical_policy_name(name)
+
+
+@pytest.mark.parametrize(("name", "remedy"), NAMES.foreign.items())
+def test_both_know_a_policy_of_another_router_and_its_nearest_here(name, remedy):
+    with pytest.raises(ValueError, match="is not offered; the nearest to it is") as caught:
+        testing.canonical_policy_name(name)
+    nearest = re.search(r"nearest here(?: is|,) (\w+)", remedy)
+    if nearest is not None:
+        assert f"nearest to it is {nearest[1]}" in str(caught.value)
+
+
+def readers(flag: Flag) -> set[str]:
+    return set(flag.policies) or set(BUILT_POLICIES)
+
+
+@pytest.mark.parametrize("name", sorted(POLICY.keys() - {"policy", "seed", "fallback_policy"}))
+def test_an_option_is_read_by_the_policies_that_say_so(name):
+    assert {policy for policy, entry in POLICIES.items() if name in entry["options"]} == readers(ARGS[name])
+
+
+def test_a_policy_reads_options_that_there_are():
+    assert {name for entry in POLICIES.values() for name in entry["options"]} <= POLICY.keys()
