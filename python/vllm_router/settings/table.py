@@ -184,7 +184,7 @@ class Table:
             aliases={"least_loaded": "least_load", "least_request": "least_load"},
         ),
         "the policy for requests that lack the key that --policy needs",
-        policies=(*HASH_POLICIES, *PREFIX_POLICIES, *TEXT_POLICIES),
+        policies=(*HASH_POLICIES, *PREFIX_POLICIES, *TEXT_POLICIES, *HOLDER_POLICIES, *SESSION_POLICIES),
     )
     least_load_metric: str = _policy(
         "requests",

@@ -126,7 +126,7 @@ def readers(flag: Flag) -> set[str]:
     return set(flag.policies) or set(BUILT_POLICIES)
 
 
-@pytest.mark.parametrize("name", sorted(POLICY.keys() - {"policy", "seed", "fallback_policy"}))
+@pytest.mark.parametrize("name", sorted(POLICY.keys() - {"policy", "seed"}))
 def test_an_option_is_read_by_the_policies_that_say_so(name):
     assert {policy for policy, entry in POLICIES.items() if name in entry["options"]} == readers(ARGS[name])
 
