@@ -20,9 +20,9 @@
 #include <vector>
 
 #include "base/status.h"
-#include "hashing/block_hash.h"
 #include "policy/policy_options.h"
 #include "policy/pool.h"
+#include "routing/key_builder.h"
 #include "routing/model_lengths.h"
 #include "routing/prefix_digest.h"
 #include "routing/prompt_reading.h"
@@ -33,11 +33,6 @@
 #include "routing/ticket_leases.h"
 
 namespace vllm_router {
-
-enum class Tokenize : uint8_t {
-  kNever,
-  kWorker,  // text prompts are blocks of the token ids that token_cache() knows; the caller fills it
-};
 
 struct RouterOptions {
   PolicyOptions policy;
@@ -51,20 +46,6 @@ struct RouterOptions {
   uint32_t max_worker_requests = 0;  // maximum open requests per worker; 0: no limit
   double ticket_lease_secs = 0;      // a ticket that is not renewed for so long ends; 0: never
   uint32_t data_parallel_size = 1;   // > 1: every URL without @rank becomes URL@0 .. URL@n-1
-};
-
-struct RequestFields;
-struct RoutingText;
-class TokenCache;
-
-// A summary of a request for people, without its content.
-struct RequestSummary {
-  std::string session_key;  // RoutingKey::hash_key; empty for a request without anything to hash
-  std::optional<Digest256> prefix_digest;
-  Prompt::Kind kind = Prompt::Kind::kMissing;
-  uint64_t size = 0;  // of the routing text in bytes, or of the prompt in ids
-  uint64_t blocks = 0;
-  uint32_t prompt_tokens = 1;
 };
 
 class Router {
@@ -102,25 +83,34 @@ class Router {
   std::shared_ptr<const FleetView> fleet() const { return pool_.fleet(); }
 
   // For prompts of text, for policies that match blocks under Tokenize::kWorker; else null.
-  TokenCache* token_cache() const { return token_cache_.get(); }
+  TokenCache* token_cache() const { return keys_.token_cache(); }
   // Stores the ids that `worker` returned for `text`: they are cached, and the worker holds their
   // blocks. REQUIRES: token_cache().
-  void LearnTokens(const RoutingKey::UntokenizedPrompt& text, WorkerId worker, std::vector<uint32_t> ids);
+  void LearnTokens(const RoutingKey::UntokenizedPrompt& text, WorkerId worker, PromptIds ids) {
+    pool_.RecordBlocks(worker, keys_.BlocksOf(text, ids));
+    token_cache()->Store(text.name, std::move(ids));
+  }
 
   // The parts that MakeKey reads; this router uses nothing else of a request.
-  KeyParts needs() const { return needs_; }
+  KeyParts needs() const { return keys_.needs(); }
 
   // True when the policy cannot decide on these headers alone, so the body must be read first.
-  bool NeedsBody(std::span<const HeaderField> headers) const;
+  bool NeedsBody(std::span<const HeaderField> headers) const { return keys_.NeedsBody(headers); }
 
   // Only the parts that the policy needs. The second form reuses the memory of the key.
-  RoutingKey MakeKey(const RequestView& request) const;
-  void MakeKey(const RequestView& request, RoutingKey* key) const;
+  RoutingKey MakeKey(const RequestView& request) const {
+    RoutingKey key;
+    keys_.Build(request, &key);
+    return key;
+  }
+  void MakeKey(const RequestView& request, RoutingKey* key) const { keys_.Build(request, key); }
 
   // The known properties of the prompt, for a traffic log. `key`: the result of MakeKey for the same
   // request, so that blocks and session are not computed again; or an empty one. No decision depends on
   // it.
-  void ReadPrompt(const RequestView& request, const RoutingKey& key, PromptReading* reading) const;
+  void ReadPrompt(const RequestView& request, const RoutingKey& key, PromptReading* reading) const {
+    keys_.ReadPrompt(request, key, reading);
+  }
 
   // Unavailable when no worker in `fleet` is eligible, or all eligible ones have max_worker_requests
   // open; the message tells how many there are and why not.
@@ -137,7 +127,7 @@ class Router {
   // REQUIRES: key.dry_run.
   std::vector<Decision> Rank(const RoutingKey& key, const FleetView& fleet, size_t count) const;
   // Everything that may be derived from a request for a decision, whatever the policy needs of it.
-  RequestSummary Summarize(const RequestView& request) const;
+  RequestSummary Summarize(const RequestView& request) const { return keys_.Summarize(request); }
   // Leases of tickets whose holders set one; Select() and readers of loads end those that are due.
   const std::shared_ptr<TicketLeases>& leases() const { return leases_; }
   void ExpireTickets() const;
@@ -157,29 +147,16 @@ class Router {
     ModelLengths lengths;
   };
 
-  static void SetLength(BytesPerToken* of_model, RoutingKey* key);
-  void Measure(
-      const RoutingText& read, size_t size, const RequestFields& fields, const RequestView& request,
-      RoutingKey* key) const;
   // The eligible workers that have max_worker_requests open.
   std::vector<uint32_t> FullOf(const FleetView& fleet) const;
   LoadShare ShareOf(const RoutingKey& key, const Decision& decision) const;
   StatusOr<Ticket> SelectAny(const RoutingKey& key, const FleetView& fleet);
   StatusOr<Ticket> SelectBelow(const RoutingKey& key, const FleetView& fleet);
-  void MakePrompt(const RequestView& request, std::optional<RequestFields>* parsed, RoutingKey* key) const;
-  void MakeBlocks(const RequestView& request, std::optional<RequestFields>* parsed, RoutingKey* key) const;
-  // The same for text whose ids, or those of a prefix, are known; false: neither.
-  bool MakeKnownBlocks(const RoutingText& read, const PromptScope& scope, RoutingKey* key) const;
-  // Fills key->prefix_digest, and *parsed when there is a body to parse.
-  void FindPrefix(const RequestView& request, RoutingKey* key, std::optional<RequestFields>* parsed) const;
 
   const RouterOptions options_;
   const std::shared_ptr<Shared> shared_;
   Pool pool_;  // its policy keeps the shared state alive
-  const KeyParts needs_;
-  const SessionKeyFinder session_keys_;
-  const BlockHasher hasher_;
-  const std::unique_ptr<TokenCache> token_cache_;
+  const KeyBuilder keys_;
   const std::shared_ptr<TicketLeases> leases_ =
       std::make_shared<TicketLeases>();  // its tickets may outlive the router
 };
