@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -29,6 +30,8 @@
 #include "net/socket.h"
 #include "net/task.h"
 #include "net/timer_wheel.h"
+#include "net/write_all.h"
+#include "proxy/exchange/body_sink.h"
 
 namespace vllm_router {
 namespace {
@@ -455,6 +458,12 @@ std::string ReadySetWithoutDescriptors() {
 
 // ---- socket
 
+std::vector<iovec> Pieces(const std::vector<std::string>& pieces) {
+  std::vector<iovec> vectors;
+  for (const std::string& piece : pieces) vectors.push_back(Piece(piece));
+  return vectors;
+}
+
 class SocketHarness {
  public:
   explicit SocketHarness(int descriptor) {
@@ -482,9 +491,7 @@ class SocketHarness {
         result, std::string_view(room).substr(0, static_cast<size_t>(std::max<int64_t>(0, result.bytes))));
   }
   py::dict TryWrite(const std::vector<std::string>& pieces) {
-    std::vector<iovec> vectors;
-    for (const std::string& piece : pieces)
-      vectors.push_back({const_cast<char*>(piece.data()), piece.size()});
+    const std::vector<iovec> vectors = Pieces(pieces);
     return ToDict(thread_.Call([&] { return socket_.TryWrite(vectors); }));
   }
   bool IsBroken() {
@@ -548,6 +555,28 @@ class SocketHarness {
     });
     return later;
   }
+  // Whether all was taken, and how often the socket was full. Closes it when it is full for `stall_ms`.
+  std::shared_ptr<Later<std::pair<std::string, uint32_t>>> WriteAll(
+      const std::vector<std::string>& pieces, int64_t stall_ms) {
+    auto later = std::make_shared<Later<std::pair<std::string, uint32_t>>>();
+    thread_.Call([&] {
+      Spawn(
+          [](SocketHarness* self, std::vector<std::string> pieces, int64_t stall_ms,
+             std::shared_ptr<Later<std::pair<std::string, uint32_t>>> later) -> Task<void> {
+            std::vector<iovec> vectors = Pieces(pieces);
+            WriteStall stall{
+                .loop = self->thread_.loop(),
+                .timer = self->timer_,
+                .timeout_ms = stall_ms,
+                .callback = [](void* socket) { static_cast<Socket*>(socket)->Close(); },
+                .context = &self->socket_};
+            const WriteEnd end = co_await vllm_router::WriteAll(self->socket_, vectors, &stall);
+            const std::array<const char*, 3> names = {"all", "gone", "closed"};
+            later->Set({names[static_cast<size_t>(end)], stall.waits});
+          }(this, pieces, stall_ms, later));
+    });
+    return later;
+  }
   std::shared_ptr<Later<bool>> Watch() {
     auto later = std::make_shared<Later<bool>>();
     thread_.Call([&] {
@@ -563,8 +592,78 @@ class SocketHarness {
 
  private:
   LoopThread thread_;
+  Timer timer_;
   Socket socket_;
   std::shared_ptr<Later<bool>> watched_;
+};
+
+// Writes as relays do: to a socket, into a copy, or to both in the order given.
+class SinkHarness {
+ public:
+  SinkHarness(
+      int descriptor, const std::vector<std::string>& order, std::string head, bool chunked, size_t limit,
+      int64_t stall_ms)
+      : head_(std::move(head)), copy_(limit) {
+    thread_.Call([&] {
+      socket_ = Socket(thread_.loop(), descriptor);
+      client_ = std::make_unique<ClientSink>(
+          socket_, head_, chunked,
+          WriteStall{
+              .loop = thread_.loop(),
+              .timer = timer_,
+              .timeout_ms = stall_ms,
+              .callback = [](void* socket) { static_cast<Socket*>(socket)->Close(); },
+              .context = &socket_});
+      for (const std::string& name : order) {
+        BodySink* const sink = name == "copy" ? static_cast<BodySink*>(&copy_) : client_.get();
+        if (sink_ != nullptr) both_ = std::make_unique<TeeSink>(*sink_, *sink);
+        sink_ = both_ != nullptr ? both_.get() : sink;
+      }
+    });
+  }
+  ~SinkHarness() {
+    thread_.Call([this] { socket_.Close(); });
+    thread_.Call([] {});  // the waiter has been resumed
+    thread_.Join();
+  }
+
+  static std::string NameOf(BodySink::Took took) {
+    const std::array<const char*, 4> names = {"all", "not yet", "gone", "closed"};
+    return names[static_cast<size_t>(took)];
+  }
+  std::string Write(std::string data, bool last) {
+    data_ = std::move(data);
+    return NameOf(thread_.Call([&] { return sink_->Write(data_, last); }));
+  }
+  std::shared_ptr<Later<std::string>> Flush() {
+    auto later = std::make_shared<Later<std::string>>();
+    thread_.Call([&] {
+      Spawn([](BodySink& sink, std::shared_ptr<Later<std::string>> later) -> Task<void> {
+        const BodySink::Took took = co_await sink.Flush();
+        later->Set(NameOf(took));
+      }(*sink_, later));
+    });
+    return later;
+  }
+  // bytes, full, whole
+  py::tuple Copy() {
+    thread_.Call([] {});
+    return py::make_tuple(Bytes(copy_.bytes()), copy_.full(), copy_.whole());
+  }
+  void Close() {
+    thread_.Call([this] { socket_.Close(); });
+  }
+
+ private:
+  LoopThread thread_;
+  Timer timer_;
+  Socket socket_;
+  const std::string head_;
+  std::string data_;
+  CapturedBody copy_;
+  std::unique_ptr<ClientSink> client_;
+  std::unique_ptr<TeeSink> both_;
+  BodySink* sink_ = nullptr;
 };
 
 // Connects as an exchange does; errno of the attempt.
@@ -576,18 +675,18 @@ class ConnectHarness {
     thread_.Join();
   }
 
-  std::shared_ptr<Later<int>> Connect(const std::string& address, uint16_t port) {
-    const std::optional<Address> parsed = ParseAddress(address);
-    if (!parsed) throw py::value_error("not a literal address: " + address);
+  std::shared_ptr<Later<int>> Connect(const std::vector<std::string>& addresses, uint16_t port) {
+    std::vector<Address> parsed;
+    for (const std::string& address : addresses) parsed.push_back(ParseAddress(address).value());
     auto later = std::make_shared<Later<int>>();
     thread_.Call([&] {
       connector_ = std::make_unique<Connector>(thread_.loop());
       Spawn(
-          [](Connector& connector, Address address, uint16_t port,
+          [](Connector& connector, std::vector<Address> addresses, uint16_t port,
              std::shared_ptr<Later<int>> later) -> Task<void> {
-            const int error = co_await connector.Connect(address, port);
+            const int error = co_await connector.ConnectToAny(std::move(addresses), port);
             later->Set(error);
-          }(*connector_, *parsed, port, later));
+          }(*connector_, std::move(parsed), port, later));
     });
     return later;
   }
@@ -765,6 +864,7 @@ void BindTestingNet(py::module_& testing) {
   BindLater<int>(testing, "LaterInt");
   BindLater<double>(testing, "LaterFloat");
   BindLater<std::string>(testing, "LaterText");
+  BindLater<std::pair<std::string, uint32_t>>(testing, "LaterWrite");
 
   py::class_<BufferHarness>(testing, "Buffer")
       .def(py::init())
@@ -848,8 +948,26 @@ void BindTestingNet(py::module_& testing) {
       .def("readable", &SocketHarness::Readable)
       .def("writable", &SocketHarness::Writable)
       .def("read", &SocketHarness::Read)
+      .def("write_all", &SocketHarness::WriteAll, py::arg("pieces"), py::arg("stall_ms") = 0)
       .def("watch", &SocketHarness::Watch)
       .def("unwatch", &SocketHarness::Unwatch);
+  testing.def("skip_written", [](const std::vector<std::string>& pieces, size_t written) {
+    std::vector<iovec> vectors = Pieces(pieces);
+    std::vector<std::string> left;
+    for (const iovec& rest : SkipWritten(vectors, written)) {
+      left.emplace_back(static_cast<const char*>(rest.iov_base), rest.iov_len);
+    }
+    return left;
+  });
+  py::class_<SinkHarness>(testing, "BodySink")
+      .def(
+          py::init<int, const std::vector<std::string>&, std::string, bool, size_t, int64_t>(),
+          py::arg("descriptor"), py::arg("order") = std::vector<std::string>{"client"}, py::arg("head") = "",
+          py::arg("chunked") = false, py::arg("limit") = 1 << 20, py::arg("stall_ms") = 0)
+      .def("write", &SinkHarness::Write, py::arg("data"), py::arg("last") = false)
+      .def("flush", &SinkHarness::Flush)
+      .def("close", &SinkHarness::Close)
+      .def_property_readonly("copy", &SinkHarness::Copy);
   py::class_<ConnectHarness>(testing, "Connector")
       .def(py::init())
       .def("connect", &ConnectHarness::Connect)

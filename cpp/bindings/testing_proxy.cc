@@ -28,7 +28,6 @@
 #include "proxy/client/backoff.h"
 #include "proxy/client/load_report.h"
 #include "proxy/exchange/body_pace.h"
-#include "proxy/exchange/relay.h"
 #include "proxy/security/authorizer.h"
 #include "proxy/security/key_file.h"
 #include "proxy/security/key_set.h"
@@ -400,17 +399,6 @@ void BindTestingProxy(py::module_& testing) {
       .def("worked", &Backoff::Worked)
       .def("failed", &Backoff::Failed)
       .def("unknown", &Backoff::Unknown);
-
-  testing.def("skip_written", [](const std::vector<std::string>& pieces, size_t written) {
-    std::vector<iovec> vectors;
-    for (const std::string& piece : pieces)
-      vectors.push_back({const_cast<char*>(piece.data()), piece.size()});
-    std::vector<std::string> left;
-    for (const iovec& rest : SkipWritten(vectors, written)) {
-      left.emplace_back(static_cast<const char*>(rest.iov_base), rest.iov_len);
-    }
-    return left;
-  });
 
   BindTables(testing);
   BindKeys(testing);

@@ -391,7 +391,20 @@ Task<int> Connector::Connect(Address address, uint16_t port) {
   co_return EPROTO;
 }
 
-void Connector::Cancel() { socket_.Close(); }
+Task<int> Connector::ConnectToAny(std::vector<Address> addresses, uint16_t port) {
+  int error = ECANCELED;
+  for (const Address& address : addresses) {
+    if (cancelled_) co_return ECANCELED;
+    error = co_await Connect(address, port);
+    if (error == 0) break;
+  }
+  co_return error;
+}
+
+void Connector::Cancel() {
+  cancelled_ = true;
+  socket_.Close();
+}
 
 Socket Connector::TakeSocket() { return std::move(socket_); }
 

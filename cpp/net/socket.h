@@ -152,9 +152,11 @@ class Connector {
 
   // Returns errno of the attempt: 0 when connected, ECANCELED after Cancel(), EPROTO if TLS failed.
   Task<int> Connect(Address address, uint16_t port);
+  // To each of them in turn until one succeeds; the last error.
+  Task<int> ConnectToAny(std::vector<Address> addresses, uint16_t port);
   void Cancel();
   Socket TakeSocket();
-  const std::string& tls_error() const { return tls_error_; }
+  const std::string& tls_error() const { return tls_error_; }  // of the last handshake that failed
 
  private:
   struct Awaiter {
@@ -172,6 +174,7 @@ class Connector {
   std::string tls_error_;
   Socket socket_;
   int error_ = 0;
+  bool cancelled_ = false;
 };
 
 }  // namespace vllm_router

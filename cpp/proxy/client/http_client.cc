@@ -1,5 +1,6 @@
 #include "proxy/client/http_client.h"
 
+#include <array>
 #include <optional>
 #include <utility>
 
@@ -8,6 +9,7 @@
 #include "http/head_parser.h"
 #include "http/head_writer.h"
 #include "net/socket.h"
+#include "net/write_all.h"
 #include "proxy/client/tls_files.h"
 
 namespace vllm_router {
@@ -77,25 +79,6 @@ void HttpClient::Stop() {
   for (Call* call : calls_) Call::End(call);
 }
 
-namespace {
-
-Task<bool> Write(Socket& socket, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const iovec piece{const_cast<char*>(bytes.data()), bytes.size()};
-    const IoResult write = socket.TryWrite({&piece, 1});
-    if (write.would_block()) {
-      const bool writable = co_await socket.Writable();
-      if (!writable) co_return false;
-      continue;
-    }
-    if (write.error != 0) co_return false;
-    bytes.remove_prefix(static_cast<size_t>(write.bytes));
-  }
-  co_return true;
-}
-
-}  // namespace
-
 std::string_view HttpClient::AuthorizationFor(const WorkerUrl& url) const {
   return url.receives_api_key ? std::string_view(bearer_) : std::string_view();
 }
@@ -131,29 +114,23 @@ Task<StatusOr<HttpResponse>> HttpClient::Run(
   std::shared_ptr<const TlsContext> tls;
   if (url.tls) tls = external ? tls_.others() : tls_.workers();
   if (url.tls && tls == nullptr) co_return absl::UnavailableError("TLS cannot be set up");
-  std::string refused = "the connection was refused";
-  Socket socket;
-  for (const Address& address : *addresses) {
-    if (call.ended) break;
-    Connector connector(loop_, tls, url.host);
-    call.connector = &connector;
-    const int error = co_await connector.Connect(address, url.port);
-    call.connector = nullptr;
-    if (!connector.tls_error().empty()) refused = "TLS failed: " + connector.tls_error();
-    if (error != 0) continue;
-    socket = connector.TakeSocket();
-    break;
-  }
-  if (!socket.is_open()) {
+  Connector connector(loop_, std::move(tls), url.host);
+  call.connector = &connector;
+  const int error = co_await connector.ConnectToAny(*std::move(addresses), url.port);
+  call.connector = nullptr;
+  if (error != 0) {
     resolver_.Doubt(url.host);
-    if (call.ended) refused = "no connection in time";
-    co_return absl::UnavailableError(refused);
+    co_return absl::UnavailableError(
+        call.ended                      ? "no connection in time"
+        : connector.tls_error().empty() ? "the connection was refused"
+                                        : "TLS failed: " + connector.tls_error());
   }
+  Socket socket = connector.TakeSocket();
   call.socket = &socket;
 
-  bool written = co_await Write(socket, head);
-  if (written) written = co_await Write(socket, body_to_send);
-  if (!written) co_return call.Failed("the request could not be sent");
+  std::array<iovec, 2> pieces = {Piece(head), Piece(body_to_send)};
+  const WriteEnd written = co_await WriteAll(socket, pieces);
+  if (written != WriteEnd::kAll) co_return call.Failed("the request could not be sent");
 
   ResponseHeadParser parser;
   parser.Reset(/*to_head=*/false);

@@ -14,6 +14,7 @@
 #include "http/head_writer.h"
 #include "http/via.h"
 #include "proxy/client/http_client.h"
+#include "proxy/exchange/body_sink.h"
 #include "proxy/exchange/connection.h"
 #include "proxy/exchange/decision_headers.h"
 #include "proxy/exchange/fan_out.h"
@@ -34,8 +35,6 @@ int64_t UnixUs() {
              std::chrono::system_clock::now().time_since_epoch())
       .count();
 }
-
-iovec Piece(std::string_view bytes) { return {const_cast<char*>(bytes.data()), bytes.size()}; }
 
 bool ContainsEncodedNul(std::string_view path) { return path.find("%00") != std::string_view::npos; }
 
@@ -71,6 +70,30 @@ std::string_view CutBy(CancelReason reason) {
       return {};
   }
 }
+
+// Remembers which worker holds a stored response, by the name among its first bytes.
+class ResponseIdSink final : public BodySink {
+ public:
+  ResponseIdSink(IoThread& thread, WorkerId worker, bool stream)
+      : thread_(thread), worker_(worker), stream_(stream) {}
+
+  Took Write(std::string_view data, bool last) override {
+    if (done_ || data.empty()) return Took::kAll;
+    beginning_.Write(data, last);
+    const std::optional<std::string> id = ResponseIdOf(beginning_.bytes(), stream_);
+    if (id) thread_.limits.responses.workers.Stick(*id, worker_, thread_.clock.NowNanos());
+    done_ = id || beginning_.full();
+    return Took::kAll;
+  }
+  Task<Took> Flush() override { return beginning_.Flush(); }
+
+ private:
+  IoThread& thread_;
+  const WorkerId worker_;
+  const bool stream_;
+  bool done_ = false;
+  CapturedBody beginning_{kResponseIdBytes};
+};
 
 constexpr std::string_view kFanOutMethodsWithoutKey = "POST, PUT, DELETE";
 
@@ -650,20 +673,6 @@ Task<Exchange::Next> Exchange::FindResponse() {
 }
 
 // A stored response's ID is among the first things that its worker sends.
-bool Exchange::OnResponsePrefix(void* context, std::string_view data) {
-  auto* exchange = static_cast<Exchange*>(context);
-  std::string& prefix = exchange->beginning_;
-  prefix.append(data.substr(0, kResponseIdBytes - prefix.size()));
-  const std::optional<std::string> id = ResponseIdOf(prefix, exchange->record_.stream);
-  if (id) {
-    IoThread& thread = exchange->thread_;
-    thread.limits.responses.workers.Stick(*id, exchange->record_.worker->id, thread.clock.NowNanos());
-  }
-  const bool go_on = !id && prefix.size() < kResponseIdBytes;
-  if (!go_on) std::string().swap(prefix);
-  return go_on;
-}
-
 ClientSide Exchange::Client() const {
   return {
       .request_id = request_id_.to_worker(),
@@ -765,17 +774,18 @@ Task<void> Exchange::RelayResponse() {
   if (retry_loop_.sent()) ForgetRequest();
 
   client_has_bytes_ = true;
+  Timer client_timer;
+  ClientSink client(connection_.socket, client_head, chunked, ClientStall(client_timer));
+  std::optional<ResponseIdSink> response_id;
+  std::optional<TeeSink> both;
+  if (stored) both.emplace(response_id.emplace(thread_, record_.worker->id, record_.stream), client);
   Relay relay(
-      thread_.loop, retry_loop_.worker(), connection_.socket,
-      {.idle_ms = settings_.stream_idle_timeout_ms, .client_write_ms = settings_.client_write_timeout_ms},
-      {.worker_idle = &Exchange::OnWorkerIdle,
-       .client_stalled = &Exchange::OnClientStalled,
-       .first_byte = &Exchange::OnFirstBodyByte,
-       .context = this,
-       .beginning = stored ? &Exchange::OnResponsePrefix : nullptr});
+      thread_.loop, retry_loop_.worker(), both ? static_cast<BodySink&>(*both) : client,
+      settings_.stream_idle_timeout_ms,
+      {.worker_idle = &Exchange::OnWorkerIdle, .first_byte = &Exchange::OnFirstBodyByte, .context = this});
   relay_ = chunked && record_.stream ? &relay : nullptr;
   relaying_ = true;
-  const Relay::End end = co_await relay.Run(client_head, retry_loop_.in(), reader, chunked);
+  const Relay::End end = co_await relay.Run(retry_loop_.in(), reader);
   relaying_ = false;
   deadline_.Disarm();
 
@@ -1150,25 +1160,21 @@ Task<void> Exchange::Reply(
   co_await WriteToClient(out);
 }
 
+WriteStall Exchange::ClientStall(Timer& timer) {
+  return {
+      .loop = thread_.loop,
+      .timer = timer,
+      .timeout_ms = settings_.client_write_timeout_ms,
+      .callback = &Exchange::OnClientStalled,
+      .context = this};
+}
+
 Task<bool> Exchange::WriteToClient(std::string_view bytes) {
-  Socket& socket = connection_.socket;
-  while (!bytes.empty()) {
-    const iovec piece = Piece(bytes);
-    const IoResult write = socket.TryWrite({&piece, 1});
-    if (write.would_block()) {
-      ArmDeadline(settings_.client_write_timeout_ms, &Exchange::OnClientStalled);
-      const bool writable = co_await socket.Writable();
-      deadline_.Disarm();
-      if (!writable) co_return false;
-      continue;
-    }
-    if (write.error != 0) {
-      Cancel(CancelReason::kClientGone);
-      co_return false;
-    }
-    bytes.remove_prefix(static_cast<size_t>(write.bytes));
-  }
-  co_return true;
+  WriteStall stall = ClientStall(deadline_);
+  iovec piece = Piece(bytes);
+  const WriteEnd end = co_await WriteAll(connection_.socket, {&piece, 1}, &stall);
+  if (end == WriteEnd::kGone) Cancel(CancelReason::kClientGone);
+  co_return end == WriteEnd::kAll;
 }
 
 }  // namespace vllm_router

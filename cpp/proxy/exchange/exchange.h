@@ -22,6 +22,7 @@
 #include "net/frame_pool.h"
 #include "net/socket.h"
 #include "net/task.h"
+#include "net/write_all.h"
 #include "proxy/api/error_response.h"
 #include "proxy/api/request_id.h"
 #include "proxy/exchange/request_body.h"
@@ -96,7 +97,6 @@ class Exchange {
   Task<Next> CheckQuarantine();
   bool MayNameResponse() const;
   Task<Next> FindResponse();
-  static bool OnResponsePrefix(void* context, std::string_view data);
   ClientSide Client() const;
   bool IsRecorded() const;
   bool NeedsBody() const;
@@ -127,6 +127,7 @@ class Exchange {
   Task<void> ReplyBodyFailed(RequestBody::End end);
   Task<void> ReplyCancelled();
   Task<void> ReplyNothing();
+  WriteStall ClientStall(Timer& timer);
   Task<bool> WriteToClient(std::string_view bytes);
 
   void WatchClient();
@@ -174,7 +175,6 @@ class Exchange {
   bool relaying_ = false;
   uint64_t tunnelled_in_ = 0;                  // bytes that the client sent after the switch of protocols
   std::optional<WorkerId> holder_;             // of the response that the request names
-  std::string beginning_;                      // of a response that gets a name
   std::optional<uint64_t> restricted_client_;  // whose only request this is
   Relay* relay_ = nullptr;                     // of an event stream, while it runs
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/limits.h"
+#include "net/write_all.h"
 
 namespace vllm_router {
 
@@ -92,7 +93,7 @@ Task<Tunnel::End> Tunnel::Move(Pump& pump, std::string_view head, Buffer& buffer
 
 Task<Tunnel::End> Tunnel::Write(Pump& pump, std::string_view bytes) {
   while (!bytes.empty()) {
-    const iovec piece{const_cast<char*>(bytes.data()), bytes.size()};
+    const iovec piece = Piece(bytes);
     const IoResult write = pump.to.TryWrite({&piece, 1});
     if (write.would_block()) {
       ++pump.stalls;

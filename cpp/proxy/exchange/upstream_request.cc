@@ -9,8 +9,8 @@
 #include "base/text.h"
 #include "base/time_units.h"
 #include "http/dechunk.h"
+#include "net/write_all.h"
 #include "proxy/client/tls_files.h"
-#include "proxy/exchange/relay.h"
 #include "proxy/thread/breaker_transitions.h"
 #include "proxy/thread/io_thread.h"
 #include "proxy/thread/quarantine.h"
@@ -18,8 +18,6 @@
 
 namespace vllm_router {
 namespace {
-
-iovec Piece(std::string_view bytes) { return {const_cast<char*>(bytes.data()), bytes.size()}; }
 
 // Whether a byte of the body, or its end, is behind the head. A chunk's size line alone is neither.
 bool HasBodyByte(const ResponseHead& head, std::string_view received) {
@@ -203,23 +201,19 @@ Task<bool> UpstreamRequest::Connect() {
   StatusOr<std::vector<Address>> addresses = co_await thread_.resolver.Resolve(url.host, name_);
   name_ = nullptr;
   const std::shared_ptr<const TlsContext> tls = url.tls ? thread_.tls.workers() : nullptr;
-  int error = 0;
-  if (addresses.ok() && (tls != nullptr || !url.tls)) {
-    for (const Address& address : *addresses) {
-      if (cancelled_ || connect_timed_out_) break;
-      Connector connector(thread_.loop, tls, url.host);
-      connector_ = &connector;
-      error = co_await connector.Connect(address, url.port);
-      connector_ = nullptr;
-      if (error == 0 && !cancelled_) {
-        deadline_.Disarm();
-        thread_.telemetry.connects_ok.fetch_add(1, std::memory_order_relaxed);
-        lease_ = thread_.upstreams.Adopt(connector.TakeSocket(), worker_->id);
-        co_return true;
-      }
-    }
+  int error = ECANCELED;
+  Connector connector(thread_.loop, tls, url.host);
+  if (addresses.ok() && (tls != nullptr || !url.tls) && !cancelled_ && !connect_timed_out_) {
+    connector_ = &connector;
+    error = co_await connector.ConnectToAny(*std::move(addresses), url.port);
+    connector_ = nullptr;
   }
   deadline_.Disarm();
+  if (error == 0 && !cancelled_) {
+    thread_.telemetry.connects_ok.fetch_add(1, std::memory_order_relaxed);
+    lease_ = thread_.upstreams.Adopt(connector.TakeSocket(), worker_->id);
+    co_return true;
+  }
   if (cancelled_) co_return false;
   thread_.telemetry.connects_failed.fetch_add(1, std::memory_order_relaxed);
   thread_.resolver.Doubt(url.host);
@@ -276,15 +270,23 @@ void UpstreamRequest::Send() {
 Task<void> UpstreamRequest::SendRest(size_t written) {
   const std::string_view body = message_.stream_body ? std::string_view() : message_.body->held();
   std::array<iovec, 3> pieces = {Piece(head_for_worker_), Piece(body)};
-  bool sent = co_await SendPieces(SkipWritten({pieces.data(), 2}, written));
+  WriteStall stall{
+      .loop = thread_.loop,
+      .timer = send_deadline_,
+      .timeout_ms = settings_.upstream_write_timeout_ms,
+      .callback = &UpstreamRequest::OnSendStalled,
+      .context = this};
+  Socket& socket = lease_->socket;
+  WriteEnd end = co_await WriteAll(socket, SkipWritten({pieces.data(), 2}, written), &stall);
+  bool sent = end == WriteEnd::kAll;
   if (message_.stream_body) {
     const bool chunked = message_.head->framing == BodyFraming::kChunked;
     std::string size_line;
     while (sent) {
-      const RequestBody::End end = co_await message_.body->Next();
-      if (end != RequestBody::End::kOk) {
+      const RequestBody::End next = co_await message_.body->Next();
+      if (next != RequestBody::End::kOk) {
         sent = false;
-        if (end != RequestBody::End::kStopped) hooks_.body_failed(hooks_.context, end);
+        if (next != RequestBody::End::kStopped) hooks_.body_failed(hooks_.context, next);
         break;
       }
       const std::string_view piece = message_.body->piece();
@@ -297,40 +299,24 @@ Task<void> UpstreamRequest::SendRest(size_t written) {
         }
         pieces[count++] = Piece(piece);
         if (chunked) pieces[count++] = Piece("\r\n");
-        sent = co_await SendPieces({pieces.data(), count});
+        end = co_await WriteAll(socket, {pieces.data(), count}, &stall);
+        sent = end == WriteEnd::kAll;
       }
       if (piece.empty() || (!chunked && message_.body->complete())) {
         if (chunked) {
           pieces[0] = Piece("0\r\n\r\n");
-          sent = co_await SendPieces({pieces.data(), 1});
+          end = co_await WriteAll(socket, {pieces.data(), 1}, &stall);
+          sent = end == WriteEnd::kAll;
         }
         break;
       }
     }
     if (sent) hooks_.body_sent(hooks_.context);
   }
+  info_.worker_stalls += stall.waits;
   sent_ = sent;
   sending_ = false;
   sender_done_.Notify();
-}
-
-Task<bool> UpstreamRequest::SendPieces(std::span<iovec> pieces) {
-  Socket& socket = lease_->socket;
-  while (!pieces.empty()) {
-    const IoResult write = socket.TryWrite(pieces);
-    if (write.would_block()) {
-      ++info_.worker_stalls;
-      send_deadline_.Arm(
-          thread_.loop.timers(), settings_.upstream_write_timeout_ms, &UpstreamRequest::OnSendStalled, this);
-      const bool writable = co_await socket.Writable();
-      send_deadline_.Disarm();
-      if (!writable) co_return false;
-      continue;
-    }
-    if (write.error != 0) co_return false;
-    pieces = SkipWritten(pieces, static_cast<size_t>(write.bytes));
-  }
-  co_return true;
 }
 
 void UpstreamRequest::OnSendStalled(void* context) {

@@ -139,7 +139,6 @@ class UpstreamRequest {
   void WriteHead();
   void Send();
   Task<void> SendRest(size_t written);
-  Task<bool> SendPieces(std::span<iovec> pieces);
   Task<Awaited> AwaitHead();
   bool HoldsHead(const ResponseHead& head) const;
   void BeginBackoff(int64_t retry_after_ms);

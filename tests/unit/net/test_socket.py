@@ -373,7 +373,7 @@ def test_waiting_to_read_and_to_write_do_not_disturb_each_other(pair):
 def test_connecting_reaches_who_listens():
     with socket.create_server(("127.0.0.1", 0)) as listening:
         connector = testing.Connector()
-        assert connector.connect("127.0.0.1", listening.getsockname()[1]).get() == 0
+        assert connector.connect(["127.0.0.1"], listening.getsockname()[1]).get() == 0
         accepted, _ = listening.accept()
         accepted.close()
         assert connector.takes_open_socket()
@@ -382,18 +382,38 @@ def test_connecting_reaches_who_listens():
 def test_connecting_to_nobody_is_refused():
     port = RefusingPort()
     connector = testing.Connector()
-    assert connector.connect("127.0.0.1", port.port).get() == errno.ECONNREFUSED
+    assert connector.connect(["127.0.0.1"], port.port).get() == errno.ECONNREFUSED
     port.stop()
 
 
 def test_connecting_can_be_cut_short():
     port = SilentPort()
     connector = testing.Connector()
-    connecting = connector.connect("127.0.0.1", port.port)
+    connecting = connector.connect(["127.0.0.1"], port.port)
     assert not connecting.done
     connector.cancel()
     assert connecting.get() == errno.ECANCELED
     assert not connector.takes_open_socket()
+    port.stop()
+
+
+def test_addresses_are_attempted_in_turn():
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        connector = testing.Connector()
+        assert connector.connect(["127.0.0.2", "127.0.0.1"], listening.getsockname()[1]).get() == 0
+        assert connector.takes_open_socket()
+    port = RefusingPort()
+    assert testing.Connector().connect(["127.0.0.1"] * 2, port.port).get() == errno.ECONNREFUSED
+    port.stop()
+
+
+def test_after_a_cancel_no_further_address_is_attempted():
+    port = SilentPort()
+    connector = testing.Connector()
+    connecting = connector.connect(["127.0.0.1", "127.0.0.2"], port.port)  # the second one would refuse
+    assert not connecting.done
+    connector.cancel()
+    assert connecting.get() == errno.ECANCELED
     port.stop()
 
 

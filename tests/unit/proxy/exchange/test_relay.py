@@ -1,37 +1,8 @@
 """cpp/proxy/exchange/relay.h. Framings, pieces and broken streams are in tests/proxy/test_responses.py."""
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
 from tests.fakes.wire import chunk, chunked, request
-from vllm_router import _core_testing as testing
 
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-
-
-@pytest.mark.parametrize(
-    ("written", "left"),
-    [
-        (0, ["head", "body", "tail"]),
-        (3, ["d", "body", "tail"]),
-        (4, ["body", "tail"]),
-        (5, ["ody", "tail"]),
-        (8, ["tail"]),
-        (12, []),
-    ],
-)
-def test_what_was_written_is_dropped_from_the_front(written, left):
-    assert testing.skip_written(["head", "body", "tail"], written) == left
-
-
-@given(st.lists(st.text("abc", max_size=5), max_size=6), st.data())
-def test_what_is_left_is_the_rest(pieces, data):
-    whole = "".join(pieces)
-    written = data.draw(st.integers(0, len(whole)))
-    left = testing.skip_written(pieces, written)
-    assert "".join(left) == whole[written:]
-    assert not left or left[0]
 
 
 def test_an_answer_that_is_there_at_once_is_one_write(harness):
