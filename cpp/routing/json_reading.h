@@ -1,5 +1,5 @@
 // The common part of readers of JSON bodies with simdjson's on-demand parser, which skips unread values.
-// Heavy: for request_fields.cc and routing_text.cc only.
+// Heavy: for request_fields.cc and the readers of prompts only.
 #pragma once
 
 #include <simdjson.h>
@@ -41,6 +41,8 @@ inline std::string_view ReadToken(ondemand::value& value) {
   const std::string_view token = value.raw_json_token();
   return token.substr(0, token.find_last_not_of(kBlanks) + 1);
 }
+
+inline bool IsNull(ondemand::value& value) { return value.raw_json_token().starts_with("null"); }
 
 inline std::optional<ondemand::json_type> TypeOf(ondemand::value& value) {
   ondemand::json_type type;

@@ -9,52 +9,55 @@
 
 #include "routing/json_reading.h"
 #include "routing/prefix_digest.h"
-#include "routing/prompt_members.h"
+#include "routing/prompt_walker.h"
 
 namespace vllm_router {
 
-class PrefixReader {
+// Consecutive pieces, cut at the limit.
+struct PrefixText {
+  std::string bytes;
+  bool any = false;     // a piece was not empty
+  bool full = false;    // text was cut off
+  bool broken = false;  // a part was not text
+  void Append(std::string_view piece, size_t limit);
+  void Clear();
+};
+
+class PrefixReader : private PromptWalker<PrefixReader, PrefixText> {
  public:
   // `end`: where the body ends. `out` is overwritten.
-  PrefixReader(size_t limit, const char* end, PrefixAnchor* out) : limit_(limit), end_(end), out_(out) {}
+  PrefixReader(size_t limit, const char* end, PrefixAnchor* out)
+      : PromptWalker(end), limit_(limit), out_(out) {}
 
   // Takes every member of the body, in order, and reads those that concern it. False when a value is
   // malformed: then the position is unknown, so the body must not be read on, and there is no anchor.
-  bool Read(std::string_view name, json::ondemand::value& value);
+  bool Read(std::string_view name, json::ondemand::value& value) { return ReadMember(name, value); }
   // After the last member.
   void Finish();
 
  private:
-  // Consecutive pieces, cut at the limit.
-  struct Text {
-    std::string bytes;
-    bool any = false;     // a piece was not empty
-    bool full = false;    // text was cut off
-    bool broken = false;  // a part was not text
-    void Append(std::string_view piece, size_t limit);
-    void Clear();
-  };
+  friend PromptWalker;
+  using Text = PrefixText;
 
-  // These return false when the value is malformed. A well-formed value that no engine would take as a
-  // prompt sets `broken`.
-  bool ReadPrompt(PromptForm form, json::ondemand::value& value);
-  bool ReadMessages(PromptForm form, json::ondemand::value& value);
-  bool ReadMessage(json::ondemand::value& value);
-  bool ReadFirst(json::ondemand::array& array, bool nested);
-  void SetText(std::string_view text);
-  bool ReadCompared(json::ondemand::value& value);
-  bool ReadSystemParts(json::ondemand::value& value);
-  bool ReadContent(json::ondemand::value& value, Text* text);
-  bool ReadContentIn(std::string_view place, json::ondemand::value& value, Text* text);
-  bool ReadPart(json::ondemand::value& value, Text* text);
+  // A well-formed value that no engine would take as a prompt sets `broken`, and the walk goes on.
   void StartOver(PromptForm form);
-  bool Decided() const { return has_lead_ && (lead_.any || has_first_); }
+  bool ReadMessage(json::ondemand::value& value);
+  void SetText(std::string_view text, bool alone);
+  bool WantsIds() const;
+  void AddId(uint32_t id) { ids_.push_back(id); }
+  bool Enough() const { return prompt_broken_ || (has_lead_ && (lead_.any || has_first_)); }
+  Text* Prompt() { return &first_; }
+  Text* System(std::string_view name);
+  void StartPart(Text* /*text*/) {}
+  void AddText(std::string_view piece, Text* text) { text->Append(piece, limit_); }
+  bool ReadPart(json::ondemand::value& value, Text* text);
+  bool ReadOther(std::string_view /*name*/, json::ondemand::value& /*value*/) { return true; }
+  bool NoPrompt() { return prompt_broken_ = true; }
+  bool NoContent(Text* text) { return text->broken = true; }
 
   const size_t limit_;
-  const char* const end_;
   PrefixAnchor* const out_;
 
-  PromptForm form_ = PromptForm::kNone;
   Text system_;              // Anthropic's own member
   Text instructions_;        // Responses'
   Text system_instruction_;  // Gemini's

@@ -1,6 +1,5 @@
 // The members of a body that may hold a prompt without roles, best first: of several, the first of this
-// list counts, whatever their order in the body. Two readers use them (routing_text_reader.h,
-// prefix_reader.h).
+// list counts, whatever their order in the body. prompt_walker.h reads them.
 //
 //   {"queries": "Who wrote it?", "documents": [...]}   ->  kQueries: "Who wrote it?"
 //

@@ -10,6 +10,7 @@ namespace {
 namespace ondemand = json::ondemand;
 using json::ForEachElement;
 using json::ForEachMember;
+using json::IsNull;
 using json::ReadRaw;
 using json::ReadString;
 using json::ReadToken;
@@ -23,10 +24,6 @@ constexpr char kTagged = '\x1d';
 constexpr std::array<std::string_view, 5> kContext = {
     "cache_salt", "chat_template", "chat_template_kwargs", "documents", "reasoning_effort"};
 constexpr size_t kDocuments = 3;
-
-bool IsNull(ondemand::value& value) { return value.raw_json_token().starts_with("null"); }
-
-bool IsLead(std::string_view role) { return role == "system" || role == "developer"; }
 
 void AppendTag(std::string_view tag, std::string* parts) {
   parts->push_back(kTagged);
@@ -160,11 +157,11 @@ bool AppendWhole(ondemand::object& object, std::string* parts) {
 
 RoutingTextReader::RoutingTextReader(
     std::string_view path, size_t limit, std::string_view body, RoutingText* out)
-    : responses_(path.ends_with("/responses")),
+    : PromptWalker(body.data() + body.size()),
+      responses_(path.ends_with("/responses")),
       pathless_(path.empty()),
       anthropic_(path.ends_with("/messages")),
       limit_(limit),
-      end_(body.data() + body.size()),
       most_(std::min(limit, body.size())),
       out_(out) {
   items_.swap(out->text);
@@ -180,16 +177,10 @@ RoutingTextReader::RoutingTextReader(
 }
 
 void RoutingTextReader::Read(std::string_view name, ondemand::value& value) {
-  if (!broken_ && !IsNull(value)) broken_ = !ReadMember(name, value);
+  if (!broken_) broken_ = !ReadMember(name, value);
 }
 
-bool RoutingTextReader::ReadMember(std::string_view name, ondemand::value& value) {
-  const PromptForm form = PromptFormOf(name);
-  if (form == PromptForm::kMessages || form == PromptForm::kContents) return ReadMessages(form, value);
-  if (form != PromptForm::kNone) return ReadPrompt(form, value);
-  if (name == "instructions") instructions_ = true;
-  if (name == "system" || name == "instructions") return ReadSystem(value);
-  if (name == "systemInstruction" || name == "system_instruction") return ReadSystemParts(value);
+bool RoutingTextReader::ReadOther(std::string_view name, ondemand::value& value) {
   if (name == "tools") return ReadTools(value);
   for (size_t i = 0; i < kContext.size(); ++i) {
     if (name == kContext[i]) return ReadContext(i, name, value);
@@ -199,18 +190,13 @@ bool RoutingTextReader::ReadMember(std::string_view name, ondemand::value& value
 
 // ---- prompts
 
-bool RoutingTextReader::ReadMessages(PromptForm form, ondemand::value& value) {
-  if (form_ < form || (form == PromptForm::kContents && TypeOf(value) != json_type::array)) return true;
-  form_ = form;
-  framed_ = true;
+void RoutingTextReader::StartOver(PromptForm form) {
+  framed_ = form == PromptForm::kMessages || form == PromptForm::kContents;
   tokens_ = plain_input_ = false;
   items_.clear();
   lead_size_ = 0;
-  items_.reserve(most_);
-  ondemand::array messages;
-  if (value.get_array().get(messages) != simdjson::SUCCESS) return false;
-  return ForEachElement(
-      messages, end_, [this](ondemand::value& message) { return Full() || ReadMessage(message); });
+  out_->token_ids.clear();
+  if (framed_) items_.reserve(most_);
 }
 
 void RoutingTextReader::Message::Clear() {
@@ -224,6 +210,7 @@ void RoutingTextReader::Message::Clear() {
 bool RoutingTextReader::ReadMessage(ondemand::value& value) {
   ondemand::object message;
   if (value.get_object().get(message) != simdjson::SUCCESS) return false;
+  framed_ = true;
   message_.Clear();
   Message& read = message_;
   const std::string_view content = form_ == PromptForm::kContents ? "parts" : "content";
@@ -265,31 +252,10 @@ bool RoutingTextReader::ReadMessage(ondemand::value& value) {
   return true;
 }
 
-// A prompt without roles: a string, token ids, or a list of either, of which the first counts.
-bool RoutingTextReader::ReadPrompt(PromptForm form, ondemand::value& value) {
-  const std::optional<json_type> type = TypeOf(value);
-  const bool compared = type == json_type::object && IsCompared(form);
-  if (form_ < form || (type != json_type::string && type != json_type::array && !compared)) return true;
-  form_ = form;
-  framed_ = tokens_ = plain_input_ = false;
-  items_.clear();
-  lead_size_ = 0;
-  out_->token_ids.clear();
-  if (*type == json_type::string) {
-    const std::optional<std::string_view> text = ReadString(value);
-    if (!text) return false;
-    framed_ = responses_ && form == PromptForm::kInput;
-    plain_input_ = form == PromptForm::kInput;
-    if (framed_) items_.append({kItem}).append("user").append({kText});
-    SetText(*text);
-    return true;
-  }
-  if (compared) return ReadCompared(value);
-  ondemand::array array;
-  return value.get_array().get(array) == simdjson::SUCCESS && ReadFirst(array, /*nested=*/false);
-}
-
-void RoutingTextReader::SetText(std::string_view text) {
+void RoutingTextReader::SetText(std::string_view text, bool alone) {
+  plain_input_ = alone && form_ == PromptForm::kInput;
+  framed_ = plain_input_ && responses_;
+  if (framed_) items_.append({kItem}).append("user").append({kText});
   if (form_ == PromptForm::kPromptEmbeds && !text.empty()) {
     AppendTag("embeds", &items_);
     items_.append(NameOfData(text));
@@ -298,49 +264,9 @@ void RoutingTextReader::SetText(std::string_view text) {
   }
 }
 
-// {"content": parts}.
-bool RoutingTextReader::ReadCompared(ondemand::value& value) {
-  return ReadContentIn("content", value, &items_);
-}
-
-bool RoutingTextReader::ReadFirst(ondemand::array& array, bool nested) {
-  bool first = true;
-  std::optional<json_type> kind;
-  return ForEachElement(array, end_, [&](ondemand::value& element) {
-    const std::optional<json_type> type = TypeOf(element);
-    if (!type) return false;
-    if (first) kind = type;
-    const bool is_first = std::exchange(first, false);
-    if (*type != *kind) return false;
-    switch (*type) {
-      case json_type::number: {  // all of them are one prompt
-        uint64_t id = 0;
-        if (element.get_uint64().get(id) != simdjson::SUCCESS || id > UINT32_MAX) return false;
-        tokens_ = true;
-        out_->token_ids.push_back(static_cast<uint32_t>(id));
-        return true;
-      }
-      case json_type::string: {
-        if (!is_first) return true;
-        const std::optional<std::string_view> text = ReadString(element);
-        if (text) SetText(*text);
-        return text.has_value();
-      }
-      case json_type::array: {
-        if (nested) return false;
-        if (!is_first) return true;
-        ondemand::array inner;
-        return element.get_array().get(inner) == simdjson::SUCCESS && ReadFirst(inner, /*nested=*/true);
-      }
-      case json_type::object:  // Responses' items, for any path
-        if (!nested && IsCompared(form_)) return !is_first || ReadCompared(element);
-        if (nested || form_ != PromptForm::kInput) return false;
-        framed_ = true;
-        return Full() || ReadMessage(element);
-      default:
-        return false;
-    }
-  });
+void RoutingTextReader::AddId(uint32_t id) {
+  tokens_ = true;
+  out_->token_ids.push_back(id);
 }
 
 // ---- around a conversation
@@ -355,18 +281,11 @@ bool RoutingTextReader::ReadContext(size_t place, std::string_view name, ondeman
   return true;
 }
 
-bool RoutingTextReader::ReadSystem(ondemand::value& value) {
+std::string* RoutingTextReader::System(std::string_view name) {
+  if (name == "instructions") instructions_ = true;
   system_.clear();
   system_.append({kItem}).append("system");
-  return ReadContent(value, &system_);
-}
-
-// Gemini's: {"parts": …}.
-bool RoutingTextReader::ReadSystemParts(ondemand::value& value) {
-  system_.clear();
-  system_.append({kItem}).append("system");
-  if (TypeOf(value) != json_type::object) return ReadContent(value, &system_);
-  return ReadContentIn("parts", value, &system_);
+  return &system_;
 }
 
 bool RoutingTextReader::ReadTools(ondemand::value& value) {
@@ -379,30 +298,12 @@ bool RoutingTextReader::ReadTools(ondemand::value& value) {
 
 // ---- parts
 
-// The content in the member `place` of an object.
-bool RoutingTextReader::ReadContentIn(std::string_view place, ondemand::value& value, std::string* parts) {
-  ondemand::object object;
-  if (value.get_object().get(object) != simdjson::SUCCESS) return false;
-  return ForEachMember(object, end_, [&](std::string_view member, ondemand::value& field) {
-    return member != place || IsNull(field) || ReadContent(field, parts);
-  });
-}
-
-bool RoutingTextReader::ReadContent(ondemand::value& value, std::string* parts) {
-  const std::optional<json_type> type = TypeOf(value);
-  if (type == json_type::string || type == json_type::object) return ReadPartOrText(value, parts);
-  if (type != json_type::array) return false;
-  ondemand::array array;
-  if (value.get_array().get(array) != simdjson::SUCCESS) return false;
-  return ForEachElement(array, end_, [&](ondemand::value& part) { return ReadPartOrText(part, parts); });
-}
-
-bool RoutingTextReader::ReadPartOrText(ondemand::value& value, std::string* parts) {
+void RoutingTextReader::StartPart(std::string* parts) {
   if (part_starts_ != nullptr) part_starts_->push_back(parts->size());
-  if (TypeOf(value) == json_type::object) return ReadPart(value, parts);
-  const std::optional<std::string_view> text = ReadString(value);
-  if (text) parts->append({kText}).append(*text);
-  return text.has_value();
+}
+
+void RoutingTextReader::AddText(std::string_view text, std::string* parts) {
+  parts->append({kText}).append(text);
 }
 
 bool RoutingTextReader::ReadPart(ondemand::value& value, std::string* parts) {

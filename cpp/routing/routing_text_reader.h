@@ -9,12 +9,12 @@
 #include <vector>
 
 #include "routing/json_reading.h"
-#include "routing/prompt_members.h"
+#include "routing/prompt_walker.h"
 #include "routing/routing_text.h"
 
 namespace vllm_router {
 
-class RoutingTextReader {
+class RoutingTextReader : private PromptWalker<RoutingTextReader, std::string> {
  public:
   // `path` determines the meaning of `input`; without one, `instructions` beside it means Responses.
   // `out` is overwritten; its memory is reused.
@@ -30,34 +30,37 @@ class RoutingTextReader {
   void Finish();
 
  private:
-  // These return false when the value is malformed, or is no prompt that an engine would take.
-  bool ReadMember(std::string_view name, json::ondemand::value& value);
-  bool ReadMessages(PromptForm form, json::ondemand::value& value);
+  friend PromptWalker;
+
+  // Those with a result return false when the value is malformed, or is no prompt that an engine would
+  // take.
+  void StartOver(PromptForm form);
   bool ReadMessage(json::ondemand::value& value);
-  bool ReadPrompt(PromptForm form, json::ondemand::value& value);
-  bool ReadFirst(json::ondemand::array& array, bool nested);
-  bool ReadCompared(json::ondemand::value& value);
-  void SetText(std::string_view text);
-  bool ReadContext(size_t place, std::string_view name, json::ondemand::value& value);
-  bool ReadSystem(json::ondemand::value& value);
-  bool ReadSystemParts(json::ondemand::value& value);
-  bool ReadTools(json::ondemand::value& value);
-  bool ReadContent(json::ondemand::value& value, std::string* parts);
-  bool ReadContentIn(std::string_view place, json::ondemand::value& value, std::string* parts);
+  void SetText(std::string_view text, bool alone);
+  bool WantsIds() const { return true; }
+  void AddId(uint32_t id);
+  bool Enough() const { return items_.size() > limit_; }
+  std::string* Prompt() { return &items_; }
+  std::string* System(std::string_view name);
+  void StartPart(std::string* parts);
+  void AddText(std::string_view text, std::string* parts);
   bool ReadPart(json::ondemand::value& value, std::string* parts);
-  bool ReadPartOrText(json::ondemand::value& value, std::string* parts);
+  bool ReadOther(std::string_view name, json::ondemand::value& value);
+  bool NoPrompt() { return false; }
+  bool NoContent(std::string* /*parts*/) { return false; }
+
+  bool ReadContext(size_t place, std::string_view name, json::ondemand::value& value);
+  bool ReadTools(json::ondemand::value& value);
   bool ReadTagged(std::string_view tag, json::ondemand::value& value, std::string* parts);
   bool ReadCalls(json::ondemand::value& value, std::string* calls);
   bool ReadCall(json::ondemand::value& value, std::string* calls);
   void Finish(std::string_view model, bool scoped);
-  bool Full() const { return items_.size() > limit_; }
 
   const bool responses_;  // `input` is a conversation
   const bool pathless_;   // the members determine the meaning of `input`
   const bool anthropic_;  // `messages` are not OpenAI's
   const size_t limit_;
-  const char* const end_;  // of the body
-  const size_t most_;      // maximum bytes of the prompt
+  const size_t most_;  // maximum bytes of the prompt
   RoutingText* const out_;
 
   // The parts of one message; reused for the next one.
@@ -66,7 +69,6 @@ class RoutingTextReader {
     void Clear();
   };
 
-  PromptForm form_ = PromptForm::kNone;
   Message message_;
   std::string items_;     // or the prompt itself
   size_t lead_size_ = 0;  // of items_
