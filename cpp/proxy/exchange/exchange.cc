@@ -99,6 +99,9 @@ constexpr std::string_view kFanOutMethodsWithoutKey = "POST, PUT, DELETE";
 
 }  // namespace
 
+// Else it would come from the heap, once for each request.
+static_assert(sizeof(Exchange) <= FramePool::kLargest);
+
 Exchange::Exchange(Connection& connection)
     : connection_(connection),
       thread_(connection.thread),

@@ -44,7 +44,6 @@ UpstreamRequest::UpstreamRequest(
       server_errors_(server_errors),
       message_(message),
       hooks_(hooks),
-      worker_(ticket.shared_worker()),
       ticket_(std::move(ticket)),
       pass_(std::move(pass)) {}
 
@@ -54,7 +53,7 @@ Task<UpstreamRequest::End> UpstreamRequest::Run(bool fresh_connection) {
   // A body that cannot be sent twice must not use a connection that its worker may just be closing.
   bool fresh = fresh_connection || !message_.replayable();
   for (;;) {
-    if (!fresh) lease_ = thread_.upstreams.Acquire(worker_->id);  // 7 LEASE
+    if (!fresh) lease_ = thread_.upstreams.Acquire(worker()->id);  // 7 LEASE
     if (lease_ == nullptr) {
       const bool connected = co_await Connect();
       if (cancelled_) co_return End::kCancelled;
@@ -71,7 +70,7 @@ Task<UpstreamRequest::End> UpstreamRequest::Run(bool fresh_connection) {
     if (awaited == Awaited::kHead) {
       // A successful connect shows nothing: a terminating process may close its listener after its
       // connections.
-      if (response().status < 500) ReportWorkerUp(thread_, worker_->url, info_.sent_ns);
+      if (response().status < 500) ReportWorkerUp(thread_, worker()->url, info_.sent_ns);
       responded_ = true;
       co_return End::kResponded;
     }
@@ -122,45 +121,45 @@ void UpstreamRequest::RecordAttempt() {
     RecordResult(VerdictOf(head.status, !retry_after.empty()));
     return;
   }
-  if (unreached()) worker_->breaker.NotReached();
+  if (unreached()) worker()->breaker.NotReached();
   RecordFailure(!unreached(), ErrorOf(error_).code);
-  if (unreached() || error_ == HttpError::kWorkerClosed) thread_.health.suspect(worker_);
+  if (unreached() || error_ == HttpError::kWorkerClosed) thread_.health.suspect(worker());
 }
 
 // `result` is of the response's status.
 void UpstreamRequest::RecordResult(BreakerResult result) {
   if (!pass_ || std::exchange(recorded_, true)) return;
   if (result == BreakerResult::kServerError) {
-    server_errors_.Hold(worker_, *std::move(pass_));
+    server_errors_.Hold(worker(), *std::move(pass_));
     pass_.reset();
     return;
   }
-  thread_.telemetry.RecordResult(worker_, result);
+  thread_.telemetry.RecordResult(worker(), result);
   const BreakerOptions& options = settings_.breaker;
   const int64_t now = thread_.clock.NowNanos();
   succeeded_ = result == BreakerResult::kSuccess;
   if (succeeded_) {
-    worker_->responses.CountSuccess(options.window_ms * kNanosPerMs, now);
-    server_errors_.ServedBy(*worker_);
+    worker()->responses.CountSuccess(options.window_ms * kNanosPerMs, now);
+    server_errors_.ServedBy(*worker());
   }
   const std::optional<BreakerChange> change = pass_->Settle(options, result, now);
   if (!change) return;
   const bool panicked = change->from == BreakerState::kOpen;
   OnBreakerStateChange(
-      thread_, worker_, *change, panicked ? "it served a request in panic mode" : std::string_view());
+      thread_, worker(), *change, panicked ? "it served a request in panic mode" : std::string_view());
 }
 
 // The request may have caused a failure after it was sent, but not that the worker is unreachable.
 void UpstreamRequest::RecordFailure(bool reached, std::string_view why) {
   if (!pass_ || std::exchange(recorded_, true)) return;
-  thread_.telemetry.RecordResult(worker_, BreakerResult::kFailure);
+  thread_.telemetry.RecordResult(worker(), BreakerResult::kFailure);
   if (reached) {
-    RecordWorkerFailure(thread_, worker_, *pass_, FailedAt::kHead, why);
+    RecordWorkerFailure(thread_, worker(), *pass_, FailedAt::kHead, why);
     return;
   }
   const std::optional<BreakerChange> change =
       pass_->Settle(settings_.breaker, BreakerResult::kFailure, thread_.clock.NowNanos());
-  if (change) OnBreakerStateChange(thread_, worker_, *change, why);
+  if (change) OnBreakerStateChange(thread_, worker(), *change, why);
 }
 
 void UpstreamRequest::RecordTimeout() { RecordFailure(/*reached=*/true, "the request timed out"); }
@@ -168,32 +167,32 @@ void UpstreamRequest::RecordTimeout() { RecordFailure(/*reached=*/true, "the req
 void UpstreamRequest::RecordResponseEnd(ResponseEnd end) {
   if (!pass_ || !succeeded_) return;
   if (end == ResponseEnd::kServerError) {
-    server_errors_.EndedInError(worker_, *pass_);
+    server_errors_.EndedInError(worker(), *pass_);
   } else if (end == ResponseEnd::kBrokeOff) {
-    thread_.telemetry.RecordResult(worker_, BreakerResult::kFailure);
+    thread_.telemetry.RecordResult(worker(), BreakerResult::kFailure);
     RecordWorkerFailure(
-        thread_, worker_, *pass_, FailedAt::kEnd, "its responses end before they are complete");
+        thread_, worker(), *pass_, FailedAt::kEnd, "its responses end before they are complete");
   } else {
     pass_->SettleEnd(settings_.breaker, /*broke_off=*/false, thread_.clock.NowNanos());
   }
-  if (end != ResponseEnd::kWhole) thread_.health.suspect(worker_);
+  if (end != ResponseEnd::kWhole) thread_.health.suspect(worker());
 }
 
 // Other workers are preferred for a while.
 void UpstreamRequest::BeginBackoff(int64_t retry_after_ms) {
   if (retry_after_ms <= 0 ||
-      !worker_->backoff.Begin(thread_.clock.NowNanos(), retry_after_ms * kNanosPerMs)) {
+      !worker()->backoff.Begin(thread_.clock.NowNanos(), retry_after_ms * kNanosPerMs)) {
     return;
   }
   thread_.router->RefreshFleet();
   Log(LogLevel::kDebug,
-      Concat("worker ", worker_->url.url, " is in back-off for ", retry_after_ms / 1000, " s"));
+      Concat("worker ", worker()->url.url, " is in back-off for ", retry_after_ms / 1000, " s"));
 }
 
 // ---- 7 LEASE
 
 Task<bool> UpstreamRequest::Connect() {
-  const WorkerUrl& url = worker_->url;
+  const WorkerUrl& url = worker()->url;
   connect_timed_out_ = false;
   deadline_.Arm(
       thread_.loop.timers(), settings_.connect_timeout_ms, &UpstreamRequest::OnConnectTimeout, this);
@@ -211,7 +210,7 @@ Task<bool> UpstreamRequest::Connect() {
   deadline_.Disarm();
   if (error == 0 && !cancelled_) {
     thread_.telemetry.connects_ok.fetch_add(1, std::memory_order_relaxed);
-    lease_ = thread_.upstreams.Adopt(connector.TakeSocket(), worker_->id);
+    lease_ = thread_.upstreams.Adopt(connector.TakeSocket(), worker()->id);
     co_return true;
   }
   if (cancelled_) co_return false;
@@ -232,7 +231,7 @@ void UpstreamRequest::OnConnectTimeout(void* context) {
 
 void UpstreamRequest::WriteHead() {
   const RequestHead& head = *message_.head;
-  const WorkerUrl& url = worker_->url;
+  const WorkerUrl& url = worker()->url;
   const bool has_body = head.framing != BodyFraming::kNone;
   const bool chunked = has_body && message_.stream_body && head.framing == BodyFraming::kChunked;
   UpstreamHeadParts parts = PartsFor(thread_, url, message_.client);

@@ -112,7 +112,7 @@ class UpstreamRequest {
   // closed.
   std::optional<std::string> TakeWholeResponse();
 
-  const std::shared_ptr<Worker>& worker() const { return worker_; }
+  const std::shared_ptr<Worker>& worker() const { return ticket_.shared_worker(); }
   Ticket& ticket() { return ticket_; }
   const Ticket& ticket() const { return ticket_; }
   int64_t first_sent_ns() const { return first_sent_ns_; }  // 0: nothing was sent
@@ -157,7 +157,6 @@ class UpstreamRequest {
   ServerErrors& server_errors_;
   const Message message_;
   const Hooks hooks_;
-  const std::shared_ptr<Worker> worker_;
   Ticket ticket_;
   std::optional<BreakerPass> pass_;  // points into the worker
   bool recorded_ = false;            // the pass has been settled
