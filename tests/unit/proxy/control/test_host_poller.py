@@ -11,9 +11,9 @@ def test_ranks_of_a_host_are_polled_once(harness):
 
     worker, other = harness.worker(respond), harness.worker(respond)
     harness.router(f"{worker.url}@0", f"{worker.url}@1", other, policy="least_load", **OFTEN)
-    other.wait_for_requests(10)
-    # Both are polled in each pass, in whichever order, and the last one may be under way.
-    assert abs(len(worker.requests) - len(other.requests)) <= 1
+    other.wait_for_requests(30)
+    # Both are polled in each pass; one that responds late misses a few. Polls by rank would be twice as many.
+    assert len(worker.requests) < 1.5 * len(other.requests)
 
 
 def test_a_host_that_left_the_fleet_is_polled_no_more(harness):
