@@ -19,6 +19,7 @@ void BindTestingBase(pybind11::module_& testing);
 void BindTestingBlockIndex(pybind11::module_& testing);
 void BindTestingHashing(pybind11::module_& testing);
 void BindTestingHttp(pybind11::module_& testing);
+void BindTestingEvents(pybind11::module_& testing);
 void BindTestingIndex(pybind11::module_& testing);
 void BindTestingNet(pybind11::module_& testing);
 void BindTestingPolicy(pybind11::module_& testing);

@@ -42,6 +42,7 @@ PYBIND11_MODULE(_core_testing, testing) {
   BindTestingBlockIndex(testing);
   BindTestingHashing(testing);
   BindTestingHttp(testing);
+  BindTestingEvents(testing);
   BindTestingIndex(testing);
   BindTestingNet(testing);
   BindTestingPolicy(testing);

@@ -1,0 +1,281 @@
+"""cpp/events/kv_event.h: payloads of real engines, each form, and what is wrong with one."""
+
+import json
+from pathlib import Path
+
+import msgpack
+import pytest
+
+from tests.models import kv_event as model
+from vllm_router import _core_testing as testing
+
+DATA = Path(__file__).parents[2] / "data" / "kv_events"
+FRAMES = [json.loads(line) for line in (DATA / "vllm_0.32.jsonl").read_text().splitlines()]
+STORED = {"type": "BlockStored", "block_hashes": [7], "token_ids": [1, 2], "block_size": 2}
+
+
+def decode(batch: object) -> dict:
+    payload = batch if isinstance(batch, bytes) else msgpack.packb(batch)
+    decoded = testing.decode_kv_batch(payload)
+    assert decoded == model.decode(payload)
+    assert decoded is not None
+    return decoded
+
+
+def event(**fields: object) -> dict:
+    """One stored event with these fields."""
+    decoded = decode([1.5, [STORED | fields]])
+    assert decoded["dropped"] == {}
+    return decoded["events"][0]
+
+
+# ---- real engines
+
+
+@pytest.mark.parametrize("frame", FRAMES, ids=lambda frame: f"{frame['experiment']}-{frame['seq']}")
+def test_frames_of_vllm_0_32(frame):
+    decoded = decode(bytes.fromhex(frame["payload"]))
+    assert decoded["dropped"] == {}
+    assert decoded["rank"] == 0
+    assert 1_700_000_000 < decoded["seconds"] < 2_000_000_000
+    for one in decoded["events"]:
+        if one["kind"] == "stored":
+            assert len(one["tokens"]) == len(one["hashes"]) * one["block_size"]
+
+
+def test_an_adapter_and_a_salt_are_in_the_extra_keys():
+    frame = next(frame for frame in FRAMES if frame["experiment"] == "lora_lora_a_salt")
+    first = decode(bytes.fromhex(frame["payload"]))["events"][0]
+    assert first["lora_name"] != b""
+    assert [(block, kind) for block, kind, _, _ in first["extras"]][:2] == [(0, "name"), (0, "name")]
+
+
+def test_arrays_of_vllm_before_0_24():
+    payload = bytes.fromhex(
+        "93cb3ff80000000000009293ac426c6f636b52656d6f76656491cfb0147556276afc9ca347505598ab426c6f636b53746f72"
+        "656491cfb0147556276afc9cc0940102cd012cce0001117004c0a3475055c000"
+    )
+    decoded = decode(payload)
+    assert (decoded["seconds"], decoded["rank"], decoded["dropped"]) == (1.5, 0, {})
+    removed, stored = decoded["events"]
+    assert (removed["kind"], removed["hashes"]) == ("removed", [12687895063098490012])
+    assert (stored["kind"], stored["hashes"], stored["parent"]) == ("stored", [12687895063098490012], None)
+    assert (stored["tokens"], stored["block_size"], stored["medium"]) == ([1, 2, 300, 70000], 4, "gpu")
+
+
+def test_arrays_of_sglang():
+    payload = bytes.fromhex(
+        "93cb3ff80000000000009197ab426c6f636b53746f72656491d3cf97adeedb59e05bc0940102030404c0aa4350555f50494e"
+        "4e454401"
+    )
+    decoded = decode(payload)
+    (stored,) = decoded["events"]
+    assert (stored["hashes"], stored["medium"]) == ([-3488128144981237669 % 2**64], "host")
+    assert decoded["rank"] == 1
+
+
+# ---- forms
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        [1.5, [STORED], 3],
+        [1.5, [["BlockStored", [7], None, [1, 2], 2]], 3],
+        {"ts": 1.5, "events": [STORED], "data_parallel_rank": 3},
+        {
+            "data_parallel_rank": 3,
+            "later": {"x": [1]},
+            "events": [dict(reversed(STORED.items()))],
+            "ts": 1500 * 1e9,
+        },
+        [1.5, [STORED | {"new_field": [1, {"a": b"b"}]}], 3, "new"],
+    ],
+)
+def test_each_form_gives_the_same_event(batch):
+    decoded = decode(batch)
+    assert decoded["rank"] == 3
+    (stored,) = decoded["events"]
+    assert (stored["kind"], stored["hashes"], stored["tokens"]) == ("stored", [7], [1, 2])
+
+
+def test_a_rank_may_be_absent_or_nil():
+    assert decode([1, []])["rank"] is None
+    assert decode([1, [], None])["rank"] is None
+    assert decode({"events": []}) == {"seconds": 0.0, "rank": None, "events": [], "dropped": {}}
+
+
+def test_times_in_milliseconds_become_seconds():
+    assert decode([1_764_000_000_123, []])["seconds"] == 1_764_000_000.123
+    assert decode([1_764_000_000, []])["seconds"] == 1_764_000_000
+
+
+def test_clears_need_no_field():
+    events = decode([0.0, [{"type": "AllBlocksCleared"}, ["AllBlocksCleared"], ["AllBlocksCleared", 1]]])[
+        "events"
+    ]
+    assert [one["kind"] for one in events] == ["cleared"] * 3
+
+
+def test_hashes_may_be_integers_bytes_or_text():
+    whole = bytes(range(32))
+    assert event(block_hashes=[-1, 2**64 - 1, whole, b"\x01\x02", "text"])["hashes"] == [
+        2**64 - 1,
+        2**64 - 1,
+        int.from_bytes(whole[24:], "big"),
+        0x0102,
+        model.engine_hash("text"),
+    ]
+    assert event(parent_block_hash=whole)["parent"] == int.from_bytes(whole[24:], "big")
+    assert event(parent_block_hash=0)["parent"] == 0
+
+
+def test_pairs_of_tokens_keep_the_first():
+    pairs = event(token_ids=[[5, 6], [6, 7]])
+    assert (pairs["tokens"], pairs["is_bigram"]) == ([5, 6], True)
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [
+        (None, "gpu"),
+        ("GPU", "gpu"),
+        ("device", "gpu"),
+        ("CPU", "host"),
+        ("cpu_pinned", "host"),
+        ("CPU_TIER1", "host"),
+        ("Host", "host"),
+        ("CPU_TIER2", "external"),
+        ("disk", "external"),
+        ("NVME", "external"),
+        ("STORAGE", "external"),
+        ("EXTERNAL", "pool"),
+        ("network", "pool"),
+        ("REMOTE", "pool"),
+        ("shared", "pool"),
+        ("FS", "unknown"),
+        ("", "unknown"),
+    ],
+)
+def test_media(name, ours):
+    assert event(medium=name)["medium"] == ours
+    if name is not None:
+        assert testing.kv_medium(name) == ours
+
+
+def test_extra_keys_by_block():
+    keys = [None, ["lora"], [["picture", -3], b"embedding", ["bare"]], []]
+    assert event(extra_keys=keys)["extras"] == [
+        (1, "name", b"lora", 0),
+        (2, "media", b"picture", -3),
+        (2, "bytes", b"embedding", 0),
+        (2, "media", b"bare", 0),
+    ]
+
+
+def test_options_of_sglang_stand_where_the_adapters_name_does():
+    batch = [0.0, [["BlockStored", [7], None, [1], 1, None, "GPU", {"cache_salt": "pepper", "other": [1]}]]]
+    assert decode(batch)["events"][0]["cache_salt"] == b"pepper"
+    assert event(cache_salt="pepper")["cache_salt"] == b"pepper"
+    assert event(lora_name="a")["lora_name"] == b"a"
+
+
+def test_locality_and_attention():
+    assert [event(locality=name)["is_remote"] for name in (None, "LOCAL", "local", "REMOTE")] == [
+        False,
+        False,
+        False,
+        True,
+    ]
+    kinds = [None, "full_attention", "mla_attention", "sink_full_attention", "sliding_window"]
+    assert [event(kv_cache_spec_kind=kind)["spec_kind"] for kind in kinds] == [
+        "unnamed",
+        "full",
+        "full",
+        "full",
+        "other",
+    ]
+
+
+# ---- what is wrong
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"block_hashes": 7},
+        {"block_hashes": []},
+        {"block_hashes": None},
+        {"block_hashes": [1.5]},
+        {"parent_block_hash": [1]},
+        {"token_ids": ["a"]},
+        {"token_ids": [-1]},
+        {"token_ids": [2**32]},
+        {"token_ids": [[]]},
+        {"block_size": 4097},
+        {"block_size": -1},
+        {"block_size": "16"},
+        {"lora_id": "a"},
+        {"medium": 3},
+        {"medium": "x" * 1025},
+        {"lora_name": 1},
+        {"extra_keys": [7]},
+        {"extra_keys": [[7]]},
+        {"extra_keys": [[["picture", "far"]]]},
+        {"extra_keys": [[[]]]},
+        {"group_idx": 65_536},
+        {"group_idx": -1},
+        {"kv_cache_spec_kind": 1},
+        {"locality": True},
+        {"cache_salt": b"bytes"},
+        {"type": 3},
+    ],
+    ids=repr,
+)
+def test_an_event_with_a_field_of_a_wrong_type_is_skipped_and_the_others_stay(wrong):
+    after = {"type": "BlockRemoved", "block_hashes": [9]}
+    decoded = decode([0.0, [STORED, STORED | wrong, after]])
+    assert decoded["dropped"] == {"malformed_event": 1}
+    assert [(one["kind"], one["hashes"], one["tokens"]) for one in decoded["events"]] == [
+        ("stored", [7], [1, 2]),
+        ("removed", [9], []),
+    ]
+
+
+@pytest.mark.parametrize("odd", [None, 1, "text", [], {}, {"block_hashes": [1]}, [1, 2]])
+def test_what_is_no_event_is_skipped(odd):
+    decoded = decode([0.0, [odd, STORED]])
+    assert decoded["dropped"] == {"malformed_event": 1}
+    assert len(decoded["events"]) == 1
+
+
+def test_an_unknown_tag_has_a_reason_of_its_own():
+    decoded = decode([0.0, [{"type": "BlockMoved", "x": 1}, ["BlockMoved", [1]], STORED]])
+    assert decoded["dropped"] == {"unknown_tag": 2}
+    assert len(decoded["events"]) == 1
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [None, 1, "text", [], [1.5], ["now", []], [1.5, {}], [1.5, [], "rank"], {}, {"ts": 1.5}, {"events": 1}],
+    ids=repr,
+)
+def test_what_is_no_batch(batch):
+    assert testing.decode_kv_batch(msgpack.packb(batch)) is None
+
+
+def test_a_payload_that_is_cut_off_or_goes_on_is_no_batch():
+    payload = msgpack.packb([1.5, [STORED, {"type": "AllBlocksCleared"}], 0])
+    for size in range(len(payload)):
+        assert testing.decode_kv_batch(payload[:size]) is None
+    assert testing.decode_kv_batch(payload + b"\x00") is None
+    assert testing.decode_kv_batch(payload) is not None
+
+
+def test_a_huge_count_costs_nothing():
+    assert testing.decode_kv_batch(b"\x92\x01\xdd\xff\xff\xff\xff") is None
+    assert (
+        testing.decode_kv_batch(b"\x92\x01\x91\x82\xa4type\xabBlockStored\xa9token_ids\xdd\x7f\xff\xff\xff")
+        is None
+    )
+    assert testing.decode_kv_batch(b"\x92\x01\x91" + b"\x91" * 100_000) is None
