@@ -393,7 +393,10 @@ void BindTestingBlockIndex(py::module_& testing) {
       [](const std::vector<std::pair<int, std::array<uint32_t, kTierCount>>>& entries,
          const std::optional<std::vector<int>>& eligible) -> std::optional<int> {
         BlockMatches matches;
-        for (const auto& [owner, blocks] : entries) matches.Add(static_cast<WorkerSlot>(owner), blocks);
+        {
+          BlockMatches::Adder adder(&matches);
+          for (const auto& [owner, blocks] : entries) adder.Add(static_cast<WorkerSlot>(owner), blocks);
+        }
         WorkerSlotSet set;
         for (const int owner : eligible.value_or(std::vector<int>{})) set.set(static_cast<size_t>(owner));
         const BlockMatch* const best = matches.Best(eligible ? &set : nullptr);

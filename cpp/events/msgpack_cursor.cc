@@ -7,9 +7,9 @@ namespace {
 
 // First bytes of the format; those between are ranges.
 constexpr uint8_t kNil = 0xc0, kFalse = 0xc2, kTrue = 0xc3;
-constexpr uint8_t kBin8 = 0xc4, kBin16 = 0xc5, kBin32 = 0xc6;
+constexpr uint8_t kBin8 = 0xc4, kBin32 = 0xc6;
 constexpr uint8_t kExt8 = 0xc7, kExt32 = 0xc9, kFloat32 = 0xca, kFloat64 = 0xcb;
-constexpr uint8_t kUint8 = 0xcc, kUint64 = 0xcf, kInt8 = 0xd0, kInt64 = 0xd3;
+constexpr uint8_t kUint8 = 0xcc, kInt8 = 0xd0, kInt64 = 0xd3;
 constexpr uint8_t kFixExt1 = 0xd4, kFixExt16 = 0xd8, kStr8 = 0xd9, kStr32 = 0xdb;
 constexpr uint8_t kArray16 = 0xdc, kArray32 = 0xdd, kMap16 = 0xde, kMap32 = 0xdf;
 

@@ -606,15 +606,18 @@ bool BlockIndex::MatchFirst(const RunCell& cell, uint32_t common, BlockMatches* 
   const uint16_t departures = cell.departures.load(std::memory_order_acquire);
   const uint32_t count = cell.holder_count.load(std::memory_order_acquire);
   bool somebody_goes_on = false;
-  for (uint32_t i = 0; i < count; ++i) {
-    const Holder holder = cell.holder(i);
-    if (holder.empty()) continue;
-    const size_t owner = Number(holder.owner());
-    if ((active_[owner / 64].load(std::memory_order_relaxed) >> (owner % 64) & 1) == 0) continue;
-    matches->Add(
-        holder.owner(),
-        {std::min(holder.cut(0), common), std::min(holder.cut(1), common), std::min(holder.cut(2), common)});
-    somebody_goes_on |= holder.longest() >= common;
+  {
+    BlockMatches::Adder adder(matches);
+    for (uint32_t i = 0; i < count; ++i) {
+      const Holder holder = cell.holder(i);
+      if (holder.empty()) continue;
+      const size_t owner = Number(holder.owner());
+      if ((active_[owner / 64].load(std::memory_order_relaxed) >> (owner % 64) & 1) == 0) continue;
+      adder.Add(
+          holder.owner(), {std::min(holder.cut(0), common), std::min(holder.cut(1), common),
+                           std::min(holder.cut(2), common)});
+      somebody_goes_on |= holder.longest() >= common;
+    }
   }
   // An owner that left one word and took a later one meanwhile may have been met twice.
   if (cell.departures.load(std::memory_order_acquire) != departures) matches->DropRepeated();

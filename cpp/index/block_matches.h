@@ -53,10 +53,30 @@ class BlockMatches {
   // For the code that fills it. Counts of an entry may be lowered, and must still ascend.
   std::span<BlockMatch> entries() { return {entries_.get(), size_}; }
   void Clear() { size_ = 0; }
-  void Add(WorkerSlot owner, const std::array<uint32_t, kTierCount>& blocks) {
-    place_[static_cast<size_t>(owner)] = static_cast<uint16_t>(size_);
-    entries_[size_++] = {owner, blocks};
-  }
+  // Adds entries, and counts them when it ends: between atomic loads the compiler would read and write
+  // the members anew for each.
+  class Adder {
+   public:
+    explicit Adder(BlockMatches* matches)
+        : matches_(*matches),
+          entries_(matches->entries_.get()),
+          place_(matches->place_.get()),
+          size_(matches->size_) {}
+    ~Adder() { matches_.size_ = size_; }
+    Adder(const Adder&) = delete;
+    Adder& operator=(const Adder&) = delete;
+
+    void Add(WorkerSlot owner, const std::array<uint32_t, kTierCount>& blocks) {
+      place_[static_cast<size_t>(owner)] = static_cast<uint16_t>(size_);
+      entries_[size_++] = {owner, blocks};
+    }
+
+   private:
+    BlockMatches& matches_;
+    BlockMatch* const entries_;
+    uint16_t* const place_;
+    size_t size_;
+  };
   // Of entries of one owner only the last stays.
   void DropRepeated() {
     size_t kept = 0;
