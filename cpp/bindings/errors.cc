@@ -2,6 +2,8 @@
 // which says when each is raised.
 #include "bindings/errors.h"
 
+#include <pybind11/pybind11.h>
+
 #include <string>
 
 namespace vllm_router {
