@@ -30,7 +30,7 @@ void StatsDict::PerWorker(const Stat& stat, std::span<const uint64_t> values) {
 }
 
 void StatsDict::Histogram(
-    const Stat& stat, std::span<const uint64_t> bounds_nanos, std::span<const uint64_t> buckets,
+    const Stat& stat, std::span<const int64_t> bounds_nanos, std::span<const uint64_t> buckets,
     uint64_t sum_nanos) {
   py::list times;
   for (size_t i = 0; i < buckets.size(); ++i) {

@@ -19,7 +19,7 @@ class StatsDict final : public StatsWriter {
   void NamedCounters(const Stat& stat, std::span<const Named> values) override;
   void PerWorker(const Stat& stat, std::span<const uint64_t> values) override;
   void Histogram(
-      const Stat& stat, std::span<const uint64_t> bounds_nanos, std::span<const uint64_t> buckets,
+      const Stat& stat, std::span<const int64_t> bounds_nanos, std::span<const uint64_t> buckets,
       uint64_t sum_nanos) override;
 
  private:

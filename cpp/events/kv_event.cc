@@ -205,7 +205,7 @@ class EventReader {
         return true;
       case Field::kLocality:
         if (!ReadName(cursor_, &name)) return false;
-        event_.is_remote = AsciiLower(name) != "local";
+        event_.is_remote = !EqualsIgnoreCase(name, "local");
         return true;
       case Field::kCacheSalt:
         return ReadName(cursor_, &event_.cache_salt);
@@ -376,9 +376,8 @@ KvMedium KvMediumByName(std::string_view name) {
       {"network", KvMedium::kPool},
       {"remote", KvMedium::kPool},
       {"shared", KvMedium::kPool}};
-  const std::string lower = AsciiLower(name);
   for (const Named& known : kNames) {
-    if (known.name == lower) return known.medium;
+    if (EqualsIgnoreCase(known.name, name)) return known.medium;
   }
   return KvMedium::kUnknown;
 }

@@ -1,4 +1,4 @@
-// MsgpackCursor: reads msgpack values one after the other from bytes that somebody else keeps, without
+// MsgpackCursor: reads msgpack values one after the other from bytes that the caller keeps, without
 // an object per value: most of a KV event is token ids, and most of those are one byte each.
 //
 //   MsgpackCursor cursor(payload);

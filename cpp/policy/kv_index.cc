@@ -83,11 +83,11 @@ void KvIndex::FindMatches(const RoutingKey& key, BlockMatches* matches) {
   const auto begun = std::chrono::steady_clock::now();
   tracker_->Match(key.blocks, matches);
   const std::chrono::nanoseconds taken = std::chrono::steady_clock::now() - begun;
-  const auto nanos = static_cast<uint64_t>(taken.count());
-  const auto& bounds = kMatchBounds;
-  const auto bucket = std::lower_bound(bounds.begin(), bounds.end(), nanos) - bounds.begin();
+  const int64_t nanos = taken.count();
+  const auto bucket =
+      std::lower_bound(kMatchBounds.begin(), kMatchBounds.end(), nanos) - kMatchBounds.begin();
   match_times_[static_cast<size_t>(bucket)].fetch_add(1, std::memory_order_relaxed);
-  match_nanos_.fetch_add(nanos, std::memory_order_relaxed);
+  match_nanos_.fetch_add(static_cast<uint64_t>(nanos), std::memory_order_relaxed);
 }
 
 std::optional<WorkerSlot> KvIndex::FindSlot(WorkerId worker) const {

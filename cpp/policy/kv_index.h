@@ -110,8 +110,8 @@ class KvIndex {
  private:
   static constexpr uint64_t kMatchesPerTiming = 16;  // one in so many is timed
   // Upper bounds of the histogram of match times, in nanoseconds; the last bucket has none.
-  static constexpr std::array<uint64_t, 10> kMatchBounds = {100,   250,    500,    1'000,   2'500,
-                                                            5'000, 10'000, 25'000, 100'000, 1'000'000};
+  static constexpr std::array<int64_t, 10> kMatchBounds = {100,   250,    500,    1'000,   2'500,
+                                                           5'000, 10'000, 25'000, 100'000, 1'000'000};
 
   void FindMatches(const RoutingKey& key, BlockMatches* matches);
   // To complete blocks of each worker, limited to the part of the prompt that a cache can save.

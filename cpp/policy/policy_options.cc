@@ -1,6 +1,5 @@
 #include "policy/policy_options.h"
 
-#include "base/limits.h"
 #include "index/hash_ring.h"
 
 namespace vllm_router {

@@ -43,7 +43,7 @@ class StatsWriter {
   // `buckets`: counts, one more than `bounds_nanos`, for what exceeds the last bound. In Router.stats()
   // (upper bound in seconds, count) under `key`_times and the sum in seconds under `key`_seconds.
   virtual void Histogram(
-      const Stat& stat, std::span<const uint64_t> bounds_nanos, std::span<const uint64_t> buckets,
+      const Stat& stat, std::span<const int64_t> bounds_nanos, std::span<const uint64_t> buckets,
       uint64_t sum_nanos) = 0;
 };
 

@@ -59,6 +59,20 @@ class Page {
     return metric;
   }
 
+  // A series of a histogram. `buckets`: counts, one more than `bounds_nanos`, for what exceeds the last.
+  void AddHistogram(
+      std::span<const int64_t> bounds_nanos, std::span<const uint64_t> buckets, uint64_t sum_nanos,
+      Labels labels = {}) {
+    auto& histogram = AddSeries(std::move(labels)).histogram;
+    for (size_t i = 0; i < buckets.size(); ++i) {
+      histogram.sample_count += buckets[i];
+      const double bound = i < bounds_nanos.size() ? static_cast<double>(bounds_nanos[i]) / 1e9
+                                                   : std::numeric_limits<double>::infinity();
+      histogram.bucket.push_back({.cumulative_count = histogram.sample_count, .upper_bound = bound});
+    }
+    histogram.sample_sum = static_cast<double>(sum_nanos) / 1e9;
+  }
+
   // The same family once more, under its name in the previous release.
   void AddFormerName(std::string_view former) {
     MetricFamily family = families_.back();
@@ -113,20 +127,11 @@ class StatsPage final : public StatsWriter {
     AddFormerName(stat);
   }
   void Histogram(
-      const Stat& stat, std::span<const uint64_t> bounds_nanos, std::span<const uint64_t> buckets,
+      const Stat& stat, std::span<const int64_t> bounds_nanos, std::span<const uint64_t> buckets,
       uint64_t sum_nanos) override {
     if (stat.metric.empty()) return;
     page_->Histogram(stat.metric, stat.help);
-    auto& histogram = page_->AddSeries({}).histogram;
-    uint64_t count = 0;
-    for (size_t i = 0; i < buckets.size(); ++i) {
-      count += buckets[i];
-      const double bound = i < bounds_nanos.size() ? static_cast<double>(bounds_nanos[i]) / 1e9
-                                                   : std::numeric_limits<double>::infinity();
-      histogram.bucket.push_back({.cumulative_count = count, .upper_bound = bound});
-    }
-    histogram.sample_count = count;
-    histogram.sample_sum = static_cast<double>(sum_nanos) / 1e9;
+    page_->AddHistogram(bounds_nanos, buckets, sum_nanos);
     AddFormerName(stat);
   }
 
@@ -154,15 +159,7 @@ class TimeSum {
   uint64_t count() const { return count_; }
 
   void AddTo(Page* page, Labels labels = {}) const {
-    auto& histogram = page->AddSeries(std::move(labels)).histogram;
-    uint64_t cumulative = 0;
-    for (size_t i = 0; i < kBounds.size(); ++i) {
-      cumulative += buckets_[i];
-      histogram.bucket.push_back({cumulative, static_cast<double>(kBounds[i]) / 1e9});
-    }
-    histogram.bucket.push_back({count_, std::numeric_limits<double>::infinity()});
-    histogram.sample_count = count_;
-    histogram.sample_sum = static_cast<double>(nanos_) / 1e9;
+    page->AddHistogram(kBounds, buckets_, nanos_, std::move(labels));
   }
 
  private:

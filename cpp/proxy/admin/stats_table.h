@@ -45,7 +45,7 @@ class StatsTable final : public StatsWriter {
     if (inside_) workers_[stat.key].assign(values.begin(), values.end());
   }
   void Histogram(
-      const Stat& /*stat*/, std::span<const uint64_t> /*bounds_nanos*/, std::span<const uint64_t> /*buckets*/,
+      const Stat& /*stat*/, std::span<const int64_t> /*bounds_nanos*/, std::span<const uint64_t> /*buckets*/,
       uint64_t /*sum_nanos*/) override {}
 
  private:

@@ -1,5 +1,5 @@
 // Settings: those of an operator's options that a request reads. A request takes them once, as it begins,
-// and keeps them for its life; whoever changes them publishes a new whole, which the next request sees.
+// and keeps them for its life; a change is published as a whole, which the next request sees.
 //
 //   server   Publish(settings) ---> Snapshot<Settings>            base/snapshot.h
 //                                        |

@@ -79,20 +79,20 @@ class ResponseIdSink final : public BodySink {
 
   Took Write(std::string_view data, bool last) override {
     if (done_ || data.empty()) return Took::kAll;
-    beginning_.Write(data, last);
-    const std::optional<std::string> id = ResponseIdOf(beginning_.bytes(), stream_);
+    prefix_.Write(data, last);
+    const std::optional<std::string> id = ResponseIdOf(prefix_.bytes(), stream_);
     if (id) thread_.limits.responses.workers.Stick(*id, worker_, thread_.clock.NowNanos());
-    done_ = id || beginning_.full();
+    done_ = id || prefix_.full();
     return Took::kAll;
   }
-  Task<Took> Flush() override { return beginning_.Flush(); }
+  Task<Took> Flush() override { return prefix_.Flush(); }
 
  private:
   IoThread& thread_;
   const WorkerId worker_;
   const bool stream_;
   bool done_ = false;
-  CapturedBody beginning_{kResponseIdBytes};
+  CapturedBody prefix_{kResponseIdBytes};
 };
 
 constexpr std::string_view kFanOutMethodsWithoutKey = "POST, PUT, DELETE";

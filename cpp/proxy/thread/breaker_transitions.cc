@@ -41,10 +41,10 @@ void RecordWorkerFailure(
 
 void AdmitHalfOpen(IoThread& thread, const FleetView& fleet) {
   const int64_t now = thread.clock.NowNanos();
+  const std::shared_ptr<const Settings> settings = thread.settings.Get();
   bool rested = false;
   for (const FleetView::Member& member : fleet.members()) {
-    const std::optional<BreakerChange> change =
-        member.worker->breaker.ComeDue(thread.settings.Get()->breaker, now);
+    const std::optional<BreakerChange> change = member.worker->breaker.ComeDue(settings->breaker, now);
     if (change) OnBreakerStateChange(thread, member.worker, *change, "its open time is over, probing");
     rested |= member.worker->backoff.End(now);
   }

@@ -167,7 +167,7 @@ class RouterArgs(ReferenceTable, Table):
         parse = _RAW_PARSERS.get(flag.field)
         if parse is not None:
             return parse(value)
-        # Lists are copied: the parser's default must not be changed by whoever changes these settings.
+        # Lists are copied: the parser's default must not change with these settings.
         return list(value) if isinstance(value, list) else value
 
     @staticmethod
@@ -288,7 +288,7 @@ class RouterArgs(ReferenceTable, Table):
         check_settings(self)
 
     def warnings(self) -> list[str]:
-        """Sentences about settings that are accepted and will not do what somebody may expect."""
+        """Sentences about settings that are accepted and will not do what their names suggest."""
         return warnings_about(self)
 
     # What the C++ core takes

@@ -80,7 +80,7 @@ def mapping_of_yaml(text: str, source: str) -> dict[str, Any]:
         return {}
     if not isinstance(values, dict):
         raise ValueError(f"{source} must be a mapping of names to values, such as `port: 30000`")
-    # PyYAML lets the last of two equal keys win; somebody meant the first one.
+    # PyYAML lets the last of two equal keys win, and the first one was meant, too.
     keys = Counter(str(key.value) for key, _ in getattr(node, "value", ()))
     for key, times in keys.items():
         if times > 1:

@@ -5,23 +5,9 @@ import socket
 
 import pytest
 
-from tests.fakes.wire import Wire, eventually
+from tests.fakes.wire import eventually
 from tests.fakes.worker import RefusingPort, SilentPort
 from vllm_router import _core_testing as testing
-
-
-@pytest.fixture
-def pair():
-    """Ours, in C++, and the peer's, in Python."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        ours = socket.create_connection(listening.getsockname())
-        theirs, _ = listening.accept()
-    ours.setblocking(False)
-    peer = Wire(theirs)
-    wrapped = testing.Socket(ours.detach())
-    yield wrapped, peer
-    wrapped.close()
-    peer.close()
 
 
 def arrived(ours):
