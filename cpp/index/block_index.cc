@@ -677,6 +677,13 @@ uint64_t BlockIndex::BlockCount(WorkerSlot owner) const {
   return IsActive(owner) ? owners_[Number(owner)].blocks : 0;
 }
 
+std::array<uint64_t, kTierCount> BlockIndex::TierCounts(WorkerSlot owner) const {
+  const MutexLock lock(mutex_);
+  std::array<uint64_t, kTierCount> counts{};
+  if (IsActive(owner)) std::copy_n(owners_[Number(owner)].on, kTierCount, counts.begin());
+  return counts;
+}
+
 BlockIndexStats BlockIndex::stats() const {
   const MutexLock lock(mutex_);
   BlockIndexStats stats = counts_;

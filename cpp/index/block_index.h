@@ -169,6 +169,8 @@ class BlockIndex {
 
   // Blocks that `owner` holds, on any tier.
   uint64_t BlockCount(WorkerSlot owner) const;
+  // And on each tier; a block may be on several.
+  std::array<uint64_t, kTierCount> TierCounts(WorkerSlot owner) const;
   BlockIndexStats stats() const;
 
   // Empty, or a sentence about the first invariant found broken. Slow; for tests.

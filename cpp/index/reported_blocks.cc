@@ -1,0 +1,100 @@
+#include "index/reported_blocks.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+
+namespace vllm_router {
+
+ReportedBlocks::ReportedBlocks(const BlockHasher& hasher) : hasher_(hasher) {
+  for (std::atomic<uint16_t>& worker : worker_of_) worker.store(kNoWorker, std::memory_order_relaxed);
+}
+
+void ReportedBlocks::SetWorkers(std::span<const Known> workers) {
+  const MutexLock lock(mutex_);
+  absl::flat_hash_map<uint32_t, WorkerSlot> left;
+  left.swap(slot_of_);
+  for (const Known& known : workers) {
+    slot_of_[static_cast<uint32_t>(known.worker)] = known.slot;
+    left.erase(static_cast<uint32_t>(known.worker));
+  }
+  if (left.empty()) return;
+  WorkerSlotSet gone;
+  for (const auto& [worker, slot] : left) {
+    gone.set(static_cast<size_t>(slot));
+    trust_[static_cast<size_t>(slot)].store(KvTrust::kOff, std::memory_order_relaxed);
+  }
+  for (size_t cache = 0; cache < kMaxWorkers; ++cache) {
+    const uint16_t worker = worker_of_[cache].load(std::memory_order_relaxed);
+    if (worker != kNoWorker && gone.test(worker)) RemoveLocked(static_cast<WorkerSlot>(cache));
+  }
+}
+
+StatusOr<WorkerSlot> ReportedBlocks::AddCache(WorkerId worker) {
+  const MutexLock lock(mutex_);
+  const auto found = slot_of_.find(static_cast<uint32_t>(worker));
+  if (found == slot_of_.end()) return absl::NotFoundError("the worker has left the fleet");
+  const StatusOr<WorkerSlot> cache = index_.AddOwner();
+  if (!cache.ok()) return cache;
+  worker_of_[static_cast<size_t>(*cache)].store(
+      static_cast<uint16_t>(found->second), std::memory_order_relaxed);
+  caches_.fetch_add(1, std::memory_order_relaxed);
+  return cache;
+}
+
+void ReportedBlocks::RemoveCache(WorkerSlot cache) {
+  const MutexLock lock(mutex_);
+  if (worker_of_[static_cast<size_t>(cache)].load(std::memory_order_relaxed) != kNoWorker)
+    RemoveLocked(cache);
+}
+
+void ReportedBlocks::RemoveLocked(WorkerSlot cache) {
+  index_.RemoveOwner(cache);
+  worker_of_[static_cast<size_t>(cache)].store(kNoWorker, std::memory_order_relaxed);
+  caches_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void ReportedBlocks::SetTrust(WorkerId worker, KvTrust trust) {
+  const MutexLock lock(mutex_);
+  const auto found = slot_of_.find(static_cast<uint32_t>(worker));
+  if (found == slot_of_.end()) return;
+  trust_[static_cast<size_t>(found->second)].store(trust, std::memory_order_relaxed);
+}
+
+void ReportedBlocks::Merge(std::span<const BlockHash> chain, BlockMatches* matches) const {
+  if (!active()) return;
+  // Looked up once: each access to a thread-local variable is a call.
+  thread_local BlockMatches own_reported;
+  BlockMatches& reported = own_reported;
+  index_.Match(chain, &reported);
+  for (BlockMatch& match : matches->entries()) {
+    if (IsComplete(trust(match.owner))) match.blocks = {};
+  }
+  for (const BlockMatch& match : std::as_const(reported).entries()) {
+    // A match that sees a cache as it is removed may find no worker, or the next one's.
+    const uint16_t worker = worker_of_[static_cast<size_t>(match.owner)].load(std::memory_order_relaxed);
+    if (worker == kNoWorker || !IsUsable(trust(static_cast<WorkerSlot>(worker)))) continue;
+    const auto slot = static_cast<WorkerSlot>(worker);
+    if (BlockMatch* const learned = matches->Find(slot); learned != nullptr) {
+      for (size_t tier = 0; tier < kTierCount; ++tier)
+        learned->blocks[tier] = std::max(learned->blocks[tier], match.blocks[tier]);
+    } else {
+      BlockMatches::Adder(matches).Add(slot, match.blocks);
+    }
+  }
+}
+
+std::array<uint64_t, kTierCount> ReportedBlocks::BlockCounts(WorkerId worker) const {
+  std::array<uint64_t, kTierCount> counts{};
+  const MutexLock lock(mutex_);
+  const auto found = slot_of_.find(static_cast<uint32_t>(worker));
+  if (found == slot_of_.end()) return counts;
+  for (size_t cache = 0; cache < kMaxWorkers; ++cache) {
+    if (worker_of_[cache].load(std::memory_order_relaxed) != static_cast<uint16_t>(found->second)) continue;
+    const std::array<uint64_t, kTierCount> of_cache = index_.TierCounts(static_cast<WorkerSlot>(cache));
+    for (size_t tier = 0; tier < kTierCount; ++tier) counts[tier] += of_cache[tier];
+  }
+  return counts;
+}
+
+}  // namespace vllm_router

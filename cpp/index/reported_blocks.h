@@ -1,0 +1,92 @@
+// ReportedBlocks: which blocks the workers' caches hold as their KV events tell it, and how far each
+// worker's events can be trusted. Each data-parallel rank of a worker is a cache of its own; the one that
+// holds most of a prompt counts for the worker.
+//
+//   worker's slot   3                    7                         as in the matches that Merge() completes
+//   trust           exact                partial
+//   caches          c0  c1               c2                        slots of index()
+//
+// What the events tell replaces what was learned about a worker, or adds to it, by its trust:
+//
+//                    learned 5 blocks, events 3      learned 0, events 3
+//   exact, settled   3                               3
+//   partial          5                               3
+//   others           5                               0
+//
+// Writers name workers by id, and a worker that has left takes nothing: its slot may be another's by then.
+// Thread-safe. Merge() and trust() never wait.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+
+#include <absl/container/flat_hash_map.h>
+
+#include "base/mutex.h"
+#include "base/status.h"
+#include "hashing/block_hash.h"
+#include "index/block_index.h"
+#include "index/block_matches.h"
+#include "index/kv_trust.h"
+#include "index/worker_slot.h"
+#include "worker/worker.h"
+
+namespace vllm_router {
+
+class ReportedBlocks {
+ public:
+  struct Known {
+    WorkerId worker;
+    WorkerSlot slot;
+  };
+
+  // `hasher` hashes the prompts that are matched, and outlives this.
+  explicit ReportedBlocks(const BlockHasher& hasher);
+
+  const BlockHasher& hasher() const { return hasher_; }
+  // For changes of what a cache holds.
+  BlockIndex& index() { return index_; }
+  const BlockIndex& index() const { return index_; }
+
+  // The workers of the pool from now on. The caches of those that left are removed.
+  void SetWorkers(std::span<const Known> workers);
+
+  // An empty cache of the worker. NotFound once it has left; ResourceExhausted when there are kMaxWorkers.
+  StatusOr<WorkerSlot> AddCache(WorkerId worker);
+  // It is matched no more, at once. Unknown ones: no effect.
+  void RemoveCache(WorkerSlot cache);
+  // No effect once it has left.
+  void SetTrust(WorkerId worker, KvTrust trust);
+
+  // kOff for workers without events.
+  KvTrust trust(WorkerSlot worker) const {
+    return trust_[static_cast<size_t>(worker)].load(std::memory_order_relaxed);
+  }
+  // True if Merge() may change a match.
+  bool active() const { return caches_.load(std::memory_order_relaxed) != 0; }
+
+  // Completes `matches`, what was learned about workers by slot, with what their events tell.
+  void Merge(std::span<const BlockHash> chain, BlockMatches* matches) const;
+
+  // Blocks on each tier, of all caches of the worker; zeros once it has left.
+  std::array<uint64_t, kTierCount> BlockCounts(WorkerId worker) const;
+
+ private:
+  static constexpr uint16_t kNoWorker = UINT16_MAX;
+
+  void RemoveLocked(WorkerSlot cache) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const BlockHasher& hasher_;
+  BlockIndex index_;
+  std::atomic<uint32_t> caches_{0};
+  std::array<std::atomic<KvTrust>, kMaxWorkers> trust_{};       // by worker's slot
+  std::array<std::atomic<uint16_t>, kMaxWorkers> worker_of_{};  // by cache: its worker's slot
+  mutable Mutex mutex_;                                         // calls the index while it is held
+  absl::flat_hash_map<uint32_t, WorkerSlot> slot_of_ ABSL_GUARDED_BY(mutex_);  // by WorkerId
+};
+
+}  // namespace vllm_router
