@@ -9,6 +9,7 @@
 // efficient representation for sparse sets", 1993). 72 KiB, touched as far as used. One thread.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -77,6 +78,13 @@ class BlockMatches {
     uint16_t* const place_;
     size_t size_;
   };
+  // The larger of what the entry has and `blocks`, by tier; an entry if there was none.
+  void Raise(WorkerSlot owner, const std::array<uint32_t, kTierCount>& blocks) {
+    BlockMatch* const entry = Find(owner);
+    if (entry == nullptr) return Adder(this).Add(owner, blocks);
+    for (size_t tier = 0; tier < kTierCount; ++tier)
+      entry->blocks[tier] = std::max(entry->blocks[tier], blocks[tier]);
+  }
   // Of entries of one owner only the last stays.
   void DropRepeated() {
     size_t kept = 0;

@@ -1,8 +1,6 @@
 #include "index/reported_blocks.h"
 
-#include <algorithm>
-
-#include "base/text.h"
+#include <utility>
 
 namespace vllm_router {
 
@@ -74,13 +72,7 @@ void ReportedBlocks::Merge(std::span<const BlockHash> chain, BlockMatches* match
     // A match that sees a cache as it is removed may find no worker, or the next one's.
     const uint16_t worker = worker_of_[static_cast<size_t>(match.owner)].load(std::memory_order_relaxed);
     if (worker == kNoWorker || !IsUsable(trust(static_cast<WorkerSlot>(worker)))) continue;
-    const auto slot = static_cast<WorkerSlot>(worker);
-    if (BlockMatch* const learned = matches->Find(slot); learned != nullptr) {
-      for (size_t tier = 0; tier < kTierCount; ++tier)
-        learned->blocks[tier] = std::max(learned->blocks[tier], match.blocks[tier]);
-    } else {
-      BlockMatches::Adder(matches).Add(slot, match.blocks);
-    }
+    matches->Raise(static_cast<WorkerSlot>(worker), match.blocks);
   }
 }
 

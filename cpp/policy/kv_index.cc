@@ -21,6 +21,7 @@ constexpr uint64_t kMostOutputTokens = 32'768;
 
 KvIndex::KvIndex(const KvIndexOptions& options)
     : tracker_(std::make_unique<BlockCacheTracker>(options.tracker)),
+      reported_(tracker_->hasher()),
       nameless_(options.seed),
       block_tokens_(
           options.worker_block_sizes ? std::make_unique<std::atomic<uint32_t>[]>(kMaxWorkers) : nullptr) {}
@@ -44,7 +45,14 @@ std::shared_ptr<const FleetPlan> KvIndex::MakePlan(
     plan->position_of[static_cast<size_t>(plan->known[position].slot)] = static_cast<uint32_t>(position);
     plan->weights.push_back(static_cast<double>(next.members()[position].worker->weight) / kWeightOne);
   }
-  for (const Plan::Known& known : gone) tracker_->RemoveWorker(known.slot);
+  // Before a slot may be given to another worker.
+  std::vector<ReportedBlocks::Known> reporting;
+  for (const Plan::Known& known : plan->known) reporting.push_back({known.worker, known.slot});
+  reported_.SetWorkers(reporting);
+  for (const Plan::Known& known : gone) {
+    predicted_.Remove(known.slot);
+    tracker_->RemoveWorker(known.slot);
+  }
   while (tracker_->Sweep(kSweepRuns)) {
   }
   const MutexLock lock(mutex_);
@@ -75,13 +83,18 @@ void KvIndex::RoundDown(uint64_t usable_blocks, BlockMatches* matches) const {
   }
 }
 
+void KvIndex::MatchAll(const RoutingKey& key, BlockMatches* matches) const {
+  tracker_->Match(key.blocks, matches);
+  if (!reported_.active() || !key.blocks_are_tokens) return;
+  reported_.Merge(key.blocks, matches);
+  predicted_.Merge(key.blocks, reported_, matches);
+}
+
 void KvIndex::FindMatches(const RoutingKey& key, BlockMatches* matches) {
   thread_local uint64_t matched = 0;
-  if (key.dry_run || matched++ % kMatchesPerTiming != 0) {
-    return tracker_->Match(key.blocks, matches);
-  }
+  if (key.dry_run || matched++ % kMatchesPerTiming != 0) return MatchAll(key, matches);
   const auto begun = std::chrono::steady_clock::now();
-  tracker_->Match(key.blocks, matches);
+  MatchAll(key, matches);
   const std::chrono::nanoseconds taken = std::chrono::steady_clock::now() - begun;
   const int64_t nanos = taken.count();
   const auto bucket =
@@ -98,7 +111,11 @@ std::optional<WorkerSlot> KvIndex::FindSlot(WorkerId worker) const {
 
 void KvIndex::Forget(WorkerId worker) {
   const std::optional<WorkerSlot> slot = FindSlot(worker);
-  if (slot) tracker_->Evict(*slot, 0);
+  if (!slot) return;
+  tracker_->Evict(*slot, 0);
+  predicted_.Remove(*slot);
+  // An engine tells that its cache was cleared with its next step. Until then its events tell too much.
+  if (IsUsable(reported_.trust(*slot))) reported_.SetTrust(worker, KvTrust::kWaiting);
 }
 
 void KvIndex::SetCacheSize(WorkerId worker, const CacheSize& size) {
@@ -120,6 +137,7 @@ size_t KvIndex::ResponseBlocks(double bytes_per_token) const {
 }
 
 uint64_t KvIndex::Remember(WorkerSlot slot, const RoutingKey& key) {
+  if (key.blocks_are_tokens && reported_.trust(slot) != KvTrust::kOff) predicted_.Add(slot, key.blocks);
   const size_t response = ResponseBlocks(key.bytes_per_token);
   if (response == 0) return tracker_->RecordOpen(slot, key.blocks);
   thread_local std::vector<BlockHash> blocks;

@@ -18,6 +18,9 @@
 // A size that divides 16 leaves up to 15 tokens of the worker's unseen: a lower bound, as all of these
 // are.
 //
+// What workers tell by KV events goes to reported(). It replaces what was learned about a worker or adds
+// to it, by the worker's trust, for prompts whose blocks are of token ids: an engine names no others.
+//
 // Thread-safe, but for MakePlan: one thread at a time. No lock but the tracker's is held for longer than
 // a look-up.
 #pragma once
@@ -35,6 +38,8 @@
 #include "base/random.h"
 #include "index/block_cache_tracker.h"
 #include "index/block_matches.h"
+#include "index/predicted_blocks.h"
+#include "index/reported_blocks.h"
 #include "policy/decision.h"
 #include "policy/moving_mean.h"
 #include "policy/routing_key.h"
@@ -75,6 +80,12 @@ class KvIndex {
   BlockCacheTracker& tracker() { return *tracker_; }
   size_t block_bytes() const { return tracker_->hasher().block_bytes(); }  // of text, or four per token id
 
+  // What KV events tell; written by whatever hears them.
+  ReportedBlocks& reported() { return reported_; }
+  const ReportedBlocks& reported() const { return reported_; }
+  // Predictions are dropped after one to two of these; see PredictedBlocks.
+  void RotatePredictions() { predicted_.Rotate(); }
+
   // The plan for `next` before it is published; `inner`: the policy's.
   std::shared_ptr<const FleetPlan> MakePlan(std::shared_ptr<const FleetPlan> inner, const FleetView& next);
   // Null for a view without a plan.
@@ -114,6 +125,7 @@ class KvIndex {
                                                            5'000, 10'000, 25'000, 100'000, 1'000'000};
 
   void FindMatches(const RoutingKey& key, BlockMatches* matches);
+  void MatchAll(const RoutingKey& key, BlockMatches* matches) const;
   // To complete blocks of each worker, limited to the part of the prompt that a cache can save.
   void RoundDown(uint64_t usable_blocks, BlockMatches* matches) const;
 
@@ -125,6 +137,8 @@ class KvIndex {
   size_t ResponseBlocks(double bytes_per_token) const;
 
   const std::unique_ptr<BlockCacheTracker> tracker_;
+  ReportedBlocks reported_;
+  PredictedBlocks predicted_;
   Random nameless_;
   MovingMean output_tokens_;
   mutable Mutex mutex_;                                                        // leaf

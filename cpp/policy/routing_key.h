@@ -74,6 +74,8 @@ struct RoutingKey {
 
   std::vector<BlockHash> blocks;  // of the complete ones
   bool has_blocks = false;        // there is a prompt, even if shorter than a block
+  // All of the blocks, or the leading ones, are of token ids; otherwise of bytes.
+  bool blocks_are_tokens = false;
   // The blocks are of bytes, but a worker could tokenize the text; the ids are cached under this name.
   struct UntokenizedPrompt {
     Hash128 name;

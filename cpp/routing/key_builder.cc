@@ -215,6 +215,7 @@ void KeyBuilder::MakeBlocks(
     }
     if (read.kind == RoutingText::Kind::kMissing) {
       key->has_blocks = false;
+      key->blocks_are_tokens = false;
       key->blocks.clear();
       return;
     }
@@ -227,6 +228,7 @@ void KeyBuilder::MakeBlocks(
     known = scope.is_text && token_cache_ != nullptr && MakeKnownBlocks(read, scope, key);
   }
   const BlockHash root = hasher_.Root(scope);
+  key->blocks_are_tokens = known || !scope.is_text;
   if (known) {
   } else if (scope.is_text) {
     key->blocks.resize(hasher_.CountBlocks(text));
