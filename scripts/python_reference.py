@@ -41,6 +41,7 @@ CLASSES = {
     "replay.Trace": (("replay/trace.py", "Trace"),),
     "replay.Capacity": (("replay/capacity.py", "Capacity"),),
     "testing.SimulatedWorker": (("testing.py", "SimulatedWorker"),),
+    "testing.KvEventPublisher": (("_kv_event_publisher.py", "KvEventPublisher"),),
 }
 
 # Public functions and where they are written; of several overloads the documented one.
@@ -56,8 +57,8 @@ HEAD = """\
 # Python
 
 `scripts/python_reference.py` writes this page from the docstrings. Everything is imported from
-`vllm_router`, but for `vllm_router.testing.SimulatedWorker` and what begins with `replay.`, which is in
-`vllm_router.replay`. `vllm_router.__version__` is the version.
+`vllm_router`, but for what begins with `replay.` and `testing.`, which is in `vllm_router.replay` and
+`vllm_router.testing`. `vllm_router.__version__` is the version.
 The command is `vllm_router.launch_router`: `launch_router(args)`, `main(argv)`, `parse_router_args(argv)`.
 The settings that `RouterArgs` holds are those of [the command line](cli.md).
 """

@@ -54,6 +54,7 @@ TAIL = """
 | `/load` | any | `{"server_load": 0}`: requests in the engine |
 | `/metrics` | any | Prometheus text with names of vLLM's: `vllm:num_requests_running`, `vllm:prefix_cache_hits_total` and others |
 | `/reset_prefix_cache` | any | forgets the cache; `{"success": true}` |
+| `/kv_event_sources` | any | where [KV events](#kv-events) are published, as vLLM says it; `{}` without them |
 | `/stats` | any | [statistics](#statistics) |
 | `/echo` | any | what arrived: `method`, `path`, `query`, `headers` as pairs, `body_bytes`, `body_crc32`, and the worker's `port`. So does every path below `/echo/`. |
 
@@ -94,6 +95,18 @@ tokens never hits, one of 17 tokens can hit 16, and the next turn of a chat find
 `usage` reports hits: `prompt_tokens_details.cached_tokens`, `input_tokens_details.cached_tokens` in `/v1/responses`,
 `cache_read_input_tokens` in `/v1/messages`, where `input_tokens` excludes them, as in engines.
 
+## KV events
+
+With `--kv-events-port` the worker publishes what happens in its KV memory over ZeroMQ, as vLLM 0.32 does: messages of three frames, an
+empty topic, the number of the batch (8 bytes, big-endian, from 0) and a MessagePack payload `[seconds, events, 0]`. Each step that changed
+something is a batch: a `BlockRemoved` for each block that was evicted, then a `BlockStored` for each request that stored blocks. A block is
+announced when it can be hit, so those of a response with its end. `/reset_prefix_cache` is announced with the next step: as
+`AllBlocksCleared`, or block by block while requests hold others.
+
+`--kv-events-replay-port` responds to the frames `["", number]` with `["", "", number, payload]` for each batch kept from that number
+on, then with `["", "", 2^64 - 1, ""]`. `GET /kv_event_sources` names both ports, `SimulatedWorker.kv_events_port` and
+`kv_events_replay_port` have them.
+
 ## Faults
 
 They affect requests to the POST paths and to `/echo`, not `/health`, `/metrics` and `/stats`. Of several, the first in this order that
@@ -104,6 +117,8 @@ change a response under way.
 - `fail_first_n=3` fails three requests only. Without `status_code` they get 500.
 - `close_early` breaks off half way through the tokens or the body. Not for `/tokenize`, `/detokenize` and `/echo`.
 - `close_after_bytes=100` counts from the first byte of the head, so it can cut heads and chunks anywhere.
+- `kv_drop_batches` and `kv_garbage_batches` count from the time they are set. While `kv_stall` is set, batches wait, as many as
+  `--kv-events-buffer-steps`; those before are lost. `SimulatedWorker.restart_kv_events()` empties the cache and numbers from 0.
 
 `SimulatedWorker.set_faults()` replaces all faults of a running worker. A request can have its own:
 

@@ -44,6 +44,12 @@ def test_the_makefile_lists_every_target_that_the_documents_name():
         assert {name for name in named if not name.startswith("build-")} <= documented, document
 
 
+ALWAYS = (
+    "g++",
+    "python3-dev",
+    "libxxhash-dev",
+    "libzmq3-dev",
+)  # what CMake finds without a package of its own
 # CMake's name for it, and the package that brings it.
 SYSTEM_PACKAGES = {
     "absl": "libabsl-dev",
@@ -80,13 +86,13 @@ def test_without_a_compiler_the_same_sentence_names_it_and_everything_else(tmp_p
     assert run.returncode != 0
     sentence = " ".join(run.stderr.split())
     assert "a C++20 compiler" in sentence
-    assert {"g++", "python3-dev", "libxxhash-dev", *SYSTEM_PACKAGES.values()} <= set(sentence.split())
+    assert {*ALWAYS, *SYSTEM_PACKAGES.values()} <= set(sentence.split())
 
 
 def test_the_readme_names_what_pip_install_needs_of_the_system():
     readme = (ROOT / "README.md").read_text()
     (line,) = re.findall(r"^    (?:sudo )?apt-get install (.*)$", readme, re.MULTILINE)
-    assert {"g++", "python3-dev", "libxxhash-dev", *SYSTEM_PACKAGES.values()} <= set(line.split())
+    assert {*ALWAYS, *SYSTEM_PACKAGES.values()} <= set(line.split())
 
 
 def test_make_deps_installs_what_cmake_asks_for():
