@@ -1,5 +1,6 @@
 #include "index/reported_blocks.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace vllm_router {
@@ -20,7 +21,8 @@ void ReportedBlocks::SetWorkers(std::span<const Known> workers) {
   WorkerSlotSet gone;
   for (const auto& [worker, slot] : left) {
     gone.set(static_cast<size_t>(slot));
-    trust_[static_cast<size_t>(slot)].store(KvTrust::kOff, std::memory_order_relaxed);
+    SetTrustLocked(static_cast<uint16_t>(slot), KvTrust::kOff);
+    owed_[static_cast<size_t>(slot)] = 0;
   }
   for (size_t cache = 0; cache < kMaxWorkers; ++cache) {
     const uint16_t worker = worker_of_[cache].load(std::memory_order_relaxed);
@@ -30,14 +32,18 @@ void ReportedBlocks::SetWorkers(std::span<const Known> workers) {
 
 StatusOr<WorkerSlot> ReportedBlocks::AddCache(WorkerId worker) {
   const MutexLock lock(mutex_);
-  const auto found = slot_of_.find(static_cast<uint32_t>(worker));
-  if (found == slot_of_.end()) return absl::NotFoundError("the worker has left the fleet");
+  const uint16_t slot = SlotOf(worker);
+  if (slot == kNoWorker) return absl::NotFoundError("the worker has left the fleet");
   const StatusOr<WorkerSlot> cache = index_.AddOwner();
   if (!cache.ok()) return cache;
-  worker_of_[static_cast<size_t>(*cache)].store(
-      static_cast<uint16_t>(found->second), std::memory_order_relaxed);
-  caches_.fetch_add(1, std::memory_order_relaxed);
+  worker_of_[static_cast<size_t>(*cache)].store(slot, std::memory_order_relaxed);
   return cache;
+}
+
+bool ReportedBlocks::HasCache(WorkerId worker, WorkerSlot cache) const {
+  const MutexLock lock(mutex_);
+  const uint16_t slot = SlotOf(worker);
+  return slot != kNoWorker && worker_of_[static_cast<size_t>(cache)].load(std::memory_order_relaxed) == slot;
 }
 
 void ReportedBlocks::RemoveCache(WorkerSlot cache) {
@@ -49,14 +55,47 @@ void ReportedBlocks::RemoveCache(WorkerSlot cache) {
 void ReportedBlocks::RemoveLocked(WorkerSlot cache) {
   index_.RemoveOwner(cache);
   worker_of_[static_cast<size_t>(cache)].store(kNoWorker, std::memory_order_relaxed);
-  caches_.fetch_sub(1, std::memory_order_relaxed);
 }
 
 void ReportedBlocks::SetTrust(WorkerId worker, KvTrust trust) {
   const MutexLock lock(mutex_);
+  const uint16_t slot = SlotOf(worker);
+  if (slot != kNoWorker) SetTrustLocked(slot, trust);
+}
+
+void ReportedBlocks::SetTrustLocked(uint16_t slot, KvTrust trust) {
+  const KvTrust before = trust_[slot].exchange(trust, std::memory_order_relaxed);
+  if (before == KvTrust::kOff && trust != KvTrust::kOff) workers_.fetch_add(1, std::memory_order_relaxed);
+  if (before != KvTrust::kOff && trust == KvTrust::kOff) workers_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+uint16_t ReportedBlocks::SlotOf(WorkerId worker) const {
   const auto found = slot_of_.find(static_cast<uint32_t>(worker));
-  if (found == slot_of_.end()) return;
-  trust_[static_cast<size_t>(found->second)].store(trust, std::memory_order_relaxed);
+  return found != slot_of_.end() ? static_cast<uint16_t>(found->second) : kNoWorker;
+}
+
+void ReportedBlocks::Owe(WorkerId worker, uint64_t blocks) {
+  const MutexLock lock(mutex_);
+  const uint16_t slot = SlotOf(worker);
+  if (slot != kNoWorker) owed_[slot] += blocks;
+}
+
+void ReportedBlocks::Forgive(WorkerId worker, uint64_t blocks) {
+  const MutexLock lock(mutex_);
+  const uint16_t slot = SlotOf(worker);
+  if (slot != kNoWorker) owed_[slot] -= std::min(owed_[slot], blocks);
+}
+
+uint64_t ReportedBlocks::owed(WorkerId worker) const {
+  const MutexLock lock(mutex_);
+  const uint16_t slot = SlotOf(worker);
+  return slot != kNoWorker ? owed_[slot] : 0;
+}
+
+void ReportedBlocks::SettleDebt(WorkerId worker) {
+  const MutexLock lock(mutex_);
+  const uint16_t slot = SlotOf(worker);
+  if (slot != kNoWorker) owed_[slot] = 0;
 }
 
 void ReportedBlocks::Merge(std::span<const BlockHash> chain, BlockMatches* matches) const {
@@ -79,10 +118,10 @@ void ReportedBlocks::Merge(std::span<const BlockHash> chain, BlockMatches* match
 std::array<uint64_t, kTierCount> ReportedBlocks::BlockCounts(WorkerId worker) const {
   std::array<uint64_t, kTierCount> counts{};
   const MutexLock lock(mutex_);
-  const auto found = slot_of_.find(static_cast<uint32_t>(worker));
-  if (found == slot_of_.end()) return counts;
+  const uint16_t slot = SlotOf(worker);
+  if (slot == kNoWorker) return counts;
   for (size_t cache = 0; cache < kMaxWorkers; ++cache) {
-    if (worker_of_[cache].load(std::memory_order_relaxed) != static_cast<uint16_t>(found->second)) continue;
+    if (worker_of_[cache].load(std::memory_order_relaxed) != slot) continue;
     const std::array<uint64_t, kTierCount> of_cache = index_.TierCounts(static_cast<WorkerSlot>(cache));
     for (size_t tier = 0; tier < kTierCount; ++tier) counts[tier] += of_cache[tier];
   }

@@ -56,17 +56,27 @@ class ReportedBlocks {
 
   // An empty cache of the worker. NotFound once it has left; ResourceExhausted when there are kMaxWorkers.
   StatusOr<WorkerSlot> AddCache(WorkerId worker);
+  // False once the worker has left: the cache may be another's by then.
+  bool HasCache(WorkerId worker, WorkerSlot cache) const;
   // It is matched no more, at once. Unknown ones: no effect.
   void RemoveCache(WorkerSlot cache);
   // No effect once it has left.
   void SetTrust(WorkerId worker, KvTrust trust);
 
+  // The worker was sent so many blocks that it does not hold, and should publish them; or will not after
+  // all. No effect once it has left.
+  void Owe(WorkerId worker, uint64_t blocks);
+  void Forgive(WorkerId worker, uint64_t blocks);
+  // What it owes since SettleDebt(), which follows whatever it publishes; 0 once it has left.
+  uint64_t owed(WorkerId worker) const;
+  void SettleDebt(WorkerId worker);
+
   // kOff for workers without events.
   KvTrust trust(WorkerSlot worker) const {
     return trust_[static_cast<size_t>(worker)].load(std::memory_order_relaxed);
   }
-  // True if Merge() may change a match.
-  bool active() const { return caches_.load(std::memory_order_relaxed) != 0; }
+  // True if any worker has a source of events, so that Merge() may change a match.
+  bool active() const { return workers_.load(std::memory_order_relaxed) != 0; }
 
   // Completes `matches`, what was learned about workers by slot, with what their events tell.
   void Merge(std::span<const BlockHash> chain, BlockMatches* matches) const;
@@ -77,15 +87,19 @@ class ReportedBlocks {
  private:
   static constexpr uint16_t kNoWorker = UINT16_MAX;
 
+  // kNoWorker once it has left.
+  uint16_t SlotOf(WorkerId worker) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void SetTrustLocked(uint16_t slot, KvTrust trust) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RemoveLocked(WorkerSlot cache) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const BlockHasher& hasher_;
   BlockIndex index_;
-  std::atomic<uint32_t> caches_{0};
+  std::atomic<uint32_t> workers_{0};                            // whose trust is not kOff
   std::array<std::atomic<KvTrust>, kMaxWorkers> trust_{};       // by worker's slot
   std::array<std::atomic<uint16_t>, kMaxWorkers> worker_of_{};  // by cache: its worker's slot
   mutable Mutex mutex_;                                         // calls the index while it is held
   absl::flat_hash_map<uint32_t, WorkerSlot> slot_of_ ABSL_GUARDED_BY(mutex_);  // by WorkerId
+  std::array<uint64_t, kMaxWorkers> owed_ ABSL_GUARDED_BY(mutex_){};           // by worker's slot
 };
 
 }  // namespace vllm_router

@@ -1,0 +1,244 @@
+// From KV events to reported blocks, for tests.
+#include <pybind11/stl.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "bindings/bindings.h"
+#include "bindings/errors.h"
+#include "events/event_applier.h"
+#include "events/identity_map.h"
+#include "index/reported_blocks.h"
+
+namespace vllm_router {
+
+namespace py = pybind11;
+using namespace pybind11::literals;
+
+namespace {
+
+using Depths = std::array<uint32_t, kTierCount>;
+using Chain = std::vector<BlockHash>;
+
+class TestReported {
+ public:
+  explicit TestReported(uint32_t block_size) : hasher_(block_size), blocks_(hasher_) {}
+
+  void SetWorkers(const std::vector<std::pair<uint32_t, uint16_t>>& workers) {
+    std::vector<ReportedBlocks::Known> known;
+    for (const auto& [worker, slot] : workers) known.push_back({WorkerId{worker}, WorkerSlot{slot}});
+    blocks_.SetWorkers(known);
+  }
+  // None when the worker has left.
+  std::optional<int> AddCache(uint32_t worker) {
+    const StatusOr<WorkerSlot> cache = blocks_.AddCache(WorkerId{worker});
+    if (cache.status().code() == absl::StatusCode::kNotFound) return std::nullopt;
+    return static_cast<int>(ValueOrThrow(cache));
+  }
+  void SetTrust(uint32_t worker, int trust) {
+    blocks_.SetTrust(WorkerId{worker}, static_cast<KvTrust>(trust));
+  }
+  std::string Trust(uint16_t slot) const { return std::string(KvTrustName(blocks_.trust(WorkerSlot{slot}))); }
+
+  Chain ChainOf(
+      const std::vector<uint32_t>& tokens, std::string_view lora_name, std::string_view salt) const {
+    Chain chain(hasher_.CountBlocks(tokens));
+    hasher_.Hash(hasher_.Root({.lora_name = lora_name, .cache_salt = salt}), tokens, chain);
+    return chain;
+  }
+  // Depths by worker's slot, of what was learned and what is reported.
+  py::dict Merge(const Chain& chain, const std::vector<std::pair<uint16_t, Depths>>& learned) const {
+    BlockMatches matches;
+    {
+      BlockMatches::Adder adder(&matches);
+      for (const auto& [slot, depths] : learned) adder.Add(WorkerSlot{slot}, depths);
+    }
+    blocks_.Merge(chain, &matches);
+    return DictOf(matches);
+  }
+  py::dict Match(const Chain& chain) const {  // by cache
+    BlockMatches matches;
+    blocks_.index().Match(chain, &matches);
+    return DictOf(matches);
+  }
+
+  ReportedBlocks& blocks() { return blocks_; }
+  const ReportedBlocks& blocks() const { return blocks_; }
+
+ private:
+  static py::dict DictOf(const BlockMatches& matches) {
+    py::dict found;
+    for (const BlockMatch& match : matches.entries()) {
+      found[py::int_(static_cast<int>(match.owner))] =
+          py::make_tuple(match.blocks[0], match.blocks[1], match.blocks[2]);
+    }
+    return found;
+  }
+
+  const BlockHasher hasher_;
+  ReportedBlocks blocks_;
+};
+
+// Entries have the one place that is their own or two that follow each other or not.
+class TestIdentityMap {
+ public:
+  TestIdentityMap(uint64_t max_entries, uint64_t seed) : map_(max_entries, seed) {}
+
+  bool Add(EngineHash hash, const std::vector<uint64_t>& refs) {
+    return map_.Add(hash, Refs(refs)) != nullptr;
+  }
+  void SetRefs(EngineHash hash, const std::vector<uint64_t>& refs) { map_.SetRefs(&At(hash), Refs(refs)); }
+  bool HasRefs(EngineHash hash, const std::vector<uint64_t>& refs) {
+    return map_.HasRefs(At(hash), Refs(refs));
+  }
+  std::vector<uint64_t> RefsOf(EngineHash hash, uint32_t count) {
+    std::vector<BlockRef> refs;
+    map_.AppendRefs(At(hash), count, &refs);
+    if (refs.back() != map_.LastRef(At(hash), count)) throw py::value_error("another last one");
+    std::vector<uint64_t> bits;
+    for (const BlockRef ref : refs) bits.push_back(ref.bits());
+    return bits;
+  }
+  std::optional<std::tuple<uint32_t, bool, bool>> Find(EngineHash hash) {
+    const IdentityMap::Entry* const entry = map_.Find(hash);
+    if (entry == nullptr) return std::nullopt;
+    return std::tuple(map_.Copies(*entry), entry->IsOn(Tier::kHost), entry->IsOn(Tier::kExternal));
+  }
+  void AddCopy(EngineHash hash) { map_.AddCopy(&At(hash)); }
+  void Put(EngineHash hash, int tier) { map_.Put(&At(hash), static_cast<Tier>(tier)); }
+  void Take(EngineHash hash, int tier) { map_.Take(&At(hash), static_cast<Tier>(tier)); }
+  void TakeAll(EngineHash hash) { map_.TakeAll(&At(hash)); }
+  void Erase(EngineHash hash) { map_.Erase(&At(hash)); }
+  void Clear() { map_.Clear(); }
+  size_t size() const { return map_.size(); }
+  size_t capacity() const { return map_.capacity(); }
+  size_t bytes() const { return map_.bytes(); }
+
+ private:
+  static std::vector<BlockRef> Refs(const std::vector<uint64_t>& bits) {
+    std::vector<BlockRef> refs;
+    for (const uint64_t each : bits) refs.emplace_back(each);
+    return refs;
+  }
+  IdentityMap::Entry& At(EngineHash hash) {
+    IdentityMap::Entry* const entry = map_.Find(hash);
+    if (entry == nullptr) throw py::key_error("unknown hash");
+    return *entry;
+  }
+
+  IdentityMap map_;
+};
+
+// True for a batch, and what it told.
+std::optional<std::pair<bool, bool>> ApplyPayload(
+    EventApplier& self, const py::bytes& payload, int64_t now_ns) {
+  static KvBatch batch;  // with the GIL; reused, as in the router
+  const std::string_view text = payload;
+  if (!DecodeKvBatch({reinterpret_cast<const uint8_t*>(text.data()), text.size()}, &batch))
+    return std::nullopt;
+  const EventApplier::Result result = self.Apply(batch, now_ns);
+  return std::pair(result.cleared, result.contradiction);
+}
+
+py::dict FiguresOf(const EventApplier& self) {
+  const EventApplier::Figures& figures = self.figures();
+  py::dict dropped;
+  for (size_t i = 0; i < kKvEventDropCount; ++i) {
+    if (figures.dropped[i] != 0)
+      dropped[py::str(KvEventDropName(static_cast<KvEventDrop>(i)))] = figures.dropped[i];
+  }
+  return py::dict(
+      "stored"_a = figures.stored_blocks, "removed"_a = figures.removed_blocks,
+      "unknown_removed"_a = figures.unknown_removed, "contradictions"_a = figures.contradictions,
+      "stale_refs"_a = figures.stale_refs, "dropped"_a = dropped, "block_size"_a = self.engine_block_size(),
+      "known"_a = self.known_blocks(), "orphans"_a = self.orphan_blocks(), "tiers"_a = self.TierCounts(),
+      "bytes"_a = self.bytes());
+}
+
+}  // namespace
+
+void BindTestingEventApplier(py::module_& testing) {
+  py::class_<TestReported>(testing, "ReportedBlocks")
+      .def(py::init<uint32_t>(), "block_size"_a = 16)
+      .def("set_workers", &TestReported::SetWorkers)
+      .def("add_cache", &TestReported::AddCache)
+      .def(
+          "remove_cache",
+          [](TestReported& self, uint16_t cache) { self.blocks().RemoveCache(WorkerSlot{cache}); })
+      .def(
+          "has_cache",
+          [](const TestReported& self, uint32_t worker, uint16_t cache) {
+            return self.blocks().HasCache(WorkerId{worker}, WorkerSlot{cache});
+          })
+      .def("set_trust", &TestReported::SetTrust)
+      .def("trust", &TestReported::Trust)
+      .def(
+          "insert",
+          [](TestReported& self, uint16_t cache, int tier, const Chain& chain) {
+            const InsertResult result = self.blocks().index().Insert(
+                WorkerSlot{cache}, static_cast<Tier>(tier), BlockRef(), chain,
+                static_cast<BlockRef*>(nullptr));
+            return result.inserted;
+          })
+      .def(
+          "sweep",
+          [](TestReported& self) {
+            while (self.blocks().index().Sweep(1000)) {
+            }
+          })
+      .def("merge", &TestReported::Merge, "chain"_a, "learned"_a = std::vector<std::pair<uint16_t, Depths>>())
+      .def("match", &TestReported::Match)
+      .def("chain", &TestReported::ChainOf, "tokens"_a, "lora_name"_a = "", "cache_salt"_a = "")
+      .def(
+          "counts", [](const TestReported& self,
+                       uint32_t worker) { return self.blocks().BlockCounts(WorkerId{worker}); })
+      .def("pairs", [](const TestReported& self) { return self.blocks().index().stats().pairs; })
+      .def("check", [](const TestReported& self) { return self.blocks().index().CheckInvariants(); })
+      .def_property_readonly("active", [](const TestReported& self) { return self.blocks().active(); });
+
+  py::class_<TestIdentityMap>(testing, "IdentityMap")
+      .def(py::init<uint64_t, uint64_t>(), "max_entries"_a = 1'000'000, "seed"_a = 1)
+      .def("add", &TestIdentityMap::Add)
+      .def("set_refs", &TestIdentityMap::SetRefs)
+      .def("has_refs", &TestIdentityMap::HasRefs)
+      .def("refs", &TestIdentityMap::RefsOf, "hash"_a, "count"_a = 1)
+      .def("find", &TestIdentityMap::Find)
+      .def("add_copy", &TestIdentityMap::AddCopy)
+      .def("put", &TestIdentityMap::Put)
+      .def("take", &TestIdentityMap::Take)
+      .def("take_all", &TestIdentityMap::TakeAll)
+      .def("erase", &TestIdentityMap::Erase)
+      .def("clear", &TestIdentityMap::Clear)
+      .def("__len__", &TestIdentityMap::size)
+      .def_property_readonly("capacity", &TestIdentityMap::capacity)
+      .def_property_readonly("bytes", &TestIdentityMap::bytes);
+
+  py::class_<EventApplier>(testing, "EventApplier")
+      .def(
+          py::init([](TestReported& reported, uint32_t worker, std::string model, bool counts_copies,
+                      uint64_t max_blocks, size_t max_orphan_blocks, int64_t orphan_ns) {
+            return new EventApplier(
+                &reported.blocks(), WorkerId{worker},
+                {.model = std::move(model),
+                 .counts_copies = counts_copies,
+                 .max_blocks = max_blocks,
+                 .max_orphan_blocks = max_orphan_blocks,
+                 .orphan_ns = orphan_ns});
+          }),
+          py::keep_alive<1, 2>(), "reported"_a, "worker"_a, "model"_a = "m", "counts_copies"_a = true,
+          "max_blocks"_a = 1'000'000, "max_orphan_blocks"_a = 4096, "orphan_ns"_a = 600'000'000'000)
+      .def("apply", &ApplyPayload, "payload"_a, "now_ns"_a = 0)
+      .def("new_incarnation", &EventApplier::NewIncarnation)
+      .def_property_readonly(
+          "cache",
+          [](const EventApplier& self) -> std::optional<int> {
+            if (!self.cache()) return std::nullopt;
+            return static_cast<int>(*self.cache());
+          })
+      .def("figures", &FiguresOf);
+}
+
+}  // namespace vllm_router
