@@ -1,5 +1,7 @@
 """SimulatedWorker: a worker without a GPU, for tests of routers and of what stands behind one.
 
+KvEventPublisher: the KV events of an engine alone, as a test wants them.
+
     from vllm_router.testing import SimulatedWorker
 
     with SimulatedWorker(engine="instant") as worker:
@@ -18,9 +20,10 @@ from types import TracebackType
 from typing import Any
 
 from vllm_router import _core, _engines
+from vllm_router._kv_event_publisher import KvEventPublisher
 from vllm_router._messages import quoted
 
-__all__ = ["SimulatedWorker"]
+__all__ = ["KvEventPublisher", "SimulatedWorker"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +53,8 @@ class Option:
 DEFAULT_ENGINE = "quick"
 
 _FAULTS = "Faults (of API requests and /echo; a request may set its own by x-sim-… headers)"
+
+_EVENTS = "KV events (over ZeroMQ, in the shape of vLLM 0.32)"
 
 _WORDS = {bool: "true or false", int: "a whole number, 0 or more", float: "a number", str: "a text"}
 _PORT = "a whole number from 0 to 65535"
@@ -105,6 +110,13 @@ OPTIONS: dict[str, Option] = {
             "cache_blocks", "KV memory, used and cached, in blocks; 0 means no limit and no cache.", "Engine"
         ),
         Option("block_tokens", "Number of tokens in a block.", "Engine"),
+        Option("kv_events_port", "Port to publish KV events on; 0 is any free port, -1 is none.", _EVENTS),
+        Option(
+            "kv_events_replay_port",
+            "Port that replays KV events; 0 is any free port, -1 is none.",
+            _EVENTS,
+        ),
+        Option("kv_events_buffer_steps", "Number of batches of KV events kept for replays.", _EVENTS),
         Option("status_code", "Respond with this error status; 0 is none.", _FAULTS),
         Option(
             "fail_first_n",
@@ -127,6 +139,17 @@ OPTIONS: dict[str, Option] = {
             _FAULTS,
         ),
         Option("health_status", "Status that /health returns.", _FAULTS),
+        Option(
+            "kv_drop_batches",
+            "Do not publish this many batches of KV events; replays have them.",
+            _FAULTS,
+        ),
+        Option(
+            "kv_garbage_batches",
+            "Publish this many batches of KV events with a payload that is not MessagePack.",
+            _FAULTS,
+        ),
+        Option("kv_stall", "Neither publish nor replay KV events until this ends.", _FAULTS),
     )
 }
 
@@ -153,7 +176,7 @@ def core_options(options: dict[str, Any]) -> _core.SimulatedWorkerOptions:
         try:
             setattr(made, name, value)
         except TypeError:
-            words = _PORT if name == "port" else _WORDS[type(OPTIONS[name].default)]
+            words = _PORT if name.endswith("port") else _WORDS[type(OPTIONS[name].default)]
             raise TypeError(f"{name} is {quoted(value)}; it must be {words}") from None
     if cache_tokens is not None and "cache_blocks" not in given:
         if not isinstance(cache_tokens, int) or cache_tokens < 0:
@@ -207,6 +230,16 @@ class SimulatedWorker:
         return f"http://{host}:{self.port}"
 
     @property
+    def kv_events_port(self) -> int | None:
+        """The port that publishes KV events, for a SUB socket; None without `kv_events_port`."""
+        return self._worker.kv_events_port or None
+
+    @property
+    def kv_events_replay_port(self) -> int | None:
+        """The port that replays KV events, for a DEALER socket; None without `kv_events_replay_port`."""
+        return self._worker.kv_events_replay_port or None
+
+    @property
     def crashed(self) -> bool:
         """Whether `crash_after` has struck."""
         return self._worker.crashed
@@ -230,6 +263,16 @@ class SimulatedWorker:
             if name in OPTIONS and OPTIONS[name].group != _FAULTS:
                 raise TypeError(f"{name} is not a fault; set it when you make the worker")
         self._worker.set_faults(core_options(faults))
+
+    def restart_kv_events(self) -> None:
+        """KV events go on as after a restart of the engine: the cache is empty, the next batch has number 0.
+
+        Blocks of running requests stay in the cache and are not announced again.
+
+        Raises:
+            OSError: the worker publishes none (`kv_events_port`).
+        """
+        self._worker.restart_kv_events()
 
     def stop(self) -> None:
         """Closes the port and all connections. Again: nothing."""
