@@ -70,6 +70,9 @@ void BindSimulation(py::module_& module) {
   options.Add("fixed_response_bytes", &Options::fixed_response_bytes);
   options.Add("keep_alive_s", &Options::keep_alive_s);
   options.Add("late_head", &Options::late_head);
+  options.Add("kv_events_port", &Options::kv_events_port);
+  options.Add("kv_events_replay_port", &Options::kv_events_replay_port);
+  options.Add("kv_events_buffer_steps", &Options::kv_events_buffer_steps);
   options.Add("status_code", &Options::faults, &Faults::status_code);
   options.Add("fail_first_n", &Options::faults, &Faults::fail_first_n);
   options.Add("retry_after_s", &Options::faults, &Faults::retry_after_s);
@@ -80,10 +83,23 @@ void BindSimulation(py::module_& module) {
   options.Add("close_early", &Options::faults, &Faults::close_early);
   options.Add("close_after_bytes", &Options::faults, &Faults::close_after_bytes);
   options.Add("health_status", &Options::faults, &Faults::health_status);
+  options.Add("kv_drop_batches", &Options::faults, &Faults::kv_drop_batches);
+  options.Add("kv_garbage_batches", &Options::faults, &Faults::kv_garbage_batches);
+  options.Add("kv_stall", &Options::faults, &Faults::kv_stall);
 
   py::class_<SimulatedWorker>(module, "SimulatedWorker", ClassDoc("SimulatedWorker"))
       .def(py::init(&StartWorker), py::arg("options"))
       .def_property_readonly("port", &SimulatedWorker::port)
+      .def_property_readonly("kv_events_port", &SimulatedWorker::kv_events_port)
+      .def_property_readonly("kv_events_replay_port", &SimulatedWorker::kv_events_replay_port)
+      .def(
+          "restart_kv_events",
+          [](SimulatedWorker& worker) {
+            ThrowIfError([&worker] {
+              const py::gil_scoped_release release;
+              return worker.RestartKvEvents();
+            }());
+          })
       .def_property_readonly("crashed", &SimulatedWorker::crashed)
       .def("stop", &SimulatedWorker::Stop, py::call_guard<py::gil_scoped_release>())
       .def(

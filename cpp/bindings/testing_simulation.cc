@@ -202,12 +202,37 @@ void BindLiveEngine(py::module_& testing) {
             std::vector<LiveEngine::Part> parts;
             for (const auto& [prompt_tokens, output_tokens, blocks, prompt_blocks] : given) {
               parts.push_back({prompt_tokens, output_tokens, blocks, prompt_blocks});
+              // A block's tokens are its name, cut to 32 bits, again and again.
+              for (const uint64_t name : blocks) {
+                parts.back().tokens.insert(
+                    parts.back().tokens.end(), engine.options().block_tokens, static_cast<uint32_t>(name));
+              }
             }
             return engine.Submit(std::move(parts));
           })
       .def("progress_of", &LiveEngine::ProgressOf)
       .def("leave", &LiveEngine::Leave)
       .def("wipe_cache", &LiveEngine::WipeCache)
+      .def("forget_cache", &LiveEngine::ForgetCache)
+      .def("keep_cache_steps", &LiveEngine::KeepCacheSteps)
+      .def(
+          "take_cache_steps",
+          [](LiveEngine& engine) {
+            constexpr const char* kKinds[] = {"stored", "removed", "cleared"};
+            std::vector<LiveEngine::CacheStep> steps;
+            const int64_t next = engine.TakeCacheSteps(&steps);
+            std::vector<
+                std::vector<std::tuple<std::string, Chain, std::optional<uint64_t>, std::vector<uint32_t>>>>
+                listed;
+            for (const LiveEngine::CacheStep& step : steps) {
+              listed.emplace_back();
+              for (const LiveEngine::CacheEvent& event : step) {
+                listed.back().emplace_back(
+                    kKinds[static_cast<size_t>(event.kind)], event.blocks, event.parent, event.tokens);
+              }
+            }
+            return std::pair(std::move(listed), next);
+          })
       .def(
           "load",
           [](LiveEngine& engine) {

@@ -183,6 +183,10 @@ void BatchEngine::EndStep(std::vector<Event>* events) {
     std::erase_if(prefill_, [this](RequestId id) { return requests_[id].state != Running::State::kPrefill; });
   }
   if (leaving_ > 0) RemoveCancelled();
+  if (steps_log_ != nullptr) {
+    LogRemovals();
+    steps_log_->push_back({.kind = CacheChange::Kind::kStepEnd});
+  }
   BeginStep(now);
 }
 
@@ -194,9 +198,7 @@ void BatchEngine::EndChunk(const Chunk& chunk, std::vector<Event>* events) {
   const bool over = running.done >= request.prompt_tokens;
   const size_t named = std::min(request.prompt_blocks, running.reserved.places.size());
   const size_t filled = over ? named : std::min<size_t>(named, running.done / options_.block_tokens);
-  for (; running.computed < filled; ++running.computed) {
-    pool_.SetComputed(running.reserved.places[running.computed]);
-  }
+  for (; running.computed < filled; ++running.computed) SetComputed(running, running.computed);
   if (!over) return;
   if (running.cancelled) return;  // leaves with this step
   const Picos now = step_end_;
@@ -224,10 +226,43 @@ void BatchEngine::ReleaseBlocks(Running& running) {
   const bool ended = running.done == running.request.prompt_tokens + running.request.output_tokens;
   const size_t filled =
       ended ? places.size() : std::min<size_t>(places.size(), running.done / options_.block_tokens);
-  for (size_t i = running.computed; i < std::min(named, filled); ++i) pool_.SetComputed(places[i]);
+  for (size_t i = running.computed; i < std::min(named, filled); ++i) SetComputed(running, i);
   pool_.Release(places, filled);
   blocked_ = false;
   --running_;
+}
+
+void BatchEngine::SetComputed(const Running& running, size_t block) {
+  pool_.SetComputed(running.reserved.places[block]);
+  if (steps_log_ == nullptr || changes_.empty() || !changes_.back().stored) return;
+  changes_.pop_back();
+  LogRemovals();
+  steps_log_->push_back({.kind = CacheChange::Kind::kStored, .tag = running.request.tag, .block = block});
+}
+
+void BatchEngine::LogRemovals() {
+  for (const BlockPool::Change& change : changes_) {
+    steps_log_->push_back({.kind = CacheChange::Kind::kRemoved, .name = change.name});
+  }
+  changes_.clear();
+}
+
+void BatchEngine::LogSteps(std::vector<CacheChange>* log) {
+  steps_log_ = log;
+  changes_.clear();
+  pool_.LogChanges(log == nullptr ? nullptr : &changes_);
+}
+
+void BatchEngine::WipeCache() {
+  if (steps_log_ == nullptr) {
+    pool_.Wipe();
+    return;
+  }
+  LogRemovals();
+  pool_.Wipe();
+  if (pool_.resident() > 0) return;  // what requests hold is still there
+  changes_.clear();
+  steps_log_->push_back({.kind = CacheChange::Kind::kCleared});
 }
 
 void BatchEngine::RemoveCancelled() {

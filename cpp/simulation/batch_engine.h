@@ -105,9 +105,22 @@ class BatchEngine {
   };
   Load load() const { return {running_ - leaving_, waiting_.size()}; }
 
-  void WipeCache() { pool_.Wipe(); }
+  void WipeCache();
   const BlockPool& pool() const { return pool_; }
   void LogChanges(std::vector<BlockPool::Change>* log) { pool_.LogChanges(log); }
+
+  // What happens to blocks that can be hit, in the order in which an engine publishes it: of each step its
+  // removals, then its stores, then its end. Changes between steps belong to the next one.
+  struct CacheChange {
+    enum class Kind : uint8_t { kRemoved, kStored, kCleared, kStepEnd };
+    Kind kind;
+    uint64_t name = 0;  // removed
+    // Stored: a block of the request with this tag, by its index.
+    uint64_t tag = 0;
+    size_t block = 0;
+  };
+  // Appends to `log` from now on, which takes the place of LogChanges().
+  void LogSteps(std::vector<CacheChange>* log);
 
   uint64_t steps() const { return steps_; }
   Picos busy() const { return busy_; }                           // time of the steps that are over
@@ -146,6 +159,8 @@ class BatchEngine {
   void TakeChunk(RequestId id, int64_t* left);
   void EndChunk(const Chunk& chunk, std::vector<Event>* events);
   void ReleaseBlocks(Running& running);
+  void SetComputed(const Running& running, size_t block);
+  void LogRemovals();
   void RemoveCancelled();
   void Free(RequestId id);
   // Of the present stretch: the end of its first `steps` steps, and the number of steps over by `now`.
@@ -158,6 +173,8 @@ class BatchEngine {
   // The coefficients in picoseconds, divided by the speed.
   Picos step_ps_, prefill_ps_, attention_ps_, decode_ps_, context_ps_;
   BlockPool pool_;
+  std::vector<CacheChange>* steps_log_ = nullptr;
+  std::vector<BlockPool::Change> changes_;  // since the last entry of steps_log_
 
   std::vector<Running> requests_;
   std::vector<RequestId> free_;

@@ -96,6 +96,61 @@ LiveEngine::State LiveEngine::ReadState() {
   return {engine_.load(), pool.held(), pool.resident(), pool.evicted()};
 }
 
+void LiveEngine::KeepCacheSteps() {
+  MutexLock lock(mutex_);
+  engine_.LogSteps(&changes_);
+}
+
+int64_t LiveEngine::TakeCacheSteps(std::vector<CacheStep>* steps) {
+  steps->clear();
+  MutexLock lock(mutex_);
+  Advance();
+  steps->swap(cache_steps_);
+  return NanosOf(engine_.NextEvent());
+}
+
+void LiveEngine::ForgetCache() {
+  MutexLock lock(mutex_);
+  Advance();
+  engine_.WipeCache();
+  engine_.LogSteps(&changes_);
+  changes_.clear();
+  step_.clear();
+  cache_steps_.clear();
+}
+
+// The jobs of all changes are still there: the engine has just ended their steps.
+void LiveEngine::KeepChanges() {
+  using Kind = BatchEngine::CacheChange::Kind;
+  const size_t block_tokens = engine_.options().block_tokens;
+  uint64_t last_tag = 0;  // of the store that a block directly behind it joins
+  size_t next_block = 0;
+  for (const BatchEngine::CacheChange& change : changes_) {
+    if (change.kind == Kind::kStepEnd) {
+      if (!step_.empty()) cache_steps_.push_back(std::exchange(step_, {}));
+    } else if (change.kind == Kind::kRemoved) {
+      step_.push_back({.kind = CacheEvent::Kind::kRemoved, .blocks = {change.name}});
+    } else if (change.kind == Kind::kCleared) {
+      step_.push_back({.kind = CacheEvent::Kind::kCleared});
+    } else {
+      const Part& part = reinterpret_cast<const Running*>(static_cast<uintptr_t>(change.tag))->part;
+      if (last_tag != change.tag || next_block != change.block) {
+        step_.push_back({.kind = CacheEvent::Kind::kStored});
+        if (change.block > 0) step_.back().parent = part.blocks[change.block - 1];
+      }
+      CacheEvent& event = step_.back();
+      event.blocks.push_back(part.blocks[change.block]);
+      const auto begin = part.tokens.begin() + static_cast<ptrdiff_t>(change.block * block_tokens);
+      event.tokens.insert(event.tokens.end(), begin, begin + static_cast<ptrdiff_t>(block_tokens));
+      last_tag = change.tag;
+      next_block = change.block + 1;
+      continue;
+    }
+    last_tag = 0;
+  }
+  changes_.clear();
+}
+
 Picos LiveEngine::Advance() {
   const Picos now = (clock_.NowNanos() - origin_) * kPicosPerNano;
   events_.clear();
@@ -106,6 +161,7 @@ Picos LiveEngine::Advance() {
     running->ended = true;
     running->hit = event.hit_tokens;
   }
+  if (!changes_.empty()) KeepChanges();
   while (!leaving_.empty() && leaving_.front().until <= now) leaving_.pop_front();
   return now;
 }

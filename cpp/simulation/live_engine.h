@@ -25,6 +25,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <vector>
 
 #include <absl/container/flat_hash_map.h>
@@ -45,7 +46,18 @@ class LiveEngine {
     uint32_t output_tokens = 0;
     std::vector<uint64_t> blocks;  // BlockChain() of the prompt, continued over the response
     size_t prompt_blocks = 0;
+    std::vector<uint32_t> tokens;  // of all blocks; only for KeepCacheSteps()
   };
+
+  // A KV event.
+  struct CacheEvent {
+    enum class Kind : uint8_t { kStored, kRemoved, kCleared };
+    Kind kind;
+    std::vector<uint64_t> blocks;  // stored: one behind the other; removed: one
+    std::optional<uint64_t> parent;
+    std::vector<uint32_t> tokens;  // of the blocks stored
+  };
+  using CacheStep = std::vector<CacheEvent>;  // what one step changed; never empty
 
   // Times are nanoseconds of the clock.
   struct Progress {
@@ -74,6 +86,16 @@ class LiveEngine {
   // Forgets the blocks that no request holds, as /reset_prefix_cache does.
   void WipeCache();
 
+  // From now on steps are kept for TakeCacheSteps(), which must be called to bound them. REQUIRES: no part
+  // was submitted; those to come have tokens.
+  void KeepCacheSteps();
+  // Overwrites `steps` with what the steps that are over by now changed. Returns when the next one may be
+  // over, in nanoseconds of the clock; a call of another function may bring it nearer.
+  int64_t TakeCacheSteps(std::vector<CacheStep>* steps);
+
+  // As WipeCache(), but what the cache has forgotten, and steps not taken yet, are not kept.
+  void ForgetCache();
+
   struct State {
     BatchEngine::Load load;        // in prompts
     uint64_t held_blocks = 0;      // by requests
@@ -96,6 +118,7 @@ class LiveEngine {
   };
 
   Picos Advance() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // to now
+  void KeepChanges() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   int64_t NanosOf(Picos time) const;
 
   const Clock& clock_;
@@ -108,6 +131,9 @@ class LiveEngine {
   // The engine may still read their names; in order of time.
   std::deque<Leaving> leaving_ ABSL_GUARDED_BY(mutex_);
   std::vector<BatchEngine::Event> events_ ABSL_GUARDED_BY(mutex_);
+  std::vector<BatchEngine::CacheChange> changes_ ABSL_GUARDED_BY(mutex_);
+  CacheStep step_ ABSL_GUARDED_BY(mutex_);  // that is not over
+  std::vector<CacheStep> cache_steps_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace vllm_router

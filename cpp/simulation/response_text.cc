@@ -67,7 +67,7 @@ void AppendAnswer(uint64_t seed, size_t tokens, std::string* text) {
 
 void AppendAnswerChain(
     const SimulatedPrompt& prompt, uint64_t seed, size_t answer_tokens, size_t block_tokens,
-    std::vector<uint64_t>* chain) {
+    std::vector<uint64_t>* chain, std::vector<uint32_t>* tokens) {
   // Starts after the last full block: the prompt's last tokens as text, then the response, cut anew,
   // because a response fills up the prompt's last window before it opens its own.
   std::span<const uint32_t> tail(prompt.tokens);
@@ -78,7 +78,9 @@ void AppendAnswerChain(
   text.resize(text.size() - (SimulatedPrompt::kTokenBytes - prompt.last_token_bytes));
   AppendAnswer(seed, answer_tokens, &text);
   text.resize(text.size() / SimulatedPrompt::kTokenBytes * SimulatedPrompt::kTokenBytes);
-  AppendBlockChain(TokensOfText(text), block_tokens, chain);
+  const std::vector<uint32_t> behind = TokensOfText(text);
+  AppendBlockChain(behind, block_tokens, chain);
+  if (tokens != nullptr) tokens->insert(tokens->end(), behind.begin(), behind.end());
 }
 
 }  // namespace vllm_router

@@ -45,9 +45,10 @@ std::string_view AnswerToken(uint64_t seed, size_t token);
 void AppendAnswer(uint64_t seed, size_t tokens, std::string* text);
 
 // Continues `chain`, the prompt's block chain, over the first `answer_tokens` tokens of its response, so
-// that a prompt that repeats both finds both in the cache.
+// that a prompt that repeats both finds both in the cache. `tokens`, unless null: appends the tokens behind
+// the prompt's last full block.
 void AppendAnswerChain(
     const SimulatedPrompt& prompt, uint64_t seed, size_t answer_tokens, size_t block_tokens,
-    std::vector<uint64_t>* chain);
+    std::vector<uint64_t>* chain, std::vector<uint32_t>* tokens = nullptr);
 
 }  // namespace vllm_router

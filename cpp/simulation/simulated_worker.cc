@@ -45,6 +45,15 @@ Status Check(const SimulatedWorkerOptions& options) {
   ROUTER_RETURN_IF_ERROR(InRange("block_tokens", engine.block_tokens, 1, 65536));
   ROUTER_RETURN_IF_ERROR(InRange("cache_blocks", static_cast<double>(engine.cache_blocks), 0, 1e9));
   ROUTER_RETURN_IF_ERROR(InRange("max_model_len", static_cast<double>(options.model.max_model_len), 1, 1e9));
+  ROUTER_RETURN_IF_ERROR(InRange("kv_events_port", options.kv_events_port, -1, 65535));
+  ROUTER_RETURN_IF_ERROR(InRange("kv_events_replay_port", options.kv_events_replay_port, -1, 65535));
+  ROUTER_RETURN_IF_ERROR(
+      InRange("kv_events_buffer_steps", static_cast<double>(options.kv_events_buffer_steps), 1, 1e6));
+  if (options.kv_events_replay_port >= 0 && options.kv_events_port < 0) {
+    return absl::InvalidArgumentError(
+        "kv_events_replay_port is " + Plain(options.kv_events_replay_port) +
+        ", and there are no KV events to replay; set kv_events_port as well (0 is any free port)");
+  }
   ROUTER_RETURN_IF_ERROR(
       InRange("fixed_response_bytes", static_cast<double>(options.fixed_response_bytes), 0, 1e9));
   return Check(options.faults);
@@ -106,9 +115,11 @@ StatusOr<std::unique_ptr<SimulatedWorker>> SimulatedWorker::Start(const Simulate
     impl->lanes.push_back(std::move(lane));
   }
   Impl* shared = impl.get();
+  ROUTER_RETURN_IF_ERROR(shared->state.StartKvEvents());
   shared->state.OnSooner(
       [shared] { shared->OnEveryLoop([](Impl::Lane& lane) { lane.thread.WakeWaiting(); }); });
   shared->state.OnCrash([shared] {
+    if (KvEventPublisher* const events = shared->state.kv_events()) events->Stop();
     shared->OnEveryLoop([](Impl::Lane& lane) {
       lane.listener.reset();
       lane.thread.CloseAll(true);
@@ -140,11 +151,32 @@ void SimulatedWorker::Stop() {
     if (lane.thread.open.empty()) lane.loop.Stop();
   });
   for (const std::unique_ptr<Impl::Lane>& lane : impl_->lanes) lane->runner.join();
+  if (KvEventPublisher* const events = impl_->state.kv_events()) events->Stop();
 }
 
 Status SimulatedWorker::SetFaults(const Faults& faults) {
   ROUTER_RETURN_IF_ERROR(Check(faults));
   impl_->state.SetFaults(faults);
+  return absl::OkStatus();
+}
+
+uint16_t SimulatedWorker::kv_events_port() const {
+  const KvEventPublisher* const events = impl_->state.kv_events();
+  return events == nullptr ? 0 : events->port();
+}
+
+uint16_t SimulatedWorker::kv_events_replay_port() const {
+  const KvEventPublisher* const events = impl_->state.kv_events();
+  return events == nullptr ? 0 : events->replay_port();
+}
+
+Status SimulatedWorker::RestartKvEvents() {
+  KvEventPublisher* const events = impl_->state.kv_events();
+  if (events == nullptr) {
+    return absl::FailedPreconditionError(
+        "the simulated worker publishes no KV events; start it with kv_events_port (0 is any free port)");
+  }
+  events->Restart();
   return absl::OkStatus();
 }
 

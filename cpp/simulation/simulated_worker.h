@@ -16,6 +16,7 @@
 // |   /v1/messages /v1/embeddings /tokenize /detokenize     |   how many prompt tokens were cached       |
 // | GET /v1/models /health /ping /version /load /metrics    | as vLLM's                                  |
 // | POST /reset_prefix_cache                                | forgets the cache                          |
+// | GET /kv_event_sources                                   | where KV events are published, or {}       |
 // | GET /stats                                              | what happened here, as JSON (StatsJson)    |
 // | any method, /echo and what is below it                  | what arrived: method, path, query, headers |
 //
@@ -50,6 +51,10 @@ struct Faults {
   int64_t close_after_bytes =
       -1;                   // close after that many bytes of the response, its head included; -1: never
   int health_status = 200;  // status of /health and /ping
+  // Of the KV events; the counts begin when the faults are set.
+  uint64_t kv_drop_batches = 0;     // numbered and kept for replays, but not published
+  uint64_t kv_garbage_batches = 0;  // published with a payload that is not MessagePack
+  bool kv_stall = false;            // nothing is published or replayed; what waits follows when this ends
 
   bool operator==(const Faults&) const = default;
 };
@@ -73,6 +78,10 @@ struct SimulatedWorkerOptions {
   double keep_alive_s = 5;
   // The head of a stream waits for the first token (SGLang) instead of being sent at once (vLLM).
   bool late_head = false;
+  // KV events (kv_event_publisher.h). The ports: -1: none; 0: any free one.
+  int kv_events_port = -1;
+  int kv_events_replay_port = -1;
+  size_t kv_events_buffer_steps = 10'000;  // batches kept for replays
 };
 
 class SimulatedWorker {
@@ -83,6 +92,8 @@ class SimulatedWorker {
   ~SimulatedWorker();  // Stop()
 
   uint16_t port() const;
+  uint16_t kv_events_port() const;  // 0: none
+  uint16_t kv_events_replay_port() const;
 
   // Closes the port and all connections, and joins the threads. A second call has no effect.
   void Stop();
@@ -90,6 +101,10 @@ class SimulatedWorker {
   // From the next request on. Counts of fail_first_n and crash_after start again.
   Status SetFaults(const Faults& faults);
   bool crashed() const;
+  // KV events go on as after a restart of the engine: the cache is forgotten, and the next batch has number
+  // 0. Returns when that is done. Blocks that requests hold stay in the cache and are not announced again.
+  // FailedPrecondition without kv_events_port.
+  Status RestartKvEvents();
 
   // An object of numbers: requests, running, waiting, finished, aborted, failed, prompt_tokens,
   // cached_tokens, generation_tokens, cache_blocks, evicted_blocks, connections, open_connections; and

@@ -484,6 +484,9 @@ Task<bool> WorkerConnection::AnswerPlain() {
       state_.ClearCache();
       keep = co_await SendOwn(200, R"({"success":true})");
       break;
+    case SimRoute::kKvEventSources:
+      keep = co_await SendOwn(200, state_.KvEventSourcesJson());
+      break;
     case SimRoute::kUnknown:
       keep = co_await SendError(404, "Not Found");
       break;

@@ -27,6 +27,7 @@ constexpr std::pair<std::string_view, SimRoute> kPaths[] = {
     {"/load", SimRoute::kLoad},
     {"/metrics", SimRoute::kMetrics},
     {"/reset_prefix_cache", SimRoute::kReset},
+    {"/kv_event_sources", SimRoute::kKvEventSources},
     {"/stats", SimRoute::kStats},
     {"/echo", SimRoute::kEcho},
 };
@@ -48,6 +49,10 @@ SimulatedWorkerOptions Fitted(SimulatedWorkerOptions options) {
   const uint64_t tokens = options.engine.cache_blocks * options.engine.block_tokens;
   if (tokens > 0) options.model.max_model_len = std::min<size_t>(options.model.max_model_len, tokens);
   return options;
+}
+
+KvEventFaults KvFaultsOf(const Faults& faults) {
+  return {faults.kv_drop_batches, faults.kv_garbage_batches, faults.kv_stall};
 }
 
 }  // namespace
@@ -74,6 +79,21 @@ WorkerState::WorkerState(const SimulatedWorkerOptions& options)
 void WorkerState::SetFaults(const Faults& faults) {
   fault_requests_ = 0;
   faults_.Publish(std::make_shared<const Faults>(faults));
+  if (kv_events_ != nullptr) kv_events_->SetFaults(KvFaultsOf(faults));
+}
+
+Status WorkerState::StartKvEvents() {
+  if (options_.kv_events_port < 0) return absl::OkStatus();
+  StatusOr<std::unique_ptr<KvEventPublisher>> publisher = KvEventPublisher::Start(
+      {.host = options_.host,
+       .port = options_.kv_events_port,
+       .replay_port = options_.kv_events_replay_port,
+       .buffer_steps = options_.kv_events_buffer_steps,
+       .faults = KvFaultsOf(options_.faults)},
+      engine_, clock_);
+  if (!publisher.ok()) return publisher.status();
+  kv_events_ = *std::move(publisher);
+  return absl::OkStatus();
 }
 
 LiveEngine::JobId WorkerState::StartWork(const SimRequest& request) {
@@ -82,18 +102,31 @@ LiveEngine::JobId WorkerState::StartWork(const SimRequest& request) {
   for (const SimulatedPrompt& prompt : request.prompts) {
     std::vector<uint64_t> blocks = BlockChain(prompt.tokens, block_tokens);
     const size_t prompt_blocks = blocks.size();
-    AppendAnswerChain(prompt, AnswerSeed(prompt, 0), request.answer_tokens, block_tokens, &blocks);
+    std::vector<uint32_t> tokens;
+    if (kv_events_ != nullptr) {
+      tokens.assign(
+          prompt.tokens.begin(),
+          prompt.tokens.begin() + static_cast<ptrdiff_t>(prompt_blocks * block_tokens));
+    }
+    AppendAnswerChain(
+        prompt, AnswerSeed(prompt, 0), request.answer_tokens, block_tokens, &blocks,
+        kv_events_ != nullptr ? &tokens : nullptr);
     parts.push_back(
         {.prompt_tokens = static_cast<uint32_t>(prompt.tokens.size()),
          .output_tokens = static_cast<uint32_t>(request.answer_tokens),
          .blocks = std::move(blocks),
-         .prompt_blocks = prompt_blocks});
+         .prompt_blocks = prompt_blocks,
+         .tokens = std::move(tokens)});
   }
-  return engine_.Submit(std::move(parts));
+  const LiveEngine::JobId job = engine_.Submit(std::move(parts));
+  if (kv_events_ != nullptr) kv_events_->Wake();
+  return job;
 }
 
 void WorkerState::LeaveWork(LiveEngine::JobId job) {
-  if (engine_.Leave(job)) on_sooner_();
+  if (!engine_.Leave(job)) return;
+  on_sooner_();
+  if (kv_events_ != nullptr) kv_events_->Wake();
 }
 
 void WorkerState::Crash() {
@@ -203,6 +236,10 @@ std::string WorkerState::ModelsJson() const {
 std::string WorkerState::LoadJson() {
   const BatchEngine::Load load = engine_.ReadState().load;
   return R"({"server_load":)" + std::to_string(load.running + load.waiting) + "}";
+}
+
+std::string WorkerState::KvEventSourcesJson() const {
+  return kv_events_ == nullptr ? "{}" : kv_events_->SourcesJson();
 }
 
 }  // namespace vllm_router

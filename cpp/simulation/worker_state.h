@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -12,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/snapshot.h"
+#include "simulation/kv_event_publisher.h"
 #include "simulation/live_engine.h"
 #include "simulation/simulated_worker.h"
 
@@ -32,6 +34,7 @@ enum class SimRoute : uint8_t {
   kLoad,
   kMetrics,
   kReset,
+  kKvEventSources,
   kStats,
   kEcho,
   kUnknown,
@@ -83,6 +86,10 @@ class WorkerState {
 
   void ClearCache() { engine_.WipeCache(); }
 
+  // Publishes KV events if the options have a port for them. Before any request.
+  Status StartKvEvents();
+  KvEventPublisher* kv_events() const { return kv_events_.get(); }  // null: none
+
   // `crash` is called once, by the first caller.
   void OnCrash(std::function<void()> crash) { on_crash_ = std::move(crash); }
   void Crash();
@@ -93,6 +100,7 @@ class WorkerState {
   std::string MetricsText();
   std::string ModelsJson() const;
   std::string LoadJson();
+  std::string KvEventSourcesJson() const;
 
  private:
   uint64_t Sum(std::atomic<uint64_t> WorkerCounts::*count) const;
@@ -109,6 +117,7 @@ class WorkerState {
   std::function<void()> on_sooner_;
   std::function<void()> on_crash_;
   LiveEngine engine_;
+  std::unique_ptr<KvEventPublisher> kv_events_;
 };
 
 // A request's job in the engine: released on every path.

@@ -1342,6 +1342,9 @@ class SimulatedWorkerOptions:
     fixed_response_bytes: int
     keep_alive_s: float
     late_head: bool
+    kv_events_port: int
+    kv_events_replay_port: int
+    kv_events_buffer_steps: int
     status_code: int
     fail_first_n: int
     retry_after_s: int
@@ -1352,11 +1355,19 @@ class SimulatedWorkerOptions:
     close_early: bool
     close_after_bytes: int
     health_status: int
+    kv_drop_batches: int
+    kv_garbage_batches: int
+    kv_stall: bool
 
 class SimulatedWorker:
     def __init__(self, options: SimulatedWorkerOptions) -> None: ...
     @property
     def port(self) -> int: ...
+    @property
+    def kv_events_port(self) -> int: ...
+    @property
+    def kv_events_replay_port(self) -> int: ...
+    def restart_kv_events(self) -> None: ...
     @property
     def crashed(self) -> bool: ...
     def stop(self) -> None: ...

@@ -96,3 +96,64 @@ def test_jobs_go_as_their_requests_would_in_the_slow_twin(story):
                 # All who decode wait for one step; the slow twin takes every step by itself.
                 if progress.tokens > 0:
                     assert progress.next_token == begin - -slow.end // PICOS
+
+
+@given(stories(), st.lists(st.booleans(), min_size=20, max_size=20))
+def test_the_events_of_the_cache_tell_what_the_slow_twin_has_cached(story, wipes):
+    options, calls = story
+    clock = testing.ManualClock()
+    begin = clock.now_nanos()
+    engine = testing.LiveEngine(
+        clock,
+        list(options.coefficients),
+        step_tokens=options.step_tokens,
+        max_running=options.max_running,
+        cache_blocks=options.cache_blocks,
+        block_tokens=options.block_tokens,
+        min_computed_tokens=options.min_computed_tokens,
+    )
+    engine.keep_cache_steps()
+    slow = SlowEngine(options)
+    cached: set[int] = set()
+    is_told = True  # a wiped cache is, with the next step
+    tag = 0
+
+    def listen() -> None:
+        nonlocal is_told
+        steps, _ = engine.take_cache_steps()
+        is_told = is_told or bool(steps)
+        for kind, blocks, parent, tokens in (event for step in steps for event in step):
+            if kind == "cleared":
+                cached.clear()
+            elif kind == "removed":
+                cached.difference_update(blocks)
+            else:
+                assert parent is None or parent in cached
+                assert not cached & set(blocks)
+                assert len(tokens) == len(blocks) * options.block_tokens
+                cached.update(blocks)
+
+    for (gap, what, detail), wipe in zip(calls, wipes, strict=False):
+        clock.advance(gap)
+        now = (clock.now_nanos() - begin) * PICOS
+        slow.advance_to(now)
+        if what == "submit":
+            parts = []
+            for number, prompt, output in detail:
+                names = testing.block_chain([number] * (prompt + output), options.block_tokens)
+                slow.submit(Request(tag, prompt, output, names, prompt // options.block_tokens), now)
+                tag += 1
+                parts.append((prompt, output, names, prompt // options.block_tokens))
+            engine.submit(parts)
+            slow.advance_to(now)
+        elif what == "look" and wipe:
+            listen()  # to the steps that are over
+            engine.wipe_cache()
+            slow.wipe()
+            is_told = False
+        listen()
+        can_be_hit = {name for name, block in slow.named.items() if block.computed}
+        # What is evicted for a step is told at its end.
+        assert can_be_hit <= cached
+        if slow.end is None and is_told:
+            assert can_be_hit == cached

@@ -226,3 +226,95 @@ def test_it_makes_no_difference_how_often_somebody_looks(moves):
         bench.at(now)
         bench.tokens(jobs[0])
     assert [bench.tokens(job) for job in jobs] == [3, 2, 2, 2]
+
+
+def names(number: int, blocks: int) -> list[int]:
+    return testing.block_chain([number] * (4 * blocks), 4)
+
+
+def stored(blocks: list[int], parent: int | None = None) -> tuple[str, list[int], int | None, list[int]]:
+    return "stored", blocks, parent, [name % 2**32 for name in blocks for _ in range(4)]
+
+
+def removed(name: int) -> tuple[str, list[int], None, list[int]]:
+    return "removed", [name], None, []
+
+
+CLEARED = ("cleared", [], None, [])
+
+
+def test_a_step_tells_what_it_stored_at_its_end_and_a_response_at_its_own():
+    bench = Bench()
+    bench.engine.keep_cache_steps()
+    bench.submit((1, 9, 4))
+    steps, soon = bench.engine.take_cache_steps()
+    assert (steps, (soon - bench.begin) / MS) == ([], 19)
+    bench.at(19)
+    first, second, third = names(1, 3)
+    assert bench.engine.take_cache_steps()[0] == [[stored([first, second])]]
+    bench.at(1000)
+    steps, never = bench.engine.take_cache_steps()
+    assert steps == [[stored([third], second)]]
+    assert never - bench.begin > 10**6 * MS
+
+
+def test_requests_of_one_step_have_an_event_each_in_one_batch():
+    bench = Bench()
+    bench.engine.keep_cache_steps()
+    bench.submit((3, 1, 1))  # the step under way
+    bench.submit((1, 4, 1), (2, 8, 1))
+    bench.at(100)
+    assert bench.engine.take_cache_steps()[0] == [[stored(names(1, 1)), stored(names(2, 2))]]
+    bench.submit((2, 12, 1))
+    bench.at(200)
+    assert bench.engine.take_cache_steps()[0] == [[stored(names(2, 3)[2:], names(2, 2)[1])]]
+    bench.submit((2, 8, 1))
+    bench.at(300)
+    assert bench.engine.take_cache_steps()[0] == [], "nothing changed"
+
+
+def test_evictions_come_before_the_store_that_needed_the_place():
+    bench = Bench(INSTANT, cache_blocks=3)
+    bench.engine.keep_cache_steps()
+    for number in (1, 2):
+        bench.submit((number, 4, 1))
+    bench.engine.take_cache_steps()
+    bench.submit((3, 8, 1))
+    assert bench.engine.take_cache_steps()[0] == [
+        [removed(names(1, 1)[0]), removed(names(2, 1)[0]), stored(names(3, 2))]
+    ]
+
+
+def test_a_wiped_cache_is_told_with_the_next_step_even_if_that_changes_nothing():
+    bench = Bench(INSTANT)
+    bench.engine.keep_cache_steps()
+    bench.submit((1, 4, 1))
+    bench.engine.take_cache_steps()
+    bench.engine.wipe_cache()
+    bench.engine.wipe_cache()
+    assert bench.engine.take_cache_steps()[0] == []
+    bench.submit((2, 3, 0))
+    assert bench.engine.take_cache_steps()[0] == [[CLEARED, CLEARED]]
+
+
+def test_a_forgotten_cache_is_not_told():
+    bench = Bench(INSTANT)
+    bench.engine.keep_cache_steps()
+    bench.submit((1, 4, 1))
+    bench.engine.forget_cache()
+    assert bench.engine.take_cache_steps()[0] == []
+    bench.submit((1, 4, 1))
+    assert bench.engine.take_cache_steps()[0] == [[stored(names(1, 1))]]
+
+
+def test_a_cancelled_request_tells_of_the_blocks_that_it_computed():
+    bench = Bench(step_tokens=8)
+    bench.engine.keep_cache_steps()
+    job = bench.submit((1, 20, 5))
+    bench.at(19)  # 8 of 20 tokens
+    bench.engine.leave(job)
+    bench.at(1000)
+    assert bench.engine.take_cache_steps()[0] == [
+        [stored(names(1, 2))],
+        [stored(names(1, 4)[2:], names(1, 2)[1])],
+    ]
