@@ -19,14 +19,18 @@ void BindTestingBase(pybind11::module_& testing);
 void BindTestingBlockIndex(pybind11::module_& testing);
 void BindTestingHashing(pybind11::module_& testing);
 void BindTestingHttp(pybind11::module_& testing);
+void BindTestingEventApplier(pybind11::module_& testing);
 void BindTestingEvents(pybind11::module_& testing);
 void BindTestingIndex(pybind11::module_& testing);
+void BindTestingKvSources(pybind11::module_& testing);
 void BindTestingNet(pybind11::module_& testing);
 void BindTestingPolicy(pybind11::module_& testing);
 void BindTestingPrefixTree(pybind11::module_& testing);
 void BindTestingProxy(pybind11::module_& testing);
 void BindTestingRouting(pybind11::module_& testing);
 void BindTestingSimulation(pybind11::module_& testing);
+void BindTestingSourceState(pybind11::module_& testing);
 void BindTestingWorker(pybind11::module_& testing);
+void BindTestingZmq(pybind11::module_& testing);
 
 }  // namespace vllm_router

@@ -42,13 +42,17 @@ PYBIND11_MODULE(_core_testing, testing) {
   BindTestingBlockIndex(testing);
   BindTestingHashing(testing);
   BindTestingHttp(testing);
+  BindTestingEventApplier(testing);
   BindTestingEvents(testing);
   BindTestingIndex(testing);
+  BindTestingKvSources(testing);
   BindTestingNet(testing);
   BindTestingPolicy(testing);
   BindTestingPrefixTree(testing);
   BindTestingProxy(testing);
   BindTestingRouting(testing);
   BindTestingSimulation(testing);
+  BindTestingSourceState(testing);
   BindTestingWorker(testing);
+  BindTestingZmq(testing);
 }

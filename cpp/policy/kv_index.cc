@@ -150,6 +150,9 @@ void KvIndex::Settle(const Decision& decision, const Outcome& outcome) {
   if (outcome.end == Outcome::End::kFinished && outcome.output_tokens) {
     output_tokens_.Learn(static_cast<double>(std::min(*outcome.output_tokens, kMostOutputTokens)));
   }
+  // What did not reach its worker will not be published.
+  if (reported_.active() && !ReachedWorker(outcome.end) && decision.matched < decision.total)
+    reported_.Forgive(decision.worker, decision.total - decision.matched);
   if (ReachedWorker(outcome.end)) {
     tracker_->Confirm(decision.claim);
   } else if (decision.claim != 0) {
@@ -186,6 +189,8 @@ void KvIndex::Explain(
 void KvIndex::Count(const Decision& decision) {
   prompt_blocks_.fetch_add(decision.total, std::memory_order_relaxed);
   matched_blocks_.fetch_add(decision.matched, std::memory_order_relaxed);
+  if (reported_.active() && decision.matched < decision.total)
+    reported_.Owe(decision.worker, decision.total - decision.matched);
 }
 
 uint64_t KvIndex::BlockTokensOf(WorkerSlot slot) const {

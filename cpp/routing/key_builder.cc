@@ -64,14 +64,16 @@ void SetLength(BytesPerToken* of_model, RoutingKey* key) {
 
 KeyBuilder::KeyBuilder(KeyParts needs, const KeyOptions& options, ModelLengths& lengths)
     : needs_(needs),
+      tokenize_(options.tokenize),
       max_prefix_length_(options.max_prefix_length),
       routing_text_limit_(options.routing_text_limit),
       session_keys_(options.session_key),
       hasher_(options.block_size),
       token_cache_(
-          options.tokenize == Tokenize::kWorker && Has(needs_, KeyParts::kBlocks)
+          options.tokenize != Tokenize::kNever && Has(needs_, KeyParts::kBlocks)
               ? std::make_unique<TokenCache>(kTokenCacheBytes)
               : nullptr),
+      hears_events_(options.reported),
       lengths_(lengths) {}
 
 bool KeyBuilder::NeedsBody(std::span<const HeaderField> headers) const {
@@ -225,7 +227,7 @@ void KeyBuilder::MakeBlocks(
     scope.cache_salt = read.cache_salt;
     if ((*parsed)->model) scope.lora_name = *(*parsed)->model;
     Measure(read, scope.is_text ? text.size() : tokens.size(), **parsed, request, key);
-    known = scope.is_text && token_cache_ != nullptr && MakeKnownBlocks(read, scope, key);
+    known = scope.is_text && tokenizes() && MakeKnownBlocks(read, scope, key);
   }
   const BlockHash root = hasher_.Root(scope);
   key->blocks_are_tokens = known || !scope.is_text;

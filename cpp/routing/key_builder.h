@@ -25,6 +25,7 @@
 #include "base/header_field.h"
 #include "hashing/block_hash.h"
 #include "hashing/sha256.h"
+#include "index/reported_blocks.h"
 #include "policy/routing_key.h"
 #include "routing/model_lengths.h"
 #include "routing/prompt_reading.h"
@@ -35,6 +36,7 @@
 namespace vllm_router {
 
 enum class Tokenize : uint8_t {
+  kAuto,  // as kWorker while `reported` is active, else as kNever
   kNever,
   kWorker,  // text prompts are blocks of the token ids that token_cache() knows; the caller fills it
 };
@@ -44,8 +46,9 @@ struct KeyOptions {
   uint32_t block_size;  // token ids of a block
   Tokenize tokenize;
   const SessionKeyOptions& session_key;
-  size_t max_prefix_length;   // bytes of the prompt that a prefix digest is of
-  size_t routing_text_limit;  // bytes of a prompt that are matched
+  size_t max_prefix_length;                  // bytes of the prompt that a prefix digest is of
+  size_t routing_text_limit;                 // bytes of a prompt that are matched
+  const ReportedBlocks* reported = nullptr;  // of the pool; outlives the builder
 };
 
 // A summary of a request for people, without its content.
@@ -80,6 +83,11 @@ class KeyBuilder {
   void ReadPrompt(const RequestView& request, const RoutingKey& key, PromptReading* reading) const;
   RequestSummary Summarize(const RequestView& request) const;
   TokenCache* token_cache() const { return token_cache_.get(); }
+  // A worker publishes KV events, which name blocks of ids.
+  bool tokenizes() const {
+    return token_cache_ != nullptr && (tokenize_ == Tokenize::kWorker || hears_events());
+  }
+  bool hears_events() const { return hears_events_ != nullptr && hears_events_->active(); }
 
   // Of the ids that a worker returned for `text`.
   std::vector<BlockHash> BlocksOf(
@@ -97,11 +105,13 @@ class KeyBuilder {
       RoutingKey* key) const;
 
   const KeyParts needs_;
+  const Tokenize tokenize_;
   const size_t max_prefix_length_;
   const size_t routing_text_limit_;
   const SessionKeyFinder session_keys_;
   const BlockHasher hasher_;
   const std::unique_ptr<TokenCache> token_cache_;
+  const ReportedBlocks* const hears_events_;  // null: there is no index
   ModelLengths& lengths_;
 };
 

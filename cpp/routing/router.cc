@@ -91,7 +91,8 @@ Router::Router(const RouterOptions& options, PolicyParts policy)
            .tokenize = options.tokenize,
            .session_key = options.session_key,
            .max_prefix_length = options.max_prefix_length,
-           .routing_text_limit = options.routing_text_limit},
+           .routing_text_limit = options.routing_text_limit,
+           .reported = pool_.index() != nullptr ? &pool_.index()->reported() : nullptr},
           shared_->lengths) {}
 
 Router::~Router() = default;

@@ -36,7 +36,7 @@ namespace vllm_router {
 
 struct RouterOptions {
   PolicyOptions policy;
-  Tokenize tokenize = Tokenize::kNever;
+  Tokenize tokenize = Tokenize::kAuto;
   SessionKeyOptions session_key;
   std::vector<std::string> worker_urls;
   size_t max_prefix_length =
@@ -84,6 +84,10 @@ class Router {
 
   // For prompts of text, for policies that match blocks under Tokenize::kWorker; else null.
   TokenCache* token_cache() const { return keys_.token_cache(); }
+  // Text prompts are turned into token ids.
+  bool tokenizes() const { return keys_.tokenizes(); }
+  // Only prompts of token ids can match what workers report, so the ids are worth waiting for.
+  bool hears_events() const { return keys_.hears_events(); }
   // Stores the ids that `worker` returned for `text`: they are cached, and the worker holds their
   // blocks. REQUIRES: token_cache().
   void LearnTokens(const RoutingKey::UntokenizedPrompt& text, WorkerId worker, PromptIds ids) {

@@ -24,7 +24,7 @@ const OptionTable<RouterOptions>& RouterOptionTable() {
       {.name = "ticket_lease_secs", .member = Member<&O::ticket_lease_secs>()},
       {.name = "tokenize",
        .member = Word<&O::tokenize>(),
-       .words = {{"never", Tokenize::kNever}, {"worker", Tokenize::kWorker}}},
+       .words = {{"auto", Tokenize::kAuto}, {"never", Tokenize::kNever}, {"worker", Tokenize::kWorker}}},
       {.name = "hash_key_order",
        .member = Word<&O::session_key, &Keys::order>(),
        .words = {{"seed", Keys::Order::kSeed}, {"reference", Keys::Order::kReference}}},

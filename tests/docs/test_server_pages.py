@@ -9,9 +9,11 @@ import pytest
 
 from tests.fakes.authority import Authority
 from tests.fakes.harness import Harness
+from tests.fakes.kv_engine import TOKENS, Engine, open_router, wait_for
 from tests.fakes.prometheus_text import Family, parse
 from tests.fakes.wire import eventually, response
 from vllm_router import _core_testing as testing
+from vllm_router.testing import KvEventPublisher
 
 DOCS = Path(__file__).parents[2] / "docs"
 METRICS, ERRORS, ACCESS_LOG, HTTP_API = (
@@ -66,6 +68,21 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Family]
     eventually(lambda: "vllm_router_retries_exhausted_total{" in troubled.server.metrics_text())
     failures = parse(troubled.server.metrics_text())
     shown = {name: failures[name] for name in failures if "_retr" in name or "_cb_" in name}
+    # And one that hears KV events.
+    with KvEventPublisher() as publisher:
+        publishing = open_router(harness, harness.worker(Engine(publisher)), prometheus_port=0)
+        publisher.stored(TOKENS)
+        wait_for(harness, publishing, trust="exact", next_number=1)
+        publisher.repeat(0)
+        wait_for(harness, publishing, dropped={"duplicate": 1})
+        publisher.restart()
+        publisher.stored(TOKENS[:16])
+        publisher.stored(TOKENS[:16])
+        wait_for(harness, publishing, incarnation=1, trust="exact")
+        heard = parse(publishing.server.metrics_text())
+    shown |= {
+        name: heard[name] for name in heard if name.startswith("vllm_router_kv_") and "_routing_" not in name
+    }
     # And one with files that can be read again.
     certificate = Authority(tmp_path_factory.mktemp("tls")).certify("localhost")
     guarded = harness.router(prometheus_port=0, tls_cert_path=certificate.cert, tls_key_path=certificate.key)

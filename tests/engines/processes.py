@@ -166,22 +166,40 @@ class Process:
 class Engine:
     """vLLM with a random model. All engines of a model give the same response to the same request.
 
-    `model`: its directory in `HOME`. `core`: the only processor that it runs on; None: any.
+    `model`: its directory in `HOME`. `core`: the only processor that it runs on; None: any. `events`: it
+    publishes KV events and replays the last `replayed` batches of them.
     """
 
-    def __init__(self, name: str, model: str = "model", core: int | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        model: str = "model",
+        core: int | None = None,
+        events: bool = False,
+        replayed: int = 10_000,
+    ) -> None:
         self.name = name
         self._model = model
         self._pinned = [] if core is None else ["taskset", "--cpu-list", str(core)]
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._process: Process | None = None
+        self._flags: list[str] = []
+        if events:
+            config = {
+                "enable_kv_cache_events": True,
+                "publisher": "zmq",
+                "endpoint": f"tcp://*:{free_port()}",
+                "replay_endpoint": f"tcp://*:{free_port()}",
+                "buffer_steps": replayed,
+            }
+            self._flags = ["--kv-events-config", json.dumps(config)]
 
     def start(self) -> None:
         """Begins to start; `wait_until_ready` waits for the end of it."""
         options = [word for pair in OPTIONS.items() for word in pair]
         serve = [*self._pinned, str(HOME / "venv" / "bin" / "vllm"), "serve", str(HOME / self._model)]
-        command = [*serve, *options, *SWITCHES]
+        command = [*serve, *options, *SWITCHES, *self._flags]
         address = ["--host", "127.0.0.1", "--port", str(self.port)]
         own = {"VLLM_CACHE_ROOT": str(HOME / "cache" / self.name), "PYTHONPATH": ""}
         self._process = Process(self.name, [*command, *address], ENVIRONMENT | own)

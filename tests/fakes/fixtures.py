@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.fakes.harness import Harness
+from vllm_router.testing import KvEventPublisher
 
 
 @pytest.fixture
@@ -13,3 +14,16 @@ def harness() -> Iterator[Harness]:
     harness = Harness()
     yield harness
     harness.close()
+
+
+@pytest.fixture
+def publisher() -> Iterator[KvEventPublisher]:
+    """An engine's publisher of KV events."""
+    with KvEventPublisher() as made:
+        yield made
+
+
+@pytest.fixture
+def other_publisher() -> Iterator[KvEventPublisher]:
+    with KvEventPublisher() as made:
+        yield made

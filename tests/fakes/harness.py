@@ -30,6 +30,7 @@ QUIET = {
     "disable_retries": True,
     "disable_circuit_breaker": True,
     "slow_start_secs": 0,
+    "kv_events": "off",
     "access_log": False,
     "threads": 1,
     "port": 0,

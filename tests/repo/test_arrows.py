@@ -38,12 +38,13 @@ ROWS["bindings"] = set(ROWS)
 HEAVY = {
     "boost/asio": "net/*.cc",
     "boost/beast": "nowhere",  # it is what fuzz targets compare with
-    "boost/json": "proxy/{admin/admin,api/json_text,client/load_report,exchange/fan_out}.cc",
+    "boost/json": "proxy/{admin/admin,api/json_text,client/*_report,exchange/fan_out}.cc",
     "openssl": "{net/*,hashing/keyed_hash,hashing/sha256}.cc",
     "prometheus": "proxy/admin/metrics.cc",
     "pybind11": "bindings/*",
     "simdjson": "{routing/json_reading.h,simulation/openai_api.cc}",
     "spdlog": "base/log.cc",
+    "zmq": "net/zmq_socket.cc",
 }
 
 SOURCES = sorted(path for path in CPP.rglob("*") if path.suffix in (".h", ".cc"))

@@ -21,6 +21,7 @@
 #include "proxy/client/load_query.h"
 #include "proxy/control/drainer.h"
 #include "proxy/control/health_checker.h"
+#include "proxy/control/kv_event_service.h"
 
 namespace vllm_router {
 namespace json = boost::json;
@@ -209,6 +210,10 @@ Task<AdminReply> Admin::Respond(IoThread& thread, AdminRequest request) {
       co_return DrainStatus();
     case Route::kPrefixRoutingStats:
       co_return PrefixRouting();
+    case Route::kKvEvents:
+      co_return KvEvents();
+    case Route::kKvEventsResync:
+      co_return ResyncKvEvents(request);
     case Route::kIndexStats:
       co_return IndexStats();
     case Route::kIndexClear:
@@ -398,6 +403,65 @@ AdminReply Admin::FinishSession(const AdminRequest& request) const {
 }
 
 // With `timeout_secs`; DELETE cancels the drain.
+AdminReply Admin::KvEvents() const {
+  const KvIndex* const index = router_->pool().index();
+  json::array sources;
+  const std::vector<KvSourceStatus> statuses =
+      kv_events_ != nullptr ? kv_events_->Report() : std::vector<KvSourceStatus>();
+  const auto counts = [](const KvSourceStatus::Counts& by_label) {
+    json::object object;
+    for (const auto& [label, count] : by_label) object[label] = count;
+    return object;
+  };
+  for (const KvSourceStatus& status : statuses) {
+    sources.push_back(json::object{
+        {"worker", status.source.url},
+        {"rank", status.source.rank},
+        {"endpoint", status.source.endpoint},
+        {"replay_endpoint", status.source.replay_endpoint},
+        {"model", status.source.model},
+        {"trust", KvTrustName(status.trust)},
+        {"trust_seconds", status.trust_seconds},
+        {"connected", status.connected},
+        {"reconnects", status.reconnects},
+        {"incarnation", status.incarnation},
+        {"next_number", status.next_number},
+        {"lag_seconds", status.lag_seconds},
+        {"block_size", status.block_size},
+        {"gpu_blocks", status.blocks[0]},
+        {"host_blocks", status.blocks[1]},
+        {"external_blocks", status.blocks[2]},
+        {"orphan_blocks", status.orphan_blocks},
+        {"stored_blocks", status.stored_blocks},
+        {"removed_blocks", status.removed_blocks},
+        {"received_batches", status.received_batches},
+        {"applied_batches", status.applied_batches},
+        {"lost_batches", status.lost_batches},
+        {"held_bytes", status.held_bytes},
+        {"replays", counts(status.replays)},
+        {"incarnations", counts(status.incarnations)},
+        {"dropped", counts(status.dropped)}});
+  }
+  return Json(
+      200, {{"enabled", index != nullptr && index->reported().active()},
+            {"block_size", router_->options().policy.block_size},
+            {"sources", std::move(sources)}});
+}
+
+AdminReply Admin::ResyncKvEvents(const AdminRequest& request) const {
+  const StatusOr<FleetCall> call =
+      request.query.empty() ? CallInBody(request.body) : CallInQuery(request.query);
+  if (!call.ok()) return Refusal(call.status());
+  if (kv_events_ == nullptr || !kv_events_->Resync(call->url)) {
+    return Error(
+        HttpError::kNotFound,
+        Concat(
+            "worker ", Quoted(call->url),
+            " has no source of KV events; GET /admin/kv-events lists those that have one"));
+  }
+  return Json(202, {{"url", call->url}, {"resync", true}});
+}
+
 AdminReply Admin::Drain(const AdminRequest& request) {
   const StatusOr<FleetCall> call =
       request.query.empty() ? CallInBody(request.body) : CallInQuery(request.query);

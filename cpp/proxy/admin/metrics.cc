@@ -257,6 +257,7 @@ class Metrics::Collector : public prometheus::Collectable {
     StatsPage stats(*fleet, &page);
     router_->pool().Report(*fleet, &stats);
     WriteTokenizing(&page);
+    WriteKvEvents(&page);
     WriteFleet(&page, *fleet);
     WriteAdmission(&page);
     WriteQuarantine(&page);
@@ -265,6 +266,10 @@ class Metrics::Collector : public prometheus::Collectable {
     WriteFiles(&page);
     WriteProcess(&page);
     return page.Take();
+  }
+
+  void set_kv_events(std::function<std::vector<KvSourceStatus>()> sources) {
+    kv_sources_ = std::move(sources);
   }
 
  private:
@@ -307,6 +312,7 @@ class Metrics::Collector : public prometheus::Collectable {
   using TokenizeCounts = decltype(Telemetry::tokenize_calls);
   uint64_t CountTokenized(TokenizeCounts Telemetry::*calls, size_t end) const;
   void WriteTokenizing(Page* page) const;
+  void WriteKvEvents(Page* page) const;
   void WriteFleet(Page* page, const FleetView& fleet) const;
   void WriteAdmission(Page* page) const;
   void WriteQuarantine(Page* page) const;
@@ -323,6 +329,7 @@ class Metrics::Collector : public prometheus::Collectable {
   const ServerLimits& limits_;
   const Clock& clock_;
   const ServerFiles files_;
+  std::function<std::vector<KvSourceStatus>()> kv_sources_ = [] { return std::vector<KvSourceStatus>(); };
   const double started_;  // Unix time
   mutable Mutex mutex_;   // leaf
   mutable std::vector<Shown> shown_ ABSL_GUARDED_BY(mutex_);
@@ -611,9 +618,81 @@ uint64_t Metrics::Collector::CountTokenized(TokenizeCounts Telemetry::*calls, si
   return sum;
 }
 
+void Metrics::Collector::WriteKvEvents(Page* page) const {
+  const std::vector<KvSourceStatus> sources = kv_sources_();
+  if (sources.empty()) return;
+  const auto labels = [](const KvSourceStatus& status) {
+    return Labels{Label("worker", status.source.url), Label("rank", std::to_string(status.source.rank))};
+  };
+  const auto each = [&](auto value) {
+    for (const KvSourceStatus& status : sources)
+      page->Add(static_cast<double>(value(status)), labels(status));
+  };
+  const auto by_label = [&](std::string_view label, auto counts) {
+    for (const KvSourceStatus& status : sources) {
+      for (const auto& [name, count] : counts(status)) {
+        Labels all = labels(status);
+        all.push_back(Label(label, name));
+        page->Add(static_cast<double>(count), std::move(all));
+      }
+    }
+  };
+  using Status = KvSourceStatus;
+  page->Gauge("kv_trust", "How far a source of KV events is trusted: 1 for its state, 0 for the others.");
+  for (const Status& status : sources) {
+    for (int state = 0; state < kKvTrustCount; ++state) {
+      const auto trust = static_cast<KvTrust>(state);
+      Labels all = labels(status);
+      all.push_back(Label("state", KvTrustName(trust)));
+      page->Add(status.trust == trust ? 1 : 0, std::move(all));
+    }
+  }
+  page->Gauge("kv_source_connected", "1 while the router is connected to a publisher of KV events.");
+  each([](const Status& status) { return status.connected ? 1 : 0; });
+  page->Counter("kv_source_reconnects_total", "Connections to a publisher of KV events after the first.");
+  each([](const Status& status) { return status.reconnects; });
+  page->Counter("kv_batches_received_total", "Batches of KV events received, live and replayed.");
+  each([](const Status& status) { return status.received_batches; });
+  page->Counter("kv_batches_applied_total", "Batches of KV events applied to the index.");
+  each([](const Status& status) { return status.applied_batches; });
+  page->Counter("kv_batches_lost_total", "Batches of KV events that were published and never received.");
+  each([](const Status& status) { return status.lost_batches; });
+  page->Counter("kv_events_dropped_total", "KV events and batches of them that were not used, by reason.");
+  by_label("reason", [](const Status& status) -> const Status::Counts& { return status.dropped; });
+  page->Counter("kv_replays_total", "Replays of KV events requested from a publisher, by result.");
+  by_label("result", [](const Status& status) -> const Status::Counts& { return status.replays; });
+  page->Counter(
+      "kv_incarnations_total", "Times that everything known of a worker's cache was dropped, by cause.");
+  by_label("cause", [](const Status& status) -> const Status::Counts& { return status.incarnations; });
+  page->Counter("kv_index_blocks_total", "Blocks of the engine that KV events named, by operation.");
+  by_label("op", [](const Status& status) {
+    return Status::Counts{
+        {"stored", status.stored_blocks},
+        {"removed", status.removed_blocks},
+        {"unknown_removed", status.unknown_removed_blocks}};
+  });
+  page->Gauge(
+      "kv_index_pairs",
+      "Blocks of --block-size tokens that a worker's cache holds by its KV events, by tier.");
+  by_label("tier", [](const Status& status) {
+    return Status::Counts{
+        {"gpu", status.blocks[0]}, {"host", status.blocks[1]}, {"external", status.blocks[2]}};
+  });
+  page->Gauge("kv_orphan_blocks", "Blocks of the engine whose parent is not known yet.");
+  each([](const Status& status) { return status.orphan_blocks; });
+  page->Gauge("kv_held_bytes", "Memory of batches that wait for a replay to end.");
+  each([](const Status& status) { return status.held_bytes; });
+  page->Gauge("kv_memory_bytes", "Memory of the map from the engine's block hashes to the index.");
+  each([](const Status& status) { return status.bytes; });
+  page->Gauge(
+      "kv_event_lag_seconds",
+      "Time from the engine's clock to the router's for the last batch of KV events.");
+  each([](const Status& status) { return status.lag_seconds; });
+}
+
 void Metrics::Collector::WriteTokenizing(Page* page) const {
   const TokenCache* cache = router_->token_cache();
-  if (cache == nullptr) return;
+  if (cache == nullptr || !router_->tokenizes()) return;
   page->Counter(
       "tokenize_calls_total", "Requests to workers for the token ids of a text (POST /tokenize), by result.");
   for (size_t end = 0; end < kTokenizeEndCount; ++end) {
@@ -911,6 +990,10 @@ Metrics::Metrics(
           std::move(router), std::move(telemetries), limits, clock, std::move(files))) {}
 
 Metrics::~Metrics() = default;
+
+void Metrics::set_kv_events(std::function<std::vector<KvSourceStatus>()> sources) {
+  collector_->set_kv_events(std::move(sources));
+}
 
 std::string Metrics::Text() const { return prometheus::TextSerializer().Serialize(collector_->Collect()); }
 

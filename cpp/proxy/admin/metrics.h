@@ -8,11 +8,13 @@
 // and meanings: docs/reference/metrics.md. Thread-safe.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
+#include "events/event_subscriber.h"
 #include "proxy/telemetry/telemetry.h"
 #include "proxy/thread/server_limits.h"
 #include "routing/router.h"
@@ -39,6 +41,9 @@ class Metrics {
       std::shared_ptr<Router> router, std::vector<const Telemetry*> telemetries, const ServerLimits& limits,
       const Clock& clock, ServerFiles files = {});
   ~Metrics();
+
+  // Before the threads run. `sources`: those of KV events; any thread.
+  void set_kv_events(std::function<std::vector<KvSourceStatus>()> sources);
 
   // Prometheus text format 0.0.4. Any thread.
   std::string Text() const;

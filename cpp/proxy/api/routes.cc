@@ -66,6 +66,8 @@ constexpr std::array<Row, kRouteCount> kRoutes = {{
     {Route::kPrefixRoutingStats, Own("/admin/prefix-routing/stats", "GET, HEAD")},
     {Route::kIndexStats, Own("/admin/index/stats", "GET, HEAD")},
     {Route::kIndexClear, Own("/admin/index/clear", "POST")},
+    {Route::kKvEvents, Own("/admin/kv-events", "GET, HEAD")},
+    {Route::kKvEventsResync, Own("/admin/kv-events/resync", "POST")},
     {Route::kFinishSession, Own("/finish_session", "POST", Access::kClient)},
     {Route::kMetrics, Own("/metrics", "GET, HEAD")},
     {Route::kServerOptions, Own("*", "OPTIONS", Access::kAnybody)},

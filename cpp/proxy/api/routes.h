@@ -48,6 +48,8 @@ enum class Route : uint8_t {
   kPrefixRoutingStats,
   kIndexStats,
   kIndexClear,
+  kKvEvents,
+  kKvEventsResync,
   kFinishSession,
   kMetrics,
   kServerOptions,  // OPTIONS *

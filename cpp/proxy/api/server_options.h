@@ -12,6 +12,8 @@
 
 namespace vllm_router {
 
+enum class KvEventsMode : uint8_t { kAuto, kOn, kOff };
+
 struct FixedOptions {
   std::string host = "127.0.0.1";
   uint16_t port = 30000;  // 0: any free port
@@ -62,6 +64,12 @@ struct FixedOptions {
   uint32_t health_success_threshold = 2;
   std::string health_check_endpoint = "/health";
   int64_t slow_start_ms = 30'000;  // for a recovered worker; 0: its whole share at once
+
+  KvEventsMode kv_events = KvEventsMode::kAuto;
+  std::vector<std::string> kv_event_sources;         // worker=endpoint[,endpoint...] (events/kv_source.h)
+  std::vector<std::string> kv_event_replay_sources;  // likewise
+  std::string kv_event_model;                        // empty: as the worker reports it
+  int64_t kv_predict_ttl_ms = 5'000;
 
   int64_t shutdown_settle_ms = 0;
   int64_t shutdown_grace_ms = 180'000;

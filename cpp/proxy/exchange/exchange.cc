@@ -121,7 +121,7 @@ Task<void> Exchange::Run() {
   if (next == Next::kOn) next = co_await ReadBody();         // 3 BODY, 4 FIELDS
   if (next == Next::kOn && thread_.limits.quarantine.active()) next = co_await CheckQuarantine();
   if (next == Next::kOn && !permit_.TryAcquire(1)) next = co_await Admit();  // 5 ADMIT
-  if (next == Next::kOn && key_.untokenized_prompt) next = co_await FindTokens();
+  if (next == Next::kOn && MayWaitForTokens()) next = co_await FindTokens();
   if (next == Next::kOn && MayNameResponse()) next = co_await FindResponse();
   if (next == Next::kOn)
     next = co_await Ask();  // 6 SELECT, 7 LEASE, 8 SEND, 9 AWAIT: proxy/exchange/retry_loop.h
@@ -540,13 +540,18 @@ bool Exchange::NeedsBody() const {
 
 // A worker's response goes to the router's cache, so the key is made once more. Without one it stays as
 // it is.
+bool Exchange::MayWaitForTokens() const {
+  return key_.untokenized_prompt || (key_.partly_tokenized_prompt && thread_.router->hears_events());
+}
+
 Task<Exchange::Next> Exchange::FindTokens() {
   if (stream_body_ || !RouteOf(record_.route).generates) co_return Next::kOn;
   CancelScope scope(head_->via);
   scope_ = &scope;
   const std::shared_ptr<const FleetView> fleet = thread_.fleet.Get();
   const bool found = co_await thread_.tokenizer.Tokenize(
-      scope, *key_.untokenized_prompt, body_->held(), *fleet, settings_.tokenize_timeout_ms);
+      scope, key_.untokenized_prompt ? *key_.untokenized_prompt : *key_.partly_tokenized_prompt,
+      body_->held(), *fleet, settings_.tokenize_timeout_ms);
   scope_ = nullptr;
   if (cancelled_ != CancelReason::kNone) {
     co_await ReplyCancelled();

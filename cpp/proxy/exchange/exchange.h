@@ -107,6 +107,8 @@ class Exchange {
   void WatchQueued();
   static void OnClientEnded(void* context);
   static bool MayHaveCapacity(IoThread& thread);
+  // The ids of a prefix are known, and the rest would match no KV events: or none at all.
+  bool MayWaitForTokens() const;
   Task<Next> FindTokens();
   void FindTokensLater();
   Task<Next> Ask();  // SELECT, LEASE, SEND, AWAIT

@@ -5,15 +5,20 @@
 #include <algorithm>
 #include <chrono>
 #include <initializer_list>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/random.h"
+#include "base/text.h"
 #include "base/time_units.h"
+#include "events/kv_source.h"
 #include "http/via.h"
 #include "proxy/control/cache_capacity_poller.h"
 #include "proxy/control/drainer.h"
+#include "proxy/control/kv_event_service.h"
 #include "proxy/control/load_poller.h"
 
 namespace vllm_router {
@@ -83,6 +88,33 @@ Status OpenKeys(
 
 }  // namespace
 
+namespace {
+
+Status CheckKvSources(const FixedOptions& options) {
+  std::set<std::string> named;
+  for (const std::string& text : options.kv_event_sources) {
+    const StatusOr<NamedEndpoints> source = ParseNamedEndpoints("kv_event_source", text);
+    if (!source.ok()) return source.status();
+    if (!named.insert(source->worker).second) {
+      return absl::InvalidArgumentError(Concat(
+          "kv_event_source: worker ", Quoted(source->worker),
+          " is named twice; list the endpoints of its ranks in one value, separated by commas"));
+    }
+  }
+  for (const std::string& text : options.kv_event_replay_sources) {
+    const StatusOr<NamedEndpoints> source = ParseNamedEndpoints("kv_event_replay_source", text);
+    if (!source.ok()) return source.status();
+    if (!named.contains(source->worker)) {
+      return absl::InvalidArgumentError(Concat(
+          "kv_event_replay_source: worker ", Quoted(source->worker),
+          " has no kv_event_source; name the endpoint of its events too"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 StatusOr<std::unique_ptr<Server>> Server::Start(
     std::shared_ptr<Router> router, const ServerOptions& options) {
   ROUTER_RETURN_IF_ERROR(router->RequireAddresses());
@@ -99,6 +131,7 @@ StatusOr<std::unique_ptr<Server>> Server::Start(
     if (!validator.ok()) return validator.status();
     keys.validator = *std::move(validator);
   }
+  ROUTER_RETURN_IF_ERROR(CheckKvSources(options));
   StatusOr<std::unique_ptr<TlsFiles>> tls = TlsFiles::Open(options);
   if (!tls.ok()) return tls.status();
   std::unique_ptr<TrafficLog> record_log;
@@ -163,6 +196,9 @@ Server::Server(
   });
   AddService<LoadPoller>();
   AddService<CacheCapacityPoller>();
+  KvEventService* const kv_events = AddService<KvEventService>();
+  admin_.set_kv_events(kv_events);
+  metrics_->set_kv_events([kv_events] { return kv_events->Report(); });
   admin_.set_drainer(AddService<Drainer>([this](const std::shared_ptr<const Worker>& worker) {
     ForEachDataThread([worker](IoThread& thread, Listener&) {
       for (Connection* connection : thread.connections) connection->CutFrom(*worker);

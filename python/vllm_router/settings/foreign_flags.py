@@ -27,11 +27,13 @@ KNOWN_ELSEWHERE: dict[str, str] = {
     # forks of the reference router and proposals for it
     "extra_generate_paths": "is not needed: every path goes through the policy; remove it",
     **_not_here(
-        "kv_model kv_tokenizer_path kv_hash_algo kv_block_size kv_hash_seed kv_events_topic_filter "
-        "kv_events_port kv_events_endpoint",
-        "routing by KV events",
-        " yet",
+        "kv_hash_algo kv_hash_seed kv_events_topic_filter kv_events_port",
+        "another way of reading KV events",
     ),
+    "kv_model": "is --kv-event-model here",
+    "kv_tokenizer_path": "is not needed: --tokenize worker takes token ids from the workers; remove it",
+    "kv_block_size": "is --block-size here",
+    "kv_events_endpoint": "is --kv-event-source WORKER=ENDPOINT here",
     **_not_here("shared_cache_type shared_cache_multiplier", "the policy kv_logit", " yet"),
     **_not_here("epd_config", "encode/prefill/decode mode"),
     # smg, sglang-router

@@ -126,9 +126,7 @@ _programs = partial(
 _kv_aware = partial(
     option,
     group="KV events",
-    not_built=NotBuilt(
-        "routing by KV events", "policies learn from the requests sent to workers and from their responses"
-    ),
+    not_built=NotBuilt("the policy kv_aware", "--policy auto routes by KV events (--kv-events)"),
 )
 _PROFILE = NotBuilt("profiling around requests", "POST /start_profile and /stop_profile reach all workers")
 _IGW = NotBuilt("multi-model gateway mode", "all workers are one pool that serves the same models")
@@ -263,20 +261,8 @@ class ReferenceTable:
         "the time for which kv_aware keeps an idle session's worker",
         unset="no affinity",
     )
-    kv_event_source: list[str] = _kv_aware(
-        [], Words("URL=ENDPOINT", commas=False), "the workers' endpoints of KV events", urls=True
-    )
-    kv_event_replay_source: list[str] = _kv_aware(
-        [],
-        Words("URL=ENDPOINT", commas=False),
-        "the workers' endpoints for replaying past KV events",
-        urls=True,
-    )
     kv_event_block_size: int = _kv_aware(
         16, Number(low=1, high=65536), "the number of tokens per block of KV events"
-    )
-    kv_event_model: str | None = _kv_aware(
-        None, Text("NAME"), "the model of the workers that send KV events", unset="unknown"
     )
     pd_kv_events: list[str] = _kv_aware(
         [], Words("URL=ENDPOINT", commas=False), "the prefill workers' endpoints of KV events", urls=True

@@ -38,7 +38,7 @@ from vllm_router.settings.policies import (
     SESSION_POLICIES,
     TEXT_POLICIES,
 )
-from vllm_router.settings.urls import fan_out_path, origin, validation_url, worker_url
+from vllm_router.settings.urls import event_source, fan_out_path, origin, validation_url, worker_url
 
 DEFAULT_REQUEST_ID_HEADERS = ("x-request-id", "x-correlation-id", "x-trace-id", "request-id")
 
@@ -377,21 +377,66 @@ class Table:
         "without it.",
     )
     tokenize: str = _policy(
-        "never",
-        Choice(("never", "worker")),
+        "auto",
+        Choice(("auto", "never", "worker")),
         "the place where text is turned into token ids",
         policies=BLOCK_POLICIES,
         more="never: nowhere; prompts of token ids are matched as they are, all others by the bytes of "
         "their text. worker: the server sends each new text to a worker (POST /tokenize); "
-        "Router.select does not.",
+        "Router.select does not. auto: worker while any worker publishes KV events, which name blocks of "
+        "token ids; else never.",
     )
     tokenize_timeout_ms: int = _policy(
         100,
         Number(1, 60_000),
-        "the timeout in milliseconds of a call to a worker for token ids (--tokenize worker)",
+        "the timeout in milliseconds of a call to a worker for token ids (--tokenize worker, auto)",
         scope="server",
         policies=BLOCK_POLICIES,
         more="After it, the request is matched by the bytes of its text.",
+    )
+    kv_events: str = _policy(
+        "auto",
+        Choice(("auto", "on", "off")),
+        "the use of KV events, by which engines publish what their caches hold",
+        scope="server",
+        policies=BLOCK_POLICIES,
+        more="auto: of workers that name their publisher (GET /kv_event_sources) and of --kv-event-source. "
+        "on: also a warning for each worker without a source. off: caches are inferred from the requests "
+        "sent.",
+    )
+    kv_event_source: list[str] = _policy(
+        [],
+        Words("URL=ENDPOINT", commas=False, each=event_source),
+        "the ZeroMQ endpoint at which a worker publishes KV events, one per data-parallel rank",
+        scope="server",
+        urls=True,
+        policies=BLOCK_POLICIES,
+        more="Such as http://gpu-0:8000=tcp://gpu-0:5557. For workers that do not name it themselves.",
+    )
+    kv_event_replay_source: list[str] = _policy(
+        [],
+        Words("URL=ENDPOINT", commas=False, each=event_source),
+        "the ZeroMQ endpoint at which a worker replays KV events, one per data-parallel rank",
+        scope="server",
+        urls=True,
+        policies=BLOCK_POLICIES,
+        more="Of workers in --kv-event-source. Without it a lost message is not recovered.",
+    )
+    kv_event_model: str | None = _policy(
+        None,
+        Text("NAME"),
+        "the base model's name in requests, for workers that do not report it",
+        scope="server",
+        policies=BLOCK_POLICIES,
+        more="Unset: the first model without a parent in /v1/models of the worker.",
+    )
+    kv_predict_ttl_secs: float = _policy(
+        5,
+        Seconds(),
+        "the maximum time for which a worker is assumed to hold a prompt that its KV events do not show yet",
+        scope="server",
+        policies=BLOCK_POLICIES,
+        more="At least half of it. Longer than a prompt waits in the worker's queue.",
     )
     balance_abs_threshold: int = _policy(
         64,

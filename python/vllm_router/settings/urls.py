@@ -118,3 +118,20 @@ def fan_out_path(text: str) -> str:
             f"{quoted(text)} is none of these"
         )
     return text
+
+
+def event_source(text: str) -> str:
+    """A worker and the ZeroMQ endpoints of its ranks, as --kv-event-source takes them."""
+    shape = "WORKER_URL=ENDPOINT[,ENDPOINT...], such as http://gpu-0:8000=tcp://gpu-0:5557"
+    url, equals, endpoints = text.rpartition("=")
+    if not equals or not url:
+        raise Unfit(shape, text)
+    for endpoint in endpoints.split(","):
+        if re.fullmatch(r"ipc://.{1,107}", endpoint):
+            continue
+        match = re.fullmatch(r"tcp://(\[[0-9a-fA-F:.]+\]|[^:/\[\]\s;]+):([0-9]{1,5})", endpoint)
+        if match is None or not 1 <= int(match[2]) <= 65535:
+            raise Unfit(f"{shape}, with endpoints tcp://HOST:PORT or ipc://PATH", endpoint)
+        if match[1] in ("*", "0.0.0.0", "[::]"):
+            raise Unfit(f"{shape}; {match[1]} stands for every address, so name the host", endpoint)
+    return f"{worker_url(url)}={endpoints}"

@@ -1,3 +1,3 @@
-from tests.fakes.fixtures import harness
+from tests.fakes.fixtures import harness, other_publisher, publisher
 
-__all__ = ["harness"]
+__all__ = ["harness", "other_publisher", "publisher"]

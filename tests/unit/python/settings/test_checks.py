@@ -160,7 +160,7 @@ def test_policy_options_are_filled_with_defaults() -> None:
         "eviction_policy": "lru",
         "eviction_interval_secs": 120,
         "max_tree_size": 67_108_864,
-        "tokenize": "never",
+        "tokenize": "auto",
         "max_worker_requests": 0,
         "ticket_lease_secs": 0,
     }
@@ -190,7 +190,7 @@ def test_compat_sets_what_it_implies() -> None:
     [
         ({"virtual_node": 1}, TypeError, "virtual_node is not a known setting; did you mean virtual_nodes?"),
         ({"port": 1}, TypeError, "port is not an option of Router but of the server"),
-        ({"kv_model": 1}, TypeError, "kv_model belongs to routing by KV events"),
+        ({"kv_model": 1}, TypeError, "kv_model is --kv-event-model here"),
         ({"data_parallel_size": 1, "intra_node_data_parallel_size": 1}, TypeError, "a second time"),
         (
             {"virtual_nodes": 0},

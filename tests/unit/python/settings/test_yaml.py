@@ -46,7 +46,7 @@ def test_an_empty_file_changes_nothing() -> None:
     ("text", "sentence"),
     [
         ("polcy: random", "f.yaml: polcy is not a known setting; did you mean policy?"),
-        ("kv-model: x", "f.yaml: kv-model belongs to routing by KV events"),
+        ("kv-model: x", "f.yaml: kv-model is --kv-event-model here"),
         ("zzzzz: 1", "f.yaml: zzzzz is not a known setting; docs/reference/cli.md lists them all"),
         ("port: '1'", "f.yaml: port is 1; it is the HTTP port to listen on and must be a whole number"),
         ("port: null", "f.yaml: port is unset; "),

@@ -1,0 +1,337 @@
+#include "events/event_subscriber.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <deque>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mutex.h"
+#include "base/text.h"
+#include "base/time_units.h"
+#include "events/source_session.h"
+#include "net/zmq_socket.h"
+
+namespace vllm_router {
+namespace {
+
+constexpr int64_t kTickNanos = kNanosPerSecond;
+constexpr int64_t kMinuteNanos = 60 * kNanosPerSecond;
+constexpr int kLinesPerMinute = 4;    // about one worker
+constexpr uint64_t kDebtBlocks = 4;   // below, silence may be chance
+constexpr int kSocketsPerSource = 5;  // live, its monitor's two ends, a replay that closes, a new one
+
+// The smaller, the less it is trusted. A worker with several sources gets the smallest of theirs.
+int Rank(KvTrust trust) {
+  constexpr std::array<int, kKvTrustCount> kRanks = {0, 3, 6, 5, 4, 1, 2};
+  return kRanks[static_cast<size_t>(trust)];
+}
+
+std::string Meaning(KvTrust trust, uint64_t owed) {
+  switch (trust) {
+    case KvTrust::kExact:
+      return "its events tell exactly what its cache holds";
+    case KvTrust::kSettled:
+      return "its events tell nearly all that its cache holds";
+    case KvTrust::kPartial:
+      return "events before the router's start or during an outage are missing, so what was sent to it "
+             "counts too; "
+             "a replay endpoint on the engine (replay_endpoint of --kv-events-config) closes such gaps";
+    case KvTrust::kSilent:
+      return Concat(
+          "it published nothing for 10 s while it computed about ", owed,
+          " new blocks; its cache is inferred from requests. On the worker: --kv-events-config "
+          "'{\"enable_kv_cache_events\":true,\"publisher\":\"zmq\",\"endpoint\":\"tcp://*:5557\"}'");
+    case KvTrust::kMismatch:
+      return "more than half of its events cannot be used, for the reasons in GET /admin/kv-events; its "
+             "cache is "
+             "inferred from requests";
+    case KvTrust::kOff:
+    case KvTrust::kWaiting:
+      break;
+  }
+  return "nothing is known from its events yet; its cache is inferred from requests";
+}
+
+}  // namespace
+
+struct EventSubscriber::Impl {
+  // One worker, which has one source or one per rank.
+  struct Watched {
+    std::string url;
+    std::vector<SourceSession*> sessions;
+    KvTrust trust = KvTrust::kOff;
+    int64_t owing_since_ns = 0;  // 0: it owes too little
+    bool silent = false;
+    int64_t minute_ns = 0;  // since then `lines` were logged
+    int lines = 0;
+    KvTrust logged = KvTrust::kOff;
+  };
+  struct Command {
+    enum class Kind : uint8_t { kSetSources, kReportOutage, kResync } kind;
+    WorkerId worker{};
+    std::vector<KvSource> sources = {};
+  };
+
+  Impl(ReportedBlocks* reported, const EventSubscriberOptions& given)
+      : blocks(reported), options(given), context(kSocketsPerSource * static_cast<int>(kMaxWorkers)) {}
+  ~Impl() {
+    if (wake_fd >= 0) ::close(wake_fd);
+  }
+
+  void Wake() const {
+    const uint64_t one = 1;
+    (void)!::write(wake_fd, &one, sizeof one);
+  }
+  void Tell(Command command) {
+    {
+      const MutexLock lock(command_mutex);
+      commands.push_back(std::move(command));
+    }
+    Wake();
+  }
+
+  void Run();
+  void Turn(std::span<const ZmqPollItem> items, int64_t now_ns);
+  void RunCommands(int64_t now_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void Reconcile(const std::vector<KvSource>& wanted) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void StartReplays(int64_t now_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void UpdateTrust(int64_t now_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void Watch(WorkerId worker, Watched* watched, int64_t now_ns);
+  void LogChange(Watched* watched, uint64_t owed, int64_t now_ns) const;
+  int64_t NextWait(int64_t now_ns) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+
+  ReportedBlocks* const blocks;
+  const EventSubscriberOptions options;
+  ZmqContext context;
+  SteadyClock clock;
+  int wake_fd = -1;
+  std::thread thread;
+  std::atomic<bool> stopping{false};
+
+  Mutex command_mutex;  // leaf
+  std::vector<Command> commands ABSL_GUARDED_BY(command_mutex);
+
+  mutable Mutex mutex;  // held for a turn; calls the index while it is held
+  std::vector<std::unique_ptr<SourceSession>> sessions ABSL_GUARDED_BY(mutex);
+  std::map<WorkerId, Watched> workers ABSL_GUARDED_BY(mutex);
+  std::deque<SourceSession*> replays_due ABSL_GUARDED_BY(mutex);
+  int64_t next_tick_ns ABSL_GUARDED_BY(mutex) = 0;
+  bool more ABSL_GUARDED_BY(mutex) = false;  // to be received without waiting
+};
+
+void EventSubscriber::Impl::Run() {
+  std::vector<ZmqPollItem> items;
+  while (!stopping.load()) {
+    int64_t wait_ms;
+    items.clear();
+    items.push_back({.descriptor = wake_fd});
+    {
+      const MutexLock lock(mutex);
+      for (const std::unique_ptr<SourceSession>& session : sessions) session->AppendTo(&items);
+      wait_ms = more ? 0 : NextWait(clock.NowNanos()) / kNanosPerMs;
+    }
+    ZmqPoll(items, static_cast<int>(wait_ms));
+    if (items.front().readable) {
+      uint64_t count;
+      (void)!::read(wake_fd, &count, sizeof count);
+    }
+    Turn(items, clock.NowNanos());
+  }
+}
+
+int64_t EventSubscriber::Impl::NextWait(int64_t now_ns) const {
+  int64_t next = next_tick_ns;
+  for (const std::unique_ptr<SourceSession>& session : sessions)
+    next = std::min(next, session->next_tick_ns());
+  return std::clamp<int64_t>(next - now_ns + kNanosPerMs, 0, kTickNanos);
+}
+
+void EventSubscriber::Impl::Turn(std::span<const ZmqPollItem> items, int64_t now_ns) {
+  const MutexLock lock(mutex);
+  more = false;
+  for (const std::unique_ptr<SourceSession>& session : sessions) {
+    if (session->Receive(items, now_ns)) more = true;
+    if (session->next_tick_ns() <= now_ns) session->Tick(now_ns);
+    session->ReopenIfLost(now_ns);
+  }
+  RunCommands(now_ns);
+  StartReplays(now_ns);
+  UpdateTrust(now_ns);
+}
+
+void EventSubscriber::Impl::RunCommands(int64_t now_ns) {
+  std::vector<Command> due;
+  {
+    const MutexLock lock(command_mutex);
+    due.swap(commands);
+  }
+  for (const Command& command : due) {
+    if (command.kind == Command::Kind::kSetSources) {
+      Reconcile(command.sources);
+      continue;
+    }
+    const auto found = workers.find(command.worker);
+    if (found == workers.end()) continue;
+    for (SourceSession* const session : found->second.sessions) {
+      if (command.kind == Command::Kind::kResync) {
+        session->Resync(now_ns);
+      } else {
+        session->ReportOutage(now_ns);
+      }
+    }
+  }
+}
+
+void EventSubscriber::Impl::Reconcile(const std::vector<KvSource>& wanted) {
+  replays_due.clear();
+  std::erase_if(sessions, [&wanted](const std::unique_ptr<SourceSession>& session) {
+    return std::ranges::find(wanted, session->source()) == wanted.end();
+  });
+  std::erase_if(workers, [&](const auto& entry) {
+    const bool stays = std::ranges::find(wanted, entry.first, &KvSource::worker) != wanted.end();
+    if (!stays) blocks->SetTrust(entry.first, KvTrust::kOff);
+    return !stays;
+  });
+  for (const KvSource& source : wanted) {
+    workers[source.worker].url = source.url;
+    const auto same = [&source](const auto& session) { return session->source() == source; };
+    if (std::ranges::any_of(sessions, same)) continue;
+    StatusOr<std::unique_ptr<SourceSession>> session = SourceSession::Open(source, blocks, context);
+    if (session.ok()) {
+      sessions.push_back(*std::move(session));
+    } else {
+      Log(LogLevel::kWarning, Concat(
+                                  "kv events: ", source.url, ": ", std::string(session.status().message()),
+                                  "; its cache is inferred from requests"));
+    }
+  }
+  for (auto& [worker, watched] : workers) watched.sessions.clear();
+  for (const std::unique_ptr<SourceSession>& session : sessions)
+    workers[session->source().worker].sessions.push_back(session.get());
+}
+
+void EventSubscriber::Impl::StartReplays(int64_t now_ns) {
+  size_t running = 0;
+  for (const std::unique_ptr<SourceSession>& session : sessions) {
+    if (session->is_replaying()) ++running;
+    if (session->wants_replay() && std::ranges::find(replays_due, session.get()) == replays_due.end())
+      replays_due.push_back(session.get());
+  }
+  while (running < options.parallel_replays && !replays_due.empty()) {
+    SourceSession* const session = replays_due.front();
+    replays_due.pop_front();
+    if (!session->wants_replay()) continue;
+    session->StartReplay(now_ns);
+    ++running;
+  }
+}
+
+void EventSubscriber::Impl::UpdateTrust(int64_t now_ns) {
+  const bool tick = now_ns >= next_tick_ns;
+  if (tick) next_tick_ns = now_ns + kTickNanos;
+  for (auto& [worker, watched] : workers) {
+    std::optional<KvTrust> trust;
+    bool published = false;
+    for (SourceSession* const session : watched.sessions) {
+      if (session->published()) published = true;
+      if (!trust || Rank(session->trust()) < Rank(*trust)) trust = session->trust();
+    }
+    if (published) {
+      blocks->SettleDebt(worker);
+      watched.owing_since_ns = 0;
+      watched.silent = false;
+    }
+    if (tick) Watch(worker, &watched, now_ns);
+    const KvTrust now = watched.silent ? KvTrust::kSilent : trust.value_or(KvTrust::kOff);
+    // Also after each batch, since a request to empty the cache may have set it aside meanwhile.
+    if (published || now != watched.trust) blocks->SetTrust(worker, now);
+    watched.trust = now;
+    if (now != watched.logged) LogChange(&watched, blocks->owed(worker), now_ns);
+  }
+}
+
+void EventSubscriber::Impl::Watch(WorkerId worker, Watched* watched, int64_t now_ns) {
+  if (blocks->owed(worker) < kDebtBlocks) {
+    watched->owing_since_ns = 0;
+  } else if (watched->owing_since_ns == 0) {
+    watched->owing_since_ns = now_ns;
+  } else if (now_ns - watched->owing_since_ns >= EventSubscriber::kSilentNanos) {
+    watched->silent = true;
+  }
+}
+
+// A worker whose state changes all the time does not fill the log; its last state is told in the end.
+void EventSubscriber::Impl::LogChange(Watched* watched, uint64_t owed, int64_t now_ns) const {
+  if (now_ns - watched->minute_ns >= kMinuteNanos) {
+    watched->minute_ns = now_ns;
+    watched->lines = 0;
+  }
+  if (watched->lines == kLinesPerMinute) return;
+  // The first wait is no news.
+  const bool first = watched->logged == KvTrust::kOff && watched->trust == KvTrust::kWaiting;
+  const bool good = IsComplete(watched->trust) || watched->trust == KvTrust::kWaiting;
+  if (!first)
+    Log(good ? LogLevel::kInfo : LogLevel::kWarning,
+        Concat(
+            "kv events: ", watched->url, " is ", KvTrustName(watched->trust), ": ",
+            Meaning(watched->trust, owed)));
+  watched->logged = watched->trust;
+  if (!first) ++watched->lines;
+}
+
+EventSubscriber::EventSubscriber(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+StatusOr<std::unique_ptr<EventSubscriber>> EventSubscriber::Start(
+    ReportedBlocks* blocks, const EventSubscriberOptions& options) {
+  auto impl = std::make_unique<Impl>(blocks, options);
+  impl->wake_fd = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (impl->wake_fd < 0) return absl::ResourceExhaustedError("no descriptor for the events thread");
+  Impl* const running = impl.get();
+  impl->thread = std::thread([running] { running->Run(); });
+  return std::unique_ptr<EventSubscriber>(new EventSubscriber(std::move(impl)));
+}
+
+EventSubscriber::~EventSubscriber() {
+  impl_->stopping.store(true);
+  impl_->Wake();
+  impl_->thread.join();
+  const MutexLock lock(impl_->mutex);
+  for (const auto& [worker, watched] : impl_->workers) impl_->blocks->SetTrust(worker, KvTrust::kOff);
+  impl_->sessions.clear();
+}
+
+void EventSubscriber::SetSources(std::vector<KvSource> sources) {
+  impl_->Tell({.kind = Impl::Command::Kind::kSetSources, .sources = std::move(sources)});
+}
+
+void EventSubscriber::ReportOutage(WorkerId worker) {
+  impl_->Tell({.kind = Impl::Command::Kind::kReportOutage, .worker = worker});
+}
+
+void EventSubscriber::Resync(WorkerId worker) {
+  impl_->Tell({.kind = Impl::Command::Kind::kResync, .worker = worker});
+}
+
+std::vector<KvSourceStatus> EventSubscriber::Report() const {
+  const int64_t now_ns = impl_->clock.NowNanos();
+  const MutexLock lock(impl_->mutex);
+  std::vector<KvSourceStatus> statuses;
+  for (const std::unique_ptr<SourceSession>& session : impl_->sessions) {
+    KvSourceStatus status = session->Status(now_ns);
+    const auto watched = impl_->workers.find(status.source.worker);
+    if (watched != impl_->workers.end() && watched->second.silent) status.trust = KvTrust::kSilent;
+    statuses.push_back(std::move(status));
+  }
+  return statuses;
+}
+
+}  // namespace vllm_router

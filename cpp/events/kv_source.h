@@ -1,0 +1,48 @@
+// KvSource: where one data-parallel rank of a worker publishes its KV events, and how an operator or an
+// engine names that place.
+//
+//   http://w1:8000=tcp://w1:5557,tcp://w1:5558      --kv-event-source: an endpoint per rank
+//   tcp://*:5557  of worker w1                      an engine's own words; becomes tcp://w1:5557
+//
+// Pure; any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "worker/worker.h"
+
+namespace vllm_router {
+
+struct KvSource {
+  WorkerId worker{};
+  std::string url;  // the worker's, for the log
+  uint32_t rank = 0;
+  bool any_rank = false;        // batches of other ranks count too: a worker with one endpoint
+  std::string endpoint;         // of the publisher: tcp://host:port or ipc://path
+  std::string replay_endpoint;  // empty: lost batches stay lost
+  std::string topic;            // prefix of the topics to hear
+  std::string model;            // name of the base model, as requests give it
+
+  friend bool operator==(const KvSource&, const KvSource&) = default;
+};
+
+// The value of a flag: a worker and an endpoint for each of its ranks.
+struct NamedEndpoints {
+  std::string worker;  // URL, as given
+  std::vector<std::string> endpoints;
+};
+
+// InvalidArgument names `option`, the value, the limit and the remedy.
+StatusOr<NamedEndpoints> ParseNamedEndpoints(std::string_view option, std::string_view value);
+// Of ZeroMQ, to connect to: tcp with host and port, or ipc.
+Status CheckEndpoint(std::string_view option, std::string_view endpoint);
+
+// The endpoint that an engine binds to, for another machine: `*` and addresses that stand for all become
+// `host`.
+std::string ReachableEndpoint(std::string_view endpoint, std::string_view host);
+
+}  // namespace vllm_router

@@ -1,0 +1,73 @@
+// KvEventService finds the sources of KV events and keeps the events thread informed: which workers
+// publish where, and which of them did not respond.
+//
+//   --kv-event-source http://w1:8000=tcp://w1:5557       as the operator says
+//   GET /kv_event_sources, else GET /server_info          as the engine says; --kv-events auto and on
+//   GET /v1/models                                        the base model's name, under which its blocks are known
+//
+// A healthy host is polled when it joins or comes back and every kAgainNanos; one that does not respond,
+// after kSoonNanos. The service also drops predictions that are older than --kv-predict-ttl-secs. On the
+// control thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/mutex.h"
+#include "events/event_subscriber.h"
+#include "events/kv_source.h"
+#include "net/task.h"
+#include "proxy/client/kv_source_report.h"
+#include "proxy/control/host_poller.h"
+
+namespace vllm_router {
+
+class KvEventService final : public HostPoller {
+ public:
+  static constexpr int64_t kAgainNanos = 300'000'000'000;
+  static constexpr int64_t kSoonNanos = 2'000'000'000;
+  static constexpr int64_t kLookNanos = 500'000'000;  // between looks at the fleet
+
+  explicit KvEventService(IoThread& thread) : HostPoller(thread) {}
+
+  void Start() override;
+  void Stop() override;
+
+  // Any thread; empty while there is no source.
+  std::vector<KvSourceStatus> Report() const;
+  // Drops what is known of the worker's cache, and asks for all of it. False: it has no source.
+  bool Resync(std::string_view worker_url);
+
+ private:
+  struct Host {
+    std::vector<WorkerId> workers;  // polled last; others are due at once
+    int64_t due_ns = 0;
+    bool polling = false;
+    bool polled = false;   // it responded once
+    bool healthy = false;  // at the last look
+    bool warned = false;
+    std::vector<ReportedSource> sources;
+    std::string model;
+  };
+
+  int64_t Pass(const FleetView& fleet) override;
+  Task<void> Poll(std::shared_ptr<Host> host, Workers workers);
+  // What is known now, for the events thread if it has changed.
+  void TellSubscriber(const Hosts& fleet);
+  std::vector<KvSource> SourcesOf(const Worker& worker, const Host& host) const;
+
+  std::map<std::string, std::shared_ptr<Host>> hosts_;  // by base URL
+  std::map<std::string, NamedEndpoints> named_;         // by worker's URL
+  std::map<std::string, NamedEndpoints> named_replays_;
+  int64_t rotated_ns_ = 0;
+  bool start_failed_ = false;
+  mutable Mutex mutex_;  // held while the subscriber is made, told or asked
+  std::unique_ptr<EventSubscriber> subscriber_;
+  std::vector<KvSource> told_;
+};
+
+}  // namespace vllm_router

@@ -1,0 +1,72 @@
+"""KV events end to end: where requests go by what engines say of their caches."""
+
+import json
+import time
+
+from tests.fakes.kv_engine import MODEL, TOKENS, Engine, claim, open_router, sources, wait_for
+from tests.fakes.wire import eventually
+
+
+def test_a_request_goes_where_the_events_say(harness, publisher, other_publisher):
+    first, second = harness.worker(Engine(publisher)), harness.worker(Engine(other_publisher))
+    router = open_router(harness, first, second)
+    eventually(lambda: [s["trust"] for s in sources(harness, router)] == ["exact", "exact"])
+    other_publisher.stored(TOKENS)
+    eventually(lambda: sum(s["gpu_blocks"] for s in sources(harness, router)) == 4)
+    assert claim(harness, router) == (4, second.url)
+
+
+def test_a_reset_through_the_router_counts_at_once(harness, publisher):
+    router = open_router(harness, harness.worker(Engine(publisher)))
+    publisher.stored(TOKENS)
+    wait_for(harness, router, trust="exact", gpu_blocks=4)
+    # vLLM tells of it with its next step only.
+    assert harness.client(router).ask("POST", "/reset_prefix_cache").status == 200
+    assert claim(harness, router)[0] == 0
+    publisher.cleared()
+    publisher.stored(TOKENS)
+    wait_for(harness, router, next_number=3)
+    eventually(lambda: claim(harness, router)[0] == 4)
+
+
+def test_text_is_tokenized_while_a_worker_publishes(harness, publisher):
+    engine = Engine(publisher)
+    router = open_router(harness, harness.worker(engine))
+    publisher.stored(TOKENS)
+    wait_for(harness, router, gpu_blocks=4, trust="exact")
+    body = {"model": MODEL, "messages": [{"role": "user", "content": "hello " * 20}], "max_tokens": 1}
+    found = harness.client(router).ask("POST", "/v1/chat/completions", body=json.dumps(body).encode())
+    # The last token of a prompt is computed in any case, so its block does not count.
+    assert found.get("x-vllm-router-cache-status") == "3/4 blocks"
+    assert engine.tokenized == 1
+
+
+def test_what_was_just_sent_counts_before_its_events(harness, publisher, other_publisher):
+    workers = [harness.worker(Engine(publisher)), harness.worker(Engine(other_publisher))]
+    router = open_router(harness, *workers, kv_predict_ttl_secs=60)
+    eventually(lambda: [s["trust"] for s in sources(harness, router)] == ["exact", "exact"])
+    assert claim(harness, router)[0] == 0
+    held, _ = claim(harness, router)
+    assert held == 4
+
+
+def test_what_was_sent_long_ago_and_never_published_does_not(harness, publisher):
+    router = open_router(harness, harness.worker(Engine(publisher)), kv_predict_ttl_secs=0.2)
+    wait_for(harness, router, trust="exact")
+    claim(harness, router)
+
+    def expired():
+        time.sleep(0.4)  # each claim is predicted again
+        return claim(harness, router)[0] == 0
+
+    eventually(expired)
+
+
+def test_metrics_say_the_same(harness, publisher):
+    worker = harness.worker(Engine(publisher))
+    router = open_router(harness, worker)
+    publisher.stored(TOKENS)
+    wait_for(harness, router, trust="exact", gpu_blocks=4)
+    lines = router.server.metrics_text().splitlines()
+    assert f'vllm_router_kv_trust{{worker="{worker.url}",rank="0",state="exact"}} 1' in lines
+    assert f'vllm_router_kv_index_pairs{{worker="{worker.url}",rank="0",tier="gpu"}} 4' in lines
