@@ -56,7 +56,7 @@ class TestReported {
       BlockMatches::Adder adder(&matches);
       for (const auto& [slot, depths] : learned) adder.Add(WorkerSlot{slot}, depths);
     }
-    blocks_.Merge(chain, &matches);
+    blocks_.Merge(chain, true, &matches);
     return DictOf(matches);
   }
   py::dict Match(const Chain& chain) const {  // by cache

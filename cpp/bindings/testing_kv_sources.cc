@@ -77,7 +77,7 @@ void BindTestingKvSources(py::module_& testing) {
     if (!sources) return std::nullopt;
     return ListOf(*sources);
   });
-  testing.def("base_model_in", &BaseModelIn);
+  testing.def("base_models_in", &BaseModelsIn);
   py::class_<Predictions>(testing, "Predictions")
       .def(py::init<uint32_t>())
       .def("set_trust", &Predictions::SetTrust)

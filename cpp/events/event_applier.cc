@@ -114,7 +114,7 @@ std::array<uint64_t, kTierCount> EventApplier::TierCounts() const {
 }
 
 size_t EventApplier::bytes() const {
-  return map_.bytes() + orphan_bytes_ + waiting_.capacity() * 13 + by_parent_.capacity() * 33;
+  return map_.bytes() + orphan_bytes_ + waiting_.capacity() * 33 + by_parent_.capacity() * 33;
 }
 
 // ---- Batches -----------------------------------------------------------------------------------------
@@ -431,11 +431,12 @@ void EventApplier::AddOrphan(const Stored& stored, int64_t now_ns) {
     Drop(KvEventDrop::kOrphanLimit);
     DropOrphan(orphans_.begin());
   }
-  for (const EngineHash hash : orphan.hashes) ++waiting_[hash];
   orphan_blocks_ += blocks;
   orphan_bytes_ += bytes;
   orphans_.push_back(std::move(orphan));
-  by_parent_[*stored.parent].push_back(std::prev(orphans_.end()));
+  const Orphans::iterator added = std::prev(orphans_.end());
+  for (const EngineHash hash : added->hashes) waiting_[hash].push_back(added);
+  by_parent_[*stored.parent].push_back(added);
 }
 
 void EventApplier::Attach() {
@@ -468,15 +469,13 @@ void EventApplier::Attach() {
 bool EventApplier::RemoveFromOrphan(EngineHash hash, Tier tier) {
   const auto waiting = waiting_.find(hash);
   if (waiting == waiting_.end()) return false;
-  for (Orphan& orphan : orphans_) {
-    if (orphan.tier != tier) continue;
-    const auto stored = std::ranges::count(orphan.hashes, hash);
-    if (stored == 0 || stored <= std::ranges::count(orphan.removed, hash)) continue;
-    orphan.removed.push_back(hash);
-    if (--waiting->second == 0) waiting_.erase(waiting);
-    return true;
-  }
-  return false;
+  const auto found =
+      std::ranges::find(waiting->second, tier, [](Orphans::iterator orphan) { return orphan->tier; });
+  if (found == waiting->second.end()) return false;
+  (*found)->removed.push_back(hash);
+  waiting->second.erase(found);
+  if (waiting->second.empty()) waiting_.erase(waiting);
+  return true;
 }
 
 void EventApplier::DropOrphan(Orphans::iterator orphan) {
@@ -487,15 +486,17 @@ void EventApplier::DropOrphan(Orphans::iterator orphan) {
 }
 
 EventApplier::Orphan EventApplier::TakeOrphan(Orphans::iterator orphan) {
+  for (const EngineHash hash : orphan->hashes) {
+    const auto waiting = waiting_.find(hash);
+    if (waiting == waiting_.end()) continue;  // removed meanwhile
+    const auto found = std::ranges::find(waiting->second, orphan);
+    if (found != waiting->second.end()) waiting->second.erase(found);
+    if (waiting->second.empty()) waiting_.erase(waiting);
+  }
   Orphan taken = std::move(*orphan);
   orphans_.erase(orphan);
   orphan_blocks_ -= taken.hashes.size();
   orphan_bytes_ -= taken.bytes();
-  for (const EngineHash hash : taken.removed) ++waiting_[hash];
-  for (const EngineHash hash : taken.hashes) {
-    const auto waiting = waiting_.find(hash);
-    if (--waiting->second == 0) waiting_.erase(waiting);
-  }
   return taken;
 }
 

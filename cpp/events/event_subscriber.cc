@@ -24,6 +24,7 @@ namespace vllm_router {
 namespace {
 
 constexpr int64_t kTickNanos = kNanosPerSecond;
+constexpr int64_t kReportNanos = 50 * kNanosPerMs;
 constexpr int64_t kMinuteNanos = 60 * kNanosPerSecond;
 constexpr int kLinesPerMinute = 4;    // about one worker
 constexpr uint64_t kDebtBlocks = 4;   // below, silence may be chance
@@ -31,7 +32,7 @@ constexpr int kSocketsPerSource = 5;  // live, its monitor's two ends, a replay 
 
 // The smaller, the less it is trusted. A worker with several sources gets the smallest of theirs.
 int Rank(KvTrust trust) {
-  constexpr std::array<int, kKvTrustCount> kRanks = {0, 3, 6, 5, 4, 1, 2};
+  constexpr std::array<int, kKvTrustCount> kRanks = {0, 3, 5, 4, 1, 2};
   return kRanks[static_cast<size_t>(trust)];
 }
 
@@ -39,8 +40,6 @@ std::string Meaning(KvTrust trust, uint64_t owed) {
   switch (trust) {
     case KvTrust::kExact:
       return "its events tell exactly what its cache holds";
-    case KvTrust::kSettled:
-      return "its events tell nearly all that its cache holds";
     case KvTrust::kPartial:
       return "events before the router's start or during an outage are missing, so what was sent to it "
              "counts too; "
@@ -101,13 +100,14 @@ struct EventSubscriber::Impl {
 
   void Run();
   void Turn(std::span<const ZmqPollItem> items, int64_t now_ns);
-  void RunCommands(int64_t now_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  void Reconcile(const std::vector<KvSource>& wanted) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  void StartReplays(int64_t now_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  void UpdateTrust(int64_t now_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void RunCommands(int64_t now_ns);
+  void Reconcile(const std::vector<KvSource>& wanted);
+  void StartReplays(int64_t now_ns);
+  void UpdateTrust(int64_t now_ns);
   void Watch(WorkerId worker, Watched* watched, int64_t now_ns);
   void LogChange(Watched* watched, uint64_t owed, int64_t now_ns) const;
-  int64_t NextWait(int64_t now_ns) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  int64_t NextWait(int64_t now_ns) const;
+  void PublishReport(int64_t now_ns);
 
   ReportedBlocks* const blocks;
   const EventSubscriberOptions options;
@@ -120,25 +120,27 @@ struct EventSubscriber::Impl {
   Mutex command_mutex;  // leaf
   std::vector<Command> commands ABSL_GUARDED_BY(command_mutex);
 
-  mutable Mutex mutex;  // held for a turn; calls the index while it is held
-  std::vector<std::unique_ptr<SourceSession>> sessions ABSL_GUARDED_BY(mutex);
-  std::map<WorkerId, Watched> workers ABSL_GUARDED_BY(mutex);
-  std::deque<SourceSession*> replays_due ABSL_GUARDED_BY(mutex);
-  int64_t next_tick_ns ABSL_GUARDED_BY(mutex) = 0;
-  bool more ABSL_GUARDED_BY(mutex) = false;  // to be received without waiting
+  // Of the events thread alone.
+  std::vector<std::unique_ptr<SourceSession>> sessions;
+  std::map<WorkerId, Watched> workers;
+  std::deque<SourceSession*> replays_due;
+  int64_t next_tick_ns = 0;
+  bool more = false;     // to be received without waiting
+  bool changed = false;  // since the last report
+  int64_t reported_ns = 0;
+
+  // What Report() returns, so that no caller waits for a turn.
+  Mutex report_mutex;  // leaf
+  std::vector<KvSourceStatus> report ABSL_GUARDED_BY(report_mutex);
 };
 
 void EventSubscriber::Impl::Run() {
   std::vector<ZmqPollItem> items;
   while (!stopping.load()) {
-    int64_t wait_ms;
     items.clear();
     items.push_back({.descriptor = wake_fd});
-    {
-      const MutexLock lock(mutex);
-      for (const std::unique_ptr<SourceSession>& session : sessions) session->AppendTo(&items);
-      wait_ms = more ? 0 : NextWait(clock.NowNanos()) / kNanosPerMs;
-    }
+    for (const std::unique_ptr<SourceSession>& session : sessions) session->AppendTo(&items);
+    const int64_t wait_ms = more ? 0 : NextWait(clock.NowNanos()) / kNanosPerMs;
     ZmqPoll(items, static_cast<int>(wait_ms));
     if (items.front().readable) {
       uint64_t count;
@@ -149,14 +151,13 @@ void EventSubscriber::Impl::Run() {
 }
 
 int64_t EventSubscriber::Impl::NextWait(int64_t now_ns) const {
-  int64_t next = next_tick_ns;
+  int64_t next = changed ? std::min(next_tick_ns, reported_ns + kReportNanos) : next_tick_ns;
   for (const std::unique_ptr<SourceSession>& session : sessions)
     next = std::min(next, session->next_tick_ns());
   return std::clamp<int64_t>(next - now_ns + kNanosPerMs, 0, kTickNanos);
 }
 
 void EventSubscriber::Impl::Turn(std::span<const ZmqPollItem> items, int64_t now_ns) {
-  const MutexLock lock(mutex);
   more = false;
   for (const std::unique_ptr<SourceSession>& session : sessions) {
     if (session->Receive(items, now_ns)) more = true;
@@ -166,6 +167,7 @@ void EventSubscriber::Impl::Turn(std::span<const ZmqPollItem> items, int64_t now
   RunCommands(now_ns);
   StartReplays(now_ns);
   UpdateTrust(now_ns);
+  PublishReport(now_ns);
 }
 
 void EventSubscriber::Impl::RunCommands(int64_t now_ns) {
@@ -288,6 +290,23 @@ void EventSubscriber::Impl::LogChange(Watched* watched, uint64_t owed, int64_t n
   if (!first) ++watched->lines;
 }
 
+void EventSubscriber::Impl::PublishReport(int64_t now_ns) {
+  changed = true;
+  if (now_ns - reported_ns < kReportNanos) return;
+  reported_ns = now_ns;
+  changed = false;
+  std::vector<KvSourceStatus> statuses;
+  for (const std::unique_ptr<SourceSession>& session : sessions) {
+    KvSourceStatus status = session->Status(now_ns);
+    // What routing goes by, where that is less.
+    const KvTrust routed = blocks->TrustOf(status.source.worker);
+    if (routed == KvTrust::kSilent || routed == KvTrust::kWaiting) status.trust = routed;
+    statuses.push_back(std::move(status));
+  }
+  const MutexLock lock(report_mutex);
+  report.swap(statuses);
+}
+
 EventSubscriber::EventSubscriber(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 StatusOr<std::unique_ptr<EventSubscriber>> EventSubscriber::Start(
@@ -304,7 +323,6 @@ EventSubscriber::~EventSubscriber() {
   impl_->stopping.store(true);
   impl_->Wake();
   impl_->thread.join();
-  const MutexLock lock(impl_->mutex);
   for (const auto& [worker, watched] : impl_->workers) impl_->blocks->SetTrust(worker, KvTrust::kOff);
   impl_->sessions.clear();
 }
@@ -322,16 +340,8 @@ void EventSubscriber::Resync(WorkerId worker) {
 }
 
 std::vector<KvSourceStatus> EventSubscriber::Report() const {
-  const int64_t now_ns = impl_->clock.NowNanos();
-  const MutexLock lock(impl_->mutex);
-  std::vector<KvSourceStatus> statuses;
-  for (const std::unique_ptr<SourceSession>& session : impl_->sessions) {
-    KvSourceStatus status = session->Status(now_ns);
-    const auto watched = impl_->workers.find(status.source.worker);
-    if (watched != impl_->workers.end() && watched->second.silent) status.trust = KvTrust::kSilent;
-    statuses.push_back(std::move(status));
-  }
-  return statuses;
+  const MutexLock lock(impl_->report_mutex);
+  return impl_->report;
 }
 
 }  // namespace vllm_router

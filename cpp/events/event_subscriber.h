@@ -9,8 +9,8 @@
 // worst source deserves. A worker that owes blocks, because it computed prompts, and publishes nothing
 // for kSilentNanos is silent.
 //
-// All methods from any thread. A change of the sources takes effect in the thread's next turn; Report()
-// waits for the turn under way.
+// All methods from any thread, and none waits for a turn: a change of the sources takes effect in the next
+// one, and Report() is a turn or 50 ms old.
 #pragma once
 
 #include <array>

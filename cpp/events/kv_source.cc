@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "base/text.h"
+#include "worker/worker_url.h"
 
 namespace vllm_router {
 namespace {
@@ -66,7 +67,9 @@ StatusOr<NamedEndpoints> ParseNamedEndpoints(std::string_view option, std::strin
     return absl::InvalidArgumentError(Concat(
         option, ": ", Quoted(value), " is not WORKER_URL=ENDPOINT[,ENDPOINT...], one endpoint per rank"));
   }
-  NamedEndpoints named{.worker = std::string(value.substr(0, equals)), .endpoints = {}};
+  StatusOr<WorkerUrl> url = ParseWorkerUrl(value.substr(0, equals));
+  if (!url.ok()) return absl::InvalidArgumentError(Concat(option, ": ", std::string(url.status().message())));
+  NamedEndpoints named{.worker = std::move(url->url), .endpoints = {}};
   std::string_view rest = value.substr(equals + 1);
   for (;;) {
     const size_t comma = rest.find(',');

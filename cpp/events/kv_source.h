@@ -32,7 +32,7 @@ struct KvSource {
 
 // The value of a flag: a worker and an endpoint for each of its ranks.
 struct NamedEndpoints {
-  std::string worker;  // URL, as given
+  std::string worker;  // URL, as WorkerUrl has it
   std::vector<std::string> endpoints;
 };
 

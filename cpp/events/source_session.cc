@@ -10,13 +10,16 @@ namespace vllm_router {
 namespace {
 
 constexpr size_t kMaxFrames = 8;
-constexpr uint64_t kEndMark = UINT64_MAX;  // the number that ends a replay
+// Ten times a step of 64k tokens. With the limit of messages, it bounds what a source can make us hold.
+constexpr int64_t kMaxBatchBytes = 8 * 1024 * 1024;
+constexpr size_t kKeptTokens = 256 * 1024;  // room of a batch that is kept for the next one
+constexpr uint64_t kEndMark = UINT64_MAX;   // the number that ends a replay
 
 // A publisher that is gone is noticed within half a minute, and looked for again at least each minute.
 ZmqOptions OptionsFor(const KvSource& source) {
   return {
-      .receive_limit = 4096,
-      .max_frame_bytes = 64 * 1024 * 1024,
+      .receive_limit = 64,
+      .max_frame_bytes = kMaxBatchBytes,
       .reconnect_ms = 100,
       .reconnect_max_ms = 10'000,
       .heartbeat_ms = 10'000,
@@ -73,6 +76,7 @@ StatusOr<std::unique_ptr<SourceSession>> SourceSession::Open(
 void SourceSession::ReopenIfLost(int64_t now_ns) {
   if (lost_ns_ == 0 || now_ns - lost_ns_ < kReopenNanos) return;
   lost_ns_ = now_ns;
+  gone_ = true;
   StatusOr<Live> live = Connect(source_, context_);
   if (!live.ok()) return;
   live_ = std::move(live->socket);
@@ -105,6 +109,7 @@ void SourceSession::ReceiveMonitor(int64_t now_ns) {
     if (event.kind == ZmqEvent::Kind::kConnected) {
       connected_ = true;
       lost_ns_ = 0;
+      gone_ = false;
       ++connections_;
       state_.OnConnected(now_ns, &actions_);
     } else {
@@ -206,7 +211,7 @@ void SourceSession::Perform(int64_t now_ns) {
       case SourceAction::Kind::kNewIncarnation:
         applier_.NewIncarnation();
         mismatch_ = false;
-        stored_events_ = 0;
+        events_ = 0;
         break;
       case SourceAction::Kind::kStartReplay:
         replay_.reset();
@@ -231,31 +236,37 @@ void SourceSession::Apply(const SourceAction& action, int64_t now_ns) {
     state_.OnMalformed(action.number, action.incarnation, now_ns, &actions_);
     return;
   }
-  if (batch_.rank && !source_.any_rank && *batch_.rank != source_.rank) {
-    ++wrong_rank_;
-    return;
-  }
-  if (batch_.seconds > 0) lag_seconds_ = UnixSeconds() - batch_.seconds;
+  events_ += batch_.events.size() + batch_.dropped[0] + batch_.dropped[1];
   for (size_t drop = 0; drop < decoder_dropped_.size(); ++drop)
     decoder_dropped_[drop] += batch_.dropped[drop];
-  for (const KvEvent& event : batch_.events) stored_events_ += event.kind == KvEventKind::kStored ? 1 : 0;
+  if (batch_.rank && !source_.any_rank && *batch_.rank != source_.rank) {
+    ++wrong_rank_;
+    wrong_rank_events_ += batch_.events.size();
+    return Judge();
+  }
+  if (batch_.seconds > 0) lag_seconds_ = UnixSeconds() - batch_.seconds;
   const EventApplier::Result result = applier_.Apply(batch_, now_ns);
   if (result.cleared) state_.OnCleared(action.number, action.incarnation);
   if (result.contradiction && action.incarnation == state_.incarnation())
     state_.Reset(IncarnationCause::kContradiction, now_ns, &actions_);
   Judge();
+  if (batch_.tokens.capacity() > kKeptTokens) batch_ = KvBatch();
 }
 
-// Of every kJudgedEvents stored events.
+// What is left out on purpose, such as groups without full attention, does not count.
 void SourceSession::Judge() {
-  if (stored_events_ < kJudgedEvents) return;
-  uint64_t unusable = decoder_dropped_[static_cast<size_t>(KvDrop::kMalformedEvent)];
+  uint64_t unusable = wrong_rank_events_;
+  for (const uint64_t count : decoder_dropped_) unusable += count;
   for (const KvEventDrop drop :
-       {KvEventDrop::kBlockSize, KvEventDrop::kShape, KvEventDrop::kNamespace, KvEventDrop::kOrphanLimit})
+       {KvEventDrop::kUnknownMedium, KvEventDrop::kBlockSize, KvEventDrop::kShape, KvEventDrop::kNamespace,
+        KvEventDrop::kOrphanLimit, KvEventDrop::kFull, KvEventDrop::kUnknownWorker})
     unusable += applier_.figures().dropped[static_cast<size_t>(drop)];
-  mismatch_ = 2 * (unusable - judged_unusable_) > stored_events_;
+  // Nothing was of use yet, and something was of none.
+  useless_ = applier_.figures().stored_blocks == 0 && unusable > 0;
+  if (events_ < kJudgedEvents) return;
+  mismatch_ = 2 * (unusable - judged_unusable_) > events_;
   judged_unusable_ = unusable;
-  stored_events_ = 0;
+  events_ = 0;
 }
 
 KvSourceStatus SourceSession::Status(int64_t now_ns) const {
@@ -264,7 +275,8 @@ KvSourceStatus SourceSession::Status(int64_t now_ns) const {
   KvSourceStatus status{
       .source = source_,
       .trust = trust(),
-      .trust_seconds = static_cast<double>(now_ns - trust_since_ns_) / kNanosPerSecond,
+      .trust_seconds =
+          trust_since_ns_ == 0 ? 0 : static_cast<double>(now_ns - trust_since_ns_) / kNanosPerSecond,
       .connected = connected_,
       .reconnects = connections_ > 0 ? connections_ - 1 : 0,
       .received_batches = received_,
@@ -301,6 +313,10 @@ KvSourceStatus SourceSession::Status(int64_t now_ns) const {
   return status;
 }
 
-KvTrust SourceSession::trust() const { return mismatch_ ? KvTrust::kMismatch : state_.trust(); }
+KvTrust SourceSession::trust() const {
+  if (mismatch_ || useless_) return KvTrust::kMismatch;
+  // What it holds now is not known any more.
+  return gone_ && IsComplete(state_.trust()) ? KvTrust::kPartial : state_.trust();
+}
 
 }  // namespace vllm_router

@@ -36,7 +36,7 @@ class SourceSession {
   static constexpr size_t kTurnMessages = 64;
   static constexpr size_t kTurnBytes = 256 * 1024;
   static constexpr int64_t kReopenNanos = 30'000'000'000;
-  // Stored events after which it is judged whether events can be used.
+  // Events after which it is judged whether events can be used.
   static constexpr uint64_t kJudgedEvents = 100;
 
   // Unavailable if the sockets cannot be made.
@@ -110,7 +110,10 @@ class SourceSession {
   KvTrust last_trust_ = KvTrust::kWaiting;
   int64_t trust_since_ns_ = 0;
   bool mismatch_ = false;
-  uint64_t stored_events_ = 0;    // since the last judgement
+  bool useless_ = false;  // nothing that came could be used
+  uint64_t events_ = 0;   // since the last judgement
+  uint64_t wrong_rank_events_ = 0;
+  bool gone_ = false;             // for kReopenNanos
   uint64_t judged_unusable_ = 0;  // at the last judgement
 };
 

@@ -3,8 +3,6 @@
 //   kOff        no source of events                                   routing uses the learned index
 //   kWaiting    a source, and nothing applied yet                      learned
 //   kExact      every batch since the engine started or was cleared    events
-//   kSettled    history is missing, but as many blocks are known as    events
-//               the cache has
 //   kPartial    history or a batch is missing                          the larger of events and learned
 //   kSilent     it computes new blocks and publishes nothing           learned
 //   kMismatch   most of its events cannot be used                      learned
@@ -16,17 +14,17 @@
 
 namespace vllm_router {
 
-enum class KvTrust : uint8_t { kOff, kWaiting, kExact, kSettled, kPartial, kSilent, kMismatch };
-inline constexpr int kKvTrustCount = 7;
+enum class KvTrust : uint8_t { kOff, kWaiting, kExact, kPartial, kSilent, kMismatch };
+inline constexpr int kKvTrustCount = 6;
 
 constexpr std::string_view KvTrustName(KvTrust trust) {
-  constexpr std::array<std::string_view, kKvTrustCount> kNames = {"off",     "waiting", "exact",   "settled",
+  constexpr std::array<std::string_view, kKvTrustCount> kNames = {"off",     "waiting", "exact",
                                                                   "partial", "silent",  "mismatch"};
   return kNames[static_cast<size_t>(trust)];
 }
 
 // Events alone tell what the worker holds.
-constexpr bool IsComplete(KvTrust trust) { return trust == KvTrust::kExact || trust == KvTrust::kSettled; }
+constexpr bool IsComplete(KvTrust trust) { return trust == KvTrust::kExact; }
 // What events tell is true, complete or not.
 constexpr bool IsUsable(KvTrust trust) { return IsComplete(trust) || trust == KvTrust::kPartial; }
 

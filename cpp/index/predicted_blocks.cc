@@ -48,6 +48,9 @@ void PredictedBlocks::Remove(WorkerSlot worker) {
 }
 
 void PredictedBlocks::Rotate() {
+  if (halves_[0].owners.load(std::memory_order_relaxed) + halves_[1].owners.load(std::memory_order_relaxed) ==
+      0)
+    return;
   Half* dropped;
   {
     const MutexLock lock(mutex_);

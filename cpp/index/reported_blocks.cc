@@ -10,6 +10,16 @@ ReportedBlocks::ReportedBlocks(const BlockHasher& hasher) : hasher_(hasher) {
 }
 
 void ReportedBlocks::SetWorkers(std::span<const Known> workers) {
+  {
+    const MutexLock lock(owed_mutex_);
+    absl::flat_hash_map<uint32_t, uint64_t> before;
+    before.swap(owed_);
+    for (const Known& known : workers) {
+      const auto id = static_cast<uint32_t>(known.worker);
+      const auto found = before.find(id);
+      owed_[id] = found != before.end() ? found->second : 0;
+    }
+  }
   const MutexLock lock(mutex_);
   absl::flat_hash_map<uint32_t, WorkerSlot> left;
   left.swap(slot_of_);
@@ -22,7 +32,6 @@ void ReportedBlocks::SetWorkers(std::span<const Known> workers) {
   for (const auto& [worker, slot] : left) {
     gone.set(static_cast<size_t>(slot));
     SetTrustLocked(static_cast<uint16_t>(slot), KvTrust::kOff);
-    owed_[static_cast<size_t>(slot)] = 0;
   }
   for (size_t cache = 0; cache < kMaxWorkers; ++cache) {
     const uint16_t worker = worker_of_[cache].load(std::memory_order_relaxed);
@@ -75,37 +84,43 @@ uint16_t ReportedBlocks::SlotOf(WorkerId worker) const {
 }
 
 void ReportedBlocks::Owe(WorkerId worker, uint64_t blocks) {
-  const MutexLock lock(mutex_);
-  const uint16_t slot = SlotOf(worker);
-  if (slot != kNoWorker) owed_[slot] += blocks;
+  const MutexLock lock(owed_mutex_);
+  const auto found = owed_.find(static_cast<uint32_t>(worker));
+  if (found != owed_.end()) found->second += blocks;
 }
 
 void ReportedBlocks::Forgive(WorkerId worker, uint64_t blocks) {
-  const MutexLock lock(mutex_);
-  const uint16_t slot = SlotOf(worker);
-  if (slot != kNoWorker) owed_[slot] -= std::min(owed_[slot], blocks);
+  const MutexLock lock(owed_mutex_);
+  const auto found = owed_.find(static_cast<uint32_t>(worker));
+  if (found != owed_.end()) found->second -= std::min(found->second, blocks);
 }
 
 uint64_t ReportedBlocks::owed(WorkerId worker) const {
-  const MutexLock lock(mutex_);
-  const uint16_t slot = SlotOf(worker);
-  return slot != kNoWorker ? owed_[slot] : 0;
+  const MutexLock lock(owed_mutex_);
+  const auto found = owed_.find(static_cast<uint32_t>(worker));
+  return found != owed_.end() ? found->second : 0;
 }
 
 void ReportedBlocks::SettleDebt(WorkerId worker) {
-  const MutexLock lock(mutex_);
-  const uint16_t slot = SlotOf(worker);
-  if (slot != kNoWorker) owed_[slot] = 0;
+  const MutexLock lock(owed_mutex_);
+  const auto found = owed_.find(static_cast<uint32_t>(worker));
+  if (found != owed_.end()) found->second = 0;
 }
 
-void ReportedBlocks::Merge(std::span<const BlockHash> chain, BlockMatches* matches) const {
+KvTrust ReportedBlocks::TrustOf(WorkerId worker) const {
+  const MutexLock lock(mutex_);
+  const uint16_t slot = SlotOf(worker);
+  return slot != kNoWorker ? trust(static_cast<WorkerSlot>(slot)) : KvTrust::kOff;
+}
+
+void ReportedBlocks::Merge(std::span<const BlockHash> chain, bool replacing, BlockMatches* matches) const {
   if (!active()) return;
   // Looked up once: each access to a thread-local variable is a call.
   thread_local BlockMatches own_reported;
   BlockMatches& reported = own_reported;
   index_.Match(chain, &reported);
   for (BlockMatch& match : matches->entries()) {
-    if (IsComplete(trust(match.owner))) match.blocks = {};
+    if (replacing && IsComplete(trust(match.owner))) match.blocks = {};
   }
   for (const BlockMatch& match : std::as_const(reported).entries()) {
     // A match that sees a cache as it is removed may find no worker, or the next one's.

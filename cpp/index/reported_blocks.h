@@ -9,9 +9,13 @@
 // What the events tell replaces what was learned about a worker, or adds to it, by its trust:
 //
 //                    learned 5 blocks, events 3      learned 0, events 3
-//   exact, settled   3                               3
+//   exact            3                               3
 //   partial          5                               3
 //   others           5                               0
+//
+// An engine serves a model under several names, and its events name none of them: ModelNames() has the one
+// whose prompts the caches' blocks belong to. For prompts of models that are not among them, adapters for
+// instance, events only add to what was learned.
 //
 // Writers name workers by id, and a worker that has left takes nothing: its slot may be another's by then.
 // Thread-safe. Merge() and trust() never wait.
@@ -21,11 +25,17 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
 #include <span>
+#include <string>
+#include <utility>
 
 #include <absl/container/flat_hash_map.h>
 
 #include "base/mutex.h"
+#include "base/snapshot.h"
 #include "base/status.h"
 #include "hashing/block_hash.h"
 #include "index/block_index.h"
@@ -71,6 +81,16 @@ class ReportedBlocks {
   uint64_t owed(WorkerId worker) const;
   void SettleDebt(WorkerId worker);
 
+  // From each name of a base model to the one that its blocks are known under.
+  using ModelNames = std::map<std::string, std::string, std::less<>>;
+  void SetModelNames(ModelNames names) {
+    model_names_.Publish(std::make_shared<const ModelNames>(std::move(names)));
+  }
+  std::shared_ptr<const ModelNames> model_names() const { return model_names_.Load(); }
+
+  // kOff once it has left.
+  KvTrust TrustOf(WorkerId worker) const;
+
   // kOff for workers without events.
   KvTrust trust(WorkerSlot worker) const {
     return trust_[static_cast<size_t>(worker)].load(std::memory_order_relaxed);
@@ -78,8 +98,9 @@ class ReportedBlocks {
   // True if any worker has a source of events, so that Merge() may change a match.
   bool active() const { return workers_.load(std::memory_order_relaxed) != 0; }
 
-  // Completes `matches`, what was learned about workers by slot, with what their events tell.
-  void Merge(std::span<const BlockHash> chain, BlockMatches* matches) const;
+  // Completes `matches`, what was learned about workers by slot, with what their events tell. Where it is
+  // not `replacing`, events add to what was learned whatever the trust.
+  void Merge(std::span<const BlockHash> chain, bool replacing, BlockMatches* matches) const;
 
   // Blocks on each tier, of all caches of the worker; zeros once it has left.
   std::array<uint64_t, kTierCount> BlockCounts(WorkerId worker) const;
@@ -94,12 +115,14 @@ class ReportedBlocks {
 
   const BlockHasher& hasher_;
   BlockIndex index_;
+  Snapshot<ModelNames> model_names_{std::make_shared<const ModelNames>()};
   std::atomic<uint32_t> workers_{0};                            // whose trust is not kOff
   std::array<std::atomic<KvTrust>, kMaxWorkers> trust_{};       // by worker's slot
   std::array<std::atomic<uint16_t>, kMaxWorkers> worker_of_{};  // by cache: its worker's slot
   mutable Mutex mutex_;                                         // calls the index while it is held
   absl::flat_hash_map<uint32_t, WorkerSlot> slot_of_ ABSL_GUARDED_BY(mutex_);  // by WorkerId
-  std::array<uint64_t, kMaxWorkers> owed_ ABSL_GUARDED_BY(mutex_){};           // by worker's slot
+  mutable Mutex owed_mutex_;  // leaf; requests take it, so nothing else is done under it
+  absl::flat_hash_map<uint32_t, uint64_t> owed_ ABSL_GUARDED_BY(owed_mutex_);  // by WorkerId, of all workers
 };
 
 }  // namespace vllm_router

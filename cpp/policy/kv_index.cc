@@ -16,6 +16,15 @@ constexpr size_t kSweepRuns = 64;  // a slice of some 20 us
 // A limit, so that one worker that reports nonsense, or one client that wants huge outputs, does not
 // fill the modelled caches.
 constexpr uint64_t kMostOutputTokens = 32'768;
+// What a decision calls new and an engine may hold all the same: the last block, and parts of a block of
+// its own size.
+constexpr uint64_t kDoubtfulBlocks = 8;
+
+// Blocks that the worker computes and should publish; a lower bound.
+uint64_t NewBlocks(const Decision& decision) {
+  const uint64_t held = decision.matched + kDoubtfulBlocks;
+  return decision.total > held ? decision.total - held : 0;
+}
 
 }  // namespace
 
@@ -86,8 +95,8 @@ void KvIndex::RoundDown(uint64_t usable_blocks, BlockMatches* matches) const {
 void KvIndex::MatchAll(const RoutingKey& key, BlockMatches* matches) const {
   tracker_->Match(key.blocks, matches);
   if (!reported_.active() || !key.blocks_are_tokens) return;
-  reported_.Merge(key.blocks, matches);
-  predicted_.Merge(key.blocks, reported_, matches);
+  reported_.Merge(key.blocks, key.blocks_are_reported, matches);
+  if (key.blocks_are_reported) predicted_.Merge(key.blocks, reported_, matches);
 }
 
 void KvIndex::FindMatches(const RoutingKey& key, BlockMatches* matches) {
@@ -151,8 +160,8 @@ void KvIndex::Settle(const Decision& decision, const Outcome& outcome) {
     output_tokens_.Learn(static_cast<double>(std::min(*outcome.output_tokens, kMostOutputTokens)));
   }
   // What did not reach its worker will not be published.
-  if (reported_.active() && !ReachedWorker(outcome.end) && decision.matched < decision.total)
-    reported_.Forgive(decision.worker, decision.total - decision.matched);
+  if (reported_.active() && !ReachedWorker(outcome.end))
+    reported_.Forgive(decision.worker, NewBlocks(decision));
   if (ReachedWorker(outcome.end)) {
     tracker_->Confirm(decision.claim);
   } else if (decision.claim != 0) {
@@ -189,8 +198,7 @@ void KvIndex::Explain(
 void KvIndex::Count(const Decision& decision) {
   prompt_blocks_.fetch_add(decision.total, std::memory_order_relaxed);
   matched_blocks_.fetch_add(decision.matched, std::memory_order_relaxed);
-  if (reported_.active() && decision.matched < decision.total)
-    reported_.Owe(decision.worker, decision.total - decision.matched);
+  if (reported_.active()) reported_.Owe(decision.worker, NewBlocks(decision));
 }
 
 uint64_t KvIndex::BlockTokensOf(WorkerSlot slot) const {

@@ -76,6 +76,8 @@ struct RoutingKey {
   bool has_blocks = false;        // there is a prompt, even if shorter than a block
   // All of the blocks, or the leading ones, are of token ids; otherwise of bytes.
   bool blocks_are_tokens = false;
+  // And KV events name all of them that a worker holds: the prompt is for a base model.
+  bool blocks_are_reported = false;
   // The blocks are of bytes, but a worker could tokenize the text; the ids are cached under this name.
   struct UntokenizedPrompt {
     Hash128 name;

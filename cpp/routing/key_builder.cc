@@ -227,8 +227,19 @@ void KeyBuilder::MakeBlocks(
     scope.cache_salt = read.cache_salt;
     if ((*parsed)->model) scope.lora_name = *(*parsed)->model;
     Measure(read, scope.is_text ? text.size() : tokens.size(), **parsed, request, key);
-    known = scope.is_text && tokenizes() && MakeKnownBlocks(read, scope, key);
   }
+  // Blocks of a base model are known under one of its names.
+  std::shared_ptr<const ReportedBlocks::ModelNames> names;
+  key->blocks_are_reported = false;
+  if (hears_events()) {
+    names = hears_events_->model_names();
+    if (const auto found = names->find(scope.lora_name); found != names->end()) {
+      scope.lora_name = found->second;
+      key->blocks_are_reported = true;
+    }
+  }
+  if (scope.is_text && request.body && !request.token_ids && !request.prompt && tokenizes())
+    known = MakeKnownBlocks(read, scope, key);
   const BlockHash root = hasher_.Root(scope);
   key->blocks_are_tokens = known || !scope.is_text;
   if (known) {

@@ -14,12 +14,12 @@
 #include <utility>
 
 #include "base/text.h"
+#include "base/time_units.h"
 
 namespace vllm_router {
 
 namespace {
 
-constexpr int64_t kNanosPerMs = 1'000'000;
 constexpr int64_t kLongestWaitMs = 3'600'000;
 constexpr std::string_view kTopic;
 constexpr std::string_view kGarbagePayload = "\xc1 this is not MessagePack";

@@ -48,7 +48,7 @@ class Engine:
         if message.target == "/kv_event_sources":
             answer = self.report()
         elif message.target == "/v1/models":
-            answer = {"data": [{"id": MODEL}]}
+            answer = {"data": [{"id": MODEL}, {"id": "other-name"}, {"id": "adapter", "parent": MODEL}]}
         elif message.target == "/tokenize":
             self.tokenized += 1
             answer = {"tokens": TOKENS, "count": len(TOKENS)}

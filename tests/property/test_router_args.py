@@ -40,6 +40,9 @@ NAME = st.from_regex(r"[!#$%&'*+.^_`|~0-9A-Za-z][!#$%&'*+.^_`|~0-9A-Za-z-]*", fu
 URL = st.builds(
     "http://{}:{}".format, st.from_regex(r"[a-z][a-z0-9]{0,7}", fullmatch=True), st.integers(1, 65535)
 )
+SOURCE = st.builds(
+    "{}=tcp://{}:{}".format, URL, st.from_regex(r"[a-z]{1,8}", fullmatch=True), st.integers(1, 65535)
+)
 PATH = st.from_regex(r"/[a-z][a-z0-9_]{0,8}\*?", fullmatch=True)
 RAW: dict[str, st.SearchStrategy[Any]] = {
     "prefill_urls": st.lists(st.tuples(URL, st.none() | st.integers(1, 65535))),
@@ -65,7 +68,13 @@ def values(flag: Flag) -> st.SearchStrategy[Any]:
             fit = st.sampled_from(kind.names)
         case Words():
             # A word that has a form of its own: origins and URLs have the same, paths another.
-            forms = {"fan_out_path": PATH, "request_id_headers": NAME, "hash_key_headers": NAME}
+            forms = {
+                "fan_out_path": PATH,
+                "request_id_headers": NAME,
+                "hash_key_headers": NAME,
+                "kv_event_source": SOURCE,
+                "kv_event_replay_source": SOURCE,
+            }
             fit = st.lists(forms.get(flag.field, WORD if kind.each is None else URL))
         case RequestPath():
             fit = st.from_regex(r"[!-\"$-~]+", fullmatch=True)

@@ -3,7 +3,19 @@
 import json
 import time
 
-from tests.fakes.kv_engine import MODEL, TOKENS, Engine, claim, open_router, sources, wait_for
+import pytest
+
+from tests.fakes.kv_engine import (
+    COMPLETIONS,
+    MODEL,
+    TOKENS,
+    Engine,
+    claim,
+    client_of,
+    open_router,
+    sources,
+    wait_for,
+)
 from tests.fakes.wire import eventually
 
 
@@ -70,3 +82,25 @@ def test_metrics_say_the_same(harness, publisher):
     lines = router.server.metrics_text().splitlines()
     assert f'vllm_router_kv_trust{{worker="{worker.url}",rank="0",state="exact"}} 1' in lines
     assert f'vllm_router_kv_index_pairs{{worker="{worker.url}",rank="0",tier="gpu"}} 4' in lines
+
+
+@pytest.mark.parametrize("name", ["other-name", "", None])
+def test_all_names_of_a_model_have_its_blocks(harness, publisher, name):
+    router = open_router(harness, harness.worker(Engine(publisher)))
+    publisher.stored(TOKENS)
+    wait_for(harness, router, gpu_blocks=4, trust="exact")
+    body = {"prompt": [*TOKENS, 7], "max_tokens": 1} | ({} if name is None else {"model": name})
+    found = client_of(harness, router).ask("POST", COMPLETIONS, body=json.dumps(body).encode())
+    assert found.get("x-vllm-router-cache-status") == "4/4 blocks"
+
+
+def test_an_adapter_has_its_own_blocks_and_what_was_sent(harness, publisher):
+    router = open_router(harness, harness.worker(Engine(publisher)))
+    publisher.stored(TOKENS)
+    wait_for(harness, router, gpu_blocks=4, trust="exact")
+    assert claim(harness, router, model="adapter")[0] == 0
+    assert claim(harness, router, model="adapter")[0] == 4  # sent before, whatever the events say
+    publisher.stored([3] * 32, lora_name="adapter")
+    wait_for(harness, router, gpu_blocks=6)
+    assert claim(harness, router, [3] * 32, model="adapter")[0] == 2
+    assert claim(harness, router, [3] * 32)[0] == 0

@@ -57,7 +57,10 @@ std::optional<std::vector<ReportedSource>> SourcesInReport(std::string_view text
          .replay_endpoint = StringAt(source, "replay_endpoint"),
          .topic = StringAt(source, "topic")});
   }
-  std::ranges::sort(sources, {}, &ReportedSource::rank);
+  // "0" and "00" are one rank.
+  std::ranges::stable_sort(sources, {}, &ReportedSource::rank);
+  const auto repeated = std::ranges::unique(sources, {}, &ReportedSource::rank);
+  sources.erase(repeated.begin(), repeated.end());
   return sources;
 }
 
@@ -88,18 +91,19 @@ std::optional<std::vector<ReportedSource>> SourcesInServerInfo(std::string_view 
   return sources;
 }
 
-std::string BaseModelIn(std::string_view text) {
+std::vector<std::string> BaseModelsIn(std::string_view text) {
+  std::vector<std::string> names;
   const std::optional<json::object> report = ObjectIn(text);
-  if (!report) return {};
+  if (!report) return names;
   const json::value* const models = report->if_contains("data");
-  if (models == nullptr || !models->is_array()) return {};
+  if (models == nullptr || !models->is_array()) return names;
   for (const json::value& model : models->get_array()) {
-    if (!model.is_object()) continue;
+    if (!model.is_object() || names.size() == kMaxReportedModels) continue;
     const json::value* const parent = model.get_object().if_contains("parent");
     if (parent != nullptr && !parent->is_null()) continue;
-    if (std::string id = StringAt(model.get_object(), "id"); !id.empty()) return id;
+    if (std::string id = StringAt(model.get_object(), "id"); !id.empty()) names.push_back(std::move(id));
   }
-  return {};
+  return names;
 }
 
 }  // namespace vllm_router

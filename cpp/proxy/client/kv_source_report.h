@@ -4,7 +4,8 @@
 //   GET /server_info        SGLang: {"kv_events": {"endpoint_host": "*", "endpoint_port_base": 5557, "dp_size": 1, ...}}
 //   GET /v1/models          {"data": [{"id": "m"}, {"id": "adapter", "parent": "m"}]}
 //
-// Strict about what it uses: a malformed entry is left out. At most kMaxReportedRanks ranks. Pure; any
+// Strict about what it uses: a malformed entry is left out. At most kMaxReportedRanks ranks and
+// kMaxReportedModels names. Pure; any
 // thread.
 #pragma once
 
@@ -17,6 +18,7 @@
 namespace vllm_router {
 
 inline constexpr uint32_t kMaxReportedRanks = 256;
+inline constexpr size_t kMaxReportedModels = 64;
 
 struct ReportedSource {
   uint32_t rank = 0;
@@ -31,7 +33,7 @@ struct ReportedSource {
 std::optional<std::vector<ReportedSource>> SourcesInReport(std::string_view json);
 std::optional<std::vector<ReportedSource>> SourcesInServerInfo(std::string_view json);
 
-// The name of the base model: the first model without a parent. Empty: none.
-std::string BaseModelIn(std::string_view json);
+// The names of the base model: the models without a parent, in their order.
+std::vector<std::string> BaseModelsIn(std::string_view json);
 
 }  // namespace vllm_router

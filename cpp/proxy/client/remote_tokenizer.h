@@ -10,7 +10,8 @@
 // the request's fault and starts no back-off. Two concurrent calls for one prompt are not merged. Never
 // touches load. One thread.
 //
-// Only the prefix of a later turn has IDs in the cache, and no request waits for the rest. TokenizeLater
+// Only the prefix of a later turn has IDs in the cache, and no request waits for the rest unless a worker
+// publishes KV events, which the rest would not match. TokenizeLater
 // requests them, for the turn after, from the worker that responds to this turn. At most
 // kMaxBackgroundTokenizeCalls run at once per worker; more are dropped, not queued. A worker that fails
 // such a call gets no more of them during a back-off, but Tokenize may still use it; a worker without

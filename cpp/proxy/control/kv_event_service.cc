@@ -1,7 +1,10 @@
 #include "proxy/control/kv_event_service.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "base/log.h"
@@ -13,6 +16,8 @@
 namespace vllm_router {
 namespace {
 
+constexpr size_t kFewestSources = 16;
+
 std::string EndpointOfRank(
     const std::map<std::string, NamedEndpoints>& named, const std::string& url, size_t rank) {
   const auto found = named.find(url);
@@ -20,12 +25,47 @@ std::string EndpointOfRank(
   return found->second.endpoints[rank];
 }
 
+// The host responds, and has no such endpoint.
+bool IsMissing(const StatusOr<HttpResponse>& response) {
+  return response.ok() && (response->status == 404 || response->status == 405 || response->status == 501);
+}
+
+bool IsLoopback(std::string_view host) {
+  return host == "localhost" || host == "::1" || host == "[::1]" || host.starts_with("127.");
+}
+
+// A worker may name its own host only: another one is for the operator to name.
+bool IsOfHost(std::string_view endpoint, std::string_view host) {
+  constexpr std::string_view kTcp = "tcp://";
+  const size_t colon = endpoint.rfind(':');
+  if (!endpoint.starts_with(kTcp) || colon <= kTcp.size()) return false;
+  std::string_view named = endpoint.substr(kTcp.size(), colon - kTcp.size());
+  if (named.starts_with('[') && named.ends_with(']')) named = named.substr(1, named.size() - 2);
+  return EqualsIgnoreCase(named, host) || (IsLoopback(named) && IsLoopback(host));
+}
+
+// Each has some five descriptors. At most a sixth of those that the process may have.
+size_t MostSources() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return kFewestSources;
+  return std::clamp<size_t>(limit.rlim_cur / 32, kFewestSources, kMaxWorkers);
+}
+
 }  // namespace
 
 void KvEventService::Start() {
   const FixedOptions& options = thread_.options;
   KvIndex* const index = thread_.router->pool().index();
-  if (options.kv_events == KvEventsMode::kOff || index == nullptr) return;
+  if (options.kv_events == KvEventsMode::kOff) return;
+  if (index == nullptr) {
+    if (options.kv_events == KvEventsMode::kOn || !options.kv_event_sources.empty()) {
+      Log(LogLevel::kWarning,
+          Concat(
+              "kv events: the policy ", thread_.router->policy().name(),
+              " matches no blocks, so KV events are not heard; use auto or vllm_cache_aware"));
+    }
+    return;
+  }
   // Server::Start has checked them.
   for (const std::string& text : options.kv_event_sources) {
     StatusOr<NamedEndpoints> named = ParseNamedEndpoints("kv_event_source", text);
@@ -100,31 +140,38 @@ Task<void> KvEventService::Poll(std::shared_ptr<Host> host, Workers workers) {
   const UnderWay under_way(*this);
   const WorkerUrl& url = workers.front()->url;
   const int64_t timeout = thread_.options.health_check_timeout_ms;
-  bool responded = true;
-  if (std::ranges::none_of(
-          workers, [this](const auto& worker) { return named_.contains(worker->url.url); })) {
+  bool conclusive = true;  // what the host has is known
+  const bool is_named =
+      std::ranges::any_of(workers, [this](const auto& worker) { return named_.contains(worker->url.url); });
+  if (!is_named) {
     StatusOr<HttpResponse> response = co_await thread_.http.Get(nullptr, url, "/kv_event_sources", timeout);
-    responded = response.ok();
     std::optional<std::vector<ReportedSource>> sources;
     if (response.ok() && response->status == 200) sources = SourcesInReport(response->body);
-    if (responded && !sources && !stopped()) {
+    conclusive = sources.has_value() || IsMissing(response);
+    if (conclusive && !sources && !stopped()) {
       response = co_await thread_.http.Get(nullptr, url, "/server_info", timeout);
       if (response.ok() && response->status == 200) sources = SourcesInServerInfo(response->body);
+      conclusive = IsMissing(response) || (response.ok() && response->status == 200);
     }
-    if (responded) host->sources = sources.value_or(std::vector<ReportedSource>());
+    if (conclusive) host->sources = sources.value_or(std::vector<ReportedSource>());
   }
-  const bool any = !host->sources.empty() || std::ranges::any_of(workers, [this](const auto& worker) {
-    return named_.contains(worker->url.url);
-  });
-  if (any && thread_.options.kv_event_model.empty() && !stopped()) {
+  const bool any = is_named || !host->sources.empty();
+  if (any && conclusive && !stopped()) {
     const StatusOr<HttpResponse> response = co_await thread_.http.Get(nullptr, url, "/v1/models", timeout);
-    responded = responded && response.ok();
-    if (response.ok() && response->status == 200) host->model = BaseModelIn(response->body);
+    if (response.ok() && response->status == 200) host->models = BaseModelsIn(response->body);
+    // Without the model's name no request meets its blocks.
+    conclusive = !host->models.empty() || !thread_.options.kv_event_model.empty();
+    if (!conclusive && !std::exchange(host->warned_of_model, true)) {
+      Log(LogLevel::kWarning,
+          Concat(
+              "kv events: ", url.base,
+              " names no model in /v1/models, so its KV events are not used; name it with --kv-event-model"));
+    }
   }
   host->polling = false;
-  host->polled = responded;
-  if (!responded) host->due_ns = thread_.clock.NowNanos() + kSoonNanos;
-  if (thread_.options.kv_events == KvEventsMode::kOn && responded && !any &&
+  host->polled = host->polled || conclusive;
+  if (!conclusive) host->due_ns = thread_.clock.NowNanos() + kSoonNanos;
+  if (thread_.options.kv_events == KvEventsMode::kOn && conclusive && !any &&
       !std::exchange(host->warned, true)) {
     Log(LogLevel::kWarning,
         Concat(
@@ -136,8 +183,17 @@ Task<void> KvEventService::Poll(std::shared_ptr<Host> host, Workers workers) {
   }
 }
 
-std::vector<KvSource> KvEventService::SourcesOf(const Worker& worker, const Host& host) const {
-  const FixedOptions& options = thread_.options;
+std::string KvEventService::ModelOf(const Host& host, const ReportedBlocks::ModelNames& names) const {
+  if (!thread_.options.kv_event_model.empty()) return thread_.options.kv_event_model;
+  // As on the hosts before, in whatever order this one has its names.
+  for (const std::string& name : host.models) {
+    if (const auto found = names.find(name); found != names.end()) return found->second;
+  }
+  return host.models.empty() ? std::string() : host.models.front();
+}
+
+std::vector<KvSource> KvEventService::SourcesOf(
+    const Worker& worker, const Host& host, const std::string& model) const {
   std::vector<KvSource> sources;
   const auto add = [&](uint32_t rank, std::string endpoint, std::string replay, std::string topic) {
     sources.push_back(
@@ -147,7 +203,7 @@ std::vector<KvSource> KvEventService::SourcesOf(const Worker& worker, const Host
          .endpoint = std::move(endpoint),
          .replay_endpoint = std::move(replay),
          .topic = std::move(topic),
-         .model = options.kv_event_model.empty() ? host.model : options.kv_event_model});
+         .model = model});
   };
   if (const auto named = named_.find(worker.url.url); named != named_.end()) {
     const std::vector<std::string>& endpoints = named->second.endpoints;
@@ -163,8 +219,8 @@ std::vector<KvSource> KvEventService::SourcesOf(const Worker& worker, const Host
     if (worker.url.rank && *worker.url.rank != reported.rank) continue;
     const std::string endpoint = ReachableEndpoint(reported.endpoint, worker.url.host);
     std::string replay = ReachableEndpoint(reported.replay_endpoint, worker.url.host);
-    if (!CheckEndpoint("kv_event_sources", endpoint).ok()) continue;
-    if (!CheckEndpoint("kv_event_sources", replay).ok()) replay.clear();
+    if (!CheckEndpoint("kv_event_sources", endpoint).ok() || !IsOfHost(endpoint, worker.url.host)) continue;
+    if (!CheckEndpoint("kv_event_sources", replay).ok() || !IsOfHost(replay, worker.url.host)) replay.clear();
     add(reported.rank, endpoint, std::move(replay), reported.topic);
   }
   return sources;
@@ -172,18 +228,47 @@ std::vector<KvSource> KvEventService::SourcesOf(const Worker& worker, const Host
 
 void KvEventService::TellSubscriber(const Hosts& fleet) {
   std::vector<KvSource> sources;
+  ReportedBlocks::ModelNames names;
+  bool one_model = true;
+  std::set<std::string> unused;
+  for (const auto& [url, named] : named_) unused.insert(url);
   for (const auto& [base, workers] : fleet) {
     const Host& host = *hosts_[base];
+    for (const std::shared_ptr<Worker>& worker : workers) unused.erase(worker->url.url);
     if (!host.polled) continue;
+    const std::string model = ModelOf(host, names);
+    for (const std::string& name : host.models) names.try_emplace(name, model);
+    if (!model.empty()) names.try_emplace(model, model);
     for (const std::shared_ptr<Worker>& worker : workers) {
-      for (KvSource& source : SourcesOf(*worker, host)) sources.push_back(std::move(source));
+      for (KvSource& source : SourcesOf(*worker, host, model)) sources.push_back(std::move(source));
     }
+  }
+  for (const std::string& url : unused) {
+    if (!warned_of_unused_.insert(url).second) continue;
+    Log(LogLevel::kWarning,
+        Concat("kv events: --kv-event-source names ", Quoted(url), ", which is no worker of the fleet now"));
+  }
+  for (const auto& [name, model] : names) one_model = one_model && model == names.begin()->second;
+  // A request without a name is for the only model.
+  if (one_model && !names.empty()) names.try_emplace("", std::string(names.begin()->second));
+  ReportedBlocks& reported = thread_.router->pool().index()->reported();
+  if (names != told_names_) {
+    told_names_ = names;
+    reported.SetModelNames(std::move(names));
+  }
+  if (const size_t most = MostSources(); sources.size() > most) {
+    if (!std::exchange(warned_of_many_, true)) {
+      Log(LogLevel::kWarning,
+          Concat(
+              "kv events: ", sources.size(), " sources are more than the limit of open files allows, ", most,
+              "; the others' caches are inferred from requests; raise it, for instance by ulimit -n"));
+    }
+    sources.resize(most);
   }
   if (sources == told_) return;
   const MutexLock lock(mutex_);
   if (subscriber_ == nullptr) {
-    StatusOr<std::unique_ptr<EventSubscriber>> started =
-        EventSubscriber::Start(&thread_.router->pool().index()->reported());
+    StatusOr<std::unique_ptr<EventSubscriber>> started = EventSubscriber::Start(&reported);
     if (!started.ok()) {
       if (!std::exchange(start_failed_, true))
         Log(LogLevel::kError, Concat(

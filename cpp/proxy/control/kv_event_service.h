@@ -6,13 +6,14 @@
 //   GET /v1/models                                        the base model's name, under which its blocks are known
 //
 // A healthy host is polled when it joins or comes back and every kAgainNanos; one that does not respond,
-// after kSoonNanos. The service also drops predictions that are older than --kv-predict-ttl-secs. On the
+// after kSoonNanos, and so is one that responds with an error: only 404 means that it has no source. The service also drops predictions that are older than --kv-predict-ttl-secs. On the
 // control thread.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -50,24 +51,29 @@ class KvEventService final : public HostPoller {
     bool polled = false;   // it responded once
     bool healthy = false;  // at the last look
     bool warned = false;
+    bool warned_of_model = false;
     std::vector<ReportedSource> sources;
-    std::string model;
+    std::vector<std::string> models;  // names of the base model
   };
 
   int64_t Pass(const FleetView& fleet) override;
   Task<void> Poll(std::shared_ptr<Host> host, Workers workers);
   // What is known now, for the events thread if it has changed.
   void TellSubscriber(const Hosts& fleet);
-  std::vector<KvSource> SourcesOf(const Worker& worker, const Host& host) const;
+  std::string ModelOf(const Host& host, const ReportedBlocks::ModelNames& names) const;
+  std::vector<KvSource> SourcesOf(const Worker& worker, const Host& host, const std::string& model) const;
 
   std::map<std::string, std::shared_ptr<Host>> hosts_;  // by base URL
   std::map<std::string, NamedEndpoints> named_;         // by worker's URL
   std::map<std::string, NamedEndpoints> named_replays_;
   int64_t rotated_ns_ = 0;
   bool start_failed_ = false;
+  bool warned_of_many_ = false;
+  std::set<std::string> warned_of_unused_;
   mutable Mutex mutex_;  // held while the subscriber is made, told or asked
   std::unique_ptr<EventSubscriber> subscriber_;
   std::vector<KvSource> told_;
+  ReportedBlocks::ModelNames told_names_;
 };
 
 }  // namespace vllm_router

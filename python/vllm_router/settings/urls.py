@@ -131,7 +131,7 @@ def event_source(text: str) -> str:
             continue
         match = re.fullmatch(r"tcp://(\[[0-9a-fA-F:.]+\]|[^:/\[\]\s;]+):([0-9]{1,5})", endpoint)
         if match is None or not 1 <= int(match[2]) <= 65535:
-            raise Unfit(f"{shape}, with endpoints tcp://HOST:PORT or ipc://PATH", endpoint)
+            raise Unfit(f"{shape}, with endpoints tcp://HOST:PORT or ipc://PATH", text)
         if match[1] in ("*", "0.0.0.0", "[::]"):
-            raise Unfit(f"{shape}; {match[1]} stands for every address, so name the host", endpoint)
+            raise Unfit(f"{shape}; {match[1]} stands for every address, so name the host", text)
     return f"{worker_url(url)}={endpoints}"

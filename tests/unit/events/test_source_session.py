@@ -102,3 +102,25 @@ def test_garbage_harms_nothing_but_the_trust(harness, publisher, other_publisher
 
     eventually(lambda: dropped() > 0)
     assert claim(harness, router) == (4, good.url)
+
+
+def test_events_of_which_none_can_be_used_are_a_mismatch(harness, publisher):
+    router = open_router(harness, harness.worker(Engine(publisher)))
+    publisher.stored(TOKENS, medium="NPU")
+    source = wait_for(harness, router, trust="mismatch")
+    assert source["dropped"] == {"unknown_medium": 1}
+    claim(harness, router)
+    assert claim(harness, router)[0] == 4  # as without events
+    publisher.stored(TOKENS)
+    wait_for(harness, router, trust="exact", gpu_blocks=4)
+
+
+def test_a_message_above_the_limit_costs_the_connection_and_no_more(harness, publisher, other_publisher):
+    bad, good = harness.worker(Engine(publisher)), harness.worker(Engine(other_publisher))
+    router = open_router(harness, bad, good)
+    eventually(lambda: [s["trust"] for s in sources(harness, router)] == ["exact", "exact"])
+    publisher.garbage(b"x" * (8 * 1024 * 1024 + 1))
+    eventually(lambda: sorted(s["connected"] for s in sources(harness, router)) == [False, True])
+    other_publisher.stored(TOKENS)
+    eventually(lambda: sum(s["gpu_blocks"] for s in sources(harness, router)) == 4)
+    assert claim(harness, router) == (4, good.url)

@@ -11,4 +11,4 @@ def test_trust_is_off_until_it_is_set():
     for trust in range(7):
         blocks.set_trust(1, trust)
         names.append(blocks.trust(0))
-    assert names == ["off", "waiting", "exact", "settled", "partial", "silent", "mismatch"]
+    assert names == ["off", "waiting", "exact", "partial", "silent", "mismatch"]

@@ -43,7 +43,7 @@ def test_other_workers_have_what_was_learned_of_them(predictions, trust):
     predictions.add(1, CHAIN)
     predictions.set_trust(1, trust)
     assert predictions.match(CHAIN) == {}
-    predictions.set_trust(1, "settled")
+    predictions.set_trust(1, "exact")
     assert predictions.match(CHAIN) == {1: 4}
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from vllm_router import _core_testing as testing
 
-TRUST_NAMES = ["off", "waiting", "exact", "settled", "partial", "silent", "mismatch"]
+TRUST_NAMES = ["off", "waiting", "exact", "partial", "silent", "mismatch"]
 TRUST = {name: i for i, name in enumerate(TRUST_NAMES)}
 CHAIN = [11, 12, 13, 14, 15]
 
@@ -38,7 +38,7 @@ def test_trust_decides_between_events_and_what_was_learned(trust):
     blocks.insert(blocks.add_cache(7), 0, CHAIN[:3])
     blocks.set_trust(7, TRUST[trust])
     assert blocks.trust(3) == trust
-    complete, usable = trust in ("exact", "settled"), trust in ("exact", "settled", "partial")
+    complete, usable = trust == "exact", trust in ("exact", "partial")
     learned = (5, 5, 5)
     want = (3, 3, 3) if complete else learned
     assert blocks.merge(CHAIN, [(3, learned)]) == {3: want}

@@ -53,7 +53,7 @@ def test_a_rank_that_is_none_is_left_out(rank):
 def test_what_is_no_report_is_none(text):
     assert core.kv_sources_in_report(text) is None
     assert core.kv_sources_in_server_info(text) is None
-    assert core.base_model_in(text) == ""
+    assert core.base_models_in(text) == []
 
 
 def test_without_an_engine_there_is_no_source():
@@ -85,18 +85,19 @@ def test_sglang_without_events_has_no_source(events):
 
 
 @pytest.mark.parametrize(
-    ("models", "name"),
+    ("models", "names"),
     [
-        ([{"id": "m", "parent": None}, {"id": "adapter", "parent": "m"}], "m"),
-        ([{"id": "adapter", "parent": "m"}, {"id": "m"}], "m"),
-        ([{"id": "adapter", "parent": "m"}], ""),
-        ([{"id": 3}, "x", {}], ""),
-        ([], ""),
-        (None, ""),
+        ([{"id": "m", "parent": None}, {"id": "adapter", "parent": "m"}, {"id": "n"}], ["m", "n"]),
+        ([{"id": "adapter", "parent": "m"}, {"id": "m"}], ["m"]),
+        ([{"id": "adapter", "parent": "m"}], []),
+        ([{"id": 3}, "x", {}], []),
+        ([{"id": str(i)} for i in range(100)], [str(i) for i in range(64)]),
+        ([], []),
+        (None, []),
     ],
 )
-def test_the_base_model_has_no_parent(models, name):
-    assert core.base_model_in(json.dumps({"data": models})) == name
+def test_base_models_have_no_parent(models, names):
+    assert core.base_models_in(json.dumps({"data": models})) == names
 
 
 JSON = st.recursive(
@@ -120,4 +121,4 @@ def test_any_json_is_taken_without_harm(value):
     text = json.dumps(value)
     core.kv_sources_in_report(text)
     core.kv_sources_in_server_info(text)
-    core.base_model_in(text)
+    core.base_models_in(text)

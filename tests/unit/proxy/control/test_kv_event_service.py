@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.fakes.kv_engine import COMPLETIONS, MODEL, TOKENS, Engine, claim, open_router, sources, wait_for
-from tests.fakes.wire import eventually
+from tests.fakes.wire import eventually, response
 from vllm_router.testing import KvEventPublisher
 
 
@@ -89,3 +89,86 @@ def test_batches_of_another_rank_are_dropped(harness, publisher):
     publisher.stored(TOKENS)
     eventually(lambda: [source["dropped"] for source in sources(harness, router)] == [{"wrong_rank": 1}])
     assert claim(harness, router)[0] == 0
+
+
+class Failing(Engine):
+    """An engine whose first responses to these paths are errors."""
+
+    def __init__(self, publisher, *paths, status=503):
+        super().__init__(publisher)
+        self.failures = dict.fromkeys(paths, 2)
+        self.status = status
+
+    def __call__(self, connection, message):
+        if self.failures.get(message.target, 0) > 0:
+            self.failures[message.target] -= 1
+            connection.send(response(self.status, b"{}"))
+        else:
+            super().__call__(connection, message)
+
+
+@pytest.mark.parametrize("path", ["/kv_event_sources", "/v1/models"])
+@pytest.mark.parametrize("status", [401, 429, 503])
+def test_an_error_is_no_sign_that_there_is_no_source(harness, publisher, path, status):
+    router = open_router(harness, harness.worker(Failing(publisher, path, status=status)))
+    publisher.stored(TOKENS)
+    eventually(lambda: any(s["gpu_blocks"] == 4 for s in sources(harness, router)), "never heard", 30)
+    assert claim(harness, router)[0] == 4
+
+
+def test_a_worker_that_names_no_model_is_not_heard(harness, publisher, capfd):
+    router = open_router(harness, harness.worker(Failing(publisher, "/v1/models", status=404)))
+    eventually(lambda: "names no model in /v1/models" in capfd.readouterr().err)
+    assert claim(harness, router)[0] in (0, 4)
+
+
+def test_hosts_may_have_a_models_names_in_any_order(harness, publisher, other_publisher):
+    class Reversed(Engine):
+        def __call__(self, connection, message):
+            if message.target == "/v1/models":
+                models = {"data": [{"id": "other-name"}, {"id": MODEL}]}
+                connection.send(response(200, json.dumps(models).encode()))
+            else:
+                super().__call__(connection, message)
+
+    first, second = harness.worker(Engine(publisher)), harness.worker(Reversed(other_publisher))
+    router = open_router(harness, first, second)
+    publisher.stored(TOKENS)
+    other_publisher.stored([5] * 32)
+    eventually(lambda: sum(s["gpu_blocks"] for s in sources(harness, router)) == 6)
+    eventually(lambda: claim(harness, router) == (4, first.url))
+    assert claim(harness, router, [5] * 32) == (2, second.url)
+    assert claim(harness, router, [5] * 32, model="other-name") == (2, second.url)
+
+
+@pytest.mark.parametrize("endpoint", ["tcp://10.1.2.3:80", "ipc:///var/run/docker.sock", "tcp://other:5557"])
+def test_a_worker_may_name_its_own_host_only(harness, publisher, endpoint):
+    class Pointing(Engine):
+        def report(self):
+            return {"0": {"publisher": "zmq", "endpoint": endpoint}, "1": super().report()["0"]}
+
+    router = open_router(harness, harness.worker(Pointing(publisher)))
+    eventually(lambda: [s["endpoint"] for s in sources(harness, router)] == [publisher.endpoint])
+
+
+def test_a_rank_that_is_named_twice_counts_once(harness, publisher):
+    class Repeating(Engine):
+        def report(self):
+            return {"0" * (1 + i): super(Repeating, self).report()["0"] for i in range(300)}
+
+    router = open_router(harness, harness.worker(Repeating(publisher)))
+    publisher.stored(TOKENS)
+    wait_for(harness, router, gpu_blocks=4)
+    assert len(sources(harness, router)) == 1
+
+
+def test_a_source_of_no_worker_is_said(harness, publisher, capfd):
+    named = f"http://127.0.0.1:1={publisher.endpoint}"
+    open_router(harness, harness.worker(Engine()), kv_event_source=[named])
+    eventually(lambda: "which is no worker of the fleet now" in capfd.readouterr().err)
+
+
+def test_a_trailing_slash_makes_no_difference(harness, publisher):
+    worker = harness.worker(Engine())
+    router = open_router(harness, worker, kv_event_source=[f"{worker.url}/={publisher.endpoint}"])
+    wait_for(harness, router, connected=True)
