@@ -17,6 +17,7 @@ namespace vllm_router {
 namespace {
 
 constexpr size_t kFewestSources = 16;
+constexpr int kMostDoublings = 6;  // of kSoonNanos: 64 s
 
 std::string EndpointOfRank(
     const std::map<std::string, NamedEndpoints>& named, const std::string& url, size_t rank) {
@@ -25,9 +26,11 @@ std::string EndpointOfRank(
   return found->second.endpoints[rank];
 }
 
-// The host responds, and has no such endpoint.
-bool IsMissing(const StatusOr<HttpResponse>& response) {
-  return response.ok() && (response->status == 404 || response->status == 405 || response->status == 501);
+// It tells what the host has, be it nothing. Other errors pass.
+bool IsConclusive(const StatusOr<HttpResponse>& response) {
+  if (!response.ok()) return false;
+  const int status = response->status;
+  return status == 200 || status == 404 || status == 405 || status == 501;
 }
 
 bool IsLoopback(std::string_view host) {
@@ -130,8 +133,7 @@ int64_t KvEventService::Pass(const FleetView& fleet) {
   const int64_t half_life = thread_.options.kv_predict_ttl_ms * kNanosPerMs / 2;
   if (now - rotated_ns_ >= half_life) {
     rotated_ns_ = now;
-    if (KvIndex* const index = thread_.router->pool().index(); index->reported().active())
-      index->RotatePredictions();
+    thread_.router->pool().index()->RotatePredictions();
   }
   return std::clamp<int64_t>(half_life, 1, kLookNanos);
 }
@@ -147,11 +149,11 @@ Task<void> KvEventService::Poll(std::shared_ptr<Host> host, Workers workers) {
     StatusOr<HttpResponse> response = co_await thread_.http.Get(nullptr, url, "/kv_event_sources", timeout);
     std::optional<std::vector<ReportedSource>> sources;
     if (response.ok() && response->status == 200) sources = SourcesInReport(response->body);
-    conclusive = sources.has_value() || IsMissing(response);
+    conclusive = IsConclusive(response);
     if (conclusive && !sources && !stopped()) {
       response = co_await thread_.http.Get(nullptr, url, "/server_info", timeout);
       if (response.ok() && response->status == 200) sources = SourcesInServerInfo(response->body);
-      conclusive = IsMissing(response) || (response.ok() && response->status == 200);
+      conclusive = IsConclusive(response);
     }
     if (conclusive) host->sources = sources.value_or(std::vector<ReportedSource>());
   }
@@ -170,7 +172,8 @@ Task<void> KvEventService::Poll(std::shared_ptr<Host> host, Workers workers) {
   }
   host->polling = false;
   host->polled = host->polled || conclusive;
-  if (!conclusive) host->due_ns = thread_.clock.NowNanos() + kSoonNanos;
+  host->failures = conclusive ? 0 : std::min(host->failures + 1, kMostDoublings);
+  if (!conclusive) host->due_ns = thread_.clock.NowNanos() + (kSoonNanos << (host->failures - 1));
   if (thread_.options.kv_events == KvEventsMode::kOn && conclusive && !any &&
       !std::exchange(host->warned, true)) {
     Log(LogLevel::kWarning,
@@ -280,8 +283,7 @@ void KvEventService::TellSubscriber(const Hosts& fleet) {
     if (thread_.router->token_cache() == nullptr) {
       Log(LogLevel::kWarning,
           "kv events: engines name blocks of token ids, and --tokenize is never: prompts of text are matched "
-          "by "
-          "what was sent to each worker, not by its events; remove --tokenize never");
+          "by what was sent to each worker, not by its events; remove --tokenize never");
     }
   }
   told_ = sources;

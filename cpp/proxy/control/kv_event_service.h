@@ -5,9 +5,9 @@
 //   GET /kv_event_sources, else GET /server_info          as the engine says; --kv-events auto and on
 //   GET /v1/models                                        the base model's name, under which its blocks are known
 //
-// A healthy host is polled when it joins or comes back and every kAgainNanos; one that does not respond,
-// after kSoonNanos, and so is one that responds with an error: only 404 means that it has no source. The service also drops predictions that are older than --kv-predict-ttl-secs. On the
-// control thread.
+// A healthy host is polled when it joins or comes back and every kAgainNanos; one that does not respond, or
+// with an error other than 404, after kSoonNanos, doubling up to a minute. The service also drops
+// predictions that are older than --kv-predict-ttl-secs. On the control thread.
 #pragma once
 
 #include <cstdint>
@@ -48,6 +48,7 @@ class KvEventService final : public HostPoller {
     std::vector<WorkerId> workers;  // polled last; others are due at once
     int64_t due_ns = 0;
     bool polling = false;
+    int failures = 0;      // of polls, in a row
     bool polled = false;   // it responded once
     bool healthy = false;  // at the last look
     bool warned = false;

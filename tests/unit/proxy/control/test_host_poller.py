@@ -5,10 +5,12 @@ from tests.fakes.wire import eventually, response
 OFTEN = {"load_poll_interval_secs": 0.02}
 
 
-def test_ranks_of_a_host_are_polled_once(harness):
-    def respond(connection, _message):
-        connection.send(response(200, b"vllm:num_requests_running 1\n"))
+def respond(connection, _message):
+    """So that a poll is one request."""
+    connection.send(response(200, b"vllm:num_requests_running 1\n"))
 
+
+def test_ranks_of_a_host_are_polled_once(harness):
     worker, other = harness.worker(respond), harness.worker(respond)
     harness.router(f"{worker.url}@0", f"{worker.url}@1", other, policy="least_load", **OFTEN)
     other.wait_for_requests(30)
@@ -17,7 +19,7 @@ def test_ranks_of_a_host_are_polled_once(harness):
 
 
 def test_a_host_that_left_the_fleet_is_polled_no_more(harness):
-    left, stays = harness.worker(), harness.worker()
+    left, stays = harness.worker(respond), harness.worker(respond)
     router = harness.router(left, stays, policy="least_load", **OFTEN)
     left.wait_for_requests(1)
     router.core.remove_worker(left.url)
