@@ -92,11 +92,11 @@ def test_batches_of_another_rank_are_dropped(harness, publisher):
 
 
 class Failing(Engine):
-    """An engine whose first responses to these paths are errors."""
+    """An engine whose first response to each of these paths is an error."""
 
     def __init__(self, publisher, *paths, status=503):
         super().__init__(publisher)
-        self.failures = dict.fromkeys(paths, 2)
+        self.failures = dict.fromkeys(paths, 1)
         self.status = status
 
     def __call__(self, connection, message):
