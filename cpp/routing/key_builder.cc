@@ -277,7 +277,9 @@ bool KeyBuilder::MakeKnownBlocks(const RoutingText& read, const PromptScope& sco
     key->untokenized_prompt = whole;
     return false;
   }
-  if (rest.size() > kBlocksLeftInBytes * hasher_.block_bytes()) key->partly_tokenized_prompt = whole;
+  // An engine tells the blocks of its responses by their ids, so while it is heard each block counts.
+  const size_t left_in_bytes = hears_events() ? 0 : kBlocksLeftInBytes * hasher_.block_bytes();
+  if (rest.size() > left_in_bytes) key->partly_tokenized_prompt = whole;
   key->blocks.resize(known_blocks + hasher_.CountBlocks(rest));
   const std::span<BlockHash> blocks = key->blocks;
   hasher_.Hash(root, ids.first(known_blocks * hasher_.block_size()), blocks.first(known_blocks));

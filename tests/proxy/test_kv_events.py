@@ -104,3 +104,15 @@ def test_an_adapter_has_its_own_blocks_and_what_was_sent(harness, publisher):
     wait_for(harness, router, gpu_blocks=6)
     assert claim(harness, router, [3] * 32, model="adapter")[0] == 2
     assert claim(harness, router, [3] * 32)[0] == 0
+
+
+def test_the_end_of_a_later_turn_is_tokenized_too_however_short(harness, publisher):
+    engine = Engine(publisher)
+    router = open_router(harness, harness.worker(engine))
+    wait_for(harness, router, trust="exact")
+    messages = [{"role": "user", "content": "hello " * 20}]
+    for calls in (1, 2, 3):
+        body = json.dumps({"model": MODEL, "messages": messages, "max_tokens": 1}).encode()
+        found = client_of(harness, router).ask("POST", "/v1/chat/completions", body=body)
+        assert (found.status, engine.tokenized) == (200, calls)
+        messages += [{"role": "assistant", "content": "Hi."}, {"role": "user", "content": "So?"}]
