@@ -59,8 +59,8 @@ std::optional<std::vector<ReportedSource>> SourcesInReport(std::string_view text
   }
   // "0" and "00" are one rank.
   std::ranges::stable_sort(sources, {}, &ReportedSource::rank);
-  const auto repeated = std::ranges::unique(sources, {}, &ReportedSource::rank);
-  sources.erase(repeated.begin(), repeated.end());
+  const auto same_rank = [](const ReportedSource& a, const ReportedSource& b) { return a.rank == b.rank; };
+  sources.erase(std::unique(sources.begin(), sources.end(), same_rank), sources.end());
   return sources;
 }
 
