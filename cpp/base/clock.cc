@@ -10,4 +10,8 @@ int64_t SteadyClock::NowNanos() const {
       .count();
 }
 
+double UnixSeconds() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
 }  // namespace vllm_router

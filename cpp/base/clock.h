@@ -18,6 +18,9 @@ class SteadyClock final : public Clock {
   int64_t NowNanos() const override;
 };
 
+// Of the calendar, since 1970; not monotonic.
+double UnixSeconds();
+
 // Stands still until it is advanced.
 class ManualClock final : public Clock {
  public:

@@ -5,7 +5,7 @@
 //   ROUTER of an engine <-> DEALER --+-> SourceState: what to apply, replay, forget -> EventApplier -> ReportedBlocks
 //
 // A source that floods, stalls or lies affects its own worker only: per turn each source gets
-// kTurnMessages, a batch that cannot be decoded counts as lost, and the trust of a worker falls to what its
+// SourceSession::kTurnMessages, a batch that cannot be decoded counts as lost, and the trust of a worker falls to what its
 // worst source deserves. A worker that owes blocks, because it computed prompts, and publishes nothing
 // for kSilentNanos is silent.
 //
@@ -61,7 +61,6 @@ struct EventSubscriberOptions {
 
 class EventSubscriber {
  public:
-  static constexpr size_t kTurnMessages = 64;
   static constexpr int64_t kSilentNanos = 10'000'000'000;
 
   // `blocks` outlives it. kResourceExhausted if the thread or its sockets cannot be made.

@@ -35,6 +35,10 @@ bool StandsForAll(std::string_view host) {
   return false;
 }
 
+bool IsLoopback(std::string_view host) {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
 }  // namespace
 
 Status CheckEndpoint(std::string_view option, std::string_view endpoint) {
@@ -87,6 +91,14 @@ std::string ReachableEndpoint(std::string_view endpoint, std::string_view host) 
   if (!parts || !StandsForAll(parts->host)) return std::string(endpoint);
   const bool is_ipv6 = host.find(':') != std::string_view::npos;
   return Concat(kTcp, is_ipv6 ? "[" : "", host, is_ipv6 ? "]" : "", ":", parts->port);
+}
+
+bool IsOnHost(std::string_view endpoint, std::string_view host) {
+  const std::optional<TcpParts> parts = SplitTcp(endpoint);
+  if (!parts) return false;
+  std::string_view named = parts->host;
+  if (named.starts_with('[') && named.ends_with(']')) named = named.substr(1, named.size() - 2);
+  return EqualsIgnoreCase(named, host) || (IsLoopback(named) && IsLoopback(host));
 }
 
 }  // namespace vllm_router

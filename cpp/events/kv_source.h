@@ -45,4 +45,7 @@ Status CheckEndpoint(std::string_view option, std::string_view endpoint);
 // `host`.
 std::string ReachableEndpoint(std::string_view endpoint, std::string_view host);
 
+// True if the endpoint is tcp on this host, where all names of the own machine are one host.
+bool IsOnHost(std::string_view endpoint, std::string_view host);
+
 }  // namespace vllm_router

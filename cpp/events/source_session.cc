@@ -1,9 +1,8 @@
 #include "events/source_session.h"
 
-#include <chrono>
 #include <string_view>
 
-#include "base/text.h"
+#include "base/clock.h"
 #include "base/time_units.h"
 
 namespace vllm_router {
@@ -13,7 +12,6 @@ constexpr size_t kMaxFrames = 8;
 // Ten times a step of 64k tokens. With the limit of messages, it bounds what a source can make us hold.
 constexpr int64_t kMaxBatchBytes = 8 * 1024 * 1024;
 constexpr size_t kKeptTokens = 256 * 1024;  // room of a batch that is kept for the next one
-constexpr uint64_t kEndMark = UINT64_MAX;   // the number that ends a replay
 
 // A publisher that is gone is noticed within half a minute, and looked for again at least each minute.
 ZmqOptions OptionsFor(const KvSource& source) {
@@ -36,10 +34,6 @@ std::optional<uint64_t> NumberIn(std::string_view frame) {
   uint64_t number = 0;
   for (const char byte : frame) number = number << 8 | static_cast<uint8_t>(byte);
   return number;
-}
-
-double UnixSeconds() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
 }  // namespace
@@ -130,7 +124,7 @@ bool SourceSession::ReceiveLive(int64_t now_ns) {
     published_ = true;
     const std::optional<uint64_t> number =
         received == ZmqReceive::kMessage && frames_.size() == 3 ? NumberIn(frames_[1]) : std::nullopt;
-    if (!number || *number == kEndMark) {
+    if (!number || *number == kReplayEndMark) {
       ++malformed_;
       continue;
     }
@@ -157,7 +151,7 @@ bool SourceSession::ReceiveReplay(int64_t now_ns) {
     }
     const std::string& payload = frames_[count - 1];
     bytes += payload.size();
-    if (*number == kEndMark || payload.empty()) {
+    if (*number == kReplayEndMark || payload.empty()) {
       state_.OnReplayEnd(now_ns, &actions_);
     } else {
       ++received_;
@@ -242,19 +236,19 @@ void SourceSession::Apply(const SourceAction& action, int64_t now_ns) {
   if (batch_.rank && !source_.any_rank && *batch_.rank != source_.rank) {
     ++wrong_rank_;
     wrong_rank_events_ += batch_.events.size();
-    return Judge();
+    return CheckUsability();
   }
   if (batch_.seconds > 0) lag_seconds_ = UnixSeconds() - batch_.seconds;
   const EventApplier::Result result = applier_.Apply(batch_, now_ns);
   if (result.cleared) state_.OnCleared(action.number, action.incarnation);
   if (result.contradiction && action.incarnation == state_.incarnation())
     state_.Reset(IncarnationCause::kContradiction, now_ns, &actions_);
-  Judge();
+  CheckUsability();
   if (batch_.tokens.capacity() > kKeptTokens) batch_ = KvBatch();
 }
 
 // What is left out on purpose, such as groups without full attention, does not count.
-void SourceSession::Judge() {
+void SourceSession::CheckUsability() {
   uint64_t unusable = wrong_rank_events_;
   for (const uint64_t count : decoder_dropped_) unusable += count;
   for (const KvEventDrop drop :
@@ -263,9 +257,9 @@ void SourceSession::Judge() {
     unusable += applier_.figures().dropped[static_cast<size_t>(drop)];
   // Nothing was of use yet, and something was of none.
   useless_ = applier_.figures().stored_blocks == 0 && unusable > 0;
-  if (events_ < kJudgedEvents) return;
-  mismatch_ = 2 * (unusable - judged_unusable_) > events_;
-  judged_unusable_ = unusable;
+  if (events_ < kCheckedEvents) return;
+  mismatch_ = 2 * (unusable - checked_unusable_) > events_;
+  checked_unusable_ = unusable;
   events_ = 0;
 }
 

@@ -36,8 +36,8 @@ class SourceSession {
   static constexpr size_t kTurnMessages = 64;
   static constexpr size_t kTurnBytes = 256 * 1024;
   static constexpr int64_t kReopenNanos = 30'000'000'000;
-  // Events after which it is judged whether events can be used.
-  static constexpr uint64_t kJudgedEvents = 100;
+  // Events after which it is checked whether events can be used.
+  static constexpr uint64_t kCheckedEvents = 100;
 
   // Unavailable if the sockets cannot be made.
   static StatusOr<std::unique_ptr<SourceSession>> Open(
@@ -82,7 +82,7 @@ class SourceSession {
   bool ReceiveReplay(int64_t now_ns);
   void Perform(int64_t now_ns);  // actions_, and those that follow from them
   void Apply(const SourceAction& action, int64_t now_ns);
-  void Judge();
+  void CheckUsability();
 
   const KvSource source_;
   const ZmqContext& context_;
@@ -111,10 +111,10 @@ class SourceSession {
   int64_t trust_since_ns_ = 0;
   bool mismatch_ = false;
   bool useless_ = false;  // nothing that came could be used
-  uint64_t events_ = 0;   // since the last judgement
+  uint64_t events_ = 0;   // since the last check
   uint64_t wrong_rank_events_ = 0;
-  bool gone_ = false;             // for kReopenNanos
-  uint64_t judged_unusable_ = 0;  // at the last judgement
+  bool gone_ = false;              // for kReopenNanos
+  uint64_t checked_unusable_ = 0;  // at the last check
 };
 
 }  // namespace vllm_router

@@ -252,7 +252,7 @@ void SourceState::OnReplayBatch(uint64_t number, Payload payload, int64_t now_ns
   if (!job_.has_value() || job_->phase != Phase::kRunning) return;
   job_->due_ns = now_ns + kResponseNs;
   Batch batch{number, std::move(payload)};
-  if (!Judge(batch, now_ns, actions)) return;
+  if (!VerifyIncarnation(batch, now_ns, actions)) return;
   if (number < next_) {
     Add(&counts_.duplicates, 1);
     return;
@@ -263,7 +263,7 @@ void SourceState::OnReplayBatch(uint64_t number, Payload payload, int64_t now_ns
 }
 
 // What the first response of a replay decides. False: the replay is over.
-bool SourceState::Judge(const Batch& batch, int64_t now_ns, SourceActions* actions) {
+bool SourceState::VerifyIncarnation(const Batch& batch, int64_t now_ns, SourceActions* actions) {
   if (job_->purpose == Purpose::kVerify) {
     const Digest* const known = Find(batch.number);
     if (batch.number < next_ - 1) {

@@ -190,7 +190,7 @@ class SourceState {
   void StopJob(Result result, SourceActions* actions);  // it has not ended by itself
   void EndJob(int64_t now_ns, SourceActions* actions);  // with the end mark
   void GiveUp(Result result, int64_t now_ns, SourceActions* actions);
-  bool Judge(const Batch& batch, int64_t now_ns, SourceActions* actions);
+  bool VerifyIncarnation(const Batch& batch, int64_t now_ns, SourceActions* actions);
 
   void Restart(IncarnationCause cause, int64_t now_ns, SourceActions* actions);
   void BeginIncarnation(IncarnationCause cause, SourceActions* actions);

@@ -55,9 +55,7 @@ std::shared_ptr<const FleetPlan> KvIndex::MakePlan(
     plan->weights.push_back(static_cast<double>(next.members()[position].worker->weight) / kWeightOne);
   }
   // Before a slot may be given to another worker.
-  std::vector<ReportedBlocks::Known> reporting;
-  for (const Plan::Known& known : plan->known) reporting.push_back({known.worker, known.slot});
-  reported_.SetWorkers(reporting);
+  reported_.SetWorkers(plan->known);
   for (const Plan::Known& known : gone) {
     predicted_.Remove(known.slot);
     tracker_->RemoveWorker(known.slot);

@@ -63,10 +63,7 @@ class KvIndex {
     Plan(const void* owner, std::shared_ptr<const FleetPlan> inner, uint64_t membership)
         : FleetPlan(owner, std::move(inner)), membership(membership) {}
 
-    struct Known {
-      WorkerId worker;
-      WorkerSlot slot;
-    };
+    using Known = ReportedBlocks::Known;  // a worker and its slot
     uint32_t PositionOf(WorkerSlot slot) const { return position_of[static_cast<size_t>(slot)]; }
 
     uint64_t membership;

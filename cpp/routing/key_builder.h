@@ -83,10 +83,11 @@ class KeyBuilder {
   void ReadPrompt(const RequestView& request, const RoutingKey& key, PromptReading* reading) const;
   RequestSummary Summarize(const RequestView& request) const;
   TokenCache* token_cache() const { return token_cache_.get(); }
-  // A worker publishes KV events, which name blocks of ids.
+  // Text prompts are turned into token ids.
   bool tokenizes() const {
     return token_cache_ != nullptr && (tokenize_ == Tokenize::kWorker || hears_events());
   }
+  // A worker publishes KV events, which name blocks of ids.
   bool hears_events() const { return hears_events_ != nullptr && hears_events_->active(); }
 
   // Of the ids that a worker returned for `text`.

@@ -8,11 +8,11 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <limits>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/text.h"
 #include "base/time_units.h"
 
@@ -161,10 +161,6 @@ std::string PayloadOf(const LiveEngine::CacheStep& step, double seconds) {
   return packer.Take();
 }
 
-double SecondsSince1970() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
 bool IsV6(const std::string& host) { return host.find(':') != std::string::npos; }
 
 // libzmq listens on addresses and interfaces, not on names.
@@ -308,7 +304,7 @@ void KvEventPublisher::StartAnew() {
 }
 
 void KvEventPublisher::Append(const LiveEngine::CacheStep& step) {
-  batches_.push_back(PayloadOf(step, SecondsSince1970()));
+  batches_.push_back(PayloadOf(step, UnixSeconds()));
   if (batches_.size() <= options_.buffer_steps) return;
   batches_.pop_front();
   ++first_;

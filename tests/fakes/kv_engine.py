@@ -43,20 +43,20 @@ class Engine:
         }
 
     def __call__(self, connection: Any, message: Any) -> None:
-        answer: Any = {"usage": {"prompt_tokens": 64, "completion_tokens": 1}}
+        content: Any = {"usage": {"prompt_tokens": 64, "completion_tokens": 1}}
         status = 200
         if message.target == "/kv_event_sources":
-            answer = self.report()
+            content = self.report()
         elif message.target == "/v1/models":
-            answer = {"data": [{"id": MODEL}, {"id": "other-name"}, {"id": "adapter", "parent": MODEL}]}
+            content = {"data": [{"id": MODEL}, {"id": "other-name"}, {"id": "adapter", "parent": MODEL}]}
         elif message.target == "/tokenize":
             self.tokenized += 1
-            answer = {"tokens": TOKENS, "count": len(TOKENS)}
+            content = {"tokens": TOKENS, "count": len(TOKENS)}
         elif message.target == "/reset_prefix_cache":
-            answer = {}
+            content = {}
         elif message.method == "GET":
             status = 404
-        connection.send(response(status, json.dumps(answer).encode()))
+        connection.send(response(status, json.dumps(content).encode()))
 
 
 def open_router(harness, *workers, policy="auto", routing=None, **options):

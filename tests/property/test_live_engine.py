@@ -31,13 +31,8 @@ def stories(draw):
     return options, draw(st.lists(calls, max_size=20))
 
 
-@given(stories())
-def test_jobs_go_as_their_requests_would_in_the_slow_twin(story):
-    options, calls = story
-    clock = testing.ManualClock()
-    clock.advance(1_000_003)
-    begin = clock.now_nanos()
-    engine = testing.LiveEngine(
+def live_engine(clock, options):
+    return testing.LiveEngine(
         clock,
         list(options.coefficients),
         step_tokens=options.step_tokens,
@@ -46,6 +41,15 @@ def test_jobs_go_as_their_requests_would_in_the_slow_twin(story):
         block_tokens=options.block_tokens,
         min_computed_tokens=options.min_computed_tokens,
     )
+
+
+@given(stories())
+def test_jobs_go_as_their_requests_would_in_the_slow_twin(story):
+    options, calls = story
+    clock = testing.ManualClock()
+    clock.advance(1_000_003)
+    begin = clock.now_nanos()
+    engine = live_engine(clock, options)
     slow = SlowEngine(options)
     jobs: dict[int, list[Request]] = {}
     ended: set[int] = set()
@@ -103,15 +107,7 @@ def test_the_events_of_the_cache_tell_what_the_slow_twin_has_cached(story, wipes
     options, calls = story
     clock = testing.ManualClock()
     begin = clock.now_nanos()
-    engine = testing.LiveEngine(
-        clock,
-        list(options.coefficients),
-        step_tokens=options.step_tokens,
-        max_running=options.max_running,
-        cache_blocks=options.cache_blocks,
-        block_tokens=options.block_tokens,
-        min_computed_tokens=options.min_computed_tokens,
-    )
+    engine = live_engine(clock, options)
     engine.keep_cache_steps()
     slow = SlowEngine(options)
     cached: set[int] = set()

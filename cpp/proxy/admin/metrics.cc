@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <limits>
 #include <map>
@@ -209,10 +208,6 @@ struct WorkerSum {
 };
 
 std::string_view RouteLabel(size_t route) { return RouteOf(static_cast<Route>(route)).label; }
-
-double UnixSeconds() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
 
 double CpuSeconds() {
   rusage usage{};

@@ -33,20 +33,6 @@ bool IsConclusive(const StatusOr<HttpResponse>& response) {
   return status == 200 || status == 404 || status == 405 || status == 501;
 }
 
-bool IsLoopback(std::string_view host) {
-  return host == "localhost" || host == "::1" || host == "[::1]" || host.starts_with("127.");
-}
-
-// A worker may name its own host only: another one is for the operator to name.
-bool IsOfHost(std::string_view endpoint, std::string_view host) {
-  constexpr std::string_view kTcp = "tcp://";
-  const size_t colon = endpoint.rfind(':');
-  if (!endpoint.starts_with(kTcp) || colon <= kTcp.size()) return false;
-  std::string_view named = endpoint.substr(kTcp.size(), colon - kTcp.size());
-  if (named.starts_with('[') && named.ends_with(']')) named = named.substr(1, named.size() - 2);
-  return EqualsIgnoreCase(named, host) || (IsLoopback(named) && IsLoopback(host));
-}
-
 // Each has some five descriptors. At most a sixth of those that the process may have.
 size_t MostSources() {
   rlimit limit{};
@@ -222,8 +208,9 @@ std::vector<KvSource> KvEventService::SourcesOf(
     if (worker.url.rank && *worker.url.rank != reported.rank) continue;
     const std::string endpoint = ReachableEndpoint(reported.endpoint, worker.url.host);
     std::string replay = ReachableEndpoint(reported.replay_endpoint, worker.url.host);
-    if (!CheckEndpoint("kv_event_sources", endpoint).ok() || !IsOfHost(endpoint, worker.url.host)) continue;
-    if (!CheckEndpoint("kv_event_sources", replay).ok() || !IsOfHost(replay, worker.url.host)) replay.clear();
+    // A worker may name its own host only: another one is for the operator to name.
+    if (!CheckEndpoint("kv_event_sources", endpoint).ok() || !IsOnHost(endpoint, worker.url.host)) continue;
+    if (!CheckEndpoint("kv_event_sources", replay).ok() || !IsOnHost(replay, worker.url.host)) replay.clear();
     add(reported.rank, endpoint, std::move(replay), reported.topic);
   }
   return sources;

@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/random.h"
@@ -41,11 +42,6 @@ uint64_t RaiseFileLimit() {
   if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) return before;
   Log(LogLevel::kDebug, "raised the limit of open files to " + std::to_string(limit.rlim_cur));
   return limit.rlim_cur;
-}
-
-int64_t UnixSeconds() {
-  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
-      .count();
 }
 
 // A request in flight needs two files, its client and its worker; without them it would only fail later.
@@ -292,7 +288,7 @@ void Server::OnReloadTimer(void* server) {
   auto* self = static_cast<Server*>(server);
   {
     MutexLock lock(self->reload_mutex_);
-    for (Reloadable* const file : self->reloadables_) file->Poll(UnixSeconds());
+    for (Reloadable* const file : self->reloadables_) file->Poll(static_cast<int64_t>(UnixSeconds()));
   }
   self->reload_timer_.Arm(
       self->io_threads_.back()->loop.timers(), kReloadPollMs, &Server::OnReloadTimer, self);
@@ -304,7 +300,7 @@ void Server::Publish(Settings settings) {
 
 void Server::Reload() {
   MutexLock lock(reload_mutex_);
-  for (Reloadable* const file : reloadables_) (void)file->Reload(UnixSeconds());
+  for (Reloadable* const file : reloadables_) (void)file->Reload(static_cast<int64_t>(UnixSeconds()));
 }
 
 bool Server::any_worker_responded() const { return !health_->checks() || health_->any_responded(); }

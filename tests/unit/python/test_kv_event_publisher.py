@@ -40,15 +40,15 @@ def listen():
             def replay(start):
                 dealer.connect(publisher.replay_endpoint)
                 dealer.send_multipart([b"", start.to_bytes(8, "big")])
-                answers = []
+                responses = []
                 while True:
                     *empty, heard_topic, number, payload = dealer.recv_multipart()
                     assert empty == [b""]
                     if number == b"\xff" * 8:
                         assert (heard_topic, payload) == (b"", b"")
-                        return answers
+                        return responses
                     assert heard_topic == topic
-                    answers.append((int.from_bytes(number, "big"), payload))
+                    responses.append((int.from_bytes(number, "big"), payload))
 
             receive.socket = subscriber
             return receive, replay

@@ -60,14 +60,14 @@ class Subscriber:
 
     def replay(self, start: int) -> list[tuple[int, bytes]]:
         self.dealer.send_multipart([b"", start.to_bytes(8, "big")])
-        answers = []
+        responses = []
         while True:
             *empty, topic, number, payload = self.dealer.recv_multipart()
             assert (empty, topic) == ([b""], b"")
             if int.from_bytes(number, "big") == END:
                 assert payload == b""
-                return answers
-            answers.append((int.from_bytes(number, "big"), payload))
+                return responses
+            responses.append((int.from_bytes(number, "big"), payload))
 
 
 def complete(worker: SimulatedWorker, prompt: list[int], max_tokens: int = 1) -> int:
@@ -200,17 +200,17 @@ def test_the_blocks_of_a_response_are_stored_at_its_end_and_can_be_hit(context):
 
 @pytest.mark.parametrize("cache_blocks", [24, 60, 4096])
 def test_the_picture_of_the_events_is_the_workers_cache(context, cache_blocks):
-    dice = random.Random(cache_blocks)
+    draw = random.Random(cache_blocks)
     with subscribed(context, cache_blocks=cache_blocks) as (worker, subscriber):
         picture = Picture()
         for _, payload in subscriber.replay(0):
             picture.apply(payload)
-        known = [[dice.randrange(100_000) for _ in range(6 * BLOCK)] for _ in range(6)]
+        known = [[draw.randrange(100_000) for _ in range(6 * BLOCK)] for _ in range(6)]
         for _ in range(60):
-            prompt = dice.choice(known)[: dice.randrange(1, 6 * BLOCK)]
-            prompt += [dice.randrange(100_000) for _ in range(dice.randrange(2 * BLOCK))]
+            prompt = draw.choice(known)[: draw.randrange(1, 6 * BLOCK)]
+            prompt += [draw.randrange(100_000) for _ in range(draw.randrange(2 * BLOCK))]
             believed = picture.cached_tokens(prompt)
-            assert complete(worker, prompt, max_tokens=dice.randrange(1, 40)) == believed
+            assert complete(worker, prompt, max_tokens=draw.randrange(1, 40)) == believed
             for number, payload in subscriber.replay(subscriber.batches[-1][0] + 1):
                 picture.apply(payload)
                 assert subscriber.receive() == number
