@@ -26,6 +26,8 @@ POLICIES = (
     "prefix_aware",
     "prefix_hash",
     "auto",
+    "kv_logit",
+    "kv_overlap",
     *replay.comparison_policies,
 )
 

@@ -160,6 +160,8 @@ int RegisterAll() {
       {.name = "cache_aware", .options = Options("cache_aware")},
       {.name = "vllm_cache_aware", .options = Options("vllm_cache_aware")},
       {.name = "auto", .options = Options("auto")},
+      {.name = "kv_logit", .options = Options("kv_logit")},
+      {.name = "kv_overlap", .options = Options("kv_overlap")},
       {.name = "sticky_least_loaded", .options = Options("sticky_least_loaded")},
   };
   for (const Case& what : cases) {

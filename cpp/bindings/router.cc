@@ -482,7 +482,8 @@ py::object RankedRow(
       compared != nullptr ? py::cast(compared->cost) : py::none(),
       compared != nullptr ? py::cast(compared->limit) : py::none(), load.open_requests(),
       load.outstanding_tokens(), load.queued_prefill(), load.context(),
-      static_cast<double>(worker.weight) / kWeightOne, load.own_waiting());
+      static_cast<double>(worker.weight) / kWeightOne, load.own_waiting(),
+      compared != nullptr ? py::cast(compared->score) : py::none());
 }
 
 std::vector<std::string> PartsRead(KeyParts needs) {

@@ -1,16 +1,20 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <map>
 #include <thread>
 
 #include "bindings/bindings.h"
 #include "bindings/option_values.h"
 #include "bindings/stats_dict.h"
 #include "policy/auto.h"
+#include "policy/kv_logit.h"
+#include "policy/kv_overlap.h"
 #include "policy/load_order.h"
 #include "policy/moving_mean.h"
 #include "policy/policy_registry.h"
 #include "policy/round_robin.h"
+#include "policy/success_share.h"
 #include "proxy/admin/stats_table.h"
 #include "worker/worker_registry.h"
 
@@ -74,6 +78,9 @@ class PolicyHarness {
   WorkerRegistry& registry() { return pool_.registry(); }
   std::shared_ptr<const FleetView> fleet() const { return pool_.fleet(); }
 
+  // What its KV events fill; none before the first.
+  std::optional<WorkerSlot>& cache(WorkerId worker) { return caches_[worker]; }
+
   WorkerLoad& load(const std::string& url) const {
     const auto fleet = this->fleet();
     const std::optional<uint32_t> position = fleet->Find(url);
@@ -83,6 +90,7 @@ class PolicyHarness {
 
  private:
   Pool pool_;
+  std::map<WorkerId, std::optional<WorkerSlot>> caches_;
 };
 
 RoutingKey KeyFrom(const std::optional<std::string>& session, const std::optional<std::string>& body) {
@@ -180,6 +188,47 @@ void BindTestingPolicy(py::module_& testing) {
       },
       py::arg("objective") = "balanced");
 
+  testing.def("logit_cost", [](const std::string& prefill, const py::kwargs& given) {
+    LogitTerms terms;
+    LogitWeights weights;
+    weights.prefill = prefill == "prompt" ? LogitPrefill::kPrompt : LogitPrefill::kUncached;
+    const std::map<std::string, double*> fields = {
+        {"queued", &terms.queued},
+        {"prompt", &terms.prompt},
+        {"gpu", &terms.gpu},
+        {"host", &terms.host},
+        {"disk", &terms.disk},
+        {"context", &terms.context},
+        {"block", &terms.block},
+        {"weight", &terms.weight},
+        {"overlap_weight", &weights.overlap},
+        {"host_credit", &weights.host_credit},
+        {"disk_credit", &weights.disk_credit}};
+    for (const auto& [name, value] : given) *fields.at(name.cast<std::string>()) = value.cast<double>();
+    return LogitCost(terms, weights);
+  });
+  testing.def("softmax_of_costs", [](const std::vector<double>& costs, double temperature) {
+    std::vector<double> weights(costs.size());
+    SoftmaxOfCosts(costs, temperature, weights);
+    return weights;
+  });
+  testing.def(
+      "overlap_score", [](double credit, double most_tokens, double load, double most_load, double health) {
+        return OverlapScore(
+            {.credit = credit,
+             .most_tokens = most_tokens,
+             .load = load,
+             .most_load = most_load,
+             .health = health},
+            {});
+      });
+
+  py::class_<SuccessShare>(testing, "SuccessShare")
+      .def(py::init<>())
+      .def("record", &SuccessShare::Record)
+      .def("clear", &SuccessShare::Clear)
+      .def_property_readonly("value", &SuccessShare::value);
+
   py::class_<MovingMean>(testing, "MovingMean")
       .def(py::init<>())
       .def("learn", &MovingMean::Learn)
@@ -259,12 +308,14 @@ void BindTestingPolicy(py::module_& testing) {
       .def(
           "choose_blocks",
           [](PolicyHarness& self, const std::vector<uint64_t>& blocks, const std::vector<uint32_t>& tried,
-             uint32_t prompt_tokens, bool has_blocks) {
+             uint32_t prompt_tokens, bool has_blocks, const std::optional<std::string>& digest) {
             const auto fleet = self.fleet();
             RoutingKey key;
+            if (digest) std::copy_n(digest->begin(), 32, key.prefix_digest.emplace().begin());
             key.prompt_tokens = prompt_tokens;
             key.blocks = blocks;
             key.has_blocks = has_blocks;
+            key.blocks_are_tokens = key.blocks_are_reported = true;
             key.usable_blocks = blocks.size();
             const FleetView smaller = fleet->Without(tried);
             const auto decision = self.policy().Choose(key, smaller);
@@ -276,7 +327,20 @@ void BindTestingPolicy(py::module_& testing) {
             return answer;
           },
           py::arg("blocks"), py::arg("tried") = std::vector<uint32_t>(), py::arg("prompt_tokens") = 1,
-          py::arg("has_blocks") = true)
+          py::arg("has_blocks") = true, py::arg("digest") = py::none())
+      // The worker's KV events told that it holds the blocks on the tier, and everything else that it holds.
+      .def(
+          "report_blocks",
+          [](PolicyHarness& self, const std::string& url, const std::vector<uint64_t>& blocks, int tier) {
+            ReportedBlocks& reported = self.pool().index()->reported();
+            const auto fleet = self.fleet();
+            const WorkerId worker = fleet->worker(fleet->Find(url).value()).id;
+            std::optional<WorkerSlot>& cache = self.cache(worker);
+            if (!cache) cache = ValueOrRaise(reported.AddCache(worker));
+            reported.SetTrust(worker, KvTrust::kExact);
+            reported.index().Insert(
+                *cache, static_cast<Tier>(tier), BlockRef(), blocks, static_cast<BlockRef*>(nullptr));
+          })
       // Tells the policy that a request has ended on the worker at this position, with so many tokens of
       // output.
       .def(
@@ -284,6 +348,13 @@ void BindTestingPolicy(py::module_& testing) {
           [](PolicyHarness& self, uint32_t position, uint64_t output_tokens) {
             const Decision decision{.position = position, .worker = self.fleet()->worker(position).id};
             self.policy().Observe(decision, {.end = Outcome::End::kFinished, .output_tokens = output_tokens});
+          })
+      // The same by how it ended: with an end's name and an HTTP status.
+      .def(
+          "end_request",
+          [](PolicyHarness& self, uint32_t position, const std::string& end, int status) {
+            const Decision decision{.position = position, .worker = self.fleet()->worker(position).id};
+            self.policy().Observe(decision, {.end = EndByName(end).value(), .status = status});
           })
       // The same of bytes, or of a list of ids, or of None.
       .def(

@@ -19,10 +19,10 @@ namespace {
 // processor converts those in one step.
 class Uncached {
  public:
-  Uncached(const RoutingKey& key, size_t block_bytes)
+  Uncached(const RoutingKey& key, const KvIndex& index)
       : tokens_(key.prompt_tokens),
         usable_blocks_(key.usable_blocks),
-        tokens_per_block_(static_cast<double>(block_bytes) / key.bytes_per_token) {}
+        tokens_per_block_(index.TokensPerBlock(key)) {}
 
   double Of(uint32_t held) const {
     const auto blocks = static_cast<int64_t>(std::min<uint64_t>(held, usable_blocks_));
@@ -71,7 +71,7 @@ class Auto final : public Policy {
     const Reason reason = key.has_blocks ? Reason::kLowestCost : Reason::kFallback;
     Decision decision = KvIndex::DecisionFor(position, reason, held, key, fleet);
     if (key.dry_run) return decision;
-    mean_uncached_.Learn(Uncached(key, index_->block_bytes()).Of(held));
+    mean_uncached_.Learn(Uncached(key, *index_).Of(held));
     if (matches_blocks) {
       decision.claim = index_->Remember(plan->known[position].slot, key);
       index_->Count(decision);
@@ -155,7 +155,7 @@ class Auto final : public Policy {
   // For all members first, since matches come in no order; then those of the eligible move up.
   void FindUncached(
       const RoutingKey& key, const FleetView& fleet, const KvIndex::Plan* plan, Scratch* scratch) const {
-    const Uncached tokens(key, index_->block_bytes());
+    const Uncached tokens(key, *index_);
     double* const uncached = scratch->uncached.data();
     // Most workers hold the same: a shared system prompt.
     uint32_t last = 0;

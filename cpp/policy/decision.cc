@@ -6,9 +6,9 @@ namespace vllm_router {
 namespace {
 
 constexpr std::array<std::string_view, kReasonCount> kReasonNames = {
-    "random",       "round_robin", "least_loaded", "power_of_two", "session_hash", "body_hash",
-    "failover",     "overflow",    "prefix_hash",  "prefix_hit",   "prefix_miss",  "prefix_spread",
-    "load_balance", "lowest_cost", "sticky",       "sticky_new",   "fallback",     "pinned"};
+    "random",   "round_robin", "least_loaded", "power_of_two", "session_hash",  "body_hash",    "failover",
+    "overflow", "prefix_hash", "prefix_hit",   "prefix_miss",  "prefix_spread", "load_balance", "lowest_cost",
+    "sampled",  "kv_aware",    "sticky",       "sticky_new",   "fallback",      "pinned"};
 static_assert(!kReasonNames.back().empty(), "a reason without a name");
 
 constexpr std::array<std::string_view, 4> kMatchUnitNames = {"none", "bytes", "tokens", "blocks"};

@@ -30,6 +30,8 @@ enum class Reason : uint8_t {
   kPrefixSpread,  // a new conversation on a hot prefix; another worker is recruited
   kLoadBalance,   // the holder, or the fleet, is too uneven; the least loaded
   kLowestCost,    // the minimum of the policy's cost
+  kSampled,       // drawn by cost, and not the minimum
+  kKvAware,       // the maximum of the policy's score of cached tokens, load and health
   kSticky,        // the session's worker
   kStickyNew,     // a new session; the worker with the fewest
   kFallback,      // the key part was missing; the fallback policy decided
@@ -50,7 +52,8 @@ struct Explanation {
     int64_t open_requests = 0;        // as it was just before the decision
     int64_t outstanding_tokens = 0;   // likewise
     std::optional<uint64_t> matched;  // of the prompt, where the policy matches prompts
-    std::optional<double> cost;       // where the policy compares costs
+    std::optional<double> cost;       // where the policy compares costs: the lowest wins
+    std::optional<double> score;      // where it compares scores: the highest wins
     std::optional<int64_t> limit;     // requests at which the policy passes the worker over
   };
   // For policies that bound loads. REQUIRES: the candidates are the eligible workers of `fleet`.

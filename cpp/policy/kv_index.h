@@ -29,6 +29,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -76,6 +77,10 @@ class KvIndex {
 
   BlockCacheTracker& tracker() { return *tracker_; }
   size_t block_bytes() const { return tracker_->hasher().block_bytes(); }  // of text, or four per token id
+  // Of the prompt, whose blocks may be of bytes.
+  double TokensPerBlock(const RoutingKey& key) const {
+    return static_cast<double>(block_bytes()) / key.bytes_per_token;
+  }
 
   // What KV events tell; written by whatever hears them.
   ReportedBlocks& reported() { return reported_; }
@@ -97,6 +102,9 @@ class KvIndex {
   // A decision that remembered its prompt was made, and later its request ended.
   void Count(const Decision& decision);
   void Settle(const Decision& decision, const Outcome& outcome);
+
+  // Nullopt once it has left.
+  std::optional<WorkerSlot> FindSlot(WorkerId worker) const;
 
   // What became known of a worker otherwise; no effect once it has left.
   void RecordBlocks(WorkerId worker, std::span<const BlockHash> blocks);  // it holds them
@@ -127,7 +135,6 @@ class KvIndex {
   void RoundDown(uint64_t usable_blocks, BlockMatches* matches) const;
 
   WorkerSlot Enter();
-  std::optional<WorkerSlot> FindSlot(WorkerId worker) const;
   uint64_t BlockTokensOf(WorkerSlot slot) const;
 
   // Blocks of a mean response; 0 before the first one has ended.

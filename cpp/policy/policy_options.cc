@@ -18,6 +18,9 @@ constexpr OptionMember<PolicyOptions> kBlockSize = {
           return options.worker_block_sizes || Member<&PolicyOptions::block_size>().set(options, value);
         }};
 
+constexpr OptionRange kCredit = {.max = 1, .what = "the share of a cached token's computation that is saved"};
+constexpr OptionRange kScoreWeight = {.max = 1, .what = "a share of the score"};
+
 }  // namespace
 
 const OptionTable<PolicyOptions>& PolicyOptionTable() {
@@ -64,6 +67,33 @@ const OptionTable<PolicyOptions>& PolicyOptionTable() {
       {.name = "auto_objective",
        .member = Word<&O::auto_objective>(),
        .words = {{"balanced", AutoObjective::kBalanced}, {"ttft", AutoObjective::kTtft}}},
+      {.name = "overlap_weight",
+       .member = Member<&O::overlap_weight>(),
+       .range = {.max = 1000, .what = "the weight of a block to compute against one being decoded"}},
+      {.name = "router_temperature",
+       .member = Member<&O::router_temperature>(),
+       .range = {.max = 100, .what = "the temperature of the draw among costs"}},
+      {.name = "host_cache_hit_weight", .member = Member<&O::host_cache_hit_weight>(), .range = kCredit},
+      {.name = "disk_cache_hit_weight", .member = Member<&O::disk_cache_hit_weight>(), .range = kCredit},
+      {.name = "logit_prefill_tokens",
+       .member = Word<&O::logit_prefill_tokens>(),
+       .words = {{"uncached", LogitPrefill::kUncached}, {"prompt", LogitPrefill::kPrompt}}},
+      {.name = "kv_penalty_host", .member = Member<&O::kv_penalty_host>(), .range = kCredit},
+      {.name = "kv_penalty_disk", .member = Member<&O::kv_penalty_disk>(), .range = kCredit},
+      {.name = "kv_overlap_weight", .member = Member<&O::kv_overlap_weight>(), .range = kScoreWeight},
+      {.name = "kv_load_weight", .member = Member<&O::kv_load_weight>(), .range = kScoreWeight},
+      {.name = "kv_health_weight", .member = Member<&O::kv_health_weight>(), .range = kScoreWeight},
+      {.name = "kv_gpu_tier_weight", .member = Member<&O::kv_gpu_tier_weight>(), .range = kCredit},
+      {.name = "kv_storage_tier_weight", .member = Member<&O::kv_storage_tier_weight>(), .range = kCredit},
+      {.name = "kv_min_overlap_threshold",
+       .member = Member<&O::kv_min_overlap_threshold>(),
+       .range = {.max = 1, .what = "a share of the prompt"}},
+      {.name = "kv_overlap_basis",
+       .member = Word<&O::kv_overlap_basis>(),
+       .words = {{"prompt", OverlapBasis::kPrompt}, {"fleet_max", OverlapBasis::kFleetMax}}},
+      {.name = "kv_load_factor",
+       .member = Thousandths<&O::kv_load_factor>(),
+       .range = {.min = 1, .max = 10, .what = "a multiple of the mean load", .zero = "ignore loads"}},
       {.name = "balance_abs_threshold", .member = Member<&O::balance_abs_threshold>()},
       {.name = "balance_rel_threshold",
        .member = Thousandths<&O::balance_rel_threshold>(),

@@ -15,6 +15,8 @@
 #include "policy/auto.h"
 #include "policy/cache_aware.h"
 #include "policy/consistent_hash.h"
+#include "policy/kv_logit.h"
+#include "policy/kv_overlap.h"
 #include "policy/load_order.h"
 #include "policy/vllm_cache_aware.h"
 
@@ -33,7 +35,7 @@ struct PolicyOptions {
   HashFailover hash_failover = HashFailover::kNext;
   uint32_t hash_load_factor = 0;  // thousandths; 0 = loads are ignored
 
-  // vllm_cache_aware; the first three: auto too
+  // vllm_cache_aware; the first three: all policies that match blocks
   uint32_t block_size = 16;         // tokens
   bool worker_block_sizes = false;  // of each worker's own, if it reports it
   uint64_t max_blocks_per_worker = 100'000;
@@ -42,6 +44,27 @@ struct PolicyOptions {
   HolderBound load_bound = HolderBound::kRoom;
 
   AutoObjective auto_objective = AutoObjective::kBalanced;
+
+  // kv_logit; the temperature: kv_aware too
+  double overlap_weight = 1;
+  double router_temperature = 0;
+  double host_cache_hit_weight = 0.75;
+  double disk_cache_hit_weight = 0.25;
+  LogitPrefill logit_prefill_tokens = LogitPrefill::kUncached;
+
+  // kv_aware
+  double kv_penalty_host = 0.8;
+  double kv_penalty_disk = 0.3;
+
+  // kv_overlap, besides those of prefix_aware; the three weights sum to 1
+  double kv_overlap_weight = 0.6;
+  double kv_load_weight = 0.3;
+  double kv_health_weight = 0.1;
+  double kv_gpu_tier_weight = 1;
+  double kv_storage_tier_weight = 0.6;
+  double kv_min_overlap_threshold = 0.3;  // share of kv_overlap_basis
+  OverlapBasis kv_overlap_basis = OverlapBasis::kPrompt;
+  uint32_t kv_load_factor = 2000;  // thousandths; 0 = no bound
 
   // prefix_aware
   uint32_t load_factor_epsilon = 250;  // thousandths

@@ -8,6 +8,8 @@
 #include "policy/auto.h"
 #include "policy/cache_aware.h"
 #include "policy/consistent_hash.h"
+#include "policy/kv_logit.h"
+#include "policy/kv_overlap.h"
 #include "policy/least_load.h"
 #include "policy/power_of_two.h"
 #include "policy/prefix_aware.h"
@@ -21,21 +23,16 @@
 namespace vllm_router {
 namespace {
 
-// Policies that are planned.
-constexpr std::array<std::string_view, 2> kPlanned = {"kv_overlap", "kv_logit"};
-
 struct Meaning {
   std::string_view name;
   std::string_view meant;
 };
-constexpr std::array<Meaning, 1> kPlannedAliases = {{{"kv", "kv_logit"}}};
 // Names of other routers with another meaning there, and the nearest equivalent here.
-constexpr std::array<Meaning, 6> kNotOffered = {
+constexpr std::array<Meaning, 5> kNotOffered = {
     {{"passthrough", "random"},
      {"bucket", "least_load"},
      {"ttft_aware", "auto"},
      {"smetric", "auto"},
-     {"kv_aware", "kv_overlap"},
      {"precise_cache_aware", "kv_overlap"}}};
 
 std::string_view Lookup(std::span<const Meaning> table, std::string_view name) {
@@ -63,32 +60,22 @@ std::string WithUnderscores(std::string_view name) {
   return spelled;
 }
 
-// Over every name with a meaning, those of planned policies included.
+// Over every name with a meaning.
 std::string_view NearestPolicyName(std::string_view name) {
   std::vector<std::string_view> known = PolicyNames();
-  known.insert(known.end(), kPlanned.begin(), kPlanned.end());
   for (const PolicyEntry& entry : Policies())
     known.insert(known.end(), entry.aliases.begin(), entry.aliases.end());
-  for (const Meaning& alias : kPlannedAliases) known.push_back(alias.name);
   return NearestName(name, known);
 }
 
 // The reason why no policy has this name.
 Status NotAPolicy(std::string_view name) {
-  std::string wanted = WithUnderscores(name);
-  if (const std::string_view meant = Lookup(kPlannedAliases, wanted); !meant.empty()) wanted = meant;
+  const std::string wanted = WithUnderscores(name);
   const std::string built = Listed(PolicyNames());
-  const std::string built_are = "policies that are: " + built;
-  if (Contains(kPlanned, wanted)) {
-    const std::string aka = wanted == AsciiLower(name) ? "" : " (" + wanted + ")";
-    return absl::UnimplementedError(
-        "policy " + Quoted(name) + aka + " is known but not implemented yet; " + built_are);
-  }
   if (const std::string_view nearest = Lookup(kNotOffered, wanted); !nearest.empty()) {
-    const std::string when = Find(nearest) == nullptr ? ", which is not implemented yet; " : "; ";
     return absl::InvalidArgumentError(
-        "policy " + Quoted(name) + " is not offered; the nearest to it is " + std::string(nearest) + when +
-        built_are);
+        "policy " + Quoted(name) + " is not offered; the nearest to it is " + std::string(nearest) +
+        "; policies that are: " + built);
   }
   const std::string_view nearest = NearestPolicyName(wanted);
   return absl::InvalidArgumentError(
@@ -104,6 +91,7 @@ std::span<const PolicyEntry> Policies() {
       RandomEntry(),         RoundRobinEntry(),     LeastLoadEntry(),      PowerOfTwoEntry(),
       ConsistentHashEntry(), RendezvousHashEntry(), VllmCacheAwareEntry(), PrefixAwareEntry(),
       PrefixHashEntry(),     CacheAwareEntry(),     AutoEntry(),           StickyLeastLoadedEntry(),
+      KvLogitEntry(),        KvAwareEntry(),        KvOverlapEntry(),
   };
   return *all;
 }
@@ -132,6 +120,7 @@ StatusOr<PolicyParts> MakePolicy(const PolicyOptions& options) {
   const PolicyEntry* const entry = Find(WithUnderscores(options.policy));
   if (entry == nullptr) return NotAPolicy(options.policy);
   ROUTER_RETURN_IF_ERROR(CheckRanges(PolicyOptionTable(), options));
+  if (entry->check != nullptr) ROUTER_RETURN_IF_ERROR(entry->check(options));
   const PolicyEntry* const fallback = Find(WithUnderscores(options.fallback_policy));
   if (fallback == nullptr || !fallback->may_be_fallback) {
     return WordIsUnknown("fallback_policy", options.fallback_policy, FallbackPolicyNames());

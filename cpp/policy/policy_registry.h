@@ -32,6 +32,8 @@ struct PolicyEntry {
   // `index` is null unless it reads one, `fallback` unless `fallback_policy` is among its options.
   std::unique_ptr<Policy> (*make)(
       const PolicyOptions& options, std::shared_ptr<KvIndex> index, std::unique_ptr<Policy> fallback);
+  // What ranges alone do not say; null: nothing.
+  Status (*check)(const PolicyOptions& options) = nullptr;
 };
 
 // PolicyEntry::make of a class whose constructor takes the options and then what it needs of the others.
@@ -53,8 +55,7 @@ std::unique_ptr<Policy> Make(
 // All that can be made, in the order of the documents.
 std::span<const PolicyEntry> Policies();
 
-// InvalidArgument names the thing, its value, the limit and the remedy; Unimplemented is for planned
-// policies.
+// InvalidArgument names the thing, its value, the limit and the remedy.
 StatusOr<PolicyParts> MakePolicy(const PolicyOptions& options);
 
 // Canonical names of Policies(), and of those of them that may be a fallback_policy.
@@ -62,8 +63,7 @@ std::vector<std::string_view> PolicyNames();
 std::vector<std::string_view> FallbackPolicyNames();
 
 // Canonical spelling of a name or alias, '-' and '_' and upper and lower case being the same.
-// Unimplemented for a policy that is planned but not implemented yet; InvalidArgument with the nearest
-// name for any other.
+// InvalidArgument with the nearest name for any other.
 StatusOr<std::string_view> CanonicalPolicyName(std::string_view name);
 
 }  // namespace vllm_router

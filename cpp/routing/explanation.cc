@@ -44,6 +44,10 @@ std::string_view Sentence(Reason reason) {
              "the lowest";
     case Reason::kLowestCost:
       return "the request has the lowest total cost there";
+    case Reason::kSampled:
+      return "it was drawn at random, with a higher chance for lower costs";
+    case Reason::kKvAware:
+      return "it has the highest score of cached tokens, load and health";
     case Reason::kSticky:
       return "the session is assigned to it";
     case Reason::kStickyNew:
@@ -127,6 +131,7 @@ std::string ExplainDecision(std::string_view worker_url, std::string_view policy
 std::string_view MethodOf(Reason reason) {
   switch (reason) {
     case Reason::kPrefixHit:
+    case Reason::kKvAware:
       return "cache_hit";
     case Reason::kSessionHash:
     case Reason::kBodyHash:

@@ -36,6 +36,8 @@ _Reason: TypeAlias = Literal[
     "prefix_spread",
     "load_balance",
     "lowest_cost",
+    "sampled",
+    "kv_aware",
     "sticky",
     "sticky_new",
     "fallback",

@@ -45,7 +45,8 @@ class RankedWorker(NamedTuple):
     """How much of the prompt it is thought to hold, in `Explanation.unit`s; None where the policy matches
     nothing."""
     cost: float | None
-    """The cost that `auto` compares, in tokens of prefill; None for other policies."""
+    """The cost that the policy compares, the lowest wins: of `auto` in tokens of prefill, of `kv_logit` and
+    `kv_aware` in blocks; None for other policies."""
     limit: int | None
     """Open requests at which the policy passes it over, for `prefix_aware` and `consistent_hash` with
     `hash_load_factor`; None for others."""
@@ -61,6 +62,9 @@ class RankedWorker(NamedTuple):
     """Relative capacity."""
     waiting_requests: int
     """Open requests before their first token."""
+    score: float | None
+    """The score that `kv_overlap` compares, 0 to 1, the highest wins; None for other policies, and where no
+    worker holds enough of the prompt."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,12 +142,13 @@ class Explanation:
             ("status", "status"),
             (f"matched {self.unit}", "matched"),
             ("cost", "cost"),
+            ("score", "score"),
             ("limit", "limit"),
             ("load", "load"),
             ("outstanding tokens", "outstanding_tokens"),
             ("weight", "weight"),
         ]
-        optional = ("matched", "cost", "limit")
+        optional = ("matched", "cost", "score", "limit")
         return [
             (head, field)
             for head, field in columns

@@ -48,10 +48,10 @@ void KvEventService::Start() {
   if (options.kv_events == KvEventsMode::kOff) return;
   if (index == nullptr) {
     if (options.kv_events == KvEventsMode::kOn || !options.kv_event_sources.empty()) {
-      Log(LogLevel::kWarning,
-          Concat(
-              "kv events: the policy ", thread_.router->policy().name(),
-              " matches no blocks, so KV events are not heard; use auto or vllm_cache_aware"));
+      Log(LogLevel::kWarning, Concat(
+                                  "kv events: the policy ", thread_.router->policy().name(),
+                                  " matches no blocks, so KV events are not heard; use auto, or another "
+                                  "policy that matches blocks"));
     }
     return;
   }

@@ -34,7 +34,7 @@ KNOWN_ELSEWHERE: dict[str, str] = {
     "kv_tokenizer_path": "is not needed: --tokenize worker takes token ids from the workers; remove it",
     "kv_block_size": "is --block-size here",
     "kv_events_endpoint": "is --kv-event-source WORKER=ENDPOINT here",
-    **_not_here("shared_cache_type shared_cache_multiplier", "the policy kv_logit", " yet"),
+    **_not_here("shared_cache_type shared_cache_multiplier", "the shared pool of kv_logit", " yet"),
     **_not_here("epd_config", "encode/prefill/decode mode"),
     # smg, sglang-router
     **_here("client_cert_path", _SMG, "the certificate presented to workers is --worker-cert-path here"),
@@ -217,11 +217,20 @@ KNOWN_ELSEWHERE: dict[str, str] = {
     **_here("router_mode", _DYNAMO, "it is --policy here: round-robin is round_robin, kv is auto"),
     **_here("load_aware", _DYNAMO, "use --policy least_load here"),
     **_here(
-        "router_kv_overlap_score_credit router_kv_overlap_score_weight kv_overlap_score_weight "
-        "router_prefill_load_scale router_host_cache_hit_weight router_disk_cache_hit_weight "
-        "router_selection_policy",
+        "router_kv_overlap_score_credit router_selection_policy",
         _DYNAMO,
         "--policy auto weighs caches against load by itself; remove it",
+    ),
+    **_here(
+        "router_kv_overlap_score_weight kv_overlap_score_weight router_prefill_load_scale",
+        _DYNAMO,
+        "it is --overlap-weight here, for --policy kv_logit",
+    ),
+    **_here(
+        "router_host_cache_hit_weight", _DYNAMO, "it is --host-cache-hit-weight here, for --policy kv_logit"
+    ),
+    **_here(
+        "router_disk_cache_hit_weight", _DYNAMO, "it is --disk-cache-hit-weight here, for --policy kv_logit"
     ),
     **_here("router_block_size", _DYNAMO, "it is --block-size here"),
     **_here(

@@ -1,4 +1,4 @@
-"""The names of policies: those that are built, what else they are called, and those that are not here.
+"""The names of policies, what else they are called, and those of other routers that are not here.
 
 docs/reference/policies.md lists the canonical ones. The core has the same names in
 `cpp/policy/policy_registry.cc`; a test compares them.
@@ -21,20 +21,19 @@ BUILT_POLICIES = (
     "cache_aware",
     "auto",
     "sticky_least_loaded",
+    "kv_logit",
+    "kv_aware",
+    "kv_overlap",
 )
 DEFAULT_POLICY = "auto"
 FORMER_DEFAULT_POLICY = "cache_aware"
 HASH_POLICIES = ("consistent_hash", "rendezvous_hash")
-BLOCK_POLICIES = ("vllm_cache_aware", "auto")
+BLOCK_POLICIES = ("vllm_cache_aware", "auto", "kv_logit", "kv_aware", "kv_overlap")
 HOLDER_POLICIES = ("vllm_cache_aware",)
-PREFIX_POLICIES = ("prefix_aware",)
+PREFIX_POLICIES = ("prefix_aware", "kv_overlap")
 SESSION_POLICIES = ("sticky_least_loaded",)
 TEXT_POLICIES = ("prefix_hash", "cache_aware")
 
-_LATER_POLICIES = dict.fromkeys(
-    ("kv_overlap", "kv_logit"),
-    "for chats use consistent_hash, which keeps a session on one worker, otherwise least_load",
-)
 POLICY_ALIASES = {
     "least_loaded": "least_load",
     "least_request": "least_load",
@@ -43,16 +42,14 @@ POLICY_ALIASES = {
     "kv": "kv_logit",
     "manual": "sticky_least_loaded",
 }
-_NEAREST_KV = "and its nearest here, kv_overlap, is not implemented yet"
 _NEAREST_AUTO = "and its nearest here is auto"
 _FOREIGN_POLICIES = {
     "passthrough": "since with one worker every policy passes requests through",
     "bucket": "and its nearest here is least_load",
     "ttft_aware": _NEAREST_AUTO,
     "smetric": _NEAREST_AUTO,
-    "kv_aware": _NEAREST_KV,
-    "precise_cache_aware": _NEAREST_KV,
+    "precise_cache_aware": "and its nearest here is kv_overlap",
 }
 
 # What a setting that names a policy looks like.
-POLICY = Choice(BUILT_POLICIES, aliases=POLICY_ALIASES, later=_LATER_POLICIES, foreign=_FOREIGN_POLICIES)
+POLICY = Choice(BUILT_POLICIES, aliases=POLICY_ALIASES, foreign=_FOREIGN_POLICIES)

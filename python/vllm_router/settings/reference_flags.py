@@ -123,11 +123,6 @@ _programs = partial(
     group="Program scheduling",
     not_built=NotBuilt("program scheduling", "each request is routed on its own"),
 )
-_kv_aware = partial(
-    option,
-    group="KV events",
-    not_built=NotBuilt("the policy kv_aware", "--policy auto routes by KV events (--kv-events)"),
-)
 _PROFILE = NotBuilt("profiling around requests", "POST /start_profile and /stop_profile reach all workers")
 _IGW = NotBuilt("multi-model gateway mode", "all workers are one pool that serves the same models")
 _MINI_LB = NotBuilt("the mini load balancer", "the ordinary router is small enough for debugging")
@@ -245,26 +240,27 @@ class ReferenceTable:
         None, Text("JSON"), "the settings of program scheduling"
     )
 
-    router_temperature: float = _kv_aware(0.0, Number(whole=False), "the temperature of kv_aware's choice")
-    kv_penalty_host: float = _kv_aware(
-        0.8, Number(high=1, whole=False), "kv_aware's credit for blocks in the host's memory"
+    kv_penalty_external: float = option(
+        0.6,
+        Number(high=1, whole=False),
+        "kv_aware's credit for blocks in a store that every worker reads",
+        group="KV events",
+        no_effect="such blocks cost every worker the same, so they favour none",
     )
-    kv_penalty_external: float = _kv_aware(
-        0.6, Number(high=1, whole=False), "kv_aware's credit for blocks in an external store"
+    kv_event_block_size: int = option(
+        16,
+        Number(low=1, high=65536),
+        "the number of tokens per block of KV events",
+        group="KV events",
+        no_effect="KV events tell it themselves; --block-size is that of the router's blocks",
     )
-    kv_penalty_disk: float = _kv_aware(
-        0.3, Number(high=1, whole=False), "kv_aware's credit for blocks on disk"
-    )
-    kv_aware_session_affinity_ttl_secs: int | None = _kv_aware(
+    kv_aware_session_affinity_ttl_secs: int | None = _pd(
         None,
         Number(low=1, high=31_536_000),
         "the time for which kv_aware keeps an idle session's worker",
         unset="no affinity",
     )
-    kv_event_block_size: int = _kv_aware(
-        16, Number(low=1, high=65536), "the number of tokens per block of KV events"
-    )
-    pd_kv_events: list[str] = _kv_aware(
+    pd_kv_events: list[str] = _pd(
         [], Words("URL=ENDPOINT", commas=False), "the prefill workers' endpoints of KV events", urls=True
     )
 

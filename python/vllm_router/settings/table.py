@@ -202,8 +202,8 @@ class Table:
         "the number of points on the hash ring per worker",
         policies=("consistent_hash", *PREFIX_POLICIES, "prefix_hash"),
         more="More points make the workers' shares more equal; changing it moves sessions and prefixes. "
-        "Unset: 160, for prefix_aware and prefix_hash 150.",
-        unset="160, for prefix_aware and prefix_hash 150",
+        "Unset: 160, for prefix_aware, prefix_hash and kv_overlap 150.",
+        unset="160, for prefix_aware, prefix_hash and kv_overlap 150",
     )
     hash_function: str = _policy(
         "furc",
@@ -290,8 +290,8 @@ class Table:
         "the number of open requests below which a worker is never over its load bound",
         policies=("vllm_cache_aware", *PREFIX_POLICIES),
         more="Keeps prefixes together at low load. Unset: 8 for vllm_cache_aware (0 with --load-bound "
-        "average), 0 for prefix_aware, where 8 is a good value.",
-        unset="8 for vllm_cache_aware, 0 for prefix_aware",
+        "average), 0 for prefix_aware and kv_overlap, where 8 is a good value.",
+        unset="8 for vllm_cache_aware, 0 for prefix_aware and kv_overlap",
     )
     session_ttl_secs: int = _policy(
         7200,
@@ -477,6 +477,108 @@ class Table:
         policies=("auto",),
         more="balanced: time to first token and time of complete responses. ttft: time to first token "
         "alone; complete responses to long prompts then take 20 to 50 % longer near capacity.",
+    )
+    overlap_weight: float = _policy(
+        1.0,
+        Number(0, 1000, whole=False),
+        "the weight of a block of the prompt to compute, against one that an open request decodes with",
+        policies=("kv_logit",),
+        more="0 compares decoding alone. Dynamo calls it --router-kv-overlap-score-weight.",
+    )
+    router_temperature: float = _policy(
+        0.0,
+        Number(0, 100, whole=False),
+        "the temperature at which a worker is drawn by its cost",
+        policies=("kv_logit", "kv_aware"),
+        more="0 takes the lowest cost; 1 and more spread requests over workers of higher cost.",
+    )
+    host_cache_hit_weight: float = _policy(
+        0.75,
+        Number(0, 1, whole=False),
+        "the share of a token's computation that is saved if it is cached in the worker's host memory",
+        policies=("kv_logit",),
+    )
+    disk_cache_hit_weight: float = _policy(
+        0.25,
+        Number(0, 1, whole=False),
+        "the share of a token's computation that is saved if it is cached on the worker's own storage",
+        policies=("kv_logit",),
+    )
+    logit_prefill_tokens: str = _policy(
+        "uncached",
+        Choice(("uncached", "prompt")),
+        "the tokens of a prompt that count as work of the worker that gets it",
+        policies=("kv_logit",),
+        more="uncached: those that are not cached on its GPU. prompt: all of them.",
+    )
+    kv_penalty_host: float = _policy(
+        0.8,
+        Number(0, 1, whole=False),
+        "the share of a token's computation that is saved if it is cached in the worker's host memory, for "
+        "kv_aware",
+        policies=("kv_aware",),
+    )
+    kv_penalty_disk: float = _policy(
+        0.3,
+        Number(0, 1, whole=False),
+        "the share of a token's computation that is saved if it is cached on the worker's own storage, for "
+        "kv_aware",
+        policies=("kv_aware",),
+    )
+    kv_overlap_weight: float = _policy(
+        0.6,
+        Number(0, 1, whole=False),
+        "the share of cached tokens in the score of kv_overlap",
+        policies=("kv_overlap",),
+        more="With --kv-load-weight and --kv-health-weight it sums to 1.",
+    )
+    kv_load_weight: float = _policy(
+        0.3,
+        Number(0, 1, whole=False),
+        "the share of a low load in the score of kv_overlap",
+        policies=("kv_overlap",),
+        more="With --kv-overlap-weight and --kv-health-weight it sums to 1.",
+    )
+    kv_health_weight: float = _policy(
+        0.1,
+        Number(0, 1, whole=False),
+        "the share of the success rate of a worker's last 100 requests in the score of kv_overlap",
+        policies=("kv_overlap",),
+        more="With --kv-overlap-weight and --kv-load-weight it sums to 1.",
+    )
+    kv_gpu_tier_weight: float = _policy(
+        1.0,
+        Number(0, 1, whole=False),
+        "the weight of a token that is cached on the worker's GPU",
+        policies=("kv_overlap",),
+    )
+    kv_storage_tier_weight: float = _policy(
+        0.6,
+        Number(0, 1, whole=False),
+        "the weight of a token that is cached in the worker's host memory or storage",
+        policies=("kv_overlap",),
+    )
+    kv_min_overlap_threshold: float = _policy(
+        0.3,
+        Number(0, 1, whole=False),
+        "the minimum share of the prompt that a worker must hold for kv_overlap to compare workers",
+        policies=("kv_overlap",),
+        more="Below it the worker is the one that prefix_aware would choose.",
+    )
+    kv_overlap_basis: str = _policy(
+        "prompt",
+        Choice(("prompt", "fleet_max")),
+        "the number of tokens that --kv-min-overlap-threshold is a share of",
+        policies=("kv_overlap",),
+        more="prompt: the prompt's. fleet_max: the maximum that a worker holds, so that any cached "
+        "block suffices.",
+    )
+    kv_load_factor: float = _policy(
+        2.0,
+        Number(1.0, 10.0, whole=False, zero="no bound"),
+        "the multiple of the average load above which kv_overlap passes a worker over",
+        policies=("kv_overlap",),
+        more="0 sets no bound; then the sole holder of a prefix gets all its requests.",
     )
     miss_choice: str = _policy(
         "least_load",

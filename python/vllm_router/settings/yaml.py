@@ -14,7 +14,7 @@ from typing import Any
 from vllm_router._messages import did_you_mean, show
 from vllm_router._version import __version__
 from vllm_router.settings.names import FLAGS, name_only
-from vllm_router.settings.policies import BLOCK_POLICIES, BUILT_POLICIES, POLICY_ALIASES, PREFIX_POLICIES
+from vllm_router.settings.policies import BLOCK_POLICIES, BUILT_POLICIES, POLICY_ALIASES
 
 MAX_YAML_BYTES = 2**20  # 10,000 worker URLs are 300 KB
 MAX_YAML_DEPTH = 32  # settings are three deep at most
@@ -217,7 +217,7 @@ def _without_prefix_section(values: dict[str, Any], source: str) -> dict[str, An
     section = flat.pop("prefix_routing")
     if not isinstance(section, dict):
         raise ValueError(f"{source}: prefix_routing is {show(section)}; write it as {{enabled: true}}")
-    own = [name for name, flag in FLAGS.items() if set(PREFIX_POLICIES) & set(flag.policies)]
+    own = [name for name, flag in FLAGS.items() if "prefix_aware" in flag.policies]
     switches = ["enabled", "anthropic_cache_control_injection"]
     for name, value in section.items():
         where = f"{source}: prefix_routing.{name}"

@@ -22,6 +22,8 @@ def test_reasons_have_their_stable_names():
         "prefix_spread",
         "load_balance",
         "lowest_cost",
+        "sampled",
+        "kv_aware",
         "sticky",
         "sticky_new",
         "fallback",

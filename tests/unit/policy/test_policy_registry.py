@@ -35,40 +35,13 @@ def test_names_and_aliases_are_accepted(name, expected):
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        "kv_overlap",
-        "kv_logit",
-    ],
-)
-def test_what_is_planned_is_told_apart_from_what_is_unknown(name):
-    for spelled in (name, name.replace("_", "-")):
-        with pytest.raises(
-            ValueError,
-            match=f'UNIMPLEMENTED: policy "{spelled}".* is known but not implemented yet; .*least_load',
-        ):
-            canonical(spelled)
-    with pytest.raises(ValueError, match="UNIMPLEMENTED"):
-        testing.PolicyHarness(name)
-
-
-@pytest.mark.parametrize(("alias", "name"), [("kv", "kv_logit")])
-def test_an_alias_of_what_is_planned_says_of_what(alias, name):
-    with pytest.raises(
-        ValueError, match=f'UNIMPLEMENTED: policy "{alias}" \\({name}\\) is known but not implemented yet'
-    ):
-        canonical(alias)
-
-
-@pytest.mark.parametrize(
     ("name", "nearest"),
     [
         ("passthrough", "random"),
         ("bucket", "least_load"),
         ("ttft_aware", "auto"),
         ("smetric", "auto"),
-        ("kv_aware", "kv_overlap, which is not implemented yet"),
-        ("precise-cache-aware", "kv_overlap, which is not implemented yet"),
+        ("precise-cache-aware", "kv_overlap"),
     ],
 )
 def test_what_other_routers_offer_is_answered_with_the_nearest(name, nearest):

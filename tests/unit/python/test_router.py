@@ -2,11 +2,9 @@
 
 import inspect
 import json
-import re
 import urllib.request
 
 import pytest
-from vllm_router_rs import Router as Native
 
 import vllm_router
 from vllm_router import PolicyType, Router, UnusedOptionWarning, WorkerExistsError, WorkerInfo, _core
@@ -55,22 +53,18 @@ def test_aliases_mean_their_policy(alias, policy):
     assert Router(alias).policy == policy
 
 
-@pytest.mark.parametrize("kind", [kind for kind in PolicyType if kind is not PolicyType.KvAware])
+@pytest.mark.parametrize("kind", PolicyType)
 def test_a_policy_type_is_as_good_as_its_name(kind):
     assert Router(kind).policy == kind.value
     assert policy_from_str(kind.value) is kind
     assert policy_from_str(None) is None
 
 
-def test_the_policy_type_of_kv_aware_is_refused_as_its_name_is(capsys):
-    """mending row 24: code that mentions PolicyType.KvAware got an AttributeError."""
-    assert policy_from_str("kv_aware") is PolicyType.KvAware
-    with pytest.raises(ValueError, match="kv_aware itself is not offered") as refused:
-        Router(PolicyType.KvAware, URLS)
-    with pytest.raises(ValueError, match=re.escape(str(refused.value))):
-        Native(URLS, PolicyType.KvAware)
+def test_a_policy_that_is_not_offered_is_refused_alike_everywhere(capsys):
+    with pytest.raises(ValueError, match="precise_cache_aware itself is not offered") as refused:
+        Router("precise_cache_aware", URLS)
     with pytest.raises(SystemExit, match="2"):
-        main(["--policy", "kv_aware"])
+        main(["--policy", "precise_cache_aware"])
     assert str(refused.value) in capsys.readouterr().err
 
 
@@ -85,8 +79,7 @@ def test_a_name_without_a_policy_type_is_a_key_error():
         ("least_lod", "did you mean least_load"),
         ("conistent_hash", "did you mean consistent_hash"),
         ("quantum", "one of random, round_robin"),
-        ("kv_overlap", "not implemented"),
-        ("kv_aware", "kv_overlap"),
+        ("precise_cache_aware", "kv_overlap"),
         ("", "policy is"),
     ],
 )

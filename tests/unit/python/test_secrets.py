@@ -58,6 +58,7 @@ def test_every_flag_that_takes_a_secret_or_urls_is_marked() -> None:
         "hash_key_fallback",
         "hash_key_headers",
         "hash_key_order",
+        "logit_prefill_tokens",
         "prefix_token_count",
         "rate_limit_tokens_per_second",
         "tls_key_path",

@@ -51,7 +51,8 @@ def test_a_switch_can_be_denied_again() -> None:
         ("--port -1", "port is -1; "),
         (
             "--virtual-nodes 0",
-            "must be a whole number between 1 and 65536 (default 160, for prefix_aware and prefix_hash 150)",
+            "must be a whole number between 1 and 65536 (default 160, for prefix_aware, "
+            "prefix_hash and kv_overlap 150)",
         ),
         ("--hash-load-factor 0.5", "must be 0 (off) or a number between 1.0 and 10.0 (default 0)"),
         ("--hash-load-factor nan", "hash_load_factor is nan; "),

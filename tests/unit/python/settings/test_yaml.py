@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from tests.unit.python.settings.values import errors_of, parsed
-from vllm_router._version import __version__
 from vllm_router.router_args import RouterArgs
 
 
@@ -58,10 +57,6 @@ def test_an_empty_file_changes_nothing() -> None:
         ("prefill: 7", "f.yaml: prefill is 7; write it as [[http://host:8000, 8998]"),
         ("- port", "f.yaml must be a mapping of names to values"),
         ("port: [", "f.yaml is not YAML: "),
-        (
-            "policy: kv_overlap",
-            f"f.yaml: --policy kv_overlap is not implemented in vllm-router {__version__} yet",
-        ),
     ],
 )
 def test_mistakes_in_yaml_are_named_with_their_file(text: str, sentence: str) -> None:

@@ -1,0 +1,192 @@
+#include "policy/kv_logit.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include "base/random.h"
+#include "policy/keep_least.h"
+#include "policy/kv_index.h"
+#include "policy/load_order.h"
+#include "policy/policy_registry.h"
+
+namespace vllm_router {
+namespace {
+
+class KvLogit final : public Policy {
+ public:
+  KvLogit(
+      std::string_view name, const PolicyOptions& options, std::shared_ptr<KvIndex> index,
+      const LogitWeights& weights)
+      : name_(name),
+        weights_(weights),
+        temperature_(options.router_temperature),
+        block_tokens_(options.block_size),
+        index_(std::move(index)),
+        random_(options.seed) {}
+
+  std::string_view name() const override { return name_; }
+  KeyParts Needs() const override { return KeyParts::kBlocks | KeyParts::kPromptTokens; }
+
+  std::optional<Decision> Choose(const RoutingKey& key, const FleetView& fleet) override {
+    if (fleet.eligible().empty()) return std::nullopt;
+    const KvIndex::Plan* const plan = index_->PlanOf(fleet);
+    const bool matches_blocks = plan != nullptr && !key.blocks.empty();
+    thread_local Scratch own_scratch;
+    Scratch& scratch = own_scratch;
+    BlockMatches& matches = scratch.matches;
+    if (matches_blocks) {
+      index_->Match(key, &matches);
+      if (key.explanation != nullptr) KvIndex::Explain(fleet, *plan, matches, key.explanation.get());
+    } else {
+      matches.Clear();
+    }
+    const std::span<const double> costs = CostsOf(key, fleet, plan, &scratch);
+    if (key.explanation != nullptr) {
+      for (size_t row = 0; row < costs.size(); ++row) key.explanation->candidates[row].cost = costs[row];
+    }
+    KeepLeast(costs, fleet.eligible(), &scratch.best);
+    DecisionRandom random(random_, key.dry_run);
+    uint32_t position;
+    if (temperature_ > 0) {
+      position = Draw(costs, fleet.eligible(), &*random, &scratch);
+    } else {
+      position = LeastLoaded(fleet, scratch.best, *random);
+    }
+    Reason reason = Reason::kFallback;
+    if (key.has_blocks) {
+      const bool is_best = std::binary_search(scratch.best.begin(), scratch.best.end(), position);
+      reason = is_best ? Reason::kLowestCost : Reason::kSampled;
+    }
+    const BlockMatch* const match = matches_blocks ? matches.Find(plan->known[position].slot) : nullptr;
+    Decision decision =
+        KvIndex::DecisionFor(position, reason, match == nullptr ? 0 : match->longest(), key, fleet);
+    if (key.dry_run || !matches_blocks) return decision;
+    decision.claim = index_->Remember(plan->known[position].slot, key);
+    index_->Count(decision);
+    return decision;
+  }
+
+  void Observe(const Decision& decision, const Outcome& outcome) override {
+    index_->Settle(decision, outcome);
+  }
+
+ private:
+  // One per thread, reused.
+  struct Scratch {
+    BlockMatches matches;
+    std::vector<uint32_t> best;
+    std::vector<double> cost;     // a row for each eligible worker, in fleet order
+    std::vector<double> weights;  // likewise
+  };
+
+  std::span<const double> CostsOf(
+      const RoutingKey& key, const FleetView& fleet, const KvIndex::Plan* plan, Scratch* scratch) const {
+    const std::span<const uint32_t> eligible = fleet.eligible();
+    if (scratch->cost.size() < eligible.size()) scratch->cost.resize(eligible.size());
+    double* const cost = scratch->cost.data();
+    const double tokens_per_block = index_->TokensPerBlock(key);
+    for (size_t row = 0; row < eligible.size(); ++row) {
+      const Worker& worker = fleet.worker(eligible[row]);
+      LogitTerms terms{
+          .queued = static_cast<double>(worker.load.queued_prefill()),
+          .prompt = static_cast<double>(key.prompt_tokens),
+          .context = static_cast<double>(worker.load.context()),
+          .block = static_cast<double>(block_tokens_),
+          .weight = static_cast<double>(worker.load_weight()) / kWeightOne};
+      const BlockMatch* const match =
+          scratch->matches.empty() ? nullptr : scratch->matches.Find(plan->known[eligible[row]].slot);
+      if (match != nullptr) {
+        const auto tokens_on = [&](Tier tier) {
+          return tokens_per_block *
+                 static_cast<double>(std::min<uint64_t>(match->on(tier), key.usable_blocks));
+        };
+        terms.gpu = tokens_on(Tier::kGpu);
+        terms.host = tokens_on(Tier::kHost) - terms.gpu;
+        terms.disk = tokens_on(Tier::kExternal) - terms.gpu - terms.host;
+      }
+      cost[row] = LogitCost(terms, weights_);
+    }
+    return {cost, eligible.size()};
+  }
+
+  uint32_t Draw(
+      std::span<const double> costs, std::span<const uint32_t> eligible, Random* random,
+      Scratch* scratch) const {
+    scratch->weights.resize(costs.size());
+    SoftmaxOfCosts(costs, temperature_, scratch->weights);
+    const double all = std::accumulate(scratch->weights.begin(), scratch->weights.end(), 0.0);
+    // 53 random bits: uniform in [0, all).
+    double left = static_cast<double>(random->Next() >> 11) * 0x1p-53 * all;
+    size_t row = 0;
+    for (; row + 1 < costs.size(); ++row) {
+      left -= scratch->weights[row];
+      if (left < 0) break;
+    }
+    return eligible[row];
+  }
+
+  const std::string_view name_;
+  const LogitWeights weights_;
+  const double temperature_;
+  const uint32_t block_tokens_;
+  const std::shared_ptr<KvIndex> index_;
+  Random random_;
+};
+
+}  // namespace
+
+double LogitCost(const LogitTerms& terms, const LogitWeights& weights) {
+  const double on_gpu = weights.prefill == LogitPrefill::kUncached ? terms.gpu : 0;
+  const double cached = on_gpu + weights.host_credit * terms.host + weights.disk_credit * terms.disk;
+  const double prefill = std::max(0.0, terms.queued + terms.prompt - cached);
+  return (weights.overlap * prefill + terms.context) / terms.block / terms.weight;
+}
+
+void SoftmaxOfCosts(std::span<const double> costs, double temperature, std::span<double> weights) {
+  const auto [least, most] = std::minmax_element(costs.begin(), costs.end());
+  const double smallest = *least;
+  const double range = *most - smallest;
+  // Scaled by the largest weight, so that none is infinite and they do not all vanish.
+  for (size_t row = 0; row < costs.size(); ++row)
+    weights[row] = range > 0 ? std::exp(-(costs[row] - smallest) / range / temperature) : 1;
+}
+
+PolicyEntry KvLogitEntry() {
+  return {
+      .name = "kv_logit",
+      .aliases = {"kv"},
+      .reads_index = true,
+      .options =
+          {"block_size", "max_blocks_per_worker", "overlap_weight", "router_temperature",
+           "host_cache_hit_weight", "disk_cache_hit_weight", "logit_prefill_tokens"},
+      .make = [](const PolicyOptions& options, std::shared_ptr<KvIndex> index,
+                 std::unique_ptr<Policy>) -> std::unique_ptr<Policy> {
+        return std::make_unique<KvLogit>(
+            "kv_logit", options, std::move(index),
+            LogitWeights{
+                .overlap = options.overlap_weight,
+                .host_credit = options.host_cache_hit_weight,
+                .disk_credit = options.disk_cache_hit_weight,
+                .prefill = options.logit_prefill_tokens});
+      }};
+}
+
+PolicyEntry KvAwareEntry() {
+  return {
+      .name = "kv_aware",
+      .reads_index = true,
+      .options =
+          {"block_size", "max_blocks_per_worker", "router_temperature", "kv_penalty_host", "kv_penalty_disk"},
+      .make = [](const PolicyOptions& options, std::shared_ptr<KvIndex> index,
+                 std::unique_ptr<Policy>) -> std::unique_ptr<Policy> {
+        return std::make_unique<KvLogit>(
+            "kv_aware", options, std::move(index),
+            LogitWeights{.host_credit = options.kv_penalty_host, .disk_credit = options.kv_penalty_disk});
+      }};
+}
+
+}  // namespace vllm_router
