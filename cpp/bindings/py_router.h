@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
+#include "events/kv_push.h"
 #include "routing/router.h"
 
 namespace vllm_router {
@@ -16,7 +18,12 @@ namespace vllm_router {
 class PyRouter {
  public:
   explicit PyRouter(std::shared_ptr<Router> router)
-      : router_(std::move(router)), fleet_(&router_->fleet_snapshot()) {}
+      : router_(std::move(router)),
+        fleet_(&router_->fleet_snapshot()),
+        pushes_(
+            router_->pool().index() == nullptr
+                ? nullptr
+                : std::make_unique<KvPushReceiver>(&router_->pool().index()->reported())) {}
 
   Router& router() const { return *router_; }
   const std::shared_ptr<Router>& shared() const { return router_; }
@@ -25,9 +32,16 @@ class PyRouter {
   // including the garbage collector, since that code may call select too.
   const std::shared_ptr<const FleetView>& fleet() { return fleet_.Get(); }
 
+  // For KV events that Python pushes. Null: the policy matches no blocks.
+  KvPushReceiver* pushes() const { return pushes_.get(); }
+  // Prompts for this base model, and those that name none, are matched with events from now on.
+  void NamePushedModel(const std::string& model);
+
  private:
   const std::shared_ptr<Router> router_;
   Snapshot<FleetView>::Cached fleet_;
+  const std::unique_ptr<KvPushReceiver> pushes_;
+  Mutex names_mutex_;  // held while the names are replaced
 };
 
 // The outcome of leaving a `with` block by an exception of this type (or None): None, it finished; an

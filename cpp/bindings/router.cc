@@ -31,6 +31,7 @@
 #include "bindings/errors.h"
 #include "bindings/index_file.h"
 #include "bindings/json_text.h"
+#include "bindings/kv_events.h"
 #include "bindings/option_values.h"
 #include "bindings/py_router.h"
 #include "bindings/stats_dict.h"
@@ -1384,6 +1385,7 @@ void BindRouter(py::module_& module) {
           "To a file.", "path"_a)
       .def("load_index", &LoadIndex, "From a file.", "path"_a)
       .def("_worker_rows", &WorkerRows);
+  BindKvEvents(&router_class);
   // In the order of Select().
   CallThroughTwin(
       router_class, "select", "_select", /*by_position=*/1,

@@ -1205,6 +1205,46 @@ class Router:
             WorkerNotFoundError: it is not in the fleet.
         """
 
+    def push_kv_events(
+        self,
+        worker: str,
+        events: bytes | Sequence[Mapping[str, Any]],
+        *,
+        seq: int | None = None,
+        rank: int = 0,
+        reset: bool = False,
+        model: str = "",
+    ) -> int:
+        """Tell what a worker's cache stored and removed, without a socket: for tests and converters.
+
+        Events are applied in order; prompts of token ids are matched with them from then on. The worker is
+        believed to hold exactly what its events say, if the first call had `seq` 0 or none, or `reset`.
+
+        Args:
+            worker: A worker of the fleet, with `@rank` if it has one.
+            events: Such as `[{"type": "BlockStored", "block_hashes": [7], "parent_block_hash": None,
+                "token_ids": [*range(16)], "block_size": 16}]`, with `medium` `"GPU"` (or none) or `"CPU"`;
+                `BlockRemoved` has `block_hashes` and `medium`, `AllBlocksCleared` nothing. Or bytes in
+                msgpack, as an engine publishes them.
+            seq: The number of the batch, from 0. None takes the next.
+            rank: The data-parallel rank whose cache it is, where ranks share one URL.
+            reset: Forget what was known of that cache before.
+            model: The base model's name as prompts have it; their blocks do not match without it.
+
+        Returns:
+            The number that comes next.
+
+        Raises:
+            TypeError: `events` are of another type.
+            ValueError: the policy matches no blocks; `seq` is not the next number; or the bytes are no batch.
+                Nothing was applied.
+            WorkerNotFoundError: it is not in the fleet.
+
+        Warns:
+            UserWarning: some of the events cannot be used, and why: `block_size`, for instance, is a size
+                that the router's `block_size` does not divide.
+        """
+
     def save_index(self, path: str | bytes | PathLike[str] | PathLike[bytes]) -> None:
         """Write what `auto` or `vllm_cache_aware` knows of the workers' caches to a file.
 

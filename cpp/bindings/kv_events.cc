@@ -1,0 +1,166 @@
+#include "bindings/kv_events.h"
+
+#include <cstring>
+#include <optional>
+#include <string>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "bindings/errors.h"
+#include "events/kv_push.h"
+
+namespace vllm_router {
+namespace {
+
+namespace py = pybind11;
+using namespace py::literals;
+
+constexpr int kMaxDepth = 16;  // as the decoder's
+
+// msgpack of what Python says: dicts with text keys, lists, text, bytes, integers of 64 bits, floats.
+class MsgpackWriter {
+ public:
+  void Write(py::handle value, int depth) {
+    if (depth > kMaxDepth) throw py::value_error("events are nested deeper than 16 levels");
+    if (value.is_none()) return Byte(0xc0);
+    if (py::isinstance<py::bool_>(value)) return Byte(value.cast<bool>() ? 0xc3 : 0xc2);
+    if (py::isinstance<py::float_>(value)) return Float(value.cast<double>());
+    if (py::isinstance<py::str>(value)) return Bytes(0xdb, value.cast<std::string>());
+    if (py::isinstance<py::bytes>(value)) return Bytes(0xc6, std::string(value.cast<py::bytes>()));
+    if (py::isinstance<py::dict>(value)) {
+      const auto dict = value.cast<py::dict>();
+      Number(0xdf, dict.size(), 4);
+      for (const auto& [key, inner] : dict) {
+        if (!py::isinstance<py::str>(key)) throw py::type_error("events have a key that is no text");
+        Write(key, depth + 1);
+        Write(inner, depth + 1);
+      }
+      return;
+    }
+    if (py::isinstance<py::sequence>(value)) {
+      const auto list = value.cast<py::sequence>();
+      Number(0xdd, list.size(), 4);
+      for (const auto& inner : list) Write(inner, depth + 1);
+      return;
+    }
+    Integer(value);
+  }
+
+  const std::string& bytes() const { return bytes_; }
+
+ private:
+  void Byte(uint8_t byte) { bytes_ += static_cast<char>(byte); }
+  void Number(uint8_t head, uint64_t number, int bytes) {
+    Byte(head);
+    for (int i = bytes - 1; i >= 0; --i) Byte(static_cast<uint8_t>(number >> (8 * i)));
+  }
+  void Float(double value) {
+    uint64_t bits;
+    std::memcpy(&bits, &value, sizeof bits);
+    Number(0xcb, bits, 8);
+  }
+  void Bytes(uint8_t head, const std::string& text) {
+    Number(head, text.size(), 4);
+    bytes_ += text;
+  }
+  // Anything with __index__, numpy's integers among them.
+  void Integer(py::handle value) {
+    const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(value.ptr()));
+    if (!number) {
+      PyErr_Clear();
+      throw py::type_error(Concat(
+          "events have a value of type ", std::string(py::str(py::type::of(value).attr("__name__"))),
+          "; they are made of dicts, lists, text, bytes, integers, floats, booleans and None"));
+    }
+    int overflow = 0;
+    const int64_t small = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
+    if (overflow == 0) return Number(0xd3, static_cast<uint64_t>(small), 8);
+    const uint64_t large = overflow > 0 ? PyLong_AsUnsignedLongLong(number.ptr()) : 0;
+    if (overflow < 0 || PyErr_Occurred() != nullptr) {
+      PyErr_Clear();
+      throw py::value_error("events have an integer of more than 64 bits");
+    }
+    Number(0xcf, large, 8);
+  }
+
+  std::string bytes_;
+};
+
+std::string PayloadOf(const py::object& events) {
+  if (py::isinstance<py::bytes>(events)) return std::string(events.cast<py::bytes>());
+  if (!py::isinstance<py::list>(events) && !py::isinstance<py::tuple>(events)) {
+    throw py::type_error(Concat(
+        "events is of type ", std::string(py::str(py::type::of(events).attr("__name__"))),
+        "; it is a list of events, or bytes as an engine publishes them"));
+  }
+  MsgpackWriter writer;
+  writer.Write(py::dict("events"_a = events), 0);
+  return writer.bytes();
+}
+
+uint64_t PushKvEvents(
+    PyRouter& self, const std::string& worker, const py::object& events, std::optional<uint64_t> seq,
+    uint32_t rank, bool reset, const std::string& model) {
+  const std::string payload = PayloadOf(events);
+  const auto fleet = self.fleet();
+  const std::optional<uint32_t> position = fleet->Find(worker);
+  if (!position) ThrowIfError(absl::NotFoundError(Concat("worker ", Quoted(worker), " is not in the fleet")));
+  KvPushReceiver* const receiver = self.pushes();
+  if (receiver == nullptr) {
+    throw py::value_error(Concat(
+        "the policy ", self.router().policy().name(),
+        " matches no blocks, so it has no use for KV events; use auto"));
+  }
+  KvPushReceiver::Result result;
+  {
+    const py::gil_scoped_release release;
+    self.NamePushedModel(model);
+    result = receiver->Push(
+        {.worker = fleet->worker(*position).id,
+         .rank = rank,
+         .number = seq,
+         .reset = reset,
+         .model = model,
+         .payload = std::span(reinterpret_cast<const uint8_t*>(payload.data()), payload.size())},
+        SteadyClock().NowNanos());
+  }
+  switch (result.verdict) {
+    case KvPushReceiver::Verdict::kGap:
+      throw py::value_error(Concat(
+          "seq is ", *seq, "; ", result.next, " comes next for ", worker,
+          ": push from there on, or with reset=True"));
+    case KvPushReceiver::Verdict::kMalformed:
+      throw py::value_error("events are no batch of KV events in msgpack; nothing was applied");
+    case KvPushReceiver::Verdict::kWorkerLeft:
+      ThrowIfError(absl::NotFoundError(Concat("worker ", Quoted(worker), " is not in the fleet")));
+      break;
+    case KvPushReceiver::Verdict::kAccepted:
+      break;
+  }
+  if (result.unusable != 0) {
+    const std::string sentence =
+        Concat(result.unusable, " of the events were not applied, most of them as ", result.why);
+    if (PyErr_WarnEx(PyExc_UserWarning, sentence.c_str(), 1) < 0) throw py::error_already_set();
+  }
+  return result.next;
+}
+
+}  // namespace
+
+void PyRouter::NamePushedModel(const std::string& model) {
+  ReportedBlocks& reported = router_->pool().index()->reported();
+  const MutexLock lock(names_mutex_);
+  ReportedBlocks::ModelNames names = *reported.model_names();
+  const size_t before = names.size();
+  names.try_emplace("", model);
+  names.try_emplace(model, model);
+  if (names.size() != before) reported.SetModelNames(std::move(names));
+}
+
+void BindKvEvents(py::class_<PyRouter>* router) {
+  router->def(
+      "push_kv_events", &PushKvEvents, "KV events of a worker.", "worker"_a, "events"_a, py::kw_only(),
+      "seq"_a = py::none(), "rank"_a = 0, "reset"_a = false, "model"_a = "");
+}
+
+}  // namespace vllm_router

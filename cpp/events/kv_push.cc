@@ -1,0 +1,63 @@
+#include "events/kv_push.h"
+
+#include <algorithm>
+#include <string>
+
+namespace vllm_router {
+KvPushReceiver::~KvPushReceiver() {
+  const MutexLock lock(mutex_);
+  for (const auto& [key, source] : sources_) blocks_.SetTrust(key.first, KvTrust::kOff);
+}
+
+KvPushReceiver::Result KvPushReceiver::Push(const Batch& batch, int64_t now_ns) {
+  const MutexLock lock(mutex_);
+  // Of those that left there is nothing to trust any more.
+  std::erase_if(
+      sources_, [this](const auto& entry) { return blocks_.TrustOf(entry.first.first) == KvTrust::kOff; });
+  const auto key = std::pair(batch.worker, batch.rank);
+  auto found = sources_.find(key);
+  const uint64_t expected =
+      found == sources_.end() || batch.reset ? batch.number.value_or(0) : found->second.next;
+  if (batch.number && *batch.number != expected) return {Verdict::kGap, expected};
+  if (!DecodeKvBatch(batch.payload, &batch_)) return {Verdict::kMalformed, expected};
+  if (blocks_.TrustOf(batch.worker) == KvTrust::kOff) blocks_.SetTrust(batch.worker, KvTrust::kWaiting);
+  if (blocks_.TrustOf(batch.worker) == KvTrust::kOff) return {Verdict::kWorkerLeft, 0};
+  if (found == sources_.end()) {
+    found = sources_.try_emplace(key, &blocks_, batch.worker, batch.model).first;
+    found->second.complete = expected == 0 || batch.reset;
+  } else if (batch.reset) {
+    found->second.applier.NewIncarnation();
+    found->second.complete = true;
+  }
+  Source& source = found->second;
+  const EventApplier::Figures before = source.applier.figures();
+  if (source.applier.Apply(batch_, now_ns).cleared) source.complete = true;
+  source.next = expected + 1;
+  blocks_.SettleDebt(batch.worker);
+  Result result{Verdict::kAccepted, source.next};
+  uint64_t most = 0;
+  const auto count = [&](uint64_t dropped, std::string_view why) {
+    result.unusable += dropped;
+    if (dropped > most) result.why = why;
+    most = std::max(most, dropped);
+  };
+  for (size_t drop = 0; drop < batch_.dropped.size(); ++drop)
+    count(batch_.dropped[drop], KvDropName(static_cast<KvDrop>(drop)));
+  for (size_t drop = 0; drop < kKvEventDropCount; ++drop) {
+    const uint64_t dropped = source.applier.figures().dropped[drop] - before.dropped[drop];
+    count(dropped, KvEventDropName(static_cast<KvEventDrop>(drop)));
+  }
+  SetTrust(batch.worker);
+  return result;
+}
+
+void KvPushReceiver::SetTrust(WorkerId worker) {
+  bool complete = true;
+  for (auto source = sources_.lower_bound({worker, 0});
+       source != sources_.end() && source->first.first == worker; ++source) {
+    complete = complete && source->second.complete;
+  }
+  blocks_.SetTrust(worker, complete ? KvTrust::kExact : KvTrust::kPartial);
+}
+
+}  // namespace vllm_router
