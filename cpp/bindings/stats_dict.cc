@@ -16,8 +16,10 @@ void StatsDict::Counter(const Stat& stat, uint64_t value) {
   if (!stat.key.empty()) group_[py::str(stat.key)] = value;
 }
 
-void StatsDict::NamedCounters(const Stat& /*stat*/, std::span<const Named> values) {
-  for (const auto& [name, value] : values) group_[py::str(name)] = value;
+void StatsDict::NamedCounters(const Stat& stat, std::span<const Named> values) {
+  py::dict named = stat.key.empty() ? group_ : py::dict();
+  for (const auto& [name, value] : values) named[py::str(name)] = value;
+  if (!stat.key.empty()) group_[py::str(stat.key)] = named;
 }
 
 void StatsDict::PerWorker(const Stat& stat, std::span<const uint64_t> values) {

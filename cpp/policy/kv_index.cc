@@ -90,9 +90,15 @@ void KvIndex::RoundDown(uint64_t usable_blocks, BlockMatches* matches) const {
   }
 }
 
-void KvIndex::MatchAll(const RoutingKey& key, BlockMatches* matches) const {
+void KvIndex::MatchAll(const RoutingKey& key, BlockMatches* matches) {
   tracker_->Match(key.blocks, matches);
-  if (!reported_.active() || !key.blocks_are_tokens) return;
+  if (!reported_.active()) return;
+  if (!key.blocks_are_tokens || !key.blocks_are_reported) {
+    std::atomic<uint64_t>& unmatched =
+        key.blocks_are_tokens ? prompts_of_other_models_ : prompts_without_ids_;
+    if (!key.dry_run) unmatched.fetch_add(1, std::memory_order_relaxed);
+  }
+  if (!key.blocks_are_tokens) return;
   reported_.Merge(key.blocks, key.blocks_are_reported, matches);
   if (key.blocks_are_reported) predicted_.Merge(key.blocks, reported_, matches);
 }
@@ -228,6 +234,16 @@ void KvIndex::Report(const FleetView& fleet, StatsWriter* writer) const {
       {"matched_blocks", "matched_blocks_total",
        "Prompt blocks that the chosen worker was expected to have cached."},
       matched_blocks_.load(std::memory_order_relaxed));
+  const StatsWriter::Named unmatched[] = {
+      {"no_token_ids", prompts_without_ids()},
+      {"other_model", prompts_of_other_models_.load(std::memory_order_relaxed)}};
+  writer->NamedCounters(
+      {"unmatched_prompts",
+       "kv_events_unmatched_prompts_total",
+       "Prompts that were not matched with KV events although workers publish them, by cause.",
+       {},
+       "cause"},
+      unmatched);
   writer->Counter({"recorded_requests", {}, {}}, stats.recorded_requests);
   writer->Counter(
       {"evicted_blocks", "index_evicted_blocks_total",

@@ -85,6 +85,8 @@ class KvIndex {
   // What KV events tell; written by whatever hears them.
   ReportedBlocks& reported() { return reported_; }
   const ReportedBlocks& reported() const { return reported_; }
+  // Prompts that events could not be matched with, since their blocks are of bytes.
+  uint64_t prompts_without_ids() const { return prompts_without_ids_.load(std::memory_order_relaxed); }
   // Predictions are dropped after one to two of these; see PredictedBlocks.
   void RotatePredictions() { predicted_.Rotate(); }
 
@@ -130,7 +132,7 @@ class KvIndex {
                                                            5'000, 10'000, 25'000, 100'000, 1'000'000};
 
   void FindMatches(const RoutingKey& key, BlockMatches* matches);
-  void MatchAll(const RoutingKey& key, BlockMatches* matches) const;
+  void MatchAll(const RoutingKey& key, BlockMatches* matches);
   // To complete blocks of each worker, limited to the part of the prompt that a cache can save.
   void RoundDown(uint64_t usable_blocks, BlockMatches* matches) const;
 
@@ -152,6 +154,8 @@ class KvIndex {
 
   std::atomic<uint64_t> prompt_blocks_{0};
   std::atomic<uint64_t> matched_blocks_{0};
+  std::atomic<uint64_t> prompts_without_ids_{0};
+  std::atomic<uint64_t> prompts_of_other_models_{0};
   std::array<std::atomic<uint64_t>, kMatchBounds.size() + 1> match_times_{};
   std::atomic<uint64_t> match_nanos_{0};
 };

@@ -36,7 +36,7 @@ class StatsWriter {
   virtual void Group(std::string_view name) = 0;
   virtual void Counter(const Stat& stat, uint64_t value) = 0;
   virtual void Gauge(const Stat& stat, uint64_t value) = 0;
-  // A series for each name; in Router.stats() each name is a key.
+  // A series for each name; in Router.stats() each name is a key, in a dict under `stat.key` if there is one.
   virtual void NamedCounters(const Stat& stat, std::span<const Named> values) = 0;
   // A gauge for each worker, by position in the fleet that the report is about.
   virtual void PerWorker(const Stat& stat, std::span<const uint64_t> values) = 0;

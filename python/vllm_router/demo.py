@@ -2,6 +2,7 @@
 
     vllm-router demo                                           three policies compared, about 15 s
     vllm-router demo --policy round_robin least_load consistent_hash
+    vllm-router demo --kv-events                               claims of cached tokens beside reported ones
     vllm-router demo --keep                                    leaves the last fleet up and prints a curl line
 
 Each policy gets a fresh fleet: real HTTP from users to router to workers, all in this process and on
@@ -36,12 +37,14 @@ from vllm_router.errors import RouterError
 from vllm_router.router import Router
 from vllm_router.server import Server
 from vllm_router.settings.command_line import CommandParser
+from vllm_router.settings.policies import BLOCK_POLICIES
 from vllm_router.testing import SimulatedWorker
 
 DEFAULT_POLICIES = ("round_robin", "consistent_hash", "auto")
 
 # One worker's cache holds its share of the chats, though not all of them; so does a real fleet's.
-FLEET = {"step_ms": 4.0, "prefill_us_per_token": 400.0, "cache_blocks": 640}
+FLEET: dict[str, Any] = {"step_ms": 4.0, "prefill_us_per_token": 400.0, "cache_blocks": 640}
+BLOCK_TOKENS = 16
 ANSWER_TOKENS = 24
 QUESTION_WORDS = 50
 THINK_SECONDS = (0.15, 0.45)
@@ -69,6 +72,8 @@ class Turn:
     first_token_ms: float
     prompt_tokens: int
     cached_tokens: int
+    claimed_tokens: int | None
+    """What the router believed the worker had cached; None where its policy does not match blocks."""
 
 
 @dataclasses.dataclass
@@ -160,7 +165,14 @@ class User(threading.Thread):
                     first_token = time.perf_counter() - begin
                 text += content or ""
         cached = usage["prompt_tokens_details"]["cached_tokens"]
-        return text, Turn(worker, first_token * 1e3, usage["prompt_tokens"], cached)
+        claimed = claimed_tokens(response.getheader("x-vllm-router-cache-status"))
+        return text, Turn(worker, first_token * 1e3, usage["prompt_tokens"], cached, claimed)
+
+
+def claimed_tokens(cache_status: str | None) -> int | None:
+    """Of the header's "5/7 blocks", the five in tokens; None of what is not in blocks."""
+    matched, _, rest = (cache_status or "").partition("/")
+    return int(matched) * BLOCK_TOKENS if rest.endswith(" blocks") else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,16 +184,36 @@ class Fleet:
 
 
 @contextlib.contextmanager
-def fleet(policy: str, workers: int, port: int) -> Iterator[Fleet]:
-    """A fresh fleet, gone at the end of the block."""
+def fleet(policy: str, workers: int, port: int, *, kv_events: bool = False) -> Iterator[Fleet]:
+    """A fresh fleet, gone at the end of the block. With events, once they are heard."""
+    publishing = {"kv_events_port": 0, "kv_events_replay_port": 0} if kv_events else {}
     with contextlib.ExitStack() as stack:
-        simulated = [stack.enter_context(SimulatedWorker(**FLEET)) for _ in range(workers)]
+        simulated = [stack.enter_context(SimulatedWorker(**FLEET, **publishing)) for _ in range(workers)]
         router = Router(policy=policy, worker_urls=[worker.url for worker in simulated])
-        server = router.serve(port=port, threads=1)
+        server = router.serve(port=port, threads=1, decision_headers=kv_events)
         try:
+            if kv_events and router.policy in BLOCK_POLICIES:
+                wait_for_events(server, workers)
             yield Fleet(simulated, server)
         finally:
             server.stop(grace_secs=1)  # its users have been told to stop
+
+
+def wait_for_events(server: Server, workers: int) -> None:
+    """Returns once the router hears all workers.
+
+    Raises:
+        RouterError: it does not within ten seconds.
+    """
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=5)) as client:
+            client.request("GET", "/admin/kv-events")
+            sources = json.load(client.getresponse())["sources"]
+        if [source["trust"] for source in sources] == ["exact"] * workers:
+            return
+        time.sleep(0.05)
+    raise RouterError("the router does not hear the KV events of all simulated workers")
 
 
 def bar(share: float, width: int = 8) -> str:
@@ -221,6 +253,20 @@ def worker_table(tally: Tally, workers: Sequence[SimulatedWorker]) -> Table:
         name = worker.url.removeprefix("http://")
         table.add_row(name, str(len(turns)), str(in_flight), _cached(turns), *_times(turns))
     return table
+
+
+def claims(tally: Tally) -> str:
+    """How many of the router's claims were right, and by how much they differ in sum; empty without any."""
+    claimed = [turn for turn in tally.turns if turn.claimed_tokens is not None]
+    if not claimed:
+        return ""
+    right = sum(turn.claimed_tokens == turn.cached_tokens for turn in claimed)
+    differ = sum((turn.claimed_tokens or 0) - turn.cached_tokens for turn in claimed)
+    share = differ / sum(turn.prompt_tokens for turn in claimed)
+    return (
+        f"{tally.policy}: what the router claimed to be cached was right for {right} of {len(claimed)} "
+        f"responses; in sum it differs by {share:+.1%} of the prompt tokens."
+    )
 
 
 def comparison(tallies: Sequence[Tally]) -> Table:
@@ -332,6 +378,12 @@ def make_parser() -> CommandParser:
         "--port", type=int, default=0, metavar="N", help="Port of the router. Default: any free port."
     )
     parser.add_argument(
+        "--kv-events",
+        action="store_true",
+        help="Let the workers publish KV events, and compare what the router claims of their caches with the "
+        "cached tokens that they report.",
+    )
+    parser.add_argument(
         "--keep", action="store_true", help="Keep the last policy's fleet running and print a curl command."
     )
     return parser
@@ -363,7 +415,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"workers; each prompt token that is not cached costs {FLEET['prefill_us_per_token'] / 1e3} ms."
         )
         for name in policies:
-            with fleet(name, arguments.workers, arguments.port) as running:
+            with fleet(name, arguments.workers, arguments.port, kv_events=arguments.kv_events) as running:
                 tally = Tally(name, arguments.users * arguments.turns)
                 tallies.append(tally)
                 run_policy(tally, running, arguments, console, stop)
@@ -385,8 +437,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def report(tallies: Sequence[Tally], console: Console) -> None:
-    """The comparison, and whatever went wrong."""
+    """The comparison, the claims if there were any, and whatever went wrong."""
     console.print(Group(comparison(tallies), Text(verdict(tallies))) if len(tallies) > 1 else "")
+    for sentence in filter(None, map(claims, tallies)):
+        console.print(Text(sentence))
     for tally in tallies:
         for error in tally.errors[:5]:
             console.print(Text(f"{tally.policy}: {error}"))

@@ -17,6 +17,7 @@ namespace vllm_router {
 namespace {
 
 constexpr size_t kFewestSources = 16;
+constexpr int64_t kWarnAgainNanos = 60'000'000'000;
 constexpr int kMostDoublings = 6;  // of kSoonNanos: 64 s
 
 std::string EndpointOfRank(
@@ -116,12 +117,27 @@ int64_t KvEventService::Pass(const FleetView& fleet) {
     Spawn(Poll(host, workers));
   }
   TellSubscriber(all);
+  WarnOfUnmatchedPrompts(now);
   const int64_t half_life = thread_.options.kv_predict_ttl_ms * kNanosPerMs / 2;
   if (now - rotated_ns_ >= half_life) {
     rotated_ns_ = now;
     thread_.router->pool().index()->RotatePredictions();
   }
   return std::clamp<int64_t>(half_life, 1, kLookNanos);
+}
+
+void KvEventService::WarnOfUnmatchedPrompts(int64_t now_ns) {
+  const uint64_t prompts = thread_.router->pool().index()->prompts_without_ids();
+  if (thread_.router->token_cache() == nullptr) return;  // there was a warning at the start
+  if (prompts == warned_of_prompts_ || now_ns - warned_of_prompts_ns_ < kWarnAgainNanos) return;
+  Log(LogLevel::kWarning,
+      Concat(
+          "kv events: ", prompts - warned_of_prompts_,
+          prompts - warned_of_prompts_ == 1 ? " prompt was" : " prompts were",
+          " matched by what was sent to workers, not by KV events, since no worker gave its token ids; see "
+          "tokenize_calls_total, and raise --tokenize-timeout-ms if calls time out"));
+  warned_of_prompts_ = prompts;
+  warned_of_prompts_ns_ = now_ns;
 }
 
 Task<void> KvEventService::Poll(std::shared_ptr<Host> host, Workers workers) {

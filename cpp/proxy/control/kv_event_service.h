@@ -59,6 +59,8 @@ class KvEventService final : public HostPoller {
 
   int64_t Pass(const FleetView& fleet) override;
   Task<void> Poll(std::shared_ptr<Host> host, Workers workers);
+  // At most once a minute: prompts whose text no worker turned into token ids.
+  void WarnOfUnmatchedPrompts(int64_t now_ns);
   // What is known now, for the events thread if it has changed.
   void TellSubscriber(const Hosts& fleet);
   std::string ModelOf(const Host& host, const ReportedBlocks::ModelNames& names) const;
@@ -68,6 +70,8 @@ class KvEventService final : public HostPoller {
   std::map<std::string, NamedEndpoints> named_;         // by worker's URL
   std::map<std::string, NamedEndpoints> named_replays_;
   int64_t rotated_ns_ = 0;
+  uint64_t warned_of_prompts_ = 0;  // without token ids
+  int64_t warned_of_prompts_ns_ = 0;
   bool start_failed_ = false;
   bool warned_of_many_ = false;
   std::set<std::string> warned_of_unused_;

@@ -43,6 +43,29 @@ def test_it_compares_the_policies_and_leaves_nothing_running():
             socket.create_connection(("127.0.0.1", port), timeout=5)
 
 
+def test_with_kv_events_it_compares_claims_with_what_workers_report():
+    with command(*SMALL, "--kv-events", "--policy", "round_robin,auto") as process:
+        output, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (0, "")
+    claims = re.findall(
+        r"(\w+): what the router claimed to be cached was right for (\d+) of 12", flat(output)
+    )
+    assert [policy for policy, _ in claims] == ["auto"]
+    assert int(claims[0][1]) >= 10  # requests at once may see each other's blocks late
+
+
+def flat(text: str) -> str:
+    """Without the breaks of a narrow terminal."""
+    return " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("status", "tokens"), [("5/7 blocks", 80), ("0/0 blocks", 0), ("1740/1893 bytes", None), (None, None)]
+)
+def test_claims_are_of_blocks_alone(status, tokens):
+    assert demo.claimed_tokens(status) == tokens
+
+
 def test_keep_prints_a_curl_line_that_works_and_ends_on_a_signal():
     with command(*SMALL, "--policy", "consistent_hash", "--keep") as process:
         line = next(line for line in iter(process.stdout.readline, "") if "curl" in line)

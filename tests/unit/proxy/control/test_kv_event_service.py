@@ -4,7 +4,17 @@ import json
 
 import pytest
 
-from tests.fakes.kv_engine import COMPLETIONS, MODEL, TOKENS, Engine, claim, open_router, sources, wait_for
+from tests.fakes.kv_engine import (
+    COMPLETIONS,
+    MODEL,
+    TOKENS,
+    Engine,
+    claim,
+    client_of,
+    open_router,
+    sources,
+    wait_for,
+)
 from tests.fakes.wire import eventually, response
 from vllm_router.testing import KvEventPublisher
 
@@ -120,6 +130,22 @@ def test_a_worker_that_names_no_model_is_not_heard(harness, publisher, capfd):
     router = open_router(harness, harness.worker(Failing(publisher, "/v1/models", status=404)))
     eventually(lambda: "names no model in /v1/models" in capfd.readouterr().err)
     assert claim(harness, router)[0] in (0, 4)
+
+
+def test_a_prompt_without_token_ids_is_counted_and_said(harness, publisher, capfd):
+    engine = Failing(publisher, status=404)
+    engine.failures["/tokenize"] = 99
+    router = open_router(harness, harness.worker(engine))
+    publisher.stored(TOKENS)
+    wait_for(harness, router, gpu_blocks=4, trust="exact")
+    assert claim(harness, router)[0] == 4
+    unmatched = 'vllm_router_kv_events_unmatched_prompts_total{cause="no_token_ids"}'
+    assert f"{unmatched} 0" in router.server.metrics_text()
+    text = {"model": "m", "prompt": "a text that is long enough for two blocks of bytes " * 4}
+    for _ in range(2):
+        client_of(harness, router).ask("POST", COMPLETIONS, body=json.dumps(text).encode())
+    assert f"{unmatched} 2" in router.server.metrics_text()
+    eventually(lambda: "matched by what was sent to workers, not by KV events" in capfd.readouterr().err)
 
 
 def test_hosts_may_have_a_models_names_in_any_order(harness, publisher, other_publisher):
