@@ -41,6 +41,11 @@ class TestReported {
   void SetTrust(uint32_t worker, int trust) {
     blocks_.SetTrust(WorkerId{worker}, static_cast<KvTrust>(trust));
   }
+  void SetGpuBlocks(uint32_t worker, const std::vector<std::pair<std::optional<uint32_t>, uint64_t>>& given) {
+    std::vector<GpuBlocks> blocks;
+    for (const auto& [rank, count] : given) blocks.push_back({rank, count});
+    blocks_.SetGpuBlocks(WorkerId{worker}, std::move(blocks));
+  }
   std::string Trust(uint16_t slot) const { return std::string(KvTrustName(blocks_.trust(WorkerSlot{slot}))); }
 
   Chain ChainOf(
@@ -114,6 +119,7 @@ class TestIdentityMap {
   void Erase(EngineHash hash) { map_.Erase(&At(hash)); }
   void Clear() { map_.Clear(); }
   size_t size() const { return map_.size(); }
+  size_t on_gpu() const { return map_.on_gpu(); }
   size_t capacity() const { return map_.capacity(); }
   size_t bytes() const { return map_.bytes(); }
 
@@ -154,8 +160,8 @@ py::dict FiguresOf(const EventApplier& self) {
       "stored"_a = figures.stored_blocks, "removed"_a = figures.removed_blocks,
       "unknown_removed"_a = figures.unknown_removed, "contradictions"_a = figures.contradictions,
       "stale_refs"_a = figures.stale_refs, "dropped"_a = dropped, "block_size"_a = self.engine_block_size(),
-      "known"_a = self.known_blocks(), "orphans"_a = self.orphan_blocks(), "tiers"_a = self.TierCounts(),
-      "bytes"_a = self.bytes());
+      "known"_a = self.known_blocks(), "known_on_gpu"_a = self.known_gpu_blocks(),
+      "orphans"_a = self.orphan_blocks(), "tiers"_a = self.TierCounts(), "bytes"_a = self.bytes());
 }
 
 }  // namespace
@@ -175,6 +181,13 @@ void BindTestingEventApplier(py::module_& testing) {
           })
       .def("set_trust", &TestReported::SetTrust)
       .def("trust", &TestReported::Trust)
+      .def("set_gpu_blocks", &TestReported::SetGpuBlocks)
+      .def(
+          "gpu_blocks",
+          [](const TestReported& self, uint32_t worker, std::optional<uint32_t> rank) {
+            return self.blocks().GpuBlocksOf(WorkerId{worker}, rank);
+          },
+          "worker"_a, "rank"_a = py::none())
       .def(
           "insert",
           [](TestReported& self, uint16_t cache, int tier, const Chain& chain) {
@@ -213,6 +226,7 @@ void BindTestingEventApplier(py::module_& testing) {
       .def("erase", &TestIdentityMap::Erase)
       .def("clear", &TestIdentityMap::Clear)
       .def("__len__", &TestIdentityMap::size)
+      .def_property_readonly("on_gpu", &TestIdentityMap::on_gpu)
       .def_property_readonly("capacity", &TestIdentityMap::capacity)
       .def_property_readonly("bytes", &TestIdentityMap::bytes);
 

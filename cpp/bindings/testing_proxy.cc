@@ -386,6 +386,12 @@ void BindTestingProxy(py::module_& testing) {
         return cache ? std::optional(std::pair(cache->tokens, cache->block_tokens)) : std::nullopt;
       },
       py::arg("text"), py::arg("rank") = py::none());
+  testing.def("gpu_blocks_in_metrics", [](const std::string& text, std::optional<uint32_t> rank) {
+    std::vector<std::pair<std::optional<uint32_t>, uint64_t>> blocks;
+    for (const GpuBlocks& each : CacheInMetrics(text, rank).value_or(ReportedCache()).gpu_blocks)
+      blocks.emplace_back(each.rank, each.blocks);
+    return blocks;
+  });
   testing.def("load_in_get_load", [](const std::string& json) { return PairFrom(LoadInGetLoad(json)); });
   testing.def("load_in_load", [](const std::string& json) { return PairFrom(LoadInLoad(json)); });
   py::class_<LoadSource>(testing, "LoadSource")

@@ -1,11 +1,13 @@
 #include <pybind11/stl.h>
 
 #include "bindings/bindings.h"
+#include "events/cache_audit.h"
 #include "events/source_state.h"
 
 namespace vllm_router {
 
 namespace py = pybind11;
+using namespace pybind11::literals;
 
 namespace {
 
@@ -137,7 +139,22 @@ void BindTestingSourceState(py::module_& testing) {
       .def("held_bytes", &SourceState::held_bytes)
       .def("next_number", &SourceState::next_number)
       .def("incarnation", &SourceState::incarnation)
+      .def("gaps", &SourceState::gaps)
       .def("counts", &CountsOf);
+  py::class_<CacheAudit>(testing, "CacheAudit")
+      .def(py::init())
+      .def("is_due", &CacheAudit::IsDue)
+      .def("check", &CacheAudit::Check, "known"_a, "usable"_a, "gaps"_a, "now_ns"_a)
+      .def(
+          "judge",
+          [](const CacheAudit& audit, std::string_view name, uint64_t gaps) {
+            for (int i = 0; i < kKvTrustCount; ++i) {
+              const auto trust = static_cast<KvTrust>(i);
+              if (KvTrustName(trust) == name) return KvTrustName(audit.Judge(trust, gaps));
+            }
+            throw py::value_error("no such trust");
+          },
+          "trust"_a, "gaps"_a);
 }
 
 }  // namespace vllm_router

@@ -92,6 +92,7 @@ class EventApplier {
 
   uint32_t engine_block_size() const { return engine_block_size_; }  // 0: not known yet
   size_t known_blocks() const { return map_.size(); }                // of the engine
+  size_t known_gpu_blocks() const { return map_.on_gpu(); }          // of these, without their copies
   size_t orphan_blocks() const { return orphan_blocks_; }
   std::optional<WorkerSlot> cache() const { return cache_; }
   std::array<uint64_t, kTierCount> TierCounts() const;  // blocks of the index

@@ -32,7 +32,7 @@ constexpr int kSocketsPerSource = 5;  // live, its monitor's two ends, a replay 
 
 // The smaller, the less it is trusted. A worker with several sources gets the smallest of theirs.
 int Rank(KvTrust trust) {
-  constexpr std::array<int, kKvTrustCount> kRanks = {0, 3, 5, 4, 1, 2};
+  constexpr std::array<int, kKvTrustCount> kRanks = {0, 3, 6, 5, 4, 1, 2};
   return kRanks[static_cast<size_t>(trust)];
 }
 
@@ -40,10 +40,12 @@ std::string Meaning(KvTrust trust, uint64_t owed) {
   switch (trust) {
     case KvTrust::kExact:
       return "its events tell exactly what its cache holds";
+    case KvTrust::kSettled:
+      return "earlier events are missing, but those since then account for all of its GPU cache";
     case KvTrust::kPartial:
-      return "events before the router's start or during an outage are missing, so what was sent to it "
-             "counts too; "
-             "a replay endpoint on the engine (replay_endpoint of --kv-events-config) closes such gaps";
+      return "events before the router's start or during an outage, or removals, are missing, so what was "
+             "sent to it counts too; a replay endpoint on the engine (replay_endpoint of --kv-events-config) "
+             "closes such gaps";
     case KvTrust::kSilent:
       return Concat(
           "it published nothing for 10 s while it computed about ", owed,
@@ -163,6 +165,7 @@ void EventSubscriber::Impl::Turn(std::span<const ZmqPollItem> items, int64_t now
     if (session->Receive(items, now_ns)) more = true;
     if (session->next_tick_ns() <= now_ns) session->Tick(now_ns);
     session->ReopenIfLost(now_ns);
+    session->Audit(now_ns);
   }
   RunCommands(now_ns);
   StartReplays(now_ns);

@@ -43,7 +43,8 @@ struct KvSourceStatus {
   uint64_t next_number = 0;
   uint32_t incarnation = 0;
   uint64_t held_bytes = 0;
-  uint32_t block_size = 0;      // tokens, of the engine; 0: not known yet
+  uint32_t block_size = 0;  // tokens, of the engine; 0: not known yet
+  double coverage = 0;      // of the engine's GPU blocks those that are known; 0: it does not tell how many
   uint64_t stored_blocks = 0;   // of the engine, ever
   uint64_t removed_blocks = 0;  // likewise
   uint64_t unknown_removed_blocks = 0;

@@ -51,6 +51,7 @@ void IdentityMap::Grow() {
 
 void IdentityMap::Erase(Entry* entry) {
   if (IsScattered(*entry)) scattered_.erase(entry->hash_);
+  if (entry->IsOn(Tier::kGpu)) --on_gpu_;
   if (Copies(*entry) >= Entry::kCopiesMask) many_copies_.erase(entry->hash_);
   // An entry behind moves into the hole unless its home lies between the two.
   size_t hole = static_cast<size_t>(entry - entries_.get());
@@ -68,6 +69,7 @@ void IdentityMap::Erase(Entry* entry) {
 
 void IdentityMap::Clear() {
   size_ = 0;
+  on_gpu_ = 0;
   capacity_ = 0;
   entries_.reset();
   many_copies_ = {};
@@ -114,6 +116,7 @@ uint32_t IdentityMap::Copies(const Entry& entry) const {
 }
 
 void IdentityMap::AddCopy(Entry* entry) {
+  if (!entry->IsOn(Tier::kGpu)) ++on_gpu_;
   if ((entry->bits_ & Entry::kCopiesMask) == Entry::kCopiesMask) {
     uint32_t& copies = many_copies_.find(entry->hash_)->second;
     if (copies != UINT32_MAX) ++copies;
@@ -127,6 +130,7 @@ void IdentityMap::Put(Entry* entry, Tier tier) {
     entry->bits_ |= Entry::MaskOf(tier);
   } else if (!entry->IsOn(tier)) {
     ++entry->bits_;
+    ++on_gpu_;
   }
 }
 
@@ -135,6 +139,7 @@ void IdentityMap::Take(Entry* entry, Tier tier) {
     entry->bits_ &= ~Entry::MaskOf(tier);
   } else if ((entry->bits_ & Entry::kCopiesMask) != Entry::kCopiesMask) {
     --entry->bits_;
+    if (!entry->IsOn(tier)) --on_gpu_;
   } else if (const auto many = many_copies_.find(entry->hash_); --many->second < Entry::kCopiesMask) {
     many_copies_.erase(many);
     --entry->bits_;
@@ -142,6 +147,7 @@ void IdentityMap::Take(Entry* entry, Tier tier) {
 }
 
 void IdentityMap::TakeAll(Entry* entry) {
+  if (entry->IsOn(Tier::kGpu)) --on_gpu_;
   if (Copies(*entry) >= Entry::kCopiesMask) many_copies_.erase(entry->hash_);
   entry->bits_ &= ~Entry::kTierMask;
 }

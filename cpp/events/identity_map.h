@@ -74,6 +74,7 @@ class IdentityMap {
   void TakeAll(Entry* entry);  // from every tier
 
   size_t size() const { return size_; }
+  size_t on_gpu() const { return on_gpu_; }  // entries, whatever their copies
   size_t capacity() const { return capacity_; }
   bool full() const { return size_ >= max_entries_; }
   size_t bytes() const;
@@ -93,6 +94,7 @@ class IdentityMap {
   const uint64_t max_entries_;
   const uint64_t seed_;
   size_t size_ = 0;
+  size_t on_gpu_ = 0;
   size_t capacity_ = 0;
   std::unique_ptr<Entry[]> entries_;
   absl::flat_hash_map<EngineHash, uint32_t> many_copies_;  // 3 and more

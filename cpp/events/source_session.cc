@@ -42,6 +42,7 @@ SourceSession::SourceSession(
     const KvSource& source, ReportedBlocks* blocks, const ZmqContext& context, ZmqSocket live,
     ZmqMonitor monitor)
     : source_(source),
+      blocks_(*blocks),
       context_(context),
       state_({.has_replay = !source.replay_endpoint.empty()}),
       applier_(blocks, source.worker, {.model = source.model}),
@@ -168,6 +169,15 @@ void SourceSession::Tick(int64_t now_ns) {
   Perform(now_ns);
 }
 
+void SourceSession::Audit(int64_t now_ns) {
+  if (state_.holding() || !audit_.IsDue(now_ns)) return;
+  const auto rank = source_.any_rank ? std::nullopt : std::optional(source_.rank);
+  usable_blocks_ = blocks_.GpuBlocksOf(source_.worker, rank);
+  if (audit_.Check(applier_.known_gpu_blocks(), usable_blocks_, state_.gaps(), now_ns))
+    state_.Reset(IncarnationCause::kAudit, now_ns, &actions_);
+  Perform(now_ns);
+}
+
 void SourceSession::ReportOutage(int64_t now_ns) {
   state_.OnEvidenceOfRestart(now_ns, &actions_);
   Perform(now_ns);
@@ -281,6 +291,9 @@ KvSourceStatus SourceSession::Status(int64_t now_ns) const {
       .incarnation = state_.incarnation(),
       .held_bytes = state_.held_bytes(),
       .block_size = applier_.engine_block_size(),
+      .coverage = usable_blocks_ == 0 ? 0
+                                      : static_cast<double>(applier_.known_gpu_blocks()) /
+                                            static_cast<double>(usable_blocks_),
       .stored_blocks = figures.stored_blocks,
       .removed_blocks = figures.removed_blocks,
       .unknown_removed_blocks = figures.unknown_removed,
@@ -309,8 +322,9 @@ KvSourceStatus SourceSession::Status(int64_t now_ns) const {
 
 KvTrust SourceSession::trust() const {
   if (mismatch_ || useless_) return KvTrust::kMismatch;
+  const KvTrust trust = audit_.Judge(state_.trust(), state_.gaps());
   // What it holds now is not known any more.
-  return gone_ && IsComplete(state_.trust()) ? KvTrust::kPartial : state_.trust();
+  return gone_ && IsComplete(trust) ? KvTrust::kPartial : trust;
 }
 
 }  // namespace vllm_router

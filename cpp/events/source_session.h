@@ -7,7 +7,8 @@
 //                                                   `-> DecodeKvBatch -> EventApplier -> ReportedBlocks
 //
 // A replay has a DEALER of its own, so responses to an earlier one cannot mix in. Of a worker's KV events
-// more than half of which cannot be used, nothing is believed: trust kMismatch.
+// more than half of which cannot be used, nothing is believed: trust kMismatch. CacheAudit compares the rest
+// with the size of the cache.
 //
 // On the events thread.
 #pragma once
@@ -21,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "events/cache_audit.h"
 #include "events/event_applier.h"
 #include "events/event_subscriber.h"
 #include "events/kv_event.h"
@@ -60,6 +62,9 @@ class SourceSession {
   bool is_replaying() const { return replay_.has_value(); }
   void StartReplay(int64_t now_ns);
 
+  // Compares the blocks that are known with those that the worker's cache has, from time to time.
+  void Audit(int64_t now_ns);
+
   void ReportOutage(int64_t now_ns);
   void Resync(int64_t now_ns);
 
@@ -85,9 +90,11 @@ class SourceSession {
   void CheckUsability();
 
   const KvSource source_;
+  ReportedBlocks& blocks_;
   const ZmqContext& context_;
   SourceState state_;
   EventApplier applier_;
+  CacheAudit audit_;
   ZmqSocket live_;
   ZmqMonitor monitor_;
   std::optional<ZmqSocket> replay_;
@@ -107,6 +114,7 @@ class SourceSession {
   uint64_t wrong_rank_ = 0;
   std::array<uint64_t, kKvDropCount> decoder_dropped_{};
   double lag_seconds_ = 0;
+  uint64_t usable_blocks_ = 0;  // at the last audit
   KvTrust last_trust_ = KvTrust::kWaiting;
   int64_t trust_since_ns_ = 0;
   bool mismatch_ = false;

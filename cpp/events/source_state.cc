@@ -60,6 +60,7 @@ void SourceState::PassOver(uint64_t number) {
 void SourceState::MarkIncomplete(uint64_t number) {
   complete_ = false;
   contiguous_from_ = number;
+  ++gaps_;
 }
 
 const SourceState::Digest* SourceState::Find(uint64_t number) const {
@@ -337,10 +338,11 @@ void SourceState::EndJob(int64_t now_ns, SourceActions* actions) {
 }
 
 void SourceState::GiveUp(Result result, int64_t now_ns, SourceActions* actions) {
+  const bool rebuilt = job_->purpose == Purpose::kRebuild;  // nothing is missing that was not before
   StopJob(result, actions);
   replay_ended_ns_ = now_ns;
   first_done_ = true;
-  MarkIncomplete(next_);
+  if (!rebuilt) MarkIncomplete(next_);
   retry_ = true;
   backoff_ns_ = std::clamp(2 * backoff_ns_, kMinBackoffNs, kMaxBackoffNs);
   backoff_until_ns_ = now_ns + backoff_ns_;
@@ -397,6 +399,7 @@ void SourceState::Restart(IncarnationCause cause, int64_t now_ns, SourceActions*
 
 void SourceState::BeginIncarnation(IncarnationCause cause, SourceActions* actions) {
   ++incarnation_;
+  ++gaps_;
   Add(&counts_.incarnations[static_cast<size_t>(cause)], 1);
   next_ = 0;
   first_done_ = false;

@@ -132,6 +132,8 @@ class SourceState {
   size_t held_bytes() const { return held_bytes_; }
   uint64_t next_number() const { return next_; }
   uint32_t incarnation() const { return incarnation_; }
+  // Grows when batches may be missing that were not before, and with each incarnation.
+  uint64_t gaps() const { return gaps_; }
   const Counts& counts() const { return counts_; }
 
  private:
@@ -203,6 +205,7 @@ class SourceState {
   uint64_t next_ = 0;        // number not yet applied
   bool first_done_ = false;  // its first replay ended, or its first batch was applied
   bool complete_ = true;
+  uint64_t gaps_ = 0;                       // ever
   uint64_t contiguous_from_ = 0;            // nothing is missing from here to next_
   uint64_t history_from_ = kReplayEndMark;  // first batch applied, or the last clear
   std::optional<uint64_t> requested_again_;

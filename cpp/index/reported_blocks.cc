@@ -30,6 +30,7 @@ void ReportedBlocks::SetWorkers(std::span<const Known> workers) {
   if (left.empty()) return;
   WorkerSlotSet gone;
   for (const auto& [worker, slot] : left) {
+    gpu_blocks_.erase(worker);
     gone.set(static_cast<size_t>(slot));
     SetTrustLocked(static_cast<uint16_t>(slot), KvTrust::kOff);
   }
@@ -81,6 +82,25 @@ void ReportedBlocks::SetTrustLocked(uint16_t slot, KvTrust trust) {
 uint16_t ReportedBlocks::SlotOf(WorkerId worker) const {
   const auto found = slot_of_.find(static_cast<uint32_t>(worker));
   return found != slot_of_.end() ? static_cast<uint16_t>(found->second) : kNoWorker;
+}
+
+void ReportedBlocks::SetGpuBlocks(WorkerId worker, std::vector<GpuBlocks> blocks) {
+  const MutexLock lock(mutex_);
+  if (SlotOf(worker) != kNoWorker) gpu_blocks_[static_cast<uint32_t>(worker)] = std::move(blocks);
+}
+
+uint64_t ReportedBlocks::GpuBlocksOf(WorkerId worker, std::optional<uint32_t> rank) const {
+  const MutexLock lock(mutex_);
+  const auto found = gpu_blocks_.find(static_cast<uint32_t>(worker));
+  if (found == gpu_blocks_.end()) return 0;
+  uint64_t all = 0;
+  uint64_t of_every_rank = 0;
+  for (const GpuBlocks& each : found->second) {
+    if (rank && each.rank == rank) return each.blocks;
+    if (!each.rank) of_every_rank = each.blocks;
+    all += each.blocks;
+  }
+  return rank ? of_every_rank : all;
 }
 
 void ReportedBlocks::Owe(WorkerId worker, uint64_t blocks) {

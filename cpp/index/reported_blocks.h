@@ -9,7 +9,7 @@
 // What the events tell replaces what was learned about a worker, or adds to it, by its trust:
 //
 //                    learned 5 blocks, events 3      learned 0, events 3
-//   exact            3                               3
+//   exact, settled   3                               3
 //   partial          5                               3
 //   others           5                               0
 //
@@ -28,9 +28,11 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <absl/container/flat_hash_map.h>
 
@@ -72,6 +74,11 @@ class ReportedBlocks {
   void RemoveCache(WorkerSlot cache);
   // No effect once it has left.
   void SetTrust(WorkerId worker, KvTrust trust);
+
+  // The capacities of its ranks' GPU caches. No effect once it has left.
+  void SetGpuBlocks(WorkerId worker, std::vector<GpuBlocks> blocks);
+  // The capacity of one rank's, or of all; 0: unknown.
+  uint64_t GpuBlocksOf(WorkerId worker, std::optional<uint32_t> rank) const;
 
   // The worker was sent so many blocks that it does not hold, and should publish them; or will not after
   // all. No effect once it has left.
@@ -120,7 +127,8 @@ class ReportedBlocks {
   std::array<std::atomic<KvTrust>, kMaxWorkers> trust_{};       // by worker's slot
   std::array<std::atomic<uint16_t>, kMaxWorkers> worker_of_{};  // by cache: its worker's slot
   mutable Mutex mutex_;                                         // calls the index while it is held
-  absl::flat_hash_map<uint32_t, WorkerSlot> slot_of_ ABSL_GUARDED_BY(mutex_);  // by WorkerId
+  absl::flat_hash_map<uint32_t, WorkerSlot> slot_of_ ABSL_GUARDED_BY(mutex_);                 // by WorkerId
+  absl::flat_hash_map<uint32_t, std::vector<GpuBlocks>> gpu_blocks_ ABSL_GUARDED_BY(mutex_);  // likewise
   mutable Mutex owed_mutex_;  // leaf; requests take it, so nothing else is done under it
   absl::flat_hash_map<uint32_t, uint64_t> owed_ ABSL_GUARDED_BY(owed_mutex_);  // by WorkerId, of all workers
 };

@@ -136,6 +136,7 @@ void KvIndex::SetCacheSize(WorkerId worker, const CacheSize& size) {
   // If it leaves in between and another worker gets its slot, that one has the wrong size until its
   // own poll.
   if (!slot) return;
+  if (!size.gpu_blocks.empty()) reported_.SetGpuBlocks(worker, size.gpu_blocks);
   if (size.bytes != 0) tracker_->SetCapacityOf(*slot, std::max<uint64_t>(1, size.bytes / block_bytes()));
   if (block_tokens_ == nullptr || size.block_tokens == 0) return;
   std::atomic<uint32_t>& tokens = block_tokens_[static_cast<size_t>(*slot)];

@@ -8,7 +8,9 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "base/limits.h"
 #include "worker/bytes_per_token.h"
@@ -23,10 +25,19 @@ namespace vllm_router {
 // Dense and small; a worker that is added again gets a new one.
 enum class WorkerId : uint32_t {};
 
+// Blocks that the GPU cache of a data-parallel rank can hold at once, as the engine counts them.
+struct GpuBlocks {
+  std::optional<uint32_t> rank;  // null: of every rank that has no value of its own
+  uint64_t blocks = 0;
+
+  friend bool operator==(const GpuBlocks&, const GpuBlocks&) = default;
+};
+
 // The capacity of a worker's KV cache.
 struct CacheSize {
-  uint64_t bytes = 0;         // of prompts, four per token id; 0: unknown
-  uint32_t block_tokens = 0;  // tokens of a block; 0: unknown
+  uint64_t bytes = 0;                      // of prompts, four per token id; 0: unknown
+  uint32_t block_tokens = 0;               // tokens of a block; 0: unknown
+  std::vector<GpuBlocks> gpu_blocks = {};  // empty: unknown
 };
 
 struct Worker {

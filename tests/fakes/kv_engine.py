@@ -23,9 +23,12 @@ TOKENS = list(range(1000, 1064))  # four blocks of 16
 class Engine:
     """A worker that names its publisher, and what else the router reads of it."""
 
-    def __init__(self, publisher: KvEventPublisher | None = None, rank: int = 0) -> None:
+    def __init__(
+        self, publisher: KvEventPublisher | None = None, rank: int = 0, gpu_blocks: int | None = None
+    ) -> None:
         self.publisher = publisher
         self.rank = rank
+        self.gpu_blocks = gpu_blocks  # of its cache, as its metrics say
         self.tokenized = 0
 
     def report(self) -> dict[str, Any]:
@@ -54,6 +57,10 @@ class Engine:
             content = {"tokens": TOKENS, "count": len(TOKENS)}
         elif message.target == "/reset_prefix_cache":
             content = {}
+        elif message.target == "/metrics" and self.gpu_blocks is not None:
+            labels = f'engine="{self.rank}",num_gpu_blocks="{self.gpu_blocks}",block_size="16"'
+            connection.send(response(200, f"vllm:cache_config_info{{{labels}}} 1.0\n".encode()))
+            return
         elif message.method == "GET":
             status = 404
         connection.send(response(status, json.dumps(content).encode()))

@@ -42,6 +42,7 @@ class SourceState:
     starts: float = -NEVER  # the allowance of 4 is full from here on
     again: int | None = None
     incarnations: int = 0
+    gaps: int = 0
     actions: list[tuple] = field(default_factory=list)
 
     # What is told
@@ -205,6 +206,7 @@ class SourceState:
 
     def missing_before(self, number):
         self.partial, self.known_from = True, number
+        self.gaps += 1
 
     def work_off(self, now):
         while self.queue and not self.busy():
@@ -287,9 +289,11 @@ class SourceState:
             self.begin("same_engine", now)
 
     def fail(self, now):
+        rebuilds = self.replay.decides == "reaches_back"
         self.drop_replay()
         self.replay_ended, self.begun, self.retry = now, True, True
-        self.missing_before(self.next)
+        if not rebuilds:
+            self.missing_before(self.next)
         self.backoff = min(max(2 * self.backoff, 10.0), 300.0)
         self.backoff_until = now + self.backoff
         if self.evidence:
@@ -311,6 +315,7 @@ class SourceState:
 
     def new_incarnation(self, cause):
         self.incarnations += 1
+        self.gaps += 1
         self.applied, self.next, self.known_from, self.cleared = [], 0, 0, None
         self.begun = self.partial = self.evidence = self.doubt = self.retry = False
         self.again, self.replay_ended = None, -NEVER

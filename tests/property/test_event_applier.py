@@ -68,6 +68,7 @@ def test_depths_equal_those_of_the_slow_twin_after_each_batch(parts, counts_copi
         assert blocks.check() == ""
         assert figures["tiers"] == [sum(tier in on for on in held.values()) for tier in range(3)]
         assert figures["known"] == len(twins[worker].keys)
+        assert figures["known_on_gpu"] == sum(tiers[0] > 0 for tiers in twins[worker].held.values())
         assert figures["orphans"] == sum(len(orphan["hashes"]) for orphan in twins[worker].orphans)
         assert figures["unknown_removed"] == twins[worker].negative
         assert (figures["contradictions"], figures["stale_refs"]) == (0, 0)

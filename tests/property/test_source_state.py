@@ -53,6 +53,7 @@ class Both:
         assert ours.held_batches() == len(slow.queue)
         assert ours.held_bytes() == sum(len(payload) for _, payload in slow.queue)
         assert ours.incarnation() == slow.incarnations
+        assert ours.gaps() == slow.gaps
         tick = slow.next_tick()
         if abs(tick) != twin.NEVER:
             assert ours.next_tick() == round(tick * SECOND)

@@ -17,6 +17,7 @@ from tests.fakes.kv_engine import (
     wait_for,
 )
 from tests.fakes.wire import eventually
+from vllm_router.testing import KvEventPublisher
 
 
 def test_a_request_goes_where_the_events_say(harness, publisher, other_publisher):
@@ -116,3 +117,25 @@ def test_the_end_of_a_later_turn_is_tokenized_too_however_short(harness, publish
         found = client_of(harness, router).ask("POST", "/v1/chat/completions", body=body)
         assert (found.status, engine.tokenized) == (200, calls)
         messages += [{"role": "assistant", "content": "Hi."}, {"role": "user", "content": "So?"}]
+
+
+def test_lost_removals_are_found_by_the_size_of_the_cache(harness):
+    """Five blocks, of which one is never used; removals are lost, so more are known than there can be."""
+    with KvEventPublisher(replay=False) as publisher:
+        worker = harness.worker(Engine(publisher, gpu_blocks=5))
+        router = open_router(harness, worker)
+        wait_for(harness, router, connected=True)
+        hashes = publisher.stored(TOKENS)
+        wait_for(harness, router, trust="exact", gpu_blocks=4)
+        publisher.drop()
+        publisher.removed(hashes)
+        publisher.stored([3] * 64)
+        wait_for(harness, router, trust="partial", gpu_blocks=8)
+        # cpp/events/cache_audit.h: kPeriodNanos
+        eventually(lambda: sources(harness, router)[0]["incarnations"] == {"audit": 1}, "no audit", 30)
+        publisher.stored([5] * 32)
+        source = wait_for(harness, router, trust="partial", gpu_blocks=2)
+        assert source["coverage"] == 0.5
+        assert claim(harness, router, [5] * 32) == (2, worker.url)
+        line = f'vllm_router_kv_coverage_ratio{{worker="{worker.url}",rank="0"}} 0.5'
+        assert line in router.server.metrics_text().splitlines()

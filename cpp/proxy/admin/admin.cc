@@ -428,6 +428,7 @@ AdminReply Admin::KvEvents() const {
         {"next_number", status.next_number},
         {"lag_seconds", status.lag_seconds},
         {"block_size", status.block_size},
+        {"coverage", status.coverage},
         {"gpu_blocks", status.blocks[0]},
         {"host_blocks", status.blocks[1]},
         {"external_blocks", status.blocks[2]},

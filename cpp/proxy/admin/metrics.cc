@@ -673,6 +673,10 @@ void Metrics::Collector::WriteKvEvents(Page* page) const {
     return Status::Counts{
         {"gpu", status.blocks[0]}, {"host", status.blocks[1]}, {"external", status.blocks[2]}};
   });
+  page->Gauge(
+      "kv_coverage_ratio",
+      "Blocks known by KV events to be in a worker's GPU cache, relative to those that it can hold.");
+  each([](const Status& status) { return status.coverage; });
   page->Gauge("kv_orphan_blocks", "Blocks of the engine whose parent is not known yet.");
   each([](const Status& status) { return status.orphan_blocks; });
   page->Gauge("kv_held_bytes", "Memory of batches that wait for a replay to end.");

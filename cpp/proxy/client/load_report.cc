@@ -115,6 +115,22 @@ std::optional<ReportedLoad> CountIn(std::string_view text, std::string_view memb
   return ReportedLoad{.requests = number};
 }
 
+// Ranks of tensor or pipeline parallelism repeat what their data-parallel rank says.
+void NoteBlocks(const std::optional<std::string>& label, uint64_t blocks, std::vector<GpuBlocks>* all) {
+  std::optional<uint32_t> rank;
+  if (label) {
+    const std::optional<uint64_t> number = ParseDecimal(*label);
+    if (!number || *number > UINT32_MAX) return;
+    rank = static_cast<uint32_t>(*number);
+  }
+  const auto known = std::ranges::find(*all, rank, &GpuBlocks::rank);
+  if (known == all->end()) {
+    all->push_back({.rank = rank, .blocks = blocks});
+  } else {
+    known->blocks = std::max(known->blocks, blocks);
+  }
+}
+
 }  // namespace
 
 std::optional<ReportedLoad> LoadInMetrics(std::string_view text, std::optional<uint32_t> rank) {
@@ -149,6 +165,7 @@ std::optional<ReportedCache> CacheInMetrics(std::string_view text, std::optional
       "sglang:page_size"};
   const std::string wanted = rank ? std::to_string(*rank) : std::string();
   ReportedCache cache;
+  std::vector<GpuBlocks> token_counts;  // SGLang's, in tokens
   std::string_view line;
   while (const std::optional<size_t> name = NextSample(kCacheNames, &text, &line)) {
     std::optional<std::string> of_rank;
@@ -169,9 +186,11 @@ std::optional<ReportedCache> CacheInMetrics(std::string_view text, std::optional
         // An engine that has not measured its memory yet reports "None".
         if (!blocks || !block_size || *blocks > kMostCacheTokens) return std::nullopt;
         size = block_size;
+        NoteBlocks(of_rank, *blocks > 0 ? *blocks - 1 : 0, &cache.gpu_blocks);
         break;
       case kSglangTokens:
         cache.tokens += static_cast<uint64_t>(*value);
+        NoteBlocks(of_rank, static_cast<uint64_t>(*value), &token_counts);
         break;
       case kSglangPage:
         size = static_cast<uint64_t>(*value);
@@ -183,7 +202,11 @@ std::optional<ReportedCache> CacheInMetrics(std::string_view text, std::optional
     if (*name == kVllmCache) cache.tokens += *blocks * *block_size;
     if (cache.tokens > kMostCacheTokens) return std::nullopt;
   }
-  return cache.tokens > 0 ? std::optional(cache) : std::nullopt;
+  if (cache.tokens == 0) return std::nullopt;
+  if (cache.block_tokens == 0) return cache;
+  for (const GpuBlocks& tokens : token_counts)
+    cache.gpu_blocks.push_back({.rank = tokens.rank, .blocks = tokens.blocks / cache.block_tokens});
+  return cache;
 }
 
 std::optional<ReportedLoad> LoadInGetLoad(std::string_view json) { return CountIn(json, "load"); }

@@ -13,7 +13,8 @@
 //
 // The KV cache's size in tokens and its block size come from GET /metrics alone:
 // vllm:cache_config_info's labels num_gpu_blocks and block_size; or sglang:max_total_num_tokens, and
-// sglang:page_size (before 0.5.11 a label of sglang:cache_config_info).
+// sglang:page_size (before 0.5.11 a label of sglang:cache_config_info). So does the number of blocks that KV
+// events can name at once: all of vLLM's but one, which is never used; SGLang's tokens by its page size.
 //
 // Strict: one malformed sample, count or text rejects the whole report. Pure; any thread.
 #pragma once
@@ -21,6 +22,9 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <vector>
+
+#include "worker/worker.h"
 
 namespace vllm_router {
 
@@ -36,8 +40,9 @@ struct ReportedLoad {
 };
 
 struct ReportedCache {
-  uint64_t tokens = 0;        // at least 1
-  uint32_t block_tokens = 0;  // 1..kMaxBlockSize; 0: not reported
+  uint64_t tokens = 0;                // at least 1
+  uint32_t block_tokens = 0;          // 1..kMaxBlockSize; 0: not reported
+  std::vector<GpuBlocks> gpu_blocks;  // of each rank; empty: not reported
 
   friend bool operator==(const ReportedCache&, const ReportedCache&) = default;
 };

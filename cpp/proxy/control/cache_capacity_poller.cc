@@ -65,7 +65,7 @@ void CacheCapacityPoller::Apply(const Worker& worker, Size* size) {
   const uint64_t before = size->size.bytes;
   if (std::max(bytes, before) - std::min(bytes, before) <= before / 16) return;
   const bool first = before == 0;
-  size->size = {.bytes = bytes, .block_tokens = size->told.block_tokens};
+  size->size = {.bytes = bytes, .block_tokens = size->told.block_tokens, .gpu_blocks = size->told.gpu_blocks};
   thread_.router->pool().SetCacheSize(worker.id, size->size);
   Log(first ? LogLevel::kInfo : LogLevel::kDebug,
       Concat(

@@ -75,6 +75,7 @@ def test_removals_come_after_the_stores_of_their_batch():
 def test_copies_are_counted_and_never_below_none():
     source = Source()
     source.apply(stored([7, 8], TOKENS[:4]), stored([8], TOKENS[2:4], 7))
+    assert source.known_on_gpu == 2
     source.apply(removed(8))
     assert source.depths() == (2, 2, 2)
     source.apply(removed(8), removed(8))

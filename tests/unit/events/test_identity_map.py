@@ -36,6 +36,7 @@ def test_it_equals_a_dict_over_a_random_history(rng):
             table.put(name, tier)
             entry[1 + tier] = 1 if tier == 0 else True
         assert len(table) == len(model)
+        assert table.on_gpu == sum(copies > 0 for _, copies, *_ in model.values())
     for name, (ref, *tiers) in model.items():
         assert (table.refs(name), table.find(name)) == ([ref], tuple(tiers))
 
@@ -48,7 +49,7 @@ def test_the_load_stays_between_a_half_and_four_fifths():
         assert table.capacity == 64 or len(table) >= 0.53 * table.capacity
     assert table.bytes < 30 * 10_000
     table.clear()
-    assert (len(table), table.capacity, table.find(1)) == (0, 0, None)
+    assert (len(table), table.on_gpu, table.capacity, table.find(1)) == (0, 0, 0, None)
 
 
 def test_its_maximum_is_kept():
@@ -82,4 +83,4 @@ def test_many_copies():
     table.add_copy(1)
     table.put(1, 2)
     table.take_all(1)
-    assert table.find(1) == (0, False, False)
+    assert (table.find(1), table.on_gpu) == ((0, False, False), 0)

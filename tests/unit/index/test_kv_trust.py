@@ -8,7 +8,7 @@ def test_trust_is_off_until_it_is_set():
     blocks.set_workers([(1, 0)])
     assert blocks.trust(0) == "off"
     names = []
-    for trust in range(6):
+    for trust in range(7):
         blocks.set_trust(1, trust)
         names.append(blocks.trust(0))
-    assert names == ["off", "waiting", "exact", "partial", "silent", "mismatch"]
+    assert names == ["off", "waiting", "exact", "settled", "partial", "silent", "mismatch"]

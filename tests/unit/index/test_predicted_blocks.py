@@ -43,8 +43,9 @@ def test_other_workers_have_what_was_learned_of_them(predictions, trust):
     predictions.add(1, CHAIN)
     predictions.set_trust(1, trust)
     assert predictions.match(CHAIN) == {}
-    predictions.set_trust(1, "exact")
-    assert predictions.match(CHAIN) == {1: 4}
+    for complete in ("exact", "settled"):
+        predictions.set_trust(1, complete)
+        assert predictions.match(CHAIN) == {1: 4}
 
 
 def test_a_removed_worker_has_none(predictions):

@@ -4,7 +4,7 @@ import pytest
 
 from vllm_router import _core_testing as testing
 
-TRUST_NAMES = ["off", "waiting", "exact", "partial", "silent", "mismatch"]
+TRUST_NAMES = ["off", "waiting", "exact", "settled", "partial", "silent", "mismatch"]
 TRUST = {name: i for i, name in enumerate(TRUST_NAMES)}
 CHAIN = [11, 12, 13, 14, 15]
 
@@ -38,7 +38,8 @@ def test_trust_decides_between_events_and_what_was_learned(trust):
     blocks.insert(blocks.add_cache(7), 0, CHAIN[:3])
     blocks.set_trust(7, TRUST[trust])
     assert blocks.trust(3) == trust
-    complete, usable = trust == "exact", trust in ("exact", "partial")
+    complete = trust in ("exact", "settled")
+    usable = complete or trust == "partial"
     learned = (5, 5, 5)
     want = (3, 3, 3) if complete else learned
     assert blocks.merge(CHAIN, [(3, learned)]) == {3: want}
@@ -96,3 +97,15 @@ def test_a_removed_cache_is_matched_no_more_and_may_be_removed_twice():
     blocks.remove_cache(cache)
     blocks.remove_cache(cache)
     assert blocks.merge(CHAIN) == {}
+
+
+def test_capacities_are_by_rank():
+    blocks = reported((7, 3), (8, 4))
+    assert blocks.gpu_blocks(7) == blocks.gpu_blocks(7, 0) == 0
+    blocks.set_gpu_blocks(7, [(0, 100), (1, 300)])
+    assert [blocks.gpu_blocks(7, rank) for rank in (0, 1, 2, None)] == [100, 300, 0, 400]
+    blocks.set_gpu_blocks(8, [(None, 50)])
+    assert [blocks.gpu_blocks(8, rank) for rank in (0, 9, None)] == [50, 50, 50]
+    blocks.set_workers([(8, 4), (9, 3)])
+    blocks.set_gpu_blocks(7, [(0, 100)])
+    assert [blocks.gpu_blocks(worker) for worker in (7, 8, 9)] == [0, 50, 0]

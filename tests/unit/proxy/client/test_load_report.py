@@ -141,6 +141,29 @@ def test_block_sizes_in_metrics(text, cache):
     assert testing.cache_in_metrics(text, None) == cache
 
 
+@pytest.mark.parametrize(
+    ("text", "rank", "blocks"),
+    [
+        (cache_of("10"), None, [(0, 9)]),  # one is never used
+        (cache_of("10") + cache_of("20", engine="1"), None, [(0, 9), (1, 19)]),
+        (cache_of("10") + cache_of("20", engine="1"), 1, [(1, 19)]),
+        (cache_of("10", engine="x"), None, []),
+        (SGLANG_TOKENS, None, []),  # pages of any size
+        (SGLANG_TOKENS + "sglang:page_size 64.0\n", None, [(None, 750)]),
+        (
+            'sglang:page_size{dp_rank="0"} 64\n'
+            'sglang:max_total_num_tokens{dp_rank="0",tp_rank="0"} 6400\n'
+            'sglang:max_total_num_tokens{dp_rank="0",tp_rank="1"} 6399\n'
+            'sglang:max_total_num_tokens{dp_rank="1",tp_rank="0"} 12800\n',
+            None,
+            [(0, 100), (1, 200)],
+        ),
+    ],
+)
+def test_gpu_blocks_in_metrics(text, rank, blocks):
+    assert testing.gpu_blocks_in_metrics(text, rank) == blocks
+
+
 @pytest.mark.parametrize(("read", "member"), [("load_in_get_load", "load"), ("load_in_load", "server_load")])
 def test_loads_in_json(read, member):
     load_in = getattr(testing, read)
