@@ -11,6 +11,7 @@
 #include "bindings/errors.h"
 #include "events/event_applier.h"
 #include "events/identity_map.h"
+#include "events/removed_blocks.h"
 #include "index/reported_blocks.h"
 
 namespace vllm_router {
@@ -230,20 +231,45 @@ void BindTestingEventApplier(py::module_& testing) {
       .def_property_readonly("capacity", &TestIdentityMap::capacity)
       .def_property_readonly("bytes", &TestIdentityMap::bytes);
 
+  py::class_<RemovedBlocks>(testing, "RemovedBlocks")
+      .def(py::init<size_t>())
+      .def(
+          "add",
+          [](RemovedBlocks& self, EngineHash name, std::pair<EngineHash, BlockHash> parent,
+             const Chain& hashes) {
+            self.Add(name, {parent.first, parent.second}, hashes);
+          })
+      .def(
+          "find",
+          [](const RemovedBlocks& self,
+             EngineHash name) -> std::optional<std::tuple<std::pair<EngineHash, BlockHash>, Chain>> {
+            const std::optional<RemovedBlocks::Block> found = self.Find(name);
+            if (!found) return std::nullopt;
+            return std::tuple(
+                std::pair(found->parent.name, found->parent.hash),
+                Chain(found->hashes.begin(), found->hashes.end()));
+          })
+      .def("clear", &RemovedBlocks::Clear)
+      .def("__len__", &RemovedBlocks::size)
+      .def_property_readonly("bytes", &RemovedBlocks::bytes);
+
   py::class_<EventApplier>(testing, "EventApplier")
       .def(
           py::init([](TestReported& reported, uint32_t worker, std::string model, bool counts_copies,
-                      uint64_t max_blocks, size_t max_orphan_blocks, int64_t orphan_ns) {
+                      uint64_t max_blocks, size_t max_removed_blocks, size_t max_orphan_blocks,
+                      int64_t orphan_ns) {
             return new EventApplier(
                 &reported.blocks(), WorkerId{worker},
                 {.model = std::move(model),
                  .counts_copies = counts_copies,
                  .max_blocks = max_blocks,
+                 .max_removed_blocks = max_removed_blocks,
                  .max_orphan_blocks = max_orphan_blocks,
                  .orphan_ns = orphan_ns});
           }),
           py::keep_alive<1, 2>(), "reported"_a, "worker"_a, "model"_a = "m", "counts_copies"_a = true,
-          "max_blocks"_a = 1'000'000, "max_orphan_blocks"_a = 4096, "orphan_ns"_a = 600'000'000'000)
+          "max_blocks"_a = 1'000'000, "max_removed_blocks"_a = 8192, "max_orphan_blocks"_a = 4096,
+          "orphan_ns"_a = 600'000'000'000)
       .def("apply", &ApplyPayload, "payload"_a, "now_ns"_a = 0)
       .def("new_incarnation", &EventApplier::NewIncarnation)
       .def_property_readonly(

@@ -54,7 +54,8 @@ EventApplier::EventApplier(ReportedBlocks* blocks, WorkerId worker, EventApplier
     : blocks_(*blocks),
       worker_(worker),
       options_(std::move(options)),
-      map_(options_.max_blocks, Random::EntropySeed()) {}
+      map_(options_.max_blocks, Random::EntropySeed()),
+      removed_(options_.max_removed_blocks) {}
 
 EventApplier::~EventApplier() { ReleaseCache(); }
 
@@ -83,6 +84,8 @@ void EventApplier::ReleaseCache() {
 
 void EventApplier::Forget() {
   late_.clear();
+  parents_ = {};
+  removed_.Clear();
   map_.Clear();
   orphans_.clear();
   by_parent_ = {};
@@ -114,7 +117,8 @@ std::array<uint64_t, kTierCount> EventApplier::TierCounts() const {
 }
 
 size_t EventApplier::bytes() const {
-  return map_.bytes() + orphan_bytes_ + waiting_.capacity() * 33 + by_parent_.capacity() * 33;
+  return map_.bytes() + parents_.capacity() * 25 + removed_.bytes() + orphan_bytes_ +
+         waiting_.capacity() * 33 + by_parent_.capacity() * 33;
 }
 
 // ---- Batches -----------------------------------------------------------------------------------------
@@ -134,7 +138,10 @@ EventApplier::Result EventApplier::Apply(const KvBatch& batch, int64_t now_ns) {
     Tier tier{};
     if (const std::optional<KvEventDrop> why = Check(event, &tier)) {
       Drop(*why);
-    } else if (event.kind == KvEventKind::kCleared) {
+      continue;
+    }
+    if (tier != Tier::kGpu) has_tiers_ = true;
+    if (event.kind == KvEventKind::kCleared) {
       ApplyCleared();
       result.cleared = true;
     } else if (event.kind == KvEventKind::kRemoved) {
@@ -312,13 +319,20 @@ bool EventApplier::Store(const Stored& stored) {
   }
   for (size_t i = 0; i < taken; ++i) {
     const EngineHash hash = stored.hashes[i];
-    StoreEntry(hash, stored.tier, std::span(refs_).subspan(i * parts, parts), is_announced_again);
+    const std::span<const BlockRef> refs = std::span(refs_).subspan(i * parts, parts);
+    if (!StoreEntry(hash, stored.tier, refs, is_announced_again)) continue;
     if (!by_parent_.empty()) attach_from_.push_back(hash);
+    if (!has_tiers_) continue;
+    if (i > 0) {
+      parents_[hash] = {stored.hashes[i - 1], chain_[i * parts - 1]};
+    } else {
+      parents_[hash] = stored.parent ? ParentBlock{*stored.parent, before} : ParentBlock{};
+    }
   }
   return true;
 }
 
-void EventApplier::StoreEntry(
+bool EventApplier::StoreEntry(
     EngineHash hash, Tier tier, std::span<const BlockRef> refs, bool is_announced_again) {
   BlockIndex& index = blocks_.index();
   IdentityMap::Entry* entry = map_.Find(hash);
@@ -326,7 +340,8 @@ void EventApplier::StoreEntry(
     entry = map_.Add(hash, refs);
     if (entry == nullptr) {
       index.Remove(*cache_, tier, refs);
-      return Drop(KvEventDrop::kFull);
+      Drop(KvEventDrop::kFull);
+      return false;
     }
   } else if (!map_.HasRefs(*entry, refs)) {
     // Now it names other tokens. Both may begin with the same blocks.
@@ -346,35 +361,82 @@ void EventApplier::StoreEntry(
     map_.Put(entry, tier);
   }
   ++figures_.stored_blocks;
+  return true;
 }
 
 void EventApplier::ApplyPlaceholder(std::span<const EngineHash> hashes, Tier tier) {
-  BlockIndex& index = blocks_.index();
-  const uint32_t parts = engine_block_size_ / blocks_.hasher().block_size();
-  bool is_complete = true;
+  attach_from_.clear();
+  missing_.clear();
   for (const EngineHash hash : hashes) {
-    IdentityMap::Entry* const entry = cache_ ? map_.Find(hash) : nullptr;
-    if (entry == nullptr) {
-      is_complete = false;
-      continue;
-    }
-    refs_.clear();
-    map_.AppendRefs(*entry, parts, &refs_);
-    for (const BlockRef ref : refs_) {
-      // Behind its neighbour in the run, or found as the first of a run.
-      const BlockRef parent = ref.offset() == 0 ? BlockRef() : BlockRef(ref.bits() - 1);
-      const std::optional<BlockHash> block = index.HashAt(ref);
-      BlockRef placed;
-      if (block) {
-        index.Insert(*cache_, tier, parent, std::span(&*block, 1), &placed);
-      } else {
-        ++figures_.stale_refs;
-      }
-    }
-    map_.Put(entry, tier);
-    ++figures_.stored_blocks;
+    if (!Place(hash, tier)) missing_.push_back(hash);
   }
-  if (!is_complete) Drop(KvEventDrop::kUnknownPlaceholder);
+  // Again in reverse, since a child may have come before its parent.
+  size_t placed = 0;
+  for (size_t i = missing_.size(); i-- > 0;) placed += Place(missing_[i], tier) ? 1 : 0;
+  if (placed < missing_.size()) Drop(KvEventDrop::kUnknownPlaceholder);
+  Attach();
+}
+
+bool EventApplier::Place(EngineHash hash, Tier tier) {
+  if (!cache_) return false;
+  IdentityMap::Entry* const entry = map_.Find(hash);
+  if (entry == nullptr) return Restore(hash, tier);
+  BlockIndex& index = blocks_.index();
+  refs_.clear();
+  map_.AppendRefs(*entry, engine_block_size_ / blocks_.hasher().block_size(), &refs_);
+  for (const BlockRef ref : refs_) {
+    // Behind its neighbour in the run, or found as the first of a run.
+    const BlockRef parent = ref.offset() == 0 ? BlockRef() : BlockRef(ref.bits() - 1);
+    const std::optional<BlockHash> block = index.HashAt(ref);
+    BlockRef placed;
+    if (block) {
+      index.Insert(*cache_, tier, parent, std::span(&*block, 1), &placed);
+    } else {
+      ++figures_.stale_refs;
+    }
+  }
+  map_.Put(entry, tier);
+  ++figures_.stored_blocks;
+  return true;
+}
+
+bool EventApplier::Restore(EngineHash hash, Tier tier) {
+  const std::optional<RemovedBlocks::Block> block = removed_.Find(hash);
+  if (!block) return false;
+  BlockIndex& index = blocks_.index();
+  BlockRef parent;
+  if (block->parent.hash != kNoBlock) {
+    const IdentityMap::Entry* const before = map_.Find(block->parent.name);
+    if (before == nullptr) return false;
+    parent = map_.LastRef(*before, static_cast<uint32_t>(block->hashes.size()));
+    if (index.HashAt(parent) != block->parent.hash) return false;
+  }
+  refs_.resize(block->hashes.size());
+  const InsertResult inserted = index.Insert(*cache_, tier, parent, block->hashes, refs_.data());
+  IdentityMap::Entry* const entry = inserted.inserted == refs_.size() ? map_.Add(hash, refs_) : nullptr;
+  if (entry == nullptr) {
+    index.Remove(*cache_, tier, std::span(refs_).first(inserted.inserted));
+    Drop(KvEventDrop::kFull);
+    return true;
+  }
+  map_.Put(entry, tier);
+  parents_[hash] = block->parent;
+  ++figures_.stored_blocks;
+  if (!by_parent_.empty()) attach_from_.push_back(hash);
+  return true;
+}
+
+void EventApplier::KeepRemoved(EngineHash hash, const IdentityMap::Entry& entry) {
+  const auto parent = parents_.find(hash);
+  if (parent == parents_.end()) return;
+  refs_.clear();
+  map_.AppendRefs(entry, engine_block_size_ / blocks_.hasher().block_size(), &refs_);
+  chain_.clear();
+  for (const BlockRef ref : refs_) {
+    if (const std::optional<BlockHash> block = blocks_.index().HashAt(ref)) chain_.push_back(*block);
+  }
+  if (chain_.size() == refs_.size()) removed_.Add(hash, parent->second, chain_);
+  parents_.erase(parent);
 }
 
 void EventApplier::ApplyRemoved(EngineHash hash, Tier tier) {
@@ -392,6 +454,12 @@ void EventApplier::ApplyRemoved(EngineHash hash, Tier tier) {
 void EventApplier::ApplyLate() {
   if (late_.empty()) return;
   const uint32_t parts = engine_block_size_ / blocks_.hasher().block_size();
+  if (has_tiers_) {
+    for (const Late& late : late_) {
+      const IdentityMap::Entry* const entry = map_.Find(late.hash);
+      if (entry != nullptr && !entry->IsOnAny()) KeepRemoved(late.hash, *entry);
+    }
+  }
   for (const Tier tier : {Tier::kGpu, Tier::kHost, Tier::kExternal}) {
     removed_refs_.clear();
     for (const Late& late : late_) {

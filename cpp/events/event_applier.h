@@ -12,8 +12,14 @@
 // removed and stored again, is never missing. A stored event whose parent is unknown waits for it. What cannot
 // be used is dropped by event and counted; the rest of the batch applies.
 //
-// Bounded: blocks by max_blocks, waiting events by blocks, bytes and time. Cost: 0.2 to 0.5 us per
-// block (benchmarks/micro/event_applier.cc). One thread for all appliers of a ReportedBlocks.
+// An event without tokens, a placeholder, says that a known block is on another tier too. It may come after the
+// block was removed from the GPU: from the first event about another tier on, the last removed blocks are kept
+// with their parents, and a placeholder brings them back behind a parent that is known. Of one event they are
+// tried in order and then in reverse.
+//
+// Bounded: blocks by max_blocks, removed ones by max_removed_blocks, waiting events by blocks, bytes and time.
+// Cost: 0.2 to 0.5 us per block (benchmarks/micro/event_applier.cc); with a second tier 30 to 60 bytes more for
+// each, its parent. One thread for all appliers of a ReportedBlocks.
 #pragma once
 
 #include <array>
@@ -30,6 +36,7 @@
 
 #include "events/identity_map.h"
 #include "events/kv_event.h"
+#include "events/removed_blocks.h"
 #include "hashing/block_hash.h"
 #include "index/reported_blocks.h"
 
@@ -41,7 +48,7 @@ enum class KvEventDrop : uint8_t {
   kUnknownMedium,       //
   kPoolMedium,          // storage that every worker reads
   kOtherGroup,          // of layers without full attention
-  kUnknownPlaceholder,  // no tokens, and a block that is not known
+  kUnknownPlaceholder,  // no tokens, and a block that is not known, nor was lately; or its parent is not
   kBlockSize,           // no multiple of the index's, or another than before
   kShape,               // tokens that do not fill the blocks
   kNamespace,           // an adapter without a name, or a hash that two prompts share
@@ -60,6 +67,8 @@ struct EventApplierOptions {
   bool counts_copies = true;
   // Maximum number of the engine's blocks known at once.
   uint64_t max_blocks = 16'000'000;
+  // Maximum number of removed blocks that are kept, once the engine has named a second tier.
+  size_t max_removed_blocks = 8192;
   // Maximum number of blocks that wait for a parent, and how long they do.
   size_t max_orphan_blocks = 4096;
   int64_t orphan_ns = 600'000'000'000;
@@ -137,6 +146,10 @@ class EventApplier {
   bool IsMainGroup(const KvEvent& event);
   void ApplyStored(const KvBatch& batch, const KvEvent& event, Tier tier, int64_t now_ns);
   void ApplyPlaceholder(std::span<const EngineHash> hashes, Tier tier);
+  // A known block, or one that was removed. False: nothing is known of it, or of its parent.
+  bool Place(EngineHash hash, Tier tier);
+  bool Restore(EngineHash hash, Tier tier);
+  void KeepRemoved(EngineHash hash, const IdentityMap::Entry& entry);
   void ApplyRemoved(EngineHash hash, Tier tier);
   void ApplyCleared();
   void ApplyLate();
@@ -146,7 +159,8 @@ class EventApplier {
       const KvBatch& batch, const KvEvent& event, std::string_view* adapter, std::string_view* salt);
   // False: the parent is unknown.
   bool Store(const Stored& stored);
-  void StoreEntry(EngineHash hash, Tier tier, std::span<const BlockRef> refs, bool is_announced_again);
+  // False: the map is full.
+  bool StoreEntry(EngineHash hash, Tier tier, std::span<const BlockRef> refs, bool is_announced_again);
 
   void AddOrphan(const Stored& stored, int64_t now_ns);
   void Attach();  // those whose parents are in `attach_from_`
@@ -165,6 +179,10 @@ class EventApplier {
   uint32_t contradictions_ = 0;      // of this batch
   std::vector<Late> late_;
 
+  bool has_tiers_ = false;                                // an event named a tier that is not the GPU
+  absl::flat_hash_map<EngineHash, ParentBlock> parents_;  // of blocks stored since then
+  RemovedBlocks removed_;
+
   Orphans orphans_;  // oldest first
   absl::flat_hash_map<EngineHash, std::vector<Orphans::iterator>> by_parent_;
   // The orphans that hold a hash, once for each time that they do and it was not removed.
@@ -180,6 +198,7 @@ class EventApplier {
   std::vector<BlockHash> chain_;
   std::vector<BlockRef> refs_;
   std::vector<BlockRef> removed_refs_;
+  std::vector<EngineHash> missing_;
 };
 
 }  // namespace vllm_router
