@@ -7,6 +7,7 @@
 #include "bindings/bindings.h"
 #include "bindings/option_values.h"
 #include "bindings/stats_dict.h"
+#include "policy/active_blocks.h"
 #include "policy/auto.h"
 #include "policy/kv_logit.h"
 #include "policy/kv_overlap.h"
@@ -78,6 +79,7 @@ class PolicyHarness {
   WorkerRegistry& registry() { return pool_.registry(); }
   std::shared_ptr<const FleetView> fleet() const { return pool_.fleet(); }
 
+  std::vector<Decision>& decisions() { return decisions_; }
   // What its KV events fill; none before the first.
   std::optional<WorkerSlot>& cache(WorkerId worker) { return caches_[worker]; }
 
@@ -91,6 +93,7 @@ class PolicyHarness {
  private:
   Pool pool_;
   std::map<WorkerId, std::optional<WorkerSlot>> caches_;
+  std::vector<Decision> decisions_;
 };
 
 RoutingKey KeyFrom(const std::optional<std::string>& session, const std::optional<std::string>& body) {
@@ -198,7 +201,7 @@ void BindTestingPolicy(py::module_& testing) {
         {"gpu", &terms.gpu},
         {"host", &terms.host},
         {"disk", &terms.disk},
-        {"context", &terms.context},
+        {"decode", &terms.decode},
         {"block", &terms.block},
         {"weight", &terms.weight},
         {"overlap_weight", &weights.overlap},
@@ -222,6 +225,29 @@ void BindTestingPolicy(py::module_& testing) {
              .health = health},
             {});
       });
+
+  py::class_<ActiveBlocks>(testing, "ActiveBlocks")
+      .def(py::init<>())
+      .def(
+          "open",
+          [](ActiveBlocks& self, uint16_t slot, uint32_t worker, const std::vector<uint64_t>& chain) {
+            return self.Open({WorkerSlot{slot}, WorkerId{worker}}, chain);
+          })
+      .def(
+          "close",
+          [](ActiveBlocks& self, uint16_t slot, uint32_t worker, uint64_t request) {
+            self.Close({WorkerSlot{slot}, WorkerId{worker}}, request);
+          })
+      .def(
+          "count",
+          [](const ActiveBlocks& self, uint16_t slot, uint32_t worker) {
+            return self.Count({WorkerSlot{slot}, WorkerId{worker}});
+          })
+      .def(
+          "count_leading",
+          [](const ActiveBlocks& self, uint16_t slot, uint32_t worker, const std::vector<uint64_t>& chain) {
+            return self.CountLeading({WorkerSlot{slot}, WorkerId{worker}}, chain);
+          });
 
   py::class_<SuccessShare>(testing, "SuccessShare")
       .def(py::init<>())
@@ -323,6 +349,7 @@ void BindTestingPolicy(py::module_& testing) {
             if (decision) {
               const auto [position, reason] = *AnswerFrom(decision, smaller);
               answer.emplace(position, reason, decision->matched, decision->total);
+              self.decisions().push_back(*decision);
             }
             return answer;
           },
@@ -349,12 +376,14 @@ void BindTestingPolicy(py::module_& testing) {
             const Decision decision{.position = position, .worker = self.fleet()->worker(position).id};
             self.policy().Observe(decision, {.end = Outcome::End::kFinished, .output_tokens = output_tokens});
           })
-      // The same by how it ended: with an end's name and an HTTP status.
+      // The request of the decision with this number among those of choose_blocks() has ended so; the worker
+      // keeps what it was sent.
       .def(
           "end_request",
-          [](PolicyHarness& self, uint32_t position, const std::string& end, int status) {
-            const Decision decision{.position = position, .worker = self.fleet()->worker(position).id};
-            self.policy().Observe(decision, {.end = EndByName(end).value(), .status = status});
+          [](PolicyHarness& self, size_t decision, const std::string& end, int status) {
+            Decision ended = self.decisions().at(decision);
+            ended.claim = 0;
+            self.policy().Observe(ended, {.end = EndByName(end).value(), .status = status});
           })
       // The same of bytes, or of a list of ids, or of None.
       .def(

@@ -78,6 +78,8 @@ struct Decision {
   // The policy's memory of the prompt until the request ends (index/claim_table.h). 0: there is nothing
   // to take back.
   uint64_t claim = 0;
+  // The request among those that the policy counts as open (policy/active_blocks.h). 0: it counts none.
+  uint64_t active = 0;
   std::shared_ptr<const Explanation> explanation;  // null unless requested
 };
 

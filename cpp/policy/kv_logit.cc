@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/random.h"
+#include "policy/active_blocks.h"
 #include "policy/keep_least.h"
 #include "policy/kv_index.h"
 #include "policy/load_order.h"
@@ -24,6 +25,7 @@ class KvLogit final : public Policy {
       : name_(name),
         weights_(weights),
         temperature_(options.router_temperature),
+        decode_(options.logit_decode_blocks),
         block_tokens_(options.block_size),
         index_(std::move(index)),
         random_(options.seed) {}
@@ -65,13 +67,18 @@ class KvLogit final : public Policy {
     Decision decision =
         KvIndex::DecisionFor(position, reason, match == nullptr ? 0 : match->longest(), key, fleet);
     if (key.dry_run || !matches_blocks) return decision;
-    decision.claim = index_->Remember(plan->known[position].slot, key);
+    const KvIndex::Plan::Known& chosen = plan->known[position];
+    decision.claim = index_->Remember(chosen.slot, key);
+    decision.active = active_.Open({chosen.slot, chosen.worker}, key.blocks);
     index_->Count(decision);
     return decision;
   }
 
   void Observe(const Decision& decision, const Outcome& outcome) override {
     index_->Settle(decision, outcome);
+    if (decision.active == 0) return;
+    if (const std::optional<WorkerSlot> slot = index_->FindSlot(decision.worker))
+      active_.Close({*slot, decision.worker}, decision.active);
   }
 
  private:
@@ -94,7 +101,7 @@ class KvLogit final : public Policy {
       LogitTerms terms{
           .queued = static_cast<double>(worker.load.queued_prefill()),
           .prompt = static_cast<double>(key.prompt_tokens),
-          .context = static_cast<double>(worker.load.context()),
+          .decode = plan == nullptr ? 0 : DecodeBlocks(key, plan->known[eligible[row]]),
           .block = static_cast<double>(block_tokens_),
           .weight = static_cast<double>(worker.load_weight()) / kWeightOne};
       const BlockMatch* const match =
@@ -111,6 +118,14 @@ class KvLogit final : public Policy {
       cost[row] = LogitCost(terms, weights_);
     }
     return {cost, eligible.size()};
+  }
+
+  double DecodeBlocks(const RoutingKey& key, const KvIndex::Plan::Known& known) const {
+    const ActiveBlocks::Place place{known.slot, known.worker};
+    size_t blocks = active_.Count(place);
+    if (decode_ == LogitDecode::kPotential)
+      blocks += key.blocks.size() - active_.CountLeading(place, key.blocks);
+    return static_cast<double>(blocks);
   }
 
   uint32_t Draw(
@@ -132,9 +147,11 @@ class KvLogit final : public Policy {
   const std::string_view name_;
   const LogitWeights weights_;
   const double temperature_;
+  const LogitDecode decode_;
   const uint32_t block_tokens_;
   const std::shared_ptr<KvIndex> index_;
   Random random_;
+  ActiveBlocks active_;
 };
 
 }  // namespace
@@ -143,7 +160,7 @@ double LogitCost(const LogitTerms& terms, const LogitWeights& weights) {
   const double on_gpu = weights.prefill == LogitPrefill::kUncached ? terms.gpu : 0;
   const double cached = on_gpu + weights.host_credit * terms.host + weights.disk_credit * terms.disk;
   const double prefill = std::max(0.0, terms.queued + terms.prompt - cached);
-  return (weights.overlap * prefill + terms.context) / terms.block / terms.weight;
+  return (weights.overlap * prefill / terms.block + terms.decode) / terms.weight;
 }
 
 void SoftmaxOfCosts(std::span<const double> costs, double temperature, std::span<double> weights) {
@@ -162,7 +179,7 @@ PolicyEntry KvLogitEntry() {
       .reads_index = true,
       .options =
           {"block_size", "max_blocks_per_worker", "overlap_weight", "router_temperature",
-           "host_cache_hit_weight", "disk_cache_hit_weight", "logit_prefill_tokens"},
+           "host_cache_hit_weight", "disk_cache_hit_weight", "logit_prefill_tokens", "logit_decode_blocks"},
       .make = [](const PolicyOptions& options, std::shared_ptr<KvIndex> index,
                  std::unique_ptr<Policy>) -> std::unique_ptr<Policy> {
         return std::make_unique<KvLogit>(

@@ -51,6 +51,7 @@ struct PolicyOptions {
   double host_cache_hit_weight = 0.75;
   double disk_cache_hit_weight = 0.25;
   LogitPrefill logit_prefill_tokens = LogitPrefill::kUncached;
+  LogitDecode logit_decode_blocks = LogitDecode::kPotential;
 
   // kv_aware
   double kv_penalty_host = 0.8;

@@ -68,21 +68,31 @@ class KvLogit:
         temperature: float = 0.0,
         shares: tuple[float, float] = (0.75, 0.25),
         prefill: str = "uncached",
+        decode: str = "potential",
     ) -> None:
         self.dice = Random(seed)
         self.block_size = block_size
         self.known = KnownBlocks(max_blocks_per_worker, block_size)
         self.overlap_weight, self.temperature = overlap_weight, temperature
-        self.credits, self.prefill = shares, prefill
+        self.credits, self.prefill, self.decode = shares, prefill, decode
+        self.open: list[tuple[int, list[int]] | None] = []  # worker's id and blocks, by decision
 
-    def cost(self, worker: Worker, prompt_tokens: int, held: Tiers) -> float:
+    def end(self, decision: int, end: str, status: int) -> None:
+        self.open[decision] = None
+
+    def decoding(self, worker: Worker, blocks: Sequence[int]) -> int:
+        active = {block for entry in self.open if entry and entry[0] == worker.id for block in entry[1]}
+        return len(active.union(blocks) if self.decode == "potential" else active)
+
+    def cost(self, worker: Worker, blocks: Sequence[int], prompt_tokens: int, held: Tiers) -> float:
         gpu, host, disk = (
             float(n * self.block_size) for n in (held[0], held[1] - held[0], held[2] - held[1])
         )
         host_credit, disk_credit = self.credits
         cached = (gpu if self.prefill == "uncached" else 0) + host_credit * host + disk_credit * disk
         prefill = max(0.0, worker.prefill + prompt_tokens - cached)
-        return (self.overlap_weight * prefill + worker.context) / self.block_size / (worker.weight / 1000)
+        work = self.overlap_weight * prefill / self.block_size + self.decoding(worker, blocks)
+        return work / (worker.weight / 1000)
 
     def choose(
         self, blocks: Sequence[int], prompt_tokens: int, fleet: Fleet, tried: Collection[int] = ()
@@ -92,9 +102,10 @@ class KvLogit:
         if not eligible:
             return None
         held = self.known.held(blocks, fleet, eligible)
-        costs = {i: self.cost(fleet.members[i], prompt_tokens, held[i]) for i in eligible}
+        costs = {i: self.cost(fleet.members[i], blocks, prompt_tokens, held[i]) for i in eligible}
         cheapest = [i for i in eligible if costs[i] == min(costs.values())]
         chosen = self.draw(costs) if self.temperature else least_loaded(fleet, cheapest, self.dice)
+        self.open.append((fleet.members[chosen].id, [*blocks]))
         if blocks:
             self.known.record(fleet.members[chosen], blocks)
         reason = "lowest_cost" if chosen in cheapest else "sampled"
@@ -132,10 +143,11 @@ class KvOverlap:
         self.known = KnownBlocks(max_blocks_per_worker, block_size)
         self.threshold, self.basis, self.load_factor, self.tiers = threshold, basis, load_factor, tiers
         self.ends: dict[int, list[bool]] = defaultdict(list)  # by worker's id
+        self.chosen: list[int] = []  # worker's id, by decision
 
-    def finish(self, worker: Worker, end: str, status: int) -> None:
+    def end(self, decision: int, end: str, status: int) -> None:
         if end in ("finished", "worker_failed"):
-            self.ends[worker.id].append(end == "finished" and status < 500)
+            self.ends[self.chosen[decision]].append(end == "finished" and status < 500)
 
     def health(self, worker: Worker) -> float:
         last = self.ends[worker.id][-100:]
@@ -156,6 +168,7 @@ class KvOverlap:
         if not blocks:
             by_ring = self.ring.choose(digest, fleet, tried)
             assert by_ring is not None
+            self.chosen.append(fleet.members[by_ring[0]].id)
             return (*by_ring, 0, 0)
         held = self.known.held(blocks, fleet, eligible)
         tokens = {i: float(held[i][2] * self.block_size) for i in eligible}
@@ -169,6 +182,7 @@ class KvOverlap:
             chosen, reason = by_ring
         else:
             chosen, reason = self.by_score(credit, max(tokens.values()), fleet, eligible), "kv_aware"
+        self.chosen.append(fleet.members[chosen].id)
         self.known.record(fleet.members[chosen], blocks)
         return chosen, reason, held[chosen][2], len(blocks)
 

@@ -26,7 +26,7 @@ STEPS = st.one_of(
     st.tuples(st.sampled_from(["remove", "heal", "hurt"]), WHICH),
     st.tuples(
         st.just("end"),
-        WHICH,
+        st.integers(0, 50),
         st.sampled_from(["finished", "client_gone", "worker_failed", "not_sent"]),
         st.sampled_from([200, 404, 500]),
     ),
@@ -40,10 +40,11 @@ SHARES = st.sampled_from([0.0, 0.25, 0.3, 0.6, 0.8, 1.0])
 
 def live(policy: testing.PolicyHarness, twin: Any, story: list[Any], block_size: int) -> None:
     """Both live through the story and must choose alike."""
-    fleet = Fleet()
+    fleet, open_requests = Fleet(), []
     for url in URLS:
         policy.add(url)
         fleet.add(url)
+    requests = 0
     for what, which, *rest in story:
         if what == "choose":
             tokens, tried, digest = rest
@@ -52,6 +53,14 @@ def live(policy: testing.PolicyHarness, twin: Any, story: list[Any], block_size:
             named = () if isinstance(twin, KvLogit) else (digest,)
             expected = twin.choose(blocks, tokens, *named, fleet, tried)
             assert policy.choose_blocks(blocks, tried, prompt_tokens=tokens, digest=digest) == expected
+            if expected:
+                open_requests.append(requests)
+                requests += 1
+        elif what == "end":
+            if open_requests:
+                request = open_requests.pop(which % len(open_requests))
+                twin.end(request, *rest)
+                policy.end_request(request, *rest)
         elif what == "add":
             url = f"http://w{which}:8000"
             if fleet.add(url, rest[0]):
@@ -65,10 +74,6 @@ def live(policy: testing.PolicyHarness, twin: Any, story: list[Any], block_size:
             elif what == "report":
                 twin.known.report(worker, chain(rest[0]), rest[1])
                 policy.report_blocks(worker.url, chain(rest[0]), rest[1])
-            elif what == "end":
-                if isinstance(twin, KvOverlap):
-                    twin.finish(worker, *rest)
-                policy.end_request(position, *rest)
             elif what == "remove":
                 policy.remove(worker.url)
                 fleet.remove(worker.url)
@@ -85,10 +90,11 @@ def live(policy: testing.PolicyHarness, twin: Any, story: list[Any], block_size:
     temperature=st.sampled_from([0.0, 0.0, 0.1, 1.0, 100.0]),
     shares=st.tuples(SHARES, SHARES),
     prefill=st.sampled_from(["uncached", "prompt"]),
+    decode=st.sampled_from(["potential", "active"]),
     seed=SEEDS,
 )
 def test_kv_logit_chooses_as_its_twin_does(
-    story, capacity, block_size, overlap_weight, temperature, shares, prefill, seed
+    story, capacity, block_size, overlap_weight, temperature, shares, prefill, decode, seed
 ):
     policy = testing.PolicyHarness(
         "kv_logit",
@@ -100,8 +106,9 @@ def test_kv_logit_chooses_as_its_twin_does(
         host_cache_hit_weight=shares[0],
         disk_cache_hit_weight=shares[1],
         logit_prefill_tokens=prefill,
+        logit_decode_blocks=decode,
     )
-    twin = KvLogit(seed, capacity, block_size, overlap_weight, temperature, shares, prefill)
+    twin = KvLogit(seed, capacity, block_size, overlap_weight, temperature, shares, prefill, decode)
     live(policy, twin, story, block_size)
 
 
@@ -149,7 +156,7 @@ TERMS = st.fixed_dictionaries(
         "gpu": SIZES,
         "host": SIZES,
         "disk": SIZES,
-        "context": SIZES,
+        "decode": SIZES,
         "weight": st.sampled_from([0.01, 1.0, 100.0]),
         "overlap_weight": st.sampled_from([0.0, 1.0, 1000.0]),
         "host_credit": SHARES,
@@ -165,13 +172,13 @@ def test_more_cached_never_costs_more_and_more_load_never_less(terms, prefill, m
     assert 0 <= cost < float("inf")
     for name in ("gpu", "host", "disk"):
         assert testing.logit_cost(prefill, **{**terms, name: terms[name] + more}) <= cost
-    for name in ("queued", "prompt", "context"):
+    for name in ("queued", "prompt", "decode"):
         assert testing.logit_cost(prefill, **{**terms, name: terms[name] + more}) >= cost
 
 
 @given(terms=TERMS, other=TERMS, prefill=PREFILLS)
 def test_without_an_overlap_weight_decoding_alone_counts(terms, other, prefill):
-    alone = {**other, "overlap_weight": 0, "context": terms["context"], "weight": terms["weight"]}
+    alone = {**other, "overlap_weight": 0, "decode": terms["decode"], "weight": terms["weight"]}
     assert testing.logit_cost(prefill, **{**terms, "overlap_weight": 0}) == testing.logit_cost(
         prefill, **alone
     )
@@ -208,9 +215,9 @@ def test_scores_are_shares_and_more_tokens_never_lose(credit, most, load, most_l
 @pytest.mark.parametrize("policy", ["kv_logit", "kv_aware"])
 def test_frequencies_are_those_of_the_softmax(policy):
     harness = testing.PolicyHarness(policy, seed=5, router_temperature=0.5)
-    for url, context in zip(URLS, (16 * 710, 16 * 140, 16 * 300), strict=True):
+    for url, prefill in zip(URLS, (16 * 710, 16 * 140, 16 * 300), strict=True):
         harness.add(url)
-        harness.set_load(url, 1, context=context)
+        harness.set_load(url, 1, prefill=prefill)
     count = 100_000
     chosen = [0, 0, 0]
     for _ in range(count):

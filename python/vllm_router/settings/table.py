@@ -511,6 +511,14 @@ class Table:
         policies=("kv_logit",),
         more="uncached: those that are not cached on its GPU. prompt: all of them.",
     )
+    logit_decode_blocks: str = _policy(
+        "potential",
+        Choice(("active", "potential")),
+        "the open requests whose distinct blocks count as work of decoding",
+        policies=("kv_logit",),
+        more="potential: those that the worker has and this one, which favours workers that decode with the "
+        "same prefix. active: those that it has.",
+    )
     kv_penalty_host: float = _policy(
         0.8,
         Number(0, 1, whole=False),

@@ -18,8 +18,8 @@ def fleet(policy: str = "kv_logit", **options) -> testing.PolicyHarness:
 
 def test_the_example():
     costs = [
-        testing.logit_cost("uncached", queued=3200, prompt=640, gpu=480, context=8000),
-        testing.logit_cost("uncached", prompt=640, context=1600),
+        testing.logit_cost("uncached", queued=3200, prompt=640, gpu=480, decode=500),
+        testing.logit_cost("uncached", prompt=640, decode=100),
     ]
     assert costs == [710, 140]
 
@@ -27,13 +27,33 @@ def test_the_example():
 def test_the_cheapest_of_the_example_is_chosen():
     policy = fleet()
     policy.report_blocks(A, PROMPT[:30], 0)
-    policy.set_load(A, 5, prefill=3200, context=8000)
-    policy.set_load(B, 1, context=1600)
+    policy.set_load(A, 5, prefill=3200)
+    assert policy.choose_blocks([*range(1000, 1460)], [1], prompt_tokens=16)[0] == 0  # and these 40
+    assert policy.choose_blocks([*range(2000, 2060)], [0], prompt_tokens=16)[0] == 1
     assert policy.choose_blocks(PROMPT, prompt_tokens=640) == (1, "lowest_cost", 0, 40)
 
 
+@pytest.mark.parametrize(("decode", "chosen"), [("potential", 0), ("active", 1)])
+def test_who_decodes_with_the_same_prefix_adds_fewer_blocks(decode, chosen):
+    """10 blocks that nobody has cached; the first worker decodes with 8 of them, the other with 7 others."""
+    policy = fleet(max_blocks_per_worker=1, logit_decode_blocks=decode)
+    policy.choose_blocks(PROMPT[:8], [1], prompt_tokens=16)
+    policy.choose_blocks([*range(500, 507)], [0], prompt_tokens=16)
+    assert policy.choose_blocks(PROMPT[:10], prompt_tokens=160)[0] == chosen
+
+
+@pytest.mark.parametrize("end", ["finished", "client_gone", "worker_failed", "not_sent"])
+def test_a_request_that_has_ended_is_not_decoded_for(end):
+    policy = fleet(logit_decode_blocks="active", overlap_weight=0)
+    policy.choose_blocks(PROMPT[:10], [1], prompt_tokens=160)
+    policy.choose_blocks([1000], [0], prompt_tokens=16)
+    assert policy.choose_blocks([2000], prompt_tokens=16)[0] == 1  # one block against ten
+    policy.end_request(0, end, 200)
+    assert policy.choose_blocks([3000], prompt_tokens=16)[0] == 0  # two against none
+
+
 def test_each_tier_saves_its_share():
-    terms = {"queued": 160, "prompt": 640, "context": 0}
+    terms = {"queued": 160, "prompt": 640}
     assert testing.logit_cost("uncached", **terms) == 50
     assert testing.logit_cost("uncached", **terms, gpu=320) == 30
     assert testing.logit_cost("uncached", **terms, gpu=320, host=160) == 22.5
@@ -78,7 +98,7 @@ def test_equal_costs_have_equal_chances_at_any_temperature():
 
 def test_a_drawn_worker_that_is_not_the_cheapest_is_called_sampled():
     policy = fleet(router_temperature=100)
-    policy.set_load(A, 1, context=1600)
+    policy.set_load(A, 1, prefill=1600)
     reasons = {policy.choose_blocks([], prompt_tokens=16)[:2] for _ in range(100)}
     assert reasons == {(0, "sampled"), (1, "lowest_cost")}
 
@@ -115,6 +135,6 @@ def test_its_costs_are_explained():
     router = Router("kv_logit", [A, B], seed=1)
     with router.select(token_ids=list(range(320))) as ticket:
         explained = {worker.url: worker.cost for worker in router.explain(token_ids=list(range(640))).workers}
-        # The holder has 320 tokens of prefill in its queue, as many in its context, and 320 to compute.
-        assert explained.pop(ticket.worker_url) == 60
-        assert [*explained.values()] == [40]
+        # The holder has 320 tokens of prefill in its queue and as many to compute; both decode with 40 blocks.
+        assert explained.pop(ticket.worker_url) == 80
+        assert [*explained.values()] == [80]

@@ -99,6 +99,7 @@ def test_a_worker_whose_requests_fail_loses_to_an_equal_one(end, status, counts)
     policy = fleet()
     for url in (A, B):
         policy.report_blocks(url, PROMPT, 0)
+    assert policy.choose_blocks([1], [1, 2], prompt_tokens=16)[0] == 0
     policy.end_request(0, end, status)
     chosen = set()
     for _ in range(30):
@@ -108,6 +109,7 @@ def test_a_worker_whose_requests_fail_loses_to_an_equal_one(end, status, counts)
 
 def test_the_record_of_a_worker_that_left_is_not_its_successor_s():
     policy = fleet()
+    policy.choose_blocks([1], [1, 2], prompt_tokens=16)
     policy.end_request(0, "worker_failed", 0)
     policy.remove(A)
     policy.add("http://d:8000")

@@ -161,6 +161,7 @@ def test_policy_options_are_filled_with_defaults() -> None:
         "host_cache_hit_weight": 0.75,
         "disk_cache_hit_weight": 0.25,
         "logit_prefill_tokens": "uncached",
+        "logit_decode_blocks": "potential",
         "kv_penalty_host": 0.8,
         "kv_penalty_disk": 0.3,
         "kv_overlap_weight": 0.6,

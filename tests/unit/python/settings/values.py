@@ -57,6 +57,7 @@ OTHER_VALUES: dict[str, tuple[str, Any]] = {
     "host-cache-hit-weight": ("0.5", 0.5),
     "disk-cache-hit-weight": ("0.5", 0.5),
     "logit-prefill-tokens": ("prompt", "prompt"),
+    "logit-decode-blocks": ("active", "active"),
     "kv-overlap-weight": ("0.5", 0.5),
     "kv-load-weight": ("0.5", 0.5),
     "kv-health-weight": ("0.5", 0.5),
