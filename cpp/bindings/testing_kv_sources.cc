@@ -31,11 +31,12 @@ class Predictions {
         reported_.SetTrust(static_cast<WorkerId>(worker), static_cast<KvTrust>(trust));
     }
   }
-  void Add(uint16_t worker, const std::vector<uint64_t>& chain) {
-    predicted_.Add(static_cast<WorkerSlot>(worker), chain);
+  uint64_t Add(uint16_t worker, const std::vector<uint64_t>& chain) {
+    return predicted_.Add(static_cast<WorkerSlot>(worker), chain);
   }
+  void EndWait(uint64_t wait) { predicted_.EndWait(wait); }
   void Remove(uint16_t worker) { predicted_.Remove(static_cast<WorkerSlot>(worker)); }
-  void Rotate() { predicted_.Rotate(); }
+  void Rotate(int64_t now_ns, int64_t repeated_ns) { predicted_.Rotate(now_ns, repeated_ns); }
   // Blocks by worker.
   std::map<uint16_t, uint32_t> Match(const std::vector<uint64_t>& chain) {
     BlockMatches matches;
@@ -83,7 +84,8 @@ void BindTestingKvSources(py::module_& testing) {
       .def("set_trust", &Predictions::SetTrust)
       .def("add", &Predictions::Add)
       .def("remove", &Predictions::Remove)
-      .def("rotate", &Predictions::Rotate)
+      .def("end_wait", &Predictions::EndWait)
+      .def("rotate", &Predictions::Rotate, py::arg("now_ns") = 0, py::arg("repeated_ns") = 0)
       .def("match", &Predictions::Match);
 }
 

@@ -173,7 +173,10 @@ class Listener final : public Policy {
     heard[static_cast<size_t>(outcome.end)].fetch_add(1, std::memory_order_relaxed);
   }
 
+  void ObserveFirstToken(const Decision&) override { first_tokens.fetch_add(1, std::memory_order_relaxed); }
+
   std::array<std::atomic<int>, 4> heard{};
+  std::atomic<int> first_tokens{0};
 };
 
 // Tickets on one worker, by number, so that a test can move and drop them as C++ code would.
@@ -189,6 +192,7 @@ class TicketHarness {
     tickets_.push_back(std::make_unique<Ticket>());
     return tickets_.size() - 1;
   }
+  int FirstTokens() const { return listener_->first_tokens.load(); }
   void FirstToken(size_t number) { tickets_.at(number)->FirstToken(); }
   bool Finish(size_t number, const std::string& end) {
     return tickets_.at(number)->Finish({.end = EndByName(end).value()});
@@ -677,6 +681,7 @@ void BindTestingRouting(py::module_& testing) {
       .def("race", &TicketHarness::Race, py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("load", &TicketHarness::Load)
       .def_property_readonly("heard", &TicketHarness::Heard)
+      .def_property_readonly("first_tokens", &TicketHarness::FirstTokens)
       .def_property_readonly("owners", &TicketHarness::Owners);
 
   py::class_<AdmissionHarness>(testing, "ConcurrencyLimiter")

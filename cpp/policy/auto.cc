@@ -73,7 +73,7 @@ class Auto final : public Policy {
     if (key.dry_run) return decision;
     mean_uncached_.Learn(Uncached(key, *index_).Of(held));
     if (matches_blocks) {
-      decision.claim = index_->Remember(plan->known[position].slot, key);
+      index_->Remember(plan->known[position].slot, key, &decision);
       index_->Count(decision);
     }
     return decision;
@@ -82,6 +82,7 @@ class Auto final : public Policy {
   void Observe(const Decision& decision, const Outcome& outcome) override {
     index_->Settle(decision, outcome);
   }
+  void ObserveFirstToken(const Decision& decision) override { index_->EndWait(decision); }
 
  private:
   // One per thread, reused. Columns have a row for each eligible worker, in fleet order.

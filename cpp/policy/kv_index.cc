@@ -150,17 +150,22 @@ size_t KvIndex::ResponseBlocks(double bytes_per_token) const {
   return static_cast<size_t>(std::lround(bytes / static_cast<double>(block_bytes())));
 }
 
-uint64_t KvIndex::Remember(WorkerSlot slot, const RoutingKey& key) {
-  if (key.blocks_are_tokens && reported_.trust(slot) != KvTrust::kOff) predicted_.Add(slot, key.blocks);
+void KvIndex::Remember(WorkerSlot slot, const RoutingKey& key, Decision* decision) {
+  if (key.blocks_are_tokens && reported_.trust(slot) != KvTrust::kOff)
+    decision->prediction = predicted_.Add(slot, key.blocks);
   const size_t response = ResponseBlocks(key.bytes_per_token);
-  if (response == 0) return tracker_->RecordOpen(slot, key.blocks);
+  if (response == 0) {
+    decision->claim = tracker_->RecordOpen(slot, key.blocks);
+    return;
+  }
   thread_local std::vector<BlockHash> blocks;
   blocks.assign(key.blocks.begin(), key.blocks.end());
   for (size_t i = 0; i < response; ++i) blocks.push_back(std::max<BlockHash>(nameless_.Next(), 1));
-  return tracker_->RecordOpen(slot, blocks);
+  decision->claim = tracker_->RecordOpen(slot, blocks);
 }
 
 void KvIndex::Settle(const Decision& decision, const Outcome& outcome) {
+  EndWait(decision);
   if (outcome.end == Outcome::End::kFinished && outcome.output_tokens) {
     output_tokens_.Learn(static_cast<double>(std::min(*outcome.output_tokens, kMostOutputTokens)));
   }

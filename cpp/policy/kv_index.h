@@ -87,8 +87,9 @@ class KvIndex {
   const ReportedBlocks& reported() const { return reported_; }
   // Prompts that events could not be matched with, since their blocks are of bytes.
   uint64_t prompts_without_ids() const { return prompts_without_ids_.load(std::memory_order_relaxed); }
-  // Predictions are dropped after one to two of these; see PredictedBlocks.
-  void RotatePredictions() { predicted_.Rotate(); }
+  // Predictions are dropped after one to two of these, those of requests that wait for their first token once
+  // they are `repeated_ns` old; see PredictedBlocks.
+  void RotatePredictions(int64_t now_ns, int64_t repeated_ns) { predicted_.Rotate(now_ns, repeated_ns); }
 
   // The plan for `next` before it is published; `inner`: the policy's.
   std::shared_ptr<const FleetPlan> MakePlan(std::shared_ptr<const FleetPlan> inner, const FleetView& next);
@@ -98,11 +99,12 @@ class KvIndex {
   // Which workers hold the prompt, and how much of it. One match in kMatchesPerTiming is timed; of dry
   // runs none.
   void Match(const RoutingKey& key, BlockMatches* matches);
-  // The worker in `slot` gets the prompt: it holds its blocks and a response's from now on. For
-  // Decision::claim.
-  uint64_t Remember(WorkerSlot slot, const RoutingKey& key);
-  // A decision that remembered its prompt was made, and later its request ended.
+  // The worker in `slot` gets the prompt: it holds its blocks and a response's from now on. Completes the
+  // decision.
+  void Remember(WorkerSlot slot, const RoutingKey& key, Decision* decision);
+  // A decision that remembered its prompt was made, its first token came, and its request ended.
   void Count(const Decision& decision);
+  void EndWait(const Decision& decision) { predicted_.EndWait(decision.prediction); }
   void Settle(const Decision& decision, const Outcome& outcome);
 
   // Nullopt once it has left.

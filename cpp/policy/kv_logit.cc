@@ -68,11 +68,13 @@ class KvLogit final : public Policy {
         KvIndex::DecisionFor(position, reason, match == nullptr ? 0 : match->longest(), key, fleet);
     if (key.dry_run || !matches_blocks) return decision;
     const KvIndex::Plan::Known& chosen = plan->known[position];
-    decision.claim = index_->Remember(chosen.slot, key);
+    index_->Remember(chosen.slot, key, &decision);
     decision.active = active_.Open({chosen.slot, chosen.worker}, key.blocks);
     index_->Count(decision);
     return decision;
   }
+
+  void ObserveFirstToken(const Decision& decision) override { index_->EndWait(decision); }
 
   void Observe(const Decision& decision, const Outcome& outcome) override {
     index_->Settle(decision, outcome);

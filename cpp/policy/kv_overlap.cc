@@ -57,10 +57,12 @@ class KvOverlap final : public Policy {
     Decision decision =
         KvIndex::DecisionFor(*position, reason, match == nullptr ? 0 : match->longest(), key, fleet);
     if (key.dry_run) return decision;
-    decision.claim = index_->Remember(slot, key);
+    index_->Remember(slot, key, &decision);
     index_->Count(decision);
     return decision;
   }
+
+  void ObserveFirstToken(const Decision& decision) override { index_->EndWait(decision); }
 
   void Observe(const Decision& decision, const Outcome& outcome) override {
     ring_->Observe(decision, outcome);

@@ -33,6 +33,9 @@ class Policy {
   // Once per decision, after the request ended.
   virtual void Observe(const Decision& /*decision*/, const Outcome& /*outcome*/) {}
 
+  // Before that, once if the first token is seen.
+  virtual void ObserveFirstToken(const Decision& /*decision*/) {}
+
   // For policies with a memory of their own of what workers were sent, beside the pool's KvIndex: true if
   // it has one, and so needs the capacity of the workers' caches.
   virtual bool remembers_prompts() const { return false; }

@@ -87,7 +87,7 @@ class VllmCacheAware final : public Policy {
     const uint32_t matched = held != nullptr ? held->longest() : 0;
     Decision decision = KvIndex::DecisionFor(position, reason, matched, key, fleet);
     if (key.dry_run) return decision;
-    decision.claim = index_->Remember(slot, key);
+    index_->Remember(slot, key, &decision);
     index_->Count(decision);
     return decision;
   }
@@ -96,6 +96,7 @@ class VllmCacheAware final : public Policy {
     if (decision.reason == Reason::kFallback) return fallback_->Observe(decision, outcome);
     index_->Settle(decision, outcome);
   }
+  void ObserveFirstToken(const Decision& decision) override { index_->EndWait(decision); }
 
   std::shared_ptr<const FleetPlan> Plan(const FleetView& next) override { return fallback_->Plan(next); }
 

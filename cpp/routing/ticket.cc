@@ -91,6 +91,7 @@ void Ticket::FirstToken() {
   const uint8_t before = SetState(kFirstToken | kBusy, kFirstToken | kFinished);
   if (before != 0) return;
   worker_->load.EndWait(share_);
+  policy_->ObserveFirstToken(decision_);
   state_.fetch_and(static_cast<uint8_t>(~kBusy), std::memory_order_release);
 }
 

@@ -60,7 +60,7 @@ class Ticket {
   // and `next` ends as not sent. REQUIRES: `next` is not finished, and no other thread uses it.
   bool MoveTo(Ticket&& next);
 
-  // Returns the prefill share, once.
+  // Returns the prefill share and tells the policy, once.
   void FirstToken();
   // Returns the load and tells the policy. True for the call that did it.
   bool Finish(const Outcome& outcome);

@@ -16,8 +16,10 @@ from tests.fakes.kv_engine import (
     sources,
     wait_for,
 )
-from tests.fakes.wire import eventually
+from tests.fakes.wire import chunked, eventually, request
 from vllm_router.testing import KvEventPublisher
+
+STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 def test_a_request_goes_where_the_events_say(harness, publisher, other_publisher):
@@ -73,6 +75,38 @@ def test_what_was_sent_long_ago_and_never_published_does_not(harness, publisher)
         return claim(harness, router)[0] == 0
 
     eventually(expired)
+
+
+def test_what_waits_for_its_first_token_is_predicted_until_it_comes(harness, publisher):
+    engine = Engine(publisher)
+    gate = None
+
+    def respond(connection, message):
+        if message.target == COMPLETIONS and json.loads(message.body).get("stream"):
+            gate.wait()
+            connection.send(STREAM, chunked(b"data: 1\n\n"))
+        else:
+            engine(connection, message)
+
+    worker = harness.worker(respond)
+    gate = worker.gate()
+    router = open_router(harness, worker, kv_predict_ttl_secs=0.2)
+    wait_for(harness, router, trust="exact")
+    waiting = harness.client(router)
+    body = {"model": MODEL, "prompt": [*TOKENS, 7], "max_tokens": 1, "stream": True}
+    waiting.send(request("POST", COMPLETIONS, body=json.dumps(body).encode()))
+    gate.wait_for_someone()
+
+    def expired(tokens):
+        time.sleep(0.4)  # each claim is predicted again
+        return claim(harness, router, tokens)[0] == 0
+
+    eventually(lambda: expired([3] * 64))
+    assert claim(harness, router)[0] == 4
+    assert not expired(TOKENS)
+    gate.open()
+    assert waiting.read_response().status == 200
+    eventually(lambda: expired(TOKENS))
 
 
 def test_metrics_say_the_same(harness, publisher):

@@ -121,7 +121,7 @@ int64_t KvEventService::Pass(const FleetView& fleet) {
   const int64_t half_life = thread_.options.kv_predict_ttl_ms * kNanosPerMs / 2;
   if (now - rotated_ns_ >= half_life) {
     rotated_ns_ = now;
-    thread_.router->pool().index()->RotatePredictions();
+    thread_.router->pool().index()->RotatePredictions(now, half_life > 0 ? kRepeatNanos : 0);
   }
   return std::clamp<int64_t>(half_life, 1, kLookNanos);
 }

@@ -7,7 +7,8 @@
 //
 // A healthy host is polled when it joins or comes back and every kAgainNanos; one that does not respond, or
 // with an error other than 404, after kSoonNanos, doubling up to a minute. The service also drops
-// predictions that are older than --kv-predict-ttl-secs. On the control thread.
+// predictions that are older than --kv-predict-ttl-secs, but for requests that wait for their first token. On
+// the control thread.
 #pragma once
 
 #include <cstdint>
@@ -32,6 +33,8 @@ class KvEventService final : public HostPoller {
   static constexpr int64_t kAgainNanos = 300'000'000'000;
   static constexpr int64_t kSoonNanos = 2'000'000'000;
   static constexpr int64_t kLookNanos = 500'000'000;  // between looks at the fleet
+  // As long a request that waits for its first token is predicted again.
+  static constexpr int64_t kRepeatNanos = 60'000'000'000;
 
   explicit KvEventService(IoThread& thread) : HostPoller(thread) {}
 

@@ -436,7 +436,7 @@ class Table:
         "the maximum time for which a worker is assumed to hold a prompt that its KV events do not show yet",
         scope="server",
         policies=BLOCK_POLICIES,
-        more="At least half of it. Longer than a prompt waits in the worker's queue.",
+        more="At least half of it; up to a minute while the request waits for its first token.",
     )
     balance_abs_threshold: int = _policy(
         64,

@@ -48,6 +48,58 @@ def test_other_workers_have_what_was_learned_of_them(predictions, trust):
         assert predictions.match(CHAIN) == {1: 4}
 
 
+def test_a_prompt_that_waits_is_predicted_again_until_its_first_token(predictions):
+    wait = predictions.add(1, CHAIN)
+    other = predictions.add(2, CHAIN[:2])
+    assert wait != 0 != other
+    for now in range(5):
+        predictions.rotate(now, 100)
+        assert predictions.match(CHAIN) == {1: 4, 2: 2}
+    predictions.end_wait(other)
+    predictions.end_wait(0)
+    predictions.rotate(5, 100)
+    predictions.rotate(6, 100)
+    assert predictions.match(CHAIN) == {1: 4}
+    predictions.end_wait(wait)
+    predictions.end_wait(wait)
+    predictions.rotate(7, 100)
+    predictions.rotate(8, 100)
+    assert predictions.match(CHAIN) == {}
+
+
+def test_a_prompt_that_waits_too_long_is_dropped(predictions):
+    predictions.rotate(1000, 100)
+    predictions.add(1, CHAIN)
+    for now in (1050, 1099):
+        predictions.rotate(now, 100)
+        assert predictions.match(CHAIN) == {1: 4}
+    predictions.rotate(1100, 100)
+    assert predictions.match(CHAIN) == {}
+
+
+def test_a_removed_worker_is_not_predicted_again(predictions):
+    predictions.add(1, CHAIN)
+    predictions.rotate(1, 100)
+    predictions.remove(1)
+    predictions.add(1, CHAIN[:1])
+    for now in (2, 3, 4):
+        predictions.rotate(now, 100)
+        assert predictions.match(CHAIN) == {1: 1}
+
+
+def test_more_waits_than_claims_are_predicted_as_before(predictions):
+    """cpp/base/limits.h: kMaxClaims"""
+    waits = [predictions.add(0, [number + 1]) for number in range(20_000)]
+    assert waits.count(0) == 20_000 - 16_384
+    predictions.rotate(1, 100)
+    predictions.rotate(2, 100)
+    matched = [predictions.match([number + 1]) for number in range(20_000)]
+    assert matched.count({0: 1}) == 16_384
+    for wait in waits:
+        predictions.end_wait(wait)
+    assert predictions.add(0, [7]) != 0
+
+
 def test_a_removed_worker_has_none(predictions):
     predictions.add(0, CHAIN)
     predictions.rotate()
@@ -74,6 +126,8 @@ class Model(RuleBasedStateMachine):
             self.real.set_trust(worker, "exact")
         self.young = {}
         self.old = {}
+        self.waits = {}  # worker, chain, when its half began, and which half
+        self.now = 0
 
     # Chains of one tree: a block's hash names all blocks before it.
     chains = st.lists(st.integers(0, 1), max_size=5).map(
@@ -82,18 +136,37 @@ class Model(RuleBasedStateMachine):
 
     @rule(worker=st.integers(0, 2), chain=chains)
     def add(self, worker, chain):
-        self.real.add(worker, chain)
+        wait = self.real.add(worker, chain)
+        assert (wait != 0) == bool(chain)
         self.young.setdefault(worker, set()).update(chain)
+        if chain:
+            self.waits[wait] = [worker, chain, self.now, "young"]
+
+    @rule(data=st.data())
+    def end_wait(self, data):
+        if self.waits:
+            wait = data.draw(st.sampled_from(sorted(self.waits)))
+            self.real.end_wait(wait)
+            del self.waits[wait]
 
     @rule(worker=st.integers(0, 2))
     def remove(self, worker):
         self.real.remove(worker)
         self.young.pop(worker, None)
         self.old.pop(worker, None)
+        self.waits = {wait: each for wait, each in self.waits.items() if each[0] != worker}
 
-    @rule()
-    def rotate(self):
-        self.real.rotate()
+    @rule(seconds=st.integers(0, 4), limit=st.integers(0, 8))
+    def rotate(self, seconds, limit):
+        self.now += seconds
+        self.real.rotate(self.now, limit)
+        for wait, (worker, chain, since, half) in list(self.waits.items()):
+            if half == "young":
+                self.waits[wait][3] = "old"
+            elif self.now - since < limit:
+                self.young.setdefault(worker, set()).update(chain)
+            else:
+                del self.waits[wait]
         self.young, self.old = {}, self.young
 
     @rule(chain=chains)

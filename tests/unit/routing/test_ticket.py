@@ -56,7 +56,7 @@ def test_the_first_token_returns_the_prefill_share_once(tickets):
     assert tickets.load == NO_LOAD
     tickets.first_token(ticket)
     assert tickets.load == NO_LOAD
-    assert heard(tickets) == {"finished": 1}
+    assert (heard(tickets), tickets.first_tokens) == ({"finished": 1}, 1)
 
 
 def test_a_moved_ticket_takes_the_promise_along(tickets):
