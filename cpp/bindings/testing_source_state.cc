@@ -150,7 +150,7 @@ void BindTestingSourceState(py::module_& testing) {
           [](const CacheAudit& audit, std::string_view name, uint64_t gaps) {
             for (int i = 0; i < kKvTrustCount; ++i) {
               const auto trust = static_cast<KvTrust>(i);
-              if (KvTrustName(trust) == name) return KvTrustName(audit.Judge(trust, gaps));
+              if (KvTrustName(trust) == name) return KvTrustName(audit.Limit(trust, gaps));
             }
             throw py::value_error("no such trust");
           },

@@ -30,7 +30,7 @@ bool CacheAudit::CoversCache(uint64_t known, uint64_t usable, int64_t now_ns) {
   return now_ns - *full_since_ns_ >= kSettleNanos;
 }
 
-KvTrust CacheAudit::Judge(KvTrust trust, uint64_t gaps) const {
+KvTrust CacheAudit::Limit(KvTrust trust, uint64_t gaps) const {
   if (is_over_ && IsComplete(trust)) return KvTrust::kPartial;
   return trust == KvTrust::kPartial && is_settled_ && gaps == gaps_ ? KvTrust::kSettled : trust;
 }

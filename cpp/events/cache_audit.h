@@ -38,7 +38,7 @@ class CacheAudit {
   bool Check(uint64_t known, uint64_t usable, uint64_t gaps, int64_t now_ns);
 
   // What remains of the trust that the sequence of batches deserves.
-  KvTrust Judge(KvTrust trust, uint64_t gaps) const;
+  KvTrust Limit(KvTrust trust, uint64_t gaps) const;
 
  private:
   bool CoversCache(uint64_t known, uint64_t usable, int64_t now_ns);

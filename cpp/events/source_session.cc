@@ -322,7 +322,7 @@ KvSourceStatus SourceSession::Status(int64_t now_ns) const {
 
 KvTrust SourceSession::trust() const {
   if (mismatch_ || useless_) return KvTrust::kMismatch;
-  const KvTrust trust = audit_.Judge(state_.trust(), state_.gaps());
+  const KvTrust trust = audit_.Limit(state_.trust(), state_.gaps());
   // What it holds now is not known any more.
   return gone_ && IsComplete(trust) ? KvTrust::kPartial : trust;
 }
