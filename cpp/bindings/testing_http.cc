@@ -7,6 +7,7 @@
 #include "http/dot_segments.h"
 #include "http/head_parser.h"
 #include "http/head_writer.h"
+#include "http/sse_reader.h"
 #include "http/stream_tail.h"
 #include "http/via.h"
 
@@ -344,6 +345,22 @@ void BindTestingHttp(py::module_& testing) {
     for (const std::string& piece : pieces) tail.Add(piece);
     return tail.EndsWithEvent();
   });
+  // What reading the pieces tells: events as (type, data), "too long" at the end if they are; the last id; retry.
+  testing.def(
+      "read_sse",
+      [](const std::vector<py::bytes>& pieces, size_t max_event_bytes) {
+        SseReader reader(max_event_bytes);
+        py::list events;
+        SseReader::Step step = SseReader::Step::kNeedMore;
+        for (const py::bytes& piece : pieces) {
+          std::string_view bytes(piece);
+          while ((step = reader.Next(&bytes)) == SseReader::Step::kEvent)
+            events.append(py::make_tuple(Bytes(reader.type()), Bytes(reader.data())));
+        }
+        if (step == SseReader::Step::kTooLong) events.append("too long");
+        return py::make_tuple(events, reader.last_id(), reader.retry_ms());
+      },
+      py::arg("pieces"), py::arg("max_event_bytes") = 1 << 20);
   testing.def("summarize_tail", [](const std::vector<std::string>& pieces) {
     StreamTail tail;
     // State of an earlier response must not show.

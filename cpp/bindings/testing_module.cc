@@ -48,6 +48,7 @@ PYBIND11_MODULE(_core_testing, testing) {
   BindTestingKvSources(testing);
   BindTestingNet(testing);
   BindTestingPolicy(testing);
+  BindTestingPrefixEvents(testing);
   BindTestingPrefixTable(testing);
   BindTestingPrefixTree(testing);
   BindTestingProxy(testing);

@@ -135,3 +135,28 @@ def event_source(text: str) -> str:
         if match[1] in ("*", "0.0.0.0", "[::]"):
             raise Unfit(f"{shape}; {match[1]} stands for every address, so name the host", text)
     return f"{worker_url(url)}={endpoints}"
+
+
+def prefix_source(text: str) -> str:
+    """A name and the URL of a stream of events about prefixes, as --kv-prefix-source takes them."""
+    shape = (
+        "NAME=URL[,reconnect_interval_ms=N][,worker=URL], such as gpu-0=http://gpu-0:8000/v1/kv_events, with "
+        "a comma of the URL written as %2C"
+    )
+    name, _, rest = text.partition("=")
+    url, *parts = rest.split(",")
+    if re.match(r"wss?://", url, re.IGNORECASE):
+        raise NotYet("events about prefixes are read by HTTP: use http:// or https://")
+    match = re.match(r"(https?://[^/?#]+)([/?][!-~]{0,2047})?$", url, re.IGNORECASE)
+    if not 1 <= len(name.encode()) <= 128 or match is None or "#" in url or "@" in match[1]:
+        raise Unfit(shape, text)
+    worker_url(match[1])
+    for part in parts:
+        key, _, value = part.partition("=")
+        if key == "worker":
+            worker_url(value)
+        elif key != "reconnect_interval_ms":
+            raise Unfit(shape, text)
+        elif not re.fullmatch(r"[0-9]{1,5}", value) or not 1 <= int(value) <= 60_000:
+            raise Unfit(f"{shape}, with a reconnect_interval_ms between 1 and 60000", text)
+    return text
