@@ -16,6 +16,28 @@ namespace vllm_router {
 namespace {
 
 constexpr size_t kMostBytes = 8 << 20;
+constexpr size_t kBytesPerTurn = 64 << 10;  // of one response, before others on the loop have their turn
+
+class WholeResponse final : public ResponseSink {
+ public:
+  explicit WholeResponse(HttpClient::Part part) : part_(part) {}
+
+  bool OnHead(const ResponseHead& head) override {
+    response.status = head.status;
+    return part_ == HttpClient::Part::kWhole;
+  }
+  bool OnData(std::string_view body_data) override {
+    too_long = response.body.size() + body_data.size() > kMostBytes;
+    if (!too_long) response.body.append(body_data);
+    return !too_long;
+  }
+
+  HttpResponse response;
+  bool too_long = false;
+
+ private:
+  const HttpClient::Part part_;
+};
 
 }  // namespace
 
@@ -51,6 +73,7 @@ struct CancelScope::Call {
   std::shared_ptr<Resolver::Waiter> name;  // being looked up
   Connector* connector = nullptr;
   Socket* socket = nullptr;
+  int64_t idle_ms = 0;  // > 0: each byte that arrives sets the timer again
   Timer timer;
 };
 
@@ -85,10 +108,10 @@ std::string_view HttpClient::AuthorizationFor(const WorkerUrl& url) const {
 
 std::string HttpClient::WriteHead(
     const CancelScope* scope, const WorkerUrl& url, std::string_view method, std::string_view target,
-    std::string_view authorization, std::optional<size_t> json_bytes) const {
+    std::string_view authorization, std::optional<size_t> json_bytes, std::string_view accept) const {
   std::string head = Concat(
       method, " ", url.prefix, target, " HTTP/1.1\r\nHost: ", url.authority,
-      "\r\nUser-Agent: vllm-router\r\nAccept: */*\r\nConnection: close\r\n");
+      "\r\nUser-Agent: vllm-router\r\nAccept: ", accept, "\r\nConnection: close\r\n");
   if (!authorization.empty()) head += Concat("Authorization: ", authorization, "\r\n");
   if (scope != nullptr) {
     for (const std::string_view hops : scope->via()) head.append("Via: ").append(hops).append("\r\n");
@@ -100,11 +123,9 @@ std::string HttpClient::WriteHead(
   return head += "\r\n";
 }
 
-Task<StatusOr<HttpResponse>> HttpClient::Run(
-    CancelScope* scope, WorkerUrl url, std::string head, std::string_view body_to_send, int64_t timeout_ms,
-    bool external, Part part) {
-  Call call(*this, scope);
-  call.timer.Arm(loop_.timers(), timeout_ms, &Call::End, &call);
+Task<Status> HttpClient::Read(
+    Call& call, const WorkerUrl& url, std::string_view head, std::string_view body_to_send, bool external,
+    ResponseSink& sink) {
   call.name = std::make_shared<Resolver::Waiter>(loop_);
   StatusOr<std::vector<Address>> addresses = co_await resolver_.Resolve(url.host, call.name);
   call.name = nullptr;
@@ -135,8 +156,8 @@ Task<StatusOr<HttpResponse>> HttpClient::Run(
   ResponseHeadParser parser;
   parser.Reset(/*to_head=*/false);
   Buffer in(buffers_);
-  HttpResponse response;
   BodyReader body;
+  size_t this_turn = 0;
   bool in_body = false;
   bool closed = false;
   while (!in_body || !body.ended()) {
@@ -148,13 +169,14 @@ Task<StatusOr<HttpResponse>> HttpClient::Run(
     if (read.error != 0) co_return call.Failed("the connection broke");
     closed = read.eof;
     in.Commit(static_cast<size_t>(read.bytes));
+    this_turn += static_cast<size_t>(read.bytes);
+    if (call.idle_ms > 0) call.timer.Arm(loop_.timers(), call.idle_ms, &Call::End, &call);
     while (!in_body && !in.empty()) {
       const ParseState state = parser.Feed(in.view());
       if (state == ParseState::kNeedMore) break;
       if (state == ParseState::kBad) co_return absl::FailedPreconditionError("the response is not HTTP");
-      response.status = parser.head().status;
-      in_body = response.status >= 200;
-      if (in_body && part == Part::kStatus) co_return response;
+      in_body = parser.head().status >= 200;
+      if (in_body && !sink.OnHead(parser.head())) co_return absl::OkStatus();
       if (in_body) {
         body = BodyReader(parser.head().framing, parser.head().content_length, MessageKind::kResponse);
       }
@@ -164,14 +186,44 @@ Task<StatusOr<HttpResponse>> HttpClient::Run(
     if (in_body) {
       const Dechunked data = Dechunk(body, {in.data(), in.size()});
       if (data.bad) co_return absl::FailedPreconditionError("the response's body is malformed");
-      response.body.append(data.data);
+      if (!data.data.empty() && !sink.OnData(data.data)) co_return absl::OkStatus();
       in.Consume(data.used);
     }
-    if (response.body.size() + in.size() > kMostBytes)
-      co_return absl::FailedPreconditionError(
-          Concat("the response is longer than ", kMostBytes >> 20, " MiB"));
+    if (in.size() > kMostBytes) co_return absl::FailedPreconditionError("the response's framing is too long");
+    if (this_turn >= kBytesPerTurn) {
+      this_turn = 0;
+      co_await loop_.Yield();
+    }
   }
-  co_return response;
+  co_return absl::OkStatus();
+}
+
+Task<StatusOr<HttpResponse>> HttpClient::Run(
+    CancelScope* scope, WorkerUrl url, std::string head, std::string_view body_to_send, int64_t timeout_ms,
+    bool external, Part part) {
+  Call call(*this, scope);
+  call.timer.Arm(loop_.timers(), timeout_ms, &Call::End, &call);
+  WholeResponse sink(part);
+  const Status status = co_await Read(call, url, head, body_to_send, external, sink);
+  call.socket = nullptr;
+  if (!status.ok()) co_return status;
+  if (sink.too_long) {
+    co_return absl::FailedPreconditionError(Concat("the response is longer than ", kMostBytes >> 20, " MiB"));
+  }
+  co_return std::move(sink.response);
+}
+
+Task<Status> HttpClient::Stream(
+    CancelScope* scope, WorkerUrl url, std::string target, std::string_view accept, std::string last_event_id,
+    int64_t idle_ms, ResponseSink* sink) {
+  std::string head = WriteHead(scope, url, "GET", target, AuthorizationFor(url), std::nullopt, accept);
+  if (!last_event_id.empty()) head.insert(head.size() - 2, Concat("Last-Event-ID: ", last_event_id, "\r\n"));
+  Call call(*this, scope);
+  call.idle_ms = idle_ms;
+  call.timer.Arm(loop_.timers(), idle_ms, &Call::End, &call);
+  const Status status = co_await Read(call, url, head, {}, /*external=*/false, *sink);
+  call.socket = nullptr;
+  co_return status;
 }
 
 Task<StatusOr<HttpResponse>> HttpClient::Get(

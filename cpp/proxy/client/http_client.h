@@ -19,6 +19,7 @@
 #include <unordered_set>
 
 #include "base/status.h"
+#include "http/head.h"
 #include "net/buffer.h"
 #include "net/event_loop.h"
 #include "net/resolver.h"
@@ -67,6 +68,16 @@ struct HttpResponse {
   std::string body;
 };
 
+// What reads a response while it arrives. Not called after it has returned false.
+class ResponseSink {
+ public:
+  virtual bool OnHead(const ResponseHead& head) = 0;    // the final one
+  virtual bool OnData(std::string_view body_data) = 0;  // without its framing; not empty
+
+ protected:
+  ~ResponseSink() = default;
+};
+
 class HttpClient {
  public:
   // The arguments are the thread's and outlive this. `bearer`: "Bearer …" for workers, or empty;
@@ -104,6 +115,12 @@ class HttpClient {
       CancelScope* scope, WorkerUrl url, std::string head, std::string_view body, int64_t timeout_ms,
       Part part = Part::kWhole);
 
+  // The same, read by `sink` while it arrives, however long it is, until the sink has had enough or no byte
+  // arrives for `idle_ms`. `accept`: the media type. `last_event_id` may be empty.
+  Task<Status> Stream(
+      CancelScope* scope, WorkerUrl url, std::string target, std::string_view accept,
+      std::string last_event_id, int64_t idle_ms, ResponseSink* sink);
+
   // Ends all requests in flight, so that a stopping server need not wait for their deadlines; later ones
   // fail at once.
   void Stop();
@@ -117,8 +134,13 @@ class HttpClient {
 
   std::string WriteHead(
       const CancelScope* scope, const WorkerUrl& url, std::string_view method, std::string_view target,
-      std::string_view authorization, std::optional<size_t> json_bytes) const;
+      std::string_view authorization, std::optional<size_t> json_bytes,
+      std::string_view accept = "*/*") const;
   std::string_view AuthorizationFor(const WorkerUrl& url) const;
+  // Until the sink has had enough or the response has ended.
+  Task<Status> Read(
+      Call& call, const WorkerUrl& url, std::string_view head, std::string_view body, bool external,
+      ResponseSink& sink);
   Task<StatusOr<HttpResponse>> Run(
       CancelScope* scope, WorkerUrl url, std::string head, std::string_view body, int64_t timeout_ms,
       bool external, Part part);
