@@ -211,7 +211,9 @@ PolicyEntry AutoEntry() {
   return {
       .name = "auto",
       .reads_index = true,
-      .options = {"block_size", "max_blocks_per_worker", "auto_objective"},
+      .options =
+          {"block_size", "max_blocks_per_worker", "auto_objective", "kv_index_max_entries",
+           "kv_index_ttl_secs", "kv_storage_offloading"},
       .make = Make<Auto>};
 }
 

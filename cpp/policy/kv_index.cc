@@ -31,6 +31,7 @@ uint64_t NewBlocks(const Decision& decision) {
 KvIndex::KvIndex(const KvIndexOptions& options)
     : tracker_(std::make_unique<BlockCacheTracker>(options.tracker)),
       reported_(tracker_->hasher()),
+      prefixes_(options.prefixes ? std::make_unique<PrefixTable>(*options.prefixes) : nullptr),
       nameless_(options.seed),
       block_tokens_(
           options.worker_block_sizes ? std::make_unique<std::atomic<uint32_t>[]>(kMaxWorkers) : nullptr) {}
@@ -56,6 +57,11 @@ std::shared_ptr<const FleetPlan> KvIndex::MakePlan(
   }
   // Before a slot may be given to another worker.
   reported_.SetWorkers(plan->known);
+  if (prefixes_ != nullptr) {
+    std::vector<WorkerId> workers;
+    for (const Plan::Known& known : plan->known) workers.push_back(known.worker);
+    prefixes_->SetWorkers(workers);
+  }
   for (const Plan::Known& known : gone) {
     predicted_.Remove(known.slot);
     tracker_->RemoveWorker(known.slot);
@@ -127,6 +133,7 @@ void KvIndex::Forget(WorkerId worker) {
   if (!slot) return;
   tracker_->Evict(*slot, 0);
   predicted_.Remove(*slot);
+  if (prefixes_ != nullptr) prefixes_->RemoveAllOf(worker);
   // An engine tells that its cache was cleared with its next step. Until then its events tell too much.
   if (IsUsable(reported_.trust(*slot))) reported_.SetTrust(worker, KvTrust::kWaiting);
 }

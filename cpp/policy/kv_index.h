@@ -18,7 +18,7 @@
 // A size that divides 16 leaves up to 15 tokens of the worker's unseen: a lower bound, as all of these
 // are.
 //
-// What workers tell by KV events goes to reported(). It replaces what was learned about a worker or adds
+// What workers tell by KV events goes to reported(), and what they tell of whole prefixes to prefixes(). It replaces what was learned about a worker or adds
 // to it, by the worker's trust, for prompts whose blocks are of token ids: an engine names no others.
 //
 // Thread-safe, but for MakePlan: one thread at a time. No lock but the tracker's is held for longer than
@@ -40,6 +40,7 @@
 #include "index/block_cache_tracker.h"
 #include "index/block_matches.h"
 #include "index/predicted_blocks.h"
+#include "index/prefix_table.h"
 #include "index/reported_blocks.h"
 #include "policy/decision.h"
 #include "policy/moving_mean.h"
@@ -53,6 +54,7 @@ struct KvIndexOptions {
   BlockCacheTrackerOptions tracker;
   bool worker_block_sizes = false;  // matches count in complete blocks of each worker's own size
   uint64_t seed = 0;                // of the anonymous blocks
+  std::optional<PrefixTableOptions> prefixes = {};  // nullopt: no table of prefixes
 };
 
 class KvIndex {
@@ -87,6 +89,8 @@ class KvIndex {
   const ReportedBlocks& reported() const { return reported_; }
   // Prompts that events could not be matched with, since their blocks are of bytes.
   uint64_t prompts_without_ids() const { return prompts_without_ids_.load(std::memory_order_relaxed); }
+  // What workers tell of prefixes, by digest; null unless the options ask for it.
+  PrefixTable* prefixes() const { return prefixes_.get(); }
   // Predictions are dropped after one to two of these, those of requests that wait for their first token once
   // they are `repeated_ns` old; see PredictedBlocks.
   void RotatePredictions(int64_t now_ns, int64_t repeated_ns) { predicted_.Rotate(now_ns, repeated_ns); }
@@ -146,6 +150,7 @@ class KvIndex {
 
   const std::unique_ptr<BlockCacheTracker> tracker_;
   ReportedBlocks reported_;
+  const std::unique_ptr<PrefixTable> prefixes_;
   PredictedBlocks predicted_;
   Random nameless_;
   MovingMean output_tokens_;

@@ -64,6 +64,26 @@ const OptionTable<PolicyOptions>& PolicyOptionTable() {
       {.name = "load_bound",
        .member = Word<&O::load_bound>(),
        .words = {{"room", HolderBound::kRoom}, {"average", HolderBound::kAverage}}},
+      {.name = "kv_index_max_entries",
+       .member = Member<&O::kv_index_max_entries>(),
+       .range =
+           {.min = 100,
+            .max = 10'000'000,
+            .what = "the maximum number of entries of the prefix index, one for each worker of a prefix",
+            .zero = "keep none"}},
+      {.name = "kv_index_ttl_secs",
+       .member = Member<&O::kv_index_ttl_secs>(),
+       .range =
+           {.min = 1,
+            .max = 86'400,
+            .what =
+                "the time in seconds after its last event for which an entry of the prefix index counts"}},
+      {.name = "kv_storage_offloading",
+       .member = Word<&O::kv_storage_offloading>(),
+       .words =
+           {{"off", StorageOffloading::kOff},
+            {"offloads", StorageOffloading::kOffloads},
+            {"evictions", StorageOffloading::kEvictions}}},
       {.name = "auto_objective",
        .member = Word<&O::auto_objective>(),
        .words = {{"balanced", AutoObjective::kBalanced}, {"ttft", AutoObjective::kTtft}}},

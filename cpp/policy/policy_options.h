@@ -12,6 +12,7 @@
 
 #include "base/option_spec.h"
 #include "hashing/hash.h"
+#include "index/prefix_table.h"
 #include "policy/auto.h"
 #include "policy/cache_aware.h"
 #include "policy/consistent_hash.h"
@@ -42,6 +43,11 @@ struct PolicyOptions {
   double cache_threshold = 0.3;  // share of the prompt; cache_aware too
   uint32_t load_factor = 1250;   // thousandths
   HolderBound load_bound = HolderBound::kRoom;
+
+  // the table of prefixes that workers report
+  uint64_t kv_index_max_entries = 0;  // 0: none
+  uint32_t kv_index_ttl_secs = 600;
+  StorageOffloading kv_storage_offloading = StorageOffloading::kOff;
 
   AutoObjective auto_objective = AutoObjective::kBalanced;
 

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <string>
 
 #include "base/text.h"
+#include "base/time_units.h"
 #include "policy/auto.h"
 #include "policy/cache_aware.h"
 #include "policy/consistent_hash.h"
@@ -128,10 +130,19 @@ StatusOr<PolicyParts> MakePolicy(const PolicyOptions& options) {
   const bool falls_back = Contains(entry->options, "fallback_policy");
   std::shared_ptr<KvIndex> index;
   if (entry->reads_index) {
+    std::optional<PrefixTableOptions> prefixes;
+    if (options.kv_index_max_entries != 0) {
+      prefixes = {
+          .max_entries = options.kv_index_max_entries,
+          .ttl_ns = options.kv_index_ttl_secs * kNanosPerSecond,
+          .tokens_if_untold = options.block_size,
+          .offloading = options.kv_storage_offloading};
+    }
     index = std::make_shared<KvIndex>(KvIndexOptions{
         .tracker = {.block_size = options.block_size, .max_blocks_per_worker = options.max_blocks_per_worker},
         .worker_block_sizes = options.worker_block_sizes,
-        .seed = options.seed});
+        .seed = options.seed,
+        .prefixes = prefixes});
   }
   return PolicyParts{
       .policy = entry->make(options, index, falls_back ? fallback->make(options, nullptr, nullptr) : nullptr),

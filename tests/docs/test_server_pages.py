@@ -11,6 +11,8 @@ from tests.fakes.authority import Authority
 from tests.fakes.harness import Harness
 from tests.fakes.kv_engine import TOKENS, Engine, open_router, wait_for
 from tests.fakes.prometheus_text import Family, parse
+from tests.fakes.sse_kv_server import SseKvServer
+from tests.fakes.sse_kv_server import open_router as open_prefix_router
 from tests.fakes.wire import eventually, response
 from vllm_router import _core_testing as testing
 from vllm_router.testing import KvEventPublisher
@@ -83,6 +85,12 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Family]
     shown |= {
         name: heard[name] for name in heard if name.startswith("vllm_router_kv_") and "_routing_" not in name
     }
+    # And one with a prefix index.
+    source = SseKvServer()
+    prefixes = open_prefix_router(harness, harness.worker(source), prometheus_port=0)
+    source.wait_connected()
+    heard = parse(prefixes.server.metrics_text())
+    shown |= {name: heard[name] for name in heard if name.startswith("continuum_")}
     # And one with files that can be read again.
     certificate = Authority(tmp_path_factory.mktemp("tls")).certify("localhost")
     guarded = harness.router(prometheus_port=0, tls_cert_path=certificate.cert, tls_key_path=certificate.key)
@@ -103,6 +111,8 @@ def test_every_metric_is_described_once_with_its_type_and_labels(page: dict[str,
         name = f"vllm_router_{name.split('`')[1]}"
         assert name not in documented, name
         documented[name] = (kind, tuple(sorted(re.findall(r"`(\w+)`", labels))))
+    for name, kind, labels, _ in tables(METRICS, "| whole name | type | labels | meaning |"):
+        documented[name.strip("`")] = (kind, tuple(sorted(re.findall(r"`(\w+)`", labels))))
     scraped = {name: (family.kind, *family.label_names()) for name, family in page.items()}
     assert documented == scraped
 

@@ -4,6 +4,7 @@
 #include <boost/json/src.hpp>  // Boost.JSON's one translation unit in this extension
 #include <charconv>
 #include <cstdio>
+#include <ctime>
 #include <map>
 #include <optional>
 #include <set>
@@ -22,6 +23,7 @@
 #include "proxy/control/drainer.h"
 #include "proxy/control/health_checker.h"
 #include "proxy/control/kv_event_service.h"
+#include "proxy/control/prefix_event_service.h"
 
 namespace vllm_router {
 namespace json = boost::json;
@@ -156,6 +158,34 @@ void MarkChecked(const FleetView& fleet, std::string_view base) {
   }
 }
 
+// Null without a prefix index.
+PrefixTable* TableOf(const Router& router) {
+  const KvIndex* const index = router.pool().index();
+  return index != nullptr ? index->prefixes() : nullptr;
+}
+
+json::value TimeOrNull(std::optional<int64_t> unix_seconds) {
+  if (!unix_seconds) return nullptr;
+  const auto seconds = static_cast<std::time_t>(*unix_seconds);
+  std::tm utc{};
+  char text[32];
+  ::gmtime_r(&seconds, &utc);
+  return json::string(text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc));
+}
+
+// Of the policy kv_overlap: kv_overlap_weight and the others.
+json::object Scoring(const PolicyOptions& options) {
+  json::object scoring;
+  for (const std::string_view name :
+       {"overlap_weight", "load_weight", "health_weight", "min_overlap_threshold"}) {
+    const OptionSpec<PolicyOptions>* const option = FindOption(PolicyOptionTable(), Concat("kv_", name));
+    if (option == nullptr) continue;
+    const OptionValue value = option->member.get(options);
+    if (const double* const number = std::get_if<double>(&value)) scoring[name] = *number;
+  }
+  return scoring;
+}
+
 json::object Describe(const FleetView::Member& member) {
   const Worker& worker = *member.worker;
   return {
@@ -214,6 +244,14 @@ Task<AdminReply> Admin::Respond(IoThread& thread, AdminRequest request) {
       co_return KvEvents();
     case Route::kKvEventsResync:
       co_return ResyncKvEvents(request);
+    case Route::kKvIndexStats:
+      co_return KvIndexStats();
+    case Route::kKvIndexBackends:
+      co_return KvIndexBackends();
+    case Route::kKvIndexClear: {
+      AdminReply reply = co_await KvIndexClear(thread);
+      co_return reply;
+    }
     case Route::kIndexStats:
       co_return IndexStats();
     case Route::kIndexClear:
@@ -402,7 +440,6 @@ AdminReply Admin::FinishSession(const AdminRequest& request) const {
             {"session_id", json::parse(JsonQuoted(session))}});
 }
 
-// With `timeout_secs`; DELETE cancels the drain.
 AdminReply Admin::KvEvents() const {
   const KvIndex* const index = router_->pool().index();
   json::array sources;
@@ -461,6 +498,84 @@ AdminReply Admin::ResyncKvEvents(const AdminRequest& request) const {
             " has no source of KV events; GET /admin/kv-events lists those that have one"));
   }
   return Json(202, {{"url", call->url}, {"resync", true}});
+}
+
+// Members, order and types of the next three are those of Continuum Router.
+AdminReply Admin::KvIndexStats() const {
+  const PrefixTable* const table = TableOf(*router_);
+  if (table == nullptr) return Json(200, {{"enabled", false}});
+  const std::shared_ptr<const FleetView> fleet = router_->fleet();
+  StatsTable decisions("kv_overlap");
+  router_->pool().Report(*fleet, &decisions);
+  const uint64_t kv_aware = decisions.Value("kv_aware");
+  const uint64_t fallback =
+      decisions.Value("prefix_hash") + decisions.Value("overflow") + decisions.Value("fallback");
+  const std::vector<PrefixSourceStatus> statuses = prefix_events_->Report();
+  json::array sources;
+  for (const PrefixSourceStatus& status : statuses) {
+    sources.push_back(json::object{
+        {"backend_name", status.name},
+        {"connected", status.connected},
+        {"events_received", status.received},
+        {"events_dropped", status.dropped},
+        {"last_event_at", TimeOrNull(status.last_event_secs)},
+        {"reconnect_count", status.reconnects}});
+  }
+  const PrefixTable::Stats stats = table->stats();
+  return Json(
+      200, {{"enabled", true},
+            {"config",
+             {{"backend", "memory"},
+              {"max_entries", table->options().max_entries},
+              {"entry_ttl_seconds", table->options().ttl_ns / kNanosPerSecond},
+              {"event_sources_count", statuses.size()},
+              {"scoring", Scoring(router_->options().policy)}}},
+            {"index",
+             {{"prefix_count", stats.prefixes},
+              {"entry_count", stats.entries},
+              {"total_hits", stats.hits},
+              {"total_evictions", stats.evictions}}},
+            {"event_sources", std::move(sources)},
+            {"routing_decisions",
+             {{"kv_aware", kv_aware}, {"fallback", fallback}, {"total", kv_aware + fallback}}},
+            {"query_latency_count", kv_aware + fallback},
+            {"overlap_score_count", kv_aware}});
+}
+
+AdminReply Admin::KvIndexBackends() const {
+  if (TableOf(*router_) == nullptr) return Json(200, {{"enabled", false}});
+  json::array backends;
+  for (const PrefixSourceStatus& status : prefix_events_->Report()) {
+    backends.push_back(json::object{
+        {"backend_name", status.name},
+        {"connection",
+         {{"connected", status.connected},
+          {"reconnect_count", status.reconnects},
+          {"last_event_at", TimeOrNull(status.last_event_secs)}}},
+        {"events",
+         {{"received", status.received},
+          {"dropped", status.dropped},
+          {"index_created", status.created},
+          {"index_evicted", status.evicted}}}});
+  }
+  return Json(200, {{"enabled", true}, {"backends", std::move(backends)}});
+}
+
+Task<AdminReply> Admin::KvIndexClear(IoThread& thread) const {
+  PrefixTable* const table = TableOf(*router_);
+  if (table == nullptr) {
+    co_return Error(
+        HttpError::kInvalidArgument,
+        "The prefix index is off, so there is nothing to clear; set --kv-index-max-entries, or "
+        "kv_cache_index.enabled in the file of settings.",
+        409);
+  }
+  PrefixTable::Cleared cleared;
+  while (table->ClearNext(&cleared)) co_await thread.loop.Yield();
+  co_return Json(
+      200, {{"success", true},
+            {"entries_before_clear", cleared.entries},
+            {"cleared_entries", cleared.workers.size()}});
 }
 
 AdminReply Admin::Drain(const AdminRequest& request) {

@@ -18,6 +18,7 @@ class Drainer;
 class HealthChecker;
 class KvEventService;
 class Metrics;
+class PrefixEventService;
 
 class Admin final : public OwnEndpoints {
  public:
@@ -25,9 +26,10 @@ class Admin final : public OwnEndpoints {
 
   void set_control(IoThread* control);                        // before the threads run; must outlive it
   void set_drainer(Drainer* drainer) { drainer_ = drainer; }  // likewise
-  void set_kv_events(KvEventService* events) { kv_events_ = events; }  // likewise
-  void set_health(const HealthChecker* health) { health_ = health; }   // likewise
-  void set_metrics(const Metrics* metrics) { metrics_ = metrics; }     // before the threads run
+  void set_kv_events(KvEventService* events) { kv_events_ = events; }                    // likewise
+  void set_prefix_events(const PrefixEventService* events) { prefix_events_ = events; }  // likewise
+  void set_health(const HealthChecker* health) { health_ = health; }                     // likewise
+  void set_metrics(const Metrics* metrics) { metrics_ = metrics; }  // before the threads run
   // On the control thread: none of its refreshes runs there.
   bool ended() const { return models_.ended() && loads_.ended(); }
   void set_draining() { draining_.store(true, std::memory_order_relaxed); }
@@ -42,6 +44,9 @@ class Admin final : public OwnEndpoints {
   AdminReply IndexClear() const;
   AdminReply KvEvents() const;
   AdminReply ResyncKvEvents(const AdminRequest& request) const;
+  AdminReply KvIndexStats() const;
+  AdminReply KvIndexBackends() const;
+  Task<AdminReply> KvIndexClear(IoThread& thread) const;
   AdminReply FinishSession(const AdminRequest& request) const;
   AdminReply Drain(const AdminRequest& request);
   AdminReply DrainStatus() const;
@@ -67,6 +72,7 @@ class Admin final : public OwnEndpoints {
   const Metrics* metrics_ = nullptr;
   Drainer* drainer_ = nullptr;
   KvEventService* kv_events_ = nullptr;
+  const PrefixEventService* prefix_events_ = nullptr;
   const HealthChecker* health_ = nullptr;
   std::atomic<bool> draining_{false};
   SharedReply models_;

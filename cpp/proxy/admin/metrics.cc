@@ -33,6 +33,9 @@ ClientMetric::Label Label(std::string_view name, std::string_view value) {
   return {std::string(name), std::string(value)};
 }
 
+// Metrics whose names begin so have the whole name of another router, whose configuration asks for them.
+constexpr std::string_view kContinuum = "continuum_";
+
 // The families of one scrape, in the order of docs/reference/metrics.md.
 class Page {
  public:
@@ -84,8 +87,9 @@ class Page {
 
  private:
   void Begin(std::string_view name, std::string_view help, MetricType type) {
+    const std::string_view prefix = name.starts_with(kContinuum) ? "" : "vllm_router_";
     families_.push_back(
-        {.name = Concat("vllm_router_", name), .help = std::string(help), .type = type, .metric = {}});
+        {.name = Concat(prefix, name), .help = std::string(help), .type = type, .metric = {}});
   }
   std::vector<MetricFamily> families_;
 };
@@ -253,6 +257,7 @@ class Metrics::Collector : public prometheus::Collectable {
     router_->pool().Report(*fleet, &stats);
     WriteTokenizing(&page);
     WriteKvEvents(&page);
+    WritePrefixEvents(&page);
     WriteFleet(&page, *fleet);
     WriteAdmission(&page);
     WriteQuarantine(&page);
@@ -265,6 +270,9 @@ class Metrics::Collector : public prometheus::Collectable {
 
   void set_kv_events(std::function<std::vector<KvSourceStatus>()> sources) {
     kv_sources_ = std::move(sources);
+  }
+  void set_prefix_events(std::function<std::vector<PrefixSourceStatus>()> sources) {
+    prefix_sources_ = std::move(sources);
   }
 
  private:
@@ -308,6 +316,7 @@ class Metrics::Collector : public prometheus::Collectable {
   uint64_t CountTokenized(TokenizeCounts Telemetry::*calls, size_t end) const;
   void WriteTokenizing(Page* page) const;
   void WriteKvEvents(Page* page) const;
+  void WritePrefixEvents(Page* page) const;
   void WriteFleet(Page* page, const FleetView& fleet) const;
   void WriteAdmission(Page* page) const;
   void WriteQuarantine(Page* page) const;
@@ -325,6 +334,9 @@ class Metrics::Collector : public prometheus::Collectable {
   const Clock& clock_;
   const ServerFiles files_;
   std::function<std::vector<KvSourceStatus>()> kv_sources_ = [] { return std::vector<KvSourceStatus>(); };
+  std::function<std::vector<PrefixSourceStatus>()> prefix_sources_ = [] {
+    return std::vector<PrefixSourceStatus>();
+  };
   const double started_;  // Unix time
   mutable Mutex mutex_;   // leaf
   mutable std::vector<Shown> shown_ ABSL_GUARDED_BY(mutex_);
@@ -736,6 +748,54 @@ void Metrics::Collector::WriteTokenizing(Page* page) const {
   page->Add(static_cast<double>(stats.bytes));
 }
 
+void Metrics::Collector::WritePrefixEvents(Page* page) const {
+  const KvIndex* const index = router_->pool().index();
+  const PrefixTable* const table = index != nullptr ? index->prefixes() : nullptr;
+  if (table == nullptr) return;
+  using Status = PrefixSourceStatus;
+  const std::vector<Status> sources = prefix_sources_();
+  const auto each = [&](auto value) {
+    for (const Status& status : sources)
+      page->Add(static_cast<double>(value(status)), {Label("backend", status.name)});
+  };
+  const auto both = [&](std::string_view label, std::string_view word, const Status& status, uint64_t value) {
+    page->Add(static_cast<double>(value), {Label("backend", status.name), Label(label, word)});
+  };
+  page->Counter("continuum_kv_event_received_total", "Events about prefixes received from the source.");
+  each([](const Status& status) { return status.received; });
+  page->Counter(
+      "continuum_kv_event_processed_total",
+      "Events about prefixes from the source that were applied to the prefix index.");
+  each([](const Status& status) { return status.processed; });
+  page->Counter(
+      "continuum_kv_event_dropped_total",
+      "Events about prefixes from the source that could not be used; the log has the reason.");
+  each([](const Status& status) { return status.dropped; });
+  page->Gauge("continuum_kv_consumer_connected", "1 while the router reads the source's stream of events.");
+  each([](const Status& status) { return status.connected ? 1 : 0; });
+  page->Counter(
+      "continuum_kv_consumer_reconnects_total",
+      "Attempts to connect to the source of events about prefixes after the first one.");
+  each([](const Status& status) { return status.reconnects; });
+  page->Gauge("continuum_kv_index_entries", "Entries of the prefix index, one for each worker of a prefix.");
+  page->Add(static_cast<double>(table->stats().entries));
+  page->Counter(
+      "continuum_kv_index_events_total",
+      "Changes of the prefix index by events: a prefix came to a GPU (created), or left it (evicted).");
+  for (const Status& status : sources) {
+    both("type", "created", status, status.created);
+    both("type", "evicted", status, status.evicted);
+  }
+  page->Gauge(
+      "continuum_kv_index_event_source_status",
+      "State of the source of events about prefixes: 1 for its state, 0 for the others.");
+  for (const Status& status : sources) {
+    both("status", "connected", status, status.connected ? 1 : 0);
+    both("status", "disconnected", status, !status.connected && !status.failed ? 1 : 0);
+    both("status", "error", status, status.failed ? 1 : 0);
+  }
+}
+
 void Metrics::Collector::WriteFleet(Page* page, const FleetView& fleet) const {
   page->Gauge("active_workers", "Workers in the fleet.");
   page->Add(static_cast<double>(fleet.members().size()));
@@ -992,6 +1052,10 @@ Metrics::~Metrics() = default;
 
 void Metrics::set_kv_events(std::function<std::vector<KvSourceStatus>()> sources) {
   collector_->set_kv_events(std::move(sources));
+}
+
+void Metrics::set_prefix_events(std::function<std::vector<PrefixSourceStatus>()> sources) {
+  collector_->set_prefix_events(std::move(sources));
 }
 
 std::string Metrics::Text() const { return prometheus::TextSerializer().Serialize(collector_->Collect()); }

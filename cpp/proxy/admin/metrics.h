@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "events/event_subscriber.h"
+#include "proxy/control/prefix_event_service.h"
 #include "proxy/telemetry/telemetry.h"
 #include "proxy/thread/server_limits.h"
 #include "routing/router.h"
@@ -44,6 +45,8 @@ class Metrics {
 
   // Before the threads run. `sources`: those of KV events; any thread.
   void set_kv_events(std::function<std::vector<KvSourceStatus>()> sources);
+  // Likewise, those of events about prefixes.
+  void set_prefix_events(std::function<std::vector<PrefixSourceStatus>()> sources);
 
   // Prometheus text format 0.0.4. Any thread.
   std::string Text() const;

@@ -50,6 +50,9 @@ enum class Route : uint8_t {
   kIndexClear,
   kKvEvents,
   kKvEventsResync,
+  kKvIndexStats,
+  kKvIndexBackends,
+  kKvIndexClear,
   kFinishSession,
   kMetrics,
   kServerOptions,  // OPTIONS *

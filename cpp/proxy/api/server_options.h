@@ -70,6 +70,7 @@ struct FixedOptions {
   std::vector<std::string> kv_event_replay_sources;  // likewise
   std::string kv_event_model;                        // empty: as the worker reports it
   int64_t kv_predict_ttl_ms = 5'000;
+  std::vector<std::string> kv_prefix_sources;  // name=URL[,…] (events/prefix_source.h)
 
   int64_t shutdown_settle_ms = 0;
   int64_t shutdown_grace_ms = 180'000;

@@ -16,11 +16,13 @@
 #include "base/text.h"
 #include "base/time_units.h"
 #include "events/kv_source.h"
+#include "events/prefix_source.h"
 #include "http/via.h"
 #include "proxy/control/cache_capacity_poller.h"
 #include "proxy/control/drainer.h"
 #include "proxy/control/kv_event_service.h"
 #include "proxy/control/load_poller.h"
+#include "proxy/control/prefix_event_service.h"
 
 namespace vllm_router {
 namespace {
@@ -86,6 +88,20 @@ Status OpenKeys(
 
 namespace {
 
+Status CheckPrefixSources(const FixedOptions& options) {
+  std::set<std::string> named;
+  for (const std::string& text : options.kv_prefix_sources) {
+    const StatusOr<PrefixSource> source = ParsePrefixSource("kv_prefix_source", text);
+    if (!source.ok()) return source.status();
+    if (!named.insert(source->name).second) {
+      return absl::InvalidArgumentError(Concat(
+          "kv_prefix_source: ", Quoted(source->name),
+          " is the name of two sources; give each a name of its own"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 Status CheckKvSources(const FixedOptions& options) {
   std::set<std::string> named;
   for (const std::string& text : options.kv_event_sources) {
@@ -106,7 +122,7 @@ Status CheckKvSources(const FixedOptions& options) {
           " has no kv_event_source; name the endpoint of its events too"));
     }
   }
-  return absl::OkStatus();
+  return CheckPrefixSources(options);
 }
 
 }  // namespace
@@ -195,6 +211,9 @@ Server::Server(
   KvEventService* const kv_events = AddService<KvEventService>();
   admin_.set_kv_events(kv_events);
   metrics_->set_kv_events([kv_events] { return kv_events->Report(); });
+  PrefixEventService* const prefix_events = AddService<PrefixEventService>();
+  admin_.set_prefix_events(prefix_events);
+  metrics_->set_prefix_events([prefix_events] { return prefix_events->Report(); });
   admin_.set_drainer(AddService<Drainer>([this](const std::shared_ptr<const Worker>& worker) {
     ForEachDataThread([worker](IoThread& thread, Listener&) {
       for (Connection* connection : thread.connections) connection->CutFrom(*worker);

@@ -38,7 +38,14 @@ from vllm_router.settings.policies import (
     SESSION_POLICIES,
     TEXT_POLICIES,
 )
-from vllm_router.settings.urls import event_source, fan_out_path, origin, validation_url, worker_url
+from vllm_router.settings.urls import (
+    event_source,
+    fan_out_path,
+    origin,
+    prefix_source,
+    validation_url,
+    worker_url,
+)
 
 DEFAULT_REQUEST_ID_HEADERS = ("x-request-id", "x-correlation-id", "x-trace-id", "request-id")
 
@@ -437,6 +444,38 @@ class Table:
         scope="server",
         policies=BLOCK_POLICIES,
         more="At least half of it; up to a minute while the request waits for its first token.",
+    )
+    kv_prefix_source: list[str] = _policy(
+        [],
+        Words("NAME=URL", commas=False, each=prefix_source),
+        "the URL at which a worker streams events (SSE) about prefixes in its cache, after the source's name",
+        scope="server",
+        urls=True,
+        policies=BLOCK_POLICIES,
+        more="Such as gpu-0=http://gpu-0:8000/v1/kv_events, which may be followed by "
+        ",reconnect_interval_ms=1000 and ,worker=http://gpu-0:8000 for a URL at another host and port than "
+        "the worker's. Needs --kv-index-max-entries.",
+    )
+    kv_index_max_entries: int = _policy(
+        0,
+        Number(100, 10_000_000, zero="keep none"),
+        "the maximum number of entries of the prefix index, one for each worker of a prefix",
+        policies=BLOCK_POLICIES,
+        more="About 140 bytes each. When it is reached, the tenth that was not used for longest is removed.",
+    )
+    kv_index_ttl_secs: int = _policy(
+        600,
+        Number(1, 86_400),
+        "the time in seconds after its last event for which an entry of the prefix index counts",
+        policies=BLOCK_POLICIES,
+    )
+    kv_storage_offloading: str = _policy(
+        "off",
+        Choice(("off", "offloads", "evictions")),
+        "the events that leave a prefix with its worker, in storage instead of on the GPU",
+        policies=BLOCK_POLICIES,
+        more="offloads: cache_offloaded. evictions: cache_evicted too, for workers that tell no offloads. "
+        "off: none, both end the entry.",
     )
     balance_abs_threshold: int = _policy(
         64,

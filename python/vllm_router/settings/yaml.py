@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from vllm_router._messages import did_you_mean, show
@@ -36,7 +37,8 @@ def settings_of_yaml(text: str, source: str) -> dict[str, Any]:
         ValueError: as mapping_of_yaml() does, or a section is not what it must be.
     """
     values = _without_unbuilt_sections(mapping_of_yaml(text, source), source)
-    return _without_prefix_section(_without_sections(values, source), source)
+    flat = _without_kv_section(_without_sections(values, source), source)
+    return _without_prefix_section(flat, source)
 
 
 def mapping_of_yaml(text: str, source: str) -> dict[str, Any]:
@@ -181,12 +183,11 @@ def _without_sections(values: dict[str, Any], source: str) -> dict[str, Any]:
 # Sections of other routers' files: what they ask for when they are enabled, and what happens today.
 _UNBUILT_SECTIONS = {
     "response_cache": "caching of complete responses: every request reaches a worker",
-    "kv_cache_index": "an index of KV events: policies learn from the requests sent to workers",
 }
 
 
 def _without_unbuilt_sections(values: dict[str, Any], source: str) -> dict[str, Any]:
-    """The same settings without `response_cache:` and `kv_cache_index:`, which must not be enabled."""
+    """The same settings without `response_cache:`, which must not be enabled."""
     for name, function in _UNBUILT_SECTIONS.items():
         section = values.get(name)
         if section is None:
@@ -202,6 +203,133 @@ def _without_unbuilt_sections(values: dict[str, Any], source: str) -> dict[str, 
                 f"yet ({function}); set it to false or remove the section"
             )
     return {name: value for name, value in values.items() if name not in _UNBUILT_SECTIONS}
+
+
+# What `kv_cache_index:` and the mappings in it have.
+_KV_SECTION = (
+    "enabled",
+    "backend",
+    "max_entries",
+    "entry_ttl_seconds",
+    "scoring",
+    "storage_offloading",
+    "event_sources",
+)
+_KV_SCORING = (
+    "overlap_weight",
+    "load_weight",
+    "health_weight",
+    "min_overlap_threshold",
+    "gpu_tier_weight",
+    "storage_tier_weight",
+)
+_KV_OFFLOADING = ("enabled", "treat_eviction_as_offload")
+_KV_SOURCE = ("backend_name", "endpoint", "reconnect_interval_ms", "worker")
+_KV_POLICY = "kv_overlap"
+
+
+def _mapping(value: object, where: str, names: Sequence[str]) -> dict[str, Any]:
+    """The value, which must be a mapping of some of these names; empty where it is unset."""
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise ValueError(f"{where} is {show(value)}; write it as a mapping, such as {names[0]}: …")
+    for name in value:
+        if name not in names:
+            hint = did_you_mean(str(name), list(names), f"; it has {', '.join(names)}")
+            raise ValueError(f"{where}.{name_only(str(name))} is not a known setting{hint}")
+    return value
+
+
+def _switch(section: dict[str, Any], name: str, default: bool, where: str) -> bool:
+    value = section.get(name, default)
+    if not isinstance(value, bool):
+        raise ValueError(f"{where}.{name} is {show(value)}; it must be true or false")
+    return value
+
+
+def _without_kv_section(values: dict[str, Any], source: str) -> dict[str, Any]:
+    """The same settings, those of `kv_cache_index:` among the others; its `enabled` chooses the policy.
+
+    Raises:
+        ValueError: it is no mapping, has a name that is not its own, a value that does not fit, or asks for
+            what is not implemented or for another policy than `policy` does.
+    """
+    flat = {name: value for name, value in values.items() if name != "kv_cache_index"}
+    where = f"{source}: kv_cache_index"
+    section = values.get("kv_cache_index")
+    if section is None:
+        return flat
+    if not isinstance(section, dict):
+        raise ValueError(f"{where} is {show(section)}; write it as {{enabled: true}}")
+    if not _switch(section, "enabled", False, where):
+        return flat
+    _mapping(section, where, _KV_SECTION)
+    scoring = _mapping(section.get("scoring"), f"{where}.scoring", _KV_SCORING)
+    offloading = _mapping(section.get("storage_offloading"), f"{where}.storage_offloading", _KV_OFFLOADING)
+    backend = section.get("backend", "memory")
+    if backend == "redis":
+        raise ValueError(
+            f"{where}.backend is redis, which is not implemented in vllm-router {__version__} yet: "
+            "each router hears the workers' events itself; set it to memory"
+        )
+    if backend != "memory":
+        raise ValueError(f"{where}.backend is {show(backend)}; it must be memory")
+    entries = section.get("max_entries", 100_000)
+    if entries == 0:
+        raise ValueError(f"{where}.max_entries is 0; it must be between 100 and 10000000")
+    tracked = _switch(offloading, "enabled", False, f"{where}.storage_offloading")
+    evictions = _switch(offloading, "treat_eviction_as_offload", True, f"{where}.storage_offloading")
+    found = {
+        "kv_index_max_entries": ("max_entries", entries),
+        "kv_index_ttl_secs": ("entry_ttl_seconds", section.get("entry_ttl_seconds", 600)),
+        "kv_storage_offloading": (
+            "storage_offloading",
+            "off" if not tracked else "evictions" if evictions else "offloads",
+        ),
+        "kv_prefix_source": ("event_sources", _kv_sources(section.get("event_sources"), where)),
+        **{f"kv_{name}": (f"scoring.{name}", value) for name, value in scoring.items()},
+    }
+    for name, (key, value) in found.items():
+        if name in flat:
+            raise ValueError(f"{where}.{key} and {name} set the same option; keep one of them")
+        if name not in FLAGS:
+            raise ValueError(f"{where}.{key} is not implemented in vllm-router {__version__} yet; remove it")
+        try:
+            flat[name] = FLAGS[name].check(value)
+        except ValueError as error:
+            raise ValueError(f"{where}.{key}: {error}") from None
+    if _KV_POLICY in BUILT_POLICIES:
+        named = str(flat.setdefault("policy", _KV_POLICY))
+        if _policy_of(named) != _KV_POLICY:
+            raise ValueError(f"{where}.enabled chooses {_KV_POLICY}, and policy is {named}; keep one of them")
+    return flat
+
+
+def _kv_sources(rows: object, where: str) -> list[str]:
+    """The rows of `event_sources:`, as --kv-prefix-source takes them."""
+    if rows is None:
+        return []
+    if not isinstance(rows, list):
+        raise ValueError(f"{where}.event_sources is {show(rows)}; write it as a list of mappings")
+    sources = []
+    for number, value in enumerate(rows):
+        here = f"{where}.event_sources[{number}]"
+        row = _mapping(value, here, _KV_SOURCE)
+        for name in ("backend_name", "endpoint"):
+            if not isinstance(row.get(name), str) or not row[name].strip():
+                raise ValueError(f"{here}.{name} is {show(row.get(name))}; it must be a text")
+        if "=" in row["backend_name"]:
+            raise ValueError(f"{here}.backend_name has a '='; write a name without one")
+        extra = {name: row[name] for name in ("reconnect_interval_ms", "worker") if name in row}
+        text = f"{row['backend_name']}={row['endpoint']}".replace(",", "%2C")
+        sources.append(",".join([text, *(f"{name}={item}" for name, item in extra.items())]))
+    return sources
+
+
+def _policy_of(name: str) -> str:
+    plain = name.strip().lower().replace("-", "_")
+    return POLICY_ALIASES.get(plain, plain)
 
 
 def _without_prefix_section(values: dict[str, Any], source: str) -> dict[str, Any]:
@@ -237,7 +365,6 @@ def _without_prefix_section(values: dict[str, Any], source: str) -> dict[str, An
             )
         elif value:
             named = str(flat.setdefault("policy", "prefix_aware"))
-            plain = named.strip().lower().replace("-", "_")
-            if POLICY_ALIASES.get(plain, plain) != "prefix_aware":
+            if _policy_of(named) not in ("prefix_aware", _KV_POLICY):  # which falls back to the same ring
                 raise ValueError(f"{where} chooses prefix_aware, and policy is {named}; keep one of them")
     return flat

@@ -124,3 +124,100 @@ def test_a_section_that_is_off_chooses_nothing() -> None:
 def test_mistakes_in_the_section_are_named(text: str, sentence: str) -> None:
     with pytest.raises(ValueError, match=re.escape(sentence)):
         RouterArgs.from_yaml(text, "f.yaml")
+
+
+KV_INDEX = """
+kv_cache_index:
+  enabled: true
+  backend: memory
+  max_entries: 500000
+  entry_ttl_seconds: 900
+  storage_offloading:
+    enabled: true
+    treat_eviction_as_offload: true
+  event_sources:
+    - backend_name: vllm-1
+      endpoint: "http://vllm-1:8000/v1/kv_events"
+    - backend_name: vllm-2
+      endpoint: "https://[::1]:9000/v1/kv_events"
+      reconnect_interval_ms: 5000
+      worker: "http://vllm-2:8000"
+"""
+
+
+def test_the_section_kv_cache_index_sets_the_options_of_the_prefix_index() -> None:
+    args = RouterArgs.from_yaml(KV_INDEX)
+    assert (args.kv_index_max_entries, args.kv_index_ttl_secs) == (500_000, 900)
+    assert args.kv_storage_offloading == "evictions"
+    assert args.kv_prefix_source == [
+        "vllm-1=http://vllm-1:8000/v1/kv_events",
+        "vllm-2=https://[::1]:9000/v1/kv_events,reconnect_interval_ms=5000,worker=http://vllm-2:8000",
+    ]
+
+
+def test_what_the_section_leaves_out_has_the_defaults_that_it_documents() -> None:
+    args = RouterArgs.from_yaml("kv_cache_index: {enabled: true}")
+    assert (args.kv_index_max_entries, args.kv_index_ttl_secs) == (100_000, 600)
+    assert (args.kv_storage_offloading, args.kv_prefix_source) == ("off", [])
+    only_offloads = "{enabled: true, storage_offloading: {enabled: true, treat_eviction_as_offload: false}}"
+    assert RouterArgs.from_yaml(f"kv_cache_index: {only_offloads}").kv_storage_offloading == "offloads"
+
+
+@pytest.mark.parametrize(
+    "text", ["kv_cache_index:", KV_INDEX.replace("enabled: true\n  backend", "enabled: false\n  backend")]
+)
+def test_an_index_that_is_off_sets_nothing(text: str) -> None:
+    assert RouterArgs.from_yaml(text) == RouterArgs()
+
+
+def source(**members: object) -> str:
+    return f"event_sources: [{ {'backend_name': 'a', 'endpoint': 'http://a:1/e', **members} }]"
+
+
+@pytest.mark.parametrize(
+    ("inner", "sentence"),
+    [
+        (
+            "max_entry: 5",
+            "f.yaml: kv_cache_index.max_entry is not a known setting; did you mean max_entries?",
+        ),
+        (
+            "backend: redis",
+            "f.yaml: kv_cache_index.backend is redis, which is not implemented in vllm-router",
+        ),
+        ("backend: disk", "f.yaml: kv_cache_index.backend is disk; it must be memory"),
+        (
+            "max_entries: 99",
+            "f.yaml: kv_cache_index.max_entries: kv_index_max_entries is 99; it is the maximum",
+        ),
+        ("max_entries: 0", "f.yaml: kv_cache_index.max_entries is 0; it must be between 100 and 10000000"),
+        ("entry_ttl_seconds: 86401", "kv_index_ttl_secs is 86401; it is the time in seconds"),
+        ("scoring: 5", "f.yaml: kv_cache_index.scoring is 5; write it as a mapping"),
+        ("scoring: {weight: 1}", "f.yaml: kv_cache_index.scoring.weight is not a known setting"),
+        (
+            "storage_offloading: {enabled: 1}",
+            "kv_cache_index.storage_offloading.enabled is 1; it must be true or",
+        ),
+        ("event_sources: x", "f.yaml: kv_cache_index.event_sources is x; write it as a list of mappings"),
+        ("event_sources: [x]", "f.yaml: kv_cache_index.event_sources[0] is x; write it as a mapping"),
+        (
+            "event_sources: [{endpoint: 'http://a:1'}]",
+            "event_sources[0].backend_name is unset; it must be a text",
+        ),
+        (source(backend_name="a=b"), "event_sources[0].backend_name has a '='; write a name without one"),
+        (source(endpoint="ws://a:1/e"), "is not implemented"),
+        (source(endpoint="ws://a:1/e"), "use http:// or https://"),
+        (source(endpoint="tcp://a:1"), "NAME=URL[,reconnect_interval_ms=N][,worker=URL]"),
+        (source(reconnect_interval_ms=0), "with a reconnect_interval_ms between 1 and 60000"),
+        (source(worker="tcp://a"), "URLs like http://host:8000"),
+        (source(topic="x"), "event_sources[0].topic is not a known setting"),
+    ],
+)
+def test_mistakes_in_the_index_are_named(inner: str, sentence: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        RouterArgs.from_yaml(f"kv_cache_index:\n  enabled: true\n  {inner}\n", "f.yaml")
+
+
+def test_an_option_of_the_index_stands_in_one_place() -> None:
+    with pytest.raises(ValueError, match="max_entries and kv_index_max_entries set the same option"):
+        RouterArgs.from_yaml("kv_index_max_entries: 100\n" + KV_INDEX)
