@@ -41,8 +41,9 @@ inline constexpr size_t kRoutedBodyBytes = 8 * 1024 * 1024;
 inline constexpr size_t kLingerBytes =
     256 * 1024;  // discarded after an early response, so that it is not reset
 inline constexpr int kLingerSeconds = 2;
-inline constexpr size_t kStreamTailBytes = 2 * 1024;  // end of a body kept for `usage`
-inline constexpr size_t kUsageBytes = 1024;           // `usage` that lies before that end
+inline constexpr size_t kStreamTailBytes = 2 * 1024;      // end of a body kept for `usage`
+inline constexpr size_t kUsageBytes = 1024;               // `usage` that lies before that end
+inline constexpr size_t kMaxSseEventBytes = 1024 * 1024;  // of a stream that the router itself reads
 inline constexpr int kMaxAcceptsPerWakeup = 64;
 
 // Retries. Ten per second are allowed beside the share of the requests, as in Finagle: small fleets and

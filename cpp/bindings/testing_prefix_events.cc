@@ -52,7 +52,6 @@ std::vector<std::string> HeldAfter(
 }  // namespace
 
 void BindTestingPrefixEvents(py::module_& testing) {
-  testing.attr("MAX_SSE_EVENT_BYTES") = kMaxSseEventBytes;
   testing.def("read_prefix_event", [](const py::bytes& type, const py::bytes& data) {
     return EventOrProblem(std::string_view(type), std::string_view(data));
   });

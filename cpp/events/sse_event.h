@@ -29,8 +29,6 @@
 
 namespace vllm_router {
 
-inline constexpr size_t kMaxSseEventBytes = 1 << 20;
-
 struct PrefixEvent {
   enum class Kind : uint8_t { kCreated, kEvicted, kOffloaded, kReloaded, kPurged };
 

@@ -131,7 +131,7 @@ StatusOr<PolicyParts> MakePolicy(const PolicyOptions& options) {
   std::shared_ptr<KvIndex> index;
   if (entry->reads_index) {
     std::optional<PrefixTableOptions> prefixes;
-    if (options.kv_index_max_entries != 0) {
+    if (options.kv_index_max_entries != 0 && Contains(entry->options, "kv_index_max_entries")) {
       prefixes = {
           .max_entries = options.kv_index_max_entries,
           .ttl_ns = options.kv_index_ttl_secs * kNanosPerSecond,

@@ -43,6 +43,7 @@ URL = st.builds(
 SOURCE = st.builds(
     "{}=tcp://{}:{}".format, URL, st.from_regex(r"[a-z]{1,8}", fullmatch=True), st.integers(1, 65535)
 )
+PREFIX_SOURCE = st.builds("{}={}/events".format, st.from_regex(r"[a-z]{1,8}", fullmatch=True), URL)
 PATH = st.from_regex(r"/[a-z][a-z0-9_]{0,8}\*?", fullmatch=True)
 RAW: dict[str, st.SearchStrategy[Any]] = {
     "prefill_urls": st.lists(st.tuples(URL, st.none() | st.integers(1, 65535))),
@@ -74,6 +75,7 @@ def values(flag: Flag) -> st.SearchStrategy[Any]:
                 "hash_key_headers": NAME,
                 "kv_event_source": SOURCE,
                 "kv_event_replay_source": SOURCE,
+                "kv_prefix_source": PREFIX_SOURCE,
             }
             fit = st.lists(forms.get(flag.field, WORD if kind.each is None else URL))
         case RequestPath():

@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/limits.h"
 #include "base/text.h"
 #include "http/dechunk.h"
 #include "http/head_parser.h"
@@ -16,7 +17,6 @@ namespace vllm_router {
 namespace {
 
 constexpr size_t kMostBytes = 8 << 20;
-constexpr size_t kBytesPerTurn = 64 << 10;  // of one response, before others on the loop have their turn
 
 class WholeResponse final : public ResponseSink {
  public:
@@ -190,7 +190,7 @@ Task<Status> HttpClient::Read(
       in.Consume(data.used);
     }
     if (in.size() > kMostBytes) co_return absl::FailedPreconditionError("the response's framing is too long");
-    if (this_turn >= kBytesPerTurn) {
+    if (this_turn >= kFairnessBytes) {
       this_turn = 0;
       co_await loop_.Yield();
     }

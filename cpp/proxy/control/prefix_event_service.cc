@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "base/time_units.h"
@@ -46,10 +47,10 @@ struct PrefixEventService::Stream {
   PrefixSourceStatus status;
   ReconnectDelay delay;
   std::string last_event_id;
-  std::optional<WorkerId> worker;  // whose events they are; nullopt: no coroutine runs
-  CancelScope* scope = nullptr;    // while one runs
+  std::shared_ptr<Worker> worker;   // whose events they are, by the fleet; null: it has none
+  std::optional<WorkerId> follows;  // whose stream is read; nullopt: no coroutine runs
+  CancelScope* scope = nullptr;     // while one runs
   std::optional<int64_t> logged_ns;
-  std::string without_worker;  // why, as it was logged
 };
 
 // A response of the source: events from it, while they come.
@@ -173,17 +174,21 @@ void PrefixEventService::SetStatus(size_t number, const PrefixSourceStatus& stat
 int64_t PrefixEventService::Pass(const FleetView& fleet) {
   const int64_t now = thread_.clock.NowNanos();
   table_->Sweep(now, kSweptPerLook);
+  if (membership_ != fleet.membership_version()) {
+    membership_ = fleet.membership_version();
+    for (const std::shared_ptr<Stream>& stream : streams_) {
+      const StatusOr<uint32_t> position = FindWorkerOf(stream->source, fleet);
+      stream->worker = position.ok() ? fleet.members()[*position].worker : nullptr;
+      if (!position.ok()) stream->Warn(now, std::string(position.status().message()));
+    }
+  }
   for (const std::shared_ptr<Stream>& stream : streams_) {
-    const StatusOr<uint32_t> position = FindWorkerOf(stream->source, fleet);
-    const std::string without_worker(position.status().message());
-    if (without_worker != std::exchange(stream->without_worker, without_worker) && !position.ok())
-      stream->Warn(now, without_worker);
-    const std::shared_ptr<Worker> worker = position.ok() ? fleet.members()[*position].worker : nullptr;
-    if (stream->worker) {
-      // Of another one, or of none: it starts again once this has ended.
-      if (worker == nullptr || worker->id != *stream->worker) stream->scope->Cancel();
+    const std::shared_ptr<Worker>& worker = stream->worker;
+    if (stream->follows) {
+      // It starts again once this has ended.
+      if (worker == nullptr || worker->id != *stream->follows) stream->scope->Cancel();
     } else if (worker != nullptr) {
-      stream->worker = worker->id;
+      stream->follows = worker->id;
       Spawn(Follow(stream, worker));
     }
   }
@@ -222,7 +227,7 @@ Task<void> PrefixEventService::Follow(std::shared_ptr<Stream> stream, std::share
     SetStatus(stream->number, stream->status);
   }
   stream->scope = nullptr;
-  stream->worker = std::nullopt;
+  stream->follows = std::nullopt;
 }
 
 }  // namespace vllm_router

@@ -64,7 +64,8 @@ class PrefixEventService final : public HostPoller {
   Task<void> Follow(std::shared_ptr<Stream> stream, std::shared_ptr<Worker> worker);
   void SetStatus(size_t number, const PrefixSourceStatus& status);
 
-  PrefixTable* const table_;  // null: there is nothing to do
+  PrefixTable* const table_;            // null: there is nothing to do
+  std::optional<uint64_t> membership_;  // of the fleet at the last look
   std::vector<std::shared_ptr<Stream>> streams_;
   mutable Mutex mutex_;  // leaf
   std::vector<PrefixSourceStatus> report_ ABSL_GUARDED_BY(mutex_);
