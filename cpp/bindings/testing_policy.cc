@@ -4,6 +4,7 @@
 #include <map>
 #include <thread>
 
+#include "base/clock.h"
 #include "bindings/bindings.h"
 #include "bindings/option_values.h"
 #include "bindings/stats_dict.h"
@@ -367,6 +368,18 @@ void BindTestingPolicy(py::module_& testing) {
             reported.SetTrust(worker, KvTrust::kExact);
             reported.index().Insert(
                 *cache, static_cast<Tier>(tier), BlockRef(), blocks, static_cast<BlockRef*>(nullptr));
+          })
+      // The worker told by an event that it holds so many tokens of the prefix. The policy keeps a table of
+      // these: kv_index_max_entries is among its options.
+      .def(
+          "put_prefix",
+          [](PolicyHarness& self, const std::string& url, const std::string& digest, uint32_t tokens,
+             bool on_gpu) {
+            const auto fleet = self.fleet();
+            Digest256 prefix;
+            std::copy_n(digest.begin(), prefix.size(), prefix.begin());
+            return self.pool().index()->prefixes()->Put(
+                prefix, fleet->worker(fleet->Find(url).value()).id, tokens, on_gpu, SteadyClock().NowNanos());
           })
       // Tells the policy that a request has ended on the worker at this position, with so many tokens of
       // output.

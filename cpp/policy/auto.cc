@@ -44,7 +44,7 @@ class Auto final : public Policy {
         random_(options.seed) {}
 
   std::string_view name() const override { return "auto"; }
-  KeyParts Needs() const override { return KeyParts::kBlocks | KeyParts::kPromptTokens; }
+  KeyParts Needs() const override { return index_->Needs(); }
 
   std::optional<Decision> Choose(const RoutingKey& key, const FleetView& fleet) override {
     if (fleet.eligible().empty()) return std::nullopt;

@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/clock.h"
 #include "policy/membership.h"
 
 namespace vllm_router {
@@ -96,8 +97,28 @@ void KvIndex::RoundDown(uint64_t usable_blocks, BlockMatches* matches) const {
   }
 }
 
+void KvIndex::MatchPrefix(const RoutingKey& key, BlockMatches* matches) {
+  thread_local std::vector<PrefixTable::Held> own_held;
+  std::vector<PrefixTable::Held>& held = own_held;
+  const int64_t now = SteadyClock().NowNanos();
+  if (key.dry_run) {
+    prefixes_->Peek(*key.prefix_digest, now, &held);
+  } else {
+    prefixes_->Find(*key.prefix_digest, now, &held);
+  }
+  const double tokens_per_block = TokensPerBlock(key);
+  for (const PrefixTable::Held& holder : held) {
+    const std::optional<WorkerSlot> slot = FindSlot(holder.worker);
+    if (!slot || IsComplete(reported_.trust(*slot))) continue;
+    const auto blocks =
+        static_cast<uint32_t>(std::min<double>(holder.tokens, key.prompt_tokens) / tokens_per_block);
+    if (blocks != 0) matches->Raise(*slot, {holder.on_gpu ? blocks : 0, holder.on_gpu ? blocks : 0, blocks});
+  }
+}
+
 void KvIndex::MatchAll(const RoutingKey& key, BlockMatches* matches) {
   tracker_->Match(key.blocks, matches);
+  if (prefixes_ != nullptr && key.prefix_digest) MatchPrefix(key, matches);
   if (!reported_.active()) return;
   if (!key.blocks_are_tokens || !key.blocks_are_reported) {
     std::atomic<uint64_t>& unmatched =

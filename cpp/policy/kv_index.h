@@ -18,8 +18,10 @@
 // A size that divides 16 leaves up to 15 tokens of the worker's unseen: a lower bound, as all of these
 // are.
 //
-// What workers tell by KV events goes to reported(), and what they tell of whole prefixes to prefixes(). It replaces what was learned about a worker or adds
-// to it, by the worker's trust, for prompts whose blocks are of token ids: an engine names no others.
+// What workers tell by KV events goes to reported(). It replaces what was learned about a worker or adds
+// to it, by the worker's trust, for prompts whose blocks are of token ids: an engine names no others. What
+// workers tell of whole prefixes goes to prefixes() and adds to what is known of those whose events do not
+// tell everything.
 //
 // Thread-safe, but for MakePlan: one thread at a time. No lock but the tracker's is held for longer than
 // a look-up.
@@ -100,6 +102,11 @@ class KvIndex {
   // Null for a view without a plan.
   const Plan* PlanOf(const FleetView& fleet) const;
 
+  // What Match() reads of a request.
+  KeyParts Needs() const {
+    const KeyParts parts = KeyParts::kBlocks | KeyParts::kPromptTokens;
+    return prefixes_ != nullptr ? parts | KeyParts::kPrefixDigest : parts;
+  }
   // Which workers hold the prompt, and how much of it. One match in kMatchesPerTiming is timed; of dry
   // runs none.
   void Match(const RoutingKey& key, BlockMatches* matches);
@@ -139,6 +146,7 @@ class KvIndex {
 
   void FindMatches(const RoutingKey& key, BlockMatches* matches);
   void MatchAll(const RoutingKey& key, BlockMatches* matches);
+  void MatchPrefix(const RoutingKey& key, BlockMatches* matches);
   // To complete blocks of each worker, limited to the part of the prompt that a cache can save.
   void RoundDown(uint64_t usable_blocks, BlockMatches* matches) const;
 

@@ -31,7 +31,7 @@ class KvLogit final : public Policy {
         random_(options.seed) {}
 
   std::string_view name() const override { return name_; }
-  KeyParts Needs() const override { return KeyParts::kBlocks | KeyParts::kPromptTokens; }
+  KeyParts Needs() const override { return index_->Needs(); }
 
   std::optional<Decision> Choose(const RoutingKey& key, const FleetView& fleet) override {
     if (fleet.eligible().empty()) return std::nullopt;
@@ -180,8 +180,9 @@ PolicyEntry KvLogitEntry() {
       .aliases = {"kv"},
       .reads_index = true,
       .options =
-          {"block_size", "max_blocks_per_worker", "overlap_weight", "router_temperature",
-           "host_cache_hit_weight", "disk_cache_hit_weight", "logit_prefill_tokens", "logit_decode_blocks"},
+          {"block_size", "max_blocks_per_worker", "kv_index_max_entries", "kv_index_ttl_secs",
+           "kv_storage_offloading", "overlap_weight", "router_temperature", "host_cache_hit_weight",
+           "disk_cache_hit_weight", "logit_prefill_tokens", "logit_decode_blocks"},
       .make = [](const PolicyOptions& options, std::shared_ptr<KvIndex> index,
                  std::unique_ptr<Policy>) -> std::unique_ptr<Policy> {
         return std::make_unique<KvLogit>(
@@ -199,7 +200,8 @@ PolicyEntry KvAwareEntry() {
       .name = "kv_aware",
       .reads_index = true,
       .options =
-          {"block_size", "max_blocks_per_worker", "router_temperature", "kv_penalty_host", "kv_penalty_disk"},
+          {"block_size", "max_blocks_per_worker", "kv_index_max_entries", "kv_index_ttl_secs",
+           "kv_storage_offloading", "router_temperature", "kv_penalty_host", "kv_penalty_disk"},
       .make = [](const PolicyOptions& options, std::shared_ptr<KvIndex> index,
                  std::unique_ptr<Policy>) -> std::unique_ptr<Policy> {
         return std::make_unique<KvLogit>(

@@ -51,7 +51,7 @@ class VllmCacheAware final : public Policy {
       : options_(options), index_(std::move(index)), random_(options.seed), fallback_(std::move(fallback)) {}
 
   std::string_view name() const override { return "vllm_cache_aware"; }
-  KeyParts Needs() const override { return KeyParts::kBlocks | KeyParts::kPromptTokens | fallback_->Needs(); }
+  KeyParts Needs() const override { return index_->Needs() | fallback_->Needs(); }
 
   std::optional<Decision> Choose(const RoutingKey& key, const FleetView& fleet) override {
     if (fleet.eligible().empty()) return std::nullopt;

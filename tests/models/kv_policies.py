@@ -77,7 +77,7 @@ class KvLogit:
         self.credits, self.prefill, self.decode = shares, prefill, decode
         self.open: list[tuple[int, list[int]] | None] = []  # worker's id and blocks, by decision
 
-    def end(self, decision: int, end: str, status: int) -> None:
+    def end(self, decision: int, _end: str, _status: int) -> None:
         self.open[decision] = None
 
     def decoding(self, worker: Worker, blocks: Sequence[int]) -> int:

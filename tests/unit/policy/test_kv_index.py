@@ -107,3 +107,57 @@ def test_the_next_worker_in_a_place_does_not_inherit_the_size(mixed):
     mixed.remove(B)
     matched(mixed, 0, [1, 2])
     assert matched(mixed, 0, [1, 2]) == 2
+
+
+# ---- What workers tell of prefixes ----------------------------------------------------------------------
+
+DIGEST = b"p" * 32
+BLOCKS = [*range(1, 11)]  # 160 tokens
+
+
+def with_prefixes(policy="kv_overlap", **options):
+    harness = testing.PolicyHarness(policy, seed=1, kv_index_max_entries=100, **options)
+    for url in (A, B):
+        harness.add(url)
+    return harness
+
+
+@pytest.mark.parametrize("policy", ["auto", "vllm_cache_aware", "kv_logit", "kv_aware", "kv_overlap"])
+@pytest.mark.parametrize("on_gpu", [True, False])
+def test_who_holds_a_prefix_is_matched_for_its_tokens(policy, on_gpu):
+    harness = with_prefixes(policy)
+    assert harness.put_prefix(B, DIGEST, 120, on_gpu)
+    assert harness.choose_blocks(BLOCKS, prompt_tokens=160, digest=b"other" + DIGEST[5:])[2] == 0
+    harness = with_prefixes(policy)
+    harness.put_prefix(B, DIGEST, 120, on_gpu)
+    position, _, matched, total = harness.choose_blocks(BLOCKS, prompt_tokens=160, digest=DIGEST)
+    assert (position, matched, total) == (1, 7, 10)  # complete blocks of 120 tokens
+
+
+def test_a_prefix_is_never_longer_than_the_prompt():
+    harness = with_prefixes()
+    harness.put_prefix(B, DIGEST, 1_000_000, True)
+    assert harness.choose_blocks(BLOCKS, prompt_tokens=160, digest=DIGEST)[2] == 10
+
+
+def test_the_gpu_beats_storage_at_equal_tokens():
+    for gpu, storage in ((A, B), (B, A)):
+        harness = with_prefixes()
+        harness.put_prefix(storage, DIGEST, 160, False)
+        harness.put_prefix(gpu, DIGEST, 160, True)
+        assert harness.urls[harness.choose_blocks(BLOCKS, prompt_tokens=160, digest=DIGEST)[0]] == gpu
+
+
+def test_block_events_that_tell_everything_are_believed_instead():
+    harness = with_prefixes()
+    harness.put_prefix(B, DIGEST, 160, True)
+    harness.report_blocks(B, BLOCKS[:4], 0)
+    assert harness.choose_blocks(BLOCKS, [0], prompt_tokens=160, digest=DIGEST)[2] == 4
+
+
+def test_a_worker_that_left_or_lost_its_cache_holds_no_prefix():
+    harness = with_prefixes()
+    harness.put_prefix(B, DIGEST, 160, True)
+    harness.remove(B)
+    harness.add(B)
+    assert harness.choose_blocks(BLOCKS, [0], prompt_tokens=160, digest=DIGEST)[2] == 0

@@ -135,6 +135,6 @@ def test_its_costs_are_explained():
     router = Router("kv_logit", [A, B], seed=1)
     with router.select(token_ids=list(range(320))) as ticket:
         explained = {worker.url: worker.cost for worker in router.explain(token_ids=list(range(640))).workers}
-        # The holder has 320 tokens of prefill in its queue and as many to compute; both decode with 40 blocks.
+        # The holder has 320 tokens of prefill in its queue and as many to compute; both decode 40 blocks.
         assert explained.pop(ticket.worker_url) == 80
         assert [*explained.values()] == [80]
