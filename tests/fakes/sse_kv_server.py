@@ -86,12 +86,14 @@ def source_of(worker: Any, name: str = "vllm-1", **more: Any) -> str:
     return f"{name}={worker.url}{PATH}{extra}"
 
 
-def open_router(harness: Any, *workers: Any, routing: dict[str, Any] | None = None, **options: Any) -> Any:
+def open_router(
+    harness: Any, *workers: Any, policy: str = "auto", routing: dict[str, Any] | None = None, **options: Any
+) -> Any:
     """Each worker is a source, vllm-1 and so on."""
     sources = [source_of(worker, f"vllm-{number}") for number, worker in enumerate(workers, 1)]
     return harness.router(
         *workers,
-        policy="auto",
+        policy=policy,
         routing={"seed": 1, "kv_index_max_entries": 1000, **(routing or {})},
         **{"kv_prefix_source": sources, **options},
     )

@@ -35,8 +35,6 @@ def test_statistics_have_these_members_in_this_order(harness, router, servers):
     wait_for_index(harness, router, received=1)
     found = stats(harness, router)
     last = found["event_sources"][0]["last_event_at"]
-    scoring = found["config"].pop("scoring")
-    assert isinstance(scoring, dict)
     assert json.dumps(found) == json.dumps(
         {
             "enabled": True,
@@ -45,6 +43,12 @@ def test_statistics_have_these_members_in_this_order(harness, router, servers):
                 "max_entries": 1000,
                 "entry_ttl_seconds": 600,
                 "event_sources_count": 2,
+                "scoring": {
+                    "overlap_weight": 0.6,
+                    "load_weight": 0.3,
+                    "health_weight": 0.1,
+                    "min_overlap_threshold": 0.3,
+                },
             },
             "index": {"prefix_count": 1, "entry_count": 1, "total_hits": 0, "total_evictions": 0},
             "event_sources": [
@@ -91,6 +95,29 @@ def test_a_clear_counts_entries_and_backends(harness, router, servers):
     assert stats(harness, router)["index"]["entry_count"] == 0
     servers[0].send(event("created", PREFIX))
     wait_for_index(harness, router, entry_count=1)
+
+
+@pytest.mark.parametrize("policy", ["kv_overlap", "auto"])
+@pytest.mark.parametrize("holder", [0, 1])
+def test_a_request_goes_to_the_worker_that_says_it_holds_its_prefix(harness, servers, policy, holder):
+    workers = [harness.worker(server) for server in servers]
+    router = open_router(harness, *workers, policy=policy, decision_headers=True)
+    for server in servers:
+        server.wait_connected()
+    servers[holder].send(event("created", PREFIX, 4096))
+    wait_for_index(harness, router, prefix_count=1)
+    client = harness.client(router)
+    for question in ("a", "b", "c", "d"):
+        body = {
+            "model": "llama-3",
+            "messages": [
+                {"role": "system", "content": "You are a helpful assistant."},
+                {"role": "user", "content": question * 1000},
+            ],
+        }
+        found = client.ask("POST", "/v1/chat/completions", body=json.dumps(body).encode())
+        assert found.get("x-vllm-router-worker") == workers[holder].url
+    assert stats(harness, router)["index"]["total_hits"] == 4
 
 
 @pytest.mark.parametrize("policy", ["auto", "least_load"])

@@ -173,19 +173,6 @@ json::value TimeOrNull(std::optional<int64_t> unix_seconds) {
   return json::string(text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc));
 }
 
-// Of the policy kv_overlap: kv_overlap_weight and the others.
-json::object Scoring(const PolicyOptions& options) {
-  json::object scoring;
-  for (const std::string_view name :
-       {"overlap_weight", "load_weight", "health_weight", "min_overlap_threshold"}) {
-    const OptionSpec<PolicyOptions>* const option = FindOption(PolicyOptionTable(), Concat("kv_", name));
-    if (option == nullptr) continue;
-    const OptionValue value = option->member.get(options);
-    if (const double* const number = std::get_if<double>(&value)) scoring[name] = *number;
-  }
-  return scoring;
-}
-
 json::object Describe(const FleetView::Member& member) {
   const Worker& worker = *member.worker;
   return {
@@ -522,6 +509,7 @@ AdminReply Admin::KvIndexStats() const {
         {"reconnect_count", status.reconnects}});
   }
   const PrefixTable::Stats stats = table->stats();
+  const PolicyOptions& options = router_->options().policy;
   return Json(
       200, {{"enabled", true},
             {"config",
@@ -529,7 +517,11 @@ AdminReply Admin::KvIndexStats() const {
               {"max_entries", table->options().max_entries},
               {"entry_ttl_seconds", table->options().ttl_ns / kNanosPerSecond},
               {"event_sources_count", statuses.size()},
-              {"scoring", Scoring(router_->options().policy)}}},
+              {"scoring",
+               {{"overlap_weight", options.kv_overlap_weight},
+                {"load_weight", options.kv_load_weight},
+                {"health_weight", options.kv_health_weight},
+                {"min_overlap_threshold", options.kv_min_overlap_threshold}}}}},
             {"index",
              {{"prefix_count", stats.prefixes},
               {"entry_count", stats.entries},

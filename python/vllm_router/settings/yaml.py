@@ -293,16 +293,13 @@ def _without_kv_section(values: dict[str, Any], source: str) -> dict[str, Any]:
     for name, (key, value) in found.items():
         if name in flat:
             raise ValueError(f"{where}.{key} and {name} set the same option; keep one of them")
-        if name not in FLAGS:
-            raise ValueError(f"{where}.{key} is not implemented in vllm-router {__version__} yet; remove it")
         try:
             flat[name] = FLAGS[name].check(value)
         except ValueError as error:
             raise ValueError(f"{where}.{key}: {error}") from None
-    if _KV_POLICY in BUILT_POLICIES:
-        named = str(flat.setdefault("policy", _KV_POLICY))
-        if _policy_of(named) != _KV_POLICY:
-            raise ValueError(f"{where}.enabled chooses {_KV_POLICY}, and policy is {named}; keep one of them")
+    named = str(flat.setdefault("policy", _KV_POLICY))
+    if _policy_of(named) != _KV_POLICY:
+        raise ValueError(f"{where}.enabled chooses {_KV_POLICY}, and policy is {named}; keep one of them")
     return flat
 
 

@@ -132,6 +132,13 @@ kv_cache_index:
   backend: memory
   max_entries: 500000
   entry_ttl_seconds: 900
+  scoring:
+    overlap_weight: 0.5
+    load_weight: 0.25
+    health_weight: 0.25
+    min_overlap_threshold: 0.2
+    gpu_tier_weight: 0.9
+    storage_tier_weight: 0.4
   storage_offloading:
     enabled: true
     treat_eviction_as_offload: true
@@ -147,12 +154,23 @@ kv_cache_index:
 
 def test_the_section_kv_cache_index_sets_the_options_of_the_prefix_index() -> None:
     args = RouterArgs.from_yaml(KV_INDEX)
+    assert args.policy == "kv_overlap"
     assert (args.kv_index_max_entries, args.kv_index_ttl_secs) == (500_000, 900)
+    assert (args.kv_overlap_weight, args.kv_load_weight, args.kv_health_weight) == (0.5, 0.25, 0.25)
+    assert args.kv_min_overlap_threshold == 0.2
+    assert (args.kv_gpu_tier_weight, args.kv_storage_tier_weight) == (0.9, 0.4)
     assert args.kv_storage_offloading == "evictions"
     assert args.kv_prefix_source == [
         "vllm-1=http://vllm-1:8000/v1/kv_events",
         "vllm-2=https://[::1]:9000/v1/kv_events,reconnect_interval_ms=5000,worker=http://vllm-2:8000",
     ]
+
+
+@pytest.mark.parametrize("more", ["", "policy: kv-overlap\n", "routing: {policy: kv_overlap}\n"])
+def test_both_sections_choose_the_policy_that_falls_back_to_the_ring(more: str) -> None:
+    args = RouterArgs.from_yaml(more + KV_INDEX + SECTION)
+    assert args.policy in ("kv_overlap", "kv-overlap")
+    assert args.load_factor_epsilon == 0.2
 
 
 def test_what_the_section_leaves_out_has_the_defaults_that_it_documents() -> None:
@@ -192,6 +210,10 @@ def source(**members: object) -> str:
         ),
         ("max_entries: 0", "f.yaml: kv_cache_index.max_entries is 0; it must be between 100 and 10000000"),
         ("entry_ttl_seconds: 86401", "kv_index_ttl_secs is 86401; it is the time in seconds"),
+        (
+            "scoring: {load_weight: 2}",
+            "kv_cache_index.scoring.load_weight: kv_load_weight is 2; it is the share",
+        ),
         ("scoring: 5", "f.yaml: kv_cache_index.scoring is 5; write it as a mapping"),
         ("scoring: {weight: 1}", "f.yaml: kv_cache_index.scoring.weight is not a known setting"),
         (
@@ -219,5 +241,9 @@ def test_mistakes_in_the_index_are_named(inner: str, sentence: str) -> None:
 
 
 def test_an_option_of_the_index_stands_in_one_place() -> None:
+    with pytest.raises(
+        ValueError, match="enabled chooses kv_overlap, and policy is random; keep one of them"
+    ):
+        RouterArgs.from_yaml("policy: random\n" + KV_INDEX)
     with pytest.raises(ValueError, match="max_entries and kv_index_max_entries set the same option"):
         RouterArgs.from_yaml("kv_index_max_entries: 100\n" + KV_INDEX)
