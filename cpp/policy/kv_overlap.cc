@@ -40,7 +40,11 @@ class KvOverlap final : public Policy {
   std::optional<Decision> Choose(const RoutingKey& key, const FleetView& fleet) override {
     if (fleet.eligible().empty()) return std::nullopt;
     const KvIndex::Plan* const plan = index_->PlanOf(fleet);
-    if (plan == nullptr || key.blocks.empty()) return ring_->Choose(key, fleet);
+    if (plan == nullptr || key.blocks.empty()) {
+      const std::optional<Decision> by_ring = ring_->Choose(key, fleet);
+      if (!key.dry_run) CountDecision(by_ring->reason);
+      return by_ring;
+    }
     thread_local Scratch own_scratch;
     Scratch& scratch = own_scratch;
     index_->Match(key, &scratch.matches);
@@ -57,6 +61,7 @@ class KvOverlap final : public Policy {
     Decision decision =
         KvIndex::DecisionFor(*position, reason, match == nullptr ? 0 : match->longest(), key, fleet);
     if (key.dry_run) return decision;
+    CountDecision(reason);
     index_->Remember(slot, key, &decision);
     index_->Count(decision);
     return decision;
@@ -80,12 +85,36 @@ class KvOverlap final : public Policy {
 
   std::shared_ptr<const FleetPlan> Plan(const FleetView& next) override { return ring_->Plan(next); }
 
+  void Report(const FleetView& fleet, StatsWriter* writer) const override {
+    ring_->Report(fleet, writer);
+    std::vector<StatsWriter::Named> decisions;
+    for (size_t i = 0; i < kCounted.size(); ++i)
+      decisions.push_back({ReasonName(kCounted[i]), decisions_[i].value.load(std::memory_order_relaxed)});
+    writer->Group("kv_overlap");
+    writer->NamedCounters(
+        {{}, "kv_index_routing_decisions_total", "Decisions of kv_overlap by strategy.", {}, "decision"},
+        decisions);
+  }
+
  private:
   // Of the worker that had the slot at the last record.
   struct Health {
     std::atomic<WorkerId> worker{WorkerId{UINT32_MAX}};
     SuccessShare share;
   };
+
+  static constexpr std::array kCounted = {
+      Reason::kKvAware, Reason::kPrefixHash, Reason::kOverflow, Reason::kFallback};
+  // Every decision of every thread counts, so counters do not share a cache line.
+  struct alignas(64) Counter {
+    std::atomic<uint64_t> value{0};
+  };
+
+  void CountDecision(Reason reason) {
+    const auto found = std::find(kCounted.begin(), kCounted.end(), reason);
+    if (found == kCounted.end()) return;
+    decisions_[static_cast<size_t>(found - kCounted.begin())].value.fetch_add(1, std::memory_order_relaxed);
+  }
 
   // One per thread, reused. Columns have a row for each eligible worker, in fleet order.
   struct Scratch {
@@ -167,6 +196,7 @@ class KvOverlap final : public Policy {
   const std::unique_ptr<Policy> ring_;
   Random random_;
   const std::unique_ptr<Health[]> health_;  // by slot
+  std::array<Counter, kCounted.size()> decisions_;
 };
 
 // As exact as decimal fractions can be written.

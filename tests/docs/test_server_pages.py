@@ -72,7 +72,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Family]
     shown = {name: failures[name] for name in failures if "_retr" in name or "_cb_" in name}
     # And one that hears KV events.
     with KvEventPublisher() as publisher:
-        publishing = open_router(harness, harness.worker(Engine(publisher)), prometheus_port=0)
+        publishing = open_router(
+            harness, harness.worker(Engine(publisher)), policy="kv_overlap", prometheus_port=0
+        )
         publisher.stored(TOKENS)
         wait_for(harness, publishing, trust="exact", next_number=1)
         publisher.repeat(0)
@@ -83,7 +85,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Family]
         wait_for(harness, publishing, incarnation=1, trust="exact")
         heard = parse(publishing.server.metrics_text())
     shown |= {
-        name: heard[name] for name in heard if name.startswith("vllm_router_kv_") and "_routing_" not in name
+        name: heard[name]
+        for name in heard
+        if name.startswith("vllm_router_kv_") and "_routing_inputs" not in name
     }
     # And one with a prefix index.
     source = SseKvServer()

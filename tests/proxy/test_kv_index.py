@@ -117,7 +117,12 @@ def test_a_request_goes_to_the_worker_that_says_it_holds_its_prefix(harness, ser
         }
         found = client.ask("POST", "/v1/chat/completions", body=json.dumps(body).encode())
         assert found.get("x-vllm-router-worker") == workers[holder].url
-    assert stats(harness, router)["index"]["total_hits"] == 4
+    found = stats(harness, router)
+    assert found["index"]["total_hits"] == 4
+    scored = 4 if policy == "kv_overlap" else 0
+    assert found["routing_decisions"] == {"kv_aware": scored, "fallback": 0, "total": scored}
+    decisions = 'vllm_router_kv_index_routing_decisions_total{decision="kv_aware"} 4'
+    assert (decisions in router.server.metrics_text()) == (policy == "kv_overlap")
 
 
 @pytest.mark.parametrize("policy", ["auto", "least_load"])
