@@ -37,7 +37,8 @@ uint64_t PredictedBlocks::Add(WorkerSlot worker, std::span<const BlockHash> chai
   const MutexLock lock(mutex_);
   Half& half = halves_[young_];
   if (!Insert(worker, chain, &half)) return 0;
-  const auto fill = [worker, since_ns = rotated_ns_, &spans = spans_](Wait& wait) {
+  const std::span<const BlockSpan> spans = spans_;
+  const auto fill = [worker, spans, since_ns = rotated_ns_](Wait& wait) {
     wait.worker = worker;
     wait.since_ns = since_ns;
     wait.spans.assign(spans.begin(), spans.end());
