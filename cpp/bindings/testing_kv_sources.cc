@@ -67,6 +67,14 @@ void BindTestingKvSources(py::module_& testing) {
     NamedEndpoints named = ValueOrThrow(ParseNamedEndpoints(option, value));
     return py::make_tuple(named.worker, named.endpoints);
   });
+  testing.def("fair_share", [](const std::vector<uint32_t>& workers, size_t most) {
+    std::vector<KvSource> sources;
+    for (size_t i = 0; i < workers.size(); ++i)
+      sources.push_back({.worker = WorkerId{workers[i]}, .rank = static_cast<uint32_t>(i)});
+    std::vector<uint32_t> kept;
+    for (const KvSource& source : FairShare(std::move(sources), most)) kept.push_back(source.rank);
+    return kept;
+  });
   testing.def("reachable_endpoint", &ReachableEndpoint);
   testing.def("kv_sources_in_report", [](std::string_view text) -> std::optional<py::list> {
     const auto sources = SourcesInReport(text);

@@ -1,7 +1,9 @@
 #include "events/kv_source.h"
 
+#include <algorithm>
 #include <array>
 #include <optional>
+#include <utility>
 
 #include "base/text.h"
 #include "worker/worker_url.h"
@@ -91,6 +93,22 @@ std::string ReachableEndpoint(std::string_view endpoint, std::string_view host) 
   if (!parts || !StandsForAll(parts->host)) return std::string(endpoint);
   const bool is_ipv6 = host.find(':') != std::string_view::npos;
   return Concat(kTcp, is_ipv6 ? "[" : "", host, is_ipv6 ? "]" : "", ":", parts->port);
+}
+
+std::vector<KvSource> FairShare(std::vector<KvSource> sources, size_t most) {
+  const auto begins = [&sources](size_t i) { return i == 0 || sources[i - 1].worker != sources[i].worker; };
+  std::vector<size_t> place(sources.size());  // among its worker's
+  size_t workers = 0;
+  for (size_t i = 0; i < sources.size(); ++i) {
+    workers += begins(i) ? 1 : 0;
+    place[i] = begins(i) ? 0 : place[i - 1] + 1;
+  }
+  const size_t share = workers == 0 ? 0 : std::max<size_t>(1, most / workers);
+  std::vector<KvSource> kept;
+  for (size_t i = 0; i < sources.size() && kept.size() < most; ++i) {
+    if (place[i] < share) kept.push_back(std::move(sources[i]));
+  }
+  return kept;
 }
 
 bool IsOnHost(std::string_view endpoint, std::string_view host) {

@@ -7,6 +7,7 @@
 // Pure; any thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -44,6 +45,10 @@ Status CheckEndpoint(std::string_view option, std::string_view endpoint);
 // The endpoint that an engine binds to, for another machine: `*` and addresses that stand for all become
 // `host`.
 std::string ReachableEndpoint(std::string_view endpoint, std::string_view host);
+
+// At most `most` of them, in their order and about the same number for each worker, so that one that names
+// many ranks takes no other's place. REQUIRES: those of a worker follow each other.
+std::vector<KvSource> FairShare(std::vector<KvSource> sources, size_t most);
 
 // True if the endpoint is tcp on this host, where all names of the own machine are one host.
 bool IsOnHost(std::string_view endpoint, std::string_view host);

@@ -269,7 +269,7 @@ void KvEventService::TellSubscriber(const Hosts& fleet) {
               "kv events: ", sources.size(), " sources are more than the limit of open files allows, ", most,
               "; the others' caches are inferred from requests; raise it, for instance by ulimit -n"));
     }
-    sources.resize(most);
+    sources = FairShare(std::move(sources), most);
   }
   if (sources == told_) return;
   const MutexLock lock(mutex_);

@@ -62,3 +62,17 @@ def test_anything_else_is_rejected_with_the_remedy(value, complaint):
 )
 def test_a_wildcard_becomes_the_workers_host(bound, host, reachable):
     assert core.reachable_endpoint(bound, host) == reachable
+
+
+@pytest.mark.parametrize(
+    ("workers", "most", "kept"),
+    [
+        ([7] * 40 + [9], 16, [*range(8), 40]),  # one names forty ranks
+        ([1, 1, 2, 2, 3], 5, [0, 2, 4]),
+        ([1, 1, 2, 2], 4, [0, 1, 2, 3]),
+        ([1, 2, 3], 2, [0, 1]),
+        ([], 2, []),
+    ],
+)
+def test_places_are_shared_by_workers(workers, most, kept):
+    assert core.fair_share(workers, most) == kept
