@@ -280,9 +280,9 @@ class Table:
         1024,
         Number(1, 1_048_576),
         "the length of the system prompt's prefix that is hashed, in bytes",
-        policies=PREFIX_POLICIES,
-        more="Prompts with an equal prefix of this length go to one worker; all routers of a fleet must "
-        "use the same value.",
+        policies=("prefix_aware", *BLOCK_POLICIES),
+        more="Prompts with an equal prefix of this length go to one worker, or have one entry in the prefix "
+        "index (--kv-index-max-entries); all routers of a fleet must use the same value.",
     )
     load_factor_epsilon: float = _policy(
         0.25,

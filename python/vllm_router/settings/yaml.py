@@ -226,6 +226,7 @@ _KV_SCORING = (
 _KV_OFFLOADING = ("enabled", "treat_eviction_as_offload")
 _KV_SOURCE = ("backend_name", "endpoint", "reconnect_interval_ms", "worker")
 _KV_POLICY = "kv_overlap"
+_MAX_RECONNECT_MS = 60_000  # as cpp/events/prefix_source.h
 
 
 def _mapping(value: object, where: str, names: Sequence[str]) -> dict[str, Any]:
@@ -298,8 +299,11 @@ def _without_kv_section(values: dict[str, Any], source: str) -> dict[str, Any]:
         except ValueError as error:
             raise ValueError(f"{where}.{key}: {error}") from None
     named = str(flat.setdefault("policy", _KV_POLICY))
-    if _policy_of(named) != _KV_POLICY:
-        raise ValueError(f"{where}.enabled chooses {_KV_POLICY}, and policy is {named}; keep one of them")
+    if _policy_of(named) not in BLOCK_POLICIES:
+        raise ValueError(
+            f"{where}.enabled needs a policy that reads the index, and policy is {named}; write one of "
+            f"{', '.join(BLOCK_POLICIES)}, or nothing for {_KV_POLICY}"
+        )
     return flat
 
 
@@ -318,6 +322,12 @@ def _kv_sources(rows: object, where: str) -> list[str]:
                 raise ValueError(f"{here}.{name} is {show(row.get(name))}; it must be a text")
         if "=" in row["backend_name"]:
             raise ValueError(f"{here}.backend_name has a '='; write a name without one")
+        delay = row.get("reconnect_interval_ms", 1000)
+        if isinstance(delay, bool) or not isinstance(delay, int) or not 1 <= delay <= _MAX_RECONNECT_MS:
+            raise ValueError(
+                f"{here}.reconnect_interval_ms is {show(delay)}; it is the delay before a lost stream is "
+                f"requested again and must be a whole number between 1 and {_MAX_RECONNECT_MS}"
+            )
         extra = {name: row[name] for name in ("reconnect_interval_ms", "worker") if name in row}
         text = f"{row['backend_name']}={row['endpoint']}".replace(",", "%2C")
         sources.append(",".join([text, *(f"{name}={item}" for name, item in extra.items())]))

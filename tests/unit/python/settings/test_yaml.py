@@ -230,7 +230,7 @@ def source(**members: object) -> str:
         (source(endpoint="ws://a:1/e"), "is not implemented"),
         (source(endpoint="ws://a:1/e"), "use http:// or https://"),
         (source(endpoint="tcp://a:1"), "NAME=URL[,reconnect_interval_ms=N][,worker=URL]"),
-        (source(reconnect_interval_ms=0), "with a reconnect_interval_ms between 1 and 60000"),
+        (source(reconnect_interval_ms=0), "event_sources[0].reconnect_interval_ms is 0; it is the delay"),
         (source(worker="tcp://a"), "URLs like http://host:8000"),
         (source(topic="x"), "event_sources[0].topic is not a known setting"),
     ],
@@ -242,8 +242,9 @@ def test_mistakes_in_the_index_are_named(inner: str, sentence: str) -> None:
 
 def test_an_option_of_the_index_stands_in_one_place() -> None:
     with pytest.raises(
-        ValueError, match="enabled chooses kv_overlap, and policy is random; keep one of them"
+        ValueError, match="needs a policy that reads the index, and policy is random; write one of vllm_cache"
     ):
         RouterArgs.from_yaml("policy: random\n" + KV_INDEX)
+    assert RouterArgs.from_yaml("policy: kv_logit\n" + KV_INDEX).policy == "kv_logit"
     with pytest.raises(ValueError, match="max_entries and kv_index_max_entries set the same option"):
         RouterArgs.from_yaml("kv_index_max_entries: 100\n" + KV_INDEX)
