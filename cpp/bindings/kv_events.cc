@@ -1,5 +1,6 @@
 #include "bindings/kv_events.h"
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <string>
@@ -15,7 +16,8 @@ namespace {
 namespace py = pybind11;
 using namespace py::literals;
 
-constexpr int kMaxDepth = 16;  // as the decoder's
+constexpr int kMaxDepth = 16;        // as the decoder's
+constexpr uint32_t kMaxRanks = 256;  // of a worker
 
 // msgpack of what Python says: dicts with text keys, lists, text, bytes, integers of 64 bits, floats.
 class MsgpackWriter {
@@ -105,6 +107,10 @@ uint64_t PushKvEvents(
   const auto fleet = self.fleet();
   const std::optional<uint32_t> position = fleet->Find(worker);
   if (!position) ThrowIfError(absl::NotFoundError(Concat("worker ", Quoted(worker), " is not in the fleet")));
+  if (rank >= kMaxRanks) {
+    throw py::value_error(
+        Concat("rank is ", rank, "; it is a data-parallel rank and must be between 0 and ", kMaxRanks - 1));
+  }
   KvPushReceiver* const receiver = self.pushes();
   if (receiver == nullptr) {
     throw py::value_error(Concat(
@@ -123,6 +129,11 @@ uint64_t PushKvEvents(
          .model = model,
          .payload = std::span(reinterpret_cast<const uint8_t*>(payload.data()), payload.size())},
         SteadyClock().NowNanos());
+  }
+  if (KvIndex* const index = self.router().pool().index(); reset || result.cleared) {
+    index->ForgetPredictions(fleet->worker(*position).id);
+  } else {
+    index->RotateDuePredictions();
   }
   switch (result.verdict) {
     case KvPushReceiver::Verdict::kGap:
@@ -150,11 +161,23 @@ uint64_t PushKvEvents(
 void PyRouter::NamePushedModel(const std::string& model) {
   ReportedBlocks& reported = router_->pool().index()->reported();
   const MutexLock lock(names_mutex_);
-  ReportedBlocks::ModelNames names = *reported.model_names();
-  const size_t before = names.size();
-  names.try_emplace("", model);
-  names.try_emplace(model, model);
-  if (names.size() != before) reported.SetModelNames(std::move(names));
+  const bool known = !pushed_models_.insert(model).second;
+  const std::shared_ptr<const ReportedBlocks::ModelNames> before = reported.model_names();
+  if (known && before->contains(model)) return;
+  ReportedBlocks::ModelNames names = *before;
+  for (const std::string& pushed : pushed_models_) names.try_emplace(pushed, pushed);
+  // A prompt without a name is for the model that was pushed without one, or for the only one.
+  const auto is_other = [&names](const auto& entry) {
+    return !entry.first.empty() && entry.second != names.rbegin()->second;
+  };
+  if (pushed_models_.contains("")) {
+    names[""] = "";
+  } else if (std::ranges::any_of(names, is_other)) {
+    names.erase("");
+  } else {
+    names[""] = std::string(names.rbegin()->second);
+  }
+  reported.SetModelNames(std::move(names));
 }
 
 void BindKvEvents(py::class_<PyRouter>* router) {

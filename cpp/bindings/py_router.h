@@ -5,6 +5,7 @@
 #include <pybind11/pybind11.h>
 
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -42,6 +43,7 @@ class PyRouter {
   Snapshot<FleetView>::Cached fleet_;
   const std::unique_ptr<KvPushReceiver> pushes_;
   Mutex names_mutex_;  // held while the names are replaced
+  std::set<std::string> pushed_models_ ABSL_GUARDED_BY(names_mutex_);
 };
 
 // The outcome of leaving a `with` block by an exception of this type (or None): None, it finished; an

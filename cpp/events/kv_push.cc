@@ -11,9 +11,6 @@ KvPushReceiver::~KvPushReceiver() {
 
 KvPushReceiver::Result KvPushReceiver::Push(const Batch& batch, int64_t now_ns) {
   const MutexLock lock(mutex_);
-  // Of those that left there is nothing to trust any more.
-  std::erase_if(
-      sources_, [this](const auto& entry) { return blocks_.TrustOf(entry.first.first) == KvTrust::kOff; });
   const auto key = std::pair(batch.worker, batch.rank);
   auto found = sources_.find(key);
   const uint64_t expected =
@@ -23,6 +20,9 @@ KvPushReceiver::Result KvPushReceiver::Push(const Batch& batch, int64_t now_ns) 
   if (blocks_.TrustOf(batch.worker) == KvTrust::kOff) blocks_.SetTrust(batch.worker, KvTrust::kWaiting);
   if (blocks_.TrustOf(batch.worker) == KvTrust::kOff) return {Verdict::kWorkerLeft, 0};
   if (found == sources_.end()) {
+    // Those that left are not asked for any more.
+    std::erase_if(
+        sources_, [this](const auto& entry) { return blocks_.TrustOf(entry.first.first) == KvTrust::kOff; });
     found = sources_.try_emplace(key, &blocks_, batch.worker, batch.model).first;
     found->second.complete = expected == 0 || batch.reset;
   } else if (batch.reset) {
@@ -31,10 +31,11 @@ KvPushReceiver::Result KvPushReceiver::Push(const Batch& batch, int64_t now_ns) 
   }
   Source& source = found->second;
   const EventApplier::Figures before = source.applier.figures();
-  if (source.applier.Apply(batch_, now_ns).cleared) source.complete = true;
+  const bool cleared = source.applier.Apply(batch_, now_ns).cleared;
+  source.complete = source.complete || cleared;
   source.next = expected + 1;
   blocks_.SettleDebt(batch.worker);
-  Result result{Verdict::kAccepted, source.next};
+  Result result{.verdict = Verdict::kAccepted, .next = source.next, .cleared = cleared};
   uint64_t most = 0;
   const auto count = [&](uint64_t dropped, std::string_view why) {
     result.unusable += dropped;
@@ -47,17 +48,20 @@ KvPushReceiver::Result KvPushReceiver::Push(const Batch& batch, int64_t now_ns) 
     const uint64_t dropped = source.applier.figures().dropped[drop] - before.dropped[drop];
     count(dropped, KvEventDropName(static_cast<KvEventDrop>(drop)));
   }
+  source.events += batch_.events.size() + batch_.dropped[0] + batch_.dropped[1];
+  source.unusable += result.unusable;
   SetTrust(batch.worker);
   return result;
 }
 
 void KvPushReceiver::SetTrust(WorkerId worker) {
-  bool complete = true;
+  KvTrust trust = KvTrust::kExact;
   for (auto source = sources_.lower_bound({worker, 0});
        source != sources_.end() && source->first.first == worker; ++source) {
-    complete = complete && source->second.complete;
+    if (2 * source->second.unusable > source->second.events) trust = KvTrust::kMismatch;
+    if (!source->second.complete && trust == KvTrust::kExact) trust = KvTrust::kPartial;
   }
-  blocks_.SetTrust(worker, complete ? KvTrust::kExact : KvTrust::kPartial);
+  blocks_.SetTrust(worker, trust);
 }
 
 }  // namespace vllm_router

@@ -6,7 +6,7 @@
 //   Push(w1, number 5, batch)    kGap, next 2         nothing is applied: push again from 2 on, or with `reset`
 //
 // So nothing is ever missing in between: a source that began with 0, without a number, or with `reset` is
-// exact, any other partial. A worker should have one way to be heard: with a subscription besides, the one
+// exact, any other partial; one more than half of whose events cannot be used is a mismatch. A worker should have one way to be heard: with a subscription besides, the one
 // that spoke last sets its trust.
 //
 // Thread-safe; pushes are applied one after the other, while a mutex is held.
@@ -43,6 +43,7 @@ class KvPushReceiver {
     uint64_t next;          // number that is expected now
     uint64_t unusable = 0;  // events of this batch that were not applied, most of them because of:
     std::string_view why = {};
+    bool cleared = false;  // the cache was emptied
   };
 
   // `blocks` outlives it.
@@ -59,6 +60,8 @@ class KvPushReceiver {
     EventApplier applier;
     uint64_t next = 0;
     bool complete = true;
+    uint64_t events = 0;
+    uint64_t unusable = 0;
   };
 
   void SetTrust(WorkerId worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -20,6 +20,9 @@ constexpr uint64_t kMostOutputTokens = 32'768;
 // What a decision calls new and an engine may hold all the same: the last block, and parts of a block of
 // its own size.
 constexpr uint64_t kDoubtfulBlocks = 8;
+// Where no server rotates predictions: half of --kv-predict-ttl-secs at its default, and as long as there.
+constexpr int64_t kRotateNanos = 2'500'000'000;
+constexpr int64_t kRepeatNanos = 60'000'000'000;
 
 // Blocks that the worker computes and should publish; a lower bound.
 uint64_t NewBlocks(const Decision& decision) {
@@ -159,6 +162,19 @@ void KvIndex::Forget(WorkerId worker) {
   if (IsUsable(reported_.trust(*slot))) reported_.SetTrust(worker, KvTrust::kWaiting);
 }
 
+void KvIndex::RotateDuePredictions() {
+  if (!rotates_itself_.load(std::memory_order_relaxed)) return;
+  const int64_t now = SteadyClock().NowNanos();
+  int64_t last = rotated_ns_.load(std::memory_order_relaxed);
+  if (now - last < kRotateNanos || !rotated_ns_.compare_exchange_strong(last, now)) return;
+  predicted_.Rotate(now, kRepeatNanos);
+  if (now - last >= 2 * kRotateNanos) predicted_.Rotate(now, kRepeatNanos);  // both halves are old
+}
+
+void KvIndex::ForgetPredictions(WorkerId worker) {
+  if (const std::optional<WorkerSlot> slot = FindSlot(worker)) predicted_.Remove(*slot);
+}
+
 void KvIndex::SetCacheSize(WorkerId worker, const CacheSize& size) {
   const std::optional<WorkerSlot> slot = FindSlot(worker);
   // If it leaves in between and another worker gets its slot, that one has the wrong size until its
@@ -179,8 +195,10 @@ size_t KvIndex::ResponseBlocks(double bytes_per_token) const {
 }
 
 void KvIndex::Remember(WorkerSlot slot, const RoutingKey& key, Decision* decision) {
-  if (key.blocks_are_tokens && reported_.trust(slot) != KvTrust::kOff)
+  if (key.blocks_are_tokens && reported_.trust(slot) != KvTrust::kOff) {
+    RotateDuePredictions();
     decision->prediction = predicted_.Add(slot, key.blocks);
+  }
   const size_t response = ResponseBlocks(key.bytes_per_token);
   if (response == 0) {
     decision->claim = tracker_->RecordOpen(slot, key.blocks);

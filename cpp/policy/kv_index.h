@@ -95,7 +95,14 @@ class KvIndex {
   PrefixTable* prefixes() const { return prefixes_.get(); }
   // Predictions are dropped after one to two of these, those of requests that wait for their first token once
   // they are `repeated_ns` old; see PredictedBlocks.
-  void RotatePredictions(int64_t now_ns, int64_t repeated_ns) { predicted_.Rotate(now_ns, repeated_ns); }
+  void RotatePredictions(int64_t now_ns, int64_t repeated_ns) {
+    rotates_itself_.store(false, std::memory_order_relaxed);
+    predicted_.Rotate(now_ns, repeated_ns);
+  }
+  // The same by the clock, for a router without a server: no effect once RotatePredictions() was called.
+  void RotateDuePredictions();
+  // It holds nothing of what was predicted.
+  void ForgetPredictions(WorkerId worker);
 
   // The plan for `next` before it is published; `inner`: the policy's.
   std::shared_ptr<const FleetPlan> MakePlan(std::shared_ptr<const FleetPlan> inner, const FleetView& next);
@@ -166,6 +173,9 @@ class KvIndex {
   absl::flat_hash_map<uint32_t, WorkerSlot> slot_of_ ABSL_GUARDED_BY(mutex_);  // by WorkerId
   // Tokens of a block of the worker, by slot; 0: unknown. Null: matches are not rounded.
   const std::unique_ptr<std::atomic<uint32_t>[]> block_tokens_;
+
+  std::atomic<bool> rotates_itself_{true};
+  std::atomic<int64_t> rotated_ns_{0};
 
   std::atomic<uint64_t> prompt_blocks_{0};
   std::atomic<uint64_t> matched_blocks_{0};

@@ -155,7 +155,9 @@ def test_what_cannot_be_used_is_a_warning():
         router.push_kv_events(A, [{**stored([n], IDS[:n]), "block_size": n} for n in (24, 8)])
     with pytest.warns(UserWarning, match="1 of the events were not applied, most of them as unknown_tag"):
         router.push_kv_events(A, [{"type": "BlockPolished"}, stored([1], IDS[:16])])
-    assert matched(router) == {A: 1}
+    assert matched(router) == {A: 0}  # three of its four events: a mismatch
+    router.push_kv_events(A, [stored([2], IDS[16:32], 1), stored([3], IDS[32:48], 2)])
+    assert matched(router) == {A: 3}
 
 
 def test_who_is_not_there_is_named():
@@ -174,3 +176,40 @@ def test_a_worker_that_comes_back_begins_anew():
     assert matched(router)[A] == 0
     assert router.push_kv_events(A, [stored([1, 2], IDS[:32])]) == 1
     assert matched(router)[A] == 2
+
+
+def test_predictions_of_a_cache_that_was_emptied_are_dropped(router):
+    """Without a server predictions lived for ever."""
+    router.push_kv_events(A, [])
+    for emptied in ({"events": [{"type": "AllBlocksCleared"}]}, {"events": [], "reset": True}):
+        router.select(token_ids=[*IDS, 999], exclude=[B]).finish(status=200)
+        assert matched(router)[A] == 4
+        router.push_kv_events(A, **emptied)
+        assert matched(router)[A] == 0
+
+
+def test_a_prompt_without_a_model_is_for_the_only_one():
+    router = Router("auto", [A, B], seed=1)
+    router.push_kv_events(A, [stored([1], IDS[:16])], model="llama")
+    assert matched(router)[A] == 1
+    router.push_kv_events(B, [stored([1, 2], IDS[:32])], model="mistral")
+    assert matched(router) == {A: 0, B: 0}  # of which of both, nothing tells
+    assert matched(router, model="llama") == {A: 1, B: 0}
+    assert matched(router, model="mistral") == {A: 0, B: 2}
+    router.push_kv_events(B, [stored([3, 4, 5], IDS[:48])], rank=1)
+    assert matched(router) == {A: 0, B: 3}
+
+
+def test_events_that_cannot_be_used_are_not_believed_to_be_all():
+    router = Router("auto", [A], seed=1)
+    router.select(token_ids=[*IDS, 999]).finish(status=200)
+    with pytest.warns(UserWarning, match="most of them as block_size"):
+        router.push_kv_events(A, [{**stored([1], IDS[:24]), "block_size": 24}])
+    assert matched(router) == {A: 4}  # as it was sent
+
+
+def test_ranks_are_limited():
+    with pytest.raises(
+        ValueError, match="rank is 256; it is a data-parallel rank and must be between 0 and 255"
+    ):
+        Router("auto", [A]).push_kv_events(A, [], rank=256)
