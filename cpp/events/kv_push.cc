@@ -4,6 +4,7 @@
 #include <string>
 
 namespace vllm_router {
+
 KvPushReceiver::~KvPushReceiver() {
   const MutexLock lock(mutex_);
   for (const auto& [key, source] : sources_) blocks_.SetTrust(key.first, KvTrust::kOff);
