@@ -70,16 +70,19 @@ def test_a_half_closed_client_gets_its_stream(harness):
     client.must_be_closed()
 
 
-def test_a_half_closed_client_keeps_its_place_in_the_queue(harness):
+# Of a large body the router may leave a part in the socket, and the end of the client's side behind it.
+@pytest.mark.parametrize("size", [200, 200_000])
+def test_a_half_closed_client_keeps_its_place_in_the_queue(harness, size):
     gated = Gated(harness)
     router = harness.router(gated.worker, max_concurrent_requests=1, half_closed_clients="serve")
     first, second = harness.client(router), harness.client(router)
     first.send(request("POST", POSTS, body=b"{}"))
     eventually(lambda: seats(router) == (1, 0))
-    second.send(request("POST", POSTS, body=b"x" * 200_000))
+    second.send(request("POST", POSTS, body=b"x" * size))
     eventually(lambda: seats(router) == (1, 1))
     second.half_close()
-    second.wait_until_read()
+    if size < 1000:
+        second.wait_until_read()
     gated.let(2)
     assert (first.read_response().status, second.read_response().status) == (200, 200)
 
