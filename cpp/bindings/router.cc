@@ -213,6 +213,8 @@ struct Given {
   const py::object& headers;
   const py::object& model;
   const py::object& path;
+  const py::object& shared_ranges;
+  const py::object& cost_override;
 };
 
 // The same as the core reads it, and the memory that its parts and the key point into.
@@ -228,6 +230,8 @@ struct Asked {
   RoutingKey key;
   RequestView request;
   Headers headers;
+  SharedHits shared_hits;
+  CostOverride cost_override;
   Bytes bytes;
   std::string written;
   std::vector<uint32_t> copied;
@@ -253,6 +257,57 @@ std::optional<std::string_view> ModelName(py::handle model) {
   return name;
 }
 
+// Where the policy does not read the part of a request that the argument `what` is.
+void CheckReads(const Router& router, KeyParts part, std::string_view what) {
+  if (Has(router.needs(), part)) return;
+  throw py::value_error(Concat(
+      what, " is given, which only kv_logit and kv_aware read; the policy is ", router.policy().name()));
+}
+
+// A pair of block numbers.
+BlockRange RangeOf(py::handle pair) {
+  const auto wrong = [&] {
+    throw py::value_error(
+        "shared_ranges holds " + Show(pair) +
+        "; it must hold pairs (begin, end) of block numbers, 0 <= begin <= end <= 4294967295");
+  };
+  if (!PySequence_Check(pair.ptr()) || PySequence_Size(pair.ptr()) != 2) wrong();
+  std::array<uint32_t, 2> ends{};
+  for (size_t i = 0; i < 2; ++i) {
+    const py::object item =
+        py::reinterpret_steal<py::object>(PySequence_GetItem(pair.ptr(), static_cast<Py_ssize_t>(i)));
+    const long long number = PyIndex_Check(item.ptr()) != 0 ? PyNumber_AsSsize_t(item.ptr(), nullptr) : -1;
+    if (number < 0 || number > UINT32_MAX) wrong();
+    ends[i] = static_cast<uint32_t>(number);
+  }
+  if (ends[0] > ends[1]) wrong();
+  return {ends[0], ends[1]};
+}
+
+SharedHits SharedHitsOf(py::handle pairs) {
+  std::vector<BlockRange> ranges;
+  for (const py::handle pair : py::iter(pairs)) ranges.push_back(RangeOf(pair));
+  return SharedHits(std::move(ranges));
+}
+
+CostOverride CostOverrideOf(py::handle given) {
+  if (!PyDict_Check(given.ptr())) {
+    throw py::type_error(
+        "override is of type " + TypeName(given) + "; pass a dict, such as {'router_temperature': 0.5}");
+  }
+  CostOverride made;
+  for (const auto& [name, value] : py::reinterpret_borrow<py::dict>(given)) {
+    const std::optional<std::string_view> text = TextView(name);
+    const double number = PyBool_Check(value.ptr()) ? -1 : PyFloat_AsDouble(value.ptr());
+    if (number == -1 && (PyErr_Occurred() != nullptr || PyBool_Check(value.ptr()))) {
+      PyErr_Clear();
+      throw py::type_error("override holds " + Show(value) + " as " + Show(name) + "; it must be a number");
+    }
+    ThrowIfError(made.Set(text.value_or(""), number));
+  }
+  return made;
+}
+
 constexpr KeyParts kPromptParts = KeyParts::kPrompt | KeyParts::kBlocks | KeyParts::kPrefixDigest;
 
 // The first argument by position is the body, and new users often pass a prompt there.
@@ -266,11 +321,21 @@ void WarnOfPlainText(std::string_view body) {
 
 // Fills `asked->request`: with `whole` every given part, otherwise those that the policy needs.
 void ReadRequest(const Router& router, const Given& given, bool whole, Asked* asked) {
-  const auto& [body, prompt, messages, token_ids, given_headers, model, path] = given;
+  const auto& [body, prompt, messages, token_ids, given_headers, model, path, ranges, cost] = given;
   if (!body.is_none() && !prompt.is_none()) RefuseTogether("body", "prompt");
   if (!body.is_none() && !messages.is_none()) RefuseTogether("body", "messages");
   if (!prompt.is_none() && !messages.is_none()) RefuseTogether("prompt", "messages");
   const std::optional<std::string_view> target = PathOf(path);
+  if (!ranges.is_none()) {
+    CheckReads(router, KeyParts::kSharedHits, "shared_ranges");
+    asked->shared_hits = SharedHitsOf(ranges);
+    asked->request.shared_hits = &asked->shared_hits;
+  }
+  if (!cost.is_none()) {
+    CheckReads(router, KeyParts::kCostOverride, "override");
+    asked->cost_override = CostOverrideOf(cost);
+    asked->request.cost_override = &asked->cost_override;
+  }
   if (router.needs() == KeyParts::kNone && !whole) return;
 
   RequestView& request = asked->request;
@@ -403,7 +468,8 @@ std::vector<std::string> AlternativesTo(
 py::object Select(
     PyRouter& self, const py::object& body, const py::object& prompt, const py::object& messages,
     const py::object& token_ids, const py::object& headers, const py::object& model, const py::object& path,
-    const py::object& exclude, const py::object& among, int64_t alternatives, bool explain) {
+    const py::object& exclude, const py::object& among, int64_t alternatives, bool explain,
+    const py::object& shared_ranges, const py::object& cost_override) {
   Asked asked;
   if (alternatives < 0) {
     throw py::value_error(
@@ -411,7 +477,9 @@ py::object Select(
         "; it is the number of workers to rank behind the chosen one and must be 0 or more");
   }
   if (explain) asked.key.explanation = std::make_shared<Explanation>();
-  MakeKey(self.router(), {body, prompt, messages, token_ids, headers, model, path}, &asked);
+  MakeKey(
+      self.router(), {body, prompt, messages, token_ids, headers, model, path, shared_ranges, cost_override},
+      &asked);
   const RoutingKey& key = asked.key;
   const auto shared = [&](StatusOr<Ticket> ticket) {
     auto made = std::make_shared<PyTicket>(self.shared(), ValueOrThrow(std::move(ticket)), &asked, prompt);
@@ -500,9 +568,10 @@ std::vector<std::string> PartsRead(KeyParts needs) {
 py::object Explain(
     PyRouter& self, const py::object& body, const py::object& prompt, const py::object& messages,
     const py::object& token_ids, const py::object& headers, const py::object& model, const py::object& path,
-    const py::object& exclude, const py::object& among) {
+    const py::object& exclude, const py::object& among, const py::object& shared_ranges,
+    const py::object& cost_override) {
   const Router& router = self.router();
-  const Given given{body, prompt, messages, token_ids, headers, model, path};
+  const Given given{body, prompt, messages, token_ids, headers, model, path, shared_ranges, cost_override};
   const std::shared_ptr<const FleetView> fleet = self.fleet();
   const std::optional<FleetView> smaller = Narrowed(exclude, among, *fleet);
   const FleetView& view = smaller ? *smaller : *fleet;
@@ -1326,13 +1395,14 @@ void BindRouter(py::module_& module) {
           "select", &Select, "One decision, load reserved.", "body"_a = py::none(), py::kw_only(),
           "prompt"_a = py::none(), "messages"_a = py::none(), "token_ids"_a = py::none(),
           "headers"_a = py::none(), "model"_a = py::none(), "path"_a = py::none(), "exclude"_a = py::tuple(),
-          "among"_a = py::none(), "alternatives"_a = 0, "explain"_a = false)
+          "among"_a = py::none(), "alternatives"_a = 0, "explain"_a = false, "shared_ranges"_a = py::none(),
+          "override"_a = py::none())
       .def("_select", &Select)
       .def(
           "explain", &Explain, "What select() would decide, and why.", "body"_a = py::none(), py::kw_only(),
           "prompt"_a = py::none(), "messages"_a = py::none(), "token_ids"_a = py::none(),
           "headers"_a = py::none(), "model"_a = py::none(), "path"_a = py::none(), "exclude"_a = py::tuple(),
-          "among"_a = py::none())
+          "among"_a = py::none(), "shared_ranges"_a = py::none(), "override"_a = py::none())
       .def(
           "select_batch", &SelectBatch, "Many decisions in one call.", "prompts"_a = py::none(),
           py::kw_only(), "token_ids"_a = py::none(), "offsets"_a = py::none(), "session_ids"_a = py::none(),
@@ -1399,7 +1469,9 @@ void BindRouter(py::module_& module) {
        {"exclude", py::tuple()},
        {"among", py::none()},
        {"alternatives", py::int_(0)},
-       {"explain", py::bool_(false)}});
+       {"explain", py::bool_(false)},
+       {"shared_ranges", py::none()},
+       {"override", py::none()}});
 }
 
 }  // namespace vllm_router

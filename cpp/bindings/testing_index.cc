@@ -7,6 +7,7 @@
 #include "index/hash_ring.h"
 #include "index/index_image.h"
 #include "index/load_bound.h"
+#include "index/shared_hits.h"
 #include "index/stick_table.h"
 
 namespace vllm_router {
@@ -32,6 +33,19 @@ void BindTestingIndex(py::module_& testing) {
             for (const uint64_t hash : hashes) self.Add(hash);
           })
       .def("estimate", &DistinctCount::Estimate);
+  py::class_<SharedHits>(testing, "SharedHits")
+      .def(py::init([](const std::vector<std::pair<uint32_t, uint32_t>>& given) {
+        std::vector<BlockRange> ranges;
+        for (const auto& [begin, end] : given) ranges.push_back({begin, end});
+        return SharedHits(std::move(ranges));
+      }))
+      .def("total", &SharedHits::total)
+      .def("beyond", &SharedHits::Beyond)
+      .def("ranges", [](const SharedHits& self) {
+        std::vector<std::pair<uint32_t, uint32_t>> ranges;
+        for (const BlockRange& range : self.ranges()) ranges.emplace_back(range.begin, range.end);
+        return ranges;
+      });
   testing.def(
       "load_cap",
       [](uint64_t total, uint64_t total_weight, uint32_t factor, uint32_t weight) {

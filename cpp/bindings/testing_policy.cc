@@ -109,6 +109,14 @@ RoutingKey KeyFrom(const std::optional<std::string>& session, const std::optiona
   return key;
 }
 
+using SharedRanges = std::vector<std::pair<uint32_t, uint32_t>>;
+
+SharedHits HitsOf(const SharedRanges& given) {
+  std::vector<BlockRange> ranges;
+  for (const auto& [begin, end] : given) ranges.push_back({begin, end});
+  return SharedHits(std::move(ranges));
+}
+
 // A prompt of bytes or of ids, whose first `scope` units name a model.
 RoutingKey KeyFromPrompt(const py::object& prompt, bool framed, size_t scope) {
   RoutingKey key;
@@ -202,12 +210,14 @@ void BindTestingPolicy(py::module_& testing) {
         {"gpu", &terms.gpu},
         {"host", &terms.host},
         {"disk", &terms.disk},
+        {"shared", &terms.shared},
         {"decode", &terms.decode},
         {"block", &terms.block},
         {"weight", &terms.weight},
         {"overlap_weight", &weights.overlap},
         {"host_credit", &weights.host_credit},
-        {"disk_credit", &weights.disk_credit}};
+        {"disk_credit", &weights.disk_credit},
+        {"shared_credit", &weights.shared_credit}};
     for (const auto& [name, value] : given) *fields.at(name.cast<std::string>()) = value.cast<double>();
     return LogitCost(terms, weights);
   });
@@ -335,7 +345,8 @@ void BindTestingPolicy(py::module_& testing) {
       .def(
           "choose_blocks",
           [](PolicyHarness& self, const std::vector<uint64_t>& blocks, const std::vector<uint32_t>& tried,
-             uint32_t prompt_tokens, bool has_blocks, const std::optional<std::string>& digest) {
+             uint32_t prompt_tokens, bool has_blocks, const std::optional<std::string>& digest,
+             const std::optional<SharedRanges>& shared, const std::map<std::string, double>& cost) {
             const auto fleet = self.fleet();
             RoutingKey key;
             if (digest) std::copy_n(digest->begin(), 32, key.prefix_digest.emplace().begin());
@@ -344,6 +355,9 @@ void BindTestingPolicy(py::module_& testing) {
             key.has_blocks = has_blocks;
             key.blocks_are_tokens = key.blocks_are_reported = true;
             key.usable_blocks = blocks.size();
+            if (shared) key.shared_hits = HitsOf(*shared);
+            if (!cost.empty()) key.cost_override.emplace();
+            for (const auto& [name, value] : cost) RaiseIfError(key.cost_override->Set(name, value));
             const FleetView smaller = fleet->Without(tried);
             const auto decision = self.policy().Choose(key, smaller);
             std::optional<std::tuple<uint32_t, std::string_view, uint64_t, uint64_t>> answer;
@@ -355,7 +369,12 @@ void BindTestingPolicy(py::module_& testing) {
             return answer;
           },
           py::arg("blocks"), py::arg("tried") = std::vector<uint32_t>(), py::arg("prompt_tokens") = 1,
-          py::arg("has_blocks") = true, py::arg("digest") = py::none())
+          py::arg("has_blocks") = true, py::arg("digest") = py::none(), py::arg("shared") = py::none(),
+          py::arg("override") = std::map<std::string, double>())
+      // Blocks of the shared pool beyond those that its worker has on the GPU, by the decision's number.
+      .def(
+          "shared_beyond",
+          [](PolicyHarness& self, size_t decision) { return self.decisions().at(decision).shared_beyond; })
       // The worker's KV events told that it holds the blocks on the tier, and everything else that it holds.
       .def(
           "report_blocks",

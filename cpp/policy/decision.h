@@ -80,6 +80,7 @@ struct Decision {
   uint64_t claim = 0;
   // The request among those that the policy counts as open (policy/active_blocks.h). 0: it counts none.
   uint64_t active = 0;
+  uint32_t shared_beyond = 0;  // blocks of a shared pool beyond what the worker holds on its GPU
   // What the policy predicts of its worker until the first token came (index/predicted_blocks.h). 0: nothing.
   uint64_t prediction = 0;
   std::shared_ptr<const Explanation> explanation;  // null unless requested

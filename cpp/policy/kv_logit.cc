@@ -31,7 +31,9 @@ class KvLogit final : public Policy {
         random_(options.seed) {}
 
   std::string_view name() const override { return name_; }
-  KeyParts Needs() const override { return index_->Needs(); }
+  KeyParts Needs() const override {
+    return index_->Needs() | KeyParts::kSharedHits | KeyParts::kCostOverride;
+  }
 
   std::optional<Decision> Choose(const RoutingKey& key, const FleetView& fleet) override {
     if (fleet.eligible().empty()) return std::nullopt;
@@ -46,15 +48,22 @@ class KvLogit final : public Policy {
     } else {
       matches.Clear();
     }
-    const std::span<const double> costs = CostsOf(key, fleet, plan, &scratch);
+    LogitWeights weights = weights_;
+    double temperature = temperature_;
+    if (key.cost_override) {
+      weights.overlap = key.cost_override->overlap_weight.value_or(weights.overlap);
+      weights.shared_credit = key.cost_override->shared_cache_multiplier.value_or(weights.shared_credit);
+      temperature = key.cost_override->router_temperature.value_or(temperature);
+    }
+    const std::span<const double> costs = CostsOf(key, fleet, plan, weights, &scratch);
     if (key.explanation != nullptr) {
       for (size_t row = 0; row < costs.size(); ++row) key.explanation->candidates[row].cost = costs[row];
     }
     KeepLeast(costs, fleet.eligible(), &scratch.best);
     DecisionRandom random(random_, key.dry_run);
     uint32_t position;
-    if (temperature_ > 0) {
-      position = Draw(costs, fleet.eligible(), &*random, &scratch);
+    if (temperature > 0) {
+      position = Draw(costs, temperature, fleet.eligible(), &*random, &scratch);
     } else {
       position = LeastLoaded(fleet, scratch.best, *random);
     }
@@ -66,6 +75,10 @@ class KvLogit final : public Policy {
     const BlockMatch* const match = matches_blocks ? matches.Find(plan->known[position].slot) : nullptr;
     Decision decision =
         KvIndex::DecisionFor(position, reason, match == nullptr ? 0 : match->longest(), key, fleet);
+    if (key.shared_hits) {
+      decision.shared_beyond =
+          BlocksBeyond(*key.shared_hits, key, match == nullptr ? 0 : match->on(Tier::kGpu));
+    }
     if (key.dry_run || !matches_blocks) return decision;
     const KvIndex::Plan::Known& chosen = plan->known[position];
     index_->Remember(chosen.slot, key, &decision);
@@ -93,7 +106,8 @@ class KvLogit final : public Policy {
   };
 
   std::span<const double> CostsOf(
-      const RoutingKey& key, const FleetView& fleet, const KvIndex::Plan* plan, Scratch* scratch) const {
+      const RoutingKey& key, const FleetView& fleet, const KvIndex::Plan* plan, const LogitWeights& weights,
+      Scratch* scratch) const {
     const std::span<const uint32_t> eligible = fleet.eligible();
     if (scratch->cost.size() < eligible.size()) scratch->cost.resize(eligible.size());
     double* const cost = scratch->cost.data();
@@ -108,6 +122,11 @@ class KvLogit final : public Policy {
           .weight = static_cast<double>(worker.load_weight()) / kWeightOne};
       const BlockMatch* const match =
           scratch->matches.empty() ? nullptr : scratch->matches.Find(plan->known[eligible[row]].slot);
+      if (key.shared_hits) {
+        terms.shared =
+            tokens_per_block *
+            static_cast<double>(BlocksBeyond(*key.shared_hits, key, match == nullptr ? 0 : match->longest()));
+      }
       if (match != nullptr) {
         const auto tokens_on = [&](Tier tier) {
           return tokens_per_block *
@@ -117,7 +136,7 @@ class KvLogit final : public Policy {
         terms.host = tokens_on(Tier::kHost) - terms.gpu;
         terms.disk = tokens_on(Tier::kExternal) - terms.gpu - terms.host;
       }
-      cost[row] = LogitCost(terms, weights_);
+      cost[row] = LogitCost(terms, weights);
     }
     return {cost, eligible.size()};
   }
@@ -130,11 +149,16 @@ class KvLogit final : public Policy {
     return static_cast<double>(blocks);
   }
 
-  uint32_t Draw(
-      std::span<const double> costs, std::span<const uint32_t> eligible, Random* random,
-      Scratch* scratch) const {
+  // Of a shared pool, behind the prompt's first `held` blocks.
+  static uint32_t BlocksBeyond(const SharedHits& hits, const RoutingKey& key, uint64_t held) {
+    return hits.Beyond(held) - hits.Beyond(std::max<uint64_t>(held, key.blocks.size()));
+  }
+
+  static uint32_t Draw(
+      std::span<const double> costs, double temperature, std::span<const uint32_t> eligible, Random* random,
+      Scratch* scratch) {
     scratch->weights.resize(costs.size());
-    SoftmaxOfCosts(costs, temperature_, scratch->weights);
+    SoftmaxOfCosts(costs, temperature, scratch->weights);
     const double all = std::accumulate(scratch->weights.begin(), scratch->weights.end(), 0.0);
     // 53 random bits: uniform in [0, all).
     double left = static_cast<double>(random->Next() >> 11) * 0x1p-53 * all;
@@ -160,7 +184,8 @@ class KvLogit final : public Policy {
 
 double LogitCost(const LogitTerms& terms, const LogitWeights& weights) {
   const double on_gpu = weights.prefill == LogitPrefill::kUncached ? terms.gpu : 0;
-  const double cached = on_gpu + weights.host_credit * terms.host + weights.disk_credit * terms.disk;
+  const double cached = on_gpu + weights.host_credit * terms.host + weights.disk_credit * terms.disk +
+                        weights.shared_credit * terms.shared;
   const double prefill = std::max(0.0, terms.queued + terms.prompt - cached);
   return (weights.overlap * prefill / terms.block + terms.decode) / terms.weight;
 }
@@ -182,7 +207,7 @@ PolicyEntry KvLogitEntry() {
       .options =
           {"block_size", "max_blocks_per_worker", "kv_index_max_entries", "kv_index_ttl_secs",
            "kv_storage_offloading", "overlap_weight", "router_temperature", "host_cache_hit_weight",
-           "disk_cache_hit_weight", "logit_prefill_tokens", "logit_decode_blocks"},
+           "disk_cache_hit_weight", "shared_cache_multiplier", "logit_prefill_tokens", "logit_decode_blocks"},
       .make = [](const PolicyOptions& options, std::shared_ptr<KvIndex> index,
                  std::unique_ptr<Policy>) -> std::unique_ptr<Policy> {
         return std::make_unique<KvLogit>(
@@ -191,6 +216,7 @@ PolicyEntry KvLogitEntry() {
                 .overlap = options.overlap_weight,
                 .host_credit = options.host_cache_hit_weight,
                 .disk_credit = options.disk_cache_hit_weight,
+                .shared_credit = options.shared_cache_multiplier,
                 .prefill = options.logit_prefill_tokens});
       }};
 }

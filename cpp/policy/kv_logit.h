@@ -2,13 +2,14 @@
 // holds counts by the tier it is on.
 //
 //   logit(w) = (overlap_weight * prefill / B + decode) / s
-//   prefill  = max(0, q + P - B * (gpu + host_credit * host + disk_credit * disk))
+//   prefill  = max(0, q + P - B * (gpu + host_credit * host + disk_credit * disk + multiplier * shared))
 //
 //   B      tokens per block                        gpu    blocks of the prompt without a gap on the GPU
 //   P      tokens of the prompt                    host   those beyond, that are in the host's memory
 //   q      prompt tokens on w without first token  disk   those beyond, on w's own storage
 //   decode distinct blocks of w's open requests    s      weight of w
 //          and this one
+//   shared blocks beyond all these that any worker can load from a shared pool
 //
 //   P 640, B 16           q     gpu   decode   logit
 //   A                  3200      30      500   (3200 + 640 - 480) / 16 + 500 = 710
@@ -50,6 +51,7 @@ struct LogitTerms {
   double gpu = 0;  // tokens of the prompt that are cached there; each token counts once
   double host = 0;
   double disk = 0;
+  double shared = 0;
   double decode = 0;  // blocks
   double block = 16;  // tokens
   double weight = 1;
@@ -59,6 +61,7 @@ struct LogitWeights {
   double overlap = 1;
   double host_credit = 0.75;
   double disk_credit = 0.25;
+  double shared_credit = 0;
   LogitPrefill prefill = LogitPrefill::kUncached;
 };
 

@@ -95,6 +95,7 @@ const OptionTable<PolicyOptions>& PolicyOptionTable() {
        .range = {.max = 100, .what = "the temperature of the draw among costs"}},
       {.name = "host_cache_hit_weight", .member = Member<&O::host_cache_hit_weight>(), .range = kCredit},
       {.name = "disk_cache_hit_weight", .member = Member<&O::disk_cache_hit_weight>(), .range = kCredit},
+      {.name = "shared_cache_multiplier", .member = Member<&O::shared_cache_multiplier>(), .range = kCredit},
       {.name = "logit_prefill_tokens",
        .member = Word<&O::logit_prefill_tokens>(),
        .words = {{"uncached", LogitPrefill::kUncached}, {"prompt", LogitPrefill::kPrompt}}},

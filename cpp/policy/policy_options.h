@@ -56,6 +56,7 @@ struct PolicyOptions {
   double router_temperature = 0;
   double host_cache_hit_weight = 0.75;
   double disk_cache_hit_weight = 0.25;
+  double shared_cache_multiplier = 0;
   LogitPrefill logit_prefill_tokens = LogitPrefill::kUncached;
   LogitDecode logit_decode_blocks = LogitDecode::kPotential;
 

@@ -14,6 +14,8 @@
 #include "hashing/block_hash.h"
 #include "hashing/hash.h"
 #include "hashing/sha256.h"
+#include "index/shared_hits.h"
+#include "policy/cost_override.h"
 #include "policy/decision.h"
 #include "worker/bytes_per_token.h"
 
@@ -28,6 +30,8 @@ enum class KeyParts : uint32_t {
   kBlocks = 1 << 3,        // hashes of the prompt's blocks
   kPrefixDigest = 1 << 4,  // digest of the prompt's prefix
   kPrompt = 1 << 5,        // the prompt itself: its token ids, else its text
+  kSharedHits = 1 << 6,    // blocks that a shared pool holds
+  kCostOverride = 1 << 7,  // what the request sets of the policy's cost
 };
 constexpr KeyParts operator|(KeyParts a, KeyParts b) {
   return static_cast<KeyParts>(static_cast<uint32_t>(a) | static_cast<uint32_t>(b));
@@ -89,6 +93,10 @@ struct RoutingKey {
   // the next turn can use its ids.
   std::optional<UntokenizedPrompt> partly_tokenized_prompt;
   uint64_t usable_blocks = 0;  // how many a cache can save: an engine computes the last token in any case
+
+  // Of the blocks, those that every worker can load from a pool; missing when that is not known.
+  std::optional<SharedHits> shared_hits;
+  std::optional<CostOverride> cost_override;
 
   std::optional<Digest256> prefix_digest;  // missing when the request has no text and no token ids
 

@@ -55,6 +55,12 @@ uint32_t CountPromptTokens(uint64_t text_bytes, double bytes_per_token, uint64_t
   return AsTokenCount(TokensOf(text_bytes, bytes_per_token) + ids + uint64_t{media} * kTokensPerMedium);
 }
 
+template <typename T>
+void Assign(const T* given, std::optional<T>* part) {
+  part->reset();
+  if (given != nullptr) *part = *given;
+}
+
 void SetLength(BytesPerToken* of_model, RoutingKey* key) {
   key->of_model = of_model;
   key->bytes_per_token = of_model != nullptr ? of_model->value() : BytesPerToken::kAtFirst;
@@ -83,6 +89,8 @@ bool KeyBuilder::NeedsBody(std::span<const HeaderField> headers) const {
 
 void KeyBuilder::Build(const RequestView& request, RoutingKey* key) const {
   std::optional<RequestFields> parsed;
+  if (Has(needs_, KeyParts::kSharedHits)) Assign(request.shared_hits, &key->shared_hits);
+  if (Has(needs_, KeyParts::kCostOverride)) Assign(request.cost_override, &key->cost_override);
   if (Has(needs_, KeyParts::kPromptTokens)) {
     SetLength(request.token_ids ? nullptr : &lengths_.Of(request.model), key);
     key->prompt_bytes = request.token_ids ? request.token_ids->size() * kBytesPerId

@@ -11,6 +11,8 @@
 
 namespace vllm_router {
 
+class SharedHits;
+struct CostOverride;
 struct RequestFields;
 
 struct RequestView {
@@ -24,6 +26,8 @@ struct RequestView {
   std::string_view model;                              // of a prompt or token ids; a body has its own
   bool body_is_padded = false;                         // kBodyPadding readable bytes follow the body
   const RequestFields* fields = nullptr;               // the body's, if it was parsed already
+  const SharedHits* shared_hits = nullptr;             // of the prompt's blocks, if known
+  const CostOverride* cost_override = nullptr;
 };
 
 // What simdjson may read (not interpret) past the end of a JSON text.

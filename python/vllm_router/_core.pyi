@@ -1026,6 +1026,8 @@ class Router:
         among: Iterable[str] | None = None,
         alternatives: int = 0,
         explain: bool = False,
+        shared_ranges: Iterable[tuple[int, int]] | None = None,
+        override: dict[str, float] | None = None,
     ) -> Ticket:
         """Choose a worker for one request and reserve the load there.
 
@@ -1057,11 +1059,16 @@ class Router:
             alternatives: How many more workers to rank, for `Ticket.alternatives()`; each costs one more look
                 at the fleet, which reserves and records nothing.
             explain: Keep what the workers were compared by, for `Ticket.explain()`; costs a few microseconds.
+            shared_ranges: For kv_logit: the blocks of the prompt that every worker can load from a shared
+                pool, as pairs (begin, end) of block numbers, each without its end, in any order.
+            override: For kv_logit and kv_aware: `overlap_weight`, `router_temperature` and
+                `shared_cache_multiplier` for this request alone, with the ranges of the router's options.
 
         Raises:
             NoWorkersError: no worker may be chosen; the message counts workers by the reason.
             TypeError: an argument of the wrong type, or two that exclude each other.
-            ValueError: token ids out of range, an array of the wrong shape, a number that JSON does not have.
+            ValueError: token ids out of range, an array of the wrong shape, a number that JSON does not have;
+                `shared_ranges` or `override` for a policy that does not read them, or out of range.
         """
 
     def explain(
@@ -1076,6 +1083,8 @@ class Router:
         path: str | None = None,
         exclude: Iterable[str] = (),
         among: Iterable[str] | None = None,
+        shared_ranges: Iterable[tuple[int, int]] | None = None,
+        override: dict[str, float] | None = None,
     ) -> Explanation:
         """What `select()` would decide on this request, and why: a dry run.
 

@@ -30,10 +30,7 @@ __all__ = ["Batch", "PolicyType", "Router", "Ticket", "WorkerInfo", "policy_from
 
 
 class PolicyType(enum.Enum):
-    """Policies by the names that `vllm_router_rs.PolicyType` has; accepted wherever a policy's name is.
-
-    `KvAware` is a name for code that mentions it: the policy is not implemented, and `Router` says so.
-    """
+    """Policies by the names that `vllm_router_rs.PolicyType` has; accepted wherever a policy's name is."""
 
     Random = "random"
     RoundRobin = "round_robin"

@@ -6,7 +6,8 @@ matched, total), or None when no worker is eligible.
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 
 from tests.models.fleet import Fleet, Worker
 from tests.models.policies import LearnedBlocks, PrefixAware, cap, least_loaded
@@ -69,11 +70,16 @@ class KvLogit:
         shares: tuple[float, float] = (0.75, 0.25),
         prefill: str = "uncached",
         decode: str = "potential",
+        multiplier: float = 0.0,
     ) -> None:
         self.dice = Random(seed)
         self.block_size = block_size
         self.known = KnownBlocks(max_blocks_per_worker, block_size)
-        self.overlap_weight, self.temperature = overlap_weight, temperature
+        self.options = {
+            "overlap_weight": overlap_weight,
+            "router_temperature": temperature,
+            "shared_cache_multiplier": multiplier,
+        }
         self.credits, self.prefill, self.decode = shares, prefill, decode
         self.open: list[tuple[int, list[int]] | None] = []  # worker's id and blocks, by decision
 
@@ -84,37 +90,61 @@ class KvLogit:
         active = {block for entry in self.open if entry and entry[0] == worker.id for block in entry[1]}
         return len(active.union(blocks) if self.decode == "potential" else active)
 
-    def cost(self, worker: Worker, blocks: Sequence[int], prompt_tokens: int, held: Tiers) -> float:
+    def cost(
+        self,
+        worker: Worker,
+        blocks: Sequence[int],
+        prompt_tokens: int,
+        held: Tiers,
+        shared: Collection[int],
+        options: dict[str, float],
+    ) -> float:
         gpu, host, disk = (
             float(n * self.block_size) for n in (held[0], held[1] - held[0], held[2] - held[1])
         )
         host_credit, disk_credit = self.credits
-        cached = (gpu if self.prefill == "uncached" else 0) + host_credit * host + disk_credit * disk
+        beyond = sum(held[2] <= block < len(blocks) for block in shared) * self.block_size
+        cached = (
+            (gpu if self.prefill == "uncached" else 0)
+            + host_credit * host
+            + disk_credit * disk
+            + options["shared_cache_multiplier"] * beyond
+        )
         prefill = max(0.0, worker.prefill + prompt_tokens - cached)
-        work = self.overlap_weight * prefill / self.block_size + self.decoding(worker, blocks)
+        work = options["overlap_weight"] * prefill / self.block_size + self.decoding(worker, blocks)
         return work / (worker.weight / 1000)
 
     def choose(
-        self, blocks: Sequence[int], prompt_tokens: int, fleet: Fleet, tried: Collection[int] = ()
+        self,
+        blocks: Sequence[int],
+        prompt_tokens: int,
+        fleet: Fleet,
+        tried: Collection[int] = (),
+        shared: Collection[int] = (),
+        override: Mapping[str, float] = MappingProxyType({}),
     ) -> Answer:
+        options = {**self.options, **override}
         self.known.learned.forget_others(fleet)
         eligible = fleet.eligible(tried)
         if not eligible:
             return None
         held = self.known.held(blocks, fleet, eligible)
-        costs = {i: self.cost(fleet.members[i], blocks, prompt_tokens, held[i]) for i in eligible}
+        costs = {
+            i: self.cost(fleet.members[i], blocks, prompt_tokens, held[i], shared, options) for i in eligible
+        }
         cheapest = [i for i in eligible if costs[i] == min(costs.values())]
-        chosen = self.draw(costs) if self.temperature else least_loaded(fleet, cheapest, self.dice)
+        temperature = options["router_temperature"]
+        chosen = self.draw(costs, temperature) if temperature else least_loaded(fleet, cheapest, self.dice)
         self.open.append((fleet.members[chosen].id, [*blocks]))
         if blocks:
             self.known.record(fleet.members[chosen], blocks)
         reason = "lowest_cost" if chosen in cheapest else "sampled"
         return chosen, reason, held[chosen][2], len(blocks)
 
-    def draw(self, costs: dict[int, float]) -> int:
+    def draw(self, costs: dict[int, float], temperature: float) -> int:
         least, most = min(costs.values()), max(costs.values())
         weights = {
-            i: math.exp(-(cost - least) / (most - least) / self.temperature) if most > least else 1.0
+            i: math.exp(-(cost - least) / (most - least) / temperature) if most > least else 1.0
             for i, cost in costs.items()
         }
         left = (self.dice.next() >> 11) * 2.0**-53 * sum(weights.values())

@@ -16,7 +16,17 @@ from vllm_router import _core_testing as testing
 TIER = st.integers(0, 2)
 DIGESTS = st.sampled_from([None, b"a" * 32, b"b" * 32, b"c" * 32])
 TRIED = st.lists(WHICH, max_size=2, unique=True)
+RANGES = st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), max_size=3)
+OVERRIDES = st.fixed_dictionaries(
+    {},
+    optional={
+        "overlap_weight": st.sampled_from([0.0, 3.0]),
+        "router_temperature": st.sampled_from([0.0, 0.5]),
+        "shared_cache_multiplier": st.sampled_from([0.0, 0.5, 1.0]),
+    },
+)
 STEPS = st.one_of(
+    st.tuples(st.just("pool"), RANGES, OVERRIDES),
     st.tuples(st.just("choose"), PROMPTS, st.integers(0, 40), TRIED, DIGESTS),
     st.tuples(st.just("choose"), PROMPTS, st.integers(0, 40), st.just([]), DIGESTS),
     st.tuples(st.just("report"), WHICH, PROMPTS, TIER),
@@ -45,14 +55,22 @@ def live(policy: testing.PolicyHarness, twin: Any, story: list[Any], block_size:
         policy.add(url)
         fleet.add(url)
     requests = 0
+    ranges, override = [], {}  # of the requests that follow
     for what, which, *rest in story:
-        if what == "choose":
+        if what == "pool":
+            ranges, override = which, rest[0]
+        elif what == "choose":
             tokens, tried, digest = rest
             tried = [position for position in tried if position < len(fleet.members)]
             blocks, tokens = chain(which), len(which) * block_size + tokens
-            named = () if isinstance(twin, KvLogit) else (digest,)
-            expected = twin.choose(blocks, tokens, *named, fleet, tried)
-            assert policy.choose_blocks(blocks, tried, prompt_tokens=tokens, digest=digest) == expected
+            if isinstance(twin, KvLogit):
+                shared = {block for begin, end in ranges for block in range(begin, end)}
+                expected = twin.choose(blocks, tokens, fleet, tried, shared, override)
+            else:
+                expected = twin.choose(blocks, tokens, digest, fleet, tried)
+            assert expected == policy.choose_blocks(
+                blocks, tried, prompt_tokens=tokens, digest=digest, shared=ranges, override=override
+            )
             if expected:
                 open_requests.append(requests)
                 requests += 1
@@ -91,10 +109,11 @@ def live(policy: testing.PolicyHarness, twin: Any, story: list[Any], block_size:
     shares=st.tuples(SHARES, SHARES),
     prefill=st.sampled_from(["uncached", "prompt"]),
     decode=st.sampled_from(["potential", "active"]),
+    multiplier=SHARES,
     seed=SEEDS,
 )
 def test_kv_logit_chooses_as_its_twin_does(
-    story, capacity, block_size, overlap_weight, temperature, shares, prefill, decode, seed
+    story, capacity, block_size, overlap_weight, temperature, shares, prefill, decode, multiplier, seed
 ):
     policy = testing.PolicyHarness(
         "kv_logit",
@@ -105,10 +124,13 @@ def test_kv_logit_chooses_as_its_twin_does(
         router_temperature=temperature,
         host_cache_hit_weight=shares[0],
         disk_cache_hit_weight=shares[1],
+        shared_cache_multiplier=multiplier,
         logit_prefill_tokens=prefill,
         logit_decode_blocks=decode,
     )
-    twin = KvLogit(seed, capacity, block_size, overlap_weight, temperature, shares, prefill, decode)
+    twin = KvLogit(
+        seed, capacity, block_size, overlap_weight, temperature, shares, prefill, decode, multiplier
+    )
     live(policy, twin, story, block_size)
 
 
@@ -156,11 +178,13 @@ TERMS = st.fixed_dictionaries(
         "gpu": SIZES,
         "host": SIZES,
         "disk": SIZES,
+        "shared": SIZES,
         "decode": SIZES,
         "weight": st.sampled_from([0.01, 1.0, 100.0]),
         "overlap_weight": st.sampled_from([0.0, 1.0, 1000.0]),
         "host_credit": SHARES,
         "disk_credit": SHARES,
+        "shared_credit": SHARES,
     }
 )
 PREFILLS = st.sampled_from(["uncached", "prompt"])
@@ -170,7 +194,7 @@ PREFILLS = st.sampled_from(["uncached", "prompt"])
 def test_more_cached_never_costs_more_and_more_load_never_less(terms, prefill, more):
     cost = testing.logit_cost(prefill, **terms)
     assert 0 <= cost < float("inf")
-    for name in ("gpu", "host", "disk"):
+    for name in ("gpu", "host", "disk", "shared"):
         assert testing.logit_cost(prefill, **{**terms, name: terms[name] + more}) <= cost
     for name in ("queued", "prompt", "decode"):
         assert testing.logit_cost(prefill, **{**terms, name: terms[name] + more}) >= cost

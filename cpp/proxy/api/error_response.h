@@ -28,7 +28,7 @@ enum class HttpError : uint8_t {
   kMethodNotAllowed,
   kNotFound,
   kLoopDetected,
-  kInvalidArgument,  // admin calls
+  kInvalidArgument,  // of an admin call, or x-vllm-router-override
   kQueueFull,
   kQueueTimeout,
   kRateLimited,

@@ -123,6 +123,7 @@ const OptionTable<Settings>& SettingsTable() {
       {.name = "worker_startup_check_interval", .member = Seconds<&O::worker_startup_check_ms>()},
       {.name = "drain_timeout_secs", .member = Seconds<&O::drain_timeout_ms>()},
       {.name = "tokenize_timeout_ms", .member = Member<&O::tokenize_timeout_ms>()},
+      {.name = "allow_request_overrides", .member = Member<&O::allow_request_overrides>()},
       {.name = "decision_headers", .member = Member<&O::decision_headers>()},
       {.name = "sse_error_event", .member = Member<&O::sse_error_event>()},
   };

@@ -67,8 +67,9 @@ struct Settings {
 
   int64_t tokenize_timeout_ms = 100;  // maximum time a request waits for its token IDs; minimum 1
 
-  bool decision_headers = false;  // responses carry the reason for choosing their worker
-  bool sse_error_event = false;   // an event stream that is cut ends with its reason
+  bool allow_request_overrides = false;  // see proxy/exchange/cost_override_header.h
+  bool decision_headers = false;         // responses carry the reason for choosing their worker
+  bool sse_error_event = false;          // an event stream that is cut ends with its reason
 };
 
 }  // namespace vllm_router

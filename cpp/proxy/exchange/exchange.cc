@@ -16,6 +16,7 @@
 #include "proxy/client/http_client.h"
 #include "proxy/exchange/body_sink.h"
 #include "proxy/exchange/connection.h"
+#include "proxy/exchange/cost_override_header.h"
 #include "proxy/exchange/decision_headers.h"
 #include "proxy/exchange/fan_out.h"
 #include "proxy/exchange/relay.h"
@@ -263,6 +264,10 @@ Task<Exchange::Next> Exchange::ValidateRequest() {
     co_await ReplyError(HttpError::kBodyTooLarge, message);
     co_return Next::kFinish;
   }
+  if (settings_.allow_request_overrides && !route.own) {
+    const bool rejected = co_await RejectOverride();
+    if (rejected) co_return Next::kFinish;
+  }
   const bool refused = co_await RejectOverload();
   if (refused) co_return Next::kFinish;
   if (head_->expects_continue && !body_->complete()) {
@@ -353,6 +358,19 @@ Task<std::optional<HttpError>> Exchange::ValidateKey(KeyValidator& validator) {
   validation_ = nullptr;
   if (validity == KeyValidity::kYes) co_return std::nullopt;
   co_return validity == KeyValidity::kNo ? HttpError::kInvalidApiKey : HttpError::kKeyNotChecked;
+}
+
+// Reads what the client sets of the cost.
+Task<bool> Exchange::RejectOverride() {
+  const std::optional<std::string_view> given = FindHeader(head_->fields, kCostOverrideHeader);
+  if (!given) co_return false;
+  StatusOr<CostOverride> parsed = ParseCostOverride(*given);
+  if (parsed.ok()) {
+    cost_override_ = *parsed;
+    co_return false;
+  }
+  co_await ReplyError(HttpError::kInvalidArgument, std::string(parsed.status().message()));
+  co_return true;
 }
 
 // Before the body, which then need not be sent at all.
@@ -482,6 +500,7 @@ void Exchange::MakeKey() {
     request.body = body_->held();
     request.body_is_padded = true;
   }
+  if (cost_override_) request.cost_override = &*cost_override_;
   if (settings_.decision_headers) key_.explanation = std::make_shared<Explanation>();
   std::optional<TruncatedJson> prefix;
   if (stream_body_ && NeedsBody()) {

@@ -86,6 +86,7 @@ class Exchange {
   Task<bool> RejectRoutingLoop();
   Task<bool> Authorize();
   Task<std::optional<HttpError>> ValidateKey(KeyValidator& validator);
+  Task<bool> RejectOverride();
   Task<bool> RejectOverload();
   bool CountsInRateLimit() const;
   Task<void> Reject(HttpError error, int64_t retry_after_ns = 0);
@@ -165,6 +166,7 @@ class Exchange {
 
   Permit permit_;  // from ADMIT to FINISH
   RoutingKey key_;
+  std::optional<CostOverride> cost_override_;  // the client's
 
   std::shared_ptr<KeyValidator::Waiter> validation_;  // being waited for
   CancelScope* scope_ = nullptr;                      // of an own request that is being waited for

@@ -198,6 +198,12 @@ def warnings_about(args: RouterArgs) -> list[str]:
         for name, flag in FLAGS.items()
         if flag.no_effect and isinstance(flag.kind, Text) and getattr(args, name) is not None
     ]
+    policy = FLAGS["policy"].check(args.policy)
+    if args.allow_request_overrides and policy not in ("kv_logit", "kv_aware"):
+        sentences.append(
+            f"--allow-request-overrides has no effect on the policy {policy or DEFAULT_POLICY}; it belongs "
+            "to kv_logit and kv_aware"
+        )
     clients_need_keys = args.client_api_key_file is not None or args.api_key_validation_urls
     if clients_need_keys and args.admin_api_key_file is None and args.admin_port is None:
         sentences.append(

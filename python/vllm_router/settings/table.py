@@ -113,6 +113,13 @@ class Table:
         "add x-vllm-router-* headers to responses that explain why their worker was chosen",
         more="These headers show the workers' addresses to clients.",
     )
+    allow_request_overrides: bool = _server(
+        False,
+        Switch(),
+        "let clients set overlap_weight, router_temperature and shared_cache_multiplier for a request",
+        more='By the header x-vllm-router-override: {"router_temperature": 0.5}, for comparisons without a '
+        "restart. The policies kv_logit and kv_aware read it; it is never forwarded.",
+    )
     sse_error_event: bool = _server(
         False,
         Switch(),
@@ -542,6 +549,13 @@ class Table:
         Number(0, 1, whole=False),
         "the share of a token's computation that is saved if it is cached on the worker's own storage",
         policies=("kv_logit",),
+    )
+    shared_cache_multiplier: float = _policy(
+        0.0,
+        Number(0, 1, whole=False),
+        "the share of a token's computation that is saved if every worker can load it from the shared pool",
+        policies=("kv_logit",),
+        more="0 ignores the pool; 0.3 to 0.7 are typical, by how long a load takes against computing.",
     )
     logit_prefill_tokens: str = _policy(
         "uncached",

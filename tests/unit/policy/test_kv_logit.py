@@ -138,3 +138,56 @@ def test_its_costs_are_explained():
         # The holder has 320 tokens of prefill in its queue and as many to compute; both decode 40 blocks.
         assert explained.pop(ticket.worker_url) == 80
         assert [*explained.values()] == [80]
+
+
+# Dynamo's guide: four blocks of one token, all of them in the pool; W0 holds two on its GPU, W1 none.
+def test_the_example_of_dynamos_guide():
+    terms = {"block": 1, "shared_credit": 0.5}
+    assert testing.logit_cost("uncached", prompt=4, shared=2, **terms) == 3.0
+    assert testing.logit_cost("uncached", prompt=4, shared=4, **terms) == 2.0
+
+
+@pytest.mark.parametrize(
+    ("prefill", "multiplier", "costs"),
+    [
+        ("uncached", 0.5, (1.0, 2.0)),
+        ("prompt", 0.5, (3.0, 2.0)),
+        ("uncached", 1.0, (0.0, 0.0)),
+        ("prompt", 1.0, (2.0, 0.0)),
+        ("uncached", 0.0, (2.0, 4.0)),
+    ],
+)
+def test_a_shared_pool_saves_what_a_worker_does_not_hold(prefill, multiplier, costs):
+    policy = fleet(
+        block_size=1,
+        shared_cache_multiplier=multiplier,
+        logit_prefill_tokens=prefill,
+        logit_decode_blocks="active",
+    )
+    policy.report_blocks(A, [1, 2], 0)
+    pool = [(0, 4)]
+    held = (2, 0)
+    assert costs == tuple(
+        testing.logit_cost(
+            prefill, block=1, shared_credit=multiplier, prompt=4, gpu=held[i], shared=4 - held[i]
+        )
+        for i in range(2)
+    )
+    position, *_ = policy.choose_blocks([1, 2, 3, 4], prompt_tokens=4, shared=pool)
+    if costs[0] != costs[1]:
+        assert position == costs.index(min(costs))
+    assert policy.shared_beyond(0) == (2, 4)[position]
+
+
+def test_the_pool_counts_beyond_every_tier_and_within_the_prompt():
+    policy = fleet(shared_cache_multiplier=1, logit_decode_blocks="active")
+    policy.report_blocks(A, PROMPT[:20], 1)  # 20 of 40 blocks on the host save 15 of them
+    # The pool has what A has, and blocks behind the prompt: it saves nothing at A, 20 blocks at B.
+    assert policy.choose_blocks(PROMPT, prompt_tokens=640, shared=[(0, 20), (40, 99)])[0] == 1
+    assert policy.shared_beyond(0) == 20
+
+
+def test_a_pool_that_was_not_asked_counts_nothing():
+    policy = fleet(shared_cache_multiplier=1)
+    policy.choose_blocks(PROMPT, prompt_tokens=640)
+    assert policy.shared_beyond(0) == 0

@@ -163,6 +163,7 @@ def test_policy_options_are_filled_with_defaults() -> None:
         "router_temperature": 0.0,
         "host_cache_hit_weight": 0.75,
         "disk_cache_hit_weight": 0.25,
+        "shared_cache_multiplier": 0.0,
         "logit_prefill_tokens": "uncached",
         "logit_decode_blocks": "potential",
         "kv_penalty_host": 0.8,
@@ -246,12 +247,15 @@ def test_warnings_name_what_will_not_do_what_it_seems_to() -> None:
         dp_aware=True,
         model_path="m",
         hash_failover="first",
+        allow_request_overrides=True,
     )
     assert said.warnings() == [
         "hash_failover has no effect on the policy power_of_two; it belongs to consistent_hash",
         "--dp-aware has no effect by itself; --intra-node-data-parallel-size sets the number of "
         "ranks per URL",
         "--model-path has no effect: it named a tokenizer for gRPC workers; HTTP workers need none",
+        "--allow-request-overrides has no effect on the policy power_of_two; it belongs to kv_logit and "
+        "kv_aware",
         "power_of_two has nothing to choose between while there is only one worker",
     ]
     assert "requests get 503 until POST /add_worker" in RouterArgs().warnings()[0]

@@ -60,6 +60,7 @@ OTHER_VALUES: dict[str, tuple[str, Any]] = {
     "overlap-weight": ("2.5", 2.5),
     "host-cache-hit-weight": ("0.5", 0.5),
     "disk-cache-hit-weight": ("0.5", 0.5),
+    "shared-cache-multiplier": ("0.5", 0.5),
     "logit-prefill-tokens": ("prompt", "prompt"),
     "logit-decode-blocks": ("active", "active"),
     "kv-overlap-weight": ("0.5", 0.5),
@@ -182,6 +183,7 @@ OTHER_VALUES: dict[str, tuple[str, Any]] = {
     "balance-rel-threshold": ("1.1", 1.1),
     "eviction-interval-secs": ("30", 30),
     "max-tree-size": ("10000", 10000),
+    "allow-request-overrides": ("", True),
     "decision-headers": ("", True),
     "sse-error-event": ("", True),
     "trust-forwarded": ("", True),  # on anyway; --no-… is the one that changes something
