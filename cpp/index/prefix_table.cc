@@ -45,10 +45,14 @@ bool PrefixTable::Put(
         DropHolder(&contents, &*prefix, static_cast<size_t>(oldest - holders.begin()));
         evictions_.fetch_add(1, std::memory_order_relaxed);
       }
+      Entries& entries = contents.by_worker[worker];
       holders.push_back(
-          {.updated_ns = now_ns, .worker = worker, .tokens = options_.tokens_if_untold, .on_gpu = on_gpu});
+          {.updated_ns = now_ns,
+           .entry = entries.insert(entries.begin(), &*prefix),
+           .worker = worker,
+           .tokens = options_.tokens_if_untold,
+           .on_gpu = on_gpu});
       holder = std::prev(holders.end());
-      contents.by_worker[worker].insert(&*prefix);
       entries_.fetch_add(1, std::memory_order_relaxed);
     }
     holder->updated_ns = now_ns;
@@ -85,7 +89,7 @@ uint64_t PrefixTable::RemoveAllOfLocked(WorkerId worker) {
     Contents& contents = shard.contents;
     const auto found = contents.by_worker.find(worker);
     if (found == contents.by_worker.end()) continue;
-    const absl::flat_hash_set<Prefix*> prefixes = std::move(found->second);
+    const Entries prefixes = std::move(found->second);
     contents.by_worker.erase(found);
     for (Prefix* const prefix : prefixes) {
       prefix->holders.erase(std::ranges::find(prefix->holders, worker, &Holder::worker));
@@ -177,11 +181,15 @@ PrefixTable::Stats PrefixTable::stats() const {
 void PrefixTable::Use(Contents* contents, Order::iterator prefix) {
   prefix->used = uses_.fetch_add(1, std::memory_order_relaxed);
   contents->order.splice(contents->order.begin(), contents->order, prefix);
+  for (const Holder& holder : prefix->holders) {
+    Entries& entries = contents->by_worker.find(holder.worker)->second;
+    entries.splice(entries.begin(), entries, holder.entry);
+  }
 }
 
 void PrefixTable::DropHolder(Contents* contents, Prefix* prefix, size_t at) {
   const auto worker = contents->by_worker.find(prefix->holders[at].worker);
-  worker->second.erase(prefix);
+  worker->second.erase(prefix->holders[at].entry);
   if (worker->second.empty()) contents->by_worker.erase(worker);
   prefix->holders.erase(prefix->holders.begin() + static_cast<std::ptrdiff_t>(at));
   entries_.fetch_sub(1, std::memory_order_relaxed);
@@ -204,32 +212,60 @@ void PrefixTable::KeepWithinLimit() {
   if (entries > options_.max_entries) evicting_ = true;
   if (!evicting_) return;
   const uint64_t low = options_.max_entries - options_.max_entries / 10;
-  EvictOldest(std::max(low, entries - std::min(entries, kEvictedAtOnce)));
+  EvictDownTo(std::max(low, entries - std::min(entries, kEvictedAtOnce)));
   evicting_ = entries_.load(std::memory_order_relaxed) > low;
 }
 
-// Down to `goal` entries. A heap of the shards by the last use of their oldest prefix: whole prefixes go in the
-// order of the table.
-void PrefixTable::EvictOldest(uint64_t goal) {
+// Takes one entry after another from the worker that has the most, of equals the one with the lowest number.
+void PrefixTable::EvictDownTo(uint64_t goal) {
+  absl::flat_hash_map<WorkerId, uint64_t> counts;
+  for (Shard& shard : shards_) {
+    const MutexLock lock(shard.mutex);
+    for (const auto& [worker, entries] : shard.contents.by_worker) counts[worker] += entries.size();
+  }
+  std::vector<std::pair<uint64_t, WorkerId>> most;  // the workers that lose some, once the others are out
+  for (const auto& [worker, count] : counts) most.emplace_back(count, worker);
+  std::ranges::sort(most, std::greater<>());
+  while (!most.empty() && most.back().first <= goal / most.size()) {
+    goal -= most.back().first;
+    most.pop_back();
+  }
+  std::ranges::sort(most, {}, &std::pair<uint64_t, WorkerId>::second);
+  for (size_t i = 0; i < most.size(); ++i) {
+    const uint64_t kept = goal / (most.size() - i);
+    EvictOldestOf(most[i].second, most[i].first - kept);
+    goal -= kept;
+  }
+}
+
+// A heap of the shards by the last use of the worker's oldest prefix there: entries go in the order of the table.
+void PrefixTable::EvictOldestOf(WorkerId worker, uint64_t count) {
   using Oldest = std::pair<uint64_t, size_t>;
   std::priority_queue<Oldest, std::vector<Oldest>, std::greater<>> oldest;
   for (size_t i = 0; i < kShards; ++i) {
     const MutexLock lock(shards_[i].mutex);
-    const Order& order = shards_[i].contents.order;
-    if (!order.empty()) oldest.emplace(order.back().used, i);
+    const auto found = shards_[i].contents.by_worker.find(worker);
+    if (found != shards_[i].contents.by_worker.end()) oldest.emplace(found->second.back()->used, i);
   }
-  const auto too_many = [this, goal] { return entries_.load(std::memory_order_relaxed) > goal; };
-  while (too_many() && !oldest.empty()) {
+  while (count > 0 && !oldest.empty()) {
     const size_t at = oldest.top().second;
     oldest.pop();
     const uint64_t next = oldest.empty() ? UINT64_MAX : oldest.top().first;
     const MutexLock lock(shards_[at].mutex);
     Contents& contents = shards_[at].contents;
-    while (too_many() && !contents.order.empty() && contents.order.back().used <= next) {
-      evictions_.fetch_add(contents.order.back().holders.size(), std::memory_order_relaxed);
-      DropPrefix(&contents, std::prev(contents.order.end()));
+    for (auto found = contents.by_worker.find(worker); found != contents.by_worker.end();
+         found = contents.by_worker.find(worker)) {
+      Prefix* const prefix = found->second.back();
+      if (count == 0 || prefix->used > next) {
+        oldest.emplace(prefix->used, at);
+        break;
+      }
+      const auto holder = std::ranges::find(prefix->holders, worker, &Holder::worker);
+      DropHolder(&contents, prefix, static_cast<size_t>(holder - prefix->holders.begin()));
+      if (prefix->holders.empty()) DropPrefix(&contents, *contents.by_digest.find(prefix->digest));
+      evictions_.fetch_add(1, std::memory_order_relaxed);
+      --count;
     }
-    if (!contents.order.empty()) oldest.emplace(contents.order.back().used, at);
   }
 }
 

@@ -8,12 +8,13 @@
 //   table.Find(digest, now, &held);        // a use of the prefix: a hit, if a worker holds it
 //
 // An entry, a worker of a prefix, expires a while after the last event that named it. When there are
-// max_entries, the prefixes that were not used for longest go, by event or hit, until a tenth of the entries
-// has gone; of a large table a part with each Put(). A prefix has at most kMaxHolders of them. A worker that
-// has left has none and gets none: writers name workers by id, and no id is given twice.
+// max_entries, the workers with the most entries lose those whose prefixes were not used for longest, by event
+// or hit, until a tenth of all entries has gone; of a large table a part with each Put(). So no worker's events
+// evict what another one, with fewer entries, holds. A prefix has at most kMaxHolders of them. A worker that has
+// left has none and gets none: writers name workers by id, and no id is given twice.
 //
 // Cost: Find and Put hash the digest, look it up and hold one short mutex of a shard: 0.2 us, with a million
-// entries up to 1 us; 140 bytes per entry of a prefix's first worker, 80 of others. Removing a worker: 0.15 us
+// entries up to 1 us; 160 bytes per entry of a prefix's first worker, 80 of others. Removing a worker: 0.35 us
 // per entry of it. Time is passed in. Thread-safe.
 #pragma once
 
@@ -108,8 +109,11 @@ class PrefixTable {
   static constexpr size_t kShards = 64;
   static constexpr uint64_t kEvictedAtOnce = 1'024;  // entries; a millisecond
 
+  struct Prefix;
+  using Entries = std::list<Prefix*>;
   struct Holder {
     int64_t updated_ns;
+    Entries::iterator entry;  // among the worker's
     WorkerId worker;
     uint32_t tokens;
     bool on_gpu;
@@ -135,7 +139,7 @@ class PrefixTable {
   struct Contents {
     Order order;  // the last used first
     absl::flat_hash_set<Order::iterator, Hash, Equal> by_digest;
-    absl::flat_hash_map<WorkerId, absl::flat_hash_set<Prefix*>> by_worker;
+    absl::flat_hash_map<WorkerId, Entries> by_worker;  // its prefixes, the last used first
   };
   struct alignas(64) Shard {
     mutable Mutex mutex;  // leaf
@@ -155,7 +159,8 @@ class PrefixTable {
   void DropPrefix(Contents* contents, Order::iterator prefix);
 
   uint64_t RemoveAllOfLocked(WorkerId worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
-  void EvictOldest(uint64_t goal) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
+  void EvictDownTo(uint64_t goal) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
+  void EvictOldestOf(WorkerId worker, uint64_t count) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
   void KeepWithinLimit() ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
 
   const PrefixTableOptions options_;

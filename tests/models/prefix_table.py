@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 MAX_HOLDERS = 64
@@ -38,9 +39,17 @@ class PrefixTable:
         before = holders[worker].tokens if worker in holders else 16
         holders[worker] = Holder(before if tokens is None else tokens, on_gpu, now)
         if self.entries() > self.max_entries:
-            while self.entries() > self.max_entries - self.max_entries // 10:
-                self.evictions += len(self.prefixes.pop(next(iter(self.prefixes))))
+            self._evict(self.max_entries - self.max_entries // 10)
         return True
+
+    def _evict(self, goal: int) -> None:
+        while self.entries() > goal:
+            counts = Counter(worker for holders in self.prefixes.values() for worker in holders)
+            worker = min(counts, key=lambda one: (-counts[one], one))
+            oldest = next(holders for holders in self.prefixes.values() if worker in holders)
+            del oldest[worker]
+            self.evictions += 1
+            self._drop_empty()
 
     def remove(self, prefix: bytes, worker: int) -> bool:
         found = self.prefixes.get(prefix, {}).pop(worker, None)

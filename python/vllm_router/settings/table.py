@@ -468,7 +468,8 @@ class Table:
         Number(100, 10_000_000, zero="keep none"),
         "the maximum number of entries of the prefix index, one for each worker of a prefix",
         policies=BLOCK_POLICIES,
-        more="About 140 bytes each. When it is reached, the tenth that was not used for longest is removed.",
+        more="About 160 bytes each. When it is reached, the workers with the most entries lose those that were "
+        "not used for longest, a tenth of all.",
     )
     kv_index_ttl_secs: int = _policy(
         600,

@@ -135,3 +135,17 @@ def test_threads_that_write_read_and_clear_at_once_leave_right_counts():
         thread.join()
     table.set_workers([])
     assert table.stats()[:2] == (0, 0)
+
+
+def test_a_flood_of_one_worker_evicts_its_own_entries_alone(table):
+    def digest(number):
+        return number.to_bytes(4, "little") * 8
+
+    for number in range(30):
+        assert table.put(digest(number), 1, 10, True, 0.0)  # the oldest of all
+    for number in range(100, 1100):
+        assert table.put(digest(number), 2, 10, True, 0.0)
+    assert all(table.peek(digest(number), 0.0) for number in range(30))
+    assert table.stats()[1] <= 100
+    assert table.put(digest(2000), 3, 10, True, 0.0)
+    assert table.peek(digest(2000), 0.0)
