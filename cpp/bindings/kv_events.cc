@@ -1,11 +1,11 @@
 #include "bindings/kv_events.h"
 
 #include <algorithm>
-#include <cstring>
 #include <optional>
 #include <string>
 
 #include "base/clock.h"
+#include "base/msgpack_writer.h"
 #include "base/text.h"
 #include "bindings/errors.h"
 #include "events/kv_push.h"
@@ -16,77 +16,54 @@ namespace {
 namespace py = pybind11;
 using namespace py::literals;
 
-constexpr int kMaxDepth = 16;        // as the decoder's
-constexpr uint32_t kMaxRanks = 256;  // of a worker
+constexpr int kMaxDepth = 16;  // as the decoder's
 
-// msgpack of what Python says: dicts with text keys, lists, text, bytes, integers of 64 bits, floats.
-class MsgpackWriter {
- public:
-  void Write(py::handle value, int depth) {
-    if (depth > kMaxDepth) throw py::value_error("events are nested deeper than 16 levels");
-    if (value.is_none()) return Byte(0xc0);
-    if (py::isinstance<py::bool_>(value)) return Byte(value.cast<bool>() ? 0xc3 : 0xc2);
-    if (py::isinstance<py::float_>(value)) return Float(value.cast<double>());
-    if (py::isinstance<py::str>(value)) return Bytes(0xdb, value.cast<std::string>());
-    if (py::isinstance<py::bytes>(value)) return Bytes(0xc6, std::string(value.cast<py::bytes>()));
-    if (py::isinstance<py::dict>(value)) {
-      const auto dict = value.cast<py::dict>();
-      Number(0xdf, dict.size(), 4);
-      for (const auto& [key, inner] : dict) {
-        if (!py::isinstance<py::str>(key)) throw py::type_error("events have a key that is no text");
-        Write(key, depth + 1);
-        Write(inner, depth + 1);
-      }
-      return;
-    }
-    if (py::isinstance<py::sequence>(value)) {
-      const auto list = value.cast<py::sequence>();
-      Number(0xdd, list.size(), 4);
-      for (const auto& inner : list) Write(inner, depth + 1);
-      return;
-    }
-    Integer(value);
+// Anything with __index__, numpy's integers among them.
+void WriteInteger(py::handle value, MsgpackWriter* out) {
+  const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(value.ptr()));
+  if (!number) {
+    PyErr_Clear();
+    throw py::type_error(Concat(
+        "events have a value of type ", std::string(py::str(py::type::of(value).attr("__name__"))),
+        "; they are made of dicts, lists, text, bytes, integers, floats, booleans and None"));
   }
+  int overflow = 0;
+  const int64_t small = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
+  if (overflow == 0) return out->Signed(small);
+  const uint64_t large = overflow > 0 ? PyLong_AsUnsignedLongLong(number.ptr()) : 0;
+  if (overflow < 0 || PyErr_Occurred() != nullptr) {
+    PyErr_Clear();
+    throw py::value_error("events have an integer of more than 64 bits");
+  }
+  out->Unsigned(large);
+}
 
-  const std::string& bytes() const { return bytes_; }
-
- private:
-  void Byte(uint8_t byte) { bytes_ += static_cast<char>(byte); }
-  void Number(uint8_t head, uint64_t number, int bytes) {
-    Byte(head);
-    for (int i = bytes - 1; i >= 0; --i) Byte(static_cast<uint8_t>(number >> (8 * i)));
-  }
-  void Float(double value) {
-    uint64_t bits;
-    std::memcpy(&bits, &value, sizeof bits);
-    Number(0xcb, bits, 8);
-  }
-  void Bytes(uint8_t head, const std::string& text) {
-    Number(head, text.size(), 4);
-    bytes_ += text;
-  }
-  // Anything with __index__, numpy's integers among them.
-  void Integer(py::handle value) {
-    const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(value.ptr()));
-    if (!number) {
-      PyErr_Clear();
-      throw py::type_error(Concat(
-          "events have a value of type ", std::string(py::str(py::type::of(value).attr("__name__"))),
-          "; they are made of dicts, lists, text, bytes, integers, floats, booleans and None"));
+// Dicts with text keys, lists, text, bytes, integers of 64 bits, floats.
+void WriteValue(py::handle value, int depth, MsgpackWriter* out) {
+  if (depth > kMaxDepth) throw py::value_error("events are nested deeper than 16 levels");
+  if (value.is_none()) return out->Nil();
+  if (py::isinstance<py::bool_>(value)) return out->Bool(value.cast<bool>());
+  if (py::isinstance<py::float_>(value)) return out->Float(value.cast<double>());
+  if (py::isinstance<py::str>(value)) return out->Text(value.cast<std::string>());
+  if (py::isinstance<py::bytes>(value)) return out->Binary(value.cast<std::string>());
+  if (py::isinstance<py::dict>(value)) {
+    const auto dict = value.cast<py::dict>();
+    out->Map(dict.size());
+    for (const auto& [key, inner] : dict) {
+      if (!py::isinstance<py::str>(key)) throw py::type_error("events have a key that is no text");
+      WriteValue(key, depth + 1, out);
+      WriteValue(inner, depth + 1, out);
     }
-    int overflow = 0;
-    const int64_t small = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
-    if (overflow == 0) return Number(0xd3, static_cast<uint64_t>(small), 8);
-    const uint64_t large = overflow > 0 ? PyLong_AsUnsignedLongLong(number.ptr()) : 0;
-    if (overflow < 0 || PyErr_Occurred() != nullptr) {
-      PyErr_Clear();
-      throw py::value_error("events have an integer of more than 64 bits");
-    }
-    Number(0xcf, large, 8);
+    return;
   }
-
-  std::string bytes_;
-};
+  if (py::isinstance<py::sequence>(value)) {
+    const auto list = value.cast<py::sequence>();
+    out->Array(list.size());
+    for (const auto& inner : list) WriteValue(inner, depth + 1, out);
+    return;
+  }
+  WriteInteger(value, out);
+}
 
 std::string PayloadOf(const py::object& events) {
   if (py::isinstance<py::bytes>(events)) return std::string(events.cast<py::bytes>());
@@ -96,8 +73,8 @@ std::string PayloadOf(const py::object& events) {
         "; it is a list of events, or bytes as an engine publishes them"));
   }
   MsgpackWriter writer;
-  writer.Write(py::dict("events"_a = events), 0);
-  return writer.bytes();
+  WriteValue(py::dict("events"_a = events), 0, &writer);
+  return writer.Take();
 }
 
 uint64_t PushKvEvents(
@@ -107,9 +84,10 @@ uint64_t PushKvEvents(
   const auto fleet = self.fleet();
   const std::optional<uint32_t> position = fleet->Find(worker);
   if (!position) ThrowIfError(absl::NotFoundError(Concat("worker ", Quoted(worker), " is not in the fleet")));
-  if (rank >= kMaxRanks) {
-    throw py::value_error(
-        Concat("rank is ", rank, "; it is a data-parallel rank and must be between 0 and ", kMaxRanks - 1));
+  if (rank >= KvPushReceiver::kMaxRanks) {
+    throw py::value_error(Concat(
+        "rank is ", rank, "; it is a data-parallel rank and must be between 0 and ",
+        KvPushReceiver::kMaxRanks - 1));
   }
   KvPushReceiver* const receiver = self.pushes();
   if (receiver == nullptr) {
@@ -120,7 +98,7 @@ uint64_t PushKvEvents(
   KvPushReceiver::Result result;
   {
     const py::gil_scoped_release release;
-    self.NamePushedModel(model);
+    self.router().pool().index()->reported().AddPushedModel(model);
     result = receiver->Push(
         {.worker = fleet->worker(*position).id,
          .rank = rank,
@@ -157,28 +135,6 @@ uint64_t PushKvEvents(
 }
 
 }  // namespace
-
-void PyRouter::NamePushedModel(const std::string& model) {
-  ReportedBlocks& reported = router_->pool().index()->reported();
-  const MutexLock lock(names_mutex_);
-  const bool known = !pushed_models_.insert(model).second;
-  const std::shared_ptr<const ReportedBlocks::ModelNames> before = reported.model_names();
-  if (known && before->contains(model)) return;
-  ReportedBlocks::ModelNames names = *before;
-  for (const std::string& pushed : pushed_models_) names.try_emplace(pushed, pushed);
-  // A prompt without a name is for the model that was pushed without one, or for the only one.
-  const auto is_other = [&names](const auto& entry) {
-    return !entry.first.empty() && entry.second != names.rbegin()->second;
-  };
-  if (pushed_models_.contains("")) {
-    names[""] = "";
-  } else if (std::ranges::any_of(names, is_other)) {
-    names.erase("");
-  } else {
-    names[""] = std::string(names.rbegin()->second);
-  }
-  reported.SetModelNames(std::move(names));
-}
 
 void BindKvEvents(py::class_<PyRouter>* router) {
   router->def(

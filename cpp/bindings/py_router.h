@@ -5,7 +5,6 @@
 #include <pybind11/pybind11.h>
 
 #include <memory>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,15 +34,11 @@ class PyRouter {
 
   // For KV events that Python pushes. Null: the policy matches no blocks.
   KvPushReceiver* pushes() const { return pushes_.get(); }
-  // Prompts for this base model, and those that name none, are matched with events from now on.
-  void NamePushedModel(const std::string& model);
 
  private:
   const std::shared_ptr<Router> router_;
   Snapshot<FleetView>::Cached fleet_;
   const std::unique_ptr<KvPushReceiver> pushes_;
-  Mutex names_mutex_;  // held while the names are replaced
-  std::set<std::string> pushed_models_ ABSL_GUARDED_BY(names_mutex_);
 };
 
 // The outcome of leaving a `with` block by an exception of this type (or None): None, it finished; an

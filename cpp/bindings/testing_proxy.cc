@@ -19,6 +19,7 @@
 #include "bindings/option_values.h"
 #include "bindings/py_router.h"
 #include "bindings/server_options.h"
+#include "proxy/admin/kv_push_call.h"
 #include "proxy/admin/metrics.h"
 #include "proxy/api/cors.h"
 #include "proxy/api/error_response.h"
@@ -347,6 +348,12 @@ void BindKeys(py::module_& testing) {
 }  // namespace
 
 void BindTestingProxy(py::module_& testing) {
+  // The payload in MessagePack of a push in JSON.
+  testing.def("kv_push_payload", [](const std::string& body) {
+    const StatusOr<KvPushCall> call = ReadKvPushCall(body);
+    if (!call.ok()) throw py::value_error(std::string(call.status().message()));
+    return py::bytes(call->payload);
+  });
   testing.def("server_options", [] {
     py::dict rows = OptionRows(FixedOptionTable());
     rows.attr("update")(OptionRows(SettingsTable()));

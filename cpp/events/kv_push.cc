@@ -55,6 +55,23 @@ KvPushReceiver::Result KvPushReceiver::Push(const Batch& batch, int64_t now_ns) 
   return result;
 }
 
+std::vector<KvPushReceiver::Status> KvPushReceiver::Report() const {
+  const MutexLock lock(mutex_);
+  std::vector<Status> report;
+  for (const auto& [key, source] : sources_) {
+    report.push_back(
+        {.worker = key.first,
+         .rank = key.second,
+         .next = source.next,
+         .complete = source.complete,
+         .events = source.events,
+         .unusable = source.unusable,
+         .block_size = source.applier.engine_block_size(),
+         .blocks = source.applier.TierCounts()});
+  }
+  return report;
+}
+
 void KvPushReceiver::SetTrust(WorkerId worker) {
   KvTrust trust = KvTrust::kExact;
   for (auto source = sources_.lower_bound({worker, 0});

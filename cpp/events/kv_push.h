@@ -6,12 +6,13 @@
 //   Push(w1, number 5, batch)    kGap, next 2         nothing is applied: push again from 2 on, or with `reset`
 //
 // So nothing is ever missing in between: a source that began with 0, without a number, or with `reset` is
-// exact, any other partial; one more than half of whose events cannot be used is a mismatch. A worker should have one way to be heard: with a subscription besides, the one
-// that spoke last sets its trust.
+// exact, any other partial; one more than half of whose events cannot be used is a mismatch. A worker should
+// have one way to be heard: with a subscription besides, the one that spoke last sets its trust.
 //
 // Thread-safe; pushes are applied one after the other, while a mutex is held.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -19,6 +20,7 @@
 #include <span>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/mutex.h"
 #include "events/event_applier.h"
@@ -29,6 +31,8 @@ namespace vllm_router {
 
 class KvPushReceiver {
  public:
+  static constexpr uint32_t kMaxRanks = 256;  // of a worker; the caller sees to it
+
   struct Batch {
     WorkerId worker{};
     uint32_t rank = 0;
@@ -46,11 +50,24 @@ class KvPushReceiver {
     bool cleared = false;  // the cache was emptied
   };
 
+  // One source, as of now.
+  struct Status {
+    WorkerId worker{};
+    uint32_t rank = 0;
+    uint64_t next = 0;
+    bool complete = true;  // it began at the beginning
+    uint64_t events = 0;
+    uint64_t unusable = 0;
+    uint32_t block_size = 0;  // tokens, of the engine; 0: not known yet
+    std::array<uint64_t, kTierCount> blocks{};
+  };
+
   // `blocks` outlives it.
   explicit KvPushReceiver(ReportedBlocks* blocks) : blocks_(*blocks) {}
   ~KvPushReceiver();
 
   Result Push(const Batch& batch, int64_t now_ns);
+  std::vector<Status> Report() const;
 
  private:
   struct Source {
@@ -67,7 +84,7 @@ class KvPushReceiver {
   void SetTrust(WorkerId worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   ReportedBlocks& blocks_;
-  Mutex mutex_;  // calls the reported blocks while it is held
+  mutable Mutex mutex_;  // calls the reported blocks while it is held
   std::map<std::pair<WorkerId, uint32_t>, Source> sources_ ABSL_GUARDED_BY(mutex_);  // by worker and rank
   KvBatch batch_ ABSL_GUARDED_BY(mutex_);                                            // reused
 };

@@ -127,6 +127,38 @@ void ReportedBlocks::SettleDebt(WorkerId worker) {
   if (found != owed_.end()) found->second = 0;
 }
 
+void ReportedBlocks::SetModelNames(ModelNames names) {
+  const MutexLock lock(names_mutex_);
+  told_names_ = std::move(names);
+  PublishNames();
+}
+
+void ReportedBlocks::AddPushedModel(std::string_view model) {
+  const MutexLock lock(names_mutex_);
+  if (pushed_models_.contains(model)) return;
+  pushed_models_.emplace(model);
+  PublishNames();
+}
+
+void ReportedBlocks::PublishNames() {
+  ModelNames names = told_names_;
+  for (const std::string& pushed : pushed_models_) names.try_emplace(pushed, pushed);
+  if (!pushed_models_.empty()) {
+    // A prompt without a name is for the model that was pushed without one, or for the only one.
+    const auto is_other = [&names](const auto& entry) {
+      return !entry.first.empty() && entry.second != names.rbegin()->second;
+    };
+    if (pushed_models_.contains("")) {
+      names[""] = "";
+    } else if (std::ranges::any_of(names, is_other)) {
+      names.erase("");
+    } else {
+      names[""] = std::string(names.rbegin()->second);
+    }
+  }
+  model_names_.Publish(std::make_shared<const ModelNames>(std::move(names)));
+}
+
 KvTrust ReportedBlocks::TrustOf(WorkerId worker) const {
   const MutexLock lock(mutex_);
   const uint16_t slot = SlotOf(worker);

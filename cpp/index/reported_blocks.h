@@ -29,8 +29,10 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -90,9 +92,9 @@ class ReportedBlocks {
 
   // From each name of a base model to the one that its blocks are known under.
   using ModelNames = std::map<std::string, std::string, std::less<>>;
-  void SetModelNames(ModelNames names) {
-    model_names_.Publish(std::make_shared<const ModelNames>(std::move(names)));
-  }
+  void SetModelNames(ModelNames names);
+  // The model's events are handed over, so that nothing else tells its name. Empty: prompts name none.
+  void AddPushedModel(std::string_view model);
   std::shared_ptr<const ModelNames> model_names() const { return model_names_.Load(); }
 
   // kOff once it has left.
@@ -120,8 +122,13 @@ class ReportedBlocks {
   void SetTrustLocked(uint16_t slot, KvTrust trust) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RemoveLocked(WorkerSlot cache) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  void PublishNames() ABSL_EXCLUSIVE_LOCKS_REQUIRED(names_mutex_);
+
   const BlockHasher& hasher_;
   BlockIndex index_;
+  Mutex names_mutex_;  // held while the names are replaced
+  ModelNames told_names_ ABSL_GUARDED_BY(names_mutex_);
+  std::set<std::string, std::less<>> pushed_models_ ABSL_GUARDED_BY(names_mutex_);
   Snapshot<ModelNames> model_names_{std::make_shared<const ModelNames>()};
   std::atomic<uint32_t> workers_{0};                            // whose trust is not kOff
   std::array<std::atomic<KvTrust>, kMaxWorkers> trust_{};       // by worker's slot

@@ -6,13 +6,13 @@
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
-#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <limits>
 #include <utility>
 
 #include "base/clock.h"
+#include "base/msgpack_writer.h"
 #include "base/text.h"
 #include "base/time_units.h"
 
@@ -28,77 +28,24 @@ constexpr int kSendLimit = 100'000;  // batches that wait for a subscriber, as i
 constexpr size_t kReplaysAtOnce = 16;
 constexpr size_t kReplayFrames = 3;  // of a request: the peer, an empty frame, the first number
 
-template <typename T>
-void AppendBigEndian(T value, std::string* out) {
-  for (int shift = static_cast<int>(sizeof(T)) * 8 - 8; shift >= 0; shift -= 8) {
-    *out += static_cast<char>(value >> shift & 0xff);
-  }
-}
-
 std::string NumberFrame(uint64_t number) {
   std::string frame;
-  AppendBigEndian(number, &frame);
+  for (int shift = 56; shift >= 0; shift -= 8) frame += static_cast<char>(number >> shift & 0xff);
   return frame;
 }
 
-// MessagePack, as much of it as events are made of, in its shortest forms.
-class Packer {
- public:
-  void Nil() { out_ += '\xc0'; }
-  void Float(double value) {
-    out_ += '\xcb';
-    AppendBigEndian(std::bit_cast<uint64_t>(value), &out_);
-  }
-  void Unsigned(uint64_t value) {
-    if (value < 0x80) {
-      out_ += static_cast<char>(value);
-    } else if (value <= 0xff) {
-      Tagged('\xcc', static_cast<uint8_t>(value));
-    } else if (value <= 0xffff) {
-      Tagged('\xcd', static_cast<uint16_t>(value));
-    } else if (value <= 0xffffffff) {
-      Tagged('\xce', static_cast<uint32_t>(value));
-    } else {
-      Tagged('\xcf', value);
-    }
-  }
-  void Text(std::string_view text) {  // below 32 bytes
-    out_ += static_cast<char>(0xa0 | text.size());
-    out_ += text;
-  }
-  void Map(size_t size) { out_ += static_cast<char>(0x80 | size); }  // below 16 members
-  void Array(size_t size) {
-    if (size < 16) {
-      out_ += static_cast<char>(0x90 | size);
-    } else if (size <= 0xffff) {
-      Tagged('\xdc', static_cast<uint16_t>(size));
-    } else {
-      Tagged('\xdd', static_cast<uint32_t>(size));
-    }
-  }
-  template <typename T>
-  void Numbers(const std::vector<T>& numbers) {
-    Array(numbers.size());
-    for (const T number : numbers) Unsigned(number);
-  }
-  std::string Take() { return std::move(out_); }
+template <typename T>
+void PackNumbers(const std::vector<T>& numbers, MsgpackWriter* packer) {
+  packer->Array(numbers.size());
+  for (const T number : numbers) packer->Unsigned(number);
+}
 
- private:
-  template <typename T>
-  void Tagged(char tag, T value) {
-    out_ += tag;
-    AppendBigEndian(value, &out_);
-  }
-
-  std::string out_;
-};
-
-void PackStored(const LiveEngine::CacheEvent& event, Packer* packer) {
+void PackStored(const LiveEngine::CacheEvent& event, MsgpackWriter* packer) {
   packer->Map(11);
   packer->Text("type");
   packer->Text("BlockStored");
   packer->Text("block_hashes");
-  packer->Numbers(event.blocks);
+  PackNumbers(event.blocks, packer);
   packer->Text("parent_block_hash");
   if (event.parent) {
     packer->Unsigned(*event.parent);
@@ -106,7 +53,7 @@ void PackStored(const LiveEngine::CacheEvent& event, Packer* packer) {
     packer->Nil();
   }
   packer->Text("token_ids");
-  packer->Numbers(event.tokens);
+  PackNumbers(event.tokens, packer);
   packer->Text("block_size");
   packer->Unsigned(event.tokens.size() / event.blocks.size());
   packer->Text("lora_id");
@@ -124,12 +71,12 @@ void PackStored(const LiveEngine::CacheEvent& event, Packer* packer) {
   packer->Text("full_attention");
 }
 
-void PackRemoved(const LiveEngine::CacheEvent& event, Packer* packer) {
+void PackRemoved(const LiveEngine::CacheEvent& event, MsgpackWriter* packer) {
   packer->Map(4);
   packer->Text("type");
   packer->Text("BlockRemoved");
   packer->Text("block_hashes");
-  packer->Numbers(event.blocks);
+  PackNumbers(event.blocks, packer);
   packer->Text("medium");
   packer->Text("GPU");
   packer->Text("group_idx");
@@ -138,7 +85,7 @@ void PackRemoved(const LiveEngine::CacheEvent& event, Packer* packer) {
 
 std::string PayloadOf(const LiveEngine::CacheStep& step, double seconds) {
   using Kind = LiveEngine::CacheEvent::Kind;
-  Packer packer;
+  MsgpackWriter packer;
   packer.Array(3);
   packer.Float(seconds);
   packer.Array(step.size());

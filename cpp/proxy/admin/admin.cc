@@ -13,7 +13,9 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/time_units.h"
+#include "events/kv_push.h"
 #include "net/task.h"
+#include "proxy/admin/kv_push_call.h"
 #include "proxy/admin/metrics.h"
 #include "proxy/admin/stats_table.h"
 #include "proxy/api/error_response.h"
@@ -189,12 +191,38 @@ json::object Describe(const FleetView::Member& member) {
       {"weight", static_cast<double>(worker.weight) / kWeightOne}};
 }
 
+json::array PushedSources(const KvPushReceiver& pushes, const Router& router) {
+  json::array sources;
+  const std::shared_ptr<const FleetView> fleet = router.fleet();
+  for (const KvPushReceiver::Status& status : pushes.Report()) {
+    const auto member = std::ranges::find(
+        fleet->members(), status.worker, [](const FleetView::Member& one) { return one.worker->id; });
+    if (member == fleet->members().end()) continue;
+    const KvTrust trust = router.pool().index()->reported().TrustOf(status.worker);
+    sources.push_back(json::object{
+        {"worker", member->worker->url.url},
+        {"rank", status.rank},
+        {"trust", KvTrustName(trust)},
+        {"complete", status.complete},
+        {"next_number", status.next},
+        {"block_size", status.block_size},
+        {"gpu_blocks", status.blocks[0]},
+        {"host_blocks", status.blocks[1]},
+        {"external_blocks", status.blocks[2]},
+        {"events", status.events},
+        {"unusable_events", status.unusable}});
+  }
+  return sources;
+}
+
 }  // namespace
 
 Admin::Admin(std::shared_ptr<Router> router)
     : router_(std::move(router)),
       models_([this](IoThread& thread, CancelScope& scope) { return Models(thread, scope); }),
       loads_([this](IoThread& thread, CancelScope& scope) { return Loads(thread, scope); }) {}
+
+Admin::~Admin() = default;
 
 void Admin::set_control(IoThread* control) {
   models_.set_control(control);
@@ -231,6 +259,8 @@ Task<AdminReply> Admin::Respond(IoThread& thread, AdminRequest request) {
       co_return KvEvents();
     case Route::kKvEventsResync:
       co_return ResyncKvEvents(request);
+    case Route::kKvEventsPush:
+      co_return PushKvEvents(thread, request);
     case Route::kKvIndexStats:
       co_return KvIndexStats();
     case Route::kKvIndexBackends:
@@ -470,7 +500,8 @@ AdminReply Admin::KvEvents() const {
   return Json(
       200, {{"enabled", index != nullptr && index->reported().active()},
             {"block_size", router_->options().policy.block_size},
-            {"sources", std::move(sources)}});
+            {"sources", std::move(sources)},
+            {"pushed", pushes_ != nullptr ? PushedSources(*pushes_, *router_) : json::array()}});
 }
 
 AdminReply Admin::ResyncKvEvents(const AdminRequest& request) const {
@@ -485,6 +516,59 @@ AdminReply Admin::ResyncKvEvents(const AdminRequest& request) const {
             " has no source of KV events; GET /admin/kv-events lists those that have one"));
   }
   return Json(202, {{"url", call->url}, {"resync", true}});
+}
+
+void Admin::TakePushedKvEvents() {
+  pushes_ = std::make_unique<KvPushReceiver>(&router_->pool().index()->reported());
+}
+
+AdminReply Admin::PushKvEvents(const IoThread& thread, const AdminRequest& request) {
+  if (pushes_ == nullptr) {
+    return Error(
+        HttpError::kNotFound, "This router takes no KV events by request; start it with --kv-events-push.");
+  }
+  const StatusOr<KvPushCall> call = ReadKvPushCall(request.body);
+  if (!call.ok()) return Refusal(call.status());
+  const std::string& model = call->model.empty() ? thread.options.kv_event_model : call->model;
+  if (model.empty()) {
+    return Error(
+        HttpError::kInvalidArgument,
+        "'model' is missing: the base model's name as requests have it, for all pushes --kv-event-model");
+  }
+  const std::shared_ptr<const FleetView> fleet = router_->fleet();
+  const std::optional<uint32_t> position = fleet->Find(call->worker);
+  const auto unknown = [&call] {
+    return Error(HttpError::kNotFound, Concat("worker ", Quoted(call->worker), " is not in the fleet"));
+  };
+  if (!position) return unknown();
+  const WorkerId worker = fleet->worker(*position).id;
+  KvIndex& index = *router_->pool().index();
+  index.reported().AddPushedModel(model);
+  const KvPushReceiver::Result result = pushes_->Push(
+      {.worker = worker,
+       .rank = call->rank,
+       .number = call->number,
+       .reset = call->reset,
+       .model = model,
+       .payload = std::span(reinterpret_cast<const uint8_t*>(call->payload.data()), call->payload.size())},
+      thread.clock.NowNanos());
+  switch (result.verdict) {
+    case KvPushReceiver::Verdict::kGap:
+      return Json(409, {{"accepted", false}, {"expected_seq", result.next}});
+    case KvPushReceiver::Verdict::kMalformed:
+      return Error(HttpError::kInvalidArgument, "'events' is no list of KV events; nothing was applied");
+    case KvPushReceiver::Verdict::kWorkerLeft:
+      return unknown();
+    case KvPushReceiver::Verdict::kAccepted:
+      break;
+  }
+  if (call->reset || result.cleared) index.ForgetPredictions(worker);
+  json::object reply{{"accepted", true}, {"next_seq", result.next}};
+  if (result.unusable != 0) {
+    reply["unusable_events"] = result.unusable;
+    reply["reason"] = result.why;
+  }
+  return Json(202, std::move(reply));
 }
 
 // Members, order and types of the next three are those of Continuum Router.

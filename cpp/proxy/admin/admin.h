@@ -17,16 +17,19 @@ namespace vllm_router {
 class Drainer;
 class HealthChecker;
 class KvEventService;
+class KvPushReceiver;
 class Metrics;
 class PrefixEventService;
 
 class Admin final : public OwnEndpoints {
  public:
   explicit Admin(std::shared_ptr<Router> router);
+  ~Admin();
 
   void set_control(IoThread* control);                        // before the threads run; must outlive it
   void set_drainer(Drainer* drainer) { drainer_ = drainer; }  // likewise
-  void set_kv_events(KvEventService* events) { kv_events_ = events; }                    // likewise
+  void set_kv_events(KvEventService* events) { kv_events_ = events; }  // likewise
+  void TakePushedKvEvents();  // before the threads run. REQUIRES: the pool has an index
   void set_prefix_events(const PrefixEventService* events) { prefix_events_ = events; }  // likewise
   void set_health(const HealthChecker* health) { health_ = health; }                     // likewise
   void set_metrics(const Metrics* metrics) { metrics_ = metrics; }  // before the threads run
@@ -44,6 +47,7 @@ class Admin final : public OwnEndpoints {
   AdminReply IndexClear() const;
   AdminReply KvEvents() const;
   AdminReply ResyncKvEvents(const AdminRequest& request) const;
+  AdminReply PushKvEvents(const IoThread& thread, const AdminRequest& request);
   AdminReply KvIndexStats() const;
   AdminReply KvIndexBackends() const;
   Task<AdminReply> KvIndexClear(IoThread& thread) const;
@@ -74,6 +78,7 @@ class Admin final : public OwnEndpoints {
   KvEventService* kv_events_ = nullptr;
   const PrefixEventService* prefix_events_ = nullptr;
   const HealthChecker* health_ = nullptr;
+  std::unique_ptr<KvPushReceiver> pushes_;  // null: none are taken
   std::atomic<bool> draining_{false};
   SharedReply models_;
   SharedReply loads_;

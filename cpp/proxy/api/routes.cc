@@ -68,6 +68,7 @@ constexpr std::array<Row, kRouteCount> kRoutes = {{
     {Route::kIndexClear, Own("/admin/index/clear", "POST")},
     {Route::kKvEvents, Own("/admin/kv-events", "GET, HEAD")},
     {Route::kKvEventsResync, Own("/admin/kv-events/resync", "POST")},
+    {Route::kKvEventsPush, Own("/admin/kv-events/push", "POST")},
     {Route::kKvIndexStats, Own("/admin/kv-index/stats", "GET, HEAD")},
     {Route::kKvIndexBackends, Own("/admin/kv-index/backends", "GET, HEAD")},
     {Route::kKvIndexClear, Own("/admin/kv-index/clear", "POST")},

@@ -50,6 +50,7 @@ enum class Route : uint8_t {
   kIndexClear,
   kKvEvents,
   kKvEventsResync,
+  kKvEventsPush,
   kKvIndexStats,
   kKvIndexBackends,
   kKvIndexClear,

@@ -67,6 +67,7 @@ const OptionTable<FixedOptions>& FixedOptionTable() {
       {.name = "kv_event_source", .member = Member<&O::kv_event_sources>()},
       {.name = "kv_event_replay_source", .member = Member<&O::kv_event_replay_sources>()},
       {.name = "kv_event_model", .member = Member<&O::kv_event_model>()},
+      {.name = "kv_events_push", .member = Member<&O::kv_events_push>()},
       {.name = "kv_predict_ttl_secs", .member = Seconds<&O::kv_predict_ttl_ms>()},
       {.name = "kv_prefix_source", .member = Member<&O::kv_prefix_sources>()},
       {.name = "shutdown_settle_secs", .member = Seconds<&O::shutdown_settle_ms>()},

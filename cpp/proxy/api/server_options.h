@@ -69,6 +69,7 @@ struct FixedOptions {
   std::vector<std::string> kv_event_sources;         // worker=endpoint[,endpoint...] (events/kv_source.h)
   std::vector<std::string> kv_event_replay_sources;  // likewise
   std::string kv_event_model;                        // empty: as the worker reports it
+  bool kv_events_push = false;                       // POST /admin/kv-events/push takes events
   int64_t kv_predict_ttl_ms = 5'000;
   std::vector<std::string> kv_prefix_sources;  // name=URL[,…] (events/prefix_source.h)
 

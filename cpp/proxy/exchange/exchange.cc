@@ -417,6 +417,7 @@ Task<void> Exchange::Reject(HttpError error, int64_t retry_after_ns) {
 }
 
 uint64_t Exchange::MostOwnBytes() const {
+  if (record_.route == Route::kKvEventsPush) return kPushedEventsBytes;
   return record_.route == Route::kFanOut ? kRoutedBodyBytes : kSmallBodyBytes;
 }
 

@@ -210,6 +210,7 @@ Server::Server(
   AddService<CacheCapacityPoller>();
   KvEventService* const kv_events = AddService<KvEventService>();
   admin_.set_kv_events(kv_events);
+  if (options_.kv_events_push && router_->pool().index() != nullptr) admin_.TakePushedKvEvents();
   metrics_->set_kv_events([kv_events] { return kv_events->Report(); });
   PrefixEventService* const prefix_events = AddService<PrefixEventService>();
   admin_.set_prefix_events(prefix_events);

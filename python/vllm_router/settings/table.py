@@ -418,6 +418,14 @@ class Table:
         "on: also a warning for each worker without a source. off: caches are inferred from the requests "
         "sent.",
     )
+    kv_events_push: bool = _policy(
+        False,
+        Switch(),
+        "take KV events by POST /admin/kv-events/push",
+        scope="server",
+        policies=BLOCK_POLICIES,
+        more="For engines that the router cannot reach, and converters of other events.",
+    )
     kv_event_source: list[str] = _policy(
         [],
         Words("URL=ENDPOINT", commas=False, each=event_source),
@@ -468,8 +476,8 @@ class Table:
         Number(100, 10_000_000, zero="keep none"),
         "the maximum number of entries of the prefix index, one for each worker of a prefix",
         policies=BLOCK_POLICIES,
-        more="About 160 bytes each. When it is reached, the workers with the most entries lose those that were "
-        "not used for longest, a tenth of all.",
+        more="About 160 bytes each. When it is reached, a tenth goes: those that were not used for longest, "
+        "of the workers that have more entries than others.",
     )
     kv_index_ttl_secs: int = _policy(
         600,

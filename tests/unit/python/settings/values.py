@@ -183,6 +183,7 @@ OTHER_VALUES: dict[str, tuple[str, Any]] = {
     "balance-rel-threshold": ("1.1", 1.1),
     "eviction-interval-secs": ("30", 30),
     "max-tree-size": ("10000", 10000),
+    "kv-events-push": ("", True),
     "allow-request-overrides": ("", True),
     "decision-headers": ("", True),
     "sse-error-event": ("", True),
