@@ -27,9 +27,9 @@ inline constexpr size_t kMaxTrailerBytes = 8 * 1024;
 // fills it.
 inline constexpr size_t kRelayBufferFirst = 4 * 1024;
 inline constexpr size_t kRelayBufferMost = 64 * 1024;
-inline constexpr size_t kFairnessBytes = 64 * 1024;      // moved per wake-up before others get a turn
-inline constexpr size_t kMaxPipelinedBytes = 16 * 1024;  // read ahead of the current request
-inline constexpr size_t kSmallBodyBytes = 64 * 1024;     // read whole even when the policy does not need it
+inline constexpr size_t kFairnessBytes = 64 * 1024;        // moved per wake-up before others get a turn
+inline constexpr size_t kMaxPipelinedBytes = 16 * 1024;    // read ahead of the current request
+inline constexpr size_t kSmallBodyBytes = 64 * 1024;       // read whole even when the policy does not need it
 inline constexpr size_t kPushedEventsBytes = 1024 * 1024;  // of KV events in a request; 5 ms to apply
 // Window over which a request body's rate is averaged (--client-min-body-rate); networks recover from a
 // loss in less.
