@@ -29,6 +29,7 @@ void BindTestingPrefixEvents(pybind11::module_& testing);
 void BindTestingPrefixTable(pybind11::module_& testing);
 void BindTestingPrefixTree(pybind11::module_& testing);
 void BindTestingProxy(pybind11::module_& testing);
+void BindTestingRedis(pybind11::module_& testing);
 void BindTestingRouting(pybind11::module_& testing);
 void BindTestingSimulation(pybind11::module_& testing);
 void BindTestingSourceState(pybind11::module_& testing);

@@ -52,6 +52,7 @@ PYBIND11_MODULE(_core_testing, testing) {
   BindTestingPrefixTable(testing);
   BindTestingPrefixTree(testing);
   BindTestingProxy(testing);
+  BindTestingRedis(testing);
   BindTestingRouting(testing);
   BindTestingSimulation(testing);
   BindTestingSourceState(testing);

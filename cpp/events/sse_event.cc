@@ -80,9 +80,11 @@ PrefixEventOrProblem ReadPrefixEvent(std::string_view type, std::string_view dat
 
 bool IsOnGpu(PrefixEvent::Kind kind) { return kind == Kind::kCreated || kind == Kind::kReloaded; }
 
-bool ApplyPrefixEvent(const PrefixEvent& event, WorkerId worker, int64_t now_ns, PrefixTable* table) {
+bool ApplyPrefixEvent(
+    const PrefixEvent& event, WorkerId worker, int64_t now_ns, PrefixTable* table,
+    std::vector<Digest256>* forgotten) {
   if (!event.prefix) {
-    table->RemoveAllOf(worker);
+    table->RemoveAllOf(worker, forgotten);
     return true;
   }
   const StorageOffloading offloading = table->options().offloading;

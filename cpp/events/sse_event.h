@@ -23,6 +23,7 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "hashing/sha256.h"
 #include "index/prefix_table.h"
@@ -47,7 +48,10 @@ PrefixEventOrProblem ReadPrefixEvent(std::string_view type, std::string_view dat
 // True for the kinds that tell of a prefix on the GPU.
 bool IsOnGpu(PrefixEvent::Kind kind);
 
-// False: the worker has left, and nothing changed.
-bool ApplyPrefixEvent(const PrefixEvent& event, WorkerId worker, int64_t now_ns, PrefixTable* table);
+// False: the worker has left, and nothing changed. `forgotten`: gets the prefixes that an event about the whole
+// cache removed.
+bool ApplyPrefixEvent(
+    const PrefixEvent& event, WorkerId worker, int64_t now_ns, PrefixTable* table,
+    std::vector<Digest256>* forgotten = nullptr);
 
 }  // namespace vllm_router

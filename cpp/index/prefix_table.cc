@@ -15,7 +15,7 @@ void PrefixTable::SetWorkers(std::span<const WorkerId> workers) {
     workers_.insert(worker);
     left.erase(worker);
   }
-  for (const WorkerId worker : left) RemoveAllOfLocked(worker);
+  for (const WorkerId worker : left) RemoveAllOfLocked(worker, nullptr);
 }
 
 bool PrefixTable::Put(
@@ -77,12 +77,12 @@ bool PrefixTable::Remove(const Digest256& digest, WorkerId worker) {
   return true;
 }
 
-uint64_t PrefixTable::RemoveAllOf(WorkerId worker) {
+uint64_t PrefixTable::RemoveAllOf(WorkerId worker, std::vector<Digest256>* forgotten) {
   const MutexLock writing(write_mutex_);
-  return RemoveAllOfLocked(worker);
+  return RemoveAllOfLocked(worker, forgotten);
 }
 
-uint64_t PrefixTable::RemoveAllOfLocked(WorkerId worker) {
+uint64_t PrefixTable::RemoveAllOfLocked(WorkerId worker, std::vector<Digest256>* forgotten) {
   uint64_t removed = 0;
   for (Shard& shard : shards_) {
     const MutexLock lock(shard.mutex);
@@ -92,6 +92,7 @@ uint64_t PrefixTable::RemoveAllOfLocked(WorkerId worker) {
     const Entries prefixes = std::move(found->second);
     contents.by_worker.erase(found);
     for (Prefix* const prefix : prefixes) {
+      if (forgotten != nullptr) forgotten->push_back(prefix->digest);
       prefix->holders.erase(std::ranges::find(prefix->holders, worker, &Holder::worker));
       if (prefix->holders.empty()) DropPrefix(&contents, *contents.by_digest.find(prefix->digest));
     }

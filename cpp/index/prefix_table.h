@@ -89,8 +89,8 @@ class PrefixTable {
       const Digest256& prefix, WorkerId worker, std::optional<uint32_t> tokens, bool on_gpu, int64_t now_ns);
   // False: it was not there.
   bool Remove(const Digest256& prefix, WorkerId worker);
-  // The number of entries that the worker had.
-  uint64_t RemoveAllOf(WorkerId worker);
+  // The number of entries that the worker had; their prefixes are appended to `forgotten`.
+  uint64_t RemoveAllOf(WorkerId worker, std::vector<Digest256>* forgotten = nullptr);
   // Clears a further part of the table, since a large one takes a while; entries that come meanwhile may stay.
   // False: that was the last part.
   bool ClearNext(Cleared* cleared);
@@ -158,7 +158,8 @@ class PrefixTable {
   void DropExpired(Contents* contents, Prefix* prefix, int64_t now_ns);
   void DropPrefix(Contents* contents, Order::iterator prefix);
 
-  uint64_t RemoveAllOfLocked(WorkerId worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
+  uint64_t RemoveAllOfLocked(WorkerId worker, std::vector<Digest256>* forgotten)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
   void EvictDownTo(uint64_t goal) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
   void EvictOldestOf(WorkerId worker, uint64_t count) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
   void KeepWithinLimit() ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);

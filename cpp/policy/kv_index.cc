@@ -109,6 +109,7 @@ void KvIndex::MatchPrefix(const RoutingKey& key, BlockMatches* matches) {
   } else {
     prefixes_->Find(*key.prefix_digest, now, &held);
   }
+  held.insert(held.end(), key.shared_holders.begin(), key.shared_holders.end());
   const double tokens_per_block = TokensPerBlock(key);
   for (const PrefixTable::Held& holder : held) {
     const std::optional<WorkerSlot> slot = FindSlot(holder.worker);

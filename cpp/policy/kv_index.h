@@ -21,7 +21,7 @@
 // What workers tell by KV events goes to reported(). It replaces what was learned about a worker or adds
 // to it, by the worker's trust, for prompts whose blocks are of token ids: an engine names no others. What
 // workers tell of whole prefixes goes to prefixes() and adds to what is known of those whose events do not
-// tell everything.
+// tell everything; so does what other routers know of them (RoutingKey::shared_holders).
 //
 // Thread-safe, but for MakePlan: one thread at a time. No lock but the tracker's is held for longer than
 // a look-up.

@@ -14,6 +14,7 @@
 #include "hashing/block_hash.h"
 #include "hashing/hash.h"
 #include "hashing/sha256.h"
+#include "index/prefix_table.h"
 #include "index/shared_hits.h"
 #include "policy/cost_override.h"
 #include "policy/decision.h"
@@ -99,6 +100,8 @@ struct RoutingKey {
   std::optional<CostOverride> cost_override;
 
   std::optional<Digest256> prefix_digest;  // missing when the request has no text and no token ids
+  // Who holds that prefix as other routers tell, besides what the prefix index of this one has.
+  std::vector<PrefixTable::Held> shared_holders;
 
   Prompt prompt;
   int32_t priority = 0;  // the body's; 0 if it has none

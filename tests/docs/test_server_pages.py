@@ -11,6 +11,7 @@ from tests.fakes.authority import Authority
 from tests.fakes.harness import Harness
 from tests.fakes.kv_engine import TOKENS, Engine, open_router, wait_for
 from tests.fakes.prometheus_text import Family, parse
+from tests.fakes.redis_server import FakeRedis
 from tests.fakes.sse_kv_server import SseKvServer
 from tests.fakes.sse_kv_server import open_router as open_prefix_router
 from tests.fakes.wire import eventually, response
@@ -91,10 +92,13 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Family]
     }
     # And one with a prefix index.
     source = SseKvServer()
-    prefixes = open_prefix_router(harness, harness.worker(source), prometheus_port=0)
+    redis = FakeRedis()
+    prefixes = open_prefix_router(
+        harness, harness.worker(source), prometheus_port=0, kv_index_backend="redis", redis_url=redis.url
+    )
     source.wait_connected()
     heard = parse(prefixes.server.metrics_text())
-    shown |= {name: heard[name] for name in heard if name.startswith("continuum_")}
+    shown |= {name: heard[name] for name in heard if name.startswith("continuum_") or "_redis_" in name}
     # And one with files that can be read again.
     certificate = Authority(tmp_path_factory.mktemp("tls")).certify("localhost")
     guarded = harness.router(prometheus_port=0, tls_cert_path=certificate.cert, tls_key_path=certificate.key)
@@ -106,6 +110,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Family]
         | parse(router.server.metrics_text())
         | shown
     )
+    redis.close()
     harness.close()
 
 

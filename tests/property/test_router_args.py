@@ -21,6 +21,7 @@ from vllm_router.settings.kinds import (
     Number,
     NumberOr,
     Raw,
+    RedisUrl,
     RequestPath,
     Switch,
     Text,
@@ -82,6 +83,8 @@ def values(flag: Flag) -> st.SearchStrategy[Any]:
             fit = st.from_regex(r"[!-\"$-~]+", fullmatch=True)
         case HeaderText():
             fit = KEY
+        case RedisUrl():
+            fit = st.sampled_from(["redis://a", "VALKEYS://user@[fd00::1]:1/16383", "rediss://a.b-c_d/"])
         case Text():
             fit = LINE
         case _:

@@ -49,6 +49,7 @@ ALWAYS = (
     "python3-dev",
     "libxxhash-dev",
     "libzmq3-dev",
+    "libhiredis-dev",
 )  # what CMake finds without a package of its own
 # CMake's name for it, and the package that brings it.
 SYSTEM_PACKAGES = {

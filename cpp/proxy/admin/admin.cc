@@ -262,7 +262,7 @@ Task<AdminReply> Admin::Respond(IoThread& thread, AdminRequest request) {
     case Route::kKvEventsPush:
       co_return PushKvEvents(thread, request);
     case Route::kKvIndexStats:
-      co_return KvIndexStats();
+      co_return KvIndexStats(thread);
     case Route::kKvIndexBackends:
       co_return KvIndexBackends();
     case Route::kKvIndexClear: {
@@ -572,7 +572,7 @@ AdminReply Admin::PushKvEvents(const IoThread& thread, const AdminRequest& reque
 }
 
 // Members, order and types of the next three are those of Continuum Router.
-AdminReply Admin::KvIndexStats() const {
+AdminReply Admin::KvIndexStats(const IoThread& thread) const {
   const PrefixTable* const table = TableOf(*router_);
   if (table == nullptr) return Json(200, {{"enabled", false}});
   const std::shared_ptr<const FleetView> fleet = router_->fleet();
@@ -597,7 +597,7 @@ AdminReply Admin::KvIndexStats() const {
   return Json(
       200, {{"enabled", true},
             {"config",
-             {{"backend", "memory"},
+             {{"backend", thread.shared_prefixes != nullptr ? "redis" : "memory"},
               {"max_entries", table->options().max_entries},
               {"entry_ttl_seconds", table->options().ttl_ns / kNanosPerSecond},
               {"event_sources_count", statuses.size()},

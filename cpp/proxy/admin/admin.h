@@ -48,7 +48,7 @@ class Admin final : public OwnEndpoints {
   AdminReply KvEvents() const;
   AdminReply ResyncKvEvents(const AdminRequest& request) const;
   AdminReply PushKvEvents(const IoThread& thread, const AdminRequest& request);
-  AdminReply KvIndexStats() const;
+  AdminReply KvIndexStats(const IoThread& thread) const;
   AdminReply KvIndexBackends() const;
   Task<AdminReply> KvIndexClear(IoThread& thread) const;
   AdminReply FinishSession(const AdminRequest& request) const;

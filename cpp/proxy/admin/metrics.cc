@@ -19,6 +19,7 @@
 #include "proxy/client/tls_files.h"
 #include "proxy/security/key_file.h"
 #include "proxy/telemetry/telemetry_shard.h"
+#include "redis/redis_pool.h"
 #include "routing/token_cache.h"
 
 namespace vllm_router {
@@ -258,6 +259,7 @@ class Metrics::Collector : public prometheus::Collectable {
     WriteTokenizing(&page);
     WriteKvEvents(&page);
     WritePrefixEvents(&page);
+    WriteRedis(&page);
     WriteFleet(&page, *fleet);
     WriteAdmission(&page);
     WriteQuarantine(&page);
@@ -274,6 +276,8 @@ class Metrics::Collector : public prometheus::Collectable {
   void set_prefix_events(std::function<std::vector<PrefixSourceStatus>()> sources) {
     prefix_sources_ = std::move(sources);
   }
+
+  void set_redis(const RedisPool* redis) { redis_ = redis; }
 
  private:
   // What Metrics keeps of a worker, which keeps its counters alive as well (telemetry_shard.h).
@@ -317,6 +321,7 @@ class Metrics::Collector : public prometheus::Collectable {
   void WriteTokenizing(Page* page) const;
   void WriteKvEvents(Page* page) const;
   void WritePrefixEvents(Page* page) const;
+  void WriteRedis(Page* page) const;
   void WriteFleet(Page* page, const FleetView& fleet) const;
   void WriteAdmission(Page* page) const;
   void WriteQuarantine(Page* page) const;
@@ -337,6 +342,7 @@ class Metrics::Collector : public prometheus::Collectable {
   std::function<std::vector<PrefixSourceStatus>()> prefix_sources_ = [] {
     return std::vector<PrefixSourceStatus>();
   };
+  const RedisPool* redis_ = nullptr;
   const double started_;  // Unix time
   mutable Mutex mutex_;   // leaf
   mutable std::vector<Shown> shown_ ABSL_GUARDED_BY(mutex_);
@@ -796,6 +802,29 @@ void Metrics::Collector::WritePrefixEvents(Page* page) const {
   }
 }
 
+void Metrics::Collector::WriteRedis(Page* page) const {
+  if (redis_ == nullptr) return;
+  const RedisPool::Stats stats = redis_->stats();
+  page->Gauge(
+      "continuum_cache_fallback_active",
+      "1 while Redis is down and this router's memory is used instead, else 0.");
+  page->Add(stats.fallback ? 1 : 0);
+  page->Gauge("continuum_cache_redis_connections_active", "Connections to Redis that wait for a reply.");
+  page->Add(static_cast<double>(stats.active));
+  page->Gauge("continuum_cache_redis_connections_idle", "Open connections to Redis that wait for no reply.");
+  page->Add(static_cast<double>(stats.idle));
+  page->Histogram("continuum_cache_redis_latency_seconds", "Time from a command to Redis until its reply.");
+  page->AddHistogram(RedisPool::kLatencyBounds, stats.latency, stats.latency_nanos);
+  page->Counter("continuum_cache_redis_errors_total", "Failed commands and connections to Redis, by type.");
+  for (size_t i = 0; i < stats.errors.size(); ++i) {
+    page->Add(static_cast<double>(stats.errors[i]), {Label("type", NameOf(static_cast<RedisErrorType>(i)))});
+  }
+  page->Counter(
+      "redis_dropped_writes_total",
+      "Writes of the prefix index that Redis did not get, since it was down or slow.");
+  page->Add(static_cast<double>(stats.dropped));
+}
+
 void Metrics::Collector::WriteFleet(Page* page, const FleetView& fleet) const {
   page->Gauge("active_workers", "Workers in the fleet.");
   page->Add(static_cast<double>(fleet.members().size()));
@@ -1057,6 +1086,8 @@ void Metrics::set_kv_events(std::function<std::vector<KvSourceStatus>()> sources
 void Metrics::set_prefix_events(std::function<std::vector<PrefixSourceStatus>()> sources) {
   collector_->set_prefix_events(std::move(sources));
 }
+
+void Metrics::set_redis(const RedisPool* redis) { collector_->set_redis(redis); }
 
 std::string Metrics::Text() const { return prometheus::TextSerializer().Serialize(collector_->Collect()); }
 

@@ -22,6 +22,7 @@
 
 namespace vllm_router {
 
+class RedisPool;
 class Reloadable;
 class TlsFiles;
 
@@ -47,6 +48,9 @@ class Metrics {
   void set_kv_events(std::function<std::vector<KvSourceStatus>()> sources);
   // Likewise, those of events about prefixes.
   void set_prefix_events(std::function<std::vector<PrefixSourceStatus>()> sources);
+
+  // Likewise; null: none. It outlives this.
+  void set_redis(const RedisPool* redis);
 
   // Prometheus text format 0.0.4. Any thread.
   std::string Text() const;

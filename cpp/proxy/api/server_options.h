@@ -13,6 +13,7 @@
 namespace vllm_router {
 
 enum class KvEventsMode : uint8_t { kAuto, kOn, kOff };
+enum class KvIndexBackend : uint8_t { kMemory, kRedis };
 
 struct FixedOptions {
   std::string host = "127.0.0.1";
@@ -72,6 +73,15 @@ struct FixedOptions {
   bool kv_events_push = false;                       // POST /admin/kv-events/push takes events
   int64_t kv_predict_ttl_ms = 5'000;
   std::vector<std::string> kv_prefix_sources;  // name=URL[,…] (events/prefix_source.h)
+  KvIndexBackend kv_index_backend = KvIndexBackend::kMemory;
+  int64_t kv_lookup_timeout_ms = 5;  // of a request's look-up in Redis
+
+  std::string redis_url;            // empty: none; redis/redis_url.h
+  std::string redis_password_file;  // empty: the URL's password, if it has one
+  std::string redis_ca_file;        // empty: the system CAs
+  uint32_t redis_pool_size = 8;     // connections over all threads that serve clients
+  int64_t redis_connect_timeout_ms = 3'000;
+  int64_t redis_command_timeout_ms = 1'000;
 
   int64_t shutdown_settle_ms = 0;
   int64_t shutdown_grace_ms = 180'000;

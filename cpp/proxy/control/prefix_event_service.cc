@@ -8,7 +8,6 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/time_units.h"
-#include "events/sse_event.h"
 #include "http/sse_reader.h"
 #include "proxy/client/http_client.h"
 #include "proxy/thread/io_thread.h"
@@ -109,7 +108,8 @@ class PrefixEventService::Sink final : public ResponseSink {
     PrefixSourceStatus& status = stream_.status;
     ++status.received;
     const PrefixEventOrProblem read = ReadPrefixEvent(type, data);
-    if (!read.event || !ApplyPrefixEvent(*read.event, worker_, Now(), service_.table_)) {
+    std::vector<Digest256> forgotten;
+    if (!read.event || !ApplyPrefixEvent(*read.event, worker_, Now(), service_.table_, &forgotten)) {
       ++status.dropped;
       if (!read.event) {
         stream_.Warn(
@@ -119,6 +119,7 @@ class PrefixEventService::Sink final : public ResponseSink {
       }
       return;
     }
+    service_.Share(*read.event, stream_.source.name, worker_, std::move(forgotten));
     ++status.processed;
     ++(IsOnGpu(read.event->kind) ? status.created : status.evicted);
   }
@@ -169,6 +170,18 @@ std::vector<PrefixSourceStatus> PrefixEventService::Report() const {
 void PrefixEventService::SetStatus(size_t number, const PrefixSourceStatus& status) {
   const MutexLock lock(mutex_);
   report_[number] = status;
+}
+
+void PrefixEventService::Share(
+    const PrefixEvent& event, const std::string& source, WorkerId worker, std::vector<Digest256> forgotten) {
+  if (thread_.shared_prefixes == nullptr) return;
+  if (event.prefix) return thread_.shared_prefixes->Write(source, worker, *event.prefix);
+  Spawn(Purge(source, worker, std::move(forgotten)));
+}
+
+Task<void> PrefixEventService::Purge(std::string source, WorkerId worker, std::vector<Digest256> prefixes) {
+  const UnderWay under_way(*this);
+  co_await thread_.shared_prefixes->Purge(std::move(source), worker, std::move(prefixes));
 }
 
 int64_t PrefixEventService::Pass(const FleetView& fleet) {

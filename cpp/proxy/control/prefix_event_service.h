@@ -8,7 +8,8 @@
 //
 // A source of a worker that is not in the fleet waits for it. The service also sweeps the table, in slices.
 // Events are applied as they are read, a slow reader slows its publisher, so none is dropped for want of
-// room. On the control thread.
+// room. What they change is also written to the Redis of several routers, if there is one
+// (proxy/client/redis_prefix_index.h). On the control thread.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +21,7 @@
 #include "base/mutex.h"
 #include "events/prefix_source.h"
 #include "events/reconnect_delay.h"
+#include "events/sse_event.h"
 #include "net/task.h"
 #include "proxy/control/host_poller.h"
 
@@ -63,6 +65,10 @@ class PrefixEventService final : public HostPoller {
   int64_t Pass(const FleetView& fleet) override;
   Task<void> Follow(std::shared_ptr<Stream> stream, std::shared_ptr<Worker> worker);
   void SetStatus(size_t number, const PrefixSourceStatus& status);
+  // Writes what an event changed to the Redis of several routers, if there is one.
+  void Share(
+      const PrefixEvent& event, const std::string& source, WorkerId worker, std::vector<Digest256> forgotten);
+  Task<void> Purge(std::string source, WorkerId worker, std::vector<Digest256> prefixes);
 
   PrefixTable* const table_;            // null: there is nothing to do
   std::optional<uint64_t> membership_;  // of the fleet at the last look

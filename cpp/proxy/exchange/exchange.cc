@@ -123,6 +123,7 @@ Task<void> Exchange::Run() {
   if (next == Next::kOn && thread_.limits.quarantine.active()) next = co_await CheckQuarantine();
   if (next == Next::kOn && !permit_.TryAcquire(1)) next = co_await Admit();  // 5 ADMIT
   if (next == Next::kOn && MayWaitForTokens()) next = co_await FindTokens();
+  if (next == Next::kOn && MayShareHolders()) next = co_await FindSharedHolders();
   if (next == Next::kOn && MayNameResponse()) next = co_await FindResponse();
   if (next == Next::kOn)
     next = co_await Ask();  // 6 SELECT, 7 LEASE, 8 SEND, 9 AWAIT: proxy/exchange/retry_loop.h
@@ -578,6 +579,20 @@ Task<Exchange::Next> Exchange::FindTokens() {
     co_return Next::kFinish;
   }
   if (found) MakeKey();
+  co_return Next::kOn;
+}
+
+// The workers that hold the request's prefix, as the Redis of several routers has them.
+Task<Exchange::Next> Exchange::FindSharedHolders() {
+  CancelScope scope(head_->via);
+  scope_ = &scope;
+  std::shared_ptr<const FleetView> fleet = thread_.fleet.Get();
+  co_await thread_.shared_prefixes->Find(&scope, *key_.prefix_digest, std::move(fleet), &key_.shared_holders);
+  scope_ = nullptr;
+  if (cancelled_ != CancelReason::kNone) {
+    co_await ReplyCancelled();
+    co_return Next::kFinish;
+  }
   co_return Next::kOn;
 }
 

@@ -112,6 +112,10 @@ class Exchange {
   bool MayWaitForTokens() const;
   Task<Next> FindTokens();
   void FindTokensLater();
+  bool MayShareHolders() const {
+    return thread_.shared_prefixes != nullptr && key_.prefix_digest.has_value();
+  }
+  Task<Next> FindSharedHolders();
   Task<Next> Ask();  // SELECT, LEASE, SEND, AWAIT
   Task<void> RelayResponse();
   Task<void> RelayWebSocket();

@@ -15,6 +15,7 @@
 #include "base/random.h"
 #include "base/text.h"
 #include "base/time_units.h"
+#include "base/whole_file.h"
 #include "events/kv_source.h"
 #include "events/prefix_source.h"
 #include "http/via.h"
@@ -33,6 +34,7 @@ constexpr int64_t kShutdownPollNanos = 5'000'000;
 constexpr int64_t kHandoverNanos = 1'000'000'000;
 constexpr int64_t kNextHandoverNanos = 20'000'000;
 constexpr int64_t kReloadPollMs = 1000;
+constexpr uint64_t kMaxPasswordBytes = 4096;
 constexpr int64_t kCutNanos = 3'000'000'000;  // for cut exchanges to unwind and lingering connections to end
 
 // Raises the limit as far as possible; returns how many files may be open then.
@@ -125,6 +127,67 @@ Status CheckKvSources(const FixedOptions& options) {
   return CheckPrefixSources(options);
 }
 
+// Null unless the options name one that something here uses.
+StatusOr<std::unique_ptr<RedisPool>> OpenRedis(const FixedOptions& options, const Router& router) {
+  static const SteadyClock clock;
+  if (options.kv_index_backend != KvIndexBackend::kRedis) return nullptr;
+  if (router.pool().index() == nullptr || router.pool().index()->prefixes() == nullptr) {
+    Log(LogLevel::kWarning,
+        "kv index: --kv-index-backend redis has no effect without a prefix index; set "
+        "--kv-index-max-entries, "
+        "and a policy that matches blocks");
+    return nullptr;
+  }
+  if (options.redis_url.empty()) {
+    return absl::InvalidArgumentError(
+        "kv_index_backend is redis and redis_url is missing; set it, for example to redis://localhost:6379");
+  }
+  StatusOr<RedisUrl> url = ParseRedisUrl("redis_url", options.redis_url);
+  if (!url.ok()) return url.status();
+  if (!options.redis_password_file.empty()) {
+    int error = 0;
+    StatusOr<std::string> password = ReadWholeFile(options.redis_password_file, kMaxPasswordBytes, &error);
+    if (!password.ok()) {
+      return absl::FailedPreconditionError(
+          Concat("redis_password_file: ", std::string(password.status().message())));
+    }
+    while (password->ends_with('\n') || password->ends_with('\r')) password->pop_back();
+    if (password->empty()) {
+      return absl::FailedPreconditionError(Concat(
+          "redis_password_file is ", Quoted(options.redis_password_file),
+          ", which is empty; write the password on its first line"));
+    }
+    url->password = *std::move(password);
+  }
+  std::shared_ptr<const TlsContext> tls;
+  if (url->tls) {
+    StatusOr<std::shared_ptr<const TlsContext>> made =
+        TlsContext::Make(TlsContext::ForWorkers{.ca_path = options.redis_ca_file});
+    if (!made.ok()) {
+      return absl::FailedPreconditionError(Concat("redis_ca_file: ", std::string(made.status().message())));
+    }
+    tls = *std::move(made);
+  }
+  return std::make_unique<RedisPool>(
+      RedisOptions{
+          .url = *std::move(url),
+          .connect_timeout_ms = options.redis_connect_timeout_ms,
+          .command_timeout_ms = options.redis_command_timeout_ms,
+          .connections = options.redis_pool_size,
+          .probe_key = std::string(RedisPrefixIndex::kProbeKey)},
+      std::move(tls), clock);
+}
+
+// Server::Start has checked them.
+BackendNames NamesOf(const FixedOptions& options) {
+  std::vector<PrefixSource> sources;
+  for (const std::string& text : options.kv_prefix_sources) {
+    StatusOr<PrefixSource> source = ParsePrefixSource("kv_prefix_source", text);
+    if (source.ok()) sources.push_back(*std::move(source));
+  }
+  return BackendNames(std::move(sources));
+}
+
 }  // namespace
 
 StatusOr<std::unique_ptr<Server>> Server::Start(
@@ -146,6 +209,8 @@ StatusOr<std::unique_ptr<Server>> Server::Start(
   ROUTER_RETURN_IF_ERROR(CheckKvSources(options));
   StatusOr<std::unique_ptr<TlsFiles>> tls = TlsFiles::Open(options);
   if (!tls.ok()) return tls.status();
+  StatusOr<std::unique_ptr<RedisPool>> redis = OpenRedis(options, *router);
+  if (!redis.ok()) return redis.status();
   std::unique_ptr<TrafficLog> record_log;
   if (!options.record_log.empty()) {
     StatusOr<std::unique_ptr<TrafficLog>> opened = TrafficLog::Open(
@@ -156,7 +221,8 @@ StatusOr<std::unique_ptr<Server>> Server::Start(
     record_log = *std::move(opened);
   }
   std::unique_ptr<Server> server(new Server(
-      std::move(router), Affordable(options), std::move(keys), *std::move(tls), std::move(record_log)));
+      std::move(router), Affordable(options), std::move(keys), *std::move(tls), *std::move(redis),
+      std::move(record_log)));
   ROUTER_RETURN_IF_ERROR(server->Open());
   server->Run();
   return server;
@@ -164,13 +230,14 @@ StatusOr<std::unique_ptr<Server>> Server::Start(
 
 Server::Server(
     std::shared_ptr<Router> router, const ServerOptions& options, KeySets keys, std::unique_ptr<TlsFiles> tls,
-    std::unique_ptr<TrafficLog> record_log)
+    std::unique_ptr<RedisPool> redis, std::unique_ptr<TrafficLog> record_log)
     : options_(Completed(options, *router)),
       settings_(std::make_shared<const Settings>(options_)),
       hop_name_(HopName(Random::EntropySeed())),
       router_(std::move(router)),
       keys_(std::move(keys)),
       tls_(std::move(tls)),
+      redis_(std::move(redis)),
       limits_(options_),
       admin_(router_),
       record_log_(std::move(record_log)) {
@@ -182,6 +249,7 @@ Server::Server(
         std::make_unique<IoThread>(options_, settings_, hop_name_, limits_, router_, keys_, *tls_, logs));
     telemetries.push_back(&io_threads_.back()->telemetry);
   }
+  if (redis_ != nullptr) ShareIndex();
   if (keys_.validator != nullptr)
     keys_.validator->set_control(&io_threads_.back()->http, &io_threads_.back()->telemetry);
   TlsFiles* const tls_files = tls_->any() ? tls_.get() : nullptr;
@@ -215,11 +283,27 @@ Server::Server(
   PrefixEventService* const prefix_events = AddService<PrefixEventService>();
   admin_.set_prefix_events(prefix_events);
   metrics_->set_prefix_events([prefix_events] { return prefix_events->Report(); });
+  metrics_->set_redis(redis_.get());
   admin_.set_drainer(AddService<Drainer>([this](const std::shared_ptr<const Worker>& worker) {
     ForEachDataThread([worker](IoThread& thread, Listener&) {
       for (Connection* connection : thread.connections) connection->CutFrom(*worker);
     });
   }));
+}
+
+// Gives each thread its connections to Redis; the control thread writes, by one.
+void Server::ShareIndex() {
+  const size_t clients = io_threads_.size() - 1;
+  for (const std::unique_ptr<IoThread>& thread : io_threads_) {
+    const bool control = thread == io_threads_.back();
+    thread->redis = std::make_unique<RedisLink>(
+        *redis_, thread->loop, thread->buffers, thread->resolver,
+        control ? 1 : redis_->ConnectionsOf(clients),
+        control ? RedisLink::Role::kProbes : RedisLink::Role::kUses);
+    thread->shared_prefixes = std::make_unique<RedisPrefixIndex>(
+        *thread->redis, *router_->pool().index()->prefixes(), NamesOf(options_),
+        options_.kv_lookup_timeout_ms);
+  }
 }
 
 Status Server::Open() {
@@ -266,6 +350,9 @@ void Server::Run() {
     for (const std::unique_ptr<Service>& service : services_) service->Start();
     if (!reloadables_.empty()) OnReloadTimer(this);
   });
+  for (const std::unique_ptr<IoThread>& thread : io_threads_) {
+    if (thread->redis != nullptr) thread->loop.Post([link = thread->redis.get()] { link->Start(); });
+  }
   running_ = io_threads_.size();
   for (const std::unique_ptr<IoThread>& thread : io_threads_) {
     threads_.emplace_back([this, &thread = *thread] {
@@ -451,10 +538,16 @@ Task<void> Server::ShutDown() {
     co_await WaitUntil(all_closed, kCutNanos, false);
   }
 
-  ForEachDataThread([](IoThread& thread, Listener&) { thread.http.Stop(); });
+  ForEachDataThread([](IoThread& thread, Listener&) {
+    thread.http.Stop();
+    if (thread.redis != nullptr) thread.redis->Stop();
+  });
   const auto none_in_background = [this] {
-    return std::ranges::all_of(
-        io_threads_, [](const auto& thread) { return thread->tokenizer.background_calls() == 0; });
+    return std::ranges::all_of(io_threads_, [this](const auto& thread) {
+      const bool links_ended =
+          thread->redis == nullptr || thread == io_threads_.back() || thread->redis->running() == 0;
+      return links_ended && thread->tokenizer.background_calls() == 0;
+    });
   };
   co_await WaitUntil(none_in_background, kCutNanos, false);
 
@@ -466,9 +559,11 @@ Task<void> Server::ShutDown() {
   control.draining = true;
   for (Connection* connection : control.connections) connection->Drain(true);
   control.http.Stop();
+  if (control.redis != nullptr) control.redis->Stop();
   co_await WaitUntil(
       [&control, this] {
         return control.connections.empty() && admin_.ended() &&
+               (control.redis == nullptr || control.redis->running() == 0) &&
                std::ranges::all_of(services_, [](const auto& service) { return service->ended(); }) &&
                (keys_.validator == nullptr || keys_.validator->ended());
       },

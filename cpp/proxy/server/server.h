@@ -31,6 +31,7 @@
 #include "proxy/exchange/connection.h"
 #include "proxy/telemetry/traffic_log.h"
 #include "proxy/thread/io_thread.h"
+#include "redis/redis_pool.h"
 
 namespace vllm_router {
 
@@ -68,7 +69,9 @@ class Server {
  private:
   Server(
       std::shared_ptr<Router> router, const ServerOptions& options, KeySets keys,
-      std::unique_ptr<TlsFiles> tls, std::unique_ptr<TrafficLog> record_log);
+      std::unique_ptr<TlsFiles> tls, std::unique_ptr<RedisPool> redis,
+      std::unique_ptr<TrafficLog> record_log);
+  void ShareIndex();
   Status Open();
   Status OpenAside(
       const std::string& host, int32_t port, ListenerKind listener_kind, std::unique_ptr<Listener>* opened);
@@ -94,6 +97,7 @@ class Server {
   const std::shared_ptr<Router> router_;
   const KeySets keys_;
   const std::unique_ptr<TlsFiles> tls_;
+  const std::unique_ptr<RedisPool> redis_;  // null: none
   ServerLimits limits_;
   Admin admin_;
   const std::unique_ptr<TrafficLog> record_log_;       // null: disabled

@@ -20,12 +20,14 @@
 #include "proxy/api/fan_out_paths.h"
 #include "proxy/api/server_options.h"
 #include "proxy/client/http_client.h"
+#include "proxy/client/redis_prefix_index.h"
 #include "proxy/client/remote_tokenizer.h"
 #include "proxy/client/upstream_pool.h"
 #include "proxy/security/authorizer.h"
 #include "proxy/telemetry/telemetry.h"
 #include "proxy/thread/idle_list.h"
 #include "proxy/thread/server_limits.h"
+#include "redis/redis_link.h"
 #include "routing/retry_budget.h"
 #include "routing/router.h"
 
@@ -85,6 +87,8 @@ struct IoThread {
   HttpClient http;
   UpstreamPool upstreams;
   RemoteTokenizer tokenizer;
+  std::unique_ptr<RedisLink> redis;                   // set before the threads run; null: none
+  std::unique_ptr<RedisPrefixIndex> shared_prefixes;  // likewise; null: each router has its own
   Snapshot<FleetView>::Cached fleet;
   Snapshot<Settings>::Cached settings;  // what a request goes by is in its connection
   Authorizer authorizer;

@@ -137,7 +137,7 @@ KNOWN_ELSEWHERE: dict[str, str] = {
         "the engine does this; remove it",
     ),
     **_here(
-        "redis_url redis_pool_max redis_retention_days oracle_wallet_path oracle_dsn oracle_user "
+        "redis_pool_max redis_retention_days oracle_wallet_path oracle_dsn oracle_user "
         "postgres_db_url "
         "postgres_pool_max storage_hook_wasm_path schema_config",
         _SMG,

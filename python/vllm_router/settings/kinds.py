@@ -146,6 +146,42 @@ class Text(Kind):
         return value
 
 
+@dataclasses.dataclass(frozen=True)
+class RedisUrl(Text):
+    """Where a Redis or Valkey is. Its password never comes from the command line, which other users see."""
+
+    metavar: str = "URL"
+
+    @property
+    def limits(self) -> str:
+        return "a URL like redis://host:6379/0, or rediss://host for TLS"
+
+    def parse(self, tokens: Sequence[str]) -> str:
+        url = self.check(tokens[0])
+        if ":" in url.partition("://")[2].rpartition("@")[0]:
+            raise Unfit("a URL without a password on the command line; set --redis-password-file")
+        return url
+
+    def check(self, value: object) -> str:
+        url = super().check(value)
+        match = re.fullmatch(
+            r"(?:redis|valkey)s?://(?:[!-.0-?A-~]*@)?(?:[0-9A-Za-z._-]{1,253}|\[[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*\])"
+            r"(?::([0-9]{1,5}))?(?:/([0-9]{0,5}))?",
+            url,
+            re.IGNORECASE,
+        )
+        if match is None:
+            raise Unfit
+        if match[1] and not 1 <= int(match[1]) <= 65_535:
+            raise Unfit("a URL with a port between 1 and 65535")
+        if int(match[2] or 0) > MAX_REDIS_DATABASE:
+            raise Unfit(f"a URL with a database between 0 and {MAX_REDIS_DATABASE}")
+        return url
+
+
+MAX_REDIS_DATABASE = 16_383  # as cpp/redis/redis_url.h
+
+
 def control_character(text: str) -> tuple[int, str] | None:
     """Where the first control character is, from 1, and what it is, such as a line break; None without any.
 

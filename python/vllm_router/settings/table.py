@@ -20,6 +20,7 @@ from vllm_router.settings.kinds import (
     HeaderText,
     Number,
     NumberOr,
+    RedisUrl,
     RequestPath,
     Seconds,
     Switch,
@@ -484,6 +485,61 @@ class Table:
         Number(1, 86_400),
         "the time in seconds after its last event for which an entry of the prefix index counts",
         policies=BLOCK_POLICIES,
+    )
+    kv_index_backend: str = _policy(
+        "memory",
+        Choice(("memory", "redis")),
+        "the place of the prefix index",
+        scope="server",
+        policies=BLOCK_POLICIES,
+        more="memory: each router's own. redis: also in the Redis at --redis-url, which routers share, so "
+        "that a router knows what others were told. Needs --kv-index-max-entries.",
+    )
+    kv_lookup_timeout_ms: int = _policy(
+        5,
+        Number(1, 1000),
+        "the maximum time in milliseconds for which a request waits for the prefix index in Redis",
+        scope="server",
+        policies=BLOCK_POLICIES,
+        more="After it the router's own index decides.",
+    )
+    redis_url: str | None = _server(
+        None,
+        RedisUrl(),
+        "the URL of the Redis or Valkey of --kv-index-backend redis",
+        secret=True,
+        more="Such as redis://user@host:6379/0, or rediss://host for TLS; valkey:// and valkeys:// mean the "
+        "same. On the command line without a password, for which there is --redis-password-file.",
+    )
+    redis_password_file: str | None = _server(
+        None,
+        Text("FILE"),
+        "the file of the password for Redis, which replaces one in its URL",
+        more="Read at the start.",
+    )
+    redis_ca_file: str | None = _server(
+        None,
+        Text("FILE"),
+        "the file of CA certificates (PEM) that the certificate of Redis is checked against, with rediss://",
+        more="Unset: the system's.",
+    )
+    redis_pool_size: int = _server(
+        8,
+        Number(1, 256),
+        "the number of connections to Redis, over all proxy threads",
+        more="Each thread has one at least; the control thread has one more, which writes.",
+    )
+    redis_connect_timeout_ms: int = _server(
+        3000,
+        Number(1, 60_000),
+        "the time in milliseconds to connect to Redis and log in",
+        more="No request waits for it.",
+    )
+    redis_command_timeout_ms: int = _server(
+        1000,
+        Number(1, 60_000),
+        "the time in milliseconds for a reply of Redis, after which its connection is closed",
+        more="Requests wait for --kv-lookup-timeout-ms only.",
     )
     kv_storage_offloading: str = _policy(
         "off",

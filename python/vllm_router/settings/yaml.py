@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from vllm_router._messages import did_you_mean, show
+from vllm_router._secrets import described
 from vllm_router._version import __version__
 from vllm_router.settings.names import FLAGS, name_only
 from vllm_router.settings.policies import BLOCK_POLICIES, BUILT_POLICIES, POLICY_ALIASES
@@ -36,8 +37,10 @@ def settings_of_yaml(text: str, source: str) -> dict[str, Any]:
     Raises:
         ValueError: as mapping_of_yaml() does, or a section is not what it must be.
     """
-    values = _without_unbuilt_sections(mapping_of_yaml(text, source), source)
-    flat = _without_kv_section(_without_sections(values, source), source)
+    values = mapping_of_yaml(text, source)
+    built = _without_unbuilt_sections(values, source)
+    redis = _redis_of(values.get("response_cache"), f"{source}: response_cache.redis")
+    flat = _without_kv_section(_without_sections(built, source), redis, source)
     return _without_prefix_section(flat, source)
 
 
@@ -205,6 +208,58 @@ def _without_unbuilt_sections(values: dict[str, Any], source: str) -> dict[str, 
     return {name: value for name, value in values.items() if name not in _UNBUILT_SECTIONS}
 
 
+# What `response_cache.redis:` has: settings of the router; those of the response cache, which set nothing;
+# and what is not implemented.
+_REDIS_SETTINGS = {
+    "url": "redis_url",
+    "pool_size": "redis_pool_size",
+    "connect_timeout_ms": "redis_connect_timeout_ms",
+    "command_timeout_ms": "redis_command_timeout_ms",
+    "password_file": "redis_password_file",
+    "ca_file": "redis_ca_file",
+}
+_REDIS_OF_RESPONSES = (
+    "key_prefix",
+    "fallback_capacity",
+    "fallback_ttl_seconds",
+    "fallback_to_memory",
+    "lookup_budget_ms",
+    "health_interval_seconds",
+)
+_REDIS_UNBUILT = ("client_cert_file", "client_key_file", "integrity_key_file")
+_REDIS_SECTION = ("url", "tls", *_REDIS_SETTINGS, *_REDIS_OF_RESPONSES, *_REDIS_UNBUILT)
+_TLS_SCHEMES = {"redis": "rediss", "valkey": "valkeys"}
+
+
+def _redis_of(cache: object, where: str) -> dict[str, tuple[str, Any]]:
+    """The settings of `response_cache.redis:`, checked, each with its name there; empty without it."""
+    value = cache.get("redis") if isinstance(cache, dict) else None
+    if value is not None and not isinstance(value, dict):  # which may be a URL with its password
+        raise ValueError(f"{where} is {described(value)}; write it as a mapping, such as url: …")
+    section = _mapping(value, where, _REDIS_SECTION)
+    for name in _REDIS_UNBUILT:
+        if section.get(name) is not None:
+            raise ValueError(
+                f"{where}.{name} is not implemented in vllm-router {__version__} yet; remove it, or set it "
+                "to null"
+            )
+    values = {key: section[key] for key in _REDIS_SETTINGS if section.get(key) is not None}
+    tls = section.get("tls", False)
+    if not isinstance(tls, bool):
+        raise ValueError(f"{where}.tls is {described(tls)}; it must be true or false")
+    if tls and isinstance(values.get("url"), str):
+        scheme, separator, rest = values["url"].partition("://")
+        values["url"] = _TLS_SCHEMES.get(scheme.lower(), scheme) + separator + rest
+    found: dict[str, tuple[str, Any]] = {}
+    for key, value in values.items():
+        name = _REDIS_SETTINGS[key]
+        try:
+            found[name] = (key, FLAGS[name].check(value))
+        except ValueError as error:
+            raise ValueError(f"{where}.{key}: {error}") from None
+    return found
+
+
 # What `kv_cache_index:` and the mappings in it have.
 _KV_SECTION = (
     "enabled",
@@ -249,8 +304,12 @@ def _switch(section: dict[str, Any], name: str, default: bool, where: str) -> bo
     return value
 
 
-def _without_kv_section(values: dict[str, Any], source: str) -> dict[str, Any]:
+def _without_kv_section(
+    values: dict[str, Any], redis: dict[str, tuple[str, Any]], source: str
+) -> dict[str, Any]:
     """The same settings, those of `kv_cache_index:` among the others; its `enabled` chooses the policy.
+
+    `redis`: those of `response_cache.redis:`, for its `backend: redis`.
 
     Raises:
         ValueError: it is no mapping, has a name that is not its own, a value that does not fit, or asks for
@@ -269,13 +328,13 @@ def _without_kv_section(values: dict[str, Any], source: str) -> dict[str, Any]:
     scoring = _mapping(section.get("scoring"), f"{where}.scoring", _KV_SCORING)
     offloading = _mapping(section.get("storage_offloading"), f"{where}.storage_offloading", _KV_OFFLOADING)
     backend = section.get("backend", "memory")
-    if backend == "redis":
+    if backend not in ("memory", "redis"):
+        raise ValueError(f"{where}.backend is {show(backend)}; it must be memory or redis")
+    if backend == "redis" and "redis_url" not in redis and "redis_url" not in flat:
         raise ValueError(
-            f"{where}.backend is redis, which is not implemented in vllm-router {__version__} yet: "
-            "each router hears the workers' events itself; set it to memory"
+            f"{where}.backend is redis and response_cache.redis.url is missing; write for example "
+            '"redis://localhost:6379"'
         )
-    if backend != "memory":
-        raise ValueError(f"{where}.backend is {show(backend)}; it must be memory")
     entries = section.get("max_entries", 100_000)
     if entries == 0:
         raise ValueError(f"{where}.max_entries is 0; it must be between 100 and 10000000")
@@ -283,6 +342,7 @@ def _without_kv_section(values: dict[str, Any], source: str) -> dict[str, Any]:
     evictions = _switch(offloading, "treat_eviction_as_offload", True, f"{where}.storage_offloading")
     found = {
         "kv_index_max_entries": ("max_entries", entries),
+        "kv_index_backend": ("backend", backend),
         "kv_index_ttl_secs": ("entry_ttl_seconds", section.get("entry_ttl_seconds", 600)),
         "kv_storage_offloading": (
             "storage_offloading",
@@ -298,6 +358,12 @@ def _without_kv_section(values: dict[str, Any], source: str) -> dict[str, Any]:
             flat[name] = FLAGS[name].check(value)
         except ValueError as error:
             raise ValueError(f"{where}.{key}: {error}") from None
+    for name, (key, value) in redis.items() if backend == "redis" else ():
+        if name in flat:
+            raise ValueError(
+                f"{source}: response_cache.redis.{key} and {name} set the same option; keep one of them"
+            )
+        flat[name] = value
     named = str(flat.setdefault("policy", _KV_POLICY))
     if _policy_of(named) not in BLOCK_POLICIES:
         raise ValueError(

@@ -43,10 +43,10 @@ def said_of_file(text: str | bytes, tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 def test_every_flag_that_takes_a_secret_or_urls_is_marked() -> None:
-    assert [name for name, flag in FLAGS.items() if flag.secret] == ["api_key"]
+    assert [name for name, flag in FLAGS.items() if flag.secret] == ["api_key", "redis_url"]
     assert {
         name for name, flag in FLAGS.items() if re.search(r"URL|ORIGIN|HOST:PORT", flag.kind.metavar)
-    } == set(URL_FLAGS)
+    } == {*URL_FLAGS, "redis_url"}
     # By name: what sounds like a secret and is none, each a number, a switch, a place or a list of URLs.
     others = {name for name in FLAGS if re.search(r"key|token|secret|password", name)} - {"api_key"}
     assert others == {
@@ -61,6 +61,7 @@ def test_every_flag_that_takes_a_secret_or_urls_is_marked() -> None:
         "logit_prefill_tokens",
         "prefix_token_count",
         "rate_limit_tokens_per_second",
+        "redis_password_file",
         "tls_key_path",
         "tokenize",
         "tokenize_timeout_ms",
@@ -183,6 +184,46 @@ def test_a_block_of_yaml_has_a_line_break_at_its_end(
     assert "in YAML write the text in quotes on one line" in said
     assert RouterArgs.from_yaml("api-key: |-\n  SECRET\n").api_key == "SECRET"
     assert RouterArgs.from_yaml("api-key: two words, é\n").api_key == "two words, é"
+
+
+# The URL of Redis, which may have a password
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://u:SECRET@h:99999",
+        "http://u:SECRET@h",
+        "redis://u:SEC/RET@h",
+        "redis://u:SEC RET@h",
+        "u:SECRET@h",
+        "redis://:SECRET@h/99999",
+    ],
+)
+def test_the_password_for_redis_is_not_shown(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = [
+        f"redis-url: '{url}'",
+        f"redis-url: ['{url}']",
+        f"response_cache: {{redis: {{url: '{url}'}}}}\nkv_cache_index: {{enabled: true, backend: redis}}",
+        f"response_cache: {{redis: {{url: '{url}', tls: true}}}}",
+        f"response_cache: {{redis: '{url}'}}",
+        f"response_cache: {{redis: {{tls: '{url}'}}}}",
+        f"response_cache: {{redis: {{'{url}': 1}}}}",
+    ]
+    for text in texts:
+        said = said_of_file(text, tmp_path, capsys)
+        assert "redis" in said
+        assert not re.search("SEC|RET", said), text
+
+
+def test_the_command_line_takes_no_password_for_redis(capsys: pytest.CaptureFixture[str]) -> None:
+    said = said_by_command(["--redis-url", "redis://u:SECRET@h"], capsys)
+    assert "a URL without a password on the command line; set --redis-password-file" in said
+    assert "SECRET" not in said
+    assert "SECRET" not in repr(RouterArgs(redis_url="redis://u:SECRET@h"))
+    assert "SECRET" not in str(RouterArgs(redis_url="redis://u:SECRET@h").warnings())
 
 
 # What else ends in a header or in a request line

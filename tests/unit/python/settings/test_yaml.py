@@ -201,9 +201,9 @@ def source(**members: object) -> str:
         ),
         (
             "backend: redis",
-            "f.yaml: kv_cache_index.backend is redis, which is not implemented in vllm-router",
+            "f.yaml: kv_cache_index.backend is redis and response_cache.redis.url is missing; write for",
         ),
-        ("backend: disk", "f.yaml: kv_cache_index.backend is disk; it must be memory"),
+        ("backend: disk", "f.yaml: kv_cache_index.backend is disk; it must be memory or redis"),
         (
             "max_entries: 99",
             "f.yaml: kv_cache_index.max_entries: kv_index_max_entries is 99; it is the maximum",
@@ -238,6 +238,85 @@ def source(**members: object) -> str:
 def test_mistakes_in_the_index_are_named(inner: str, sentence: str) -> None:
     with pytest.raises(ValueError, match=re.escape(sentence)):
         RouterArgs.from_yaml(f"kv_cache_index:\n  enabled: true\n  {inner}\n", "f.yaml")
+
+
+REDIS = """
+response_cache:
+  enabled: false
+  backend: redis
+  redis:
+    url: "redis://router:p%40ss@redis:6379/1"
+    tls: true
+    pool_size: 4
+    key_prefix: "cr:resp:"
+    connect_timeout_ms: 2000
+    command_timeout_ms: 500
+    fallback_capacity: 1000
+    fallback_ttl_seconds: 300
+    fallback_to_memory: true
+    ca_file: /etc/ca.pem
+    password_file: null
+kv_cache_index:
+  enabled: true
+  backend: redis
+"""
+
+
+def test_the_index_in_redis_uses_the_redis_of_the_response_cache() -> None:
+    args = RouterArgs.from_yaml(REDIS)
+    assert (args.policy, args.kv_index_backend) == ("kv_overlap", "redis")
+    assert args.redis_url == "rediss://router:p%40ss@redis:6379/1"
+    assert (args.redis_pool_size, args.redis_connect_timeout_ms, args.redis_command_timeout_ms) == (
+        4,
+        2000,
+        500,
+    )
+    assert (args.redis_ca_file, args.redis_password_file) == ("/etc/ca.pem", None)
+    again = RouterArgs.from_yaml(args.to_yaml())
+    assert again == args
+    valkey = RouterArgs.from_yaml(REDIS.replace("redis://router", "valkey://router"))
+    assert valkey.redis_url == "valkeys://router:p%40ss@redis:6379/1"
+    plain = RouterArgs.from_yaml(REDIS.replace("tls: true", "tls: false"))
+    assert plain.redis_url == "redis://router:p%40ss@redis:6379/1"
+
+
+def test_an_index_in_memory_leaves_that_redis_alone() -> None:
+    args = RouterArgs.from_yaml(REDIS.replace("  enabled: true\n  backend: redis", "  enabled: true"))
+    assert (args.kv_index_backend, args.redis_url, args.redis_pool_size) == ("memory", None, 8)
+    named = "redis_url: redis://a\nkv_cache_index: {enabled: true, backend: redis}"
+    assert RouterArgs.from_yaml(named).redis_url == "redis://a"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "sentence"),
+    [
+        (
+            "pool_size: 4",
+            "pool_size: 0",
+            "f.yaml: response_cache.redis.pool_size: redis_pool_size is 0; it is",
+        ),
+        (
+            "pool_size: 4",
+            "pool_sise: 4",
+            "response_cache.redis.pool_sise is not a known setting; did you mean",
+        ),
+        ("tls: true", "tls: 1", "f.yaml: response_cache.redis.tls is a number; it must be true or false"),
+        ("@redis:", "@redis:x", "response_cache.redis.url: redis_url is a text of"),
+        (
+            "password_file: null",
+            "client_key_file: a",
+            "redis.client_key_file is not implemented in vllm-router",
+        ),
+        (
+            "\nresponse",
+            "redis_pool_size: 2\nresponse",
+            "redis.pool_size and redis_pool_size set the same option",
+        ),
+    ],
+)
+def test_mistakes_about_redis_are_named(before: str, after: str, sentence: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        RouterArgs.from_yaml(REDIS.replace(before, after, 1), "f.yaml")
 
 
 def test_an_option_of_the_index_stands_in_one_place() -> None:

@@ -1,0 +1,254 @@
+// The room redis for tests: its codec, its health, and a link on a loop of its own.
+#include <pybind11/stl.h>
+
+#include <future>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "bindings/bindings.h"
+#include "bindings/errors.h"
+#include "events/backend_names.h"
+#include "redis/redis_command.h"
+#include "redis/redis_error.h"
+#include "redis/redis_health.h"
+#include "redis/redis_link.h"
+#include "redis/redis_url.h"
+#include "redis/resp_reader.h"
+#include "worker/worker_registry.h"
+
+namespace vllm_router {
+namespace {
+
+namespace py = pybind11;
+
+py::bytes RedisBytes(std::string_view text) { return {text.data(), text.size()}; }
+
+// Texts as bytes, others as ("status", bytes), ("error", bytes), an int, None and a list.
+py::object PlainValue(RedisValue value) {
+  switch (value.kind()) {
+    case RedisValue::Kind::kText:
+      return RedisBytes(value.text());
+    case RedisValue::Kind::kStatus:
+      return py::make_tuple("status", RedisBytes(value.text()));
+    case RedisValue::Kind::kError:
+      return py::make_tuple("error", RedisBytes(value.text()));
+    case RedisValue::Kind::kInteger:
+      return py::int_(value.integer());
+    case RedisValue::Kind::kNil:
+      return py::none();
+    case RedisValue::Kind::kArray:
+      break;
+  }
+  py::list elements;
+  for (size_t i = 0; i < value.size(); ++i) elements.append(PlainValue(value[i]));
+  return elements;
+}
+
+py::list PlainReplies(const std::vector<RedisReply>& replies) {
+  py::list plain;
+  for (const RedisReply& reply : replies) plain.append(PlainValue(reply.value()));
+  return plain;
+}
+
+std::string JoinCommands(const std::vector<std::vector<std::string>>& commands) {
+  std::string joined;
+  for (const std::vector<std::string>& words : commands) {
+    const std::vector<std::string_view> views(words.begin(), words.end());
+    AppendRedisCommand(views, &joined);
+  }
+  return joined;
+}
+
+// What Feed() appended and, if it failed, why.
+py::tuple FeedReader(RespReader& reader, const py::bytes& bytes) {
+  std::vector<RedisReply> replies;
+  const Status status = reader.Feed(std::string_view(bytes), &replies);
+  return py::make_tuple(PlainReplies(replies), status.ok() ? "" : std::string(status.message()));
+}
+
+std::string_view NameOfState(RedisHealth::State state) {
+  constexpr std::array<std::string_view, 4> kNames = {"connecting", "up", "down", "probing"};
+  return kNames[static_cast<size_t>(state)];
+}
+
+using RedisFuture = std::shared_future<std::shared_ptr<RedisReplies>>;
+
+class RedisCall {
+ public:
+  explicit RedisCall(RedisFuture future) : future_(std::move(future)) {}
+  py::object Get(double patience) {
+    std::future_status status{};
+    {
+      const py::gil_scoped_release release;
+      status = future_.wait_for(std::chrono::duration<double>(patience));
+    }
+    if (status != std::future_status::ready) throw std::runtime_error("there was no reply in time");
+    const RedisReplies& replies = *future_.get();
+    if (replies.ok()) return PlainReplies(*replies);
+    return py::str(
+        std::string(NameOf(TypeOf(replies.status()))) + ": " + std::string(replies.status().message()));
+  }
+
+ private:
+  RedisFuture future_;
+};
+
+class RedisLinkHarness {
+ public:
+  RedisLinkHarness(
+      const std::string& url, size_t connections, bool probes, int64_t connect_timeout_ms,
+      int64_t command_timeout_ms, uint32_t failures, const std::string& ca_file)
+      : pool_(
+            RedisOptions{
+                .url = ValueOrThrow(ParseRedisUrl("url", url)),
+                .connect_timeout_ms = connect_timeout_ms,
+                .command_timeout_ms = command_timeout_ms,
+                .failures = failures,
+                .probe_key = "test:~probe"},
+            url.starts_with("rediss")
+                ? ValueOrThrow(TlsContext::Make(TlsContext::ForWorkers{.ca_path = ca_file}))
+                : nullptr,
+            clock_),
+        resolver_(loop_),
+        link_(
+            pool_, loop_, buffers_, resolver_, connections,
+            probes ? RedisLink::Role::kProbes : RedisLink::Role::kUses),
+        thread_([this] { loop_.Run(); }) {
+    loop_.Post([this] { link_.Start(); });
+  }
+  ~RedisLinkHarness() { Stop(); }
+
+  // Returns the connections that did not end.
+  uint32_t Stop() {
+    if (!thread_.joinable()) return link_.running();
+    const py::gil_scoped_release release;
+    loop_.Post([this] { link_.Stop(); });
+    for (int turns = 0; turns < 3'000 && Running() > 0; ++turns)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    loop_.Stop();
+    thread_.join();
+    return link_.running();
+  }
+
+  // None: not now.
+  std::optional<RedisCall> Send(const std::vector<std::vector<std::string>>& commands, size_t replies) {
+    const py::gil_scoped_release release;
+    auto result = std::make_shared<std::promise<std::shared_ptr<RedisReplies>>>();
+    std::promise<bool> sent;
+    loop_.Post([&] {
+      sent.set_value(link_.Send(JoinCommands(commands), replies, [result](RedisReplies received) {
+        result->set_value(std::make_shared<RedisReplies>(std::move(received)));
+      }));
+    });
+    if (!sent.get_future().get()) return std::nullopt;
+    return RedisCall(result->get_future().share());
+  }
+
+  py::dict Stats() const {
+    const RedisPool::Stats stats = pool_.stats();
+    py::dict errors;
+    for (size_t i = 0; i < stats.errors.size(); ++i)
+      errors[py::str(std::string(NameOf(static_cast<RedisErrorType>(i))))] = stats.errors[i];
+    uint64_t timed = 0;
+    for (const uint64_t count : stats.latency) timed += count;
+    using namespace py::literals;
+    return py::dict(
+        "active"_a = stats.active, "idle"_a = stats.idle, "errors"_a = errors, "commands"_a = timed,
+        "fallback"_a = stats.fallback, "up"_a = pool_.up());
+  }
+
+ private:
+  // After a whole turn of the loop, in which what was just posted has begun.
+  uint32_t Running() {
+    std::promise<uint32_t> running;
+    loop_.Post([&] { running.set_value(link_.running()); });
+    return running.get_future().get();
+  }
+
+  const SteadyClock clock_;
+  RedisPool pool_;
+  EventLoop loop_;
+  BufferPool buffers_;
+  Resolver resolver_;
+  RedisLink link_;
+  std::thread thread_;
+};
+
+}  // namespace
+
+void BindTestingRedis(py::module_& testing) {
+  testing.def("parse_redis_url", [](std::string_view option, std::string_view text) {
+    const RedisUrl url = ValueOrThrow(ParseRedisUrl(option, text));
+    return py::make_tuple(url.tls, url.user, url.password, url.host, url.port, url.database, url.Shown());
+  });
+  testing.def("redis_commands", [](const std::vector<std::vector<std::string>>& commands) {
+    return RedisBytes(JoinCommands(commands));
+  });
+  testing.def("read_redis_error", [](std::string_view text) {
+    constexpr std::array<std::string_view, 3> kEffects = {"down", "unwritable", "one key"};
+    const RedisError error = ReadRedisError(text);
+    return py::make_tuple(kEffects[static_cast<size_t>(error.effect)], NameOf(error.type), error.message);
+  });
+  testing.def("first_redis_error", [](const py::bytes& reply) {
+    RespReader reader(1 << 20);
+    std::vector<RedisReply> replies;
+    ThrowIfError(reader.Feed(std::string_view(reply), &replies));
+    return std::string(replies.at(0).value().FirstError());
+  });
+  py::class_<RespReader>(testing, "RespReader")
+      .def(py::init<size_t>(), py::arg("max_reply_bytes") = 1 << 20)
+      .def("feed", &FeedReader)
+      .def_property_readonly("reply_bytes", &RespReader::reply_bytes)
+      .def_property_readonly_static(
+          "max_line_bytes", [](const py::object&) { return RespReader::kMaxLineBytes; })
+      .def_property_readonly_static(
+          "max_elements", [](const py::object&) { return RespReader::kMaxElements; })
+      .def_property_readonly_static("max_depth", [](const py::object&) { return RespReader::kMaxDepth; });
+  py::class_<RedisHealth>(testing, "RedisHealth")
+      .def(py::init<uint32_t>(), py::arg("failures") = 2)
+      .def_property_readonly("state", [](const RedisHealth& self) { return NameOfState(self.state()); })
+      .def_property_readonly("may_be_used", &RedisHealth::may_be_used)
+      .def_property_readonly("next_probe_ns", &RedisHealth::next_probe_ns)
+      .def("opened", &RedisHealth::Opened)
+      .def("worked", &RedisHealth::Worked)
+      .def("failed", &RedisHealth::Failed)
+      .def("begin_probe", &RedisHealth::BeginProbe)
+      .def("end_probe", &RedisHealth::EndProbe);
+  py::class_<RedisCall>(testing, "RedisCall").def("get", &RedisCall::Get, py::arg("patience") = 30.0);
+  py::class_<RedisLinkHarness>(testing, "RedisLink")
+      .def(
+          py::init<const std::string&, size_t, bool, int64_t, int64_t, uint32_t, const std::string&>(),
+          py::arg("url"), py::kw_only(), py::arg("connections") = 1, py::arg("probes") = true,
+          py::arg("connect_timeout_ms") = 3'000, py::arg("command_timeout_ms") = 1'000,
+          py::arg("failures") = 2, py::arg("ca_file") = "")
+      .def("send", &RedisLinkHarness::Send)
+      .def("stats", &RedisLinkHarness::Stats)
+      .def("stop", &RedisLinkHarness::Stop);
+  testing.def("redis_connections_of", [](uint32_t connections, size_t threads) {
+    const SteadyClock clock;
+    return RedisPool(RedisOptions{.connections = connections}, nullptr, clock).ConnectionsOf(threads);
+  });
+  // The URL of the worker that a name means in a fleet of `urls`, with these sources of this router's own.
+  testing.def(
+      "find_backend",
+      [](std::string_view name, const std::vector<std::string>& sources,
+         const std::vector<std::string>& urls) -> std::optional<std::string> {
+        WorkerRegistry registry([](const FleetView&) { return std::shared_ptr<const FleetPlan>(); });
+        for (const std::string& url : urls) ThrowIfError(registry.Add(url));
+        std::vector<PrefixSource> parsed;
+        for (const std::string& source : sources)
+          parsed.push_back(ValueOrThrow(ParsePrefixSource("kv_prefix_source", source)));
+        const std::shared_ptr<const FleetView> fleet = registry.snapshot().Load();
+        const std::optional<WorkerId> worker = BackendNames(std::move(parsed)).Find(name, *fleet);
+        if (!worker) return std::nullopt;
+        for (const FleetView::Member& member : fleet->members()) {
+          if (member.worker->id == *worker) return member.worker->url.url;
+        }
+        return std::nullopt;
+      });
+}
+
+}  // namespace vllm_router

@@ -1,0 +1,186 @@
+"""A Redis for tests: a real one on a port of its own, and a fake that does as it is told.
+
+with RedisServer(tmp_path) as redis:            skips the test where there is no redis-server, but not in CI
+    redis.ask("SET", "a", "1")
+
+fake = FakeRedis()                              logs clients in, then keeps what they send
+fake.answers["GET"] = b"$1\\r\\na\\r\\n"
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes.wire import PATIENCE, eventually
+from tests.models.resp import command_of, read_reply
+
+
+def hang_up(connection: socket.socket, _: Any = None) -> None:
+    """An answer, too: the end of the connection."""
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+
+
+class RedisServer:
+    """A process of redis-server without persistence."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        program = shutil.which("redis-server")
+        if program is None:
+            if os.environ.get("CI"):
+                pytest.fail("redis-server is missing; scripts/install_deps.sh ci installs it")
+            pytest.skip("redis-server is missing")
+        self._command = [
+            program,
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+            "--appendonly",
+            "no",
+            "--dir",
+            str(folder),
+        ]
+        self._command += options
+        self._process: subprocess.Popen[bytes] | None = None
+        self._asked: socket.socket | None = None
+        self.port = 0
+        for _ in range(20):  # another program may take the port before Redis does
+            with socket.create_server(("127.0.0.1", 0)) as free:
+                self.port = free.getsockname()[1]
+            if self.start():
+                return
+        raise AssertionError("redis-server did not start")
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}"
+
+    def start(self) -> bool:
+        """Whether it serves."""
+        self._process = subprocess.Popen(
+            [*self._command, "--port", str(self.port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        process = self._process
+
+        def settled() -> bool:
+            if process.poll() is not None:
+                return True
+            with contextlib.suppress(OSError):
+                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+                return True
+            return False
+
+        eventually(settled)
+        return process.poll() is None
+
+    def kill(self) -> None:
+        if self._asked is not None:
+            self._replies.close()
+            self._asked.close()
+            self._asked = None
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(PATIENCE)
+            self._process = None
+
+    def ask(self, *words: str) -> Any:
+        if self._asked is None:
+            self._asked = socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
+            self._replies = self._asked.makefile("rb")
+        self._asked.sendall(command_of(words))
+        return read_reply(self._replies)
+
+    def __enter__(self) -> RedisServer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+
+class FakeRedis:
+    """Replies to each command what `answers` has for its name, else +OK, and keeps all commands.
+
+    An answer of None holds the reply back; a callable gets the connection and the words.
+    """
+
+    def __init__(self) -> None:
+        self.answers: dict[str, Any] = {"PING": b"+PONG\r\n"}
+        self.commands: list[list[str]] = []
+        self.connections: list[socket.socket] = []
+        self.writer: Any = None  # the address of who sent the last ZREM
+        self._changed = threading.Condition()
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listening.getsockname()[1]
+        self._threads = [threading.Thread(target=self._accept, daemon=True)]
+        self._threads[0].start()
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}"
+
+    def wait_for(self, name: str, count: int = 1) -> list[list[str]]:
+        """So many commands of this name."""
+
+        def found() -> list[list[str]]:
+            return [words for words in self.commands if words[0] == name]
+
+        with self._changed:
+            assert self._changed.wait_for(lambda: len(found()) >= count, PATIENCE), (
+                f"no {name}: {self.commands}"
+            )
+            return found()
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._listening.shutdown(socket.SHUT_RDWR)
+        self._threads[0].join(PATIENCE)  # no connection comes any more
+        self._listening.close()
+        for connection in self.connections:
+            hang_up(connection)
+        for thread in self._threads:
+            thread.join(PATIENCE)
+
+    def __enter__(self) -> FakeRedis:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = self._listening.accept()
+                self.connections.append(connection)
+                self._threads.append(threading.Thread(target=self._serve, args=(connection,), daemon=True))
+                self._threads[-1].start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with contextlib.suppress(OSError, ValueError, EOFError), connection:
+            for words in self._requests(connection):
+                with self._changed:
+                    self.commands.append(words)
+                    if words[0] == "ZREM":
+                        self.writer = connection.getpeername()
+                    self._changed.notify_all()
+                answer = self.answers.get(words[0], b"+OK\r\n")
+                if callable(answer):
+                    answer = answer(connection, words)
+                if answer is not None:
+                    connection.sendall(answer)
+
+    @staticmethod
+    def _requests(connection: socket.socket) -> Iterator[list[str]]:
+        with connection.makefile("rb") as stream:
+            while True:
+                yield [word.decode(errors="replace") for word in read_reply(stream)]
