@@ -32,7 +32,7 @@ def hang_up(connection: socket.socket, _: Any = None) -> None:
 
 
 class RedisServer:
-    """A process of redis-server without persistence."""
+    """A process of redis-server without persistence; with TLS if `options` have --tls-cert-file."""
 
     def __init__(self, folder: Path, *options: str) -> None:
         program = shutil.which("redis-server")
@@ -52,6 +52,7 @@ class RedisServer:
             str(folder),
         ]
         self._command += options
+        self._port_option = "--tls-port" if "--tls-cert-file" in options else "--port"
         self._process: subprocess.Popen[bytes] | None = None
         self._asked: socket.socket | None = None
         self.port = 0
@@ -69,7 +70,9 @@ class RedisServer:
     def start(self) -> bool:
         """Whether it serves."""
         self._process = subprocess.Popen(
-            [*self._command, "--port", str(self.port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            [*self._command, "--port", "0", self._port_option, str(self.port)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
         process = self._process
 

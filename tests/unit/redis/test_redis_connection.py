@@ -4,7 +4,8 @@ import socket
 
 import pytest
 
-from tests.fakes.redis_server import hang_up
+from tests.fakes.authority import Authority
+from tests.fakes.redis_server import RedisServer, hang_up
 from tests.fakes.wire import eventually
 
 
@@ -164,6 +165,40 @@ def test_a_large_command_is_written_whole(open_link, server):
     value = "x" * 900_000
     assert link.send([["SET", "a", value]], 1).get() == [("status", b"OK")]
     assert link.send([["GET", "a"]], 1).get() == [[value.encode()]][0]
+
+
+@pytest.fixture
+def authority(tmp_path):
+    return Authority(tmp_path)
+
+
+def serve_tls(folder, authority, *names):
+    files = authority.certify(*names)
+    return RedisServer(
+        folder,
+        *("--tls-cert-file", files.cert, "--tls-key-file", files.key),
+        *("--tls-ca-cert-file", authority.path, "--tls-auth-clients", "no"),
+    )
+
+
+def test_a_real_redis_with_tls(open_link, tmp_path, authority):
+    with serve_tls(tmp_path, authority, "127.0.0.1") as server:
+        url = server.url.replace("redis://", "rediss://")
+        link = open_link(url, ca_file=authority.path)
+        value = "x" * 100_000
+        replies = link.send([["SET", "a", value], ["GET", "a"]], 2).get()
+        assert replies == [("status", b"OK"), value.encode()]
+
+
+@pytest.mark.parametrize(("name", "trusted"), [("elsewhere", True), ("127.0.0.1", False)])
+def test_a_certificate_is_checked(open_link, tmp_path, authority, capfd, name, trusted):
+    with serve_tls(tmp_path, authority, name) as server:
+        url = server.url.replace("redis://", "rediss://")
+        link = open_link(url, waits=False, ca_file=authority.path if trusted else "")
+        eventually(lambda: link.stats()["fallback"])
+        assert link.stats()["errors"]["connection"] == 1
+        link.stop()
+    assert "is down: it fails the TLS handshake: " in capfd.readouterr().err
 
 
 def test_a_real_redis_with_a_password(open_link, server):
