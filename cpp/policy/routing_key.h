@@ -100,7 +100,7 @@ struct RoutingKey {
   std::optional<CostOverride> cost_override;
 
   std::optional<Digest256> prefix_digest;  // missing when the request has no text and no token ids
-  // Who holds that prefix as other routers tell, besides what the prefix index of this one has.
+  // Workers that hold that prefix, as other routers know; besides what the prefix index of this one has.
   std::vector<PrefixTable::Held> shared_holders;
 
   Prompt prompt;

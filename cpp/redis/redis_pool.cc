@@ -43,6 +43,7 @@ void RedisPool::Opened() {
 
 void RedisPool::OpenFailed(const Status& why) {
   if (absl::IsCancelled(why)) return;
+  failing_.store(true, std::memory_order_relaxed);
   CountError(TypeOf(why));
   const MutexLock lock(mutex_);
   const State before = health_.state();
@@ -65,11 +66,7 @@ void RedisPool::Worked() {
   failing_.store(false, std::memory_order_relaxed);
 }
 
-void RedisPool::Failed(const Status& why) {
-  if (absl::IsCancelled(why)) return;
-  failing_.store(true, std::memory_order_relaxed);
-  OpenFailed(why);
-}
+void RedisPool::Failed(const Status& why) { OpenFailed(why); }
 
 void RedisPool::Rejected(std::string_view error) {
   const RedisError read = ReadRedisError(error);

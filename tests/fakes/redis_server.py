@@ -1,10 +1,10 @@
 """A Redis for tests: a real one on a port of its own, and a fake that does as it is told.
 
 with RedisServer(tmp_path) as redis:            skips the test where there is no redis-server, but not in CI
-    redis.ask("SET", "a", "1")
+    redis.call("SET", "a", "1")
 
 fake = FakeRedis()                              logs clients in, then keeps what they send
-fake.answers["GET"] = b"$1\\r\\na\\r\\n"
+fake.replies["GET"] = b"$1\\r\\na\\r\\n"
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.models.resp import command_of, read_reply
 
 
 def hang_up(connection: socket.socket, _: Any = None) -> None:
-    """An answer, too: the end of the connection."""
+    """An reply, too: the end of the connection."""
     with contextlib.suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)
 
@@ -54,7 +54,7 @@ class RedisServer:
         self._command += options
         self._port_option = "--tls-port" if "--tls-cert-file" in options else "--port"
         self._process: subprocess.Popen[bytes] | None = None
-        self._asked: socket.socket | None = None
+        self._socket: socket.socket | None = None
         self.port = 0
         for _ in range(20):  # another program may take the port before Redis does
             with socket.create_server(("127.0.0.1", 0)) as free:
@@ -88,20 +88,20 @@ class RedisServer:
         return process.poll() is None
 
     def kill(self) -> None:
-        if self._asked is not None:
+        if self._socket is not None:
             self._replies.close()
-            self._asked.close()
-            self._asked = None
+            self._socket.close()
+            self._socket = None
         if self._process is not None:
             self._process.kill()
             self._process.wait(PATIENCE)
             self._process = None
 
-    def ask(self, *words: str) -> Any:
-        if self._asked is None:
-            self._asked = socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
-            self._replies = self._asked.makefile("rb")
-        self._asked.sendall(command_of(words))
+    def call(self, *words: str) -> Any:
+        if self._socket is None:
+            self._socket = socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
+            self._replies = self._socket.makefile("rb")
+        self._socket.sendall(command_of(words))
         return read_reply(self._replies)
 
     def __enter__(self) -> RedisServer:
@@ -112,16 +112,16 @@ class RedisServer:
 
 
 class FakeRedis:
-    """Replies to each command what `answers` has for its name, else +OK, and keeps all commands.
+    """Replies to each command what `replies` has for its name, else +OK, and keeps all commands.
 
-    An answer of None holds the reply back; a callable gets the connection and the words.
+    An reply of None holds the reply back; a callable gets the connection and the words.
     """
 
     def __init__(self) -> None:
-        self.answers: dict[str, Any] = {"PING": b"+PONG\r\n"}
+        self.replies: dict[str, Any] = {"PING": b"+PONG\r\n"}
         self.commands: list[list[str]] = []
         self.connections: list[socket.socket] = []
-        self.writer: Any = None  # the address of who sent the last ZREM
+        self.writer: Any = None  # the address of the connection of the last ZREM
         self._changed = threading.Condition()
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port = self._listening.getsockname()[1]
@@ -176,11 +176,11 @@ class FakeRedis:
                     if words[0] == "ZREM":
                         self.writer = connection.getpeername()
                     self._changed.notify_all()
-                answer = self.answers.get(words[0], b"+OK\r\n")
-                if callable(answer):
-                    answer = answer(connection, words)
-                if answer is not None:
-                    connection.sendall(answer)
+                reply = self.replies.get(words[0], b"+OK\r\n")
+                if callable(reply):
+                    reply = reply(connection, words)
+                if reply is not None:
+                    connection.sendall(reply)
 
     @staticmethod
     def _requests(connection: socket.socket) -> Iterator[list[str]]:

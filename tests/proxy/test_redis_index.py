@@ -95,7 +95,7 @@ def test_a_router_without_sources_routes_by_what_another_was_told(harness, redis
         wait_until_used(router)
     servers[holder].wait_connected()
     servers[holder].send(event("created", PREFIX, 4096))
-    eventually(lambda: redis.ask("ZSCORE", HOT, name_of(workers[holder])) == b"4096")
+    eventually(lambda: redis.call("ZSCORE", HOT, name_of(workers[holder])) == b"4096")
     for router in (told, other):
         assert {chosen(harness, router, text) for text in "abcd"} == {workers[holder].url}
     assert stats(harness, other)["config"]["backend"] == "redis"
@@ -107,7 +107,7 @@ def test_a_name_of_its_own_source_finds_the_worker(harness, redis, workers):
     named = [source_of(worker, f"vllm-{number}") for number, worker in enumerate(workers, 1)]
     router = share(harness, workers, redis, [], kv_prefix_source=named)
     wait_until_used(router)
-    redis.ask("ZADD", HOT, "4096", "vllm-2")
+    redis.call("ZADD", HOT, "4096", "vllm-2")
     assert chosen(harness, router) == workers[1].url
 
 
@@ -123,16 +123,16 @@ def test_the_keys_are_those_of_continuum_router_and_expire(harness, redis, serve
     name = name_of(workers[0]).encode()
     servers[0].wait_connected()
     servers[0].send(event("created", PREFIX))
-    eventually(lambda: redis.ask("ZRANGE", HOT, "0", "-1", "WITHSCORES") == [name, b"16"])
-    assert 80 <= redis.ask("TTL", HOT) <= 90
+    eventually(lambda: redis.call("ZRANGE", HOT, "0", "-1", "WITHSCORES") == [name, b"16"])
+    assert 80 <= redis.call("TTL", HOT) <= 90
     servers[0].send(event("offloaded", PREFIX, 32))
-    eventually(lambda: redis.ask("ZRANGE", WARM, "0", "-1", "WITHSCORES") == [name, b"32"])
-    assert redis.ask("EXISTS", HOT) == 0
+    eventually(lambda: redis.call("ZRANGE", WARM, "0", "-1", "WITHSCORES") == [name, b"32"])
+    assert redis.call("EXISTS", HOT) == 0
     servers[0].send(event("reloaded", PREFIX))
-    eventually(lambda: redis.ask("ZRANGE", HOT, "0", "-1", "WITHSCORES") == [name, b"32"])
-    assert redis.ask("EXISTS", WARM) == 0
+    eventually(lambda: redis.call("ZRANGE", HOT, "0", "-1", "WITHSCORES") == [name, b"32"])
+    assert redis.call("EXISTS", WARM) == 0
     servers[0].send(event("evicted", PREFIX))
-    eventually(lambda: redis.ask("KEYS", "cr:kvidx:*") == [])
+    eventually(lambda: redis.call("KEYS", "cr:kvidx:*") == [])
 
 
 def test_a_purge_removes_what_was_written_for_that_worker(harness, redis, servers, workers):
@@ -142,14 +142,14 @@ def test_a_purge_removes_what_was_written_for_that_worker(harness, redis, server
         server.wait_connected()
     servers[0].send(b"".join(event("created", prefix(n)) for n in range(1100)))
     servers[1].send(event("created", prefix(7)))
-    eventually(lambda: redis.ask("DBSIZE") == 1100 and redis.ask("ZCARD", f"cr:kvidx:{prefix(7)}") == 2)
+    eventually(lambda: redis.call("DBSIZE") == 1100 and redis.call("ZCARD", f"cr:kvidx:{prefix(7)}") == 2)
     servers[0].send(event("purged"), event("created", prefix(5)))
-    eventually(lambda: sorted(redis.ask("KEYS", "*")) == [f"cr:kvidx:{prefix(n)}".encode() for n in (5, 7)])
-    assert redis.ask("ZRANGE", f"cr:kvidx:{prefix(7)}", "0", "-1") == [name_of(workers[1]).encode()]
+    eventually(lambda: sorted(redis.call("KEYS", "*")) == [f"cr:kvidx:{prefix(n)}".encode() for n in (5, 7)])
+    assert redis.call("ZRANGE", f"cr:kvidx:{prefix(7)}", "0", "-1") == [name_of(workers[1]).encode()]
 
 
 def test_replies_are_kept_for_a_while(harness, fake, workers):
-    fake.answers["ZREVRANGEBYSCORE"] = b"*0\r\n"
+    fake.replies["ZREVRANGEBYSCORE"] = b"*0\r\n"
     router = share(harness, workers, fake, [])
     wait_until_used(router)
     chat(harness, router)
@@ -177,7 +177,7 @@ def test_replies_are_kept_for_a_while(harness, fake, workers):
     ],
 )
 def test_what_other_programs_write_is_not_used(harness, fake, workers, reply):
-    fake.answers["ZREVRANGEBYSCORE"] = reply
+    fake.replies["ZREVRANGEBYSCORE"] = reply
     router = share(harness, workers, fake, [])
     wait_until_used(router)
     assert chat(harness, router).status == 200
@@ -185,7 +185,7 @@ def test_what_other_programs_write_is_not_used(harness, fake, workers, reply):
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "reply",
     [
         None,
         hang_up,
@@ -196,8 +196,8 @@ def test_what_other_programs_write_is_not_used(harness, fake, workers, reply):
         b"-MOVED 1 127.0.0.1:1\r\n",
     ],
 )
-def test_a_redis_in_trouble_fails_no_request(harness, fake, servers, workers, answer):
-    fake.answers["ZREVRANGEBYSCORE"] = answer
+def test_a_redis_in_trouble_fails_no_request(harness, fake, servers, workers, reply):
+    fake.replies["ZREVRANGEBYSCORE"] = reply
     router = share(
         harness,
         workers,
@@ -217,7 +217,7 @@ def test_a_redis_in_trouble_fails_no_request(harness, fake, servers, workers, an
         return metric(router, "continuum_cache_fallback_active") == 1
 
     eventually(falls_back)
-    fake.answers["ZREVRANGEBYSCORE"] = b"*0\r\n"
+    fake.replies["ZREVRANGEBYSCORE"] = b"*0\r\n"
     eventually(lambda: metric(router, "continuum_cache_fallback_active") == 0)
     assert chosen(harness, router) == workers[1].url
 
@@ -228,7 +228,7 @@ def test_a_reply_that_comes_late_serves_later_requests(harness, fake, workers):
     def hold(connection, words):
         held.append((connection, words[1]))
 
-    fake.answers["ZREVRANGEBYSCORE"] = hold
+    fake.replies["ZREVRANGEBYSCORE"] = hold
     router = share(harness, workers, fake, [], kv_lookup_timeout_ms=1)
     wait_until_used(router)
     name = name_of(workers[1]).encode()
@@ -264,7 +264,7 @@ def test_a_redis_that_dies_and_returns_is_refilled_by_events(harness, redis, ser
         wait_until_used(router)
         assert metric(router, "continuum_cache_fallback_active") == 0
     servers[1].send(event("created", PREFIX, 4096))
-    eventually(lambda: redis.ask("EXISTS", HOT) == 1)
+    eventually(lambda: redis.call("EXISTS", HOT) == 1)
     eventually(lambda: chosen(harness, other) == workers[1].url)
 
 
@@ -273,7 +273,7 @@ def test_metrics_of_redis(harness, redis, servers, workers):
     wait_until_used(router)
     servers[0].wait_connected()
     servers[0].send(event("created", PREFIX))
-    eventually(lambda: redis.ask("EXISTS", HOT) == 1)
+    eventually(lambda: redis.call("EXISTS", HOT) == 1)
     eventually(lambda: "continuum_cache_redis_latency_seconds_count 1" in router.server.metrics_text())
     for kind in ("connection", "timeout", "other"):
         assert metric(router, "continuum_cache_redis_errors_total", type=kind) == 0

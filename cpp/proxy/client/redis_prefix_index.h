@@ -10,7 +10,7 @@
 //                              Redis, whose keys expire a TTL after the last event
 //
 // The table remains what it is without a Redis, so nothing changes hands when Redis goes: a look-up then finds
-// nobody, at once. Replies, empty ones too, are kept for kCacheNanos, kMaxCached prefixes at most, those that
+// nothing, at once. Replies, empty ones too, are kept for kCacheNanos, kMaxCached prefixes at most, those that
 // come too late for their request as well. A write that cannot be sent is dropped and counted; the next event
 // about the prefix repeats it, or the key expires.
 //

@@ -159,6 +159,10 @@ StatusOr<std::unique_ptr<RedisPool>> OpenRedis(const FixedOptions& options, cons
     }
     url->password = *std::move(password);
   }
+  if (!url->user.empty() && url->password.empty()) {
+    return absl::InvalidArgumentError(
+        "redis_url has a user and no password; set redis_password_file, or remove the user");
+  }
   std::shared_ptr<const TlsContext> tls;
   if (url->tls) {
     StatusOr<std::shared_ptr<const TlsContext>> made =

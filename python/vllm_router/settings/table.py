@@ -493,7 +493,7 @@ class Table:
         scope="server",
         policies=BLOCK_POLICIES,
         more="memory: each router's own. redis: also in the Redis at --redis-url, which routers share, so "
-        "that a router knows what others were told. Needs --kv-index-max-entries.",
+        "that a router knows what others read of their sources. Needs --kv-index-max-entries.",
     )
     kv_lookup_timeout_ms: int = _policy(
         5,

@@ -25,12 +25,12 @@ def test_a_password_without_a_user_is_of_the_default_user(open_link, fake):
 
 
 def test_a_proxy_without_the_command_client_will_do(open_link, fake):
-    fake.answers["CLIENT"] = b"-ERR unknown command 'CLIENT'\r\n"
+    fake.replies["CLIENT"] = b"-ERR unknown command 'CLIENT'\r\n"
     open_link(fake.url)
 
 
 @pytest.mark.parametrize(
-    ("name", "answer", "kind", "reason"),
+    ("name", "reply", "kind", "reason"),
     [
         ("PING", b"-NOAUTH Authentication required.\r\n", "other", "replied NOAUTH: check the user and the"),
         ("AUTH", b"-WRONGPASS invalid\r\n", "other", "replied WRONGPASS: check the user and the password of"),
@@ -54,8 +54,8 @@ def test_a_proxy_without_the_command_client_will_do(open_link, fake):
         ("PING", None, "timeout", "does not let the router log in within 100 ms"),
     ],
 )
-def test_a_redis_that_lets_nobody_in_is_down(open_link, fake, capfd, name, answer, kind, reason):
-    fake.answers[name] = answer
+def test_a_redis_that_lets_nobody_in_is_down(open_link, fake, capfd, name, reply, kind, reason):
+    fake.replies[name] = reply
     link = open_link(
         fake.url.replace("redis://", "redis://:SECRET@") + "/1", waits=False, connect_timeout_ms=100
     )
@@ -70,11 +70,11 @@ def test_a_redis_that_lets_nobody_in_is_down(open_link, fake, capfd, name, answe
 
 
 def test_too_many_clients(open_link, fake):
-    def answer(connection, _):
+    def reply(connection, _):
         connection.sendall(b"-ERR max number of clients reached\r\n")
         hang_up(connection)
 
-    fake.answers["CLIENT"] = answer
+    fake.replies["CLIENT"] = reply
     link = open_link(fake.url, waits=False)
     eventually(lambda: link.stats()["fallback"])
     assert link.stats()["errors"] == {"connection": 1, "timeout": 0, "other": 0}
@@ -91,14 +91,14 @@ def test_a_redis_that_cannot_be_reached_is_down(open_link, kind):
 
 
 def test_a_plain_port_does_not_speak_tls(open_link, fake):
-    fake.answers = {}
+    fake.replies = {}
     link = open_link(fake.url.replace("redis://", "rediss://"), waits=False, connect_timeout_ms=200)
     eventually(lambda: link.stats()["fallback"])
     assert fake.commands == []
 
 
 def test_replies_come_in_the_order_of_commands(open_link, fake):
-    fake.answers["GET"] = lambda _, words: b":%d\r\n" % int(words[1])
+    fake.replies["GET"] = lambda _, words: b":%d\r\n" % int(words[1])
     link = open_link(fake.url)
     calls = [link.send([["GET", str(2 * n)], ["GET", str(2 * n + 1)]], 2) for n in range(100)]
     assert [call.get() for call in calls] == [[2 * n, 2 * n + 1] for n in range(100)]
@@ -107,17 +107,17 @@ def test_replies_come_in_the_order_of_commands(open_link, fake):
 
 @pytest.mark.parametrize("size", [1, 5])
 def test_a_reply_may_come_in_pieces(open_link, fake, size):
-    def answer(connection, _):
-        reply = b"*2\r\n$3\r\nabc\r\n$2\r\n10\r\n"
-        for begin in range(0, len(reply), size):
-            connection.sendall(reply[begin : begin + size])
+    def reply(connection, _):
+        data = b"*2\r\n$3\r\nabc\r\n$2\r\n10\r\n"
+        for begin in range(0, len(data), size):
+            connection.sendall(data[begin : begin + size])
 
-    fake.answers["GET"] = answer
+    fake.replies["GET"] = reply
     assert open_link(fake.url).send([["GET", "a"]], 1).get() == [[b"abc", b"10"]]
 
 
 @pytest.mark.parametrize(
-    ("answer", "end"),
+    ("reply", "end"),
     [
         (hang_up, "connection: closed the connection"),
         (b"$100\r\nhalf", None),
@@ -127,31 +127,31 @@ def test_a_reply_may_come_in_pieces(open_link, fake, size):
         (None, "timeout: does not reply within 100 ms"),
     ],
 )
-def test_what_ends_a_connection_fails_every_command_on_it(open_link, fake, answer, end):
+def test_what_ends_a_connection_fails_every_command_on_it(open_link, fake, reply, end):
     first = []
 
     def once(connection, words):
         first.append(words)
         if len(first) > 1:
             return None
-        if answer == b"$100\r\nhalf":
-            connection.sendall(answer)
+        if reply == b"$100\r\nhalf":
+            connection.sendall(reply)
             hang_up(connection)
             return None
-        return answer(connection, words) if callable(answer) else answer
+        return reply(connection, words) if callable(reply) else reply
 
-    fake.answers["GET"] = once
+    fake.replies["GET"] = once
     link = open_link(fake.url, command_timeout_ms=100, failures=100)
     calls = [link.send([["GET", str(n)]], 1) for n in range(3)]
     for call in calls:
         assert call is None or call.get() == (end or "connection: closed the connection")
-    fake.answers["GET"] = b"+OK\r\n"
+    fake.replies["GET"] = b"+OK\r\n"
     eventually(lambda: link.stats()["idle"] == 1)
     assert link.send([["GET", "a"]], 1).get() == [("status", b"OK")]
 
 
 def test_a_stop_ends_what_waits(open_link, fake):
-    fake.answers["GET"] = None
+    fake.replies["GET"] = None
     link = open_link(fake.url)
     call = link.send([["GET", "a"]], 1)
     fake.wait_for("GET")
@@ -202,7 +202,7 @@ def test_a_certificate_is_checked(open_link, tmp_path, authority, capfd, name, t
 
 
 def test_a_real_redis_with_a_password(open_link, server):
-    server.ask("CONFIG", "SET", "requirepass", "p@ss")
+    server.call("CONFIG", "SET", "requirepass", "p@ss")
     link = open_link(server.url.replace("redis://", "redis://:p%40ss@") + "/2")
     assert link.send([["SET", "a", "1"]], 1).get() == [("status", b"OK")]
     wrong = open_link(server.url.replace("redis://", "redis://:wrong@"), waits=False)

@@ -5,14 +5,14 @@ from tests.fakes.wire import eventually
 
 
 def test_the_connection_with_the_fewest_commands_gets_the_next(open_link, fake):
-    fake.answers["GET"] = None
+    fake.replies["GET"] = None
     link = open_link(fake.url, connections=3)
     for n in range(9):
         link.send([["GET", str(n)]], 1)
     fake.wait_for("GET", 9)
     assert link.stats()["active"] == 3
     # The first connection hangs; what comes next goes to the others.
-    fake.answers["GET"] = b"+OK\r\n"
+    fake.replies["GET"] = b"+OK\r\n"
     assert link.send([["GET", "a"]], 1) is not None
 
 
@@ -26,14 +26,14 @@ def test_a_link_that_is_lost_is_opened_again(open_link, fake):
 
 
 def test_no_connection_means_not_now(open_link, fake):
-    fake.answers["PING"] = None
+    fake.replies["PING"] = None
     link = open_link(fake.url, waits=False)
     fake.wait_for("PING")
     assert link.send([["GET", "a"]], 1) is None
 
 
 def test_two_failures_end_it_and_a_probe_brings_it_back(open_link, fake):
-    fake.answers["GET"] = None
+    fake.replies["GET"] = None
     link = open_link(fake.url, command_timeout_ms=50)
     first = link.send([["GET", "a"]], 1)
     assert first.get() == "timeout: does not reply within 50 ms"
@@ -43,16 +43,29 @@ def test_two_failures_end_it_and_a_probe_brings_it_back(open_link, fake):
     second.get()
     assert link.stats()["fallback"]
     assert link.send([["GET", "a"]], 1) is None
-    fake.answers["GET"] = b"+OK\r\n"
+    fake.replies["GET"] = b"+OK\r\n"
     eventually(lambda: link.stats()["idle"] == 1)
     assert link.send([["GET", "a"]], 1).get() == [("status", b"OK")]
 
 
+def test_a_command_that_works_forgives_an_attempt_that_failed(open_link, fake):
+    link = open_link(fake.url, command_timeout_ms=50)
+    fake.replies["PING"] = b"-LOADING x\r\n"
+    hang_up(fake.connections[0])
+    eventually(lambda: link.stats()["errors"]["other"] == 1)
+    fake.replies["PING"] = b"+PONG\r\n"
+    eventually(lambda: link.stats()["idle"] == 1)
+    assert link.send([["GET", "a"]], 1).get() == [("status", b"OK")]
+    fake.replies["GET"] = None
+    assert link.send([["GET", "a"]], 1).get() == "timeout: does not reply within 50 ms"
+    assert not link.stats()["fallback"]
+
+
 def test_a_probe_writes_and_reads_a_key(open_link, fake):
-    fake.answers["PING"] = b"-LOADING x\r\n"
+    fake.replies["PING"] = b"-LOADING x\r\n"
     link = open_link(fake.url, waits=False)
     eventually(lambda: link.stats()["fallback"])
-    fake.answers["PING"] = b"+PONG\r\n"
+    fake.replies["PING"] = b"+PONG\r\n"
     eventually(lambda: link.stats()["up"])
     assert fake.commands[-3:] == [
         ["SET", "test:~probe", "1", "EX", "60"],
@@ -62,22 +75,22 @@ def test_a_probe_writes_and_reads_a_key(open_link, fake):
 
 
 def test_a_replica_that_takes_no_writes_can_be_read(open_link, fake):
-    fake.answers["PING"] = b"-LOADING x\r\n"
+    fake.replies["PING"] = b"-LOADING x\r\n"
     link = open_link(fake.url, waits=False)
     eventually(lambda: link.stats()["fallback"])
-    fake.answers.update(
+    fake.replies.update(
         {"PING": b"+PONG\r\n", "SET": b"-READONLY x\r\n", "GET": b"$-1\r\n", "DEL": b"-READONLY x\r\n"}
     )
     eventually(lambda: link.stats()["up"])
 
 
 def test_a_cluster_stays_down(open_link, fake, capfd):
-    fake.answers["GET"] = b"-MOVED 3999 127.0.0.1:6381\r\n"
+    fake.replies["GET"] = b"-MOVED 3999 127.0.0.1:6381\r\n"
     link = open_link(fake.url)
     for _ in range(2):
         link.send([["GET", "a"]], 1).get()
     assert link.stats()["fallback"]
-    fake.answers["SET"] = b"-MOVED 3999 127.0.0.1:6381\r\n"
+    fake.replies["SET"] = b"-MOVED 3999 127.0.0.1:6381\r\n"
     fake.wait_for("SET", 1)
     assert link.stats()["fallback"]
     link.stop()

@@ -12,7 +12,7 @@ def test_every_thread_has_a_connection(connections, threads, each):
 
 
 def test_connections_are_active_or_idle(open_link, fake):
-    fake.answers["GET"] = None
+    fake.replies["GET"] = None
     link = open_link(fake.url, connections=2)
     call = link.send([["GET", "a"]], 1)
     fake.wait_for("GET")
@@ -25,7 +25,7 @@ def test_connections_are_active_or_idle(open_link, fake):
 
 
 def test_errors_are_counted_by_type_and_logged_once(open_link, fake, capfd):
-    fake.answers["SET"] = b"-OOM command not allowed\r\n"
+    fake.replies["SET"] = b"-OOM command not allowed\r\n"
     link = open_link(fake.url)
     for _ in range(3):
         assert link.send([["SET", "a", "1"]], 1).get()[0][0] == "error"

@@ -23,8 +23,8 @@ BODY = {
 @pytest.fixture
 def fake():
     with FakeRedis() as redis:
-        redis.answers["ZREVRANGEBYSCORE"] = b"*0\r\n"
-        redis.answers["EXEC"] = b"*3\r\n:1\r\n:1\r\n:0\r\n"
+        redis.replies["ZREVRANGEBYSCORE"] = b"*0\r\n"
+        redis.replies["EXEC"] = b"*3\r\n:1\r\n:1\r\n:0\r\n"
         yield redis
 
 
@@ -79,7 +79,7 @@ def test_a_purge_leaves_what_came_back_meanwhile(harness, fake, source):
     source.send(b"".join(event("created", prefix(n)) for n in range(600)))
     wait_for_index(harness, router, entry_count=600)
     fake.wait_for("EXEC", 600)
-    fake.answers["ZREM"] = None  # the first 500 take a while
+    fake.replies["ZREM"] = None  # the first 500 take a while
     source.send(event("purged"))
     fake.wait_for("ZREM", 600 + 1000)
     first = {words[1] for words in fake.commands if words[0] == "ZREM"}
@@ -88,7 +88,7 @@ def test_a_purge_leaves_what_came_back_meanwhile(harness, fake, source):
     source.send(event("created", prefix(back)))
     wait_for_index(harness, router, entry_count=1)
     fake.wait_for("MULTI", 601)
-    fake.answers["ZREM"] = b":1\r\n"
+    fake.replies["ZREM"] = b":1\r\n"
     for connection in fake.connections:
         # The connection of the writer has 1,000 replies to come, others none: they would be closed for one.
         if connection.getpeername() == fake.writer:
@@ -124,6 +124,7 @@ def test_a_policy_that_reads_no_index_opens_no_redis(harness, fake, source, capf
     [
         ({"redis_url": ""}, "kv_index_backend is redis and redis_url is missing"),
         ({"redis_url": "redis://u:SECRET@h:x"}, "redis_url has a port that is no whole number"),
+        ({"redis_url": "redis://u@h"}, "redis_url has a user and no password; set redis_password_file"),
         ({"redis_password_file": "/no/such"}, "^redis_password_file: .*/no/such"),
         ({"redis_url": "rediss://h", "redis_ca_file": "/no/such"}, "^redis_ca_file: .*/no/such"),
     ],
