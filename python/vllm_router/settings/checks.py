@@ -229,8 +229,12 @@ def warnings_about(args: RouterArgs) -> list[str]:
         )
     if args.redis_url is not None and args.kv_index_backend != "redis":
         sentences.append("--redis-url has no effect without --kv-index-backend redis")
-    if args.kv_index_backend == "redis" and args.kv_index_max_entries == 0:
-        sentences.append("--kv-index-backend redis has no effect without --kv-index-max-entries")
+    if args.kv_index_max_entries == 0:
+        sentences += [
+            f"{FLAGS[name].spelling} {getattr(args, name)} has no effect without --kv-index-max-entries"
+            for name in ("kv_index_backend", "kv_index_ttl_secs", "kv_storage_offloading")
+            if not FLAGS[name].is_default(getattr(args, name))
+        ]
     alone = len(args.worker_urls) == args.intra_node_data_parallel_size == 1
     if alone and FLAGS["policy"].check(args.policy) == "power_of_two":
         sentences.append("power_of_two has nothing to choose between while there is only one worker")
