@@ -4,6 +4,7 @@
 #include "hashing/furc_batch.h"
 #include "hashing/hash.h"
 #include "hashing/keyed_hash.h"
+#include "hashing/page_keys.h"
 #include "hashing/sha256.h"
 
 namespace vllm_router {
@@ -22,6 +23,13 @@ void BindTestingHashing(py::module_& testing) {
   testing.def("sha256", [](std::string_view first, std::string_view second) {
     const Digest256 digest = Sha256({first, second});
     return py::bytes(reinterpret_cast<const char*>(digest.data()), digest.size());
+  });
+  testing.def("page_keys", [](const std::vector<uint32_t>& ids, uint32_t tokens, bool pairs) {
+    std::vector<Digest256> keys;
+    HashPages({.tokens = tokens, .pairs = pairs}, ids, &keys);
+    std::vector<py::bytes> all;
+    for (const Digest256& key : keys) all.emplace_back(reinterpret_cast<const char*>(key.data()), key.size());
+    return all;
   });
   testing.def("rename_values", [](const KeyedHash::Key& key, uint64_t domain, std::vector<uint64_t> values) {
     KeyedHash(key).Rename(domain, values);
