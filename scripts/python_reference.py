@@ -41,6 +41,7 @@ CLASSES = {
     "replay.Trace": (("replay/trace.py", "Trace"),),
     "replay.Capacity": (("replay/capacity.py", "Capacity"),),
     "testing.SimulatedWorker": (("testing.py", "SimulatedWorker"),),
+    "testing.FakeMooncakeMaster": (("_fake_mooncake_master.py", "FakeMooncakeMaster"),),
     "testing.KvEventPublisher": (("_kv_event_publisher.py", "KvEventPublisher"),),
 }
 

@@ -1,6 +1,7 @@
 """SimulatedWorker: a worker without a GPU, for tests of routers and of what stands behind one.
 
 KvEventPublisher: the KV events of an engine alone, as a test wants them.
+FakeMooncakeMaster: the HTTP port of the master of a shared pool.
 
     from vllm_router.testing import SimulatedWorker
 
@@ -20,10 +21,11 @@ from types import TracebackType
 from typing import Any
 
 from vllm_router import _core, _engines
+from vllm_router._fake_mooncake_master import FakeMooncakeMaster
 from vllm_router._kv_event_publisher import KvEventPublisher
 from vllm_router._messages import quoted
 
-__all__ = ["KvEventPublisher", "SimulatedWorker"]
+__all__ = ["FakeMooncakeMaster", "KvEventPublisher", "SimulatedWorker"]
 
 
 @dataclasses.dataclass(frozen=True)
