@@ -148,6 +148,11 @@ inline constexpr uint32_t kMaxTokenizeCalls = 4;
 // Of those, calls in the background, which no request waits for; more are dropped.
 inline constexpr uint32_t kMaxBackgroundTokenizeCalls = 2;
 
+// Results of a shared pool's pages that are kept for a moment, of all threads: 8 MiB. Queries of a pool that no
+// request waits for; more are dropped.
+inline constexpr size_t kMaxPageResults = 65'536;
+inline constexpr uint32_t kMaxBackgroundPoolQueries = 64;
+
 // Tokens of a block. Engines use 8 to 128, some hybrids a thousand.
 inline constexpr uint32_t kMaxBlockSize = 65'536;
 

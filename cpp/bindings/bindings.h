@@ -31,6 +31,7 @@ void BindTestingPrefixTree(pybind11::module_& testing);
 void BindTestingProxy(pybind11::module_& testing);
 void BindTestingRedis(pybind11::module_& testing);
 void BindTestingRouting(pybind11::module_& testing);
+void BindTestingSharedPool(pybind11::module_& testing);
 void BindTestingSimulation(pybind11::module_& testing);
 void BindTestingSourceState(pybind11::module_& testing);
 void BindTestingWorker(pybind11::module_& testing);

@@ -54,6 +54,7 @@ PYBIND11_MODULE(_core_testing, testing) {
   BindTestingProxy(testing);
   BindTestingRedis(testing);
   BindTestingRouting(testing);
+  BindTestingSharedPool(testing);
   BindTestingSimulation(testing);
   BindTestingSourceState(testing);
   BindTestingWorker(testing);

@@ -13,6 +13,7 @@
 
 #include "hashing/block_hash.h"
 #include "hashing/hash.h"
+#include "hashing/page_keys.h"
 #include "hashing/sha256.h"
 #include "index/prefix_table.h"
 #include "index/shared_hits.h"
@@ -98,6 +99,9 @@ struct RoutingKey {
   // Of the blocks, those that every worker can load from a pool; missing when that is not known.
   std::optional<SharedHits> shared_hits;
   std::optional<CostOverride> cost_override;
+  // The keys of the prompt's pages in a pool that workers share (routing/paged_prompts.h); empty: it has none.
+  std::vector<Digest256> pages;
+  PageForm page_form;
 
   std::optional<Digest256> prefix_digest;  // missing when the request has no text and no token ids
   // Workers that hold that prefix, as other routers know; besides what the prefix index of this one has.

@@ -80,6 +80,7 @@ KeyBuilder::KeyBuilder(KeyParts needs, const KeyOptions& options, ModelLengths& 
               ? std::make_unique<TokenCache>(kTokenCacheBytes)
               : nullptr),
       hears_events_(options.reported),
+      paged_(options.paged),
       lengths_(lengths) {}
 
 bool KeyBuilder::NeedsBody(std::span<const HeaderField> headers) const {
@@ -212,6 +213,7 @@ void KeyBuilder::MakeBlocks(
   key->has_blocks = true;
   key->untokenized_prompt.reset();
   key->partly_tokenized_prompt.reset();
+  key->pages.clear();
   if (request.token_ids) {
     tokens = *request.token_ids;
   } else if (request.prompt) {
@@ -259,6 +261,7 @@ void KeyBuilder::MakeBlocks(
     key->blocks.resize(hasher_.CountBlocks(tokens));
     hasher_.Hash(root, tokens, key->blocks);
     key->usable_blocks = (tokens.size() - !tokens.empty()) / hasher_.block_size();
+    if (!request.token_ids && read.media == 0) MakePages(tokens, scope, key);
   }
   if (read.text.capacity() > kKeptTextBytes) read = {};
 }
@@ -285,12 +288,13 @@ bool KeyBuilder::MakeKnownBlocks(const RoutingText& read, const PromptScope& sco
     key->untokenized_prompt = whole;
     return false;
   }
-  // An engine tells the blocks of its responses by their ids, so while it is heard each block counts.
-  const size_t left_in_bytes = hears_events() ? 0 : kBlocksLeftInBytes * hasher_.block_bytes();
+  // Engines tell the blocks of their responses by ids, so while they are heard each block counts.
+  const size_t left_in_bytes = compares_ids() ? 0 : kBlocksLeftInBytes * hasher_.block_bytes();
   if (rest.size() > left_in_bytes) key->partly_tokenized_prompt = whole;
   key->blocks.resize(known_blocks + hasher_.CountBlocks(rest));
   const std::span<BlockHash> blocks = key->blocks;
   hasher_.Hash(root, ids.first(known_blocks * hasher_.block_size()), blocks.first(known_blocks));
+  MakePages(ids.first(ids.size() - left_out), scope, key);
   key->usable_blocks = (ids.size() - 1) / hasher_.block_size();
   if (!rest.empty()) {
     const BlockHash last = blocks[known_blocks - 1];
@@ -303,6 +307,13 @@ bool KeyBuilder::MakeKnownBlocks(const RoutingText& read, const PromptScope& sco
   SetLength(nullptr, key);
   key->prompt_bytes = 0;
   return true;
+}
+
+void KeyBuilder::MakePages(std::span<const uint32_t> ids, const PromptScope& scope, RoutingKey* key) const {
+  const std::shared_ptr<const PagedPrompts::Pages> pages = paged_ != nullptr ? paged_->Get() : nullptr;
+  if (pages == nullptr || !scope.cache_salt.empty() || !pages->models.contains(scope.lora_name)) return;
+  key->page_form = pages->form;
+  HashPages(pages->form, ids, &key->pages);
 }
 
 std::vector<BlockHash> KeyBuilder::BlocksOf(

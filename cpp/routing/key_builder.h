@@ -28,6 +28,7 @@
 #include "index/reported_blocks.h"
 #include "policy/routing_key.h"
 #include "routing/model_lengths.h"
+#include "routing/paged_prompts.h"
 #include "routing/prompt_reading.h"
 #include "routing/request_view.h"
 #include "routing/session_key.h"
@@ -49,6 +50,7 @@ struct KeyOptions {
   size_t max_prefix_length;                  // bytes of the prompt that a prefix digest is of
   size_t routing_text_limit;                 // bytes of a prompt that are matched
   const ReportedBlocks* reported = nullptr;  // of the pool; outlives the builder
+  const PagedPrompts* paged = nullptr;       // likewise
 };
 
 // A summary of a request for people, without its content.
@@ -85,10 +87,12 @@ class KeyBuilder {
   TokenCache* token_cache() const { return token_cache_.get(); }
   // Text prompts are turned into token ids.
   bool tokenizes() const {
-    return token_cache_ != nullptr && (tokenize_ == Tokenize::kWorker || hears_events());
+    return token_cache_ != nullptr && (tokenize_ == Tokenize::kWorker || compares_ids());
   }
   // A worker publishes KV events, which name blocks of ids.
   bool hears_events() const { return hears_events_ != nullptr && hears_events_->active(); }
+  // Only prompts of ids can match what workers tell of their caches, or what they share.
+  bool compares_ids() const { return hears_events() || (paged_ != nullptr && paged_->awaited()); }
 
   // Of the ids that a worker returned for `text`.
   std::vector<BlockHash> BlocksOf(
@@ -101,6 +105,8 @@ class KeyBuilder {
   void MakeBlocks(const RequestView& request, std::optional<RequestFields>* parsed, RoutingKey* key) const;
   // The same for text whose ids, or those of a prefix, are known; false: neither.
   bool MakeKnownBlocks(const RoutingText& read, const PromptScope& scope, RoutingKey* key) const;
+  // Of a prompt with these ids.
+  void MakePages(std::span<const uint32_t> ids, const PromptScope& scope, RoutingKey* key) const;
   void Measure(
       const RoutingText& read, size_t size, const RequestFields& fields, const RequestView& request,
       RoutingKey* key) const;
@@ -113,6 +119,7 @@ class KeyBuilder {
   const BlockHasher hasher_;
   const std::unique_ptr<TokenCache> token_cache_;
   const ReportedBlocks* const hears_events_;  // null: there is no index
+  const PagedPrompts* const paged_;           // null: no pool is shared
   ModelLengths& lengths_;
 };
 

@@ -92,7 +92,8 @@ Router::Router(const RouterOptions& options, PolicyParts policy)
            .session_key = options.session_key,
            .max_prefix_length = options.max_prefix_length,
            .routing_text_limit = options.routing_text_limit,
-           .reported = pool_.index() != nullptr ? &pool_.index()->reported() : nullptr},
+           .reported = pool_.index() != nullptr ? &pool_.index()->reported() : nullptr,
+           .paged = &paged_},
           shared_->lengths) {}
 
 Router::~Router() = default;

@@ -24,6 +24,7 @@
 #include "policy/pool.h"
 #include "routing/key_builder.h"
 #include "routing/model_lengths.h"
+#include "routing/paged_prompts.h"
 #include "routing/prefix_digest.h"
 #include "routing/prompt_reading.h"
 #include "routing/request_view.h"
@@ -86,8 +87,10 @@ class Router {
   TokenCache* token_cache() const { return keys_.token_cache(); }
   // Text prompts are turned into token ids.
   bool tokenizes() const { return keys_.tokenizes(); }
-  // Only prompts of token ids can match what workers report, so the ids are worth waiting for.
-  bool hears_events() const { return keys_.hears_events(); }
+  // Only prompts of token ids can match what workers report or share, so the ids are worth waiting for.
+  bool compares_ids() const { return keys_.compares_ids(); }
+  // Prompts with pages in a pool that workers share; those of bodies have them in their keys.
+  PagedPrompts& paged_prompts() { return paged_; }
   // Stores the ids that `worker` returned for `text`: they are cached, and the worker holds their
   // blocks. REQUIRES: token_cache().
   void LearnTokens(const RoutingKey::UntokenizedPrompt& text, WorkerId worker, PromptIds ids) {
@@ -160,6 +163,7 @@ class Router {
   const RouterOptions options_;
   const std::shared_ptr<Shared> shared_;
   Pool pool_;  // its policy keeps the shared state alive
+  PagedPrompts paged_;
   const KeyBuilder keys_;
   const std::shared_ptr<TicketLeases> leases_ =
       std::make_shared<TicketLeases>();  // its tickets may outlive the router

@@ -31,6 +31,7 @@ from vllm_router._version import __version__
 from vllm_router.errors import RouterError, UnusedOptionWarning
 from vllm_router.router_args import RouterArgs
 from vllm_router.settings.command_line import GIVEN, CommandParser
+from vllm_router.settings.environment import settings_of_environment
 from vllm_router.settings.kinds import Raw, Text
 from vllm_router.settings.names import FLAG_SIMILARITY, FLAGS, unknown_name
 from vllm_router.settings.yaml import MAX_YAML_BYTES, too_long
@@ -174,16 +175,19 @@ def parse_router_args(args: Sequence[str]) -> RouterArgs:
     parser = _make_parser()
     namespace = parser.parse_command(args)
     try:
-        if namespace.config is not None:
-            # What the file says becomes the parser's defaults, and the line is read again: so the line wins.
-            parser.set_defaults(**_config_defaults(namespace.config))
+        values = {} if namespace.config is None else _config_values(namespace.config)
+        values |= settings_of_environment(os.environ)
+        if values:
+            # They become the parser's defaults, and the line is read again: so the line wins.
+            defaults: dict[str, Any] = {FLAGS[name].dest: value for name, value in values.items()}
+            parser.set_defaults(**{GIVEN: frozenset(values)}, **defaults)
             namespace = parser.parse_command(args)
         return RouterArgs.from_cli_args(namespace)
     except ValueError as error:
         parser.error(str(error))
 
 
-def _config_defaults(path: str) -> dict[str, object]:
+def _config_values(path: str) -> dict[str, Any]:
     try:
         with Path(path).open("rb") as file:
             beginning = file.read(MAX_YAML_BYTES + 1)  # of what has no end, such as /dev/zero, no more
@@ -193,8 +197,7 @@ def _config_defaults(path: str) -> dict[str, object]:
         raise ValueError(f"--config {path} cannot be read: {reason}") from None
     if len(beginning) > MAX_YAML_BYTES:
         raise too_long(path)
-    values = RouterArgs.values_of_yaml(text, path)
-    return {GIVEN: frozenset(values)} | {FLAGS[name].dest: value for name, value in values.items()}
+    return RouterArgs.values_of_yaml(text, path)
 
 
 def launch_router(args: argparse.Namespace | RouterArgs) -> int | None:

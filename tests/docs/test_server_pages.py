@@ -12,11 +12,13 @@ from tests.fakes.harness import Harness
 from tests.fakes.kv_engine import TOKENS, Engine, open_router, wait_for
 from tests.fakes.prometheus_text import Family, parse
 from tests.fakes.redis_server import FakeRedis
+from tests.fakes.shared_pool import HicacheEngine
+from tests.fakes.shared_pool import open_router as open_sharing_router
 from tests.fakes.sse_kv_server import SseKvServer
 from tests.fakes.sse_kv_server import open_router as open_prefix_router
 from tests.fakes.wire import eventually, response
 from vllm_router import _core_testing as testing
-from vllm_router.testing import KvEventPublisher
+from vllm_router.testing import FakeMooncakeMaster, KvEventPublisher
 
 DOCS = Path(__file__).parents[2] / "docs"
 METRICS, ERRORS, ACCESS_LOG, HTTP_API = (
@@ -99,6 +101,11 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Family]
     source.wait_connected()
     heard = parse(prefixes.server.metrics_text())
     shown |= {name: heard[name] for name in heard if name.startswith("continuum_") or "_redis_" in name}
+    # And one with a shared pool.
+    with FakeMooncakeMaster() as master:
+        sharing = open_sharing_router(harness, master, harness.worker(HicacheEngine()), prometheus_port=0)
+        heard = parse(sharing.server.metrics_text())
+    shown |= {name: heard[name] for name in heard if "shared_cache" in name}
     # And one with files that can be read again.
     certificate = Authority(tmp_path_factory.mktemp("tls")).certify("localhost")
     guarded = harness.router(prometheus_port=0, tls_cert_path=certificate.cert, tls_key_path=certificate.key)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.fakes.harness import Harness
-from vllm_router.testing import KvEventPublisher
+from vllm_router.testing import FakeMooncakeMaster, KvEventPublisher
 
 
 @pytest.fixture
@@ -26,4 +26,11 @@ def publisher() -> Iterator[KvEventPublisher]:
 @pytest.fixture
 def other_publisher() -> Iterator[KvEventPublisher]:
     with KvEventPublisher() as made:
+        yield made
+
+
+@pytest.fixture
+def master() -> Iterator[FakeMooncakeMaster]:
+    """The master of a shared pool."""
+    with FakeMooncakeMaster() as made:
         yield made

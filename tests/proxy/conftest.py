@@ -1,9 +1,9 @@
 import pytest
 
 from tests.fakes.authority import Authority
-from tests.fakes.fixtures import harness, other_publisher, publisher
+from tests.fakes.fixtures import harness, master, other_publisher, publisher
 
-__all__ = ["harness", "other_publisher", "publisher"]
+__all__ = ["harness", "master", "other_publisher", "publisher"]
 
 
 @pytest.fixture(scope="module")

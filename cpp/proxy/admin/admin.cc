@@ -256,7 +256,7 @@ Task<AdminReply> Admin::Respond(IoThread& thread, AdminRequest request) {
     case Route::kPrefixRoutingStats:
       co_return PrefixRouting();
     case Route::kKvEvents:
-      co_return KvEvents();
+      co_return KvEvents(thread);
     case Route::kKvEventsResync:
       co_return ResyncKvEvents(request);
     case Route::kKvEventsPush:
@@ -457,7 +457,7 @@ AdminReply Admin::FinishSession(const AdminRequest& request) const {
             {"session_id", json::parse(JsonQuoted(session))}});
 }
 
-AdminReply Admin::KvEvents() const {
+AdminReply Admin::KvEvents(const IoThread& thread) const {
   const KvIndex* const index = router_->pool().index();
   json::array sources;
   const std::vector<KvSourceStatus> statuses =
@@ -497,11 +497,22 @@ AdminReply Admin::KvEvents() const {
         {"incarnations", counts(status.incarnations)},
         {"dropped", counts(status.dropped)}});
   }
-  return Json(
-      200, {{"enabled", index != nullptr && index->reported().active()},
-            {"block_size", router_->options().policy.block_size},
-            {"sources", std::move(sources)},
-            {"pushed", pushes_ != nullptr ? PushedSources(*pushes_, *router_) : json::array()}});
+  json::object response{
+      {"enabled", index != nullptr && index->reported().active()},
+      {"block_size", router_->options().policy.block_size},
+      {"sources", std::move(sources)},
+      {"pushed", pushes_ != nullptr ? PushedSources(*pushes_, *router_) : json::array()}};
+  if (thread.limits.shared_pool != nullptr) {
+    const MooncakePool::State state = thread.limits.shared_pool->state();
+    response["shared_pool"] = {
+        {"type", "hicache"},
+        {"urls", json::array(state.masters.begin(), state.masters.end())},
+        {"layouts", json::array(state.layouts.begin(), state.layouts.end())},
+        {"page_size", state.page_size},
+        {"paused", state.paused},
+        {"hits", state.hits}};
+  }
+  return Json(200, response);
 }
 
 AdminReply Admin::ResyncKvEvents(const AdminRequest& request) const {

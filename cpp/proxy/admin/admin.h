@@ -45,7 +45,7 @@ class Admin final : public OwnEndpoints {
   AdminReply PrefixRouting() const;
   AdminReply IndexStats() const;
   AdminReply IndexClear() const;
-  AdminReply KvEvents() const;
+  AdminReply KvEvents(const IoThread& thread) const;
   AdminReply ResyncKvEvents(const AdminRequest& request) const;
   AdminReply PushKvEvents(const IoThread& thread, const AdminRequest& request);
   AdminReply KvIndexStats(const IoThread& thread) const;

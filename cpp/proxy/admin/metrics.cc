@@ -36,6 +36,7 @@ ClientMetric::Label Label(std::string_view name, std::string_view value) {
 
 // Metrics whose names begin so have the whole name of another router, whose configuration asks for them.
 constexpr std::string_view kContinuum = "continuum_";
+constexpr std::string_view kDynamo = "router_shared_cache_";
 
 // The families of one scrape, in the order of docs/reference/metrics.md.
 class Page {
@@ -62,18 +63,19 @@ class Page {
     return metric;
   }
 
-  // A series of a histogram. `buckets`: counts, one more than `bounds_nanos`, for what exceeds the last.
+  // A series of a histogram. `buckets`: counts, one more than `bounds`, for what exceeds the last. `one`: the
+  // unit in which bounds and sum are, so many of which are one.
   void AddHistogram(
-      std::span<const int64_t> bounds_nanos, std::span<const uint64_t> buckets, uint64_t sum_nanos,
-      Labels labels = {}) {
+      std::span<const int64_t> bounds, std::span<const uint64_t> buckets, uint64_t sum, Labels labels = {},
+      double one = 1e9) {
     auto& histogram = AddSeries(std::move(labels)).histogram;
     for (size_t i = 0; i < buckets.size(); ++i) {
       histogram.sample_count += buckets[i];
-      const double bound = i < bounds_nanos.size() ? static_cast<double>(bounds_nanos[i]) / 1e9
-                                                   : std::numeric_limits<double>::infinity();
+      const double bound =
+          i < bounds.size() ? static_cast<double>(bounds[i]) / one : std::numeric_limits<double>::infinity();
       histogram.bucket.push_back({.cumulative_count = histogram.sample_count, .upper_bound = bound});
     }
-    histogram.sample_sum = static_cast<double>(sum_nanos) / 1e9;
+    histogram.sample_sum = static_cast<double>(sum) / one;
   }
 
   // The same family once more, under its name in the previous release.
@@ -88,7 +90,8 @@ class Page {
 
  private:
   void Begin(std::string_view name, std::string_view help, MetricType type) {
-    const std::string_view prefix = name.starts_with(kContinuum) ? "" : "vllm_router_";
+    const bool is_whole = name.starts_with(kContinuum) || name.starts_with(kDynamo);
+    const std::string_view prefix = is_whole ? "" : "vllm_router_";
     families_.push_back(
         {.name = Concat(prefix, name), .help = std::string(help), .type = type, .metric = {}});
   }
@@ -162,8 +165,8 @@ class TimeSum {
   }
   uint64_t count() const { return count_; }
 
-  void AddTo(Page* page, Labels labels = {}) const {
-    page->AddHistogram(kBounds, buckets_, nanos_, std::move(labels));
+  void AddTo(Page* page, Labels labels = {}, double one = 1e9) const {
+    page->AddHistogram(kBounds, buckets_, nanos_, std::move(labels), one);
   }
 
  private:
@@ -257,6 +260,7 @@ class Metrics::Collector : public prometheus::Collectable {
     StatsPage stats(*fleet, &page);
     router_->pool().Report(*fleet, &stats);
     WriteTokenizing(&page);
+    WriteSharedCache(&page);
     WriteKvEvents(&page);
     WritePrefixEvents(&page);
     WriteRedis(&page);
@@ -319,6 +323,7 @@ class Metrics::Collector : public prometheus::Collectable {
   using TokenizeCounts = decltype(Telemetry::tokenize_calls);
   uint64_t CountTokenized(TokenizeCounts Telemetry::*calls, size_t end) const;
   void WriteTokenizing(Page* page) const;
+  void WriteSharedCache(Page* page) const;
   void WriteKvEvents(Page* page) const;
   void WritePrefixEvents(Page* page) const;
   void WriteRedis(Page* page) const;
@@ -629,6 +634,49 @@ uint64_t Metrics::Collector::CountTokenized(TokenizeCounts Telemetry::*calls, si
     sum += (telemetry->*calls)[end].load(std::memory_order_relaxed);
   }
   return sum;
+}
+
+void Metrics::Collector::WriteSharedCache(Page* page) const {
+  if (limits_.shared_pool == nullptr) return;
+  using Counts = Telemetry::Shard::SharedCache;
+  TimeSum<buckets::kShare> hit_rates;
+  TimeSum<buckets::kBlocks> beyond;
+  TimeSum<buckets::kOverhead> queries;
+  std::array<uint64_t, kSharedCacheErrorCount> errors{};
+  std::array<uint64_t, kSharedCacheKeyCount> keys{};
+  for (const Telemetry* telemetry : telemetries_) {
+    const Counts* const counts = telemetry->shard().shared_cache.Find();
+    if (counts == nullptr) continue;
+    hit_rates.Add(&counts->hit_rates);
+    beyond.Add(&counts->beyond_blocks);
+    queries.Add(&counts->queries);
+    for (size_t i = 0; i < errors.size(); ++i) errors[i] += counts->errors[i].count();
+    for (size_t i = 0; i < keys.size(); ++i) keys[i] += counts->keys[i].count();
+  }
+  page->Histogram(
+      "router_shared_cache_hit_rate",
+      "Share of a prompt's blocks that the shared pool holds, of prompts that it was queried for.");
+  hit_rates.AddTo(page, {}, static_cast<double>(buckets::kShareOne));
+  page->Histogram(
+      "router_shared_cache_beyond_blocks",
+      "Blocks of a prompt that the shared pool holds beyond those on the chosen worker's GPU, of decisions "
+      "that waited for the pool.");
+  beyond.AddTo(page, {}, 1);
+  page->Histogram("shared_cache_query_seconds", "Time of a prompt's queries of the shared pool.");
+  queries.AddTo(page);
+  page->Counter("shared_cache_errors_total", "Failed queries of the shared pool, by reason.");
+  for (size_t i = 0; i < errors.size(); ++i) {
+    page->Add(
+        static_cast<double>(errors[i]),
+        {Label("reason", SharedCacheErrorName(static_cast<SharedCacheError>(i)))});
+  }
+  page->Counter(
+      "shared_cache_keys_total",
+      "Keys queried in the shared pool, by result; cached: pages known from a query a moment before.");
+  for (size_t i = 0; i < keys.size(); ++i) {
+    page->Add(
+        static_cast<double>(keys[i]), {Label("result", SharedCacheKeyName(static_cast<SharedCacheKey>(i)))});
+  }
 }
 
 void Metrics::Collector::WriteKvEvents(Page* page) const {

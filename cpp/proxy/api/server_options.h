@@ -14,6 +14,7 @@ namespace vllm_router {
 
 enum class KvEventsMode : uint8_t { kAuto, kOn, kOff };
 enum class KvIndexBackend : uint8_t { kMemory, kRedis };
+enum class SharedCacheType : uint8_t { kNone, kHicache };
 
 struct FixedOptions {
   std::string host = "127.0.0.1";
@@ -82,6 +83,12 @@ struct FixedOptions {
   uint32_t redis_pool_size = 8;     // connections over all threads that serve clients
   int64_t redis_connect_timeout_ms = 3'000;
   int64_t redis_command_timeout_ms = 1'000;
+
+  SharedCacheType shared_cache_type = SharedCacheType::kNone;
+  std::vector<std::string> shared_cache_urls;  // of the masters; empty: as the workers tell
+  std::string shared_cache_layout;             // JSON (client/pool_report.h); empty: as the workers tell
+  int64_t shared_cache_timeout_ms = 5;
+  bool shared_cache_verifies_all = false;  // every object of every page is queried
 
   int64_t shutdown_settle_ms = 0;
   int64_t shutdown_grace_ms = 180'000;

@@ -14,6 +14,7 @@
 #include "http/head_writer.h"
 #include "http/via.h"
 #include "proxy/client/http_client.h"
+#include "proxy/client/mooncake_pool.h"
 #include "proxy/exchange/body_sink.h"
 #include "proxy/exchange/connection.h"
 #include "proxy/exchange/cost_override_header.h"
@@ -124,6 +125,7 @@ Task<void> Exchange::Run() {
   if (next == Next::kOn && !permit_.TryAcquire(1)) next = co_await Admit();  // 5 ADMIT
   if (next == Next::kOn && MayWaitForTokens()) next = co_await FindTokens();
   if (next == Next::kOn && MayShareHolders()) next = co_await FindSharedHolders();
+  if (next == Next::kOn && MayQueryPool()) next = co_await QueryPool();
   if (next == Next::kOn && MayNameResponse()) next = co_await FindResponse();
   if (next == Next::kOn)
     next = co_await Ask();  // 6 SELECT, 7 LEASE, 8 SEND, 9 AWAIT: proxy/exchange/retry_loop.h
@@ -562,7 +564,7 @@ bool Exchange::NeedsBody() const {
 // A worker's response goes to the router's cache, so the key is made once more. Without one it stays as
 // it is.
 bool Exchange::MayWaitForTokens() const {
-  return key_.untokenized_prompt || (key_.partly_tokenized_prompt && thread_.router->hears_events());
+  return key_.untokenized_prompt || (key_.partly_tokenized_prompt && thread_.router->compares_ids());
 }
 
 Task<Exchange::Next> Exchange::FindTokens() {
@@ -594,6 +596,35 @@ Task<Exchange::Next> Exchange::FindSharedHolders() {
     co_return Next::kFinish;
   }
   co_return Next::kOn;
+}
+
+// A decision that counts the pool's blocks waits for them; else they are for the metrics.
+bool Exchange::MayQueryPool() const {
+  return !key_.pages.empty() && thread_.limits.shared_pool != nullptr && RouteOf(record_.route).generates;
+}
+
+Task<Exchange::Next> Exchange::QueryPool() {
+  MooncakePool& pool = *thread_.limits.shared_pool;
+  const PolicyOptions& options = thread_.router->options().policy;
+  PagedPrompt prompt{
+      .form = key_.page_form,
+      .pages = std::move(key_.pages),
+      .block_tokens = options.block_size,
+      .blocks = key_.blocks.size()};
+  key_.pages.clear();
+  double multiplier = options.shared_cache_multiplier;
+  if (key_.cost_override) multiplier = key_.cost_override->shared_cache_multiplier.value_or(multiplier);
+  if (multiplier == 0 || !Has(thread_.router->needs(), KeyParts::kSharedHits)) {
+    pool.QueryLater(thread_.http, thread_.telemetry, std::move(prompt));
+    co_return Next::kOn;
+  }
+  CancelScope scope(head_->via);
+  scope_ = &scope;
+  key_.shared_hits = co_await pool.Query(thread_.http, thread_.telemetry, scope, std::move(prompt));
+  scope_ = nullptr;
+  if (cancelled_ == CancelReason::kNone) co_return Next::kOn;
+  co_await ReplyCancelled();
+  co_return Next::kFinish;
 }
 
 // For a prompt whose response has begun; its token IDs are for the next turn.
@@ -739,6 +770,9 @@ Task<Exchange::Next> Exchange::Ask() {
       .pinned = holder_,
       .pinned_work = record_.route == Route::kResponses};
   RetryLoop::End end = co_await retry_loop_.Run(request);
+  if (key_.shared_hits && record_.decision) {
+    thread_.telemetry.SharedCacheBeyond(record_.decision->shared_beyond);
+  }
   while (end == RetryLoop::End::kFull && cancelled_ == CancelReason::kNone) {
     total_deadline_.Disarm();
     const Next next = co_await WaitForWorker();

@@ -116,6 +116,8 @@ class Exchange {
     return thread_.shared_prefixes != nullptr && key_.prefix_digest.has_value();
   }
   Task<Next> FindSharedHolders();
+  bool MayQueryPool() const;
+  Task<Next> QueryPool();
   Task<Next> Ask();  // SELECT, LEASE, SEND, AWAIT
   Task<void> RelayResponse();
   Task<void> RelayWebSocket();

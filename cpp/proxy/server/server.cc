@@ -19,11 +19,14 @@
 #include "events/kv_source.h"
 #include "events/prefix_source.h"
 #include "http/via.h"
+#include "proxy/client/mooncake_pool.h"
+#include "proxy/client/pool_report.h"
 #include "proxy/control/cache_capacity_poller.h"
 #include "proxy/control/drainer.h"
 #include "proxy/control/kv_event_service.h"
 #include "proxy/control/load_poller.h"
 #include "proxy/control/prefix_event_service.h"
+#include "proxy/control/shared_pool_service.h"
 
 namespace vllm_router {
 namespace {
@@ -192,6 +195,23 @@ BackendNames NamesOf(const FixedOptions& options) {
   return BackendNames(std::move(sources));
 }
 
+Status CheckSharedCache(const FixedOptions& options) {
+  for (const std::string& text : options.shared_cache_urls) {
+    const StatusOr<WorkerUrl> url = ParseWorkerUrl(text);
+    if (!url.ok()) return url.status();
+    if (url->is_name || url->rank) {
+      return absl::InvalidArgumentError(Concat(
+          "shared_cache_url is ", Quoted(text),
+          "; it is the URL of a Mooncake master's HTTP port, such as http://mooncake:9003"));
+    }
+  }
+  if (options.shared_cache_layout.empty()) return absl::OkStatus();
+  const StatusOr<PagePool> pool = PoolInLayout(options.shared_cache_layout);
+  if (pool.ok()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      Concat("shared_cache_layout cannot be used: ", std::string(pool.status().message())));
+}
+
 }  // namespace
 
 StatusOr<std::unique_ptr<Server>> Server::Start(
@@ -211,6 +231,7 @@ StatusOr<std::unique_ptr<Server>> Server::Start(
     keys.validator = *std::move(validator);
   }
   ROUTER_RETURN_IF_ERROR(CheckKvSources(options));
+  ROUTER_RETURN_IF_ERROR(CheckSharedCache(options));
   StatusOr<std::unique_ptr<TlsFiles>> tls = TlsFiles::Open(options);
   if (!tls.ok()) return tls.status();
   StatusOr<std::unique_ptr<RedisPool>> redis = OpenRedis(options, *router);
@@ -288,6 +309,7 @@ Server::Server(
   admin_.set_prefix_events(prefix_events);
   metrics_->set_prefix_events([prefix_events] { return prefix_events->Report(); });
   metrics_->set_redis(redis_.get());
+  AddService<SharedPoolService>();
   admin_.set_drainer(AddService<Drainer>([this](const std::shared_ptr<const Worker>& worker) {
     ForEachDataThread([worker](IoThread& thread, Listener&) {
       for (Connection* connection : thread.connections) connection->CutFrom(*worker);
@@ -552,6 +574,9 @@ Task<void> Server::ShutDown() {
           thread->redis == nullptr || thread == io_threads_.back() || thread->redis->running() == 0;
       return links_ended && thread->tokenizer.background_calls() == 0;
     });
+    if (limits_.shared_pool != nullptr && limits_.shared_pool->background_queries() > 0) return false;
+    return std::ranges::all_of(
+        io_threads_, [](const auto& thread) { return thread->tokenizer.background_calls() == 0; });
   };
   co_await WaitUntil(none_in_background, kCutNanos, false);
 

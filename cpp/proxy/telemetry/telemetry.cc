@@ -48,6 +48,17 @@ const WorkerCounters* Telemetry::Shard::Find(WorkerId worker) const {
   return found == workers.end() ? nullptr : found->second.get();
 }
 
+std::string_view SharedCacheErrorName(SharedCacheError error) {
+  constexpr std::array<std::string_view, kSharedCacheErrorCount> kNames = {"connect", "timeout",    "http",
+                                                                           "json",    "not_leader", "layout"};
+  return kNames[static_cast<size_t>(error)];
+}
+
+std::string_view SharedCacheKeyName(SharedCacheKey key) {
+  constexpr std::array<std::string_view, kSharedCacheKeyCount> kNames = {"found", "missing", "cached"};
+  return kNames[static_cast<size_t>(key)];
+}
+
 Telemetry::Telemetry(std::string_view policy, const Logs& logs)
     : shard_(std::make_unique<Shard>()), logs_(logs), access_line_(policy) {
   if (logs.records != nullptr) record_line_.emplace(logs.records->key(), logs.records->block_size());
@@ -58,6 +69,25 @@ Telemetry::~Telemetry() = default;
 void Telemetry::Decided(const std::shared_ptr<Worker>& worker, const Decision& decision) {
   shard_->Of(worker).decisions.Add();
   shard_->reasons[static_cast<size_t>(decision.reason)].Add();
+}
+
+void Telemetry::SharedCacheQueried(int64_t nanos) { shard_->shared_cache.Get().queries.Add(nanos); }
+
+void Telemetry::SharedCacheFailed(SharedCacheError error) {
+  shard_->shared_cache.Get().errors[static_cast<size_t>(error)].Add();
+}
+
+void Telemetry::SharedCacheKeys(SharedCacheKey result, uint64_t count) {
+  shard_->shared_cache.Get().keys[static_cast<size_t>(result)].Add(count);
+}
+
+void Telemetry::SharedCacheHits(uint64_t found, uint64_t blocks) {
+  if (blocks == 0) return;
+  shard_->shared_cache.Get().hit_rates.Add(static_cast<int64_t>(found * buckets::kShareOne / blocks));
+}
+
+void Telemetry::SharedCacheBeyond(uint64_t blocks) {
+  shard_->shared_cache.Get().beyond_blocks.Add(static_cast<int64_t>(blocks));
 }
 
 void Telemetry::Retried(const std::shared_ptr<Worker>& worker, uint32_t failures, int64_t pause_ns) {

@@ -30,6 +30,15 @@ enum class TokenizeEnd : uint8_t { kOk, kTimeout, kFailed, kRefused, kUnknown, k
 inline constexpr int kTokenizeEndCount = static_cast<int>(TokenizeEnd::kNobody) + 1;
 std::string_view TokenizeEndName(TokenizeEnd end);
 
+// Why a query of a shared pool failed, and what one told of a key (client/mooncake_pool.h); labels of
+// shared_cache_errors_total and shared_cache_keys_total.
+enum class SharedCacheError : uint8_t { kConnect, kTimeout, kHttp, kJson, kNotLeader, kLayout };
+inline constexpr int kSharedCacheErrorCount = static_cast<int>(SharedCacheError::kLayout) + 1;
+std::string_view SharedCacheErrorName(SharedCacheError error);
+enum class SharedCacheKey : uint8_t { kFound, kMissing, kCached };  // cached: known from another query
+inline constexpr int kSharedCacheKeyCount = static_cast<int>(SharedCacheKey::kCached) + 1;
+std::string_view SharedCacheKeyName(SharedCacheKey key);
+
 // Null: that log is disabled.
 struct Logs {
   LineWriter* access = nullptr;
@@ -52,6 +61,13 @@ class Telemetry {
   // What a 5xx of the worker was attributed to.
   void ServerError(const std::shared_ptr<Worker>& worker, ErrorBlame blame);
   void OnBreakerStateChange(const std::shared_ptr<Worker>& worker, BreakerChange change);
+  // Of a query of a shared pool: its duration, a failure, keys, and how many of a prompt's blocks it found.
+  void SharedCacheQueried(int64_t nanos);
+  void SharedCacheFailed(SharedCacheError error);
+  void SharedCacheKeys(SharedCacheKey result, uint64_t count);
+  void SharedCacheHits(uint64_t found, uint64_t blocks);
+  // Of those, the blocks beyond what the chosen worker has on its GPU.
+  void SharedCacheBeyond(uint64_t blocks);
   // At FINISH, once per exchange.
   void Record(const RequestInfo& record);
   // Whether records need their prompts.

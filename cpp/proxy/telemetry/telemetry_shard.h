@@ -48,6 +48,13 @@ inline constexpr std::array<int64_t, 13> kOverhead = {10 * kUs,  25 * kUs, 50 * 
                                                       500 * kUs, 1 * kMs,  2'500 * kUs, 5 * kMs,   10 * kMs,
                                                       25 * kMs,  50 * kMs, 100 * kMs};
 
+// Shares in millionths, and numbers of blocks.
+inline constexpr std::array<int64_t, 11> kShare = {0,       100'000, 200'000, 300'000, 400'000,  500'000,
+                                                   600'000, 700'000, 800'000, 900'000, 1'000'000};
+inline constexpr int64_t kShareOne = 1'000'000;
+inline constexpr std::array<int64_t, 15> kBlocks = {0,   1,   2,   4,     8,     16,    32,   64,
+                                                    128, 256, 512, 1'024, 2'048, 4'096, 8'192};
+
 }  // namespace buckets
 
 using DurationHistogram = Histogram<buckets::kDuration>;
@@ -113,6 +120,15 @@ struct Telemetry::Shard {
   Counter worker_bytes_in, worker_bytes_out;
   Counter client_stalls, worker_stalls;
   Counter access_lines_dropped, record_lines_dropped;
+
+  struct SharedCache {
+    Histogram<buckets::kShare> hit_rates;
+    Histogram<buckets::kBlocks> beyond_blocks;
+    OverheadHistogram queries;
+    std::array<Counter, kSharedCacheErrorCount> errors;  // by SharedCacheError
+    std::array<Counter, kSharedCacheKeyCount> keys;      // by SharedCacheKey
+  };
+  Lazy<SharedCache> shared_cache;
 
   // For the thread.
   WorkerCounters& Of(const std::shared_ptr<Worker>& worker);

@@ -1,12 +1,15 @@
-// ServerLimits: limits that all threads of a server share (docs/reference/limits.md).
+// ServerLimits: limits, and a few other things, that all threads of a server share
+// (docs/reference/limits.md).
 #pragma once
 
 #include <atomic>
+#include <memory>
 #include <optional>
 
 #include "base/limits.h"
 #include "base/mutex.h"
 #include "proxy/api/server_options.h"
+#include "proxy/client/mooncake_pool.h"
 #include "proxy/thread/response_owners.h"
 #include "proxy/thread/slow_uploads.h"
 #include "routing/body_budget.h"
@@ -26,6 +29,11 @@ struct ServerLimits {
         retries(options.retry.budget),
         quarantine({.suspect_pending = options.health_check_interval_ms > 0}) {
     if (options.rate_limit_per_second != 0) rate.emplace(options.rate_limit_per_second);
+    if (options.shared_cache_type == SharedCacheType::kHicache) {
+      shared_pool = std::make_unique<MooncakePool>(
+          options.shared_cache_verifies_all ? PageQuery::Verify::kAll : PageQuery::Verify::kEdges,
+          options.shared_cache_timeout_ms);
+    }
   }
 
   ConcurrencyLimiter concurrency;               // of requests between the router and a worker
@@ -37,6 +45,7 @@ struct ServerLimits {
   RetryBudget retries;
   RequestQuarantine quarantine;
   ResponseOwners responses;
+  std::unique_ptr<MooncakePool> shared_pool;  // null: none is queried
 
   Mutex ejecting;  // held while a 5xx may open a circuit breaker (worker/outlier_detector.h)
   std::atomic<bool> panicking{false};  // panic mode has begun: no circuit breaker admits requests

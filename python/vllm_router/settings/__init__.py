@@ -5,6 +5,7 @@ package beyond Python's own, except PyYAML where YAML is read or written. A modu
 
     args              RouterArgs: from the command line, YAML and Python to what the core gets
     checks            settings together: what fits, what has no effect, the options of `Router`
+    environment       settings that the environment may set
     yaml              a YAML file of settings, read with bounds
     names             every name of a setting: FLAGS, other spellings, former and unknown names
     table             the settings that do something

@@ -19,7 +19,12 @@ from vllm_router._messages import show
 from vllm_router.errors import UnusedOptionWarning
 from vllm_router.settings.kinds import Text
 from vllm_router.settings.names import FLAGS, POLICY_OPTIONS, SPELLINGS, unknown_name, warn_of_former_name
-from vllm_router.settings.policies import DEFAULT_POLICY, FORMER_DEFAULT_POLICY, PREFIX_POLICIES
+from vllm_router.settings.policies import (
+    DEFAULT_POLICY,
+    FORMER_DEFAULT_POLICY,
+    LOGIT_POLICIES,
+    PREFIX_POLICIES,
+)
 
 if TYPE_CHECKING:
     from vllm_router.settings.args import RouterArgs
@@ -175,6 +180,7 @@ def check_settings(args: RouterArgs) -> None:
         raise ValueError(
             "kv_events_push is set, and kv_events is off, so events have no effect; set kv_events to auto"
         )
+    _check_shared_cache(args)
     if args.health_check_endpoint[:1] != "/":
         raise ValueError(
             f"health_check_endpoint is {show(args.health_check_endpoint)}; it is a path and must start "
@@ -185,6 +191,23 @@ def check_settings(args: RouterArgs) -> None:
             f"retry_max_backoff_ms is {args.retry_max_backoff_ms}; it is the maximum back-off and must "
             "not be below the initial one, retry_initial_backoff_ms, which is "
             f"{args.retry_initial_backoff_ms}"
+        )
+
+
+def _check_shared_cache(args: RouterArgs) -> None:
+    if FLAGS["shared_cache_type"].check(args.shared_cache_type) == "none":
+        for name in ("shared_cache_url", "shared_cache_layout"):
+            if getattr(args, name):
+                raise ValueError(
+                    f"{name} is set, and shared_cache_type is none, so no pool is queried; set "
+                    "shared_cache_type to hicache, or remove it"
+                )
+        return
+    policy = FLAGS["policy"].check(args.policy)
+    if policy not in LOGIT_POLICIES:
+        raise ValueError(
+            f"shared_cache_type is {args.shared_cache_type}, and the policy {policy} does not read the pool; "
+            "set policy to kv_logit"
         )
 
 
@@ -222,6 +245,17 @@ def warnings_about(args: RouterArgs) -> list[str]:
                 "client that can reach the port can add and remove workers; set --admin-api-key-file, "
                 "or " + ("--admin-port" if flag == "--host" else "--admin-host 127.0.0.1")
             )
+    if args.shared_cache_type == "none":
+        if args.shared_cache_multiplier:
+            sentences.append(
+                "shared_cache_multiplier has no effect without a pool to query; set --shared-cache-type "
+                "hicache"
+            )
+    elif not args.shared_cache_multiplier and not args.allow_request_overrides:
+        sentences.append(
+            "shared_cache_multiplier is 0, so the shared pool is queried for the metrics alone; typical "
+            "values are 0.3 to 0.7"
+        )
     if args.worker_tls_insecure:
         sentences.append(
             "--worker-tls-insecure: worker certificates are not verified, so connections can be "

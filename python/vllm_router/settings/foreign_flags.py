@@ -18,8 +18,8 @@ def _here(names: str, whose: str, remedy: str) -> dict[str, str]:
     return dict.fromkeys(names.split(), f"is {whose}; {remedy}")
 
 
-def _not_here(names: str, function: str, yet: str = "") -> dict[str, str]:
-    missing = f"belongs to {function}, which is not implemented in vllm-router {__version__}{yet}; remove it"
+def _not_here(names: str, function: str) -> dict[str, str]:
+    missing = f"belongs to {function}, which is not implemented in vllm-router {__version__}; remove it"
     return dict.fromkeys(names.split(), missing)
 
 
@@ -34,7 +34,6 @@ KNOWN_ELSEWHERE: dict[str, str] = {
     "kv_tokenizer_path": "is not needed: --tokenize worker takes token ids from the workers; remove it",
     "kv_block_size": "is --block-size here",
     "kv_events_endpoint": "is --kv-event-source WORKER=ENDPOINT here",
-    **_not_here("shared_cache_type", "the shared pool of kv_logit", " yet"),
     **_not_here("epd_config", "encode/prefill/decode mode"),
     # smg, sglang-router
     **_here("client_cert_path", _SMG, "the certificate presented to workers is --worker-cert-path here"),

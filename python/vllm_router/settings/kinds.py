@@ -12,6 +12,7 @@ from __future__ import annotations
 
 # ruff: noqa: D102, since Kind says what its methods mean
 import dataclasses
+import json
 import math
 import numbers
 import re
@@ -195,6 +196,26 @@ def control_character(text: str) -> tuple[int, str] | None:
         if category == "Cs":
             return position, "a byte that is not UTF-8"
     return None
+
+
+@dataclasses.dataclass(frozen=True)
+class JsonObject(Text):
+    """A JSON object as text; in YAML and Python also a mapping."""
+
+    metavar: str = "JSON"
+
+    @property
+    def limits(self) -> str:
+        return 'a JSON object such as {"page_size": 64}'
+
+    def check(self, value: object) -> str:
+        try:
+            text = json.dumps(dict(value)) if isinstance(value, Mapping) else super().check(value)
+            if isinstance(json.loads(text), dict):
+                return text
+        except (TypeError, ValueError, RecursionError):
+            pass
+        raise Unfit
 
 
 @dataclasses.dataclass(frozen=True)

@@ -30,6 +30,7 @@ FORMER_DEFAULT_POLICY = "cache_aware"
 HASH_POLICIES = ("consistent_hash", "rendezvous_hash")
 BLOCK_POLICIES = ("vllm_cache_aware", "auto", "kv_logit", "kv_aware", "kv_overlap")
 HOLDER_POLICIES = ("vllm_cache_aware",)
+LOGIT_POLICIES = ("kv_logit", "kv_aware")
 PREFIX_POLICIES = ("prefix_aware", "kv_overlap")
 SESSION_POLICIES = ("sticky_least_loaded",)
 TEXT_POLICIES = ("prefix_hash", "cache_aware")

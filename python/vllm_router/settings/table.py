@@ -18,6 +18,7 @@ from vllm_router.settings.flag import Alias, option
 from vllm_router.settings.kinds import (
     Choice,
     HeaderText,
+    JsonObject,
     Number,
     NumberOr,
     RedisUrl,
@@ -34,6 +35,7 @@ from vllm_router.settings.policies import (
     FORMER_DEFAULT_POLICY,
     HASH_POLICIES,
     HOLDER_POLICIES,
+    LOGIT_POLICIES,
     POLICY,
     PREFIX_POLICIES,
     SESSION_POLICIES,
@@ -42,6 +44,7 @@ from vllm_router.settings.policies import (
 from vllm_router.settings.urls import (
     event_source,
     fan_out_path,
+    master_url,
     origin,
     prefix_source,
     validation_url,
@@ -363,6 +366,7 @@ class Table:
         16,
         NumberOr(1, 4096),
         "the number of tokens in a block of the engines' caches",
+        aliases=("page_size",),
         policies=BLOCK_POLICIES,
         more="Equal to --block-size of vLLM or --page-size of SGLang. auto: each worker's own, which the "
         "server reads from its metrics, so that a fleet may mix sizes.",
@@ -399,7 +403,7 @@ class Table:
         more="never: nowhere; prompts of token ids are matched as they are, all others by the bytes of "
         "their text. worker: the server sends each new text to a worker (POST /tokenize); "
         "Router.select does not. auto: worker while any worker publishes KV events, which name blocks of "
-        "token ids; else never.",
+        "token ids, or decisions read a shared pool; else never.",
     )
     tokenize_timeout_ms: int = _policy(
         100,
@@ -460,6 +464,49 @@ class Table:
         scope="server",
         policies=BLOCK_POLICIES,
         more="At least half of it; up to a minute while the request waits for its first token.",
+    )
+    shared_cache_type: str = _policy(
+        "none",
+        Choice(("none", "hicache")),
+        "the kind of pool that workers share and the server queries for the blocks of prompts",
+        scope="server",
+        policies=LOGIT_POLICIES,
+        more="hicache: a Mooncake store that SGLang's HiCache writes to. DYN_SHARED_CACHE_TYPE sets it too.",
+    )
+    shared_cache_url: list[str] = _policy(
+        [],
+        Words("URL", each=master_url),
+        "the URL of the Mooncake master's HTTP port (its --metrics_port, 9003)",
+        scope="server",
+        urls=True,
+        policies=LOGIT_POLICIES,
+        more="Several for a master with standbys. Unset: as SGLang workers report it (GET /server_info).",
+    )
+    shared_cache_layout: str | None = _policy(
+        None,
+        JsonObject(),
+        "the description of the pages in the shared pool, by the names of Dynamo",
+        scope="server",
+        policies=LOGIT_POLICIES,
+        more='Such as {"page_size": 64, "tp_size": 2, "is_mla_model": false}. Unset: as SGLang workers '
+        "report it (GET /server_info).",
+    )
+    shared_cache_timeout_ms: int = _policy(
+        5,
+        Number(1, 1000),
+        "the maximum time in milliseconds that a request waits for the shared pool",
+        scope="server",
+        policies=LOGIT_POLICIES,
+        more="What is known by then counts.",
+    )
+    shared_cache_verify: str = _policy(
+        "edges",
+        Choice(("edges", "all")),
+        "the objects of a page that are queried in the shared pool",
+        scope="server",
+        policies=LOGIT_POLICIES,
+        more="edges: the first of each page, and all of the last page of a hit. all: all of every page, for "
+        "pools that lose single objects.",
     )
     kv_prefix_source: list[str] = _policy(
         [],

@@ -48,6 +48,14 @@ def worker_url(url: str) -> str:
     return url
 
 
+def master_url(url: str) -> str:
+    """The HTTP port of a Mooncake master, as --shared-cache-url takes it."""
+    worker_url(url)
+    if re.search(r"@[0-9]+/*$", url) or not re.fullmatch(r"https?://[^/?#]+/*", url, re.IGNORECASE):
+        raise Unfit("URLs of a Mooncake master's HTTP port, such as http://mooncake:9003", url)
+    return url
+
+
 def validation_url(url: str) -> str:
     """A URL that is asked about keys; as strict as the C++ parser, whose message would show it."""
     remedy = "write it as https://auth.example/validate"

@@ -325,3 +325,41 @@ def test_the_salt_is_not_the_log_however_it_is_spelt(tmp_path, monkeypatch):
     for salt in ("./log", "link", str(tmp_path / "log")):
         with pytest.raises(ValueError, match="record_log is the same; the salt belongs to a record log"):
             RouterArgs(record_log="log", record_log_salt_file=salt)._validate_router_args()
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        (
+            {"shared_cache_url": ["http://m:9003"]},
+            "shared_cache_url is set, and shared_cache_type is none, so no pool is queried; set "
+            "shared_cache_type to hicache, or remove it",
+        ),
+        (
+            {"shared_cache_layout": '{"page_size": 64}'},
+            "shared_cache_layout is set, and shared_cache_type is",
+        ),
+        (
+            {"shared_cache_type": "hicache"},
+            "shared_cache_type is hicache, and the policy auto does not read the pool; set policy to "
+            "kv_logit",
+        ),
+    ],
+)
+def test_settings_of_a_shared_pool_that_do_not_fit_together(settings: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(complaint)):
+        RouterArgs(**settings)._validate_router_args()
+
+
+def test_settings_of_a_shared_pool_without_effect_are_named() -> None:
+    def about_the_pool(**settings: Any) -> list[str]:
+        return [line for line in RouterArgs(policy="kv", **settings).warnings() if "shared" in line]
+
+    assert about_the_pool(shared_cache_multiplier=0.5) == [
+        "shared_cache_multiplier has no effect without a pool to query; set --shared-cache-type hicache"
+    ]
+    assert about_the_pool(shared_cache_type="hicache") == [
+        "shared_cache_multiplier is 0, so the shared pool is queried for the metrics alone; typical values "
+        "are 0.3 to 0.7"
+    ]
+    assert about_the_pool(shared_cache_type="hicache", shared_cache_multiplier=0.5) == []

@@ -3,6 +3,7 @@
 import pytest
 
 from vllm_router.router_args import RouterArgs
+from vllm_router.settings.kinds import JsonObject, Unfit
 
 
 def test_numpy_like_numbers_are_numbers() -> None:
@@ -15,3 +16,12 @@ def test_numpy_like_numbers_are_numbers() -> None:
 def test_a_text_with_a_nul_is_refused_by_name() -> None:
     with pytest.raises(ValueError, match=r"record_log.* must be a text without NUL characters"):
         RouterArgs(record_log="log\0", record_log_salt_file="salt")._validate_router_args()
+
+
+def test_a_json_object_may_be_a_mapping() -> None:
+    kind = JsonObject()
+    assert kind.check({"page_size": 64}) == '{"page_size": 64}'
+    assert kind.check('{"page_size": 64}') == '{"page_size": 64}'
+    for value in ("[]", "{", "", 7, None, {1: object()}):
+        with pytest.raises(Unfit):
+            kind.check(value)

@@ -50,3 +50,12 @@ def test_a_path_of_all_workers_is_one(path: str, capsys: pytest.CaptureFixture[s
     error = errors_of(f"--fan-out-path {path}", capsys)
     assert "must be paths like /own_rpc" in error
     assert repr(path) in error
+
+
+def test_a_masters_url() -> None:
+    RouterArgs(shared_cache_url=["http://mooncake:9003", "https://[::1]:9003/"])
+    for url in ("mooncake:9003", "http://m:9003@1", "http://m:9003/metrics", "name://m"):
+        with pytest.raises(ValueError, match="shared_cache_url is"):
+            RouterArgs(
+                policy="kv", shared_cache_type="hicache", shared_cache_url=[url]
+            )._validate_router_args()

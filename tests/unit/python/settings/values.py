@@ -40,6 +40,11 @@ OTHER_VALUES: dict[str, tuple[str, Any]] = {
     "kv-event-replay-source": ("http://a:1=tcp://a:5558,ipc:///x", ["http://a:1=tcp://a:5558,ipc:///x"]),
     "kv-event-model": ("qwen", "qwen"),
     "kv-predict-ttl-secs": ("2.5", 2.5),
+    "shared-cache-type": ("hicache", "hicache"),
+    "shared-cache-url": ("http://m:9003,http://n:9003", ["http://m:9003", "http://n:9003"]),
+    "shared-cache-layout": ('{"page_size":64}', '{"page_size":64}'),
+    "shared-cache-timeout-ms": ("20", 20),
+    "shared-cache-verify": ("all", "all"),
     "kv-prefix-source": ("a=http://a:1/e,worker=http://b:1", ["a=http://a:1/e,worker=http://b:1"]),
     "kv-index-max-entries": ("1000", 1000),
     "kv-index-ttl-secs": ("60", 60),
@@ -214,6 +219,9 @@ COMPANIONS = {
     "worker-cert-path": "--worker-key-path router.key",
     "worker-key-path": "--worker-cert-path router.pem",
     "record-log-salt-file": "--record-log traffic.jsonl",
+    "shared-cache-type": "--policy kv_logit",
+    "shared-cache-url": "--policy kv_logit --shared-cache-type hicache",
+    "shared-cache-layout": "--policy kv_logit --shared-cache-type hicache",
 }
 
 BY_SPELLING = {flag.spelling[2:]: flag for flag in FLAGS.values() if flag.on_command_line}
