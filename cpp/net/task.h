@@ -13,8 +13,8 @@
 // -O2, while clang 14 is right:
 //
 //   while (n < 2 && co_await Next())    awaits when n is 2: && does not protect its right side in a loop
-//   b ? co_await A() : Value()          destroys a temporary twice
-//   Row{name, co_await A()}             likewise
+//   b ? co_await A() : Value(), Row{co_await A()}    destroy a temporary twice
+//   co_await *pointer                   awaits a copy; a reference's name does not
 //
 //   const bool more = co_await Next();  // so: a name for the result, then the condition
 //   if (!more) break;

@@ -35,7 +35,8 @@ def misplaced(text):
         begin = max(code.rfind(mark, 0, match.start()) for mark in ";{}") + 1
         before = after_control(code[begin : match.start()])
         braced = code[begin - 1 : match.start()] == "{"  # a block has a space there
-        if before is None or braced or not PLACE.fullmatch(before):
+        copied = re.match(r"\s*\*", code[match.end() :])
+        if before is None or braced or copied or not PLACE.fullmatch(before):
             found.append(code.count("\n", 0, match.start()) + 1)
     return found
 
@@ -88,6 +89,7 @@ def test_what_may_be(good):
         "Row row{co_await A()};",
         "x += (co_await A()).size();",
         "x = !co_await A();",
+        "co_await *a;",
     ],
 )
 def test_what_may_not_be(bad):
