@@ -313,7 +313,9 @@ void KeyBuilder::MakePages(std::span<const uint32_t> ids, const PromptScope& sco
   const std::shared_ptr<const PagedPrompts::Pages> pages = paged_ != nullptr ? paged_->Get() : nullptr;
   if (pages == nullptr || !scope.cache_salt.empty() || !pages->models.contains(scope.lora_name)) return;
   key->page_form = pages->form;
-  HashPages(pages->form, ids, &key->pages);
+  HashPages(
+      pages->form, ids.first(std::min(ids.size(), kMaxPageResults * size_t{pages->form.tokens})),
+      &key->pages);
 }
 
 std::vector<BlockHash> KeyBuilder::BlocksOf(

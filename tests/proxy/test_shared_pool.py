@@ -169,7 +169,8 @@ def test_what_is_known_at_the_deadline_counts(harness, master):
     master.set_faults(delay_ms=20_000, after=4)
     assert ask(harness, router, tokens).status == 200
     assert hit_rates(router) == (1, round(4 / 6, 3))
-    assert errors(router, "timeout") == 1
+    # The master is well: five such failures paused the queries of all prompts.
+    assert errors(router, "timeout") == 0
 
 
 @pytest.mark.parametrize(
@@ -225,6 +226,24 @@ def test_a_standby_leads_to_the_next_address(harness, master):
         assert errors(router, "not_leader") == 1
         ask(harness, router, TOKENS[:48])
         assert len(standby.queries) == 1  # the active one is asked first from now on
+
+
+def test_a_master_that_does_not_respond_leads_to_the_next_address(harness, master):
+    """Only a refused connection and 503 did, so a master without power was queried for ever."""
+    master.store(TOKENS, page_size=16)
+    with FakeMooncakeMaster() as silent:
+        silent.set_faults(delay_ms=60_000)
+        router = open_router(
+            harness,
+            master,
+            harness.worker(HicacheEngine()),
+            shared_cache_url=[silent.url, master.url],
+            shared_cache_timeout_ms=50,
+        )
+        assert ask(harness, router).status == 200
+        assert errors(router, "timeout") == 1
+        eventually(lambda: ask(harness, router).status == 200 and hit_rates(router)[1] > 0)
+        assert len(silent.queries) == 1
 
 
 def test_a_client_that_leaves_ends_its_query(harness, master):

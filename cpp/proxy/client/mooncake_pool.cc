@@ -43,8 +43,11 @@ struct MooncakePool::Run {
   std::optional<PageQuery> query;                          // once there is one layout
   std::vector<PageState> known;                            // before the query
   int64_t begun_ns = 0;
+  size_t master = 0;    // the last one that was queried
   bool sent = false;    // a request
+  bool probe = false;   // during a pause
   bool paused = false;  // so none is sent
+  bool taken = false;   // a response
   bool failed = false;
   bool ended = false;  // all responses are there, or none is waited for any more
 };
@@ -102,13 +105,17 @@ std::shared_ptr<MooncakePool::Run> MooncakePool::Begin(
 bool MooncakePool::MayQuery(Run& run) {
   if (run.sent || run.paused) return run.sent;
   const MutexLock lock(mutex_);
+  run.probe = backoff_.paused();
   run.sent = backoff_.MayQuery(run.begun_ns);
   run.paused = !run.sent;
   return run.sent;
 }
 
+// A few more than the limit may be sent by threads that ask at once.
+bool MooncakePool::HasRoom() const { return requests_.load(std::memory_order_relaxed) < kMaxPoolRequests; }
+
 void MooncakePool::SendAll(const std::shared_ptr<Run>& run) {
-  if (!run->query && !run->layouts.empty() && MayQuery(*run)) {
+  if (!run->query && !run->layouts.empty() && HasRoom() && MayQuery(*run)) {
     std::vector<std::string> keys;
     for (const auto& layout : run->layouts)
       keys.push_back(layout->KeyOf(run->prompt.pages.front(), layout->suffixes.front()));
@@ -118,7 +125,7 @@ void MooncakePool::SendAll(const std::shared_ptr<Run>& run) {
   while (run->query) {
     std::optional<PageQuery::Request> request = run->query->Next();
     if (!request) break;
-    if (MayQuery(*run)) {
+    if (HasRoom() && MayQuery(*run)) {
       Spawn(Send(run, request->number, std::move(request->keys)));
     } else {
       run->query->Fail(request->number);
@@ -143,7 +150,7 @@ Task<StatusOr<HttpResponse>> MooncakePool::Get(Run& run, std::string target) {
       const MutexLock lock(mutex_);
       if (masters_.empty()) co_return response;
       masters = masters_.size();
-      number = master_ % masters;
+      run.master = number = master_ % masters;
       master = masters_[number];
     }
     response = co_await run.http.Get(&run.scope, std::move(master), target, timeout_ms_);
@@ -158,7 +165,9 @@ Task<StatusOr<HttpResponse>> MooncakePool::Get(Run& run, std::string target) {
 
 Task<void> MooncakePool::Send(std::shared_ptr<Run> run, uint32_t number, std::vector<std::string> keys) {
   std::string target = TargetOf(keys);
+  requests_.fetch_add(1, std::memory_order_relaxed);
   const StatusOr<HttpResponse> response = co_await Get(*run, std::move(target));
+  requests_.fetch_sub(1, std::memory_order_relaxed);
   if (run->ended) co_return;
   if (run->http.stopped()) {
     EndWait(*run);
@@ -174,11 +183,14 @@ Task<void> MooncakePool::Send(std::shared_ptr<Run> run, uint32_t number, std::ve
     Fail(
         *run, response->status == kLeaderMissing ? SharedCacheError::kNotLeader : SharedCacheError::kHttp,
         Concat("status ", response->status));
+  } else if (response->body.size() > kMaxPoolReply) {
+    Fail(*run, SharedCacheError::kJson, Concat("a reply of more than ", kMaxPoolReply, " bytes"));
   } else {
     there = KeysInReply(response->body, keys);
     if (!there.ok()) Fail(*run, SharedCacheError::kJson, std::string(there.status().message()));
   }
   if (there.ok()) {
+    run->taken = true;
     const auto found = static_cast<uint64_t>(std::ranges::count(*there, true));
     run->telemetry.SharedCacheKeys(SharedCacheKey::kFound, found);
     run->telemetry.SharedCacheKeys(SharedCacheKey::kMissing, keys.size() - found);
@@ -216,16 +228,20 @@ void MooncakePool::Fail(Run& run, SharedCacheError error, std::string_view reaso
     const int64_t now_ns = clock_.NowNanos();
     const MutexLock lock(mutex_);
     backoff_.Failed(now_ns);
+    // A master that does not respond may be gone.
+    if (error == SharedCacheError::kTimeout && !masters_.empty() && master_ % masters_.size() == run.master)
+      master_ = (run.master + 1) % masters_.size();
     if (now_ns < warn_again_ns_) return;
     warn_again_ns_ = now_ns + kWarnAgainNanos;
-    if (!masters_.empty()) master = masters_[master_ % masters_.size()].url;
+    if (run.master < masters_.size()) master = masters_[run.master].url;
   }
   Log(LogLevel::kWarning,
       Concat("Shared cache query failed: ", master, ": ", reason, "; routing without it"));
 }
 
 std::optional<SharedHits> MooncakePool::End(Run& run, bool cancelled) {
-  if (!std::exchange(run.ended, true) && !cancelled)
+  // With a response the master is well: what the others would have told stays unknown.
+  if (!std::exchange(run.ended, true) && !cancelled && !run.taken && run.sent)
     Fail(run, SharedCacheError::kTimeout, Concat("no complete response in ", timeout_ms_, " ms"));
   run.scope.Cancel();
   const int64_t now_ns = clock_.NowNanos();
@@ -234,7 +250,7 @@ std::optional<SharedHits> MooncakePool::End(Run& run, bool cancelled) {
   std::string no_hits;
   {
     const MutexLock lock(mutex_);
-    if (run.sent && cancelled) backoff_.Left();
+    if (run.probe && run.sent && cancelled) backoff_.Left();
     if (run.sent && !cancelled && !run.failed) backoff_.Worked();
     if (run.query) {
       pages = run.query->Ranges();

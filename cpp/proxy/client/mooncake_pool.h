@@ -5,8 +5,10 @@
 //                            `--> PageResults, for all threads --> SharedHits, in blocks
 //
 // A request waits for at most --shared-cache-timeout-ms; what is known by then counts. A failure (no connection,
-// no response in time, a status or body that is not understood) costs the request nothing but that wait, is
-// logged at most once a minute, and five in a row pause all queries (query_backoff.h).
+// no response at all in time, a status or body that is not understood) costs the request nothing but that wait,
+// is logged at most once a minute, and five in a row pause all queries (query_backoff.h); without a response the
+// next query goes to the next address. Each request to the master has a connection; there are kMaxPoolRequests
+// at once at most, and what cannot be sent then stays unknown.
 //
 // While several layouts are possible (page_layout.h), the first page is queried under each of them, until
 // one is found; and again after kQueriesWithoutHit, since the workers may have been updated.
@@ -79,6 +81,7 @@ class MooncakePool {
   struct Run;
 
   std::shared_ptr<Run> Begin(PagedPrompt prompt, HttpClient& http, Telemetry& telemetry);
+  bool HasRoom() const;
   bool MayQuery(Run& run);
   void SendAll(const std::shared_ptr<Run>& run);
   static void EndWait(Run& run);
@@ -93,6 +96,7 @@ class MooncakePool {
   const int64_t timeout_ms_;
   SteadyClock clock_;
   std::atomic<uint32_t> background_queries_{0};
+  std::atomic<uint32_t> requests_{0};  // to the master, in flight
 
   mutable Mutex mutex_;  // leaf
   std::vector<std::shared_ptr<const PageLayout>> possible_ ABSL_GUARDED_BY(mutex_);

@@ -166,6 +166,12 @@ StatusOr<std::unique_ptr<RedisPool>> OpenRedis(const FixedOptions& options, cons
     return absl::InvalidArgumentError(
         "redis_url has a user and no password; set redis_password_file, or remove the user");
   }
+  if (!url->tls && !options.redis_ca_file.empty()) {
+    return absl::InvalidArgumentError(Concat(
+        "redis_ca_file is ", Quoted(options.redis_ca_file),
+        ", and the connection has no TLS; write the URL as "
+        "rediss://, or remove it"));
+  }
   std::shared_ptr<const TlsContext> tls;
   if (url->tls) {
     StatusOr<std::shared_ptr<const TlsContext>> made =
@@ -569,14 +575,12 @@ Task<void> Server::ShutDown() {
     if (thread.redis != nullptr) thread.redis->Stop();
   });
   const auto none_in_background = [this] {
+    if (limits_.shared_pool != nullptr && limits_.shared_pool->background_queries() > 0) return false;
     return std::ranges::all_of(io_threads_, [this](const auto& thread) {
       const bool links_ended =
           thread->redis == nullptr || thread == io_threads_.back() || thread->redis->running() == 0;
       return links_ended && thread->tokenizer.background_calls() == 0;
     });
-    if (limits_.shared_pool != nullptr && limits_.shared_pool->background_queries() > 0) return false;
-    return std::ranges::all_of(
-        io_threads_, [](const auto& thread) { return thread->tokenizer.background_calls() == 0; });
   };
   co_await WaitUntil(none_in_background, kCutNanos, false);
 
