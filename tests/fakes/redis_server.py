@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import threading
@@ -96,6 +97,15 @@ class RedisServer:
             self._process.kill()
             self._process.wait(PATIENCE)
             self._process = None
+
+    def pause(self) -> None:
+        """It does nothing until resume()."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
 
     def call(self, *words: str) -> Any:
         if self._socket is None:

@@ -160,7 +160,7 @@ def test_replies_are_kept_for_a_while(harness, fake, workers):
         chat(harness, router)
     assert len(fake.wait_for("ZREVRANGEBYSCORE", 2)) < 42
     assert fake.wait_for("ZREVRANGEBYSCORE")[:2] == [
-        ["ZREVRANGEBYSCORE", key, "+inf", "-inf", "WITHSCORES", "LIMIT", "0", "64"] for key in (HOT, WARM)
+        ["ZREVRANGEBYSCORE", key, "+inf", "-inf", "WITHSCORES", "LIMIT", "0", "128"] for key in (HOT, WARM)
     ]
 
 
@@ -245,7 +245,7 @@ def test_a_reply_that_comes_late_serves_later_requests(harness, fake, workers):
     eventually(served)
 
 
-def test_a_redis_that_dies_and_returns_is_refilled_by_events(harness, redis, servers, workers):
+def test_a_redis_that_dies_and_returns_gets_what_was_told_meanwhile(harness, redis, servers, workers):
     told = share(harness, workers, redis, [workers[1]])
     other = share(harness, workers, redis, [])
     for router in (told, other):
@@ -258,14 +258,30 @@ def test_a_redis_that_dies_and_returns_is_refilled_by_events(harness, redis, ser
     wait_for_index(harness, told, entry_count=1)
     assert chosen(harness, told) == workers[1].url
     assert chat(harness, other).status == 200
-    assert metric(told, "vllm_router_redis_dropped_writes_total") == 1
     assert redis.start()
     for router in (told, other):
         wait_until_used(router)
         assert metric(router, "continuum_cache_fallback_active") == 0
-    servers[1].send(event("created", PREFIX, 4096))
     eventually(lambda: redis.call("EXISTS", HOT) == 1)
     eventually(lambda: chosen(harness, other) == workers[1].url)
+    assert metric(told, "vllm_router_redis_dropped_writes_total") == 0
+
+
+def test_a_removal_reaches_a_redis_that_was_away(harness, redis, servers, workers):
+    """It was dropped, and since an eviction is told once, its worker was believed for a TTL."""
+    router = share(harness, workers, redis, workers, redis_command_timeout_ms=100)
+    wait_until_used(router)
+    servers[1].wait_connected()
+    servers[1].send(event("created", PREFIX, 4096))
+    eventually(lambda: redis.call("EXISTS", HOT) == 1)
+    redis.pause()
+    eventually(
+        lambda: chat(harness, router).status == 200 and metric(router, "continuum_cache_fallback_active") == 1
+    )
+    servers[1].send(event("evicted", PREFIX))
+    wait_for_index(harness, router, entry_count=0)
+    redis.resume()
+    eventually(lambda: redis.call("EXISTS", HOT) == 0)
 
 
 def test_metrics_of_redis(harness, redis, servers, workers):

@@ -28,7 +28,7 @@ std::string KeyOf(const Digest256& prefix, bool on_gpu) {
 }
 
 std::string LookUp(const Digest256& prefix) {
-  static const std::string kMost = std::to_string(PrefixTable::kMaxHolders);
+  static const std::string kMost = std::to_string(RedisPrefixIndex::kMaxRead);
   std::string commands;
   for (const bool on_gpu : {true, false}) {
     AppendRedisCommand(
@@ -71,7 +71,8 @@ Task<void> RedisPrefixIndex::Find(
   if (known == nullptr) co_return;
   for (const Told& told : known->told) {
     const std::optional<WorkerId> worker = names_.Find(told.backend, *fleet);
-    if (worker) holders->push_back({*worker, told.tokens, told.on_gpu});
+    if (worker && holders->size() < PrefixTable::kMaxHolders)
+      holders->push_back({*worker, told.tokens, told.on_gpu});
   }
 }
 
@@ -91,9 +92,10 @@ void RedisPrefixIndex::Keep(const Digest256& prefix, const std::vector<RedisRepl
   Cached cached{.until_ns = now + kCacheNanos, .told = {}};
   for (size_t tier = 0; tier < replies.size(); ++tier) {
     const RedisValue pairs = replies[tier].value();
-    for (size_t i = 0; i + 1 < pairs.size() && i < 2 * PrefixTable::kMaxHolders; i += 2) {
+    for (size_t i = 0; i + 1 < pairs.size() && i < 2 * kMaxRead; i += 2) {
       const uint32_t tokens = TokensOf(pairs[i + 1].text());
-      if (tokens != 0) cached.told.push_back({std::string(pairs[i].text()), tokens, tier == 0});
+      if (tokens != 0 && pairs[i].text().size() <= kMaxName)
+        cached.told.push_back({std::string(pairs[i].text()), tokens, tier == 0});
     }
   }
   order_.emplace_back(cached.until_ns, prefix);
@@ -107,7 +109,7 @@ std::optional<PrefixTable::Held> RedisPrefixIndex::HeldBy(WorkerId worker, const
   return found != held.end() ? std::optional(*found) : std::nullopt;
 }
 
-void RedisPrefixIndex::Write(std::string_view backend, WorkerId worker, const Digest256& prefix) {
+bool RedisPrefixIndex::Write(std::string_view backend, WorkerId worker, const Digest256& prefix) {
   const std::optional<PrefixTable::Held> held = HeldBy(worker, prefix);
   std::string commands;
   size_t replies = 2;
@@ -123,7 +125,30 @@ void RedisPrefixIndex::Write(std::string_view backend, WorkerId worker, const Di
   } else {
     AppendRemoval(prefix, backend, &commands);
   }
-  if (!link_.Send(commands, replies, [](const RedisReplies&) {})) link_.pool().CountDropped(1);
+  RedisDone done = [this, name = std::string(backend),
+                    subject = Subject(worker, prefix)](const RedisReplies& sent) {
+    if (!sent.ok()) Postpone(name, subject);
+  };
+  if (link_.Send(commands, replies, std::move(done))) return true;
+  Postpone(backend, {worker, prefix});
+  return false;
+}
+
+void RedisPrefixIndex::Postpone(std::string_view backend, const Subject& subject) {
+  if (postponed_.size() < kMaxPostponed) {
+    postponed_.try_emplace(subject, backend);
+  } else if (!postponed_.contains(subject)) {
+    link_.pool().CountDropped(1);
+  }
+}
+
+void RedisPrefixIndex::Flush() {
+  for (size_t i = 0; i < kPurgedAtOnce && !postponed_.empty() && link_.pool().up(); ++i) {
+    const auto next = postponed_.begin();
+    const auto [subject, backend] = *next;
+    postponed_.erase(next);
+    if (!Write(backend, subject.first, subject.second)) return;
+  }
 }
 
 Task<void> RedisPrefixIndex::Purge(std::string backend, WorkerId worker, std::vector<Digest256> prefixes) {
@@ -137,14 +162,13 @@ Task<void> RedisPrefixIndex::Purge(std::string backend, WorkerId worker, std::ve
       replies += 2;
     }
     if (replies == 0) continue;
-    const auto sent = std::make_shared<Signal>();
-    RedisDone done = [sent](const RedisReplies&) { sent->Notify(); };
-    if (!link_.Send(commands, replies, std::move(done))) {
-      link_.pool().CountDropped(prefixes.size() - begin);
-      co_return;
-    }
-    Signal& signal = *sent;  // GCC 12 waits for a copy of what an operator returns
-    co_await signal;
+    const auto removal = std::make_shared<Removal>();
+    RedisDone done = [removal](const RedisReplies& got) {
+      removal->ok = got.ok();
+      removal->sent.Notify();
+    };
+    if (link_.Send(commands, replies, std::move(done))) co_await removal->sent;
+    for (size_t i = begin; i < end && !removal->ok; ++i) Postpone(backend, {worker, prefixes[i]});
   }
 }
 

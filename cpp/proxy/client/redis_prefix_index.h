@@ -7,12 +7,13 @@
 //   event ──▶ PrefixTable ──▶ Write()           Find() ──▶ RoutingKey::shared_holders ──▶ KvIndex::Match
 //                               │ MULTI … EXEC    ▲ 2 x ZREVRANGEBYSCORE, at most lookup_timeout_ms
 //                               ▼                 │
-//                              Redis, whose keys expire a TTL after the last event
+//                              Redis, whose keys expire a TTL after the last event about the prefix
 //
 // The table remains what it is without a Redis, so nothing changes hands when Redis goes: a look-up then finds
 // nothing, at once. Replies, empty ones too, are kept for kCacheNanos, kMaxCached prefixes at most, those that
-// come too late for their request as well. A write that cannot be sent is dropped and counted; the next event
-// about the prefix repeats it, or the key expires.
+// come too late for their request as well. A write that Redis did not get waits for the next Flush(), which
+// writes what the table has by then: a removal is told by one event only. Beyond kMaxPostponed writes are
+// dropped and counted.
 //
 // One for each thread. The control thread's writes; it has one connection, so that writes arrive in order.
 #pragma once
@@ -43,7 +44,10 @@ class RedisPrefixIndex {
   static constexpr std::string_view kProbeKey = "cr:kvidx:~probe";
   static constexpr int64_t kCacheNanos = 100'000'000;
   static constexpr size_t kMaxCached = 4'096;
-  static constexpr size_t kPurgedAtOnce = 500;  // prefixes in one write
+  static constexpr size_t kPurgedAtOnce = 500;     // prefixes in one write
+  static constexpr size_t kMaxPostponed = 65'536;  // 100 bytes each
+  static constexpr size_t kMaxRead = 128;  // names of a prefix and tier; some may be of no worker here
+  static constexpr size_t kMaxName = 256;  // bytes; longer ones are of no worker
 
   // The link and the table outlive it.
   RedisPrefixIndex(RedisLink& link, const PrefixTable& table, BackendNames names, int64_t lookup_timeout_ms)
@@ -55,8 +59,11 @@ class RedisPrefixIndex {
       CancelScope* scope, Digest256 prefix, std::shared_ptr<const FleetView> fleet,
       std::vector<PrefixTable::Held>* holders);
 
-  // Of the worker, the source's name of which is `backend`, what the table has of the prefix now.
-  void Write(std::string_view backend, WorkerId worker, const Digest256& prefix);
+  // Of the worker, the source's name of which is `backend`, what the table has of the prefix now. False: it is
+  // postponed.
+  bool Write(std::string_view backend, WorkerId worker, const Digest256& prefix);
+  // Of the writes that Redis did not get, some. To be called now and then.
+  void Flush();
   // The worker holds none of the prefixes, but for those that the table has meanwhile.
   Task<void> Purge(std::string backend, WorkerId worker, std::vector<Digest256> prefixes);
 
@@ -73,7 +80,14 @@ class RedisPrefixIndex {
   struct Call {
     CancelScope* waiting;  // null: not any more
   };
+  struct Removal {
+    Signal sent;
+    bool ok = false;
+  };
 
+  using Subject = std::pair<WorkerId, Digest256>;
+
+  void Postpone(std::string_view backend, const Subject& subject);
   const Cached* Known(const Digest256& prefix) const;
   void Keep(const Digest256& prefix, const std::vector<RedisReply>& replies);
   std::optional<PrefixTable::Held> HeldBy(WorkerId worker, const Digest256& prefix) const;
@@ -83,7 +97,8 @@ class RedisPrefixIndex {
   BackendNames names_;
   const int64_t lookup_timeout_ms_;
   absl::flat_hash_map<Digest256, Cached> cached_;
-  std::deque<std::pair<int64_t, Digest256>> order_;  // of cached_, by until_ns
+  std::deque<std::pair<int64_t, Digest256>> order_;      // of cached_, by until_ns
+  absl::flat_hash_map<Subject, std::string> postponed_;  // with the source's name
 };
 
 }  // namespace vllm_router

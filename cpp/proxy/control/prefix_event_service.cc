@@ -175,8 +175,11 @@ void PrefixEventService::SetStatus(size_t number, const PrefixSourceStatus& stat
 void PrefixEventService::Share(
     const PrefixEvent& event, const std::string& source, WorkerId worker, std::vector<Digest256> forgotten) {
   if (thread_.shared_prefixes == nullptr) return;
-  if (event.prefix) return thread_.shared_prefixes->Write(source, worker, *event.prefix);
-  Spawn(Purge(source, worker, std::move(forgotten)));
+  if (event.prefix) {
+    thread_.shared_prefixes->Write(source, worker, *event.prefix);
+  } else {
+    Spawn(Purge(source, worker, std::move(forgotten)));
+  }
 }
 
 Task<void> PrefixEventService::Purge(std::string source, WorkerId worker, std::vector<Digest256> prefixes) {
@@ -187,6 +190,7 @@ Task<void> PrefixEventService::Purge(std::string source, WorkerId worker, std::v
 int64_t PrefixEventService::Pass(const FleetView& fleet) {
   const int64_t now = thread_.clock.NowNanos();
   table_->Sweep(now, kSweptPerLook);
+  if (thread_.shared_prefixes != nullptr) thread_.shared_prefixes->Flush();
   if (membership_ != fleet.membership_version()) {
     membership_ = fleet.membership_version();
     for (const std::shared_ptr<Stream>& stream : streams_) {

@@ -39,7 +39,9 @@ def settings_of_yaml(text: str, source: str) -> dict[str, Any]:
     """
     values = mapping_of_yaml(text, source)
     built = _without_unbuilt_sections(values, source)
-    redis = _redis_of(values.get("response_cache"), f"{source}: response_cache.redis")
+    index = values.get("kv_cache_index")
+    shares = isinstance(index, dict) and index.get("backend") == "redis"
+    redis = _redis_of(values.get("response_cache"), f"{source}: response_cache.redis") if shares else {}
     flat = _without_kv_section(_without_sections(built, source), redis, source)
     return _without_prefix_section(flat, source)
 
