@@ -27,10 +27,10 @@ inline constexpr size_t kMaxTrailerBytes = 8 * 1024;
 // fills it.
 inline constexpr size_t kRelayBufferFirst = 4 * 1024;
 inline constexpr size_t kRelayBufferMost = 64 * 1024;
-inline constexpr size_t kFairnessBytes = 64 * 1024;        // moved per wake-up before others get a turn
-inline constexpr size_t kMaxPipelinedBytes = 16 * 1024;    // read ahead of the current request
-inline constexpr size_t kSmallBodyBytes = 64 * 1024;       // read whole even when the policy does not need it
-inline constexpr size_t kPushedEventsBytes = 1024 * 1024;  // of KV events in a request; 5 ms to apply
+inline constexpr size_t kFairnessBytes = 64 * 1024;       // moved per wake-up before others get a turn
+inline constexpr size_t kMaxPipelinedBytes = 16 * 1024;   // read ahead of the current request
+inline constexpr size_t kSmallBodyBytes = 64 * 1024;      // read whole even when the policy does not need it
+inline constexpr size_t kPushedEventsBytes = 256 * 1024;  // of KV events in a request; at most 45 ms
 // Window over which a request body's rate is averaged (--client-min-body-rate); networks recover from a
 // loss in less.
 inline constexpr int64_t kBodyRateWindowMs = 30'000;
@@ -151,6 +151,8 @@ inline constexpr uint32_t kMaxBackgroundTokenizeCalls = 2;
 // Results of a shared pool's pages that are kept for a moment, of all threads: 8 MiB. Queries of a pool that no
 // request waits for; more are dropped.
 inline constexpr size_t kMaxPageResults = 65'536;
+inline constexpr uint32_t kMaxPoolRequests = 64;  // to the master at once, each with a connection
+inline constexpr size_t kMaxPoolReply = 512 * 1024;
 inline constexpr uint32_t kMaxBackgroundPoolQueries = 64;
 
 // Tokens of a block. Engines use 8 to 128, some hybrids a thousand.

@@ -16,7 +16,8 @@ namespace {
 namespace py = pybind11;
 using namespace py::literals;
 
-constexpr int kMaxDepth = 16;  // as the decoder's
+constexpr int kMaxDepth = 16;          // as the decoder's
+constexpr size_t kMaxModelName = 256;  // bytes
 
 // Anything with __index__, numpy's integers among them.
 void WriteInteger(py::handle value, MsgpackWriter* out) {
@@ -95,10 +96,15 @@ uint64_t PushKvEvents(
         "the policy ", self.router().policy().name(),
         " matches no blocks, so it has no use for KV events; use auto"));
   }
+  ReportedBlocks& reported = self.router().pool().index()->reported();
+  if (model.size() > kMaxModelName || !reported.MayAddPushedModel(model)) {
+    throw py::value_error(Concat(
+        "model is a name of ", model.size(), " bytes, or one more than the ",
+        ReportedBlocks::kMaxPushedModels, " that were pushed; a name has at most ", kMaxModelName, " bytes"));
+  }
   KvPushReceiver::Result result;
   {
     const py::gil_scoped_release release;
-    self.router().pool().index()->reported().AddPushedModel(model);
     result = receiver->Push(
         {.worker = fleet->worker(*position).id,
          .rank = rank,
@@ -108,11 +114,8 @@ uint64_t PushKvEvents(
          .payload = std::span(reinterpret_cast<const uint8_t*>(payload.data()), payload.size())},
         SteadyClock().NowNanos());
   }
-  if (KvIndex* const index = self.router().pool().index(); reset || result.cleared) {
-    index->ForgetPredictions(fleet->worker(*position).id);
-  } else {
-    index->RotateDuePredictions();
-  }
+  KvIndex& index = *self.router().pool().index();
+  index.RotateDuePredictions();
   switch (result.verdict) {
     case KvPushReceiver::Verdict::kGap:
       throw py::value_error(Concat(
@@ -123,9 +126,13 @@ uint64_t PushKvEvents(
     case KvPushReceiver::Verdict::kWorkerLeft:
       ThrowIfError(absl::NotFoundError(Concat("worker ", Quoted(worker), " is not in the fleet")));
       break;
+    case KvPushReceiver::Verdict::kOtherModel:
+      throw py::value_error("model is another than the one whose blocks this rank has; push with reset=True");
     case KvPushReceiver::Verdict::kAccepted:
       break;
   }
+  reported.AddPushedModel(model);
+  if (reset || result.cleared) index.ForgetPredictions(fleet->worker(*position).id);
   if (result.unusable != 0) {
     const std::string sentence =
         Concat(result.unusable, " of the events were not applied, most of them as ", result.why);

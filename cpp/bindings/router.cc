@@ -296,14 +296,17 @@ CostOverride CostOverrideOf(py::handle given) {
         "override is of type " + TypeName(given) + "; pass a dict, such as {'router_temperature': 0.5}");
   }
   CostOverride made;
-  for (const auto& [name, value] : py::reinterpret_borrow<py::dict>(given)) {
+  // A copy, which a value's __float__ cannot change.
+  const auto copy = py::reinterpret_steal<py::dict>(PyDict_Copy(given.ptr()));
+  for (const auto& [name, value] : copy) {
     const std::optional<std::string_view> text = TextView(name);
+    if (!text) throw py::type_error("override holds " + Show(name) + "; names of options are str");
     const double number = PyBool_Check(value.ptr()) ? -1 : PyFloat_AsDouble(value.ptr());
     if (number == -1 && (PyErr_Occurred() != nullptr || PyBool_Check(value.ptr()))) {
       PyErr_Clear();
       throw py::type_error("override holds " + Show(value) + " as " + Show(name) + "; it must be a number");
     }
-    ThrowIfError(made.Set(text.value_or(""), number));
+    ThrowIfError(made.Set(*text, number));
   }
   return made;
 }

@@ -17,23 +17,27 @@ KvPushReceiver::Result KvPushReceiver::Push(const Batch& batch, int64_t now_ns) 
   const uint64_t expected =
       found == sources_.end() || batch.reset ? batch.number.value_or(0) : found->second.next;
   if (batch.number && *batch.number != expected) return {Verdict::kGap, expected};
+  const bool other_model = found != sources_.end() && found->second.model != batch.model;
+  if (other_model && !batch.reset) return {Verdict::kOtherModel, expected};
   if (!DecodeKvBatch(batch.payload, &batch_)) return {Verdict::kMalformed, expected};
   if (blocks_.TrustOf(batch.worker) == KvTrust::kOff) blocks_.SetTrust(batch.worker, KvTrust::kWaiting);
   if (blocks_.TrustOf(batch.worker) == KvTrust::kOff) return {Verdict::kWorkerLeft, 0};
+  if (batch.reset && found != sources_.end()) {
+    sources_.erase(found);
+    found = sources_.end();
+  }
   if (found == sources_.end()) {
     // Those that left are not asked for any more.
     std::erase_if(
         sources_, [this](const auto& entry) { return blocks_.TrustOf(entry.first.first) == KvTrust::kOff; });
     found = sources_.try_emplace(key, &blocks_, batch.worker, batch.model).first;
     found->second.complete = expected == 0 || batch.reset;
-  } else if (batch.reset) {
-    found->second.applier.NewIncarnation();
-    found->second.complete = true;
   }
   Source& source = found->second;
   const EventApplier::Figures before = source.applier.figures();
   const bool cleared = source.applier.Apply(batch_, now_ns).cleared;
   source.complete = source.complete || cleared;
+  if (cleared) source.events = source.unusable = 0;
   source.next = expected + 1;
   blocks_.SettleDebt(batch.worker);
   Result result{.verdict = Verdict::kAccepted, .next = source.next, .cleared = cleared};

@@ -18,6 +18,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -31,7 +32,8 @@ namespace vllm_router {
 
 class KvPushReceiver {
  public:
-  static constexpr uint32_t kMaxRanks = 256;  // of a worker; the caller sees to it
+  static constexpr uint32_t kMaxRanks = 256;         // of a worker; the caller sees to it
+  static constexpr uint64_t kMaxBlocks = 1'000'000;  // of a rank; later ones are unusable
 
   struct Batch {
     WorkerId worker{};
@@ -41,7 +43,8 @@ class KvPushReceiver {
     std::string_view model;            // the base model's name as requests have it; empty: they have none
     std::span<const uint8_t> payload;  // msgpack, as an engine publishes it
   };
-  enum class Verdict : uint8_t { kAccepted, kGap, kMalformed, kWorkerLeft };
+  // kOtherModel: the rank's blocks are of another model, which only a reset changes.
+  enum class Verdict : uint8_t { kAccepted, kGap, kMalformed, kWorkerLeft, kOtherModel };
   struct Result {
     Verdict verdict;
     uint64_t next;          // number that is expected now
@@ -72,13 +75,14 @@ class KvPushReceiver {
  private:
   struct Source {
     Source(ReportedBlocks* blocks, WorkerId worker, std::string_view model)
-        : applier(blocks, worker, {.model = std::string(model)}) {}
+        : model(model), applier(blocks, worker, {.model = std::string(model), .max_blocks = kMaxBlocks}) {}
 
+    const std::string model;
     EventApplier applier;
     uint64_t next = 0;
     bool complete = true;
-    uint64_t events = 0;
-    uint64_t unusable = 0;
+    uint64_t events = 0;    // since the last reset or clear
+    uint64_t unusable = 0;  // of them
   };
 
   void SetTrust(WorkerId worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

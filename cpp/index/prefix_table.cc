@@ -234,7 +234,7 @@ void PrefixTable::EvictDownTo(uint64_t goal) {
   std::ranges::sort(most, {}, &std::pair<uint64_t, WorkerId>::second);
   for (size_t i = 0; i < most.size(); ++i) {
     const uint64_t kept = goal / (most.size() - i);
-    EvictOldestOf(most[i].second, most[i].first - kept);
+    if (most[i].first > kept) EvictOldestOf(most[i].second, most[i].first - kept);
     goal -= kept;
   }
 }

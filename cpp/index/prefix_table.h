@@ -107,7 +107,7 @@ class PrefixTable {
 
  private:
   static constexpr size_t kShards = 64;
-  static constexpr uint64_t kEvictedAtOnce = 1'024;  // entries; a millisecond
+  static constexpr uint64_t kEvictedAtOnce = 1'024;  // entries; a millisecond, with thousands of workers 10
 
   struct Prefix;
   using Entries = std::list<Prefix*>;

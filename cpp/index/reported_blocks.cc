@@ -133,6 +133,11 @@ void ReportedBlocks::SetModelNames(ModelNames names) {
   PublishNames();
 }
 
+bool ReportedBlocks::MayAddPushedModel(std::string_view model) const {
+  const MutexLock lock(names_mutex_);
+  return pushed_models_.size() < kMaxPushedModels || pushed_models_.contains(model);
+}
+
 void ReportedBlocks::AddPushedModel(std::string_view model) {
   const MutexLock lock(names_mutex_);
   if (pushed_models_.contains(model)) return;

@@ -93,7 +93,10 @@ class ReportedBlocks {
   // From each name of a base model to the one that its blocks are known under.
   using ModelNames = std::map<std::string, std::string, std::less<>>;
   void SetModelNames(ModelNames names);
-  // The model's events are handed over, so that nothing else tells its name. Empty: prompts name none.
+  // The model's events are handed over, so that nothing else tells its name. Empty: prompts name none. False:
+  // there are kMaxPushedModels others.
+  static constexpr size_t kMaxPushedModels = 256;
+  bool MayAddPushedModel(std::string_view model) const;
   void AddPushedModel(std::string_view model);
   std::shared_ptr<const ModelNames> model_names() const { return model_names_.Load(); }
 
@@ -126,7 +129,7 @@ class ReportedBlocks {
 
   const BlockHasher& hasher_;
   BlockIndex index_;
-  Mutex names_mutex_;  // held while the names are replaced
+  mutable Mutex names_mutex_;  // held while the names are replaced
   ModelNames told_names_ ABSL_GUARDED_BY(names_mutex_);
   std::set<std::string, std::less<>> pushed_models_ ABSL_GUARDED_BY(names_mutex_);
   Snapshot<ModelNames> model_names_{std::make_shared<const ModelNames>()};

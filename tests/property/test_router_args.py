@@ -18,6 +18,7 @@ from vllm_router.settings.flag import Flag
 from vllm_router.settings.kinds import (
     Choice,
     HeaderText,
+    JsonObject,
     Number,
     NumberOr,
     Raw,
@@ -85,6 +86,10 @@ def values(flag: Flag) -> st.SearchStrategy[Any]:
             fit = KEY
         case RedisUrl():
             fit = st.sampled_from(["redis://a", "VALKEYS://user@[fd00::1]:1/16383", "rediss://a.b-c_d/"])
+        case JsonObject():
+            fit = st.sampled_from(
+                ['{"page_size": 64}', '{"page_size": 16, "tp_size": 2, "is_mla_model": false}']
+            )
         case Text():
             fit = LINE
         case _:
@@ -155,6 +160,10 @@ def in_harmony(settings: dict[str, Any]) -> dict[str, Any]:
         settings["record_log_salt_file"] = None
     if "retry_initial_backoff_ms" in settings or "retry_max_backoff_ms" in settings:
         settings["retry_initial_backoff_ms"] = 1
+    if settings.get("kv_events_push"):
+        settings["kv_events"] = "auto"
+    if any(name.startswith("shared_cache_") for name in settings):
+        settings |= {"shared_cache_type": "hicache", "policy": "kv_logit"}
     return settings
 
 

@@ -1,5 +1,6 @@
 #include "proxy/admin/kv_push_call.h"
 
+#include <algorithm>
 #include <boost/json.hpp>
 #include <span>
 
@@ -11,7 +12,7 @@ namespace vllm_router {
 namespace json = boost::json;
 namespace {
 
-constexpr size_t kMaxText = 4096;  // bytes of a URL, or a model's name
+constexpr size_t kMaxText = 256;  // bytes of a URL, or a model's name
 
 // No deeper than the parser permits.
 void Write(const json::value& value, MsgpackWriter* out) {
@@ -80,7 +81,8 @@ Status ReadMember(std::string_view name, MsgpackCursor* cursor, KvPushCall* call
 
 StatusOr<KvPushCall> ReadKvPushCall(std::string_view body) {
   KvPushCall call;
-  if (body.starts_with('{')) {  // which begins no map of MessagePack
+  const std::string_view text = body.substr(std::min(body.find_first_not_of(" \t\r\n"), body.size()));
+  if (text.starts_with('{')) {  // which begins no map of MessagePack, nor does a blank
     boost::system::error_code error;
     const json::value parsed = json::parse(json::string_view(body.data(), body.size()), error);
     if (error) return absl::InvalidArgumentError("the body is not JSON: " + error.message());

@@ -93,7 +93,8 @@ def test_mistakes_of_place_and_number_quote_nothing(things):
     router = things["Router"]
     assert message_of(router.select, SECRET, SECRET) == (
         "Router.select() takes at most 1 argument by position (body) and got 2; give the others by name: "
-        "prompt, messages, token_ids, headers, model, path, exclude, among, alternatives, explain"
+        "prompt, messages, token_ids, headers, model, path, exclude, among, alternatives, explain, "
+        "shared_ranges, override"
     )
     assert message_of(things["Ticket"].finish, SECRET).startswith(
         "Ticket.finish() takes no arguments by position and got 1; give them by name: status, end"
@@ -411,4 +412,4 @@ def test_calls_by_name_mean_the_same_however_they_are_written():
     with pytest.raises(TypeError, match="alternatives is of type str"):
         router.select(prompt="Hello", alternatives="2")
     defaults = [each.default for each in inspect.signature(Router.select).parameters.values()][1:]
-    assert defaults == [None] * 7 + [(), None, 0, False]  # and so the table of the shorter way
+    assert defaults == [None] * 7 + [(), None, 0, False, None, None]  # and so the table of the shorter way

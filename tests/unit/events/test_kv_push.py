@@ -188,6 +188,47 @@ def test_predictions_of_a_cache_that_was_emptied_are_dropped(router):
         assert matched(router)[A] == 0
 
 
+def test_what_was_not_accepted_names_no_model():
+    """A prompt without a model met nothing any more, since a rejected push had named another one."""
+    router = Router("auto", [A], seed=1)
+    router.push_kv_events(A, [stored([1], IDS[:16])], model="llama")
+    with pytest.raises(ValueError, match="nothing was applied"):
+        router.push_kv_events(A, b"\xff", model="typo", rank=1)
+    with pytest.raises(ValueError, match="1 comes next"):
+        router.push_kv_events(A, [], model="llama", seq=7)
+    assert matched(router) == {A: 1}
+
+
+def test_a_rank_has_blocks_of_one_model():
+    router = Router("auto", [A], seed=1)
+    router.push_kv_events(A, [stored([1], IDS[:16])], model="llama")
+    with pytest.raises(ValueError, match="model is another than the one whose blocks this rank has"):
+        router.push_kv_events(A, [stored([2], IDS[16:32], 1)], model="qwen")
+    router.push_kv_events(A, [stored([1], IDS[:16])], model="qwen", reset=True)
+    assert matched(router, model="qwen") == {A: 1}
+    assert matched(router, model="llama") == {A: 0}
+
+
+def test_models_are_limited():
+    router = Router("auto", [A], seed=1)
+    with pytest.raises(ValueError, match="model is a name of 257 bytes"):
+        router.push_kv_events(A, [], model="m" * 257)
+    for number in range(256):
+        router.push_kv_events(A, [], model=f"m{number}", rank=number)
+    with pytest.raises(ValueError, match="one more than the 256 that were pushed"):
+        router.push_kv_events(A, [], model="another", reset=True)
+
+
+@pytest.mark.parametrize("again", [{"reset": True}, {"events": [{"type": "AllBlocksCleared"}]}])
+def test_a_new_beginning_forgets_what_could_not_be_used(again):
+    router = Router("auto", [A], seed=1)
+    with pytest.warns(UserWarning, match="4 of the events"):
+        router.push_kv_events(A, [{"type": "BlockPolished"}] * 4)
+    events = again.pop("events", [])
+    router.push_kv_events(A, [*events, stored([1], IDS[:16])], **again)
+    assert matched(router) == {A: 1}
+
+
 def test_a_prompt_without_a_model_is_for_the_only_one():
     router = Router("auto", [A, B], seed=1)
     router.push_kv_events(A, [stored([1], IDS[:16])], model="llama")

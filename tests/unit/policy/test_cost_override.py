@@ -44,7 +44,7 @@ def test_a_temperature_draws_in_this_request_alone():
         ({"shared_cache_multiplier": -0.5}, ValueError, "between 0 and 1 (default 0)"),
         ({"overlap_weight": float("nan")}, ValueError, "overlap_weight is nan; it is"),
         ({"overlap_wait": 1}, ValueError, "(did you mean overlap_weight?)"),
-        ({3: 1}, ValueError, 'override is ""; it must be one of overlap_weight'),
+        ({3: 1}, TypeError, "override holds 3; names of options are str"),
         ({"overlap_weight": "2"}, TypeError, "override holds '2' as 'overlap_weight'; it must be a number"),
         ({"overlap_weight": True}, TypeError, "override holds True as 'overlap_weight'"),
         ({"overlap_weight": None}, TypeError, "override holds None as 'overlap_weight'"),
@@ -76,3 +76,16 @@ def test_ranges_that_are_none(ranges):
         router.select(token_ids=PROMPT, shared_ranges=ranges)
     with pytest.raises(TypeError):
         router.select(token_ids=PROMPT, shared_ranges=7)
+
+
+def test_a_value_may_change_the_dict_that_it_is_in():
+    """It was freed while it was read."""
+
+    class Clearing:
+        def __float__(self):
+            override.clear()
+            raise ValueError
+
+    override = {"router_temperature" * 2: Clearing()}
+    with pytest.raises(TypeError, match="it must be a number"):
+        Router(policy="kv_logit", worker_urls=URLS).select(token_ids=PROMPT, override=override)

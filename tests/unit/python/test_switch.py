@@ -320,7 +320,6 @@ def test_prefixed_flags_are_in_nobody_s_way():
     ("flag", "says"),
     [
         ("--client-cert-path", "--worker-cert-path"),
-        ("--redis-url", "needs no database"),
         ("--static-backends", "--worker-urls"),
         ("--routing-logic", "--policy"),
         ("--router-mode", "--policy"),
@@ -351,7 +350,6 @@ def test_a_name_is_suggested_only_where_it_is_very_like():
     known = [name for flag in FLAGS.values() for name in flag.spellings]
     unlike = [
         "client-cert-path",
-        "redis-url",
         "static-backends",
         "ca-cert-path",
         "session-key",

@@ -111,7 +111,7 @@ def test_names_of_pushed_models_outlive_polls_of_workers(harness):
 @pytest.mark.parametrize(
     ("members", "words"),
     [
-        ({"worker": 5}, "'worker' must be text of at most 4096 bytes"),
+        ({"worker": 5}, "'worker' must be text of at most 256 bytes"),
         ({"worker": ""}, "'worker' is missing"),
         ({"model": ""}, "'model' is missing: the base model's name"),
         ({"seq": -1}, "'seq' must be a whole number"),
@@ -147,7 +147,7 @@ def test_wrong_bodies_are_told(push, body, words):
 
 
 def test_a_body_has_a_limit(router, harness):
-    answer = harness.client(router).ask("POST", PATH, body=b"{" + b" " * 1_048_576)
+    answer = harness.client(router).ask("POST", PATH, body=b"{" + b" " * 262_144)
     assert answer.status == 413
 
 

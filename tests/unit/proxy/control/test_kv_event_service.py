@@ -39,7 +39,7 @@ def test_off_hears_nothing(harness, publisher):
     publisher.stored(TOKENS)
     assert claim(harness, router)[0] == 0
     found = json.loads(harness.client(router).ask("GET", "/admin/kv-events").body)
-    assert found == {"enabled": False, "block_size": 16, "sources": []}
+    assert found == {"enabled": False, "block_size": 16, "sources": [], "pushed": []}
 
 
 @pytest.mark.parametrize(
