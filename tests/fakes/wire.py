@@ -20,12 +20,19 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 PATIENCE = 30.0  # seconds after which something that should happen at once is taken never to happen
 
 
 class EndedEarlyError(Exception):
     """The peer closed properly, but in the middle of what was being read."""
+
+
+def wait_until_logged(capfd: Any, text: str) -> None:
+    """Reads stderr beside the fixture: what is written while its readouterr() empties the file is lost."""
+    written = capfd._capture.err.tmpfile.fileno()
+    eventually(lambda: text in os.pread(written, 1 << 20, 0).decode(errors="replace"), f"no log line {text}")
 
 
 def eventually(condition: Callable[[], bool], what: str = "", patience: float = PATIENCE) -> None:

@@ -15,7 +15,7 @@ from tests.fakes.kv_engine import (
     sources,
     wait_for,
 )
-from tests.fakes.wire import eventually, response
+from tests.fakes.wire import eventually, response, wait_until_logged
 from vllm_router.testing import KvEventPublisher
 
 
@@ -71,7 +71,7 @@ def test_the_model_of_the_option_counts_before_the_workers(harness, publisher):
 
 def test_a_worker_that_names_none_is_said_once(harness, capfd):
     router = open_router(harness, harness.worker(Engine()))
-    eventually(lambda: "names no source of KV events" in capfd.readouterr().err)
+    wait_until_logged(capfd, "names no source of KV events")
     assert sources(harness, router) == []
 
 
@@ -128,7 +128,7 @@ def test_an_error_is_no_sign_that_there_is_no_source(harness, publisher, path, s
 
 def test_a_worker_that_names_no_model_is_not_heard(harness, publisher, capfd):
     router = open_router(harness, harness.worker(Failing(publisher, "/v1/models", status=404)))
-    eventually(lambda: "names no model in /v1/models" in capfd.readouterr().err)
+    wait_until_logged(capfd, "names no model in /v1/models")
     assert claim(harness, router)[0] in (0, 4)
 
 
@@ -145,7 +145,7 @@ def test_a_prompt_without_token_ids_is_counted_and_said(harness, publisher, capf
     for _ in range(2):
         client_of(harness, router).ask("POST", COMPLETIONS, body=json.dumps(text).encode())
     assert f"{unmatched} 2" in router.server.metrics_text()
-    eventually(lambda: "matched by what was sent to workers, not by KV events" in capfd.readouterr().err)
+    wait_until_logged(capfd, "matched by what was sent to workers, not by KV events")
 
 
 def test_hosts_may_have_a_models_names_in_any_order(harness, publisher, other_publisher):
@@ -191,7 +191,7 @@ def test_a_rank_that_is_named_twice_counts_once(harness, publisher):
 def test_a_source_of_no_worker_is_said(harness, publisher, capfd):
     named = f"http://127.0.0.1:1={publisher.endpoint}"
     open_router(harness, harness.worker(Engine()), kv_event_source=[named])
-    eventually(lambda: "which is no worker of the fleet now" in capfd.readouterr().err)
+    wait_until_logged(capfd, "which is no worker of the fleet now")
 
 
 def test_a_trailing_slash_makes_no_difference(harness, publisher):
