@@ -73,7 +73,7 @@ def test_the_extension_is_small_and_exports_its_entry_only(wheel, tmp_path):
     command = ["nm", "-D", "--defined-only", extension]
     table = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert [line.split()[-1] for line in table.splitlines()] == ["PyInit__core"]
-    assert extension.stat().st_size < 4_500_000, "stripped, it is about 4 MB"
+    assert extension.stat().st_size < 6_000_000, "stripped, it is about 5 MB"
 
 
 def test_it_says_which_linux_it_needs(wheel):
