@@ -96,11 +96,9 @@ uint64_t PushKvEvents(
         "the policy ", self.router().policy().name(),
         " matches no blocks, so it has no use for KV events; use auto"));
   }
-  ReportedBlocks& reported = self.router().pool().index()->reported();
-  if (model.size() > kMaxModelName || !reported.MayAddPushedModel(model)) {
-    throw py::value_error(Concat(
-        "model is a name of ", model.size(), " bytes, or one more than the ",
-        ReportedBlocks::kMaxPushedModels, " that were pushed; a name has at most ", kMaxModelName, " bytes"));
+  if (model.size() > kMaxModelName) {
+    throw py::value_error(
+        Concat("model is a name of ", model.size(), " bytes; it has at most ", kMaxModelName));
   }
   KvPushReceiver::Result result;
   {
@@ -128,10 +126,12 @@ uint64_t PushKvEvents(
       break;
     case KvPushReceiver::Verdict::kOtherModel:
       throw py::value_error("model is another than the one whose blocks this rank has; push with reset=True");
+    case KvPushReceiver::Verdict::kTooManyModels:
+      throw py::value_error(
+          Concat("model is one more than the ", ReportedBlocks::kMaxPushedModels, " that were pushed"));
     case KvPushReceiver::Verdict::kAccepted:
       break;
   }
-  reported.AddPushedModel(model);
   if (reset || result.cleared) index.ForgetPredictions(fleet->worker(*position).id);
   if (result.unusable != 0) {
     const std::string sentence =

@@ -19,6 +19,7 @@ KvPushReceiver::Result KvPushReceiver::Push(const Batch& batch, int64_t now_ns) 
   if (batch.number && *batch.number != expected) return {Verdict::kGap, expected};
   const bool other_model = found != sources_.end() && found->second.model != batch.model;
   if (other_model && !batch.reset) return {Verdict::kOtherModel, expected};
+  if (!blocks_.MayAddPushedModel(batch.model)) return {Verdict::kTooManyModels, expected};
   if (!DecodeKvBatch(batch.payload, &batch_)) return {Verdict::kMalformed, expected};
   if (blocks_.TrustOf(batch.worker) == KvTrust::kOff) blocks_.SetTrust(batch.worker, KvTrust::kWaiting);
   if (blocks_.TrustOf(batch.worker) == KvTrust::kOff) return {Verdict::kWorkerLeft, 0};
@@ -40,6 +41,7 @@ KvPushReceiver::Result KvPushReceiver::Push(const Batch& batch, int64_t now_ns) 
   if (cleared) source.events = source.unusable = 0;
   source.next = expected + 1;
   blocks_.SettleDebt(batch.worker);
+  blocks_.AddPushedModel(batch.model);
   Result result{.verdict = Verdict::kAccepted, .next = source.next, .cleared = cleared};
   uint64_t most = 0;
   const auto count = [&](uint64_t dropped, std::string_view why) {

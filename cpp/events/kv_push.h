@@ -43,8 +43,9 @@ class KvPushReceiver {
     std::string_view model;            // the base model's name as requests have it; empty: they have none
     std::span<const uint8_t> payload;  // msgpack, as an engine publishes it
   };
-  // kOtherModel: the rank's blocks are of another model, which only a reset changes.
-  enum class Verdict : uint8_t { kAccepted, kGap, kMalformed, kWorkerLeft, kOtherModel };
+  // kOtherModel: the rank's blocks are of another model, which only a reset changes. kTooManyModels: those that
+  // were pushed are ReportedBlocks::kMaxPushedModels.
+  enum class Verdict : uint8_t { kAccepted, kGap, kMalformed, kWorkerLeft, kOtherModel, kTooManyModels };
   struct Result {
     Verdict verdict;
     uint64_t next;          // number that is expected now

@@ -554,11 +554,6 @@ AdminReply Admin::PushKvEvents(const IoThread& thread, const AdminRequest& reque
   if (!position) return unknown();
   const WorkerId worker = fleet->worker(*position).id;
   KvIndex& index = *router_->pool().index();
-  if (!index.reported().MayAddPushedModel(model)) {
-    return Error(
-        HttpError::kInvalidArgument,
-        Concat("'model' is one more than the ", ReportedBlocks::kMaxPushedModels, " that were pushed"), 409);
-  }
   const KvPushReceiver::Result result = pushes_->Push(
       {.worker = worker,
        .rank = call->rank,
@@ -578,10 +573,14 @@ AdminReply Admin::PushKvEvents(const IoThread& thread, const AdminRequest& reque
       return Error(
           HttpError::kInvalidArgument,
           "'model' is another than the one whose blocks this rank has; push with \"reset\": true", 409);
+    case KvPushReceiver::Verdict::kTooManyModels:
+      return Error(
+          HttpError::kInvalidArgument,
+          Concat("'model' is one more than the ", ReportedBlocks::kMaxPushedModels, " that were pushed"),
+          409);
     case KvPushReceiver::Verdict::kAccepted:
       break;
   }
-  index.reported().AddPushedModel(model);
   if (call->reset || result.cleared) index.ForgetPredictions(worker);
   json::object reply{{"accepted", true}, {"next_seq", result.next}};
   if (result.unusable != 0) {
