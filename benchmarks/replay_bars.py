@@ -84,6 +84,7 @@ class Setting:
     wipe_every_s: float = 0
     slow: bool = False
     told: bool = False
+    routers: int = 1
 
     def fleet(self, workload: str) -> Fleet:
         """The fleet of a workload."""
@@ -102,6 +103,7 @@ class Setting:
             speeds=slow if self.slow else (),
             weights=slow if self.told else (),
             wipe_every_s=self.wipe_every_s,
+            routers=self.routers,
         )
 
 

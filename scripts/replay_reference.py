@@ -37,6 +37,8 @@ TAIL = """
 A policy is a name, or a name with options after a colon: `consistent_hash:hash_load_factor=1.25,virtual_nodes=100`. Several values
 with `|` between them are a sweep. Names and options are those of [policies](policies.md) and of [the command line](cli.md);
 `block_size` is the trace's, and an index of blocks is as large as the caches unless `max_blocks_per_worker` says otherwise.
+Policies that match blocks take `events_delay_s` as well: with it they hear the KV events of all workers so many seconds late, as
+from workers whose events are exact, and with several `--routers` each hears them.
 
 `compare_…` policies are other routers' formulas as published, in the replay only, and never recommended. Those that score workers take
 `events_delay_s`: with it they know the caches by KV events so many seconds late, without it by what they sent. `compare_auto` is
@@ -99,7 +101,7 @@ An event is `T:W`, worker W (counted from 0) at T seconds of the replay. A worke
 
 ## What it leaves out
 
-KV events for the router's own policies and synchronisation between routers, since the server has neither yet; responses that do not stream;
+Routers that tell each other what they sent, since the server's do not; KV events that are lost; responses that do not stream;
 retries by clients; the network; differences between two steps of one engine. A trace has no text: options about headers and bodies
 have no effect, and policies by prefix digest take the first blocks for the prefix.
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <deque>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -11,13 +10,13 @@
 #include <utility>
 
 #include <absl/container/flat_hash_map.h>
-#include <absl/container/flat_hash_set.h>
 
 #include "base/check.h"
 #include "base/limits.h"
 #include "base/random.h"
 #include "base/text.h"
 #include "simulation/comparison_policies.h"
+#include "simulation/late_events.h"
 
 namespace vllm_router {
 namespace {
@@ -26,6 +25,10 @@ constexpr double kMaxSeconds = 4e6;      // 46 days, half of what picoseconds ca
 constexpr Picos kLastTime = kNever / 2;  // no request waits longer for a response
 constexpr uint32_t kArrivalsPerSample = 32;
 constexpr uint32_t kTurnsPerQuestion = 1 << 16;  // events between two calls of `go_on`
+// As the server does by default.
+constexpr Picos kPicosPerNano = kPicosPerSecond / 1'000'000'000;
+constexpr Picos kPredictionHalfLife = kPicosPerSecond * 5 / 2;
+constexpr int64_t kPredictionRepeatNanos = 60'000'000'000;
 constexpr double kNotANumber = std::numeric_limits<double>::quiet_NaN();
 
 std::string Plain(double number) {
@@ -203,42 +206,6 @@ StatusOr<FleetState> CheckFleet(const ReplayFleet& fleet) {
   return state;
 }
 
-// The caches as KV events report them, with a delay.
-class Events {
- public:
-  Events(Picos delay, size_t engines) : delay_(delay), visible_(engines) {}
-
-  void Tell(uint32_t engine, Picos now, std::vector<BlockPool::Change>* changes) {
-    for (const BlockPool::Change& change : *changes) late_.push_back({now + delay_, engine, change});
-    changes->clear();
-  }
-  void Deliver(Picos now) {
-    for (; !late_.empty() && late_.front().at <= now; late_.pop_front()) {
-      const Late& late = late_.front();
-      if (late.change.stored) {
-        visible_[late.engine].insert(late.change.name);
-      } else {
-        visible_[late.engine].erase(late.change.name);
-      }
-    }
-  }
-  void Forget(uint32_t engine) {
-    visible_[engine].clear();
-    std::erase_if(late_, [engine](const Late& late) { return late.engine == engine; });
-  }
-  bool Has(uint32_t engine, uint64_t name) const { return visible_[engine].contains(name); }
-
- private:
-  struct Late {
-    Picos at;
-    uint32_t engine;
-    BlockPool::Change change;
-  };
-  const Picos delay_;
-  std::deque<Late> late_;
-  std::vector<absl::flat_hash_set<uint64_t>> visible_;
-};
-
 class Run {
  public:
   Run(const ReplayTrace& trace, const ReplayRouting& routing, const ReplayFleet& fleet, FleetState state)
@@ -256,7 +223,7 @@ class Run {
  private:
   // The caches as one replica knows them.
   struct Caches final : KnownCaches {
-    const Events* events = nullptr;
+    const LateEvents* events = nullptr;
     std::vector<uint32_t> engine_of;                            // by WorkerId
     std::vector<absl::flat_hash_map<uint64_t, uint32_t>> sent;  // by engine: how often, without a token yet
 
@@ -280,7 +247,9 @@ class Run {
     }
   };
   struct Replica {
+    size_t number = 0;
     std::unique_ptr<Caches> caches;
+    KvIndex* hearing = nullptr;  // the product's own index, if it hears events
     std::shared_ptr<Router> router;
     std::optional<Snapshot<FleetView>::Cached> fleet;
   };
@@ -312,6 +281,7 @@ class Run {
     return static_cast<size_t>(trace_.block_offsets[row + 1] - trace_.block_offsets[row]);
   }
   void NameBlocks();
+  void NameParents();
   void PlanArrivals();
   Status MakeRouters();
   void ReadFleet(Replica& replica);
@@ -321,6 +291,7 @@ class Run {
   void Arrive(uint32_t row);
   void Dispatch(uint32_t row);
   void MakeKey(const Replica& replica, uint32_t row);
+  void Hear();
   void Step(uint32_t number);
   void Happen(const ReplayEvent& event);
   void Fail(uint32_t number);
@@ -343,12 +314,13 @@ class Run {
   std::vector<Replica> replicas_;
   std::vector<Engine> engines_;
   std::priority_queue<Due> due_;
-  std::optional<Events> known_;
+  std::optional<LateEvents> known_;
   std::vector<BlockPool::Change> changes_;
   std::vector<BatchEngine::Event> events_;
   RoutingKey key_;
 
   Picos now_ = 0;
+  Picos rotated_ = 0;
   size_t arrived_ = 0;
   size_t ended_ = 0;
   size_t happened_ = 0;
@@ -389,6 +361,16 @@ void Run::NameBlocks() {
   }
 }
 
+void Run::NameParents() {
+  for (uint32_t row = 0; row < rows_; ++row) {
+    uint64_t parent = kNoBlock;
+    for (const uint64_t name : NamesOf(row)) {
+      known_->SetParent(name, parent);
+      parent = name;
+    }
+  }
+}
+
 void Run::PlanArrivals() {
   arrivals_.resize(rows_);
   double at = 0;
@@ -419,6 +401,7 @@ Status Run::MakeRouters() {
   for (uint32_t i = 0; i < routing_.routers; ++i) {
     options.policy.seed = routing_.router.policy.seed + i;
     Replica& replica = replicas_.emplace_back();
+    replica.number = i;
     replica.caches = std::make_unique<Caches>();
     replica.caches->events = known_ ? &*known_ : nullptr;
     replica.caches->sent.resize(fleet_.workers);
@@ -430,6 +413,15 @@ Status Run::MakeRouters() {
             : Router::Create(options);
     ROUTER_RETURN_IF_ERROR(router.status());
     replica.router = *std::move(router);
+    if (known_ && !IsComparisonPolicy(options.policy.policy)) {
+      replica.hearing = replica.router->pool().index();
+      if (replica.hearing == nullptr) {
+        return Refuse(
+            "events_delay_s is ", Plain(routing_.events_delay_s), ", but the policy ", options.policy.policy,
+            " matches no blocks and hears no KV events; leave it out");
+      }
+      known_->AddRouter(&replica.hearing->reported());
+    }
     for (uint32_t worker = 0; worker < fleet_.workers; ++worker) {
       if (!state_.present[worker]) continue;
       const double weight = fleet_.weights.empty() ? 1 : fleet_.weights[worker];
@@ -449,6 +441,7 @@ void Run::ReadFleet(Replica& replica) {
     if (id >= engine_of.size()) engine_of.resize(id + 1);
     const std::string_view host = member.worker->url.host;
     engine_of[id] = static_cast<uint32_t>(*ParseDecimal(host.substr(host.find('-') + 1)));
+    if (replica.hearing != nullptr) known_->SetWorker(replica.number, engine_of[id], member.worker->id);
   }
 }
 
@@ -456,6 +449,7 @@ Status Run::Prepare() {
   NameBlocks();
   PlanArrivals();
   ROUTER_RETURN_IF_ERROR(MakeRouters());
+  if (replicas_.front().hearing != nullptr) NameParents();
   engines_.resize(fleet_.workers);
   for (uint32_t number = 0; number < fleet_.workers; ++number) StartEngine(number);
   result_.worker.assign(rows_, -1);
@@ -548,6 +542,7 @@ void Run::MakeKey(const Replica& replica, uint32_t row) {
   if (Has(needs, KeyParts::kBlocks)) {
     key_.has_blocks = true;
     key_.blocks.assign(prompt.begin(), prompt.end());
+    key_.blocks_are_tokens = key_.blocks_are_reported = replica.hearing != nullptr;
     key_.usable_blocks = std::min<uint64_t>(
         blocks, (uint64_t{key_.prompt_tokens} - 1 + trace_.block_size - 1) / trace_.block_size);
   }
@@ -583,10 +578,21 @@ void Run::MakeKey(const Replica& replica, uint32_t row) {
   }
 }
 
+// The events that came until now; predictions that they replace age as the server's do.
+void Run::Hear() {
+  known_->Deliver(now_);
+  if (replicas_.front().hearing == nullptr) return;
+  for (; rotated_ + kPredictionHalfLife <= now_; rotated_ += kPredictionHalfLife) {
+    const Picos at = rotated_ + kPredictionHalfLife;
+    for (const Replica& replica : replicas_)
+      replica.hearing->RotatePredictions(at / kPicosPerNano, kPredictionRepeatNanos);
+  }
+}
+
 void Run::Dispatch(uint32_t row) {
   Replica& replica = replicas_[replica_of_[row]];
   MakeKey(replica, row);
-  if (known_) known_->Deliver(now_);
+  if (known_) Hear();
   StatusOr<Ticket> ticket = replica.router->Select(key_, *replica.fleet->Get());
   if (!ticket.ok()) return End(row, ReplayStatus::kRefused);
 

@@ -57,8 +57,8 @@ struct ReplayRouting {
   uint32_t routers = 1;        // independent replicas
   bool by_session = false;     // a session's requests go to one replica; else each to any
   uint32_t prefix_blocks = 3;  // policies that route by a prefix digest use this many blocks
-  // Comparison policies know the caches by KV events with this delay, and by requests that were sent and
-  // have no token yet; negative: they learn from what was sent, as our own do.
+  // The policy knows the caches by KV events with this delay, and by requests that were sent and have no token
+  // yet; negative: by what was sent. Policies that match no blocks cannot.
   double events_delay_s = -1;
   uint64_t seed = 0;  // of arrivals and replicas; policies have their own
 };

@@ -22,7 +22,7 @@ from vllm_router.replay.trace import TraceError
 from vllm_router.settings.checks import OWN_DEFAULTS, check_policy_options
 from vllm_router.settings.kinds import Choice, Unfit
 from vllm_router.settings.names import FLAGS, POLICY_OPTIONS, present_name_of
-from vllm_router.settings.policies import BUILT_POLICIES
+from vllm_router.settings.policies import BLOCK_POLICIES, BUILT_POLICIES
 
 # They are about bytes of requests, which a trace does not have, or are set by the replay itself.
 _OF_REQUESTS = (
@@ -40,8 +40,9 @@ _OF_REQUESTS = (
     "worker_urls",
 )
 
-# events_delay_s: it knows the caches by KV events so late, instead of by what it sent.
-COMPARISON_OPTIONS = ("events_delay_s", "max_blocks_per_worker")
+# Of the replay alone: the policy knows the caches by KV events so late, instead of by what it sent.
+EVENTS_DELAY = "events_delay_s"
+COMPARISON_OPTIONS = (EVENTS_DELAY, "max_blocks_per_worker")
 MOST_OF_A_COMPARISON_OPTION = 1e9
 
 GROUPS = ("all", "compare", "everything")
@@ -75,10 +76,11 @@ class PolicySpec:
             # size from the workers or is told.
             own["max_blocks_per_worker"] = max(1, cache_blocks)
         own |= {"policy": self.name, "seed": seed, **self.options}
+        replayed = {EVENTS_DELAY: own.pop(EVENTS_DELAY)} if EVENTS_DELAY in own else {}
         checked = check_policy_options(own, warn=lambda _: None)
         # Everything else is at its default there, too, but for defaults that depend on the policy.
         read = (name for name in OWN_DEFAULTS if self.name in FLAGS[name].policies)
-        return {name: checked[name] for name in (*own, *read)}
+        return {**{name: checked[name] for name in (*own, *read)}, **replayed}
 
 
 def _text(value: object) -> str:
@@ -180,6 +182,8 @@ def _check_names(word: str, policy: str, options: Iterable[str]) -> None:
         and name not in _OF_REQUESTS
         and (not flag.policies or policy in flag.policies)
     ]
+    if policy in BLOCK_POLICIES:
+        readable.append(EVENTS_DELAY)
     for name in options:
         if name not in readable:
             raise TraceError(
@@ -189,8 +193,12 @@ def _check_names(word: str, policy: str, options: Iterable[str]) -> None:
 
 
 def _checked(word: str, policy: str, texts: Mapping[str, str]) -> PolicySpec:
-    values = {}
+    values: dict[str, Any] = {}
+    replayed: dict[str, Any] = {}
     for name, text in texts.items():
+        if name == EVENTS_DELAY:
+            replayed[name] = _number(word, name, text)
+            continue
         flag = FLAGS[name]
         try:
             parsed = text in ("1", "true", "on", "yes") if flag.can_be_denied else flag.kind.parse([text])
@@ -200,7 +208,7 @@ def _checked(word: str, policy: str, texts: Mapping[str, str]) -> PolicySpec:
             raise TraceError(f"{word}: {name} is {text}; it must be {limits}") from None
         except ValueError as error:
             raise TraceError(f"{word}: {error}") from None
-    spec = PolicySpec(policy, values)
+    spec = PolicySpec(policy, {**values, **replayed})
     try:
         check_policy_options({"policy": policy, **values}, warn=lambda _: None)
     except (TypeError, ValueError) as error:
@@ -209,9 +217,11 @@ def _checked(word: str, policy: str, texts: Mapping[str, str]) -> PolicySpec:
 
 
 def flags_of_policy(spec: PolicySpec) -> str:
-    """The flags of the server that ask for this policy."""
+    """The flags of the server that ask for this policy. It hears KV events where workers publish them."""
     words = [f"--policy {spec.name}"]
     for name, value in spec.options.items():
+        if name == EVENTS_DELAY:
+            continue
         flag = FLAGS[name]
         if isinstance(value, bool):
             words.append(flag.spelling if value else f"--no-{flag.spelling[2:]}")

@@ -4,15 +4,15 @@ import importlib.util
 import json
 import signal
 import threading
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.fakes.traces import columns
 from vllm_router._core import replay
+from vllm_router.settings.policies import BLOCK_POLICIES
 
-BLOCK = 16
 DATA = Path(__file__).parents[2] / "data" / "mooncake_conversation_200.jsonl"
 SCRIPT = Path(__file__).parents[3] / "scripts" / "replay_golden.py"
 # 10 ms a step, 0.1 ms a prompt token, nothing else.
@@ -24,20 +24,6 @@ PLAIN = {
     "context_ns_per_token": 0,
 }
 FLEET = {"workers": 2, "cache_blocks": 1000, "coefficients": PLAIN}
-
-
-def columns(requests: Sequence[tuple[float, int, int, Sequence[int]]], **members) -> dict:
-    """A trace of (arrival, input tokens, output tokens, block ids)."""
-    offsets = np.cumsum([0, *(len(request[3]) for request in requests)], dtype=np.int64)
-    return {
-        "arrival_s": np.array([request[0] for request in requests], dtype=np.float64),
-        "input_tokens": np.array([request[1] for request in requests], dtype=np.uint32),
-        "output_tokens": np.array([request[2] for request in requests], dtype=np.uint32),
-        "block_ids": np.array([i for request in requests for i in request[3]], dtype=np.uint64),
-        "block_offsets": offsets,
-        "block_size": BLOCK,
-        **members,
-    }
 
 
 def conversation(**members) -> dict:
@@ -144,7 +130,7 @@ def test_every_policy_serves_the_trace_and_the_same_seed_gives_the_same_bytes(po
     assert same(result, replay.simulate(trace, routing, fleet))
 
 
-@pytest.mark.parametrize("policy", replay.comparison_policies)
+@pytest.mark.parametrize("policy", [*replay.comparison_policies, *BLOCK_POLICIES])
 def test_with_events_too_the_same_seed_gives_the_same_bytes(policy):
     routing = {"policy": policy, "seed": 7, "events_delay_s": 0.05}
     fleet = {"workers": 4, "cache_blocks": 600, "events": [{"time_s": 20.0, "kind": "wipe", "worker": 1}]}
