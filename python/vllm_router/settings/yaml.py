@@ -281,7 +281,10 @@ _KV_SCORING = (
     "storage_tier_weight",
 )
 _KV_OFFLOADING = ("enabled", "treat_eviction_as_offload")
-_KV_SOURCE = ("backend_name", "endpoint", "reconnect_interval_ms", "worker")
+_KV_SOURCE = ("backend_name", "endpoint", "reconnect_interval_ms", "worker", "replay_endpoint", "dp_size")
+_KV_HTTP_ONLY = ("reconnect_interval_ms",)
+_KV_ZEROMQ_ONLY = ("replay_endpoint", "dp_size")
+_MAX_DP_SIZE = 256
 _KV_POLICY = "kv_overlap"
 _MAX_RECONNECT_MS = 60_000  # as cpp/events/prefix_source.h
 
@@ -350,7 +353,11 @@ def _without_kv_section(
             "storage_offloading",
             "off" if not tracked else "evictions" if evictions else "offloads",
         ),
-        "kv_prefix_source": ("event_sources", _kv_sources(section.get("event_sources"), where)),
+        **{
+            name: ("event_sources", sources)
+            for name, sources in _kv_sources(section.get("event_sources"), where).items()
+            if sources or name == "kv_prefix_source"
+        },
         **{f"kv_{name}": (f"scoring.{name}", value) for name, value in scoring.items()},
     }
     for name, (key, value) in found.items():
@@ -375,13 +382,17 @@ def _without_kv_section(
     return flat
 
 
-def _kv_sources(rows: object, where: str) -> list[str]:
-    """The rows of `event_sources:`, as --kv-prefix-source takes them."""
+def _kv_sources(rows: object, where: str) -> dict[str, list[str]]:
+    """The rows of `event_sources:` by the setting that takes them: of http and https, and of ZeroMQ."""
+    found: dict[str, list[str]] = {
+        "kv_prefix_source": [],
+        "kv_event_source": [],
+        "kv_event_replay_source": [],
+    }
     if rows is None:
-        return []
+        return found
     if not isinstance(rows, list):
         raise ValueError(f"{where}.event_sources is {show(rows)}; write it as a list of mappings")
-    sources = []
     for number, value in enumerate(rows):
         here = f"{where}.event_sources[{number}]"
         row = _mapping(value, here, _KV_SOURCE)
@@ -390,16 +401,74 @@ def _kv_sources(rows: object, where: str) -> list[str]:
                 raise ValueError(f"{here}.{name} is {show(row.get(name))}; it must be a text")
         if "=" in row["backend_name"]:
             raise ValueError(f"{here}.backend_name has a '='; write a name without one")
-        delay = row.get("reconnect_interval_ms", 1000)
-        if isinstance(delay, bool) or not isinstance(delay, int) or not 1 <= delay <= _MAX_RECONNECT_MS:
+        zeromq = row["endpoint"].startswith(("tcp://", "ipc://"))
+        for name in _KV_HTTP_ONLY if zeromq else _KV_ZEROMQ_ONLY:
+            if name in row:
+                kinds = "http:// and https://" if zeromq else "tcp:// and ipc://"
+                raise ValueError(
+                    f"{here}.{name} is of endpoints {kinds}, and this is {show(row['endpoint'])}"
+                )
+        if zeromq:
+            live, replay = _zeromq_source(row, here)
+            found["kv_event_source"].append(live)
+            found["kv_event_replay_source"] += replay
+        else:
+            found["kv_prefix_source"].append(_prefix_source(row, here))
+    return found
+
+
+def _prefix_source(row: dict[str, Any], here: str) -> str:
+    delay = row.get("reconnect_interval_ms", 1000)
+    if isinstance(delay, bool) or not isinstance(delay, int) or not 1 <= delay <= _MAX_RECONNECT_MS:
+        raise ValueError(
+            f"{here}.reconnect_interval_ms is {show(delay)}; it is the delay before a lost stream is "
+            f"requested again and must be a whole number between 1 and {_MAX_RECONNECT_MS}"
+        )
+    extra = {name: row[name] for name in ("reconnect_interval_ms", "worker") if name in row}
+    text = f"{row['backend_name']}={row['endpoint']}".replace(",", "%2C")
+    return ",".join([text, *(f"{name}={item}" for name, item in extra.items())])
+
+
+def _zeromq_source(row: dict[str, Any], here: str) -> tuple[str, list[str]]:
+    """The worker with the endpoint of each rank, and with that of each rank's replays if there are any."""
+    worker, ranks = row.get("worker"), row.get("dp_size", 1)
+    if not isinstance(worker, str) or not worker.strip():
+        raise ValueError(
+            f"{here}.worker is {show(worker)}; it must be the worker's URL, such as http://gpu-0:8000, since "
+            "an endpoint of ZeroMQ does not tell it"
+        )
+    if isinstance(ranks, bool) or not isinstance(ranks, int) or not 1 <= ranks <= _MAX_DP_SIZE:
+        raise ValueError(
+            f"{here}.dp_size is {show(ranks)}; it is the number of data-parallel ranks and must be a whole "
+            f"number between 1 and {_MAX_DP_SIZE}"
+        )
+    ports = {}
+    found = []
+    for name in ("endpoint", "replay_endpoint"):
+        base = row.get(name)
+        if base is None:
+            continue
+        if not isinstance(base, str):
+            raise ValueError(f"{here}.{name} is {show(base)}; it must be a text")
+        host, _, port = base.rpartition(":")
+        if ranks == 1:
+            found.append(f"{worker}={base}")
+            continue
+        if not (base.startswith("tcp://") and port.isdecimal()):
             raise ValueError(
-                f"{here}.reconnect_interval_ms is {show(delay)}; it is the delay before a lost stream is "
-                f"requested again and must be a whole number between 1 and {_MAX_RECONNECT_MS}"
+                f"{here}.{name} is {show(base)}, and dp_size is {ranks}: each rank adds its number to the "
+                "port, so write tcp://HOST:PORT"
             )
-        extra = {name: row[name] for name in ("reconnect_interval_ms", "worker") if name in row}
-        text = f"{row['backend_name']}={row['endpoint']}".replace(",", "%2C")
-        sources.append(",".join([text, *(f"{name}={item}" for name, item in extra.items())]))
-    return sources
+        ports[name] = int(port)
+        found.append(f"{worker}={','.join(f'{host}:{int(port) + rank}' for rank in range(ranks))}")
+    if len(ports) == 2 and abs(ports["endpoint"] - ports["replay_endpoint"]) < ranks:
+        raise ValueError(
+            f"{here}: ranks 0 to {ranks - 1} publish at ports {ports['endpoint']} to "
+            f"{ports['endpoint'] + ranks - 1} and replay at {ports['replay_endpoint']} to "
+            f"{ports['replay_endpoint'] + ranks - 1}, which overlap; move replay_endpoint {ranks} "
+            "ports or more from endpoint"
+        )
+    return found[0], found[1:]
 
 
 def _policy_of(name: str) -> str:

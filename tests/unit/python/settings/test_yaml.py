@@ -166,6 +166,28 @@ def test_the_section_kv_cache_index_sets_the_options_of_the_prefix_index() -> No
     ]
 
 
+def test_sources_of_zeromq_are_those_of_the_flags() -> None:
+    args = RouterArgs.from_yaml("""
+kv_cache_index:
+  enabled: true
+  event_sources:
+    - {backend_name: a, endpoint: "http://a:8000/v1/kv_events"}
+    - {backend_name: b, endpoint: "tcp://b:5557", worker: "http://b:8000"}
+    - {backend_name: c, endpoint: "tcp://c:1", replay_endpoint: "tcp://c:9", worker: "http://c:1", dp_size: 2}
+    - {backend_name: d, endpoint: "ipc:///run/d", replay_endpoint: "ipc:///run/r", worker: "http://d:1"}
+""")
+    assert args.kv_prefix_source == ["a=http://a:8000/v1/kv_events"]
+    assert args.kv_event_source == [
+        "http://b:8000=tcp://b:5557",
+        "http://c:1=tcp://c:1,tcp://c:2",
+        "http://d:1=ipc:///run/d",
+    ]
+    assert args.kv_event_replay_source == [
+        "http://c:1=tcp://c:9,tcp://c:10",
+        "http://d:1=ipc:///run/r",
+    ]
+
+
 @pytest.mark.parametrize("more", ["", "policy: kv-overlap\n", "routing: {policy: kv_overlap}\n"])
 def test_both_sections_choose_the_policy_that_falls_back_to_the_ring(more: str) -> None:
     args = RouterArgs.from_yaml(more + KV_INDEX + SECTION)
@@ -229,7 +251,34 @@ def source(**members: object) -> str:
         (source(backend_name="a=b"), "event_sources[0].backend_name has a '='; write a name without one"),
         (source(endpoint="ws://a:1/e"), "is not implemented"),
         (source(endpoint="ws://a:1/e"), "use http:// or https://"),
-        (source(endpoint="tcp://a:1"), "NAME=URL[,reconnect_interval_ms=N][,worker=URL]"),
+        (source(endpoint="tcp://a:1"), "event_sources[0].worker is unset; it must be the worker's URL"),
+        (source(endpoint="tcp://a", worker="http://a:1"), "with endpoints tcp://HOST:PORT or ipc://PATH"),
+        (source(endpoint="tcp://*:1", worker="http://a:1"), "* stands for every address, so name the host"),
+        (
+            source(endpoint="tcp://a:1", worker="http://a:1", reconnect_interval_ms=5),
+            "reconnect_interval_ms is of endpoints http:// and https://, and this is tcp://a:1",
+        ),
+        (source(dp_size=2), "event_sources[0].dp_size is of endpoints tcp:// and ipc://, and this is http"),
+        (
+            source(endpoint="tcp://a:1", worker="http://a:1", dp_size=257),
+            "event_sources[0].dp_size is 257; it is the number of data-parallel ranks and must be",
+        ),
+        (
+            source(endpoint="ipc:///x", worker="http://a:1", dp_size=2),
+            "each rank adds its number to the port, so write tcp://HOST:PORT",
+        ),
+        (
+            source(endpoint="tcp://a:50", worker="http://a:1", dp_size=4, replay_endpoint="tcp://a:53"),
+            "ranks 0 to 3 publish at ports 50 to 53 and replay at 53 to 56, which overlap; move replay",
+        ),
+        (
+            source(endpoint="tcp://a:65535", worker="http://a:1", dp_size=2),
+            "with endpoints tcp://HOST:PORT or ipc://PATH",
+        ),
+        (
+            source(endpoint="tcp://a:1", worker="http://a:1") + "\nkv_event_source: [http://a:1=tcp://a:1]",
+            "kv_cache_index.event_sources and kv_event_source set the same option; keep one of them",
+        ),
         (source(reconnect_interval_ms=0), "event_sources[0].reconnect_interval_ms is 0; it is the delay"),
         (source(worker="tcp://a"), "URLs like http://host:8000"),
         (source(topic="x"), "event_sources[0].topic is not a known setting"),
