@@ -186,11 +186,12 @@ class Engine:
         self._process: Process | None = None
         self._flags: list[str] = []
         if events:
+            self.events_port, self.replay_port = free_port(), free_port()
             config = {
                 "enable_kv_cache_events": True,
                 "publisher": "zmq",
-                "endpoint": f"tcp://*:{free_port()}",
-                "replay_endpoint": f"tcp://*:{free_port()}",
+                "endpoint": f"tcp://*:{self.events_port}",
+                "replay_endpoint": f"tcp://*:{self.replay_port}",
                 "buffer_steps": replayed,
             }
             self._flags = ["--kv-events-config", json.dumps(config)]

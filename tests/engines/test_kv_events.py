@@ -5,12 +5,14 @@ other: what the router claims must be what the engine then finds. Under load it 
 way. And engines that are killed, caches that are emptied, routers that start late.
 """
 
+import contextlib
 import json
 import random
 import re
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,12 +20,14 @@ import pytest
 from tests.engines.conftest import Fleet
 from tests.engines.processes import BLOCK, MODEL, OPTIONS, Engine, Router, call, missing, seconds_until
 from tests.engines.test_cached_tokens import ids, words
+from tests.fakes.relay import Relay
 from tests.fakes.wire import eventually
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(1500)]
 
 BLOCKS = 160  # of an engine's cache: some six conversations
 FLAGS = ("--kv-events", "on", "--block-size", str(BLOCK), "--tokenize-timeout-ms", "30000", "--seed", "1")
+BLOCKED = 30.0  # seconds
 REPLAY = 60.0  # seconds within which a router must know all again
 
 
@@ -202,3 +206,44 @@ def test_a_cache_that_is_emptied_while_idle_is_empty_at_once(router):
     wait_until_heard(router)
     _, claimed, cached, _ = ask(router, "/v1/completions", body)
     assert claimed == cached > 0
+
+
+def test_events_that_are_held_up_are_made_up_for(fleet, print_table):
+    with contextlib.ExitStack() as stack:
+        relays = [Relay(SimpleNamespace(port=engine.events_port)) for engine in fleet.engines]
+        for relay in relays:
+            stack.callback(relay.stop)
+        named: list[str] = []
+        for engine, relay in zip(fleet.engines, relays, strict=True):
+            named += ["--kv-event-source", f"{engine.url}=tcp://127.0.0.1:{relay.port}"]
+            named += ["--kv-event-replay-source", f"{engine.url}=tcp://127.0.0.1:{engine.replay_port}"]
+        router = stack.enter_context(fleet.router("auto", *FLAGS, *named))
+        eventually(lambda: trusts(router) == ["exact", "exact"], "never exact", REPLAY)
+        for relay in relays:
+            relay.pause()
+        before = numbers(router)
+        end = time.monotonic() + BLOCKED
+        requests = 0
+        for path, body in conversations(users=12, turns=100, seed=7):
+            ask(router, path, body)
+            requests += 1
+            if time.monotonic() > end:
+                break
+        meanwhile = trusts(router)
+        for relay in relays:
+            relay.resume()
+        seconds = seconds_until(lambda: trusts(router) == ["exact", "exact"], REPLAY, "never exact again")
+        wait_until_heard(router)
+        rows = []
+        for path, body in conversations(users=6, turns=3, seed=8):
+            rows.append(ask(router, path, body))
+            wait_until_heard(router)
+        exact = sum(row[1] == row[2] for row in rows)
+        batches = sum(numbers(router)) - sum(before)
+        lost = sum(source["lost_batches"] for source in sources(router))
+        print_table.append(
+            f"kv events, held up for {BLOCKED:g} s and {requests} requests: {meanwhile} meanwhile, exact "
+            f"{seconds:.1f} s later, {batches} batches, {lost} lost; {exact} of {len(rows)} claims are equal"
+        )
+        assert lost == 0
+        assert exact >= 0.99 * len(rows)
