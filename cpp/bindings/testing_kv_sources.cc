@@ -5,6 +5,8 @@
 
 #include "bindings/bindings.h"
 #include "bindings/errors.h"
+#include "events/dial_in_topic.h"
+#include "events/kv_event.h"
 #include "events/kv_source.h"
 #include "index/predicted_blocks.h"
 #include "index/reported_blocks.h"
@@ -76,6 +78,21 @@ void BindTestingKvSources(py::module_& testing) {
     return kept;
   });
   testing.def("reachable_endpoint", &ReachableEndpoint);
+  testing.def("parse_dial_in_topic", [](std::string_view topic) -> py::object {
+    const std::optional<DialInTopic> parsed = ParseDialInTopic(topic);
+    if (!parsed) return py::none();
+    return py::make_tuple(parsed->host, parsed->port);
+  });
+  testing.def("check_bind_endpoint", [](std::string_view option, std::string_view endpoint) {
+    ThrowIfError(CheckBindEndpoint(option, endpoint));
+  });
+  testing.def("read_batch_rank", [](const py::bytes& payload) -> py::object {
+    const std::string_view bytes = payload;
+    std::optional<int64_t> rank;
+    if (!ReadBatchRank({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}, &rank))
+      return py::cast("malformed");
+    return py::cast(rank);
+  });
   testing.def("kv_sources_in_report", [](std::string_view text) -> std::optional<py::list> {
     const auto sources = SourcesInReport(text);
     if (!sources) return std::nullopt;

@@ -17,6 +17,8 @@
 #include "base/mutex.h"
 #include "base/text.h"
 #include "base/time_units.h"
+#include "events/dial_in.h"
+#include "events/source_feed.h"
 #include "events/source_session.h"
 #include "net/zmq_socket.h"
 
@@ -68,7 +70,7 @@ struct EventSubscriber::Impl {
   // One worker, which has one source or one per rank.
   struct Watched {
     std::string url;
-    std::vector<SourceSession*> sessions;
+    std::vector<SourceFeed*> feeds;
     KvTrust trust = KvTrust::kOff;
     int64_t owing_since_ns = 0;  // 0: it owes too little
     bool silent = false;
@@ -77,13 +79,19 @@ struct EventSubscriber::Impl {
     KvTrust logged = KvTrust::kOff;
   };
   struct Command {
-    enum class Kind : uint8_t { kSetSources, kReportOutage, kResync } kind;
+    enum class Kind : uint8_t { kSetSources, kSetDialInWorkers, kReportOutage, kResync } kind;
     WorkerId worker{};
     std::vector<KvSource> sources = {};
+    std::vector<DialInWorker> dial_in_workers = {};
   };
 
   Impl(ReportedBlocks* reported, const EventSubscriberOptions& given)
-      : blocks(reported), options(given), context(kSocketsPerSource * static_cast<int>(kMaxWorkers)) {}
+      : blocks(reported),
+        options(given),
+        context(
+            kSocketsPerSource * static_cast<int>(kMaxWorkers) +
+            static_cast<int>(given.bind_endpoints.size())),
+        dial_in(given.bind_endpoints, reported, context) {}
   ~Impl() {
     if (wake_fd >= 0) ::close(wake_fd);
   }
@@ -104,6 +112,7 @@ struct EventSubscriber::Impl {
   void Turn(std::span<const ZmqPollItem> items, int64_t now_ns);
   void RunCommands(int64_t now_ns);
   void Reconcile(const std::vector<KvSource>& wanted);
+  void UpdateWatched();
   void StartReplays(int64_t now_ns);
   void UpdateTrust(int64_t now_ns);
   void Watch(WorkerId worker, Watched* watched, int64_t now_ns);
@@ -123,7 +132,10 @@ struct EventSubscriber::Impl {
   std::vector<Command> commands ABSL_GUARDED_BY(command_mutex);
 
   // Of the events thread alone.
+  DialIn dial_in;
+  uint64_t dial_in_version = 0;  // whose feeds are watched
   std::vector<std::unique_ptr<SourceSession>> sessions;
+  std::vector<SourceFeed*> feeds;  // of dial_in and of the sessions
   std::map<WorkerId, Watched> workers;
   std::deque<SourceSession*> replays_due;
   int64_t next_tick_ns = 0;
@@ -134,6 +146,7 @@ struct EventSubscriber::Impl {
   // What Report() returns, so that no caller waits for a turn.
   Mutex report_mutex;  // leaf
   std::vector<KvSourceStatus> report ABSL_GUARDED_BY(report_mutex);
+  std::vector<DialInStatus> dial_in_report ABSL_GUARDED_BY(report_mutex);
 };
 
 void EventSubscriber::Impl::Run() {
@@ -142,6 +155,8 @@ void EventSubscriber::Impl::Run() {
     items.clear();
     items.push_back({.descriptor = wake_fd});
     for (const std::unique_ptr<SourceSession>& session : sessions) session->AppendTo(&items);
+    dial_in.BindAll(clock.NowNanos());
+    dial_in.AppendTo(&items);
     const int64_t wait_ms = more ? 0 : NextWait(clock.NowNanos()) / kNanosPerMs;
     ZmqPoll(items, static_cast<int>(wait_ms));
     if (items.front().readable) {
@@ -154,8 +169,7 @@ void EventSubscriber::Impl::Run() {
 
 int64_t EventSubscriber::Impl::NextWait(int64_t now_ns) const {
   int64_t next = changed ? std::min(next_tick_ns, reported_ns + kReportNanos) : next_tick_ns;
-  for (const std::unique_ptr<SourceSession>& session : sessions)
-    next = std::min(next, session->next_tick_ns());
+  for (const SourceFeed* const feed : feeds) next = std::min(next, feed->next_tick_ns());
   return std::clamp<int64_t>(next - now_ns + kNanosPerMs, 0, kTickNanos);
 }
 
@@ -163,11 +177,15 @@ void EventSubscriber::Impl::Turn(std::span<const ZmqPollItem> items, int64_t now
   more = false;
   for (const std::unique_ptr<SourceSession>& session : sessions) {
     if (session->Receive(items, now_ns)) more = true;
-    if (session->next_tick_ns() <= now_ns) session->Tick(now_ns);
     session->ReopenIfLost(now_ns);
-    session->Audit(now_ns);
+  }
+  if (dial_in.Receive(items, now_ns)) more = true;
+  for (SourceFeed* const feed : feeds) {
+    if (feed->next_tick_ns() <= now_ns) feed->OnTick(now_ns);
+    feed->Audit(now_ns);
   }
   RunCommands(now_ns);
+  if (dial_in_version != dial_in.version()) UpdateWatched();
   StartReplays(now_ns);
   UpdateTrust(now_ns);
   PublishReport(now_ns);
@@ -184,31 +202,31 @@ void EventSubscriber::Impl::RunCommands(int64_t now_ns) {
       Reconcile(command.sources);
       continue;
     }
+    if (command.kind == Command::Kind::kSetDialInWorkers) {
+      dial_in.SetWorkers(command.dial_in_workers);
+      UpdateWatched();
+      continue;
+    }
     const auto found = workers.find(command.worker);
     if (found == workers.end()) continue;
-    for (SourceSession* const session : found->second.sessions) {
+    for (SourceFeed* const feed : found->second.feeds) {
       if (command.kind == Command::Kind::kResync) {
-        session->Resync(now_ns);
+        feed->Resync(now_ns);
       } else {
-        session->ReportOutage(now_ns);
+        feed->ReportOutage(now_ns);
       }
     }
+    if (command.kind == Command::Kind::kReportOutage) dial_in.ReportOutage(command.worker, now_ns);
   }
 }
 
 void EventSubscriber::Impl::Reconcile(const std::vector<KvSource>& wanted) {
   replays_due.clear();
   std::erase_if(sessions, [&wanted](const std::unique_ptr<SourceSession>& session) {
-    return std::ranges::find(wanted, session->source()) == wanted.end();
-  });
-  std::erase_if(workers, [&](const auto& entry) {
-    const bool stays = std::ranges::find(wanted, entry.first, &KvSource::worker) != wanted.end();
-    if (!stays) blocks->SetTrust(entry.first, KvTrust::kOff);
-    return !stays;
+    return std::ranges::find(wanted, session->feed().source()) == wanted.end();
   });
   for (const KvSource& source : wanted) {
-    workers[source.worker].url = source.url;
-    const auto same = [&source](const auto& session) { return session->source() == source; };
+    const auto same = [&source](const auto& session) { return session->feed().source() == source; };
     if (std::ranges::any_of(sessions, same)) continue;
     StatusOr<std::unique_ptr<SourceSession>> session = SourceSession::Open(source, blocks, context);
     if (session.ok()) {
@@ -219,22 +237,38 @@ void EventSubscriber::Impl::Reconcile(const std::vector<KvSource>& wanted) {
                                   "; its cache is inferred from requests"));
     }
   }
-  for (auto& [worker, watched] : workers) watched.sessions.clear();
-  for (const std::unique_ptr<SourceSession>& session : sessions)
-    workers[session->source().worker].sessions.push_back(session.get());
+  UpdateWatched();
+}
+
+// After the feeds changed.
+void EventSubscriber::Impl::UpdateWatched() {
+  dial_in_version = dial_in.version();
+  feeds = dial_in.feeds();
+  for (const std::unique_ptr<SourceSession>& session : sessions) feeds.push_back(&session->feed());
+  for (auto& [worker, watched] : workers) watched.feeds.clear();
+  for (SourceFeed* const feed : feeds) {
+    Watched& watched = workers[feed->source().worker];
+    watched.url = feed->source().url;
+    watched.feeds.push_back(feed);
+  }
+  std::erase_if(workers, [this](const auto& entry) {
+    const bool leaves = entry.second.feeds.empty();
+    if (leaves) blocks->SetTrust(entry.first, KvTrust::kOff);
+    return leaves;
+  });
 }
 
 void EventSubscriber::Impl::StartReplays(int64_t now_ns) {
   size_t running = 0;
   for (const std::unique_ptr<SourceSession>& session : sessions) {
-    if (session->is_replaying()) ++running;
-    if (session->wants_replay() && std::ranges::find(replays_due, session.get()) == replays_due.end())
+    if (session->feed().replaying()) ++running;
+    if (session->feed().replay_due() && std::ranges::find(replays_due, session.get()) == replays_due.end())
       replays_due.push_back(session.get());
   }
   while (running < options.parallel_replays && !replays_due.empty()) {
     SourceSession* const session = replays_due.front();
     replays_due.pop_front();
-    if (!session->wants_replay()) continue;
+    if (!session->feed().replay_due()) continue;
     session->StartReplay(now_ns);
     ++running;
   }
@@ -246,9 +280,9 @@ void EventSubscriber::Impl::UpdateTrust(int64_t now_ns) {
   for (auto& [worker, watched] : workers) {
     std::optional<KvTrust> trust;
     bool published = false;
-    for (SourceSession* const session : watched.sessions) {
-      if (session->published()) published = true;
-      if (!trust || Rank(session->trust()) < Rank(*trust)) trust = session->trust();
+    for (SourceFeed* const feed : watched.feeds) {
+      if (feed->published()) published = true;
+      if (!trust || Rank(feed->trust()) < Rank(*trust)) trust = feed->trust();
     }
     if (published) {
       blocks->SettleDebt(worker);
@@ -299,15 +333,17 @@ void EventSubscriber::Impl::PublishReport(int64_t now_ns) {
   reported_ns = now_ns;
   changed = false;
   std::vector<KvSourceStatus> statuses;
-  for (const std::unique_ptr<SourceSession>& session : sessions) {
-    KvSourceStatus status = session->Status(now_ns);
+  for (const SourceFeed* const feed : feeds) {
+    KvSourceStatus status = feed->Status(now_ns);
     // What routing goes by, where that is less.
     const KvTrust routed = blocks->TrustOf(status.source.worker);
     if (routed == KvTrust::kSilent || routed == KvTrust::kWaiting) status.trust = routed;
     statuses.push_back(std::move(status));
   }
+  std::vector<DialInStatus> listeners = dial_in.Report();
   const MutexLock lock(report_mutex);
   report.swap(statuses);
+  dial_in_report.swap(listeners);
 }
 
 EventSubscriber::EventSubscriber(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -334,6 +370,10 @@ void EventSubscriber::SetSources(std::vector<KvSource> sources) {
   impl_->Tell({.kind = Impl::Command::Kind::kSetSources, .sources = std::move(sources)});
 }
 
+void EventSubscriber::SetDialInWorkers(std::vector<DialInWorker> workers) {
+  impl_->Tell({.kind = Impl::Command::Kind::kSetDialInWorkers, .dial_in_workers = std::move(workers)});
+}
+
 void EventSubscriber::ReportOutage(WorkerId worker) {
   impl_->Tell({.kind = Impl::Command::Kind::kReportOutage, .worker = worker});
 }
@@ -345,6 +385,11 @@ void EventSubscriber::Resync(WorkerId worker) {
 std::vector<KvSourceStatus> EventSubscriber::Report() const {
   const MutexLock lock(impl_->report_mutex);
   return impl_->report;
+}
+
+std::vector<DialInStatus> EventSubscriber::DialInReport() const {
+  const MutexLock lock(impl_->report_mutex);
+  return impl_->dial_in_report;
 }
 
 }  // namespace vllm_router

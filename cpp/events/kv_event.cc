@@ -310,11 +310,11 @@ bool ReadEvents(MsgpackCursor* cursor, KvBatch* batch) {
 }
 
 // Nil and absent are the same.
-bool ReadRank(MsgpackCursor* cursor, KvBatch* batch) {
+bool ReadRank(MsgpackCursor* cursor, std::optional<int64_t>* rank) {
   if (cursor->ReadNil()) return true;
-  uint64_t rank;
-  if (!cursor->ReadInteger(&rank)) return false;
-  batch->rank = static_cast<int64_t>(rank);
+  uint64_t bits;
+  if (!cursor->ReadInteger(&bits)) return false;
+  *rank = static_cast<int64_t>(bits);
   return true;
 }
 
@@ -331,7 +331,7 @@ bool ReadBatchMap(MsgpackCursor* cursor, KvBatch* batch) {
     } else if (name == "ts") {
       read = cursor->ReadNumber(&batch->seconds);
     } else if (name == "data_parallel_rank") {
-      read = ReadRank(cursor, batch);
+      read = ReadRank(cursor, &batch->rank);
     } else {
       read = name != "events" && cursor->Skip();
     }
@@ -344,7 +344,7 @@ bool ReadBatchArray(MsgpackCursor* cursor, KvBatch* batch) {
   uint32_t count;
   if (!cursor->ReadArray(&count) || count < 2) return false;
   if (!cursor->ReadNumber(&batch->seconds) || !ReadEvents(cursor, batch)) return false;
-  if (count > 2 && !ReadRank(cursor, batch)) return false;
+  if (count > 2 && !ReadRank(cursor, &batch->rank)) return false;
   for (uint32_t i = 3; i < count; ++i) {
     if (!cursor->Skip()) return false;
   }
@@ -401,6 +401,22 @@ void KvBatch::Clear() {
   tokens.clear();
   extras.clear();
   dropped.fill(0);
+}
+
+bool ReadBatchRank(std::span<const uint8_t> payload, std::optional<int64_t>* rank) {
+  rank->reset();
+  MsgpackCursor cursor(payload);
+  uint32_t count;
+  if (cursor.ReadMap(&count)) {
+    for (; count != 0; --count) {
+      std::string_view name;
+      if (!cursor.ReadString(&name)) return false;
+      if (!(name == "data_parallel_rank" ? ReadRank(&cursor, rank) : cursor.Skip())) return false;
+    }
+    return true;
+  }
+  if (!cursor.ReadArray(&count) || count < 2 || !cursor.Skip() || !cursor.Skip()) return false;
+  return count == 2 || ReadRank(&cursor, rank);
 }
 
 bool DecodeKvBatch(std::span<const uint8_t> payload, KvBatch* batch) {

@@ -104,6 +104,10 @@ struct KvBatch {
   std::array<uint32_t, kKvDropCount> dropped{};
 };
 
+// The data-parallel rank of a batch, at the cost of skipping its events; missing: not told. False: the payload's
+// outer structure is no batch's.
+bool ReadBatchRank(std::span<const uint8_t> payload, std::optional<int64_t>* rank);
+
 // Replaces what is in `batch`. False: the payload is no batch, and `batch` is empty.
 bool DecodeKvBatch(std::span<const uint8_t> payload, KvBatch* batch);
 

@@ -1,5 +1,5 @@
 // KvSource: where one data-parallel rank of a worker publishes its KV events, and how an operator or an
-// engine names that place.
+// engine names that place; and what the events thread tells of it.
 //
 //   http://w1:8000=tcp://w1:5557,tcp://w1:5558      --kv-event-source: an endpoint per rank
 //   tcp://*:5557  of worker w1                      an engine's own words; becomes tcp://w1:5557
@@ -7,13 +7,17 @@
 // Pure; any thread.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
+#include "index/block_index.h"
+#include "index/kv_trust.h"
 #include "worker/worker.h"
 
 namespace vllm_router {
@@ -29,6 +33,35 @@ struct KvSource {
   std::string model;            // name of the base model, as requests give it
 
   friend bool operator==(const KvSource&, const KvSource&) = default;
+};
+
+// One source, as of now.
+struct KvSourceStatus {
+  using Counts = std::vector<std::pair<std::string_view, uint64_t>>;  // by label; without zeros
+
+  KvSource source;
+  KvTrust trust = KvTrust::kWaiting;  // of the source; its worker's is the worst of its sources'
+  double trust_seconds = 0;           // since it changed last
+  bool connected = false;
+  uint64_t reconnects = 0;
+  uint64_t received_batches = 0;  // live and replayed
+  uint64_t applied_batches = 0;
+  uint64_t lost_batches = 0;
+  double lag_seconds = 0;  // of the last batch: from the engine's clock to ours; 0: it has no time
+  uint64_t next_number = 0;
+  uint32_t incarnation = 0;
+  uint64_t held_bytes = 0;
+  uint32_t block_size = 0;  // tokens, of the engine; 0: not known yet
+  double coverage = 0;      // of the engine's GPU blocks those that are known; 0: it does not tell how many
+  uint64_t stored_blocks = 0;   // of the engine, ever
+  uint64_t removed_blocks = 0;  // likewise
+  uint64_t unknown_removed_blocks = 0;
+  std::array<uint64_t, kTierCount> blocks{};  // of the router's size that the cache holds now
+  uint64_t orphan_blocks = 0;
+  uint64_t bytes = 0;   // of the map from the engine's names to places
+  Counts dropped;       // events and batches, by reason
+  Counts replays;       // by result
+  Counts incarnations;  // by cause
 };
 
 // The value of a flag: a worker and an endpoint for each of its ranks.

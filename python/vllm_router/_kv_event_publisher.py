@@ -52,6 +52,8 @@ class KvEventPublisher:
         block_size: tokens of a block.
         topic: the first frame of each message.
         rank: the data-parallel rank in each payload.
+        connect: the endpoint of a bound subscriber, such as a router with `--kv-events-bind`, to which it
+            connects; None: it is bound itself, for subscribers that connect.
 
     Raises:
         ImportError: pyzmq or msgpack is not installed; `pip install 'vllm-router[testing]'` installs both.
@@ -68,6 +70,7 @@ class KvEventPublisher:
         *,
         topic: str = "",
         rank: int = 0,
+        connect: str | None = None,
     ) -> None:
         for name, value, known in (("engine", engine, _ENGINES), ("shape", shape, _SHAPES)):
             if value not in known:
@@ -98,7 +101,11 @@ class KvEventPublisher:
         # XPUB sends as PUB does, and receives the subscriptions.
         self._publisher = self._open(self._zmq.XPUB)
         self._publisher.setsockopt(self._zmq.XPUB_VERBOSER, 1)
-        self._endpoint = self._bind(self._publisher)
+        if connect is None:
+            self._endpoint = self._bind(self._publisher)
+        else:
+            self._publisher.connect(connect)
+            self._endpoint = connect
         self._replay_endpoint: str | None = None
         if replay:
             router = self._open(self._zmq.ROUTER)
@@ -113,7 +120,7 @@ class KvEventPublisher:
 
     @property
     def endpoint(self) -> str:
-        """Where a SUB socket connects: `tcp://127.0.0.1:PORT`."""
+        """Where a SUB socket connects: `tcp://127.0.0.1:PORT`; with `connect`, that."""
         return self._endpoint
 
     @property

@@ -83,5 +83,6 @@ def test_changed_bytes_give_a_batch_or_none(payload, data):
     changed = bytearray(payload)
     for _ in range(data.draw(st.integers(1, 4))):
         changed[data.draw(st.integers(0, len(changed) - 1))] = data.draw(st.integers(0, 255))
-    testing.decode_kv_batch(bytes(changed))
+    decoded = testing.decode_kv_batch(bytes(changed))
+    assert decoded is None or testing.read_batch_rank(bytes(changed)) == decoded["rank"]
     testing.msgpack_skip(bytes(changed))

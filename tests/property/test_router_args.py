@@ -76,6 +76,7 @@ def values(flag: Flag) -> st.SearchStrategy[Any]:
                 "request_id_headers": NAME,
                 "hash_key_headers": NAME,
                 "kv_event_source": SOURCE,
+                "kv_events_bind": st.builds("tcp://*:{}".format, st.integers(1, 65535)),
                 "kv_event_replay_source": SOURCE,
                 "kv_prefix_source": PREFIX_SOURCE,
             }
@@ -160,7 +161,7 @@ def in_harmony(settings: dict[str, Any]) -> dict[str, Any]:
         settings["record_log_salt_file"] = None
     if "retry_initial_backoff_ms" in settings or "retry_max_backoff_ms" in settings:
         settings["retry_initial_backoff_ms"] = 1
-    if settings.get("kv_events_push"):
+    if settings.get("kv_events_push") or settings.get("kv_events_bind"):
         settings["kv_events"] = "auto"
     if any(name.startswith("shared_cache_") for name in settings):
         settings |= {"shared_cache_type": "hicache", "policy": "kv_logit"}

@@ -502,6 +502,18 @@ AdminReply Admin::KvEvents(const IoThread& thread) const {
       {"block_size", router_->options().policy.block_size},
       {"sources", std::move(sources)},
       {"pushed", pushes_ != nullptr ? PushedSources(*pushes_, *router_) : json::array()}};
+  if (!thread.options.kv_events_bind.empty()) {
+    json::array listeners;
+    for (const DialInStatus& status :
+         kv_events_ != nullptr ? kv_events_->DialInReport() : std::vector<DialInStatus>()) {
+      listeners.push_back(json::object{
+          {"endpoint", status.endpoint},
+          {"bound", status.bound},
+          {"unknown_worker", status.unknown_worker},
+          {"malformed", status.malformed}});
+    }
+    response["listeners"] = std::move(listeners);
+  }
   if (thread.limits.shared_pool != nullptr) {
     const MooncakePool::State state = thread.limits.shared_pool->state();
     response["shared_pool"] = {

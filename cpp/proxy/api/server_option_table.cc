@@ -66,6 +66,7 @@ const OptionTable<FixedOptions>& FixedOptionTable() {
        .words = {{"auto", KvEventsMode::kAuto}, {"on", KvEventsMode::kOn}, {"off", KvEventsMode::kOff}}},
       {.name = "kv_event_source", .member = Member<&O::kv_event_sources>()},
       {.name = "kv_event_replay_source", .member = Member<&O::kv_event_replay_sources>()},
+      {.name = "kv_events_bind", .member = Member<&O::kv_events_bind>()},
       {.name = "kv_event_model", .member = Member<&O::kv_event_model>()},
       {.name = "kv_events_push", .member = Member<&O::kv_events_push>()},
       {.name = "kv_predict_ttl_secs", .member = Seconds<&O::kv_predict_ttl_ms>()},

@@ -70,8 +70,9 @@ struct FixedOptions {
   KvEventsMode kv_events = KvEventsMode::kAuto;
   std::vector<std::string> kv_event_sources;         // worker=endpoint[,endpoint...] (events/kv_source.h)
   std::vector<std::string> kv_event_replay_sources;  // likewise
-  std::string kv_event_model;                        // empty: as the worker reports it
-  bool kv_events_push = false;                       // POST /admin/kv-events/push takes events
+  std::vector<std::string> kv_events_bind;  // endpoints to which publishers connect (events/dial_in.h)
+  std::string kv_event_model;               // empty: as the worker reports it
+  bool kv_events_push = false;              // POST /admin/kv-events/push takes events
   int64_t kv_predict_ttl_ms = 5'000;
   std::vector<std::string> kv_prefix_sources;  // name=URL[,…] (events/prefix_source.h)
   KvIndexBackend kv_index_backend = KvIndexBackend::kMemory;

@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <set>
 #include <utility>
@@ -48,7 +49,8 @@ void KvEventService::Start() {
   KvIndex* const index = thread_.router->pool().index();
   if (options.kv_events == KvEventsMode::kOff) return;
   if (index == nullptr) {
-    if (options.kv_events == KvEventsMode::kOn || !options.kv_event_sources.empty()) {
+    if (options.kv_events == KvEventsMode::kOn || !options.kv_event_sources.empty() ||
+        !options.kv_events_bind.empty()) {
       Log(LogLevel::kWarning, Concat(
                                   "kv events: the policy ", thread_.router->policy().name(),
                                   " matches no blocks, so KV events are not heard; use auto, or another "
@@ -79,16 +81,24 @@ std::vector<KvSourceStatus> KvEventService::Report() const {
   return subscriber_ != nullptr ? subscriber_->Report() : std::vector<KvSourceStatus>();
 }
 
+std::vector<DialInStatus> KvEventService::DialInReport() const {
+  const MutexLock lock(mutex_);
+  return subscriber_ != nullptr ? subscriber_->DialInReport() : std::vector<DialInStatus>();
+}
+
 bool KvEventService::Resync(std::string_view worker_url) {
   const MutexLock lock(mutex_);
   if (subscriber_ == nullptr) return false;
-  bool found = false;
+  std::set<WorkerId> workers;
   for (const KvSource& source : told_) {
-    if (source.url != worker_url) continue;
-    found = true;
-    subscriber_->Resync(source.worker);
+    if (source.url == worker_url) workers.insert(source.worker);
   }
-  return found;
+  // Publishers that connected.
+  for (const KvSourceStatus& status : subscriber_->Report()) {
+    if (status.source.url == worker_url) workers.insert(status.source.worker);
+  }
+  for (const WorkerId worker : workers) subscriber_->Resync(worker);
+  return !workers.empty();
 }
 
 int64_t KvEventService::Pass(const FleetView& fleet) {
@@ -159,8 +169,9 @@ Task<void> KvEventService::Poll(std::shared_ptr<Host> host, Workers workers) {
     }
     if (conclusive) host->sources = sources.value_or(std::vector<ReportedSource>());
   }
+  const bool may_connect = !thread_.options.kv_events_bind.empty();
   const bool any = is_named || !host->sources.empty();
-  if (any && conclusive && !stopped()) {
+  if ((any || may_connect) && conclusive && !stopped()) {
     const StatusOr<HttpResponse> response = co_await thread_.http.Get(nullptr, url, "/v1/models", timeout);
     if (response.ok() && response->status == 200) host->models = BaseModelsIn(response->body);
     // Without the model's name no request meets its blocks.
@@ -176,7 +187,7 @@ Task<void> KvEventService::Poll(std::shared_ptr<Host> host, Workers workers) {
   host->polled = host->polled || conclusive;
   host->failures = conclusive ? 0 : std::min(host->failures + 1, kMostDoublings);
   if (!conclusive) host->due_ns = thread_.clock.NowNanos() + (kSoonNanos << (host->failures - 1));
-  if (thread_.options.kv_events == KvEventsMode::kOn && conclusive && !any &&
+  if (thread_.options.kv_events == KvEventsMode::kOn && conclusive && !any && !may_connect &&
       !std::exchange(host->warned, true)) {
     Log(LogLevel::kWarning,
         Concat(
@@ -234,6 +245,7 @@ std::vector<KvSource> KvEventService::SourcesOf(
 
 void KvEventService::TellSubscriber(const Hosts& fleet) {
   std::vector<KvSource> sources;
+  std::vector<DialInWorker> dial_in;
   ReportedBlocks::ModelNames names;
   bool one_model = true;
   std::set<std::string> unused;
@@ -246,7 +258,10 @@ void KvEventService::TellSubscriber(const Hosts& fleet) {
     for (const std::string& name : host.models) names.try_emplace(name, model);
     if (!model.empty()) names.try_emplace(model, model);
     for (const std::shared_ptr<Worker>& worker : workers) {
-      for (KvSource& source : SourcesOf(*worker, host, model)) sources.push_back(std::move(source));
+      std::vector<KvSource> own = SourcesOf(*worker, host, model);
+      if (own.empty() && !model.empty() && !thread_.options.kv_events_bind.empty())
+        dial_in.push_back({.worker = worker->id, .url = worker->url, .model = model});
+      std::ranges::move(own, std::back_inserter(sources));
     }
   }
   for (const std::string& url : unused) {
@@ -271,10 +286,11 @@ void KvEventService::TellSubscriber(const Hosts& fleet) {
     }
     sources = FairShare(std::move(sources), most);
   }
-  if (sources == told_) return;
+  if (sources == told_ && dial_in == told_dial_in_) return;
   const MutexLock lock(mutex_);
   if (subscriber_ == nullptr) {
-    StatusOr<std::unique_ptr<EventSubscriber>> started = EventSubscriber::Start(&reported);
+    StatusOr<std::unique_ptr<EventSubscriber>> started =
+        EventSubscriber::Start(&reported, {.bind_endpoints = thread_.options.kv_events_bind});
     if (!started.ok()) {
       if (!std::exchange(start_failed_, true))
         Log(LogLevel::kError, Concat(
@@ -289,8 +305,14 @@ void KvEventService::TellSubscriber(const Hosts& fleet) {
           "by what was sent to each worker, not by its events; remove --tokenize never");
     }
   }
-  told_ = sources;
-  subscriber_->SetSources(std::move(sources));
+  if (sources != told_) {
+    told_ = sources;
+    subscriber_->SetSources(std::move(sources));
+  }
+  if (dial_in != told_dial_in_) {
+    told_dial_in_ = dial_in;
+    subscriber_->SetDialInWorkers(std::move(dial_in));
+  }
 }
 
 }  // namespace vllm_router

@@ -3,6 +3,7 @@
 //
 //   --kv-event-source http://w1:8000=tcp://w1:5557       as the operator says
 //   GET /kv_event_sources, else GET /server_info          as the engine says; --kv-events auto and on
+//   --kv-events-bind tcp://*:5557                         publishers connect, and name their worker in the topic
 //   GET /v1/models                                        the base model's name, under which its blocks are known
 //
 // A healthy host is polled when it joins or comes back and every kAgainNanos; one that does not respond, or
@@ -43,6 +44,7 @@ class KvEventService final : public HostPoller {
 
   // Any thread; empty while there is no source.
   std::vector<KvSourceStatus> Report() const;
+  std::vector<DialInStatus> DialInReport() const;
   // Drops what is known of the worker's cache, and asks for all of it. False: it has no source.
   bool Resync(std::string_view worker_url);
 
@@ -81,6 +83,7 @@ class KvEventService final : public HostPoller {
   mutable Mutex mutex_;  // held while the subscriber is made, told or asked
   std::unique_ptr<EventSubscriber> subscriber_;
   std::vector<KvSource> told_;
+  std::vector<DialInWorker> told_dial_in_;
   ReportedBlocks::ModelNames told_names_;
 };
 

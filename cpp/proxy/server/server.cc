@@ -16,6 +16,7 @@
 #include "base/text.h"
 #include "base/time_units.h"
 #include "base/whole_file.h"
+#include "events/dial_in_topic.h"
 #include "events/kv_source.h"
 #include "events/prefix_source.h"
 #include "http/via.h"
@@ -127,6 +128,8 @@ Status CheckKvSources(const FixedOptions& options) {
           " has no kv_event_source; name the endpoint of its events too"));
     }
   }
+  for (const std::string& endpoint : options.kv_events_bind)
+    ROUTER_RETURN_IF_ERROR(CheckBindEndpoint("kv_events_bind", endpoint));
   return CheckPrefixSources(options);
 }
 

@@ -176,10 +176,11 @@ def check_settings(args: RouterArgs) -> None:
             f"{'not set' if args.record_log is None else 'the same'}; the salt belongs to a record "
             "log, and must be in a separate file"
         )
-    if args.kv_events_push and args.kv_events == "off":
-        raise ValueError(
-            "kv_events_push is set, and kv_events is off, so events have no effect; set kv_events to auto"
-        )
+    for name in ("kv_events_push", "kv_events_bind"):
+        if getattr(args, name) and args.kv_events == "off":
+            raise ValueError(
+                f"{name} is set, and kv_events is off, so events have no effect; set kv_events to auto"
+            )
     _check_shared_cache(args)
     if args.health_check_endpoint[:1] != "/":
         raise ValueError(

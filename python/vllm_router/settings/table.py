@@ -42,6 +42,7 @@ from vllm_router.settings.policies import (
     TEXT_POLICIES,
 )
 from vllm_router.settings.urls import (
+    bind_endpoint,
     event_source,
     fan_out_path,
     master_url,
@@ -430,6 +431,14 @@ class Table:
         scope="server",
         policies=BLOCK_POLICIES,
         more="For engines that the router cannot reach, and converters of other events.",
+    )
+    kv_events_bind: list[str] = _policy(
+        [],
+        Words("ENDPOINT", commas=False, each=bind_endpoint),
+        "the ZeroMQ endpoints at which the router listens for publishers of KV events that connect to it",
+        scope="server",
+        policies=BLOCK_POLICIES,
+        more="Such as tcp://*:5557. Their topic is kv@HOST:PORT@MODEL, with the worker's host and port.",
     )
     kv_event_source: list[str] = _policy(
         [],

@@ -145,6 +145,14 @@ def event_source(text: str) -> str:
     return f"{worker_url(url)}={endpoints}"
 
 
+def bind_endpoint(text: str) -> str:
+    """A ZeroMQ endpoint to listen at, as --kv-events-bind takes them."""
+    match = re.fullmatch(r"tcp://(\[[0-9a-fA-F:.]+\]|[^:/\[\]\s;]+):([0-9]{1,5}|\*)", text)
+    if re.fullmatch(r"ipc://.{1,107}", text) or (match and (match[2] == "*" or 1 <= int(match[2]) <= 65535)):
+        return text
+    raise Unfit("tcp://*:PORT, tcp://ADDRESS:PORT or ipc://PATH, such as tcp://*:5557", text)
+
+
 def prefix_source(text: str) -> str:
     """A name and the URL of a stream of events about prefixes, as --kv-prefix-source takes them."""
     shape = (

@@ -279,3 +279,26 @@ def test_a_huge_count_costs_nothing():
         is None
     )
     assert testing.decode_kv_batch(b"\x92\x01\x91" + b"\x91" * 100_000) is None
+
+
+@pytest.mark.parametrize(
+    ("batch", "rank"),
+    [
+        ([1.5, [], 3], 3),
+        ([1.5, [], None], None),
+        ([1.5, []], None),
+        ([1.5, [["BlockRemoved", [1]]], 7, "more"], 7),
+        ({"ts": 1.5, "events": [], "data_parallel_rank": 2}, 2),
+        ({"ts": 1.5, "events": []}, None),
+        ([], "malformed"),
+        ([1.5], "malformed"),
+        ([1.5, [], "x"], "malformed"),
+        ("text", "malformed"),
+        ({1: 2}, "malformed"),
+    ],
+)
+def test_the_rank_is_read_without_the_events(batch, rank):
+    payload = msgpack.packb(batch)
+    assert testing.read_batch_rank(payload) == rank
+    if rank != "malformed" and len(payload) > 1:
+        assert testing.read_batch_rank(payload[:-1]) in ("malformed", None, rank)

@@ -60,34 +60,6 @@ def test_an_engine_that_restarts_is_known_afresh(harness, publisher):
     assert claim(harness, router, [9] * 16)[0] == 1
 
 
-def test_a_cleared_cache_is_empty(harness, publisher):
-    router = open_router(harness, harness.worker(Engine(publisher)))
-    publisher.stored(TOKENS)
-    wait_for(harness, router, trust="exact", gpu_blocks=4)
-    publisher.cleared()
-    wait_for(harness, router, trust="exact", gpu_blocks=0)
-    assert claim(harness, router)[0] == 0
-
-
-def test_blocks_of_a_worker_may_be_larger_than_the_routers(harness):
-    with KvEventPublisher(block_size=32) as publisher:
-        router = open_router(harness, harness.worker(Engine(publisher)))
-        publisher.stored(TOKENS)
-        wait_for(harness, router, gpu_blocks=4, block_size=32)
-        assert claim(harness, router)[0] == 4
-        assert claim(harness, router, [*TOKENS[:40], 5, 5])[0] == 2
-
-
-def test_blocks_that_the_routers_do_not_divide_are_said(harness):
-    with KvEventPublisher(block_size=24) as publisher:
-        router = open_router(harness, harness.worker(Engine(publisher)))
-        for i in range(120):
-            publisher.stored([i] * 24)
-        source = wait_for(harness, router, trust="mismatch")
-        assert source["dropped"]["block_size"] >= 100
-        assert claim(harness, router)[0] == 0
-
-
 def test_garbage_harms_nothing_but_the_trust(harness, publisher, other_publisher):
     bad, good = harness.worker(Engine(publisher)), harness.worker(Engine(other_publisher))
     router = open_router(harness, bad, good)
@@ -102,17 +74,6 @@ def test_garbage_harms_nothing_but_the_trust(harness, publisher, other_publisher
 
     eventually(lambda: dropped() > 0)
     assert claim(harness, router) == (4, good.url)
-
-
-def test_events_of_which_none_can_be_used_are_a_mismatch(harness, publisher):
-    router = open_router(harness, harness.worker(Engine(publisher)))
-    publisher.stored(TOKENS, medium="NPU")
-    source = wait_for(harness, router, trust="mismatch")
-    assert source["dropped"] == {"unknown_medium": 1}
-    claim(harness, router)
-    assert claim(harness, router)[0] == 4  # as without events
-    publisher.stored(TOKENS)
-    wait_for(harness, router, trust="exact", gpu_blocks=4)
 
 
 def test_a_message_above_the_limit_costs_the_connection_and_no_more(harness, publisher, other_publisher):

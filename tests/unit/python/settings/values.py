@@ -38,6 +38,7 @@ OTHER_VALUES: dict[str, tuple[str, Any]] = {
     "kv-events": ("on", "on"),
     "kv-event-source": ("http://a:1=tcp://a:5557", ["http://a:1=tcp://a:5557"]),
     "kv-event-replay-source": ("http://a:1=tcp://a:5558,ipc:///x", ["http://a:1=tcp://a:5558,ipc:///x"]),
+    "kv-events-bind": ("tcp://*:5557", ["tcp://*:5557"]),
     "kv-event-model": ("qwen", "qwen"),
     "kv-predict-ttl-secs": ("2.5", 2.5),
     "shared-cache-type": ("hicache", "hicache"),
