@@ -1,5 +1,5 @@
 // Payloads of KV events: whatever comes, what is decoded lies inside the payload and its ranges inside the
-// batch; and a payload costs no more elements than it has bytes.
+// batch; a payload costs no more elements than it has bytes; and its rank is the same without its events.
 #include "events/kv_event.h"
 #include "fuzz.h"
 
@@ -30,6 +30,8 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   FUZZ_CHECK(
       batch.events.size() + batch.hashes.size() + batch.tokens.size() + batch.extras.size() + dropped <=
       size);
+  std::optional<int64_t> rank;
+  FUZZ_CHECK(!decoded || (ReadBatchRank({data, size}, &rank) && rank == batch.rank));
   for (const KvEvent& event : batch.events) CheckEvent(event, batch, AsText(data, size));
   return 0;
 }

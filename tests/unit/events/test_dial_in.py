@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tests.fakes.kv_engine import MODEL, TOKENS, Engine, claim, client_of, open_router, sources
-from tests.fakes.wire import eventually, wait_until_logged
+from tests.fakes.wire import eventually, response, wait_until_logged
 from vllm_router.testing import KvEventPublisher
 
 BIND = "tcp://127.0.0.1:*"
@@ -264,3 +264,41 @@ def test_a_port_in_use_is_said_and_the_router_serves(harness, stack, capfd):
 def test_a_wrong_endpoint_refuses_the_start(harness, endpoint):
     with pytest.raises(ValueError, match=r"kv_events_bind: endpoint .* cannot be bound; write"):
         open_router(harness, harness.worker(Engine()), kv_events_bind=[endpoint])
+
+
+class Ailing(Engine):
+    """Its health check fails while it is told to."""
+
+    ill = False
+
+    def __call__(self, connection, message):
+        if message.target == "/health":
+            connection.send(response(503 if self.ill else 200, b"{}"))
+        else:
+            super().__call__(connection, message)
+
+
+def test_a_worker_that_failed_may_have_restarted(harness, stack):
+    engine = Ailing()
+    worker = harness.worker(engine)
+    router = open_router(
+        harness,
+        worker,
+        kv_events_bind=[BIND],
+        health_check_interval_secs=0.05,
+        health_failure_threshold=1,
+        health_success_threshold=1,
+    )
+    publisher = stack.enter_context(
+        KvEventPublisher(replay=False, connect=endpoint_of(harness, router), topic=topic_of(worker))
+    )
+    publish_until_heard(harness, router, publisher, worker)
+    publisher.stored(TOKENS)
+    wait_for(harness, router, worker, trust="exact", gpu_blocks=5)
+    engine.ill = True
+    wait_for(harness, router, worker, connected=False)
+    engine.ill = False
+    # Its numbers go on, as those of an engine that restarted and came as far again would.
+    publisher.stored([1] * 16)
+    found = wait_for(harness, router, worker, connected=True, gpu_blocks=1, trust="partial")
+    assert found["incarnations"] == {"evidence": 1}
