@@ -6,6 +6,7 @@
 namespace vllm_router {
 namespace {
 
+constexpr size_t kQueuedMessages = 64;
 // Ten times a step of 64k tokens. With the limit of messages, it bounds what a source can make us hold.
 constexpr int64_t kMaxBatchBytes = 8 * 1024 * 1024;
 
@@ -13,7 +14,7 @@ constexpr int64_t kMaxBatchBytes = 8 * 1024 * 1024;
 
 ZmqOptions PublisherOptions(std::string_view endpoint) {
   return {
-      .receive_limit = 64,
+      .receive_limit = kQueuedMessages,
       .max_frame_bytes = kMaxBatchBytes,
       .reconnect_ms = 100,
       .reconnect_max_ms = 10'000,
@@ -86,8 +87,17 @@ bool SourceSession::Receive(std::span<const ZmqPollItem> items, int64_t now_ns) 
   if (own[0].readable) ReceiveMonitor(now_ns);
   // Of a replay first: live batches wait for it.
   if (own.size() > 2 && own[2].readable) more = ReceiveReplay(now_ns);
-  if (own[1].readable && ReceiveLive(now_ns)) more = true;
+  if (own[1].readable && ReceiveLive(now_ns)) {
+    more = true;
+  } else if (left_over_ > 0) {
+    BeginConnection(now_ns);
+  }
   return more;
+}
+
+void SourceSession::BeginConnection(int64_t now_ns) {
+  left_over_ = 0;
+  feed_.OnConnected(now_ns);
 }
 
 void SourceSession::ReceiveMonitor(int64_t now_ns) {
@@ -95,9 +105,10 @@ void SourceSession::ReceiveMonitor(int64_t now_ns) {
   while (monitor_.Next(&event)) {
     if (event.kind == ZmqEvent::Kind::kConnected) {
       lost_ns_ = 0;
-      feed_.OnConnected(now_ns);
+      left_over_ = kQueuedMessages + 1;
     } else {
       lost_ns_ = now_ns;
+      left_over_ = 0;
       feed_.OnDisconnected(now_ns);
     }
   }
@@ -108,6 +119,7 @@ bool SourceSession::ReceiveLive(int64_t now_ns) {
   for (size_t i = 0; i < kTurnMessages && bytes < kTurnBytes; ++i) {
     const ZmqReceive received = live_.Receive(kMaxPublisherFrames, &frames_);
     if (received == ZmqReceive::kNone || received == ZmqReceive::kError) return false;
+    if (left_over_ > 0 && --left_over_ == 0) BeginConnection(now_ns);
     const std::optional<uint64_t> number =
         received == ZmqReceive::kMessage && frames_.size() == 3 ? NumberInFrame(frames_[1]) : std::nullopt;
     if (!number) {

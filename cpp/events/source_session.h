@@ -5,7 +5,9 @@
 //   monitor connected, lost  --+-> SourceFeed
 //   DEALER  replayed batches --'
 //
-// A replay has a DEALER of its own, so responses to an earlier one cannot mix in.
+// A replay has a DEALER of its own, so responses to an earlier one cannot mix in. After a reconnect, what the
+// engine sent before still waits in the SUB: it is handled as sent before, since an engine that restarted uses
+// these numbers again.
 //
 // On the events thread.
 #pragma once
@@ -65,6 +67,7 @@ class SourceSession {
   static StatusOr<Live> Connect(const KvSource& source, const ZmqContext& context);
 
   void ReceiveMonitor(int64_t now_ns);
+  void BeginConnection(int64_t now_ns);
   bool ReceiveLive(int64_t now_ns);
   bool ReceiveReplay(int64_t now_ns);
 
@@ -77,6 +80,8 @@ class SourceSession {
 
   size_t first_item_ = 0;  // of its sockets in the poll
   size_t items_ = 0;
+  // Until the feed is told of the new connection: 1 + the maximum number of messages of the one before.
+  size_t left_over_ = 0;
   int64_t lost_ns_ = 0;  // when the connection was; 0: it is there, or never was
 };
 

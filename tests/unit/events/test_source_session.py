@@ -1,5 +1,9 @@
 """cpp/events/source_session.h: one publisher on a real socket, and what becomes of what it sends."""
 
+from types import SimpleNamespace
+
+import msgpack
+
 from tests.fakes.kv_engine import TOKENS, Engine, claim, open_router, sources, wait_for
 from tests.fakes.wire import eventually
 from vllm_router.testing import KvEventPublisher
@@ -58,6 +62,27 @@ def test_an_engine_that_restarts_is_known_afresh(harness, publisher):
     assert source["incarnation"] >= 1
     assert claim(harness, router, [4] * 16)[0] == 0
     assert claim(harness, router, [9] * 16)[0] == 1
+
+
+def test_what_was_sent_before_a_restart_and_waits_is_not_taken_for_what_comes_after(harness, publisher):
+    relay = harness.relay(SimpleNamespace(port=int(publisher.endpoint.rpartition(":")[2])))
+    behind = SimpleNamespace(
+        endpoint=f"tcp://127.0.0.1:{relay.port}", replay_endpoint=publisher.replay_endpoint
+    )
+    router = open_router(harness, harness.worker(Engine(behind)))
+    wait_for(harness, router, trust="exact", connected=True)
+    # They take longer than to connect again, so most of them wait when that has been done.
+    removed = {"type": "BlockRemoved", "block_hashes": [1] * 1_000_000, "medium": "GPU"}
+    slow = msgpack.packb([1.5, [removed], 0])
+    for _ in range(60):
+        publisher.garbage(slow)
+    eventually(lambda: relay.passed > 30 * len(slow))
+    publisher.restart()
+    relay.cut()
+    publisher.stored([9] * 16)
+    source = wait_for(harness, router, trust="exact", gpu_blocks=1, next_number=1)
+    assert source["incarnations"] == {"end_mark": 1}
+    assert source["lost_batches"] == 0
 
 
 def test_garbage_harms_nothing_but_the_trust(harness, publisher, other_publisher):
