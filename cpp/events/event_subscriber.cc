@@ -221,10 +221,12 @@ void EventSubscriber::Impl::RunCommands(int64_t now_ns) {
 }
 
 void EventSubscriber::Impl::Reconcile(const std::vector<KvSource>& wanted) {
-  replays_due.clear();
-  std::erase_if(sessions, [&wanted](const std::unique_ptr<SourceSession>& session) {
-    return std::ranges::find(wanted, session->feed().source()) == wanted.end();
-  });
+  const auto leaves = [&wanted](const SourceSession& session) {
+    return std::ranges::find(wanted, session.feed().source()) == wanted.end();
+  };
+  // The others keep their places: in a new queue those that came last would always be last.
+  std::erase_if(replays_due, [&leaves](const SourceSession* session) { return leaves(*session); });
+  std::erase_if(sessions, [&leaves](const auto& session) { return leaves(*session); });
   for (const KvSource& source : wanted) {
     const auto same = [&source](const auto& session) { return session->feed().source() == source; };
     if (std::ranges::any_of(sessions, same)) continue;

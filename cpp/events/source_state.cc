@@ -215,6 +215,7 @@ void SourceState::Request(SourceActions* actions) {
   if (job_->purpose == Purpose::kRebuild) from = 0;
   if (!job_->counted) Add(&counts_.replays_started, 1);
   job_->counted = true;
+  job_->next = next_;
   job_->phase = Phase::kRequested;
   actions->push_back({.kind = SourceAction::Kind::kStartReplay, .number = from, .incarnation = incarnation_});
 }
@@ -316,25 +317,26 @@ void SourceState::EndJob(int64_t now_ns, SourceActions* actions) {
   replay_ended_ns_ = now_ns;
   const bool was_done = std::exchange(first_done_, true);
   Job job = *std::exchange(job_, std::nullopt);
-  if (Drain(true, now_ns, actions)) {
-    backoff_ns_ = 0;
-    if (!retry_) backoff_until_ns_ = std::numeric_limits<int64_t>::min();
-    std::optional<Job> next = std::exchange(job_, std::move(job));
-    Record(job_->incomplete ? Result::kIncomplete : Result::kOk);
-    job_ = std::move(next);
-    if (evidence_ && options_.has_replay && connected_ && !job_.has_value() && next_ != 0) {
-      StartJob(Purpose::kVerify, now_ns, actions);
-    }
-    return;
+  const bool hole = !Drain(true, now_ns, actions);
+  if (hole && (job.rounds < kMaxRounds || next_ <= job.next)) {
+    first_done_ = was_done;
+    job.left_ns -= now_ns - job.started_ns;
+    job.purpose = Purpose::kFill;
+    job.phase = Phase::kDelayed;
+    job_ = job;
+    if (job.rounds == kMaxRounds) return GiveUp(Result::kIncomplete, now_ns, actions);
+    ++job_->rounds;
+    return Request(actions);
   }
-  first_done_ = was_done;
-  job.left_ns -= now_ns - job.started_ns;
-  job.purpose = Purpose::kFill;
-  job.phase = Phase::kDelayed;
-  job_ = job;
-  if (job.rounds == kMaxRounds) return GiveUp(Result::kIncomplete, now_ns, actions);
-  ++job_->rounds;
-  Request(actions);
+  backoff_ns_ = 0;
+  if (!retry_) backoff_until_ns_ = std::numeric_limits<int64_t>::min();
+  std::optional<Job> next = std::exchange(job_, std::move(job));
+  Record(job_->incomplete ? Result::kIncomplete : Result::kOk);
+  job_ = std::move(next);
+  if (hole) Drain(false, now_ns, actions);  // it is a gap of its own
+  if (evidence_ && options_.has_replay && connected_ && !job_.has_value() && next_ != 0) {
+    StartJob(Purpose::kVerify, now_ns, actions);
+  }
 }
 
 void SourceState::GiveUp(Result result, int64_t now_ns, SourceActions* actions) {

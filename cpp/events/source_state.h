@@ -18,10 +18,11 @@
 //                           without a replay endpoint, after an outage over 2 s: as a higher number
 //
 // A restart is a new incarnation: what is known is dropped, and first contact follows. A replay that fails
-// (three attempts without a response for 2 s, 30 s in all, a hole after two more rounds, more held than
-// allowed) leaves the source partial. Another one, from 0, follows after 10 s, doubling to 300 s: old
-// batches may not be applied after newer ones, so if the engine's buffer reaches back as far as what was
-// applied, a new incarnation is built from it; if not, there is nothing more to gain.
+// (three attempts without a response for 2 s, 30 s in all, a hole that two more rounds leave open, more held
+// than allowed) leaves the source partial; a hole that opened meanwhile is a gap of its own. Another one, from
+// 0, follows after 10 s, doubling to 300 s: old batches may not be applied after newer ones, so if the engine's
+// buffer reaches back as far as what was applied, a new incarnation is built from it; if not, there is nothing
+// more to gain.
 //
 // Whatever the peer sends, work is bounded. New incarnations and replays share an allowance of 4, refilled
 // at one per second: more than an engine that needs seconds to start can use, while numbers that jump up
@@ -155,6 +156,7 @@ class SourceState {
     bool incomplete = false;  // a response showed a hole
     int attempts = 1;
     int rounds = 0;
+    uint64_t next = 0;         // next_ at the last request
     IncarnationCause cause{};  // of kRestart
     int64_t due_ns = 0;        // kDelayed: begins; kRunning: next response
     int64_t started_ns = 0;

@@ -14,6 +14,7 @@ class Replay:
     left: float = 30.0
     attempts: int = 1
     rounds: int = 0
+    next: int = 0  # of the source, when it was last requested
     delayed_until: float | None = None  # not requested yet
 
 
@@ -254,6 +255,7 @@ class SourceState:
     def request(self):
         start = {"nothing": self.next, "same_engine": self.next - 1, "reaches_back": 0}
         self.replay.opened = self.replay.delayed_until = None
+        self.replay.next = self.next
         self.actions.append(("start_replay", start[self.replay.decides]))
 
     def drop_replay(self):
@@ -271,7 +273,8 @@ class SourceState:
             self.queue = held[:1]
             self.work_off(now)
             self.queue += held[1:]
-        if self.queue and not self.busy():  # a hole
+        hole = self.queue and not self.busy()
+        if hole and (replay.rounds < 2 or self.next <= replay.next):
             self.begun = begun
             replay.left -= now - replay.opened
             replay.decides, replay.delayed_until = "nothing", now  # its socket is closed
@@ -285,6 +288,8 @@ class SourceState:
         self.backoff = 0.0
         if not self.retry:
             self.backoff_until = -NEVER
+        if hole:
+            self.work_off(now)
         if self.evidence and self.connected and self.next and not self.busy():
             self.begin("same_engine", now)
 

@@ -188,6 +188,16 @@ def test_a_hole_among_held_batches_starts_at_most_two_more_rounds():
     assert source.live(47) == [47]  # in the back-off
 
 
+def test_gaps_that_open_while_others_are_filled_are_filled_too():
+    source = known(42)
+    assert source.live(43, 45) == ["replay 42"]
+    for gap in (42, 44, 46, 48, 50):
+        source.live(gap + 5)
+        assert source.replay(gap) == [gap, "stop", gap + 1, f"replay {gap + 2}"]
+    assert source.replay(52, 53, 54, 55) == [52, 53, 54, 55, "stop"]
+    assert (source.trust, source.lost, source.replays_incomplete) == ("exact", 0, 0)
+
+
 def test_a_huge_jump_counts_and_does_not_wrap():
     source = known(1, replay=False)
     assert source.live(10**18) == [10**18]
