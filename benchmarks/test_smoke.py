@@ -27,3 +27,20 @@ def test_a_micro_benchmark_runs(stem):
     benchmarks = json.loads(run.stdout)["benchmarks"]
     assert benchmarks != []
     assert [b["name"] for b in benchmarks if b.get("error_occurred")] == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "--mode throughput --ops 20000",
+        "--mode latency --rate 20000 --seconds 0.2",
+        "--mode match --rate 20000 --seconds 0.1",
+        "--mode soak --ops 200000 --shares 2 --restart-seconds 0.2 --churn-seconds 0.2 --lost 0.02",
+    ],
+    ids=lambda arguments: arguments.split()[1],
+)
+def test_a_stream_of_kv_events_ends_in_the_same_picture(arguments):
+    small = "--sources 4 --blocks 1000 --prompts 2 --rounds 1 --limit-seconds 90".split()
+    program = PROGRAMS.parent / "end_to_end" / "kv_stream"
+    run = subprocess.run([program, *arguments.split(), *small], capture_output=True, text=True, timeout=110)
+    assert run.returncode == 0, run.stdout + run.stderr
