@@ -3,6 +3,7 @@
 #include "bindings/bindings.h"
 #include "events/kv_event.h"
 #include "events/msgpack_cursor.h"
+#include "events/trtllm_event.h"
 
 namespace vllm_router {
 
@@ -105,6 +106,21 @@ py::dict DictOf(const KvEvent& event, const KvBatch& batch) {
       py::arg("tokens") = std::vector<uint32_t>(tokens.begin(), tokens.end()), py::arg("extras") = extras);
 }
 
+py::list EventsOf(const KvBatch& batch) {
+  py::list events;
+  for (const KvEvent& event : batch.events) events.append(DictOf(event, batch));
+  return events;
+}
+
+py::dict DroppedOf(const KvBatch& batch) {
+  py::dict dropped;
+  for (int i = 0; i < kKvDropCount; ++i) {
+    const uint32_t count = batch.dropped[static_cast<size_t>(i)];
+    if (count != 0) dropped[py::str(KvDropName(static_cast<KvDrop>(i)))] = count;
+  }
+  return dropped;
+}
+
 }  // namespace
 
 void BindTestingEvents(py::module_& testing) {
@@ -128,16 +144,26 @@ void BindTestingEvents(py::module_& testing) {
     static KvBatch batch;  // with the GIL; reused, as in the router
     const std::string_view text = payload;
     if (!DecodeKvBatch(BytesOf(text), &batch)) return std::nullopt;
-    py::list events;
-    for (const KvEvent& event : batch.events) events.append(DictOf(event, batch));
-    py::dict dropped;
-    for (int i = 0; i < kKvDropCount; ++i) {
-      const uint32_t count = batch.dropped[static_cast<size_t>(i)];
-      if (count != 0) dropped[py::str(KvDropName(static_cast<KvDrop>(i)))] = count;
-    }
     return py::dict(
-        py::arg("seconds") = batch.seconds, py::arg("rank") = batch.rank, py::arg("events") = events,
-        py::arg("dropped") = dropped);
+        py::arg("seconds") = batch.seconds, py::arg("rank") = batch.rank, py::arg("events") = EventsOf(batch),
+        py::arg("dropped") = DroppedOf(batch));
+  });
+  // None if the response is malformed.
+  testing.def("read_trtllm_events", [](const py::bytes& response) -> std::optional<py::list> {
+    static TrtllmReader reader;
+    static TrtllmEvent event;
+    constexpr const char* kKinds[] = {"none", "created", "stored", "removed", "updated"};
+    if (!reader.Open(std::string_view(response))) return std::nullopt;
+    py::list events;
+    while (reader.Next(&event)) {
+      events.append(py::dict(
+          py::arg("kind") = kKinds[static_cast<size_t>(event.kind)], py::arg("number") = event.number,
+          py::arg("rank") = event.rank, py::arg("window") = event.window,
+          py::arg("gpu_blocks") = event.gpu_blocks, py::arg("block_size") = event.block_size,
+          py::arg("full_blocks") = event.full_blocks, py::arg("partial_blocks") = event.partial_blocks,
+          py::arg("events") = EventsOf(event.batch), py::arg("dropped") = DroppedOf(event.batch)));
+    }
+    return events;
   });
   testing.def("kv_medium", [](std::string_view name) { return KvMediumName(KvMediumByName(name)); });
 }

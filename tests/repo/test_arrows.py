@@ -45,7 +45,7 @@ HEAVY = {
     "openssl": "{net/*,hashing/keyed_hash,hashing/sha256}.cc",
     "prometheus": "proxy/admin/metrics.cc",
     "pybind11": "bindings/*",
-    "simdjson": "{routing/json_reading.h,simulation/openai_api.cc}",
+    "simdjson": "{events/trtllm_event.cc,routing/json_reading.h,simulation/openai_api.cc}",
     "spdlog": "base/log.cc",
     "zmq": "net/zmq_socket.cc",
 }
