@@ -55,6 +55,7 @@ TAIL = """
 | `/metrics` | any | Prometheus text with names of vLLM's: `vllm:num_requests_running`, `vllm:prefix_cache_hits_total` and others |
 | `/reset_prefix_cache` | any | forgets the cache; `{"success": true}` |
 | `/kv_event_sources` | any | where [KV events](#kv-events) are published, as vLLM says it; `{}` without them |
+| `/kv_cache_events` | POST | [KV events](#kv-events) since the last such request, as of TensorRT-LLM; `[]` without `--kv-events-polled` |
 | `/stats` | any | [statistics](#statistics) |
 | `/echo` | any | what arrived: `method`, `path`, `query`, `headers` as pairs, `body_bytes`, `body_crc32`, and the worker's `port`. So does every path below `/echo/`. |
 
@@ -106,6 +107,10 @@ announced when it can be hit, so those of a response with its end. `/reset_prefi
 `--kv-events-replay-port` responds to the frames `["", number]` with `["", "", number, payload]` for each batch kept from that number
 on, then with `["", "", 2^64 - 1, ""]`. `GET /kv_event_sources` names both ports, `SimulatedWorker.kv_events_port` and
 `kv_events_replay_port` have them.
+
+With `--kv-events-polled` it keeps events as TensorRT-LLM does: `POST /kv_cache_events` gives each of them once, numbered from 0, the first
+one about the capacity. The last `--kv-events-buffer-steps` are kept. A cache that is emptied is a `removed` with all of its blocks. Faults of
+KV events do not affect these.
 
 ## Faults
 

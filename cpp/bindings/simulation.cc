@@ -73,6 +73,7 @@ void BindSimulation(py::module_& module) {
   options.Add("kv_events_port", &Options::kv_events_port);
   options.Add("kv_events_replay_port", &Options::kv_events_replay_port);
   options.Add("kv_events_buffer_steps", &Options::kv_events_buffer_steps);
+  options.Add("kv_events_polled", &Options::kv_events_polled);
   options.Add("status_code", &Options::faults, &Faults::status_code);
   options.Add("fail_first_n", &Options::faults, &Faults::fail_first_n);
   options.Add("retry_after_s", &Options::faults, &Faults::retry_after_s);

@@ -12,6 +12,7 @@
 #include "events/event_applier.h"
 #include "events/identity_map.h"
 #include "events/removed_blocks.h"
+#include "events/trtllm_receiver.h"
 #include "index/reported_blocks.h"
 
 namespace vllm_router {
@@ -211,6 +212,9 @@ void BindTestingEventApplier(py::module_& testing) {
                        uint32_t worker) { return self.blocks().BlockCounts(WorkerId{worker}); })
       .def("pairs", [](const TestReported& self) { return self.blocks().index().stats().pairs; })
       .def("check", [](const TestReported& self) { return self.blocks().index().CheckInvariants(); })
+      .def(
+          "owe", [](TestReported& self, uint32_t worker,
+                    uint64_t blocks) { self.blocks().Owe(WorkerId{worker}, blocks); })
       .def_property_readonly("active", [](const TestReported& self) { return self.blocks().active(); });
 
   py::class_<TestIdentityMap>(testing, "IdentityMap")
@@ -279,6 +283,61 @@ void BindTestingEventApplier(py::module_& testing) {
             return static_cast<int>(*self.cache());
           })
       .def("figures", &FiguresOf);
+
+  // Sources are (worker, endpoint, rank, any_rank).
+  py::class_<TrtllmReceiver>(testing, "TrtllmReceiver")
+      .def(
+          py::init([](TestReported& reported) { return new TrtllmReceiver(&reported.blocks()); }),
+          py::keep_alive<1, 2>())
+      .def(
+          "set_sources",
+          [](TrtllmReceiver& self,
+             const std::vector<std::tuple<uint32_t, std::string, uint32_t, bool>>& given) {
+            std::vector<KvSource> sources;
+            for (const auto& [worker, endpoint, rank, any_rank] : given) {
+              sources.push_back(
+                  {.kind = KvSourceKind::kTrtllm,
+                   .worker = WorkerId{worker},
+                   .rank = rank,
+                   .any_rank = any_rank,
+                   .endpoint = endpoint,
+                   .model = "m"});
+            }
+            self.SetSources(sources);
+          })
+      .def(
+          "take",
+          [](TrtllmReceiver& self, std::string_view endpoint, const py::bytes& response, int64_t now_ns) {
+            const TrtllmReceiver::Result result = self.Take(endpoint, std::string_view(response), now_ns);
+            return py::dict(
+                "malformed"_a = result.malformed, "events"_a = result.events, "lost"_a = result.lost,
+                "restarted"_a = result.restarted);
+          })
+      .def("miss", &TrtllmReceiver::Miss)
+      .def("report_outage", &TrtllmReceiver::ReportOutage)
+      .def(
+          "resync", [](TrtllmReceiver& self, uint32_t worker,
+                       int64_t now_ns) { self.Resync(WorkerId{worker}, now_ns); })
+      .def("watch", &TrtllmReceiver::Watch)
+      .def("report", [](const TrtllmReceiver& self, int64_t now_ns) {
+        py::list report;
+        for (const KvSourceStatus& status : self.Report(now_ns)) {
+          py::dict dropped;
+          for (const auto& [reason, count] : status.dropped) dropped[py::str(std::string(reason))] = count;
+          py::dict incarnations;
+          for (const auto& [cause, count] : status.incarnations)
+            incarnations[py::str(std::string(cause))] = count;
+          report.append(py::dict(
+              "worker"_a = static_cast<uint32_t>(status.source.worker), "rank"_a = status.source.rank,
+              "trust"_a = KvTrustName(status.trust), "connected"_a = status.connected,
+              "reconnects"_a = status.reconnects, "next"_a = status.next_number,
+              "lost"_a = status.lost_batches, "incarnation"_a = status.incarnation,
+              "incarnations"_a = incarnations, "block_size"_a = status.block_size,
+              "coverage"_a = status.coverage, "unknown_removed"_a = status.unknown_removed_blocks,
+              "blocks"_a = status.blocks, "orphans"_a = status.orphan_blocks, "dropped"_a = dropped));
+        }
+        return report;
+      });
 }
 
 }  // namespace vllm_router

@@ -66,6 +66,11 @@ Status CheckEndpoint(std::string_view option, std::string_view endpoint) {
   return absl::OkStatus();
 }
 
+std::string_view KvSourceKindName(KvSourceKind kind) {
+  constexpr std::string_view kNames[] = {"zmq", "trtllm"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
 StatusOr<NamedEndpoints> ParseNamedEndpoints(std::string_view option, std::string_view value) {
   // An endpoint has no '='.
   const size_t equals = value.rfind('=');

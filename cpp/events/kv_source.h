@@ -4,7 +4,7 @@
 //   http://w1:8000=tcp://w1:5557,tcp://w1:5558      --kv-event-source: an endpoint per rank
 //   tcp://*:5557  of worker w1                      an engine's own words; becomes tcp://w1:5557
 //
-// Pure; any thread.
+// TensorRT-LLM publishes nothing; of its workers the endpoint is the URL that is polled. Pure; any thread.
 #pragma once
 
 #include <array>
@@ -22,12 +22,20 @@
 
 namespace vllm_router {
 
+// How a source is heard.
+enum class KvSourceKind : uint8_t {
+  kZmq,     // it publishes over ZeroMQ
+  kTrtllm,  // its endpoint, a URL, is polled
+};
+std::string_view KvSourceKindName(KvSourceKind kind);
+
 struct KvSource {
+  KvSourceKind kind = KvSourceKind::kZmq;
   WorkerId worker{};
   std::string url;  // the worker's, for the log
   uint32_t rank = 0;
   bool any_rank = false;        // batches of other ranks count too: a worker with one endpoint
-  std::string endpoint;         // of the publisher: tcp://host:port or ipc://path
+  std::string endpoint;         // of the publisher: tcp://host:port or ipc://path; of kTrtllm http(s)://…
   std::string replay_endpoint;  // empty: lost batches stay lost
   std::string topic;            // prefix of the topics to hear
   std::string model;            // name of the base model, as requests give it

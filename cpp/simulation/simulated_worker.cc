@@ -54,6 +54,11 @@ Status Check(const SimulatedWorkerOptions& options) {
         "kv_events_replay_port is " + Plain(options.kv_events_replay_port) +
         ", and there are no KV events to replay; set kv_events_port as well (0 is any free port)");
   }
+  if (options.kv_events_polled && options.kv_events_port >= 0) {
+    return absl::InvalidArgumentError(
+        "kv_events_polled is set, and kv_events_port is " + Plain(options.kv_events_port) +
+        "; an engine either publishes its KV events or keeps them for polls: set one of both");
+  }
   ROUTER_RETURN_IF_ERROR(
       InRange("fixed_response_bytes", static_cast<double>(options.fixed_response_bytes), 0, 1e9));
   return Check(options.faults);
@@ -171,12 +176,15 @@ uint16_t SimulatedWorker::kv_events_replay_port() const {
 }
 
 Status SimulatedWorker::RestartKvEvents() {
-  KvEventPublisher* const events = impl_->state.kv_events();
-  if (events == nullptr) {
+  if (KvEventPublisher* const events = impl_->state.kv_events()) {
+    events->Restart();
+  } else if (KvEventBuffer* const buffer = impl_->state.kv_event_buffer()) {
+    buffer->Restart();
+  } else {
     return absl::FailedPreconditionError(
-        "the simulated worker publishes no KV events; start it with kv_events_port (0 is any free port)");
+        "the simulated worker publishes no KV events; start it with kv_events_port (0 is any free port) or "
+        "kv_events_polled");
   }
-  events->Restart();
   return absl::OkStatus();
 }
 

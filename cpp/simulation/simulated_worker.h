@@ -17,6 +17,7 @@
 // | GET /v1/models /health /ping /version /load /metrics    | as vLLM's                                  |
 // | POST /reset_prefix_cache                                | forgets the cache                          |
 // | GET /kv_event_sources                                   | where KV events are published, or {}       |
+// | POST /kv_cache_events                                   | KV events that wait to be polled, or []    |
 // | GET /stats                                              | what happened here, as JSON (StatsJson)    |
 // | any method, /echo and what is below it                  | what arrived: method, path, query, headers |
 //
@@ -81,7 +82,9 @@ struct SimulatedWorkerOptions {
   // KV events (kv_event_publisher.h). The ports: -1: none; 0: any free one.
   int kv_events_port = -1;
   int kv_events_replay_port = -1;
-  size_t kv_events_buffer_steps = 10'000;  // batches kept for replays
+  size_t kv_events_buffer_steps = 10'000;  // batches kept for replays, or events for polls
+  // Instead of ports: events wait to be polled, as TensorRT-LLM has it (kv_event_buffer.h).
+  bool kv_events_polled = false;
 };
 
 class SimulatedWorker {
@@ -103,7 +106,7 @@ class SimulatedWorker {
   bool crashed() const;
   // KV events go on as after a restart of the engine: the cache is forgotten, and the next batch has number
   // 0. Returns when that is done. Blocks that requests hold stay in the cache and are not announced again.
-  // FailedPrecondition without kv_events_port.
+  // FailedPrecondition without KV events.
   Status RestartKvEvents();
 
   // An object of numbers: requests, running, waiting, finished, aborted, failed, prompt_tokens,

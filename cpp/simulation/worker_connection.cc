@@ -487,6 +487,13 @@ Task<bool> WorkerConnection::AnswerPlain() {
     case SimRoute::kKvEventSources:
       keep = co_await SendOwn(200, state_.KvEventSourcesJson());
       break;
+    case SimRoute::kKvCacheEvents:
+      if (answering_.post) {
+        keep = co_await SendOwn(200, state_.TakeKvEvents());
+      } else {
+        keep = co_await SendError(405, "Method Not Allowed");
+      }
+      break;
     case SimRoute::kUnknown:
       keep = co_await SendError(404, "Not Found");
       break;

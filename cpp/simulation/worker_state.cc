@@ -28,6 +28,7 @@ constexpr std::pair<std::string_view, SimRoute> kPaths[] = {
     {"/metrics", SimRoute::kMetrics},
     {"/reset_prefix_cache", SimRoute::kReset},
     {"/kv_event_sources", SimRoute::kKvEventSources},
+    {"/kv_cache_events", SimRoute::kKvCacheEvents},
     {"/stats", SimRoute::kStats},
     {"/echo", SimRoute::kEcho},
 };
@@ -83,6 +84,10 @@ void WorkerState::SetFaults(const Faults& faults) {
 }
 
 Status WorkerState::StartKvEvents() {
+  if (options_.kv_events_polled) {
+    kv_buffer_ = std::make_unique<KvEventBuffer>(
+        engine_, options_.kv_events_buffer_steps, options_.model.max_model_len);
+  }
   if (options_.kv_events_port < 0) return absl::OkStatus();
   StatusOr<std::unique_ptr<KvEventPublisher>> publisher = KvEventPublisher::Start(
       {.host = options_.host,
@@ -103,14 +108,14 @@ LiveEngine::JobId WorkerState::StartWork(const SimRequest& request) {
     std::vector<uint64_t> blocks = BlockChain(prompt.tokens, block_tokens);
     const size_t prompt_blocks = blocks.size();
     std::vector<uint32_t> tokens;
-    if (kv_events_ != nullptr) {
+    if (has_kv_events()) {
       tokens.assign(
           prompt.tokens.begin(),
           prompt.tokens.begin() + static_cast<ptrdiff_t>(prompt_blocks * block_tokens));
     }
     AppendAnswerChain(
         prompt, AnswerSeed(prompt, 0), request.answer_tokens, block_tokens, &blocks,
-        kv_events_ != nullptr ? &tokens : nullptr);
+        has_kv_events() ? &tokens : nullptr);
     parts.push_back(
         {.prompt_tokens = static_cast<uint32_t>(prompt.tokens.size()),
          .output_tokens = static_cast<uint32_t>(request.answer_tokens),
@@ -119,14 +124,19 @@ LiveEngine::JobId WorkerState::StartWork(const SimRequest& request) {
          .tokens = std::move(tokens)});
   }
   const LiveEngine::JobId job = engine_.Submit(std::move(parts));
-  if (kv_events_ != nullptr) kv_events_->Wake();
+  WakeKvEvents();
   return job;
 }
 
 void WorkerState::LeaveWork(LiveEngine::JobId job) {
   if (!engine_.Leave(job)) return;
   on_sooner_();
+  WakeKvEvents();
+}
+
+void WorkerState::WakeKvEvents() {
   if (kv_events_ != nullptr) kv_events_->Wake();
+  if (kv_buffer_ != nullptr) kv_buffer_->Collect();
 }
 
 void WorkerState::Crash() {
@@ -237,6 +247,8 @@ std::string WorkerState::LoadJson() {
   const BatchEngine::Load load = engine_.ReadState().load;
   return R"({"server_load":)" + std::to_string(load.running + load.waiting) + "}";
 }
+
+std::string WorkerState::TakeKvEvents() { return kv_buffer_ == nullptr ? "[]" : kv_buffer_->Take(); }
 
 std::string WorkerState::KvEventSourcesJson() const {
   return kv_events_ == nullptr ? "{}" : kv_events_->SourcesJson();

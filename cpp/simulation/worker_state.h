@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/snapshot.h"
+#include "simulation/kv_event_buffer.h"
 #include "simulation/kv_event_publisher.h"
 #include "simulation/live_engine.h"
 #include "simulation/simulated_worker.h"
@@ -35,6 +36,7 @@ enum class SimRoute : uint8_t {
   kMetrics,
   kReset,
   kKvEventSources,
+  kKvCacheEvents,
   kStats,
   kEcho,
   kUnknown,
@@ -86,9 +88,10 @@ class WorkerState {
 
   void ClearCache() { engine_.WipeCache(); }
 
-  // Publishes KV events if the options have a port for them. Before any request.
+  // Publishes KV events if the options have a port for them, or keeps them for polls. Before any request.
   Status StartKvEvents();
-  KvEventPublisher* kv_events() const { return kv_events_.get(); }  // null: none
+  KvEventPublisher* kv_events() const { return kv_events_.get(); }     // null: none
+  KvEventBuffer* kv_event_buffer() const { return kv_buffer_.get(); }  // likewise
 
   // `crash` is called once, by the first caller.
   void OnCrash(std::function<void()> crash) { on_crash_ = std::move(crash); }
@@ -101,8 +104,11 @@ class WorkerState {
   std::string ModelsJson() const;
   std::string LoadJson();
   std::string KvEventSourcesJson() const;
+  std::string TakeKvEvents();  // those since the last call, as JSON
 
  private:
+  bool has_kv_events() const { return kv_events_ != nullptr || kv_buffer_ != nullptr; }
+  void WakeKvEvents();
   uint64_t Sum(std::atomic<uint64_t> WorkerCounts::*count) const;
 
   const SimulatedWorkerOptions options_;
@@ -118,6 +124,7 @@ class WorkerState {
   std::function<void()> on_crash_;
   LiveEngine engine_;
   std::unique_ptr<KvEventPublisher> kv_events_;
+  std::unique_ptr<KvEventBuffer> kv_buffer_;
 };
 
 // A request's job in the engine: released on every path.

@@ -1396,6 +1396,7 @@ class SimulatedWorkerOptions:
     kv_events_port: int
     kv_events_replay_port: int
     kv_events_buffer_steps: int
+    kv_events_polled: bool
     status_code: int
     fail_first_n: int
     retry_after_s: int

@@ -56,7 +56,7 @@ DEFAULT_ENGINE = "quick"
 
 _FAULTS = "Faults (of API requests and /echo; a request may set its own by x-sim-… headers)"
 
-_EVENTS = "KV events (over ZeroMQ, in the shape of vLLM 0.32)"
+_EVENTS = "KV events (over ZeroMQ in the shape of vLLM 0.32, or polled in that of TensorRT-LLM)"
 
 _WORDS = {bool: "true or false", int: "a whole number, 0 or more", float: "a number", str: "a text"}
 _PORT = "a whole number from 0 to 65535"
@@ -118,7 +118,16 @@ OPTIONS: dict[str, Option] = {
             "Port that replays KV events; 0 is any free port, -1 is none.",
             _EVENTS,
         ),
-        Option("kv_events_buffer_steps", "Number of batches of KV events kept for replays.", _EVENTS),
+        Option(
+            "kv_events_buffer_steps",
+            "Number of batches of KV events kept for replays, or of events for polls.",
+            _EVENTS,
+        ),
+        Option(
+            "kv_events_polled",
+            "Publish no KV events, but keep them for POST /kv_cache_events, as TensorRT-LLM does.",
+            _EVENTS,
+        ),
         Option("status_code", "Respond with this error status; 0 is none.", _FAULTS),
         Option(
             "fail_first_n",
@@ -272,7 +281,7 @@ class SimulatedWorker:
         Blocks of running requests stay in the cache and are not announced again.
 
         Raises:
-            OSError: the worker publishes none (`kv_events_port`).
+            OSError: the worker has none (`kv_events_port`, `kv_events_polled`).
         """
         self._worker.restart_kv_events()
 

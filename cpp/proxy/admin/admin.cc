@@ -471,6 +471,7 @@ AdminReply Admin::KvEvents(const IoThread& thread) const {
     sources.push_back(json::object{
         {"worker", status.source.url},
         {"rank", status.source.rank},
+        {"kind", KvSourceKindName(status.source.kind)},
         {"endpoint", status.source.endpoint},
         {"replay_endpoint", status.source.replay_endpoint},
         {"model", status.source.model},

@@ -13,6 +13,7 @@
 namespace vllm_router {
 
 enum class KvEventsMode : uint8_t { kAuto, kOn, kOff };
+enum class KvEventsEngine : uint8_t { kAuto, kTrtllm };
 enum class KvIndexBackend : uint8_t { kMemory, kRedis };
 enum class SharedCacheType : uint8_t { kNone, kHicache };
 
@@ -68,6 +69,7 @@ struct FixedOptions {
   int64_t slow_start_ms = 30'000;  // for a recovered worker; 0: its whole share at once
 
   KvEventsMode kv_events = KvEventsMode::kAuto;
+  KvEventsEngine kv_events_engine = KvEventsEngine::kAuto;  // kTrtllm: workers are polled for their events
   std::vector<std::string> kv_event_sources;         // worker=endpoint[,endpoint...] (events/kv_source.h)
   std::vector<std::string> kv_event_replay_sources;  // likewise
   std::vector<std::string> kv_events_bind;  // endpoints to which publishers connect (events/dial_in.h)

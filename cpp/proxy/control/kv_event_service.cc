@@ -3,7 +3,6 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <iterator>
 #include <optional>
 #include <set>
 #include <utility>
@@ -12,6 +11,7 @@
 #include "base/text.h"
 #include "base/time_units.h"
 #include "proxy/client/http_client.h"
+#include "proxy/control/trtllm_poller.h"
 #include "proxy/thread/io_thread.h"
 
 namespace vllm_router {
@@ -50,7 +50,7 @@ void KvEventService::Start() {
   if (options.kv_events == KvEventsMode::kOff) return;
   if (index == nullptr) {
     if (options.kv_events == KvEventsMode::kOn || !options.kv_event_sources.empty() ||
-        !options.kv_events_bind.empty()) {
+        !options.kv_events_bind.empty() || polls()) {
       Log(LogLevel::kWarning, Concat(
                                   "kv events: the policy ", thread_.router->policy().name(),
                                   " matches no blocks, so KV events are not heard; use auto, or another "
@@ -70,6 +70,8 @@ void KvEventService::Start() {
   Begin();
 }
 
+bool KvEventService::polls() const { return thread_.options.kv_events_engine == KvEventsEngine::kTrtllm; }
+
 void KvEventService::Stop() {
   HostPoller::Stop();
   const MutexLock lock(mutex_);
@@ -77,8 +79,11 @@ void KvEventService::Stop() {
 }
 
 std::vector<KvSourceStatus> KvEventService::Report() const {
+  std::vector<KvSourceStatus> report = trtllm_.Report();
   const MutexLock lock(mutex_);
-  return subscriber_ != nullptr ? subscriber_->Report() : std::vector<KvSourceStatus>();
+  if (subscriber_ == nullptr) return report;
+  for (KvSourceStatus& status : subscriber_->Report()) report.push_back(std::move(status));
+  return report;
 }
 
 std::vector<DialInStatus> KvEventService::DialInReport() const {
@@ -87,8 +92,14 @@ std::vector<DialInStatus> KvEventService::DialInReport() const {
 }
 
 bool KvEventService::Resync(std::string_view worker_url) {
+  bool found = false;
   const MutexLock lock(mutex_);
-  if (subscriber_ == nullptr) return false;
+  for (const KvSource& source : polled_) {
+    if (source.url != worker_url) continue;
+    found = true;
+    trtllm_.Resync(source.worker);
+  }
+  if (subscriber_ == nullptr) return found;
   std::set<WorkerId> workers;
   for (const KvSource& source : told_) {
     if (source.url == worker_url) workers.insert(source.worker);
@@ -98,7 +109,7 @@ bool KvEventService::Resync(std::string_view worker_url) {
     if (status.source.url == worker_url) workers.insert(status.source.worker);
   }
   for (const WorkerId worker : workers) subscriber_->Resync(worker);
-  return !workers.empty();
+  return found || !workers.empty();
 }
 
 int64_t KvEventService::Pass(const FleetView& fleet) {
@@ -112,8 +123,9 @@ int64_t KvEventService::Pass(const FleetView& fleet) {
     const bool is_healthy = healthy.contains(base);
     if (!is_healthy && std::exchange(host->healthy, false)) {
       host->due_ns = now;  // once it is back
-      if (subscriber_ != nullptr) {
-        for (const std::shared_ptr<Worker>& worker : workers) subscriber_->ReportOutage(worker->id);
+      for (const std::shared_ptr<Worker>& worker : workers) {
+        trtllm_.ReportOutage(worker->id);
+        if (subscriber_ != nullptr) subscriber_->ReportOutage(worker->id);
       }
     }
     if (!is_healthy) continue;
@@ -157,7 +169,7 @@ Task<void> KvEventService::Poll(std::shared_ptr<Host> host, Workers workers) {
   bool conclusive = true;  // what the host has is known
   const bool is_named =
       std::ranges::any_of(workers, [this](const auto& worker) { return named_.contains(worker->url.url); });
-  if (!is_named) {
+  if (!is_named && !polls()) {
     StatusOr<HttpResponse> response = co_await thread_.http.Get(nullptr, url, "/kv_event_sources", timeout);
     std::optional<std::vector<ReportedSource>> sources;
     if (response.ok() && response->status == 200) sources = SourcesInReport(response->body);
@@ -170,7 +182,7 @@ Task<void> KvEventService::Poll(std::shared_ptr<Host> host, Workers workers) {
     if (conclusive) host->sources = sources.value_or(std::vector<ReportedSource>());
   }
   const bool may_connect = !thread_.options.kv_events_bind.empty();
-  const bool any = is_named || !host->sources.empty();
+  const bool any = is_named || polls() || !host->sources.empty();
   if ((any || may_connect) && conclusive && !stopped()) {
     const StatusOr<HttpResponse> response = co_await thread_.http.Get(nullptr, url, "/v1/models", timeout);
     if (response.ok() && response->status == 200) host->models = BaseModelsIn(response->body);
@@ -231,6 +243,11 @@ std::vector<KvSource> KvEventService::SourcesOf(
     }
     return sources;
   }
+  if (polls()) {
+    add(worker.url.rank.value_or(0), TrtllmPoller::EndpointOf(worker.url), {}, {});
+    sources.back().kind = KvSourceKind::kTrtllm;
+    sources.back().any_rank = !worker.url.rank;
+  }
   for (const ReportedSource& reported : host.sources) {
     if (worker.url.rank && *worker.url.rank != reported.rank) continue;
     const std::string endpoint = ReachableEndpoint(reported.endpoint, worker.url.host);
@@ -246,6 +263,7 @@ std::vector<KvSource> KvEventService::SourcesOf(
 void KvEventService::TellSubscriber(const Hosts& fleet) {
   std::vector<KvSource> sources;
   std::vector<DialInWorker> dial_in;
+  std::vector<KvSource> polled;
   ReportedBlocks::ModelNames names;
   bool one_model = true;
   std::set<std::string> unused;
@@ -261,7 +279,8 @@ void KvEventService::TellSubscriber(const Hosts& fleet) {
       std::vector<KvSource> own = SourcesOf(*worker, host, model);
       if (own.empty() && !model.empty() && !thread_.options.kv_events_bind.empty())
         dial_in.push_back({.worker = worker->id, .url = worker->url, .model = model});
-      std::ranges::move(own, std::back_inserter(sources));
+      for (KvSource& source : own)
+        (source.kind == KvSourceKind::kTrtllm ? polled : sources).push_back(std::move(source));
     }
   }
   for (const std::string& url : unused) {
@@ -277,6 +296,7 @@ void KvEventService::TellSubscriber(const Hosts& fleet) {
     told_names_ = names;
     reported.SetModelNames(std::move(names));
   }
+  TellPoller(polled);
   if (const size_t most = MostSources(); sources.size() > most) {
     if (!std::exchange(warned_of_many_, true)) {
       Log(LogLevel::kWarning,
@@ -299,11 +319,7 @@ void KvEventService::TellSubscriber(const Hosts& fleet) {
       return;
     }
     subscriber_ = *std::move(started);
-    if (thread_.router->token_cache() == nullptr) {
-      Log(LogLevel::kWarning,
-          "kv events: engines name blocks of token ids, and --tokenize is never: prompts of text are matched "
-          "by what was sent to each worker, not by its events; remove --tokenize never");
-    }
+    WarnOfText();
   }
   if (sources != told_) {
     told_ = sources;
@@ -313,6 +329,23 @@ void KvEventService::TellSubscriber(const Hosts& fleet) {
     told_dial_in_ = dial_in;
     subscriber_->SetDialInWorkers(std::move(dial_in));
   }
+}
+
+void KvEventService::TellPoller(const std::vector<KvSource>& sources) {
+  if (sources == polled_) return;
+  {
+    const MutexLock lock(mutex_);
+    polled_ = sources;
+  }
+  trtllm_.SetSources(sources);
+  WarnOfText();
+}
+
+void KvEventService::WarnOfText() {
+  if (thread_.router->token_cache() != nullptr || std::exchange(warned_of_text_, true)) return;
+  Log(LogLevel::kWarning,
+      "kv events: engines name blocks of token ids, and --tokenize is never: prompts of text are matched "
+      "by what was sent to each worker, not by its events; remove --tokenize never");
 }
 
 }  // namespace vllm_router

@@ -5,6 +5,7 @@
 //   GET /kv_event_sources, else GET /server_info          as the engine says; --kv-events auto and on
 //   --kv-events-bind tcp://*:5557                         publishers connect, and name their worker in the topic
 //   GET /v1/models                                        the base model's name, under which its blocks are known
+//   --kv-events-engine trtllm                            the others are polled (trtllm_poller.h)
 //
 // A healthy host is polled when it joins or comes back and every kAgainNanos; one that does not respond, or
 // with an error other than 404, after kSoonNanos, doubling up to a minute. The service also drops
@@ -29,6 +30,8 @@
 
 namespace vllm_router {
 
+class TrtllmPoller;
+
 class KvEventService final : public HostPoller {
  public:
   static constexpr int64_t kAgainNanos = 300'000'000'000;
@@ -37,7 +40,8 @@ class KvEventService final : public HostPoller {
   // As long a request that waits for its first token is predicted again.
   static constexpr int64_t kRepeatNanos = 60'000'000'000;
 
-  explicit KvEventService(IoThread& thread) : HostPoller(thread) {}
+  // `trtllm` outlives it.
+  KvEventService(IoThread& thread, TrtllmPoller* trtllm) : HostPoller(thread), trtllm_(*trtllm) {}
 
   void Start() override;
   void Stop() override;
@@ -64,13 +68,17 @@ class KvEventService final : public HostPoller {
 
   int64_t Pass(const FleetView& fleet) override;
   Task<void> Poll(std::shared_ptr<Host> host, Workers workers);
+  bool polls() const;  // the workers whose endpoints are not named
   // At most once a minute: prompts whose text no worker turned into token ids.
   void WarnOfUnmatchedPrompts(int64_t now_ns);
-  // What is known now, for the events thread if it has changed.
+  // What is known now, for the events thread and the poller if it has changed.
   void TellSubscriber(const Hosts& fleet);
+  void TellPoller(const std::vector<KvSource>& sources);
+  void WarnOfText();  // once, if no worker is asked for token ids
   std::string ModelOf(const Host& host, const ReportedBlocks::ModelNames& names) const;
   std::vector<KvSource> SourcesOf(const Worker& worker, const Host& host, const std::string& model) const;
 
+  TrtllmPoller& trtllm_;
   std::map<std::string, std::shared_ptr<Host>> hosts_;  // by base URL
   std::map<std::string, NamedEndpoints> named_;         // by worker's URL
   std::map<std::string, NamedEndpoints> named_replays_;
@@ -79,11 +87,13 @@ class KvEventService final : public HostPoller {
   int64_t warned_of_prompts_ns_ = 0;
   bool start_failed_ = false;
   bool warned_of_many_ = false;
+  bool warned_of_text_ = false;
   std::set<std::string> warned_of_unused_;
   mutable Mutex mutex_;  // held while the subscriber is made, told or asked
   std::unique_ptr<EventSubscriber> subscriber_;
   std::vector<KvSource> told_;
   std::vector<DialInWorker> told_dial_in_;
+  std::vector<KvSource> polled_;  // told to the poller
   ReportedBlocks::ModelNames told_names_;
 };
 

@@ -28,6 +28,7 @@
 #include "proxy/control/load_poller.h"
 #include "proxy/control/prefix_event_service.h"
 #include "proxy/control/shared_pool_service.h"
+#include "proxy/control/trtllm_poller.h"
 
 namespace vllm_router {
 namespace {
@@ -310,7 +311,7 @@ Server::Server(
   });
   AddService<LoadPoller>();
   AddService<CacheCapacityPoller>();
-  KvEventService* const kv_events = AddService<KvEventService>();
+  KvEventService* const kv_events = AddService<KvEventService>(AddService<TrtllmPoller>());
   admin_.set_kv_events(kv_events);
   if (options_.kv_events_push && router_->pool().index() != nullptr) admin_.TakePushedKvEvents();
   metrics_->set_kv_events([kv_events] { return kv_events->Report(); });

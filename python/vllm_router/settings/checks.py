@@ -181,6 +181,11 @@ def check_settings(args: RouterArgs) -> None:
             raise ValueError(
                 f"{name} is set, and kv_events is off, so events have no effect; set kv_events to auto"
             )
+    if args.kv_events_engine != "auto" and args.kv_events == "off":
+        raise ValueError(
+            f"kv_events_engine is {args.kv_events_engine}, and kv_events is off, so events have no effect; "
+            "set kv_events to auto"
+        )
     _check_shared_cache(args)
     if args.health_check_endpoint[:1] != "/":
         raise ValueError(

@@ -424,6 +424,15 @@ class Table:
         "on: also a warning for each worker without a source. off: caches are inferred from the requests "
         "sent.",
     )
+    kv_events_engine: str = _policy(
+        "auto",
+        Choice(("auto", "trtllm")),
+        "the engine whose way of telling KV events the router uses",
+        scope="server",
+        policies=BLOCK_POLICIES,
+        more="auto: vLLM's and SGLang's, over ZeroMQ. trtllm: the router polls /kv_cache_events of workers "
+        "without --kv-event-source; only one client may do that, since TensorRT-LLM gives each event once.",
+    )
     kv_events_push: bool = _policy(
         False,
         Switch(),

@@ -36,6 +36,7 @@ OTHER_VALUES: dict[str, tuple[str, Any]] = {
     "load-factor": ("1.5", 1.5),
     "load-bound": ("average", "average"),
     "kv-events": ("on", "on"),
+    "kv-events-engine": ("trtllm", "trtllm"),
     "kv-event-source": ("http://a:1=tcp://a:5557", ["http://a:1=tcp://a:5557"]),
     "kv-event-replay-source": ("http://a:1=tcp://a:5558,ipc:///x", ["http://a:1=tcp://a:5558,ipc:///x"]),
     "kv-events-bind": ("tcp://*:5557", ["tcp://*:5557"]),
