@@ -85,10 +85,9 @@ uint64_t PushKvEvents(
   const auto fleet = self.fleet();
   const std::optional<uint32_t> position = fleet->Find(worker);
   if (!position) ThrowIfError(absl::NotFoundError(Concat("worker ", Quoted(worker), " is not in the fleet")));
-  if (rank >= KvPushReceiver::kMaxRanks) {
-    throw py::value_error(Concat(
-        "rank is ", rank, "; it is a data-parallel rank and must be between 0 and ",
-        KvPushReceiver::kMaxRanks - 1));
+  if (rank >= kMaxKvRanks) {
+    throw py::value_error(
+        Concat("rank is ", rank, "; it is a data-parallel rank and must be between 0 and ", kMaxKvRanks - 1));
   }
   KvPushReceiver* const receiver = self.pushes();
   if (receiver == nullptr) {

@@ -126,7 +126,7 @@ SourceFeed* DialIn::FeedOf(
     return nullptr;
   }
   const int64_t rank = told.value_or(0);
-  if (rank < 0 || rank >= kMaxRanks) return refuse("comes with a data-parallel rank that is not 0 to 255");
+  if (rank < 0 || rank >= kMaxKvRanks) return refuse("comes with a data-parallel rank that is not 0 to 255");
   std::string_view why;
   const DialInWorker* const worker = WorkerOf(*parsed, static_cast<uint32_t>(rank), &why);
   if (worker == nullptr) return refuse(why);

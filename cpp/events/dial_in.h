@@ -8,7 +8,7 @@
 // is missing stays lost, and a worker whose health check fails may have restarted. Sequence numbers are of a
 // worker's rank, which the payload names. Messages about workers that are not in the fleet are counted.
 //
-// Bounded: kMaxRanks feeds of a worker, kMaxFeeds in all, and per turn as many messages as of one source. libzmq
+// Bounded: kMaxKvRanks feeds of a worker, kMaxFeeds in all, and per turn as many messages as of one source. libzmq
 // takes turns among the peers of a socket, so one that floods delays the others by at most its share.
 //
 // On the events thread.
@@ -34,7 +34,6 @@ namespace vllm_router {
 
 class DialIn {
  public:
-  static constexpr uint32_t kMaxRanks = 256;
   static constexpr size_t kMaxFeeds = 4096;
   static constexpr int64_t kBindAgainNanos = 10'000'000'000;
   static constexpr int64_t kWarnAgainNanos = 60'000'000'000;

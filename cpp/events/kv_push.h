@@ -26,18 +26,18 @@
 #include "base/mutex.h"
 #include "events/event_applier.h"
 #include "events/kv_event.h"
+#include "events/kv_source.h"
 #include "index/reported_blocks.h"
 
 namespace vllm_router {
 
 class KvPushReceiver {
  public:
-  static constexpr uint32_t kMaxRanks = 256;         // of a worker; the caller sees to it
   static constexpr uint64_t kMaxBlocks = 1'000'000;  // of a rank; later ones are unusable
 
   struct Batch {
     WorkerId worker{};
-    uint32_t rank = 0;
+    uint32_t rank = 0;                 // below kMaxKvRanks
     std::optional<uint64_t> number;    // missing: the next one
     bool reset = false;                // what was known of the rank's cache is dropped before
     std::string_view model;            // the base model's name as requests have it; empty: they have none

@@ -22,6 +22,8 @@
 
 namespace vllm_router {
 
+inline constexpr uint32_t kMaxKvRanks = 256;  // data-parallel ranks of a worker, from 0
+
 // How a source is heard.
 enum class KvSourceKind : uint8_t {
   kZmq,     // it publishes over ZeroMQ

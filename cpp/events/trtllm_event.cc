@@ -142,7 +142,7 @@ class EventReader {
                    if (!ReadUnsigned(member, kMaxNumber, &number)) return Unknown();
                    event_.number = number;
                  } else if (name == "attention_dp_rank") {
-                   if (!ReadUnsigned(member, TrtllmReader::kMaxRanks - 1, &number)) return Unknown();
+                   if (!ReadUnsigned(member, kMaxKvRanks - 1, &number)) return Unknown();
                    event_.rank = static_cast<uint32_t>(number);
                  } else if (name == "window_size") {
                    if (member.get_int64().get(event_.window) != simdjson::SUCCESS) is_window_known_ = false;

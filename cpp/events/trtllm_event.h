@@ -26,6 +26,7 @@
 #include <string_view>
 
 #include "events/kv_event.h"
+#include "events/kv_source.h"
 
 namespace vllm_router {
 
@@ -34,7 +35,7 @@ struct TrtllmEvent {
 
   Kind kind = Kind::kNone;         // kNone: it is skipped; see batch.dropped
   std::optional<uint64_t> number;  // below 2^63; nullopt: it cannot be told whose event this is
-  uint32_t rank = 0;               // below kMaxRanks
+  uint32_t rank = 0;               // below kMaxKvRanks
   int64_t window = 0;              // tokens that the attention of the block's layers reaches; 0: not told
   uint64_t gpu_blocks = 0;         // kCreated: the capacity; 0: not told
   uint32_t block_size = 0;         // kStored: tokens of the first block
@@ -45,7 +46,6 @@ struct TrtllmEvent {
 
 class TrtllmReader {
  public:
-  static constexpr uint32_t kMaxRanks = 256;
   // The memory of a longer response is given back with the next one.
   static constexpr size_t kKeptBytes = size_t{1} << 20;
 

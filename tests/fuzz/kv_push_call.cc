@@ -5,6 +5,7 @@
 #include <span>
 
 #include "events/kv_event.h"
+#include "events/kv_source.h"
 #include "fuzz.h"
 #include "proxy/admin/kv_push_call.h"
 
@@ -14,7 +15,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   FUZZ_CHECK(call.ok() || !call.status().message().empty());
   if (!call.ok()) return 0;
   FUZZ_CHECK(!call->worker.empty());
-  FUZZ_CHECK(call->rank < KvPushCall::kMaxRanks);
+  FUZZ_CHECK(call->rank < kMaxKvRanks);
   // JSON of one byte, a digit and its comma for instance, is at most nine bytes of MessagePack.
   FUZZ_CHECK(call->payload.size() <= 9 * size);
   KvBatch batch;

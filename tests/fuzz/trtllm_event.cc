@@ -37,7 +37,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   size_t elements = 0;
   while (reader.Next(&event)) {
-    FUZZ_CHECK(event.rank < TrtllmReader::kMaxRanks);
+    FUZZ_CHECK(event.rank < kMaxKvRanks);
     FUZZ_CHECK(!event.number || *event.number <= INT64_MAX);
     FUZZ_CHECK(
         (event.kind == TrtllmEvent::Kind::kNone) == (event.batch.dropped != decltype(event.batch.dropped){}));

@@ -6,6 +6,7 @@
 
 #include "base/msgpack_writer.h"
 #include "base/text.h"
+#include "events/kv_source.h"
 #include "events/msgpack_cursor.h"
 
 namespace vllm_router {
@@ -64,8 +65,8 @@ Status ReadMember(std::string_view name, MsgpackCursor* cursor, KvPushCall* call
     if (!cursor->ReadUnsigned(UINT64_MAX, &number)) return Wrong(name, "a whole number of at most 64 bits");
     call->number = number;
   } else if (name == "dp_rank") {
-    if (!cursor->ReadUnsigned(KvPushCall::kMaxRanks - 1, &number)) {
-      return Wrong(name, Concat("a data-parallel rank between 0 and ", KvPushCall::kMaxRanks - 1));
+    if (!cursor->ReadUnsigned(kMaxKvRanks - 1, &number)) {
+      return Wrong(name, Concat("a data-parallel rank between 0 and ", kMaxKvRanks - 1));
     }
     call->rank = static_cast<uint32_t>(number);
   } else if (name == "reset") {

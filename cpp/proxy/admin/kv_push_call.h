@@ -16,8 +16,6 @@
 namespace vllm_router {
 
 struct KvPushCall {
-  static constexpr uint32_t kMaxRanks = 256;  // of a worker
-
   std::string worker;  // URL
   uint32_t rank = 0;
   std::optional<uint64_t> number;

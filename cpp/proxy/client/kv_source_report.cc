@@ -43,7 +43,7 @@ std::optional<std::vector<ReportedSource>> SourcesInReport(std::string_view text
   for (const json::key_value_pair& entry : *report) {
     const std::optional<uint64_t> rank =
         ParseDecimal(std::string_view(entry.key().data(), entry.key().size()));
-    if (!rank || *rank >= kMaxReportedRanks || !entry.value().is_object()) continue;
+    if (!rank || *rank >= kMaxKvRanks || !entry.value().is_object()) continue;
     const json::object& source = entry.value().get_object();
     const json::value* const enabled = source.if_contains("enable_kv_cache_events");
     if (enabled != nullptr && enabled->is_bool() && !enabled->get_bool()) continue;
@@ -75,7 +75,7 @@ std::optional<std::vector<ReportedSource>> SourcesInServerInfo(std::string_view 
   const std::optional<uint64_t> base = NumberAt(told, "endpoint_port_base", 65'535);
   if (!base || *base == 0) return std::nullopt;
   const std::string host = StringAt(told, "endpoint_host");
-  const uint64_t ranks = std::max<uint64_t>(1, NumberAt(told, "dp_size", kMaxReportedRanks).value_or(1));
+  const uint64_t ranks = std::max<uint64_t>(1, NumberAt(told, "dp_size", kMaxKvRanks).value_or(1));
   const std::optional<uint64_t> replay = NumberAt(told, "replay_endpoint_port_base", 65'535);
   std::vector<ReportedSource> sources;
   for (uint64_t rank = 0; rank < ranks && *base + rank <= 65'535; ++rank) {

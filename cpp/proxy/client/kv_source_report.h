@@ -4,9 +4,8 @@
 //   GET /server_info        SGLang: {"kv_events": {"endpoint_host": "*", "endpoint_port_base": 5557, "dp_size": 1, ...}}
 //   GET /v1/models          {"data": [{"id": "m"}, {"id": "adapter", "parent": "m"}]}
 //
-// Strict about what it uses: a malformed entry is left out. At most kMaxReportedRanks ranks and
-// kMaxReportedModels names. Pure; any
-// thread.
+// Strict about what it uses: a malformed entry is left out. At most kMaxKvRanks ranks and kMaxReportedModels
+// names. Pure; any thread.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +14,10 @@
 #include <string_view>
 #include <vector>
 
+#include "events/kv_source.h"
+
 namespace vllm_router {
 
-inline constexpr uint32_t kMaxReportedRanks = 256;
 inline constexpr size_t kMaxReportedModels = 64;
 
 struct ReportedSource {
