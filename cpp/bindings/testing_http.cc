@@ -18,7 +18,7 @@ namespace py = pybind11;
 namespace {
 
 // Where to cut an input into pieces: ends of the pieces but the last, ascending.
-using Cuts = std::vector<size_t>;
+using CutPlaces = std::vector<size_t>;
 using Fields = std::vector<std::pair<std::string, std::string>>;
 
 py::bytes Bytes(std::string_view text) { return py::bytes(text.data(), text.size()); }
@@ -48,7 +48,8 @@ BodyFraming FramingFrom(const std::string& name) {
 // Feeds ever longer prefixes of `data`. With `move`, each is a new copy that ends where its allocation
 // ends, so that AddressSanitizer sees a byte read too far and a view kept from the buffer before.
 template <typename Parser>
-std::pair<ParseState, std::string> FeedPieces(Parser* parser, const std::string& data, Cuts cuts, bool move) {
+std::pair<ParseState, std::string> FeedPieces(
+    Parser* parser, const std::string& data, CutPlaces cuts, bool move) {
   cuts.push_back(data.size());
   std::string buffer = move ? std::string() : data;
   ParseState state = ParseState::kNeedMore;
@@ -89,7 +90,7 @@ py::dict StateDict(ParseState state, const Parser& parser) {
   return r;
 }
 
-py::dict ParseRequest(RequestHeadParser& parser, const std::string& data, const Cuts& cuts, bool move) {
+py::dict ParseRequest(RequestHeadParser& parser, const std::string& data, const CutPlaces& cuts, bool move) {
   parser.Reset();
   const auto [state, buffer] = FeedPieces(&parser, data, cuts, move);
   py::dict r = StateDict(state, parser);
@@ -110,7 +111,7 @@ py::dict ParseRequest(RequestHeadParser& parser, const std::string& data, const 
 }
 
 py::dict ParseResponse(
-    ResponseHeadParser& parser, const std::string& data, bool to_head, const Cuts& cuts, bool move,
+    ResponseHeadParser& parser, const std::string& data, bool to_head, const CutPlaces& cuts, bool move,
     bool to_upgrade) {
   parser.Reset(to_head, to_upgrade);
   const auto [state, buffer] = FeedPieces(&parser, data, cuts, move);
@@ -130,7 +131,7 @@ const char* const kEventNames[] = {"need_more", "data", "end", "bad"};
 
 // Feeds a reader piece by piece until the input is used up, the body has ended, or it is rejected.
 template <typename Reader>
-py::dict ReadPieces(Reader* reader, const std::string& data, Cuts cuts) {
+py::dict ReadPieces(Reader* reader, const std::string& data, CutPlaces cuts) {
   cuts.push_back(data.size());
   using Event = typename Reader::Event;
   std::string body;
@@ -178,23 +179,23 @@ void MustParse(Parser* parser, const std::string& data) {
 void BindTestingHttp(py::module_& testing) {
   py::class_<RequestHeadParser>(testing, "RequestHeadParser")
       .def(py::init())
-      .def("parse", &ParseRequest, py::arg("data"), py::arg("cuts") = Cuts(), py::arg("move") = true);
+      .def("parse", &ParseRequest, py::arg("data"), py::arg("cuts") = CutPlaces(), py::arg("move") = true);
   py::class_<ResponseHeadParser>(testing, "ResponseHeadParser")
       .def(py::init())
       .def(
-          "parse", &ParseResponse, py::arg("data"), py::arg("to_head") = false, py::arg("cuts") = Cuts(),
+          "parse", &ParseResponse, py::arg("data"), py::arg("to_head") = false, py::arg("cuts") = CutPlaces(),
           py::arg("move") = true, py::arg("to_upgrade") = false);
 
   testing.def(
       "scan_chunked",
-      [](const std::string& data, const Cuts& cuts, bool response) {
+      [](const std::string& data, const CutPlaces& cuts, bool response) {
         ChunkedScanner scanner(KindFrom(response));
         return ReadPieces(&scanner, data, cuts);
       },
-      py::arg("data"), py::arg("cuts") = Cuts(), py::arg("response") = false);
+      py::arg("data"), py::arg("cuts") = CutPlaces(), py::arg("response") = false);
   testing.def(
       "read_body",
-      [](const std::string& framing, uint64_t content_length, const std::string& data, const Cuts& cuts,
+      [](const std::string& framing, uint64_t content_length, const std::string& data, const CutPlaces& cuts,
          bool response) {
         BodyReader reader(FramingFrom(framing), content_length, KindFrom(response));
         py::dict r;
@@ -205,7 +206,7 @@ void BindTestingHttp(py::module_& testing) {
         r["proper_end_of_connection"] = reader.EndOfConnection();
         return r;
       },
-      py::arg("framing"), py::arg("content_length"), py::arg("data"), py::arg("cuts") = Cuts(),
+      py::arg("framing"), py::arg("content_length"), py::arg("data"), py::arg("cuts") = CutPlaces(),
       py::arg("response") = false);
 
   testing.def(
