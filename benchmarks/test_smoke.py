@@ -40,7 +40,7 @@ def test_a_micro_benchmark_runs(stem):
     ids=lambda arguments: arguments.split()[1],
 )
 def test_a_stream_of_kv_events_ends_in_the_same_picture(arguments):
-    small = "--sources 4 --blocks 1000 --prompts 2 --rounds 1 --limit-seconds 90".split()
+    small = ["--sources", "4", "--blocks", "1000", "--prompts", "2", "--rounds", "1", "--limit-seconds", "90"]
     program = PROGRAMS.parent / "end_to_end" / "kv_stream"
     run = subprocess.run([program, *arguments.split(), *small], capture_output=True, text=True, timeout=110)
     assert run.returncode == 0, run.stdout + run.stderr
