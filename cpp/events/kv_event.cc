@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <span>
 
 #include "base/text.h"
 #include "events/msgpack_cursor.h"
@@ -13,6 +14,7 @@ namespace {
 constexpr uint64_t kMaxBlockTokens = 4096;
 constexpr uint64_t kMaxGroup = UINT16_MAX;
 constexpr size_t kMaxNameBytes = 1024;
+constexpr uint32_t kTokensAtOnce = 64;
 
 enum class Field : uint8_t {
   kHashes,
@@ -229,18 +231,32 @@ class EventReader {
   bool ReadTokens() {
     uint32_t count;
     if (!cursor_->ReadArray(&count)) return false;
-    for (; count != 0; --count) {
-      uint64_t id;
-      uint32_t pair = 0;
-      const bool is_pair = cursor_->ReadArray(&pair);
-      if (is_pair && pair == 0) return false;
-      if (!cursor_->ReadUnsigned(UINT32_MAX, &id)) return false;
-      batch_->tokens.push_back(static_cast<uint32_t>(id));
-      if (!is_pair) continue;
-      event_.is_bigram = true;
-      for (; pair != 1; --pair) {
-        if (!cursor_->Skip()) return false;
+    std::vector<uint32_t>& tokens = batch_->tokens;
+    while (count != 0) {
+      const size_t before = tokens.size();
+      tokens.resize(before + std::min(count, kTokensAtOnce));
+      const size_t read = cursor_->ReadSmall(std::span(tokens).subspan(before));
+      tokens.resize(before + read);
+      count -= static_cast<uint32_t>(read);
+      if (count != 0 && read < kTokensAtOnce) {
+        if (!ReadToken()) return false;
+        --count;
       }
+    }
+    return true;
+  }
+
+  bool ReadToken() {
+    uint64_t id;
+    uint32_t pair = 0;
+    const bool is_pair = cursor_->ReadArray(&pair);
+    if (is_pair && pair == 0) return false;
+    if (!cursor_->ReadUnsigned(UINT32_MAX, &id)) return false;
+    batch_->tokens.push_back(static_cast<uint32_t>(id));
+    if (!is_pair) return true;
+    event_.is_bigram = true;
+    for (; pair != 1; --pair) {
+      if (!cursor_->Skip()) return false;
     }
     return true;
   }

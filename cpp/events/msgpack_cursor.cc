@@ -1,5 +1,6 @@
 #include "events/msgpack_cursor.h"
 
+#include <array>
 #include <bit>
 
 namespace vllm_router {
@@ -16,6 +17,30 @@ constexpr uint8_t kArray16 = 0xdc, kArray32 = 0xdd, kMap16 = 0xde, kMap32 = 0xdf
 constexpr bool IsFixMap(uint8_t first) { return (first & 0xf0) == 0x80; }
 constexpr bool IsFixArray(uint8_t first) { return (first & 0xf0) == 0x90; }
 constexpr bool IsFixString(uint8_t first) { return (first & 0xe0) == 0xa0; }
+
+// Of the eight bytes from the first one on, as a big-endian number: (number << skip) >> shift is the value.
+struct SmallForm {
+  uint8_t bytes = 0;  // 0: another form
+  uint8_t skip = 0;
+  uint8_t shift = 0;
+};
+constexpr std::array<SmallForm, 256> kSmallForms = [] {
+  std::array<SmallForm, 256> forms{};
+  for (size_t first = 0; first < 0x80; ++first) forms[first] = {.bytes = 1, .skip = 0, .shift = 56};
+  for (uint8_t width = 0; width < 3; ++width) {
+    const auto size = static_cast<uint8_t>(1 << width);
+    forms[kUint8 + width] = {
+        .bytes = static_cast<uint8_t>(1 + size), .skip = 8, .shift = static_cast<uint8_t>(64 - 8 * size)};
+  }
+  return forms;
+}();
+
+// One load, as the compiler sees it.
+uint64_t BigEndian64(const uint8_t* bytes) {
+  return uint64_t{bytes[0]} << 56 | uint64_t{bytes[1]} << 48 | uint64_t{bytes[2]} << 40 |
+         uint64_t{bytes[3]} << 32 | uint64_t{bytes[4]} << 24 | uint64_t{bytes[5]} << 16 |
+         uint64_t{bytes[6]} << 8 | uint64_t{bytes[7]};
+}
 
 }  // namespace
 
@@ -86,6 +111,20 @@ bool MsgpackCursor::ReadUnsigned(uint64_t most, uint64_t* value) {
   }
   *value = bits;
   return true;
+}
+
+size_t MsgpackCursor::ReadSmall(std::span<uint32_t> numbers) {
+  const uint8_t* next = next_;
+  size_t count = 0;
+  // No branch depends on the lengths, which follow no pattern.
+  for (; count < numbers.size() && end_ - next >= 8; ++count) {
+    const SmallForm form = kSmallForms[*next];
+    if (form.bytes == 0) break;
+    numbers[count] = static_cast<uint32_t>(BigEndian64(next) << form.skip >> form.shift);
+    next += form.bytes;
+  }
+  next_ = next;
+  return count;
 }
 
 bool MsgpackCursor::ReadNumber(double* value) {

@@ -130,6 +130,27 @@ def test_hashes_may_be_integers_bytes_or_text():
     assert event(parent_block_hash=0)["parent"] == 0
 
 
+@pytest.mark.parametrize("width", [1, 2, 3, 5, 9])
+@pytest.mark.parametrize("count", [1, 7, 63, 64, 65, 130])
+def test_ids_of_tokens_have_any_form_at_any_place(count, width):
+    # One in this form among those in their shortest.
+    form = {
+        1: b"\x05",
+        2: b"\xd0\x05",
+        3: b"\xd1\x00\x05",
+        5: b"\xce\x00\x00\x00\x05",
+        9: b"\xcf" + bytes(7) + b"\x05",
+    }
+    ids = [(1, 200, 300, 70_000, 2**32 - 1)[i % 5] for i in range(count)]
+    marked = b"\xce\xfe\xfe\xfe\xfe"
+    for place in {0, count // 2, count - 1}:
+        with_mark = [*ids[:place], 0xFEFEFEFE, *ids[place + 1 :]]
+        fields = {"token_ids": with_mark, "block_size": 1, "block_hashes": list(range(count))}
+        payload = msgpack.packb([1.5, [STORED | fields]]).replace(marked, form[width])
+        (stored,) = decode(payload)["events"]
+        assert stored["tokens"] == [*ids[:place], 5, *ids[place + 1 :]]
+
+
 def test_pairs_of_tokens_keep_the_first():
     pairs = event(token_ids=[[5, 6], [6, 7]])
     assert (pairs["tokens"], pairs["is_bigram"]) == ([5, 6], True)
