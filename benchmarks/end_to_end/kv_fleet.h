@@ -274,6 +274,7 @@ class KvFleet {
 
   // The last batch of each source is sent, and once a second another one, while the subscriber lacks some.
   void Pause(uint64_t goal) {
+    rate_ = 0;  // the next batch is due as soon as the fleet goes on
     const uint64_t now = NowNanos();
     const bool first = state_.paused_at.load() != goal;
     const bool again = now - paused_ns_ > kSecond;

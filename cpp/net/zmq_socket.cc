@@ -113,6 +113,11 @@ class Frame {
   zmq_msg_t message_;
 };
 
+void StopMonitor(const std::shared_ptr<void*>& monitored) {
+  if (monitored == nullptr || *monitored == nullptr) return;
+  zmq_socket_monitor(std::exchange(*monitored, nullptr), nullptr, 0);
+}
+
 }  // namespace
 
 ZmqContext::ZmqContext(int max_sockets) : impl_(std::make_shared<Impl>(max_sockets)) {}
@@ -121,13 +126,16 @@ ZmqSocket::ZmqSocket(std::shared_ptr<ZmqContext::Impl> context, void* socket)
     : context_(std::move(context)), socket_(socket) {}
 
 ZmqSocket::ZmqSocket(ZmqSocket&& other) noexcept
-    : context_(std::move(other.context_)), socket_(std::exchange(other.socket_, nullptr)) {}
+    : context_(std::move(other.context_)),
+      socket_(std::exchange(other.socket_, nullptr)),
+      monitored_(std::move(other.monitored_)) {}
 
 ZmqSocket& ZmqSocket::operator=(ZmqSocket&& other) noexcept {
   if (this == &other) return *this;
   Close();
   context_ = std::move(other.context_);
   socket_ = std::exchange(other.socket_, nullptr);
+  monitored_ = std::move(other.monitored_);
   return *this;
 }
 
@@ -135,6 +143,7 @@ ZmqSocket::~ZmqSocket() { Close(); }
 
 // Before the context, which waits for its sockets.
 void ZmqSocket::Close() {
+  StopMonitor(monitored_);
   if (socket_ != nullptr) zmq_close(std::exchange(socket_, nullptr));
 }
 
@@ -223,6 +232,7 @@ StatusOr<ZmqMonitor> ZmqMonitor::Open(ZmqSocket& socket) {
   static std::atomic<uint64_t> opened{0};
   const std::string endpoint =
       absl::StrCat("inproc://monitor-", opened.fetch_add(1, std::memory_order_relaxed));
+  StopMonitor(socket.monitored_);
   constexpr int kEvents = ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED;
   if (zmq_socket_monitor(socket.socket_, endpoint.c_str(), kEvents) != 0) {
     return EndpointError("monitor through", endpoint);
@@ -232,12 +242,26 @@ StatusOr<ZmqMonitor> ZmqMonitor::Open(ZmqSocket& socket) {
   StatusOr<ZmqSocket> events = ZmqSocket::Open(context, ZmqSocketType::kPair, {.receive_limit = 0});
   if (events.ok()) {
     Status connected = events->Connect(endpoint);
-    if (connected.ok()) return ZmqMonitor(*std::move(events));
+    if (connected.ok()) {
+      socket.monitored_ = std::make_shared<void*>(socket.socket_);
+      return ZmqMonitor(*std::move(events), socket.monitored_);
+    }
     events = std::move(connected);
   }
   zmq_socket_monitor(socket.socket_, nullptr, 0);
   return events.status();
 }
+
+ZmqMonitor& ZmqMonitor::operator=(ZmqMonitor&& other) noexcept {
+  if (this == &other) return *this;
+  StopMonitor(monitored_);
+  events_ = std::move(other.events_);
+  monitored_ = std::move(other.monitored_);
+  frames_ = std::move(other.frames_);
+  return *this;
+}
+
+ZmqMonitor::~ZmqMonitor() { StopMonitor(monitored_); }
 
 bool ZmqMonitor::Next(ZmqEvent* event) {
   constexpr size_t kFrames = 2;  // number u16 and value u32 of the machine's order; endpoint

@@ -105,7 +105,8 @@ class ZmqSocket {
   void Close();
 
   std::shared_ptr<ZmqContext::Impl> context_;
-  void* socket_;  // null: moved from
+  void* socket_;                      // null: moved from
+  std::shared_ptr<void*> monitored_;  // the socket, for its monitor; null in it: one of the two is gone
 };
 
 struct ZmqEvent {
@@ -118,16 +119,25 @@ struct ZmqEvent {
 };
 
 // The connections of one socket, from Open() on. Read it: events that wait have no limit.
+//
+// The socket reports nothing any more before either is closed: an event that nothing reads would block libzmq's
+// I/O thread, and with it all sockets of the context, for good.
 class ZmqMonitor {
  public:
+  // In place of one that it had. Both belong to one thread from then on.
   static StatusOr<ZmqMonitor> Open(ZmqSocket& socket);
+  ZmqMonitor(ZmqMonitor&&) noexcept = default;
+  ZmqMonitor& operator=(ZmqMonitor&&) noexcept;
+  ~ZmqMonitor();
   // The next event; false: none.
   bool Next(ZmqEvent* event);
   const ZmqSocket& socket() const { return events_; }  // for ZmqPoll()
 
  private:
-  explicit ZmqMonitor(ZmqSocket events) : events_(std::move(events)) {}
+  ZmqMonitor(ZmqSocket events, std::shared_ptr<void*> monitored)
+      : events_(std::move(events)), monitored_(std::move(monitored)) {}
   ZmqSocket events_;
+  std::shared_ptr<void*> monitored_;  // null: moved from
   std::vector<std::string> frames_;
 };
 

@@ -106,6 +106,24 @@ def test_a_peer_that_sends_a_longer_frame_is_disconnected_for_good(theirs):
     assert received(another) == [b"after"]
 
 
+def test_an_event_that_nothing_reads_stops_no_other_socket(theirs):
+    publisher, other = theirs(zmq.XPUB), theirs(zmq.XPUB, xpub_verbose=1)
+    context = testing.ZmqContext()
+    monitored = testing.ZmqSocket(context, "SUB", subscriptions=[""])
+    monitor = monitored.monitor()
+    monitored.connect(endpoint_of(publisher))
+    assert next_event(monitor)[0] == "connected"
+    ours = testing.ZmqSocket(context, "SUB", subscriptions=[""])
+    ours.connect(endpoint_of(other))
+    assert other.recv() == b"\x01"
+    del monitor
+    gc.collect()
+    publisher.close()  # an event, which nothing reads
+    again = testing.ZmqSocket(context, "SUB", subscriptions=[""])
+    again.connect(endpoint_of(other))
+    assert other.poll(PATIENCE_MS) != 0, "libzmq's I/O thread waits"
+
+
 def test_the_monitor_tells_of_a_loss_and_of_the_next_connection(theirs):
     publisher = theirs(zmq.XPUB)
     endpoint = endpoint_of(publisher)
