@@ -35,7 +35,7 @@ def test_a_micro_benchmark_runs(stem):
         "--mode throughput --ops 20000",
         "--mode latency --rate 20000 --seconds 0.2",
         "--mode match --rate 20000 --seconds 0.1",
-        "--mode soak --ops 200000 --shares 2 --restart-seconds 0.3 --churn-seconds 0.3 --lost 0.02",
+        "--mode soak --ops 200000 --shares 1 --restart-seconds 0.2 --churn-seconds 0.2 --lost 0.02",
     ],
     ids=lambda arguments: arguments.split()[1],
 )
