@@ -273,6 +273,13 @@ def test_a_record_log_reads_the_block_size_under_every_policy() -> None:
     assert parsed(f"{line} --record-log traffic.jsonl").warnings() == []
 
 
+@pytest.mark.parametrize("option", ["--kv-events-engine trtllm", "--kv-events-push"])
+def test_ways_to_hear_events_that_are_off_are_rejected(option: str) -> None:
+    assert parsed(option)._validate_router_args() is None
+    with pytest.raises(ValueError, match="kv_events is off, so events have no effect; set kv_events to auto"):
+        parsed(f"{option} --kv-events off")._validate_router_args()
+
+
 def test_clients_and_admins_do_not_share_a_file_of_keys() -> None:
     with pytest.raises(ValueError, match="so every client could change the fleet"):
         parsed("--client-api-key-file k --admin-api-key-file k")._validate_router_args()
