@@ -367,6 +367,25 @@ bool ReadBatchArray(MsgpackCursor* cursor, KvBatch* batch) {
   return true;
 }
 
+// Field by field, as they are decoded: what a field contains may be nested as deep as Skip() enters.
+bool SkipEvents(MsgpackCursor* cursor) {
+  uint32_t events;
+  if (!cursor->ReadArray(&events)) return false;
+  for (; events != 0; --events) {
+    uint32_t count = 0;
+    uint64_t values = 1;
+    if (cursor->ReadMap(&count)) {
+      values = uint64_t{2} * count;
+    } else if (cursor->ReadArray(&count)) {
+      values = count;
+    }
+    for (; values != 0; --values) {
+      if (!cursor->Skip()) return false;
+    }
+  }
+  return true;
+}
+
 // Above this a time is in milliseconds: as seconds it would be in the year 5138.
 constexpr double kMaxSeconds = 1e11;
 
@@ -427,11 +446,14 @@ bool ReadBatchRank(std::span<const uint8_t> payload, std::optional<int64_t>* ran
     for (; count != 0; --count) {
       std::string_view name;
       if (!cursor.ReadString(&name)) return false;
-      if (!(name == "data_parallel_rank" ? ReadRank(&cursor, rank) : cursor.Skip())) return false;
+      const bool read = name == "data_parallel_rank" ? ReadRank(&cursor, rank)
+                        : name == "events"           ? SkipEvents(&cursor)
+                                                     : cursor.Skip();
+      if (!read) return false;
     }
     return true;
   }
-  if (!cursor.ReadArray(&count) || count < 2 || !cursor.Skip() || !cursor.Skip()) return false;
+  if (!cursor.ReadArray(&count) || count < 2 || !cursor.Skip() || !SkipEvents(&cursor)) return false;
   return count == 2 || ReadRank(&cursor, rank);
 }
 

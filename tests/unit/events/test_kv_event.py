@@ -323,3 +323,15 @@ def test_the_rank_is_read_without_the_events(batch, rank):
     assert testing.read_batch_rank(payload) == rank
     if rank != "malformed" and len(payload) > 1:
         assert testing.read_batch_rank(payload[:-1]) in ("malformed", None, rank)
+
+
+@pytest.mark.parametrize(
+    "wrap", [lambda event: [1.5, [event], 3], lambda event: {"events": [event], "data_parallel_rank": 3}]
+)
+def test_the_rank_is_read_behind_whatever_is_decoded(wrap):
+    deep = 1
+    for _ in range(16):  # as deep as MsgpackCursor::Skip() enters
+        deep = [deep]
+    payload = msgpack.packb(wrap({"type": "BlockRemoved", "block_hashes": [1], "unknown": deep}))
+    assert testing.decode_kv_batch(payload)["rank"] == 3
+    assert testing.read_batch_rank(payload) == 3
