@@ -24,7 +24,7 @@ constexpr int64_t kMinuteNanos = 60 * kNanosPerSecond;
 constexpr int kLinesPerMinute = 4;  // about one worker
 constexpr int kMostDoublings = 6;   // of a second: 64 s
 constexpr std::string_view kRemedy =
-    "start trtllm-serve with kv_cache_config: {enable_block_reuse: true, event_buffer_max_size: 16384}, or "
+    "start trtllm-serve with kv_cache_config: {enable_block_reuse: true, event_buffer_max_size: 2048}, or "
     "this "
     "router without --kv-events-engine trtllm";
 
