@@ -303,7 +303,7 @@ void BindTestingEventApplier(py::module_& testing) {
                    .endpoint = endpoint,
                    .model = "m"});
             }
-            self.SetSources(sources);
+            self.SetSources(sources, 0);
           })
       .def(
           "take",

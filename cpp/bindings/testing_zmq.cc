@@ -84,12 +84,20 @@ std::vector<std::pair<bool, bool>> Poll(const py::list& targets, int timeout_ms,
 void BindTestingZmq(py::module_& testing) {
   py::class_<ZmqContext>(testing, "ZmqContext")
       .def(py::init<int>(), py::arg("max_sockets") = ZmqContext::kMaxSockets);
-  py::class_<ZmqMonitor>(testing, "ZmqMonitor").def("next", [](ZmqMonitor& monitor) -> py::object {
-    ZmqEvent event;
-    if (!monitor.Next(&event)) return py::none();
-    const bool connected = event.kind == ZmqEvent::Kind::kConnected;
-    return py::make_tuple(connected ? "connected" : "disconnected", event.endpoint);
-  });
+  py::class_<ZmqMonitor>(testing, "ZmqMonitor")
+      .def(
+          "next",
+          [](ZmqMonitor& monitor) -> py::object {
+            ZmqEvent event;
+            if (!monitor.Next(&event)) return py::none();
+            const bool connected = event.kind == ZmqEvent::Kind::kConnected;
+            return py::make_tuple(connected ? "connected" : "disconnected", event.endpoint);
+          })
+      // Of the next event.
+      .def("next_connection", [](ZmqMonitor& monitor) {
+        ZmqEvent event;
+        return monitor.Next(&event) ? event.connection : -1;
+      });
   py::class_<ZmqSocket>(testing, "ZmqSocket")
       .def(py::init([](const ZmqContext& context, const std::string& type, const py::kwargs& options) {
         return ValueOrThrow(ZmqSocket::Open(context, ZmqTypeByName(type), ZmqOptionsOf(options)));
@@ -108,6 +116,14 @@ void BindTestingZmq(py::module_& testing) {
           })
       // The frames, None for no message, or why there are none.
       .def("receive", &FramesOrWhy, py::arg("max_frames") = 8)
+      // The number of the connection by which the message came.
+      .def(
+          "receive_connection",
+          [](ZmqSocket& socket) {
+            std::vector<std::string> frames;
+            int connection = -1;
+            return socket.Receive(8, &frames, &connection) == ZmqReceive::kMessage ? connection : -1;
+          })
       .def("monitor", [](ZmqSocket& socket) { return ValueOrThrow(ZmqMonitor::Open(socket)); });
   testing.def("zmq_poll", &Poll, py::arg("targets"), py::arg("timeout_ms"), py::arg("for_sending") = false);
 }

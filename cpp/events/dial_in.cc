@@ -1,6 +1,7 @@
 #include "events/dial_in.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "base/log.h"
 #include "base/text.h"
@@ -38,24 +39,38 @@ void DialIn::SetWorkers(std::vector<DialInWorker> workers) {
   const size_t ended = std::erase_if(feeds_, [&by_id](const auto& entry) {
     const auto found = by_id.find(entry.first.first);
     // Its blocks are known under a model's name.
-    return found == by_id.end() || found->second->model != entry.second->source().model;
+    return found == by_id.end() || found->second->model != entry.second.feed->source().model;
   });
   if (ended != 0) ++version_;
 }
 
-void DialIn::BindAll(int64_t now_ns) {
-  if (bind_again_ns_ && now_ns < *bind_again_ns_) return;
-  bind_again_ns_ = now_ns + kBindAgainNanos;
+void DialIn::Maintain(int64_t now_ns) {
+  if (maintain_ns_ && now_ns < *maintain_ns_) return;
+  maintain_ns_ = now_ns + kMaintainNanos;
   for (Listener& listener : listeners_) {
     if (!listener.socket) Bind(&listener);
   }
+  const size_t ended = std::erase_if(feeds_, [now_ns](const auto& entry) {
+    return entry.second.lost_ns && now_ns - *entry.second.lost_ns >= kExpireNanos;
+  });
+  if (ended != 0) ++version_;
 }
 
-void DialIn::Bind(Listener* listener) {
+Status DialIn::Open(Listener* listener) const {
   ZmqOptions options = PublisherOptions(listener->wanted);
   options.subscriptions = {std::string(kDialInTopicPrefix)};
   StatusOr<ZmqSocket> socket = ZmqSocket::Open(context_, ZmqSocketType::kSub, options);
-  const Status status = socket.ok() ? socket->Bind(listener->wanted) : socket.status();
+  if (!socket.ok()) return socket.status();
+  StatusOr<ZmqMonitor> monitor = ZmqMonitor::Open(*socket);
+  if (!monitor.ok()) return monitor.status();
+  ROUTER_RETURN_IF_ERROR(socket->Bind(listener->wanted));
+  listener->socket = *std::move(socket);
+  listener->monitor = *std::move(monitor);
+  return absl::OkStatus();
+}
+
+void DialIn::Bind(Listener* listener) {
+  const Status status = Open(listener);
   if (!status.ok()) {
     std::string failure(status.message());
     if (failure == listener->failure) return;
@@ -66,7 +81,6 @@ void DialIn::Bind(Listener* listener) {
     return;
   }
   listener->failure.clear();
-  listener->socket = *std::move(socket);
   listener->status.endpoint = listener->socket->last_endpoint();
   listener->status.bound = true;
   Log(LogLevel::kInfo,
@@ -78,7 +92,9 @@ void DialIn::AppendTo(std::vector<ZmqPollItem>* items) {
   first_item_ = items->size();
   for (Listener& listener : listeners_) {
     listener.polled = listener.socket.has_value();
-    if (listener.polled) items->push_back({.socket = &*listener.socket});
+    if (!listener.polled) continue;
+    items->push_back({.socket = &listener.monitor->socket()});
+    items->push_back({.socket = &*listener.socket});
   }
 }
 
@@ -86,15 +102,26 @@ bool DialIn::Receive(std::span<const ZmqPollItem> items, int64_t now_ns) {
   size_t item = first_item_;
   bool more = false;
   for (Listener& listener : listeners_) {
-    if (listener.polled && items[item++].readable && ReceiveFrom(&listener, now_ns)) more = true;
+    if (!listener.polled) continue;
+    ZmqEvent event;
+    if (items[item++].readable) {
+      while (listener.monitor->Next(&event)) {
+        if (event.connection >= 0) listener.lost.emplace(event.connection, now_ns);
+      }
+    }
+    const bool has_more = items[item++].readable && ReceiveFrom(&listener, now_ns);
+    EndLostConnections(&listener, !has_more, now_ns);
+    more = more || has_more;
   }
+  LimitWaiting();
   return more;
 }
 
 bool DialIn::ReceiveFrom(Listener* listener, int64_t now_ns) {
   size_t bytes = 0;
   for (size_t i = 0; i < SourceSession::kTurnMessages && bytes < SourceSession::kTurnBytes; ++i) {
-    const ZmqReceive received = listener->socket->Receive(kMaxPublisherFrames, &frames_);
+    int connection = -1;
+    const ZmqReceive received = listener->socket->Receive(kMaxPublisherFrames, &frames_, &connection);
     if (received == ZmqReceive::kNone || received == ZmqReceive::kError) return false;
     const std::optional<uint64_t> number =
         received == ZmqReceive::kMessage && frames_.size() == 3 ? NumberInFrame(frames_[1]) : std::nullopt;
@@ -103,15 +130,32 @@ bool DialIn::ReceiveFrom(Listener* listener, int64_t now_ns) {
       continue;
     }
     bytes += frames_[2].size();
-    SourceFeed* const feed = FeedOf(frames_[0], frames_[2], listener, now_ns);
+    Feed* const feed = FeedOf(frames_[0], frames_[2], listener, now_ns);
     if (feed == nullptr) continue;
-    if (!feed->connected()) feed->OnConnected(now_ns);
-    feed->OnBatch(*number, frames_[2], now_ns);
+    feed->connection = connection;
+    feed->heard_ns = now_ns;
+    feed->lost_ns.reset();
+    if (!feed->feed->connected()) feed->feed->OnConnected(now_ns);
+    feed->feed->OnBatch(*number, frames_[2], now_ns);
   }
   return true;
 }
 
-SourceFeed* DialIn::FeedOf(
+void DialIn::EndLostConnections(Listener* listener, bool is_drained, int64_t now_ns) {
+  std::erase_if(listener->lost, [&](const auto& lost) {
+    if (!is_drained && now_ns - lost.second < kDrainNanos) return false;
+    for (auto& [key, feed] : feeds_) {
+      if (feed.connection != lost.first) continue;
+      feed.connection = -1;
+      feed.lost_ns = now_ns;
+      feed.feed->OnDisconnected(now_ns);
+      feed.feed->OnGone();
+    }
+    return true;
+  });
+}
+
+DialIn::Feed* DialIn::FeedOf(
     std::string_view topic, std::string_view payload, Listener* listener, int64_t now_ns) {
   const auto refuse = [&](std::string_view why) {
     ++listener->status.unknown_worker;
@@ -130,23 +174,47 @@ SourceFeed* DialIn::FeedOf(
   std::string_view why;
   const DialInWorker* const worker = WorkerOf(*parsed, static_cast<uint32_t>(rank), &why);
   if (worker == nullptr) return refuse(why);
-  const std::pair<WorkerId, uint32_t> key(worker->worker, static_cast<uint32_t>(rank));
+  const Key key(worker->worker, static_cast<uint32_t>(rank));
   const auto found = feeds_.find(key);
-  if (found != feeds_.end()) return found->second.get();
-  if (feeds_.size() == kMaxFeeds) return refuse("is one source more than the 4096 that may connect");
+  if (found != feeds_.end()) return &found->second;
+  if (!MakeRoom(worker->worker)) return refuse("is one source more than the 2048 that may connect");
   ++version_;
-  return feeds_
-      .emplace(
-          key, std::make_unique<SourceFeed>(
-                   KvSource{
-                       .worker = worker->worker,
-                       .url = worker->url.url,
-                       .rank = key.second,
-                       .endpoint = listener->status.endpoint,
-                       .topic = std::string(topic.substr(0, kLoggedTopic)),
-                       .model = worker->model},
-                   &blocks_, kFeedOptions))
-      .first->second.get();
+  KvSource source{
+      .worker = worker->worker,
+      .url = worker->url.url,
+      .rank = key.second,
+      .endpoint = listener->status.endpoint,
+      .topic = std::string(topic.substr(0, kLoggedTopic)),
+      .model = worker->model};
+  Feed feed{.feed = std::make_unique<SourceFeed>(std::move(source), &blocks_, kFeedOptions)};
+  return &feeds_.emplace(key, std::move(feed)).first->second;
+}
+
+bool DialIn::MakeRoom(WorkerId worker) {
+  if (feeds_.size() < kMaxFeeds) return true;
+  std::map<WorkerId, size_t> counts;
+  for (const auto& [key, feed] : feeds_) ++counts[key.first];
+  // First those whose connections are lost, then those of the worker with the most, then by time.
+  const auto rank = [&counts](const auto& entry) {
+    return std::tuple(
+        !entry.second.lost_ns, -static_cast<int64_t>(counts[entry.first.first]), entry.second.heard_ns);
+  };
+  const auto first = std::ranges::min_element(feeds_, {}, rank);
+  if (!first->second.lost_ns && counts[first->first.first] <= counts[worker] + 1) return false;
+  feeds_.erase(first);
+  return true;
+}
+
+void DialIn::LimitWaiting() {
+  const auto waiting = [](const auto& entry) { return entry.second.feed->waiting_bytes(); };
+  size_t bytes = 0;
+  for (const auto& entry : feeds_) bytes += waiting(entry);
+  while (bytes > kMaxWaitingBytes) {
+    const auto most = std::ranges::max_element(feeds_, {}, waiting);
+    bytes -= waiting(*most);
+    feeds_.erase(most);
+    ++version_;
+  }
 }
 
 const DialInWorker* DialIn::WorkerOf(const DialInTopic& topic, uint32_t rank, std::string_view* why) const {
@@ -175,17 +243,17 @@ void DialIn::WarnOfUnknown(
                               Quoted(topic.substr(0, kLoggedTopic)), ", ", why, "; its events are not used"));
 }
 
-void DialIn::ReportOutage(WorkerId worker, int64_t now_ns) {
-  for (auto feed = feeds_.lower_bound({worker, 0}); feed != feeds_.end() && feed->first.first == worker;
-       ++feed) {
-    feed->second->ReportOutage(now_ns);
-    feed->second->OnDisconnected(now_ns);
+void DialIn::Disconnect(WorkerId worker, int64_t now_ns) {
+  for (auto entry = feeds_.lower_bound({worker, 0}); entry != feeds_.end() && entry->first.first == worker;
+       ++entry) {
+    entry->second.feed->OnDisconnected(now_ns);
+    entry->second.feed->OnGone();
   }
 }
 
 std::vector<SourceFeed*> DialIn::feeds() const {
   std::vector<SourceFeed*> feeds;
-  for (const auto& [key, feed] : feeds_) feeds.push_back(feed.get());
+  for (const auto& [key, entry] : feeds_) feeds.push_back(entry.feed.get());
   return feeds;
 }
 

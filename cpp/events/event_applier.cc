@@ -123,12 +123,16 @@ size_t EventApplier::bytes() const {
 
 // ---- Batches -----------------------------------------------------------------------------------------
 
-EventApplier::Result EventApplier::Apply(const KvBatch& batch, int64_t now_ns) {
-  Result result;
+void EventApplier::DropExpired(int64_t now_ns) {
   while (!orphans_.empty() && now_ns - orphans_.front().since_ns > options_.orphan_ns) {
     Drop(KvEventDrop::kOrphanExpired);
     DropOrphan(orphans_.begin());
   }
+}
+
+EventApplier::Result EventApplier::Apply(const KvBatch& batch, int64_t now_ns) {
+  Result result;
+  DropExpired(now_ns);
   if (!EnsureCache()) {
     Drop(KvEventDrop::kUnknownWorker, batch.events.size());
     return result;

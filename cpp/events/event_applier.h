@@ -96,6 +96,8 @@ class EventApplier {
   EventApplier& operator=(const EventApplier&) = delete;
 
   Result Apply(const KvBatch& batch, int64_t now_ns);
+  // The stored events whose parents did not come in time. Apply() does it too.
+  void DropExpired(int64_t now_ns);
   // The engine is another one, or its cache is unknown afresh: everything is forgotten but the figures.
   void NewIncarnation();
 
@@ -103,6 +105,7 @@ class EventApplier {
   size_t known_blocks() const { return map_.size(); }                // of the engine
   size_t known_gpu_blocks() const { return map_.on_gpu(); }          // of these, without their copies
   size_t orphan_blocks() const { return orphan_blocks_; }
+  size_t orphan_bytes() const { return orphan_bytes_; }
   std::optional<WorkerSlot> cache() const { return cache_; }
   std::array<uint64_t, kTierCount> TierCounts() const;  // blocks of the index
   const Figures& figures() const { return figures_; }

@@ -20,6 +20,7 @@
 #include "events/dial_in.h"
 #include "events/source_feed.h"
 #include "events/source_session.h"
+#include "events/worker_trust.h"
 #include "net/zmq_socket.h"
 
 namespace vllm_router {
@@ -27,56 +28,25 @@ namespace {
 
 constexpr int64_t kTickNanos = kNanosPerSecond;
 constexpr int64_t kReportNanos = 50 * kNanosPerMs;
-constexpr int64_t kMinuteNanos = 60 * kNanosPerSecond;
-constexpr int kLinesPerMinute = 4;    // about one worker
-constexpr uint64_t kDebtBlocks = 4;   // below, silence may be chance
-constexpr int kSocketsPerSource = 5;  // live, its monitor's two ends, a replay that closes, a new one
+constexpr int kSocketsPerSource = 5;    // live, its monitor's two ends, a replay that closes, a new one
+constexpr int kSocketsPerListener = 3;  // its monitor's two ends
 
-// The smaller, the less it is trusted. A worker with several sources gets the smallest of theirs.
-int Rank(KvTrust trust) {
-  constexpr std::array<int, kKvTrustCount> kRanks = {0, 3, 6, 5, 4, 1, 2};
-  return kRanks[static_cast<size_t>(trust)];
-}
-
-std::string Meaning(KvTrust trust, uint64_t owed) {
-  switch (trust) {
-    case KvTrust::kExact:
-      return "its events tell exactly what its cache holds";
-    case KvTrust::kSettled:
-      return "earlier events are missing, but those since then account for all of its GPU cache";
-    case KvTrust::kPartial:
-      return "events before the router's start or during an outage, or removals, are missing, so what was "
-             "sent to it counts too; a replay endpoint on the engine (replay_endpoint of --kv-events-config) "
-             "closes such gaps";
-    case KvTrust::kSilent:
-      return Concat(
-          "it published nothing for 10 s while it computed about ", owed,
-          " new blocks; its cache is inferred from requests. On the worker: --kv-events-config "
-          "'{\"enable_kv_cache_events\":true,\"publisher\":\"zmq\",\"endpoint\":\"tcp://*:5557\"}'");
-    case KvTrust::kMismatch:
-      return "more than half of its events cannot be used, for the reasons in GET /admin/kv-events; its "
-             "cache is "
-             "inferred from requests";
-    case KvTrust::kOff:
-    case KvTrust::kWaiting:
-      break;
-  }
-  return "nothing is known from its events yet; its cache is inferred from requests";
-}
+constexpr WorkerTrust::Texts kTexts = {
+    .partial =
+        "events before the router's start or during an outage, or removals, are missing, so what was sent "
+        "to it counts too; a replay endpoint on the engine (replay_endpoint of --kv-events-config) closes "
+        "such gaps",
+    .silent =
+        "On the worker: --kv-events-config '{\"enable_kv_cache_events\":true,\"publisher\":\"zmq\","
+        "\"endpoint\":\"tcp://*:5557\"}'"};
 
 }  // namespace
 
 struct EventSubscriber::Impl {
   // One worker, which has one source or one per rank.
   struct Watched {
-    std::string url;
-    std::vector<SourceFeed*> feeds;
-    KvTrust trust = KvTrust::kOff;
-    int64_t owing_since_ns = 0;  // 0: it owes too little
-    bool silent = false;
-    int64_t minute_ns = 0;  // since then `lines` were logged
-    int lines = 0;
-    KvTrust logged = KvTrust::kOff;
+    WorkerTrust trust;
+    std::vector<SourceFeed*> feeds = {};
   };
   struct Command {
     enum class Kind : uint8_t { kSetSources, kSetDialInWorkers, kReportOutage, kResync } kind;
@@ -90,7 +60,7 @@ struct EventSubscriber::Impl {
         options(given),
         context(
             kSocketsPerSource * static_cast<int>(kMaxWorkers) +
-            static_cast<int>(given.bind_endpoints.size())),
+            kSocketsPerListener * static_cast<int>(given.bind_endpoints.size())),
         dial_in(given.bind_endpoints, reported, context) {}
   ~Impl() {
     if (wake_fd >= 0) ::close(wake_fd);
@@ -113,10 +83,11 @@ struct EventSubscriber::Impl {
   void RunCommands(int64_t now_ns);
   void Reconcile(const std::vector<KvSource>& wanted);
   void UpdateWatched();
+  void UpdateDialIn() {
+    if (dial_in_version != dial_in.version()) UpdateWatched();
+  }
   void StartReplays(int64_t now_ns);
   void UpdateTrust(int64_t now_ns);
-  void Watch(WorkerId worker, Watched* watched, int64_t now_ns);
-  void LogChange(Watched* watched, uint64_t owed, int64_t now_ns) const;
   int64_t NextWait(int64_t now_ns) const;
   void PublishReport(int64_t now_ns);
 
@@ -155,7 +126,8 @@ void EventSubscriber::Impl::Run() {
     items.clear();
     items.push_back({.descriptor = wake_fd});
     for (const std::unique_ptr<SourceSession>& session : sessions) session->AppendTo(&items);
-    dial_in.BindAll(clock.NowNanos());
+    dial_in.Maintain(clock.NowNanos());
+    UpdateDialIn();
     dial_in.AppendTo(&items);
     const int64_t wait_ms = more ? 0 : NextWait(clock.NowNanos()) / kNanosPerMs;
     ZmqPoll(items, static_cast<int>(wait_ms));
@@ -180,12 +152,12 @@ void EventSubscriber::Impl::Turn(std::span<const ZmqPollItem> items, int64_t now
     session->ReopenIfLost(now_ns);
   }
   if (dial_in.Receive(items, now_ns)) more = true;
+  UpdateDialIn();
   for (SourceFeed* const feed : feeds) {
     if (feed->next_tick_ns() <= now_ns) feed->OnTick(now_ns);
     feed->Audit(now_ns);
   }
   RunCommands(now_ns);
-  if (dial_in_version != dial_in.version()) UpdateWatched();
   StartReplays(now_ns);
   UpdateTrust(now_ns);
   PublishReport(now_ns);
@@ -216,7 +188,7 @@ void EventSubscriber::Impl::RunCommands(int64_t now_ns) {
         feed->ReportOutage(now_ns);
       }
     }
-    if (command.kind == Command::Kind::kReportOutage) dial_in.ReportOutage(command.worker, now_ns);
+    if (command.kind == Command::Kind::kReportOutage) dial_in.Disconnect(command.worker, now_ns);
   }
 }
 
@@ -249,13 +221,14 @@ void EventSubscriber::Impl::UpdateWatched() {
   for (const std::unique_ptr<SourceSession>& session : sessions) feeds.push_back(&session->feed());
   for (auto& [worker, watched] : workers) watched.feeds.clear();
   for (SourceFeed* const feed : feeds) {
-    Watched& watched = workers[feed->source().worker];
-    watched.url = feed->source().url;
-    watched.feeds.push_back(feed);
+    const KvSource& source = feed->source();
+    const auto [entry, is_new] =
+        workers.try_emplace(source.worker, WorkerTrust(blocks, source.worker, source.url, kTexts));
+    entry->second.feeds.push_back(feed);
   }
-  std::erase_if(workers, [this](const auto& entry) {
+  std::erase_if(workers, [](const auto& entry) {
     const bool leaves = entry.second.feeds.empty();
-    if (leaves) blocks->SetTrust(entry.first, KvTrust::kOff);
+    if (leaves) entry.second.trust.Leave();
     return leaves;
   });
 }
@@ -280,53 +253,13 @@ void EventSubscriber::Impl::UpdateTrust(int64_t now_ns) {
   const bool tick = now_ns >= next_tick_ns;
   if (tick) next_tick_ns = now_ns + kTickNanos;
   for (auto& [worker, watched] : workers) {
-    std::optional<KvTrust> trust;
-    bool published = false;
     for (SourceFeed* const feed : watched.feeds) {
-      if (feed->published()) published = true;
-      if (!trust || Rank(feed->trust()) < Rank(*trust)) trust = feed->trust();
+      if (feed->published()) watched.trust.OnPublished();
+      watched.trust.Add(feed->trust(), feed->was_useful());
     }
-    if (published) {
-      blocks->SettleDebt(worker);
-      watched.owing_since_ns = 0;
-      watched.silent = false;
-    }
-    if (tick) Watch(worker, &watched, now_ns);
-    const KvTrust now = watched.silent ? KvTrust::kSilent : trust.value_or(KvTrust::kOff);
-    // Also after each batch, since a request to empty the cache may have set it aside meanwhile.
-    if (published || now != watched.trust) blocks->SetTrust(worker, now);
-    watched.trust = now;
-    if (now != watched.logged) LogChange(&watched, blocks->owed(worker), now_ns);
+    if (tick) watched.trust.Watch(now_ns);
+    watched.trust.Decide(now_ns);
   }
-}
-
-void EventSubscriber::Impl::Watch(WorkerId worker, Watched* watched, int64_t now_ns) {
-  if (blocks->owed(worker) < kDebtBlocks) {
-    watched->owing_since_ns = 0;
-  } else if (watched->owing_since_ns == 0) {
-    watched->owing_since_ns = now_ns;
-  } else if (now_ns - watched->owing_since_ns >= EventSubscriber::kSilentNanos) {
-    watched->silent = true;
-  }
-}
-
-// A worker whose state changes all the time does not fill the log; its last state is told in the end.
-void EventSubscriber::Impl::LogChange(Watched* watched, uint64_t owed, int64_t now_ns) const {
-  if (now_ns - watched->minute_ns >= kMinuteNanos) {
-    watched->minute_ns = now_ns;
-    watched->lines = 0;
-  }
-  if (watched->lines == kLinesPerMinute) return;
-  // The first wait is no news.
-  const bool first = watched->logged == KvTrust::kOff && watched->trust == KvTrust::kWaiting;
-  const bool good = IsComplete(watched->trust) || watched->trust == KvTrust::kWaiting;
-  if (!first)
-    Log(good ? LogLevel::kInfo : LogLevel::kWarning,
-        Concat(
-            "kv events: ", watched->url, " is ", KvTrustName(watched->trust), ": ",
-            Meaning(watched->trust, owed)));
-  watched->logged = watched->trust;
-  if (!first) ++watched->lines;
 }
 
 void EventSubscriber::Impl::PublishReport(int64_t now_ns) {
@@ -364,7 +297,7 @@ EventSubscriber::~EventSubscriber() {
   impl_->stopping.store(true);
   impl_->Wake();
   impl_->thread.join();
-  for (const auto& [worker, watched] : impl_->workers) impl_->blocks->SetTrust(worker, KvTrust::kOff);
+  for (const auto& [worker, watched] : impl_->workers) watched.trust.Leave();
   impl_->sessions.clear();
 }
 

@@ -7,8 +7,7 @@
 //
 // A source that floods, stalls or lies affects its own worker only: per turn each source gets
 // SourceSession::kTurnMessages, a batch that cannot be decoded counts as lost, and the trust of a worker falls to what its
-// worst source deserves. A worker that owes blocks, because it computed prompts, and publishes nothing
-// for kSilentNanos is silent.
+// worst source deserves (WorkerTrust).
 //
 // All methods from any thread, and none waits for a turn: a change of the sources takes effect in the next
 // one, and Report() is a turn or 50 ms old.
@@ -33,8 +32,6 @@ struct EventSubscriberOptions {
 
 class EventSubscriber {
  public:
-  static constexpr int64_t kSilentNanos = 10'000'000'000;
-
   // `blocks` outlives it. kResourceExhausted if the thread or its sockets cannot be made.
   static StatusOr<std::unique_ptr<EventSubscriber>> Start(
       ReportedBlocks* blocks, const EventSubscriberOptions& options = {});

@@ -83,7 +83,7 @@ void KvPushReceiver::SetTrust(WorkerId worker) {
   for (auto source = sources_.lower_bound({worker, 0});
        source != sources_.end() && source->first.first == worker; ++source) {
     if (2 * source->second.unusable > source->second.events) trust = KvTrust::kMismatch;
-    if (!source->second.complete && trust == KvTrust::kExact) trust = KvTrust::kPartial;
+    if (!source->second.complete) trust = LessTrusted(trust, KvTrust::kPartial);
   }
   blocks_.SetTrust(worker, trust);
 }

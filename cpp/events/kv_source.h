@@ -74,6 +74,11 @@ struct KvSourceStatus {
   Counts incarnations;  // by cause
 };
 
+// Adds a count of a label; a zero is left out.
+inline void AddCount(KvSourceStatus::Counts* counts, std::string_view label, uint64_t count) {
+  if (count != 0) counts->emplace_back(label, count);
+}
+
 // The value of a flag: a worker and an endpoint for each of its ranks.
 struct NamedEndpoints {
   std::string worker;  // URL, as WorkerUrl has it

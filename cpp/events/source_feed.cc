@@ -69,7 +69,9 @@ void SourceFeed::OnReplayStarted(int64_t now_ns) {
 }
 
 void SourceFeed::Audit(int64_t now_ns) {
-  if (state_.holding() || !audit_.IsDue(now_ns)) return;
+  if (!audit_.IsDue(now_ns)) return;
+  applier_.DropExpired(now_ns);
+  if (state_.holding()) return;
   const auto rank = source_.any_rank ? std::nullopt : std::optional(source_.rank);
   usable_blocks_ = blocks_.GpuBlocksOf(source_.worker, rank);
   if (audit_.Check(applier_.known_gpu_blocks(), usable_blocks_, state_.gaps(), now_ns))
@@ -97,8 +99,7 @@ void SourceFeed::Perform(int64_t now_ns) {
         break;
       case SourceAction::Kind::kNewIncarnation:
         applier_.NewIncarnation();
-        mismatch_ = false;
-        events_ = 0;
+        event_counts_.Restart();
         break;
       case SourceAction::Kind::kStartReplay:
         replaying_ = false;
@@ -123,42 +124,23 @@ void SourceFeed::Apply(const SourceAction& action, int64_t now_ns) {
     state_.OnMalformed(action.number, action.incarnation, now_ns, &actions_);
     return;
   }
-  events_ += batch_.events.size() + batch_.dropped[0] + batch_.dropped[1];
-  for (size_t drop = 0; drop < decoder_dropped_.size(); ++drop)
-    decoder_dropped_[drop] += batch_.dropped[drop];
+  event_counts_.AddDecoded(batch_, batch_.events.size() + batch_.dropped[0] + batch_.dropped[1]);
   if (batch_.rank && !source_.any_rank && *batch_.rank != source_.rank) {
     ++wrong_rank_;
-    wrong_rank_events_ += batch_.events.size();
-    return CheckUsability();
+    event_counts_.AddUnusable(batch_.events.size());
+    return event_counts_.Check(applier_);
   }
   if (batch_.seconds > 0) lag_seconds_ = UnixSeconds() - batch_.seconds;
   const EventApplier::Result result = applier_.Apply(batch_, now_ns);
   if (result.cleared) state_.OnCleared(action.number, action.incarnation);
   if (result.contradiction && action.incarnation == state_.incarnation())
     state_.Reset(IncarnationCause::kContradiction, now_ns, &actions_);
-  CheckUsability();
+  event_counts_.Check(applier_);
   if (batch_.tokens.capacity() > kKeptTokens) batch_ = KvBatch();
-}
-
-// What is left out on purpose, such as groups without full attention, does not count.
-void SourceFeed::CheckUsability() {
-  uint64_t unusable = wrong_rank_events_;
-  for (const uint64_t count : decoder_dropped_) unusable += count;
-  for (const KvEventDrop drop :
-       {KvEventDrop::kUnknownMedium, KvEventDrop::kBlockSize, KvEventDrop::kShape, KvEventDrop::kNamespace,
-        KvEventDrop::kOrphanLimit, KvEventDrop::kFull, KvEventDrop::kUnknownWorker})
-    unusable += applier_.figures().dropped[static_cast<size_t>(drop)];
-  // Nothing was of use yet, and something was of none.
-  useless_ = applier_.figures().stored_blocks == 0 && unusable > 0;
-  if (events_ < kCheckedEvents) return;
-  mismatch_ = 2 * (unusable - checked_unusable_) > events_;
-  checked_unusable_ = unusable;
-  events_ = 0;
 }
 
 KvSourceStatus SourceFeed::Status(int64_t now_ns) const {
   const SourceState::Counts& counts = state_.counts();
-  const EventApplier::Figures& figures = applier_.figures();
   KvSourceStatus status{
       .source = source_,
       .trust = trust(),
@@ -176,35 +158,24 @@ KvSourceStatus SourceFeed::Status(int64_t now_ns) const {
       .block_size = applier_.engine_block_size(),
       .coverage = usable_blocks_ == 0 ? 0
                                       : static_cast<double>(applier_.known_gpu_blocks()) /
-                                            static_cast<double>(usable_blocks_),
-      .stored_blocks = figures.stored_blocks,
-      .removed_blocks = figures.removed_blocks,
-      .unknown_removed_blocks = figures.unknown_removed,
-      .blocks = applier_.TierCounts(),
-      .orphan_blocks = applier_.orphan_blocks(),
-      .bytes = applier_.bytes()};
-  const auto put = [](KvSourceStatus::Counts* to, std::string_view label, uint64_t count) {
-    if (count != 0) to->emplace_back(label, count);
-  };
-  put(&status.replays, "ok", counts.replays_ok);
-  put(&status.replays, "incomplete", counts.replays_incomplete);
-  put(&status.replays, "timeout", counts.replays_timed_out);
-  put(&status.replays, "abandoned", counts.replays_abandoned);
+                                            static_cast<double>(usable_blocks_)};
+  AddCount(&status.replays, "ok", counts.replays_ok);
+  AddCount(&status.replays, "incomplete", counts.replays_incomplete);
+  AddCount(&status.replays, "timeout", counts.replays_timed_out);
+  AddCount(&status.replays, "abandoned", counts.replays_abandoned);
   for (size_t cause = 0; cause < counts.incarnations.size(); ++cause)
-    put(&status.incarnations, IncarnationCauseName(static_cast<IncarnationCause>(cause)),
+    AddCount(
+        &status.incarnations, IncarnationCauseName(static_cast<IncarnationCause>(cause)),
         counts.incarnations[cause]);
-  put(&status.dropped, "duplicate", counts.duplicates);
-  put(&status.dropped, "malformed_batch", malformed_);
-  put(&status.dropped, "wrong_rank", wrong_rank_);
-  for (size_t drop = 0; drop < decoder_dropped_.size(); ++drop)
-    put(&status.dropped, KvDropName(static_cast<KvDrop>(drop)), decoder_dropped_[drop]);
-  for (size_t drop = 0; drop < figures.dropped.size(); ++drop)
-    put(&status.dropped, KvEventDropName(static_cast<KvEventDrop>(drop)), figures.dropped[drop]);
+  AddCount(&status.dropped, "duplicate", counts.duplicates);
+  AddCount(&status.dropped, "malformed_batch", malformed_);
+  AddCount(&status.dropped, "wrong_rank", wrong_rank_);
+  event_counts_.AddTo(applier_, &status);
   return status;
 }
 
 KvTrust SourceFeed::trust() const {
-  if (mismatch_ || useless_) return KvTrust::kMismatch;
+  if (!event_counts_.usable()) return KvTrust::kMismatch;
   const KvTrust trust = audit_.Limit(state_.trust(), state_.gaps());
   // What it holds now is not known any more.
   return gone_ && IsComplete(trust) ? KvTrust::kPartial : trust;

@@ -7,21 +7,20 @@
 #include "base/time_units.h"
 #include "events/cache_audit.h"
 #include "events/event_applier.h"
+#include "events/event_counts.h"
 #include "events/source_state.h"
 
 namespace vllm_router {
 namespace {
 
-constexpr uint64_t kDebtBlocks = 4;                 // below, silence may be chance
 constexpr size_t kKeptTokens = size_t{256} * 1024;  // room of a batch that is kept for the next one
 
-// A worker with several ranks gets what the worst of them deserves.
-KvTrust Worse(KvTrust a, KvTrust b) {
-  for (const KvTrust trust : {KvTrust::kMismatch, KvTrust::kWaiting, KvTrust::kPartial, KvTrust::kSettled}) {
-    if (a == trust || b == trust) return trust;
-  }
-  return KvTrust::kExact;
-}
+constexpr WorkerTrust::Texts kTexts = {
+    .partial =
+        "events before the router's start, during an outage or taken by another client are missing, so "
+        "what was sent to it counts too",
+    .silent =
+        "Start trtllm-serve with kv_cache_config: {enable_block_reuse: true, event_buffer_max_size: 2048}"};
 
 }  // namespace
 
@@ -37,18 +36,18 @@ class TrtllmReceiver::Rank {
 
   const KvSource& source() const { return source_; }
   bool seen() const { return seen_; }
+  bool was_useful() const { return applier_.figures().stored_blocks != 0; }
 
   // `response`: a number that each has.
   void Take(TrtllmEvent* event, uint64_t response, int64_t now_ns, Result* result) {
     if (response == response_ && *event->number < next_) {
       ++out_of_order_;
+      counts_.AddUnusable(1);
       return;
     }
     Follow(*event->number, result);
     response_ = response;
-    for (size_t drop = 0; drop < decoder_dropped_.size(); ++drop)
-      decoder_dropped_[drop] += event->batch.dropped[drop];
-    ++events_;
+    counts_.AddDecoded(event->batch, 1);
     ++received_;
     if (event->kind != TrtllmEvent::Kind::kNone && IsOfWidestLayers(*event)) {
       if (event->kind == TrtllmEvent::Kind::kCreated) gpu_blocks_ = event->gpu_blocks;
@@ -58,7 +57,7 @@ class TrtllmReceiver::Rank {
       if (!event->batch.events.empty()) applier_.Apply(event->batch, now_ns);
       ++applied_;
     }
-    CheckUsability();
+    counts_.Check(applier_);
   }
 
   void Restart(IncarnationCause cause, bool complete) {
@@ -69,8 +68,7 @@ class TrtllmReceiver::Rank {
     window_.reset();
     gpu_blocks_ = 0;
     corrections_ = 0;
-    mismatch_ = false;
-    events_ = 0;
+    counts_.Restart();
     ++gaps_;
   }
 
@@ -84,7 +82,7 @@ class TrtllmReceiver::Rank {
   }
 
   KvTrust trust(bool is_gone) const {
-    if (mismatch_ || useless_) return KvTrust::kMismatch;
+    if (!counts_.usable()) return KvTrust::kMismatch;
     if (!seen_) return KvTrust::kWaiting;
     const KvTrust trust = audit_.Limit(complete_ ? KvTrust::kExact : KvTrust::kPartial, gaps_);
     return is_gone && IsComplete(trust) ? KvTrust::kPartial : trust;
@@ -95,7 +93,6 @@ class TrtllmReceiver::Rank {
   }
 
   KvSourceStatus Status(int64_t now_ns) const {
-    const EventApplier::Figures& figures = applier_.figures();
     KvSourceStatus status{
         .source = source_,
         .trust = last_trust_,
@@ -109,28 +106,17 @@ class TrtllmReceiver::Rank {
         .block_size = block_size_,
         .coverage = usable_blocks_ == 0 ? 0
                                         : static_cast<double>(applier_.known_gpu_blocks()) /
-                                              static_cast<double>(usable_blocks_),
-        .stored_blocks = figures.stored_blocks,
-        .removed_blocks = figures.removed_blocks,
-        .unknown_removed_blocks = figures.unknown_removed - std::min(figures.unknown_removed, removed_twice_),
-        .blocks = applier_.TierCounts(),
-        .orphan_blocks = applier_.orphan_blocks(),
-        .bytes = applier_.bytes()};
+                                              static_cast<double>(usable_blocks_)};
     for (size_t cause = 0; cause < incarnations_.size(); ++cause)
-      Put(&status.incarnations, IncarnationCauseName(static_cast<IncarnationCause>(cause)),
+      AddCount(
+          &status.incarnations, IncarnationCauseName(static_cast<IncarnationCause>(cause)),
           incarnations_[cause]);
-    Put(&status.dropped, "duplicate", out_of_order_);
-    Put(&status.dropped, "partial_block", partial_blocks_);
-    Put(&status.dropped, "other_window", other_window_);
-    for (size_t drop = 0; drop < decoder_dropped_.size(); ++drop)
-      Put(&status.dropped, KvDropName(static_cast<KvDrop>(drop)), decoder_dropped_[drop]);
-    for (size_t drop = 0; drop < figures.dropped.size(); ++drop)
-      Put(&status.dropped, KvEventDropName(static_cast<KvEventDrop>(drop)), figures.dropped[drop]);
+    AddCount(&status.dropped, "duplicate", out_of_order_);
+    AddCount(&status.dropped, "partial_block", partial_blocks_);
+    AddCount(&status.dropped, "other_window", other_window_);
+    counts_.AddTo(applier_, &status);
+    status.unknown_removed_blocks -= std::min(status.unknown_removed_blocks, removed_twice_);
     return status;
-  }
-
-  static void Put(KvSourceStatus::Counts* to, std::string_view label, uint64_t count) {
-    if (count != 0) to->emplace_back(label, count);
   }
 
  private:
@@ -195,24 +181,10 @@ class TrtllmReceiver::Rank {
     removed_twice_ += removed.hash_count;
   }
 
-  // As SourceSession's: what is left out on purpose does not count.
-  void CheckUsability() {
-    uint64_t unusable = out_of_order_;
-    for (const uint64_t count : decoder_dropped_) unusable += count;
-    for (const KvEventDrop drop :
-         {KvEventDrop::kUnknownMedium, KvEventDrop::kBlockSize, KvEventDrop::kShape, KvEventDrop::kNamespace,
-          KvEventDrop::kOrphanLimit, KvEventDrop::kFull, KvEventDrop::kUnknownWorker})
-      unusable += applier_.figures().dropped[static_cast<size_t>(drop)];
-    useless_ = applier_.figures().stored_blocks == 0 && unusable > 0;
-    if (events_ < kCheckedEvents) return;
-    mismatch_ = 2 * (unusable - checked_unusable_) > events_;
-    checked_unusable_ = unusable;
-    events_ = 0;
-  }
-
   const KvSource source_;
   const uint32_t index_block_size_;
   EventApplier applier_;
+  EventCounts counts_;
   CacheAudit audit_;
 
   // Of the incarnation.
@@ -225,9 +197,6 @@ class TrtllmReceiver::Rank {
   bool has_host_ = false;  // a block was in host memory
   int corrections_ = 0;
   uint64_t gpu_blocks_ = 0;  // as the engine says; 0: it has not
-  bool mismatch_ = false;
-  bool useless_ = false;  // nothing that came could be used
-  uint64_t events_ = 0;   // since the last check
 
   uint64_t response_ = 0;  // of the last event
   uint64_t gaps_ = 0;
@@ -240,8 +209,6 @@ class TrtllmReceiver::Rank {
   uint64_t partial_blocks_ = 0;
   uint64_t other_window_ = 0;
   uint64_t removed_twice_ = 0;  // blocks of events that were applied to two tiers
-  uint64_t checked_unusable_ = 0;
-  std::array<uint64_t, kKvDropCount> decoder_dropped_{};
   std::array<uint64_t, kIncarnationCauseCount> incarnations_{};
   KvTrust last_trust_ = KvTrust::kWaiting;
   int64_t trust_since_ns_ = 0;
@@ -250,20 +217,20 @@ class TrtllmReceiver::Rank {
 TrtllmReceiver::TrtllmReceiver(ReportedBlocks* blocks) : blocks_(*blocks) {}
 
 TrtllmReceiver::~TrtllmReceiver() {
-  for (const auto& [worker, watched] : workers_) blocks_.SetTrust(worker, KvTrust::kOff);
+  for (const auto& [worker, trust] : workers_) trust.Leave();
 }
 
-void TrtllmReceiver::SetSources(const std::vector<KvSource>& sources) {
+void TrtllmReceiver::SetSources(const std::vector<KvSource>& sources, int64_t now_ns) {
   std::map<std::string, std::vector<KvSource>, std::less<>> told;
-  std::map<WorkerId, Watched> workers;
   for (const KvSource& source : sources) {
     told[source.endpoint].push_back(source);
-    workers[source.worker] = workers_[source.worker];
+    workers_.try_emplace(source.worker, WorkerTrust(&blocks_, source.worker, source.url, kTexts));
   }
-  for (const auto& [worker, watched] : workers_) {
-    if (!workers.contains(worker)) blocks_.SetTrust(worker, KvTrust::kOff);
-  }
-  workers_ = std::move(workers);
+  std::erase_if(workers_, [&sources](const auto& entry) {
+    const bool leaves = std::ranges::find(sources, entry.first, &KvSource::worker) == sources.end();
+    if (leaves) entry.second.Leave();
+    return leaves;
+  });
   std::erase_if(endpoints_, [&told](const auto& entry) { return !told.contains(entry.first); });
   for (auto& [name, ranks] : told) {
     Endpoint& endpoint = endpoints_[name];
@@ -279,7 +246,7 @@ void TrtllmReceiver::SetSources(const std::vector<KvSource>& sources) {
     endpoint.told = std::move(ranks);
     for (const KvSource& source : endpoint.told) FindRank(&endpoint, source.rank);
   }
-  SetTrusts(0);
+  SetTrusts(now_ns);
 }
 
 TrtllmReceiver::Rank* TrtllmReceiver::FindRank(Endpoint* endpoint, uint32_t number) {
@@ -322,13 +289,7 @@ TrtllmReceiver::Result TrtllmReceiver::Take(
       continue;
     }
     rank->Take(&event_, responses_, now_ns, &result);
-    const auto watched = workers_.find(rank->source().worker);
-    if (watched == workers_.end()) continue;
-    blocks_.SettleDebt(watched->first);
-    watched->second.owing_since_ns = 0;
-    watched->second.silent = false;
-    // Also where it stays the same, since a request to empty the cache may have set it aside meanwhile.
-    watched->second.trust = KvTrust::kOff;
+    workers_.at(rank->source().worker).OnPublished();
   }
   if (event_.batch.tokens.capacity() > kKeptTokens) event_ = {};
   SetTrusts(now_ns);
@@ -358,15 +319,7 @@ void TrtllmReceiver::Resync(WorkerId worker, int64_t now_ns) {
 }
 
 void TrtllmReceiver::Watch(int64_t now_ns) {
-  for (auto& [worker, watched] : workers_) {
-    if (blocks_.owed(worker) < kDebtBlocks) {
-      watched.owing_since_ns = 0;
-    } else if (watched.owing_since_ns == 0) {
-      watched.owing_since_ns = now_ns;
-    } else if (now_ns - watched.owing_since_ns >= EventSubscriber::kSilentNanos) {
-      watched.silent = true;
-    }
-  }
+  for (auto& [worker, trust] : workers_) trust.Watch(now_ns);
   for (auto& [name, endpoint] : endpoints_) {
     for (const auto& [number, rank] : endpoint.ranks)
       rank->Audit(blocks_.GpuBlocksOf(rank->source().worker, number), now_ns);
@@ -379,7 +332,6 @@ bool TrtllmReceiver::IsGone(const Endpoint& endpoint, int64_t now_ns) const {
 }
 
 void TrtllmReceiver::SetTrusts(int64_t now_ns) {
-  std::map<WorkerId, KvTrust> deserved;
   for (auto& [name, endpoint] : endpoints_) {
     const bool is_gone = IsGone(endpoint, now_ns);
     const bool any_seen =
@@ -389,17 +341,10 @@ void TrtllmReceiver::SetTrusts(int64_t now_ns) {
       rank->NoteTrust(trust, now_ns);
       // Ranks that have stored nothing say nothing.
       if (any_seen && rank->source().any_rank && !rank->seen()) continue;
-      const auto [entry, is_first] = deserved.try_emplace(rank->source().worker, trust);
-      if (!is_first) entry->second = Worse(entry->second, trust);
+      workers_.at(rank->source().worker).Add(trust, rank->was_useful());
     }
   }
-  for (auto& [worker, watched] : workers_) {
-    const auto found = deserved.find(worker);
-    const KvTrust trust = watched.silent            ? KvTrust::kSilent
-                          : found != deserved.end() ? found->second
-                                                    : KvTrust::kWaiting;
-    if (std::exchange(watched.trust, trust) != trust) blocks_.SetTrust(worker, trust);
-  }
+  for (auto& [worker, trust] : workers_) trust.Decide(now_ns);
 }
 
 std::vector<KvSourceStatus> TrtllmReceiver::Report(int64_t now_ns) const {
@@ -410,9 +355,9 @@ std::vector<KvSourceStatus> TrtllmReceiver::Report(int64_t now_ns) const {
       status.connected = endpoint.connected;
       status.reconnects = endpoint.reconnects;
       if (number == endpoint.ranks.begin()->first) {
-        Rank::Put(&status.dropped, "malformed_batch", endpoint.malformed);
-        Rank::Put(&status.dropped, "wrong_rank", endpoint.wrong_rank);
-        Rank::Put(&status.dropped, "unnumbered", endpoint.unnumbered);
+        AddCount(&status.dropped, "malformed_batch", endpoint.malformed);
+        AddCount(&status.dropped, "wrong_rank", endpoint.wrong_rank);
+        AddCount(&status.dropped, "unnumbered", endpoint.unnumbered);
       }
       const KvTrust routed = blocks_.TrustOf(status.source.worker);
       if (routed == KvTrust::kSilent || routed == KvTrust::kWaiting) status.trust = routed;

@@ -26,9 +26,9 @@
 #include <string_view>
 #include <vector>
 
-#include "events/event_subscriber.h"
 #include "events/kv_source.h"
 #include "events/trtllm_event.h"
+#include "events/worker_trust.h"
 #include "index/reported_blocks.h"
 
 namespace vllm_router {
@@ -40,8 +40,6 @@ class TrtllmReceiver {
   static constexpr int64_t kGoneNanos = 30'000'000'000;
   // Of an incarnation: times that all that is known of it proves to be of other layers, or the ends of prompts.
   static constexpr int kMaxCorrections = 16;
-  // Events after which it is checked whether events can be used.
-  static constexpr uint64_t kCheckedEvents = 100;
 
   // `blocks` outlives it.
   explicit TrtllmReceiver(ReportedBlocks* blocks);
@@ -49,7 +47,7 @@ class TrtllmReceiver {
 
   // The sources from now on; those that are the same go on. Those with one endpoint are ranks of one engine; one
   // with any_rank has all ranks.
-  void SetSources(const std::vector<KvSource>& sources);
+  void SetSources(const std::vector<KvSource>& sources, int64_t now_ns);
 
   struct Result {
     bool malformed = false;
@@ -82,11 +80,6 @@ class TrtllmReceiver {
     uint64_t wrong_rank = 0;  // events
     uint64_t unnumbered = 0;  // likewise
   };
-  struct Watched {
-    KvTrust trust = KvTrust::kOff;
-    int64_t owing_since_ns = 0;  // 0: it owes too little
-    bool silent = false;
-  };
 
   Rank* FindRank(Endpoint* endpoint, uint32_t number);
   void SetTrusts(int64_t now_ns);
@@ -94,7 +87,7 @@ class TrtllmReceiver {
 
   ReportedBlocks& blocks_;
   std::map<std::string, Endpoint, std::less<>> endpoints_;
-  std::map<WorkerId, Watched> workers_;
+  std::map<WorkerId, WorkerTrust> workers_;  // of all sources
   TrtllmReader reader_;
   TrtllmEvent event_;  // reused
   uint64_t responses_ = 0;

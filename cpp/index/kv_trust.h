@@ -29,4 +29,10 @@ constexpr bool IsComplete(KvTrust trust) { return trust == KvTrust::kExact || tr
 // What events tell is true, complete or not.
 constexpr bool IsUsable(KvTrust trust) { return IsComplete(trust) || trust == KvTrust::kPartial; }
 
+// The one that deserves less. A worker with several sources gets the least of theirs.
+constexpr KvTrust LessTrusted(KvTrust a, KvTrust b) {
+  constexpr std::array<uint8_t, kKvTrustCount> kRanks = {0, 3, 6, 5, 4, 1, 2};
+  return kRanks[static_cast<size_t>(a)] < kRanks[static_cast<size_t>(b)] ? a : b;
+}
+
 }  // namespace vllm_router

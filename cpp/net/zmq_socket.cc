@@ -108,6 +108,7 @@ class Frame {
     return {static_cast<const char*>(zmq_msg_data(&message_)), zmq_msg_size(&message_)};
   }
   bool more() { return zmq_msg_more(&message_) != 0; }
+  int connection() { return zmq_msg_get(&message_, ZMQ_SRCFD); }
 
  private:
   zmq_msg_t message_;
@@ -207,7 +208,7 @@ bool ZmqSocket::Send(std::span<const std::string_view> frames) {
   return true;
 }
 
-ZmqReceive ZmqSocket::Receive(size_t max_frames, std::vector<std::string>* frames) {
+ZmqReceive ZmqSocket::Receive(size_t max_frames, std::vector<std::string>* frames, int* connection) {
   size_t count = 0;
   for (bool more = true; more; ++count) {
     Frame frame;
@@ -216,6 +217,7 @@ ZmqReceive ZmqSocket::Receive(size_t max_frames, std::vector<std::string>* frame
       return error == EAGAIN ? ZmqReceive::kNone : ZmqReceive::kError;
     }
     more = frame.more();
+    if (connection != nullptr) *connection = frame.connection();
     if (count >= max_frames) continue;
     if (count == frames->size()) frames->emplace_back();
     (*frames)[count].assign(frame.bytes());
@@ -267,12 +269,15 @@ bool ZmqMonitor::Next(ZmqEvent* event) {
   constexpr size_t kFrames = 2;  // number u16 and value u32 of the machine's order; endpoint
   while (events_.Receive(kFrames, &frames_) == ZmqReceive::kMessage) {
     uint16_t number;
-    if (frames_.size() != kFrames || frames_[0].size() < sizeof(number)) continue;
-    std::memcpy(&number, frames_[0].data(), sizeof(number));
+    int32_t value;
+    if (frames_.size() != kFrames || frames_[0].size() < sizeof number + sizeof value) continue;
+    std::memcpy(&number, frames_[0].data(), sizeof number);
+    std::memcpy(&value, frames_[0].data() + sizeof number, sizeof value);
     if (number != ZMQ_EVENT_HANDSHAKE_SUCCEEDED && number != ZMQ_EVENT_DISCONNECTED) continue;
     event->kind =
         number == ZMQ_EVENT_DISCONNECTED ? ZmqEvent::Kind::kDisconnected : ZmqEvent::Kind::kConnected;
     event->endpoint = frames_[1];
+    event->connection = event->kind == ZmqEvent::Kind::kDisconnected ? value : -1;
     return true;
   }
   return false;

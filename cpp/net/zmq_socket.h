@@ -95,8 +95,9 @@ class ZmqSocket {
   // False: nothing was sent, because no peer is there or the queue is full. kPub drops the message for
   // each peer whose queue is full, kRouter for a peer that is gone, and return true. REQUIRES: a frame.
   bool Send(std::span<const std::string_view> frames);
-  // The next message. `frames` is overwritten; its memory is used again.
-  ZmqReceive Receive(size_t max_frames, std::vector<std::string>* frames);
+  // The next message. `frames` is overwritten; its memory is used again. `connection`, if not null: the number
+  // that ZmqEvent has of the connection by which it came, -1 if libzmq does not tell.
+  ZmqReceive Receive(size_t max_frames, std::vector<std::string>* frames, int* connection = nullptr);
 
  private:
   friend class ZmqMonitor;
@@ -116,6 +117,7 @@ struct ZmqEvent {
   };
   Kind kind;
   std::string endpoint;
+  int connection = -1;  // of kDisconnected: its descriptor in libzmq; a later one may have the same
 };
 
 // The connections of one socket, from Open() on. Read it: events that wait have no limit.

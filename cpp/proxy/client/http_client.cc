@@ -16,18 +16,19 @@
 namespace vllm_router {
 namespace {
 
-constexpr size_t kMostBytes = 8 << 20;
+constexpr size_t kMaxFramingBytes = size_t{8} << 20;
 
 class WholeResponse final : public ResponseSink {
  public:
-  explicit WholeResponse(HttpClient::Part part) : part_(part) {}
+  WholeResponse(HttpClient::Part part, size_t max_body_bytes)
+      : part_(part), max_body_bytes_(max_body_bytes) {}
 
   bool OnHead(const ResponseHead& head) override {
     response.status = head.status;
     return part_ == HttpClient::Part::kWhole;
   }
   bool OnData(std::string_view body_data) override {
-    too_long = response.body.size() + body_data.size() > kMostBytes;
+    too_long = response.body.size() + body_data.size() > max_body_bytes_;
     if (!too_long) response.body.append(body_data);
     return !too_long;
   }
@@ -37,6 +38,7 @@ class WholeResponse final : public ResponseSink {
 
  private:
   const HttpClient::Part part_;
+  const size_t max_body_bytes_;
 };
 
 }  // namespace
@@ -189,7 +191,8 @@ Task<Status> HttpClient::Read(
       if (!data.data.empty() && !sink.OnData(data.data)) co_return absl::OkStatus();
       in.Consume(data.used);
     }
-    if (in.size() > kMostBytes) co_return absl::FailedPreconditionError("the response's framing is too long");
+    if (in.size() > kMaxFramingBytes)
+      co_return absl::FailedPreconditionError("the response's framing is too long");
     if (this_turn >= kFairnessBytes) {
       this_turn = 0;
       co_await loop_.Yield();
@@ -200,15 +203,16 @@ Task<Status> HttpClient::Read(
 
 Task<StatusOr<HttpResponse>> HttpClient::Run(
     CancelScope* scope, WorkerUrl url, std::string head, std::string_view body_to_send, int64_t timeout_ms,
-    bool external, Part part) {
+    bool external, Part part, size_t max_body_bytes) {
   Call call(*this, scope);
   call.timer.Arm(loop_.timers(), timeout_ms, &Call::End, &call);
-  WholeResponse sink(part);
+  WholeResponse sink(part, max_body_bytes);
   const Status status = co_await Read(call, url, head, body_to_send, external, sink);
   call.socket = nullptr;
   if (!status.ok()) co_return status;
   if (sink.too_long) {
-    co_return absl::FailedPreconditionError(Concat("the response is longer than ", kMostBytes >> 20, " MiB"));
+    co_return absl::ResourceExhaustedError(
+        Concat("the response is longer than ", max_body_bytes >> 20, " MiB"));
   }
   co_return std::move(sink.response);
 }
@@ -227,9 +231,11 @@ Task<Status> HttpClient::Stream(
 }
 
 Task<StatusOr<HttpResponse>> HttpClient::Get(
-    CancelScope* scope, WorkerUrl url, std::string target, int64_t timeout_ms) {
+    CancelScope* scope, WorkerUrl url, std::string target, int64_t timeout_ms, size_t max_body_bytes) {
   std::string head = WriteHead(scope, url, "GET", target, AuthorizationFor(url), std::nullopt);
-  return Run(scope, std::move(url), std::move(head), {}, timeout_ms, /*external=*/false, Part::kWhole);
+  return Run(
+      scope, std::move(url), std::move(head), {}, timeout_ms, /*external=*/false, Part::kWhole,
+      max_body_bytes);
 }
 
 Task<StatusOr<HttpResponse>> HttpClient::GetExternal(
@@ -239,10 +245,13 @@ Task<StatusOr<HttpResponse>> HttpClient::GetExternal(
 }
 
 Task<StatusOr<HttpResponse>> HttpClient::Post(
-    CancelScope* scope, WorkerUrl url, std::string target, std::string json, int64_t timeout_ms) {
+    CancelScope* scope, WorkerUrl url, std::string target, std::string json, int64_t timeout_ms,
+    size_t max_body_bytes) {
   std::string head = WriteHead(scope, url, "POST", target, AuthorizationFor(url), json.size());
   head += json;
-  return Run(scope, std::move(url), std::move(head), {}, timeout_ms, /*external=*/false, Part::kWhole);
+  return Run(
+      scope, std::move(url), std::move(head), {}, timeout_ms, /*external=*/false, Part::kWhole,
+      max_body_bytes);
 }
 
 Task<StatusOr<HttpResponse>> HttpClient::Send(

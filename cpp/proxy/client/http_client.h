@@ -92,14 +92,18 @@ class HttpClient {
         bearer_(bearer),
         hop_name_(hop_name) {}
 
+  static constexpr size_t kMaxBodyBytes = size_t{8} << 20;
+
   // How much of a response to wait for: all of it, or the status only.
   enum class Part : uint8_t { kWhole, kStatus };
 
   // Sends the workers' key if `url` receives it. Unavailable if the connection fails or breaks;
   // DeadlineExceeded without a response in time; NotFound for a name without addresses;
-  // FailedPrecondition for a response that is not HTTP or is longer than 8 MiB. Parameters by value: the
-  // task outlives its caller's temporaries. `scope` may be null.
-  Task<StatusOr<HttpResponse>> Get(CancelScope* scope, WorkerUrl url, std::string target, int64_t timeout_ms);
+  // FailedPrecondition for a response that is not HTTP; ResourceExhausted for a body longer than
+  // `max_body_bytes`. Parameters by value: the task outlives its caller's temporaries. `scope` may be null.
+  Task<StatusOr<HttpResponse>> Get(
+      CancelScope* scope, WorkerUrl url, std::string target, int64_t timeout_ms,
+      size_t max_body_bytes = kMaxBodyBytes);
 
   // The same from an external service, with `key` instead of the workers'; verified against the system
   // CAs.
@@ -108,7 +112,8 @@ class HttpClient {
 
   // The same with a JSON body.
   Task<StatusOr<HttpResponse>> Post(
-      CancelScope* scope, WorkerUrl url, std::string target, std::string json, int64_t timeout_ms);
+      CancelScope* scope, WorkerUrl url, std::string target, std::string json, int64_t timeout_ms,
+      size_t max_body_bytes = kMaxBodyBytes);
 
   // Sends a request whose head is already written. `body` outlives the task.
   Task<StatusOr<HttpResponse>> Send(
@@ -143,7 +148,7 @@ class HttpClient {
       ResponseSink& sink);
   Task<StatusOr<HttpResponse>> Run(
       CancelScope* scope, WorkerUrl url, std::string head, std::string_view body, int64_t timeout_ms,
-      bool external, Part part);
+      bool external, Part part, size_t max_body_bytes = kMaxBodyBytes);
 
   EventLoop& loop_;
   BufferPool& buffers_;

@@ -21,8 +21,7 @@ namespace {
 constexpr std::string_view kTarget = "/kv_cache_events";
 constexpr int64_t kLookNanos = 500 * kNanosPerMs;  // while there is no source
 constexpr int64_t kMinuteNanos = 60 * kNanosPerSecond;
-constexpr int kLinesPerMinute = 4;  // about one worker
-constexpr int kMostDoublings = 6;   // of a second: 64 s
+constexpr int kMostDoublings = 6;  // of a second: 64 s
 constexpr std::string_view kRemedy =
     "start trtllm-serve with kv_cache_config: {enable_block_reuse: true, event_buffer_max_size: 2048}, or "
     "this "
@@ -30,31 +29,6 @@ constexpr std::string_view kRemedy =
 
 // There is no such endpoint, or not by this method.
 bool IsAbsent(int status) { return status == 404 || status == 405 || status == 501; }
-
-std::string Meaning(KvTrust trust) {
-  switch (trust) {
-    case KvTrust::kExact:
-      return "its events tell exactly what its cache holds";
-    case KvTrust::kSettled:
-      return "earlier events are missing, but those since then account for all of its GPU cache";
-    case KvTrust::kPartial:
-      return "events before the router's start, during an outage or taken by another client are missing, so "
-             "what "
-             "was sent to it counts too";
-    case KvTrust::kSilent:
-      return Concat(
-          "it told nothing for 10 s while it computed new blocks; its cache is inferred from requests; ",
-          kRemedy);
-    case KvTrust::kMismatch:
-      return "more than half of its events cannot be used, for the reasons in GET /admin/kv-events; its "
-             "cache is "
-             "inferred from requests";
-    case KvTrust::kOff:
-    case KvTrust::kWaiting:
-      break;
-  }
-  return "nothing is known from its events yet; its cache is inferred from requests";
-}
 
 }  // namespace
 
@@ -68,6 +42,7 @@ struct TrtllmPoller::Host {
   bool was_busy = false;
   bool missed = false;    // a poll failed since the last response
   bool rejected = false;  // the last poll, by one of both methods
+  bool is_slow = false;   // the last poll failed, or took long
   int failures = 0;       // in a row
   int gaps = 0;           // that no failed poll explains
   int64_t polled_ns = 0;
@@ -112,12 +87,6 @@ class TrtllmPoller::Applier {
   }
 
  private:
-  struct Logged {
-    KvTrust trust = KvTrust::kWaiting;
-    int64_t minute_ns = 0;  // since then `lines` were logged
-    int lines = 0;
-  };
-
   void Run() {
     TrtllmReceiver receiver(&blocks_);
     for (;;) {
@@ -143,28 +112,8 @@ class TrtllmPoller::Applier {
       reported_ns_ = now;
       changed_since_report_ = false;
       std::vector<KvSourceStatus> statuses = receiver.Report(now);
-      LogChanges(statuses, now);
       const MutexLock lock(report_mutex_);
       report_.swap(statuses);
-    }
-  }
-
-  void LogChanges(const std::vector<KvSourceStatus>& statuses, int64_t now_ns) {
-    std::map<WorkerId, Logged> before;
-    before.swap(logged_);
-    for (const KvSourceStatus& status : statuses) {
-      const WorkerId worker = status.source.worker;
-      if (logged_.contains(worker)) continue;
-      Logged& logged = logged_[worker] = before[worker];
-      const KvTrust trust = blocks_.TrustOf(worker);
-      if (trust == logged.trust || trust == KvTrust::kOff) continue;
-      if (now_ns - logged.minute_ns >= kMinuteNanos) logged = {.trust = logged.trust, .minute_ns = now_ns};
-      if (logged.lines == kLinesPerMinute) continue;
-      ++logged.lines;
-      logged.trust = trust;
-      const bool good = IsComplete(trust) || trust == KvTrust::kWaiting;
-      Log(good ? LogLevel::kInfo : LogLevel::kWarning,
-          Concat("kv events: ", status.source.url, " is ", KvTrustName(trust), ": ", Meaning(trust)));
     }
   }
 
@@ -177,7 +126,6 @@ class TrtllmPoller::Applier {
   mutable Mutex report_mutex_;  // leaf
   std::vector<KvSourceStatus> report_ ABSL_GUARDED_BY(report_mutex_);
   // Its thread's.
-  std::map<WorkerId, Logged> logged_;
   int64_t watched_ns_ = 0;
   int64_t reported_ns_ = 0;
   bool changed_since_report_ = false;
@@ -232,7 +180,7 @@ void TrtllmPoller::SetSources(const std::vector<KvSource>& sources) {
     if (applier_ == nullptr)
       applier_ = std::make_unique<Applier>(&thread_.router->pool().index()->reported());
   }
-  Tell([sources](TrtllmReceiver& receiver, int64_t) { receiver.SetSources(sources); });
+  Tell([sources](TrtllmReceiver& receiver, int64_t now_ns) { receiver.SetSources(sources, now_ns); });
 }
 
 void TrtllmPoller::ReportOutage(WorkerId worker) {
@@ -251,11 +199,13 @@ int64_t TrtllmPoller::Pass(const FleetView& fleet) {
   if (std::exchange(is_new_, false) || membership_ != fleet.membership_version()) FindWorkers(fleet);
   const int64_t now = thread_.clock.NowNanos();
   size_t under_way = 0;
+  size_t slow = 0;  // of these
   std::vector<std::shared_ptr<Host>> due;
   for (const auto& [endpoint, host] : hosts_) {
     if (host->was_handed && !host->applying.load(std::memory_order_acquire)) Digest(host.get(), now);
     if (host->polling || host->was_handed) {
       ++under_way;
+      if (host->is_slow) ++slow;
     } else if (!host->workers.empty()) {
       const int64_t pause = NextPause(host.get());
       if (now >= host->not_before_ns && now - host->polled_ns >= pause) due.push_back(host);
@@ -264,7 +214,10 @@ int64_t TrtllmPoller::Pass(const FleetView& fleet) {
   // Those that have waited for longest come first.
   std::ranges::stable_sort(due, {}, [](const std::shared_ptr<Host>& host) { return host->polled_ns; });
   for (const std::shared_ptr<Host>& host : due) {
-    if (under_way++ >= kMaxPolls) break;
+    if (under_way == kMaxPolls) break;
+    if (host->is_slow && slow == kMaxSlowPolls) continue;
+    ++under_way;
+    if (host->is_slow) ++slow;
     host->polling = true;
     host->polled_ns = now;
     Spawn(Poll(host));
@@ -300,13 +253,24 @@ Task<void> TrtllmPoller::Poll(std::shared_ptr<Host> host) {
   std::string target(kTarget);
   StatusOr<HttpResponse> response = absl::UnavailableError("");
   if (host->by_get) {
-    response = co_await thread_.http.Get(nullptr, worker->url, std::move(target), kTimeoutMs);
+    response =
+        co_await thread_.http.Get(nullptr, worker->url, std::move(target), kTimeoutMs, kMaxResponseBytes);
   } else {
-    response = co_await thread_.http.Post(nullptr, worker->url, std::move(target), "", kTimeoutMs);
+    response = co_await thread_.http.Post(
+        nullptr, worker->url, std::move(target), "", kTimeoutMs, kMaxResponseBytes);
   }
   host->polling = false;
   if (stopped()) co_return;
-  if (!response.ok()) {
+  host->is_slow = !response.ok() || thread_.clock.NowNanos() - host->polled_ns >= kSlowNanos;
+  if (!response.ok() && absl::IsResourceExhausted(response.status())) {
+    host->missed = true;
+    host->not_before_ns = 0;
+    LogFailure(
+        host.get(), Concat(
+                        std::string(response.status().message()),
+                        ", so its events are lost and what is known of this cache stays partial; lower "
+                        "event_buffer_max_size of its kv_cache_config"));
+  } else if (!response.ok()) {
     if (absl::IsUnavailable(response.status())) {
       Tell([name = host->endpoint](TrtllmReceiver& receiver, int64_t) { receiver.ReportOutage(name); });
     }
@@ -352,9 +316,9 @@ void TrtllmPoller::Digest(Host* host, int64_t now_ns) {
       Concat(
           "kv events: another client drains ", host->endpoint,
           ", or the engine's buffer is too small, since numbers of events are missing again and again: what "
-          "is known "
-          "of this cache stays partial; let one router alone poll it, or raise event_buffer_max_size of its "
-          "kv_cache_config"));
+          "is known of this cache stays partial; let one router alone poll it, or raise "
+          "event_buffer_max_size "
+          "of its kv_cache_config"));
 }
 
 void TrtllmPoller::Fail(Host* host, int64_t pause_ns, std::string_view why) {
@@ -363,15 +327,20 @@ void TrtllmPoller::Fail(Host* host, int64_t pause_ns, std::string_view why) {
   host->missed = true;
   host->not_before_ns = now + std::min(pause_ns, kAbsentNanos);
   Tell([name = host->endpoint](TrtllmReceiver& receiver, int64_t now_ns) { receiver.Miss(name, now_ns); });
-  // At the first failure of several, and at most once a minute.
-  const bool is_first = host->failures == 1;
-  if (!is_first || (host->logged_ns && now - *host->logged_ns < kMinuteNanos)) return;
+  // At the first failure of several.
+  if (host->failures != 1) return;
+  LogFailure(
+      host, Concat(
+                why, "; it is polled again in ", std::min(pause_ns, kAbsentNanos) / kNanosPerSecond,
+                " s, and what its cache stores meanwhile is inferred from requests",
+                pause_ns < kAbsentNanos ? "" : Concat("; ", kRemedy)));
+}
+
+void TrtllmPoller::LogFailure(Host* host, std::string_view sentence) {
+  const int64_t now = thread_.clock.NowNanos();
+  if (host->logged_ns && now - *host->logged_ns < kMinuteNanos) return;
   host->logged_ns = now;
-  Log(LogLevel::kWarning, Concat(
-                              "kv events: ", host->endpoint, ": ", why, "; it is polled again in ",
-                              std::min(pause_ns, kAbsentNanos) / kNanosPerSecond,
-                              " s, and what its cache stores meanwhile is inferred from requests",
-                              pause_ns < kAbsentNanos ? "" : Concat("; ", kRemedy)));
+  Log(LogLevel::kWarning, Concat("kv events: ", host->endpoint, ": ", sentence));
 }
 
 }  // namespace vllm_router

@@ -6,6 +6,7 @@
 //   every 50 ms while the worker has requests of this router, else every second; later where a response took
 //   long, so that no worker has more than a tenth of the thread
 //   after an error a second, doubling up to a minute; where there is no such endpoint, a minute
+//   at once after a response that was too long: its events are lost, and a pause would make the next one longer
 //
 // A version whose endpoint is read by GET gets that. Old versions hold a poll for two seconds when nothing has
 // happened, so a poll may take five.
@@ -38,8 +39,12 @@ class TrtllmPoller final : public HostPoller {
   static constexpr int64_t kIdleNanos = 1'000'000'000;
   static constexpr int64_t kAbsentNanos = 60'000'000'000;
   static constexpr int64_t kTimeoutMs = 5'000;
-  static constexpr size_t kMaxPolls = 64;  // at once, and responses that are not applied yet: 8 MiB each
-  static constexpr int kShare = 10;        // of the thread's time
+  static constexpr size_t kMaxResponseBytes = size_t{32} << 20;
+  static constexpr size_t kMaxPolls = 64;  // at once, and responses that are not applied yet
+  // Of these, of workers whose last poll failed or took kSlowNanos: they may hold up one another only.
+  static constexpr size_t kMaxSlowPolls = 32;
+  static constexpr int64_t kSlowNanos = 1'000'000'000;
+  static constexpr int kShare = 10;  // of the thread's time
   // Of responses without a failed poll before them, with numbers missing.
   static constexpr int kGapsOfAnotherClient = 3;
 
@@ -72,6 +77,7 @@ class TrtllmPoller final : public HostPoller {
   void HandOver(const std::shared_ptr<Host>& host, std::string response);
   void Digest(Host* host, int64_t now_ns);  // what became of its last response
   void Fail(Host* host, int64_t pause_ns, std::string_view why);
+  void LogFailure(Host* host, std::string_view sentence);  // at most once a minute
   int64_t NextPause(Host* host);
   // For the applier's thread; any thread. Ignored without one.
   void Tell(std::function<void(TrtllmReceiver&, int64_t now_ns)> job);

@@ -3,8 +3,10 @@
 import contextlib
 import json
 import re
+import struct
 
 import pytest
+import zmq
 
 from tests.fakes.kv_engine import MODEL, TOKENS, Engine, claim, client_of, open_router, sources
 from tests.fakes.wire import eventually, response, wait_until_logged
@@ -302,3 +304,65 @@ def test_a_worker_that_failed_may_have_restarted(harness, stack):
     publisher.stored([1] * 16)
     found = wait_for(harness, router, worker, connected=True, gpu_blocks=1, trust="partial")
     assert found["incarnations"] == {"evidence": 1}
+
+
+def test_a_publisher_that_is_gone_is_not_exact_and_its_neighbour_is(harness, stack):
+    workers = [harness.worker(Engine()) for _ in range(2)]
+    router = open_router(harness, *workers, kv_events_bind=[BIND])
+    endpoint = endpoint_of(harness, router)
+    stays = stack.enter_context(KvEventPublisher(replay=False, connect=endpoint, topic=topic_of(workers[1])))
+    publish_until_heard(harness, router, stays, workers[1])
+    with KvEventPublisher(replay=False, connect=endpoint, topic=topic_of(workers[0])) as leaves:
+        publish_until_heard(harness, router, leaves, workers[0])
+        leaves.stored(TOKENS)
+        wait_for(harness, router, workers[0], trust="exact", connected=True, gpu_blocks=5)
+    wait_for(harness, router, workers[0], trust="partial", connected=False, gpu_blocks=5)
+    found = source_of(harness, router, workers[1])
+    assert (found["trust"], found["connected"]) == ("exact", True)
+    again = stack.enter_context(KvEventPublisher(replay=False, connect=endpoint, topic=topic_of(workers[0])))
+    publish_until_heard(harness, router, again, workers[0])
+    found = wait_for(harness, router, workers[0], trust="exact", connected=True, gpu_blocks=1)
+    assert found["incarnations"] == {"sequence": 1}
+
+
+def large_orphan(rank, parent):
+    """A batch in vLLM's shape, of 1,900 blocks of 4,096 tokens behind a block that nothing knows."""
+    blocks, size = 1900, 4096
+    names = b"".join(b"\xce" + struct.pack(">I", i) for i in range(blocks))
+    hashes = b"\xdc" + struct.pack(">H", blocks) + names
+    tokens = b"\xdd" + struct.pack(">I", blocks * size) + b"\x07" * (blocks * size)
+    parents = b"\xcf" + struct.pack(">Q", parent)
+    stored = b"\x95\xabBlockStored" + hashes + parents + tokens + b"\xcd" + struct.pack(">H", size)
+    return b"\x93" + b"\xcb" + struct.pack(">d", 1.0) + b"\x91" + stored + bytes([rank])
+
+
+def test_what_waits_for_its_parent_is_bounded_for_all_feeds(harness, stack):
+    """cpp/events/dial_in.h: kMaxWaitingBytes. The feed with the most ends, and its neighbour goes on."""
+    workers = [harness.worker(Engine()) for _ in range(2)]
+    router = open_router(harness, *workers, kv_events_bind=[BIND])
+    endpoint = endpoint_of(harness, router)
+    good = stack.enter_context(KvEventPublisher(replay=False, connect=endpoint, topic=topic_of(workers[1])))
+    publish_until_heard(harness, router, good, workers[1])
+    context = stack.enter_context(zmq.Context())
+    flood = stack.enter_context(context.socket(zmq.XPUB))
+    flood.linger = 0
+    flood.connect(endpoint)
+    flood.recv()  # the subscription
+
+    def send(rank, number):
+        payload = large_orphan(rank, 10**15 + number)
+        flood.send_multipart([topic_of(workers[0]).encode(), struct.pack(">Q", number), payload])
+
+    def ranks():
+        found = [s for s in sources(harness, router) if s["worker"] == workers[0].url]
+        return {s["rank"]: s["orphan_blocks"] for s in found}
+
+    for rank in range(4):  # some 60 MiB each
+        send(rank, 0)
+        send(rank, 1)
+    eventually(lambda: ranks() == dict.fromkeys(range(4), 3800))
+    send(4, 0)
+    eventually(lambda: ranks().get(4) == 1900)
+    assert len(ranks()) == 4
+    found = source_of(harness, router, workers[1])
+    assert (found["trust"], found["connected"]) == ("exact", True)

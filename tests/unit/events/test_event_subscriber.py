@@ -42,28 +42,6 @@ def test_resync_asks_for_all_again(harness, publisher):
     assert b"has no source of KV events" in found.body
 
 
-def test_a_worker_that_computes_and_publishes_nothing_is_silent(harness, publisher, capfd):
-    router = open_router(harness, harness.worker(Engine(publisher)), kv_predict_ttl_secs=0.1)
-    wait_for(harness, router, trust="exact")
-    long = [*range(2000, 2320)]
-    claim(harness, router, long)  # 20 new blocks, of which an engine might hold 8
-    # cpp/events/event_subscriber.h: kSilentNanos
-    eventually(lambda: sources(harness, router)[0]["trust"] == "silent", "never silent", 30)
-    assert "published nothing for 10 s while it computed about 12 new blocks" in capfd.readouterr().err
-    # What was sent to it counts now.
-    assert claim(harness, router, long)[0] == 20
-    publisher.stored(TOKENS)
-    wait_for(harness, router, trust="exact", gpu_blocks=4)
-
-
-def test_a_worker_that_has_all_it_is_sent_owes_nothing(harness, publisher):
-    router = open_router(harness, harness.worker(Engine(publisher)))
-    publisher.stored(TOKENS)
-    wait_for(harness, router, trust="exact", gpu_blocks=4)
-    assert [claim(harness, router)[0] for _ in range(3)] == [4, 4, 4]
-    assert sources(harness, router)[0]["trust"] == "exact"
-
-
 def test_many_sources_are_heard_at_once(harness):
     with contextlib.ExitStack() as stack:
         publishers = [stack.enter_context(KvEventPublisher()) for _ in range(12)]

@@ -183,6 +183,27 @@ def test_our_publisher_names_its_port_and_is_heard(theirs):
         pytest.fail("nothing was heard")
 
 
+def test_a_message_names_its_connection_as_the_monitor_does_when_it_is_lost(theirs):
+    ours = testing.ZmqSocket(testing.ZmqContext(), "SUB", subscriptions=[""])
+    monitor = ours.monitor()
+    ours.bind("tcp://127.0.0.1:*")
+    connections = {}
+    publishers = {name: theirs(zmq.XPUB) for name in (b"first", b"second")}
+    for name, publisher in publishers.items():
+        publisher.connect(ours.last_endpoint)
+        while not publisher.poll(10):
+            testing.zmq_poll([ours], 0)  # a bound socket subscribes within a call
+        send_when_heard(publisher, [name])
+        assert testing.zmq_poll([ours], PATIENCE_MS)[0][0]
+        connections[name] = ours.receive_connection()
+        assert next_event(monitor)[0] == "connected"
+    assert len(set(connections.values())) == 2
+    assert min(connections.values()) >= 0
+    publishers[b"second"].close()
+    assert testing.zmq_poll([monitor], PATIENCE_MS)[0][0]
+    assert monitor.next_connection() == connections[b"second"]
+
+
 def test_what_cannot_be_sent_is_false_and_does_not_wait():
     alone = testing.ZmqSocket(testing.ZmqContext(), "DEALER")
     alone.bind("tcp://127.0.0.1:*")

@@ -78,6 +78,18 @@ def test_a_response_that_is_no_array_is_said(harness, capfd):
     assert len(engine.polls) == 1
 
 
+def test_a_response_that_is_too_long_is_said_and_the_next_poll_does_not_wait(harness, capfd):
+    """cpp/proxy/control/trtllm_poller.h: kMaxResponseBytes"""
+    engine = TrtllmEngine()
+    engine.reply = (200, b"[" + b" " * (32 << 20) + b"]")
+    router = open_router(harness, harness.worker(engine), **TRTLLM)
+    wait_until_logged(capfd, "the response is longer than 32 MiB, so its events are lost")
+    eventually(lambda: len(engine.polls) >= 3)
+    engine.tell(engine.cache.stored(TOKENS))
+    engine.reply = None
+    wait_for(harness, router, gpu_blocks=4, trust="exact")
+
+
 def test_an_error_is_polled_again(harness):
     engine = TrtllmEngine()
     engine.reply = (503, b"{}")

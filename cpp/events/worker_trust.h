@@ -1,0 +1,71 @@
+// WorkerTrust: how far the KV events of one worker are trusted, from what each of its sources deserves. It tells
+// ReportedBlocks, which routing goes by, and the log.
+//
+//   sources   exact, partial          partial
+//             exact, mismatch         mismatch, or partial if the second has never sent anything of use
+//   the worker computed new blocks and none of its sources told of any for kSilentNanos     silent
+//
+// A source of no use beside others may be a stray one, which does not condemn the worker: if it is a rank of it
+// after all, what is missing is inferred from requests. One thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "index/kv_trust.h"
+#include "index/reported_blocks.h"
+#include "worker/worker.h"
+
+namespace vllm_router {
+
+class WorkerTrust {
+ public:
+  static constexpr int64_t kSilentNanos = 10'000'000'000;
+  static constexpr uint64_t kDebtBlocks = 4;  // below, silence may be chance
+  static constexpr int kLinesPerMinute = 4;   // of the log
+
+  // What the log says besides, by the kind of the sources. Both outlive it.
+  struct Texts {
+    std::string_view partial;  // what is missing, and what helps
+    std::string_view silent;   // what helps
+  };
+
+  // `blocks` outlives it.
+  WorkerTrust(ReportedBlocks* blocks, WorkerId worker, std::string url, const Texts& texts);
+  // The worker has no sources any more.
+  void Leave() const { blocks_.SetTrust(worker_, KvTrust::kOff); }
+
+  // It told something, so it owes nothing.
+  void OnPublished();
+  // Once a second.
+  void Watch(int64_t now_ns);
+
+  // Each of its sources, then Decide(). `was_useful`: blocks of it were stored.
+  void Add(KvTrust trust, bool was_useful);
+  void Decide(int64_t now_ns);
+
+ private:
+  void LogChange(int64_t now_ns);
+  std::string Meaning() const;
+
+  ReportedBlocks& blocks_;
+  const WorkerId worker_;
+  const std::string url_;
+  const Texts& texts_;
+
+  // Since the last Decide().
+  std::optional<KvTrust> least_;
+  bool has_useless_ = false;
+  bool published_ = false;
+
+  KvTrust trust_ = KvTrust::kOff;
+  std::optional<int64_t> owing_since_ns_;
+  bool is_silent_ = false;
+  KvTrust logged_ = KvTrust::kWaiting;  // the first wait is no news
+  int64_t minute_ns_ = 0;               // since then lines_ were logged
+  int lines_ = 0;
+};
+
+}  // namespace vllm_router
