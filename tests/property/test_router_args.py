@@ -161,6 +161,8 @@ def in_harmony(settings: dict[str, Any]) -> dict[str, Any]:
         settings["record_log_salt_file"] = None
     if "retry_initial_backoff_ms" in settings or "retry_max_backoff_ms" in settings:
         settings["retry_initial_backoff_ms"] = 1
+    if "kv_events_bind" in settings:
+        settings["kv_events_bind"] = [*dict.fromkeys(settings["kv_events_bind"])]
     heard = ("kv_events_push", "kv_events_bind")
     if any(settings.get(name) for name in heard) or settings.get("kv_events_engine", "auto") != "auto":
         settings["kv_events"] = "auto"

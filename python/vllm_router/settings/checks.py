@@ -181,6 +181,11 @@ def check_settings(args: RouterArgs) -> None:
             raise ValueError(
                 f"{name} is set, and kv_events is off, so events have no effect; set kv_events to auto"
             )
+    for endpoint in args.kv_events_bind:
+        if args.kv_events_bind.count(endpoint) > 1 and not endpoint.endswith(":*"):
+            raise ValueError(
+                f"kv_events_bind has {show(endpoint)} twice, and one socket listens there; leave one out"
+            )
     if args.kv_events_engine != "auto" and args.kv_events == "off":
         raise ValueError(
             f"kv_events_engine is {args.kv_events_engine}, and kv_events is off, so events have no effect; "

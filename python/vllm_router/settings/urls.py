@@ -128,6 +128,9 @@ def fan_out_path(text: str) -> str:
     return text
 
 
+_ZMQ_HOST = r"\[[0-9a-fA-F:.]+\]|[^:/\[\]\s;]+"
+
+
 def event_source(text: str) -> str:
     """A worker and the ZeroMQ endpoints of its ranks, as --kv-event-source takes them."""
     shape = "WORKER_URL=ENDPOINT[,ENDPOINT...], such as http://gpu-0:8000=tcp://gpu-0:5557"
@@ -137,7 +140,7 @@ def event_source(text: str) -> str:
     for endpoint in endpoints.split(","):
         if re.fullmatch(r"ipc://.{1,107}", endpoint):
             continue
-        match = re.fullmatch(r"tcp://(\[[0-9a-fA-F:.]+\]|[^:/\[\]\s;]+):([0-9]{1,5})", endpoint)
+        match = re.fullmatch(rf"tcp://({_ZMQ_HOST}):([0-9]{{1,5}})", endpoint)
         if match is None or not 1 <= int(match[2]) <= 65535:
             raise Unfit(f"{shape}, with endpoints tcp://HOST:PORT or ipc://PATH", text)
         if match[1] in ("*", "0.0.0.0", "[::]"):
@@ -147,7 +150,7 @@ def event_source(text: str) -> str:
 
 def bind_endpoint(text: str) -> str:
     """A ZeroMQ endpoint to listen at, as --kv-events-bind takes them."""
-    match = re.fullmatch(r"tcp://(\[[0-9a-fA-F:.]+\]|[^:/\[\]\s;]+):([0-9]{1,5}|\*)", text)
+    match = re.fullmatch(rf"tcp://({_ZMQ_HOST}):([0-9]{{1,5}}|\*)", text)
     if re.fullmatch(r"ipc://.{1,107}", text) or (match and (match[2] == "*" or 1 <= int(match[2]) <= 65535)):
         return text
     raise Unfit("tcp://*:PORT, tcp://ADDRESS:PORT or ipc://PATH, such as tcp://*:5557", text)

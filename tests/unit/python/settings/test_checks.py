@@ -280,6 +280,13 @@ def test_ways_to_hear_events_that_are_off_are_rejected(option: str) -> None:
         parsed(f"{option} --kv-events off")._validate_router_args()
 
 
+def test_an_address_to_listen_at_is_named_once() -> None:
+    assert parsed("--kv-events-bind tcp://*:5557 tcp://*:5558")._validate_router_args() is None
+    assert parsed("--kv-events-bind tcp://127.0.0.1:* tcp://127.0.0.1:*")._validate_router_args() is None
+    with pytest.raises(ValueError, match="twice, and one socket listens there; leave one out"):
+        parsed("--kv-events-bind tcp://*:5557 tcp://*:5557")._validate_router_args()
+
+
 def test_clients_and_admins_do_not_share_a_file_of_keys() -> None:
     with pytest.raises(ValueError, match="so every client could change the fleet"):
         parsed("--client-api-key-file k --admin-api-key-file k")._validate_router_args()
