@@ -123,8 +123,7 @@ bool DialIn::ReceiveFrom(Listener* listener, int64_t now_ns) {
     int connection = -1;
     const ZmqReceive received = listener->socket->Receive(kMaxPublisherFrames, &frames_, &connection);
     if (received == ZmqReceive::kNone || received == ZmqReceive::kError) return false;
-    const std::optional<uint64_t> number =
-        received == ZmqReceive::kMessage && frames_.size() == 3 ? NumberInFrame(frames_[1]) : std::nullopt;
+    const std::optional<uint64_t> number = NumberOfBatch(received, frames_);
     if (!number) {
       ++listener->status.malformed;
       continue;

@@ -1,6 +1,7 @@
 #include "events/dial_in_topic.h"
 
-#include <charconv>
+#include <cstdint>
+#include <optional>
 
 #include "base/text.h"
 #include "events/kv_source.h"
@@ -27,11 +28,9 @@ std::optional<DialInTopic> ParseDialInTopic(std::string_view topic) {
   if (address.empty()) return std::nullopt;
   DialInTopic parsed{.host = address};
   if (!port.empty()) {
-    uint16_t number = 0;
-    const char* const last = port.data() + port.size();
-    const auto read = std::from_chars(port.data() + 1, last, number);
-    if (port.front() != ':' || read.ec != std::errc() || read.ptr != last || number == 0) return std::nullopt;
-    parsed.port = number;
+    const std::optional<uint64_t> number = port.front() == ':' ? ParseDecimal(port.substr(1)) : std::nullopt;
+    if (!number || *number == 0 || *number > UINT16_MAX) return std::nullopt;
+    parsed.port = static_cast<uint16_t>(*number);
   }
   return parsed;
 }

@@ -10,6 +10,14 @@ constexpr size_t kQueuedMessages = 64;
 // Ten times a step of 64k tokens. With the limit of messages, it bounds what a source can make us hold.
 constexpr int64_t kMaxBatchBytes = 8 * 1024 * 1024;
 
+// Big-endian.
+std::optional<uint64_t> NumberInFrame(std::string_view frame) {
+  if (frame.size() != 8) return std::nullopt;
+  uint64_t number = 0;
+  for (const char byte : frame) number = number << 8 | static_cast<uint8_t>(byte);
+  return number;
+}
+
 }  // namespace
 
 ZmqOptions PublisherOptions(std::string_view endpoint) {
@@ -26,11 +34,9 @@ ZmqOptions PublisherOptions(std::string_view endpoint) {
       .ipv6 = endpoint.find('[') != std::string_view::npos};
 }
 
-std::optional<uint64_t> NumberInFrame(std::string_view frame) {
-  if (frame.size() != 8) return std::nullopt;
-  uint64_t number = 0;
-  for (const char byte : frame) number = number << 8 | static_cast<uint8_t>(byte);
-  return number;
+std::optional<uint64_t> NumberOfBatch(ZmqReceive received, std::span<const std::string> frames) {
+  if (received != ZmqReceive::kMessage || frames.size() != 3) return std::nullopt;
+  return NumberInFrame(frames[1]);
 }
 
 SourceSession::SourceSession(
@@ -120,8 +126,7 @@ bool SourceSession::ReceiveLive(int64_t now_ns) {
     const ZmqReceive received = live_.Receive(kMaxPublisherFrames, &frames_);
     if (received == ZmqReceive::kNone || received == ZmqReceive::kError) return false;
     if (left_over_ > 0 && --left_over_ == 0) BeginConnection(now_ns);
-    const std::optional<uint64_t> number =
-        received == ZmqReceive::kMessage && frames_.size() == 3 ? NumberInFrame(frames_[1]) : std::nullopt;
+    const std::optional<uint64_t> number = NumberOfBatch(received, frames_);
     if (!number) {
       feed_.OnMalformedMessage();
       continue;

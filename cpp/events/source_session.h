@@ -31,8 +31,8 @@ namespace vllm_router {
 // again at least each minute.
 ZmqOptions PublisherOptions(std::string_view endpoint);
 inline constexpr size_t kMaxPublisherFrames = 8;
-// A frame of eight bytes, big-endian.
-std::optional<uint64_t> NumberInFrame(std::string_view frame);
+// The number of a live batch, whose frames are topic, number of eight bytes, payload. Nullopt: it is none.
+std::optional<uint64_t> NumberOfBatch(ZmqReceive received, std::span<const std::string> frames);
 
 class SourceSession {
  public:

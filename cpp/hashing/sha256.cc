@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "base/check.h"
+#include "base/text.h"
 
 namespace vllm_router {
 namespace {
@@ -30,6 +31,12 @@ Digest256 Sha256(std::initializer_list<std::string_view> pieces) {
   done = done && EVP_DigestFinal_ex(context.get(), digest.data(), nullptr) == 1;
   ROUTER_CHECK(done, "SHA-256 fails only without memory");
   return digest;
+}
+
+std::string DigestHex(const Digest256& digest) {
+  std::string hex;
+  for (size_t at = 0; at < digest.size(); at += sizeof(uint64_t)) hex += Hex16(DigestWord(digest, at));
+  return hex;
 }
 
 }  // namespace vllm_router

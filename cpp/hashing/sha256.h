@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <initializer_list>
+#include <string>
 #include <string_view>
 
 namespace vllm_router {
@@ -13,6 +14,9 @@ using Digest256 = std::array<uint8_t, 32>;
 
 // Of the concatenated pieces.
 Digest256 Sha256(std::initializer_list<std::string_view> pieces);
+
+// 64 lower-case hex digits.
+std::string DigestHex(const Digest256& digest);
 
 // Eight bytes of a digest, from byte `at` on, as a big-endian number.
 inline uint64_t DigestWord(const Digest256& digest, size_t at) {

@@ -77,15 +77,7 @@ Status Check(const PagePool& pool) {
 }  // namespace
 
 std::string PageLayout::KeyOf(const Digest256& page, std::string_view suffix) const {
-  constexpr std::string_view kHex = "0123456789abcdef";
-  std::string key;
-  key.reserve(prefix.size() + 2 * page.size() + suffix.size());
-  key = prefix;
-  for (const uint8_t byte : page) {
-    key += kHex[byte >> 4];
-    key += kHex[byte & 15];
-  }
-  return key.append(suffix);
+  return Concat(prefix, DigestHex(page), suffix);
 }
 
 std::string PageLayout::Describe() const {

@@ -17,14 +17,7 @@ constexpr std::string_view kStorage = "w:";
 constexpr double kMostTokens = UINT32_MAX;
 
 std::string KeyOf(const Digest256& prefix, bool on_gpu) {
-  static constexpr std::string_view kDigits = "0123456789abcdef";
-  std::string key(RedisPrefixIndex::kKeyPrefix);
-  if (!on_gpu) key += kStorage;
-  for (const uint8_t byte : prefix) {
-    key += kDigits[byte >> 4];
-    key += kDigits[byte & 15];
-  }
-  return key;
+  return Concat(RedisPrefixIndex::kKeyPrefix, on_gpu ? "" : kStorage, DigestHex(prefix));
 }
 
 std::string LookUp(const Digest256& prefix) {
