@@ -6,7 +6,8 @@
 //   every 50 ms while the worker has requests of this router, else every second; later where a response took
 //   long, so that no worker has more than a tenth of the thread
 //   after an error a second, doubling up to a minute; where there is no such endpoint, a minute
-//   at once after a response that was too long: its events are lost, and a pause would make the next one longer
+//   after a response that was too long always a second: its events are lost, and a long pause would make the next
+//   one longer
 //
 // A version whose endpoint is read by GET gets that. Old versions hold a poll for two seconds when nothing has
 // happened, so a poll may take five.

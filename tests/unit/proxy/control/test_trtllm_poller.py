@@ -78,7 +78,7 @@ def test_a_response_that_is_no_array_is_said(harness, capfd):
     assert len(engine.polls) == 1
 
 
-def test_a_response_that_is_too_long_is_said_and_the_next_poll_does_not_wait(harness, capfd):
+def test_a_response_that_is_too_long_is_said_and_the_pause_does_not_grow(harness, capfd):
     """cpp/proxy/control/trtllm_poller.h: kMaxResponseBytes"""
     engine = TrtllmEngine()
     engine.reply = (200, b"[" + b" " * (32 << 20) + b"]")
