@@ -314,6 +314,7 @@ void BindTestingEventApplier(py::module_& testing) {
                 "restarted"_a = result.restarted);
           })
       .def("miss", &TrtllmReceiver::Miss)
+      .def("lose", &TrtllmReceiver::Lose)
       .def("report_outage", &TrtllmReceiver::ReportOutage)
       .def(
           "resync", [](TrtllmReceiver& self, uint32_t worker,

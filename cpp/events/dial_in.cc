@@ -42,6 +42,7 @@ void DialIn::SetWorkers(std::vector<DialInWorker> workers) {
     return found == by_id.end() || found->second->model != entry.second.feed->source().model;
   });
   if (ended != 0) ++version_;
+  std::erase_if(limited_, [&by_id](WorkerId worker) { return !by_id.contains(worker); });
 }
 
 void DialIn::Maintain(int64_t now_ns) {
@@ -61,7 +62,7 @@ Status DialIn::Open(Listener* listener) const {
   options.subscriptions = {std::string(kDialInTopicPrefix)};
   StatusOr<ZmqSocket> socket = ZmqSocket::Open(context_, ZmqSocketType::kSub, options);
   if (!socket.ok()) return socket.status();
-  StatusOr<ZmqMonitor> monitor = ZmqMonitor::Open(*socket);
+  StatusOr<ZmqMonitor> monitor = ZmqMonitor::Open(*socket, /*with_accepted=*/true);
   if (!monitor.ok()) return monitor.status();
   ROUTER_RETURN_IF_ERROR(socket->Bind(listener->wanted));
   listener->socket = *std::move(socket);
@@ -106,10 +107,13 @@ bool DialIn::Receive(std::span<const ZmqPollItem> items, int64_t now_ns) {
     ZmqEvent event;
     if (items[item++].readable) {
       while (listener.monitor->Next(&event)) {
-        if (event.connection >= 0) listener.lost.emplace(event.connection, now_ns);
+        // One that has its number comes after it: what is read from now on may be the new one's.
+        if (event.kind == ZmqEvent::Kind::kAccepted) EndLostConnection(&listener, event.connection, now_ns);
+        if (event.kind == ZmqEvent::Kind::kDisconnected) listener.lost.emplace(event.connection, now_ns);
       }
     }
-    const bool has_more = items[item++].readable && ReceiveFrom(&listener, now_ns);
+    const bool is_readable = items[item++].readable || !listener.lost.empty();
+    const bool has_more = is_readable && ReceiveFrom(&listener, now_ns);
     EndLostConnections(&listener, !has_more, now_ns);
     more = more || has_more;
   }
@@ -131,6 +135,8 @@ bool DialIn::ReceiveFrom(Listener* listener, int64_t now_ns) {
     bytes += frames_[2].size();
     Feed* const feed = FeedOf(frames_[0], frames_[2], listener, now_ns);
     if (feed == nullptr) continue;
+    // The loss of the one before was not told, and how long it lasted is not known.
+    if (connection != feed->connection) feed->feed->OnDisconnected(feed->heard_ns);
     feed->connection = connection;
     feed->heard_ns = now_ns;
     feed->lost_ns.reset();
@@ -141,17 +147,22 @@ bool DialIn::ReceiveFrom(Listener* listener, int64_t now_ns) {
 }
 
 void DialIn::EndLostConnections(Listener* listener, bool is_drained, int64_t now_ns) {
-  std::erase_if(listener->lost, [&](const auto& lost) {
-    if (!is_drained && now_ns - lost.second < kDrainNanos) return false;
-    for (auto& [key, feed] : feeds_) {
-      if (feed.connection != lost.first) continue;
-      feed.connection = -1;
-      feed.lost_ns = now_ns;
-      feed.feed->OnDisconnected(now_ns);
-      feed.feed->OnGone();
-    }
-    return true;
-  });
+  std::vector<int> ended;
+  for (const auto& [connection, since_ns] : listener->lost) {
+    if (is_drained || now_ns - since_ns >= kDrainNanos) ended.push_back(connection);
+  }
+  for (const int connection : ended) EndLostConnection(listener, connection, now_ns);
+}
+
+void DialIn::EndLostConnection(Listener* listener, int connection, int64_t now_ns) {
+  if (listener->lost.erase(connection) == 0) return;
+  for (auto& [key, feed] : feeds_) {
+    if (feed.connection != connection) continue;
+    feed.connection = -1;
+    feed.lost_ns = now_ns;
+    feed.feed->OnDisconnected(now_ns);
+    feed.feed->OnGone();
+  }
 }
 
 DialIn::Feed* DialIn::FeedOf(
@@ -176,7 +187,12 @@ DialIn::Feed* DialIn::FeedOf(
   const Key key(worker->worker, static_cast<uint32_t>(rank));
   const auto found = feeds_.find(key);
   if (found != feeds_.end()) return &found->second;
-  if (!MakeRoom(worker->worker)) return refuse("is one source more than the 2048 that may connect");
+  if (!MakeRoom(worker->worker)) {
+    static const std::string kTooMany =
+        Concat("is one source more than the ", kMaxFeeds, " that may connect");
+    limited_.insert(worker->worker);
+    return refuse(kTooMany);
+  }
   ++version_;
   KvSource source{
       .worker = worker->worker,
@@ -200,7 +216,7 @@ bool DialIn::MakeRoom(WorkerId worker) {
   };
   const auto first = std::ranges::min_element(feeds_, {}, rank);
   if (!first->second.lost_ns && counts[first->first.first] <= counts[worker] + 1) return false;
-  feeds_.erase(first);
+  EndByLimit(first);
   return true;
 }
 
@@ -211,9 +227,14 @@ void DialIn::LimitWaiting() {
   while (bytes > kMaxWaitingBytes) {
     const auto most = std::ranges::max_element(feeds_, {}, waiting);
     bytes -= waiting(*most);
-    feeds_.erase(most);
-    ++version_;
+    EndByLimit(most);
   }
+}
+
+void DialIn::EndByLimit(std::map<Key, Feed>::iterator feed) {
+  limited_.insert(feed->first.first);
+  feeds_.erase(feed);
+  ++version_;
 }
 
 const DialInWorker* DialIn::WorkerOf(const DialInTopic& topic, uint32_t rank, std::string_view* why) const {

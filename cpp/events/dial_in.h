@@ -10,8 +10,8 @@
 // batch that is missing stays lost. Sequence numbers are of a worker's rank, which the payload names. Messages about
 // workers that are not in the fleet are counted.
 //
-// Bounded: kMaxKvRanks feeds of a worker; kMaxFeeds in all, where one more ends the feed heard longest ago of the
-// worker with the most, unless its own has as many; kMaxWaitingBytes of batches and events that wait for others,
+// Bounded: kMaxKvRanks feeds of a worker; kMaxFeeds in all, where one more ends one whose connection is lost, or else
+// the one heard longest ago of the worker with the most, unless its own has as many; kMaxWaitingBytes of batches and events that wait for others,
 // where the feed with the most of them ends; and per turn as many messages as of one source. libzmq takes turns
 // among the peers of a socket, so one that floods delays the others by at most its share.
 //
@@ -22,6 +22,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -59,6 +60,9 @@ class DialIn {
   // Nothing tells whether the worker's publishers are still those that were connected.
   void Disconnect(WorkerId worker, int64_t now_ns);
 
+  // A limit ended a feed of the worker, or refused one: what its other ranks hold is not all of it.
+  bool is_limited(WorkerId worker) const { return limited_.contains(worker); }
+
   // Changes with feeds().
   uint64_t version() const { return version_; }
   std::vector<SourceFeed*> feeds() const;
@@ -88,11 +92,13 @@ class DialIn {
   bool ReceiveFrom(Listener* listener, int64_t now_ns);
   // After what they had sent was read. `is_drained`: the socket has nothing more.
   void EndLostConnections(Listener* listener, bool is_drained, int64_t now_ns);
+  void EndLostConnection(Listener* listener, int connection, int64_t now_ns);  // if it is one
   // Null: the topic names no worker, or several, or there are too many feeds.
   Feed* FeedOf(std::string_view topic, std::string_view payload, Listener* listener, int64_t now_ns);
   // False: there is none.
   bool MakeRoom(WorkerId worker);
   void LimitWaiting();
+  void EndByLimit(std::map<Key, Feed>::iterator feed);
   const DialInWorker* WorkerOf(const DialInTopic& topic, uint32_t rank, std::string_view* why) const;
   void WarnOfUnknown(const Listener& listener, std::string_view topic, std::string_view why, int64_t now_ns);
 
@@ -102,6 +108,7 @@ class DialIn {
   std::vector<DialInWorker> workers_;
   std::multimap<std::string, const DialInWorker*, std::less<>> by_host_;
   std::map<Key, Feed> feeds_;
+  std::set<WorkerId> limited_;
   uint64_t version_ = 0;
   size_t first_item_ = 0;
   std::optional<int64_t> maintain_ns_;  // next

@@ -33,9 +33,9 @@ constexpr int kSocketsPerListener = 3;  // its monitor's two ends
 
 constexpr WorkerTrust::Texts kTexts = {
     .partial =
-        "events before the router's start or during an outage, or removals, are missing, so what was sent "
-        "to it counts too; a replay endpoint on the engine (replay_endpoint of --kv-events-config) closes "
-        "such gaps",
+        "events before the router's start, during an outage or since a connection was lost, or removals, "
+        "are missing, so what was sent to it counts too; a replay endpoint on the engine (replay_endpoint "
+        "of --kv-events-config) closes such gaps where the router connects to it",
     .silent =
         "On the worker: --kv-events-config '{\"enable_kv_cache_events\":true,\"publisher\":\"zmq\","
         "\"endpoint\":\"tcp://*:5557\"}'"};
@@ -257,6 +257,7 @@ void EventSubscriber::Impl::UpdateTrust(int64_t now_ns) {
       if (feed->published()) watched.trust.OnPublished();
       watched.trust.Add(feed->trust(), feed->was_useful());
     }
+    if (dial_in.is_limited(worker)) watched.trust.Add(KvTrust::kPartial, true);
     if (tick) watched.trust.Watch(now_ns);
     watched.trust.Decide(now_ns);
   }

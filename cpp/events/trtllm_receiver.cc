@@ -72,6 +72,11 @@ class TrtllmReceiver::Rank {
     ++gaps_;
   }
 
+  void Lose() {
+    complete_ = false;
+    ++gaps_;
+  }
+
   void ExpectRestart() { may_have_restarted_ = seen_; }
 
   void Audit(uint64_t reported, int64_t now_ns) {
@@ -294,6 +299,13 @@ TrtllmReceiver::Result TrtllmReceiver::Take(
   if (event_.batch.tokens.capacity() > kKeptTokens) event_ = {};
   SetTrusts(now_ns);
   return result;
+}
+
+void TrtllmReceiver::Lose(std::string_view name, int64_t now_ns) {
+  const auto found = endpoints_.find(name);
+  if (found == endpoints_.end()) return;
+  for (const auto& [number, rank] : found->second.ranks) rank->Lose();
+  SetTrusts(now_ns);
 }
 
 void TrtllmReceiver::Miss(std::string_view name, int64_t now_ns) {

@@ -56,6 +56,8 @@ class TrtllmReceiver {
     bool restarted = false;
   };
   Result Take(std::string_view endpoint, std::string_view response, int64_t now_ns);
+  // A response was not taken, and its events are lost.
+  void Lose(std::string_view endpoint, int64_t now_ns);
   // There was no response that could be read.
   void Miss(std::string_view endpoint, int64_t now_ns);
   // The engine may be another one when it responds again: then numbers that are missing mean that it is.

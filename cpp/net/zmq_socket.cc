@@ -230,13 +230,14 @@ ZmqReceive ZmqSocket::Receive(size_t max_frames, std::vector<std::string>* frame
   return ZmqReceive::kMessage;
 }
 
-StatusOr<ZmqMonitor> ZmqMonitor::Open(ZmqSocket& socket) {
+StatusOr<ZmqMonitor> ZmqMonitor::Open(ZmqSocket& socket, bool with_accepted) {
   static std::atomic<uint64_t> opened{0};
   const std::string endpoint =
       absl::StrCat("inproc://monitor-", opened.fetch_add(1, std::memory_order_relaxed));
   StopMonitor(socket.monitored_);
-  constexpr int kEvents = ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED;
-  if (zmq_socket_monitor(socket.socket_, endpoint.c_str(), kEvents) != 0) {
+  const int events_heard =
+      ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED | (with_accepted ? ZMQ_EVENT_ACCEPTED : 0);
+  if (zmq_socket_monitor(socket.socket_, endpoint.c_str(), events_heard) != 0) {
     return EndpointError("monitor through", endpoint);
   }
   ZmqContext context(socket.context_);
@@ -273,11 +274,22 @@ bool ZmqMonitor::Next(ZmqEvent* event) {
     if (frames_.size() != kFrames || frames_[0].size() < sizeof number + sizeof value) continue;
     std::memcpy(&number, frames_[0].data(), sizeof number);
     std::memcpy(&value, frames_[0].data() + sizeof number, sizeof value);
-    if (number != ZMQ_EVENT_HANDSHAKE_SUCCEEDED && number != ZMQ_EVENT_DISCONNECTED) continue;
-    event->kind =
-        number == ZMQ_EVENT_DISCONNECTED ? ZmqEvent::Kind::kDisconnected : ZmqEvent::Kind::kConnected;
+    switch (number) {
+      case ZMQ_EVENT_HANDSHAKE_SUCCEEDED:
+        event->kind = ZmqEvent::Kind::kConnected;
+        value = -1;  // unused
+        break;
+      case ZMQ_EVENT_DISCONNECTED:
+        event->kind = ZmqEvent::Kind::kDisconnected;
+        break;
+      case ZMQ_EVENT_ACCEPTED:
+        event->kind = ZmqEvent::Kind::kAccepted;
+        break;
+      default:
+        continue;
+    }
     event->endpoint = frames_[1];
-    event->connection = event->kind == ZmqEvent::Kind::kDisconnected ? value : -1;
+    event->connection = value;
     return true;
   }
   return false;

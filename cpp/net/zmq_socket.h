@@ -114,10 +114,12 @@ struct ZmqEvent {
   enum class Kind : uint8_t {
     kConnected,     // and both ends have agreed on the protocol
     kDisconnected,  // also after an attempt that came as far as TCP
+    kAccepted,      // by a bound socket; if the monitor was opened for these too
   };
   Kind kind;
   std::string endpoint;
-  int connection = -1;  // of kDisconnected: its descriptor in libzmq; a later one may have the same
+  // Of kDisconnected and kAccepted: its descriptor in libzmq. A later one may have the same.
+  int connection = -1;
 };
 
 // The connections of one socket, from Open() on. Read it: events that wait have no limit.
@@ -127,7 +129,7 @@ struct ZmqEvent {
 class ZmqMonitor {
  public:
   // In place of one that it had. Both belong to one thread from then on.
-  static StatusOr<ZmqMonitor> Open(ZmqSocket& socket);
+  static StatusOr<ZmqMonitor> Open(ZmqSocket& socket, bool with_accepted = false);
   ZmqMonitor(ZmqMonitor&&) noexcept = default;
   ZmqMonitor& operator=(ZmqMonitor&&) noexcept;
   ~ZmqMonitor();

@@ -264,6 +264,7 @@ Task<void> TrtllmPoller::Poll(std::shared_ptr<Host> host) {
   host->is_slow = !response.ok() || thread_.clock.NowNanos() - host->polled_ns >= kSlowNanos;
   if (!response.ok() && absl::IsResourceExhausted(response.status())) {
     host->missed = true;
+    Tell([name = host->endpoint](TrtllmReceiver& receiver, int64_t now_ns) { receiver.Lose(name, now_ns); });
     host->not_before_ns = thread_.clock.NowNanos() + kIdleNanos;
     LogFailure(
         host.get(), Concat(

@@ -325,15 +325,60 @@ def test_a_publisher_that_is_gone_is_not_exact_and_its_neighbour_is(harness, sta
     assert found["incarnations"] == {"sequence": 1}
 
 
-def large_orphan(rank, parent):
-    """A batch in vLLM's shape, of 1,900 blocks of 4,096 tokens behind a block that nothing knows."""
+def connected_publisher(stack, endpoint):
+    """A socket that sends whatever it is given, once the router has subscribed."""
+    context = stack.enter_context(zmq.Context())
+    socket = stack.enter_context(context.socket(zmq.XPUB))
+    socket.linger = 0
+    socket.sndhwm = 0
+    socket.connect(endpoint)
+    socket.recv()
+    return socket
+
+
+def send_batch(socket, worker, rank, number, events=b"\x90"):
+    payload = b"\x93\xcb" + struct.pack(">d", 1.0) + events + b"\xcc" + bytes([rank])
+    socket.send_multipart([topic_of(worker).encode(), struct.pack(">Q", number), payload])
+
+
+def test_another_connection_that_goes_on_after_a_while_may_have_missed_batches(harness, stack):
+    worker = harness.worker(Engine())
+    router = open_router(harness, worker, kv_events_bind=[BIND])
+    endpoint = endpoint_of(harness, router)
+    first, second = connected_publisher(stack, endpoint), connected_publisher(stack, endpoint)
+    send_batch(first, worker, 0, 0)
+    eventually(lambda: [s["trust"] for s in sources(harness, router)] == ["exact"])
+    send_batch(second, worker, 0, 1)
+    found = wait_for(harness, router, worker, next_number=2, connected=True)
+    assert (found["reconnects"], found["trust"]) == (1, "exact")  # both came within two seconds
+
+
+def test_a_worker_with_many_ranks_takes_no_other_workers_place(harness, stack):
+    """cpp/events/dial_in.h: kMaxFeeds"""
+    *many, last = [harness.worker(Engine()) for _ in range(9)]
+    router = open_router(harness, *many, last, kv_events_bind=[BIND])
+    publisher = connected_publisher(stack, endpoint_of(harness, router))
+    for worker in many:
+        for rank in range(256):
+            send_batch(publisher, worker, rank, 0)
+    eventually(lambda: len(sources(harness, router)) == 2048)
+    send_batch(publisher, last, 0, 0)
+    eventually(lambda: any(s["worker"] == last.url for s in sources(harness, router)))
+    found = sources(harness, router)
+    assert len(found) == 2048
+    counts = [sum(s["worker"] == worker.url for s in found) for worker in many]
+    assert sorted(counts) == [255] + [256] * 7
+
+
+def large_orphan(parent):
+    """An event in vLLM's shape, of 1,900 blocks of 4,096 tokens behind a block that nothing knows."""
     blocks, size = 1900, 4096
     names = b"".join(b"\xce" + struct.pack(">I", i) for i in range(blocks))
     hashes = b"\xdc" + struct.pack(">H", blocks) + names
     tokens = b"\xdd" + struct.pack(">I", blocks * size) + b"\x07" * (blocks * size)
     parents = b"\xcf" + struct.pack(">Q", parent)
     stored = b"\x95\xabBlockStored" + hashes + parents + tokens + b"\xcd" + struct.pack(">H", size)
-    return b"\x93" + b"\xcb" + struct.pack(">d", 1.0) + b"\x91" + stored + bytes([rank])
+    return b"\x91" + stored
 
 
 def test_what_waits_for_its_parent_is_bounded_for_all_feeds(harness, stack):
@@ -343,15 +388,10 @@ def test_what_waits_for_its_parent_is_bounded_for_all_feeds(harness, stack):
     endpoint = endpoint_of(harness, router)
     good = stack.enter_context(KvEventPublisher(replay=False, connect=endpoint, topic=topic_of(workers[1])))
     publish_until_heard(harness, router, good, workers[1])
-    context = stack.enter_context(zmq.Context())
-    flood = stack.enter_context(context.socket(zmq.XPUB))
-    flood.linger = 0
-    flood.connect(endpoint)
-    flood.recv()  # the subscription
+    flood = connected_publisher(stack, endpoint)
 
     def send(rank, number):
-        payload = large_orphan(rank, 10**15 + number)
-        flood.send_multipart([topic_of(workers[0]).encode(), struct.pack(">Q", number), payload])
+        send_batch(flood, workers[0], rank, number, large_orphan(10**15 + number))
 
     def ranks():
         found = [s for s in sources(harness, router) if s["worker"] == workers[0].url]

@@ -71,6 +71,14 @@ def test_missing_numbers_are_lost_and_what_is_known_stays(engine):
     assert engine.report()["lost"] == 3
 
 
+def test_a_response_that_was_not_taken_is_missed_before_the_next_number(engine):
+    engine.take(engine.cache.created(), engine.cache.stored(TOKENS))
+    engine.receiver.lose(URL, 0)
+    assert (engine.trust(), engine.depth()) == ("partial", 4)
+    engine.take(engine.cache.stored([7] * 16))
+    assert engine.trust() == "partial"
+
+
 def test_a_lower_number_is_a_restart(engine):
     engine.take(engine.cache.created(), engine.cache.stored(TOKENS))
     engine.cache.number = 0
