@@ -10,10 +10,11 @@
 // batch that is missing stays lost. Sequence numbers are of a worker's rank, which the payload names. Messages about
 // workers that are not in the fleet are counted.
 //
-// Bounded: kMaxKvRanks feeds of a worker; kMaxFeeds in all, where one more ends one whose connection is lost, or else
-// the one heard longest ago of the worker with the most, unless its own has as many; kMaxWaitingBytes of batches and events that wait for others,
-// where the feed with the most of them ends; and per turn as many messages as of one source. libzmq takes turns
-// among the peers of a socket, so one that floods delays the others by at most its share.
+// Bounded: kMaxKvRanks feeds of a worker; kMaxFeeds in all, where one more ends one whose connection is lost, or
+// else the one heard longest ago of the worker with the most, unless its own has as many; kMaxWaitingBytes of
+// batches and events that wait for others, where the feed with the most of them ends; and per turn as many messages
+// as of one source. libzmq takes turns among the peers of a socket, so one that floods delays the others by at most
+// its share.
 //
 // On the events thread.
 #pragma once
