@@ -21,7 +21,7 @@ constexpr uint64_t kMostOutputTokens = 32'768;
 // its own size.
 constexpr uint64_t kDoubtfulBlocks = 8;
 // Where no server rotates predictions: half of --kv-predict-ttl-secs at its default, and as long as there.
-constexpr int64_t kRotateNanos = 2'500'000'000;
+constexpr int64_t kRotateNanos = 150'000'000;
 constexpr int64_t kRepeatNanos = 60'000'000'000;
 
 // Blocks that the worker computes and should publish; a lower bound.

@@ -27,7 +27,7 @@ constexpr uint32_t kArrivalsPerSample = 32;
 constexpr uint32_t kTurnsPerQuestion = 1 << 16;  // events between two calls of `go_on`
 // As the server does by default.
 constexpr Picos kPicosPerNano = kPicosPerSecond / 1'000'000'000;
-constexpr Picos kPredictionHalfLife = kPicosPerSecond * 5 / 2;
+constexpr Picos kPredictionHalfLife = kPicosPerSecond * 15 / 100;
 constexpr int64_t kPredictionRepeatNanos = 60'000'000'000;
 constexpr double kNotANumber = std::numeric_limits<double>::quiet_NaN();
 

@@ -136,7 +136,7 @@ def test_an_idle_engine_has_what_the_router_claims(router, print_table):
 
 def test_under_load_claims_are_off_by_what_is_under_way(router, print_table):
     # As they are now: later turns change the conversation.
-    requests = [(path, json.loads(json.dumps(body))) for path, body in conversations(16, 8, seed=2)]
+    requests = [(path, json.loads(json.dumps(body))) for path, body in conversations(48, 8, seed=2)]
     with ThreadPoolExecutor(6) as pool:
         rows = list(pool.map(lambda request: ask(router, *request), requests))
     prompt = sum(row[0] for row in rows)

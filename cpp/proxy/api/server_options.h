@@ -75,7 +75,7 @@ struct FixedOptions {
   std::vector<std::string> kv_events_bind;  // endpoints to which publishers connect (events/dial_in.h)
   std::string kv_event_model;               // empty: as the worker reports it
   bool kv_events_push = false;              // POST /admin/kv-events/push takes events
-  int64_t kv_predict_ttl_ms = 5'000;
+  int64_t kv_predict_ttl_ms = 300;
   std::vector<std::string> kv_prefix_sources;  // name=URL[,…] (events/prefix_source.h)
   KvIndexBackend kv_index_backend = KvIndexBackend::kMemory;
   int64_t kv_lookup_timeout_ms = 5;  // of a request's look-up in Redis

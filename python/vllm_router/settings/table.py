@@ -476,12 +476,13 @@ class Table:
         more="Unset: the first model without a parent in /v1/models of the worker.",
     )
     kv_predict_ttl_secs: float = _policy(
-        5,
+        0.3,
         Seconds(),
         "the maximum time for which a worker is assumed to hold a prompt that its KV events do not show yet",
         scope="server",
         policies=BLOCK_POLICIES,
-        more="At least half of it; up to a minute while the request waits for its first token.",
+        more="At least half of it, counted from the first token, for which up to a minute is waited. Longer than events "
+        "take to come, and short beside the time for which an idle cache keeps a prompt.",
     )
     shared_cache_type: str = _policy(
         "none",
