@@ -77,6 +77,22 @@ def test_what_was_sent_long_ago_and_never_published_does_not(harness, publisher)
     eventually(expired)
 
 
+def test_by_default_what_an_engine_dropped_is_not_claimed_a_second_later(harness, publisher):
+    """It was for up to 5 s: in front of small caches claims were 14 % too high."""
+    router = open_router(harness, harness.worker(Engine(publisher)))
+    wait_for(harness, router, trust="exact")
+    claim(harness, router)
+    hashes = publisher.stored(TOKENS)
+    publisher.removed(hashes)
+    wait_for(harness, router, next_number=2)
+
+    def forgotten():
+        time.sleep(1)  # each claim is predicted again
+        return claim(harness, router)[0] == 0
+
+    eventually(forgotten)
+
+
 def test_what_waits_for_its_first_token_is_predicted_until_it_comes(harness, publisher):
     engine = Engine(publisher)
     gate = None
