@@ -28,7 +28,7 @@ cxx_files = $(shell git ls-files '*.h' '*.cc')
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .PHONY: help deps deps-bench build demo test test-clang test-engines property bench replay bench-smoke sanitize sanitize-asan \
-  sanitize-tsan stress-asan stress-tsan fuzz build-package build-fuzz lint tidy format wheel clean
+  sanitize-tsan stress-asan stress-tsan fuzz build-package build-fuzz lint tidy format wheel wheels docs release-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,13 +56,17 @@ $(VENV)/.deps: $(VENV)/.deps-package
 	$(venv_python) -m pip install --quiet --group dev
 	@touch $@
 
+$(VENV)/.deps-%: $(VENV)/.deps
+	$(venv_python) -m pip install --quiet --group $*
+	@touch $@
+
 # Building: build/<preset>/python holds a complete package.
 
 build/%/.configured: CMakePresets.json build/.deps-build $(VENV)/.deps-package
 	cmake --preset $* -DPython_EXECUTABLE=$(venv_python) $(launcher) $(CONFIGURE_ARGS)
 	@touch $@
 
-.PRECIOUS: build/%/.configured build/.deps-%
+.PRECIOUS: build/%/.configured build/.deps-% $(VENV)/.deps-%
 
 build-%: build/%/.configured
 	cmake --build build/$* -j $(JOBS)
@@ -86,7 +90,7 @@ demo: build-package ## route chats over three simulated workers and watch
 	$(call package,release) $(venv_python) -m vllm_router.launch_router demo $(DEMO_ARGS)
 
 test: build-release $(VENV)/.deps ## run the tests, the same examples each time (PYTEST_ARGS="-k name" chooses)
-	$(call package,release) $(venv_python) -m pytest -m "not engines and not wheel" $(PYTEST_ARGS)
+	$(call package,release) $(venv_python) -m pytest -m "not engines and not wheel and not release" $(PYTEST_ARGS)
 
 test-clang: build-clang $(VENV)/.deps ## build with clang, which checks what each mutex guards, and run the unit tests
 	$(call package,clang) $(venv_python) -m pytest tests/unit $(PYTEST_ARGS)
@@ -148,12 +152,25 @@ tidy: build-tidy ## build with clang-tidy beside the compiler (slow)
 
 # Shipping it.
 
-wheel: $(VENV)/.deps ## a self-contained wheel in dist/, installed and tried in a fresh environment
-	rm -rf build/wheelhouse dist
-	CXX=c++ CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) CMAKE_ARGS="$(launcher) -DROUTER_WARNINGS_AS_ERRORS=ON" \
-	  $(venv_python) -m build --wheel --no-isolation --outdir build/wheelhouse
-	PATH=$(dir $(venv_python)):$$PATH $(venv_python) -m auditwheel repair --wheel-dir dist build/wheelhouse/*.whl
+wheel: build/static/versions.txt ## a self-contained wheel for this Python in dist/, installed and tried in a fresh environment
+	CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) scripts/build_wheels.sh $(venv_python)
 	$(venv_python) -m pytest -m wheel tests/wheel $(PYTEST_ARGS)
+
+wheels: build/static/versions.txt ## the same for each Python from 3.10 to 3.14 that is found here
+	CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) scripts/build_wheels.sh $$(scripts/find_pythons.sh)
+	$(venv_python) -m pytest -m wheel tests/wheel $(PYTEST_ARGS)
+
+# What wheels contain, and the compiler for it.
+build/static/versions.txt: scripts/build_static_libraries.sh cmake/wheel_toolchain.cmake | $(VENV)/.deps-wheel build/.deps-wheel
+	scripts/build_static_libraries.sh $(@D) $(venv_python)
+
+docs: $(VENV)/.deps-site ## the documentation as a site in build/site; fails for a link that leads nowhere
+	$(venv_python) scripts/site_source.py build
+	NO_MKDOCS_2_WARNING=1 $(venv_python) -m mkdocs build --strict -f build/mkdocs.yml
+
+release-check: docs wheels build-package build/.deps-release $(VENV)/.deps-release ## check each artefact of a release with its own tool, in a chroot where that is needed
+	scripts/install_helm.sh build/tools
+	$(call package,release) $(venv_python) -m pytest -m release tests/deploy $(PYTEST_ARGS)
 
 clean: ## remove what was built; .venv stays
 	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -40,39 +40,54 @@ if(CMAKE_CXX_COMPILER) # else nothing can be looked for, and all counts as missi
   find_package(Python 3.10 QUIET COMPONENTS Interpreter Development.Module)
 endif()
 
+# The names of Debian's packages are Ubuntu's as well.
 set(missing "")
-set(missing_packages "")
-macro(router_want what target debian_package)
+set(missing_debian "")
+set(missing_fedora "")
+macro(router_want what target debian fedora)
   if(NOT TARGET ${target})
     list(APPEND missing "${what}")
-    list(APPEND missing_packages ${debian_package})
+    list(APPEND missing_debian ${debian})
+    list(APPEND missing_fedora ${fedora})
   endif()
 endmacro()
 
+set(boost libboost-dev)
+if(EXISTS /etc/os-release)
+  file(STRINGS /etc/os-release os_release)
+  if(os_release MATCHES "VERSION_CODENAME=bookworm")
+    set(boost libboost1.81-dev) # its libboost-dev is older
+  endif()
+endif()
 if(NOT CMAKE_CXX_COMPILER)
   list(APPEND missing "a C++20 compiler (without which no library could be looked for)")
-  list(APPEND missing_packages g++)
+  list(APPEND missing_debian g++)
+  list(APPEND missing_fedora gcc-c++)
 endif()
-router_want(Abseil absl::status libabsl-dev)
-router_want(simdjson simdjson::simdjson libsimdjson-dev)
-router_want(spdlog spdlog::spdlog libspdlog-dev)
-router_want(prometheus-cpp prometheus-cpp::core prometheus-cpp-dev)
-router_want("the Boost headers, 1.81 or newer" Boost::headers libboost1.81-dev)
-router_want("OpenSSL, 3.0 or newer" OpenSSL::Crypto libssl-dev)
-router_want(xxHash router_xxhash libxxhash-dev)
-router_want("ZeroMQ (libzmq), 4.3 or newer" router_zmq libzmq3-dev)
-router_want("hiredis, 0.14.1 or newer" router_hiredis libhiredis-dev)
+router_want(Abseil absl::status libabsl-dev abseil-cpp-devel)
+router_want(simdjson simdjson::simdjson libsimdjson-dev simdjson-devel)
+router_want(spdlog spdlog::spdlog libspdlog-dev spdlog-devel)
+router_want(prometheus-cpp prometheus-cpp::core prometheus-cpp-dev prometheus-cpp-devel)
+router_want("the Boost headers, 1.81 or newer" Boost::headers ${boost} boost-devel)
+router_want("OpenSSL, 3.0 or newer" OpenSSL::Crypto libssl-dev openssl-devel)
+router_want(xxHash router_xxhash libxxhash-dev xxhash-devel)
+router_want("ZeroMQ (libzmq), 4.3 or newer" router_zmq libzmq3-dev zeromq-devel)
+router_want("hiredis, 0.14.1 or newer" router_hiredis libhiredis-dev hiredis-devel)
 if(ROUTER_BENCHMARKS)
-  router_want("Google Benchmark" benchmark::benchmark libbenchmark-dev)
+  router_want("Google Benchmark" benchmark::benchmark libbenchmark-dev google-benchmark-devel)
 endif()
-router_want("Python's headers, 3.10 or newer" Python::Module python3-dev)
+router_want("Python's headers, 3.10 or newer" Python::Module python3-dev python3-devel)
 
 if(missing)
   list(JOIN missing ", " missing)
-  list(JOIN missing_packages " " missing_packages)
+  list(JOIN missing_debian " " missing_debian)
+  list(JOIN missing_fedora " " missing_fedora)
   message(FATAL_ERROR
-    "vllm-router needs what was not found here: ${missing}. On Debian/Ubuntu: apt-get install ${missing_packages} "
-    "(or `make deps` in the source tree for everything at once).")
+    "vllm-router needs what was not found here: ${missing}.\n"
+    # Lines that begin with a blank are not broken.
+    "On Debian or Ubuntu:\n  apt-get install ${missing_debian}\n"
+    "On Fedora:\n  dnf install ${missing_fedora}\n"
+    "(In the source tree, `make deps` installs all of it.)")
 endif()
 
 # pybind11 comes from PyPI with the build's own Python.
