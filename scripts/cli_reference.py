@@ -18,6 +18,9 @@ HEAD = """\
     vllm-router demo [flags]
     vllm-router replay TRACE [flags]
     vllm-router simulate-worker [flags]
+    vllm-router completion bash
+    vllm-router doctor [--json] [flags]
+    vllm-router probe [--url URL]
 
 Every flag is listed here once. `scripts/cli_reference.py` writes this page from
 `vllm_router.router_args.RouterArgs`, which is also what the command, the YAML file and `Router(**options)`

@@ -5,6 +5,8 @@
     vllm-router demo                                          watch requests routed over a simulated fleet
     vllm-router replay trace.jsonl --policy all               which policy serves this traffic best
     vllm-router simulate-worker --port 0                      one simulated worker
+    vllm-router doctor --config router.yaml                   checks of machine, settings and workers
+    vllm-router probe                                         whether a router is ready, by exit status
 
 Exit status: 0 after a clean end, 1 when the router could not start, 2 for a mistake on the command line or in
 the file, 3 when requests in flight had to be cut because the grace period ended.
@@ -43,7 +45,10 @@ _SESSION_TTL = "VLLM_ROUTER_SLL_SESSION_EXPIRATION_IN_S"
 
 # Each is a module with main(argv) -> exit status, imported only when asked for.
 COMMANDS = {
+    "completion": "vllm_router.completion",
     "demo": "vllm_router.demo",
+    "doctor": "vllm_router.doctor",
+    "probe": "vllm_router.probe",
     "replay": "vllm_router.replay.command",
     "simulate-worker": "vllm_router.simulate_worker",
 }
@@ -56,6 +61,9 @@ One address in front of many LLM workers: picks a worker for each request and st
   vllm-router demo                          requests routed over a small simulated fleet, live
   vllm-router replay --help                 which policy serves your traffic best, in simulated time
   vllm-router simulate-worker --help        a worker without a GPU
+  vllm-router doctor --config router.yaml   checks the machine, the settings and the workers without serving
+  vllm-router probe                         exits with 0 when a router is ready
+  vllm-router completion bash               a script that completes the command in bash, zsh or fish
 
 Names may be written with - or _, lists with blanks or commas."""
 
@@ -166,13 +174,13 @@ def _filled(text: str) -> str:
     return textwrap.fill(text, min(110, _terminal_width()), break_on_hyphens=False)
 
 
-def parse_router_args(args: Sequence[str]) -> RouterArgs:
+def parse_router_args(args: Sequence[str], parser: CommandParser | None = None) -> RouterArgs:
     """The settings of a command line (and its `--config` file).
 
     A mistake in either ends the process with a sentence on stderr and status 2, as argparse does.
-    `launch_router` checks that the settings fit together.
+    `launch_router` checks that the settings fit together. `parser` may have more flags than the command.
     """
-    parser = _make_parser()
+    parser = parser or _make_parser()
     namespace = parser.parse_command(args)
     try:
         values = {} if namespace.config is None else _config_values(namespace.config)
@@ -214,10 +222,7 @@ def launch_router(args: argparse.Namespace | RouterArgs) -> int | None:
         OSError, RuntimeError, RouterError: the router could not start, for example because its port is taken.
     """
     router_args = args if isinstance(args, RouterArgs) else RouterArgs.from_cli_args(args)
-    if not router_args.api_key_validation_urls:  # as vllm-project/router does
-        router_args = dataclasses.replace(router_args, api_key_validation_urls=_validation_urls())
-    if router_args.session_ttl_secs == RouterArgs.session_ttl_secs:  # likewise
-        router_args = dataclasses.replace(router_args, session_ttl_secs=_session_ttl_secs())
+    router_args = with_environment(router_args)
     router_args._validate_router_args()
     for sentence in router_args.warnings():
         logger.warning("%s", sentence)
@@ -230,6 +235,15 @@ def launch_router(args: argparse.Namespace | RouterArgs) -> int | None:
         router = router_class.from_args(router_args)
     status: int | None = router.start()
     return status
+
+
+def with_environment(args: RouterArgs) -> RouterArgs:
+    """The settings, with what the variables of vllm-project/router set where the settings do not."""
+    if not args.api_key_validation_urls:
+        args = dataclasses.replace(args, api_key_validation_urls=_validation_urls())
+    if args.session_ttl_secs == RouterArgs.session_ttl_secs:
+        args = dataclasses.replace(args, session_ttl_secs=_session_ttl_secs())
+    return args
 
 
 def _validation_urls() -> list[str]:

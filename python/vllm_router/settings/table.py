@@ -481,8 +481,8 @@ class Table:
         "the maximum time for which a worker is assumed to hold a prompt that its KV events do not show yet",
         scope="server",
         policies=BLOCK_POLICIES,
-        more="At least half of it, counted from the first token, for which up to a minute is waited. Longer than events "
-        "take to come, and short beside the time for which an idle cache keeps a prompt.",
+        more="At least half of it, counted from the first token, for which up to a minute is waited. Longer "
+        "than events take to come, and short beside the time for which an idle cache keeps a prompt.",
     )
     shared_cache_type: str = _policy(
         "none",

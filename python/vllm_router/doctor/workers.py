@@ -1,0 +1,225 @@
+"""What each worker is, by the endpoints that the router reads."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import json
+import re
+import ssl
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from vllm_router._http_get import NoReplyError, Reply, get, tls_context
+from vllm_router._messages import quoted, show
+from vllm_router._secrets import shown_urls
+from vllm_router.doctor.finding import Finding
+from vllm_router.router_args import RouterArgs
+
+MOST_BYTES = 4 * 2**20  # of one response
+MOST_AT_ONCE = 32
+MOST_RANKS = 256
+
+
+class Source(NamedTuple):
+    """A publisher of KV events."""
+
+    rank: int
+    endpoint: str
+
+
+class Access(NamedTuple):
+    """How to speak to workers."""
+
+    timeout: float
+    context: ssl.SSLContext | None
+    headers: Mapping[str, str]
+
+
+def findings(args: RouterArgs) -> list[Finding]:
+    """Of all workers, which are asked in parallel."""
+    urls = [*args.worker_urls, *(url for url, _ in args.prefill_urls), *args.decode_urls]
+    bases = list(dict.fromkeys(map(_base, urls)))
+    context = None
+    if any(base.lower().startswith("https:") for base in bases):
+        try:
+            context = tls_context(
+                ca_file=args.worker_ca_file,
+                insecure=args.worker_tls_insecure,
+                cert=args.worker_cert_path,
+                key=args.worker_key_path,
+            )
+        except OSError:
+            remedy = "see the findings about the configuration"
+            return [Finding("workers", "TLS", "error", "certificates for workers cannot be used", remedy)]
+    headers = {"Authorization": f"Bearer {args.api_key}"} if args.api_key else {}
+    access = Access(min(args.health_check_timeout_secs, 10), context, headers)
+    with concurrent.futures.ThreadPoolExecutor(MOST_AT_ONCE) as pool:
+        found = pool.map(lambda base: _of_worker(base, access, args), bases)
+        return [finding for each in found for finding in each]
+
+
+def _base(url: str) -> str:
+    """The URL without a data-parallel rank: ranks of one server share its endpoints."""
+    return re.sub(r"(@[0-9]+)?/*$", "", url)
+
+
+def _section(base: str) -> str:
+    return f"worker {shown_urls(base)}"
+
+
+def _of_worker(base: str, access: Access, args: RouterArgs) -> list[Finding]:
+    section = _section(base)
+    path = args.health_check_endpoint
+    start = "start it, or correct its URL; see that no firewall is between"
+    try:
+        health = get(base, path, access.timeout, context=access.context, headers=access.headers)
+    except NoReplyError as error:
+        return [Finding(section, "health", "error", f"GET {path}: {error}", start)]
+    if not 200 <= health.status < 300:
+        remedy = "set --api-key" if health.status in (401, 403) else "see the log of the worker"
+        return [Finding(section, "health", "error", f"GET {path}: status {health.status}", remedy)]
+    found = [Finding(section, "health", "ok", f"GET {path}: status {health.status}")]
+    replies: dict[str, Reply | None] = {}
+    for target in (
+        "/v1/models",
+        "/version",
+        "/kv_event_sources",
+        "/server_info",
+        "/get_server_info",
+        "/metrics",
+    ):
+        if target == "/get_server_info" and _object(replies["/server_info"]):
+            continue
+        try:
+            replies[target] = get(
+                base,
+                target,
+                access.timeout,
+                context=access.context,
+                headers=access.headers,
+                most_bytes=MOST_BYTES,
+            )
+        except NoReplyError as error:
+            replies[target] = None
+            found.append(
+                Finding(section, target, "warning", f"GET {target}: {error}", "see the worker's log")
+            )
+            if error.timed_out:
+                return found  # the others would cost as long
+    return found + _described(base, replies, args)
+
+
+def _described(base: str, replies: Mapping[str, Reply | None], args: RouterArgs) -> list[Finding]:
+    section = _section(base)
+    found = []
+    info = _object(replies.get("/server_info")) or _object(replies.get("/get_server_info"))
+    models = _object(replies.get("/v1/models"))
+    rows = models.get("data")
+    rows = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+    owner = next((row["owned_by"] for row in rows if isinstance(row.get("owned_by"), str)), "")
+    version = info.get("version") or _object(replies.get("/version")).get("version")
+    engine = {"vllm": "vLLM", "sglang": "SGLang"}.get(owner.lower())
+    said = f" {show(version)}" if isinstance(version, str) else ""
+    if engine:
+        found.append(Finding(section, "engine", "ok", f"{engine}{said}"))
+    else:
+        name = f"owned_by is {quoted(owner)}" if owner else "names no owner in /v1/models"
+        remedy = "what vLLM and SGLang tell of their caches may be missing"
+        found.append(Finding(section, "engine", "warning", f"not known: {name}{said}", remedy))
+    names = base_models(models)
+    if names:
+        found.append(Finding(section, "models", "ok", ", ".join(show(name) for name in names[:8])))
+    else:
+        remedy = "requests for a model are matched by its name; see that GET /v1/models lists it"
+        found.append(Finding(section, "models", "warning", "none are named in /v1/models", remedy))
+    metrics = replies.get("/metrics")
+    size = block_size(metrics.body.decode(errors="replace") if metrics and metrics.status == 200 else "")
+    if size is None and type(info.get("page_size")) is int and 1 <= info["page_size"] <= 4096:
+        size = info["page_size"]
+    if size is None:
+        remedy = "set --block-size to the engine's; SGLang needs --enable-metrics"
+        found.append(Finding(section, "block size", "warning", "not told in /metrics", remedy))
+    else:
+        found.append(Finding(section, "block size", "ok", f"{size} tokens"))
+    report = _parsed(replies.get("/kv_event_sources"))
+    if report is not None:
+        sources = sources_in_report(report)
+    else:
+        sources = sources_in_server_info(_object(replies.get("/server_info")))
+    if any(_base(text.rpartition("=")[0]) == base for text in args.kv_event_source):
+        found.append(Finding(section, "KV events", "ok", "endpoints are those of --kv-event-source"))
+    elif sources:
+        text = ", ".join(f"rank {source.rank} at {show(source.endpoint)}" for source in sources[:8])
+        found.append(Finding(section, "KV events", "ok", f"on: {text}"))
+    elif args.kv_events == "on":
+        remedy = "start it with --kv-events-config, or name the endpoint with --kv-event-source"
+        found.append(Finding(section, "KV events", "warning", "no source is named", remedy))
+    else:
+        found.append(Finding(section, "KV events", "ok", "off, or no source is named"))
+    return found
+
+
+def _parsed(reply: Reply | None) -> dict[str, Any] | None:
+    if reply is None or reply.status != 200:
+        return None
+    try:
+        value = json.loads(reply.body)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _object(reply: Reply | None) -> dict[str, Any]:
+    return _parsed(reply) or {}
+
+
+# The next four read as kv_source_report.cc and load_report.cc do; a test compares the first three.
+
+
+def base_models(models: Mapping[str, Any]) -> list[str]:
+    """Names in /v1/models, without adapters."""
+    rows = models.get("data")
+    rows = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+    return [_text(row, "id") for row in rows if row.get("parent") is None and _text(row, "id")]
+
+
+def sources_in_report(report: Mapping[str, Any]) -> list[Source]:
+    """Of /kv_event_sources, which vLLM has."""
+    sources: dict[int, Source] = {}
+    for key, value in report.items():
+        if not re.fullmatch(r"[0-9]{1,9}", key) or int(key) >= MOST_RANKS or not isinstance(value, dict):
+            continue
+        if value.get("enable_kv_cache_events") is False or _text(value, "publisher") not in ("", "zmq"):
+            continue
+        if _text(value, "endpoint"):
+            sources.setdefault(int(key), Source(int(key), _text(value, "endpoint")))
+    return [sources[rank] for rank in sorted(sources)]
+
+
+def sources_in_server_info(info: Mapping[str, Any]) -> list[Source]:
+    """Of /server_info, which SGLang has."""
+    told = info.get("kv_events")
+    if not isinstance(told, dict) or _text(told, "publisher") not in ("", "zmq"):
+        return []
+    base, ranks = told.get("endpoint_port_base"), told.get("dp_size", 1)
+    if type(base) is not int or not 1 <= base <= 65_535:
+        return []
+    count = ranks if type(ranks) is int and 1 <= ranks <= MOST_RANKS else 1
+    host = _text(told, "endpoint_host") or "*"
+    return [Source(rank, f"tcp://{host}:{base + rank}") for rank in range(min(count, 65_536 - base))]
+
+
+def block_size(metrics: str) -> int | None:
+    """Tokens of a block, as vLLM's or SGLang's metrics tell it."""
+    found = [
+        *re.findall(r'^vllm:cache_config_info\{[^}\n]*\bblock_size="([0-9]{1,4})"', metrics, re.MULTILINE),
+        *re.findall(r'^sglang:cache_config_info\{[^}\n]*\bpage_size="([0-9]{1,4})"', metrics, re.MULTILINE),
+        *re.findall(r"^sglang:page_size(?:\{[^}\n]*\})? ([0-9]{1,4})(?:\.0*)?$", metrics, re.MULTILINE),
+    ]
+    sizes = [int(text) for text in found if 1 <= int(text) <= 4096]
+    return max(sizes, default=None)
+
+
+def _text(value: Mapping[str, Any], name: str) -> str:
+    text = value.get(name)
+    return text if isinstance(text, str) and len(text.encode(errors="replace")) <= 512 else ""
