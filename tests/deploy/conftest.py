@@ -1,0 +1,3 @@
+from tests.fakes.fixtures import harness
+
+__all__ = ["harness"]
