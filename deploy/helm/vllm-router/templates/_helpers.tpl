@@ -1,0 +1,130 @@
+{{- define "vllm-router.fullname" -}}
+{{- $name := default .Chart.Name .Values.nameOverride }}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride | trunc 54 | trimSuffix "-" }}
+{{- else if contains $name .Release.Name }}
+{{- .Release.Name | trunc 54 | trimSuffix "-" }}
+{{- else }}
+{{- printf "%s-%s" .Release.Name $name | trunc 54 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+
+{{- define "vllm-router.selector" -}}
+app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+{{- end }}
+
+{{- define "vllm-router.labels" -}}
+{{ include "vllm-router.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{- define "vllm-router.serviceAccount" -}}
+{{- if .Values.serviceAccount.create }}
+{{- default (include "vllm-router.fullname" .) .Values.serviceAccount.name }}
+{{- else }}
+{{- default "default" .Values.serviceAccount.name }}
+{{- end }}
+{{- end }}
+
+{{- define "vllm-router.image" -}}
+{{- with .Values.image }}
+{{- if .digest }}{{ .repository }}@{{ .digest }}{{ else }}{{ .repository }}:{{ default $.Chart.AppVersion .tag }}{{ end }}
+{{- end }}
+{{- end }}
+
+{{- /* Settling, then the grace period, then a margin before the kill. */ -}}
+{{- define "vllm-router.terminationGracePeriod" -}}
+{{- with .Values.router }}
+{{- addf .shutdown_settle_secs .shutdown_grace_period_secs | ceil | int | add $.Values.terminationMarginSecs }}
+{{- end }}
+{{- end }}
+
+{{- /* "true" where --port speaks TLS. */ -}}
+{{- define "vllm-router.tls" -}}
+{{- if or .Values.secrets.tls.name .Values.router.tls_cert_path }}true{{ end }}
+{{- end }}
+
+{{- define "vllm-router.scheme" -}}
+{{ if include "vllm-router.tls" . }}https{{ else }}http{{ end }}
+{{- end }}
+
+{{- /* What Kubernetes probes. The kubelet has no client certificate, so it connects only, where one is needed. */ -}}
+{{- define "vllm-router.probe" -}}
+{{- if or .root.Values.secrets.clientCa.name .root.Values.router.tls_client_ca_file -}}
+tcpSocket: {port: http}
+{{- else if include "vllm-router.tls" .root -}}
+httpGet: {path: {{ .path }}, port: http, scheme: HTTPS}
+{{- else -}}
+httpGet: {path: {{ .path }}, port: http}
+{{- end }}
+{{- end }}
+
+{{- /* The Secrets that are mounted below /etc/vllm-router, each by its folder there. */ -}}
+{{- define "vllm-router.mountedSecrets" -}}
+{{- range $value, $secret := omit .Values.secrets "workerKey" }}
+{{- if $secret.name }}
+{{ kebabcase $value }}: {{ $secret.name | quote }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "vllm-router.args" -}}
+- --config=/etc/vllm-router/config/router.yaml
+{{- with .Values.secrets }}
+{{- if .clientKeys.name }}
+- --client-api-key-file=/etc/vllm-router/client-keys/{{ .clientKeys.key }}
+{{- end }}
+{{- if .adminKeys.name }}
+- --admin-api-key-file=/etc/vllm-router/admin-keys/{{ .adminKeys.key }}
+{{- end }}
+{{- if .workerKey.name }}
+- --api-key=$(WORKER_API_KEY)
+{{- end }}
+{{- if .redisPassword.name }}
+- --redis-password-file=/etc/vllm-router/redis-password/{{ .redisPassword.key }}
+{{- end }}
+{{- if .tls.name }}
+- --tls-cert-path=/etc/vllm-router/tls/tls.crt
+- --tls-key-path=/etc/vllm-router/tls/tls.key
+{{- end }}
+{{- if .clientCa.name }}
+- --tls-client-ca-file=/etc/vllm-router/client-ca/{{ .clientCa.key }}
+{{- end }}
+{{- if .workerCa.name }}
+- --worker-ca-file=/etc/vllm-router/worker-ca/{{ .workerCa.key }}
+{{- end }}
+{{- if .workerTls.name }}
+- --worker-cert-path=/etc/vllm-router/worker-tls/tls.crt
+- --worker-key-path=/etc/vllm-router/worker-tls/tls.key
+{{- end }}
+{{- end }}
+{{- if and .Values.adminService.enabled (not .Values.router.admin_host) }}
+- {{ printf "--admin-host=%s" .Values.router.host | quote }}
+{{- end }}
+{{- with .Values.extraArgs }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- /* Values that the schema admits and that would not do what they say. */ -}}
+{{- define "vllm-router.check" -}}
+{{- with .Values.router }}
+{{- if .api_key }}
+{{- fail "router.api_key is set and would be in a ConfigMap, which is no secret; put the key into a Secret and name it in secrets.workerKey.name" }}
+{{- end }}
+{{- range $name, $url := dict "redis_url" .redis_url "response_cache.redis.url" (dig "redis" "url" "" (default dict .response_cache)) }}
+{{- if regexMatch "://[^/@]*:[^/@]*@" (default "" $url) }}
+{{- fail (printf "router.%s has a password and would be in a ConfigMap, which is no secret; put the password into a Secret and name it in secrets.redisPassword.name" $name) }}
+{{- end }}
+{{- end }}
+{{- if and $.Values.adminService.enabled (not .admin_port) }}
+{{- fail "adminService.enabled is true and router.admin_port is not set, so there is no admin port to open; set router.admin_port" }}
+{{- end }}
+{{- end }}
+{{- if and .Values.secrets.clientCa.name (not (include "vllm-router.tls" .)) }}
+{{- fail "secrets.clientCa.name is set and clients connect without TLS; set secrets.tls.name, too" }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,153 @@
+"""The chart and the plain manifests against the package: versions, settings, copies, probes. Without Helm."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from scripts.chart_schema import SECTIONS
+from scripts.chart_schema import main as print_schema
+from tests.deploy.manifests import CHART, COPIES, PLAIN, RENDERS, ROOT, documents, pod, router_args, the
+from vllm_router.router_args import RouterArgs
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:  # pytest brings it
+    import tomli as tomllib
+
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+ROUTERS = [*sorted(RENDERS.glob("*.yaml")), PLAIN / "router.yaml"]
+
+
+def block_of_the_page(page: str, start: str) -> str:
+    text = (ROOT / "docs" / "how-to" / page).read_text()
+    return next(
+        block for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if block.startswith(start)
+    )
+
+
+def test_the_chart_and_the_images_have_the_version_of_the_package() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert (chart["version"], chart["appVersion"]) == (VERSION, VERSION)
+    for path in (RENDERS / "default.yaml", PLAIN / "router.yaml"):
+        assert pod(path)["containers"][0]["image"] == f"vllm-router:{VERSION}"
+
+
+def test_the_schema_is_what_the_flags_say(capsys: pytest.CaptureFixture[str]) -> None:
+    print_schema()
+    assert (CHART / "values.schema.json").read_text() == capsys.readouterr().out, (
+        "run: python scripts/chart_schema.py > deploy/helm/vllm-router/values.schema.json"
+    )
+
+
+@pytest.mark.parametrize("name", SECTIONS)
+def test_a_section_of_the_schema_is_one_of_the_routers_file(name: str) -> None:
+    RouterArgs.from_yaml(f"{name}: {{}}")
+    with pytest.raises(ValueError, match=name):
+        RouterArgs.from_yaml(f"{name}: 3")
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_a_copy_in_the_chart_is_equal(name: str) -> None:
+    assert (CHART / "files" / name).read_bytes() == COPIES[name].read_bytes(), (
+        f"run: cp {COPIES[name].relative_to(ROOT)} {(CHART / 'files' / name).relative_to(ROOT)}"
+    )
+
+
+def test_the_default_values_are_settings_of_the_router_that_lack_only_workers() -> None:
+    args = RouterArgs.from_dict(yaml.safe_load((CHART / "values.yaml").read_text())["router"])
+    args._validate_router_args()
+    (warning,) = args.warnings()
+    assert warning.startswith("no worker URLs are given")
+
+
+@pytest.mark.parametrize("path", ROUTERS, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_a_router_is_told_what_it_accepts(path: Path, tmp_path: Path) -> None:
+    args = router_args(path, tmp_path)
+    assert args.worker_urls
+    spec = pod(path)
+    ports = {port["name"]: port["containerPort"] for port in spec["containers"][0]["ports"]}
+    assert ports == {"http": args.port, "metrics": args.prometheus_port, "admin": args.admin_port}
+    grace = args.shutdown_settle_secs + args.shutdown_grace_period_secs
+    assert grace + 10 <= spec["terminationGracePeriodSeconds"] < grace + 20
+
+
+def test_values_arrive_that_yaml_or_helm_could_change(tmp_path: Path) -> None:
+    args = router_args(RENDERS / "everything.yaml", tmp_path)
+    assert (args.kv_events, args.tls_min_version, args.host) == ("on", "1.3", "::")
+    assert (args.seed, args.max_payload_size, args.retry_jitter_factor) == (2**53 - 1, 2**26, 0.05)
+    assert (args.policy, args.virtual_nodes, args.hash_key_headers) == (
+        "consistent_hash",
+        200,
+        ["X-Session-ID"],
+    )
+
+
+@pytest.mark.parametrize("path", [RENDERS / "default.yaml", PLAIN / "router.yaml"], ids=["chart", "plain"])
+def test_probes_grace_and_resources_are_those_of_the_page(path: Path) -> None:
+    page = yaml.safe_load(block_of_the_page("run_in_production.md", "spec:"))["spec"]
+    told = page["containers"][0]
+    spec = pod(path)
+    container = spec["containers"][0]
+    assert spec["terminationGracePeriodSeconds"] == page["terminationGracePeriodSeconds"]
+    assert container["resources"] == told["resources"]
+    for name in ("readinessProbe", "livenessProbe"):
+        assert told[name]["httpGet"]["port"] == 30000
+        told[name]["httpGet"]["port"] = "http"
+        assert container[name] == told[name]
+
+
+def test_plain_pods_are_confined_as_those_of_the_chart() -> None:
+    ours, charts = pod(PLAIN / "router.yaml"), pod(RENDERS / "default.yaml")
+    assert ours["securityContext"] == charts["securityContext"]
+    assert ours["securityContext"]["runAsUser"] == 65532
+    confined = [spec["containers"][0]["securityContext"] for spec in (ours, charts)]
+    assert confined == 2 * [
+        {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+    ]
+
+
+def test_a_probe_fits_what_the_port_speaks() -> None:
+    probes = {
+        name: pod(RENDERS / f"{name}.yaml")["containers"][0]["readinessProbe"]
+        for name in ("default", "tls_and_keys", "everything")
+    }
+    assert probes["default"]["httpGet"] == {"path": "/readiness", "port": "http"}
+    assert probes["tls_and_keys"]["httpGet"] == {"path": "/readiness", "port": "http", "scheme": "HTTPS"}
+    assert probes["everything"]["tcpSocket"] == {"port": "http"}  # which asks for client certificates
+
+
+def test_the_plain_router_names_the_plain_workers_and_warns_of_nothing(tmp_path: Path) -> None:
+    workers = the("StatefulSet", PLAIN / "workers.yaml")
+    name, service = workers["metadata"]["name"], workers["spec"]["serviceName"]
+    assert the("Service", PLAIN / "workers.yaml")["metadata"]["name"] == service
+    args = router_args(PLAIN / "router.yaml", tmp_path)
+    urls = [f"http://{name}-{number}.{service}:8000" for number in range(workers["spec"]["replicas"])]
+    assert (args.worker_urls, args.warnings()) == (urls, [])
+
+
+def test_the_plain_workers_publish_kv_events_as_the_page_says() -> None:
+    arguments = the("StatefulSet", PLAIN / "workers.yaml")["spec"]["template"]["spec"]["containers"][0][
+        "args"
+    ]
+    config = arguments[-1].removeprefix("--kv-events-config=")
+    assert f"--kv-events-config '{config}'" in (ROOT / "docs" / "how-to" / "use_kv_events.md").read_text()
+
+
+def test_the_plain_manifests_have_every_secret_that_they_name() -> None:
+    there = {
+        (secret["metadata"]["name"], key)
+        for secret in documents(PLAIN / "keys.yaml")
+        for key in secret["stringData"]
+    }
+    needed = {("router-keys", "clients"), ("router-keys", "admins")}
+    text = "".join((PLAIN / name).read_text() for name in ("router.yaml", "workers.yaml"))
+    needed |= set(re.findall(r"secretKeyRef: \{name: ([\w-]+), key: ([\w-]+)\}", text))
+    assert there == needed
+    assert set(re.findall(r"secretName: ([\w-]+)", text)) == {"router-keys"}
