@@ -34,7 +34,7 @@ def test_events_that_come_too_late_claim_nothing():
 
 
 def test_what_was_sent_is_predicted_until_the_events_come():
-    claims, _, workers = predicted(rows(PROMPT, PROMPT, every=1.0), 1e6)
+    claims, _, workers = predicted(rows(PROMPT, PROMPT, every=0.1), 1e6)
     assert claims == [0, TOKENS]
     assert workers[0] == workers[1]
 
