@@ -9,6 +9,7 @@ VERSIONS has a line for each, Debian's name of the source package and its versio
 import json
 import sys
 from pathlib import Path
+from urllib.parse import quote
 
 LICENSES = {
     "abseil": "Apache-2.0",
@@ -35,7 +36,7 @@ def main(versions: str, compiler: str) -> None:
                 "name": name,
                 "version": version,
                 "licenses": [{"expression": LICENSES[name]}],
-                "purl": f"pkg:deb/debian/{name}@{version}?distro=bookworm",
+                "purl": f"pkg:deb/debian/{name}@{quote(version, safe='')}?distro=bookworm",
             }
         )
     components.append(

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds the libraries that a wheel contains, for any Linux with glibc 2.28 (RHEL 8, Debian 10) or newer:
+# Builds the libraries that a wheel contains, for any Linux with the glibc named below or a newer one:
 #   build_static_libraries.sh DIRECTORY PYTHON
 # The compiler is clang as the Python package `ziglang` ships it, which links against a chosen glibc and brings a static
 # libc++. The libraries are Debian's source packages of the system's release, so apt has verified them and they have
@@ -7,6 +7,7 @@
 #   bin/{cc,c++,ar,ranlib}   for cmake/wheel_toolchain.cmake
 #   include, lib             static libraries, as position-independent code
 #   versions.txt             "name version" of each library, for the wheel's bill of materials
+#   licenses                 the notices of each, which a copy of it must carry
 set -eu
 
 directory=${1:?usage: build_static_libraries.sh DIRECTORY PYTHON}
@@ -15,7 +16,7 @@ glibc=2.28
 sources="abseil fmtlib hiredis openssl prometheus-cpp simdjson spdlog zeromq3"
 headers="libboost1.81-dev libxxhash-dev" # of these the wheel takes headers alone, as they are installed
 
-mkdir -p "$directory/bin" "$directory/include" "$directory/lib" "$directory/sources"
+mkdir -p "$directory/bin" "$directory/include" "$directory/lib" "$directory/licenses" "$directory/sources"
 directory=$(cd "$directory" && pwd)
 root=$(cd "$(dirname "$0")/.." && pwd)
 jobs=$(nproc)
@@ -47,6 +48,8 @@ export CCACHE_COMPILERTYPE=clang CCACHE_COMPILERCHECK="string:zig $version $targ
 cc=$directory/bin/cc
 "$cc" --version | head -n 1
 
+cp "$(dirname "$zig")/lib/libcxx/LICENSE.TXT" "$directory/licenses/libc++"
+
 # Their sources, by a list of package archives of our own.
 cd "$directory/sources"
 mkdir -p lists/partial
@@ -66,9 +69,11 @@ for name in $sources; do
   # apt has compared it with what the archive's signature vouches for.
   dpkg-source --no-check -x "$name"_*.dsc "$name" >/dev/null
   echo "$name $(sed -n 's/^Version: //p' "$name"_*.dsc | head -n 1)" >>../versions.txt.new
+  cp "$name/debian/copyright" "../licenses/$name"
 done
 for name in $headers; do
   echo "$name $(dpkg-query -W -f='${Version}' "$name")" >>../versions.txt.new
+  cp "/usr/share/doc/$name/copyright" "../licenses/$name"
 done
 
 # with_cmake NAME OPTION...

@@ -5,6 +5,11 @@
 # has them for the second Python.
 set -eu
 
+if [ $# -eq 0 ]; then
+  echo "build_wheels.sh: no Python is named; with \`make wheels\`, none from 3.10 to 3.14 with its headers was found" >&2
+  exit 2
+fi
+
 cd "$(dirname "$0")/.."
 static=$PWD/build/static
 launcher=$(command -v ccache || true)

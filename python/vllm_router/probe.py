@@ -83,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ValueError as error:
         parser.error(f"{'--url' if arguments.url else URL_VARIABLE}: {error}")
     context = None
-    if url.startswith("https:"):
+    if url.lower().startswith("https:"):
         try:
             context = tls_context(ca_file=arguments.ca_file, insecure=arguments.insecure)
         except OSError as error:

@@ -140,6 +140,12 @@ def test_rules_and_dashboard_arrive_as_they_are() -> None:
             {"router": {"response_cache": {"redis": {"url": "redis://:pw@cache"}}}},
             "router.response_cache.redis.url has a password",
         ),
+        ({"router": {"redis_url": "redis://:p/w@d@cache:6379"}}, "router.redis_url has a password"),
+        ({"router": {"redis_url": "redis://cache/?password=pw"}}, "router.redis_url has a password"),
+        (
+            {"adminService": {"enabled": True}, "networkPolicy": {"enabled": True}},
+            "neither networkPolicy.adminFrom nor secrets.adminKeys.name says who may change the fleet",
+        ),
         ({"router": {"admin_port": None}, "adminService": {"enabled": True}}, "set router.admin_port"),
         ({"secrets": {"clientCa": {"name": "ca"}}}, "set secrets.tls.name, too"),
     ],

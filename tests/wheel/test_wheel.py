@@ -92,14 +92,16 @@ def test_it_runs_on_the_oldest_glibc_that_is_promised(wheel):
     assert (int(named[1]), int(named[2])) <= OLDEST_GLIBC
 
 
-def test_it_names_the_libraries_that_it_contains(wheel):
+def test_it_names_the_libraries_that_it_contains_and_carries_their_notices(wheel):
     with zipfile.ZipFile(wheel) as archive:
         (name,) = [name for name in archive.namelist() if re.search(r"dist-info/sboms/.*\.json", name)]
         bill = json.loads(archive.read(name))
+        notices = {name.rpartition("/")[2] for name in archive.namelist() if "/licenses/libraries/" in name}
     assert bill["bomFormat"] == "CycloneDX"
     versions = {part["name"]: part["version"] for part in bill["components"]}
     assert {"abseil", "hiredis", "libc++", "openssl", "simdjson", "spdlog", "zeromq3"} <= set(versions)
     assert re.match(r"3\.\d+\.\d+-", versions["openssl"])
+    assert set(versions) == notices - {""}
 
 
 def test_it_routes_in_an_environment_of_its_own(environment, tmp_path):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import os
 import socket
 import warnings
 from collections.abc import Iterator
@@ -15,6 +17,7 @@ from vllm_router.launch_router import with_environment
 from vllm_router.router_args import FLAGS, RouterArgs
 
 SECTION = "configuration"
+MAX_KEY_FILE_BYTES = 1 << 20  # looked at for a key
 
 
 def findings(args: RouterArgs) -> Iterator[Finding]:
@@ -42,15 +45,23 @@ def _files(args: RouterArgs) -> Iterator[Finding]:
         if not name.endswith(("_file", "_path")) or not isinstance(path, str):
             continue
         try:
-            if not Path(path).is_file():
-                raise FileNotFoundError(2, "No such file")
-            with Path(path).open("rb") as file:
-                file.read(1)
+            found = _read(name, Path(path))
         except OSError as error:
+            found = f"{path} cannot be read: {error.strerror}"
             remedy = "create it, or let the user of the router read it"
-            yield Finding(SECTION, flag.spelling, "error", f"{path} cannot be read: {error.strerror}", remedy)
+            yield Finding(SECTION, flag.spelling, "error", found, remedy)
+        except ValueError as error:
+            yield Finding(
+                SECTION, flag.spelling, "error", f"{path} {error}", "correct it; the router would not start"
+            )
         else:
-            yield Finding(SECTION, flag.spelling, "ok", f"{path} can be read")
+            yield Finding(SECTION, flag.spelling, "ok", found)
+    for spelling, directory in _written(args):
+        if _is_writable(directory):
+            yield Finding(SECTION, spelling, "ok", f"{directory} can be written")
+        else:
+            remedy = "create it, or let the user of the router write there"
+            yield Finding(SECTION, spelling, "error", f"{directory} cannot be written", remedy)
     pairs = ((args.tls_cert_path, args.tls_key_path), (args.worker_cert_path, args.worker_key_path))
     for cert, key in pairs:
         if cert is None or not Path(cert).is_file() or key is None or not Path(key).is_file():
@@ -63,25 +74,63 @@ def _files(args: RouterArgs) -> Iterator[Finding]:
             yield Finding(SECTION, "certificate", "error", found, remedy)
 
 
+def _read(name: str, path: Path) -> str:
+    """What is found. Raises OSError where it cannot be read, ValueError where the router cannot use it."""
+    if name == "record_log_salt_file" and not path.exists():
+        if _is_writable(path.parent):
+            return f"{path} will be created"
+        raise FileNotFoundError(2, f"it does not exist, and {path.parent} cannot be written")
+    if not path.is_file():
+        raise OSError(2, "it is not a file" if path.exists() else "No such file")
+    with path.open("rb") as file:
+        beginning = file.read(MAX_KEY_FILE_BYTES)
+    if name in ("client_api_key_file", "admin_api_key_file") and not beginning.strip():
+        raise ValueError("has no key, so every request would be rejected")
+    if name.endswith("_ca_file"):
+        try:
+            tls_context(ca_file=str(path))
+        except OSError:
+            raise ValueError("has no certificate in PEM form") from None
+    return f"{path} can be read"
+
+
+def _written(args: RouterArgs) -> Iterator[tuple[str, Path]]:
+    """Flags, and the directories that the router writes to for them."""
+    if args.log_dir:
+        # It is made if it is missing.
+        wanted = Path(args.log_dir).absolute()
+        yield "--log-dir", next(path for path in (wanted, *wanted.parents) if path.exists())
+    if args.record_log:
+        yield "--record-log", Path(args.record_log).absolute().parent
+
+
+def _is_writable(directory: Path) -> bool:
+    return directory.is_dir() and os.access(directory, os.W_OK | os.X_OK)
+
+
 def _ports(args: RouterArgs) -> Iterator[Finding]:
     wanted = [("--port", args.host, args.port)]
     if args.admin_port is not None:
         wanted.append(("--admin-port", args.admin_host, args.admin_port))
     if args.prometheus_port is not None and args.prometheus_host is not None:
         wanted.append(("--prometheus-port", args.prometheus_host, args.prometheus_port))
-    for name, host, port in wanted:
-        place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        try:
-            family, kind, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-            with socket.socket(family, kind) as listening:
+    with contextlib.ExitStack() as bound:  # until all are, so that no two are the same
+        for name, host, port in wanted:
+            place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            try:
+                family, kind, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+                listening = bound.enter_context(socket.socket(family, kind))
                 listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 if args.reuse_port and name == "--port":
+                    # Listening beside a router that shares its port would take connections from it.
                     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-                listening.bind(address)
-                # A socket that only binds does not see one that listens with the same option.
-                listening.listen(1)
-        except OSError as error:
-            remedy = "stop what listens there, or choose another port or host"
-            yield Finding(SECTION, name, "error", f"{place} cannot be bound: {error.strerror}", remedy)
-        else:
-            yield Finding(SECTION, name, "ok", f"{place} can be bound")
+                    listening.bind(address)
+                else:
+                    listening.bind(address)
+                    # A socket that only binds does not see one that listens with the same option.
+                    listening.listen(1)
+            except OSError as error:
+                remedy = "stop what listens there, or choose another port or host"
+                yield Finding(SECTION, name, "error", f"{place} cannot be bound: {error.strerror}", remedy)
+            else:
+                yield Finding(SECTION, name, "ok", f"{place} can be bound")

@@ -51,7 +51,7 @@ def findings(args: RouterArgs) -> list[Finding]:
         except OSError:
             remedy = "see the findings about the configuration"
             return [Finding("workers", "TLS", "error", "certificates for workers cannot be used", remedy)]
-    headers = {"Authorization": f"Bearer {args.api_key}"} if args.api_key else {}
+    headers = {"Authorization": f"Bearer {args.api_key}".encode().decode("latin-1")} if args.api_key else {}
     access = Access(min(args.health_check_timeout_secs, 10), context, headers)
     with concurrent.futures.ThreadPoolExecutor(MOST_AT_ONCE) as pool:
         found = pool.map(lambda base: _of_worker(base, access, args), bases)

@@ -217,3 +217,65 @@ def test_events_and_models_are_read_as_the_router_reads_them(report: dict[str, A
     of_router = [(rank, at) for rank, at, *_ in _core_testing.kv_sources_in_server_info(text) or ()]
     assert [tuple(source) for source in workers.sources_in_server_info(report)] == of_router
     assert workers.base_models(report) == _core_testing.base_models_in(text)
+
+
+def test_a_port_that_is_shared_is_not_listened_on(capsys: pytest.CaptureFixture[str]) -> None:
+    """It took connections from the router that runs."""
+    with socket.socket() as running:
+        running.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        running.bind(("127.0.0.1", 0))
+        running.listen()
+        listened: list[object] = []
+        port = str(running.getsockname()[1])
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(socket.socket, "listen", lambda sock, *_: listened.append(sock.getsockname()[1]))
+            flags = ["--reuse-port", "--port", port, "--worker-urls", "http://127.0.0.1:1"]
+            _, report = examine(capsys, *flags)
+    assert found(report, "--port")[0] == "ok"
+    assert int(port) not in listened
+
+
+def test_two_ports_that_are_the_same_are_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    flags = ["--port", port, "--admin-port", port, "--worker-urls", "http://127.0.0.1:1"]
+    _, report = examine(capsys, *flags)
+    assert found(report, "--port")[0] == "ok"
+    assert found(report, "--admin-port")[0] == "error"
+
+
+def test_a_salt_that_the_router_makes_is_no_error(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    flags = ["--record-log", str(tmp_path / "log"), "--record-log-salt-file", str(tmp_path / "salt")]
+    _, report = examine(capsys, "--worker-urls", "http://127.0.0.1:1", *flags)
+    assert found(report, "--record-log-salt-file") == ("ok", f"{tmp_path / 'salt'} will be created")
+    assert found(report, "--record-log") == ("ok", f"{tmp_path} can be written")
+
+
+@pytest.mark.parametrize(
+    ("flag", "text", "said"),
+    [
+        ("--client-api-key-file", "", "has no key, so every request would be rejected"),
+        ("--worker-ca-file", "nothing", "has no certificate in PEM form"),
+    ],
+)
+def test_files_that_the_router_would_not_take_are_errors(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, flag: str, text: str, said: str
+) -> None:
+    (tmp_path / "file").write_text(text)
+    _, report = examine(capsys, "--worker-urls", "https://127.0.0.1:1", flag, str(tmp_path / "file"))
+    assert found(report, flag) == ("error", f"{tmp_path / 'file'} {said}")
+
+
+def test_a_log_that_cannot_be_written_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--record-log", "/nonexistent/log", "--log-dir", "/proc/nothing"]
+    _, report = examine(capsys, "--worker-urls", "http://127.0.0.1:1", *flags)
+    assert found(report, "--record-log") == ("error", "/nonexistent cannot be written")
+
+
+def test_a_key_is_sent_as_the_router_sends_it(capsys: pytest.CaptureFixture[str]) -> None:
+    keys: list[str | None] = []
+    with server({"/health": b""}, keys) as url:
+        _, report = examine(capsys, "--api-key", "clé漢", "--worker-urls", url)
+    assert found(report, "health")[0] == "ok"
+    assert {key.encode("latin-1").decode() for key in keys if key} == {"Bearer clé漢"}

@@ -115,13 +115,18 @@ httpGet: {path: {{ .path }}, port: http}
 {{- if .api_key }}
 {{- fail "router.api_key is set and would be in a ConfigMap, which is no secret; put the key into a Secret and name it in secrets.workerKey.name" }}
 {{- end }}
-{{- range $name, $url := dict "redis_url" .redis_url "response_cache.redis.url" (dig "redis" "url" "" (default dict .response_cache)) }}
-{{- if regexMatch "://[^/@]*:[^/@]*@" (default "" $url) }}
+{{- range $name, $url := dict "redis_url" .redis_url "response_cache.redis.url" (dig "redis" "url" "" (default dict .response_cache)) "kv_cache_index.redis.url" (dig "redis" "url" "" (default dict .kv_cache_index)) }}
+{{- if regexMatch "://[^@]*:.*@|[?]" (default "" $url) }}
 {{- fail (printf "router.%s has a password and would be in a ConfigMap, which is no secret; put the password into a Secret and name it in secrets.redisPassword.name" $name) }}
 {{- end }}
 {{- end }}
 {{- if and $.Values.adminService.enabled (not .admin_port) }}
 {{- fail "adminService.enabled is true and router.admin_port is not set, so there is no admin port to open; set router.admin_port" }}
+{{- end }}
+{{- end }}
+{{- with .Values }}
+{{- if and .networkPolicy.enabled .adminService.enabled (not .networkPolicy.adminFrom) (not .secrets.adminKeys.name) }}
+{{- fail "adminService.enabled is true, and neither networkPolicy.adminFrom nor secrets.adminKeys.name says who may change the fleet; set one of them" }}
 {{- end }}
 {{- end }}
 {{- if and .Values.secrets.clientCa.name (not (include "vllm-router.tls" .)) }}
