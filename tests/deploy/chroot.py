@@ -14,6 +14,7 @@ BASE = ROOT / "build" / "chroots" / "bookworm"
 # How this machine reaches its archives; a chroot is on the same network.
 NETWORK_FILES = ("/etc/resolv.conf", "/etc/hosts", "/etc/ssl/certs/ca-certificates.crt")
 NETWORK_VARIABLES = ("http_proxy", "https_proxy", "no_proxy", "PIP_CERT", "PIP_INDEX_URL", "SSL_CERT_FILE")
+CHROOT = shutil.which("chroot") or "/usr/sbin/chroot"  # found here, not by the PATH of what runs in it
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -45,7 +46,7 @@ class Chroot:
 
     def _command(self, command: str) -> list[str]:
         return [
-            "chroot",
+            CHROOT,
             f"--userspec={self.user}",
             str(self.path),
             "/bin/sh",

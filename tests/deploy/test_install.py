@@ -194,6 +194,7 @@ def test_the_container_file_makes_what_serves_and_stops(tmp_path, capsys):
             debian.run(probe)
             router.terminate()
             assert router.wait(30) == 0
+        debian.user = "0:0"
         size = int(debian.run("du -sk --exclude=/proc /").stdout.split()[0]) / 1024
     with capsys.disabled():
         print(f"\ncontainer's stages: built in {built:.0f} s, {size:.0f} MiB")
