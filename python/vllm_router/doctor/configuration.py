@@ -121,13 +121,13 @@ def _ports(args: RouterArgs) -> Iterator[Finding]:
                 family, kind, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
                 listening = bound.enter_context(socket.socket(family, kind))
                 listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                if args.reuse_port and name == "--port":
-                    # Listening beside a router that shares its port would take connections from it.
+                shared = args.reuse_port and name == "--port"
+                if shared:
                     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-                    listening.bind(address)
-                else:
-                    listening.bind(address)
-                    # A socket that only binds does not see one that listens with the same option.
+                listening.bind(address)
+                # A socket that only binds does not see one that listens with the same option; one that
+                # listens beside a router that shares its port takes connections from it.
+                if not shared:
                     listening.listen(1)
             except OSError as error:
                 remedy = "stop what listens there, or choose another port or host"

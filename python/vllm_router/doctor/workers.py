@@ -114,9 +114,7 @@ def _described(base: str, replies: Mapping[str, Reply | None], args: RouterArgs)
     found = []
     info = _object(replies.get("/server_info")) or _object(replies.get("/get_server_info"))
     models = _object(replies.get("/v1/models"))
-    rows = models.get("data")
-    rows = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
-    owner = next((row["owned_by"] for row in rows if isinstance(row.get("owned_by"), str)), "")
+    owner = next((row["owned_by"] for row in _rows(models) if isinstance(row.get("owned_by"), str)), "")
     version = info.get("version") or _object(replies.get("/version")).get("version")
     engine = {"vllm": "vLLM", "sglang": "SGLang"}.get(owner.lower())
     said = f" {show(version)}" if isinstance(version, str) else ""
@@ -178,9 +176,7 @@ def _object(reply: Reply | None) -> dict[str, Any]:
 
 def base_models(models: Mapping[str, Any]) -> list[str]:
     """Names in /v1/models, without adapters."""
-    rows = models.get("data")
-    rows = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
-    return [_text(row, "id") for row in rows if row.get("parent") is None and _text(row, "id")]
+    return [_text(row, "id") for row in _rows(models) if row.get("parent") is None and _text(row, "id")]
 
 
 def sources_in_report(report: Mapping[str, Any]) -> list[Source]:
@@ -218,6 +214,11 @@ def block_size(metrics: str) -> int | None:
     ]
     sizes = [int(text) for text in found if 1 <= int(text) <= 4096]
     return max(sizes, default=None)
+
+
+def _rows(models: Mapping[str, Any]) -> list[dict[str, Any]]:
+    rows = models.get("data")
+    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 
 
 def _text(value: Mapping[str, Any], name: str) -> str:
