@@ -537,6 +537,7 @@ py::object UnitText(MatchUnit unit) {
 std::string_view StatusOf(const FleetView::Member& member, bool eligible, bool left_out) {
   if (!member.healthy) return "unhealthy";
   if (member.draining) return "draining";
+  if (member.resting) return "not_ready";
   if (member.open) return "circuit_breaker";
   if (left_out) return "excluded";
   return eligible ? "eligible" : "full";
@@ -1174,6 +1175,32 @@ py::list WorkerRows(PyRouter& self) {
   return rows;
 }
 
+// Rows: URL, weight, ready, leaving, drain_secs, incarnation, data_parallel_size (0: the router's), detail.
+using ListedWorker =
+    std::tuple<std::string, double, bool, bool, std::optional<double>, std::string, uint32_t, std::string>;
+
+// Lists of URLs: joined, left, changed, held. Without a list: the last one again.
+py::tuple Reconcile(
+    PyRouter& self, const std::string& source, const std::optional<std::vector<ListedWorker>>& list,
+    bool complete, const std::vector<std::string>& deleted) {
+  StatusOr<Difference> difference = absl::UnknownError("");
+  {
+    py::gil_scoped_release release;
+    if (list) {
+      std::vector<Router::DeclaredWorker> workers;
+      workers.reserve(list->size());
+      for (const auto& [url, weight, ready, leaving, drain_secs, incarnation, ranks, detail] : *list) {
+        workers.push_back({url, weight, ready, leaving, drain_secs, incarnation, ranks, detail});
+      }
+      difference = self.router().Reconcile(source, workers, complete, deleted);
+    } else {
+      difference = self.router().pool().registry().ReconcileAgain(source, SteadyClock().NowNanos());
+    }
+  }
+  const Difference changes = ValueOrThrow(std::move(difference));
+  return py::make_tuple(changes.joined, changes.left, changes.changed, changes.held);
+}
+
 // The pool's index. ValueError if its policy matches no blocks.
 KvIndex& IndexOf(PyRouter& self) {
   KvIndex* const index = self.router().pool().index();
@@ -1457,7 +1484,25 @@ void BindRouter(py::module_& module) {
           "save_index", [](PyRouter& self, const py::object& path) { SaveFile(path, IndexImage(self)); },
           "To a file.", "path"_a)
       .def("load_index", &LoadIndex, "From a file.", "path"_a)
-      .def("_worker_rows", &WorkerRows);
+      .def("_worker_rows", &WorkerRows)
+      .def("_reconcile", &Reconcile, "source"_a, "workers"_a, "complete"_a, "deleted"_a)
+      .def(
+          "_report_source",
+          [](PyRouter& self, const std::string& source, const std::string& kind, const std::string& message) {
+            ChangeFleet([&] { return self.router().pool().registry().ReportError(source, kind, message); });
+          },
+          "source"_a, "kind"_a, "message"_a)
+      .def(
+          "_adopt",
+          [](PyRouter& self, const std::string& source) {
+            StatusOr<std::vector<std::string>> left = absl::UnknownError("");
+            {
+              py::gil_scoped_release release;
+              left = self.router().pool().registry().Adopt(source, SteadyClock().NowNanos());
+            }
+            return ValueOrThrow(std::move(left));
+          },
+          "source"_a);
   BindKvEvents(&router_class);
   // In the order of Select().
   CallThroughTwin(

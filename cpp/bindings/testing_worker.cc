@@ -1,5 +1,7 @@
 #include <pybind11/stl.h>
 
+#include <tuple>
+
 #include "bindings/bindings.h"
 #include "worker/bytes_per_token.h"
 #include "worker/circuit_breaker.h"
@@ -44,23 +46,106 @@ struct NumberedPlan final : FleetPlan {
   const uint64_t membership;
 };
 
+// A row of a source's list: URL, weight, ready, leaving, drain_secs, incarnation.
+using ListedWorker = std::tuple<std::string, double, bool, bool, std::optional<double>, std::string>;
+
 class RegistryHarness {
  public:
-  RegistryHarness()
-      : registry_([](const FleetView& next) {
-          const auto* last = static_cast<const NumberedPlan*>(next.plan());
-          return std::make_shared<NumberedPlan>(
-              last == nullptr ? 1 : last->number + 1, next.membership_version());
-        }) {}
+  RegistryHarness(double share, double hold_secs)
+      : registry_(
+            [](const FleetView& next) {
+              const auto* last = static_cast<const NumberedPlan*>(next.plan());
+              return std::make_shared<NumberedPlan>(
+                  last == nullptr ? 1 : last->number + 1, next.membership_version());
+            },
+            {.share = share, .hold_ns = static_cast<int64_t>(hold_secs * 1e9)}) {}
 
   WorkerRegistry& registry() { return registry_; }
+
+  py::tuple Reconcile(
+      const std::string& source, const std::optional<std::vector<ListedWorker>>& list, bool complete,
+      const std::vector<std::string>& deleted, double now) {
+    now_ns_ = static_cast<int64_t>(now * 1e9);
+    StatusOr<Difference> difference = absl::UnknownError("");
+    if (list) {
+      std::vector<WorkerRegistry::Declared> declared;
+      for (const auto& [url, weight, ready, leaving, drain_secs, incarnation] : *list) {
+        declared.push_back(
+            {.worker = {.url = url, .weight = weight},
+             .ready = ready,
+             .leaving = leaving,
+             .drain_secs = drain_secs,
+             .incarnation = incarnation});
+      }
+      difference = registry_.Reconcile(source, declared, complete, deleted, now_ns_);
+    } else {
+      difference = registry_.ReconcileAgain(source, now_ns_);
+    }
+    RaiseIfError(difference.status());
+    return py::make_tuple(difference->joined, difference->left, difference->changed, difference->held);
+  }
+
+  std::vector<std::string> Adopt(const std::string& source) {
+    const StatusOr<std::vector<std::string>> left = registry_.Adopt(source, now_ns_);
+    RaiseIfError(left.status());
+    return *left;
+  }
+
+  void SetManaged(bool managed) {
+    if (managed == manager_.has_value()) return;
+    if (managed) {
+      manager_ = registry_.Manage([] {});
+    } else {
+      registry_.EndManaging(*manager_);
+      manager_.reset();
+    }
+  }
+
+  std::vector<std::pair<uint64_t, std::string>> Pending() const {
+    std::vector<std::pair<uint64_t, std::string>> pending;
+    for (const DeclaredFleet::Row& row : registry_.Rows()) {
+      if (row.awaits_check()) pending.emplace_back(row.id, row.spec.url.url);
+    }
+    return pending;
+  }
+
+  std::vector<std::string> Admit(const std::vector<uint64_t>& rows) { return registry_.Admit(rows, now_ns_); }
+
+  std::vector<py::tuple> Leaving() const {
+    std::vector<py::tuple> leaving;
+    for (const DeclaredFleet::Row& row : registry_.Rows()) {
+      if (!row.leaves()) continue;
+      std::optional<double> secs;
+      if (row.spec.drain_ms) secs = static_cast<double>(*row.spec.drain_ms) / 1000;
+      leaving.push_back(py::make_tuple(static_cast<uint32_t>(row.member.worker->id), row.spec.url.url, secs));
+    }
+    return leaving;
+  }
+
+  void Drained(const std::vector<uint32_t>& workers) {
+    std::vector<WorkerId> ids;
+    for (const uint32_t worker : workers) ids.push_back(WorkerId{worker});
+    registry_.Drained(ids, now_ns_);
+  }
+
+  std::vector<py::tuple> Rows() const {
+    std::vector<py::tuple> rows;
+    for (const DeclaredFleet::Row& row : registry_.Rows()) {
+      std::optional<uint32_t> id;
+      if (row.serves()) id = static_cast<uint32_t>(row.member.worker->id);
+      rows.push_back(py::make_tuple(
+          row.spec.url.url, std::string(DeclaredFleet::StateName(row.state)), row.owners, row.held,
+          row.member.draining, row.member.resting, row.member.healthy, row.spec.weight, id));
+    }
+    return rows;
+  }
 
   std::vector<py::tuple> Members(const FleetView& view) const {
     std::vector<py::tuple> members;
     for (uint32_t position = 0; position < view.members().size(); ++position) {
       const FleetView::Member& member = view.members()[position];
       members.push_back(py::make_tuple(
-          member.worker->url.url, static_cast<uint32_t>(member.worker->id), member.worker->weight,
+          member.worker->url.url, static_cast<uint32_t>(member.worker->id), member.worker->weight.load(),
           member.healthy, member.draining, view.IsEligible(position)));
     }
     return members;
@@ -68,6 +153,8 @@ class RegistryHarness {
 
  private:
   WorkerRegistry registry_;
+  std::optional<uint64_t> manager_;
+  int64_t now_ns_ = 0;
 };
 
 int64_t Nanos(double seconds) { return static_cast<int64_t>(seconds * 1e9); }
@@ -281,7 +368,15 @@ void BindTestingWorker(py::module_& testing) {
       });
 
   py::class_<RegistryHarness>(testing, "Registry")
-      .def(py::init<>())
+      .def(py::init<double, double>(), py::arg("guard") = 0.5, py::arg("hold_secs") = 60.0)
+      .def("reconcile", &RegistryHarness::Reconcile)
+      .def("adopt", &RegistryHarness::Adopt)
+      .def("managed", &RegistryHarness::SetManaged)
+      .def("pending", &RegistryHarness::Pending)
+      .def("admit", &RegistryHarness::Admit)
+      .def("leaving", &RegistryHarness::Leaving)
+      .def("drained", &RegistryHarness::Drained)
+      .def("rows", &RegistryHarness::Rows)
       .def(
           "add",
           [](RegistryHarness& self, const std::string& url, double weight) {

@@ -185,6 +185,7 @@ class CacheAware final : public Policy {
     plan->known = CarryOver(&gone, next, [this](const FleetView::Member& member) {
       return OwnersPlan::Known{member.worker->id, memory_->AddWorker(), member.worker->weight};
     });
+    for (size_t i = 0; i < plan->known.size(); ++i) plan->known[i].weight = next.members()[i].worker->weight;
     plan->FillPositions();
     const MutexLock lock(trust_mutex_);
     for (const OwnersPlan::Known& known : gone) {

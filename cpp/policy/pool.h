@@ -32,13 +32,15 @@ struct PolicyParts {
 
 class Pool {
  public:
-  explicit Pool(PolicyParts parts)
+  explicit Pool(PolicyParts parts, const GuardOptions& guard = {})
       : policy_(std::move(parts.policy)),
         index_(std::move(parts.index)),
-        registry_([policy = policy_, index = index_](const FleetView& next) {
-          std::shared_ptr<const FleetPlan> plan = policy->Plan(next);
-          return index != nullptr ? index->MakePlan(std::move(plan), next) : plan;
-        }) {}
+        registry_(
+            [policy = policy_, index = index_](const FleetView& next) {
+              std::shared_ptr<const FleetPlan> plan = policy->Plan(next);
+              return index != nullptr ? index->MakePlan(std::move(plan), next) : plan;
+            },
+            guard) {}
 
   Policy& policy() const { return *policy_; }
   const std::shared_ptr<Policy>& shared_policy() const { return policy_; }

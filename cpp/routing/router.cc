@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/text.h"
+#include "base/time_units.h"
 #include "policy/policy_registry.h"
 #include "routing/router_option_table.h"
 
@@ -21,6 +23,7 @@ std::string NobodyEligible(const FleetView& fleet) {
   }
   size_t unhealthy = 0;
   size_t draining = 0;
+  size_t resting = 0;
   size_t open = 0;
   size_t excluded = 0;  // healthy, but excluded for this request: by earlier attempts, or by the caller
   for (const FleetView::Member& member : fleet.members()) {
@@ -28,6 +31,8 @@ std::string NobodyEligible(const FleetView& fleet) {
       ++unhealthy;
     } else if (member.draining) {
       ++draining;
+    } else if (member.resting) {
+      ++resting;
     } else if (member.worker->breaker.state() != BreakerState::kClosed) {
       ++open;
     } else {
@@ -37,8 +42,9 @@ std::string NobodyEligible(const FleetView& fleet) {
   return Concat(
       "no worker can take the request: the fleet has ", fleet.members().size(),
       fleet.members().size() == 1 ? " worker" : " workers", ", of which ", unhealthy, " unhealthy, ",
-      draining, " draining", open == 0 ? std::string() : Concat(", ", open, " with an open circuit breaker"),
-      " and ", excluded, " excluded; add a worker, or wait until one is healthy");
+      draining, " draining", resting == 0 ? std::string() : Concat(", ", resting, " not ready"),
+      open == 0 ? std::string() : Concat(", ", open, " with an open circuit breaker"), " and ", excluded,
+      " excluded; add a worker, or wait until one is healthy");
 }
 
 void ListCandidates(const FleetView& fleet, Explanation* explanation) {
@@ -54,6 +60,8 @@ void ListCandidates(const FleetView& fleet, Explanation* explanation) {
   }
   explanation->not_eligible = static_cast<uint32_t>(fleet.members().size() - fleet.eligible().size());
 }
+
+int64_t NanosOf(double secs) { return static_cast<int64_t>(secs * static_cast<double>(kNanosPerSecond)); }
 
 std::vector<WorkerRegistry::NewWorker> EachWith(double weight, std::span<const std::string> names) {
   std::vector<WorkerRegistry::NewWorker> workers;
@@ -77,14 +85,17 @@ StatusOr<std::shared_ptr<Router>> Router::CreateWith(const RouterOptions& option
         " are read: name only the headers that identify sessions, best first"));
   }
   std::shared_ptr<Router> router(new Router(options, std::move(policy)));
-  ROUTER_RETURN_IF_ERROR(router->AddWorkers(options.worker_urls));
+  ROUTER_RETURN_IF_ERROR(
+      router->AddAll(DeclaredFleet::kStatic, options.worker_urls, /*weight=*/1.0, /*receives_api_key=*/true));
   return router;
 }
 
 Router::Router(const RouterOptions& options, PolicyParts policy)
     : options_(options),
       shared_(std::make_shared<Shared>(std::move(policy.policy))),
-      pool_({.policy = {shared_, shared_->policy.get()}, .index = std::move(policy.index)}),
+      pool_(
+          {.policy = {shared_, shared_->policy.get()}, .index = std::move(policy.index)},
+          {.share = options.discovery_guard, .hold_ns = NanosOf(options.discovery_hold_secs)}),
       keys_(
           pool_.policy().Needs(),
           {.block_size = options.policy.block_size,
@@ -108,27 +119,60 @@ Status Router::SetCacheBlocks(std::string_view url, uint32_t block_tokens, uint6
   return absl::OkStatus();
 }
 
-StatusOr<std::vector<std::string>> Router::WithRanks(std::span<const std::string> urls) const {
+StatusOr<std::vector<std::string>> Router::WithRanks(
+    std::span<const std::string> urls, uint32_t ranks) const {
+  if (ranks == 0) ranks = options_.data_parallel_size;
   std::vector<std::string> names;
   for (const std::string& url : urls) {
     const StatusOr<WorkerUrl> parsed = ParseWorkerUrl(url);
     ROUTER_RETURN_IF_ERROR(parsed.status());
-    if (options_.data_parallel_size == 1 || parsed->rank) {
+    if (ranks == 1 || parsed->rank) {
       names.push_back(parsed->url);
       continue;
     }
-    for (uint32_t rank = 0; rank < options_.data_parallel_size; ++rank)
-      names.push_back(Concat(parsed->url, "@", rank));
+    for (uint32_t rank = 0; rank < ranks; ++rank) names.push_back(Concat(parsed->url, "@", rank));
   }
   return names;
 }
 
 Status Router::AddWorkers(std::span<const std::string> urls, double weight, bool receives_api_key) {
+  return AddAll(DeclaredFleet::kApi, urls, weight, receives_api_key);
+}
+
+Status Router::AddAll(
+    std::string_view source, std::span<const std::string> urls, double weight, bool receives_api_key) {
   const StatusOr<std::vector<std::string>> names = WithRanks(urls);
   if (!names.ok()) return names.status();
   std::vector<WorkerRegistry::NewWorker> workers = EachWith(weight, *names);
   for (WorkerRegistry::NewWorker& worker : workers) worker.receives_api_key = receives_api_key;
-  return pool_.registry().AddAll(workers);
+  return pool_.registry().AddAll(workers, source);
+}
+
+StatusOr<Difference> Router::Reconcile(
+    std::string_view source, std::span<const DeclaredWorker> list, bool complete,
+    std::span<const std::string> deleted) {
+  std::vector<std::string> names;
+  std::vector<WorkerRegistry::Declared> declared;
+  std::vector<std::pair<const DeclaredWorker*, size_t>> of_names;  // and how many of the names are its
+  for (const DeclaredWorker& worker : list) {
+    StatusOr<std::vector<std::string>> ranks = WithRanks(std::span(&worker.url, 1), worker.ranks);
+    if (!ranks.ok()) return ranks.status();
+    of_names.emplace_back(&worker, ranks->size());
+    std::move(ranks->begin(), ranks->end(), std::back_inserter(names));
+  }
+  auto name = names.begin();
+  for (const auto& [worker, ranks] : of_names) {
+    for (size_t i = 0; i < ranks; ++i) {
+      declared.push_back(
+          {.worker = {.url = *name++, .weight = worker->weight},
+           .ready = worker->ready,
+           .leaving = worker->leaving,
+           .drain_secs = worker->drain_secs,
+           .incarnation = worker->incarnation,
+           .detail = worker->detail});
+    }
+  }
+  return pool_.registry().Reconcile(source, declared, complete, deleted, SteadyClock().NowNanos());
 }
 
 Status Router::MayAddWorker(std::string_view url, double weight) {

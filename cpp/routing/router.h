@@ -47,6 +47,9 @@ struct RouterOptions {
   uint32_t max_worker_requests = 0;  // maximum open requests per worker; 0: no limit
   double ticket_lease_secs = 0;      // a ticket that is not renewed for so long ends; 0: never
   uint32_t data_parallel_size = 1;   // > 1: every URL without @rank becomes URL@0 .. URL@n-1
+  // Of lists of workers (worker/declared_fleet.h).
+  double discovery_guard = 0.5;  // share of a source's workers that a list may leave out without doubt
+  double discovery_hold_secs = 60;
 };
 
 class Router {
@@ -70,6 +73,21 @@ class Router {
     return AddWorkers(std::span(&one, 1), weight, receives_api_key);
   }
   Status MayAddWorker(std::string_view url, double weight);  // the result that AddWorker would have
+  // The whole list of a source of workers. Each stands for all ranks of its engine: `ranks` of them, or
+  // with 0 as many as data_parallel_size says.
+  struct DeclaredWorker {
+    std::string url;
+    double weight = 1.0;
+    bool ready = true;
+    bool leaving = false;
+    std::optional<double> drain_secs;
+    std::string incarnation;
+    uint32_t ranks = 0;
+    std::string detail;
+  };
+  StatusOr<Difference> Reconcile(
+      std::string_view source, std::span<const DeclaredWorker> list, bool complete,
+      std::span<const std::string> deleted);
   Status RemoveWorker(std::string_view url) { return pool_.registry().Remove(url); }
   Status DrainWorker(std::string_view url, bool draining = true) {
     return pool_.registry().SetDraining(url, draining);
@@ -144,7 +162,9 @@ class Router {
   int64_t FreePlaces(const FleetView& fleet) const;
 
  private:
-  StatusOr<std::vector<std::string>> WithRanks(std::span<const std::string> urls) const;
+  StatusOr<std::vector<std::string>> WithRanks(std::span<const std::string> urls, uint32_t ranks = 0) const;
+  Status AddAll(
+      std::string_view source, std::span<const std::string> urls, double weight, bool receives_api_key);
   Router(const RouterOptions& options, PolicyParts policy);
 
   // State that tickets may use after the router is gone.

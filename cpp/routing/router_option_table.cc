@@ -22,6 +22,8 @@ const OptionTable<RouterOptions>& RouterOptionTable() {
             .what = "the length in bytes up to which a prompt is matched"}},
       {.name = "max_worker_requests", .member = Member<&O::max_worker_requests>()},
       {.name = "ticket_lease_secs", .member = Member<&O::ticket_lease_secs>()},
+      {.name = "discovery_guard", .member = Member<&O::discovery_guard>()},
+      {.name = "discovery_hold_secs", .member = Member<&O::discovery_hold_secs>()},
       {.name = "tokenize",
        .member = Word<&O::tokenize>(),
        .words = {{"auto", Tokenize::kAuto}, {"never", Tokenize::kNever}, {"worker", Tokenize::kWorker}}},

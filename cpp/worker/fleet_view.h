@@ -2,7 +2,7 @@
 // eligible() and nothing else: health, draining and earlier attempts have been considered before they
 // are called.
 //
-//   position       0      1      2      3          fleet order: order of registration
+//   position       0      1      2      3          fleet order (declared_fleet.h)
 //   members       w0     w1     w2     w3
 //   eligible      [0,            2,     3]          w1 is unhealthy
 //   Without({0})  [              2,     3]          a retry is the same decision with a smaller fleet
@@ -41,14 +41,15 @@ class FleetView {
     std::shared_ptr<Worker> worker;
     bool healthy = true;
     bool draining = false;
-    bool open = false;  // its circuit breaker
-    bool in_rotation() const { return healthy && !draining; }
+    bool resting = false;  // its source says that it is not ready
+    bool open = false;     // its circuit breaker
+    bool in_rotation() const { return healthy && !draining && !resting; }
     bool serves() const { return in_rotation() && !open; }
   };
 
   FleetView() = default;
-  // `membership` changes exactly when a member joins or leaves; equal numbers mean equal members in
-  // equal order.
+  // `membership` changes exactly when a member joins, leaves, or gets another weight; equal numbers mean
+  // equal members in equal order.
   FleetView(std::vector<Member> members, uint64_t membership);
 
   std::span<const Member> members() const { return members_; }
@@ -62,7 +63,7 @@ class FleetView {
   std::optional<uint32_t> Find(WorkerId id) const;
 
   uint64_t membership_version() const { return membership_version_; }
-  uint32_t in_rotation() const { return in_rotation_; }  // members that are healthy and not draining
+  uint32_t in_rotation() const { return in_rotation_; }  // members that are healthy, ready and not draining
   uint32_t ejected() const { return ejected_; }          // those of them whose circuit breaker is not closed
   bool all_admitting() const { return all_admitting_; }  // all breakers were closed, no worker in back-off
   bool any_prefix() const { return any_prefix_; }        // a member's URL has a path prefix

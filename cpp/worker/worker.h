@@ -46,7 +46,7 @@ struct Worker {
 
   const WorkerId id;
   const WorkerUrl url;
-  const uint32_t weight;                          // relative capacity in thousandths, kMinWeight..kMaxWeight
+  std::atomic<uint32_t> weight;                   // relative capacity in thousandths, kMinWeight..kMaxWeight
   const std::shared_ptr<WorkerLoad> shared_load;  // beside those of other workers (LoadPages)
   WorkerLoad& load;
   CircuitBreaker breaker;

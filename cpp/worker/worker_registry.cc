@@ -1,14 +1,17 @@
 #include "worker/worker_registry.h"
 
 #include <cmath>
-#include <optional>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/limits.h"
 #include "base/text.h"
+#include "base/time_units.h"
 
 namespace vllm_router {
 namespace {
+
+using Row = DeclaredFleet::Row;
 
 StatusOr<uint32_t> WeightInThousandths(std::string_view url, double weight) {
   const double thousandths = std::round(weight * kWeightOne);
@@ -20,144 +23,203 @@ StatusOr<uint32_t> WeightInThousandths(std::string_view url, double weight) {
   return static_cast<uint32_t>(thousandths);
 }
 
-bool SameWorker(const WorkerUrl& a, const WorkerUrl& b) { return a.rank == b.rank && SameHost(a, b); }
+bool Serves(const Row& row) { return row.serves(); }
 
 }  // namespace
 
-WorkerRegistry::WorkerRegistry(Planner planner)
-    : planner_(std::move(planner)), snapshot_(std::make_shared<const FleetView>()) {}
-
-Status WorkerRegistry::Add(std::string_view url, double weight, bool receives_api_key) {
-  const NewWorker worker{.url = url, .weight = weight, .receives_api_key = receives_api_key};
-  return AddAll(std::span(&worker, 1));
+WorkerRegistry::WorkerRegistry(Planner planner, const GuardOptions& guard)
+    : planner_(std::move(planner)), snapshot_(std::make_shared<const FleetView>()) {
+  MutexLock lock(mutex_);
+  fleet_.set_guard(guard);
 }
 
-Status WorkerRegistry::AddAll(std::span<const NewWorker> workers) {
+StatusOr<WorkerSpec> WorkerRegistry::Parse(const NewWorker& worker) const {
+  StatusOr<WorkerUrl> url = ParseWorkerUrl(worker.url);
+  if (!url.ok()) return url.status();
+  if (requires_addresses_) ROUTER_RETURN_IF_ERROR(RequireAddress(*url));
+  const StatusOr<uint32_t> weight = WeightInThousandths(url->url, worker.weight);
+  if (!weight.ok()) return weight.status();
+  url->receives_api_key = worker.receives_api_key;
+  return WorkerSpec{.url = *std::move(url), .weight = *weight};
+}
+
+StatusOr<std::vector<WorkerSpec>> WorkerRegistry::ParseAll(std::span<const NewWorker> workers) const {
+  std::vector<WorkerSpec> specs;
+  specs.reserve(workers.size());
+  for (const NewWorker& worker : workers) {
+    StatusOr<WorkerSpec> spec = Parse(worker);
+    if (!spec.ok()) return spec.status();
+    specs.push_back(*std::move(spec));
+  }
+  return specs;
+}
+
+Status WorkerRegistry::AddAll(std::span<const NewWorker> workers, std::string_view source) {
   if (workers.empty()) return absl::OkStatus();
   MutexLock lock(mutex_);
-  StatusOr<std::vector<FleetView::Member>> members = Joined(workers);
-  if (!members.ok()) return members.status();
-  members_ = *std::move(members);
-  next_id_ += static_cast<uint32_t>(workers.size());
-  ++membership_version_;
+  const StatusOr<std::vector<WorkerSpec>> specs = ParseAll(workers);
+  if (!specs.ok()) return specs.status();
+  ROUTER_RETURN_IF_ERROR(fleet_.Add(source, *specs, SteadyClock().NowNanos()));
   Publish();
   return absl::OkStatus();
 }
 
 Status WorkerRegistry::MayAdd(std::span<const NewWorker> workers) {
   MutexLock lock(mutex_);
-  return Joined(workers).status();
-}
-
-// Built aside, so that one invalid worker leaves the fleet as it was.
-StatusOr<std::vector<FleetView::Member>> WorkerRegistry::Joined(std::span<const NewWorker> workers) {
-  if (members_.size() + workers.size() > kMaxWorkers) {
-    return absl::ResourceExhaustedError(Concat(
-        "adding ", workers.size(), " to the ", members_.size(),
-        " workers of the fleet would pass the limit of ", kMaxWorkers,
-        "; remove some first, or run a second router"));
-  }
-  std::vector<FleetView::Member> members = members_;
-  uint32_t next_id = next_id_;
-  for (const NewWorker& worker : workers) {
-    StatusOr<WorkerUrl> url = ParseWorkerUrl(worker.url);
-    if (!url.ok()) return url.status();
-    if (requires_addresses_) ROUTER_RETURN_IF_ERROR(RequireAddress(*url));
-    const StatusOr<uint32_t> weight = WeightInThousandths(url->url, worker.weight);
-    if (!weight.ok()) return weight.status();
-    url->receives_api_key = worker.receives_api_key;
-    bool healthy = true;
-    for (const FleetView::Member& member : members) {
-      if (SameWorker(member.worker->url, *url)) {
-        return absl::AlreadyExistsError(Concat(
-            "worker ", url->url, " already exists in the fleet", member.draining ? ", draining" : "",
-            "; remove it first to add it anew"));
-      }
-      if (!SameHost(member.worker->url, *url)) continue;
-      // A rank that joins a host known to be down is down too. If any rank of a host receives the key,
-      // all of them do.
-      healthy = member.healthy;
-      url->receives_api_key |= member.worker->url.receives_api_key;
-    }
-    members.push_back(
-        {.worker = std::make_shared<Worker>(WorkerId{next_id++}, std::move(*url), *weight, loads_.New()),
-         .healthy = healthy});
-  }
-  return members;
+  const StatusOr<std::vector<WorkerSpec>> specs = ParseAll(workers);
+  return specs.ok() ? fleet_.MayAdd(*specs) : specs.status();
 }
 
 Status WorkerRegistry::RequireAddresses() {
   MutexLock lock(mutex_);
-  for (const FleetView::Member& member : members_) ROUTER_RETURN_IF_ERROR(RequireAddress(member.worker->url));
+  for (const Row& row : fleet_.rows()) ROUTER_RETURN_IF_ERROR(RequireAddress(row.spec.url));
   requires_addresses_ = true;
   return absl::OkStatus();
 }
 
 Status WorkerRegistry::Remove(std::string_view url) {
   MutexLock lock(mutex_);
-  const StatusOr<std::vector<uint32_t>> found = Find(url);
+  const StatusOr<std::vector<size_t>> found = Find(url, [](const Row&) { return true; });
   if (!found.ok()) return found.status();
-  for (auto position = found->rbegin(); position != found->rend(); ++position) {
-    members_.erase(members_.begin() + *position);
-  }
-  ++membership_version_;
+  ROUTER_RETURN_IF_ERROR(fleet_.Remove(*found));
   Publish();
   return absl::OkStatus();
 }
 
 Status WorkerRegistry::SetDraining(std::string_view url, bool draining) {
   MutexLock lock(mutex_);
-  const StatusOr<std::vector<uint32_t>> found = Find(url);
+  const StatusOr<std::vector<size_t>> found = Find(url, [draining](const Row& row) {
+    if (draining) return row.serves();
+    return row.state != DeclaredFleet::State::kPending && !row.owners.empty();
+  });
   if (!found.ok()) return found.status();
-  bool changed = false;
-  for (const uint32_t position : *found) {
-    changed |= std::exchange(members_[position].draining, draining) != draining;
+  if (fleet_.SetDraining(*found, draining, SteadyClock().NowNanos())) {
+    Publish();
+    if (!draining) CallManagers();
   }
-  if (changed) Publish();
   return absl::OkStatus();
 }
 
 Status WorkerRegistry::SetHealthy(std::string_view url, bool healthy) {
   MutexLock lock(mutex_);
-  const StatusOr<std::vector<uint32_t>> found = Find(url);
+  const StatusOr<std::vector<size_t>> found = Find(url, &Serves);
   if (!found.ok()) return found.status();
-  const WorkerUrl& host = members_[found->front()].worker->url;
-  bool changed = false;
-  for (FleetView::Member& member : members_) {
-    if (SameHost(member.worker->url, host)) changed |= std::exchange(member.healthy, healthy) != healthy;
-  }
-  if (changed) Publish();
+  const WorkerUrl host = fleet_.rows()[found->front()].spec.url;
+  if (fleet_.SetHealthy(host, healthy, SteadyClock().NowNanos())) Publish();
   return absl::OkStatus();
 }
 
 StatusOr<std::vector<std::shared_ptr<Worker>>> WorkerRegistry::Named(std::string_view url) {
   MutexLock lock(mutex_);
-  const StatusOr<std::vector<uint32_t>> found = Find(url);
+  const StatusOr<std::vector<size_t>> found = Find(url, &Serves);
   if (!found.ok()) return found.status();
   std::vector<std::shared_ptr<Worker>> workers;
-  for (const uint32_t position : *found) workers.push_back(members_[position].worker);
+  for (const size_t position : *found) workers.push_back(fleet_.rows()[position].member.worker);
   return workers;
 }
 
-StatusOr<std::vector<uint32_t>> WorkerRegistry::Find(std::string_view url) const {
-  const StatusOr<WorkerUrl> wanted = ParseWorkerUrl(url);
-  std::vector<uint32_t> found;
-  if (wanted.ok()) {
-    for (uint32_t position = 0; position < members_.size(); ++position) {
-      const WorkerUrl& known = members_[position].worker->url;
-      const bool rank_matches = !wanted->rank || known.rank == wanted->rank;
-      if (rank_matches && SameHost(known, *wanted)) found.push_back(position);
-    }
+StatusOr<std::vector<size_t>> WorkerRegistry::Find(
+    std::string_view url, const std::function<bool(const Row&)>& wanted) const {
+  const StatusOr<WorkerUrl> parsed = ParseWorkerUrl(url);
+  const std::span<const Row> rows = fleet_.rows();
+  std::vector<size_t> found;
+  for (size_t position = 0; parsed.ok() && position < rows.size(); ++position) {
+    const WorkerUrl& known = rows[position].spec.url;
+    const bool rank_matches = !parsed->rank || known.rank == parsed->rank;
+    if (rank_matches && SameHost(known, *parsed) && wanted(rows[position])) found.push_back(position);
   }
   if (!found.empty()) return found;
 
   std::vector<std::string_view> known;
-  known.reserve(members_.size());
-  for (const FleetView::Member& member : members_) known.push_back(member.worker->url.url);
+  for (const Row& row : rows) {
+    if (wanted(row)) known.push_back(row.spec.url.url);
+  }
   const std::string_view nearest = NearestName(url, known);
   return absl::NotFoundError(Concat(
-      "no worker ", Quoted(url), " in the fleet of ", members_.size(),
+      "no worker ", Quoted(url), " in the fleet of ", known.size(),
       nearest.empty() ? std::string() : Concat("; did you mean ", nearest, "?")));
+}
+
+StatusOr<Difference> WorkerRegistry::Reconcile(
+    std::string_view source, std::span<const Declared> list, bool complete,
+    std::span<const std::string> deleted, int64_t now_ns) {
+  std::vector<WorkerUrl> ended;
+  for (const std::string& text : deleted) {
+    StatusOr<WorkerUrl> url = ParseWorkerUrl(text);
+    if (!url.ok()) return url.status();
+    ended.push_back(*std::move(url));
+  }
+  MutexLock lock(mutex_);
+  std::vector<WorkerSpec> specs;
+  specs.reserve(list.size());
+  for (const Declared& declared : list) {
+    StatusOr<WorkerSpec> spec = Parse(declared.worker);
+    if (!spec.ok()) return spec.status();
+    spec->ready = declared.ready;
+    spec->leaving = declared.leaving;
+    if (declared.drain_secs) {
+      spec->drain_ms = static_cast<int64_t>(*declared.drain_secs * 1000);
+    }
+    spec->incarnation = declared.incarnation;
+    spec->detail = declared.detail;
+    specs.push_back(*std::move(spec));
+  }
+  const uint64_t before = fleet_.version();
+  StatusOr<Difference> difference = fleet_.Reconcile(source, std::move(specs), complete, ended, now_ns);
+  PublishIfChanged(before);
+  return difference;
+}
+
+StatusOr<Difference> WorkerRegistry::ReconcileAgain(std::string_view source, int64_t now_ns) {
+  MutexLock lock(mutex_);
+  const uint64_t before = fleet_.version();
+  StatusOr<Difference> difference = fleet_.ReconcileAgain(source, now_ns);
+  PublishIfChanged(before);
+  return difference;
+}
+
+StatusOr<std::vector<std::string>> WorkerRegistry::Adopt(std::string_view source, int64_t now_ns) {
+  MutexLock lock(mutex_);
+  const uint64_t before = fleet_.version();
+  StatusOr<std::vector<std::string>> left = fleet_.Adopt(source, now_ns);
+  PublishIfChanged(before);
+  return left;
+}
+
+Status WorkerRegistry::ReportError(std::string_view source, std::string_view kind, std::string_view message) {
+  MutexLock lock(mutex_);
+  return fleet_.ReportError(source, kind, message);
+}
+
+uint64_t WorkerRegistry::Manage(std::function<void()> changed) {
+  MutexLock lock(mutex_);
+  fleet_.SetManaged(true, SteadyClock().NowNanos());
+  managers_.emplace(next_manager_, std::move(changed));
+  return next_manager_++;
+}
+
+void WorkerRegistry::EndManaging(uint64_t id) {
+  MutexLock lock(mutex_);
+  managers_.erase(id);
+  if (!managers_.empty()) return;
+  const uint64_t before = fleet_.version();
+  fleet_.SetManaged(false, SteadyClock().NowNanos());
+  PublishIfChanged(before);
+}
+
+std::vector<std::string> WorkerRegistry::Admit(std::span<const uint64_t> rows, int64_t now_ns) {
+  MutexLock lock(mutex_);
+  const uint64_t before = fleet_.version();
+  std::vector<std::string> admitted = fleet_.Admit(rows, now_ns);
+  PublishIfChanged(before);
+  return admitted;
+}
+
+void WorkerRegistry::Drained(std::span<const WorkerId> workers, int64_t now_ns) {
+  MutexLock lock(mutex_);
+  const uint64_t before = fleet_.version();
+  fleet_.Drained(workers, now_ns);
+  PublishIfChanged(before);
 }
 
 void WorkerRegistry::Refresh() {
@@ -165,11 +227,48 @@ void WorkerRegistry::Refresh() {
   Publish();
 }
 
+uint64_t WorkerRegistry::rows_version() const {
+  MutexLock lock(mutex_);
+  return fleet_.version();
+}
+
+std::vector<Row> WorkerRegistry::Rows(uint64_t* version) const {
+  MutexLock lock(mutex_);
+  if (version != nullptr) *version = fleet_.version();
+  return {fleet_.rows().begin(), fleet_.rows().end()};
+}
+
+std::vector<SourceReport> WorkerRegistry::Sources() const {
+  MutexLock lock(mutex_);
+  return fleet_.Report();
+}
+
+void WorkerRegistry::PublishIfChanged(uint64_t before) {
+  if (fleet_.version() == before) return;
+  Publish();
+  CallManagers();
+}
+
+void WorkerRegistry::CallManagers() {
+  for (const auto& [id, changed] : managers_) changed();
+}
+
 void WorkerRegistry::Publish() {
-  for (FleetView::Member& member : members_) {
+  std::vector<FleetView::Member> members;
+  std::vector<std::pair<WorkerId, uint32_t>> published;
+  members.reserve(fleet_.rows().size());
+  published.reserve(fleet_.rows().size());
+  for (const Row& row : fleet_.rows()) {
+    if (!row.serves()) continue;
+    FleetView::Member& member = members.emplace_back(row.member);
     member.open = member.worker->breaker.state() == BreakerState::kOpen;
+    published.emplace_back(member.worker->id, member.worker->weight);
   }
-  FleetView next(members_, membership_version_);
+  if (published != published_) {
+    published_ = std::move(published);
+    ++membership_version_;
+  }
+  FleetView next(std::move(members), membership_version_);
   next.set_plan(snapshot_.Load()->shared_plan());
   next.set_plan(planner_ ? planner_(next) : nullptr);
   snapshot_.Publish(std::make_shared<const FleetView>(std::move(next)));

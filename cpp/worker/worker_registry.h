@@ -1,18 +1,25 @@
 // WorkerRegistry: the members of the fleet, and which of them may serve. The one writer of FleetViews:
-// every change builds the next view aside, lets the policy plan for it, and publishes it whole.
+// every change of the declared fleet (declared_fleet.h) builds the next view aside, lets the policy plan
+// for it, and publishes it whole and once.
 //
 // Thread-safe: changes take one mutex, readers take snapshot() and never wait for a change.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/mutex.h"
 #include "base/snapshot.h"
 #include "base/status.h"
+#include "worker/declared_fleet.h"
 #include "worker/fleet_view.h"
 
 namespace vllm_router {
@@ -23,18 +30,21 @@ class WorkerRegistry {
   // its plan. Must not call back into the registry.
   using Planner = std::function<std::shared_ptr<const FleetPlan>(const FleetView& next)>;
 
-  explicit WorkerRegistry(Planner planner);
+  explicit WorkerRegistry(Planner planner, const GuardOptions& guard = {});
 
-  // InvalidArgument for a bad URL or weight, AlreadyExists, ResourceExhausted at kMaxWorkers.
-  Status Add(std::string_view url, double weight = 1.0, bool receives_api_key = true);
-
-  // Many at once, planned and published once: all of them or, when one is rejected, none.
+  // A worker as a caller names it.
   struct NewWorker {
     std::string_view url;
     double weight = 1.0;
     bool receives_api_key = true;  // false: a third party may have added it
   };
-  Status AddAll(std::span<const NewWorker> workers);
+  // Many at once, planned and published once: all of them or, when one is rejected, none. InvalidArgument
+  // for a bad URL or weight, AlreadyExists, ResourceExhausted at kMaxWorkers.
+  Status AddAll(std::span<const NewWorker> workers, std::string_view source = DeclaredFleet::kApi);
+  Status Add(std::string_view url, double weight = 1.0, bool receives_api_key = true) {
+    const NewWorker worker{.url = url, .weight = weight, .receives_api_key = receives_api_key};
+    return AddAll(std::span(&worker, 1));
+  }
   // The result that AddAll would have; adds nothing.
   Status MayAdd(std::span<const NewWorker> workers);
 
@@ -44,32 +54,65 @@ class WorkerRegistry {
 
   // Here and below a URL without @rank also means all its ranks, and the spelling of a known URL may
   // differ in case of the host, in ":80" and in a trailing slash. NotFound names the nearest known URL.
+  // PermissionDenied if a source declares it.
   Status Remove(std::string_view url);
   Status SetDraining(std::string_view url, bool draining);
   Status SetHealthy(std::string_view url, bool healthy);  // of the host: all its ranks share it
 
   StatusOr<std::vector<std::shared_ptr<Worker>>> Named(std::string_view url);
 
+  // The lists of sources; see DeclaredFleet.
+  struct Declared {
+    NewWorker worker;
+    bool ready = true;
+    bool leaving = false;
+    std::optional<double> drain_secs;
+    std::string incarnation;
+    std::string detail;
+  };
+  StatusOr<Difference> Reconcile(
+      std::string_view source, std::span<const Declared> list, bool complete,
+      std::span<const std::string> deleted, int64_t now_ns);
+  StatusOr<Difference> ReconcileAgain(std::string_view source, int64_t now_ns);
+  StatusOr<std::vector<std::string>> Adopt(std::string_view source, int64_t now_ns);
+  Status ReportError(std::string_view source, std::string_view kind, std::string_view message);
+
+  // A server manages the fleet: it checks pending workers and watches draining ones. `changed` is called
+  // after lists that leave something of that to do, from any thread, and must not call back. The id ends it.
+  uint64_t Manage(std::function<void()> changed);
+  void EndManaging(uint64_t id);
+  std::vector<std::string> Admit(std::span<const uint64_t> rows, int64_t now_ns);
+  void Drained(std::span<const WorkerId> workers, int64_t now_ns);
+
   // Publishes what has changed in the workers themselves: breakers and slow-start factors.
   void Refresh();
 
+  // Copies of all rows; and what rows_version() was then.
+  std::vector<DeclaredFleet::Row> Rows(uint64_t* version = nullptr) const;
+  uint64_t rows_version() const;
+  std::vector<SourceReport> Sources() const;
   const Snapshot<FleetView>& snapshot() const { return snapshot_; }
 
  private:
-  // The fleet with them.
-  StatusOr<std::vector<FleetView::Member>> Joined(std::span<const NewWorker> workers)
+  StatusOr<WorkerSpec> Parse(const NewWorker& worker) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  StatusOr<std::vector<WorkerSpec>> ParseAll(std::span<const NewWorker> workers) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Positions of `url` or of its ranks.
-  StatusOr<std::vector<uint32_t>> Find(std::string_view url) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Positions of the rows of `url` or of its ranks that are `wanted`.
+  StatusOr<std::vector<size_t>> Find(
+      std::string_view url, const std::function<bool(const DeclaredFleet::Row&)>& wanted) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void PublishIfChanged(uint64_t before) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Publish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void CallManagers() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Planner planner_;
-  Mutex mutex_;  // held while the policy plans
-  std::vector<FleetView::Member> members_ ABSL_GUARDED_BY(mutex_);
-  LoadPages loads_ ABSL_GUARDED_BY(mutex_);
-  uint32_t next_id_ ABSL_GUARDED_BY(mutex_) = 0;
+  mutable Mutex mutex_;  // held while the policy plans
+  DeclaredFleet fleet_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::pair<WorkerId, uint32_t>> published_ ABSL_GUARDED_BY(mutex_);  // members, and weights
   uint64_t membership_version_ ABSL_GUARDED_BY(mutex_) = 0;
   bool requires_addresses_ ABSL_GUARDED_BY(mutex_) = false;
+  std::map<uint64_t, std::function<void()>> managers_ ABSL_GUARDED_BY(mutex_);
+  uint64_t next_manager_ ABSL_GUARDED_BY(mutex_) = 1;
   Snapshot<FleetView> snapshot_;
 };
 

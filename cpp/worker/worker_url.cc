@@ -235,4 +235,15 @@ bool SameHost(const WorkerUrl& a, const WorkerUrl& b) {
   return a.tls == b.tls && a.port == b.port && a.prefix == b.prefix && EqualsIgnoreCase(a.host, b.host);
 }
 
+std::string HostKey(const WorkerUrl& url) {
+  if (url.is_name) return url.base;
+  return Concat(url.tls ? "https://" : "http://", AsciiLower(url.host), " ", url.port, url.prefix);
+}
+
+std::string WorkerKey(const WorkerUrl& url) {
+  std::string key = HostKey(url);
+  if (url.rank) key += Concat("@", *url.rank);
+  return key;
+}
+
 }  // namespace vllm_router

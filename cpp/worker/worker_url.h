@@ -46,4 +46,8 @@ Status RequireAddress(const WorkerUrl& url);
 // difference, but https does. Two names are the same if all their bytes are.
 bool SameHost(const WorkerUrl& a, const WorkerUrl& b);
 
+// Equal for the URLs that are SameHost; and for those of the same rank of it.
+std::string HostKey(const WorkerUrl& url);
+std::string WorkerKey(const WorkerUrl& url);
+
 }  // namespace vllm_router

@@ -1299,6 +1299,15 @@ class Router:
     def _worker_rows(
         self,
     ) -> list[tuple[str, bool, bool, int, float, int | None, int, int, int, int, int]]: ...
+    def _reconcile(
+        self,
+        source: str,
+        workers: list[tuple[str, float, bool, bool, float | None, str, int, str]] | None,
+        complete: bool,
+        deleted: list[str],
+    ) -> tuple[list[str], list[str], list[str], list[str]]: ...
+    def _report_source(self, source: str, kind: str, message: str) -> None: ...
+    def _adopt(self, source: str) -> list[str]: ...
 
 class replay:  # noqa: N801
     """Traces through the product's own policies, before simulated engines (the submodule `_core.replay`)."""

@@ -39,8 +39,8 @@ ROWS["bindings"] = set(ROWS)
 HEAVY = {
     "boost/asio": "net/*.cc",
     "boost/beast": "nowhere",  # it is what fuzz targets compare with
-    "boost/json": "{events/sse_event,admin/admin,admin/kv_push_call,api/json_text,client/*_report,"
-    "exchange/cost_override_header,exchange/fan_out}.cc",
+    "boost/json": "{events/sse_event,admin/admin,admin/discovery_report,admin/kv_push_call,api/json_text,"
+    "client/*_report,exchange/cost_override_header,exchange/fan_out}.cc",
     "hiredis": "redis/{redis_command,redis_reply,resp_reader}.cc",
     "openssl": "{net/*,hashing/keyed_hash,hashing/sha256}.cc",
     "prometheus": "proxy/admin/metrics.cc",

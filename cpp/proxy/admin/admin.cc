@@ -15,6 +15,7 @@
 #include "base/time_units.h"
 #include "events/kv_push.h"
 #include "net/task.h"
+#include "proxy/admin/discovery_report.h"
 #include "proxy/admin/kv_push_call.h"
 #include "proxy/admin/metrics.h"
 #include "proxy/admin/stats_table.h"
@@ -142,6 +143,8 @@ StatusOr<FleetCall> ReadCall(const AdminRequest& request) {
                                                         : CallInQuery(request.query);
 }
 
+constexpr std::string_view kDeclaredElsewhere = "WORKER_DECLARED_ELSEWHERE";
+
 // For a path such as /workers/http%3A%2F%2Fgpu-0.
 AdminReply NoSuchWorker(std::string_view message) {
   return Json(404, {{"error", message}, {"code", "WORKER_NOT_FOUND"}});
@@ -253,6 +256,10 @@ Task<AdminReply> Admin::Respond(IoThread& thread, AdminRequest request) {
       co_return Drain(request);
     case Route::kDrainStatus:
       co_return DrainStatus();
+    case Route::kDiscovery:
+      co_return DiscoveryReport(router_->pool().registry(), thread.clock.NowNanos());
+    case Route::kDiscoveryAdopt:
+      co_return AdoptDiscovered(thread, request);
     case Route::kPrefixRoutingStats:
       co_return PrefixRouting();
     case Route::kKvEvents:
@@ -347,8 +354,10 @@ AdminReply Admin::Readiness(bool tried) const {
     return Json(503, {{"status", "not_ready"}, {"reason", "shutting down"}, {"total_workers", total}});
   }
   if (fleet->in_rotation() == 0) {
-    return Json(
-        503, {{"status", "not_ready"}, {"reason", "no healthy workers available"}, {"total_workers", total}});
+    const std::string awaited = AwaitedSource(router_->pool().registry());
+    const std::string_view reason =
+        awaited.empty() ? "no healthy workers available" : std::string_view(awaited);
+    return Json(503, {{"status", "not_ready"}, {"reason", reason}, {"total_workers", total}});
   }
   if (!tried) {
     return Json(
@@ -726,6 +735,20 @@ AdminReply Admin::DrainStatus() const {
   return Json(200, {{"workers", std::move(workers)}});
 }
 
+AdminReply Admin::AdoptDiscovered(const IoThread& thread, const AdminRequest& request) const {
+  const StatusOr<std::optional<std::string>> source = QueryValue(request.query, "source");
+  if (!source.ok()) return Refusal(source.status());
+  if (source->value_or("").empty()) {
+    return Error(
+        HttpError::kInvalidArgument,
+        "The query parameter 'source' is missing; write for example ?source=file.");
+  }
+  const StatusOr<std::vector<std::string>> left =
+      router_->pool().registry().Adopt(**source, thread.clock.NowNanos());
+  if (!left.ok()) return Error(HttpError::kNotFound, std::string(left.status().message()));
+  return Json(200, {{"source", **source}, {"left", json::array(left->begin(), left->end())}});
+}
+
 AdminReply Admin::ListWorkers() const {
   json::array urls;
   const std::shared_ptr<const FleetView> fleet = router_->fleet();
@@ -758,8 +781,11 @@ AdminReply Admin::Remove(std::string_view url, bool as_json) {
   const std::string message =
       removed.ok() ? "Successfully removed worker: " + std::string(url) : std::string(removed.message());
   if (as_json) {
+    if (absl::IsPermissionDenied(removed))
+      return Json(409, {{"error", message}, {"code", kDeclaredElsewhere}});
     return removed.ok() ? Json(200, {{"success", true}, {"message", message}}) : NoSuchWorker(message);
   }
+  if (absl::IsPermissionDenied(removed)) return Error(HttpError::kInvalidArgument, message, 409);
   // The requested state holds, and programs that remove workers twice rely on success.
   if (removed.ok() || absl::IsNotFound(removed)) return Text(200, message);
   return Error(HttpError::kInvalidArgument, message);

@@ -54,6 +54,7 @@ class Admin final : public OwnEndpoints {
   AdminReply FinishSession(const AdminRequest& request) const;
   AdminReply Drain(const AdminRequest& request);
   AdminReply DrainStatus() const;
+  AdminReply AdoptDiscovered(const IoThread& thread, const AdminRequest& request) const;
   AdminReply ListWorkers() const;
   AdminReply Workers() const;
   AdminReply OneWorker(std::string_view encoded_url) const;

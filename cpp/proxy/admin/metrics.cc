@@ -265,6 +265,7 @@ class Metrics::Collector : public prometheus::Collectable {
     WritePrefixEvents(&page);
     WriteRedis(&page);
     WriteFleet(&page, *fleet);
+    WriteDiscovery(&page);
     WriteAdmission(&page);
     WriteQuarantine(&page);
     WriteResponses(&page);
@@ -328,6 +329,7 @@ class Metrics::Collector : public prometheus::Collectable {
   void WritePrefixEvents(Page* page) const;
   void WriteRedis(Page* page) const;
   void WriteFleet(Page* page, const FleetView& fleet) const;
+  void WriteDiscovery(Page* page) const;
   void WriteAdmission(Page* page) const;
   void WriteQuarantine(Page* page) const;
   void WriteResponses(Page* page) const;
@@ -926,6 +928,58 @@ void Metrics::Collector::WriteFleet(Page* page, const FleetView& fleet) const {
   page->Add(static_cast<double>(maximum));
   page->Gauge("min_load", "Smallest number of open requests of an eligible worker.");
   page->Add(static_cast<double>(minimum));
+}
+
+void Metrics::Collector::WriteDiscovery(Page* page) const {
+  const WorkerRegistry& registry = router_->pool().registry();
+  const std::vector<SourceReport> sources = registry.Sources();
+  if (sources.empty()) return;
+  std::map<std::pair<std::string, std::string_view>, uint64_t> states;
+  for (const SourceReport& source : sources) {
+    for (const std::string_view state : {"pending", "serving", "resting", "draining", "held", "left"})
+      states[{source.name, state}] = 0;
+  }
+  for (const DeclaredFleet::Row& row : registry.Rows()) {
+    const std::string owner = row.owners.empty() ? "none" : row.owners.front();
+    ++states[{owner, DeclaredFleet::StateName(row)}];
+  }
+  const auto each = [&](auto value) {
+    for (const SourceReport& source : sources)
+      page->Add(static_cast<double>(value(source)), {Label("source", source.name)});
+  };
+  page->Gauge(
+      "discovery_workers",
+      "Workers by the source that declares them (none: they are not declared any more, and drain) and their "
+      "state.");
+  for (const auto& [of, count] : states)
+    page->Add(static_cast<double>(count), {Label("source", of.first), Label("state", of.second)});
+  page->Counter("discovery_syncs_total", "Lists of workers that were taken from the source.");
+  each([](const SourceReport& source) { return source.syncs; });
+  page->Counter("discovery_errors_total", "Failed looks at the source, by kind.");
+  for (const SourceReport& source : sources) {
+    for (const auto& [kind, count] : source.errors)
+      page->Add(static_cast<double>(count), {Label("source", source.name), Label("kind", kind)});
+  }
+  page->Gauge(
+      "discovery_last_success_timestamp_seconds",
+      "Unix time of the last list that was taken from the source; 0: none yet.");
+  const int64_t now = clock_.NowNanos();
+  each([&](const SourceReport& source) {
+    if (!source.last_list_ns) return 0.0;
+    return UnixSeconds() - static_cast<double>(now - *source.last_list_ns) / 1e9;
+  });
+  page->Gauge(
+      "discovery_held", "Workers that the source's list leaves out and that are kept (--discovery-guard).");
+  each([](const SourceReport& source) { return source.held; });
+  page->Counter("fleet_changes_total", "Changes of the fleet by the lists of the source.");
+  for (const SourceReport& source : sources) {
+    const auto add = [&](std::string_view change, uint64_t count) {
+      page->Add(static_cast<double>(count), {Label("source", source.name), Label("change", change)});
+    };
+    add("joined", source.joined);
+    add("left", source.left);
+    add("changed", source.changed);
+  }
 }
 
 void Metrics::Collector::WriteAdmission(Page* page) const {

@@ -63,6 +63,8 @@ constexpr std::array<Row, kRouteCount> kRoutes = {{
     {Route::kLoads, Own("/get_loads", "GET, HEAD")},
     {Route::kDrain, Own("/admin/drain", "POST, DELETE")},
     {Route::kDrainStatus, Own("/admin/drain/status", "GET, HEAD")},
+    {Route::kDiscovery, Own("/admin/discovery", "GET, HEAD")},
+    {Route::kDiscoveryAdopt, Own("/admin/discovery/adopt", "POST")},
     {Route::kPrefixRoutingStats, Own("/admin/prefix-routing/stats", "GET, HEAD")},
     {Route::kIndexStats, Own("/admin/index/stats", "GET, HEAD")},
     {Route::kIndexClear, Own("/admin/index/clear", "POST")},

@@ -45,6 +45,8 @@ enum class Route : uint8_t {
   kLoads,
   kDrain,
   kDrainStatus,
+  kDiscovery,
+  kDiscoveryAdopt,
   kPrefixRoutingStats,
   kIndexStats,
   kIndexClear,

@@ -38,20 +38,14 @@ Status Drainer::Begin(std::string_view url, int64_t timeout_ms) {
   const std::shared_ptr<const FleetView> fleet = thread_.router->fleet();
   for (const FleetView::Member& member : fleet->members()) {
     if (!named.ok() || !member.draining || !Means(*named, member.worker->url)) continue;
-    const auto found = std::find_if(draining_.begin(), draining_.end(), [&](const Draining& draining) {
-      return draining.worker == member.worker;
-    });
-    if (found == draining_.end()) {
-      draining_.push_back(
-          {.row = {.url = member.worker->url.url, .begun_ns = Now(), .timeout_ms = timeout_ms},
-           .worker = member.worker});
-      Log(LogLevel::kInfo, "worker " + member.worker->url.url + " drains");
-    } else {
-      found->row.begun_ns = Now();
-      found->row.timeout_ms = timeout_ms;
+    if (Insert(member.worker, timeout_ms)) continue;
+    for (Draining& draining : draining_) {
+      if (draining.worker != member.worker) continue;
+      draining.row.begun_ns = Now();
+      draining.row.timeout_ms = timeout_ms;
     }
   }
-  thread_.loop.Post([this] { Watch(); });
+  thread_.loop.Post([this] { WatchAll(); });
   return absl::OkStatus();
 }
 
@@ -76,7 +70,26 @@ std::vector<Drainer::Row> Drainer::Rows() const {
   return rows;
 }
 
-void Drainer::Watch() {
+void Drainer::Watch(const std::shared_ptr<Worker>& worker, int64_t timeout_ms) {
+  {
+    MutexLock lock(mutex_);
+    Insert(worker, timeout_ms);
+  }
+  WatchAll();
+}
+
+bool Drainer::Insert(const std::shared_ptr<Worker>& worker, int64_t timeout_ms) {
+  const bool known = std::any_of(draining_.begin(), draining_.end(), [&](const Draining& draining) {
+    return draining.worker == worker;
+  });
+  if (known) return false;
+  draining_.push_back(
+      {.row = {.url = worker->url.url, .begun_ns = Now(), .timeout_ms = timeout_ms}, .worker = worker});
+  Log(LogLevel::kInfo, "worker " + worker->url.url + " drains");
+  return true;
+}
+
+void Drainer::WatchAll() {
   if (running_ || stopped_) return;
   running_ = true;
   Spawn(Run());
@@ -96,6 +109,7 @@ bool Drainer::Look() {
   MutexLock lock(mutex_);
   const std::shared_ptr<const FleetView> fleet = thread_.router->fleet();
   std::vector<Draining> still;
+  std::vector<WorkerId> ended;
   for (Draining& draining : draining_) {
     const auto member = std::find_if(
         fleet->members().begin(), fleet->members().end(),
@@ -106,14 +120,17 @@ bool Drainer::Look() {
     } else if (!member->draining) {
       continue;  // made to serve again, but not by Cancel()
     } else if (draining.worker->load.open_requests() == 0) {
+      ended.push_back(draining.worker->id);
       End(std::move(draining), State::kDrained);
     } else if (Now() >= due) {
       cut_(draining.worker);
+      ended.push_back(draining.worker->id);
       End(std::move(draining), State::kCut);
     } else {
       still.push_back(std::move(draining));
     }
   }
+  if (!ended.empty()) thread_.router->pool().registry().Drained(ended, Now());
   draining_ = std::move(still);
   return !draining_.empty();
 }
@@ -123,10 +140,6 @@ void Drainer::End(Draining&& draining, State state) {
   row.state = state;
   row.open_requests = draining.worker->load.open_requests();
   row.ended_ns = Now();
-  if (state != State::kRemoved) {
-    const Status removed = thread_.router->RemoveWorker(row.url);
-    if (!removed.ok()) row.state = State::kRemoved;  // by another call, just now
-  }
   Log(state == State::kCut ? LogLevel::kWarning : LogLevel::kInfo,
       Concat(
           "worker ", row.url, " has left the fleet: ", StateName(row.state),

@@ -49,10 +49,12 @@ class Drainer final : public Service {
   // `cut`: ends all exchanges with a worker, soon. Called on the control thread.
   Drainer(IoThread& control, std::function<void(std::shared_ptr<const Worker>)> cut);
 
-  // A URL without @rank drains all ranks. A repeated call restarts the timeout. NotFound names the
-  // nearest known URL.
+  // Drains by an admin's wish. A URL without @rank drains all ranks. A repeated call restarts the timeout.
+  // NotFound names the nearest known URL.
   Status Begin(std::string_view url, int64_t timeout_ms);
   Status Cancel(std::string_view url);
+  // Watches one that drains because of its sources. On the control thread; nothing if it is watched.
+  void Watch(const std::shared_ptr<Worker>& worker, int64_t timeout_ms);
   std::vector<Row> Rows() const;
   int64_t Now() const;
 
@@ -66,7 +68,9 @@ class Drainer final : public Service {
     std::shared_ptr<Worker> worker;
   };
 
-  void Watch();
+  bool Insert(const std::shared_ptr<Worker>& worker, int64_t timeout_ms)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // false if it is there already
+  void WatchAll();
   Task<void> Run();
   bool Look();  // false if no worker drains any more
   void End(Draining&& draining, State state) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -38,14 +38,22 @@ void HealthChecker::Stop() {
 
 void HealthChecker::FollowFleet(const FleetView& fleet) {
   if (std::exchange(membership_version_, fleet.membership_version()) == fleet.membership_version()) return;
-  hosts_.clear();
+  const std::map<std::string, Host> last = std::exchange(hosts_, {});
   for (const FleetView::Member& member : fleet.members()) {
-    hosts_.try_emplace(member.worker->url.base, member.worker->url);
+    Host& host = hosts_.try_emplace(member.worker->url.base, Host{member.worker->url}).first->second;
+    host.workers.insert(member.worker->id);
   }
-  std::erase_if(watches_, [this](const auto& entry) { return !hosts_.contains(entry.first); });
+  // Of those that left, and of those whose workers are all new: what was found of others says nothing.
+  std::erase_if(watches_, [&](const auto& entry) {
+    const auto now = hosts_.find(entry.first);
+    const auto before = last.find(entry.first);
+    return now == hosts_.end() || before == last.end() ||
+           std::ranges::none_of(
+               now->second.workers, [&](WorkerId worker) { return before->second.workers.contains(worker); });
+  });
   std::erase_if(dead_, [this](const std::string& base) { return !hosts_.contains(base); });
   const int64_t now = thread_.clock.NowNanos();
-  for (const auto& [base, url] : hosts_) watches_.try_emplace(base, OptionsOf(thread_.options), now);
+  for (const auto& [base, host] : hosts_) watches_.try_emplace(base, OptionsOf(thread_.options), now);
   for (const FleetView::Member& member : fleet.members()) {  // a rank may join a known host
     if (watches_.at(member.worker->url.base).known()) {
       member.worker->health_known.store(true, std::memory_order_relaxed);
@@ -62,7 +70,7 @@ int64_t HealthChecker::Pass(const FleetView& fleet) {
       if (polling_ == kMaxHealthChecks) continue;  // the end of another check starts a new pass
       watch.Begin();
       ++polling_;
-      Spawn(Probe(hosts_.at(base)));
+      Spawn(Probe(hosts_.at(base).url));
     } else if (!watch.polling()) {
       next = std::min(next, std::max(watch.due_ns(), now + kNanosPerMs));
     }

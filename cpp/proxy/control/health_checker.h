@@ -39,6 +39,7 @@ class HealthChecker final : public HostPoller {
   // Any thread.
   void ReportPassiveFailure(const std::shared_ptr<Worker>& worker);
   void Recovered(const std::shared_ptr<Worker>& worker);
+  void CheckNewHosts() { PassNow(); }  // on the control thread
   bool checks() const { return thread_.options.health_check_interval_ms > 0; }
   bool any_responded() const { return any_responded_.load(std::memory_order_relaxed); }
 
@@ -56,7 +57,11 @@ class HealthChecker final : public HostPoller {
   Delay slow_start_delay_;
   int polling_ = 0;                             // checks in flight
   std::map<std::string, HealthWatch> watches_;  // by base URL
-  std::map<std::string, WorkerUrl> hosts_;
+  struct Host {
+    WorkerUrl url;
+    std::set<WorkerId> workers = {};
+  };
+  std::map<std::string, Host> hosts_;           // by base URL
   uint64_t membership_version_ = ~uint64_t{0};  // of the fleet that hosts_ reflects
   std::set<std::string> dead_;                  // by base URL: unreachable when, or since, it was found down
   std::function<void(std::shared_ptr<const Worker>)> on_dead_;

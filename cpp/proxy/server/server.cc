@@ -24,6 +24,7 @@
 #include "proxy/client/pool_report.h"
 #include "proxy/control/cache_capacity_poller.h"
 #include "proxy/control/drainer.h"
+#include "proxy/control/fleet_manager.h"
 #include "proxy/control/kv_event_service.h"
 #include "proxy/control/load_poller.h"
 #include "proxy/control/prefix_event_service.h"
@@ -320,11 +321,13 @@ Server::Server(
   metrics_->set_prefix_events([prefix_events] { return prefix_events->Report(); });
   metrics_->set_redis(redis_.get());
   AddService<SharedPoolService>();
-  admin_.set_drainer(AddService<Drainer>([this](const std::shared_ptr<const Worker>& worker) {
+  auto* const drainer = AddService<Drainer>([this](const std::shared_ptr<const Worker>& worker) {
     ForEachDataThread([worker](IoThread& thread, Listener&) {
       for (Connection* connection : thread.connections) connection->CutFrom(*worker);
     });
-  }));
+  });
+  admin_.set_drainer(drainer);
+  AddService<FleetManager>(*health_, *drainer);
 }
 
 // Gives each thread its connections to Redis; the control thread writes, by one.

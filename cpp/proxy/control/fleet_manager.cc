@@ -1,0 +1,172 @@
+#include "proxy/control/fleet_manager.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "base/time_units.h"
+#include "proxy/api/error_response.h"
+#include "proxy/client/http_client.h"
+#include "proxy/thread/io_thread.h"
+
+namespace vllm_router {
+namespace {
+
+constexpr int64_t kLongestSleepNs = 1'000 * kNanosPerMs;
+constexpr int64_t kAdmitNanos = 50 * kNanosPerMs;  // workers that pass within it join in one publication
+constexpr std::array<int64_t, 5> kPausesMs = {250, 500, 1'000, 2'000, 5'000};
+constexpr size_t kMostNamed = 8;  // workers in one line of the log
+
+// "a, b and 3 more"
+std::string Listed(const std::vector<std::string>& urls) {
+  std::string text;
+  for (size_t i = 0; i < std::min(urls.size(), kMostNamed); ++i) text += (i == 0 ? "" : ", ") + urls[i];
+  if (urls.size() > kMostNamed) text += Concat(" and ", urls.size() - kMostNamed, " more");
+  return text;
+}
+
+}  // namespace
+
+FleetManager::FleetManager(IoThread& thread, HealthChecker& health, Drainer& drainer)
+    : HostPoller(thread), health_(health), drainer_(drainer) {
+  manager_ = thread_.router->pool().registry().Manage([this] { thread_.loop.Post([this] { PassNow(); }); });
+}
+
+FleetManager::~FleetManager() { Release(); }
+
+void FleetManager::Stop() {
+  Release();
+  HostPoller::Stop();
+}
+
+// Not called back any more.
+void FleetManager::Release() {
+  if (manager_ != 0) thread_.router->pool().registry().EndManaging(std::exchange(manager_, 0));
+}
+
+int64_t FleetManager::Pass(const FleetView&) {
+  FollowRows();
+  Admit();
+  const int64_t now = thread_.clock.NowNanos();
+  int64_t next = kLongestSleepNs;
+  if (!passed_.empty()) next = std::min(next, admitted_ns_ + kAdmitNanos - now);
+  const int64_t patience = thread_.settings.Get()->worker_startup_timeout_ms * kNanosPerMs;
+  for (auto& [id, pending] : pending_) {
+    if (pending.checking) continue;
+    if (now < pending.due_ns) {
+      next = std::min(next, pending.due_ns - now);
+    } else if (!health_.checks()) {
+      passed_.push_back(id);
+      pending.checking = true;
+      next = 0;
+    } else if (checking_ < kMaxHealthChecks) {  // the end of another check starts a new pass
+      pending.checking = true;
+      ++checking_;
+      Spawn(Check(id, pending.url));
+    }
+    if (now - pending.since_ns >= patience && !std::exchange(pending.warned, true)) {
+      Log(LogLevel::kWarning,
+          Concat(
+              "worker ", pending.url.url, ", which ", pending.source, " declares, has not passed its health ",
+              "check (", thread_.options.health_check_endpoint, ") for ", patience / kNanosPerSecond,
+              " s (--worker-startup-timeout-secs); it gets no requests before"));
+    }
+  }
+  return std::max(next, kNanosPerMs);
+}
+
+void FleetManager::FollowRows() {
+  WorkerRegistry& registry = thread_.router->pool().registry();
+  if (registry.rows_version() == version_) return;
+  const std::vector<DeclaredFleet::Row> rows = registry.Rows(&version_);
+  const int64_t now = thread_.clock.NowNanos();
+  std::set<uint64_t> awaiting;
+  std::set<uint64_t> held;
+  std::map<std::string, std::vector<std::string>> newly_held;  // by source
+  for (const DeclaredFleet::Row& row : rows) {
+    if (row.awaits_check()) {
+      awaiting.insert(row.id);
+      pending_.try_emplace(
+          row.id, Pending{.url = row.spec.url, .source = row.owners.front(), .since_ns = now, .due_ns = now});
+    } else if (row.leaves()) {
+      drainer_.Watch(row.member.worker, row.spec.drain_ms.value_or(thread_.settings.Get()->drain_timeout_ms));
+    } else if (row.held) {
+      held.insert(row.id);
+      if (held_.contains(row.id)) continue;
+      newly_held[row.owners.front()].push_back(row.spec.url.url);
+      health_.ReportPassiveFailure(row.member.worker);
+    }
+  }
+  std::erase_if(pending_, [&](const auto& entry) { return !awaiting.contains(entry.first); });
+  held_ = std::move(held);
+  for (const auto& [source, urls] : newly_held) {
+    Log(LogLevel::kError,
+        Concat(
+            "fleet: the list of ", source, " leaves out ", urls.size(),
+            " serving workers at once (--discovery-guard), so they are kept: ", Listed(urls),
+            "; they leave when the list stays like this (--discovery-hold-secs), or at once with POST ",
+            "/admin/discovery/adopt?source=", source));
+  }
+}
+
+Task<void> FleetManager::Check(uint64_t id, WorkerUrl url) {
+  const UnderWay under_way(*this);
+  const StatusOr<HttpResponse> response = co_await thread_.http.Get(
+      nullptr, url, thread_.options.health_check_endpoint, thread_.options.health_check_timeout_ms);
+  const bool was_full = checking_-- == kMaxHealthChecks;
+  if (stopped()) co_return;
+  const auto found = pending_.find(id);
+  if (found == pending_.end()) {  // not declared any more
+    if (was_full) PassNow();
+    co_return;
+  }
+  Pending& pending = found->second;
+  if (response.ok() && response->status >= 200 && response->status < 300) {
+    passed_.push_back(id);  // `checking` stays, so that it is not checked again before it is admitted
+  } else {
+    pending.checking = false;
+    const int64_t pause = kPausesMs[std::min(pending.checks++, kPausesMs.size() - 1)] * kNanosPerMs;
+    const double spread = static_cast<double>(thread_.ids.Below(2001)) / 1000 - 1;
+    pending.due_ns =
+        thread_.clock.NowNanos() + pause + static_cast<int64_t>(static_cast<double>(pause) * 0.1 * spread);
+    const bool loops = response.ok() && response->status == ErrorOf(HttpError::kLoopDetected).status;
+    if (loops && !std::exchange(pending.warned, true)) {
+      Log(LogLevel::kError,
+          Concat(
+              "worker ", url.url, ", which ", pending.source, " declares, leads back to this router; ",
+              "correct the source so that it names engines only"));
+    }
+  }
+  PassNow();
+}
+
+void FleetManager::Admit() {
+  const int64_t now = thread_.clock.NowNanos();
+  if (passed_.empty() || now - admitted_ns_ < kAdmitNanos) return;
+  admitted_ns_ = now;
+  std::vector<std::string> joined = thread_.router->pool().registry().Admit(passed_, now);
+  for (const uint64_t id : std::exchange(passed_, {})) {
+    const auto found = pending_.find(id);
+    if (found == pending_.end()) continue;
+    const auto url = std::find(joined.begin(), joined.end(), found->second.url.url);
+    if (url == joined.end()) {  // the fleet is full
+      found->second.checking = false;
+      found->second.due_ns = now + kPausesMs.back() * kNanosPerMs;
+      continue;
+    }
+    *url += Concat(
+        " (", found->second.source, ", ready after ", (now - found->second.since_ns) / kNanosPerMs, " ms)");
+    pending_.erase(found);
+  }
+  if (joined.empty()) return;
+  health_.CheckNewHosts();
+  const std::shared_ptr<const FleetView> fleet = thread_.router->fleet();
+  Log(LogLevel::kInfo, Concat(
+                           "fleet: joined ", Listed(joined), "; ", fleet->in_rotation(), " of ",
+                           fleet->members().size(), " in rotation"));
+}
+
+}  // namespace vllm_router

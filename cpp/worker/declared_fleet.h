@@ -1,0 +1,193 @@
+// DeclaredFleet: all workers that somebody named, who named them, and the state of each. WorkerRegistry
+// publishes from it.
+//
+// The sources "static" (the settings) and "api" (calls) add and remove workers one by one. Every other
+// source declares its whole list, and again when it changed: Reconcile() works out what joins, what leaves
+// and what changes, so an event that was lost does no harm beyond the next list.
+//
+//              declared            passed its check
+//   (nobody) ------------> pending -----------------> serving --- not ready ---> serving, resting
+//                             ^                          | `---- ready again <------'
+//       another incarnation   |                          | leaving, or not declared any more
+//       of any state ---------'                          v
+//                            left <-- still declared -- serving, draining -- not declared --> (gone)
+//
+// A worker belongs to the source that named it first. Others that name it are noted as further owners, and
+// it leaves when the last owner lets it go.
+//
+// Without a server (managed() is false) nobody checks workers or drains them: they serve at once and leave
+// at once.
+//
+// Guard: a list that by absence alone would take away all serving workers of its source, or more than a
+// share of them, is more likely an error than a wish: these workers are *held*. They stay until the same
+// list has come twice and for hold_ns, until Adopt(), or until a health check finds one of them down.
+//
+// Pure: the time is passed in, nothing is published or logged. One thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/limits.h"
+#include "base/status.h"
+#include "worker/fleet_view.h"
+#include "worker/worker_url.h"
+
+namespace vllm_router {
+
+// A worker as a source declares it. A rank of an engine is a worker of its own.
+struct WorkerSpec {
+  WorkerUrl url;
+  uint32_t weight = kWeightOne;     // relative capacity in thousandths
+  bool ready = true;                // false: it stays in the fleet, and gets no new requests
+  bool leaving = false;             // it ends soon: its requests may finish, and it gets no new ones
+  std::optional<int64_t> drain_ms;  // for that; null: the server's drain timeout
+  std::string incarnation;          // another one, if neither is empty: the engine has started anew
+  std::string detail;               // for people, such as "pod=default/vllm-7"
+};
+
+struct GuardOptions {
+  double share = 0.5;                // of a source's serving workers that may be absent from a list at once
+  int64_t hold_ns = 60'000'000'000;  // how long the same list must last to be believed all the same
+};
+
+// What a list changed, by the workers' URLs.
+struct Difference {
+  std::vector<std::string> joined;
+  std::vector<std::string> left;
+  std::vector<std::string> changed;
+  std::vector<std::string> held;  // absent, and kept by the guard
+
+  bool empty() const { return joined.empty() && left.empty() && changed.empty(); }
+};
+
+// How the fleet and one of its sources came to be as they are.
+struct SourceReport {
+  std::string name;
+  bool listed = false;                     // it has declared a list
+  uint64_t syncs = 0;                      // lists that were taken
+  std::map<std::string, uint64_t> errors;  // failed looks, by kind
+  std::string last_error;                  // empty since a list was taken
+  std::optional<int64_t> last_list_ns;
+  uint64_t joined = 0;
+  uint64_t left = 0;
+  uint64_t changed = 0;
+  uint32_t held = 0;
+};
+
+class DeclaredFleet {
+ public:
+  static constexpr std::string_view kStatic = "static";
+  static constexpr std::string_view kApi = "api";
+
+  enum class State : uint8_t { kPending, kServing, kLeft };
+  static std::string_view StateName(State state);
+  struct Row;
+  // The same, and of those that serve: held, draining, resting.
+  static std::string_view StateName(const Row& row);
+
+  struct Row {
+    uint64_t id = 0;  // another one for every incarnation
+    WorkerSpec spec;
+    std::string key;                  // WorkerKey(spec.url)
+    std::vector<std::string> owners;  // the first is the owner; none: it drains
+    std::string source;               // the owner, or the last one
+    State state = State::kPending;
+    bool held = false;
+    int64_t since_ns = 0;      // in this state
+    FleetView::Member member;  // its worker is null unless it serves
+    bool gone = false;         // while a change is under way
+
+    bool serves() const { return state == State::kServing; }
+    bool by_hand() const;
+    bool awaits_check() const { return state == State::kPending && spec.ready; }
+    // It drains because of its sources, not by an admin's wish.
+    bool leaves() const { return serves() && member.draining && (spec.leaving || owners.empty()); }
+  };
+
+  // Rows in fleet order: those added by hand as they were added; then by source, and by URL, so that all
+  // routers with equal lists have equal orders.
+  std::span<const Row> rows() const { return rows_; }
+  // Changes with every change of a row.
+  uint64_t version() const { return version_; }
+  bool managed() const { return managed_; }
+  const GuardOptions& guard() const { return guard_; }
+  void set_guard(const GuardOptions& guard) { guard_ = guard; }
+
+  // A worker or several by hand, all or none. AlreadyExists, ResourceExhausted.
+  Status MayAdd(std::span<const WorkerSpec> specs) const;
+  Status Add(std::string_view source, std::span<const WorkerSpec> specs, int64_t now_ns);
+  // REQUIRES: positions in rows(), ascending. PermissionDenied if a source declares one of them.
+  Status Remove(std::span<const size_t> positions);
+
+  // The whole list of `source`. `complete` is false if absence from it means nothing. `deleted`: workers
+  // that the source saw end, which no guard holds. An error leaves the fleet as it was.
+  StatusOr<Difference> Reconcile(
+      std::string_view source, std::vector<WorkerSpec> list, bool complete,
+      std::span<const WorkerUrl> deleted, int64_t now_ns);
+  // The same list as the last time. InvalidArgument if there was none.
+  StatusOr<Difference> ReconcileAgain(std::string_view source, int64_t now_ns);
+  // Lets the workers go that the guard holds; returns their URLs. InvalidArgument names the sources.
+  StatusOr<std::vector<std::string>> Adopt(std::string_view source, int64_t now_ns);
+  // A look that failed; with an empty kind only that there is such a source.
+  Status ReportError(std::string_view source, std::string_view kind, std::string_view message);
+
+  // These passed their check. Ids of rows that are not pending any more are ignored. Returns URLs.
+  std::vector<std::string> Admit(std::span<const uint64_t> ids, int64_t now_ns);
+  // The requests of these have ended. Others are ignored.
+  void Drained(std::span<const WorkerId> workers, int64_t now_ns);
+  // True if anything changed. `positions` as in Remove.
+  bool SetDraining(std::span<const size_t> positions, bool draining, int64_t now_ns);
+  // Of the host. Held workers that are down leave. True if anything changed.
+  bool SetHealthy(const WorkerUrl& host, bool healthy, int64_t now_ns);
+  void SetManaged(bool managed, int64_t now_ns);
+
+  std::vector<SourceReport> Report() const;
+
+ private:
+  struct Hold {
+    std::set<std::string> keys;
+    int64_t since_ns = 0;
+    uint32_t syncs = 0;
+  };
+  struct Source {
+    SourceReport report;
+    std::vector<WorkerSpec> list;
+    bool complete = true;  // the list
+    std::optional<Hold> hold;
+    uint64_t applied_version = 0;  // of the fleet after the last list
+  };
+
+  class Change;  // one call that may change rows
+
+  StatusOr<Source*> Listed(std::string_view name);
+  // Its list.
+  Difference Apply(
+      std::string_view name, Source* source, const std::set<std::string>& deleted, int64_t now_ns);
+  // Of the workers that a list leaves out, those that the guard holds.
+  std::set<std::string> Guarded(
+      std::string_view name, Source* source, const std::set<std::string>& absent, int64_t now_ns) const;
+  size_t serving() const;
+  bool IsBefore(const Row& a, const Row& b) const;
+
+  GuardOptions guard_;
+  bool managed_ = false;
+  std::vector<Row> rows_;
+  std::unordered_map<std::string, size_t> positions_;   // by key
+  std::map<std::string, Source, std::less<>> sources_;  // all but those by hand
+  LoadPages loads_;
+  uint64_t version_ = 1;
+  uint64_t next_row_ = 1;
+  uint32_t next_worker_ = 0;
+};
+
+}  // namespace vllm_router

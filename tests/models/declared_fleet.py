@@ -1,0 +1,432 @@
+"""The slow twin of the declared fleet: sources say what their whole list is, and the fleet follows.
+
+Its methods and answers are those of `_core_testing.Registry`. RefusedError means that nothing has changed.
+URLs are of the form http://host:port/@rank, of which port, slash and rank may be missing; others are the
+subject of tests/unit/worker/test_worker_url.py.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+BY_HAND = ("static", "api")
+FIRST_SOURCES = ("file", "kubernetes", "dns", "registration")
+MAX_LISTED = 4096
+
+
+class RefusedError(ValueError):
+    """Nothing has changed."""
+
+
+class Spec(NamedTuple):
+    """A row of a source's list."""
+
+    url: str
+    weight: float = 1.0
+    ready: bool = True
+    leaving: bool = False
+    drain_secs: float | None = None
+    incarnation: str = ""
+
+
+class Address(NamedTuple):
+    """What a URL means, however it is spelled."""
+
+    host: str
+    rank: str
+
+
+URL = re.compile(r"http://([a-z0-9.-]+)(:\d+)?/?(@\d+)?", re.IGNORECASE)
+
+
+def address(url: str) -> Address:
+    match = URL.fullmatch(url)
+    if match is None:
+        raise RefusedError(f"not a URL: {url}")
+    host, port, rank = match.groups()
+    return Address(host.lower() + (port or ":80"), rank or "")
+
+
+def spelled(url: str) -> str:
+    """A URL as it is kept: without the slash."""
+    return re.sub(r"/?(@\d+)?$", r"\1", url)
+
+
+def thousandths(weight: float) -> int:
+    if not 0.01 <= weight <= 100:
+        raise RefusedError(f"bad weight: {weight}")
+    return round(weight * 1000)
+
+
+@dataclass(eq=False)
+class Row:
+    """A worker that a source declares, or that was added by hand."""
+
+    url: str
+    weight: int
+    owners: list[str]
+    arrival: int
+    id: int = -1  # another one with each start
+    ready: bool = True
+    leaving: bool = False
+    drain_secs: float | None = None
+    incarnation: str = ""
+    state: str = "pending"
+    draining: bool = False
+    healthy: bool = True
+    held: bool = False
+    worker_id: int | None = None
+    last_owner: str = ""  # while it has none
+
+    @property
+    def address(self) -> Address:
+        return address(self.url)
+
+    @property
+    def serves(self) -> bool:
+        return self.state == "serving"
+
+    @property
+    def resting(self) -> bool:
+        return self.serves and not self.ready
+
+
+def means(named: Address, row: Row) -> bool:
+    """Without a rank it means all of the host."""
+    return named.host == row.address.host and named.rank in ("", row.address.rank)
+
+
+@dataclass
+class Hold:
+    """Workers that a source's list takes away, but more of them than one believes at once."""
+
+    urls: set[str]
+    since: float
+    syncs: int = 1
+
+
+@dataclass
+class Difference:
+    joined: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
+    held: list[str] = field(default_factory=list)
+
+
+class DeclaredFleet:
+    def __init__(self, guard: float = 0.5, hold_secs: float = 60.0) -> None:
+        self.guard = guard
+        self.hold_secs = hold_secs
+        self.is_managed = False
+        self.declared: list[Row] = []  # in order of arrival
+        self.lists: dict[str, tuple[list[Spec], bool]] = {}  # and whether they were complete
+        self.holds: dict[str, Hold] = {}
+        self.next_arrival = 0
+        self.next_row_id = 0
+        self.next_worker_id = 0
+
+    # What it answers.
+
+    def in_order(self) -> list[Row]:
+        """All rows in fleet order."""
+
+        def key(row: Row) -> tuple[int, str, int, bytes]:
+            owner = row.owners[0] if row.owners else row.last_owner
+            if owner in BY_HAND:
+                return (0, "", row.arrival, b"")
+            if owner in FIRST_SOURCES:
+                return (1 + FIRST_SOURCES.index(owner), "", 0, row.url.encode())
+            return (1 + len(FIRST_SOURCES), owner, 0, row.url.encode())
+
+        return sorted(self.declared, key=key)
+
+    def rows(self) -> list[tuple[str, str, list[str], bool, bool, bool, bool, int, int | None]]:
+        return [
+            (
+                row.url,
+                row.state,
+                list(row.owners),
+                row.held,
+                row.serves and row.draining,
+                row.resting,
+                row.healthy or not row.serves,
+                row.weight,
+                row.worker_id if row.serves else None,
+            )
+            for row in self.in_order()
+        ]
+
+    def serving(self) -> list[Row]:
+        return [row for row in self.in_order() if row.serves]
+
+    def members(self) -> list[tuple[str, int | None, int, bool, bool, bool]]:
+        return [
+            (row.url, row.worker_id, row.weight, row.healthy, row.draining, self.is_eligible(row))
+            for row in self.serving()
+        ]
+
+    @staticmethod
+    def is_eligible(row: Row) -> bool:
+        return row.serves and row.healthy and not row.draining and not row.resting
+
+    def eligible(self) -> list[int]:
+        return [position for position, row in enumerate(self.serving()) if self.is_eligible(row)]
+
+    def pending(self) -> list[tuple[int, str]]:
+        return [(row.id, row.url) for row in self.in_order() if row.state == "pending" and row.ready]
+
+    def leaving(self) -> list[tuple[int | None, str, float | None]]:
+        return [(row.worker_id, row.url, row.drain_secs) for row in self.in_order() if self.leaves(row)]
+
+    @staticmethod
+    def leaves(row: Row) -> bool:
+        return row.serves and row.draining and (row.leaving or not row.owners)
+
+    # Lists.
+
+    def reconcile(
+        self,
+        source: str,
+        rows: Sequence[tuple[str, float, bool, bool, float | None, str]] | None,
+        complete: bool,
+        deleted: Iterable[str],
+        now: float,
+    ) -> tuple[list[str], list[str], list[str], list[str]]:
+        if source in BY_HAND or not re.fullmatch("[a-z][a-z0-9_-]{0,31}", source):
+            raise RefusedError(f"not a source with lists: {source}")
+        if rows is None:
+            if source not in self.lists:
+                raise RefusedError(f"no list of {source}")
+            (specs, complete), deleted = self.lists[source], []
+        else:
+            specs = [Spec(*row) for row in rows]
+        ended = [address(url) for url in deleted]
+        listed = [address(spec.url) for spec in specs]
+        for spec in specs:
+            thousandths(spec.weight)
+        if len(set(listed)) < len(listed) or len(listed) > MAX_LISTED:
+            raise RefusedError("a worker twice, or too many")
+
+        self.lists[source] = specs, complete
+        difference = Difference()
+        known = list(self.declared)
+        for spec in specs:
+            self.declare(source, spec, difference)
+
+        unlisted = [row for row in self.declared if source in row.owners and row.address not in listed]
+        named = [row for row in unlisted if any(means(one, row) for one in ended)]
+        absent = [row for row in unlisted if row not in named] if complete else []
+        held = self.guarded(source, known, absent, now) if complete else []
+        for row in held:
+            row.held = True
+            difference.held.append(row.url)
+        for row in named + absent:
+            if row not in held and self.let_go(source, row):
+                difference.left.append(row.url)
+        return difference.joined, difference.left, difference.changed, difference.held
+
+    def declare(self, source: str, spec: Spec, difference: Difference) -> None:
+        row = next((row for row in self.declared if row.address == address(spec.url)), None)
+        if row is None:
+            if not spec.leaving:
+                difference.joined.append(self.join(spec, source).url)
+        elif not row.owners:
+            if not spec.leaving:
+                row.owners = [source]
+                row.draining = row.leaving = False
+                self.apply(row, spec)
+                difference.joined.append(row.url)
+        elif source not in row.owners:
+            row.owners.append(source)
+        elif source == row.owners[0] and self.apply(row, spec):
+            (difference.changed if row in self.declared else difference.left).append(row.url)
+
+    def join(self, spec: Spec, owner: str) -> Row:
+        row = Row(
+            spelled(spec.url),
+            thousandths(spec.weight),
+            [owner],
+            self.next_arrival,
+            ready=spec.ready,
+            drain_secs=spec.drain_secs,
+            incarnation=spec.incarnation,
+        )
+        self.next_arrival += 1
+        self.declared.append(row)
+        self.start(row)
+        return row
+
+    def start(self, row: Row) -> None:
+        """As an unknown worker begins: checked first if anybody does that."""
+        row.id = self.next_row_id
+        self.next_row_id += 1
+        row.state = "pending"
+        if row.ready and not self.is_managed:
+            self.serve(row)
+
+    def serve(self, row: Row) -> None:
+        others = [other for other in self.serving() if other.address.host == row.address.host]
+        row.state = "serving"
+        row.healthy = all(other.healthy for other in others)
+        row.draining = False
+        row.worker_id = self.next_worker_id
+        self.next_worker_id += 1
+
+    def apply(self, row: Row, spec: Spec) -> bool:
+        """What the first owner says now. True if it is something new."""
+        row.held = False
+        if row.incarnation and spec.incarnation and row.incarnation != spec.incarnation:
+            self.declared.remove(row)
+            if not spec.leaving:
+                self.restart(row, spec)
+            return True
+        before = (row.weight, row.ready, row.leaving)
+        was_leaving = row.leaving
+        row.weight = thousandths(spec.weight)
+        row.ready = spec.ready
+        row.leaving = spec.leaving
+        row.drain_secs = spec.drain_secs
+        row.incarnation = spec.incarnation or row.incarnation
+        if spec.leaving and not was_leaving:
+            if row.serves:
+                row.draining = True
+            else:
+                row.state = "left"
+        if was_leaving and not spec.leaving:
+            row.draining = False
+            if row.state == "left":
+                self.start(row)
+        if row.state == "pending" and row.ready and not self.is_managed:
+            self.serve(row)
+        return before != (row.weight, row.ready, row.leaving)
+
+    def restart(self, row: Row, spec: Spec) -> None:
+        """An engine that started anew, where another one of the same owners and URL was."""
+        row.state = "pending"
+        row.weight = thousandths(spec.weight)
+        row.ready = spec.ready
+        row.leaving = False
+        row.drain_secs = spec.drain_secs
+        row.incarnation = spec.incarnation
+        self.declared.append(row)
+        self.start(row)
+
+    def guarded(self, source: str, known: list[Row], absent: list[Row], now: float) -> list[Row]:
+        """Those of the absent that stay for now. `known` before: who has just joined makes up for nobody."""
+        own = [row for row in known if row in self.declared and row.owners and row.owners[0] == source]
+        working = [row for row in own if row.serves and not row.draining]
+        total = len(working)
+        doubted = [row for row in absent if row in working and row.owners == [source]]
+        if source == "file":
+            too_many = not self.lists[source][0] and len(doubted) == total
+        else:
+            too_many = len(doubted) == total or len(doubted) > self.guard * total
+        if not doubted or not too_many:
+            self.holds.pop(source, None)
+            return []
+        urls = {row.url for row in doubted}
+        hold = self.holds.get(source)
+        if hold is None or hold.urls != urls:
+            self.holds[source] = Hold(urls, now)
+            return doubted
+        hold.syncs += 1
+        if hold.syncs >= 2 and now - hold.since >= self.hold_secs:
+            del self.holds[source]
+            return []
+        return doubted
+
+    def let_go(self, source: str, row: Row) -> bool:
+        """The source declares it no more. True if nobody else does: then it leaves."""
+        row.owners.remove(source)
+        row.last_owner = source
+        row.held = False
+        if row.owners:
+            return False
+        if row.serves and self.is_managed:
+            row.draining = True
+        else:
+            self.declared.remove(row)
+        return True
+
+    def adopt(self, source: str) -> list[str]:
+        if source not in self.lists:
+            raise RefusedError(f"no list of {source}")
+        self.holds.pop(source, None)
+        held = [row for row in self.declared if row.held and row.owners[0] == source]
+        return [row.url for row in held if self.let_go(source, row)]
+
+    # What a server does.
+
+    def managed(self, on: bool) -> None:
+        turned_off = self.is_managed and not on
+        self.is_managed = on
+        if turned_off:
+            self.admit([row_id for row_id, _ in self.pending()])
+            self.declared = [row for row in self.declared if row.owners]
+
+    def admit(self, ids: Iterable[int]) -> list[str]:
+        ids = list(ids)
+        admitted = [row for row in self.in_order() if row.state == "pending" and row.ready and row.id in ids]
+        for row in admitted:
+            self.serve(row)
+        return [row.url for row in admitted]
+
+    def drained(self, worker_ids: Iterable[int]) -> None:
+        worker_ids = list(worker_ids)
+        drains = [row for row in self.declared if row.serves and row.draining]
+        for row in [row for row in drains if row.worker_id in worker_ids]:
+            if any(owner not in BY_HAND for owner in row.owners):
+                row.state = "left"
+                row.draining = False
+            else:
+                self.declared.remove(row)
+
+    # By hand.
+
+    def add(self, url: str, weight: float = 1.0) -> None:
+        if any(row.address == address(url) for row in self.declared):
+            raise RefusedError(f"{url} is there already")
+        row = self.join(Spec(url, weight), "api")
+        if not row.serves:
+            self.serve(row)
+
+    def named(self, url: str) -> list[Row]:
+        return [row for row in self.declared if means(address(url), row)]
+
+    def remove(self, url: str) -> None:
+        rows = self.named(url)
+        if not rows or any(owner not in BY_HAND for row in rows for owner in row.owners):
+            raise RefusedError(f"{url} is not there, or declared elsewhere")
+        self.declared = [row for row in self.declared if row not in rows]
+
+    def set_draining(self, url: str, draining: bool) -> None:
+        if draining:
+            rows = [row for row in self.named(url) if row.serves]
+        else:
+            rows = [row for row in self.named(url) if row.owners and row.state in ("serving", "left")]
+        if not rows:
+            raise RefusedError(f"{url} is not in the fleet")
+        for row in rows:
+            if row.serves:
+                row.draining = draining
+            else:
+                self.start(row)
+
+    def set_healthy(self, url: str, healthy: bool) -> None:
+        if not any(row.serves for row in self.named(url)):
+            raise RefusedError(f"{url} is not in the fleet")
+        for row in self.serving():
+            if row.address.host == address(url).host:
+                row.healthy = healthy
+                if row.held and not healthy:
+                    self.give_up(row)
+
+    def give_up(self, row: Row) -> None:
+        """Its source does not name it, and it does not answer either."""
+        source = row.owners.pop(0)
+        row.held = False
+        if source in self.holds:
+            self.holds[source].urls.discard(row.url)
+        if not row.owners:
+            self.declared.remove(row)

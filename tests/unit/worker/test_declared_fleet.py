@@ -1,0 +1,668 @@
+"""cpp/worker/declared_fleet.h: who belongs to the fleet when sources say what their whole lists are.
+
+The slow twin has to pass the same examples, so that both are right and not only equal.
+"""
+
+import pytest
+
+from tests.models.declared_fleet import DeclaredFleet
+from vllm_router import _core_testing as testing
+
+A, B, C, D = (f"http://{host}:8000" for host in "abcd")
+
+
+@pytest.fixture(params=[DeclaredFleet, testing.Registry], ids=["twin", "registry"])
+def new_fleet(request):
+    return request.param
+
+
+@pytest.fixture
+def fleet(new_fleet):
+    """Of an embedded router: who joins serves at once."""
+    return new_fleet()
+
+
+@pytest.fixture
+def served(new_fleet):
+    """Of a server: who joins is checked first, who leaves drains first."""
+    fleet = new_fleet()
+    fleet.managed(True)
+    return fleet
+
+
+def spec(url, weight=1.0, *, ready=True, leaving=False, drain_secs=None, incarnation=""):
+    return (url, weight, ready, leaving, drain_secs, incarnation)
+
+
+def declare(fleet, *rows, source="mine", complete=True, deleted=(), now=0.0):
+    """Rows are specs, or URLs of ordinary workers. Returns (joined, left, changed, held)."""
+    specs = [row if isinstance(row, tuple) else spec(row) for row in rows]
+    return tuple(map(sorted, fleet.reconcile(source, specs, complete, list(deleted), now)))
+
+
+def again(fleet, source="mine", now=0.0):
+    return tuple(map(sorted, fleet.reconcile(source, None, True, [], now)))
+
+
+def admit_all(fleet):
+    return fleet.admit([row_id for row_id, _ in fleet.pending()])
+
+
+def let_drain(fleet):
+    fleet.drained([worker_id for worker_id, *_ in fleet.leaving()])
+
+
+def urls(fleet):
+    return [row[0] for row in fleet.rows()]
+
+
+def states(fleet):
+    return {row[0]: row[1] for row in fleet.rows()}
+
+
+def owners(fleet):
+    return {row[0]: row[2] for row in fleet.rows()}
+
+
+def held(fleet):
+    return [row[0] for row in fleet.rows() if row[3]]
+
+
+def draining(fleet):
+    return [row[0] for row in fleet.rows() if row[4]]
+
+
+def eligible(fleet):
+    return [member[0] for member in fleet.members() if member[5]]
+
+
+def worker_ids(fleet):
+    return {row[0]: row[8] for row in fleet.rows()}
+
+
+def test_a_list_is_what_the_fleet_becomes(fleet):
+    assert declare(fleet, A, B) == ([A, B], [], [], [])
+    assert declare(fleet, A, B) == ([], [], [], [])
+    assert declare(fleet, A, B, C, D) == ([C, D], [], [], [])
+    assert declare(fleet, B, C, spec(D, 2.5)) == ([], [A], [D], [])
+    assert eligible(fleet) == [B, C, D]
+    assert [row[7] for row in fleet.rows()] == [1000, 1000, 2500]
+
+
+def test_a_change_of_weight_keeps_the_worker(fleet):
+    declare(fleet, A)
+    before = worker_ids(fleet)
+    declare(fleet, spec(A, 2.0))
+    assert worker_ids(fleet) == before
+
+
+def test_who_joins_a_server_is_checked_first(served):
+    assert declare(served, A, spec(B, ready=False)) == ([A, B], [], [], [])
+    assert states(served) == {A: "pending", B: "pending"}
+    assert [url for _, url in served.pending()] == [A], "B says itself that it is not ready"
+    assert admit_all(served) == [A]
+    assert eligible(served) == [A]
+    declare(served, A, B)
+    assert admit_all(served) == [B]
+    assert eligible(served) == [A, B]
+
+
+def test_the_check_of_a_former_row_admits_nobody(served):
+    declare(served, A)
+    ids = [row_id for row_id, _ in served.pending()]
+    declare(served)
+    declare(served, A)
+    assert served.admit(ids) == []
+    declare(served, spec(A, incarnation="one"))
+    ids = [row_id for row_id, _ in served.pending()]
+    declare(served, spec(A, incarnation="two"))
+    assert served.admit([*ids, 1_000_000]) == []
+    assert states(served) == {A: "pending"}
+
+
+def test_a_check_that_ends_after_the_worker_is_not_ready_admits_nobody(served):
+    declare(served, A)
+    ids = [row_id for row_id, _ in served.pending()]
+    declare(served, spec(A, ready=False))
+    assert served.admit(ids) == []
+
+
+def test_who_leaves_a_server_drains_first(served):
+    declare(served, A, B, C, spec(D, drain_secs=5.0))
+    admit_all(served)
+    assert declare(served, A, B, C) == ([], [D], [], [])
+    assert [(url, drain_secs) for _, url, drain_secs in served.leaving()] == [(D, 5.0)]
+    assert urls(served) == [A, B, C, D]
+    assert owners(served)[D] == []
+    assert eligible(served) == [A, B, C]
+    let_drain(served)
+    assert urls(served) == [A, B, C]
+
+
+def test_who_drains_and_is_declared_again_is_the_same_worker(served):
+    declare(served, A, B, C)
+    admit_all(served)
+    before = worker_ids(served)
+    declare(served, A, B)
+    assert declare(served, C, source="file") == ([C], [], [], [])
+    assert owners(served)[C] == ["file"]
+    assert draining(served) == []
+    assert worker_ids(served) == before
+
+
+def test_who_drains_is_not_declared_by_the_word_leaving(served):
+    declare(served, A, B, C)
+    admit_all(served)
+    declare(served, A, B)
+    declare(served, A, B, spec(C, leaving=True))
+    assert owners(served)[C] == []
+    assert draining(served) == [C]
+
+
+def test_leaving_drains_while_the_worker_is_declared(served):
+    declare(served, spec(A, drain_secs=30.0), B)
+    admit_all(served)
+    assert declare(served, spec(A, leaving=True, drain_secs=25.0), B) == ([], [], [A], [])
+    assert [(url, drain_secs) for _, url, drain_secs in served.leaving()] == [(A, 25.0)]
+    let_drain(served)
+    assert states(served) == {A: "left", B: "serving"}
+    assert declare(served, spec(A, leaving=True), B) == ([], [], [], [])
+    assert states(served)[A] == "left"
+    assert declare(served, B) == ([], [A], [], []), "what has drained already is never held"
+    assert urls(served) == [B]
+
+
+def test_leaving_may_be_taken_back(served):
+    declare(served, A, B)
+    admit_all(served)
+    before = worker_ids(served)
+    declare(served, spec(A, leaving=True), B)
+    ids = [worker_id for worker_id, *_ in served.leaving()]
+    assert declare(served, A, B) == ([], [], [A], [])
+    assert served.leaving() == []
+    served.drained(ids)
+    assert eligible(served) == [A, B], "who had drained meanwhile is wanted again"
+    assert worker_ids(served) == before
+
+
+def test_leaving_taken_back_after_it_has_drained_begins_anew(served):
+    declare(served, A, B)
+    admit_all(served)
+    before = worker_ids(served)
+    declare(served, spec(A, leaving=True), B)
+    let_drain(served)
+    assert declare(served, A, B) == ([], [], [A], [])
+    assert states(served)[A] == "pending"
+    admit_all(served)
+    assert worker_ids(served)[A] not in (None, *before.values())
+
+
+def test_an_unknown_worker_that_leaves_does_not_join(fleet):
+    assert declare(fleet, spec(A, leaving=True)) == ([], [], [], [])
+    assert fleet.rows() == []
+
+
+def test_a_pending_worker_that_leaves_has_left(served):
+    declare(served, A)
+    declare(served, spec(A, leaving=True))
+    assert states(served) == {A: "left"}
+    assert served.pending() == []
+
+
+def test_only_what_drains_can_have_drained(served):
+    served.add(A)
+    served.add(C)
+    declare(served, B)
+    admit_all(served)
+    served.set_draining(B, True)
+    served.set_draining(C, True)
+    served.drained(list(worker_ids(served).values()))
+    assert states(served) == {A: "serving", B: "left"}, "B is still declared"
+
+
+def test_an_admins_drain_outlasts_lists(served):
+    declare(served, A, B)
+    admit_all(served)
+    served.set_draining(A, True)
+    declare(served, spec(A, 2.0), B)
+    assert draining(served) == [A]
+    assert served.leaving() == [], "no source says that it leaves"
+    served.set_draining(A, False)
+    assert eligible(served) == [A, B]
+
+
+def test_an_admin_may_end_any_drain_of_what_is_declared(served):
+    declare(served, A, B, C)
+    admit_all(served)
+    declare(served, spec(A, leaving=True), spec(B, leaving=True), deleted=[C])
+    served.drained([worker_id for worker_id, url, _ in served.leaving() if url == A])
+    served.set_draining(A, False)
+    served.set_draining(B, False)
+    with pytest.raises(ValueError, match=C):
+        served.set_draining(C, False)
+    assert states(served) == {A: "pending", B: "serving", C: "serving"}
+    assert draining(served) == [C]
+    declare(served, spec(A, leaving=True), spec(B, leaving=True))
+    assert draining(served) == [C], "the same word as before"
+    declare(served, A, B)
+    declare(served, A, spec(B, leaving=True))
+    assert draining(served) == [B, C]
+
+
+def test_a_resting_worker_stays_in_the_fleet(fleet):
+    declare(fleet, A, B)
+    before = worker_ids(fleet)
+    assert declare(fleet, spec(A, ready=False), B) == ([], [], [A], [])
+    assert eligible(fleet) == [B]
+    assert worker_ids(fleet) == before
+    declare(fleet, A, B)
+    assert eligible(fleet) == [A, B]
+
+
+def test_embedded_a_worker_that_is_not_ready_waits(fleet):
+    assert declare(fleet, spec(A, ready=False)) == ([A], [], [], [])
+    assert states(fleet) == {A: "pending"}
+    assert declare(fleet, A) == ([], [], [A], [])
+    assert eligible(fleet) == [A]
+
+
+def test_embedded_leaving_drains_for_ever(fleet):
+    declare(fleet, A, B)
+    declare(fleet, spec(A, leaving=True), B)
+    assert draining(fleet) == [A]
+    assert declare(fleet, B) == ([], [A], [], [])
+    assert urls(fleet) == [B]
+
+
+def test_a_server_that_ends_leaves_nobody_behind(served):
+    declare(served, A, B, C, spec(D, ready=False))
+    served.admit([row_id for row_id, url in served.pending() if url != C])
+    declare(served, B, C, spec(D, ready=False), complete=False, deleted=[A])
+    assert states(served) == {A: "serving", B: "serving", C: "pending", D: "pending"}
+    served.managed(False)
+    assert states(served) == {B: "serving", C: "serving", D: "pending"}
+
+
+# The guard: of serving workers, how many are absent, and whether that is believed.
+@pytest.mark.parametrize(
+    ("workers", "absent", "is_held"),
+    [
+        *((1, 1, True), (2, 1, False), (2, 2, True), (3, 1, False), (3, 2, True), (3, 3, True)),
+        *((4, 1, False), (4, 2, False), (4, 3, True), (4, 4, True)),
+    ],
+)
+def test_more_than_half_at_once_is_held(fleet, workers, absent, is_held):
+    everybody = [A, B, C, D][:workers]
+    declare(fleet, *everybody)
+    gone = sorted(everybody[:absent])
+    assert declare(fleet, *everybody[absent:]) == ([], [] if is_held else gone, [], gone if is_held else [])
+    assert held(fleet) == (gone if is_held else [])
+    assert eligible(fleet) == (everybody if is_held else everybody[absent:])
+
+
+@pytest.mark.parametrize(("guard", "absent"), [(0.0, 1), (0.25, 2), (0.7, 3), (1.0, 4)])
+def test_the_guards_share_is_a_setting(new_fleet, guard, absent):
+    everybody = [A, B, C, D]
+    for gone in range(1, 5):
+        fleet = new_fleet(guard)
+        declare(fleet, *everybody)
+        declare(fleet, *everybody[gone:])
+        assert bool(held(fleet)) == (gone >= absent)
+
+
+@pytest.mark.parametrize("managed", [False, True])
+def test_who_joins_does_not_make_up_for_who_is_absent(new_fleet, managed):
+    """All addresses at once are others: of pods that is a rollout, but of a resolver rather an error."""
+    fleet = new_fleet()
+    fleet.managed(managed)
+    declare(fleet, A, B)
+    admit_all(fleet)
+    assert declare(fleet, C, D) == ([C, D], [], [], [A, B])
+
+
+def test_the_guard_counts_only_who_may_serve(fleet):
+    declare(fleet, A, B, C, D)
+    fleet.set_draining(A, True)
+    fleet.set_draining(B, True)
+    assert declare(fleet, C) == ([], [A, B, D], [], []), "one of two that serve"
+
+
+def test_who_leaves_by_the_same_list_does_not_serve_for_the_guard(served):
+    declare(served, A, B)
+    admit_all(served)
+    assert declare(served, spec(A, leaving=True)) == ([], [], [A], [B])
+
+
+def test_the_guard_counts_only_the_sources_own(fleet):
+    fleet.add(A)
+    declare(fleet, B, source="dns")
+    declare(fleet, B, C)
+    assert owners(fleet)[B] == ["dns", "mine"]
+    assert declare(fleet) == ([], [], [], [C]), "all of its own; the other stays with dns"
+    assert owners(fleet) == {A: ["api"], B: ["dns"], C: ["mine"]}
+
+
+def test_of_a_file_only_emptiness_is_guarded(fleet):
+    declare(fleet, A, B, C, D, source="file")
+    assert declare(fleet, D, source="file") == ([], [A, B, C], [], [])
+    assert declare(fleet, source="file") == ([], [], [], [D])
+    assert declare(fleet, A, source="file") == ([A], [D], [], []), "somebody wrote that"
+
+
+def test_what_was_seen_to_go_is_not_held(fleet):
+    declare(fleet, A, B)
+    assert declare(fleet, deleted=[A, B]) == ([], [A, B], [], [])
+    declare(fleet, A, B)
+    assert declare(fleet, A, complete=False, deleted=[A, B, C]) == ([], [B], [], []), "what is listed stays"
+
+
+def test_a_deleted_host_is_all_its_ranks(fleet):
+    declare(fleet, "http://a:8000@0", "http://a:8000@1", B)
+    assert declare(fleet, B, complete=False, deleted=["http://A:8000/@1"])[1] == ["http://a:8000@1"]
+    declare(fleet, "http://a:8000@0", "http://a:8000@1", B)
+    assert declare(fleet, B, complete=False, deleted=[A])[1] == ["http://a:8000@0", "http://a:8000@1"]
+
+
+def test_a_list_that_is_not_complete_takes_nobody_away(fleet):
+    declare(fleet, A, B, C)
+    assert declare(fleet, A, complete=False) == ([], [], [], [])
+    assert urls(fleet) == [A, B, C]
+
+
+def test_the_last_list_again_is_no_more_complete_than_it_was(fleet):
+    declare(fleet, A, B, C)
+    declare(fleet, A, B, complete=False)
+    assert again(fleet) == ([], [], [], [])
+    fleet.add(D)
+    assert again(fleet) == ([], [], [], [])
+    assert urls(fleet) == [D, A, B, C]
+
+
+def test_a_hold_ends_after_two_lists_and_the_time(fleet):
+    declare(fleet, A, B)
+    assert declare(fleet, now=10.0)[3] == [A, B]
+    assert declare(fleet, now=11.0)[3] == [A, B], "two lists, too early"
+    assert again(fleet, now=69.9)[3] == [A, B]
+    assert again(fleet, now=70.0) == ([], [A, B], [], [])
+    assert fleet.rows() == []
+
+
+def test_a_hold_of_one_list_never_ends(fleet):
+    declare(fleet, A, B)
+    declare(fleet, now=10.0)
+    assert held(fleet) == [A, B]
+    assert declare(fleet, complete=False, now=100.0) == ([], [], [], [])
+    assert held(fleet) == [A, B], "a list that is not complete says nothing of them"
+    assert declare(fleet, now=200.0) == ([], [A, B], [], [])
+
+
+def test_two_lists_are_needed_even_without_a_time(new_fleet):
+    fleet = new_fleet(0.5, 0.0)
+    declare(fleet, A, B)
+    assert declare(fleet)[3] == [A, B]
+    assert declare(fleet)[1] == [A, B]
+
+
+def test_another_list_begins_another_hold(fleet):
+    declare(fleet, A, B, C)
+    declare(fleet, C, now=0.0)
+    assert declare(fleet, now=60.0)[3] == [A, B, C]
+    assert again(fleet, now=119.0)[3] == [A, B, C]
+    assert again(fleet, now=120.0)[1] == [A, B, C]
+
+
+def test_a_held_worker_that_is_listed_again_is_as_before(fleet):
+    declare(fleet, A, B, C)
+    before = worker_ids(fleet)
+    declare(fleet, C, now=0.0)
+    assert declare(fleet, A, C, now=60.0) == ([], [B], [], []), "one of three is believed at once"
+    assert held(fleet) == []
+    assert worker_ids(fleet) == {A: before[A], C: before[C]}
+
+
+def test_a_hold_that_ends_drains(served):
+    declare(served, A, B)
+    admit_all(served)
+    declare(served, now=0.0)
+    assert declare(served, now=60.0)[1] == [A, B]
+    assert draining(served) == [A, B]
+    assert held(served) == []
+
+
+def test_an_admin_may_adopt_what_is_held(served):
+    declare(served, A, B)
+    admit_all(served)
+    declare(served)
+    assert sorted(served.adopt("mine")) == [A, B]
+    assert draining(served) == [A, B]
+    assert served.adopt("mine") == []
+    for source in ("dns", "api", "Mine"):
+        with pytest.raises(ValueError, match=source):
+            served.adopt(source)
+
+
+def test_a_held_worker_that_is_down_goes_at_once(served):
+    declare(served, "http://a:8000@0", "http://a:8000@1", B)
+    admit_all(served)
+    declare(served)
+    served.set_healthy("http://a:8000@1", False)
+    assert urls(served) == [B]
+    assert held(served) == [B]
+
+
+def test_a_worker_that_is_down_and_then_held_goes_with_the_next_check(served):
+    declare(served, A, B)
+    admit_all(served)
+    served.set_healthy(A, False)
+    assert declare(served)[3] == [A, B]
+    served.set_healthy(A, False)
+    assert urls(served) == [B]
+
+
+def test_who_goes_meanwhile_does_not_prolong_the_hold_of_the_others(served):
+    declare(served, A, B)
+    admit_all(served)
+    declare(served, now=0.0)
+    served.set_healthy(A, False)
+    assert declare(served, now=60.0) == ([], [B], [], [])
+
+
+def test_a_held_worker_that_is_down_stays_with_its_other_source(served):
+    declare(served, A)
+    admit_all(served)
+    declare(served)
+    declare(served, A, source="dns")
+    served.set_healthy(A, False)
+    assert owners(served) == {A: ["dns"]}
+    assert held(served) == []
+    assert eligible(served) == []
+
+
+def test_a_healthy_report_ends_no_hold(served):
+    declare(served, A)
+    admit_all(served)
+    declare(served)
+    served.set_healthy(A, True)
+    assert held(served) == [A]
+
+
+def test_a_worker_leaves_when_its_last_source_lets_go(fleet):
+    declare(fleet, spec(A, 2.0), B, source="kubernetes")
+    assert declare(fleet, spec(A, 3.0), source="dns") == ([], [], [], [])
+    assert owners(fleet) == {A: ["kubernetes", "dns"], B: ["kubernetes"]}
+    assert fleet.rows()[0][7] == 2000, "the word is with the first"
+    assert declare(fleet, B, source="kubernetes") == ([], [], [], [])
+    assert fleet.rows()[-1][2:8:5] == (["dns"], 2000)
+    assert declare(fleet, spec(A, 3.0), source="dns") == ([], [], [A], [])
+    assert fleet.rows()[-1][7] == 3000
+    assert declare(fleet, source="dns", deleted=[A]) == ([], [A], [], [])
+    assert urls(fleet) == [B]
+
+
+def test_what_a_source_declares_is_removed_there(fleet):
+    fleet.add(A)
+    declare(fleet, A, B)
+    for url in (A, B):
+        with pytest.raises(ValueError, match=url):
+            fleet.remove(url)
+    for url in (A, B):
+        with pytest.raises(ValueError, match=url):
+            fleet.add(url)
+    declare(fleet, B)
+    fleet.remove(A)
+    assert urls(fleet) == [B]
+
+
+def test_of_ranks_all_or_none_are_removed(fleet):
+    fleet.add("http://a:8000@0")
+    declare(fleet, "http://a:8000@1")
+    with pytest.raises(ValueError, match=A):
+        fleet.remove(A)
+    assert urls(fleet) == ["http://a:8000@0", "http://a:8000@1"]
+
+
+def test_who_drains_for_nobody_may_be_removed_but_not_added(served):
+    declare(served, A, B)
+    admit_all(served)
+    declare(served, B)
+    with pytest.raises(ValueError, match=A):
+        served.add(A)
+    served.remove(A)
+    assert urls(served) == [B]
+
+
+def test_what_is_added_by_hand_is_not_checked(served):
+    served.add(A, 2.0)
+    assert states(served) == {A: "serving"}
+    declare(served, spec(A, 3.0, ready=False))
+    assert owners(served) == {A: ["api", "mine"]}
+    assert eligible(served) == [A]
+
+
+def test_another_incarnation_is_another_worker(served):
+    declare(served, spec(A, incarnation="one"), B)
+    admit_all(served)
+    before = worker_ids(served)
+    served.set_draining(A, True)
+    served.set_healthy(A, False)
+    assert declare(served, spec(A, 2.0, incarnation="two"), B) == ([], [], [A], [])
+    assert states(served) == {A: "pending", B: "serving"}
+    assert admit_all(served) == [A]
+    assert worker_ids(served)[A] not in (None, *before.values())
+    assert eligible(served) == [A, B], "neither down nor draining, as the one before was"
+
+
+def test_embedded_another_incarnation_serves_at_once(fleet):
+    declare(fleet, spec(A, incarnation="one"), source="kubernetes")
+    declare(fleet, A, source="dns")
+    before = worker_ids(fleet)
+    fleet.set_healthy(A, False)
+    assert declare(fleet, spec(A, incarnation="two"), source="kubernetes")[2] == [A]
+    assert owners(fleet) == {A: ["kubernetes", "dns"]}
+    assert worker_ids(fleet) != before
+    assert eligible(fleet) == [A]
+    assert declare(fleet, spec(A, incarnation="three", leaving=True), source="kubernetes")[1] == [A]
+    assert fleet.rows() == []
+
+
+def test_an_unknown_incarnation_is_no_other(fleet):
+    declare(fleet, A)
+    before = worker_ids(fleet)
+    for incarnation in ("one", "", "one"):
+        assert declare(fleet, spec(A, incarnation=incarnation)) == ([], [], [], [])
+    assert worker_ids(fleet) == before
+    declare(fleet, A)
+    declare(fleet, spec(A, incarnation="two"))
+    assert worker_ids(fleet) != before, "what it was is remembered over a list that does not say"
+
+
+def test_a_rank_that_joins_a_host_that_is_down_is_down(served):
+    declare(served, "http://a:8000@0")
+    admit_all(served)
+    served.set_healthy(A, False)
+    declare(served, "http://a:8000@0", "http://a:8000@1")
+    admit_all(served)
+    assert states(served)["http://a:8000@1"] == "serving"
+    assert eligible(served) == []
+
+
+def test_the_order_is_by_source_and_url_and_not_by_arrival(fleet):
+    declare(fleet, "http://z", "http://y", source="zebra")
+    declare(fleet, "http://x", source="mine")
+    declare(fleet, "http://w", source="registration")
+    declare(fleet, "http://v", source="dns")
+    declare(fleet, "http://u@10", "http://u@2", "http://t", source="kubernetes")
+    declare(fleet, "http://s", source="file")
+    fleet.add("http://r")
+    fleet.add("http://q")
+    by_hand = ["http://r", "http://q"]
+    listed = ["http://s", "http://t", "http://u@10", "http://u@2", *(f"http://{host}" for host in "vwxyz")]
+    assert urls(fleet) == by_hand + listed
+    assert [member[0] for member in fleet.members()] == by_hand + listed
+    fleet.set_draining("http://y", True)
+    assert urls(fleet) == by_hand + listed
+
+
+def test_a_worker_moves_with_its_owner(fleet):
+    declare(fleet, B, source="dns")
+    declare(fleet, A, source="zebra")
+    declare(fleet, A, source="file")
+    assert urls(fleet) == [B, A]
+    declare(fleet, source="zebra")
+    assert urls(fleet) == [A, B]
+
+
+def test_spellings_of_a_url_are_one_worker(fleet):
+    assert declare(fleet, "http://A:80/") == (["http://A:80"], [], [], [])
+    before = worker_ids(fleet)
+    assert declare(fleet, "http://a") == ([], [], [], [])
+    declare(fleet, "http://a/", source="dns")
+    assert owners(fleet) == {"http://A:80": ["mine", "dns"]}
+    assert worker_ids(fleet) == before
+    with pytest.raises(ValueError, match="twice"):
+        declare(fleet, "http://a", "http://A:80/")
+
+
+@pytest.mark.parametrize("source", ["static", "api", "", "Mine", "0mine", "my source", "m" * 33])
+def test_a_bad_name_of_a_source_is_refused(fleet, source):
+    with pytest.raises(ValueError, match=f"source.*{source}"):
+        declare(fleet, A, source=source)
+    assert fleet.rows() == []
+
+
+@pytest.mark.parametrize("bad", [spec("http://a b"), spec(B, 0.0), spec(B, 100.1), spec("http://C:8000/")])
+def test_a_list_is_taken_whole_or_not_at_all(fleet, bad):
+    declare(fleet, C, D)
+    before = fleet.rows()
+    with pytest.raises(ValueError, match=r"."):
+        declare(fleet, A, C, bad)
+    with pytest.raises(ValueError, match=r"."):
+        declare(fleet, A, deleted=["http://c d"])
+    assert fleet.rows() == before
+    assert again(fleet) == ([], [], [], []), "the list before is still the last"
+    assert fleet.rows() == before
+
+
+def test_without_a_list_there_is_none_to_repeat(fleet):
+    with pytest.raises(ValueError, match="mine"):
+        again(fleet)
+
+
+def test_a_list_has_a_limit(fleet):
+    with pytest.raises(ValueError, match=r"."):
+        declare(fleet, *(f"http://a{i}" for i in range(4097)))
+    assert fleet.rows() == []
+
+
+def test_a_list_is_planned_and_published_once():
+    registry = testing.Registry()
+    declare(registry, A, B, C)
+    number, membership = registry.view.plan
+    version = registry.version
+    declare(registry, spec(A, 2.0), B, D)
+    assert registry.view.plan == (number + 1, membership + 1)
+    assert registry.version == version + 1
+    declare(registry, spec(A, 2.0), B, D)
+    assert registry.version == version + 1, "nothing has changed"
+    declare(registry, spec(A, 2.0, ready=False), B, D)
+    assert registry.view.plan == (number + 2, membership + 1), "it rests in the fleet"
