@@ -22,6 +22,7 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 jobs=$(nproc)
 launcher=$(command -v ccache || true)
 
+# shellcheck source=/dev/null
 release=$(. /etc/os-release && echo "$ID $VERSION_CODENAME")
 if [ "$release" != "debian bookworm" ]; then
   echo "build_static_libraries.sh: this system is '$release', and the versions below are of 'debian bookworm';" >&2
@@ -56,15 +57,20 @@ mkdir -p lists/partial
 echo "deb-src http://deb.debian.org/debian bookworm main
 deb-src http://deb.debian.org/debian bookworm-updates main
 deb-src http://deb.debian.org/debian-security bookworm-security main" >apt.list
-apt="apt-get -qq -o Dir::Etc::SourceList=$PWD/apt.list -o Dir::Etc::SourceParts=/dev/null -o Dir::State::Lists=$PWD/lists -o APT::Sandbox::User=root"
-$apt update
+
+apt() {
+  apt-get -qq -o "Dir::Etc::SourceList=$directory/sources/apt.list" -o Dir::Etc::SourceParts=/dev/null \
+    -o "Dir::State::Lists=$directory/sources/lists" -o APT::Sandbox::User=root "$@"
+}
+
+apt update
 : >../versions.txt.new
 for name in $sources; do
   rm -rf "${name:?}" "$name"_*
-  if ! $apt source --download-only "$name"; then
+  if ! apt source --download-only "$name"; then
     echo "build_static_libraries.sh: WARNING: the newest $name cannot be fetched; the one of the release is taken" >&2
     rm -f "$name"_*
-    $apt source --download-only "$name/bookworm"
+    apt source --download-only "$name/bookworm"
   fi
   # apt has compared it with what the archive's signature vouches for.
   dpkg-source --no-check -x "$name"_*.dsc "$name" >/dev/null
@@ -110,7 +116,9 @@ with_cmake zeromq3 -DBUILD_SHARED=OFF -DBUILD_TESTS=OFF -DWITH_PERF_TOOL=OFF -DW
 echo "building openssl" # for certificates it looks where distributions keep them; see SSL_CERT_FILE
 (
   cd openssl
-  CC="$launcher $cc" AR=$directory/bin/ar RANLIB=$directory/bin/ranlib ./Configure "linux-$(uname -m)" no-shared no-tests \
+  # Its Makefile splits CC at blanks, so the tools are found by their names.
+  PATH=$directory/bin:$PATH
+  CC="${launcher:+ccache }cc" AR=ar RANLIB=ranlib ./Configure "linux-$(uname -m)" no-shared no-tests \
     no-engine no-dso no-legacy no-module --prefix="$directory" --libdir=lib --openssldir=/etc/ssl
   make -j "$jobs" build_generated libcrypto.a libssl.a
   make install_dev
@@ -120,8 +128,8 @@ echo "building hiredis" # whose own Makefile knows no cross compiler; its parser
 (
   cd hiredis
   for file in alloc hiredis net read sds; do
-    if [ -f $file.c ]; then
-      $launcher "$cc" -std=gnu99 -O2 -fPIC -DNDEBUG -Wno-incompatible-function-pointer-types -c $file.c -o $file.o
+    if [ -f "$file.c" ]; then
+      ${launcher:+"$launcher"} "$cc" -std=gnu99 -O2 -fPIC -DNDEBUG -Wno-incompatible-function-pointer-types -c "$file.c" -o "$file.o"
     fi
   done
   "$directory/bin/ar" rcs "$directory/lib/libhiredis.a" ./*.o

@@ -16,8 +16,14 @@ launcher=$(command -v ccache || true)
 export CCACHE_NOHASHDIR=1 CCACHE_BASEDIR="$PWD" CCACHE_COMPILERTYPE=clang
 CCACHE_COMPILERCHECK="string:$("$static/bin/cc" --version | head -n 1) $(sed -n 's/.*-target \([^ ]*\).*/\1/p' "$static/bin/cc")"
 export CCACHE_COMPILERCHECK
-export CMAKE_ARGS="-DCMAKE_TOOLCHAIN_FILE=$PWD/cmake/wheel_toolchain.cmake -DROUTER_WARNINGS_AS_ERRORS=ON \
-${launcher:+-DCMAKE_C_COMPILER_LAUNCHER=$launcher -DCMAKE_CXX_COMPILER_LAUNCHER=$launcher}"
+# scikit-build-core splits it as a shell would.
+# shellcheck disable=SC2089
+CMAKE_ARGS="'-DCMAKE_TOOLCHAIN_FILE=$PWD/cmake/wheel_toolchain.cmake' -DROUTER_WARNINGS_AS_ERRORS=ON"
+if [ -n "$launcher" ]; then
+  CMAKE_ARGS="$CMAKE_ARGS '-DCMAKE_C_COMPILER_LAUNCHER=$launcher' '-DCMAKE_CXX_COMPILER_LAUNCHER=$launcher'"
+fi
+# shellcheck disable=SC2090
+export CMAKE_ARGS
 export CMAKE_BUILD_PARALLEL_LEVEL="${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}"
 
 rm -rf build/wheelhouse dist

@@ -14,6 +14,7 @@ import yaml
 
 from vllm_router.settings.flag import Flag
 from vllm_router.settings.kinds import Choice, JsonObject, Kind, Number, NumberOr, Raw, Switch, Text, Words
+from vllm_router.settings.kubernetes import OneOrMore
 from vllm_router.settings.names import SPELLINGS
 
 VALUES = Path(__file__).parents[1] / "deploy" / "helm" / "vllm-router" / "values.yaml"
@@ -35,6 +36,7 @@ READ = (
     "admin_api_key_file",
     "tls_cert_path",
     "tls_client_ca_file",
+    "service_discovery",
 )
 
 # Helm reads numbers as doubles, which would change larger ones.
@@ -139,6 +141,8 @@ def _values(kind: Kind) -> dict[str, Any]:
             return {"type": "string", "minLength": 1}
         case Words():
             return {"type": ["array", "string"], "items": {"type": "string", "minLength": 1}}
+        case OneOrMore():
+            return {"type": ["array", "integer", "string"], "minLength": 1, "minItems": 1}
         case Raw():
             return {"type": ["array", "object", "string"]}
     raise AssertionError(kind)

@@ -12,7 +12,7 @@ packages_of() {
     bench) echo "haproxy libbenchmark-dev nginx-light wrk" ;;
     wheel) echo "dpkg-dev" ;; # the rest of what scripts/build_static_libraries.sh runs is in `build`
     release) echo "debootstrap fish mandoc prometheus systemd zsh" ;;
-    ci) echo "ccache redis-server" ;;
+    ci) echo "ccache dnsmasq-base redis-server" ;;
     *) echo "install_deps.sh: no group '$1'; there are: build lint fuzz bench wheel release ci" >&2; exit 2 ;;
   esac
 }

@@ -242,8 +242,9 @@ class DeclaredFleet::Change {
     ++host->second.ranks;
   }
 
+  // Its place is free for others with the next change only: indexes have one for each worker of the fleet,
+  // and those that join get theirs before those that left give theirs back.
   void Leave(const Row& row) {
-    --serving_;
     const auto host = hosts_.find(HostKey(row.spec.url));
     if (--host->second.ranks == 0) hosts_.erase(host);
   }
@@ -257,7 +258,7 @@ class DeclaredFleet::Change {
 
   DeclaredFleet& fleet_;
   const int64_t now_ns_;
-  size_t serving_;
+  size_t serving_;                               // at first, and those that joined
   std::unordered_map<std::string, Host> hosts_;  // by HostKey()
   std::vector<Row> added_;
   bool changed_ = false;
@@ -378,7 +379,9 @@ StatusOr<Difference> DeclaredFleet::ReconcileAgain(std::string_view source, int6
         Concat("the source ", Quoted(source), " has not declared a list yet; declare one first"));
   }
   Source& known = found->second;
-  if (known.applied_version != version_ || known.hold) return Apply(source, &known, {}, now_ns);
+  const bool waits =
+      !managed_ && std::ranges::any_of(rows_, [](const Row& row) { return row.awaits_check(); });
+  if (known.applied_version != version_ || known.hold || waits) return Apply(source, &known, {}, now_ns);
   ++known.report.syncs;
   known.report.last_error.clear();
   known.report.last_list_ns = now_ns;

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 from vllm_router._messages import quoted
+from vllm_router._output import printable
 from vllm_router._secrets import shown_urls
 
 if TYPE_CHECKING:
@@ -64,6 +65,12 @@ def check_url(url: str) -> str:
     return url
 
 
+def shown_path(path: str) -> str:
+    """A path for a message: printable, and without its query, which may hold a key."""
+    shown, *query = re.split(r"[?#]", path, maxsplit=1)
+    return printable(shown) + ("?..." if query else "")
+
+
 def tls_context(
     *, ca_file: str | None = None, insecure: bool = False, cert: str | None = None, key: str | None = None
 ) -> ssl.SSLContext:
@@ -97,12 +104,13 @@ def get(
     target = parts.path.rstrip("/") + path
     connection: http.client.HTTPConnection
     host = parts.hostname or ""
+    # Without a port, http.client would take the end of an IPv6 address for one.
     if parts.scheme == "https":
         connection = http.client.HTTPSConnection(
-            host, parts.port, timeout=timeout, context=context or tls_context()
+            host, parts.port or 443, timeout=timeout, context=context or tls_context()
         )
     else:
-        connection = http.client.HTTPConnection(host, parts.port, timeout=timeout)
+        connection = http.client.HTTPConnection(host, parts.port or 80, timeout=timeout)
     outcome: queue.SimpleQueue[Reply | Exception] = queue.SimpleQueue()
     sockets: list[socket.socket] = []  # the connection forgets its own once it has a response
 
@@ -146,6 +154,8 @@ def _sentence(error: Exception, host: str, timeout: float) -> str:
         return f"connection broken: {error.strerror or type(error).__name__}"
     if isinstance(error, socket.gaierror):
         return f"host {quoted(host)} not found: {error.strerror}"
+    if isinstance(error, UnicodeError):
+        return f"host {quoted(host)} not found: it is not a valid name"
     if type(error).__module__ == "ssl":
         reason = getattr(error, "verify_message", "") or getattr(error, "reason", "") or str(error)
         return f"TLS failed: {reason}"
@@ -155,4 +165,8 @@ def _sentence(error: Exception, host: str, timeout: float) -> str:
         return "connection closed in the middle of the response"
     if isinstance(error, http.client.BadStatusLine):
         return f"response is not HTTP: it begins with {quoted(error.args[0])}"
+    if isinstance(error, http.client.LineTooLong):
+        return "response is not valid HTTP: its status or a header is a line of more than 65536 bytes"
+    if type(error) is http.client.HTTPException:  # whose text is http.client's own
+        return f"response is not valid HTTP: {error}"
     return f"response is not valid HTTP: {type(error).__name__}"

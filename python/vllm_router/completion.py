@@ -15,6 +15,7 @@ import dataclasses
 import importlib
 from collections.abc import Callable, Iterator, Sequence
 
+from vllm_router._output import write_out
 from vllm_router.launch_router import COMMANDS, _make_parser
 from vllm_router.settings.command_line import CommandParser
 from vllm_router.settings.flag import Flag
@@ -293,7 +294,6 @@ def make_parser() -> CommandParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Prints the script; returns 0."""
+    """Prints the script; returns 0, or 1 where it cannot be written."""
     shell = make_parser().parse_command(argv).shell
-    print(SHELLS[shell](commands()), end="")
-    return 0
+    return write_out(SHELLS[shell](commands()))

@@ -20,6 +20,7 @@ import importlib
 import itertools
 import logging
 import os
+import stat
 import sys
 import warnings
 from collections.abc import Sequence
@@ -28,6 +29,7 @@ from typing import Any
 
 from vllm_router._dotenv import dotenv_value
 from vllm_router._messages import did_you_mean, quoted
+from vllm_router._output import printable
 from vllm_router._secrets import is_open_url, shown_urls
 from vllm_router._version import __version__
 from vllm_router.errors import RouterError, UnusedOptionWarning
@@ -195,7 +197,23 @@ def parse_router_args(args: Sequence[str], parser: CommandParser | None = None) 
         parser.error(str(error))
 
 
+def check_config_is_a_file(path: str, *, devices: bool) -> None:
+    """Raises ValueError about what is no regular file: opening a FIFO would wait for whoever writes to it."""
+    try:
+        mode = Path(path).stat().st_mode
+    except (OSError, ValueError):
+        return  # reading it says what is wrong
+    if stat.S_ISREG(mode) or (devices and stat.S_ISCHR(mode)):
+        return
+    kinds = {stat.S_IFDIR: "a directory", stat.S_IFIFO: "a FIFO"}
+    raise ValueError(
+        f"--config {printable(path)} is {kinds.get(stat.S_IFMT(mode), 'a device or a socket')}, and only "
+        "regular files are read; write the settings to a file, and name that"
+    )
+
+
 def _config_values(path: str) -> dict[str, Any]:
+    check_config_is_a_file(path, devices=True)
     try:
         with Path(path).open("rb") as file:
             beginning = file.read(MAX_YAML_BYTES + 1)  # of what has no end, such as /dev/zero, no more

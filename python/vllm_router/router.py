@@ -11,15 +11,28 @@ exactly once. Everything here is thread-safe.
 
 from __future__ import annotations
 
+import contextlib
 import enum
+import importlib
+import logging
+import threading
 import warnings
-from collections.abc import Iterable, Mapping
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, NoReturn
 
 from vllm_router import _core, _html
 from vllm_router._core import Batch, Ticket
 from vllm_router._messages import quoted
 from vllm_router._secrets import is_open_url
+from vllm_router.discovery.source import (
+    Difference,
+    Follower,
+    Source,
+    WorkerSpec,
+    check_source_name,
+    rows_of,
+)
 from vllm_router.errors import UnusedOptionWarning
 from vllm_router.router_args import RouterArgs
 from vllm_router.server import Server
@@ -146,11 +159,12 @@ class Router(_core.Router):
                     f"worker_urls holds {quoted(url)}; it must hold URLs as str. For weights pass a mapping "
                     "of URLs to weights"
                 )
-            if "@" in url and not is_open_url(url) and not _is_name(url):
-                FLAGS["worker_urls"].check([url])  # the core's message would show a password
+            _check_for_secrets(url)
         name = policy.value if isinstance(policy, PolicyType) else policy
         checked = check_policy_options({"policy": name, "seed": seed, **options}, warn=_warn)
         self._args = RouterArgs(**served)
+        self._followers: weakref.WeakValueDictionary[str, Follower] = weakref.WeakValueDictionary()
+        self._follow_lock = threading.Lock()
         if served:
             self._args._validate_router_args()
         if isinstance(worker_urls, Mapping):
@@ -181,12 +195,16 @@ class Router(_core.Router):
                 `request_timeout_secs=60`, `prometheus_port=0`. Metrics have no port unless one is given.
                 The log is the process's: `log_level`, `log_format` and `log_dir` hold for all its servers;
                 without any of them it stays as it was, at first `info` and `text`, access log included.
+                `worker_file`, `worker_dns`, `worker_srv` and `service_discovery` are followed until the
+                server has stopped.
 
         Raises:
             TypeError: an unknown option, or one of `Router` itself.
             ValueError: a value out of range, a function that is not implemented yet, a `log_dir` that cannot
                 be written, or a worker that has a name (`ray://`, `name://`) and no address.
             OSError: the port cannot be had.
+            ImportError: `worker_dns` or `worker_srv` is given and the package dnspython is not installed, or
+                `service_discovery` and the package kubernetes is not.
         """
         check_server_names(options)
         if options.get("prometheus_port") is not None:
@@ -194,9 +212,10 @@ class Router(_core.Router):
         args = RouterArgs(host=host, port=port, **options)
         args._validate_router_args()
         server_options = args.server_options()
+        sources = _sources_of(server_options)
         if any(name.startswith("log_") for name in options):
             _configure_log(server_options)
-        return Server(self, server_options)
+        return Server(self, server_options, sources)
 
     def start(self) -> int:
         """Serve until SIGTERM or SIGINT, as the command does.
@@ -208,13 +227,127 @@ class Router(_core.Router):
 
         Raises:
             OSError: a port cannot be had.
+            ImportError: `worker_dns` or `worker_srv` is set and the package dnspython is not installed, or
+                `service_discovery` and the package kubernetes is not.
         """
         options = self._args.server_options()
+        sources = _sources_of(options)
         _configure_log(options)
-        server = Server(self, options)
-        metrics = f", metrics on {server.metrics_url}" if server.metrics_url else ""
-        admin = f", admin endpoints on {server.admin_url}" if server.admin_url else ""
-        return server.run(f"vllm-router {_core.__version__} serves {server.url}: {self!r}{metrics}{admin}")
+        with _discovery_in_the_log():
+            server = Server(self, options, sources)
+            metrics = f", metrics on {server.metrics_url}" if server.metrics_url else ""
+            admin = f", admin endpoints on {server.admin_url}" if server.admin_url else ""
+            return server.run(
+                f"vllm-router {_core.__version__} serves {server.url}: {self!r}{metrics}{admin}"
+            )
+
+    def reconcile(
+        self,
+        source: str,
+        workers: Iterable[WorkerSpec] | None,
+        *,
+        complete: bool = True,
+        deleted: Iterable[str] = (),
+    ) -> Difference:
+        """Declare all the workers that a source has now; the fleet changes by what is different from before.
+
+        A worker that is new joins, while a server runs once it passes its health check. One that is not in
+        the list any more is drained and removed, unless another source declares it, too. A list that leaves
+        out too many at once (`discovery_guard`, by default half of those that serve) is held for
+        `discovery_hold_secs`; `adopt()` applies it at once.
+
+        Args:
+            source: Whose list it is: a name of your own, of a-z, 0-9, `_` and `-`, at most 32 characters.
+            workers: All its workers; None: the same as at the last call, whose list may take effect now if it
+                was held.
+            complete: False: workers that are not in the list stay, unless they are in `deleted`.
+            deleted: URLs of workers that were seen to go; they leave at once, however many they are.
+
+        Returns:
+            The URLs that joined, left, changed or are held; of ranks each one, `URL@rank`.
+
+        Raises:
+            TypeError: `workers` holds something else than `WorkerSpec`, or `deleted` something else than str.
+            ValueError: a URL that is none, or is there twice; a name that no source may have; None before the
+                first list, or with `deleted`.
+            RouterError: the fleet would have more than 4,096 workers.
+
+        Whatever is raised, nothing has changed.
+        """
+        check_source_name(source)
+        rows = None
+        if workers is not None:
+            if isinstance(workers, (str, Mapping)) or not isinstance(workers, Iterable):
+                raise TypeError(
+                    f"workers is of type {type(workers).__name__}; it must be a list of WorkerSpec, or None"
+                )
+            rows = rows_of(workers)
+        gone = [deleted] if isinstance(deleted, str) else list(deleted)
+        for url in (*(row[0] for row in rows or ()), *gone):
+            if not isinstance(url, str):
+                raise TypeError(f"deleted holds {quoted(url)}; it must hold URLs as str")
+            _check_for_secrets(url)
+        if rows is None and gone:
+            raise ValueError(
+                "workers is None, so the list is the last one; deleted URLs need a list beside them"
+            )
+        return Difference(*self._reconcile(source, rows, complete, gone))
+
+    def adopt(self, source: str) -> list[str]:
+        """Apply the list of a source that is held because it leaves out too many workers.
+
+        Args:
+            source: The name of the source.
+
+        Returns:
+            The URLs of the workers that leave now; empty if nothing was held.
+
+        Raises:
+            ValueError: there is no such source.
+        """
+        check_source_name(source)
+        return self._adopt(source)
+
+    def follow(self, source: Source) -> Follower:
+        """List the workers of a source again and again, in a thread of its own, and declare them.
+
+        A router that is made with `worker_file`, `worker_dns`, `worker_srv` or `service_discovery` follows
+        those by itself while it is served. A program that does not serve follows them, or sources of its
+        own, by this.
+
+        Args:
+            source: Such as `FileSource("workers.yaml")`, or one of your own.
+
+        Returns:
+            The thread: `first(timeout_secs)` waits for the first list, and `stop()` ends it, as leaving its
+            `with` block does. The workers stay in the fleet.
+
+        Raises:
+            TypeError: `source` is no `vllm_router.discovery.Source`.
+            ValueError: its name cannot be one, or a source of that name is followed already.
+        """
+        follower = self._announced(source)
+        follower.start()
+        return follower
+
+    def _announced(self, source: Source) -> Follower:
+        """A thread for the source that is not started yet."""
+        follower = Follower(self, source)
+        with self._follow_lock:
+            other = self._followers.get(source.name)
+            if other is not None and other.running:
+                raise ValueError(
+                    f"a source named {source.name} is followed already; stop() that one first, or give this "
+                    "one another name"
+                )
+            follower.announce()
+            self._followers[source.name] = follower
+        return follower
+
+    @property
+    def is_following(self) -> bool:
+        """Whether a source of workers is followed now."""
+        return any(follower.running for follower in list(self._followers.values()))
 
     @property
     def workers(self) -> list[WorkerInfo]:
@@ -236,6 +369,61 @@ class Router(_core.Router):
         return f"<Router {self.policy}, {workers} worker{'' if workers == 1 else 's'}>"
 
 
+def _check_for_secrets(url: str) -> None:
+    """Raises ValueError for a URL with a password in it, which the core's message would show."""
+    if "@" in url and not is_open_url(url) and not _is_name(url):
+        FLAGS["worker_urls"].check([url])
+
+
+def _sources_of(options: Mapping[str, Any]) -> list[Source]:
+    """The sources of workers that settings of the server name.
+
+    Raises:
+        ImportError: a package that one of them needs is missing.
+    """
+    discovery = importlib.import_module("vllm_router.discovery")
+    sources: list[Source] = []
+    if options["worker_file"] is not None:
+        sources.append(discovery.FileSource(options["worker_file"]))
+    hosts, srv = options["worker_dns"], options["worker_srv"]
+    if hosts or srv:
+        try:
+            importlib.import_module("dns.resolver")
+        except ImportError:
+            given = " and ".join(
+                flag for flag, value in (("--worker-dns", hosts), ("--worker-srv", srv)) if value
+            )
+            needs = "needs" if not (hosts and srv) else "need"
+            raise ImportError(
+                f"{given} {needs} the package dnspython: pip install 'vllm-router[dns]'"
+            ) from None
+        sources.append(
+            discovery.DnsSource(
+                hosts,
+                srv,
+                server=options["dns_server"],
+                min_secs=options["dns_min_secs"],
+                max_secs=options["dns_max_secs"],
+            )
+        )
+    if options["service_discovery"]:
+        kubernetes = importlib.import_module("vllm_router.discovery.kubernetes")
+        sources.append(
+            discovery.KubernetesSource(
+                kubernetes.KubernetesOptions(
+                    selector=options["selector"],
+                    ports=options["service_discovery_port"],
+                    namespaces=options["service_discovery_namespace"] or (),
+                    service=options["service_discovery_service"] or "",
+                    kubeconfig=options["kubeconfig"],
+                    context=options["kube_context"],
+                    resync_secs=options["discovery_resync_secs"],
+                )
+            )
+        )
+    return sources
+
+
 def _is_name(url: str) -> bool:
     """Whether it names a worker to which the router never connects."""
     return url.lower().startswith(("ray://", "name://"))
@@ -248,6 +436,31 @@ def _is_served(name: str) -> bool:
 
 def _configure_log(options: dict[str, Any]) -> None:
     _core.configure_log(options["log_level"], options["log_format"], options["log_dir"] or "")
+
+
+class _CoreLog(logging.Handler):
+    """Writes to the log of the core: in its format, and to its files."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Writes one line."""
+        level = "error" if record.levelno >= logging.ERROR else "warn"
+        _core.log(level if record.levelno >= logging.WARNING else "info", record.getMessage())
+
+
+@contextlib.contextmanager
+def _discovery_in_the_log() -> Iterator[None]:
+    """What sources of workers have to say, among all else that the command says."""
+    logger, handler = logging.getLogger("vllm_router.discovery"), _CoreLog()
+    before = (logger.level, logger.propagate)
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)  # the core has its own level
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before[0])
+        logger.propagate = before[1]
 
 
 def _warn(sentence: str) -> None:

@@ -13,10 +13,13 @@ import math
 import signal
 import threading
 import time
+import weakref
+from collections.abc import Sequence
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from vllm_router import _core
+from vllm_router.discovery.source import Follower, Source, stop_all
 
 if TYPE_CHECKING:
     from vllm_router.router import Router
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Server"]
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_FOLLOWERS_SECS = 2.0  # sources of workers have this long to stop; one that blocks longer is abandoned
 _TURN_SECS = 0.1  # Python runs signal handlers between two waits of this length
 
 
@@ -33,19 +37,34 @@ class Server:
     Args:
         router: Makes the decisions; it may go on being used as a library at the same time.
         options: `RouterArgs.server_options()`.
+        sources: Sources of workers, followed until the server has stopped. GET /readiness knows of them as
+            soon as the ports are open.
 
     Raises:
         OSError: a port cannot be had; the message names it and says what to do.
     """
 
-    def __init__(self, router: Router, options: dict[str, Any]) -> None:
+    def __init__(self, router: Router, options: dict[str, Any], sources: Sequence[Source] = ()) -> None:
         core_options = {name: options[name] for name in _core.Server.option_names if name in options}
-        self._core = _core.Server(router, **core_options)
+        followers: list[Follower] = []
+        try:
+            for source in sources:
+                followers.append(router._announced(source))
+            self._core = _core.Server(router, **core_options)
+            # Not before: now workers join once they have passed their health check.
+            for follower in followers:
+                follower.start()
+        except BaseException:
+            stop_all(followers, _FOLLOWERS_SECS)
+            raise
+        # Once, whichever comes first: the end of the server, of this object, or of the process.
+        self._stop_following = weakref.finalize(self, stop_all, followers, _FOLLOWERS_SECS)
         self._metrics_host: str | None = options.get("prometheus_host")
         self._admin_host: str = options["admin_host"]
         self._grace_secs: float = options["shutdown_grace_period_secs"]
         self._startup_secs: float = options["worker_startup_timeout_secs"]
-        self._has_workers = bool(router.worker_urls)
+        # An empty fleet waits for its sources.
+        self._may_give_up = bool(router.worker_urls) and not router.is_following
 
     @property
     def url(self) -> str:
@@ -101,6 +120,7 @@ class Server:
         while True:
             rest = _TURN_SECS if end is None else min(_TURN_SECS, max(0.0, end - time.monotonic()))
             if self._core.wait(rest):
+                self._stop_following()
                 return True
             if end is not None and time.monotonic() >= end:
                 return False
@@ -126,8 +146,9 @@ class Server:
             announcement: A line for the log, written when signals are handled.
 
         Returns:
-            The exit status: 0; 3 if requests in flight had to be cut; or 1 if the fleet was not empty and no
-            worker passed its health check within `worker_startup_timeout_secs`.
+            The exit status: 0; 3 if requests in flight had to be cut; or 1 if the fleet was not empty, no
+            source of workers is followed, and no worker passed its health check within
+            `worker_startup_timeout_secs`.
         """
         if threading.current_thread() is not threading.main_thread():
             self._announce(announcement)
@@ -138,7 +159,7 @@ class Server:
                 former[signal.SIGHUP] = signal.signal(signal.SIGHUP, self._on_hangup)
             try:
                 self._announce(announcement)
-                give_up = time.monotonic() + self._startup_secs if self._has_workers else math.inf
+                give_up = time.monotonic() + self._startup_secs if self._may_give_up else math.inf
                 while not self.wait(_TURN_SECS):
                     if self._core.any_worker_answered:
                         give_up = math.inf

@@ -113,6 +113,44 @@ def test_plain_pods_are_confined_as_those_of_the_chart() -> None:
     ]
 
 
+def test_a_pod_may_read_what_it_discovers_and_no_more() -> None:
+    """Without discovery there is no token; with it, a Role in each namespace, or else a ClusterRole."""
+    expected = {
+        "default": (False, []),
+        "network_policy_and_rbac": (True, [("Role", "models", "pods"), ("Role", "batch", "pods")]),
+        "everything": (True, [("ClusterRole", None, "endpointslices")]),
+    }
+    for name, (token, roles) in expected.items():
+        path = RENDERS / f"{name}.yaml"
+        assert pod(path)["automountServiceAccountToken"] == token
+        environment = [one["name"] for one in pod(path)["containers"][0].get("env", [])]
+        assert ("POD_IP" in environment) == token
+        found = [one for one in documents(path) if one["kind"] in ("Role", "ClusterRole")]
+        bindings = [one for one in documents(path) if one["kind"] in ("RoleBinding", "ClusterRoleBinding")]
+        assert [
+            (role["kind"], role["metadata"].get("namespace"), *role["rules"][0]["resources"])
+            for role in found
+        ] == roles
+        for role, binding in zip(found, bindings, strict=True):
+            assert [rule["verbs"] for rule in role["rules"]] == [["get", "list", "watch"]]
+            assert binding["metadata"].get("namespace") == role["metadata"].get("namespace")
+            assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) == (
+                role["kind"],
+                role["metadata"]["name"],
+            )
+            (subject,) = binding["subjects"]
+            assert subject["name"] == pod(path)["serviceAccountName"]
+
+
+def test_the_router_of_a_chart_discovers_what_the_values_say(tmp_path: Path) -> None:
+    args = router_args(RENDERS / "network_policy_and_rbac.yaml", tmp_path)
+    assert args.service_discovery
+    assert args.selector == {"app": "vllm", "example.com/tier": "1"}
+    assert args.service_discovery_namespace == ["models", "batch"]
+    args = router_args(RENDERS / "everything.yaml", tmp_path)
+    assert (args.service_discovery, args.service_discovery_service) == (True, "workers")
+
+
 def test_a_probe_fits_what_the_port_speaks() -> None:
     probes = {
         name: pod(RENDERS / f"{name}.yaml")["containers"][0]["readinessProbe"]

@@ -49,5 +49,5 @@ def test_the_page_shows_the_parser_s_defaults() -> None:
             if isinstance(default, bool):
                 expected = "on" if default else "off"
             else:
-                expected = "–" if default is None or default == [] else f"`{default}`"
+                expected = "–" if default in (None, [], {}) else f"`{default}`"
             assert by_flag[flag.spelling] == expected, flag.spelling

@@ -30,9 +30,13 @@ REFERENCE = {
     "--prometheus-host": "127.0.0.1",
     "--request-id-headers": None,
     "--cache-threshold": 0.3,
+    "--service-discovery": False,
 }
 # Those that it has and we give another meaning or no effect; the rest of it must be among what is refused.
 DIFFERENT = {
+    "--selector",
+    "--service-discovery-port",
+    "--service-discovery-namespace",
     "--health-check-interval-secs",
     "--max-concurrent-requests",
     "--queue-size",
@@ -99,9 +103,9 @@ def test_what_is_refused_is_listed_by_function() -> None:
 
 
 def test_the_sentence_is_the_one_that_is_printed() -> None:
-    quoted = re.search(r"^    (--service-discovery-port.*)$", PAGE, re.MULTILINE)
+    quoted = re.search(r"^    (--otel-sampling-ratio.*)$", PAGE, re.MULTILINE)
     assert quoted
-    with pytest.raises(ValueError, match="Kubernetes discovery") as refused:
-        parse_router_args(["--service-discovery-port", "8080"])._validate_router_args()
+    with pytest.raises(ValueError, match="OpenTelemetry tracing") as refused:
+        parse_router_args(["--otel-sampling-ratio", "0.1"])._validate_router_args()
     assert quoted[1] == str(refused.value)
     assert __version__ in quoted[1]

@@ -19,6 +19,7 @@ from vllm_router.settings.kinds import (
     Choice,
     HeaderText,
     JsonObject,
+    NameServer,
     Number,
     NumberOr,
     Raw,
@@ -28,6 +29,7 @@ from vllm_router.settings.kinds import (
     Text,
     Words,
 )
+from vllm_router.settings.kubernetes import LabelSelector, ObjectName, OneOrMore
 
 WORD = st.text(
     st.characters(codec="utf-8", exclude_categories=["C", "Z"], exclude_characters=","), min_size=1
@@ -47,10 +49,21 @@ SOURCE = st.builds(
 )
 PREFIX_SOURCE = st.builds("{}={}/events".format, st.from_regex(r"[a-z]{1,8}", fullmatch=True), URL)
 PATH = st.from_regex(r"/[a-z][a-z0-9_]{0,8}\*?", fullmatch=True)
+LABEL = st.from_regex(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,8}[A-Za-z0-9])?", fullmatch=True)
+OBJECT = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,8}[a-z0-9])?", fullmatch=True)
+PORT = st.integers(1, 65535) | st.from_regex(r"[a-z]{1,15}", fullmatch=True)
+
+
+def several(one: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Any]]:
+    return st.lists(one, min_size=2, unique=True)
+
+
 RAW: dict[str, st.SearchStrategy[Any]] = {
     "prefill_urls": st.lists(st.tuples(URL, st.none() | st.integers(1, 65535))),
     "decode_urls": st.lists(URL),
-    "selector": st.dictionaries(WORD, WORD),
+    "selector": st.dictionaries(LABEL, LABEL | st.just("")) | st.just(["app=vllm", "tier in (a,b)", "!old"]),
+    "service_discovery_port": PORT | several(PORT),
+    "service_discovery_namespace": OBJECT | several(OBJECT),
     "prefill_selector": st.dictionaries(WORD, WORD),
     "decode_selector": st.dictionaries(WORD, WORD),
 }
@@ -79,6 +92,7 @@ def values(flag: Flag) -> st.SearchStrategy[Any]:
                 "kv_events_bind": st.builds("tcp://*:{}".format, st.integers(1, 65535)),
                 "kv_event_replay_source": SOURCE,
                 "kv_prefix_source": PREFIX_SOURCE,
+                "worker_srv": st.from_regex(r"_[a-z]{1,8}\._tcp(\.[a-z0-9]{1,8}){1,3}\.?", fullmatch=True),
             }
             fit = st.lists(forms.get(flag.field, WORD if kind.each is None else URL))
         case RequestPath():
@@ -87,10 +101,14 @@ def values(flag: Flag) -> st.SearchStrategy[Any]:
             fit = KEY
         case RedisUrl():
             fit = st.sampled_from(["redis://a", "VALKEYS://user@[fd00::1]:1/16383", "rediss://a.b-c_d/"])
+        case NameServer():
+            fit = st.sampled_from(["127.0.0.1", "10.0.0.1:53", "fd00::1", "[fd00::1]:8600", "[::1]"])
         case JsonObject():
             fit = st.sampled_from(
                 ['{"page_size": 64}', '{"page_size": 16, "tp_size": 2, "is_mla_model": false}']
             )
+        case ObjectName():
+            fit = OBJECT
         case Text():
             fit = LINE
         case _:
@@ -123,6 +141,11 @@ def command_line(settings: dict[str, Any]) -> list[str]:
         match flag.kind:
             case Switch():
                 line.append(flag.spelling if value else f"--no-{flag.spelling[2:]}")
+            case LabelSelector():
+                terms = [f"{key}={text}" for key, text in value.items()] if isinstance(value, dict) else value
+                line += [flag.spelling, *terms]
+            case OneOrMore():
+                line += [flag.spelling, *map(str, value if isinstance(value, list) else [value])]
             case Words():
                 line += [flag.spelling, *value]
             case _:
@@ -138,7 +161,7 @@ ON_COMMAND_LINE = {name: kind for name, kind in BUILT.items() if FLAGS[name].on_
 def test_the_command_line_gives_back_what_it_was_given(settings: dict[str, Any], random: Any) -> None:
     def awkward(value: Any) -> bool:
         # None cannot be written, and argparse takes a word with a dash in front for a flag.
-        return value is None or (isinstance(value, list) and any(word.startswith("-") for word in value))
+        return value is None or (isinstance(value, list) and any(str(word).startswith("-") for word in value))
 
     settings = {name: value for name, value in settings.items() if not awkward(value)}
     names = list(settings)
@@ -161,6 +184,10 @@ def in_harmony(settings: dict[str, Any]) -> dict[str, Any]:
         settings["record_log_salt_file"] = None
     if "retry_initial_backoff_ms" in settings or "retry_max_backoff_ms" in settings:
         settings["retry_initial_backoff_ms"] = 1
+    if "dns_min_secs" in settings or "dns_max_secs" in settings:
+        settings["dns_min_secs"] = 0.1
+    if settings.get("service_discovery"):
+        settings |= {"selector": {"app": "vllm"}, "service_discovery_service": None}
     if "kv_events_bind" in settings:
         settings["kv_events_bind"] = [*dict.fromkeys(settings["kv_events_bind"])]
     heard = ("kv_events_push", "kv_events_bind")

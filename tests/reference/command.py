@@ -93,7 +93,7 @@ COMMAND_CASES: tuple[tuple[str, list[str], str], ...] = (
         ["--worker-urls", "http://127.0.0.1:9", "grpc://127.0.0.1:9"],
         STATUS_2,
     ),
-    ("`--service-discovery`", ["--service-discovery"], FUNCTIONS + "; there it needs a cluster"),
+    ("`--service-discovery` without `--selector`", ["--service-discovery"], STATUS_2),
     ("`--wasm-middleware-sha256` alone", ["--wasm-middleware-sha256", "0"], STATUS_2),
     ("`--mini-lb`", ["--mini-lb"], FUNCTIONS + "; there it needs prefill/decode"),
     ("no workers at all", [], ""),

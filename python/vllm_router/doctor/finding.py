@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
+from vllm_router._output import printable
+
 Status = Literal["ok", "warning", "error"]
 
 
@@ -35,14 +37,10 @@ def as_text(findings: Sequence[Finding]) -> str:
     for finding in findings:
         if finding.section != section:
             section = finding.section
-            lines += ["", section] if lines else [section]
-        lines.append(f"  {finding.status:<7}  {finding.name:<{width}}  {_line(finding.found)}")
+            lines += ["", printable(section)] if lines else [printable(section)]
+        lines.append(f"  {finding.status:<7}  {finding.name:<{width}}  {printable(finding.found)}")
         if finding.remedy:
-            lines.append(f"{'':{width + 13}}-> {_line(finding.remedy)}")
+            lines.append(f"{'':{width + 13}}-> {printable(finding.remedy)}")
     count = {status: sum(finding.status == status for finding in findings) for status in ("warning", "error")}
     lines += ["", f"errors: {count['error']}, warnings: {count['warning']}"]
     return "\n".join(lines)
-
-
-def _line(text: str) -> str:
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

@@ -9,15 +9,20 @@ import ssl
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from vllm_router._http_get import NoReplyError, Reply, get, tls_context
+from vllm_router._http_get import NoReplyError, Reply, get, shown_path, tls_context
 from vllm_router._messages import quoted, show
 from vllm_router._secrets import shown_urls
 from vllm_router.doctor.finding import Finding
 from vllm_router.router_args import RouterArgs
 
 MOST_BYTES = 4 * 2**20  # of one response
-MOST_AT_ONCE = 32
+MOST_AT_ONCE = 32  # workers
+MOST_REQUESTS_AT_ONCE = 64  # after health, of all workers
 MOST_RANKS = 256
+
+# After health. Where /server_info has nothing, OLD_SERVER_INFO is asked for.
+ENDPOINTS = ("/v1/models", "/version", "/kv_event_sources", "/server_info", "/metrics")
+OLD_SERVER_INFO = "/get_server_info"
 
 
 class Source(NamedTuple):
@@ -33,6 +38,29 @@ class Access(NamedTuple):
     timeout: float
     context: ssl.SSLContext | None
     headers: Mapping[str, str]
+    pool: concurrent.futures.Executor
+
+    def get(self, base: str, path: str, most_bytes: int = 0) -> Reply:
+        """As `_http_get.get()`."""
+        return get(
+            base, path, self.timeout, context=self.context, headers=self.headers, most_bytes=most_bytes
+        )
+
+
+class Answer(NamedTuple):
+    """What an endpoint says: its text, or the object in its JSON. Both are empty where it says nothing."""
+
+    target: str
+    text: str = ""
+    value: dict[str, Any] | None = None
+    problem: str = ""
+    silent: bool = False  # there was no response
+    timed_out: bool = False
+
+    @property
+    def members(self) -> dict[str, Any]:
+        """Of the object."""
+        return self.value or {}
 
 
 def findings(args: RouterArgs) -> list[Finding]:
@@ -52,8 +80,11 @@ def findings(args: RouterArgs) -> list[Finding]:
             remedy = "see the findings about the configuration"
             return [Finding("workers", "TLS", "error", "certificates for workers cannot be used", remedy)]
     headers = {"Authorization": f"Bearer {args.api_key}".encode().decode("latin-1")} if args.api_key else {}
-    access = Access(min(args.health_check_timeout_secs, 10), context, headers)
-    with concurrent.futures.ThreadPoolExecutor(MOST_AT_ONCE) as pool:
+    with (
+        concurrent.futures.ThreadPoolExecutor(MOST_REQUESTS_AT_ONCE) as requests,
+        concurrent.futures.ThreadPoolExecutor(MOST_AT_ONCE) as pool,
+    ):
+        access = Access(min(args.health_check_timeout_secs, 10), context, headers, requests)
         found = pool.map(lambda base: _of_worker(base, access, args), bases)
         return [finding for each in found for finding in each]
 
@@ -70,52 +101,64 @@ def _section(base: str) -> str:
 def _of_worker(base: str, access: Access, args: RouterArgs) -> list[Finding]:
     section = _section(base)
     path = args.health_check_endpoint
+    shown = shown_path(path)
     start = "start it, or correct its URL; see that no firewall is between"
     try:
-        health = get(base, path, access.timeout, context=access.context, headers=access.headers)
+        health = access.get(base, path)
     except NoReplyError as error:
-        return [Finding(section, "health", "error", f"GET {path}: {error}", start)]
+        return [Finding(section, "health", "error", f"GET {shown}: {error}", start)]
     if not 200 <= health.status < 300:
         remedy = "set --api-key" if health.status in (401, 403) else "see the log of the worker"
-        return [Finding(section, "health", "error", f"GET {path}: status {health.status}", remedy)]
-    found = [Finding(section, "health", "ok", f"GET {path}: status {health.status}")]
-    replies: dict[str, Reply | None] = {}
-    for target in (
-        "/v1/models",
-        "/version",
-        "/kv_event_sources",
-        "/server_info",
-        "/get_server_info",
-        "/metrics",
-    ):
-        if target == "/get_server_info" and _object(replies["/server_info"]):
-            continue
-        try:
-            replies[target] = get(
-                base,
-                target,
-                access.timeout,
-                context=access.context,
-                headers=access.headers,
-                most_bytes=MOST_BYTES,
-            )
-        except NoReplyError as error:
-            replies[target] = None
-            found.append(
-                Finding(section, target, "warning", f"GET {target}: {error}", "see the worker's log")
-            )
-            if error.timed_out:
-                return found  # the others would cost as long
-    return found + _described(base, replies, args)
+        return [Finding(section, "health", "error", f"GET {shown}: status {health.status}", remedy)]
+    found = [Finding(section, "health", "ok", f"GET {shown}: status {health.status}")]
+    # All at once: one after the other, silent ones would cost the time limit each.
+    answers = {
+        answer.target: answer
+        for answer in access.pool.map(lambda target: _answer(base, target, access), ENDPOINTS)
+    }
+    if not answers["/server_info"].members and not answers["/server_info"].timed_out:
+        answers[OLD_SERVER_INFO] = _answer(base, OLD_SERVER_INFO, access)
+    found += [
+        Finding(
+            section,
+            answer.target,
+            "warning",
+            f"GET {answer.target}: {answer.problem}",
+            "see the worker's log",
+        )
+        for answer in answers.values()
+        if answer.problem
+    ]
+    if all(answer.silent for answer in answers.values()):
+        return found  # nothing is known of it
+    return found + _described(base, answers, args)
 
 
-def _described(base: str, replies: Mapping[str, Reply | None], args: RouterArgs) -> list[Finding]:
+def _answer(base: str, target: str, access: Access) -> Answer:
+    try:
+        reply = access.get(base, target, MOST_BYTES + 1)
+    except NoReplyError as error:
+        return Answer(target, problem=str(error), silent=True, timed_out=error.timed_out)
+    if reply.status != 200:
+        return Answer(target)
+    problem = ""
+    if len(reply.body) > MOST_BYTES:
+        problem = f"the response has more than {MOST_BYTES} bytes, which is the limit; "
+        problem += "only the first part was used" if target == "/metrics" else "it was not used"
+    if target == "/metrics":
+        # A line that was cut may hold the beginning of a number.
+        body = reply.body[:MOST_BYTES].rpartition(b"\n")[0] if problem else reply.body
+        return Answer(target, body.decode(errors="replace"), problem=problem)
+    return Answer(target, value=None if problem else _object(reply.body), problem=problem)
+
+
+def _described(base: str, answers: Mapping[str, Answer], args: RouterArgs) -> list[Finding]:
     section = _section(base)
     found = []
-    info = _object(replies.get("/server_info")) or _object(replies.get("/get_server_info"))
-    models = _object(replies.get("/v1/models"))
+    info = answers["/server_info"].members or answers.get(OLD_SERVER_INFO, Answer(OLD_SERVER_INFO)).members
+    models = answers["/v1/models"].members
     owner = next((row["owned_by"] for row in _rows(models) if isinstance(row.get("owned_by"), str)), "")
-    version = info.get("version") or _object(replies.get("/version")).get("version")
+    version = info.get("version") or answers["/version"].members.get("version")
     engine = {"vllm": "vLLM", "sglang": "SGLang"}.get(owner.lower())
     said = f" {show(version)}" if isinstance(version, str) else ""
     if engine:
@@ -130,8 +173,7 @@ def _described(base: str, replies: Mapping[str, Reply | None], args: RouterArgs)
     else:
         remedy = "requests for a model are matched by its name; see that GET /v1/models lists it"
         found.append(Finding(section, "models", "warning", "none are named in /v1/models", remedy))
-    metrics = replies.get("/metrics")
-    size = block_size(metrics.body.decode(errors="replace") if metrics and metrics.status == 200 else "")
+    size = block_size(answers["/metrics"].text)
     if size is None and type(info.get("page_size")) is int and 1 <= info["page_size"] <= 4096:
         size = info["page_size"]
     if size is None:
@@ -139,11 +181,11 @@ def _described(base: str, replies: Mapping[str, Reply | None], args: RouterArgs)
         found.append(Finding(section, "block size", "warning", "not told in /metrics", remedy))
     else:
         found.append(Finding(section, "block size", "ok", f"{size} tokens"))
-    report = _parsed(replies.get("/kv_event_sources"))
+    report = answers["/kv_event_sources"].value
     if report is not None:
         sources = sources_in_report(report)
     else:
-        sources = sources_in_server_info(_object(replies.get("/server_info")))
+        sources = sources_in_server_info(answers["/server_info"].members)
     if any(_base(text.rpartition("=")[0]) == base for text in args.kv_event_source):
         found.append(Finding(section, "KV events", "ok", "endpoints are those of --kv-event-source"))
     elif sources:
@@ -157,18 +199,12 @@ def _described(base: str, replies: Mapping[str, Reply | None], args: RouterArgs)
     return found
 
 
-def _parsed(reply: Reply | None) -> dict[str, Any] | None:
-    if reply is None or reply.status != 200:
-        return None
+def _object(text: bytes) -> dict[str, Any] | None:
     try:
-        value = json.loads(reply.body)
+        value = json.loads(text)
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
-
-
-def _object(reply: Reply | None) -> dict[str, Any]:
-    return _parsed(reply) or {}
 
 
 # The next four read as kv_source_report.cc and load_report.cc do; a test compares the first three.

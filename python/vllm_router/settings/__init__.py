@@ -13,6 +13,7 @@ package beyond Python's own, except PyYAML where YAML is read or written. A modu
     foreign_flags     flags of other routers, and what does their work here
     policies          the names of policies
     urls              URLs, origins and paths in settings
+    kubernetes        label selectors, and names and ports of objects, in settings
     command_line      flags on an argparse parser
     flag              Flag: one setting
     kinds             Kind: what values look like

@@ -23,6 +23,7 @@ from vllm_router.settings.command_line import FORMER_GIVEN, GIVEN, add_flag
 from vllm_router.settings.flag import Flag
 from vllm_router.settings.host import available_cpus, available_memory
 from vllm_router.settings.kinds import Unfit
+from vllm_router.settings.kubernetes import LabelSelector, OneOrMore
 from vllm_router.settings.names import (
     FLAGS,
     FORMER_NAMES,
@@ -164,6 +165,8 @@ class RouterArgs(ReferenceTable, Table):
 
     @classmethod
     def _from_raw(cls, flag: Flag, value: Any) -> Any:
+        if isinstance(flag.kind, (LabelSelector, OneOrMore)):
+            return flag.check(value)  # of all its appearances together
         parse = _RAW_PARSERS.get(flag.field)
         if parse is not None:
             return parse(value)
@@ -321,14 +324,12 @@ class RouterArgs(ReferenceTable, Table):
 
 
 _RAW_PARSERS: dict[str, Callable[[Any], Any]] = {
-    "selector": RouterArgs._parse_selector,
     "prefill_selector": RouterArgs._parse_selector,
     "decode_selector": RouterArgs._parse_selector,
     "prefill_urls": RouterArgs._parse_prefill_urls,
     "decode_urls": RouterArgs._parse_decode_urls,
 }
 _YAML_FORMS = {
-    "selector": "{app: vllm}",
     "prefill_selector": "{app: vllm}",
     "decode_selector": "{app: vllm}",
     "prefill_urls": "[[http://host:8000, 8998], [http://host:8001, none]]",

@@ -31,6 +31,20 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("vllm_router")
 
+# Settings that name a source of workers, of which the fleet may be empty at first.
+SOURCES = ("worker_file", "worker_dns", "worker_srv", "service_discovery")
+
+# Settings of --service-discovery.
+_OF_KUBERNETES = (
+    "selector",
+    "service_discovery_port",
+    "service_discovery_namespace",
+    "service_discovery_service",
+    "kubeconfig",
+    "kube_context",
+    "discovery_resync_secs",
+)
+
 # Options whose default is the policy's own.
 OWN_DEFAULTS = ("virtual_nodes", "prefix_load_floor")
 
@@ -203,6 +217,18 @@ def check_settings(args: RouterArgs) -> None:
             "not be below the initial one, retry_initial_backoff_ms, which is "
             f"{args.retry_initial_backoff_ms}"
         )
+    if args.dns_max_secs < args.dns_min_secs:
+        raise ValueError(
+            f"dns_max_secs is {args.dns_max_secs:g}; it is the maximum time between two queries and must not "
+            f"be below the minimum, dns_min_secs, which is {args.dns_min_secs:g}"
+        )
+    if args.service_discovery and bool(args.selector) == bool(args.service_discovery_service):
+        found = "both" if args.selector else "neither"
+        raise ValueError(
+            f"service_discovery is on, and {found} of selector and service_discovery_service "
+            f"{'are' if args.selector else 'is'} set; set selector to the labels of the workers' pods, such "
+            "as app=vllm, or service_discovery_service to the name of a Service"
+        )
 
 
 def _check_shared_cache(args: RouterArgs) -> None:
@@ -280,10 +306,23 @@ def warnings_about(args: RouterArgs) -> list[str]:
             for name in ("kv_index_backend", "kv_index_ttl_secs", "kv_storage_offloading")
             if not FLAGS[name].is_default(getattr(args, name))
         ]
-    alone = len(args.worker_urls) == args.intra_node_data_parallel_size == 1
+    if not args.worker_dns and not args.worker_srv:
+        sentences += [
+            f"{FLAGS[name].spelling} has no effect without --worker-dns or --worker-srv"
+            for name in ("dns_server", "dns_min_secs", "dns_max_secs")
+            if not FLAGS[name].is_default(getattr(args, name))
+        ]
+    if not args.service_discovery:
+        sentences += [
+            f"{FLAGS[name].spelling} has no effect without --service-discovery"
+            for name in _OF_KUBERNETES
+            if not FLAGS[name].is_default(getattr(args, name))
+        ]
+    found = any(getattr(args, name) for name in SOURCES)
+    alone = not found and len(args.worker_urls) == args.intra_node_data_parallel_size == 1
     if alone and FLAGS["policy"].check(args.policy) == "power_of_two":
         sentences.append("power_of_two has nothing to choose between while there is only one worker")
-    if not args.worker_urls:
+    if not args.worker_urls and not found:
         sentences.append(
             "no worker URLs are given: requests get 503 until POST /add_worker?url=http://host:8000 adds one"
         )

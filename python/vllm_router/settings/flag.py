@@ -220,6 +220,6 @@ def plain_help(flag: Flag) -> str:
     if also:
         sentences.append(f"Also {', '.join(also)}.")
     default = flag.command_default
-    if not (isinstance(flag.kind, Switch) and default is False) and default not in (None, []):
+    if not (isinstance(flag.kind, Switch) and default is False) and default not in (None, [], {}):
         sentences.append(f"Default: {'on' if default is True else show(default)}.")
     return " ".join(sentences)

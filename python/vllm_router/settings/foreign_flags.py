@@ -174,10 +174,18 @@ KNOWN_ELSEWHERE: dict[str, str] = {
         "routing_logic", _STACK, "it is --policy here: roundrobin is round_robin, session is consistent_hash"
     ),
     **_here("session_key", _STACK, "the headers that name a session are --hash-key-headers here"),
+    **_here("k8s_port", _STACK, "it is --service-discovery-port here"),
+    **_here("k8s_namespace", _STACK, "it is --service-discovery-namespace here"),
+    **_here("k8s_label_selector", _STACK, "it is --selector here, with --service-discovery"),
     **_here(
-        "k8s_port k8s_namespace k8s_label_selector k8s_service_discovery_type k8s_watcher_timeout_seconds",
+        "k8s_service_discovery_type",
         _STACK,
-        "Kubernetes discovery is not implemented; name workers by --worker-urls and POST /add_worker",
+        "pods are found by --selector here, and the endpoints of a Service by --service-discovery-service",
+    ),
+    **_here(
+        "k8s_watcher_timeout_seconds",
+        _STACK,
+        "the time after which everything is listed again is --discovery-resync-secs here",
     ),
     **_here(
         "engine_stats_interval", _STACK, "the interval between load polls is --load-poll-interval-secs here"

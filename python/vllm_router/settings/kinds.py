@@ -12,6 +12,7 @@ from __future__ import annotations
 
 # ruff: noqa: D102, since Kind says what its methods mean
 import dataclasses
+import ipaddress
 import json
 import math
 import numbers
@@ -178,6 +179,31 @@ class RedisUrl(Text):
         if int(match[2] or 0) > MAX_REDIS_DATABASE:
             raise Unfit(f"a URL with a database between 0 and {MAX_REDIS_DATABASE}")
         return url
+
+
+@dataclasses.dataclass(frozen=True)
+class NameServer(Text):
+    """Where a DNS server is: an IP address, with or without a port."""
+
+    metavar: str = "IP[:PORT]"
+
+    @property
+    def limits(self) -> str:
+        return "an IP address, with or without a port, such as 127.0.0.1:8600 or [::1]:53"
+
+    def check(self, value: object) -> str:
+        text = super().check(value)
+        match = re.fullmatch(r"\[([0-9A-Fa-f:.]+)\](?::([0-9]{1,5}))?|([0-9.]+):([0-9]{1,5})", text)
+        host, port = (match[1] or match[3], match[2] or match[4]) if match else (text, None)
+        try:
+            address = ipaddress.ip_address(host)
+        except ValueError:
+            raise Unfit from None
+        if text[0] == "[" and address.version != 6:
+            raise Unfit
+        if port is not None and not 1 <= int(port) <= 65_535:
+            raise Unfit("an IP address with a port between 1 and 65535")
+        return text
 
 
 MAX_REDIS_DATABASE = 16_383  # as cpp/redis/redis_url.h

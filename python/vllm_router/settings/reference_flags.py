@@ -105,10 +105,12 @@ _pd = partial(
     group=_PD_GROUP,
     not_built=NotBuilt("prefill/decode disaggregation", "every worker in --worker-urls runs both stages"),
 )
-_discovery = partial(
+_stages = partial(
     option,
-    group="Kubernetes discovery",
-    not_built=NotBuilt("Kubernetes discovery", "workers are named by --worker-urls and POST /add_worker"),
+    group=_PD_GROUP,
+    not_built=NotBuilt(
+        "Kubernetes discovery of prefill and decode workers", "the pods of --selector run both stages"
+    ),
 )
 _tracing = partial(
     option,
@@ -195,15 +197,9 @@ class ReferenceTable:
         False, Switch(), "profile workers around requests", group=_PD_GROUP, not_built=_PROFILE
     )
 
-    service_discovery: bool = _discovery(False, Switch(), "discover workers in Kubernetes")
-    selector: dict[str, str] = _discovery({}, Raw("KEY=VALUE", "*"), "the labels of the workers' pods")
-    service_discovery_port: int = _discovery(80, Number(1, 65535), "the workers' port")
-    service_discovery_namespace: str | None = _discovery(
-        None, Text("NAME"), "the Kubernetes namespace of the workers"
-    )
-    prefill_selector: dict[str, str] = _discovery({}, Raw("KEY=VALUE", "*"), "the labels of prefill pods")
-    decode_selector: dict[str, str] = _discovery({}, Raw("KEY=VALUE", "*"), "the labels of decode pods")
-    bootstrap_port_annotation: str = _discovery(
+    prefill_selector: dict[str, str] = _stages({}, Raw("KEY=VALUE", "*"), "the labels of prefill pods")
+    decode_selector: dict[str, str] = _stages({}, Raw("KEY=VALUE", "*"), "the labels of decode pods")
+    bootstrap_port_annotation: str = _stages(
         "vllm.ai/bootstrap-port",
         Text(),
         "the annotation with a prefill pod's bootstrap port",

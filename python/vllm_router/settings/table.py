@@ -19,6 +19,7 @@ from vllm_router.settings.kinds import (
     Choice,
     HeaderText,
     JsonObject,
+    NameServer,
     Number,
     NumberOr,
     RedisUrl,
@@ -29,6 +30,7 @@ from vllm_router.settings.kinds import (
     Words,
     header_name,
 )
+from vllm_router.settings.kubernetes import LabelSelector, ObjectName, OneOrMore, object_name, pod_port
 from vllm_router.settings.policies import (
     BLOCK_POLICIES,
     DEFAULT_POLICY,
@@ -43,11 +45,13 @@ from vllm_router.settings.policies import (
 )
 from vllm_router.settings.urls import (
     bind_endpoint,
+    dns_url,
     event_source,
     fan_out_path,
     master_url,
     origin,
     prefix_source,
+    srv_name,
     validation_url,
     worker_url,
 )
@@ -166,7 +170,9 @@ class Table:
         Seconds(),
         "the time limit for a worker that is added (POST /add_worker, /workers), or for the first one at "
         "the start, to pass its health check",
-        more="At the start, the command ends with status 1 if none of --worker-urls has passed by then.",
+        more="At the start, the command ends with status 1 if none of --worker-urls has passed by then, "
+        "unless more workers may come from --worker-file, --worker-dns, --worker-srv or "
+        "--service-discovery.",
     )
     worker_startup_check_interval: float = _workers(
         30,
@@ -180,6 +186,121 @@ class Table:
         "the interval between load polls of each worker",
         more="With load polls, policies see the requests that reach workers through other clients. Unset: "
         "--worker-startup-check-interval with the policy power_of_two, else never.",
+    )
+    worker_file: str | None = _workers(
+        None,
+        Text("FILE"),
+        "a YAML or JSON file that lists workers, which is read again when it changes",
+        more="Such as workers: [http://a:8000, {url: http://b:8000, weight: 2}]. A file with a mistake "
+        "changes nothing, and the log says what is wrong. See docs/how-to/discover_workers.md.",
+    )
+    worker_dns: list[str] = _workers(
+        [],
+        Words("URL", each=dns_url),
+        "the URLs whose host stands for one worker per address that DNS has for it",
+        urls=True,
+        more="Such as http://vllm.svc:8000: its A and AAAA records, resolved again and again, whereas a URL "
+        "of --worker-urls is one worker, whatever its name resolves to. Needs the package dnspython.",
+    )
+    worker_srv: list[str] = _workers(
+        [],
+        Words("NAME", each=srv_name),
+        "the names of DNS SRV records, each of which is a worker",
+        more="Such as _http._tcp.vllm.svc. Of several priorities only the first; the weight is divided by "
+        "100. Needs the package dnspython.",
+    )
+    dns_server: str | None = _workers(
+        None,
+        NameServer(),
+        "the DNS server for --worker-dns and --worker-srv, which replaces those of /etc/resolv.conf",
+        more="Such as 127.0.0.1:8600 for Consul. Port 53 if there is none.",
+    )
+    dns_min_secs: float = _workers(
+        1,
+        Seconds(low=0.1),
+        "the minimum time after which a DNS name is resolved again, however short the TTL of its records",
+    )
+    dns_max_secs: float = _workers(
+        30,
+        Seconds(low=0.1),
+        "the maximum time after which a DNS name is resolved again, however long the TTL of its records",
+    )
+    service_discovery: bool = _workers(
+        False,
+        Switch(),
+        "take workers from Kubernetes",
+        more="Those that --selector or --service-discovery-service names. Needs the package kubernetes. See "
+        "docs/how-to/discover_workers.md.",
+    )
+    selector: dict[str, str] | list[str] = _workers(
+        {},
+        LabelSelector(),
+        "the labels of the workers' pods",
+        more="Terms as kubectl takes them, such as app=vllm, 'tier in (a,b)' or '!old'. All of them must "
+        "match.",
+    )
+    service_discovery_port: int | str | list[int | str] = _workers(
+        80,
+        OneOrMore(
+            "PORT",
+            each=pod_port,
+            what="port numbers between 1 and 65535, or names of container ports, such as 8000 or http",
+        ),
+        "the ports of each pod, by number or by name of a container port",
+        more="Each is a worker.",
+    )
+    service_discovery_namespace: str | list[str] | None = _workers(
+        None,
+        OneOrMore(
+            "NAMESPACE",
+            each=object_name,
+            what="names of namespaces, of a-z, 0-9 and -, such as models",
+        ),
+        "the namespaces in which pods or EndpointSlices are looked for",
+        unset="all namespaces",
+        more="Unset: all of them, which takes a ClusterRole.",
+    )
+    service_discovery_service: str | None = _workers(
+        None,
+        ObjectName(),
+        "the name of a Service whose EndpointSlices are taken instead of pods",
+    )
+    kubeconfig: str | None = _workers(
+        None,
+        Text("FILE"),
+        "the kubeconfig file, as for kubectl",
+        unset="the pod's service account, or $KUBECONFIG, or ~/.kube/config",
+        more="Unset: the pod's service account, else $KUBECONFIG or ~/.kube/config.",
+    )
+    kube_context: str | None = _workers(
+        None,
+        Text("NAME"),
+        "the context of the kubeconfig file, as for kubectl",
+        unset="its current context",
+        more="Unset: its current context.",
+    )
+    discovery_resync_secs: float = _workers(
+        60,
+        Number(1, 3600, whole=False, seconds=True, metavar="SECS"),
+        "the maximum time after which pods or EndpointSlices are listed again, even if no event came",
+        more="It heals events that were lost.",
+    )
+    discovery_guard: float = _workers(
+        0.5,
+        Number(0.001, 1, whole=False),
+        "the share of a source's workers that a new list may leave out without delay",
+        scope="routing",
+        more="A list of --worker-dns or another source that leaves out more of those that serve, or all, is "
+        "held for --discovery-hold-secs: the workers stay unless they fail their health checks. Of "
+        "--worker-file only an empty list is held. 1: only a list without any worker is.",
+    )
+    discovery_hold_secs: float = _workers(
+        60,
+        Seconds(low=0),
+        "the time for which a list that leaves out too many workers is held",
+        scope="routing",
+        more="It takes effect when it has been the same for so long; POST /admin/discovery/adopt?source=… "
+        "applies it at once.",
     )
     policy: str = _policy(
         None,

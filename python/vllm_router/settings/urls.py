@@ -56,6 +56,50 @@ def master_url(url: str) -> str:
     return url
 
 
+def dns_url(url: str) -> str:
+    """The URL of workers whose addresses DNS knows, as --worker-dns takes them."""
+    worker_url(url)
+    host = urlsplit(url).hostname or ""
+    remedy = "URLs with the name of a host that DNS resolves, such as http://vllm.svc:8000"
+    if re.search(r"@[0-9]+/*$", url):
+        raise Unfit(
+            f"{remedy}, without the rank of one worker; set --intra-node-data-parallel-size for ranks"
+        )
+    if _is_address(host):
+        raise Unfit(f"{remedy}; an address is one worker, and belongs to --worker-urls")
+    if not _is_domain(host):
+        raise Unfit(remedy, url)
+    if url.lower().startswith("https:"):
+        raise NotYet(
+            "a worker that is found by its address cannot be verified by its name: use http://, or list the "
+            "workers by name in --worker-urls or --worker-file"
+        )
+    return url
+
+
+def srv_name(text: str) -> str:
+    """The name of SRV records, as --worker-srv takes them."""
+    if _is_address(text) or not _is_domain(text):
+        raise Unfit(
+            "names of SRV records such as _http._tcp.vllm.svc, without a scheme and a port: letters, digits, "
+            "- and _ between dots, at most 63 each and 253 together",
+            text,
+        )
+    return text
+
+
+def _is_domain(name: str) -> bool:
+    labels = name.removesuffix(".").split(".")
+    return len(name) <= 253 and all(re.fullmatch(r"(?!-)[A-Za-z0-9_-]{1,63}", label) for label in labels)
+
+
+def _is_address(host: str) -> bool:
+    try:
+        return bool(ipaddress.ip_address(host))
+    except ValueError:
+        return False
+
+
 def validation_url(url: str) -> str:
     """A URL that is asked about keys; as strict as the C++ parser, whose message would show it."""
     remedy = "write it as https://auth.example/validate"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from vllm_router._messages import did_you_mean, show
@@ -23,11 +23,11 @@ MAX_YAML_DEPTH = 32  # settings are three deep at most
 MAX_YAML_VALUES = 100_000  # with aliases written out
 
 
-def too_long(source: str) -> ValueError:
+def too_long(source: str, what: str = "file of settings") -> ValueError:
     """What to raise about a text that is longer than MAX_YAML_BYTES."""
     return ValueError(
-        f"{source} has more than {MAX_YAML_BYTES} bytes, which is the limit for a file of settings; name the "
-        "file of settings, or shorten it"
+        f"{source} has more than {MAX_YAML_BYTES} bytes, which is the limit for a {what}; name the "
+        f"{what}, or shorten it"
     )
 
 
@@ -53,13 +53,44 @@ def mapping_of_yaml(text: str, source: str) -> dict[str, Any]:
         ValueError: it is no YAML, no mapping, too long, too deep, stands for too many values, or has a name
             twice. The message has the line and the column, and nothing of the text but names of settings.
     """
+    node, values = composed_yaml(text, source)
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise ValueError(f"{source} must be a mapping of names to values, such as `port: 30000`")
+    # PyYAML lets the last of two equal keys win, and the first one was meant, too.
+    keys = Counter(str(key.value) for key, _ in getattr(node, "value", ()))
+    for key, times in keys.items():
+        if times > 1:
+            raise ValueError(f"{source}: {name_only(key)} appears twice; keep one of them")
+    return values
+
+
+def composed_yaml(
+    text: str,
+    source: str,
+    what: str = "file of settings",
+    inspect: Callable[[Any], None] | None = None,
+) -> tuple[Any, Any]:
+    """A YAML text as its root node, which knows the line of each value, and as its value; None without any.
+
+    Args:
+        text: The YAML.
+        source: Its name in messages.
+        what: What it is, in the message about one that is too long.
+        inspect: Gets the root node as it was written, before `<<` is replaced by what it refers to.
+
+    Raises:
+        ValueError: it is no YAML, too long, too deep, or stands for too many values; or of `inspect`.
+            The message has the line and the column, and nothing of the text.
+    """
     try:
         import yaml
     except ImportError as error:
         raise ValueError("YAML settings need the package PyYAML: pip install PyYAML") from error
 
     if len(text) > MAX_YAML_BYTES or len(text.encode(errors="surrogatepass")) > MAX_YAML_BYTES:
-        raise too_long(source)
+        raise too_long(source, what)
 
     class Loader(yaml.SafeLoader):
         """With the place of a value that its own type cannot hold, such as the date 2024-13-45."""
@@ -78,21 +109,14 @@ def mapping_of_yaml(text: str, source: str) -> dict[str, Any]:
         loader = Loader(text)
         try:
             node = loader.get_single_node()
+            if inspect is not None and node is not None:
+                inspect(node)
             values = None if node is None else loader.construct_document(node)
         finally:
             loader.dispose()
     except yaml.YAMLError as error:
         raise ValueError(f"{source} is not YAML{_place_and_problem(error, text)}") from None
-    if values is None:
-        return {}
-    if not isinstance(values, dict):
-        raise ValueError(f"{source} must be a mapping of names to values, such as `port: 30000`")
-    # PyYAML lets the last of two equal keys win, and the first one was meant, too.
-    keys = Counter(str(key.value) for key, _ in getattr(node, "value", ()))
-    for key, times in keys.items():
-        if times > 1:
-            raise ValueError(f"{source}: {name_only(key)} appears twice; keep one of them")
-    return values
+    return node, values
 
 
 def _check_bounds(yaml: Any, text: str, source: str) -> None:

@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -101,3 +102,16 @@ def test_bash_offers_nothing_for_a_secret(flag: str, tmp_path: Path) -> None:
     (tmp_path / "key").touch()
     assert replies(flag, "", cwd=tmp_path) == []
     assert replies(flag, "--", cwd=tmp_path) == []
+
+
+def test_a_script_that_cannot_be_written_is_an_error_and_a_closed_pipe_is_none() -> None:
+    line = [sys.executable, "-m", "vllm_router.launch_router", "completion", "bash"]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(line, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    said = "vllm-router: error: standard output cannot be written: No space left on device\n"
+    assert (done.returncode, done.stderr) == (1, said)
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as piped:
+        assert piped.stdout is not None
+        assert piped.stderr is not None
+        piped.stdout.close()  # the interpreter has not begun to write
+        assert (piped.stderr.read(), piped.wait(60)) == (b"", 0)

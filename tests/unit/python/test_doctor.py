@@ -1,8 +1,12 @@
 """vllm_router.doctor: its findings about machines, settings and workers, and that it shows no secret."""
 
 import contextlib
+import io
 import json
+import os
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -279,3 +283,91 @@ def test_a_key_is_sent_as_the_router_sends_it(capsys: pytest.CaptureFixture[str]
         _, report = examine(capsys, "--api-key", "clé漢", "--worker-urls", url)
     assert found(report, "health")[0] == "ok"
     assert {key.encode("latin-1").decode() for key in keys if key} == {"Bearer clé漢"}
+
+
+def test_a_file_of_settings_must_be_a_regular_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    for path, kind in (
+        (tmp_path / "fifo", "a FIFO"),
+        (tmp_path, "a directory"),
+        (Path("/dev/zero"), "a device or a socket"),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            doctor.main(["--config", str(path)])
+        assert ended.value.code == 2
+        assert f"--config {path} is {kind}, and only regular files are read" in capsys.readouterr().err
+
+
+def test_a_fifo_of_keys_is_an_error_and_not_waited_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    os.mkfifo(tmp_path / "keys")
+    status, report = examine(capsys, "--client-api-key-file", str(tmp_path / "keys"))
+    assert status == 1
+    assert found(report, "--client-api-key-file")[1].endswith("keys cannot be read: it is not a file")
+
+
+def test_endpoints_of_a_worker_are_asked_at_the_same_time(capsys: pytest.CaptureFixture[str]) -> None:
+    together = threading.Barrier(len(workers.ENDPOINTS))
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if self.path in workers.ENDPOINTS:
+                with contextlib.suppress(threading.BrokenBarrierError):
+                    together.wait(30)  # one after the other, none would be responded to
+            self.send_response(200)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listening:
+        thread = threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            _, report = examine(capsys, "--worker-urls", f"http://127.0.0.1:{listening.server_port}")
+        finally:
+            listening.shutdown()
+            thread.join()
+    assert not {finding["name"] for finding in report["findings"]} & set(workers.ENDPOINTS)
+    assert not together.broken
+
+
+def test_a_response_that_is_too_long_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    line = b"sglang:page_size 64\n"
+    cut = b"#" * (workers.MOST_BYTES - 2 * len(line)) + b"\n" + line + line  # its last line is cut
+    bodies = {"/health": b"", "/version": b" " * (workers.MOST_BYTES + 1), "/metrics": cut}
+    with server(bodies) as url:
+        status, report = examine(capsys, "--worker-urls", url)
+    said = f"the response has more than {workers.MOST_BYTES} bytes, which is the limit; "
+    assert status == 0
+    assert found(report, "/version") == ("warning", f"GET /version: {said}it was not used")
+    assert found(report, "/metrics") == ("warning", f"GET /metrics: {said}only the first part was used")
+    assert found(report, "block size") == ("ok", "64 tokens")
+
+
+def test_the_query_of_the_health_endpoint_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    with server({"/health?key=SECRET": b""}) as url:
+        _, report = examine(capsys, "--worker-urls", url, "--health-check-endpoint", "/health?key=SECRET")
+    assert found(report, "health") == ("ok", "GET /health?...: status 200")
+
+
+def test_findings_that_cannot_be_written_are_an_error() -> None:
+    line = [sys.executable, "-m", "vllm_router.doctor", *QUIET]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(line, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "standard output cannot be written: No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_what_the_terminal_cannot_show_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
+    bodies = {"/health": b"", "/v1/models": '{"data": [{"id": "clé"}]}'.encode()}
+    with server(bodies) as url:
+        assert doctor.main([*QUIET, "--worker-urls", url]) == 0
+    assert rb"cl\xe9" in raw.getvalue()

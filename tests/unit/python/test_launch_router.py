@@ -1,11 +1,13 @@
 """vllm_router.launch_router: the command's way from its arguments to an exit status."""
 
 import argparse
+import os
 import runpy
 import subprocess
 import sys
 import types
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -227,3 +229,17 @@ def test_the_module_runs_as_a_program(
         runpy.run_module("vllm_router.launch_router", run_name="__main__")
     assert stop.value.code == 0
     assert capsys.readouterr().out == f"vllm-router {__version__}\n"
+
+
+def test_a_fifo_or_a_directory_of_settings_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    for path, kind in ((tmp_path / "fifo", "a FIFO"), (tmp_path, "a directory")):
+        with pytest.raises(SystemExit) as ended:
+            command.main(["--config", str(path)])
+        assert ended.value.code == 2
+        assert capsys.readouterr().err == (
+            f"vllm-router: error: --config {path} is {kind}, and only regular files are read; "
+            "write the settings to a file, and name that\n"
+        )

@@ -28,6 +28,15 @@ ONLY_ARGS = {
     "log_dir": "set for the whole process, by configure_log()",
     "log_format": "set for the whole process, by configure_log()",
 }
+FOLLOWED = "the source of workers reads it, in Python"
+ONLY_ARGS |= dict.fromkeys(
+    [
+        *("worker_file", "worker_dns", "worker_srv", "dns_server", "dns_min_secs", "dns_max_secs"),
+        *("service_discovery", "selector", "service_discovery_port", "service_discovery_namespace"),
+        *("service_discovery_service", "kubeconfig", "kube_context", "discovery_resync_secs"),
+    ],
+    FOLLOWED,
+)
 ONLY_CORE = {
     "access_log": "follows log_level; tests turn it off",
     "body_rate_window_secs": "fixed; tests use a shorter one",

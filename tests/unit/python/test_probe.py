@@ -1,6 +1,7 @@
 """vllm_router.probe and vllm_router._http_get: exit statuses, and what the one line says."""
 
 import contextlib
+import os
 import subprocess
 import sys
 import time
@@ -141,6 +142,9 @@ def test_a_certificate_is_verified_unless_told_otherwise(
         (["--path", "readiness"], "is not a path like /readiness"),
         (["--timeout-secs", "nan"], "is not a number of seconds"),
         (["--insecure"], "are for https URLs"),
+        (["--cert-file", "a", "--key-file", "b"], "are for https URLs"),
+        (["--url", "https://a", "--cert-file", "a"], "and one is missing; give both or neither"),
+        (["--path", "x\x1b[2J?key=PASSWORD"], "is not a path like /readiness"),
         (["--url", "https://a", "--ca-file", "/nowhere"], "--ca-file /nowhere cannot be used: No such file"),
     ],
 )
@@ -161,3 +165,44 @@ def test_neither_the_extension_nor_numpy_is_imported() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_a_router_that_asks_for_a_certificate_is_shown_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    authority = Authority(tmp_path)
+    own = authority.certify("127.0.0.1")
+    shown = authority.certify("probe")
+    with Router(worker_urls=[]).serve(
+        tls_cert_path=own.cert, tls_key_path=own.key, tls_client_ca_file=authority.path
+    ) as server:
+        flags = ["--url", server.url, "--path", "/liveness", "--ca-file", authority.path]
+        assert "TLS failed" in seen(capsys, *flags)
+        assert probe.main([*flags, "--cert-file", shown.cert, "--key-file", shown.key]) == 0
+
+
+def test_files_that_cannot_be_used_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    authority = Authority(tmp_path)
+    one, other = authority.certify("one"), authority.certify("other")
+    (tmp_path / "text").write_text("nothing")
+    os.mkfifo(tmp_path / "fifo")
+    for flags, sentence in (
+        (["--ca-file", str(tmp_path / "text")], "text cannot be used: it has no certificate in PEM form"),
+        (["--ca-file", str(tmp_path / "fifo")], "fifo cannot be used: it is not a regular file"),
+        (["--cert-file", one.cert, "--key-file", other.key], "give a PEM certificate with its own key"),
+        (["--ca-file", "/no\x1b[2Jwhere"], r"--ca-file /no\x1b[2Jwhere cannot be used: No such file"),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            probe.main(["--url", "https://127.0.0.1:1", *flags])
+        assert ended.value.code == 2
+        assert sentence in capsys.readouterr().err
+
+
+def test_a_query_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    with RefusingPort() as refusing:
+        line = seen(capsys, "--url", refusing.url, "--path", "/readiness?key=SECRET")
+    assert line == f"vllm-router probe: {refusing.url}/readiness?...: connection refused"
+
+
+def test_a_host_that_is_no_name_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert seen(capsys, "--url", "http://a..b:1").endswith("host 'a..b' not found: it is not a valid name")

@@ -223,8 +223,8 @@ def test_a_router_with_host_and_port_serves_there(monkeypatch):
     with pytest.raises(ValueError, match="port is 99999"):
         Router(port=99999)
     with pytest.raises(ValueError, match="not implemented"):
-        Router(service_discovery=True)
-    assert Router(service_discovery=False, prefill_urls=None).policy == "auto"
+        Router(enable_igw=True)
+    assert Router(enable_igw=False, prefill_urls=None).policy == "auto"
 
 
 def test_the_native_module_s_router_takes_every_setting_and_serves(monkeypatch):

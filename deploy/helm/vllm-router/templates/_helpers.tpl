@@ -104,6 +104,20 @@ httpGet: {path: {{ .path }}, port: http}
 {{- if and .Values.adminService.enabled (not .Values.router.admin_host) }}
 - {{ printf "--admin-host=%s" .Values.router.host | quote }}
 {{- end }}
+{{- with .Values.discovery }}
+{{- if .enabled }}
+- --service-discovery
+{{- range $name, $value := .selector }}
+- {{ printf "--selector=%s=%v" $name $value | quote }}
+{{- end }}
+{{- with .service }}
+- {{ printf "--service-discovery-service=%s" . | quote }}
+{{- end }}
+{{- range .namespaces }}
+- {{ printf "--service-discovery-namespace=%s" . | quote }}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- with .Values.extraArgs }}
 {{ toYaml . }}
 {{- end }}
@@ -122,6 +136,17 @@ httpGet: {path: {{ .path }}, port: http}
 {{- end }}
 {{- if and $.Values.adminService.enabled (not .admin_port) }}
 {{- fail "adminService.enabled is true and router.admin_port is not set, so there is no admin port to open; set router.admin_port" }}
+{{- end }}
+{{- end }}
+{{- if .Values.router.service_discovery }}
+{{- fail "router.service_discovery is set, and the pod could not read the API; set discovery.enabled instead" }}
+{{- end }}
+{{- with .Values.discovery }}
+{{- if and .enabled (not .selector) (not .service) }}
+{{- fail "discovery.enabled is true and neither discovery.selector nor discovery.service says which pods are workers; set one of them" }}
+{{- end }}
+{{- if and .enabled .selector .service }}
+{{- fail "discovery.selector and discovery.service are both set; keep one of them" }}
 {{- end }}
 {{- end }}
 {{- with .Values }}

@@ -124,6 +124,8 @@ def test_the_load_floor_is_the_policy_s_own_unless_it_is_given() -> None:
 def test_policy_options_are_filled_with_defaults() -> None:
     assert check_policy_options({}) == {
         "intra_node_data_parallel_size": 1,
+        "discovery_guard": 0.5,
+        "discovery_hold_secs": 60,
         "policy": "auto",
         "seed": None,
         "fallback_policy": "least_load",
@@ -259,6 +261,78 @@ def test_warnings_name_what_will_not_do_what_it_seems_to() -> None:
         "power_of_two has nothing to choose between while there is only one worker",
     ]
     assert "requests get 503 until POST /add_worker" in RouterArgs().warnings()[0]
+
+
+@pytest.mark.parametrize(
+    "source", ["--worker-file w.yaml", "--worker-dns http://v.svc", "--worker-srv v.svc"]
+)
+def test_a_fleet_that_a_source_fills_needs_no_worker_urls(source: str) -> None:
+    assert parsed(source).warnings() == []
+    assert parsed(f"{source} --worker-urls http://a:1 --policy power_of_two").warnings() == []
+
+
+def test_settings_of_dns_without_names_to_resolve_are_named() -> None:
+    line = "--worker-file w.yaml --dns-server ::1 --dns-min-secs 2 --dns-max-secs 3"
+    assert parsed(line).warnings() == [
+        f"--dns-{name} has no effect without --worker-dns or --worker-srv"
+        for name in ("server", "min-secs", "max-secs")
+    ]
+    assert parsed(f"{line} --worker-srv v.svc").warnings() == []
+
+
+def test_the_bounds_of_a_ttl_are_in_order() -> None:
+    parsed("--dns-min-secs 30")._validate_router_args()
+    with pytest.raises(
+        ValueError,
+        match=r"dns_max_secs is 30; it is the maximum time between two queries and must not be below the "
+        r"minimum, dns_min_secs, which is 30\.5",
+    ):
+        parsed("--dns-min-secs 30.5")._validate_router_args()
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("", "neither of selector and service_discovery_service is set"),
+        ("--selector app=vllm --service-discovery-service vllm", "both of selector and service_discovery_"),
+    ],
+)
+def test_kubernetes_discovery_takes_either_pods_or_a_service(line: str, found: str) -> None:
+    with pytest.raises(
+        ValueError, match=rf"service_discovery is on, and {found}.*; set selector to the labe"
+    ):
+        parsed(f"--service-discovery {line}")._validate_router_args()
+
+
+@pytest.mark.parametrize("line", ["--selector app=vllm", "--service-discovery-service vllm"])
+def test_a_fleet_that_kubernetes_fills_needs_no_worker_urls(line: str) -> None:
+    args = parsed(f"--service-discovery {line} --policy power_of_two")
+    args._validate_router_args()
+    assert args.warnings() == []
+
+
+def test_settings_of_kubernetes_without_discovery_are_named() -> None:
+    settings = {
+        "selector": "app=vllm",
+        "service-discovery-port": "8000",
+        "service-discovery-namespace": "prod",
+        "service-discovery-service": "vllm",
+        "kubeconfig": "config",
+        "kube-context": "prod",
+        "discovery-resync-secs": "30",
+    }
+    args = parsed("--worker-file w.yaml " + " ".join(f"--{name} {value}" for name, value in settings.items()))
+    args._validate_router_args()
+    assert args.warnings() == [f"--{name} has no effect without --service-discovery" for name in settings]
+
+
+@pytest.mark.parametrize("policy", ["auto", "round_robin", "consistent_hash"])
+def test_options_of_sources_belong_to_every_policy(policy: str) -> None:
+    given = {"discovery_guard": 1, "discovery_hold_secs": 0}
+    assert check_policy_options({"policy": policy, **given}).items() >= given.items()
+    for name, value in (("discovery_guard", 0), ("discovery_guard", 1.5), ("discovery_hold_secs", -1)):
+        with pytest.raises(ValueError, match=f"{name} is {value}; it is the "):
+            check_policy_options({name: value})
 
 
 @pytest.mark.parametrize("line", ["--record-log-salt-file s", "--record-log s --record-log-salt-file s"])

@@ -25,3 +25,20 @@ def test_a_json_object_may_be_a_mapping() -> None:
     for value in ("[]", "{", "", 7, None, {1: object()}):
         with pytest.raises(Unfit):
             kind.check(value)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.1:8600", "::1", "[::1]", "[fd00::1]:65535"])
+def test_an_address_of_a_dns_server(address: str) -> None:
+    RouterArgs(dns_server=address)._validate_router_args()
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["", "dns.local", "127.0.0.1:", "127.0.0.1:0", "1.2.3.4:65536", "[127.0.0.1]:53", "256.1.1.1", "::1]"],
+)
+def test_what_is_no_address_of_a_dns_server(address: str) -> None:
+    with pytest.raises(
+        ValueError,
+        match=r"dns_server is .* must be an IP address with|dns_server is .* an IP address, with or",
+    ):
+        RouterArgs(dns_server=address)._validate_router_args()

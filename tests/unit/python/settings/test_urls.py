@@ -59,3 +59,44 @@ def test_a_masters_url() -> None:
             RouterArgs(
                 policy="kv", shared_cache_type="hicache", shared_cache_url=[url]
             )._validate_router_args()
+
+
+@pytest.mark.parametrize("url", ["http://vllm.svc:8000", "HTTP://vllm", "http://a_b.svc.:1/prefix"])
+def test_a_url_whose_host_dns_resolves(url: str) -> None:
+    RouterArgs(worker_dns=[url])._validate_router_args()
+
+
+@pytest.mark.parametrize(
+    ("url", "sentence"),
+    [
+        ("vllm.svc:8000", "must be URLs like http://host:8000"),
+        ("http://10.0.0.1:8000", "an address is one worker, and belongs to --worker-urls"),
+        ("http://[fd00::1]:8000", "an address is one worker, and belongs to --worker-urls"),
+        (
+            "http://vllm.svc@2",
+            "without the rank of one worker; set --intra-node-data-parallel-size for ranks",
+        ),
+        ("https://vllm.svc", "is not implemented in vllm-router "),
+        ("http://-a.b", "must be URLs with the name of a host that DNS resolves"),
+        ("http://a..b", "must be URLs with the name of a host that DNS resolves, such as http://vllm.svc"),
+        (f"http://{'a' * 64}", "must be URLs with the name of a host that DNS resolves"),
+        ("http://user:hunter2@vllm.svc", "workers take no user names or passwords"),
+    ],
+)
+def test_a_url_whose_host_dns_does_not_resolve(url: str, sentence: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(sentence)) as caught:
+        RouterArgs(worker_dns=[url])._validate_router_args()
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["_http._tcp.vllm.svc", "vllm.service.consul", "a."])
+def test_a_name_of_srv_records(name: str) -> None:
+    RouterArgs(worker_srv=[name])._validate_router_args()
+
+
+@pytest.mark.parametrize("name", ["http://a", "a:53", "10.0.0.1", "a..b", ".", f"{'a.' * 127}a", "a/b"])
+def test_what_is_no_name_of_srv_records(name: str) -> None:
+    with pytest.raises(
+        ValueError, match=r"worker_srv is .* such as _http\._tcp\.vllm\.svc, without a scheme"
+    ):
+        RouterArgs(worker_srv=[name])._validate_router_args()

@@ -1,0 +1,296 @@
+"""KubernetesSource: the pods of a label selector, or the endpoints of a Service, as workers.
+
+    options = KubernetesOptions(selector={"app": "vllm"}, ports=[8000], namespaces=["models"])
+    with router.follow(KubernetesSource(options)) as follower:
+        ...
+
+A pod that is not ready stays and gets no new requests; one that is being deleted drains. It takes a Role with
+the verbs get, list and watch of pods, or of endpointslices in the API group discovery.k8s.io.
+
+    kubernetes_options     KubernetesOptions
+    kubernetes_objects     pods and EndpointSlices -> WorkerSpec
+    kubernetes_watch       ListWatch: the list-watch loop of one namespace
+    kubernetes_client      ApiServer: requests, by the package kubernetes
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from vllm_router.discovery.kubernetes_client import ApiServer, said_of
+from vllm_router.discovery.kubernetes_objects import (
+    Workers,
+    key_of,
+    merged,
+    pods_to_specs,
+    slices_to_specs,
+    workers_of_pod,
+    workers_of_slice,
+)
+from vllm_router.discovery.kubernetes_options import KubernetesOptions
+from vllm_router.discovery.kubernetes_watch import ListWatch, Server, Timing, is_older
+from vllm_router.discovery.source import Listing, Source, SourceError
+
+__all__ = ["KubernetesOptions", "KubernetesSource", "pods_to_specs", "slices_to_specs"]
+
+logger = logging.getLogger("vllm_router.discovery")
+
+_QUIET_SECS = 0.05  # a burst of events is over
+_LONGEST_BURST_SECS = 0.5
+_START_SECS = 10.0  # a namespace that says nothing for so long does not hold the others up
+_MAX_WARNINGS = 1000  # that are remembered, so that each is logged once
+
+
+class _Held(NamedTuple):
+    """What is kept of an object."""
+
+    uid: str
+    version: str
+    workers: Workers
+
+    @property
+    def urls(self) -> set[str]:
+        """Of its workers."""
+        return {spec.url for spec in self.workers.specs}
+
+
+class _Namespace:
+    """The objects of one namespace, or of all."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.held: dict[tuple[str, str], _Held] = {}
+        self.listed = False
+        self.heard = False  # a list or a failure
+        self.unreported: SourceError | None = None
+        self._fleet = fleet
+
+    def replaced(self, objects: list[dict[str, Any]]) -> None:
+        """See kubernetes_watch.Holder. What has vanished is absent; nothing said that it was deleted."""
+        with self._fleet.changed:
+            before = self.held
+            self.held = {key_of(thing): self._fleet.held_of(thing) for thing in objects}
+            for key, held in self.held.items():
+                old = before.get(key)
+                if old is not None and old.uid == held.uid:
+                    self._fleet.deleted |= old.urls - held.urls
+            self.listed = self.heard = True
+            self.unreported = None
+            self._fleet.touched(at_once=True)
+
+    def changed(self, kind: str, thing: dict[str, Any]) -> None:
+        """See kubernetes_watch.Holder. Events that come again, or too late, change nothing."""
+        with self._fleet.changed:
+            self.unreported = None
+            key = key_of(thing)
+            old = self.held.get(key)
+            new = self._fleet.held_of(thing)
+            if old is not None and is_older(new.version, old.version):
+                return
+            if kind == "DELETED":
+                if old is None or new.uid != old.uid:
+                    return
+                del self.held[key]
+                self._fleet.deleted |= old.urls
+            else:
+                self.held[key] = new
+                if old is not None and old.workers == new.workers:
+                    return
+                if old is not None:
+                    self._fleet.deleted |= old.urls - new.urls
+            self._fleet.touched()
+
+    def failed(self, error: SourceError) -> None:
+        """See kubernetes_watch.Holder. The objects stay."""
+        with self._fleet.changed:
+            self.heard = True
+            self.unreported = error
+            self._fleet.changed.notify_all()
+
+
+class Fleet:
+    """The workers of all namespaces, and when they are to be declared. `changed` guards all of it.
+
+    A namespace that cannot be listed any more keeps the workers it had. While one has never been listed, the
+    list is not complete: nothing leaves the fleet by absence.
+    """
+
+    def __init__(
+        self, options: KubernetesOptions, clock: Callable[[], float], changed: threading.Condition
+    ) -> None:
+        self.changed = changed
+        self.deleted: set[str] = set()  # seen to go since the last list
+        self.namespaces = [_Namespace(self) for _ in options.namespace_list or ("",)]
+        self._options = options
+        self._clock = clock
+        self._begun = clock()
+        self._first_touch: float | None = None
+        self._last_touch = 0.0
+        self._at_once = False
+        self._warned: dict[str, None] = {}
+
+    def held_of(self, thing: dict[str, Any]) -> _Held:
+        """An object, cut to what is read of it."""
+        metadata = thing.get("metadata", {})
+        convert = workers_of_slice if self._options.service else workers_of_pod
+        workers = convert(thing, self._options, self._warn)
+        return _Held(str(metadata.get("uid") or ""), str(metadata.get("resourceVersion") or ""), workers)
+
+    def touched(self, at_once: bool = False) -> None:
+        """Something has changed."""
+        self._last_touch = self._clock()
+        if self._first_touch is None:
+            self._first_touch = self._last_touch
+        self._at_once = self._at_once or at_once
+        self.changed.notify_all()
+
+    def due_at(self) -> float | None:
+        """When the workers are to be declared; None: nothing has changed."""
+        if self._first_touch is None:
+            return None
+        starting = self._begun + _START_SECS
+        if self._clock() < starting and not all(part.heard for part in self.namespaces):
+            return starting
+        if self._at_once:
+            return self._first_touch
+        return min(self._last_touch + _QUIET_SECS, self._first_touch + _LONGEST_BURST_SECS)
+
+    def take(self) -> Listing:
+        """All workers, and those that were seen to go."""
+        held = [held for part in self.namespaces for held in part.held.values()]
+        specs = merged((one.workers for one in held), self._options)
+        deleted = sorted(self.deleted - {spec.url for spec in specs})
+        self.deleted.clear()
+        self._first_touch = None
+        self._at_once = False
+        if not specs:
+            options = self._options
+            where = f"in {', '.join(options.namespace_list) or 'all namespaces'}"
+            what = f"{len(held)} {options.resource} {where} match {options.label_selector}"
+            ports = ", ".join(map(str, options.port_list))
+            none = f", and none of them has started and has an address and one of the ports {ports}"
+            self._warn(what + none if held else what)
+        complete = all(part.listed for part in self.namespaces)
+        return Listing(specs, complete=complete, deleted=deleted, again_secs=0)
+
+    def take_error(self) -> SourceError | None:
+        """A failure that has not been reported yet."""
+        for part in self.namespaces:
+            error, part.unreported = part.unreported, None
+            if error is not None:
+                # Only then is there nothing to hear of in the meantime.
+                idle = len(self.namespaces) == 1 and self._first_touch is None
+                return SourceError(error.kind, error.message, error.again_secs if idle else 0)
+        return None
+
+    def _warn(self, message: str) -> None:
+        if message in self._warned:
+            return
+        while len(self._warned) >= _MAX_WARNINGS:
+            del self._warned[next(iter(self._warned))]
+        self._warned[message] = None
+        logger.warning("source kubernetes: %s", message)
+
+
+class KubernetesSource(Source):
+    """Workers of a Kubernetes cluster.
+
+    Each namespace is watched in a thread of its own, from the first look() until close(), which is final.
+    Without a cluster to be reached it says so again and again, and goes on.
+
+    Args:
+        options: Which objects, and where the API server is.
+        server: Makes the requests; None: the package kubernetes.
+        timing: None: that of a cluster, with `resync_secs` of the options.
+        clock: Seconds that only grow.
+        dice: For windows and pauses; None: a new generator.
+
+    Raises:
+        ImportError: the package kubernetes is not there.
+    """
+
+    name = "kubernetes"
+
+    def __init__(
+        self,
+        options: KubernetesOptions,
+        *,
+        server: Server | None = None,
+        timing: Timing | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        dice: random.Random | None = None,
+    ) -> None:
+        self.options = options
+        self._server = server or ApiServer(options)
+        self._timing = timing or Timing(resync=options.resync_secs)
+        self._clock = clock
+        self._dice = dice or random.Random()
+        self._changed = threading.Condition()
+        self._closing = threading.Event()
+        self._fleet: Fleet | None = None
+        self._loops: list[ListWatch] = []
+        self._threads: list[threading.Thread] = []
+
+    def look(self) -> Listing:
+        """All workers, once something has changed; see `Source.look()`."""
+        with self._changed:
+            fleet = self._fleet or self._start()
+            while not self._closing.is_set():
+                due, now = fleet.due_at(), self._clock()
+                if due is not None and now >= due:
+                    return fleet.take()
+                error = fleet.take_error()
+                if error is not None:
+                    raise error
+                self._changed.wait(None if due is None else due - now)
+        raise SourceError("closed", "this KubernetesSource is closed; make a new one")
+
+    def close(self) -> None:
+        """End look() and the threads; see `Source.close()`."""
+        self._closing.set()
+        with self._changed:
+            self._changed.notify_all()
+        self._server.shutdown()
+
+    @property
+    def restarts(self) -> Counter[str]:
+        """How often a watch ended, by reason: closed, cut, gone, timeout, error, resync."""
+        return sum((loop.restarts for loop in self._loops), Counter())
+
+    def _start(self) -> Fleet:
+        fleet = self._fleet = Fleet(self.options, self._clock, self._changed)
+        for name, part in zip(self.options.namespace_list or ("",), fleet.namespaces, strict=True):
+            loop = ListWatch(
+                self._server,
+                self.options.resource,
+                name,
+                part,
+                self._timing,
+                self._clock,
+                random.Random(self._dice.random()),
+            )
+            thread = threading.Thread(
+                target=self._run, args=(loop, part), name=f"discovery-kubernetes-{name or 'all'}", daemon=True
+            )
+            self._loops.append(loop)
+            self._threads.append(thread)
+            if not self._closing.is_set():
+                thread.start()
+        return fleet
+
+    def _run(self, loop: ListWatch, part: _Namespace) -> None:
+        pause = 0.0
+        while not self._closing.wait(pause):
+            try:
+                pause = loop.turn()
+            except Exception as error:  # whatever it is, this thread goes on
+                if self._closing.is_set():
+                    return
+                pause = self._timing.backoff[1]
+                message = f"{type(error).__name__}: {said_of(error)}"
+                part.failed(SourceError("internal", message, pause))

@@ -1,0 +1,349 @@
+"""ListWatch: what one namespace holds, listed once and watched from then on.
+
+    LIST ──200──▶ WATCH ──the server closes it──▶ WATCH again, from the last version that was seen
+     ▲              │ 410, a stream that cannot be read, silence, two empty streams, time to list again
+     └──────────────┘
+
+Events may be lost, and a stream may fall silent without ending. So everything is listed again after
+`resync_secs`, and silence has a limit. The connection, the clock and the dice are passed in.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+from vllm_router.discovery.kubernetes_client import ConfigError, CutError, HttpError, SilentError, said_of
+from vllm_router.discovery.kubernetes_objects import trimmed_json
+from vllm_router.discovery.source import SourceError
+
+_LONGEST_LINE = 16 << 20  # etcd takes objects of 1.5 MB
+_PAGE = 500
+_KINDS = {
+    400: "bad_request",
+    401: "unauthorized",
+    403: "forbidden",
+    404: "not_found",
+    429: "throttled",
+    503: "unavailable",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Timing:
+    """Times in seconds. The defaults are for a cluster, smaller ones for tests."""
+
+    resync: float = 60.0
+    window: tuple[float, float] = (50.0, 70.0)  # of one watch, at random
+    slack: float = 15.0  # a watch may be silent for its window and this
+    list_silence: float = 20.0
+    short: float = 1.0  # a watch that ends sooner, without an event, is as good as a 410
+    backoff: tuple[float, float] = (0.5, 30.0)
+    forbidden: float = 30.0
+    longest_retry_after: float = 300.0
+
+
+class Body(Protocol):
+    """See kubernetes_client.Stream."""
+
+    def read(self) -> bytes:
+        """What has come."""
+
+    def close(self) -> None:
+        """Close the connection."""
+
+
+class Server(Protocol):
+    """See kubernetes_client.ApiServer."""
+
+    def get(self, namespace: str, read_secs: float, **query: Any) -> Body:
+        """List or watch."""
+
+    def renew(self) -> None:
+        """Read the credentials again."""
+
+    def shutdown(self) -> None:
+        """End what reads in another thread."""
+
+
+class Holder(Protocol):
+    """What hears of the objects."""
+
+    def replaced(self, objects: list[dict[str, Any]]) -> None:
+        """These are all there are."""
+
+    def changed(self, kind: str, thing: dict[str, Any]) -> None:
+        """One was ADDED, MODIFIED or DELETED."""
+
+    def failed(self, error: SourceError) -> None:
+        """They cannot be listed, or watched, now."""
+
+
+class _RelistError(Exception):
+    """The watch cannot go on from where it is."""
+
+    def __init__(self, reason: str, message: str, consistent: bool = False) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.consistent = consistent
+
+
+class ListWatch:
+    """The list-watch loop of one namespace, one list or one watch at a time.
+
+    Args:
+        server: Makes the requests.
+        resource: `pods` or `endpointslices`, for messages.
+        namespace: Empty: all of them.
+        holder: Hears of the objects.
+        timing: See `Timing`.
+        clock: Seconds that only grow.
+        dice: For windows and pauses.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        resource: str,
+        namespace: str,
+        holder: Holder,
+        timing: Timing,
+        clock: Callable[[], float],
+        dice: random.Random,
+    ) -> None:
+        self.restarts: Counter[str] = Counter()
+        self._server = server
+        self._resource = resource
+        self._namespace = namespace
+        self._holder = holder
+        self._timing = timing
+        self._clock = clock
+        self._dice = dice
+        self._version = ""  # where to watch from; empty: list first
+        self._seen = ""  # the newest version that was seen
+        self._consistent = False  # list without the API server's cache
+        self._resync_at = 0.0
+        self._failures = 0  # since the last response
+        self._fruitless = 0  # relists since a watch that was good for something
+        self._short = 0  # empty watches in a row
+        self._renewed = False  # the credentials, since the last response
+
+    def turn(self) -> float:
+        """One list or one watch. Returns the seconds to wait before the next."""
+        watching = self._version != "" and self._clock() < self._resync_at
+        try:
+            if watching:
+                self._watch()
+            else:
+                if self._version:
+                    self.restarts["resync"] += 1
+                self._list()
+        except HttpError as error:
+            return self._http_error(error, "watch" if watching else "list")
+        except _RelistError as error:
+            return self._relist(error)
+        except SilentError as error:
+            self._version = ""
+            return self._failed("timeout", f"no response: {said_of(error)}")
+        except CutError as error:
+            return self._failed("unreachable", f"the API server cannot be reached: {said_of(error)}")
+        except ConfigError as error:
+            return self._failed("config", said_of(error))
+        except Exception:
+            self._version = ""  # whatever was not heard of is listed again
+            raise
+        return 0.0
+
+    # ---- one list
+
+    def _list(self) -> None:
+        cached = not self._consistent
+        objects, version = self._listed("0" if cached else None)
+        if cached and is_older(version, self._seen):
+            # From the cache of an API server that lags behind what another one has told before.
+            objects, version = self._listed(None)
+        self._consistent = False
+        self._version = self._seen = version
+        self._short = 0
+        # Not at the same time in all routers.
+        self._resync_at = self._clock() + self._timing.resync * self._dice.uniform(0.9, 1.0)
+        self._holder.replaced(objects)
+
+    def _listed(self, version: str | None) -> tuple[list[dict[str, Any]], str]:
+        objects: list[dict[str, Any]] = []
+        following: str | None = None
+        while True:
+            body = self._get(
+                self._timing.list_silence, limit=_PAGE, resource_version=version, _continue=following
+            )
+            try:
+                text = b"".join(iter(body.read, b""))
+            finally:
+                body.close()
+            page = _parsed(text)
+            items = page.get("items")
+            metadata = page.get("metadata")
+            if not isinstance(metadata, dict) or not isinstance(items or [], list):
+                raise _RelistError("error", "a list without metadata and items")
+            objects += [_checked(item) for item in items or []]
+            following = metadata.get("continue") or None
+            version = None  # the continue token has it
+            if following is None:
+                if not metadata.get("resourceVersion"):
+                    raise _RelistError("error", "a list without a resourceVersion")
+                return objects, str(metadata["resourceVersion"])
+
+    # ---- one watch
+
+    def _watch(self) -> None:
+        timing = self._timing
+        begun = self._clock()
+        # It ends in time for the next list by itself; a second more than that is no harm.
+        window = min(self._dice.uniform(*timing.window), max(timing.short, self._resync_at - begun))
+        body = self._get(
+            window + timing.slack,
+            watch=True,
+            resource_version=self._version,
+            timeout_seconds=max(1, round(window)),
+            allow_watch_bookmarks=True,
+        )
+        events = 0
+        reason = "closed"
+        try:
+            for line in _lines(body):
+                events += self._event(_parsed(line))
+                if self._clock() >= self._resync_at:
+                    return
+        except SilentError as error:
+            raise _RelistError("timeout", f"a watch was silent: {said_of(error)}") from None
+        except CutError:
+            reason = "cut"
+        finally:
+            body.close()
+            if events or self._clock() - begun >= timing.short:
+                self._short = self._fruitless = 0
+        self.restarts[reason] += 1
+        if not events and self._clock() - begun < timing.short:
+            self._short += 1
+            if self._short >= 2:
+                raise _RelistError("gone", "two watches in a row ended at once", consistent=True)
+
+    def _event(self, event: dict[str, Any]) -> int:
+        """Take in one event. Returns how many changes that is."""
+        kind = event.get("type")
+        thing = event.get("object")
+        if not isinstance(thing, dict):
+            raise _RelistError("error", f"an event of type {kind!r:.40} without an object")
+        if kind == "ERROR":
+            code = thing.get("code")
+            message = str(thing.get("message") or "")[:300]
+            if code == 410 or thing.get("reason") in ("Expired", "Gone"):
+                raise _RelistError("gone", message, consistent=True)
+            raise _RelistError("error", f"{code}: {message}")
+        metadata = thing.get("metadata")
+        version = str(metadata.get("resourceVersion") or "") if isinstance(metadata, dict) else ""
+        if kind in ("ADDED", "MODIFIED", "DELETED"):
+            self._holder.changed(kind, _checked(thing))
+        if version and not is_older(version, self._seen):
+            self._version = self._seen = version
+        return int(kind != "BOOKMARK")
+
+    # ---- what goes wrong
+
+    def _get(self, read_secs: float, **query: Any) -> Body:
+        body = self._server.get(self._namespace, read_secs, **query)
+        self._failures = 0
+        self._renewed = False
+        return body
+
+    def _relist(self, error: _RelistError) -> float:
+        """List again: at once, but with pauses if that does not help."""
+        self.restarts[error.reason] += 1
+        self._version = ""
+        self._consistent = self._consistent or error.consistent
+        self._fruitless += 1
+        if self._fruitless == 1:
+            return 0.0
+        pause = self._backoff(self._fruitless - 1)
+        self._fail(error.reason, f"cannot be watched: {said_of(error)}", pause)
+        return pause
+
+    def _http_error(self, error: HttpError, verb: str) -> float:
+        status = error.status
+        if status == 410:
+            return self._relist(_RelistError("gone", said_of(error), consistent=True))
+        if status == 401:
+            self._server.renew()
+            if not self._renewed:
+                self._renewed = True
+                return 0.0
+        message = f"cannot {verb}: {said_of(error)}"
+        self._failures += 1
+        pause = self._backoff(self._failures)
+        if status in (400, 403, 404):
+            self._version = ""  # what can be listed but not watched is listed again and again
+            pause = self._timing.forbidden
+        if status == 403:
+            role = "Role" if self._namespace else "ClusterRole"
+            message += f"; a {role} has to allow the verbs get, list and watch of {self._resource}"
+        if status in (429, 503) and error.retry_after is not None:
+            pause = min(max(error.retry_after, self._timing.backoff[0]), self._timing.longest_retry_after)
+        self._fail(_KINDS.get(status, "server_error"), message, pause)
+        return pause
+
+    def _failed(self, kind: str, message: str) -> float:
+        self._failures += 1
+        pause = self._backoff(self._failures)
+        self._fail(kind, message, pause)
+        return pause
+
+    def _fail(self, kind: str, message: str, pause: float) -> None:
+        where = f"namespace {self._namespace}" if self._namespace else "all namespaces"
+        self._holder.failed(SourceError(kind, f"{self._resource} in {where}: {message}", pause))
+
+    def _backoff(self, failures: int) -> float:
+        first, most = self._timing.backoff
+        return min(most, first * 2.0 ** min(failures - 1, 16) * self._dice.uniform(0.5, 1.5))
+
+
+def _parsed(text: bytes) -> dict[str, Any]:
+    try:
+        parsed = trimmed_json(text)
+    except ValueError as error:
+        raise _RelistError("error", f"a response that is no JSON: {said_of(error)}") from None
+    if not isinstance(parsed, dict):
+        raise _RelistError("error", "a response that is no JSON object")
+    return parsed
+
+
+def _checked(thing: object) -> dict[str, Any]:
+    metadata = thing.get("metadata") if isinstance(thing, dict) else None
+    if not isinstance(thing, dict) or not isinstance(metadata, dict) or not metadata.get("name"):
+        raise _RelistError("error", "an object without a name")
+    return thing
+
+
+def _lines(body: Body) -> Iterator[bytes]:
+    """Whole lines. What is behind the last one has been cut off, and comes again with the next watch."""
+    parts: list[bytes] = []
+    size = 0
+    while piece := body.read():
+        *whole, piece = piece.split(b"\n")
+        if whole:
+            yield from (line for line in (b"".join([*parts, whole[0]]), *whole[1:]) if line.strip())
+            parts, size = [], 0
+        parts.append(piece)
+        size += len(piece)
+        if size > _LONGEST_LINE:
+            raise _RelistError("error", f"an event of more than {_LONGEST_LINE >> 20} MiB")
+
+
+def is_older(version: str, other: str) -> bool:
+    """Whether a resource version is older than another: API servers count, in digits without zeros before."""
+    if not re.fullmatch("[0-9]+", version) or not re.fullmatch("[0-9]+", other):
+        return False
+    return (len(version), version) < (len(other), other)
