@@ -53,6 +53,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Family]
     for path in ("/v1/chat/completions", "/v1/embeddings"):
         assert client.ask("POST", path, body=b"{}").status == 200
     harness.client(router).ask("GET", "/x", host=None)  # no Host: refused
+    router.core.reconcile("mine", [])
+    router.core._report_source("mine", "timeout", "no response")
     router.core.drain_worker(worker.url)
     assert client.ask("POST", "/v1/embeddings", body=b"{}").status == 503
     while client.ask("POST", "/v1/embeddings", body=b"{}").status != 429:  # more than three in a second
