@@ -20,7 +20,17 @@ import ssl
 from typing import Any
 
 from tests.fakes.relay import Relay
-from tests.fakes.wire import PATIENCE, Message, Wire, descriptors, eventually, request
+from tests.fakes.wire import (
+    PATIENCE,
+    Message,
+    Wire,
+    chunk,
+    chunked,
+    descriptors,
+    eventually,
+    request,
+    response,
+)
 from tests.fakes.worker import FakeWorker, RefusingPort, SilentPort, SlowPort
 from vllm_router import Router, _core
 
@@ -197,6 +207,24 @@ class Harness:
             gc.collect()  # somebody else's garbage may have held one
         leaked = dict(descriptors().items() - self._before.items())
         assert not leaked, f"descriptors leaked: {leaked}"
+
+
+class Streaming:
+    """A worker of which every response to a POST goes on until its gate opens."""
+
+    def __init__(self, harness: Harness) -> None:
+        self.worker = harness.worker(self.answer)
+        self.gate = self.worker.gate()
+        self.url = self.worker.url
+
+    def answer(self, connection: Wire, message: Message) -> None:
+        if message.method != "POST":
+            connection.send(response(200, b"hello"))
+            return
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+        connection.send(head + chunk(b"data: 1\n\n"))
+        self.gate.wait()
+        connection.send(chunked(b"data: [DONE]\n\n"))
 
 
 def error_of(message: Message) -> dict[str, Any]:

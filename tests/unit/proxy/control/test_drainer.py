@@ -4,10 +4,8 @@ import json
 
 import pytest
 
-from tests.fakes.harness import error_of
-from tests.fakes.wire import chunk, chunked, eventually, request, response
-
-SSE_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+from tests.fakes.harness import Streaming, error_of
+from tests.fakes.wire import eventually, request
 
 
 def drain(client, url, method="POST", **members):
@@ -20,23 +18,6 @@ def status(client):
 
 def states(client):
     return {row["url"]: row["state"] for row in status(client)}
-
-
-class Streaming:
-    """A worker whose answer goes on until its gate opens."""
-
-    def __init__(self, harness):
-        self.worker = harness.worker(self.answer)
-        self.gate = self.worker.gate()
-        self.url = self.worker.url
-
-    def answer(self, connection, message):
-        if message.method != "POST":
-            connection.send(response(200, b"hello"))
-            return
-        connection.send(SSE_HEAD + chunk(b"data: 1\n\n"))
-        self.gate.wait()
-        connection.send(chunked(b"data: [DONE]\n\n"))
 
 
 def test_a_worker_that_drains_finishes_what_it_has_and_is_removed(harness):

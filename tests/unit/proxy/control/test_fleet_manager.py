@@ -5,9 +5,9 @@ import urllib.parse
 
 import pytest
 
-from tests.fakes.wire import chunk, chunked, eventually, request, response
+from tests.fakes.harness import Streaming
+from tests.fakes.wire import eventually, request, response
 
-SSE_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 CHECKED = {"health_check_interval_secs": 0.02}
 
 
@@ -21,23 +21,6 @@ class Starting:
 
     def answer(self, connection, _message):
         connection.send(response(200 if self.started else 503, b"hello"))
-
-
-class Streaming:
-    """An engine whose answers to requests go on until its gate opens."""
-
-    def __init__(self, harness):
-        self.worker = harness.worker(self.answer)
-        self.gate = self.worker.gate()
-        self.url = self.worker.url
-
-    def answer(self, connection, message):
-        if message.method != "POST":
-            connection.send(response(200, b"hello"))
-            return
-        connection.send(SSE_HEAD + chunk(b"data: 1\n\n"))
-        self.gate.wait()
-        connection.send(chunked(b"data: [DONE]\n\n"))
 
 
 def row(worker, ready=True, leaving=False, drain_secs=None, incarnation=""):
