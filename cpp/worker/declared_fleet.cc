@@ -11,6 +11,13 @@
 namespace vllm_router {
 namespace {
 
+// A number for an incarnation that is the same in every router: FNV-1a; 0 is none.
+uint64_t IncarnationOf(std::string_view text) {
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (const char byte : text) hash = (hash ^ static_cast<uint8_t>(byte)) * 0x100000001b3u;
+  return hash == 0 ? 1 : hash;
+}
+
 using Row = DeclaredFleet::Row;
 
 // The order of the fleet: sources by this list, then those that a program has named.
@@ -101,7 +108,7 @@ class DeclaredFleet::Change {
       if (spec.leaving) return;
       changed_ = true;
       row->owners.emplace_back(source);
-      row->member.draining = false;
+      row->member.draining = row->kept_out = false;
       row->spec.leaving = false;
       Update(row, spec);
       difference.joined.push_back(url);
@@ -144,6 +151,7 @@ class DeclaredFleet::Change {
             WorkerId{fleet_.next_worker_++}, std::move(url), row->spec.weight, fleet_.loads_.New()),
         .healthy = healthy,
         .resting = !row->spec.ready};
+    SetIncarnation(*row);
     ++serving_;
     Enter(*row);
   }
@@ -156,6 +164,15 @@ class DeclaredFleet::Change {
     row->since_ns = now_ns_;
     row->member = {};
     if (!fleet_.managed_ && row->spec.ready) Serve(row);
+  }
+
+  // An engine that started anew where an admin drained the one before.
+  void KeepOut(Row* row) {
+    changed_ = true;
+    row->id = fleet_.next_row_++;
+    row->state = State::kLeft;
+    row->since_ns = now_ns_;
+    row->member = {};
   }
 
   void ServePending() {
@@ -185,6 +202,11 @@ class DeclaredFleet::Change {
   void Mark() { changed_ = true; }
 
  private:
+  static void SetIncarnation(const Row& row) {
+    const std::string& text = row.spec.incarnation;
+    if (!text.empty()) row.member.worker->incarnation.store(IncarnationOf(text), std::memory_order_relaxed);
+  }
+
   // What the owner says now. False if that is what it said before.
   bool Update(Row* row, const WorkerSpec& spec) {
     WorkerSpec& known = row->spec;
@@ -197,12 +219,17 @@ class DeclaredFleet::Change {
       row->held = false;
       if (leaving) {
         Drop(row);
+      } else if (row->kept_out) {
+        KeepOut(row);
       } else {
         Begin(row);
       }
       return true;
     }
-    if (known.incarnation.empty() && !spec.incarnation.empty()) Set(&known.incarnation, spec.incarnation);
+    if (known.incarnation.empty() && !spec.incarnation.empty()) {
+      Set(&known.incarnation, spec.incarnation);
+      if (row->serves()) SetIncarnation(*row);
+    }
     if (known.detail != spec.detail) Set(&known.detail, spec.detail);
     if (known.drain_ms != spec.drain_ms) Set(&known.drain_ms, spec.drain_ms);
     bool changed = false;
@@ -216,11 +243,11 @@ class DeclaredFleet::Change {
     }
     if (known.leaving != spec.leaving) {
       changed = Set(&known.leaving, spec.leaving);
-      if (row->serves()) row->member.draining = spec.leaving;
+      if (row->serves()) row->member.draining = spec.leaving || row->kept_out;
       if (row->state == State::kPending && spec.leaving) {
         row->state = State::kLeft;
         row->since_ns = now_ns_;
-      } else if (row->state == State::kLeft && !spec.leaving) {
+      } else if (row->state == State::kLeft && !spec.leaving && !row->kept_out) {
         Begin(row);
       }
     }
@@ -523,6 +550,7 @@ bool DeclaredFleet::SetDraining(std::span<const size_t> positions, bool draining
   Change change(*this, now_ns);
   for (const size_t position : positions) {
     Row& row = rows_[position];
+    if (std::exchange(row.kept_out, draining) != draining) change.Mark();
     if (row.state == State::kLeft && !draining) {
       change.Begin(&row);
       changed = true;

@@ -103,6 +103,7 @@ class DeclaredFleet {
     std::string source;               // the owner, or the last one
     State state = State::kPending;
     bool held = false;
+    bool kept_out = false;     // an admin drained it: it does not serve until the admin says so
     int64_t since_ns = 0;      // in this state
     FleetView::Member member;  // its worker is null unless it serves
     bool gone = false;         // while a change is under way

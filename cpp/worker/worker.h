@@ -56,7 +56,9 @@ struct Worker {
   std::atomic<uint32_t> slow_start_factor{kWeightOne};  // thousandths; less during slow start
   std::atomic<bool> suspected{false};                   // a health check has been requested
   std::atomic<bool> health_known{false};  // one has ended, so that the fleet's `healthy` is known
-  std::atomic<uint64_t> selections{0};    // decisions that chose this worker
+  // The engine's life as its source names it, in a number that is equal in all routers; 0: not named.
+  std::atomic<uint64_t> incarnation{0};
+  std::atomic<uint64_t> selections{0};  // decisions that chose this worker
   // Requests that wait for its response after another worker was lost with them: one of them may be
   // crashing workers.
   std::atomic<uint32_t> lost_elsewhere{0};

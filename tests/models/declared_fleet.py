@@ -76,6 +76,7 @@ class Row:
     draining: bool = False
     healthy: bool = True
     held: bool = False
+    kept_out: bool = False  # drained by an admin
     worker_id: int | None = None
     last_owner: str = ""  # while it has none
 
@@ -234,7 +235,7 @@ class DeclaredFleet:
         elif not row.owners:
             if not spec.leaving:
                 row.owners = [source]
-                row.draining = row.leaving = False
+                row.draining = row.leaving = row.kept_out = False
                 self.apply(row, spec)
                 difference.joined.append(row.url)
         elif source not in row.owners:
@@ -294,8 +295,8 @@ class DeclaredFleet:
             else:
                 row.state = "left"
         if was_leaving and not spec.leaving:
-            row.draining = False
-            if row.state == "left":
+            row.draining = row.kept_out and row.serves
+            if row.state == "left" and not row.kept_out:
                 self.start(row)
         if row.state == "pending" and row.ready and not self.is_managed:
             self.serve(row)
@@ -310,7 +311,12 @@ class DeclaredFleet:
         row.drain_secs = spec.drain_secs
         row.incarnation = spec.incarnation
         self.declared.append(row)
-        self.start(row)
+        if row.kept_out:
+            row.id = self.next_row_id
+            self.next_row_id += 1
+            row.state, row.draining = "left", False
+        else:
+            self.start(row)
 
     def guarded(self, source: str, known: list[Row], absent: list[Row], now: float) -> list[Row]:
         """Those of the absent that stay for now. `known` before: who has just joined makes up for nobody."""
@@ -408,6 +414,7 @@ class DeclaredFleet:
         if not rows:
             raise RefusedError(f"{url} is not in the fleet")
         for row in rows:
+            row.kept_out = draining
             if row.serves:
                 row.draining = draining
             else:

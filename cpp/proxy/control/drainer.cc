@@ -73,7 +73,7 @@ std::vector<Drainer::Row> Drainer::Rows() const {
 void Drainer::Watch(const std::shared_ptr<Worker>& worker, int64_t timeout_ms) {
   {
     MutexLock lock(mutex_);
-    Insert(worker, timeout_ms);
+    if (!Insert(worker, timeout_ms)) Shorten(worker, timeout_ms);
   }
   WatchAll();
 }
@@ -87,6 +87,15 @@ bool Drainer::Insert(const std::shared_ptr<Worker>& worker, int64_t timeout_ms) 
       {.row = {.url = worker->url.url, .begun_ns = Now(), .timeout_ms = timeout_ms}, .worker = worker});
   Log(LogLevel::kInfo, "worker " + worker->url.url + " drains");
   return true;
+}
+
+// An admin drained it before its source did, with more time than there is now.
+void Drainer::Shorten(const std::shared_ptr<Worker>& worker, int64_t timeout_ms) {
+  for (Draining& draining : draining_) {
+    if (draining.worker != worker) continue;
+    const int64_t passed_ms = (Now() - draining.row.begun_ns) / kNanosPerMs;
+    draining.row.timeout_ms = std::min(draining.row.timeout_ms, passed_ms + timeout_ms);
+  }
 }
 
 void Drainer::WatchAll() {

@@ -70,6 +70,8 @@ class Drainer final : public Service {
 
   bool Insert(const std::shared_ptr<Worker>& worker, int64_t timeout_ms)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // false if it is there already
+  void Shorten(const std::shared_ptr<Worker>& worker, int64_t timeout_ms)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WatchAll();
   Task<void> Run();
   bool Look();  // false if no worker drains any more

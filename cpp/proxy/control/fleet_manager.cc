@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
+#include <tuple>
 #include <utility>
 
 #include "base/limits.h"
@@ -18,7 +20,8 @@ namespace {
 constexpr int64_t kLongestSleepNs = 1'000 * kNanosPerMs;
 constexpr int64_t kAdmitNanos = 50 * kNanosPerMs;  // workers that pass within it join in one publication
 constexpr std::array<int64_t, 5> kPausesMs = {250, 500, 1'000, 2'000, 5'000};
-constexpr size_t kMostNamed = 8;  // workers in one line of the log
+constexpr size_t kMostNamed = 8;                       // workers in one line of the log
+constexpr int64_t kHoldLineNs = 60 * kNanosPerSecond;  // between two lines of one source's held list
 
 // "a, b and 3 more"
 std::string Listed(const std::vector<std::string>& urls) {
@@ -54,6 +57,7 @@ int64_t FleetManager::Pass(const FleetView&) {
   int64_t next = kLongestSleepNs;
   if (!passed_.empty()) next = std::min(next, admitted_ns_ + kAdmitNanos - now);
   const int64_t patience = thread_.settings.Get()->worker_startup_timeout_ms * kNanosPerMs;
+  std::map<std::string_view, std::vector<uint64_t>> due;  // rows by host
   for (auto& [id, pending] : pending_) {
     if (pending.checking) continue;
     if (now < pending.due_ns) {
@@ -62,10 +66,8 @@ int64_t FleetManager::Pass(const FleetView&) {
       passed_.push_back(id);
       pending.checking = true;
       next = 0;
-    } else if (checking_ < kMaxHealthChecks) {  // the end of another check starts a new pass
-      pending.checking = true;
-      ++checking_;
-      Spawn(Check(id, pending.url));
+    } else {
+      due[pending.url.base].push_back(id);
     }
     if (now - pending.since_ns >= patience && !std::exchange(pending.warned, true)) {
       Log(LogLevel::kWarning,
@@ -75,7 +77,41 @@ int64_t FleetManager::Pass(const FleetView&) {
               " s (--worker-startup-timeout-secs); it gets no requests before"));
     }
   }
+  StartChecks(due);
   return std::max(next, kNanosPerMs);
+}
+
+// Hosts that were never checked come first, then those that wait for longest; and checks that follow others take half
+// of the places at most. So workers that accept and never respond, however many, cannot keep those that join
+// from their turn.
+void FleetManager::StartChecks(const std::map<std::string_view, std::vector<uint64_t>>& due) {
+  struct Turn {
+    bool again;
+    int64_t due_ns;
+    const std::vector<uint64_t>* rows;
+    bool operator<(const Turn& other) const {
+      return std::tie(again, due_ns) < std::tie(other.again, other.due_ns);
+    }
+  };
+  std::vector<Turn> turns;
+  for (const auto& [host, rows] : due) {
+    Turn turn{.again = true, .due_ns = INT64_MAX, .rows = &rows};
+    for (const uint64_t id : rows) {
+      const Pending& pending = pending_.at(id);
+      turn.again &= pending.checks > 0;
+      turn.due_ns = std::min(turn.due_ns, pending.due_ns);
+    }
+    turns.push_back(turn);
+  }
+  std::ranges::sort(turns, std::less<>());
+  for (const Turn& turn : turns) {
+    if (checking_ >= kMaxHealthChecks) break;  // the end of another check starts a new pass
+    if (turn.again && checking_again_ >= kMaxHealthChecks / 2) break;
+    for (const uint64_t id : *turn.rows) pending_.at(id).checking = true;
+    ++checking_;
+    if (turn.again) ++checking_again_;
+    Spawn(Check(*turn.rows, pending_.at(turn.rows->front()).url, turn.again));
+  }
 }
 
 void FleetManager::FollowRows() {
@@ -103,6 +139,10 @@ void FleetManager::FollowRows() {
   std::erase_if(pending_, [&](const auto& entry) { return !awaiting.contains(entry.first); });
   held_ = std::move(held);
   for (const auto& [source, urls] : newly_held) {
+    const auto [told, is_new] = told_ns_.try_emplace(source, now);
+    if (!is_new && now - told->second < kHoldLineNs)
+      continue;  // a worker that flaps makes a new hold each time
+    told->second = now;
     Log(LogLevel::kError,
         Concat(
             "fleet: the list of ", source, " leaves out ", urls.size(),
@@ -112,21 +152,22 @@ void FleetManager::FollowRows() {
   }
 }
 
-Task<void> FleetManager::Check(uint64_t id, WorkerUrl url) {
+Task<void> FleetManager::Check(std::vector<uint64_t> rows, WorkerUrl url, bool again) {
   const UnderWay under_way(*this);
   const StatusOr<HttpResponse> response = co_await thread_.http.Get(
       nullptr, url, thread_.options.health_check_endpoint, thread_.options.health_check_timeout_ms);
-  const bool was_full = checking_-- == kMaxHealthChecks;
+  --checking_;
+  if (again) --checking_again_;
   if (stopped()) co_return;
-  const auto found = pending_.find(id);
-  if (found == pending_.end()) {  // not declared any more
-    if (was_full) PassNow();
-    co_return;
-  }
-  Pending& pending = found->second;
-  if (response.ok() && response->status >= 200 && response->status < 300) {
-    passed_.push_back(id);  // `checking` stays, so that it is not checked again before it is admitted
-  } else {
+  const bool passed = response.ok() && response->status >= 200 && response->status < 300;
+  for (const uint64_t id : rows) {
+    const auto found = pending_.find(id);
+    if (found == pending_.end()) continue;  // not declared any more
+    Pending& pending = found->second;
+    if (passed) {
+      passed_.push_back(id);  // `checking` stays, so that it is not checked again before it is admitted
+      continue;
+    }
     pending.checking = false;
     const int64_t pause = kPausesMs[std::min(pending.checks++, kPausesMs.size() - 1)] * kNanosPerMs;
     const double spread = static_cast<double>(thread_.ids.Below(2001)) / 1000 - 1;

@@ -12,9 +12,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "net/task.h"
@@ -46,7 +48,9 @@ class FleetManager final : public HostPoller {
 
   int64_t Pass(const FleetView& fleet) override;
   void FollowRows();
-  Task<void> Check(uint64_t id, WorkerUrl url);
+  void StartChecks(const std::map<std::string_view, std::vector<uint64_t>>& due);
+  // Of the host, for these of its rows; `again`: each was checked before.
+  Task<void> Check(std::vector<uint64_t> rows, WorkerUrl url, bool again);
   void Admit();
   void Release();
 
@@ -58,7 +62,9 @@ class FleetManager final : public HostPoller {
   std::set<uint64_t> held_;              // rows
   std::vector<uint64_t> passed_;         // rows, not admitted yet
   int64_t admitted_ns_ = INT64_MIN / 2;
-  int checking_ = 0;
+  std::map<std::string, int64_t, std::less<>> told_ns_;  // of a held list in the log, by source
+  int checking_ = 0;                                     // hosts
+  int checking_again_ = 0;                               // of them, that were checked before
 };
 
 }  // namespace vllm_router

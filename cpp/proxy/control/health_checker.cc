@@ -65,15 +65,22 @@ int64_t HealthChecker::Pass(const FleetView& fleet) {
   FollowFleet(fleet);
   const int64_t now = thread_.clock.NowNanos();
   int64_t next = now + std::min(kLongestSleepNs, thread_.options.health_check_interval_ms * kNanosPerMs);
+  // Those that wait for longest first: many hosts that accept and never respond must not keep others from
+  // their turn.
+  std::vector<std::pair<int64_t, const std::string*>> due;
   for (auto& [base, watch] : watches_) {
     if (watch.Due(now)) {
-      if (polling_ == kMaxHealthChecks) continue;  // the end of another check starts a new pass
-      watch.Begin();
-      ++polling_;
-      Spawn(Probe(hosts_.at(base).url));
+      due.emplace_back(watch.due_ns(), &base);
     } else if (!watch.polling()) {
       next = std::min(next, std::max(watch.due_ns(), now + kNanosPerMs));
     }
+  }
+  std::ranges::sort(due);
+  for (const auto& [due_ns, base] : due) {
+    if (polling_ == kMaxHealthChecks) break;  // the end of another check starts a new pass
+    watches_.at(*base).Begin();
+    ++polling_;
+    Spawn(Probe(hosts_.at(*base).url));
   }
   return next - now;
 }

@@ -349,6 +349,34 @@ def test_of_a_file_only_emptiness_is_guarded(fleet):
     assert declare(fleet, A, source="file") == ([A], [D], [], []), "somebody wrote that"
 
 
+def test_an_admins_drain_outlasts_the_engine_that_was_drained(served):
+    """A drained worker is taken out to be restarted: then it must not serve."""
+    declare(served, spec(A, incarnation="one"), B)
+    admit_all(served)
+    served.set_draining(A, True)
+    declare(served, spec(A, incarnation="two"), B)
+    assert states(served)[A] == "left"
+    assert served.pending() == []
+    declare(served, spec(A, incarnation="three"), B)
+    declare(served, spec(A, incarnation="three", leaving=True), B)
+    declare(served, spec(A, incarnation="three"), B)
+    assert states(served)[A] == "left"
+    served.set_draining(A, False)
+    assert admit_all(served) == [A]
+
+
+def test_an_admins_drain_outlasts_that_of_the_source(served):
+    declare(served, A, B)
+    admit_all(served)
+    served.set_draining(A, True)
+    declare(served, spec(A, leaving=True), B)
+    declare(served, A, B)
+    assert draining(served) == [A]
+    declare(served, B, deleted=[A])
+    declare(served, A, B)  # taken out of the list, and wanted again
+    assert draining(served) == []
+
+
 def test_what_was_seen_to_go_is_not_held(fleet):
     declare(fleet, A, B)
     assert declare(fleet, deleted=[A, B]) == ([], [A, B], [], [])
@@ -543,13 +571,12 @@ def test_another_incarnation_is_another_worker(served):
     declare(served, spec(A, incarnation="one"), B)
     admit_all(served)
     before = worker_ids(served)
-    served.set_draining(A, True)
     served.set_healthy(A, False)
     assert declare(served, spec(A, 2.0, incarnation="two"), B) == ([], [], [A], [])
     assert states(served) == {A: "pending", B: "serving"}
     assert admit_all(served) == [A]
     assert worker_ids(served)[A] not in (None, *before.values())
-    assert eligible(served) == [A, B], "neither down nor draining, as the one before was"
+    assert eligible(served) == [A, B], "not down, as the one before was"
 
 
 def test_embedded_another_incarnation_serves_at_once(fleet):

@@ -111,6 +111,35 @@ def test_one_that_ends_soon_is_cut_before_it_is_killed(harness):
     assert [worker.url for worker in router.core.workers] == [other.url]
 
 
+def test_a_drain_by_an_admin_gives_no_more_time_than_the_source_does(harness):
+    """The kubelet kills a deleted pod, whoever drained it before."""
+    engine, other = Streaming(harness), harness.worker()
+    router = harness.router(other, **CHECKED)
+    client, streaming = harness.client(router), harness.client(router)
+    declare(router, row(engine))
+    wait_for(client, {other.url: "serving", engine.url: "serving"})
+    while not [one for one in engine.worker.requests if one.method == "POST"]:
+        streaming = harness.client(router)
+        streaming.send(request("POST", "/v1/completions", body=b"{}"))
+        streaming.read_head()
+    body = json.dumps({"url": engine.url, "timeout_secs": 300}).encode()
+    assert client.ask("POST", "/admin/drain", body=body).status == 202
+    declare(router, row(engine, leaving=True, drain_secs=0.1))
+    assert b"[DONE]" not in streaming.read_to_end()
+    wait_for(client, {other.url: "serving", engine.url: "left"})
+
+
+def test_the_ranks_of_a_silent_engine_take_one_check_together(harness):
+    """One engine must not take all places, of which there are 128, from those that join after it."""
+    silent, engine = harness.silent_port(), harness.worker()
+    router = harness.router(**CHECKED)
+    client = harness.client(router)
+    declare(router, (silent.url, 1.0, True, False, None, "", 300, ""), source="dns")
+    declare(router, row(engine))
+    eventually(lambda: [worker.url for worker in router.core.workers] == [engine.url])
+    assert len([state for state in states(client).values() if state == "pending"]) == 300
+
+
 def test_one_that_is_not_ready_gets_no_new_requests_and_comes_back(harness):
     engine, other = harness.worker(), harness.worker()
     router = harness.router(other, **CHECKED)
