@@ -33,6 +33,7 @@ from pathlib import Path
 from vllm_router.replay import (
     Capacity,
     Fleet,
+    PeerSync,
     PolicySpec,
     Row,
     Trace,
@@ -85,6 +86,7 @@ class Setting:
     slow: bool = False
     told: bool = False
     routers: int = 1
+    peer_sync: PeerSync | None = None
 
     def fleet(self, workload: str) -> Fleet:
         """The fleet of a workload."""
@@ -104,6 +106,7 @@ class Setting:
             weights=slow if self.told else (),
             wipe_every_s=self.wipe_every_s,
             routers=self.routers,
+            peer_sync=self.peer_sync,
         )
 
 

@@ -34,7 +34,7 @@ namespace vllm_router {
 
 struct LoadForTest {
   static void Set(WorkerLoad& load, int64_t requests, int64_t tokens) {
-    load.open_requests_ = requests;
+    load.open_requests_ = static_cast<int32_t>(requests);
     load.queued_prefill_ = tokens;
   }
 };

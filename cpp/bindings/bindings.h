@@ -26,6 +26,7 @@ void BindTestingKvSources(pybind11::module_& testing);
 void BindTestingNet(pybind11::module_& testing);
 void BindTestingPolicy(pybind11::module_& testing);
 void BindTestingPrefixEvents(pybind11::module_& testing);
+void BindTestingPeerSync(pybind11::module_& testing);
 void BindTestingPrefixTable(pybind11::module_& testing);
 void BindTestingPrefixTree(pybind11::module_& testing);
 void BindTestingProxy(pybind11::module_& testing);

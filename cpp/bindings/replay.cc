@@ -101,6 +101,37 @@ ReplayTrace TraceOf(Members& members) {
   return trace;
 }
 
+ReplayPeerSync PeerSyncOf(const py::object& given) {
+  if (!PyDict_Check(given.ptr())) {
+    throw py::type_error(
+        "routing[\"peer_sync\"] is " + Show(given) + "; it must be a dict such as {\"interval_s\": 0.25}");
+  }
+  Members members("routing[\"peer_sync\"]", py::reinterpret_borrow<py::dict>(given));
+  ReplayPeerSync sync;
+  members.Read("interval_s", &sync.interval_s);
+  members.Read("stride_tokens", &sync.stride_tokens);
+  members.Read("loss", &sync.loss);
+  members.Read("decisions_delay_s", &sync.decisions_delay_s);
+  const py::object cuts = members.Find("cuts");
+  members.Done();
+  if (cuts.is_none()) return sync;
+  for (const py::handle row : py::iter(cuts)) {
+    if (!PyDict_Check(row.ptr())) {
+      throw py::type_error(
+          "routing[\"peer_sync\"][\"cuts\"] holds " + Show(row) +
+          "; each cut must be a dict such as {\"time_s\": 60.0, \"seconds\": 30.0, \"router\": 2}");
+    }
+    Members of_cut("a cut", py::reinterpret_borrow<py::dict>(row));
+    ReplayPeerSync::Cut cut;
+    of_cut.Read("time_s", &cut.time_s);
+    of_cut.Read("seconds", &cut.seconds);
+    of_cut.Read("router", &cut.router);
+    of_cut.Done();
+    sync.cuts.push_back(cut);
+  }
+  return sync;
+}
+
 ReplayRouting RoutingOf(Members& members, const py::dict& given, uint64_t cache_blocks) {
   ReplayRouting routing;
   members.Read("routers", &routing.routers);
@@ -108,6 +139,8 @@ ReplayRouting RoutingOf(Members& members, const py::dict& given, uint64_t cache_
   members.Read("prefix_blocks", &routing.prefix_blocks);
   members.Read("events_delay_s", &routing.events_delay_s);
   members.Read("seed", &routing.seed);
+  if (const py::object sync = members.Find("peer_sync"); !sync.is_none())
+    routing.peer_sync = PeerSyncOf(sync);
   routing.router = RouterOptionsOf(given, members.names());
   routing.router.policy.seed = routing.seed;
   if (!given.contains("max_blocks_per_worker")) {
@@ -215,7 +248,8 @@ py::dict ResultOf(ReplayResult result) {
       "hit_tokens"_a = Array(std::move(result.hit_tokens)),
       "predicted_tokens"_a = Array(std::move(result.predicted_tokens)),
       "status"_a = Array(std::move(result.status)), "workers"_a = summaries, "span_s"_a = result.span_s,
-      "load_spread"_a = result.load_spread);
+      "load_spread"_a = result.load_spread, "peer_sync_frames"_a = result.peer_sync_frames,
+      "peer_sync_bytes"_a = result.peer_sync_bytes);
 }
 
 py::dict SimulateTrace(const py::dict& trace_dict, const py::dict& routing_dict, const py::dict& fleet_dict) {

@@ -1168,8 +1168,8 @@ py::list WorkerRows(PyRouter& self) {
     const Worker& worker = *member.worker;
     rows.append(py::make_tuple(
         worker.url.url, member.healthy, member.draining, worker.load.open_requests(),
-        static_cast<double>(worker.weight) / kWeightOne, worker.url.rank, worker.load.queued_prefill(),
-        worker.load.expected_output(), worker.load.context(),
+        static_cast<double>(worker.weight) / kWeightOne, worker.url.rank, worker.load.own_queued_prefill(),
+        worker.load.own_expected_output(), worker.load.own_context(),
         worker.selections.load(std::memory_order_relaxed), worker.load.own_waiting()));
   }
   return rows;

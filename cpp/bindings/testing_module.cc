@@ -49,6 +49,7 @@ PYBIND11_MODULE(_core_testing, testing) {
   BindTestingNet(testing);
   BindTestingPolicy(testing);
   BindTestingPrefixEvents(testing);
+  BindTestingPeerSync(testing);
   BindTestingPrefixTable(testing);
   BindTestingPrefixTree(testing);
   BindTestingProxy(testing);

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "bindings/bindings.h"
+#include "bindings/load_for_test.h"
 #include "bindings/option_values.h"
 #include "bindings/stats_dict.h"
 #include "policy/active_blocks.h"
@@ -21,18 +22,6 @@
 #include "worker/worker_registry.h"
 
 namespace vllm_router {
-
-// Sets the counters that otherwise only tickets write.
-struct LoadForTest {
-  static void Set(
-      WorkerLoad& load, int64_t requests, int64_t waiting, int64_t prefill, int64_t output, int64_t context) {
-    load.open_requests_ = requests;
-    load.waiting_requests_ = waiting;
-    load.queued_prefill_ = prefill;
-    load.expected_output_ = output;
-    load.context_ = context;
-  }
-};
 
 namespace {
 
@@ -303,7 +292,7 @@ void BindTestingPolicy(py::module_& testing) {
           "set_load",
           [](PolicyHarness& self, const std::string& url, int64_t requests, int64_t prefill, int64_t output,
              int64_t context, int64_t waiting) {
-            LoadForTest::Set(self.load(url), requests, waiting, prefill, output, context);
+            LoadForTest::Set(self.load(url), {requests, waiting, prefill, output, context});
           },
           py::arg("url"), py::arg("requests"), py::arg("prefill") = 0, py::arg("output") = 0,
           py::arg("context") = 0, py::arg("waiting") = 0)

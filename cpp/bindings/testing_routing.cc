@@ -223,7 +223,7 @@ class TicketHarness {
   static py::tuple LoadOf(const Worker& worker) {
     const WorkerLoad& load = worker.load;
     return py::make_tuple(
-        load.open_requests(), load.queued_prefill(), load.expected_output(), load.context());
+        load.open_requests(), load.own_queued_prefill(), load.own_expected_output(), load.own_context());
   }
   py::dict Heard() const {
     py::dict heard;

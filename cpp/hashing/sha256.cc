@@ -1,6 +1,7 @@
 #include "hashing/sha256.h"
 
 #include <openssl/evp.h>
+#include <openssl/hmac.h>
 
 #include <memory>
 
@@ -30,6 +31,15 @@ Digest256 Sha256(std::initializer_list<std::string_view> pieces) {
     done = done && EVP_DigestUpdate(context.get(), piece.data(), piece.size()) == 1;
   done = done && EVP_DigestFinal_ex(context.get(), digest.data(), nullptr) == 1;
   ROUTER_CHECK(done, "SHA-256 fails only without memory");
+  return digest;
+}
+
+Digest256 HmacSha256(std::string_view key, std::string_view text) {
+  Digest256 digest;
+  const void* const done = HMAC(
+      Algorithm(), key.data(), static_cast<int>(key.size()),
+      reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest.data(), nullptr);
+  ROUTER_CHECK(done != nullptr, "HMAC fails only without memory");
   return digest;
 }
 

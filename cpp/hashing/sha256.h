@@ -15,6 +15,9 @@ using Digest256 = std::array<uint8_t, 32>;
 // Of the concatenated pieces.
 Digest256 Sha256(std::initializer_list<std::string_view> pieces);
 
+// HMAC-SHA-256 (RFC 2104) of the text.
+Digest256 HmacSha256(std::string_view key, std::string_view text);
+
 // 64 lower-case hex digits.
 std::string DigestHex(const Digest256& digest);
 

@@ -55,7 +55,7 @@ class Auto final : public Policy {
     Scratch& scratch = own_scratch;
     BlockMatches& matches = scratch.matches;
     if (matches_blocks) {
-      index_->Match(key, &matches);
+      index_->Match(key, *plan, &matches);
       if (key.explanation != nullptr) KvIndex::Explain(fleet, *plan, matches, key.explanation.get());
     } else {
       matches.Clear();
@@ -118,22 +118,30 @@ class Auto final : public Policy {
     double* const context = scratch->context.data();
     // Not in LoadSums itself: the compiler would keep it in memory.
     int64_t all_context = 0;
-    int64_t all_own = 0;
+    int64_t all_told = 0;
     int64_t all_requests = 0;
+    int64_t all_polled = 0;
     for (size_t row = 0; row < eligible.size(); ++row) {
       const AutoLoad load(fleet.load(eligible[row]));
       all_context += load.context;
-      all_own += load.own;
-      all_requests += load.requests;
+      all_told += load.told;
+      all_requests += load.requests();
+      all_polled += load.polled;
       queued[row] = static_cast<double>(load.queued);
       waiting[row] = static_cast<double>(load.waiting);
-      requests[row] = static_cast<double>(load.requests);
+      requests[row] = static_cast<double>(load.requests());
       context[row] = static_cast<double>(load.context);
     }
     const LoadSums sums{
-        .context = all_context, .own = all_own, .requests = all_requests, .workers = eligible.size()};
+        .context = all_context, .told = all_told, .requests = all_requests, .workers = eligible.size()};
     const FleetMeans means = sums.Means(key.prompt_tokens);
     const double mean_uncached = mean_uncached_.value();
+    // Rarely any: a second pass over the loads, so that the first stays short.
+    for (size_t row = 0; all_polled != 0 && row < eligible.size(); ++row) {
+      const AutoLoad load(fleet.load(eligible[row]));
+      queued[row] += static_cast<double>(load.polled_waiting) * mean_uncached;
+      context[row] += static_cast<double>(load.polled) * means.prompt;
+    }
     const double* const uncached = scratch->uncached.data();
     const AutoWeights weights = weights_;
     double* const cost = scratch->cost.data();
@@ -197,7 +205,7 @@ class Auto final : public Policy {
 
 FleetMeans LoadSums::Means(uint32_t prompt_tokens) const {
   return {
-      .prompt = own > 0 ? static_cast<double>(context) / static_cast<double>(own) : prompt_tokens,
+      .prompt = told > 0 ? static_cast<double>(context) / static_cast<double>(told) : prompt_tokens,
       .requests = static_cast<double>(requests) / static_cast<double>(std::max<size_t>(1, workers))};
 }
 

@@ -10,6 +10,7 @@
 //   r   open requests on w; rm their mean over the fleet                     that it lengthens, those r pay for it later;
 //                                                                            places and memory run out as r * r
 //   c   prompt tokens of w's open requests; L their mean over the fleet      decoding beside many and long ones is slow
+//       (of requests that only a poll tells of, q and c are not known: each counts as Um, if it waits, and as L)
 //   s   weight of w. It divides the work that waits, for computation or a slot. Running work reflects the
 //       speed already: a faster worker has fewer open requests for the same rate of arrivals, and dividing
 //       those too would count its speed twice.
@@ -75,14 +76,18 @@ struct AutoLoad {
   explicit AutoLoad(const WorkerLoad& load)
       : queued(load.queued_prefill()),
         waiting(load.waiting_requests()),
-        own(load.open_requests()),
-        requests(own + load.remote_requests()),
+        told(load.told_requests()),
+        polled(load.polled_requests()),
+        polled_waiting(load.polled_waiting()),
         context(load.context()) {}
+
+  int64_t requests() const { return told + polled; }
 
   int64_t queued;
   int64_t waiting;
-  int64_t own;  // open requests
-  int64_t requests;
+  int64_t told;    // open requests whose tokens are known
+  int64_t polled;  // and others, of which `polled_waiting` have no first token
+  int64_t polled_waiting;
   int64_t context;
 };
 
@@ -95,28 +100,29 @@ struct FleetMeans {
 struct LoadSums {
   void Add(const AutoLoad& load) {
     context += load.context;
-    own += load.own;
-    requests += load.requests;
+    told += load.told;
+    requests += load.requests();
     ++workers;
   }
   FleetMeans Means(uint32_t prompt_tokens) const;
 
   int64_t context = 0;
-  int64_t own = 0;
+  int64_t told = 0;
   int64_t requests = 0;
   size_t workers = 0;
 };
 
 FleetMeans MeansOf(const FleetView& fleet, uint32_t prompt_tokens);
-// The terms that follow from the fleet and a worker's load: all but uncached and mean_uncached. `weight`
-// in thousandths.
-inline AutoTerms LoadTerms(const WorkerLoad& load, uint32_t weight, const FleetMeans& means) {
+// The terms that follow from the fleet and a worker's load: all but uncached. `weight` in thousandths.
+inline AutoTerms LoadTerms(
+    const WorkerLoad& load, uint32_t weight, const FleetMeans& means, double mean_uncached) {
   const AutoLoad read(load);
   return {
-      .queued = static_cast<double>(read.queued),
+      .queued = static_cast<double>(read.queued) + static_cast<double>(read.polled_waiting) * mean_uncached,
       .waiting = static_cast<double>(read.waiting),
-      .requests = static_cast<double>(read.requests),
-      .context = static_cast<double>(read.context),
+      .requests = static_cast<double>(read.requests()),
+      .context = static_cast<double>(read.context) + static_cast<double>(read.polled) * means.prompt,
+      .mean_uncached = mean_uncached,
       .mean_prompt = means.prompt,
       .mean_requests = means.requests,
       .weight = static_cast<double>(weight) / kWeightOne};

@@ -83,6 +83,8 @@ struct Decision {
   uint32_t shared_beyond = 0;  // blocks of a shared pool beyond what the worker holds on its GPU
   // What the policy predicts of its worker until the first token came (index/predicted_blocks.h). 0: nothing.
   uint64_t prediction = 0;
+  // As `claim`, in the index of what all routers sent (index/coarse_index.h). 0: there is nothing to take back.
+  uint64_t coarse_claim = 0;
   std::shared_ptr<const Explanation> explanation;  // null unless requested
 };
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "hashing/hash.h"
 #include "policy/membership.h"
 
 namespace vllm_router {
@@ -23,6 +24,11 @@ constexpr uint64_t kDoubtfulBlocks = 8;
 // Where no server rotates predictions: half of --kv-predict-ttl-secs at its default, and as long as there.
 constexpr int64_t kRotateNanos = 150'000'000;
 constexpr int64_t kRepeatNanos = 60'000'000'000;
+// Of a router that hears no peers: the strides of a prompt that name its assumed holder, and the share of the
+// prompt that this worker is taken to hold.
+constexpr size_t kHolderStrides = 3;
+constexpr double kHolderShare = 0.9;
+constexpr double kBytesPerTokenId = 4;
 
 // Blocks that the worker computes and should publish; a lower bound.
 uint64_t NewBlocks(const Decision& decision) {
@@ -36,6 +42,11 @@ KvIndex::KvIndex(const KvIndexOptions& options)
     : tracker_(std::make_unique<BlockCacheTracker>(options.tracker)),
       reported_(tracker_->hasher()),
       prefixes_(options.prefixes ? std::make_unique<PrefixTable>(*options.prefixes) : nullptr),
+      coarse_(
+          options.coarse_stride_blocks != 0
+              ? std::make_unique<CoarseIndex>(CoarseIndexOptions{
+                    .stride_blocks = options.coarse_stride_blocks, .tracker = options.tracker})
+              : nullptr),
       nameless_(options.seed),
       block_tokens_(
           options.worker_block_sizes ? std::make_unique<std::atomic<uint32_t>[]>(kMaxWorkers) : nullptr) {}
@@ -48,6 +59,7 @@ std::shared_ptr<const FleetPlan> KvIndex::MakePlan(
     plan->known = last->known;
     plan->weights = last->weights;
     plan->position_of = last->position_of;
+    plan->url_hashes = last->url_hashes;
     return plan;
   }
   std::vector<Plan::Known> gone = last != nullptr ? last->known : std::vector<Plan::Known>();
@@ -57,7 +69,9 @@ std::shared_ptr<const FleetPlan> KvIndex::MakePlan(
   plan->position_of.assign(kMaxWorkers, kNowhere);
   for (size_t position = 0; position < plan->known.size(); ++position) {
     plan->position_of[static_cast<size_t>(plan->known[position].slot)] = static_cast<uint32_t>(position);
-    plan->weights.push_back(static_cast<double>(next.members()[position].worker->weight) / kWeightOne);
+    const Worker& worker = next.worker(static_cast<uint32_t>(position));
+    plan->weights.push_back(static_cast<double>(worker.weight) / kWeightOne);
+    if (coarse_ != nullptr) plan->url_hashes.push_back(Xxh3(worker.url.url));
   }
   // Before a slot may be given to another worker.
   reported_.SetWorkers(plan->known);
@@ -68,6 +82,7 @@ std::shared_ptr<const FleetPlan> KvIndex::MakePlan(
   }
   for (const Plan::Known& known : gone) {
     predicted_.Remove(known.slot);
+    if (coarse_ != nullptr) coarse_->Remove(known.slot);
     tracker_->RemoveWorker(known.slot);
   }
   while (tracker_->Sweep(kSweepRuns)) {
@@ -83,8 +98,8 @@ const KvIndex::Plan* KvIndex::PlanOf(const FleetView& fleet) const {
   return plan != nullptr && plan->membership == fleet.membership_version() ? plan : nullptr;
 }
 
-void KvIndex::Match(const RoutingKey& key, BlockMatches* matches) {
-  FindMatches(key, matches);
+void KvIndex::Match(const RoutingKey& key, const Plan& plan, BlockMatches* matches) {
+  FindMatches(key, plan, matches);
   if (block_tokens_ != nullptr) RoundDown(key.usable_blocks, matches);
 }
 
@@ -120,8 +135,30 @@ void KvIndex::MatchPrefix(const RoutingKey& key, BlockMatches* matches) {
   }
 }
 
-void KvIndex::MatchAll(const RoutingKey& key, BlockMatches* matches) {
+// Of the highest hash of a worker's URL with the prompt's beginning: Thaler and Ravishankar, "Using name-based
+// mappings to increase hit rates" (1998). All routers of a fleet find the same worker.
+void KvIndex::AssumeHolder(const RoutingKey& key, const Plan& plan, BlockMatches* matches) const {
+  const size_t first = std::min<size_t>(kHolderStrides * coarse_->stride_blocks(), key.blocks.size());
+  size_t holder = 0;
+  uint64_t highest = 0;
+  if (plan.known.empty()) return;
+  for (size_t position = 0; position < plan.url_hashes.size(); ++position) {
+    const uint64_t pair[] = {plan.url_hashes[position], key.blocks[first - 1]};
+    const uint64_t hash = Xxh3(pair, sizeof(pair));
+    if (hash < highest) continue;
+    highest = hash;
+    holder = position;
+  }
+  const auto held = static_cast<uint32_t>(kHolderShare * static_cast<double>(key.blocks.size()));
+  if (held != 0) matches->Raise(plan.known[holder].slot, {held, held, held});
+}
+
+void KvIndex::MatchAll(const RoutingKey& key, const Plan& plan, BlockMatches* matches) {
   tracker_->Match(key.blocks, matches);
+  if (coarse_ != nullptr) {
+    coarse_->Refine(key.blocks, matches);
+    if (alone()) AssumeHolder(key, plan, matches);
+  }
   if (prefixes_ != nullptr && key.prefix_digest) MatchPrefix(key, matches);
   if (!reported_.active()) return;
   if (!key.blocks_are_tokens || !key.blocks_are_reported) {
@@ -134,11 +171,11 @@ void KvIndex::MatchAll(const RoutingKey& key, BlockMatches* matches) {
   if (key.blocks_are_reported) predicted_.Merge(key.blocks, reported_, matches);
 }
 
-void KvIndex::FindMatches(const RoutingKey& key, BlockMatches* matches) {
+void KvIndex::FindMatches(const RoutingKey& key, const Plan& plan, BlockMatches* matches) {
   thread_local uint64_t matched = 0;
-  if (key.dry_run || matched++ % kMatchesPerTiming != 0) return MatchAll(key, matches);
+  if (key.dry_run || matched++ % kMatchesPerTiming != 0) return MatchAll(key, plan, matches);
   const auto begun = std::chrono::steady_clock::now();
-  MatchAll(key, matches);
+  MatchAll(key, plan, matches);
   const std::chrono::nanoseconds taken = std::chrono::steady_clock::now() - begun;
   const int64_t nanos = taken.count();
   const auto bucket =
@@ -157,6 +194,7 @@ void KvIndex::Forget(WorkerId worker) {
   const std::optional<WorkerSlot> slot = FindSlot(worker);
   if (!slot) return;
   tracker_->Evict(*slot, 0);
+  if (coarse_ != nullptr) coarse_->Forget(*slot);
   predicted_.Remove(*slot);
   if (prefixes_ != nullptr) prefixes_->RemoveAllOf(worker);
   // An engine tells that its cache was cleared with its next step. Until then its events tell too much.
@@ -182,12 +220,18 @@ void KvIndex::SetCacheSize(WorkerId worker, const CacheSize& size) {
   // own poll.
   if (!slot) return;
   if (!size.gpu_blocks.empty()) reported_.SetGpuBlocks(worker, size.gpu_blocks);
-  if (size.bytes != 0) tracker_->SetCapacityOf(*slot, std::max<uint64_t>(1, size.bytes / block_bytes()));
+  if (size.bytes != 0) {
+    const uint64_t blocks = std::max<uint64_t>(1, size.bytes / block_bytes());
+    tracker_->SetCapacityOf(*slot, blocks);
+    if (coarse_ != nullptr) coarse_->SetCapacityOf(*slot, blocks);
+  }
   if (block_tokens_ == nullptr || size.block_tokens == 0) return;
   std::atomic<uint32_t>& tokens = block_tokens_[static_cast<size_t>(*slot)];
   const uint32_t before = tokens.exchange(size.block_tokens, std::memory_order_relaxed);
   // An engine has one size for life: this is another one, and its cache is new.
-  if (before != 0 && before != size.block_tokens) tracker_->Evict(*slot, 0);
+  if (before == 0 || before == size.block_tokens) return;
+  tracker_->Evict(*slot, 0);
+  if (coarse_ != nullptr) coarse_->Forget(*slot);
 }
 
 size_t KvIndex::ResponseBlocks(double bytes_per_token) const {
@@ -200,6 +244,7 @@ void KvIndex::Remember(WorkerSlot slot, const RoutingKey& key, Decision* decisio
     RotateDuePredictions();
     decision->prediction = predicted_.Add(slot, key.blocks);
   }
+  if (coarse_ != nullptr) Share(slot, key, decision);
   const size_t response = ResponseBlocks(key.bytes_per_token);
   if (response == 0) {
     decision->claim = tracker_->RecordOpen(slot, key.blocks);
@@ -221,16 +266,60 @@ void KvIndex::Settle(const Decision& decision, const Outcome& outcome) {
     reported_.Forgive(decision.worker, NewBlocks(decision));
   if (ReachedWorker(outcome.end)) {
     tracker_->Confirm(decision.claim);
-  } else if (decision.claim != 0) {
-    tracker_->Withdraw(decision.claim);
+    if (coarse_ != nullptr) coarse_->Confirm(decision.coarse_claim);
+  } else {
+    if (decision.claim != 0) tracker_->Withdraw(decision.claim);
+    if (decision.coarse_claim != 0) coarse_->Withdraw(decision.coarse_claim);
   }
+}
+
+void KvIndex::Clear() {
+  tracker_->Clear();
+  if (coarse_ != nullptr) coarse_->Clear();
+}
+
+// Peers are told as the decision is made: a burst of requests with one prompt may come to all routers at once.
+// What a worker's events tell is not told again, since peers hear them too.
+void KvIndex::Share(WorkerSlot slot, const RoutingKey& key, Decision* decision) {
+  thread_local std::vector<BlockHash> strides;
+  CoarseIndex::StridesOf(key.blocks, coarse_->stride_blocks(), &strides);
+  const bool events_tell = key.blocks_are_tokens && IsComplete(reported_.trust(slot));
+  if (!strides.empty() && !events_tell) outgoing_.Add(decision->worker, key.prompt_tokens, strides);
+  AddResponse(key.blocks.size(), key.bytes_per_token, &strides);
+  decision->coarse_claim = coarse_->RecordOpen(slot, strides);
+}
+
+void KvIndex::RecordPeerDecision(
+    WorkerId worker, uint32_t prompt_tokens, std::span<const BlockHash> strides) {
+  if (coarse_ == nullptr) return;
+  const std::optional<WorkerSlot> slot = FindSlot(worker);
+  if (!slot) return;
+  thread_local std::vector<BlockHash> chain;
+  chain.assign(strides.begin(), strides.end());
+  // Strides of text are as many bytes as those of tokens, whatever a peer's prompt was of.
+  const size_t blocks = std::max<size_t>(
+      strides.size() * coarse_->stride_blocks(), prompt_tokens / tracker_->hasher().block_size());
+  AddResponse(blocks, kBytesPerTokenId, &chain);
+  coarse_->Record(*slot, chain);
+}
+
+void KvIndex::AddResponse(size_t prompt_blocks, double bytes_per_token, std::vector<BlockHash>* strides) {
+  const size_t response = ResponseBlocks(bytes_per_token);
+  if (response == 0) return;
+  const size_t stride = coarse_->stride_blocks();
+  const size_t all = (prompt_blocks + response + stride / 2) / stride;
+  while (strides->size() < all) strides->push_back(std::max<BlockHash>(nameless_.Next(), 1));
 }
 
 void KvIndex::RecordBlocks(WorkerId worker, std::span<const BlockHash> blocks) {
   const std::optional<WorkerSlot> slot = FindSlot(worker);
   // If it leaves in between and another worker gets its slot, that one is believed to hold blocks
   // that it does not.
-  if (slot) tracker_->Record(*slot, blocks);
+  if (!slot) return;
+  tracker_->Record(*slot, blocks);
+  if (coarse_ == nullptr) return;
+  std::vector<BlockHash> strides;
+  coarse_->Record(*slot, CoarseIndex::StridesOf(blocks, coarse_->stride_blocks(), &strides));
 }
 
 Decision KvIndex::DecisionFor(
@@ -326,6 +415,7 @@ WorkerSlot KvIndex::Enter() {
     const StatusOr<WorkerSlot> slot = tracker_->AddWorker();
     if (slot.ok()) {
       if (block_tokens_ != nullptr) block_tokens_[static_cast<size_t>(*slot)] = 0;
+      if (coarse_ != nullptr) coarse_->Add(*slot);
       return *slot;
     }
     // A fleet has at most kMaxWorkers, so only workers that left are in the way, and a match under way

@@ -23,6 +23,12 @@
 // workers tell of whole prefixes goes to prefixes() and adds to what is known of those whose events do not
 // tell everything; so does what other routers know of them (RoutingKey::shared_holders).
 //
+// With `coarse` other routers tell this one what they decided, and it tells them. Their decisions, and its own a
+// second time, are in an index of strides (index/coarse_index.h), which sets the range within which a match is
+// refined by what this router sent. Its own decisions wait in outgoing() to be told. While peers cannot be heard
+// (SetAlone), each prompt's first strides name a worker that is assumed to hold most of it: routers that cannot
+// talk send equal prompts to one worker all the same, as rendezvous hashing does.
+//
 // Thread-safe, but for MakePlan: one thread at a time. No lock but the tracker's is held for longer than
 // a look-up.
 #pragma once
@@ -41,10 +47,12 @@
 #include "base/random.h"
 #include "index/block_cache_tracker.h"
 #include "index/block_matches.h"
+#include "index/coarse_index.h"
 #include "index/predicted_blocks.h"
 #include "index/prefix_table.h"
 #include "index/reported_blocks.h"
 #include "policy/decision.h"
+#include "policy/decision_buffer.h"
 #include "policy/moving_mean.h"
 #include "policy/routing_key.h"
 #include "policy/stats_writer.h"
@@ -57,6 +65,7 @@ struct KvIndexOptions {
   bool worker_block_sizes = false;  // matches count in complete blocks of each worker's own size
   uint64_t seed = 0;                // of the anonymous blocks
   std::optional<PrefixTableOptions> prefixes = {};  // nullopt: no table of prefixes
+  uint32_t coarse_stride_blocks = 0;                // 0: routers tell each other nothing
 };
 
 class KvIndex {
@@ -75,11 +84,13 @@ class KvIndex {
     std::vector<Known> known;           // by position
     std::vector<double> weights;        // Worker::weight in whole ones, by position
     std::vector<uint32_t> position_of;  // by slot; kNowhere: none of this membership
+    std::vector<uint64_t> url_hashes;   // by position, where routers tell each other something
   };
 
   explicit KvIndex(const KvIndexOptions& options);
 
   BlockCacheTracker& tracker() { return *tracker_; }
+  const BlockHasher& hasher() const { return tracker_->hasher(); }
   size_t block_bytes() const { return tracker_->hasher().block_bytes(); }  // of text, or four per token id
   // Of the prompt, whose blocks may be of bytes.
   double TokensPerBlock(const RoutingKey& key) const {
@@ -116,7 +127,7 @@ class KvIndex {
   }
   // Which workers hold the prompt, and how much of it. One match in kMatchesPerTiming is timed; of dry
   // runs none.
-  void Match(const RoutingKey& key, BlockMatches* matches);
+  void Match(const RoutingKey& key, const Plan& plan, BlockMatches* matches);
   // The worker in `slot` gets the prompt: it holds its blocks and a response's from now on. Completes the
   // decision.
   void Remember(WorkerSlot slot, const RoutingKey& key, Decision* decision);
@@ -132,7 +143,17 @@ class KvIndex {
   void RecordBlocks(WorkerId worker, std::span<const BlockHash> blocks);  // it holds them
   void Forget(WorkerId worker);                                           // its cache is empty
   void SetCacheSize(WorkerId worker, const CacheSize& size);
-  void Clear() { tracker_->Clear(); }  // every worker's
+  void Clear();  // every worker's
+
+  // What other routers decided, and what this one did and has not told them. Null, or no effect, unless the
+  // options say that routers tell each other.
+  const CoarseIndex* coarse() const { return coarse_.get(); }
+  DecisionBuffer* outgoing() { return coarse_ != nullptr ? &outgoing_ : nullptr; }
+  // A peer sent the worker a prompt that has these strides.
+  void RecordPeerDecision(WorkerId worker, uint32_t prompt_tokens, std::span<const BlockHash> strides);
+  // From now on peers are not heard, or are heard again.
+  void SetAlone(bool alone) { alone_.store(alone, std::memory_order_relaxed); }
+  bool alone() const { return alone_.load(std::memory_order_relaxed); }
 
   // A decision for a worker that holds `matched` blocks of the prompt. The engine always computes the
   // last token, so the last block of a prompt that fills its blocks does not count.
@@ -151,8 +172,9 @@ class KvIndex {
   static constexpr std::array<int64_t, 10> kMatchBounds = {100,   250,    500,    1'000,   2'500,
                                                            5'000, 10'000, 25'000, 100'000, 1'000'000};
 
-  void FindMatches(const RoutingKey& key, BlockMatches* matches);
-  void MatchAll(const RoutingKey& key, BlockMatches* matches);
+  void FindMatches(const RoutingKey& key, const Plan& plan, BlockMatches* matches);
+  void MatchAll(const RoutingKey& key, const Plan& plan, BlockMatches* matches);
+  void AssumeHolder(const RoutingKey& key, const Plan& plan, BlockMatches* matches) const;
   void MatchPrefix(const RoutingKey& key, BlockMatches* matches);
   // To complete blocks of each worker, limited to the part of the prompt that a cache can save.
   void RoundDown(uint64_t usable_blocks, BlockMatches* matches) const;
@@ -160,6 +182,9 @@ class KvIndex {
   WorkerSlot Enter();
   uint64_t BlockTokensOf(WorkerSlot slot) const;
 
+  void Share(WorkerSlot slot, const RoutingKey& key, Decision* decision);
+  // Strides of a prompt of so many blocks, `strides`, and as many without a name as a mean response fills.
+  void AddResponse(size_t prompt_blocks, double bytes_per_token, std::vector<BlockHash>* strides);
   // Blocks of a mean response; 0 before the first one has ended.
   size_t ResponseBlocks(double bytes_per_token) const;
 
@@ -167,6 +192,9 @@ class KvIndex {
   ReportedBlocks reported_;
   const std::unique_ptr<PrefixTable> prefixes_;
   PredictedBlocks predicted_;
+  const std::unique_ptr<CoarseIndex> coarse_;  // null: routers tell each other nothing
+  DecisionBuffer outgoing_;
+  std::atomic<bool> alone_{false};
   Random nameless_;
   MovingMean output_tokens_;
   mutable Mutex mutex_;                                                        // leaf

@@ -43,7 +43,7 @@ class KvLogit final : public Policy {
     Scratch& scratch = own_scratch;
     BlockMatches& matches = scratch.matches;
     if (matches_blocks) {
-      index_->Match(key, &matches);
+      index_->Match(key, *plan, &matches);
       if (key.explanation != nullptr) KvIndex::Explain(fleet, *plan, matches, key.explanation.get());
     } else {
       matches.Clear();

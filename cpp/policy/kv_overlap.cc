@@ -47,7 +47,7 @@ class KvOverlap final : public Policy {
     }
     thread_local Scratch own_scratch;
     Scratch& scratch = own_scratch;
-    index_->Match(key, &scratch.matches);
+    index_->Match(key, *plan, &scratch.matches);
     if (key.explanation != nullptr) KvIndex::Explain(fleet, *plan, scratch.matches, key.explanation.get());
     std::optional<uint32_t> position = FindBest(key, fleet, *plan, &scratch);
     Reason reason = Reason::kKvAware;

@@ -44,6 +44,10 @@ struct PolicyOptions {
   uint32_t load_factor = 1250;   // thousandths
   HolderBound load_bound = HolderBound::kRoom;
 
+  // Of what routers tell each other of their decisions, of all policies that match blocks; 0: they tell nothing.
+  // Not of the table: whatever connects the routers sets it.
+  uint32_t coarse_stride_tokens = 0;
+
   // the table of prefixes that workers report
   uint64_t kv_index_max_entries = 0;  // 0: none
   uint32_t kv_index_ttl_secs = 600;

@@ -142,7 +142,10 @@ StatusOr<PolicyParts> MakePolicy(const PolicyOptions& options) {
         .tracker = {.block_size = options.block_size, .max_blocks_per_worker = options.max_blocks_per_worker},
         .worker_block_sizes = options.worker_block_sizes,
         .seed = options.seed,
-        .prefixes = prefixes});
+        .prefixes = prefixes,
+        .coarse_stride_blocks = options.coarse_stride_tokens == 0
+                                    ? 0
+                                    : std::max(1u, options.coarse_stride_tokens / options.block_size)});
   }
   return PolicyParts{
       .policy = entry->make(options, index, falls_back ? fallback->make(options, nullptr, nullptr) : nullptr),

@@ -69,7 +69,7 @@ class VllmCacheAware final : public Policy {
     thread_local Scratch scratch;
     BlockMatches& matches = scratch.matches;
     std::vector<uint32_t>& best = scratch.best;
-    index_->Match(key, &matches);
+    index_->Match(key, *plan, &matches);
     if (key.explanation != nullptr) KvIndex::Explain(fleet, *plan, matches, key.explanation.get());
     const Found found = FindHolders(key, fleet, *plan, matches, &best);
 

@@ -57,7 +57,7 @@ class Comparison : public Policy {
         held_[position] = caches_->Held(fleet.worker(position), key.blocks);
       }
     } else if (!key.blocks.empty()) {
-      index_.Match(key, &matches_);
+      index_.Match(key, *plan, &matches_);
       for (const BlockMatch& match : matches_.entries()) {
         const uint32_t position = plan->PositionOf(match.owner);
         if (position != KvIndex::kNowhere) held_[position] = match.longest();
@@ -276,9 +276,8 @@ class AutoCosts final : public Comparison {
     const FleetMeans means = MeansOf(fleet, key.prompt_tokens);
     const uint32_t position = Smallest(fleet, [&](uint32_t candidate) {
       const Worker& worker = fleet.worker(candidate);
-      AutoTerms terms = LoadTerms(worker.load, worker.weight, means);
+      AutoTerms terms = LoadTerms(worker.load, worker.weight, means, mean_uncached_.value());
       terms.uncached = Uncached(candidate, key);
-      terms.mean_uncached = mean_uncached_.value();
       return AutoCost(terms, weights_);
     });
     mean_uncached_.Learn(Uncached(position, key));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <deque>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -15,6 +16,7 @@
 #include "base/limits.h"
 #include "base/random.h"
 #include "base/text.h"
+#include "peer_sync/peer_sync.h"
 #include "simulation/comparison_policies.h"
 #include "simulation/late_events.h"
 
@@ -29,6 +31,8 @@ constexpr uint32_t kTurnsPerQuestion = 1 << 16;  // events between two calls of 
 constexpr Picos kPicosPerNano = kPicosPerSecond / 1'000'000'000;
 constexpr Picos kPredictionHalfLife = kPicosPerSecond * 15 / 100;
 constexpr int64_t kPredictionRepeatNanos = 60'000'000'000;
+constexpr Picos kRetained = kPicosPerSecond * 30;  // frames on the bus, for a router that comes back
+constexpr Picos kPollInterval = kPicosPerSecond;   // of loads, by a router that hears no others
 constexpr double kNotANumber = std::numeric_limits<double>::quiet_NaN();
 
 std::string Plain(double number) {
@@ -155,6 +159,34 @@ Status CheckPerWorker(const char* what, const std::vector<double>& values, uint3
   return absl::OkStatus();
 }
 
+Status CheckPeerSync(const ReplayPeerSync& sync, uint32_t routers) {
+  if (!(sync.interval_s >= 0.05 && sync.interval_s <= 60)) {
+    return Refuse("interval_s is ", Plain(sync.interval_s), "; routers publish every 0.05 to 60 seconds");
+  }
+  if (sync.stride_tokens < 1 || sync.stride_tokens > (1u << 20)) {
+    return Refuse(
+        "stride_tokens is ", sync.stride_tokens, "; a stride has between 1 and ", 1u << 20, " tokens");
+  }
+  if (!(sync.loss >= 0 && sync.loss <= 1)) {
+    return Refuse("loss is ", Plain(sync.loss), "; it is a share of the frames, from 0 to 1");
+  }
+  if (!(sync.decisions_delay_s >= 0 && sync.decisions_delay_s <= 3600)) {
+    return Refuse(
+        "decisions_delay_s is ", Plain(sync.decisions_delay_s), "; it must be from 0 to 3600 seconds");
+  }
+  for (const ReplayPeerSync::Cut& cut : sync.cuts) {
+    if (!(cut.time_s >= 0 && cut.time_s <= kMaxSeconds && cut.seconds > 0)) {
+      return Refuse(
+          "a cut begins at time_s ", Plain(cut.time_s), " and lasts ", Plain(cut.seconds),
+          " seconds; it must begin from 0 to ", Plain(kMaxSeconds), " and last longer than 0");
+    }
+    if (cut.router >= static_cast<int64_t>(routers)) {
+      return Refuse("a cut names router ", cut.router, ", but there are ", routers, ", numbered from 0");
+    }
+  }
+  return absl::OkStatus();
+}
+
 constexpr const char* kKindNames[] = {"fail", "join", "drain", "wipe"};
 
 struct FleetState {
@@ -252,6 +284,16 @@ class Run {
     KvIndex* hearing = nullptr;  // the product's own index, if it hears events
     std::shared_ptr<Router> router;
     std::optional<Snapshot<FleetView>::Cached> fleet;
+    // Of routers that tell each other. It sends at every other tick, and reads at each.
+    std::unique_ptr<PeerSync> sync;
+    uint64_t ticks = 0;
+    uint64_t read = 0;  // frames of the bus
+    Picos polled = -kPollInterval;
+  };
+  struct Published {
+    Picos at;
+    size_t sender;
+    std::string frame;
   };
   struct Flight {
     Ticket ticket;
@@ -292,6 +334,12 @@ class Run {
   void Dispatch(uint32_t row);
   void MakeKey(const Replica& replica, uint32_t row);
   void Hear();
+  void Sync(Replica& replica);
+  void PublishFrames(Replica& replica);
+  void ReadFrames(Replica& replica);
+  void PollLoads(Replica& replica);
+  bool IsCut(const Replica& replica) const;
+  Picos NextSync() const { return sync_due_.empty() ? kNever : sync_due_.top().time; }
   void Step(uint32_t number);
   void Happen(const ReplayEvent& event);
   void Fail(uint32_t number);
@@ -314,6 +362,11 @@ class Run {
   std::vector<Replica> replicas_;
   std::vector<Engine> engines_;
   std::priority_queue<Due> due_;
+  std::priority_queue<Due> sync_due_;  // ticks, by replica
+  std::deque<Published> bus_;
+  std::deque<Published> delayed_;  // decisions that come later
+  uint64_t bus_begin_ = 0;         // the number of the first of the bus
+  std::vector<std::string> frames_;
   std::optional<LateEvents> known_;
   std::vector<BlockPool::Change> changes_;
   std::vector<BatchEngine::Event> events_;
@@ -398,6 +451,7 @@ Status Run::MakeRouters() {
   options.policy.block_size = trace_.block_size;
   options.data_parallel_size = 1;
   options.worker_urls.clear();
+  if (routing_.peer_sync) options.policy.coarse_stride_tokens = routing_.peer_sync->stride_tokens;
   for (uint32_t i = 0; i < routing_.routers; ++i) {
     options.policy.seed = routing_.router.policy.seed + i;
     Replica& replica = replicas_.emplace_back();
@@ -428,6 +482,17 @@ Status Run::MakeRouters() {
       ROUTER_RETURN_IF_ERROR(replica.router->AddWorker(UrlOf(worker), weight));
     }
     replica.fleet.emplace(&replica.router->fleet_snapshot());
+    if (routing_.peer_sync) {
+      KvIndex* const index = replica.router->pool().index();
+      const PeerSyncOptions sync{
+          .router = i + 1,
+          .fingerprint = index != nullptr ? PeerSync::FingerprintOf(*index, "") : 0,
+          .interval_ms = static_cast<uint32_t>(std::lround(routing_.peer_sync->interval_s * 1e3))};
+      replica.sync = std::make_unique<PeerSync>(sync, index);
+      // Routers that started at different times are out of step.
+      const Picos interval = ToPicos(routing_.peer_sync->interval_s);
+      sync_due_.push({interval / routing_.routers * i, i});
+    }
     ReadFleet(replica);
   }
   return absl::OkStatus();
@@ -443,6 +508,7 @@ void Run::ReadFleet(Replica& replica) {
     engine_of[id] = static_cast<uint32_t>(*ParseDecimal(host.substr(host.find('-') + 1)));
     if (replica.hearing != nullptr) known_->SetWorker(replica.number, engine_of[id], member.worker->id);
   }
+  if (replica.sync != nullptr) replica.sync->SetFleet(fleet);
 }
 
 Status Run::Prepare() {
@@ -487,7 +553,8 @@ Status Run::Go(const std::function<bool()>& go_on) {
     const Picos event = happened_ < state_.events.size() ? ToPicos(state_.events[happened_].time_s) : kNever;
     const bool may_arrive = arrived_ < rows_ && (trace_.closed_loop == 0 || arrived_ - ended_ < limit);
     const Picos arrival = may_arrive ? std::max(arrivals_[arrived_], now_) : kNever;
-    now_ = std::min({step, event, arrival});
+    const Picos sync = NextSync();
+    now_ = std::min({step, event, arrival, sync});
     if (now_ > kLastTime) {
       return Refuse(
           "requests are still waiting after ", Plain(ToSeconds(kLastTime)),
@@ -497,6 +564,8 @@ Status Run::Go(const std::function<bool()>& go_on) {
       Step(due_.top().engine);
     } else if (event == now_) {
       Happen(state_.events[happened_++]);
+    } else if (sync == now_) {
+      Sync(replicas_[sync_due_.top().engine]);
     } else {
       Arrive(static_cast<uint32_t>(arrived_++));
     }
@@ -586,6 +655,84 @@ void Run::Hear() {
     const Picos at = rotated_ + kPredictionHalfLife;
     for (const Replica& replica : replicas_)
       replica.hearing->RotatePredictions(at / kPicosPerNano, kPredictionRepeatNanos);
+  }
+}
+
+bool Run::IsCut(const Replica& replica) const {
+  return std::ranges::any_of(routing_.peer_sync->cuts, [&](const ReplayPeerSync::Cut& cut) {
+    const double since = ToSeconds(now_) - cut.time_s;
+    return since >= 0 && since < cut.seconds &&
+           (cut.router < 0 || static_cast<size_t>(cut.router) == replica.number);
+  });
+}
+
+void Run::Sync(Replica& replica) {
+  sync_due_.pop();
+  sync_due_.push({now_ + ToPicos(routing_.peer_sync->interval_s) / 2, static_cast<uint32_t>(replica.number)});
+  const bool cut = IsCut(replica);
+  const int64_t now_ns = now_ / kPicosPerNano;
+  replica.sync->SetConnected(!cut, now_ns);
+  if (replica.ticks++ % 2 == 0) PublishFrames(replica);
+  while (!bus_.empty() && now_ - bus_.front().at > kRetained) {
+    bus_.pop_front();
+    ++bus_begin_;
+  }
+  if (!cut) ReadFrames(replica);
+  replica.sync->Update(now_ns);
+  if (replica.sync->alone() || replica.polled >= 0) PollLoads(replica);
+}
+
+void Run::PublishFrames(Replica& replica) {
+  frames_.clear();
+  replica.sync->WriteFrames(now_ / kPicosPerNano, static_cast<uint64_t>(now_ / kPicosPerSecond), &frames_);
+  const Picos delay = ToPicos(routing_.peer_sync->decisions_delay_s);
+  while (!delayed_.empty() && delayed_.front().at + delay <= now_) {
+    bus_.push_back({now_, delayed_.front().sender, std::move(delayed_.front().frame)});
+    delayed_.pop_front();
+  }
+  if (IsCut(replica)) return;
+  for (std::string& bytes : frames_) {
+    ++result_.peer_sync_frames;
+    result_.peer_sync_bytes += bytes.size();
+    if (delay > 0) {
+      // The decisions of a frame that is no longer the newest are taken, and its loads are not.
+      delayed_.push_back({now_, replica.number, bytes});
+      PeerFrame frame;
+      ROUTER_CHECK(ReadFrame(bytes, {}, &frame).ok(), "a router reads what a router wrote");
+      frame.decisions.clear();
+      frame.strides.clear();
+      bytes.clear();
+      WriteFrame(frame, {}, &bytes);
+    }
+    bus_.push_back({now_, replica.number, std::move(bytes)});
+  }
+}
+
+void Run::ReadFrames(Replica& replica) {
+  replica.read = std::max(replica.read, bus_begin_);
+  for (; replica.read < bus_begin_ + bus_.size(); ++replica.read) {
+    const Published& published = bus_[replica.read - bus_begin_];
+    if (published.sender == replica.number) continue;
+    const uint64_t lot = Mix(replica.read * routing_.routers + replica.number + Mix(routing_.seed));
+    if (static_cast<double>(lot >> 11) * 0x1p-53 < routing_.peer_sync->loss) continue;
+    const Status status = replica.sync->Read(published.frame, now_ / kPicosPerNano);
+    ROUTER_CHECK(status.ok(), "a router reads what a router wrote");
+  }
+}
+
+// As the server's load poller does, of engines that answer at once; nothing is left of it once others are heard.
+void Run::PollLoads(Replica& replica) {
+  const bool alone = replica.sync->alone();
+  if (alone && now_ - replica.polled < kPollInterval) return;
+  replica.polled = alone ? now_ : -kPollInterval;
+  for (const FleetView::Member& member : replica.fleet->Get()->members()) {
+    WorkerLoad& load = member.worker->load;
+    const BatchEngine::Load all =
+        engines_[replica.caches->engine_of[static_cast<size_t>(member.worker->id)]].batch->load();
+    const int64_t others = static_cast<int64_t>(all.running + all.waiting) - load.told_requests();
+    const int64_t waiting = static_cast<int64_t>(all.waiting) - load.own_waiting() - load.peer_waiting();
+    const int64_t polled = alone ? std::max<int64_t>(0, others) : 0;
+    load.SetPolled(polled, std::clamp<int64_t>(waiting, 0, polled));
   }
 }
 
@@ -740,6 +887,7 @@ StatusOr<ReplayResult> Simulate(
   if (routing.routers < 1 || routing.routers > 1024) {
     return Refuse("routers is ", routing.routers, "; there are between 1 and 1024 replicas of the router");
   }
+  if (routing.peer_sync) ROUTER_RETURN_IF_ERROR(CheckPeerSync(*routing.peer_sync, routing.routers));
   StatusOr<FleetState> state = CheckFleet(fleet);
   ROUTER_RETURN_IF_ERROR(state.status());
   Run run(trace, routing, fleet, *std::move(state));

@@ -18,6 +18,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -50,6 +51,23 @@ struct ReplayTrace {
   uint32_t closed_loop = 0;
 };
 
+// Routers that tell each other of their decisions and loads (peer_sync/peer_sync.h), as a bus between them carries it.
+struct ReplayPeerSync {
+  // A router without the bus from time_s on: its frames are lost, and it hears none until it is back and reads
+  // those of the last 30 seconds.
+  struct Cut {
+    double time_s = 0;
+    double seconds = 1e9;
+    int32_t router = -1;  // -1: all
+  };
+
+  double interval_s = 0.25;  // between a router's frames; it reads the others' twice in that time
+  uint32_t stride_tokens = 256;
+  double loss = 0;               // share of the frames that a router misses
+  double decisions_delay_s = 0;  // decisions, but no loads, come so much later
+  std::vector<Cut> cuts;
+};
+
 struct ReplayRouting {
   // Its block size is the trace's, its worker URLs are the fleet's; the policy may be one of
   // comparison_policies.h.
@@ -60,7 +78,8 @@ struct ReplayRouting {
   // The policy knows the caches by KV events with this delay, and by requests that were sent and have no token
   // yet; negative: by what was sent. Policies that match no blocks cannot.
   double events_delay_s = -1;
-  uint64_t seed = 0;  // of arrivals and replicas; policies have their own
+  std::optional<ReplayPeerSync> peer_sync = {};  // nullopt: replicas know nothing of each other
+  uint64_t seed = 0;                             // of arrivals and replicas; policies have their own
 };
 
 struct ReplayEvent {
@@ -106,6 +125,8 @@ struct ReplayResult {
   std::vector<uint32_t> predicted_tokens;  // tokens that the router expected to be cached
   std::vector<uint8_t> status;             // ReplayStatus
   std::vector<ReplayWorker> workers;
+  uint64_t peer_sync_frames = 0;  // that routers published, and their bytes
+  uint64_t peer_sync_bytes = 0;
   double span_s = 0;       // from the first arrival to the last end
   double load_spread = 0;  // coefficient of variation of open requests over the workers, mean over arrivals
 };

@@ -8,15 +8,22 @@
 //   expected_output      tokens    estimated output                  when the ticket ends
 //   context              tokens    prompt tokens                     when the ticket ends
 //
-// Only a Ticket writes them, and it subtracts what it added; nothing resets them. Beside them is the
-// load through other routers, as the worker reported it at the last poll (proxy/control/load_poller.h);
-// 0 without polls. Thread-safe, relaxed: a reader sees every counter as it was a moment ago.
+// Only a Ticket writes them, and it subtracts what it added; nothing resets them. Beside them is the load through
+// other routers: the same counters as those routers tell them (SetPeers, peer_sync/), and what the worker reported
+// beyond both at the last poll (SetPolled, proxy/control/load_poller.h). 0 where nothing tells.
+//
+//   requests()    open_requests() of this router + of its peers + polled           what policies compare
+//   own_...()     of this router alone
+//
+// All of it is one cache line. Thread-safe, relaxed: a reader sees every counter as it was a moment ago.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 
 namespace vllm_router {
@@ -28,29 +35,72 @@ struct LoadShare {
   uint32_t context = 0;
 };
 
+// The five counters at one time.
+struct LoadCounts {
+  int64_t requests = 0;
+  int64_t waiting = 0;
+  int64_t queued_prefill = 0;
+  int64_t expected_output = 0;
+  int64_t context = 0;
+
+  friend bool operator==(const LoadCounts&, const LoadCounts&) = default;
+};
+
 class alignas(64) WorkerLoad {
  public:
-  int64_t open_requests() const { return open_requests_.load(std::memory_order_relaxed); }
-  int64_t remote_requests() const { return remote_requests_.load(std::memory_order_relaxed); }
-  int64_t requests() const { return open_requests() + remote_requests(); }  // what policies compare
-  // Requests without a first token: through this router, and of all.
-  int64_t own_waiting() const { return waiting_requests_.load(std::memory_order_relaxed); }
-  int64_t remote_waiting() const { return remote_waiting_.load(std::memory_order_relaxed); }
+  int64_t open_requests() const { return Read(open_requests_); }
+  int64_t own_waiting() const { return Read(waiting_requests_); }
+  int64_t own_queued_prefill() const { return Read(queued_prefill_); }
+  int64_t own_expected_output() const { return Read(expected_output_); }
+  int64_t own_context() const { return Read(context_); }
+  LoadCounts own() const {
+    return {open_requests(), own_waiting(), own_queued_prefill(), own_expected_output(), own_context()};
+  }
+
+  int64_t peer_requests() const { return Read(peer_requests_); }
+  int64_t peer_waiting() const { return Read(peer_waiting_); }
+  int64_t polled_requests() const { return Read(polled_requests_); }
+  int64_t polled_waiting() const { return Read(polled_waiting_); }
+  int64_t remote_requests() const { return peer_requests() + polled_requests(); }
+  int64_t remote_waiting() const { return peer_waiting() + polled_waiting(); }
+
+  int64_t requests() const { return open_requests() + remote_requests(); }
+  // Those of them whose context is known: all but the polled ones.
+  int64_t told_requests() const { return open_requests() + peer_requests(); }
+  // Requests without a first token.
   int64_t waiting_requests() const { return own_waiting() + remote_waiting(); }
-  int64_t queued_prefill() const { return queued_prefill_.load(std::memory_order_relaxed); }
-  int64_t expected_output() const { return expected_output_.load(std::memory_order_relaxed); }
-  int64_t context() const { return context_.load(std::memory_order_relaxed); }
+  int64_t queued_prefill() const { return own_queued_prefill() + Read(peer_queued_prefill_); }
+  int64_t expected_output() const { return own_expected_output() + Read(peer_expected_output_); }
+  int64_t context() const { return own_context() + Read(peer_context_); }
   int64_t outstanding_tokens() const { return queued_prefill() + expected_output(); }
 
-  // Through other routers; `waiting` of the `requests` have no first token.
-  void SetRemote(int64_t requests, int64_t waiting) {
-    remote_requests_.store(requests, std::memory_order_relaxed);
-    remote_waiting_.store(waiting, std::memory_order_relaxed);
+  // Of the worker's requests beyond those of this router and its peers; `waiting` of them have no first token.
+  void SetPolled(int64_t requests, int64_t waiting) {
+    Write(requests, &polled_requests_);
+    Write(waiting, &polled_waiting_);
+  }
+  // What all peers have open there.
+  void SetPeers(const LoadCounts& counts) {
+    Write(counts.requests, &peer_requests_);
+    Write(counts.waiting, &peer_waiting_);
+    Write(counts.queued_prefill, &peer_queued_prefill_);
+    Write(counts.expected_output, &peer_expected_output_);
+    Write(counts.context, &peer_context_);
   }
 
  private:
   friend class Ticket;
   friend struct LoadForTest;  // defined by tests and benchmarks, to set a load without making tickets
+
+  template <typename Number>
+  static int64_t Read(const std::atomic<Number>& counter) {
+    return counter.load(std::memory_order_relaxed);
+  }
+  // Others' figures count up to 2^31, far beyond what a worker can hold, so that the counters fit.
+  static void Write(int64_t value, std::atomic<int32_t>* counter) {
+    constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+    counter->store(static_cast<int32_t>(std::clamp<int64_t>(value, 0, kMost)), std::memory_order_relaxed);
+  }
 
   void Take(const LoadShare& share) {
     open_requests_.fetch_add(1, std::memory_order_relaxed);
@@ -65,7 +115,7 @@ class alignas(64) WorkerLoad {
   }
   // The same unless at least `most` requests are open already.
   bool TakeBelow(const LoadShare& share, int64_t most) {
-    int64_t open = open_requests_.load(std::memory_order_relaxed);
+    int32_t open = open_requests_.load(std::memory_order_relaxed);
     do {
       if (open >= most) return false;
     } while (!open_requests_.compare_exchange_weak(open, open + 1, std::memory_order_relaxed));
@@ -86,14 +136,20 @@ class alignas(64) WorkerLoad {
     if (share.context != 0) context_.fetch_sub(share.context, std::memory_order_relaxed);
   }
 
-  std::atomic<int64_t> open_requests_{0};
-  std::atomic<int64_t> waiting_requests_{0};
   std::atomic<int64_t> queued_prefill_{0};
   std::atomic<int64_t> expected_output_{0};
   std::atomic<int64_t> context_{0};
-  std::atomic<int64_t> remote_requests_{0};
-  std::atomic<int64_t> remote_waiting_{0};
+  std::atomic<int32_t> open_requests_{0};
+  std::atomic<int32_t> waiting_requests_{0};
+  std::atomic<int32_t> polled_requests_{0};
+  std::atomic<int32_t> polled_waiting_{0};
+  std::atomic<int32_t> peer_requests_{0};
+  std::atomic<int32_t> peer_waiting_{0};
+  std::atomic<int32_t> peer_queued_prefill_{0};
+  std::atomic<int32_t> peer_expected_output_{0};
+  std::atomic<int32_t> peer_context_{0};
 };
+static_assert(sizeof(WorkerLoad) == 64, "a decision reads one cache line per worker");
 
 // Loads side by side, one cache line each, since a decision reads those of a whole fleet. Inside their
 // workers they would be a kilobyte apart, and would compete for few sets of a cache. A page lives as

@@ -1350,6 +1350,10 @@ class replay:  # noqa: N801
                   them, or with `by_session` (False) to that of its session;
                 - `events_delay_s` float (-1.0, off): comparison policies know the caches by KV events this
                   late, and by what was sent and has no token yet, instead of learning from what was sent;
+                - `peer_sync` dict (None, replicas tell each other nothing): `interval_s` float (0.25) between
+                  a replica's frames, `stride_tokens` int (256), `loss` float (0.0) of frames,
+                  `decisions_delay_s` float (0.0), `cuts` list of dicts `{"time_s": 60.0, "seconds": 30.0,
+                  "router": 2}` (-1: all);
                 - `seed` int (0): of arrivals, replicas and the policies' random choices;
                 - `prefix_blocks` int (3): what policies by prefix digest take for the prefix.
             fleet:
@@ -1375,7 +1379,8 @@ class replay:  # noqa: N801
             first token). `workers`: a dict of arrays, one entry per worker: `requests`, `prompt_tokens`,
             `hit_tokens`, `output_tokens`, `steps`, `evicted_blocks` uint64, `busy_s` float64. `span_s`:
             seconds from the first arrival to the last end. `load_spread`: the coefficient of variation of
-            open requests over the workers, mean over arrivals.
+            open requests over the workers, mean over arrivals. `peer_sync_frames`, `peer_sync_bytes`: what
+            routers published.
 
         Raises:
             KeyError: an array that must be there is missing.

@@ -28,5 +28,5 @@ def test_the_files_to_begin_with_exist() -> None:
 
 
 def test_the_drawing_has_every_room() -> None:
-    drawn = re.findall(r"│ ((?:proxy/)?[a-z]+) ", PAGE)
+    drawn = re.findall(r"│ ((?:proxy/)?[a-z_]+) ", PAGE)
     assert {room for room in drawn if room in ROOMS} == set(ROOMS)

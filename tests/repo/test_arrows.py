@@ -20,6 +20,7 @@ ROWS = {
     "policy": {"index"},
     "events": {"index", "http", "net"},
     "cache": {"hashing"},
+    "peer_sync": {"policy"},
     "routing": {"policy", "cache"},
     "proxy/api": {"routing", "http"},
     "proxy/telemetry": {"proxy/api", "routing"},
@@ -30,7 +31,7 @@ ROWS = {
     "proxy/exchange": {"proxy/thread"},
     "proxy/admin": {"proxy/control"},
     "proxy/server": {"proxy/exchange", "proxy/admin"},
-    "simulation": {"routing", "http", "net"},
+    "simulation": {"routing", "peer_sync", "http", "net"},
 }
 ROWS["bindings"] = set(ROWS)
 

@@ -58,11 +58,12 @@ Task<void> LoadPoller::Poll(std::shared_ptr<Host> host, Workers workers) {
     if (response.loads[i].has_value()) {
       // Our own requests changed while the worker counted; those that may be ours must not count as
       // another's.
-      const int64_t others =
-          std::max<int64_t>(0, response.loads[i]->requests - std::max(own[i], load.open_requests()));
-      load.SetRemote(others, std::clamp<int64_t>(response.loads[i]->waiting - load.own_waiting(), 0, others));
+      const int64_t others = std::max<int64_t>(
+          0, response.loads[i]->requests - std::max(own[i], load.open_requests()) - load.peer_requests());
+      const int64_t waiting = response.loads[i]->waiting - load.own_waiting() - load.peer_waiting();
+      load.SetPolled(others, std::clamp<int64_t>(waiting, 0, others));
     } else if (response.heard || host->missed >= kForgottenPolls) {
-      load.SetRemote(0, 0);
+      load.SetPolled(0, 0);
     }
   }
 }

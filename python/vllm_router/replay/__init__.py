@@ -10,7 +10,7 @@ traffic takes less than a second. The command is `vllm-router replay`; docs/refe
 """
 
 from vllm_router.replay.capacity import Capacity, capacity
-from vllm_router.replay.fleet import Event, Fleet, read_engine
+from vllm_router.replay.fleet import Cut, Event, Fleet, PeerSync, read_engine
 from vllm_router.replay.policies import PolicySpec, parse_policies
 from vllm_router.replay.readers import FORMATS, read_trace
 from vllm_router.replay.runner import Progress, Row, run
@@ -19,9 +19,11 @@ from vllm_router.replay.workloads import WORKLOADS, generate
 
 __all__ = [
     "Capacity",
+    "Cut",
     "Event",
     "FORMATS",
     "Fleet",
+    "PeerSync",
     "PolicySpec",
     "Progress",
     "Row",

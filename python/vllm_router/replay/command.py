@@ -28,7 +28,7 @@ from vllm_router import _engines
 from vllm_router._version import __version__
 from vllm_router.replay import runner
 from vllm_router.replay.charts import as_html, save_plot
-from vllm_router.replay.fleet import KINDS, Event, Fleet, read_engine
+from vllm_router.replay.fleet import KINDS, Cut, Event, Fleet, PeerSync, read_engine
 from vllm_router.replay.policies import PolicySpec, parse_policies
 from vllm_router.replay.readers import FORMATS, read_trace
 from vllm_router.replay.report import as_json, points_of, recommend, table_of
@@ -258,7 +258,32 @@ def make_parser() -> CommandParser:
         type=int,
         default=[1],
         metavar="N",
-        help="Number of router replicas, which share no state. Default: 1. Several values are a sweep.",
+        help="Number of router replicas, which know nothing of each other without --peer-sync. Default: 1. "
+        "Several values are a sweep.",
+    )
+    add(
+        fleet,
+        "peer-sync",
+        metavar="S[:STRIDE[:LOSS]]",
+        help="Let replicas tell each other of decisions and loads every S seconds, such as 0.25. STRIDE is "
+        "the length in tokens to which others know a decision (256), LOSS the share of messages that get "
+        "lost (0).",
+    )
+    add(
+        fleet,
+        "isolate",
+        nargs="+",
+        action="extend",
+        metavar="T:R[:S]",
+        help="Cut replica R off from second T on, for S seconds; with --peer-sync.",
+    )
+    add(
+        fleet,
+        "outage",
+        nargs="+",
+        action="extend",
+        metavar="T[:S]",
+        help="Cut all replicas off from second T on, for S seconds; with --peer-sync.",
     )
     add(fleet, "by-session", action="store_true", help="Send all requests of a session to one replica.")
 
@@ -318,6 +343,12 @@ def _fleets(options: argparse.Namespace) -> list[Fleet]:
     for name in ("max_running", "step_tokens"):
         if getattr(options, name) is not None:
             settings[name] = getattr(options, name)
+    cuts = [Cut.parse(flag, text) for flag in ("isolate", "outage") for text in getattr(options, flag) or ()]
+    if cuts and options.peer_sync is None:
+        raise TraceError(
+            "--isolate and --outage cut replicas off from --peer-sync, which is not given; add it"
+        )
+    peer_sync = PeerSync.parse(options.peer_sync, cuts) if options.peer_sync is not None else None
     events = [Event.parse(kind, text) for kind in KINDS for text in getattr(options, kind) or ()]
     return [
         Fleet(
@@ -329,6 +360,7 @@ def _fleets(options: argparse.Namespace) -> list[Fleet]:
             events=events,
             wipe_every_s=options.wipe_every,
             routers=routers,
+            peer_sync=peer_sync if routers > 1 else None,
             by_session=options.by_session,
             **settings,
         )

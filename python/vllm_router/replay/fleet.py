@@ -60,6 +60,105 @@ class Event:
 
 
 @dataclasses.dataclass(frozen=True)
+class Cut:
+    """A time in which a replica of the router hears no others, and they do not hear it."""
+
+    time_s: float
+    """Seconds since the first arrival."""
+    seconds: float = math.inf
+    """How long; then it hears again, and reads what was published in the last 30 seconds."""
+    router: int | None = None
+    """Counted from 0; None: all of them, an outage of what carries their messages."""
+
+    @classmethod
+    def parse(cls, flag: str, text: str) -> Cut:
+        """`120:3:30` isolates replica 3 (counted from 0) from 120 s on for 30 s; `120:30` is an outage."""
+        isolates = flag == "isolate"
+        pattern = r"([0-9.]+):([0-9]+)(?::([0-9.]+))?" if isolates else r"([0-9.]+)()(?::([0-9.]+))?"
+        match = re.fullmatch(pattern, text)
+        try:
+            if match is not None:
+                seconds = float(match[3]) if match[3] else math.inf
+                return cls(float(match[1]), seconds, int(match[2]) if isolates else None)
+        except ValueError:  # such as 1.2.3
+            pass
+        form = "SECONDS:ROUTER[:DURATION], such as 120:3:30 for router 3 at 120 seconds, for 30 seconds"
+        if not isolates:
+            form = "SECONDS[:DURATION], such as 120:30 for 30 seconds from 120 seconds on"
+        raise TraceError(f"--{flag} is {quoted(text)}; it must be {form}")
+
+
+@dataclasses.dataclass(frozen=True)
+class PeerSync:
+    """Replicas of the router that tell each other of their decisions and loads, as the product's do."""
+
+    interval_s: float = 0.25
+    """Seconds between what one replica publishes, 0.05 to 60; it reads the others' twice in that time."""
+    stride_tokens: int = 256
+    """Tokens of a stride of the prompt: others know a decision to so many, or to a block if longer."""
+    loss: float = 0.0
+    """The share of messages that a replica misses, 0 to 1."""
+    decisions_delay_s: float = 0.0
+    """Seconds by which decisions, but not loads, come later."""
+    cuts: Sequence[Cut] = ()
+    """Who hears nothing, and when."""
+
+    def __post_init__(self) -> None:
+        _within("stride_tokens", self.stride_tokens, 1, 1 << 20, "a whole number")
+        for name, value, least, most in (
+            ("interval_s", self.interval_s, 0.05, 60),
+            ("loss", self.loss, 0, 1),
+            ("decisions_delay_s", self.decisions_delay_s, 0, 3600),
+        ):
+            if not least <= value <= most:
+                raise TraceError(f"{name} is {value:g}; it must be from {least} to {most}")
+        for cut in self.cuts:
+            if not (math.isfinite(cut.time_s) and cut.time_s >= 0 and cut.seconds > 0):
+                raise TraceError(
+                    f"a cut begins at {cut.time_s:g} s and lasts {cut.seconds:g} s; it must begin at 0 or "
+                    "later and last longer than 0"
+                )
+
+    @classmethod
+    def parse(cls, text: str, cuts: Sequence[Cut] = ()) -> PeerSync:
+        """`0.5:512:0.1` is every 0.5 s, strides of 512 tokens, a tenth of the messages lost."""
+        parts = text.split(":")
+        try:
+            if len(parts) > 3:
+                raise ValueError
+            return cls(
+                interval_s=float(parts[0]),
+                stride_tokens=int(parts[1]) if len(parts) > 1 else cls.stride_tokens,
+                loss=float(parts[2]) if len(parts) > 2 else cls.loss,
+                cuts=cuts,
+            )
+        except ValueError as error:
+            if isinstance(error, TraceError):
+                raise
+            raise TraceError(
+                f"--peer-sync is {quoted(text)}; it must be SECONDS[:STRIDE[:LOSS]], such as 0.25:256:0.1 "
+                "for messages each 0.25 seconds, strides of 256 tokens, and a tenth of the messages lost"
+            ) from None
+
+    def as_core(self) -> dict[str, Any]:
+        """As the C++ core takes it."""
+        return {
+            "interval_s": float(self.interval_s),
+            "stride_tokens": self.stride_tokens,
+            "loss": float(self.loss),
+            "decisions_delay_s": float(self.decisions_delay_s),
+            "cuts": [
+                {
+                    "time_s": float(cut.time_s),
+                    "seconds": min(float(cut.seconds), 1e9),
+                    "router": -1 if cut.router is None else cut.router,
+                }
+                for cut in self.cuts
+            ],
+        }
+
+
+@dataclasses.dataclass(frozen=True)
 class Fleet:
     """Workers alike but for their speeds, behind one router or several.
 
@@ -90,7 +189,10 @@ class Fleet:
     wipe_every_s: float = 0
     """Every so often the next worker in turn loses its cache; 0: never."""
     routers: int = 1
-    """Replicas of the router that know nothing of each other."""
+    """Replicas of the router. They know nothing of each other without `peer_sync`."""
+    peer_sync: PeerSync | None = None
+    """With several replicas: what they tell each other. Only policies that match blocks use decisions; all
+    use loads."""
     by_session: bool = False
     """A session's requests come to one replica; otherwise each to any."""
 
@@ -112,6 +214,12 @@ class Fleet:
                 )
             if not all(math.isfinite(value) and 0.01 <= value <= 100 for value in values):
                 raise TraceError(f"{name} are {list(values)}; each must be from 0.01 to 100")
+        for cut in self.peer_sync.cuts if self.peer_sync is not None else ():
+            if cut.router is not None and not 0 <= cut.router < self.routers:
+                raise TraceError(
+                    f"a cut is for router {cut.router}; with {self.routers} routers the last one is "
+                    f"{self.routers - 1}"
+                )
         for event in self.events:
             if event.kind not in KINDS:
                 raise TraceError(f"an event is {quoted(event.kind)}; it must be one of {', '.join(KINDS)}")
@@ -147,7 +255,10 @@ class Fleet:
 
     def routing(self) -> dict[str, Any]:
         """What the core takes as properties of the routing."""
-        return {"routers": self.routers, "by_session": self.by_session}
+        routing: dict[str, Any] = {"routers": self.routers, "by_session": self.by_session}
+        if self.peer_sync is not None and self.routers > 1:
+            routing["peer_sync"] = self.peer_sync.as_core()
+        return routing
 
     def as_core(self, trace: Trace) -> dict[str, Any]:
         """As the C++ core takes it."""

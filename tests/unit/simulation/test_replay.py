@@ -226,6 +226,60 @@ def test_replicas_do_not_know_of_each_other():
     assert set(kept["workers"]["requests"].tolist()) == {10}
 
 
+def spread(routing, policy="least_load"):
+    """Forty long requests for four workers, that come to any of four routers."""
+    trace = columns([(i / 5, 160, 5000, []) for i in range(40)])
+    routing = {"policy": policy, "routers": 4, **routing}
+    return sorted(replay.simulate(trace, routing, {**FLEET, "workers": 4})["workers"]["requests"].tolist())
+
+
+def unevenness(requests):
+    return requests[-1] - requests[0]
+
+
+def test_routers_that_tell_each_other_their_loads_share_the_fleet_evenly():
+    apart, told = spread({}), spread({"peer_sync": {"interval_s": 0.05}})
+    assert unevenness(told) <= 1 < unevenness(apart)
+    assert spread({"peer_sync": {"interval_s": 0.05, "loss": 1.0}}) == apart
+
+
+def turns():
+    """One conversation after the other over and over, each time by another router."""
+    prompts = [[100 * talk + block for block in range(20)] for talk in range(6)]
+    return columns([(float(i), 320, 1, prompts[i % 6]) for i in range(120)])
+
+
+def hits(**routing):
+    routing = {"policy": "auto", "routers": 4, "seed": 3, **routing}
+    return int(replay.simulate(turns(), routing, {**FLEET, "workers": 4})["hit_tokens"].sum())
+
+
+def test_routers_that_tell_each_other_their_decisions_find_each_others_caches():
+    one, apart = hits(routers=1), hits()
+    assert apart < hits(peer_sync={}) <= one
+    assert hits(peer_sync={"stride_tokens": 16}) == one  # to a block
+    assert hits(peer_sync={"decisions_delay_s": 3600.0}) <= apart  # none ever comes
+
+
+def test_routers_that_are_cut_off_agree_without_a_word():
+    """After five seconds each assumes the same holder of a prompt."""
+    assert hits() < hits(peer_sync={"cuts": [{"time_s": 0.0, "router": -1}]})
+
+
+def test_a_router_that_comes_back_reads_what_it_missed():
+    away = {"time_s": 0.0, "seconds": 20.0, "router": 1}
+    assert hits(peer_sync={"cuts": [{**away, "seconds": 1e9}]}) < hits(peer_sync={"cuts": [away]})
+
+
+def test_what_routers_tell_is_counted():
+    result = replay.simulate(turns(), {"policy": "auto", "routers": 2, "peer_sync": {}}, FLEET)
+    span = result["span_s"]
+    assert result["peer_sync_frames"] == pytest.approx(2 * 4 * span, abs=10)
+    assert result["peer_sync_bytes"] > result["peer_sync_frames"] * 48
+    alone = replay.simulate(turns(), {"policy": "auto", "routers": 2}, FLEET)
+    assert (alone["peer_sync_frames"], alone["peer_sync_bytes"]) == (0, 0)
+
+
 GOOD = columns([(0.0, 32, 1, [1, 2]), (1.0, 32, 1, [1, 3])])
 
 
@@ -289,6 +343,14 @@ GOOD = columns([(0.0, 32, 1, [1, 2]), (1.0, 32, 1, [1, 3])])
         ),
         (GOOD, {"routers": 0}, {}, ValueError, "routers is 0"),
         (GOOD, {"routers": -1}, {}, TypeError, r'routing\["routers"\] is -1; it must be a whole number'),
+        (GOOD, {"peer_sync": 1}, {}, TypeError, r'routing\["peer_sync"\] is 1; it must be a dict'),
+        (GOOD, {"peer_sync": {"interval_s": 0.01}}, {}, ValueError, "interval_s is 0.01; routers publish"),
+        (GOOD, {"peer_sync": {"stride_tokens": 0}}, {}, ValueError, "stride_tokens is 0; a stride has"),
+        (GOOD, {"peer_sync": {"loss": 2.0}}, {}, ValueError, "loss is 2; it is a share"),
+        (GOOD, {"peer_sync": {"decisions_delay_s": -1.0}}, {}, ValueError, "decisions_delay_s is -1"),
+        (GOOD, {"peer_sync": {"cuts": [1]}}, {}, TypeError, "each cut must be a dict"),
+        (GOOD, {"peer_sync": {"cuts": [{"time_s": -1.0}]}}, {}, ValueError, "a cut begins at time_s -1"),
+        (GOOD, {"peer_sync": {"cuts": [{"router": 1}]}}, {}, ValueError, "a cut names router 1, but there"),
         (GOOD, {}, {"workers": 0}, ValueError, "workers is 0; a fleet has between 1 and 4096 workers"),
         (GOOD, {}, {"coefficients": "abacus"}, ValueError, '"abacus" is unknown'),
         (GOOD, {}, {"coefficients": {"step_ms": -1}}, ValueError, "step_ms is -1"),

@@ -97,6 +97,20 @@ def test_failures_joins_and_replicas_are_played(capsys):
     assert "2 routers" in out
 
 
+def test_replicas_that_tell_each_other_are_played(capsys):
+    fleet = "--workers 3 --routers 1 3 --peer-sync 0.5:1024:0.1 --isolate 5:2:5 --outage 20:5"
+    status, out, _ = replay(capsys, SLICE, "--policy", "auto", *fleet.split())
+    assert status == 0
+    assert "3 routers" in out
+
+
+def test_cuts_need_something_to_cut(capsys):
+    with pytest.raises(SystemExit):
+        replay(capsys, SLICE, "--policy", "auto", "--routers", "2", "--outage", "5")
+    err = capsys.readouterr().err
+    assert "--isolate and --outage cut replicas off from --peer-sync, which is not given; add it" in err
+
+
 def test_skipped_lines_are_told_but_not_all(capsys, tmp_path):
     path = tmp_path / "t.jsonl"
     path.write_text(Path(SLICE).read_text() + "nonsense\n" * 9)

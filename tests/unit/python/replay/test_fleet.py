@@ -1,10 +1,12 @@
 """python/vllm_router/replay/fleet.py: fleets, what happens to them, engines from a file."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 from tests.unit.python.replay.test_trace import trace_of
-from vllm_router.replay.fleet import Event, Fleet, read_engine
+from vllm_router.replay.fleet import Cut, Event, Fleet, PeerSync, read_engine
 from vllm_router.replay.trace import TraceError
 from vllm_router.replay.workloads import generate
 
@@ -59,12 +61,51 @@ def test_an_event_that_is_none_is_one_sentence(text):
     )
 
 
+def test_what_replicas_tell_each_other_is_given_as_text():
+    assert PeerSync.parse("0.25") == PeerSync()
+    assert PeerSync.parse("1:512:0.1", [Cut(5)]) == PeerSync(1.0, 512, 0.1, cuts=[Cut(5)])
+    assert Cut.parse("isolate", "120:3") == Cut(120, router=3)
+    assert Cut.parse("isolate", "120:3:30") == Cut(120, 30, 3)
+    assert Cut.parse("outage", "120:30") == Cut(120, 30)
+    assert Cut.parse("outage", "0") == Cut(0)
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "sentence"),
+    [
+        (PeerSync.parse, "", "--peer-sync is ''; it must be SECONDS[:STRIDE[:LOSS]], such as 0.25:256:0.1"),
+        (PeerSync.parse, "1:2:3:4", "--peer-sync is '1:2:3:4'; it must be SECONDS"),
+        (PeerSync.parse, "1:2.5", "--peer-sync is '1:2.5'; it must be SECONDS"),
+        (PeerSync.parse, "0.01", "interval_s is 0.01; it must be from 0.05 to 60"),
+        (PeerSync.parse, "nan", "interval_s is nan; it must be from 0.05 to 60"),
+        (PeerSync.parse, "1:0", "stride_tokens is 0; it must be a whole number from 1 to 1048576"),
+        (PeerSync.parse, "1:256:1.5", "loss is 1.5; it must be from 0 to 1"),
+        (partial(Cut.parse, "isolate"), "120", "--isolate is '120'; it must be SECONDS:ROUTER[:DURATION]"),
+        (partial(Cut.parse, "outage"), "1.2.3", "--outage is '1.2.3'; it must be SECONDS[:DURATION]"),
+    ],
+)
+def test_what_is_no_such_text_is_one_sentence(read, text, sentence):
+    with pytest.raises(TraceError) as error:
+        read(text)
+    assert str(error.value).startswith(sentence)
+
+
+def test_one_router_tells_nothing():
+    assert "peer_sync" not in Fleet(peer_sync=PeerSync()).routing()
+    told = Fleet(routers=2, peer_sync=PeerSync(cuts=[Cut(1, router=1)])).routing()["peer_sync"]
+    assert told["cuts"] == [{"time_s": 1.0, "seconds": 1e9, "router": 1}]
+
+
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
         ({"workers": 0}, "workers is 0; it must be a whole number from 1 to 1024"),
         ({"workers": 2.5}, "workers is 2.5; it must be a whole number from 1 to 1024"),
         ({"routers": 0}, "routers is 0; it must be a whole number from 1 to 64"),
+        (
+            {"routers": 2, "peer_sync": PeerSync(cuts=[Cut(1, router=2)])},
+            "a cut is for router 2; with 2 routers the last one is 1",
+        ),
         ({"cache_tokens": -1}, "cache_tokens is -1; it must be a whole number from 0 to"),
         ({"cache_share": 0}, "cache_share is 0; it must be above 0"),
         ({"cache_share": np.nan}, "cache_share is nan; it must be above 0"),

@@ -1,0 +1,310 @@
+#include "peer_sync/frame.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#include "base/check.h"
+#include "base/text.h"
+#include "hashing/sha256.h"
+
+namespace vllm_router {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "numbers are copied as they are");
+
+constexpr std::string_view kMagic = "VRP1";
+constexpr size_t kHeadBytes = 48;
+constexpr size_t kCodeBytes = 16;
+constexpr uint16_t kKeyed = 1, kFull = 2, kBye = 4;
+constexpr size_t kMaxSectionBytes = (1 << 24) - 1;
+
+enum Section : uint8_t {
+  kNames = 1,
+  kLoads = 2,
+  kDecisions = 3,
+  kForgotten = 4,
+  kSuspects = 5,
+  kSeen = 6,
+};
+constexpr std::string_view kSectionNames[] = {"",          "workers",  "loads", "decisions",
+                                              "forgotten", "suspects", "seen"};
+
+class Writer {
+ public:
+  explicit Writer(std::string* out) : out_(*out) {}
+
+  template <typename Number>
+  void Fixed(Number value) {
+    out_.append(reinterpret_cast<const char*>(&value), sizeof(value));
+  }
+  void Varint(uint64_t value) {
+    for (; value >= 0x80; value >>= 7) out_ += static_cast<char>(value | 0x80);
+    out_ += static_cast<char>(value);
+  }
+  void Count(int64_t value) { Varint(static_cast<uint64_t>(std::max<int64_t>(0, value))); }
+  void Bytes(std::string_view bytes) { out_ += bytes; }
+
+ private:
+  std::string& out_;
+};
+
+// Reads that fail leave it failed and give zeros, so a loop over entries checks once per entry.
+class Reader {
+ public:
+  explicit Reader(std::string_view bytes) : left_(bytes) {}
+
+  bool ok() const { return ok_; }
+  size_t left() const { return left_.size(); }
+
+  template <typename Number>
+  Number Fixed() {
+    Number value{};
+    if (left_.size() < sizeof(value)) return Fail<Number>();
+    std::memcpy(&value, left_.data(), sizeof(value));
+    left_.remove_prefix(sizeof(value));
+    return value;
+  }
+  // Not above `most`.
+  uint64_t Varint(uint64_t most) {
+    uint64_t value = 0;
+    for (unsigned shift = 0; shift < 64; shift += 7) {
+      if (left_.empty()) return Fail<uint64_t>();
+      const auto byte = static_cast<uint8_t>(left_.front());
+      left_.remove_prefix(1);
+      if (shift == 63 && byte > 1) return Fail<uint64_t>();
+      value |= uint64_t{byte & 0x7fu} << shift;
+      if (byte < 0x80) return value <= most ? value : Fail<uint64_t>();
+    }
+    return Fail<uint64_t>();
+  }
+  uint32_t Number() { return static_cast<uint32_t>(Varint(std::numeric_limits<uint32_t>::max())); }
+  std::string_view Bytes(size_t size) {
+    if (left_.size() < size) return Fail<std::string_view>();
+    const std::string_view bytes = left_.substr(0, size);
+    left_.remove_prefix(size);
+    return bytes;
+  }
+
+ private:
+  template <typename Value>
+  Value Fail() {
+    ok_ = false;
+    left_ = {};
+    return Value{};
+  }
+
+  std::string_view left_;
+  bool ok_ = true;
+};
+
+// A section of `entries`, unless there are none.
+template <typename Entry, typename Write>
+void WriteSection(
+    Section type, const std::vector<Entry>& entries, std::string* out, uint16_t* sections, Write write) {
+  if (entries.empty()) return;
+  ++*sections;
+  const size_t head = out->size();
+  out->append(4, '\0');
+  Writer writer(out);
+  writer.Varint(entries.size());
+  for (const Entry& entry : entries) write(writer, entry);
+  const size_t length = out->size() - head - 4;
+  ROUTER_CHECK(length <= kMaxSectionBytes, "a frame is split before a section grows this long");
+  const uint32_t packed = type | static_cast<uint32_t>(length) << 8;
+  std::memcpy(out->data() + head, &packed, sizeof(packed));
+}
+
+template <typename Entry, typename Read>
+bool ReadSection(Reader* reader, std::vector<Entry>* entries, Read read) {
+  const uint64_t count = reader->Varint(reader->left());  // an entry takes a byte at least
+  for (uint64_t i = 0; i < count && reader->ok(); ++i) read(*reader, entries->emplace_back());
+  return reader->ok();
+}
+
+constexpr uint64_t kMaxCount = int64_t{1} << 48;  // a load above this is no load
+
+int64_t LoadCount(Reader& reader) { return static_cast<int64_t>(reader.Varint(kMaxCount)); }
+
+bool ReadPayload(uint8_t type, std::string_view payload, PeerFrame* frame) {
+  Reader reader(payload);
+  switch (type) {
+    case kNames:
+      return ReadSection(&reader, &frame->names, [](Reader& in, PeerFrame::Name& name) {
+        name.index = in.Number();
+        name.incarnation = in.Fixed<uint64_t>();
+        name.url = in.Bytes(in.Varint(kMaxFrameUrlBytes));
+      });
+    case kLoads:
+      return ReadSection(&reader, &frame->loads, [](Reader& in, PeerFrame::Load& load) {
+        load.index = in.Number();
+        load.counts.requests = LoadCount(in);
+        load.counts.waiting = LoadCount(in);
+        load.counts.queued_prefill = LoadCount(in);
+        load.counts.expected_output = LoadCount(in);
+        load.counts.context = LoadCount(in);
+      });
+    case kDecisions:
+      return ReadSection(&reader, &frame->decisions, [frame](Reader& in, PeerFrame::Decision& decision) {
+        decision.index = in.Number();
+        decision.prompt_tokens = in.Number();
+        decision.kind = static_cast<PeerFrame::Kind>(in.Varint(UINT8_MAX));
+        decision.strides = static_cast<uint32_t>(in.Varint(kMaxFrameStrides));
+        const std::string_view strides = in.Bytes(decision.strides * sizeof(uint64_t));
+        const size_t before = frame->strides.size();
+        frame->strides.resize(before + strides.size() / sizeof(uint64_t));
+        if (!strides.empty()) std::memcpy(&frame->strides[before], strides.data(), strides.size());
+      });
+    case kForgotten:
+      return ReadSection(&reader, &frame->forgotten, [](Reader& in, PeerFrame::Forgotten& worker) {
+        worker.index = in.Number();
+        worker.incarnation = in.Fixed<uint64_t>();
+      });
+    case kSuspects:
+      return ReadSection(&reader, &frame->suspects, [](Reader& in, PeerFrame::Suspect& suspect) {
+        suspect.index = in.Number();
+        suspect.cause = static_cast<PeerFrame::Cause>(in.Varint(UINT8_MAX));
+      });
+    case kSeen:
+      return ReadSection(&reader, &frame->seen, [](Reader& in, PeerFrame::Seen& seen) {
+        seen.router = in.Fixed<uint64_t>();
+        seen.sequence = in.Varint(std::numeric_limits<uint64_t>::max());
+      });
+    default:
+      return true;  // of a later version
+  }
+}
+
+std::string_view Code(const Digest256& digest) {
+  return {reinterpret_cast<const char*>(digest.data()), kCodeBytes};
+}
+
+// In a time that does not depend on where they differ.
+bool SameBytes(std::string_view a, std::string_view b) {
+  unsigned difference = a.size() != b.size();
+  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i)
+    difference |= static_cast<unsigned>(static_cast<uint8_t>(a[i]) ^ static_cast<uint8_t>(b[i]));
+  return difference == 0;
+}
+
+template <typename... Parts>
+Status Invalid(const Parts&... parts) {
+  return absl::InvalidArgumentError(Concat(parts...));
+}
+
+}  // namespace
+
+void WriteFrame(const PeerFrame& frame, std::string_view key, std::string* out) {
+  const size_t begin = out->size();
+  Writer writer(out);
+  writer.Bytes(kMagic);
+  writer.Fixed(
+      static_cast<uint16_t>((key.empty() ? 0 : kKeyed) | (frame.full ? kFull : 0) | (frame.bye ? kBye : 0)));
+  writer.Fixed(uint16_t{0});
+  writer.Fixed(frame.fingerprint);
+  writer.Fixed(frame.router);
+  writer.Fixed(frame.sequence);
+  writer.Fixed(frame.sent_ms);
+  writer.Fixed(frame.interval_ms);
+  writer.Fixed(uint32_t{0});
+
+  uint16_t sections = 0;
+  WriteSection(kNames, frame.names, out, &sections, [](Writer& to, const PeerFrame::Name& name) {
+    to.Varint(name.index);
+    to.Fixed(name.incarnation);
+    to.Varint(name.url.size());
+    to.Bytes(name.url);
+  });
+  WriteSection(kLoads, frame.loads, out, &sections, [](Writer& to, const PeerFrame::Load& load) {
+    to.Varint(load.index);
+    to.Count(load.counts.requests);
+    to.Count(load.counts.waiting);
+    to.Count(load.counts.queued_prefill);
+    to.Count(load.counts.expected_output);
+    to.Count(load.counts.context);
+  });
+  size_t at = 0;
+  WriteSection(
+      kDecisions, frame.decisions, out, &sections, [&](Writer& to, const PeerFrame::Decision& decision) {
+        to.Varint(decision.index);
+        to.Varint(decision.prompt_tokens);
+        to.Varint(static_cast<uint8_t>(decision.kind));
+        to.Varint(decision.strides);
+        to.Bytes(
+            {reinterpret_cast<const char*>(frame.strides.data() + at), decision.strides * sizeof(uint64_t)});
+        at += decision.strides;
+      });
+  WriteSection(
+      kForgotten, frame.forgotten, out, &sections, [](Writer& to, const PeerFrame::Forgotten& worker) {
+        to.Varint(worker.index);
+        to.Fixed(worker.incarnation);
+      });
+  WriteSection(kSuspects, frame.suspects, out, &sections, [](Writer& to, const PeerFrame::Suspect& suspect) {
+    to.Varint(suspect.index);
+    to.Varint(static_cast<uint8_t>(suspect.cause));
+  });
+  WriteSection(kSeen, frame.seen, out, &sections, [](Writer& to, const PeerFrame::Seen& seen) {
+    to.Fixed(seen.router);
+    to.Varint(seen.sequence);
+  });
+
+  const auto body = static_cast<uint32_t>(out->size() - begin - kHeadBytes);
+  std::memcpy(out->data() + begin + 6, &sections, sizeof(sections));
+  std::memcpy(out->data() + begin + 44, &body, sizeof(body));
+  if (!key.empty()) out->append(Code(HmacSha256(key, std::string_view(*out).substr(begin))));
+  ROUTER_CHECK(out->size() - begin <= kMaxFrameBytes, "a frame is split before it grows this long");
+}
+
+Status ReadFrame(std::string_view bytes, std::string_view key, PeerFrame* frame) {
+  *frame = {};
+  if (bytes.size() > kMaxFrameBytes) {
+    return Invalid("the frame has ", bytes.size(), " bytes; at most ", kMaxFrameBytes, " are read");
+  }
+  if (bytes.size() < kHeadBytes || bytes.substr(0, kMagic.size()) != kMagic) {
+    return Invalid("the bytes begin like no frame (VRP1) of a router");
+  }
+  Reader head(bytes.substr(kMagic.size(), kHeadBytes - kMagic.size()));
+  const auto flags = head.Fixed<uint16_t>();
+  const auto sections = head.Fixed<uint16_t>();
+  frame->full = (flags & kFull) != 0;
+  frame->bye = (flags & kBye) != 0;
+  frame->fingerprint = head.Fixed<uint64_t>();
+  frame->router = head.Fixed<uint64_t>();
+  frame->sequence = head.Fixed<uint64_t>();
+  frame->sent_ms = head.Fixed<uint64_t>();
+  frame->interval_ms = head.Fixed<uint32_t>();
+  const auto body_bytes = head.Fixed<uint32_t>();
+
+  const bool keyed = (flags & kKeyed) != 0;
+  if (keyed != !key.empty()) {
+    return absl::PermissionDeniedError(
+        keyed ? "the frame has a code (HMAC), but this router has no key"
+              : "the frame has no code (HMAC), but this router has a key");
+  }
+  if (bytes.size() != kHeadBytes + body_bytes + (keyed ? kCodeBytes : 0)) {
+    return Invalid(
+        "the frame has ", bytes.size(), " bytes, but its head says that its body has ", body_bytes);
+  }
+  const std::string_view signed_bytes = bytes.substr(0, kHeadBytes + body_bytes);
+  if (keyed && !SameBytes(bytes.substr(signed_bytes.size()), Code(HmacSha256(key, signed_bytes)))) {
+    return absl::PermissionDeniedError("the frame's code (HMAC) is wrong: its sender has another key");
+  }
+
+  Reader body(signed_bytes.substr(kHeadBytes));
+  for (uint16_t i = 0; i < sections; ++i) {
+    const auto packed = body.Fixed<uint32_t>();
+    const std::string_view payload = body.Bytes(packed >> 8);
+    const auto type = static_cast<uint8_t>(packed & 0xff);
+    if (!body.ok()) return Invalid("section ", i, " goes beyond the frame's end");
+    if (!ReadPayload(type, payload, frame)) {
+      return Invalid(
+          "section ", i, " (", kSectionNames[type], ") is cut off, or has a number that is too large");
+    }
+  }
+  if (body.left() != 0) return Invalid("behind the last section are ", body.left(), " bytes");
+  return absl::OkStatus();
+}
+
+}  // namespace vllm_router

@@ -1,0 +1,222 @@
+#include "peer_sync/peer_sync.h"
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+#include "base/text.h"
+#include "hashing/hash.h"
+
+namespace vllm_router {
+namespace {
+
+// A frame is ended once its parts take so much, which leaves room for the largest entry and the rest.
+constexpr size_t kFrameBytes = kMaxFrameBytes / 2;
+constexpr size_t kNameBytes = 24;      // of an entry at most, besides the URL
+constexpr size_t kDecisionBytes = 20;  // likewise, besides the strides
+constexpr size_t kMaxTold = 4096;      // forgotten workers and suspects of one tick
+constexpr std::string_view kFormat = "VRP1";
+
+}  // namespace
+
+PeerSync::PeerSync(const PeerSyncOptions& options, KvIndex* index) : options_(options), index_(index) {}
+
+uint64_t PeerSync::FingerprintOf(const KvIndex& index, std::string_view key_name) {
+  const BlockHasher& hasher = index.hasher();
+  const uint32_t stride = index.coarse() != nullptr ? index.coarse()->stride_blocks() : 0;
+  return Xxh3(Concat(kFormat, " ", hasher.block_size(), " ", stride, " ", hasher.seed(), " ", key_name));
+}
+
+void PeerSync::SetFleet(const FleetView& fleet) {
+  workers_.clear();
+  for (const FleetView::Member& member : fleet.members()) workers_.push_back(member.worker);
+  peers_.SetFleet(fleet);
+  full_due_ = 2;
+}
+
+PeerFrame PeerSync::NewFrame(uint64_t sent_ms) {
+  PeerFrame frame;
+  frame.fingerprint = options_.fingerprint;
+  frame.router = options_.router;
+  frame.sent_ms = sent_ms;
+  frame.interval_ms = options_.interval_ms;
+  return frame;
+}
+
+void PeerSync::Publish(const PeerFrame& frame, std::vector<std::string>* frames) {
+  PeerFrame numbered = frame;
+  numbered.sequence = ++sequence_;
+  WriteFrame(numbered, options_.key, &frames->emplace_back());
+  ++counts_.frames_sent;
+}
+
+void PeerSync::AddNames(uint64_t sent_ms, PeerFrame* frame, std::vector<std::string>* frames) {
+  size_t bytes = 0;
+  for (const std::shared_ptr<Worker>& worker : workers_) {
+    const std::string& url = worker->url.url;
+    if (url.size() > kMaxFrameUrlBytes) continue;
+    if (bytes + kNameBytes + url.size() > kFrameBytes) {
+      Publish(*frame, frames);
+      *frame = NewFrame(sent_ms);
+      bytes = 0;
+    }
+    bytes += kNameBytes + url.size();
+    frame->names.push_back(
+        {.index = static_cast<uint32_t>(worker->id),
+         .incarnation = worker->incarnation.load(std::memory_order_relaxed),
+         .url = url});
+  }
+}
+
+void PeerSync::AddLoads(PeerFrame* frame) {
+  for (const std::shared_ptr<Worker>& worker : workers_) {
+    const LoadCounts now = worker->load.own();
+    const auto [told, untold] = told_.try_emplace(worker->id);
+    if (!untold && told->second == now) continue;
+    told->second = now;
+    frame->loads.push_back({.index = static_cast<uint32_t>(worker->id), .counts = now});
+  }
+}
+
+void PeerSync::AddDecisions(uint64_t sent_ms, PeerFrame* frame, std::vector<std::string>* frames) {
+  if (index_ == nullptr || index_->outgoing() == nullptr) return;
+  index_->outgoing()->Take(&batch_);
+  const auto bytes_of = [](const DecisionBuffer::Entry& entry) {
+    return kDecisionBytes + std::min(entry.strides, kMaxFrameStrides) * sizeof(uint64_t);
+  };
+  // The newest tell most: prompts of a burst come again soonest.
+  size_t first = 0;
+  if (options_.max_tick_bytes != 0) {
+    uint64_t bytes = 0;
+    for (first = batch_.entries.size(); first > 0; --first) {
+      bytes += bytes_of(batch_.entries[first - 1]);
+      if (bytes > options_.max_tick_bytes) break;
+    }
+  }
+  counts_.decisions_over_budget += first;
+  const uint64_t* strides = batch_.strides.data();
+  for (size_t i = 0; i < first; ++i) strides += batch_.entries[i].strides;
+
+  size_t bytes = 0;
+  for (size_t i = first; i < batch_.entries.size(); ++i) {
+    const DecisionBuffer::Entry& entry = batch_.entries[i];
+    if (bytes + bytes_of(entry) > kFrameBytes) {
+      Publish(*frame, frames);
+      *frame = NewFrame(sent_ms);
+      bytes = 0;
+    }
+    bytes += bytes_of(entry);
+    const uint32_t told = std::min(entry.strides, kMaxFrameStrides);
+    frame->decisions.push_back(
+        {.index = static_cast<uint32_t>(entry.worker),
+         .prompt_tokens = entry.prompt_tokens,
+         .strides = told});
+    frame->strides.insert(frame->strides.end(), strides, strides + told);
+    strides += entry.strides;
+    ++counts_.decisions_sent;
+  }
+}
+
+void PeerSync::WriteFrames(int64_t now_ns, uint64_t sent_ms, std::vector<std::string>* frames) {
+  PeerFrame frame = NewFrame(sent_ms);
+  if (full_due_ > 0 || !full_ns_ || now_ns - *full_ns_ >= kFullNanos) {
+    full_due_ = std::max(0, full_due_ - 1);
+    full_ns_ = now_ns;
+    told_.clear();
+    frame.full = true;
+    for (const auto& [router, peer] : peers_.peers()) {
+      if (peer.StateAt(now_ns) != PeerTable::State::kGone)
+        frame.seen.push_back({.router = router, .sequence = peer.sequence});
+    }
+    AddNames(sent_ms, &frame, frames);
+  }
+  AddLoads(&frame);
+  frame.forgotten = std::exchange(forgotten_, {});
+  frame.suspects = std::exchange(suspects_, {});
+  AddDecisions(sent_ms, &frame, frames);
+  Publish(frame, frames);
+}
+
+void PeerSync::WriteBye(uint64_t sent_ms, std::vector<std::string>* frames) {
+  PeerFrame frame = NewFrame(sent_ms);
+  frame.bye = true;
+  Publish(frame, frames);
+}
+
+void PeerSync::TellForgotten(WorkerId worker) {
+  for (const std::shared_ptr<Worker>& known : workers_) {
+    if (known->id != worker || forgotten_.size() >= kMaxTold) continue;
+    forgotten_.push_back(
+        {.index = static_cast<uint32_t>(worker),
+         .incarnation = known->incarnation.load(std::memory_order_relaxed)});
+  }
+}
+
+void PeerSync::TellSuspect(WorkerId worker, PeerFrame::Cause cause) {
+  if (suspects_.size() < kMaxTold)
+    suspects_.push_back({.index = static_cast<uint32_t>(worker), .cause = cause});
+}
+
+Status PeerSync::Read(
+    std::string_view bytes, int64_t now_ns, std::vector<std::shared_ptr<Worker>>* suspects) {
+  if (const Status status = ReadFrame(bytes, options_.key, &read_); !status.ok()) {
+    ++(absl::IsPermissionDenied(status) ? counts_.frames_refused : counts_.frames_malformed);
+    return status;
+  }
+  if (read_.router == options_.router) {
+    ++counts_.frames_repeated;
+    return absl::OkStatus();
+  }
+  bool repeated = false;
+  const PeerTable::Peer* const peer = peers_.Hear(read_, options_.router, now_ns, &repeated);
+  if (peer == nullptr || repeated) {
+    ++(repeated ? counts_.frames_repeated : counts_.frames_not_heard);
+    return absl::OkStatus();
+  }
+  ++counts_.frames_read;
+  Apply(read_, *peer);
+  if (suspects == nullptr) return absl::OkStatus();
+  for (const PeerFrame::Suspect& suspect : read_.suspects) {
+    if (const std::shared_ptr<Worker>* const worker = peer->Find(suspect.index)) suspects->push_back(*worker);
+  }
+  return absl::OkStatus();
+}
+
+void PeerSync::Apply(const PeerFrame& frame, const PeerTable::Peer& peer) {
+  if (index_ == nullptr) return;
+  const bool understood = frame.fingerprint == options_.fingerprint;
+  for (const PeerFrame::Forgotten& forgotten : frame.forgotten) {
+    if (const std::shared_ptr<Worker>* const worker = peer.Find(forgotten.index))
+      index_->Forget((*worker)->id);
+  }
+  size_t at = 0;
+  for (const PeerFrame::Decision& decision : frame.decisions) {
+    const std::span<const uint64_t> strides = std::span(frame.strides).subspan(at, decision.strides);
+    at += decision.strides;
+    const std::shared_ptr<Worker>* const worker = peer.Find(decision.index);
+    if (!understood || decision.kind != PeerFrame::Kind::kBlocks) {
+      ++counts_.decisions_foreign;
+    } else if (worker == nullptr) {
+      ++counts_.decisions_unknown_worker;
+    } else {
+      index_->RecordPeerDecision((*worker)->id, decision.prompt_tokens, strides);
+      ++counts_.decisions_applied;
+    }
+  }
+}
+
+void PeerSync::SetConnected(bool connected, int64_t now_ns) {
+  if (connected) {
+    disconnected_ns_.reset();
+  } else if (!disconnected_ns_) {
+    disconnected_ns_ = now_ns;
+  }
+}
+
+void PeerSync::Update(int64_t now_ns) {
+  peers_.SumLoads(now_ns);
+  alone_ = disconnected_ns_ && now_ns - *disconnected_ns_ >= kAloneNanos;
+  if (index_ != nullptr) index_->SetAlone(alone_);
+}
+
+}  // namespace vllm_router

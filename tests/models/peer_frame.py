@@ -1,0 +1,68 @@
+"""The slow twin of cpp/peer_sync/frame.h: a frame as a dictionary, written byte by byte."""
+
+import hashlib
+import hmac
+import struct
+from typing import Any
+
+KEYED, FULL, BYE = 1, 2, 4
+
+
+def empty(**members: Any) -> dict[str, Any]:
+    """A frame without entries, but for the members given."""
+    frame: dict[str, Any] = dict.fromkeys(
+        ("names", "loads", "decisions", "forgotten", "suspects", "seen"), ()
+    )
+    frame = {name: list(value) for name, value in frame.items()}
+    frame |= {"full": False, "bye": False, "fingerprint": 0, "router": 1, "sequence": 1, "sent_ms": 0}
+    return frame | {"interval_ms": 250} | members
+
+
+def varint(value: int) -> bytes:
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])
+
+
+def u64(value: int) -> bytes:
+    return struct.pack("<Q", value)
+
+
+def section(kind: int, entries: list[bytes]) -> bytes:
+    payload = varint(len(entries)) + b"".join(entries)
+    return bytes([kind]) + struct.pack("<I", len(payload))[:3] + payload
+
+
+def write(frame: dict[str, Any], key: bytes = b"") -> bytes:
+    sections = [
+        (1, [varint(i) + u64(life) + varint(len(url)) + url.encode() for i, life, url in frame["names"]]),
+        (2, [varint(i) + b"".join(map(varint, counts)) for i, counts in frame["loads"]]),
+        (
+            3,
+            [
+                varint(i) + varint(tokens) + varint(kind) + varint(len(strides)) + b"".join(map(u64, strides))
+                for i, tokens, kind, strides in frame["decisions"]
+            ],
+        ),
+        (4, [varint(i) + u64(life) for i, life in frame["forgotten"]]),
+        (5, [varint(i) + varint(cause) for i, cause in frame["suspects"]]),
+        (6, [u64(router) + varint(sequence) for router, sequence in frame["seen"]]),
+    ]
+    filled = [section(kind, entries) for kind, entries in sections if entries]
+    body = b"".join(filled)
+    flags = (KEYED if key else 0) | (FULL if frame["full"] else 0) | (BYE if frame["bye"] else 0)
+    head = b"VRP1" + struct.pack(
+        "<HHQQQQII",
+        flags,
+        len(filled),
+        frame["fingerprint"],
+        frame["router"],
+        frame["sequence"],
+        frame["sent_ms"],
+        frame["interval_ms"],
+        len(body),
+    )
+    code = hmac.new(key, head + body, hashlib.sha256).digest()[:16] if key else b""
+    return head + body + code
