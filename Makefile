@@ -27,11 +27,11 @@ cxx_files = $(shell git ls-files '*.h' '*.cc')
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: help deps deps-bench build demo test test-clang test-engines property bench replay bench-smoke sanitize sanitize-asan \
-  sanitize-tsan stress-asan stress-tsan fuzz build-package build-fuzz lint tidy format wheel wheels docs release-check clean
+.PHONY: help deps deps-bench build demo test test-clang test-engines test-kubernetes property bench replay bench-smoke sanitize \
+  sanitize-asan sanitize-tsan stress-asan stress-tsan fuzz build-package build-fuzz lint tidy format wheel wheels docs release-check clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # What is needed. Stamps make the second time fast.
 
@@ -90,7 +90,7 @@ demo: build-package ## route chats over three simulated workers and watch
 	$(call package,release) $(venv_python) -m vllm_router.launch_router demo $(DEMO_ARGS)
 
 test: build-release $(VENV)/.deps ## run the tests, the same examples each time (PYTEST_ARGS="-k name" chooses)
-	$(call package,release) $(venv_python) -m pytest -m "not engines and not wheel and not release" $(PYTEST_ARGS)
+	$(call package,release) $(venv_python) -m pytest -m "not cluster and not engines and not wheel and not release" $(PYTEST_ARGS)
 
 test-clang: build-clang $(VENV)/.deps ## build with clang, which checks what each mutex guards, and run the unit tests
 	$(call package,clang) $(venv_python) -m pytest tests/unit $(PYTEST_ARGS)
@@ -102,6 +102,10 @@ test-engines: build-package $(VENV)/.deps build/engines/.installed ## tests with
 build/engines/.installed: scripts/install_engines.sh scripts/make_tiny_model.py
 	scripts/install_engines.sh $(@D) $(PYTHON)
 	@touch $@
+
+test-kubernetes: build-package $(VENV)/.deps build/.deps-kubernetes ## tests with a Kubernetes API server (opt-in: builds one with Go once, in 3 minutes and 3 GB)
+	scripts/build_kube_apiserver.sh
+	$(call package,release) $(venv_python) -m pytest -m cluster tests/kubernetes $(PYTEST_ARGS)
 
 property: build-release $(VENV)/.deps ## look for new examples that break a property (PROPERTY_SEED repeats a run)
 	$(call package,release) $(venv_python) -m pytest tests/property --hypothesis-profile=search --timeout=1200 \
