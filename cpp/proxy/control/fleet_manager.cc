@@ -71,7 +71,7 @@ int64_t FleetManager::Pass(const FleetView&) {
       Log(LogLevel::kWarning,
           Concat(
               "worker ", pending.url.url, ", which ", pending.source, " declares, has not passed its health ",
-              "check (", thread_.options.health_check_endpoint, ") for ", patience / kNanosPerSecond,
+              "check (", thread_.settings.Get()->health_check_endpoint, ") for ", patience / kNanosPerSecond,
               " s (--worker-startup-timeout-secs); it gets no requests before"));
     }
   }
@@ -86,9 +86,11 @@ void FleetManager::FollowRows() {
   std::set<uint64_t> awaiting;
   std::set<uint64_t> held;
   std::map<std::string, std::vector<std::string>> newly_held;  // by source
+  std::set<std::string> awaited;                               // sources with workers that have to be checked
   for (const DeclaredFleet::Row& row : rows) {
     if (row.awaits_check()) {
       awaiting.insert(row.id);
+      awaited.insert(row.owners.front());
       pending_.try_emplace(
           row.id, Pending{.url = row.spec.url, .source = row.owners.front(), .since_ns = now, .due_ns = now});
     } else if (row.leaves()) {
@@ -103,6 +105,13 @@ void FleetManager::FollowRows() {
   std::erase_if(pending_, [&](const auto& entry) { return !awaiting.contains(entry.first); });
   held_ = std::move(held);
   for (const auto& [source, urls] : newly_held) {
+    if ((source == DeclaredFleet::kStatic || source == "file") && awaited.contains(source)) {
+      Log(LogLevel::kInfo,
+          Concat(
+              "fleet: all workers that ", source, " leaves out stay until one of the new ones passes its ",
+              "health check: ", Listed(urls)));
+      continue;
+    }
     Log(LogLevel::kError,
         Concat(
             "fleet: the list of ", source, " leaves out ", urls.size(),
@@ -114,8 +123,9 @@ void FleetManager::FollowRows() {
 
 Task<void> FleetManager::Check(uint64_t id, WorkerUrl url) {
   const UnderWay under_way(*this);
+  const std::shared_ptr<const Settings> settings = thread_.settings.Get();
   const StatusOr<HttpResponse> response = co_await thread_.http.Get(
-      nullptr, url, thread_.options.health_check_endpoint, thread_.options.health_check_timeout_ms);
+      nullptr, url, settings->health_check_endpoint, settings->health_check_timeout_ms);
   const bool was_full = checking_-- == kMaxHealthChecks;
   if (stopped()) co_return;
   const auto found = pending_.find(id);
