@@ -280,7 +280,7 @@ def launch_router(args: argparse.Namespace | RouterArgs) -> int | None:
     return _launch(_checked(Loaded(router_args, {})))
 
 
-def _launch(loaded: Loaded, line: Sequence[str] = ()) -> int | None:
+def _launch(loaded: Loaded, line: Sequence[str] | None = None) -> int | None:
     router_args = loaded.args
     for sentence in router_args.warnings():
         logger.warning("%s", sentence)
@@ -291,7 +291,8 @@ def _launch(loaded: Loaded, line: Sequence[str] = ()) -> int | None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnusedOptionWarning)  # they have been logged just now
         router = router_class.from_args(router_args)
-    if loaded.file is not None:
+    if line is not None:
+        router._set_by = loaded.sources
         router._settings_file = _settings_file(line, loaded)
     status: int | None = router.start()
     return status

@@ -188,6 +188,8 @@ class ReloadReport:
     held: tuple[str, ...] = ()
     """Workers that the file leaves out and that stay for now: until one of the new ones passes its check or,
     if the list is empty, until that is confirmed."""
+    warnings: tuple[str, ...] = ()
+    """Sentences about settings that will not do what their names suggest, and did not say so before."""
 
     @property
     def ok(self) -> bool:
@@ -203,6 +205,8 @@ class ReloadReport:
             "message": self.message,
             "changes": [changed.as_json() for changed in self.change.settings],
         }
+        if self.warnings:
+            report["warnings"] = list(self.warnings)
         for changed in self.change.settings:
             if changed.flag.field == "worker_urls":
                 joined, left = (list(map(shown_urls, urls)) for urls in changed.workers)
@@ -210,8 +214,8 @@ class ReloadReport:
         return json.dumps(report)
 
 
-# Gets the new settings, what is new in them, and whether it is a dry run. Changes everything or, if it raises
-# ValueError, TypeError or RouterError, nothing. Returns the URLs of workers that are held.
+# Gets the new settings, what is new in them, and whether it is a dry run. Changes everything or, if it
+# raises, nothing. Returns the URLs of workers that are held.
 Apply = Callable[[RouterArgs, Change, bool], Sequence[str]]
 
 _NO_FILE = (
@@ -230,6 +234,7 @@ class Reloads:
     Args:
         file: The file of settings; None without one.
         args: The settings of a server without a file.
+        sources: Where those come from; None: from a program.
         clock: Unix time in seconds.
     """
 
@@ -237,11 +242,12 @@ class Reloads:
         self,
         file: SettingsFile | None,
         args: RouterArgs,
+        sources: Mapping[str, str] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.file = file
         self._args = args if file is None else file.loaded.args
-        self._sources = dict({} if file is None else file.loaded.sources)
+        self._sources = sources if file is None else file.loaded.sources
         self._clock = clock
         self._lock = threading.Lock()
         self._generation = 1
@@ -276,30 +282,33 @@ class Reloads:
         try:
             loaded = file.load()
             change = difference(self._args, loaded.args)
-        except ValueError as error:
-            return self._report("invalid", _not_taken(file, str(error)), Change(), dry_run)
+        except Exception as error:  # whatever it is, a running router goes on
+            return self._report("invalid", _not_taken(file, _said(error)), Change(), dry_run)
         if change.refused:
             names = _listed([changed.sentence for changed in change.refused])
             needs = "needs" if len(change.refused) == 1 else "need"
             return self._report("refused", _not_taken(file, f"{names} {needs} a restart"), change, dry_run)
         if not change and not self._held:
-            self._sources = dict(loaded.sources) if not dry_run else self._sources
+            self._sources = self._sources if dry_run else loaded.sources
             return self._report("unchanged", f"{file.name} has nothing new", change, dry_run)
+        warned = set(self._args.warnings())
+        warnings = [sentence for sentence in loaded.args.warnings() if sentence not in warned]
         try:
             held = tuple(apply(loaded.args, change, dry_run))
-        except (ValueError, TypeError, RouterError) as error:
-            return self._report("invalid", _not_taken(file, str(error)), change, dry_run)
+        except Exception as error:
+            return self._report("invalid", _not_taken(file, _said(error)), change, dry_run)
         if not dry_run:
             now = self._clock()
             self._args = loaded.args
-            self._sources = dict(loaded.sources)
+            self._sources = loaded.sources
             self._held = held
             self._since.update((changed.flag.field, now) for changed in change.settings)
             self._generation += bool(change)
         if not change:
             return self._report("unchanged", f"{file.name} has nothing new", change, dry_run, held)
         done = "would reload" if dry_run else "reloaded"
-        return self._report("applied", f"{done} {file.name}: {change.sentence}", change, dry_run, held)
+        report = self._report("applied", f"{done} {file.name}: {change.sentence}", change, dry_run, held)
+        return dataclasses.replace(report, warnings=tuple(warnings))
 
     def _report(
         self, result: str, message: str, change: Change, dry_run: bool, held: tuple[str, ...] = ()
@@ -330,9 +339,14 @@ class Reloads:
             )
 
     def _source_of(self, name: str) -> str:
-        if self.file is not None:
+        if self._sources is not None:
             return self._sources.get(name, "default")
         return "default" if FLAGS[name].is_default(getattr(self._args, name)) else "program"
+
+
+def _said(error: Exception) -> str:
+    expected = isinstance(error, (ValueError, RouterError))
+    return str(error) if expected else f"{type(error).__name__}: {without_userinfo(str(error))}"
 
 
 def _not_taken(file: SettingsFile, why: str) -> str:

@@ -166,6 +166,7 @@ class Router(_core.Router):
         checked = check_policy_options({"policy": name, "seed": seed, **options}, warn=_warn)
         self._args = RouterArgs(**served)
         self._settings_file: SettingsFile | None = None
+        self._set_by: Mapping[str, str] | None = None  # of the command: where settings come from
         self._routing = {name: checked[name] for name in POLICY_OPTIONS if name in checked}
         self._followers: weakref.WeakValueDictionary[str, Follower] = weakref.WeakValueDictionary()
         self._follow_lock = threading.Lock()
@@ -242,8 +243,8 @@ class Router(_core.Router):
         sources = _sources_of(options)
         _configure_log(options)
         with _discovery_in_the_log():
-            args = self._with_routing(self._args) if self._settings_file is None else self._args
-            server = Server(self, args, sources, self._settings_file)
+            args = self._with_routing(self._args) if self._set_by is None else self._args
+            server = Server(self, args, sources, self._settings_file, self._set_by)
             metrics = f", metrics on {server.metrics_url}" if server.metrics_url else ""
             admin = f", admin endpoints on {server.admin_url}" if server.admin_url else ""
             return server.run(

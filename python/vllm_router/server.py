@@ -14,7 +14,7 @@ import signal
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING
 
@@ -44,6 +44,7 @@ class Server:
         sources: Sources of workers, followed until the server has stopped. GET /readiness knows of them as
             soon as the ports are open.
         settings_file: The file that the settings are from, for `reload()`.
+        set_by: Without one, where settings come from by name; None: from this program.
 
     Raises:
         OSError: a port cannot be had; the message names it and says what to do.
@@ -55,6 +56,7 @@ class Server:
         args: RouterArgs,
         sources: Sequence[Source] = (),
         settings_file: SettingsFile | None = None,
+        set_by: Mapping[str, str] | None = None,
     ) -> None:
         options = args.server_options()
         core_options = {name: options[name] for name in _core.Server.option_names if name in options}
@@ -78,7 +80,7 @@ class Server:
         # An empty fleet waits for its sources.
         self._may_give_up = bool(router.worker_urls) and not router.is_following
         self._holds = False  # workers that the settings leave out are held
-        self._reloads = Reloads(settings_file, args)
+        self._reloads = Reloads(settings_file, args, set_by)
         configuration = self._core.configuration
         configuration.describe(self._reloads.description())
         self._stop_reloading = weakref.finalize(self, configuration.close)
@@ -147,6 +149,8 @@ class Server:
             configuration.count(report.result, report.generation)
             if report.result != "unchanged":
                 _core.log("info" if report.ok else "error", report.message)
+            for sentence in report.warnings:
+                _core.log("warn", sentence)
             configuration.describe(self._reloads.description())
         return report
 

@@ -290,6 +290,30 @@ def test_without_a_file_there_is_nothing_to_reload() -> None:
     assert described["settings"]["queue_size"]["source"] == "program"
 
 
+def test_where_the_settings_of_a_command_without_a_file_come_from() -> None:
+    reloads = Reloads(None, RouterArgs(queue_size=3), {"queue_size": "command line"})
+    settings = json.loads(reloads.description())["settings"]
+    assert (settings["queue_size"]["source"], settings["port"]["source"]) == ("command line", "default")
+
+
+def test_whatever_is_raised_the_settings_stay(file: Callable[..., File]) -> None:
+    it = file("queue_size: 3")
+    it.error = RuntimeError("at http://user:sk-1@host")
+    report = it.reload("queue_size: 7")
+    assert (report.result, it.reloads.args.queue_size) == ("invalid", 3)
+    assert "RuntimeError: at http" in report.message
+    assert "sk-1" not in report.message
+
+
+def test_a_setting_that_will_do_nothing_is_warned_of_once(file: Callable[..., File]) -> None:
+    it = file("queue_size: 3")
+    report = it.reload("allow_request_overrides: true")
+    (sentence,) = report.warnings
+    assert sentence.startswith("--allow-request-overrides has no effect")
+    assert json.loads(report.as_json())["warnings"] == [sentence]
+    assert it.reload("allow_request_overrides: true\nqueue_size: 4").warnings == ()
+
+
 def test_off_is_off(file: Callable[..., File]) -> None:
     it = file("config_reload: 'off'\nqueue_size: 3")
     report = it.reload("config_reload: 'off'\nqueue_size: 7")
